@@ -249,7 +249,9 @@ fn vcpu_reason(ground: &Ground<'_>, request: &Request, spot: &Spot) -> String {
             "its sibling {siblings} stays idle; `--isolate host` or the kernel parameters keep the \
              host's tasks off it"
         ),
-        _ => format!("its sibling {siblings} stays idle and is isolated with it"),
+        IsolationScope::None | IsolationScope::Own | IsolationScope::Host => {
+            format!("its sibling {siblings} stays idle and is isolated with it")
+        }
     };
     let isolated = if spot.isolated { ", taken first because it was isolated at boot" } else { "" };
     format!("PU {first} is the first of a core for this vCPU alone ({place}){isolated}; {idle}")

@@ -272,25 +272,7 @@ fn to_text(one: &InForce, topology: Option<&Topology>) -> String {
     if let Some(topology) = topology {
         text.push_str(&picture(one, status, topology));
     }
-    let mut table = screen::rows();
-    table.set_header(["role", "thread", "planned", "found", ""]);
-    for role in &status.roles {
-        let found = role.found.as_ref().map_or_else(|| "ended".to_owned(), ToString::to_string);
-        let verdict = match (&role.planned, role.ok) {
-            (None, _) => "not in the plan",
-            (Some(_), true) => "as planned",
-            (Some(_), false) => "DRIFTED",
-        };
-        let planned = role.planned.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
-        table.add_row([
-            role.role.to_string(),
-            role.task.tid.to_string(),
-            planned,
-            found,
-            verdict.to_owned(),
-        ]);
-    }
-    text.push_str(&screen::drawn(table, 1..2));
+    text.push_str(&roles(status));
     if !one.knobs.is_empty() {
         let changed: Vec<String> = one.knobs.iter().filter(|knob| !knob.ok).map(drift).collect();
         text.push_str(&format!(
@@ -314,6 +296,29 @@ fn to_text(one: &InForce, topology: Option<&Topology>) -> String {
         text.push_str(&list("kernel threads that cannot be moved", &status.immovable));
     }
     text
+}
+
+/// Where each thread was placed, and where it may run now.
+fn roles(status: &Status) -> String {
+    let mut table = screen::rows();
+    table.set_header(["role", "thread", "planned", "found", ""]);
+    for role in &status.roles {
+        let found = role.found.as_ref().map_or_else(|| "ended".to_owned(), ToString::to_string);
+        let verdict = match (&role.planned, role.ok) {
+            (None, _) => "not in the plan",
+            (Some(_), true) => "as planned",
+            (Some(_), false) => "DRIFTED",
+        };
+        let planned = role.planned.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
+        table.add_row([
+            role.role.to_string(),
+            role.task.tid.to_string(),
+            planned,
+            found,
+            verdict.to_owned(),
+        ]);
+    }
+    screen::drawn(table, 1..2)
 }
 
 /// The cores with what is found on them.
