@@ -82,6 +82,7 @@ fn run(variables: &[&str], arguments: &[&str]) -> Output {
 /// be copied (a command, an element of a domain file, kernel parameters).
 fn is_unbreakable(line: &str) -> bool {
     let line = line.trim_start_matches([' ', '│', '├', '└', '─', '→']);
+    let line = line.trim_start_matches("where").trim_start();
     let is_copied = ["pinfold ", "sudo ", "<", "line "].iter().any(|start| line.starts_with(start));
     let are_parameters = line.split(' ').all(|word| word.contains('='));
     is_copied || are_parameters || line.contains(" <") || !line.contains(' ')

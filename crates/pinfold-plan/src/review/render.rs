@@ -107,8 +107,12 @@ fn one(sheet: &mut Sheet, flaw: &Flaw, several: bool) {
     for (index, place) in flaw.places.iter().take(MOST_PLACES).enumerate() {
         let label = if index == 0 { "  where" } else { "" };
         match (place.line, place.file.as_str()) {
-            (Some(line), file) => {
+            // XML is shown as it stands in the file.
+            (Some(line), file) if place.text.contains('<') => {
                 verbatim(sheet, label, &format!("{file}:{line}  {}", place.text));
+            }
+            (Some(line), file) => {
+                sheet.labelled(label, INDENT, &format!("{file}:{line}  {}", place.text));
             }
             (None, "") => sheet.labelled(label, INDENT, &place.text),
             (None, file) if place.text.is_empty() => verbatim(sheet, label, file),
