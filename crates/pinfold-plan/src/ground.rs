@@ -432,6 +432,9 @@ impl<'a> Ground<'a> {
 
 /// The PUs of the cores that a set touches.
 fn cores_of(topology: &Topology, pus: &CpuSet) -> CpuSet {
+    if pus.is_empty() {
+        return CpuSet::new();
+    }
     let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(pus));
     cores.fold(CpuSet::new(), |all, core| all.union(&core.pus))
 }

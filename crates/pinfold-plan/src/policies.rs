@@ -43,7 +43,10 @@ pub(crate) fn give(plan: &mut Plan, name: Option<&str>, wish: &PolicyWish) -> Re
 
 /// What the policies of a plan would do to the threads of one of its vnodes.
 pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
-    let starved = vnode.threads.iter().find_map(|thread| starved(plan, (vnode, thread)));
+    let is_real_time = |thread: &ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
+    let any = plan.vnodes.iter().any(|of| of.vcpus().any(is_real_time));
+    let mut threads = vnode.threads.iter().filter(|_| any);
+    let starved = threads.find_map(|thread| starved(plan, (vnode, thread)));
     if starved.is_some() {
         return starved;
     }
