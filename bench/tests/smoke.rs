@@ -19,7 +19,7 @@ fn check(name: &str, programs: &[&str], words: &[&str]) {
     }
     let hosts = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/hosts");
     let arguments = name.split(' ').chain(["--rounds", "1", "--hosts", hosts]);
-    let output = capture(BENCH, arguments, 6 * MINUTE_NS).expect("the benchmark runs");
+    let output = capture(BENCH, arguments, 3 * MINUTE_NS).expect("the benchmark runs");
     let said = output.stderr_text();
     if said.contains("there is no kernel for the demo guest") {
         println!("skipped: {}", said.trim());

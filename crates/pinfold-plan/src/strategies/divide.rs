@@ -5,7 +5,8 @@
 //! cells gets. A number of vCPUs that the nodes do not divide is shared out as evenly as can be:
 //! sockets have one size, so the guest then is shown one socket and no cells, and its memory goes
 //! to the nodes in turns. Strategies that promise an order of PUs, or one domain for each machine, are not
-//! changed. Several machines that do not fit so are planned one after the other, the largest first.
+//! changed. Several machines of which no node holds one are planned one after the other, the largest
+//! first.
 
 use std::collections::BTreeMap;
 
@@ -73,8 +74,8 @@ pub(super) fn planned(
     plain
 }
 
-/// Several machines of which no node holds one, or holds what is left: each planned by itself, the
-/// largest first, on the cores and the memory that those before it leave.
+/// Several machines of which no node holds one: each planned by itself, the largest first, on the
+/// cores and the memory that those before it leave.
 ///
 /// # Errors
 /// The `refusal` of the strategy, where that gives no plan either.
@@ -87,7 +88,8 @@ fn one_by_one(
         refusal,
         PlanError::Memory { .. } | PlanError::NoRoom { .. } | PlanError::TooManyVcpus { .. }
     );
-    let Some(sizes) = sizes(request).filter(|_| may_help) else { return Err(refusal) };
+    let sizes = sizes(request).filter(|sizes| may_help && spans_nodes(topology, sizes));
+    let Some(sizes) = sizes else { return Err(refusal) };
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by_key(|place| std::cmp::Reverse(sizes.get(*place)));
     let (mut left, mut taken) = (topology.clone(), CpuSet::new());
@@ -126,6 +128,13 @@ fn sizes(request: &Request) -> Option<Vec<(u64, u32)>> {
         Work::Vm(_) | Work::Processes { .. } => None,
     };
     request.vnodes.iter().map(of).collect()
+}
+
+/// True if a machine of such a memory and number of vCPUs has more than any node.
+fn spans_nodes(topology: &Topology, sizes: &[(u64, u32)]) -> bool {
+    let most = |of: fn(&NumaNode) -> u64| topology.nodes.iter().map(of).max().unwrap_or(0);
+    let (memory, pus) = (most(|node| node.memory_bytes), most(|node| node.pus.len() as u64));
+    sizes.iter().any(|(bytes, vcpus)| *bytes > memory || u64::from(*vcpus) > pus)
 }
 
 /// Takes the memory of a machine from its nodes.
