@@ -165,7 +165,8 @@ fn check<'p>(plan: &'p Plan, target: &Target) -> Result<&'p VnodePlan, Refusal> 
         .threads
         .iter()
         .filter(|thread| thread.policy.is_some_and(Policy::is_real_time))
-        .fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
+        .map(|thread| &thread.pus)
+        .collect::<CpuSet>();
     if plan.housekeeping.is_subset(&real_time) {
         return Err(Refusal::RealTimeEverywhere { pus: real_time });
     }

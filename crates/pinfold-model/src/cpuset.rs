@@ -386,6 +386,15 @@ impl FromIterator<PuId> for CpuSet {
     }
 }
 
+/// The PUs in any of the sets.
+impl<'a> FromIterator<&'a Self> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = &'a Self>>(sets: I) -> Self {
+        let mut all = Self::new();
+        sets.into_iter().for_each(|set| all.add(set));
+        all
+    }
+}
+
 /// The kernel's list format: `0-3,8`; the empty set is the empty text.
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,14 +4,16 @@
 //! A warning that nothing removes is a false alarm. The findings of a plan and the review of a
 //! file ask the same functions, so that both give one placement the same severity.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{Core, CpuSet, NumaNode, Severity, Topology};
+use pinfold_model::{CoreId, CoreKind, CpuSet, NumaNode, Severity};
+
+use crate::ground::Index;
 
 /// What a placement of some vCPUs may use on a host.
 #[derive(Clone, Copy)]
 pub(crate) struct Choice<'a> {
-    pub topology: &'a Topology,
+    pub index: &'a Index<'a>,
     /// The PUs that threads may use.
     pub usable: &'a CpuSet,
     /// Number of vCPUs that are pinned to one PU each.
@@ -27,7 +29,7 @@ impl<'a> Choice<'a> {
     /// vCPUs on fast and on slow cores: one kind of core has a PU for each.
     pub fn of_one_kind(&self) -> bool {
         let mut kinds: BTreeMap<_, usize> = BTreeMap::new();
-        for pu in self.topology.pus.iter().filter(|pu| self.usable.contains(pu.os)) {
+        for pu in self.index.pus(self.usable) {
             *kinds.entry(pu.kind).or_default() += 1;
         }
         kinds.values().any(|pus| *pus >= self.vcpus)
@@ -37,7 +39,7 @@ impl<'a> Choice<'a> {
     /// core of its own, or all lie on whole cores of one width. vCPUs that are divided equally over
     /// nodes, as NUMA cells are, stay so.
     pub fn with_true_siblings(&self, pins: &CpuSet) -> bool {
-        let nodes = self.topology.nodes.iter().map(|node| &node.pus);
+        let nodes = self.index.topology.nodes.iter().map(|node| &node.pus);
         let used: Vec<&CpuSet> = nodes.filter(|pus| !pus.is_disjoint(pins)).collect();
         let mut shares = used.iter().map(|pus| pus.intersection(pins).len());
         let first = shares.next().unwrap_or(0);
@@ -49,27 +51,31 @@ impl<'a> Choice<'a> {
             }
             false => (vec![self.near(pins)], self.vcpus),
         };
-        let widest = self.topology.cores.iter().map(|core| core.pus.len()).max().unwrap_or(0);
+        let widest = self.index.topology.cores.iter().map(|core| core.pus.len()).max().unwrap_or(0);
         let fits = |width| parts.iter().all(|part| self.fills_cores(part, (vcpus, width)));
         (1..=widest).any(fits)
     }
 
     /// Whether a part of the machine has whole cores for so many vCPUs, so many on each.
     fn fills_cores(&self, part: &CpuSet, (vcpus, width): (usize, usize)) -> bool {
-        let usable = part.intersection(self.usable);
-        let is_wide = |core: &&Core| core.pus.intersection(&usable).len() >= width;
-        let cores = self.topology.cores.iter().filter(is_wide).count();
+        let mut cores: BTreeMap<CoreId, usize> = BTreeMap::new();
+        for pu in self.index.pus(&part.intersection(self.usable)) {
+            *cores.entry(pu.core).or_default() += 1;
+        }
+        let cores = cores.values().filter(|pus| **pus >= width).count();
         vcpus.is_multiple_of(width) && cores * width >= vcpus
     }
 
     /// The PUs of the kinds of cores that some PUs are of, in the smallest part of the machine that
     /// holds all of them: an L3 domain, a node, or the whole.
     fn near(&self, pins: &CpuSet) -> CpuSet {
-        let l3s = self.topology.l3.iter().map(|domain| &domain.pus);
-        let mut parts = l3s.chain(self.topology.nodes.iter().map(|node| &node.pus));
+        let l3s = self.index.topology.l3.iter().map(|domain| &domain.pus);
+        let mut parts = l3s.chain(self.index.topology.nodes.iter().map(|node| &node.pus));
         let part = parts.find(|part| pins.is_subset(part));
-        let all: CpuSet = self.topology.pus.iter().map(|pu| pu.os).collect();
-        self.of_kinds(part.unwrap_or(&all), pins)
+        match part {
+            Some(part) => self.of_kinds(part, pins),
+            None => self.of_kinds(&self.index.topology.pus.iter().map(|pu| pu.os).collect(), pins),
+        }
     }
 
     /// Every PU of the host's tasks carries a vCPU: there are more PUs than vCPUs.
@@ -80,31 +86,29 @@ impl<'a> Choice<'a> {
     /// The emulator or an iothread on PUs of vCPUs: another PU that the kernel balances carries
     /// none.
     pub fn with_free_helpers(&self, carried: &CpuSet) -> bool {
-        let online = self.topology.online().intersection(&self.topology.allowed);
-        !online.difference(&self.topology.isolated).is_subset(carried)
+        let online = self.index.topology.online().intersection(&self.index.topology.allowed);
+        !online.difference(&self.index.topology.isolated).is_subset(carried)
     }
 
     /// Those of the PUs whose core is of a kind that is among `like`.
     fn of_kinds(&self, pus: &CpuSet, like: &CpuSet) -> CpuSet {
-        let all = self.topology.pus.iter();
-        let kinds: Vec<_> =
-            all.clone().filter(|pu| like.contains(pu.os)).map(|pu| pu.kind).collect();
-        let alike = all.filter(|pu| pus.contains(pu.os) && kinds.contains(&pu.kind));
-        alike.map(|pu| pu.os).collect()
+        let kinds: BTreeSet<CoreKind> = self.index.pus(like).map(|pu| pu.kind).collect();
+        self.index.pus(pus).filter(|pu| kinds.contains(&pu.kind)).map(|pu| pu.os).collect()
     }
 
     /// vCPUs of one node on several L3 domains, one of which has room for all of them: how many
     /// domains, and what that one has for them, the largest first.
     pub fn crossed_l3s(&self, pins: &Pins<'_>) -> Option<(usize, CpuSet)> {
-        let nodes = self.topology.nodes.iter();
+        let nodes = self.index.topology.nodes.iter();
         let mut parts: Vec<CpuSet> = nodes.map(|node| node.pus.intersection(pins.pus)).collect();
         if parts.iter().all(CpuSet::is_empty) {
             parts = vec![pins.pus.clone()];
         }
-        parts.iter().find_map(|part| {
+        parts.iter().filter(|part| !part.is_empty()).find_map(|part| {
             let of_node = Pins { pus: part, ..*pins };
-            let domains = self.topology.l3.iter();
+            let domains = self.index.topology.l3.iter();
             let used: Vec<_> = domains.filter(|domain| !domain.pus.is_disjoint(part)).collect();
+            let [_, _, ..] = used.as_slice() else { return None };
             let roomy = used.iter().filter_map(|domain| {
                 Some((
                     domain.size_bytes,
@@ -113,14 +117,14 @@ impl<'a> Choice<'a> {
                 ))
             });
             let (_, _, best) = roomy.max_by_key(|(size, own, _)| (*size, *own))?;
-            (used.len() > 1).then_some((used.len(), best))
+            Some((used.len(), best))
         })
     }
 
     /// vCPUs on nodes without memory: those with memory have a PU for each.
     pub fn near_memory(&self) -> bool {
-        let nodes = self.topology.nodes.iter().filter(|node| node.memory_bytes > 0);
-        let pus = nodes.fold(CpuSet::new(), |all, node| all.union(&node.pus));
+        let nodes = self.index.topology.nodes.iter().filter(|node| node.memory_bytes > 0);
+        let pus = nodes.map(|node| &node.pus).collect::<CpuSet>();
         pus.intersection(self.usable).len() >= self.vcpus
     }
 
@@ -132,7 +136,8 @@ impl<'a> Choice<'a> {
     /// Several nodes: the first of those in use that has room for all vCPUs, with its CPUs for
     /// them.
     pub fn node_for_all(&self, pins: &Pins<'_>) -> Option<(&'a NumaNode, CpuSet)> {
-        let mut used = self.topology.nodes.iter().filter(|node| !node.pus.is_disjoint(pins.pus));
+        let mut used =
+            self.index.topology.nodes.iter().filter(|node| !node.pus.is_disjoint(pins.pus));
         used.find_map(|node| Some((node, pins.room(self, &node.pus)?)))
     }
 }
@@ -150,10 +155,14 @@ impl Pins<'_> {
     /// `None` if these are too few.
     fn room(&self, choice: &Choice<'_>, pus: &CpuSet) -> Option<CpuSet> {
         let cores = |pus: &CpuSet| {
-            choice.topology.cores.iter().filter(|core| !core.pus.is_disjoint(pus)).count()
+            let of_pus: BTreeSet<CoreId> = choice.index.pus(pus).map(|pu| pu.core).collect();
+            of_pus.len()
         };
-        let usable = pus.intersection(choice.usable);
-        let (pus, needed) = (choice.of_kinds(&usable, self.pus), self.pus.len());
+        let (usable, needed) = (pus.intersection(choice.usable), self.pus.len());
+        if usable.len() < needed {
+            return None;
+        }
+        let pus = choice.of_kinds(&usable, self.pus);
         let fits = match cores(self.pus) == needed && !self.shows_threads {
             true => cores(&pus) >= needed,
             false => pus.len() >= needed,

@@ -101,17 +101,18 @@ pub(crate) fn kept_for(
     topology: &Topology,
 ) -> CpuSet {
     let mut real_time = CpuSet::new();
-    let mut held = exclusive.clone();
+    let mut of_vcpus = CpuSet::new();
     for vcpu in vnodes.iter().flat_map(VnodePlan::vcpus) {
         if vcpu.policy.is_some_and(Policy::is_real_time) {
             real_time.add(&vcpu.pus);
         }
-        held.add(&vcpu.pus.difference(housekeeping));
+        of_vcpus.add(&vcpu.pus);
     }
+    let mut held = exclusive.union(&of_vcpus.difference(housekeeping));
     held.add(&real_time);
     let siblings = |pus: &CpuSet| {
         let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(pus));
-        cores.fold(CpuSet::new(), |all, core| all.union(&core.pus))
+        cores.map(|core| &core.pus).collect::<CpuSet>()
     };
     held.add(&siblings(&held).intersection(&topology.isolated));
     // A plan that reserves some CPUs has given the others to the host.

@@ -162,7 +162,7 @@ pub(crate) fn pinned(request: &Request) -> CpuSet {
 pub(crate) fn pinned_of(vnode: &VnodeRequest) -> CpuSet {
     let runs = |role: &str| role.starts_with("vcpu") || role == "task";
     let wishes = vnode.pins.iter().filter(|wish| runs(&wish.role));
-    wishes.fold(CpuSet::new(), |all, wish| all.union(&wish.pus))
+    wishes.map(|wish| &wish.pus).collect::<CpuSet>()
 }
 
 /// What a request counts: `vCPUs`, `cores`, or both.

@@ -269,7 +269,7 @@ fn unused(plan: &Plan, topology: &Topology) -> Vec<String> {
     let (isolated, others): (Vec<&Core>, Vec<&Core>) =
         cores.partition(|core| core.pus.is_subset(&topology.isolated));
     let line = |cores: &[&Core], why: &str| {
-        let cpus = cores.iter().fold(CpuSet::new(), |all, core| all.union(&core.pus));
+        let cpus = cores.iter().map(|core| &core.pus).collect::<CpuSet>();
         let count = counted(cores.len(), "core");
         (!cores.is_empty()).then(|| format!("{count} (CPU {cpus}) stay unused: {why}"))
     };

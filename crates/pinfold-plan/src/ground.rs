@@ -6,7 +6,7 @@
 //! Siblings come from the topology's tables, never from arithmetic on PU numbers:
 //! 0 and 4 are siblings on one machine, 0 and 1 on the next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{
     CoreId, CoreKind, CpuSet, Free, L3Id, NodeId, NumaNode, PackageId, Pu, PuId, Request, Topology,
@@ -54,6 +54,8 @@ pub(crate) struct Index<'a> {
     pub topology: &'a Topology,
     /// Place in the topology's table; `usize::MAX` where there is no such PU.
     places: Vec<usize>,
+    /// The PUs of each node, by node; `None` for those of no node.
+    nodes: BTreeMap<Option<NodeId>, CpuSet>,
 }
 
 impl<'a> Index<'a> {
@@ -66,12 +68,41 @@ impl<'a> Index<'a> {
                 *entry = place;
             }
         }
-        Self { topology, places }
+        let mut nodes: BTreeMap<_, CpuSet> = BTreeMap::new();
+        for pu in &topology.pus {
+            nodes.entry(pu.node).or_default().insert(pu.os);
+        }
+        Self { topology, places, nodes }
+    }
+
+    /// The nodes of some PUs.
+    pub fn nodes_of(&self, pus: &CpuSet) -> BTreeSet<NodeId> {
+        let used = self.nodes.iter().filter(|(_, of_node)| !of_node.is_disjoint(pus));
+        used.filter_map(|(node, _)| *node).collect()
+    }
+
+    /// Those of some PUs that are on one of the nodes, or on none; all if no node is named.
+    pub fn near(&self, pus: &CpuSet, nodes: &BTreeSet<NodeId>) -> CpuSet {
+        if nodes.is_empty() {
+            return pus.clone();
+        }
+        let mut near = CpuSet::new();
+        for (node, of_node) in &self.nodes {
+            if node.is_none_or(|node| nodes.contains(&node)) {
+                near.add(of_node);
+            }
+        }
+        near.intersection(pus)
     }
 
     /// The PU's entry in the topology.
     pub fn pu(&self, os: PuId) -> Option<&'a Pu> {
         self.topology.pus.get(*self.places.get(os.index())?)
+    }
+
+    /// The entries of those of some PUs that the topology has.
+    pub fn pus(&self, pus: &CpuSet) -> impl Iterator<Item = &'a Pu> {
+        pus.iter().filter_map(|pu| self.pu(pu))
     }
 
     /// All online siblings of a PU, usable or not, without itself.
@@ -417,8 +448,8 @@ impl<'a> Ground<'a> {
         }
         if let Some(l3) = pu.l3 {
             place.push_str(&format!(", L3 {l3}"));
-            let domain = self.topology.l3.iter().find(|domain| domain.id == l3);
-            if let Some(domain) = domain.filter(|_| self.parts.sizes_differ()) {
+            let mut domains = self.topology.l3.iter().filter(|_| self.parts.sizes_differ);
+            if let Some(domain) = domains.find(|domain| domain.id == l3) {
                 place.push_str(&format!(", {}", mib(domain.size_bytes)));
             }
         }
@@ -436,7 +467,7 @@ fn cores_of(topology: &Topology, pus: &CpuSet) -> CpuSet {
         return CpuSet::new();
     }
     let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(pus));
-    cores.fold(CpuSet::new(), |all, core| all.union(&core.pus))
+    cores.map(|core| &core.pus).collect::<CpuSet>()
 }
 
 /// The PUs of the nodes on which every vnode is to stay; `None` if one may be anywhere.

@@ -33,7 +33,7 @@ pub(crate) fn matching(
     smt: GuestSmt,
 ) -> (GuestTopology, Vec<Finding>) {
     let mut findings = Vec::new();
-    let choice = Choice { topology: ground.topology, usable: &ground.usable, vcpus: pins.len() };
+    let choice = Choice { index: ground.index(), usable: &ground.usable, vcpus: pins.len() };
     let pus: &CpuSet = &pins.iter().copied().collect();
     let cores = runs(ground, pins);
     if repeats(pins) {

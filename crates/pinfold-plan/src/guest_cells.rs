@@ -173,7 +173,7 @@ impl<'a> Parts<'a> {
 
     /// The pins by hand of a group, its first vCPU as number 0.
     fn pins_of(&self, group: &Group) -> Vec<PinWish> {
-        let all = self.groups.iter().fold(CpuSet::new(), |all, group| all.union(&group.vcpus));
+        let all = self.groups.iter().map(|group| &group.vcpus).collect::<CpuSet>();
         let own = |wish: &PinWish| {
             let number = wish.role.strip_prefix("vcpu(").and_then(|rest| rest.strip_suffix(')'));
             let Some(number) = number.and_then(|number| number.parse().ok()).map(PuId) else {
@@ -260,7 +260,7 @@ impl<'a> Parts<'a> {
             }
         }
         let carried = vcpus.iter().filter(|thread| thread.pus.len() == 1);
-        let carried = carried.fold(CpuSet::new(), |all, thread| all.union(&thread.pus));
+        let carried = carried.map(|thread| &thread.pus).collect::<CpuSet>();
         for thread in &mut helpers {
             let parts = parts.iter().filter_map(|part| part.thread(&thread.role));
             let parts: Vec<&ThreadPlan> = parts.collect();
@@ -365,7 +365,7 @@ pub(crate) fn joined(
             format!("the host keeps {}, which {which}", merged.housekeeping);
     }
     let carried = merged.vnodes.iter().flat_map(VnodePlan::vcpus);
-    let carried = carried.fold(CpuSet::new(), |all, thread| all.union(&thread.pus));
+    let carried = carried.map(|thread| &thread.pus).collect::<CpuSet>();
     for irq in &mut merged.irqs {
         let quiet = irq.pus.intersection(&merged.housekeeping).difference(&carried);
         irq.pus = if quiet.is_empty() { merged.housekeeping.clone() } else { quiet };
@@ -399,7 +399,7 @@ pub(crate) fn cores_of(topology: &Topology, plan: &Plan) -> CpuSet {
     let pinned: CpuSet =
         pins.filter(|thread| thread.pus.len() == 1).filter_map(|t| t.pus.first()).collect();
     let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&pinned));
-    cores.fold(CpuSet::new(), |all, core| all.union(&core.pus))
+    cores.map(|core| &core.pus).collect::<CpuSet>()
 }
 
 /// Why a thread of all cells is on `pus`: the reasons of the cells, each of which names the PUs that

@@ -112,16 +112,11 @@ impl Ground<'_> {
 
     /// The nodes of some PUs.
     pub fn nodes_of(&self, pus: &CpuSet) -> BTreeSet<NodeId> {
-        pus.iter().filter_map(|pu| self.pu(pu)?.node).collect()
+        self.index().nodes_of(pus)
     }
 
-    /// Those of some PUs that are on one of the nodes, or on none.
     fn near(&self, pus: &CpuSet, nodes: &BTreeSet<NodeId>) -> CpuSet {
-        let is_near = |pu: &PuId| match self.pu(*pu).and_then(|pu| pu.node) {
-            Some(node) => nodes.is_empty() || nodes.contains(&node),
-            None => true,
-        };
-        pus.iter().filter(is_near).collect()
+        self.index().near(pus, nodes)
     }
 
     /// The PUs of the parts that are weaker than those of the vCPUs, or of the weakest if they

@@ -122,10 +122,7 @@ fn nodes_of(ground: &Ground<'_>, threads: &[ThreadPlan]) -> Vec<NodeId> {
     let mut seen = CpuSet::new();
     let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
     threads.iter().filter(runs).for_each(|thread| seen.add(&thread.pus));
-    let mut nodes: Vec<NodeId> =
-        seen.iter().filter_map(|pu| ground.pu(pu).and_then(|pu| pu.node)).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
+    let mut nodes: Vec<NodeId> = ground.nodes_of(&seen).into_iter().collect();
     let known = &ground.topology.nodes;
     if known.iter().any(|node| node.memory_bytes > 0) {
         let filled = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);

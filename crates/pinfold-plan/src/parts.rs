@@ -34,6 +34,8 @@ pub(crate) struct Parts<'t> {
     topology: &'t Topology,
     sizes: BTreeMap<L3Id, u64>,
     large: Option<u64>,
+    /// True if the machine has caches of different, known sizes.
+    pub sizes_differ: bool,
 }
 
 impl<'t> Parts<'t> {
@@ -42,23 +44,19 @@ impl<'t> Parts<'t> {
         let sizes: BTreeMap<L3Id, u64> =
             topology.l3.iter().map(|domain| (domain.id, domain.size_bytes)).collect();
         let distinct: BTreeSet<u64> = sizes.values().copied().collect();
+        let sizes_differ = distinct.len() > 1;
         let mut falling = distinct.into_iter().rev();
         let largest = falling.next().zip(falling.next());
         let is_large = |(first, second): &(u64, u64)| {
             *first >= LARGE_BYTES && *second > 0 && *first >= 2 * second
         };
         let large = largest.filter(is_large).map(|(first, _)| first);
-        Self { topology, sizes, large }
+        Self { topology, sizes, large, sizes_differ }
     }
 
     /// The size of a core's L3 cache in bytes; 0 where there is none, or it is not known.
     fn size(&self, spot: &Spot) -> u64 {
         spot.l3.and_then(|l3| self.sizes.get(&l3).copied()).unwrap_or(0)
-    }
-
-    /// True if the machine has caches of different, known sizes.
-    pub fn sizes_differ(&self) -> bool {
-        self.sizes.values().collect::<BTreeSet<_>>().len() > 1
     }
 
     /// Numbers the parts of the cores, and puts the fastest cores of each first if that is asked.
@@ -144,7 +142,7 @@ impl<'t> Parts<'t> {
         };
         let caches: Vec<String> = l3s.into_iter().map(named).collect();
         let caches = caches.join(" and ");
-        match (kinds.as_slice(), self.sizes_differ() && !caches.is_empty()) {
+        match (kinds.as_slice(), self.sizes_differ && !caches.is_empty()) {
             ([], _) => caches,
             (kinds, true) => format!("the {} cores of {caches}", kinds.join(" and ")),
             (kinds, false) => format!("the {} cores", kinds.join(" and ")),

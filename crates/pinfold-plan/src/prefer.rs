@@ -25,17 +25,20 @@ pub(crate) fn findings(
         Preference::None if ORDERED.contains(&plan.strategy.as_str()) => Vec::new(),
         Preference::Auto | Preference::None => {
             let all = [Preference::Cache, Preference::Frequency, Preference::Efficiency];
+            let deciding = all.into_iter().filter(|prefer| decides(*prefer));
+            let deciding: Vec<Preference> = deciding.collect();
+            // Of machines whose cores are alike no preference is worth a word.
+            if deciding.is_empty() {
+                return Vec::new();
+            }
             let mut seen = vec![places(plan)];
-            let others = all.into_iter().filter(|prefer| decides(*prefer));
             let mut other = |prefer| other(strategy, topology, (request, plan), prefer, &mut seen);
-            let found: Vec<Finding> = others.filter_map(&mut other).collect();
+            let found: Vec<Finding> = deciding.into_iter().filter_map(&mut other).collect();
             let last = match request.prefer == Preference::None {
                 true => Preference::Auto,
                 false => Preference::None,
             };
-            // Of machines whose cores are alike no preference is worth a word.
-            let differ = all.into_iter().any(decides);
-            match found.is_empty() && differ {
+            match found.is_empty() {
                 true => {
                     let other = other(last).or_else(|| slower(topology, request, plan));
                     other.into_iter().collect()
@@ -126,5 +129,5 @@ fn places(plan: &Plan) -> Vec<CpuSet> {
 fn runs_on(vnode: &VnodePlan) -> CpuSet {
     let runs = |role: &Role| matches!(role, Role::Vcpu(_) | Role::Task);
     let threads = vnode.threads.iter().filter(|thread| runs(&thread.role));
-    threads.fold(CpuSet::new(), |all, thread| all.union(&thread.pus))
+    threads.map(|thread| &thread.pus).collect::<CpuSet>()
 }

@@ -139,9 +139,10 @@ pub fn review_under(layouts: &[Layout], topology: &Topology, conditions: &Reques
     let claims =
         |view: &&View<'_, '_>| view.layout.runs() || !running.contains(view.layout.name.as_str());
     let held = views.iter().zip(&taken).filter(|(view, _)| claims(view));
-    let held = held.fold(CpuSet::new(), |all, (_, pus)| all.union(pus));
+    let held = held.map(|(_, pus)| pus).collect::<CpuSet>();
+    let mut isolation = advice::Isolation::new((&lookup, &held), conditions);
     for (view, own) in views.iter().zip(&mut of_views) {
-        advice::isolate(own, view, (&held, conditions));
+        isolation.advise(own, view);
     }
     let mut flaws: Vec<Flaw> = of_views.into_iter().flatten().collect();
     let claims: Vec<_> = views.iter().filter(claims).collect();

@@ -170,7 +170,7 @@ impl<'g> Pool<'g> {
         wishes: &[Option<&CpuSet>],
         nodes: &[NodeId],
     ) -> Option<Taken<'g>> {
-        let by_hand = wishes.iter().flatten().fold(CpuSet::new(), |all, pus| all.union(pus));
+        let by_hand = wishes.iter().flatten().copied().collect::<CpuSet>();
         let is_named = |spot: &Spot| spot.pus.iter().any(|pu| by_hand.contains(*pu));
         let places = self.cores.iter().enumerate().filter(|(_, spot)| is_named(spot));
         let own: Vec<usize> = places.map(|(place, _)| place).collect();

@@ -204,7 +204,7 @@ fn shared_cores(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
 
 /// What a placement of so many vCPUs may use.
 fn choice<'a>(ground: &'a Ground<'_>, vcpus: usize) -> Choice<'a> {
-    Choice { topology: ground.topology, usable: &ground.usable, vcpus }
+    Choice { index: ground.index(), usable: &ground.usable, vcpus }
 }
 
 /// Emulators, iothreads and workers that run on the PUs of vCPUs, of their own machine or of
@@ -239,17 +239,17 @@ fn helpers_on_vcpus(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Ve
 /// Iothreads and vhost workers on other nodes than all vCPUs of their machine, where one of those
 /// has a CPU to spare.
 fn far_helpers(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
-    let carried = spreads.iter().fold(CpuSet::new(), |all, (_, spread)| all.union(&spread.pus));
+    let carried = spreads.iter().map(|(_, spread)| &spread.pus).collect::<CpuSet>();
     let spare = ground.nodes_of(&ground.hostable.difference(&carried));
     spreads.iter().find_map(|(vnode, spread)| {
         let room = spread.nodes.iter().any(|node| spare.contains(node));
         let far = |thread: &&ThreadPlan| {
             let nodes = ground.nodes_of(&thread.pus);
-            matches!(thread.role, Role::Iothread(_) | Role::Vhost(_))
-                && !nodes.is_empty()
-                && nodes.is_disjoint(&spread.nodes)
+            !nodes.is_empty() && nodes.is_disjoint(&spread.nodes)
         };
-        let thread = vnode.threads.iter().find(far).filter(|_| room)?;
+        let serves =
+            |thread: &&ThreadPlan| matches!(thread.role, Role::Iothread(_) | Role::Vhost(_));
+        let thread = vnode.threads.iter().filter(serves).find(far).filter(|_| room)?;
         let text = format!(
             "{} of {} runs on {}, on another NUMA node than its vCPUs: each request crosses the \
              interconnect",
@@ -263,7 +263,7 @@ fn far_helpers(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<
 
 /// The PUs that carry a vCPU.
 fn carried(spreads: &[(&VnodePlan, Spread)]) -> CpuSet {
-    spreads.iter().fold(CpuSet::new(), |all, (_, spread)| all.union(&spread.pus))
+    spreads.iter().map(|(_, spread)| &spread.pus).collect::<CpuSet>()
 }
 
 /// No PU of the host's tasks is without a vCPU.
@@ -338,10 +338,8 @@ fn floating<'v>(ground: &Ground<'_>, vnodes: &'v [VnodePlan]) -> BTreeSet<&'v Cp
 }
 
 fn floating_nodes(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
-    let nodes_of = |pus: &&CpuSet| -> BTreeSet<NodeId> {
-        pus.iter().filter_map(|pu| ground.pu(pu)?.node).collect()
-    };
-    let nodes = floating(ground, vnodes).iter().map(nodes_of).find(|nodes| nodes.len() > 1)?;
+    let sets = floating(ground, vnodes);
+    let nodes = sets.iter().map(|pus| ground.nodes_of(pus)).find(|nodes| nodes.len() > 1)?;
     Some(Finding::note(
         "NUMA",
         format!(

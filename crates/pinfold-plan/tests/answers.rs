@@ -47,7 +47,7 @@ fn made(strategy: &str, on: &str, request: &Request) -> Plan {
 
 /// The PUs of all vCPUs.
 fn pus(plan: &Plan) -> String {
-    plan.vnodes[0].vcpus().fold(CpuSet::new(), |all, one| all.union(&one.pus)).to_string()
+    plan.vnodes[0].vcpus().map(|one| &one.pus).collect::<CpuSet>().to_string()
 }
 
 fn of(plan: &Plan, role: &Role) -> String {

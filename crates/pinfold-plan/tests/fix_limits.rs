@@ -89,7 +89,7 @@ fn clean(xml: &str, on: (&Topology, &Request)) -> Layout {
 /// The CPUs of the vCPUs together.
 fn of_vcpus(layout: &Layout) -> CpuSet {
     let vcpus = layout.pins.iter().filter(|pin| matches!(pin.role, Role::Vcpu(_)));
-    vcpus.filter_map(|pin| pin.pus.as_ref()).fold(CpuSet::new(), |set, pus| set.union(pus))
+    vcpus.filter_map(|pin| pin.pus.as_ref()).collect::<CpuSet>()
 }
 
 /// The number of vCPUs that the last line of advice names.

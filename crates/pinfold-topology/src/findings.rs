@@ -223,7 +223,8 @@ fn unequal_l3(topology: &Topology) -> Option<Finding> {
             .l3
             .iter()
             .filter(|l3| l3.size_bytes == large)
-            .fold(CpuSet::new(), |all, l3| all.union(&l3.pus));
+            .map(|l3| &l3.pus)
+            .collect::<CpuSet>();
         Finding::note(
             "L3",
             format!(

@@ -236,7 +236,7 @@ impl<'t> Tree<'t> {
 
     fn many_cores(&self, cores: &[usize]) -> String {
         let members = || cores.iter().map(|core| &self.topology.cores[*core]);
-        let pus = members().fold(CpuSet::new(), |all, core| all.union(&core.pus));
+        let pus = members().map(|core| &core.pus).collect::<CpuSet>();
         let ids: CpuSet = members().map(|core| PuId(core.id.0)).collect();
         let logical: CpuSet =
             pus.iter().filter_map(|pu| self.logical(pu)).map(|pu| PuId(pu.0)).collect();

@@ -186,7 +186,7 @@ fn nearest_node(nodes: &[NumaNode], pu: PuId) -> Option<NodeId> {
 fn nodes_divide(nodes: &[NumaNode], online: &[&TreePu]) -> bool {
     let populated = nodes.iter().filter(|node| !node.pus.is_empty());
     let total: usize = populated.clone().map(|node| node.pus.len()).sum();
-    let union = nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.pus));
+    let union = nodes.iter().map(|node| &node.pus).collect::<CpuSet>();
     populated.count() > 1 && total == online.len() && union.len() == total
 }
 

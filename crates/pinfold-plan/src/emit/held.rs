@@ -79,7 +79,7 @@ pub(super) enum Siblings {
 
 /// What the vCPUs have of their cores; for pinned vCPUs.
 pub(super) fn siblings(vnode: &VnodePlan, topology: &Topology) -> Siblings {
-    let used = vnode.vcpus().fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
+    let used = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
     let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&used));
     let shares: Vec<(usize, usize)> =
         cores.map(|core| (core.pus.intersection(&used).len(), core.pus.len())).collect();
@@ -93,7 +93,7 @@ pub(super) fn siblings(vnode: &VnodePlan, topology: &Topology) -> Siblings {
 
 /// The nodes of the vCPUs' PUs.
 pub(super) fn nodes(vnode: &VnodePlan, topology: &Topology) -> Vec<NodeId> {
-    let used = vnode.vcpus().fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
+    let used = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
     let here = topology.nodes.iter().filter(|node| !node.pus.is_disjoint(&used));
     here.map(|node| node.id).collect()
 }

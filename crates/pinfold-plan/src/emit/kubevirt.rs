@@ -61,7 +61,7 @@ struct Guest {
 impl Guest {
     fn of(vnode: &VnodePlan) -> Self {
         let vcpus = vnode.vcpus().count();
-        let used = vnode.vcpus().fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
+        let used = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
         let emulator = vnode.thread(&Role::Emulator);
         let number = |role: &Role| match role {
             Role::Vcpu(index) => Some(PuId(*index)),
@@ -262,7 +262,7 @@ fn real_time((role, policy): (&str, Policy), scope: &Scope<'_>) -> Said {
 /// would not hand out otherwise; all of it if nothing else is left.
 fn reserved(plan: &Plan) -> CpuSet {
     let vcpus = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
-    let used = vcpus.fold(CpuSet::new(), |set, vcpu| set.union(&vcpu.pus));
+    let used = vcpus.map(|vcpu| &vcpu.pus).collect::<CpuSet>();
     let left = plan.housekeeping.difference(&used);
     if left.is_empty() { plan.housekeeping.clone() } else { left }
 }

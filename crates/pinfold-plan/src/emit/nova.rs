@@ -76,7 +76,7 @@ fn pinned(vnode: &VnodePlan) -> bool {
 
 /// The PUs of vCPUs, without those that the host keeps.
 fn dedicated(plan: &Plan, vnode: &VnodePlan) -> CpuSet {
-    let held = vnode.vcpus().fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
+    let held = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
     let reserved = reserved(plan);
     if reserved.is_empty() { held } else { reserved.intersection(&held) }
 }
@@ -103,7 +103,7 @@ fn properties((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Vec<St
     if let Some(page) = vnode.memory.as_ref().and_then(|memory| memory.page_bytes) {
         all.push(format!("hw:mem_page_size={}", page >> 10));
     }
-    let held = vnode.vcpus().fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
+    let held = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
     let emulator = vnode.thread(&Role::Emulator);
     let apart = emulator.is_some_and(|thread| thread.pus.is_disjoint(&held));
     if pinned && apart {

@@ -239,7 +239,7 @@ fn slowed_host(
 ) -> Option<Finding> {
     let cpus = vnode.cpus();
     let domains = topology.frequency_domains.iter().filter(|domain| !domain.is_disjoint(&cpus));
-    let together = domains.fold(CpuSet::new(), |all, domain| all.union(domain));
+    let together = domains.collect::<CpuSet>();
     let slowed = together.intersection(housekeeping);
     (!slowed.is_empty()).then(|| {
         let text = format!(

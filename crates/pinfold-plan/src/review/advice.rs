@@ -4,12 +4,13 @@
 //! Every line of the difference is quoted once, so that who writes all of them has the target.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pinfold_model::text::counted;
-use pinfold_model::{Command, CpuSet, IsolationScope, Request, Role, Severity};
+use pinfold_model::{Command, CpuSet, IsolationScope, Plan, Request, Role, Severity, Topology};
 use roxmltree::Node;
 
-use super::lookup::View;
+use super::lookup::{Lookup, View};
 use super::target::{self, Target, asks_for_another_place};
 use super::{Flaw, Language, Layout, again, memory, of_one, repair};
 use crate::boot;
@@ -121,63 +122,74 @@ fn with_new_repairs(target: Target, flaws: &[Flaw], view: &View<'_, '_>) -> (Tar
 /// The findings about CPUs of vCPUs that the host's tasks may use.
 const OPEN: [&str; 2] = ["not-isolated", "sibling-left-to-host"];
 
-/// Says of CPUs that the host's tasks may use what keeps them off; `held` are the CPUs that all
-/// machines have once the advice is followed: a host has one kernel command line.
-pub(super) fn isolate(
-    flaws: &mut [Flaw],
-    view: &View<'_, '_>,
-    (held, conditions): (&CpuSet, &Request),
-) {
-    let mut line = None;
-    for flaw in flaws.iter_mut().filter(|flaw| OPEN.contains(&flaw.name)) {
-        let line = line.get_or_insert_with(|| isolating(view, (held, conditions)));
-        flaw.instead.push(line.clone());
+/// What keeps the host's tasks off the CPUs of vCPUs.
+pub(super) struct Isolation<'a> {
+    topology: &'a Topology,
+    /// The user's conditions, with the host's tasks kept off.
+    isolated: Request,
+    kernel_parameters: Option<String>,
+    /// The answer for each plan: its layouts share it.
+    plans: Vec<(Arc<Plan>, String)>,
+}
+
+impl<'a> Isolation<'a> {
+    /// For machines that have the CPUs `held` once the advice is followed: a host has one kernel
+    /// command line, for the very cores of all of them.
+    pub fn new((lookup, held): (&Lookup<'a>, &CpuSet), conditions: &Request) -> Self {
+        let cores = lookup.whole_cores(held).intersection(&lookup.online);
+        let host = lookup.online.difference(&cores);
+        let kernel_parameters = (!host.is_empty()).then(|| {
+            let siblings = boot::possible_siblings(&cores, lookup.topology);
+            let mut line = keeping_off(&cores.union(&siblings));
+            line.push(format!("irqaffinity={host}"));
+            let old = boot::in_place_of(&line, &lookup.topology.boot_parameters);
+            let line = line.join(" ");
+            format!("the kernel parameters `{line}`{old} keep them off from boot on")
+        });
+        let isolated = Request { isolation: IsolationScope::Host, ..conditions.clone() };
+        Self { topology: lookup.topology, isolated, kernel_parameters, plans: Vec::new() }
+    }
+
+    /// Says it for each CPU that the host's tasks may use: a command, and the kernel parameters.
+    pub fn advise(&mut self, flaws: &mut [Flaw], view: &View<'_, '_>) {
+        for flaw in flaws.iter_mut().filter(|flaw| OPEN.contains(&flaw.name)) {
+            let command = self.command(view.layout);
+            flaw.instead.push(match &self.kernel_parameters {
+                Some(parameters) => format!("{command}; {parameters}"),
+                None => command,
+            });
+        }
+    }
+
+    fn command(&mut self, layout: &Layout) -> String {
+        let apply = match (&layout.language, &layout.plan) {
+            (Language::Running(option), _) => Command::new(format!("apply {option}")),
+            (Language::Libvirt, _) => Command::new("apply --libvirt").arg(&layout.name),
+            (Language::Plan, Some(plan)) => return self.for_plan(plan),
+            (Language::Plan, None) => return NO_PLAN_KEEPS_OFF.to_owned(),
+        };
+        let apply = command::under(&apply.to_string(), &self.isolated);
+        let undo = Command::new("undo");
+        format!("`{apply}` places the machine again and keeps them off until `{undo}`")
+    }
+
+    fn for_plan(&mut self, plan: &Arc<Plan>) -> String {
+        if let Some((_, known)) = self.plans.iter().find(|(known, _)| Arc::ptr_eq(known, plan)) {
+            return known.clone();
+        }
+        let text = match again::without(plan, (self.topology, &self.isolated), &OPEN) {
+            Some(again) => {
+                format!("`{again}` makes a plan that keeps them off while it is applied")
+            }
+            None => NO_PLAN_KEEPS_OFF.to_owned(),
+        };
+        self.plans.push((Arc::clone(plan), text.clone()));
+        text
     }
 }
 
-/// What keeps other tasks off the CPUs of a layout's machine: a command, and kernel parameters for
-/// the very cores that the vCPUs of all machines have.
-fn isolating(view: &View<'_, '_>, (held, conditions): (&CpuSet, &Request)) -> String {
-    let Layout { name, language, .. } = view.layout;
-    let isolated = Request { isolation: IsolationScope::Host, ..conditions.clone() };
-    let command = |words: &str| command::under(words, &isolated);
-    let undo = Command::new("undo");
-    let placed = |plan: String| {
-        format!("`{plan}` places the machine again and keeps them off until `{undo}`")
-    };
-    let topology = view.lookup.topology;
-    let text = match (language, &view.layout.plan) {
-        (Language::Running(option), _) => {
-            placed(command(&Command::new(format!("apply {option}")).to_string()))
-        }
-        (Language::Libvirt, _) => {
-            placed(command(&Command::new("apply --libvirt").arg(name).to_string()))
-        }
-        (Language::Plan, plan) => {
-            let again = plan.as_ref();
-            let again = again.and_then(|plan| again::without(plan, (topology, &isolated), &OPEN));
-            match again {
-                Some(plan) => {
-                    format!("`{plan}` makes a plan that keeps them off while it is applied")
-                }
-                None => "no plan of all these vCPUs keeps the host's tasks off them: plan fewer \
-                         vCPUs, so that the host has CPUs of its own"
-                    .to_owned(),
-            }
-        }
-    };
-    let cores = view.lookup.whole_cores(held).intersection(&view.lookup.online);
-    let host = view.lookup.online.difference(&cores);
-    if host.is_empty() {
-        return text;
-    }
-    let siblings = boot::possible_siblings(&cores, view.lookup.topology);
-    let mut line = keeping_off(&cores.union(&siblings));
-    line.push(format!("irqaffinity={host}"));
-    let old = boot::in_place_of(&line, &view.lookup.topology.boot_parameters);
-    let line = line.join(" ");
-    format!("{text}; the kernel parameters `{line}`{old} keep them off from boot on")
-}
+const NO_PLAN_KEEPS_OFF: &str = "no plan of all these vCPUs keeps the host's tasks off them: plan \
+                                 fewer vCPUs, so that the host has CPUs of its own";
 
 /// Says of findings that no placement removes them.
 fn stay(flaws: &mut [Flaw], line: &str, which: impl Fn(&Flaw) -> bool) {

@@ -51,7 +51,7 @@ fn helper(view: &View<'_, '_>, pin: &Pin, flaws: &mut Vec<Flaw>) {
         .vcpus()
         .filter(|(_, vcpu)| is_real_time(vcpu.policy))
         .filter_map(|(_, vcpu)| vcpu.pus.as_ref())
-        .fold(CpuSet::new(), |set, pus| set.union(pus));
+        .collect::<CpuSet>();
     let starves = !mask.is_empty() && mask.is_subset(&real_time) && !is_real_time(pin.policy);
     // Threads that float together over a part of the host take no vCPU's own CPU; but the kernel
     // takes none away from a real-time vCPU.

@@ -1,7 +1,5 @@
 //! What all rules ask: the tables of a topology by PU, and the facts of one layout on it.
 
-use std::collections::BTreeMap;
-
 use pinfold_model::{
     CoreId, CpuSet, Free, NodeId, Policy, Pu, PuId, Request, Role, Severity, Topology,
 };
@@ -9,7 +7,7 @@ use pinfold_model::{
 use super::{Flaw, Language, Layout, Pin};
 use crate::avoidable::{Choice, Pins};
 use crate::domain_file::Place;
-use crate::ground::Ground;
+use crate::ground::{Ground, Index};
 
 /// A topology, by PU.
 pub(super) struct Lookup<'t> {
@@ -24,7 +22,7 @@ pub(super) struct Lookup<'t> {
     /// What they leave to vCPUs, as a plan has it: without the CPUs that are to stay free for the
     /// host, those of the weakest cores where they only count them.
     pub for_vcpus: CpuSet,
-    pus: BTreeMap<PuId, &'t Pu>,
+    index: Index<'t>,
 }
 
 impl<'t> Lookup<'t> {
@@ -39,12 +37,12 @@ impl<'t> Lookup<'t> {
         let own = Request { vnodes: Vec::new(), ..conditions.clone() };
         let for_vcpus = Ground::new(topology, &own)
             .map_or_else(|_| permitted.difference(&for_host), |ground| ground.usable);
-        let pus = topology.pus.iter().map(|pu| (pu.os, pu)).collect();
-        Self { topology, online, usable, permitted, for_host, for_vcpus, pus }
+        let index = Index::of(topology);
+        Self { topology, online, usable, permitted, for_host, for_vcpus, index }
     }
 
     pub fn pu(&self, os: PuId) -> Option<&'t Pu> {
-        self.pus.get(&os).copied()
+        self.index.pu(os)
     }
 
     /// PUs in hwloc's order, in which neighbours share most.
@@ -67,13 +65,13 @@ impl<'t> Lookup<'t> {
 
     /// The nodes of a set, ascending.
     pub fn nodes_of(&self, pus: &CpuSet) -> Vec<NodeId> {
-        sorted(pus.iter().filter_map(|pu| self.pu(pu)?.node))
+        self.index.nodes_of(pus).into_iter().collect()
     }
 
     /// The PUs of the cores that a set touches.
     pub fn whole_cores(&self, pus: &CpuSet) -> CpuSet {
         let cores = sorted(pus.iter().filter_map(|pu| Some(self.pu(pu)?.core)));
-        cores.iter().fold(CpuSet::new(), |set, core| set.union(&self.topology.core(*core).pus))
+        cores.iter().map(|core| &self.topology.core(*core).pus).collect()
     }
 }
 
@@ -100,9 +98,8 @@ impl<'a, 't> View<'a, 't> {
             .filter_map(|pin| pin.pus.as_ref())
             .filter(|pus| !lookup.usable.is_subset(pus))
             .collect();
-        let all = masks.iter().fold(CpuSet::new(), |set, pus| set.union(pus));
-        let single = masks.iter().filter(|pus| pus.len() == 1);
-        let tight = single.fold(CpuSet::new(), |set, pus| set.union(pus));
+        let all: CpuSet = masks.iter().copied().collect();
+        let tight: CpuSet = masks.into_iter().filter(|pus| pus.len() == 1).collect();
         Self {
             layout,
             lookup,
@@ -121,7 +118,7 @@ impl<'a, 't> View<'a, 't> {
 
     /// What a placement of so many vCPUs may use.
     pub fn choice(&self, vcpus: usize) -> Choice<'a> {
-        Choice { topology: self.lookup.topology, usable: &self.lookup.for_vcpus, vcpus }
+        Choice { index: &self.lookup.index, usable: &self.lookup.for_vcpus, vcpus }
     }
 
     /// Where the vCPUs are that may run nowhere else.

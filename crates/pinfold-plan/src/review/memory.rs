@@ -138,9 +138,7 @@ fn far_memory(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             Some((_, vcpus)) => {
                 let of_cell =
                     view.vcpus().filter(|(index, _)| vcpus.contains(pinfold_model::PuId(*index)));
-                of_cell
-                    .filter_map(|(_, pin)| pin.pus.as_ref())
-                    .fold(CpuSet::new(), |set, pus| set.union(pus))
+                of_cell.filter_map(|(_, pin)| pin.pus.as_ref()).collect::<CpuSet>()
             }
         };
         let wanted = filled(view, view.lookup.nodes_of(&users));
@@ -242,7 +240,7 @@ fn without_memory(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     }
     let on_them = |pin: &Pin| {
         let theirs = topology.nodes.iter().filter(|node| nodes.contains(&node.id));
-        let pus = theirs.fold(CpuSet::new(), |all, node| all.union(&node.pus));
+        let pus = theirs.map(|node| &node.pus).collect::<CpuSet>();
         pin.pus.as_ref().is_some_and(|own| own.is_subset(&pus))
     };
     let mut flaw = view.flaw(
@@ -299,7 +297,7 @@ fn nodes_of_cells(view: &View<'_, '_>) -> Vec<Vec<NodeId>> {
     let pinned = |cell: &CpuSet| {
         let pins = view.vcpus().filter(|(index, _)| cell.contains(pinfold_model::PuId(*index)));
         let pus = pins.filter_map(|(_, pin)| pin.pus.as_ref());
-        pus.fold(CpuSet::new(), |set, pus| set.union(pus)).intersection(&view.tight)
+        pus.collect::<CpuSet>().intersection(&view.tight)
     };
     view.layout.cells.iter().map(|cell| view.lookup.nodes_of(&pinned(cell))).collect()
 }

@@ -52,7 +52,7 @@ pub fn picture(layouts: &[Layout], topology: &Topology, columns: usize) -> Strin
         .filter(|pin| matches!(pin.role, Role::Vcpu(_) | Role::Task))
         .filter_map(|pin| pin.pus.as_ref())
         .filter(|pus| pus.len() < topology.pus.len())
-        .fold(CpuSet::new(), |set, pus| set.union(pus));
+        .collect::<CpuSet>();
     let used: Vec<CoreRow> = topology
         .cores
         .iter()

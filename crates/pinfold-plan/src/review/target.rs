@@ -174,7 +174,7 @@ fn is_torn(view: &View<'_, '_>, placed: &Layout, avoid: &CpuSet) -> bool {
     let now = view.lookup.nodes_of(&view.held);
     let placed = View::of(placed, view.lookup);
     let pins = placed.vcpus().map(|(_, pin)| pin.pus.as_ref().unwrap_or(&view.lookup.usable));
-    let then = view.lookup.nodes_of(&pins.fold(CpuSet::new(), |set, pus| set.union(pus)));
+    let then = view.lookup.nodes_of(&pins.collect::<CpuSet>());
     view.layout.cells.len() < 2
         && !now.is_empty()
         && then.len() > now.len()
@@ -255,7 +255,7 @@ fn request(view: &View<'_, '_>, conditions: &Request) -> Request {
 fn cells(view: &View<'_, '_>) -> Vec<CellRequest> {
     let layout = view.layout;
     let all: usize = layout.cells.iter().map(CpuSet::len).sum();
-    let whole = layout.cells.iter().fold(CpuSet::new(), |set, cell| set.union(cell));
+    let whole = layout.cells.iter().collect::<CpuSet>();
     let vcpus = layout.vcpus as usize;
     if layout.cells.len() < 2 || all != vcpus || whole.len() != vcpus {
         return Vec::new();

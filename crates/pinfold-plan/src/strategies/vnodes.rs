@@ -223,7 +223,7 @@ fn reason(ground: &Ground<'_>, spot: &Spot) -> String {
 
 /// The PUs of the tasks of a group.
 fn pus_of(vnode: &VnodePlan) -> CpuSet {
-    vnode.threads.iter().fold(CpuSet::new(), |all, thread| all.union(&thread.pus))
+    vnode.threads.iter().map(|thread| &thread.pus).collect::<CpuSet>()
 }
 
 /// The PU of each core on which a group's tasks run.

@@ -216,7 +216,7 @@ proptest! {
             prop_assert!(thread.pus == last.pus || named, "{:?}", thread);
             prop_assert!(thread.reason.ends_with("by hand"));
         }
-        let vcpus = layout.vnodes[0].vcpus().fold(CpuSet::new(), |all, one| all.union(&one.pus));
+        let vcpus = layout.vnodes[0].vcpus().map(|one| &one.pus).collect::<CpuSet>();
         if !layout.exclusive.is_empty() {
             let shared = vcpus.intersection(&layout.housekeeping);
             prop_assert!(shared.is_empty(), "vCPUs and the host share {}", shared);

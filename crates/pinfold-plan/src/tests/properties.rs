@@ -234,7 +234,7 @@ fn stays_free(layout: &Plan, allowed: &CpuSet, request: &Request) -> Result<(), 
 fn carried(layout: &Plan) -> CpuSet {
     let runs = |role: &Role| matches!(role, Role::Vcpu(_) | Role::Task);
     let threads = layout.threads().filter(|(_, thread)| runs(&thread.role));
-    threads.fold(CpuSet::new(), |all, (_, thread)| all.union(&thread.pus))
+    threads.map(|(_, thread)| &thread.pus).collect::<CpuSet>()
 }
 
 /// No PU carries two vCPUs while one that the strategy uses is free.
@@ -267,7 +267,7 @@ fn uses_pus_once(
         "isolcpus" => layout.exclusive.clone(),
         // Emulators are on the PUs that stay free for the host.
         _ if request.free.is_some() => crate::draft::ground(topology, request).unwrap().usable,
-        _ => emulators.fold(CpuSet::new(), |all, (_, thread)| all.union(&thread.pus)),
+        _ => emulators.map(|(_, thread)| &thread.pus).collect::<CpuSet>(),
     };
     let domain = |pu: PuId| {
         let pu = topology.pu(pu).unwrap();
@@ -347,7 +347,7 @@ fn isolates(
         }
         prop_assert!(emulator.intersection(&topology.isolated).len() < 2, "{emulator}");
         if ["low-latency", "low-latency-rt", "multi-vm"].contains(&strategy) {
-            let own = vnode.vcpus().fold(CpuSet::new(), |all, vcpu| all.union(&vcpu.pus));
+            let own = vnode.vcpus().map(|vcpu| &vcpu.pus).collect::<CpuSet>();
             let carries = |core: &&pinfold_model::Core| !core.pus.is_disjoint(&own);
             prop_assert_eq!(topology.cores.iter().filter(carries).count(), vnode.vcpus().count());
             prop_assert_eq!(vnode.guest.as_ref().unwrap().threads, 1);

@@ -203,7 +203,7 @@ fn put_blocks(
         }
         html.push_str(&format!("<div class=\"box {}\"><p>{label}</p><div>", block.class));
         put_blocks(html, &block.inside, put, topology);
-        let nested = block.inside.iter().fold(CpuSet::new(), |set, inner| set.union(&inner.pus));
+        let nested = block.inside.iter().map(|inner| &inner.pus).collect::<CpuSet>();
         for pu in &topology.pus {
             if block.pus.contains(pu.os) && !nested.contains(pu.os) {
                 put(html, pu);

@@ -136,7 +136,7 @@ fn thread(role: Role, pus: CpuSet, reason: &str) -> ThreadPlan {
 pub fn plan(topology: &Topology, strategy: &str, shape: Shape, count: u32) -> Plan {
     let all = topology.online();
     let mut threads = vcpus(topology, shape, count);
-    let used = threads.iter().fold(CpuSet::new(), |set, it| set.union(&it.pus));
+    let used = threads.iter().map(|it| &it.pus).collect::<CpuSet>();
     let apart = matches!(shape, Shape::Apart) && topology.cores.len() > 1;
     let (host, exclusive) = if apart {
         let host = topology.core(CoreId(0)).pus.clone();

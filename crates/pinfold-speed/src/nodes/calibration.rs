@@ -33,7 +33,7 @@ pub(super) fn calibrate(
             places.push(place);
         }
     }
-    let together = looks.iter().fold(CpuSet::new(), |all, look| all.union(&look.pus));
+    let together = looks.iter().map(|look| &look.pus).collect::<CpuSet>();
     if looks.is_empty() {
         return Ok(together);
     }

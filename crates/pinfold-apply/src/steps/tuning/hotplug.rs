@@ -197,7 +197,7 @@ pub(crate) fn missing(
         return Ok(Vec::new());
     };
     let mut found = Vec::new();
-    let planned = plan.threads().fold(CpuSet::new(), |set, (_, thread)| set.union(&thread.pus));
+    let planned = plan.threads().map(|(_, thread)| &thread.pus).collect::<CpuSet>();
     for pu in planned.difference(&online).iter() {
         found.push(offline(plan, pu));
     }
