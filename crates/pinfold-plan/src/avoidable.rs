@@ -51,9 +51,8 @@ impl<'a> Choice<'a> {
             }
             false => (vec![self.near(pins)], self.vcpus),
         };
-        let widest = self.index.topology.cores.iter().map(|core| core.pus.len()).max().unwrap_or(0);
         let fits = |width| parts.iter().all(|part| self.fills_cores(part, (vcpus, width)));
-        (1..=widest).any(fits)
+        (1..=self.index.widest_core).any(fits)
     }
 
     /// Whether a part of the machine has whole cores for so many vCPUs, so many on each.

@@ -1,7 +1,7 @@
 //! The kernel's boot parameters: which of them a host has already, and which offline CPUs belong
 //! into them. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CoreKind, CpuSet, Plan, Policy, Smt, Topology, VnodePlan};
 
@@ -124,14 +124,15 @@ pub(crate) fn kept_for(
 /// offline CPU, so each of them may be one if a core that is reserved as a whole shows fewer
 /// threads than others of its kind, or if SMT is off.
 pub(crate) fn possible_siblings(reserved: &CpuSet, topology: &Topology) -> CpuSet {
-    let widest = |kind: CoreKind| {
-        let alike = topology.cores.iter().filter(|core| core.kind == kind);
-        alike.map(|core| core.pus.len()).max().unwrap_or(0)
-    };
+    let mut widest: BTreeMap<CoreKind, usize> = BTreeMap::new();
+    for core in &topology.cores {
+        let most = widest.entry(core.kind).or_default();
+        *most = core.pus.len().max(*most);
+    }
     let has_smt = |kind| !matches!(kind, CoreKind::Efficiency | CoreKind::LowPower);
     let lacks_one = topology.cores.iter().filter(|core| core.pus.is_subset(reserved)).any(|core| {
         let smt_is_off = topology.smt == Smt::Off && has_smt(core.kind);
-        core.pus.len() < widest(core.kind) || smt_is_off
+        widest.get(&core.kind).is_some_and(|most| core.pus.len() < *most) || smt_is_off
     });
     if lacks_one { topology.offline.clone() } else { CpuSet::new() }
 }

@@ -54,6 +54,8 @@ pub(crate) struct Index<'a> {
     pub topology: &'a Topology,
     /// Place in the topology's table; `usize::MAX` where there is no such PU.
     places: Vec<usize>,
+    /// The most PUs that a core has.
+    pub widest_core: usize,
     /// The PUs of each node, by node; `None` for those of no node.
     nodes: BTreeMap<Option<NodeId>, CpuSet>,
 }
@@ -72,7 +74,8 @@ impl<'a> Index<'a> {
         for pu in &topology.pus {
             nodes.entry(pu.node).or_default().insert(pu.os);
         }
-        Self { topology, places, nodes }
+        let widest_core = topology.cores.iter().map(|core| core.pus.len()).max().unwrap_or(0);
+        Self { topology, places, widest_core, nodes }
     }
 
     /// The nodes of some PUs.
