@@ -195,7 +195,7 @@ enum Purpose {
     Time,
     /// Accessed addresses.
     Addresses,
-    /// What tells exits of one reason apart.
+    /// What distinguishes exits of one reason.
     Marks,
     /// Addresses and marks.
     Both,

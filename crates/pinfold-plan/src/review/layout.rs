@@ -67,7 +67,7 @@ pub enum Pages {
         /// KiB by node, ascending; nodes without any are left out.
         kib: Vec<(NodeId, u64)>,
     },
-    /// That cannot be told, and why.
+    /// Unknown, and why.
     Unseen(String),
 }
 

@@ -128,11 +128,11 @@ pub enum Agreement {
     Yes,
     /// We do not.
     No,
-    /// That cannot be told, and why.
+    /// Unknown, and why.
     CannotTell(String),
 }
 
-/// A sentence of the source beside what we see.
+/// A statement of the source next to the result here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRow {
     /// What the source says.
