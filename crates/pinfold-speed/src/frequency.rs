@@ -267,7 +267,7 @@ pub(crate) fn ready(ground: &Ground<'_, '_>) -> Result<Vec<Domain>, SpeedError> 
 /// [`SpeedError::OutOfReach`] with the first two that do not agree.
 pub(crate) fn agree(host: &dyn Host, nodes: &[&Node]) -> Result<(), SpeedError> {
     let setting = || nodes.iter().filter(|node| node.method.sets_frequency());
-    let pus = setting().map(|node| &node.pus().collect::<CpuSet>());
+    let pus = setting().fold(CpuSet::new(), |all, node| all.union(&node.pus()));
     if pus.is_empty() {
         return Ok(());
     }

@@ -20,7 +20,7 @@ fn numbered(lists: &[&str]) -> impl Iterator<Item = (u32, CpuSet)> {
 
 /// A machine from lists of PUs: packages, NUMA nodes, L3 domains, cores.
 fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> Topology {
-    let everything = cores.iter().map(|core| &set(core).collect::<CpuSet>());
+    let everything = cores.iter().fold(CpuSet::new(), |all, core| all.union(&set(core)));
     let pu = |(logical, os): (u32, PuId)| Pu {
         os,
         logical: LogicalPu(logical),
