@@ -18,11 +18,11 @@ mod trial;
 
 use std::io::Write as _;
 
-use pinfold_host::{Clock as _, LiveHost, SystemClock, process, user};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, process, files};
 use pinfold_model::CpuSet;
 use pinfold_plan::platforms;
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::speed_rulers::{ChurnKind, Stop, Workers};
+use pinfold_probe::cpu_speed::{ChurnKind, Stop, Workers};
 use pinfold_study::random::Pcg32;
 use serde_json::json;
 
@@ -361,8 +361,8 @@ fn keep(found: &Findings, origin: &str) -> Result<(), Failure> {
         "controllers": found.costs.iter().map(side::Cost::to_json).collect::<Vec<_>>(),
         "neighbours": found.felt.iter().map(side::Felt::to_json).collect::<Vec<_>>(),
     });
-    user::StateDir::open("target/bench")?;
-    Ok(user::write_atomic(RAW, value.to_string().as_bytes())?)
+    files::StateDir::open("target/bench")?;
+    Ok(files::write_atomic(RAW, value.to_string().as_bytes())?)
 }
 
 fn sections(found: &Findings, refused: &[Refused]) -> Vec<(&'static str, Table)> {
@@ -410,9 +410,9 @@ fn show(
     }
     // Its pictures lie beside it, in a folder of its name.
     let folder = page.trim_end_matches(".md");
-    user::StateDir::open(folder)?;
+    files::StateDir::open(folder)?;
     for (file, picture) in pictures(found) {
-        user::write_atomic(&format!("{folder}/{file}.svg"), picture.as_bytes())?;
+        files::write_atomic(&format!("{folder}/{file}.svg"), picture.as_bytes())?;
     }
     Ok(())
 }
@@ -443,7 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_has_the_same_loads_at_full_speed() {
+    fn the_same_loads_run_at_full_speed_elsewhere() {
         let work = |ms| Load::Work(ONE, ms);
         let cells: Vec<(Load, f64)> = (1..=5)
             .map(|speed| (work(1), f64::from(speed) / 10.0))

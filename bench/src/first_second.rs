@@ -10,7 +10,7 @@
 mod rival;
 
 use pinfold_apply::{Journals, NewJournal, Target};
-use pinfold_host::user::StateDir;
+use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, schedstat};
 use pinfold_model::{Plan, Request, Role, Tid, VcpuCount};
 use pinfold_plan::schema;

@@ -1,7 +1,7 @@
 //! The demo guest under TCG: a Debian kernel whose init is `pinload agent`.
 
 use pinfold_host::process::Stdio;
-use pinfold_host::{process, user};
+use pinfold_host::{process, files};
 use pinfold_model::{Accelerator, Isa};
 use pinfold_probe::pinload;
 use pinfold_vm::guest::{self, DemoGuest, GuestDisks};
@@ -34,12 +34,12 @@ pub fn command(scratch: &Scratch, vcpus: u32) -> Result<Vec<String>, Failure> {
     let qemu = process::find_program("qemu-system-x86_64")
         .ok_or("qemu-system-x86_64 is not installed; apt-get install qemu-system-x86")?;
     let kernel =
-        guest::fetch_kernel(&user::cache_dir()?, &guest::DEMO_FLAVOUR, guest::DEMO_MODULES)?;
+        guest::fetch_kernel(&files::cache_dir()?, &guest::DEMO_FLAVOUR, guest::DEMO_MODULES)?;
     let initramfs = scratch.file("initramfs");
-    user::write_atomic(&initramfs, &guest::build_initramfs(&kernel, pinload::BINARY)?)?;
+    files::write_atomic(&initramfs, &guest::build_initramfs(&kernel, pinload::BINARY)?)?;
     let disks = GuestDisks { ahci: scratch.file("ahci.img"), virtio: scratch.file("virtio.img") };
     for disk in [&disks.ahci, &disks.virtio] {
-        user::write_atomic(disk, &vec![0; DISK_BYTES])?;
+        files::write_atomic(disk, &vec![0; DISK_BYTES])?;
     }
     let demo = DemoGuest {
         isa: Isa::X86,

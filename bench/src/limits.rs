@@ -13,8 +13,8 @@ use pinfold_probe::figures::Instrument;
 use pinfold_probe::memory::{Chase, Order, Place, Sizes, Windows};
 use pinfold_probe::os::{Operation, OsLatency};
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::rulers::{Cpus, Ruler};
-use pinfold_probe::speed_rulers::SpeedRuler as _;
+use pinfold_probe::rulers::{Cpus, Benchmark};
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 
@@ -41,7 +41,7 @@ enum Probe {
     /// An instrument of `pinload`; the windows' quantile that counts.
     Windows(Instrument, f64),
     /// Timer wake-ups; the quantile of their lateness.
-    Wakeups(Ruler, f64),
+    Wakeups(Benchmark, f64),
 }
 
 struct Case {
@@ -120,7 +120,7 @@ fn cases(pu: PuId) -> Vec<Case> {
         instrument.arguments.extend(["--window-us".to_owned(), length_us.to_string()]);
         instrument
     };
-    let wakeup = || Ruler::wakeup(500_000_000).on(Cpus::These(CpuSet::single(pu)));
+    let wakeup = || Benchmark::wakeup(500_000_000).on(Cpus::These(CpuSet::single(pu)));
     let case = |what, slower, probe| Case {
         what,
         slower,

@@ -1,6 +1,6 @@
 //! The page of figures: one section for each benchmark, replaced by the next run.
 
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_report::format::grouped;
 
 use crate::Failure;
@@ -71,10 +71,10 @@ pub fn thousands(number: f64) -> String {
 
 /// Puts a text between the marks of its name in a page that people write.
 pub fn put_between(file: &str, name: &str, text: &str) -> Result<(), Failure> {
-    let page = between(&user::read_text(file)?, name, text).ok_or_else(|| {
+    let page = between(&files::read_text(file)?, name, text).ok_or_else(|| {
         format!("{file} has no place for {name}: write the lines {} and {END}", begin(name))
     })?;
-    Ok(user::write_atomic(file, page.as_bytes())?)
+    Ok(files::write_atomic(file, page.as_bytes())?)
 }
 
 const END: &str = "<!-- end -->";
@@ -92,8 +92,8 @@ fn between(page: &str, name: &str, text: &str) -> Option<String> {
 /// Puts a section into the page with this head, in the place of the one with its name or at the
 /// end.
 pub fn put(file: &str, head: &str, name: &str, section: &str) -> Result<(), Failure> {
-    let old = if user::exists(file) { user::read_text(file)? } else { String::new() };
-    Ok(user::write_atomic(file, with_section(&old, head, name, section).as_bytes())?)
+    let old = if files::exists(file) { files::read_text(file)? } else { String::new() };
+    Ok(files::write_atomic(file, with_section(&old, head, name, section).as_bytes())?)
 }
 
 fn with_section(page: &str, head: &str, name: &str, section: &str) -> String {

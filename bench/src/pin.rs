@@ -9,7 +9,7 @@ mod domain;
 mod rival;
 
 use pinfold_apply::{Journals, NewJournal, Target};
-use pinfold_host::user::{self, StateDir};
+use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, process};
 use pinfold_model::{CpuSet, Plan, Request, Topology, VcpuCount};
 use pinfold_plan::schema;
@@ -183,7 +183,7 @@ impl Bench {
         let state = StateDir::open(&format!("{directory}/state"))?;
         for name in StateDir::open(&state.path_of("journal"))?.list()? {
             // Each apply is the first to this machine.
-            user::remove(&state.path_of(&format!("journal/{name}")))?;
+            files::remove(&state.path_of(&format!("journal/{name}")))?;
         }
         let begin = clock.now_ns();
         let mut qmp = Qmp::connect(&self.socket, QMP_TIMEOUT_NS, clock)?;

@@ -16,7 +16,7 @@ use pinfold_model::{
     Package, PackageId, Pu, PuId, Request, Smt, Source, Speed, Topology, VcpuCount, VmRequest,
     VnodeRequest,
 };
-use pinfold_plan::review::{self, Layout};
+use pinfold_plan::lint::{self, Layout};
 use pinfold_plan::{plan, strategies};
 
 use crate::page::{Figures, Table};
@@ -150,7 +150,7 @@ fn checking(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<
     for (pus, topology) in machines {
         let made = plan("compact", topology, &request("compact", *pus))?;
         let layouts = Layout::of_plan(&made, "plan.json");
-        let work = || Ok(time(|| review::review(&layouts, topology)));
+        let work = || Ok(time(|| lint::review(&layouts, topology)));
         let times = pairs::rounds(&mut [Contender::new("check", work)], rounds, seed)?;
         let median = pinfold_study::stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
         by_size.push((f64::from(*pus), median));

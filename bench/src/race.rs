@@ -6,7 +6,7 @@
 //! ones, the full matrix takes all that were drawn, the race as many of them as it asks for, with
 //! the very decisions of the engine. Nothing is started.
 
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_model::{LoadState, Metric};
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{
@@ -112,7 +112,7 @@ fn table(head: &[&str]) -> Table {
 
 /// Recorded matrices, by name.
 fn names() -> Result<Vec<String>, Failure> {
-    let mut names: Vec<String> = user::list(FOLDER)?
+    let mut names: Vec<String> = files::list(FOLDER)?
         .into_iter()
         .filter_map(|name| Some(name.strip_suffix(".csv")?.to_owned()))
         .collect();
@@ -122,7 +122,7 @@ fn names() -> Result<Vec<String>, Failure> {
 
 fn read(name: &str) -> Result<Matrix, Failure> {
     let file = format!("{FOLDER}/{name}.csv");
-    let text = user::read_text(&file)?;
+    let text = files::read_text(&file)?;
     Matrix::from_text(&text).map_err(|error| format!("{file}: {error}").into())
 }
 
@@ -131,7 +131,7 @@ fn record(path: &str) -> Result<Figures, Failure> {
     let store = Store::open(path)?;
     let run = store.runs()?.last().copied().ok_or_else(|| format!("{path} holds no run"))?;
     let matrix = Matrix::of_run(&store, run)?;
-    user::write_atomic(&format!("{path}.csv"), matrix.to_text().as_bytes())?;
+    files::write_atomic(&format!("{path}.csv"), matrix.to_text().as_bytes())?;
     Ok(Figures {
         name: "race".to_owned(),
         title: format!("{} blocks of {} candidates", matrix.len(), matrix.names.len()),
@@ -277,10 +277,10 @@ mod tests {
     #[test]
     fn recorded_runs_read_and_their_twins_seldom_differ() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../", "fixtures/tune");
-        let names = user::list(folder).unwrap();
+        let names = files::list(folder).unwrap();
         let (mut wrong, mut all) = (0, 0);
         for name in names.iter().filter(|name| name.ends_with(".csv")) {
-            let text = user::read_text(&format!("{folder}/{name}")).unwrap();
+            let text = files::read_text(&format!("{folder}/{name}")).unwrap();
             let verdicts = aa_pairs(&Matrix::from_text(&text).unwrap());
             wrong += verdicts.iter().filter(|verdict| is_wrong(verdict)).count();
             all += verdicts.len();

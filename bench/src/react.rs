@@ -5,11 +5,11 @@
 //! the clock of the one who asks.
 
 use pinfold_host::process::Signaled;
-use pinfold_host::{Clock as _, LiveHost, SystemClock, user};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, files};
 use pinfold_model::{CpuSet, LoadRow, Method, PuId, RecordedLoad};
 use pinfold_plan::platforms;
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::speed_rulers::{Progress, ProgressOutcome, SpeedRuler as _, Workers};
+use pinfold_probe::cpu_speed::{Progress, ProgressOutcome, SpeedRuler as _, Workers};
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 
@@ -169,7 +169,7 @@ impl Stage<'_> {
         };
         let load = RecordedLoad { pus: vec![PuId(0)], rows: all.enumerate().map(row).collect() };
         let file = format!("{}/load.csv", self.tools.folder);
-        user::write_atomic(&file, platforms::to_csv(&load).as_bytes())?;
+        files::write_atomic(&file, platforms::to_csv(&load).as_bytes())?;
         let mut errors = Vec::new();
         for _ in 0..self.rounds.min(3) {
             errors.extend(self.replay_once(pinload, &file, &loads)?);

@@ -4,7 +4,7 @@
 //! reading of `squeue`'s answers, the results with their checks, the files of a shared folder and
 //! the store. Not simulated: Slurm's own daemons and the network.
 
-use pinfold_host::{Clock as _, LiveHost, SystemClock, user};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, files};
 use pinfold_study::stats::quantile;
 
 use crate::page::{self, Table, thousands};
@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 fn table(simulation: &Simulation, path: &str) -> Result<Table, Failure> {
     let head = vec!["what".to_owned(), "figure".to_owned()];
-    let rows = [turn_rows(simulation), merge_rows(simulation, user::read(path)?.len())].concat();
+    let rows = [turn_rows(simulation), merge_rows(simulation, files::read(path)?.len())].concat();
     Ok(Table { head, rows })
 }
 
@@ -126,21 +126,21 @@ fn files(simulation: &mut Simulation, scratch: &Scratch) -> Result<Vec<Vec<Strin
     let mut write_ns = 0.0;
     for part in 0..count {
         let folder = scratch.file(&format!("results/{}", part / 1000));
-        user::make_dirs(&folder)?;
+        files::make_dirs(&folder)?;
         let path = format!("{folder}/{part}-1.json");
         let text = simulation.result(part, 1)?;
         let begin = SystemClock.now_ns();
-        user::write_atomic(&path, text.as_bytes())?;
+        files::write_atomic(&path, text.as_bytes())?;
         write_ns += since(begin);
         paths.push(path);
     }
     let begin = SystemClock.now_ns();
-    for shard in user::list(&scratch.file("results"))? {
-        user::list(&scratch.file(&format!("results/{shard}")))?;
+    for shard in files::list(&scratch.file("results"))? {
+        files::list(&scratch.file(&format!("results/{shard}")))?;
     }
     let list_ns = since(begin);
     let begin = SystemClock.now_ns();
-    paths.iter().try_for_each(|path| user::read(path).map(drop))?;
+    paths.iter().try_for_each(|path| files::read(path).map(drop))?;
     let read_ns = since(begin);
     let each = |ns: f64| milliseconds(Some(ns / f64::from(count.max(1))));
     let n = thousands(f64::from(count));

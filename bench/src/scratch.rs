@@ -1,6 +1,6 @@
 //! Folders of one run of the benchmarks, gone when it ends.
 
-use pinfold_host::user::{self, StateDir};
+use pinfold_host::files::{self, StateDir};
 use pinfold_host::{HostError, paths, process};
 
 /// A folder of ours alone; removed when dropped.
@@ -16,7 +16,7 @@ impl Scratch {
 
     /// One where the user's caches are, which is the disk.
     pub fn on_disk() -> Result<Self, HostError> {
-        Self::below(&user::cache_dir()?)
+        Self::below(&files::cache_dir()?)
     }
 
     /// One where a program that runs as another user can be given a folder.
@@ -44,6 +44,6 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // It holds nothing that anybody needs; what cannot be removed is left to the system.
-        if user::remove_tree(&self.path).is_err() {}
+        if files::remove_tree(&self.path).is_err() {}
     }
 }

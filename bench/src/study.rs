@@ -7,7 +7,7 @@
 //! loops run one after the other what the study runs in random order; neither waits in between.
 //! A second table asks the store of a simulated run of 100,000 trials.
 
-use pinfold_host::{Clock as _, LiveHost, SystemClock, process, user};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, process, files};
 use pinfold_model::Topology;
 use pinfold_study::stats::{median, median_interval, quantile};
 use pinfold_study::store::{RunId, Store};
@@ -103,7 +103,7 @@ impl Bench {
             self.blocks, kind.varies
         );
         let file = self.scratch.file(&format!("{name}.toml"));
-        user::write_atomic(&file, text.as_bytes())?;
+        files::write_atomic(&file, text.as_bytes())?;
         let words = ["study", "check", &file, "--json"];
         let output = process::capture(&self.pinfold, words, TIMEOUT_NS)?;
         if !output.status.success() {
@@ -134,8 +134,8 @@ impl Bench {
     fn forget(&self, path: &str) -> Result<(), Failure> {
         for ending in ["", "-wal", "-shm"] {
             let file = format!("{path}{ending}");
-            if user::exists(&file) {
-                user::remove(&file)?;
+            if files::exists(&file) {
+                files::remove(&file)?;
             }
         }
         Ok(())
@@ -150,8 +150,8 @@ impl Bench {
         let begin = SystemClock.now_ns();
         let output = process::capture(program, &words, TIMEOUT_NS)?;
         let took = since(begin);
-        let noted = match user::exists(&notes) {
-            true => user::read_text(&notes)?.matches("time: 12").count(),
+        let noted = match files::exists(&notes) {
+            true => files::read_text(&notes)?.matches("time: 12").count(),
             false => 0,
         };
         match noted == self.count() as usize {
@@ -168,8 +168,8 @@ impl Bench {
     ) -> Result<(Table, Vec<String>), Failure> {
         let python = process::find_program("python3").ok_or("python3 is not installed")?;
         let (loop_file, sh_file) = (self.scratch.file("loop.py"), self.scratch.file("loop.sh"));
-        user::write_atomic(&loop_file, LOOP.as_bytes())?;
-        user::write_atomic(&sh_file, include_str!("../rivals/loop.sh").as_bytes())?;
+        files::write_atomic(&loop_file, LOOP.as_bytes())?;
+        files::write_atomic(&sh_file, include_str!("../rivals/loop.sh").as_bytes())?;
         let pu = topology.allowed.first().ok_or("no PU may be used here")?.to_string();
         let (plain, pinned) = ([sh_file.as_str(), ""], [sh_file.as_str(), pu.as_str()]);
         let mut notes = notes(self.count());
@@ -241,7 +241,7 @@ impl Bench {
         let large = self.scratch.file("large.sqlite");
         Simulation::begin(size, &large, arguments.seed)?.until_done()?;
         let script = self.scratch.file("store.py");
-        user::write_atomic(&script, ASK.as_bytes())?;
+        files::write_atomic(&script, ASK.as_bytes())?;
         let python = process::find_program("python3").ok_or("python3 is not installed")?;
         let (file, _) = self.study(&KINDS[0], "finished")?;
         self.run_study(&file, &mut Vec::new())?;

@@ -5,7 +5,7 @@
 //! that come with the repository, the largest of a real kind (at most 1,024 PUs) is shown by both
 //! from its description.
 
-use pinfold_host::{Clock as _, LiveHost, SystemClock, process, user};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, process, files};
 
 use crate::page::Figures;
 use crate::pairs::{self, Contender};
@@ -63,9 +63,9 @@ pub fn program_beside(arguments: &Arguments) -> Result<String, Failure> {
 /// The synthetic machine with the most PUs: its file, its description, its number of PUs.
 fn largest(host: &LiveHost, directory: &str) -> Result<(String, String, usize), Failure> {
     let mut found = None;
-    for name in user::list(directory)?.iter().filter(|name| name.ends_with(".synthetic")) {
+    for name in files::list(directory)?.iter().filter(|name| name.ends_with(".synthetic")) {
         let file = format!("{directory}/{name}");
-        let text = user::read_text(&file)?;
+        let text = files::read_text(&file)?;
         let lines = text.lines().map(str::trim);
         let description = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
         let description = description.collect::<Vec<_>>().join(" ");

@@ -83,7 +83,7 @@ fn first_second_runs() {
 }
 
 #[test]
-fn rulers_of_memory_run() {
+fn benchmarks_of_memory_run() {
     let words =
         ["## memory: ", "| read L1d 128 |", "likwid-bench copy_sse", "| random chase L1d |"];
     check("rulers --only memory --quick", &["likwid-bench", "gcc"], &words);

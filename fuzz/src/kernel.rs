@@ -1,7 +1,7 @@
 //! What the kernel writes, or somebody who says that it did.
 
 use pinfold_host::{
-    Format, Host, TreeHost, maps, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status,
+    Format, Host, SnapshotHost, maps, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status,
     schedstat,
 };
 use pinfold_model::{CpuSet, Topology};
@@ -76,15 +76,15 @@ pub(crate) fn event_format(bytes: &[u8]) {
 
 /// A captured machine, and all that is read of its files.
 pub(crate) fn capture(bytes: &[u8]) {
-    let Ok(tree) = TreeHost::parse(&text(bytes)) else { return };
+    let Ok(tree) = SnapshotHost::parse(&text(bytes)) else { return };
     let written = tree.to_text();
-    let again = TreeHost::parse(&written).map(|tree| tree.to_text());
+    let again = SnapshotHost::parse(&written).map(|tree| tree.to_text());
     assert_eq!(again.as_deref(), Ok(written.as_str()));
     drop(capabilities(&tree));
     if let Ok(topology) = discover(&tree) {
         look_at(&topology);
         if let Ok(text) = captured(&tree) {
-            assert!(TreeHost::parse(&text).is_ok());
+            assert!(SnapshotHost::parse(&text).is_ok());
         }
     }
 }
@@ -92,7 +92,7 @@ pub(crate) fn capture(bytes: &[u8]) {
 /// hwloc's own reader is C and trusts its input, so this tries what is let through to it.
 pub(crate) fn hwloc_xml(bytes: &[u8]) {
     const FILE: &str = "/machine.xml";
-    let host = TreeHost::from_files([(FILE, bytes.to_vec())]);
+    let host = SnapshotHost::from_files([(FILE, bytes.to_vec())]);
     if let Ok(topology) = read_input(&host, FILE) {
         look_at(&topology);
     }
@@ -101,7 +101,7 @@ pub(crate) fn hwloc_xml(bytes: &[u8]) {
 pub(crate) fn synthetic(bytes: &[u8]) {
     let text = text(bytes);
     // A name of a file is another parser's.
-    let host = TreeHost::new();
+    let host = SnapshotHost::new();
     if host.read(text.trim()).is_err()
         && let Ok(topology) = read_input(&host, &text)
     {

@@ -7,12 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
 use pinfold_apply::Record;
-use pinfold_host::{SystemClock, TreeHost, paths, process};
+use pinfold_host::{SystemClock, SnapshotHost, paths, process};
 use pinfold_model::{Family, Figure, Unit};
 use pinfold_probe::agent::Agent;
-use pinfold_probe::anchors::Anchor;
+use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::exits::{Statistics, counted};
-use pinfold_probe::rulers::{Cpus, Kind, Ruler, RulerPolicy};
+use pinfold_probe::rulers::{Cpus, Kind, Benchmark, SchedPolicy};
 use pinfold_probe::symbols::Symbols;
 use pinfold_study::study::{self, Study};
 use pinfold_vm::{Monitor, Qmp, VmError};
@@ -114,7 +114,7 @@ pub(crate) fn program(bytes: &[u8]) {
     const MAPS: &str = "400000-500000 r-xp 00000000 fe:00 1 /program\n\
         500000-600000 rw-p 00001000 fe:00 1 /program\n600000-700000 rw-p 00000000 00:00 0\n";
     let own = process::own_pid();
-    let mut host = TreeHost::from_files([
+    let mut host = SnapshotHost::from_files([
         (paths::process_maps(own), MAPS.as_bytes()),
         (FILE.to_owned(), bytes),
     ]);
@@ -138,11 +138,11 @@ pub(crate) fn agent(bytes: &[u8]) {
 
 pub(crate) fn ruler(bytes: &[u8]) {
     let kind = Kind::SpinGap { duty_percent: 100, period_us: 1000, floor_ns: 100 };
-    let ruler = Ruler {
+    let ruler = Benchmark {
         kind,
         duration_ns: 1_000_000,
         cpus: Cpus::All,
-        policy: RulerPolicy::Other,
+        policy: SchedPolicy::Other,
         max_samples: 100,
         dma_latency: false,
     };
@@ -155,7 +155,7 @@ pub(crate) fn ruler(bytes: &[u8]) {
 pub(crate) fn anchor(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     let text = text(rest);
-    let anchor = Anchor::ALL[usize::from(*first) % Anchor::ALL.len()];
+    let anchor = ReferenceTool::ALL[usize::from(*first) % ReferenceTool::ALL.len()];
     for ours in [&[][..], std::slice::from_ref(&switch())] {
         let Ok(found) = anchor.parse(&text, ours) else { continue };
         assert!(!found.readings.is_empty(), "a number from nothing");

@@ -2,10 +2,10 @@
 
 use std::sync::OnceLock;
 
-use pinfold_host::TreeHost;
+use pinfold_host::SnapshotHost;
 use pinfold_model::{GuestTopology, Plan, Request, Severity, Topology, VcpuCount};
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::review::{Layout, fix, render, review};
+use pinfold_plan::lint::{Layout, fix, render, review};
 use pinfold_plan::{check, emit, explain, platforms, requests, schema};
 use pinfold_study::study::{self, Cells, HostFacts};
 use pinfold_study::{compare, measured};
@@ -18,7 +18,7 @@ use crate::text;
 fn topology() -> Option<&'static Topology> {
     static TOPOLOGY: OnceLock<Option<Topology>> = OnceLock::new();
     let read =
-        || pinfold_topology::read_input(&TreeHost::new(), "numa:2 package:1 l3:1 core:2 pu:2").ok();
+        || pinfold_topology::read_input(&SnapshotHost::new(), "numa:2 package:1 l3:1 core:2 pu:2").ok();
     TOPOLOGY.get_or_init(read).as_ref()
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn played(bytes: &[u8]) {
 
 pub(crate) fn words(bytes: &[u8]) {
     let text = text(bytes);
-    drop(requests::vm_from_words(&text));
+    drop(requests::parse_vm_spec(&text));
     drop(requests::group_from_words(&text));
     drop(platforms::vnode_from_words(&text));
     if let Ok(speed) = platforms::speed(&text) {

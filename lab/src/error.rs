@@ -2,7 +2,7 @@
 
 use pinfold_host::HostError;
 use pinfold_probe::agent::AgentError;
-use pinfold_probe::cross::CrossError;
+use pinfold_probe::cross_compile::CrossError;
 use pinfold_vm::guest::GuestError;
 
 /// What ended a case.

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinfold_host::process::{Child, Spawn, Stdio};
-use pinfold_host::{Clock as _, SystemClock, user};
+use pinfold_host::{Clock as _, SystemClock, files};
 use pinfold_model::Isa;
 use pinfold_probe::agent::{Agent, ChannelId, Output};
 use pinfold_vm::guest::{GuestKernel, agent_port, emulator_of};
@@ -195,16 +195,16 @@ impl Guest {
         shape: &Shape,
         folder: &str,
     ) -> Result<Self, LabError> {
-        if user::exists(folder) {
-            user::remove_tree(folder)?;
+        if files::exists(folder) {
+            files::remove_tree(folder)?;
         }
-        user::make_dirs(folder)?;
+        files::make_dirs(folder)?;
         let initramfs = format!("{folder}/initramfs");
-        user::write_atomic(&initramfs, &cargo.initramfs(kernel)?)?;
+        files::write_atomic(&initramfs, &cargo.initramfs(kernel)?)?;
         // A socket's path must be short, and the folder's may not be.
-        let socket = format!("{}/lab-{}", user::runtime_dir()?, new_name());
-        if user::exists(&socket) {
-            user::remove(&socket)?;
+        let socket = format!("{}/lab-{}", files::runtime_dir()?, new_name());
+        if files::exists(&socket) {
+            files::remove(&socket)?;
         }
         let isa = cargo.isa();
         let board = board(isa, shape.virtualises);
@@ -212,7 +212,7 @@ impl Guest {
         words.extend(cargo.disk.iter().flat_map(|image| lasting_disk(image)));
         if shape.frequencies {
             let table = format!("{folder}/ssdt.aml");
-            user::write_atomic(&table, &acpi::frequencies(4, 2))?;
+            files::write_atomic(&table, &acpi::frequencies(4, 2))?;
             words.extend([
                 "-acpitable".into(),
                 format!("sig=SSDT,data={}", table.replace(',', ",,")),
@@ -236,12 +236,12 @@ impl Guest {
             Ok(agent) => agent,
             Err(error) => {
                 let said = last_words(&mut qemu);
-                user::write_atomic(&format!("{folder}/qemu.txt"), said.as_bytes())?;
+                files::write_atomic(&format!("{folder}/qemu.txt"), said.as_bytes())?;
                 return Err(error.into());
             }
         };
-        user::remove(&socket)?;
-        user::remove(&initramfs)?;
+        files::remove(&socket)?;
+        files::remove(&initramfs)?;
         let mut guest = Self {
             agent,
             qemu,
@@ -351,7 +351,7 @@ impl Guest {
             self.transcript.push_str(&format!("(no last answer: {error})\n"));
         }
         let text = format!("{}\nfailed: {why}\n", self.transcript);
-        user::write_atomic(&format!("{}/transcript.txt", self.folder), text.as_bytes())?;
+        files::write_atomic(&format!("{}/transcript.txt", self.folder), text.as_bytes())?;
         Ok(self.folder.clone())
     }
 
@@ -361,7 +361,7 @@ impl Guest {
     /// # Errors
     /// [`LabError::Host`] if the console cannot be read.
     pub(crate) fn was_upset(&self) -> Result<bool, LabError> {
-        let console = user::read(&format!("{}/console.txt", self.folder))?;
+        let console = files::read(&format!("{}/console.txt", self.folder))?;
         let console = String::from_utf8_lossy(&console);
         Ok(console.contains("Kernel panic") && console.contains("Oops: int3"))
     }
@@ -372,7 +372,7 @@ impl Guest {
     /// [`LabError::Host`].
     pub(crate) fn cut(mut self) -> Result<(), LabError> {
         self.qemu.kill()?;
-        Ok(user::remove_tree(&self.folder)?)
+        Ok(files::remove_tree(&self.folder)?)
     }
 
     /// Powers off; what the case left is removed.
@@ -384,7 +384,7 @@ impl Guest {
             self.qemu.wait_for(&SystemClock, OFF_NS)?;
         }
         self.qemu.kill()?;
-        Ok(user::remove_tree(&self.folder)?)
+        Ok(files::remove_tree(&self.folder)?)
     }
 }
 
@@ -398,8 +398,8 @@ fn new_name() -> String {
 /// True if the guest's console tells of the end of its kernel.
 fn panicked(folder: &str) -> Result<bool, LabError> {
     let console = format!("{folder}/console.txt");
-    Ok(user::exists(&console)
-        && String::from_utf8_lossy(&user::read(&console)?).contains("Kernel panic"))
+    Ok(files::exists(&console)
+        && String::from_utf8_lossy(&files::read(&console)?).contains("Kernel panic"))
 }
 
 fn arguments(

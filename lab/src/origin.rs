@@ -7,7 +7,7 @@
 //! built from this workspace against the libraries of that folder.
 
 use pinfold_host::process::{self, Spawn};
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_model::Isa;
 use pinfold_vm::guest::{emulator_of, fetch_root};
 
@@ -43,7 +43,7 @@ impl Origin {
             return find_here(program, package);
         }
         let path = self.outside(&format!("/usr/bin/{program}"));
-        match user::exists(&path) {
+        match files::exists(&path) {
             true => Ok(path),
             false => Err(LabError::wrong(path, format!("{package} does not have it"))),
         }
@@ -62,7 +62,7 @@ impl Origin {
             Isa::Arm => "/lib/ld-linux-aarch64.so.1",
             Isa::Riscv => "/lib/ld-linux-riscv64-lp64d.so.1",
         });
-        if !user::exists(&loader) {
+        if !files::exists(&loader) {
             return Err(LabError::Missing {
                 what: loader,
                 hint: "the lab needs an x86-64 machine with glibc".to_owned(),
@@ -135,7 +135,7 @@ fn target_folder() -> String {
 fn needs_target(target: &str) -> Result<(), LabError> {
     let words = ["--print", "target-libdir", "--target", target];
     let output = Spawn::new("rustc").args(words).current_dir(WORKSPACE).capture(LOADER_NS)?;
-    match user::is_dir(output.stdout_text().trim()) {
+    match files::is_dir(output.stdout_text().trim()) {
         true => Ok(()),
         false => Err(LabError::Missing {
             what: format!("Rust's library for {target}"),

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{process, user};
+use pinfold_host::{process, files};
 use pinfold_model::Isa;
-use pinfold_probe::cross;
+use pinfold_probe::cross_compile;
 use pinfold_vm::guest::{Cpio, DEMO_MODULES, GuestKernel, emulator_of, fetch_kernel, flavour_of};
 
 use crate::error::LabError;
@@ -57,12 +57,12 @@ impl Cargo {
     /// cannot be got, [`LabError::Command`] if Pinfold cannot be built, [`LabError::Host`].
     pub fn load(pinfold: &str, isa: Option<Isa>, cache: &str) -> Result<Self, LabError> {
         let origin = Origin::open(isa, &PROGRAMS.map(|(_, package)| package), cache)?;
-        let init = cross::program(origin.isa, &format!("{cache}/cross"))?;
+        let init = cross_compile::program(origin.isa, &format!("{cache}/cross"))?;
         let isa = origin.isa;
         let mut cargo = Self { files: BTreeMap::new(), origin, init: PINLOAD, disk: None };
         cargo.files.insert("/init".to_owned(), init);
         let busybox = cargo.origin.find("busybox", "busybox-static")?;
-        cargo.files.insert("/bin/busybox".to_owned(), user::read(&busybox)?);
+        cargo.files.insert("/bin/busybox".to_owned(), files::read(&busybox)?);
         let pinfold = cargo.origin.pinfold(pinfold)?;
         cargo.program("/usr/bin/pinfold", &pinfold)?;
         let (emulator, package) = emulator_of(isa);
@@ -71,7 +71,7 @@ impl Cargo {
             cargo.program(&format!("/usr/bin/{name}"), &path)?;
         }
         let mut modules = QEMU_MODULES.iter().map(|folder| format!("{folder}/{ACCELERATOR}"));
-        let is_there = |path: &String| user::exists(&cargo.origin.outside(path));
+        let is_there = |path: &String| files::exists(&cargo.origin.outside(path));
         if let Some(module) = modules.find(is_there) {
             let path = cargo.origin.outside(&module);
             cargo.program(&module, &path)?;
@@ -94,7 +94,7 @@ impl Cargo {
         let mut cargo = self.clone();
         cargo.init = systemd::COMMAND_LINE;
         for path in systemd::PROGRAMS {
-            if !user::exists(path) {
+            if !files::exists(path) {
                 let hint = "install it: apt-get install systemd".to_owned();
                 return Err(LabError::Missing { what: path.to_owned(), hint });
             }
@@ -111,8 +111,8 @@ impl Cargo {
     pub(crate) fn with_disk(&self, image: &str) -> Result<Self, LabError> {
         let mut cargo = self.with_systemd()?;
         match image.rsplit_once('/') {
-            _ if user::exists(image) => user::remove(image)?,
-            Some((folder, _)) => user::make_dirs(folder)?,
+            _ if files::exists(image) => files::remove(image)?,
+            Some((folder, _)) => files::make_dirs(folder)?,
             None => {}
         }
         let make = find_here("mke2fs", "e2fsprogs")?;
@@ -134,16 +134,16 @@ impl Cargo {
     /// As [`Cargo::load`].
     pub(crate) fn with_guests(&self) -> Result<Self, LabError> {
         let mut cargo = self.clone();
-        let kernel = fetch_kernel(&user::cache_dir()?, &flavour_of(self.isa()), DEMO_MODULES)?;
+        let kernel = fetch_kernel(&files::cache_dir()?, &flavour_of(self.isa()), DEMO_MODULES)?;
         for path in kernel.files() {
-            cargo.files.insert(path.clone(), user::read(&path)?);
+            cargo.files.insert(path.clone(), files::read(&path)?);
         }
         for (path, package) in FIRMWARE {
-            if !user::exists(path) {
+            if !files::exists(path) {
                 let hint = format!("install it: apt-get install {package}");
                 return Err(LabError::Missing { what: path.to_owned(), hint });
             }
-            cargo.files.insert(path.to_owned(), user::read(path)?);
+            cargo.files.insert(path.to_owned(), files::read(path)?);
         }
         Ok(cargo)
     }
@@ -152,11 +152,11 @@ impl Cargo {
     fn program(&mut self, inside: &str, path: &str) -> Result<(), LabError> {
         for library in self.origin.libraries(path)? {
             if !self.files.contains_key(&library) {
-                let content = user::read(&self.origin.outside(&library))?;
+                let content = files::read(&self.origin.outside(&library))?;
                 self.files.insert(library, content);
             }
         }
-        self.files.insert(inside.to_owned(), user::read(path)?);
+        self.files.insert(inside.to_owned(), files::read(path)?);
         Ok(())
     }
 
@@ -170,12 +170,12 @@ impl Cargo {
         for path in &kernel.modules {
             let file = path.rsplit('/').next().unwrap_or(path);
             if !file.contains("virtio") {
-                files.insert(format!("{MODULES}/{file}"), user::read(path)?);
+                files.insert(format!("{MODULES}/{file}"), files::read(path)?);
                 others.push_str(&format!("{MODULES}/{file}\n"));
                 continue;
             }
             let inside = format!("/pinload/modules/{file}");
-            files.insert(inside.clone(), user::read(path)?);
+            files.insert(inside.clone(), files::read(path)?);
             list.push_str(&format!("{inside}\n"));
         }
         files.insert("/pinload/modules.list".to_owned(), list.into_bytes());

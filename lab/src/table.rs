@@ -1,6 +1,6 @@
 //! The results as a table, for the terminal and for `lab.md` and `actuators.md`.
 
-use pinfold_host::user;
+use pinfold_host::files;
 
 use crate::actuators;
 use crate::cases::{Case, Verdict};
@@ -38,16 +38,16 @@ pub fn markdown(rows: &[Row]) -> String {
 pub fn record(folder: &str, rows: &[Row]) -> Result<(), LabError> {
     let marked = |path: &str| LabError::wrong(path, format!("has no lines {BEGIN} and {END}"));
     let cases = format!("{folder}/lab.md");
-    let new = replaced(&user::read_text(&cases)?, rows).ok_or_else(|| marked(&cases))?;
+    let new = replaced(&files::read_text(&cases)?, rows).ok_or_else(|| marked(&cases))?;
     let derived = format!("{folder}/actuators.md");
-    let old = user::read_text(&derived)?;
+    let old = files::read_text(&derived)?;
     let (head, table, tail) = parts(&old).ok_or_else(|| marked(&derived))?;
     let (_, rows, _) = parts(&new).ok_or_else(|| marked(&cases))?;
-    user::write_atomic(&cases, new.as_bytes())?;
+    files::write_atomic(&cases, new.as_bytes())?;
     let wanted = actuators::markdown(rows);
     if table.trim() != wanted.trim() {
         let text = format!("{head}{BEGIN}\n{wanted}{END}{tail}");
-        user::write_atomic(&derived, text.as_bytes())?;
+        files::write_atomic(&derived, text.as_bytes())?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What readings say: errors, evenness, stops. Pure.
 
-use pinfold_probe::speed_rulers::Stop;
+use pinfold_probe::cpu_speed::Stop;
 use pinfold_study::stats::{median, median_interval, quantile};
 
 /// Achieved less asked, in points of full speed.

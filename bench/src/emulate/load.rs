@@ -1,7 +1,7 @@
 //! What runs on the PUs, and what it says of their speed.
 
-use pinfold_probe::rulers::RulerError;
-use pinfold_probe::speed_rulers::{
+use pinfold_probe::rulers::BenchmarkError;
+use pinfold_probe::cpu_speed::{
     Burst, BurstSample, Churn, ChurnKind, Progress, ProgressOutcome, SpeedRuler, Stop, Workers,
 };
 
@@ -105,12 +105,12 @@ impl Load {
     }
 
     /// Reads what it printed.
-    pub fn read(self, text: &str) -> Result<Reading, RulerError> {
+    pub fn read(self, text: &str) -> Result<Reading, BenchmarkError> {
         self.read_after(text, 0)
     }
 
     /// The same of a load [`Load::after`] more time.
-    pub fn read_after(self, text: &str, more_ms: u32) -> Result<Reading, RulerError> {
+    pub fn read_after(self, text: &str, more_ms: u32) -> Result<Reading, BenchmarkError> {
         match self {
             Load::Work(workers, ms) => {
                 Ok(of_progress(&Progress::new(workers, ms).parse(text)?, LEAD_MS + more_ms))

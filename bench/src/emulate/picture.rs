@@ -1,6 +1,6 @@
 //! Pictures: when a thread ran and stopped under each method, and speed inside bursts. Pure.
 
-use pinfold_probe::speed_rulers::Stop;
+use pinfold_probe::cpu_speed::Stop;
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 20.0;

@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
 use pinfold_host::process::{self, Child, Signaled, Spawn, Stdio};
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, schedstat};
 use pinfold_model::{CpuSet, PuId, Tid};
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ impl<'t> Platform<'t> {
     /// Starts the platform of this file's text; returns when its vnodes are there.
     pub fn up(tools: Tools<'t>, name: &str, toml: &str) -> Result<Self, Failure> {
         let file = format!("{}/{name}.toml", tools.folder);
-        user::write_atomic(&file, toml.as_bytes())?;
+        files::write_atomic(&file, toml.as_bytes())?;
         let state = format!("{}/{name}", tools.folder);
         let supervisor = Spawn::new(tools.pinfold)
             .args(["--state-dir", &state, "emulate", "up", "--foreground", &file])

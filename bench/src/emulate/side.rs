@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pinfold_host::process::Stdio;
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::CpuSet;
-use pinfold_probe::speed_rulers::Workers;
+use pinfold_probe::cpu_speed::Workers;
 use serde_json::{Value, json};
 
 use super::load::{Load, Reading};

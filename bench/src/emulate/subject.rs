@@ -222,7 +222,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_refused_is_told_and_the_rest_is_measured() {
+    fn what_is_refused_is_reported_and_the_rest_is_measured() {
         let methods = json!({"methods": [
             {"method": "stall", "refused_here": null},
             {"method": "freq", "refused_here": "no driver"},

@@ -2,7 +2,7 @@
 
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths};
 use pinfold_model::CpuSet;
-use pinfold_probe::speed_rulers::Stop;
+use pinfold_probe::cpu_speed::Stop;
 use serde_json::{Value, json};
 
 use super::judge::{self, Stops};
@@ -216,7 +216,7 @@ fn stolen(text: &str, pus: &CpuSet) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pinfold_probe::speed_rulers::Workers;
+    use pinfold_probe::cpu_speed::Workers;
 
     #[test]
     fn stolen_ticks_are_those_of_the_pus() {

@@ -1,7 +1,7 @@
 //! The script's way: QEMU starts and runs, and is pinned as soon as its monitor answers.
 
 use pinfold_host::process::{Spawn, Stdio, capture, find_program};
-use pinfold_host::{Clock as _, Host as _, SystemClock, paths, user};
+use pinfold_host::{Clock as _, Host as _, SystemClock, paths, files};
 use pinfold_model::{CpuSet, Tid};
 use pinfold_vm::Qmp;
 
@@ -26,7 +26,7 @@ impl Bench {
             .own_group()
             .start()?;
         let until = SystemClock.now_ns() + START_NS;
-        while !user::exists(&socket) && SystemClock.now_ns() < until {
+        while !files::exists(&socket) && SystemClock.now_ns() < until {
             SystemClock.sleep_ns(LOOK_NS);
         }
         let mut qmp = Qmp::connect(&socket, START_NS, SystemClock)?;
@@ -52,7 +52,7 @@ impl Bench {
         if self.host.exists(&paths::process_stat(pid)) {
             return Err(format!("QEMU {pid} was not ended").into());
         }
-        user::remove(&socket)?;
+        files::remove(&socket)?;
         Ok(seen)
     }
 }

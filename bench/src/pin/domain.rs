@@ -4,7 +4,7 @@
 //! sockets, state and configuration are in a folder that goes away with it.
 
 use pinfold_host::process::{self, Child, Spawn, Stdio};
-use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, user};
+use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, files};
 use pinfold_model::{CpuSet, Role, TaskId, Tid};
 use pinfold_vm::threads;
 
@@ -33,10 +33,10 @@ impl Domain {
             return Err(format!("{missing} is not installed").into());
         }
         let folder = Scratch::for_others()?;
-        user::make_dirs(&folder.file("libvirt"))?;
+        files::make_dirs(&folder.file("libvirt"))?;
         // Else a second daemon would be started for the domain's log.
-        user::write_atomic(&folder.file("libvirt/qemu.conf"), b"stdio_handler = \"file\"\n")?;
-        user::write_atomic(&folder.file("domain.xml"), xml(masks.len())?.as_bytes())?;
+        files::write_atomic(&folder.file("libvirt/qemu.conf"), b"stdio_handler = \"file\"\n")?;
+        files::write_atomic(&folder.file("domain.xml"), xml(masks.len())?.as_bytes())?;
         if process::is_root() {
             run("chown", &["-R", &format!("{NOBODY}:{NOBODY}"), folder.path()])?;
         }
@@ -51,7 +51,7 @@ impl Domain {
             return Err("libvirtd does not start as a session daemon here".into());
         }
         domain.virsh(&format!("create {} --paused", domain.folder.file("domain.xml")))?;
-        let pid = user::read_text(&domain.folder.file(&format!("libvirt/qemu/run/{NAME}.pid")))?;
+        let pid = files::read_text(&domain.folder.file(&format!("libvirt/qemu/run/{NAME}.pid")))?;
         let found = threads::discover(&domain.host, Tid(pid.trim().parse()?), None)?;
         for (index, mask) in (0..).zip(masks) {
             let thread = found.threads.iter().find(|thread| thread.role == Role::Vcpu(index));

@@ -3,7 +3,7 @@
 //! The monitor is asked question after question, as scripts do, through Pinfold's own
 //! connection, so that reading JSON costs the same on both sides.
 
-use pinfold_host::user::{self, StateDir};
+use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, SystemClock, paths, proc_stat, process};
 use pinfold_model::{CpuSet, Role, Tid};
 use pinfold_vm::{Monitor as _, Qmp};
@@ -120,7 +120,7 @@ impl Bench {
         let masks = vnode.vcpus().map(|vcpu| vcpu.pus.to_string()).collect::<Vec<_>>().join(" ");
         let rest = vnode.thread(&Role::Emulator).ok_or("the plan lacks the emulator")?;
         let text = SCRIPT.replace("@MASKS@", &masks).replace("@REST@", &rest.pus.to_string());
-        Ok(user::write_atomic(&self.script, text.as_bytes())?)
+        Ok(files::write_atomic(&self.script, text.as_bytes())?)
     }
 
     /// Every thread of the guest.

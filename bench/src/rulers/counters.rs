@@ -9,7 +9,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, own_tid};
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, paths};
 use pinfold_model::{CpuSet, PuId, Role, Tid};
 use pinfold_probe::counters::{self, Counters, Outcome, Quantity};
@@ -119,7 +119,7 @@ fn block(
     }
     drop(orders);
     child.wait()?;
-    let text = user::read_text(file)?;
+    let text = files::read_text(file)?;
     let mut pairs = [[0.0; 2]; 4];
     for (pair, (quantity, name)) in pairs.iter_mut().zip(EVENTS) {
         *pair = [counted(&found, quantity)?, of_perf(&text, name)?];

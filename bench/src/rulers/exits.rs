@@ -9,7 +9,7 @@ use pinfold_host::process::{Child, Signaled, Stdio, own_tid};
 use pinfold_host::{Clock as _, LiveHost, MicroGuest, Ran, SystemClock, Work, paths, proc_stat};
 use pinfold_model::{TaskId, Tid};
 use pinfold_probe::exits::cost::{self, MicroRunner};
-use pinfold_probe::exits::known::{Expected, WORK, expected};
+use pinfold_probe::exits::expected::{Expected, WORK, expected};
 use pinfold_probe::exits::{ExitsError, Level, Look, VcpuThread, Watch, timed};
 
 use super::{Goal, Measured, Row, perf_in_own_mounts, table};

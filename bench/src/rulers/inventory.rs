@@ -130,7 +130,7 @@ mod tests {
     use crate::rulers::GROUPS;
 
     #[test]
-    fn every_ruler_has_its_entry() {
+    fn every_benchmark_has_its_entry() {
         for probe in PROBES {
             let entry = of(probe.name).unwrap_or_else(|| panic!("{} is missing", probe.name));
             let has_anchor = !entry.anchor.starts_with("none, ");

@@ -4,14 +4,14 @@
 //! from itself in the same blocks, as that of wake-ups is cyclictest's.
 
 use pinfold_host::LiveHost;
-use pinfold_host::user::{self, StateDir};
+use pinfold_host::files::{self, StateDir};
 use pinfold_model::{CpuSet, Statistic};
-use pinfold_probe::anchors::Anchor;
+use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::job::Job;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::registry::Settings;
-use pinfold_probe::rulers::{Disk, IoTarget, Ruler, RulerPolicy};
+use pinfold_probe::rulers::{Disk, IoTarget, Benchmark, SchedPolicy};
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{Block, Direction, of_samples, ratio_interval};
 
@@ -27,17 +27,17 @@ const SHOWN: [(&str, Statistic); 3] =
 
 /// Measures the rows.
 pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
-    Anchor::Fio.program()?;
+    ReferenceTool::Fio.program()?;
     let host = LiveHost::new()?;
     let folder = Scratch::on_disk()?;
     let scratch = StateDir::open(&folder.file("anchors"))?;
     let pinload = Pinload::install()?;
     let mut random = Pcg32::new(arguments.seed, 6);
     let file = folder.file("data");
-    user::write_atomic(&file, &contents(&mut random))?;
+    files::write_atomic(&file, &contents(&mut random))?;
     let cpus = CpuSet::single(last_pu()?);
     let settings = settings(&cpus, &file);
-    let job = Job::Ruler(Ruler::io_latency(Disk::Virtio, IoTarget::File(file.clone()), RUN_NS));
+    let job = Job::Benchmark(Benchmark::io_latency(Disk::Virtio, IoTarget::File(file.clone()), RUN_NS));
     let place = Placement { cgroup_files: Vec::new(), affinity: Some(cpus.clone()) };
     let count = arguments.rounds.unwrap_or(BLOCKS);
     // Ours, fio, fio again: each of the statistics.
@@ -61,7 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
             "PU {cpus}; {count} blocks of {} s; a file of {FILE_MIB} MiB on {}; {}; seed {}",
             RUN_NS / 1_000_000_000,
             origin::file_system(&host, &file)?,
-            Anchor::Fio.tried(),
+            ReferenceTool::Fio.tried(),
             arguments.seed
         ),
         table: table(&rows),
@@ -77,7 +77,7 @@ fn settings(cpus: &CpuSet, file: &str) -> Settings {
     Settings {
         duration_ns: RUN_NS,
         cpus: cpus.clone(),
-        policy: RulerPolicy::Other,
+        policy: SchedPolicy::Other,
         period_us: None,
         duty_percent: None,
         keep_awake: false,
@@ -101,7 +101,7 @@ fn ours(job: &Job, pinload: &Pinload, place: &Placement) -> Result<Values, Failu
 }
 
 fn theirs(settings: &Settings, scratch: &StateDir) -> Result<Values, Failure> {
-    let found = Anchor::Fio.run(settings, &[], (&Placement::default(), scratch))?;
+    let found = ReferenceTool::Fio.run(settings, &[], (&Placement::default(), scratch))?;
     let of = |what| found.readings.iter().find(|one| one.statistic == what).map(|one| one.value);
     Ok(SHOWN.map(|(_, what)| of(what)))
 }
@@ -150,7 +150,7 @@ mod tests {
     use super::rows;
 
     #[test]
-    fn what_a_run_had_too_few_reads_for_has_no_row_and_is_told() {
+    fn what_a_run_had_too_few_reads_for_has_no_row_and_is_reported() {
         let of = |value: f64, tail: usize| [vec![value; 3], vec![value; 3], vec![value; tail]];
         let (some, note) = rows([of(1.0, 2), of(1.0, 3), of(1.1, 3)]).unwrap();
         let names: Vec<&str> = some.iter().map(|row| row.ruler.as_str()).collect();

@@ -12,16 +12,16 @@ mod oslat;
 mod seen;
 mod stalls;
 
-use pinfold_host::process::{Beat, Spawn, Stdio};
-use pinfold_host::user::StateDir;
+use pinfold_host::process::{Heartbeat, Spawn, Stdio};
+use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{CpuSet, Family, Policy, PuId, Statistic};
-use pinfold_probe::anchors::Anchor;
+use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::job::{Job, without_skipped};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::registry::{self, Settings};
-use pinfold_probe::rulers::{Gap, RulerPolicy};
+use pinfold_probe::rulers::{Gap, SchedPolicy};
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{Block, Direction, of_samples, quantile, ratio_interval};
 
@@ -51,7 +51,7 @@ const WAKEUP_BLOCKS: u32 = 30;
 const PRIORITY: u8 = 80;
 /// Of a period of 10 ms; the rest is more than the kernel's safety valve wants for others.
 const DUTY_PERCENT: u8 = 90;
-const BEAT_NS: u64 = 200 * NS_PER_MS;
+const HEARTBEAT_NS: u64 = 200 * NS_PER_MS;
 
 const TRACE: &str = "from when its timer was due to the switch back, by perf record";
 
@@ -68,7 +68,7 @@ struct Bench {
 
 /// Measures the rows.
 pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
-    for anchor in [Anchor::Oslat, Anchor::Cyclictest] {
+    for anchor in [ReferenceTool::Oslat, ReferenceTool::Cyclictest] {
         anchor.program()?;
     }
     super::perf()?;
@@ -96,8 +96,8 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
             "PU {pu}, {} blocks, of wake-ups {}, {} and {}, seed {}",
             bench.blocks,
             bench.wakeup_blocks,
-            Anchor::Oslat.tried(),
-            Anchor::Cyclictest.name(),
+            ReferenceTool::Oslat.tried(),
+            ReferenceTool::Cyclictest.name(),
             arguments.seed
         ),
         table: super::table(&rows),
@@ -106,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
 }
 
 impl Bench {
-    fn settings(&self, policy: RulerPolicy, duration_ns: u64) -> Settings {
+    fn settings(&self, policy: SchedPolicy, duration_ns: u64) -> Settings {
         Settings {
             duration_ns,
             cpus: CpuSet::from_iter([self.pu]),
@@ -128,7 +128,7 @@ impl Bench {
     ) -> Result<Seen, Failure> {
         let settings = Settings {
             duty_percent: Some(DUTY_PERCENT),
-            ..self.settings(RulerPolicy::Fifo(PRIORITY), RUN_NS)
+            ..self.settings(SchedPolicy::Fifo(PRIORITY), RUN_NS)
         };
         let spin = registry::find("spin-gap").ok_or("there is no spin-gap")?.job(&settings)?;
         let mut ours = Seen::default();
@@ -165,7 +165,7 @@ impl Bench {
 
     /// One run of ours with stalls at moments at which it spins.
     fn spin_gap(&mut self, job: &Job, length_ms: u64) -> Result<(Vec<Gap>, Vec<Stall>), Failure> {
-        let Job::Ruler(ruler) = job else { return Err("spin-gap is no ruler".into()) };
+        let Job::Benchmark(ruler) = job else { return Err("spin-gap is no ruler".into()) };
         let trace = Trace::begin(self.folder.file("trace"), self.pu)?;
         let mut argv = job.argv();
         argv.push("--supervised".to_owned());
@@ -175,14 +175,14 @@ impl Bench {
             .stdin(Stdio::Pipe)
             .stdout(Stdio::Pipe)
             .start()?;
-        let mut beat = Beat::over(child.stdin().ok_or("no way to beat")?)?;
+        let mut beat = Heartbeat::over(child.stdin().ok_or("no way to beat")?)?;
         let stdout = child.stdout().ok_or("no output of pinload")?;
         let reader = std::thread::spawn(move || std::io::read_to_string(stdout));
         let starts = self.starts(length_ms, OURS_AFTER_NS);
         let spinner = (child.pid(), Policy::Fifo { priority: PRIORITY });
         let injector = stalls::of(spinner, self.pu, starts, length_ms * NS_PER_MS)?;
         let end = SystemClock.now_ns() + 10 * RUN_NS;
-        while child.wait_for(&SystemClock, BEAT_NS)?.is_none() {
+        while child.wait_for(&SystemClock, HEARTBEAT_NS)?.is_none() {
             if SystemClock.now_ns() > end {
                 return Err("spin-gap did not end".into());
             }
@@ -198,7 +198,7 @@ impl Bench {
         let settings = Settings {
             period_us: Some(WAKEUP_PERIOD_US),
             keep_awake: true,
-            ..self.settings(RulerPolicy::Fifo(PRIORITY), WAKEUPS_NS)
+            ..self.settings(SchedPolicy::Fifo(PRIORITY), WAKEUPS_NS)
         };
         let job = registry::find("wakeup").ok_or("there is no wakeup")?.job(&settings)?;
         // Ours, cyclictest, cyclictest again: mean and 99.9 % quantile.
@@ -262,7 +262,7 @@ impl Bench {
     /// The same of cyclictest.
     fn their_wakeups(&self, settings: &Settings) -> Result<(Option<f64>, Option<f64>), Failure> {
         let found =
-            Anchor::Cyclictest.run(settings, &[], (&Placement::default(), &self.scratch))?;
+            ReferenceTool::Cyclictest.run(settings, &[], (&Placement::default(), &self.scratch))?;
         let of =
             |what| found.readings.iter().find(|one| one.statistic == what).map(|one| one.value);
         Ok((of(Statistic::Mean), of(Statistic::P999)))

@@ -13,14 +13,14 @@ use std::cell::Cell;
 use std::io::Write as _;
 
 use pinfold_host::process::{self, Spawn};
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_model::{CpuSet, Figure, Policy, PuId};
 use pinfold_probe::figures::Instrument;
 use pinfold_probe::memory::{
     Bandwidth, Chase, Operation, Order, Place, Sizes, StreamVariant, Width, Windows,
 };
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::speed_rulers::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 
@@ -65,7 +65,7 @@ impl Best {
 }
 
 /// What measures the same.
-enum Anchor {
+enum ReferenceTool {
     /// A kernel of likwid-bench over so many bytes, moving about so many.
     Likwid { test: String, bytes: u64, volume: u64 },
     /// The plain code with these words; a line for each row.
@@ -84,7 +84,7 @@ struct Match {
     ours: Instrument,
     picks: Vec<usize>,
     best: Best,
-    anchor: Anchor,
+    anchor: ReferenceTool,
     text: fn(f64) -> String,
     goal: Goal,
     /// For each row: ours, theirs, and the median window of ours, one value per block.
@@ -385,7 +385,7 @@ fn bandwidth_matches(
                     ours: ours.instrument(),
                     picks: vec![0],
                     best: Best::Most,
-                    anchor: Anchor::Likwid { test, bytes, volume },
+                    anchor: ReferenceTool::Likwid { test, bytes, volume },
                     text: gigabytes,
                     goal: Goal::AtLeast(1.0),
                     values: vec![Default::default()],
@@ -416,7 +416,7 @@ fn stream_matches(bench: &Bench, caches: &[u64], widths: &Widths) -> Vec<Match> 
         ours: stream(Width::Auto),
         picks: vec![0, 1, 2, 3],
         best: Best::Most,
-        anchor: Anchor::Plain(vec!["stream".to_owned(), elements.to_string(), "12".to_owned()]),
+        anchor: ReferenceTool::Plain(vec!["stream".to_owned(), elements.to_string(), "12".to_owned()]),
         text: gigabytes,
         goal: Goal::AtLeast(1.0),
         values: vec![Default::default(); 4],
@@ -430,7 +430,7 @@ fn stream_matches(bench: &Bench, caches: &[u64], widths: &Widths) -> Vec<Match> 
             ours: stream(*width),
             picks: vec![7],
             best: Best::Most,
-            anchor: Anchor::Likwid { test, bytes: 3 * bytes, volume: 6_000_000_000 },
+            anchor: ReferenceTool::Likwid { test, bytes: 3 * bytes, volume: 6_000_000_000 },
             text: gigabytes,
             goal: Goal::AtLeast(1.0),
             values: vec![Default::default()],
@@ -454,7 +454,7 @@ fn chase_matches(bench: &Bench, caches: &[u64], windows: Windows) -> Vec<Match> 
         .instrument(),
         picks: vec![0],
         best: Best::Least,
-        anchor: Anchor::Plain(vec!["chase".to_owned(), bytes.to_string(), "3".to_owned()]),
+        anchor: ReferenceTool::Plain(vec!["chase".to_owned(), bytes.to_string(), "3".to_owned()]),
         text: nanoseconds,
         goal: Goal::AtMost(1.02),
         values: vec![Default::default()],
@@ -468,7 +468,7 @@ impl Bench {
             .ok_or("likwid-bench is not installed; apt-get install likwid")?;
         let scratch = Scratch::on_disk()?;
         let (source, plain) = (scratch.file("memory.c"), scratch.file("memory"));
-        user::write_atomic(&source, RIVAL.as_bytes())?;
+        files::write_atomic(&source, RIVAL.as_bytes())?;
         // Without the last flag the loop of copy becomes a call of memcpy.
         let flags = ["-O3", "-march=native", "-fno-tree-loop-distribute-patterns"];
         let words = flags.into_iter().chain(["-o", &plain, &source]);
@@ -564,12 +564,12 @@ impl Bench {
 
     fn theirs(&self, one: &mut Match) -> Result<(), Failure> {
         let found = match &one.anchor {
-            Anchor::Plain(words) => self.lines(&self.plain, words)?,
-            Anchor::Likwid { test, bytes, volume } => {
+            ReferenceTool::Plain(words) => self.lines(&self.plain, words)?,
+            ReferenceTool::Likwid { test, bytes, volume } => {
                 vec![self.likwid(test, *bytes, *volume)?]
             }
-            Anchor::None => return Ok(()),
-            Anchor::Ours(instrument) => {
+            ReferenceTool::None => return Ok(()),
+            ReferenceTool::Ours(instrument) => {
                 let found = self.picked(instrument, one)?;
                 found.iter().map(|samples| one.best.of(samples)).collect::<Result<_, _>>()?
             }

@@ -6,16 +6,16 @@
 //! before, between or after them. The order of steps and the journal are not known here.
 
 mod affinity;
-mod elsewhere;
+mod other_hierarchies;
 mod group;
-mod inherit;
+mod cpuset_reset;
 mod kernel_file;
-mod members;
+mod cgroup_procs;
 mod pages;
 mod partition;
-mod past;
+mod undo_context;
 mod policy;
-mod refusal;
+mod write_error;
 mod resctrl;
 mod setting;
 mod signals;
@@ -25,13 +25,13 @@ use pinfold_model::{Change, Finding, Step, TaskId, TaskState, Undo};
 
 pub(crate) use affinity::{allowed, narrowed};
 pub(crate) use group::PREFIX as GROUP_PREFIX;
-pub(crate) use inherit::obstacle;
+pub(crate) use cpuset_reset::obstacle;
 pub(crate) use kernel_file::{
     ENABLE as ENABLE_CPUSET, LATE_LOOKS, LATE_PAUSE_NS, has_cpuset, holds, is_knob, knob_hint,
     still_holds,
 };
 pub(crate) use partition::fault as partition_fault;
-pub(crate) use past::Past;
+pub(crate) use undo_context::UndoContext;
 pub(crate) use resctrl::{is_inside as is_in_resctrl, shares};
 
 use crate::cpusets::Hierarchy;
@@ -104,7 +104,7 @@ pub(crate) fn take(host: &dyn HostMut, seen: &Seen, change: &Change) -> Result<T
         Change::WriteFile { path, value } => kernel_file::take(host, path, value),
         Change::MakeGroup { path } if resctrl::is_inside(path) => resctrl::make(host, path),
         Change::MakeGroup { path } => group::take(host, path),
-        Change::MoveTasks { group, file, tasks } => members::take(host, group, file, tasks),
+        Change::MoveTasks { group, file, tasks } => cgroup_procs::take(host, group, file, tasks),
         Change::SetAffinity { task, mask } => affinity::take(host, seen, *task, mask),
         Change::SetPolicy { task, policy } => policy::take(host, seen, *task, *policy),
         Change::WriteSetting { setting, value, .. } => setting::take(host, setting, value),
@@ -143,7 +143,7 @@ pub(crate) fn verify(
             Ok(resctrl::verify_group(host, path))
         }
         Change::MakeGroup { path } => Ok(group::verify(host, path)),
-        Change::MoveTasks { group, tasks, .. } => members::verify(host, hierarchy, group, tasks),
+        Change::MoveTasks { group, tasks, .. } => cgroup_procs::verify(host, hierarchy, group, tasks),
         Change::SetAffinity { task, mask } => affinity::verify(host, hierarchy, *task, mask),
         Change::SetPolicy { task, policy } => policy::verify(host, *task, *policy),
         Change::WriteSetting { setting, value, tasks } => {
@@ -155,7 +155,7 @@ pub(crate) fn verify(
 }
 
 /// Takes a step back. One answer per thing that the step changed.
-pub(crate) fn revert(past: &Past<'_>, step: &Step) -> Vec<Result<Reverted, HostError>> {
+pub(crate) fn revert(past: &UndoContext<'_>, step: &Step) -> Vec<Result<Reverted, HostError>> {
     let one = |answer| vec![confirmed(past.host, step, answer)];
     match &step.undo {
         Undo::WriteFile { path, original } => one(kernel_file::revert(past, path, original)),
@@ -164,19 +164,19 @@ pub(crate) fn revert(past: &Past<'_>, step: &Step) -> Vec<Result<Reverted, HostE
         }
         Undo::RemoveGroup { path } => one(group::revert(past, path)),
         Undo::MoveTasks { mount, tasks, .. }
-            if elsewhere::is_elsewhere(past.cpusets.as_ref(), mount) =>
+            if other_hierarchies::is_elsewhere(past.cpusets.as_ref(), mount) =>
         {
             let Change::MoveTasks { group, .. } = &step.change else { return Vec::new() };
             let place = (group.as_str(), mount.as_str());
             let revert = |state: &TaskState| {
-                let answer = elsewhere::revert(past.host, place, state);
+                let answer = other_hierarchies::revert(past.host, place, state);
                 confirmed_of(past.host, state.task, answer)
             };
             tasks.iter().map(revert).collect()
         }
         Undo::MoveTasks { tasks, .. } => {
             let revert = |state: &TaskState| -> Vec<_> {
-                let answers = members::revert(past, state).into_iter();
+                let answers = cgroup_procs::revert(past, state).into_iter();
                 answers.map(|answer| confirmed_of(past.host, state.task, answer)).collect()
             };
             tasks.iter().flat_map(revert).collect()
@@ -229,9 +229,9 @@ fn confirmed_of(
 }
 
 /// Ends a step whose revert answered [`Reverted::Later`], when all others are taken back.
-pub(crate) fn finish(past: &Past<'_>, step: &Step) -> Result<Reverted, HostError> {
+pub(crate) fn finish(past: &UndoContext<'_>, step: &Step) -> Result<Reverted, HostError> {
     match &step.undo {
-        Undo::WriteFile { path, .. } => confirmed(past.host, step, inherit::finish(past, path)),
+        Undo::WriteFile { path, .. } => confirmed(past.host, step, cpuset_reset::finish(past, path)),
         Undo::RemoveGroup { .. }
         | Undo::MoveTasks { .. }
         | Undo::SetAffinity { .. }
@@ -244,7 +244,7 @@ pub(crate) fn finish(past: &Past<'_>, step: &Step) -> Result<Reverted, HostError
 
 /// Masks of bystanders that a kernel before 6.2 overwrote when their cpuset changed.
 pub(crate) fn restore_mask(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     task: TaskId,
     mask: &pinfold_model::CpuSet,
 ) -> Result<Reverted, HostError> {
@@ -253,14 +253,14 @@ pub(crate) fn restore_mask(
 
 /// Masks that those would have who were born in groups of ours, by where they come from.
 pub(crate) fn born_masks(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
 ) -> Result<Vec<(TaskId, pinfold_model::CpuSet)>, HostError> {
-    members::born_masks(past)
+    cgroup_procs::born_masks(past)
 }
 
 /// A thread that was born while the plan was in force and inherited from one that was placed.
 pub(crate) fn release_born(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     task: TaskId,
     main: pinfold_model::Tid,
 ) -> Vec<Result<Reverted, HostError>> {

@@ -23,7 +23,7 @@ use crate::steps::{Planned, group_name, plan_steps_in};
 use crate::tasks::{Seen, Target};
 use crate::undo::undo;
 
-mod bystanders;
+mod affected_tasks;
 
 /// How often the host is looked at again before it is called restless.
 const MAX_PASSES: usize = 8;
@@ -260,7 +260,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         if masks_survive {
             return Ok(());
         }
-        let masks = bystanders::masks(self.host, hierarchy, batch)?;
+        let masks = affected_tasks::masks(self.host, hierarchy, batch)?;
         if !masks.is_empty() {
             self.journal.write_masks(masks)?;
         }

@@ -21,7 +21,7 @@ pub(crate) mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use pinfold_host::user::{self, Lock, StateDir};
+use pinfold_host::files::{self, Lock, StateDir};
 use pinfold_host::{Clock, Host, HostError, process};
 use pinfold_model::{CpuSet, Step, TaskId, Tid};
 
@@ -406,7 +406,7 @@ impl<'c> Journal<'c> {
         let elsewhere = elsewhere.unwrap_or_default().into_iter();
         let elsewhere = elsewhere.filter(|path| !path.starts_with(&folder));
         let elsewhere = elsewhere.map(|path| {
-            let bytes = user::require_own(&path).and_then(|()| user::read(&path));
+            let bytes = files::require_own(&path).and_then(|()| files::read(&path));
             (path, bytes)
         });
         let records = own.chain(elsewhere).filter_map(|(path, bytes)| {

@@ -8,7 +8,7 @@ use pinfold_model::{CpuSet, Finding, Plan, Policy, Role, TaskId, Tid};
 
 use crate::actuators::partition_fault;
 use crate::cpusets::Cpusets;
-use crate::guard::real_time_priority;
+use crate::rt_watchdog::real_time_priority;
 use crate::steps::{group_name, missing_pus, partition_name, throttle_that_is_off};
 use crate::tasks::{self, Target};
 

@@ -10,9 +10,9 @@
 //! follows from the kernel's rules for new groups, so that a dry run can print it.
 
 mod draft;
-mod host_v1;
-mod host_v2;
-mod own;
+mod isolate_host_v1;
+mod isolate_host_v2;
+mod isolate_own;
 mod partition;
 mod real_time;
 mod threads;
@@ -92,10 +92,10 @@ pub(crate) fn plan_steps_in(
     tuning::set(&mut draft)?;
     match plan.isolation {
         IsolationScope::None => {}
-        IsolationScope::Own => own::confine(&mut draft)?,
+        IsolationScope::Own => isolate_own::confine(&mut draft)?,
         IsolationScope::Host => match draft.cpusets()??.version() {
-            Version::V1 => host_v1::confine(&mut draft)?,
-            Version::V2 => host_v2::confine(&mut draft)?,
+            Version::V1 => isolate_host_v1::confine(&mut draft)?,
+            Version::V2 => isolate_host_v2::confine(&mut draft)?,
         },
     }
     partition::make(&mut draft)?;

@@ -11,14 +11,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use pinfold_host::{HostError, HostMut, user, with_causes};
+use pinfold_host::{HostError, HostMut, files, with_causes};
 use pinfold_model::{Command, CpuSet, Finding, Lifetime, Step, TaskId, Tid, Undo};
 
-use crate::actuators::{self, Past, Reverted};
+use crate::actuators::{self, UndoContext, Reverted};
 use crate::journal::{Header, Journal, Outcome, RESTARTED, Record};
 use crate::layers::Others;
 use crate::tasks;
-use crate::vanished::vanished;
+use crate::missing_cgroups::vanished;
 
 /// What became of an undo.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub fn undo_observed(
     });
     let record = journal.record().clone();
     let record = others.resolved(&record);
-    match Past::new(host, journal.clock(), &record) {
+    match UndoContext::new(host, journal.clock(), &record) {
         Ok(past) => {
             let work = (&mut *journal, &others);
             if replay(&past, &record, work, (&mut report, observer)).is_break() {
@@ -158,7 +158,7 @@ fn undo_lasting(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut Undo
     if report.dropped == record.step_count() {
         return;
     }
-    match Past::new(host, journal.clock(), &record) {
+    match UndoContext::new(host, journal.clock(), &record) {
         Ok(past) => {
             for (index, step) in record.steps().rev().filter(|(_, step)| is_lasting(step)) {
                 revert_one(&past, (index, step), journal, report);
@@ -184,7 +184,7 @@ pub(crate) fn is_lasting(step: &Step) -> bool {
 
 /// Takes one step back and notes what became of it. True if its end is to come later.
 fn revert_one(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     (index, step): (usize, &Step),
     journal: &mut Journal<'_>,
     report: &mut UndoReport,
@@ -205,7 +205,7 @@ fn revert_one(
 /// undo that is killed after that can be finished.
 fn note_born(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport) {
     let record = journal.record().clone();
-    let masks = match Past::new(host, journal.clock(), &record) {
+    let masks = match UndoContext::new(host, journal.clock(), &record) {
         Ok(past) if past.masks_survive => return,
         Ok(past) => actuators::born_masks(&past),
         Err(error) => Err(error),
@@ -223,7 +223,7 @@ fn note_born(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoRep
 type Watched<'w> = (&'w mut UndoReport, &'w mut dyn FnMut(usize, &Step) -> ControlFlow<()>);
 
 fn replay(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     record: &Record,
     (journal, others): (&mut Journal<'_>, &Others),
     (report, observer): Watched<'_>,
@@ -256,7 +256,7 @@ fn handed_over(step: &Step, above: &Record) -> Finding {
 }
 
 /// Frees who inherited from a placed thread, and puts overwritten masks of bystanders back.
-fn release(past: &Past<'_>, record: &Record, report: &mut UndoReport) {
+fn release(past: &UndoContext<'_>, record: &Record, report: &mut UndoReport) {
     let mut placed = record.header.threads.clone();
     placed.extend(past.masked());
     match born(past, record, (&placed, &record.header.threads)) {
@@ -297,7 +297,7 @@ fn release(past: &Past<'_>, record: &Record, report: &mut UndoReport) {
 /// Threads that were born after the journal began, each with the process that they come from:
 /// in the processes of some tasks, and in processes that those started. Who is known is left out.
 fn born(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     record: &Record,
     (from, known): (&[TaskId], &[TaskId]),
 ) -> Result<Vec<(TaskId, Tid)>, HostError> {
@@ -345,7 +345,7 @@ fn root_of(pid: Tid, roots: &BTreeSet<Tid>, parents: &BTreeMap<Tid, Tid>) -> Opt
 fn finish(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport, why: &str) {
     // The end must not be on the disk before what it says of definitions, which are libvirt's files.
     if host.is_live() && journal.record().steps().any(|(_, step)| is_lasting(step)) {
-        user::sync_disks();
+        files::sync_disks();
     }
     let written = if report.is_complete() { journal.end(why) } else { journal.flush() };
     if let Err(error) = written {

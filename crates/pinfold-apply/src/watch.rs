@@ -8,16 +8,16 @@
 //! their role and drifted ones put back, each as a further step of the journal. Who keeps
 //! changing a mask owns it: after a few repairs it is told and left.
 
-mod clues;
+mod attribution;
 mod groups;
-mod helpers;
+mod vhost;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Host, HostMut, paths};
 use pinfold_model::{Change, CpuSet, Finding, Plan, Policy, Role, Step, TaskId, Tid, Undo};
 
-use crate::actuators::{self, Past, Shown, Taken};
+use crate::actuators::{self, UndoContext, Shown, Taken};
 use crate::cpusets::{self, Hierarchy};
 use crate::error::ApplyError;
 use crate::journal::{Journal, Outcome, Record};
@@ -26,9 +26,9 @@ use crate::layers::first_undo;
 use crate::status::health;
 use crate::steps::plan_threads;
 use crate::tasks::{self, Seen, Target};
-use clues::Clues;
+use attribution::LikelyCause;
 use groups::Groups;
-use helpers::Helpers;
+use vhost::VhostWorkers;
 
 /// How often the roles are asked for on account of one thread that they do not name: a vCPU's
 /// thread may be there before QMP knows of it.
@@ -47,7 +47,7 @@ pub trait Roles {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Whether threads were born or have ended.
-    Births,
+    TaskEvents,
     /// Beside that the masks and policies of all threads, and whether kernel threads outside the
     /// process may have joined them.
     Masks,
@@ -146,7 +146,7 @@ pub struct Watcher {
     groups: Groups,
     // What the groups' files are compared for at the next look.
     look_at_groups: bool,
-    helpers: Helpers,
+    helpers: VhostWorkers,
     // At the next look the roles are asked for, whatever was born.
     ask_for_helpers: bool,
 }
@@ -176,7 +176,7 @@ impl Watcher {
             right: None,
             groups: Groups::of(host, vm.tid)?,
             look_at_groups: false,
-            helpers: Helpers::default(),
+            helpers: VhostWorkers::default(),
             ask_for_helpers: false,
         })
     }
@@ -235,20 +235,20 @@ impl Watcher {
         }
         let links = self.count(host)?;
         // A machine that ended while it was looked at is there until its parent asks for it.
-        let is_there = extent == Extent::Births || tasks::is_alive(host, self.vm)?;
+        let is_there = extent == Extent::TaskEvents || tasks::is_alive(host, self.vm)?;
         let Some(links) = links.filter(|_| is_there) else {
             self.ended = true;
             return Ok(Glance::Ended);
         };
         let differs = match extent {
-            Extent::Births => false,
+            Extent::TaskEvents => false,
             Extent::Masks => !self.is_right(host),
             Extent::Groups => {
                 self.look_at_groups |= !self.groups.are_same(host, self.vm.tid)?;
                 self.look_at_groups || !self.is_right(host)
             }
         };
-        if extent != Extent::Births {
+        if extent != Extent::TaskEvents {
             self.ask_for_helpers |= self.helpers.are_missing(host, &self.target, &self.seen);
         }
         let differs = differs || self.ask_for_helpers;
@@ -379,7 +379,7 @@ impl Watcher {
         roles: &mut dyn Roles,
     ) -> Result<Vec<WatchEvent>, ApplyError> {
         let mut events = Vec::new();
-        let clues = Clues::new(host, self.groups.group());
+        let clues = LikelyCause::new(host, self.groups.group());
         if std::mem::take(&mut self.look_at_groups) {
             events.extend(self.groups.changes(host, self.vm.tid, &clues)?);
         }
@@ -453,7 +453,7 @@ impl Watcher {
     fn may_repair(
         &mut self,
         (task, step): (TaskId, &Step),
-        clues: &Clues<'_>,
+        clues: &LikelyCause<'_>,
         events: &mut Vec<WatchEvent>,
     ) -> Result<Option<String>, ApplyError> {
         let repairs = self.repairs.entry(task).or_insert(0);
@@ -509,7 +509,7 @@ impl Watcher {
         journal: &Journal<'_>,
         chosen: &mut [Chosen],
     ) -> Result<(), ApplyError> {
-        let past = Past::new(host, journal.clock(), journal.record())?;
+        let past = UndoContext::new(host, journal.clock(), journal.record())?;
         for Chosen { task, step, .. } in chosen {
             if let Some(first) = first_undo(journal.record(), &step.undo) {
                 step.undo = first.clone();

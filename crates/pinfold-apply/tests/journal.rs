@@ -11,7 +11,7 @@ mod common;
 
 use common::{Bench, Case, PLAN_TEXT, assert_same, break_at, cases, id, v1};
 use pinfold_apply::{JournalError, NewJournal, Point, apply};
-use pinfold_host::user::StateDir;
+use pinfold_host::files::StateDir;
 use pinfold_host::{Host as _, paths};
 use pinfold_model::{IsolationScope, Tid};
 
@@ -98,7 +98,7 @@ fn an_apply_and_an_undo_that_were_killed_are_left_behind() {
 }
 
 #[test]
-fn a_machine_that_has_ended_is_told() {
+fn a_machine_that_has_ended_is_reported() {
     let (case, bench) = (v1(), Bench::new());
     case.host.exit(Tid(500));
     let error = bench.journals().begin(&case.host, &new(&case)).map(|_| ()).unwrap_err();
@@ -231,7 +231,7 @@ fn links_and_foreign_files_are_not_believed() {
     let path = bench.folder.path().join("state/journal").join(format!("{}.jsonl", id(&case)));
     let elsewhere = bench.folder.path().join("elsewhere.jsonl");
     let (from, to) = (path.to_str().unwrap(), elsewhere.to_str().unwrap());
-    pinfold_host::user::write_atomic(to, &pinfold_host::user::read(from).unwrap()).unwrap();
+    pinfold_host::files::write_atomic(to, &pinfold_host::files::read(from).unwrap()).unwrap();
     directory(&bench).remove(&format!("{}.jsonl", id(&case))).unwrap();
     std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
     let error = bench.journals().reopen(&id(&case)).map(|_| ()).unwrap_err();

@@ -34,7 +34,7 @@ fn what_libvirt_keeps_is_set_through_libvirt_alone() {
 }
 
 #[test]
-fn a_first_pin_becomes_all_pus_and_that_is_told() {
+fn a_first_pin_becomes_all_pus_and_that_is_reported() {
     let (case, bench) = (v1_libvirt(), Bench::new());
     case.host.keep_pin(pin("vcpupin 0", Lifetime::Running), None, &[Tid(501)]);
     let before = case.host.affinity(Tid(501)).unwrap();
@@ -47,7 +47,7 @@ fn a_first_pin_becomes_all_pus_and_that_is_told() {
 }
 
 #[test]
-fn what_somebody_else_pinned_since_is_left_and_told() {
+fn what_another_program_pinned_since_is_left_and_reported() {
     let (case, bench) = (v1_libvirt(), Bench::new());
     bench.apply(&case).unwrap();
     case.host.set_setting(&pin("emulatorpin", Lifetime::Lasting), Some("0-1")).unwrap();
@@ -199,7 +199,7 @@ fn units_with_lists() -> common::Case {
 }
 
 #[test]
-fn what_systemd_leaves_in_its_files_is_taken_back_too() {
+fn what_systemd_leaves_in_its_files_is_undone_too() {
     let case = units_with_lists();
     let (bench, before) = (Bench::new(), case.host.snapshot());
     bench.apply(&case).unwrap();

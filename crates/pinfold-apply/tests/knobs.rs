@@ -37,7 +37,7 @@ impl Roles for Known {
 }
 
 #[test]
-fn what_somebody_else_changed_is_told_and_what_was_refused_is_not() {
+fn what_another_program_changed_is_reported_and_what_was_refused_is_not() {
     let case = case();
     let bench = Bench::new();
     bench.apply(&case).unwrap();
@@ -62,7 +62,7 @@ fn what_somebody_else_changed_is_told_and_what_was_refused_is_not() {
 }
 
 #[test]
-fn the_watch_tells_of_a_knob_once_each_time_and_leaves_it() {
+fn the_watch_reports_of_a_knob_once_each_time_and_leaves_it() {
     let case = case();
     let bench = Bench::new();
     bench.apply(&case).unwrap();
@@ -101,7 +101,7 @@ fn the_watch_tells_of_a_knob_once_each_time_and_leaves_it() {
 }
 
 #[test]
-fn a_number_that_cannot_be_read_is_left_and_told_so() {
+fn a_number_that_cannot_be_read_is_left_and_reported_so() {
     let case = case();
     let bench = Bench::new();
     bench.apply(&case).unwrap();

@@ -23,7 +23,7 @@ use pinfold_apply::{
 };
 use pinfold_host::proc_cgroup;
 use pinfold_host::process::{self, Signaled, Stdio};
-use pinfold_host::user::StateDir;
+use pinfold_host::files::StateDir;
 use pinfold_host::{Host, HostMut as _, LiveHost, SystemClock, paths};
 use pinfold_model::Tid;
 
@@ -99,7 +99,7 @@ fn a_real_kill_at_every_point_of_every_step_is_undone() {
 }
 
 #[test]
-fn a_plan_is_in_force_on_real_threads_and_taken_back() {
+fn a_plan_is_active_on_real_threads_and_undone() {
     let mut stage = match Stage::set("apply") {
         Ok(stage) => stage,
         Err(why) => return eprintln!("skipped: {why}"),

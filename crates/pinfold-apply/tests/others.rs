@@ -11,11 +11,11 @@ mod common;
 
 use common::{Bench, Case, assert_same, set, v1, v1_machine_group, v2};
 use pinfold_apply::{ApplyError, Refusal, plan_steps, status};
-use pinfold_host::{Census, Host, HostError, HostMut as _, Roll, SimHost, SimTask, paths};
+use pinfold_host::{ThreadSet, Host, HostError, HostMut as _, Roll, SimHost, SimTask, paths};
 use pinfold_model::{Change, CpuSet, Finding, IsolationScope, Policy, Role, Tid};
 
 #[test]
-fn what_somebody_else_changed_is_left_and_told() {
+fn what_another_program_changed_is_left_and_reported() {
     let check = |case: &Case, change: &dyn Fn(&SimHost), part: &str, kept: &str| {
         let bench = Bench::new();
         let case = Case { host: case.host.clone(), ..case.clone() };
@@ -77,7 +77,7 @@ fn a_dead_machine_leaves_nothing_to_undo_but_the_groups() {
 }
 
 #[test]
-fn a_number_that_was_used_again_is_somebody_else() {
+fn a_number_that_was_used_again_is_another_process() {
     let (case, bench) = (v1(), Bench::new());
     bench.apply(&case).unwrap();
     case.host.exit(Tid(501));
@@ -87,7 +87,7 @@ fn a_number_that_was_used_again_is_somebody_else() {
 }
 
 #[test]
-fn groups_of_somebody_else_inside_ours_are_told() {
+fn groups_of_another_program_inside_ours_are_reported() {
     let (case, bench) = (v1().with(IsolationScope::Host), Bench::new());
     let before = case.host.snapshot();
     let ours = bench.apply(&case).unwrap().group.unwrap();
@@ -214,7 +214,7 @@ fn without_a_usable_controller_own_loads_are_kept_off_by_masks() {
 }
 
 #[test]
-fn a_thread_whose_cpuset_lacks_its_pus_is_told() {
+fn a_thread_whose_cpuset_lacks_its_pus_is_reported() {
     let mut case = v1_machine_group();
     case.host.write("/sys/fs/cgroup/cpuset/machine/vm1/cpuset.cpus", b"0").unwrap();
     let before = case.host.snapshot();
@@ -288,7 +288,7 @@ fn iothreads_and_main_come_before_vcpus_and_policies_after() {
 }
 
 #[test]
-fn status_tells_planned_found_and_who_else_is_there() {
+fn status_reports_planned_found_and_who_else_is_there() {
     let (case, bench) = (v1().with(IsolationScope::Host), Bench::new());
     let before = status(&case.host, &case.plan, &case.target).unwrap();
     assert!(!before.is_as_planned());
@@ -318,7 +318,7 @@ fn a_thread_that_was_born_since_the_roll_is_placed() {
     let (mut case, bench) = (v1(), Bench::new());
     let listed = case.host.list(&paths::task_dir(Tid(500))).unwrap();
     let tids: Vec<Tid> = listed.iter().map(|name| Tid(name.parse().unwrap())).collect();
-    let census = Census::of(&case.host, Tid(500)).unwrap();
+    let census = ThreadSet::of(&case.host, Tid(500)).unwrap();
     assert_eq!(census.threads(), tids.len());
     case.target.roll = Some(Roll { census, tids });
     assert!(case.host.clone_thread(Tid(501), Tid(510)));
@@ -328,7 +328,7 @@ fn a_thread_that_was_born_since_the_roll_is_placed() {
 }
 
 #[test]
-fn a_host_that_fights_back_is_told_and_left_as_it_was() {
+fn a_host_that_fights_back_is_reported_and_left_as_it_was() {
     let (case, bench) = (v1(), Bench::new());
     let error = bench
         .apply_watched(&case, &mut |event: &pinfold_apply::Event<'_>| {

@@ -112,7 +112,7 @@ fn a_kill_at_every_point_is_undone() {
 }
 
 #[test]
-fn what_cannot_be_is_told_with_the_way_out() {
+fn what_cannot_be_is_reported_with_a_hint() {
     let builder = |builder: SimBuilder| builder.group("/rival.slice", set("2"), CpuSet::new());
     // A group beside it has one of the PUs, and no other that it could be limited to.
     let mut rival = with_partition(&common::v2_in_root(), IsolationScope::Host);
@@ -163,7 +163,7 @@ impl Roles for Known {
 }
 
 #[test]
-fn a_worker_that_a_vcpu_makes_leaves_the_partition_and_an_invalid_one_is_told() {
+fn a_worker_that_a_vcpu_makes_leaves_the_partition_and_an_invalid_one_is_reported() {
     let case = with_partition(&common::v2(), IsolationScope::Host);
     let (bench, before) = (Bench::new(), case.host.snapshot());
     bench.apply(&case).unwrap();
@@ -288,7 +288,7 @@ fn pus_in_use_and_the_last_ones_of_the_host_stay_online() {
 }
 
 #[test]
-fn refusals_of_the_kernel_are_told_with_the_way_out() {
+fn refusals_of_the_kernel_are_reported_with_a_hint() {
     let file = paths::cpu_is_online(PuId(5));
     for errno in [1, 16, 28, 30] {
         let mut case = hotplug();
@@ -408,7 +408,7 @@ fn a_group_that_the_machine_came_from_and_vanished_is_named_with_where_its_tasks
 }
 
 #[test]
-fn a_thread_with_several_pus_is_told_to_be_unbalanced() {
+fn a_thread_with_several_pus_is_reported_to_be_unbalanced() {
     let mut case = with_partition(&common::v2(), IsolationScope::Host);
     let two = |thread: &mut ThreadPlan| thread.pus = set("2,6");
     two(&mut case.plan.vnodes[0].threads[0]);

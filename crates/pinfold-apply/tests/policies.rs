@@ -97,7 +97,7 @@ fn run_time_that_the_kernel_refuses_ends_with_the_policy_named() {
 }
 
 #[test]
-fn a_throttle_that_is_off_is_told_and_can_be_switched() {
+fn a_throttle_that_is_off_is_reported_and_can_be_switched() {
     let mut case = common::v2();
     let throttle = paths::sysctl_kernel("sched_rt_runtime_us");
     let bench = Bench::new();

@@ -53,7 +53,7 @@ fn threads_get_their_shares_and_are_the_roots_again() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_told_with_its_own_words() {
+fn what_the_kernel_refuses_is_reported_with_its_own_words() {
     let check = |shares: &[&str], classes: usize, part: &str| {
         let mut case = case(shares, classes);
         let (bench, before) = (Bench::new(), case.host.snapshot());
@@ -75,7 +75,7 @@ fn what_the_kernel_refuses_is_told_with_its_own_words() {
 }
 
 #[test]
-fn bandwidth_that_is_rounded_is_told() {
+fn bandwidth_that_is_rounded_is_reported() {
     let case = case(&["MB:0=44"], 4);
     let applied = Bench::new().apply(&case).unwrap();
     let told = applied.findings.iter().any(|one| one.text.contains("MB:0=50, MB:0=44 was asked"));
@@ -83,7 +83,7 @@ fn bandwidth_that_is_rounded_is_told() {
 }
 
 #[test]
-fn a_host_without_it_and_threads_of_somebody_else_are_told() {
+fn a_host_without_it_and_threads_of_another_program_are_reported() {
     let mut lacking = common::v2();
     lacking.plan.tuning.shares = vec![ResourceShare::parse("L3:0=f").unwrap()];
     let planned = plan_steps(&lacking.host, &lacking.plan, &lacking.target).unwrap();

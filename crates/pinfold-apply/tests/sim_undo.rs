@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 
 use common::{Bench, Case, assert_same, break_at, cases, set};
 use pinfold_apply::{ApplyError, Point, plan_steps, undo_observed};
-use pinfold_host::user::StateDir;
+use pinfold_host::files::StateDir;
 use pinfold_host::{Host as _, SimHost};
 use pinfold_model::{IsolationScope, Tid};
 
@@ -86,7 +86,7 @@ fn isolation_keeps_others_off() {
 /// Before Linux 7.0 a group with tasks cannot be told to inherit again, and what others have set
 /// forbids to make it anew.
 #[test]
-fn what_cannot_be_emptied_is_given_all_and_told() {
+fn what_cannot_be_emptied_is_given_all_and_reported() {
     let case = common::v2_in_use(common::v2_builder()).with(IsolationScope::Host);
     let (bench, before) = (Bench::new(), case.host.snapshot());
     let applied = bench.apply(&case).unwrap();

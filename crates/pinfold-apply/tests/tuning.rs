@@ -208,7 +208,7 @@ fn a_host_that_dies_after_some_changes_is_restored_later() {
 }
 
 #[test]
-fn what_is_refused_is_told_with_the_way_out_or_ends_a_plan_that_requires_it() {
+fn what_is_refused_is_reported_with_a_hint_or_ends_a_plan_that_requires_it() {
     let every = plan_steps(&case().host, &case().plan, &case().target).unwrap().steps;
     let files: BTreeSet<String> = every
         .into_iter()
@@ -272,7 +272,7 @@ fn a_read_only_sys_leaves_a_host_without_knobs_and_as_it_was() {
 }
 
 #[test]
-fn memory_nodes_that_are_refused_are_told_and_pages_move_all_the_same() {
+fn memory_nodes_that_are_refused_are_reported_and_pages_move_all_the_same() {
     const EROFS: i32 = 30;
     let mut case = case();
     let (bench, before) = (Bench::new(), case.host.snapshot());
@@ -294,7 +294,7 @@ fn memory_nodes_that_are_refused_are_told_and_pages_move_all_the_same() {
 }
 
 #[test]
-fn interrupts_that_irqbalance_owns_are_told() {
+fn interrupts_that_irqbalance_owns_are_reported() {
     let case = case();
     case.host.add_task(SimTask::new(940, "irqbalance"));
     let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
@@ -345,7 +345,7 @@ fn what_a_host_lacks_is_a_finding_unless_it_is_required() {
 }
 
 #[test]
-fn fewer_huge_pages_than_asked_are_told_and_taken_back() {
+fn fewer_huge_pages_than_asked_are_reported_and_undone() {
     let mut case = case();
     case.plan.tuning.huge_pages[0].pages = 100;
     let (bench, before) = (Bench::new(), case.host.snapshot());
@@ -356,7 +356,7 @@ fn fewer_huge_pages_than_asked_are_told_and_taken_back() {
 }
 
 #[test]
-fn what_somebody_else_set_since_is_left() {
+fn what_another_program_set_since_is_left() {
     let case = case();
     let bench = Bench::new();
     bench.apply(&case).unwrap();
@@ -368,7 +368,7 @@ fn what_somebody_else_set_since_is_left() {
 }
 
 #[test]
-fn a_number_that_somebody_else_set_since_is_left_and_told() {
+fn a_number_that_another_program_set_since_is_left_and_reported() {
     let pool = paths::node_huge_pages(NodeId(1), 2 << 20);
     let most = paths::cpufreq_file(PuId(0), "scaling_max_freq");
     // Of the pool 3 were there and 16 were asked, of the frequency 3600000 and 700000.
@@ -405,7 +405,7 @@ fn what_the_kernel_made_of_a_number_is_ours() {
 }
 
 #[test]
-fn a_device_without_an_address_or_interrupts_is_told() {
+fn a_device_without_an_address_or_interrupts_is_reported() {
     let cases =
         [("eth0", "no PCI address"), ("node 1", "no interrupt"), ("0000:09:00.0", "no interrupt")];
     for (device, part) in cases {

@@ -51,7 +51,7 @@ impl<'b> Scene<'b> {
     }
 
     fn tick(&mut self) -> Vec<WatchEvent> {
-        self.look(Extent::Births)
+        self.look(Extent::TaskEvents)
     }
 
     fn look(&mut self, extent: Extent) -> Vec<WatchEvent> {
@@ -205,7 +205,7 @@ fn drift_is_repaired_some_times_and_then_left() {
 }
 
 #[test]
-fn who_may_have_moved_a_thread_is_told() {
+fn who_may_have_moved_a_thread_is_reported() {
     let clue_of = |case: &Case, mask: &str| {
         let bench = Bench::new();
         let mut scene = Scene::new(case, &bench);
@@ -223,7 +223,7 @@ fn who_may_have_moved_a_thread_is_told() {
 }
 
 #[test]
-fn a_group_that_somebody_wrote_to_is_told_and_masks_are_put_right() {
+fn a_group_that_a_person_wrote_to_is_reported_and_masks_are_put_right() {
     let (case, bench) = (v1_machine_group(), Bench::new());
     let mut scene = Scene::new(&case, &bench);
     let path = paths::cpuset_cpus("/sys/fs/cgroup/cpuset/machine/vm1");
@@ -246,7 +246,7 @@ fn a_group_that_somebody_wrote_to_is_told_and_masks_are_put_right() {
 }
 
 #[test]
-fn a_machine_that_was_moved_and_its_group_that_vanished_are_told() {
+fn a_machine_that_was_moved_and_its_group_that_vanished_are_reported() {
     let (case, bench) = (v1_machine_group(), Bench::new());
     let mut scene = Scene::new(&case, &bench);
     let mount = "/sys/fs/cgroup/cpuset";
@@ -284,7 +284,7 @@ fn a_thread_without_a_role_is_asked_for_again_soon() {
 }
 
 #[test]
-fn a_dead_socket_is_told_and_new_threads_follow_the_emulator() {
+fn a_dead_socket_is_reported_and_new_threads_follow_the_emulator() {
     let (case, bench) = (v1(), Bench::new());
     let mut scene = Scene::new(&case, &bench);
     scene.told.dead = true;
@@ -299,7 +299,7 @@ fn a_dead_socket_is_told_and_new_threads_follow_the_emulator() {
 }
 
 #[test]
-fn a_refused_placement_is_told_and_not_fatal() {
+fn a_refused_placement_is_reported_and_not_fatal() {
     let (case, bench) = (v1(), Bench::new());
     let mut scene = Scene::new(&case, &bench);
     assert!(case.host.clone_thread(Tid(501), Tid(510)));
@@ -312,7 +312,7 @@ fn a_refused_placement_is_told_and_not_fatal() {
 }
 
 #[test]
-fn the_end_of_the_machine_is_told_once() {
+fn the_end_of_the_machine_is_reported_once() {
     let (case, bench) = (v1().with(IsolationScope::Own), Bench::new());
     let expected = case.host.clone();
     let mut scene = Scene::new(&case, &bench);

@@ -154,7 +154,7 @@ impl Counter {
 
     /// True if threads that this one makes count too.
     #[must_use]
-    pub fn follows_births(&self) -> bool {
+    pub fn follows_clone_events(&self) -> bool {
         self.follows
     }
 
@@ -187,7 +187,7 @@ mod tests {
     use crate::process::own_tid;
 
     #[test]
-    fn the_kernel_s_numbers_are_told_apart() {
+    fn the_kernel_s_numbers_are_distinguished() {
         let check = |errno: i32, is: fn(&CounterError) -> bool| {
             assert!(is(&io::Error::from_raw_os_error(errno).into()), "{errno}");
         };

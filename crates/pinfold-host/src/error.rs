@@ -112,7 +112,7 @@ fn quoted(path: &str) -> String {
 
 impl HostError {
     /// Nobody was told how to reach a keeper.
-    pub(crate) fn no_keeper(setting: &Setting) -> Self {
+    pub(crate) fn no_setting_backend(setting: &Setting) -> Self {
         HostError::Kept {
             setting: Box::new(setting.clone()),
             why: format!("{} cannot be asked on this host", setting.keeper),

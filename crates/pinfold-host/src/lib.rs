@@ -3,60 +3,60 @@
 //! Stages reach the machine through [`Host`] (reads) and [`HostMut`] (changes);
 //! nothing else in Pinfold opens a kernel file, makes a scheduling system call,
 //! reads a clock or starts a process. Four forms stand behind the door:
-//! [`LiveHost`], [`TreeHost`] (a captured machine, in memory), [`SimHost`] (a tree
+//! [`LiveHost`], [`SnapshotHost`] (a captured machine, in memory), [`SimHost`] (a tree
 //! plus the kernel's rules) and [`RecordingHost`] (notes every access).
 //! Only live and simulated hosts are [`HostMut`]: changing a capture does not compile.
 
 mod bpf;
-mod census;
+mod thread_set;
 mod clock;
 mod counter;
-mod doorbell;
+mod control_socket;
 mod error;
-mod exits;
-mod futex_watch;
-mod keeper;
+mod kvm_exits;
+mod futex_trace;
+mod setting_backend;
 mod live;
-mod micro;
+mod micro_vm;
 pub mod paths;
 mod proc;
 pub mod process;
 mod raw;
 mod recording;
-mod sched_watch;
+mod sched_trace;
 mod sim;
 mod stall;
 mod tracefs;
-mod tree;
-pub mod user;
-mod vigil;
+mod snapshot;
+pub mod files;
+mod event_poll;
 
 use std::borrow::Cow;
 
 use pinfold_model::{CpuSet, KeptFile, NodeId, Policy, Setting, TaskId, Tid};
 
-pub use census::{Census, Roll};
+pub use thread_set::{ThreadSet, Roll};
 pub use clock::{Clock, SimClock, SystemClock};
 pub use counter::{Counter, CounterError, CounterEvent, CounterReading, Side};
-pub use doorbell::Doorbell;
+pub use control_socket::ControlSocket;
 pub use error::{HostError, with_causes};
-pub use exits::{Address, ExitCounter, ExitKey, ExitScope, ExitSource, Stretches, ThreadExits};
-pub use futex_watch::{FutexKind, FutexPlace, FutexReading, FutexWatch, OpenCall};
-pub use keeper::{SettingKeeper, Systemd};
+pub use kvm_exits::{Address, ExitCounter, ExitKey, ExitScope, ExitSource, DurationStats, ThreadExits};
+pub use futex_trace::{FutexKind, FutexCallSite, FutexReading, FutexTracer, OpenCall};
+pub use setting_backend::{SettingBackend, Systemd};
 pub use live::LiveHost;
-pub use micro::{MicroGuest, Ran, Work};
+pub use micro_vm::{MicroGuest, Ran, Work};
 pub use proc::{
     ProcError, maps, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status, schedstat,
 };
 pub use recording::{Access, Operation, RecordingHost};
-pub use sched_watch::{
-    BUCKETS as WAIT_BUCKETS, Runner, SchedAccount, SchedReading, SchedWatch, Slice, WorstWait,
+pub use sched_trace::{
+    BUCKETS as WAIT_BUCKETS, Runner, SchedAccount, SchedReading, SchedTracer, Slice, WorstWait,
 };
 pub use sim::{CgroupVersion, Knob, SimBuilder, SimHost, SimPages, SimTask};
-pub use stall::{Stall, StallAccount, StallWish};
+pub use stall::{Stall, StallAccount, StallConfig};
 pub use tracefs::{Field, Format, Tracefs};
-pub use tree::{TreeError, TreeHost};
-pub use vigil::{Heard, Vigil};
+pub use snapshot::{TreeError, SnapshotHost};
+pub use event_poll::{Events, EventWatcher};
 
 /// Takes what was read of a name.
 pub type EachFile<'e> = dyn FnMut(&str, &[u8]) -> Result<(), HostError> + 'e;
@@ -108,7 +108,7 @@ pub trait Host {
     /// # Errors
     /// [`HostError::Kept`]; of an object that is not there it is [gone](HostError::is_gone).
     fn setting(&self, setting: &Setting) -> Result<Option<String>, HostError> {
-        Err(HostError::no_keeper(setting))
+        Err(HostError::no_setting_backend(setting))
     }
 
     /// The files in which that program keeps the setting; none if they are its own affair.
@@ -116,7 +116,7 @@ pub trait Host {
     /// # Errors
     /// [`HostError`] if one is there and cannot be read.
     fn setting_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
-        Err(HostError::no_keeper(setting))
+        Err(HostError::no_setting_backend(setting))
     }
 
     /// Reads the file `DIRECTORY/NAME/FILE` of each name, as those of the threads of a process,

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::process::Signaled;
-use crate::{EachFile, Host, HostError, HostMut, SettingKeeper, raw, sealed};
+use crate::{EachFile, Host, HostError, HostMut, SettingBackend, raw, sealed};
 
 /// Room for the entries of a directory, in bytes; each takes about 32.
 const LIST_BYTES: usize = 16 << 10;
@@ -22,7 +22,7 @@ const LIST_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub struct LiveHost {
     root: OwnedFd,
-    keepers: Vec<Box<dyn SettingKeeper>>,
+    keepers: Vec<Box<dyn SettingBackend>>,
 }
 
 impl LiveHost {
@@ -41,14 +41,14 @@ impl LiveHost {
 
     /// The same host, on which a program that keeps settings can be asked.
     #[must_use]
-    pub fn with_keeper(mut self, keeper: impl SettingKeeper + 'static) -> Self {
+    pub fn with_setting_backend(mut self, keeper: impl SettingBackend + 'static) -> Self {
         self.keepers.push(Box::new(keeper));
         self
     }
 
-    fn keeper(&self, setting: &Setting) -> Result<&dyn SettingKeeper, HostError> {
+    fn keeper(&self, setting: &Setting) -> Result<&dyn SettingBackend, HostError> {
         let keeper = self.keepers.iter().find(|one| one.is(&setting.keeper));
-        keeper.map(Box::as_ref).ok_or_else(|| HostError::no_keeper(setting))
+        keeper.map(Box::as_ref).ok_or_else(|| HostError::no_setting_backend(setting))
     }
 
     fn open(

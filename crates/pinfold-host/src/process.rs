@@ -5,8 +5,8 @@
 //! (affinity, cgroup, policy, the wish to die with its parent) is set between `fork` and
 //! `exec` by [`Spawn`]. Nothing here looks at other processes' files: that is [`crate::Host`]'s.
 
-mod beat;
-mod capture;
+mod heartbeat;
+mod output;
 mod child;
 mod spawn;
 #[cfg(test)]
@@ -21,8 +21,8 @@ use pinfold_model::{Policy, PuId, TaskId, Tid};
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Pid, Signal};
 
-pub use beat::Beat;
-pub use capture::{Output, capture};
+pub use heartbeat::Heartbeat;
+pub use output::{Output, capture};
 pub use child::{Child, describe};
 pub use spawn::{Spawn, Stdio};
 

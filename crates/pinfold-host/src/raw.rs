@@ -10,7 +10,7 @@
     reason = "the one room for unsafe: one operation per block, each with its conditions"
 )]
 
-mod births;
+mod clone_event;
 mod event;
 mod exits;
 #[cfg(target_arch = "x86_64")]
@@ -19,7 +19,7 @@ mod mapping;
 pub(crate) mod pipe_signal;
 mod shared_word;
 mod timer;
-mod watched;
+mod bpf_maps;
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -27,14 +27,14 @@ use std::process::Command;
 
 use pinfold_model::{CpuSet, MAX_PUS, MAX_WORDS, NodeId, Policy, Tid};
 
-pub(crate) use births::Births;
+pub(crate) use clone_event::TaskEvents;
 pub(crate) use event::{Probe, TaskCounter};
 pub(crate) use exits::{AddressKey, ExitThread, Key, Sums};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use guest_memory::GuestMemory;
 pub(crate) use shared_word::SharedWord;
 pub(crate) use timer::{Account, Timer, Wish};
-pub(crate) use watched::{
+pub(crate) use bpf_maps::{
     Call, FutexAccount, Place, RawRunner, WAIT_BUCKETS, WaitAccount, Waiting, Waker,
 };
 

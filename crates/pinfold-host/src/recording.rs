@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinfold_model::{CpuSet, Policy, Tid};
 
-use crate::{Host, HostError, TreeHost};
+use crate::{Host, HostError, SnapshotHost};
 
 /// What was asked of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +47,7 @@ pub struct RecordingHost<'h> {
 #[derive(Default)]
 struct Notes {
     accesses: Vec<Access>,
-    tree: TreeHost,
+    tree: SnapshotHost,
 }
 
 impl<'h> RecordingHost<'h> {
@@ -66,7 +66,7 @@ impl<'h> RecordingHost<'h> {
     /// The machine as it was seen: reads, lists, links and existence answer as the host did.
     /// Link counts, affinity and policy are noted, but a tree has no threads to answer for.
     #[must_use]
-    pub fn into_tree(self) -> TreeHost {
+    pub fn into_tree(self) -> SnapshotHost {
         self.notes.into_inner().unwrap_or_else(PoisonError::into_inner).tree
     }
 
@@ -75,7 +75,7 @@ impl<'h> RecordingHost<'h> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, operation: Operation, path: &str, keep: impl FnOnce(&mut TreeHost)) {
+    fn note(&self, operation: Operation, path: &str, keep: impl FnOnce(&mut SnapshotHost)) {
         let mut notes = self.notes();
         notes.accesses.push(Access { operation, path: path.to_owned() });
         keep(&mut notes.tree);

@@ -28,7 +28,7 @@ const PROGRAM: Named = Named("the BPF program stall");
 
 /// How the CPU time of one PU is shortened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StallWish {
+pub struct StallConfig {
     /// Millionths of the cgroup's run time that it shall not have.
     pub stolen: u32,
     /// A stall of so many nanoseconds is paid at once; of what is owed beyond, as after an interrupt
@@ -126,7 +126,7 @@ impl Stall {
     ///
     /// # Errors
     /// [`HostError::File`] for a PU that the machine does not have.
-    pub fn set(&mut self, pu: PuId, wish: StallWish) -> Result<(), HostError> {
+    pub fn set(&mut self, pu: PuId, wish: StallConfig) -> Result<(), HostError> {
         let wish = Wish {
             stolen: wish.stolen.into(),
             usual_ns: wish.usual_ns,

@@ -4,11 +4,11 @@
 //! `%*pbl`, `admin-guide/kernel-parameters.rst`) and of libvirt:
 //! `0-3,8`, `0-31:2/8`, `0-7,^2`; masks are 32-bit hex words, high word first: `ff,00000001`.
 
-mod words;
+mod bits;
 
 use std::fmt;
 
-use words::Words;
+use bits::Words;
 
 use crate::PuId;
 

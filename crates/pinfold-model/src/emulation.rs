@@ -115,7 +115,7 @@ impl fmt::Display for Method {
 
 /// How fast a core is asked to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpeedWish {
+pub enum SpeedRequest {
     /// As a part of the real core's full speed.
     Share(Speed),
     /// As a frequency; its share depends on the real core's highest.
@@ -127,11 +127,11 @@ pub enum SpeedWish {
 
 /// A share in percent, a frequency in the largest unit that it has at least one of: `40%`,
 /// `2.1 GHz`, `800 MHz`.
-impl fmt::Display for SpeedWish {
+impl fmt::Display for SpeedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hertz = match self {
-            SpeedWish::Share(speed) => return speed.fmt(f),
-            SpeedWish::Frequency { hertz } => *hertz,
+            SpeedRequest::Share(speed) => return speed.fmt(f),
+            SpeedRequest::Frequency { hertz } => *hertz,
         };
         let (unit, name, digits) = match hertz {
             1_000_000_000.. => (1_000_000_000, "GHz", 9),
@@ -175,7 +175,7 @@ pub struct PlatformVnode {
     /// Number of cores.
     pub cores: u32,
     /// How fast they are: one wish for all of them or one for each.
-    pub speeds: Vec<SpeedWish>,
+    pub speeds: Vec<SpeedRequest>,
     /// The node that its memory is bound to.
     pub memory_node: Option<NodeId>,
     /// How it is slowed; `None` takes the best that the host can do.
@@ -255,7 +255,7 @@ pub struct SpeedChange {
     /// Nanoseconds since the start.
     pub at_ns: u64,
     /// The speed from then on.
-    pub speed: SpeedWish,
+    pub speed: SpeedRequest,
     /// Line of the file that says so.
     pub line: usize,
 }
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn wishes_as_people_write_them() {
         let check = |hertz: u64, text: &str| {
-            assert_eq!(SpeedWish::Frequency { hertz }.to_string(), text);
+            assert_eq!(SpeedRequest::Frequency { hertz }.to_string(), text);
         };
         check(2_100_000_000, "2.1 GHz");
         check(2_000_000_000, "2 GHz");
@@ -308,6 +308,6 @@ mod tests {
         check(800_000_000, "800 MHz");
         check(1_500, "1.5 kHz");
         check(10, "10 Hz");
-        assert_eq!(SpeedWish::Share(Speed::FULL).to_string(), "100%");
+        assert_eq!(SpeedRequest::Share(Speed::FULL).to_string(), "100%");
     }
 }

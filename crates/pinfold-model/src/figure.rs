@@ -88,7 +88,7 @@ impl Statistic {
 
 /// What else the machine did while figures were measured, as the kernel counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct SystemNoise {
     /// Ticks that the hypervisor below took from the measured PUs, or, where a guest was measured,
     /// from those of its host (`steal` of `/proc/stat`); `None` where the kernel does not tell.
     pub steal_ticks: Option<u64>,

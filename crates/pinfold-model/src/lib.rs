@@ -30,9 +30,9 @@ pub use command::Command;
 pub use cpuset::{CpuSet, CpuSetError, MAX_PUS, MAX_WORDS};
 pub use emulation::{
     Attach, EmulatedVnode, EmulationPlan, LoadRow, Method, Platform, PlatformVnode, RecordedLoad,
-    SpeedChange, SpeedProfile, SpeedWish, Variant,
+    SpeedChange, SpeedProfile, SpeedRequest, Variant,
 };
-pub use figure::{Family, Figure, GAP_FLOOR_NS, Statistic, Surroundings};
+pub use figure::{Family, Figure, GAP_FLOOR_NS, Statistic, SystemNoise};
 pub use finding::{Finding, Severity};
 pub use ids::{CoreId, L3Id, LogicalPu, NodeId, PackageId, PuId, Tid};
 pub use isa::Isa;
@@ -44,8 +44,8 @@ pub use plan::{
 };
 pub use qemu_command::{QemuCell, QemuCommand, QemuOption};
 pub use request::{
-    CellRequest, Device, EmulatorWish, Free, MemoryRequest, PinWish, PolicyWish, Preference,
-    Request, SmtWish, Speed, VcpuCount, VmRequest, VnodeRequest, Work,
+    CellRequest, Device, EmulatorRequest, Free, MemoryRequest, PinWish, PolicyRequest, Preference,
+    Request, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 pub use setting::{Keeper, Lifetime, Setting};
 pub use step::{Change, KeptFile, Step, TaskId, TaskState, Undo};

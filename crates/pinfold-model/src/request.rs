@@ -19,7 +19,7 @@ pub enum VcpuCount {
 
 /// Whether a guest is shown SMT siblings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SmtWish {
+pub enum SmtRequest {
     /// As the pins have it.
     #[default]
     Auto,
@@ -74,7 +74,7 @@ pub struct VmRequest {
     /// Number of its vhost workers: one per queue pair of a vhost device.
     pub vhosts: u32,
     /// Whether the guest is shown siblings.
-    pub smt: SmtWish,
+    pub smt: SmtRequest,
     /// Host NUMA nodes that its vCPUs stay on; empty leaves them to the strategy.
     pub nodes: Vec<NodeId>,
     /// The NUMA nodes that the guest is shown, where they are fixed before the plan (by a domain
@@ -103,7 +103,7 @@ impl VmRequest {
             vcpus,
             iothreads: Vec::new(),
             vhosts: 0,
-            smt: SmtWish::Auto,
+            smt: SmtRequest::Auto,
             nodes: Vec::new(),
             cells: Vec::new(),
         }
@@ -153,7 +153,7 @@ impl fmt::Display for Device {
 
 /// A scheduling policy that some threads of a vnode are to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyWish {
+pub struct PolicyRequest {
     /// A role (`vcpu(1)`) or a kind of roles (`vcpu`); see [`crate::Role::is_called`].
     pub role: String,
     /// The policy.
@@ -183,7 +183,7 @@ pub struct VnodeRequest {
     /// Vnodes of higher priority choose their places first; equals in the request's order.
     pub priority: i32,
     /// Policies of its threads, beside those of the strategy; a later one counts.
-    pub policies: Vec<PolicyWish>,
+    pub policies: Vec<PolicyRequest>,
     /// Pins by hand; those for a role count before those for its kind, then the later ones.
     pub pins: Vec<PinWish>,
 }
@@ -227,7 +227,7 @@ pub enum Free {
 
 /// Where the emulator runs under a strategy that leaves a choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EmulatorWish {
+pub enum EmulatorRequest {
     /// As the strategy has it.
     #[default]
     Usual,
@@ -237,12 +237,12 @@ pub enum EmulatorWish {
     Apart,
 }
 
-impl fmt::Display for EmulatorWish {
+impl fmt::Display for EmulatorRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            EmulatorWish::Usual => "usual",
-            EmulatorWish::RealTime => "real-time",
-            EmulatorWish::Apart => "apart",
+            EmulatorRequest::Usual => "usual",
+            EmulatorRequest::RealTime => "real-time",
+            EmulatorRequest::Apart => "apart",
         })
     }
 }
@@ -289,7 +289,7 @@ pub struct Request {
     /// Devices whose interrupts go to PUs near them that carry no vCPU.
     pub interrupts: Vec<Device>,
     /// Where the emulators run, if not as usual.
-    pub emulator: EmulatorWish,
+    pub emulator: EmulatorRequest,
     /// Which cores are taken first where they are not alike.
     pub prefer: Preference,
 }
@@ -304,7 +304,7 @@ impl Request {
             isolation: IsolationScope::None,
             free: None,
             interrupts: Vec::new(),
-            emulator: EmulatorWish::Usual,
+            emulator: EmulatorRequest::Usual,
             prefer: Preference::Auto,
         }
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CoreId, CoreKind, CpuSet, NumaNode, Severity};
 
-use crate::ground::Index;
+use crate::available::Index;
 
 /// What a placement of some vCPUs may use on a host.
 #[derive(Clone, Copy)]

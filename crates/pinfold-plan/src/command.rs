@@ -2,8 +2,8 @@
 //! the command as it stands.
 
 use pinfold_model::{
-    Device, EmulatorWish, Free, IsolationScope, MemoryRequest, PinWish, Plan, Policy, PolicyWish,
-    Preference, Request, Role, SmtWish, Source, Topology, VcpuCount, VmRequest, VnodeKind,
+    Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, PinWish, Plan, Policy, PolicyRequest,
+    Preference, Request, Role, SmtRequest, Source, Topology, VcpuCount, VmRequest, VnodeKind,
     VnodePlan, VnodeRequest, Work,
 };
 
@@ -89,7 +89,7 @@ pub fn under(command: &str, request: &Request) -> String {
         Some(Free::These(pus)) => say("--host-pus", pus.to_string()),
     }
     interrupts.iter().for_each(|device| say("--interrupts", device_word(device)));
-    if *emulator != EmulatorWish::Usual {
+    if *emulator != EmulatorRequest::Usual {
         say("--emulator", emulator.to_string());
     }
     if *prefer != Preference::Auto {
@@ -167,7 +167,7 @@ fn plain(vnode: &VnodeRequest, vm: &VmRequest) -> bool {
         && *priority == 0
         && policies.is_empty()
         && *vhosts == 0
-        && *smt == SmtWish::Auto
+        && *smt == SmtRequest::Auto
 }
 
 /// `name=web,vcpus=4,iothreads=disk+net`
@@ -185,9 +185,9 @@ fn vnode_words(vnode: &VnodeRequest) -> String {
                 words.push(format!("vhosts={}", vm.vhosts));
             }
             match vm.smt {
-                SmtWish::Auto => {}
-                SmtWish::Shown => words.push("smt=true".to_owned()),
-                SmtWish::Hidden => words.push("smt=false".to_owned()),
+                SmtRequest::Auto => {}
+                SmtRequest::Shown => words.push("smt=true".to_owned()),
+                SmtRequest::Hidden => words.push("smt=false".to_owned()),
             }
         }
         Work::Processes { cores, speed } => {
@@ -234,7 +234,7 @@ fn device_word(device: &Device) -> String {
 }
 
 /// `vcpu=fifo:1`; none for a policy that cannot be asked for.
-fn policy_word(wish: &PolicyWish) -> Option<String> {
+fn policy_word(wish: &PolicyRequest) -> Option<String> {
     let policy = match wish.policy {
         Policy::Other { nice } => format!("other:{nice}"),
         Policy::Batch { nice } => format!("batch:{nice}"),

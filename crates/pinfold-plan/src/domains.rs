@@ -8,13 +8,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use pinfold_model::text::counted;
-use pinfold_model::{CpuSet, MemoryRequest, NodeId, Plan, PuId, SmtWish, VnodeRequest, Work};
+use pinfold_model::{CpuSet, MemoryRequest, NodeId, Plan, PuId, SmtRequest, VnodeRequest, Work};
 
 use crate::PlanError;
-use crate::demand::{nodes_of, noun, pinned_of};
-use crate::draft::{Draft, Enclave, Limits, Reserve, pus_text};
-use crate::enclosure::off_memory;
-use crate::ground::{HostShare, Spot};
+use crate::request_check::{nodes_of, noun, pinned_of};
+use crate::plan_builder::{PlanBuilder, IsolatedSet, Limits, Reserve, pus_text};
+use crate::exclusive_cores::off_memory;
+use crate::available::{HostShare, AvailableCore};
 use crate::guest::GuestSmt;
 use crate::home::{self, HomeKind};
 use crate::pins;
@@ -25,7 +25,7 @@ pub(crate) struct Kind {
     /// In texts: `node`, `L3 domain`.
     pub noun: &'static str,
     /// The domain of a core, if it is in one.
-    pub of: fn(&Spot) -> Option<u32>,
+    pub of: fn(&AvailableCore) -> Option<u32>,
     /// That of the host's core.
     pub of_host: fn(&HostShare) -> Option<u32>,
     /// True if the vnodes' memory is bound to the domain's node even if the request names none.
@@ -38,7 +38,7 @@ struct Domain {
     name: String,
     node: Option<NodeId>,
     /// Its cores that may carry vCPUs, in hwloc's order.
-    cores: Vec<Spot>,
+    cores: Vec<AvailableCore>,
     /// All their PUs.
     pus: CpuSet,
     with_host: bool,
@@ -75,8 +75,8 @@ impl Domain {
 
     /// The PUs of each vnode inside: a core per vCPU where one part has enough for all and none is
     /// to show siblings, else whole cores, else any PUs.
-    fn pins(&self, draft: &Draft<'_>, host: &HostShare) -> Vec<Vec<PuId>> {
-        let shown = |place: usize| matches!(&draft.vnode(place).work, Work::Vm(vm) if vm.smt == SmtWish::Shown);
+    fn pins(&self, draft: &PlanBuilder<'_>, host: &HostShare) -> Vec<Vec<PuId>> {
+        let shown = |place: usize| matches!(&draft.vnode(place).work, Work::Vm(vm) if vm.smt == SmtRequest::Shown);
         let pool = |count| Pool::new(&self.cores, count, Some(host));
         let [by_core, by_thread] = [Count::Cores, Count::Threads].map(|count| {
             let pool = pool(count);
@@ -111,8 +111,8 @@ struct Home {
 ///
 /// # Errors
 /// [`PlanError::TooFewPus`] without such domains; [`PlanError::TooManyVcpus`] for a vnode that
-/// no domain can hold; otherwise as [`Draft::counts`].
-pub(crate) fn inside(mut draft: Draft<'_>, kind: &Kind) -> Result<Plan, PlanError> {
+/// no domain can hold; otherwise as [`PlanBuilder::counts`].
+pub(crate) fn inside(mut draft: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, PlanError> {
     let host = off_memory(&draft, draft.ground.host(), Count::Threads);
     let mut domains = domains(&draft, kind, &host);
     let largest = domains.iter().map(|domain| domain.pus.len()).max().unwrap_or(0);
@@ -151,7 +151,7 @@ pub(crate) fn inside(mut draft: Draft<'_>, kind: &Kind) -> Result<Plan, PlanErro
 /// Gives each vnode a domain: in the order in which they choose, or, if the last then finds no
 /// room, the largest first.
 fn settle(
-    draft: &Draft<'_>,
+    draft: &PlanBuilder<'_>,
     kind: &Kind,
     domains: &mut Vec<Domain>,
     counts: &[usize],
@@ -170,7 +170,7 @@ fn settle(
 
 fn settle_in(
     order: &[usize],
-    draft: &Draft<'_>,
+    draft: &PlanBuilder<'_>,
     kind: &Kind,
     (domains, counts): (&mut [Domain], &[usize]),
 ) -> Result<(), PlanError> {
@@ -212,7 +212,7 @@ fn settle_in(
     Ok(())
 }
 
-fn domains(draft: &Draft<'_>, kind: &Kind, host: &HostShare) -> Vec<Domain> {
+fn domains(draft: &PlanBuilder<'_>, kind: &Kind, host: &HostShare) -> Vec<Domain> {
     let ground = draft.ground;
     let memory_is_known = ground.topology.nodes.iter().any(|node| node.memory_bytes > 0);
     let mut domains: Vec<Domain> = Vec::new();
@@ -242,7 +242,7 @@ fn domains(draft: &Draft<'_>, kind: &Kind, host: &HostShare) -> Vec<Domain> {
 }
 
 fn counts(
-    draft: &Draft<'_>,
+    draft: &PlanBuilder<'_>,
     (domains, largest): (&[Domain], usize),
     why: String,
 ) -> Result<Vec<usize>, PlanError> {
@@ -310,7 +310,7 @@ fn rank(
 }
 
 fn write(
-    draft: &mut Draft<'_>,
+    draft: &mut PlanBuilder<'_>,
     kind: &Kind,
     (domains, homes): (&[Domain], &[Home]),
     (host, taken): (&HostShare, &CpuSet),
@@ -366,7 +366,7 @@ fn write(
 /// outside, with the host's tasks, where the machine has a weaker part that the domain has not, or
 /// every PU of the domain carries a vCPU.
 fn emulator(
-    enclave: &mut Enclave<'_>,
+    enclave: &mut IsolatedSet<'_>,
     (domain, pins, carried): (&Domain, &[PuId], &CpuSet),
     (outside, weakest): (&home::Home, Option<u32>),
 ) {

@@ -6,8 +6,8 @@
 //! escaped so that they stay data.
 
 pub(crate) mod cmdline;
-mod held;
-pub(crate) mod into;
+mod common;
+pub(crate) mod libvirt_merge;
 mod kernel_files;
 mod kubevirt;
 pub(crate) mod libvirt;
@@ -20,7 +20,7 @@ mod tuned;
 mod virsh;
 
 pub use cmdline::cmdline;
-pub use into::{Merged, libvirt_into};
+pub use libvirt_merge::{Merged, libvirt_into};
 pub use kubevirt::kubevirt;
 pub use libvirt::libvirt;
 pub use nova::nova;

@@ -8,7 +8,7 @@ use pinfold_model::text::agree;
 use pinfold_model::{CpuSet, NodeId};
 use thiserror::Error;
 
-use crate::draft::numbered;
+use crate::plan_builder::numbered;
 use crate::parts::mib;
 
 /// Why a strategy gives no plan.
@@ -90,7 +90,7 @@ pub enum PlanError {
     },
     /// A vnode cannot be placed on the NUMA nodes that the request names.
     #[error("{vnode:?} cannot be placed on {}: {why}", node_names(nodes))]
-    Nodes {
+    VnodeController {
         /// The vnode.
         vnode: String,
         /// The nodes that the request names.
@@ -138,7 +138,7 @@ pub enum PlanError {
     },
     /// The emulator cannot be where the request wants it.
     #[error("{strategy} cannot have the emulator {wish}: {why}")]
-    EmulatorWish {
+    EmulatorRequest {
         /// The strategy.
         strategy: String,
         /// The wish.
@@ -305,13 +305,13 @@ impl PlanError {
             PlanError::Memory { bytes, missing, nearest, .. } => {
                 Some(less_memory(bytes - missing, nearest.as_deref()))
             }
-            PlanError::Nodes { .. } => Some(NODES_HINT.to_owned()),
+            PlanError::VnodeController { .. } => Some(NODES_HINT.to_owned()),
             PlanError::Cells { .. } => Some(CELLS_HINT.to_owned()),
             PlanError::HugePages { needed, free, .. } => Some(format!(
                 "make {} more of them there (hugeadm, or hugepages= at boot), or ask for other pages",
                 needed - free
             )),
-            PlanError::EmulatorWish { .. } => {
+            PlanError::EmulatorRequest { .. } => {
                 Some("use balanced on a host whose first core has siblings, or leave the emulator as usual".to_owned())
             }
             PlanError::GuestSmt { nearest, .. }
@@ -362,10 +362,10 @@ impl PlanError {
             | PlanError::TooManyVhosts { .. }
             | PlanError::Device { .. }
             | PlanError::Free { .. }
-            | PlanError::Nodes { .. }
+            | PlanError::VnodeController { .. }
             | PlanError::Cells { .. }
             | PlanError::HugePages { .. }
-            | PlanError::EmulatorWish { .. }
+            | PlanError::EmulatorRequest { .. }
             | PlanError::NoPus { .. }
             | PlanError::NoHousekeeping { .. }
             | PlanError::Policy { .. }

@@ -10,16 +10,16 @@ use pinfold_model::{
     Topology, VnodeKind, VnodePlan,
 };
 
-use crate::draft::{pus_text, verb};
+use crate::plan_builder::{pus_text, verb};
 use crate::error::size;
 use crate::fit::{Fit, fit};
-use crate::ground::Index;
+use crate::available::Index;
 use crate::group_words::of_groups;
 use crate::parts::mib;
-use crate::review::{Layout, picture};
+use crate::lint::{Layout, picture};
 use crate::rows::{Alike, Row, rows};
 use crate::sheet::Sheet;
-use crate::spread::Spread;
+use crate::pin_analysis::TopologySpan;
 
 /// A plan at a glance on the machine of `topology`: what it is for, its cores, and the CPUs of
 /// each role.
@@ -99,7 +99,7 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
             section(&mut text, title, lines);
         }
     }
-    let on = |vnode: &VnodePlan| Spread::of(&index, &vnode.threads);
+    let on = |vnode: &VnodePlan| TopologySpan::of(&index, &vnode.threads);
     // Groups have threads where machines have vCPUs.
     let worded = |vnode: &VnodePlan, lines: Vec<String>| match vnode.kind {
         VnodeKind::VirtualMachine => lines,
@@ -209,7 +209,7 @@ fn host(plan: &Plan) -> Vec<String> {
     lines
 }
 
-fn gives((plan, vnode): (&Plan, &VnodePlan), topology: &Topology, spread: &Spread) -> Vec<String> {
+fn gives((plan, vnode): (&Plan, &VnodePlan), topology: &Topology, spread: &TopologySpan) -> Vec<String> {
     let emulator = vnode.thread(&Role::Emulator);
     let others = emulator.map(|thread| thread.pus.clone()).unwrap_or_default();
     let quiet = spread.pus.intersection(&plan.exclusive).difference(&others);
@@ -248,7 +248,7 @@ fn gives((plan, vnode): (&Plan, &VnodePlan), topology: &Topology, spread: &Sprea
 }
 
 /// The cores that carry vCPUs of a vnode.
-fn on<'t>(topology: &'t Topology, spread: &'t Spread) -> impl Iterator<Item = &'t Core> {
+fn on<'t>(topology: &'t Topology, spread: &'t TopologySpan) -> impl Iterator<Item = &'t Core> {
     spread.cores.iter().filter_map(|core| topology.cores.get(core.index()))
 }
 
@@ -287,7 +287,7 @@ fn unused(plan: &Plan, topology: &Topology) -> Vec<String> {
     .collect()
 }
 
-fn costs((plan, vnode): (&Plan, &VnodePlan), topology: &Topology, spread: &Spread) -> Vec<String> {
+fn costs((plan, vnode): (&Plan, &VnodePlan), topology: &Topology, spread: &TopologySpan) -> Vec<String> {
     let mut lines = Vec::new();
     let shared = spread.pus.intersection(&plan.housekeeping);
     if !shared.is_empty() && plan.exclusive.is_empty() {
@@ -310,7 +310,7 @@ fn costs((plan, vnode): (&Plan, &VnodePlan), topology: &Topology, spread: &Sprea
 fn siblings(
     (plan, vnode): (&Plan, &VnodePlan),
     topology: &Topology,
-    spread: &Spread,
+    spread: &TopologySpan,
 ) -> Vec<String> {
     let crowded = |core: &&Core| core.pus.intersection(&spread.pus).len() > 1;
     let paired = on(topology, spread).filter(crowded).count();

@@ -8,7 +8,7 @@ use pinfold_model::text::agree;
 use pinfold_model::{CoreId, CoreKind, CpuSet, Finding, GuestTopology, PackageId, PuId};
 
 use crate::avoidable::{Choice, severity};
-use crate::ground::Ground;
+use crate::available::AvailableCpus;
 
 /// What the guest is told of siblings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) fn flat(vcpus: usize, reason: impl Into<String>) -> GuestTopology {
 
 /// The shape that matches one-PU pins, in vCPU order, and what it cannot say.
 pub(crate) fn matching(
-    ground: &Ground<'_>,
+    ground: &AvailableCpus<'_>,
     pins: &[PuId],
     smt: GuestSmt,
 ) -> (GuestTopology, Vec<Finding>) {
@@ -78,7 +78,7 @@ struct Run {
     pins: usize,
 }
 
-fn runs(ground: &Ground<'_>, pins: &[PuId]) -> Vec<Run> {
+fn runs(ground: &AvailableCpus<'_>, pins: &[PuId]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for pu in pins.iter().filter_map(|pin| ground.pu(*pin)) {
         match runs.last_mut() {
@@ -124,7 +124,7 @@ fn weighed(subject: &str, text: String, avoidable: bool) -> Finding {
 }
 
 /// Siblings that carry vCPUs of a guest whose vCPUs share PUs.
-fn hidden_by_sharing(ground: &Ground<'_>, pus: &CpuSet, choice: &Choice<'_>) -> Option<Finding> {
+fn hidden_by_sharing(ground: &AvailableCpus<'_>, pus: &CpuSet, choice: &Choice<'_>) -> Option<Finding> {
     let shares = |pu: &PuId| !ground.siblings(*pu).is_disjoint(pus);
     pus.iter().any(|pu| shares(&pu)).then(|| {
         let text = "siblings carry vCPUs, and the guest is shown one thread per core, because vCPUs \

@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{
     CellRequest, CpuSet, GuestTopology, IsolationScope, MemoryPlan, MemoryRequest, NodeId, PinWish,
-    Plan, PuId, Request, Role, SmtWish, ThreadPlan, Topology, VcpuCount, VmRequest, VnodePlan,
+    Plan, PuId, Request, Role, SmtRequest, ThreadPlan, Topology, VcpuCount, VmRequest, VnodePlan,
     VnodeRequest, Work,
 };
 
 use crate::PlanError;
-use crate::demand::node_of;
+use crate::request_check::node_of;
 use crate::domain_file::with_cpus;
-use crate::draft::{NOT_ISOLATED, ground, not_isolated, pus_text};
+use crate::plan_builder::{NOT_ISOLATED, ground, not_isolated, pus_text};
 use crate::guest::{self, GuestSmt};
-use crate::spread;
+use crate::pin_analysis;
 
 /// The cells that a file describes, as a request: without those that have no vCPU, and without the
 /// nodes that the host lacks or that have no CPU. A cell whose memory has no node of its own has
@@ -136,7 +136,7 @@ impl<'a> Parts<'a> {
     /// As `make`.
     pub fn plans(
         &self,
-        smt: SmtWish,
+        smt: SmtRequest,
         make: impl Fn(&Request) -> Result<Plan, PlanError>,
     ) -> Result<Vec<Plan>, PlanError> {
         let mut taken = CpuSet::new();
@@ -204,7 +204,7 @@ impl<'a> Parts<'a> {
         if same_threads(&plans) {
             return Ok(plans);
         }
-        let shown = self.plans(SmtWish::Shown, &make);
+        let shown = self.plans(SmtRequest::Shown, &make);
         Ok(shown.ok().filter(|plans| same_threads(plans)).unwrap_or(plans))
     }
 
@@ -231,8 +231,8 @@ impl<'a> Parts<'a> {
         let pins: Vec<PuId> = vcpus.iter().filter_map(|thread| single(&thread.pus)).collect();
         if pins.len() == vcpus.len() {
             let smt = match self.vm.smt {
-                SmtWish::Hidden => GuestSmt::Hidden,
-                SmtWish::Shown | SmtWish::Auto => GuestSmt::Mirror,
+                SmtRequest::Hidden => GuestSmt::Hidden,
+                SmtRequest::Shown | SmtRequest::Auto => GuestSmt::Mirror,
             };
             let ground = ground(self.topology, self.request)?;
             merged.findings.extend(guest::matching(&ground, &pins, smt).1);
@@ -352,9 +352,9 @@ pub(crate) fn joined(
         }
     }
     // A part alone does not know the vCPUs of the others.
-    let mut together = spread::findings(&ground(topology, request)?, &merged.vnodes);
-    together.retain(spread::is_of_pins);
-    merged.findings.retain(|finding| !spread::is_of_pins(finding));
+    let mut together = pin_analysis::findings(&ground(topology, request)?, &merged.vnodes);
+    together.retain(pin_analysis::is_of_pins);
+    merged.findings.retain(|finding| !pin_analysis::is_of_pins(finding));
     if request.isolation == IsolationScope::None {
         share((topology, request), &mut merged);
     }

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 
 use pinfold_model::text::counted;
 use pinfold_model::{
-    CpuSet, Finding, MemoryRequest, Plan, Request, Severity, SmtWish, Topology, VcpuCount,
+    CpuSet, Finding, MemoryRequest, Plan, Request, Severity, SmtRequest, Topology, VcpuCount,
     VmRequest, Work,
 };
 
-use crate::draft::{ground, narrow};
+use crate::plan_builder::{ground, narrow};
 use crate::error::size;
 use crate::strategies::{Strategy, made, strategies};
 
@@ -137,7 +137,7 @@ impl Asks<'_> {
                 [fewer, more, ..] => return Some(format!("ask for {fewer} or {more} vCPUs")),
             }
         }
-        let alone = vm.smt != SmtWish::Shown && self.by("low-latency", subject);
+        let alone = vm.smt != SmtRequest::Shown && self.by("low-latency", subject);
         alone.then(|| "low-latency gives each vCPU a core of its own".to_owned())
     }
 

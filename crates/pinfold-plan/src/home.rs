@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use pinfold_model::{CoreKind, CpuSet, NodeId, PuId};
 
-use crate::ground::{Ground, HostShare};
+use crate::available::{AvailableCpus, HostShare};
 
 /// Which rule gave a [`Home`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) enum HomeKind {
 
 /// Where an emulator runs next to the host's tasks.
 pub(crate) struct Home {
-    /// Never empty on a [`Ground`].
+    /// Never empty on a [`AvailableCpus`].
     pub pus: CpuSet,
     /// Of what, for texts: `of core 0`.
     pub what: String,
@@ -32,7 +32,7 @@ const NO_ROOM_NEAR: &str =
 const NO_ROOM: &str =
     "which its machine's vCPUs have too, because no CPU without a vCPU is left for it";
 
-impl Ground<'_> {
+impl AvailableCpus<'_> {
     /// Where the emulator of a virtual machine whose vCPUs are on `pins` runs next to the host's
     /// tasks, when `taken` are the PUs of all vCPUs' cores: in the weakest part of the machine if
     /// the vCPUs have the better ones, else on the host's core; on the vCPUs' nodes if a PU is

@@ -5,7 +5,7 @@
 
 use pinfold_model::CpuSet;
 
-use crate::draft::{pus_text, verb};
+use crate::plan_builder::{pus_text, verb};
 
 /// Longer lists are written as a loop.
 const WRITTEN_OUT: usize = 4;

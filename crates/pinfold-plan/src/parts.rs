@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CoreKind, L3Id, PackageId, Preference, Topology};
 
-use crate::ground::Spot;
+use crate::available::AvailableCore;
 
 /// A smaller L3 is never a reason to move a guest by default.
 const LARGE_BYTES: u64 = 64 << 20;
@@ -55,13 +55,13 @@ impl<'t> Parts<'t> {
     }
 
     /// The size of a core's L3 cache in bytes; 0 where there is none, or it is not known.
-    fn size(&self, spot: &Spot) -> u64 {
+    fn size(&self, spot: &AvailableCore) -> u64 {
         spot.l3.and_then(|l3| self.sizes.get(&l3).copied()).unwrap_or(0)
     }
 
     /// Numbers the parts of the cores, and puts the fastest cores of each first if that is asked.
     /// True if the preference itself tells any of them apart.
-    pub fn number(&self, spots: &mut [Spot], preference: Preference) -> bool {
+    pub fn number(&self, spots: &mut [AvailableCore], preference: Preference) -> bool {
         let speeds = self.speeds(spots);
         let keys: Vec<Key> = spots.iter().map(|spot| self.key(spot, preference, &speeds)).collect();
         let distinct: BTreeSet<Key> = keys.iter().copied().collect();
@@ -82,7 +82,7 @@ impl<'t> Parts<'t> {
         numbered.keys().map(own).collect::<BTreeSet<_>>().len() > 1
     }
 
-    fn key(&self, spot: &Spot, preference: Preference, speeds: &BTreeMap<Die, u64>) -> Key {
+    fn key(&self, spot: &AvailableCore, preference: Preference, speeds: &BTreeMap<Die, u64>) -> Key {
         let size = self.size(spot);
         let small = u64::from(self.large.is_some_and(|large| size < large));
         // The low-power cores of some mobile CPUs, although the source may call them efficiency cores.
@@ -102,7 +102,7 @@ impl<'t> Parts<'t> {
     }
 
     /// The speed of each die: that of its fastest core.
-    fn speeds(&self, spots: &[Spot]) -> BTreeMap<Die, u64> {
+    fn speeds(&self, spots: &[AvailableCore]) -> BTreeMap<Die, u64> {
         let mut speeds = BTreeMap::new();
         let unknown = spots.iter().all(|spot| self.speed(spot) == 0);
         for spot in spots {
@@ -118,7 +118,7 @@ impl<'t> Parts<'t> {
 
     /// A number that is larger for faster cores of one kind: by the highest frequency, then by the
     /// firmware's ranking; 0 if nothing is known.
-    fn speed(&self, spot: &Spot) -> u64 {
+    fn speed(&self, spot: &AvailableCore) -> u64 {
         let topology = self.topology;
         let of = |pu| {
             let khz = topology.highest_khz.get(pu).copied().unwrap_or(0);
@@ -129,7 +129,7 @@ impl<'t> Parts<'t> {
     }
 
     /// What the cores of one part are: `the efficiency cores`, `L3 0 (96 MiB)`.
-    pub fn name<'s>(&self, spots: impl Iterator<Item = &'s Spot>) -> String {
+    pub fn name<'s>(&self, spots: impl Iterator<Item = &'s AvailableCore>) -> String {
         let (mut kinds, mut l3s) = (BTreeSet::new(), BTreeSet::new());
         for spot in spots {
             kinds.insert(kind_name(spot.kind));
@@ -150,7 +150,7 @@ impl<'t> Parts<'t> {
     }
 }
 
-fn die(spot: &Spot) -> Die {
+fn die(spot: &AvailableCore) -> Die {
     (spot.l3, spot.package, spot.kind)
 }
 

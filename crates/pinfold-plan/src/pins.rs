@@ -13,9 +13,9 @@ use pinfold_model::{
 };
 
 use crate::PlanError;
-use crate::check::faults;
-use crate::draft::{Enclave, Reserve, pus_text};
-use crate::ground::Ground;
+use crate::validate::faults;
+use crate::plan_builder::{IsolatedSet, Reserve, pus_text};
+use crate::available::AvailableCpus;
 use crate::online;
 
 /// What the pins by hand change, over all vnodes.
@@ -59,8 +59,8 @@ pub(crate) fn wishes(asked: &VnodeRequest, count: usize) -> Vec<Option<&CpuSet>>
 /// # Errors
 /// [`PlanError::Pin`] if the vnode has no such thread, or the PUs cannot be.
 pub(crate) fn vcpus(
-    (ground, request): (&Ground<'_>, &Request),
-    enclave: &mut Enclave<'_>,
+    (ground, request): (&AvailableCpus<'_>, &Request),
+    enclave: &mut IsolatedSet<'_>,
     by_hand: &mut ByHand,
 ) -> Result<bool, PlanError> {
     let asked = enclave.asked;
@@ -97,7 +97,7 @@ pub(crate) fn vcpus(
 }
 
 /// The PUs that vCPUs pinned by hand leave and no other vCPU has.
-fn vacated(enclave: &Enclave<'_>, wishes: &[Option<&CpuSet>], taken: &CpuSet) -> Vec<PuId> {
+fn vacated(enclave: &IsolatedSet<'_>, wishes: &[Option<&CpuSet>], taken: &CpuSet) -> Vec<PuId> {
     let pins = || enclave.pins.iter().zip(wishes);
     let mut kept = taken.clone();
     pins().filter(|(_, wish)| wish.is_none()).for_each(|((pus, _), _)| kept.add(pus));
@@ -109,7 +109,7 @@ fn vacated(enclave: &Enclave<'_>, wishes: &[Option<&CpuSet>], taken: &CpuSet) ->
 }
 
 /// Pins the emulator by hand, or keeps it off the PUs of vCPUs that are.
-fn emulator(enclave: &mut Enclave<'_>, taken: &CpuSet, beside: bool) {
+fn emulator(enclave: &mut IsolatedSet<'_>, taken: &CpuSet, beside: bool) {
     let wish = wish(&enclave.asked.pins, &Role::Emulator);
     let Some((pus, why)) = &mut enclave.emulator else { return };
     if let Some(wish) = wish {
@@ -143,7 +143,7 @@ pub(crate) fn helpers(wishes: &[PinWish], threads: &mut Vec<ThreadPlan>, by_hand
 }
 
 /// Says what of the wishes cannot be.
-fn check(ground: &Ground<'_>, request: &Request, enclave: &Enclave<'_>) -> Result<(), String> {
+fn check(ground: &AvailableCpus<'_>, request: &Request, enclave: &IsolatedSet<'_>) -> Result<(), String> {
     let roles = roles(enclave);
     for (place, wish) in enclave.asked.pins.iter().enumerate() {
         if enclave.asked.pins.iter().take(place).any(|before| before.role == wish.role) {
@@ -172,7 +172,7 @@ fn check(ground: &Ground<'_>, request: &Request, enclave: &Enclave<'_>) -> Resul
 }
 
 /// The roles that a vnode's pins may name.
-fn roles(enclave: &Enclave<'_>) -> Vec<Role> {
+fn roles(enclave: &IsolatedSet<'_>) -> Vec<Role> {
     let Work::Vm(vm) = &enclave.asked.work else { return vec![Role::Task] };
     let vcpus = (0..).take(enclave.pins.len()).map(Role::Vcpu);
     let iothreads = vm.iothreads.iter().cloned().map(Role::Iothread);
@@ -224,7 +224,7 @@ fn absent(topology: &Topology, pus: &CpuSet) -> Result<(), String> {
 /// # Errors
 /// [`PlanError::Pin`] if the plan isolates and the host's own tasks would have no PU.
 pub(crate) fn reserve(
-    (ground, request): (&Ground<'_>, &Request),
+    (ground, request): (&AvailableCpus<'_>, &Request),
     by_hand: &ByHand,
     vnodes: &[VnodePlan],
     (reserve, isolates): (Reserve, bool),

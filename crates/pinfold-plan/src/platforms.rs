@@ -20,7 +20,7 @@ mod speeds;
 use std::collections::BTreeSet;
 
 use pinfold_model::{
-    Attach, Command, Method, NodeId, Platform, PlatformVnode, Speed, SpeedWish, Variant,
+    Attach, Command, Method, NodeId, Platform, PlatformVnode, Speed, SpeedRequest, Variant,
 };
 
 use crate::requests::RequestError;
@@ -82,7 +82,7 @@ pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, RequestError> {
 ///
 /// # Errors
 /// [`RequestError`] if it is none, or not above 0 and at most full speed.
-pub fn speed(text: &str) -> Result<SpeedWish, RequestError> {
+pub fn speed(text: &str) -> Result<SpeedRequest, RequestError> {
     Ok(speeds::wish(&Value { at: 0, what: Whole::Text(text.to_owned()) })?)
 }
 
@@ -154,9 +154,9 @@ fn method(text: &str, at: usize) -> Result<Method, Fault> {
     one_of("method", (text, at), &Method::ALL.map(|method| (method.name(), method)))
 }
 
-fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<SpeedWish>, Fault> {
+fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<SpeedRequest>, Fault> {
     let Some(value) = keys.take("speed") else {
-        return Ok(vec![SpeedWish::Share(Speed::FULL)]);
+        return Ok(vec![SpeedRequest::Share(Speed::FULL)]);
     };
     if method == Some(Method::Inject) {
         return Err(value

@@ -3,7 +3,7 @@
 use pinfold_model::{CpuSet, Finding, Plan, Preference, PuId, Request, Role, Topology, VnodePlan};
 
 use crate::command;
-use crate::draft::ground;
+use crate::plan_builder::ground;
 use crate::strategies::{Strategy, made};
 
 /// Strategies that take PUs in an order of their own.

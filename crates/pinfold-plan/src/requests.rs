@@ -20,12 +20,12 @@ pub mod value;
 use std::collections::BTreeSet;
 
 use pinfold_model::{
-    CpuSet, Device, EmulatorWish, Free, IsolationScope, MemoryRequest, NodeId, PinWish, Preference,
-    Request, SmtWish, Speed, VcpuCount, VmRequest, VnodeRequest,
+    CpuSet, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, PinWish, Preference,
+    Request, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
 };
 use thiserror::Error;
 
-use crate::names;
+use crate::suggest;
 use keys::{Fault, Keys};
 pub use knobs::{KNOBS, knob};
 pub use locate::{place_of, place_of_key};
@@ -88,7 +88,7 @@ pub fn from_toml(text: &str) -> Result<Request, RequestError> {
 ///
 /// # Errors
 /// [`RequestError`] as [`from_toml`], without a place.
-pub fn vm_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
+pub fn parse_vm_spec(words: &str) -> Result<VnodeRequest, RequestError> {
     Ok(vm(value::parse_words(words, &["iothreads", "devices", "policies", "pins"])?)?)
 }
 
@@ -128,7 +128,7 @@ pub fn pins(text: &str) -> Result<Vec<PinWish>, RequestError> {
 ///
 /// # Errors
 /// [`RequestError`] if it is none of them.
-pub fn emulator_wish(text: &str) -> Result<EmulatorWish, RequestError> {
+pub fn emulator_wish(text: &str) -> Result<EmulatorRequest, RequestError> {
     Ok(wish(text, 0)?)
 }
 
@@ -250,10 +250,10 @@ fn vm(table: Value) -> Result<VnodeRequest, Fault> {
     let iothreads = iothreads.into_iter().map(|(id, _)| id).collect();
     let vhosts = keys.take("vhosts").map(|value| value.count("vhosts")).transpose()?.unwrap_or(0);
     let smt = match keys.take("smt") {
-        None => SmtWish::Auto,
-        Some(Value { what: Whole::Truth(true), .. }) => SmtWish::Shown,
-        Some(Value { what: Whole::Truth(false), .. }) => SmtWish::Hidden,
-        Some(Value { what: Whole::Text(text), .. }) if text == "auto" => SmtWish::Auto,
+        None => SmtRequest::Auto,
+        Some(Value { what: Whole::Truth(true), .. }) => SmtRequest::Shown,
+        Some(Value { what: Whole::Truth(false), .. }) => SmtRequest::Hidden,
+        Some(Value { what: Whole::Text(text), .. }) if text == "auto" => SmtRequest::Auto,
         Some(value) => return Err(value.not("smt", "true, false or \"auto\"")),
     };
     let vm = VmRequest { iothreads, vhosts, smt, ..VmRequest::of(vcpus) };
@@ -368,14 +368,14 @@ fn device_of(text: &str, at: usize) -> Result<Device, Fault> {
     }
 }
 
-fn wish(text: &str, at: usize) -> Result<EmulatorWish, Fault> {
+fn wish(text: &str, at: usize) -> Result<EmulatorRequest, Fault> {
     one_of(
         "emulator",
         (text, at),
         &[
-            ("usual", EmulatorWish::Usual),
-            ("real-time", EmulatorWish::RealTime),
-            ("apart", EmulatorWish::Apart),
+            ("usual", EmulatorRequest::Usual),
+            ("real-time", EmulatorRequest::RealTime),
+            ("apart", EmulatorRequest::Apart),
         ],
     )
 }
@@ -398,7 +398,7 @@ pub(crate) fn one_of<T: Copy>(
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
         let words = names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
         let fault = Fault::new(at, format!("{key}: {text:?} is not one of {words}"));
-        match names::nearest(text, names.into_iter()) {
+        match suggest::nearest(text, names.into_iter()) {
             Some(nearest) => fault.with_hint(format!("did you mean {nearest}?")),
             None => fault,
         }

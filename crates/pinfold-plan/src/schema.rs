@@ -14,13 +14,13 @@
 
 mod cpus;
 mod tuning;
-mod twins;
+mod v1;
 
 use pinfold_model::{Plan, shown};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::check::faults;
+use crate::validate::faults;
 
 /// The name of the format, the value of the field `format`.
 pub const FORMAT: &str = "pinfold-plan/1";
@@ -72,13 +72,13 @@ impl SchemaError {
 /// The plan as JSON, indented, with a line feed at its end.
 #[must_use]
 pub fn to_json(plan: &Plan) -> String {
-    text(serde_json::to_string_pretty(&twins::PlanTwin::of(plan))) + "\n"
+    text(serde_json::to_string_pretty(&v1::PlanTwin::of(plan))) + "\n"
 }
 
 /// The same in one line, for programs.
 #[must_use]
 pub fn to_json_line(plan: &Plan) -> String {
-    text(serde_json::to_string(&twins::PlanTwin::of(plan)))
+    text(serde_json::to_string(&v1::PlanTwin::of(plan)))
 }
 
 fn text(written: serde_json::Result<String>) -> String {
@@ -100,7 +100,7 @@ pub fn from_json(text: &str) -> Result<Plan, SchemaError> {
     }
     // From the text, not from the value: a field that is given twice must not pass.
     let mut reader = serde_json::Deserializer::from_str(text);
-    let twin: twins::PlanTwin = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+    let twin: v1::PlanTwin = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
         let field = if path == "." { "plan".to_owned() } else { path };
         let why = shown::name(&error.into_inner().to_string()).into_owned();

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{CpuSet, NodeId, PuId};
 
-use crate::ground::{HostShare, Spot};
+use crate::available::{HostShare, AvailableCore};
 
 /// What is counted when cores are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) enum Count {
 
 impl Count {
     /// How many vCPUs a core can carry.
-    pub fn of(self, spot: &Spot) -> usize {
+    pub fn of(self, spot: &AvailableCore) -> usize {
         match self {
             Count::Cores => 1,
             Count::Threads => spot.pus.len(),
@@ -41,15 +41,15 @@ impl Count {
 }
 
 /// Cores for one vnode, in hwloc's order.
-pub(crate) struct Taken<'g> {
-    pub cores: Vec<&'g Spot>,
+pub(crate) struct Selection<'g> {
+    pub cores: Vec<&'g AvailableCore>,
     /// The PUs of its vCPUs.
     pub pins: Vec<PuId>,
 }
 
 /// Cores that are still to be had.
 pub(crate) struct Pool<'g> {
-    cores: &'g [Spot],
+    cores: &'g [AvailableCore],
     count: Count,
     tiers: Vec<Tier>,
 }
@@ -99,7 +99,7 @@ enum Burden {
 type Key = Option<[Option<u32>; 3]>;
 
 /// From the smallest domain to the whole machine.
-const LEVELS: [fn(&Spot) -> Key; 7] = [
+const LEVELS: [fn(&AvailableCore) -> Key; 7] = [
     |spot| spot.l2.map(|l2| [Some(l2), None, None]),
     |spot| {
         let (l3, node) = (spot.l3.map(|l3| l3.0), spot.node.map(|node| node.0));
@@ -120,7 +120,7 @@ const PACKAGE: usize = 5;
 
 impl<'g> Pool<'g> {
     /// All of `cores` are free. `host` is what the host keeps, if the strategy keeps any.
-    pub fn new(cores: &'g [Spot], count: Count, host: Option<&HostShare>) -> Self {
+    pub fn new(cores: &'g [AvailableCore], count: Count, host: Option<&HostShare>) -> Self {
         let mut parts: BTreeMap<u32, BTreeMap<usize, [Vec<usize>; 2]>> = BTreeMap::new();
         for (place, spot) in cores.iter().enumerate() {
             let widths = parts.entry(spot.part).or_default();
@@ -158,7 +158,7 @@ impl<'g> Pool<'g> {
 
     /// Takes cores for `need` vCPUs, near to each other and if possible on one of `nodes`: of one
     /// part if any has enough. `None`, and nothing is taken, if there are not enough.
-    pub fn take(&mut self, need: usize, nodes: &[NodeId]) -> Option<Taken<'g>> {
+    pub fn take(&mut self, need: usize, nodes: &[NodeId]) -> Option<Selection<'g>> {
         let part = self.part_for(need);
         (self.left() >= need).then(|| self.take_of(need, (nodes, &[]), part))
     }
@@ -169,13 +169,13 @@ impl<'g> Pool<'g> {
         &mut self,
         wishes: &[Option<&CpuSet>],
         nodes: &[NodeId],
-    ) -> Option<Taken<'g>> {
+    ) -> Option<Selection<'g>> {
         let by_hand = wishes.iter().flatten().copied().collect::<CpuSet>();
-        let is_named = |spot: &Spot| spot.pus.iter().any(|pu| by_hand.contains(*pu));
+        let is_named = |spot: &AvailableCore| spot.pus.iter().any(|pu| by_hand.contains(*pu));
         let places = self.cores.iter().enumerate().filter(|(_, spot)| is_named(spot));
         let own: Vec<usize> = places.map(|(place, _)| place).collect();
         own.iter().for_each(|place| self.claim(*place));
-        let named: Vec<&'g Spot> = own.iter().filter_map(|place| self.cores.get(*place)).collect();
+        let named: Vec<&'g AvailableCore> = own.iter().filter_map(|place| self.cores.get(*place)).collect();
         let mut siblings: Vec<PuId> = match self.count {
             Count::Cores => Vec::new(),
             Count::Threads => named.iter().flat_map(|spot| spot.pus.iter().copied()).collect(),
@@ -193,7 +193,7 @@ impl<'g> Pool<'g> {
         let part = named.iter().map(|spot| spot.part).find(has_room);
         let part = part.or_else(|| self.part_for(more));
         let taken = self.take_of(more, (nodes, &own), part);
-        let all: Vec<&'g Spot> = named.into_iter().chain(taken.cores).collect();
+        let all: Vec<&'g AvailableCore> = named.into_iter().chain(taken.cores).collect();
         let mut pins = numbered(wishes, (&all, siblings), taken.pins);
         // A vCPU that may use several PUs stands on the first of them here.
         pins.truncate(wishes.len());
@@ -202,7 +202,7 @@ impl<'g> Pool<'g> {
             Count::Cores => pins.iter().filter_map(core_of).collect(),
             Count::Threads => all.clone(),
         };
-        Some(Taken { cores, pins })
+        Some(Selection { cores, pins })
     }
 
     /// Takes a core out, if it is free.
@@ -229,7 +229,7 @@ impl<'g> Pool<'g> {
         need: usize,
         nodes: &[NodeId],
         waiting: usize,
-    ) -> Option<Taken<'g>> {
+    ) -> Option<Selection<'g>> {
         let part = self.part_for(need)?;
         if let Some(taken) = self.take_uneven(need, part, waiting) {
             return Some(taken);
@@ -246,14 +246,14 @@ impl<'g> Pool<'g> {
         }
         let mut places = tier.take(need, &near);
         places.sort_unstable();
-        let cores: Vec<&Spot> =
+        let cores: Vec<&AvailableCore> =
             places.into_iter().filter_map(|place| self.cores.get(place)).collect();
         let pins = cores.iter().filter_map(|spot| spot.pus.first().copied()).collect();
-        Some(Taken { cores, pins })
+        Some(Selection { cores, pins })
     }
 
     /// The same where cores of unequal width would carry unequal numbers of vCPUs.
-    fn take_uneven(&mut self, need: usize, part: u32, waiting: usize) -> Option<Taken<'g>> {
+    fn take_uneven(&mut self, need: usize, part: u32, waiting: usize) -> Option<Selection<'g>> {
         let cores = self.cores;
         let mut tiers: Vec<&mut Tier> =
             self.tiers.iter_mut().filter(|tier| tier.part == part && tier.left > 0).collect();
@@ -272,9 +272,9 @@ impl<'g> Pool<'g> {
             places.extend(taken);
         }
         places.sort_unstable();
-        let cores: Vec<&Spot> = places.into_iter().filter_map(|place| cores.get(place)).collect();
+        let cores: Vec<&AvailableCore> = places.into_iter().filter_map(|place| cores.get(place)).collect();
         let pins = cores.iter().filter_map(|spot| spot.pus.first().copied()).collect();
-        Some(Taken { cores, pins })
+        Some(Selection { cores, pins })
     }
 
     /// The preferred part among those that have room for `need` vCPUs, on isolated cores if any
@@ -301,7 +301,7 @@ impl<'g> Pool<'g> {
         need: usize,
         (nodes, own): (&[NodeId], &[usize]),
         part: Option<u32>,
-    ) -> Taken<'g> {
+    ) -> Selection<'g> {
         let mut chosen: Vec<usize> = own.to_vec();
         let mut left = need;
         for tier in self.tiers.iter_mut().filter(|tier| part.is_none_or(|part| tier.part == part)) {
@@ -327,7 +327,7 @@ impl<'g> Pool<'g> {
         used.sort_unstable();
         let spots =
             used.into_iter().filter_map(|(place, carried)| Some((self.cores.get(place)?, carried)));
-        let mut taken = Taken { cores: Vec::new(), pins: Vec::with_capacity(need) };
+        let mut taken = Selection { cores: Vec::new(), pins: Vec::with_capacity(need) };
         for (spot, carried) in spots {
             taken.pins.extend(spot.pus.iter().take(carried));
             taken.cores.push(spot);
@@ -340,7 +340,7 @@ impl<'g> Pool<'g> {
 /// sibling of its PU; else the next of `free`.
 fn numbered(
     wishes: &[Option<&CpuSet>],
-    (cores, mut siblings): (&[&Spot], Vec<PuId>),
+    (cores, mut siblings): (&[&AvailableCore], Vec<PuId>),
     free: Vec<PuId>,
 ) -> Vec<PuId> {
     let core_of = |pu: PuId| cores.iter().find(|spot| spot.pus.contains(&pu));
@@ -366,7 +366,7 @@ fn numbered(
 
 /// What the cores to be chosen should be near to.
 struct Near<'a> {
-    cores: &'a [Spot],
+    cores: &'a [AvailableCore],
     /// Cores that the vnode has already.
     chosen: &'a [usize],
     /// Nodes that are asked for.
@@ -375,7 +375,7 @@ struct Near<'a> {
 
 impl Near<'_> {
     /// False sorts first: with cores that are chosen, then on a node that is asked for.
-    fn rank(&self, level: usize, key: Key, at: &Spot) -> (bool, bool) {
+    fn rank(&self, level: usize, key: Key, at: &AvailableCore) -> (bool, bool) {
         let Some(of) = LEVELS.get(level) else { return (true, true) };
         let chosen = self.chosen.iter().filter_map(|place| self.cores.get(*place));
         let with_chosen = chosen.into_iter().any(|spot| of(spot) == key);
@@ -386,7 +386,7 @@ impl Near<'_> {
 
 impl Tier {
     fn new(
-        cores: &[Spot],
+        cores: &[AvailableCore],
         (part, width): (u32, usize),
         places: &[usize],
         host: Option<&HostShare>,
@@ -512,7 +512,7 @@ impl Tier {
         if let [only] = cells.as_slice() {
             return vec![*only];
         }
-        let filled: Vec<(usize, &Cell, &Spot)> = cells
+        let filled: Vec<(usize, &Cell, &AvailableCore)> = cells
             .iter()
             .filter(|cell| !self.cells[**cell].free.is_empty())
             .filter_map(|cell| {
@@ -526,7 +526,7 @@ impl Tier {
                 *free[level].entry(LEVELS[level](at)).or_default() += cell.free.len();
             }
         }
-        let rank = |level: usize, cell: &Cell, at: &Spot| {
+        let rank = |level: usize, cell: &Cell, at: &AvailableCore| {
             let key = LEVELS[level](at);
             let free = free[level].get(&key).copied().unwrap_or(cell.free.len());
             let domain = cell.domains[level].map(|domain| &self.levels[level][domain]);
@@ -549,7 +549,7 @@ impl Tier {
 }
 
 /// True if the host's core lies in the core's domain of that level.
-fn hosts(level: usize, host: &HostShare, spot: &Spot) -> bool {
+fn hosts(level: usize, host: &HostShare, spot: &AvailableCore) -> bool {
     match level {
         0 => host.l2.is_some() && host.l2 == spot.l2,
         1 => (host.l3, host.node, host.package) == (spot.l3, spot.node, Some(spot.package)),

@@ -27,7 +27,7 @@ use pinfold_model::{Finding, Plan, Request, Topology};
 
 use crate::PlanError;
 use crate::guest_cells::{self, Parts};
-use crate::{definition, fit, group_words, hints, names, pins, policies, prefer, spread};
+use crate::{definition, fit, group_words, hints, suggest, pins, policies, prefer, pin_analysis};
 
 /// A named way to place vnodes.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ static TABLE: &[Strategy] = &[
 ];
 
 /// What is offered when a strategy refuses: the first that works, after the refusing one.
-const LESS_AND_LESS_STRICT: &[&str] =
+const FALLBACK_ORDER: &[&str] =
     &["low-latency", "balanced", "max-performance", "compact", "none"];
 
 /// All strategies, the baseline first.
@@ -90,7 +90,7 @@ fn planned(strategy: &str, topology: &Topology, request: &Request) -> Result<Pla
         let known = TABLE.iter().map(|known| known.name);
         PlanError::UnknownStrategy {
             name: strategy.to_owned(),
-            nearest: names::nearest(strategy, known).map(str::to_owned),
+            nearest: suggest::nearest(strategy, known).map(str::to_owned),
         }
     })?;
     let mut planned = made(found, topology, request).map_err(|error| {
@@ -144,8 +144,8 @@ pub(crate) fn made(
 }
 
 fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&'static str> {
-    let place = LESS_AND_LESS_STRICT.iter().position(|name| *name == refused);
-    LESS_AND_LESS_STRICT
+    let place = FALLBACK_ORDER.iter().position(|name| *name == refused);
+    FALLBACK_ORDER
         .iter()
         .skip(place.map_or(0, |place| place + 1))
         .filter_map(|name| TABLE.iter().find(|known| known.name == *name))
@@ -154,8 +154,8 @@ fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&
             // A process group that gets fewer CPUs than it asks for has not what it asks for, and
             // vCPUs that take turns do so better where the kernel chooses the CPU.
             let suits = |plan: Plan| {
-                !spread::is_short(&plan)
-                    && (known.name == none::STRATEGY.name || !spread::is_crowded(&plan))
+                !pin_analysis::is_short(&plan)
+                    && (known.name == none::STRATEGY.name || !pin_analysis::is_crowded(&plan))
             };
             made.is_some_and(|made| made.is_ok_and(suits))
         })

@@ -84,8 +84,8 @@ fn one(plan: &Plan) -> (&Plan, &pinfold_model::VnodePlan) {
 fn golden(name: &str, found: &str) {
     let path = format!("{}/src/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("PINFOLD_BLESS").is_some() {
-        pinfold_host::user::write_atomic(&path, found.as_bytes()).unwrap();
+        pinfold_host::files::write_atomic(&path, found.as_bytes()).unwrap();
     }
-    let expected = pinfold_host::user::read_text(&path).unwrap();
+    let expected = pinfold_host::files::read_text(&path).unwrap();
     assert_eq!(found, expected, "{name}: `cargo xtask golden` rewrites it");
 }

@@ -5,7 +5,7 @@
 use pinfold_host::LiveHost;
 use pinfold_model::{Request, Role, Severity, Topology, VcpuCount};
 use pinfold_plan::plan;
-use pinfold_plan::review::{Flaw, Layout, fix, review};
+use pinfold_plan::lint::{Diagnostic, Layout, fix, review};
 
 const SHARED: &str = "<vcpupin vcpu='0' cpuset='4'/>\n<vcpupin vcpu='1' cpuset='4'/>\n";
 
@@ -29,17 +29,17 @@ fn domain(vcpus: usize, tune: &str, rest: &str) -> String {
     )
 }
 
-fn found(xml: &str, topology: &Topology) -> Vec<Flaw> {
+fn found(xml: &str, topology: &Topology) -> Vec<Diagnostic> {
     review(&[Layout::of_text(xml, "m.xml").expect("a domain file")], topology)
 }
 
-fn advice<'f>(flaws: &'f [Flaw], name: &str) -> &'f [String] {
+fn advice<'f>(flaws: &'f [Diagnostic], name: &str) -> &'f [String] {
     let flaw = flaws.iter().find(|flaw| flaw.name == name);
     &flaw.unwrap_or_else(|| panic!("no {name} in {flaws:?}")).instead
 }
 
 /// The lines of advice for everything worse than a note.
-fn lines(flaws: &[Flaw]) -> Vec<&str> {
+fn lines(flaws: &[Diagnostic]) -> Vec<&str> {
     let worse = flaws.iter().filter(|flaw| flaw.severity > Severity::Note);
     worse.flat_map(|flaw| &flaw.instead).map(String::as_str).collect()
 }

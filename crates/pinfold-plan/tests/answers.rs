@@ -5,8 +5,8 @@
 mod common;
 
 use pinfold_model::{
-    CpuSet, EmulatorWish, Free, IsolationScope, MemoryRequest, NumaNode, Plan, Preference, Request,
-    Role, Severity, SmtWish, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
+    CpuSet, EmulatorRequest, Free, IsolationScope, MemoryRequest, NumaNode, Plan, Preference, Request,
+    Role, Severity, SmtRequest, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::emit::{cmdline, libvirt, libvirt_into};
@@ -155,7 +155,7 @@ fn vcpus_without_a_pin_are_near_those_with_one() {
 fn an_emulator_apart_is_on_the_vcpus_node() {
     let check = |on: &str, vcpus: u32, free: &str, expected: &str| {
         let free = Some(Free::These(CpuSet::parse_list(free).expect("a list")));
-        let wish = EmulatorWish::Apart;
+        let wish = EmulatorRequest::Apart;
         let request = with_iothread(Request { free, emulator: wish, ..asked(vcpus) });
         let layout = made("balanced", on, &request);
         assert_eq!(of(&layout, &Role::Emulator), expected, "{on}");
@@ -205,7 +205,7 @@ fn a_number_that_the_nodes_do_not_divide_is_shown_as_one_socket() {
     let topology = host("e5-2670-dual.synthetic");
     let mut shown = with_memory(18, 8);
     if let Work::Vm(vm) = &mut shown.vnodes[0].work {
-        vm.smt = SmtWish::Shown;
+        vm.smt = SmtRequest::Shown;
     }
     for (request, expected, most) in [
         (with_memory(17, 8), "1×17×1", 9),

@@ -9,7 +9,7 @@ use pinfold_plan::domain_file::Domain;
 use pinfold_plan::emit::{libvirt, libvirt_into};
 use pinfold_plan::plan;
 use pinfold_plan::requests;
-use pinfold_plan::review::{Layout, review};
+use pinfold_plan::lint::{Layout, review};
 
 fn host(name: &str) -> Topology {
     common::read(name.to_owned()).1

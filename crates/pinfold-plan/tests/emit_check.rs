@@ -16,7 +16,7 @@ use pinfold_model::{
 };
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::emit::{libvirt, libvirt_into};
-use pinfold_plan::review::{Flaw, Layout, review};
+use pinfold_plan::lint::{Diagnostic, Layout, review};
 use pinfold_plan::{plan, strategies};
 
 use common::hosts;
@@ -53,7 +53,7 @@ impl Counts {
     }
 
     /// Counts one file of a plan, with what the check says of it.
-    fn take(&mut self, (case, strategy): (&str, &str), layout: &Plan, flaws: &[Flaw]) {
+    fn take(&mut self, (case, strategy): (&str, &str), layout: &Plan, flaws: &[Diagnostic]) {
         let mut left: Vec<(Severity, &str)> =
             flaws.iter().map(|flaw| (flaw.severity, flaw.name)).collect();
         let mut said: Vec<(Severity, &str)> =
@@ -133,7 +133,7 @@ fn request(vm: VmRequest, memory: Option<u64>, isolation: IsolationScope) -> Req
     Request { isolation, ..Request::of(vec![vnode]) }
 }
 
-fn reviewed(text: &str, topology: &Topology) -> Vec<Flaw> {
+fn reviewed(text: &str, topology: &Topology) -> Vec<Diagnostic> {
     let domain = Domain::read(text).expect("what is emitted can be read");
     review(&[Layout::of_domain(&domain, "emitted")], topology)
 }

@@ -5,7 +5,7 @@
 mod common;
 
 use pinfold_model::{Request, Severity, Topology};
-use pinfold_plan::review::{Layout, fix, review};
+use pinfold_plan::lint::{Layout, fix, review};
 
 use common::hosts;
 

@@ -8,7 +8,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use pinfold_model::{Request, Severity, Topology};
-use pinfold_plan::review::{Flaw, Layout, fix, review};
+use pinfold_plan::lint::{Diagnostic, Layout, fix, review};
 
 use common::hosts;
 
@@ -23,9 +23,9 @@ const FILES: [&str; 2] = [
 fn files() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for folder in FILES {
-        let names = pinfold_host::user::list(folder).expect("a folder of domain files");
+        let names = pinfold_host::files::list(folder).expect("a folder of domain files");
         for name in names.into_iter().filter(|name| name.ends_with(".xml")) {
-            let text = pinfold_host::user::read_text(&format!("{folder}/{name}")).expect("a text");
+            let text = pinfold_host::files::read_text(&format!("{folder}/{name}")).expect("a text");
             if text.contains("<topology ") && !text.contains("<cache ") {
                 let cached =
                     text.replacen("<topology ", "<cache mode='passthrough'/><topology ", 1);
@@ -37,14 +37,14 @@ fn files() -> Vec<(String, String)> {
     found
 }
 
-fn worse(xml: &str, topology: &Topology) -> Vec<Flaw> {
+fn worse(xml: &str, topology: &Topology) -> Vec<Diagnostic> {
     let layout = Layout::of_text(xml, "vm.xml").unwrap_or_else(|error| panic!("{error}\n{xml}"));
     let mut flaws = review(&[layout], topology);
     flaws.retain(|flaw| flaw.severity >= Severity::Warning);
     flaws
 }
 
-fn names<'f>(flaws: impl IntoIterator<Item = &'f Flaw>) -> BTreeSet<&'static str> {
+fn names<'f>(flaws: impl IntoIterator<Item = &'f Diagnostic>) -> BTreeSet<&'static str> {
     flaws.into_iter().map(|flaw| flaw.name).collect()
 }
 

@@ -9,7 +9,7 @@ use pinfold_model::{
     VnodeRequest,
 };
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::review::{Fixed, Flaw, Layout, fix, review_under};
+use pinfold_plan::lint::{Fixed, Diagnostic, Layout, fix, review_under};
 use pinfold_plan::{emit, plan};
 
 fn host(name: &str) -> Topology {
@@ -70,7 +70,7 @@ fn fixed(xml: &str, (topology, conditions): (&Topology, &Request)) -> Fixed {
     fix(xml, "vm.xml", topology, conditions).unwrap_or_else(|error| panic!("{error}\n{xml}"))
 }
 
-fn worse(xml: &str, (topology, conditions): (&Topology, &Request)) -> Vec<Flaw> {
+fn worse(xml: &str, (topology, conditions): (&Topology, &Request)) -> Vec<Diagnostic> {
     let layout = Layout::of_text(xml, "vm.xml").unwrap_or_else(|error| panic!("{error}\n{xml}"));
     let mut flaws = review_under(&[layout], topology, conditions).flaws;
     flaws.retain(|flaw| flaw.severity >= Severity::Warning);
@@ -93,7 +93,7 @@ fn of_vcpus(layout: &Layout) -> CpuSet {
 }
 
 /// The number of vCPUs that the last line of advice names.
-fn advised(flaws: &[Flaw]) -> Option<u32> {
+fn advised(flaws: &[Diagnostic]) -> Option<u32> {
     let line = flaws.first()?.instead.last()?;
     line.rsplit_once("give the machine ")?.1.parse().ok()
 }

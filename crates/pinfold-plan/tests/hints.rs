@@ -9,7 +9,7 @@ use std::mem::discriminant;
 use pinfold_model::{
     IsolationScope, MemoryRequest, Plan, Request, Topology, VcpuCount, VmRequest, Work,
 };
-use pinfold_plan::review::{Layout, review};
+use pinfold_plan::lint::{Layout, review};
 use pinfold_plan::{PlanError, plan, strategies};
 
 /// More CPUs than this make the plans take longer than they say.
@@ -119,7 +119,7 @@ fn of_command(command: &str) -> (String, Request) {
             "--name" => request.vnodes[0].name = value().to_owned(),
             "--vm" => request
                 .vnodes
-                .push(pinfold_plan::requests::vm_from_words(value()).expect("a machine")),
+                .push(pinfold_plan::requests::parse_vm_spec(value()).expect("a machine")),
             "--isolate" if value() == "host" => request.isolation = IsolationScope::Host,
             "--json" => {}
             // The host is the one that the test has, and its description has spaces.

@@ -9,7 +9,7 @@ use pinfold_model::{
     VnodeRequest,
 };
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::review::{Flaw, Layout, fix, review};
+use pinfold_plan::lint::{Diagnostic, Layout, fix, review};
 use pinfold_plan::{emit, plan};
 
 const GIB: u64 = 1 << 30;
@@ -45,7 +45,7 @@ fn shape(cores: u32) -> String {
 }
 
 /// What is worse than a note in files that are checked together.
-fn worse(files: &[&str], topology: &Topology) -> Vec<Flaw> {
+fn worse(files: &[&str], topology: &Topology) -> Vec<Diagnostic> {
     let layout = |(at, xml): (usize, &&str)| {
         Layout::of_text(xml, &format!("{at}.xml")).unwrap_or_else(|error| panic!("{error}\n{xml}"))
     };
@@ -55,7 +55,7 @@ fn worse(files: &[&str], topology: &Topology) -> Vec<Flaw> {
     flaws
 }
 
-fn names(flaws: &[Flaw]) -> Vec<&'static str> {
+fn names(flaws: &[Diagnostic]) -> Vec<&'static str> {
     flaws.iter().map(|flaw| flaw.name).collect()
 }
 

@@ -9,7 +9,7 @@ mod common;
 
 use std::fmt::Write as _;
 
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_model::{
     CpuSet, IsolationScope, Plan, PuId, Request, Role, Speed, ThreadPlan, Topology, VcpuCount,
     VmRequest, VnodeRequest,
@@ -93,9 +93,9 @@ fn lines(layout: &Plan) -> String {
 
 fn golden(path: &str, text: &str) {
     if std::env::var_os("PINFOLD_BLESS").is_some() {
-        user::write_atomic(path, text.as_bytes()).expect("the file can be written");
+        files::write_atomic(path, text.as_bytes()).expect("the file can be written");
     }
-    let there = user::read_text(path).unwrap_or_default();
+    let there = files::read_text(path).unwrap_or_default();
     assert!(there == text, "{path} is not what the planner gives: cargo xtask golden, then read");
 }
 

@@ -10,9 +10,9 @@ mod common;
 use std::cell::Cell;
 use std::fmt::Write as _;
 
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_model::{
-    CpuSet, EmulationPlan, Method, NodeId, Platform, PlatformVnode, Speed, SpeedWish, Topology,
+    CpuSet, EmulationPlan, Method, NodeId, Platform, PlatformVnode, Speed, SpeedRequest, Topology,
     Variant,
 };
 use pinfold_plan::{check, platforms};
@@ -48,13 +48,13 @@ fn lines(plan: &EmulationPlan) -> String {
 /// Buchert 2011 Fig. 2 on two L5420, eight cores that change frequency two by two.
 #[test]
 fn buchert_figure_2() {
-    let platform = platforms::from_toml(&user::read_text(EXAMPLE).expect("the example"));
+    let platform = platforms::from_toml(&files::read_text(EXAMPLE).expect("the example"));
     let plan = platforms::resolve(&platform.expect("a platform"), &host("l5420-dual"));
     let text = lines(&plan.expect("a place for each"));
     if std::env::var_os("PINFOLD_BLESS").is_some() {
-        user::write_atomic(LAYOUT, text.as_bytes()).expect("the file can be written");
+        files::write_atomic(LAYOUT, text.as_bytes()).expect("the file can be written");
     }
-    let there = user::read_text(LAYOUT).unwrap_or_default();
+    let there = files::read_text(LAYOUT).unwrap_or_default();
     assert!(there == text, "{LAYOUT} is not what there is: cargo xtask golden, then read\n{text}");
 }
 
@@ -81,11 +81,11 @@ fn some_hosts() -> Vec<(String, Topology)> {
     some
 }
 
-fn any_wish() -> impl Strategy<Value = SpeedWish> {
+fn any_wish() -> impl Strategy<Value = SpeedRequest> {
     let share = (1_u32..=1_000_000)
-        .prop_map(|share| SpeedWish::Share(Speed::from_millionths(share).expect("a speed")));
+        .prop_map(|share| SpeedRequest::Share(Speed::from_millionths(share).expect("a speed")));
     let frequency =
-        (1_u64..40).prop_map(|tenths| SpeedWish::Frequency { hertz: tenths * 100_000_000 });
+        (1_u64..40).prop_map(|tenths| SpeedRequest::Frequency { hertz: tenths * 100_000_000 });
     prop_oneof![8 => share, 1 => frequency]
 }
 
@@ -137,8 +137,8 @@ fn keeps_the_rules(
         taken.add(&cpus);
         for (place, (pu, speed)) in vnode.pus.iter().enumerate() {
             match asked.speeds.get(place).unwrap_or(&asked.speeds[0]) {
-                SpeedWish::Share(wanted) => prop_assert_eq!(wanted, speed),
-                SpeedWish::Frequency { hertz } => {
+                SpeedRequest::Share(wanted) => prop_assert_eq!(wanted, speed),
+                SpeedRequest::Frequency { hertz } => {
                     let highest = topology.highest_khz[pu] * 1000;
                     let given = u64::from(speed.millionths()) * (highest / 1_000_000);
                     prop_assert!(given.abs_diff(*hertz) <= highest / 1_000_000, "{given} {hertz}");

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use pinfold_model::{IsolationScope, Request, Speed, Topology, VnodeRequest};
 use pinfold_plan::emit::cmdline;
-use pinfold_plan::review::{Layout, render, review};
+use pinfold_plan::lint::{Layout, render, review};
 use pinfold_plan::{explain, plan, strategies};
 
 fn groups(sizes: &[u32]) -> Request {
@@ -42,7 +42,7 @@ fn said(strategy: &str, topology: &Topology, request: &Request) -> String {
 }
 
 #[test]
-fn no_text_speaks_of_virtual_machines() {
+fn no_text_mentions_virtual_machines() {
     let mut found = BTreeSet::new();
     for (_, topology) in &common::hosts() {
         let cpus = u32::try_from(topology.online().len()).expect("a count");

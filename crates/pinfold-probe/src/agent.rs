@@ -6,10 +6,10 @@
 //! shared between threads (a heartbeat beside a measurement).
 //! When the stream ends or is garbage, every call that waits returns at once with the reason.
 
-mod answer;
+mod response;
 mod frame;
 mod heartbeat;
-mod mailbox;
+mod channels;
 #[cfg(test)]
 mod tests;
 
@@ -23,13 +23,13 @@ use std::time::Duration;
 
 use pinfold_host::Clock;
 
-pub use answer::{AgentError, Exit, Output};
+pub use response::{AgentError, Exit, Output};
 pub use frame::Hello;
 pub(crate) use heartbeat::BEAT;
 pub use heartbeat::Heartbeat;
 
 use frame::{FRAME_LIMIT, Kind};
-use mailbox::{End, Mailbox};
+use channels::{End, ChannelBuffers};
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000 * NS_PER_MS;
@@ -54,7 +54,7 @@ pub struct ChannelId(u32);
 pub struct Agent {
     name: String,
     hello: Hello,
-    mailbox: Arc<Mailbox>,
+    mailbox: Arc<ChannelBuffers>,
     sender: Mutex<Sender>,
     socket: Option<UnixStream>,
     reader: Option<JoinHandle<()>>,
@@ -153,7 +153,7 @@ impl Agent {
         R: Read + Send + 'static,
         W: Write + Send + 'static,
     {
-        let mailbox = Arc::new(Mailbox::default());
+        let mailbox = Arc::new(ChannelBuffers::default());
         let inbox = Arc::clone(&mailbox);
         let reader = std::thread::Builder::new()
             .name("agent-reader".to_owned())

@@ -20,8 +20,8 @@ use pinfold_host::{
 use pinfold_model::{Family, Figure, Role, TaskId, Tid, Unit};
 
 use self::proc::Standing;
-pub use crate::watched::WatchError;
-use crate::watched::Watched;
+pub use crate::traced_threads::WatchError;
+use crate::traced_threads::Watched;
 
 /// The instrument's name.
 pub const PROBE: &str = "counters";
@@ -369,7 +369,7 @@ fn read_all(counters: &[Counter]) -> Outcome {
     if counters.is_empty() {
         return Outcome::Absent("all threads of this role had ended".to_owned());
     }
-    let follows = counters.iter().all(Counter::follows_births);
+    let follows = counters.iter().all(Counter::follows_clone_events);
     joined(&readings, if follows { Source::Perf } else { Source::PerfWithoutBirths })
 }
 

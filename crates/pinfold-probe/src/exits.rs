@@ -17,7 +17,7 @@
 pub mod cost;
 mod error;
 mod figures;
-pub mod known;
+pub mod expected;
 mod names;
 mod statistics;
 pub mod table;
@@ -170,7 +170,7 @@ impl Look {
     }
 }
 
-/// Looks for at most `patience_ns` at which events of a running machine fire.
+/// Looks for at most `timeout_ns` at which events of a running machine fire.
 ///
 /// # Errors
 /// As [`Look::begin`]; [`ExitsError::Silent`] if none does, [`ExitsError::Ended`] if the machine
@@ -179,13 +179,13 @@ pub fn look(
     host: &dyn Host,
     clock: &dyn Clock,
     threads: &[VcpuThread],
-    patience_ns: u64,
+    timeout_ns: u64,
 ) -> Result<ExitSource, ExitsError> {
     const STEP_NS: u64 = 20_000_000;
     let look = Look::begin(host, threads)?;
-    let until = clock.now_ns().saturating_add(patience_ns);
+    let until = clock.now_ns().saturating_add(timeout_ns);
     loop {
-        clock.sleep_ns(STEP_NS.min(patience_ns));
+        clock.sleep_ns(STEP_NS.min(timeout_ns));
         if let Some(source) = look.fired()? {
             return Ok(source);
         }
@@ -193,7 +193,7 @@ pub fn look(
             return Err(ExitsError::Ended);
         }
         if clock.now_ns() >= until {
-            return Err(ExitsError::Silent { patience_ns });
+            return Err(ExitsError::Silent { timeout_ns });
         }
     }
 }

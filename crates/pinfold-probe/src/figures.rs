@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_model::{Family, Figure, Unit};
 use serde::Deserialize;
 
-use crate::rulers::RulerError;
-use crate::speed_rulers::SpeedRuler;
+use crate::rulers::BenchmarkError;
+use crate::cpu_speed::SpeedRuler;
 
 /// One use of an instrument of `pinload`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,11 +44,11 @@ impl SpeedRuler for Instrument {
         [self.command.to_owned()].into_iter().chain(self.arguments.iter().cloned()).collect()
     }
 
-    fn patience_ns(&self) -> u64 {
+    fn timeout_ns(&self) -> u64 {
         self.duration_ns.saturating_mul(3).saturating_add(60_000_000_000)
     }
 
-    fn parse(&self, output: &str) -> Result<Vec<Figure>, RulerError> {
+    fn parse(&self, output: &str) -> Result<Vec<Figure>, BenchmarkError> {
         parse(self.command, output)
     }
 }
@@ -70,12 +70,12 @@ struct Line {
 /// Reads all figures of one command's output.
 ///
 /// # Errors
-/// [`RulerError::Line`] or [`RulerError::Output`].
-pub fn parse(command: &'static str, output: &str) -> Result<Vec<Figure>, RulerError> {
+/// [`BenchmarkError::Line`] or [`BenchmarkError::Output`].
+pub fn parse(command: &'static str, output: &str) -> Result<Vec<Figure>, BenchmarkError> {
     let mut figures = Vec::new();
     let mut seen = BTreeSet::new();
     for (index, text) in output.lines().enumerate() {
-        let wrong = |why: String| RulerError::Line { probe: command, line: index + 1, why };
+        let wrong = |why: String| BenchmarkError::Line { probe: command, line: index + 1, why };
         let line: Line = serde_json::from_str(text)
             .map_err(|error| wrong(format!("is not a figure: {error}")))?;
         if !seen.insert((line.probe.clone(), line.labels.clone(), line.cpu)) {
@@ -84,7 +84,7 @@ pub fn parse(command: &'static str, output: &str) -> Result<Vec<Figure>, RulerEr
         figures.push(one(line).map_err(wrong)?);
     }
     if figures.is_empty() {
-        return Err(RulerError::Output { probe: command, why: "is empty".to_owned() });
+        return Err(BenchmarkError::Output { probe: command, why: "is empty".to_owned() });
     }
     Ok(figures)
 }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_below_zero_is_kept_and_told() {
+    fn a_difference_below_zero_is_kept_and_reported() {
         let line = GOOD.replace("2.5e11", "-1").replace("huge", "negative 1");
         assert_eq!(parse("switch", &line).unwrap()[0].samples, [-1.0, 3.0]);
     }

@@ -14,18 +14,18 @@ use crate::agent::{Agent, BEAT};
 use crate::figures::Instrument;
 use crate::loads::Placement;
 use crate::pinload::Pinload;
-use crate::rulers::{Kind, Observation, OpenLoop, OpenLoopError, Ruler, RulerError, RulerPolicy};
-use crate::speed_rulers::{Micro, SpeedRuler as _};
+use crate::rulers::{Kind, Observation, OpenLoop, OpenLoopError, Benchmark, BenchmarkError, SchedPolicy};
+use crate::cpu_speed::{MicroVm, SpeedRuler as _};
 
 /// One probe with all its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Job {
     /// A ruler: a series per CPU.
-    Ruler(Ruler),
+    Benchmark(Benchmark),
     /// An instrument that prints figures itself.
     Instrument(Instrument),
     /// A micro-benchmark: work per second.
-    Micro(Micro),
+    MicroVm(MicroVm),
 }
 
 impl Job {
@@ -33,9 +33,9 @@ impl Job {
     #[must_use]
     pub fn probe(&self) -> &'static str {
         match self {
-            Job::Ruler(ruler) => ruler.probe(),
+            Job::Benchmark(ruler) => ruler.probe(),
             Job::Instrument(instrument) => instrument.probe(),
-            Job::Micro(micro) => micro.probe(),
+            Job::MicroVm(micro) => micro.probe(),
         }
     }
 
@@ -43,34 +43,34 @@ impl Job {
     #[must_use]
     pub fn argv(&self) -> Vec<String> {
         match self {
-            Job::Ruler(ruler) => ruler.argv(),
+            Job::Benchmark(ruler) => ruler.argv(),
             Job::Instrument(instrument) => instrument.argv(),
-            Job::Micro(micro) => micro.argv(),
+            Job::MicroVm(micro) => micro.argv(),
         }
     }
 
     /// How long it is waited for.
     #[must_use]
-    pub fn patience_ns(&self) -> u64 {
+    pub fn timeout_ns(&self) -> u64 {
         match self {
-            Job::Ruler(ruler) => ruler.patience_ns(),
-            Job::Instrument(instrument) => instrument.patience_ns(),
-            Job::Micro(micro) => micro.patience_ns(),
+            Job::Benchmark(ruler) => ruler.timeout_ns(),
+            Job::Instrument(instrument) => instrument.timeout_ns(),
+            Job::MicroVm(micro) => micro.timeout_ns(),
         }
     }
 
     /// Reads its output.
     ///
     /// # Errors
-    /// [`RulerError::Line`] or [`RulerError::Output`].
-    pub fn parse(&self, output: &str) -> Result<Vec<Figure>, RulerError> {
+    /// [`BenchmarkError::Line`] or [`BenchmarkError::Output`].
+    pub fn parse(&self, output: &str) -> Result<Vec<Figure>, BenchmarkError> {
         match self {
-            Job::Ruler(ruler) => {
+            Job::Benchmark(ruler) => {
                 let all = ruler.observations(output)?;
                 Ok(all.into_iter().map(|one| figure_of(ruler, one)).collect())
             }
             Job::Instrument(instrument) => instrument.parse(output),
-            Job::Micro(micro) => {
+            Job::MicroVm(micro) => {
                 let outcome = micro.parse(output)?;
                 Ok(vec![Figure {
                     probe: micro.probe().to_owned(),
@@ -91,25 +91,25 @@ impl Job {
     /// Takes it on the host, in these cgroups and on these PUs.
     ///
     /// # Errors
-    /// [`RulerError`].
+    /// [`BenchmarkError`].
     pub fn run_on_host(
         &self,
         pinload: &Pinload,
         placement: &Placement,
-    ) -> Result<Vec<Figure>, RulerError> {
-        self.run_watched(pinload, placement, &mut |_| {})
+    ) -> Result<Vec<Figure>, BenchmarkError> {
+        self.run_with_progress(pinload, placement, &mut |_| {})
     }
 
     /// The same, and tells each figure of an instrument as it comes.
     ///
     /// # Errors
-    /// [`RulerError`].
-    pub fn run_watched(
+    /// [`BenchmarkError`].
+    pub fn run_with_progress(
         &self,
         pinload: &Pinload,
         placement: &Placement,
         came: &mut dyn FnMut(&Figure),
-    ) -> Result<Vec<Figure>, RulerError> {
+    ) -> Result<Vec<Figure>, BenchmarkError> {
         let mut argv = self.argv();
         let is_supervised = self.is_real_time();
         if is_supervised {
@@ -125,9 +125,9 @@ impl Job {
         let output = match is_supervised {
             true => {
                 let beat_ns = u64::try_from(BEAT.as_nanos()).unwrap_or(u64::MAX);
-                spawn.capture_beating(self.patience_ns(), beat_ns)?
+                spawn.output_with_heartbeat(self.timeout_ns(), beat_ns)?
             }
-            false => spawn.capture_heard(self.patience_ns(), &mut self.lines(came))?,
+            false => spawn.output_with_callback(self.timeout_ns(), &mut self.lines(came))?,
         };
         if !output.status.success() {
             return Err(self.failed(process::describe(output.status), &output.stderr_text()));
@@ -154,9 +154,9 @@ impl Job {
     /// Takes it in a guest.
     ///
     /// # Errors
-    /// [`RulerError`].
-    pub fn run_in_guest(&self, agent: &Agent) -> Result<Vec<Figure>, RulerError> {
-        let output = agent.run(&self.argv(), self.patience_ns())?;
+    /// [`BenchmarkError`].
+    pub fn run_in_guest(&self, agent: &Agent) -> Result<Vec<Figure>, BenchmarkError> {
+        let output = agent.run(&self.argv(), self.timeout_ns())?;
         if !output.success() {
             return Err(self.failed(output.exit.to_string(), &output.stderr_text()));
         }
@@ -165,18 +165,18 @@ impl Job {
 
     fn is_real_time(&self) -> bool {
         match self {
-            Job::Ruler(ruler) => matches!(ruler.policy, RulerPolicy::Fifo(_)),
+            Job::Benchmark(ruler) => matches!(ruler.policy, SchedPolicy::Fifo(_)),
             Job::Instrument(instrument) => {
                 instrument.arguments.iter().any(|word| word.starts_with("fifo:"))
             }
-            Job::Micro(_) => false,
+            Job::MicroVm(_) => false,
         }
     }
 
-    fn failed(&self, how: String, message: &str) -> RulerError {
+    fn failed(&self, how: String, message: &str) -> BenchmarkError {
         // The program begins with its own name, which the error tells already.
         let message = message.trim().to_owned();
-        RulerError::Failed { probe: self.probe(), how, message }
+        BenchmarkError::Failed { probe: self.probe(), how, message }
     }
 }
 
@@ -217,7 +217,7 @@ pub fn without_skipped(figure: &Figure) -> Vec<f64> {
 /// A ruler's series as a figure; what a series means depends on the ruler's own settings, which
 /// become its labels. Windows in which the thread lost its CPU are left out and counted, unless
 /// there is no other.
-fn figure_of(ruler: &Ruler, Observation { mut series, disturbed, .. }: Observation) -> Figure {
+fn figure_of(ruler: &Benchmark, Observation { mut series, disturbed, .. }: Observation) -> Figure {
     let is_hopeless = disturbed.len() == series.samples.len() && !disturbed.is_empty();
     let left_out = if is_hopeless { Vec::new() } else { disturbed };
     if is_hopeless {
@@ -271,27 +271,27 @@ mod tests {
     }
 
     #[test]
-    fn rulers_and_micro_benchmarks_give_figures() {
+    fn benchmarks_and_micro_benchmarks_give_figures() {
         let folder = tempfile::tempdir().unwrap();
         let pinload = Pinload::install_in(&folder.path().join("bin").to_string_lossy()).unwrap();
         let pus = first_pu();
         let placement = Placement { cgroup_files: Vec::new(), affinity: Some(pus.clone()) };
-        let ruler = Ruler::wakeup(50_000_000).on(Cpus::These(pus));
-        let figures = Job::Ruler(ruler).run_on_host(&pinload, &placement).unwrap();
+        let ruler = Benchmark::wakeup(50_000_000).on(Cpus::These(pus));
+        let figures = Job::Benchmark(ruler).run_on_host(&pinload, &placement).unwrap();
         assert_eq!(figures.len(), 1);
         assert_eq!(figures[0].family, Family::Tail);
         assert_eq!(figures[0].labels["period-us"], "1000");
         assert!(!figures[0].samples.is_empty() && figures[0].cpu.is_some());
-        let mut micro = Micro::all_of_the_paper()[0];
-        micro.amount = crate::speed_rulers::Amount::Time(20_000_000);
-        let figures = Job::Micro(micro).run_on_host(&pinload, &placement).unwrap();
+        let mut micro = MicroVm::all_of_the_paper()[0];
+        micro.amount = crate::cpu_speed::Amount::Time(20_000_000);
+        let figures = Job::MicroVm(micro).run_on_host(&pinload, &placement).unwrap();
         assert_eq!((figures[0].probe.as_str(), figures[0].samples.len()), ("micro-cpu", 1));
     }
 
     #[test]
     fn periods_that_passed_are_left_out_for_those_who_do_not_count_them() {
         let mut figure = figure_of(
-            &Ruler::wakeup(1),
+            &Benchmark::wakeup(1),
             Observation {
                 series: Series {
                     metric: Metric::Wakeup,
@@ -318,7 +318,7 @@ mod tests {
                 r#"{{"probe":"compute","cpu":1,"duration_ns":9,"observed_ns":8,"unit":"per-second","dropped":0,"disturbed":[{disturbed}],"flags":["stolen-windows 1"],"samples":[7.0,8.0,9.0]}}"#
             )
         };
-        let job = Job::Ruler(Ruler::compute(1).on(Cpus::These(CpuSet::parse_list("1").unwrap())));
+        let job = Job::Benchmark(Benchmark::compute(1).on(Cpus::These(CpuSet::parse_list("1").unwrap())));
         let figure = |disturbed: &str| job.parse(&line(disturbed)).map(|mut all| all.remove(0));
         let some = figure("0,2").unwrap();
         assert_eq!((some.samples.as_slice(), some.disturbed), ([8.0].as_slice(), 2));
@@ -333,16 +333,16 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_pinload_is_told_in_its_words() {
+    fn a_refusal_of_pinload_is_reported_in_its_words() {
         let folder = tempfile::tempdir().unwrap();
         let pinload = Pinload::install_in(&folder.path().join("bin").to_string_lossy()).unwrap();
-        let ruler = Ruler::spin_gap(1); // shorter than it takes
-        let error = Job::Ruler(ruler).run_on_host(&pinload, &Placement::default()).unwrap_err();
+        let ruler = Benchmark::spin_gap(1); // shorter than it takes
+        let error = Job::Benchmark(ruler).run_on_host(&pinload, &Placement::default()).unwrap_err();
         assert!(error.to_string().contains("--seconds"), "{error}");
     }
 
     #[test]
-    fn figures_are_told_as_whole_lines_come() {
+    fn figures_are_reported_as_whole_lines_come() {
         let line = |bytes: u32| {
             format!(
                 r#"{{"probe":"chase","unit":"ns","family":"capacity","cpu":null,"duration_ns":9,"dropped":0,"disturbed":0,"labels":{{"bytes":"{bytes}"}},"flags":[],"samples":[1.5]}}"#
@@ -362,12 +362,12 @@ mod tests {
     }
 
     #[test]
-    fn a_real_time_ruler_hears_from_us() {
+    fn a_real_time_benchmark_hears_from_us() {
         let folder = tempfile::tempdir().unwrap();
         let pinload = Pinload::install_in(&folder.path().join("bin").to_string_lossy()).unwrap();
         let ruler =
-            Ruler::wakeup(2_000_000_000).on(Cpus::These(first_pu())).under(RulerPolicy::Fifo(1));
-        let job = Job::Ruler(ruler);
+            Benchmark::wakeup(2_000_000_000).on(Cpus::These(first_pu())).under(SchedPolicy::Fifo(1));
+        let job = Job::Benchmark(ruler);
         assert!(job.is_real_time());
         // Longer than it lives in silence.
         let figures = job.run_on_host(&pinload, &Placement::default()).unwrap();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_dies_while_it_is_measured_is_told() {
+    fn a_guest_that_dies_while_it_is_measured_is_reported() {
         // An agent that says hello and nothing more.
         let hello = r#"{"protocol":1,"pinload":"0.1.0","kernel":"6.12","machine":"x86_64","init":true,"cpus_online":"0","module_failures":[]}"#;
         let mut bytes = u32::try_from(hello.len()).unwrap().to_le_bytes().to_vec();
@@ -385,9 +385,9 @@ mod tests {
         std::io::Write::write_all(&mut guest, &bytes).unwrap();
         let agent = Agent::over(input, std::io::sink(), "the guest", 5_000_000_000).unwrap();
         let dying = std::thread::spawn(move || drop(guest));
-        let error = Job::Ruler(Ruler::wakeup(1_000_000_000)).run_in_guest(&agent).unwrap_err();
+        let error = Job::Benchmark(Benchmark::wakeup(1_000_000_000)).run_in_guest(&agent).unwrap_err();
         dying.join().unwrap();
-        assert!(matches!(error, RulerError::Agent(_)), "{error:?}");
+        assert!(matches!(error, BenchmarkError::Agent(_)), "{error:?}");
         assert!(error.to_string().contains("the guest"), "{error}");
     }
 }

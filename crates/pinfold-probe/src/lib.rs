@@ -16,9 +16,9 @@
 //! This crate decides nothing about placement and knows neither plans nor QEMU.
 
 pub mod agent;
-pub mod anchors;
+pub mod reference_tools;
 pub mod counters;
-pub mod cross;
+pub mod cross_compile;
 pub mod exits;
 pub mod figures;
 pub mod histogram;
@@ -34,7 +34,7 @@ pub mod roles;
 pub mod rulers;
 pub mod run_delay;
 pub mod sched_latency;
-pub mod speed_rulers;
-pub mod surroundings;
+pub mod cpu_speed;
+pub mod interference;
 pub mod symbols;
-mod watched;
+mod traced_threads;

@@ -7,7 +7,7 @@
 //! Which cgroups and PUs they run in is the caller's choice; what they are (their tasks) is
 //! told, so that a plan with isolation `own` can move them.
 
-mod keeper;
+mod supervisor;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +21,7 @@ use pinfold_model::{CpuSet, TaskId, Tid};
 
 use crate::agent::BEAT;
 use crate::rulers::seconds;
-use keeper::Keeper;
+use supervisor::LoadSupervisor;
 
 /// What a load does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,7 +187,7 @@ impl HostLoads {
         let placement = placement.clone();
         let thread = std::thread::Builder::new()
             .name("loads".to_owned())
-            .spawn(move || match Keeper::start(&program, &specs, &placement) {
+            .spawn(move || match LoadSupervisor::start(&program, &specs, &placement) {
                 Ok(keeper) => {
                     // If nobody hears it, the loads end with the dropped keeper.
                     if told.send(Ok(keeper.processes())).is_ok() {

@@ -16,12 +16,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{FutexKind, FutexPlace, FutexReading, FutexWatch, Host, HostError, with_causes};
+use pinfold_host::{FutexKind, FutexCallSite, FutexReading, FutexTracer, Host, HostError, with_causes};
 use pinfold_model::{Role, TaskId, Tid};
 
 use crate::symbols::{Symbols, Table};
-pub use crate::watched::WatchError;
-use crate::watched::Watched;
+pub use crate::traced_threads::WatchError;
+use crate::traced_threads::Watched;
 pub use figures::kind_name;
 
 /// Time in calls.
@@ -141,7 +141,7 @@ pub struct Locks {
 #[derive(Debug)]
 pub struct Watching {
     watched: Watched,
-    watch: FutexWatch,
+    watch: FutexTracer,
     symbols: BTreeMap<Tid, Symbols>,
     stacks: bool,
 }
@@ -192,7 +192,7 @@ pub fn start(
             Err(error) => return Err(error.into()),
         }
     }
-    let watch = FutexWatch::open(host, &processes, stacks)
+    let watch = FutexTracer::open(host, &processes, stacks)
         .map_err(|error| LocksError::Unavailable { why: with_causes(&error) })?;
     Ok(Watching { watched, watch, symbols, stacks })
 }
@@ -217,8 +217,8 @@ impl Watching {
 }
 
 /// All calls, returned or not, in one form.
-fn calls(reading: &FutexReading) -> Vec<(FutexPlace, Spent)> {
-    let spent = |one: &FutexPlace| Spent {
+fn calls(reading: &FutexReading) -> Vec<(FutexCallSite, Spent)> {
+    let spent = |one: &FutexCallSite| Spent {
         count: one.count,
         sum_ns: one.sum_ns,
         max_ns: one.max_ns,
@@ -227,7 +227,7 @@ fn calls(reading: &FutexReading) -> Vec<(FutexPlace, Spent)> {
     };
     let mut calls: Vec<_> = reading.places.iter().map(|one| (one.clone(), spent(one))).collect();
     for open in &reading.open {
-        let place = FutexPlace {
+        let place = FutexCallSite {
             process: open.process,
             tid: open.tid,
             address: open.address,
@@ -322,7 +322,7 @@ fn lost(watched: &Watched, reading: &FutexReading) -> Vec<String> {
 /// Adds up the waits by the names of their frames.
 fn sites(
     host: &dyn Host,
-    calls: &[(FutexPlace, Spent)],
+    calls: &[(FutexCallSite, Spent)],
     missing: u64,
     symbols: &mut BTreeMap<Tid, Symbols>,
 ) -> CallSites {

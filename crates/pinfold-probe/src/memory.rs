@@ -4,7 +4,7 @@
 //! load ([`Chase`]), alone and while others copy, and the 64 MB loop of Kuehn and Baum
 //! ([`Loop64`]). Each becomes an [`Instrument`], whose figures [`crate::figures`] reads. What a CPU or a host
 //! cannot do (a width, a node, so much memory) is refused by `pinload` with the reason, and
-//! comes back as [`RulerError::Failed`](crate::rulers::RulerError::Failed).
+//! comes back as [`BenchmarkError::Failed`](crate::rulers::RulerError::Failed).
 
 use pinfold_model::{NodeId, PuId};
 

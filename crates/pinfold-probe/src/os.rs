@@ -17,7 +17,7 @@ mod tests;
 use pinfold_model::CpuSet;
 
 use crate::figures::Instrument;
-use crate::rulers::{RulerPolicy, seconds};
+use crate::rulers::{SchedPolicy, seconds};
 
 /// Where the processes of a ring run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Switch {
     /// The PUs; the kernel's choice of all that may be used if `None`.
     pub cpus: Option<CpuSet>,
     /// Under which policy; under FIFO the ring rests for a quarter of the time.
-    pub policy: RulerPolicy,
+    pub policy: SchedPolicy,
     /// How long each ring is measured (ns), and again each overhead.
     pub duration_ns: u64,
 }
@@ -59,7 +59,7 @@ impl Switch {
             kib: kib.to_vec(),
             placement: SwitchPlacement::OnePu,
             cpus: None,
-            policy: RulerPolicy::Other,
+            policy: SchedPolicy::Other,
             duration_ns,
         }
     }
@@ -86,8 +86,8 @@ impl Switch {
             SwitchPlacement::Balanced => "balanced",
         };
         let policy = match self.policy {
-            RulerPolicy::Other => "other".to_owned(),
-            RulerPolicy::Fifo(priority) => format!("fifo:{priority}"),
+            SchedPolicy::Other => "other".to_owned(),
+            SchedPolicy::Fifo(priority) => format!("fifo:{priority}"),
         };
         let rings = self.processes.len() * self.kib.len();
         Instrument {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::figures::Instrument;
 use crate::pinload::Pinload;
-use crate::rulers::RulerError;
+use crate::rulers::BenchmarkError;
 
 const PROBE: &str = "parallel";
 const SECOND: u64 = 1_000_000_000;
@@ -125,11 +125,11 @@ impl Run {
     /// Puts the two figures of a run together.
     ///
     /// # Errors
-    /// [`RulerError::Output`] if they are not those of this run, have different checksums, or the
+    /// [`BenchmarkError::Output`] if they are not those of this run, have different checksums, or the
     /// parallel phase lasted longer than the whole.
-    pub fn read(settings: &Parallel, figures: &[Figure]) -> Result<Run, RulerError> {
-        let wrong = |why: String| RulerError::Output { probe: PROBE, why };
-        let part = |name: &str| -> Result<(u64, String), RulerError> {
+    pub fn read(settings: &Parallel, figures: &[Figure]) -> Result<Run, BenchmarkError> {
+        let wrong = |why: String| BenchmarkError::Output { probe: PROBE, why };
+        let part = |name: &str| -> Result<(u64, String), BenchmarkError> {
             let wanted = [
                 ("part", name.to_owned()),
                 ("program", settings.program.clone()),
@@ -216,8 +216,8 @@ impl Catalogue {
     /// Asks the program on the host.
     ///
     /// # Errors
-    /// [`RulerError`].
-    pub fn of(pinload: &Pinload) -> Result<Catalogue, RulerError> {
+    /// [`BenchmarkError`].
+    pub fn of(pinload: &Pinload) -> Result<Catalogue, BenchmarkError> {
         let output = capture(&pinload.path(), ["parallel", "--list"], 60 * SECOND)?;
         Catalogue::parse(&output.stdout_text())
     }
@@ -225,9 +225,9 @@ impl Catalogue {
     /// Reads what `pinload parallel --list` prints.
     ///
     /// # Errors
-    /// [`RulerError::Output`].
-    pub fn parse(output: &str) -> Result<Catalogue, RulerError> {
-        let wrong = |why: String| RulerError::Output { probe: PROBE, why };
+    /// [`BenchmarkError::Output`].
+    pub fn parse(output: &str) -> Result<Catalogue, BenchmarkError> {
+        let wrong = |why: String| BenchmarkError::Output { probe: PROBE, why };
         let programs: Vec<Listed> = serde_json::from_str(output)
             .map_err(|error| wrong(format!("is not a list of programs: {error}")))?;
         let known = |sizes: &[ListedSize]| {
@@ -265,7 +265,7 @@ mod tests {
 
     const ROI: &str = r#"{"probe":"parallel","unit":"ns","family":"capacity","duration_ns":50,"dropped":0,"disturbed":0,"labels":{"part":"roi","program":"fft","size":"small","threads":"2","seed":"1","checksum":"ab"},"flags":[],"samples":[50]}"#;
 
-    fn read(output: &str) -> Result<Run, RulerError> {
+    fn read(output: &str) -> Result<Run, BenchmarkError> {
         Run::read(&Parallel::new("fft", 2, Size::Small), &figures::parse(PROBE, output)?)
     }
 

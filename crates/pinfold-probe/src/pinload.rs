@@ -7,7 +7,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use pinfold_host::user::{self, Held, Owned, StateDir};
+use pinfold_host::files::{self, Held, Owned, StateDir};
 use pinfold_host::{Clock as _, HostError, LiveHost, SystemClock, process};
 
 /// The program itself: static, runs on any Linux of this architecture, also as a guest's init.
@@ -31,7 +31,7 @@ impl Pinload {
     /// # Errors
     /// [`HostError`] if the directory is not ours alone or the file cannot be written.
     pub fn install() -> Result<Self, HostError> {
-        Self::install_in(&format!("{}/bin", user::cache_dir()?))
+        Self::install_in(&format!("{}/bin", files::cache_dir()?))
     }
 
     /// Puts it into this directory, which is made if it is not there.

@@ -9,12 +9,12 @@ mod tests;
 
 use pinfold_model::{CpuSet, Family, GAP_FLOOR_NS, Unit};
 
-use crate::anchors::Anchor;
+use crate::reference_tools::ReferenceTool;
 use crate::figures::Instrument;
 use crate::job::Job;
 use crate::os::Switch;
-use crate::rulers::{Cpus, Disk, IoTarget, Kind, Ruler, RulerPolicy, seconds};
-use crate::speed_rulers::{Amount, Micro, MicroKind};
+use crate::rulers::{Cpus, Disk, IoTarget, Kind, Benchmark, SchedPolicy, seconds};
+use crate::cpu_speed::{Amount, MicroVm, MicroKind};
 
 /// How the figures of a probe are best drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct Settings {
     /// Where: on each of them if the probe has a thread per CPU, else anywhere on them.
     pub cpus: CpuSet,
     /// Under which policy.
-    pub policy: RulerPolicy,
+    pub policy: SchedPolicy,
     /// Time between two wake-ups, or of spinning and sleeping; `None` for the probe's own.
     pub period_us: Option<u32>,
     /// Percent of its period for which the gap ruler spins; `None` for its own.
@@ -83,7 +83,7 @@ pub struct Probe {
     /// How they are drawn.
     pub picture: Picture,
     /// Instruments of others that measure the same.
-    pub anchors: &'static [Anchor],
+    pub anchors: &'static [ReferenceTool],
     make: Make,
 }
 
@@ -93,7 +93,7 @@ enum Make {
     Wakeup,
     Compute,
     Io,
-    Micro(MicroKind),
+    MicroVm(MicroKind),
     /// An instrument that prints figures: the subcommand, and which of the common options it has.
     Instrument(&'static str, &'static [Wants]),
 }
@@ -129,7 +129,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::Nanoseconds,
         family: Family::Tail,
         picture: Picture::Gaps,
-        anchors: &[Anchor::Oslat],
+        anchors: &[ReferenceTool::Oslat],
         make: Make::SpinGap,
     },
     Probe {
@@ -138,7 +138,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::Nanoseconds,
         family: Family::Tail,
         picture: Picture::Percentiles,
-        anchors: &[Anchor::Cyclictest, Anchor::StressNg],
+        anchors: &[ReferenceTool::Cyclictest, ReferenceTool::StressNg],
         make: Make::Wakeup,
     },
     Probe {
@@ -147,7 +147,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::Nanoseconds,
         family: Family::Tail,
         picture: Picture::Percentiles,
-        anchors: &[Anchor::Fio],
+        anchors: &[ReferenceTool::Fio],
         make: Make::Io,
     },
     Probe {
@@ -165,7 +165,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::BytesPerSecond,
         family: Family::Capacity,
         picture: Picture::Bars,
-        anchors: &[Anchor::LikwidBench],
+        anchors: &[ReferenceTool::LikwidBench],
         make: Make::Instrument("bandwidth", &[Wants::OneCpu("--cpu")]),
     },
     Probe {
@@ -201,7 +201,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::Nanoseconds,
         family: Family::Capacity,
         picture: Picture::Lines { x: "processes", series: "kib", of: ("part", "net") },
-        anchors: &[Anchor::Perf, Anchor::StressNg],
+        anchors: &[ReferenceTool::Perf, ReferenceTool::StressNg],
         make: Make::Instrument(
             "switch",
             &[Wants::Rings, Wants::Seconds, Wants::Cpus, Wants::Policy],
@@ -267,7 +267,7 @@ const fn micro(name: &'static str, what: &'static str, kind: MicroKind) -> Probe
         family: Family::Capacity,
         picture: Picture::Bars,
         anchors: &[],
-        make: Make::Micro(kind),
+        make: Make::MicroVm(kind),
     }
 }
 
@@ -284,10 +284,10 @@ impl Probe {
     /// [`Refusal`] if the probe has no such setting, or lacks one.
     pub fn job(&self, settings: &Settings) -> Result<Job, Refusal> {
         self.check(settings)?;
-        let ruler = |ruler: Ruler| {
+        let ruler = |ruler: Benchmark| {
             let cpus = Cpus::These(settings.cpus.clone());
             let ruler = if settings.keep_awake { ruler.kept_awake() } else { ruler };
-            Job::Ruler(ruler.on(cpus).under(settings.policy))
+            Job::Benchmark(ruler.on(cpus).under(settings.policy))
         };
         let duration_ns = settings.duration_ns;
         Ok(match self.make {
@@ -295,24 +295,24 @@ impl Probe {
                 let duty_percent = settings.duty_percent.unwrap_or(50);
                 let period_us = settings.period_us.unwrap_or(10_000);
                 let kind = Kind::SpinGap { duty_percent, period_us, floor_ns: GAP_FLOOR_NS };
-                ruler(Ruler { kind, ..Ruler::spin_gap(duration_ns) })
+                ruler(Benchmark { kind, ..Benchmark::spin_gap(duration_ns) })
             }
             Make::Wakeup => {
                 let kind = Kind::Wakeup { period_us: settings.period_us.unwrap_or(1_000) };
-                let mut made = Ruler { kind, ..Ruler::wakeup(duration_ns) };
+                let mut made = Benchmark { kind, ..Benchmark::wakeup(duration_ns) };
                 made.max_samples = samples_of(duration_ns, settings.period_us.unwrap_or(1_000));
                 ruler(made)
             }
-            Make::Compute => ruler(Ruler::compute(duration_ns)),
+            Make::Compute => ruler(Benchmark::compute(duration_ns)),
             Make::Io => {
                 let target = settings.target.clone().ok_or_else(|| {
                     self.refuse("needs a file or a block device to read".to_owned())
                 })?;
-                let made = Ruler::io_latency(Disk::Virtio, target, duration_ns);
-                Job::Ruler(made.under(settings.policy))
+                let made = Benchmark::io_latency(Disk::Virtio, target, duration_ns);
+                Job::Benchmark(made.under(settings.policy))
             }
-            Make::Micro(kind) => {
-                Job::Micro(Micro { kind, amount: Amount::Time(settings.duration_ns) })
+            Make::MicroVm(kind) => {
+                Job::MicroVm(MicroVm { kind, amount: Amount::Time(settings.duration_ns) })
             }
             Make::Instrument(command, wants) => {
                 let mut arguments = settings.more.clone();
@@ -330,7 +330,7 @@ impl Probe {
         let takes_words = matches!(self.make, Make::Instrument(..));
         let has_policy = match self.make {
             Make::SpinGap | Make::Wakeup | Make::Compute | Make::Io => true,
-            Make::Micro(_) => false,
+            Make::MicroVm(_) => false,
             Make::Instrument(_, wants) => wants.contains(&Wants::Policy),
         };
         if settings.period_us.is_some() && !is_latency {
@@ -345,7 +345,7 @@ impl Probe {
         if settings.target.is_some() && !matches!(self.make, Make::Io) {
             return Err(self.refuse("reads no file".to_owned()));
         }
-        if settings.policy != RulerPolicy::Other && !has_policy {
+        if settings.policy != SchedPolicy::Other && !has_policy {
             return Err(self.refuse("runs under the policy other only".to_owned()));
         }
         match settings.more.first() {
@@ -368,7 +368,7 @@ impl Probe {
     pub fn command_with_options(&self) -> Option<&'static str> {
         match self.make {
             Make::Instrument(command, _) => Some(command),
-            Make::SpinGap | Make::Wakeup | Make::Compute | Make::Io | Make::Micro(_) => None,
+            Make::SpinGap | Make::Wakeup | Make::Compute | Make::Io | Make::MicroVm(_) => None,
         }
     }
 
@@ -393,8 +393,8 @@ impl Wants {
     fn words(self, settings: &Settings) -> Vec<String> {
         let list = |count: usize| settings.cpus.iter().take(count).collect::<CpuSet>().to_string();
         let policy = match settings.policy {
-            RulerPolicy::Other => "other".to_owned(),
-            RulerPolicy::Fifo(priority) => format!("fifo:{priority}"),
+            SchedPolicy::Other => "other".to_owned(),
+            SchedPolicy::Fifo(priority) => format!("fifo:{priority}"),
         };
         let (name, value) = match self {
             Wants::Seconds => ("--seconds", seconds(settings.duration_ns)),

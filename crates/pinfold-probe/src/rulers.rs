@@ -93,7 +93,7 @@ pub enum Cpus {
 
 /// The policy of a ruler's threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RulerPolicy {
+pub enum SchedPolicy {
     /// Normal.
     Other,
     /// Real-time with this priority, 1 to 99. Where the kernel refuses it the ruler goes on at
@@ -103,7 +103,7 @@ pub enum RulerPolicy {
 
 /// One use of one ruler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ruler {
+pub struct Benchmark {
     /// What it does.
     pub kind: Kind,
     /// For how long.
@@ -111,7 +111,7 @@ pub struct Ruler {
     /// Where.
     pub cpus: Cpus,
     /// Under which policy.
-    pub policy: RulerPolicy,
+    pub policy: SchedPolicy,
     /// Memory for samples, per CPU; what does not fit is counted as dropped.
     pub max_samples: u32,
     /// Spin-gap and wake-up: keep all CPUs of the machine out of deep sleep states meanwhile, as
@@ -131,7 +131,7 @@ pub struct Gap {
 
 /// Why a ruler gave no series.
 #[derive(Debug, thiserror::Error)]
-pub enum RulerError {
+pub enum BenchmarkError {
     /// A line of its output is not what a ruler writes.
     #[error("line {line} of the output of {probe} {why}")]
     Line {
@@ -168,22 +168,22 @@ pub enum RulerError {
     Agent(#[from] AgentError),
 }
 
-impl RulerError {
+impl BenchmarkError {
     /// What the user can do next.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            RulerError::Line { .. } | RulerError::Output { .. } => Some(
+            BenchmarkError::Line { .. } | BenchmarkError::Output { .. } => Some(
                 "repeat the measurement; if it stays, the pinload in the guest is of another version"
                     .to_owned(),
             ),
-            RulerError::Failed { .. } | RulerError::Host(_) => None,
-            RulerError::Agent(error) => error.hint(),
+            BenchmarkError::Failed { .. } | BenchmarkError::Host(_) => None,
+            BenchmarkError::Agent(error) => error.hint(),
         }
     }
 }
 
-impl Ruler {
+impl Benchmark {
     /// Spin-gap at 50 % duty in periods of 10 ms, gaps from 1 µs.
     #[must_use]
     pub fn spin_gap(duration_ns: u64) -> Self {
@@ -214,7 +214,7 @@ impl Ruler {
             kind,
             duration_ns,
             cpus,
-            policy: RulerPolicy::Other,
+            policy: SchedPolicy::Other,
             max_samples: 200_000,
             dma_latency: false,
         }
@@ -229,7 +229,7 @@ impl Ruler {
 
     /// The same under another policy.
     #[must_use]
-    pub fn under(mut self, policy: RulerPolicy) -> Self {
+    pub fn under(mut self, policy: SchedPolicy) -> Self {
         self.policy = policy;
         self
     }
@@ -279,8 +279,8 @@ impl Ruler {
         add(
             "--policy",
             match self.policy {
-                RulerPolicy::Other => "other".to_owned(),
-                RulerPolicy::Fifo(priority) => format!("fifo:{priority}"),
+                SchedPolicy::Other => "other".to_owned(),
+                SchedPolicy::Fifo(priority) => format!("fifo:{priority}"),
             },
         );
         add("--max-samples", self.max_samples.to_string());
@@ -310,7 +310,7 @@ impl Ruler {
 
     /// How long to wait for it: a crowded machine may take long to start and to end it.
     #[must_use]
-    pub fn patience_ns(&self) -> u64 {
+    pub fn timeout_ns(&self) -> u64 {
         self.duration_ns.saturating_mul(2).saturating_add(30 * NS_PER_S)
     }
 
@@ -320,8 +320,8 @@ impl Ruler {
     /// no gap reached the floor.
     ///
     /// # Errors
-    /// [`RulerError::Line`] or [`RulerError::Output`].
-    pub fn parse(&self, output: &str) -> Result<Vec<Series>, RulerError> {
+    /// [`BenchmarkError::Line`] or [`BenchmarkError::Output`].
+    pub fn parse(&self, output: &str) -> Result<Vec<Series>, BenchmarkError> {
         let observations = self.observations(output)?;
         Ok(observations.into_iter().map(|one| one.series).collect())
     }
@@ -329,11 +329,11 @@ impl Ruler {
     /// The gaps of a spin-gap ruler with the moments at which they began, of all CPUs.
     ///
     /// # Errors
-    /// As [`Ruler::parse`], and [`RulerError::Output`] if it does not tell when they began.
-    pub fn gaps(&self, output: &str) -> Result<Vec<Gap>, RulerError> {
+    /// As [`Benchmark::parse`], and [`BenchmarkError::Output`] if it does not tell when they began.
+    pub fn gaps(&self, output: &str) -> Result<Vec<Gap>, BenchmarkError> {
         let mut gaps = Vec::new();
         for one in self.observations(output)? {
-            let starts = one.starts_ns.ok_or_else(|| RulerError::Output {
+            let starts = one.starts_ns.ok_or_else(|| BenchmarkError::Output {
                 probe: self.probe(),
                 why: "does not tell when its samples began".to_owned(),
             })?;
@@ -343,25 +343,25 @@ impl Ruler {
         Ok(gaps)
     }
 
-    /// What [`Ruler::parse`] reads, with all else that a line holds.
-    pub(crate) fn observations(&self, output: &str) -> Result<Vec<Observation>, RulerError> {
+    /// What [`Benchmark::parse`] reads, with all else that a line holds.
+    pub(crate) fn observations(&self, output: &str) -> Result<Vec<Observation>, BenchmarkError> {
         parse::observations(self, output)
     }
 
     /// Runs it in a guest.
     ///
     /// # Errors
-    /// [`RulerError`].
-    pub fn run_in_guest(&self, agent: &Agent) -> Result<Vec<Series>, RulerError> {
-        self.read(&agent.run(&self.argv(), self.patience_ns())?)
+    /// [`BenchmarkError`].
+    pub fn run_in_guest(&self, agent: &Agent) -> Result<Vec<Series>, BenchmarkError> {
+        self.read(&agent.run(&self.argv(), self.timeout_ns())?)
     }
 
     /// Reads what it gave in a guest; for rulers that were started beside others with
     /// [`Agent::start`] and waited for with [`Agent::wait`].
     ///
     /// # Errors
-    /// [`RulerError::Failed`] if it ended with an error, else as [`Ruler::parse`].
-    pub fn read(&self, output: &Output) -> Result<Vec<Series>, RulerError> {
+    /// [`BenchmarkError::Failed`] if it ended with an error, else as [`Benchmark::parse`].
+    pub fn read(&self, output: &Output) -> Result<Vec<Series>, BenchmarkError> {
         if !output.success() {
             return Err(self.failed(output.exit.to_string(), &output.stderr_text()));
         }
@@ -371,18 +371,18 @@ impl Ruler {
     /// Runs it on the host.
     ///
     /// # Errors
-    /// [`RulerError`].
-    pub fn run_on_host(&self, pinload: &Pinload) -> Result<Vec<Series>, RulerError> {
-        let output = process::capture(&pinload.path(), self.argv(), self.patience_ns())?;
+    /// [`BenchmarkError`].
+    pub fn run_on_host(&self, pinload: &Pinload) -> Result<Vec<Series>, BenchmarkError> {
+        let output = process::capture(&pinload.path(), self.argv(), self.timeout_ns())?;
         if !output.status.success() {
             return Err(self.failed(process::describe(output.status), &output.stderr_text()));
         }
         self.parse(&output.stdout_text())
     }
 
-    fn failed(&self, how: String, message: &str) -> RulerError {
+    fn failed(&self, how: String, message: &str) -> BenchmarkError {
         let message = message.trim().to_owned();
-        RulerError::Failed { probe: self.probe(), how, message }
+        BenchmarkError::Failed { probe: self.probe(), how, message }
     }
 }
 

@@ -77,14 +77,14 @@ fn read(host: &dyn Host, vcpus: &[(u32, Tid)]) -> Result<Vec<u64>, HostError> {
 
 #[cfg(test)]
 mod tests {
-    use pinfold_host::{SimClock, TreeHost};
+    use pinfold_host::{SimClock, SnapshotHost};
 
     use super::*;
 
     #[test]
     fn one_sample_per_window_and_vcpu() {
         let files = [("/proc/7/task/7/schedstat", "100 200 3\n")];
-        let host = TreeHost::from_files(
+        let host = SnapshotHost::from_files(
             files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())),
         );
         let clock = SimClock::at(0);

@@ -1,6 +1,6 @@
 //! How long the threads of each role waited for a PU, seen from the host alone.
 //!
-//! With BPF ([`pinfold_host::SchedWatch`]) each wait is seen: from the moment that a thread can
+//! With BPF ([`pinfold_host::SchedTracer`]) each wait is seen: from the moment that a thread can
 //! run to the moment that it does. Where that is refused the kernel's own sums
 //! (`/proc/PID/task/TID/schedstat`) are read before and after: no distribution, no maximum, no
 //! names; [`SchedLatency::level`] says which it was and why.
@@ -18,14 +18,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use pinfold_host::{
-    Clock, Host, HostError, SchedAccount, SchedReading, SchedWatch, WorstWait, with_causes,
+    Clock, Host, HostError, SchedAccount, SchedReading, SchedTracer, WorstWait, with_causes,
 };
 use pinfold_model::{PuId, Role, TaskId, Tid};
 
 use self::schedstat::Sums;
 use crate::histogram::Histogram;
-pub use crate::watched::WatchError;
-use crate::watched::Watched;
+pub use crate::traced_threads::WatchError;
+use crate::traced_threads::Watched;
 
 /// How it was measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +180,7 @@ pub struct SchedLatency {
 
 #[derive(Debug)]
 enum Means {
-    Tracepoints(Box<SchedWatch>),
+    Tracepoints(Box<SchedTracer>),
     Schedstat { why: String, began_ns: u64, sums: Sums },
 }
 
@@ -202,7 +202,7 @@ pub fn start(
     clock: &dyn Clock,
     threads: &[(TaskId, Role)],
 ) -> Result<Watching, WatchError> {
-    start_by(host, clock, threads, SchedWatch::open)
+    start_by(host, clock, threads, SchedTracer::open)
 }
 
 /// The same by the records of the kernel's events, as where the kernel does not describe its types.
@@ -214,10 +214,10 @@ pub fn start_at_records(
     clock: &dyn Clock,
     threads: &[(TaskId, Role)],
 ) -> Result<Watching, WatchError> {
-    start_by(host, clock, threads, SchedWatch::open_at_records)
+    start_by(host, clock, threads, SchedTracer::open_at_records)
 }
 
-type Opener = fn(&dyn Host, &[Tid]) -> Result<SchedWatch, HostError>;
+type Opener = fn(&dyn Host, &[Tid]) -> Result<SchedTracer, HostError>;
 
 fn start_by(
     host: &dyn Host,
@@ -251,7 +251,7 @@ pub fn start_with_schedstat(
     Ok(Watching { watched, means: Means::Schedstat { why, began_ns: clock.now_ns(), sums } })
 }
 
-fn trace(host: &dyn Host, watched: &Watched, open: Opener) -> Result<SchedWatch, String> {
+fn trace(host: &dyn Host, watched: &Watched, open: Opener) -> Result<SchedTracer, String> {
     if !host.is_live() {
         return Err("this is not the running machine".to_owned());
     }

@@ -66,7 +66,7 @@ fn wrong_arguments_are_refused_by_name() {
 }
 
 #[test]
-fn wrong_arguments_of_the_rulers_of_speed_are_refused_by_name() {
+fn wrong_arguments_of_the_benchmarks_of_speed_are_refused_by_name() {
     let program = program();
     let path = program.pinload.path();
     let check = |arguments: &str, expected: &str| refused(&path, arguments, expected);

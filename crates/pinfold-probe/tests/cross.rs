@@ -15,11 +15,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use common::{PATIENCE, Program, a_pu, program};
 use pinfold_host::process::{Output, capture, find_program};
 use pinfold_model::Isa;
-use pinfold_probe::cross::{self, CrossError};
+use pinfold_probe::cross_compile::{self, CrossError};
 use pinfold_probe::figures;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::parallel::{Catalogue, Parallel, Run, Size};
-use pinfold_probe::speed_rulers::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 
 /// A short run of every command; whether it gives figures, the command, its arguments.
 const RUNS: &str = include_str!("../../../fixtures/pinload-runs.txt");
@@ -65,10 +65,10 @@ fn build(program: &Program, target: &Target) -> Result<String, String> {
         return Err(format!("{} is not installed (cargo xtask test installs it)", target.qemu));
     }
     let folder = program.folder.path().display().to_string();
-    match cross::program(isa, &folder) {
+    match cross_compile::program(isa, &folder) {
         Ok(bytes) => {
             let path = format!("{folder}/pinload-{isa}");
-            pinfold_host::user::write_atomic(&path, &bytes).unwrap();
+            pinfold_host::files::write_atomic(&path, &bytes).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
             Ok(path)
         }

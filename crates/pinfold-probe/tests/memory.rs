@@ -16,7 +16,7 @@ use pinfold_probe::memory::{
     Bandwidth, Chase, Interferer, InterfererOperation, Loads, Loop64, Operation, Order, Pages,
     Place, Sizes, StreamVariant, Width, Windows,
 };
-use pinfold_probe::speed_rulers::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 
 const WINDOWS: Windows = Windows { count: 30, length_us: 100 };
 
@@ -162,7 +162,7 @@ fn the_loops_of_stream_are_proven_and_labelled_as_a_variant() {
 }
 
 #[test]
-fn a_chase_meets_every_line_alone_and_beside_copies() {
+fn a_chase_meets_every_line_alone_and_next_to_copies() {
     let program = program();
     let mut chase = Chase {
         sizes: Sizes { from: 1024, to: 256 << 10, steps: 2 },

@@ -8,15 +8,15 @@ use std::collections::BTreeSet;
 
 use common::{MS, PATIENCE, Program, a_pu, children, eventually, own_pus, program};
 use pinfold_host::process::{Output, Signaled, capture, find_program, signal, task_alive};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, user};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, files};
 use pinfold_model::{CpuSet, Family, Figure, Unit};
 use pinfold_probe::figures::{self, Instrument};
 use pinfold_probe::loads::{Placement, threads_of};
 use pinfold_probe::os::{
     Intmix, IpcBandwidth, Operation, OsLatency, Switch, SwitchPlacement, Transport,
 };
-use pinfold_probe::rulers::{Cpus, OpenLoop, Ruler, RulerPolicy};
-use pinfold_probe::speed_rulers::SpeedRuler as _;
+use pinfold_probe::rulers::{Cpus, OpenLoop, Benchmark, SchedPolicy};
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 
 const SHORT: u64 = 30 * MS;
 
@@ -115,7 +115,7 @@ fn rings_run_where_they_are_placed() {
 #[test]
 fn a_ring_under_fifo_says_if_it_was_refused() {
     let mut switch = Switch::new(&[2], &[0], SHORT);
-    switch.policy = RulerPolicy::Fifo(2);
+    switch.policy = SchedPolicy::Fifo(2);
     let figures = run(&switch.instrument());
     assert!(figures.iter().all(|figure| figure.labels["policy"] == "fifo:2"));
     let Some(setpriv) = find_program("setpriv") else {
@@ -146,7 +146,7 @@ fn a_full_memory_of_steps_keeps_the_worst_and_counts_the_rest() {
 }
 
 #[test]
-fn more_than_there_is_is_refused_with_the_way_out() {
+fn more_than_there_is_is_refused_with_a_hint() {
     let told = refused(&Switch::new(&[0], &[0], SHORT).instrument());
     assert!(told.contains("--processes: \"0\" is not a list of integers from 2 to 512"), "{told}");
     let available = LiveHost::new().unwrap().read_text(&paths::meminfo()).unwrap();
@@ -186,11 +186,11 @@ fn every_transport_has_a_figure() {
             );
         }
     }
-    assert_eq!(user::list(&folder).unwrap(), Vec::<String>::new(), "nothing is left behind");
+    assert_eq!(files::list(&folder).unwrap(), Vec::<String>::new(), "nothing is left behind");
 }
 
 #[test]
-fn a_place_without_room_or_right_is_told() {
+fn a_place_without_room_or_right_is_reported() {
     let mut bandwidth = IpcBandwidth::new(SHORT);
     bandwidth.directory = Some("/proc".to_owned());
     let told = refused(&bandwidth.instrument());
@@ -231,12 +231,12 @@ fn in_own_mounts(script: &str) -> Result<Output, String> {
 /// An empty folder.
 fn folder(program: &Program) -> String {
     let folder = program.folder.path().join("files").to_str().unwrap().to_owned();
-    user::make_dirs(&folder).unwrap();
+    files::make_dirs(&folder).unwrap();
     folder
 }
 
 #[test]
-fn every_operation_has_a_figure_and_forks_tell_their_parent() {
+fn every_operation_has_a_figure_and_forks_report_their_parent() {
     let program = program();
     let folder = folder(&program);
     let mut latency = OsLatency::new(SHORT);
@@ -256,7 +256,7 @@ fn every_operation_has_a_figure_and_forks_tell_their_parent() {
     }
     assert_eq!(figures.len(), Operation::ALL.len() + 2);
     assert!(figures.iter().all(|figure| figure.samples.iter().all(|ns| *ns > 0.0)));
-    assert_eq!(user::list(&folder).unwrap(), Vec::<String>::new(), "nothing is left behind");
+    assert_eq!(files::list(&folder).unwrap(), Vec::<String>::new(), "nothing is left behind");
     latency.operations = vec![Operation::ForkExit];
     latency.rss_mib = 40;
     let figures = run(&latency.instrument());
@@ -296,10 +296,10 @@ fn scores_are_given_by_part_and_per_mhz_of_a_named_clock() {
 }
 
 #[test]
-fn a_request_for_cpus_that_stay_awake_is_made_or_refused_and_told() {
+fn a_request_for_cpus_that_stay_awake_is_made_or_refused_and_reported() {
     let program = program();
     let told = program.file("told", 0);
-    let ruler = Ruler::wakeup(SHORT).on(Cpus::These(CpuSet::single(a_pu()))).kept_awake();
+    let ruler = Benchmark::wakeup(SHORT).on(Cpus::These(CpuSet::single(a_pu()))).kept_awake();
     let words = ruler.argv().join(" ");
     // Ordinary files in the place of the kernel's: the machine itself is not touched.
     let cases = [
@@ -318,11 +318,11 @@ fn a_request_for_cpus_that_stay_awake_is_made_or_refused_and_told() {
         let series = &ruler.parse(&output.stdout_text()).unwrap()[0];
         assert!(series.flags.iter().any(|one| one == flag), "{:?}", series.flags);
     }
-    assert_eq!(user::read_text(&told).unwrap(), "\0\0\0\0", "0 µs, as a 32-bit number");
+    assert_eq!(files::read_text(&told).unwrap(), "\0\0\0\0", "0 µs, as a 32-bit number");
 }
 
 /// Output of a benchmark that is stopped for 30 ms repeatedly while it runs.
-fn stopped_again_and_again(program: &Program, ruler: &Ruler) -> String {
+fn stopped_again_and_again(program: &Program, ruler: &Benchmark) -> String {
     let mut child = program.start(&ruler.argv().join(" "));
     let host = LiveHost::new().unwrap();
     assert!(eventually(|| common::work_ns(&host, child.pid()) > 0));
@@ -341,9 +341,9 @@ fn stopped_again_and_again(program: &Program, ruler: &Ruler) -> String {
 }
 
 #[test]
-fn periods_that_a_stopped_sleeper_missed_are_told_apart() {
+fn periods_that_a_stopped_sleeper_missed_are_distinguished() {
     let program = program();
-    let ruler = Ruler::wakeup(400 * MS).on(Cpus::These(CpuSet::single(a_pu())));
+    let ruler = Benchmark::wakeup(400 * MS).on(Cpus::These(CpuSet::single(a_pu())));
     // On a crowded machine no stop may fall into the 400 ms of the measurement.
     let until = SystemClock.now_ns() + PATIENCE;
     let (output, series, apart) = loop {
@@ -379,7 +379,7 @@ fn all_ends_when_the_instrument_is_killed_and_its_files_go() {
         all.extend(threads_of(&host, child.pid()).unwrap());
         child.kill().unwrap();
         let gone = || all.iter().all(|task| !task_alive(&host, *task).unwrap());
-        assert!(eventually(|| gone() && user::list(&folder).unwrap().is_empty()), "{words}");
+        assert!(eventually(|| gone() && files::list(&folder).unwrap().is_empty()), "{words}");
     }
 }
 

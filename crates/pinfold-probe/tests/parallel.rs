@@ -10,7 +10,7 @@ use pinfold_host::{Host as _, LiveHost};
 use pinfold_model::{CpuSet, PuId};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::parallel::{Affinity, Catalogue, Parallel, Run, Size, ThreadRule};
-use pinfold_probe::speed_rulers::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 
 fn run(program: &Program, settings: &Parallel) -> Run {
     let figures = settings.instrument().run_on_host(&program.pinload, &Placement::default());
@@ -42,9 +42,9 @@ fn a_result_does_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn the_page_tells_every_program_with_its_sizes_and_limits() {
+fn the_page_reports_every_program_with_its_sizes_and_limits() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/programs.md");
-    let page = pinfold_host::user::read_text(page).unwrap();
+    let page = pinfold_host::files::read_text(page).unwrap();
     for listed in Catalogue::of(&program().pinload).unwrap().programs {
         let sizes: Vec<&str> = listed.sizes.iter().map(|size| size.about.as_str()).collect();
         let threads = match listed.threads {

@@ -8,15 +8,15 @@ use common::{MS, PATIENCE, a_pu, eventually, further_threads, own_pus, program, 
 use pinfold_host::process::{Signaled, capture, find_program};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat};
 use pinfold_model::{CpuSet, Metric, PuId, Tid};
-use pinfold_probe::rulers::{Cpus, Disk, IoTarget, Ruler, RulerError, RulerPolicy};
+use pinfold_probe::rulers::{Cpus, Disk, IoTarget, Benchmark, BenchmarkError, SchedPolicy};
 
 const SHORT: u64 = 200 * MS;
 
 #[test]
 fn spin_gap_sees_each_cpu_once_and_only_gaps_above_its_floor() {
     let program = program();
-    for policy in [RulerPolicy::Other, RulerPolicy::Fifo(2)] {
-        let ruler = Ruler::spin_gap(SHORT).under(policy);
+    for policy in [SchedPolicy::Other, SchedPolicy::Fifo(2)] {
+        let ruler = Benchmark::spin_gap(SHORT).under(policy);
         let all = ruler.run_on_host(&program.pinload).unwrap();
         let cpus: CpuSet = all.iter().map(|series| PuId(series.cpu)).collect();
         assert_eq!(cpus, own_pus());
@@ -32,7 +32,7 @@ fn spin_gap_sees_each_cpu_once_and_only_gaps_above_its_floor() {
 #[test]
 fn a_full_recorder_counts_what_it_drops_and_keeps_the_worst() {
     let program = program();
-    let mut ruler = Ruler::spin_gap(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
+    let mut ruler = Benchmark::spin_gap(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
     ruler.max_samples = 2;
     let mut argv = ruler.argv();
     let floor = argv.iter().position(|argument| argument == "--floor-ns").unwrap();
@@ -47,7 +47,7 @@ fn a_full_recorder_counts_what_it_drops_and_keeps_the_worst() {
 #[test]
 fn wake_ups_have_one_sample_per_period_even_if_late() {
     let program = program();
-    let ruler = Ruler::wakeup(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
+    let ruler = Benchmark::wakeup(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
     let series = &ruler.run_on_host(&program.pinload).unwrap()[0];
     assert_eq!(series.samples.len(), 200);
     assert_eq!(series.dropped, 0);
@@ -56,7 +56,7 @@ fn wake_ups_have_one_sample_per_period_even_if_late() {
 #[test]
 fn compute_counts_verified_rounds() {
     let program = program();
-    let ruler = Ruler::compute(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
+    let ruler = Benchmark::compute(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
     let output = capture(&program.pinload.path(), ruler.argv(), PATIENCE).unwrap().stdout_text();
     assert!(output.contains("\"checksum\":834560368"), "{output}");
     let series = &ruler.parse(&output).unwrap()[0];
@@ -70,13 +70,13 @@ fn compute_counts_verified_rounds() {
 fn io_latency_reads_what_is_there_and_names_what_is_not() {
     let program = program();
     let ruler =
-        |path: &str| Ruler::io_latency(Disk::Virtio, IoTarget::File(path.to_owned()), SHORT);
+        |path: &str| Benchmark::io_latency(Disk::Virtio, IoTarget::File(path.to_owned()), SHORT);
     let good = ruler(&program.file("blocks", 1 << 20)).run_on_host(&program.pinload).unwrap();
     assert_eq!((good.len(), good[0].metric), (1, Metric::IoVirtio));
     assert!(!good[0].samples.is_empty());
     let check = |path: &str, expected: &str| {
         let error = ruler(path).run_on_host(&program.pinload).unwrap_err();
-        assert!(matches!(error, RulerError::Failed { .. }), "{error}");
+        assert!(matches!(error, BenchmarkError::Failed { .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error} should hold {expected:?}");
     };
     check("/none", "No such file or directory");
@@ -102,7 +102,7 @@ fn fifo_that_is_refused_is_flagged_and_measured_anyway() {
     };
     let program = program();
     let ruler =
-        Ruler::spin_gap(SHORT).on(Cpus::These(CpuSet::single(a_pu()))).under(RulerPolicy::Fifo(2));
+        Benchmark::spin_gap(SHORT).on(Cpus::These(CpuSet::single(a_pu()))).under(SchedPolicy::Fifo(2));
     let mut argv = vec!["--bounding-set=-sys_nice".to_owned(), program.pinload.path()];
     argv.extend(ruler.argv());
     let output = capture(&setpriv, &argv, PATIENCE).unwrap();
@@ -126,7 +126,7 @@ fn is_still(host: &LiveHost, pid: Tid) -> bool {
 
 /// Output of a benchmark that is stopped repeatedly while it measures, the number of stops, and the
 /// shortest stop (ns).
-fn stopped_again_and_again(program: &common::Program, ruler: &Ruler) -> (String, u32, u64) {
+fn stopped_again_and_again(program: &common::Program, ruler: &Benchmark) -> (String, u32, u64) {
     let host = LiveHost::new().unwrap();
     let arguments = ruler.argv().join(" ").replace("--duty 50", "--duty 100");
     let mut child = program.start(&arguments);
@@ -153,7 +153,7 @@ fn stopped_again_and_again(program: &common::Program, ruler: &Ruler) -> (String,
 #[test]
 fn an_injected_stall_is_seen_as_one_gap_of_at_least_its_length() {
     let program = program();
-    let ruler = Ruler::spin_gap(1000 * MS).on(Cpus::These(CpuSet::single(a_pu())));
+    let ruler = Benchmark::spin_gap(1000 * MS).on(Cpus::These(CpuSet::single(a_pu())));
     let until = SystemClock.now_ns() + PATIENCE;
     // On a crowded machine the second may be nearly over before the first stop.
     let (output, shortest) = loop {

@@ -10,7 +10,7 @@ use common::{PATIENCE, Program, a_pu, c_sources, program};
 use pinfold_host::process::{Spawn, Stdio, capture};
 use pinfold_probe::agent::{Agent, AgentError};
 use pinfold_probe::parallel::{Catalogue, Listed, Parallel, Size, ThreadRule};
-use pinfold_probe::speed_rulers::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 
 const FLAGS: [&str; 8] = [
     "-std=c11",

@@ -38,7 +38,7 @@ fn sums_only(found: &SchedLatency) -> Option<&str> {
 }
 
 #[test]
-fn a_thread_beside_a_hog_is_delayed_by_that_hog() {
+fn a_thread_next_to_a_hog_is_delayed_by_that_hog() {
     let program = program();
     let host = LiveHost::new().unwrap();
     let path = program.pinload.path();
@@ -116,14 +116,14 @@ fn a_machine_that_dies_meanwhile_keeps_its_account() {
 
 /// The test calls itself as another user.
 #[test]
-fn without_rights_the_sums_remain_and_the_reason_is_told() {
+fn without_rights_the_sums_remain_and_the_reason_is_reported() {
     const MARK: &str = "PINFOLD_TEST_AS_NOBODY";
     if std::env::var_os(MARK).is_none() {
         let Some(setpriv) = find_program("setpriv").filter(|_| is_root()) else {
             return println!("skipped: needs root and setpriv");
         };
         let itself = std::env::current_exe().unwrap();
-        let name = "without_rights_the_sums_remain_and_the_reason_is_told";
+        let name = "without_rights_the_sums_remain_and_the_reason_is_reported";
         let words = ["--reuid=65534", "--regid=65534", "--clear-groups"];
         let mut child = Spawn::new(&setpriv)
             .args(words)

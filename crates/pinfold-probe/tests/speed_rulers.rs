@@ -11,16 +11,16 @@ use pinfold_host::process::{Signaled, Spawn, Stdio, capture, signal, task_alive}
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, PuId, Tid};
 use pinfold_probe::loads::{Placement, threads_of};
-use pinfold_probe::rulers::RulerError;
-use pinfold_probe::speed_rulers::{
-    Amount, Burst, Churn, ChurnKind, Micro, MicroKind, Progress, SpeedRuler, Workers,
+use pinfold_probe::rulers::BenchmarkError;
+use pinfold_probe::cpu_speed::{
+    Amount, Burst, Churn, ChurnKind, MicroVm, MicroKind, Progress, SpeedRuler, Workers,
 };
 
 const SHORT: u64 = 40 * MS;
 
 /// On a crowded machine nothing may be done in the 20 ms of such a run, which is refused; then it
 /// is run again.
-fn run<Ruler: SpeedRuler>(ruler: &Ruler) -> Ruler::Outcome {
+fn run<Benchmark: SpeedRuler>(ruler: &Benchmark) -> Benchmark::Outcome {
     let program = program();
     let until = SystemClock.now_ns() + PATIENCE;
     loop {
@@ -46,7 +46,7 @@ const KINDS: [MicroKind; 6] = [
 #[test]
 fn each_micro_benchmark_lasts_as_long_as_asked_for() {
     for kind in KINDS {
-        let outcome = run(&Micro { kind, amount: Amount::Time(SHORT) });
+        let outcome = run(&MicroVm { kind, amount: Amount::Time(SHORT) });
         let stretches = if matches!(kind, MicroKind::Sleep { .. }) { 2 } else { 1 };
         assert!(outcome.working_ns >= stretches * SHORT, "{kind:?}: {outcome:?}");
         assert!(outcome.cpu_ns > 0, "{kind:?}: {outcome:?}");
@@ -60,7 +60,7 @@ fn each_micro_benchmark_lasts_as_long_as_asked_for() {
 fn each_micro_benchmark_does_as_much_as_asked_for() {
     for kind in KINDS {
         // The units of each worker are checked by the parser.
-        let outcome = run(&Micro { kind, amount: Amount::Units(20) });
+        let outcome = run(&MicroVm { kind, amount: Amount::Units(20) });
         let workers = outcome.worker_units.len() as u64;
         let stretches = if matches!(kind, MicroKind::Sleep { .. }) { 2 } else { 1 };
         assert_eq!(outcome.units, 20 * workers * stretches, "{kind:?}: {outcome:?}");
@@ -133,21 +133,21 @@ fn churn_counts_the_work_of_children_that_were_waited_for() {
 }
 
 #[test]
-fn a_placement_that_cannot_be_and_a_wrong_argument_are_told() {
+fn a_placement_that_cannot_be_and_a_wrong_argument_are_reported() {
     let program = program();
     let check = |workers: u32, placement: &Placement| {
-        let ruler = Micro { kind: MicroKind::Threads(workers), amount: Amount::Units(1) };
+        let ruler = MicroVm { kind: MicroKind::Threads(workers), amount: Amount::Units(1) };
         ruler.run_on_host(&program.pinload, placement).unwrap_err()
     };
     let cgroup_files = vec!["/none/tasks".to_owned()];
     let no_cgroup = check(1, &Placement { cgroup_files, affinity: None });
-    assert!(matches!(no_cgroup, RulerError::Host(_)), "{no_cgroup}");
+    assert!(matches!(no_cgroup, BenchmarkError::Host(_)), "{no_cgroup}");
     // No kernel knows so many PUs.
     let affinity = Some(CpuSet::single(PuId(60_000)));
     let no_pu = check(1, &Placement { cgroup_files: Vec::new(), affinity });
-    assert!(matches!(no_pu, RulerError::Host(_)), "{no_pu}");
+    assert!(matches!(no_pu, BenchmarkError::Host(_)), "{no_pu}");
     let no_workers = check(0, &Placement::default());
-    assert!(matches!(no_workers, RulerError::Failed { .. }), "{no_workers}");
+    assert!(matches!(no_workers, BenchmarkError::Failed { .. }), "{no_workers}");
     assert!(no_workers.to_string().contains("--workers: \"0\""), "{no_workers}");
 }
 
@@ -160,7 +160,7 @@ fn the_child_of_churn_is_a_program_of_its_own() {
 }
 
 #[test]
-fn workers_end_with_the_ruler_and_the_ruler_with_its_parent() {
+fn workers_end_with_the_benchmark_and_the_benchmark_with_its_parent() {
     let program = program();
     let host = LiveHost::new().unwrap();
     for ruler in [
@@ -191,7 +191,7 @@ fn workers_end_with_the_ruler_and_the_ruler_with_its_parent() {
 }
 
 #[test]
-fn a_worker_that_is_killed_fails_the_ruler() {
+fn a_worker_that_is_killed_fails_the_benchmark() {
     let program = program();
     let host = LiveHost::new().unwrap();
     for ruler in ["micro processes --seconds 600", "progress --seconds 600 --processes 5"] {

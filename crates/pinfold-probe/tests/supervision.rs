@@ -71,7 +71,7 @@ fn a_load_pauses_after_the_silence_that_was_set_and_needs_no_other_end() {
 }
 
 #[test]
-fn supervised_rulers_end_when_nobody_beats_or_the_pipe_ends() {
+fn supervised_benchmarks_end_when_no_one_beats_or_the_pipe_ends() {
     let program = program();
     let check = |close: bool, expected: &str| {
         let mut child = program

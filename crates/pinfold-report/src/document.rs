@@ -8,8 +8,8 @@ use crate::format;
 use crate::headline::{self, Figure, Headline};
 use crate::page::{Emitted, Page};
 use crate::sections::facts::{self, Fact};
-use crate::sections::gaps::{self, Convincing, Multiples};
-use crate::sections::honesty::{self, Failed, Shown};
+use crate::sections::latency::{self, Convincing, Multiples};
+use crate::sections::limitations::{self, Failed, Shown};
 use crate::sections::placements::{self, Picture};
 use crate::sections::ranking::{self, Cost, Group, Matrix, Table};
 use crate::sections::{Name, roles};
@@ -68,10 +68,10 @@ pub fn render(page: &Page) -> Result<String, ReportError> {
         folds: Scale::of(&page.topology).folds(),
         asides: placement::asides(&page.topology),
         pictures: placements::pictures(page),
-        legend: gaps::legend(page),
-        percentiles: gaps::percentiles(page),
-        dots: gaps::block_dots(page),
-        convincing: gaps::convincing(page),
+        legend: latency::legend(page),
+        percentiles: latency::percentiles(page),
+        dots: latency::block_dots(page),
+        convincing: latency::convincing(page),
         costs: ranking::costs(page),
         costs_words: headline::losses_words(page),
         deciding: ranking::deciding(page),
@@ -79,10 +79,10 @@ pub fn render(page: &Page) -> Result<String, ReportError> {
         groups: ranking::groups(page),
         roles: roles::tables(page),
         emitted: &page.emitted,
-        limits: honesty::limits(page),
-        findings: honesty::findings(page),
-        failed: honesty::failed(page),
-        failed_words: honesty::failed_words(page),
+        limits: limitations::limits(page),
+        findings: limitations::findings(page),
+        failed: limitations::failed(page),
+        failed_words: limitations::failed_words(page),
         origin: facts::origin(page),
     };
     Ok(format::clean(&document.render()?))

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_and_its_interval_are_told_in_one_unit() {
+    fn a_change_and_its_interval_are_reported_in_one_unit() {
         let check = |ratio: f64, low: f64, high: f64, change_text: &str, interval: &str| {
             let comparison = between(ratio, low, high);
             assert_eq!(change(Unit::Nanoseconds, &comparison), change_text);

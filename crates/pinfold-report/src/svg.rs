@@ -12,7 +12,7 @@ pub(crate) struct Svg {
 
 /// How a text sits on its point.
 #[derive(Clone, Copy)]
-pub(crate) enum Anchor {
+pub(crate) enum ReferenceTool {
     Start,
     Middle,
     End,
@@ -52,11 +52,11 @@ impl Svg {
         ));
     }
 
-    pub(crate) fn text(&mut self, class: &str, anchor: Anchor, at: (f64, f64), text: &str) {
+    pub(crate) fn text(&mut self, class: &str, anchor: ReferenceTool, at: (f64, f64), text: &str) {
         let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
+            ReferenceTool::Start => "start",
+            ReferenceTool::Middle => "middle",
+            ReferenceTool::End => "end",
         };
         let ([x, y], text) = ([at.0, at.1].map(number), escape(text));
         self.put(format_args!(

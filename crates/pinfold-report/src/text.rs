@@ -53,8 +53,8 @@ pub fn summary(page: &Page) -> Summary {
             format!("{} is the same placement as {others}: measured once.", candidate.name)
         })
         .collect();
-    notes.extend(crate::sections::honesty::limits(page));
-    notes.push(crate::sections::honesty::failed_words(page));
+    notes.extend(crate::sections::limitations::limits(page));
+    notes.push(crate::sections::limitations::failed_words(page));
     notes.push(format!("Raw samples: {} (run {})", page.provenance.store, page.provenance.run));
     notes.push(format!("To repeat: {}", page.provenance.repeat));
     Summary {

@@ -128,7 +128,7 @@ fn nothing_is_loaded_and_nothing_runs() {
 }
 
 #[test]
-fn every_chart_tells_its_content_in_words() {
+fn every_chart_reports_its_content_in_words() {
     let html = html(&two_pus());
     let document = parse(&html);
     let mut charts = 0;

@@ -23,7 +23,7 @@
 //! repeated once. A CPU that is still busy, or one on which the witness failed, is not measured:
 //! its cost is the one that was measured last, or counts as nothing. It never ends a start.
 //!
-//! What was measured is handed to the [`Outside`], which keeps it, and is measured again while the
+//! What was measured is handed to the [`HelperSpawner`], which keeps it, and is measured again while the
 //! vnode runs (`renewal.rs`).
 
 use std::collections::BTreeMap;
@@ -34,14 +34,14 @@ use pinfold_model::{CpuSet, PuId};
 
 use crate::kept::{Calibration, Calibrations};
 use crate::methods::in_us;
-use crate::{Release, SpeedError};
+use crate::{Cleanup, SpeedError};
 
 /// How fast a witness worked, by PU.
-pub type Rates = BTreeMap<PuId, Witnessed>;
+pub type Throughput = BTreeMap<PuId, ReferenceRun>;
 
 /// What a thread did that never sleeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Witnessed {
+pub struct ReferenceRun {
     /// Some windows of equal length.
     pub windows: Vec<Window>,
     /// Its CPU time (ns).
@@ -61,7 +61,7 @@ pub struct Window {
     pub span_ns: u64,
 }
 
-impl Witnessed {
+impl ReferenceRun {
     /// True if it had the CPU to itself, but for the kernel's own work.
     fn was_alone(&self) -> bool {
         self.had(1_000_000)
@@ -88,7 +88,7 @@ impl Witnessed {
 
 /// What methods need from outside this crate: programs that are started for them, and a place
 /// where measured costs are kept.
-pub trait Outside: Sync {
+pub trait HelperSpawner: Sync {
     /// The costs that were measured on this machine since its boot; none where they are not kept.
     fn recall(&self) -> Calibrations {
         Calibrations::default()
@@ -104,11 +104,11 @@ pub trait Outside: Sync {
         let _unused = message;
     }
 
-    /// Starts what [`Outside::rates`] does and returns at once. It yields to every other task:
+    /// Starts what [`HelperSpawner::rates`] does and returns at once. It yields to every other task:
     /// nothing waits for it. `None` where no cost is measured while vnodes run.
     ///
     /// # Errors
-    /// [`SpeedError::Outside`].
+    /// [`SpeedError::HelperSpawner`].
     fn witness(
         &self,
         entries: &[String],
@@ -123,19 +123,19 @@ pub trait Outside: Sync {
     /// are given, and tells how fast it was.
     ///
     /// # Errors
-    /// [`SpeedError::Outside`].
+    /// [`SpeedError::HelperSpawner`].
     fn rates(
         &self,
         entries: &[String],
         pus: &CpuSet,
         duration_ns: u64,
-    ) -> Result<Rates, SpeedError>;
+    ) -> Result<Throughput, SpeedError>;
 
     /// Starts a thread that burns CPU time on one PU in these groups until it is dropped, or
     /// this process ends or is stopped.
     ///
     /// # Errors
-    /// [`SpeedError::Outside`].
+    /// [`SpeedError::HelperSpawner`].
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError>;
 
     /// Starts a process that calls [`release`](crate::release) when it has not heard a beat for
@@ -143,16 +143,16 @@ pub trait Outside: Sync {
     /// that was killed or stopped.
     ///
     /// # Errors
-    /// [`SpeedError::Outside`].
-    fn sentinel(&self, what: Release) -> Result<Box<dyn Sentinel>, SpeedError>;
+    /// [`SpeedError::HelperSpawner`].
+    fn sentinel(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError>;
 }
 
 /// A sentinel that was started; it ends when this is dropped, and releases once more before.
-pub trait Sentinel {
+pub trait Watchdog {
     /// Tells it that the supervisor works.
     ///
     /// # Errors
-    /// [`SpeedError::Outside`] if it is gone.
+    /// [`SpeedError::HelperSpawner`] if it is gone.
     fn beat(&mut self) -> Result<(), SpeedError>;
 }
 
@@ -161,8 +161,8 @@ pub trait Witness {
     /// How fast it was, once it has ended.
     ///
     /// # Errors
-    /// [`SpeedError::Outside`] with how it failed.
-    fn poll(&mut self) -> Result<Option<Rates>, SpeedError>;
+    /// [`SpeedError::HelperSpawner`] with how it failed.
+    fn poll(&mut self) -> Result<Option<Throughput>, SpeedError>;
 }
 
 /// A burner that was started; it ends when this is dropped.
@@ -170,7 +170,7 @@ pub trait Burner {
     /// Whether it is still there.
     ///
     /// # Errors
-    /// [`SpeedError::Outside`] with how it ended, told once.
+    /// [`SpeedError::HelperSpawner`] with how it ended, told once.
     fn check(&self) -> Result<(), SpeedError>;
 }
 
@@ -204,9 +204,9 @@ const ROUNDS: [Option<usize>; 19] = [
 /// The first sample is taken so often until the witness had a CPU to itself.
 const TRIES: usize = 2;
 /// How often the methods are told meanwhile that their supervisor works.
-const BEAT_NS: u64 = 10_000_000;
+const HEARTBEAT_NS: u64 = 10_000_000;
 /// Where a witness is to look.
-pub(crate) struct Look {
+pub(crate) struct Sample {
     pub(crate) entries: Vec<String>,
     pub(crate) pus: CpuSet,
     /// Length of a turn at each of [`SHARES`]; `None` where the method is not to be looked at.
@@ -379,8 +379,8 @@ pub(crate) struct Found {
 /// # Errors
 /// Only those of `take` and `beat`: a witness that fails has not measured anything.
 pub(crate) fn witness(
-    (outside, clock): (&dyn Outside, &dyn Clock),
-    looks: &[Look],
+    (outside, clock): (&dyn HelperSpawner, &dyn Clock),
+    looks: &[Sample],
     take: &mut dyn FnMut(u32) -> Result<(), SpeedError>,
     beat: &mut dyn FnMut() -> Result<(), SpeedError>,
 ) -> Result<Found, SpeedError> {
@@ -403,7 +403,7 @@ pub(crate) fn witness(
     for _ in 0..TRIES {
         seen.iter_mut().for_each(Seen::clear);
         look(None, &mut seen)?;
-        if seen.iter().flat_map(Seen::values).flat_map(Rates::values).any(Witnessed::was_alone) {
+        if seen.iter().flat_map(Seen::values).flat_map(Throughput::values).any(ReferenceRun::was_alone) {
             // What follows says something of a CPU at least.
             outside.report("calibrating, about 8 s; later starts take what is measured now");
             rounds.next();
@@ -416,9 +416,9 @@ pub(crate) fn witness(
 }
 
 /// What a witness saw in all rounds of a kind.
-type Seen = BTreeMap<Option<usize>, Rates>;
+type Seen = BTreeMap<Option<usize>, Throughput>;
 
-fn add(all: &mut Rates, rates: Rates) {
+fn add(all: &mut Throughput, rates: Throughput) {
     for (pu, more) in rates {
         let sum = all.entry(pu).or_default();
         sum.windows.extend(more.windows);
@@ -428,11 +428,11 @@ fn add(all: &mut Rates, rates: Rates) {
 }
 
 fn all_at_once(
-    (outside, clock): (&dyn Outside, &dyn Clock),
-    looks: &[Look],
+    (outside, clock): (&dyn HelperSpawner, &dyn Clock),
+    looks: &[Sample],
     inside: bool,
     beat: &mut dyn FnMut() -> Result<(), SpeedError>,
-) -> Result<Vec<Result<Rates, SpeedError>>, SpeedError> {
+) -> Result<Vec<Result<Throughput, SpeedError>>, SpeedError> {
     thread::scope(|scope| {
         let looking: Vec<_> = looks
             .iter()
@@ -443,15 +443,15 @@ fn all_at_once(
             .collect();
         while looking.iter().any(|one| !one.is_finished()) {
             beat()?;
-            clock.sleep_ns(BEAT_NS);
+            clock.sleep_ns(HEARTBEAT_NS);
         }
-        let panicked = |_| SpeedError::Outside { what: "the witness", why: "it panicked".into() };
+        let panicked = |_| SpeedError::HelperSpawner { what: "the witness", why: "it panicked".into() };
         Ok(looking.into_iter().map(|one| one.join().map_err(panicked)?).collect())
     })
 }
 
 /// The costs on those CPUs that the witness had to itself and where it worked in every round.
-fn costs(look: &Look, seen: &Seen) -> BTreeMap<PuId, Cost> {
+fn costs(look: &Sample, seen: &Seen) -> BTreeMap<PuId, Cost> {
     let at = |round: Option<usize>, pu: PuId| seen.get(&round)?.get(&pu);
     let own = |round: Option<usize>, pu: PuId| at(round, pu)?.own_ns();
     let one = |pu: PuId| {
@@ -498,7 +498,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_extra_is_what_is_lost_beside_the_share() {
+    fn the_extra_is_what_is_lost_next_to_the_share() {
         assert_eq!(extra(1_000_000, 480_000, (500_000, 200_000)), Some(4_000));
         assert_eq!(extra(1_000_000, 510_000, (500_000, 200_000)), Some(-2_000));
         assert_eq!(extra(1_000_000, 1, (60_000, 200_000)), Some(50_000), "noise is bounded");
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_that_run_into_each_other_tell_nothing() {
+    fn turns_that_run_into_each_other_report_nothing() {
         let check = |share, extra_ns, expected| {
             assert_eq!(has_room(share, (extra_ns, 50_000)), expected, "{share} {extra_ns}");
         };
@@ -537,8 +537,8 @@ mod tests {
     fn where_others_run_nothing_is_learnt() {
         let rates = |own_ns: u64, cpu_ns| {
             let windows = vec![Window { units: 7, own_ns, span_ns: 1_010_101 }; 4];
-            let seen = Witnessed { windows, cpu_ns, elapsed_ns: 100 };
-            Rates::from([(PuId(2), seen)])
+            let seen = ReferenceRun { windows, cpu_ns, elapsed_ns: 100 };
+            Throughput::from([(PuId(2), seen)])
         };
         let check = |cpu_ns, expected: Option<Cost>| {
             let mut seen = BTreeMap::from([(None, rates(1_000_000, cpu_ns))]);
@@ -546,7 +546,7 @@ mod tests {
                 let rate = 1_000_000 - u64::from(*share) - 20_000;
                 seen.insert(Some(at), rates(rate, 50));
             }
-            let look = Look {
+            let look = Sample {
                 entries: Vec::new(),
                 pus: CpuSet::single(PuId(2)),
                 periods_ns: [Some(200_000); 5],
@@ -595,7 +595,7 @@ mod tests {
     fn at_a_share_that_is_not_looked_at_it_is_the_one_before() {
         let rates = |own_ns: u64| {
             let windows = vec![Window { units: 7, own_ns, span_ns: 1_000_000 }; 4];
-            Rates::from([(PuId(2), Witnessed { windows, cpu_ns: 95, elapsed_ns: 100 })])
+            Throughput::from([(PuId(2), ReferenceRun { windows, cpu_ns: 95, elapsed_ns: 100 })])
         };
         let mut seen = BTreeMap::from([(None, rates(1_000_000))]);
         for (at, share) in SHARES.iter().enumerate().take(4) {
@@ -603,7 +603,7 @@ mod tests {
         }
         let mut periods_ns = [Some(200_000); 5];
         periods_ns[4] = None;
-        let look = Look { entries: Vec::new(), pus: CpuSet::single(PuId(2)), periods_ns };
+        let look = Sample { entries: Vec::new(), pus: CpuSet::single(PuId(2)), periods_ns };
         let expected = Cost { extra_ns: [4_000; 5], entry_ns: 0, free: 1_000_000 };
         assert_eq!(costs(&look, &seen), BTreeMap::from([(PuId(2), expected)]));
     }

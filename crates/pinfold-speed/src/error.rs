@@ -96,7 +96,7 @@ pub enum SpeedError {
     },
     /// A program that was to be started outside failed.
     #[error("{what}: {why}")]
-    Outside {
+    HelperSpawner {
         /// What it was to do.
         what: &'static str,
         /// What happened.
@@ -141,7 +141,7 @@ impl SpeedError {
                  after a crash of a platform of this directory: `{}`",
                 Command::new("undo --left")
             )),
-            SpeedError::Outside { .. } => None,
+            SpeedError::HelperSpawner { .. } => None,
             SpeedError::Row { source, .. } => source.hint(),
             SpeedError::Host(error) => error.hint(),
         }

@@ -9,7 +9,7 @@ use pinfold_model::{Change, CpuSet, Method, PuId, Speed, Step, Undo};
 
 use crate::SpeedError;
 use crate::methods::Ground;
-use crate::nodes::Node;
+use crate::controller::Node;
 
 /// The governor that takes what it is told.
 const USERSPACE: &str = "userspace";

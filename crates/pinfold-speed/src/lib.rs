@@ -11,29 +11,29 @@
 //! undoes; what it changes again and again lies in groups of its own, which go with them.
 //!
 //! This crate reaches the machine only through `pinfold-host` and starts no program itself: the
-//! [`Outside`] does. It knows nothing of platform files, journals or sockets.
+//! [`HelperSpawner`] does. It knows nothing of platform files, journals or sockets.
 
 mod calibrate;
 mod emulation;
-mod enclosure;
+mod vnode_cgroup;
 mod error;
 mod frequency;
 mod hierarchies;
 mod kept;
 mod methods;
-mod nodes;
+mod controller;
 mod profiles;
 mod record;
-mod release;
+mod cleanup;
 mod renewal;
 
-pub use calibrate::{Burner, Cost, Outside, Rates, Sentinel, Window, Witness, Witnessed};
+pub use calibrate::{Burner, Cost, HelperSpawner, Throughput, Watchdog, Window, Witness, ReferenceRun};
 pub use emulation::{CoreAccount, Emulation};
-pub use enclosure::{Enclosure, GROUP_PREFIX, Part};
+pub use vnode_cgroup::{VnodeCgroup, GROUP_PREFIX, Part};
 pub use error::SpeedError;
 pub use hierarchies::Hierarchies;
 pub use kept::{CALIBRATION_HOLDS_NS, Calibration, Calibrations};
 pub use methods::{Facts, METHODS, MethodInfo, at_work, best, cautions, info, refusal};
-pub use nodes::{CoreStatus, Node, NodeStatus, Nodes, ProfileRow};
+pub use controller::{CoreStatus, Node, NodeStatus, VnodeController, ProfileRow};
 pub use record::{Load, record};
-pub use release::{Release, release};
+pub use cleanup::{Cleanup, release};

@@ -1,15 +1,15 @@
 //! The methods: what each does, needs and cannot do.
 
 mod burner;
-mod dealer;
+mod thread_balancer;
 mod described;
-mod floor;
+mod rt_throttle;
 mod fracas;
 mod freq;
 mod gov;
 mod hogs;
 mod inject;
-mod interrupts;
+mod perf_sample_rate;
 mod lim;
 mod quota;
 mod stall;
@@ -19,10 +19,10 @@ use pinfold_host::{Clock, Host, HostMut, paths, process};
 use pinfold_model::{Method, Speed, Step};
 
 use crate::emulation::Emulation;
-use crate::enclosure::Enclosure;
+use crate::vnode_cgroup::VnodeCgroup;
 use crate::hierarchies::Hierarchies;
-use crate::nodes::Node;
-use crate::{Outside, SpeedError, frequency};
+use crate::controller::Node;
+use crate::{HelperSpawner, SpeedError, frequency};
 
 /// The hierarchies besides cpuset in which a vnode has a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,9 +58,9 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 /// Without a beat of the supervisor for so long nothing is taken any more.
-const VOUCH_NS: u64 = 90 * MS;
+const HEARTBEAT_TIMEOUT_NS: u64 = 90 * MS;
 /// How often it beats.
-const BEAT_NS: u64 = 40 * MS;
+const HEARTBEAT_NS: u64 = 40 * MS;
 
 /// All methods, the preferred first.
 pub const METHODS: &[MethodInfo] = &[
@@ -268,9 +268,9 @@ pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedErro
 pub(crate) struct Ground<'h, 'n> {
     pub(crate) host: &'h dyn HostMut,
     pub(crate) clock: &'h dyn Clock,
-    pub(crate) outside: &'h dyn Outside,
+    pub(crate) outside: &'h dyn HelperSpawner,
     pub(crate) node: &'n Node,
-    pub(crate) enclosure: &'n Enclosure,
+    pub(crate) enclosure: &'n VnodeCgroup,
 }
 
 impl Ground<'_, '_> {

@@ -6,7 +6,7 @@ use pinfold_host::Host;
 use pinfold_model::Method;
 
 use crate::emulation::Emulation;
-use crate::nodes::{Node, ProfileRow};
+use crate::controller::{Node, ProfileRow};
 use crate::{SpeedError, frequency};
 
 /// Looks whether every row of every vnode's profile can be played.

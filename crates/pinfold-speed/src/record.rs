@@ -92,7 +92,7 @@ pub(crate) fn ticks(host: &dyn Host) -> Result<Ticks, HostError> {
 
 #[cfg(test)]
 mod tests {
-    use pinfold_host::TreeHost;
+    use pinfold_host::SnapshotHost;
 
     use super::*;
 
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn idle_and_waiting_do_not_count_and_guests_not_twice() {
-        let mut host = TreeHost::new();
+        let mut host = SnapshotHost::new();
         let text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 4 100 50 8 16 32 64 128\ncpu1 0 0 0 7 0 0 0 0 0 0\nintr 5\n";
         host.insert_file("/proc/stat", text);
         let found = ticks(&host).unwrap();
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_pu_that_is_not_there_is_named() {
-        let mut host = TreeHost::new();
+        let mut host = SnapshotHost::new();
         host.insert_file("/proc/stat", "cpu0 1 2 3 4\n");
         let clock = pinfold_host::SimClock::default();
         let error = record(&host, &clock, &CpuSet::single(PuId(5)), 10, 20).unwrap_err();

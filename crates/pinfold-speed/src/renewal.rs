@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use pinfold_host::{Host, HostError};
 use pinfold_model::{CpuSet, PuId};
 
-use crate::calibrate::{Cost, Outside, Rates, Witness, extra};
+use crate::calibrate::{Cost, HelperSpawner, Throughput, Witness, extra};
 use crate::emulation::Turn;
 use crate::record::{Ticks, share, ticks};
 
@@ -51,7 +51,7 @@ impl Renewal {
     /// Nothing of it may end a vnode: what fails is tried again later.
     pub(crate) fn turn(
         &mut self,
-        (host, outside): (&dyn Host, &dyn Outside),
+        (host, outside): (&dyn Host, &dyn HelperSpawner),
         (entries, turns): (&[String], &Turns),
         now_ns: u64,
     ) -> BTreeMap<PuId, Cost> {
@@ -102,7 +102,7 @@ impl Renewal {
 }
 
 /// The costs on CPUs that the witness had to itself.
-fn renewed(turns: &Turns, rates: &Rates) -> BTreeMap<PuId, Cost> {
+fn renewed(turns: &Turns, rates: &Throughput) -> BTreeMap<PuId, Cost> {
     let one = |(pu, turn): (&PuId, &Turn)| {
         let seen = rates.get(pu).filter(|seen| seen.had(turn.left))?;
         let span_ns = seen.windows.first()?.span_ns;
@@ -121,19 +121,19 @@ fn renewed(turns: &Turns, rates: &Rates) -> BTreeMap<PuId, Cost> {
 
 #[cfg(test)]
 mod tests {
-    use pinfold_host::TreeHost;
+    use pinfold_host::SnapshotHost;
 
     use super::*;
-    use crate::calibrate::{Burner, Sentinel, Window, Witnessed};
-    use crate::{Release, SpeedError};
+    use crate::calibrate::{Burner, Watchdog, Window, ReferenceRun};
+    use crate::{Cleanup, SpeedError};
 
     const S: u64 = 1_000_000_000;
     const SPAN_NS: u64 = 20_000_000;
 
-    struct Once(Option<Rates>);
+    struct Once(Option<Throughput>);
 
     impl Witness for Once {
-        fn poll(&mut self) -> Result<Option<Rates>, SpeedError> {
+        fn poll(&mut self) -> Result<Option<Throughput>, SpeedError> {
             Ok(self.0.take())
         }
     }
@@ -141,8 +141,8 @@ mod tests {
     /// A witness that has these millionths of its window, and of CPU time.
     struct Witnesses(u64, u64);
 
-    impl Outside for Witnesses {
-        fn rates(&self, _: &[String], _: &CpuSet, _: u64) -> Result<Rates, SpeedError> {
+    impl HelperSpawner for Witnesses {
+        fn rates(&self, _: &[String], _: &CpuSet, _: u64) -> Result<Throughput, SpeedError> {
             panic!("nothing waits for a witness while vnodes run")
         }
 
@@ -150,7 +150,7 @@ mod tests {
             panic!("no burner is asked for")
         }
 
-        fn sentinel(&self, _: Release) -> Result<Box<dyn Sentinel>, SpeedError> {
+        fn sentinel(&self, _: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
             panic!("no sentinel is asked for")
         }
 
@@ -161,7 +161,7 @@ mod tests {
             _: u64,
         ) -> Result<Option<Box<dyn Witness>>, SpeedError> {
             let own_ns = SPAN_NS * self.0 / 1_000_000;
-            let seen = Witnessed {
+            let seen = ReferenceRun {
                 windows: vec![Window { units: 7, own_ns, span_ns: SPAN_NS }; 7],
                 cpu_ns: self.1,
                 elapsed_ns: 1_000_000,
@@ -182,7 +182,7 @@ mod tests {
     fn after_10_s(outside: &Witnesses, turns: &Turns, busy: u64) -> Vec<BTreeMap<PuId, Cost>> {
         let mut renewal = Renewal::new(0);
         let beat = |at: u64| {
-            let mut host = TreeHost::new();
+            let mut host = SnapshotHost::new();
             let (all, busy) = (at * 10, at * 10 * busy / 1_000_000);
             host.insert_file("/proc/stat", format!("cpu1 {busy} 0 0 {} 0\n", all - busy));
             renewal.turn((&host, outside), (&[], turns), at * S / 10)

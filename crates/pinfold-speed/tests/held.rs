@@ -7,7 +7,7 @@ mod common;
 use common::{node, take, undo};
 use pinfold_host::{CgroupVersion, Host as _, HostMut as _, SimHost, SimTask, paths};
 use pinfold_model::{Attach, Change, CpuSet, Method, NodeId, Step, Tid, Undo};
-use pinfold_speed::{Enclosure, Hierarchies, Node, SpeedError};
+use pinfold_speed::{VnodeCgroup, Hierarchies, Node, SpeedError};
 
 const GROUP: &str = "/sys/fs/cgroup/web.slice";
 
@@ -24,7 +24,7 @@ fn stage(method: Method) -> (SimHost, Node) {
 }
 
 fn steps(host: &SimHost, hierarchies: &Hierarchies, node: &Node) -> Vec<Step> {
-    Enclosure::plan(host, hierarchies, node).expect("a plan").1
+    VnodeCgroup::plan(host, hierarchies, node).expect("a plan").1
 }
 
 fn one() -> CpuSet {
@@ -32,7 +32,7 @@ fn one() -> CpuSet {
 }
 
 #[test]
-fn a_group_of_somebody_else_gets_the_vnodes_lists() {
+fn a_group_of_another_program_gets_the_vnodes_lists() {
     let (host, node) = stage(Method::Stall);
     let node = Node { memory_node: Some(NodeId(0)), ..node };
     let hierarchies = Hierarchies::find(&host).unwrap();
@@ -53,7 +53,7 @@ fn without_cpuset_masks_hold_who_becomes_a_vnode() {
     let of_process = Node { attach: Some(Attach::Process(500)), ..of_group.clone() };
     let before = host.snapshot();
     // No hierarchy at all.
-    let (_, taken) = Enclosure::plan(&host, &Hierarchies::default(), &of_process).unwrap();
+    let (_, taken) = VnodeCgroup::plan(&host, &Hierarchies::default(), &of_process).unwrap();
     assert_eq!(taken.len(), 2);
     take(&host, &taken);
     for tid in [500, 510] {
@@ -62,7 +62,7 @@ fn without_cpuset_masks_hold_who_becomes_a_vnode() {
     undo(&host, &taken);
     assert_eq!(host.snapshot(), before);
     let bound = Node { memory_node: Some(NodeId(0)), ..of_process };
-    let error = Enclosure::plan(&host, &Hierarchies::default(), &bound).unwrap_err();
+    let error = VnodeCgroup::plan(&host, &Hierarchies::default(), &bound).unwrap_err();
     assert!(matches!(error, SpeedError::Unbound { .. }), "{error}");
     assert!(error.hint().unwrap().contains("leave memory-node out"));
 }
@@ -76,7 +76,7 @@ fn what_is_switched_has_an_undo_with_the_original() {
     let original = b"0\n".to_vec();
     assert_eq!(last.undo, Undo::WriteFile { path: freeze.clone(), original });
     host.write(&freeze, b"1").unwrap();
-    let error = Enclosure::plan(&host, &hierarchies, &gov).unwrap_err();
+    let error = VnodeCgroup::plan(&host, &hierarchies, &gov).unwrap_err();
     assert!(error.to_string().contains("is frozen by another program"), "{error}");
     host.edit_task(Tid(510), |task| task.state = 'T');
     let lim = Node { method: Method::Lim, ..gov };
@@ -87,7 +87,7 @@ fn what_is_switched_has_an_undo_with_the_original() {
 }
 
 #[test]
-fn a_frequency_that_somebody_set_goes_back() {
+fn a_frequency_that_a_person_set_goes_back() {
     let host = SimHost::builder(CgroupVersion::V2, 2)
         .cpufreq(&[CpuSet::first_n(2)], &[1_200_000, 2_400_000])
         .build();

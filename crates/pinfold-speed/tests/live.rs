@@ -21,7 +21,7 @@ use pinfold_host::{
 };
 use pinfold_model::{Attach, CpuSet, Method, PuId, Step, Tid};
 use pinfold_speed::{
-    Burner, Enclosure, Facts, Node, Nodes, Outside, Rates, Release, Sentinel, SpeedError, record,
+    Burner, VnodeCgroup, Facts, Node, VnodeController, HelperSpawner, Throughput, Cleanup, Watchdog, SpeedError, record,
     refusal, release,
 };
 
@@ -48,9 +48,9 @@ struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Outside for Shells {
-    fn rates(&self, _: &[String], _: &CpuSet, _: u64) -> Result<Rates, SpeedError> {
-        Ok(Rates::new())
+impl HelperSpawner for Shells {
+    fn rates(&self, _: &[String], _: &CpuSet, _: u64) -> Result<Throughput, SpeedError> {
+        Ok(Throughput::new())
     }
 
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
@@ -59,7 +59,7 @@ impl Outside for Shells {
         Ok(Box::new(Shell(child)))
     }
 
-    fn sentinel(&self, what: Release) -> Result<Box<dyn Sentinel>, SpeedError> {
+    fn sentinel(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
         let heard_ns = Arc::new(AtomicU64::new(SystemClock.now_ns()));
         let is_over = Arc::new(AtomicBool::new(false));
         let (heard, over) = (Arc::clone(&heard_ns), Arc::clone(&is_over));
@@ -77,7 +77,7 @@ impl Outside for Shells {
     }
 }
 
-impl Sentinel for Watch {
+impl Watchdog for Watch {
     fn beat(&mut self) -> Result<(), SpeedError> {
         self.heard_ns.store(SystemClock.now_ns(), Ordering::SeqCst);
         Ok(())
@@ -97,7 +97,7 @@ impl Drop for Watch {
 struct Groups {
     host: LiveHost,
     steps: Vec<Step>,
-    enclosure: Enclosure,
+    enclosure: VnodeCgroup,
     node: Node,
     pus: Vec<u32>,
 }
@@ -164,7 +164,7 @@ fn groups_with(method: Method, percent: u32, change: impl Fn(Node) -> Node) -> O
     let cores: Vec<(u32, u32)> = pus.iter().map(|pu| (*pu, percent)).collect();
     let name = format!("test-{}-{method}", process::own_pid());
     let node = change(Node { name, ..node(method, &cores) });
-    let (enclosure, steps) = match Enclosure::plan(&host, &facts.hierarchies, &node) {
+    let (enclosure, steps) = match VnodeCgroup::plan(&host, &facts.hierarchies, &node) {
         Ok(planned) => planned,
         Err(error) => {
             eprintln!("skipped: {error}");
@@ -176,9 +176,9 @@ fn groups_with(method: Method, percent: u32, change: impl Fn(Node) -> Node) -> O
 }
 
 impl Groups {
-    fn start<'h>(&'h self, outside: &'h Shells) -> Nodes<'h> {
+    fn start<'h>(&'h self, outside: &'h Shells) -> VnodeController<'h> {
         let all = vec![(self.node.clone(), self.enclosure.clone())];
-        Nodes::start(&self.host, &SystemClock, outside, all).expect("a method at work")
+        VnodeController::start(&self.host, &SystemClock, outside, all).expect("a method at work")
     }
 
     /// A shell inside the vnode.
@@ -199,7 +199,7 @@ impl Groups {
 }
 
 /// Turns until something is so.
-fn turn_until(nodes: &mut Nodes<'_>, what: &str, mut is_so: impl FnMut() -> bool) {
+fn turn_until(nodes: &mut VnodeController<'_>, what: &str, mut is_so: impl FnMut() -> bool) {
     let until = SystemClock.now_ns() + PATIENCE_NS;
     while !is_so() {
         let now = SystemClock.now_ns();
@@ -269,7 +269,7 @@ fn what_gov_froze_is_thawed_behind_a_supervisor_that_hangs() {
 }
 
 #[test]
-fn a_group_of_somebody_else_is_frozen_as_it_is() {
+fn a_group_of_another_program_is_frozen_as_it_is() {
     let host = LiveHost::new().expect("an answer");
     let text = host.read_text(&paths::own_mountinfo()).expect("an answer");
     let Some(mount) = mountinfo::v2_mount(&mountinfo::parse(&text).expect("an answer")) else {
@@ -347,7 +347,7 @@ fn inject_burns_while_it_lives() {
     let Some(groups) = groups_with(Method::Inject, 100, with_load) else { return };
     let all = vec![(groups.node.clone(), groups.enclosure.clone())];
     let outside = Shells;
-    let mut nodes = match Nodes::start(&groups.host, &SystemClock, &outside, all) {
+    let mut nodes = match VnodeController::start(&groups.host, &SystemClock, &outside, all) {
         Ok(nodes) => nodes,
         Err(error @ SpeedError::Unavailable { .. }) => return eprintln!("skipped: {error}"),
         Err(error) => panic!("{error}"),

@@ -14,8 +14,8 @@ use pinfold_host::{
 };
 use pinfold_model::{Attach, Change, CpuSet, Method, PuId, Tid, Undo, Variant};
 use pinfold_speed::{
-    Burner, Enclosure, Hierarchies, Node, Nodes, Outside, ProfileRow, Rates, Release, Sentinel,
-    SpeedError, Window, Witnessed, release,
+    Burner, VnodeCgroup, Hierarchies, Node, VnodeController, HelperSpawner, ProfileRow, Throughput, Cleanup, Watchdog,
+    SpeedError, Window, ReferenceRun, release,
 };
 
 const CPU: &str = "/sys/fs/cgroup/cpu/pinfold-vnode-web";
@@ -29,9 +29,9 @@ fn machine(version: CgroupVersion) -> SimHost {
 }
 
 /// Makes a vnode's groups, and starts its method; the writes since then are those of the method.
-fn enclose(host: &SimHost, node: &Node) -> (Enclosure, Vec<pinfold_model::Step>) {
+fn enclose(host: &SimHost, node: &Node) -> (VnodeCgroup, Vec<pinfold_model::Step>) {
     let hierarchies = Hierarchies::find(host).expect("a mount table");
-    let (enclosure, steps) = Enclosure::plan(host, &hierarchies, node).expect("a plan");
+    let (enclosure, steps) = VnodeCgroup::plan(host, &hierarchies, node).expect("a plan");
     take(host, &steps);
     (enclosure, steps)
 }
@@ -45,7 +45,7 @@ fn start_error(host: &SimHost, node: Node) -> String {
     let (clock, outside) = (SimClock::at(0), Notes::default());
     let (enclosure, steps) = enclose(host, &node);
     let error =
-        Nodes::start(host, &clock, &outside, vec![(node, enclosure)]).err().expect("an error");
+        VnodeController::start(host, &clock, &outside, vec![(node, enclosure)]).err().expect("an error");
     undo(host, &steps);
     error.to_string()
 }
@@ -65,7 +65,7 @@ fn quota_of_each_core_on_version_1() {
     );
     assert_eq!(host.read_text(&format!("{CPUSET}/pinfold-core-3/cpuset.cpus")).unwrap(), "3\n");
     let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
-    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     nodes.set("web", speed(1_000_000), Some(PuId(2))).unwrap();
     nodes.stop().unwrap();
     let file = |core: u32, name: &str, value: &str| {
@@ -103,7 +103,7 @@ fn quota_of_each_core_on_version_2_and_threads_are_dealt() {
         host.edit_task(Tid(tid), |task| task.state = if tid == 503 { 'S' } else { 'R' });
     }
     host.write(&paths::cgroup_procs(UNIFIED), b"504").unwrap();
-    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     let group = |core: u32| format!("/pinfold-vnode-web/pinfold-core-{core}");
     let of = |tid: u32| host.task(Tid(tid)).unwrap().group;
     assert_eq!(
@@ -155,7 +155,7 @@ fn a_profile_is_played_and_a_speed_that_is_set_ends_it() {
     let node = Node { profile: rows, ..node(Method::Quota, &[(2, 50)]) };
     let (enclosure, _) = enclose(&host, &node);
     let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     let mut at = |ms: u64, expected: &str, asked: u32| {
         // A supervisor that is held up plays what holds by then.
         assert!(nodes.turn(ms * MS).unwrap() <= ms * MS + 100 * MS);
@@ -173,13 +173,13 @@ fn a_profile_is_played_and_a_speed_that_is_set_ends_it() {
 }
 
 #[test]
-fn a_row_that_cannot_be_played_is_told_at_the_start() {
+fn a_row_that_cannot_be_played_is_reported_at_the_start() {
     let host = machine(CgroupVersion::V2);
     let rows = profile(&[(100, 2_500), (200, 50)]);
     let node = Node { profile: rows, ..node(Method::Quota, &[(2, 50)]) };
     let (clock, outside) = (SimClock::at(0), Notes::default());
     let (enclosure, _) = enclose(&host, &node);
-    let error = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).err().unwrap();
+    let error = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).err().unwrap();
     let expected = "line 3 of a profile: vnode web: quota cannot emulate 0.5%: that is 500 µs of \
                     each 100000 µs, and the kernel takes no quota below 1000 µs";
     assert_eq!(pinfold_host::with_causes(&error), expected);
@@ -187,7 +187,7 @@ fn a_row_that_cannot_be_played_is_told_at_the_start() {
 }
 
 #[test]
-fn profiles_of_one_frequency_domain_agree_or_are_told() {
+fn profiles_of_one_frequency_domain_agree_or_are_reported() {
     let host = scaling();
     let one = |name: &str, pu: u32, rows: &[(u64, u32)]| Node {
         name: name.to_owned(),
@@ -207,9 +207,9 @@ fn profiles_of_one_frequency_domain_agree_or_are_told() {
     let (clock, outside) = (SimClock::at(0), Notes::default());
     // Both change at once, and then somebody sets them both to what a row does not want.
     let (all, steps) = start(&[(100, 5_000), (200, 9_000)], &[(100, 5_000), (200, 9_000)]);
-    let mut nodes = Nodes::start(&host, &clock, &outside, all).unwrap();
+    let mut nodes = VnodeController::start(&host, &clock, &outside, all).unwrap();
     nodes.turn(100 * MS).unwrap();
-    let asked = |nodes: &Nodes<'_>| {
+    let asked = |nodes: &VnodeController<'_>| {
         let status = nodes.status().unwrap();
         status.iter().map(|one| one.cores[0].asked.millionths()).collect::<Vec<_>>()
     };
@@ -226,7 +226,7 @@ fn profiles_of_one_frequency_domain_agree_or_are_told() {
     drop(nodes);
     undo(&host, &steps);
     let (all, _) = start(&[(100, 5_000)], &[(100, 5_000), (200, 9_000)]);
-    let error = Nodes::start(&host, &clock, &outside, all).err().unwrap();
+    let error = VnodeController::start(&host, &clock, &outside, all).err().unwrap();
     let told = pinfold_host::with_causes(&error);
     assert!(told.starts_with("line 3 of a profile: "), "{told}");
 }
@@ -237,7 +237,7 @@ fn looks_that_are_dear_come_less_often() {
     let node = node(Method::Quota, &[(2, 50), (3, 50)]);
     let (enclosure, _) = enclose(&host, &node);
     let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     assert_eq!(nodes.turn(0).unwrap(), 5 * MS);
     clock.set_effort_ns(3 * MS);
     assert_eq!(nodes.turn(5 * MS).unwrap(), 155 * MS);
@@ -249,11 +249,11 @@ fn looks_that_are_dear_come_less_often() {
 
 /// One turn, and the time to the next.
 trait Turns {
-    fn sleep_ns_until_next(&self, nodes: &mut Nodes<'_>);
+    fn sleep_ns_until_next(&self, nodes: &mut VnodeController<'_>);
 }
 
 impl Turns for SimClock {
-    fn sleep_ns_until_next(&self, nodes: &mut Nodes<'_>) {
+    fn sleep_ns_until_next(&self, nodes: &mut VnodeController<'_>) {
         let next = nodes.turn(self.now_ns()).expect("a turn");
         self.sleep_until(next);
     }
@@ -265,7 +265,7 @@ fn quota_as_published_is_one_for_all_cores() {
     let node = Node { variant: Variant::AsPublished, ..node(Method::Quota, &[(2, 50), (3, 25)]) };
     let (enclosure, _) = enclose(&host, &node);
     let (clock, outside) = (SimClock::at(0), Notes::default());
-    let nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     assert_eq!(host.read_text(&paths::cpu_max(UNIFIED)).unwrap(), "75000 100000\n");
     assert_eq!(nodes.status().unwrap()[0].notes[0], "PU 2-3: 75000 µs of each 100000 µs");
     drop(nodes);
@@ -299,7 +299,7 @@ fn fracas_weighs_a_burner_on_each_core() {
         let node = node(Method::Fracas, &[(1, 25), (2, 50)]);
         let (enclosure, steps) = enclose(&host, &node);
         let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
-        let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+        let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
         let weight = |name: &str, value: &str| format!("write {cpu}/pinfold-{name}/{file} {value}");
         let expected = [
             weight("core-1", weights[0]),
@@ -321,12 +321,12 @@ fn fracas_weighs_a_burner_on_each_core() {
 }
 
 #[test]
-fn a_burner_of_fracas_that_ends_is_started_anew_and_one_that_cannot_live_is_told() {
+fn a_burner_of_fracas_that_ends_is_started_anew_and_one_that_cannot_live_is_reported() {
     let host = machine(CgroupVersion::V2);
     let node = node(Method::Fracas, &[(1, 50)]);
     let (enclosure, _) = enclose(&host, &node);
     let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     outside.taken();
     nodes.turn(1_500 * MS).unwrap();
     assert_eq!(outside.taken(), [] as [String; 0]);
@@ -358,7 +358,7 @@ fn fracas_as_published_has_one_group_and_one_speed() {
     let (enclosure, _) = enclose(&host, &node);
     assert_eq!(enclosure.entries()[0], format!("{CPU}/pinfold-all/cgroup.procs"));
     let (clock, outside) = (SimClock::at(0), Notes::default());
-    let _nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let _nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     let burn = |pu: u32| format!("burn on {pu} in {CPU}/pinfold-burn/cgroup.procs");
     assert_eq!(outside.taken(), [burn(1), burn(2)]);
 }
@@ -373,7 +373,7 @@ fn fracas_makes_slices_short_and_gives_them_back() {
     let (enclosure, steps) = enclose(&host, &node);
     assert_eq!(host.read_text(&slice).unwrap(), "100000\n");
     let (clock, outside) = (SimClock::at(0), Notes::default());
-    let nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     assert_eq!(nodes.status().unwrap()[0].notes[1], "base_slice_ns is 100000");
     drop(nodes);
     undo(&host, &steps);
@@ -397,7 +397,7 @@ fn gov_has_two_frequencies_in_turns() {
     let governor = paths::cpufreq_policy_file("policy0", "scaling_governor");
     assert_eq!(host.read_text(&governor).unwrap(), "userspace\n");
     let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
-    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     let mut at = Vec::new();
     while clock.now_ns() < 200 * MS {
         let known = host.changes().len();
@@ -428,15 +428,15 @@ fn gov_has_two_frequencies_in_turns() {
 /// A CPU whose highest frequency gives less than it says: as much as 2.2 GHz.
 struct Boastful<'h>(&'h SimHost, Notes);
 
-impl Outside for Boastful<'_> {
-    fn rates(&self, _: &[String], pus: &CpuSet, _: u64) -> Result<Rates, SpeedError> {
+impl HelperSpawner for Boastful<'_> {
+    fn rates(&self, _: &[String], pus: &CpuSet, _: u64) -> Result<Throughput, SpeedError> {
         let path = paths::cpufreq_policy_file("policy0", "scaling_setspeed");
         let text = self.0.read_text(&path).expect("a frequency was set");
         let khz: u64 = text.trim().parse().expect("a number");
         let rate = khz.min(2_200_000);
         let window = |units| Window { units, ..Window::default() };
         let windows = [rate - 1, rate, rate + 1].map(window).to_vec();
-        let witnessed = Witnessed { windows, ..Witnessed::default() };
+        let witnessed = ReferenceRun { windows, ..ReferenceRun::default() };
         Ok(pus.iter().map(|pu| (pu, witnessed.clone())).collect())
     }
 
@@ -444,7 +444,7 @@ impl Outside for Boastful<'_> {
         self.1.burn(entries, pu)
     }
 
-    fn sentinel(&self, what: Release) -> Result<Box<dyn Sentinel>, SpeedError> {
+    fn sentinel(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
         self.1.sentinel(what)
     }
 }
@@ -459,7 +459,7 @@ fn frequencies_are_taken_for_what_they_give_if_asked() {
     let clock = SimClock::at(0);
     let outside = Boastful(&host, Notes::default());
     let mut nodes =
-        Nodes::start(&host, &clock, &outside, vec![(node.clone(), enclosure.clone())]).unwrap();
+        VnodeController::start(&host, &clock, &outside, vec![(node.clone(), enclosure.clone())]).unwrap();
     let notes = nodes.status().unwrap()[0].notes.clone();
     assert_eq!(notes[0], "PU 0: 12.0% of the time at 2400 MHz, 88.0% at 2000 MHz");
     assert!(
@@ -472,7 +472,7 @@ fn frequencies_are_taken_for_what_they_give_if_asked() {
     drop(nodes);
     // Where the witness cannot work, frequencies are what they are called, and that is reported.
     let silent = Notes::default();
-    let mut nodes = Nodes::start(&host, &clock, &silent, vec![(node, enclosure)]).unwrap();
+    let mut nodes = VnodeController::start(&host, &clock, &silent, vec![(node, enclosure)]).unwrap();
     let said = silent.taken();
     let is_said = |said: &String| said.starts_with("report vnode web: the frequencies of CPU 0");
     assert!(said.iter().any(is_said), "{said:?}");
@@ -497,12 +497,12 @@ fn gov_freezes_below_the_lowest_frequency_and_a_sentinel_watches() {
         let (enclosure, _) = enclose(&host, &node);
         host.write(&paths::cgroup_procs(group), b"500").unwrap();
         let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
-        let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+        let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
         let path = format!("{group}/{file}");
         let files = vec![(path.clone(), words[1].to_owned())];
         assert_eq!(
             outside.taken(),
-            [format!("sentinel {:?}", Release::Thaw { files: files.clone() })]
+            [format!("sentinel {:?}", Cleanup::Thaw { files: files.clone() })]
         );
         while clock.now_ns() < 160 * MS {
             clock.sleep_ns_until_next(&mut nodes);
@@ -515,7 +515,7 @@ fn gov_freezes_below_the_lowest_frequency_and_a_sentinel_watches() {
         let write = |word: &str| format!("write {path} {word}");
         assert_eq!(since(&host, count), [write(words[0]), write(words[1]), write(words[0])]);
         // The supervisor is gone without a word: what the sentinel does.
-        release(&host, &Release::Thaw { files }).unwrap();
+        release(&host, &Cleanup::Thaw { files }).unwrap();
         assert_eq!(since(&host, count)[3..], [write(words[1])]);
         // And what stopping does.
         drop(nodes);
@@ -525,14 +525,14 @@ fn gov_freezes_below_the_lowest_frequency_and_a_sentinel_watches() {
 }
 
 #[test]
-fn a_task_that_does_not_freeze_is_waited_for_and_told() {
+fn a_task_that_does_not_freeze_is_waited_for_and_reported() {
     let host = machine(CgroupVersion::V1);
     let node = node(Method::Gov, &[(1, 50)]);
     let (enclosure, _) = enclose(&host, &node);
     host.write(&paths::cgroup_procs("/sys/fs/cgroup/freezer/pinfold-vnode-web"), b"500").unwrap();
     host.edit_task(Tid(500), |task| task.state = 'D');
     let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     while clock.now_ns() <= 50 * MS {
         clock.sleep_ns_until_next(&mut nodes);
     }
@@ -545,7 +545,7 @@ fn freq_takes_the_nearest_level_and_says_how_far_off() {
     let node = node(Method::Freq, &[(2, 80)]);
     let (enclosure, _) = enclose(&host, &node);
     let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     nodes.turn(0).unwrap();
     let speed = paths::cpufreq_policy_file("policy2", "scaling_setspeed");
     assert_eq!(host.read_text(&speed).unwrap(), "2000000\n");
@@ -563,8 +563,8 @@ fn one_domain_has_one_frequency() {
     let (clock, outside) = (SimClock::at(0), Notes::default());
     let both = |second: &Node| {
         let all =
-            vec![(first.clone(), Enclosure::default()), (second.clone(), Enclosure::default())];
-        Nodes::start(&host, &clock, &outside, all).map(|_| ())
+            vec![(first.clone(), VnodeCgroup::default()), (second.clone(), VnodeCgroup::default())];
+        VnodeController::start(&host, &clock, &outside, all).map(|_| ())
     };
     let error = both(&second).unwrap_err();
     assert_eq!(
@@ -592,8 +592,8 @@ fn lim_stops_and_continues_what_parents_can_see() {
         task.schedstat.run_ns = 1_000 * MS;
     });
     let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
-    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
-    let what = Release::Continue { group: group.to_owned() };
+    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let what = Cleanup::Continue { group: group.to_owned() };
     assert_eq!(outside.taken(), [format!("sentinel {what:?}")]);
     let state = || host.task(Tid(500)).unwrap().state;
     for (seconds, expected) in [(16, 'T'), (17, 'S')] {
@@ -613,14 +613,14 @@ fn lim_stops_and_continues_what_parents_can_see() {
 }
 
 #[test]
-fn a_group_of_somebody_else_is_used_as_it_is() {
+fn a_group_of_another_program_is_used_as_it_is() {
     let host = SimHost::v2_eight_pus();
     let hierarchies = Hierarchies::find(&host).unwrap();
     let attached = |method: Method, group: &str| Node {
         attach: Some(Attach::Group(group.to_owned())),
         ..node(method, &[(1, 50)])
     };
-    let plan = |node: &Node| Enclosure::plan(&host, &hierarchies, node);
+    let plan = |node: &Node| VnodeCgroup::plan(&host, &hierarchies, node);
     let (enclosure, _) = plan(&attached(Method::Gov, "/system.slice")).unwrap();
     assert!(enclosure.is_attached);
     assert_eq!(enclosure.freezer.as_deref(), Some("/sys/fs/cgroup/system.slice"));
@@ -676,7 +676,7 @@ fn a_process_moves_with_threads_and_children_and_back() {
         undo(&host, &steps);
         assert_eq!(host.snapshot(), before);
         let gone = Node { attach: Some(Attach::Process(999)), ..node };
-        let error = Enclosure::plan(&host, &Hierarchies::find(&host).unwrap(), &gone).unwrap_err();
+        let error = VnodeCgroup::plan(&host, &Hierarchies::find(&host).unwrap(), &gone).unwrap_err();
         assert!(matches!(error, SpeedError::Unattached { .. }), "{error}");
         assert_eq!(error.to_string(), "vnode web: process 999 is not running");
     }

@@ -4,15 +4,15 @@
 //! made of them, so that a later version can sum them up anew.
 
 mod schema;
-mod stolen;
+mod steal_time;
 #[cfg(test)]
 mod tests;
 
-use pinfold_model::{Figure, Origin, Surroundings};
+use pinfold_model::{Figure, Origin, SystemNoise};
 
 pub(crate) use schema::FigureV1;
 pub use schema::{FORMAT, from_json, to_json};
-pub use stolen::Stolen;
+pub use steal_time::Stolen;
 
 /// One measurement: a probe, in one place, in one or more blocks.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +39,7 @@ pub struct MeasuredBlock {
     /// What it gave; never empty.
     pub figures: Vec<Figure>,
     /// What else the machine did meanwhile.
-    pub surroundings: Surroundings,
+    pub surroundings: SystemNoise,
 }
 
 /// Why a text is no measurement.

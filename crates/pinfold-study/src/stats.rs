@@ -10,7 +10,7 @@
 //! corrected by [`holm`]) and the bootstrap interval ([`ratio_interval`]).
 //! Three starts can never give one, whatever they show.
 
-mod arrival;
+mod coordinated_omission;
 mod bootstrap;
 mod capacity;
 mod mean;
@@ -22,7 +22,7 @@ mod student;
 mod tail;
 mod verdict;
 
-pub use arrival::Arrivals;
+pub use coordinated_omission::RandomArrival;
 pub use bootstrap::{
     BOOTSTRAP_DRAWS, BOOTSTRAP_SEED, Block, Interval, median_interval, ratio_interval,
     ratio_interval_unpaired,

@@ -21,14 +21,14 @@ mod engine;
 mod error;
 mod export;
 pub mod expr;
-mod extract;
+mod output_parser;
 mod file;
 mod predict;
 mod read;
 mod record;
 mod runner;
 mod select;
-mod words;
+mod template;
 
 /// Level of verdicts: the chance of a false better or worse among the cells that are compared
 /// with one.
@@ -36,13 +36,13 @@ pub const ALPHA: f64 = 0.05;
 
 pub use crate::engine::{Event, Next, Progress, TrialError, Update};
 pub use analyse::{ABSENT, Analysis, Comparison, Estimate, FigureName, Noise, analyse};
-pub use cells::{Cell, CellScope, Cells, GuestWish};
+pub use cells::{Cell, CellScope, Cells, GuestRequest};
 pub use design::{PlannedStart, TrialSlot};
 pub use diff::{Compared, Difference, diff};
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
 pub use error::StudyError;
 pub use export::{samples, tables};
-pub use extract::extract;
+pub use output_parser::extract;
 pub use file::{
     Acts, BOOT, BUILT_IN, Better, Claim, Factor, FigureRule, HostFacts, Level, NATIVE, NONE, Plot,
     PlotKind, Probe, Program, Quick, Rule, Selection, Shown, Skip, Source, Stop, Study, Summary,

@@ -17,7 +17,7 @@
 mod analyse;
 mod budget;
 mod config;
-mod course;
+mod schedule;
 mod create;
 mod curves;
 mod design;

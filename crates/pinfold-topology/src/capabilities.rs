@@ -15,7 +15,7 @@ mod observing;
 mod quiet;
 mod scheduling;
 
-use pinfold_host::{Host, HostError, TreeHost, paths, proc_status};
+use pinfold_host::{Host, HostError, SnapshotHost, paths, proc_status};
 
 use crate::facts::because;
 use crate::groups::Groups;
@@ -117,7 +117,7 @@ pub const NOT_IN_CAPTURE: &str = "not in the capture";
 
 /// The same of a captured machine: what the capture does not hold is not known.
 #[must_use]
-pub fn captured_capabilities(host: &TreeHost) -> Vec<Capability> {
+pub fn captured_capabilities(host: &SnapshotHost) -> Vec<Capability> {
     let names = captured_names(host);
     let of = |found: Capability| match names.iter().any(|name| name == found.name) {
         true => found,

@@ -8,7 +8,7 @@
 //! allowed PUs without the names of the groups.
 
 use pinfold_host::mountinfo::{self, Mount};
-use pinfold_host::{Host, RecordingHost, TreeHost, paths};
+use pinfold_host::{Host, RecordingHost, SnapshotHost, paths};
 use pinfold_model::scrubbed_parameters;
 
 use crate::capabilities::ask_for_capture;
@@ -86,7 +86,7 @@ fn hwloc_xml(host: &dyn Host) -> Result<String, TopologyError> {
 
 /// Takes out the own groups and everything read below a cgroup mount. `/proc/self` is a
 /// link to the own number; what was read through it lies behind the link.
-fn remove_groups(tree: &mut TreeHost) {
+fn remove_groups(tree: &mut SnapshotHost) {
     let mounts = tree
         .read_text(&paths::own_mountinfo())
         .ok()
@@ -112,7 +112,7 @@ fn remove_groups(tree: &mut TreeHost) {
 }
 
 /// Puts what `keep` leaves of a file in its place; takes the file out if that is nothing.
-fn reduce(tree: &mut TreeHost, path: &str, keep: impl Fn(&str) -> Option<String>) {
+fn reduce(tree: &mut SnapshotHost, path: &str, keep: impl Fn(&str) -> Option<String>) {
     let Ok(text) = tree.read_text(path) else { return };
     match keep(&text) {
         Some(text) => tree.insert_file(path, text),

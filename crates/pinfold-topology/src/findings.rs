@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stacked_cache_is_told_by_ratio_and_size() {
+    fn a_stacked_cache_is_recognized_by_ratio_and_size() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/ryzen-7950x3d.xml");
         let host = LiveHost::new().expect("the running machine");
         let mut topology = crate::read_input(&host, path).expect("a topology");

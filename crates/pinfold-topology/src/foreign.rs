@@ -6,7 +6,7 @@
 
 use std::io::Read;
 
-use pinfold_host::{Host, HostError, TreeHost, paths, user};
+use pinfold_host::{Host, HostError, SnapshotHost, paths, files};
 
 /// No file of these is larger on any machine.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -36,7 +36,7 @@ pub(crate) fn packing(bytes: &[u8]) -> Option<Packing> {
 }
 
 /// The tree of an archive, else what is wrong with it.
-pub(crate) fn of_archive(bytes: &[u8], packing: Packing) -> Result<TreeHost, String> {
+pub(crate) fn of_archive(bytes: &[u8], packing: Packing) -> Result<SnapshotHost, String> {
     let unpacked: Box<dyn Read + '_> = match packing {
         Packing::Bzip2 => Box::new(bzip2::read::MultiBzDecoder::new(bytes)),
         Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(bytes)),
@@ -44,12 +44,12 @@ pub(crate) fn of_archive(bytes: &[u8], packing: Packing) -> Result<TreeHost, Str
     };
     let fail = |error: std::io::Error| format!("the archive cannot be read: {error}");
     let mut archive = tar::Archive::new(unpacked.take(MAX_ARCHIVE_BYTES));
-    let mut tree = TreeHost::new();
+    let mut tree = SnapshotHost::new();
     for (count, entry) in archive.entries().map_err(fail)?.enumerate() {
         let mut entry = entry.map_err(fail)?;
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let Some(path) = inside(&path) else { continue };
-        if !TreeHost::holds(&path) {
+        if !SnapshotHost::holds(&path) {
             return Err("it has a path that is longer than any of a kernel".to_owned());
         }
         if count > MAX_ENTRIES {
@@ -90,16 +90,16 @@ fn inside(path: &str) -> Option<String> {
 ///
 /// # Errors
 /// A folder that cannot be listed. Files that cannot be read are left out.
-pub(crate) fn of_folder(live: &dyn Host, root: &str) -> Result<TreeHost, HostError> {
-    user::list(root)?;
+pub(crate) fn of_folder(live: &dyn Host, root: &str) -> Result<SnapshotHost, HostError> {
+    files::list(root)?;
     let root = root.trim_end_matches('/');
-    let mut tree = TreeHost::new();
+    let mut tree = SnapshotHost::new();
     let mut todo: Vec<String> =
         paths::foreign_places().iter().map(|place| (*place).to_owned()).collect();
     let mut count = 0;
     while let Some(path) = todo.pop() {
         let real = format!("{root}{path}");
-        if !TreeHost::holds(&path) {
+        if !SnapshotHost::holds(&path) {
             continue;
         }
         count += 1;
@@ -117,11 +117,11 @@ pub(crate) fn of_folder(live: &dyn Host, root: &str) -> Result<TreeHost, HostErr
                 }
             }
             tree.insert_link(&path, &target);
-        } else if user::is_dir(&real) {
+        } else if files::is_dir(&real) {
             tree.insert_dir(&path);
-            todo.extend(user::list(&real)?.into_iter().map(|name| format!("{path}/{name}")));
-        } else if user::is_file(&real)
-            && let Ok(content) = user::read(&real)
+            todo.extend(files::list(&real)?.into_iter().map(|name| format!("{path}/{name}")));
+        } else if files::is_file(&real)
+            && let Ok(content) = files::read(&real)
         {
             tree.insert_file(&path, content);
         }
@@ -185,8 +185,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().to_str().unwrap();
         let cpu = format!("{root}/sys/devices/system/cpu");
-        user::make_dirs(&cpu).unwrap();
-        user::write_atomic(&format!("{cpu}/online"), b"0\n").unwrap();
+        files::make_dirs(&cpu).unwrap();
+        files::write_atomic(&format!("{cpu}/online"), b"0\n").unwrap();
         std::os::unix::fs::symlink("/etc/passwd", format!("{cpu}/present")).unwrap();
         std::os::unix::fs::symlink("/etc", format!("{root}/proc")).unwrap();
         let live = pinfold_host::LiveHost::new().unwrap();

@@ -5,7 +5,7 @@
 //! kind (a description kept in a file starts with a `#` comment). A text with a slash, or ending in `.xml`, was meant as a file. Anything else is a
 //! description.
 
-use pinfold_host::{Host, HostError, TreeHost, paths, user};
+use pinfold_host::{Host, HostError, SnapshotHost, paths, files};
 use pinfold_model::{CpuSet, Source, Topology};
 
 use crate::build::{self, source_name};
@@ -46,7 +46,7 @@ pub fn discover(host: &dyn Host) -> Result<Topology, TopologyError> {
 /// a text that is not a description; each names the text and what is wrong with it.
 pub fn read_input(host: &dyn Host, text: &str) -> Result<Topology, TopologyError> {
     let text = text.trim();
-    if host.is_live() && user::is_dir(text) {
+    if host.is_live() && files::is_dir(text) {
         return from_tree(text, &foreign::of_folder(host, text)?);
     }
     match user_file(host, text) {
@@ -69,9 +69,9 @@ pub fn read_input(host: &dyn Host, text: &str) -> Result<Topology, TopologyError
 ///
 /// # Errors
 /// [`TopologyError`]: no such file, or a text that holds no kernel files.
-pub fn read_capture(host: &dyn Host, path: &str) -> Result<TreeHost, TopologyError> {
+pub fn read_capture(host: &dyn Host, path: &str) -> Result<SnapshotHost, TopologyError> {
     let path = path.trim();
-    if host.is_live() && user::is_dir(path) {
+    if host.is_live() && files::is_dir(path) {
         return Ok(foreign::of_folder(host, path)?);
     }
     let bytes = match user_file(host, path) {
@@ -91,19 +91,19 @@ pub fn read_capture(host: &dyn Host, path: &str) -> Result<TreeHost, TopologyErr
     if !content.starts_with(CAPTURE_HEAD) {
         return Err(TopologyError::NoKernelFiles { name: path.to_owned() });
     }
-    TreeHost::parse(content)
+    SnapshotHost::parse(content)
         .map_err(|error| TopologyError::Capture { path: path.to_owned(), why: error.to_string() })
 }
 
 /// Another machine's `/sys` and `/proc`.
-fn from_tree(path: &str, host: &TreeHost) -> Result<Topology, TopologyError> {
+fn from_tree(path: &str, host: &SnapshotHost) -> Result<Topology, TopologyError> {
     let tree =
         sysfs::tree(host).map_err(|why| TopologyError::Tree { path: path.to_owned(), why })?;
     build::topology(Source::Captured(path.to_owned()), &tree, &Facts::read(host))
 }
 
 fn user_file(host: &dyn Host, path: &str) -> Result<Vec<u8>, HostError> {
-    if host.is_live() { user::read(path) } else { host.read(path) }
+    if host.is_live() { files::read(path) } else { host.read(path) }
 }
 
 fn looks_like_a_file(text: &str) -> bool {
@@ -113,7 +113,7 @@ fn looks_like_a_file(text: &str) -> bool {
 fn from_file(path: &str, content: &str) -> Result<Topology, TopologyError> {
     let content = content.strip_prefix('\u{feff}').unwrap_or(content);
     if content.starts_with(CAPTURE_HEAD) {
-        let tree = TreeHost::parse(content).map_err(|error| TopologyError::Capture {
+        let tree = SnapshotHost::parse(content).map_err(|error| TopologyError::Capture {
             path: path.to_owned(),
             why: error.to_string(),
         })?;

@@ -174,14 +174,14 @@ fn set<E>(host: &dyn Host, path: &str, parse: fn(&str) -> Result<CpuSet, E>) -> 
 
 #[cfg(test)]
 mod tests {
-    use pinfold_host::TreeHost;
+    use pinfold_host::SnapshotHost;
 
     use super::*;
 
     /// Two packages of two cores with two threads, numbered apart; the first package is node 1.
     /// PU 7 is offline. `masks` writes what kernels before 2.6.31 write.
-    fn machine(masks: bool) -> TreeHost {
-        let mut host = TreeHost::from_files([
+    fn machine(masks: bool) -> SnapshotHost {
+        let mut host = SnapshotHost::from_files([
             (paths::cpu_online(), "0-6\n"),
             (paths::node_file(NodeId(1), "cpulist"), "0,2,4,6\n"),
             (paths::node_file(NodeId(1), "meminfo"), "Node 1 MemTotal:       2048 kB\n"),
@@ -238,6 +238,6 @@ mod tests {
                 .collect();
             assert_eq!(nodes, [(0, "1,3,5".to_owned(), 0), (1, "0,2,4,6".to_owned(), 2 << 20)]);
         }
-        assert!(tree(&TreeHost::new()).unwrap_err().contains("cpu0"));
+        assert!(tree(&SnapshotHost::new()).unwrap_err().contains("cpu0"));
     }
 }

@@ -4,7 +4,7 @@
 //! them anew with `PINFOLD_BLESS=1 cargo test -p pinfold-topology` and read the difference.
 
 use pinfold_host::process::{capture as run, find_program};
-use pinfold_host::{LiveHost, TreeHost, user};
+use pinfold_host::{LiveHost, SnapshotHost, files};
 use pinfold_model::{CoreKind, CpuSet, PuId, Source, Topology};
 use proptest::prelude::*;
 
@@ -54,8 +54,8 @@ fn every_fixture_shows_its_golden_tree() {
         let golden = format!("{}/{stem}.tree", hosts_dir());
         let shown = render_tree(&fixture(&file));
         if bless {
-            user::write_atomic(&golden, shown.as_bytes()).expect("golden written");
-        } else if user::read_text(&golden).ok().as_deref() != Some(shown.as_str()) {
+            files::write_atomic(&golden, shown.as_bytes()).expect("golden written");
+        } else if files::read_text(&golden).ok().as_deref() != Some(shown.as_str()) {
             wrong.push(format!("--- {golden} should be:\n{shown}"));
         }
     }
@@ -65,11 +65,11 @@ fn every_fixture_shows_its_golden_tree() {
 
 #[test]
 fn every_fixture_says_why_it_is_interesting() {
-    let list = user::read_text(&format!("{}/README.md", hosts_dir())).unwrap();
+    let list = files::read_text(&format!("{}/README.md", hosts_dir())).unwrap();
     for file in fixtures() {
         let (stem, _) = file.rsplit_once('.').expect("an ending");
         assert!(list.contains(&format!("| `{stem}` |")), "{stem} is not in README.md");
-        let text = user::read_text(&format!("{}/{file}", hosts_dir())).unwrap();
+        let text = files::read_text(&format!("{}/{file}", hosts_dir())).unwrap();
         let says = text.starts_with("# ")
             || text.contains("\nfile /pinfold/why\n\t")
             || text.contains("<!--\n");
@@ -133,13 +133,13 @@ fn oracle_input(file: &str, directory: &tempfile::TempDir) -> String {
     if let Source::Synthetic(description) = fixture(file).source {
         return description;
     }
-    let text = user::read_text(&format!("{}/{file}", hosts_dir())).unwrap();
-    let xml = match TreeHost::parse(&text) {
+    let text = files::read_text(&format!("{}/{file}", hosts_dir())).unwrap();
+    let xml = match SnapshotHost::parse(&text) {
         Ok(tree) => tree.read_text("/pinfold/hwloc.xml").unwrap(),
         Err(_) => text,
     };
     let path = format!("{}/{file}.xml", directory.path().display());
-    user::write_atomic(&path, crate::xml::checked(&xml).unwrap().as_bytes()).unwrap();
+    files::write_atomic(&path, crate::xml::checked(&xml).unwrap().as_bytes()).unwrap();
     path
 }
 
@@ -225,10 +225,10 @@ fn sources_that_leave_levels_out() {
 #[test]
 fn a_capture_reads_back_as_the_same_machine() {
     for file in fixtures() {
-        let text = user::read_text(&format!("{}/{file}", hosts_dir())).unwrap();
-        let Ok(tree) = TreeHost::parse(&text) else { continue };
+        let text = files::read_text(&format!("{}/{file}", hosts_dir())).unwrap();
+        let Ok(tree) = SnapshotHost::parse(&text) else { continue };
         let original = discover(&tree).unwrap();
-        let again = TreeHost::parse(&capture(&tree).unwrap()).unwrap();
+        let again = SnapshotHost::parse(&capture(&tree).unwrap()).unwrap();
         assert_eq!(discover(&again).unwrap(), original, "{file}");
     }
 }
@@ -242,7 +242,7 @@ fn the_running_machine_and_its_capture_are_the_same() {
     };
     assert_consistent(&found);
     let text = capture(&host).unwrap();
-    let mut again = discover(&TreeHost::parse(&text).unwrap()).unwrap();
+    let mut again = discover(&SnapshotHost::parse(&text).unwrap()).unwrap();
     assert_eq!(again.fingerprint, found.fingerprint);
     // Memory comes and goes on machines with balloons.
     again.source = Source::Live;

@@ -16,7 +16,7 @@
 //! A [`RunningVm`] that is dropped kills its QEMU and removes the socket; with
 //! [`Lifetime::WithPinfold`] the kernel kills QEMU even if Pinfold dies first.
 
-mod chatter;
+mod stderr;
 mod socket;
 mod started;
 
@@ -27,10 +27,10 @@ use pinfold_host::process::{Child, Spawn, Stdio, describe};
 use pinfold_host::{Clock as _, HostError, LiveHost, SystemClock, proc_stat};
 use pinfold_model::{CpuSet, TaskId, Tid};
 
-use self::chatter::Chatter;
+use self::stderr::Chatter;
 use self::socket::Socket;
 use self::started::{Grandchild, Started};
-use crate::monitor::{Monitor as _, QemuVersion};
+use crate::control::{Monitor as _, QemuVersion};
 use crate::qmp::Qmp;
 use crate::threads::{self, Found};
 use crate::{QmpError, VmError, argv};
@@ -336,20 +336,20 @@ impl RunningVm {
         Ok(self.child.wait()?)
     }
 
-    /// Ends QEMU: asks by QMP, then by `SIGTERM`, then kills, with `patience_ns` for each of the
+    /// Ends QEMU: asks by QMP, then by `SIGTERM`, then kills, with `timeout_ns` for each of the
     /// first two. The guest is not asked; to shut it down, send `system_powerdown` and wait.
     ///
     /// # Errors
     /// [`VmError::Host`] if it can neither be signalled nor waited for.
-    pub fn quit(&mut self, patience_ns: u64) -> Result<ExitStatus, VmError> {
-        self.qmp.set_timeout(patience_ns);
+    pub fn quit(&mut self, timeout_ns: u64) -> Result<ExitStatus, VmError> {
+        self.qmp.set_timeout(timeout_ns);
         // A refusal or silence is not the end of it: signals follow.
         let asked = self.qmp.quit().is_ok();
-        if let Some(status) = self.wait_for(if asked { patience_ns } else { 0 })? {
+        if let Some(status) = self.wait_for(if asked { timeout_ns } else { 0 })? {
             return Ok(status);
         }
         self.child.terminate()?;
-        match self.wait_for(patience_ns)? {
+        match self.wait_for(timeout_ns)? {
             Some(status) => Ok(status),
             None => Ok(self.child.kill()?),
         }

@@ -15,11 +15,11 @@ mod error;
 pub mod guest;
 pub mod launch;
 pub mod libvirt;
-mod monitor;
+mod control;
 pub mod qmp;
 pub mod threads;
 
 pub use error::{LibvirtError, QmpError, VmError};
-pub use monitor::{GuestPlace, IothreadInfo, Monitor, QemuVersion, RunState, VcpuInfo, VmInfo};
+pub use control::{GuestPlace, IothreadInfo, Monitor, QemuVersion, RunState, VcpuInfo, VmInfo};
 pub use qmp::{Event, Qmp};
 pub use threads::{Found, VmThread, discover};

@@ -14,7 +14,7 @@
 //! (`custom-monitor`) in libvirt's log; only queries are sent that way.
 
 mod hook;
-mod keeper;
+mod backend;
 mod pins;
 
 use pinfold_host::{Host, process};
@@ -22,9 +22,9 @@ use pinfold_model::Tid;
 use serde_json::{Value, json};
 
 pub use self::hook::Described;
-pub use self::keeper::{LibvirtKeeper, memory_value};
+pub use self::backend::{LibvirtBackend, memory_value};
 pub use self::pins::{NUMATUNE, PinTarget, Pins};
-use crate::monitor::Monitor;
+use crate::control::Monitor;
 use crate::{LibvirtError, QmpError, VmError, argv, threads};
 
 /// libvirt's client for one connection.

@@ -29,7 +29,7 @@ use pinfold_model::Tid;
 use serde_json::Value;
 
 use self::wire::{Line, Message, Wire};
-use crate::monitor::{Monitor, QemuVersion};
+use crate::control::{Monitor, QemuVersion};
 use crate::{QmpError, VmError};
 
 /// Events kept until somebody asks for them; the oldest go first.

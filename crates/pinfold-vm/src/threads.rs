@@ -20,7 +20,7 @@ mod process;
 use std::collections::BTreeMap;
 
 use pinfold_host::process::own_uid;
-use pinfold_host::{Census, Host, Roll};
+use pinfold_host::{ThreadSet, Host, Roll};
 use pinfold_model::{Accelerator, Finding, Role, TaskId, Tid};
 
 pub(crate) use self::names::is_qemu;
@@ -28,7 +28,7 @@ use self::process::{Descriptors, Task, kernel_threads, numbers, owner_of, progra
 pub(crate) use self::process::{command_line, leader_of};
 use crate::VmError;
 use crate::argv;
-use crate::monitor::{Monitor, VmInfo};
+use crate::control::{Monitor, VmInfo};
 
 /// How often the list is taken again before its unrest is accepted (and reported).
 const ROUNDS: u32 = 8;
@@ -332,7 +332,7 @@ struct Settled<T> {
 fn settle<T>(host: &dyn Host, pid: Tid, look: &mut Look<'_, T>) -> Result<Settled<T>, VmError> {
     let mut round = 1;
     loop {
-        let census = Census::of(host, pid);
+        let census = ThreadSet::of(host, pid);
         let before = match census {
             Some(census) => census.threads(),
             None => numbers(host, pid)?.len(),
@@ -340,7 +340,7 @@ fn settle<T>(host: &dyn Host, pid: Tid, look: &mut Look<'_, T>) -> Result<Settle
         let Seen { tids, value, complete } = look()?;
         let counted = complete && tids.len() == before;
         match census {
-            Some(census) if counted && Census::of(host, pid) == Some(census) => {
+            Some(census) if counted && ThreadSet::of(host, pid) == Some(census) => {
                 return Ok(Settled { value, roll: Some(Roll { census, tids }), settled: true });
             }
             Some(_) | None => {}

@@ -6,9 +6,9 @@ mod daemon;
 
 use daemon::Daemon;
 use pinfold_host::process::find_program;
-use pinfold_host::{Host as _, LiveHost, SettingKeeper as _, user};
+use pinfold_host::{Host as _, LiveHost, SettingBackend as _, files};
 use pinfold_model::{Accelerator, CpuSet, Keeper, Lifetime, Role, Setting};
-use pinfold_vm::libvirt::{Domain, Libvirt, LibvirtKeeper, PinTarget};
+use pinfold_vm::libvirt::{Domain, Libvirt, LibvirtBackend, PinTarget};
 use pinfold_vm::{LibvirtError, VmError, discover};
 
 const SECOND: u64 = 1_000_000_000;
@@ -31,7 +31,7 @@ fn finds_a_domain_and_moves_its_pins() {
         return;
     };
     let file = format!("{}/domain.xml", daemon.folder.path().display());
-    user::write_atomic(&file, domain_xml().as_bytes()).unwrap();
+    files::write_atomic(&file, domain_xml().as_bytes()).unwrap();
     daemon.virsh(&["define", &file]).unwrap();
     let host = LiveHost::new().unwrap();
     let libvirt = Libvirt::new(Some(&daemon.uri()), 60 * SECOND).unwrap();
@@ -50,7 +50,7 @@ fn finds_a_domain_and_moves_its_pins() {
         host.affinity(thread.task.tid).unwrap()
     });
     changes_the_definition_and_back(&daemon, &libvirt, &domain);
-    let keeper = LibvirtKeeper::new(60 * SECOND);
+    let keeper = LibvirtBackend::new(60 * SECOND);
     let pin = setting(&libvirt, &domain, "vcpupin 0", Lifetime::Running);
     let error = keeper.set(&pin, Some("900")).unwrap_err();
     assert!(error.to_string().contains("virsh vcpupin failed: "), "{error}");
@@ -77,7 +77,7 @@ fn setting(libvirt: &Libvirt, domain: &Domain, key: &str, lifetime: Lifetime) ->
 }
 
 fn moves_pins_there_and_back(libvirt: &Libvirt, domain: &Domain, mask: &dyn Fn(&Role) -> CpuSet) {
-    let keeper = LibvirtKeeper::new(60 * SECOND);
+    let keeper = LibvirtBackend::new(60 * SECOND);
     let before = mask(&Role::Vcpu(1));
     let one = CpuSet::single(before.first().unwrap());
     let iothread = Role::Iothread("iothread1".to_owned());
@@ -96,7 +96,7 @@ fn moves_pins_there_and_back(libvirt: &Libvirt, domain: &Domain, mask: &dyn Fn(&
 
 /// A definition is as it was, byte for byte, after a pin was put in and taken out.
 fn changes_the_definition_and_back(daemon: &Daemon, libvirt: &Libvirt, domain: &Domain) {
-    let keeper = LibvirtKeeper::new(60 * SECOND);
+    let keeper = LibvirtBackend::new(60 * SECOND);
     let xml = || daemon.virsh(&["dumpxml", &domain.uuid, "--inactive"]).unwrap();
     let before = xml();
     let keys = ["vcpupin 0", "vcpupin 1", "emulatorpin", "iothreadpin 1", "numatune"];
@@ -117,7 +117,7 @@ fn changes_the_definition_and_back(daemon: &Daemon, libvirt: &Libvirt, domain: &
 }
 
 fn an_ended_domain_is_gone(daemon: &Daemon, libvirt: &Libvirt, domain: &Domain) {
-    let keeper = LibvirtKeeper::new(60 * SECOND);
+    let keeper = LibvirtBackend::new(60 * SECOND);
     let running = setting(libvirt, domain, "vcpupin 0", Lifetime::Running);
     let lasting = setting(libvirt, domain, "vcpupin 0", Lifetime::Lasting);
     daemon.virsh(&["destroy", &domain.uuid]).unwrap();

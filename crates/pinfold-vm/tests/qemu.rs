@@ -5,7 +5,7 @@
 use std::os::unix::net::UnixStream;
 
 use pinfold_host::process::{self, Signaled, Spawn, Stdio, find_program};
-use pinfold_host::user::StateDir;
+use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
 use pinfold_model::{Accelerator, CpuSet, Role, Tid};
 use pinfold_vm::launch::{self, Echo, LaunchOptions, Resumed, RunningVm};
@@ -114,7 +114,7 @@ fn starts_stopped_continues_and_leaves_nothing_behind() {
     vm.qmp.stop().unwrap();
     assert!(vm.quit(60 * SECOND).unwrap().success());
     drop(vm);
-    let left = pinfold_host::user::list(run.path()).unwrap();
+    let left = pinfold_host::files::list(run.path()).unwrap();
     assert_eq!(left, Vec::<String>::new());
 }
 
@@ -173,7 +173,7 @@ fn sees_hot_added_threads() {
 }
 
 #[test]
-fn is_born_where_it_is_told() {
+fn is_created_where_it_is_asked_for() {
     let Some(folder) = folder() else { return };
     let host = LiveHost::new().unwrap();
     let own = host.affinity(pinfold_host::process::own_tid()).unwrap();
@@ -217,7 +217,7 @@ fn shows_why_qemu_did_not_start() {
     hasty.start_timeout_ns = SECOND / 5;
     let script = folder.path().join("sleeper").to_string_lossy().into_owned();
     let text = b"echo waiting >&2; exec sleep 60\n";
-    pinfold_host::user::write_atomic(&script, text).unwrap();
+    pinfold_host::files::write_atomic(&script, text).unwrap();
     let sleeper = ["sh".to_owned(), script];
     let error = launch::start_stopped(&sleeper, &hasty).err().unwrap();
     assert!(error.to_string().contains("no QMP socket within 1 s; it said:\nwaiting"), "{error}");
@@ -229,7 +229,7 @@ fn starts_below_other_programs() {
     let Some(folder) = folder() else { return };
     let script = |name: &str, text: &str| {
         let path = folder.path().join(name).to_str().unwrap().to_owned();
-        pinfold_host::user::write_atomic(&path, text.as_bytes()).unwrap();
+        pinfold_host::files::write_atomic(&path, text.as_bytes()).unwrap();
         format!("sh {path}")
     };
     // As numactl and sudo take their options: the one becomes its command, the other waits for it.
@@ -282,7 +282,7 @@ fn says_that_a_script_drops_its_arguments() {
     let Some(folder) = folder() else { return };
     let path = folder.path().join("start-vm").to_str().unwrap().to_owned();
     let check = |last_line: &str| {
-        pinfold_host::user::write_atomic(&path, format!("{last_line}\n").as_bytes()).unwrap();
+        pinfold_host::files::write_atomic(&path, format!("{last_line}\n").as_bytes()).unwrap();
         let argv = ["sh", &path, "-smp", "2"].map(str::to_owned);
         let mut hasty = options(&folder);
         hasty.start_timeout_ns = SECOND;
@@ -298,7 +298,7 @@ fn says_that_a_script_drops_its_arguments() {
 }
 
 #[test]
-fn tells_a_busy_socket_from_a_dead_one() {
+fn distinguishes_a_busy_socket_from_a_dead_one() {
     let Some(folder) = folder() else { return };
     let mut vm = start(&folder, "-accel tcg");
     let socket = vm.socket().to_owned();
@@ -374,10 +374,10 @@ fn role_of(vm: &mut RunningVm, name: &str) -> Role {
 }
 
 #[test]
-fn tells_threads_of_vnc_migration_and_pools_from_vcpus_and_iothreads() {
+fn distinguishes_threads_of_vnc_migration_and_pools_from_vcpus_and_iothreads() {
     let Some(folder) = folder() else { return };
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    pinfold_host::user::write_atomic(&path("disk"), &vec![0; 1 << 20]).unwrap();
+    pinfold_host::files::write_atomic(&path("disk"), &vec![0; 1 << 20]).unwrap();
     let line = format!(
         "-accel tcg,thread=multi -smp 2 -vnc unix:{} -object iothread,id=io0 \
          -drive file={},format=raw,if=none,id=d0 -device virtio-blk,drive=d0,iothread=io0",
@@ -399,10 +399,10 @@ fn tells_threads_of_vnc_migration_and_pools_from_vcpus_and_iothreads() {
 }
 
 #[test]
-fn tells_workers_of_io_uring() {
+fn reports_workers_of_io_uring() {
     let Some(folder) = folder() else { return };
     let disk = folder.path().join("disk").to_str().unwrap().to_owned();
-    pinfold_host::user::write_atomic(&disk, &vec![0; 1 << 20]).unwrap();
+    pinfold_host::files::write_atomic(&disk, &vec![0; 1 << 20]).unwrap();
     let line = format!(
         "-accel tcg -drive file={disk},format=raw,if=none,id=d0,aio=io_uring,cache.direct=on \
          -device virtio-blk,drive=d0"

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::sync::mpsc;
 
-use pinfold_host::user::{self, StateDir};
+use pinfold_host::files::{self, StateDir};
 use pinfold_host::{HostError, LiveHost, Systemd, process};
 use pinfold_model::{
     Accelerator, CpuSet, Free, Origin, Plan, Request, Severity, Topology, VcpuCount, VmRequest,
@@ -13,11 +13,11 @@ use pinfold_plan::domain_file::Domain;
 use pinfold_plan::requests::{self, RequestError};
 use pinfold_plan::{Fit, PlanError, command};
 use pinfold_topology::TopologyError;
-use pinfold_vm::libvirt::LibvirtKeeper;
+use pinfold_vm::libvirt::LibvirtBackend;
 
 use crate::cli::PlacementArgs;
 use crate::failure::{Exit, Failure};
-use crate::place;
+use crate::apply_session;
 use crate::vcpus::Vcpus;
 
 /// Time that a program may take that keeps settings.
@@ -31,7 +31,7 @@ pub fn host() -> Result<LiveHost, Failure> {
 /// The same for one who cannot wait so long for a program that keeps settings.
 pub fn host_within(keeper_ns: u64) -> Result<LiveHost, Failure> {
     let host = LiveHost::new().map_err(|error| host_failure(&error))?;
-    Ok(host.with_keeper(Systemd::new(keeper_ns)).with_keeper(LibvirtKeeper::new(keeper_ns)))
+    Ok(host.with_setting_backend(Systemd::new(keeper_ns)).with_setting_backend(LibvirtBackend::new(keeper_ns)))
 }
 
 /// True of a process that a signal or a debugger has stopped.
@@ -166,7 +166,7 @@ pub struct RequestFile {
 impl RequestFile {
     /// Reads it.
     pub fn read(path: &str) -> Result<Self, Failure> {
-        let text = user::read_text(path).map_err(|error| input_failure(&error))?;
+        let text = files::read_text(path).map_err(|error| input_failure(&error))?;
         Ok(Self { path: path.to_owned(), text })
     }
 
@@ -235,13 +235,13 @@ pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
 
 /// A plan from a file made by `pinfold plan --json`.
 pub fn read_plan(path: &str) -> Result<Plan, Failure> {
-    let bytes = user::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let bytes = files::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     parse_plan(path, bytes)
 }
 
 /// A plan from what a file holds.
 pub fn parse_plan(path: &str, bytes: Vec<u8>) -> Result<Plan, Failure> {
-    let text = user::text(path, bytes).map_err(|error| input_failure(&error))?;
+    let text = files::text(path, bytes).map_err(|error| input_failure(&error))?;
     pinfold_plan::schema::from_json(&text).map_err(|error| {
         let failure = Failure::from_error(Exit::Input, &error, error.hint());
         Failure { message: format!("{path}: {}", failure.message), ..failure }
@@ -254,7 +254,7 @@ pub fn state(path: Option<&str>) -> Result<StateDir, Failure> {
         // The path is noted where others read it, from folders of their own.
         Some(path) => std::path::absolute(path)
             .map_or_else(|_| path.to_owned(), |path| path.to_string_lossy().into_owned()),
-        None => user::default_state_dir().map_err(|error| host_failure(&error))?,
+        None => files::default_state_dir().map_err(|error| host_failure(&error))?,
     };
     StateDir::open(&path).map_err(|error| host_failure(&error))
 }
@@ -283,7 +283,7 @@ pub fn fitting(
     }
     // Whether a plan whose CPUs are offline is for this host is seen when they are online.
     if let Fit::Other(differences) = pinfold_plan::fit(&plan, topology) {
-        let failure = place::another_host(path, &differences);
+        let failure = apply_session::another_host(path, &differences);
         // Without a record of its CPUs, their being offline may be all that differs.
         let offline = wrong.iter().find(|finding| finding.subject == "offline");
         let offline = offline.filter(|_| plan.cpus.is_none());

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use pinfold_host::process::{self, Signaled};
-use pinfold_host::{paths, user};
+use pinfold_host::{paths, files};
 use signal_hook::consts::{SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use crate::common;
@@ -88,7 +88,7 @@ fn is_meant(signal: i32) -> Result<bool, Failure> {
         return Ok(true);
     }
     let path = paths::own_status();
-    let text = user::read_text(&path).map_err(|error| common::host_failure(&error))?;
+    let text = files::read_text(&path).map_err(|error| common::host_failure(&error))?;
     let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     let mask = mask.ok_or_else(|| {

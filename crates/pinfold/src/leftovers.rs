@@ -3,8 +3,8 @@
 
 use std::io::ErrorKind;
 
-use pinfold_host::user::{self, Owned, StateDir};
-use pinfold_host::{Clock as _, Doorbell, LiveHost, SystemClock};
+use pinfold_host::files::{self, Owned, StateDir};
+use pinfold_host::{Clock as _, ControlSocket, LiveHost, SystemClock};
 
 use crate::commands::emulate;
 use crate::common::host_failure;
@@ -23,11 +23,11 @@ pub fn find(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
 
 /// The paths of temporary files and folders, and of a socket, whose process has ended.
 fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
-    let mut found = user::orphans(host).map_err(|error| host_failure(&error))?;
+    let mut found = files::orphans(host).map_err(|error| host_failure(&error))?;
     let programs = Owned::Program.orphans(host, &state.path_of("bin"));
     found.extend(programs.map_err(|error| host_failure(&error))?);
     for folder in [state.path(), &state.path_of(pinfold_apply::JOURNALS)] {
-        found.extend(user::temporaries(host, folder).map_err(|error| host_failure(&error))?);
+        found.extend(files::temporaries(host, folder).map_err(|error| host_failure(&error))?);
     }
     let socket = emulate::socket(state);
     if is_dead(&socket) {
@@ -46,7 +46,7 @@ pub fn remove(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
     let marks = pinfold_apply::remove_void_marks(host).map_err(|error| mark_failure(&error))?;
     marks.iter().for_each(removed);
     for path in &files(host, state)? {
-        user::remove_orphan(path).map_err(|error| host_failure(&error))?;
+        files::remove_orphan(path).map_err(|error| host_failure(&error))?;
         removed(path);
     }
     Ok(())
@@ -58,7 +58,7 @@ fn mark_failure(error: &pinfold_apply::JournalError) -> Failure {
 
 /// True for a socket at which no process listens.
 fn is_dead(socket: &str) -> bool {
-    match Doorbell::knock(socket) {
+    match ControlSocket::knock(socket) {
         Ok(_) => false,
         Err(error) => error
             .errno()

@@ -9,13 +9,13 @@ mod commands;
 mod common;
 mod environment;
 mod failure;
-mod guard;
+mod rt_watchdog;
 mod interrupt;
 mod leftovers;
 mod measure;
 mod metrics;
 mod output;
-mod place;
+mod apply_session;
 mod progress;
 mod qemu_line;
 mod screen;
@@ -25,7 +25,7 @@ mod time;
 mod tune;
 mod vcpus;
 mod view;
-mod watching;
+mod run_monitor;
 
 use std::process::ExitCode;
 
@@ -57,9 +57,9 @@ fn main() -> ExitCode {
         Command::Watch(arguments) => watch::watch(arguments, state),
         Command::Journal(arguments) => journal::journal(arguments, state),
         Command::LibvirtHook(arguments) => libvirt_hook::libvirt_hook(arguments, state),
-        Command::Guard(arguments) => guard::guard(arguments, state),
+        Command::Guard(arguments) => rt_watchdog::guard(arguments, state),
         Command::Emulate(arguments) => emulate::emulate(arguments, state),
-        Command::Sentinel(arguments) => emulate::sentinel(arguments),
+        Command::Watchdog(arguments) => emulate::sentinel(arguments),
         Command::Measure(arguments) => measure::measure(arguments, state),
         Command::Compare(arguments) => measure::compare(arguments, state),
         Command::Tune(arguments) => tune::tune(arguments, state),

@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use pinfold_host::Doorbell;
+use pinfold_host::ControlSocket;
 
 use crate::common;
 use crate::failure::{Exit, Failure};
@@ -43,7 +43,7 @@ pub struct Counts {
 
 /// Who listens.
 pub struct Metrics {
-    bell: Option<Doorbell>,
+    bell: Option<ControlSocket>,
     port: Option<TcpListener>,
     callers: Vec<Caller>,
 }
@@ -60,7 +60,7 @@ struct Caller {
 impl Metrics {
     /// Listens where it was asked for.
     pub fn open(socket: Option<&str>, port: Option<u16>) -> Result<Self, Failure> {
-        let bell = socket.map(Doorbell::at).transpose().map_err(|error| {
+        let bell = socket.map(ControlSocket::at).transpose().map_err(|error| {
             common::host_failure(&error)
                 .with_hint("name a socket in a directory of your own, such as /run/pinfold/metrics")
         })?;
@@ -86,7 +86,7 @@ impl Metrics {
             let until = now.saturating_add(PATIENCE_NS);
             self.callers.push(Caller { stream, question: Vec::new(), until });
         }
-        self.callers.retain_mut(|caller| match caller.has_asked(now) {
+        self.callers.retain_mut(|caller| match caller.request_complete(now) {
             Ok(false) => true,
             Ok(true) => {
                 // One who has gone away needs no answer.
@@ -94,14 +94,14 @@ impl Metrics {
                     Ok(()) | Err(_) => false,
                 }
             }
-            Err(HungUp) => false,
+            Err(Disconnected) => false,
         });
         let surplus = self.callers.len().saturating_sub(MAX_CALLERS);
         self.callers.drain(..surplus);
     }
 
     fn answer(&self) -> Option<Box<dyn Stream>> {
-        if let Some(stream) = self.bell.as_ref().and_then(Doorbell::answer) {
+        if let Some(stream) = self.bell.as_ref().and_then(ControlSocket::answer) {
             return stream.set_nonblocking(true).ok().map(|()| Box::new(stream) as Box<dyn Stream>);
         }
         let (stream, _) = self.port.as_ref()?.accept().ok()?;
@@ -119,26 +119,26 @@ fn listen(port: u16) -> Result<TcpListener, Failure> {
     Ok(listener)
 }
 
-struct HungUp;
+struct Disconnected;
 
 impl Caller {
     /// True once the head of the question is whole.
-    fn has_asked(&mut self, now: u64) -> Result<bool, HungUp> {
+    fn request_complete(&mut self, now: u64) -> Result<bool, Disconnected> {
         let mut buffer = [0; 1024];
         loop {
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(HungUp),
-                Ok(count) => self.question.extend(buffer.get(..count).ok_or(HungUp)?),
+                Ok(0) => return Err(Disconnected),
+                Ok(count) => self.question.extend(buffer.get(..count).ok_or(Disconnected)?),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Err(HungUp),
+                Err(_) => return Err(Disconnected),
             }
             if self.question.len() > MAX_QUESTION {
-                return Err(HungUp);
+                return Err(Disconnected);
             }
         }
         let whole = self.question.windows(4).any(|end| end == b"\r\n\r\n");
-        if !whole && now >= self.until { Err(HungUp) } else { Ok(whole) }
+        if !whole && now >= self.until { Err(Disconnected) } else { Ok(whole) }
     }
 }
 
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_callers_keep_nobody_waiting_and_are_bounded() {
+    fn silent_callers_keep_no_one_waiting_and_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("own/metrics").to_string_lossy().into_owned();
         let mut metrics = Metrics::open(Some(&path), None).unwrap();

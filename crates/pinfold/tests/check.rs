@@ -4,7 +4,7 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use pinfold_host::process::capture;
-use pinfold_host::user;
+use pinfold_host::files;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const RYZEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/ryzen-7950x3d.xml");
@@ -42,7 +42,7 @@ fn what_fix_writes_passes_and_stays() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     let (old, new) = (path("old.xml"), path("new.xml"));
-    user::write_atomic(&old, windows().as_bytes()).expect("a file");
+    files::write_atomic(&old, windows().as_bytes()).expect("a file");
     let found = pinfold(&["plan", "--check", &old, "--input", RYZEN, "--host-pus", "0,16"]);
     assert_eq!(found.code, Some(1), "{}", found.said);
     for name in
@@ -65,7 +65,7 @@ fn what_fix_writes_passes_and_stays() {
         "{}",
         fixed.said
     );
-    user::write_atomic(&new, fixed.said.as_bytes()).expect("a file");
+    files::write_atomic(&new, fixed.said.as_bytes()).expect("a file");
     let again = pinfold(&["plan", "--check", &new, "--input", RYZEN]);
     assert_eq!(again.code, Some(0), "{}", again.said);
     let stays = pinfold(&["plan", "--check", &new, "--input", RYZEN, "--fix"]);
@@ -77,19 +77,19 @@ fn fix_takes_one_domain_file_and_says_what_cannot_be_fixed() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     let (old, plan) = (path("old.xml"), path("plan.json"));
-    user::write_atomic(&old, windows().as_bytes()).expect("a file");
+    files::write_atomic(&old, windows().as_bytes()).expect("a file");
     let two = pinfold(&["plan", "--check", &old, &old, "--fix", "--input", RYZEN]);
     assert_eq!((two.code, two.said.as_str()), (Some(2), ""), "{}", two.hint);
     let small = "core:4 pu:2";
     let made = pinfold(&["plan", "-s", "balanced", "--vcpus", "3", "--json", "--input", small]);
-    user::write_atomic(&plan, made.said.as_bytes()).expect("a file");
+    files::write_atomic(&plan, made.said.as_bytes()).expect("a file");
     let refused = pinfold(&["plan", "--check", &plan, "--fix", "--input", small]);
     assert_eq!(refused.code, Some(2), "{}", refused.hint);
     assert!(refused.hint.contains("--input 'core:4 pu:2'"), "{}", refused.hint);
     // No placement makes the memory fit.
     let large = "<domain type='kvm'><name>a</name><memory unit='TiB'>4</memory><vcpu>2</vcpu><cputune>\
                  <vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='4'/></cputune></domain>";
-    user::write_atomic(&old, large.as_bytes()).expect("a file");
+    files::write_atomic(&old, large.as_bytes()).expect("a file");
     let large = pinfold(&["plan", "--check", &old, "--fix", "--input", RYZEN]);
     assert_eq!((large.code, large.said.as_str()), (Some(1), ""), "{}", large.hint);
     assert!(large.hint.contains("4194304 MiB"), "{}", large.hint);
@@ -104,13 +104,13 @@ fn advice_for_an_odd_number_of_vcpus_is_another_placement() {
     let pins = ["--pin", "vcpu0=2", "--pin", "vcpu1=3", "--pin", "vcpu2=4"];
     let words = ["plan", "-s", "compact", "--vcpus", "3", "--json", "--input", small];
     let made = pinfold(&[&words[..], &pins].concat());
-    user::write_atomic(&plan, made.said.as_bytes()).expect("a file");
+    files::write_atomic(&plan, made.said.as_bytes()).expect("a file");
     let found = pinfold(&["plan", "--check", &plan, "--input", small]);
     assert_eq!(found.code, Some(1), "{}", found.said);
     // The strategy of the plan is kept: the pins by hand are what is wrong.
     let hint = "pinfold plan --strategy compact --vcpus 3 --input 'core:4 pu:2' --json";
     assert!(found.hint.contains(hint), "{}", found.hint);
     let advised = pinfold(&words);
-    user::write_atomic(&plan, advised.said.as_bytes()).expect("a file");
+    files::write_atomic(&plan, advised.said.as_bytes()).expect("a file");
     assert_eq!(pinfold(&["plan", "--check", &plan, "--input", small]).code, Some(0));
 }

@@ -1,7 +1,7 @@
 //! `pinfold doctor` of a captured machine.
 
 use pinfold_host::process::capture;
-use pinfold_host::{TreeHost, paths};
+use pinfold_host::{SnapshotHost, paths};
 use serde_json::Value;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -14,7 +14,7 @@ fn a_captured_machine_is_looked_at() {
     let file = folder.path().join("host.capture").to_string_lossy().into_owned();
     let made = pinfold(&["topo", "--capture"]);
     assert!(made.status.success(), "{}", made.stderr_text());
-    pinfold_host::user::write_atomic(&file, &made.stdout).expect("written");
+    pinfold_host::files::write_atomic(&file, &made.stdout).expect("written");
     let output = pinfold(&["doctor", "--input", &file, "--json"]);
     assert!(output.status.success(), "{}", output.stderr_text());
     let found: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
@@ -49,10 +49,10 @@ fn rows_are_decided_by_the_capture() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("host.capture").to_string_lossy().into_owned();
     let made = pinfold(&["topo", "--capture"]).stdout_text();
-    let rows = |edit: &dyn Fn(&mut TreeHost)| -> Vec<(String, String, String)> {
-        let mut tree = TreeHost::parse(&made).expect("a capture");
+    let rows = |edit: &dyn Fn(&mut SnapshotHost)| -> Vec<(String, String, String)> {
+        let mut tree = SnapshotHost::parse(&made).expect("a capture");
         edit(&mut tree);
-        pinfold_host::user::write_atomic(&file, tree.to_text().as_bytes()).expect("written");
+        pinfold_host::files::write_atomic(&file, tree.to_text().as_bytes()).expect("written");
         let output = pinfold(&["doctor", "--input", &file, "--json"]);
         let found: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
         let text = |row: &Value, key: &str| row[key].as_str().expect("a text").to_owned();

@@ -10,7 +10,7 @@ mod daemon;
 
 use daemon::Daemon;
 use pinfold_host::process::{capture, find_program, own_pid};
-use pinfold_host::{Host as _, LiveHost, user};
+use pinfold_host::{Host as _, LiveHost, files};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
@@ -62,7 +62,7 @@ fn placement(xml: &str) -> Vec<String> {
 fn libvirt_takes_a_merged_file_and_gives_it_back() {
     let Some(daemon) = Daemon::start(NAME) else { return };
     let file = format!("{}/mine.xml", daemon.folder.path().display());
-    user::write_atomic(&file, domain_xml().as_bytes()).unwrap();
+    files::write_atomic(&file, domain_xml().as_bytes()).unwrap();
     let (code, said, _) = pinfold(None, &["plan", "--check", &file, "--input", DESKTOP]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("half-pinned") && said.contains("mine.xml:9 "), "{said}");
@@ -72,7 +72,7 @@ fn libvirt_takes_a_merged_file_and_gives_it_back() {
     let (code, merged, said) = pinfold(None, &words);
     assert_eq!(code, Some(0), "{said}");
     assert!(merged.starts_with("<!-- mine -->") && merged.contains("<!-- why? -->"), "{merged}");
-    user::write_atomic(&file, merged.as_bytes()).unwrap();
+    files::write_atomic(&file, merged.as_bytes()).unwrap();
     daemon.virsh(&["define", &file, "--validate"]).unwrap();
     let dumped = daemon.virsh(&["dumpxml", NAME]).unwrap();
     assert_eq!(placement(&dumped), placement(&merged), "{dumped}");
@@ -103,13 +103,13 @@ fn libvirt_takes_memory_nodes_cells_and_huge_pages() {
     let file = format!("{}/mine.xml", daemon.folder.path().display());
     let mine = domain_xml().replace("<memory unit='MiB'>32<", "<memory unit='MiB'>64<");
     let mine = mine.replace("<vcpu>6<", "<vcpu>4<");
-    user::write_atomic(&file, mine.as_bytes()).unwrap();
+    files::write_atomic(&file, mine.as_bytes()).unwrap();
     let vm = format!("name={NAME},vcpus=4,iothreads=iothread1,memory=64MiB,huge-pages=2MiB");
     let words =
         ["plan", "-s", "sequential", "--input", TWO_NODES, "--vm", &vm, "--emit", "libvirt"];
     let (code, merged, said) = pinfold(None, &[&words[..], &["--into", &file]].concat());
     assert_eq!(code, Some(0), "{said}");
-    user::write_atomic(&file, merged.as_bytes()).unwrap();
+    files::write_atomic(&file, merged.as_bytes()).unwrap();
     daemon.virsh(&["define", &file, "--validate"]).unwrap();
     let dumped = daemon.virsh(&["dumpxml", NAME]).unwrap();
     let memory = |xml: &str| -> Vec<String> {
@@ -131,7 +131,7 @@ fn libvirt_takes_memory_nodes_cells_and_huge_pages() {
         assert_eq!(found, wanted, "{xml}");
     }
     assert_eq!(placement(&dumped), placement(&merged), "{dumped}");
-    user::write_atomic(&file, dumped.as_bytes()).unwrap();
+    files::write_atomic(&file, dumped.as_bytes()).unwrap();
     match find_program("virt-xml-validate") {
         None => eprintln!("skipped: virt-xml-validate is not installed"),
         Some(validator) => {
@@ -162,7 +162,7 @@ fn a_running_domain_is_checked_thread_by_thread() {
     let xml = domain_xml();
     let (head, rest) = xml.split_once("  <vcpu>").unwrap();
     let (_, tail) = rest.split_once("</cputune>").unwrap();
-    user::write_atomic(&file, format!("{head}{tune}{tail}").as_bytes()).unwrap();
+    files::write_atomic(&file, format!("{head}{tune}{tail}").as_bytes()).unwrap();
     daemon.virsh(&["define", &file]).unwrap();
     daemon.virsh(&["start", NAME, "--paused"]).unwrap();
     let (code, said, hint) = pinfold(Some(&daemon), &["plan", "--check", "--libvirt", NAME]);

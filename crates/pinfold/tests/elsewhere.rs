@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use common::until;
 use pinfold_host::process::{Child, Output, Spawn, capture, find_program, is_root};
-use pinfold_host::{Host as _, LiveHost, paths, user};
+use pinfold_host::{Host as _, LiveHost, paths, files};
 use pinfold_model::{CpuSet, Tid};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -162,7 +162,7 @@ fn a_machine_is_not_placed_twice_from_two_state_folders() {
     }
     // The other folder is free again, and a folder that was removed holds nothing.
     assert!(apply("b", "compact").status.success());
-    user::remove_tree(&scene.file("b")).expect("removed");
+    files::remove_tree(&scene.file("b")).expect("removed");
     let third = apply("a", "compact");
     assert!(third.status.success(), "{}", third.stderr_text());
     assert!(undo("a").status.success());

@@ -7,7 +7,7 @@
 mod qemu;
 
 use pinfold_host::process::{Child, Output, Spawn, Stdio, capture, find_program, is_root};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, user};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, files};
 use pinfold_model::Tid;
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ impl Machine {
         let mut rom = vec![0xf4; 64 * 1024];
         let at = rom.len() - 16;
         rom[at..at + BUSY.len()].copy_from_slice(BUSY);
-        user::write_atomic(&path("rom"), &rom).expect("a file");
+        files::write_atomic(&path("rom"), &rom).expect("a file");
         let socket = path("qmp");
         let words = format!(
             "-machine microvm -accel {accelerator} -nodefaults -no-user-config -display none -m 16M \
@@ -78,7 +78,7 @@ impl Machine {
         };
         let is_there = (0..1000).any(|_| {
             SystemClock.sleep_ns(SECOND_NS / 50);
-            user::exists(&socket) && has_vcpu()
+            files::exists(&socket) && has_vcpu()
         });
         assert!(is_there, "QEMU makes its socket and its vCPU");
         Self { qemu, socket, _folder: folder }
@@ -140,7 +140,7 @@ fn the_micro_guest_is_counted_exactly() {
 }
 
 #[test]
-fn a_machine_of_kvm_is_watched_and_its_end_is_told() {
+fn a_machine_of_kvm_is_watched_and_its_end_is_reported() {
     if cannot_run() {
         return;
     }
@@ -219,7 +219,7 @@ fn without_rights_kvms_own_counts_are_taken() {
 }
 
 #[test]
-fn machines_without_exits_are_told_apart() {
+fn machines_without_exits_are_distinguished() {
     if cannot_run() {
         return;
     }
@@ -341,7 +341,7 @@ fn measure_says_why_there_are_no_exits() {
 }
 
 #[test]
-fn bad_input_is_told_with_the_way_out() {
+fn bad_input_is_reported_with_a_hint() {
     let check = |arguments: &[&str], expected: i32, told: &str| {
         let output = pinfold(arguments);
         let said = output.stderr_text();

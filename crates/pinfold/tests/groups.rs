@@ -5,7 +5,7 @@
 mod common;
 
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
-use pinfold_host::{Host, LiveHost, user};
+use pinfold_host::{Host, LiveHost, files};
 use pinfold_model::Tid;
 
 use common::until;
@@ -38,7 +38,7 @@ impl Place {
 
     /// The PUs that a thread of a file's process may use, if the file has its number.
     fn mask(&self, pid_file: &str) -> Option<(Tid, String)> {
-        let text = user::read_text(&self.file(pid_file)).ok()?;
+        let text = files::read_text(&self.file(pid_file)).ok()?;
         let tid = Tid(text.trim().parse().ok()?);
         Some((tid, self.host.affinity(tid).ok()?.to_string()))
     }
@@ -82,7 +82,7 @@ fn a_command_has_its_cpus_its_input_and_its_answer() {
     let place = Place::new();
     let script = "grep Cpus_allowed_list /proc/self/status; cat; exit 7";
     let input = place.file("input");
-    user::write_atomic(&input, b"what it was given\n").expect("a file");
+    files::write_atomic(&input, b"what it was given\n").expect("a file");
     let shell = format!(
         "{PINFOLD} --state-dir {} run -s compact --cores 1 -- sh -c '{script}' < {input}",
         place.file("state")
@@ -197,7 +197,7 @@ fn signals_are_the_commands() {
 }
 
 #[test]
-fn what_a_killed_pinfold_leaves_is_taken_back_by_undo() {
+fn what_a_killed_pinfold_leaves_is_undone_by_undo() {
     let place = Place::new();
     if place.own() == place.planned() {
         println!("skipped: one PU is all there is");

@@ -8,7 +8,7 @@ mod common;
 
 use common::until;
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program};
-use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, paths, user};
+use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, paths, files};
 use pinfold_model::{Policy, Tid};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -240,7 +240,7 @@ fn a_tuning_that_is_stopped_loses_the_rights_and_the_start() {
         .start()
         .expect("pinfold starts");
     let real_time = || {
-        let pid = user::read_text(&pid_file).ok()?.trim().parse().ok().map(Tid)?;
+        let pid = files::read_text(&pid_file).ok()?.trim().parse().ok().map(Tid)?;
         let vcpu = vcpu(&host, pid)?;
         (host.policy(vcpu).ok()? == ROUND_ROBIN).then_some(vcpu)
     };
@@ -252,7 +252,7 @@ fn a_tuning_that_is_stopped_loses_the_rights_and_the_start() {
     let former = host.policy(Tid(0)).expect("a policy");
     assert!(until(|| policy() == former), "it is {}", policy());
     tune.signal(Signaled::Continue).expect("goes on");
-    let told = || user::read_text(&told).unwrap_or_default();
+    let told = || files::read_text(&told).unwrap_or_default();
     let is_told = until(|| told().contains("has lost its real-time rights: this start does not"));
     assert!(is_told, "the start counts: {}", told());
     tune.terminate().expect("asked to end");

@@ -4,7 +4,7 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use pinfold_host::process::capture;
-use pinfold_host::user;
+use pinfold_host::files;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const RYZEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/ryzen-7950x3d.xml");
@@ -70,7 +70,7 @@ fn words(line: &str) -> Vec<String> {
 
 fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> String {
     let path = folder.path().join(name).to_string_lossy().into_owned();
-    user::write_atomic(&path, text.as_bytes()).expect("a file");
+    files::write_atomic(&path, text.as_bytes()).expect("a file");
     path
 }
 
@@ -175,7 +175,7 @@ fn a_plan_of_another_machine_or_of_several_is_made_again_here() {
 fn commands_in_80_columns_are_the_same_as_in_wide_lines() {
     let folder = tempfile::tempdir().expect("a folder");
     let spaced = folder.path().join("my  guests");
-    user::make_dirs(&spaced.to_string_lossy()).expect("a folder");
+    files::make_dirs(&spaced.to_string_lossy()).expect("a folder");
     let spaced = |name: &str| spaced.join(name).to_string_lossy().into_owned();
     let pins: String = (0..4).map(|n| format!("<vcpupin vcpu='{n}' cpuset='{n}'/>")).collect();
     let xml = format!(
@@ -183,9 +183,9 @@ fn commands_in_80_columns_are_the_same_as_in_wide_lines() {
          </cputune><cpu><topology sockets='1' cores='2' threads='2'/></cpu></domain>"
     );
     let (domain, plan) = (spaced("old -v1.xml"), spaced("plan.json"));
-    user::write_atomic(&domain, xml.as_bytes()).expect("a file");
+    files::write_atomic(&domain, xml.as_bytes()).expect("a file");
     let made = pinfold(&format!("plan -s scatter --vcpus 8 --input {RYZEN} --json"));
-    user::write_atomic(&plan, made.stdout.as_bytes()).expect("a file");
+    files::write_atomic(&plan, made.stdout.as_bytes()).expect("a file");
     let (domain, plan) = (format!("'{domain}'"), format!("'{plan}'"));
     let capture =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/isolated-realtime.capture");

@@ -7,7 +7,7 @@ mod common;
 
 use common::until;
 use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program};
-use pinfold_host::user;
+use pinfold_host::files;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
@@ -67,7 +67,7 @@ fn a_capture_with_a_path_of_many_parts_is_refused() {
     let scene = Scene::new();
     let file = scene.file("deep");
     let text = format!("pinfold-capture 1\nfile {}\n\t0-3\n", "/a".repeat(60_000));
-    user::write_atomic(&file, text.as_bytes()).expect("a capture");
+    files::write_atomic(&file, text.as_bytes()).expect("a capture");
     let output = scene.pinfold(&["topo", "--input", &file]);
     assert_eq!(output.status.code(), Some(2), "{}", output.stderr_text());
     assert!(output.stderr_text().contains("longer than any path of a kernel"));
@@ -81,7 +81,7 @@ fn a_file_that_is_nested_too_deep_is_refused() {
     let nested = |name: &str, [before, open, close, after]: [&str; 4]| {
         let path = scene.file(name);
         let text = format!("{before}{}{}{after}", open.repeat(DEPTH), close.repeat(DEPTH));
-        user::write_atomic(&path, text.as_bytes()).expect("a file");
+        files::write_atomic(&path, text.as_bytes()).expect("a file");
         path
     };
     let head = "<topology version=\"2.0\"><object type=\"Machine\" os_index=\"0\" cpuset=\"0x1\" \
@@ -132,7 +132,7 @@ fn a_long_value_makes_a_short_error() {
             &["plan", "--input", input, "--check"],
         ),
     ] {
-        user::write_atomic(&host, text.as_bytes()).expect("a file");
+        files::write_atomic(&host, text.as_bytes()).expect("a file");
         let output = scene.pinfold(&[words, &[&host]].concat());
         let said = output.stderr_text();
         assert_eq!(output.status.code(), Some(2), "{words:?}: {:.300}", said);
@@ -158,7 +158,7 @@ fn text_that_is_not_utf_8_is_refused_with_its_conversion() {
         (wide, "line 1, byte offset 0: this is UTF-16 text", "UTF-16"),
         (latin, "line 2, byte offset 27: 0xe4 is not UTF-8", "ISO-8859-1"),
     ] {
-        user::write_atomic(&path, &bytes).expect("a file");
+        files::write_atomic(&path, &bytes).expect("a file");
         let merge = ["plan", "--vcpus", "1", "--emit", "libvirt", "--into", &path];
         for words in [&["plan", "--check", &path][..], &merge, &["plan", "--check", &path, "--fix"]]
         {
@@ -198,7 +198,7 @@ fn standard_input_is_read_and_may_not_be_silent() {
 fn a_study_of_another_user_is_not_resumed() {
     let scene = Scene::new();
     let store = scene.file("store");
-    user::write_atomic(&store, b"").expect("a store");
+    files::write_atomic(&store, b"").expect("a store");
     let mode = |mode: &str| capture("chmod", [mode, &store], MINUTE_NS).expect("it runs");
     assert!(mode("666").status.success());
     let refused = scene.pinfold(&["study", "resume", &store]);
@@ -230,7 +230,7 @@ fn a_name_with_a_line_break_makes_no_line_in_a_measurement() {
     };
     let scene = Scene::new();
     let script = scene.file("named.py");
-    user::write_atomic(&script, NAMED.as_bytes()).expect("a script");
+    files::write_atomic(&script, NAMED.as_bytes()).expect("a script");
     let child = Spawn::new(&python)
         .args([&script])
         .stdin(Stdio::Null)
@@ -242,7 +242,7 @@ fn a_name_with_a_line_break_makes_no_line_in_a_measurement() {
         .expect("it starts");
     let pid = child.pid().to_string();
     let comm = format!("/proc/{pid}/comm");
-    let is_named = || user::read(&comm).is_ok_and(|name| name.starts_with(b"LK"));
+    let is_named = || files::read(&comm).is_ok_and(|name| name.starts_with(b"LK"));
     assert!(until(is_named), "it names itself");
     for words in [
         &["measure", "sched", "--pid", &pid, "--seconds", "0.5"][..],
@@ -343,15 +343,15 @@ fn the_page_and_the_tables_of_a_study_steer_nothing() {
     let scene = Scene::new();
     let (file, store) = (scene.file("study.toml"), scene.file("store"));
     let (page, tables) = (scene.file("page.html"), scene.file("tables"));
-    user::write_atomic(&file, STUDY.as_bytes()).expect("a study");
+    files::write_atomic(&file, STUDY.as_bytes()).expect("a study");
     let run = scene.pinfold(&["study", "run", &file, "--store", &store]);
     assert_eq!(run.status.code(), Some(1), "trials failed: {}", run.stderr_text());
     let made = scene.pinfold(&["study", "report", &store, "--out", &page]);
     assert!(made.status.success(), "{}", made.stderr_text());
-    let html = user::read_text(&page).expect("a page");
+    let html = files::read_text(&page).expect("a page");
     assert!(!html.contains(['\u{1b}', '\u{202e}']) && !html.contains("<script>alert"));
     assert!(scene.pinfold(&["study", "export", &store, "--out", &tables]).status.success());
-    let trials = user::read_text(&format!("{tables}/trials.csv")).expect("a table");
+    let trials = files::read_text(&format!("{tables}/trials.csv")).expect("a table");
     assert!(trials.contains("\"'=cmd|"), "{trials}");
     assert!(!trials.split([',', '\n']).any(|cell| cell.starts_with('=')), "{trials}");
 }

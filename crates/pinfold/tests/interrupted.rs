@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use common::until;
 use pinfold_host::process::{Child, Output, Spawn, capture, find_program};
-use pinfold_host::{Host as _, LiveHost, paths, user};
+use pinfold_host::{Host as _, LiveHost, paths, files};
 use pinfold_model::{CpuSet, Tid};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -75,7 +75,7 @@ impl Scene {
         let inject = format!("inject={calls}:signal=INT:when={nth}");
         let wrap = ["strace", "-f", "-o", &log, "-e", &trace, "-e", &inject];
         let output = self.pinfold(&wrap, arguments);
-        let log = user::read_text(&log).expect("strace's log");
+        let log = files::read_text(&log).expect("strace's log");
         assert!(log.contains("SIGINT") || output.status.success(), "{}", output.stderr_text());
         output
     }
@@ -86,7 +86,7 @@ fn number(tid: &str) -> u32 {
 }
 
 #[test]
-fn an_apply_that_is_interrupted_is_taken_back_whole() {
+fn an_apply_that_is_interrupted_is_undone_whole() {
     let scene = match Scene::new() {
         Ok(scene) => scene,
         Err(why) => return println!("skipped: {why}"),
@@ -129,7 +129,7 @@ fn an_undo_that_is_interrupted_is_finished() {
         assert!(applied.status.success(), "{}", applied.stderr_text());
         let undone = scene.interrupted("sched_setaffinity", nth, &["undo"]);
         assert!(undone.status.success(), "{}", undone.stderr_text());
-        let log = user::read_text(&scene.file("strace")).expect("strace's log");
+        let log = files::read_text(&scene.file("strace")).expect("strace's log");
         assert!(log.contains("SIGINT"), "the signal came at call {nth}");
         assert_eq!(scene.masks(), before);
     }

@@ -3,7 +3,7 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use pinfold_host::process::{Output, capture};
-use pinfold_host::user::{self, StateDir};
+use pinfold_host::files::{self, StateDir};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
@@ -73,7 +73,7 @@ fn a_placement_of_an_earlier_boot_is_ended_and_not_called_restored() {
     let desk = Desk::new();
     desk.put("7-9", &format!("{HEADER}\n{STEP}\n"));
     let half = desk.folder.path().join("state/journal/.7-9.jsonl.4194999.tmp");
-    user::write_atomic(&half.to_string_lossy(), b"{").expect("a file");
+    files::write_atomic(&half.to_string_lossy(), b"{").expect("a file");
     let status = desk.pinfold(&["status"]);
     let said = status.stdout_text() + &status.stderr_text();
     assert!(said.contains(".7-9.jsonl.4194999.tmp"), "{said}");
@@ -88,7 +88,7 @@ fn a_placement_of_an_earlier_boot_is_ended_and_not_called_restored() {
 }
 
 #[test]
-fn what_is_not_understood_is_named_with_the_way_out_and_hides_nothing() {
+fn what_is_not_understood_is_named_with_a_hint_and_hides_nothing() {
     let desk = Desk::new();
     desk.put("1-1", "{}\n");
     desk.put("2-2", &format!("{HEADER}\nnonsense\n"));
@@ -120,7 +120,7 @@ fn a_journal_behind_a_link_or_open_to_others_is_not_read() {
     let desk = Desk::new();
     let elsewhere = desk.folder.path().join("elsewhere");
     let elsewhere = elsewhere.to_string_lossy();
-    user::write_atomic(&elsewhere, format!("{HEADER}\n").as_bytes()).expect("written");
+    files::write_atomic(&elsewhere, format!("{HEADER}\n").as_bytes()).expect("written");
     std::os::unix::fs::symlink(&*elsewhere, desk.journals.path_of("1-1.jsonl")).expect("a link");
     desk.put("2-2", &format!("{HEADER}\n"));
     let open = desk.journals.path_of("2-2.jsonl");
@@ -174,9 +174,9 @@ fn status_goes_on_where_a_journal_is_damaged() {
 }
 
 #[test]
-fn only_what_is_left_behind_is_taken_back_by_that_name() {
+fn only_what_is_left_behind_is_undone_by_that_name() {
     let desk = Desk::new();
-    let boot = user::read_text("/proc/sys/kernel/random/boot_id").expect("a boot id");
+    let boot = files::read_text("/proc/sys/kernel/random/boot_id").expect("a boot id");
     // No process has such a number: the kernel gives out at most 4194304.
     let now = HEADER.replace("another", boot.trim()).replace(r#""tid":5"#, r#""tid":4999999"#);
     let now = now.replace(r#""tid":7"#, r#""tid":4999998"#);

@@ -38,7 +38,7 @@ fn a_host_with_cgroup_v1() {
 }
 
 #[test]
-fn a_host_with_cgroup_v2_whose_cpusets_nobody_uses() {
+fn a_host_with_cgroup_v2_whose_cpusets_no_one_uses() {
     check(Case::Host(Cgroups::V2Plain));
 }
 
@@ -68,6 +68,6 @@ fn a_shaped_host_is_seen_as_lscpu_sees_it() {
 }
 
 #[test]
-fn every_ruler_runs_in_a_guest_and_an_offline_pu_is_told() {
+fn every_benchmark_runs_in_a_guest_and_an_offline_pu_is_reported() {
     check(Case::Rulers);
 }

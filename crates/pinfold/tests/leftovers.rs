@@ -7,7 +7,7 @@ mod common;
 
 use common::until;
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, capture};
-use pinfold_host::{SystemClock, user};
+use pinfold_host::{SystemClock, files};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
@@ -40,7 +40,7 @@ fn a_folder_in_memory() {
         .start()
         .expect("it starts");
     let prefix = format!("pinfold-{}-", tune.pid());
-    let memory = || user::list("/dev/shm").unwrap_or_default();
+    let memory = || files::list("/dev/shm").unwrap_or_default();
     let scratch = || memory().into_iter().find(|name| name.starts_with(&prefix));
     let (mut name, mut ended) = (None, false);
     until(|| {
@@ -76,5 +76,5 @@ fn a_socket_at_which_no_process_listens() {
     let status = pinfold(&state, &["status"]).stdout_text();
     assert!(status.contains(&socket), "{status}");
     assert!(pinfold(&state, &["undo"]).status.success());
-    assert!(!user::exists(&socket));
+    assert!(!files::exists(&socket));
 }

@@ -31,7 +31,7 @@ fn start_domain(daemon: &Daemon, inside: &str) {
          <devices><emulator>{emulator}</emulator></devices></domain>"
     );
     let file = format!("{}/domain.xml", root(daemon));
-    pinfold_host::user::write_atomic(&file, xml.as_bytes()).expect("written");
+    pinfold_host::files::write_atomic(&file, xml.as_bytes()).expect("written");
     daemon.virsh(&["define", &file]).expect("it is defined");
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
 }
@@ -52,7 +52,7 @@ fn pinfold(daemon: &Daemon, arguments: &[&str]) -> Output {
 /// The process of the domain: the one that its vCPU belongs to.
 fn pid(daemon: &Daemon) -> Tid {
     let file = format!("{}/libvirt/qemu/run/{NAME}.pid", root(daemon));
-    let text = pinfold_host::user::read_text(&file).expect("libvirt writes a pid file");
+    let text = pinfold_host::files::read_text(&file).expect("libvirt writes a pid file");
     Tid(text.trim().parse().expect("a number"))
 }
 
@@ -75,7 +75,7 @@ fn plan(daemon: &Daemon) -> (String, CpuSet) {
     let output = pinfold(daemon, &[&words[..], &[avoid.as_str(), "--json"]].concat());
     assert!(output.status.success(), "{}", output.stderr_text());
     let file = format!("{}/plan.json", root(daemon));
-    pinfold_host::user::write_atomic(&file, &output.stdout).expect("written");
+    pinfold_host::files::write_atomic(&file, &output.stdout).expect("written");
     (file, CpuSet::single(PuId(first.0)))
 }
 
@@ -139,7 +139,7 @@ fn watch_puts_pins_right_through_libvirt() {
         .start()
         .expect("pinfold starts");
     let told = |words: &str| {
-        let log = || pinfold_host::user::read_text(&log).unwrap_or_default();
+        let log = || pinfold_host::files::read_text(&log).unwrap_or_default();
         for _ in 0..600 {
             if log().contains(words) {
                 return;
@@ -176,7 +176,7 @@ fn a_kill_ends_the_virsh_that_is_about_to_pin() {
         begun = path("begun"),
         late = path("late"),
     );
-    pinfold_host::user::write_atomic(&path("text"), script.as_bytes()).expect("written");
+    pinfold_host::files::write_atomic(&path("text"), script.as_bytes()).expect("written");
     // Written by others: a file that is open for writing in a child of another test cannot be run.
     run("cp", &[&path("text"), &path("virsh")]);
     run("chmod", &["0755", &path("virsh")]);
@@ -190,7 +190,7 @@ fn a_kill_ends_the_virsh_that_is_about_to_pin() {
         .die_with_parent(true)
         .start()
         .expect("pinfold starts");
-    let is_there = |name: &str| pinfold_host::user::exists(&path(name));
+    let is_there = |name: &str| pinfold_host::files::exists(&path(name));
     let begun = (0..1000).any(|_| {
         SystemClock.sleep_ns(SECOND_NS / 50);
         is_there("begun")
@@ -281,33 +281,33 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
         libvirt-hook --plans \"$HOME/plans\" --run-dir \"$HOME/libvirt/qemu/run\" \"$@\" \
         2>> \"$HOME/hook.log\"\n";
     let hook = format!("{folder}/qemu");
-    pinfold_host::user::write_atomic(&hook, script.as_bytes()).expect("written");
+    pinfold_host::files::write_atomic(&hook, script.as_bytes()).expect("written");
     run("cp", &[env!("CARGO_BIN_EXE_pinfold"), &format!("{folder}/pinfold")]);
     run("chmod", &["0755", &folder, &hook, &format!("{folder}/pinfold")]);
     let Some(daemon) = Daemon::start_by(NAME, &wrap) else { return };
     let (file, one) = plan(&daemon);
     let plans = format!("{}/plans", root(&daemon));
-    pinfold_host::user::make_dirs(&plans).expect("a folder");
+    pinfold_host::files::make_dirs(&plans).expect("a folder");
     run("cp", &[&file, &format!("{plans}/{NAME}.json")]);
     run("chmod", &["0700", &plans]);
     run("chown", &["-R", "65534:65534", &plans]);
 
     start_domain(&daemon, "<cputune><vcpupin vcpu='1' cpuset='0-1'/></cputune>");
-    let log = || pinfold_host::user::read_text(&format!("{}/hook.log", root(&daemon)));
+    let log = || pinfold_host::files::read_text(&format!("{}/hook.log", root(&daemon)));
     let all = masks(pid(&daemon));
     assert!(all.iter().all(|(_, mask)| *mask == one), "{all:?}\n{:?}", log());
     let said = log().expect("the hook spoke");
     assert!(said.contains("places vcpu(1) elsewhere") || one == all_pus(), "{said}");
     daemon.virsh(&["destroy", NAME]).expect("it ends");
     let journals = format!("{}/state/journal", root(&daemon));
-    let names = pinfold_host::user::list(&journals).expect("a journal");
+    let names = pinfold_host::files::list(&journals).expect("a journal");
     let name = names.iter().find(|name| name.ends_with(".jsonl")).expect("a journal");
-    let text = pinfold_host::user::read_text(&format!("{journals}/{name}")).expect("text");
+    let text = pinfold_host::files::read_text(&format!("{journals}/{name}")).expect("text");
     assert!(text.lines().last().is_some_and(|line| line.starts_with("{\"end\"")), "{text}");
 
     // A plan that does not fit never keeps a domain from starting.
     let plan = format!("{plans}/{NAME}.json");
-    pinfold_host::user::write_atomic(&plan, b"{\"format\":\"nonsense\"}").expect("written");
+    pinfold_host::files::write_atomic(&plan, b"{\"format\":\"nonsense\"}").expect("written");
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts all the same");
     assert!(log().expect("a log").contains("is not placed"), "{:?}", log());
 }

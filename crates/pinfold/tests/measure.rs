@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, find_program};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, process, user};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, process, files};
 use pinfold_model::{CpuSet, Tid};
 use serde_json::Value;
 
@@ -68,7 +68,7 @@ fn widest(text: &str) -> usize {
 }
 
 #[test]
-fn the_list_names_what_unit_family_and_anchors() {
+fn the_list_names_what_unit_family_and_reference_tools() {
     let home = Home::new();
     let list = home.json(&["measure", "--list", "--json"]);
     let probes = list["probes"].as_array().expect("probes");
@@ -119,7 +119,7 @@ fn a_probe_lists_the_options_that_it_takes_behind_two_dashes() {
 }
 
 #[test]
-fn a_probe_tells_table_picture_origin_and_is_saved_whole() {
+fn a_probe_reports_table_picture_origin_and_is_saved_whole() {
     let home = Home::new();
     let (pu, file) = (first_pu(), home.file("a.json"));
     let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.3", "--save", &file];
@@ -132,7 +132,7 @@ fn a_probe_tells_table_picture_origin_and_is_saved_whole() {
         assert!(text.contains(word), "{word}:\n{text}");
     }
     assert!(!text.contains("NaN") && widest(&text) <= 110, "{text}");
-    let saved: Value = serde_json::from_str(&user::read_text(&file).expect("saved")).expect("JSON");
+    let saved: Value = serde_json::from_str(&files::read_text(&file).expect("saved")).expect("JSON");
     assert_eq!(saved["format"], "pinfold-measure/1");
     let figure = &saved["blocks"][0]["figures"][0];
     assert!(figure["samples"].as_array().is_some_and(|samples| samples.len() >= 50));
@@ -142,16 +142,16 @@ fn a_probe_tells_table_picture_origin_and_is_saved_whole() {
 
 /// The `pinload` that this process has started, if it runs already.
 fn pinload_of(parent: Tid) -> Option<Tid> {
-    let pids = user::list("/proc").ok()?.into_iter().filter_map(|name| name.parse().ok());
+    let pids = files::list("/proc").ok()?.into_iter().filter_map(|name| name.parse().ok());
     pids.map(Tid).find(|pid| {
-        let stat = user::read_text(&format!("/proc/{}/stat", pid.0)).unwrap_or_default();
+        let stat = files::read_text(&format!("/proc/{}/stat", pid.0)).unwrap_or_default();
         let of_parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
         stat.contains("(pinload") && of_parent == Some(parent.0.to_string().as_str())
     })
 }
 
 #[test]
-fn periods_that_a_late_thread_skipped_are_counted_and_told_apart() {
+fn periods_that_a_late_thread_skipped_are_counted_and_distinguished() {
     let home = Home::new();
     let pu = first_pu();
     let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "1.5", "--json"];
@@ -228,7 +228,7 @@ fn a_switch_is_measured_by_number_of_processes_and_drawn_so() {
 }
 
 #[test]
-fn a_capacity_tells_what_was_left_out() {
+fn a_capacity_reports_what_was_left_out() {
     let home = Home::new();
     let pu = first_pu();
     let words = ["measure", "compute", "--cpus", &pu, "--seconds", "0.5", "--json"];
@@ -252,7 +252,7 @@ struct Thief<'h> {
 
 impl<'h> Thief<'h> {
     fn new(home: &'h Home, steals: &str) -> Self {
-        let text = user::read_text("/proc/stat").expect("the real one");
+        let text = files::read_text("/proc/stat").expect("the real one");
         let (pus, rest): (Vec<&str>, Vec<&str>) =
             text.lines().partition(|line| line.starts_with("cpu"));
         let names: Vec<&str> = pus.iter().filter_map(|line| line.split(' ').next()).collect();
@@ -260,7 +260,7 @@ impl<'h> Thief<'h> {
         let format: String = names.iter().map(line).collect();
         let numbers = "$n ".repeat(names.len());
         let file = home.file("stat");
-        user::write_atomic(&home.file("rest"), rest.join("\n").as_bytes()).expect("written");
+        files::write_atomic(&home.file("rest"), rest.join("\n").as_bytes()).expect("written");
         // In place, and never shorter: a reader always finds every line.
         let script = format!(
             "n=1000; printf '{format}' {numbers} > {file}; cat {rest} >> {file}
@@ -348,7 +348,7 @@ fn io_says_who_read() {
     let tool = if is_fio { "by fio-" } else { "by pinload" };
     assert!(text.contains(tool), "{text}");
     // Its file went with it.
-    let left = user::list(&home.file("cache/pinfold/measure")).unwrap_or_default();
+    let left = files::list(&home.file("cache/pinfold/measure")).unwrap_or_default();
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -361,7 +361,7 @@ fn io_is_read_and_flagged_where_the_page_cache_cannot_be_passed() {
     }
     // In a mount namespace of its own; ramfs refuses O_DIRECT.
     let (folder, file) = (home.file("ram"), home.file("ram/blocks"));
-    user::make_dirs(&folder).expect("a folder");
+    files::make_dirs(&folder).expect("a folder");
     let script = format!(
         "mount -t ramfs none {folder} || exit 77; head -c 1048576 /dev/urandom > {file}; exec \"$@\""
     );
@@ -388,7 +388,7 @@ fn io_is_read_and_flagged_where_the_page_cache_cannot_be_passed() {
 }
 
 #[test]
-fn an_anchor_runs_where_ours_does_and_under_its_policy() {
+fn a_reference_tool_runs_where_ours_does_and_under_its_policy() {
     let home = Home::new();
     let host = LiveHost::new().expect("a host");
     let mask = host.affinity(Tid(0)).expect("a mask");
@@ -398,7 +398,7 @@ fn an_anchor_runs_where_ours_does_and_under_its_policy() {
     }
     // A perf that tells where and how it runs, and a time that perf could tell.
     let (bin, told) = (home.file("bin"), home.file("told"));
-    user::make_dirs(&bin).expect("a folder");
+    files::make_dirs(&bin).expect("a folder");
     let script = format!(
         "#!/bin/sh\n\
          grep Cpus_allowed_list /proc/self/status > {told}\n\
@@ -406,7 +406,7 @@ fn an_anchor_runs_where_ours_does_and_under_its_policy() {
          echo 1.126\n"
     );
     let program = format!("{bin}/perf");
-    user::write_atomic(&program, script.as_bytes()).expect("written");
+    files::write_atomic(&program, script.as_bytes()).expect("written");
     Spawn::new("chmod").args(["+x", &program]).capture(PATIENCE_NS).expect("chmod");
     let path = format!("{bin}:{}", std::env::var("PATH").unwrap_or_default());
     let run = |policy: &str| {
@@ -415,7 +415,7 @@ fn an_anchor_runs_where_ours_does_and_under_its_policy() {
         let spawn = home.spawn(&[&words[..], &more].concat()).env("PATH", &path);
         let output = spawn.capture(PATIENCE_NS).expect("runs");
         assert!(output.status.success(), "{}", output.stderr_text());
-        user::read_text(&told).expect("what it told")
+        files::read_text(&told).expect("what it told")
     };
     // Without --cpus ours holds its ring on the first of all.
     let expected = format!("Cpus_allowed_list:\t{}\n", first_pu());
@@ -430,7 +430,7 @@ fn an_anchor_runs_where_ours_does_and_under_its_policy() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_told_with_the_way_out() {
+fn what_cannot_be_measured_is_reported_with_a_hint() {
     let home = Home::new();
     home.refused(&["measure", "wakup"], 2, "did you mean wakeup?");
     home.refused(&["measure", "wakeup", "--cpus", "60000"], 2, "has no PU 60000");
@@ -465,7 +465,7 @@ fn what_cannot_be_measured_is_told_with_the_way_out() {
 }
 
 #[test]
-fn an_offline_pu_is_told() {
+fn an_offline_pu_is_reported() {
     let host = LiveHost::new().expect("a host");
     let offline = pinfold_topology::discover(&host).expect("a topology").offline;
     let Some(first) = offline.iter().next() else {
@@ -499,7 +499,7 @@ fn a_refused_real_time_policy_is_flagged() {
 }
 
 #[test]
-fn an_anchor_that_is_missing_or_prints_garbage_is_told() {
+fn a_reference_tool_that_is_missing_or_prints_garbage_is_reported() {
     let home = Home::new();
     let (pu, bin) = (first_pu(), home.file("bin"));
     let words =
@@ -509,7 +509,7 @@ fn an_anchor_that_is_missing_or_prints_garbage_is_told() {
     let said = missing.stderr_text();
     assert_eq!(missing.status.code(), Some(3), "{said}");
     assert!(said.contains("not installed") && said.contains("apt-get install rt-tests"), "{said}");
-    user::make_dirs(&bin).expect("a folder");
+    files::make_dirs(&bin).expect("a folder");
     // A program of that name which says yes to everything and writes nothing.
     let truth = find_program("true").expect("true");
     std::os::unix::fs::symlink(truth, Path::new(&bin).join("cyclictest")).expect("a link");
@@ -520,7 +520,7 @@ fn an_anchor_that_is_missing_or_prints_garbage_is_told() {
 }
 
 #[test]
-fn a_cross_check_tells_ratio_and_interval() {
+fn a_cross_check_reports_ratio_and_interval() {
     let home = Home::new();
     if find_program("cyclictest").is_none() {
         println!("skipped: cyclictest is not installed");
@@ -540,7 +540,7 @@ fn a_cross_check_tells_ratio_and_interval() {
 }
 
 #[test]
-fn two_files_are_compared_and_what_does_not_match_is_told() {
+fn two_files_are_compared_and_what_does_not_match_is_reported() {
     let home = Home::new();
     let pu = first_pu();
     let measure = |name: &str, period: &str| {
@@ -564,12 +564,12 @@ fn two_files_are_compared_and_what_does_not_match_is_told() {
     home.refused(&["compare", &one], 2, "no two sides");
     home.refused(&["compare", &one, "/nonexistent/x"], 2, "/nonexistent/x");
     let broken = home.file("broken.json");
-    user::write_atomic(&broken, b"{\"format\":\"pinfold-measure/9\"}").expect("written");
+    files::write_atomic(&broken, b"{\"format\":\"pinfold-measure/9\"}").expect("written");
     home.refused(&["compare", &one, &broken], 2, "pinfold-measure/9");
 }
 
 #[test]
-fn gaps_are_compared_by_what_arrivals_meet_and_unequal_times_are_told() {
+fn gaps_are_compared_by_what_arrivals_meet_and_unequal_times_are_reported() {
     let home = Home::new();
     let pu = first_pu();
     let measure = |name: &str, seconds: &str| {
@@ -602,7 +602,7 @@ fn two_plans_are_compared_block_by_block() {
         let output = home.run(&["plan", "-s", strategy, "--vcpus", "1", "--json"]);
         assert!(output.status.success(), "{}", output.stderr_text());
         let file = home.file(&format!("{index}.json"));
-        user::write_atomic(&file, &output.stdout).expect("written");
+        files::write_atomic(&file, &output.stdout).expect("written");
         files.push(file);
     }
     let words = ["compare", "--plan", &files[0], "--plan", &files[1], "--blocks", "2", "--json"];

@@ -8,7 +8,7 @@
 mod qemu;
 
 use pinfold_host::process::{Child, Output, Spawn, Stdio, find_program};
-use pinfold_host::{SystemClock, user};
+use pinfold_host::{SystemClock, files};
 use pinfold_model::{Accelerator, Isa};
 use pinfold_probe::agent::Agent;
 use pinfold_probe::pinload;
@@ -36,7 +36,7 @@ impl Running {
             println!("skipped: qemu-system-x86_64 is not installed (cargo xtask test installs it)");
             return None;
         };
-        let cache = user::cache_dir().expect("a cache directory");
+        let cache = files::cache_dir().expect("a cache directory");
         let kernel = match guest::fetch_kernel(&cache, &guest::DEMO_FLAVOUR, guest::DEMO_MODULES) {
             Err(GuestError::NoKernel { why, .. }) => {
                 println!("skipped: apt has no kernel for the guest here: {why}");
@@ -47,7 +47,7 @@ impl Running {
         let folder = tempfile::tempdir().expect("a folder");
         let made = |name: &str, bytes: &[u8]| {
             let path = folder.path().join(name).to_string_lossy().into_owned();
-            user::write_atomic(&path, bytes).expect("a file");
+            files::write_atomic(&path, bytes).expect("a file");
             path
         };
         let disk = |name| made(name, &vec![0x5a; DISK_BYTES]);
@@ -143,7 +143,7 @@ fn check_refusals(guest: &Running) {
     guest.refused("compute", &["--policy", "fifo:3"], "would starve the CPU");
     let plan = guest.file("none.json");
     let made = guest.spawn(&["plan", "-s", "none", "--vcpus", "1", "--json"]).capture(PATIENCE_NS);
-    user::write_atomic(&plan, &made.expect("a plan").stdout).expect("written");
+    files::write_atomic(&plan, &made.expect("a plan").stdout).expect("written");
     let words = ["compare", "--guest", &guest.socket, "--plan", &plan, "--plan", &plan];
     let output = guest.spawn(&[&words[..], &["--", "wakeup"]].concat()).capture(PATIENCE_NS);
     let said = output.expect("runs").stderr_text();

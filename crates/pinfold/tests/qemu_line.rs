@@ -113,7 +113,7 @@ fn a_script_that_drops_its_arguments_is_named() {
     let folder = folder.path().to_string_lossy().into_owned();
     let script = format!("{folder}/start-vm");
     let text = "exec qemu-system-x86_64 -M none -nodefaults -display none\n";
-    pinfold_host::user::write_atomic(&script, text.as_bytes()).expect("written");
+    pinfold_host::files::write_atomic(&script, text.as_bytes()).expect("written");
     let line =
         format!("--state-dir {folder}/state run -s none --start-timeout 1s -- sh {script} -smp 1");
     let output = pinfold(&line);

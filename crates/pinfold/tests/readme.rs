@@ -18,7 +18,7 @@ const MINUTE_NS: u64 = 60_000_000_000;
 
 /// The `pinfold …` lines of a page's shell blocks, without their comments.
 fn commands(page: &str) -> Vec<String> {
-    let text = pinfold_host::user::read_text(page).expect("the page is there");
+    let text = pinfold_host::files::read_text(page).expect("the page is there");
     let mut inside = false;
     let mut found = Vec::new();
     for line in text.lines() {
@@ -110,7 +110,7 @@ fn the_machine_of_a_domain_file_is_planned_without_a_format() {
 }
 
 #[test]
-fn bad_input_is_told_with_the_way_out() {
+fn bad_input_is_reported_with_a_hint() {
     let check = |arguments: &[&str], code: i32, told: &str| {
         let output = capture(PINFOLD, arguments, MINUTE_NS).expect("runs");
         let said = output.stderr_text();

@@ -4,7 +4,7 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program};
-use pinfold_host::{Clock as _, SystemClock, user};
+use pinfold_host::{Clock as _, SystemClock, files};
 use roxmltree::{Document, Node, ParsingOptions};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -45,7 +45,7 @@ fn study_page(change: &str) -> Made {
     let (store, page) = (made.path("store"), made.path("page"));
     let output = run(&["study", "report", &store, "--out", &page]);
     assert!(output.status.success(), "{}", output.stderr_text());
-    made.html = user::read_text(&page).expect("the page");
+    made.html = files::read_text(&page).expect("the page");
     made
 }
 
@@ -54,7 +54,7 @@ fn changed_page(store: &str, change: &str) -> Made {
     let mut made = copied(store, change);
     let output = run(&["report", "--store", &made.path("store"), "--out", &made.path("page")]);
     assert!(output.status.success(), "{}", output.stderr_text());
-    let html = user::read(&made.path("page")).expect("the page");
+    let html = files::read(&made.path("page")).expect("the page");
     made.html = String::from_utf8(html).expect("text");
     made
 }
@@ -63,8 +63,8 @@ fn copied(store: &str, change: &str) -> Made {
     let folder = tempfile::tempdir().expect("a folder");
     let made = Made { folder, html: String::new() };
     let source = format!("{}/../../fixtures/stores/{store}", env!("CARGO_MANIFEST_DIR"));
-    let bytes = user::read(&source).expect("the recorded store");
-    user::write_atomic(&made.path("store"), &bytes).expect("a copy");
+    let bytes = files::read(&source).expect("the recorded store");
+    files::write_atomic(&made.path("store"), &bytes).expect("a copy");
     let copy = rusqlite::Connection::open(made.path("store")).expect("the store");
     copy.execute_batch(change).expect("it is changed");
     made
@@ -338,7 +338,7 @@ fn a_print_fits_eight_pages() {
 
 fn check_print(made: &Made, chromium: &str) {
     let html = made.path("page.html");
-    user::write_atomic(&html, made.html.as_bytes()).expect("the page");
+    files::write_atomic(&html, made.html.as_bytes()).expect("the page");
     let pdf = made.path("page.pdf");
     let arguments = [
         "--headless",
@@ -349,7 +349,7 @@ fn check_print(made: &Made, chromium: &str) {
         &format!("file://{html}"),
     ];
     let output = capture(chromium, arguments, MINUTE_NS).expect("chromium runs");
-    let bytes = user::read(&pdf).unwrap_or_else(|_| panic!("{}", output.stderr_text()));
+    let bytes = files::read(&pdf).unwrap_or_else(|_| panic!("{}", output.stderr_text()));
     let text = String::from_utf8_lossy(&bytes);
     let pages = text.matches("/Type /Page").count() - text.matches("/Type /Pages").count();
     assert!((1..=8).contains(&pages), "{pages} pages");
@@ -390,7 +390,7 @@ fn what_is_offered_to_be_run_runs() {
     let script = offered.iter().find(|it| it.starts_with("#!/bin/sh")).expect("a start script");
     assert!(!script.contains("/dev/shm"), "it names files of the run, which are gone");
     let file = made.path("start.sh");
-    user::write_atomic(&file, script.as_bytes()).expect("the script");
+    files::write_atomic(&file, script.as_bytes()).expect("the script");
     let mut child = Spawn::new("/bin/sh")
         .args([&file, &qemu])
         .args(["-accel", "tcg,thread=multi", "-display", "none", "-nodefaults", "-no-shutdown"])

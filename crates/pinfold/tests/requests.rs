@@ -3,7 +3,7 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use pinfold_host::process::capture;
-use pinfold_host::user;
+use pinfold_host::files;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -11,7 +11,7 @@ const MINUTE_NS: u64 = 60_000_000_000;
 
 /// The first block of `docs/requests.md` in this language.
 fn block(language: &str) -> String {
-    let docs = user::read_text(&format!("{ROOT}/docs/requests.md")).expect("the page is there");
+    let docs = files::read_text(&format!("{ROOT}/docs/requests.md")).expect("the page is there");
     let fence = format!("```{language}\n");
     let (_, rest) = docs.split_once(&fence).expect("the block is there");
     rest.split_once("```").expect("the block ends").0.to_owned()
@@ -20,7 +20,7 @@ fn block(language: &str) -> String {
 fn file(text: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = format!("{}/request.toml", folder.path().display());
-    user::write_atomic(&path, text.as_bytes()).expect("the file is written");
+    files::write_atomic(&path, text.as_bytes()).expect("the file is written");
     (folder, path)
 }
 
@@ -50,7 +50,7 @@ fn a_file_and_flags_say_the_same() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn what_is_wrong_is_reported_with_its_place() {
     let input = format!("{ROOT}/fixtures/hosts/x5540-dual.synthetic");
     let in_file = |text: &str, told: &str| {
         let (_folder, path) = file(text);
@@ -145,7 +145,7 @@ fn several_machines_are_emitted_one_by_one() {
 /// The commands that the page shows for layouts that others published, on the machine of theirs.
 #[test]
 fn published_layouts_are_one_command_each() {
-    let docs = user::read_text(&format!("{ROOT}/docs/requests.md")).expect("the page is there");
+    let docs = files::read_text(&format!("{ROOT}/docs/requests.md")).expect("the page is there");
     let (_, section) = docs.split_once("## Pins by hand").expect("the section is there");
     let commands: Vec<&str> =
         section.lines().filter(|line| line.starts_with("pinfold plan ")).collect();

@@ -55,7 +55,7 @@ fn apply_status_undo_on_a_running_machine() {
         .expect("QEMU starts");
     let host = LiveHost::new().expect("a host");
     let until = SystemClock.now_ns() + 60 * SECOND_NS;
-    while !pinfold_host::user::exists(&socket) && SystemClock.now_ns() < until {
+    while !pinfold_host::files::exists(&socket) && SystemClock.now_ns() < until {
         SystemClock.sleep_ns(SECOND_NS / 50);
     }
     let masks = |host: &LiveHost| -> Vec<(String, String)> {
@@ -158,7 +158,7 @@ fn started(folder: &tempfile::TempDir, vcpus: &str) -> (pinfold_host::process::C
         .start()
         .expect("QEMU starts");
     let until = SystemClock.now_ns() + 60 * SECOND_NS;
-    while !pinfold_host::user::exists(&socket) && SystemClock.now_ns() < until {
+    while !pinfold_host::files::exists(&socket) && SystemClock.now_ns() < until {
         SystemClock.sleep_ns(SECOND_NS / 50);
     }
     (qemu, socket)
@@ -282,7 +282,7 @@ fn a_plan_of_another_machine_is_not_applied() {
     let made = pinfold(&state, &words);
     assert!(made.status.success(), "{}", made.stderr_text());
     let file = folder.path().join("plan.json").to_string_lossy().into_owned();
-    pinfold_host::user::write_atomic(&file, &made.stdout).expect("written");
+    pinfold_host::files::write_atomic(&file, &made.stdout).expect("written");
     let refused = pinfold(&state, &["apply", "--qmp", &socket, "--plan", &file, "--dry-run"]);
     let said = refused.stderr_text();
     assert_eq!(refused.status.code(), Some(2), "{said}");

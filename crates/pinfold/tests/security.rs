@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
 use pinfold_host::process::{Child, Output, Spawn, Stdio, capture, find_program, is_root};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, user};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, files};
 use pinfold_model::Tid;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -85,7 +85,7 @@ fn the_capabilities_of_the_page_suffice_and_each_is_needed() {
         let output = pinfold(&with_capabilities(&NEEDED), &state, command);
         assert!(output.status.success(), "{command:?}: {}", output.stderr_text());
     }
-    let page = user::read_text(PAGE).expect("the page is there").to_lowercase();
+    let page = files::read_text(PAGE).expect("the page is there").to_lowercase();
     for name in NEEDED {
         assert!(page.contains(&format!("cap_{name}")), "the page does not name {name}");
     }
@@ -95,10 +95,10 @@ fn the_capabilities_of_the_page_suffice_and_each_is_needed() {
 fn a_state_directory_that_others_could_have_filled_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    user::make_dirs(&path("open")).expect("made");
+    files::make_dirs(&path("open")).expect("made");
     let mode = capture("chmod", ["777", &path("open")], SECOND_NS).expect("chmod runs");
     assert!(mode.status.success());
-    user::make_dirs(&path("real")).expect("made");
+    files::make_dirs(&path("real")).expect("made");
     std::os::unix::fs::symlink(path("real"), path("link")).expect("a link");
     for command in ["status", "undo", "journal", "watch"] {
         for (name, why) in [("open", "can be written by others"), ("link", "is a link")] {
@@ -111,7 +111,7 @@ fn a_state_directory_that_others_could_have_filled_is_refused() {
         println!("skipped: a directory of another user takes root");
         return;
     }
-    user::make_dirs(&path("foreign")).expect("made");
+    files::make_dirs(&path("foreign")).expect("made");
     let given = capture("chown", ["65534", &path("foreign")], SECOND_NS).expect("chown runs");
     assert!(given.status.success());
     let refused = pinfold(&[], &path("foreign"), &["undo"]);
@@ -137,7 +137,7 @@ fn the_hook_refuses_plans_that_others_can_write() {
         assert!(capture("sh", ["-c", &line], SECOND_NS).expect("it runs").status.success());
     };
     let xml = "<domain><name>vm1</name><uuid>0f4c5a52-6a3e-4c1b-9a55-3f2d6f1b7c10</uuid></domain>";
-    user::write_atomic(&format!("{root}/domain.xml"), xml.as_bytes()).expect("written");
+    files::write_atomic(&format!("{root}/domain.xml"), xml.as_bytes()).expect("written");
     sh("mkdir -m 0755 plans && echo '{}' > plans/vm1.json && chmod 644 plans/vm1.json");
     let said = hook(&root);
     assert!(said.contains("plans/vm1.json: ") && !said.contains("others"), "it is read: {said}");
@@ -150,7 +150,7 @@ fn the_hook_refuses_plans_that_others_can_write() {
     );
     let said = hook(&root);
     assert!(said.contains("vm1.json: is a link"), "{said}");
-    assert!(user::exists(&plan), "it is left there");
+    assert!(files::exists(&plan), "it is left there");
     sh("rm plans/vm1.json && mv home.json plans/vm1.json && chmod 777 plans");
     let said = hook(&root);
     assert!(said.contains("plans: can be written by others"), "{said}");

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::until;
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program, is_root};
-use pinfold_host::{Host as _, LiveHost, SystemClock, paths, user};
+use pinfold_host::{Host as _, LiveHost, SystemClock, paths, files};
 use pinfold_model::{CpuSet, Tid};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -116,9 +116,9 @@ impl Scene {
 
     fn journals(&self) -> Vec<String> {
         let folder = self.file("state/journal");
-        let names = user::list(&folder).unwrap_or_default().into_iter();
+        let names = files::list(&folder).unwrap_or_default().into_iter();
         let journals = names.filter(|name| name.ends_with(".jsonl"));
-        journals.filter_map(|name| user::read_text(&format!("{folder}/{name}")).ok()).collect()
+        journals.filter_map(|name| files::read_text(&format!("{folder}/{name}")).ok()).collect()
     }
 
     fn open_journals(&self) -> usize {
@@ -145,10 +145,10 @@ impl Scene {
     /// and of its cgroups. All are named after a process, or after the vnode of this test.
     fn left(&self, pids: &BTreeSet<Tid>) -> BTreeSet<String> {
         let mut left: BTreeSet<String> =
-            user::list(&self.file("tmp")).unwrap_or_default().into_iter().collect();
+            files::list(&self.file("tmp")).unwrap_or_default().into_iter().collect();
         let of_pid = |name: &str| pids.iter().any(|pid| name.contains(&format!("-{pid}-")));
         for folder in ["/dev/shm", "/run/pinfold", "/run/pinfold-placed"] {
-            let names = user::list(folder).unwrap_or_default().into_iter();
+            let names = files::list(folder).unwrap_or_default().into_iter();
             left.extend(names.filter(|name| of_pid(name)));
         }
         let is_ours = |name: &str| {
@@ -185,13 +185,13 @@ impl Scene {
         ];
         let found = capture("find", find, MINUTE_NS).expect("find runs").stdout_text();
         let files = found.lines().filter(|path| !path.contains("/pinfold"));
-        files.filter_map(|path| Some((path.to_owned(), user::read_text(path).ok()?))).collect()
+        files.filter_map(|path| Some((path.to_owned(), files::read_text(path).ok()?))).collect()
     }
 
     /// It writes to a log; ignored signals, as of a test under nohup, are as usual again.
     fn start(&self, long: &Long) -> Child {
         let (state, temporary) = (self.file("state"), self.file("tmp"));
-        user::make_dirs(&temporary).expect("a folder for temporary files");
+        files::make_dirs(&temporary).expect("a folder for temporary files");
         let script = format!("exec env --default-signal \"$@\" >{} 2>&1", self.file("log"));
         Spawn::new("sh")
             .args(["-c", &script, "-", PINFOLD, "--state-dir", &state])
@@ -218,7 +218,7 @@ impl Scene {
                 ended || self.is_ready(&long.ready, child.pid())
             })
         });
-        let log = || user::read_text(&self.file("log")).unwrap_or_default();
+        let log = || files::read_text(&self.file("log")).unwrap_or_default();
         if ended {
             println!("skipped: {}: {}", long.name, log());
             return None;
@@ -247,11 +247,11 @@ impl Scene {
             if !is_tried {
                 continue;
             }
-            if user::exists(&self.file("store")) {
-                user::remove(&self.file("store")).expect("the store of the last one");
+            if files::exists(&self.file("store")) {
+                files::remove(&self.file("store")).expect("the store of the last one");
             }
             let Some(pids) = self.end_by(long, signal) else { break };
-            let log = user::read_text(&self.file("log")).unwrap_or_default();
+            let log = files::read_text(&self.file("log")).unwrap_or_default();
             let mut note = |what: &str, found: String| {
                 left.push(format!("{} by {signal:?}: {what}: {found}\n{log}", long.name));
             };
@@ -308,7 +308,7 @@ fn commands() -> Vec<(Scene, Long)> {
     add(Scene::new(), "measure", "measure wakeup --seconds 100", Ready::Processes(2));
     let scene = Scene::new();
     let study = "name = \"s\"\ntitle = \"s\"\nrepetitions = 2\ntime-limit = \"90s\"\n[baseline]\nkind = \"a\"\n[[factor]]\nname = \"kind\"\nlevels = [\"a\", \"b\"]\n[[workload]]\nname = \"w\"\ncommand = [\"sleep\", \"60\"]\nlasts = \"60s\"\ntime-limit = \"80s\"\n";
-    user::write_atomic(&scene.file("study.toml"), study.as_bytes()).expect("a study");
+    files::write_atomic(&scene.file("study.toml"), study.as_bytes()).expect("a study");
     let run = "study run FOLDER/study.toml --store FOLDER/store";
     add(scene, "study run", run, Ready::Started("sleep"));
     if is_root() {
@@ -318,11 +318,11 @@ fn commands() -> Vec<(Scene, Long)> {
         let vnode =
             "[[vnode]]\nname = \"signals\"\ncores = 1\nspeed = \"60%\"\nmethod = \"quota\"\n";
         let vnode = vnode.replace("NAME", &scene.vnode());
-        user::write_atomic(&scene.file("platform.toml"), vnode.as_bytes()).expect("a platform");
+        files::write_atomic(&scene.file("platform.toml"), vnode.as_bytes()).expect("a platform");
         let up = "emulate up --foreground FOLDER/platform.toml";
         add(scene, "emulate up", up, Ready::Journal);
     }
-    if user::exists("/dev/kvm") {
+    if files::exists("/dev/kvm") {
         let scene = Scene::with_machine("-accel kvm");
         add(scene, "exits", "exits --qmp FOLDER/qmp --seconds 100", Ready::Events);
     }

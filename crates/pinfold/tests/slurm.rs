@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::net::TcpListener;
 
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio, capture, find_program};
-use pinfold_host::{Clock as _, SystemClock, user};
+use pinfold_host::{Clock as _, SystemClock, files};
 use pinfold_model::Tid;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -90,7 +90,7 @@ impl Cluster {
         let folder = tempfile::tempdir().expect("a folder");
         let mut cluster = Self { daemons: BTreeMap::new(), folder };
         for name in ["state", "log", "run", "shared"] {
-            user::make_dirs(&cluster.path(name)).expect("a folder");
+            files::make_dirs(&cluster.path(name)).expect("a folder");
         }
         cluster.configure();
         let words = [
@@ -103,7 +103,7 @@ impl Cluster {
         let words = words.map(|(option, file)| format!("{option}={}", cluster.path(file)));
         let fixed = ["--force", "--foreground"].map(str::to_owned);
         cluster.daemon("munged", &[fixed.to_vec(), words.to_vec()].concat());
-        cluster.wait("munge's socket", |c| user::exists(&c.path("run/munge.sock")));
+        cluster.wait("munge's socket", |c| files::exists(&c.path("run/munge.sock")));
         cluster.daemon("slurmctld", &["-D".to_owned()]);
         NODES.iter().for_each(|node| cluster.node(node));
         cluster.wait("three idle nodes", |c| {
@@ -114,7 +114,7 @@ impl Cluster {
 
     /// The controller anew, with room for so many jobs, those that it still knows among them.
     fn restart(&mut self, most_jobs: usize) {
-        let text = user::read_text(&self.path("slurm.conf")).expect("a file");
+        let text = files::read_text(&self.path("slurm.conf")).expect("a file");
         let lines = text.lines().filter(|line| !line.starts_with("MaxJobCount="));
         let text = lines.map(|line| format!("{line}\n")).collect::<String>();
         self.write("slurm.conf", &format!("MaxJobCount={most_jobs}\n{text}"));
@@ -126,7 +126,7 @@ impl Cluster {
     }
 
     fn configure(&self) {
-        let host = user::read_text("/proc/sys/kernel/hostname").expect("a name");
+        let host = files::read_text("/proc/sys/kernel/hostname").expect("a name");
         let host = host.trim().split('.').next().unwrap_or("localhost");
         let free = || TcpListener::bind("127.0.0.1:0").expect("a port");
         let ports: Vec<TcpListener> = (0..4).map(|_| free()).collect();
@@ -161,9 +161,9 @@ impl Cluster {
         self.write("slurm.conf", &text);
         // munged wants a key of at least 32 bytes that only its owner can read.
         let key: Vec<u8> = (0..64).map(|i| SystemClock.now_ns().to_le_bytes()[i % 4]).collect();
-        let state = user::StateDir::open(&self.path("keys")).expect("a folder");
+        let state = files::StateDir::open(&self.path("keys")).expect("a folder");
         state.create_new("munge.key", &key).expect("written");
-        user::rename(&self.path("keys/munge.key"), &self.path("munge.key")).expect("renamed");
+        files::rename(&self.path("keys/munge.key"), &self.path("munge.key")).expect("renamed");
     }
 
     fn path(&self, name: &str) -> String {
@@ -172,7 +172,7 @@ impl Cluster {
 
     fn write(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
-        user::write_atomic(&path, text.as_bytes()).expect("the file is written");
+        files::write_atomic(&path, text.as_bytes()).expect("the file is written");
         path
     }
 
@@ -183,7 +183,7 @@ impl Cluster {
         let text = format!(
             "#!/bin/sh\n{before}\nexec '{PINFOLD}' --state-dir '{state}'-$SLURMD_NODENAME \"$@\"\n"
         );
-        user::write_program(&path, text.as_bytes()).expect("the file is written");
+        files::write_program(&path, text.as_bytes()).expect("the file is written");
         path
     }
 
@@ -196,7 +196,7 @@ impl Cluster {
     }
 
     fn node(&mut self, node: &str) {
-        user::make_dirs(&self.path(&format!("spool-{node}"))).expect("a folder");
+        files::make_dirs(&self.path(&format!("spool-{node}"))).expect("a folder");
         self.daemon(&format!("slurmd-{node}"), &["-D", "-N", node].map(str::to_owned));
     }
 
@@ -211,7 +211,7 @@ impl Cluster {
     fn wait(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let end = SystemClock.now_ns() + MINUTE_NS;
         while !is_so(self) {
-            let log = || user::read_text(&self.path("log/ctld.log")).unwrap_or_default();
+            let log = || files::read_text(&self.path("log/ctld.log")).unwrap_or_default();
             assert!(SystemClock.now_ns() < end, "no {what} in a minute: {}", log());
             SystemClock.sleep_ns(100_000_000);
         }
@@ -237,7 +237,7 @@ impl Cluster {
         let out = self.path("tables");
         let (code, _, said) = self.run(&["export", store, "--out", &out]);
         assert_eq!(code, Some(0), "{said}");
-        let text = user::read_text(&format!("{out}/{name}.csv")).expect("a table");
+        let text = files::read_text(&format!("{out}/{name}.csv")).expect("a table");
         let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned));
         let head: Vec<String> = lines.next().expect("a head").collect();
         lines.map(|line| head.iter().cloned().zip(line).collect()).collect()
@@ -247,8 +247,8 @@ impl Cluster {
     fn processes(&self, mark: &str) -> Vec<Tid> {
         let own = self.path("slurm.conf");
         let mut found = Vec::new();
-        for name in user::list("/proc").unwrap_or_default() {
-            let Ok(bytes) = user::read(&format!("/proc/{name}/environ")) else { continue };
+        for name in files::list("/proc").unwrap_or_default() {
+            let Ok(bytes) = files::read(&format!("/proc/{name}/environ")) else { continue };
             let text = String::from_utf8_lossy(&bytes);
             let has = |word: &str| text.split('\0').any(|one| one.contains(word));
             let pid = name.parse::<u32>().ok().map(Tid).filter(|pid| *pid != process::own_pid());
@@ -276,7 +276,7 @@ impl Cluster {
 
 /// A field of `/proc/PID/status`; empty if the process has ended.
 fn status_of(pid: Tid, name: &str) -> String {
-    let text = user::read_text(&format!("/proc/{}/status", pid.0)).unwrap_or_default();
+    let text = files::read_text(&format!("/proc/{}/status", pid.0)).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     line.map(str::to_owned).unwrap_or_default()
 }
@@ -330,7 +330,7 @@ fn through_a_shared_folder(cluster: &Cluster, file: &str) {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("3 nodes, 3 of them up; array jobs"), "{said}");
     assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
-    assert_eq!(user::list(&shared).expect("a folder"), Vec::<String>::new());
+    assert_eq!(files::list(&shared).expect("a folder"), Vec::<String>::new());
     let trials = cluster.trials(&store);
     let mut nodes_of_block: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for trial in &trials {
@@ -346,7 +346,7 @@ fn through_a_shared_folder(cluster: &Cluster, file: &str) {
     let page = cluster.path("page.html");
     let (code, _, said) = cluster.run(&["report", &store, "--out", &page]);
     assert_eq!(code, Some(0), "{said}");
-    let html = user::read_text(&page).expect("the page");
+    let html = files::read_text(&page).expect("the page");
     assert!(html.contains("The nodes") && all.iter().all(|node| html.contains(node)));
 }
 
@@ -385,7 +385,7 @@ fn through_srun(cluster: &Cluster, file: &str) {
     assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
     let trials = cluster.trials(&store);
     assert!(trials.iter().all(|trial| NODES.contains(&trial["node"].as_str())), "{trials:?}");
-    let left = user::list("/tmp").expect("a folder");
+    let left = files::list("/tmp").expect("a folder");
     let key = |name: &&String| name.starts_with("pinfold-") && name.ends_with("-1");
     let copies: Vec<&String> = left.iter().filter(key).collect();
     assert!(copies.is_empty(), "copies of the program are left: {copies:?}");
@@ -453,7 +453,7 @@ fn what_is_wrong_is_told(cluster: &Cluster, file: &str) {
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("--partition goes with --engine slurm"), "{said}");
     // The same configuration, with a munge that is not there.
-    let conf = user::read_text(&cluster.path("slurm.conf")).expect("a file");
+    let conf = files::read_text(&cluster.path("slurm.conf")).expect("a file");
     let other = cluster.write("other.conf", &conf.replace("munge.sock", "nothing.sock"));
     let words = ["study", "run", file, "--engine", "slurm", "--store", &store];
     let spawn = Spawn::new(PINFOLD).env("SLURM_CONF", &other).args(words);
@@ -511,15 +511,15 @@ fn a_store_that_is_locked(cluster: &Cluster, file: &str) {
         assert!(said.contains(text), "{text}: {said}");
     }
     cluster.wait("empty queue", |c| c.ask("squeue", &["-h"]).trim().is_empty());
-    let folder = user::list(&shared).expect("a folder").remove(0);
-    let results = user::list(&format!("{shared}/{folder}/results/0")).expect("results");
+    let folder = files::list(&shared).expect("a folder").remove(0);
+    let results = files::list(&format!("{shared}/{folder}/results/0")).expect("results");
     assert_eq!(results.len(), 3, "{results:?}");
     drop(other);
     let (code, told, said) = cluster.run(&["resume", &store]);
     assert_eq!(code, Some(0), "{said}");
     assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
     assert!(!said.contains("trying once more"), "{said}");
-    assert_eq!(user::list(&shared).expect("a folder"), Vec::<String>::new());
+    assert_eq!(files::list(&shared).expect("a folder"), Vec::<String>::new());
 }
 
 /// The controller keeps so many jobs that there is no room for all tasks: the rest comes later.
@@ -534,7 +534,7 @@ fn a_cluster_without_room(cluster: &mut Cluster, file: &str) {
     let child = cluster.study(&[&words[..], &more].concat());
     let mut child = child.stdout(Stdio::Pipe).stderr(Stdio::Pipe).start().expect("it starts");
     cluster.wait("refusal of a task", |c| {
-        let log = user::read_text(&c.path("log/ctld.log")).unwrap_or_default();
+        let log = files::read_text(&c.path("log/ctld.log")).unwrap_or_default();
         let refusal = log.find("MaxJobCount limit from slurm.conf reached");
         // The array of three, then a single one beside the one that was taken.
         refusal.is_some_and(|at| log[at..].matches("MaxJobCount limit").count() >= 2)
@@ -585,7 +585,7 @@ fn a_node_dies_and_the_collector_too(cluster: &mut Cluster) {
 #[test]
 fn the_commands_of_the_page_are_understood() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/scale.md");
-    let page = user::read_text(page).expect("the page");
+    let page = files::read_text(page).expect("the page");
     let commands: Vec<&str> = page.lines().filter(|line| line.starts_with("pinfold ")).collect();
     assert!(commands.len() >= 6, "{commands:?}");
     for line in commands {
@@ -599,10 +599,10 @@ fn the_commands_of_the_page_are_understood() {
 }
 
 #[test]
-fn without_slurm_that_is_told() {
+fn without_slurm_that_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = format!("{}/tiny.toml", folder.path().display());
-    user::write_atomic(&file, STUDY.as_bytes()).expect("written");
+    files::write_atomic(&file, STUDY.as_bytes()).expect("written");
     let words = ["study", "run", &file, "--engine", "slurm"];
     let spawn = Spawn::new(PINFOLD).args(words).env("PATH", "/nonexistent");
     let output = spawn.capture(MINUTE_NS).expect("it runs");

@@ -4,7 +4,7 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use pinfold_host::process::capture;
-use pinfold_host::user;
+use pinfold_host::files;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -67,7 +67,7 @@ impl Yard {
 
     fn file(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
-        user::write_atomic(&path, text.as_bytes()).expect("the file is written");
+        files::write_atomic(&path, text.as_bytes()).expect("the file is written");
         path
     }
 
@@ -106,15 +106,15 @@ fn from_file_to_page() {
     let page = yard.path("tiny.html");
     let (code, _, said) = yard.run(&["report", &store, "--out", &page]);
     assert_eq!(code, Some(0), "{said}");
-    let html = user::read_text(&page).expect("the page is there");
+    let html = files::read_text(&page).expect("the page is there");
     for text in ["A trivial workload", "It takes 12", "> yes<", "needs 100000 cores", "exit code 3"]
     {
         assert!(html.contains(text), "{text}");
     }
-    let trials = user::read_text(&yard.path("tiny-tables/trials.csv")).expect("a table");
+    let trials = files::read_text(&yard.path("tiny-tables/trials.csv")).expect("a table");
     assert_eq!(trials.lines().count(), 25);
     assert!(
-        user::read(&yard.path("tiny-tables/samples.parquet"))
+        files::read(&yard.path("tiny-tables/samples.parquet"))
             .expect("it is there")
             .starts_with(b"PAR1")
     );
@@ -166,7 +166,7 @@ rows = ["neighbour", "memory_node"]
 "#;
 
 #[test]
-fn neighbours_run_beside_and_memory_is_bound() {
+fn neighbours_run_and_memory_is_bound() {
     let yard = Yard::new();
     let file = yard.file("beside.toml", BESIDE);
     let (code, told, said) = yard.run(&["check", &file]);
@@ -181,7 +181,7 @@ fn neighbours_run_beside_and_memory_is_bound() {
     let (code, _, said) = yard.run(&["export", &store, "--out", &yard.path("tables")]);
     assert_eq!(code, Some(0), "{said}");
     let values = |table: &str| -> Vec<(String, bool)> {
-        let text = user::read_text(&yard.path(&format!("tables/{table}.csv"))).expect("a table");
+        let text = files::read_text(&yard.path(&format!("tables/{table}.csv"))).expect("a table");
         let row = |line: &str| {
             let fields: Vec<&str> = line.split(',').collect();
             (format!("{} {}", fields[0], fields[1]), fields[2] != "0")
@@ -193,7 +193,7 @@ fn neighbours_run_beside_and_memory_is_bound() {
         all.iter().map(|name| (name.clone(), is(name))).collect()
     };
     assert_eq!(values("loads"), expected(|name| name.starts_with("same-node")));
-    if !user::exists("/proc/self/numa_maps") {
+    if !files::exists("/proc/self/numa_maps") {
         println!("skipped: this kernel has no NUMA, nothing can be bound");
         return;
     }
@@ -201,7 +201,7 @@ fn neighbours_run_beside_and_memory_is_bound() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn what_is_wrong_is_reported_with_its_place() {
     let yard = Yard::new();
     let file = yard.file("bad.toml", &STUDY.replace("repetitions", "repetition"));
     let (code, _, said) = yard.run(&["check", &file]);
@@ -222,12 +222,12 @@ fn what_is_wrong_is_told_with_its_place() {
 #[test]
 fn the_studies_that_ship_and_the_one_of_the_page_are_read() {
     let yard = Yard::new();
-    let page = user::read_text(&format!("{ROOT}/docs/studies/study-file.md")).expect("the page");
+    let page = files::read_text(&format!("{ROOT}/docs/studies/study-file.md")).expect("the page");
     let (_, rest) = page.split_once("```toml\n").expect("a block");
     let mut files = vec![yard.file("page.toml", rest.split_once("```").expect("its end").0)];
     let folder = format!("{ROOT}/studies");
     files.extend(
-        user::list(&folder).expect("a folder").iter().map(|name| format!("{folder}/{name}")),
+        files::list(&folder).expect("a folder").iter().map(|name| format!("{folder}/{name}")),
     );
     for file in &files {
         for form in [&["check", file.as_str()][..], &["check", file.as_str(), "--quick"]] {
@@ -245,7 +245,7 @@ fn the_studies_that_ship_and_the_one_of_the_page_are_read() {
 /// No test machine divides its caches; one that does is not asked.
 #[test]
 fn a_tunable_that_the_host_lacks_skips_its_cells_with_the_reason() {
-    if user::exists("/sys/fs/resctrl/schemata") {
+    if files::exists("/sys/fs/resctrl/schemata") {
         println!("skipped: this host has resctrl");
         return;
     }

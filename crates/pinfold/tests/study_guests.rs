@@ -9,7 +9,7 @@ use std::io::Read as _;
 
 use common::until;
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program, signal};
-use pinfold_host::user;
+use pinfold_host::files;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const TIMEOUT_NS: u64 = 400_000_000_000;
@@ -176,7 +176,7 @@ impl Yard {
 
     fn file(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
-        user::write_atomic(&path, text.as_bytes()).expect("the file is written");
+        files::write_atomic(&path, text.as_bytes()).expect("the file is written");
         path
     }
 
@@ -194,7 +194,7 @@ impl Yard {
     /// The rows of a table of the report.
     fn table(&self, name: &str) -> Vec<Vec<String>> {
         let text =
-            user::read_text(&self.path(&format!("page-tables/{name}.csv"))).expect("it is there");
+            files::read_text(&self.path(&format!("page-tables/{name}.csv"))).expect("it is there");
         text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
     }
 }
@@ -218,9 +218,9 @@ fn has_no_kernel(said: &str) -> bool {
 /// QEMUs of this Pinfold: its folder in memory stands in their command lines.
 fn machines_of(pid: u32) -> usize {
     let folder = format!("/pinfold-{pid}-");
-    let numbers = user::list("/proc").expect("the processes");
+    let numbers = files::list("/proc").expect("the processes");
     let lines = numbers.iter().filter(|name| name.parse::<u32>().is_ok());
-    let lines = lines.filter_map(|name| user::read(&format!("/proc/{name}/cmdline")).ok());
+    let lines = lines.filter_map(|name| files::read(&format!("/proc/{name}/cmdline")).ok());
     lines.filter(|line| String::from_utf8_lossy(line).contains(&folder)).count()
 }
 
@@ -241,7 +241,7 @@ fn programs_are_measured_in_guests_that_are_placed() {
     let page = yard.path("page.html");
     let (code, _, said) = yard.run(&["study", "report", &store, "--out", &page]);
     assert_eq!(code, Some(0), "{said}");
-    let html = user::read_text(&page).expect("the page is there");
+    let html = files::read_text(&page).expect("the page is there");
     for text in
         ["x86-64 guests, TCG (thread=multi): 8", "results do not carry over to KVM", "HZ 250"]
     {
@@ -296,7 +296,7 @@ fn another_machine_runs_beside() {
     let page = yard.path("page.html");
     let (code, _, said) = yard.run(&["study", "report", &store, "--out", &page]);
     assert_eq!(code, Some(0), "{said}");
-    let html = user::read_text(&page).expect("the page is there");
+    let html = files::read_text(&page).expect("the page is there");
     assert!(html.contains("it makes no exits"), "exits are not told to be absent");
     let gaps = yard.table("gaps");
     assert_eq!(gaps[0], ["accelerator", "share", "value", "samples"]);

@@ -3,15 +3,15 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use pinfold_host::process::{capture, find_program};
-use pinfold_host::user;
+use pinfold_host::files;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const UNITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd");
 const MINUTE_NS: u64 = 60_000_000_000;
 
 fn units() -> Vec<(String, String)> {
-    let names = user::list(UNITS).expect("the folder is there");
-    let text = |name: &String| user::read_text(&format!("{UNITS}/{name}")).expect("text");
+    let names = files::list(UNITS).expect("the folder is there");
+    let text = |name: &String| files::read_text(&format!("{UNITS}/{name}")).expect("text");
     names.into_iter().map(|name| (name.clone(), text(&name))).collect()
 }
 
@@ -27,7 +27,7 @@ fn systemd_takes_the_unit_files() {
         // A template is checked as an instance, and the command must be there to be run.
         let file = format!("{}/{}", folder.path().display(), name.replace('@', "@vm1"));
         let text = text.replace("/usr/bin/pinfold", PINFOLD);
-        user::write_atomic(&file, text.as_bytes()).expect("written");
+        files::write_atomic(&file, text.as_bytes()).expect("written");
         files.push(file);
     }
     assert!(files.len() >= 3, "{files:?}");
@@ -39,13 +39,13 @@ fn systemd_takes_the_unit_files() {
     }
     // The checker sees what is wrong at all.
     let bad = format!("{}/bad.service", folder.path().display());
-    user::write_atomic(&bad, b"[Service]\nType=sometimes\nExecStart=/bin/true\n").expect("written");
+    files::write_atomic(&bad, b"[Service]\nType=sometimes\nExecStart=/bin/true\n").expect("written");
     let output = capture("systemd-analyze", ["verify", "--man=no", &bad], MINUTE_NS);
     assert!(output.expect("it runs").stderr_text().contains("sometimes"));
 }
 
 #[test]
-fn a_unit_that_watches_may_be_told_of_new_threads() {
+fn a_unit_that_watches_may_get_messages_about_new_threads() {
     let watches = |text: &str| {
         let mut lines = text.lines().filter(|line| line.starts_with("ExecStart="));
         lines.any(|line| line.contains("pinfold watch") || line.ends_with(" --watch"))

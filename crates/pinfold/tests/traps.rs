@@ -4,19 +4,19 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_host::user;
+use pinfold_host::files;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const TRAPS: usize = 30;
 
 /// Names of all tests below a folder.
 fn tests_below(folder: &str, found: &mut BTreeSet<String>) {
-    for name in user::list(folder).expect("a folder") {
+    for name in files::list(folder).expect("a folder") {
         let path = format!("{folder}/{name}");
         if name.ends_with(".rs") {
-            let text = user::read_text(&path).expect("text");
+            let text = files::read_text(&path).expect("text");
             found.extend(text.split("#[test]").skip(1).filter_map(name_of));
-        } else if !name.contains('.') && user::list(&path).is_ok() {
+        } else if !name.contains('.') && files::list(&path).is_ok() {
             tests_below(&path, found);
         }
     }
@@ -40,7 +40,7 @@ fn every_trap_has_its_test_or_its_reason() {
         tests_below(&format!("{ROOT}/{folder}"), &mut tests);
     }
     assert!(tests.contains("every_trap_has_its_test_or_its_reason"), "the search finds itself");
-    let page = user::read_text(&format!("{ROOT}/docs/traps.md")).expect("the page");
+    let page = files::read_text(&format!("{ROOT}/docs/traps.md")).expect("the page");
     let rows: Vec<Vec<&str>> = page
         .lines()
         .filter(|line| line.starts_with("| ") && !line.starts_with("| #"))

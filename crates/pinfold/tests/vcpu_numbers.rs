@@ -9,7 +9,7 @@ mod qemu;
 
 use common::until;
 use pinfold_host::process::{Child, Output, Spawn, capture, find_program};
-use pinfold_host::{SystemClock, user};
+use pinfold_host::{SystemClock, files};
 use pinfold_vm::{Monitor as _, Qmp};
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ impl Scene {
         let words = line.split(' ').chain([socket.as_str()]);
         let qemu = qemu::start(Spawn::new("qemu-system-x86_64").args(words));
         let scene = Self { folder, _qemu: qemu };
-        assert!(until(|| user::exists(&scene.file("qmp"))), "QEMU opens its monitor");
+        assert!(until(|| files::exists(&scene.file("qmp"))), "QEMU opens its monitor");
         Some(scene)
     }
 
@@ -99,7 +99,7 @@ fn a_gap_in_the_numbers_of_vcpus_leaves_none_without_a_place() {
     // A plan from a file for fewer numbers than there are is refused.
     let plan = scene.pinfold(&["plan", "--strategy", "compact", "--vcpus", "3", "--json"]);
     let file = scene.file("plan.json");
-    user::write_atomic(&file, plan.stdout_text().as_bytes()).expect("a plan");
+    files::write_atomic(&file, plan.stdout_text().as_bytes()).expect("a plan");
     let refused = scene.pinfold(&["apply", "--qmp", &qmp, "--plan", &file]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr_text());
 }

@@ -9,12 +9,12 @@ mod common;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
-use pinfold_host::user::StateDir;
+use pinfold_host::files::StateDir;
 use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, paths, proc_stat};
 use pinfold_model::Tid;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::speed_rulers::{Progress, SpeedRuler, Workers};
+use pinfold_probe::cpu_speed::{Progress, SpeedRuler, Workers};
 use pinfold_speed::{Facts, GROUP_PREFIX};
 use serde_json::Value;
 
@@ -66,10 +66,10 @@ impl Stage {
         let text = format!("[[vnode]]\nname = {name:?}\ncores = 1\nmethod = {method:?}\n{lines}");
         for (name, text) in files {
             let path = folder.path().join(name).to_string_lossy().into_owned();
-            pinfold_host::user::write_atomic(&path, text.as_bytes()).expect("a file beside it");
+            pinfold_host::files::write_atomic(&path, text.as_bytes()).expect("a file beside it");
         }
         let file = folder.path().join("platform.toml").to_string_lossy().into_owned();
-        pinfold_host::user::write_atomic(&file, text.as_bytes()).expect("a platform file");
+        pinfold_host::files::write_atomic(&file, text.as_bytes()).expect("a platform file");
         let state = folder.path().join("state").to_string_lossy().into_owned();
         let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(bytes) = kept {
@@ -132,7 +132,7 @@ impl Drop for Stage {
             Ok(_) | Err(_) => {}
         }
         self.pinfold(&["undo", "--all"]);
-        if let Ok(bytes) = pinfold_host::user::read(&format!("{}/{KEPT_FILE}", self.state())) {
+        if let Ok(bytes) = pinfold_host::files::read(&format!("{}/{KEPT_FILE}", self.state())) {
             *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
         }
     }
@@ -327,7 +327,7 @@ fn a_burner_that_is_killed_comes_again_and_the_reason_outlives_the_platform() {
 /// In the background nobody reads what a supervisor says after `up`. What its undo finds must not
 /// keep it from its answer.
 #[test]
-fn a_platform_in_the_background_answers_although_nobody_reads_what_it_says() {
+fn a_platform_in_the_background_answers_although_no_one_reads_what_it_says() {
     let _turn = turn();
     let Some(mut stage) = Stage::set("quiet", "stall", "50%") else { return };
     assert!(stage.emulate(&["down"]).status.success());
@@ -401,7 +401,7 @@ fn without_the_rights_the_next_method_is_taken_and_says_why() {
     assert!(said.contains("gets fracas here") || said.contains("gets quota here"), "{said}");
     let file = folder.path().join("platform.toml").to_string_lossy().into_owned();
     let text = "[[vnode]]\nname = \"rights\"\ncores = 1\nspeed = \"50%\"\nmethod = \"hogs\"\n";
-    pinfold_host::user::write_atomic(&file, text.as_bytes()).expect("a platform file");
+    pinfold_host::files::write_atomic(&file, text.as_bytes()).expect("a platform file");
     let refused = without("-sys_nice", &["up", &file]);
     let told = refused.stderr_text();
     assert!(!refused.status.success() && told.contains("hogs: the kernel gives no"), "{told}");
@@ -454,7 +454,7 @@ fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
     let inside = run(&["cat", "/proc/self/cgroup"]);
     // Where the core was busy nothing could be measured, which is reported and ends no start.
     let kept = format!("{state}/{KEPT_FILE}");
-    let is_kept = pinfold_host::user::exists(&kept);
+    let is_kept = pinfold_host::files::exists(&kept);
     let said = inside.stderr_text();
     assert!(is_kept || said.contains("could not be measured"), "{said}");
     assert!(!is_kept || said.contains("calibrating, about 8 s"), "{said}");
@@ -474,9 +474,9 @@ fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
         assert!(output.status.success(), "{}", output.stderr_text());
     };
     pinfold(&["undo", "--all"]);
-    assert_eq!(pinfold_host::user::exists(&kept), is_kept);
+    assert_eq!(pinfold_host::files::exists(&kept), is_kept);
     pinfold(&["emulate", "forget"]);
-    assert!(!pinfold_host::user::exists(&kept));
+    assert!(!pinfold_host::files::exists(&kept));
 }
 
 #[test]
@@ -509,7 +509,7 @@ fn a_busy_core_keeps_no_command_from_running_slowly() {
 }
 
 #[test]
-fn what_a_method_cannot_do_is_said_when_it_is_chosen() {
+fn what_a_method_cannot_do_is_stated_when_it_is_chosen() {
     let _turn = turn();
     let host = LiveHost::new().expect("a host");
     if let Some(why) = why_not(&host, "lim") {
@@ -601,7 +601,7 @@ fn trials_of_one_vnode_have_their_own_speeds() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    pinfold_host::user::write_atomic(&path("quotas.toml"), QUOTAS.as_bytes()).expect("a study");
+    pinfold_host::files::write_atomic(&path("quotas.toml"), QUOTAS.as_bytes()).expect("a study");
     let study = |words: &[&str]| {
         let state = path("state");
         let words = ["--state-dir", &state, "study"].into_iter().chain(words.iter().copied());
@@ -612,7 +612,7 @@ fn trials_of_one_vnode_have_their_own_speeds() {
     let told = study(&["run", &path("quotas.toml"), "--store", &path("quotas.sqlite")]);
     assert!(told.contains("16 of 16 trials done, 0 failed"), "{told}");
     study(&["report", &path("quotas.sqlite"), "--out", &path("quotas.html")]);
-    let table = pinfold_host::user::read_text(&path("quotas-tables/quotas.csv")).expect("a table");
+    let table = pinfold_host::files::read_text(&path("quotas-tables/quotas.csv")).expect("a table");
     for (speed, quota) in [("0.5", "50000"), ("0.25", "25000"), ("0.75", "75000")] {
         let row = table.lines().find(|line| line.split(',').next() == Some(speed));
         let row = row.unwrap_or_else(|| panic!("{speed}: {table}"));
@@ -824,7 +824,7 @@ fn a_supervisor_whose_terminal_is_gone_takes_its_vnodes_down() {
 }
 
 #[test]
-fn steps_are_printed_and_files_are_found_beside_the_platform() {
+fn steps_are_printed_and_files_are_found_next_to_the_platform() {
     let _turn = turn();
     let host = LiveHost::new().expect("a host");
     if let Some(why) = why_not(&host, "lim") {
@@ -839,7 +839,7 @@ fn steps_are_printed_and_files_are_found_beside_the_platform() {
     let text = format!("{text}profile = \"speeds.csv\"\n");
     for (name, text) in [("platform.toml", text.as_str()), ("speeds.csv", "seconds,speed\n1,40%\n")]
     {
-        pinfold_host::user::write_atomic(&path(name), text.as_bytes()).expect("a file");
+        pinfold_host::files::write_atomic(&path(name), text.as_bytes()).expect("a file");
     }
     let words =
         ["--state-dir", &path("state"), "emulate", "up", "--dry-run", &path("platform.toml")];
@@ -866,7 +866,7 @@ fn a_recorded_load_takes_no_speed() {
 }
 
 #[test]
-fn a_supervisor_that_is_stopped_or_killed_is_named_with_the_way_out() {
+fn a_supervisor_that_is_stopped_or_killed_is_named_with_a_hint() {
     let _turn = turn();
     let Some(mut stage) = Stage::set("silent", "quota", "60%") else { return };
     let pid = stage.supervisor.pid();

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use pinfold_host::process::{Child, Output, Signaled, Spawn, Stdio, capture, find_program, signal};
 use pinfold_host::{
-    Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, mountinfo, paths, user,
+    Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, mountinfo, paths, files,
 };
 use pinfold_model::{CpuSet, Tid};
 use pinfold_vm::{Monitor as _, Qmp};
@@ -40,7 +40,7 @@ impl Scene {
             .start()
             .expect("QEMU starts");
         let scene = Self { folder, host: LiveHost::new().expect("a host"), qemu };
-        wait("QEMU's socket", || user::exists(&scene.file("other")).then_some(()));
+        wait("QEMU's socket", || files::exists(&scene.file("other")).then_some(()));
         Some(scene)
     }
 
@@ -58,8 +58,8 @@ impl Scene {
     fn watch(&self) -> Child {
         let (state, metrics) = (self.file("state"), self.file("own/metrics"));
         let line = "exec \"$@\" >\"$0\" 2>&1";
-        if user::exists(&self.file("told")) {
-            user::remove(&self.file("told")).expect("what an earlier one told is forgotten");
+        if files::exists(&self.file("told")) {
+            files::remove(&self.file("told")).expect("what an earlier one told is forgotten");
         }
         let child = Spawn::new("sh")
             .args(["-c", line, &self.file("told"), PINFOLD, "--state-dir", &state, "watch"])
@@ -75,7 +75,7 @@ impl Scene {
     fn told(&self, words: &str) {
         let until = SystemClock.now_ns() + PATIENCE_NS;
         loop {
-            let text = user::read_text(&self.file("told")).unwrap_or_default();
+            let text = files::read_text(&self.file("told")).unwrap_or_default();
             if text.contains(words) {
                 return;
             }
@@ -111,7 +111,7 @@ impl Scene {
         let made = self.pinfold(&words);
         assert!(made.status.success(), "{}", made.stderr_text());
         let file = self.file("plan.json");
-        user::write_atomic(&file, made.stdout_text().as_bytes()).expect("written");
+        files::write_atomic(&file, made.stdout_text().as_bytes()).expect("written");
         file
     }
 
@@ -145,7 +145,7 @@ fn is_outside_the_plan(scene: &Scene, shown: &str) {
 }
 
 #[test]
-fn drift_is_put_back_hot_plug_is_followed_and_undo_works_beside_it() {
+fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     let Some(scene) = Scene::new() else {
         println!("skipped: qemu-system-x86_64 is not installed");
         return;
@@ -182,13 +182,13 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_beside_it() {
     scene.told("vcpu(1) (thread");
     scene.told("iothread(io7)");
     scene.told("is not in the plan");
-    let told = user::read_text(&scene.file("told")).expect("text");
+    let told = files::read_text(&scene.file("told")).expect("text");
     assert!(told.contains("\"found\":\"PUs ") && told.contains("\"who\":\""), "{told}");
 
     signal(watch.pid(), Signaled::Terminate).expect("asked to end");
     wait("its end", || {
         (!scene.host.exists(&paths::process_stat(watch.pid()))
-            || !user::exists(&scene.file("own/metrics")))
+            || !files::exists(&scene.file("own/metrics")))
         .then_some(())
     });
     assert_eq!(scene.mask(vcpu), planned, "the placement stays");
@@ -246,7 +246,7 @@ impl Drop for Group {
 }
 
 #[test]
-fn a_write_to_the_machines_group_is_told_with_what_and_since_when() {
+fn a_write_to_the_machines_group_is_reported_with_what_and_since_when() {
     let group = match Group::make() {
         Ok(group) => group,
         Err(why) => return println!("skipped: {why}"),
@@ -270,7 +270,7 @@ fn a_write_to_the_machines_group_is_told_with_what_and_since_when() {
     }
     scene.host.write(&file, first.to_string().as_bytes()).expect("narrowed");
     scene.told("\"event\":\"groups\"");
-    let told = user::read_text(&scene.file("told")).expect("text");
+    let told = files::read_text(&scene.file("told")).expect("text");
     let line = told.lines().find(|line| line.contains("\"event\":\"groups\"")).expect("a line");
     let line: Value = serde_json::from_str(line).expect("JSON");
     assert_eq!(
@@ -296,7 +296,7 @@ fn plug_in(qmp: &mut Qmp, mut device: Value) {
 }
 
 #[test]
-fn the_end_of_a_machine_is_told_and_the_watch_goes_on() {
+fn the_end_of_a_machine_is_reported_and_the_watch_goes_on() {
     let Some(scene) = Scene::new() else {
         println!("skipped: qemu-system-x86_64 is not installed");
         return;

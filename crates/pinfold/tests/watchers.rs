@@ -1,13 +1,13 @@
 //! Two watchers: the second one is refused by name.
 
 use pinfold_host::process::capture;
-use pinfold_host::user::StateDir;
+use pinfold_host::files::StateDir;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
 
 #[test]
-fn a_second_watch_is_refused_with_the_way_out() {
+fn a_second_watch_is_refused_with_a_hint() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("state").to_string_lossy().into_owned();
     let state = StateDir::open(&path).expect("a state");

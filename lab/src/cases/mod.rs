@@ -25,7 +25,7 @@ mod vnodes;
 
 use std::cell::RefCell;
 
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_model::{CpuSet, Isa, Method};
 pub use pinfold_vm::guest::Flavour;
 use pinfold_vm::guest::{GuestKernel, fetch_kernel, flavour_of};
@@ -355,7 +355,7 @@ impl Lab {
         folder: &str,
         extent: Extent,
     ) -> Result<Self, LabError> {
-        let cache = format!("{}/lab", user::cache_dir()?);
+        let cache = format!("{}/lab", files::cache_dir()?);
         let cargo = Cargo::load(pinfold, flavour.isa, &cache)?;
         let kernel = fetch_kernel(&cache, flavour, &MODULES)?;
         Ok(Self { cargo, kernel, folder: folder.to_owned(), extent })

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::process::Spawn;
-use pinfold_host::user::{self, StateDir};
+use pinfold_host::files::{self, StateDir};
 use pinfold_model::PuId;
-use pinfold_probe::anchors::Anchor;
+use pinfold_probe::reference_tools::ReferenceTool;
 use serde_json::Value;
 
 use super::microseconds;
@@ -39,7 +39,7 @@ pub fn run(pu: PuId, duration_ns: u64, scratch: &StateDir) -> Result<Found, Fail
     }
     let (pu, seconds) = (pu.to_string(), duration_ns.div_ceil(1_000_000_000).to_string());
     // Its main thread sleeps: on the same PU it disturbs nobody.
-    let output = Spawn::new(&Anchor::Oslat.program()?)
+    let output = Spawn::new(&ReferenceTool::Oslat.program()?)
         .args(["-q", "-c", &pu, "-C", &pu, "-D", &seconds, "-b", &BUCKETS.to_string()])
         .args(["--json", &file])
         .die_with_parent(true)
@@ -47,7 +47,7 @@ pub fn run(pu: PuId, duration_ns: u64, scratch: &StateDir) -> Result<Found, Fail
     if !output.status.success() {
         return Err(format!("oslat failed: {}", output.stderr_text().trim()).into());
     }
-    found(&user::read_text(&file)?)
+    found(&files::read_text(&file)?)
 }
 
 fn found(text: &str) -> Result<Found, Failure> {
@@ -129,7 +129,7 @@ mod tests {
     use super::{Found, Runs, found};
 
     #[test]
-    fn its_histogram_tells_how_many_it_saw() {
+    fn its_histogram_reports_how_many_it_saw() {
         // As version 2.40 writes it with -b 1024.
         let text = r#"{"file_version":1,"thread":{"0":{"cpu":1,"max":10203,"duration":1.588,"histogram":{"1":78807167,"999":1,"1000":2,"1023":1,"1024":7}}}}"#;
         let run = found(text).unwrap();

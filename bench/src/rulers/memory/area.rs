@@ -10,7 +10,7 @@ use pinfold_probe::memory::{Chase, Order, Pages, Place, Sizes};
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::median;
 
-use super::{Anchor, Bench, Best, CHASE_WINDOWS, Match, ROUNDS};
+use super::{ReferenceTool, Bench, Best, CHASE_WINDOWS, Match, ROUNDS};
 use crate::rulers::{Goal, Measured};
 use crate::{Arguments, Failure};
 
@@ -93,7 +93,7 @@ fn matches_of(bench: &Bench, bytes: u64) -> [Match; 2] {
         goal,
         values: vec![Default::default()],
     };
-    let plain = Anchor::Plain(vec!["chase".to_owned(), bytes.to_string(), "3".to_owned()]);
+    let plain = ReferenceTool::Plain(vec!["chase".to_owned(), bytes.to_string(), "3".to_owned()]);
     [
         one(
             "small pages",
@@ -104,7 +104,7 @@ fn matches_of(bench: &Bench, bytes: u64) -> [Match; 2] {
         one(
             "huge pages",
             chase(Pages::Huge),
-            ("ours, small pages", Anchor::Ours(chase(Pages::Small))),
+            ("ours, small pages", ReferenceTool::Ours(chase(Pages::Small))),
             Goal::None,
         ),
     ]

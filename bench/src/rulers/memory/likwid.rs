@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_area_is_told_so_that_likwid_bench_understands_it() {
+    fn an_area_is_reported_so_that_likwid_bench_understands_it() {
         assert_eq!(work_group(24_576), "N:24576B:1");
         assert_eq!(work_group(2_147_483_647), "N:2147483647B:1");
         // "N:2147483648B:1" is refused by version 5.2.2: "Stream size cannot be read".

@@ -7,7 +7,7 @@ use pinfold_probe::figures::Instrument;
 use pinfold_probe::memory::{Bandwidth, Chase, Loads, Loop64, Operation, Order, Sizes, Width};
 use pinfold_probe::os::Intmix;
 
-use super::{Anchor, Bench, Best, CHASE_WINDOWS, Match, WINDOWS};
+use super::{ReferenceTool, Bench, Best, CHASE_WINDOWS, Match, WINDOWS};
 use crate::Failure;
 use crate::rulers::Goal;
 
@@ -62,7 +62,7 @@ fn linear(bench: &Bench, level: &str, bytes: u64) -> Match {
     let ours = chase(bench, bytes, Order::Linear, None);
     let anchor = "plain linear chase, best of 3 samples of 0.5 s";
     Match {
-        anchor: Anchor::Plain(vec!["linear".to_owned(), bytes.to_string(), "3".to_owned()]),
+        anchor: ReferenceTool::Plain(vec!["linear".to_owned(), bytes.to_string(), "3".to_owned()]),
         goal: Goal::AtMost(1.02),
         ..alone(&format!("linear chase {level}"), (how, anchor), ours, super::nanoseconds)
     }
@@ -116,7 +116,7 @@ fn alone(
         ours,
         picks: vec![0],
         best: Best::Least,
-        anchor: Anchor::None,
+        anchor: ReferenceTool::None,
         text,
         goal: Goal::None,
         values: vec![Default::default()],

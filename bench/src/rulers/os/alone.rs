@@ -7,7 +7,7 @@ use pinfold_probe::figures::Instrument;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::os::{IpcBandwidth, Operation, OsLatency, Switch, SwitchPlacement};
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::speed_rulers::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_study::stats::quantile;
 
 use crate::Failure;

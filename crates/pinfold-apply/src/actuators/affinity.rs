@@ -9,7 +9,7 @@
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, TaskId, Tid};
 
-use super::{Past, Reverted, Shown, Taken};
+use super::{UndoContext, Reverted, Shown, Taken};
 use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::tasks::{self, Seen};
 
@@ -65,7 +65,7 @@ pub(crate) fn allowed(
 }
 
 pub(super) fn revert(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     task: TaskId,
     original: &CpuSet,
 ) -> Result<Reverted, HostError> {
@@ -81,7 +81,7 @@ pub(super) fn revert(
 
 /// Puts a mask back that a keeper of settings replaced by one of ours or by the whole cpuset.
 pub(super) fn restore_kept(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     task: TaskId,
     mask: &CpuSet,
 ) -> Result<Reverted, HostError> {
@@ -94,7 +94,7 @@ pub(super) fn restore_kept(
 
 /// Puts a bystander's mask back if a change of its cpuset overwrote it.
 pub(super) fn restore_overwritten(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     task: TaskId,
     mask: &CpuSet,
 ) -> Result<Reverted, HostError> {
@@ -109,7 +109,7 @@ pub(super) fn restore_overwritten(
 /// Puts a moved task's mask back after it was moved back. `inside` is what its group of ours
 /// allowed, `before` the mask that it had there.
 pub(super) fn restore_moved(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     (task, mask): (TaskId, &CpuSet),
     inside: Option<&CpuSet>,
     before: &CpuSet,
@@ -136,7 +136,7 @@ pub(super) fn restore_moved(
 
 /// The kernel shows no PU that is offline in any mask: one of its own threads that may have had it
 /// (a node's kcompactd and kswapd) gets what was shown, and that alone from then on.
-fn as_it_was_shown(past: &Past<'_>, task: TaskId, mask: &CpuSet) -> Result<Reverted, HostError> {
+fn as_it_was_shown(past: &UndoContext<'_>, task: TaskId, mask: &CpuSet) -> Result<Reverted, HostError> {
     let stat = tasks::stat(past.host, task.tid)?.filter(|stat| stat.is_kernel_thread());
     let Some(stat) = stat else { return Ok(Reverted::Restored) };
     let present = cpusets::list(past.host, &paths::cpu_present())?;
@@ -154,13 +154,13 @@ fn as_it_was_shown(past: &Past<'_>, task: TaskId, mask: &CpuSet) -> Result<Rever
     Ok(Reverted::Near(Finding::note("affinity", text).with_hint(hint)))
 }
 
-fn is_kernel_thread(past: &Past<'_>, task: TaskId) -> Result<bool, HostError> {
+fn is_kernel_thread(past: &UndoContext<'_>, task: TaskId) -> Result<bool, HostError> {
     Ok(tasks::stat(past.host, task.tid)?.is_some_and(|stat| stat.is_kernel_thread()))
 }
 
 /// Frees a thread that inherited the mask of a placed one.
 pub(super) fn release_born(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     task: TaskId,
     main: Tid,
 ) -> Result<Reverted, HostError> {
@@ -177,7 +177,7 @@ pub(super) fn release_born(
 }
 
 /// Mask of a living task, and what its cpuset allows.
-fn state(past: &Past<'_>, task: TaskId) -> Result<Option<(CpuSet, CpuSet)>, HostError> {
+fn state(past: &UndoContext<'_>, task: TaskId) -> Result<Option<(CpuSet, CpuSet)>, HostError> {
     if !tasks::is_alive(past.host, task)? {
         return Ok(None);
     }
@@ -187,7 +187,7 @@ fn state(past: &Past<'_>, task: TaskId) -> Result<Option<(CpuSet, CpuSet)>, Host
 }
 
 fn set(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     task: TaskId,
     mask: &CpuSet,
     allowed: &CpuSet,
@@ -214,7 +214,7 @@ fn set(
 /// Before 6.2 no mask is kept with a PU that is offline, and the PU is not in it when it comes
 /// back.
 fn without_offline(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     task: TaskId,
     (mask, now): (&CpuSet, &CpuSet),
 ) -> Result<Reverted, HostError> {

@@ -7,7 +7,7 @@
 use pinfold_host::{Host, HostError, HostMut, paths};
 use std::io::ErrorKind;
 
-use super::{Past, Reverted, Shown, Taken, members};
+use super::{UndoContext, Reverted, Shown, Taken, cgroup_procs};
 
 /// What the names of our groups begin with.
 pub(crate) const PREFIX: &str = "pinfold-";
@@ -32,7 +32,7 @@ pub(super) fn verify(host: &dyn Host, path: &str) -> Shown {
     }
 }
 
-pub(super) fn revert(past: &Past<'_>, path: &str) -> Result<Reverted, HostError> {
+pub(super) fn revert(past: &UndoContext<'_>, path: &str) -> Result<Reverted, HostError> {
     let name = path.rsplit('/').next().unwrap_or(path);
     if !name.starts_with(PREFIX) {
         let why = "the journal asks to remove a group that is not Pinfold's".to_owned();
@@ -43,7 +43,7 @@ pub(super) fn revert(past: &Past<'_>, path: &str) -> Result<Reverted, HostError>
     }
     let mut last = None;
     for _ in 0..TRIES {
-        let moved = members::evacuate(past, path)?;
+        let moved = cgroup_procs::evacuate(past, path)?;
         match past.host.remove_dir(path) {
             Ok(()) => return Ok(Reverted::Restored),
             Err(error) if error.is_gone() => return Ok(Reverted::Nothing),

@@ -12,7 +12,7 @@ use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding};
 
 use super::group::PREFIX;
-use super::{Past, Reverted, Shown, Taken, inherit, partition, refusal, resctrl};
+use super::{UndoContext, Reverted, Shown, Taken, cpuset_reset, partition, write_error, resctrl};
 use crate::cpusets::{self, CPUSET, Hierarchy};
 use crate::tasks;
 
@@ -107,9 +107,9 @@ pub(super) fn take(host: &dyn HostMut, path: &str, value: &[u8]) -> Result<Taken
 fn refused(error: &HostError) -> Option<Finding> {
     let HostError::File { path, .. } = error else { return None };
     if is_nodes_of_others(path) {
-        return refusal::of_nodes(error);
+        return write_error::of_nodes(error);
     }
-    is_knob(path).then(|| refusal::of(error, kind(path) == Kind::Irq)).flatten()
+    is_knob(path).then(|| write_error::of(error, kind(path) == Kind::Irq)).flatten()
 }
 
 /// True for the memory nodes of a group that is not ours: the machine's own. One of ours takes no
@@ -177,7 +177,7 @@ pub(super) fn verify(
     })
 }
 
-pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Reverted, HostError> {
+pub(super) fn revert(past: &UndoContext<'_>, path: &str, original: &[u8]) -> Result<Reverted, HostError> {
     let kind = kind(path);
     if kind == Kind::Partition {
         return partition::revert(past, path, original);
@@ -186,7 +186,7 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
     let unified = past.cpusets.as_ref().filter(|cpusets| cpusets.version() == Version::V2);
     let list = unified.filter(|_| kind == Kind::GrantedList);
     if let Some(cpusets) = list {
-        inherit::mend(past, cpusets, group)?;
+        cpuset_reset::mend(past, cpusets, group)?;
     }
     let Some(now) = tasks::unless_gone(past.host.read(path))? else { return Ok(Reverted::Gone) };
     if kind == Kind::Controllers {
@@ -208,13 +208,13 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
     }
     ours |= kind == Kind::Switched;
     if let Some(cpusets) = list {
-        if is_empty(original) && inherit::is_all(past, cpusets, path, &now)? {
+        if is_empty(original) && cpuset_reset::is_all(past, cpusets, path, &now)? {
             return Ok(Reverted::Later);
         }
         // Empty is what a list is after the controller was switched off and on by an undo.
         ours |= is_empty(&now);
         if ours && is_empty(original) {
-            return inherit::restore(past, cpusets, group);
+            return cpuset_reset::restore(past, cpusets, group);
         }
     }
     if !ours {
@@ -231,12 +231,12 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
 /// True for a number that the kernel made of one that we asked: the one that was read back, or,
 /// because the note of that may be lost in a crash, any on the way from the original to it.
 fn is_as_given(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     path: &str,
     now: &[u8],
     original: &[u8],
 ) -> Result<bool, HostError> {
-    if past.given_values(path).any(|value| number(value.as_bytes()) == number(now)) {
+    if past.normalized_values(path).any(|value| number(value.as_bytes()) == number(now)) {
         return Ok(true);
     }
     for value in past.written_values(path) {
@@ -249,7 +249,7 @@ fn is_as_given(
 
 /// Writes a file's original and reads it back.
 fn put_back(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     kind: Kind,
     path: &str,
     original: &[u8],
@@ -282,7 +282,7 @@ fn put_back(
 
 /// Takes those controllers from a group's children again that a step gave them.
 fn disable_both(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     place: (&str, &str),
     now: &[u8],
     original: &[u8],
@@ -298,7 +298,7 @@ fn disable_both(
 
 /// Takes the controller from a group's children again, unless somebody else uses it now.
 fn disable(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     (path, group): (&str, &str),
     now: &[u8],
     original: &[u8],
@@ -307,8 +307,8 @@ fn disable(
     if has_cpuset(original) || !has_cpuset(now) {
         return Ok(Reverted::Nothing);
     }
-    let ours = |path: &str, value: &[u8]| inherit::is_ours(past, cpusets, path, value);
-    if let Some(why) = inherit::obstacle(past.host, cpusets, group, &ours)? {
+    let ours = |path: &str, value: &[u8]| cpuset_reset::is_ours(past, cpusets, path, value);
+    if let Some(why) = cpuset_reset::obstacle(past.host, cpusets, group, &ours)? {
         let text = format!("{path} keeps the cpuset controller, because {why}");
         return Ok(Reverted::Changed(Finding::warning("cgroup cpuset", text)));
     }
@@ -319,7 +319,7 @@ fn disable(
 
 /// The same of the cpu controller, whose values would be lost with it.
 fn disable_cpu(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     (path, group): (&str, &str),
     now: &[u8],
     original: &[u8],
@@ -399,18 +399,18 @@ fn is_full(error: &HostError) -> bool {
 }
 
 /// True if a group's nodes are those that it would inherit.
-fn inherits(past: &Past<'_>, path: &str, now: &[u8]) -> Result<bool, HostError> {
+fn inherits(past: &UndoContext<'_>, path: &str, now: &[u8]) -> Result<bool, HostError> {
     Ok(cpusets::parse(path, now)? == parent_nodes(past, path)?)
 }
 
 /// Before Linux 7.0 a group with tasks cannot be told to inherit its nodes again.
-fn give_all_nodes(past: &Past<'_>, path: &str) -> Result<Reverted, HostError> {
+fn give_all_nodes(past: &UndoContext<'_>, path: &str) -> Result<Reverted, HostError> {
     let all = parent_nodes(past, path)?.to_string();
     past.host.write(path, all.as_bytes())?;
     Ok(Reverted::Near(inherited(path, all.as_bytes())))
 }
 
-fn parent_nodes(past: &Past<'_>, path: &str) -> Result<CpuSet, HostError> {
+fn parent_nodes(past: &UndoContext<'_>, path: &str) -> Result<CpuSet, HostError> {
     let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
     let parent = group.rsplit_once('/').map_or(group, |(parent, _)| parent);
     cpusets::list(past.host, &paths::cpuset_mems_effective(parent))

@@ -11,7 +11,7 @@
 use pinfold_host::{Host, HostError, HostMut};
 use pinfold_model::Finding;
 
-use super::{Past, Reverted, Shown, Taken, refusal};
+use super::{UndoContext, Reverted, Shown, Taken, write_error};
 use crate::tasks;
 
 const MEMBER: &[u8] = b"member";
@@ -50,7 +50,7 @@ const WAYS_OUT: [(&str, &str); 9] = [
 
 pub(super) fn take(host: &dyn HostMut, path: &str, value: &[u8]) -> Result<Taken, HostError> {
     if let Err(error) = host.write(path, value) {
-        return match refusal::of(&error, false) {
+        return match write_error::of(&error, false) {
             Some(finding) => Ok(Taken::Refused { error, finding }),
             None => Err(error),
         };
@@ -70,7 +70,7 @@ pub(super) fn verify(host: &dyn Host, path: &str, value: &[u8]) -> Result<Shown,
     })
 }
 
-pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Reverted, HostError> {
+pub(super) fn revert(past: &UndoContext<'_>, path: &str, original: &[u8]) -> Result<Reverted, HostError> {
     let Some(now) = tasks::unless_gone(past.host.read(path))? else { return Ok(Reverted::Gone) };
     if kind(&now) == kind(original) {
         return Ok(Reverted::Nothing);

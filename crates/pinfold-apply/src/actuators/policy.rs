@@ -6,7 +6,7 @@
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{Finding, Policy, TaskId, Tid};
 
-use super::{Past, Reverted, Shown, Taken};
+use super::{UndoContext, Reverted, Shown, Taken};
 use crate::tasks::{self, Seen};
 
 pub(super) fn take(
@@ -31,7 +31,7 @@ pub(super) fn verify(host: &dyn Host, task: TaskId, policy: Policy) -> Result<Sh
 }
 
 pub(super) fn revert(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     task: TaskId,
     original: Policy,
 ) -> Result<Reverted, HostError> {
@@ -47,7 +47,7 @@ pub(super) fn revert(
 
 /// Tells of a moved task whose policy somebody changed meanwhile.
 pub(super) fn check_moved(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     task: TaskId,
     original: Policy,
 ) -> Result<Reverted, HostError> {
@@ -61,7 +61,7 @@ pub(super) fn check_moved(
 
 /// Frees a thread that inherited the policy of a placed one.
 pub(super) fn release_born(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     task: TaskId,
     main: Tid,
 ) -> Result<Reverted, HostError> {
@@ -76,14 +76,14 @@ pub(super) fn release_born(
     set(past, task, original)
 }
 
-fn state(past: &Past<'_>, task: TaskId) -> Result<Option<Policy>, HostError> {
+fn state(past: &UndoContext<'_>, task: TaskId) -> Result<Option<Policy>, HostError> {
     if !tasks::is_alive(past.host, task)? {
         return Ok(None);
     }
     tasks::unless_gone(past.host.policy(task.tid))
 }
 
-fn set(past: &Past<'_>, task: TaskId, policy: Policy) -> Result<Reverted, HostError> {
+fn set(past: &UndoContext<'_>, task: TaskId, policy: Policy) -> Result<Reverted, HostError> {
     if tasks::unless_gone(past.host.set_policy(task.tid, policy))?.is_none() {
         return Ok(Reverted::Gone);
     }

@@ -12,7 +12,7 @@
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, KeptFile, Lifetime, Setting, TaskId};
 
-use super::{Past, Reverted, Shown, Taken, affinity};
+use super::{UndoContext, Reverted, Shown, Taken, affinity};
 use crate::cpusets::{self, Hierarchy};
 use crate::tasks;
 
@@ -46,7 +46,7 @@ pub(super) fn verify(
 }
 
 pub(super) fn revert(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     setting: &Setting,
     (original, files): (Option<&str>, &[KeptFile]),
     masks: &[(TaskId, CpuSet)],
@@ -71,7 +71,7 @@ pub(super) fn revert(
 }
 
 /// True if there were threads behind a setting and none of them is left.
-fn ended(past: &Past<'_>, masks: &[(TaskId, CpuSet)]) -> Result<bool, HostError> {
+fn ended(past: &UndoContext<'_>, masks: &[(TaskId, CpuSet)]) -> Result<bool, HostError> {
     for (task, _) in masks {
         if tasks::is_alive(past.host, *task)? {
             return Ok(false);
@@ -81,7 +81,7 @@ fn ended(past: &Past<'_>, masks: &[(TaskId, CpuSet)]) -> Result<bool, HostError>
 }
 
 fn put_back(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     setting: &Setting,
     (original, files): (Option<&str>, &[KeptFile]),
 ) -> Result<Reverted, HostError> {
@@ -130,7 +130,7 @@ fn put_back(
 /// The files as they were. A journal of version 1 does not tell: where there was no value, there
 /// was none of them, and where there was one, they are left.
 fn files_before(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     setting: &Setting,
     (original, files): (Option<&str>, &[KeptFile]),
 ) -> Result<Vec<KeptFile>, HostError> {
@@ -142,7 +142,7 @@ fn files_before(
 }
 
 /// True for a list of PUs of something that runs which binds nothing.
-fn is_like_none(past: &Past<'_>, setting: &Setting, now: Option<&str>) -> Result<bool, HostError> {
+fn is_like_none(past: &UndoContext<'_>, setting: &Setting, now: Option<&str>) -> Result<bool, HostError> {
     if setting.lifetime != Lifetime::Running {
         return Ok(false);
     }

@@ -10,7 +10,7 @@ use pinfold_host::process::Signaled;
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{TaskId, Tid};
 
-use super::{Past, Reverted};
+use super::{UndoContext, Reverted};
 use crate::tasks;
 
 /// The state letter of who is stopped by a signal.
@@ -18,7 +18,7 @@ const STOPPED: char = 'T';
 
 /// Continues who is stopped; one answer for each.
 pub(super) fn revert(
-    past: &Past<'_>,
+    past: &UndoContext<'_>,
     group: &str,
     before: &[TaskId],
 ) -> Vec<Result<Reverted, HostError>> {
@@ -32,13 +32,13 @@ pub(super) fn revert(
     }
 }
 
-fn go_on(past: &Past<'_>, task: TaskId) -> Result<Reverted, HostError> {
+fn go_on(past: &UndoContext<'_>, task: TaskId) -> Result<Reverted, HostError> {
     let answer = tasks::unless_gone(past.host.signal(task, Signaled::Continue))?;
     Ok(answer.map_or(Reverted::Gone, |()| Reverted::Restored))
 }
 
 /// The processes that are stopped now, each once.
-fn stopped(past: &Past<'_>, group: &str) -> Result<Vec<TaskId>, HostError> {
+fn stopped(past: &UndoContext<'_>, group: &str) -> Result<Vec<TaskId>, HostError> {
     let mut found = BTreeMap::new();
     for pid in members(past.host, group)? {
         if let Some(stat) = tasks::stat(past.host, pid)? {

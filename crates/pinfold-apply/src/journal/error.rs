@@ -49,7 +49,7 @@ pub enum JournalError {
     },
     /// Its numbers, times and paths hold in another namespace; nothing of it was executed.
     #[error("journal {id} was written in another {} namespace ({noted}, here {here})", shown(kind))]
-    Elsewhere {
+    OtherHierarchies {
         /// Id of the journal.
         id: String,
         /// The kind of namespace.
@@ -113,7 +113,7 @@ impl JournalError {
             JournalError::Newer { .. } => {
                 Some("undo it with the Pinfold that wrote it, or a later one".to_owned())
             }
-            JournalError::Elsewhere { .. } => Some(
+            JournalError::OtherHierarchies { .. } => Some(
                 "run it where the placement was applied: outside the container, or \
                  nsenter -a -t PID with a process of that namespace"
                     .to_owned(),

@@ -3,7 +3,7 @@
 //! There are two: the state directory, and in the tests one whose disk runs full.
 
 use pinfold_host::HostError;
-use pinfold_host::user::{Lock, StateDir};
+use pinfold_host::files::{Lock, StateDir};
 
 /// What the journal needs of a directory; [`StateDir`] says what each does.
 pub(crate) trait Files: Send + Sync {

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_host::user::{self, Lock, StateDir};
+use pinfold_host::files::{self, Lock, StateDir};
 use pinfold_host::{Host, HostError, paths, proc_status, process};
 use pinfold_model::{TaskId, Tid};
 
@@ -35,7 +35,7 @@ pub(super) struct Mark {
 
 impl Marks {
     pub(super) fn of_this_machine() -> Self {
-        Self { folder_of: user::placed_dir, own: user::placed_dir(process::own_uid()) }
+        Self { folder_of: files::placed_dir, own: files::placed_dir(process::own_uid()) }
     }
 
     #[cfg(test)]
@@ -136,7 +136,7 @@ impl Marks {
         act: impl Fn(&Mark) -> Result<(), JournalError>,
     ) -> Result<Vec<String>, JournalError> {
         let mut found = Vec::new();
-        if !user::exists(&self.own) {
+        if !files::exists(&self.own) {
             return Ok(found);
         }
         let folder = StateDir::open_visible(&self.own)?;
@@ -175,7 +175,7 @@ impl Marks {
             proc_status::parse(&status).map_err(|error| JournalError::Host(error.at(&path)))?.uid;
         let folders = [0, owner].into_iter().map(self.folder_of).filter(|path| *path != self.own);
         let mut marks = folders.map(|folder| format!("{folder}/{name}"));
-        Ok(marks.find(|path| user::size(path).is_some_and(|size| size > 0)))
+        Ok(marks.find(|path| files::size(path).is_some_and(|size| size > 0)))
     }
 }
 
@@ -256,12 +256,12 @@ fn placed(pid: Tid, noted: String, journal: &str) -> JournalError {
 /// False of a journal that is not there, has ended or is of an earlier boot. One that cannot be
 /// read counts as active.
 fn is_active(host: &dyn Host, journal: &str) -> bool {
-    if !user::exists(journal) {
+    if !files::exists(journal) {
         return false;
     }
-    let bytes = user::require_own(journal).and_then(|()| user::read(journal));
+    let bytes = files::require_own(journal).and_then(|()| files::read(journal));
     let Ok(record) = bytes.map(|bytes| Record::parse(journal, &bytes)) else {
-        return user::exists(journal);
+        return files::exists(journal);
     };
     match record {
         Ok(Some(record)) => !record.has_ended() && record.is_of_this_boot(host).unwrap_or(true),

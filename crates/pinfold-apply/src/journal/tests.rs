@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use pinfold_host::user::{Lock, StateDir};
+use pinfold_host::files::{Lock, StateDir};
 use pinfold_host::{CgroupVersion, Host as _, HostError, SimClock, SimHost, SimTask};
 use pinfold_model::{
     Change, CpuSet, IsolationScope, Keeper, KeptFile, Lifetime, Plan, Role, Setting, Speed, Step,
@@ -347,7 +347,7 @@ fn a_later_format_is_refused_whole() {
 
 /// As the program wrote them at the time.
 #[test]
-fn journals_of_earlier_versions_are_read_and_taken_back() {
+fn journals_of_earlier_versions_are_read_and_undone() {
     is_read_and_taken_back(include_str!("tests-v1.jsonl"), false);
     is_read_and_taken_back(include_str!("tests-v2.jsonl"), true);
     is_read_and_taken_back(include_str!("tests-v3.jsonl"), true);
@@ -447,7 +447,7 @@ fn an_ended_history_stays_small() {
 }
 
 #[test]
-fn a_journal_that_is_in_force_again_is_not_pruned() {
+fn a_journal_that_is_active_again_is_not_pruned() {
     let (_folder, inner) = folder();
     let clock = SimClock::at(0);
     let disk = FullDisk::new(inner, usize::MAX, true);
@@ -573,7 +573,7 @@ fn a_process_that_one_journal_has_bound_is_refused_to_others_until_its_undo() {
         assert!(refused.hint().unwrap().contains(&format!("undo {id}")), "{refused}");
     }
     assert!(undo(&host, &mut first.reopen(&id).unwrap().unwrap()).is_complete());
-    assert_eq!(pinfold_host::user::list(&marks).unwrap(), Vec::<String>::new());
+    assert_eq!(pinfold_host::files::list(&marks).unwrap(), Vec::<String>::new());
     drop(second.begin(&host, &machine).unwrap());
 }
 
@@ -587,7 +587,7 @@ fn a_mark_whose_journal_has_ended_or_is_not_there_is_void() {
     let of = |state| Journals::over(Arc::new(state), &clock).with_marks_in(&marks);
     let (first, second) = (of(state_a), of(state_b));
     let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
-    let names = || pinfold_host::user::list(&marks).unwrap();
+    let names = || pinfold_host::files::list(&marks).unwrap();
     for has_ended in [false, true] {
         if has_ended {
             let mut journal = first.begin(&host, &new).unwrap();

@@ -11,7 +11,7 @@ use pinfold_host::{Host, HostError, paths};
 use pinfold_model::Tid;
 
 use super::WatchEvent;
-use super::clues::Clues;
+use super::attribution::LikelyCause;
 use crate::cpusets::Cpusets;
 use crate::tasks;
 
@@ -73,7 +73,7 @@ impl Groups {
         &mut self,
         host: &dyn Host,
         pid: Tid,
-        clues: &Clues<'_>,
+        clues: &LikelyCause<'_>,
     ) -> Result<Vec<WatchEvent>, HostError> {
         let old = std::mem::replace(self, Self::of(host, pid)?);
         let mut events = Vec::new();

@@ -10,7 +10,7 @@ use pinfold_apply::{
     Applied, ApplyError, Journal, Journals, Kept, NewJournal, Observer, Rules, Target, UndoReport,
     apply, undo, unobserved,
 };
-use pinfold_host::user::StateDir;
+use pinfold_host::files::StateDir;
 use pinfold_host::{CgroupVersion, SimBuilder, SimClock, SimHost, SimTask, paths};
 use pinfold_model::{
     CpuSet, IsolationScope, Keeper, Lifetime, Plan, Policy, PuId, Role, Setting, Speed, ThreadPlan,

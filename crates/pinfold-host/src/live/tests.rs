@@ -4,12 +4,12 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 use crate::process::{Spawn, own_pid};
-use crate::{Census, paths, proc_stat, proc_status};
+use crate::{ThreadSet, paths, proc_stat, proc_status};
 
 fn assert_shared<T: Send + Sync>(_: &T) {}
 
 #[test]
-fn reads_kernel_files_whose_size_is_said_to_be_nothing() {
+fn reads_kernel_files_whose_size_is_stated_to_be_nothing() {
     let host = LiveHost::new().unwrap();
     assert_shared(&host);
     assert!(host.is_live());
@@ -28,7 +28,7 @@ fn reads_kernel_files_whose_size_is_said_to_be_nothing() {
 }
 
 #[test]
-fn births_show_in_the_link_count() {
+fn new_threads_show_in_the_link_count() {
     let host = LiveHost::new().unwrap();
     let threads = host.list(&paths::task_dir(own_pid())).unwrap().len();
     assert!(threads >= 1);
@@ -135,20 +135,20 @@ fn affinity_and_policy_of_an_own_thread() {
 }
 
 #[test]
-fn a_census_tells_births_and_deaths() {
+fn a_thread_set_reports_new_and_ended_threads() {
     let host = LiveHost::new().unwrap();
     // A process of its own, so that only the newest number is shared with others.
     let mut child = Spawn::new("sleep").args(["60"]).die_with_parent(true).start().unwrap();
     let pid = child.pid();
     // Elsewhere tasks are born at any time, so two of them may need some tries to agree.
     let agrees = (0..1000).any(|_| {
-        let first = Census::of(&host, pid);
-        first.is_some() && first == Census::of(&host, pid)
+        let first = ThreadSet::of(&host, pid);
+        first.is_some() && first == ThreadSet::of(&host, pid)
     });
     assert!(agrees);
-    let before = Census::of(&host, pid);
+    let before = ThreadSet::of(&host, pid);
     std::thread::spawn(|| {}).join().unwrap();
-    assert_ne!(before, Census::of(&host, pid), "a birth anywhere");
+    assert_ne!(before, ThreadSet::of(&host, pid), "a birth anywhere");
     child.kill().unwrap();
-    assert_eq!(Census::of(&host, pid), None);
+    assert_eq!(ThreadSet::of(&host, pid), None);
 }

@@ -3,7 +3,7 @@
 use pinfold_model::{CpuSet, Tid};
 
 use super::*;
-use crate::TreeHost;
+use crate::SnapshotHost;
 
 const TAIL: &str = "S 1 42 42 0 -1 69206016 1 2 3 4 5 6 7 8 20 0 3 0 9912 0 0 18446744073709551615 \
                     0 0 0 0 0 0 0 0 0 0 0 0 17 5 0 0 0 0 0 0 0 0 0 0 0 0 0";
@@ -166,7 +166,7 @@ fn group_directories_below_a_partial_mount() {
 
 #[test]
 fn controllers_are_found_each_on_its_own() {
-    let host = TreeHost::from_files([
+    let host = SnapshotHost::from_files([
         ("/proc/self/mountinfo", HYBRID),
         ("/sys/fs/cgroup/unified/cgroup.controllers", "memory pids\n"),
     ]);
@@ -174,7 +174,7 @@ fn controllers_are_found_each_on_its_own() {
     assert_eq!(find("cpuset"), Some(mountinfo::Version::V1));
     assert_eq!(find("memory"), Some(mountinfo::Version::V2));
     assert_eq!(find("hugetlb"), None);
-    assert!(mountinfo::controller(&TreeHost::new(), "cpuset").is_err());
+    assert!(mountinfo::controller(&SnapshotHost::new(), "cpuset").is_err());
 }
 
 #[test]

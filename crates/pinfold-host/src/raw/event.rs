@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use pinfold_model::{PuId, Tid};
 
 use super::answer;
-use super::births::{ATTR_SIZE, CLOSE_ON_EXEC, EventAttr};
+use super::clone_event::{ATTR_SIZE, CLOSE_ON_EXEC, EventAttr};
 
 /// `PERF_TYPE_TRACEPOINT`.
 const TRACEPOINT: u32 = 2;

@@ -19,7 +19,7 @@ fn attributes_carry_every_policy() {
 }
 
 #[test]
-fn what_a_policy_does_not_speak_of_stays() {
+fn what_a_policy_does_not_mention_stays() {
     let current = SchedAttr { flags: RESET_ON_FORK | 0x40, nice: 5, ..SchedAttr::default() };
     let idle = current.with_policy(Policy::Idle);
     assert_eq!((idle.flags, idle.nice, idle.size), (RESET_ON_FORK, 5, 56));

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use pinfold_model::PuId;
 
 use super::answer;
-use super::births::{ATTR_SIZE, CLOSE_ON_EXEC, EventAttr, SOFTWARE};
+use super::clone_event::{ATTR_SIZE, CLOSE_ON_EXEC, EventAttr, SOFTWARE};
 
 /// `PERF_COUNT_SW_CPU_CLOCK`.
 const CPU_CLOCK: u64 = 0;

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn machine() -> TreeHost {
-    let mut tree = TreeHost::from_files([
+fn machine() -> SnapshotHost {
+    let mut tree = SnapshotHost::from_files([
         ("/sys/devices/cpu0/id", "0\n"),
         ("/sys/devices/cpu0/unread", "secret\n"),
         ("/proc/1/stat", "1 (a) S\n"),
@@ -39,7 +39,7 @@ fn a_capture_answers_what_was_asked_and_nothing_else() {
     assert!(tree.exists("/sys/devices/cpu0/unread"));
     assert_eq!(tree.read("/sys/devices/cpu0/unread").unwrap_err().errno(), Some(libc::ENODATA));
     assert!(!tree.exists("/proc/1"));
-    assert_eq!(TreeHost::parse(&tree.to_text()), Ok(tree));
+    assert_eq!(SnapshotHost::parse(&tree.to_text()), Ok(tree));
 }
 
 #[test]

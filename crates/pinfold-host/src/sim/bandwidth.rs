@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::cgroup::{Group, Whole};
 use super::state::Machine;
-use super::{list, real_time};
+use super::{parse, real_time};
 
 const SHARES: &str = "cpu.shares";
 const PERIOD: &str = "cpu.cfs_period_us";
@@ -61,9 +61,9 @@ impl Machine {
             "tasks" => return self.enter(index, group, text, Whole::Thread),
             "cgroup.procs" => return self.enter(index, group, text, Whole::Process),
             SHARES if group == "/" => return Err(Errno::INVAL),
-            SHARES => (SHARES, list::signed(text.trim())?.clamp(2, 262_144)),
-            PERIOD => (PERIOD, within(list::signed(text.trim())?, &PERIODS_US)?),
-            QUOTA => match list::signed(text.trim())? {
+            SHARES => (SHARES, parse::signed(text.trim())?.clamp(2, 262_144)),
+            PERIOD => (PERIOD, within(parse::signed(text.trim())?, &PERIODS_US)?),
+            QUOTA => match parse::signed(text.trim())? {
                 quota if quota < 0 => (QUOTA, -1),
                 quota if quota < LEAST_QUOTA_US => return Err(Errno::INVAL),
                 quota => (QUOTA, quota),
@@ -91,7 +91,7 @@ impl Machine {
         text: &str,
     ) -> Result<(), Errno> {
         if name == WEIGHT {
-            let weight = list::signed(text.trim())?;
+            let weight = parse::signed(text.trim())?;
             if !(1..=10_000).contains(&weight) {
                 return Err(Errno::RANGE);
             }
@@ -99,9 +99,9 @@ impl Machine {
         }
         let mut words = text.split_ascii_whitespace();
         let quota = words.next().ok_or(Errno::INVAL)?;
-        let period = words.next().map_or(Ok(100_000), list::signed)?;
+        let period = words.next().map_or(Ok(100_000), parse::signed)?;
         let period = within(period, &PERIODS_US)?;
-        if quota != "max" && list::signed(quota)? < LEAST_QUOTA_US {
+        if quota != "max" && parse::signed(quota)? < LEAST_QUOTA_US {
             return Err(Errno::INVAL);
         }
         self.keep_value(index, group, (MAX, format!("{quota} {period}")))

@@ -9,7 +9,7 @@ use super::cgroup::{CgroupVersion, Cpuset, Group, Hierarchy, parent};
 use super::resctrl::Resctrl;
 use super::state::{Held, Machine};
 use super::{Knob, SimHost, SimTask, real_time, v1};
-use crate::{TreeHost, paths};
+use crate::{SnapshotHost, paths};
 
 /// Pinfold's own process on a simulated machine.
 const OWN: u32 = 100;
@@ -22,7 +22,7 @@ pub struct SimBuilder {
     threads_per_core: u32,
     online: Option<CpuSet>,
     nodes: u32,
-    tree: TreeHost,
+    tree: SnapshotHost,
     knobs: Vec<(String, Knob, String)>,
     groups: Vec<(String, Cpuset)>,
     tasks: Vec<SimTask>,
@@ -46,7 +46,7 @@ impl SimBuilder {
             threads_per_core: 1,
             online: None,
             nodes: 1,
-            tree: TreeHost::new(),
+            tree: SnapshotHost::new(),
             knobs: vec![
                 integer(paths::sysctl_kernel("numa_balancing"), "0"),
                 integer(paths::sysctl_kernel("sched_rt_runtime_us"), "950000"),
@@ -121,7 +121,7 @@ impl SimBuilder {
     /// Takes the files of a captured machine as a ground; what the builder makes itself (PU
     /// directories, tasks, cgroups) comes on top.
     #[must_use]
-    pub fn tree(mut self, tree: TreeHost) -> Self {
+    pub fn tree(mut self, tree: SnapshotHost) -> Self {
         self.tree = tree;
         self
     }
@@ -313,7 +313,7 @@ impl SimBuilder {
     }
 
     /// Everything that does not change by rules: possible PUs, SMT, boot id, kernel.
-    fn files(&self) -> TreeHost {
+    fn files(&self) -> SnapshotHost {
         let mut tree = self.tree.clone();
         let mut put =
             |path: String, value: &dyn Display| tree.insert_file(&path, format!("{value}\n"));

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::domains::THREADED;
 use super::state::Machine;
-use super::{freezer, list, real_time, v1, v2};
+use super::{freezer, parse, real_time, v1, v2};
 
 /// Which cgroup version has cpuset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,7 +278,7 @@ impl Machine {
 
     /// The threads that a write to a membership file moves.
     pub(super) fn movers(&self, text: &str, whole: Whole) -> Result<Vec<Tid>, Errno> {
-        let number = list::signed(text.trim()).map_err(|_| Errno::INVAL)?;
+        let number = parse::signed(text.trim()).map_err(|_| Errno::INVAL)?;
         let number = u32::try_from(number).map_err(|_| Errno::INVAL)?;
         // 0 is the writer.
         let tid = if number == 0 { self.own } else { Tid(number) };

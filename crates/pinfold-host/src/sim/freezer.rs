@@ -7,7 +7,7 @@
 use rustix::io::Errno;
 
 use super::cgroup::{Whole, is_inside, parent};
-use super::list;
+use super::parse;
 use super::state::Machine;
 
 /// The controller of v1.
@@ -70,7 +70,7 @@ impl Machine {
         group: &str,
         text: &str,
     ) -> Result<(), Errno> {
-        match list::signed(text.trim())? {
+        match parse::signed(text.trim())? {
             flag @ (0 | 1) => self.keep_value(index, group, (FREEZE, flag.to_string())),
             _ => Err(Errno::RANGE),
         }

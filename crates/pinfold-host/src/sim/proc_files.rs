@@ -11,7 +11,7 @@ const TASK_FILES: [&str; 8] =
 
 /// A place below `/proc/PID`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ProcPlace {
+pub(super) enum ProcPath {
     /// `/proc/PID` or `/proc/PID/task/TID`.
     Directory {
         tid: Tid,
@@ -30,7 +30,7 @@ pub(super) enum ProcPlace {
 
 impl Machine {
     /// What a path means if it is a task's; `None` for everything else below `/proc`.
-    pub(super) fn proc_place(&self, path: &str) -> Option<Result<ProcPlace, Errno>> {
+    pub(super) fn proc_place(&self, path: &str) -> Option<Result<ProcPath, Errno>> {
         let rest = path.strip_prefix("/proc/")?;
         let mut names = rest.split('/').filter(|name| !name.is_empty());
         let tid = match names.next()? {
@@ -41,16 +41,16 @@ impl Machine {
         Some(self.proc_place_of(tid, &names))
     }
 
-    fn proc_place_of(&self, tid: Tid, names: &[&str]) -> Result<ProcPlace, Errno> {
+    fn proc_place_of(&self, tid: Tid, names: &[&str]) -> Result<ProcPath, Errno> {
         let held = self.tasks.get(&tid).ok_or(Errno::NOENT)?;
         match names {
-            [] => Ok(ProcPlace::Directory { tid, with_threads: true }),
-            ["task"] => Ok(ProcPlace::Threads(held.task.tgid)),
-            ["fd"] => Ok(ProcPlace::Descriptors(tid)),
+            [] => Ok(ProcPath::Directory { tid, with_threads: true }),
+            ["task"] => Ok(ProcPath::Threads(held.task.tgid)),
+            ["fd"] => Ok(ProcPath::Descriptors(tid)),
             ["fd", number] => {
                 let number: usize = number.parse().map_err(|_| Errno::NOENT)?;
                 let target = held.task.descriptors.get(number).ok_or(Errno::NOENT)?;
-                Ok(ProcPlace::Descriptor(target.clone()))
+                Ok(ProcPath::Descriptor(target.clone()))
             }
             ["task", thread, rest @ ..] => {
                 let thread = Tid(thread.parse().map_err(|_| Errno::NOENT)?);
@@ -58,7 +58,7 @@ impl Machine {
                     self.tasks.get(&thread).is_some_and(|other| other.task.tgid == held.task.tgid);
                 match rest {
                     _ if !inside => Err(Errno::NOENT),
-                    [] => Ok(ProcPlace::Directory { tid: thread, with_threads: false }),
+                    [] => Ok(ProcPath::Directory { tid: thread, with_threads: false }),
                     [file] => known_file(thread, file),
                     [_, ..] => Err(Errno::NOTDIR),
                 }
@@ -86,23 +86,23 @@ impl Machine {
         Ok(text.into_bytes())
     }
 
-    pub(super) fn list_proc(&self, place: &ProcPlace) -> Result<Vec<String>, Errno> {
+    pub(super) fn list_proc(&self, place: &ProcPath) -> Result<Vec<String>, Errno> {
         let mut names: Vec<String> = match place {
-            ProcPlace::Directory { with_threads, .. } => TASK_FILES
+            ProcPath::Directory { with_threads, .. } => TASK_FILES
                 .into_iter()
                 .chain(["mountinfo"])
                 .chain(with_threads.then_some("task"))
                 .chain(with_threads.then_some("fd"))
                 .map(str::to_owned)
                 .collect(),
-            ProcPlace::Threads(process) => {
+            ProcPath::Threads(process) => {
                 self.threads_of(*process).iter().map(Tid::to_string).collect()
             }
-            ProcPlace::Descriptors(tid) => {
+            ProcPath::Descriptors(tid) => {
                 let count = self.tasks.get(tid).map_or(0, |held| held.task.descriptors.len());
                 (0..count).map(|number| number.to_string()).collect()
             }
-            ProcPlace::Descriptor(_) | ProcPlace::File(..) => return Err(Errno::NOTDIR),
+            ProcPath::Descriptor(_) | ProcPath::File(..) => return Err(Errno::NOTDIR),
         };
         names.sort_unstable();
         Ok(names)
@@ -149,9 +149,9 @@ impl Machine {
     }
 }
 
-fn known_file(tid: Tid, file: &str) -> Result<ProcPlace, Errno> {
+fn known_file(tid: Tid, file: &str) -> Result<ProcPath, Errno> {
     if file == "mountinfo" || TASK_FILES.contains(&file) {
-        Ok(ProcPlace::File(tid, file.to_owned()))
+        Ok(ProcPath::File(tid, file.to_owned()))
     } else {
         Err(Errno::NOENT)
     }

@@ -10,7 +10,7 @@ use pinfold_model::Tid;
 use rustix::io::Errno;
 
 use super::cgroup::{Group, Whole, parent};
-use super::list;
+use super::parse;
 use super::state::Machine;
 
 /// The controller.
@@ -78,7 +78,7 @@ impl Machine {
         text: &str,
     ) -> Result<(), Errno> {
         match name {
-            RUNTIME => self.set_runtime(index, group, list::signed(text.trim())?),
+            RUNTIME => self.set_runtime(index, group, parse::signed(text.trim())?),
             _ => Err(Errno::INVAL),
         }
     }

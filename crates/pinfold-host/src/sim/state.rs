@@ -10,11 +10,11 @@ use pinfold_model::{CpuSet, NodeId, Policy, PuId, Setting, TaskId, Tid};
 use rustix::io::Errno;
 
 use super::cgroup::{CgroupVersion, Hierarchy, parent};
-use super::keeper::Kept;
+use super::setting_backend::Kept;
 use super::resctrl::Resctrl;
-use super::{Knob, SimTask, list, v1, v2};
+use super::{Knob, SimTask, parse, v1, v2};
 use crate::process::Signaled;
-use crate::{Host as _, TreeHost, paths};
+use crate::{Host as _, SnapshotHost, paths};
 
 /// `MAX_NUMNODES` of a distribution's kernel.
 pub(super) const MAX_NODES: u32 = 1024;
@@ -37,7 +37,7 @@ pub(super) struct Machine {
     pub(super) hierarchies: Vec<Hierarchy>,
     /// Which of them has cpuset.
     pub(super) cpuset_index: usize,
-    pub(super) tree: TreeHost,
+    pub(super) tree: SnapshotHost,
     pub(super) knobs: BTreeMap<String, Knob>,
     /// Like a kernel before 6.2.
     pub(super) forgets_masks: bool,
@@ -366,7 +366,7 @@ impl Machine {
             known.split_whitespace().any(|word| word == text)
         } else {
             self.beside(path, "scaling_governor").trim() == "userspace"
-                && list::unsigned(text).is_ok()
+                && parse::unsigned(text).is_ok()
         };
         if taken { Ok(format!("{text}\n")) } else { Err(Errno::INVAL) }
     }
@@ -416,14 +416,14 @@ impl Machine {
                 format!("{}\n", text.trim())
             }
             Knob::Text => text.to_owned(),
-            Knob::Integer => format!("{}\n", list::signed(text.trim())?),
-            Knob::Mask => format!("{}\n", online(list::mask(text, bits)?)?.to_mask()),
-            Knob::List => format!("{}\n", online(list::list(text, bits)?)?),
+            Knob::Integer => format!("{}\n", parse::signed(text.trim())?),
+            Knob::Mask => format!("{}\n", online(parse::mask(text, bits)?)?.to_mask()),
+            Knob::List => format!("{}\n", online(parse::list(text, bits)?)?),
             Knob::Managed => return Err(Errno::IO),
             Knob::Choice => choice(self.tree.file_mut(&path)?, text.trim())?,
             Knob::Governor | Knob::Frequency => self.cpufreq(&path, knob, text.trim())?,
-            Knob::Steps(step) => format!("{}\n", list::unsigned(text.trim())? / step * step),
-            Knob::Pool(most) => format!("{}\n", list::unsigned(text.trim())?.min(most)),
+            Knob::Steps(step) => format!("{}\n", parse::unsigned(text.trim())? / step * step),
+            Knob::Pool(most) => format!("{}\n", parse::unsigned(text.trim())?.min(most)),
         };
         let content = self.tree.file_mut(&path)?;
         *content = shown.into_bytes();

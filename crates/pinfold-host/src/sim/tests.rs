@@ -170,7 +170,7 @@ fn faults_are_planted_and_changes_counted() {
 }
 
 #[test]
-fn a_snapshot_tells_two_machines_apart() {
+fn a_snapshot_distinguishes_two_machines() {
     for sim in [SimHost::v1_two_pus(), SimHost::v2_eight_pus()] {
         let before = sim.snapshot();
         let twin = sim.clone();

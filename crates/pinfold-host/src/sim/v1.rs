@@ -10,7 +10,7 @@ use pinfold_model::CpuSet;
 use rustix::io::Errno;
 
 use super::cgroup::{Cpuset, Group, Hierarchy, Whole, parent};
-use super::list;
+use super::parse;
 use super::state::{MAX_NODES, Machine};
 
 const FILES: [&str; 17] = [
@@ -138,7 +138,7 @@ pub(super) fn write(
     text: &str,
 ) -> Result<(), Errno> {
     if let Some((known, _)) = FLAGS.iter().find(|(known, _)| *known == name) {
-        let value = list::unsigned(text)? != 0;
+        let value = parse::unsigned(text)? != 0;
         return set_flag(machine, index, (group, known), value);
     }
     match name {
@@ -153,7 +153,7 @@ pub(super) fn write(
             change(machine, index, group, |cpuset| cpuset.mems = set)
         }
         RELAX => {
-            let level = list::signed(text)?;
+            let level = parse::signed(text)?;
             if !(-1..=machine.relax_levels).contains(&level) {
                 return Err(Errno::INVAL);
             }
@@ -170,7 +170,7 @@ fn parse_within(text: &str, bits: u32, all: &CpuSet, group: &str) -> Result<CpuS
     if group == "/" {
         return Err(Errno::ACCESS);
     }
-    let set = list::list(text, bits)?;
+    let set = parse::list(text, bits)?;
     if set.is_subset(all) { Ok(set) } else { Err(Errno::INVAL) }
 }
 

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::cgroup::{Cpuset, Group, Hierarchy, Partition, Whole, parent};
 use super::state::{MAX_NODES, Machine};
-use super::{bandwidth, list};
+use super::{bandwidth, parse};
 
 const CORE: [&str; 6] = [
     "cgroup.controllers",
@@ -341,7 +341,7 @@ pub(super) fn write(
 }
 
 fn parse_within(text: &str, bits: u32, all: &CpuSet) -> Result<CpuSet, Errno> {
-    let set = list::list(text, bits)?;
+    let set = parse::list(text, bits)?;
     if set.is_subset(all) { Ok(set) } else { Err(Errno::INVAL) }
 }
 

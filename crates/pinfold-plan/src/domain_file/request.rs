@@ -1,7 +1,7 @@
 //! What a domain file asks of a plan: its number of vCPUs and iothreads, its memory and the nodes
 //! of that, the NUMA cells of its guest.
 
-use pinfold_model::{CellRequest, MemoryRequest, NodeId, SmtWish, Topology, VcpuCount, VmRequest};
+use pinfold_model::{CellRequest, MemoryRequest, NodeId, SmtRequest, Topology, VcpuCount, VmRequest};
 
 use super::{Board, Cell, Domain, Memnode, Placed};
 use crate::capacity::{Demand, excesses, sizes_are_known};
@@ -34,8 +34,8 @@ impl Domain {
             cells.clear();
         }
         let smt = match self.board {
-            Board::WithoutThreads => SmtWish::Hidden,
-            Board::X86 | Board::Other | Board::WithoutCpu => SmtWish::Auto,
+            Board::WithoutThreads => SmtRequest::Hidden,
+            Board::X86 | Board::Other | Board::WithoutCpu => SmtRequest::Auto,
         };
         VmRequest {
             iothreads: self.iothreads.iter().map(|number| format!("iothread{number}")).collect(),

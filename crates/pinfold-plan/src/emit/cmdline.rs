@@ -5,11 +5,11 @@
 
 use pinfold_model::{CpuSet, HugePagePool, IrqPlan, Partition, Plan, Role, ThreadPlan, Topology};
 
-use super::held::{comment, headline, nothing_kept, without_boot_pu};
+use super::common::{comment, headline, nothing_kept, without_boot_pu};
 use super::qemu::safe;
 use super::said::{Answers, Line, Said, Scope};
 use crate::boot::{self, Standing};
-use crate::draft::verb;
+use crate::plan_builder::verb;
 use crate::tunables::Tunable;
 
 /// The parameters on one line, and in comments how the host gets them, what they need and cost.

@@ -7,15 +7,15 @@
 
 use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
-use super::held::{self, Siblings, headline};
+use super::common::{self, Siblings, headline};
 use super::said::{Answers, Said, Scope};
-use crate::cells::node_list;
+use crate::guest_numa::node_list;
 use crate::tunables::Tunable;
 
 /// YAML for `spec.template` of a `VirtualMachine`, with comments on what has no word there.
 #[must_use]
 pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
-    if let Some(text) = held::not_a_machine(vnode, "KubeVirt") {
+    if let Some(text) = common::not_a_machine(vnode, "KubeVirt") {
         return text;
     }
     let guest = Guest::of(vnode);
@@ -36,7 +36,7 @@ pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Stri
         text.push_str(&format!("    resources:\n{}", indented(&resources, 6)));
     }
     text.push_str(&iothreads(vnode, &guest));
-    text.push_str(&held::no_dies(vnode, topology, "KubeVirt"));
+    text.push_str(&common::no_dies(vnode, topology, "KubeVirt"));
     text.push_str(&tunables.missing_text("A KubeVirt manifest"));
     remarks(&mut text, (plan, vnode), (&guest, topology));
     text
@@ -147,7 +147,7 @@ fn remarks(
     (plan, vnode): (&Plan, &VnodePlan),
     (guest, topology): (&Guest, &Topology),
 ) {
-    let nodes = held::nodes(vnode, topology);
+    let nodes = common::nodes(vnode, topology);
     text.push_str(&format!(
         "# Cannot be said here: which PUs. The kubelet's CPU manager chooses them: run it with\n\
          # --cpu-manager-policy=static --reserved-cpus={}",
@@ -165,7 +165,7 @@ fn remarks(
             "# The plan leaves its vCPUs floating, so no dedicated CPUs are asked for.\n",
         );
     }
-    if guest.pinned && held::siblings(vnode, topology) == Siblings::Idle {
+    if guest.pinned && common::siblings(vnode, topology) == Siblings::Idle {
         text.push_str(
             "# The plan gives each vCPU a core of its own. Kubernetes hands out siblings as CPUs: that is only\n\
              # so on a node with SMT off (nosmt).\n",

@@ -14,8 +14,8 @@ use pinfold_model::{
 };
 
 use super::said::Line;
-use crate::caches::{Caches, Vendor, caches};
-use crate::cells::{GuestCell, cells, node_list, shares};
+use crate::guest_cache::{Caches, Vendor, caches};
+use crate::guest_numa::{GuestCell, cells, node_list, shares};
 use crate::definition::Mark;
 use crate::domain_file::STRICT;
 

@@ -8,15 +8,15 @@ use pinfold_model::command::quote;
 use pinfold_model::text::counted;
 use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
-use super::held::{self, Siblings, headline, reserved};
+use super::common::{self, Siblings, headline, reserved};
 use super::said::{Answers, Said, Scope};
-use crate::cells::{cells, shares};
+use crate::guest_numa::{cells, shares};
 use crate::tunables::Tunable;
 
 /// Commands for the flavor `$1`, and the lines for `nova.conf` in comments.
 #[must_use]
 pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
-    if let Some(text) = held::not_a_machine(vnode, "Nova") {
+    if let Some(text) = common::not_a_machine(vnode, "Nova") {
         return text;
     }
     let vcpus = vnode.vcpus().count();
@@ -53,12 +53,12 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
     script.push_str(
         "# Cannot be said: the PU of each vCPU, the emulator's own PUs beyond cpu_shared_set, pins of iothreads.\n",
     );
-    if held::siblings(vnode, topology) == Siblings::Idle {
+    if common::siblings(vnode, topology) == Siblings::Idle {
         script.push_str(
             "# hw:cpu_thread_policy=isolate leaves the siblings of dedicated PUs idle: what the plan puts there has no word.\n",
         );
     }
-    script.push_str(&held::no_dies(vnode, topology, "Nova"));
+    script.push_str(&common::no_dies(vnode, topology, "Nova"));
     script.push_str(&tunables.missing_text("Nova"));
     script
 }
@@ -86,7 +86,7 @@ fn properties((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Vec<St
     let pinned = pinned(vnode);
     let mut all = vec![format!("hw:cpu_policy={}", if pinned { "dedicated" } else { "shared" })];
     if let Some(guest) = &vnode.guest {
-        let policy = match held::siblings(vnode, topology) {
+        let policy = match common::siblings(vnode, topology) {
             Siblings::Whole if guest.threads > 1 => Some("require"),
             Siblings::Idle => Some("isolate"),
             // Without siblings, or with a guest that is shown none, any core will do.
@@ -124,7 +124,7 @@ fn numa(vnode: &VnodePlan, topology: &Topology) -> Vec<String> {
     let nodes = match (&vnode.memory, cells.len()) {
         (_, several) if several > 1 => several,
         (Some(memory), _) => memory.nodes.len(),
-        (None, _) => held::nodes(vnode, topology).len(),
+        (None, _) => common::nodes(vnode, topology).len(),
     };
     // One is what a pinned machine has anyway.
     if nodes == 0 || nodes == 1 && vnode.memory.is_none() {

@@ -7,18 +7,18 @@
 
 use pinfold_model::{CpuQuota, CpuSet, MemoryPlan, Plan, PuId, Role, Topology, VnodePlan};
 
-use super::held::{self, headline, plain_name};
+use super::common::{self, headline, plain_name};
 use super::libvirt::unit;
 use super::qemu::{FUNCTIONS, function, taskset_lines};
 use super::said::{Answers, Said, Scope};
-use crate::caches::{Vendor, caches};
-use crate::cells::{cells, node_list, shares};
+use crate::guest_cache::{Vendor, caches};
+use crate::guest_numa::{cells, node_list, shares};
 use crate::tunables::Tunable;
 
 /// Commands and hookscript in one script for the Proxmox host: `sh THIS VMID`.
 #[must_use]
 pub fn proxmox((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
-    if let Some(text) = held::not_a_machine(vnode, "Proxmox") {
+    if let Some(text) = common::not_a_machine(vnode, "Proxmox") {
         return text;
     }
     let name = plain_name(vnode);

@@ -7,9 +7,9 @@
 
 use pinfold_model::{CpuQuota, IrqPlan, Plan, Policy, Role, Speed, VnodeKind, VnodePlan};
 
-use crate::cells::node_list;
+use crate::guest_numa::node_list;
 
-use super::held::{headline, plain_name, reserved};
+use super::common::{headline, plain_name, reserved};
 use super::kernel_files::{IRQS, Setting, setting};
 use super::said::{Answers, Said, Scope};
 use crate::tunables::Tunable;

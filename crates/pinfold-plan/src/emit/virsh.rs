@@ -8,16 +8,16 @@
 use pinfold_model::command::quote;
 use pinfold_model::{Plan, Role, VnodePlan};
 
-use super::held::{self, headline};
+use super::common::{self, headline};
 use super::qemu::safe;
 use super::said::{Answers, Said, Scope};
-use crate::cells::node_list;
+use crate::guest_numa::node_list;
 use crate::tunables::Tunable;
 
 /// A shell script of `virsh` commands that pin the domain `vnode.name` as planned.
 #[must_use]
 pub fn virsh((plan, vnode): (&Plan, &VnodePlan)) -> String {
-    if let Some(text) = held::not_a_machine(vnode, "virsh") {
+    if let Some(text) = common::not_a_machine(vnode, "virsh") {
         return text;
     }
     let mut script = format!(

@@ -1,10 +1,10 @@
 //! Why a platform cannot be on a host, and what the user can do about it.
 
-use pinfold_model::{CpuSet, Method, NodeId, PuId, Speed, SpeedWish};
+use pinfold_model::{CpuSet, Method, NodeId, PuId, Speed, SpeedRequest};
 use thiserror::Error;
 
 use crate::PlanError;
-use crate::draft::{numbered, pus_text};
+use crate::plan_builder::{numbered, pus_text};
 
 /// Why a PU cannot have a speed that is asked for as a frequency.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -176,8 +176,8 @@ impl PlatformError {
     }
 }
 
-fn frequency(hertz: u64) -> SpeedWish {
-    SpeedWish::Frequency { hertz }
+fn frequency(hertz: u64) -> SpeedRequest {
+    SpeedRequest::Frequency { hertz }
 }
 
 fn two_speeds(first: &(String, Speed), second: &(String, Speed)) -> String {

@@ -6,12 +6,12 @@
 
 use pinfold_model::{
     CpuSet, Device, EmulatedVnode, EmulationPlan, Finding, IsolationScope, MemoryPlan, Method,
-    NodeId, NumaNode, Plan, Platform, PlatformVnode, PuId, Request, Speed, SpeedWish, Topology,
+    NodeId, NumaNode, Plan, Platform, PlatformVnode, PuId, Request, Speed, SpeedRequest, Topology,
     VnodeRequest,
 };
 
 use super::error::{FrequencyError, PlatformError};
-use crate::draft::{pus_text, verb};
+use crate::plan_builder::{pus_text, verb};
 
 /// The place of a platform on a host. The same platform gives the same place.
 ///
@@ -41,10 +41,10 @@ pub fn resolve(platform: &Platform, topology: &Topology) -> Result<EmulationPlan
 ///
 /// # Errors
 /// [`FrequencyError`] if it is a frequency, and above the PU's highest or that is not known.
-pub fn speed_on(pu: PuId, wish: SpeedWish, topology: &Topology) -> Result<Speed, FrequencyError> {
+pub fn speed_on(pu: PuId, wish: SpeedRequest, topology: &Topology) -> Result<Speed, FrequencyError> {
     let hertz = match wish {
-        SpeedWish::Share(speed) => return Ok(speed),
-        SpeedWish::Frequency { hertz } => hertz,
+        SpeedRequest::Share(speed) => return Ok(speed),
+        SpeedRequest::Frequency { hertz } => hertz,
     };
     let highest = topology.highest_khz.get(&pu).and_then(|khz| khz.checked_mul(1000));
     let highest = highest.filter(|highest| *highest > 0);
@@ -106,7 +106,7 @@ fn place(
 ) -> Result<EmulatedVnode, PlatformError> {
     let one = |(place, pu): (usize, PuId)| -> Result<_, PlatformError> {
         let wish = asked.speeds.get(place).or(asked.speeds.first());
-        let wish = wish.copied().unwrap_or(SpeedWish::Share(Speed::FULL));
+        let wish = wish.copied().unwrap_or(SpeedRequest::Share(Speed::FULL));
         Ok((pu, speed_on(pu, wish, topology).map_err(|why| of(asked, why))?))
     };
     Ok(EmulatedVnode {

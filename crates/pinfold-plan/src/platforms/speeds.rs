@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pinfold_model::{Method, Speed, SpeedWish};
+use pinfold_model::{Method, Speed, SpeedRequest};
 
 use crate::requests::keys::Fault;
 use crate::requests::value::{Value, Whole, decimal};
@@ -15,7 +15,7 @@ const FREQUENCIES: [(&str, usize); 4] = [("GHz", 9), ("MHz", 6), ("kHz", 3), ("H
 const TIMES: [(&str, usize); 4] = [("ns", 0), ("us", 3), ("ms", 6), ("s", 9)];
 
 /// A speed above 0 and at most full.
-pub(super) fn wish(value: &Value) -> Result<SpeedWish, Fault> {
+pub(super) fn wish(value: &Value) -> Result<SpeedRequest, Fault> {
     let text = match &value.what {
         Whole::Text(text) | Whole::Fraction(text) => text.trim().to_owned(),
         Whole::Number(number) => number.to_string(),
@@ -26,7 +26,7 @@ pub(super) fn wish(value: &Value) -> Result<SpeedWish, Fault> {
     if let Some((digits, shift)) = with_unit(&text, &FREQUENCIES) {
         return match decimal(digits, shift) {
             Some(0) => Err(wrong(value, zero())),
-            Some(hertz) => Ok(SpeedWish::Frequency { hertz }),
+            Some(hertz) => Ok(SpeedRequest::Frequency { hertz }),
             None => Err(wrong(value, FORMS)),
         };
     }
@@ -39,7 +39,7 @@ pub(super) fn wish(value: &Value) -> Result<SpeedWish, Fault> {
         Some(number) => u32::try_from(number)
             .ok()
             .and_then(Speed::from_millionths)
-            .map(SpeedWish::Share)
+            .map(SpeedRequest::Share)
             .ok_or_else(|| wrong(value, &beyond(&text))),
         None if decimal(digits, 18).is_some() => Err(wrong(
             value,

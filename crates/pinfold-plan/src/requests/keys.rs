@@ -3,7 +3,7 @@
 //! Also for the study files of `pinfold-study`, which are read in the same way.
 
 use super::value::{Value, Whole};
-use crate::names;
+use crate::suggest;
 
 /// What is wrong, and where in the text, in bytes.
 pub struct Fault {
@@ -51,7 +51,7 @@ impl Keys {
         let unknown = entries.iter().find(|(key, _, _)| !known.contains(&key.as_str()));
         if let Some((key, at, _)) = unknown {
             let fault = Fault::new(*at, format!("{name} has no key {key:?}"));
-            return Err(match names::nearest(key, known.iter().copied()) {
+            return Err(match suggest::nearest(key, known.iter().copied()) {
                 Some(nearest) => fault.with_hint(format!("did you mean {nearest}?")),
                 None => fault.with_hint(format!("its keys are {}", known.join(", "))),
             });

@@ -1,13 +1,13 @@
 //! The host's knobs as words of the command line: `KEY=VALUE`.
 
 use pinfold_model::{
-    CpuQuota, CpuSet, Device, HugePagePool, IrqPlan, NodeId, Partition, Plan, PolicyWish,
+    CpuQuota, CpuSet, Device, HugePagePool, IrqPlan, NodeId, Partition, Plan, PolicyRequest,
     ResourceShare, SamePageMerging, TransparentHugePages,
 };
 
 use super::keys::Fault;
 use super::{RequestError, policies};
-use crate::names;
+use crate::suggest;
 
 /// The keys, each with what it takes; for help and messages.
 pub const KNOBS: [(&str, &str); 20] = [
@@ -56,7 +56,7 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
         return Ok(());
     }
     if let Some(role) = key.strip_prefix("policy:") {
-        let wish = PolicyWish { role: role.to_owned(), policy: policies::policy(value, 0)? };
+        let wish = PolicyRequest { role: role.to_owned(), policy: policies::policy(value, 0)? };
         return crate::policies::give(plan, None, &wish)
             .map_err(|why| Fault::new(0, why).with_hint(policies::ROLES));
     }
@@ -95,7 +95,7 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
         "required" => tuning.required = word(key, value, &[("yes", true), ("no", false)])?,
         _ => {
             let fault = Fault::new(0, format!("there is no knob {key:?}"));
-            let nearest = names::nearest(key, KNOBS.iter().map(|(name, _)| *name));
+            let nearest = suggest::nearest(key, KNOBS.iter().map(|(name, _)| *name));
             let meant = nearest.map_or_else(String::new, |one| format!("did you mean {one}? "));
             return Err(fault.with_hint(format!("{meant}{}", keys())));
         }

@@ -42,7 +42,7 @@ fn at_of(root: &Value, error: &PlanError) -> Option<usize> {
             let host = get(root, "host")?;
             Some(get(host, "pus").or_else(|| get(host, "free"))?.at)
         }
-        PlanError::EmulatorWish { .. } => Some(get(root, "emulator")?.at),
+        PlanError::EmulatorRequest { .. } => Some(get(root, "emulator")?.at),
         PlanError::NoPus { .. } => Some(get(root, "avoid")?.at),
         PlanError::BadName { name, .. } => of_vnode(root, name, &["name"]),
         PlanError::NoVcpus { vnode, .. } | PlanError::NoRoom { vnode, .. } => {
@@ -54,7 +54,7 @@ fn at_of(root: &Value, error: &PlanError) -> Option<usize> {
         PlanError::GuestSmt { vnode, .. } => of_vnode(root, vnode, &["smt"]),
         PlanError::Policy { vnode, .. } => of_vnode(root, vnode, &["policies"]),
         PlanError::Pin { vnode, .. } => of_vnode(root, vnode, &["pins"]),
-        PlanError::Nodes { vnode, .. }
+        PlanError::VnodeController { vnode, .. }
         | PlanError::Cells { vnode, .. }
         | PlanError::WrongKind { vnode, .. } => of_vnode(root, vnode, &[]),
         // Of several vnodes the largest is the first that has no room.

@@ -1,6 +1,6 @@
 //! Scheduling policies as people write them: `fifo:1`, `other:-5`, `deadline:500/1000/1000`.
 
-use pinfold_model::{Policy, PolicyWish};
+use pinfold_model::{Policy, PolicyRequest};
 
 use super::keys::Fault;
 
@@ -12,12 +12,12 @@ pub(super) const ROLES: &str =
     "roles are vcpu, vcpu(N), emulator, iothread, iothread(ID), vhost, vhost(N), worker and task";
 
 /// Reads `ROLE=POLICY`.
-pub(super) fn wish(text: &str, at: usize) -> Result<PolicyWish, Fault> {
+pub(super) fn wish(text: &str, at: usize) -> Result<PolicyRequest, Fault> {
     let Some((role, words)) = text.split_once('=') else {
         return Err(Fault::new(at, format!("policies: {text:?} is not written ROLE=POLICY"))
             .with_hint("such as vcpu=fifo:1 or emulator=other:-5"));
     };
-    Ok(PolicyWish { role: role.trim().to_owned(), policy: policy(words.trim(), at)? })
+    Ok(PolicyRequest { role: role.trim().to_owned(), policy: policy(words.trim(), at)? })
 }
 
 /// Reads a policy; the times of a deadline are microseconds.

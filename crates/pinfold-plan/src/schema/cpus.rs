@@ -4,7 +4,7 @@ use pinfold_model::{CpuSet, NodeId, PlannedCpus};
 use serde::{Deserialize, Serialize};
 
 use super::SchemaError;
-use super::twins::pus;
+use super::v1::pus;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -7,7 +7,7 @@ use pinfold_model::{
 use serde::{Deserialize, Serialize};
 
 use super::SchemaError;
-use super::twins::pus;
+use super::v1::pus;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -11,7 +11,7 @@ use std::fmt::{self, Display, Formatter};
 
 use pinfold_model::text::counted;
 use pinfold_model::{
-    EmulatorWish, Finding, NodeId, NumaNode, Plan, Preference, Request, Severity, SmtWish,
+    EmulatorRequest, Finding, NodeId, NumaNode, Plan, Preference, Request, Severity, SmtRequest,
     Topology, VcpuCount, Work,
 };
 
@@ -20,13 +20,13 @@ use super::{
     multi_vm, none, numa_exclusive, scatter, sequential, vnodes,
 };
 use crate::PlanError;
-use crate::demand::noun;
-use crate::draft::ground;
-use crate::ground::Ground;
-use crate::nearby::HOST_MEMORY;
+use crate::request_check::noun;
+use crate::plan_builder::ground;
+use crate::available::AvailableCpus;
+use crate::locality::HOST_MEMORY;
 use crate::prefer::ORDERED;
 use crate::select::{Count, Pool};
-use crate::spread;
+use crate::pin_analysis;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "auto",
@@ -56,7 +56,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             Err(error) => return Err(error),
         };
         // A group that asks for more cores than there are is refused, as the first rule does.
-        if spread::is_short(&plan) && refusal.is_some() {
+        if pin_analysis::is_short(&plan) && refusal.is_some() {
             short = short.or_else(|| refusal.clone());
             continue;
         }
@@ -222,7 +222,7 @@ impl Sum {
                     *cores as usize
                 }
                 Work::Vm(vm) => {
-                    sum.shows_smt |= vm.smt == SmtWish::Shown;
+                    sum.shows_smt |= vm.smt == SmtRequest::Shown;
                     match vm.vcpus {
                         VcpuCount::Auto => {
                             sum.automatic = true;
@@ -240,7 +240,7 @@ impl Sum {
 }
 
 /// The strategies to try, the best first, each with its rule.
-fn rules(ground: &Ground<'_>, request: &Request) -> Vec<(Strategy, String)> {
+fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<(Strategy, String)> {
     let sum = Sum::of(request);
     let pus = ground.usable.len();
     let host = ground.host();
@@ -251,7 +251,7 @@ fn rules(ground: &Ground<'_>, request: &Request) -> Vec<(Strategy, String)> {
     let mut rules: Vec<(Strategy, String)> = Vec::new();
     if sum.groups == sum.vnodes {
         rules.push((vnodes::STRATEGY, "the request places process groups only".to_owned()));
-    } else if request.emulator != EmulatorWish::Usual {
+    } else if request.emulator != EmulatorRequest::Usual {
         rules.push((balanced::STRATEGY, "it alone leaves the emulator's place open".to_owned()));
     } else if spare == 0 || sum.vcpus > pus {
         let why = match spare {
@@ -300,14 +300,14 @@ fn rules(ground: &Ground<'_>, request: &Request) -> Vec<(Strategy, String)> {
 }
 
 /// True if so many vCPUs can have a core each in the best part of the machine that can hold them.
-fn alone(ground: &Ground<'_>, vcpus: usize) -> bool {
+fn alone(ground: &AvailableCpus<'_>, vcpus: usize) -> bool {
     let cores = ground.without(&ground.host());
     let part = |count| Pool::new(&cores, count, None).part_for(vcpus);
     part(Count::Cores) == part(Count::Threads)
 }
 
 /// How many NUMA nodes have both memory and usable cores.
-fn nodes(ground: &Ground<'_>) -> usize {
+fn nodes(ground: &AvailableCpus<'_>) -> usize {
     let mut nodes: Vec<_> = ground.cores.iter().filter_map(|spot| spot.node).collect();
     nodes.sort_unstable();
     nodes.dedup();
@@ -319,7 +319,7 @@ fn nodes(ground: &Ground<'_>) -> usize {
 }
 
 /// Domains for several vnodes, where each can have one of its own.
-fn several(ground: &Ground<'_>, sum: &Sum, rules: &mut Vec<(Strategy, String)>) {
+fn several(ground: &AvailableCpus<'_>, sum: &Sum, rules: &mut Vec<(Strategy, String)>) {
     let host = ground.host();
     let mut free = (std::collections::BTreeMap::new(), std::collections::BTreeMap::new());
     for spot in ground.without(&host) {

@@ -19,14 +19,14 @@
 //! A real-time thread may not fill the host's last PUs: where the host has no PU besides its core,
 //! the first of that core stays the host's alone, and a finding says so.
 
-use pinfold_model::{CpuSet, EmulatorWish, Finding, Plan, PuId, Request, Topology};
+use pinfold_model::{CpuSet, EmulatorRequest, Finding, Plan, PuId, Request, Topology};
 
 use super::{Strategy, low_latency_rt};
 use crate::PlanError;
-use crate::check::faults;
-use crate::draft::{Draft, Enclave, Ended, Reserve, ground_beside, pus_text, verb};
-use crate::enclosure::{Terms, enclose, host_beside};
-use crate::ground::{Ground, HostShare, Spot};
+use crate::validate::faults;
+use crate::plan_builder::{PlanBuilder, IsolatedSet, Ended, Reserve, ground_beside, pus_text, verb};
+use crate::exclusive_cores::{Terms, enclose, host_beside};
+use crate::available::{AvailableCpus, HostShare, AvailableCore};
 use crate::guest::GuestSmt;
 use crate::home::Home;
 use crate::select::Count;
@@ -41,18 +41,18 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground_beside(topology, request, Count::Threads)?;
-    let draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let host = host_beside(&draft, Count::Threads);
     let mut cores = Cores { candidates: ground.without(&host), host: &host, also: String::new() };
     match (request.emulator, ground.free.is_empty()) {
-        (EmulatorWish::Usual, _) => all_threads(draft, cores, &mut |enclave, pins, taken| {
+        (EmulatorRequest::Usual, _) => all_threads(draft, cores, &mut |enclave, pins, taken| {
             with_host(enclave, &ground.home(&host, pins, taken));
             Ok(CpuSet::new())
         }),
         // The request names or counts the host's PUs: the emulator needs a core besides.
-        (EmulatorWish::Apart, false) => {
+        (EmulatorRequest::Apart, false) => {
             let spare = cores.candidates.clone();
-            let last = cores.take_last(&ground).ok_or_else(|| PlanError::EmulatorWish {
+            let last = cores.take_last(&ground).ok_or_else(|| PlanError::EmulatorRequest {
                 strategy: STRATEGY.name.to_owned(),
                 wish: request.emulator.to_string(),
                 why: format!("{} stay the host's alone, and no other core is left", host.pus),
@@ -69,9 +69,9 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
                 Ok(own)
             })
         }
-        (EmulatorWish::Apart, true) => all_threads(draft, cores, &mut |enclave, pins, taken| {
+        (EmulatorRequest::Apart, true) => all_threads(draft, cores, &mut |enclave, pins, taken| {
             let home = ground.home(&host, pins, taken);
-            let own = emulators_own(&home.pus, EmulatorWish::Apart)?;
+            let own = emulators_own(&home.pus, EmulatorRequest::Apart)?;
             enclave.emulator(&own, || {
                 format!(
                     "the emulator runs on {} {}, the host's tasks on {}",
@@ -82,11 +82,11 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             });
             Ok(own)
         }),
-        (EmulatorWish::RealTime, _) => real_time(&ground, request, &host),
+        (EmulatorRequest::RealTime, _) => real_time(&ground, request, &host),
     }
 }
 
-fn with_host(enclave: &mut Enclave<'_>, home: &Home) {
+fn with_host(enclave: &mut IsolatedSet<'_>, home: &Home) {
     enclave.emulator(&home.pus, || {
         format!(
             "the emulator runs on {} {} with the host's tasks: every other thread of the cores in \
@@ -99,10 +99,10 @@ fn with_host(enclave: &mut Enclave<'_>, home: &Home) {
 
 /// The emulator real-time on all of the host's PUs near the vCPUs, where the host has another;
 /// else on all but the first of them.
-fn real_time(ground: &Ground<'_>, request: &Request, host: &HostShare) -> Result<Plan, PlanError> {
+fn real_time(ground: &AvailableCpus<'_>, request: &Request, host: &HostShare) -> Result<Plan, PlanError> {
     let mut all = CpuSet::new();
     let mut on = |whole: bool| {
-        let draft = Draft::new(STRATEGY.name, ground, request)?;
+        let draft = PlanBuilder::new(STRATEGY.name, ground, request)?;
         let cores = Cores { candidates: ground.without(host), host, also: String::new() };
         all_threads(draft, cores, &mut |enclave, pins, taken| {
             let home = ground.home(host, pins, taken);
@@ -110,7 +110,7 @@ fn real_time(ground: &Ground<'_>, request: &Request, host: &HostShare) -> Result
             let (pus, rest) = match whole {
                 true => (home.pus.clone(), ""),
                 false => (
-                    emulators_own(&home.pus, EmulatorWish::RealTime)?,
+                    emulators_own(&home.pus, EmulatorRequest::RealTime)?,
                     "; one more is the host's alone",
                 ),
             };
@@ -144,13 +144,13 @@ fn real_time(ground: &Ground<'_>, request: &Request, host: &HostShare) -> Result
 }
 
 /// The host's PUs without the first, which stays the host's alone.
-fn emulators_own(hosts: &CpuSet, wish: EmulatorWish) -> Result<CpuSet, PlanError> {
+fn emulators_own(hosts: &CpuSet, wish: EmulatorRequest) -> Result<CpuSet, PlanError> {
     let mut own = hosts.clone();
     if let Some(first) = own.first() {
         own.remove(first);
     }
     if own.is_empty() {
-        return Err(PlanError::EmulatorWish {
+        return Err(PlanError::EmulatorRequest {
             strategy: STRATEGY.name.to_owned(),
             wish: wish.to_string(),
             why: format!(
@@ -164,7 +164,7 @@ fn emulators_own(hosts: &CpuSet, wish: EmulatorWish) -> Result<CpuSet, PlanError
 
 /// What a plan with vCPUs on all threads may use.
 pub(super) struct Cores<'h> {
-    pub candidates: Vec<Spot>,
+    pub candidates: Vec<AvailableCore>,
     pub host: &'h HostShare,
     /// What else is taken, for a refusal: `, and core 7 with the emulator`.
     pub also: String,
@@ -172,7 +172,7 @@ pub(super) struct Cores<'h> {
 
 impl Cores<'_> {
     /// Takes the last core of the weakest part away: the emulator's own.
-    fn take_last(&mut self, ground: &Ground<'_>) -> Option<CpuSet> {
+    fn take_last(&mut self, ground: &AvailableCpus<'_>) -> Option<CpuSet> {
         let can = (0..).zip(&self.candidates).filter(|(_, spot)| hosts(ground, spot));
         let (place, _) = can.max_by_key(|(place, spot)| (spot.part, *place))?;
         let spot = self.candidates.remove(place);
@@ -181,20 +181,20 @@ impl Cores<'_> {
     }
 }
 
-fn hosts(ground: &Ground<'_>, spot: &Spot) -> bool {
+fn hosts(ground: &AvailableCpus<'_>, spot: &AvailableCore) -> bool {
     spot.pus.iter().all(|pu| ground.hostable.contains(*pu))
 }
 
 /// A core for an emulator alone that carries no vCPU: on the vCPUs' nodes if one is left there,
 /// the last of the weakest part.
 fn own_core(
-    ground: &Ground<'_>,
-    spots: &[Spot],
+    ground: &AvailableCpus<'_>,
+    spots: &[AvailableCore],
     (pins, taken): (&[PuId], &CpuSet),
 ) -> Option<CpuSet> {
     let nodes = ground.nodes_of(&pins.iter().copied().collect());
-    let near = |spot: &Spot| spot.node.is_none_or(|node| nodes.contains(&node));
-    let is_free = |spot: &Spot| spot.set().is_disjoint(taken) && hosts(ground, spot);
+    let near = |spot: &AvailableCore| spot.node.is_none_or(|node| nodes.contains(&node));
+    let is_free = |spot: &AvailableCore| spot.set().is_disjoint(taken) && hosts(ground, spot);
     let free = spots.iter().enumerate().filter(|(_, spot)| is_free(spot));
     let (_, spot) = free.max_by_key(|(place, spot)| (near(spot), spot.part, *place))?;
     Some(spot.set())
@@ -203,11 +203,11 @@ fn own_core(
 /// Places a machine's emulator, given the PUs of its vCPUs and those of all cores that carry
 /// any; gives what of the others is kept from the host's tasks.
 pub(super) type PlaceEmulator<'p> =
-    dyn FnMut(&mut Enclave<'_>, &[PuId], &CpuSet) -> Result<CpuSet, PlanError> + 'p;
+    dyn FnMut(&mut IsolatedSet<'_>, &[PuId], &CpuSet) -> Result<CpuSet, PlanError> + 'p;
 
 /// A plan with vCPUs on all threads of the cores that are not the host's.
 pub(super) fn all_threads(
-    mut draft: Draft<'_>,
+    mut draft: PlanBuilder<'_>,
     cores: Cores<'_>,
     emulator: &mut PlaceEmulator<'_>,
 ) -> Result<Plan, PlanError> {
@@ -239,7 +239,7 @@ pub(super) fn all_threads(
 }
 
 fn vcpu_reason(
-    ground: &Ground<'_>,
+    ground: &AvailableCpus<'_>,
     carried: &CpuSet,
     pin: PuId,
     (choice, unit): (bool, &str),
@@ -259,7 +259,7 @@ fn vcpu_reason(
 }
 
 /// What the vCPUs' cores have besides them: no other PU at all, or some that stay idle.
-fn smt(ground: &Ground<'_>, ended: &Ended<'_>) -> Option<Finding> {
+fn smt(ground: &AvailableCpus<'_>, ended: &Ended<'_>) -> Option<Finding> {
     let carried = ended.carried();
     let spots = || carried.iter().filter_map(|pu| ground.spot_of(pu));
     if spots().all(|spot| spot.pus.len() == 1) {

@@ -11,8 +11,8 @@ use pinfold_model::{CpuSet, Plan, Request, Topology};
 use super::Strategy;
 use super::balanced::{self, Cores};
 use crate::PlanError;
-use crate::draft::{Draft, ground_beside, pus_text};
-use crate::enclosure::host_beside;
+use crate::plan_builder::{PlanBuilder, ground_beside, pus_text};
+use crate::exclusive_cores::host_beside;
 use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -26,7 +26,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground_beside(topology, request, Count::Threads)?;
-    let draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let host = host_beside(&draft, Count::Threads);
     let cores = Cores { candidates: ground.without(&host), host: &host, also: String::new() };
     balanced::all_threads(draft, cores, &mut |enclave, pins, taken| {

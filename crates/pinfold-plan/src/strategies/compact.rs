@@ -12,10 +12,10 @@ use pinfold_model::{Plan, PuId, Request, Topology};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::draft::{Draft, ground};
-use crate::ground::Ground;
+use crate::plan_builder::{PlanBuilder, ground};
+use crate::available::AvailableCpus;
 use crate::guest::GuestSmt;
-use crate::line::{self, Line};
+use crate::linear::{self, Line};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact",
@@ -27,7 +27,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let order = ground.order();
     let line = Line {
         order: &order,
@@ -37,12 +37,12 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &next,
         emulator: None,
     };
-    line::along(&mut draft, &line)?;
+    linear::along(&mut draft, &line)?;
     draft.shared()
 }
 
 /// Why `pin` comes after `before` in hwloc's order.
-pub(super) fn next(ground: &Ground<'_>, before: Option<PuId>, pin: PuId) -> String {
+pub(super) fn next(ground: &AvailableCpus<'_>, before: Option<PuId>, pin: PuId) -> String {
     let place = ground.place(pin);
     let pair = before.and_then(|before| Some((before, ground.pu(before)?, ground.pu(pin)?)));
     match pair {

@@ -10,9 +10,9 @@ use pinfold_model::{Finding, Plan, PuId, Request, Topology};
 
 use super::{Strategy, compact};
 use crate::PlanError;
-use crate::draft::{Draft, ground};
+use crate::plan_builder::{PlanBuilder, ground};
 use crate::guest::GuestSmt;
-use crate::line::{self, Line};
+use crate::linear::{self, Line};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact-cores",
@@ -26,7 +26,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let order: Vec<PuId> =
         ground.cores.iter().filter_map(|spot| spot.pus.first()).copied().collect();
-    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let line = Line {
         order: &order,
         stays_on_one_kind: true,
@@ -35,7 +35,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &compact::next,
         emulator: None,
     };
-    line::along(&mut draft, &line)?;
+    linear::along(&mut draft, &line)?;
     let mut plan = draft.shared()?;
     let vcpus: usize = plan.vnodes.iter().map(|vnode| vnode.vcpus().count()).sum();
     if vcpus > order.len() && order.len() < ground.usable.len() {

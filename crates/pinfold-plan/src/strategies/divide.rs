@@ -17,10 +17,10 @@ use pinfold_model::{
 
 use super::Strategy;
 use crate::PlanError;
-use crate::cells::node_list;
+use crate::guest_numa::node_list;
 use crate::guest_cells::{Parts, cores_of, joined, scope_of_part};
-use crate::nearby::{check_huge_pages, check_memory, is_empty_node};
-use crate::spread::are_helpers_on_others;
+use crate::locality::{check_huge_pages, check_memory, is_empty_node};
+use crate::pin_analysis::are_helpers_on_others;
 
 const DIVIDED: [&str; 6] =
     ["low-latency", "low-latency-rt", "balanced", "balanced-shared", "max-performance", "multi-vm"];

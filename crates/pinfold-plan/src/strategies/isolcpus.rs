@@ -14,11 +14,11 @@ use pinfold_model::{CpuSet, Finding, Plan, PuId, Request, Topology};
 use super::{Strategy, compact};
 use crate::PlanError;
 use crate::boot;
-use crate::draft::{Draft, Reserve, ground, pus_text, verb};
+use crate::plan_builder::{PlanBuilder, Reserve, ground, pus_text, verb};
 use crate::emit::cmdline::keeping_off;
-use crate::ground::Ground;
+use crate::available::AvailableCpus;
 use crate::guest::GuestSmt;
-use crate::line::{self, Line};
+use crate::linear::{self, Line};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "isolcpus",
@@ -30,7 +30,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let host = ground.boot_host();
     let mut cores = ground.without(&host);
     cores.sort_by_key(|spot| !spot.isolated);
@@ -60,7 +60,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &compact::next,
         emulator: Some((&host.pus, emulator)),
     };
-    line::along(&mut draft, &line)?;
+    linear::along(&mut draft, &line)?;
     let exclusive: CpuSet = order.into_iter().collect();
     draft.later(|ended| not_at_boot(&ground, ended.exclusive));
     let reason = ground.host_reason(&host, &exclusive);
@@ -68,7 +68,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 }
 
 /// What of some PUs was not isolated at boot, with the parameters that isolate all of them.
-pub(super) fn not_at_boot(ground: &Ground<'_>, exclusive: &CpuSet) -> Option<Finding> {
+pub(super) fn not_at_boot(ground: &AvailableCpus<'_>, exclusive: &CpuSet) -> Option<Finding> {
     let missing = exclusive.difference(&ground.topology.isolated);
     let text = format!(
         "{} {} not isolated at boot: kernel threads and timers that cannot be moved may still run \

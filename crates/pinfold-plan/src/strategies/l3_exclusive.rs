@@ -14,7 +14,7 @@ use pinfold_model::{Plan, Request, Topology};
 use super::Strategy;
 use crate::PlanError;
 use crate::domains::{Kind, inside};
-use crate::draft::{Draft, ground};
+use crate::plan_builder::{PlanBuilder, ground};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "l3-exclusive",
@@ -25,7 +25,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let kind = match (topology.l3.as_slice(), topology.l2_domains.as_slice()) {
         ([], [_, ..]) => Kind {
             noun: "L2 domain",

@@ -15,9 +15,9 @@ use pinfold_model::{CpuSet, Finding, Plan, Policy, Request, Role, Topology};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::draft::{Draft, Enclave, ground_beside, pus_text};
-use crate::enclosure::{Enclosure, Terms, enclose, host_beside};
-use crate::ground::{Ground, HostShare, Spot};
+use crate::plan_builder::{PlanBuilder, IsolatedSet, ground_beside, pus_text};
+use crate::exclusive_cores::{VnodeCgroup, Terms, enclose, host_beside};
+use crate::available::{AvailableCpus, HostShare, AvailableCore};
 use crate::guest::GuestSmt;
 use crate::home::{Home, HomeKind};
 use crate::select::Count;
@@ -32,7 +32,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground_beside(topology, request, Count::Cores)?;
-    let draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let host = host_beside(&draft, Count::Cores);
     one_per_core(draft, &host, None)
 }
@@ -40,7 +40,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 /// A plan with each vCPU alone on a core, the host away from all of them; threads of virtual
 /// machines have `policy`, unless they share the host's PUs.
 pub(super) fn one_per_core(
-    mut draft: Draft<'_>,
+    mut draft: PlanBuilder<'_>,
     host: &HostShare,
     policy: Option<Policy>,
 ) -> Result<Plan, PlanError> {
@@ -94,8 +94,8 @@ pub(super) fn one_per_core(
 }
 
 fn vcpu_reason(
-    ground: &Ground<'_>,
-    (spot, beside): (&Spot, bool),
+    ground: &AvailableCpus<'_>,
+    (spot, beside): (&AvailableCore, bool),
     host: &HostShare,
     (choice, unit): (bool, &str),
 ) -> String {
@@ -119,7 +119,7 @@ fn vcpu_reason(
     )
 }
 
-fn beside_vcpus(enclave: &mut Enclave<'_>, enclosure: &Enclosure<'_>, host: &HostShare) {
+fn beside_vcpus(enclave: &mut IsolatedSet<'_>, enclosure: &VnodeCgroup<'_>, host: &HostShare) {
     let siblings = &enclosure.rest;
     enclave.emulator(siblings, || {
         format!(
@@ -131,7 +131,7 @@ fn beside_vcpus(enclave: &mut Enclave<'_>, enclosure: &Enclosure<'_>, host: &Hos
     });
 }
 
-fn with_host(enclave: &mut Enclave<'_>, home: &Home, unbalanced: bool) {
+fn with_host(enclave: &mut IsolatedSet<'_>, home: &Home, unbalanced: bool) {
     enclave.emulator(&home.pus, || {
         let why = match home.kind {
             _ if unbalanced => "because the kernel does not spread threads over isolated siblings",

@@ -9,8 +9,8 @@ use pinfold_model::{Plan, Policy, Request, Topology};
 
 use super::{Strategy, low_latency};
 use crate::PlanError;
-use crate::draft::{Draft, ground_beside};
-use crate::enclosure::host_beside;
+use crate::plan_builder::{PlanBuilder, ground_beside};
+use crate::exclusive_cores::host_beside;
 use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -25,7 +25,7 @@ pub(super) const POLICY: Policy = Policy::RoundRobin { priority: 1 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground_beside(topology, request, Count::Cores)?;
-    let draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let host = host_beside(&draft, Count::Cores);
     low_latency::one_per_core(draft, &host, Some(POLICY))
 }

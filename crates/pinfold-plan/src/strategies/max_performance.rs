@@ -11,8 +11,8 @@ use pinfold_model::{CpuSet, Plan, Request, Topology, Work};
 
 use super::{Strategy, compact};
 use crate::PlanError;
-use crate::draft::{Draft, ground, pus_text};
-use crate::enclosure::{Terms, enclose};
+use crate::plan_builder::{PlanBuilder, ground, pus_text};
+use crate::exclusive_cores::{Terms, enclose};
 use crate::guest::GuestSmt;
 use crate::select::Count;
 
@@ -26,7 +26,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let why = "the guest mirrors the host, one vCPU for each PU that may be used".to_owned();
     let terms = Terms { count: Count::Threads, host: None, auto_is_all: true, why };
     let enclosures = enclose(&draft, &ground.cores, terms)?;

@@ -7,7 +7,7 @@ use pinfold_model::{Plan, Request, Topology};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::draft::{Draft, Limits, ground, pus_text};
+use crate::plan_builder::{PlanBuilder, Limits, ground, pus_text};
 use crate::guest;
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -19,7 +19,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 pub(super) fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let floating = ground.floating();
     let counts = draft.counts(Limits::wrapping(floating.len()))?;
     let all = pus_text(&floating);

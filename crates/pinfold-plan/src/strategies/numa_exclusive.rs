@@ -13,7 +13,7 @@ use pinfold_model::{Plan, Request, Topology};
 use super::Strategy;
 use crate::PlanError;
 use crate::domains::{Kind, inside};
-use crate::draft::{Draft, ground};
+use crate::plan_builder::{PlanBuilder, ground};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "numa-exclusive",
@@ -25,8 +25,8 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let draft = Draft::new(STRATEGY.name, &ground, request)?;
-    let of = |spot: &crate::ground::Spot| spot.node.map(|node| node.0);
-    let of_host = |host: &crate::ground::HostShare| host.node.map(|node| node.0);
+    let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
+    let of = |spot: &crate::available::AvailableCore| spot.node.map(|node| node.0);
+    let of_host = |host: &crate::available::HostShare| host.node.map(|node| node.0);
     inside(draft, &Kind { noun: "node", of, of_host, binds_memory: true })
 }

@@ -21,14 +21,14 @@ use pinfold_model::{
 use super::{Strategy, isolcpus};
 use crate::PlanError;
 use crate::boot;
-use crate::demand::nodes_of;
-use crate::draft::{Draft, Ended, Limits, Reserve, ground_beside, pus_text};
-use crate::enclosure::host_beside;
-use crate::ground::{Ground, HostShare, Spot};
+use crate::request_check::nodes_of;
+use crate::plan_builder::{PlanBuilder, Ended, Limits, Reserve, ground_beside, pus_text};
+use crate::exclusive_cores::host_beside;
+use crate::available::{AvailableCpus, HostShare, AvailableCore};
 use crate::guest::GuestSmt;
-use crate::nearby;
+use crate::locality;
 use crate::pins;
-use crate::select::{Count, Pool, Taken};
+use crate::select::{Count, Pool, Selection};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "realtime",
@@ -49,7 +49,7 @@ const WHY: &str = "each vCPU needs a core of its own on one node, where another 
 struct Room {
     node: Option<NodeId>,
     /// Its cores without those that stay with the host.
-    cores: Vec<Spot>,
+    cores: Vec<AvailableCore>,
     memory_bytes: u64,
     with_host: bool,
 }
@@ -64,7 +64,7 @@ struct Open<'r> {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground_beside(topology, request, Count::Cores)?;
-    let draft = || Draft::new(STRATEGY.name, &ground, request);
+    let draft = || PlanBuilder::new(STRATEGY.name, &ground, request);
     let host = host_beside(&draft()?, Count::Cores);
     if ground.cores.iter().any(|spot| ground.is_shared(spot)) {
         // A core with CPUs of others is no core of its own: the host's if vCPUs need all others.
@@ -79,9 +79,9 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 
 /// The plan with its vCPUs on these cores.
 fn on_cores<'a>(
-    mut draft: Draft<'a>,
+    mut draft: PlanBuilder<'a>,
     host: &HostShare,
-    is_for_vcpus: impl Fn(&Spot) -> bool,
+    is_for_vcpus: impl Fn(&AvailableCore) -> bool,
 ) -> Result<Plan, PlanError> {
     let (ground, request) = (draft.ground, draft.request);
     let topology = ground.topology;
@@ -129,7 +129,7 @@ fn on_cores<'a>(
 }
 
 /// What the kernel parameters of the plan isolate.
-fn kept(ground: &Ground<'_>, request: &Request, ended: &Ended<'_>) -> CpuSet {
+fn kept(ground: &AvailableCpus<'_>, request: &Request, ended: &Ended<'_>) -> CpuSet {
     let of = |exclusive: &CpuSet| {
         let housekeeping = ground.hostable.difference(exclusive);
         boot::kept_for(ended.vnodes, (exclusive, &housekeeping), ground.topology)
@@ -141,18 +141,18 @@ fn kept(ground: &Ground<'_>, request: &Request, ended: &Ended<'_>) -> CpuSet {
 }
 
 /// The nodes with a core for vCPUs and another for housekeeping.
-fn rooms(ground: &Ground<'_>, host: &HostShare, is_for_vcpus: impl Fn(&Spot) -> bool) -> Vec<Room> {
+fn rooms(ground: &AvailableCpus<'_>, host: &HostShare, is_for_vcpus: impl Fn(&AvailableCore) -> bool) -> Vec<Room> {
     let others = ground.without(host);
     let nodes: BTreeSet<Option<NodeId>> = others.iter().map(|spot| spot.node).collect();
     let room = |node: Option<NodeId>| {
-        let mut cores: Vec<Spot> = others.iter().filter(|s| s.node == node).cloned().collect();
+        let mut cores: Vec<AvailableCore> = others.iter().filter(|s| s.node == node).cloned().collect();
         let on_node = |pu| ground.pu(pu).map(|pu| pu.node) == Some(node);
         let with_host = host.pus.iter().any(on_node);
         if !with_host {
             // The weakest core that the host's tasks may use, the last of equals.
-            let hosts = |spot: &Spot| spot.pus.iter().any(|pu| ground.hostable.contains(*pu));
+            let hosts = |spot: &AvailableCore| spot.pus.iter().any(|pu| ground.hostable.contains(*pu));
             let usable = cores.iter().enumerate().filter(|(_, spot)| hosts(spot));
-            let rank = |spot: &Spot| (!is_for_vcpus(spot), spot.part);
+            let rank = |spot: &AvailableCore| (!is_for_vcpus(spot), spot.part);
             let kept = usable.max_by_key(|(place, spot)| (rank(spot), *place));
             cores.remove(kept.map(|(place, _)| place)?);
         }
@@ -190,7 +190,7 @@ fn take<'r>(
     open: &mut [Open<'r>],
     topology: &Topology,
     (asked, need): (&VnodeRequest, usize),
-) -> Option<(Option<NodeId>, Taken<'r>)> {
+) -> Option<(Option<NodeId>, Selection<'r>)> {
     let bytes = asked.memory.map_or(0, |memory| memory.bytes);
     let fits = open
         .iter_mut()
@@ -198,7 +198,7 @@ fn take<'r>(
         .min_by_key(|one| {
             let part = one.pool.fits_a_part(need);
             let node = one.room.node;
-            let poor = node.is_some_and(|node| nearby::is_empty_node(topology, node));
+            let poor = node.is_some_and(|node| locality::is_empty_node(topology, node));
             let small = one.room.memory_bytes > 0 && one.memory_left < bytes;
             let away = (Reverse(one.pool.left()), one.room.with_host);
             (poor, small, one.isolated < need, !part, away)
@@ -226,7 +226,7 @@ impl<'r> Open<'r> {
     }
 }
 
-fn vcpu_reason(ground: &Ground<'_>, request: &Request, spot: &Spot) -> String {
+fn vcpu_reason(ground: &AvailableCpus<'_>, request: &Request, spot: &AvailableCore) -> String {
     let Some((first, siblings)) = spot.pus.split_first() else {
         return String::new();
     };

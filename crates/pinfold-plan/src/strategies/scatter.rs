@@ -15,10 +15,10 @@ use pinfold_model::{Plan, PuId, Request, Topology};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::draft::{Draft, ground};
-use crate::ground::{Ground, Spot};
+use crate::plan_builder::{PlanBuilder, ground};
+use crate::available::{AvailableCpus, AvailableCore};
 use crate::guest::GuestSmt;
-use crate::line::{self, Line};
+use crate::linear::{self, Line};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "scatter",
@@ -29,7 +29,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let order = scattered(&ground);
     let rank: BTreeMap<PuId, usize> =
         ground.order().into_iter().enumerate().map(|(rank, pu)| (pu, rank)).collect();
@@ -41,11 +41,11 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &next,
         emulator: None,
     };
-    line::along(&mut draft, &line)?;
+    linear::along(&mut draft, &line)?;
     draft.shared()
 }
 
-fn next(ground: &Ground<'_>, _: Option<PuId>, pin: PuId) -> String {
+fn next(ground: &AvailableCpus<'_>, _: Option<PuId>, pin: PuId) -> String {
     let first = ground.spot_of(pin).and_then(|spot| spot.pus.first()) == Some(&pin);
     let core = if first { "a core without a vCPU" } else { "a core that has a vCPU, as all have" };
     format!("PU {pin} is on {core}, in the emptiest part of the machine ({})", ground.place(pin))
@@ -56,7 +56,7 @@ type Part = [u32; 4];
 
 /// From L2 domains to L3 domains, nodes, packages and the machine; a core without a shared
 /// level-2 cache is a domain of its own.
-const PARTS: [fn(&Spot) -> Part; 5] = [
+const PARTS: [fn(&AvailableCore) -> Part; 5] = [
     |spot| {
         let alone = u32::MAX - u32::try_from(spot.core.index()).unwrap_or(0);
         let [package, node, l3, _] = within_l3(spot);
@@ -68,18 +68,18 @@ const PARTS: [fn(&Spot) -> Part; 5] = [
     |_| [0; 4],
 ];
 
-fn within_l3(spot: &Spot) -> Part {
+fn within_l3(spot: &AvailableCore) -> Part {
     [1 + spot.package.0, id(spot.node.map(|node| node.0)), id(spot.l3.map(|l3| l3.0)), 0]
 }
 
 /// The PUs such that each prefix is spread as evenly as can be at every level: each level
 /// merges the orders of the one below, each part's PUs at even distances.
-fn scattered(ground: &Ground<'_>) -> Vec<PuId> {
-    let mut parts: Vec<(&Spot, Vec<PuId>)> =
+fn scattered(ground: &AvailableCpus<'_>) -> Vec<PuId> {
+    let mut parts: Vec<(&AvailableCore, Vec<PuId>)> =
         ground.cores.iter().map(|spot| (spot, spot.pus.clone())).collect();
     for part in PARTS {
         let mut places: BTreeMap<Part, usize> = BTreeMap::new();
-        let mut merged: Vec<(&Spot, Vec<Vec<PuId>>)> = Vec::new();
+        let mut merged: Vec<(&AvailableCore, Vec<Vec<PuId>>)> = Vec::new();
         for (spot, pus) in parts {
             let place = *places.entry(part(spot)).or_insert_with(|| {
                 merged.push((spot, Vec::new()));

@@ -11,10 +11,10 @@ use pinfold_model::{Plan, PuId, Request, Topology};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::draft::{Draft, ground};
-use crate::ground::Ground;
+use crate::plan_builder::{PlanBuilder, ground};
+use crate::available::AvailableCpus;
 use crate::guest::GuestSmt;
-use crate::line::{self, Line};
+use crate::linear::{self, Line};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "sequential",
@@ -25,7 +25,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let order: Vec<PuId> = ground.usable.iter().collect();
     let line = Line {
         order: &order,
@@ -35,11 +35,11 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &next,
         emulator: None,
     };
-    line::along(&mut draft, &line)?;
+    linear::along(&mut draft, &line)?;
     draft.shared()
 }
 
-fn next(ground: &Ground<'_>, before: Option<PuId>, pin: PuId) -> String {
+fn next(ground: &AvailableCpus<'_>, before: Option<PuId>, pin: PuId) -> String {
     let place = ground.place(pin);
     match before {
         None => format!("PU {pin} has the lowest OS index that may be used ({place})"),

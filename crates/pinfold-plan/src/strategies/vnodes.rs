@@ -16,10 +16,10 @@ use pinfold_model::{CpuSet, Finding, NodeId, Plan, Request, Speed, Topology, Vno
 
 use super::Strategy;
 use crate::PlanError;
-use crate::demand::nodes_of;
-use crate::draft::{Draft, Limits, Reserve, ground_beside, pus_text};
-use crate::enclosure::host_beside;
-use crate::ground::{Ground, HostShare, Spot};
+use crate::request_check::nodes_of;
+use crate::plan_builder::{PlanBuilder, Limits, Reserve, ground_beside, pus_text};
+use crate::exclusive_cores::host_beside;
+use crate::available::{AvailableCpus, HostShare, AvailableCore};
 use crate::guest::GuestSmt;
 use crate::select::{Count, Pool};
 
@@ -40,7 +40,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             nearest: None,
         });
     }
-    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let mut draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
     let host = host_beside(&draft, Count::Cores);
     let (all, others) = (ground.cores.as_slice(), ground.without(&host));
     let limits = Limits {
@@ -80,7 +80,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 }
 
 /// Findings on what the groups share when all threads have their places.
-fn what_groups_share<'a>(draft: &mut Draft<'a>, (topology, host): (&'a Topology, &HostShare)) {
+fn what_groups_share<'a>(draft: &mut PlanBuilder<'a>, (topology, host): (&'a Topology, &HostShare)) {
     draft.later(|ended| {
         let of = |vnode: &VnodePlan| (vnode.speed, pus_of(vnode));
         shared_domains(topology, &ended.vnodes.iter().map(of).collect::<Vec<_>>())
@@ -111,7 +111,7 @@ struct Wish {
 }
 
 /// The wishes in the order in which the groups choose.
-fn wanted(draft: &Draft<'_>, counts: Vec<usize>) -> Vec<Wish> {
+fn wanted(draft: &PlanBuilder<'_>, counts: Vec<usize>) -> Vec<Wish> {
     let wish = |place: usize| match &draft.vnode(place).work {
         Work::Vm(_) => None,
         Work::Processes { speed, .. } => Some(Wish {
@@ -125,12 +125,12 @@ fn wanted(draft: &Draft<'_>, counts: Vec<usize>) -> Vec<Wish> {
 }
 
 /// The cores by frequency domain, in hwloc's order; a core without one is its own.
-fn frequency_domains<'g>(ground: &Ground<'_>, cores: &'g [Spot]) -> Vec<Vec<&'g Spot>> {
+fn frequency_domains<'g>(ground: &AvailableCpus<'_>, cores: &'g [AvailableCore]) -> Vec<Vec<&'g AvailableCore>> {
     let mut known = BTreeMap::new();
     for (number, domain) in ground.topology.frequency_domains.iter().enumerate() {
         known.extend(domain.iter().map(|pu| (pu, number)));
     }
-    let mut domains: Vec<Vec<&Spot>> = Vec::new();
+    let mut domains: Vec<Vec<&AvailableCore>> = Vec::new();
     let mut places = BTreeMap::new();
     for spot in cores {
         let key = match spot.pus.first().and_then(|pu| known.get(pu)) {
@@ -150,13 +150,13 @@ fn frequency_domains<'g>(ground: &Ground<'_>, cores: &'g [Spot]) -> Vec<Vec<&'g 
 
 /// Cores for all such that no frequency domain has two speeds; `None` if there are too few.
 fn apart<'g>(
-    ground: &Ground<'_>,
-    cores: &'g [Spot],
+    ground: &AvailableCpus<'_>,
+    cores: &'g [AvailableCore],
     wanted: &[Wish],
-) -> Option<Vec<Vec<&'g Spot>>> {
+) -> Option<Vec<Vec<&'g AvailableCore>>> {
     let mut fresh = frequency_domains(ground, cores).into_iter();
     // What is left of domains that are begun, by speed.
-    let mut begun: BTreeMap<Speed, Vec<&Spot>> = BTreeMap::new();
+    let mut begun: BTreeMap<Speed, Vec<&AvailableCore>> = BTreeMap::new();
     let mut groups = Vec::with_capacity(wanted.len());
     for wish in wanted {
         let left = begun.entry(wish.speed).or_default();
@@ -171,12 +171,12 @@ fn apart<'g>(
 
 /// Cores for all such that those of a group are alike and near each other, whatever their
 /// frequency domains; the largest group chooses first.
-fn near<'g>(candidates: &'g [Spot], host: &HostShare, wanted: &[Wish]) -> Vec<Vec<&'g Spot>> {
+fn near<'g>(candidates: &'g [AvailableCore], host: &HostShare, wanted: &[Wish]) -> Vec<Vec<&'g AvailableCore>> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     let cores = |place: &usize| wanted.get(*place).map_or(0, |wish| wish.cores);
     order.sort_by_key(|place| Reverse(cores(place)));
     let mut pool = Pool::new(candidates, Count::Cores, Some(host));
-    let mut groups: Vec<Vec<&Spot>> = wanted.iter().map(|_| Vec::new()).collect();
+    let mut groups: Vec<Vec<&AvailableCore>> = wanted.iter().map(|_| Vec::new()).collect();
     for place in order {
         let nodes = wanted.get(place).map_or(&[][..], |wish| &wish.nodes);
         let taken = pool.take(cores(&place), nodes);
@@ -189,9 +189,9 @@ fn near<'g>(candidates: &'g [Spot], host: &HostShare, wanted: &[Wish]) -> Vec<Ve
 }
 
 /// Deals the cores of groups that share a cache, and nothing else, to them in their order.
-fn in_order(groups: &mut [Vec<&Spot>]) {
-    let part = |spot: &Spot| (spot.kind, spot.package, spot.node, spot.l3, spot.l2);
-    let mut parts: BTreeMap<_, (Vec<&mut Vec<&Spot>>, Vec<&Spot>)> = BTreeMap::new();
+fn in_order(groups: &mut [Vec<&AvailableCore>]) {
+    let part = |spot: &AvailableCore| (spot.kind, spot.package, spot.node, spot.l3, spot.l2);
+    let mut parts: BTreeMap<_, (Vec<&mut Vec<&AvailableCore>>, Vec<&AvailableCore>)> = BTreeMap::new();
     for group in groups {
         let Some(first) = group.first().map(|spot| part(spot)) else { continue };
         if group.iter().all(|spot| part(spot) == first) {
@@ -209,7 +209,7 @@ fn in_order(groups: &mut [Vec<&Spot>]) {
     }
 }
 
-fn reason(ground: &Ground<'_>, spot: &Spot) -> String {
+fn reason(ground: &AvailableCpus<'_>, spot: &AvailableCore) -> String {
     let Some((first, siblings)) = spot.pus.split_first() else {
         return String::new();
     };
@@ -227,7 +227,7 @@ fn pus_of(vnode: &VnodePlan) -> CpuSet {
 }
 
 /// The PU of each core on which a group's tasks run.
-fn firsts(cores: &[&Spot]) -> CpuSet {
+fn firsts(cores: &[&AvailableCore]) -> CpuSet {
     cores.iter().filter_map(|spot| spot.pus.first().copied()).collect()
 }
 

@@ -56,7 +56,7 @@ fn flags_follow_the_pins_and_the_vendor() {
 }
 
 #[test]
-fn an_l2_that_cores_share_is_the_guests_whole_or_not_told() {
+fn an_l2_that_cores_share_is_the_guests_whole_or_not_shown() {
     let mut topology = of(INTEL);
     let passed = |topology: &Topology, strategy: &str, vcpus: u32| {
         let layout = plan(strategy, topology, &exactly(vcpus)).unwrap();
@@ -160,7 +160,7 @@ fn libvirts_schema_and_qemu_take_dies_and_caches() {
                 emit::libvirt(&layout, &topology).unwrap()
             );
             let file = format!("/tmp/pinfold-plan-caches-{}.xml", process::own_pid());
-            pinfold_host::user::write_atomic(&file, domain.as_bytes()).unwrap();
+            pinfold_host::files::write_atomic(&file, domain.as_bytes()).unwrap();
             let output = process::capture(&validator, [&file, "domain"], 20 * SECOND_NS);
             process::capture("rm", [&file], SECOND_NS).unwrap();
             let output = output.unwrap();

@@ -4,7 +4,7 @@ use pinfold_model::{Plan, Severity};
 
 use super::auto;
 use super::machine::{Machine, i7_4790k};
-use crate::{check, plan};
+use crate::{validate, plan};
 
 fn made() -> Plan {
     plan("low-latency", &i7_4790k().build(), &auto()).unwrap()

@@ -8,7 +8,7 @@ use super::one;
 use crate::domain_file::{Domain, Target};
 use crate::emit::{Merged, libvirt_into};
 use crate::plan;
-use crate::review::{Layout, fix, review};
+use crate::lint::{Layout, fix, review};
 
 /// Two packages of one node, eight cores of two threads each.
 fn server() -> Topology {
@@ -81,7 +81,7 @@ fn vcpus_that_are_not_online_at_boot_stay_so() {
 }
 
 #[test]
-fn a_board_is_told_only_what_it_has() {
+fn a_board_gets_only_what_it_has() {
     let vcpus = "<vcpu>4</vcpu>";
     let kvm = merged(&file("kvm", "x86_64", vcpus), "balanced");
     check(

@@ -96,7 +96,7 @@ fn shells_can_read_the_scripts() {
         emit::nova(one(&layout), &i7_4790k().build()),
     ] {
         let file = format!("{}/script.sh", folder.path().display());
-        pinfold_host::user::write_atomic(&file, script.as_bytes()).unwrap();
+        pinfold_host::files::write_atomic(&file, script.as_bytes()).unwrap();
         let output = process::capture(&shell, ["-n", file.as_str()], 5 * SECOND).unwrap();
         assert!(output.status.success(), "{}\n{script}", output.stderr_text());
     }
@@ -117,15 +117,15 @@ fn systemd_takes_the_units() {
     for file in text.split("# FILE: ").skip(1) {
         let (path, content) = file.split_once('\n').unwrap();
         let folder = path.rsplit_once('/').unwrap().0;
-        pinfold_host::user::make_dirs(&format!("{root}{folder}")).unwrap();
-        pinfold_host::user::write_atomic(&format!("{root}{path}"), content.as_bytes()).unwrap();
+        pinfold_host::files::make_dirs(&format!("{root}{folder}")).unwrap();
+        pinfold_host::files::write_atomic(&format!("{root}{path}"), content.as_bytes()).unwrap();
         names.push(path.to_owned());
     }
     assert_eq!(names.len(), 5);
     // The units that the drop-ins belong to.
     let service = "[Service]\nExecStart=/bin/true\n";
     let unit = |name: &str, content: &str| {
-        pinfold_host::user::write_atomic(&format!("{units}/{name}"), content.as_bytes()).unwrap();
+        pinfold_host::files::write_atomic(&format!("{units}/{name}"), content.as_bytes()).unwrap();
     };
     unit("pinfold-win_10__x_.service", service);
     unit("system.slice", "[Unit]\nDescription=System\n");
@@ -143,7 +143,7 @@ fn systemd_takes_the_units() {
     assert!(fine && said.is_empty(), "{said}");
     // The check is one that can fail.
     let dropin = format!("{units}/system.slice.d/50-pinfold.conf");
-    pinfold_host::user::write_atomic(&dropin, b"[Slice]\nAllowedCPUs=many\n").unwrap();
+    pinfold_host::files::write_atomic(&dropin, b"[Slice]\nAllowedCPUs=many\n").unwrap();
     let (_, said) = verify(&["system.slice"]);
     assert!(said.contains("'many'"), "{said}");
 }

@@ -1,7 +1,7 @@
 //! The strategies against the layouts that their sources give, to the character.
 
 use pinfold_model::{
-    Device, EmulatorWish, IsolationScope, NodeId, Policy, Request, Role, VcpuCount,
+    Device, EmulatorRequest, IsolationScope, NodeId, Policy, Request, Role, VcpuCount,
 };
 
 use super::machine::{Machine, i7_4790k, plain, r910, r910_without_smt};
@@ -133,22 +133,22 @@ fn lindroth_options_of_balanced() {
         layout
     };
     let round_robin = Some(Policy::RoundRobin { priority: 1 });
-    let request = Request { emulator: EmulatorWish::Apart, ..auto() };
+    let request = Request { emulator: EmulatorRequest::Apart, ..auto() };
     let layout = check(&request, ("4", "0"), None);
     assert_eq!((pins(&layout).as_str(), shape(&layout).as_str()), ("1,5,2,6,3,7", "1×3×2"));
     // The host has no PU besides its core: one of it stays the host's alone.
-    let request = Request { emulator: EmulatorWish::RealTime, ..auto() };
+    let request = Request { emulator: EmulatorRequest::RealTime, ..auto() };
     let layout = check(&request, ("4", "0,4"), round_robin);
     assert_eq!(pins(&layout), "1,5,2,6,3,7");
     assert!(super::finds(&layout, "emulator", "PU 0 stays the host's alone"));
     // It has core 3 too: as the source has it, both PUs of the host core.
-    let request = Request { emulator: EmulatorWish::RealTime, ..exactly(4) };
+    let request = Request { emulator: EmulatorRequest::RealTime, ..exactly(4) };
     let layout = check(&request, ("0,4", "0,3-4,7"), round_robin);
     assert!(!super::finds(&layout, "emulator", ""), "{:?}", layout.findings);
-    let request = Request { emulator: EmulatorWish::RealTime, ..exactly(2) };
+    let request = Request { emulator: EmulatorRequest::RealTime, ..exactly(2) };
     let layout = plan("balanced", &plain(4).build(), &request).unwrap();
     assert_eq!((emulator(&layout), pins(&layout)), ("0".to_owned(), "1,2".to_owned()));
-    let request = Request { emulator: EmulatorWish::Apart, ..auto() };
+    let request = Request { emulator: EmulatorRequest::Apart, ..auto() };
     let error = plan("balanced", &plain(4).build(), &request).unwrap_err();
     assert_eq!(
         error.to_string(),

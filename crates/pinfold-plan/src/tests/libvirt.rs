@@ -137,7 +137,7 @@ fn libvirts_own_schema_accepts_it() {
         plan("none", &i7_4790k().build(), &auto()).unwrap(),
     ];
     let folder = format!("/tmp/pinfold-plan-test-{}", process::own_pid());
-    pinfold_host::user::make_dirs(&folder).unwrap();
+    pinfold_host::files::make_dirs(&folder).unwrap();
     for layout in layouts {
         let domain = format!(
             "<domain type='kvm'><name>vm</name><memory>1048576</memory>{}\
@@ -145,7 +145,7 @@ fn libvirts_own_schema_accepts_it() {
             libvirt(&layout).unwrap()
         );
         let file = format!("{folder}/domain.xml");
-        pinfold_host::user::write_atomic(&file, domain.as_bytes()).unwrap();
+        pinfold_host::files::write_atomic(&file, domain.as_bytes()).unwrap();
         let output = process::capture(&validator, [&file, "domain"], 20_000_000_000).unwrap();
         assert!(output.status.success(), "{}\n{domain}", output.stderr_text());
     }

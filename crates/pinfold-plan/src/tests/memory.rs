@@ -8,7 +8,7 @@ use super::{exactly, one};
 use crate::domain_file::Domain;
 use crate::emit::{libvirt, libvirt_into, qemu};
 use crate::plan;
-use crate::review::{Layout, review};
+use crate::lint::{Layout, review};
 
 /// Two nodes of two cores each; 64 MiB on `nodes`.
 fn placed(vcpus: u32, nodes: &[u32], page_bytes: Option<u64>) -> (Plan, Topology) {
@@ -86,7 +86,7 @@ fn one_node_needs_no_cells() {
 
 /// Memory that does not share out, and a size that nobody tells.
 #[test]
-fn what_cannot_be_bound_is_said() {
+fn what_cannot_be_bound_is_stated() {
     let (mut layout, topology) = placed(4, &[0, 1], Some(1 << 30));
     let xml = "<domain type='qemu'><vcpu>4</vcpu></domain>";
     let error = libvirt_into(xml, one(&layout), &topology).unwrap_err();

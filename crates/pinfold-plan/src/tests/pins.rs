@@ -1,12 +1,12 @@
 //! Pins by hand on top of strategies.
 
-use pinfold_model::{CpuSet, EmulatorWish, Free, Plan, Policy, Request, Role, VcpuCount};
+use pinfold_model::{CpuSet, EmulatorRequest, Free, Plan, Policy, Request, Role, VcpuCount};
 use proptest::prelude::*;
 
 use super::machine::{dual_e5_2670, i7_4790k, two_complexes};
 use super::{emulator, exactly, finds, pins, set};
-use crate::requests::{self, from_toml, vm_from_words};
-use crate::{PlanError, check, plan, schema};
+use crate::requests::{self, from_toml, parse_vm_spec};
+use crate::{PlanError, validate, plan, schema};
 
 fn with(request: Request, texts: &[&str]) -> Request {
     let mut request = request;
@@ -109,12 +109,12 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
     let error = plan("low-latency", &narrow, &with(exactly(2), &["vcpu0=5"])).unwrap_err();
     assert!(error.to_string().contains("is not in the cpuset of this process"), "{error}");
     // The real-time guard: neither the emulator nor the host is left without a PU.
-    let request = Request { emulator: EmulatorWish::RealTime, ..exactly(6) };
+    let request = Request { emulator: EmulatorRequest::RealTime, ..exactly(6) };
     let i7 = i7_4790k().build();
     let error = plan("balanced", &i7, &with(request, &["emulator=0,4"])).unwrap_err();
     assert!(error.to_string().contains("none is left for the host alone"), "{error}");
     let mut request = with(exactly(2), &["emulator=1"]);
-    request.vnodes[0].policies = vm_from_words("name=a,policies=vcpu=fifo:1").unwrap().policies;
+    request.vnodes[0].policies = parse_vm_spec("name=a,policies=vcpu=fifo:1").unwrap().policies;
     let error = plan("balanced", &i7, &request).unwrap_err();
     assert!(error.to_string().contains("which it would wait for"), "{error}");
     let all = with(exactly(4), &["vcpu0-3=0-3"]);
@@ -150,7 +150,7 @@ fn forms_of_a_pin() {
     check("iothread:=7", "\"iothread:\" is no role of a thread");
     check("iothreadx=7", "\"iothreadx\" is no role of a thread");
     check("vcpu0-3=8-9", "vcpu0-3 are 4 threads, 8-9 are 2 PUs: a range takes a PU for each");
-    let words = vm_from_words("name=a pins=vcpu3=7+emulator=0,8 vcpus=4").unwrap();
+    let words = parse_vm_spec("name=a pins=vcpu3=7+emulator=0,8 vcpus=4").unwrap();
     let file = "[[vm]]\nname = \"a\"\nvcpus = 4\npins = [\"vcpu3=7\", \"emulator=0,8\"]\n";
     assert_eq!(from_toml(file).unwrap().vnodes, [words]);
 }
@@ -180,7 +180,7 @@ fn the_layout_of_vfio_isolate_is_one_request() {
     let mut request = with(request, &["emulator=7,23"]);
     *super::iothreads(&mut request) = vec!["io".to_owned()];
     let words = "name=a,policies=vcpu=rr:1+iothread=fifo:98";
-    request.vnodes[0].policies = vm_from_words(words).unwrap().policies;
+    request.vnodes[0].policies = parse_vm_spec(words).unwrap().policies;
     let layout = plan("balanced", &topology, &request).unwrap();
     assert_eq!(pins(&layout), "8,24,9,25,10,26,11,27,12,28,13,29,14,30,15,31");
     let iothread = layout.vnodes[0].thread(&Role::Iothread("io".to_owned())).unwrap();
@@ -252,7 +252,7 @@ fn pins_with_which_real_time_vcpus_starve_a_thread_are_refused() {
     planned("low-latency", &["vcpu0=8", "vcpu1=8"]).unwrap();
     planned("low-latency-rt", &["vcpu0=8", "vcpu1=8"]).unwrap();
     let ordinary = "name=a,vcpus=2,pins=vcpu=8,policies=vcpu(0)=fifo:1";
-    let request = Request::of(vec![vm_from_words(ordinary).unwrap()]);
+    let request = Request::of(vec![parse_vm_spec(ordinary).unwrap()]);
     let error = plan("balanced", &topology, &request).unwrap_err();
     assert!(error.to_string().contains("vcpu(1) may run on CPU 8 only"), "{error}");
 }

@@ -1,13 +1,13 @@
 //! Platform files, their words on the command line, and what they become on a host.
 
 use pinfold_model::{
-    Attach, EmulationPlan, Method, NodeId, Platform, PlatformVnode, PuId, Speed, SpeedWish,
+    Attach, EmulationPlan, Method, NodeId, Platform, PlatformVnode, PuId, Speed, SpeedRequest,
     Topology, Variant,
 };
 
 use super::machine::{Machine, dual_l5420, dual_x5540, i7_4790k, plain};
 use super::set;
-use crate::check;
+use crate::validate;
 use crate::platforms::{
     from_toml, load, profile, resolve, speed, speed_on, to_csv, vnode_from_words,
 };
@@ -21,8 +21,8 @@ fn examples(language: &str) -> Vec<&'static str> {
     rest.map(|rest| rest.split_once("```").unwrap().0).collect()
 }
 
-fn share(percent: u32) -> SpeedWish {
-    SpeedWish::Share(Speed::from_millionths(percent * 10_000).unwrap())
+fn share(percent: u32) -> SpeedRequest {
+    SpeedRequest::Share(Speed::from_millionths(percent * 10_000).unwrap())
 }
 
 /// `a: 0 at 75%, 1 at 75%`.
@@ -71,7 +71,7 @@ fn the_documented_examples_are_read() {
     let wishes: Vec<_> = speeds.changes.iter().map(|one| (one.at_ns, one.speed)).collect();
     let expected = [
         (500_000_000, share(40)),
-        (10_000_000_000, SpeedWish::Frequency { hertz: 2_100_000_000 }),
+        (10_000_000_000, SpeedRequest::Frequency { hertz: 2_100_000_000 }),
         (12_250_000_000, share(75)),
     ];
     assert_eq!(wishes, expected);
@@ -106,14 +106,14 @@ fn the_documented_bounds_are_those_of_the_methods() {
 
 #[test]
 fn speeds_in_all_their_forms() {
-    let check = |text: &str, wish: SpeedWish| assert_eq!(speed(text), Ok(wish), "{text}");
-    let hertz = |hertz| SpeedWish::Frequency { hertz };
+    let check = |text: &str, wish: SpeedRequest| assert_eq!(speed(text), Ok(wish), "{text}");
+    let hertz = |hertz| SpeedRequest::Frequency { hertz };
     check("40%", share(40));
     check("0.4", share(40));
     check("1", share(100));
     check("100%", share(100));
     check(" 40 % ", share(40));
-    check("0.0001%", SpeedWish::Share(Speed::from_millionths(1).unwrap()));
+    check("0.0001%", SpeedRequest::Share(Speed::from_millionths(1).unwrap()));
     check("2.1 GHz", hertz(2_100_000_000));
     check("2.1GHz", hertz(2_100_000_000));
     check("800 MHz", hertz(800_000_000));
@@ -141,7 +141,7 @@ fn in_vnode(line: &str, why: &str, hint: &str) {
 }
 
 #[test]
-fn bad_speeds_are_told_with_line_column_value_and_way_out() {
+fn bad_speeds_are_reported_with_line_column_value_and_way_out() {
     let wrong = |value: &str, shown: &str, hint: &str| {
         let why = "is not a speed above 0 and at most full speed";
         in_vnode(
@@ -189,7 +189,7 @@ fn bad_speeds_are_told_with_line_column_value_and_way_out() {
 }
 
 #[test]
-fn bad_vnodes_are_told_with_line_and_column() {
+fn bad_vnodes_are_reported_with_line_and_column() {
     refused("", "line 1, column 1: the platform names no [[vnode]]", "write [[vnode]]");
     refused(
         "[vnode]\nname = \"a\"\n",
@@ -360,7 +360,7 @@ fn frequencies_are_shares_of_each_core() {
         "\"a\" asks for 4.5 GHz, and PU 4 reaches 4 GHz at most",
         "ask for at most 4 GHz, or give a share such as 40%",
     );
-    let rounded = speed_on(PuId(0), SpeedWish::Frequency { hertz: 1 }, &two().build());
+    let rounded = speed_on(PuId(0), SpeedRequest::Frequency { hertz: 1 }, &two().build());
     assert!(rounded.is_err());
 }
 
@@ -493,7 +493,7 @@ fn a_row_knows_its_line() {
 }
 
 #[test]
-fn bad_tables_are_told_with_line_and_column() {
+fn bad_tables_are_reported_with_line_and_column() {
     let wrong = |text: &str, why: &str| {
         let error = profile(text).unwrap_err();
         assert_eq!(error.to_string(), why);

@@ -4,7 +4,7 @@ use pinfold_model::{Policy, Request, Role, VcpuCount};
 
 use super::machine::dual_x5540;
 use crate::plan;
-use crate::requests::{from_toml, knob, vm_from_words};
+use crate::requests::{from_toml, knob, parse_vm_spec};
 
 fn policies(text: &str) -> Result<Vec<(String, Option<Policy>)>, String> {
     let request = from_toml(text).map_err(|error| error.to_string())?;
@@ -29,7 +29,7 @@ fn a_role_or_a_kind_of_roles_gets_its_policy() {
     let deadline = policies(&request(r#""vcpu=deadline:500/1000/2000""#)).unwrap()[0].1;
     let (runtime_ns, deadline_ns, period_ns) = (500_000, 1_000_000, 2_000_000);
     assert_eq!(deadline, Some(Policy::Deadline { runtime_ns, deadline_ns, period_ns }));
-    let words = vm_from_words("name=a,policies=vcpu=batch:3+emulator=idle").unwrap();
+    let words = parse_vm_spec("name=a,policies=vcpu=batch:3+emulator=idle").unwrap();
     assert_eq!(words.policies.len(), 2);
 }
 
@@ -63,7 +63,7 @@ fn a_real_time_vcpu_leaves_the_emulator_and_the_host_a_pu() {
     let hint = knob(&mut plan, "policy:cpu=rr:1").unwrap_err().hint().unwrap();
     assert!(hint.contains("vcpu(N)"), "{hint}");
     let wish =
-        pinfold_model::PolicyWish { role: "vcpu".to_owned(), policy: Policy::Fifo { priority: 1 } };
+        pinfold_model::PolicyRequest { role: "vcpu".to_owned(), policy: Policy::Fifo { priority: 1 } };
     request.vnodes[0].policies.push(wish);
     request.vnodes[0].work =
         pinfold_model::Work::Vm(pinfold_model::VmRequest::of(VcpuCount::Exactly(16)));

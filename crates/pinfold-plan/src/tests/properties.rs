@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{
-    CpuSet, Device, EmulatorWish, Free, IsolationScope, MemoryRequest, NodeId, Plan, PuId, Request,
-    Role, SmtWish, Speed, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
+    CpuSet, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, Plan, PuId, Request,
+    Role, SmtRequest, Speed, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 use proptest::prelude::*;
 
 use super::machine::{Machine, Place};
 use crate::domain_file::Domain;
-use crate::{PlanError, check, emit, explain, plan, schema, strategies};
+use crate::{PlanError, validate, emit, explain, plan, schema, strategies};
 
 /// The ways in which machines number their PUs.
 fn numbered(shape: [u32; 5], way: u32) -> Machine {
@@ -81,9 +81,9 @@ fn any_vm(most: u32) -> impl Strategy<Value = VmRequest> {
         5 => (0..most).prop_map(VcpuCount::Exactly),
     ];
     let smt = prop_oneof![
-        6 => Just(SmtWish::Auto),
-        1 => Just(SmtWish::Shown),
-        1 => Just(SmtWish::Hidden),
+        6 => Just(SmtRequest::Auto),
+        1 => Just(SmtRequest::Shown),
+        1 => Just(SmtRequest::Hidden),
     ];
     (vcpus, 0_usize..3, 0_u32..3, smt).prop_map(|(vcpus, iothreads, vhosts, smt)| VmRequest {
         iothreads: (0..iothreads).map(|index| format!("io{index}")).collect(),
@@ -135,9 +135,9 @@ fn any_requests() -> impl Strategy<Value = Request> {
         1 => any_set(8).prop_map(|list| Some(Free::These(super::set(&list)))),
     ];
     let wish = prop_oneof![
-        6 => Just(EmulatorWish::Usual),
-        1 => Just(EmulatorWish::RealTime),
-        1 => Just(EmulatorWish::Apart),
+        6 => Just(EmulatorRequest::Usual),
+        1 => Just(EmulatorRequest::RealTime),
+        1 => Just(EmulatorRequest::Apart),
     ];
     let interrupts = prop::collection::vec(0_u32..3, 0..2);
     let vnodes = prop::collection::vec(any_vnode(), 1..6);
@@ -206,9 +206,9 @@ fn as_asked(vnode: &VnodePlan, asked: &VnodeRequest) -> Result<(), TestCaseError
     let guest = vnode.guest.as_ref().unwrap();
     prop_assert_eq!(guest.vcpus() as usize, vcpus);
     match vm.smt {
-        SmtWish::Auto => {}
-        SmtWish::Shown => prop_assert!(guest.threads > 1),
-        SmtWish::Hidden => prop_assert_eq!(guest.threads, 1),
+        SmtRequest::Auto => {}
+        SmtRequest::Shown => prop_assert!(guest.threads > 1),
+        SmtRequest::Hidden => prop_assert_eq!(guest.threads, 1),
     }
     let count = |of: fn(&Role) -> bool| vnode.threads.iter().filter(|t| of(&t.role)).count();
     prop_assert_eq!(count(|role| matches!(role, Role::Iothread(_))), vm.iothreads.len());
@@ -266,7 +266,7 @@ fn uses_pus_once(
         // Its emulators are on the host's core, which never carries a vCPU.
         "isolcpus" => layout.exclusive.clone(),
         // Emulators are on the PUs that stay free for the host.
-        _ if request.free.is_some() => crate::draft::ground(topology, request).unwrap().usable,
+        _ if request.free.is_some() => crate::plan_builder::ground(topology, request).unwrap().usable,
         _ => emulators.map(|(_, thread)| &thread.pus).collect::<CpuSet>(),
     };
     let domain = |pu: PuId| {
@@ -406,7 +406,7 @@ fn refuses_honestly(
         PlanError::TooManyVcpus { most, nearest, .. } => {
             let mut fewer = request.clone();
             if let [VnodeRequest { work: Work::Vm(vm), .. }] = fewer.vnodes.as_mut_slice() {
-                (vm.vcpus, vm.smt) = (VcpuCount::Exactly(*most), SmtWish::Auto);
+                (vm.vcpus, vm.smt) = (VcpuCount::Exactly(*most), SmtRequest::Auto);
                 // Memory may refuse it then, but not the number.
                 let again = plan(strategy, topology, &fewer);
                 prop_assert!(!matches!(again, Err(PlanError::TooManyVcpus { .. })), "{again:?}");
@@ -430,7 +430,7 @@ fn refuses_honestly(
             Ok(())
         }
         // No request of these tests names nodes or cells.
-        PlanError::Nodes { .. } | PlanError::Cells { .. } => Err(TestCaseError::fail("nodes")),
+        PlanError::VnodeController { .. } | PlanError::Cells { .. } => Err(TestCaseError::fail("nodes")),
         PlanError::Device { .. } => {
             let named = request.vnodes.iter().flat_map(|vnode| &vnode.devices);
             let absent = |device: &Device| {
@@ -443,8 +443,8 @@ fn refuses_honestly(
             prop_assert!(request.free.is_some());
             Ok(())
         }
-        PlanError::EmulatorWish { .. } => {
-            prop_assert!(request.emulator != EmulatorWish::Usual);
+        PlanError::EmulatorRequest { .. } => {
+            prop_assert!(request.emulator != EmulatorRequest::Usual);
             Ok(())
         }
         PlanError::Memory { vnode, .. } | PlanError::HugePages { vnode, .. } => {

@@ -1,7 +1,7 @@
 //! Request files and their words on the command line.
 
 use pinfold_model::{
-    Device, EmulatorWish, Free, IsolationScope, MemoryRequest, NodeId, SmtWish, VcpuCount,
+    Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, SmtRequest, VcpuCount,
     VmRequest, VnodeRequest, Work,
 };
 
@@ -9,7 +9,7 @@ use super::machine::dual_x5540;
 use super::set;
 use crate::plan;
 use crate::requests::{
-    device, emulator_wish, free_share, from_toml, group_from_words, knob, vm_from_words, vnode_name,
+    device, emulator_wish, free_share, from_toml, group_from_words, knob, parse_vm_spec, vnode_name,
 };
 
 /// The example of the documentation, between its fences.
@@ -24,7 +24,7 @@ fn the_documented_example_is_read_and_planned() {
     let vm = VmRequest {
         iothreads: vec!["disk".to_owned(), "net".to_owned()],
         vhosts: 1,
-        smt: SmtWish::Auto,
+        smt: SmtRequest::Auto,
         ..VmRequest::of(VcpuCount::Exactly(4))
     };
     let web = &request.vnodes[0];
@@ -47,17 +47,17 @@ fn words_say_the_same() {
     let request = from_toml(example()).unwrap();
     let words = "name=web,vcpus=4,iothreads=disk+net,vhosts=1,smt=auto,memory=4GiB,huge-pages=2MiB,\
                  devices=node:1,priority=10";
-    assert_eq!(vm_from_words(words).as_ref(), Ok(&request.vnodes[0]));
+    assert_eq!(parse_vm_spec(words).as_ref(), Ok(&request.vnodes[0]));
     assert_eq!(group_from_words("name=slow,cores=1,speed=40%").as_ref(), Ok(&request.vnodes[1]));
     assert_eq!(group_from_words("name=slow,cores=1,speed=0.4").as_ref(), Ok(&request.vnodes[1]));
     assert_eq!(free_share("25%"), Ok(Free::Percent(25)));
     assert_eq!(free_share("4"), Ok(Free::Pus(4)));
     assert_eq!(device("05:00.0"), Ok(Device::Pci("0000:05:00.0".to_owned())));
-    assert_eq!(emulator_wish("apart"), Ok(EmulatorWish::Apart));
+    assert_eq!(emulator_wish("apart"), Ok(EmulatorRequest::Apart));
     let numbered = VnodeRequest::vm("7", VmRequest::of(VcpuCount::Auto));
-    assert_eq!(vm_from_words("name=7"), Ok(numbered));
+    assert_eq!(parse_vm_spec("name=7"), Ok(numbered));
     let check = |words: &str, why: &str| {
-        assert_eq!(vm_from_words(words).unwrap_err().to_string(), why);
+        assert_eq!(parse_vm_spec(words).unwrap_err().to_string(), why);
     };
     check("web", "\"web\" is not written key=value");
     check("name=a,name=b", "name is given twice");
@@ -67,18 +67,18 @@ fn words_say_the_same() {
 
 #[test]
 fn words_are_divided_by_blanks_too_and_names_are_checked() {
-    let du = vm_from_words("name=du,vcpus=6,memory=16GiB").unwrap();
+    let du = parse_vm_spec("name=du,vcpus=6,memory=16GiB").unwrap();
     for words in [
         "name=du vcpus=6 memory=16G",
         " name=du,  vcpus=6\tmemory=16g ",
         "name=du, vcpus=6, memory=16GiB",
     ] {
-        assert_eq!(vm_from_words(words).as_ref(), Ok(&du), "{words:?}");
+        assert_eq!(parse_vm_spec(words).as_ref(), Ok(&du), "{words:?}");
     }
     let group = group_from_words("name=slow,cores=1,speed=40%");
     assert_eq!(group_from_words("name=slow cores=1 speed=40%"), group);
     let check = |words: &str, why: &str| {
-        assert_eq!(vm_from_words(words).unwrap_err().to_string(), why, "{words:?}");
+        assert_eq!(parse_vm_spec(words).unwrap_err().to_string(), why, "{words:?}");
     };
     check("name=du vcpus=6 vcpus=7", "vcpus is given twice");
     check("name=du,,vcpus=6", "\"\" is not written key=value");
@@ -138,7 +138,7 @@ fn refused(text: &str, why: &str, hint: &str) {
 }
 
 #[test]
-fn bad_files_are_told_with_line_and_column() {
+fn bad_files_are_reported_with_line_and_column() {
     refused("", "line 1, column 1: the request names neither a [[vm]] nor a [[group]]", "");
     refused(
         "[[vm]]\nname = \"a\"\n[vm]\n",
@@ -236,7 +236,7 @@ fn words_are_quoted_and_the_strategy_is_an_option() {
         "line 3, column 1: vm has no key \"strategy\"",
         option,
     );
-    let error = vm_from_words("name=a,strategy=balanced").unwrap_err();
+    let error = parse_vm_spec("name=a,strategy=balanced").unwrap_err();
     assert_eq!(error.hint().as_deref(), Some(option));
 }
 
@@ -249,7 +249,7 @@ proptest::proptest! {
                 proptest::prop_assert!(error.place.is_some());
             }
         }
-        if let Ok(vnode) = vm_from_words(&text) {
+        if let Ok(vnode) = parse_vm_spec(&text) {
             proptest::prop_assert!(!vnode.name.is_empty());
         }
     }

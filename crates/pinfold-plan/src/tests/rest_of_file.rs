@@ -4,7 +4,7 @@
 use pinfold_model::{Request, Severity, Topology};
 
 use super::machine::{Machine, i7_4790k};
-use crate::review::{Flaw, Layout, fix, review};
+use crate::lint::{Diagnostic, Layout, fix, review};
 
 const PINS: &str =
     "<vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='5'/><emulatorpin cpuset='0,4'/>";
@@ -32,12 +32,12 @@ fn devices(inside: &str) -> String {
     format!("<devices>{inside}</devices>")
 }
 
-fn flaws(topology: &Topology, xml: &str) -> Vec<Flaw> {
+fn flaws(topology: &Topology, xml: &str) -> Vec<Diagnostic> {
     review(&[Layout::of_text(xml, "domain.xml").unwrap()], topology)
 }
 
 /// The finding of this name on the i7-4790K.
-fn flaws_of(xml: &str, name: &str) -> Flaw {
+fn flaws_of(xml: &str, name: &str) -> Diagnostic {
     let found = flaws(&i7_4790k().build(), xml);
     found.into_iter().find(|flaw| flaw.name == name).unwrap()
 }

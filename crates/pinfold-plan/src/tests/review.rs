@@ -5,7 +5,7 @@ use pinfold_model::{Request, Severity, Topology};
 use super::machine::{Machine, i7_4790k, plain, two_complexes};
 use super::{auto, exactly, golden};
 use crate::domain_file::{Domain, Target};
-use crate::review::{Flaw, Layout, fix, render, review};
+use crate::lint::{Diagnostic, Layout, fix, render, review};
 use crate::{plan, strategies};
 
 /// A domain of `vcpus` vCPUs, `<cputune>` and the rest.
@@ -25,7 +25,7 @@ fn shape(cores: u32, threads: u32) -> String {
     format!("<cpu><topology sockets='1' cores='{cores}' threads='{threads}'/></cpu>")
 }
 
-fn flaws(topology: &Topology, files: &[&str]) -> Vec<Flaw> {
+fn flaws(topology: &Topology, files: &[&str]) -> Vec<Diagnostic> {
     let layouts: Vec<Layout> =
         files.iter().map(|xml| Layout::of_text(xml, "domain.xml").unwrap()).collect();
     review(&layouts, topology)
@@ -278,7 +278,7 @@ fn many_machines_on_one_host() {
         let read = |xml: &String| Layout::of_text(xml, "domain.xml").unwrap();
         files.iter().map(read).collect()
     };
-    let twice = |layouts: &[Layout]| -> Vec<Flaw> {
+    let twice = |layouts: &[Layout]| -> Vec<Diagnostic> {
         let found = review(layouts, &host);
         found.into_iter().filter(|flaw| flaw.name == "pu-used-twice").collect()
     };
@@ -332,7 +332,7 @@ fn as_a_person_sees_it() {
     let found = review(&layouts, &topology);
     assert!(found.iter().any(|flaw| flaw.instead.iter().any(|line| line.contains("cpuset='0,4'"))));
     golden("review-win10.txt", &render(&layouts, &found, (&topology, 80)));
-    assert_eq!(crate::review::counts(&found), "1 problem, 1 warning, 2 notes");
+    assert_eq!(crate::lint::counts(&found), "1 problem, 1 warning, 2 notes");
 }
 
 /// A compute service takes dedicated PUs offline while no guest needs them.

@@ -1,8 +1,8 @@
 //! Several vnodes at once, process groups, and what the host keeps.
 
 use pinfold_model::{
-    Device, EmulatorWish, Free, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request,
-    Role, SmtWish, Speed, VcpuCount, VmRequest, VnodeRequest,
+    Device, EmulatorRequest, Free, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request,
+    Role, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
 };
 
 use super::machine::{
@@ -371,25 +371,25 @@ fn process_groups_under_other_strategies() {
 
 #[test]
 fn what_the_request_shows_the_guest() {
-    let with = |smt: SmtWish| {
+    let with = |smt: SmtRequest| {
         let vm = VmRequest { smt, ..VmRequest::of(VcpuCount::Exactly(4)) };
         ask(vec![VnodeRequest::vm("a", vm)])
     };
     let topology = i7_4790k().build();
-    assert_eq!(shape(&plan("balanced", &topology, &with(SmtWish::Auto)).unwrap()), "1×2×2");
-    assert_eq!(shape(&plan("balanced", &topology, &with(SmtWish::Shown)).unwrap()), "1×2×2");
-    let hidden = plan("balanced", &topology, &with(SmtWish::Hidden)).unwrap();
+    assert_eq!(shape(&plan("balanced", &topology, &with(SmtRequest::Auto)).unwrap()), "1×2×2");
+    assert_eq!(shape(&plan("balanced", &topology, &with(SmtRequest::Shown)).unwrap()), "1×2×2");
+    let hidden = plan("balanced", &topology, &with(SmtRequest::Hidden)).unwrap();
     assert_eq!(shape(&hidden), "1×4×1");
     assert!(!finds(&hidden, "guest topology", ""));
     let wide = dual_e5_2670().build();
-    let error = plan("low-latency", &wide, &with(SmtWish::Shown)).unwrap_err();
+    let error = plan("low-latency", &wide, &with(SmtRequest::Shown)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "low-latency cannot show \"a\" SMT siblings: no SMT is shown, because each vCPU has a core of \
          its own; one socket, because all lie in package 1"
     );
     assert_eq!(error.hint().unwrap(), "use balanced, which can");
-    let packed = plan("numa-exclusive", &wide, &with(SmtWish::Shown)).unwrap();
+    let packed = plan("numa-exclusive", &wide, &with(SmtRequest::Shown)).unwrap();
     assert_eq!(shape(&packed), "1×2×2");
 }
 
@@ -519,24 +519,24 @@ fn the_hosts_pus_under_every_emulator() {
     let named = Free::These(set("0-3"));
     let topology = plain(8).build();
     for free in [&named, &Free::Pus(4)] {
-        let usual = plan("balanced", &topology, &ask(EmulatorWish::Usual, free, 4)).unwrap();
+        let usual = plan("balanced", &topology, &ask(EmulatorRequest::Usual, free, 4)).unwrap();
         assert_eq!(
             (super::pins(&usual), super::emulator(&usual)),
             ("4,5,6,7".into(), "0-3".into())
         );
         // Apart from all of the host's PUs there is no PU left next to four vCPUs.
-        let error = plan("balanced", &topology, &ask(EmulatorWish::Apart, free, 4)).unwrap_err();
+        let error = plan("balanced", &topology, &ask(EmulatorRequest::Apart, free, 4)).unwrap_err();
         let text = error.to_string();
         assert!(
             text.contains("the PUs 0-3 stay with the host, core 7 with the emulator"),
             "{text}"
         );
-        let apart = plan("balanced", &topology, &ask(EmulatorWish::Apart, free, 3)).unwrap();
+        let apart = plan("balanced", &topology, &ask(EmulatorRequest::Apart, free, 3)).unwrap();
         assert_eq!((super::pins(&apart), super::emulator(&apart)), ("4,5,6".into(), "7".into()));
         assert_eq!((&apart.housekeeping, &apart.exclusive), (&set("0-3"), &set("4-7")));
         let reason = &apart.vnodes[0].thread(&pinfold_model::Role::Emulator).unwrap().reason;
         assert!(!reason.contains("sibling"), "{reason}");
-        let ahead = plan("balanced", &topology, &ask(EmulatorWish::RealTime, free, 4)).unwrap();
+        let ahead = plan("balanced", &topology, &ask(EmulatorRequest::RealTime, free, 4)).unwrap();
         assert!(set(&super::emulator(&ahead)).is_subset(&set("0-3")));
         assert!(set("0-3").is_subset(&ahead.housekeeping), "{}", ahead.housekeeping);
     }
@@ -560,7 +560,7 @@ fn auto_says_what_it_picked_and_why() {
     picks(two_complexes(), &two, "l3-exclusive", "an L3 domain of its own");
     picks(plain(8), &two, "multi-vm", "a core of its own");
     picks(plain(8), &ask(vec![group("a", 2, 50)]), "vnodes", "process groups only");
-    let apart = Request { emulator: EmulatorWish::Apart, ..exactly(2) };
+    let apart = Request { emulator: EmulatorRequest::Apart, ..exactly(2) };
     picks(i7_4790k(), &apart, "balanced", "emulator's place");
 }
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_host::{paths, process, user};
+use pinfold_host::{paths, process, files};
 use pinfold_model::{NodeId, Plan, PuId, Severity, Topology};
 
 use super::machine::{Machine, dual_e5_2670, i7_4790k};
 use super::{auto, exactly, golden, one};
 use crate::emit::{self, said};
 use crate::requests::{KNOBS, knob};
-use crate::{check, plan, tunables};
+use crate::{validate, plan, tunables};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -129,7 +129,7 @@ fn scripts_are_shell_and_quote_what_is_not_theirs() {
         assert_eq!(text.lines().find(own), None, "{name}:\n{text}");
         if name.ends_with(".sh") {
             let file = format!("{}/{name}", folder.path().display());
-            user::write_atomic(&file, text.as_bytes()).unwrap();
+            files::write_atomic(&file, text.as_bytes()).unwrap();
             let output = process::capture(&shell, ["-n", file.as_str()], 5 * SECOND).unwrap();
             assert!(output.status.success(), "{}\n{text}", output.stderr_text());
         }
@@ -156,17 +156,17 @@ fn systemd_writes_what_tmpfiles_says() {
         .map(|line| line.split(' ').collect())
         .collect();
     for line in &lines {
-        user::make_dirs(&format!("{root}{}", line[1].rsplit_once('/').unwrap().0)).unwrap();
-        user::write_atomic(&format!("{root}{}", line[1]), b"before").unwrap();
+        files::make_dirs(&format!("{root}{}", line[1].rsplit_once('/').unwrap().0)).unwrap();
+        files::write_atomic(&format!("{root}{}", line[1]), b"before").unwrap();
     }
     let config = format!("{root}/{name}");
-    user::write_atomic(&config, content.as_bytes()).unwrap();
+    files::write_atomic(&config, content.as_bytes()).unwrap();
     let words = ["--create", &format!("--root={root}"), &config];
     let output = process::capture(&program, words, 30 * SECOND).unwrap();
     assert!(output.status.success(), "{}", output.stderr_text());
     for line in &lines {
         // It writes over what is there; the kernel's files take each value anew.
-        let written = user::read_text(&format!("{root}{}", line[1])).unwrap();
+        let written = files::read_text(&format!("{root}{}", line[1])).unwrap();
         assert!(written.starts_with(line[6]), "{line:?}: {written:?}");
     }
     assert_eq!(lines.len(), 24, "{content}");
@@ -354,12 +354,12 @@ fn the_page_has_the_table_of_tunables() {
     });
     let table = said::table(&plans, &topology);
     let path = format!("{}/../../docs/emit.md", env!("CARGO_MANIFEST_DIR"));
-    let page = user::read_text(&path).unwrap();
+    let page = files::read_text(&path).unwrap();
     let (before, rest) = page.split_once("<!-- tunables -->\n").unwrap();
     let (found, after) = rest.split_once("<!-- end of tunables -->").unwrap();
     if std::env::var_os("PINFOLD_BLESS").is_some() {
         let text = format!("{before}<!-- tunables -->\n{table}<!-- end of tunables -->{after}");
-        user::write_atomic(&path, text.as_bytes()).unwrap();
+        files::write_atomic(&path, text.as_bytes()).unwrap();
     } else {
         assert_eq!(found, table, "docs/emit.md: `cargo xtask golden` rewrites it");
     }

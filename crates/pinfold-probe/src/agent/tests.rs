@@ -38,7 +38,7 @@ fn agent() -> (Served, Agent) {
 }
 
 #[test]
-fn hello_tells_the_kernel_and_the_cpus() {
+fn hello_reports_the_kernel_and_the_cpus() {
     let (_served, agent) = agent();
     let hello = agent.hello();
     assert!(!hello.kernel.is_empty() && !hello.cpus_online.is_empty(), "{hello:?}");
@@ -71,10 +71,10 @@ fn programs_give_output_code_and_signal() {
 }
 
 #[test]
-fn a_ruler_runs_through_the_agent() {
+fn a_benchmark_runs_through_the_agent() {
     let (_served, agent) = agent();
     let pu = agent.hello().cpus_online.first().unwrap();
-    let ruler = crate::rulers::Ruler::wakeup(50 * NS_PER_MS)
+    let ruler = crate::rulers::Benchmark::wakeup(50 * NS_PER_MS)
         .on(crate::rulers::Cpus::These(CpuSet::single(pu)));
     assert_eq!(ruler.run_in_guest(&agent).unwrap()[0].samples.len(), 50);
 }
@@ -179,7 +179,7 @@ fn files_arrive_whole_with_their_mode() {
     for size in [0, 1, FILE_PIECE, 3 * FILE_PIECE + 17] {
         let content: Vec<u8> = (0..size).map(|index| (index % 251).to_le_bytes()[0]).collect();
         agent.send_file(&path, 0o750, &content).unwrap();
-        assert_eq!(pinfold_host::user::read(&path).unwrap(), content);
+        assert_eq!(pinfold_host::files::read(&path).unwrap(), content);
     }
     let mode = agent.run(&["/usr/bin/stat", "-c", "%a", &path], PATIENCE).unwrap();
     assert_eq!(mode.stdout_text(), "750\n");
@@ -317,7 +317,7 @@ fn peers_that_are_no_agents_are_named_with_the_reason() {
 }
 
 #[test]
-fn module_failures_are_told() {
+fn module_failures_are_reported() {
     let text = r#"{"protocol":1,"pinload":"0","kernel":"6.1","machine":"x86_64","init":true,"cpus_online":"0-3","module_failures":[{"name":"ahci.ko","error":"Exec format error"}]}"#;
     let hello = Hello::parse(text).unwrap();
     assert_eq!(hello.module_failures, [("ahci.ko".to_owned(), "Exec format error".to_owned())]);

@@ -1,6 +1,6 @@
 //! Sums of readings, statistics that stand in, and the reasons for what is absent.
 
-use pinfold_host::{SimClock, TreeHost};
+use pinfold_host::{SimClock, SnapshotHost};
 
 use super::reasons::Machine;
 use super::*;
@@ -24,7 +24,7 @@ fn absent(outcome: &Outcome) -> &str {
 }
 
 #[test]
-fn a_shared_pmu_is_scaled_and_told() {
+fn a_shared_pmu_is_scaled_and_reported() {
     let outcome = joined(&[reading(100, 1_000, 500), reading(10, 1_000, 1_000)], Source::Perf);
     let one = counted(&outcome);
     assert_eq!((one.value, one.running_share), (210, 0.75));
@@ -68,7 +68,7 @@ fn each_refusal_has_its_reason() {
 
 #[test]
 fn what_a_machine_says_of_itself() {
-    let tree = TreeHost::from_files([
+    let tree = SnapshotHost::from_files([
         ("/proc/sys/kernel/perf_event_paranoid", "2\n"),
         ("/proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu hypervisor lahf\n"),
         ("/sys/bus/event_source/devices/software/type", "1\n"),
@@ -78,12 +78,12 @@ fn what_a_machine_says_of_itself() {
     let wanted = Machine { paranoid: Some("2".to_owned()), pmus: Some(Vec::new()), is_guest: true };
     assert_eq!(found, wanted);
     let nothing = Machine { paranoid: None, pmus: None, is_guest: false };
-    assert_eq!(Machine::of(&TreeHost::new()), nothing);
+    assert_eq!(Machine::of(&SnapshotHost::new()), nothing);
 }
 
 /// A task with these numbers; without a `sched` file, as before `CONFIG_SCHED_DEBUG`.
-fn task_files(tid: u32, minor: u64, major: u64, switches: u64, run_ns: u64) -> TreeHost {
-    let mut tree = TreeHost::new();
+fn task_files(tid: u32, minor: u64, major: u64, switches: u64, run_ns: u64) -> SnapshotHost {
+    let mut tree = SnapshotHost::new();
     // Fields 10 and 12 are the faults, 22 is the start time.
     let stat = format!(
         "{tid} (a) b) S 1 0 0 0 0 0 {minor} 0 {major} {}5 {}\n",
@@ -136,7 +136,7 @@ fn a_thread_that_ended_leaves_its_statistics_unknown() {
     let threads = [(TaskId { tid: Tid(7), start_time: 5 }, Role::Task)];
     let before = task_files(7, 1, 1, 1, 1);
     let counting = start(&before, &clock, &threads, &[Quantity::PageFaults]).unwrap();
-    let found = counting.stop(&TreeHost::new(), &clock).unwrap();
+    let found = counting.stop(&SnapshotHost::new(), &clock).unwrap();
     assert_eq!(found.roles[0].ended, 1);
     assert!(absent(&found.roles[0].outcomes[0].1).contains("all threads of this role have ended"));
     assert!(found.figures().is_empty());

@@ -99,8 +99,8 @@ pub fn measure(
         let (watched, plain) = if is_watched_first { (one, other) } else { (other, one) };
         pairs.push(Pair { watched_ns: watched.0, plain_ns: plain.0, events: watched.1 });
     }
-    let patience_ns = clock.now_ns().saturating_sub(began);
-    summary(&pairs, exits).ok_or(ExitsError::Silent { patience_ns })
+    let timeout_ns = clock.now_ns().saturating_sub(began);
+    summary(&pairs, exits).ok_or(ExitsError::Silent { timeout_ns })
 }
 
 fn open(

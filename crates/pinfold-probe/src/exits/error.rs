@@ -49,11 +49,11 @@ pub enum ExitsError {
     /// Events are there, and none fired.
     #[error(
         "no exit in {} s: neither kvm_exit nor kvm_userspace_exit fired for this machine",
-        *patience_ns as f64 / 1e9
+        *timeout_ns as f64 / 1e9
     )]
     Silent {
         /// How long was looked (ns).
-        patience_ns: u64,
+        timeout_ns: u64,
     },
     /// The machine is not there any more.
     #[error("the machine ended before it could be watched")]
@@ -145,7 +145,7 @@ fn lockdown(host: &dyn Host) -> Option<String> {
 mod tests {
     use std::io;
 
-    use pinfold_host::TreeHost;
+    use pinfold_host::SnapshotHost;
 
     use super::*;
 
@@ -163,7 +163,7 @@ mod tests {
         let check = |lockdown: &str, (operation, errno), text: &str, hint: &str| {
             let files = [(paths::lockdown(), lockdown.as_bytes().to_vec())];
             let error =
-                ExitsError::explain(&TreeHost::from_files(files), refusal(operation, errno));
+                ExitsError::explain(&SnapshotHost::from_files(files), refusal(operation, errno));
             assert!(error.to_string().contains(text), "{error}");
             assert!(error.hint().is_some_and(|told| told.contains(hint)), "{error}");
         };
@@ -180,11 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_refusal_is_told_as_it_is() {
-        let host = TreeHost::new();
+    fn what_is_not_a_refusal_is_reported_as_it_is() {
+        let host = SnapshotHost::new();
         let error = ExitsError::explain(&host, refusal("mount", 5));
         assert!(error.to_string().contains("cannot mount"), "{error}");
-        let silent = ExitsError::Silent { patience_ns: 2_000_000_000 };
+        let silent = ExitsError::Silent { timeout_ns: 2_000_000_000 };
         assert!(silent.to_string().starts_with("no exit in 2 s"), "{silent}");
         assert!(silent.hint().is_some_and(|hint| hint.contains("--micro-guest")));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Address, ExitSource, Stretches, ThreadExits};
+use pinfold_host::{Address, ExitSource, DurationStats, ThreadExits};
 use pinfold_model::Finding;
 use pinfold_model::text::{agree, counted};
 
@@ -158,10 +158,10 @@ pub(super) fn table(of: Origin, duration_ns: u64, threads: &[Watched]) -> ExitTa
 }
 
 fn added(mut sum: ThreadExits, one: &ThreadExits) -> ThreadExits {
-    let both = |a: Stretches, b: Stretches| match (a.count, b.count) {
+    let both = |a: DurationStats, b: DurationStats| match (a.count, b.count) {
         (0, _) => b,
         (_, 0) => a,
-        (_, _) => Stretches {
+        (_, _) => DurationStats {
             count: a.count + b.count,
             sum_ns: a.sum_ns.saturating_add(b.sum_ns),
             shortest_ns: a.shortest_ns.min(b.shortest_ns),
@@ -216,7 +216,7 @@ fn rows(of: Origin, time_ns: u64, thread: &ThreadExits) -> Vec<Row> {
 }
 
 /// `None` for a type that did not come: its absence is not a row of zeros.
-fn row(name: String, kind: Kind, sum: Stretches, time_ns: u64) -> Option<Row> {
+fn row(name: String, kind: Kind, sum: DurationStats, time_ns: u64) -> Option<Row> {
     if sum.count == 0 {
         return None;
     }
@@ -235,7 +235,7 @@ fn row(name: String, kind: Kind, sum: Stretches, time_ns: u64) -> Option<Row> {
 }
 
 /// √((n Σx² − (Σx)²) / (n (n − 1))), in whole numbers as long as they fit.
-fn deviation(sum: &Stretches) -> Option<f64> {
+fn deviation(sum: &DurationStats) -> Option<f64> {
     let n = sum.count;
     if n < 2 {
         return None;

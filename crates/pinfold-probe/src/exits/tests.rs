@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Address, ExitKey, Stretches, TreeHost};
+use pinfold_host::{Address, ExitKey, DurationStats, SnapshotHost};
 
 use super::table::{Origin, Watched, missed, table};
 use super::*;
 
-fn sums(values: &[u64]) -> Stretches {
-    Stretches {
+fn sums(values: &[u64]) -> DurationStats {
+    DurationStats {
         count: values.len() as u64,
         sum_ns: values.iter().sum(),
         shortest_ns: values.iter().copied().min().unwrap_or(u64::MAX),
@@ -75,7 +75,7 @@ fn rows_hold_what_craciun_has() {
 }
 
 #[test]
-fn what_is_less_than_whole_is_told() {
+fn what_is_less_than_whole_is_reported() {
     let check = |change: fn(&mut Watched), part: &str| {
         let mut thread = watched(3, &[(svm(0x72, false), &[1])]);
         change(&mut thread);
@@ -92,13 +92,13 @@ fn what_is_less_than_whole_is_told() {
 }
 
 #[test]
-fn events_that_were_kept_from_the_programs_are_told() {
+fn events_that_were_kept_from_the_programs_are_reported() {
     assert_eq!(missed(0), None);
     assert!(missed(3).unwrap().text.starts_with("3 events of the host"));
 }
 
 #[test]
-fn that_risc_v_tells_no_addresses_is_told() {
+fn that_risc_v_reports_no_addresses_is_reported() {
     let of = Origin { source: ExitSource::Hardware, architecture: Some(Architecture::RiscV) };
     let told = |reason: u64| {
         let key = ExitKey { reason, is_mmio: false, is_ipi: false };
@@ -138,11 +138,11 @@ fn figures_have_a_sample_for_each_number() {
 }
 
 #[test]
-fn a_container_is_told_apart() {
+fn a_container_is_distinguished() {
     let check = |target: &str, is_container: bool| {
         let path = paths::own_pid_namespace();
         let text = format!("pinfold-capture 1\nlink {path} -> {target}\n");
-        let host = TreeHost::parse(&text).unwrap();
+        let host = SnapshotHost::parse(&text).unwrap();
         assert_eq!(require_initial_namespace(&host).is_err(), is_container, "{target}");
     };
     check("pid:[4026531836]", false);

@@ -83,7 +83,7 @@ fn a_dropped_value_takes_its_loads_with_it() {
 }
 
 #[test]
-fn a_load_that_ends_by_itself_is_told_with_its_message() {
+fn a_load_that_ends_by_itself_is_reported_with_its_message() {
     let (_folder, pinload) = program();
     let specs = [spec(LoadKind::Io { path: "/none".to_owned() })];
     let loads = HostLoads::start(&pinload.path(), &specs, &Placement::default()).unwrap();

@@ -1,11 +1,11 @@
 //! What is made of the calls.
 
-use pinfold_host::{OpenCall, TreeHost};
+use pinfold_host::{OpenCall, SnapshotHost};
 
 use super::*;
 
 fn watched() -> Watched {
-    let mut host = TreeHost::new();
+    let mut host = SnapshotHost::new();
     for tid in [7, 8] {
         let zeros = "0 ".repeat(17);
         let stat = format!("{tid} (qemu) S 1 {zeros}5 {}\n", "0 ".repeat(30));
@@ -17,8 +17,8 @@ fn watched() -> Watched {
     Watched::of(&host, &[(task(7), Role::Emulator), (task(8), Role::Vcpu(0))]).unwrap()
 }
 
-fn place(tid: u32, address: u64, kind: FutexKind, count: u64, sum_ns: u64) -> FutexPlace {
-    FutexPlace {
+fn place(tid: u32, address: u64, kind: FutexKind, count: u64, sum_ns: u64) -> FutexCallSite {
+    FutexCallSite {
         process: Tid(7),
         tid: Tid(tid),
         address,
@@ -57,7 +57,7 @@ fn calls_are_joined_by_role_and_by_word() {
         missed: 3,
     };
     let mut symbols = BTreeMap::new();
-    let found = of_reading(&TreeHost::new(), &watched(), &reading, (&mut symbols, false));
+    let found = of_reading(&SnapshotHost::new(), &watched(), &reading, (&mut symbols, false));
     let [vcpu, emulator] = &found.roles[..] else { panic!("{found:?}") };
     assert_eq!((&vcpu.role, vcpu.threads), (&Role::Vcpu(0), 1));
     assert_eq!(vcpu.share(FutexKind::Lock, found.duration_ns), Some(0.5));
@@ -81,7 +81,7 @@ fn calls_are_joined_by_role_and_by_word() {
 fn no_calls_are_no_maximum() {
     let reading = FutexReading { ended_ns: 1_000, ..FutexReading::default() };
     let mut symbols = BTreeMap::new();
-    let found = of_reading(&TreeHost::new(), &watched(), &reading, (&mut symbols, true));
+    let found = of_reading(&SnapshotHost::new(), &watched(), &reading, (&mut symbols, true));
     assert!(found.words.is_empty());
     let figures = found.figures();
     assert!(figures.iter().all(|one| one.labels["quantity"] != "max"));
@@ -92,7 +92,7 @@ fn no_calls_are_no_maximum() {
 
 #[test]
 fn a_captured_machine_cannot_be_watched() {
-    let mut host = TreeHost::new();
+    let mut host = SnapshotHost::new();
     host.insert_file(
         "/proc/7/stat",
         format!("7 (q) S 1 {}5 {}\n", "0 ".repeat(17), "0 ".repeat(30)),

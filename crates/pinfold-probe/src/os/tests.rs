@@ -3,7 +3,7 @@
 use pinfold_model::{CpuSet, PuId};
 
 use super::*;
-use crate::speed_rulers::SpeedRuler as _;
+use crate::cpu_speed::SpeedRuler as _;
 
 fn check(instrument: &Instrument, expected: &str) {
     assert_eq!(instrument.argv().join(" "), expected);
@@ -18,7 +18,7 @@ fn arguments_of_the_rings() {
     );
     switch.cpus = Some(CpuSet::first_n(2));
     switch.placement = SwitchPlacement::Balanced;
-    switch.policy = RulerPolicy::Fifo(7);
+    switch.policy = SchedPolicy::Fifo(7);
     let instrument = switch.instrument();
     check(
         &instrument,

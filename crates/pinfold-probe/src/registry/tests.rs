@@ -6,7 +6,7 @@ fn settings() -> Settings {
     Settings {
         duration_ns: 20_000_000,
         cpus: CpuSet::parse_list("0").unwrap(),
-        policy: RulerPolicy::Other,
+        policy: SchedPolicy::Other,
         period_us: None,
         duty_percent: None,
         keep_awake: false,
@@ -44,7 +44,7 @@ fn what_a_probe_does_not_have_is_refused() {
     check("wakeup", Settings { target, ..settings() }, "wakeup reads no file");
     check("io", settings(), "io needs a file");
     check("spin-gap", Settings { more: vec!["--x".to_owned()], ..settings() }, "\"--x\"");
-    let policy = RulerPolicy::Fifo(3);
+    let policy = SchedPolicy::Fifo(3);
     check("micro-cpu", Settings { policy, ..settings() }, "policy other only");
 }
 

@@ -1,6 +1,6 @@
 //! Snapshots of a captured machine and their differences.
 
-use pinfold_host::TreeHost;
+use pinfold_host::SnapshotHost;
 
 use super::*;
 
@@ -25,8 +25,8 @@ const fn thread(tid: u32, run: u64, delay: u64) -> Thread {
 }
 
 /// A machine whose process 40 has these threads.
-fn machine(threads: &[Thread]) -> TreeHost {
-    let mut tree = TreeHost::new();
+fn machine(threads: &[Thread]) -> SnapshotHost {
+    let mut tree = SnapshotHost::new();
     tree.insert_dir("/proc/40/task");
     for thread in threads {
         let tid = thread.tid;
@@ -95,7 +95,7 @@ fn differences_are_summed_by_role() {
 }
 
 #[test]
-fn births_count_from_their_birth_and_deaths_are_counted() {
+fn new_threads_count_from_their_start_and_ended_ones_are_counted() {
     let found = since(
         &[thread(40, 100, 10), thread(41, 1000, 50), thread(44, 5000, 0)],
         &[thread(40, 100, 10), thread(45, 300, 30)],
@@ -117,7 +117,7 @@ fn a_number_that_was_used_again_is_another_thread() {
 }
 
 #[test]
-fn a_kernel_without_the_sched_file_does_not_tell_migrations() {
+fn a_kernel_without_the_sched_file_does_not_report_migrations() {
     let silent = |run| Thread { migrations: None, ..thread(41, run, 0) };
     let found = since(&[silent(100)], &[silent(300)]);
     assert_eq!(found, [RoleStats { migrations: None, ..stats(Role::Vcpu(0), 1, 200, 0) }]);

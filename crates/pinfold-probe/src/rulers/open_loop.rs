@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn skipped_periods_are_told_from_wake_ups() {
+    fn skipped_periods_are_distinguished_from_wake_ups() {
         // A period of 100 µs: 230 µs late means that two more periods have passed.
         let late = series(&[5_000.0, 230_000.0, 130_000.0, 30_000.0, 7_000.0, 100_000.0, 0.0]);
         let apart = OpenLoop::of(&late, 100).unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_the_schedule_is_told() {
+    fn what_is_not_of_the_schedule_is_reported() {
         let told = |series: &Series| OpenLoop::of(series, 100).unwrap_err().to_string();
         assert_eq!(
             told(&series(&[150_000.0, 60_000.0])),

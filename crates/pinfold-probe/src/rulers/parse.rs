@@ -3,7 +3,7 @@
 use pinfold_model::{Metric, PuId, Series};
 use serde::Deserialize;
 
-use super::{Cpus, Ruler, RulerError};
+use super::{Cpus, Benchmark, BenchmarkError};
 
 /// The members that Pinfold needs; rulers write more, for people.
 #[derive(Deserialize)]
@@ -34,10 +34,10 @@ pub(crate) struct Observation {
     pub(crate) starts_ns: Option<Vec<u64>>,
 }
 
-pub(super) fn observations(ruler: &Ruler, output: &str) -> Result<Vec<Observation>, RulerError> {
+pub(super) fn observations(ruler: &Benchmark, output: &str) -> Result<Vec<Observation>, BenchmarkError> {
     let mut all = Vec::new();
     for (index, text) in output.lines().enumerate() {
-        let wrong = |why: String| RulerError::Line { probe: ruler.probe(), line: index + 1, why };
+        let wrong = |why: String| BenchmarkError::Line { probe: ruler.probe(), line: index + 1, why };
         let line: Line = serde_json::from_str(text)
             .map_err(|error| wrong(format!("is not a result: {error}")))?;
         all.push(one(ruler, line).map_err(wrong)?);
@@ -45,11 +45,11 @@ pub(super) fn observations(ruler: &Ruler, output: &str) -> Result<Vec<Observatio
     all.sort_by_key(|one: &Observation| one.series.cpu);
     match wrong_cpus(ruler, &all) {
         None => Ok(all),
-        Some(why) => Err(RulerError::Output { probe: ruler.probe(), why }),
+        Some(why) => Err(BenchmarkError::Output { probe: ruler.probe(), why }),
     }
 }
 
-fn one(ruler: &Ruler, line: Line) -> Result<Observation, String> {
+fn one(ruler: &Benchmark, line: Line) -> Result<Observation, String> {
     let metric = ruler.metric();
     if line.probe != ruler.probe() {
         return Err(format!("is of the ruler {:?}", line.probe));
@@ -105,7 +105,7 @@ fn starts(line: &Line) -> Result<Option<Vec<u64>>, String> {
 }
 
 /// What is wrong with the CPUs of all lines together.
-fn wrong_cpus(ruler: &Ruler, observations: &[Observation]) -> Option<String> {
+fn wrong_cpus(ruler: &Benchmark, observations: &[Observation]) -> Option<String> {
     let all: Vec<&Series> = observations.iter().map(|one| &one.series).collect();
     if all.is_empty() {
         return Some("is empty".to_owned());

@@ -5,32 +5,32 @@ use pinfold_model::{CpuSet, PuId};
 
 use super::*;
 
-fn cpu0(ruler: Ruler) -> Ruler {
+fn cpu0(ruler: Benchmark) -> Benchmark {
     ruler.on(Cpus::These(CpuSet::single(PuId(0))))
 }
 
 #[test]
 fn arguments() {
-    let check = |ruler: Ruler, expected: &str| assert_eq!(ruler.argv().join(" "), expected);
+    let check = |ruler: Benchmark, expected: &str| assert_eq!(ruler.argv().join(" "), expected);
     check(
-        cpu0(Ruler::spin_gap(1_500_000_000)).under(RulerPolicy::Fifo(50)),
+        cpu0(Benchmark::spin_gap(1_500_000_000)).under(SchedPolicy::Fifo(50)),
         "spin-gap --seconds 1.500000000 --cpus 0 --policy fifo:50 --max-samples 200000 \
          --duty 50 --period-us 10000 --floor-ns 1000",
     );
     check(
-        Ruler::wakeup(1),
+        Benchmark::wakeup(1),
         "wakeup --seconds 0.000000001 --cpus all --policy other --max-samples 200000 --period-us 1000",
     );
     check(
-        Ruler::wakeup(1).kept_awake(),
+        Benchmark::wakeup(1).kept_awake(),
         "wakeup --seconds 0.000000001 --cpus all --policy other --max-samples 200000 --period-us 1000 --dma-latency",
     );
     check(
-        Ruler::compute(2_000_000_000).on(Cpus::These(CpuSet::first_n(3))),
+        Benchmark::compute(2_000_000_000).on(Cpus::These(CpuSet::first_n(3))),
         "compute --seconds 2.000000000 --cpus 0-2 --policy other --max-samples 200000 --window-ms 5",
     );
     check(
-        Ruler::io_latency(Disk::Ahci, IoTarget::Device("/dev/sda".to_owned()), 1_000_000_000),
+        Benchmark::io_latency(Disk::Ahci, IoTarget::Device("/dev/sda".to_owned()), 1_000_000_000),
         "io-latency --seconds 1.000000000 --policy other --max-samples 200000 --device /dev/sda \
          --block 4096 --seed 1 --direct",
     );
@@ -39,12 +39,12 @@ fn arguments() {
 #[test]
 fn metrics() {
     let target = IoTarget::File("/f".to_owned());
-    let check = |ruler: Ruler, metric| assert_eq!(ruler.metric(), metric);
-    check(Ruler::spin_gap(1), Metric::SpinGap);
-    check(Ruler::wakeup(1), Metric::Wakeup);
-    check(Ruler::compute(1), Metric::ComputeRate);
-    check(Ruler::io_latency(Disk::Ahci, target.clone(), 1), Metric::IoAhci);
-    check(Ruler::io_latency(Disk::Virtio, target, 1), Metric::IoVirtio);
+    let check = |ruler: Benchmark, metric| assert_eq!(ruler.metric(), metric);
+    check(Benchmark::spin_gap(1), Metric::SpinGap);
+    check(Benchmark::wakeup(1), Metric::Wakeup);
+    check(Benchmark::compute(1), Metric::ComputeRate);
+    check(Benchmark::io_latency(Disk::Ahci, target.clone(), 1), Metric::IoAhci);
+    check(Benchmark::io_latency(Disk::Virtio, target, 1), Metric::IoVirtio);
 }
 
 /// A good line with one part replaced.
@@ -56,7 +56,7 @@ fn line(from: &str, to: &str) -> String {
 
 #[test]
 fn a_good_line_is_a_series() {
-    let series = cpu0(Ruler::spin_gap(1000)).parse(&line("", "")).unwrap();
+    let series = cpu0(Benchmark::spin_gap(1000)).parse(&line("", "")).unwrap();
     let expected = Series {
         metric: Metric::SpinGap,
         cpu: 0,
@@ -67,7 +67,7 @@ fn a_good_line_is_a_series() {
         flags: vec!["migrated".to_owned()],
     };
     assert_eq!(series, [expected]);
-    let none = cpu0(Ruler::spin_gap(1000)).parse(&line("[120,340]", "[]")).unwrap();
+    let none = cpu0(Benchmark::spin_gap(1000)).parse(&line("[120,340]", "[]")).unwrap();
     assert_eq!(none[0].samples, [0.0; 0], "no gap above the floor is a result");
 }
 
@@ -75,7 +75,7 @@ fn a_good_line_is_a_series() {
 fn lines_come_back_by_ascending_cpu() {
     let output = format!("{}\n{}\n", line("\"cpu\":0", "\"cpu\":3"), line("", ""));
     let cpus = |output: &str| -> Vec<u32> {
-        let series = Ruler::spin_gap(1000).parse(output).unwrap();
+        let series = Benchmark::spin_gap(1000).parse(output).unwrap();
         series.iter().map(|series| series.cpu).collect()
     };
     assert_eq!(cpus(&output), [0, 3]);
@@ -84,7 +84,7 @@ fn lines_come_back_by_ascending_cpu() {
 #[test]
 fn bad_output_is_refused_with_what_is_wrong() {
     let check = |output: &str, part: &str| {
-        let error = cpu0(Ruler::spin_gap(1000)).parse(output).unwrap_err();
+        let error = cpu0(Benchmark::spin_gap(1000)).parse(output).unwrap_err();
         let text = error.to_string();
         assert!(text.contains(part) && error.hint().is_some(), "{text} should hold {part:?}");
     };
@@ -103,15 +103,15 @@ fn bad_output_is_refused_with_what_is_wrong() {
     check(&line("\"cpu\":0", "\"cpu\":1"), "has no line for CPU 0");
     check(&format!("{0}\n{0}", line("", "")), "two lines for CPU 0");
     check(&format!("{}\n{}", line("", ""), line("\"cpu\":0", "\"cpu\":1")), "has a line for CPU 1");
-    let wakeup = cpu0(Ruler::wakeup(1000))
+    let wakeup = cpu0(Benchmark::wakeup(1000))
         .parse(&line("spin-gap", "wakeup").replace("[120,340]", "[]"))
         .unwrap_err();
     assert!(wakeup.to_string().contains("holds no samples"), "{wakeup}");
 }
 
 #[test]
-fn gaps_have_their_moments_where_they_were_told() {
-    let ruler = cpu0(Ruler::spin_gap(1000));
+fn gaps_have_their_moments_where_they_were_reported() {
+    let ruler = cpu0(Benchmark::spin_gap(1000));
     let told = |members: &str| line("\"flags\"", &format!("{members},\"flags\""));
     let gaps = ruler.gaps(&told("\"start_ns\":7000,\"begins_ns\":[30,200]")).unwrap();
     let expected = [(7_030, 120.0), (7_200, 340.0)];
@@ -129,17 +129,17 @@ fn gaps_have_their_moments_where_they_were_told() {
 }
 
 #[test]
-fn gaps_begin_while_their_ruler_runs() {
+fn gaps_begin_while_their_benchmark_runs() {
     let folder = tempfile::tempdir().unwrap();
     let pinload = Pinload::install_in(&folder.path().join("bin").to_string_lossy()).unwrap();
     let kind = Kind::SpinGap { duty_percent: 50, period_us: 1_000, floor_ns: 1 };
-    let mut ruler = Ruler { kind, ..Ruler::spin_gap(100_000_000) };
+    let mut ruler = Benchmark { kind, ..Benchmark::spin_gap(100_000_000) };
     let own = LiveHost::new().unwrap().affinity(process::own_tid()).unwrap();
     ruler.cpus = Cpus::These(own.iter().take(1).collect());
     for max_samples in [200_000, 1] {
         ruler.max_samples = max_samples;
         let before = SystemClock.now_ns();
-        let output = process::capture(&pinload.path(), ruler.argv(), ruler.patience_ns()).unwrap();
+        let output = process::capture(&pinload.path(), ruler.argv(), ruler.timeout_ns()).unwrap();
         let after = SystemClock.now_ns();
         let gaps = ruler.gaps(&output.stdout_text()).unwrap();
         assert!(!gaps.is_empty(), "the floor is that of the loop itself");

@@ -7,7 +7,7 @@ use pinfold_model::{Role, Tid};
 
 use super::{Level, RoleLatency, SchedLatency};
 use crate::roles::read_migrations;
-use crate::watched::Watched;
+use crate::traced_threads::Watched;
 
 /// The sums of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What is made of the accounts, and what remains of a host that gives only sums.
 
-use pinfold_host::{SimClock, Slice, TreeHost, WAIT_BUCKETS};
+use pinfold_host::{SimClock, Slice, SnapshotHost, WAIT_BUCKETS};
 
 use super::*;
 
@@ -9,8 +9,8 @@ fn task(tid: u32) -> TaskId {
 }
 
 /// A machine 7 with a vCPU 8 and a thread 9 without a role, each with these sums.
-fn machine(sums: &[(u32, &str)]) -> TreeHost {
-    let mut tree = TreeHost::new();
+fn machine(sums: &[(u32, &str)]) -> SnapshotHost {
+    let mut tree = SnapshotHost::new();
     for (tid, schedstat) in sums {
         // The start time is the 22nd field.
         let stat = format!("{tid} (qemu) S 1 {}5 {}\n", "0 ".repeat(17), "0 ".repeat(30));
@@ -136,7 +136,7 @@ fn what_a_group_s_tasks_make_is_of_the_group() {
 }
 
 #[test]
-fn nothing_is_told_of_no_waits() {
+fn nothing_is_reported_of_no_waits() {
     let found = of_reading(&watched(), &reading(vec![account(7, &[]), account(8, &[])]), &[]);
     let figures = found.figures();
     let of = |quantity: &str| {
@@ -150,7 +150,7 @@ fn nothing_is_told_of_no_waits() {
 }
 
 #[test]
-fn a_wait_without_an_end_is_told() {
+fn a_wait_without_an_end_is_reported() {
     let mut starved = account(8, &[]);
     starved.open_ns = Some(9_000);
     let found = of_reading(&watched(), &reading(vec![starved]), &[]);
@@ -188,7 +188,7 @@ fn a_captured_machine_gives_sums_and_says_so() {
 }
 
 #[test]
-fn nobody_and_the_gone() {
+fn no_threads_and_ended_threads() {
     let host = machine(&[(7, "0 0 0")]);
     let clock = SimClock::at(0);
     let error = start(&host, &clock, &[]).unwrap_err().to_string();

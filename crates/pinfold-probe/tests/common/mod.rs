@@ -34,7 +34,7 @@ impl Program {
     /// A file of this many bytes in the folder.
     pub fn file(&self, name: &str, bytes: usize) -> String {
         let path = self.folder.path().join(name).to_str().unwrap().to_owned();
-        pinfold_host::user::write_atomic(&path, &vec![7; bytes]).unwrap();
+        pinfold_host::files::write_atomic(&path, &vec![7; bytes]).unwrap();
         path
     }
 
@@ -54,7 +54,7 @@ impl Program {
 pub fn c_sources() -> Vec<String> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../pinload/src");
     let list = |folder: &str| -> Vec<String> {
-        let names = pinfold_host::user::list(folder).unwrap();
+        let names = pinfold_host::files::list(folder).unwrap();
         names.iter().map(|name| format!("{folder}/{name}")).collect()
     };
     let (sources, others): (Vec<_>, Vec<_>) =

@@ -75,7 +75,7 @@ struct Block {
 
 /// Who is on a PU.
 #[derive(Debug, Default)]
-struct Seat {
+struct CpuBox {
     /// Indexes of the vCPUs that may run here.
     vcpus: Vec<u32>,
     /// True if one of them may run only here.
@@ -214,11 +214,11 @@ fn put_blocks(
 }
 
 /// Who may run on a PU under a plan.
-fn seat(plan: &Plan, pu: PuId) -> Seat {
-    let mut seat = Seat {
+fn seat(plan: &Plan, pu: PuId) -> CpuBox {
+    let mut seat = CpuBox {
         host: plan.housekeeping.contains(pu),
         exclusive: plan.exclusive.contains(pu),
-        ..Seat::default()
+        ..CpuBox::default()
     };
     for (_, thread) in plan.threads().filter(|(_, thread)| thread.pus.contains(pu)) {
         match &thread.role {
@@ -235,7 +235,7 @@ fn seat(plan: &Plan, pu: PuId) -> Seat {
     seat
 }
 
-impl Seat {
+impl CpuBox {
     fn class(&self) -> String {
         let main = match (self.vcpus.is_empty(), self.pinned, self.others.is_empty(), self.host) {
             (false, true, _, _) => "pinned",
@@ -282,7 +282,7 @@ impl Seat {
     }
 }
 
-fn put_pu(html: &mut String, pu: &Pu, seat: &Seat, scale: Scale) {
+fn put_pu(html: &mut String, pu: &Pu, seat: &CpuBox, scale: Scale) {
     let written = match scale {
         Scale::Small => {
             let title = escape(&format!("CPU {}: {}", pu.os, seat.words().join(", ")));

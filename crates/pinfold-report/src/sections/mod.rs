@@ -1,8 +1,8 @@
 //! The sections of the page as rows of finished texts: the template only places them.
 
 pub(crate) mod facts;
-pub(crate) mod gaps;
-pub(crate) mod honesty;
+pub(crate) mod latency;
+pub(crate) mod limitations;
 pub(crate) mod placements;
 pub(crate) mod ranking;
 pub(crate) mod roles;

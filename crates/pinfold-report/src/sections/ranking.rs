@@ -4,7 +4,7 @@
 use pinfold_model::{LoadState, Metric};
 
 use super::Name;
-use super::gaps::heading;
+use super::latency::heading;
 use crate::charts::{chart_id, forest};
 use crate::format;
 use crate::headline::{change, change_between, losses};

@@ -1,7 +1,7 @@
 //! Words along an axis: whole, however long they are. They lie level where they fit, else break
 //! into lines, else slant; what is too long for that gets a number and stands in a list below.
 
-use crate::svg::{Anchor, Svg};
+use crate::svg::{ReferenceTool, Svg};
 
 /// Width of a letter, with the larger print of narrow screens.
 const LETTER: f64 = 6.2;
@@ -116,7 +116,7 @@ impl Labels {
                 for (x, lines) in ticks {
                     for (line, text) in lines.iter().enumerate() {
                         let y = floor + 3.5 + LINE * (line + 1) as f64;
-                        svg.text("tick", Anchor::Middle, (*x, y), text);
+                        svg.text("tick", ReferenceTool::Middle, (*x, y), text);
                     }
                 }
             }
@@ -127,7 +127,7 @@ impl Labels {
             }
             Labels::Numbered(ticks, _) => {
                 for (x, text) in ticks {
-                    svg.text("tick", Anchor::Middle, (*x, floor + 3.5 + LINE), text);
+                    svg.text("tick", ReferenceTool::Middle, (*x, floor + 3.5 + LINE), text);
                 }
             }
         }

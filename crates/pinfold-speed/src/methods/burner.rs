@@ -17,9 +17,9 @@ use std::time::Duration;
 use pinfold_host::{Clock as _, HostError, HostMut, SystemClock, process};
 use pinfold_model::{CpuSet, Policy, PuId, Tid};
 
-use super::{Ground, VOUCH_NS};
+use super::{Ground, HEARTBEAT_TIMEOUT_NS};
 use crate::SpeedError;
-use crate::nodes::Node;
+use crate::controller::Node;
 
 /// Above every thread that a plan gives real-time rights.
 pub(super) const PRIORITY: u8 = 98;
@@ -65,7 +65,7 @@ impl Burning {
                 burn(&mine, pu, (period_ns, offset_ns));
             }
         });
-        let failed = |why: String| SpeedError::Outside { what: "a burner", why };
+        let failed = |why: String| SpeedError::HelperSpawner { what: "a burner", why };
         let thread = thread.map_err(|error| failed(error.to_string()))?;
         let tid = told.recv().map_err(|error| failed(error.to_string()))?;
         let placed = ground
@@ -108,7 +108,7 @@ impl Burning {
 
     /// Lets it burn for some more time.
     pub(super) fn vouch(&self) {
-        let until = SystemClock.now_ns().saturating_add(VOUCH_NS);
+        let until = SystemClock.now_ns().saturating_add(HEARTBEAT_TIMEOUT_NS);
         self.shared.until_ns.store(until, Ordering::Relaxed);
     }
 }
@@ -149,7 +149,7 @@ pub(super) fn refusal(host: &dyn HostMut) -> Result<Option<String>, SpeedError> 
             }
         }
     });
-    let failed = |why: String| SpeedError::Outside { what: "a thread to try its rights", why };
+    let failed = |why: String| SpeedError::HelperSpawner { what: "a thread to try its rights", why };
     let thread = thread.map_err(|error| failed(error.to_string()))?;
     let tid = told.recv().map_err(|error| failed(error.to_string()))?;
     let answer = host.set_policy(tid, Policy::Fifo { priority: PRIORITY });

@@ -8,12 +8,12 @@ use pinfold_host::{Host, paths};
 use pinfold_model::Method;
 
 use super::{burner, in_us};
-use crate::enclosure::{Enclosure, Part};
-use crate::nodes::Node;
+use crate::vnode_cgroup::{VnodeCgroup, Part};
+use crate::controller::Node;
 
 /// What a method starts and writes while its vnode is up, one line each.
 #[must_use]
-pub fn at_work(node: &Node, enclosure: &Enclosure) -> Vec<String> {
+pub fn at_work(node: &Node, enclosure: &VnodeCgroup) -> Vec<String> {
     let each = in_us(node.period());
     let pus = node.cores.iter().map(|(pu, _)| pu);
     let group = |group: &Option<String>| group.clone().unwrap_or_default();
@@ -68,7 +68,7 @@ pub fn at_work(node: &Node, enclosure: &Enclosure) -> Vec<String> {
 
 /// What whoever chose the method has to know about it on this host, one line each.
 #[must_use]
-pub fn cautions(host: &dyn Host, node: &Node, enclosure: &Enclosure) -> Vec<String> {
+pub fn cautions(host: &dyn Host, node: &Node, enclosure: &VnodeCgroup) -> Vec<String> {
     let mut cautions = Vec::new();
     // The groups may not be there yet: those above them have the same files.
     let is_budgeted =
@@ -99,7 +99,7 @@ fn above(group: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use pinfold_host::TreeHost;
+    use pinfold_host::SnapshotHost;
     use pinfold_model::{PuId, Speed};
 
     use super::*;
@@ -108,7 +108,7 @@ mod tests {
         Node::new("web", method, vec![(PuId(2), Speed::FULL), (PuId(3), Speed::FULL)])
     }
 
-    fn enclosure() -> Enclosure {
+    fn enclosure() -> VnodeCgroup {
         let part = |pu: u32| Part {
             pus: [PuId(pu)].into_iter().collect(),
             cpu: format!("/cpu/web/core-{pu}"),
@@ -116,11 +116,11 @@ mod tests {
             burn: Some(format!("/cpu/web/burn-{pu}")),
             unified: false,
         };
-        Enclosure {
+        VnodeCgroup {
             perf: Some("/perf/web".to_owned()),
             freezer: Some("/freezer/web".to_owned()),
             parts: vec![part(2), part(3)],
-            ..Enclosure::default()
+            ..VnodeCgroup::default()
         }
     }
 
@@ -145,15 +145,15 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_or_is_not_slowed_is_said_where_the_method_is_chosen() {
-        let mut host = TreeHost::new();
-        let of = |host: &TreeHost, method| cautions(host, &node(method), &enclosure()).join("\n");
+    fn what_fails_or_is_not_slowed_is_stated_where_the_method_is_chosen() {
+        let mut host = SnapshotHost::new();
+        let of = |host: &SnapshotHost, method| cautions(host, &node(method), &enclosure()).join("\n");
         assert_eq!(of(&host, Method::Quota), "");
         assert!(of(&host, Method::Lim).contains("in new processes"));
         host.insert_file("/cpu/cpu.rt_runtime_us", "950000\n");
         let said = of(&host, Method::Quota);
         assert!(said.contains("get EPERM") && said.contains("groups of quota"), "{said}");
-        let unparted = Enclosure { parts: Vec::new(), ..enclosure() };
+        let unparted = VnodeCgroup { parts: Vec::new(), ..enclosure() };
         assert_eq!(cautions(&host, &node(Method::Stall), &unparted), Vec::<String>::new());
     }
 }

@@ -16,12 +16,12 @@ use pinfold_model::text::counted;
 use pinfold_model::{Change, Method, PuId, Speed, Step, Undo};
 
 use super::Ground;
-use super::dealer::Dealer;
+use super::thread_balancer::ThreadBalancer;
 use crate::calibrate::Burner;
 use crate::emulation::{CoreAccount, Emulation};
-use crate::enclosure::Part;
-use crate::nodes::Node;
-use crate::{Outside, SpeedError};
+use crate::vnode_cgroup::Part;
+use crate::controller::Node;
+use crate::{HelperSpawner, SpeedError};
 
 /// The shortest slice that kernels take (`min_sched_granularity_ns` of `kernel/sched/debug.c`).
 const SLICE: &[u8] = b"100000";
@@ -83,9 +83,9 @@ pub(super) struct Fracas<'h> {
     vnode: String,
     host: &'h dyn HostMut,
     clock: &'h dyn Clock,
-    outside: &'h dyn Outside,
+    outside: &'h dyn HelperSpawner,
     parts: Vec<Pair>,
-    dealer: Dealer,
+    dealer: ThreadBalancer,
     is_over: bool,
     slices: String,
     // How the last burner ended that had to be started anew, and how many were.
@@ -108,7 +108,7 @@ struct Burning {
 
 impl Burning {
     fn start(
-        (outside, now_ns): (&dyn Outside, u64),
+        (outside, now_ns): (&dyn HelperSpawner, u64),
         burn: &str,
         pu: PuId,
     ) -> Result<Self, SpeedError> {
@@ -132,7 +132,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Fracas<'h>, SpeedErro
         clock: ground.clock,
         outside: ground.outside,
         parts,
-        dealer: Dealer::new(ground.enclosure, ground.node.period()),
+        dealer: ThreadBalancer::new(ground.enclosure, ground.node.period()),
         is_over: false,
         slices: slices(ground.host)?,
         lost: None,
@@ -216,7 +216,7 @@ impl Pair {
     fn apply(
         &mut self,
         host: &dyn HostMut,
-        (outside, now_ns): (&dyn Outside, u64),
+        (outside, now_ns): (&dyn HelperSpawner, u64),
         weights: Option<(u64, u64)>,
     ) -> Result<(), SpeedError> {
         self.weights = weights;
@@ -237,7 +237,7 @@ impl Pair {
 
     /// Starts those burners anew that have ended, because without them the vnode is fast; says how
     /// the last of them ended, and how many. One that ends at once would end again.
-    fn mend(&mut self, outside: (&dyn Outside, u64)) -> Result<Option<(String, u64)>, SpeedError> {
+    fn mend(&mut self, outside: (&dyn HelperSpawner, u64)) -> Result<Option<(String, u64)>, SpeedError> {
         let mut lost: Option<(String, u64)> = None;
         for one in &mut self.burners {
             let Err(error) = one.burner.check() else { continue };

@@ -10,18 +10,18 @@
 //! its supervisor is killed or stopped.
 
 mod freezer;
-mod lane;
+mod freq_domain;
 
 use pinfold_host::{Clock, HostMut};
 use pinfold_model::{Method, PuId, Speed};
 
 use self::freezer::Freezer;
-use self::lane::{Lane, Mix, mix};
-use super::{BEAT_NS, Ground, MS};
-use crate::calibrate::Sentinel;
+use self::freq_domain::{FreqSchedule, Mix, mix};
+use super::{HEARTBEAT_NS, Ground, MS};
+use crate::calibrate::Watchdog;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::frequency::{self, Domain, Level, WHOLE};
-use crate::{Outside, Release, SpeedError};
+use crate::{HelperSpawner, Cleanup, SpeedError};
 
 /// A switch that is due so soon is the next beat: each wake costs some tens of microseconds.
 const SOON_NS: u64 = 60 * MS;
@@ -30,11 +30,11 @@ pub(super) struct Gov<'h> {
     vnode: String,
     host: &'h dyn HostMut,
     clock: &'h dyn Clock,
-    outside: &'h dyn Outside,
+    outside: &'h dyn HelperSpawner,
     period_ns: u64,
     freezer: Option<Freezer>,
-    sentinel: Option<Box<dyn Sentinel>>,
-    lanes: Vec<Lane>,
+    sentinel: Option<Box<dyn Watchdog>>,
+    lanes: Vec<FreqSchedule>,
     is_over: bool,
 }
 
@@ -49,11 +49,11 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Gov<'h>, SpeedError> 
     }
     let now_ns = ground.clock.now_ns();
     let lanes = match domains.is_empty() {
-        true => vec![Lane::new(None, pus, now_ns)],
+        true => vec![FreqSchedule::new(None, pus, now_ns)],
         false => {
             let lane = |domain: Domain| {
                 let mine = domain.pus.intersection(&pus);
-                Lane::new(Some(domain), mine, now_ns)
+                FreqSchedule::new(Some(domain), mine, now_ns)
             };
             domains.into_iter().map(lane).collect()
         }
@@ -154,7 +154,7 @@ impl Emulation for Gov<'_> {
         if let Some(freezer) = self.freezer.as_ref().filter(|_| freezes && self.sentinel.is_none())
         {
             let files = vec![freezer.thaw()];
-            self.sentinel = Some(self.outside.sentinel(Release::Thaw { files })?);
+            self.sentinel = Some(self.outside.sentinel(Cleanup::Thaw { files })?);
         }
         for (lane, mix) in self.lanes.iter_mut().zip(mixes) {
             if let Some((mix, speed)) = mix {
@@ -171,7 +171,7 @@ impl Emulation for Gov<'_> {
         self.switch(now_ns)?;
         let next = self.lanes.iter().map(|lane| lane.until_ns).min().unwrap_or(u64::MAX);
         let is_soon = next <= now_ns.saturating_add(SOON_NS);
-        Ok(if is_soon { next } else { now_ns.saturating_add(BEAT_NS) })
+        Ok(if is_soon { next } else { now_ns.saturating_add(HEARTBEAT_NS) })
     }
 
     /// By the frequencies that were set and the time that it was frozen.
@@ -187,7 +187,7 @@ impl Emulation for Gov<'_> {
     }
 
     fn notes(&self) -> Vec<String> {
-        let mut notes: Vec<String> = self.lanes.iter().filter_map(Lane::note).collect();
+        let mut notes: Vec<String> = self.lanes.iter().filter_map(FreqSchedule::note).collect();
         notes.extend(self.lanes.iter().filter_map(|lane| lane.domain.as_ref()?.note()));
         if self.lanes.iter().all(|lane| lane.domain.is_none()) {
             notes.push("this host has no cpufreq: the freezer alone slows the vnode".to_owned());

@@ -18,7 +18,7 @@ use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{Method, PuId, Speed, Variant};
 
 use super::burner::{self, Burning};
-use super::{BEAT_NS, Ground, floor, in_us, steal_of};
+use super::{HEARTBEAT_NS, Ground, rt_throttle, in_us, steal_of};
 use crate::SpeedError;
 use crate::calibrate::{Cost, Costs, Source, Spent};
 use crate::emulation::{CoreAccount, Emulation, Turn};
@@ -47,7 +47,7 @@ pub(super) fn start(ground: &Ground<'_, '_>) -> Result<Hogs, SpeedError> {
         vnode: ground.node.name.clone(),
         period_ns,
         started_ns: ground.clock.now_ns(),
-        floor: floor::millionths(ground.host, &ground.node.pus())?,
+        floor: rt_throttle::millionths(ground.host, &ground.node.pus())?,
         is_measured: !is_as_published && period_ns <= LONGEST_MEASURED_NS,
         burners: BTreeMap::new(),
         costs: BTreeMap::new(),
@@ -121,7 +121,7 @@ impl Emulation for Hogs {
     fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         let slowest = speeds.iter().map(|(_, speed)| *speed).min();
         if let Some(speed) = slowest.filter(|speed| speed.millionths() < self.floor) {
-            let least = floor::in_words(self.floor);
+            let least = rt_throttle::in_words(self.floor);
             return Err(SpeedError::OutOfReach {
                 vnode: self.vnode.clone(),
                 method: Method::Hogs,
@@ -149,7 +149,7 @@ impl Emulation for Hogs {
 
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         self.vouch();
-        Ok(now_ns.saturating_add(BEAT_NS))
+        Ok(now_ns.saturating_add(HEARTBEAT_NS))
     }
 
     fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {

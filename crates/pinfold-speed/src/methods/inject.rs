@@ -11,7 +11,7 @@ use pinfold_model::text::counted;
 use pinfold_model::{PuId, Speed};
 
 use super::burner::{self, Burning};
-use super::{BEAT_NS, Ground, floor};
+use super::{HEARTBEAT_NS, Ground, rt_throttle};
 use crate::SpeedError;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::record::Load;
@@ -40,7 +40,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Inject<'h>, SpeedErro
         );
         return Err(ground.unavailable(&why));
     }
-    let floor = floor::millionths(ground.host, &node.pus())?;
+    let floor = rt_throttle::millionths(ground.host, &node.pus())?;
     let mut inject = Inject {
         clock: ground.clock,
         started_ns: ground.clock.now_ns(),
@@ -96,7 +96,7 @@ impl Emulation for Inject<'_> {
 
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         let next = self.play().unwrap_or(u64::MAX);
-        Ok(next.min(now_ns.saturating_add(BEAT_NS)))
+        Ok(next.min(now_ns.saturating_add(HEARTBEAT_NS)))
     }
 
     fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
@@ -120,7 +120,7 @@ impl Emulation for Inject<'_> {
         }];
         if self.floor > 0 {
             let (kept, most) = (self.floor, 1_000_000_u32.saturating_sub(self.floor));
-            let (kept, most) = (floor::in_words(kept), floor::in_words(most));
+            let (kept, most) = (rt_throttle::in_words(kept), rt_throttle::in_words(most));
             notes.push(format!(
                 "the kernel keeps {kept} of the time: a load above {most} is {most}"
             ));

@@ -23,10 +23,10 @@ use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{Method, PuId, Speed, TaskId};
 
 use super::{Ground, MS};
-use crate::calibrate::Sentinel;
+use crate::calibrate::Watchdog;
 use crate::emulation::{CoreAccount, Emulation};
-use crate::release::processes;
-use crate::{Outside, Release, SpeedError};
+use crate::cleanup::processes;
+use crate::{HelperSpawner, Cleanup, SpeedError};
 
 /// A clock tick of `/proc`: `USER_HZ` is 100 on every architecture that Linux still has.
 const TICK_NS: u64 = 10 * MS;
@@ -34,11 +34,11 @@ const TICK_NS: u64 = 10 * MS;
 pub(super) struct Lim<'h> {
     vnode: String,
     host: &'h dyn HostMut,
-    outside: &'h dyn Outside,
+    outside: &'h dyn HelperSpawner,
     group: String,
     period_ns: u64,
     speed: Speed,
-    sentinel: Option<Box<dyn Sentinel>>,
+    sentinel: Option<Box<dyn Watchdog>>,
     stopped: BTreeSet<TaskId>,
     looks: u64,
 }
@@ -119,7 +119,7 @@ impl Emulation for Lim<'_> {
         }
         if self.sentinel.is_none() {
             let group = self.group.clone();
-            self.sentinel = Some(self.outside.sentinel(Release::Continue { group })?);
+            self.sentinel = Some(self.outside.sentinel(Cleanup::Continue { group })?);
         }
         self.speed = *speed;
         Ok(())

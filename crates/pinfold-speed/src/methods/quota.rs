@@ -13,11 +13,11 @@
 use pinfold_host::{Clock, HostError, HostMut, paths};
 use pinfold_model::{Method, PuId, Speed};
 
-use super::dealer::{Dealer, LOOK_NS};
+use super::thread_balancer::{ThreadBalancer, LOOK_NS};
 use super::{Ground, US};
 use crate::SpeedError;
 use crate::emulation::{CoreAccount, Emulation};
-use crate::enclosure::Part;
+use crate::vnode_cgroup::Part;
 
 /// The kernel takes no quota below a millisecond (`min_cfs_quota_period`).
 const LEAST_US: u64 = 1_000;
@@ -29,7 +29,7 @@ pub(super) struct Quota<'h> {
     period_us: u64,
     // Each with its quota in microseconds; `None` for no limit.
     parts: Vec<(Part, Option<u64>)>,
-    dealer: Dealer,
+    dealer: ThreadBalancer,
     is_over: bool,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Quota<'h>, SpeedError
         clock: ground.clock,
         period_us: ground.node.period() / US,
         parts: ground.enclosure.parts.iter().map(|part| (part.clone(), None)).collect(),
-        dealer: Dealer::new(ground.enclosure, LOOK_NS),
+        dealer: ThreadBalancer::new(ground.enclosure, LOOK_NS),
         is_over: false,
     };
     for (part, _) in quota.parts.iter().filter(|(part, _)| !part.unified) {

@@ -10,11 +10,11 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Host, HostError, HostMut, Stall, StallAccount, StallWish, paths, with_causes};
+use pinfold_host::{Host, HostError, HostMut, Stall, StallAccount, StallConfig, paths, with_causes};
 use pinfold_model::{CpuSet, Method, PuId, Speed};
 
-use super::interrupts::Allowed;
-use super::{BEAT_NS, Ground, VOUCH_NS, in_us, steal_of};
+use super::perf_sample_rate::Allowed;
+use super::{HEARTBEAT_NS, Ground, HEARTBEAT_TIMEOUT_NS, in_us, steal_of};
 use crate::SpeedError;
 use crate::calibrate::{Cost, Costs, Source, Spent};
 use crate::emulation::{CoreAccount, Emulation, Turn};
@@ -179,7 +179,7 @@ fn missed(pu: PuId, before: StallAccount, now: StallAccount) -> Option<String> {
 /// again: where there is room to pay late debts within the period, no stall leaves it. Interrupts
 /// are a little early and late anyway: what is within a twentieth, or half of the room, is paid at
 /// once.
-fn wish(stolen: u32, period_ns: u64, extra_ns: i64) -> StallWish {
+fn wish(stolen: u32, period_ns: u64, extra_ns: i64) -> StallConfig {
     let share_ns = period_ns.saturating_mul(stolen.into()) / 1_000_000;
     let room_ns = period_ns.saturating_sub(MARGIN_NS).saturating_sub_signed(extra_ns.max(0));
     let (usual_ns, longest_ns) = match room_ns.checked_sub(share_ns) {
@@ -188,7 +188,7 @@ fn wish(stolen: u32, period_ns: u64, extra_ns: i64) -> StallWish {
         }
         Some(_) | None => (LONGEST_NS, LONGEST_NS),
     };
-    StallWish { stolen, usual_ns, longest_ns }
+    StallConfig { stolen, usual_ns, longest_ns }
 }
 
 impl Emulation for Stalling<'_> {
@@ -261,7 +261,7 @@ impl Emulation for Stalling<'_> {
             let Some(core) = self.cores.get(pu) else { continue };
             wishes.push((*pu, *speed, self.turn_of(*core, *speed)?));
         }
-        self.stall.vouch(VOUCH_NS);
+        self.stall.vouch(HEARTBEAT_TIMEOUT_NS);
         for (pu, speed, (period_ns, share)) in wishes {
             let account = self.stall.account(pu)?;
             let Some(core) = self.cores.get_mut(&pu) else { continue };
@@ -278,12 +278,12 @@ impl Emulation for Stalling<'_> {
     }
 
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
-        self.stall.vouch(VOUCH_NS);
+        self.stall.vouch(HEARTBEAT_TIMEOUT_NS);
         if now_ns >= self.look_ns {
             self.look_ns = now_ns.saturating_add(LOOK_NS);
             self.look()?;
         }
-        Ok(now_ns.saturating_add(BEAT_NS))
+        Ok(now_ns.saturating_add(HEARTBEAT_NS))
     }
 
     fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
@@ -326,7 +326,7 @@ impl Emulation for Stalling<'_> {
 
     fn stop(&mut self) -> Result<(), SpeedError> {
         for pu in self.cores.keys() {
-            self.stall.set(*pu, StallWish::default())?;
+            self.stall.set(*pu, StallConfig::default())?;
         }
         Ok(())
     }
@@ -340,7 +340,7 @@ mod tests {
     use super::{LONGEST_NS, missed, wish};
 
     #[test]
-    fn what_was_not_taken_is_told_since_the_speed_was_set() {
+    fn what_was_not_taken_is_reported_since_the_speed_was_set() {
         let before = StallAccount { lost_ns: 5_000_000, full_ns: 7_000_000, ..Default::default() };
         let check = |lost_ns: u64, full_ns: u64, expected: Option<&str>| {
             let now = StallAccount { lost_ns, full_ns, ..before };

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pinfold_model::{CpuSet, PuId};
-use pinfold_speed::{Burner, Outside, Rates, Release, Sentinel, SpeedError};
+use pinfold_speed::{Burner, HelperSpawner, Throughput, Cleanup, Watchdog, SpeedError};
 
 /// What was noted, and whether burners have ended since somebody asked.
 #[derive(Clone, Default)]
@@ -30,25 +30,25 @@ impl Drop for Started {
 
 impl Burner for Started {
     fn check(&self) -> Result<(), SpeedError> {
-        let why = || SpeedError::Outside { what: "a burner", why: "killed by signal 9".to_owned() };
+        let why = || SpeedError::HelperSpawner { what: "a burner", why: "killed by signal 9".to_owned() };
         if self.0.1.swap(false, Ordering::Relaxed) { Err(why()) } else { Ok(()) }
     }
 }
 
-impl Sentinel for Started {
+impl Watchdog for Started {
     fn beat(&mut self) -> Result<(), SpeedError> {
         self.0.note("beat".to_owned());
         Ok(())
     }
 }
 
-impl Outside for Notes {
+impl HelperSpawner for Notes {
     fn report(&self, message: &str) {
         self.note(format!("report {message}"));
     }
 
-    fn rates(&self, _: &[String], _: &CpuSet, _: u64) -> Result<Rates, SpeedError> {
-        Ok(Rates::new())
+    fn rates(&self, _: &[String], _: &CpuSet, _: u64) -> Result<Throughput, SpeedError> {
+        Ok(Throughput::new())
     }
 
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
@@ -56,7 +56,7 @@ impl Outside for Notes {
         Ok(Box::new(Started(self.clone(), format!("burner on {pu}"))))
     }
 
-    fn sentinel(&self, what: Release) -> Result<Box<dyn Sentinel>, SpeedError> {
+    fn sentinel(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
         self.note(format!("sentinel {what:?}"));
         Ok(Box::new(Started(self.clone(), "sentinel".to_owned())))
     }

@@ -10,7 +10,7 @@ use std::fmt;
 use pinfold_model::{Family, GAP_FLOOR_NS, Statistic, Unit};
 
 use super::{Key, Merged, Outcome, Population, Side, Values};
-use crate::stats::{Arrivals, Direction, P999_SAMPLES, of_samples};
+use crate::stats::{RandomArrival, Direction, P999_SAMPLES, of_samples};
 
 /// The ruler whose samples are gaps.
 const GAPS: &str = "spin-gap";
@@ -196,7 +196,7 @@ impl Merged {
 
     /// The same of gaps; without one everything is 0, if somebody looked.
     fn gaps(&self, aspect: Aspect) -> Option<f64> {
-        let arrivals = Arrivals::of(self.samples.clone(), self.observed_ns)?;
+        let arrivals = RandomArrival::of(self.samples.clone(), self.observed_ns)?;
         match aspect {
             Aspect::Taken => Some(arrivals.taken_share()),
             Aspect::WaitsOver(us) => Some(arrivals.beyond(f64::from(us) * NS_PER_US)),

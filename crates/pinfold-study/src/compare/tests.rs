@@ -47,7 +47,7 @@ fn twice_as_fast_is_better_from_enough_blocks_on() {
 }
 
 #[test]
-fn of_exits_nobody_says_which_way_is_better() {
+fn of_exits_no_one_says_which_way_is_better() {
     let exits = |level: f64| -> Vec<Vec<Figure>> {
         let mut blocks = rates(level, 8);
         for figure in blocks.iter_mut().flatten() {
@@ -62,7 +62,7 @@ fn of_exits_nobody_says_which_way_is_better() {
 }
 
 #[test]
-fn what_has_no_partner_is_told() {
+fn what_has_no_partner_is_reported() {
     let with = |label: &str, unit: Unit| vec![vec![figure(label, unit, Family::Count, vec![1.0])]];
     let found = compare(&with("4", Unit::Count), &with("8", Unit::Count));
     assert!(found.rows.is_empty());

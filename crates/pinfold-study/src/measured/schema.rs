@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{Family, Figure, Surroundings, Unit};
+use pinfold_model::{Family, Figure, SystemNoise, Unit};
 use serde::{Deserialize, Serialize};
 
 use super::{MeasuredBlock, MeasuredError, Measurement};
@@ -101,7 +101,7 @@ pub fn from_json(text: &str) -> Result<Measurement, MeasuredError> {
             return Err(wrong(format!("blocks[{index}].figures"), "is empty".to_owned()));
         }
         let surroundings =
-            Surroundings { steal_ticks: block.steal_ticks, pressure_us: block.pressure_us };
+            SystemNoise { steal_ticks: block.steal_ticks, pressure_us: block.pressure_us };
         blocks.push(MeasuredBlock { figures, surroundings });
     }
     if blocks.is_empty() {

@@ -49,7 +49,7 @@ fn golden() -> Measurement {
                 disturbed: 0,
                 flags: vec!["preempted 2".to_owned()],
             }],
-            surroundings: Surroundings { steal_ticks: Some(2), pressure_us: None },
+            surroundings: SystemNoise { steal_ticks: Some(2), pressure_us: None },
         }],
     }
 }

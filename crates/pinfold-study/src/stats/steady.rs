@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_said() {
+    fn what_cannot_be_known_is_stated() {
         assert_eq!(steady(&[]), Steadiness::TooFew);
         assert_eq!(steady(&[1.0; STEADY_SAMPLES - 1]), Steadiness::TooFew);
         assert_eq!(steady(&[1.0; STEADY_SAMPLES]), Steadiness::From(1));

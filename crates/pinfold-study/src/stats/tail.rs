@@ -1,9 +1,9 @@
 //! Tails: what the rare bad moments look like. Nothing is trimmed.
 //!
-//! Gaps and waits are different populations ([`Arrivals`]); [`gap_curve`] gives both views.
+//! Gaps and waits are different populations ([`RandomArrival`]); [`gap_curve`] gives both views.
 //! Zero events among n bound their share by 3/n (95 %, the "rule of three").
 
-use super::arrival::Arrivals;
+use super::coordinated_omission::RandomArrival;
 use super::quantile::quantile_sorted;
 
 /// Limits over which gaps and waits are counted (ns): 100, 500 and 1000 µs.
@@ -91,7 +91,7 @@ pub struct GapPoint {
 /// observed time.
 #[must_use]
 pub fn gap_curve(gaps: &[f64], observed_ns: u64, floor_ns: f64, points: usize) -> Vec<GapPoint> {
-    let Some(arrivals) = Arrivals::of(gaps.to_vec(), observed_ns) else { return Vec::new() };
+    let Some(arrivals) = RandomArrival::of(gaps.to_vec(), observed_ns) else { return Vec::new() };
     let longest = arrivals.max_ns();
     if longest <= floor_ns || floor_ns <= 0.0 {
         return Vec::new();

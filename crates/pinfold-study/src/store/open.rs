@@ -31,7 +31,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`]: missing, foreign, newer, locked or damaged.
     pub fn open(path: &str) -> Result<Store, StoreError> {
-        if !pinfold_host::user::exists(path) {
+        if !pinfold_host::files::exists(path) {
             return Err(StoreError::Missing { path: path.to_owned() });
         }
         Self::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, BUSY)
@@ -45,7 +45,7 @@ impl Store {
         if let Some(folder) = Path::new(path).parent().and_then(Path::to_str)
             && !folder.is_empty()
         {
-            pinfold_host::user::make_dirs(folder)
+            pinfold_host::files::make_dirs(folder)
                 .map_err(|source| StoreError::Folder { path: path.to_owned(), source })?;
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_model::{LoadState, Metric, Origin, Role};
 use rusqlite::{Connection, OpenFlags};
 
@@ -98,7 +98,7 @@ fn everything_comes_back_as_it_went_in() {
 }
 
 #[test]
-fn every_bad_file_is_told_apart() {
+fn every_bad_file_is_distinguished() {
     fn check(path: &str, expected: &str) {
         for result in [Store::open(path), Store::open_or_create(path)] {
             let error = result.unwrap_err();
@@ -109,15 +109,15 @@ fn every_bad_file_is_told_apart() {
     let folder = Folder::new();
     let text = folder.path("text");
     let words = "not a database, but longer than a header ".repeat(20);
-    user::write_atomic(&text, words.as_bytes()).unwrap();
+    files::write_atomic(&text, words.as_bytes()).unwrap();
     check(&text, "FILE is not a store of Pinfold: it is not an SQLite file");
-    assert_eq!(user::read(&text).unwrap(), words.as_bytes(), "it must not be touched");
+    assert_eq!(files::read(&text).unwrap(), words.as_bytes(), "it must not be touched");
 
     let other = folder.path("other.sqlite");
     Connection::open(&other).unwrap().execute_batch("CREATE TABLE recipe (id)").unwrap();
-    let before = user::read(&other).unwrap();
+    let before = files::read(&other).unwrap();
     check(&other, "FILE is not a store of Pinfold: it is an SQLite file of another program");
-    assert_eq!(user::read(&other).unwrap(), before, "it must not be touched");
+    assert_eq!(files::read(&other).unwrap(), before, "it must not be touched");
 
     let newer = folder.path("newer.sqlite");
     Store::open_or_create(&newer).unwrap();
@@ -178,8 +178,8 @@ fn missing_and_empty_files_are_made_only_on_demand() {
     let path = folder.path("store.sqlite");
     let error = Store::open(&path).unwrap_err();
     assert!(matches!(error, StoreError::Missing { .. }), "{error}");
-    assert!(!user::exists(&path));
-    user::write_atomic(&path, b"").unwrap();
+    assert!(!files::exists(&path));
+    files::write_atomic(&path, b"").unwrap();
     let error = Store::open(&path).unwrap_err();
     assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
     let mut store = Store::open_or_create(&path).unwrap();
@@ -214,10 +214,10 @@ fn a_damaged_file_is_called_damaged() {
     let folder = Folder::new();
     let path = folder.path("store.sqlite");
     let run = filled(&path);
-    let whole = user::read(&path).unwrap();
+    let whole = files::read(&path).unwrap();
     assert_eq!(read_all(&path, run).unwrap(), 3);
     let check = |content: &[u8]| {
-        user::write_atomic(&path, content).unwrap();
+        files::write_atomic(&path, content).unwrap();
         let error = read_all(&path, run).unwrap_err();
         assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
         assert!(error.hint().unwrap().contains(".recover"));
@@ -227,7 +227,7 @@ fn a_damaged_file_is_called_damaged() {
     let mut scribbled = whole.clone();
     scribbled[4096..].fill(0xa5);
     check(&scribbled);
-    user::write_atomic(&path, &whole).unwrap();
+    files::write_atomic(&path, &whole).unwrap();
     assert_eq!(read_all(&path, run).unwrap(), 3);
 }
 
@@ -332,7 +332,7 @@ fn strange_values_are_named() {
     let run = filled(&path);
     let check = |change: &str, expected: &str| {
         let copy = folder.path("copy.sqlite");
-        user::write_atomic(&copy, &user::read(&path).unwrap()).unwrap();
+        files::write_atomic(&copy, &files::read(&path).unwrap()).unwrap();
         Connection::open(&copy).unwrap().execute_batch(change).unwrap();
         let error = read_all(&copy, run).unwrap_err();
         assert_eq!(error.to_string().replace(&copy, "FILE"), expected);

@@ -7,7 +7,7 @@ use super::expr::{ExprError, Scope, Value};
 use pinfold_model::{Accelerator, Isa};
 
 use super::file::{Acts, HostFacts, Level, NATIVE, Rule, Study, Workload};
-use super::words;
+use super::template;
 
 /// One combination of levels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Cell {
 
 /// The guest in which a cell runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GuestWish {
+pub struct GuestRequest {
     /// Its instruction set; `None` for the host's own.
     pub isa: Option<Isa>,
     /// What executes it.
@@ -76,7 +76,7 @@ impl Cell {
     ///
     /// # Errors
     /// In words, if its levels contradict each other.
-    pub fn guest(&self, study: &Study) -> Result<Option<GuestWish>, String> {
+    pub fn guest(&self, study: &Study) -> Result<Option<GuestRequest>, String> {
         let level = |acts: Acts| self.acting(study, &acts).map(|level| level.text.as_str());
         let (isa, accelerator) = (level(Acts::Isa), level(Acts::Accelerator));
         let load = level(Acts::GuestLoad).filter(|load| *load != "idle");
@@ -106,7 +106,7 @@ impl Cell {
         };
         let vcpus = vcpus.map_or(Ok(1), str::parse);
         let vcpus = vcpus.map_err(|_| "n_vcpu is no number of vCPUs".to_owned())?;
-        Ok(Some(GuestWish { isa: isa.and_then(Isa::from_name), accelerator, vcpus }))
+        Ok(Some(GuestRequest { isa: isa.and_then(Isa::from_name), accelerator, vcpus }))
     }
 
     /// The file of the program that its command is in a guest; `None` if it names none.
@@ -115,7 +115,7 @@ impl Cell {
     /// Names what has no value.
     pub fn guest_program(&self, study: &Study) -> Result<Option<String>, String> {
         let path = self.workload(study).guest_program.as_ref();
-        path.map(|path| words::fill(path, &|name| self.word(study, name))).transpose()
+        path.map(|path| template::fill(path, &|name| self.word(study, name))).transpose()
     }
 
     fn word(&self, study: &Study, name: &str) -> Option<String> {
@@ -134,7 +134,7 @@ impl Cell {
     ) -> Result<Vec<String>, String> {
         let value = |name: &str| self.word(study, name).or_else(|| built_in(name));
         let words = self.workload(study).program.words();
-        words.iter().map(|word| words::fill(word, &value)).collect()
+        words.iter().map(|word| template::fill(word, &value)).collect()
     }
 
     /// `cpu: method hogs, speed 0.5`.

@@ -18,9 +18,9 @@ mod collector;
 mod documents;
 mod nodes;
 mod parts;
-mod room;
+mod queue_limit;
 pub mod slurm;
-mod work;
+mod worker;
 
 pub use collector::{Accepted, Ask, Collector, Ended, Failed, Limits, Refusal};
 pub use documents::{
@@ -29,7 +29,7 @@ pub use documents::{
 };
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
 pub use parts::{Part, Parts};
-pub use work::{Found, Scout, create_on_cluster, differences, scout, work};
+pub use worker::{Found, Scout, create_on_cluster, differences, scout, work};
 
 #[cfg(test)]
 mod tests;

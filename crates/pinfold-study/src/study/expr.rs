@@ -709,7 +709,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_calls_are_told() {
+    fn names_and_calls_are_reported() {
         let expr = Expr::parse("ratio(rate, method = 'x') < limit + max(a, 2)").unwrap();
         assert_eq!(expr.names(), [("limit", 28), ("a", 40)]);
         let calls = expr.calls();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use pinfold_model::{Accelerator, Isa, Method};
 
-use super::cells::{Cell, CellScope, Cells, GuestWish};
+use super::cells::{Cell, CellScope, Cells, GuestRequest};
 use super::design::{self, trials_per_block};
 use super::error::StudyError;
 use super::file::{Acts, HostFacts, Level, NONE, Study};
@@ -19,7 +19,7 @@ const CALIBRATION_S: f64 = 8.0;
 /// What a start with a guest costs: its boot, its end, and what is around them (seconds). Under
 /// QEMU's translator a kernel's boot grows with its vCPUs, which all work at it and wait for each
 /// other; measured on two cores with 1 to 128 vCPUs.
-fn boot_s(guest: GuestWish) -> f64 {
+fn boot_s(guest: GuestRequest) -> f64 {
     if guest.accelerator == Accelerator::Kvm {
         return 2.0;
     }

@@ -15,7 +15,7 @@ use super::file::{
     Acts, BUILT_IN, Factor, HOST_FACTS, Level, NATIVE, NONE, Probe, Quick, Rule, Skip, Stop, Study,
     Summary,
 };
-use super::words;
+use super::template;
 
 const STUDY: &[&str] = &[
     "name",
@@ -475,7 +475,7 @@ fn share(keys: &mut Keys, key: &str) -> Result<Option<f64>, Fault> {
 
 fn time(keys: &mut Keys, key: &str) -> Result<Option<u64>, Fault> {
     let Some((text, at)) = keys.text(key)? else { return Ok(None) };
-    match words::duration_ns(&text) {
+    match template::duration_ns(&text) {
         Some(ns) if ns > 0 => Ok(Some(ns)),
         Some(_) | None => Err(Fault::new(at, format!("{key}: {text:?} is not a time above zero"))
             .with_hint("write a time with its unit, such as 90s, 10min or 2h")),

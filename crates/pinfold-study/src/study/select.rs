@@ -8,7 +8,7 @@ use super::analyse::{Analysis, Estimate};
 use super::cells::CellScope;
 use super::expr::{Argument, Expr, ExprError, Scope, Value};
 use super::file::{Claim, Selection, Shown, Study};
-use super::words;
+use super::template;
 use crate::stats::{QuantilePoint, median, quantile_curve};
 
 /// One number with its interval.
@@ -152,7 +152,7 @@ impl Analysis {
             Ok(Value::Number(_)) | Err(_) => Some("(not measured)".to_owned()),
             Ok(other @ (Value::Text(_) | Value::Truth(_))) => Some(other.to_string()),
         };
-        let see = words::fill(&claim.see, &value).unwrap_or_else(|why| why);
+        let see = template::fill(&claim.see, &value).unwrap_or_else(|why| why);
         let agree = claim.agree.expr.truth(&scope).map_err(|error| error.why);
         Judged { see, agree }
     }

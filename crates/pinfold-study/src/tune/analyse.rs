@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::Metric;
 
-use super::course::{Course, Dropped, Facts};
+use super::schedule::{Schedule, Dropped, Facts};
 use super::curves::{Pooled, each_cell};
 use super::engine::Loaded;
 use super::error::TuneError;
@@ -60,7 +60,7 @@ pub fn analyse(store: &Store, run: RunId) -> Result<TuneReport, TuneError> {
 
 struct Analysis {
     loaded: Loaded,
-    course: Course,
+    course: Schedule,
     screening: Summaries,
     confirmation: Summaries,
     /// Confirmed candidates besides the baseline.
@@ -88,7 +88,7 @@ impl Analysis {
         let blocks = confirm.as_ref().map_or(0, |confirm| confirm.blocks);
         let screening = Summaries::load(store, run, Phase::Screening, u32::MAX)?;
         let confirmation = Summaries::load(store, run, Phase::Confirmation, blocks)?;
-        let course = Course::of(&Facts {
+        let course = Schedule::of(&Facts {
             loaded: &loaded,
             screening: &screening,
             confirmation: &confirmation,
@@ -361,7 +361,7 @@ impl Analysis {
 
     fn design(&self) -> Result<Design, TuneError> {
         let prediction = self.loaded.prediction()?;
-        let Course { screening, confirmation, .. } = self.course.clone();
+        let Schedule { screening, confirmation, .. } = self.course.clone();
         let confirm = self.loaded.confirm.clone();
         let raced: usize = screening.iter().map(Vec::len).sum();
         let planned = match &confirm {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::budget::{Prediction, grow, predict};
 use super::config::{Costs, TuneConfig};
-use super::course::{Course, Dropped, Facts, Turn};
+use super::schedule::{Schedule, Dropped, Facts, Turn};
 use super::create::KIND;
 use super::design::PlannedStart;
 use super::error::TuneError;
@@ -175,8 +175,8 @@ fn go(
 }
 
 impl Starts<'_> {
-    fn course(&self) -> Course {
-        Course::of(&Facts {
+    fn course(&self) -> Schedule {
+        Schedule::of(&Facts {
             loaded: &self.loaded,
             screening: &self.screening,
             confirmation: &self.confirmation,
@@ -185,7 +185,7 @@ impl Starts<'_> {
     }
 
     /// Settles who is confirmed.
-    fn settle(&mut self, course: &Course, progress: &mut dyn Progress) -> Result<(), TuneError> {
+    fn settle(&mut self, course: &Schedule, progress: &mut dyn Progress) -> Result<(), TuneError> {
         let confirm = if course.screening.is_empty() {
             ConfirmPlan {
                 kept: self.loaded.distinct.clone(),
@@ -311,7 +311,7 @@ impl Starts<'_> {
     }
 
     /// Starts of the whole run, if nobody is dropped any more.
-    fn total_of(&self, course: &Course) -> u32 {
+    fn total_of(&self, course: &Schedule) -> u32 {
         let raced: usize = course.screening.iter().map(Vec::len).sum();
         let confirmed = match &self.loaded.confirm {
             Some(_) => course.confirmation.iter().map(Vec::len).sum(),

@@ -2,7 +2,7 @@
 //!
 //! A [`Matrix`] holds the numbers of a run in which every candidate was started in every block
 //! (`pinfold tune --full`). [`replay`] plays a race on it with the engine's own decisions
-//! ([`Course`]); [`full`] says whom the whole matrix finds. Text form, one number a line:
+//! ([`Schedule`]); [`full`] says whom the whole matrix finds. Text form, one number a line:
 //!
 //! ```text
 //! block,candidate,host,guest,metric,value
@@ -15,7 +15,7 @@ use std::fmt;
 use pinfold_model::{LoadState, Metric};
 
 use super::config::TuneConfig;
-use super::course::{Course, Facts, Turn};
+use super::schedule::{Schedule, Facts, Turn};
 use super::create::{NONE, TWIN_NAME};
 use super::engine::{Loaded, kept_of};
 use super::error::TuneError;
@@ -308,7 +308,7 @@ pub fn replay(matrix: &Matrix, config: &TuneConfig, order: &[usize]) -> Option<R
             confirmation: &confirmation,
             has_time: &|_| true,
         };
-        let course = Course::of(&facts);
+        let course = Schedule::of(&facts);
         let (planned, into, at) = match course.turn {
             Turn::Settle => {
                 let kept = kept_of(config, &screening, &course.running);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_form_reads_back_and_tells_what_is_wrong() {
+    fn the_text_form_reads_back_and_reports_what_is_wrong() {
         let matrix = matrix(&SIX, 2);
         assert_eq!(Matrix::from_text(&matrix.to_text()).unwrap(), matrix);
         let check = |change: &dyn Fn(&str) -> String, expected: &str| {

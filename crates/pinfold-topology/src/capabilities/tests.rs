@@ -1,6 +1,6 @@
 //! Tests of `capabilities`, as tables.
 
-use pinfold_host::{LiveHost, TreeHost};
+use pinfold_host::{LiveHost, SnapshotHost};
 
 use super::cgroups::version_of;
 use super::{Capability, Verdict, can_run_main_job, capabilities, captured_capabilities};
@@ -14,12 +14,12 @@ const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
 
 /// The verdict on one question, given these files.
 fn check(name: &str, files: &[(&str, &str)], expected: Verdict, part: &str) {
-    let found = one(name, &TreeHost::from_files(files.iter().copied()));
+    let found = one(name, &SnapshotHost::from_files(files.iter().copied()));
     assert_eq!(found.verdict, expected, "{name} {files:?}: {}", found.why);
     assert!(found.why.contains(part), "{name}: {}", found.why);
 }
 
-fn one(name: &str, host: &TreeHost) -> Capability {
+fn one(name: &str, host: &SnapshotHost) -> Capability {
     let all = capabilities(host);
     all.into_iter().find(|one| one.name == name).unwrap_or_else(|| panic!("no {name}"))
 }
@@ -130,13 +130,13 @@ fn what_moves_things() {
         (format!("{policy}/scaling_driver"), "intel_pstate\n"),
         (format!("{policy}/scaling_governor"), "powersave\n"),
     ];
-    let host = TreeHost::from_files(files.iter().map(|(path, text)| (path, *text)));
+    let host = SnapshotHost::from_files(files.iter().map(|(path, text)| (path, *text)));
     assert_eq!(one("cpufreq", &host).why, "driver intel_pstate, governor powersave");
 }
 
 #[test]
 fn what_cannot_be_read_is_partly_with_the_reason() {
-    let mut host = TreeHost::new();
+    let mut host = SnapshotHost::new();
     for path in [
         "/proc/sys/kernel/osrelease",
         "/proc/sys/kernel/sched_rt_runtime_us",
@@ -297,9 +297,9 @@ fn a_capture_answers_for_its_machine() {
         ("/sys/kernel/iommu_groups/3/devices/0000:01:00.0/x", ""),
         ("/proc/cmdline", "root=UUID=secret intel_iommu=on\n"),
     ];
-    let text = crate::capture(&TreeHost::from_files(files)).unwrap();
+    let text = crate::capture(&SnapshotHost::from_files(files)).unwrap();
     assert!(!text.contains("secret"), "{text}");
-    let found = captured_capabilities(&TreeHost::parse(&text).unwrap());
+    let found = captured_capabilities(&SnapshotHost::parse(&text).unwrap());
     let check = |name: &str, verdict: Verdict, part: &str| {
         let one = found.iter().find(|one| one.name == name).unwrap();
         assert_eq!(one.verdict, verdict, "{name}: {}", one.why);
@@ -325,7 +325,7 @@ fn a_capture_of_this_machine_says_what_it_says() {
     let host = LiveHost::new().unwrap();
     let text = crate::capture(&host).unwrap();
     let live = capabilities(&host);
-    let captured = captured_capabilities(&TreeHost::parse(&text).unwrap());
+    let captured = captured_capabilities(&SnapshotHost::parse(&text).unwrap());
     let mut answered = 0;
     for (own, kept) in live.iter().zip(&captured) {
         assert_eq!(own.name, kept.name);

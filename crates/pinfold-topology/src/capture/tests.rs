@@ -1,6 +1,6 @@
 //! Tests of `capture`, as tables.
 
-use pinfold_host::{Host, LiveHost, TreeHost, process, user};
+use pinfold_host::{Host, LiveHost, SnapshotHost, process, files};
 
 use super::{capture, reduced_cpuinfo, reduced_parameters};
 
@@ -29,8 +29,8 @@ fn vendors_of_machines_go_and_those_of_hypervisors_stay() {
     let check = |vendor: &str, stays: bool| {
         let path = "/sys/devices/virtual/dmi/id/sys_vendor";
         let xml = "<topology version=\"2.0\"/>";
-        let host = TreeHost::from_files([(path, vendor), ("/pinfold/hwloc.xml", xml)]);
-        let captured = TreeHost::parse(&capture(&host).unwrap()).unwrap();
+        let host = SnapshotHost::from_files([(path, vendor), ("/pinfold/hwloc.xml", xml)]);
+        let captured = SnapshotHost::parse(&capture(&host).unwrap()).unwrap();
         assert_eq!(captured.read_text(path).is_ok(), stays, "{vendor}");
     };
     check("QEMU\n", true);
@@ -44,7 +44,7 @@ fn the_running_machine_is_not_named() {
     assert!(text.starts_with("pinfold-capture 1\n"));
     for path in ["/proc/sys/kernel/hostname", "/etc/machine-id", "/proc/sys/kernel/random/boot_id"]
     {
-        let Ok(secret) = user::read_text(path) else { continue };
+        let Ok(secret) = files::read_text(path) else { continue };
         let secret = secret.trim();
         // A short host name ("vm") may be a part of any word.
         if secret.len() > 4 {
@@ -54,7 +54,7 @@ fn the_running_machine_is_not_named() {
     for part in ["HostName", "ProcessName", "LinuxCgroup", "/proc/self/cgroup", "mountinfo"] {
         assert!(!text.contains(part), "{part} is in the capture");
     }
-    let tree = TreeHost::parse(&text).unwrap();
+    let tree = SnapshotHost::parse(&text).unwrap();
     assert_eq!(tree.list("/proc").unwrap(), ["cmdline", "cpuinfo", "self", "swaps", "sys"]);
     assert!(!text.contains(&format!("/proc/{}", process::own_pid())));
 }

@@ -1,13 +1,13 @@
 //! Tests of `facts`, as tables.
 
-use pinfold_host::TreeHost;
+use pinfold_host::SnapshotHost;
 
 use super::{Facts, model_name};
 
 const CPU: &str = "/sys/devices/system/cpu";
 
 fn facts(files: &[(String, &str)]) -> Facts {
-    Facts::read(&TreeHost::from_files(files.iter().map(|(path, text)| (path.as_str(), *text))))
+    Facts::read(&SnapshotHost::from_files(files.iter().map(|(path, text)| (path.as_str(), *text))))
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn what_is_missing_is_no_finding() {
 
 #[test]
 fn what_is_unreadable_is_a_finding() {
-    let mut host = TreeHost::new();
+    let mut host = SnapshotHost::new();
     host.insert_bare(&format!("{CPU}/online"));
     host.insert_file(&format!("{CPU}/isolated"), "3-1");
     host.insert_file(&format!("{CPU}/cpufreq/policy0/related_cpus"), "x");
@@ -85,7 +85,7 @@ fn whose_guest_this_is() {
             ("/sys/devices/system/clocksource/clocksource0/available_clocksource", clocks),
         ];
         let given = all.iter().filter(|(_, text)| !text.is_empty()).copied();
-        let facts = Facts::read(&TreeHost::from_files(given));
+        let facts = Facts::read(&SnapshotHost::from_files(given));
         assert_eq!(facts.hypervisor.as_deref(), expected, "{cpuinfo:?} {vendor:?} {kind:?}");
     };
     let (guest, bare) = ("flags\t: fpu hypervisor sse\n", "flags\t: fpu sse\n");

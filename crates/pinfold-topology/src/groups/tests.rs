@@ -1,12 +1,12 @@
 //! Tests of `groups`, as tables.
 
-use pinfold_host::TreeHost;
+use pinfold_host::SnapshotHost;
 
 use super::{Cpuset, Groups, effective_cpus};
 
 /// The own cpuset that these files give: a list, `-` for none, `?` if it is hidden, or the error.
 fn own_cpuset(mounts: &str, own: &str, files: &[(&str, &str)]) -> String {
-    let mut host = TreeHost::from_files(files.iter().copied());
+    let mut host = SnapshotHost::from_files(files.iter().copied());
     host.insert_file("/proc/self/mountinfo", mounts);
     host.insert_file("/proc/self/cgroup", own);
     match Groups::read(&host).and_then(|groups| effective_cpus(&host, &groups)) {
@@ -24,7 +24,7 @@ const CONTAINER: &str =
     "34 31 0:31 /docker/ab /sys/fs/cgroup/cpuset ro - cgroup cgroup rw,cpuset\n";
 
 #[test]
-fn version_1_beside_an_empty_version_2() {
+fn version_1_next_to_an_empty_version_2() {
     let own = "3:cpuset:/vm\n0::/\n";
     let none = ("/sys/fs/cgroup/unified/cgroup.controllers", "\n");
     let effective = ("/sys/fs/cgroup/cpuset/vm/cpuset.effective_cpus", "0-1\n");

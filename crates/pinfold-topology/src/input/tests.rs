@@ -1,12 +1,12 @@
 //! Tests of `input`, as tables.
 
-use pinfold_host::{LiveHost, TreeHost};
+use pinfold_host::{LiveHost, SnapshotHost};
 use pinfold_model::Source;
 
 use crate::{discover, read_input};
 
-fn host(files: &[(&str, &str)]) -> TreeHost {
-    TreeHost::from_files(files.iter().copied())
+fn host(files: &[(&str, &str)]) -> SnapshotHost {
+    SnapshotHost::from_files(files.iter().copied())
 }
 
 #[test]
@@ -82,9 +82,9 @@ fn a_group_around_memory_alone() {
     let nodes: Vec<_> = first.nodes.iter().map(|node| (node.id.0, node.pus.to_string())).collect();
     let expected = [(0, "0-3"), (2, "16-19"), (16, "")].map(|(id, pus)| (id, pus.to_owned()));
     assert_eq!(nodes, expected);
-    let xml = pinfold_host::user::read_text(path).unwrap();
-    let host = TreeHost::from_files([("/pinfold/hwloc.xml", xml)]);
-    let captured = TreeHost::parse(&crate::capture(&host).unwrap()).unwrap();
+    let xml = pinfold_host::files::read_text(path).unwrap();
+    let host = SnapshotHost::from_files([("/pinfold/hwloc.xml", xml)]);
+    let captured = SnapshotHost::parse(&crate::capture(&host).unwrap()).unwrap();
     let again = discover(&captured).unwrap();
     assert_eq!((&again.nodes, &again.pus), (&first.nodes, &first.pus));
 }
@@ -93,8 +93,8 @@ fn a_group_around_memory_alone() {
 fn a_blank_list_of_nodes_says_nothing() {
     let nodes = |has_cpu: &str| {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/memory-in-group.xml");
-        let xml = pinfold_host::user::read_text(path).unwrap();
-        let host = TreeHost::from_files([
+        let xml = pinfold_host::files::read_text(path).unwrap();
+        let host = SnapshotHost::from_files([
             ("/pinfold/hwloc.xml", xml.as_str()),
             ("/sys/devices/system/node/has_cpu", has_cpu),
         ]);

@@ -133,7 +133,7 @@ fn sets_as_hwloc_writes_them() {
 }
 
 #[test]
-fn a_scrubbed_xml_tells_no_names() {
+fn a_scrubbed_xml_reports_no_names() {
     let secrets = "<info name=\"HostName\" value=\"secret-1\"/>\n\
                    <info name=\"DMIBoardSerial\" value=\"secret-2\"/>\n\
                    <info name=\"LinuxCgroup\" value=\"/secret-3\"/>\n\

@@ -31,7 +31,7 @@ fn counts_vcpus_as_qemu_does() {
 }
 
 #[test]
-fn tells_what_executes_the_guest() {
+fn finds_what_executes_the_guest() {
     use Accelerator::{Kvm, TcgMulti, TcgSingle};
     let check = |line: &str, expected: Option<Accelerator>| {
         assert_eq!(parse(&words(line)).accelerator(), expected, "{line}");
@@ -86,7 +86,7 @@ fn reads_names_uuids_and_iothreads() {
 }
 
 #[test]
-fn tells_options_from_values() {
+fn distinguishes_options_from_values() {
     let check = |line: &str, flag: &str, expected: bool| {
         assert_eq!(parse(&words(line)).has(flag), expected, "{line}");
     };

@@ -1,6 +1,6 @@
 //! The initramfs: `pinload` as init, the kernel modules and their order.
 
-use pinfold_host::user;
+use pinfold_host::files;
 
 use super::GuestError;
 use super::cpio::Cpio;
@@ -21,7 +21,7 @@ pub fn build(kernel: &GuestKernel, pinload: &[u8]) -> Result<Vec<u8>, GuestError
     for path in &kernel.modules {
         let file = path.rsplit('/').next().unwrap_or(path);
         let inside = format!("pinload/modules/{file}");
-        archive.file(&inside, &user::read(path)?);
+        archive.file(&inside, &files::read(path)?);
         list.push_str(&format!("/{inside}\n"));
     }
     archive.file("pinload/modules.list", list.as_bytes());

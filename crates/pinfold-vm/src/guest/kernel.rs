@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::user::{Lock, StateDir};
-use pinfold_host::{Clock as _, SystemClock, process, user};
+use pinfold_host::files::{Lock, StateDir};
+use pinfold_host::{Clock as _, SystemClock, process, files};
 use pinfold_model::Isa;
 use sha2::{Digest, Sha256};
 
@@ -118,7 +118,7 @@ impl GuestKernel {
 /// the hash differs from the signed one, or the package does not hold what a boot needs.
 pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKernel, GuestError> {
     let folder = format!("{cache}/kernels/{flavour}");
-    user::make_dirs(&folder)?;
+    files::make_dirs(&folder)?;
     let _alone = wait_for_turn(cache)?;
     let apt = Apt::open(cache, flavour)?;
     let updated = apt.update();
@@ -136,23 +136,23 @@ pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKer
     };
     let home = format!("{folder}/{}_{}", name.package, name.version.replace(['/', ':'], "_"));
     // What was unpacked before limits were kept is got again.
-    if let Some(kernel) = load(&home, wanted).filter(|_| user::exists(&format!("{home}/limits"))) {
+    if let Some(kernel) = load(&home, wanted).filter(|_| files::exists(&format!("{home}/limits"))) {
         return Ok(kernel);
     }
     let scratch = format!("{home}.partial-{}", process::own_pid());
     let result = unpack(&apt, (&packages, flavour), &scratch, wanted).and_then(|()| {
         // Another program may have kept it with other modules.
-        if user::exists(&home) {
-            user::remove_tree(&home)?;
+        if files::exists(&home) {
+            files::remove_tree(&home)?;
         }
-        user::rename(&scratch, &home)?;
+        files::rename(&scratch, &home)?;
         load(&home, wanted).ok_or_else(|| GuestError::Package {
             package: name.package.clone(),
             why: "what was unpacked does not read back".into(),
         })
     });
     if result.is_err() {
-        user::remove_tree(&scratch)?;
+        files::remove_tree(&scratch)?;
     }
     result
 }
@@ -175,32 +175,32 @@ fn unpack(
     scratch: &str,
     wanted: &[&str],
 ) -> Result<(), GuestError> {
-    user::make_dirs(&format!("{scratch}/modules"))?;
+    files::make_dirs(&format!("{scratch}/modules"))?;
     let root = format!("{scratch}/root");
     let mut hashes = Vec::new();
     for name in packages {
         let deb = apt.download(name, scratch)?;
         hashes.push(checked(name, &deb)?);
         run("dpkg-deb", &["--extract", &deb, &root])?;
-        user::remove(&deb)?;
+        files::remove(&deb)?;
     }
     let Some(name) = packages.first() else { return Ok(()) };
     unpack_image((&root, flavour), scratch, name)?;
     let limits = limits_in(&root)?.to_text();
-    user::write_atomic(&format!("{scratch}/limits"), limits.as_bytes())?;
+    files::write_atomic(&format!("{scratch}/limits"), limits.as_bytes())?;
     let order = copy_modules(&root, scratch, wanted, name)?;
     let manifest = [name.package.as_str(), &name.version, &hashes.join("+"), &wanted.join(" ")]
         .into_iter()
         .chain(order.iter().map(String::as_str))
         .collect::<Vec<_>>()
         .join("\n");
-    user::write_atomic(&format!("{scratch}/manifest"), manifest.as_bytes())?;
-    Ok(user::remove_tree(&root)?)
+    files::write_atomic(&format!("{scratch}/manifest"), manifest.as_bytes())?;
+    Ok(files::remove_tree(&root)?)
 }
 
 /// The hash of a package's file, which must be the signed one.
 fn checked(name: &PackageName, deb: &str) -> Result<String, GuestError> {
-    let sha256 = hex(&Sha256::digest(&user::read(deb)?));
+    let sha256 = hex(&Sha256::digest(&files::read(deb)?));
     if sha256 == name.sha256 {
         return Ok(sha256);
     }
@@ -213,27 +213,27 @@ fn checked(name: &PackageName, deb: &str) -> Result<String, GuestError> {
 /// Where the kernel's image is: in `boot`, or since Debian's 7.x beside its modules.
 fn image_in(root: &str) -> Result<Option<String>, GuestError> {
     let boot = format!("{root}/boot");
-    if user::is_dir(&boot) {
-        let names = user::list(&boot)?;
+    if files::is_dir(&boot) {
+        let names = files::list(&boot)?;
         let is_image =
             |entry: &String| entry.starts_with("vmlinuz-") || entry.starts_with("vmlinux-");
         let file = names.into_iter().find(is_image);
         return Ok(file.map(|file| format!("{boot}/{file}")));
     }
     let modules = format!("{root}/usr/lib/modules");
-    let mut images = user::list(&modules)?.into_iter().map(|it| format!("{modules}/{it}/vmlinuz"));
-    Ok(images.find(|path| user::exists(path)))
+    let mut images = files::list(&modules)?.into_iter().map(|it| format!("{modules}/{it}/vmlinuz"));
+    Ok(images.find(|path| files::exists(path)))
 }
 
 /// What the kernel's configuration beside its image says.
 fn limits_in(root: &str) -> Result<KernelLimits, GuestError> {
     let boot = format!("{root}/boot");
-    if !user::is_dir(&boot) {
+    if !files::is_dir(&boot) {
         return Ok(KernelLimits::default());
     }
-    let config = user::list(&boot)?.into_iter().find(|entry| entry.starts_with("config-"));
+    let config = files::list(&boot)?.into_iter().find(|entry| entry.starts_with("config-"));
     let Some(config) = config else { return Ok(KernelLimits::default()) };
-    Ok(KernelLimits::parse(&user::read_text(&format!("{boot}/{config}"))?))
+    Ok(KernelLimits::parse(&files::read_text(&format!("{boot}/{config}"))?))
 }
 
 /// The kernel's image → `image`, without its envelope if that is xz. Those of other instruction
@@ -247,19 +247,19 @@ fn unpack_image(
         package: name.package.clone(),
         why: "holds no vmlinuz".into(),
     })?;
-    let packed = user::read(&path)?;
+    let packed = files::read(&path)?;
     let envelope = packed.windows(XZ_MAGIC.len()).position(|window| window == XZ_MAGIC);
     let image = match envelope.filter(|_| flavour.isa.is_none()) {
         Some(start) if process::find_program("xz").is_some() => {
             let payload = format!("{scratch}/payload.xz");
-            user::write_atomic(&payload, &packed[start..])?;
+            files::write_atomic(&payload, &packed[start..])?;
             let output = run("xz", &["--decompress", "--stdout", "--single-stream", &payload])?;
-            user::remove(&payload)?;
+            files::remove(&payload)?;
             output
         }
         Some(_) | None => packed,
     };
-    user::write_atomic(&format!("{scratch}/image"), &image)?;
+    files::write_atomic(&format!("{scratch}/image"), &image)?;
     Ok(())
 }
 
@@ -283,7 +283,7 @@ fn copy_modules(
         }
         let bytes = match path.strip_suffix(".xz") {
             Some(_) => run("xz", &["--decompress", "--stdout", path])?,
-            None => user::read(path)?,
+            None => files::read(path)?,
         };
         let depends = modules::depends(&bytes).map_err(|why| GuestError::Package {
             package: name.package.clone(),
@@ -296,7 +296,7 @@ fn copy_modules(
     let order = modules::insertion_order(wanted, &needs);
     for module in &order {
         if let Some(bytes) = contents.get(module) {
-            user::write_atomic(&format!("{scratch}/modules/{module}.ko"), bytes)?;
+            files::write_atomic(&format!("{scratch}/modules/{module}.ko"), bytes)?;
         }
     }
     Ok(order)
@@ -306,17 +306,17 @@ fn copy_modules(
 fn find_modules(folder: &str, found: &mut BTreeMap<String, String>) -> Result<(), GuestError> {
     let mut open = vec![folder.to_owned()];
     while let Some(folder) = open.pop() {
-        if !user::is_dir(&folder) {
+        if !files::is_dir(&folder) {
             continue;
         }
-        for entry in user::list(&folder)? {
+        for entry in files::list(&folder)? {
             let path = format!("{folder}/{entry}");
             let stem = entry.strip_suffix(".xz").unwrap_or(&entry).strip_suffix(".ko");
             match stem {
                 Some(stem) => {
                     found.insert(stem.replace('-', "_"), path);
                 }
-                None if user::is_dir(&path) => open.push(path),
+                None if files::is_dir(&path) => open.push(path),
                 None => {}
             }
         }
@@ -326,21 +326,21 @@ fn find_modules(folder: &str, found: &mut BTreeMap<String, String>) -> Result<()
 
 /// Reads a kernel's folder; `None` if it is not complete, or kept with other modules.
 fn load(home: &str, wanted: &[&str]) -> Option<GuestKernel> {
-    let manifest = user::read(&format!("{home}/manifest")).ok()?;
+    let manifest = files::read(&format!("{home}/manifest")).ok()?;
     let manifest = String::from_utf8(manifest).ok()?;
     let mut lines = manifest.lines().map(str::to_owned);
     let (package, version, sha256) = (lines.next()?, lines.next()?, lines.next()?);
     lines.next().filter(|kept| *kept == wanted.join(" "))?;
     let modules = lines.map(|module| format!("{home}/modules/{module}.ko")).collect();
     let image = format!("{home}/image");
-    let limits = user::read_text(&format!("{home}/limits")).unwrap_or_default();
+    let limits = files::read_text(&format!("{home}/limits")).unwrap_or_default();
     let limits = KernelLimits::parse(&limits);
     Some(GuestKernel { package, version, sha256, image, modules, limits, from_cache_only: false })
 }
 
 /// The kernel unpacked last, for machines that cannot ask apt.
 fn newest_cached(folder: &str, wanted: &[&str]) -> Option<GuestKernel> {
-    let names = user::list(folder).ok()?;
+    let names = files::list(folder).ok()?;
     let mut kernels: Vec<GuestKernel> =
         names.iter().filter_map(|name| load(&format!("{folder}/{name}"), wanted)).collect();
     kernels.sort_by(|a, b| a.version.cmp(&b.version));

@@ -10,7 +10,7 @@
 //! A kernel of another suite than the machine's own comes through an apt configuration in the
 //! cache, with its own sources, lists and downloads: the machine's apt is not touched.
 
-use pinfold_host::{HostError, process, user};
+use pinfold_host::{HostError, process, files};
 
 use super::GuestError;
 use super::kernel::Flavour;
@@ -64,16 +64,16 @@ impl Apt {
             None => format!("{cache}/apt/{suite}"),
             Some(isa) => format!("{cache}/apt/{suite}-{isa}"),
         };
-        user::make_dirs(&format!("{home}/lists/partial"))?;
-        user::make_dirs(&format!("{home}/cache/archives/partial"))?;
+        files::make_dirs(&format!("{home}/lists/partial"))?;
+        files::make_dirs(&format!("{home}/cache/archives/partial"))?;
         let arch =
             flavour.isa.map_or_else(String::new, |isa| format!("arch={} ", isa.debian_name()));
         let source = format!("deb [{arch}signed-by={KEYRING}] {ARCHIVE} {suite} main\n");
-        user::write_atomic(&format!("{home}/sources.list"), source.as_bytes())?;
+        files::write_atomic(&format!("{home}/sources.list"), source.as_bytes())?;
         // What is installed here is nothing to packages of another instruction set.
-        user::write_atomic(&format!("{home}/status"), b"")?;
+        files::write_atomic(&format!("{home}/status"), b"")?;
         let configuration = configuration(&home, flavour);
-        user::write_atomic(&format!("{home}/apt.conf"), configuration.as_bytes())?;
+        files::write_atomic(&format!("{home}/apt.conf"), configuration.as_bytes())?;
         Ok(Self { home: Some(home) })
     }
 
@@ -115,7 +115,7 @@ impl Apt {
         let output = self.capture("env", &words, 10 * MINUTE_NS)?;
         let prefix = format!("{}_", name.package);
         let is_it = |entry: &String| entry.starts_with(&prefix) && entry.ends_with(".deb");
-        let file = user::list(folder)?.into_iter().find(is_it);
+        let file = files::list(folder)?.into_iter().find(is_it);
         match file {
             Some(file) if output.status.success() => Ok(format!("{folder}/{file}")),
             Some(_) | None => Err(GuestError::Tool {

@@ -8,7 +8,7 @@
 //! ```
 //! A hash of these lines is kept beside the folder, which is made anew when Debian has others.
 
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_model::Isa;
 use sha2::{Digest, Sha256};
 
@@ -30,7 +30,7 @@ pub fn fetch(cache: &str, isa: Isa, packages: &[&str]) -> Result<String, GuestEr
     let flavour = Flavour { package: "programs", ..flavour_of(isa) };
     let home = format!("{cache}/roots/{flavour}");
     let kept = format!("{home}.sha256");
-    user::make_dirs(&format!("{cache}/roots"))?;
+    files::make_dirs(&format!("{cache}/roots"))?;
     let _alone = wait_for_turn(cache)?;
     let apt = Apt::open(cache, &flavour)?;
     let updated = apt.update();
@@ -40,29 +40,29 @@ pub fn fetch(cache: &str, isa: Isa, packages: &[&str]) -> Result<String, GuestEr
     })?;
     let all = files.iter().fold(Sha256::new(), |all, file| all.chain_update(&file.sha256));
     let hash = hex(&all.finalize());
-    if user::exists(&kept) && user::read_text(&kept)? == hash {
+    if files::exists(&kept) && files::read_text(&kept)? == hash {
         return Ok(home);
     }
-    if user::exists(&kept) {
-        user::remove(&kept)?;
+    if files::exists(&kept) {
+        files::remove(&kept)?;
     }
-    if user::exists(&home) {
-        user::remove_tree(&home)?;
+    if files::exists(&home) {
+        files::remove_tree(&home)?;
     }
     unpack(&apt, packages, &files, &home)?;
-    user::write_atomic(&kept, hash.as_bytes())?;
+    files::write_atomic(&kept, hash.as_bytes())?;
     Ok(home)
 }
 
 fn unpack(apt: &Apt, packages: &[&str], files: &[File], root: &str) -> Result<(), GuestError> {
     for (link, target) in MERGED {
-        user::make_dirs(&format!("{root}/{target}"))?;
+        files::make_dirs(&format!("{root}/{target}"))?;
         run("ln", &["--symbolic", target, &format!("{root}/{link}")])?;
     }
     let folder = apt.download_all(packages)?;
     for file in files {
         let deb = format!("{folder}/{}", file.name);
-        let sha256 = hex(&Sha256::digest(&user::read(&deb)?));
+        let sha256 = hex(&Sha256::digest(&files::read(&deb)?));
         if sha256 != file.sha256 {
             return Err(GuestError::Package {
                 package: file.name.clone(),
@@ -70,7 +70,7 @@ fn unpack(apt: &Apt, packages: &[&str], files: &[File], root: &str) -> Result<()
             });
         }
         run("dpkg-deb", &["--extract", &deb, root])?;
-        user::remove(&deb)?;
+        files::remove(&deb)?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! therefore private (mode 0700, ours, no link); QEMU makes the socket inside. Directories of
 //! processes that were killed are swept away by the next start and by `pinfold undo`.
 
-use pinfold_host::user::{self, Held, Owned, StateDir};
+use pinfold_host::files::{self, Held, Owned, StateDir};
 use pinfold_host::{HostError, LiveHost};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -25,7 +25,7 @@ impl Socket {
     pub(super) fn new(parent: Option<&str>) -> Result<Self, HostError> {
         let parent = match parent {
             Some(parent) => parent.to_owned(),
-            None => user::runtime_dir()?,
+            None => files::runtime_dir()?,
         };
         let parent = StateDir::open(&parent)?;
         let host = LiveHost::new()?;
@@ -42,7 +42,7 @@ impl Drop for Socket {
     fn drop(&mut self) {
         if !self.keep {
             // What cannot be removed now is swept away by the next start.
-            match user::remove_tree(&self.directory) {
+            match files::remove_tree(&self.directory) {
                 Ok(()) | Err(_) => {}
             }
         }

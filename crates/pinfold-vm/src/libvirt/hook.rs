@@ -5,7 +5,7 @@
 //! domain's only if its command line names the domain's UUID too.
 //! <https://libvirt.org/hooks.html>
 
-use pinfold_host::{Host, user};
+use pinfold_host::{Host, files};
 use pinfold_model::Tid;
 
 use super::{Pins, is_uuid, pins};
@@ -47,7 +47,7 @@ impl Described {
     /// [`VmError::Host`] if there is no pid file, [`LibvirtError::Foreign`] if the process that
     /// it names is not the domain's.
     pub fn process(&self, host: &dyn Host, run_dir: &str) -> Result<Tid, VmError> {
-        let text = user::read_text(&format!("{run_dir}/{}.pid", self.name))?;
+        let text = files::read_text(&format!("{run_dir}/{}.pid", self.name))?;
         let pid = Tid(text.trim().parse().map_err(|_| LibvirtError::Output {
             command: "hook".to_owned(),
             why: format!("{text:?} in the pid file is not a number"),

@@ -91,7 +91,7 @@ fn keys_name_pins() {
 }
 
 #[test]
-fn a_hook_is_told_of_a_domain() {
+fn a_hook_gets_the_domain() {
     let uuid = "31a8baa6-60f9-41a2-b3e7-38b09e2b2539";
     let xml = |name: &str, uuid: &str| {
         format!("<domain><name>{name}</name><uuid>{uuid}</uuid><vcpu cpuset='1'>1</vcpu></domain>")

@@ -8,7 +8,7 @@ use pinfold_host::SystemClock;
 use serde_json::json;
 
 use super::*;
-use crate::monitor::RunState;
+use crate::control::RunState;
 
 const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "Debian"}, "capabilities": ["oob"]}}"#;
 const SECOND: u64 = 1_000_000_000;
@@ -146,7 +146,7 @@ fn bounds_what_a_hostile_peer_can_send() {
 }
 
 #[test]
-fn tells_when_the_other_side_goes() {
+fn reports_when_the_other_side_goes() {
     let server = Server::answering(|_, _| String::new());
     let mut qmp = server.connect(SECOND).unwrap();
     let error = qmp.status().unwrap_err();
@@ -159,7 +159,7 @@ fn tells_when_the_other_side_goes() {
 }
 
 #[test]
-fn tells_why_it_cannot_connect() {
+fn reports_why_it_cannot_connect() {
     let folder = tempfile::tempdir().unwrap();
     let connect = |path: &std::path::Path| {
         Qmp::connect(path.to_str().unwrap(), SHORT, SystemClock).err().unwrap().hint().unwrap()

@@ -6,14 +6,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use pinfold_host::{Clock, paths, proc_stat, user};
+use pinfold_host::{Clock, paths, proc_stat, files};
 use pinfold_model::{Tid, shown};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use serde_json::{Value, json};
 
 use super::Event;
 use crate::QmpError;
-use crate::monitor::{QemuVersion, version_from};
+use crate::control::{QemuVersion, version_from};
 
 /// No honest reply is longer: `query-cpus-fast` of 4096 vCPUs gives about 1 MB.
 const MAX_LINE: usize = 8 << 20;
@@ -80,7 +80,7 @@ impl Wire {
     /// What the silence of the other side means: its process may be stopped.
     pub(super) fn silence(&self, otherwise: QmpError) -> QmpError {
         let is_stopped = |pid: &Tid| {
-            let text = user::read_text(&paths::process_stat(*pid)).ok();
+            let text = files::read_text(&paths::process_stat(*pid)).ok();
             let stat = text.and_then(|text| proc_stat::parse(&text).ok());
             stat.is_some_and(|stat| matches!(stat.state, 'T' | 't'))
         };

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_roles_by_name() {
+    fn finds_roles_by_name() {
         let check = |name: &str, alone: Role, rest: Role| {
             assert_eq!(role_by_name(name), alone, "{name}");
             assert_eq!(role_of_rest(name), rest, "{name} beside a monitor");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_accelerators_and_programs() {
+    fn finds_accelerators_and_programs() {
         let check = |names: &[&str], expected: Option<Accelerator>| {
             assert_eq!(accelerator(names.iter().copied()), expected, "{names:?}");
         };

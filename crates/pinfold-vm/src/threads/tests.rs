@@ -1,6 +1,6 @@
 //! Recorded processes as trees, with a monitor of recorded replies.
 
-use pinfold_host::TreeHost;
+use pinfold_host::SnapshotHost;
 use serde_json::{Value, json};
 
 use super::*;
@@ -38,7 +38,7 @@ impl Monitor for Recorded {
 const QEMU: Tid = Tid(100);
 
 /// A QEMU process 100 with these threads besides, on a host with these kernel threads.
-fn host(threads: &[(u32, &str)], kernel: &[(u32, &str)]) -> TreeHost {
+fn host(threads: &[(u32, &str)], kernel: &[(u32, &str)]) -> SnapshotHost {
     let stat = |tid: u32, name: &str, flags: u32| {
         format!(
             "{tid} ({name}) S 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 {} {} 0\n",
@@ -46,7 +46,7 @@ fn host(threads: &[(u32, &str)], kernel: &[(u32, &str)]) -> TreeHost {
             "0 ".repeat(16)
         )
     };
-    let mut tree = TreeHost::new();
+    let mut tree = SnapshotHost::new();
     let main = [(QEMU.0, "qemu-system-x86")];
     for (tid, name) in main.iter().chain(threads) {
         tree.insert_file(&format!("/proc/100/task/{tid}/stat"), stat(*tid, name, 0));
@@ -172,9 +172,9 @@ fn goes_by_names_alone_and_says_so() {
 }
 
 #[test]
-fn tells_what_executes_a_guest_whose_threads_have_no_names() {
+fn finds_what_executes_a_guest_whose_threads_have_no_names() {
     let mut tree = host(&[(101, "qemu-system-x86")], &[]);
-    let of = |tree: &TreeHost| accelerator_of(tree, QEMU).unwrap();
+    let of = |tree: &SnapshotHost| accelerator_of(tree, QEMU).unwrap();
     // It holds no machine of KVM, whatever it was asked for.
     tree.insert_file("/proc/100/cmdline", "qemu-system-x86_64\0-accel\0kvm\0-accel\0tcg\0");
     assert_eq!(of(&tree), Some(Accelerator::TcgMulti));
@@ -217,7 +217,7 @@ fn refuses_what_is_no_virtual_machine() {
 }
 
 /// Process 1 beside the QEMU of [`host`], with threads that a lie can name.
-fn host_with_init() -> TreeHost {
+fn host_with_init() -> SnapshotHost {
     let mut tree = host(&[(101, "CPU 0/KVM")], &[]);
     let stat = format!("1 (systemd) S 0 1 1 0 -1 0 {}1 {} 0\n", "0 ".repeat(12), "0 ".repeat(17));
     tree.insert_file("/proc/1/task/1/stat", stat);

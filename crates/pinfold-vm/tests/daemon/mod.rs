@@ -8,7 +8,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use pinfold_host::process::{Child, Spawn, Stdio, capture, find_program, is_root};
-use pinfold_host::{Clock as _, SystemClock, user};
+use pinfold_host::{Clock as _, SystemClock, files};
 
 const SECOND: u64 = 1_000_000_000;
 const NOBODY: &str = "65534";
@@ -42,18 +42,18 @@ impl Daemon {
         }
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().to_str().unwrap().to_owned();
-        user::make_dirs(&format!("{root}/libvirt")).unwrap();
+        files::make_dirs(&format!("{root}/libvirt")).unwrap();
         // Else a second daemon would be started for the domain's log.
         let settings = b"stdio_handler = \"file\"\n";
-        user::write_atomic(&format!("{root}/libvirt/qemu.conf"), settings).unwrap();
+        files::write_atomic(&format!("{root}/libvirt/qemu.conf"), settings).unwrap();
         let folder_of = format!("{root}/{PROBED_IN}");
         // The others wait for the first.
         let mut probed = PROBED.lock().unwrap_or_else(PoisonError::into_inner);
         if !probed.is_empty() {
-            user::make_dirs(&folder_of).unwrap();
+            files::make_dirs(&folder_of).unwrap();
         }
         for (name, content) in probed.iter() {
-            user::write_atomic(&format!("{folder_of}/{name}"), content).unwrap();
+            files::write_atomic(&format!("{folder_of}/{name}"), content).unwrap();
         }
         if is_root() {
             let owner = format!("{NOBODY}:{NOBODY}");
@@ -64,9 +64,9 @@ impl Daemon {
         let daemon = Self { name, folder, wrap: wrap.to_vec(), child };
         if daemon.answers() {
             // Where this libvirt keeps it elsewhere, each start takes its time.
-            let names = user::list(&folder_of).unwrap_or_default();
+            let names = files::list(&folder_of).unwrap_or_default();
             let read = |name: String| {
-                let content = user::read(&format!("{folder_of}/{name}")).unwrap();
+                let content = files::read(&format!("{folder_of}/{name}")).unwrap();
                 (name, content)
             };
             *probed = names.into_iter().map(read).collect();

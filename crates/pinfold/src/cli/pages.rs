@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::{Command, CommandFactory as _};
-use pinfold_host::user;
+use pinfold_host::files;
 
 use super::Cli;
 
@@ -40,16 +40,16 @@ struct Page {
 }
 
 fn page(name: &str) -> Page {
-    Page { name: name.to_owned(), text: user::read_text(&format!("{ROOT}/{name}")).unwrap() }
+    Page { name: name.to_owned(), text: files::read_text(&format!("{ROOT}/{name}")).unwrap() }
 }
 
 fn pages() -> Vec<Page> {
     let mut folders = vec!["docs".to_owned()];
     let mut found: Vec<Page> = PAGES.iter().map(|name| page(name)).collect();
     while let Some(folder) = folders.pop() {
-        for entry in user::list(&format!("{ROOT}/{folder}")).unwrap() {
+        for entry in files::list(&format!("{ROOT}/{folder}")).unwrap() {
             let path = format!("{folder}/{entry}");
-            match user::is_dir(&format!("{ROOT}/{path}")) {
+            match files::is_dir(&format!("{ROOT}/{path}")) {
                 true => folders.push(path),
                 false if entry.ends_with(".md") => found.push(page(&path)),
                 false => {}
@@ -138,8 +138,8 @@ fn named_options(text: &str) -> Vec<&str> {
 /// Whether a path of the repository exists, with one `*` at most for every name.
 fn exists(path: &str) -> bool {
     match path.split_once("*/") {
-        None => user::exists(&format!("{ROOT}/{}", path.trim_end_matches('/'))),
-        Some((above, below)) => user::list(&format!("{ROOT}/{above}"))
+        None => files::exists(&format!("{ROOT}/{}", path.trim_end_matches('/'))),
+        Some((above, below)) => files::list(&format!("{ROOT}/{above}"))
             .unwrap()
             .iter()
             .any(|name| exists(&format!("{above}{name}/{below}"))),
@@ -181,10 +181,10 @@ fn each_command_and_option_of_a_sentence_is_one() {
     let root = Cli::command();
     let mut known = options(&root);
     known.extend(FOREIGN.map(str::to_owned));
-    let sources = user::list(&format!("{ROOT}/pinload/src")).unwrap();
+    let sources = files::list(&format!("{ROOT}/pinload/src")).unwrap();
     let sources = sources.iter().filter(|name| name.ends_with(".c"));
     for name in sources {
-        let text = user::read_text(&format!("{ROOT}/pinload/src/{name}")).unwrap();
+        let text = files::read_text(&format!("{ROOT}/pinload/src/{name}")).unwrap();
         known.extend(text.split('"').filter(|part| part.starts_with("--")).map(str::to_owned));
     }
     known.extend(["--help", "--affinity", "--wrap", "--seed", "--list"].map(str::to_owned));

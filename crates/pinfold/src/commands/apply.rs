@@ -9,10 +9,10 @@ use pinfold_vm::Monitor;
 use crate::cli::ApplyArgs;
 use crate::failure::Failure;
 use crate::output::{say, show};
-use crate::place::{OnStop, apply_failure};
+use crate::apply_session::{OnStop, apply_failure};
 use crate::target::{Definition, Vm, placeable, vm_failure};
 use crate::vcpus::Vcpus;
-use crate::{common, interrupt, place, watching};
+use crate::{common, interrupt, apply_session, run_monitor};
 
 /// Prints the steps, takes them, or takes them and stays.
 pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> {
@@ -33,7 +33,7 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
         return dry_run(&host, &plan, &target);
     }
     let state = common::state(state)?;
-    let journals = place::journals(&state, &clock)?;
+    let journals = apply_session::journals(&state, &clock)?;
     // From here on a request to stop finds something to take back.
     interrupt::install()?;
     match arguments.watch {
@@ -48,9 +48,9 @@ fn leave(
     placed: (&Plan, &Target),
     journals: &Journals<'_>,
 ) -> Result<(), Failure> {
-    let (applied, journal) = place::apply(host, placed, journals, OnStop::TakeBack)?;
-    place::report(&applied);
-    place::tell_unguarded(placed.0);
+    let (applied, journal) = apply_session::apply(host, placed, journals, OnStop::TakeBack)?;
+    apply_session::report(&applied);
+    apply_session::tell_unguarded(placed.0);
     let id = &journal.record().header.id;
     let (undo, status) = (Command::new("undo").arg(id), Command::new("status"));
     say(&format!("active until `{undo}`; `{status}` compares it with the plan"));
@@ -65,12 +65,12 @@ fn stay(
     monitor: Option<&mut dyn Monitor>,
 ) -> Result<(), Failure> {
     let (applied, mut journal, mut guard) =
-        place::apply_guarded(host, placed, journals, OnStop::TakeBack)?;
-    place::report(&applied);
+        apply_session::apply_guarded(host, placed, journals, OnStop::TakeBack)?;
+    apply_session::report(&applied);
     say("watching; ctrl-C reverts the placement");
     let with = (monitor, guard.as_mut());
-    let watched = watching::watch(host, &SystemClock, placed, &mut journal, with);
-    place::undo(host, journal)?;
+    let watched = run_monitor::watch(host, &SystemClock, placed, &mut journal, with);
+    apply_session::undo(host, journal)?;
     if let Some(guard) = guard {
         guard.end();
     }

@@ -4,13 +4,13 @@
 //! character; a running machine is looked at thread by thread. All that are handed in together
 //! are taken as of one host, so that PUs used twice are seen.
 
-use pinfold_host::{Host, numa_maps, paths, user};
+use pinfold_host::{Host, numa_maps, paths, files};
 use pinfold_model::text::counted;
 use pinfold_model::{
     Command, CpuSet, IsolationScope, NodeId, Plan, Request, Role, Severity, Tid, Topology,
 };
 use pinfold_plan::domain_file::{Domain, DomainError, Place};
-use pinfold_plan::review::{
+use pinfold_plan::lint::{
     self, Flaw, GuestShape, Language, Layout, MemoryOf, Pages, Pin, Review,
 };
 use pinfold_plan::{Fit, command};
@@ -21,7 +21,7 @@ use crate::cli::PlanArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::Tone;
 use crate::target::{Teller, Vm, vm_failure};
-use crate::{common, output, place, screen};
+use crate::{common, output, apply_session, screen};
 
 /// Prints the review; fails with [`Exit::No`] if anything of it is a warning or a problem.
 pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
@@ -52,19 +52,19 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
     }
     let topology = common::topology(&host, arguments.input.as_deref())?;
     let conditions = common::request(&arguments.placement, Vec::new(), &topology)?;
-    let found = review::review_under(&layouts, &topology, &conditions);
+    let found = lint::review_under(&layouts, &topology, &conditions);
     for (file, plan) in &plans {
         if let Fit::Other(differences) = pinfold_plan::fit(plan, &topology) {
-            let why = place::another_host(file, &differences).message;
+            let why = apply_session::another_host(file, &differences).message;
             output::say(&format!("note: {why}; it is checked on this one"));
         }
     }
     match arguments.json {
         true => output::data(&to_json(&layouts, &found.flaws)),
         false => {
-            output::answer(tone(&found.flaws), &review::counts(&found.flaws));
+            output::answer(tone(&found.flaws), &lint::counts(&found.flaws));
             let columns = usize::from(screen::width());
-            output::data(&review::render(&layouts, &found.flaws, (&topology, columns)));
+            output::data(&lint::render(&layouts, &found.flaws, (&topology, columns)));
         }
     }
     let wrong = found.flaws.iter().filter(|flaw| flaw.severity >= Severity::Warning).count();
@@ -84,7 +84,7 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
         return Err(Failure::new(Exit::Input, "--fix takes one domain file")
             .with_hint("fix several files one after the other"));
     };
-    let text = user::read_text(file).map_err(|error| common::input_failure(&error))?;
+    let text = files::read_text(file).map_err(|error| common::input_failure(&error))?;
     let conditions = common::request(&arguments.placement, Vec::new(), topology)?;
     if !starts_with(&text, '<') {
         let failure = Failure::new(Exit::Input, format!("{file} is no domain file"));
@@ -96,7 +96,7 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
         return Err(failure
             .with_hint(format!("--fix changes domain files; make a plan again with `{command}`")));
     }
-    let fixed = review::fix(&text, file, topology, &conditions)
+    let fixed = lint::fix(&text, file, topology, &conditions)
         .map_err(|error| domain_failure(file, &error))?;
     if let Some(worst) = fixed.left.first() {
         let rest = match fixed.left.len() {
@@ -145,7 +145,7 @@ fn next(
     // Layouts of one plan are planned again together.
     let plan = layouts.first().and_then(|layout| layout.plan.as_deref());
     let plan = plan.filter(|plan| layouts.iter().all(|it| it.plan.as_deref() == Some(*plan)));
-    if let Some(again) = plan.and_then(|plan| review::again(plan, topology, conditions)) {
+    if let Some(again) = plan.and_then(|plan| lint::again(plan, topology, conditions)) {
         return Some(format!("`{again}` places it without them"));
     }
     if plan.is_some() && layouts.len() > 1 {
@@ -191,7 +191,7 @@ fn starts_with(text: &str, first: char) -> bool {
 
 /// The layouts of a file, and the plan if it is one.
 fn of_file(path: &str) -> Result<(Vec<Layout>, Option<Plan>), Failure> {
-    let text = user::read_text(path).map_err(|error| common::input_failure(&error))?;
+    let text = files::read_text(path).map_err(|error| common::input_failure(&error))?;
     if starts_with(&text, '{') {
         let plan = common::read_plan(path)?;
         return Ok((Layout::of_plan(&plan, path), Some(plan)));

@@ -1,6 +1,6 @@
 //! `pinfold doctor`: what this host can and cannot do, and what to change.
 
-use pinfold_host::{LiveHost, TreeHost};
+use pinfold_host::{LiveHost, SnapshotHost};
 use pinfold_model::Method;
 use pinfold_speed::{Facts, METHODS};
 use pinfold_topology::{
@@ -42,7 +42,7 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
 }
 
 /// A captured machine's files.
-fn capture(host: &LiveHost, path: &str) -> Result<TreeHost, Failure> {
+fn capture(host: &LiveHost, path: &str) -> Result<SnapshotHost, Failure> {
     pinfold_topology::read_capture(host, path).map_err(|error: TopologyError| {
         let hint = error.hint();
         Failure::from_error(Exit::Input, &error, hint)

@@ -1,6 +1,6 @@
 //! `pinfold plan --emit`: the plan in the language of another tool.
 
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_model::{NotSingle, Plan, QemuCommand, Topology, VnodePlan};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::emit;
@@ -21,7 +21,7 @@ pub struct DomainFile {
 impl DomainFile {
     /// Reads it.
     pub fn read(path: &str) -> Result<Self, Failure> {
-        let text = user::read_text(path).map_err(|error| common::input_failure(&error))?;
+        let text = files::read_text(path).map_err(|error| common::input_failure(&error))?;
         let domain = check::read_domain(path, &text)?;
         Ok(Self { path: path.to_owned(), text, domain })
     }

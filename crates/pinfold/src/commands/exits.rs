@@ -11,7 +11,7 @@ use pinfold_model::{Accelerator, Figure, Finding, Role};
 use pinfold_probe::exits::{
     self, ExitTable, ExitsError, Statistics, VIRT_DISTRIBUTOR, VcpuThread, Watch,
 };
-use pinfold_probe::exits::{cost, known};
+use pinfold_probe::exits::{cost, expected};
 use pinfold_vm::Monitor;
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub struct Answer {
     /// Why the cost was not measured, if it was not.
     no_cost: Option<String>,
     /// What the micro-guest was to make.
-    expected: Vec<known::Expected>,
+    expected: Vec<expected::Expected>,
     /// True if a vCPU ended meanwhile.
     has_ended: bool,
 }
@@ -127,7 +127,7 @@ impl Answer {
 
     /// Wrong counts, a machine that is gone, and no exit at all are failures.
     pub fn verdict(&self) -> Result<(), Failure> {
-        let wrong: Vec<String> = self.expected.iter().filter_map(known::Expected::wrong).collect();
+        let wrong: Vec<String> = self.expected.iter().filter_map(expected::Expected::wrong).collect();
         if !wrong.is_empty() {
             let text =
                 format!("the micro-guest's exits were not counted exactly: {}", wrong.join(", "));

@@ -11,19 +11,19 @@ use std::os::unix::net::UnixStream;
 
 use pinfold_apply::Target;
 use pinfold_host::process::{self, Child, Spawn};
-use pinfold_host::user::StateDir;
-use pinfold_host::{Clock as _, Doorbell, SystemClock, Vigil};
+use pinfold_host::files::StateDir;
+use pinfold_host::{Clock as _, ControlSocket, SystemClock, EventWatcher};
 use pinfold_model::{NodeId, Plan, Role, Speed, Topology, VnodeKind, VnodeRequest};
 
 use super::emulate::{as_it_ended, hand_on, run_slow};
 use crate::cli::RunArgs;
 use crate::cli::study::GateArgs;
 use crate::failure::{Exit, Failure};
-use crate::guard::Guard;
+use crate::rt_watchdog::Guard;
 use crate::output::say;
-use crate::place::OnStop;
+use crate::apply_session::OnStop;
 use crate::vcpus::Vcpus;
-use crate::{common, interrupt, place};
+use crate::{common, interrupt, apply_session};
 
 /// A gate that has not come to the socket by then never will.
 const GATE_NS: u64 = 10_000_000_000;
@@ -52,7 +52,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let clock = SystemClock;
     let topology = common::topology(&host, None)?;
     let state = common::state(state)?;
-    let journals = place::journals(&state, &clock)?;
+    let journals = apply_session::journals(&state, &clock)?;
     require_program(&arguments.command)?;
     let plan = plan_for(arguments, &topology)?;
     plan.findings.iter().for_each(|finding| say(&finding.to_string()));
@@ -63,15 +63,15 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let mut command = gate.start(&arguments.command, node)?;
     let target = Target::new(command.pid(), vec![(command.task(), Role::Task)]);
     let (mut applied, journal, mut guard) =
-        place::apply_guarded(&host, (&plan, &target), &journals, OnStop::Finish)?;
+        apply_session::apply_guarded(&host, (&plan, &target), &journals, OnStop::Finish)?;
     // What apply could not bind by a group is bound by the policy that the command inherits.
     applied.findings.retain(|finding| node.is_none() || finding.subject != "memory");
-    place::report(&applied);
+    apply_session::report(&applied);
     let ended = gate.let_go(&mut command).and_then(|()| wait(&mut command, guard.as_mut()));
     if ended.is_err() {
         drop(command);
     }
-    let undone = place::undo(&host, journal);
+    let undone = apply_session::undo(&host, journal);
     if let Some(guard) = guard {
         guard.end();
     }
@@ -128,7 +128,7 @@ fn wait(
     command: &mut Child,
     mut guard: Option<&mut Guard>,
 ) -> Result<std::process::ExitStatus, Failure> {
-    let mut vigil = Vigil::default();
+    let mut vigil = EventWatcher::default();
     loop {
         hand_on(command)?;
         let now = SystemClock.now_ns();
@@ -148,14 +148,14 @@ fn wait(
 
 /// Where a command waits until it is placed.
 struct Gate {
-    door: Doorbell,
+    door: ControlSocket,
     path: String,
 }
 
 impl Gate {
     fn open(state: &StateDir) -> Result<Self, Failure> {
         let path = state.path_of(&format!("run-{}.sock", process::own_pid()));
-        let door = Doorbell::at(&path).map_err(|error| common::host_failure(&error))?;
+        let door = ControlSocket::at(&path).map_err(|error| common::host_failure(&error))?;
         Ok(Self { door, path })
     }
 
@@ -176,7 +176,7 @@ impl Gate {
     fn let_go(self, command: &mut Child) -> Result<(), Failure> {
         let gone = || Failure::new(Exit::Host, "the command ended before it was let go");
         let until = SystemClock.now_ns().saturating_add(GATE_NS);
-        let mut vigil = Vigil::default();
+        let mut vigil = EventWatcher::default();
         let mut stream = loop {
             if let Some(stream) = self.door.answer() {
                 break stream;

@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use crate::cli::JournalArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, data, say, show};
-use crate::{common, place, screen, time};
+use crate::{common, apply_session, screen, time};
 
 /// Lists all journals, or shows one.
 pub fn journal(arguments: &JournalArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = common::host()?;
     let clock = SystemClock;
     let state = common::state(state)?;
-    let journals = place::journals(&state, &clock)?;
+    let journals = apply_session::journals(&state, &clock)?;
     match &arguments.id {
         Some(id) => one(&host, &journals, id, arguments.json),
         None => all(&host, &journals, arguments.json),

@@ -8,7 +8,7 @@
 
 use std::io::Read as _;
 
-use pinfold_host::user::{self, StateDir};
+use pinfold_host::files::{self, StateDir};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::{Command, Finding, Plan};
 use pinfold_vm::libvirt::{Described, PinTarget};
@@ -17,10 +17,10 @@ use pinfold_vm::threads;
 use crate::cli::LibvirtHookArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::say;
-use crate::place::OnStop;
+use crate::apply_session::OnStop;
 use crate::target::{placeable, vm_failure};
 use crate::vcpus::Vcpus;
-use crate::{common, place};
+use crate::{common, apply_session};
 
 /// A domain's XML is some kilobytes.
 const MAX_XML: u64 = 4 << 20;
@@ -58,13 +58,13 @@ fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
     }
     let target = placeable(&found);
     let state = common::state(state)?;
-    let journals = place::journals(&state, &clock)?;
+    let journals = apply_session::journals(&state, &clock)?;
     let placed = (&plan, &target);
     // What is begun is finished: libvirt waits for it.
     crate::interrupt::install()?;
-    let (applied, _journal) = place::apply(&host, placed, &journals, OnStop::Finish)?;
-    place::report(&applied);
-    place::tell_unguarded(&plan);
+    let (applied, _journal) = apply_session::apply(&host, placed, &journals, OnStop::Finish)?;
+    apply_session::report(&applied);
+    apply_session::tell_unguarded(&plan);
     Ok(())
 }
 
@@ -73,7 +73,7 @@ fn stopped(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
     let host = common::host()?;
     let clock = SystemClock;
     let state = common::state(state)?;
-    let journals = place::journals(&state, &clock)?;
+    let journals = apply_session::journals(&state, &clock)?;
     for summary in journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))? {
         let Ok(Some(record)) = &summary.record else { continue };
         let header = &record.header;
@@ -84,7 +84,7 @@ fn stopped(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
             .reopen(&summary.id)
             .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
         if let Some(journal) = journal {
-            place::undo(&host, journal)?;
+            apply_session::undo(&host, journal)?;
         }
     }
     Ok(())
@@ -113,7 +113,7 @@ fn plan_of(
     arguments: &LibvirtHookArgs,
     domain: &Described,
 ) -> Result<Option<(String, Plan)>, Failure> {
-    if !user::exists(&arguments.plans) {
+    if !files::exists(&arguments.plans) {
         return Ok(None);
     }
     let folder = StateDir::open(&arguments.plans).map_err(|e| common::host_failure(&e))?;

@@ -102,7 +102,7 @@ fn request(
 ) -> Result<Request, Failure> {
     let mut vnodes = Vec::new();
     for words in &arguments.vm {
-        vnodes.push(common::asked("--vm", requests::vm_from_words(words))?);
+        vnodes.push(common::asked("--vm", requests::parse_vm_spec(words))?);
     }
     for words in &arguments.group {
         vnodes.push(common::asked("--group", requests::group_from_words(words))?);

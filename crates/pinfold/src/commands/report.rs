@@ -1,7 +1,7 @@
 //! `pinfold report`: the page of a stored run, made again from the store alone; and which
 //! runs there are.
 
-use pinfold_host::TreeHost;
+use pinfold_host::SnapshotHost;
 use pinfold_model::Command;
 use pinfold_study::store::{RunId, Store, StoreError};
 
@@ -26,7 +26,7 @@ pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
         .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?
         .config;
     let capture = Kept::read(&config.context)?.capture;
-    let host = TreeHost::parse(&capture)
+    let host = SnapshotHost::parse(&capture)
         .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     let topology = pinfold_topology::discover(&host)
         .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;

@@ -8,12 +8,12 @@ use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 
 use crate::cli::RunArgs;
 use crate::failure::{Exit, Failure};
-use crate::guard::Guard;
+use crate::rt_watchdog::Guard;
 use crate::output::say;
-use crate::place::OnStop;
+use crate::apply_session::OnStop;
 use crate::target::{placeable, vm_failure};
 use crate::vcpus::Vcpus;
-use crate::{common, interrupt, place, qemu_line, time, watching};
+use crate::{common, interrupt, apply_session, qemu_line, time, run_monitor};
 
 /// Patience with a QEMU that is asked to end.
 const QUIT_NS: u64 = 5_000_000_000;
@@ -45,7 +45,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let clock = SystemClock;
     let topology = common::topology(&host, None)?;
     let state = common::state(state)?;
-    let journals = place::journals(&state, &clock)?;
+    let journals = apply_session::journals(&state, &clock)?;
     // What can be refused before QEMU is started is refused here.
     let command = argv::parse(&arguments.command);
     let vcpus = command.vcpus().unwrap_or(1);
@@ -74,15 +74,15 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     }
     let target = placeable(&vm.found);
     let (applied, mut journal, mut guard) =
-        place::apply_guarded(&host, (&plan, &target), &journals, OnStop::TakeBack)?;
-    place::report(&applied);
+        apply_session::apply_guarded(&host, (&plan, &target), &journals, OnStop::TakeBack)?;
+    apply_session::report(&applied);
     let placed = (&plan, &target, &mut journal);
     let watched = go(&mut vm, &host, placed, guard.as_mut());
     let status = match vm.try_wait() {
         Ok(Some(status)) => Ok(status),
         Ok(None) | Err(_) => vm.quit(QUIT_NS),
     };
-    place::undo(&host, journal)?;
+    apply_session::undo(&host, journal)?;
     if let Some(guard) = guard {
         guard.end();
     }
@@ -115,7 +115,7 @@ fn go(
             say("your command has -S: the guest is placed and waits for your `cont`")
         }
     }
-    watching::watch(host, &SystemClock, (plan, target), journal, (Some(&mut vm.qmp), guard))
+    run_monitor::watch(host, &SystemClock, (plan, target), journal, (Some(&mut vm.qmp), guard))
 }
 
 fn plan_for(

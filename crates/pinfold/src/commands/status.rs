@@ -6,14 +6,14 @@ use pinfold_model::text::{agree, counted};
 use pinfold_model::{
     Change, Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid, Topology, VnodeKind,
 };
-use pinfold_plan::review::{self, Layout};
+use pinfold_plan::lint::{self, Layout};
 use serde_json::json;
 
 use crate::cli::StatusArgs;
 use crate::commands::emulate::{answers, is_platform};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Tone, data, say, show};
-use crate::{common, leftovers, place, screen};
+use crate::{common, leftovers, apply_session, screen};
 
 /// One active placement.
 struct InForce {
@@ -58,7 +58,7 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
     let host = common::host()?;
     let clock = SystemClock;
     let state = common::state(state)?;
-    let journals = place::journals(&state, &clock)?;
+    let journals = apply_session::journals(&state, &clock)?;
     let (mut found, mut damaged, mut platforms) = (Vec::new(), Vec::new(), Vec::new());
     for summary in journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))? {
         let record = summary.record.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()));
@@ -332,7 +332,7 @@ fn picture(one: &InForce, status: &Status, topology: &Topology) -> String {
             }
         }
     }
-    match review::picture(&layouts, topology, usize::from(screen::width())) {
+    match lint::picture(&layouts, topology, usize::from(screen::width())) {
         picture if picture.is_empty() => picture,
         picture => format!("\n{picture}\n"),
     }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use pinfold_apply::{Header, Journal, JournalError, Journals, Record, Summary};
-use pinfold_host::user::StateDir;
+use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::Command;
 use pinfold_model::text::{agree, counted};
@@ -12,7 +12,7 @@ use crate::cli::UndoArgs;
 use crate::commands::emulate::{is_platform, way_to_end};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, say};
-use crate::{common, interrupt, leftovers, place};
+use crate::{common, interrupt, leftovers, apply_session};
 
 /// How often a journal is asked for that `pinfold watch` may have at the moment, and the pause
 /// between.
@@ -30,7 +30,7 @@ pub fn undo(arguments: &UndoArgs, state: Option<&str>) -> Result<(), Failure> {
 
 fn undo_journals(arguments: &UndoArgs, host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
     let clock = SystemClock;
-    let journals = place::journals(state, &clock)?;
+    let journals = apply_session::journals(state, &clock)?;
     let mut summaries =
         journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
     // The newest first: what an older one has set may be what a newer one found.
@@ -189,7 +189,7 @@ fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<
     let name = output::name(&journal.record().header.vm_name);
     let of_this_boot = journal.record().is_of_this_boot(host);
     let restarted = !of_this_boot.map_err(|e| common::host_failure(&e))?;
-    let report = place::undo(host, journal)?;
+    let report = apply_session::undo(host, journal)?;
     let counts = format!(
         "{} restored, {} already as before, {} gone",
         report.restored, report.already_right, report.gone

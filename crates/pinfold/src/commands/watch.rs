@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_apply::{
     Extent, Glance, JournalError, Journals, Record, Roles, Target, WatchEvent, Watcher,
 };
-use pinfold_host::{Clock as _, Heard, Host, LiveHost, SystemClock, process};
+use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, Finding, Plan, Role, TaskId, Tid};
 use pinfold_vm::{Monitor as _, Qmp, threads};
@@ -21,12 +21,12 @@ use crate::cli::WatchArgs;
 use crate::commands::emulate::is_platform;
 use crate::commands::status;
 use crate::failure::{Exit, Failure};
-use crate::guard::Guard;
+use crate::rt_watchdog::Guard;
 use crate::metrics::{Counts, Metrics};
 use crate::output::{self, data, say, show};
 use crate::target::kept_since;
-use crate::watching::{COMPARE_NS, Due, Ear, Rounds, TICK_NS};
-use crate::{common, interrupt, place, time, watching};
+use crate::run_monitor::{COMPARE_NS, Due, Ear, Rounds, TICK_NS};
+use crate::{common, interrupt, apply_session, time, run_monitor};
 
 /// A QEMU that does not answer holds the others up for so long at most.
 const QMP_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -46,13 +46,13 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
         )
         .with_hint("end that one first; kill -HUP makes it read everything again"));
     };
-    let journals = place::journals(&state, &clock)?;
+    let journals = apply_session::journals(&state, &clock)?;
     let mut metrics = Metrics::open(arguments.metrics.as_deref(), arguments.metrics_port)?;
     interrupt::install_with_reread()?;
     let mut desk = Desk {
         host: &host,
         journals: &journals,
-        tellers: Tellers { sockets: &arguments.qmp },
+        tellers: Subscribers { sockets: &arguments.qmp },
         json: arguments.json,
         placements: BTreeMap::new(),
         guards: BTreeMap::new(),
@@ -101,7 +101,7 @@ fn refuse_elsewhere(host: &LiveHost, journals: &Journals<'_>) -> Result<(), Fail
 struct Desk<'a> {
     host: &'a LiveHost,
     journals: &'a Journals<'a>,
-    tellers: Tellers<'a>,
+    tellers: Subscribers<'a>,
     json: bool,
     placements: BTreeMap<String, Placement>,
     // Of placements that are about to be found again.
@@ -161,7 +161,7 @@ impl Desk<'_> {
                 Ok(Some(_)) => {}
                 // It is just being begun.
                 Ok(None) => all = false,
-                Err(error) => self.tell_once(&failure(error).to_string()),
+                Err(error) => self.log_once(&failure(error).to_string()),
             }
         }
         // The kernel counts the mark's time in ticks: what comes in the same one has the same mark.
@@ -184,7 +184,7 @@ impl Desk<'_> {
             return;
         }
         if let Err(error) = record.require_here(self.host) {
-            return self.tell_once(&format!("{} is not watched: {error}", header.id));
+            return self.log_once(&format!("{} is not watched: {error}", header.id));
         }
         let here = record.is_of_this_boot(self.host).map_err(|error| error.to_string());
         let alive = process::task_alive(self.host, header.vm).map_err(|error| error.to_string());
@@ -192,7 +192,7 @@ impl Desk<'_> {
             Ok(true) => {}
             // What ended or is void is `undo`'s.
             Ok(false) => return,
-            Err(why) => return self.tell_once(&format!("{}: {why}", header.id)),
+            Err(why) => return self.log_once(&format!("{}: {why}", header.id)),
         }
         match self.watcher(record) {
             Ok((watcher, guard)) => {
@@ -213,7 +213,7 @@ impl Desk<'_> {
                 self.placements.insert(id, placement);
                 self.is_changed = true;
             }
-            Err(why) => self.tell_once(&format!("{} cannot be watched: {why}", header.id)),
+            Err(why) => self.log_once(&format!("{} cannot be watched: {why}", header.id)),
         }
     }
 
@@ -245,7 +245,7 @@ impl Desk<'_> {
                     .push(format!("warning: {id}: its real-time threads have no guard: {failure}"));
             }
         }
-        troubles.iter().for_each(|trouble| self.tell_once(trouble));
+        troubles.iter().for_each(|trouble| self.log_once(trouble));
     }
 
     /// Looks at what is due.
@@ -314,7 +314,7 @@ impl Desk<'_> {
         is_new
     }
 
-    fn tell_once(&mut self, text: &str) {
+    fn log_once(&mut self, text: &str) {
         if self.told.insert(text.to_owned()) {
             say(text);
         }
@@ -326,7 +326,7 @@ impl Placement {
         &mut self,
         host: &LiveHost,
         journals: &Journals<'_>,
-        (id, tellers): (&str, &mut Tellers<'_>),
+        (id, tellers): (&str, &mut Subscribers<'_>),
     ) -> Result<(Fate, Vec<WatchEvent>), String> {
         let nothing = |fate| Ok((fate, Vec::new()));
         let now = SystemClock.now_ns();
@@ -339,7 +339,7 @@ impl Placement {
         };
         match glance {
             Glance::Quiet => {
-                if due != Due::Glance(Extent::Births) {
+                if due != Due::Glance(Extent::TaskEvents) {
                     self.right_unix_s = SystemClock.unix_seconds();
                 }
                 return nothing(Fate::Watched);
@@ -362,7 +362,7 @@ impl Placement {
         Ok((fate, events))
     }
 
-    fn heard(&mut self, heard: &Heard, now: u64) {
+    fn heard(&mut self, heard: &Events, now: u64) {
         if !heard.threads.is_disjoint(self.watcher.threads()) {
             self.rounds.heard_threads(now);
         }
@@ -392,7 +392,7 @@ fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
 /// when all was right and now.
 fn tell(placement: &Placement, event: &WatchEvent, as_json: bool) {
     let (now, counts) = (SystemClock.unix_seconds(), &placement.counts);
-    let sentence = watching::sentence(event);
+    let sentence = run_monitor::sentence(event);
     let drift = Drift::of(event);
     if !as_json {
         let more = match (event, &drift) {
@@ -452,11 +452,11 @@ impl<'e> Drift<'e> {
 /// Who tells the roles of threads: QEMUs by their sockets, else names.
 ///
 /// A socket is connected to only for a question: QEMU serves one at a time.
-struct Tellers<'a> {
+struct Subscribers<'a> {
     sockets: &'a [String],
 }
 
-impl Roles for Tellers<'_> {
+impl Roles for Subscribers<'_> {
     fn roles(&mut self, host: &dyn Host, pid: Tid) -> Result<Vec<(TaskId, Role)>, String> {
         for socket in self.sockets {
             // One that cannot be reached is perhaps another machine's that has ended.

@@ -2,16 +2,16 @@
 //! blocks, so that anyone can see for himself whether our ruler is straight.
 
 use pinfold_model::{CpuSet, Figure, Statistic, Unit};
-use pinfold_probe::anchors::{Anchor, Found};
+use pinfold_probe::reference_tools::{ReferenceTool, Found};
 use pinfold_probe::job::without_skipped;
 use pinfold_probe::registry::Probe;
-use pinfold_probe::rulers::RulerPolicy;
+use pinfold_probe::rulers::SchedPolicy;
 use pinfold_study::measured::Stolen;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{Block, Direction, Interval, median, of_samples, ratio_interval};
 
-use super::place::HostPlace;
-use super::take::{Reader, Taking, anchor_failure};
+use super::cpus::HostPlace;
+use super::run_block::{Reader, Taking, anchor_failure};
 use super::{Bench, COMPARED_BLOCKS, announcement, show};
 use crate::cli::measure::MeasureArgs;
 use crate::failure::{Exit, Failure};
@@ -60,7 +60,7 @@ pub fn against(
     let anchor = anchor_of(probe, name)?;
     anchor.program().map_err(|error| anchor_failure(&error))?;
     let place = HostPlace::find(bench, arguments, state)?;
-    if anchor.is_busy(probe.name) && matches!(place.policy, RulerPolicy::Fifo(_)) {
+    if anchor.is_busy(probe.name) && matches!(place.policy, SchedPolicy::Fifo(_)) {
         spare_a_pu(bench, anchor, &place)?;
     }
     if arguments.how.duty.is_some() {
@@ -120,9 +120,9 @@ pub fn against(
     Ok(())
 }
 
-fn anchor_of(probe: &Probe, name: &str) -> Result<Anchor, Failure> {
-    let known = Anchor::ALL.map(Anchor::name).join(", ");
-    let anchor = Anchor::from_name(name).ok_or_else(|| {
+fn anchor_of(probe: &Probe, name: &str) -> Result<ReferenceTool, Failure> {
+    let known = ReferenceTool::ALL.map(ReferenceTool::name).join(", ");
+    let anchor = ReferenceTool::from_name(name).ok_or_else(|| {
         Failure::new(Exit::Input, format!("--against: there is no reference tool {name:?}"))
             .with_hint(format!("known are {known}"))
     })?;
@@ -139,9 +139,9 @@ fn anchor_of(probe: &Probe, name: &str) -> Result<Anchor, Failure> {
 }
 
 /// A thread that spins under fifo must leave a PU to everybody else.
-fn spare_a_pu(bench: &Bench, anchor: Anchor, place: &HostPlace) -> Result<(), Failure> {
+fn spare_a_pu(bench: &Bench, anchor: ReferenceTool, place: &HostPlace) -> Result<(), Failure> {
     // All but oslat are held on one of them.
-    let many = if anchor == Anchor::Oslat { place.pus.len() } else { 1 };
+    let many = if anchor == ReferenceTool::Oslat { place.pus.len() } else { 1 };
     let pus: CpuSet = place.pus.iter().take(many).collect();
     if !bench.topology.online().difference(&pus).is_empty() {
         return Ok(());

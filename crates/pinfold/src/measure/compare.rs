@@ -3,7 +3,7 @@
 //! What can be interleaved is: each block measures both sides once, in random order, so that
 //! what changes on the machine meanwhile changes for both. Two files cannot, and that is said.
 
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_model::{CpuSet, Family, Plan};
 use pinfold_probe::registry::Probe;
 use pinfold_study::compare::{self, Comparison};
@@ -13,8 +13,8 @@ use pinfold_study::random::Pcg32;
 use clap::Parser as _;
 
 use super::guest::Guest;
-use super::place::HostPlace;
-use super::take::{Reader, Taking};
+use super::cpus::HostPlace;
+use super::run_block::{Reader, Taking};
 use super::{Bench, find, show};
 use crate::cli::measure::{CompareArgs, ProbeArgs, ProbeLine};
 use crate::failure::{Exit, Failure};
@@ -109,7 +109,7 @@ fn durations(one: &Measurement, other: &Measurement) -> Option<String> {
 
 fn read(path: &str) -> Result<Measurement, Failure> {
     let text =
-        user::read_text(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+        files::read_text(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     from_json(&text).map_err(|error| {
         let failure = Failure::from_error(Exit::Input, &error, error.hint());
         Failure { message: format!("{path}: {}", failure.message), ..failure }

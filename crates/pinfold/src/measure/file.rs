@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pinfold_host::user::{self, Held, Owned, StateDir};
+use pinfold_host::files::{self, Held, Owned, StateDir};
 use pinfold_probe::rulers::IoTarget;
 
 use crate::common::{self, host_failure};
@@ -24,7 +24,7 @@ impl Folder {
     /// Makes it; folders of processes that were killed are removed first.
     pub fn new() -> Result<Self, Failure> {
         let parent = Owned::Measured.folder().map_err(|error| host_failure(&error))?;
-        user::make_dirs(&parent).map_err(|error| host_failure(&error))?;
+        files::make_dirs(&parent).map_err(|error| host_failure(&error))?;
         let host = common::host()?;
         Owned::Measured.remove_orphans(&host, &parent).map_err(|error| host_failure(&error))?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -43,11 +43,11 @@ impl Folder {
     /// The file or device that was named, else a file of our own.
     pub fn target(&self, named: Option<&str>) -> Result<IoTarget, Failure> {
         let Some(path) = named else { return self.own_file() };
-        if user::is_dir(path) {
+        if files::is_dir(path) {
             return Err(Failure::new(Exit::Input, format!("--file {path} is a folder"))
                 .with_hint("name a file or a block device"));
         }
-        if !user::exists(path) {
+        if !files::exists(path) {
             return Err(Failure::new(Exit::Input, format!("--file {path} is not there")));
         }
         Ok(target_of(path))
@@ -57,7 +57,7 @@ impl Folder {
         let path = self.directory.path_of("blocks");
         // No zeros: a file system may leave those out, and then nothing is read.
         let bytes: Vec<u8> = (0..FILE_BYTES).map(|place| (place % 251).to_le_bytes()[0]).collect();
-        user::write_atomic(&path, &bytes).map_err(|error| host_failure(&error))?;
+        files::write_atomic(&path, &bytes).map_err(|error| host_failure(&error))?;
         Ok(IoTarget::File(path))
     }
 }
@@ -65,7 +65,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         // What stays behind is removed by the next measurement.
-        match user::remove_tree(self.directory.path()) {
+        match files::remove_tree(self.directory.path()) {
             Ok(()) | Err(_) => {}
         }
     }

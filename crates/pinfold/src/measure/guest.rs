@@ -7,18 +7,18 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use pinfold_host::user::{self, StateDir};
+use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Host as _, SystemClock, paths, process};
 use pinfold_model::{Accelerator, CpuSet, Plan, Request, Tid, VcpuCount};
 use pinfold_probe::agent::{Agent, Heartbeat, Hello};
 use pinfold_probe::registry::{Probe, Settings};
-use pinfold_probe::rulers::{IoTarget, RulerPolicy};
-use pinfold_probe::surroundings;
+use pinfold_probe::rulers::{IoTarget, SchedPolicy};
+use pinfold_probe::interference;
 use pinfold_study::measured::MeasuredBlock;
 use pinfold_vm::threads;
 
 use super::file::target_of;
-use super::{Bench, place, take};
+use super::{Bench, cpus, run_block};
 use crate::cli::measure::ProbeArgs;
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
@@ -109,10 +109,10 @@ impl<'b> Guest<'b> {
         (agent, disk): (&Agent, Option<&str>),
     ) -> Result<MeasuredBlock, Failure> {
         let settings = guest_settings(probe, how, (agent.hello(), disk))?;
-        let job = probe.job(&settings).map_err(|refusal| take::refused(&refusal))?;
-        let moment = || surroundings::now(&self.bench.host, &self.bench.topology.allowed);
+        let job = probe.job(&settings).map_err(|refusal| run_block::refused(&refusal))?;
+        let moment = || interference::now(&self.bench.host, &self.bench.topology.allowed);
         let before = moment().map_err(|error| host_failure(&error))?;
-        let figures = job.run_in_guest(agent).map_err(|error| take::ruler_failure(&error))?;
+        let figures = job.run_in_guest(agent).map_err(|error| run_block::ruler_failure(&error))?;
         let after = moment().map_err(|error| host_failure(&error))?;
         Ok(MeasuredBlock { figures, surroundings: after.since(&before) })
     }
@@ -187,7 +187,7 @@ impl<'b> Guest<'b> {
 
 impl Reached {
     fn connect(bench: &Bench, socket: &str) -> Result<Self, Failure> {
-        if !user::exists(socket) {
+        if !files::exists(socket) {
             return Err(Failure::new(Exit::Input, format!("--guest {socket}: no such socket"))
                 .with_hint("give `demo`, or the socket of the guest's agent; docs/measuring.md says how a guest gets one"));
         }
@@ -271,8 +271,8 @@ impl Demo {
         plan: &Plan,
         work: impl FnOnce(&Agent) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let io_directory = user::cache_dir().map_err(|error| host_failure(&error))?;
-        user::make_dirs(&io_directory).map_err(|error| host_failure(&error))?;
+        let io_directory = files::cache_dir().map_err(|error| host_failure(&error))?;
+        files::make_dirs(&io_directory).map_err(|error| host_failure(&error))?;
         let starter = VmStarter {
             host: &bench.host,
             clock: &SystemClock,
@@ -324,8 +324,8 @@ fn guest_settings(
         }
         None => hello.cpus_online.clone(),
     };
-    let policy = place::policy(how)?.unwrap_or(RulerPolicy::Other);
-    let mut settings = take::settings(how, cpus, policy)?;
+    let policy = cpus::policy(how)?.unwrap_or(SchedPolicy::Other);
+    let mut settings = run_block::settings(how, cpus, policy)?;
     settings.target = match (&how.file, disk.filter(|_| probe.reads_a_file())) {
         (Some(path), _) => Some(target_of(path)),
         (None, Some(disk)) => Some(IoTarget::Device(disk.to_owned())),

@@ -11,20 +11,20 @@ mod against;
 mod compare;
 mod file;
 mod guest;
-mod outside;
-mod place;
+mod observe;
+mod cpus;
 mod show;
-mod take;
+mod run_block;
 
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, process, user};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, process, files};
 use pinfold_model::{Accelerator, Origin, Topology, scrubbed_parameters};
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::registry::{self, PROBES, Probe};
 use pinfold_study::measured::{MeasuredBlock, Measurement, to_json};
 
 use self::guest::Guest;
-use self::place::HostPlace;
-use self::take::Taking;
+use self::cpus::HostPlace;
+use self::run_block::Taking;
 use crate::cli::measure::MeasureArgs;
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
@@ -53,8 +53,8 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     let Some(name) = arguments.probe.as_deref().filter(|_| !arguments.list) else {
         return list(arguments);
     };
-    if let Some(instrument) = outside::Instrument::find(name) {
-        return outside::measure(instrument, arguments);
+    if let Some(instrument) = observe::Instrument::find(name) {
+        return observe::measure(instrument, arguments);
     }
     let probe = find(name)?;
     let machine = &arguments.machine;
@@ -83,7 +83,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     if let Some(path) = &arguments.save {
         let text = to_json(&measurement)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-        user::write_atomic(path, text.as_bytes()).map_err(|error| host_failure(&error))?;
+        files::write_atomic(path, text.as_bytes()).map_err(|error| host_failure(&error))?;
     }
     match arguments.json {
         true => data(&show::json(&measurement, probe)?),
@@ -120,7 +120,7 @@ fn options(probe: &Probe) -> Result<(), Failure> {
 /// The probe of that name, or the one that was probably meant.
 fn find(name: &str) -> Result<&'static Probe, Failure> {
     registry::find(name).ok_or_else(|| {
-        let outside = outside::Instrument::ALL.iter().map(|one| one.name());
+        let outside = observe::Instrument::ALL.iter().map(|one| one.name());
         let known = PROBES.iter().map(|probe| probe.name).chain(outside);
         let hint = match pinfold_plan::nearest(name, known) {
             Some(nearest) => format!("did you mean {nearest}? "),

@@ -3,21 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_host::{Host as _, LiveHost, SystemClock, paths, process, user};
+use pinfold_host::{Host as _, LiveHost, SystemClock, paths, process, files};
 use pinfold_model::{
-    Accelerator, EmulatorWish, Isa, IsolationScope, Origin, Plan, Request, Severity, Topology,
+    Accelerator, EmulatorRequest, Isa, IsolationScope, Origin, Plan, Request, Severity, Topology,
     VcpuCount,
 };
 use pinfold_plan::requests;
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::study::{Acts, Cell, Cells, GuestWish, NONE, Program, Study};
+use pinfold_study::study::{Acts, Cell, Cells, GuestRequest, NONE, Program, Study};
 use pinfold_vm::guest::MOST_VCPUS;
 
-use super::ground::NAME;
+use super::environment::NAME;
 use crate::common::host_failure;
 use crate::failure::Failure;
 use crate::output::say;
-use crate::tune::{Kit, Scratch, Shape, Subject, VmStarter, lacking};
+use crate::tune::{GuestImage, Scratch, Shape, Subject, VmStarter, lacking};
 
 /// Memory of a guest: room for the largest input of `pinload parallel` beside its initramfs.
 const MEMORY_MIB: u32 = 1024;
@@ -39,7 +39,7 @@ impl GuestGround {
     /// The guest that a cell wants; in words why there is none on this host.
     pub fn of(
         (study, cell): (&Study, &Cell),
-        wish: GuestWish,
+        wish: GuestRequest,
         knobs: &[String],
         (topology, host): (&Topology, &LiveHost),
     ) -> Result<Self, String> {
@@ -70,9 +70,9 @@ impl GuestGround {
         let strategy =
             cell.acting(study, &Acts::Strategy).map_or(NONE, |level| level.text.as_str());
         let emulator = match cell.acting(study, &Acts::Emulator).map(|level| level.text.as_str()) {
-            Some("real-time") => EmulatorWish::RealTime,
-            Some("apart") => EmulatorWish::Apart,
-            Some(_) | None => EmulatorWish::Usual,
+            Some("real-time") => EmulatorRequest::RealTime,
+            Some("apart") => EmulatorRequest::Apart,
+            Some(_) | None => EmulatorRequest::Usual,
         };
         let machines =
             cell.acting(study, &Acts::Machines).map_or(Ok(1), |level| level.text.parse());
@@ -115,7 +115,7 @@ fn refuse_other_grounds(study: &Study, cell: &Cell) -> Result<(), String> {
             None => Err("its command is a program of the host: name a static one for the guest \
                          with guest-program"
                 .to_owned()),
-            Some(path) if !user::exists(&path) => {
+            Some(path) if !files::exists(&path) => {
                 Err(format!("the program for the guest, {path}, is not there"))
             }
             Some(_) => Ok(()),
@@ -125,7 +125,7 @@ fn refuse_other_grounds(study: &Study, cell: &Cell) -> Result<(), String> {
 
 /// The plan of a guest. Its isolation keeps off the loads that Pinfold started, and itself.
 pub fn plan(
-    (strategy, emulator): (&str, EmulatorWish),
+    (strategy, emulator): (&str, EmulatorRequest),
     vcpus: u32,
     topology: &Topology,
 ) -> Result<Plan, String> {
@@ -158,7 +158,7 @@ pub fn places(plan: &Plan) -> Option<Vec<pinfold_model::PuId>> {
 /// What guests need, prepared.
 #[derive(Default)]
 pub struct Guests {
-    kits: BTreeMap<Isa, Kit>,
+    kits: BTreeMap<Isa, GuestImage>,
     /// By instruction set, and whether under KVM alone.
     refused: BTreeMap<(Isa, bool), String>,
     versions: BTreeSet<String>,
@@ -185,7 +185,7 @@ impl Guests {
                 Some(scratch) => scratch,
                 None => Scratch::new(host).map_err(|error| host_failure(&error))?,
             };
-            match Kit::prepare(isa, &scratch) {
+            match GuestImage::prepare(isa, &scratch) {
                 Ok(kit) => {
                     self.versions.extend(version(isa));
                     self.kits.insert(isa, kit);
@@ -239,7 +239,7 @@ impl Guests {
     /// Where numbers come from, with the guests.
     pub fn origin(&self, origin: Origin) -> Origin {
         let joined = |texts: Vec<String>| (!texts.is_empty()).then(|| texts.join("; "));
-        let kernel = |(isa, kit): (&Isa, &Kit)| {
+        let kernel = |(isa, kit): (&Isa, &GuestImage)| {
             let kernel = kit.kernel();
             let number = |value: Option<u32>| value.map_or("?".to_owned(), |it| it.to_string());
             format!(
@@ -288,12 +288,12 @@ pub fn wanted(
 
 /// What starts a guest.
 pub fn starter<'a>(
-    (host, state): (&'a LiveHost, &'a user::StateDir),
+    (host, state): (&'a LiveHost, &'a files::StateDir),
     (pinload, topology): (&'a Pinload, &Topology),
     subject: &'a Subject,
 ) -> Result<VmStarter<'a>, Failure> {
-    let io_directory = user::cache_dir().map_err(|error| host_failure(&error))?;
-    user::make_dirs(&io_directory).map_err(|error| host_failure(&error))?;
+    let io_directory = files::cache_dir().map_err(|error| host_failure(&error))?;
+    files::make_dirs(&io_directory).map_err(|error| host_failure(&error))?;
     Ok(VmStarter {
         host,
         clock: &SystemClock,

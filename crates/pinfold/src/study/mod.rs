@@ -7,21 +7,21 @@
 //! The design, the store and the statistics are `pinfold-study`'s; here is what places and runs
 //! a workload ([`runner`]), and how it is told.
 
-mod beside;
-mod ground;
+mod interference;
+mod environment;
 mod guests;
-mod inside;
+mod guest_trials;
 mod job;
 mod nodes;
 mod page;
 mod probes;
 mod runner;
 mod slurm;
-mod tell;
+mod print;
 mod trials;
 
 use pinfold_host::process::Spawn;
-use pinfold_host::{Clock as _, LiveHost, SystemClock, user};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, files};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, Topology};
 use pinfold_probe::pinload::Pinload;
@@ -117,7 +117,7 @@ pub fn store_failure(error: &StoreError) -> Failure {
 /// A study from its file.
 fn read(path: &str) -> Result<Study, Failure> {
     let text =
-        user::read_text(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+        files::read_text(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     common::asked(path, library::from_toml(&text))
 }
 
@@ -174,7 +174,7 @@ fn check(arguments: &CheckArgs, state: Option<&str>) -> Result<(), Failure> {
     let cells = cells.map_err(|error| file_failure(file, &error))?;
     let prediction = library::predict(&study, &cells, &bench.facts);
     let prediction = prediction.map_err(|error| file_failure(file, &error))?;
-    tell::check(arguments, &study, (&cells, &prediction));
+    print::check(arguments, &study, (&cells, &prediction));
     Ok(())
 }
 
@@ -223,8 +223,8 @@ fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
 fn require_own(store: &str) -> Result<(), Failure> {
     for suffix in ["", "-wal", "-journal", "-shm"] {
         let path = format!("{store}{suffix}");
-        if suffix.is_empty() || user::exists(&path) {
-            user::require_own(&path).map_err(|error| {
+        if suffix.is_empty() || files::exists(&path) {
+            files::require_own(&path).map_err(|error| {
                 host_failure(&error).with_hint(
                     "a resume runs the commands that it holds: read them, then copy it to a file that \
                      only you may write to, and resume the copy",
@@ -236,7 +236,7 @@ fn require_own(store: &str) -> Result<(), Failure> {
 }
 
 fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
-    if user::exists(&arguments.store) {
+    if files::exists(&arguments.store) {
         require_own(&arguments.store)?;
     }
     let mut store = Store::open(&arguments.store).map_err(|error| store_failure(&error))?;
@@ -250,7 +250,7 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
     };
     let loaded = Loaded::read(&store, id).map_err(|error| study_failure(&error))?;
     if let Some(file) = &arguments.file {
-        let text = user::read_text(file)
+        let text = files::read_text(file)
             .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
         loaded.same_text(file, &text).map_err(|error| study_failure(&error))?;
     }
@@ -287,7 +287,7 @@ fn work(
     store: &mut Store,
     run: OpenRun,
     (bench, runner): (&Bench, &mut HostRunner<'_>),
-    state: &user::StateDir,
+    state: &files::StateDir,
 ) -> Result<(), Failure> {
     let lock = state.lock(LOCK).map_err(|error| host_failure(&error))?;
     let Some(_lock) = lock else {
@@ -295,7 +295,7 @@ fn work(
             .with_hint("wait until it has ended: two at a time would measure each other"));
     };
     interrupt::install()?;
-    tell::announce(store, run.id())?;
+    print::announce(store, run.id())?;
     let mut bar = progress::Bar::new("trials");
     let outcome = library::run(
         store,
@@ -312,7 +312,7 @@ fn work(
     // Children of later work must not inherit the mask of the last trial's supervisor.
     runner.release(&bench.topology)?;
     match outcome.map_err(|error| study_failure(&error))? {
-        Outcome::Finished { .. } => tell::ended(store, run.id()),
+        Outcome::Finished { .. } => print::ended(store, run.id()),
         Outcome::Interrupted { done, total } => Err(Failure::new(
             Exit::Interrupted,
             format!(
@@ -326,7 +326,7 @@ fn work(
 
 fn status(arguments: &StoreArgs) -> Result<(), Failure> {
     let store = Store::open(&arguments.store).map_err(|error| store_failure(&error))?;
-    tell::status(&store, run_of(&store, arguments.run)?, arguments.json)
+    print::status(&store, run_of(&store, arguments.run)?, arguments.json)
 }
 
 fn export(arguments: &ExportArgs) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Unit, shown_parameters};
 use pinfold_report::{
@@ -16,7 +16,7 @@ use pinfold_study::study::{
     self as library, Analysis, Groups, Plot, PlotKind, Selection, Shown, StudyError, Summary, Table,
 };
 
-use super::{nodes, study_failure, tell};
+use super::{nodes, study_failure, print};
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::time;
@@ -422,7 +422,7 @@ fn pair(analysis: &Analysis, one: &library::Noise) -> Pair {
 }
 
 fn findings(analysis: &Analysis) -> Vec<String> {
-    let mut findings: Vec<String> = tell::host_changes(&analysis.run)
+    let mut findings: Vec<String> = print::host_changes(&analysis.run)
         .into_iter()
         .map(|change| format!("the host changed between sessions: {change}"))
         .collect();
@@ -471,7 +471,7 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
         row("trials", format!(
             "{} measured, {} failed, in {}; each {}",
             progress.ok, progress.failed, super::progress::seconds(took_s),
-            super::tell::besides_workload(loaded, progress),
+            super::print::besides_workload(loaded, progress),
         )),
         row("values", "a start gives the median of its samples, of a tail the largest; a block the median of its starts, a cell the median of its blocks".to_owned()),
         row("intervals", "95 %, by bootstrap of blocks and of the starts in them, 10,000 draws, fixed seed; ratios are medians of the blocks' ratios".to_owned()),
@@ -535,7 +535,7 @@ pub fn export(
     let failed = |error: StudyError| study_failure(&error);
     let tables = library::tables(store, analysis).map_err(failed)?;
     let samples = library::samples(store, analysis.run.id).map_err(failed)?;
-    user::make_dirs(folder).map_err(|error| host_failure(&error))?;
+    files::make_dirs(folder).map_err(|error| host_failure(&error))?;
     let mut written = Vec::new();
     for table in &tables {
         let files = TableFiles::of(table).map_err(|error| table_failure(&error))?;
@@ -561,7 +561,7 @@ pub fn export(
 fn save(files: TableFiles, (folder, name): (&str, &str)) -> Result<usize, Failure> {
     let table = files.finish().map_err(|error| table_failure(&error))?;
     for (ending, bytes) in [("csv", table.csv.as_bytes()), ("parquet", &table.parquet)] {
-        user::write_atomic(&format!("{folder}/{name}.{ending}"), bytes)
+        files::write_atomic(&format!("{folder}/{name}.{ending}"), bytes)
             .map_err(|error| host_failure(&error))?;
     }
     Ok(table.rows)
@@ -633,5 +633,5 @@ pub fn differences(first: &Analysis, second: &Analysis) -> Vec<String> {
 pub fn write(page: &StudyPage, path: &str) -> Result<(), Failure> {
     let html = pinfold_report::render_study(page)
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-    user::write_atomic(path, html.as_bytes()).map_err(|error| common::host_failure(&error))
+    files::write_atomic(path, html.as_bytes()).map_err(|error| common::host_failure(&error))
 }

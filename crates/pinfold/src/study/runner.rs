@@ -3,9 +3,9 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
-use pinfold_host::user::{self, StateDir};
-use pinfold_host::{HostMut as _, LiveHost, SystemClock, Vigil, process};
-use pinfold_model::{CpuSet, EmulationPlan, EmulatorWish, Origin, Plan, Speed, Topology};
+use pinfold_host::files::{self, StateDir};
+use pinfold_host::{HostMut as _, LiveHost, SystemClock, EventWatcher, process};
+use pinfold_model::{CpuSet, EmulationPlan, EmulatorRequest, Origin, Plan, Speed, Topology};
 use pinfold_probe::agent::{Agent, AgentError};
 use pinfold_probe::loads::{HostLoads, LoadError};
 use pinfold_probe::pinload::Pinload;
@@ -14,19 +14,19 @@ use pinfold_study::study::{
     Acts, Cell, Cells, Finished, NONE, Runner, StartRequest, Study, TrialError, TrialResult,
 };
 
-use super::beside::{Beside, free_bytes};
-use super::ground::{Ground, Known, NAME};
+use super::interference::{Neighbours, free_bytes};
+use super::environment::{TrialEnvironment, Known, NAME};
 use super::guests::{self, GuestGround, Guests};
-use super::inside::Inside;
+use super::guest_trials::Inside;
 use super::job::Bell;
 use super::trials::{Enter, Means, Trials};
-use crate::commands::emulate::{Door, Kept, Machine, Programs, with_programs};
+use crate::commands::emulate::{Endpoint, Kept, Machine, Programs, with_programs};
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::output::say;
 use crate::tune::Subject;
 use crate::tune::loads::{GuestSide, HostSide};
-use crate::{interrupt, place};
+use crate::{interrupt, apply_session};
 
 /// A wait never lasts longer, whatever rings.
 const LOOK_NS: u64 = 500_000_000;
@@ -71,9 +71,9 @@ impl<'a> HostRunner<'a> {
     /// Gets what the guests of these cells need, and tries KVM where they want it; what cannot be
     /// had is refused from now on.
     pub fn prepare(&mut self, study: &Study, cells: &Cells) -> Result<(), Failure> {
-        let ground = |cell: &Cell| match Ground::of(study, cell, self.known()) {
-            Ok(Ground::Guest(guest)) => Some(*guest),
-            Ok(Ground::Plain(_) | Ground::Planned(..) | Ground::Slowed(_)) | Err(_) => None,
+        let ground = |cell: &Cell| match TrialEnvironment::of(study, cell, self.known()) {
+            Ok(TrialEnvironment::Guest(guest)) => Some(*guest),
+            Ok(TrialEnvironment::Plain(_) | TrialEnvironment::Planned(..) | TrialEnvironment::Slowed(_)) | Err(_) => None,
         };
         let wanted = guests::wanted(study, cells, &ground);
         self.guests.prepare(&wanted, self.host)?;
@@ -108,14 +108,14 @@ impl<'a> HostRunner<'a> {
 
     fn start_on(
         &self,
-        ground: &Ground,
+        ground: &TrialEnvironment,
         request: &StartRequest<'_>,
         finished: &mut Finished<'_>,
     ) -> Result<(), Failure> {
         // Loads and guests are born where this process may run.
         self.release(self.topology)?;
         let Some(first) = request.wanted().next() else { return Ok(()) };
-        let beside = Beside::of((request.study, first.cell), &ground.pus(), self.topology)
+        let beside = Neighbours::of((request.study, first.cell), &ground.pus(), self.topology)
             .map_err(|why| Failure::new(Exit::Input, why))?;
         let mib = beside.neighbour_mib(self.topology, free_bytes(self.host));
         if let Some(caveat) = beside.caveat(self.topology, mib)
@@ -132,21 +132,21 @@ impl<'a> HostRunner<'a> {
         };
         let memory = beside.memory;
         match ground {
-            Ground::Guest(guest) => self.in_guest(guest, request, &mut finished),
-            Ground::Plain(pus) => {
+            TrialEnvironment::Guest(guest) => self.in_guest(guest, request, &mut finished),
+            TrialEnvironment::Plain(pus) => {
                 let enter = Enter { files: Vec::new(), pus: pus.clone(), places: None, memory };
                 self.with_trials((request, None), &mut finished, |mut trials| {
                     self.wait_out(&mut trials, &enter)
                 })
             }
-            Ground::Planned(plan, places) => {
+            TrialEnvironment::Planned(plan, places) => {
                 let enter =
                     Enter { files: Vec::new(), pus: plan.pus(), places: places.clone(), memory };
                 self.with_trials((request, Some(plan)), &mut finished, |mut trials| {
                     self.wait_out(&mut trials, &enter)
                 })
             }
-            Ground::Slowed(plan) => {
+            TrialEnvironment::Slowed(plan) => {
                 self.with_trials((request, None), &mut finished, |trials| self.slowed(plan, trials))
             }
         }
@@ -159,7 +159,7 @@ impl<'a> HostRunner<'a> {
         finished: &mut Finished<'_>,
         work: impl FnOnce(Trials<'_, '_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let journals = place::journals(self.state, &SystemClock)?;
+        let journals = apply_session::journals(self.state, &SystemClock)?;
         let loads = self.loads(request)?;
         let means = Means {
             host: self.host,
@@ -214,7 +214,7 @@ impl<'a> HostRunner<'a> {
             return work(&[]);
         }
         let subject = self.subject(guest, others)?;
-        let plan = guests::plan((NONE, EmulatorWish::Usual), guest.vcpus, self.topology)
+        let plan = guests::plan((NONE, EmulatorRequest::Usual), guest.vcpus, self.topology)
             .map_err(|why| Failure::new(Exit::Input, why))?;
         let means = (self.host, self.state);
         let starter = guests::starter(means, (self.pinload, self.topology), &subject)?;
@@ -240,8 +240,8 @@ impl<'a> HostRunner<'a> {
         if !request.wanted().any(|wanted| loaded(wanted.cell)) {
             return Ok(None);
         }
-        let directory = user::cache_dir().map_err(|error| host_failure(&error))?;
-        user::make_dirs(&directory).map_err(|error| host_failure(&error))?;
+        let directory = files::cache_dir().map_err(|error| host_failure(&error))?;
+        files::make_dirs(&directory).map_err(|error| host_failure(&error))?;
         let pus = u32::try_from(self.topology.allowed.len()).unwrap_or(u32::MAX);
         let side = HostSide::start(self.pinload, pus, &directory);
         side.map(Some).map_err(|error| load_failure(&error))
@@ -250,7 +250,7 @@ impl<'a> HostRunner<'a> {
     /// Lets trials go on whenever the bell rings.
     fn wait_out(&self, trials: &mut Trials<'_, '_>, enter: &Enter) -> Result<(), Failure> {
         self.keep_off(&enter.pus)?;
-        let mut vigil = Vigil::new();
+        let mut vigil = EventWatcher::new();
         let worked = loop {
             if interrupt::requested() {
                 break Ok(());
@@ -290,7 +290,7 @@ impl<'a> HostRunner<'a> {
         let (host, topology, facts) = (self.host, self.topology, &self.facts);
         let worked = with_programs(
             Machine { host, topology, facts },
-            (self.state, Door::Closed),
+            (self.state, Endpoint::Closed),
             plan,
             (&programs, bell),
             &mut |platformed| {
@@ -304,7 +304,7 @@ impl<'a> HostRunner<'a> {
                 };
                 let nodes = &mut platformed.nodes;
                 let goes_on = trials.turn(place, &mut |wanted| {
-                    let Some(wanted) = Ground::speed(wanted).filter(|wanted| *wanted != speed)
+                    let Some(wanted) = TrialEnvironment::speed(wanted).filter(|wanted| *wanted != speed)
                     else {
                         return Ok(());
                     };
@@ -341,13 +341,13 @@ impl Runner for HostRunner<'_> {
         if let Some(known) = self.refused.borrow().get(&key) {
             return known.clone();
         }
-        let ground = Ground::of(study, cell, self.known());
+        let ground = TrialEnvironment::of(study, cell, self.known());
         let refusal = match &ground {
-            Ok(Ground::Guest(guest)) => self.guests.refusal(guest),
-            Ok(Ground::Plain(_) | Ground::Planned(..) | Ground::Slowed(_)) => None,
+            Ok(TrialEnvironment::Guest(guest)) => self.guests.refusal(guest),
+            Ok(TrialEnvironment::Plain(_) | TrialEnvironment::Planned(..) | TrialEnvironment::Slowed(_)) => None,
             Err(why) => Some(why.clone()),
         };
-        let beside = |ground: Ground| Beside::of((study, cell), &ground.pus(), self.topology);
+        let beside = |ground: TrialEnvironment| Neighbours::of((study, cell), &ground.pus(), self.topology);
         let refusal = refusal.or_else(|| ground.and_then(beside).err());
         self.refused.borrow_mut().insert(key, refusal.clone());
         refusal
@@ -359,7 +359,7 @@ impl Runner for HostRunner<'_> {
         finished: &mut Finished<'_>,
     ) -> Result<(), TrialError> {
         let Some(first) = request.wanted().next() else { return Ok(()) };
-        let ground = Ground::of(request.study, first.cell, self.known());
+        let ground = TrialEnvironment::of(request.study, first.cell, self.known());
         let ground = ground.map_err(TrialError::failed)?;
         self.start_on(&ground, request, finished).map_err(|failure| {
             let error = match failure.exit {

@@ -13,8 +13,8 @@ use pinfold_study::study::{
 use super::job::{Bell, Ended, Job};
 use super::probes::{Observation, need_threads, one_figure};
 use crate::failure::Failure;
-use crate::guard::{Beating, Guard};
-use crate::place::{self, OnStop};
+use crate::rt_watchdog::{Beating, Guard};
+use crate::apply_session::{self, OnStop};
 use crate::tune::loads::HostSide;
 
 /// The figure that every trial has: from the start of its command until its output ended.
@@ -185,7 +185,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         let mut in_force = None;
         if let Some(plan) = self.plan {
             let target = Target::new(job.child().task().tid, threads.clone());
-            let (_, journal, guard) = place::apply_guarded(
+            let (_, journal, guard) = apply_session::apply_guarded(
                 self.means.host,
                 (plan, &target),
                 self.means.journals,
@@ -221,7 +221,7 @@ fn end(host: &LiveHost, running: Running<'_>) -> Result<(), Failure> {
     let Running { job, in_force, .. } = running;
     drop(job);
     let Some(InForce { journal, beating }) = in_force else { return Ok(()) };
-    let undone = place::undo(host, journal);
+    let undone = apply_session::undo(host, journal);
     let was_heard = beating.is_none_or(Beating::end);
     undone?;
     match was_heard {

@@ -7,7 +7,7 @@ use pinfold_host::{Clock, LiveHost};
 use pinfold_model::{LoadState, Series, Tid};
 use pinfold_probe::agent::Agent;
 use pinfold_probe::roles::{self, Snapshot};
-use pinfold_probe::rulers::{Disk, IoTarget, Ruler, RulerPolicy};
+use pinfold_probe::rulers::{Disk, IoTarget, Benchmark, SchedPolicy};
 use pinfold_probe::run_delay::{self, Watch};
 use pinfold_study::store::CellResult;
 use pinfold_vm::threads::Found;
@@ -112,14 +112,14 @@ impl Running<'_> {
     fn inside(&self, agent: &Agent, observation_s: f64) -> Result<Vec<Series>, Failure> {
         let part = |share: f64| nanoseconds(observation_s * share);
         let mut rulers = vec![
-            Ruler::spin_gap(part(1.0)).under(RulerPolicy::Fifo(GAP_PRIORITY)),
-            Ruler::wakeup(part(WAKEUP_SHARE)),
-            Ruler::compute(part(OTHER_SHARE)),
+            Benchmark::spin_gap(part(1.0)).under(SchedPolicy::Fifo(GAP_PRIORITY)),
+            Benchmark::wakeup(part(WAKEUP_SHARE)),
+            Benchmark::compute(part(OTHER_SHARE)),
         ];
         if *self.inside == Inside::Demo {
             for (disk, device) in [(Disk::Ahci, "/dev/sda"), (Disk::Virtio, "/dev/vda")] {
                 let target = IoTarget::Device(device.to_owned());
-                rulers.push(Ruler::io_latency(disk, target, part(OTHER_SHARE)));
+                rulers.push(Benchmark::io_latency(disk, target, part(OTHER_SHARE)));
             }
         }
         let mut series = Vec::new();
@@ -142,7 +142,7 @@ impl Running<'_> {
 
 /// The last lines of a console, in one.
 pub fn last_lines(path: &str) -> String {
-    let Ok(bytes) = pinfold_host::user::read(path) else { return String::new() };
+    let Ok(bytes) = pinfold_host::files::read(path) else { return String::new() };
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let last = lines.len().saturating_sub(LINES);

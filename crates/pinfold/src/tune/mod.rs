@@ -6,27 +6,27 @@
 //! The design, the store and the statistics are `pinfold-study`'s; here is what starts a
 //! machine ([`starter`]), what is measured in it ([`measure`]) and how it is told.
 
-mod announce;
+mod preview;
 mod candidates;
-mod keep;
-mod kit;
+mod persist;
+mod guest_image;
 pub mod loads;
 mod measure;
 mod scratch;
 mod starter;
 mod subject;
-mod tell;
-mod yielding;
+mod print;
+mod boot_priority;
 
-pub use keep::Kept;
-pub use kit::{Kit, Shape, lacking};
+pub use persist::Kept;
+pub use guest_image::{GuestImage, Shape, lacking};
 pub use measure::Running;
 pub use scratch::Scratch;
 pub use starter::{Facts, VmStarter};
 pub use subject::Subject;
-pub use tell::{page_of, show_result, write_page};
+pub use print::{page_of, show_result, write_page};
 
-use pinfold_host::{Clock, LiveHost, SystemClock, user};
+use pinfold_host::{Clock, LiveHost, SystemClock, files};
 use pinfold_model::{Accelerator, Finding, LoadState, Metric, Origin, Plan, Topology};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::store::{OpenRun, Store};
@@ -75,7 +75,7 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     let (mut store, candidates, findings) = match arguments.resume {
         Some(run) => {
             let store = open()?;
-            let candidates = keep::candidates(&store, run, subject.vcpus)?;
+            let candidates = persist::candidates(&store, run, subject.vcpus)?;
             (store, candidates, Vec::new())
         }
         None => {
@@ -104,7 +104,7 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     );
     progress.finish();
     match outcome.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))? {
-        Outcome::Finished => tell::tell(arguments, &store, run.id(), &topology),
+        Outcome::Finished => print::tell(arguments, &store, run.id(), &topology),
         Outcome::Interrupted { done, total } => Err(Failure::new(
             Exit::Interrupted,
             format!(
@@ -121,10 +121,10 @@ impl Bench<'_> {
         &'s self,
         subject: &'s Subject,
         pinload: &'s Pinload,
-        state: &'s user::StateDir,
+        state: &'s files::StateDir,
     ) -> Result<VmStarter<'s>, Failure> {
-        let io_directory = user::cache_dir().map_err(|error| host_failure(&error))?;
-        user::make_dirs(&io_directory).map_err(|error| host_failure(&error))?;
+        let io_directory = files::cache_dir().map_err(|error| host_failure(&error))?;
+        files::make_dirs(&io_directory).map_err(|error| host_failure(&error))?;
         let pus = u32::try_from(self.topology.allowed.len()).unwrap_or(u32::MAX);
         let plans: Vec<Plan> = self.candidates.iter().map(|one| one.plan.clone()).collect();
         Ok(VmStarter {
@@ -145,7 +145,7 @@ impl Bench<'_> {
         &self,
         subject: &mut Subject,
         pinload: &Pinload,
-        state: &user::StateDir,
+        state: &files::StateDir,
     ) -> Result<Facts, Failure> {
         if subject.demo.is_some() {
             say("Trying a start under KVM …");
@@ -170,7 +170,7 @@ impl Bench<'_> {
         &self,
         subject: &Subject,
         pinload: &Pinload,
-        state: &user::StateDir,
+        state: &files::StateDir,
     ) -> Result<Facts, Failure> {
         let mut told = None;
         let starter = self.starter(subject, pinload, state)?;
@@ -192,7 +192,7 @@ impl Bench<'_> {
             self.arguments.seed.unwrap_or_else(|| self.clock.now_ns() ^ self.clock.unix_seconds());
         let origin = self.origin(subject, facts, seed)?;
         if let Some(run) = self.arguments.resume {
-            return keep::resume(store, run, &origin, self.clock);
+            return persist::resume(store, run, &origin, self.clock);
         }
         let mut config = self.config(subject, facts, seed)?;
         let mut kept = Kept {
@@ -204,7 +204,7 @@ impl Bench<'_> {
             findings: [self.findings.clone(), subject.findings.clone()].concat(),
         };
         let mut create = |config: &mut TuneConfig, kept: &Kept| {
-            config.context = keep::context(kept)?;
+            config.context = persist::context(kept)?;
             let now = self.clock.unix_seconds();
             Ok(study::create(store, config, &self.candidates, &origin, now))
         };
@@ -223,7 +223,7 @@ impl Bench<'_> {
             created = create(&mut config, &kept)?;
         }
         let created = created.map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
-        announce::announce(&created, facts.accelerator, &kept.findings);
+        preview::announce(&created, facts.accelerator, &kept.findings);
         Ok(created.run)
     }
 

@@ -4,7 +4,7 @@
 //! It is made with mode 0700, checked against links and foreign owners, and removed at the
 //! end; folders of runs that were killed are removed by the next run and by `pinfold undo`.
 
-use pinfold_host::user::{self, Held, Owned, StateDir};
+use pinfold_host::files::{self, Held, Owned, StateDir};
 use pinfold_host::{Host, HostError, paths};
 
 /// The folder; removed when dropped.
@@ -40,7 +40,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // It holds nothing that anybody needs, and the next run removes what stays.
-        if let Err(error) = user::remove_tree(&self.path) {
+        if let Err(error) = files::remove_tree(&self.path) {
             crate::output::say(&format!("pinfold: {error}"));
         }
     }

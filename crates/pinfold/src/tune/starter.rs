@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pinfold_apply::{Applied, Journal, Journals, Target};
 use pinfold_host::process::Stdio;
-use pinfold_host::user::StateDir;
+use pinfold_host::files::StateDir;
 use pinfold_host::{Clock, LiveHost};
 use pinfold_model::{Accelerator, Plan};
 use pinfold_probe::agent::{Agent, AgentError, Heartbeat};
@@ -16,12 +16,12 @@ use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
 use super::loads::HostSide;
 use super::measure::{Running, last_lines};
 use super::subject::{Inside, Subject};
-use super::yielding::Yielding;
+use super::boot_priority::Yielding;
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
-use crate::guard::{Beating, Guard};
+use crate::rt_watchdog::{Beating, Guard};
 use crate::interrupt;
-use crate::place::{self, OnStop};
+use crate::apply_session::{self, OnStop};
 use crate::target::placeable;
 
 /// How often a guest that is given time to start is looked at.
@@ -96,7 +96,7 @@ impl VmStarter<'_> {
             .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
         let began = self.clock.now_ns();
         let mut vm = self.launch(plan)?;
-        let journals = place::journals(self.state, self.clock)?;
+        let journals = apply_session::journals(self.state, self.clock)?;
         let (applied, journal, guard) = self.place(&vm, plan, &host_side, &journals)?;
         let (beating, result) = match guard.map(Beating::start).transpose() {
             Ok(beating) => (beating, self.use_guest(&mut vm, (&host_side, began), work)),
@@ -165,7 +165,7 @@ impl VmStarter<'_> {
         let own =
             host_side.tasks(self.host).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
         let target = Target { own, ..placeable(&vm.found) };
-        crate::place::apply_guarded(self.host, (plan, &target), journals, OnStop::Finish)
+        crate::apply_session::apply_guarded(self.host, (plan, &target), journals, OnStop::Finish)
     }
 
     fn use_guest(
@@ -260,7 +260,7 @@ impl VmStarter<'_> {
 
     /// Undoes what was applied; what cannot be restored is a failure.
     fn take_back(&self, journal: Journal<'_>) -> Result<(), Failure> {
-        crate::place::undo(self.host, journal).map(|_| ())
+        crate::apply_session::undo(self.host, journal).map(|_| ())
     }
 
     /// QEMU's error output and the end of the guest's console.

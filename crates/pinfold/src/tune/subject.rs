@@ -5,7 +5,7 @@ use pinfold_model::{Accelerator, Finding, GuestTopology, Isa};
 use pinfold_vm::argv;
 use pinfold_vm::guest::{self, DemoGuest, GuestKernel};
 
-use super::kit::{Kit, Shape};
+use super::guest_image::{GuestImage, Shape};
 use super::scratch::Scratch;
 use crate::cli::TuneArgs;
 use crate::failure::{Exit, Failure};
@@ -74,7 +74,7 @@ impl Subject {
             return Err(Failure::new(Exit::Input, "--vcpus 0: a guest needs at least one"));
         }
         let shape = Shape { vcpus, accelerator: Accelerator::Kvm, memory_mib: MEMORY_MIB };
-        Ok(Kit::prepare(Isa::X86, scratch)?.subject("demo", shape))
+        Ok(GuestImage::prepare(Isa::X86, scratch)?.subject("demo", shape))
     }
 
     fn user(arguments: &TuneArgs, agent_socket: String, _host: &LiveHost) -> Result<Self, Failure> {

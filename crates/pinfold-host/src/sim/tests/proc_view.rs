@@ -3,7 +3,7 @@
 use pinfold_model::Policy;
 
 use super::*;
-use crate::{Census, mountinfo, paths, proc_cgroup, proc_stat, proc_status, schedstat};
+use crate::{ThreadSet, mountinfo, paths, proc_cgroup, proc_stat, proc_status, schedstat};
 
 #[test]
 fn tasks_are_shown_as_the_kernel_shows_them() {
@@ -116,12 +116,12 @@ fn mounts_and_memberships() {
 }
 
 #[test]
-fn a_census_tells_births_and_deaths() {
+fn a_thread_set_reports_new_and_ended_threads() {
     let sim = SimHost::builder(CgroupVersion::V2, 2)
         .task(SimTask::new(500, "qemu"))
         .task(SimTask::new(501, "CPU 0/TCG").thread_of(500))
         .build();
-    let census = || Census::of(&sim, Tid(500));
+    let census = || ThreadSet::of(&sim, Tid(500));
     let before = census();
     assert!(before.is_some());
     assert_eq!(before, census());

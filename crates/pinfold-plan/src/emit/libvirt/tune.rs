@@ -7,7 +7,7 @@
 use pinfold_model::{Plan, ResourceShare, Topology, VnodePlan};
 
 use super::super::said::{Answers, Line, Said, Scope};
-use crate::caches::Vendor;
+use crate::guest_cache::Vendor;
 use crate::tunables::Tunable;
 
 /// The place of all its lines: the children of `<cputune>`.

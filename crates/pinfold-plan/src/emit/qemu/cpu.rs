@@ -15,7 +15,7 @@ use pinfold_model::{Accelerator, GuestTopology, Topology, VnodePlan};
 
 use super::Command;
 use crate::board::Board;
-use crate::caches::{Caches, Vendor, caches};
+use crate::guest_cache::{Caches, Vendor, caches};
 
 /// What the guest's cores add to the command, and what is to be said of it.
 #[derive(Default)]

@@ -12,7 +12,7 @@
 use pinfold_model::{CpuSet, MemoryPlan, NodeId, Topology, VnodePlan};
 
 use super::Command;
-use crate::cells::{self, node_list};
+use crate::guest_numa::{self, node_list};
 
 /// What memory adds to the command, and what is to be said of it.
 pub(super) struct Options {
@@ -43,8 +43,8 @@ pub(super) fn options(vnode: &VnodePlan, topology: &Topology, command: &Command<
             "its size is not known; say -m SIZE in the command, or plan with a memory size.",
         );
     };
-    let cells = cells::cells(vnode, topology);
-    let shares = cells::shares(&cells, bytes, memory.page_bytes.unwrap_or(1 << 20));
+    let cells = guest_numa::cells(vnode, topology);
+    let shares = guest_numa::shares(&cells, bytes, memory.page_bytes.unwrap_or(1 << 20));
     let mut options = Options {
         words: vec![("-m", format!("size={bytes}B{}", room(command)))],
         notes: Vec::new(),

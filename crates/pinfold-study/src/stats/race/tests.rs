@@ -110,7 +110,7 @@ fn those_far_behind_are_gone_after_few_blocks() {
 }
 
 #[test]
-fn the_exact_test_speaks_where_the_spread_cannot() {
+fn the_exact_test_decides_where_the_spread_cannot() {
     // Two lanes have too few degrees of freedom at first; the signs tell at last.
     let worse = |index: usize| Some(1.0 + 40.0 * f64::from(u32::from(index == 0)));
     let lanes = |blocks: usize| {
@@ -146,7 +146,7 @@ fn levels_add_up_to_what_is_stated() {
 }
 
 #[test]
-fn missing_starts_and_equal_numbers_drop_nobody() {
+fn missing_starts_and_equal_numbers_drop_no_one() {
     let lane = |values: &[Option<f64>]| Lane { blocks: values.to_vec(), may_go: true };
     let gone = [None, None, None];
     let level = [Some(1.0), Some(2.0), Some(3.0)];

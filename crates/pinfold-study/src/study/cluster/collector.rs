@@ -13,7 +13,7 @@ use super::super::predict::{Prediction, predict};
 use super::super::record::{Early, Loaded, early_to_json};
 use super::documents::{Answer, Given, ResultError, check_part, read_result, study_digest};
 use super::parts::{Part, Parts};
-use super::room::Room;
+use super::queue_limit::Room;
 use super::slurm::{QueueLine, State};
 use crate::store::{NewDelivery, OpenRun, Store, TaskRecord, TrialRecord};
 

@@ -7,11 +7,11 @@ use pinfold_plan::requests::keys::{Fault, Keys};
 use pinfold_plan::requests::value::Value as Toml;
 
 use super::super::expr::Expr;
-use super::super::extract::label_of;
+use super::super::output_parser::label_of;
 use super::super::file::{
     BOOT, Claim, Plot, PlotKind, Probe, Rule, Selection, Shown, Study, Table,
 };
-use super::super::words;
+use super::super::template;
 use super::workload::WHOLE_TIME;
 use super::{cell_rule, expr_fault, named_levels, rule};
 
@@ -248,7 +248,7 @@ fn check_see(see: &str, at: usize, study: &Study) -> Result<(), Fault> {
             }
         }
     };
-    match words::fill(see, &check) {
+    match template::fill(see, &check) {
         Ok(_) => Ok(()),
         Err(why) => {
             Err(broken.into_inner().unwrap_or_else(|| Fault::new(at, format!("see: {why}"))))

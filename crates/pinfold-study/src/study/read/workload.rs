@@ -8,7 +8,7 @@ use pinfold_plan::requests::value::Value as Toml;
 use regex_lite::Regex;
 
 use super::super::file::{BUILT_IN, FigureRule, Program, Rule, Source, Study, Workload};
-use super::super::words;
+use super::super::template;
 use super::{cell_rule, check_name, rule, time, truth};
 
 const WORKLOAD: &[&str] =
@@ -109,7 +109,7 @@ fn check_braces((word, at): (&str, usize), study: &Study) -> Result<(), Fault> {
         Fault::new(at, why)
             .with_hint(format!("in braces may stand {}; write {{{{ for a brace", names.join(", ")))
     };
-    words::fill(word, &known).map(|_| ()).map_err(fault)
+    template::fill(word, &known).map(|_| ()).map_err(fault)
 }
 
 /// The program that runs in guests instead of a command of the host.
@@ -131,7 +131,7 @@ fn guest_program(
 /// A time such as `"3s"`, or seconds as an expression over factors.
 fn lasts(keys: &mut Keys, study: &Study) -> Result<Rule, Fault> {
     let (text, at) = keys.required("lasts")?.into_text("lasts")?;
-    match words::duration_ns(&text) {
+    match template::duration_ns(&text) {
         Some(ns) => rule((format!("{}", ns as f64 / 1e9), at), "lasts"),
         None => cell_rule((text, at), study, "lasts"),
     }

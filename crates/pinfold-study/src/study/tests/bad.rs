@@ -144,7 +144,7 @@ fn constraints_that_exclude_everything_or_have_no_value() {
 }
 
 #[test]
-fn figures_told_apart_and_shown_side_by_side() {
+fn figures_distinguished_and_shown_side_by_side() {
     check(
         "json = \"rate\"",
         "regex = '(rate)'\nwhere = \"of == 'pass'\"",

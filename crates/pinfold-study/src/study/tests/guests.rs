@@ -40,7 +40,7 @@ figure = "migrations"
 rows = ["n_vcpu"]
 "#;
 
-fn guest_of(text: &str, name: &str) -> Result<Option<GuestWish>, String> {
+fn guest_of(text: &str, name: &str) -> Result<Option<GuestRequest>, String> {
     let study = from_toml(text).unwrap();
     let cells = Cells::of(&study, &FACTS).unwrap();
     let cell = cells.all.iter().find(|cell| cell.name(&study).starts_with(name)).unwrap();
@@ -49,12 +49,12 @@ fn guest_of(text: &str, name: &str) -> Result<Option<GuestWish>, String> {
 
 #[test]
 fn levels_say_which_guest() {
-    let check = |levels: &str, expected: Result<Option<GuestWish>, &str>| {
+    let check = |levels: &str, expected: Result<Option<GuestRequest>, &str>| {
         let found = guest_of(STUDY, &format!("a: {levels}"));
         assert_eq!(found, expected.map_err(str::to_owned), "{levels}");
     };
     let guest =
-        |accelerator, vcpus| Ok(Some(GuestWish { isa: Some(Isa::Riscv), accelerator, vcpus }));
+        |accelerator, vcpus| Ok(Some(GuestRequest { isa: Some(Isa::Riscv), accelerator, vcpus }));
     check("isa native, accelerator native, n_vcpu 2, n_threads 1, guest_load idle", Ok(None));
     check("isa riscv64, accelerator tcg, n_vcpu 2", guest(Accelerator::TcgMulti, 2));
     check("isa riscv64, accelerator tcg-single, n_vcpu 128", guest(Accelerator::TcgSingle, 128));
@@ -83,7 +83,7 @@ fn without_the_two_factors_vcpus_or_a_load_ask_for_a_guest() {
             .collect();
         kept.join("[[factor]]\n")
     };
-    let own = |vcpus| Some(GuestWish { isa: None, accelerator: Accelerator::TcgMulti, vcpus });
+    let own = |vcpus| Some(GuestRequest { isa: None, accelerator: Accelerator::TcgMulti, vcpus });
     let text = without(&["isa", "accelerator"]).replace("programs/{isa}/b", "b");
     assert_eq!(guest_of(&text, "a: n_vcpu 2, n_threads 1, guest_load idle").unwrap(), own(2));
     let text = without(&["isa", "accelerator", "n_vcpu"]).replace("programs/{isa}/b", "b");
@@ -121,7 +121,7 @@ fn boots_are_predicted_once_per_start() {
 }
 
 #[test]
-fn bad_guests_are_told_with_their_place() {
+fn bad_guests_are_reported_with_their_place() {
     let check = |from: &str, to: &str, expected: &str| {
         let error = from_toml(&STUDY.replace(from, to)).unwrap_err();
         let hint = error.hint().unwrap_or_default();

@@ -11,7 +11,7 @@ const THREE: [(&str, f64, f64); 3] =
     [("none", 5e6, 100.0), ("compact", 1e6, 100.0), ("low-latency", 0.2e6, 100.0)];
 
 #[test]
-fn a_failure_is_retried_once_and_told() {
+fn a_failure_is_retried_once_and_reported() {
     let mut world = World::new(&THREE);
     world.machine.troubles.insert((Phase::Confirmation, 2, 1), Trouble::Once);
     let report = world.tune(&config(Goal::Latency)).unwrap();
@@ -64,7 +64,7 @@ fn when_the_baseline_fails_nothing_is_known() {
 }
 
 #[test]
-fn a_candidate_that_never_starts_is_screened_out_and_told() {
+fn a_candidate_that_never_starts_is_screened_out_and_reported() {
     let mut world = World::new(&[
         ("none", 5e6, 100.0),
         ("a", 1e6, 100.0),
@@ -179,7 +179,7 @@ fn requests_that_cannot_be_compared_are_refused() {
 }
 
 #[test]
-fn other_runs_and_numbers_are_told() {
+fn other_runs_and_numbers_are_reported() {
     let mut world = World::new(&THREE);
     let error = analyse(&world.store, RunId(5)).unwrap_err();
     assert!(error.to_string().ends_with("has no run 5"), "{error}");

@@ -23,7 +23,7 @@ fn names(rows: &[DroppedRow]) -> Vec<&str> {
 }
 
 #[test]
-fn those_who_cannot_win_are_dropped_and_told_of() {
+fn those_who_cannot_win_are_dropped_and_reported_of() {
     let mut world = World::new(&SEVEN);
     let report = world.tune(&racing(Goal::Latency)).unwrap();
     assert!(report.finished);
@@ -61,7 +61,7 @@ fn those_who_cannot_win_are_dropped_and_told_of() {
 }
 
 #[test]
-fn the_full_matrix_drops_nobody() {
+fn the_full_matrix_drops_no_one() {
     let mut world = World::new(&SEVEN);
     let full = TuneConfig { budget_s: 800.0, ..racing(Goal::Latency).in_full() };
     let report = world.tune(&full).unwrap();

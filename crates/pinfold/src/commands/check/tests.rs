@@ -7,7 +7,7 @@ use pinfold_vm::discover;
 use super::*;
 
 #[test]
-fn cores_come_from_the_places_that_qemu_tells() {
+fn cores_come_from_the_places_that_qemu_reports() {
     let place = |socket, core, thread| GuestPlace {
         socket: Some(socket),
         core: Some(core),
@@ -93,7 +93,7 @@ fn pages_on_another_node_than_a_plan_of_the_same_name_binds() {
 }
 
 #[test]
-fn pages_that_cannot_be_seen_are_told() {
+fn pages_that_cannot_be_seen_are_reported() {
     let (mut layouts, topology) = on_two_nodes(&[(0, 25_600)]);
     layouts[0].pages = Some(Pages::Unseen("Permission denied".to_owned()));
     let found = memory_flaws(&layouts, &topology);

@@ -12,7 +12,7 @@
 //! may write at the same time: the file is replaced as a whole, and what is lost by that is
 //! measured again.
 
-use pinfold_host::user::StateDir;
+use pinfold_host::files::StateDir;
 use pinfold_host::{Host, HostError, paths, with_causes};
 use pinfold_model::{CpuSet, Method, PuId, Topology};
 use pinfold_speed::{Calibration, Calibrations, Cost};
@@ -240,7 +240,7 @@ mod tests {
         // A file that others may write to is not believed.
         state.remove(FILE).unwrap();
         let path = state.path_of(FILE);
-        pinfold_host::user::write_atomic(&path, good.as_bytes()).unwrap();
+        pinfold_host::files::write_atomic(&path, good.as_bytes()).unwrap();
         let words = ["666", path.as_str()];
         pinfold_host::process::capture("chmod", words, 10_000_000_000).unwrap();
         assert!(kept.read().unwrap_err().contains("written by others"));

@@ -1,16 +1,16 @@
 //! `pinfold emulate`: virtual nodes whose CPUs are as slow as asked.
 
-mod inside;
+mod exec;
 mod kept;
-mod outside;
+mod helpers;
 mod status;
 mod steps;
 mod supervisor;
-mod talk;
+mod ipc;
 mod verify;
 
-use pinfold_host::user::StateDir;
-use pinfold_host::{SystemClock, user};
+use pinfold_host::files::StateDir;
+use pinfold_host::{SystemClock, files};
 use pinfold_model::{CpuSet, LoadRow, RecordedLoad};
 use pinfold_plan::platforms;
 use pinfold_speed::{Facts, METHODS};
@@ -22,19 +22,19 @@ use crate::cli::emulate::{
 use crate::failure::{Exit, Failure};
 use crate::output::{self, data, say};
 use crate::{common, screen};
-use talk::Ask;
+use ipc::Ask;
 
-pub use inside::{as_it_ended, hand_on, run_slow};
+pub use exec::{as_it_ended, hand_on, run_slow};
 pub use kept::Kept;
-pub use outside::{Programs, sentinel};
+pub use helpers::{Programs, sentinel};
 pub use status::{answers, is_platform, way_to_end};
-pub use supervisor::{Door, Machine, with_programs};
-pub use talk::socket;
+pub use supervisor::{Endpoint, Machine, with_programs};
+pub use ipc::socket;
 
 /// The groups and PUs of a vnode of the platform that is up.
 pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), Failure> {
     let ask = Ask::Enter { vnode: vnode.to_owned() };
-    let talk::Enter { files, pus, .. } = talk::require(state, &ask)?.enter()?;
+    let ipc::Enter { files, pus, .. } = ipc::require(state, &ask)?.enter()?;
     let strange = |what: &str| {
         Failure::new(Exit::Host, format!("the supervisor's answer is not understood: {what}"))
     };
@@ -47,8 +47,8 @@ pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failu
     match &arguments.command {
         EmulateCommand::Methods(arguments) => methods(arguments),
         EmulateCommand::Up(arguments) => supervisor::up(arguments, state),
-        EmulateCommand::Exec(arguments) => inside::exec(arguments, state),
-        EmulateCommand::Shell(arguments) => inside::shell(arguments, state),
+        EmulateCommand::Exec(arguments) => exec::exec(arguments, state),
+        EmulateCommand::Shell(arguments) => exec::shell(arguments, state),
         EmulateCommand::Set(arguments) => set(arguments, state),
         EmulateCommand::Status(arguments) => show(arguments, state),
         EmulateCommand::Verify(arguments) => verify::verify(arguments, state),
@@ -108,12 +108,12 @@ fn set(arguments: &SetArgs, state: Option<&str>) -> Result<(), Failure> {
         speed: arguments.speed.clone(),
         pu: arguments.pu,
     };
-    talk::require(&state, &ask)?.done()
+    ipc::require(&state, &ask)?.done()
 }
 
 fn show(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = common::state(state)?;
-    let found = talk::require(&state, &Ask::Status).and_then(|answer| answer.status());
+    let found = ipc::require(&state, &Ask::Status).and_then(|answer| answer.status());
     let status = match found {
         Ok(status) => status,
         Err(failure) => {
@@ -156,7 +156,7 @@ fn record(arguments: &RecordArgs) -> Result<(), Failure> {
     let text = platforms::to_csv(&recorded);
     match &arguments.out {
         None => output::document(&text),
-        Some(path) => user::write_atomic(path, text.as_bytes())
+        Some(path) => files::write_atomic(path, text.as_bytes())
             .map_err(|error| Failure::from_error(Exit::Input, &error, None))?,
     }
     Ok(())
@@ -172,7 +172,7 @@ fn forget(state: Option<&str>) -> Result<(), Failure> {
 
 fn down(state: Option<&str>) -> Result<(), Failure> {
     let state = common::state(state)?;
-    let told = talk::require(&state, &Ask::Down)?.down()?;
+    let told = ipc::require(&state, &Ask::Down)?.down()?;
     say(&format!("the platform is down: {told}"));
     Ok(())
 }

@@ -4,14 +4,14 @@ use pinfold_model::{Command, EmulationPlan, Tid};
 use pinfold_speed::NodeStatus;
 use serde_json::{Value, json};
 
-use super::supervisor::Door;
+use super::supervisor::Endpoint;
 use crate::{output, screen};
 
 /// Version of the format.
 const FORMAT: &str = "pinfold-emulation/1";
 
 /// What a journal keeps of a platform.
-pub fn plan_text(plan: &EmulationPlan, door: Door) -> String {
+pub fn plan_text(plan: &EmulationPlan, door: Endpoint) -> String {
     let vnodes = plan.vnodes.iter().map(|vnode| {
         json!({
             "vnode": vnode.name,
@@ -19,7 +19,7 @@ pub fn plan_text(plan: &EmulationPlan, door: Door) -> String {
             "method": vnode.method.map(pinfold_model::Method::name),
         })
     });
-    let answers = door == Door::Open;
+    let answers = door == Endpoint::Open;
     json!({ "format": FORMAT, "answers": answers, "vnodes": vnodes.collect::<Vec<_>>() })
         .to_string()
 }

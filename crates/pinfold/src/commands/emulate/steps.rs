@@ -3,7 +3,7 @@
 use pinfold_host::LiveHost;
 use pinfold_model::text::counted;
 use pinfold_model::{Change, EmulationPlan, Step, Topology};
-use pinfold_speed::{Enclosure, Facts};
+use pinfold_speed::{VnodeCgroup, Facts};
 
 use super::supervisor;
 use crate::cli::emulate::UpArgs;
@@ -45,7 +45,7 @@ fn of(host: &LiveHost, plan: &EmulationPlan) -> Result<Planned, Failure> {
     let mut all = Planned::default();
     for vnode in &plan.vnodes {
         let node = supervisor::node(vnode, &topology)?;
-        let (enclosure, planned) = Enclosure::plan(host, &facts.hierarchies, &node)
+        let (enclosure, planned) = VnodeCgroup::plan(host, &facts.hierarchies, &node)
             .map_err(|error| supervisor::speed_failure(&error))?;
         for step in planned {
             let is_done = |done: &Step| is_file(done) && done.change == step.change;

@@ -11,24 +11,24 @@ use std::sync::mpsc::{self, Receiver};
 
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_host::process::{self, Child, Spawn, Stdio};
-use pinfold_host::user::{self, StateDir};
-use pinfold_host::{Clock as _, HostMut as _, LiveHost, SystemClock, Vigil};
+use pinfold_host::files::{self, StateDir};
+use pinfold_host::{Clock as _, HostMut as _, LiveHost, SystemClock, EventWatcher};
 use pinfold_model::text::counted;
 use pinfold_model::{
     Change, Command, EmulatedVnode, EmulationPlan, Method, Platform, PuId, Step, TaskId, Topology,
 };
 use pinfold_plan::platforms;
 use pinfold_probe::pinload::Pinload;
-use pinfold_speed::{Enclosure, Facts, Node, Nodes, ProfileRow};
+use pinfold_speed::{VnodeCgroup, Facts, Node, VnodeController, ProfileRow};
 
 use super::kept::Kept;
-use super::outside::Programs;
-use super::talk::{self, Answer, Ask, Caller, Enter, Listener};
+use super::helpers::Programs;
+use super::ipc::{self, Answer, Ask, Caller, Enter, Listener};
 use super::{status, steps};
 use crate::cli::emulate::UpArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::say;
-use crate::{common, interrupt, place};
+use crate::{common, interrupt, apply_session};
 
 /// The child has this much time to measure its costs and answer.
 const READY_NS: u64 = 60_000_000_000;
@@ -49,7 +49,7 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.dry_run {
         return steps::print(arguments);
     }
-    if talk::ask(&state, &Ask::Status)?.is_some() {
+    if ipc::ask(&state, &Ask::Status)?.is_some() {
         return Err(Failure::new(Exit::Input, "a platform is up already").with_hint(format!(
             "end it with `{}`; one file can hold all vnodes",
             Command::new("emulate down")
@@ -111,7 +111,7 @@ fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
             return end_child(child);
         }
         // One that ends again hangs up; its last words say why.
-        if let Ok(Some(answer)) = talk::ask(state, &Ask::Status) {
+        if let Ok(Some(answer)) = ipc::ask(state, &Ask::Status) {
             hand_over(said.try_iter(), &mut last_words);
             crate::output::show(&status::to_text(&answer.status()?));
             let _its_task = child.detach();
@@ -155,7 +155,7 @@ fn hand_over(lines: impl Iterator<Item = String>, last_words: &mut Vec<String>) 
 /// The platform of a file on this machine.
 pub fn plan_of(arguments: &UpArgs, host: &LiveHost) -> Result<EmulationPlan, Failure> {
     let path = &arguments.platform;
-    let text = user::read_text(path).map_err(|error| common::input_failure(&error))?;
+    let text = files::read_text(path).map_err(|error| common::input_failure(&error))?;
     let mut platform = common::asked(path, platforms::from_toml(&text))?;
     platform.share_housekeeping |= arguments.share_housekeeping;
     for file in platform.vnodes.iter_mut().filter_map(|vnode| vnode.profile.as_mut()) {
@@ -222,7 +222,7 @@ pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure>
 /// A recorded load for the cores of a vnode: the columns of the file in order, whatever the PUs
 /// were called where it was recorded.
 fn load(path: &str, vnode: &EmulatedVnode) -> Result<pinfold_speed::Load, Failure> {
-    let bytes = user::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let bytes = files::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     let text = String::from_utf8_lossy(&bytes);
     let recorded = common::asked(path, platforms::load(&text))?;
     let cores = vnode.pus.len();
@@ -249,7 +249,7 @@ fn profile(
     vnode: &EmulatedVnode,
     topology: &Topology,
 ) -> Result<Vec<ProfileRow>, Failure> {
-    let bytes = user::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let bytes = files::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     let text = String::from_utf8_lossy(&bytes);
     let profile = common::asked(path, platforms::profile(&text))?;
     let first = vnode.pus.first().map_or(PuId(0), |(pu, _)| *pu);
@@ -269,19 +269,19 @@ fn supervise(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
         platformed.cautions.drain(..).for_each(|caution| say(&caution));
         Ok(true)
     };
-    talk::forget_last_words(state)?;
-    let ended = with_platform(&host, (state, Door::Open), &plan, &mut nobody);
+    ipc::forget_last_words(state)?;
+    let ended = with_platform(&host, (state, Endpoint::Open), &plan, &mut nobody);
     if let Err(failure) = &ended {
         // In the background nobody hears them: `status` tells them.
-        talk::keep_last_words(state, failure);
+        ipc::keep_last_words(state, failure);
     }
     ended
 }
 
 /// A platform that is in force.
 pub struct Platformed<'h> {
-    pub nodes: Nodes<'h>,
-    pub enclosures: Vec<(String, Enclosure)>,
+    pub nodes: VnodeController<'h>,
+    pub enclosures: Vec<(String, VnodeCgroup)>,
     /// What whoever chose the methods has to know.
     pub cautions: Vec<String>,
     plan: &'h EmulationPlan,
@@ -300,7 +300,7 @@ type Work<'w> = dyn FnMut(&mut Platformed<'_>) -> Result<bool, Failure> + 'w;
 
 /// Whether others can ask and end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
+pub enum Endpoint {
     /// At the socket of the state directory.
     Open,
     /// Nobody can.
@@ -312,7 +312,7 @@ pub enum Door {
 /// `work` is asked whenever the methods have had their turn; it must not wait.
 pub fn with_platform(
     host: &LiveHost,
-    (state, door): (&StateDir, Door),
+    (state, door): (&StateDir, Endpoint),
     plan: &EmulationPlan,
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
@@ -329,14 +329,14 @@ pub fn with_platform(
 /// also asked when `bell` can be read from.
 pub fn with_programs(
     machine: Machine<'_>,
-    (state, door): (&StateDir, Door),
+    (state, door): (&StateDir, Endpoint),
     plan: &EmulationPlan,
     (programs, bell): (&Programs<'_>, Option<BorrowedFd<'_>>),
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
     let host = machine.host;
     let clock = SystemClock;
-    let journals = place::journals(state, &clock)?;
+    let journals = apply_session::journals(state, &clock)?;
     let target = Target::new(process::own_pid(), Vec::new());
     let text = status::plan_text(plan, door);
     let new = NewJournal {
@@ -348,11 +348,11 @@ pub fn with_programs(
     let mut journal =
         journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
     let listener = match door {
-        Door::Open => Some(Listener::open(state)?),
-        Door::Closed => None,
+        Endpoint::Open => Some(Listener::open(state)?),
+        Endpoint::Closed => None,
     };
     let ended = in_force(machine, (plan, listener, bell), (&mut journal, programs), work);
-    let undone = place::undo(host, journal);
+    let undone = apply_session::undo(host, journal);
     let (caller, stopped) = ended?;
     let answered = stopped.and(undone).map(|report| {
         let (restored, right) = (report.restored, report.already_right);
@@ -393,7 +393,7 @@ fn in_force(
     let (mut nodes, mut enclosures, mut cautions) = (Vec::new(), Vec::new(), Vec::new());
     for vnode in &plan.vnodes {
         let node = node(vnode, topology)?;
-        let (enclosure, steps) = Enclosure::plan(host, &facts.hierarchies, &node)
+        let (enclosure, steps) = VnodeCgroup::plan(host, &facts.hierarchies, &node)
             .map_err(|error| speed_failure(&error))?;
         cautions.extend(pinfold_speed::cautions(host, &node, &enclosure));
         let mut take = |steps: Vec<Step>| {
@@ -401,7 +401,7 @@ fn in_force(
                 .bind(host, &moved(&steps))
                 .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
             pinfold_apply::take_steps(host, steps, journal, &mut pinfold_apply::unobserved())
-                .map_err(|error| place::apply_failure(&error))
+                .map_err(|error| apply_session::apply_failure(&error))
         };
         take(steps)?;
         // Whom a process forks into once it is inside is born inside.
@@ -423,7 +423,7 @@ fn in_force(
         nodes.push((node, enclosure));
     }
     keep_off(host, plan)?;
-    let nodes = Nodes::start(host, &SystemClock, programs, nodes).map_err(|e| speed_failure(&e))?;
+    let nodes = VnodeController::start(host, &SystemClock, programs, nodes).map_err(|e| speed_failure(&e))?;
     // Beats that come too late let the vnodes run at full speed.
     if let Err(error) = process::hasten() {
         say(&format!("on a busy machine speeds may fail at times: {error}"));
@@ -455,7 +455,7 @@ fn until_done(
     (mut listener, bell): (Option<Listener>, Option<BorrowedFd<'_>>),
     work: &mut Work<'_>,
 ) -> Result<Option<Caller>, Failure> {
-    let mut vigil = Vigil::new();
+    let mut vigil = EventWatcher::new();
     let mut is_asked = true;
     loop {
         let now = SystemClock.now_ns();

@@ -7,15 +7,15 @@
 
 use pinfold_host::Clock as _;
 use pinfold_host::SystemClock;
-use pinfold_host::user::StateDir;
+use pinfold_host::files::StateDir;
 use pinfold_model::text::{agree, counted};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::speed_rulers::{Amount, Micro, MicroKind, SpeedRuler as _};
+use pinfold_probe::cpu_speed::{Amount, MicroVm, MicroKind, SpeedRuler as _};
 use pinfold_study::stats::{Block, median, ratio_interval};
 use serde_json::{Value, json};
 
-use super::talk::{self, Ask};
+use super::ipc::{self, Ask};
 use crate::cli::emulate::VerifyArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{data, say, show};
@@ -48,7 +48,7 @@ pub fn verify(arguments: &VerifyArgs, state: Option<&str>) -> Result<(), Failure
     let vnode = Vnode::find(&state, &arguments.vnode)?;
     let pinload = Pinload::install().map_err(|error| common::host_failure(&error))?;
     interrupt::install()?;
-    let mut rows: Vec<(Micro, Row)> = benchmarks(arguments.quick)
+    let mut rows: Vec<(MicroVm, Row)> = benchmarks(arguments.quick)
         .into_iter()
         .map(|micro| {
             (micro, Row { name: micro.probe().trim_start_matches("micro-"), pairs: Vec::new() })
@@ -73,9 +73,9 @@ pub fn verify(arguments: &VerifyArgs, state: Option<&str>) -> Result<(), Failure
 }
 
 /// The six, with the paper's lengths or a tenth of them.
-fn benchmarks(is_quick: bool) -> Vec<Micro> {
+fn benchmarks(is_quick: bool) -> Vec<MicroVm> {
     let shorter = |ns: u64| if is_quick { ns / QUICK } else { ns };
-    let one = |micro: Micro| Micro {
+    let one = |micro: MicroVm| MicroVm {
         kind: match micro.kind {
             MicroKind::Sleep { sleep_ns } => MicroKind::Sleep { sleep_ns: shorter(sleep_ns) },
             MicroKind::Cpu
@@ -89,7 +89,7 @@ fn benchmarks(is_quick: bool) -> Vec<Micro> {
             Amount::Units(units) => Amount::Units(units),
         },
     };
-    Micro::all_of_the_paper().map(one).to_vec()
+    MicroVm::all_of_the_paper().map(one).to_vec()
 }
 
 impl<'s> Vnode<'s> {
@@ -98,7 +98,7 @@ impl<'s> Vnode<'s> {
             Failure::new(Exit::Host, format!("the supervisor's answer is not understood: {what}"))
         };
         let (files, mask) = super::place_of(state, name)?;
-        let status = talk::require(state, &Ask::Status)?.status()?;
+        let status = ipc::require(state, &Ask::Status)?.status()?;
         let (method, asked) =
             asked(&status, name).ok_or_else(|| strange(&format!("nothing of {name}")))?;
         let outside = Placement { cgroup_files: Vec::new(), affinity: Some(mask.clone()) };
@@ -114,7 +114,7 @@ impl<'s> Vnode<'s> {
 
     fn set(&self, pu: Option<u32>, speed: f64) -> Result<(), Failure> {
         let ask = Ask::Set { vnode: self.name.to_owned(), speed: format!("{speed:.6}"), pu };
-        talk::require(self.state, &ask)?.done()
+        ipc::require(self.state, &ask)?.done()
     }
 
     fn at_full_speed<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
@@ -129,7 +129,7 @@ impl<'s> Vnode<'s> {
     }
 
     /// Work per second.
-    fn rate(&self, micro: &Micro, pinload: &Pinload, place: &Placement) -> Result<f64, Failure> {
+    fn rate(&self, micro: &MicroVm, pinload: &Pinload, place: &Placement) -> Result<f64, Failure> {
         if interrupt::requested() {
             return Err(Failure::new(Exit::Interrupted, "interrupted"));
         }
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn the_quick_six_are_a_tenth() {
         let total = |is_quick| -> u64 {
-            let ns = |micro: Micro| match (micro.amount, micro.kind) {
+            let ns = |micro: MicroVm| match (micro.amount, micro.kind) {
                 (Amount::Time(ns), MicroKind::Sleep { sleep_ns }) => 2 * ns + sleep_ns,
                 (Amount::Time(ns), _) => ns,
                 (Amount::Units(_), _) => 0,

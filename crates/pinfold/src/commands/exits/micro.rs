@@ -13,7 +13,7 @@ use pinfold_host::process::{Child, Spawn, Stdio};
 use pinfold_host::{ExitScope, LiveHost, MicroGuest, Ran, SystemClock, Work};
 use pinfold_model::Tid;
 use pinfold_probe::exits::cost::{self, MicroRunner};
-use pinfold_probe::exits::known::{WORK, expected};
+use pinfold_probe::exits::expected::{WORK, expected};
 use pinfold_probe::exits::{ExitsError, Look, VcpuThread, Watch, timed};
 
 use super::{Answer, exits_failure};
@@ -31,7 +31,7 @@ pub fn watched(host: &LiveHost, addresses: bool) -> Result<Answer, Failure> {
     let threads = [VcpuThread { vcpu: 0, task: guest.child.task() }];
     let look = Look::begin(host, &threads).map_err(failed)?;
     guest.run(WORK).map_err(failed)?;
-    let silent = ExitsError::Silent { patience_ns: 0 };
+    let silent = ExitsError::Silent { timeout_ns: 0 };
     let source = look.fired().map_err(failed)?.ok_or_else(|| failed(silent))?;
     drop(look);
     let all = ExitScope { addresses: true, ..timed(source) };

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Answer;
 use crate::cli::exits::ExitsHow;
 use crate::{output, screen};
-use pinfold_probe::exits::known::Expected;
+use pinfold_probe::exits::expected::Expected;
 
 /// Addresses of each kind that are shown of the micro-guest, which makes few.
 const ADDRESSES: usize = 5;

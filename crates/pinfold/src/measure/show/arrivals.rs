@@ -3,7 +3,7 @@
 
 use pinfold_model::{GAP_FLOOR_NS, Unit};
 use pinfold_report::format::{self, MISSING};
-use pinfold_study::stats::Arrivals;
+use pinfold_study::stats::RandomArrival;
 
 use super::Pooled;
 use crate::screen;
@@ -20,7 +20,7 @@ pub fn table(all: &[Pooled]) -> String {
         let figure = &one.figure;
         let cpu = figure.cpu.map_or_else(|| MISSING.to_owned(), |cpu| cpu.to_string());
         // Of what the recorder lost nobody knows how long it was.
-        let arrivals = Arrivals::of(figure.samples.clone(), figure.duration_ns)
+        let arrivals = RandomArrival::of(figure.samples.clone(), figure.duration_ns)
             .filter(|_| figure.dropped == 0);
         let cells = arrivals.map_or_else(
             || vec![MISSING.to_owned(); WAITS.len() + 2],
@@ -34,7 +34,7 @@ pub fn table(all: &[Pooled]) -> String {
     )
 }
 
-fn cells(arrivals: &Arrivals, observed_ns: u64) -> Vec<String> {
+fn cells(arrivals: &RandomArrival, observed_ns: u64) -> Vec<String> {
     let floor = GAP_FLOOR_NS as f64 / observed_ns.max(1) as f64;
     // None was seen: that is less than the shortest gap would have been.
     let share = |share: f64| match share < floor {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_arrivals_stand_beside_the_gaps() {
+    fn shares_of_arrivals_stand_next_to_the_gaps() {
         let text = table(&pooled(&[5e6, 50e3], 0));
         // 5.05 ms of a second, 5.03 beyond 10 µs each, 4.9 beyond 100 µs, 4 beyond 1 ms.
         for word in ["0.505 %", "0.503 %", "0.490 %", "0.400 %", "12.5 µs"] {

@@ -3,7 +3,7 @@
 use pinfold_model::Family;
 use pinfold_probe::registry::Probe;
 use pinfold_study::measured::{Measurement, Stolen, to_json};
-use pinfold_study::stats::{Arrivals, Capacity, Steadiness};
+use pinfold_study::stats::{RandomArrival, Capacity, Steadiness};
 use serde_json::{Value, json};
 
 use super::{Pooled, direction, pooled, tail};
@@ -65,7 +65,7 @@ fn one(pooled: &Pooled) -> Value {
         }
         Family::Tail => {
             let tail = tail(figure);
-            let arrivals = Arrivals::of(figure.samples.clone(), figure.duration_ns);
+            let arrivals = RandomArrival::of(figure.samples.clone(), figure.duration_ns);
             let over: Vec<Value> = tail
                 .exceedances
                 .iter()

@@ -1,10 +1,10 @@
 //! The list of probes.
 
-use pinfold_probe::anchors::Anchor;
+use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::registry::PROBES;
 use serde_json::{Value, json};
 
-use super::super::outside::Instrument;
+use super::super::observe::Instrument;
 use crate::screen;
 
 /// For people: two lines for each, so that it fits any terminal.
@@ -28,7 +28,7 @@ pub fn list() -> String {
 
 /// For programs.
 pub fn list_json() -> String {
-    let anchor = |anchor: &Anchor| {
+    let anchor = |anchor: &ReferenceTool| {
         json!({
             "name": anchor.name(),
             "package": anchor.package(),

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_where_blocks_get_slower_not_where_sysfs_tells() {
+    fn steps_are_where_blocks_get_slower_not_where_sysfs_reports() {
         // The program gets 4 MiB of the 32 that are told.
         assert_eq!(
             told("L2:4 L3:20 L3:21 L3:70 L3:85 L3:90 memory:100 memory:101"),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_clear_is_not_told() {
+    fn what_is_not_clear_is_not_reported() {
         assert_eq!(told("L2:4 L3:5 L3:5"), "");
         assert_eq!(told("L3:20 L3:21"), "", "the sweep ends before memory");
         assert_eq!(told("memory:100 memory:101"), "");

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_skipped_nothing_known_and_nothing_to_skip_are_told_apart() {
+    fn nothing_skipped_nothing_known_and_nothing_to_skip_are_distinguished() {
         let punctual = pooled(&[figure(&[5e3, 6e3], 0)]);
         assert_eq!(table(&punctual), "skipped 0: no period passed without a wake-up\n");
         let lost = pooled(&[figure(&[5e3, 2.5e6, 1.5e6, 0.5e6], 0), figure(&[5e3], 7)]);

@@ -5,7 +5,7 @@ use pinfold_model::Command;
 use pinfold_model::text::counted;
 use std::collections::BTreeMap;
 
-use pinfold_host::user::{Lock, StateDir};
+use pinfold_host::files::{Lock, StateDir};
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_study::store::{OpenRun, Store};
 use pinfold_study::study::cluster::slurm::{self, NotTaken};
@@ -19,7 +19,7 @@ use super::{OWN_VERSION, refused};
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::output::say;
-use crate::study::{progress, study_failure, tell};
+use crate::study::{progress, study_failure, print};
 
 /// How long the result of a task that ended well may need to be seen here.
 pub(super) const GRACE_NS: u64 = 90_000_000_000;
@@ -66,7 +66,7 @@ impl Work<'_> {
             collecting.transport.cancel()?;
             collecting.take_back()?;
         }
-        tell::announce(collecting.store, run.id())?;
+        print::announce(collecting.store, run.id())?;
         let outcome = collecting.until_done(self.detach);
         collecting.bar.finish();
         match outcome {
@@ -386,6 +386,6 @@ impl Collecting<'_, '_> {
         if let Some(left) = self.transport.close()? {
             say(&format!("note: {left}"));
         }
-        tell::ended(self.store, self.run.id())
+        print::ended(self.store, self.run.id())
     }
 }

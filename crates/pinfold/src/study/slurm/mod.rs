@@ -15,7 +15,7 @@ mod transport;
 mod watch;
 pub mod worker;
 
-use pinfold_host::user;
+use pinfold_host::files;
 use pinfold_host::{Clock as _, SystemClock, process};
 use pinfold_model::text::counted;
 use pinfold_study::store::{HostChange, RunId, SessionRecord, Store};
@@ -28,7 +28,7 @@ use pinfold_study::study::{self as library, Loaded, NewStudy, Study};
 
 use self::client::{Offer, Slurm, bad_word};
 use self::collect::{GRACE_NS, Work};
-use self::shared::{Shared, SharedWish};
+use self::shared::{Shared, SharedRequest};
 use self::stream::Stream;
 use self::transport::Transport;
 use self::watch::Patience;
@@ -91,7 +91,7 @@ fn own_path() -> Result<String, Failure> {
 
 /// This program.
 fn own_program() -> Result<Vec<u8>, Failure> {
-    user::read(&own_path()?).map_err(|error| host_failure(&error))
+    files::read(&own_path()?).map_err(|error| host_failure(&error))
 }
 
 /// The first node could not look.
@@ -244,7 +244,7 @@ fn open_transport<'a>(
     match &options.shared {
         None => Ok(Box::new(Stream::new(slurm, (&options.key, program, state), wish))),
         Some(shared) => {
-            let wish = SharedWish {
+            let wish = SharedRequest {
                 key: &options.key,
                 program,
                 state,

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::user::{self, StateDir};
+use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_study::study::cluster::slurm::{
     Batch, NotTaken, QueueLine, State, Wish, arrays, ended_words, not_taken, script,
@@ -57,7 +57,7 @@ pub struct Shared<'a> {
 }
 
 /// What it is made of.
-pub struct SharedWish<'a> {
+pub struct SharedRequest<'a> {
     pub key: &'a str,
     pub program: Option<&'a str>,
     pub state: Option<&'a str>,
@@ -69,10 +69,10 @@ pub struct SharedWish<'a> {
 
 impl<'a> Shared<'a> {
     /// Makes the folder, and puts the program into it.
-    pub fn open(slurm: &'a Slurm, shared: &str, wish: SharedWish<'_>) -> Result<Self, Failure> {
+    pub fn open(slurm: &'a Slurm, shared: &str, wish: SharedRequest<'_>) -> Result<Self, Failure> {
         let fine = shared.starts_with('/')
             && !shared.chars().any(|c| c.is_control() || c == '\\' || c == '%');
-        if !fine || !user::is_dir(shared) {
+        if !fine || !files::is_dir(shared) {
             let why = if fine { "is no folder here" } else { "is no plain absolute path" };
             return Err(Failure::new(Exit::Input, format!("--shared: {shared} {why}"))
                 .with_hint("name a folder of the shared file system, such as /home/me/runs"));
@@ -80,13 +80,13 @@ impl<'a> Shared<'a> {
         let folder = format!("{}/pinfold-{}", shared.trim_end_matches('/'), wish.key);
         StateDir::open(&folder).map_err(|error| host_failure(&error))?;
         for name in ["out", "results"] {
-            user::make_dirs(&format!("{folder}/{name}")).map_err(|error| host_failure(&error))?;
+            files::make_dirs(&format!("{folder}/{name}")).map_err(|error| host_failure(&error))?;
         }
         let path = match wish.program {
             Some(path) => path.to_owned(),
             None => {
                 let path = format!("{folder}/pinfold");
-                user::write_program(&path, &super::own_program()?)
+                files::write_program(&path, &super::own_program()?)
                     .map_err(|error| host_failure(&error))?;
                 path
             }
@@ -141,7 +141,7 @@ impl<'a> Shared<'a> {
 
     /// What a task said last.
     fn words_of(&self, name: &str) -> Option<String> {
-        let bytes = user::read(&format!("{}/out/{name}.txt", self.folder)).ok()?;
+        let bytes = files::read(&format!("{}/out/{name}.txt", self.folder)).ok()?;
         said(&String::from_utf8_lossy(&bytes))
     }
 }
@@ -153,7 +153,7 @@ impl Transport for Shared<'_> {
 
     fn give(&mut self, job: &JobDocument) -> Result<(), Failure> {
         let text = job.to_json().map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
-        user::write_atomic(&format!("{}/job.json", self.folder), text.as_bytes())
+        files::write_atomic(&format!("{}/job.json", self.folder), text.as_bytes())
             .map_err(|error| host_failure(&error))
     }
 
@@ -165,9 +165,9 @@ impl Transport for Shared<'_> {
         let mut ended_ns = None;
         loop {
             let Some(queue) = patience.heard(self.slurm.queue(&self.wish.name))? else { continue };
-            if user::exists(&path) {
-                let text = user::read_text(&path).map_err(|error| host_failure(&error))?;
-                user::remove(&path).map_err(|error| host_failure(&error))?;
+            if files::exists(&path) {
+                let text = files::read_text(&path).map_err(|error| host_failure(&error))?;
+                files::remove(&path).map_err(|error| host_failure(&error))?;
                 return Ok(text);
             }
             let line = queue.iter().find(|line| line.job == job);
@@ -230,11 +230,11 @@ impl Transport for Shared<'_> {
 
     fn collect(&mut self) -> Result<Vec<(String, String)>, Failure> {
         let results = self.results();
-        let list = |path: &str| user::list(path).map_err(|error| host_failure(&error));
+        let list = |path: &str| files::list(path).map_err(|error| host_failure(&error));
         let mut found = Vec::new();
         for shard in list(&results)? {
             let folder = format!("{results}/{shard}");
-            if !user::is_dir(&folder) {
+            if !files::is_dir(&folder) {
                 continue;
             }
             for name in list(&folder)? {
@@ -245,7 +245,7 @@ impl Transport for Shared<'_> {
                     continue;
                 }
                 let path = format!("{folder}/{name}");
-                let bytes = user::read(&path).map_err(|error| host_failure(&error))?;
+                let bytes = files::read(&path).map_err(|error| host_failure(&error))?;
                 found.push((path, String::from_utf8_lossy(&bytes).into_owned()));
             }
         }
@@ -254,12 +254,12 @@ impl Transport for Shared<'_> {
 
     fn settle(&mut self, from: &str, taken: Taken<'_>) -> Result<(), Failure> {
         let done = match taken {
-            Taken::Yes => user::remove(from),
+            Taken::Yes => files::remove(from),
             Taken::No(why) => {
                 if let Some(place) = place_of(from) {
                     self.refused.insert(place, why.to_owned());
                 }
-                user::rename(from, &format!("{from}.refused"))
+                files::rename(from, &format!("{from}.refused"))
             }
         };
         done.map_err(|error| host_failure(&error))
@@ -299,15 +299,15 @@ impl Transport for Shared<'_> {
 
     fn close(&mut self) -> Result<Option<String>, Failure> {
         let folder = self.results();
-        for shard in user::list(&folder).map_err(|error| host_failure(&error))? {
+        for shard in files::list(&folder).map_err(|error| host_failure(&error))? {
             let path = format!("{folder}/{shard}");
-            let names = if user::is_dir(&path) { user::list(&path) } else { Ok(vec![shard]) };
+            let names = if files::is_dir(&path) { files::list(&path) } else { Ok(vec![shard]) };
             let names = names.map_err(|error| host_failure(&error))?;
             if names.iter().any(|name| name.ends_with(".refused")) {
                 return Ok(Some(format!("refused results are kept in {folder}")));
             }
         }
-        user::remove_tree(&self.folder).map_err(|error| host_failure(&error))?;
+        files::remove_tree(&self.folder).map_err(|error| host_failure(&error))?;
         Ok(None)
     }
 }

@@ -6,7 +6,7 @@
 
 use std::io::Read as _;
 
-use pinfold_host::user::{self, StateDir};
+use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock as _, SystemClock, process};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::Environment;
@@ -31,7 +31,7 @@ pub fn worker(arguments: &WorkerArgs, state: Option<&str>) -> Result<(), Failure
     if arguments.remove_self {
         // A copy that cannot be removed is the node's to clean; the work is the same.
         if let Ok(path) = std::env::current_exe() {
-            match user::remove(&path.to_string_lossy()) {
+            match files::remove(&path.to_string_lossy()) {
                 Ok(()) => {}
                 Err(error) => say(&format!("note: {error}")),
             }
@@ -77,13 +77,13 @@ pub fn worker(arguments: &WorkerArgs, state: Option<&str>) -> Result<(), Failure
         None => scout_path(&arguments.out),
     };
     let folder = path.rsplit_once('/').map_or(".", |(folder, _)| folder);
-    user::make_dirs(folder).map_err(|error| host_failure(&error))?;
-    user::write_atomic(&path, text.as_bytes()).map_err(|error| host_failure(&error))
+    files::make_dirs(folder).map_err(|error| host_failure(&error))?;
+    files::write_atomic(&path, text.as_bytes()).map_err(|error| host_failure(&error))
 }
 
 fn read(job: &str) -> Result<String, Failure> {
     if job != "-" {
-        return user::read_text(job).map_err(|error| {
+        return files::read_text(job).map_err(|error| {
             host_failure(&error).with_hint("is the folder of --shared the same one on this node?")
         });
     }

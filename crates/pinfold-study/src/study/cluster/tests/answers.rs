@@ -227,7 +227,7 @@ fn complaints_become_sentences_with_a_way_out() {
 }
 
 #[test]
-fn refusals_are_told_apart_by_what_waiting_helps() {
+fn refusals_are_distinguished_by_what_waiting_helps() {
     let policy =
         "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)";
     let failed = "sbatch: error: Batch job submission failed:";

@@ -406,7 +406,7 @@ fn budgets_go_block_by_block() {
 }
 
 #[test]
-fn differences_between_nodes_are_told_and_not_in_the_ratios() {
+fn differences_between_nodes_are_reported_and_not_in_the_ratios() {
     let toml = STUDY.replacen("repetitions = 8", "repetitions = 20", 1);
     let mut simulated = Simulated::new(&toml);
     simulated.fast.insert("n2".to_owned(), 1.3);
@@ -439,7 +439,7 @@ fn differences_between_nodes_are_told_and_not_in_the_ratios() {
 }
 
 #[test]
-fn nodes_that_are_not_like_the_first_are_told_apart() {
+fn nodes_that_are_not_like_the_first_are_distinguished() {
     let simulated = Simulated::new(STUDY);
     let first = simulated.job.scouted.clone().unwrap();
     let scout = scout(&simulated.job).unwrap();

@@ -1,6 +1,6 @@
 //! Room for tasks on a cluster that takes only so many.
 
-use super::super::room::Room;
+use super::super::queue_limit::Room;
 
 const SECOND_NS: u64 = 1_000_000_000;
 

@@ -1,0 +1,254 @@
+//! Who is in a group: `tasks` (v1, single threads) and `cgroup.procs` (whole processes).
+//!
+//! One `write(2)` per task. A task that ends meanwhile answers `ESRCH` and is skipped; a
+//! kernel thread that its maker has bound for good answers `EINVAL` and stays where it is
+//! (`kernel/cgroup/cgroup.c`, `no_cgroup_migration`), which `status` lists.
+//! Undo goes by task and by origin, never by group: what was in another group than
+//! its neighbours goes back there.
+
+use pinfold_host::mountinfo::Version;
+use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_model::{CpuSet, Finding, TaskId, TaskState, Tid};
+
+use super::{UndoContext, Reverted, Shown, Taken, affinity, other_hierarchies, policy};
+use crate::cpusets::{Cpusets, Hierarchy};
+use crate::tasks;
+
+/// How many parents are asked for the way home before the group's own parent is taken.
+const MAX_ANCESTORS: usize = 64;
+
+pub(super) fn take(
+    host: &dyn HostMut,
+    group: &str,
+    file: &str,
+    moved: &[TaskId],
+) -> Result<Taken, HostError> {
+    let path = paths::cgroup_file(group, file);
+    let mut findings = Vec::new();
+    for task in moved {
+        let Some(stat) = tasks::stat(host, task.tid)? else { continue };
+        if stat.start_time != task.start_time {
+            continue;
+        }
+        match tasks::unless_gone(host.write(&path, task.tid.to_string().as_bytes())) {
+            Ok(_) => {}
+            Err(error) if stat.is_kernel_thread() && is_invalid(&error) => {
+                let text = format!("kernel thread {} ({}) cannot be moved", task.tid, stat.comm);
+                findings.push(Finding::note("kernel threads", text));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Taken::Done(findings))
+}
+
+pub(super) fn verify(
+    host: &dyn Host,
+    hierarchy: &Hierarchy<'_>,
+    group: &str,
+    moved: &[TaskId],
+) -> Result<Shown, HostError> {
+    let Some(cpusets) = hierarchy.get()? else {
+        return Ok(Shown::Other { wanted: group.to_owned(), found: "no cpuset".to_owned() });
+    };
+    if !cpusets.is_below(group) {
+        return other_hierarchies::verify(host, group, moved);
+    }
+    for task in moved {
+        let Some(stat) = tasks::stat(host, task.tid)? else { continue };
+        if stat.start_time != task.start_time || stat.is_kernel_thread() {
+            continue;
+        }
+        match cpusets.group_of(host, task.tid)? {
+            Some(found) if found != group => {
+                return Ok(Shown::Other {
+                    wanted: format!("{task} in {group}"),
+                    found: format!("{task} in {found}"),
+                });
+            }
+            Some(_) | None => {}
+        }
+    }
+    Ok(Shown::AsAsked)
+}
+
+/// Moves one task back and puts its mask back if the moves changed it.
+pub(super) fn revert(past: &UndoContext<'_>, state: &TaskState) -> Vec<Result<Reverted, HostError>> {
+    match move_back(past, state) {
+        Ok(Back::Gone) => vec![Ok(Reverted::Gone)],
+        Ok(Back::OtherHierarchies(finding)) => vec![Ok(Reverted::Changed(finding))],
+        Ok(Back::There { moved, inside, before }) => {
+            let mask = (state.task, &state.mask);
+            let mut answers = vec![
+                affinity::restore_moved(past, mask, inside.as_ref(), &before),
+                policy::check_moved(past, state.task, state.policy),
+            ];
+            if moved {
+                answers.push(Ok(Reverted::Restored));
+            }
+            answers
+        }
+        Err(error) => vec![Err(error)],
+    }
+}
+
+enum Back {
+    There { moved: bool, inside: Option<CpuSet>, before: CpuSet },
+    OtherHierarchies(Finding),
+    Gone,
+}
+
+fn move_back(past: &UndoContext<'_>, state: &TaskState) -> Result<Back, HostError> {
+    let (host, task) = (past.host, state.task);
+    let Some(cpusets) = &past.cpusets else { return Ok(Back::Gone) };
+    if !tasks::is_alive(host, task)? {
+        return Ok(Back::Gone);
+    }
+    let Some(current) = cpusets.group_of(host, task.tid)? else { return Ok(Back::Gone) };
+    let Some(before) = tasks::unless_gone(host.affinity(task.tid))? else { return Ok(Back::Gone) };
+    let origin = cpusets.nearest(past.host, &past.dir_of(&state.group))?;
+    // After a crash in the middle of an undo the group may be gone: its steps tell what it had.
+    let inside = past.confinement_of(task);
+    if current == origin {
+        return Ok(Back::There { moved: false, inside, before });
+    }
+    if !past.is_ours(&current) {
+        let text =
+            format!("{task} is in {current}, where Pinfold did not put it; it was left there");
+        return Ok(Back::OtherHierarchies(Finding::warning("cgroup cpuset", text)));
+    }
+    Ok(match move_to(past, cpusets, task.tid, &origin)? {
+        true => Back::There { moved: true, inside, before },
+        false => Back::Gone,
+    })
+}
+
+/// Moves a task; false if it has ended.
+fn move_to(past: &UndoContext<'_>, cpusets: &Cpusets, tid: Tid, group: &str) -> Result<bool, HostError> {
+    let from = cpusets.group_of(past.host, tid)?;
+    // Within a threaded domain a thread goes alone; out of it only with its process.
+    let alone = match from {
+        Some(from) => {
+            cpusets.is_threaded(past.host, &from)?
+                && domain(past, cpusets, &from)? == domain(past, cpusets, group)?
+        }
+        None => false,
+    };
+    let path = match alone {
+        true => paths::cgroup_threads(group),
+        false => cpusets.members_path(group),
+    };
+    Ok(tasks::unless_gone(past.host.write(&path, tid.to_string().as_bytes()))?.is_some())
+}
+
+/// The group whose processes' threads a threaded group has; itself if it is none.
+fn domain(past: &UndoContext<'_>, cpusets: &Cpusets, group: &str) -> Result<String, HostError> {
+    let mut at = group;
+    while cpusets.is_threaded(past.host, at)? {
+        at = cpusets.parent(at);
+    }
+    Ok(at.to_owned())
+}
+
+/// Moves everybody out of a group of ours: those born in it go where their parent came from.
+/// Returns how many were moved.
+pub(super) fn evacuate(past: &UndoContext<'_>, group: &str) -> Result<usize, HostError> {
+    let Some(cpusets) = past.cpusets.as_ref().filter(|cpusets| cpusets.is_below(group)) else {
+        return other_hierarchies::evacuate(past.host, group);
+    };
+    let mut moved = 0;
+    for tid in cpusets.members(past.host, group)? {
+        let (home, parent) = home_of(past, cpusets, tid, group)?;
+        let Some(before) = tasks::unless_gone(past.host.affinity(tid))? else { continue };
+        let Some(stat) = tasks::stat(past.host, tid)? else { continue };
+        if !move_to(past, cpusets, tid, &home)? {
+            continue;
+        }
+        moved += 1;
+        if let Some(parent) = parent {
+            let inside = past.group_cpus(group);
+            // What somebody set meanwhile is told of its recorded parent, not of each child.
+            affinity::restore_moved(past, (stat.task(), &parent.mask), inside.as_ref(), &before)?;
+        }
+    }
+    Ok(moved)
+}
+
+/// Masks of the noted ancestors of those who were born in groups of ours.
+pub(super) fn born_masks(past: &UndoContext<'_>) -> Result<Vec<(TaskId, CpuSet)>, HostError> {
+    let Some(cpusets) = &past.cpusets else { return Ok(Vec::new()) };
+    let mut masks = Vec::new();
+    for group in past.own_groups() {
+        for member in cpusets.members(past.host, group)? {
+            for tid in threads_meant(past, cpusets, member)? {
+                let Some(stat) = tasks::stat(past.host, tid)? else { continue };
+                let (_, parent) = home_of(past, cpusets, tid, group)?;
+                if let Some(parent) = parent.filter(|parent| parent.task != stat.task()) {
+                    masks.push((stat.task(), parent.mask.clone()));
+                }
+            }
+        }
+    }
+    Ok(masks)
+}
+
+/// The threads that a line of a group's members stands for.
+fn threads_meant(past: &UndoContext<'_>, cpusets: &Cpusets, member: Tid) -> Result<Vec<Tid>, HostError> {
+    match cpusets.version() {
+        Version::V1 => Ok(vec![member]),
+        Version::V2 => tasks::threads_of(past.host, member),
+    }
+}
+
+/// Where a task belongs that nobody noted: where its nearest noted ancestor came from.
+fn home_of<'p>(
+    past: &'p UndoContext<'_>,
+    cpusets: &Cpusets,
+    tid: Tid,
+    group: &str,
+) -> Result<(String, Option<&'p TaskState>), HostError> {
+    let mut at = tid;
+    for _ in 0..MAX_ANCESTORS {
+        let Some(stat) = tasks::stat(past.host, at)? else { break };
+        // Who was born in this group had a parent in it; a noted ancestor that was moved into
+        // another one only adopted it.
+        if let Some(state) = past.state_in(group, stat.task()) {
+            return Ok((cpusets.nearest(past.host, &past.dir_of(&state.group))?, Some(state)));
+        }
+        let Some(process) = tasks::process_of(past.host, at)? else { break };
+        at = if process == at { tasks::origin(past.host, &stat)? } else { process };
+        if at.0 == 0 {
+            break;
+        }
+    }
+    let parent = cpusets.parent(group);
+    let inner = cpusets.version() == Version::V2 && !cpusets.is_real_root(past.host, parent);
+    if !inner {
+        return Ok((cpusets.nearest(past.host, parent)?, None));
+    }
+    // Version 2 keeps processes out of groups that have children with controllers.
+    let home = match past.origin_of_members(group) {
+        Some(origin) => Some(origin),
+        None => outer_group(past, cpusets, tid)?,
+    };
+    Ok((cpusets.nearest(past.host, home.as_deref().unwrap_or(parent))?, None))
+}
+
+/// The group of the nearest ancestor that is not in one of ours: of Pinfold itself, for a load
+/// that it started right into our group.
+fn outer_group(past: &UndoContext<'_>, cpusets: &Cpusets, tid: Tid) -> Result<Option<String>, HostError> {
+    let mut at = tid;
+    for _ in 0..MAX_ANCESTORS {
+        let Some(stat) = tasks::stat(past.host, at)? else { break };
+        match cpusets.group_of(past.host, at)? {
+            Some(group) if !past.is_ours(&group) => return Ok(Some(group)),
+            Some(_) | None => at = tasks::origin(past.host, &stat)?,
+        }
+    }
+    cpusets.own_group(past.host)
+}
+
+fn is_invalid(error: &HostError) -> bool {
+    let HostError::File { source, .. } = error else { return false };
+    source.kind() == std::io::ErrorKind::InvalidInput
+}

@@ -1,0 +1,168 @@
+//! How a v2 `cpuset.cpus` becomes empty again, which means "as the parent".
+//!
+//! Before Linux 7.0 the kernel refuses the empty list (`ENOSPC`) while the group has tasks
+//! (`validate_change` in `kernel/cgroup/cpuset.c`). The group then gets all of its parent's
+//! PUs by name, and those that are offline, which the kernel takes too (it refuses only what it could
+//! never have); that has the same effect at once. When everything else is undone:
+//! 1. If a step of ours had switched the controller on for the group, it is off again and
+//!    the list is gone.
+//! 2. If nobody else has settings beside it, the controller is switched off and on again for
+//!    the parent's children: they all begin empty. A kill between the two is seen by the
+//!    next undo, because then files are missing that the journal knows.
+//! 3. Else it stays with all PUs: the same effect until the parent gets other PUs, but not the
+//!    same bytes, and that is told.
+
+use std::io::ErrorKind;
+
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::{CpuSet, Finding};
+
+use super::kernel_file::{DISABLE, ENABLE, has_cpuset};
+use super::{UndoContext, Reverted};
+use crate::cpusets::{self, Cpusets};
+use crate::tasks;
+
+const EMPTY: &[u8] = b"\n";
+
+/// Gives a group what its parent has: by an empty list, or else by name for the time being.
+pub(super) fn restore(
+    past: &UndoContext<'_>,
+    cpusets: &Cpusets,
+    group: &str,
+) -> Result<Reverted, HostError> {
+    let path = paths::cpuset_cpus(group);
+    match past.host.write(&path, EMPTY) {
+        Ok(()) => return Ok(Reverted::Restored),
+        Err(error) if is_full(&error) => {}
+        Err(error) => return Err(error),
+    }
+    let mut all = cpusets.effective(past.host, cpusets.parent(group))?;
+    // They are in no list of what is effective, and the group is to have them when they come.
+    all.add(&offline(past)?);
+    past.host.write(&path, all.to_string().as_bytes())?;
+    Ok(Reverted::Later)
+}
+
+/// The PUs that the kernel could have and has not now.
+fn offline(past: &UndoContext<'_>) -> Result<CpuSet, HostError> {
+    match &past.possible {
+        Some(possible) => Ok(possible.difference(&cpusets::list(past.host, &paths::cpu_online())?)),
+        None => Ok(CpuSet::new()),
+    }
+}
+
+/// Makes the list of a group empty that has all PUs by name, if that can be done.
+pub(super) fn finish(past: &UndoContext<'_>, path: &str) -> Result<Reverted, HostError> {
+    let Some(cpusets) = &past.cpusets else { return Ok(Reverted::Gone) };
+    let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
+    let Some(now) = tasks::unless_gone(past.host.read(path))? else {
+        return Ok(Reverted::Restored);
+    };
+    // One of its neighbours may have been there first.
+    if now.trim_ascii().is_empty() {
+        return Ok(Reverted::Restored);
+    }
+    let parent = cpusets.parent(group);
+    let ours = |path: &str, value: &[u8]| is_ours(past, cpusets, path, value);
+    let why = match obstacle(past.host, cpusets, parent, &ours)? {
+        Some(why) => why,
+        // An older kernel would overwrite the masks of all tasks below.
+        None if !past.masks_survive => "creating the group again would lose masks".to_owned(),
+        None => {
+            let control = paths::cgroup_subtree_control(parent);
+            past.host.write(&control, DISABLE)?;
+            past.host.write(&control, ENABLE)?;
+            return Ok(Reverted::Restored);
+        }
+    };
+    let all = String::from_utf8_lossy(&now);
+    let text = format!(
+        "{path} was empty and is now {}, which has the same effect: the kernel does not take an empty list while the group has tasks, and {why}",
+        all.trim()
+    );
+    let hint = "it becomes empty when the group is created again, at the latest after a reboot";
+    Ok(Reverted::Near(Finding::note("cgroup cpuset", text).with_hint(hint)))
+}
+
+/// Switches the controller on again if an undo was killed after switching it off.
+pub(super) fn mend(past: &UndoContext<'_>, cpusets: &Cpusets, group: &str) -> Result<(), HostError> {
+    let parent = cpusets.parent(group);
+    let control = paths::cgroup_subtree_control(parent);
+    let is_cut = group != cpusets.root()
+        && past.host.exists(group)
+        && !past.host.exists(&paths::cpuset_cpus(group))
+        && !past.enabled(parent)
+        && past.host.exists(&control);
+    if is_cut { past.host.write(&control, ENABLE) } else { Ok(()) }
+}
+
+/// Tells of a list and its content whether they are of our making.
+type Ours<'a> = dyn Fn(&str, &[u8]) -> Result<bool, HostError> + 'a;
+
+/// Why the controller cannot be switched off and on again for the children of a group without
+/// loss; values that are `ours` are no loss.
+pub(crate) fn obstacle(
+    host: &dyn Host,
+    cpusets: &Cpusets,
+    parent: &str,
+    ours: &Ours<'_>,
+) -> Result<Option<String>, HostError> {
+    for child in cpusets.children(host, parent)? {
+        let control = paths::cgroup_subtree_control(&child);
+        if tasks::unless_gone(host.read(&control))?.is_some_and(|bytes| has_cpuset(&bytes)) {
+            return Ok(Some(format!("{child} has the controller in use below it")));
+        }
+        let cpus = paths::cpuset_cpus(&child);
+        let held = tasks::unless_gone(host.read(&cpus))?;
+        let held = held.filter(|bytes| !bytes.trim_ascii().is_empty());
+        if let Some(bytes) = held
+            && !ours(&cpus, &bytes)?
+        {
+            return Ok(Some(format!("{cpus} holds a setting of another program")));
+        }
+        let others = [paths::cpuset_mems(&child), paths::cpuset_cpus_exclusive(&child)];
+        for path in others {
+            let held = tasks::unless_gone(host.read(&path))?;
+            if held.is_some_and(|bytes| !bytes.trim_ascii().is_empty()) {
+                return Ok(Some(format!("{path} holds a setting of another program")));
+            }
+        }
+        let partition = tasks::unless_gone(host.read(&paths::cpuset_partition(&child)))?;
+        if partition.is_some_and(|bytes| bytes.trim_ascii() != b"member") {
+            return Ok(Some(format!("{child} is a partition")));
+        }
+    }
+    Ok(None)
+}
+
+/// True if a list of ours is all of its parent's PUs: the nearest to empty.
+pub(super) fn is_all(
+    past: &UndoContext<'_>,
+    cpusets: &Cpusets,
+    path: &str,
+    value: &[u8],
+) -> Result<bool, HostError> {
+    let Some((group, _)) = path.rsplit_once('/') else { return Ok(false) };
+    if past.written_values(path).next().is_none() {
+        return Ok(false);
+    }
+    let shown = cpusets::parse(path, value)?;
+    let all = tasks::unless_gone(cpusets.effective(past.host, cpusets.parent(group)))?;
+    let offline = offline(past)?;
+    Ok(all.is_some_and(|all| all.union(&offline) == shown.union(&offline)))
+}
+
+/// True if a list is one that a step wrote, or what stands for it.
+pub(super) fn is_ours(
+    past: &UndoContext<'_>,
+    cpusets: &Cpusets,
+    path: &str,
+    value: &[u8],
+) -> Result<bool, HostError> {
+    Ok(past.wrote(path, value)? || is_all(past, cpusets, path, value)?)
+}
+
+fn is_full(error: &HostError) -> bool {
+    let HostError::File { source, .. } = error else { return false };
+    source.kind() == ErrorKind::StorageFull
+}

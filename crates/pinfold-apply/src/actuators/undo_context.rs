@@ -1,0 +1,262 @@
+//! What was there before, and what we wrote: the journal as undo asks it.
+//!
+//! Undo puts a value back only if what it finds is one that some step wrote, so that a change by
+//! somebody else is seen as such. A knob may have been written more than once; each of the
+//! values counts as ours, and the first step's original is the original.
+
+use std::borrow::Cow;
+
+use pinfold_host::{Clock, HostError, HostMut, paths};
+use pinfold_model::{Change, CpuSet, Policy, Setting, Step, TaskId, TaskState, Tid, Undo};
+
+use super::ENABLE_CPUSET;
+use crate::cpusets::{self, Cpusets};
+use crate::journal::Record;
+
+/// A journal's steps, with the host that they were done to.
+pub(crate) struct UndoContext<'a> {
+    pub(crate) host: &'a dyn HostMut,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) cpusets: Option<Cpusets>,
+    /// See [`cpusets::masks_survive`].
+    pub(crate) masks_survive: bool,
+    /// All PUs that the kernel could ever have.
+    pub(crate) possible: Option<CpuSet>,
+    steps: Vec<&'a Step>,
+    /// Files with the number that the kernel made of the one that was asked.
+    given: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> UndoContext<'a> {
+    pub(crate) fn new(
+        host: &'a dyn HostMut,
+        clock: &'a dyn Clock,
+        record: &'a Record,
+    ) -> Result<Self, HostError> {
+        Ok(Self {
+            host,
+            clock,
+            cpusets: Cpusets::find(host)?,
+            masks_survive: cpusets::masks_survive(host)?,
+            possible: cpusets::list(host, &paths::cpu_possible()).ok(),
+            steps: record.steps().map(|(_, step)| step).collect(),
+            given: given(record).collect(),
+        })
+    }
+
+    /// Numbers that were read back of a file and are not what was asked.
+    pub(super) fn normalized_values(&self, file: &str) -> impl Iterator<Item = &'a str> {
+        self.given.iter().filter(move |(path, _)| *path == file).map(|(_, value)| *value)
+    }
+
+    /// Values that were written to a file.
+    pub(super) fn written_values(&self, file: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.steps.iter().filter_map(move |step| match &step.change {
+            Change::WriteFile { path, value } if path == file => Some(value.as_slice()),
+            Change::WriteFile { .. }
+            | Change::MakeGroup { .. }
+            | Change::MoveTasks { .. }
+            | Change::SetAffinity { .. }
+            | Change::SetPolicy { .. }
+            | Change::WriteSetting { .. }
+            | Change::MovePages { .. }
+            | Change::SignalProcesses { .. } => None,
+        })
+    }
+
+    /// True if a value was given to a setting by a step.
+    pub(super) fn wrote_setting(&self, setting: &Setting, now: &str) -> bool {
+        self.steps.iter().any(|step| match &step.change {
+            Change::WriteSetting { setting: at, value, .. } => **at == *setting && value == now,
+            Change::WriteFile { .. }
+            | Change::MakeGroup { .. }
+            | Change::MoveTasks { .. }
+            | Change::SetAffinity { .. }
+            | Change::SetPolicy { .. }
+            | Change::MovePages { .. }
+            | Change::SignalProcesses { .. } => false,
+        })
+    }
+
+    /// True if a value, as the kernel shows it, was written to a file by a step.
+    pub(super) fn wrote(&self, path: &str, value: &[u8]) -> Result<bool, HostError> {
+        let shown = cpusets::parse(path, value)?;
+        for written in self.written_values(path) {
+            if cpusets::parse(path, written)? == shown {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// True if a step switched the controller on for the children of a group.
+    pub(super) fn enabled(&self, group: &str) -> bool {
+        let path = paths::cgroup_subtree_control(group);
+        self.written_values(&path).any(|value| value == ENABLE_CPUSET)
+    }
+
+    /// True if a mask is one that was set for a task, in full or within its cpuset. Where nothing
+    /// is left of it, because its PUs went offline, the kernel gives the whole cpuset.
+    pub(super) fn wrote_mask(&self, task: TaskId, now: &CpuSet, allowed: &CpuSet) -> bool {
+        self.masks().filter(|(at, ..)| *at == task).any(|(_, mask, _)| {
+            let left = mask.intersection(allowed);
+            *mask == *now || left == *now || (left.is_empty() && now == allowed)
+        })
+    }
+
+    /// True if a policy is one that was set for a task.
+    pub(super) fn wrote_policy(&self, task: TaskId, now: Policy) -> bool {
+        self.policies().any(|(at, policy, _)| at == task && policy == now)
+    }
+
+    /// The mask that a thread would have had that inherited `now` from a placed one; the
+    /// process's first thread is asked first, because it makes most of the others.
+    pub(crate) fn inherited_mask(&self, main: Tid, now: &CpuSet) -> Option<&'a CpuSet> {
+        let from = |first: bool| {
+            self.masks()
+                .find(|(task, mask, _)| **mask == *now && (task.tid == main || !first))
+                .map(|(_, _, original)| original)
+        };
+        from(true).or_else(|| from(false))
+    }
+
+    /// The same of the policy.
+    pub(crate) fn inherited_policy(&self, main: Tid, now: Policy) -> Option<Policy> {
+        let from = |first: bool| {
+            self.policies()
+                .find(|(task, policy, _)| *policy == now && (task.tid == main || !first))
+                .map(|(_, _, original)| original)
+        };
+        from(true).or_else(|| from(false))
+    }
+
+    /// Masks that were set, by us or by a keeper at our wish, with what was there before.
+    fn masks(&self) -> impl Iterator<Item = (TaskId, Cow<'a, CpuSet>, &'a CpuSet)> {
+        self.steps.iter().flat_map(|step| match (&step.change, &step.undo) {
+            (Change::SetAffinity { task, mask }, Undo::SetAffinity { original, .. }) => {
+                vec![(*task, Cow::Borrowed(mask), original)]
+            }
+            (Change::WriteSetting { value, tasks, .. }, Undo::WriteSetting { masks, .. }) => {
+                let behind = masks.iter().filter(|(task, _)| tasks.contains(task));
+                match CpuSet::parse_list(value) {
+                    Ok(mask) => behind
+                        .map(|(task, original)| (*task, Cow::Owned(mask.clone()), original))
+                        .collect(),
+                    // A setting whose value is another word than a list sets no mask.
+                    Err(_) => Vec::new(),
+                }
+            }
+            _ => Vec::new(),
+        })
+    }
+
+    fn policies(&self) -> impl Iterator<Item = (TaskId, Policy, Policy)> {
+        self.steps.iter().filter_map(|step| match (&step.change, &step.undo) {
+            (Change::SetPolicy { task, policy }, Undo::SetPolicy { original, .. }) => {
+                Some((*task, *policy, *original))
+            }
+            _ => None,
+        })
+    }
+
+    fn moves(&self) -> impl Iterator<Item = (&'a str, &'a [TaskState])> {
+        self.steps.iter().filter_map(|step| match (&step.change, &step.undo) {
+            (Change::MoveTasks { group, .. }, Undo::MoveTasks { tasks, .. }) => {
+                Some((group.as_str(), tasks.as_slice()))
+            }
+            _ => None,
+        })
+    }
+
+    /// Groups that were made by a step.
+    pub(super) fn own_groups(&self) -> impl Iterator<Item = &'a str> {
+        self.steps.iter().filter_map(|step| match &step.change {
+            Change::MakeGroup { path } => Some(path.as_str()),
+            Change::WriteFile { .. }
+            | Change::MoveTasks { .. }
+            | Change::SetAffinity { .. }
+            | Change::SetPolicy { .. }
+            | Change::WriteSetting { .. }
+            | Change::MovePages { .. }
+            | Change::SignalProcesses { .. } => None,
+        })
+    }
+
+    /// True if a group was made by a step.
+    pub(super) fn is_ours(&self, group: &str) -> bool {
+        self.own_groups().any(|path| path == group)
+    }
+
+    /// Who was moved into a group, or into one below it.
+    pub(super) fn moved_into(&self, into: &str) -> impl Iterator<Item = TaskId> {
+        let is_inside = move |group: &str| {
+            group.strip_prefix(into).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let moves = self.moves().filter(move |(group, _)| is_inside(group));
+        moves.flat_map(|(_, states)| states.iter().map(|state| state.task))
+    }
+
+    /// Tasks whose mask was set, by us or by a keeper.
+    pub(crate) fn masked(&self) -> impl Iterator<Item = TaskId> {
+        self.masks().map(|(task, ..)| task)
+    }
+
+    /// True if a task was placed or moved by a step.
+    pub(crate) fn has_step_for(&self, task: TaskId) -> bool {
+        self.has_mask_of(task)
+            || self.moves().any(|(_, states)| states.iter().any(|s| s.task == task))
+    }
+
+    /// What a task was that was moved into this group.
+    pub(super) fn state_in(&self, into: &str, task: TaskId) -> Option<&'a TaskState> {
+        let mut moves = self.moves().filter(|(group, _)| *group == into);
+        moves.find_map(|(_, states)| states.iter().find(|state| state.task == task))
+    }
+
+    /// True if a step set the mask of a task.
+    pub(super) fn has_mask_of(&self, task: TaskId) -> bool {
+        self.masks().any(|(at, ..)| at == task)
+    }
+
+    /// True if a step set the policy of a task.
+    pub(super) fn has_policy_of(&self, task: TaskId) -> bool {
+        self.policies().any(|(at, ..)| at == task)
+    }
+
+    /// Where the first task came from that was moved into a group.
+    pub(super) fn origin_of_members(&self, into: &str) -> Option<String> {
+        let mut moves = self.moves().filter(|(group, _)| *group == into);
+        moves.find_map(|(_, states)| states.first()).map(|state| self.dir_of(&state.group))
+    }
+
+    /// What a group of ours was given.
+    pub(super) fn group_cpus(&self, group: &str) -> Option<CpuSet> {
+        let value = self.written_values(&paths::cpuset_cpus(group)).last()?;
+        CpuSet::parse_list(&String::from_utf8_lossy(value)).ok()
+    }
+
+    /// What the group of ours had into which a task was moved.
+    pub(super) fn confinement_of(&self, task: TaskId) -> Option<CpuSet> {
+        let held = |states: &[TaskState]| states.iter().any(|state| state.task == task);
+        let (group, _) = self.moves().find(|(_, states)| held(states))?;
+        self.group_cpus(group)
+    }
+
+    /// Directory of a path below the mount.
+    pub(super) fn dir_of(&self, below: &str) -> String {
+        self.cpusets.as_ref().map_or_else(|| below.to_owned(), |cpusets| cpusets.dir_of(below))
+    }
+}
+
+fn given(record: &Record) -> impl Iterator<Item = (&str, &str)> {
+    record.steps().filter_map(|(index, step)| match &step.change {
+        Change::WriteFile { path, .. } => Some((path.as_str(), record.given(index)?)),
+        Change::MakeGroup { .. }
+        | Change::MoveTasks { .. }
+        | Change::SetAffinity { .. }
+        | Change::SetPolicy { .. }
+        | Change::WriteSetting { .. }
+        | Change::MovePages { .. }
+        | Change::SignalProcesses { .. } => None,
+    })
+}

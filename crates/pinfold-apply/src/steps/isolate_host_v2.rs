@@ -1,0 +1,187 @@
+//! Isolation scope `host` on cgroup version 2.
+//!
+//! ```text
+//! /                   ancestors of the machine's group are descended,
+//! ├─ machine.slice    with the controller switched on for their children
+//! │  ├─ vm1.scope     the machine: untouched
+//! │  └─ vm2.scope     cpus = housekeeping
+//! ├─ system.slice     cpus = housekeeping (all below it inherit)
+//! └─ pinfold-…        movable tasks that were in the root itself
+//! ```
+//! Where systemd owns the tree, the list of a unit's group is given to the unit too
+//! (`AllowedCPUs=`), else systemd would write its own there again.
+//!
+//! A machine that shares its group with others gets one of its own beside it
+//! (`pinfold-…-vm`), as a whole process. Undo writes the original bytes back, which are
+//! often empty: that is "inherit", and not the same as the list that was in effect.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::paths;
+use pinfold_model::{Change, CpuSet, Finding, Undo};
+
+use super::draft::Draft;
+use super::isolate_host_v1::groups_of_vm;
+use crate::actuators;
+use crate::cpusets::{self, Cpusets};
+use crate::error::ApplyError;
+
+const REASON: &str = "every movable task stays on the host's PUs";
+/// The first kernel that takes an empty list for a group with tasks.
+const CLEARS_POPULATED: (u32, u32) = (7, 0);
+const OWN_GROUP: &str = "the process shares its group with others, which are to be excluded";
+
+pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let cpusets = draft.cpusets()??;
+    let root = cpusets.root().to_owned();
+    if cpusets.effective(draft.host, &root)?.is_subset(&draft.plan.housekeeping) {
+        return Ok(());
+    }
+    let kept = own_group(draft, &cpusets)?;
+    for group in &kept {
+        for child in cpusets.children(draft.host, group)? {
+            let name = child.rsplit('/').next();
+            let is_ours = name.is_some_and(|name| name.starts_with(draft.name.as_str()));
+            if !kept.contains(&child) && !is_ours {
+                shrink(draft, &cpusets, group, &child)?;
+            }
+        }
+        if cpusets.is_real_root(draft.host, group) {
+            move_members(draft, &cpusets, group)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sees that the machine has a group of its own. Returns the groups that are not to be
+/// limited: that one and all above it, parents first.
+fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String>, ApplyError> {
+    let mut kept = groups_of_vm(draft, cpusets)?;
+    let Some(current) = cpusets.group_of(draft.host, draft.vm.tid)? else { return Ok(kept) };
+    let name = format!("{}-vm", draft.name);
+    // A partition is made beside it: there Linux 6.1 can have one.
+    if current == cpusets.root() && draft.plan.tuning.partition.is_some() {
+        return Ok(kept);
+    }
+    let in_own = current.rsplit('/').next() == Some(name.as_str());
+    // Before Linux 6.4 its vhost threads are processes of their own in the same group.
+    let others = |tid: &pinfold_model::Tid| !draft.vm_tids.contains(tid);
+    let shared =
+        current == cpusets.root() || cpusets.members(draft.host, &current)?.iter().any(others);
+    if in_own || !shared {
+        return Ok(kept);
+    }
+    let parent = cpusets.parent(&current).to_owned();
+    draft.enable(cpusets, &parent, OWN_GROUP)?;
+    let group = draft.group(cpusets, (&parent, &name), None, OWN_GROUP)?;
+    let file = cpusets.members_file().to_owned();
+    let states = draft.states_of(cpusets, &[draft.vm.tid])?;
+    draft.step(
+        Change::MoveTasks { group: group.clone(), file: file.clone(), tasks: vec![draft.vm] },
+        Undo::MoveTasks { mount: cpusets.root().to_owned(), file, tasks: states },
+        OWN_GROUP,
+    );
+    if current != cpusets.root() {
+        kept.remove(&current);
+    }
+    kept.insert(group);
+    Ok(kept)
+}
+
+fn shrink(
+    draft: &mut Draft<'_>,
+    cpusets: &Cpusets,
+    parent: &str,
+    group: &str,
+) -> Result<(), ApplyError> {
+    let housekeeping = draft.plan.housekeeping.clone();
+    let path = paths::cpuset_cpus(group);
+    // Before the controller is switched on for it the file is not there, and then empty.
+    let original = match draft.host.exists(&path) {
+        true => draft.host.read(&path)?,
+        false => b"\n".to_vec(),
+    };
+    let own = match draft.host.exists(&path) {
+        true => cpusets::list(draft.host, &path)?,
+        false => CpuSet::new(),
+    };
+    if !own.is_empty() && own.is_subset(&housekeeping) {
+        return Ok(());
+    }
+    let cpus = if own.is_empty() { housekeeping } else { own.intersection(&housekeeping) };
+    // The kernel takes a list of which the parent has nothing as "inherit", without an error.
+    if cpus.is_disjoint(&cpusets.effective(draft.host, parent)?) {
+        draft.left(group, "it has no PU of the housekeeping");
+        return Ok(());
+    }
+    if is_partition(draft, group)? {
+        draft.left(group, "it is a partition, which is not Pinfold's to change");
+        return Ok(());
+    }
+    tell_of_undo(draft, cpusets, (parent, group), &original)?;
+    draft.enable(cpusets, parent, REASON)?;
+    draft.shrink(group, &cpus, original);
+    draft.unit_list(group, &cpus)
+}
+
+/// Where undo cannot make a list empty again, that is said before and not only after.
+fn tell_of_undo(
+    draft: &mut Draft<'_>,
+    cpusets: &Cpusets,
+    (parent, group): (&str, &str),
+    original: &[u8],
+) -> Result<(), ApplyError> {
+    let was_on = draft.host.exists(&paths::cpuset_cpus(group));
+    let release = cpusets::release(draft.host)?;
+    if !was_on || !original.trim_ascii().is_empty() || release >= CLEARS_POPULATED {
+        return Ok(());
+    }
+    // In a second look at the same host our own values are there.
+    let ours = |_: &str, value: &[u8]| {
+        Ok(value.trim_ascii() == draft.plan.housekeeping.to_string().as_bytes())
+    };
+    let why = match actuators::obstacle(draft.host, cpusets, parent, &ours)? {
+        Some(why) => why,
+        None if release < cpusets::MASKS_SURVIVE => "it would lose its tasks' masks".to_owned(),
+        None => return Ok(()),
+    };
+    let text = format!(
+        "this kernel will not take an empty list for {group} again while it has tasks, and {why}: undo will give it all PUs by name, which has the same effect"
+    );
+    draft.find(Finding::note("cgroup cpuset", text));
+    Ok(())
+}
+
+fn is_partition(draft: &Draft<'_>, group: &str) -> Result<bool, ApplyError> {
+    let path = paths::cpuset_partition(group);
+    if !draft.host.exists(&path) {
+        return Ok(false);
+    }
+    Ok(draft.host.read_text(&path)?.trim() != "member")
+}
+
+fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, root: &str) -> Result<(), ApplyError> {
+    let movable = draft.movable(cpusets.members(draft.host, root)?)?;
+    let states = draft.states_of(cpusets, &movable)?;
+    if states.is_empty() {
+        return Ok(());
+    }
+    let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.host, root)?);
+    if cpus.is_empty() {
+        let text = format!("{root} has no PU of the housekeeping; its tasks stay where they are");
+        draft.find(Finding::warning("isolation", text));
+        return Ok(());
+    }
+    draft.enable(cpusets, root, REASON)?;
+    let name = draft.name.clone();
+    let group = draft.group(cpusets, (root, &name), Some(&cpus), REASON)?;
+    let leaders = states.iter().map(|state| state.task).filter(|task| movable.contains(&task.tid));
+    let file = cpusets.members_file().to_owned();
+    let change = Change::MoveTasks { group, file: file.clone(), tasks: leaders.collect() };
+    draft.step(
+        change,
+        Undo::MoveTasks { mount: cpusets.root().to_owned(), file, tasks: states },
+        REASON,
+    );
+    Ok(())
+}

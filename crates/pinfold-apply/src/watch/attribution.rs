@@ -1,0 +1,127 @@
+//! Who may have changed something: Linux does not record it, but what is found narrows it down.
+//!
+//! A mask that is the whole cpuset comes from a change of the cpuset, a move or a reset; a group
+//! of libvirt's or systemd's is written to by these; and some programs that run move threads
+//! by trade. All of it is a guess, and is told as one.
+
+use std::cell::OnceCell;
+
+use pinfold_host::{Host, HostError, Systemd};
+use pinfold_model::{TaskId, Tid, Undo};
+
+use crate::actuators;
+use crate::cpusets::Cpusets;
+use crate::tasks;
+
+/// Programs that set masks or cpusets of others, by the names that the kernel shows.
+const MOVERS: [(&str, &str); 6] = [
+    ("libvirtd", "sets the masks of its domains' threads"),
+    ("virtqemud", "sets the masks of its domains' threads"),
+    ("numad", "moves processes between nodes"),
+    ("tuned", "sets the masks of threads that its profile names"),
+    ("cgrulesengd", "moves processes into groups"),
+    ("kubelet", "writes the cpusets of its pods"),
+];
+
+/// What can be known on a host.
+pub(super) struct LikelyCause<'h> {
+    host: &'h dyn Host,
+    /// The machine's group, as it was known before.
+    group: Option<String>,
+    movers: OnceCell<Vec<String>>,
+}
+
+impl<'h> LikelyCause<'h> {
+    /// Looks at nothing before it is asked.
+    pub(super) fn new(host: &'h dyn Host, group: Option<&str>) -> Self {
+        Self { host, group: group.map(str::to_owned), movers: OnceCell::new() }
+    }
+
+    /// Of a thread whose mask or policy is not what it was set to.
+    pub(super) fn of_thread(&self, task: TaskId, undo: &Undo) -> Result<String, HostError> {
+        let mut known = Vec::new();
+        let cpusets = Cpusets::find(self.host)?;
+        let group = match &cpusets {
+            Some(cpusets) => cpusets.group_of(self.host, task.tid)?,
+            None => None,
+        };
+        if let Undo::SetAffinity { original, .. } = undo
+            && actuators::allowed(self.host, cpusets.as_ref(), task.tid)?.as_ref() == Some(original)
+        {
+            let name = group.as_deref().unwrap_or("all PUs that are online");
+            known.push(format!(
+                "that is all its cpuset has ({name}), as after a change of the cpuset, a move or a reset"
+            ));
+        }
+        if let (Some(now), Some(before)) = (&group, &self.group)
+            && !is_beside(now, before)
+        {
+            known.push(format!("it was moved from {before} to {now}"));
+        }
+        self.told(known, group.as_deref())
+    }
+
+    /// Of a group whose files are not what they were.
+    pub(super) fn of_group(&self, group: Option<&str>) -> Result<String, HostError> {
+        self.told(Vec::new(), group)
+    }
+
+    fn told(&self, mut known: Vec<String>, group: Option<&str>) -> Result<String, HostError> {
+        if let Some(unit) = group.and_then(|group| self.unit_of(group)) {
+            known.push(format!("systemd keeps the group as {unit}"));
+        }
+        known.extend(self.movers()?.iter().cloned());
+        if known.is_empty() {
+            return Ok("no program runs here that is known to do that".to_owned());
+        }
+        Ok(known.join("; "))
+    }
+
+    fn unit_of<'g>(&self, group: &'g str) -> Option<&'g str> {
+        if !Systemd::owns(self.host) {
+            return None;
+        }
+        group.rsplit('/').find(|name| Systemd::is_unit(name))
+    }
+
+    fn movers(&self) -> Result<&[String], HostError> {
+        if let Some(known) = self.movers.get() {
+            return Ok(known);
+        }
+        let mut found = Vec::new();
+        for pid in tasks::processes(self.host)? {
+            found.extend(self.mover(pid)?);
+        }
+        Ok(self.movers.get_or_init(|| found))
+    }
+
+    fn mover(&self, pid: Tid) -> Result<Option<String>, HostError> {
+        let Some(stat) = tasks::stat(self.host, pid)? else { return Ok(None) };
+        let known = MOVERS.iter().find(|(name, _)| *name == stat.comm);
+        Ok(known.map(|(name, trade)| format!("{name} (process {pid}) runs, which {trade}")))
+    }
+}
+
+/// True for the same group, one in it, or one with the same parent: libvirt has one for each
+/// vCPU beside that of the emulator.
+fn is_beside(now: &str, before: &str) -> bool {
+    let parent = before.rsplit_once('/').map_or("", |(parent, _)| parent);
+    now == before
+        || now.strip_prefix(before).is_some_and(|rest| rest.starts_with('/'))
+        || (!parent.is_empty() && now.rsplit_once('/').is_some_and(|(other, _)| other == parent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_beside;
+
+    #[test]
+    fn groups_of_one_machine_lie_together() {
+        let check = |now, before, expected| assert_eq!(is_beside(now, before), expected, "{now}");
+        check("/c/m/q/emulator", "/c/m/q/emulator", true);
+        check("/c/m/q/vcpu0", "/c/m/q/emulator", true);
+        check("/c/m/q/libvirt/vcpu0", "/c/m/q", true);
+        check("/c/m/quick/vcpu0", "/c/m/q/emulator", false);
+        check("/c", "/c/m/q", false);
+    }
+}

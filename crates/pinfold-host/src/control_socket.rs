@@ -1,0 +1,161 @@
+//! Sockets of Pinfold's own, which others knock at: who may, and who it is.
+//!
+//! A Unix socket lies in a directory that is ours alone, and whoever connects is asked for by
+//! the kernel (`SO_PEERCRED`, <https://man7.org/linux/man-pages/man7/unix.7.html>): only the
+//! same user and root are let in, so that a wrong mode of a directory above opens nothing.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use pinfold_model::Tid;
+use rustix::fs::{AtFlags, CWD, FileType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::files::{self, StateDir};
+use crate::{HostError, process};
+
+/// A listening Unix socket; its name is removed when this is dropped.
+#[derive(Debug)]
+pub struct ControlSocket {
+    listener: UnixListener,
+    path: String,
+}
+
+impl ControlSocket {
+    /// Listens at the path, without blocking. A socket that nobody listens at any more is
+    /// replaced; the directory is made (0700) if it is not there.
+    ///
+    /// # Errors
+    /// [`HostError::Untrusted`] if the directory is not ours alone, or if something else is at
+    /// the path: a file, or a socket that is in use; [`HostError::File`].
+    pub fn at(path: &str) -> Result<Self, HostError> {
+        let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+        let parent = StateDir::open(if parent.is_empty() { "/" } else { parent })?;
+        let untrusted =
+            |why: &str| HostError::Untrusted { path: path.to_owned(), why: why.to_owned() };
+        if let Ok(stat) = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
+            if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+                return Err(untrusted("is there already and no socket"));
+            }
+            if UnixStream::connect(path).is_ok() {
+                return Err(untrusted("another process listens there"));
+            }
+            parent.remove(name)?;
+        }
+        let fail = |source| HostError::File {
+            operation: "listen at",
+            path: path.to_owned(),
+            value: None,
+            source,
+        };
+        let listener = UnixListener::bind(path).map_err(fail)?;
+        listener.set_nonblocking(true).map_err(fail)?;
+        Ok(Self { listener, path: path.to_owned() })
+    }
+
+    /// Connects to the socket at a path, without blocking: the stream, and the process that
+    /// listens there.
+    ///
+    /// # Errors
+    /// [`HostError::File`]: `ENOENT` or `ECONNREFUSED` if no process listens, `EAGAIN` if one does
+    /// and has not answered those before.
+    pub fn knock(path: &str) -> Result<(UnixStream, Tid), HostError> {
+        let fail = |errno| HostError::file("connect to", path, errno);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .map_err(fail)?;
+        let address = SocketAddrUnix::new(path).map_err(fail)?;
+        rustix::net::connect(&socket, &address).map_err(fail)?;
+        let peer = rustix::net::sockopt::socket_peercred(&socket).map_err(fail)?;
+        let stream = UnixStream::from(socket);
+        stream
+            .set_nonblocking(false)
+            .map_err(|source| HostError::file("connect to", path, source))?;
+        Ok((stream, Tid(peer.pid.as_raw_nonzero().get().unsigned_abs())))
+    }
+
+    /// The next one who knocked and may come in, without blocking; `None` if there is none.
+    #[must_use]
+    pub fn answer(&self) -> Option<UnixStream> {
+        let (stream, _) = self.listener.accept().ok()?;
+        let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
+        may_enter(peer.uid.as_raw(), process::own_uid()).then_some(stream)
+    }
+}
+
+impl AsFd for ControlSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+/// Whether a user may ask a Pinfold that runs as another.
+fn may_enter(peer: u32, own: u32) -> bool {
+    peer == own || peer == 0
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        // A name that stays is replaced by the next one who listens.
+        match files::remove(&self.path) {
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> (tempfile::TempDir, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("own/metrics.sock").to_string_lossy().into_owned();
+        (folder, path)
+    }
+
+    #[test]
+    fn only_the_same_user_and_root_come_in() {
+        let check =
+            |peer, own, expected| assert_eq!(may_enter(peer, own), expected, "{peer} {own}");
+        check(1000, 1000, true);
+        check(0, 1000, true);
+        check(1000, 0, false);
+        check(1001, 1000, false);
+    }
+
+    #[test]
+    fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+        let (_folder, path) = place();
+        let bell = ControlSocket::at(&path).unwrap();
+        assert!(bell.answer().is_none());
+        let busy = ControlSocket::at(&path).unwrap_err().to_string();
+        assert!(busy.contains("another process listens"), "{busy}");
+        // That try has knocked too.
+        assert!(bell.answer().is_some());
+        let guest = UnixStream::connect(&path).unwrap();
+        assert!(bell.answer().is_some());
+        drop((guest, bell));
+        assert!(!files::exists(&path), "its name is gone");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(files::exists(&path), "as after a kill");
+        drop(ControlSocket::at(&path).unwrap());
+    }
+
+    #[test]
+    fn files_links_and_open_directories_are_refused() {
+        let (folder, path) = place();
+        StateDir::open(&folder.path().join("own").to_string_lossy()).unwrap();
+        files::write_atomic(&path, b"keep me").unwrap();
+        let refused = ControlSocket::at(&path).unwrap_err().to_string();
+        assert!(refused.contains("no socket"), "{refused}");
+        assert_eq!(files::read(&path).unwrap(), b"keep me");
+        files::remove(&path).unwrap();
+        std::os::unix::fs::symlink("/nowhere", &path).unwrap();
+        assert!(ControlSocket::at(&path).is_err());
+        let shared = folder.path().join("shared").to_string_lossy().into_owned();
+        rustix::fs::mkdir(&shared, rustix::fs::Mode::from_raw_mode(0o777)).unwrap();
+        rustix::fs::chmod(&shared, rustix::fs::Mode::from_raw_mode(0o777)).unwrap();
+        let refused = ControlSocket::at(&format!("{shared}/x")).unwrap_err().to_string();
+        assert!(refused.contains("written by others"), "{refused}");
+    }
+}

@@ -1,0 +1,93 @@
+//! Where Pinfold keeps its files, by the rules of the XDG base directories and, for root,
+//! of the file system hierarchy.
+//!
+//! An environment variable that is empty or not an absolute path is as if it were not set,
+//! as the XDG specification says.
+
+use crate::{HostError, process, files};
+
+/// Where the state (journal, store) belongs: `/var/lib/pinfold` for root, else
+/// `$XDG_STATE_HOME/pinfold` or `~/.local/state/pinfold`. [`super::StateDir::open`] makes it.
+///
+/// # Errors
+/// [`HostError::Untrusted`] if the user has neither variable set.
+pub fn default_state_dir() -> Result<String, HostError> {
+    choose("/var/lib/pinfold", "XDG_STATE_HOME", ".local/state", &User::current())
+}
+
+/// Where downloads belong that can be made again: `/var/cache/pinfold` for root, else
+/// `$XDG_CACHE_HOME/pinfold` or `~/.cache/pinfold`. Not made here.
+///
+/// # Errors
+/// [`HostError::Untrusted`] if the user has neither variable set.
+pub fn cache_dir() -> Result<String, HostError> {
+    choose("/var/cache/pinfold", "XDG_CACHE_HOME", ".cache", &User::current())
+}
+
+/// Where sockets belong: `/run/pinfold` for root, else `$XDG_RUNTIME_DIR/pinfold`, else
+/// `/tmp/pinfold-UID`; made with mode 0700 and checked as [`super::StateDir`] is.
+///
+/// # Errors
+/// [`HostError`] if it cannot be made or is not safe.
+pub fn runtime_dir() -> Result<String, HostError> {
+    let path = runtime_path(&User::current());
+    files::StateDir::open(&path)?;
+    Ok(path)
+}
+
+/// Where a user's placements are marked, whatever the state directory and the environment:
+/// `/run/pinfold-placed` for root, else `/tmp/pinfold-placed-UID`.
+#[must_use]
+pub fn placed_dir(uid: u32) -> String {
+    match uid {
+        0 => "/run/pinfold-placed".to_owned(),
+        uid => format!("/tmp/pinfold-placed-{uid}"),
+    }
+}
+
+/// Who asks.
+pub(super) struct User<'e> {
+    pub(super) uid: u32,
+    pub(super) env: &'e dyn Fn(&str) -> Option<String>,
+}
+
+impl User<'_> {
+    pub(super) fn current() -> Self {
+        Self { uid: process::own_uid(), env: &|key| std::env::var(key).ok() }
+    }
+
+    fn directory(&self, key: &str) -> Option<String> {
+        (self.env)(key)
+            .filter(|path| path.starts_with('/'))
+            .map(|path| path.trim_end_matches('/').to_owned())
+    }
+}
+
+pub(super) fn runtime_path(user: &User<'_>) -> String {
+    if user.uid == 0 {
+        return "/run/pinfold".to_owned();
+    }
+    match user.directory("XDG_RUNTIME_DIR") {
+        Some(directory) => format!("{directory}/pinfold"),
+        None => format!("/tmp/pinfold-{}", user.uid),
+    }
+}
+
+pub(super) fn choose(
+    root: &str,
+    key: &str,
+    below_home: &str,
+    user: &User<'_>,
+) -> Result<String, HostError> {
+    if user.uid == 0 {
+        return Ok(root.to_owned());
+    }
+    if let Some(directory) = user.directory(key) {
+        return Ok(format!("{directory}/pinfold"));
+    }
+    let home = user.directory("HOME").ok_or_else(|| HostError::Untrusted {
+        path: format!("${key}"),
+        why: "is not set, and neither is $HOME".to_owned(),
+    })?;
+    Ok(format!("{home}/{below_home}/pinfold"))
+}

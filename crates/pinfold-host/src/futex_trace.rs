@@ -1,0 +1,235 @@
+//! What the threads of some processes do in `futex(2)`: how long, where, and from which code.
+//!
+//! The program is `bpf/locks.bpf.c`, on the tracepoints of the system call. It needs `CAP_BPF`
+//! and `CAP_PERFMON`, and a [trace file system](crate::Tracefs) that may be read, but no BTF.
+//! It ends with this process. `futex_waitv(2)` and the calls of Linux 6.7 are not seen.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use aya::maps::{Array, HashMap, MapData, StackTraceMap};
+use aya::{Ebpf, EbpfLoader};
+use pinfold_model::Tid;
+
+use crate::bpf::{Named, missed, online_pu};
+use crate::raw::{Call, FutexAccount, Place, Probe};
+use crate::{Clock as _, Host, HostError, SystemClock, Tracefs};
+
+/// The compiled program, for any machine of this byte order.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/locks.bpf.o");
+
+const PROGRAM: Named = Named("the BPF program locks");
+
+/// What a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FutexKind {
+    /// Waiting for a lock: `FUTEX_LOCK_PI`, or `FUTEX_WAIT` for a word that holds 2, which is
+    /// what the C libraries' locks hold while somebody waits.
+    Lock,
+    /// Waiting for anything else: a condition, an event, a thread's end.
+    Wait,
+    /// Waking and moving others.
+    Wake,
+}
+
+impl FutexKind {
+    fn of(number: u32) -> Self {
+        match number {
+            0 => FutexKind::Lock,
+            1 => FutexKind::Wait,
+            _ => FutexKind::Wake,
+        }
+    }
+}
+
+/// The calls of one thread for one address from one place in the code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FutexCallSite {
+    /// The process.
+    pub process: Tid,
+    /// The thread.
+    pub tid: Tid,
+    /// The address of the word.
+    pub address: u64,
+    /// What the calls were for.
+    pub kind: FutexKind,
+    /// Return addresses, the innermost first; empty if none were asked for or found.
+    pub stack: Vec<u64>,
+    /// Number of calls that returned.
+    pub count: u64,
+    /// Time that they took (ns).
+    pub sum_ns: u64,
+    /// The longest (ns).
+    pub max_ns: u64,
+    /// Those that came too late to wait (`EAGAIN`).
+    pub again: u64,
+}
+
+/// A call that had not returned at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenCall {
+    /// The process.
+    pub process: Tid,
+    /// The thread.
+    pub tid: Tid,
+    /// The address of the word.
+    pub address: u64,
+    /// What it is for.
+    pub kind: FutexKind,
+    /// Return addresses, the innermost first.
+    pub stack: Vec<u64>,
+    /// How long it has lasted (ns).
+    pub ns: u64,
+}
+
+/// All that was added up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FutexReading {
+    /// When the watch began (`CLOCK_MONOTONIC`, ns).
+    pub began_ns: u64,
+    /// When it ended.
+    pub ended_ns: u64,
+    /// The calls.
+    pub places: Vec<FutexCallSite>,
+    /// Those that had not returned.
+    pub open: Vec<OpenCall>,
+    /// Calls that found no room.
+    pub lost: u64,
+    /// Waits whose stack found no room or could not be read.
+    pub stackless: u64,
+    /// Calls whose beginning was not seen: mostly those that lasted when the watch began. One that
+    /// lasts from before its beginning to after its end is not seen at all.
+    pub unseen: u64,
+    /// Calls and returns of the whole host, while some other program was at work on their PU: none
+    /// was told of them. Linux 6.7 and later count them.
+    pub missed: u64,
+}
+
+/// The watch.
+pub struct FutexTracer {
+    program: Ebpf,
+    probes: Vec<Probe>,
+    calls: HashMap<MapData, u64, Call>,
+    places: HashMap<MapData, Place, FutexAccount>,
+    stacks: StackTraceMap<MapData>,
+    lost: Array<MapData, u64>,
+    began_ns: u64,
+}
+
+impl fmt::Debug for FutexTracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FutexWatch").field("began_ns", &self.began_ns).finish_non_exhaustive()
+    }
+}
+
+impl FutexTracer {
+    /// Begins to watch these processes; with the stacks of their waits, or without.
+    ///
+    /// # Errors
+    /// [`HostError::File`]: `EPERM` or `EACCES` without the rights, `ENOENT` if the kernel was
+    /// built without tracepoints of system calls, `EINVAL` before Linux 5.12;
+    /// [`HostError::Unexpected`] if a tracepoint lacks a field.
+    pub fn open(host: &dyn Host, processes: &[Tid], stacks: bool) -> Result<Self, HostError> {
+        let tracefs = Tracefs::open()?;
+        let enter = tracefs.format("syscalls/sys_enter_futex")?;
+        let leave = tracefs.format("syscalls/sys_exit_futex")?;
+        let constants = [
+            ("enter_address", enter.offset("uaddr", 8)?),
+            ("enter_operation", enter.offset("op", 8)?),
+            ("enter_value", enter.offset("val", 8)?),
+            ("exit_result", leave.offset("ret", 8)?),
+            ("with_stacks", u32::from(stacks)),
+        ];
+        let pu = online_pu(host)?;
+        let mut loader = EbpfLoader::new();
+        loader.btf(None);
+        for (name, value) in &constants {
+            loader.override_global(name, value, true);
+        }
+        let mut program = loader.load(OBJECT).map_err(|error| PROGRAM.refused("load", &error))?;
+        let mut chosen: HashMap<MapData, u32, u32> = PROGRAM.map(&mut program, "processes")?;
+        for process in processes {
+            chosen.insert(process.0, 1, 0).map_err(|error| PROGRAM.refused("set", &error))?;
+        }
+        let mut watch = Self {
+            probes: Vec::new(),
+            calls: PROGRAM.map(&mut program, "calls")?,
+            places: PROGRAM.map(&mut program, "places")?,
+            stacks: PROGRAM.map(&mut program, "stacks")?,
+            lost: PROGRAM.map(&mut program, "lost")?,
+            began_ns: 0,
+            program,
+        };
+        // Before the first call that may be seen, as the end is after the last one: the time in
+        // calls is never more than the time of the watch.
+        watch.began_ns = SystemClock.now_ns();
+        for (part, id) in [("on_enter", enter.id), ("on_leave", leave.id)] {
+            watch.probes.push(PROGRAM.attach(&mut watch.program, part, id, pu)?);
+        }
+        Ok(watch)
+    }
+
+    /// Ends the watch and reads what was added up.
+    ///
+    /// # Errors
+    /// [`HostError::File`] if a map cannot be read, or what the kernel tells of the programs.
+    pub fn close(mut self, host: &dyn Host) -> Result<FutexReading, HostError> {
+        self.probes.clear();
+        let ended_ns = SystemClock.now_ns();
+        let mut stacks = Stacks { map: &self.stacks, known: BTreeMap::new() };
+        let mut places = Vec::new();
+        for (place, account) in PROGRAM.entries(&self.places)? {
+            places.push(FutexCallSite {
+                process: Tid(place.process),
+                tid: Tid(place.tid),
+                address: place.address,
+                kind: FutexKind::of(place.kind),
+                stack: stacks.get(place.stack)?,
+                count: account.count,
+                sum_ns: account.sum_ns,
+                max_ns: account.max_ns,
+                again: account.again,
+            });
+        }
+        let mut open = Vec::new();
+        for (key, call) in PROGRAM.entries(&self.calls)? {
+            let [process, tid] = [key >> 32, key & u64::from(u32::MAX)];
+            open.push(OpenCall {
+                process: Tid(u32::try_from(process).unwrap_or(0)),
+                tid: Tid(u32::try_from(tid).unwrap_or(0)),
+                address: call.address,
+                kind: FutexKind::of(call.kind),
+                stack: stacks.get(call.stack)?,
+                ns: ended_ns.saturating_sub(call.since_ns),
+            });
+        }
+        Ok(FutexReading {
+            began_ns: self.began_ns,
+            ended_ns,
+            places,
+            open,
+            lost: PROGRAM.number(&self.lost, 0)?.saturating_add(PROGRAM.number(&self.lost, 1)?),
+            stackless: PROGRAM.number(&self.lost, 2)?,
+            unseen: PROGRAM.number(&self.lost, 3)?,
+            missed: missed(host, &self.program)?,
+        })
+    }
+}
+
+struct Stacks<'m> {
+    map: &'m StackTraceMap<MapData>,
+    known: BTreeMap<i32, Vec<u64>>,
+}
+
+impl Stacks<'_> {
+    fn get(&mut self, number: i32) -> Result<Vec<u64>, HostError> {
+        let Ok(key) = u32::try_from(number) else { return Ok(Vec::new()) };
+        if let Some(known) = self.known.get(&number) {
+            return Ok(known.clone());
+        }
+        let stack = self.map.get(&key, 0).map_err(|error| PROGRAM.refused("read", &error))?;
+        let frames: Vec<u64> = stack.frames().iter().map(|frame| frame.ip).collect();
+        self.known.insert(number, frames.clone());
+        Ok(frames)
+    }
+}

@@ -1,0 +1,169 @@
+//! Running a program for its output.
+
+use std::os::fd::AsFd as _;
+use std::process::ExitStatus;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use super::{Heartbeat, Spawn, Stdio};
+use crate::{Clock as _, HostError, SystemClock};
+
+/// What a program gave.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it wrote to standard output.
+    pub stdout: Vec<u8>,
+    /// What it wrote to standard error.
+    pub stderr: Vec<u8>,
+}
+
+impl Output {
+    /// Standard output as text; bytes that are not UTF-8 become U+FFFD.
+    #[must_use]
+    pub fn stdout_text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Standard error as text; bytes that are not UTF-8 become U+FFFD.
+    #[must_use]
+    pub fn stderr_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+/// Runs a program to its end, with nothing on its standard input, `LC_ALL=C` and a process
+/// group of its own, which is killed when the time is up.
+///
+/// # Errors
+/// [`HostError::Process`] if it cannot be started or read, `ETIMEDOUT` if it took too long
+/// (or left a descendant behind that keeps its output open).
+pub fn capture<A: AsRef<std::ffi::OsStr>>(
+    program: &str,
+    args: impl IntoIterator<Item = A>,
+    timeout_ns: u64,
+) -> Result<Output, HostError> {
+    Spawn::new(program).args(args).capture(timeout_ns)
+}
+
+impl Spawn {
+    /// The same as [`capture`] for a child that has other wishes too, such as an affinity or cgroups.
+    ///
+    /// # Errors
+    /// As [`capture`] and [`Spawn::start`].
+    pub fn capture(self, timeout_ns: u64) -> Result<Output, HostError> {
+        self.stdin(Stdio::Null).collect(timeout_ns, u64::MAX, &mut |_| {})
+    }
+
+    /// The same, and hands on what comes on standard output as it comes.
+    ///
+    /// # Errors
+    /// As [`Spawn::capture`].
+    pub fn output_with_callback(
+        self,
+        timeout_ns: u64,
+        heard: &mut dyn FnMut(&[u8]),
+    ) -> Result<Output, HostError> {
+        self.stdin(Stdio::Null).collect(timeout_ns, u64::MAX, heard)
+    }
+
+    /// The same for a child that wants to hear, on its standard input, that somebody still wants
+    /// it: one byte now and then every `beat_ns`. While this process is stopped there is none.
+    ///
+    /// # Errors
+    /// As [`Spawn::capture`].
+    pub fn output_with_heartbeat(self, timeout_ns: u64, beat_ns: u64) -> Result<Output, HostError> {
+        self.stdin(Stdio::Pipe).collect(timeout_ns, beat_ns, &mut |_| {})
+    }
+
+    fn collect(
+        self,
+        timeout_ns: u64,
+        beat_ns: u64,
+        heard: &mut dyn FnMut(&[u8]),
+    ) -> Result<Output, HostError> {
+        let program = self.program.clone();
+        let fail =
+            |errno: Errno| HostError::Process { program: program.clone(), source: errno.into() };
+        let io_fault = |source| HostError::Process { program: program.clone(), source };
+        let end = SystemClock.now_ns().saturating_add(timeout_ns);
+        let mut child =
+            self.env("LC_ALL", "C").stdout(Stdio::Pipe).stderr(Stdio::Pipe).own_group().start()?;
+        let mut beat = child.stdin().map(Heartbeat::over).transpose()?;
+        let mut streams = Streams { stdout: child.stdout(), stderr: child.stderr() };
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        while streams.stdout.is_some() || streams.stderr.is_some() {
+            let left = end.saturating_sub(SystemClock.now_ns());
+            if left == 0 {
+                child.kill()?;
+                return Err(fail(Errno::TIMEDOUT));
+            }
+            // A child that reads no more is about to end, which its streams will tell.
+            if let Some(beat) = &mut beat {
+                beat.send(b'.');
+            }
+            let (out_ready, err_ready) = streams.ready(left.min(beat_ns)).map_err(fail)?;
+            if out_ready {
+                let before = stdout.len();
+                read_some(&mut streams.stdout, &mut stdout).map_err(io_fault)?;
+                heard(&stdout[before..]);
+            }
+            if err_ready {
+                read_some(&mut streams.stderr, &mut stderr).map_err(io_fault)?;
+            }
+        }
+        match child.wait_for(&SystemClock, end.saturating_sub(SystemClock.now_ns()))? {
+            Some(status) => Ok(Output { status, stdout, stderr }),
+            None => {
+                child.kill()?;
+                Err(fail(Errno::TIMEDOUT))
+            }
+        }
+    }
+}
+
+struct Streams {
+    stdout: Option<std::process::ChildStdout>,
+    stderr: Option<std::process::ChildStderr>,
+}
+
+impl Streams {
+    /// Waits until a stream has something or has ended.
+    fn ready(&self, timeout_ns: u64) -> Result<(bool, bool), Errno> {
+        let mut fds = Vec::with_capacity(2);
+        fds.extend(
+            self.stdout.as_ref().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)),
+        );
+        let has_out = !fds.is_empty();
+        fds.extend(
+            self.stderr.as_ref().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)),
+        );
+        let timeout = Timespec {
+            tv_sec: i64::try_from(timeout_ns / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(timeout_ns % 1_000_000_000).unwrap_or(0),
+        };
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let out_ready = has_out && ready.next().unwrap_or(false);
+        let err_ready = ready.next().unwrap_or(false);
+        Ok((out_ready, err_ready))
+    }
+}
+
+/// Takes what is there; an ended stream becomes `None`.
+fn read_some(stream: &mut Option<impl std::io::Read>, bytes: &mut Vec<u8>) -> std::io::Result<()> {
+    let Some(open) = stream else { return Ok(()) };
+    let mut part = [0; 16_384];
+    match open.by_ref().read(&mut part) {
+        Ok(0) => *stream = None,
+        Ok(count) => bytes.extend_from_slice(&part[..count]),
+        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! Programs that keep settings for the host, as the door asks them.
+//!
+//! A [`SettingBackend`] is a client of one such program. That of systemd is here, because every
+//! host may have it; libvirt's is in the crate that knows virtual machines. All are child
+//! processes with words of their own as arguments, never a shell.
+//!
+//! They die with Pinfold: one that went on after a `kill -9` could make its change when an `undo`
+//! has compared and gone. Each is waited for by the thread that starts it, which is the parent
+//! that the kernel means. What the program itself was asked for already it may still do.
+
+use std::fmt::Debug;
+
+use pinfold_model::{CpuSet, Keeper, KeptFile, Lifetime, Setting};
+
+use crate::{Host, HostError, paths, process, files};
+
+/// A client of a program that keeps settings.
+pub trait SettingBackend: Debug + Send + Sync {
+    /// True if it is this program's.
+    fn is(&self, keeper: &Keeper) -> bool;
+
+    /// The value; `None` if the setting has none.
+    ///
+    /// # Errors
+    /// [`HostError::Kept`] with the program's words, or that it could not be run.
+    fn get(&self, setting: &Setting) -> Result<Option<String>, HostError>;
+
+    /// Changes the value, or takes it away.
+    ///
+    /// # Errors
+    /// As [`SettingBackend::get`].
+    fn set(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError>;
+
+    /// The files in which the program keeps the setting, if what it leaves in them must be put
+    /// back apart from the value.
+    ///
+    /// # Errors
+    /// [`HostError`] if one is there and cannot be read.
+    fn files(&self, _setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
+        Ok(Vec::new())
+    }
+
+    /// Puts such files back and has the program read them; true if one differed.
+    ///
+    /// # Errors
+    /// [`HostError`]; [`HostError::Kept`] with the program's words.
+    fn put_files(&self, _setting: &Setting, _files: &[KeptFile]) -> Result<bool, HostError> {
+        Ok(false)
+    }
+}
+
+/// Lists of PUs of systemd's units, through `systemctl`.
+///
+/// ```text
+/// systemctl show --property=LoadState --property=AllowedCPUs -- system.slice
+/// systemctl set-property --runtime -- system.slice AllowedCPUs=0-1
+/// ```
+///
+/// `set-property` leaves a file that goes before the unit's own, also when the value is taken away
+/// or set back to what the unit's file says; the file is put back as it was, and read again.
+///
+/// <https://www.freedesktop.org/software/systemd/man/latest/systemd.resource-control.html>
+#[derive(Clone, Debug)]
+pub struct Systemd {
+    program: String,
+    timeout_ns: u64,
+    /// What stands before the paths of its files: nothing, but in tests.
+    root: String,
+}
+
+impl Systemd {
+    /// The client, with the time that one call may take.
+    #[must_use]
+    pub fn new(timeout_ns: u64) -> Self {
+        Self { program: "systemctl".to_owned(), timeout_ns, root: String::new() }
+    }
+
+    /// The same with another program that speaks as `systemctl` does.
+    #[must_use]
+    pub fn with_program(mut self, program: &str) -> Self {
+        program.clone_into(&mut self.program);
+        self
+    }
+
+    /// The same with its files below another directory than `/`.
+    #[must_use]
+    pub fn with_root(mut self, root: &str) -> Self {
+        root.clone_into(&mut self.root);
+        self
+    }
+
+    fn drop_ins(&self, setting: &Setting) -> Result<Vec<String>, HostError> {
+        let Setting { object, key, lifetime, .. } = setting;
+        if !Self::is_unit(object) {
+            return Err(fault(setting, NO_UNIT.to_owned()));
+        }
+        let all = paths::systemd_drop_ins(object, key, *lifetime);
+        Ok(all.map(|path| format!("{}{path}", self.root)).into())
+    }
+
+    /// True if systemd runs the host and so owns its cgroup tree (`sd_booted(3)`).
+    #[must_use]
+    pub fn owns(host: &dyn Host) -> bool {
+        host.exists(&paths::systemd_booted())
+    }
+
+    /// True for a name that can be a unit's (`systemd.unit(5)`); anything else is not passed on.
+    #[must_use]
+    pub fn is_unit(name: &str) -> bool {
+        let fits = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
+        let kind = name.rsplit('.').next();
+        name.len() < 256
+            && !name.starts_with(['-', '.'])
+            && name.chars().all(fits)
+            && matches!(kind, Some("slice" | "scope" | "service"))
+    }
+
+    fn run(&self, setting: &Setting, words: &[&str]) -> Result<String, HostError> {
+        let call = process::Spawn::new(&self.program).args(words).die_with_parent(true);
+        let output = call.capture(self.timeout_ns)?;
+        if output.status.success() {
+            return Ok(output.stdout_text());
+        }
+        let why = output.stderr_text().trim().replace('\n', "; ");
+        Err(fault(setting, format!("systemctl {} failed: {why}", words[0])))
+    }
+}
+
+const NO_UNIT: &str = "this is not the name of a unit";
+
+fn fault(setting: &Setting, why: String) -> HostError {
+    let hint = "look at systemctl status of that unit; it needs root and a running systemd";
+    HostError::Kept {
+        setting: Box::new(setting.clone()),
+        why,
+        gone: false,
+        hint: Some(hint.to_owned()),
+    }
+}
+
+impl SettingBackend for Systemd {
+    fn is(&self, keeper: &Keeper) -> bool {
+        matches!(keeper, Keeper::Systemd)
+    }
+
+    fn get(&self, setting: &Setting) -> Result<Option<String>, HostError> {
+        let property = format!("--property={}", setting.key);
+        let words = ["show", "--property=LoadState", &property, "--", &setting.object];
+        let shown = self.run(setting, &words)?;
+        let value = |name: &str| {
+            let mut lines = shown.lines().filter_map(|line| line.split_once('='));
+            lines.find(|(key, _)| *key == name).map(|(_, value)| value.trim())
+        };
+        if matches!(value("LoadState"), None | Some("not-found")) {
+            return Err(HostError::Kept {
+                setting: Box::new(setting.clone()),
+                why: "systemd knows no such unit".to_owned(),
+                gone: true,
+                hint: None,
+            });
+        }
+        let Some(text) = value(&setting.key) else {
+            return Err(fault(setting, "this systemd has no such property".to_owned()));
+        };
+        // Ranges, with blanks between them.
+        let list = text.split_whitespace().collect::<Vec<_>>().join(",");
+        if list.is_empty() {
+            return Ok(None);
+        }
+        let pus = CpuSet::parse_list(&list).map_err(|error| fault(setting, error.to_string()))?;
+        Ok(Some(pus.to_string()))
+    }
+
+    fn set(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {
+        let Setting { object, key, lifetime, .. } = setting;
+        if !Self::is_unit(object) {
+            return Err(fault(setting, NO_UNIT.to_owned()));
+        }
+        let assignment = format!("{key}={}", value.unwrap_or_default());
+        let words = ["set-property", "--runtime", "--", object, &assignment];
+        match lifetime {
+            Lifetime::Running => self.run(setting, &words)?,
+            Lifetime::Lasting => self.run(setting, &[words[0], words[2], object, &assignment])?,
+        };
+        Ok(())
+    }
+
+    fn files(&self, setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
+        let mut files = Vec::new();
+        for path in self.drop_ins(setting)? {
+            let content = if files::exists(&path) { Some(files::read(&path)?) } else { None };
+            files.push(KeptFile { path, content });
+        }
+        Ok(files)
+    }
+
+    fn put_files(&self, setting: &Setting, files: &[KeptFile]) -> Result<bool, HostError> {
+        let mut differs = false;
+        // Nothing else is written, whatever the caller names.
+        for now in self.files(setting)? {
+            let Some(then) = files.iter().find(|file| file.path == now.path) else { continue };
+            if then.content == now.content {
+                continue;
+            }
+            differs = true;
+            match &then.content {
+                Some(content) => {
+                    files::make_dirs(now.path.rsplit_once('/').map_or("/", |(folder, _)| folder))?;
+                    files::write_atomic(&now.path, content)?;
+                }
+                None => files::remove(&now.path)?,
+            }
+        }
+        if differs {
+            self.run(setting, &["daemon-reload"])?;
+        }
+        Ok(differs)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,685 @@
+//! The ground to plan on: what of a topology a request may use, core by core.
+//!
+//! A plan stands only on PUs that are online, in the own cpuset and not avoided; the own affinity
+//! mask forbids nothing. Isolated
+//! PUs (`isolcpus`, partitions) carry vCPUs but never the host's own tasks.
+//! Siblings come from the topology's tables, never from arithmetic on PU numbers:
+//! 0 and 4 are siblings on one machine, 0 and 1 on the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_model::{
+    CoreId, CoreKind, CpuSet, Free, L3Id, NodeId, NumaNode, PackageId, Pu, PuId, Request, Topology,
+};
+
+use crate::PlanError;
+use crate::request_check::{self, nodes_to_stay_on};
+use crate::plan_builder::pus_text;
+use crate::locality;
+use crate::parts::{Parts, mib};
+
+/// One core, as far as the plan may use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AvailableCore {
+    pub core: CoreId,
+    /// Its usable PUs in hwloc's order; never empty.
+    pub pus: Vec<PuId>,
+    pub kind: CoreKind,
+    /// The cache that it shares with other cores, by its place in the topology's table.
+    pub l2: Option<u32>,
+    pub l3: Option<L3Id>,
+    pub node: Option<NodeId>,
+    pub package: PackageId,
+    /// True if all its usable PUs are isolated.
+    pub isolated: bool,
+    /// The part of the machine that it belongs to, from the preferred one, 0; see [`crate::parts`].
+    pub part: u32,
+    /// Its speed where fast cores are asked for; else 0.
+    pub speed: u64,
+    /// True if its node has no memory, although others have.
+    pub memoryless: bool,
+    /// True for the core on which the kernel boots, where the host's tasks are elsewhere.
+    pub boots: bool,
+}
+
+impl AvailableCore {
+    /// The PUs as a set.
+    pub fn set(&self) -> CpuSet {
+        self.pus.iter().copied().collect()
+    }
+}
+
+/// The PUs of a topology by OS index.
+pub(crate) struct Index<'a> {
+    pub topology: &'a Topology,
+    /// Place in the topology's table; `usize::MAX` where there is no such PU.
+    places: Vec<usize>,
+    /// The most PUs that a core has.
+    pub widest_core: usize,
+    /// The PUs of each node, by node; `None` for those of no node.
+    nodes: BTreeMap<Option<NodeId>, CpuSet>,
+}
+
+impl<'a> Index<'a> {
+    /// The index of a topology.
+    pub fn of(topology: &'a Topology) -> Self {
+        let most = topology.pus.iter().map(|pu| pu.os.index() + 1).max().unwrap_or(0);
+        let mut places = vec![usize::MAX; most];
+        for (place, pu) in topology.pus.iter().enumerate() {
+            if let Some(entry) = places.get_mut(pu.os.index()) {
+                *entry = place;
+            }
+        }
+        let mut nodes: BTreeMap<_, CpuSet> = BTreeMap::new();
+        for pu in &topology.pus {
+            nodes.entry(pu.node).or_default().insert(pu.os);
+        }
+        let widest_core = topology.cores.iter().map(|core| core.pus.len()).max().unwrap_or(0);
+        Self { topology, places, widest_core, nodes }
+    }
+
+    /// The nodes of some PUs.
+    pub fn nodes_of(&self, pus: &CpuSet) -> BTreeSet<NodeId> {
+        let used = self.nodes.iter().filter(|(_, of_node)| !of_node.is_disjoint(pus));
+        used.filter_map(|(node, _)| *node).collect()
+    }
+
+    /// Those of some PUs that are on one of the nodes, or on none; all if no node is named.
+    pub fn near(&self, pus: &CpuSet, nodes: &BTreeSet<NodeId>) -> CpuSet {
+        if nodes.is_empty() {
+            return pus.clone();
+        }
+        let mut near = CpuSet::new();
+        for (node, of_node) in &self.nodes {
+            if node.is_none_or(|node| nodes.contains(&node)) {
+                near.add(of_node);
+            }
+        }
+        near.intersection(pus)
+    }
+
+    /// The PU's entry in the topology.
+    pub fn pu(&self, os: PuId) -> Option<&'a Pu> {
+        self.topology.pus.get(*self.places.get(os.index())?)
+    }
+
+    /// The entries of those of some PUs that the topology has.
+    pub fn pus(&self, pus: &CpuSet) -> impl Iterator<Item = &'a Pu> {
+        pus.iter().filter_map(|pu| self.pu(pu))
+    }
+
+    /// All online siblings of a PU, usable or not, without itself.
+    pub fn siblings(&self, os: PuId) -> CpuSet {
+        let core = self.pu(os).and_then(|pu| self.topology.cores.get(pu.core.index()));
+        let mut siblings = core.map(|core| core.pus.clone()).unwrap_or_default();
+        siblings.remove(os);
+        siblings
+    }
+}
+
+/// What a plan may use.
+pub(crate) struct AvailableCpus<'a> {
+    pub topology: &'a Topology,
+    /// Online, allowed, not avoided and not to stay free.
+    pub usable: CpuSet,
+    /// The PUs that the host's own tasks may have: allowed and not isolated.
+    pub hostable: CpuSet,
+    /// The PUs that are to stay free of vnodes; empty if the request asks for none.
+    pub free: CpuSet,
+    /// The usable cores in hwloc's order.
+    pub cores: Vec<AvailableCore>,
+    /// PUs that the request avoids although they are not there to be used.
+    pub avoided_in_vain: CpuSet,
+    pub parts: Parts<'a>,
+    /// True if cores differ under the request's preference.
+    pub prefers: bool,
+    /// The cores to which vCPUs and tasks are pinned by hand.
+    by_hand: CpuSet,
+    index: Index<'a>,
+    /// Place among `cores` by core; `usize::MAX` for those that are not usable.
+    spots: Vec<usize>,
+}
+
+impl<'a> AvailableCpus<'a> {
+    /// What `request` may use of `topology`.
+    ///
+    /// # Errors
+    /// [`PlanError::NoPus`], [`PlanError::NoHousekeeping`] or [`PlanError::Free`] if nothing
+    /// is left.
+    pub fn new(topology: &'a Topology, request: &Request) -> Result<Self, PlanError> {
+        Self::with_free(topology, request, FreeFrom::Weakest)
+    }
+
+    /// The same; PUs of which the request counts how many stay free are taken from one part first.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_free(
+        topology: &'a Topology,
+        request: &Request,
+        from: FreeFrom,
+    ) -> Result<Self, PlanError> {
+        let online = topology.online();
+        let allowed = topology.allowed.intersection(&online).difference(&request.avoid);
+        if allowed.is_empty() {
+            let (allowed, avoid) = (topology.allowed.clone(), request.avoid.clone());
+            return Err(PlanError::NoPus { allowed, avoid });
+        }
+        let hostable = allowed.difference(&topology.isolated);
+        if hostable.is_empty() {
+            return Err(PlanError::NoHousekeeping { usable: allowed });
+        }
+        let index = Index::of(topology);
+        let parts = Parts::of(topology);
+        let mut all = spots(topology, &allowed);
+        let prefers = parts.number(&mut all, request.prefer);
+        let free = match &request.free {
+            None => CpuSet::new(),
+            Some(wish) => free((&index, &all), (&allowed, &hostable), (wish, from))?,
+        };
+        let usable = match nodes_pus(topology, request) {
+            None => allowed.difference(&free),
+            Some(pus) => allowed.difference(&free).intersection(&pus),
+        };
+        if usable.is_empty() {
+            return Err(no_pus_there(request));
+        }
+        let kept = |mut spot: AvailableCore| {
+            spot.pus.retain(|pu| usable.contains(*pu));
+            (!spot.pus.is_empty()).then(|| AvailableCore {
+                isolated: spot.pus.iter().all(|pu| topology.isolated.contains(*pu)),
+                ..spot
+            })
+        };
+        let mut cores: Vec<AvailableCore> = all.into_iter().filter_map(kept).collect();
+        let boot = online.first();
+        if cores.iter().any(|spot| Some(spot.part) != cores.first().map(|first| first.part)) {
+            let boots = |spot: &&mut AvailableCore| boot.is_some_and(|boot| spot.pus.contains(&boot));
+            cores.iter_mut().filter(boots).for_each(|spot| spot.boots = true);
+        }
+        let mut places = vec![usize::MAX; topology.cores.len()];
+        for (place, spot) in cores.iter().enumerate() {
+            if let Some(entry) = places.get_mut(spot.core.index()) {
+                *entry = place;
+            }
+        }
+        let avoided_in_vain = request.avoid.difference(&online);
+        Ok(Self {
+            topology,
+            usable,
+            hostable,
+            free,
+            cores,
+            avoided_in_vain,
+            parts,
+            prefers,
+            by_hand: cores_of(topology, &request_check::pinned(request)),
+            index,
+            spots: places,
+        })
+    }
+
+    /// The usable PUs in hwloc's order.
+    pub fn order(&self) -> Vec<PuId> {
+        self.cores.iter().flat_map(|spot| spot.pus.iter().copied()).collect()
+    }
+
+    /// The PUs by OS index.
+    pub fn index(&self) -> &Index<'a> {
+        &self.index
+    }
+
+    /// The PU's entry in the topology.
+    pub fn pu(&self, os: PuId) -> Option<&'a Pu> {
+        self.index.pu(os)
+    }
+
+    /// Where threads float: the kernel does not spread them over isolated PUs.
+    pub fn floating(&self) -> CpuSet {
+        let balanced = self.usable.difference(&self.topology.isolated);
+        if balanced.is_empty() { self.usable.clone() } else { balanced }
+    }
+
+    /// Why a vCPU is on an isolated PU, by the strategy's name; empty for other PUs.
+    pub fn isolated_reason(&self, pus: &CpuSet, strategy: &str) -> &'static str {
+        let in_fixed_order = matches!(
+            strategy,
+            "none" | "compact" | "compact-cores" | "sequential" | "scatter" | "max-performance"
+        );
+        match pus.is_subset(&self.topology.isolated) {
+            true if strategy == "realtime" => "",
+            true if in_fixed_order => "; it is isolated",
+            true => "; taken because isolated: the kernel moves no other task there",
+            false => "",
+        }
+    }
+
+    /// The core of a usable PU.
+    pub fn spot_of(&self, os: PuId) -> Option<&AvailableCore> {
+        let core = self.pu(os)?.core;
+        self.cores.get(*self.spots.get(core.index())?)
+    }
+
+    /// All online siblings of a PU, usable or not, without itself.
+    pub fn siblings(&self, os: PuId) -> CpuSet {
+        self.index.siblings(os)
+    }
+
+    /// The core that the host keeps.
+    ///
+    /// Where the machine has parts of unequal value that is a core of the weakest: the kernel
+    /// boots on PU 0 and some of its work stays there, but that is little beside what the host's
+    /// tasks do. Otherwise it is [`Self::boot_host`]. PUs that the request keeps free are the
+    /// host's before any other.
+    pub fn host(&self) -> HostShare {
+        let boot = self.boot_core();
+        let Some(weakest) = self.weakest_part().filter(|_| self.free.is_empty()) else {
+            return boot;
+        };
+        let within = |spot: &&AvailableCore| {
+            spot.part == weakest
+                && self.hostable_of(spot).is_some()
+                && spot.pus.iter().all(|pu| !self.by_hand.contains(*pu))
+        };
+        let of_boot = boot.pus.first().and_then(|pu| self.spot_of(pu)).filter(|s| within(s));
+        let Some(spot) = of_boot.or_else(|| self.cores.iter().find(within)) else { return boot };
+        if boot.core == Some(spot.core) {
+            return boot;
+        }
+        let name = self.part_name(weakest..=weakest);
+        let why = format!("it is one of {name}, which what is placed needs least");
+        self.share(self.hostable_of(spot), why)
+    }
+
+    /// The core of the lowest-numbered PU that may carry the host's tasks. Linux boots on PU 0,
+    /// cannot move everything off it, and sends interrupts there by default; so among equal cores
+    /// it is the worst for a vCPU and the best for the host.
+    pub fn boot_host(&self) -> HostShare {
+        self.lowest_of(&self.hostable)
+    }
+
+    /// The same, of the cores to which no vCPU is pinned by hand where there are such.
+    pub fn boot_core(&self) -> HostShare {
+        let others = self.hostable.difference(&self.by_hand);
+        self.lowest_of(if others.is_empty() { &self.hostable } else { &others })
+    }
+
+    fn lowest_of(&self, hostable: &CpuSet) -> HostShare {
+        let first = if self.free.is_empty() { hostable.first() } else { self.free.first() };
+        let boot = first == self.topology.online().first();
+        let why = match first {
+            Some(_) if !self.free.is_empty() => {
+                format!("the request keeps {} free for it", self.free)
+            }
+            Some(pu) if boot => format!("it holds PU {pu}, on which the kernel boots"),
+            Some(pu) => format!("it holds PU {pu}, the lowest that the host's tasks may use here"),
+            None => String::new(),
+        };
+        self.share(first, why)
+    }
+
+    /// A core for the host on a node without memory, if others have memory.
+    pub fn host_without_memory(&self) -> Option<HostShare> {
+        let is_empty = |node| locality::is_empty_node(self.topology, node);
+        let of_empty = |pu: &PuId| self.pu(*pu).and_then(|pu| pu.node).is_some_and(is_empty);
+        let first = self.hostable.iter().find(of_empty).filter(|_| self.free.is_empty())?;
+        let why = "its node has no memory, and what is placed needs the others".to_owned();
+        Some(self.share(Some(first), why))
+    }
+
+    /// The weakest part that can carry the host's tasks, if the machine has several.
+    pub fn weakest_part(&self) -> Option<u32> {
+        let hosts = self.cores.iter().filter(|spot| self.hostable_of(spot).is_some());
+        let last = hosts.map(|spot| spot.part).max()?;
+        self.cores.iter().any(|spot| spot.part < last).then_some(last)
+    }
+
+    /// The first PU of a core that may carry the host's tasks.
+    fn hostable_of(&self, spot: &AvailableCore) -> Option<PuId> {
+        spot.pus.iter().copied().find(|pu| self.hostable.contains(*pu))
+    }
+
+    /// What the cores of some PUs are.
+    pub fn parts_of(&self, pus: &[PuId]) -> String {
+        self.parts.name(pus.iter().filter_map(|pu| self.spot_of(*pu)))
+    }
+
+    /// What the cores of some parts are.
+    pub fn part_name(&self, parts: std::ops::RangeInclusive<u32>) -> String {
+        self.parts.name(self.cores.iter().filter(|spot| parts.contains(&spot.part)))
+    }
+
+    /// The core that the host keeps where its tasks are to be away from the first package:
+    /// the first core of the last package; that of [`Self::host`] where there is only one.
+    pub fn host_on_the_last_package(&self) -> HostShare {
+        let usual = self.host();
+        let first = usual.pus.first().and_then(|pu| self.pu(pu)).map(|pu| pu.package);
+        let hosts = |spot: &&AvailableCore| {
+            let is_left = |pu: &PuId| self.hostable.contains(*pu) && !self.by_hand.contains(*pu);
+            spot.pus.iter().any(is_left)
+        };
+        let last = self.cores.iter().filter(hosts).map(|spot| spot.package).max();
+        if !self.free.is_empty() || last.is_none() || last <= first {
+            return usual;
+        }
+        let mut there = self.cores.iter().filter(hosts).filter(|spot| Some(spot.package) == last);
+        let spot = there.next();
+        let pu = spot.and_then(|spot| spot.pus.iter().find(|pu| self.hostable.contains(**pu)));
+        let package = last.map_or_else(String::new, |package| package.to_string());
+        self.share(
+            pu.copied(),
+            format!(
+                "it is the first of package {package}, the last one, and leaves the others whole"
+            ),
+        )
+    }
+
+    /// A core for the host that vCPUs cannot have for themselves, because the plan may not use some
+    /// of its CPUs.
+    pub fn host_on_a_shared_core(&self) -> Option<HostShare> {
+        let mut shared = self.cores.iter().filter(|spot| self.is_shared(spot));
+        let first = shared.find_map(|spot| self.hostable_of(spot));
+        let why = "vCPUs need whole cores, and some of its CPUs are not for this plan".to_owned();
+        first.filter(|_| self.free.is_empty()).map(|first| self.share(Some(first), why))
+    }
+
+    /// True if a core has online CPUs that the plan may not use, and no vCPU is pinned to it by
+    /// hand.
+    pub fn is_shared(&self, spot: &AvailableCore) -> bool {
+        !self.siblings_of_others(spot).is_empty() && self.by_hand.is_disjoint(&spot.set())
+    }
+
+    /// The online CPUs of a core that the plan may not use.
+    pub fn siblings_of_others(&self, spot: &AvailableCore) -> CpuSet {
+        let core = self.topology.cores.get(spot.core.index());
+        core.map(|core| core.pus.difference(&spot.set())).unwrap_or_default()
+    }
+
+    fn share(&self, first: Option<PuId>, why: String) -> HostShare {
+        let at = first.and_then(|pu| self.pu(pu));
+        let whole = at.and_then(|pu| self.topology.cores.get(pu.core.index()));
+        let pus = match self.free.is_empty() {
+            true => whole.map(|core| core.pus.intersection(&self.hostable)).unwrap_or_default(),
+            false => self.free.clone(),
+        };
+        HostShare {
+            core: at.map(|pu| pu.core),
+            l2: first.and_then(|pu| self.l2(pu)),
+            l3: at.and_then(|pu| pu.l3),
+            node: at.and_then(|pu| pu.node),
+            package: at.map(|pu| pu.package),
+            pus,
+            asked: !self.free.is_empty(),
+            why,
+        }
+    }
+
+    /// The usable cores that the host does not keep.
+    pub fn without(&self, host: &HostShare) -> Vec<AvailableCore> {
+        // Of a core of which one sibling is the host's no other is for vnodes.
+        let whole = |spot: &&AvailableCore| {
+            let core = self.topology.cores.get(spot.core.index());
+            core.is_some_and(|core| core.pus.is_disjoint(&host.pus))
+        };
+        self.cores.iter().filter(whole).cloned().collect()
+    }
+
+    /// Why the host has what it has when `exclusive` is kept from it.
+    pub fn host_reason(&self, host: &HostShare, exclusive: &CpuSet) -> String {
+        let left = self.hostable.difference(exclusive).difference(&host.pus);
+        let mut reason = format!("the host keeps {}, because {}", host.name(), host.why);
+        if !left.is_empty() {
+            reason.push_str(&format!(", and {left}, which no role of the plan needs"));
+        }
+        reason
+    }
+
+    /// The level-2 cache that a PU shares with other cores.
+    fn l2(&self, os: PuId) -> Option<u32> {
+        let place = self.topology.l2_domains.iter().position(|domain| domain.contains(os))?;
+        u32::try_from(place).ok()
+    }
+
+    /// Where a PU is: `core 1, L3 0, node 0, package 0`.
+    pub fn place(&self, os: PuId) -> String {
+        let Some(pu) = self.pu(os) else {
+            return "not in this topology".to_owned();
+        };
+        let mut place = format!("core {}", pu.core);
+        if let Some(l2) = self.spot_of(os).and_then(|spot| spot.l2) {
+            place.push_str(&format!(", L2 {l2}"));
+        }
+        if let Some(l3) = pu.l3 {
+            place.push_str(&format!(", L3 {l3}"));
+            let mut domains = self.topology.l3.iter().filter(|_| self.parts.sizes_differ);
+            if let Some(domain) = domains.find(|domain| domain.id == l3) {
+                place.push_str(&format!(", {}", mib(domain.size_bytes)));
+            }
+        }
+        if let Some(node) = pu.node {
+            place.push_str(&format!(", node {node}"));
+        }
+        place.push_str(&format!(", package {}", pu.package));
+        place
+    }
+}
+
+/// The PUs of the cores that a set touches.
+fn cores_of(topology: &Topology, pus: &CpuSet) -> CpuSet {
+    if pus.is_empty() {
+        return CpuSet::new();
+    }
+    let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(pus));
+    cores.map(|core| &core.pus).collect::<CpuSet>()
+}
+
+/// The PUs of the nodes on which every vnode is to stay; `None` if one may be anywhere.
+fn nodes_pus(topology: &Topology, request: &Request) -> Option<CpuSet> {
+    let mut pus = CpuSet::new();
+    if request.vnodes.is_empty() {
+        return None;
+    }
+    for vnode in &request.vnodes {
+        let nodes = nodes_to_stay_on(vnode);
+        if nodes.is_empty() {
+            return None;
+        }
+        let there = topology.nodes.iter().filter(|node| nodes.contains(&node.id));
+        there.for_each(|node| pus.add(&node.pus));
+    }
+    Some(pus)
+}
+
+/// The refusal where the nodes of the request have no PU that a plan may use.
+fn no_pus_there(request: &Request) -> PlanError {
+    let vnode = request.vnodes.first();
+    PlanError::VnodeController {
+        vnode: vnode.map(|vnode| vnode.name.clone()).unwrap_or_default(),
+        nodes: vnode.map(|vnode| nodes_to_stay_on(vnode).to_vec()).unwrap_or_default(),
+        why: "they have no CPU that the plan may use".to_owned(),
+    }
+}
+
+/// Of which part of the machine PUs stay free first, where a request only counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FreeFrom {
+    /// The weakest.
+    Weakest,
+    /// The one on which the kernel boots.
+    Boot,
+}
+
+/// The core that stays with the host.
+#[derive(Clone, Debug)]
+pub(crate) struct HostShare {
+    pub core: Option<CoreId>,
+    /// The level-2 cache that it shares with other cores.
+    pub l2: Option<u32>,
+    /// The L3 domain of that core.
+    pub l3: Option<L3Id>,
+    /// The NUMA node of that core.
+    pub node: Option<NodeId>,
+    /// The package of that core.
+    pub package: Option<PackageId>,
+    /// The PUs that are the host's: of that core, or all that the request keeps free; never
+    /// empty on a [`AvailableCpus`].
+    pub pus: CpuSet,
+    /// True if the request names or counts its PUs.
+    pub asked: bool,
+    /// Why this core.
+    pub why: String,
+}
+
+impl HostShare {
+    /// For texts: `core 0`, or `the PUs 0-3` where the request names or counts them.
+    pub fn name(&self) -> String {
+        match (self.core, self.asked) {
+            (Some(core), false) => format!("core {core}"),
+            (Some(_) | None, _) => pus_text(&self.pus),
+        }
+    }
+
+    /// The same with its verb: `core 0 stays`, `the PUs 0-3 stay`.
+    pub fn with_verb(&self, of_one: &str, of_many: &str) -> String {
+        let many = (self.asked || self.core.is_none()) && self.pus.len() > 1;
+        format!("{} {}", self.name(), if many { of_many } else { of_one })
+    }
+}
+
+/// The PUs that stay free: those that are named, or whole cores near the one that the host
+/// keeps anyway, until there are enough.
+fn free(
+    (index, spots): (&Index<'_>, &[AvailableCore]),
+    (allowed, hostable): (&CpuSet, &CpuSet),
+    (wish, from): (&Free, FreeFrom),
+) -> Result<CpuSet, PlanError> {
+    let fail = |asked: String, why: String| Err(PlanError::Free { asked, why });
+    let count = match wish {
+        Free::These(pus) => {
+            let offline = pus.intersection(&index.topology.offline);
+            if !offline.is_empty() {
+                return fail(format!("the PUs {pus}"), crate::online::usable_once(&offline));
+            }
+            let missing = pus.difference(hostable);
+            return match (missing.is_empty(), pus.is_empty(), allowed.is_subset(pus)) {
+                (false, _, _) => fail(
+                    format!("the PUs {pus}"),
+                    format!(
+                        "{missing} of them cannot run the host's tasks: they are not on it, isolated, avoided, \
+                         or not in the cpuset of this process"
+                    ),
+                ),
+                (true, true, _) => {
+                    fail("no PU".to_owned(), "an empty list keeps nothing".to_owned())
+                }
+                (true, false, true) => {
+                    fail(format!("the PUs {pus}"), "nothing would be left to place on".to_owned())
+                }
+                (true, false, false) => Ok(pus.clone()),
+            };
+        }
+        Free::Pus(count) => *count as usize,
+        Free::Percent(percent) => (allowed.len() * *percent as usize).div_ceil(100),
+    };
+    let asked = match wish {
+        Free::Percent(percent) => format!("{percent} percent, {count} of {} PUs,", allowed.len()),
+        Free::Pus(_) | Free::These(_) => format!("{count} PUs"),
+    };
+    let mut free = CpuSet::new();
+    for core in cores_near_the_host((index, spots), hostable, from) {
+        if free.len() >= count {
+            break;
+        }
+        free.add(&core);
+    }
+    if free.len() < count {
+        return fail(
+            asked,
+            format!("only {} can run the host's tasks, {} too few", free.len(), count - free.len()),
+        );
+    }
+    if allowed.is_subset(&free) {
+        return fail(
+            asked,
+            format!("in whole cores that is all of {allowed}: nothing would be left to place on"),
+        );
+    }
+    Ok(free)
+}
+
+/// The parts of the cores that the host's tasks may use: of the weakest part of the machine first
+/// (or of the one on which the kernel boots),
+/// within it nearest to the first core of it, or to the one on which the kernel boots.
+fn cores_near_the_host(
+    (index, spots): (&Index<'_>, &[AvailableCore]),
+    hostable: &CpuSet,
+    from: FreeFrom,
+) -> Vec<CpuSet> {
+    let parts: BTreeMap<CoreId, u32> = spots.iter().map(|spot| (spot.core, spot.part)).collect();
+    let part = |pu: &Pu| parts.get(&pu.core).copied().unwrap_or(0);
+    let pus: Vec<&Pu> = hostable.iter().filter_map(|pu| index.pu(pu)).collect();
+    let Some(weakest) = pus.iter().map(|pu| part(pu)).max() else { return Vec::new() };
+    let is_first = |pu: &&Pu| from == FreeFrom::Boot || part(pu) == weakest;
+    let Some(host) = pus.iter().copied().find(is_first) else {
+        return Vec::new();
+    };
+    let mut cores: Vec<_> = index
+        .topology
+        .cores
+        .iter()
+        .filter_map(|core| {
+            let pus = core.pus.intersection(hostable);
+            let at = index.pu(pus.first()?)?;
+            let away = (at.package != host.package, at.node != host.node, at.l3 != host.l3);
+            let other = from == FreeFrom::Boot && part(at) != part(host);
+            let weak = std::cmp::Reverse(part(at));
+            Some(((other, weak, at.core != host.core, away, at.logical), pus))
+        })
+        .collect();
+    cores.sort_by_key(|(key, _)| *key);
+    cores.into_iter().map(|(_, pus)| pus).collect()
+}
+
+/// The shared level-2 cache of each PU that has one, by its place in the topology's table.
+fn l2_domains(topology: &Topology) -> BTreeMap<PuId, u32> {
+    let numbered = (0_u32..).zip(&topology.l2_domains);
+    numbered.flat_map(|(number, pus)| pus.iter().map(move |pu| (pu, number))).collect()
+}
+
+fn spots(topology: &Topology, usable: &CpuSet) -> Vec<AvailableCore> {
+    let mut pus: Vec<&Pu> = topology.pus.iter().filter(|pu| usable.contains(pu.os)).collect();
+    pus.sort_by_key(|pu| pu.logical);
+    let l2_of = l2_domains(topology);
+    let tells = topology.nodes.iter().any(|node| node.memory_bytes > 0);
+    let is_empty = |node: &&NumaNode| tells && node.memory_bytes == 0;
+    let empty: Vec<NodeId> = topology.nodes.iter().filter(is_empty).map(|node| node.id).collect();
+    let mut spots: Vec<AvailableCore> = Vec::new();
+    let mut places = vec![usize::MAX; topology.cores.len()];
+    for pu in pus {
+        let isolated = topology.isolated.contains(pu.os);
+        let Some(place) = places.get_mut(pu.core.index()) else {
+            continue;
+        };
+        if let Some(spot) = spots.get_mut(*place) {
+            spot.pus.push(pu.os);
+            spot.isolated &= isolated;
+        } else {
+            *place = spots.len();
+            spots.push(AvailableCore {
+                core: pu.core,
+                pus: vec![pu.os],
+                kind: pu.kind,
+                l2: l2_of.get(&pu.os).copied(),
+                l3: pu.l3,
+                node: pu.node,
+                package: pu.package,
+                isolated,
+                part: 0,
+                speed: 0,
+                boots: false,
+                memoryless: pu.node.is_some_and(|node| empty.contains(&node)),
+            });
+        }
+    }
+    spots
+}

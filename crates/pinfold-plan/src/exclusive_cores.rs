@@ -1,0 +1,130 @@
+//! Cores of its own for each vnode: what the strategies share that never let two vnodes
+//! have the same core.
+
+use pinfold_model::{CpuSet, PuId};
+
+use crate::PlanError;
+use crate::request_check::{self, nodes_of};
+use crate::plan_builder::{PlanBuilder, Limits, Reserve};
+use crate::available::{AvailableCpus, HostShare, AvailableCore};
+use crate::pins;
+use crate::select::{Count, Pool, Selection};
+
+/// The cores of one vnode.
+pub(crate) struct VnodeCgroup<'g> {
+    /// Its cores in hwloc's order.
+    pub cores: Vec<&'g AvailableCore>,
+    /// The PUs of its vCPUs, one each.
+    pub pins: Vec<PuId>,
+    /// The PUs of its cores that carry no vCPU.
+    pub rest: CpuSet,
+}
+
+impl VnodeCgroup<'_> {
+    /// The core of a vCPU, by the vCPU's number, where each has a core of its own.
+    pub fn core(&self, vcpu: usize) -> Option<&AvailableCore> {
+        self.cores.get(vcpu).copied()
+    }
+}
+
+/// Cores for all vnodes of a request.
+pub(crate) struct Enclosures<'g> {
+    /// In the request's order.
+    pub vnodes: Vec<VnodeCgroup<'g>>,
+    /// All PUs of all their cores.
+    pub all: CpuSet,
+    /// True if there were more cores than are used.
+    pub choice: bool,
+}
+
+impl Enclosures<'_> {
+    /// All their PUs for the vnodes alone.
+    pub fn reserve(&self, ground: &AvailableCpus<'_>, host: &HostShare) -> Reserve {
+        Reserve { exclusive: self.all.clone(), reason: ground.host_reason(host, &self.all) }
+    }
+}
+
+/// How cores are given.
+pub(crate) struct Terms<'a> {
+    pub count: Count,
+    /// What the host keeps, if the strategy keeps any.
+    pub host: Option<&'a HostShare>,
+    /// True if `auto` means all of them, whatever their kind.
+    pub auto_is_all: bool,
+    /// Why there are no more.
+    pub why: String,
+}
+
+/// Gives each vnode cores among `candidates`, those of the highest priority first.
+///
+/// # Errors
+/// As [`PlanBuilder::counts`]; [`PlanError::NoRoom`] if whole cores run out.
+pub(crate) fn enclose<'g>(
+    draft: &PlanBuilder<'_>,
+    candidates: &'g [AvailableCore],
+    terms: Terms<'_>,
+) -> Result<Enclosures<'g>, PlanError> {
+    let mut pool = Pool::new(candidates, terms.count, terms.host);
+    let (auto, unit) = auto(candidates, &terms).unwrap_or_else(|| pool.auto());
+    let auto = if terms.auto_is_all { pool.left() } else { auto };
+    let limits = Limits { auto, unit, most: Some(pool.left()), why: terms.why.clone() };
+    let counts = draft.counts(limits)?;
+    let mut vnodes: Vec<Option<VnodeCgroup<'g>>> = counts.iter().map(|_| None).collect();
+    let (mut all, mut used) = (CpuSet::new(), 0);
+    let mut waiting: usize = counts.iter().sum();
+    for place in draft.choosing_order() {
+        let need = counts.get(place).copied().unwrap_or(0);
+        let nodes = nodes_of(draft.ground.topology, draft.vnode(place));
+        waiting -= need;
+        let wishes = pins::wishes(draft.vnode(place), need);
+        let taken = match terms.count {
+            _ if wishes.iter().any(Option::is_some) => pool.take_around(&wishes, &nodes),
+            Count::Threads => {
+                pool.take_apart(need, &nodes, waiting).or_else(|| pool.take(need, &nodes))
+            }
+            Count::Cores => pool.take(need, &nodes),
+        };
+        let Selection { cores, pins } =
+            taken.ok_or_else(|| draft.no_room(place, need, (pool.left(), terms.why.clone())))?;
+        let mut rest: CpuSet = cores.iter().flat_map(|spot| spot.pus.iter().copied()).collect();
+        all.add(&rest);
+        used += cores.len();
+        pins.iter().for_each(|pu| rest.remove(*pu));
+        if let Some(entry) = vnodes.get_mut(place) {
+            *entry = Some(VnodeCgroup { cores, pins, rest });
+        }
+    }
+    let vnodes = vnodes.into_iter().flatten().collect();
+    Ok(Enclosures { vnodes, all, choice: used < candidates.len() })
+}
+
+/// What [`Pool::auto`] gives on the nodes with memory, where others have none.
+fn auto(candidates: &[AvailableCore], terms: &Terms<'_>) -> Option<(usize, usize)> {
+    let near: Vec<AvailableCore> = candidates.iter().filter(|spot| !spot.memoryless).cloned().collect();
+    let some = !near.is_empty() && near.len() < candidates.len();
+    some.then(|| Pool::new(&near, terms.count, terms.host).auto())
+}
+
+/// The host's core: of the weakest part of the machine, unless the largest vnode then fits no one
+/// part although it does with the host on the core on which the kernel boots.
+pub(crate) fn host_beside(draft: &PlanBuilder<'_>, count: Count) -> HostShare {
+    let ground = draft.ground;
+    let (weak, boot) = (ground.host(), ground.boot_core());
+    let largest = request_check::largest(draft.request);
+    let fits =
+        |host: &HostShare| Pool::new(&ground.without(host), count, None).fits_a_part(largest);
+    let host = if weak.core != boot.core && !fits(&weak) && fits(&boot) { boot } else { weak };
+    off_memory(draft, host, count)
+}
+
+/// The host's core on a node without memory, where the largest vnode fits on the nodes with memory
+/// only then; else `usual`.
+pub(crate) fn off_memory(draft: &PlanBuilder<'_>, usual: HostShare, count: Count) -> HostShare {
+    let largest = request_check::largest(draft.request);
+    let near = |host: &HostShare| -> usize {
+        let spots = draft.ground.without(host);
+        spots.iter().filter(|spot| !spot.memoryless).map(|spot| count.of(spot)).sum()
+    };
+    let other = draft.ground.host_without_memory().filter(|_| near(&usual) < largest);
+    other.filter(|other| near(other) >= largest).unwrap_or(usual)
+}

@@ -1,0 +1,110 @@
+//! vCPUs along a line of PUs: what the strategies share that are an order and no more.
+//!
+//! vCPU i of the first vnode is on the line's PU i, the next vnode goes on where the last
+//! one ended, and from the line's end it goes on at its start.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{CpuSet, PuId};
+
+use crate::PlanError;
+use crate::plan_builder::{PlanBuilder, Limits, pus_text};
+use crate::available::AvailableCpus;
+use crate::guest::GuestSmt;
+
+/// Why a PU comes after another.
+pub(crate) type Why = dyn Fn(&AvailableCpus<'_>, Option<PuId>, PuId) -> String;
+
+/// An order of PUs.
+pub(crate) struct Line<'a> {
+    /// The PUs; not empty.
+    pub order: &'a [PuId],
+    /// Whether the order is that of one kind of core where one has a PU for each vCPU.
+    pub stays_on_one_kind: bool,
+    /// What the guests are told of siblings.
+    pub smt: GuestSmt,
+    /// Each PU's rank if the vCPUs of a vnode are to be numbered by that and not by the line.
+    pub sorted: Option<&'a BTreeMap<PuId, usize>>,
+    /// The reason of each place.
+    pub why: &'a Why,
+    /// Where the emulators run and why; `None` lets them float.
+    pub emulator: Option<(&'a CpuSet, String)>,
+}
+
+/// Places all vnodes along a line.
+///
+/// # Errors
+/// As [`PlanBuilder::counts`].
+pub(crate) fn along(draft: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<(), PlanError> {
+    let counts = draft.counts(Limits::wrapping(line.order.len()))?;
+    let ground = draft.ground;
+    let order = match line.stays_on_one_kind {
+        true => ground.of_one_kind(line.order, counts.iter().sum()),
+        false => line.order.to_vec(),
+    };
+    let order = order.as_slice();
+    let several = draft.request.vnodes.len() > 1;
+    // The first vCPU on each PU of the line, by vnode and number.
+    let mut first: Vec<(usize, usize)> = Vec::with_capacity(order.len());
+    let mut cursor = 0_usize;
+    let carried: CpuSet = order.iter().take(counts.iter().sum()).copied().collect();
+    for place in draft.choosing_order() {
+        let vcpus = counts.get(place).copied().unwrap_or(0);
+        let mut pins: Vec<(usize, PuId)> =
+            (cursor..cursor + vcpus).map(|slot| (slot, order[slot % order.len()])).collect();
+        cursor += vcpus;
+        if let (Some(rank), true) = (line.sorted, vcpus <= order.len()) {
+            pins.sort_by_key(|(_, pin)| rank.get(pin));
+        }
+        let own: Vec<PuId> = pins.iter().map(|(_, pin)| *pin).collect();
+        let (around, which) = ground.around(&own, &carried);
+        let mut enclave = draft.open(place);
+        for (vcpu, (slot, pin)) in pins.into_iter().enumerate() {
+            let reason = match slot.checked_sub(order.len()) {
+                Some(before) => {
+                    again(draft, (pin, order), first.get(before % order.len()), several)
+                }
+                None => {
+                    let before = slot.checked_sub(1).and_then(|slot| order.get(slot)).copied();
+                    (line.why)(ground, before, pin)
+                }
+            };
+            if slot < order.len() {
+                if first.len() <= slot {
+                    first.resize(slot + 1, (place, vcpu));
+                }
+                first[slot] = (place, vcpu);
+            }
+            enclave.vcpu(CpuSet::single(pin), reason);
+        }
+        match &line.emulator {
+            Some((pus, why)) => enclave.emulator(pus, || why.clone()),
+            None => enclave.emulator(&around, || {
+                format!(
+                    "the source of this strategy pins vCPUs only: the emulator floats over {}, {which}",
+                    pus_text(&around)
+                )
+            }),
+        }
+        draft.close(enclave, line.smt)?;
+    }
+    Ok(())
+}
+
+fn again(
+    draft: &PlanBuilder<'_>,
+    (pin, order): (PuId, &[PuId]),
+    sharer: Option<&(usize, usize)>,
+    several: bool,
+) -> String {
+    let sharer = match sharer {
+        Some((place, vcpu)) if several => format!("vCPU {vcpu} of {}", draft.vnode(*place).name),
+        Some((_, vcpu)) => format!("vCPU {vcpu}"),
+        None => "another vCPU".to_owned(),
+    };
+    let all = match order.len() {
+        1 => "the only PU of the order has".to_owned(),
+        count => format!("all {count} PUs of the order have"),
+    };
+    format!("PU {pin} again ({}), shared with {sharer}: {all} a vCPU", draft.ground.place(pin))
+}

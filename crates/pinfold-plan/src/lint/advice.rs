@@ -1,0 +1,453 @@
+//! What to write instead: the lines in which a layout and its target differ, each under the
+//! finding that it belongs to.
+//!
+//! Every line of the difference is quoted once, so that who writes all of them has the target.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pinfold_model::text::counted;
+use pinfold_model::{Command, CpuSet, IsolationScope, Plan, Request, Role, Severity, Topology};
+use roxmltree::Node;
+
+use super::lookup::{Lookup, LintContext};
+use super::target::{self, Target, asks_for_another_place};
+use super::{Diagnostic, Language, Layout, again, memory, of_one, repair};
+use crate::boot;
+use crate::command;
+use crate::domain_file::parse;
+use crate::emit::cmdline::keeping_off;
+
+/// A line that is to be another one, new, or gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Change {
+    /// Its element, in libvirt's words.
+    tag: String,
+    /// What it says now; `None` if it is not there.
+    old: Option<String>,
+    /// What it is to say; `None` if it is to go.
+    new: Option<String>,
+    /// Where it is to stand, in words, if it is new.
+    parent: Option<String>,
+}
+
+impl Change {
+    fn line(&self) -> String {
+        match (&self.new, &self.old) {
+            (Some(new), _) => new.clone(),
+            (None, old) => format!("take out {}", old.as_deref().unwrap_or_default()),
+        }
+    }
+}
+
+/// Says what to write instead for each flaw of one layout; returns the target that is quoted.
+pub(super) fn give(
+    flaws: &mut [Diagnostic],
+    view: &LintContext<'_, '_>,
+    conditions: &Request,
+) -> Option<Target> {
+    bind_in_place(flaws, view);
+    for flaw in flaws.iter_mut().filter(|flaw| !flaw.repairs.is_empty()) {
+        flaw.instead = repair::instead(&flaw.repairs, view.layout.text.as_deref());
+    }
+    if !flaws.iter().any(asks_for_another_place) {
+        return None;
+    }
+    let target = match target::find(view, conditions) {
+        Ok(target) => target,
+        Err(why) => {
+            let line = match why {
+                Some(error) => format!("this file cannot be changed: {error}"),
+                None => without_target(view, conditions),
+            };
+            stay(flaws, &line, |_| true);
+            return None;
+        }
+    };
+    if !target.left.is_empty() {
+        let line = without_target(view, conditions);
+        stay(flaws, &line, |flaw| target.left.contains(&flaw.name));
+    }
+    let repaired: Vec<String> = flaws
+        .iter()
+        .filter(|flaw| !flaw.repairs.is_empty())
+        .flat_map(|flaw| flaw.instead.clone())
+        .collect();
+    let (target, then) = with_new_repairs(target, flaws, view);
+    keep_caches_that_become_true(flaws, &then);
+    let mut changes = changes(view, &target.layout);
+    changes.retain(|change| change.new.as_ref().is_none_or(|new| !repaired.contains(new)));
+    share_out(flaws, &changes);
+    Some(target)
+}
+
+/// Memory that is not bound, and nothing else that asks for another placement: it is bound where the
+/// vCPUs are, and these keep their pins.
+fn bind_in_place(flaws: &mut [Diagnostic], view: &LintContext<'_, '_>) {
+    let mut asking = flaws.iter_mut().filter(|flaw| asks_for_another_place(flaw));
+    if let (Some(only), None) = (asking.next(), asking.next())
+        && only.name == "memory-not-bound"
+    {
+        only.repairs = memory::binding(view).into_iter().collect();
+    }
+}
+
+/// What is said of caches stays where the new pins make it true.
+fn keep_caches_that_become_true(flaws: &mut [Diagnostic], then: &[Diagnostic]) {
+    let untrue = |flaw: &Diagnostic| flaw.name == "cache-untrue";
+    if then.iter().any(untrue) {
+        return;
+    }
+    for flaw in flaws.iter_mut().filter(|flaw| untrue(flaw)) {
+        flaw.repairs.clear();
+        flaw.instead = vec!["nothing: with the pins that are advised it is true".to_owned()];
+    }
+}
+
+/// The target with what its own check still has to say of the rest of its file, where the check of
+/// the file did not: what becomes untrue by the new pins.
+fn with_new_repairs(target: Target, flaws: &[Diagnostic], view: &LintContext<'_, '_>) -> (Target, Vec<Diagnostic>) {
+    let then = of_one(&LintContext::of(&target.layout, view.lookup), None);
+    let is_new = |flaw: &&Diagnostic| {
+        flaw.severity >= Severity::Warning && flaws.iter().all(|known| known.name != flaw.name)
+    };
+    let repairs: Vec<_> = then.iter().filter(is_new).flat_map(|flaw| &flaw.repairs).collect();
+    let text = target.layout.text.as_deref().filter(|_| !repairs.is_empty());
+    let changed = text.and_then(|text| repair::apply(text, repairs).ok());
+    let layout = changed.and_then(|text| Layout::of_text(&text, &target.layout.source).ok());
+    let target = Target { layout: layout.unwrap_or(target.layout), ..target };
+    (target, then)
+}
+
+/// The findings about CPUs of vCPUs that the host's tasks may use.
+const OPEN: [&str; 2] = ["not-isolated", "sibling-left-to-host"];
+
+/// What keeps the host's tasks off the CPUs of vCPUs.
+pub(super) struct Isolation<'a> {
+    topology: &'a Topology,
+    /// The user's conditions, with the host's tasks kept off.
+    isolated: Request,
+    kernel_parameters: Option<String>,
+    /// The answer for each plan: its layouts share it.
+    plans: Vec<(Arc<Plan>, String)>,
+}
+
+impl<'a> Isolation<'a> {
+    /// For machines that have the CPUs `held` once the advice is followed: a host has one kernel
+    /// command line, for the very cores of all of them.
+    pub fn new((lookup, held): (&Lookup<'a>, &CpuSet), conditions: &Request) -> Self {
+        let cores = lookup.whole_cores(held).intersection(&lookup.online);
+        let host = lookup.online.difference(&cores);
+        let kernel_parameters = (!host.is_empty()).then(|| {
+            let siblings = boot::possible_siblings(&cores, lookup.topology);
+            let mut line = keeping_off(&cores.union(&siblings));
+            line.push(format!("irqaffinity={host}"));
+            let old = boot::in_place_of(&line, &lookup.topology.boot_parameters);
+            let line = line.join(" ");
+            format!("the kernel parameters `{line}`{old} keep them off from boot on")
+        });
+        let isolated = Request { isolation: IsolationScope::Host, ..conditions.clone() };
+        Self { topology: lookup.topology, isolated, kernel_parameters, plans: Vec::new() }
+    }
+
+    /// Says it for each CPU that the host's tasks may use: a command, and the kernel parameters.
+    pub fn advise(&mut self, flaws: &mut [Diagnostic], view: &LintContext<'_, '_>) {
+        for flaw in flaws.iter_mut().filter(|flaw| OPEN.contains(&flaw.name)) {
+            let command = self.command(view.layout);
+            flaw.instead.push(match &self.kernel_parameters {
+                Some(parameters) => format!("{command}; {parameters}"),
+                None => command,
+            });
+        }
+    }
+
+    fn command(&mut self, layout: &Layout) -> String {
+        let apply = match (&layout.language, &layout.plan) {
+            (Language::Running(option), _) => Command::new(format!("apply {option}")),
+            (Language::Libvirt, _) => Command::new("apply --libvirt").arg(&layout.name),
+            (Language::Plan, Some(plan)) => return self.for_plan(plan),
+            (Language::Plan, None) => return NO_PLAN_KEEPS_OFF.to_owned(),
+        };
+        let apply = command::under(&apply.to_string(), &self.isolated);
+        let undo = Command::new("undo");
+        format!("`{apply}` places the machine again and keeps them off until `{undo}`")
+    }
+
+    fn for_plan(&mut self, plan: &Arc<Plan>) -> String {
+        if let Some((_, known)) = self.plans.iter().find(|(known, _)| Arc::ptr_eq(known, plan)) {
+            return known.clone();
+        }
+        let text = match again::without(plan, (self.topology, &self.isolated), &OPEN) {
+            Some(again) => {
+                format!("`{again}` makes a plan that keeps them off while it is applied")
+            }
+            None => NO_PLAN_KEEPS_OFF.to_owned(),
+        };
+        self.plans.push((Arc::clone(plan), text.clone()));
+        text
+    }
+}
+
+const NO_PLAN_KEEPS_OFF: &str = "no plan of all these vCPUs keeps the host's tasks off them: plan \
+                                 fewer vCPUs, so that the host has CPUs of its own";
+
+/// Says of findings that no placement removes them.
+fn stay(flaws: &mut [Diagnostic], line: &str, which: impl Fn(&Diagnostic) -> bool) {
+    for flaw in flaws.iter_mut().filter(|flaw| asks_for_another_place(flaw) && which(flaw)) {
+        flaw.is_final = true;
+        flaw.instead.push(line.to_owned());
+    }
+}
+
+/// What to do where no placement of this many vCPUs is sound.
+fn without_target(view: &LintContext<'_, '_>, conditions: &Request) -> String {
+    if view.layout.vcpus == 0 {
+        return "ask for fewer cores, or for another strategy".to_owned();
+    }
+    let vcpus = counted(view.layout.vcpus as usize, "vCPU");
+    let place = match target::home(view, &conditions.avoid) {
+        Some(node) => format!("node {node} of this host"),
+        None => "this host".to_owned(),
+    };
+    let none = format!("no placement of {vcpus} on {place} is free of warnings");
+    match target::other_count(view, conditions) {
+        Some(count) => format!(
+            "{none}; {} one: give the machine {count}",
+            match count {
+                1 => "1 vCPU has".to_owned(),
+                _ => format!("{count} vCPUs have"),
+            }
+        ),
+        None if view.layout.cells.len() > 1 => {
+            format!("{none}: take the pins out, or share out other vCPUs to the guest's cells")
+        }
+        None => format!("{none}: take the pins out, or use another host"),
+    }
+}
+
+/// The elements that a finding is about.
+fn tags(name: &str) -> &'static [&'static str] {
+    match name {
+        "emulator-on-vcpu" => &["emulatorpin"],
+        "iothread-on-vcpu" | "iothread-far" => &["iothreadpin"],
+        "fifo-starves" => &["emulatorpin", "iothreadpin"],
+        "topology-count" | "guest-siblings-lie" | "guest-siblings-hidden" | "guest-sockets-lie" => {
+            &["topology", "feature", "cache", "vcpupin", "vcpu"]
+        }
+        "memory-far" | "memory-not-bound" | "absent-node" => &["memory", "memnode"],
+        "nodes-hidden" | "cell-crosses-nodes" => &["cell", "memnode", "memory", "vcpupin"],
+        "absent-pu" | "cpu-excluded" | "pin-of-nothing" => {
+            &["vcpupin", "emulatorpin", "iothreadpin", "vcpu"]
+        }
+        _ => &["vcpupin", "vcpu"],
+    }
+}
+
+/// Each change under the first flaw that it belongs to; what belongs to none under the first.
+fn share_out(flaws: &mut [Diagnostic], changes: &[Change]) {
+    let mut quoted: Vec<Option<&'static str>> = vec![None; changes.len()];
+    let mut waiting = Vec::new();
+    for (index, flaw) in flaws.iter_mut().enumerate().filter(|(_, f)| asks_for_another_place(f)) {
+        let about = tags(flaw.name);
+        let mine: Vec<usize> =
+            (0..changes.len()).filter(|at| about.contains(&changes[*at].tag.as_str())).collect();
+        let new: Vec<usize> = mine.iter().copied().filter(|at| quoted[*at].is_none()).collect();
+        let elsewhere = mine.iter().find_map(|at| quoted[*at]);
+        flaw.instead.extend(together(new.iter().map(|at| &changes[*at])));
+        new.iter().for_each(|at| quoted[*at] = Some(flaw.name));
+        // Another topology cures these by itself.
+        let is_cured = ["topology-count", "guest-sockets-lie"].contains(&flaw.name)
+            && new.iter().any(|at| changes[*at].tag == "topology");
+        match elsewhere {
+            Some(_) if is_cured => {}
+            Some(elsewhere) => flaw.instead.push(settled_by(elsewhere)),
+            None if new.is_empty() => waiting.push(index),
+            None => {}
+        }
+    }
+    let rest = changes.iter().zip(&quoted).filter(|(_, by)| by.is_none());
+    let mut rest = together(rest.map(|(change, _)| change));
+    let first = flaws.iter().position(asks_for_another_place);
+    if let Some(flaw) = first.and_then(|first| flaws.get_mut(first)) {
+        // One that waits has no lines of its own: those of the others are all it can show.
+        if waiting.first() == first.as_ref() {
+            flaw.instead.clear();
+        }
+        flaw.instead.append(&mut rest);
+    }
+    let by = quoted.iter().flatten().next().copied().or(first.map(|first| flaws[first].name));
+    for index in waiting {
+        if Some(index) != first || flaws[index].instead.is_empty() {
+            flaws[index].instead = by.map(settled_by).into_iter().collect();
+        }
+    }
+}
+
+fn settled_by(by: &str) -> String {
+    format!("the lines under {by} settle this too")
+}
+
+/// The lines of several changes: those in place of others, then the new ones of each parent, which
+/// is named once.
+fn together<'c>(changes: impl Iterator<Item = &'c Change>) -> Vec<String> {
+    let mut parents: Vec<(Option<&String>, Vec<String>)> = vec![(None, Vec::new())];
+    for change in changes {
+        let parent = change.parent.as_ref();
+        match parents.iter_mut().find(|(known, _)| *known == parent) {
+            Some((_, lines)) => lines.push(change.line()),
+            None => parents.push((parent, vec![change.line()])),
+        }
+    }
+    parents
+        .into_iter()
+        .flat_map(|(parent, lines)| parent.cloned().into_iter().chain(lines))
+        .collect()
+}
+
+fn changes(view: &LintContext<'_, '_>, target: &Layout) -> Vec<Change> {
+    match (&view.layout.text, &target.text) {
+        (Some(old), Some(new)) => difference(&of_text(old), &of_text(new)),
+        _ => difference(&of_layout(view, view.layout), &of_layout(view, target)),
+    }
+}
+
+/// One line of a layout.
+#[derive(Clone, Debug)]
+struct Line {
+    tag: String,
+    /// Which of the elements in its parent it is.
+    key: String,
+    text: String,
+    parents: Vec<Parent>,
+}
+
+/// An element that a line is in.
+#[derive(Clone, Debug)]
+struct Parent {
+    tag: String,
+    key: String,
+    /// Its opening tag.
+    opening: String,
+}
+
+impl Line {
+    /// Its elements from the outermost on, each with what distinguishes it from its neighbours: of
+    /// two disks each has a `<driver>`.
+    fn path(&self) -> Vec<(&str, &str)> {
+        let parents = self.parents.iter().map(|one| (one.tag.as_str(), one.key.as_str()));
+        parents.chain([(self.tag.as_str(), self.key.as_str())]).collect()
+    }
+}
+
+/// What is to be written, exchanged and taken out to make the new lines of the old ones.
+fn difference(old: &[Line], new: &[Line]) -> Vec<Change> {
+    fn texts(lines: &[Line]) -> BTreeMap<Vec<(&str, &str)>, &str> {
+        lines.iter().map(|line| (line.path(), line.text.as_str())).collect()
+    }
+    let (before, after) = (texts(old), texts(new));
+    let is_there = |path: &[(&str, &str)]| old.iter().any(|line| line.path().starts_with(path));
+    let place = |line: &Line| -> Option<String> {
+        let path = line.path();
+        let there = (0..path.len()).rev().find(|end| is_there(&path[..*end])).unwrap_or(0);
+        let parents: Vec<&str> = line.parents.iter().map(|one| one.opening.as_str()).collect();
+        (!parents.is_empty()).then(|| repair::whereabouts(&parents, there))
+    };
+    // An element that gets its first child, or loses its last one, stays: that child is the change.
+    let holds = |lines: &[Line], line: &Line| {
+        let path = line.path();
+        lines.iter().any(|other| other.path().len() > path.len() && other.path().starts_with(&path))
+    };
+    let is_put =
+        |line: &&Line| before.get(&line.path()) != Some(&line.text.as_str()) && !holds(old, line);
+    let put = new.iter().filter(is_put).map(|line| {
+        let old = before.get(&line.path()).map(|text| (*text).to_owned());
+        let parent = if old.is_none() { place(line) } else { None };
+        Change { tag: line.tag.clone(), old, new: Some(line.text.clone()), parent }
+    });
+    let is_gone = |line: &&Line| !after.contains_key(&line.path()) && !holds(new, line);
+    let gone = old.iter().filter(is_gone).map(|line| Change {
+        tag: line.tag.clone(),
+        old: Some(line.text.clone()),
+        new: None,
+        parent: None,
+    });
+    put.chain(gone).collect()
+}
+
+/// The elements of a domain file that have no element in them.
+fn of_text(xml: &str) -> Vec<Line> {
+    let Ok(document) = parse(xml) else { return Vec::new() };
+    let is_leaf =
+        |node: &Node<'_, '_>| node.is_element() && !node.children().any(|child| child.is_element());
+    let source = |node: &Node<'_, '_>| {
+        let text = document.input_text().get(node.range()).unwrap_or_default();
+        text.split_whitespace().collect::<Vec<_>>().join(" ").replace('"', "'")
+    };
+    let parent = |node: Node<'_, '_>| Parent {
+        tag: node.tag_name().name().to_owned(),
+        key: key(&node),
+        opening: source(&node)
+            .split_once('>')
+            .map_or("", |(opening, _)| opening.trim_matches(['<', '/', ' ']))
+            .to_owned(),
+    };
+    let line = |node: Node<'_, '_>| {
+        let above = node.ancestors().skip(1);
+        let above = above.filter(|above| above.is_element() && !above.has_tag_name("domain"));
+        let mut parents: Vec<Parent> = above.map(parent).collect();
+        parents.reverse();
+        Line {
+            tag: node.tag_name().name().to_owned(),
+            key: key(&node),
+            // What libvirt adds by itself is no difference.
+            text: source(&node).replace(" dies='1'", "").replace(" clusters='1'", ""),
+            parents,
+        }
+    };
+    document.descendants().filter(is_leaf).map(line).collect()
+}
+
+/// Which of the elements of its tag in its parent an element is: what it is for and, of several of
+/// the same, the how many-th.
+fn key(node: &Node<'_, '_>) -> String {
+    const NAMES: [&str; 7] = ["vcpu", "vcpus", "iothread", "iothreads", "cellid", "id", "name"];
+    let of = |node: &Node<'_, '_>| {
+        NAMES.iter().find_map(|name| node.attribute(*name).map(str::to_owned))
+    };
+    let own = of(node);
+    let before = node.prev_siblings().skip(1);
+    let alike = before.filter(|other| other.tag_name() == node.tag_name() && of(other) == own);
+    format!("{} {}", own.as_deref().unwrap_or_default(), alike.count())
+}
+
+/// The pins, the guest's shape and the memory of a layout without text.
+fn of_layout(view: &LintContext<'_, '_>, layout: &Layout) -> Vec<Line> {
+    let line = |tag: &str, key: String, text: String| Line {
+        tag: tag.to_owned(),
+        key,
+        text,
+        parents: Vec::new(),
+    };
+    let mut lines = Vec::new();
+    for pin in &layout.pins {
+        let tag = match pin.role {
+            Role::Vcpu(_) => "vcpupin",
+            Role::Iothread(_) | Role::Vhost(_) => "iothreadpin",
+            Role::Emulator | Role::Worker | Role::Task => "emulatorpin",
+        };
+        if let Some(pus) = &pin.pus {
+            lines.push(line(tag, pin.role.to_string(), view.write_pin(&pin.role, pus)));
+        }
+    }
+    if let Some(guest) = &layout.guest {
+        let (sockets, threads) = (guest.sockets.max(1) as usize, guest.threads.max(1) as usize);
+        let cores = (layout.vcpus as usize / threads / sockets).max(1);
+        lines.push(line("topology", String::new(), view.write_shape(sockets, cores, threads)));
+    }
+    for memory in layout.memory.iter().filter(|memory| memory.cell.is_none()) {
+        if let Some(nodes) = &memory.nodes {
+            lines.push(line("memory", String::new(), view.write_memory(nodes)));
+        }
+    }
+    lines
+}

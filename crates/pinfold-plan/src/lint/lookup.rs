@@ -1,0 +1,241 @@
+//! What all rules ask: the tables of a topology by PU, and the facts of one layout on it.
+
+use pinfold_model::{
+    CoreId, CpuSet, Free, NodeId, Policy, Pu, PuId, Request, Role, Severity, Topology,
+};
+
+use super::{Diagnostic, Language, Layout, Pin};
+use crate::avoidable::{Choice, Pins};
+use crate::domain_file::Place;
+use crate::available::{AvailableCpus, Index};
+
+/// A topology, by PU.
+pub(super) struct Lookup<'t> {
+    pub topology: &'t Topology,
+    pub online: CpuSet,
+    /// What a pin may use: online and allowed.
+    pub usable: CpuSet,
+    /// What the user's conditions leave of that.
+    pub permitted: CpuSet,
+    /// The CPUs that they name for the host.
+    pub for_host: CpuSet,
+    /// What they leave to vCPUs, as a plan has it: without the CPUs that are to stay free for the
+    /// host, those of the weakest cores where they only count them.
+    pub for_vcpus: CpuSet,
+    index: Index<'t>,
+}
+
+impl<'t> Lookup<'t> {
+    pub fn of(topology: &'t Topology, conditions: &Request) -> Self {
+        let online = topology.online();
+        let usable = online.intersection(&topology.allowed);
+        let permitted = usable.difference(&conditions.avoid);
+        let for_host = match &conditions.free {
+            Some(Free::These(host)) => host.clone(),
+            Some(Free::Pus(_) | Free::Percent(_)) | None => CpuSet::new(),
+        };
+        let own = Request { vnodes: Vec::new(), ..conditions.clone() };
+        let for_vcpus = AvailableCpus::new(topology, &own)
+            .map_or_else(|_| permitted.difference(&for_host), |ground| ground.usable);
+        let index = Index::of(topology);
+        Self { topology, online, usable, permitted, for_host, for_vcpus, index }
+    }
+
+    pub fn pu(&self, os: PuId) -> Option<&'t Pu> {
+        self.index.pu(os)
+    }
+
+    /// PUs in hwloc's order, in which neighbours share most.
+    pub fn in_order(&self, pus: &CpuSet) -> Vec<PuId> {
+        let mut found: Vec<&Pu> = pus.iter().filter_map(|pu| self.pu(pu)).collect();
+        found.sort_by_key(|pu| pu.logical);
+        found.into_iter().map(|pu| pu.os).collect()
+    }
+
+    /// The one thing that all PUs of a set share, if they do.
+    fn common<K: PartialEq>(&self, pus: &CpuSet, key: impl Fn(&Pu) -> K) -> Option<K> {
+        let mut keys = pus.iter().map(|pu| self.pu(pu).map(&key));
+        let first = keys.next()??;
+        keys.all(|other| other.as_ref() == Some(&first)).then_some(first)
+    }
+
+    pub fn core_of(&self, pus: &CpuSet) -> Option<CoreId> {
+        self.common(pus, |pu| pu.core)
+    }
+
+    /// The nodes of a set, ascending.
+    pub fn nodes_of(&self, pus: &CpuSet) -> Vec<NodeId> {
+        self.index.nodes_of(pus).into_iter().collect()
+    }
+
+    /// The PUs of the cores that a set touches.
+    pub fn whole_cores(&self, pus: &CpuSet) -> CpuSet {
+        let cores = sorted(pus.iter().filter_map(|pu| Some(self.pu(pu)?.core)));
+        cores.iter().map(|core| &self.topology.core(*core).pus).collect()
+    }
+}
+
+fn sorted<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<K> {
+    let mut keys: Vec<K> = keys.collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// One layout on a topology.
+pub(super) struct LintContext<'a, 't> {
+    pub layout: &'a Layout,
+    pub lookup: &'a Lookup<'t>,
+    /// The PUs that belong to vCPUs: of every vCPU whose mask is narrower than the host.
+    pub held: CpuSet,
+    /// The PUs of vCPUs that may run nowhere else.
+    pub tight: CpuSet,
+}
+
+impl<'a, 't> LintContext<'a, 't> {
+    pub fn of(layout: &'a Layout, lookup: &'a Lookup<'t>) -> Self {
+        let masks: Vec<&CpuSet> = vcpu_pins(layout)
+            .filter_map(|pin| pin.pus.as_ref())
+            .filter(|pus| !lookup.usable.is_subset(pus))
+            .collect();
+        let all: CpuSet = masks.iter().copied().collect();
+        let tight: CpuSet = masks.into_iter().filter(|pus| pus.len() == 1).collect();
+        Self {
+            layout,
+            lookup,
+            held: all.intersection(&lookup.online),
+            tight: tight.intersection(&lookup.online),
+        }
+    }
+
+    /// The vCPUs' pins in ascending order.
+    pub fn vcpus(&self) -> impl Iterator<Item = (u32, &'a Pin)> {
+        vcpu_pins(self.layout).filter_map(|pin| match pin.role {
+            Role::Vcpu(index) => Some((index, pin)),
+            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => None,
+        })
+    }
+
+    /// What a placement of so many vCPUs may use.
+    pub fn choice(&self, vcpus: usize) -> Choice<'a> {
+        Choice { index: &self.lookup.index, usable: &self.lookup.for_vcpus, vcpus }
+    }
+
+    /// Where the vCPUs are that may run nowhere else.
+    pub fn tight_pins(&self) -> Pins<'_> {
+        let shows_threads = self.layout.guest.as_ref().is_some_and(|guest| guest.threads > 1);
+        Pins { pus: &self.tight, shows_threads }
+    }
+
+    /// A flaw of this layout.
+    pub fn flaw(&self, severity: Severity, name: &'static str, what: impl Into<String>) -> Diagnostic {
+        Diagnostic {
+            severity,
+            name,
+            vm: self.layout.name.clone(),
+            what: what.into(),
+            places: Vec::new(),
+            cost: String::new(),
+            instead: Vec::new(),
+            is_final: false,
+            repairs: Vec::new(),
+        }
+    }
+
+    /// Whether the host has several NUMA nodes with CPUs.
+    pub fn has_nodes(&self) -> bool {
+        self.lookup.topology.nodes.iter().filter(|node| !node.pus.is_empty()).count() > 1
+    }
+
+    /// A pin as it would be written.
+    pub fn write_pin(&self, role: &Role, pus: &CpuSet) -> String {
+        match (&self.layout.language, role) {
+            (Language::Plan, _) => format!("\"role\": \"{role}\", \"pus\": \"{pus}\""),
+            (Language::Libvirt, Role::Vcpu(index)) => {
+                format!("<vcpupin vcpu='{index}' cpuset='{pus}'/>")
+            }
+            (Language::Libvirt, Role::Iothread(id)) => {
+                let number = id.strip_prefix("iothread").unwrap_or(id);
+                format!("<iothreadpin iothread='{number}' cpuset='{pus}'/>")
+            }
+            (Language::Libvirt, _) => format!("<emulatorpin cpuset='{pus}'/>"),
+            (Language::Running(_), _) => format!("{} on {pus}", speak(role)),
+        }
+    }
+
+    /// Memory on these nodes as it would be written, in a language that is no domain file.
+    pub fn write_memory(&self, nodes: &[NodeId]) -> String {
+        let nodes = super::memory::spoken(nodes);
+        match &self.layout.language {
+            Language::Plan | Language::Libvirt => format!("bind the memory to {nodes}"),
+            Language::Running(_) => format!(
+                "start it again with its memory bound to {nodes}; migratepages moves what can move"
+            ),
+        }
+    }
+
+    /// A guest topology as it would be written.
+    pub fn write_shape(&self, sockets: usize, cores: usize, threads: usize) -> String {
+        match &self.layout.language {
+            Language::Plan => {
+                format!(
+                    "\"guest\": \"sockets\": {sockets}, \"cores\": {cores}, \"threads\": {threads}"
+                )
+            }
+            Language::Libvirt => {
+                format!(
+                    "<topology sockets='{sockets}' dies='1' cores='{cores}' threads='{threads}'/>"
+                )
+            }
+            Language::Running(_) => {
+                format!("-smp sockets={sockets},cores={cores},threads={threads} at its next start")
+            }
+        }
+    }
+}
+
+fn vcpu_pins(layout: &Layout) -> impl Iterator<Item = &Pin> {
+    layout.pins.iter().filter(|pin| matches!(pin.role, Role::Vcpu(_)))
+}
+
+/// A role in a sentence: `vCPU 0`, `the emulator`, `iothread disk`.
+pub(super) fn speak(role: &Role) -> String {
+    match role {
+        Role::Vcpu(index) => format!("vCPU {index}"),
+        Role::Emulator => "the emulator".to_owned(),
+        Role::Iothread(id) => match id.strip_prefix("iothread") {
+            Some(number) if !number.is_empty() => format!("iothread {number}"),
+            Some(_) | None => format!("iothread {id}"),
+        },
+        Role::Vhost(index) => format!("vhost worker {index}"),
+        Role::Worker => "the worker threads".to_owned(),
+        Role::Task => "the tasks".to_owned(),
+    }
+}
+
+/// CPUs of the host in a sentence: `CPU 3` or `the CPUs 0-2,5`.
+pub(super) fn cpus(set: &CpuSet) -> String {
+    if set.len() == 1 { format!("CPU {set}") } else { format!("the CPUs {set}") }
+}
+
+/// vCPUs in a sentence: `vCPU 3` or `the vCPUs 0-2,5`.
+pub(super) fn speak_vcpus(indexes: impl IntoIterator<Item = u32>) -> String {
+    let set: CpuSet = indexes.into_iter().map(PuId).collect();
+    if set.len() == 1 { format!("vCPU {set}") } else { format!("the vCPUs {set}") }
+}
+
+/// True for `SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`.
+pub(super) fn is_real_time(policy: Option<Policy>) -> bool {
+    policy.is_some_and(|it| it.is_real_time() || matches!(it, Policy::Deadline { .. }))
+}
+
+/// The places of pins, each once, without those that are not written.
+pub(super) fn places<'a>(pins: impl IntoIterator<Item = &'a Pin>) -> Vec<Place> {
+    let mut found: Vec<Place> = Vec::new();
+    for pin in pins {
+        if !pin.place.text.is_empty() && !found.contains(&pin.place) {
+            found.push(pin.place.clone());
+        }
+    }
+    found
+}

@@ -1,0 +1,173 @@
+//! Changes of single elements of a domain file that need no other placement.
+
+use roxmltree::Node;
+
+use crate::domain_file::{DomainError, error_at, parse};
+use crate::emit::libvirt_merge::edits::Edits;
+
+/// One change of a domain file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Repair {
+    /// The parents of the element below `<domain>`, each as its opening tag would be written
+    /// without the brackets: `hyperv mode='custom'`.
+    pub path: &'static [&'static str],
+    /// The element as it is to be; `None` takes it out.
+    pub line: Option<String>,
+    /// Its tag.
+    pub tag: &'static str,
+    /// An attribute with its value, if that says which of several it is.
+    pub key: Option<(&'static str, String)>,
+}
+
+impl Repair {
+    /// An element that is written or exchanged; those of one tag differ by `name`, if it has one.
+    pub fn put(path: &'static [&'static str], tag: &'static str, line: impl Into<String>) -> Self {
+        Self { path, line: Some(line.into()), tag, key: None }
+    }
+
+    /// The same for the one of several elements of its tag that has this `name`.
+    pub fn put_named(
+        path: &'static [&'static str],
+        (tag, name): (&'static str, &'static str),
+        line: impl Into<String>,
+    ) -> Self {
+        Self::put_keyed(path, (tag, "name", name), line)
+    }
+
+    /// The same for the one of several elements of its tag in which an attribute has a value.
+    pub fn put_keyed(
+        path: &'static [&'static str],
+        (tag, attribute, value): (&'static str, &'static str, &str),
+        line: impl Into<String>,
+    ) -> Self {
+        Self { path, line: Some(line.into()), tag, key: Some((attribute, value.to_owned())) }
+    }
+
+    /// An element that is taken out.
+    pub fn remove(path: &'static [&'static str], tag: &'static str) -> Self {
+        Self { path, line: None, tag, key: None }
+    }
+
+    fn is_meant(&self, node: &Node<'_, '_>) -> bool {
+        let is_keyed =
+            |(name, value): &(&str, String)| node.attribute(*name) == Some(value.as_str());
+        node.has_tag_name(self.tag) && self.key.as_ref().is_none_or(is_keyed)
+    }
+}
+
+/// What to write into a domain file, for a person: where, then the elements.
+pub(super) fn instead(repairs: &[Repair], xml: Option<&str>) -> Vec<String> {
+    let document = xml.and_then(|xml| parse(xml).ok());
+    let mut lines = Vec::new();
+    let mut shown: Option<&[&str]> = None;
+    for repair in repairs {
+        let Some(line) = &repair.line else {
+            lines.push(format!("take out <{}>", repair.tag));
+            continue;
+        };
+        if shown != Some(repair.path) && !repair.path.is_empty() {
+            let there =
+                document.as_ref().map(|document| depth(document.root_element(), repair.path));
+            lines.push(whereabouts(repair.path, there.unwrap_or(repair.path.len())));
+            shown = Some(repair.path);
+        }
+        lines.push(line.clone());
+    }
+    lines
+}
+
+/// How many parents of a path are there.
+fn depth(root: Node<'_, '_>, path: &[&str]) -> usize {
+    let mut parent = root;
+    let is_there = |opening: &&&str| {
+        let found = parent.children().find(|child| child.has_tag_name(tag_of(opening)));
+        found.map(|found| parent = found).is_some()
+    };
+    path.iter().take_while(is_there).count()
+}
+
+/// Where to write, if so many of the parents are there, outermost first.
+pub(super) fn whereabouts(path: &[&str], there: usize) -> String {
+    let (known, missing) = path.split_at(there.min(path.len()));
+    let joined = |parents: Vec<String>| parents.join(" ");
+    match missing {
+        [] => {
+            let known = known.iter().map(|parent| format!("<{}>", tag_of(parent))).collect();
+            format!("within {}:", joined(known))
+        }
+        missing => {
+            let missing = missing.iter().map(|parent| format!("<{parent}>")).collect();
+            let below = known.last().map_or("domain", |parent| tag_of(parent));
+            format!("add {} below <{below}> with:", joined(missing))
+        }
+    }
+}
+
+fn tag_of(opening: &str) -> &str {
+    opening.split(' ').next().unwrap_or(opening)
+}
+
+/// The file with all the changes.
+///
+/// # Errors
+/// [`DomainError`] if the text is no domain file.
+pub(super) fn apply<'r>(
+    xml: &str,
+    repairs: impl IntoIterator<Item = &'r Repair>,
+) -> Result<String, DomainError> {
+    let mut text = xml.to_owned();
+    for repair in repairs {
+        text = one(&text, repair)?;
+    }
+    Ok(text)
+}
+
+fn one(xml: &str, repair: &Repair) -> Result<String, DomainError> {
+    let document = parse(xml)?;
+    let mut edits = Edits::new(xml);
+    let mut parent = document.root_element();
+    for (depth, opening) in repair.path.iter().enumerate() {
+        let tag = tag_of(opening);
+        let Some(found) = parent.children().find(|child| child.has_tag_name(tag)) else {
+            if let Some(line) = &repair.line {
+                let lines = nested(&repair.path[depth..], line);
+                let before = ["os", "vcpu", "memory", "name"];
+                let neighbour = before
+                    .iter()
+                    .filter(|_| depth == 0)
+                    .find_map(|name| parent.children().find(|child| child.has_tag_name(*name)));
+                match neighbour {
+                    Some(node) => edits.insert_after(node, &lines),
+                    None => edits.insert_into(parent, &lines),
+                }
+            }
+            return Ok(edits.apply());
+        };
+        parent = found;
+    }
+    let meant: Vec<Node<'_, '_>> =
+        parent.children().filter(|child| repair.is_meant(child)).collect();
+    match (&repair.line, meant.as_slice()) {
+        (Some(line), _) => {
+            edits.exchange(parent, |node| repair.is_meant(node), std::slice::from_ref(line))
+        }
+        (None, []) => {}
+        (None, [only]) => edits.remove(*only),
+        (None, [_, second, ..]) => {
+            return Err(error_at(*second, format!("a second <{}>", repair.tag)));
+        }
+    }
+    Ok(edits.apply())
+}
+
+/// The element within parents that are not there yet, a line each.
+fn nested(path: &[&str], line: &str) -> Vec<String> {
+    let Some((opening, inner)) = path.split_first() else {
+        return vec![line.to_owned()];
+    };
+    let tag = tag_of(opening);
+    let mut lines = vec![format!("<{opening}>")];
+    lines.extend(nested(inner, line).into_iter().map(|line| format!("  {line}")));
+    lines.push(format!("</{tag}>"));
+    lines
+}

@@ -1,0 +1,132 @@
+//! The clocks that a guest is given.
+//!
+//! Sources: QEMU's `docs/system/i386/hyperv.rst` (hv-time, hv-stimer), libvirt's formatdomain
+//! ("Time keeping"), the kernel's `Documentation/virt/kvm/x86/timekeeping.rst`.
+
+use pinfold_model::Severity;
+
+use super::Diagnostic;
+use super::file::{File, Windows};
+use super::repair::Repair;
+
+const CLOCK: &[&str] = &["clock offset='utc'"];
+
+pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+    if !file.x86 {
+        return;
+    }
+    hpet(file, flaws);
+    hypervclock(file, flaws);
+    ticks(file, flaws);
+    invariant_tsc(file, flaws);
+}
+
+fn hpet(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+    let timer = file.timer("hpet");
+    let asked = timer.and_then(|timer| timer.attribute("present"));
+    let (severity, what) = match (asked, file.windows) {
+        (Some("yes"), _) => (Severity::Warning, "the guest is given an HPET"),
+        (None, Windows::Yes) => {
+            (Severity::Note, "the guest is given an HPET, which QEMU adds where nothing is said")
+        }
+        (Some(_), _) | (None, Windows::No | Windows::Likely) => return,
+    };
+    let nodes: Vec<_> = timer.or(file.find(&["clock"])).into_iter().collect();
+    let mut flaw = file.flaw(
+        (severity, "timer-hpet"),
+        (
+            what,
+            "QEMU emulates the HPET outside the kernel: each read leaves the guest for several \
+             microseconds, and a guest that uses it for its ticks does so thousands of times a second",
+        ),
+        &nodes,
+    );
+    let line = "<timer name='hpet' present='no'/>";
+    flaw.repairs = vec![Repair::put_named(CLOCK, ("timer", "hpet"), line)];
+    flaws.push(flaw);
+}
+
+fn hypervclock(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+    let timer = file.timer("hypervclock");
+    let passed = file.find(&["features", "hyperv"]).and_then(|node| node.attribute("mode"));
+    if timer.is_some_and(|timer| timer.attribute("present") != Some("no"))
+        || (timer.is_none() && passed == Some("passthrough"))
+    {
+        return;
+    }
+    let severity = match file.windows {
+        Windows::Yes => Severity::Warning,
+        Windows::Likely => Severity::Note,
+        Windows::No => return,
+    };
+    let nodes: Vec<_> = timer.or(file.find(&["clock"])).into_iter().collect();
+    let mut flaw = file.flaw(
+        (severity, "timer-hypervclock"),
+        (
+            format!("{} has no reference TSC page (hypervclock)", file.guest()),
+            "each time stamp that Windows or a game takes leaves the guest, for the HPET or the ACPI \
+             timer, instead of reading the TSC",
+        ),
+        &nodes,
+    );
+    let line = "<timer name='hypervclock' present='yes'/>";
+    flaw.repairs = vec![Repair::put_named(CLOCK, ("timer", "hypervclock"), line)];
+    flaws.push(flaw);
+}
+
+/// Windows without synthetic timers counts the ticks of the RTC.
+fn ticks(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+    let rtc = file.timer("rtc");
+    let caught_up = rtc.and_then(|timer| timer.attribute("tickpolicy")) == Some("catchup");
+    let hyperv = file.find(&["features", "hyperv"]);
+    let synthetic = hyperv.is_some_and(|hyperv| {
+        hyperv.attribute("mode") == Some("passthrough")
+            || super::enlightenments::has(hyperv, "stimer")
+    });
+    if file.windows != Windows::Yes || caught_up || synthetic {
+        return;
+    }
+    let nodes: Vec<_> = rtc.or(file.find(&["clock"])).into_iter().collect();
+    let mut flaw = file.flaw(
+        (Severity::Note, "timer-ticks"),
+        (
+            "a Windows guest without synthetic timers (stimer) is not given back the ticks that it missed",
+            "whenever a vCPU was off its CPU, the guest's clock falls behind",
+        ),
+        &nodes,
+    );
+    flaw.repairs = vec![
+        Repair::put_named(CLOCK, ("timer", "rtc"), "<timer name='rtc' tickpolicy='catchup'/>"),
+        Repair::put_named(CLOCK, ("timer", "pit"), "<timer name='pit' tickpolicy='delay'/>"),
+    ];
+    flaws.push(flaw);
+}
+
+/// A guest with devices of the host cannot migrate, so nothing is lost by an invariant TSC.
+fn invariant_tsc(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
+    let Some(cpu) = file.find(&["cpu"]) else { return };
+    let said = file
+        .all(&["cpu"], "feature")
+        .into_iter()
+        .any(|feature| feature.attribute("name") == Some("invtsc"));
+    let passthrough = cpu.attribute("mode") == Some("host-passthrough");
+    if !file.vfio || !passthrough || said || cpu.attribute("migratable") == Some("off") {
+        return;
+    }
+    let mut flaw = file.flaw(
+        (Severity::Note, "tsc-not-invariant"),
+        (
+            "the guest does not see an invariant TSC, although with a device of the host it \
+             cannot migrate",
+            "Linux does not choose the TSC as its clock by itself, and Hyper-V and WSL 2 inside Windows \
+             read a slower one; the host's CPU must have it (nonstop_tsc in /proc/cpuinfo)",
+        ),
+        &[cpu],
+    );
+    flaw.repairs = vec![Repair::put_named(
+        &["cpu"],
+        ("feature", "invtsc"),
+        "<feature policy='require' name='invtsc'/>",
+    )];
+    flaws.push(flaw);
+}

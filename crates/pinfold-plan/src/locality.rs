@@ -1,0 +1,338 @@
+//! What must be near a vnode's PUs: its memory, its devices, and the interrupts of devices.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{
+    CpuSet, Finding, IrqPlan, MemoryPlan, NodeId, Request, Role, ThreadPlan, Topology, VnodePlan,
+    VnodeRequest,
+};
+
+use crate::PlanError;
+use crate::capacity::sizes_are_known;
+use crate::guest_numa::{GuestCell, cells};
+use crate::request_check::{self, node_of};
+use crate::plan_builder::pus_text;
+use crate::error::size;
+use crate::available::AvailableCpus;
+
+/// Where the memory of a vnode is: on the nodes of its vCPUs' PUs, if the request names its
+/// size, the strategy binds it to `bound`, or the vCPUs of a machine are pinned to nodes.
+pub(crate) fn memory(
+    ground: &AvailableCpus<'_>,
+    asked: &VnodeRequest,
+    threads: &[ThreadPlan],
+    bound: Option<NodeId>,
+) -> Option<MemoryPlan> {
+    let bound = bound.filter(|node| !is_empty_node(ground.topology, *node));
+    let nodes = match bound {
+        Some(node) => vec![node],
+        None => nodes_of(ground, threads),
+    };
+    if asked.memory.is_none() && bound.is_none() && !pinned_to(ground, threads, &nodes) {
+        return None;
+    }
+    let empty = !nodes.is_empty() && nodes.iter().all(|node| is_empty_node(ground.topology, *node));
+    let is_free = asked.memory.is_some() && request_check::nodes_to_stay_on(asked).is_empty();
+    let nodes = if empty && is_free { with_memory(ground.topology) } else { nodes };
+    let reason = match (bound, nodes.as_slice()) {
+        (_, []) => return None,
+        (None, _) if empty && is_free => "the nodes of its vCPUs have no memory".to_owned(),
+        (Some(node), _) => format!("all its PUs are of node {node}, and so is its memory"),
+        (None, [node]) => format!("its vCPUs are on node {node}"),
+        (None, several) => {
+            format!("its vCPUs are on {} nodes, and each uses the memory of all", several.len())
+        }
+    };
+    let (bytes, page_bytes) = match asked.memory {
+        Some(memory) => (Some(memory.bytes), memory.page_bytes),
+        None => (None, None),
+    };
+    Some(MemoryPlan { nodes, bytes, page_bytes, reason })
+}
+
+/// The nodes with memory: those with CPUs, if there are such.
+fn with_memory(topology: &Topology) -> Vec<NodeId> {
+    let filled = || topology.nodes.iter().filter(|node| node.memory_bytes > 0);
+    let near: Vec<NodeId> =
+        filled().filter(|node| !node.pus.is_empty()).map(|node| node.id).collect();
+    if near.is_empty() { filled().map(|node| node.id).collect() } else { near }
+}
+
+/// True if vCPUs that stay on `nodes` show where the memory belongs.
+fn pinned_to(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], nodes: &[NodeId]) -> bool {
+    let topology = ground.topology;
+    let filled = topology.nodes.iter().filter(|node| !is_empty_node(topology, node.id)).count();
+    let mut vcpus = threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).peekable();
+    filled > 1
+        && vcpus.peek().is_some()
+        && !nodes.iter().any(|node| is_empty_node(topology, *node))
+        && says_where(topology, vcpus.map(|thread| &thread.pus), nodes)
+}
+
+/// True if the CPUs of vCPUs on `nodes` show where the memory belongs: each vCPU stays on one node,
+/// or all stay on a part of the nodes. Where they float over all nodes the kernel places both.
+pub(crate) fn says_where<'a>(
+    topology: &Topology,
+    mut vcpus: impl Iterator<Item = &'a CpuSet>,
+    nodes: &[NodeId],
+) -> bool {
+    let known = &topology.nodes;
+    let filled = known.iter().filter(|node| !is_empty_node(topology, node.id)).count();
+    let on_one = |pus: &CpuSet| known.iter().any(|node| pus.is_subset(&node.pus));
+    nodes.len() < filled || vcpus.all(on_one)
+}
+
+/// A node without memory, on a host that reports memory.
+pub(crate) fn is_empty_node(topology: &Topology, id: NodeId) -> bool {
+    topology.nodes.iter().any(|node| node.memory_bytes > 0)
+        && !topology.nodes.iter().any(|node| node.id == id && node.memory_bytes > 0)
+}
+
+/// Refuses vCPUs outside the nodes on which the request keeps their machine.
+pub(crate) fn check_nodes(
+    ground: &AvailableCpus<'_>,
+    request: &Request,
+    vnodes: &[VnodePlan],
+) -> Result<(), PlanError> {
+    for (asked, plan) in request.vnodes.iter().zip(vnodes) {
+        let nodes = request_check::nodes_to_stay_on(asked);
+        let stays = |pu| ground.pu(pu).and_then(|pu| pu.node).is_some_and(|id| nodes.contains(&id));
+        if nodes.is_empty() || plan.vcpus().flat_map(|thread| thread.pus.iter()).all(stays) {
+            continue;
+        }
+        return Err(PlanError::VnodeController {
+            vnode: asked.name.clone(),
+            nodes: nodes.to_vec(),
+            why: "other machines of the request leave too few CPUs there".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// True if all vCPUs or tasks run on PUs of this node.
+pub(crate) fn all_on(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], node: NodeId) -> bool {
+    let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    let pus = threads.iter().filter(runs).flat_map(|thread| thread.pus.iter());
+    let mut nodes = pus.filter_map(|pu| ground.pu(pu).and_then(|pu| pu.node));
+    nodes.all(|of| of == node)
+}
+
+/// The nodes with memory of those PUs on which vCPUs and tasks may run.
+fn nodes_of(ground: &AvailableCpus<'_>, threads: &[ThreadPlan]) -> Vec<NodeId> {
+    let mut seen = CpuSet::new();
+    let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    threads.iter().filter(runs).for_each(|thread| seen.add(&thread.pus));
+    let mut nodes: Vec<NodeId> = ground.nodes_of(&seen).into_iter().collect();
+    let known = &ground.topology.nodes;
+    if known.iter().any(|node| node.memory_bytes > 0) {
+        let filled = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);
+        if nodes.iter().any(filled) {
+            nodes.retain(filled);
+        }
+    }
+    nodes
+}
+
+/// Refuses memory that the nodes do not have. What of it is free is not the topology's to say.
+pub(crate) fn check_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Result<(), PlanError> {
+    let mut left: BTreeMap<NodeId, u64> =
+        topology.nodes.iter().map(|node| (node.id, node.memory_bytes)).collect();
+    if left.values().all(|bytes| *bytes == 0) {
+        return Ok(());
+    }
+    for vnode in vnodes {
+        let Some((memory, bytes)) = vnode.memory.as_ref().and_then(|m| Some((m, m.bytes?))) else {
+            continue;
+        };
+        let cells = cells(vnode, topology);
+        let missing = match cells.is_empty() {
+            true => take(&mut left, &memory.nodes, bytes),
+            false => take_by_cells(&mut left, &cells, bytes),
+        };
+        if missing > 0 {
+            return Err(PlanError::Memory {
+                vnode: vnode.name.clone(),
+                bytes,
+                nodes: memory.nodes.clone(),
+                missing,
+                all: memory_of(topology, &memory.nodes),
+                in_cells: !cells.is_empty(),
+                nearest: None,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The subject of [`left_for_the_host`].
+pub(crate) const HOST_MEMORY: &str = "host memory";
+
+/// That the memory of all machines and groups leaves the host next to nothing: less than 5 % or no
+/// more than 1 GiB.
+pub(crate) fn left_for_the_host(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
+    if !sizes_are_known(topology) {
+        return None;
+    }
+    let all: u64 = topology.nodes.iter().map(|node| node.memory_bytes).sum();
+    let sizes = vnodes.iter().filter_map(|vnode| vnode.memory.as_ref()?.bytes);
+    let planned = sizes.fold(0_u64, u64::saturating_add);
+    let left = all.checked_sub(planned)?;
+    let is_little = left <= 1 << 30 || u128::from(left) * 20 < u128::from(all);
+    (planned > 0 && is_little).then(|| {
+        let text = format!(
+            "{} of the host's {} of memory are planned, so {} is left for the host's own tasks, the \
+             emulators and page tables: the kernel may kill a machine or swap",
+            size(planned),
+            size(all),
+            size(left)
+        );
+        Finding::note(HOST_MEMORY, text).with_hint("plan less memory")
+    })
+}
+
+/// All memory of some nodes.
+fn memory_of(topology: &Topology, nodes: &[NodeId]) -> u64 {
+    let own = topology.nodes.iter().filter(|node| nodes.contains(&node.id));
+    own.map(|node| node.memory_bytes).sum()
+}
+
+/// Takes memory from nodes, whichever has it; what they lack.
+fn take(left: &mut BTreeMap<NodeId, u64>, nodes: &[NodeId], bytes: u64) -> u64 {
+    nodes.iter().fold(bytes, |missing, node| {
+        let left = left.entry(*node).or_default();
+        let taken = missing.min(*left);
+        *left -= taken;
+        missing - taken
+    })
+}
+
+/// Takes the memory of cells from their nodes, each in proportion to its vCPUs; by how much the
+/// whole is too large for that.
+fn take_by_cells(left: &mut BTreeMap<NodeId, u64>, cells: &[GuestCell], bytes: u64) -> u64 {
+    let all: u128 = cells.iter().map(|cell| cell.vcpus.len() as u128).sum();
+    let most = |cell: &GuestCell| {
+        let here = left.get(&cell.node).copied().unwrap_or(0);
+        u128::from(here) * all / (cell.vcpus.len() as u128).max(1)
+    };
+    let fits = cells.iter().map(most).min().unwrap_or(0);
+    for cell in cells {
+        let share = u128::from(bytes) * cell.vcpus.len() as u128 / all.max(1);
+        let here = left.entry(cell.node).or_default();
+        *here = here.saturating_sub(u64::try_from(share).unwrap_or(u64::MAX));
+    }
+    u64::try_from(u128::from(bytes).saturating_sub(fits)).unwrap_or(u64::MAX)
+}
+
+/// Refuses huge pages that the nodes have not free. A host that does not tell of any is not
+/// refused: what it has is not known.
+pub(crate) fn check_huge_pages(topology: &Topology, vnodes: &[VnodePlan]) -> Result<(), PlanError> {
+    let pools = topology.nodes.iter().flat_map(|node| {
+        node.huge_pages.iter().map(move |pool| ((node.id, pool.page_bytes), pool.free))
+    });
+    let mut left: BTreeMap<(NodeId, u64), u64> = pools.collect();
+    if left.is_empty() {
+        return Ok(());
+    }
+    for vnode in vnodes {
+        let Some(memory) = &vnode.memory else { continue };
+        let Some((bytes, page_bytes)) = memory.bytes.zip(memory.page_bytes) else { continue };
+        let needed = bytes.div_ceil(page_bytes.max(1));
+        let mut missing = needed;
+        for node in &memory.nodes {
+            if let Some(free) = left.get_mut(&(*node, page_bytes)) {
+                let taken = missing.min(*free);
+                *free -= taken;
+                missing -= taken;
+            }
+        }
+        if missing > 0 {
+            return Err(PlanError::HugePages {
+                vnode: vnode.name.clone(),
+                page_bytes,
+                needed,
+                nodes: memory.nodes.clone(),
+                free: needed - missing,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Devices that are on another node than the vCPUs of the vnode that they belong to.
+pub(crate) fn far_devices(
+    ground: &AvailableCpus<'_>,
+    request: &Request,
+    vnodes: &[VnodePlan],
+) -> Result<Vec<Finding>, PlanError> {
+    let mut findings = Vec::new();
+    for (asked, plan) in request.vnodes.iter().zip(vnodes) {
+        if asked.devices.is_empty() {
+            continue;
+        }
+        let nodes = nodes_of(ground, &plan.threads);
+        for device in &asked.devices {
+            let node = node_of(ground.topology, device)?;
+            match node {
+                Some(node) if nodes.contains(&node) => {}
+                Some(node) => findings.push(Finding::warning(
+                    "devices",
+                    format!(
+                        "{device} is on node {node} and {} is not: each access crosses the \
+                         interconnect",
+                        plan.name
+                    ),
+                )),
+                None => findings.push(Finding::note(
+                    "devices",
+                    format!("the firmware does not tell to which node {device} belongs"),
+                )),
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Where the interrupts go that the request names: PUs of the host near the device, off the
+/// PUs of vCPUs and tasks.
+pub(crate) fn interrupts(
+    ground: &AvailableCpus<'_>,
+    request: &Request,
+    (vnodes, housekeeping): (&[VnodePlan], &CpuSet),
+) -> Result<(Vec<IrqPlan>, Vec<Finding>), PlanError> {
+    let (mut irqs, mut findings) = (Vec::new(), Vec::new());
+    if request.interrupts.is_empty() {
+        return Ok((irqs, findings));
+    }
+    let mut carried = CpuSet::new();
+    let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    let threads = vnodes.iter().flat_map(|vnode| &vnode.threads);
+    threads.filter(runs).for_each(|thread| carried.add(&thread.pus));
+    let quiet = housekeeping.difference(&carried);
+    for device in &request.interrupts {
+        let node = request_check::node_of(ground.topology, device)?;
+        let of_node = ground.topology.nodes.iter().find(|known| Some(known.id) == node);
+        let near = of_node.map(|node| node.pus.intersection(&quiet)).unwrap_or_default();
+        let name = match device {
+            pinfold_model::Device::Pci(address) => address.clone(),
+            pinfold_model::Device::Node(node) => format!("node {node}"),
+        };
+        let (pus, reason) = if !near.is_empty() {
+            let node = of_node.map_or_else(String::new, |node| node.id.to_string());
+            (near, format!("{device} is on node {node}, and these PUs of it carry no vCPU"))
+        } else if !quiet.is_empty() {
+            (quiet.clone(), format!("no PU near {device} is free of vCPUs, these are"))
+        } else {
+            findings.push(Finding::warning(
+                "interrupts",
+                format!(
+                    "the interrupts of {device} share {} with vCPUs: the plan leaves no PU without \
+                     one",
+                    pus_text(housekeeping)
+                ),
+            ));
+            (housekeeping.clone(), format!("no PU is free of vCPUs, so {device} shares the host's"))
+        };
+        irqs.push(IrqPlan { device: name, pus, reason });
+    }
+    Ok((irqs, findings))
+}

@@ -1,0 +1,477 @@
+//! What pins mean on a machine, whatever strategy chose them: domains crossed,
+//! siblings shared, PUs used twice.
+//!
+//! [`TopologySpan`] counts it for the explanation; [`findings`] says what of it the user
+//! should know. Only vCPUs with a PU of their own count as pinned: a floating vCPU
+//! has no place.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_model::text::counted;
+use pinfold_model::{
+    CoreId, CpuSet, Finding, L3Id, NodeId, Plan, PuId, Request, Role, ThreadPlan, Topology,
+    VnodePlan, Work,
+};
+
+use crate::avoidable::{Choice, Pins, severity};
+use crate::plan_builder::{narrow, pus_text, verb};
+use crate::available::{AvailableCpus, Index};
+use crate::locality::{HOST_MEMORY, is_empty_node, left_for_the_host};
+
+/// Where the pinned vCPUs of a vnode, or the tasks of a process group, lie.
+#[derive(Debug, Default)]
+pub(crate) struct TopologySpan {
+    /// How many vCPUs each PU carries.
+    pub load: BTreeMap<PuId, usize>,
+    /// The PUs that carry at least one.
+    pub pus: CpuSet,
+    pub cores: BTreeSet<CoreId>,
+    pub l3s: BTreeSet<L3Id>,
+    pub nodes: BTreeSet<NodeId>,
+}
+
+impl TopologySpan {
+    /// The spread of the vCPUs among `threads` that are pinned to one PU, and of tasks.
+    pub fn of(index: &Index<'_>, threads: &[ThreadPlan]) -> Self {
+        let mut spread = Self::default();
+        for thread in threads {
+            if thread.role == Role::Task {
+                thread.pus.iter().for_each(|pu| *spread.load.entry(pu).or_default() += 1);
+            } else if let Some(pu) = pinned(thread) {
+                *spread.load.entry(pu).or_default() += 1;
+            }
+        }
+        for (&os, pu) in spread.load.keys().filter_map(|os| Some((os, index.pu(*os)?))) {
+            spread.pus.insert(os);
+            spread.cores.insert(pu.core);
+            spread.l3s.extend(pu.l3);
+            spread.nodes.extend(pu.node);
+        }
+        spread
+    }
+
+    /// PUs that carry more than one vCPU.
+    pub fn crowded(&self) -> CpuSet {
+        self.load.iter().filter(|(_, count)| **count > 1).map(|(pu, _)| *pu).collect()
+    }
+
+    /// The siblings of the vCPUs' PUs that carry no vCPU themselves.
+    pub fn idle_siblings(&self, topology: &Topology) -> CpuSet {
+        let mut all = CpuSet::new();
+        for core in self.cores.iter().filter_map(|core| topology.cores.get(core.index())) {
+            all.add(&core.pus);
+        }
+        all.difference(&self.pus)
+    }
+}
+
+/// The PU of a vCPU that is pinned to one.
+fn pinned(thread: &ThreadPlan) -> Option<PuId> {
+    if is_vcpu(thread) && thread.pus.len() == 1 { thread.pus.first() } else { None }
+}
+
+/// True if a finding is of those that [`findings`] gives.
+pub(crate) fn is_of_pins(finding: &Finding) -> bool {
+    let subjects =
+        ["oversubscription", "shared cores", "host", "NUMA", "core kinds", "L3", HOST_MEMORY];
+    subjects.contains(&finding.subject.as_str())
+        || [ON_VCPUS, ON_OTHERS].iter().any(|what| finding.text.contains(what))
+}
+
+/// What the finding of [`helpers_on_vcpus`] says.
+const ON_VCPUS: &str = " run on CPUs of its vCPUs";
+
+/// The same of the vCPUs of other machines.
+const ON_OTHERS: &str = " run on CPUs of another machine's vCPUs";
+
+/// True if the emulator, an iothread or a worker of a machine is on vCPUs of another.
+pub(crate) fn are_helpers_on_others(plan: &Plan) -> bool {
+    plan.findings.iter().any(|finding| finding.text.contains(ON_OTHERS))
+}
+
+/// Findings that hold whatever the strategy.
+pub(crate) fn findings(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Vec<Finding> {
+    let spreads: Vec<(&VnodePlan, TopologySpan)> =
+        vnodes.iter().map(|vnode| (vnode, TopologySpan::of(ground.index(), &vnode.threads))).collect();
+    let before = [
+        oversubscribed(ground, &spreads),
+        shared_cores(&spreads),
+        foreign_siblings(ground, &spreads),
+    ];
+    let after = [
+        far_helpers(ground, &spreads),
+        nothing_left(ground, &spreads),
+        crossed_nodes(ground.topology, &spreads),
+        floating_nodes(ground, vnodes),
+        floating_kinds(ground, vnodes),
+        crossed_l3s(ground, &spreads),
+        memoryless(ground, &spreads),
+        unbalanced(ground.topology, vnodes),
+        nested(ground.topology, &spreads),
+        left_for_the_host(ground.topology, vnodes),
+    ];
+    let helpers = helpers_on_vcpus(ground, &spreads);
+    before.into_iter().flatten().chain(helpers).chain(after.into_iter().flatten()).collect()
+}
+
+/// The subject of [`oversubscribed`].
+const CROWDED: &str = "oversubscription";
+
+/// True if vCPUs of a plan take turns on a CPU.
+pub(crate) fn is_crowded(plan: &Plan) -> bool {
+    plan.findings.iter().any(|finding| finding.subject == CROWDED)
+}
+
+fn oversubscribed(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+    let mut load: BTreeMap<PuId, usize> = BTreeMap::new();
+    for (pu, count) in spreads.iter().flat_map(|(_, spread)| &spread.load) {
+        *load.entry(*pu).or_default() += count;
+    }
+    let crowded: CpuSet = load.iter().filter(|(_, count)| **count > 1).map(|(pu, _)| *pu).collect();
+    let of_vnode =
+        |vnode: &VnodePlan| vnode.threads.iter().filter(|thread| is_vcpu(thread)).count();
+    let vcpus: usize = spreads.iter().map(|(vnode, _)| of_vnode(vnode)).sum();
+    let text = if !crowded.is_empty() {
+        format!(
+            "{} {} more than one vCPU: a vCPU waits while another has its PU, and a guest \
+             spinlock may be held by one that waits",
+            pus_text(&crowded),
+            verb(&crowded, "carries", "each carry")
+        )
+    } else if vcpus > ground.usable.len() {
+        format!(
+            "{vcpus} vCPUs float on {}: a vCPU waits while others have them, and a guest spinlock \
+             may be held by one that waits",
+            counted(ground.usable.len(), "PU")
+        )
+    } else {
+        return None;
+    };
+    // vCPUs that float take turns in any case; pinned ones need not wait for each other.
+    let severity = severity(!crowded.is_empty() && choice(ground, vcpus).with_another_pu());
+    Some(Finding { severity, ..Finding::note(CROWDED, text) })
+}
+
+/// The subject of [`short`].
+const SHORT: &str = "fewer CPUs";
+
+/// True if a process group of a plan gets fewer CPUs than it asks for.
+pub(crate) fn is_short(plan: &Plan) -> bool {
+    plan.findings.iter().any(|finding| finding.subject == SHORT)
+}
+
+/// Process groups that get fewer CPUs than they ask for, under strategies that start again at the
+/// first CPU when they run out.
+pub(crate) fn short(request: &Request, vnodes: &[VnodePlan]) -> Vec<Finding> {
+    let found = request.vnodes.iter().zip(vnodes).filter_map(|(asked, vnode)| {
+        let Work::Processes { cores, .. } = asked.work else { return None };
+        let pus = vnode.pus();
+        let count = narrow(pus.len());
+        (count < cores).then(|| {
+            let text = format!(
+                "{} asks for {}, and gets CPU {pus}: its threads take turns on {}",
+                vnode.name,
+                counted(cores, "core"),
+                counted(count, "CPU")
+            );
+            Finding::warning(SHORT, text)
+                .with_hint(format!("ask for at most {}", counted(count, "core")))
+        })
+    });
+    found.collect()
+}
+
+/// Cores that carry vCPUs of more than one vnode.
+fn shared_cores(spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+    let mut vnodes: BTreeMap<CoreId, usize> = BTreeMap::new();
+    for core in spreads.iter().flat_map(|(_, spread)| &spread.cores) {
+        *vnodes.entry(*core).or_default() += 1;
+    }
+    let shared: BTreeSet<CoreId> =
+        vnodes.into_iter().filter(|(_, count)| *count > 1).map(|(core, _)| core).collect();
+    (!shared.is_empty()).then(|| {
+        Finding::warning(
+            "shared cores",
+            format!(
+                "{} {} vCPUs of several machines: each is slower while the others compute ({})",
+                counted(shared.len(), "core"),
+                if shared.len() == 1 { "carries" } else { "carry" },
+                some(shared.iter().map(ToString::to_string))
+            ),
+        )
+    })
+}
+
+/// What a placement of so many vCPUs may use.
+fn choice<'a>(ground: &'a AvailableCpus<'_>, vcpus: usize) -> Choice<'a> {
+    Choice { index: ground.index(), usable: &ground.usable, vcpus }
+}
+
+/// Emulators, iothreads and workers that run on the PUs of vCPUs, of their own machine or of
+/// others.
+fn helpers_on_vcpus(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)]) -> Vec<Finding> {
+    let carried = carried(spreads);
+    let avoidable = choice(ground, carried.len()).with_free_helpers(&carried);
+    let of_own: Vec<CpuSet> = spreads.iter().map(|(_, spread)| spread.pus.clone()).collect();
+    let of_others = of_own.iter().map(|own| carried.difference(own)).collect();
+    let kinds = [(of_own, ON_VCPUS), (of_others, ON_OTHERS)];
+    let texts = kinds.into_iter().filter_map(|(sets, what)| {
+        let mut sharing = Vec::new();
+        for ((vnode, _), pus) in spreads.iter().zip(&sets) {
+            let shares = |thread: &&ThreadPlan| !thread.pus.is_disjoint(pus);
+            let helpers = || vnode.threads.iter().filter(is_helper).filter(shares);
+            let roles = match helpers().any(|thread| thread.role == Role::Emulator) {
+                true => "emulator and iothreads".to_owned(),
+                false => some(helpers().map(|thread| thread.role.to_string())),
+            };
+            if !roles.is_empty() {
+                sharing.push((roles, &vnode.name));
+            }
+        }
+        let (roles, _) = sharing.first()?;
+        let names = some(sharing.iter().map(|(_, name)| (*name).clone()));
+        Some(format!("{roles} of {names}{what}: a vCPU waits while they work"))
+    });
+    let severity = severity(avoidable);
+    texts.map(|text| Finding { severity, ..Finding::note("emulator", text) }).collect()
+}
+
+/// Iothreads and vhost workers on other nodes than all vCPUs of their machine, where one of those
+/// has a CPU to spare.
+fn far_helpers(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+    let carried = spreads.iter().map(|(_, spread)| &spread.pus).collect::<CpuSet>();
+    let spare = ground.nodes_of(&ground.hostable.difference(&carried));
+    spreads.iter().find_map(|(vnode, spread)| {
+        let room = spread.nodes.iter().any(|node| spare.contains(node));
+        let far = |thread: &&ThreadPlan| {
+            let nodes = ground.nodes_of(&thread.pus);
+            !nodes.is_empty() && nodes.is_disjoint(&spread.nodes)
+        };
+        let serves =
+            |thread: &&ThreadPlan| matches!(thread.role, Role::Iothread(_) | Role::Vhost(_));
+        let thread = vnode.threads.iter().filter(serves).find(far).filter(|_| room)?;
+        let text = format!(
+            "{} of {} runs on {}, on another NUMA node than its vCPUs: each request crosses the \
+             interconnect",
+            thread.role,
+            vnode.name,
+            pus_text(&thread.pus)
+        );
+        Some(Finding::warning("iothread", text))
+    })
+}
+
+/// The PUs that carry a vCPU.
+fn carried(spreads: &[(&VnodePlan, TopologySpan)]) -> CpuSet {
+    spreads.iter().map(|(_, spread)| &spread.pus).collect::<CpuSet>()
+}
+
+/// No PU of the host's tasks is without a vCPU.
+fn nothing_left(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+    let carried = carried(spreads);
+    (!carried.is_empty() && ground.hostable.is_subset(&carried)).then(|| {
+        let text = "every CPU that the host's tasks may use carries a vCPU: interrupts and the host's \
+                    own tasks run in the time of a vCPU";
+        let avoidable = choice(ground, carried.len()).with_a_pu_for_the_host();
+        Finding { severity: severity(avoidable), ..Finding::note("host", text) }
+    })
+}
+
+/// The sibling of a vCPU's PU that is not the plan's to use may be busy with anything.
+fn foreign_siblings(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+    let mut cores: BTreeSet<CoreId> = BTreeSet::new();
+    let (mut all, mut carried) = (CpuSet::new(), CpuSet::new());
+    for (_, spread) in spreads {
+        carried.add(&spread.pus);
+        cores.extend(&spread.cores);
+    }
+    for core in cores.iter().filter_map(|core| ground.topology.cores.get(core.index())) {
+        all.add(&core.pus);
+    }
+    let foreign = all.difference(&carried).difference(&ground.usable);
+    (!foreign.is_empty()).then(|| {
+        Finding::warning(
+            "smt",
+            format!(
+                "{} {} with vCPUs but may not be used by this plan: whatever runs there slows \
+                 those vCPUs",
+                pus_text(&foreign),
+                verb(&foreign, "shares a core", "share cores")
+            ),
+        )
+        .with_hint("avoid whole cores instead of single siblings")
+    })
+}
+
+fn crossed_nodes(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+    let is_empty = |id: &&NodeId| is_empty_node(topology, **id);
+    // Memory that is shared out over the vCPUs' nodes follows them.
+    let follows = |(vnode, spread): &&(&VnodePlan, TopologySpan)| {
+        let filled = spread.nodes.iter().filter(|id| !is_empty(id)).copied();
+        vnode.memory.as_ref().is_some_and(|memory| filled.eq(memory.nodes.iter().copied()))
+    };
+    let crossing: Vec<_> = spreads.iter().filter(|(_, spread)| spread.nodes.len() > 1).collect();
+    let text = match (crossing.as_slice(), spreads.len()) {
+        ([], _) => return None,
+        ([(_, spread)], 1) => format!(
+            "the vCPUs lie in {} NUMA nodes ({}), so part of the guest's memory is remote to \
+             each of them",
+            spread.nodes.len(),
+            names(&spread.nodes)
+        ),
+        (several, _) => format!(
+            "the vCPUs of {} lie in several NUMA nodes ({}), so part of their memory is remote to \
+             each of them",
+            counted(several.len(), "machine"),
+            some(several.iter().map(|(vnode, _)| vnode.name.clone()))
+        ),
+    };
+    let severity = severity(!crossing.iter().copied().all(|it| follows(&it)));
+    Some(Finding { severity, ..Finding::note("NUMA", text) })
+}
+
+/// The usable PUs of vCPUs that float, each set once.
+fn floating<'v>(ground: &AvailableCpus<'_>, vnodes: &'v [VnodePlan]) -> BTreeSet<&'v CpuSet> {
+    let vcpus = vnodes.iter().flat_map(VnodePlan::vcpus);
+    let floats = vcpus.filter(|thread| thread.pus.len() > 1 && pinned(thread).is_none());
+    floats.map(|thread| &thread.pus).filter(|pus| pus.is_subset(&ground.usable)).collect()
+}
+
+fn floating_nodes(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
+    let sets = floating(ground, vnodes);
+    let nodes = sets.iter().map(|pus| ground.nodes_of(pus)).find(|nodes| nodes.len() > 1)?;
+    Some(Finding::note(
+        "NUMA",
+        format!(
+            "the vCPUs float over {} NUMA nodes ({}), so part of the memory is remote to wherever \
+             one of them runs",
+            nodes.len(),
+            names(&nodes)
+        ),
+    ))
+}
+
+fn floating_kinds(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
+    let mixes = |pus: &&&CpuSet| {
+        let mut kinds = pus.iter().filter_map(|pu| ground.pu(pu)).map(|pu| pu.kind);
+        let first = kinds.next();
+        kinds.any(|kind| Some(kind) != first)
+    };
+    floating(ground, vnodes).iter().find(mixes).map(|_| {
+        Finding::note(
+            "core kinds",
+            "the vCPUs float over cores of several kinds: the guest takes all its CPUs for equal, and \
+             each is now fast, now slow",
+        )
+    })
+}
+
+fn crossed_l3s(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+    let one_for_all = |(vnode, spread): &(&VnodePlan, TopologySpan)| {
+        let shows_threads = vnode.guest.as_ref().is_some_and(|guest| guest.threads > 1);
+        let pins = Pins { pus: &spread.pus, shows_threads };
+        choice(ground, spread.pus.len()).crossed_l3s(&pins).is_some()
+    };
+    let crosses =
+        |it: &&(&VnodePlan, TopologySpan)| it.1.l3s.len() > 1 && it.1.nodes.len() <= 1 || one_for_all(it);
+    let crossing: Vec<_> = spreads.iter().filter(crosses).collect();
+    let text = match (crossing.as_slice(), spreads.len()) {
+        ([], _) => return None,
+        ([(_, spread)], 1) => format!(
+            "the vCPUs lie in {} L3 domains ({}): what one writes, another in a different \
+             domain reads through memory or the interconnect",
+            spread.l3s.len(),
+            names(&spread.l3s)
+        ),
+        (several, _) => format!(
+            "the vCPUs of {} lie in several L3 domains ({}): what one writes, another in a \
+             different domain reads through memory or the interconnect",
+            counted(several.len(), "machine"),
+            some(several.iter().map(|(vnode, _)| vnode.name.clone()))
+        ),
+    };
+    let avoidable = crossing.iter().any(|it| one_for_all(it));
+    Some(Finding { severity: severity(avoidable), ..Finding::note("L3", text) })
+}
+
+fn memoryless(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+    let topology = ground.topology;
+    let has_memory = topology.nodes.iter().any(|node| node.memory_bytes > 0);
+    let used: BTreeSet<NodeId> =
+        spreads.iter().flat_map(|(_, spread)| &spread.nodes).copied().collect();
+    let empty: BTreeSet<NodeId> = topology
+        .nodes
+        .iter()
+        .filter(|node| node.memory_bytes == 0 && used.contains(&node.id))
+        .map(|node| node.id)
+        .collect();
+    // A source that knows no memory sizes at all says nothing about a single node.
+    (has_memory && !empty.is_empty()).then(|| {
+        let text = format!(
+            "vCPUs lie on {} without memory: {}; they use the memory of other nodes only",
+            if empty.len() == 1 { "a node" } else { "nodes" },
+            names(&empty)
+        );
+        let avoidable = choice(ground, carried(spreads).len()).near_memory();
+        Finding { severity: severity(avoidable), ..Finding::note("NUMA", text) }
+    })
+}
+
+/// The kernel does not spread threads over isolated PUs: each stays where it was put.
+fn unbalanced(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
+    if topology.isolated.is_empty() {
+        return None;
+    }
+    let floats =
+        |thread: &&ThreadPlan| thread.pus.len() > 1 && !thread.pus.is_disjoint(&topology.isolated);
+    let mut floating = CpuSet::new();
+    let threads = vnodes.iter().flat_map(|vnode| &vnode.threads);
+    threads.filter(floats).for_each(|thread| floating.add(&thread.pus));
+    let isolated = floating.intersection(&topology.isolated);
+    (!isolated.is_empty()).then(|| {
+        Finding::warning(
+            "isolated PUs",
+            format!(
+                "the kernel does not balance load over {}, which {} isolated: the threads of a \
+                 role that may use several such PUs stay where they start",
+                pus_text(&isolated),
+                verb(&isolated, "is", "are")
+            ),
+        )
+    })
+}
+
+fn nested(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+    let hypervisor = topology.hypervisor.as_ref()?;
+    spreads.iter().any(|(_, spread)| !spread.pus.is_empty()).then(|| {
+        Finding::note(
+            "virtual host",
+            format!(
+                "this host is itself a virtual machine ({hypervisor}): its cores, siblings and \
+                 caches are what that hypervisor shows, and may move under it"
+            ),
+        )
+        .with_hint("trust measurements here, not the topology")
+    })
+}
+
+fn is_helper(thread: &&ThreadPlan) -> bool {
+    !matches!(thread.role, Role::Vcpu(_) | Role::Task)
+}
+
+fn is_vcpu(thread: &ThreadPlan) -> bool {
+    matches!(thread.role, Role::Vcpu(_))
+}
+
+fn names<T: ToString>(items: &BTreeSet<T>) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The first few of many, for a message.
+fn some(mut items: impl Iterator<Item = String>) -> String {
+    let shown: Vec<String> = items.by_ref().take(5).collect();
+    match items.count() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}

@@ -1,0 +1,653 @@
+//! A plan while it is being written: the parts that all strategies share.
+//!
+//! A strategy says which PUs each vCPU and the emulator get, and why; the draft
+//! adds the iothreads, the host's share, memory, interrupts and the findings that hold
+//! whatever the strategy.
+
+use pinfold_model::text::agree;
+use pinfold_model::{
+    CpuSet, EmulatorRequest, Finding, Free, GuestTopology, IsolationScope, Plan, Policy, PuId,
+    Request, Role, SmtRequest, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind, VnodePlan,
+    VnodeRequest, Work,
+};
+
+use crate::PlanError;
+use crate::guest_numa::node_list;
+use crate::available::{FreeFrom, AvailableCpus};
+use crate::guest::{self, GuestSmt};
+use crate::pins::{self, ByHand};
+use crate::select::{Count, Pool};
+use crate::{request_check, locality, pin_analysis};
+
+/// No strategy gives more vCPUs: KVM's own limit (`KVM_MAX_NR_VCPUS`) is at most 4096 on x86.
+pub(crate) const MAX_VCPUS: u32 = 4096;
+
+/// Why the host has all PUs where a strategy would keep some.
+pub(crate) const NOT_ISOLATED: &str =
+    "the isolation scope is none, so the host's tasks keep all PUs";
+
+/// What limits a strategy's number of vCPUs.
+pub(crate) struct Limits {
+    /// How many `auto` gives, over all vnodes.
+    pub auto: usize,
+    /// What `auto` gives several vnodes is a multiple of this.
+    pub unit: usize,
+    /// How many it can give at all, over all vnodes; `None` if several may share a PU.
+    pub most: Option<usize>,
+    /// Why not more.
+    pub why: String,
+}
+
+impl Limits {
+    /// A strategy that puts several vCPUs on a PU when they run out: only KVM's limit holds.
+    pub fn wrapping(auto: usize) -> Self {
+        let why = "no hypervisor on Linux runs a virtual machine with more".to_owned();
+        Self { auto, unit: 1, most: None, why }
+    }
+}
+
+/// A plan without its end.
+pub(crate) struct PlanBuilder<'a> {
+    pub ground: &'a AvailableCpus<'a>,
+    pub request: &'a Request,
+    strategy: &'static str,
+    vnodes: Vec<Option<VnodePlan>>,
+    findings: Vec<Finding>,
+    later: Vec<Later<'a>>,
+    by_hand: ByHand,
+}
+
+/// A finding on the plan as it is after the pins by hand.
+type Later<'a> = Box<dyn FnOnce(&Ended<'_>) -> Option<Finding> + 'a>;
+
+/// What a finding may be computed from once all threads are placed, those by hand too.
+pub(crate) struct Ended<'p> {
+    pub vnodes: &'p [VnodePlan],
+    /// What the strategy reserves, whether or not the isolation scope lets it.
+    pub exclusive: &'p CpuSet,
+}
+
+impl Ended<'_> {
+    /// The PUs of all vCPUs and tasks.
+    pub fn carried(&self) -> CpuSet {
+        self.pus(|role| matches!(role, Role::Vcpu(_) | Role::Task))
+    }
+
+    /// The PUs of all threads of some roles.
+    pub fn pus(&self, of: impl Fn(&Role) -> bool) -> CpuSet {
+        let threads = self.vnodes.iter().flat_map(|vnode| &vnode.threads);
+        let mut pus = CpuSet::new();
+        threads.filter(|thread| of(&thread.role)).for_each(|thread| pus.add(&thread.pus));
+        pus
+    }
+}
+
+/// What is kept for the vnodes alone.
+pub(crate) struct Reserve {
+    /// PUs from which other tasks are to be kept away.
+    pub exclusive: CpuSet,
+    /// Why the host got the rest.
+    pub reason: String,
+}
+
+/// A vnode without its end.
+pub(crate) struct IsolatedSet<'a> {
+    /// What was asked.
+    pub asked: &'a VnodeRequest,
+    place: usize,
+    strategy: &'static str,
+    /// PUs of each vCPU (of a process group: of each core), and why.
+    pub pins: Vec<(CpuSet, String)>,
+    /// PUs of the emulator, and why.
+    pub emulator: Option<(CpuSet, String)>,
+    /// Policy of the vCPUs, and of the emulator with all that follows it.
+    pub policies: [Option<Policy>; 2],
+    /// The node to which its memory is bound whether or not the request names a size.
+    pub node: Option<pinfold_model::NodeId>,
+}
+
+impl IsolatedSet<'_> {
+    /// What it counts, for texts.
+    pub fn unit(&self) -> &'static str {
+        match self.asked.work {
+            Work::Vm(_) => "vCPU",
+            Work::Processes { .. } => "task",
+        }
+    }
+
+    /// Places the next vCPU.
+    pub fn vcpu(&mut self, pus: CpuSet, reason: impl Into<String>) {
+        self.pins.push((pus, reason.into()));
+    }
+
+    /// Places the emulator, and with it the iothreads and vhost workers. A process group has none.
+    pub fn emulator(&mut self, pus: &CpuSet, reason: impl FnOnce() -> String) {
+        if matches!(self.asked.work, Work::Vm(_)) {
+            self.emulator = Some((pus.clone(), reason()));
+        }
+    }
+
+    /// The PUs of the vCPUs that are pinned to one PU each.
+    pub fn pinned(&self) -> Vec<PuId> {
+        let one = |pus: &CpuSet| if pus.len() == 1 { pus.first() } else { None };
+        self.pins.iter().filter_map(|(pus, _)| one(pus)).collect()
+    }
+
+    fn into_threads(self) -> Vec<ThreadPlan> {
+        let [of_vcpus, of_emulator] = self.policies;
+        let thread = |role, pus, policy, reason| ThreadPlan { role, pus, policy, reason };
+        let vm = match &self.asked.work {
+            Work::Vm(vm) => vm,
+            Work::Processes { .. } => {
+                let mut all = CpuSet::new();
+                self.pins.iter().for_each(|(pus, _)| all.add(pus));
+                let first = self.pins.into_iter().map(|(_, reason)| reason).next();
+                let reason = match all.len() {
+                    1 => first.unwrap_or_default(),
+                    _ => format!(
+                        "its tasks share {}; of the first of them: {}",
+                        pus_text(&all),
+                        first.unwrap_or_default()
+                    ),
+                };
+                return vec![thread(Role::Task, all, of_vcpus, reason)];
+            }
+        };
+        let helpers = vm.iothreads.len() + vm.vhosts as usize;
+        let mut threads = Vec::with_capacity(self.pins.len() + helpers + 1);
+        let mut carried = CpuSet::new();
+        for (index, (pus, reason)) in (0_u32..).zip(self.pins) {
+            if helpers > 0 {
+                carried.add(&pus);
+            }
+            threads.push(thread(Role::Vcpu(index), pus, of_vcpus, reason));
+        }
+        let Some((pus, reason)) = self.emulator else { return threads };
+        let apart = carried.is_disjoint(&pus);
+        threads.push(thread(Role::Emulator, pus.clone(), of_emulator, reason));
+        let iothreads = vm.iothreads.iter().map(|id| Role::Iothread(id.clone()));
+        for role in iothreads.chain((0..vm.vhosts).map(Role::Vhost)) {
+            let reason = helper_reason(&role, &pus, self.strategy, apart);
+            threads.push(thread(role, pus.clone(), of_emulator, reason));
+        }
+        threads
+    }
+}
+
+fn helper_reason(role: &Role, pus: &CpuSet, strategy: &str, apart: bool) -> String {
+    let who = match role {
+        Role::Iothread(id) => format!("iothread {id}"),
+        Role::Vhost(index) => format!("vhost worker {index}"),
+        Role::Vcpu(_) | Role::Emulator | Role::Worker | Role::Task => role.to_string(),
+    };
+    match apart {
+        true => format!(
+            "{who} runs where the emulator runs, on {}: its I/O then never takes a vCPU's PU",
+            pus_text(pus)
+        ),
+        false => format!(
+            "{who} runs where the emulator runs: {strategy} reserves no PU for I/O, so it competes \
+             with the vCPUs"
+        ),
+    }
+}
+
+impl<'a> PlanBuilder<'a> {
+    /// An empty plan of `strategy`.
+    ///
+    /// # Errors
+    /// [`PlanError::EmulatorRequest`] if the request wants the emulator where only `balanced`
+    /// puts it.
+    pub fn new(
+        strategy: &'static str,
+        ground: &'a AvailableCpus<'a>,
+        request: &'a Request,
+    ) -> Result<Self, PlanError> {
+        if request.emulator != EmulatorRequest::Usual && strategy != "balanced" {
+            return Err(PlanError::EmulatorRequest {
+                strategy: strategy.to_owned(),
+                wish: request.emulator.to_string(),
+                why: "only balanced leaves a choice of the emulator's place".to_owned(),
+            });
+        }
+        let vnodes = request.vnodes.iter().map(|_| None).collect();
+        let mut draft = Self {
+            ground,
+            strategy,
+            request,
+            vnodes,
+            findings: Vec::new(),
+            later: Vec::new(),
+            by_hand: ByHand::default(),
+        };
+        if !ground.avoided_in_vain.is_empty() {
+            draft.finding(Finding::note(
+                "avoid",
+                format!(
+                    "{} to be avoided {} not online on this host",
+                    pus_text(&ground.avoided_in_vain),
+                    verb(&ground.avoided_in_vain, "is", "are")
+                ),
+            ));
+        }
+        Ok(draft)
+    }
+
+    /// The vnodes' places in the request, in the order in which they choose.
+    pub fn choosing_order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.request.vnodes.len()).collect();
+        order.sort_by_key(|place| {
+            std::cmp::Reverse(self.request.vnodes.get(*place).map(|vnode| vnode.priority))
+        });
+        order
+    }
+
+    /// How many vCPUs (of a process group: cores) each vnode gets, in the request's order.
+    ///
+    /// # Errors
+    /// [`PlanError::TooFewPus`] if the strategy cannot give each vnode one,
+    /// [`PlanError::TooManyVcpus`] if it cannot give as many as asked.
+    pub fn counts(&self, limits: Limits) -> Result<Vec<usize>, PlanError> {
+        let strategy = self.strategy.to_owned();
+        let limits = Limits { why: self.on_nodes(limits.why), ..limits };
+        let of_one = MAX_VCPUS as usize;
+        let asked = |vnode: &VnodeRequest| match &vnode.work {
+            Work::Vm(vm) => match vm.vcpus {
+                VcpuCount::Auto => None,
+                VcpuCount::Exactly(count) => Some(count as usize),
+            },
+            Work::Processes { cores, .. } => Some(*cores as usize),
+        };
+        let asked: Vec<Option<usize>> = self.request.vnodes.iter().map(asked).collect();
+        let most = limits.most.unwrap_or(of_one * asked.len());
+        if most == 0 {
+            let usable = self.ground.usable.clone();
+            return Err(PlanError::TooFewPus { strategy, usable, why: limits.why, nearest: None });
+        }
+        let given: usize = asked.iter().flatten().sum();
+        let autos = asked.iter().filter(|count| count.is_none()).count();
+        let largest = asked.iter().flatten().copied().max().unwrap_or(0);
+        let (wanted, most) = match asked.len() {
+            _ if largest > of_one => (largest, most.min(of_one)),
+            1 => (given + autos, most.min(of_one)),
+            _ => (given + autos, most),
+        };
+        if wanted > most {
+            return Err(PlanError::TooManyVcpus {
+                strategy,
+                asked: narrow(wanted),
+                most: narrow(most),
+                what: request_check::units(self.request),
+                why: limits.why,
+                nearest: None,
+            });
+        }
+        let unit = if asked.len() == 1 { 1 } else { limits.unit.max(1) };
+        let rounded: usize = asked.iter().flatten().map(|count| count.div_ceil(unit) * unit).sum();
+        let share = limits.auto.saturating_sub(rounded) / unit / autos.max(1) * unit;
+        let auto = share.clamp(1, most.min(of_one));
+        Ok(asked.into_iter().map(|count| count.unwrap_or(auto)).collect())
+    }
+
+    /// A reason with the nodes to which the request restricts the plan, if it does.
+    fn on_nodes(&self, why: String) -> String {
+        match self.request.vnodes.as_slice() {
+            [only] if !request_check::nodes_to_stay_on(only).is_empty() => format!(
+                "{why}; the request keeps it on node {}",
+                node_list(request_check::nodes_to_stay_on(only))
+            ),
+            _ => why,
+        }
+    }
+
+    /// A refusal because the cores have run out before this vnode, although the numbers add up.
+    pub fn no_room(&self, place: usize, asked: usize, (left, why): (usize, String)) -> PlanError {
+        PlanError::NoRoom {
+            strategy: self.strategy.to_owned(),
+            vnode: self.vnode(place).name.clone(),
+            asked: narrow(asked),
+            left: narrow(left),
+            what: request_check::units(self.request),
+            why,
+            nearest: None,
+        }
+    }
+
+    /// What is asked for the vnode at this place of the request.
+    ///
+    /// # Panics
+    /// If the request has no such place.
+    pub fn vnode(&self, place: usize) -> &'a VnodeRequest {
+        &self.request.vnodes[place]
+    }
+
+    /// Starts a vnode.
+    pub fn open(&self, place: usize) -> IsolatedSet<'a> {
+        IsolatedSet {
+            asked: self.vnode(place),
+            place,
+            strategy: self.strategy,
+            pins: Vec::new(),
+            emulator: None,
+            policies: [None, None],
+            node: None,
+        }
+    }
+
+    /// Ends a vnode whose vCPUs are pinned to one PU each: the guest's shape follows from them.
+    ///
+    /// # Errors
+    /// [`PlanError::Pin`] if a pin by hand cannot be, [`PlanError::GuestSmt`] if the request
+    /// wants siblings shown that the pins do not have.
+    pub fn close(&mut self, mut enclave: IsolatedSet<'a>, smt: GuestSmt) -> Result<(), PlanError> {
+        let by_hand = pins::vcpus((self.ground, self.request), &mut enclave, &mut self.by_hand)?;
+        let guest = self.matching(&enclave, if by_hand { GuestSmt::Mirror } else { smt });
+        self.end(enclave, guest)
+    }
+
+    /// Ends a vnode with a shape that does not follow from its pins, unless these are by hand.
+    ///
+    /// # Errors
+    /// As [`PlanBuilder::close`].
+    pub fn close_as(
+        &mut self,
+        mut enclave: IsolatedSet<'a>,
+        guest: GuestTopology,
+    ) -> Result<(), PlanError> {
+        let by_hand = pins::vcpus((self.ground, self.request), &mut enclave, &mut self.by_hand)?;
+        let guest = if by_hand { self.matching(&enclave, GuestSmt::Mirror) } else { guest };
+        self.end(enclave, guest)
+    }
+
+    /// The shape that follows from the pins of a virtual machine.
+    fn matching(&mut self, enclave: &IsolatedSet<'_>, smt: GuestSmt) -> GuestTopology {
+        let pinned = enclave.pinned();
+        let Work::Vm(vm) = &enclave.asked.work else { return guest::flat(0, "") };
+        if pinned.len() < enclave.pins.len() {
+            let why = "one socket without SMT, because a floating vCPU has no siblings";
+            return guest::flat(enclave.pins.len(), why);
+        }
+        let smt = if vm.smt == SmtRequest::Hidden { GuestSmt::Hidden } else { smt };
+        let (guest, findings) = guest::matching(self.ground, &pinned, smt);
+        let several = self.request.vnodes.len() > 1;
+        self.findings.extend(findings.into_iter().map(|mut finding| {
+            if several {
+                finding.text = format!("{}: {}", enclave.asked.name, finding.text);
+            }
+            finding
+        }));
+        guest
+    }
+
+    fn end(&mut self, enclave: IsolatedSet<'a>, guest: GuestTopology) -> Result<(), PlanError> {
+        let Work::Vm(vm) = &enclave.asked.work else {
+            self.add(enclave, None);
+            return Ok(());
+        };
+        if vm.smt == SmtRequest::Shown && guest.threads < 2 {
+            return Err(PlanError::GuestSmt {
+                strategy: self.strategy.to_owned(),
+                vnode: enclave.asked.name.clone(),
+                why: guest.reason,
+                nearest: None,
+            });
+        }
+        self.add(enclave, Some(guest));
+        Ok(())
+    }
+
+    fn add(&mut self, enclave: IsolatedSet<'a>, guest: Option<GuestTopology>) {
+        let (place, asked, node) = (enclave.place, enclave.asked, enclave.node);
+        let (kind, speed) = match &asked.work {
+            Work::Vm(_) => (VnodeKind::VirtualMachine, Speed::FULL),
+            Work::Processes { speed, .. } => (VnodeKind::ProcessGroup, *speed),
+        };
+        let mut threads = enclave.into_threads();
+        threads.iter_mut().for_each(|thread| self.mind_isolation(thread));
+        pins::helpers(&asked.pins, &mut threads, &mut self.by_hand);
+        // A strategy binds the memory to the node that it gives; pins by hand may lead elsewhere.
+        let node = node.filter(|node| locality::all_on(self.ground, &threads, *node));
+        let memory = locality::memory(self.ground, asked, &threads, node);
+        let name = asked.name.clone();
+        let plan = VnodePlan { name, kind, threads, guest, memory, speed };
+        if let Some(entry) = self.vnodes.get_mut(place) {
+            *entry = Some(plan);
+        }
+    }
+
+    /// Says why a vCPU is on an isolated PU, and takes its servants off several: each is several
+    /// threads, and the kernel spreads none over isolated PUs.
+    fn mind_isolation(&self, thread: &mut ThreadPlan) {
+        match &thread.role {
+            Role::Vcpu(_) if !thread.pus.is_disjoint(&self.by_hand.vcpus) => {}
+            Role::Vcpu(_) => {
+                thread.reason.push_str(self.ground.isolated_reason(&thread.pus, self.strategy));
+            }
+            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker => {
+                let isolated = thread.pus.intersection(&self.ground.topology.isolated);
+                if isolated.len() < 2 {
+                    return;
+                }
+                let balanced = match thread.pus.difference(&isolated) {
+                    rest if !rest.is_empty() => rest,
+                    _ if self.ground.floating().is_disjoint(&isolated) => self.ground.floating(),
+                    _ => self.ground.hostable.clone(),
+                };
+                thread.reason.push_str(&format!(
+                    "; but on {}: the kernel spreads no threads over isolated PUs ({isolated})",
+                    pus_text(&balanced)
+                ));
+                thread.pus = balanced;
+            }
+            Role::Task => {}
+        }
+    }
+
+    /// Notes something that the user should know.
+    pub fn finding(&mut self, finding: Finding) {
+        self.findings.push(finding);
+    }
+
+    /// Notes what depends on where threads are, which pins by hand may change.
+    pub fn later(&mut self, finding: impl FnOnce(&Ended<'_>) -> Option<Finding> + 'a) {
+        self.later.push(Box::new(finding));
+    }
+
+    /// The plan of a strategy that leaves all PUs to the host as well.
+    ///
+    /// # Errors
+    /// As [`PlanBuilder::isolating`].
+    pub fn shared(mut self) -> Result<Plan, PlanError> {
+        if self.request.isolation != IsolationScope::None {
+            self.finding(Finding::note(
+                "isolation",
+                format!(
+                    "{} shares all PUs with the host, so the isolation scope {} has nothing to keep \
+                     other tasks off",
+                    self.strategy, self.request.isolation
+                ),
+            ));
+        }
+        let reason = format!(
+            "{} isolates nothing: the host's tasks may run wherever {} may",
+            self.strategy,
+            request_check::placed(self.request)
+        );
+        let vnodes = self.vnodes();
+        self.name_pins();
+        self.finish(vnodes, Reserve { exclusive: CpuSet::new(), reason })
+    }
+
+    /// The plan of a strategy that keeps other tasks off the vCPUs' PUs, if the request lets it.
+    ///
+    /// # Errors
+    /// [`PlanError::Memory`] if a vnode's memory is not on the nodes of its PUs.
+    pub fn isolating(mut self, reserve: Reserve) -> Result<Plan, PlanError> {
+        let vnodes = self.vnodes();
+        let isolates = self.request.isolation != IsolationScope::None;
+        let reserve = match self.by_hand.names.is_empty() {
+            true => reserve,
+            false => {
+                let by_hand = &self.by_hand;
+                pins::reserve((self.ground, self.request), by_hand, &vnodes, (reserve, isolates))?
+            }
+        };
+        let ended = Ended { vnodes: &vnodes, exclusive: &reserve.exclusive };
+        for finding in std::mem::take(&mut self.later) {
+            self.findings.extend(finding(&ended));
+        }
+        let boot = self.boot_pu(&ended);
+        self.findings.extend(boot);
+        if isolates || reserve.exclusive.is_empty() {
+            self.name_pins();
+            return self.finish(vnodes, reserve);
+        }
+        self.finding(not_isolated(self.request, (self.strategy, &reserve.exclusive)));
+        let reason = NOT_ISOLATED.to_owned();
+        self.name_pins();
+        self.finish(vnodes, Reserve { exclusive: CpuSet::new(), reason })
+    }
+
+    /// The kernel's own work on the PU on which it boots, where that is a virtual machine's.
+    fn boot_pu(&self, ended: &Ended<'_>) -> Option<Finding> {
+        let online = self.ground.topology.online();
+        let boot = online.first().filter(|pu| self.ground.hostable.contains(*pu))?;
+        (ended.carried().contains(boot) && ended.exclusive.contains(boot)).then(|| {
+            let core = self.ground.siblings(boot).union(&CpuSet::single(boot));
+            Finding::note(
+                "boot PU",
+                format!(
+                    "the kernel boots on PU {boot} and binds some of its own work there, which this \
+                     plan gives to a vCPU or task"
+                ),
+            )
+            .with_hint(format!("`--host-pus {core}` keeps it for the host"))
+        })
+    }
+
+    /// Notes which threads are pinned by hand.
+    fn name_pins(&mut self) {
+        if self.by_hand.names.is_empty() {
+            return;
+        }
+        let text = format!(
+            "{} by hand; {} placed the other threads",
+            self.by_hand.names.join(", "),
+            self.strategy
+        );
+        self.finding(Finding::note("pins", text));
+    }
+
+    fn vnodes(&mut self) -> Vec<VnodePlan> {
+        std::mem::take(&mut self.vnodes).into_iter().flatten().collect()
+    }
+
+    fn finish(mut self, vnodes: Vec<VnodePlan>, reserve: Reserve) -> Result<Plan, PlanError> {
+        locality::check_nodes(self.ground, self.request, &vnodes)?;
+        locality::check_memory(self.ground.topology, &vnodes)?;
+        locality::check_huge_pages(self.ground.topology, &vnodes)?;
+        let common = pin_analysis::findings(self.ground, &vnodes);
+        self.findings.extend(common);
+        self.findings.extend(pin_analysis::short(self.request, &vnodes));
+        let far = locality::far_devices(self.ground, self.request, &vnodes)?;
+        self.findings.extend(far);
+        let housekeeping = self.ground.hostable.difference(&reserve.exclusive);
+        let (irqs, findings) =
+            locality::interrupts(self.ground, self.request, (&vnodes, &housekeeping))?;
+        self.findings.extend(findings);
+        let isolation = match reserve.exclusive.is_empty() {
+            true => IsolationScope::None,
+            false => self.request.isolation,
+        };
+        Ok(Plan {
+            strategy: self.strategy.to_owned(),
+            fingerprint: self.ground.topology.fingerprint.clone(),
+            vnodes,
+            housekeeping,
+            exclusive: reserve.exclusive,
+            isolation,
+            housekeeping_reason: reserve.reason,
+            irqs,
+            tuning: pinfold_model::Tuning::default(),
+            cpus: None,
+            findings: self.findings,
+        })
+    }
+}
+
+/// What a strategy would keep other tasks off, if the request let it.
+pub(crate) fn not_isolated(request: &Request, (strategy, pus): (&str, &CpuSet)) -> Finding {
+    Finding::note(
+        "isolation",
+        format!(
+            "the isolation scope is none: other tasks may still run on {}, which {strategy} would \
+             keep for {}",
+            pus_text(pus),
+            request_check::placed(request)
+        ),
+    )
+    .with_hint("use `--isolate own` or `--isolate host`")
+}
+
+/// The ground for a request that has been checked.
+///
+/// # Errors
+/// As [`demand::check`] and [`AvailableCpus::new`].
+pub(crate) fn ground<'a>(
+    topology: &'a Topology,
+    request: &Request,
+) -> Result<AvailableCpus<'a>, PlanError> {
+    request_check::check(topology, request)?;
+    AvailableCpus::new(topology, request)
+}
+
+/// The ground for a request whose vCPUs are counted so: PUs that are to stay free, and of which
+/// the request only says how many, come from the weakest part of the machine, unless the largest
+/// vnode then fits no one part although it does with those on which the kernel boots.
+///
+/// # Errors
+/// As [`ground`].
+pub(crate) fn ground_beside<'a>(
+    topology: &'a Topology,
+    request: &Request,
+    count: Count,
+) -> Result<AvailableCpus<'a>, PlanError> {
+    let usual = ground(topology, request)?;
+    if !matches!(request.free, Some(Free::Pus(_) | Free::Percent(_))) {
+        return Ok(usual);
+    }
+    let largest = request_check::largest(request);
+    let fits = |ground: &AvailableCpus<'_>| {
+        Pool::new(&ground.without(&ground.host()), count, None).fits_a_part(largest)
+    };
+    let boot = AvailableCpus::with_free(topology, request, FreeFrom::Boot);
+    Ok(boot.ok().filter(|boot| !fits(&usual) && fits(boot)).unwrap_or(usual))
+}
+
+/// `PU 3` or `the PUs 1-3`.
+pub(crate) fn pus_text(pus: &CpuSet) -> String {
+    match pus.len() {
+        1 => format!("PU {pus}"),
+        _ => format!("the PUs {pus}"),
+    }
+}
+
+/// The verb that goes with [`pus_text`].
+pub(crate) fn verb<'a>(pus: &CpuSet, of_one: &'a str, of_many: &'a str) -> &'a str {
+    agree(pus.len(), of_one, of_many)
+}
+
+/// The same of nouns that are given in their plural: `1 vCPU` of `vCPUs`, `1 vCPU or core` of
+/// `vCPUs and cores`.
+pub(crate) fn numbered(count: u32, plural: &str) -> String {
+    if count != 1 {
+        return format!("{count} {plural}");
+    }
+    let nouns = plural.split(" and ").map(|noun| noun.strip_suffix('s').unwrap_or(noun));
+    format!("1 {}", nouns.collect::<Vec<_>>().join(" or "))
+}
+
+/// A count for a message.
+pub(crate) fn narrow(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

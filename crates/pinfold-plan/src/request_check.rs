@@ -1,0 +1,176 @@
+//! The request by itself: what in it is wrong on any host, or names what this one lacks.
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{
+    CpuSet, Device, NodeId, NumaNode, Request, Topology, VcpuCount, VnodeRequest, Work,
+};
+
+use crate::PlanError;
+
+/// Checks the request's own values.
+///
+/// # Errors
+/// [`PlanError::NoVnodes`], [`PlanError::BadName`], [`PlanError::NoVcpus`],
+/// [`PlanError::BadIothread`], [`PlanError::Device`].
+pub(crate) fn check(topology: &Topology, request: &Request) -> Result<(), PlanError> {
+    if request.vnodes.is_empty() {
+        return Err(PlanError::NoVnodes);
+    }
+    let mut names = BTreeSet::new();
+    for vnode in &request.vnodes {
+        check_name(&vnode.name, &mut names)?;
+        check_work(vnode)?;
+        for device in &vnode.devices {
+            node_of(topology, device)?;
+        }
+    }
+    request.interrupts.iter().try_for_each(|device| node_of(topology, device).map(|_| ()))
+}
+
+fn check_name<'r>(name: &'r str, names: &mut BTreeSet<&'r str>) -> Result<(), PlanError> {
+    match names.insert(name) {
+        true => Ok(()),
+        false => Err(PlanError::BadName { name: name.to_owned(), why: "it is given twice" }),
+    }
+}
+
+fn check_work(vnode: &VnodeRequest) -> Result<(), PlanError> {
+    let vm = match &vnode.work {
+        Work::Vm(vm) => vm,
+        Work::Processes { cores: 0, .. } => {
+            return Err(PlanError::NoVcpus { vnode: vnode.name.clone(), what: "cores" });
+        }
+        Work::Processes { .. } => return Ok(()),
+    };
+    if vm.vcpus == VcpuCount::Exactly(0) {
+        return Err(PlanError::NoVcpus { vnode: vnode.name.clone(), what: "vCPUs" });
+    }
+    let mut seen = BTreeSet::new();
+    for id in &vm.iothreads {
+        let why = match id.as_str() {
+            "" => "it is empty",
+            id if id.chars().any(char::is_control) => "it has a control character",
+            id if !seen.insert(id) => "it is given twice",
+            _ => continue,
+        };
+        return Err(PlanError::BadIothread { id: id.clone(), why });
+    }
+    if vm.vhosts > crate::plan_builder::MAX_VCPUS {
+        return Err(PlanError::TooManyVhosts { vnode: vnode.name.clone(), asked: vm.vhosts });
+    }
+    Ok(())
+}
+
+/// The node of a device; `None` if the firmware does not tell it.
+///
+/// # Errors
+/// [`PlanError::Device`] if the topology has no such device or node.
+pub(crate) fn node_of(topology: &Topology, device: &Device) -> Result<Option<NodeId>, PlanError> {
+    let fail = |why: String| Err(PlanError::Device { device: device.to_string(), why });
+    match device {
+        Device::Node(node) if topology.nodes.iter().any(|known| known.id == *node) => {
+            Ok(Some(*node))
+        }
+        Device::Node(_) => {
+            let nodes: Vec<String> =
+                topology.nodes.iter().map(|node| node.id.to_string()).collect();
+            fail(format!("this host has the nodes {}", nodes.join(", ")))
+        }
+        Device::Pci(_) if topology.devices.is_empty() => {
+            fail("this topology knows no PCI devices".to_owned())
+        }
+        Device::Pci(address) => {
+            match topology.devices.iter().find(|known| known.address == *address) {
+                Some(found) => Ok(found.node),
+                None => fail("this host has no such device".to_owned()),
+            }
+        }
+    }
+}
+
+/// The nodes that a vnode must stay on; empty if it may be on any.
+pub(crate) fn nodes_to_stay_on(vnode: &VnodeRequest) -> &[NodeId] {
+    match &vnode.work {
+        Work::Vm(vm) => &vm.nodes,
+        Work::Processes { .. } => &[],
+    }
+}
+
+/// The vCPUs or cores of the largest vnode that names their number; 0 if none does.
+pub(crate) fn largest(request: &Request) -> usize {
+    let size = |vnode: &VnodeRequest| match &vnode.work {
+        Work::Vm(vm) => match vm.vcpus {
+            VcpuCount::Auto => None,
+            VcpuCount::Exactly(vcpus) => Some(vcpus as usize),
+        },
+        Work::Processes { cores, .. } => Some(*cores as usize),
+    };
+    request.vnodes.iter().filter_map(size).max().unwrap_or(0)
+}
+
+/// The nodes that a vnode should be near to.
+pub(crate) fn nodes_of(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId> {
+    let own = nodes_to_stay_on(vnode);
+    if !own.is_empty() {
+        return own.to_vec();
+    }
+    let pinned = nodes_of_pins(topology, vnode);
+    if !pinned.is_empty() {
+        return pinned;
+    }
+    let found = vnode.devices.iter().filter_map(|device| node_of(topology, device).ok().flatten());
+    found.collect()
+}
+
+/// What a request places, with its article.
+pub(crate) fn placed(request: &Request) -> &'static str {
+    match request.vnodes.as_slice() {
+        [VnodeRequest { work: Work::Vm(_), .. }] => "the virtual machine",
+        [_] => "the process group",
+        _ => match noun(request) {
+            ("virtual machine", _) => "the virtual machines",
+            ("process group", _) => "the process groups",
+            _ => "the machines and groups",
+        },
+    }
+}
+
+/// What each and what all are that a request places.
+pub(crate) fn noun(request: &Request) -> (&'static str, &'static str) {
+    let vms = request.vnodes.iter().filter(|vnode| matches!(vnode.work, Work::Vm(_))).count();
+    match vms {
+        0 => ("process group", "process groups"),
+        all if all == request.vnodes.len() => ("virtual machine", "virtual machines"),
+        _ => ("machine or group", "machines and groups"),
+    }
+}
+
+/// The nodes to which vCPUs and tasks are pinned by hand.
+fn nodes_of_pins(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId> {
+    let pinned = pinned_of(vnode);
+    let holds = |node: &&NumaNode| !pinned.is_disjoint(&node.pus);
+    topology.nodes.iter().filter(holds).map(|node| node.id).collect()
+}
+
+/// The PUs to which vCPUs and tasks are pinned by hand.
+pub(crate) fn pinned(request: &Request) -> CpuSet {
+    request.vnodes.iter().fold(CpuSet::new(), |all, vnode| all.union(&pinned_of(vnode)))
+}
+
+/// Those of one vnode.
+pub(crate) fn pinned_of(vnode: &VnodeRequest) -> CpuSet {
+    let runs = |role: &str| role.starts_with("vcpu") || role == "task";
+    let wishes = vnode.pins.iter().filter(|wish| runs(&wish.role));
+    wishes.map(|wish| &wish.pus).collect::<CpuSet>()
+}
+
+/// What a request counts: `vCPUs`, `cores`, or both.
+pub(crate) fn units(request: &Request) -> &'static str {
+    let is_vm = |vnode: &VnodeRequest| matches!(vnode.work, Work::Vm(_));
+    match (request.vnodes.iter().any(is_vm), request.vnodes.iter().all(is_vm)) {
+        (true, true) => "vCPUs",
+        (false, _) => "cores",
+        (true, false) => "vCPUs and cores",
+    }
+}

@@ -1,0 +1,272 @@
+//! Holding a plan against its own rules and against a topology.
+//!
+//! A plan may come from a file that somebody edited, or from another machine.
+//! [`faults`] are what no plan may be, whatever the host: [`crate::schema::from_json`]
+//! refuses them. [`check`] says what is wrong between a plan and this host; a finding
+//! of severity `problem` means that the plan must not be applied.
+
+mod tunables;
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{
+    CpuQuota, CpuSet, Finding, IsolationScope, Plan, Policy, Role, Severity, ThreadPlan, Topology,
+    Tuning, VnodePlan,
+};
+
+use crate::plan_builder::{pus_text, verb};
+use crate::fit::{Fit, fit};
+use crate::online;
+use crate::policies;
+
+/// What is wrong with applying `plan` on the host of `topology`; empty if nothing is.
+/// What the plan itself says in its findings is not repeated.
+#[must_use]
+pub fn check(plan: &Plan, topology: &Topology) -> Vec<Finding> {
+    let broken = faults(plan)
+        .into_iter()
+        .map(|fault| Finding::problem("plan", format!("{}: {}", fault.field, fault.why)));
+    let mut findings: Vec<Finding> = broken.collect();
+    findings.extend(another_host(plan, topology));
+    let mut named = plan.pus().union(&plan.exclusive);
+    plan.irqs.iter().for_each(|irq| named.add(&irq.pus));
+    let knobs = [&plan.tuning.new_irqs, &plan.tuning.workqueues];
+    knobs.into_iter().flatten().for_each(|pus| named.add(pus));
+    findings.extend(absent(&named, topology));
+    findings.extend(tunables::wrong(plan, topology));
+    findings.extend(absent_host(plan, topology));
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    findings
+}
+
+/// What differs between the plan's host and this one.
+fn another_host(plan: &Plan, topology: &Topology) -> Option<Finding> {
+    let note = |text: &str| Some(Finding::note("fingerprint", text));
+    let differences = match fit(plan, topology) {
+        Fit::Same => return None,
+        Fit::OtherOnline => {
+            return note(
+                "other CPUs are online than when the plan was made; those that it uses are the same",
+            );
+        }
+        Fit::Offline(_) => {
+            return note(
+                "`pinfold apply` brings the CPUs online that the plan uses, and then compares this \
+                 host with the plan's",
+            );
+        }
+        Fit::Other(differences) => differences,
+    };
+    let why = if differences.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", differences.join("; "))
+    };
+    let text = format!(
+        "the plan was made for the host {}, this host is {}{why}",
+        plan.fingerprint, topology.fingerprint
+    );
+    let finding = Finding::warning("fingerprint", text);
+    Some(finding.with_hint("plan anew with the same strategy and request"))
+}
+
+/// One thing that no plan may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The field, as the JSON form names it.
+    pub field: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// What is wrong with a plan on any host.
+pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut fault = |field: &str, why: String| {
+        faults.push(Fault { field: field.to_owned(), why });
+    };
+    if plan.vnodes.is_empty() {
+        fault("vnodes", "the plan places nothing".to_owned());
+    }
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for (place, vnode) in plan.vnodes.iter().enumerate() {
+        if !names.insert(&vnode.name) {
+            fault(&format!("vnodes[{place}].name"), format!("{:?} is planned twice", vnode.name));
+        }
+        for (field, why) in vnode_faults(plan, vnode) {
+            fault(&format!("vnodes[{place}].{field}"), why);
+        }
+    }
+    for (place, irq) in plan.irqs.iter().enumerate() {
+        if irq.pus.is_empty() {
+            let why = format!("the interrupts of {} have no PU to go to", irq.device);
+            fault(&format!("irqs[{place}].pus"), why);
+        }
+    }
+    for (field, why) in tuning_faults(&plan.tuning) {
+        fault(&format!("tuning.{field}"), why);
+    }
+    if plan.housekeeping.is_empty() {
+        fault("housekeeping_pus", "the host's own tasks would have no PU".to_owned());
+    }
+    let both = plan.housekeeping.intersection(&plan.exclusive);
+    if !both.is_empty() {
+        fault(
+            "exclusive_pus",
+            format!("{} {} also in housekeeping_pus", pus_text(&both), verb(&both, "is", "are")),
+        );
+    }
+    if plan.isolation == IsolationScope::None && !plan.exclusive.is_empty() {
+        fault("exclusive_pus", "the isolation is none, so nothing is kept off any PU".to_owned());
+    }
+    if let Some(why) = starved_host(plan) {
+        fault("housekeeping_pus", why);
+    }
+    faults
+}
+
+/// What no kernel takes, by field of the tuning.
+fn tuning_faults(tuning: &Tuning) -> Vec<(&'static str, String)> {
+    let mut faults = Vec::new();
+    for (field, pus) in [("new_irqs_pus", &tuning.new_irqs), ("workqueues_pus", &tuning.workqueues)]
+    {
+        if pus.as_ref().is_some_and(CpuSet::is_empty) {
+            faults.push((field, "no PU is left for them".to_owned()));
+        }
+    }
+    if let Some(weight) = tuning.cpu_weight.filter(|weight| !(1..=10_000).contains(weight)) {
+        faults.push(("cpu_weight", format!("{weight} is not in 1 to 10000")));
+    }
+    if let Some(quota) = tuning.cpu_quota {
+        let CpuQuota { quota_us, period_us } = quota;
+        if !(1_000..=1_000_000).contains(&period_us) {
+            faults.push(("cpu_quota.period_us", format!("{period_us} is not in 1000 to 1000000")));
+        }
+        if quota_us < 1_000 {
+            faults.push(("cpu_quota.quota_us", format!("{quota_us} is less than 1000")));
+        }
+    }
+    if tuning.wake_up_us.is_some_and(|us| us >= i32::MAX.unsigned_abs()) {
+        faults.push((
+            "wake_up_us",
+            format!("{} is not in 0 to {}", tuning.wake_up_us.unwrap_or(0), i32::MAX - 1),
+        ));
+    }
+    if tuning.max_khz == Some(0) {
+        faults.push(("max_khz", "0 is no frequency".to_owned()));
+    }
+    if let (Some(min), Some(max)) = (tuning.min_khz, tuning.max_khz)
+        && min > max
+    {
+        faults.push(("min_khz", format!("{min} is more than max_khz, {max}")));
+    }
+    if let Some(name) = &tuning.governor
+        && (name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+    {
+        faults.push(("governor", format!("{name:?} is no name of a governor")));
+    }
+    if let Some(pool) = tuning.huge_pages.iter().find(|pool| pool.page_bytes % 1024 != 0) {
+        faults.push(("huge_pages", format!("{} bytes are no size of a page", pool.page_bytes)));
+    }
+    faults
+}
+
+/// What is wrong with one vnode, by field within it.
+fn vnode_faults(plan: &Plan, vnode: &VnodePlan) -> Vec<(String, String)> {
+    let mut faults = Vec::new();
+    let mut roles: BTreeSet<&Role> = BTreeSet::new();
+    for (place, thread) in vnode.threads.iter().enumerate() {
+        if thread.pus.is_empty() {
+            let why = format!("{} has no PU to run on", thread.role);
+            faults.push((format!("threads[{place}].pus"), why));
+        }
+        if !roles.insert(&thread.role) {
+            let why = format!("{} is planned twice", thread.role);
+            faults.push((format!("threads[{place}].role"), why));
+        }
+    }
+    // A machine into which a vCPU was plugged may have gaps in their numbers.
+    if !vnode.vcpus().map(|thread| &thread.role).is_sorted() {
+        let why = "the vCPUs are not in ascending order";
+        faults.push(("threads".to_owned(), why.to_owned()));
+    }
+    if vnode.memory.as_ref().is_some_and(|memory| memory.nodes.is_empty()) {
+        faults.push(("memory.nodes".to_owned(), "the memory has no node to be on".to_owned()));
+    }
+    faults.extend(policies::shut_out(plan, vnode).map(|why| ("threads".to_owned(), why)));
+    faults.extend(guest_fault(vnode).map(|why| ("guest".to_owned(), why)));
+    faults
+}
+
+fn guest_fault(vnode: &VnodePlan) -> Option<String> {
+    let guest = vnode.guest.as_ref()?;
+    let product =
+        guest.sockets.checked_mul(guest.cores).and_then(|cores| cores.checked_mul(guest.threads));
+    let vcpus = vnode.vcpus().count();
+    let fits = product.is_some_and(|product| product as usize == vcpus);
+    (!fits).then(|| {
+        let (sockets, cores, threads) = (guest.sockets, guest.cores, guest.threads);
+        format!("{sockets}×{cores}×{threads} is not the number of vCPUs, {vcpus}")
+    })
+}
+
+/// A real-time thread that may spin on the last housekeeping PU can stop the host.
+fn starved_host(plan: &Plan) -> Option<String> {
+    let real_time = |thread: &&ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
+    let mut burdened = CpuSet::new();
+    let threads = plan.vnodes.iter().flat_map(|vnode| &vnode.threads);
+    threads.filter(real_time).for_each(|thread| burdened.add(&thread.pus));
+    let left = plan.housekeeping.difference(&burdened);
+    (!plan.housekeeping.is_empty() && left.is_empty()).then(|| {
+        format!(
+            "real-time threads may run on all of {}, so none is left for the host alone",
+            plan.housekeeping
+        )
+    })
+}
+
+fn absent(named: &CpuSet, topology: &Topology) -> Vec<Finding> {
+    let online = topology.online();
+    let offline = named.intersection(&topology.offline);
+    let unknown = named.difference(&online).difference(&offline);
+    let foreign = named.intersection(&online).difference(&topology.allowed);
+    let problem = |pus: &CpuSet, what: &str, hint: &str| {
+        let text = format!("{} of the plan {what}", pus_text(pus));
+        (!pus.is_empty()).then(|| Finding::problem("PUs", text).with_hint(hint))
+    };
+    let waiting = (!offline.is_empty()).then(|| {
+        let is = verb(&offline, "is offline", "are offline");
+        let text = format!("{} of the plan {is}, usable once online", pus_text(&offline));
+        Finding::warning("offline", text)
+            .with_hint(format!("bring them online: `{}`", online::command(&offline)))
+    });
+    [
+        waiting,
+        problem(
+            &unknown,
+            verb(&unknown, "does not exist on this host", "do not exist on this host"),
+            "plan anew on this host",
+        ),
+        problem(
+            &foreign,
+            "may not be used: the cpuset of this process's cgroup lacks them",
+            "start Pinfold in a cgroup with a wider cpuset, or plan anew",
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn absent_host(plan: &Plan, topology: &Topology) -> Option<Finding> {
+    let online = topology.online();
+    let gone = plan.housekeeping.difference(&online);
+    if gone.is_empty() {
+        return None;
+    }
+    let all = gone == plan.housekeeping;
+    let severity = if all { Severity::Problem } else { Severity::Warning };
+    let text =
+        format!("{} of the host's share {} not online", pus_text(&gone), verb(&gone, "is", "are"));
+    Some(Finding { severity, ..Finding::note("housekeeping", text) }.with_hint("plan anew"))
+}

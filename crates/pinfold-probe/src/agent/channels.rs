@@ -1,0 +1,160 @@
+//! What has come from the agent, sorted by channel, and the waiting for it.
+//!
+//! The reading thread fills it; any number of threads wait on it. The end of the stream is
+//! an event like others and wakes all of them.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::frame::{self, Event};
+use super::{Exit, Output};
+
+/// No program's output is kept beyond this; rulers stay far below.
+const OUTPUT_LIMIT: usize = 256 << 20;
+
+/// What a wait ended with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Hello(String),
+    Exit(Exit),
+    Refused(String),
+    Gone(String),
+    Timeout,
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    what: String,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    end: Option<End>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    hello: Option<String>,
+    gone: Option<String>,
+    channels: HashMap<u32, Channel>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ChannelBuffers {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl ChannelBuffers {
+    /// Reads to the end of the stream. Runs in a thread of its own.
+    pub(super) fn read_all(&self, mut input: impl Read) {
+        loop {
+            match frame::read(&mut input) {
+                Ok(Some((channel, event))) => self.deliver(channel, event),
+                Ok(None) => return self.end("its stream ended"),
+                Err(error) => return self.end(&error.to_string()),
+            }
+        }
+    }
+
+    /// Opens a channel before the request for it is sent.
+    pub(super) fn expect(&self, channel: u32, what: &str) {
+        let entry = Channel { what: what.to_owned(), ..Channel::default() };
+        self.lock().channels.insert(channel, entry);
+    }
+
+    /// Notes that nothing more will come; the first reason stays.
+    pub(super) fn end(&self, why: &str) {
+        self.lock().gone.get_or_insert_with(|| why.to_owned());
+        self.changed.notify_all();
+    }
+
+    /// Why nothing more will come, if that is so.
+    pub(super) fn gone(&self) -> Option<String> {
+        self.lock().gone.clone()
+    }
+
+    /// Forgets the HELLO that came, so that the next one can be awaited.
+    pub(super) fn forget_hello(&self) {
+        self.lock().hello = None;
+    }
+
+    pub(super) fn wait_hello(&self, timeout_ns: u64) -> End {
+        self.wait(timeout_ns, |state| state.hello.clone().map(End::Hello))
+    }
+
+    pub(super) fn wait_end(&self, channel: u32, timeout_ns: u64) -> End {
+        self.wait(timeout_ns, |state| match state.channels.get(&channel) {
+            Some(entry) => entry.end.clone(),
+            None => Some(End::Refused("its end was awaited before".to_owned())),
+        })
+    }
+
+    pub(super) fn wait_gone(&self, timeout_ns: u64) -> bool {
+        matches!(self.wait(timeout_ns, |_| None), End::Gone(_))
+    }
+
+    /// Takes a channel's output and closes it.
+    pub(super) fn take(&self, channel: u32, exit: Exit) -> Output {
+        let entry = self.lock().channels.remove(&channel).unwrap_or_default();
+        Output { exit, stdout: entry.stdout, stderr: entry.stderr }
+    }
+
+    /// Closes a channel; what still comes for it is thrown away. Returns its program.
+    pub(super) fn forget(&self, channel: u32) -> String {
+        self.lock().channels.remove(&channel).map_or_else(|| "a program".to_owned(), |c| c.what)
+    }
+
+    fn wait(&self, timeout_ns: u64, answer: impl Fn(&State) -> Option<End>) -> End {
+        let answered = |state: &State| {
+            // What came before the end still counts.
+            answer(state).or_else(|| state.gone.clone().map(End::Gone))
+        };
+        let (state, _) = self
+            .changed
+            .wait_timeout_while(self.lock(), Duration::from_nanos(timeout_ns), |state| {
+                answered(state).is_none()
+            })
+            .unwrap_or_else(PoisonError::into_inner);
+        answered(&state).unwrap_or(End::Timeout)
+    }
+
+    fn deliver(&self, channel: u32, event: Event) {
+        let mut state = self.lock();
+        if channel == 0 {
+            match event {
+                Event::Hello(text) => state.hello = Some(text),
+                Event::Error(why) => {
+                    state.gone.get_or_insert(format!("it refused the connection: {why}"));
+                }
+                Event::Out(_) | Event::Err(_) | Event::ExitCode(_) | Event::ExitSignal(_) => {}
+            }
+        } else if let Some(entry) = state.channels.get_mut(&channel) {
+            entry.take_in(event);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Channel {
+    fn take_in(&mut self, event: Event) {
+        match event {
+            Event::Out(bytes) => add(&mut self.stdout, &bytes),
+            Event::Err(bytes) => add(&mut self.stderr, &bytes),
+            Event::ExitCode(code) => self.end = Some(End::Exit(Exit::Code(code))),
+            Event::ExitSignal(signal) => self.end = Some(End::Exit(Exit::Signal(signal))),
+            Event::Error(why) => self.end = Some(End::Refused(why)),
+            Event::Hello(_) => {}
+        }
+    }
+}
+
+fn add(output: &mut Vec<u8>, bytes: &[u8]) {
+    let room = OUTPUT_LIMIT.saturating_sub(output.len());
+    output.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}

@@ -1,0 +1,53 @@
+//! The one JSON line of a ruler of speed.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::rulers::BenchmarkError;
+
+/// What every line begins with.
+#[derive(Deserialize)]
+struct Head {
+    probe: String,
+}
+
+/// Reads the only line and hands it to `check`, whose texts tell what is wrong with the line.
+pub(super) fn read<Line: DeserializeOwned, Outcome>(
+    probe: &'static str,
+    output: &str,
+    check: impl FnOnce(Line) -> Result<Outcome, String>,
+) -> Result<Outcome, BenchmarkError> {
+    let mut lines = output.lines();
+    let (Some(text), None) = (lines.next(), lines.next()) else {
+        let why = format!("has {} lines instead of one", output.lines().count());
+        return Err(BenchmarkError::Output { probe, why });
+    };
+    let wrong = |why| BenchmarkError::Line { probe, line: 1, why };
+    let not_a_result = |error| wrong(format!("is not a result: {error}"));
+    let head: Head = serde_json::from_str(text).map_err(not_a_result)?;
+    if head.probe != probe {
+        return Err(wrong(format!("is of the ruler {:?}", head.probe)));
+    }
+    check(serde_json::from_str(text).map_err(not_a_result)?).map_err(wrong)
+}
+
+/// Refuses a result without work or time.
+pub(super) fn something_done(units: u64, elapsed_ns: u64) -> Result<(), String> {
+    if units == 0 || elapsed_ns == 0 {
+        return Err(format!("tells of {units} units in {elapsed_ns} ns"));
+    }
+    Ok(())
+}
+
+/// Refuses a total that is not the sum of its parts.
+pub(super) fn adds_up(
+    what: &str,
+    total: u64,
+    parts: impl Iterator<Item = u64>,
+) -> Result<(), String> {
+    let sum: u128 = parts.map(u128::from).sum();
+    if sum != u128::from(total) {
+        return Err(format!("tells of {total} {what} whose parts are {sum}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,252 @@
+//! How evenly workers get on: units of work in each millisecond, and every stop.
+
+use pinfold_model::{CpuSet, PuId};
+use serde::Deserialize;
+
+use super::{SpeedRuler, argv, line, timeout_ns};
+use crate::rulers::{BenchmarkError, seconds};
+
+const MS: u64 = 1_000_000;
+
+/// Workers that work side by side, 1 to 1024.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workers {
+    /// Threads of one process.
+    Threads(u32),
+    /// Processes.
+    Processes(u32),
+}
+
+impl Workers {
+    /// How many.
+    #[must_use]
+    pub fn count(self) -> u32 {
+        match self {
+            Workers::Threads(count) | Workers::Processes(count) => count,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Workers::Threads(_) => "threads",
+            Workers::Processes(_) => "processes",
+        }
+    }
+}
+
+/// One use of the ruler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Who works.
+    pub workers: Workers,
+    /// One PU to each worker in turn; `None`: free to migrate.
+    pub pinned: Option<CpuSet>,
+    /// For how long (ms), 10 to 600000; as many windows come back.
+    pub duration_ms: u32,
+    /// Stops below this or four units of work are not recorded, 1000 to 1000000000. A unit takes
+    /// some 600.
+    pub gap_min_ns: u64,
+    /// Memory for stops, per worker, 1 to 10000000; what does not fit is counted as dropped.
+    pub max_stops: u32,
+}
+
+impl Progress {
+    /// Free to migrate, stops from 20 µs, memory for 100000 of them.
+    #[must_use]
+    pub fn new(workers: Workers, duration_ms: u32) -> Self {
+        Self { workers, pinned: None, duration_ms, gap_min_ns: 20_000, max_stops: 100_000 }
+    }
+
+    fn check(&self, line: Line) -> Result<ProgressOutcome, String> {
+        line::something_done(line.units, line.elapsed_ns)?;
+        line::adds_up("units", line.units, line.workers.iter().map(|worker| worker.units))?;
+        line::adds_up("ns of CPU time", line.cpu_ns, line.workers.iter().map(|w| w.cpu_ns))?;
+        if line.kind != self.workers.name() || line.window_ns != MS {
+            return Err(format!("is of {:?} in windows of {} ns", line.kind, line.window_ns));
+        }
+        if line.elapsed_ns != u64::from(self.duration_ms) * MS {
+            return Err(format!(
+                "lasted {} ns instead of {} ms",
+                line.elapsed_ns, self.duration_ms
+            ));
+        }
+        if u32::try_from(line.workers.len()) != Ok(self.workers.count()) {
+            let (there, wanted) = (line.workers.len(), self.workers.count());
+            return Err(format!("tells of {there} workers instead of {wanted}"));
+        }
+        let workers = line.workers.into_iter().map(|worker| self.check_worker(worker));
+        Ok(ProgressOutcome {
+            start_ns: line.start_ns,
+            unit_ns: line.unit_ns,
+            units: line.units,
+            elapsed_ns: line.elapsed_ns,
+            cpu_ns: line.cpu_ns,
+            workers: workers.collect::<Result<_, String>>()?,
+        })
+    }
+
+    fn check_worker(&self, worker: Worker) -> Result<WorkerProgress, String> {
+        line::adds_up("units", worker.units, worker.windows.iter().copied().map(u64::from))?;
+        if u32::try_from(worker.windows.len()) != Ok(self.duration_ms) {
+            let (there, wanted) = (worker.windows.len(), self.duration_ms);
+            return Err(format!("tells of {there} windows instead of {wanted}"));
+        }
+        let cpu = worker.cpu.map(PuId);
+        let right_cpu = match (&self.pinned, cpu) {
+            (Some(set), Some(cpu)) => set.contains(cpu),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if !right_cpu {
+            return Err(format!("tells of a worker on the CPU {cpu:?}"));
+        }
+        let mut free_from = 0;
+        for (start_ns, length_ns) in &worker.stops {
+            let end = start_ns.checked_add(*length_ns);
+            let inside = *start_ns >= free_from && *start_ns < u64::from(self.duration_ms) * MS;
+            match end {
+                Some(end) if inside && *length_ns >= self.gap_min_ns => free_from = end,
+                Some(_) | None => {
+                    return Err(format!("holds a stop of {length_ns} ns at {start_ns} ns"));
+                }
+            }
+        }
+        let stop = |(start_ns, length_ns)| Stop { start_ns, length_ns };
+        Ok(WorkerProgress {
+            cpu,
+            units: worker.units,
+            cpu_ns: worker.cpu_ns,
+            late_ns: worker.late_ns,
+            windows: worker.windows,
+            stops: worker.stops.into_iter().map(stop).collect(),
+            dropped_stops: worker.dropped,
+        })
+    }
+}
+
+/// What all workers did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgressOutcome {
+    /// CLOCK_MONOTONIC at the common start.
+    pub start_ns: u64,
+    /// What a unit of work took before the start, without a stop.
+    pub unit_ns: u64,
+    /// Units of all workers that ended in time.
+    pub units: u64,
+    /// The duration asked for, from the common start.
+    pub elapsed_ns: u64,
+    /// CPU time of all workers while they were measured.
+    pub cpu_ns: u64,
+    /// Each worker.
+    pub workers: Vec<WorkerProgress>,
+}
+
+/// What one worker did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerProgress {
+    /// The PU that it was pinned to.
+    pub cpu: Option<PuId>,
+    /// Units that ended in time.
+    pub units: u64,
+    /// Its CPU time while it was measured.
+    pub cpu_ns: u64,
+    /// How long after the common start it began.
+    pub late_ns: u64,
+    /// Units that ended in each millisecond since the common start.
+    pub windows: Vec<u32>,
+    /// Its stops, in order.
+    pub stops: Vec<Stop>,
+    /// Stops for which there was no memory. With any, [`WorkerProgress::stops`] ends early.
+    pub dropped_stops: u64,
+}
+
+/// Time between two readings of the clock that one unit of work lies between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// Since the common start.
+    pub start_ns: u64,
+    /// Holds the unit of work too.
+    pub length_ns: u64,
+}
+
+impl WorkerProgress {
+    /// Time of the worker's own between two points since the common start: what its stops leave,
+    /// and the unit of work in each of those that end there. `None` where stops are missing.
+    ///
+    /// That tells what was taken from it to a fraction of a microsecond a stop; the units that it
+    /// did tell how fast the CPU was meanwhile too, which changes by percents from one 10 ms to
+    /// the next.
+    #[must_use]
+    pub fn own_ns(&self, unit_ns: u64, (from_ns, to_ns): (u64, u64)) -> Option<u64> {
+        let mut own_ns = to_ns.saturating_sub(from_ns);
+        for stop in &self.stops {
+            let end_ns = stop.start_ns.saturating_add(stop.length_ns);
+            let inside_ns = end_ns.min(to_ns).saturating_sub(stop.start_ns.max(from_ns));
+            own_ns = own_ns.saturating_sub(inside_ns);
+            if from_ns < end_ns && end_ns <= to_ns {
+                own_ns = own_ns.saturating_add(unit_ns);
+            }
+        }
+        (self.dropped_stops == 0).then_some(own_ns)
+    }
+}
+
+#[derive(Deserialize)]
+struct Line {
+    kind: String,
+    start_ns: u64,
+    window_ns: u64,
+    unit_ns: u64,
+    elapsed_ns: u64,
+    units: u64,
+    cpu_ns: u64,
+    workers: Vec<Worker>,
+}
+
+#[derive(Deserialize)]
+struct Worker {
+    cpu: Option<u32>,
+    units: u64,
+    cpu_ns: u64,
+    late_ns: u64,
+    dropped: u64,
+    windows: Vec<u32>,
+    stops: Vec<(u64, u64)>,
+}
+
+impl SpeedRuler for Progress {
+    type Outcome = ProgressOutcome;
+
+    fn probe(&self) -> &'static str {
+        "progress"
+    }
+
+    fn argv(&self) -> Vec<String> {
+        let count = self.workers.count().to_string();
+        let workers = match self.workers {
+            Workers::Threads(_) => ("--threads", count),
+            Workers::Processes(_) => ("--processes", count),
+        };
+        let mut argv = argv(
+            &["progress"],
+            [
+                ("--seconds", seconds(u64::from(self.duration_ms) * MS)),
+                workers,
+                ("--gap-min-ns", self.gap_min_ns.to_string()),
+                ("--max-stops", self.max_stops.to_string()),
+            ],
+        );
+        if let Some(set) = &self.pinned {
+            argv.extend(["--cpus".to_owned(), set.to_string()]);
+        }
+        argv
+    }
+
+    fn timeout_ns(&self) -> u64 {
+        timeout_ns(u64::from(self.duration_ms) * MS)
+    }
+
+    fn parse(&self, output: &str) -> Result<ProgressOutcome, BenchmarkError> {
+        line::read(self.probe(), output, |line| self.check(line))
+    }
+}

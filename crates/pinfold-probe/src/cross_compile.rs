@@ -1,0 +1,120 @@
+//! `pinload` for guests of another instruction set: compiled on this machine when it is wanted.
+//!
+//! The sources are in this program. A cross compiler (Debian's `gcc-riscv64-linux-gnu` and its
+//! like) makes them a static program, once: it is kept in a folder, under a name that changes
+//! with the sources.
+
+use pinfold_host::{HostError, process, files};
+use pinfold_model::Isa;
+
+use crate::pinload::BINARY;
+
+/// Name and text of each source.
+static SOURCES: &[(&str, &[u8])] = &include!(concat!(env!("OUT_DIR"), "/sources.rs"));
+/// As `build.rs` has them.
+const FLAGS: &str = env!("PINLOAD_FLAGS");
+const SOURCES_HASH: &str = env!("PINLOAD_SOURCES");
+const PATIENCE_NS: u64 = 300_000_000_000;
+
+/// Why there is no `pinload` for an instruction set.
+#[derive(Debug, thiserror::Error)]
+pub enum CrossError {
+    /// No compiler.
+    #[error("{compiler} is not installed, which compiles what runs in {isa} guests")]
+    NoCompiler {
+        /// The program.
+        compiler: String,
+        /// For what.
+        isa: Isa,
+    },
+    /// It failed.
+    #[error("{compiler} cannot compile pinload: {message}")]
+    Failed {
+        /// The program.
+        compiler: String,
+        /// The end of what it said.
+        message: String,
+        /// For what.
+        isa: Isa,
+    },
+    /// A file or process operation failed.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl CrossError {
+    /// What the user can do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            CrossError::NoCompiler { isa, .. } | CrossError::Failed { isa, .. } => Some(format!(
+                "apt-get install gcc-{}-linux-gnu libc6-dev-{}-cross",
+                isa.gnu_name().replace('_', "-"),
+                isa.debian_name()
+            )),
+            CrossError::Host(_) => None,
+        }
+    }
+}
+
+fn compiler(isa: Isa) -> String {
+    format!("{}-linux-gnu-gcc", isa.gnu_name())
+}
+
+/// What is missing here to make the program for an instruction set; `None` if nothing is.
+#[must_use]
+pub fn missing(isa: Isa) -> Option<CrossError> {
+    let compiler = compiler(isa);
+    let is_there = Isa::of_host() == Some(isa) || process::find_program(&compiler).is_some();
+    (!is_there).then_some(CrossError::NoCompiler { compiler, isa })
+}
+
+/// The program for an instruction set: this host's own, or one that is compiled into `folder`
+/// unless it is there already.
+///
+/// # Errors
+/// [`CrossError`].
+pub fn program(isa: Isa, folder: &str) -> Result<Vec<u8>, CrossError> {
+    if Isa::of_host() == Some(isa) {
+        return Ok(BINARY.to_vec());
+    }
+    if let Some(error) = missing(isa) {
+        return Err(error);
+    }
+    let kept = format!("{folder}/pinload-{isa}-{SOURCES_HASH}");
+    if !files::exists(&kept) {
+        let scratch = format!("{kept}.partial-{}", process::own_pid());
+        let compiled = compile(isa, &scratch);
+        let moved = compiled.and_then(|path| Ok(files::rename(&path, &kept)?));
+        files::remove_tree(&scratch)?;
+        moved?;
+    }
+    Ok(files::read(&kept)?)
+}
+
+/// Gives the path of the program.
+fn compile(isa: Isa, scratch: &str) -> Result<String, CrossError> {
+    files::make_dirs(scratch)?;
+    let mut words: Vec<String> = FLAGS.split(' ').map(str::to_owned).collect();
+    let output = format!("{scratch}/pinload");
+    words.extend(["-o".to_owned(), output.clone()]);
+    for (name, text) in SOURCES {
+        let path = format!("{scratch}/{name}");
+        if let Some((parent, _)) = path.rsplit_once('/') {
+            files::make_dirs(parent)?;
+        }
+        files::write_atomic(&path, text)?;
+        if name.ends_with(".c") {
+            words.push(path);
+        }
+    }
+    words.push("-lm".to_owned());
+    let compiler = compiler(isa);
+    let answer = process::capture(&compiler, &words, PATIENCE_NS)?;
+    if answer.status.success() {
+        return Ok(output);
+    }
+    let said = answer.stderr_text();
+    let message = said.trim().lines().next_back().unwrap_or("").to_owned();
+    Err(CrossError::Failed { compiler, message, isa })
+}

@@ -1,0 +1,108 @@
+//! What else the machine did while something was measured: stolen time, pressure.
+//!
+//! Both are counters that only grow, read before and after: a monitor of its own would be blind
+//! while a real-time task keeps its PU, and would disturb what it watches.
+//! `/proc/stat` has a line per PU, its eighth number the ticks that the hypervisor below took;
+//! `/proc/pressure/cpu` tells for how long some task waited:
+//!
+//! ```text
+//! cpu1 4705 150 1120 16250856 520 0 17 9 0 0
+//! some avg10=0.12 avg60=0.02 avg300=0.00 total=157656722
+//! ```
+
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::{CpuSet, SystemNoise};
+
+/// Position of `steal` after the name of the PU.
+const STEAL: usize = 7;
+
+/// Both counters at one moment; the difference of two is what happened between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment(SystemNoise);
+
+/// Reads both counters for these PUs.
+///
+/// # Errors
+/// [`HostError`] if a file is there but cannot be read or understood. A kernel without pressure
+/// accounting is no error.
+pub fn now(host: &dyn Host, pus: &CpuSet) -> Result<Moment, HostError> {
+    let path = paths::kernel_stat();
+    let stat = host.read_text(&path)?;
+    let strange = |path: &str, why: &str| HostError::Unexpected {
+        path: path.to_owned(),
+        why: why.to_owned(),
+    };
+    let steal_ticks = steal(&stat, pus).ok_or_else(|| strange(&path, "has no line of a PU"))?;
+    let path = paths::cpu_pressure();
+    let pressure_us = match host.read_text(&path) {
+        Ok(text) => Some(pressure(&text).ok_or_else(|| strange(&path, "has no total of some"))?),
+        // Built without it, or switched off at boot: then the read is refused (EOPNOTSUPP).
+        Err(_) => None,
+    };
+    Ok(Moment(SystemNoise { steal_ticks: Some(steal_ticks), pressure_us }))
+}
+
+impl Moment {
+    /// What happened from `before` until this moment.
+    #[must_use]
+    pub fn since(&self, before: &Moment) -> SystemNoise {
+        let grown = |later: Option<u64>, sooner: Option<u64>| {
+            later.zip(sooner).map(|(later, sooner)| later.saturating_sub(sooner))
+        };
+        SystemNoise {
+            steal_ticks: grown(self.0.steal_ticks, before.0.steal_ticks),
+            pressure_us: grown(self.0.pressure_us, before.0.pressure_us),
+        }
+    }
+}
+
+/// Stolen ticks of these PUs; `None` if one has no line.
+fn steal(stat: &str, pus: &CpuSet) -> Option<u64> {
+    pus.iter()
+        .map(|pu| {
+            let name = format!("cpu{}", pu.0);
+            let line = stat.lines().find(|line| line.split(' ').next() == Some(&name))?;
+            line.split_whitespace().nth(STEAL + 1)?.parse::<u64>().ok()
+        })
+        .sum()
+}
+
+fn pressure(text: &str) -> Option<u64> {
+    let some = text.lines().find(|line| line.starts_with("some "))?;
+    some.split(' ').find_map(|word| word.strip_prefix("total="))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_host::SnapshotHost;
+
+    use super::*;
+
+    const STAT: &str = "cpu  9 0 0 0 0 0 0 12 0 0\ncpu0 4 0 0 0 0 0 0 7 0 0\ncpu1 5 0 0 0 0 0 0 5 0 0\ncpu10 5 0 0 0 0 0 0 90 0 0\nintr 3\n";
+
+    #[test]
+    fn counters_are_read_for_the_pus_that_were_measured() {
+        let pus = |text: &str| CpuSet::parse_list(text).unwrap();
+        assert_eq!(steal(STAT, &pus("0-1")), Some(12));
+        assert_eq!(steal(STAT, &pus("1")), Some(5));
+        assert_eq!(steal(STAT, &pus("2")), None, "an offline PU has no line");
+        let text = "some avg10=0.12 avg60=0.02 avg300=0.00 total=157656722\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+        assert_eq!(pressure(text), Some(157_656_722));
+        assert_eq!(pressure("some avg10=0.00\n"), None);
+    }
+
+    #[test]
+    fn a_host_without_the_files_says_so() {
+        let error = now(&SnapshotHost::new(), &CpuSet::parse_list("0").unwrap()).unwrap_err();
+        assert!(error.to_string().contains("stat"), "{error}");
+    }
+
+    #[test]
+    fn this_machine_has_them() {
+        let host = pinfold_host::LiveHost::new().unwrap();
+        let pus = host.affinity(pinfold_model::Tid(0)).unwrap();
+        let before = now(&host, &pus).unwrap();
+        let between = now(&host, &pus).unwrap().since(&before);
+        assert!(between.steal_ticks.is_some());
+    }
+}

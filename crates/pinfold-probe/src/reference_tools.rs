@@ -1,0 +1,439 @@
+//! Anchors: the best instrument of others for a job, run beside ours.
+//!
+//! Each is called as a program and its output is read; none is linked. What an anchor gives is
+//! not samples but what it makes of them: [`Reading`]s of a mean, a quantile, a maximum. Each
+//! file here says how its instrument is called so that it measures what ours measures, and what
+//! is known to be odd about its output. Nothing is believed: garbage is an error that shows it.
+
+mod cyclictest;
+mod fio;
+mod likwid;
+mod oslat;
+mod perf;
+mod stress_ng;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use pinfold_host::process::{self, Spawn};
+use pinfold_host::files::StateDir;
+use pinfold_host::{HostError, process::Output};
+use pinfold_model::{CpuSet, Figure, Policy, PuId, Statistic};
+
+use crate::loads::Placement;
+use crate::os::Switch;
+use crate::registry::Settings;
+use crate::rulers::{IoTarget, SchedPolicy};
+
+pub use fio::{figure as fio_figure, is_buffered};
+
+/// An instrument of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReferenceTool {
+    /// Timer wake-ups (rt-tests).
+    Cyclictest,
+    /// A spinning thread (rt-tests).
+    Oslat,
+    /// Memory bandwidth.
+    LikwidBench,
+    /// `perf bench`: pipes, messages.
+    Perf,
+    /// Timer wake-ups and context switches of stress-ng.
+    StressNg,
+    /// Disks.
+    Fio,
+}
+
+/// One number of an anchor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// Labels of the figure that measures the same; those that are not named do not matter.
+    pub labels: BTreeMap<String, String>,
+    /// What it sums up.
+    pub statistic: Statistic,
+    /// In the unit of the probe.
+    pub value: f64,
+}
+
+/// What an anchor found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// Its numbers.
+    pub readings: Vec<Reading>,
+    /// How many samples it took, if it tells.
+    pub samples: Option<u64>,
+}
+
+/// Why an anchor gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ReferenceToolError {
+    /// It is not there.
+    #[error("{} is not installed", .0.name())]
+    NotInstalled(ReferenceTool),
+    /// It cannot measure what was asked.
+    #[error("{} {why}", .anchor.name())]
+    Cannot {
+        /// The anchor.
+        anchor: ReferenceTool,
+        /// What it cannot.
+        why: String,
+    },
+    /// It ended with an error.
+    #[error("{} failed ({how}): {message}", .anchor.name())]
+    Failed {
+        /// The anchor.
+        anchor: ReferenceTool,
+        /// Exit code or signal.
+        how: String,
+        /// What it said, shortened.
+        message: String,
+    },
+    /// Its output is not what it is known to write.
+    #[error("the output of {} {why}", .anchor.name())]
+    Output {
+        /// The anchor.
+        anchor: ReferenceTool,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It could not be run.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl ReferenceToolError {
+    /// What the user can do next.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ReferenceToolError::NotInstalled(anchor) => {
+                Some(format!("apt-get install {}", anchor.package()))
+            }
+            ReferenceToolError::Output { anchor, .. } => Some(format!(
+                "another version of {} may write otherwise; this one was tried: {}",
+                anchor.name(),
+                anchor.tried()
+            )),
+            ReferenceToolError::Cannot { .. } | ReferenceToolError::Failed { .. } | ReferenceToolError::Host(_) => None,
+        }
+    }
+}
+
+/// How an anchor is called.
+struct Call {
+    argv: Vec<String>,
+    /// The file that it writes its result to; else standard output holds it.
+    file: Option<&'static str>,
+    /// Its affinity, where its arguments do not tell where it runs.
+    mask: Option<CpuSet>,
+    /// The policy that it is started under, where its arguments do not tell.
+    policy: Option<Policy>,
+    /// Labels of the figure that this call measures; none where there is only one.
+    labels: BTreeMap<String, String>,
+}
+
+impl Call {
+    /// A call that measures the one figure there is, in a place that its arguments name.
+    fn of(argv: Vec<String>, file: Option<&'static str>) -> Self {
+        Self { argv, file, mask: None, policy: None, labels: BTreeMap::new() }
+    }
+
+    /// The same on these PUs.
+    fn on(self, mask: CpuSet) -> Self {
+        Self { mask: Some(mask), ..self }
+    }
+
+    /// The same under the policy that ours has.
+    fn under(self, policy: SchedPolicy) -> Self {
+        let policy = match policy {
+            SchedPolicy::Other => None,
+            SchedPolicy::Fifo(priority) => Some(Policy::Fifo { priority }),
+        };
+        Self { policy, ..self }
+    }
+}
+
+impl ReferenceTool {
+    /// All of them.
+    pub const ALL: [ReferenceTool; 6] = [
+        ReferenceTool::Cyclictest,
+        ReferenceTool::Oslat,
+        ReferenceTool::LikwidBench,
+        ReferenceTool::Perf,
+        ReferenceTool::StressNg,
+        ReferenceTool::Fio,
+    ];
+
+    /// The name of its program.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ReferenceTool::Cyclictest => "cyclictest",
+            ReferenceTool::Oslat => "oslat",
+            ReferenceTool::LikwidBench => "likwid-bench",
+            ReferenceTool::Perf => "perf",
+            ReferenceTool::StressNg => "stress-ng",
+            ReferenceTool::Fio => "fio",
+        }
+    }
+
+    /// The anchor with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<ReferenceTool> {
+        ReferenceTool::ALL.into_iter().find(|anchor| anchor.name() == name)
+    }
+
+    /// Its package in Debian.
+    #[must_use]
+    pub fn package(self) -> &'static str {
+        match self {
+            ReferenceTool::Cyclictest | ReferenceTool::Oslat => "rt-tests",
+            ReferenceTool::LikwidBench => "likwid",
+            ReferenceTool::Perf => "linux-perf",
+            ReferenceTool::StressNg => "stress-ng",
+            ReferenceTool::Fio => "fio",
+        }
+    }
+
+    /// The version whose output the reader was written for.
+    #[must_use]
+    pub fn tried(self) -> &'static str {
+        match self {
+            ReferenceTool::Cyclictest | ReferenceTool::Oslat => "rt-tests 2.40",
+            ReferenceTool::LikwidBench => "likwid 5.2.2",
+            ReferenceTool::Perf => "perf 6.1",
+            ReferenceTool::StressNg => "stress-ng 0.15.06",
+            ReferenceTool::Fio => "fio 3.33",
+        }
+    }
+
+    /// What a reader of the ratio should know.
+    #[must_use]
+    pub fn remark(self) -> Option<&'static str> {
+        match self {
+            ReferenceTool::Cyclictest => Some(
+                "cyclictest cuts its times to whole microseconds (half of one is added) and leaves out the periods that it missed, so ours are left out here too",
+            ),
+            ReferenceTool::Oslat => Some(
+                "oslat spins all the time, so ours does too here; under fifo both then read the kernel's safety valve of 50 ms a second",
+            ),
+            ReferenceTool::LikwidBench => Some(
+                "likwid-bench tells the mean of its run, ours is the median of windows; its calibration of the clock errs by up to 15 % on busy machines",
+            ),
+            ReferenceTool::Perf => Some(
+                "perf bench tells the mean of its run, half a round trip of a token; ours is the mean of the hops",
+            ),
+            ReferenceTool::StressNg => Some("stress-ng's percentiles are read from its log"),
+            ReferenceTool::Fio => {
+                Some("fio's percentiles are those of its histogram, to 1 % of their value")
+            }
+        }
+    }
+
+    /// Its program, if it is installed.
+    ///
+    /// # Errors
+    /// [`ReferenceToolError::NotInstalled`].
+    pub fn program(self) -> Result<String, ReferenceToolError> {
+        process::find_program(self.name()).ok_or(ReferenceToolError::NotInstalled(self))
+    }
+
+    /// The settings under which our probe measures what the anchor does.
+    #[must_use]
+    pub fn settings_for_ours(self, probe: &str, settings: &Settings) -> Settings {
+        let mut settings = settings.clone();
+        if probe == "context-switch" && settings.more.is_empty() {
+            // The one ring that it has.
+            settings.more = Switch::new(&[2], &[0], settings.duration_ns).rings();
+        }
+        if self == ReferenceTool::Oslat {
+            // The rulers refuse 100 % under a real-time policy.
+            let is_fifo = matches!(settings.policy, SchedPolicy::Fifo(_));
+            settings.duty_percent = Some(if is_fifo { 99 } else { 100 });
+        }
+        settings
+    }
+
+    /// Refuses settings under which it could not measure what ours does.
+    ///
+    /// # Errors
+    /// [`ReferenceToolError::Cannot`].
+    pub fn check(self, settings: &Settings) -> Result<(), ReferenceToolError> {
+        let cannot = |why: &str| ReferenceToolError::Cannot { anchor: self, why: why.to_owned() };
+        if settings.keep_awake && self != ReferenceTool::Cyclictest {
+            return Err(cannot("cannot be told to keep CPUs awake as ours does"));
+        }
+        let is_fifo = matches!(settings.policy, SchedPolicy::Fifo(_));
+        if is_fifo && matches!(self, ReferenceTool::Fio | ReferenceTool::LikwidBench) {
+            return Err(cannot("is not given real-time rights: take --policy other"));
+        }
+        Ok(())
+    }
+
+    /// True if it spins for as long as it measures.
+    #[must_use]
+    pub fn is_busy(self, probe: &str) -> bool {
+        match self {
+            ReferenceTool::Oslat | ReferenceTool::LikwidBench | ReferenceTool::Perf => true,
+            ReferenceTool::StressNg => probe == "context-switch",
+            ReferenceTool::Cyclictest | ReferenceTool::Fio => false,
+        }
+    }
+
+    /// Runs it in these cgroups and on these PUs; `ours` are the figures that it is held
+    /// against. Files go to `scratch`.
+    ///
+    /// # Errors
+    /// [`ReferenceToolError`].
+    pub fn run(
+        self,
+        settings: &Settings,
+        ours: &[Figure],
+        (placement, scratch): (&Placement, &StateDir),
+    ) -> Result<Found, ReferenceToolError> {
+        let program = self.program()?;
+        let mut all = Found { readings: Vec::new(), samples: None };
+        for call in self.calls(settings, ours, scratch)? {
+            let text = self.text_of(&program, &call, settings, (placement, scratch))?;
+            let found = self.parse(&text, ours)?;
+            all.readings.extend(
+                found
+                    .readings
+                    .into_iter()
+                    .map(|one| Reading { labels: call.labels.clone(), ..one }),
+            );
+            all.samples = found.samples;
+        }
+        Ok(all)
+    }
+
+    fn calls(
+        self,
+        settings: &Settings,
+        ours: &[Figure],
+        scratch: &StateDir,
+    ) -> Result<Vec<Call>, ReferenceToolError> {
+        let cannot = |why: String| ReferenceToolError::Cannot { anchor: self, why };
+        self.check(settings)?;
+        match self {
+            ReferenceTool::Cyclictest => Ok(vec![cyclictest::call(settings, scratch)]),
+            ReferenceTool::Oslat => Ok(vec![oslat::call(settings, scratch)]),
+            ReferenceTool::LikwidBench => likwid::calls(settings, ours).map_err(cannot),
+            ReferenceTool::Perf => perf::call(settings, ours).map(|call| vec![call]).map_err(cannot),
+            ReferenceTool::StressNg => {
+                stress_ng::call(settings, ours).map(|call| vec![call]).map_err(cannot)
+            }
+            ReferenceTool::Fio => match &settings.target {
+                Some(_) if fio::is_buffered(ours) => Err(cannot(fio::BUFFERED.to_owned())),
+                Some(target) => Ok(vec![fio::call(settings, target, scratch)]),
+                None => Err(cannot("needs a file or a block device to read".to_owned())),
+            },
+        }
+    }
+
+    fn text_of(
+        self,
+        program: &str,
+        call: &Call,
+        settings: &Settings,
+        (placement, scratch): (&Placement, &StateDir),
+    ) -> Result<String, ReferenceToolError> {
+        let file = call.file.map(|name| scratch.path_of(name));
+        if let Some(name) = call.file
+            && scratch.contains(name)
+        {
+            scratch.remove(name)?; // an old answer must not pass for a new one
+        }
+        let mut spawn = Spawn::new(program)
+            .args(&call.argv)
+            .die_with_parent(true)
+            .current_dir(scratch.path())
+            .policy(call.policy)
+            .cgroup_files(placement.cgroup_files.clone());
+        if let Some(mask) = &call.mask {
+            spawn = spawn.affinity(mask.clone());
+        }
+        let timeout_ns = settings.duration_ns.saturating_mul(4).saturating_add(60_000_000_000);
+        let output = spawn.capture(timeout_ns)?;
+        if !output.status.success() {
+            return Err(self.failed(&output));
+        }
+        match file {
+            Some(path) => Ok(pinfold_host::files::read_text(&path)?),
+            // stress-ng logs what it measured.
+            None => Ok([output.stdout_text(), output.stderr_text()].concat()),
+        }
+    }
+
+    fn failed(self, output: &Output) -> ReferenceToolError {
+        let said = [output.stderr_text(), output.stdout_text()].concat();
+        let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+        let last = &lines[lines.len().saturating_sub(3)..];
+        ReferenceToolError::Failed {
+            anchor: self,
+            how: process::describe(output.status),
+            message: last.join(" | "),
+        }
+    }
+
+    /// Reads what it wrote.
+    ///
+    /// # Errors
+    /// [`ReferenceToolError::Output`].
+    pub fn parse(self, text: &str, ours: &[Figure]) -> Result<Found, ReferenceToolError> {
+        match self {
+            ReferenceTool::Cyclictest => cyclictest::parse(text),
+            ReferenceTool::Oslat => oslat::parse(text),
+            ReferenceTool::LikwidBench => likwid::parse(text),
+            ReferenceTool::Perf => perf::parse(text),
+            ReferenceTool::StressNg => stress_ng::parse(text, ours),
+            ReferenceTool::Fio => fio::parse(text),
+        }
+        .map_err(|why| ReferenceToolError::Output { anchor: self, why })
+    }
+}
+
+/// A reading that holds for every figure of the probe.
+fn reading(statistic: Statistic, value: f64) -> Reading {
+    Reading { labels: BTreeMap::new(), statistic, value }
+}
+
+/// The figure of `context-switch` that a token between two processes measures: every single hop.
+fn token() -> BTreeMap<String, String> {
+    [("processes", "2"), ("kib", "0"), ("part", "hop")]
+        .into_iter()
+        .map(|(name, text)| (name.to_owned(), text.to_owned()))
+        .collect()
+}
+
+/// The one PU on which these figures of a probe were measured: the anchor is held there too.
+fn pu_of(ours: &[Figure], probe: &str) -> Result<CpuSet, String> {
+    let of_probe = || ours.iter().filter(|figure| figure.probe == probe);
+    let pus: CpuSet = of_probe().filter_map(|figure| figure.cpu).map(PuId).collect();
+    match pus.len() == 1 && of_probe().all(|figure| figure.cpu.is_some()) {
+        true => Ok(pus),
+        false => {
+            Err("is held on one PU, and ours ran on several: leave --placement out".to_owned())
+        }
+    }
+}
+
+/// A number that a measurement can give; what cannot be is named.
+fn sound(what: &str, value: f64) -> Result<f64, String> {
+    match value.is_finite() && value >= 0.0 {
+        true => Ok(value),
+        false => Err(format!("tells {what} {value}")),
+    }
+}
+
+/// Seconds as these programs take them: a whole number, at least one.
+fn whole_seconds(duration_ns: u64) -> String {
+    duration_ns.div_ceil(1_000_000_000).max(1).to_string()
+}
+
+fn path_of(target: &IoTarget) -> &str {
+    match target {
+        IoTarget::Device(path) | IoTarget::File(path) => path,
+    }
+}

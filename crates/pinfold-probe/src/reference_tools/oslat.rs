@@ -1,0 +1,69 @@
+//! oslat (rt-tests): a thread that reads the clock all the time.
+//!
+//! It puts every reading into buckets of a microsecond, also those in which nothing happened,
+//! and the last bucket holds all that is longer; only `max` is comparable with gaps. Its average
+//! is one over all readings of the clock and says nothing.
+//!
+//! ```text
+//! { "file_version": 1, "thread": { "0": { "cpu": 1, "freq": 2597, "min": 1, "avg": 1.001,
+//!     "max": 49210, "duration": 1.999, "histogram": { "1": 78807167, "2": 5977 } } } }
+//! ```
+
+use std::collections::BTreeMap;
+
+use pinfold_host::files::StateDir;
+use pinfold_model::Statistic;
+use serde::Deserialize;
+
+use super::{Call, Found, reading, sound, whole_seconds};
+use crate::registry::Settings;
+use crate::rulers::SchedPolicy;
+
+const FILE: &str = "oslat.json";
+
+pub(super) fn call(settings: &Settings, scratch: &StateDir) -> Call {
+    let mut argv = vec!["-q".to_owned(), "-c".to_owned(), settings.cpus.to_string()];
+    argv.extend(["-D".to_owned(), whole_seconds(settings.duration_ns)]);
+    // Its main thread sleeps; on a PU of its own it disturbs nobody, and there may be no other.
+    if let Some(first) = settings.cpus.iter().next() {
+        argv.extend(["-C".to_owned(), first.0.to_string()]);
+    }
+    if let SchedPolicy::Fifo(priority) = settings.policy {
+        argv.extend(["-f".to_owned(), priority.to_string()]);
+    }
+    argv.extend(["--json".to_owned(), scratch.path_of(FILE)]);
+    Call::of(argv, Some(FILE))
+}
+
+#[derive(Deserialize)]
+struct Document {
+    file_version: u32,
+    thread: BTreeMap<String, Thread>,
+}
+
+#[derive(Deserialize)]
+struct Thread {
+    max: u64,
+    duration: f64,
+    histogram: BTreeMap<String, u64>,
+}
+
+pub(super) fn parse(text: &str) -> Result<Found, String> {
+    let document: Document =
+        serde_json::from_str(text).map_err(|error| format!("is not its JSON: {error}"))?;
+    if document.file_version != 1 {
+        return Err(format!("has the version {}", document.file_version));
+    }
+    let mut longest = None;
+    for thread in document.thread.values() {
+        let seen = thread.histogram.values().any(|count| *count > 0);
+        if !seen || sound("a duration of", thread.duration)? <= 0.0 {
+            return Err("tells of no reading".to_owned());
+        }
+        longest = longest.max(Some(thread.max));
+    }
+    let longest = longest.ok_or("tells of no thread")?;
+    // A gap of 1234 µs is anything from 1234 to 1235.
+    let readings = vec![reading(Statistic::Max, (longest as f64 + 0.5) * 1_000.0)];
+    Ok(Found { readings, samples: None })
+}

@@ -1,0 +1,108 @@
+//! stress-ng: its stressors `cyclic` (timer wake-ups) and `switch` (context switches).
+//!
+//! Its "bogo-ops" are no metric: they change between versions. The latencies stand in the log of
+//! `cyclic` and in the metrics of `switch` only, both lines of text:
+//!
+//! ```text
+//! stress-ng: info:  [24879] cyclic:   mean: 66628.08 ns, mode: 50401 ns
+//! stress-ng: info:  [24879] cyclic:   min: 21948 ns, max: 5627705 ns, std.dev. 129923.07
+//! stress-ng: info:  [24879] cyclic:   99.90%:    1500316 ns
+//! stress-ng: metrc: [24882] switch             45791.75 nanosecs per context switch (pipe method) …
+//! ```
+
+use pinfold_model::{Figure, Statistic};
+
+use super::{Call, Found, pu_of, reading, sound, token, whole_seconds};
+use crate::registry::Settings;
+use crate::rulers::SchedPolicy;
+
+const P999_SAMPLES: u64 = 10_000;
+
+pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String> {
+    let is_switch = ours.iter().any(|figure| figure.probe == "context-switch");
+    let seconds = whole_seconds(settings.duration_ns);
+    if is_switch {
+        let words = ["--switch", "1", "--metrics", "-t", &seconds].map(str::to_owned).to_vec();
+        let pu = pu_of(ours, "context-switch")?;
+        let call = Call::of(words, None).on(pu).under(settings.policy);
+        return Ok(Call { labels: token(), ..call });
+    }
+    let SchedPolicy::Fifo(priority) = settings.policy else {
+        return Err(
+            "measures wake-ups under a real-time policy only: give --policy fifo:N".to_owned()
+        );
+    };
+    // Ours has a thread held on each PU; one that wanders over all of them is another thing.
+    if settings.cpus.len() != 1 {
+        return Err("has one thread: name one PU with --cpus".to_owned());
+    }
+    let sleep_ns = (u64::from(settings.period_us.unwrap_or(1_000)) * 1_000).to_string();
+    let priority = priority.to_string();
+    let samples = (settings.duration_ns / 1_000_000).clamp(1, 10_000_000).to_string();
+    let words = [
+        "--cyclic",
+        "1",
+        "--cyclic-policy",
+        "fifo",
+        "--cyclic-prio",
+        &priority,
+        "--cyclic-sleep",
+        &sleep_ns,
+        "--cyclic-samples",
+        &samples,
+        "-t",
+        &seconds,
+    ];
+    let words = words.map(str::to_owned).to_vec();
+    Ok(Call::of(words, None).on(settings.cpus.clone()))
+}
+
+pub(super) fn parse(text: &str, ours: &[Figure]) -> Result<Found, String> {
+    match ours.iter().any(|figure| figure.probe == "context-switch") {
+        true => switch(text),
+        false => cyclic(text),
+    }
+}
+
+fn cyclic(text: &str) -> Result<Found, String> {
+    let lines =
+        || text.lines().filter_map(|line| line.split_once(" cyclic: ").map(|(_, rest)| rest));
+    let after = |key: &str| -> Option<&str> {
+        let rest = lines().find_map(|line| line.split_once(key).map(|(_, rest)| rest))?;
+        rest.split_whitespace().next()
+    };
+    let number = |key: &str| -> Result<f64, String> {
+        let word = after(key).ok_or_else(|| format!("has no {key:?}"))?;
+        let value = word.parse().map_err(|_| format!("tells {key} {word:?}"))?;
+        sound(key, value)
+    };
+    let samples = lines()
+        .find_map(|line| line.strip_suffix(" samples")?.rsplit(' ').next()?.parse::<u64>().ok())
+        .ok_or("does not tell how many samples there were")?;
+    if samples == 0 {
+        return Err("tells of no sample".to_owned());
+    }
+    let mut readings = vec![
+        reading(Statistic::Mean, number("mean:")?),
+        reading(Statistic::Max, number("max:")?),
+        reading(Statistic::Median, number("50.00%:")?),
+    ];
+    if samples >= P999_SAMPLES {
+        readings.push(reading(Statistic::P999, number("99.90%:")?));
+    }
+    Ok(Found { readings, samples: Some(samples) })
+}
+
+fn switch(text: &str) -> Result<Found, String> {
+    const KEY: &str = " nanosecs per context switch";
+    let word = text
+        .lines()
+        .find_map(|line| line.split_once(KEY)?.0.rsplit(' ').next())
+        .ok_or_else(|| format!("has no {KEY:?}"))?;
+    let value: f64 = word.parse().map_err(|_| format!("tells{KEY} {word:?}"))?;
+    let value = sound("a switch of", value)?;
+    if value <= 0.0 {
+        return Err("tells a switch of 0 ns".to_owned());
+    }
+    Ok(Found { readings: vec![reading(Statistic::Mean, value)], samples: None })
+}

@@ -1,0 +1,117 @@
+//! What the kernel keeps from real-time threads, so that a burner cannot have it.
+//!
+//! Until Linux 6.11 that is what `sched_rt_runtime_us` leaves of each `sched_rt_period_us`, or
+//! nothing at -1. Since 6.12 each PU has a server of deadlines for everybody else, which runs
+//! whatever that sysctl says: 50 ms of each second unless debugfs was told another time. The
+//! sysctl still bounds the groups of kernels with `RT_GROUP_SCHED`, so that the larger of both
+//! counts. <https://docs.kernel.org/scheduler/sched-rt-group.html>
+
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::{CpuSet, PuId};
+
+/// Millionths of the time.
+const WHOLE: u64 = 1_000_000;
+/// The first kernel with servers for others, and what those take.
+const SERVED_SINCE: (u32, u32) = (6, 12);
+const SERVED: u64 = 50_000;
+
+/// Millionths of each second that real-time threads cannot have on these PUs.
+pub(super) fn millionths(host: &dyn Host, pus: &CpuSet) -> Result<u32, HostError> {
+    let mut floor = throttled(host)?;
+    if version(&host.read_text(&paths::kernel_release())?) >= Some(SERVED_SINCE) {
+        for pu in pus.iter() {
+            floor = floor.max(served(host, pu));
+        }
+    }
+    Ok(u32::try_from(floor.min(WHOLE)).unwrap_or(0))
+}
+
+/// `5%`, `12.5%`.
+pub(super) fn in_words(millionths: u32) -> String {
+    let text = format!("{}.{:04}", millionths / 10_000, millionths % 10_000);
+    format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// What the sysctls leave.
+fn throttled(host: &dyn Host) -> Result<u64, HostError> {
+    let number = |name: &str| -> Result<Option<i64>, HostError> {
+        match host.read_text(&paths::sysctl_kernel(name)) {
+            Ok(text) => Ok(text.trim().parse().ok()),
+            Err(error) if error.is_gone() => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    let runtime = number("sched_rt_runtime_us")?.and_then(|us| u64::try_from(us).ok());
+    let period = number("sched_rt_period_us")?.and_then(|us| u64::try_from(us).ok());
+    Ok(match (runtime, period) {
+        (Some(runtime), Some(period)) => left(runtime, period),
+        // -1, or a kernel without the throttle.
+        (None, _) | (_, None) => 0,
+    })
+}
+
+/// What is left of a period beside the run time, rounded up.
+fn left(runtime: u64, period: u64) -> u64 {
+    let free = period.saturating_sub(runtime).saturating_mul(WHOLE);
+    free.checked_add(period.saturating_sub(1)).and_then(|sum| sum.checked_div(period)).unwrap_or(0)
+}
+
+/// What the server of a PU may take; debugfs tells, where it can be read.
+fn served(host: &dyn Host, pu: PuId) -> u64 {
+    let number = |name: &str| -> Option<u64> {
+        let path = paths::debug_sched(&format!("fair_server/cpu{pu}/{name}"));
+        host.read_text(&path).ok()?.trim().parse().ok()
+    };
+    match (number("runtime"), number("period")) {
+        (Some(runtime), Some(period)) if period > 0 => left(period.saturating_sub(runtime), period),
+        (_, _) => SERVED,
+    }
+}
+
+/// `6.12` of `6.12.95-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.trim().split(|letter: char| !letter.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_host::{CgroupVersion, Knob, SimHost};
+
+    use super::*;
+
+    #[test]
+    fn a_share_is_reported_in_percent() {
+        assert_eq!([50_000, 125_000, 0, 12].map(in_words), ["5%", "12.5%", "0%", "0.0012%"]);
+    }
+
+    #[test]
+    fn the_floor_is_what_the_throttle_and_the_servers_keep() {
+        let check =
+            |release: &str, (runtime, period): (&str, &str), server: Option<&str>, floor| {
+                let mut builder = SimHost::builder(CgroupVersion::V2, 2)
+                    .knob(&paths::sysctl_kernel("sched_rt_runtime_us"), Knob::Integer, runtime)
+                    .knob(&paths::sysctl_kernel("sched_rt_period_us"), Knob::Integer, period);
+                if let Some(server) = server {
+                    let path = |name: &str| paths::debug_sched(&format!("fair_server/cpu1/{name}"));
+                    builder = builder.knob(&path("runtime"), Knob::Integer, server).knob(
+                        &path("period"),
+                        Knob::Integer,
+                        "1000000000\n",
+                    );
+                }
+                let host = builder.build();
+                host.set_file(&paths::kernel_release(), release);
+                let got = millionths(&host, &CpuSet::single(PuId(1))).unwrap();
+                assert_eq!(got, floor, "{release} {runtime} {period} {server:?}");
+            };
+        check("6.1.0-25-amd64\n", ("950000\n", "1000000\n"), None, 50_000);
+        check("6.1.0-25-amd64\n", ("980000\n", "1000000\n"), None, 20_000);
+        check("6.1.0-25-amd64\n", ("300000\n", "900000\n"), None, 666_667);
+        check("6.1.0-25-amd64\n", ("-1\n", "1000000\n"), None, 0);
+        check("6.12.95-amd64\n", ("-1\n", "1000000\n"), None, 50_000);
+        check("6.12.95-amd64\n", ("-1\n", "1000000\n"), Some("20000000\n"), 20_000);
+        check("6.12.95-amd64\n", ("-1\n", "1000000\n"), Some("0\n"), 0);
+        check("7.0.1\n", ("900000\n", "1000000\n"), Some("20000000\n"), 100_000);
+    }
+}

@@ -1,0 +1,73 @@
+//! Steps for what a method switches to and fro as long as it works: the freezer of a group of
+//! somebody else, and signals to processes.
+//!
+//! A sentinel releases both when the supervisor dies. If that dies too, the journal knows.
+
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::{Change, Method, Step, TaskId, Undo};
+
+use super::{Attach, VnodeCgroup, attach};
+use crate::controller::Node;
+use crate::{SpeedError, cleanup};
+
+impl VnodeCgroup {
+    /// The steps of a vnode whose tasks will be frozen or stopped.
+    pub(super) fn switched(&self, host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedError> {
+        let Some(group) = &self.freezer else { return Ok(Vec::new()) };
+        match node.method {
+            // Who leaves a group of ours is thawed by that.
+            Method::Gov if self.is_attached => Ok(vec![thaw(host, node, group)?]),
+            Method::Lim => Ok(vec![self.signals(host, node, group)?]),
+            Method::Gov
+            | Method::Stall
+            | Method::Hogs
+            | Method::Fracas
+            | Method::Quota
+            | Method::Freq
+            | Method::Inject => Ok(Vec::new()),
+        }
+    }
+
+    fn signals(&self, host: &dyn Host, node: &Node, group: &str) -> Result<Step, SpeedError> {
+        let members = match node.attach {
+            Some(Attach::Process(pid)) => attach::process(host, node, pid)?,
+            Some(Attach::Group(_)) => cleanup::pids(host, group)?,
+            None => Vec::new(),
+        };
+        let stopped = stopped(host, members)?;
+        let group = group.to_owned();
+        Ok(Step {
+            change: Change::SignalProcesses { group: group.clone() },
+            undo: Undo::ContinueProcesses { group, stopped },
+            reason: format!("lim slows vnode {} by that", node.name),
+        })
+    }
+}
+
+/// Those of some processes that somebody else has stopped.
+fn stopped(host: &dyn Host, pids: Vec<pinfold_model::Tid>) -> Result<Vec<TaskId>, HostError> {
+    let mut found = Vec::new();
+    for pid in pids {
+        let stat = pinfold_host::proc_stat::of(host, pid)?;
+        found.extend(stat.filter(|stat| stat.state == 'T').map(|stat| stat.task()));
+    }
+    Ok(found)
+}
+
+fn thaw(host: &dyn Host, node: &Node, group: &str) -> Result<Step, SpeedError> {
+    let path = paths::cgroup_freeze(group);
+    let original = host.read(&path)?;
+    if original.trim_ascii() != b"0" {
+        return Err(SpeedError::Unattached {
+            vnode: node.name.clone(),
+            what: format!("group {group}"),
+            why: "is frozen by another program, and gov would thaw it".to_owned(),
+            hint: format!("write 0 to {path}, or use stall"),
+        });
+    }
+    Ok(Step {
+        change: Change::WriteFile { path: path.clone(), value: b"0".to_vec() },
+        undo: Undo::WriteFile { path, original },
+        reason: format!("gov freezes and thaws vnode {} from here on", node.name),
+    })
+}

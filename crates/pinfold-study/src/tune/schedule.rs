@@ -1,0 +1,293 @@
+//! The course of a run: whose turn it is, and who was dropped when, from what has been measured.
+//!
+//! Nothing of it is stored. It follows from the settings, the seed and the starts that have
+//! ended, so that a run that goes on takes the very decisions that it took before.
+//!
+//! ```text
+//! race (screening): all, without the twin; after each block from the second on those are dropped
+//!   │               that cannot win any more ([`RaceRule`])
+//!   ▼  at most `keep` are left, or its blocks are used up and nobody else may well be the best
+//! confirmation: who is left, none and its twin; the looks go on, over all blocks of both phases
+//! ```
+//! Neither the baseline nor its twin is ever dropped: verdicts and the noise floor need them.
+
+use std::collections::BTreeMap;
+
+use super::config::{BALANCED_SHARE, Goal, TuneConfig};
+use super::design::{PlannedStart, block_order};
+use super::engine::Loaded;
+use super::ranking::{Standing, rank};
+use super::summary::Summaries;
+use crate::schema::ConfirmPlan;
+use crate::stats::{Lane, RaceRule, RaceTest};
+use crate::store::Phase;
+
+/// A race goes on while somebody who would be left out at its end has a larger p-value of "it is better
+/// than the leader", taken by itself.
+const LEFT_OUT: f64 = 0.2;
+
+/// A candidate that was dropped before the run's end, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dropped {
+    /// Its index.
+    pub candidate: usize,
+    /// After a block of this phase.
+    pub phase: Phase,
+    /// The block, from 0.
+    pub block: u32,
+    /// Blocks that it took part in, of both phases.
+    pub blocks: u32,
+    /// Index of the one that it cannot beat any more.
+    pub leader: usize,
+    /// Median ratio to the leader's number, in the goal's metric.
+    pub ratio: f64,
+    /// By which test.
+    pub test: RaceTest,
+    /// p-value of "it is better than the leader by more than the margin".
+    pub p: f64,
+    /// What it had to be at most.
+    pub level: f64,
+}
+
+/// What is to be done next.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Turn {
+    /// The starts of a block that have not ended.
+    Block(Phase, u32),
+    /// To settle who is confirmed.
+    Settle,
+    /// Nothing.
+    End,
+}
+
+/// Where a run is.
+#[derive(Clone, Debug)]
+pub(super) struct Schedule {
+    /// Blocks of the race, as they were run and as far as they can be told.
+    pub screening: Vec<Vec<PlannedStart>>,
+    /// Blocks of the confirmation; without those who have left, as far as that is known.
+    pub confirmation: Vec<Vec<PlannedStart>>,
+    /// Who was dropped, in order.
+    pub dropped: Vec<Dropped>,
+    /// Candidates besides the baseline that are still in the race.
+    pub running: Vec<usize>,
+    /// What comes next.
+    pub turn: Turn,
+}
+
+/// What a course follows from.
+pub(super) struct Facts<'a> {
+    pub loaded: &'a Loaded,
+    pub screening: &'a Summaries,
+    pub confirmation: &'a Summaries,
+    /// Whether there is time for one more block of the race, with so many candidates.
+    pub has_time: &'a dyn Fn(usize) -> bool,
+}
+
+/// What all have shown.
+struct View {
+    /// Who ever ran, the baseline last.
+    who: Vec<usize>,
+    /// Who still runs, the best first.
+    standings: Vec<Standing>,
+    /// Of each of `who`.
+    lanes: Vec<Lane>,
+    /// Place of the one that leads among them.
+    leader: usize,
+}
+
+impl Schedule {
+    /// The course so far.
+    pub(super) fn of(facts: &Facts<'_>) -> Self {
+        let mut course = Self {
+            screening: Vec::new(),
+            confirmation: Vec::new(),
+            dropped: Vec::new(),
+            running: facts.loaded.distinct.clone(),
+            turn: Turn::End,
+        };
+        let raced = course.race(facts);
+        match (&facts.loaded.confirm, raced) {
+            (Some(confirm), _) => course.confirm(facts, confirm),
+            (None, Some(turn)) => course.turn = turn,
+            (None, None) => course.turn = Turn::Settle,
+        }
+        course
+    }
+
+    /// The race; what is to be done if it has not ended.
+    fn race(&mut self, facts: &Facts<'_>) -> Option<Turn> {
+        let Loaded { config, confirm, .. } = facts.loaded;
+        if self.running.len() <= config.keep as usize {
+            return None;
+        }
+        for block in 0.. {
+            let begun = facts.screening.starts.iter().any(|start| start.slot.block == block);
+            let planned = block < config.screening_blocks;
+            let more = || {
+                config.race.is_some()
+                    && block < config.most_race_blocks()
+                    && confirm.is_none()
+                    && self.is_open(facts, block)
+                    && (facts.has_time)(self.running.len())
+            };
+            if self.running.len() <= config.keep as usize || !(begun || planned || more()) {
+                return None;
+            }
+            if confirm.is_some() && !begun {
+                return None;
+            }
+            let who = self.participants(facts, false);
+            self.screening.push(order(facts, (Phase::Screening, block), &who));
+            if !facts.screening.has_ended(block, &who) {
+                // As if nobody were dropped any more.
+                for later in block + 1..config.screening_blocks {
+                    self.screening.push(order(facts, (Phase::Screening, later), &who));
+                }
+                return Some(Turn::Block(Phase::Screening, block));
+            }
+            self.look(facts, (Phase::Screening, block));
+        }
+        None
+    }
+
+    fn confirm(&mut self, facts: &Facts<'_>, confirm: &ConfirmPlan) {
+        self.running = confirm.kept.clone();
+        let mut turn = None;
+        for block in 0..confirm.blocks {
+            let who = self.participants(facts, true);
+            self.confirmation.push(order(facts, (Phase::Confirmation, block), &who));
+            if turn.is_none() {
+                match facts.confirmation.has_ended(block, &who) {
+                    true => self.look(facts, (Phase::Confirmation, block)),
+                    false => turn = Some(Turn::Block(Phase::Confirmation, block)),
+                }
+            }
+        }
+        self.turn = turn.unwrap_or(Turn::End);
+    }
+
+    fn participants(&self, facts: &Facts<'_>, with_twin: bool) -> Vec<usize> {
+        let mut who = self.running.clone();
+        who.push(facts.loaded.baseline);
+        who.extend(with_twin.then_some(facts.loaded.twin));
+        who.sort_unstable();
+        who
+    }
+
+    /// Drops who cannot win any more after this block.
+    fn look(&mut self, facts: &Facts<'_>, (phase, block): (Phase, u32)) {
+        let config = &facts.loaded.config;
+        let Some(alpha) = config.race else { return };
+        let raced = u32::try_from(self.screening.len()).unwrap_or(u32::MAX);
+        let (so_far, blocks) = match phase {
+            Phase::Screening => {
+                (facts.screening.chained(block + 1, &Summaries::default(), 0), block + 1)
+            }
+            Phase::Confirmation => {
+                let confirmed = facts.screening.chained(raced, facts.confirmation, block + 1);
+                (confirmed, raced.saturating_add(block + 1))
+            }
+        };
+        let Some(view) = self.view(facts, &so_far, blocks) else { return };
+        let rule = RaceRule { alpha, margin: config.margin, blocks: config.race_looks() };
+        for loss in rule.look(&view.lanes, view.leader) {
+            let candidate = view.who[loss.lane];
+            self.running.retain(|one| *one != candidate);
+            self.dropped.push(Dropped {
+                candidate,
+                phase,
+                block,
+                blocks,
+                leader: view.who[view.leader],
+                ratio: match config.metric().higher_is_better() {
+                    true => 1.0 / loss.ratio,
+                    false => loss.ratio,
+                },
+                test: loss.test,
+                p: loss.p,
+                level: loss.level,
+            });
+        }
+    }
+
+    /// True if one of those who would be left out now may well be the best.
+    fn is_open(&self, facts: &Facts<'_>, blocks: u32) -> bool {
+        let config = &facts.loaded.config;
+        let Some(alpha) = config.race else { return false };
+        let so_far = facts.screening.chained(blocks, &Summaries::default(), 0);
+        let Some(view) = self.view(facts, &so_far, blocks) else { return false };
+        let rule = RaceRule { alpha, margin: config.margin, blocks: config.race_looks() };
+        let left_out = view
+            .standings
+            .iter()
+            .filter(|standing| standing.candidate != facts.loaded.baseline)
+            .skip(config.keep as usize);
+        left_out.map(|standing| standing.candidate).any(|candidate| {
+            let lane = view.who.iter().position(|one| *one == candidate);
+            lane.and_then(|lane| rule.p(&view.lanes, lane, view.leader))
+                .is_none_or(|p| p > LEFT_OUT)
+        })
+    }
+
+    /// What all have shown, in an order of its own; `None` while nobody leads.
+    fn view(&self, facts: &Facts<'_>, so_far: &Summaries, blocks: u32) -> Option<View> {
+        let config = &facts.loaded.config;
+        // All who ever ran: those who left still tell of the spread.
+        let mut who = facts.loaded.distinct.clone();
+        who.push(facts.loaded.baseline);
+        let still = |candidate: usize| {
+            self.running.contains(&candidate) || candidate == facts.loaded.baseline
+        };
+        let running: Vec<usize> = who.iter().copied().filter(|one| still(*one)).collect();
+        let standings = rank(config, so_far, &running);
+        let first = standings.first().filter(|one| one.score(config.goal).is_some())?;
+        let leader = who.iter().position(|one| *one == first.candidate)?;
+        let by_candidate: BTreeMap<usize, &Standing> =
+            standings.iter().map(|standing| (standing.candidate, standing)).collect();
+        let lanes: Vec<Lane> = who
+            .iter()
+            .map(|&candidate| {
+                let length = match still(candidate) {
+                    true => blocks,
+                    false => self.left_after(candidate).unwrap_or(0),
+                };
+                let may_go = self.running.contains(&candidate)
+                    && by_candidate
+                        .get(&candidate)
+                        .is_some_and(|one| is_beaten(config, one, first));
+                Lane { blocks: so_far.lane(config, candidate, length), may_go }
+            })
+            .collect();
+        Some(View { who, standings, lanes, leader })
+    }
+
+    /// Blocks that a candidate took part in before it left.
+    fn left_after(&self, candidate: usize) -> Option<u32> {
+        let dropped = self.dropped.iter().find(|dropped| dropped.candidate == candidate);
+        // Who was not kept without being dropped left with the race.
+        dropped.map(|dropped| dropped.blocks).or_else(|| u32::try_from(self.screening.len()).ok())
+    }
+}
+
+/// True if nothing but the goal's number speaks for the one against the leader: the constraint and
+/// the rate that `balanced` insists on are judged by what was seen, not tested.
+fn is_beaten(config: &TuneConfig, one: &Standing, leader: &Standing) -> bool {
+    let gap = config.max_gap_ns.is_none_or(|_| {
+        let worst = one.worst_gap_ns.zip(leader.worst_gap_ns);
+        (one.violates && !leader.violates) || worst.is_some_and(|(one, leader)| one >= leader)
+    });
+    let rate = match config.goal {
+        Goal::Latency | Goal::Throughput => true,
+        Goal::Balanced => {
+            let rates = one.rate_per_s.zip(leader.rate_per_s);
+            rates.is_none_or(|(one, leader)| leader >= one * BALANCED_SHARE)
+        }
+    };
+    gap && rate
+}
+
+fn order(facts: &Facts<'_>, slot: (Phase, u32), who: &[usize]) -> Vec<PlannedStart> {
+    let TuneConfig { seed, load_states, .. } = &facts.loaded.config;
+    block_order(*seed, slot, who, load_states)
+}

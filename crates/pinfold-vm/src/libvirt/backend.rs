@@ -1,0 +1,205 @@
+//! libvirt as a keeper of settings: pins and memory nodes of its domains.
+//!
+//! A pin of a domain that runs is changed by `virsh vcpupin … --live`, which cannot take it away
+//! again: it is then given `cpuset` of `<vcpu>`, or all PUs (`r`), which has the same effect.
+//! In the definition it is changed by `--config`, and taken away by defining the domain anew
+//! without that one element, all else being as libvirt wrote it.
+
+use pinfold_host::process::{Spawn, Stdio};
+use pinfold_host::{HostError, SettingBackend, SystemClock};
+use pinfold_model::{CpuSet, Keeper, Lifetime, Setting};
+
+use super::pins::{self, NUMATUNE, PinTarget, Pins};
+use super::{Domain, Libvirt};
+use crate::{LibvirtError, VmError};
+
+/// libvirt, as the host's door asks it.
+#[derive(Clone, Debug)]
+pub struct LibvirtBackend {
+    timeout_ns: u64,
+}
+
+impl LibvirtBackend {
+    /// The keeper, with the time that one call may take.
+    #[must_use]
+    pub fn new(timeout_ns: u64) -> Self {
+        Self { timeout_ns }
+    }
+
+    fn client(&self, setting: &Setting) -> Result<Libvirt, VmError> {
+        let uri = match &setting.keeper {
+            Keeper::Libvirt { uri } => Some(uri.as_str()),
+            Keeper::Systemd => None,
+        };
+        Libvirt::new(uri, self.timeout_ns)
+    }
+}
+
+impl SettingBackend for LibvirtBackend {
+    fn is(&self, keeper: &Keeper) -> bool {
+        matches!(keeper, Keeper::Libvirt { .. })
+    }
+
+    fn get(&self, setting: &Setting) -> Result<Option<String>, HostError> {
+        let xml = self.client(setting).and_then(|libvirt| libvirt.xml_of(setting));
+        let pins = xml.and_then(|xml| Ok(Pins::from_xml(&xml)?)).map_err(|e| fault(setting, e))?;
+        if setting.lifetime == Lifetime::Running && !pins.running {
+            return Err(kept(setting, "the domain does not run".to_owned(), true, None));
+        }
+        Ok(match PinTarget::from_key(&setting.key) {
+            Some(target) => pins.own.get(&target).map(CpuSet::to_string),
+            None => pins.memory.map(|(mode, nodes)| memory_value(&mode, &nodes)),
+        })
+    }
+
+    fn set(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {
+        let done = self.client(setting).and_then(|libvirt| match (value, setting.lifetime) {
+            (Some(value), _) => libvirt.set(setting, value),
+            (None, Lifetime::Running) => libvirt.set_free(setting),
+            (None, Lifetime::Lasting) => libvirt.take_out(setting),
+        });
+        done.map_err(|error| fault(setting, error))
+    }
+}
+
+/// The value of [`NUMATUNE`]: `strict 0-1`.
+#[must_use]
+pub fn memory_value(mode: &str, nodes: &CpuSet) -> String {
+    format!("{mode} {nodes}")
+}
+
+impl Libvirt {
+    /// The setting of a domain with this key.
+    ///
+    /// # Errors
+    /// That libvirt does not tell the URI of its connection.
+    pub fn setting(
+        &self,
+        domain: &Domain,
+        key: &str,
+        lifetime: Lifetime,
+    ) -> Result<Setting, VmError> {
+        let keeper = Keeper::Libvirt { uri: self.connection()? };
+        Ok(Setting { keeper, object: domain.uuid.clone(), key: key.to_owned(), lifetime })
+    }
+
+    /// URI of the connection, so that an undo from another environment finds the same libvirt.
+    fn connection(&self) -> Result<String, VmError> {
+        let given = self.uri.clone().or_else(|| {
+            ["VIRSH_DEFAULT_CONNECT_URI", "LIBVIRT_DEFAULT_URI"]
+                .iter()
+                .find_map(|name| std::env::var(name).ok().filter(|uri| !uri.is_empty()))
+        });
+        match given {
+            Some(uri) => Ok(uri),
+            None => Ok(self.virsh("uri", &[])?.trim().to_owned()),
+        }
+    }
+
+    /// The XML of a running domain.
+    ///
+    /// # Errors
+    /// That libvirt failed.
+    pub fn xml(&self, domain: &Domain) -> Result<String, VmError> {
+        self.virsh("dumpxml", &[("domain", &domain.uuid)])
+    }
+
+    fn xml_of(&self, setting: &Setting) -> Result<String, VmError> {
+        let mut options = vec![("domain", setting.object.as_str())];
+        match setting.lifetime {
+            Lifetime::Running => {}
+            // With passwords, else defining it anew would lose them.
+            Lifetime::Lasting => options.extend([("inactive", ""), ("security-info", "")]),
+        }
+        self.virsh("dumpxml", &options)
+    }
+
+    fn set(&self, setting: &Setting, value: &str) -> Result<(), VmError> {
+        let (command, number) = setting.key.split_once(' ').unwrap_or((&setting.key, ""));
+        let mut options = vec![("domain", setting.object.as_str())];
+        match (command, value.split_once(' ')) {
+            (NUMATUNE, Some((mode, nodes))) => {
+                options.extend([("mode", mode), ("nodeset", nodes)]);
+            }
+            ("vcpupin", _) => options.extend([("vcpu", number), ("cpulist", value)]),
+            ("iothreadpin", _) => options.extend([("iothread", number), ("cpulist", value)]),
+            (_, _) => options.push(("cpulist", value)),
+        }
+        options.push(match setting.lifetime {
+            Lifetime::Running => ("live", ""),
+            Lifetime::Lasting => ("config", ""),
+        });
+        self.virsh(command, &options).map(drop)
+    }
+
+    /// What comes nearest to taking a pin from a running domain.
+    fn set_free(&self, setting: &Setting) -> Result<(), VmError> {
+        let pins = Pins::from_xml(&self.xml_of(setting)?)?;
+        // "r" is virsh's word for all PUs of the host.
+        let list = pins.default.map_or("r".to_owned(), |default| default.to_string());
+        self.set(setting, &list)
+    }
+
+    /// Takes a setting out of a domain's definition.
+    fn take_out(&self, setting: &Setting) -> Result<(), VmError> {
+        let xml = self.xml_of(setting)?;
+        let Some(without) = pins::without(&xml, &setting.key)? else { return Ok(()) };
+        self.define(&without)
+    }
+
+    /// Defines a domain by its XML, handed over on standard input: it may hold passwords.
+    fn define(&self, xml: &str) -> Result<(), VmError> {
+        let mut words = self.words("define", &[("file", "/dev/stdin")]);
+        words.push("--validate".to_owned());
+        let spawn = Spawn::new(&self.virsh).args(&words).env("LC_ALL", "C").own_group();
+        let spawn =
+            spawn.die_with_parent(true).stdin(Stdio::Pipe).stdout(Stdio::Null).stderr(Stdio::Pipe);
+        let mut child = spawn.start()?;
+        let failed = |message: String| {
+            VmError::from(LibvirtError::Virsh { command: "define".to_owned(), message })
+        };
+        let mut input = child.stdin().ok_or_else(|| failed("it has no input".to_owned()))?;
+        let mut errors = child.stderr().ok_or_else(|| failed("it has no output".to_owned()))?;
+        std::io::Write::write_all(&mut input, xml.as_bytes())
+            .map_err(|error| failed(error.to_string()))?;
+        drop(input);
+        match child.wait_for(&SystemClock, self.timeout_ns)? {
+            Some(status) if status.success() => Ok(()),
+            Some(_) => {
+                let mut message = String::new();
+                std::io::Read::read_to_string(&mut errors, &mut message)
+                    .map_err(|error| failed(error.to_string()))?;
+                Err(failed(message.trim().replace('\n', "; ")))
+            }
+            None => {
+                child.kill()?;
+                Err(failed("it took too long".to_owned()))
+            }
+        }
+    }
+}
+
+/// What libvirt says as an error of the door. A domain that is not there is gone; a daemon that
+/// does not answer is not.
+fn fault(setting: &Setting, error: VmError) -> HostError {
+    if let VmError::Host(error) = error {
+        return error;
+    }
+    let message = if let VmError::Libvirt(LibvirtError::Virsh { message, .. }) = &error {
+        message.as_str()
+    } else {
+        ""
+    };
+    let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
+    let gone = says(&["failed to get domain", "domain is not running", "Domain not found"]);
+    let away = says(&["failed to connect", "Cannot recv data", "End of file while reading"]);
+    let hint = match away {
+        true => Some("start libvirtd (or virtqemud), then run the same command again".to_owned()),
+        false => error.hint(),
+    };
+    kept(setting, error.to_string(), gone && !away, hint)
+}
+
+fn kept(setting: &Setting, why: String, gone: bool, hint: Option<String>) -> HostError {
+    HostError::Kept { setting: Box::new(setting.clone()), why, gone, hint }
+}

@@ -1,0 +1,106 @@
+//! Processes in a vnode: `pinfold emulate exec`, `shell`, and `pinfold run --speed`.
+
+use std::io::IsTerminal as _;
+use std::process::ExitStatus;
+
+use pinfold_host::process::{self, Child, Signaled, Spawn};
+use pinfold_model::{Command, CpuSet, Platform};
+use pinfold_plan::platforms;
+
+use super::supervisor::{Endpoint, resolved, with_platform};
+use super::ipc::{self, Ask, Enter};
+use crate::cli::RunArgs;
+use crate::cli::emulate::{ExecArgs, ShellArgs};
+use crate::failure::{Exit, Failure};
+use crate::output::say;
+use crate::{common, interrupt};
+
+/// Becomes a command in a vnode.
+pub fn exec(arguments: &ExecArgs, state: Option<&str>) -> Result<(), Failure> {
+    let state = common::state(state)?;
+    let enter = ipc::require(&state, &Ask::Enter { vnode: arguments.vnode.clone() })?.enter()?;
+    Err(common::host_failure(&spawn(&enter, &arguments.command)?.replace_self()))
+}
+
+/// Runs a shell in a vnode.
+pub fn shell(arguments: &ShellArgs, state: Option<&str>) -> Result<(), Failure> {
+    let shell = std::env::var("SHELL").map_err(|_| {
+        Failure::new(Exit::Input, "the environment names no SHELL").with_hint(format!(
+            "name a program: `{} -- bash`",
+            Command::new("emulate exec").arg(&arguments.vnode)
+        ))
+    })?;
+    let command = vec![shell];
+    exec(&ExecArgs { vnode: arguments.vnode.clone(), command }, state)
+}
+
+fn spawn(enter: &Enter, command: &[String]) -> Result<Spawn, Failure> {
+    let (program, arguments) =
+        command.split_first().ok_or_else(|| Failure::new(Exit::Input, "no command is given"))?;
+    let pus = CpuSet::parse_list(&enter.pus)
+        .map_err(|error| Failure::new(Exit::Host, format!("the supervisor's PUs: {error}")))?;
+    Ok(Spawn::new(program).args(arguments).cgroup_files(enter.files.clone()).affinity(pus))
+}
+
+/// Answers as a command did.
+pub fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
+    use std::os::unix::process::ExitStatusExt as _;
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ok(()),
+        // The command's own answer, as every program that runs another gives it.
+        (Some(code), _) => std::process::exit(code),
+        (None, Some(signal)) => std::process::exit(128 + signal),
+        (None, None) => Err(Failure::new(Exit::Host, "the command ended in an unknown way")),
+    }
+}
+
+/// One command on so many cores at a speed: a platform of one vnode for as long as it runs.
+pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
+    let state = common::state(state)?;
+    let host = common::host()?;
+    let speed = arguments.speed.as_deref().unwrap_or("100%");
+    // Several may run at a time.
+    let name = format!("run-{}", process::own_pid());
+    let mut words = format!("name={name},cores={},speed={speed}", arguments.cores.unwrap_or(1));
+    if let Some(method) = &arguments.method {
+        words.push_str(&format!(",method={method}"));
+    }
+    if let Some(period) = &arguments.period {
+        words.push_str(&format!(",period={period}"));
+    }
+    let vnode = common::asked("--speed", platforms::vnode_from_words(&words))?;
+    let share_housekeeping = arguments.share_housekeeping;
+    let plan = resolved(Platform { vnodes: vec![vnode], share_housekeeping }, &host)?;
+    // The vnode is there as long as the command: its end is the command's to decide.
+    interrupt::install_forward()?;
+    let mut child: Option<Child> = None;
+    let mut ended = None;
+    let worked = with_platform(&host, (&state, Endpoint::Closed), &plan, &mut |platformed| {
+        let running = match &mut child {
+            Some(running) => running,
+            None => {
+                platformed.cautions.drain(..).for_each(|caution| say(&caution));
+                let spawn = spawn(&platformed.enter(&name)?, &arguments.command)?;
+                child.insert(spawn.start().map_err(|error| common::host_failure(&error))?)
+            }
+        };
+        hand_on(running)?;
+        ended = running.try_wait().map_err(|error| common::host_failure(&error))?;
+        Ok(ended.is_none())
+    });
+    drop(child);
+    worked?;
+    ended.map_or_else(|| Err(Failure::new(Exit::Interrupted, "interrupted")), as_it_ended)
+}
+
+/// Hands signals on to the command. Ctrl-C of a terminal reaches it by itself, and many programs
+/// take a second one for impatience.
+pub fn hand_on(command: &mut Child) -> Result<(), Failure> {
+    for signal in interrupt::forwarded() {
+        let by_terminal = signal == Signaled::Interrupt && std::io::stdin().is_terminal();
+        if !by_terminal {
+            command.signal(signal).map_err(|error| common::host_failure(&error))?;
+        }
+    }
+    Ok(())
+}

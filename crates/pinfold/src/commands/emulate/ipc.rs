@@ -1,0 +1,377 @@
+//! What the supervisor of a platform and the other commands say to each other: one line of JSON
+//! there, one back, at a Unix socket in the state directory that only the same user and root
+//! are let in at.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use pinfold_apply::JournalError;
+use pinfold_host::files::StateDir;
+use pinfold_host::{ControlSocket, SystemClock, proc_stat, process};
+use pinfold_model::{Command, TaskId, Tid};
+use serde::{Deserialize, Serialize};
+
+use super::status::is_platform;
+use crate::failure::{Exit, Failure};
+use crate::{common, interrupt, apply_session};
+
+/// Name of the socket in the state directory.
+const SOCKET: &str = "emulate.sock";
+/// Why the last platform ended by itself.
+const LAST_WORDS: &str = "emulate.last";
+/// So many callers are listened to at a time, each for so long, for so much.
+const MAX_CALLERS: usize = 8;
+const PATIENCE_NS: u64 = 2_000_000_000;
+const MAX_LINE: usize = 4096;
+/// How long an answer may take: a platform with many vnodes takes time to end.
+const DOWN_AFTER: Duration = Duration::from_secs(60);
+const ANSWER_AFTER: Duration = Duration::from_secs(10);
+/// After each slice of that a supervisor that is stopped is noticed.
+const SLICE: Duration = Duration::from_millis(500);
+
+/// What is asked.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Ask {
+    /// How do all do?
+    Status,
+    /// Change a speed.
+    Set { vnode: String, speed: String, pu: Option<u32> },
+    /// Where does a vnode's process start?
+    Enter { vnode: String },
+    /// End.
+    Down,
+}
+
+impl Ask {
+    fn patience(&self) -> Duration {
+        match self {
+            Self::Down => DOWN_AFTER,
+            Self::Status | Self::Set { .. } | Self::Enter { .. } => ANSWER_AFTER,
+        }
+    }
+}
+
+/// What is answered.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Answer {
+    /// What was wrong, and the way out.
+    Refused { why: String, hint: Option<String> },
+    /// To `Status`.
+    Status(serde_json::Value),
+    /// To `Set`.
+    Done,
+    /// To `Enter`.
+    Enter(Enter),
+    /// To `Down`: what was taken back.
+    Down(String),
+}
+
+/// Where a vnode's process starts.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Enter {
+    pub files: Vec<String>,
+    pub pus: String,
+    pub memory_node: Option<u32>,
+}
+
+impl Answer {
+    pub fn refused(failure: &Failure) -> Self {
+        Self::Refused { why: failure.message.clone(), hint: failure.hint.clone() }
+    }
+
+    /// The failure of one who had asked for another answer.
+    fn unexpected(self) -> Failure {
+        Failure::new(Exit::Host, format!("the supervisor of the platform answers {self:?}"))
+            .with_hint(format!(
+                "it may be of another version: end it with that version's `{}`",
+                Command::new("emulate down")
+            ))
+    }
+
+    pub fn status(self) -> Result<serde_json::Value, Failure> {
+        if let Self::Status(status) = self { Ok(status) } else { Err(self.unexpected()) }
+    }
+
+    pub fn done(self) -> Result<(), Failure> {
+        if let Self::Done = self { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    pub fn enter(self) -> Result<Enter, Failure> {
+        if let Self::Enter(enter) = self { Ok(enter) } else { Err(self.unexpected()) }
+    }
+
+    pub fn down(self) -> Result<String, Failure> {
+        if let Self::Down(told) = self { Ok(told) } else { Err(self.unexpected()) }
+    }
+}
+
+/// Path of the socket.
+pub fn socket(state: &StateDir) -> String {
+    state.path_of(SOCKET)
+}
+
+/// Asks the supervisor; `None` if there is none.
+pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
+    let (stream, pid) = match ControlSocket::knock(&socket(state)) {
+        Ok(found) => found,
+        Err(error) => {
+            return match error.errno().map(std::io::Error::from_raw_os_error).map(|e| e.kind()) {
+                Some(ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
+                Some(ErrorKind::WouldBlock) => Err(silent(supervisor(state)?)),
+                Some(_) | None => Err(common::host_failure(&error)),
+            };
+        }
+    };
+    let broken = |error: &dyn std::fmt::Display| {
+        Failure::new(Exit::Host, format!("the supervisor of the platform does not answer: {error}"))
+            .with_hint(format!(
+                "end it (its process is `pinfold emulate up`), then run `{}`",
+                Command::new("undo --left")
+            ))
+    };
+    let mut line = serde_json::to_string(ask).map_err(|error| broken(&error))?;
+    line.push('\n');
+    let mut writer = &stream;
+    writer.write_all(line.as_bytes()).map_err(|error| broken(&error))?;
+    let answer = hear(&stream, pid, ask)?.map_err(|error| broken(&error))?;
+    let answer: Answer = serde_json::from_str(&answer).map_err(|error| broken(&error))?;
+    match answer {
+        Answer::Refused { why, hint } => {
+            let failure = Failure::new(Exit::Input, why);
+            Err(match hint {
+                Some(hint) => failure.with_hint(hint),
+                None => failure,
+            })
+        }
+        answer @ (Answer::Status(_) | Answer::Done | Answer::Enter(_) | Answer::Down(_)) => {
+            Ok(Some(answer))
+        }
+    }
+}
+
+/// The line that a process answers. One that is stopped, or says nothing within the time, is a
+/// failure that names it.
+fn hear(mut stream: &UnixStream, pid: Tid, ask: &Ask) -> Result<std::io::Result<String>, Failure> {
+    let (mut line, mut room) = (Vec::new(), [0; 4096]);
+    let mut waited = Duration::ZERO;
+    if let Err(error) = stream.set_read_timeout(Some(SLICE)) {
+        return Ok(Err(error));
+    }
+    while !line.ends_with(b"\n") {
+        // What is changed or restored is waited for.
+        if matches!(ask, Ask::Status) {
+            interrupt::check()?;
+        }
+        match stream.read(&mut room) {
+            Ok(0) => break,
+            Ok(count) => line.extend(room.iter().take(count)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                waited += SLICE;
+                if waited >= ask.patience() || state_of(pid)? == Some('T') {
+                    return Err(silent(Some(pid)));
+                }
+            }
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    Ok(String::from_utf8(line).map_err(|error| std::io::Error::new(ErrorKind::InvalidData, error)))
+}
+
+/// The state letter of a process; `None` if it has ended.
+fn state_of(pid: Tid) -> Result<Option<char>, Failure> {
+    let stat = proc_stat::of(&common::host()?, pid).map_err(|e| common::host_failure(&e))?;
+    Ok(stat.map(|stat| stat.state))
+}
+
+/// The failure about a supervisor that is there and does not answer.
+fn silent(pid: Option<Tid>) -> Failure {
+    let Some(pid) = pid else {
+        return Failure::new(Exit::Host, "the supervisor of the platform does not answer");
+    };
+    let told = match state_of(pid) {
+        Ok(Some('T' | 't')) => "it is stopped",
+        Ok(Some('D')) => "it waits in the kernel (state D)",
+        Ok(Some(_)) => "it runs or sleeps",
+        Ok(None) | Err(_) => "it has just ended",
+    };
+    let text = format!("the supervisor of the platform (process {pid}) does not answer: {told}");
+    Failure::new(Exit::Host, text).with_hint(format!(
+        "let it go on: kill -CONT {pid}; or end it: kill -KILL {pid}, then `{}`",
+        Command::new("undo --left")
+    ))
+}
+
+/// Journals of platforms that are active, each with its supervisor and whether that runs.
+fn platforms(state: &StateDir) -> Result<Vec<(String, TaskId, bool)>, Failure> {
+    let (host, clock) = (common::host()?, SystemClock);
+    let failure = |error: JournalError| Failure::from_error(Exit::Host, &error, error.hint());
+    let mut found = Vec::new();
+    for summary in apply_session::journals(state, &clock)?.list().map_err(failure)? {
+        let Ok(Some(record)) = summary.record else { continue };
+        if record.has_ended() || !is_platform(&record.header.plan) {
+            continue;
+        }
+        record.require_here(&host).map_err(failure)?;
+        let supervisor = record.header.supervisor;
+        let here = record.is_of_this_boot(&host).map_err(|e| common::host_failure(&e))?;
+        let alive = process::task_alive(&host, supervisor).map_err(|e| common::host_failure(&e))?;
+        found.push((summary.id, supervisor, here && alive));
+    }
+    Ok(found)
+}
+
+/// The process of the supervisor that runs.
+fn supervisor(state: &StateDir) -> Result<Option<Tid>, Failure> {
+    let running = platforms(state)?.into_iter().find(|(_, _, runs)| *runs);
+    Ok(running.map(|(_, supervisor, _)| supervisor.tid))
+}
+
+/// The same of one who needs a platform.
+pub fn require(state: &StateDir, question: &Ask) -> Result<Answer, Failure> {
+    if let Some(answer) = ask(state, question)? {
+        return Ok(answer);
+    }
+    let left = platforms(state)?.into_iter().filter(|(_, _, runs)| !runs);
+    let left: Vec<String> = left.map(|(id, _, _)| id).collect();
+    if !left.is_empty() {
+        let text = format!(
+            "the supervisor of the platform has ended and what it applied is still active (journal {})",
+            left.join(", ")
+        );
+        return Err(Failure::new(Exit::No, text)
+            .with_hint(format!("`{}` reverts it", Command::new("undo --left"))));
+    }
+    let told = match last_words(state) {
+        None => "no platform is up".to_owned(),
+        Some(words) => format!("no platform is up; the last one failed: {words}"),
+    };
+    Err(Failure::new(Exit::No, told)
+        .with_hint(format!("start one with `{}`", Command::new("emulate up PLATFORM.toml"))))
+}
+
+/// Why the last platform ended that nobody had asked to end; `None` if it did not.
+fn last_words(state: &StateDir) -> Option<String> {
+    let words = state.read(LAST_WORDS).ok()?;
+    Some(String::from_utf8_lossy(&words).trim().to_owned())
+}
+
+/// Keeps why a platform ends. Where that cannot be written there is nobody left to tell.
+pub fn keep_last_words(state: &StateDir, failure: &Failure) {
+    let hint = failure.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+    match state.replace(LAST_WORDS, format!("{}{hint}\n", failure.message).as_bytes()) {
+        Ok(()) | Err(_) => {}
+    }
+}
+
+/// A platform that comes has none yet.
+pub fn forget_last_words(state: &StateDir) -> Result<(), Failure> {
+    match state.contains(LAST_WORDS) {
+        true => state.remove(LAST_WORDS).map_err(|error| common::host_failure(&error)),
+        false => Ok(()),
+    }
+}
+
+/// The supervisor's end.
+pub struct Listener {
+    bell: ControlSocket,
+    callers: Vec<Caller>,
+}
+
+/// Somebody who asks.
+pub struct Caller {
+    stream: UnixStream,
+    line: Vec<u8>,
+    until: u64,
+}
+
+impl Listener {
+    pub fn open(state: &StateDir) -> Result<Self, Failure> {
+        let bell = ControlSocket::at(&socket(state)).map_err(|error| common::host_failure(&error))?;
+        Ok(Self { bell, callers: Vec::new() })
+    }
+
+    /// What can be read from when there is something to hear.
+    pub fn sources(&self) -> Vec<BorrowedFd<'_>> {
+        let callers = self.callers.iter().map(|caller| caller.stream.as_fd());
+        let bell = (self.callers.len() < MAX_CALLERS).then(|| self.bell.as_fd());
+        bell.into_iter().chain(callers).collect()
+    }
+
+    /// True if somebody has begun to ask, whose patience may end.
+    pub fn is_waiting(&self) -> bool {
+        !self.callers.is_empty()
+    }
+
+    /// Whole questions that have come, without waiting. Who is slow or asks for too much is hung
+    /// up on.
+    pub fn hear(&mut self, now: u64) -> Vec<(Caller, Result<Ask, Failure>)> {
+        while self.callers.len() < MAX_CALLERS
+            && let Some(stream) = self.bell.answer()
+        {
+            if stream.set_nonblocking(true).is_ok() {
+                let until = now.saturating_add(PATIENCE_NS);
+                self.callers.push(Caller { stream, line: Vec::new(), until });
+            }
+        }
+        let mut heard = Vec::new();
+        for mut caller in std::mem::take(&mut self.callers) {
+            match caller.read() {
+                Events::Line => {
+                    let ask = serde_json::from_slice(&caller.line).map_err(|error| {
+                        Failure::new(Exit::Input, format!("not a question: {error}"))
+                    });
+                    heard.push((caller, ask));
+                }
+                Events::Part if now < caller.until => self.callers.push(caller),
+                Events::Part | Events::Gone => {}
+            }
+        }
+        heard
+    }
+}
+
+enum Events {
+    Line,
+    Part,
+    Gone,
+}
+
+impl Caller {
+    fn read(&mut self) -> Events {
+        let mut room = [0; 1024];
+        loop {
+            match self.stream.read(&mut room) {
+                Ok(0) => return Events::Gone,
+                Ok(count) => self.line.extend(room.iter().take(count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Events::Part,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Events::Gone,
+            }
+            if self.line.ends_with(b"\n") {
+                return Events::Line;
+            }
+            if self.line.len() > MAX_LINE {
+                return Events::Gone;
+            }
+        }
+    }
+
+    /// Answers and hangs up. One who has gone away needs no answer.
+    pub fn answer(mut self, answer: &Answer) {
+        let Ok(mut line) = serde_json::to_vec(answer) else { return };
+        line.push(b'\n');
+        // A line that does not fit the socket's room is read while it is written.
+        let patient = self
+            .stream
+            .set_nonblocking(false)
+            .and_then(|()| self.stream.set_write_timeout(Some(Duration::from_millis(50))));
+        match patient.and_then(|()| self.stream.write_all(&line)) {
+            Ok(()) | Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! `pinfold measure sched|counters|locks|exits`: a machine or a process group seen from outside.
+//!
+//! Nothing runs in the workload: its threads are watched for a while. Which instrument sees what,
+//! and what each loses where it lacks rights: `docs/scheduling.md`, `docs/exits.md`.
+
+mod json;
+mod text;
+
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, process, files};
+use pinfold_model::{Figure, Role, TaskId, Tid};
+use pinfold_probe::counters::{self, Counters, Quantity};
+use pinfold_probe::locks::{self, Locks};
+use pinfold_probe::sched_latency::{self, SchedLatency};
+use pinfold_probe::interference;
+use pinfold_study::measured::{MeasuredBlock, Measurement, to_json};
+use serde_json::{Value, json};
+
+use super::Bench;
+use crate::cli::measure::MeasureArgs;
+use crate::commands::exits;
+use crate::common::host_failure;
+use crate::failure::{Exit, Failure};
+use crate::output::{data, say};
+use crate::screen;
+use crate::target::Vm;
+
+/// How often it is looked whether the workload is still there.
+const LOOK_NS: u64 = 100_000_000;
+
+/// An instrument that looks from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instrument {
+    /// How long threads wait for a PU.
+    Sched,
+    /// What they do in numbers.
+    Counters,
+    /// How long they stand at locks.
+    Locks,
+    /// What makes a virtual machine leave the processor.
+    Exits,
+}
+
+impl Instrument {
+    /// All of them.
+    pub const ALL: [Instrument; 4] =
+        [Instrument::Sched, Instrument::Counters, Instrument::Locks, Instrument::Exits];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Instrument::Sched => "sched",
+            Instrument::Counters => "counters",
+            Instrument::Locks => "locks",
+            Instrument::Exits => "exits",
+        }
+    }
+
+    /// What it measures, in one line.
+    pub fn what(self) -> &'static str {
+        match self {
+            Instrument::Sched => "waits of a machine's threads for a PU, and who ran instead",
+            Instrument::Counters => "switches, migrations, faults, cycles and misses by role",
+            Instrument::Locks => "time of a machine's threads in futex, by lock and call site",
+            Instrument::Exits => "what makes a machine of KVM leave the processor, how long",
+        }
+    }
+
+    /// What its figures are told apart by.
+    pub fn by(self) -> &'static str {
+        match self {
+            Instrument::Sched | Instrument::Counters | Instrument::Locks => "by role",
+            Instrument::Exits => "by type",
+        }
+    }
+
+    /// The instrument of this name.
+    pub fn find(name: &str) -> Option<Instrument> {
+        Self::ALL.into_iter().find(|instrument| instrument.name() == name)
+    }
+}
+
+/// What an instrument saw.
+enum Seen {
+    Sched(SchedLatency),
+    Counters(Counters),
+    Locks(Locks),
+    Exits(Box<exits::Answer>),
+}
+
+impl Seen {
+    fn figures(&self, arguments: &MeasureArgs) -> Vec<Figure> {
+        match self {
+            Seen::Sched(found) => found.figures(),
+            Seen::Counters(found) => found.figures(),
+            Seen::Locks(found) => found.figures(),
+            Seen::Exits(answer) => answer.figures(&arguments.exits),
+        }
+    }
+
+    fn text(&self, arguments: &MeasureArgs) -> String {
+        match self {
+            Seen::Sched(found) => text::sched(found),
+            Seen::Counters(found) => text::counters(found),
+            Seen::Locks(found) => text::locks(found),
+            Seen::Exits(answer) => answer.text(&arguments.exits),
+        }
+    }
+
+    /// What the figures do not say.
+    fn json(&self) -> Value {
+        match self {
+            Seen::Sched(found) => json::sched(found),
+            Seen::Counters(found) => json::counters(found),
+            Seen::Locks(found) => json::locks(found),
+            Seen::Exits(answer) => answer.json(),
+        }
+    }
+
+    /// Why there is no figure, where the instrument knows.
+    fn absence(&self) -> Option<String> {
+        match self {
+            Seen::Counters(found) => found.absent().into_iter().next().map(|(_, why, _)| why),
+            Seen::Sched(_) | Seen::Locks(_) | Seen::Exits(_) => None,
+        }
+    }
+
+    /// True if there is nobody left to look at.
+    fn is_last(&self) -> bool {
+        matches!(self, Seen::Exits(answer) if answer.has_ended())
+    }
+
+    /// What makes it a failure although there is something to show.
+    fn verdict(&self) -> Result<(), Failure> {
+        match self {
+            Seen::Sched(_) | Seen::Counters(_) | Seen::Locks(_) => Ok(()),
+            Seen::Exits(answer) => answer.verdict(),
+        }
+    }
+}
+
+/// Measures and shows.
+pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Failure> {
+    refuse_others(instrument, arguments)?;
+    quantities(&arguments.quantities)?;
+    let bench = Bench::new(arguments.seed)?;
+    let seconds = arguments.how.seconds;
+    if !(0.01..=86_400.0).contains(&seconds) {
+        return Err(Failure::new(Exit::Input, format!("--seconds {seconds}: is out of range"))
+            .with_hint("from 0.01 to 86400"));
+    }
+    let duration = std::time::Duration::from_secs_f64(seconds);
+    let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let (name, seen, blocks) = observed(&bench, instrument, (arguments, duration_ns))?;
+    let tool = format!("pinfold {}", env!("CARGO_PKG_VERSION"));
+    let measurement = bench.measurement(instrument.name(), (name, tool), blocks, None)?;
+    let saved = to_json(&measurement)
+        .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
+    if let Some(path) = &arguments.save {
+        files::write_atomic(path, saved.as_bytes()).map_err(|error| host_failure(&error))?;
+        say(&format!("saved to {path}; `pinfold compare` takes two of them"));
+    }
+    show(instrument, arguments, (&measurement, &saved), &seen)?;
+    seen.iter().try_for_each(Seen::verdict)
+}
+
+/// Looks so often; who was looked at, and what was seen, block by block.
+fn observed(
+    bench: &Bench,
+    instrument: Instrument,
+    (arguments, duration_ns): (&MeasureArgs, u64),
+) -> Result<(String, Vec<Seen>, Vec<MeasuredBlock>), Failure> {
+    let online = bench.topology.online();
+    let moment = || interference::now(&bench.host, &online).map_err(|error| host_failure(&error));
+    let (mut name, mut seen, mut blocks) = (String::new(), Vec::new(), Vec::new());
+    let count = arguments.blocks.unwrap_or(1);
+    for block in 1..=count {
+        // Threads may have come and gone since the last one.
+        let subject = Subject::find(&bench.host, arguments)?;
+        name = subject.name();
+        let times = if count == 1 { String::new() } else { format!("block {block} of {count}: ") };
+        let threads = pinfold_model::text::counted(subject.threads().len(), "thread");
+        let seconds = arguments.how.seconds;
+        say(&format!("{times}watching {threads} of {name} for {seconds} s …"));
+        let before = moment()?;
+        let one = instrument.look(&bench.host, subject, (arguments, duration_ns))?;
+        let surroundings = moment()?.since(&before);
+        let figures = one.figures(arguments);
+        if figures.is_empty() {
+            one.verdict()?;
+            let why = one.absence().map_or_else(String::new, |why| format!(", because {why}"));
+            return Err(Failure::new(Exit::No, format!("{name}: nothing was seen{why}")));
+        }
+        let is_last = one.is_last();
+        blocks.push(MeasuredBlock { figures, surroundings });
+        seen.push(one);
+        if is_last {
+            break;
+        }
+    }
+    // Once, and when nothing is watched any more.
+    if let Some(Seen::Exits(answer)) = seen.last_mut() {
+        answer.measure_cost(&bench.host);
+    }
+    Ok((name, seen, blocks))
+}
+
+fn show(
+    instrument: Instrument,
+    arguments: &MeasureArgs,
+    (measurement, saved): (&Measurement, &str),
+    seen: &[Seen],
+) -> Result<(), Failure> {
+    let (own, what) = (instrument.name(), instrument.what());
+    if arguments.json {
+        let saved: Value = serde_json::from_str(saved)
+            .map_err(|error| Failure::new(Exit::Host, error.to_string()))?;
+        let found: Vec<Value> = seen.iter().map(Seen::json).collect();
+        let all = json!({
+            "format": "pinfold-observed/2", "what": what, "found": found, "measurement": saved,
+        });
+        data(&all.to_string());
+        return Ok(());
+    }
+    let mut text = format!("{own}: {what}\n{}\n", measurement.place);
+    for (index, one) in seen.iter().enumerate() {
+        if seen.len() > 1 {
+            text.push_str(&format!("\nblock {} of {}\n", index + 1, seen.len()));
+        }
+        text.push_str(&format!("\n{}", one.text(arguments)));
+    }
+    data(&screen::fitted(&text));
+    Ok(())
+}
+
+/// Options of the probes that run in the workload, and of other instruments.
+fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Failure> {
+    let how = &arguments.how;
+    let is_exits = instrument == Instrument::Exits;
+    let given = [
+        (how.cpus.is_some(), "--cpus"),
+        (how.node.is_some(), "--node"),
+        (how.policy.is_some(), "--policy"),
+        (how.period.is_some(), "--period"),
+        (how.duty.is_some(), "--duty"),
+        (how.keep_awake, "--keep-awake"),
+        (how.file.is_some(), "--file"),
+        (!how.more.is_empty(), "INSTRUMENT-OPTIONS"),
+        (arguments.plan.is_some(), "--plan"),
+        (arguments.vnode.is_some(), "--vnode"),
+        (arguments.guest.is_some(), "--guest"),
+        (arguments.against.is_some(), "--against"),
+        (arguments.sites && instrument != Instrument::Locks, "--sites"),
+        (!arguments.quantities.is_empty() && instrument != Instrument::Counters, "--quantities"),
+    ];
+    let of_exits = arguments.exits.given().map(|(given, option)| (given && !is_exits, option));
+    let name = instrument.name();
+    if is_exits && !arguments.processes.is_empty() {
+        return Err(Failure::new(Exit::Input, "--process: only virtual machines make exits")
+            .with_hint("name a machine with --qmp, --libvirt or --pid"));
+    }
+    match given.iter().chain(&of_exits).find(|(is_given, _)| *is_given) {
+        None => Ok(()),
+        Some((_, option)) => Err(Failure::new(
+            Exit::Input,
+            format!("{option} is of no use to {name}, which looks at threads from outside"),
+        )
+        .with_hint("name a machine with --qmp, --libvirt or --pid, or processes with --process")),
+    }
+}
+
+/// Who is looked at.
+enum Subject {
+    Machine(Box<Vm>),
+    Processes(Vec<u32>, Vec<(TaskId, Role)>),
+}
+
+impl Subject {
+    fn find(host: &LiveHost, arguments: &MeasureArgs) -> Result<Self, Failure> {
+        if arguments.processes.is_empty() {
+            return Ok(Subject::Machine(Box::new(Vm::find(host, &arguments.machine)?)));
+        }
+        let threads = threads_of(host, &arguments.processes)?;
+        Ok(Subject::Processes(arguments.processes.clone(), threads))
+    }
+
+    /// In words.
+    fn name(&self) -> String {
+        match self {
+            Subject::Machine(vm) => format!("machine {} ({})", vm.name, vm.asked),
+            Subject::Processes(pids, _) => {
+                let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+                format!("process {}", pids.join(", "))
+            }
+        }
+    }
+
+    /// By role.
+    fn threads(&self) -> Vec<(TaskId, Role)> {
+        match self {
+            Subject::Machine(vm) => vm.found.tasks(),
+            Subject::Processes(_, threads) => threads.clone(),
+        }
+    }
+}
+
+/// The threads of processes.
+fn threads_of(host: &LiveHost, pids: &[u32]) -> Result<Vec<(TaskId, Role)>, Failure> {
+    let mut threads = Vec::new();
+    for pid in pids {
+        let names =
+            host.list(&paths::task_dir(Tid(*pid))).map_err(|error| match error.is_gone() {
+                true => {
+                    Failure::new(Exit::Input, format!("--process {pid}: there is no such process"))
+                }
+                false => host_failure(&error),
+            })?;
+        for tid in names.iter().filter_map(|name| name.parse().ok().map(Tid)) {
+            let stat = proc_stat::of(host, tid).map_err(|error| host_failure(&error))?;
+            threads.extend(stat.map(|stat| (stat.task(), Role::Task)));
+        }
+    }
+    Ok(threads)
+}
+
+/// Waits until the time is over or nobody is left.
+fn watch(host: &LiveHost, threads: &[(TaskId, Role)], duration_ns: u64) -> Result<(), Failure> {
+    let end = SystemClock.now_ns().saturating_add(duration_ns);
+    loop {
+        let left = end.saturating_sub(SystemClock.now_ns());
+        if left == 0 {
+            return Ok(());
+        }
+        SystemClock.sleep_ns(left.min(LOOK_NS));
+        let mut alive = false;
+        for (task, _) in threads {
+            alive |= process::task_alive(host, *task).map_err(|error| host_failure(&error))?;
+            if alive {
+                break;
+            }
+        }
+        if !alive {
+            say("warning: all of the threads have ended meanwhile");
+            return Ok(());
+        }
+    }
+}
+
+fn watch_failure(error: &sched_latency::WatchError) -> Failure {
+    match error {
+        sched_latency::WatchError::Host(error) => host_failure(error),
+        sched_latency::WatchError::Nobody | sched_latency::WatchError::Gone { .. } => {
+            Failure::new(Exit::Vm, error.to_string())
+        }
+    }
+}
+
+impl Instrument {
+    fn look(
+        self,
+        host: &LiveHost,
+        subject: Subject,
+        (arguments, duration_ns): (&MeasureArgs, u64),
+    ) -> Result<Seen, Failure> {
+        let threads = subject.threads();
+        match (self, subject) {
+            (Instrument::Sched, _) => sched(host, &threads, duration_ns).map(Seen::Sched),
+            (Instrument::Counters, _) => {
+                let wanted = quantities(&arguments.quantities)?;
+                counted(host, (&threads, &wanted), duration_ns).map(Seen::Counters)
+            }
+            (Instrument::Locks, _) => {
+                locked(host, (&threads, arguments.sites), duration_ns).map(Seen::Locks)
+            }
+            (Instrument::Exits, Subject::Machine(vm)) => {
+                let wish = exits::Wish::of(&arguments.exits, duration_ns)?;
+                let answer = exits::of_machine(host, *vm, &wish)?;
+                Ok(Seen::Exits(Box::new(answer)))
+            }
+            (Instrument::Exits, Subject::Processes(..)) => {
+                Err(Failure::new(Exit::Input, "only virtual machines make exits"))
+            }
+        }
+    }
+}
+
+fn sched(
+    host: &LiveHost,
+    threads: &[(TaskId, Role)],
+    duration_ns: u64,
+) -> Result<SchedLatency, Failure> {
+    let watching = sched_latency::start(host, &SystemClock, threads);
+    let watching = watching.map_err(|error| watch_failure(&error))?;
+    watch(host, threads, duration_ns)?;
+    watching.stop(host, &SystemClock).map_err(|error| host_failure(&error))
+}
+
+/// The quantities of the command line, in the order of tables; all without any.
+fn quantities(names: &[String]) -> Result<Vec<Quantity>, Failure> {
+    if let Some(name) = names.iter().find(|name| Quantity::from_name(name).is_none()) {
+        let known = Quantity::ALL.map(Quantity::name).join(", ");
+        return Err(Failure::new(Exit::Input, format!("--quantities: there is no {name:?}"))
+            .with_hint(format!("known are {known}")));
+    }
+    let is_wanted = |one: &Quantity| names.is_empty() || names.iter().any(|n| n == one.name());
+    Ok(Quantity::ALL.into_iter().filter(is_wanted).collect())
+}
+
+fn counted(
+    host: &LiveHost,
+    (threads, quantities): (&[(TaskId, Role)], &[Quantity]),
+    duration_ns: u64,
+) -> Result<Counters, Failure> {
+    let counting = counters::start(host, &SystemClock, threads, quantities);
+    let counting = counting.map_err(|error| watch_failure(&error))?;
+    watch(host, threads, duration_ns)?;
+    counting.stop(host, &SystemClock).map_err(|error| host_failure(&error))
+}
+
+fn locked(
+    host: &LiveHost,
+    (threads, sites): (&[(TaskId, Role)], bool),
+    duration_ns: u64,
+) -> Result<Locks, Failure> {
+    let watching = locks::start(host, threads, sites).map_err(|error| match &error {
+        locks::LocksError::Watch(error) => watch_failure(error),
+        locks::LocksError::Unavailable { .. } => Failure::new(Exit::Host, error.to_string())
+            .with_hint("it takes CAP_BPF and CAP_PERFMON, as root has them"),
+    })?;
+    watch(host, threads, duration_ns)?;
+    watching.stop(host).map_err(|error| host_failure(&error))
+}

@@ -1,0 +1,277 @@
+//! Real-time rights end with whoever gave them.
+//!
+//! A supervisor of a plan with real-time threads starts a guard: this program again, on the
+//! host's PUs, with a higher priority than the plan's. It hears the supervisor's beats on its
+//! standard input. If they stop (`SIGSTOP`, a hang) or the pipe is closed (`SIGKILL`, a crash),
+//! it gives the machine's threads their former policies back. A supervisor that goes on later
+//! finds them changed and puts them right as any other drift.
+//!
+//! `run` and `apply --watch` beat between two looks at the machine. `watch` does so for all
+//! machines that no other Pinfold guards. `tune` waits for its rulers, so a thread of its own
+//! beats: a start during which it was silent does not count.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pinfold_apply::{Journals, real_time_priority, take_rights};
+use pinfold_host::process::{self, Heartbeat, Child, Spawn, Stdio};
+use pinfold_host::{Clock as _, LiveHost, SystemClock};
+use pinfold_model::{CpuSet, Plan, Policy, TaskId};
+
+use crate::cli::GuardArgs;
+use crate::failure::{Exit, Failure};
+use crate::output::say;
+use crate::{common, interrupt, apply_session};
+
+/// A supervisor is heard so often.
+pub const HEARTBEAT_NS: u64 = 500_000_000;
+/// One that was not heard for so long has lost its rights.
+const SILENCE: Duration = Duration::from_secs(3);
+/// How long a guard that is told to end may take.
+const END_NS: u64 = 2_000_000_000;
+const ALIVE: u8 = b'.';
+const DONE: u8 = b'q';
+
+/// The guard of one machine, as its supervisor sees it.
+pub struct Guard {
+    id: String,
+    state: String,
+    priority: u8,
+    pus: CpuSet,
+    /// Another Pinfold, which guards the machine as long as it lives.
+    other: Option<TaskId>,
+    child: Option<(Child, Heartbeat)>,
+    beat_at: u64,
+    heard_at: u64,
+    was_silent: bool,
+}
+
+impl Guard {
+    /// Starts one for the journal of this id, if the plan has real-time threads.
+    pub fn of(plan: &Plan, journals: &Journals<'_>, id: &str) -> Result<Option<Self>, Failure> {
+        let Some(mut guard) = Self::idle(plan, journals, id) else { return Ok(None) };
+        guard.start()?;
+        Ok(Some(guard))
+    }
+
+    /// One that begins when another Pinfold has ended: see [`Guard::take_over`].
+    pub fn after(other: TaskId, plan: &Plan, journals: &Journals<'_>, id: &str) -> Option<Self> {
+        let mut guard = Self::idle(plan, journals, id)?;
+        guard.other = Some(other);
+        Some(guard)
+    }
+
+    fn idle(plan: &Plan, journals: &Journals<'_>, id: &str) -> Option<Self> {
+        let priority = real_time_priority(plan)?;
+        let mut pus = plan.housekeeping.clone();
+        for (_, thread) in plan.threads() {
+            if thread.policy.is_some_and(Policy::is_real_time) {
+                pus = pus.difference(&thread.pus);
+            }
+        }
+        let (id, state) = (id.to_owned(), journals.state_dir());
+        Some(Self {
+            id,
+            state,
+            priority,
+            pus,
+            other: None,
+            child: None,
+            beat_at: 0,
+            heard_at: 0,
+            was_silent: false,
+        })
+    }
+
+    fn start(&mut self) -> Result<(), Failure> {
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::new(Exit::Host, format!("no guard: {error}")))?;
+        self.heard_at = SystemClock.now_ns();
+        let spawn = |policy| {
+            Spawn::new(&program.to_string_lossy())
+                .args(["--state-dir", &self.state, "guard", &self.id])
+                .stdin(Stdio::Pipe)
+                .stdout(Stdio::Null)
+                .own_group()
+                .affinity(self.pus.clone())
+                .policy(policy)
+                .start()
+        };
+        // Above the plan's, or the guard could not come to its PU when it is needed.
+        let above = Policy::Fifo { priority: self.priority.saturating_add(1).min(99) };
+        let started = spawn(Some(above)).or_else(|error| {
+            say(&format!(
+                "note: guard: it has no real-time priority of its own: {}",
+                common::host_failure(&error).message
+            ));
+            spawn(None)
+        });
+        let mut child = started.map_err(|error| common::host_failure(&error))?;
+        let Some(pipe) = child.stdin() else {
+            return Err(Failure::new(Exit::Host, "no guard: it has no standard input"));
+        };
+        let beat = Heartbeat::over(pipe).map_err(|error| common::host_failure(&error))?;
+        self.child = Some((child, beat));
+        Ok(())
+    }
+
+    /// Begins, if the other Pinfold has ended: its own guard takes the rights away, and who puts
+    /// them right again answers for them.
+    pub fn take_over(&mut self, host: &LiveHost, now: u64) -> Result<(), Failure> {
+        let Some(other) = self.other.filter(|_| now >= self.beat_at) else { return Ok(()) };
+        if process::task_alive(host, other).map_err(|error| common::host_failure(&error))? {
+            self.beat_at = now.saturating_add(HEARTBEAT_NS);
+            return Ok(());
+        }
+        self.other = None;
+        self.start()
+    }
+
+    /// Tells the guard that the supervisor lives, if it is time to; starts another if it has
+    /// ended.
+    pub fn beat(&mut self, now: u64) -> Result<(), Failure> {
+        if now < self.beat_at || self.other.is_some() {
+            return Ok(());
+        }
+        self.beat_at = now.saturating_add(HEARTBEAT_NS);
+        self.was_silent = self.was_silent(now);
+        self.heard_at = now;
+        let heard = self.child.as_mut().is_some_and(|(_, beat)| beat.send(ALIVE));
+        if heard {
+            return Ok(());
+        }
+        if self.child.take().is_some() {
+            say("the guard of the real-time threads has ended; another one is started");
+        }
+        self.start()
+    }
+
+    /// True if it has not heard of its supervisor for so long once that it took the rights away.
+    fn was_silent(&self, now: u64) -> bool {
+        let silence = Duration::from_nanos(now.saturating_sub(self.heard_at));
+        self.was_silent || silence >= SILENCE
+    }
+
+    /// When the next beat is due.
+    pub fn next(&self) -> u64 {
+        self.beat_at
+    }
+
+    /// The placement is taken back: nothing is left to be guarded.
+    pub fn end(mut self) {
+        let Some((mut child, mut beat)) = self.child.take() else { return };
+        beat.send(DONE);
+        drop(beat);
+        // One that does not end is killed when it is dropped.
+        match child.wait_for(&SystemClock, END_NS) {
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+/// Without a word the guard outlives its supervisor: that is what it is for.
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some((child, _)) = self.child.take() {
+            let _its_number = child.detach();
+        }
+    }
+}
+
+/// A guard that is told of its supervisor's life by a thread beside the work.
+///
+/// It hears of a process that is killed or stopped, not of work that hangs: whoever uses it
+/// waits for nothing without a limit.
+pub struct Beating {
+    stop: mpsc::Sender<()>,
+    thread: JoinHandle<bool>,
+}
+
+impl Beating {
+    /// Begins to beat.
+    pub fn start(mut guard: Guard) -> Result<Self, Failure> {
+        let (stop, stopped) = mpsc::channel();
+        let beat = move || {
+            loop {
+                if let Err(failure) = guard.beat(SystemClock.now_ns()) {
+                    say(&failure.to_string());
+                }
+                match stopped.recv_timeout(Duration::from_nanos(HEARTBEAT_NS)) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Ok(()) => {
+                        let was_silent = guard.was_silent(SystemClock.now_ns());
+                        guard.end();
+                        return was_silent;
+                    }
+                    // Without a word it is the guard's to take the rights.
+                    Err(RecvTimeoutError::Disconnected) => return true,
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("guard-beat".to_owned()).spawn(beat);
+        let thread =
+            thread.map_err(|error| Failure::new(Exit::Host, format!("no guard: {error}")))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// The placement is taken back. False if the guard has not heard of this process for so
+    /// long that it took the rights away.
+    pub fn end(self) -> bool {
+        match (self.stop.send(()), self.thread.join()) {
+            (Ok(()), Ok(was_silent)) => !was_silent,
+            // A panic there has been printed.
+            (Ok(()) | Err(_), Ok(_) | Err(_)) => false,
+        }
+    }
+}
+
+/// `pinfold guard`: listens, and takes the rights away.
+pub fn guard(arguments: &GuardArgs, state: Option<&str>) -> Result<(), Failure> {
+    // Who ends all of a service's processes ends this one last: it goes when it has done its work.
+    interrupt::install()?;
+    let host = common::host()?;
+    let clock = SystemClock;
+    let state = common::state(state)?;
+    let journals = apply_session::journals(&state, &clock)?;
+    let beats = common::beats();
+    let mut is_silent = false;
+    loop {
+        match beats.recv_timeout(SILENCE) {
+            Ok(DONE) => return Ok(()),
+            Ok(_) => is_silent = false,
+            Err(RecvTimeoutError::Timeout) => {
+                let why = if is_silent { "is still not heard" } else { "is stopped or hangs" };
+                take(&host, &journals, &arguments.id, why)?;
+                is_silent = true;
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                take(&host, &journals, &arguments.id, "has ended")?;
+                // A thread that was being born has its maker's rights.
+                clock.sleep_ns(HEARTBEAT_NS);
+                return take(&host, &journals, &arguments.id, "has ended");
+            }
+        }
+    }
+}
+
+fn take(host: &LiveHost, journals: &Journals<'_>, id: &str, why: &str) -> Result<(), Failure> {
+    let failure =
+        |error: pinfold_apply::JournalError| Failure::from_error(Exit::Host, &error, error.hint());
+    let list = journals.list().map_err(failure)?;
+    let Some(found) = list.into_iter().find(|summary| summary.id == id) else { return Ok(()) };
+    // What was taken back has no rights left.
+    let Some(record) = found.record.map_err(failure)?.filter(|record| !record.has_ended()) else {
+        return Ok(());
+    };
+    let demoted = take_rights(host, &record).map_err(|error| common::host_failure(&error))?;
+    if !demoted.is_empty() {
+        let threads: Vec<String> =
+            demoted.iter().map(|one| format!("{} ({})", one.task.tid, one.from)).collect();
+        say(&format!(
+            "the Pinfold that watches {id} {why}: real-time rights were taken away from {}",
+            threads.join(", ")
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! Keeping a plan true until the machine ends or the user asks to stop.
+//!
+//! A watch waits and is woken by the kernel when a thread of the machine makes another or
+//! ends; only where it is not allowed to listen it looks every [`TICK_NS`]. After something was
+//! heard it looks once more a little later, and a thread without a role of its own is asked
+//! for again: names come after births. [`Rounds`] knows when.
+
+use std::collections::BTreeSet;
+
+use pinfold_apply::{Extent, Glance, Journal, Target, WatchEvent, Watcher};
+use pinfold_host::{Clock, LiveHost, EventWatcher};
+use pinfold_model::{Finding, Plan};
+use pinfold_vm::Monitor;
+
+use crate::failure::Failure;
+use crate::rt_watchdog::Guard;
+use crate::output::say;
+use crate::apply_session::apply_failure;
+use crate::target::Asking;
+use crate::{common, interrupt};
+
+/// Where births are not heard, they are looked for so often.
+pub const TICK_NS: u64 = 75_000_000;
+/// Masks and policies are compared so often: the kernel tells nobody that one was set.
+pub const COMPARE_NS: u64 = 6_000_000_000;
+/// However often threads are born, so much lies between two looks at all of them.
+const PAUSE_NS: u64 = 50_000_000;
+/// A thread without a role of its own is asked for again after so long.
+const ASK_AGAIN_NS: u64 = 25_000_000;
+/// A process that is ending is there a little longer than its threads: this look finds it ended.
+const ECHO_NS: u64 = 100_000_000;
+
+/// When a machine is looked at next, and how closely.
+#[derive(Debug)]
+pub struct Rounds {
+    /// All threads, without a glance before.
+    look_at: Option<u64>,
+    compare_at: u64,
+    looked_at: u64,
+    extent: Extent,
+    has_echo: bool,
+}
+
+/// What is to be done now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// [`Watcher::put_right`].
+    Look,
+    /// [`Watcher::glance`], and more if it says so.
+    Glance(Extent),
+}
+
+impl Rounds {
+    /// All is looked at first.
+    pub fn new(now: u64) -> Self {
+        Self {
+            look_at: Some(now),
+            compare_at: now.saturating_add(COMPARE_NS),
+            looked_at: 0,
+            extent: Extent::TaskEvents,
+            has_echo: false,
+        }
+    }
+
+    /// A thread of the machine made another, or ended.
+    pub fn heard_threads(&mut self, now: u64) {
+        let soon = now.max(self.looked_at.saturating_add(PAUSE_NS));
+        self.look_at = Some(self.look_at.map_or(soon, |at| at.min(soon)));
+        self.has_echo = true;
+    }
+
+    /// Somebody wrote to a file of the machine's groups.
+    pub fn heard_files(&mut self, now: u64) {
+        self.extent = Extent::Groups;
+        self.compare_at = self.compare_at.min(now.max(self.looked_at.saturating_add(PAUSE_NS)));
+    }
+
+    /// What is due now.
+    pub fn due(&mut self, now: u64) -> Due {
+        if now >= self.compare_at {
+            self.compare_at = now.saturating_add(COMPARE_NS);
+            let extent = std::mem::replace(&mut self.extent, Extent::TaskEvents);
+            return Due::Glance(if extent == Extent::Groups { extent } else { Extent::Masks });
+        }
+        match self.look_at {
+            Some(at) if now >= at => Due::Look,
+            Some(_) | None => Due::Glance(Extent::TaskEvents),
+        }
+    }
+
+    /// All threads were looked at.
+    pub fn looked(&mut self, now: u64, has_questions: bool) {
+        self.looked_at = now;
+        let again = match (has_questions, std::mem::take(&mut self.has_echo)) {
+            (true, _) => Some(ASK_AGAIN_NS),
+            (false, true) => Some(ECHO_NS),
+            (false, false) => None,
+        };
+        self.look_at = again.map(|after| now.saturating_add(after));
+    }
+
+    /// When the next look is due, if nothing happens before.
+    pub fn next(&self) -> u64 {
+        self.look_at.map_or(self.compare_at, |at| at.min(self.compare_at))
+    }
+}
+
+/// Listens for some machines.
+#[derive(Default)]
+pub struct Ear {
+    vigil: EventWatcher,
+    is_deaf: bool,
+    /// What cannot be heard, told once.
+    told: BTreeSet<&'static str>,
+}
+
+impl Ear {
+    /// Listens to these threads and files from now on. True if what a thread did until now may
+    /// have been missed.
+    pub fn follow(
+        &mut self,
+        threads: &BTreeSet<pinfold_model::Tid>,
+        files: &BTreeSet<String>,
+    ) -> (bool, Vec<Finding>) {
+        let mut findings = Vec::new();
+        let is_new = match self.vigil.follow_threads(threads) {
+            Ok(is_new) => {
+                self.is_deaf = false;
+                is_new
+            }
+            Err(error) => {
+                self.is_deaf = true;
+                if self.told.insert("threads") {
+                    let failure = common::host_failure(&error);
+                    let text = format!(
+                        "new threads are looked for every {} ms, which takes CPU time: {}",
+                        TICK_NS / 1_000_000,
+                        failure.message
+                    );
+                    findings.push(Finding::note("watch", text).with_hint(
+                        "run it as root outside a container, so that the kernel reports them; ulimit -n must allow a file for each thread",
+                    ));
+                }
+                false
+            }
+        };
+        if let Err(error) = self.vigil.follow_files(files)
+            && self.told.insert("files")
+        {
+            let text = format!(
+                "changes of groups are seen by the masks alone: {}",
+                common::host_failure(&error).message
+            );
+            findings.push(
+                Finding::note("watch", text)
+                    .with_hint("raise fs.inotify.max_user_instances and max_user_watches"),
+            );
+        }
+        (is_new, findings)
+    }
+
+    /// Waits until `next`, or until something happens.
+    pub fn wait(
+        &mut self,
+        clock: &dyn Clock,
+        next: u64,
+        others: &[std::os::fd::BorrowedFd<'_>],
+    ) -> Result<pinfold_host::Events, Failure> {
+        let now = clock.now_ns();
+        let longest = if self.is_deaf { TICK_NS } else { COMPARE_NS };
+        let ns = next.saturating_sub(now).min(longest);
+        let others: Vec<_> = interrupt::bell().into_iter().chain(others.iter().copied()).collect();
+        let heard = self.vigil.wait(ns, &others).map_err(|error| common::host_failure(&error))?;
+        interrupt::silence();
+        Ok(heard)
+    }
+}
+
+/// Watches; returns when the machine has ended or the user asked to stop.
+pub fn watch(
+    host: &LiveHost,
+    clock: &dyn Clock,
+    (plan, target): (&Plan, &Target),
+    journal: &mut Journal<'_>,
+    (monitor, mut guard): (Option<&mut dyn Monitor>, Option<&mut Guard>),
+) -> Result<(), Failure> {
+    let mut watcher = Watcher::new(host, plan, target).map_err(|e| apply_failure(&e))?;
+    let mut asking = Asking { monitor };
+    let (mut ear, mut rounds) = (Ear::default(), Rounds::new(clock.now_ns()));
+    while !interrupt::requested() {
+        if let Some(guard) = guard.as_deref_mut() {
+            guard.beat(clock.now_ns())?;
+        }
+        let look = match rounds.due(clock.now_ns()) {
+            Due::Look => Glance::Look,
+            Due::Glance(extent) => watcher.glance(host, extent).map_err(|e| apply_failure(&e))?,
+        };
+        match look {
+            Glance::Quiet => {}
+            Glance::Ended => return Ok(()),
+            Glance::Look => {
+                let events = watcher.put_right(host, journal, &mut asking);
+                for event in events.map_err(|e| apply_failure(&e))? {
+                    if event == WatchEvent::Ended {
+                        return Ok(());
+                    }
+                    say(&sentence(&event));
+                }
+                rounds.looked(clock.now_ns(), watcher.has_questions());
+            }
+        }
+        let (is_new, findings) = ear.follow(watcher.threads(), &watcher.files().cloned().collect());
+        findings.iter().for_each(|finding| say(&finding.to_string()));
+        if is_new {
+            // What was born before it was listened to shows in the link count.
+            continue;
+        }
+        let next = guard.as_deref().map_or(rounds.next(), |one| one.next().min(rounds.next()));
+        let heard = ear.wait(clock, next, &[])?;
+        if !heard.threads.is_empty() {
+            rounds.heard_threads(clock.now_ns());
+        }
+        if heard.files {
+            rounds.heard_files(clock.now_ns());
+        }
+    }
+    Ok(())
+}
+
+/// What happened, for a person.
+pub fn sentence(event: &WatchEvent) -> String {
+    match event {
+        WatchEvent::Placed { task, role, pus } => {
+            format!("new thread {} ({role}) placed on {pus}", task.tid)
+        }
+        WatchEvent::Repaired { task, role, change, found, clue } => {
+            format!(
+                "thread {} ({role}) had moved, it had {found}: {change}; changed by: {clue}",
+                task.tid
+            )
+        }
+        WatchEvent::Contested { task, role, found, clue, .. } => format!(
+            "thread {} ({role}) is moved repeatedly by another program, now it has {found}; Pinfold leaves it alone; changed by: {clue}",
+            task.tid
+        ),
+        WatchEvent::Groups { what, before, after, clue } => {
+            format!("{what} was {before} and is {after}; changed by: {clue}")
+        }
+        WatchEvent::Finding(finding) => finding.to_string(),
+        WatchEvent::Ended => "the process has ended".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_threads_are_read_at_once_but_not_all_the_time() {
+        let mut rounds = Rounds::new(1_000);
+        assert_eq!(rounds.due(1_000), Due::Look);
+        rounds.looked(1_000, false);
+        assert_eq!(rounds.due(2_000), Due::Glance(Extent::TaskEvents));
+        assert_eq!(rounds.next(), 1_000 + COMPARE_NS);
+        let later = 10 * PAUSE_NS;
+        rounds.heard_threads(later);
+        assert_eq!(rounds.due(later), Due::Look);
+        rounds.looked(later, true);
+        assert_eq!(rounds.next(), later + ASK_AGAIN_NS, "it may have got its name");
+        rounds.heard_threads(later + 1);
+        assert_eq!(rounds.due(later + 1), Due::Glance(Extent::TaskEvents), "a pause between looks");
+        rounds.looked(later + PAUSE_NS, false);
+        assert_eq!(rounds.next(), later + PAUSE_NS + ECHO_NS, "the end of a process");
+        rounds.looked(rounds.next(), false);
+        assert_eq!(rounds.next(), 1_000 + COMPARE_NS);
+    }
+
+    #[test]
+    fn masks_are_compared_every_few_seconds_and_files_when_one_was_written() {
+        let mut rounds = Rounds::new(0);
+        rounds.looked(0, false);
+        assert_eq!(rounds.due(COMPARE_NS), Due::Glance(Extent::Masks));
+        assert_eq!(rounds.due(COMPARE_NS + 1), Due::Glance(Extent::TaskEvents));
+        rounds.heard_files(COMPARE_NS + 2);
+        assert_eq!(rounds.due(COMPARE_NS + 2), Due::Glance(Extent::Groups));
+        assert_eq!(rounds.next(), 2 * COMPARE_NS + 2);
+    }
+}

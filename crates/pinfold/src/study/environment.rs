@@ -1,0 +1,281 @@
+//! On what a start runs: the PUs as they are, a plan, a virtual node of slow cores, or a guest.
+
+use pinfold_apply::{ApplyError, Refusal, Target};
+use pinfold_host::{Host as _, LiveHost, paths, proc_stat, process};
+use pinfold_model::text::counted;
+use pinfold_model::{
+    CpuSet, EmulationPlan, EmulatorRequest, Method, Plan, Platform, PlatformVnode, PuId, Request,
+    Role, Speed, SpeedRequest, Topology, Variant, VnodeRequest,
+};
+use pinfold_plan::platforms;
+use pinfold_speed::Facts;
+use pinfold_study::study::{Acts, Cell, Level, NONE, Study, Wanted};
+
+use super::interference::memory_node;
+use super::guests::{self, GuestGround};
+
+/// Name of the vnode and of the group that are measured.
+pub const NAME: &str = "study";
+/// The level of a knob that leaves it.
+const AS_IS: &str = "as-is";
+
+/// On what a start runs.
+pub enum TrialEnvironment {
+    /// These PUs, with nothing else changed.
+    Plain(CpuSet),
+    /// A plan, made true for each process that is measured and taken back after it; with the
+    /// places of the process's threads, where the strategy gives each its own.
+    Planned(Box<Plan>, Option<Vec<PuId>>),
+    /// A virtual node, for all trials of the start.
+    Slowed(Box<EmulationPlan>),
+    /// A guest, for all trials of the start.
+    Guest(Box<GuestGround>),
+}
+
+/// What is known of this host.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    pub host: &'a LiveHost,
+    pub topology: &'a Topology,
+    pub facts: &'a Facts,
+}
+
+impl TrialEnvironment {
+    /// The PUs that are measured.
+    pub fn pus(&self) -> CpuSet {
+        match self {
+            TrialEnvironment::Plain(pus) => pus.clone(),
+            TrialEnvironment::Planned(plan, _) => plan.pus(),
+            TrialEnvironment::Guest(guest) => guest.plan.pus(),
+            TrialEnvironment::Slowed(plan) => {
+                let mut pus = CpuSet::new();
+                plan.vnodes.iter().for_each(|vnode| pus.add(&vnode.cpus()));
+                pus
+            }
+        }
+    }
+
+    /// The speed that a trial wants of its virtual node.
+    pub fn speed(wanted: Wanted<'_>) -> Option<Speed> {
+        speed_of(wanted.cell.acting(wanted.study, &Acts::Speed)).ok()
+    }
+
+    /// The ground of a cell; in words why there is none on this host.
+    pub fn of(
+        study: &Study,
+        cell: &Cell,
+        Known { host, topology, facts }: Known<'_>,
+    ) -> Result<Self, String> {
+        let knobs = knobs(study, cell);
+        let first_siblings = without_siblings(&knobs, topology);
+        let topology = first_siblings.as_ref().unwrap_or(topology);
+        if let Some(reason) = lacking(host, &knobs, topology) {
+            return Err(reason);
+        }
+        if let Some(wish) = cell.guest(study)? {
+            let guest = GuestGround::of((study, cell), wish, &knobs, (topology, host))?;
+            return Ok(TrialEnvironment::Guest(Box::new(guest)));
+        }
+        let level = |acts: Acts| cell.acting(study, &acts);
+        if level(Acts::Emulator).is_some_and(|level| level.text != "usual") {
+            return Err("native is no guest and has no emulator".to_owned());
+        }
+        if level(Acts::Machines).is_some_and(|level| level.text != "1") {
+            return Err("native is no guest: there is one machine".to_owned());
+        }
+        let cores = level(Acts::Cores).map(|cores| count(cores, "cores")).transpose()?;
+        if let Some(cores) = cores.filter(|cores| *cores as usize > topology.allowed.len()) {
+            let there = topology.allowed.len();
+            return Err(format!("it needs {}, this host has {there}", counted(cores, "core")));
+        }
+        let is_slow = level(Acts::Speed).is_some() || level(Acts::Method).is_some();
+        let strategy = level(Acts::Strategy).map(|level| level.text.as_str());
+        if is_slow {
+            if strategy.is_some() || !knobs.is_empty() {
+                return Err("slow cores have a placement of their own".to_owned());
+            }
+            let speeds = (level(Acts::Method), level(Acts::Speed));
+            let node = level(Acts::MemoryNode);
+            return slowed(study, (cores.unwrap_or(1), node), speeds, (topology, facts));
+        }
+        let threads = level(Acts::Threads).map(|level| count(level, "threads")).transpose()?;
+        let vcpus = level(Acts::Vcpus).map(|level| count(level, "vCPUs")).transpose()?;
+        if strategy.is_none() && knobs.is_empty() {
+            let inherited = topology.inherited();
+            let from = match cores {
+                Some(cores) if cores as usize > inherited.len() => &topology.allowed,
+                Some(_) | None => &inherited,
+            };
+            let wanted = cores.map_or(from.len(), |cores| cores as usize);
+            return Ok(TrialEnvironment::Plain(from.iter().take(wanted).collect()));
+        }
+        let size = cores.or(vcpus).or(threads).unwrap_or(1);
+        let strategy = strategy.unwrap_or(NONE);
+        let plan = planned((strategy, &knobs), size, topology)?;
+        let asks = |word: &String| word.contains("{places}");
+        let places = match cell.workload(study).program.words().iter().any(asks) {
+            true => guests::places(&guests::plan((strategy, EmulatorRequest::Usual), size, topology)?)
+                .map(once),
+            false => None,
+        };
+        Ok(TrialEnvironment::Planned(Box::new(plan), places))
+    }
+}
+
+/// The places as often as they stand before they go round: a list names each PU once.
+fn once(places: Vec<PuId>) -> Vec<PuId> {
+    let again = (1..places.len()).find(|at| places[..*at].contains(&places[*at]));
+    let Some(turn) = again.map(|at| &places[..at]) else { return places };
+    let goes_round = turn.iter().cycle().zip(&places).all(|(of_turn, place)| of_turn == place);
+    if goes_round { turn.to_vec() } else { places }
+}
+
+/// The knobs of the host that a cell turns, as `KEY=VALUE`.
+fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
+    study
+        .factors
+        .iter()
+        .filter_map(|factor| match &factor.acts {
+            Acts::Knob(key) => {
+                let level = cell.level(study, &factor.name)?;
+                (level != AS_IS).then(|| format!("{key}={level}"))
+            }
+            Acts::Variable
+            | Acts::Strategy
+            | Acts::Cores
+            | Acts::Threads
+            | Acts::Vcpus
+            | Acts::Speed
+            | Acts::Method
+            | Acts::HostLoad
+            | Acts::GuestLoad
+            | Acts::Isa
+            | Acts::Accelerator
+            | Acts::MemoryNode
+            | Acts::Neighbour
+            | Acts::Neighbours
+            | Acts::Emulator
+            | Acts::Machines => None,
+        })
+        .collect()
+}
+
+/// Why this host cannot set one of these tunables, as planning them for this process shows.
+/// Those of a role that this process does not have are checked when a trial applies them.
+fn lacking(host: &LiveHost, knobs: &[String], topology: &Topology) -> Option<String> {
+    if knobs.is_empty() {
+        return None;
+    }
+    let plan = planned((NONE, knobs), 1, topology).ok()?;
+    let stat = host.read_text(&paths::process_stat(process::own_pid())).ok()?;
+    let task = proc_stat::parse(&stat).ok()?.task();
+    let target = Target::new(task.tid, vec![(task, Role::Task)]);
+    match pinfold_apply::plan_steps(host, &plan, &target) {
+        Err(ApplyError::Refused(Refusal::Lacks { finding })) => Some(match finding.hint {
+            Some(hint) => format!("{}: {} ({hint})", finding.subject, finding.text),
+            None => format!("{}: {}", finding.subject, finding.text),
+        }),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// With the knob `smt=off` only the first PU of each core is there to be planned for.
+fn without_siblings(knobs: &[String], topology: &Topology) -> Option<Topology> {
+    if !knobs.iter().any(|knob| knob == "smt=off") {
+        return None;
+    }
+    let firsts = topology.cores.iter().filter_map(|core| core.pus.first()).collect();
+    let allowed = topology.allowed.intersection(&firsts);
+    Some(Topology { allowed, ..topology.clone() })
+}
+
+fn count(level: &Level, what: &str) -> Result<u32, String> {
+    level.text.parse().map_err(|_| format!("{what}: {level} is no whole number"))
+}
+
+fn planned(
+    (strategy, knobs): (&str, &[String]),
+    size: u32,
+    topology: &Topology,
+) -> Result<Plan, String> {
+    let group = VnodeRequest::processes(NAME, size, Speed::FULL);
+    let plan = pinfold_plan::plan(strategy, topology, &Request::of(vec![group]))
+        .map_err(|error| error.to_string())?;
+    guests::with_knobs(plan, knobs, topology)
+}
+
+fn speed_of(level: Option<&Level>) -> Result<Speed, String> {
+    let share = level.and_then(Level::number).unwrap_or(1.0);
+    let millionths = (share * 1e6).round();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000,000")]
+    let speed = Speed::from_millionths(millionths as u32);
+    speed.ok_or_else(|| format!("{share} is no speed"))
+}
+
+/// A vnode; or its very PUs at full speed, where nothing is to slow them.
+fn slowed(
+    study: &Study,
+    (cores, node): (u32, Option<&Level>),
+    (method, speed): (Option<&Level>, Option<&Level>),
+    (topology, facts): (&Topology, &Facts),
+) -> Result<TrialEnvironment, String> {
+    let speed = speed_of(speed)?;
+    let named = method.filter(|method| method.text != NONE);
+    let method = named.and_then(|method| Method::named(&method.text));
+    let vnode = |method, speed, memory_node| PlatformVnode {
+        name: NAME.to_owned(),
+        cores,
+        speeds: vec![SpeedRequest::Share(speed)],
+        memory_node,
+        method,
+        variant: Variant::default(),
+        period_ns: None,
+        calibrate: false,
+        attach: None,
+        profile: None,
+    };
+    let resolve = |vnode: PlatformVnode| {
+        let share_housekeeping = study.share_housekeeping;
+        platforms::resolve(&Platform { vnodes: vec![vnode], share_housekeeping }, topology)
+            .map_err(|error| error.to_string())
+    };
+    if method.is_none() && speed == Speed::FULL {
+        // The PUs that the slow ones have too, so that like is compared with like.
+        let plan = resolve(vnode(Some(Method::Quota), speed, None))?;
+        return Ok(TrialEnvironment::Plain(TrialEnvironment::Slowed(Box::new(plan)).pus()));
+    }
+    if method.is_none() && named.is_none() && study.factors.iter().any(|f| f.acts == Acts::Method) {
+        return Err("none slows nothing: only speed 1 is possible".to_owned());
+    }
+    let method = match method.or_else(|| pinfold_speed::best(facts)) {
+        Some(method) => method,
+        None => return Err("no method of slowing works here".to_owned()),
+    };
+    if method == Method::Inject {
+        return Err("inject replays a recorded load, which a study has not".to_owned());
+    }
+    if let Some(why) = pinfold_speed::refusal(method, facts) {
+        return Err(format!("{method}: {why}"));
+    }
+    let pus = TrialEnvironment::Slowed(Box::new(resolve(vnode(Some(method), speed, None))?)).pus();
+    let node = memory_node(node, &pus, topology)?;
+    Ok(TrialEnvironment::Slowed(Box::new(resolve(vnode(Some(method), speed, node))?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_that_go_round_are_named_once() {
+        let check = |places: &[u32], expected: &[u32]| {
+            let found = once(places.iter().copied().map(PuId).collect());
+            assert_eq!(found, expected.iter().copied().map(PuId).collect::<Vec<_>>());
+        };
+        check(&[0, 2, 1], &[0, 2, 1]);
+        check(&[0, 2, 1, 0, 2], &[0, 2, 1]);
+        check(&[0, 0, 0], &[0]);
+        check(&[0, 1, 1, 0], &[0, 1, 1, 0]);
+        check(&[], &[]);
+    }
+}

@@ -1,0 +1,146 @@
+//! What guests of one instruction set are made of: QEMU, a kernel, an initramfs, two disks.
+//!
+//! A kit is prepared once and boots any number of guests, with any number of vCPUs. What it needs
+//! and this machine lacks is told before anything is fetched.
+
+use pinfold_host::{process, files};
+use pinfold_model::{Accelerator, Finding, Isa};
+use pinfold_probe::cross_compile;
+use pinfold_vm::guest::{self, DemoGuest, GuestDisks, GuestKernel};
+use pinfold_vm::launch::LaunchOptions;
+
+use super::scratch::Scratch;
+use super::subject::{Inside, Subject};
+use crate::common::host_failure;
+use crate::failure::{Exit, Failure};
+use crate::output::say;
+
+const DISK_BYTES: usize = 32 << 20;
+/// Time (ns) in which a guest says hello: the least, and for each vCPU more. Measured boots take
+/// a tenth of it on two idle cores.
+const HELLO_NS: u64 = 60_000_000_000;
+const HELLO_PER_VCPU_NS: u64 = 10_000_000_000;
+/// The same of a guest that starts on one vCPU; it takes that long once more to bring the others online.
+const HELLO_PER_LATER_VCPU_NS: u64 = 1_000_000_000;
+
+/// The parts of guests.
+#[derive(Clone)]
+pub struct GuestImage {
+    isa: Isa,
+    qemu: String,
+    kernel: GuestKernel,
+    initramfs: String,
+    disks: GuestDisks,
+    agent_socket: String,
+    console: String,
+}
+
+/// What makes one guest differ from another of the same kit.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// Number of vCPUs.
+    pub vcpus: u32,
+    /// KVM or TCG.
+    pub accelerator: Accelerator,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+}
+
+/// The program that this machine lacks for guests of an instruction set.
+pub fn lacking(isa: Isa) -> Option<Failure> {
+    let (qemu, package) = guest::emulator_of(isa);
+    if process::find_program(&qemu).is_none() {
+        let missing = Failure::new(Exit::Host, format!("{qemu} is not installed"));
+        return Some(missing.with_hint(format!("apt-get install {package}")));
+    }
+    cross_compile::missing(isa).map(|error| Failure::from_error(Exit::Host, &error, error.hint()))
+}
+
+/// Empty disks in these files.
+fn disks(file: &dyn Fn(&str) -> String) -> Result<GuestDisks, Failure> {
+    let disks = GuestDisks { ahci: file("ahci.img"), virtio: file("virtio.img") };
+    for disk in [&disks.ahci, &disks.virtio] {
+        files::write_atomic(disk, &vec![0; DISK_BYTES]).map_err(|error| host_failure(&error))?;
+    }
+    Ok(disks)
+}
+
+impl GuestImage {
+    /// Gets and builds what is needed.
+    pub fn prepare(isa: Isa, scratch: &Scratch) -> Result<Self, Failure> {
+        if let Some(failure) = lacking(isa) {
+            return Err(failure);
+        }
+        let cache = files::cache_dir().map_err(|error| host_failure(&error))?;
+        let pinload = cross_compile::program(isa, &format!("{cache}/cross"))
+            .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
+        say(&format!("Getting the {isa} guest's kernel from Debian's packages …"));
+        let kernel = guest::fetch_kernel(&cache, &guest::flavour_of(isa), guest::DEMO_MODULES)
+            .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
+        let archive = guest::build_initramfs(&kernel, &pinload)
+            .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
+        let initramfs = scratch.file(&format!("initramfs-{isa}"));
+        files::write_atomic(&initramfs, &archive).map_err(|error| host_failure(&error))?;
+        let disks = disks(&|name| scratch.file(name))?;
+        Ok(Self {
+            isa,
+            qemu: guest::emulator_of(isa).0,
+            kernel,
+            initramfs,
+            disks,
+            agent_socket: scratch.file("agent.sock"),
+            console: scratch.file("console.log"),
+        })
+    }
+
+    /// Its kernel.
+    pub fn kernel(&self) -> &GuestKernel {
+        &self.kernel
+    }
+
+    /// The same with files of their own for another guest that runs meanwhile.
+    pub fn other(&self, scratch: &Scratch, index: u32) -> Result<Self, Failure> {
+        let file = |name: &str| scratch.file(&format!("{index}-{name}"));
+        let disks = disks(&file)?;
+        let (agent_socket, console) = (file("agent.sock"), file("console.log"));
+        Ok(Self { disks, agent_socket, console, ..self.clone() })
+    }
+
+    /// One guest.
+    pub fn subject(&self, name: &str, shape: Shape) -> Subject {
+        let demo = DemoGuest {
+            qemu: self.qemu.clone(),
+            isa: self.isa,
+            accelerator: shape.accelerator,
+            vcpus: shape.vcpus,
+            memory_mib: shape.memory_mib,
+            kernel: self.kernel.image.clone(),
+            initramfs: self.initramfs.clone(),
+            agent_socket: self.agent_socket.clone(),
+            console: self.console.clone(),
+            disks: self.disks.clone(),
+        };
+        let per_vcpu_ns = match demo.starts_on_one() {
+            true => HELLO_PER_LATER_VCPU_NS,
+            false => HELLO_PER_VCPU_NS,
+        };
+        let stale = Finding::warning(
+            "guest kernel",
+            "apt could not be asked, so an earlier kernel from the cache was used",
+        )
+        .with_hint("run apt-get update");
+        Subject {
+            argv: demo.argv(),
+            command: Vec::new(),
+            vcpus: shape.vcpus,
+            name: name.to_owned(),
+            inside: Inside::Demo,
+            agent_socket: self.agent_socket.clone(),
+            hello_ns: HELLO_NS + per_vcpu_ns * u64::from(shape.vcpus.saturating_sub(1)),
+            kernel: Some(self.kernel.clone()),
+            start_timeout_ns: LaunchOptions::default().start_timeout_ns,
+            demo: Some(demo),
+            findings: if self.kernel.from_cache_only { vec![stale] } else { Vec::new() },
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The end of a run: the answer, the table, the page, and the winner as files for other tools.
+
+use pinfold_host::files;
+use pinfold_model::{Command, Topology};
+use pinfold_report::Page;
+use pinfold_study::store::{RunId, Store};
+use pinfold_study::tune as study;
+
+use super::persist::Kept;
+use crate::cli::TuneArgs;
+use crate::common::host_failure;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Tone, data, show};
+use crate::{screen, view};
+
+/// Writes the page and prints the result.
+pub fn tell(
+    arguments: &TuneArgs,
+    store: &Store,
+    run: RunId,
+    topology: &Topology,
+) -> Result<(), Failure> {
+    let page = page_of(store, run, topology)?;
+    write_page(&page, &arguments.report)?;
+    if arguments.json {
+        data(&crate::view::json(&page)?);
+        return Ok(());
+    }
+    show_result(&page);
+    show(&format!("\nReport page: {}", arguments.report));
+    let stem = arguments.report.trim_end_matches(".html");
+    for form in &page.emitted {
+        // The forms are what a shell or libvirt reads.
+        let path = match form.text.trim_start().starts_with('<') {
+            true => format!("{stem}.xml"),
+            false => format!("{stem}.sh"),
+        };
+        files::write_atomic(&path, form.text.as_bytes()).map_err(|error| host_failure(&error))?;
+        show(&format!("{}: {path}", form.title));
+    }
+    output::answer(tone(&page), &pinfold_report::summary(&page).answer);
+    show(&next(arguments, &page, run));
+    Ok(())
+}
+
+/// The answer, then the ranking and what limits it.
+pub fn show_result(page: &Page) {
+    let summary = pinfold_report::summary(page);
+    output::answer(tone(page), &summary.answer);
+    summary.banner.iter().for_each(|banner| show(banner));
+    let mut rows = summary.rows.into_iter();
+    if let (Some(caption), Some(head)) = (summary.caption, rows.next()) {
+        let numbers = 1..head.len().saturating_sub(1);
+        let mut table = screen::rows();
+        table.set_header(head);
+        rows.for_each(|row| {
+            table.add_row(row);
+        });
+        show(&format!("\n{caption}"));
+        data(&format!("{}\n", screen::drawn(table, numbers)));
+    }
+    summary.notes.iter().for_each(|note| show(note));
+}
+
+fn tone(page: &Page) -> Tone {
+    if page.answer.winner.is_some() { Tone::Good } else { Tone::Mixed }
+}
+
+/// What to type next.
+fn next(arguments: &TuneArgs, page: &Page, run: RunId) -> String {
+    match page.answer.winner.and_then(|id| page.candidate(id)) {
+        Some(winner) if !arguments.demo => {
+            let run = Command::new("run --strategy").arg(&winner.name).arg("--");
+            format!("Next: {}", arguments.command.iter().fold(run, |line, word| line.arg(word)))
+        }
+        Some(_) => format!(
+            "Next: {} finds the placement of your own machine",
+            Command::new("tune -- QEMU-COMMAND")
+        ),
+        None => format!(
+            "Next: a longer run may settle it: --budget with more than {} (this was run {run})",
+            arguments.budget
+        ),
+    }
+}
+
+/// The page of a stored run.
+pub fn page_of(store: &Store, run: RunId, topology: &Topology) -> Result<Page, Failure> {
+    let report =
+        study::analyse(store, run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    let record = store.run(run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    let kept = Kept::read(&report.config.context)?;
+    let context = view::Context {
+        topology,
+        command: kept.command,
+        guest: kept.guest,
+        argv: kept.argv,
+        findings: kept.findings,
+        ended_unix_s: record.finished_unix_s.unwrap_or(record.created_unix_s),
+    };
+    view::page(store, &report, &context)
+}
+
+/// Writes the page.
+pub fn write_page(page: &Page, path: &str) -> Result<(), Failure> {
+    let html =
+        pinfold_report::render(page).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
+    files::write_atomic(path, html.as_bytes()).map_err(|error| host_failure(&error))
+}
