@@ -18,11 +18,11 @@ mod trial;
 
 use std::io::Write as _;
 
-use pinfold_host::{Clock as _, LiveHost, SystemClock, process, files};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, files, process};
 use pinfold_model::CpuSet;
 use pinfold_plan::platforms;
-use pinfold_probe::pinload::Pinload;
 use pinfold_probe::cpu_speed::{ChurnKind, Stop, Workers};
+use pinfold_probe::pinload::Pinload;
 use pinfold_study::random::Pcg32;
 use serde_json::json;
 

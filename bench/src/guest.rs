@@ -1,7 +1,7 @@
 //! The demo guest under TCG: a Debian kernel whose init is `pinload agent`.
 
 use pinfold_host::process::Stdio;
-use pinfold_host::{process, files};
+use pinfold_host::{files, process};
 use pinfold_model::{Accelerator, Isa};
 use pinfold_probe::pinload;
 use pinfold_vm::guest::{self, DemoGuest, GuestDisks};

@@ -9,12 +9,12 @@
 use pinfold_host::LiveHost;
 use pinfold_host::process::{self, Spawn};
 use pinfold_model::{CpuSet, PuId};
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_probe::figures::Instrument;
 use pinfold_probe::memory::{Chase, Order, Place, Sizes, Windows};
 use pinfold_probe::os::{Operation, OsLatency};
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::rulers::{Cpus, Benchmark};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
+use pinfold_probe::rulers::{Benchmark, Cpus};
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 

@@ -8,8 +8,8 @@ use pinfold_host::process::Signaled;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, files};
 use pinfold_model::{CpuSet, LoadRow, Method, PuId, RecordedLoad};
 use pinfold_plan::platforms;
-use pinfold_probe::pinload::Pinload;
 use pinfold_probe::cpu_speed::{Progress, ProgressOutcome, SpeedRuler as _, Workers};
+use pinfold_probe::pinload::Pinload;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 

@@ -7,7 +7,7 @@
 //! loops run one after the other what the study runs in random order; neither waits in between.
 //! A second table asks the store of a simulated run of 100,000 trials.
 
-use pinfold_host::{Clock as _, LiveHost, SystemClock, process, files};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, files, process};
 use pinfold_model::Topology;
 use pinfold_study::stats::{median, median_interval, quantile};
 use pinfold_study::store::{RunId, Store};

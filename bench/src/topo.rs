@@ -5,7 +5,7 @@
 //! that come with the repository, the largest of a real kind (at most 1,024 PUs) is shown by both
 //! from its description.
 
-use pinfold_host::{Clock as _, LiveHost, SystemClock, process, files};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, files, process};
 
 use crate::page::Figures;
 use crate::pairs::{self, Contender};

@@ -6,8 +6,8 @@
 //! who looks every half millisecond sees the thread born, and later placed.
 
 use pinfold_apply::{Journals, NewJournal, Target};
-use pinfold_host::process::{self, Child, Spawn, Stdio};
 use pinfold_host::files::StateDir;
+use pinfold_host::process::{self, Child, Spawn, Stdio};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, schedstat};
 use pinfold_model::{CpuSet, Plan, Request, Role, ThreadPlan, Tid, VcpuCount};
 use pinfold_plan::schema;

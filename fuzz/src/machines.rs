@@ -7,12 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
 use pinfold_apply::Record;
-use pinfold_host::{SystemClock, SnapshotHost, paths, process};
+use pinfold_host::{SnapshotHost, SystemClock, paths, process};
 use pinfold_model::{Family, Figure, Unit};
 use pinfold_probe::agent::Agent;
-use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::exits::{Statistics, counted};
-use pinfold_probe::rulers::{Cpus, Kind, Benchmark, SchedPolicy};
+use pinfold_probe::reference_tools::ReferenceTool;
+use pinfold_probe::rulers::{Benchmark, Cpus, Kind, SchedPolicy};
 use pinfold_probe::symbols::Symbols;
 use pinfold_study::study::{self, Study};
 use pinfold_vm::{Monitor, Qmp, VmError};

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use pinfold_host::SnapshotHost;
 use pinfold_model::{GuestTopology, Plan, Request, Severity, Topology, VcpuCount};
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::lint::{Layout, fix, render, review};
-use pinfold_plan::{check, emit, explain, platforms, requests, schema};
+use pinfold_plan::lint::{Layout, fix, lint, render};
+use pinfold_plan::{emit, explain, platforms, requests, schema, validate};
 use pinfold_study::study::{self, Cells, HostFacts};
 use pinfold_study::{compare, measured};
 use pinfold_vm::argv as qemu;
@@ -17,8 +17,9 @@ use crate::text;
 /// Two packages of two cores of two threads.
 fn topology() -> Option<&'static Topology> {
     static TOPOLOGY: OnceLock<Option<Topology>> = OnceLock::new();
-    let read =
-        || pinfold_topology::read_input(&SnapshotHost::new(), "numa:2 package:1 l3:1 core:2 pu:2").ok();
+    let read = || {
+        pinfold_topology::read_input(&SnapshotHost::new(), "numa:2 package:1 l3:1 core:2 pu:2").ok()
+    };
     TOPOLOGY.get_or_init(read).as_ref()
 }
 
@@ -94,7 +95,7 @@ pub(crate) fn words(bytes: &[u8]) {
     let request = Request::vm("vm", VcpuCount::Exactly(2));
     if let Ok(mut plan) = pinfold_plan::plan("low-latency", topology, &request)
         && requests::knob(&mut plan, &text).is_ok()
-        && !check(&plan, topology).iter().any(|one| one.severity == Severity::Problem)
+        && !validate(&plan, topology).iter().any(|one| one.severity == Severity::Problem)
     {
         look_at(&plan, topology);
     }
@@ -112,10 +113,10 @@ pub(crate) fn plan(bytes: &[u8]) {
 /// host, told in words and turned into the languages of others.
 fn look_at(plan: &Plan, topology: &Topology) {
     assert_eq!(schema::from_json(&schema::to_json(plan)).ok().as_ref(), Some(plan));
-    drop(check(plan, topology));
+    drop(validate(plan, topology));
     drop(explain(plan, topology, 80));
     let layouts = Layout::of_plan(plan, "plan.json");
-    drop(render(&layouts, &review(&layouts, topology), (topology, 80)));
+    drop(render(&layouts, &lint(&layouts, topology), (topology, 80)));
     drop(emit::cmdline(plan, topology));
     drop(emit::tuned(plan, topology));
     drop(emit::libvirt(plan, topology));
@@ -135,7 +136,7 @@ pub(crate) fn domain(bytes: &[u8]) {
     let Some(topology) = topology() else { return };
     let Ok(layout) = Layout::of_text(&xml, "domain.xml") else { return };
     let layouts = [layout];
-    drop(render(&layouts, &review(&layouts, topology), (topology, 80)));
+    drop(render(&layouts, &lint(&layouts, topology), (topology, 80)));
     if let Ok(fixed) = fix(&xml, "domain.xml", topology, &Request::of(Vec::new())) {
         assert!(Domain::read(&fixed.text).is_ok(), "{}", fixed.text);
     }

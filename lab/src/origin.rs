@@ -6,8 +6,8 @@
 //! path. The loader of another instruction set is run by QEMU's user mode. Pinfold itself is then
 //! built from this workspace against the libraries of that folder.
 
-use pinfold_host::process::{self, Spawn};
 use pinfold_host::files;
+use pinfold_host::process::{self, Spawn};
 use pinfold_model::Isa;
 use pinfold_vm::guest::{emulator_of, fetch_root};
 

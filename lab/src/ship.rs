@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{process, files};
+use pinfold_host::{files, process};
 use pinfold_model::Isa;
 use pinfold_probe::cross_compile;
 use pinfold_vm::guest::{Cpio, DEMO_MODULES, GuestKernel, emulator_of, fetch_kernel, flavour_of};

@@ -1,7 +1,7 @@
 //! The script's way: QEMU starts and runs, and is pinned as soon as its monitor answers.
 
 use pinfold_host::process::{Spawn, Stdio, capture, find_program};
-use pinfold_host::{Clock as _, Host as _, SystemClock, paths, files};
+use pinfold_host::{Clock as _, Host as _, SystemClock, files, paths};
 use pinfold_model::{CpuSet, Tid};
 use pinfold_vm::Qmp;
 

@@ -8,8 +8,8 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
-use pinfold_host::process::{Child, Signaled, Spawn, Stdio, own_tid};
 use pinfold_host::files;
+use pinfold_host::process::{Child, Signaled, Spawn, Stdio, own_tid};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, paths};
 use pinfold_model::{CpuSet, PuId, Role, Tid};
 use pinfold_probe::counters::{self, Counters, Outcome, Quantity};

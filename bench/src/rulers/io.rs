@@ -6,12 +6,12 @@
 use pinfold_host::LiveHost;
 use pinfold_host::files::{self, StateDir};
 use pinfold_model::{CpuSet, Statistic};
-use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::job::Job;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
+use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::registry::Settings;
-use pinfold_probe::rulers::{Disk, IoTarget, Benchmark, SchedPolicy};
+use pinfold_probe::rulers::{Benchmark, Disk, IoTarget, SchedPolicy};
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{Block, Direction, of_samples, ratio_interval};
 
@@ -37,7 +37,8 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     files::write_atomic(&file, &contents(&mut random))?;
     let cpus = CpuSet::single(last_pu()?);
     let settings = settings(&cpus, &file);
-    let job = Job::Benchmark(Benchmark::io_latency(Disk::Virtio, IoTarget::File(file.clone()), RUN_NS));
+    let job =
+        Job::Benchmark(Benchmark::io_latency(Disk::Virtio, IoTarget::File(file.clone()), RUN_NS));
     let place = Placement { cgroup_files: Vec::new(), affinity: Some(cpus.clone()) };
     let count = arguments.rounds.unwrap_or(BLOCKS);
     // Ours, fio, fio again: each of the statistics.

@@ -12,14 +12,14 @@ mod oslat;
 mod seen;
 mod stalls;
 
-use pinfold_host::process::{Heartbeat, Spawn, Stdio};
 use pinfold_host::files::StateDir;
+use pinfold_host::process::{Heartbeat, Spawn, Stdio};
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{CpuSet, Family, Policy, PuId, Statistic};
-use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::job::{Job, without_skipped};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
+use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::registry::{self, Settings};
 use pinfold_probe::rulers::{Gap, SchedPolicy};
 use pinfold_study::random::Pcg32;

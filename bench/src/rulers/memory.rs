@@ -12,15 +12,15 @@ mod without;
 use std::cell::Cell;
 use std::io::Write as _;
 
-use pinfold_host::process::{self, Spawn};
 use pinfold_host::files;
+use pinfold_host::process::{self, Spawn};
 use pinfold_model::{CpuSet, Figure, Policy, PuId};
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_probe::figures::Instrument;
 use pinfold_probe::memory::{
     Bandwidth, Chase, Operation, Order, Place, Sizes, StreamVariant, Width, Windows,
 };
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 
@@ -416,7 +416,11 @@ fn stream_matches(bench: &Bench, caches: &[u64], widths: &Widths) -> Vec<Match> 
         ours: stream(Width::Auto),
         picks: vec![0, 1, 2, 3],
         best: Best::Most,
-        anchor: ReferenceTool::Plain(vec!["stream".to_owned(), elements.to_string(), "12".to_owned()]),
+        anchor: ReferenceTool::Plain(vec![
+            "stream".to_owned(),
+            elements.to_string(),
+            "12".to_owned(),
+        ]),
         text: gigabytes,
         goal: Goal::AtLeast(1.0),
         values: vec![Default::default(); 4],

@@ -19,9 +19,9 @@ use pinfold_host::{
 use pinfold_model::{CpuSet, PuId, Role, TaskId, Tid};
 use pinfold_probe::agent::Agent;
 use pinfold_probe::counters::{self, Quantity};
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_probe::parallel::{Parallel, Size};
 use pinfold_probe::sched_latency;
-use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_study::stats::median;
 use pinfold_vm::launch::{self, RunningVm};
 

@@ -8,11 +8,11 @@ mod alone;
 
 use pinfold_host::process::Spawn;
 use pinfold_model::{CpuSet, Figure, PuId};
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_probe::figures::Instrument;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::os::{Operation, OsLatency, Switch};
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 

@@ -6,33 +6,33 @@
 //! before, between or after them. The order of steps and the journal are not known here.
 
 mod affinity;
-mod other_hierarchies;
-mod group;
-mod cpuset_reset;
-mod kernel_file;
 mod cgroup_procs;
+mod cpuset_reset;
+mod group;
+mod kernel_file;
+mod other_hierarchies;
 mod pages;
 mod partition;
-mod undo_context;
 mod policy;
-mod write_error;
 mod resctrl;
 mod setting;
 mod signals;
+mod undo_context;
+mod write_error;
 
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{Change, Finding, Step, TaskId, TaskState, Undo};
 
 pub(crate) use affinity::{allowed, narrowed};
-pub(crate) use group::PREFIX as GROUP_PREFIX;
 pub(crate) use cpuset_reset::obstacle;
+pub(crate) use group::PREFIX as GROUP_PREFIX;
 pub(crate) use kernel_file::{
     ENABLE as ENABLE_CPUSET, LATE_LOOKS, LATE_PAUSE_NS, has_cpuset, holds, is_knob, knob_hint,
     still_holds,
 };
 pub(crate) use partition::fault as partition_fault;
-pub(crate) use undo_context::UndoContext;
 pub(crate) use resctrl::{is_inside as is_in_resctrl, shares};
+pub(crate) use undo_context::UndoContext;
 
 use crate::cpusets::Hierarchy;
 use crate::tasks::{self, Seen};
@@ -143,7 +143,9 @@ pub(crate) fn verify(
             Ok(resctrl::verify_group(host, path))
         }
         Change::MakeGroup { path } => Ok(group::verify(host, path)),
-        Change::MoveTasks { group, tasks, .. } => cgroup_procs::verify(host, hierarchy, group, tasks),
+        Change::MoveTasks { group, tasks, .. } => {
+            cgroup_procs::verify(host, hierarchy, group, tasks)
+        }
         Change::SetAffinity { task, mask } => affinity::verify(host, hierarchy, *task, mask),
         Change::SetPolicy { task, policy } => policy::verify(host, *task, *policy),
         Change::WriteSetting { setting, value, tasks } => {
@@ -231,7 +233,9 @@ fn confirmed_of(
 /// Ends a step whose revert answered [`Reverted::Later`], when all others are taken back.
 pub(crate) fn finish(past: &UndoContext<'_>, step: &Step) -> Result<Reverted, HostError> {
     match &step.undo {
-        Undo::WriteFile { path, .. } => confirmed(past.host, step, cpuset_reset::finish(past, path)),
+        Undo::WriteFile { path, .. } => {
+            confirmed(past.host, step, cpuset_reset::finish(past, path))
+        }
         Undo::RemoveGroup { .. }
         | Undo::MoveTasks { .. }
         | Undo::SetAffinity { .. }

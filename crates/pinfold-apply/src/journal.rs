@@ -11,10 +11,10 @@
 //! not waited for, and their loss harms nothing. What a step does to the host is not known here.
 
 mod error;
-mod files;
 mod marks;
 mod record;
 mod schema;
+mod storage;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -26,9 +26,9 @@ use pinfold_host::{Clock, Host, HostError, process};
 use pinfold_model::{CpuSet, Step, TaskId, Tid};
 
 pub use error::JournalError;
-pub(crate) use files::Files;
 pub(crate) use record::RESTARTED;
 pub use record::{Entry, Header, Namespaces, Outcome, Record};
+pub(crate) use storage::Storage;
 
 use self::marks::{Mark, Marks};
 use crate::layers::{Earlier, Others};
@@ -46,7 +46,7 @@ const LOCK_SUFFIX: &str = ".lock";
 
 /// The directory of journals.
 pub struct Journals<'c> {
-    files: Arc<dyn Files>,
+    files: Arc<dyn Storage>,
     clock: &'c dyn Clock,
     /// What is placed from other state folders; not asked for a simulated host.
     marks: Option<Marks>,
@@ -76,7 +76,7 @@ pub struct Summary {
 
 /// An open journal. While it lives, no other Pinfold can work on the same machine.
 pub struct Journal<'c> {
-    files: Arc<dyn Files>,
+    files: Arc<dyn Storage>,
     clock: &'c dyn Clock,
     name: String,
     record: Record,
@@ -124,7 +124,7 @@ impl<'c> Journals<'c> {
         Ok(Self::over(Arc::new(directory), clock))
     }
 
-    pub(crate) fn over(files: Arc<dyn Files>, clock: &'c dyn Clock) -> Self {
+    pub(crate) fn over(files: Arc<dyn Storage>, clock: &'c dyn Clock) -> Self {
         Self { files, clock, marks: None }
     }
 

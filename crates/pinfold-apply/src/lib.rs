@@ -18,31 +18,31 @@ mod actuators;
 mod apply;
 mod cpusets;
 mod error;
-mod rt_watchdog;
 mod journal;
 mod knobs;
 mod layers;
+mod missing_cgroups;
 mod resctrl_monitor;
+mod rt_watchdog;
 mod status;
 mod steps;
 mod tasks;
 mod undo;
-mod missing_cgroups;
 mod watch;
 
 pub use apply::{Applied, Event, Observer, Point, apply, take_steps, unobserved};
 pub use error::{ApplyError, Refusal};
-pub use rt_watchdog::{Demoted, real_time_priority, take_rights};
 pub use journal::{
     Entry, Header, JOURNALS, Journal, JournalError, Journals, Namespaces, NewJournal, Outcome,
     Record, Summary, remove_void_marks, void_marks,
 };
 pub use knobs::{KnobStatus, knobs};
 pub use layers::Earlier;
+pub use missing_cgroups::vanished;
 pub use resctrl_monitor::{Counter, monitored};
+pub use rt_watchdog::{Demoted, real_time_priority, take_rights};
 pub use status::{Intruder, RoleStatus, Status, status};
 pub use steps::{Planned, group_name, online_steps, plan_steps};
 pub use tasks::{Kept, Rules, Target};
 pub use undo::{UndoReport, undo, undo_observed};
-pub use missing_cgroups::vanished;
 pub use watch::{Extent, Glance, MAX_REPAIRS, Roles, WatchEvent, Watcher};

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use pinfold_host::proc_stat::{self, ProcStat};
-use pinfold_host::{ThreadSet, Host, HostError, Roll, paths, proc_status};
+use pinfold_host::{Host, HostError, Roll, ThreadSet, paths, proc_status};
 use pinfold_model::{Finding, Role, Setting, TaskId, Tid, VnodePlan};
 
 /// What a plan is applied to: one virtual machine, and the loads that Pinfold started beside it.
@@ -64,7 +64,9 @@ impl Target {
     /// The threads of its process, ascending.
     pub(crate) fn listed(&self, host: &dyn Host) -> Result<Vec<Tid>, HostError> {
         match &self.roll {
-            Some(roll) if ThreadSet::of(host, self.pid) == Some(roll.census) => Ok(roll.tids.clone()),
+            Some(roll) if ThreadSet::of(host, self.pid) == Some(roll.census) => {
+                Ok(roll.tids.clone())
+            }
             Some(_) | None => threads_of(host, self.pid),
         }
     }

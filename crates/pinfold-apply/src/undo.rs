@@ -14,11 +14,11 @@ use std::ops::ControlFlow;
 use pinfold_host::{HostError, HostMut, files, with_causes};
 use pinfold_model::{Command, CpuSet, Finding, Lifetime, Step, TaskId, Tid, Undo};
 
-use crate::actuators::{self, UndoContext, Reverted};
+use crate::actuators::{self, Reverted, UndoContext};
 use crate::journal::{Header, Journal, Outcome, RESTARTED, Record};
 use crate::layers::Others;
-use crate::tasks;
 use crate::missing_cgroups::vanished;
+use crate::tasks;
 
 /// What became of an undo.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_host::{Host, HostMut, paths};
 use pinfold_model::{Change, CpuSet, Finding, Plan, Policy, Role, Step, TaskId, Tid, Undo};
 
-use crate::actuators::{self, UndoContext, Shown, Taken};
+use crate::actuators::{self, Shown, Taken, UndoContext};
 use crate::cpusets::{self, Hierarchy};
 use crate::error::ApplyError;
 use crate::journal::{Journal, Outcome, Record};

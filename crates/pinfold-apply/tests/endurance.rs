@@ -18,8 +18,8 @@ use std::sync::{Mutex, PoisonError};
 use common::stage::{ARGUMENTS, ROLE, Stage, be_machine, id, live_plan, target};
 use common::{PLAN_TEXT, times};
 use pinfold_apply::{Journals, NewJournal, apply, undo, unobserved};
-use pinfold_host::process::{self, Signaled};
 use pinfold_host::files::StateDir;
+use pinfold_host::process::{self, Signaled};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths};
 use pinfold_model::Tid;
 

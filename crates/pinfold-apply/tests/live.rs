@@ -21,9 +21,9 @@ use common::{PLAN_TEXT, set};
 use pinfold_apply::{
     Event, Journals, NewJournal, Point, UndoReport, apply, plan_steps, status, undo,
 };
+use pinfold_host::files::StateDir;
 use pinfold_host::proc_cgroup;
 use pinfold_host::process::{self, Signaled, Stdio};
-use pinfold_host::files::StateDir;
 use pinfold_host::{Host, HostMut as _, LiveHost, SystemClock, paths};
 use pinfold_model::Tid;
 

@@ -67,7 +67,8 @@ fn live() -> Option<(MutexGuard<'static, ()>, LiveHost)> {
 fn policies_of_a_real_process_are_set_and_come_back() {
     let Some((_turn, host)) = live() else { return };
     let (bench, clock) = (Bench::new(), SystemClock);
-    let state = pinfold_host::files::StateDir::open(&format!("{}/s", bench.folder.path().display()));
+    let state =
+        pinfold_host::files::StateDir::open(&format!("{}/s", bench.folder.path().display()));
     let journals = pinfold_apply::Journals::open(&state.unwrap(), &clock).unwrap();
     let policies = [
         Policy::Other { nice: 7 },
@@ -108,7 +109,8 @@ fn a_real_group_without_run_time_gets_it_and_loses_it_again() {
     assert_eq!(refused.errno(), Some(1), "the kernel's EPERM, which the steps prevent");
     let file = paths::cpu_rt_runtime(&group.1);
     let (bench, clock) = (Bench::new(), SystemClock);
-    let state = pinfold_host::files::StateDir::open(&format!("{}/s", bench.folder.path().display()));
+    let state =
+        pinfold_host::files::StateDir::open(&format!("{}/s", bench.folder.path().display()));
     let journals = pinfold_apply::Journals::open(&state.unwrap(), &clock).unwrap();
     let (plan, target) = emulator(task, fifo);
     let new = NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target, supervised: false };

@@ -51,7 +51,11 @@ impl ExitSource {
                 needed("enter", "kvm/kvm_entry", AttachKind::Arguments(&[])),
             ],
             ExitSource::Userspace => [
-                needed("surface", "kvm/kvm_userspace_exit", AttachKind::Arguments(&["reason", "errno"])),
+                needed(
+                    "surface",
+                    "kvm/kvm_userspace_exit",
+                    AttachKind::Arguments(&["reason", "errno"]),
+                ),
                 needed("dive", "kvm/kvm_fpu", AttachKind::Arguments(&["load"])),
             ],
         }
@@ -216,7 +220,12 @@ const fn needed(program: &'static str, event: &'static str, way: AttachKind) -> 
     Hook { program, event, way, purpose: Purpose::Time }
 }
 
-const fn hook(program: &'static str, event: &'static str, way: AttachKind, purpose: Purpose) -> Hook {
+const fn hook(
+    program: &'static str,
+    event: &'static str,
+    way: AttachKind,
+    purpose: Purpose,
+) -> Hook {
     Hook { program, event, way, purpose }
 }
 
@@ -382,7 +391,9 @@ impl Places {
                 Some(format) => {
                     match hook.way {
                         AttachKind::Arguments(fields) => in_order(event, &format, fields)?,
-                        AttachKind::Reason => places.constants.extend(reason_places(event, &format)?),
+                        AttachKind::Reason => {
+                            places.constants.extend(reason_places(event, &format)?)
+                        }
                         AttachKind::Record(fields) => {
                             for (constant, field) in fields {
                                 places.constants.insert(constant, place(event, &format, field)?);

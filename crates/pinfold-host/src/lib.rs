@@ -8,14 +8,14 @@
 //! Only live and simulated hosts are [`HostMut`]: changing a capture does not compile.
 
 mod bpf;
-mod thread_set;
 mod clock;
-mod counter;
 mod control_socket;
+mod counter;
 mod error;
-mod kvm_exits;
+mod event_poll;
+pub mod files;
 mod futex_trace;
-mod setting_backend;
+mod kvm_exits;
 mod live;
 mod micro_vm;
 pub mod paths;
@@ -24,25 +24,26 @@ pub mod process;
 mod raw;
 mod recording;
 mod sched_trace;
+mod setting_backend;
 mod sim;
-mod stall;
-mod tracefs;
 mod snapshot;
-pub mod files;
-mod event_poll;
+mod stall;
+mod thread_set;
+mod tracefs;
 
 use std::borrow::Cow;
 
 use pinfold_model::{CpuSet, KeptFile, NodeId, Policy, Setting, TaskId, Tid};
 
-pub use thread_set::{ThreadSet, Roll};
 pub use clock::{Clock, SimClock, SystemClock};
-pub use counter::{Counter, CounterError, CounterEvent, CounterReading, Side};
 pub use control_socket::ControlSocket;
+pub use counter::{Counter, CounterError, CounterEvent, CounterReading, Side};
 pub use error::{HostError, with_causes};
-pub use kvm_exits::{Address, ExitCounter, ExitKey, ExitScope, ExitSource, DurationStats, ThreadExits};
-pub use futex_trace::{FutexKind, FutexCallSite, FutexReading, FutexTracer, OpenCall};
-pub use setting_backend::{SettingBackend, Systemd};
+pub use event_poll::{EventWatcher, Events};
+pub use futex_trace::{FutexCallSite, FutexKind, FutexReading, FutexTracer, OpenCall};
+pub use kvm_exits::{
+    Address, DurationStats, ExitCounter, ExitKey, ExitScope, ExitSource, ThreadExits,
+};
 pub use live::LiveHost;
 pub use micro_vm::{MicroGuest, Ran, Work};
 pub use proc::{
@@ -52,11 +53,12 @@ pub use recording::{Access, Operation, RecordingHost};
 pub use sched_trace::{
     BUCKETS as WAIT_BUCKETS, Runner, SchedAccount, SchedReading, SchedTracer, Slice, WorstWait,
 };
+pub use setting_backend::{SettingBackend, Systemd};
 pub use sim::{CgroupVersion, Knob, SimBuilder, SimHost, SimPages, SimTask};
+pub use snapshot::{SnapshotHost, TreeError};
 pub use stall::{Stall, StallAccount, StallConfig};
+pub use thread_set::{Roll, ThreadSet};
 pub use tracefs::{Field, Format, Tracefs};
-pub use snapshot::{TreeError, SnapshotHost};
-pub use event_poll::{Events, EventWatcher};
 
 /// Takes what was read of a name.
 pub type EachFile<'e> = dyn FnMut(&str, &[u8]) -> Result<(), HostError> + 'e;

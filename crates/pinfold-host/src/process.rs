@@ -5,9 +5,9 @@
 //! (affinity, cgroup, policy, the wish to die with its parent) is set between `fork` and
 //! `exec` by [`Spawn`]. Nothing here looks at other processes' files: that is [`crate::Host`]'s.
 
+mod child;
 mod heartbeat;
 mod output;
-mod child;
 mod spawn;
 #[cfg(test)]
 mod tests;
@@ -21,9 +21,9 @@ use pinfold_model::{Policy, PuId, TaskId, Tid};
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Pid, Signal};
 
+pub use child::{Child, describe};
 pub use heartbeat::Heartbeat;
 pub use output::{Output, capture};
-pub use child::{Child, describe};
 pub use spawn::{Spawn, Stdio};
 
 use crate::{Host, HostError, proc_stat, raw};

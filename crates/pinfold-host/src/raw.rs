@@ -10,6 +10,7 @@
     reason = "the one room for unsafe: one operation per block, each with its conditions"
 )]
 
+mod bpf_maps;
 mod clone_event;
 mod event;
 mod exits;
@@ -19,7 +20,6 @@ mod mapping;
 pub(crate) mod pipe_signal;
 mod shared_word;
 mod timer;
-mod bpf_maps;
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -27,6 +27,9 @@ use std::process::Command;
 
 use pinfold_model::{CpuSet, MAX_PUS, MAX_WORDS, NodeId, Policy, Tid};
 
+pub(crate) use bpf_maps::{
+    Call, FutexAccount, Place, RawRunner, WAIT_BUCKETS, WaitAccount, Waiting, Waker,
+};
 pub(crate) use clone_event::TaskEvents;
 pub(crate) use event::{Probe, TaskCounter};
 pub(crate) use exits::{AddressKey, ExitThread, Key, Sums};
@@ -34,9 +37,6 @@ pub(crate) use exits::{AddressKey, ExitThread, Key, Sums};
 pub(crate) use guest_memory::GuestMemory;
 pub(crate) use shared_word::SharedWord;
 pub(crate) use timer::{Account, Timer, Wish};
-pub(crate) use bpf_maps::{
-    Call, FutexAccount, Place, RawRunner, WAIT_BUCKETS, WaitAccount, Waiting, Waker,
-};
 
 /// `SCHED_FLAG_RESET_ON_FORK` of `include/uapi/linux/sched.h`.
 const RESET_ON_FORK: u64 = 0x01;

@@ -12,7 +12,7 @@ use std::fmt::Debug;
 
 use pinfold_model::{CpuSet, Keeper, KeptFile, Lifetime, Setting};
 
-use crate::{Host, HostError, paths, process, files};
+use crate::{Host, HostError, files, paths, process};
 
 /// A client of a program that keeps settings.
 pub trait SettingBackend: Debug + Send + Sync {

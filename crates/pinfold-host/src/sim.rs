@@ -12,13 +12,13 @@ mod bandwidth;
 mod build;
 mod cgroup;
 mod domains;
-mod host_impl;
 mod freezer;
-mod setting_backend;
+mod host_impl;
 mod parse;
 mod proc_files;
 mod real_time;
 mod resctrl;
+mod setting_backend;
 mod state;
 mod task;
 #[cfg(test)]

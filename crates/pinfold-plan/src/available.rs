@@ -13,10 +13,10 @@ use pinfold_model::{
 };
 
 use crate::PlanError;
-use crate::request_check::{self, nodes_to_stay_on};
-use crate::plan_builder::pus_text;
 use crate::locality;
 use crate::parts::{Parts, mib};
+use crate::plan_builder::pus_text;
+use crate::request_check::{self, nodes_to_stay_on};
 
 /// One core, as far as the plan may use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,7 +194,8 @@ impl<'a> AvailableCpus<'a> {
         let mut cores: Vec<AvailableCore> = all.into_iter().filter_map(kept).collect();
         let boot = online.first();
         if cores.iter().any(|spot| Some(spot.part) != cores.first().map(|first| first.part)) {
-            let boots = |spot: &&mut AvailableCore| boot.is_some_and(|boot| spot.pus.contains(&boot));
+            let boots =
+                |spot: &&mut AvailableCore| boot.is_some_and(|boot| spot.pus.contains(&boot));
             cores.iter_mut().filter(boots).for_each(|spot| spot.boots = true);
         }
         let mut places = vec![usize::MAX; topology.cores.len()];

@@ -2,9 +2,9 @@
 //! the command as it stands.
 
 use pinfold_model::{
-    Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, PinWish, Plan, Policy, PolicyRequest,
-    Preference, Request, Role, SmtRequest, Source, Topology, VcpuCount, VmRequest, VnodeKind,
-    VnodePlan, VnodeRequest, Work,
+    Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, PinWish, Plan, Policy,
+    PolicyRequest, Preference, Request, Role, SmtRequest, Source, Topology, VcpuCount, VmRequest,
+    VnodeKind, VnodePlan, VnodeRequest, Work,
 };
 
 pub use pinfold_model::command::quote;

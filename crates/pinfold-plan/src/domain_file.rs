@@ -9,7 +9,7 @@
 //! The words are those of <https://libvirt.org/formatdomain.html>. What libvirt itself would
 //! refuse (a pin without its PUs, a vCPU pinned twice, a list that is none) is refused here
 //! with line and column; a document type is refused too, because entities could grow without
-//! bound. What libvirt would take and a person would regret is for [`crate::review`].
+//! bound. What libvirt would take and a person would regret is for [`crate::lint`].
 
 mod list;
 mod read;

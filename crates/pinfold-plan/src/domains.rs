@@ -11,13 +11,13 @@ use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, MemoryRequest, NodeId, Plan, PuId, SmtRequest, VnodeRequest, Work};
 
 use crate::PlanError;
-use crate::request_check::{nodes_of, noun, pinned_of};
-use crate::plan_builder::{PlanBuilder, IsolatedSet, Limits, Reserve, pus_text};
+use crate::available::{AvailableCore, HostShare};
 use crate::exclusive_cores::off_memory;
-use crate::available::{HostShare, AvailableCore};
 use crate::guest::GuestSmt;
 use crate::home::{self, HomeKind};
 use crate::pins;
+use crate::plan_builder::{IsolatedSet, Limits, PlanBuilder, Reserve, pus_text};
+use crate::request_check::{nodes_of, noun, pinned_of};
 use crate::select::{Count, Pool};
 
 /// A kind of domain.

@@ -7,10 +7,10 @@
 
 pub(crate) mod cmdline;
 mod common;
-pub(crate) mod libvirt_merge;
 mod kernel_files;
 mod kubevirt;
 pub(crate) mod libvirt;
+pub(crate) mod libvirt_merge;
 mod nova;
 mod proxmox;
 mod qemu;
@@ -20,9 +20,9 @@ mod tuned;
 mod virsh;
 
 pub use cmdline::cmdline;
-pub use libvirt_merge::{Merged, libvirt_into};
 pub use kubevirt::kubevirt;
 pub use libvirt::libvirt;
+pub use libvirt_merge::{Merged, libvirt_into};
 pub use nova::nova;
 pub use proxmox::proxmox;
 pub use qemu::qemu;

@@ -8,8 +8,8 @@ use pinfold_model::text::agree;
 use pinfold_model::{CpuSet, NodeId};
 use thiserror::Error;
 
-use crate::plan_builder::numbered;
 use crate::parts::mib;
+use crate::plan_builder::numbered;
 
 /// Why a strategy gives no plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -4,10 +4,10 @@
 use pinfold_model::{CpuSet, PuId};
 
 use crate::PlanError;
-use crate::request_check::{self, nodes_of};
-use crate::plan_builder::{PlanBuilder, Limits, Reserve};
-use crate::available::{AvailableCpus, HostShare, AvailableCore};
+use crate::available::{AvailableCore, AvailableCpus, HostShare};
 use crate::pins;
+use crate::plan_builder::{Limits, PlanBuilder, Reserve};
+use crate::request_check::{self, nodes_of};
 use crate::select::{Count, Pool, Selection};
 
 /// The cores of one vnode.
@@ -100,7 +100,8 @@ pub(crate) fn enclose<'g>(
 
 /// What [`Pool::auto`] gives on the nodes with memory, where others have none.
 fn auto(candidates: &[AvailableCore], terms: &Terms<'_>) -> Option<(usize, usize)> {
-    let near: Vec<AvailableCore> = candidates.iter().filter(|spot| !spot.memoryless).cloned().collect();
+    let near: Vec<AvailableCore> =
+        candidates.iter().filter(|spot| !spot.memoryless).cloned().collect();
     let some = !near.is_empty() && near.len() < candidates.len();
     some.then(|| Pool::new(&near, terms.count, terms.host).auto())
 }

@@ -10,16 +10,16 @@ use pinfold_model::{
     Topology, VnodeKind, VnodePlan,
 };
 
-use crate::plan_builder::{pus_text, verb};
+use crate::available::Index;
 use crate::error::size;
 use crate::fit::{Fit, fit};
-use crate::available::Index;
 use crate::group_words::of_groups;
-use crate::parts::mib;
 use crate::lint::{Layout, picture};
+use crate::parts::mib;
+use crate::pin_analysis::TopologySpan;
+use crate::plan_builder::{pus_text, verb};
 use crate::rows::{Alike, Row, rows};
 use crate::sheet::Sheet;
-use crate::pin_analysis::TopologySpan;
 
 /// A plan at a glance on the machine of `topology`: what it is for, its cores, and the CPUs of
 /// each role.
@@ -209,7 +209,11 @@ fn host(plan: &Plan) -> Vec<String> {
     lines
 }
 
-fn gives((plan, vnode): (&Plan, &VnodePlan), topology: &Topology, spread: &TopologySpan) -> Vec<String> {
+fn gives(
+    (plan, vnode): (&Plan, &VnodePlan),
+    topology: &Topology,
+    spread: &TopologySpan,
+) -> Vec<String> {
     let emulator = vnode.thread(&Role::Emulator);
     let others = emulator.map(|thread| thread.pus.clone()).unwrap_or_default();
     let quiet = spread.pus.intersection(&plan.exclusive).difference(&others);
@@ -287,7 +291,11 @@ fn unused(plan: &Plan, topology: &Topology) -> Vec<String> {
     .collect()
 }
 
-fn costs((plan, vnode): (&Plan, &VnodePlan), topology: &Topology, spread: &TopologySpan) -> Vec<String> {
+fn costs(
+    (plan, vnode): (&Plan, &VnodePlan),
+    topology: &Topology,
+    spread: &TopologySpan,
+) -> Vec<String> {
     let mut lines = Vec::new();
     let shared = spread.pus.intersection(&plan.housekeeping);
     if !shared.is_empty() && plan.exclusive.is_empty() {

@@ -7,8 +7,8 @@
 use pinfold_model::text::agree;
 use pinfold_model::{CoreId, CoreKind, CpuSet, Finding, GuestTopology, PackageId, PuId};
 
-use crate::avoidable::{Choice, severity};
 use crate::available::AvailableCpus;
+use crate::avoidable::{Choice, severity};
 
 /// What the guest is told of siblings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,11 @@ fn weighed(subject: &str, text: String, avoidable: bool) -> Finding {
 }
 
 /// Siblings that carry vCPUs of a guest whose vCPUs share PUs.
-fn hidden_by_sharing(ground: &AvailableCpus<'_>, pus: &CpuSet, choice: &Choice<'_>) -> Option<Finding> {
+fn hidden_by_sharing(
+    ground: &AvailableCpus<'_>,
+    pus: &CpuSet,
+    choice: &Choice<'_>,
+) -> Option<Finding> {
     let shares = |pu: &PuId| !ground.siblings(*pu).is_disjoint(pus);
     pus.iter().any(|pu| shares(&pu)).then(|| {
         let text = "siblings carry vCPUs, and the guest is shown one thread per core, because vCPUs \

@@ -15,11 +15,11 @@ use pinfold_model::{
 };
 
 use crate::PlanError;
-use crate::request_check::node_of;
 use crate::domain_file::with_cpus;
-use crate::plan_builder::{NOT_ISOLATED, ground, not_isolated, pus_text};
 use crate::guest::{self, GuestSmt};
 use crate::pin_analysis;
+use crate::plan_builder::{NOT_ISOLATED, ground, not_isolated, pus_text};
+use crate::request_check::node_of;
 
 /// The cells that a file describes, as a request: without those that have no vCPU, and without the
 /// nodes that the host lacks or that have no CPU. A cell whose memory has no node of its own has

@@ -12,8 +12,8 @@ use pinfold_model::{
     VmRequest, Work,
 };
 
-use crate::plan_builder::{ground, narrow};
 use crate::error::size;
+use crate::plan_builder::{ground, narrow};
 use crate::strategies::{Strategy, made, strategies};
 
 /// How many numbers of vCPUs are tried for a finding.

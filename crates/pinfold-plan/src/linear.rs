@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use pinfold_model::{CpuSet, PuId};
 
 use crate::PlanError;
-use crate::plan_builder::{PlanBuilder, Limits, pus_text};
 use crate::available::AvailableCpus;
 use crate::guest::GuestSmt;
+use crate::plan_builder::{Limits, PlanBuilder, pus_text};
 
 /// Why a PU comes after another.
 pub(crate) type Why = dyn Fn(&AvailableCpus<'_>, Option<PuId>, PuId) -> String;

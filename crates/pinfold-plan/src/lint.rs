@@ -1,7 +1,7 @@
 //! What is wrong with a placement that a person wrote, and what to write instead.
 //!
 //! A placement comes from a plan, a libvirt domain file or a running machine; each becomes
-//! a [`Layout`] that remembers where every value is written. [`review`] checks one or several
+//! a [`Layout`] that remembers where every value is written. [`lint`] checks one or several
 //! layouts of one host against its topology, and the rest of a domain file that decides latency.
 //! Each [`Diagnostic`] says what is wrong, where, what it costs and what to write instead, in the language
 //! of the layout. The advice is one placement that has been planned for this very layout and
@@ -22,6 +22,7 @@ mod layout;
 mod lookup;
 mod masks;
 mod memory;
+mod overlap;
 mod pages;
 mod picture;
 mod processor;
@@ -30,7 +31,6 @@ mod render;
 mod repair;
 mod resized;
 mod room;
-mod overlap;
 mod target;
 mod timers;
 
@@ -46,7 +46,7 @@ pub use render::{counts, render};
 
 use crate::definition;
 use crate::domain_file::{Place, parse, place};
-use lookup::{Lookup, LintContext};
+use lookup::{LintContext, Lookup};
 use repair::Repair;
 
 /// One thing that is wrong with a placement.
@@ -89,7 +89,7 @@ impl Diagnostic {
 
 /// A review of layouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Review {
+pub struct LintReport {
     /// What is wrong, worst first; empty if nothing is.
     pub flaws: Vec<Diagnostic>,
     /// For each layout a strategy that places it without a warning, if it has to be placed anew.
@@ -101,8 +101,8 @@ const MOST_ADVISED: usize = 16;
 
 /// What is wrong with `layouts`, all of one host, worst first; empty if nothing is.
 #[must_use]
-pub fn review(layouts: &[Layout], topology: &Topology) -> Vec<Diagnostic> {
-    review_under(layouts, topology, &Request::of(Vec::new())).flaws
+pub fn lint(layouts: &[Layout], topology: &Topology) -> Vec<Diagnostic> {
+    lint_under(layouts, topology, &Request::of(Vec::new())).flaws
 }
 
 /// The same, with advice that keeps the user's conditions: PUs to avoid, PUs for the host.
@@ -110,7 +110,7 @@ pub fn review(layouts: &[Layout], topology: &Topology) -> Vec<Diagnostic> {
 /// A machine that runs and a written layout of the same name are one machine: what runs is
 /// reviewed together with the others, what is written says where its memory should be.
 #[must_use]
-pub fn review_under(layouts: &[Layout], topology: &Topology, conditions: &Request) -> Review {
+pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request) -> LintReport {
     let lookup = Lookup::of(topology, conditions);
     let views: Vec<_> = layouts.iter().map(|layout| LintContext::of(layout, &lookup)).collect();
     let written: BTreeMap<&str, &Layout> = layouts
@@ -136,8 +136,9 @@ pub fn review_under(layouts: &[Layout], topology: &Topology, conditions: &Reques
         strategies.push(target.and_then(|target| target.strategy));
         of_views.push(own);
     }
-    let claims =
-        |view: &&LintContext<'_, '_>| view.layout.runs() || !running.contains(view.layout.name.as_str());
+    let claims = |view: &&LintContext<'_, '_>| {
+        view.layout.runs() || !running.contains(view.layout.name.as_str())
+    };
     let held = views.iter().zip(&taken).filter(|(view, _)| claims(view));
     let held = held.map(|(_, pus)| pus).collect::<CpuSet>();
     let mut isolation = advice::Isolation::new((&lookup, &held), conditions);
@@ -149,7 +150,7 @@ pub fn review_under(layouts: &[Layout], topology: &Topology, conditions: &Reques
     overlap::check(&claims, &lookup, &mut flaws);
     room::check_together(&claims, &mut flaws);
     flaws.sort_by_key(|flaw| std::cmp::Reverse(flaw.severity));
-    Review { flaws, strategies }
+    LintReport { flaws, strategies }
 }
 
 /// What is wrong with one layout, worst first, without advice.

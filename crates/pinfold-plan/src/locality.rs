@@ -8,12 +8,12 @@ use pinfold_model::{
 };
 
 use crate::PlanError;
-use crate::capacity::sizes_are_known;
-use crate::guest_numa::{GuestCell, cells};
-use crate::request_check::{self, node_of};
-use crate::plan_builder::pus_text;
-use crate::error::size;
 use crate::available::AvailableCpus;
+use crate::capacity::sizes_are_known;
+use crate::error::size;
+use crate::guest_numa::{GuestCell, cells};
+use crate::plan_builder::pus_text;
+use crate::request_check::{self, node_of};
 
 /// Where the memory of a vnode is: on the nodes of its vCPUs' PUs, if the request names its
 /// size, the strategy binds it to `bound`, or the vCPUs of a machine are pinned to nodes.

@@ -82,7 +82,12 @@ impl<'t> Parts<'t> {
         numbered.keys().map(own).collect::<BTreeSet<_>>().len() > 1
     }
 
-    fn key(&self, spot: &AvailableCore, preference: Preference, speeds: &BTreeMap<Die, u64>) -> Key {
+    fn key(
+        &self,
+        spot: &AvailableCore,
+        preference: Preference,
+        speeds: &BTreeMap<Die, u64>,
+    ) -> Key {
         let size = self.size(spot);
         let small = u64::from(self.large.is_some_and(|large| size < large));
         // The low-power cores of some mobile CPUs, although the source may call them efficiency cores.

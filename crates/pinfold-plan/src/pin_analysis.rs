@@ -13,10 +13,10 @@ use pinfold_model::{
     VnodePlan, Work,
 };
 
-use crate::avoidable::{Choice, Pins, severity};
-use crate::plan_builder::{narrow, pus_text, verb};
 use crate::available::{AvailableCpus, Index};
+use crate::avoidable::{Choice, Pins, severity};
 use crate::locality::{HOST_MEMORY, is_empty_node, left_for_the_host};
+use crate::plan_builder::{narrow, pus_text, verb};
 
 /// Where the pinned vCPUs of a vnode, or the tasks of a process group, lie.
 #[derive(Debug, Default)]
@@ -91,8 +91,10 @@ pub(crate) fn are_helpers_on_others(plan: &Plan) -> bool {
 
 /// Findings that hold whatever the strategy.
 pub(crate) fn findings(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Vec<Finding> {
-    let spreads: Vec<(&VnodePlan, TopologySpan)> =
-        vnodes.iter().map(|vnode| (vnode, TopologySpan::of(ground.index(), &vnode.threads))).collect();
+    let spreads: Vec<(&VnodePlan, TopologySpan)> = vnodes
+        .iter()
+        .map(|vnode| (vnode, TopologySpan::of(ground.index(), &vnode.threads)))
+        .collect();
     let before = [
         oversubscribed(ground, &spreads),
         shared_cores(&spreads),
@@ -122,7 +124,10 @@ pub(crate) fn is_crowded(plan: &Plan) -> bool {
     plan.findings.iter().any(|finding| finding.subject == CROWDED)
 }
 
-fn oversubscribed(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+fn oversubscribed(
+    ground: &AvailableCpus<'_>,
+    spreads: &[(&VnodePlan, TopologySpan)],
+) -> Option<Finding> {
     let mut load: BTreeMap<PuId, usize> = BTreeMap::new();
     for (pu, count) in spreads.iter().flat_map(|(_, spread)| &spread.load) {
         *load.entry(*pu).or_default() += count;
@@ -209,7 +214,10 @@ fn choice<'a>(ground: &'a AvailableCpus<'_>, vcpus: usize) -> Choice<'a> {
 
 /// Emulators, iothreads and workers that run on the PUs of vCPUs, of their own machine or of
 /// others.
-fn helpers_on_vcpus(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)]) -> Vec<Finding> {
+fn helpers_on_vcpus(
+    ground: &AvailableCpus<'_>,
+    spreads: &[(&VnodePlan, TopologySpan)],
+) -> Vec<Finding> {
     let carried = carried(spreads);
     let avoidable = choice(ground, carried.len()).with_free_helpers(&carried);
     let of_own: Vec<CpuSet> = spreads.iter().map(|(_, spread)| spread.pus.clone()).collect();
@@ -238,7 +246,10 @@ fn helpers_on_vcpus(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, Topology
 
 /// Iothreads and vhost workers on other nodes than all vCPUs of their machine, where one of those
 /// has a CPU to spare.
-fn far_helpers(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+fn far_helpers(
+    ground: &AvailableCpus<'_>,
+    spreads: &[(&VnodePlan, TopologySpan)],
+) -> Option<Finding> {
     let carried = spreads.iter().map(|(_, spread)| &spread.pus).collect::<CpuSet>();
     let spare = ground.nodes_of(&ground.hostable.difference(&carried));
     spreads.iter().find_map(|(vnode, spread)| {
@@ -267,7 +278,10 @@ fn carried(spreads: &[(&VnodePlan, TopologySpan)]) -> CpuSet {
 }
 
 /// No PU of the host's tasks is without a vCPU.
-fn nothing_left(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+fn nothing_left(
+    ground: &AvailableCpus<'_>,
+    spreads: &[(&VnodePlan, TopologySpan)],
+) -> Option<Finding> {
     let carried = carried(spreads);
     (!carried.is_empty() && ground.hostable.is_subset(&carried)).then(|| {
         let text = "every CPU that the host's tasks may use carries a vCPU: interrupts and the host's \
@@ -278,7 +292,10 @@ fn nothing_left(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan
 }
 
 /// The sibling of a vCPU's PU that is not the plan's to use may be busy with anything.
-fn foreign_siblings(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+fn foreign_siblings(
+    ground: &AvailableCpus<'_>,
+    spreads: &[(&VnodePlan, TopologySpan)],
+) -> Option<Finding> {
     let mut cores: BTreeSet<CoreId> = BTreeSet::new();
     let (mut all, mut carried) = (CpuSet::new(), CpuSet::new());
     for (_, spread) in spreads {
@@ -366,14 +383,18 @@ fn floating_kinds(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option<Fi
     })
 }
 
-fn crossed_l3s(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+fn crossed_l3s(
+    ground: &AvailableCpus<'_>,
+    spreads: &[(&VnodePlan, TopologySpan)],
+) -> Option<Finding> {
     let one_for_all = |(vnode, spread): &(&VnodePlan, TopologySpan)| {
         let shows_threads = vnode.guest.as_ref().is_some_and(|guest| guest.threads > 1);
         let pins = Pins { pus: &spread.pus, shows_threads };
         choice(ground, spread.pus.len()).crossed_l3s(&pins).is_some()
     };
-    let crosses =
-        |it: &&(&VnodePlan, TopologySpan)| it.1.l3s.len() > 1 && it.1.nodes.len() <= 1 || one_for_all(it);
+    let crosses = |it: &&(&VnodePlan, TopologySpan)| {
+        it.1.l3s.len() > 1 && it.1.nodes.len() <= 1 || one_for_all(it)
+    };
     let crossing: Vec<_> = spreads.iter().filter(crosses).collect();
     let text = match (crossing.as_slice(), spreads.len()) {
         ([], _) => return None,
@@ -394,7 +415,10 @@ fn crossed_l3s(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)
     Some(Finding { severity: severity(avoidable), ..Finding::note("L3", text) })
 }
 
-fn memoryless(ground: &AvailableCpus<'_>, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
+fn memoryless(
+    ground: &AvailableCpus<'_>,
+    spreads: &[(&VnodePlan, TopologySpan)],
+) -> Option<Finding> {
     let topology = ground.topology;
     let has_memory = topology.nodes.iter().any(|node| node.memory_bytes > 0);
     let used: BTreeSet<NodeId> =

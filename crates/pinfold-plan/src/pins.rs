@@ -13,10 +13,10 @@ use pinfold_model::{
 };
 
 use crate::PlanError;
-use crate::validate::faults;
-use crate::plan_builder::{IsolatedSet, Reserve, pus_text};
 use crate::available::AvailableCpus;
 use crate::online;
+use crate::plan_builder::{IsolatedSet, Reserve, pus_text};
+use crate::validate::faults;
 
 /// What the pins by hand change, over all vnodes.
 #[derive(Default)]
@@ -143,7 +143,11 @@ pub(crate) fn helpers(wishes: &[PinWish], threads: &mut Vec<ThreadPlan>, by_hand
 }
 
 /// Says what of the wishes cannot be.
-fn check(ground: &AvailableCpus<'_>, request: &Request, enclave: &IsolatedSet<'_>) -> Result<(), String> {
+fn check(
+    ground: &AvailableCpus<'_>,
+    request: &Request,
+    enclave: &IsolatedSet<'_>,
+) -> Result<(), String> {
     let roles = roles(enclave);
     for (place, wish) in enclave.asked.pins.iter().enumerate() {
         if enclave.asked.pins.iter().take(place).any(|before| before.role == wish.role) {

@@ -12,12 +12,12 @@ use pinfold_model::{
 };
 
 use crate::PlanError;
-use crate::guest_numa::node_list;
-use crate::available::{FreeFrom, AvailableCpus};
+use crate::available::{AvailableCpus, FreeFrom};
 use crate::guest::{self, GuestSmt};
+use crate::guest_numa::node_list;
 use crate::pins::{self, ByHand};
 use crate::select::{Count, Pool};
-use crate::{request_check, locality, pin_analysis};
+use crate::{locality, pin_analysis, request_check};
 
 /// No strategy gives more vCPUs: KVM's own limit (`KVM_MAX_NR_VCPUS`) is at most 4096 on x86.
 pub(crate) const MAX_VCPUS: u32 = 4096;

@@ -6,8 +6,8 @@
 
 use pinfold_model::{CpuSet, Plan, Policy, PolicyRequest, Request, Role, ThreadPlan, VnodePlan};
 
-use crate::validate::faults;
 use crate::error::PlanError;
+use crate::validate::faults;
 
 /// Puts all policies of the request into its plan.
 pub(crate) fn set(mut plan: Plan, request: &Request) -> Result<Plan, PlanError> {
@@ -26,7 +26,11 @@ pub(crate) fn set(mut plan: Plan, request: &Request) -> Result<Plan, PlanError> 
 }
 
 /// Gives the threads of one vnode, or of all, their policy; an error if there are none.
-pub(crate) fn give(plan: &mut Plan, name: Option<&str>, wish: &PolicyRequest) -> Result<(), String> {
+pub(crate) fn give(
+    plan: &mut Plan,
+    name: Option<&str>,
+    wish: &PolicyRequest,
+) -> Result<(), String> {
     let vnodes = plan.vnodes.iter_mut();
     let threads = vnodes.filter(|vnode| name.is_none_or(|name| vnode.name == name));
     let mut all: Vec<_> = threads.flat_map(|vnode| &mut vnode.threads).collect();

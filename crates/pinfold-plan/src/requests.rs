@@ -20,8 +20,8 @@ pub mod value;
 use std::collections::BTreeSet;
 
 use pinfold_model::{
-    CpuSet, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, PinWish, Preference,
-    Request, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
+    CpuSet, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, PinWish,
+    Preference, Request, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
 };
 use thiserror::Error;
 

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{CpuSet, NodeId, PuId};
 
-use crate::available::{HostShare, AvailableCore};
+use crate::available::{AvailableCore, HostShare};
 
 /// What is counted when cores are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +175,8 @@ impl<'g> Pool<'g> {
         let places = self.cores.iter().enumerate().filter(|(_, spot)| is_named(spot));
         let own: Vec<usize> = places.map(|(place, _)| place).collect();
         own.iter().for_each(|place| self.claim(*place));
-        let named: Vec<&'g AvailableCore> = own.iter().filter_map(|place| self.cores.get(*place)).collect();
+        let named: Vec<&'g AvailableCore> =
+            own.iter().filter_map(|place| self.cores.get(*place)).collect();
         let mut siblings: Vec<PuId> = match self.count {
             Count::Cores => Vec::new(),
             Count::Threads => named.iter().flat_map(|spot| spot.pus.iter().copied()).collect(),
@@ -272,7 +273,8 @@ impl<'g> Pool<'g> {
             places.extend(taken);
         }
         places.sort_unstable();
-        let cores: Vec<&AvailableCore> = places.into_iter().filter_map(|place| cores.get(place)).collect();
+        let cores: Vec<&AvailableCore> =
+            places.into_iter().filter_map(|place| cores.get(place)).collect();
         let pins = cores.iter().filter_map(|spot| spot.pus.first().copied()).collect();
         Some(Selection { cores, pins })
     }

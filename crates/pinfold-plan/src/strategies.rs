@@ -27,7 +27,7 @@ use pinfold_model::{Finding, Plan, Request, Topology};
 
 use crate::PlanError;
 use crate::guest_cells::{self, Parts};
-use crate::{definition, fit, group_words, hints, suggest, pins, policies, prefer, pin_analysis};
+use crate::{definition, fit, group_words, hints, pin_analysis, pins, policies, prefer, suggest};
 
 /// A named way to place vnodes.
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +62,7 @@ static TABLE: &[Strategy] = &[
 ];
 
 /// What is offered when a strategy refuses: the first that works, after the refusing one.
-const FALLBACK_ORDER: &[&str] =
-    &["low-latency", "balanced", "max-performance", "compact", "none"];
+const FALLBACK_ORDER: &[&str] = &["low-latency", "balanced", "max-performance", "compact", "none"];
 
 /// All strategies, the baseline first.
 #[must_use]

@@ -2,7 +2,6 @@
 //! random machines, and what is written for people and for other programs.
 
 mod caches;
-mod check;
 mod domain;
 mod emit;
 mod explain;
@@ -10,6 +9,7 @@ mod golden;
 mod guest_cells;
 mod into;
 mod libvirt;
+mod lint;
 pub(crate) mod machine;
 mod memory;
 mod odd_hosts;
@@ -22,10 +22,10 @@ mod qemu_live;
 mod refusals;
 mod requests;
 mod rest_of_file;
-mod review;
 mod schema;
 mod several;
 mod tunables;
+mod validate;
 
 use pinfold_model::{CpuSet, IsolationScope, Plan, Request, Role, VcpuCount, Work};
 

@@ -14,15 +14,15 @@ use pinfold_model::{
     Tuning, VnodePlan,
 };
 
-use crate::plan_builder::{pus_text, verb};
 use crate::fit::{Fit, fit};
 use crate::online;
+use crate::plan_builder::{pus_text, verb};
 use crate::policies;
 
 /// What is wrong with applying `plan` on the host of `topology`; empty if nothing is.
 /// What the plan itself says in its findings is not repeated.
 #[must_use]
-pub fn check(plan: &Plan, topology: &Topology) -> Vec<Finding> {
+pub fn validate(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let broken = faults(plan)
         .into_iter()
         .map(|fault| Finding::problem("plan", format!("{}: {}", fault.field, fault.why)));

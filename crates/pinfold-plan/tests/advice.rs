@@ -4,8 +4,8 @@
 
 use pinfold_host::LiveHost;
 use pinfold_model::{Request, Role, Severity, Topology, VcpuCount};
+use pinfold_plan::lint::{Diagnostic, Layout, fix, lint};
 use pinfold_plan::plan;
-use pinfold_plan::lint::{Diagnostic, Layout, fix, review};
 
 const SHARED: &str = "<vcpupin vcpu='0' cpuset='4'/>\n<vcpupin vcpu='1' cpuset='4'/>\n";
 
@@ -30,7 +30,7 @@ fn domain(vcpus: usize, tune: &str, rest: &str) -> String {
 }
 
 fn found(xml: &str, topology: &Topology) -> Vec<Diagnostic> {
-    review(&[Layout::of_text(xml, "m.xml").expect("a domain file")], topology)
+    lint(&[Layout::of_text(xml, "m.xml").expect("a domain file")], topology)
 }
 
 fn advice<'f>(flaws: &'f [Diagnostic], name: &str) -> &'f [String] {
@@ -152,7 +152,7 @@ fn machines_of_one_host_get_one_kernel_command_line() {
         let xml = domain(4, &tune, shape).replace("<name>m<", &format!("<name>{name}<"));
         Layout::of_text(&xml, name).expect("a domain file")
     };
-    let flaws = review(&[machine("a", 1), machine("b", 3)], &topology);
+    let flaws = lint(&[machine("a", 1), machine("b", 3)], &topology);
     let lines: Vec<&String> = flaws
         .iter()
         .filter(|flaw| flaw.name == "not-isolated")
@@ -174,7 +174,7 @@ fn memory_of_a_plan_that_is_bound_stays_bound() {
     let emulator = vnode.threads.iter_mut().find(|thread| thread.role == Role::Emulator);
     emulator.expect("an emulator").pus = vcpu;
     assert!(vnode.memory.is_some());
-    let flaws = review(&Layout::of_plan(&made, "plan.json"), &topology);
+    let flaws = lint(&Layout::of_plan(&made, "plan.json"), &topology);
     assert!(flaws.iter().any(|flaw| flaw.severity > Severity::Note), "{flaws:?}");
     let lines = lines(&flaws);
     assert!(lines.iter().all(|line| !line.contains("take out")), "{lines:?}");

@@ -5,8 +5,8 @@
 mod common;
 
 use pinfold_model::{
-    CpuSet, EmulatorRequest, Free, IsolationScope, MemoryRequest, NumaNode, Plan, Preference, Request,
-    Role, Severity, SmtRequest, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
+    CpuSet, EmulatorRequest, Free, IsolationScope, MemoryRequest, NumaNode, Plan, Preference,
+    Request, Role, Severity, SmtRequest, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::emit::{cmdline, libvirt, libvirt_into};

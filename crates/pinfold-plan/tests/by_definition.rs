@@ -7,9 +7,9 @@ mod common;
 use pinfold_model::{Plan, Request, Severity, Topology, VcpuCount};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::emit::{libvirt, libvirt_into};
+use pinfold_plan::lint::{Layout, lint};
 use pinfold_plan::plan;
 use pinfold_plan::requests;
-use pinfold_plan::lint::{Layout, review};
 
 fn host(name: &str) -> Topology {
     common::read(name.to_owned()).1
@@ -22,7 +22,7 @@ fn made(strategy: &str, topology: &Topology, vcpus: u32) -> Plan {
 /// The severity of a finding of the check.
 fn severity(text: &str, topology: &Topology, name: &str) -> Option<Severity> {
     let domain = Domain::read(text).expect("a domain file");
-    let flaws = review(&[Layout::of_domain(&domain, "vm.xml")], topology);
+    let flaws = lint(&[Layout::of_domain(&domain, "vm.xml")], topology);
     let found = flaws.iter().filter(|flaw| flaw.name == name);
     found.map(|flaw| flaw.severity).max()
 }
@@ -46,7 +46,7 @@ fn the_file_of_a_named_strategy_says_so_and_another_does_not() {
         };
         assert_eq!(finding.severity, Severity::Note, "{strategy}");
         assert!(finding.text.ends_with(&format!("{strategy} is defined to place threads so")));
-        let of_plan = review(&Layout::of_plan(&layout, "plan"), &topology);
+        let of_plan = lint(&Layout::of_plan(&layout, "plan"), &topology);
         assert!(of_plan.iter().all(|flaw| flaw.severity <= Severity::Note), "{of_plan:?}");
         let fragment = libvirt(&layout, &topology).expect("one machine");
         let text = format!("<domain type='kvm'><name>vm</name>\n{fragment}</domain>");

@@ -16,7 +16,7 @@ use pinfold_model::{
 };
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::emit::{libvirt, libvirt_into};
-use pinfold_plan::lint::{Diagnostic, Layout, review};
+use pinfold_plan::lint::{Diagnostic, Layout, lint};
 use pinfold_plan::{plan, strategies};
 
 use common::hosts;
@@ -135,7 +135,7 @@ fn request(vm: VmRequest, memory: Option<u64>, isolation: IsolationScope) -> Req
 
 fn reviewed(text: &str, topology: &Topology) -> Vec<Diagnostic> {
     let domain = Domain::read(text).expect("what is emitted can be read");
-    review(&[Layout::of_domain(&domain, "emitted")], topology)
+    lint(&[Layout::of_domain(&domain, "emitted")], topology)
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn one(
         files.refused += 1;
         return;
     };
-    let of_plan = review(&Layout::of_plan(&layout, "plan"), topology);
+    let of_plan = lint(&Layout::of_plan(&layout, "plan"), topology);
     plans.take((&case, strategy), &layout, &of_plan);
     let fragment = libvirt(&layout, topology).expect("one machine");
     let text = format!("<domain type='kvm'>\n<name>vm</name>\n{fragment}</domain>");

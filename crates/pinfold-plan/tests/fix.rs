@@ -5,7 +5,7 @@
 mod common;
 
 use pinfold_model::{Request, Severity, Topology};
-use pinfold_plan::lint::{Layout, fix, review};
+use pinfold_plan::lint::{Layout, fix, lint};
 
 use common::hosts;
 
@@ -129,7 +129,7 @@ fn domain(numbers: &mut Numbers, topology: &Topology) -> String {
 fn wrong(xml: &str, topology: &Topology) -> Vec<String> {
     let layout =
         Layout::of_text(xml, "domain.xml").unwrap_or_else(|error| panic!("{error}\n{xml}"));
-    let found = review(&[layout], topology);
+    let found = lint(&[layout], topology);
     let worse = found.iter().filter(|flaw| flaw.severity > Severity::Note);
     worse.map(|flaw| format!("{}: {}", flaw.name, flaw.what)).collect()
 }

@@ -8,7 +8,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use pinfold_model::{Request, Severity, Topology};
-use pinfold_plan::lint::{Diagnostic, Layout, fix, review};
+use pinfold_plan::lint::{Diagnostic, Layout, fix, lint};
 
 use common::hosts;
 
@@ -39,7 +39,7 @@ fn files() -> Vec<(String, String)> {
 
 fn worse(xml: &str, topology: &Topology) -> Vec<Diagnostic> {
     let layout = Layout::of_text(xml, "vm.xml").unwrap_or_else(|error| panic!("{error}\n{xml}"));
-    let mut flaws = review(&[layout], topology);
+    let mut flaws = lint(&[layout], topology);
     flaws.retain(|flaw| flaw.severity >= Severity::Warning);
     flaws
 }

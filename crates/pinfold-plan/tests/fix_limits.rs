@@ -9,7 +9,7 @@ use pinfold_model::{
     VnodeRequest,
 };
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::lint::{Fixed, Diagnostic, Layout, fix, review_under};
+use pinfold_plan::lint::{Diagnostic, Fixed, Layout, fix, lint_under};
 use pinfold_plan::{emit, plan};
 
 fn host(name: &str) -> Topology {
@@ -72,7 +72,7 @@ fn fixed(xml: &str, (topology, conditions): (&Topology, &Request)) -> Fixed {
 
 fn worse(xml: &str, (topology, conditions): (&Topology, &Request)) -> Vec<Diagnostic> {
     let layout = Layout::of_text(xml, "vm.xml").unwrap_or_else(|error| panic!("{error}\n{xml}"));
-    let mut flaws = review_under(&[layout], topology, conditions).flaws;
+    let mut flaws = lint_under(&[layout], topology, conditions).flaws;
     flaws.retain(|flaw| flaw.severity >= Severity::Warning);
     flaws
 }

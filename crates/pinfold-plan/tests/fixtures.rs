@@ -11,7 +11,7 @@ use pinfold_model::{
     CoreKind, CpuSet, IsolationScope, Plan, Preference, PuId, Request, Role, Severity, Source,
     Speed, Topology, VcpuCount, VmRequest, VnodeRequest,
 };
-use pinfold_plan::{check, explain, plan, schema, strategies};
+use pinfold_plan::{explain, plan, schema, strategies, validate};
 
 use common::hosts;
 
@@ -88,7 +88,7 @@ fn every_strategy_on_every_host() {
                 let texts = explain(&layout, topology, 10_000);
                 assert_eq!(disagreement(&texts), None, "{case}: {texts}");
                 assert!(texts.contains("why"), "{case}");
-                assert_eq!(check(&layout, topology), vec![], "{case}");
+                assert_eq!(validate(&layout, topology), vec![], "{case}");
                 assert!(!layout.housekeeping.is_empty(), "{case}");
                 assert_eq!(schema::from_json(&schema::to_json(&layout)), Ok(layout), "{case}");
                 planned += 1;

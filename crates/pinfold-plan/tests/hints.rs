@@ -9,7 +9,7 @@ use std::mem::discriminant;
 use pinfold_model::{
     IsolationScope, MemoryRequest, Plan, Request, Topology, VcpuCount, VmRequest, Work,
 };
-use pinfold_plan::lint::{Layout, review};
+use pinfold_plan::lint::{Layout, lint};
 use pinfold_plan::{PlanError, plan, strategies};
 
 /// More CPUs than this make the plans take longer than they say.
@@ -141,7 +141,7 @@ fn the_command_for_a_plan_keeps_it_and_is_without_the_finding() {
     let two = Request::of(vec![named("a"), named("b")]);
     for (strategy, request) in [("realtime", asked(3, None)), ("low-latency", two)] {
         let first = plan(strategy, &topology, &request).expect("a plan");
-        let flaws = review(&Layout::of_plan(&first, "plan.json"), &topology);
+        let flaws = lint(&Layout::of_plan(&first, "plan.json"), &topology);
         let open = flaws.iter().filter(|flaw| flaw.name == "not-isolated");
         let lines: Vec<&String> = open.flat_map(|flaw| &flaw.instead).collect();
         assert_eq!(lines.len(), request.vnodes.len(), "{flaws:?}");
@@ -156,7 +156,7 @@ fn the_command_for_a_plan_keeps_it_and_is_without_the_finding() {
                 vnodes.map(|it| (it.name.clone(), it.memory.as_ref().and_then(memory))).collect()
             };
             assert_eq!(of(&made), of(&first), "{command}");
-            let left = review(&Layout::of_plan(&made, "plan.json"), &topology);
+            let left = lint(&Layout::of_plan(&made, "plan.json"), &topology);
             assert!(left.iter().all(|flaw| flaw.name != "not-isolated"), "{command}: {left:?}");
         }
     }

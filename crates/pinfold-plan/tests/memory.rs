@@ -9,7 +9,7 @@ use pinfold_model::{
     VnodeRequest,
 };
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::lint::{Diagnostic, Layout, fix, review};
+use pinfold_plan::lint::{Diagnostic, Layout, fix, lint};
 use pinfold_plan::{emit, plan};
 
 const GIB: u64 = 1 << 30;
@@ -50,7 +50,7 @@ fn worse(files: &[&str], topology: &Topology) -> Vec<Diagnostic> {
         Layout::of_text(xml, &format!("{at}.xml")).unwrap_or_else(|error| panic!("{error}\n{xml}"))
     };
     let layouts: Vec<Layout> = files.iter().enumerate().map(layout).collect();
-    let mut flaws = review(&layouts, topology);
+    let mut flaws = lint(&layouts, topology);
     flaws.retain(|flaw| flaw.severity >= Severity::Warning);
     flaws
 }
@@ -121,7 +121,7 @@ fn restrictive_bounds_memory_as_strict_does() {
     assert_eq!(names(&worse(&[&whole("interleave")], &topology)), Vec::<&str>::new());
     // It binds no cell: that is said, and is no fault.
     let layout = Layout::of_text(&cells([4, 4], restrictive), "vm.xml").expect("a file");
-    let found = review(&[layout], &topology);
+    let found = lint(&[layout], &topology);
     let note = found.iter().find(|flaw| flaw.name == "cells-restricted").expect("a note");
     assert_eq!(note.severity, Severity::Note);
     assert!(found.iter().all(|flaw| flaw.severity == Severity::Note), "{found:?}");
@@ -193,7 +193,7 @@ fn a_plan_with_more_memory_than_its_nodes_is_a_problem() {
     let request = Request::of(vec![VnodeRequest { memory, ..VnodeRequest::vm("vm", vm) }]);
     let mut layout = plan("numa-exclusive", &topology, &request).expect("a plan");
     let found = |layout: &Plan| {
-        let mut flaws = review(&Layout::of_plan(layout, "plan.json"), &topology);
+        let mut flaws = lint(&Layout::of_plan(layout, "plan.json"), &topology);
         flaws.retain(|flaw| flaw.severity >= Severity::Warning);
         flaws
     };

@@ -15,7 +15,7 @@ use pinfold_model::{
     CpuSet, EmulationPlan, Method, NodeId, Platform, PlatformVnode, Speed, SpeedRequest, Topology,
     Variant,
 };
-use pinfold_plan::{check, platforms};
+use pinfold_plan::{platforms, validate};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -124,7 +124,7 @@ fn keeps_the_rules(
     plan: &EmulationPlan,
     topology: &Topology,
 ) -> Result<(), TestCaseError> {
-    prop_assert_eq!(check(&plan.plan, topology), vec![]);
+    prop_assert_eq!(validate(&plan.plan, topology), vec![]);
     prop_assert!(!plan.plan.housekeeping.is_empty());
     prop_assert_eq!(plan.vnodes.len(), platform.vnodes.len());
     let mut taken = CpuSet::new();

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use pinfold_model::{IsolationScope, Request, Speed, Topology, VnodeRequest};
 use pinfold_plan::emit::cmdline;
-use pinfold_plan::lint::{Layout, render, review};
+use pinfold_plan::lint::{Layout, lint, render};
 use pinfold_plan::{explain, plan, strategies};
 
 fn groups(sizes: &[u32]) -> Request {
@@ -30,7 +30,7 @@ fn said(strategy: &str, topology: &Topology, request: &Request) -> String {
                 "{emitted}"
             );
             let layouts = Layout::of_plan(&layout, "plan.json");
-            let flaws = review(&layouts, topology);
+            let flaws = lint(&layouts, topology);
             let checked = render(&layouts, &flaws, (topology, 100_000));
             let of_host = |line: &&str| !line.contains("this host is itself");
             let text = explain(&layout, topology, 100_000);

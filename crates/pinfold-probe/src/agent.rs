@@ -6,10 +6,10 @@
 //! shared between threads (a heartbeat beside a measurement).
 //! When the stream ends or is garbage, every call that waits returns at once with the reason.
 
-mod response;
+mod channels;
 mod frame;
 mod heartbeat;
-mod channels;
+mod response;
 #[cfg(test)]
 mod tests;
 
@@ -23,13 +23,13 @@ use std::time::Duration;
 
 use pinfold_host::Clock;
 
-pub use response::{AgentError, Exit, Output};
 pub use frame::Hello;
 pub(crate) use heartbeat::BEAT;
 pub use heartbeat::Heartbeat;
+pub use response::{AgentError, Exit, Output};
 
+use channels::{ChannelBuffers, End};
 use frame::{FRAME_LIMIT, Kind};
-use channels::{End, ChannelBuffers};
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000 * NS_PER_MS;

@@ -28,7 +28,7 @@ use pinfold_host::process::{self, Spawn};
 
 pub use burst::{Burst, BurstOutcome, BurstSample};
 pub use churn::{Churn, ChurnKind, ChurnOutcome};
-pub use micro::{Amount, MicroVm, MicroKind, MicroOutcome};
+pub use micro::{Amount, MicroKind, MicroOutcome, MicroVm};
 pub use progress::{Progress, ProgressOutcome, Stop, WorkerProgress, Workers};
 
 use crate::agent::{Agent, Output};

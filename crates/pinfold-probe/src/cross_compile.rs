@@ -4,7 +4,7 @@
 //! like) makes them a static program, once: it is kept in a folder, under a name that changes
 //! with the sources.
 
-use pinfold_host::{HostError, process, files};
+use pinfold_host::{HostError, files, process};
 use pinfold_model::Isa;
 
 use crate::pinload::BINARY;

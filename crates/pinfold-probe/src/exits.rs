@@ -16,8 +16,8 @@
 
 pub mod cost;
 mod error;
-mod figures;
 pub mod expected;
+mod figures;
 mod names;
 mod statistics;
 pub mod table;

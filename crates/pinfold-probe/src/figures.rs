@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_model::{Family, Figure, Unit};
 use serde::Deserialize;
 
-use crate::rulers::BenchmarkError;
 use crate::cpu_speed::SpeedRuler;
+use crate::rulers::BenchmarkError;
 
 /// One use of an instrument of `pinload`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,11 +11,13 @@ use pinfold_host::process::{self, Spawn};
 use pinfold_model::{Family, Figure, Metric, Series, Unit};
 
 use crate::agent::{Agent, BEAT};
+use crate::cpu_speed::{MicroVm, SpeedRuler as _};
 use crate::figures::Instrument;
 use crate::loads::Placement;
 use crate::pinload::Pinload;
-use crate::rulers::{Kind, Observation, OpenLoop, OpenLoopError, Benchmark, BenchmarkError, SchedPolicy};
-use crate::cpu_speed::{MicroVm, SpeedRuler as _};
+use crate::rulers::{
+    Benchmark, BenchmarkError, Kind, Observation, OpenLoop, OpenLoopError, SchedPolicy,
+};
 
 /// One probe with all its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -318,7 +320,8 @@ mod tests {
                 r#"{{"probe":"compute","cpu":1,"duration_ns":9,"observed_ns":8,"unit":"per-second","dropped":0,"disturbed":[{disturbed}],"flags":["stolen-windows 1"],"samples":[7.0,8.0,9.0]}}"#
             )
         };
-        let job = Job::Benchmark(Benchmark::compute(1).on(Cpus::These(CpuSet::parse_list("1").unwrap())));
+        let job =
+            Job::Benchmark(Benchmark::compute(1).on(Cpus::These(CpuSet::parse_list("1").unwrap())));
         let figure = |disturbed: &str| job.parse(&line(disturbed)).map(|mut all| all.remove(0));
         let some = figure("0,2").unwrap();
         assert_eq!((some.samples.as_slice(), some.disturbed), ([8.0].as_slice(), 2));
@@ -365,8 +368,9 @@ mod tests {
     fn a_real_time_benchmark_hears_from_us() {
         let folder = tempfile::tempdir().unwrap();
         let pinload = Pinload::install_in(&folder.path().join("bin").to_string_lossy()).unwrap();
-        let ruler =
-            Benchmark::wakeup(2_000_000_000).on(Cpus::These(first_pu())).under(SchedPolicy::Fifo(1));
+        let ruler = Benchmark::wakeup(2_000_000_000)
+            .on(Cpus::These(first_pu()))
+            .under(SchedPolicy::Fifo(1));
         let job = Job::Benchmark(ruler);
         assert!(job.is_real_time());
         // Longer than it lives in silence.
@@ -385,7 +389,8 @@ mod tests {
         std::io::Write::write_all(&mut guest, &bytes).unwrap();
         let agent = Agent::over(input, std::io::sink(), "the guest", 5_000_000_000).unwrap();
         let dying = std::thread::spawn(move || drop(guest));
-        let error = Job::Benchmark(Benchmark::wakeup(1_000_000_000)).run_in_guest(&agent).unwrap_err();
+        let error =
+            Job::Benchmark(Benchmark::wakeup(1_000_000_000)).run_in_guest(&agent).unwrap_err();
         dying.join().unwrap();
         assert!(matches!(error, BenchmarkError::Agent(_)), "{error:?}");
         assert!(error.to_string().contains("the guest"), "{error}");

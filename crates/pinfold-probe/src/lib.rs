@@ -16,12 +16,13 @@
 //! This crate decides nothing about placement and knows neither plans nor QEMU.
 
 pub mod agent;
-pub mod reference_tools;
 pub mod counters;
+pub mod cpu_speed;
 pub mod cross_compile;
 pub mod exits;
 pub mod figures;
 pub mod histogram;
+pub mod interference;
 pub mod job;
 pub mod loads;
 pub mod locks;
@@ -29,12 +30,11 @@ pub mod memory;
 pub mod os;
 pub mod parallel;
 pub mod pinload;
+pub mod reference_tools;
 pub mod registry;
 pub mod roles;
 pub mod rulers;
 pub mod run_delay;
 pub mod sched_latency;
-pub mod cpu_speed;
-pub mod interference;
 pub mod symbols;
 mod traced_threads;

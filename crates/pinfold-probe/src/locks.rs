@@ -16,7 +16,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{FutexKind, FutexCallSite, FutexReading, FutexTracer, Host, HostError, with_causes};
+use pinfold_host::{
+    FutexCallSite, FutexKind, FutexReading, FutexTracer, Host, HostError, with_causes,
+};
 use pinfold_model::{Role, TaskId, Tid};
 
 use crate::symbols::{Symbols, Table};

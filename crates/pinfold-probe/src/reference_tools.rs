@@ -16,8 +16,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use pinfold_host::process::{self, Spawn};
 use pinfold_host::files::StateDir;
+use pinfold_host::process::{self, Spawn};
 use pinfold_host::{HostError, process::Output};
 use pinfold_model::{CpuSet, Figure, Policy, PuId, Statistic};
 
@@ -115,7 +115,9 @@ impl ReferenceToolError {
                 anchor.name(),
                 anchor.tried()
             )),
-            ReferenceToolError::Cannot { .. } | ReferenceToolError::Failed { .. } | ReferenceToolError::Host(_) => None,
+            ReferenceToolError::Cannot { .. }
+            | ReferenceToolError::Failed { .. }
+            | ReferenceToolError::Host(_) => None,
         }
     }
 }
@@ -320,7 +322,9 @@ impl ReferenceTool {
             ReferenceTool::Cyclictest => Ok(vec![cyclictest::call(settings, scratch)]),
             ReferenceTool::Oslat => Ok(vec![oslat::call(settings, scratch)]),
             ReferenceTool::LikwidBench => likwid::calls(settings, ours).map_err(cannot),
-            ReferenceTool::Perf => perf::call(settings, ours).map(|call| vec![call]).map_err(cannot),
+            ReferenceTool::Perf => {
+                perf::call(settings, ours).map(|call| vec![call]).map_err(cannot)
+            }
             ReferenceTool::StressNg => {
                 stress_ng::call(settings, ours).map(|call| vec![call]).map_err(cannot)
             }

@@ -9,12 +9,12 @@ mod tests;
 
 use pinfold_model::{CpuSet, Family, GAP_FLOOR_NS, Unit};
 
-use crate::reference_tools::ReferenceTool;
+use crate::cpu_speed::{Amount, MicroKind, MicroVm};
 use crate::figures::Instrument;
 use crate::job::Job;
 use crate::os::Switch;
-use crate::rulers::{Cpus, Disk, IoTarget, Kind, Benchmark, SchedPolicy, seconds};
-use crate::cpu_speed::{Amount, MicroVm, MicroKind};
+use crate::reference_tools::ReferenceTool;
+use crate::rulers::{Benchmark, Cpus, Disk, IoTarget, Kind, SchedPolicy, seconds};
 
 /// How the figures of a probe are best drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@
 mod common;
 
 use common::{Program, program};
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::parallel::{Catalogue, Parallel, Run, Size};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
 
 type Row = (&'static str, u64, u64, Option<u64>);
 

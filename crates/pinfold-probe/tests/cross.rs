@@ -15,11 +15,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use common::{PATIENCE, Program, a_pu, program};
 use pinfold_host::process::{Output, capture, find_program};
 use pinfold_model::Isa;
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_probe::cross_compile::{self, CrossError};
 use pinfold_probe::figures;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::parallel::{Catalogue, Parallel, Run, Size};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
 
 /// A short run of every command; whether it gives figures, the command, its arguments.
 const RUNS: &str = include_str!("../../../fixtures/pinload-runs.txt");

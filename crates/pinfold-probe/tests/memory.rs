@@ -11,12 +11,12 @@ use common::{MS, PATIENCE, Program, a_pu, own_pus, program};
 use pinfold_host::process::{Output, capture};
 use pinfold_host::{Host as _, LiveHost, paths};
 use pinfold_model::{Family, Figure, NodeId, Unit};
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_probe::figures::{Instrument, parse};
 use pinfold_probe::memory::{
     Bandwidth, Chase, Interferer, InterfererOperation, Loads, Loop64, Operation, Order, Pages,
     Place, Sizes, StreamVariant, Width, Windows,
 };
-use pinfold_probe::cpu_speed::SpeedRuler as _;
 
 const WINDOWS: Windows = Windows { count: 30, length_us: 100 };
 

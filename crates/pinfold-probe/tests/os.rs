@@ -8,15 +8,15 @@ use std::collections::BTreeSet;
 
 use common::{MS, PATIENCE, Program, a_pu, children, eventually, own_pus, program};
 use pinfold_host::process::{Output, Signaled, capture, find_program, signal, task_alive};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, files};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::{CpuSet, Family, Figure, Unit};
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_probe::figures::{self, Instrument};
 use pinfold_probe::loads::{Placement, threads_of};
 use pinfold_probe::os::{
     Intmix, IpcBandwidth, Operation, OsLatency, Switch, SwitchPlacement, Transport,
 };
-use pinfold_probe::rulers::{Cpus, OpenLoop, Benchmark, SchedPolicy};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
+use pinfold_probe::rulers::{Benchmark, Cpus, OpenLoop, SchedPolicy};
 
 const SHORT: u64 = 30 * MS;
 

@@ -8,9 +8,9 @@ use common::{PATIENCE, Program, eventually, further_threads, own_pus, program};
 use pinfold_host::process::capture;
 use pinfold_host::{Host as _, LiveHost};
 use pinfold_model::{CpuSet, PuId};
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::parallel::{Affinity, Catalogue, Parallel, Run, Size, ThreadRule};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
 
 fn run(program: &Program, settings: &Parallel) -> Run {
     let figures = settings.instrument().run_on_host(&program.pinload, &Placement::default());

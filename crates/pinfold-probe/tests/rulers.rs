@@ -8,7 +8,7 @@ use common::{MS, PATIENCE, a_pu, eventually, further_threads, own_pus, program, 
 use pinfold_host::process::{Signaled, capture, find_program};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat};
 use pinfold_model::{CpuSet, Metric, PuId, Tid};
-use pinfold_probe::rulers::{Cpus, Disk, IoTarget, Benchmark, BenchmarkError, SchedPolicy};
+use pinfold_probe::rulers::{Benchmark, BenchmarkError, Cpus, Disk, IoTarget, SchedPolicy};
 
 const SHORT: u64 = 200 * MS;
 
@@ -101,8 +101,9 @@ fn fifo_that_is_refused_is_flagged_and_measured_anyway() {
         return;
     };
     let program = program();
-    let ruler =
-        Benchmark::spin_gap(SHORT).on(Cpus::These(CpuSet::single(a_pu()))).under(SchedPolicy::Fifo(2));
+    let ruler = Benchmark::spin_gap(SHORT)
+        .on(Cpus::These(CpuSet::single(a_pu())))
+        .under(SchedPolicy::Fifo(2));
     let mut argv = vec!["--bounding-set=-sys_nice".to_owned(), program.pinload.path()];
     argv.extend(ruler.argv());
     let output = capture(&setpriv, &argv, PATIENCE).unwrap();

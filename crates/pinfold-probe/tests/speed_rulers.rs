@@ -10,11 +10,11 @@ use common::{MS, PATIENCE, a_pu, children, eventually, own_pus, program};
 use pinfold_host::process::{Signaled, Spawn, Stdio, capture, signal, task_alive};
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, PuId, Tid};
+use pinfold_probe::cpu_speed::{
+    Amount, Burst, Churn, ChurnKind, MicroKind, MicroVm, Progress, SpeedRuler, Workers,
+};
 use pinfold_probe::loads::{Placement, threads_of};
 use pinfold_probe::rulers::BenchmarkError;
-use pinfold_probe::cpu_speed::{
-    Amount, Burst, Churn, ChurnKind, MicroVm, MicroKind, Progress, SpeedRuler, Workers,
-};
 
 const SHORT: u64 = 40 * MS;
 

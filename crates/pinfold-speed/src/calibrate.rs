@@ -403,7 +403,12 @@ pub(crate) fn witness(
     for _ in 0..TRIES {
         seen.iter_mut().for_each(Seen::clear);
         look(None, &mut seen)?;
-        if seen.iter().flat_map(Seen::values).flat_map(Throughput::values).any(ReferenceRun::was_alone) {
+        if seen
+            .iter()
+            .flat_map(Seen::values)
+            .flat_map(Throughput::values)
+            .any(ReferenceRun::was_alone)
+        {
             // What follows says something of a CPU at least.
             outside.report("calibrating, about 8 s; later starts take what is measured now");
             rounds.next();
@@ -445,7 +450,8 @@ fn all_at_once(
             beat()?;
             clock.sleep_ns(HEARTBEAT_NS);
         }
-        let panicked = |_| SpeedError::HelperSpawner { what: "the witness", why: "it panicked".into() };
+        let panicked =
+            |_| SpeedError::HelperSpawner { what: "the witness", why: "it panicked".into() };
         Ok(looking.into_iter().map(|one| one.join().map_err(panicked)?).collect())
     })
 }

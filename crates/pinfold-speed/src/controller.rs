@@ -6,8 +6,8 @@ use pinfold_host::{Clock, HostMut, with_causes};
 use pinfold_model::{Attach, CpuSet, Method, NodeId, PuId, Speed, Variant};
 
 use crate::emulation::{CoreAccount, Emulation};
-use crate::vnode_cgroup::VnodeCgroup;
 use crate::renewal::Renewal;
+use crate::vnode_cgroup::VnodeCgroup;
 use crate::{HelperSpawner, SpeedError, frequency, methods, profiles};
 
 /// The live error is told over at least this time.

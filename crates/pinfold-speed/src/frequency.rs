@@ -8,8 +8,8 @@ use pinfold_host::{Host, HostError, HostMut, paths, with_causes};
 use pinfold_model::{Change, CpuSet, Method, PuId, Speed, Step, Undo};
 
 use crate::SpeedError;
-use crate::methods::Ground;
 use crate::controller::Node;
+use crate::methods::Ground;
 
 /// The governor that takes what it is told.
 const USERSPACE: &str = "userspace";

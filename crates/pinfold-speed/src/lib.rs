@@ -14,26 +14,28 @@
 //! [`HelperSpawner`] does. It knows nothing of platform files, journals or sockets.
 
 mod calibrate;
+mod cleanup;
+mod controller;
 mod emulation;
-mod vnode_cgroup;
 mod error;
 mod frequency;
 mod hierarchies;
 mod kept;
 mod methods;
-mod controller;
 mod profiles;
 mod record;
-mod cleanup;
 mod renewal;
+mod vnode_cgroup;
 
-pub use calibrate::{Burner, Cost, HelperSpawner, Throughput, Watchdog, Window, Witness, ReferenceRun};
+pub use calibrate::{
+    Burner, Cost, HelperSpawner, ReferenceRun, Throughput, Watchdog, Window, Witness,
+};
+pub use cleanup::{Cleanup, release};
+pub use controller::{CoreStatus, Node, NodeStatus, ProfileRow, VnodeController};
 pub use emulation::{CoreAccount, Emulation};
-pub use vnode_cgroup::{VnodeCgroup, GROUP_PREFIX, Part};
 pub use error::SpeedError;
 pub use hierarchies::Hierarchies;
 pub use kept::{CALIBRATION_HOLDS_NS, Calibration, Calibrations};
 pub use methods::{Facts, METHODS, MethodInfo, at_work, best, cautions, info, refusal};
-pub use controller::{CoreStatus, Node, NodeStatus, VnodeController, ProfileRow};
 pub use record::{Load, record};
-pub use cleanup::{Cleanup, release};
+pub use vnode_cgroup::{GROUP_PREFIX, Part, VnodeCgroup};

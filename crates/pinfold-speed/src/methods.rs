@@ -1,27 +1,27 @@
 //! The methods: what each does, needs and cannot do.
 
 mod burner;
-mod thread_balancer;
 mod described;
-mod rt_throttle;
 mod fracas;
 mod freq;
 mod gov;
 mod hogs;
 mod inject;
-mod perf_sample_rate;
 mod lim;
+mod perf_sample_rate;
 mod quota;
+mod rt_throttle;
 mod stall;
+mod thread_balancer;
 
 pub use described::{at_work, cautions};
 use pinfold_host::{Clock, Host, HostMut, paths, process};
 use pinfold_model::{Method, Speed, Step};
 
-use crate::emulation::Emulation;
-use crate::vnode_cgroup::VnodeCgroup;
-use crate::hierarchies::Hierarchies;
 use crate::controller::Node;
+use crate::emulation::Emulation;
+use crate::hierarchies::Hierarchies;
+use crate::vnode_cgroup::VnodeCgroup;
 use crate::{HelperSpawner, SpeedError, frequency};
 
 /// The hierarchies besides cpuset in which a vnode has a group.

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use pinfold_host::Host;
 use pinfold_model::Method;
 
-use crate::emulation::Emulation;
 use crate::controller::{Node, ProfileRow};
+use crate::emulation::Emulation;
 use crate::{SpeedError, frequency};
 
 /// Looks whether every row of every vnode's profile can be played.

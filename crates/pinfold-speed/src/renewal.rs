@@ -124,7 +124,7 @@ mod tests {
     use pinfold_host::SnapshotHost;
 
     use super::*;
-    use crate::calibrate::{Burner, Watchdog, Window, ReferenceRun};
+    use crate::calibrate::{Burner, ReferenceRun, Watchdog, Window};
     use crate::{Cleanup, SpeedError};
 
     const S: u64 = 1_000_000_000;

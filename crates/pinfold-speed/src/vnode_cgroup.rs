@@ -1,7 +1,7 @@
 //! The groups of a vnode: one directory in each hierarchy that its method needs.
 
-mod attach;
 mod affinity_lock;
+mod attach;
 mod per_core;
 mod runtime_toggle;
 
@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{Attach, Change, CpuSet, Method, Step, Undo};
 
-use crate::hierarchies::{Hierarchies, Place};
 use crate::controller::Node;
-use crate::{SpeedError, methods, cleanup};
+use crate::hierarchies::{Hierarchies, Place};
+use crate::{SpeedError, cleanup, methods};
 
 pub use per_core::Part;
 

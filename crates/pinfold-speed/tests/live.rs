@@ -21,8 +21,8 @@ use pinfold_host::{
 };
 use pinfold_model::{Attach, CpuSet, Method, PuId, Step, Tid};
 use pinfold_speed::{
-    Burner, VnodeCgroup, Facts, Node, VnodeController, HelperSpawner, Throughput, Cleanup, Watchdog, SpeedError, record,
-    refusal, release,
+    Burner, Cleanup, Facts, HelperSpawner, Node, SpeedError, Throughput, VnodeCgroup,
+    VnodeController, Watchdog, record, refusal, release,
 };
 
 const MS: u64 = 1_000_000;

@@ -14,8 +14,8 @@ use pinfold_host::{
 };
 use pinfold_model::{Attach, Change, CpuSet, Method, PuId, Tid, Undo, Variant};
 use pinfold_speed::{
-    Burner, VnodeCgroup, Hierarchies, Node, VnodeController, HelperSpawner, ProfileRow, Throughput, Cleanup, Watchdog,
-    SpeedError, Window, ReferenceRun, release,
+    Burner, Cleanup, HelperSpawner, Hierarchies, Node, ProfileRow, ReferenceRun, SpeedError,
+    Throughput, VnodeCgroup, VnodeController, Watchdog, Window, release,
 };
 
 const CPU: &str = "/sys/fs/cgroup/cpu/pinfold-vnode-web";
@@ -44,8 +44,9 @@ fn since(host: &SimHost, count: usize) -> Vec<String> {
 fn start_error(host: &SimHost, node: Node) -> String {
     let (clock, outside) = (SimClock::at(0), Notes::default());
     let (enclosure, steps) = enclose(host, &node);
-    let error =
-        VnodeController::start(host, &clock, &outside, vec![(node, enclosure)]).err().expect("an error");
+    let error = VnodeController::start(host, &clock, &outside, vec![(node, enclosure)])
+        .err()
+        .expect("an error");
     undo(host, &steps);
     error.to_string()
 }
@@ -65,7 +66,8 @@ fn quota_of_each_core_on_version_1() {
     );
     assert_eq!(host.read_text(&format!("{CPUSET}/pinfold-core-3/cpuset.cpus")).unwrap(), "3\n");
     let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
-    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes =
+        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     nodes.set("web", speed(1_000_000), Some(PuId(2))).unwrap();
     nodes.stop().unwrap();
     let file = |core: u32, name: &str, value: &str| {
@@ -103,7 +105,8 @@ fn quota_of_each_core_on_version_2_and_threads_are_dealt() {
         host.edit_task(Tid(tid), |task| task.state = if tid == 503 { 'S' } else { 'R' });
     }
     host.write(&paths::cgroup_procs(UNIFIED), b"504").unwrap();
-    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes =
+        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     let group = |core: u32| format!("/pinfold-vnode-web/pinfold-core-{core}");
     let of = |tid: u32| host.task(Tid(tid)).unwrap().group;
     assert_eq!(
@@ -155,7 +158,8 @@ fn a_profile_is_played_and_a_speed_that_is_set_ends_it() {
     let node = Node { profile: rows, ..node(Method::Quota, &[(2, 50)]) };
     let (enclosure, _) = enclose(&host, &node);
     let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes =
+        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     let mut at = |ms: u64, expected: &str, asked: u32| {
         // A supervisor that is held up plays what holds by then.
         assert!(nodes.turn(ms * MS).unwrap() <= ms * MS + 100 * MS);
@@ -179,7 +183,8 @@ fn a_row_that_cannot_be_played_is_reported_at_the_start() {
     let node = Node { profile: rows, ..node(Method::Quota, &[(2, 50)]) };
     let (clock, outside) = (SimClock::at(0), Notes::default());
     let (enclosure, _) = enclose(&host, &node);
-    let error = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).err().unwrap();
+    let error =
+        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).err().unwrap();
     let expected = "line 3 of a profile: vnode web: quota cannot emulate 0.5%: that is 500 µs of \
                     each 100000 µs, and the kernel takes no quota below 1000 µs";
     assert_eq!(pinfold_host::with_causes(&error), expected);
@@ -237,7 +242,8 @@ fn looks_that_are_dear_come_less_often() {
     let node = node(Method::Quota, &[(2, 50), (3, 50)]);
     let (enclosure, _) = enclose(&host, &node);
     let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes =
+        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     assert_eq!(nodes.turn(0).unwrap(), 5 * MS);
     clock.set_effort_ns(3 * MS);
     assert_eq!(nodes.turn(5 * MS).unwrap(), 155 * MS);
@@ -299,7 +305,8 @@ fn fracas_weighs_a_burner_on_each_core() {
         let node = node(Method::Fracas, &[(1, 25), (2, 50)]);
         let (enclosure, steps) = enclose(&host, &node);
         let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
-        let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+        let mut nodes =
+            VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
         let weight = |name: &str, value: &str| format!("write {cpu}/pinfold-{name}/{file} {value}");
         let expected = [
             weight("core-1", weights[0]),
@@ -326,7 +333,8 @@ fn a_burner_of_fracas_that_ends_is_started_anew_and_one_that_cannot_live_is_repo
     let node = node(Method::Fracas, &[(1, 50)]);
     let (enclosure, _) = enclose(&host, &node);
     let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes =
+        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     outside.taken();
     nodes.turn(1_500 * MS).unwrap();
     assert_eq!(outside.taken(), [] as [String; 0]);
@@ -397,7 +405,8 @@ fn gov_has_two_frequencies_in_turns() {
     let governor = paths::cpufreq_policy_file("policy0", "scaling_governor");
     assert_eq!(host.read_text(&governor).unwrap(), "userspace\n");
     let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
-    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes =
+        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     let mut at = Vec::new();
     while clock.now_ns() < 200 * MS {
         let known = host.changes().len();
@@ -459,7 +468,8 @@ fn frequencies_are_taken_for_what_they_give_if_asked() {
     let clock = SimClock::at(0);
     let outside = Boastful(&host, Notes::default());
     let mut nodes =
-        VnodeController::start(&host, &clock, &outside, vec![(node.clone(), enclosure.clone())]).unwrap();
+        VnodeController::start(&host, &clock, &outside, vec![(node.clone(), enclosure.clone())])
+            .unwrap();
     let notes = nodes.status().unwrap()[0].notes.clone();
     assert_eq!(notes[0], "PU 0: 12.0% of the time at 2400 MHz, 88.0% at 2000 MHz");
     assert!(
@@ -472,7 +482,8 @@ fn frequencies_are_taken_for_what_they_give_if_asked() {
     drop(nodes);
     // Where the witness cannot work, frequencies are what they are called, and that is reported.
     let silent = Notes::default();
-    let mut nodes = VnodeController::start(&host, &clock, &silent, vec![(node, enclosure)]).unwrap();
+    let mut nodes =
+        VnodeController::start(&host, &clock, &silent, vec![(node, enclosure)]).unwrap();
     let said = silent.taken();
     let is_said = |said: &String| said.starts_with("report vnode web: the frequencies of CPU 0");
     assert!(said.iter().any(is_said), "{said:?}");
@@ -497,7 +508,8 @@ fn gov_freezes_below_the_lowest_frequency_and_a_sentinel_watches() {
         let (enclosure, _) = enclose(&host, &node);
         host.write(&paths::cgroup_procs(group), b"500").unwrap();
         let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
-        let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+        let mut nodes =
+            VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
         let path = format!("{group}/{file}");
         let files = vec![(path.clone(), words[1].to_owned())];
         assert_eq!(
@@ -532,7 +544,8 @@ fn a_task_that_does_not_freeze_is_waited_for_and_reported() {
     host.write(&paths::cgroup_procs("/sys/fs/cgroup/freezer/pinfold-vnode-web"), b"500").unwrap();
     host.edit_task(Tid(500), |task| task.state = 'D');
     let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes =
+        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     while clock.now_ns() <= 50 * MS {
         clock.sleep_ns_until_next(&mut nodes);
     }
@@ -545,7 +558,8 @@ fn freq_takes_the_nearest_level_and_says_how_far_off() {
     let node = node(Method::Freq, &[(2, 80)]);
     let (enclosure, _) = enclose(&host, &node);
     let (clock, outside) = (SimClock::at(0), Notes::default());
-    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes =
+        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     nodes.turn(0).unwrap();
     let speed = paths::cpufreq_policy_file("policy2", "scaling_setspeed");
     assert_eq!(host.read_text(&speed).unwrap(), "2000000\n");
@@ -592,7 +606,8 @@ fn lim_stops_and_continues_what_parents_can_see() {
         task.schedstat.run_ns = 1_000 * MS;
     });
     let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
-    let mut nodes = VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut nodes =
+        VnodeController::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
     let what = Cleanup::Continue { group: group.to_owned() };
     assert_eq!(outside.taken(), [format!("sentinel {what:?}")]);
     let state = || host.task(Tid(500)).unwrap().state;
@@ -676,7 +691,8 @@ fn a_process_moves_with_threads_and_children_and_back() {
         undo(&host, &steps);
         assert_eq!(host.snapshot(), before);
         let gone = Node { attach: Some(Attach::Process(999)), ..node };
-        let error = VnodeCgroup::plan(&host, &Hierarchies::find(&host).unwrap(), &gone).unwrap_err();
+        let error =
+            VnodeCgroup::plan(&host, &Hierarchies::find(&host).unwrap(), &gone).unwrap_err();
         assert!(matches!(error, SpeedError::Unattached { .. }), "{error}");
         assert_eq!(error.to_string(), "vnode web: process 999 is not running");
     }

@@ -10,9 +10,9 @@
 //! corrected by [`holm`]) and the bootstrap interval ([`ratio_interval`]).
 //! Three starts can never give one, whatever they show.
 
-mod coordinated_omission;
 mod bootstrap;
 mod capacity;
+mod coordinated_omission;
 mod mean;
 mod quantile;
 mod race;
@@ -22,12 +22,12 @@ mod student;
 mod tail;
 mod verdict;
 
-pub use coordinated_omission::RandomArrival;
 pub use bootstrap::{
     BOOTSTRAP_DRAWS, BOOTSTRAP_SEED, Block, Interval, median_interval, ratio_interval,
     ratio_interval_unpaired,
 };
 pub use capacity::{CONTENDED_SHARE, Capacity, of_samples};
+pub use coordinated_omission::RandomArrival;
 pub use mean::Mean;
 pub use quantile::{median, quantile, quantile_sorted};
 pub(crate) use race::unexplained;

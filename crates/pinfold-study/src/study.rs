@@ -21,8 +21,8 @@ mod engine;
 mod error;
 mod export;
 pub mod expr;
-mod output_parser;
 mod file;
+mod output_parser;
 mod predict;
 mod read;
 mod record;
@@ -42,12 +42,12 @@ pub use diff::{Compared, Difference, diff};
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
 pub use error::StudyError;
 pub use export::{samples, tables};
-pub use output_parser::extract;
 pub use file::{
     Acts, BOOT, BUILT_IN, Better, Claim, Factor, FigureRule, HostFacts, Level, NATIVE, NONE, Plot,
     PlotKind, Probe, Program, Quick, Rule, Selection, Shown, Skip, Source, Stop, Study, Summary,
     Table, Workload,
 };
+pub use output_parser::extract;
 pub use predict::{Prediction, predict};
 pub use read::from_toml;
 pub use record::{Early, KIND, Loaded, NewStudy, StudyRecord, cells, create, vacant};

@@ -17,7 +17,6 @@
 mod analyse;
 mod budget;
 mod config;
-mod schedule;
 mod create;
 mod curves;
 mod design;
@@ -27,6 +26,7 @@ mod findings;
 mod ranking;
 mod replay;
 mod report;
+mod schedule;
 mod starter;
 mod summary;
 

@@ -6,7 +6,7 @@
 
 use std::io::Read;
 
-use pinfold_host::{Host, HostError, SnapshotHost, paths, files};
+use pinfold_host::{Host, HostError, SnapshotHost, files, paths};
 
 /// No file of these is larger on any machine.
 const MAX_FILE_BYTES: u64 = 4 << 20;

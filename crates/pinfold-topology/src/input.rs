@@ -5,7 +5,7 @@
 //! kind (a description kept in a file starts with a `#` comment). A text with a slash, or ending in `.xml`, was meant as a file. Anything else is a
 //! description.
 
-use pinfold_host::{Host, HostError, SnapshotHost, paths, files};
+use pinfold_host::{Host, HostError, SnapshotHost, files, paths};
 use pinfold_model::{CpuSet, Source, Topology};
 
 use crate::build::{self, source_name};

@@ -16,9 +16,9 @@
 //! A [`RunningVm`] that is dropped kills its QEMU and removes the socket; with
 //! [`Lifetime::WithPinfold`] the kernel kills QEMU even if Pinfold dies first.
 
-mod stderr;
 mod socket;
 mod started;
+mod stderr;
 
 use std::io::ErrorKind;
 use std::process::ExitStatus;
@@ -27,9 +27,9 @@ use pinfold_host::process::{Child, Spawn, Stdio, describe};
 use pinfold_host::{Clock as _, HostError, LiveHost, SystemClock, proc_stat};
 use pinfold_model::{CpuSet, TaskId, Tid};
 
-use self::stderr::Chatter;
 use self::socket::Socket;
 use self::started::{Grandchild, Started};
+use self::stderr::Chatter;
 use crate::control::{Monitor as _, QemuVersion};
 use crate::qmp::Qmp;
 use crate::threads::{self, Found};

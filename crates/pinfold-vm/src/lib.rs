@@ -11,15 +11,15 @@
 //! affinities and cgroups are the business of the crate that applies plans.
 
 pub mod argv;
+mod control;
 mod error;
 pub mod guest;
 pub mod launch;
 pub mod libvirt;
-mod control;
 pub mod qmp;
 pub mod threads;
 
-pub use error::{LibvirtError, QmpError, VmError};
 pub use control::{GuestPlace, IothreadInfo, Monitor, QemuVersion, RunState, VcpuInfo, VmInfo};
+pub use error::{LibvirtError, QmpError, VmError};
 pub use qmp::{Event, Qmp};
 pub use threads::{Found, VmThread, discover};

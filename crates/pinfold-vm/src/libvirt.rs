@@ -13,16 +13,16 @@
 //! Asking QEMU through libvirt (`qemu-monitor-command`) marks the domain as tainted
 //! (`custom-monitor`) in libvirt's log; only queries are sent that way.
 
-mod hook;
 mod backend;
+mod hook;
 mod pins;
 
 use pinfold_host::{Host, process};
 use pinfold_model::Tid;
 use serde_json::{Value, json};
 
-pub use self::hook::Described;
 pub use self::backend::{LibvirtBackend, memory_value};
+pub use self::hook::Described;
 pub use self::pins::{NUMATUNE, PinTarget, Pins};
 use crate::control::Monitor;
 use crate::{LibvirtError, QmpError, VmError, argv, threads};

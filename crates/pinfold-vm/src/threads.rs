@@ -20,7 +20,7 @@ mod process;
 use std::collections::BTreeMap;
 
 use pinfold_host::process::own_uid;
-use pinfold_host::{ThreadSet, Host, Roll};
+use pinfold_host::{Host, Roll, ThreadSet};
 use pinfold_model::{Accelerator, Finding, Role, TaskId, Tid};
 
 pub(crate) use self::names::is_qemu;

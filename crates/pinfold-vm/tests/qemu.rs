@@ -4,8 +4,8 @@
 
 use std::os::unix::net::UnixStream;
 
-use pinfold_host::process::{self, Signaled, Spawn, Stdio, find_program};
 use pinfold_host::files::StateDir;
+use pinfold_host::process::{self, Signaled, Spawn, Stdio, find_program};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
 use pinfold_model::{Accelerator, CpuSet, Role, Tid};
 use pinfold_vm::launch::{self, Echo, LaunchOptions, Resumed, RunningVm};

@@ -12,8 +12,8 @@ use pinfold_model::{Command, Plan, Severity};
 use pinfold_plan::{Fit, command, schema};
 
 use crate::failure::{Exit, Failure};
-use crate::rt_watchdog::Guard;
 use crate::output::say;
+use crate::rt_watchdog::Guard;
 use crate::{common, interrupt};
 
 /// A failure of the apply crate. If something could not be taken back, that is what counts.

@@ -15,9 +15,9 @@ use pinfold_plan::{Fit, PlanError, command};
 use pinfold_topology::TopologyError;
 use pinfold_vm::libvirt::LibvirtBackend;
 
+use crate::apply_session;
 use crate::cli::PlacementArgs;
 use crate::failure::{Exit, Failure};
-use crate::apply_session;
 use crate::vcpus::Vcpus;
 
 /// Time that a program may take that keeps settings.
@@ -31,7 +31,9 @@ pub fn host() -> Result<LiveHost, Failure> {
 /// The same for one who cannot wait so long for a program that keeps settings.
 pub fn host_within(keeper_ns: u64) -> Result<LiveHost, Failure> {
     let host = LiveHost::new().map_err(|error| host_failure(&error))?;
-    Ok(host.with_setting_backend(Systemd::new(keeper_ns)).with_setting_backend(LibvirtBackend::new(keeper_ns)))
+    Ok(host
+        .with_setting_backend(Systemd::new(keeper_ns))
+        .with_setting_backend(LibvirtBackend::new(keeper_ns)))
 }
 
 /// True of a process that a signal or a debugger has stopped.
@@ -235,7 +237,8 @@ pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
 
 /// A plan from a file made by `pinfold plan --json`.
 pub fn read_plan(path: &str) -> Result<Plan, Failure> {
-    let bytes = files::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let bytes =
+        files::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     parse_plan(path, bytes)
 }
 
@@ -271,7 +274,7 @@ pub fn fitting(
     topology: &Topology,
     vcpus: &Vcpus,
 ) -> Result<Plan, Failure> {
-    let wrong = pinfold_plan::check(&plan, topology);
+    let wrong = pinfold_plan::validate(&plan, topology);
     let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
     if let Some(finding) = problem {
         let failure =
@@ -305,7 +308,7 @@ pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Resu
     for words in knobs {
         asked("--knob", requests::knob(plan, words))?;
     }
-    let wrong = pinfold_plan::check(plan, topology);
+    let wrong = pinfold_plan::validate(plan, topology);
     let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
     match problem.filter(|_| !knobs.is_empty()) {
         Some(finding) => {

@@ -4,20 +4,21 @@
 //! standard output and everything else to standard error, and end with a documented exit
 //! code. Logic that another program could use lives in the libraries.
 
+mod apply_session;
 mod cli;
 mod commands;
 mod common;
 mod environment;
 mod failure;
-mod rt_watchdog;
 mod interrupt;
 mod leftovers;
 mod measure;
 mod metrics;
 mod output;
-mod apply_session;
 mod progress;
 mod qemu_line;
+mod rt_watchdog;
+mod run_monitor;
 mod screen;
 mod study;
 mod target;
@@ -25,7 +26,6 @@ mod time;
 mod tune;
 mod vcpus;
 mod view;
-mod run_monitor;
 
 use std::process::ExitCode;
 

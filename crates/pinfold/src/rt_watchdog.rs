@@ -15,14 +15,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pinfold_apply::{Journals, real_time_priority, take_rights};
-use pinfold_host::process::{self, Heartbeat, Child, Spawn, Stdio};
+use pinfold_host::process::{self, Child, Heartbeat, Spawn, Stdio};
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, Plan, Policy, TaskId};
 
 use crate::cli::GuardArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::say;
-use crate::{common, interrupt, apply_session};
+use crate::{apply_session, common, interrupt};
 
 /// A supervisor is heard so often.
 pub const HEARTBEAT_NS: u64 = 500_000_000;

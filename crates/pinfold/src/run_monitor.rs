@@ -8,14 +8,14 @@
 use std::collections::BTreeSet;
 
 use pinfold_apply::{Extent, Glance, Journal, Target, WatchEvent, Watcher};
-use pinfold_host::{Clock, LiveHost, EventWatcher};
+use pinfold_host::{Clock, EventWatcher, LiveHost};
 use pinfold_model::{Finding, Plan};
 use pinfold_vm::Monitor;
 
-use crate::failure::Failure;
-use crate::rt_watchdog::Guard;
-use crate::output::say;
 use crate::apply_session::apply_failure;
+use crate::failure::Failure;
+use crate::output::say;
+use crate::rt_watchdog::Guard;
 use crate::target::Asking;
 use crate::{common, interrupt};
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use common::until;
 use pinfold_host::process::{Child, Output, Spawn, capture, find_program, is_root};
-use pinfold_host::{Host as _, LiveHost, paths, files};
+use pinfold_host::{Host as _, LiveHost, files, paths};
 use pinfold_model::{CpuSet, Tid};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");

@@ -7,7 +7,7 @@
 mod qemu;
 
 use pinfold_host::process::{Child, Output, Spawn, Stdio, capture, find_program, is_root};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, files};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::Tid;
 use serde_json::Value;
 

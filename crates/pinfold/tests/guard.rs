@@ -8,7 +8,7 @@ mod common;
 
 use common::until;
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program};
-use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, paths, files};
+use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::{Policy, Tid};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");

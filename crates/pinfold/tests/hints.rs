@@ -3,8 +3,8 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
-use pinfold_host::process::capture;
 use pinfold_host::files;
+use pinfold_host::process::capture;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const RYZEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/ryzen-7950x3d.xml");

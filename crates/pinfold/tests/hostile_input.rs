@@ -6,8 +6,8 @@
 mod common;
 
 use common::until;
-use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program};
 use pinfold_host::files;
+use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;

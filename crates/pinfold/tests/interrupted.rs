@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use common::until;
 use pinfold_host::process::{Child, Output, Spawn, capture, find_program};
-use pinfold_host::{Host as _, LiveHost, paths, files};
+use pinfold_host::{Host as _, LiveHost, files, paths};
 use pinfold_model::{CpuSet, Tid};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");

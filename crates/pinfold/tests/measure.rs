@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, find_program};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, process, files};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, process};
 use pinfold_model::{CpuSet, Tid};
 use serde_json::Value;
 
@@ -132,7 +132,8 @@ fn a_probe_reports_table_picture_origin_and_is_saved_whole() {
         assert!(text.contains(word), "{word}:\n{text}");
     }
     assert!(!text.contains("NaN") && widest(&text) <= 110, "{text}");
-    let saved: Value = serde_json::from_str(&files::read_text(&file).expect("saved")).expect("JSON");
+    let saved: Value =
+        serde_json::from_str(&files::read_text(&file).expect("saved")).expect("JSON");
     assert_eq!(saved["format"], "pinfold-measure/1");
     let figure = &saved["blocks"][0]["figures"][0];
     assert!(figure["samples"].as_array().is_some_and(|samples| samples.len() >= 50));

@@ -2,8 +2,8 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
-use pinfold_host::process::capture;
 use pinfold_host::files;
+use pinfold_host::process::capture;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

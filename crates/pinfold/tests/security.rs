@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
 use pinfold_host::process::{Child, Output, Spawn, Stdio, capture, find_program, is_root};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, files};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::Tid;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::until;
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program, is_root};
-use pinfold_host::{Host as _, LiveHost, SystemClock, paths, files};
+use pinfold_host::{Host as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::{CpuSet, Tid};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");

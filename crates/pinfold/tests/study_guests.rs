@@ -8,8 +8,8 @@ mod common;
 use std::io::Read as _;
 
 use common::until;
-use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program, signal};
 use pinfold_host::files;
+use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program, signal};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const TIMEOUT_NS: u64 = 400_000_000_000;

@@ -2,8 +2,8 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
-use pinfold_host::process::{capture, find_program};
 use pinfold_host::files;
+use pinfold_host::process::{capture, find_program};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const UNITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd");
@@ -39,7 +39,8 @@ fn systemd_takes_the_unit_files() {
     }
     // The checker sees what is wrong at all.
     let bad = format!("{}/bad.service", folder.path().display());
-    files::write_atomic(&bad, b"[Service]\nType=sometimes\nExecStart=/bin/true\n").expect("written");
+    files::write_atomic(&bad, b"[Service]\nType=sometimes\nExecStart=/bin/true\n")
+        .expect("written");
     let output = capture("systemd-analyze", ["verify", "--man=no", &bad], MINUTE_NS);
     assert!(output.expect("it runs").stderr_text().contains("sometimes"));
 }

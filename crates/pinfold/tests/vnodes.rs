@@ -8,13 +8,13 @@ mod common;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
 use pinfold_host::files::StateDir;
+use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
 use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, paths, proc_stat};
 use pinfold_model::Tid;
+use pinfold_probe::cpu_speed::{Progress, SpeedRuler, Workers};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::cpu_speed::{Progress, SpeedRuler, Workers};
 use pinfold_speed::{Facts, GROUP_PREFIX};
 use serde_json::Value;
 

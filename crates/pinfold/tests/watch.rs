@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use pinfold_host::process::{Child, Output, Signaled, Spawn, Stdio, capture, find_program, signal};
 use pinfold_host::{
-    Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, mountinfo, paths, files,
+    Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, files, mountinfo, paths,
 };
 use pinfold_model::{CpuSet, Tid};
 use pinfold_vm::{Monitor as _, Qmp};

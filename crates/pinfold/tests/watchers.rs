@@ -1,7 +1,7 @@
 //! Two watchers: the second one is refused by name.
 
-use pinfold_host::process::capture;
 use pinfold_host::files::StateDir;
+use pinfold_host::process::capture;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::process::Spawn;
 use pinfold_host::files::{self, StateDir};
+use pinfold_host::process::Spawn;
 use pinfold_model::PuId;
 use pinfold_probe::reference_tools::ReferenceTool;
 use serde_json::Value;

@@ -10,7 +10,7 @@ use pinfold_probe::memory::{Chase, Order, Pages, Place, Sizes};
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::median;
 
-use super::{ReferenceTool, Bench, Best, CHASE_WINDOWS, Match, ROUNDS};
+use super::{Bench, Best, CHASE_WINDOWS, Match, ROUNDS, ReferenceTool};
 use crate::rulers::{Goal, Measured};
 use crate::{Arguments, Failure};
 

@@ -7,7 +7,7 @@ use pinfold_probe::figures::Instrument;
 use pinfold_probe::memory::{Bandwidth, Chase, Loads, Loop64, Operation, Order, Sizes, Width};
 use pinfold_probe::os::Intmix;
 
-use super::{ReferenceTool, Bench, Best, CHASE_WINDOWS, Match, WINDOWS};
+use super::{Bench, Best, CHASE_WINDOWS, Match, ReferenceTool, WINDOWS};
 use crate::Failure;
 use crate::rulers::Goal;
 

@@ -3,11 +3,11 @@
 use pinfold_host::process::own_tid;
 use pinfold_host::{Host as _, LiveHost};
 use pinfold_model::{CpuSet, Figure, PuId, Unit};
+use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_probe::figures::Instrument;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::os::{IpcBandwidth, Operation, OsLatency, Switch, SwitchPlacement};
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::cpu_speed::SpeedRuler as _;
 use pinfold_study::stats::quantile;
 
 use crate::Failure;

@@ -9,7 +9,7 @@
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, TaskId, Tid};
 
-use super::{UndoContext, Reverted, Shown, Taken};
+use super::{Reverted, Shown, Taken, UndoContext};
 use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::tasks::{self, Seen};
 
@@ -136,7 +136,11 @@ pub(super) fn restore_moved(
 
 /// The kernel shows no PU that is offline in any mask: one of its own threads that may have had it
 /// (a node's kcompactd and kswapd) gets what was shown, and that alone from then on.
-fn as_it_was_shown(past: &UndoContext<'_>, task: TaskId, mask: &CpuSet) -> Result<Reverted, HostError> {
+fn as_it_was_shown(
+    past: &UndoContext<'_>,
+    task: TaskId,
+    mask: &CpuSet,
+) -> Result<Reverted, HostError> {
     let stat = tasks::stat(past.host, task.tid)?.filter(|stat| stat.is_kernel_thread());
     let Some(stat) = stat else { return Ok(Reverted::Restored) };
     let present = cpusets::list(past.host, &paths::cpu_present())?;

@@ -10,7 +10,7 @@ use pinfold_host::mountinfo::Version;
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, TaskId, TaskState, Tid};
 
-use super::{UndoContext, Reverted, Shown, Taken, affinity, other_hierarchies, policy};
+use super::{Reverted, Shown, Taken, UndoContext, affinity, other_hierarchies, policy};
 use crate::cpusets::{Cpusets, Hierarchy};
 use crate::tasks;
 
@@ -73,7 +73,10 @@ pub(super) fn verify(
 }
 
 /// Moves one task back and puts its mask back if the moves changed it.
-pub(super) fn revert(past: &UndoContext<'_>, state: &TaskState) -> Vec<Result<Reverted, HostError>> {
+pub(super) fn revert(
+    past: &UndoContext<'_>,
+    state: &TaskState,
+) -> Vec<Result<Reverted, HostError>> {
     match move_back(past, state) {
         Ok(Back::Gone) => vec![Ok(Reverted::Gone)],
         Ok(Back::OtherHierarchies(finding)) => vec![Ok(Reverted::Changed(finding))],
@@ -124,7 +127,12 @@ fn move_back(past: &UndoContext<'_>, state: &TaskState) -> Result<Back, HostErro
 }
 
 /// Moves a task; false if it has ended.
-fn move_to(past: &UndoContext<'_>, cpusets: &Cpusets, tid: Tid, group: &str) -> Result<bool, HostError> {
+fn move_to(
+    past: &UndoContext<'_>,
+    cpusets: &Cpusets,
+    tid: Tid,
+    group: &str,
+) -> Result<bool, HostError> {
     let from = cpusets.group_of(past.host, tid)?;
     // Within a threaded domain a thread goes alone; out of it only with its process.
     let alone = match from {
@@ -193,7 +201,11 @@ pub(super) fn born_masks(past: &UndoContext<'_>) -> Result<Vec<(TaskId, CpuSet)>
 }
 
 /// The threads that a line of a group's members stands for.
-fn threads_meant(past: &UndoContext<'_>, cpusets: &Cpusets, member: Tid) -> Result<Vec<Tid>, HostError> {
+fn threads_meant(
+    past: &UndoContext<'_>,
+    cpusets: &Cpusets,
+    member: Tid,
+) -> Result<Vec<Tid>, HostError> {
     match cpusets.version() {
         Version::V1 => Ok(vec![member]),
         Version::V2 => tasks::threads_of(past.host, member),
@@ -236,7 +248,11 @@ fn home_of<'p>(
 
 /// The group of the nearest ancestor that is not in one of ours: of Pinfold itself, for a load
 /// that it started right into our group.
-fn outer_group(past: &UndoContext<'_>, cpusets: &Cpusets, tid: Tid) -> Result<Option<String>, HostError> {
+fn outer_group(
+    past: &UndoContext<'_>,
+    cpusets: &Cpusets,
+    tid: Tid,
+) -> Result<Option<String>, HostError> {
     let mut at = tid;
     for _ in 0..MAX_ANCESTORS {
         let Some(stat) = tasks::stat(past.host, at)? else { break };

@@ -18,7 +18,7 @@ use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{CpuSet, Finding};
 
 use super::kernel_file::{DISABLE, ENABLE, has_cpuset};
-use super::{UndoContext, Reverted};
+use super::{Reverted, UndoContext};
 use crate::cpusets::{self, Cpusets};
 use crate::tasks;
 
@@ -85,7 +85,11 @@ pub(super) fn finish(past: &UndoContext<'_>, path: &str) -> Result<Reverted, Hos
 }
 
 /// Switches the controller on again if an undo was killed after switching it off.
-pub(super) fn mend(past: &UndoContext<'_>, cpusets: &Cpusets, group: &str) -> Result<(), HostError> {
+pub(super) fn mend(
+    past: &UndoContext<'_>,
+    cpusets: &Cpusets,
+    group: &str,
+) -> Result<(), HostError> {
     let parent = cpusets.parent(group);
     let control = paths::cgroup_subtree_control(parent);
     let is_cut = group != cpusets.root()

@@ -7,7 +7,7 @@
 use pinfold_host::{Host, HostError, HostMut, paths};
 use std::io::ErrorKind;
 
-use super::{UndoContext, Reverted, Shown, Taken, cgroup_procs};
+use super::{Reverted, Shown, Taken, UndoContext, cgroup_procs};
 
 /// What the names of our groups begin with.
 pub(crate) const PREFIX: &str = "pinfold-";

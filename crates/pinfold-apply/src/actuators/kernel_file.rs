@@ -12,7 +12,7 @@ use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding};
 
 use super::group::PREFIX;
-use super::{UndoContext, Reverted, Shown, Taken, cpuset_reset, partition, write_error, resctrl};
+use super::{Reverted, Shown, Taken, UndoContext, cpuset_reset, partition, resctrl, write_error};
 use crate::cpusets::{self, CPUSET, Hierarchy};
 use crate::tasks;
 
@@ -177,7 +177,11 @@ pub(super) fn verify(
     })
 }
 
-pub(super) fn revert(past: &UndoContext<'_>, path: &str, original: &[u8]) -> Result<Reverted, HostError> {
+pub(super) fn revert(
+    past: &UndoContext<'_>,
+    path: &str,
+    original: &[u8],
+) -> Result<Reverted, HostError> {
     let kind = kind(path);
     if kind == Kind::Partition {
         return partition::revert(past, path, original);

@@ -11,7 +11,7 @@
 use pinfold_host::{Host, HostError, HostMut};
 use pinfold_model::Finding;
 
-use super::{UndoContext, Reverted, Shown, Taken, write_error};
+use super::{Reverted, Shown, Taken, UndoContext, write_error};
 use crate::tasks;
 
 const MEMBER: &[u8] = b"member";
@@ -70,7 +70,11 @@ pub(super) fn verify(host: &dyn Host, path: &str, value: &[u8]) -> Result<Shown,
     })
 }
 
-pub(super) fn revert(past: &UndoContext<'_>, path: &str, original: &[u8]) -> Result<Reverted, HostError> {
+pub(super) fn revert(
+    past: &UndoContext<'_>,
+    path: &str,
+    original: &[u8],
+) -> Result<Reverted, HostError> {
     let Some(now) = tasks::unless_gone(past.host.read(path))? else { return Ok(Reverted::Gone) };
     if kind(&now) == kind(original) {
         return Ok(Reverted::Nothing);

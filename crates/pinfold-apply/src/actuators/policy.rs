@@ -6,7 +6,7 @@
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{Finding, Policy, TaskId, Tid};
 
-use super::{UndoContext, Reverted, Shown, Taken};
+use super::{Reverted, Shown, Taken, UndoContext};
 use crate::tasks::{self, Seen};
 
 pub(super) fn take(

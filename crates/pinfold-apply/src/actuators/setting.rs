@@ -12,7 +12,7 @@
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, KeptFile, Lifetime, Setting, TaskId};
 
-use super::{UndoContext, Reverted, Shown, Taken, affinity};
+use super::{Reverted, Shown, Taken, UndoContext, affinity};
 use crate::cpusets::{self, Hierarchy};
 use crate::tasks;
 
@@ -142,7 +142,11 @@ fn files_before(
 }
 
 /// True for a list of PUs of something that runs which binds nothing.
-fn is_like_none(past: &UndoContext<'_>, setting: &Setting, now: Option<&str>) -> Result<bool, HostError> {
+fn is_like_none(
+    past: &UndoContext<'_>,
+    setting: &Setting,
+    now: Option<&str>,
+) -> Result<bool, HostError> {
     if setting.lifetime != Lifetime::Running {
         return Ok(false);
     }

@@ -10,7 +10,7 @@ use pinfold_host::process::Signaled;
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{TaskId, Tid};
 
-use super::{UndoContext, Reverted};
+use super::{Reverted, UndoContext};
 use crate::tasks;
 
 /// The state letter of who is stopped by a signal.

@@ -23,7 +23,7 @@ pub(crate) struct UndoContext<'a> {
     /// All PUs that the kernel could ever have.
     pub(crate) possible: Option<CpuSet>,
     steps: Vec<&'a Step>,
-    /// Files with the number that the kernel made of the one that was asked.
+    /// Storage with the number that the kernel made of the one that was asked.
     given: Vec<(&'a str, &'a str)>,
 }
 

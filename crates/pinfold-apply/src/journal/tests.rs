@@ -36,7 +36,7 @@ impl FullDisk {
     ) -> Result<T, HostError> {
         if self.left.load(Ordering::SeqCst) == 0 {
             let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
-            let path = Files::path_of(&self.inner, name);
+            let path = Storage::path_of(&self.inner, name);
             return Err(HostError::File { operation: "append to", path, value: None, source });
         }
         self.left.fetch_sub(1, Ordering::SeqCst);
@@ -44,52 +44,52 @@ impl FullDisk {
     }
 }
 
-impl Files for FullDisk {
+impl Storage for FullDisk {
     fn path_of(&self, name: &str) -> String {
-        Files::path_of(&self.inner, name)
+        Storage::path_of(&self.inner, name)
     }
     fn list(&self) -> Result<Vec<String>, HostError> {
-        Files::list(&self.inner)
+        Storage::list(&self.inner)
     }
     fn mark(&self) -> Result<u64, HostError> {
-        Files::mark(&self.inner)
+        Storage::mark(&self.inner)
     }
     fn contains(&self, name: &str) -> bool {
-        Files::contains(&self.inner, name)
+        Storage::contains(&self.inner, name)
     }
     fn read(&self, name: &str) -> Result<Vec<u8>, HostError> {
-        Files::read(&self.inner, name)
+        Storage::read(&self.inner, name)
     }
     fn create_new(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
-        self.full(name, || Files::create_new(&self.inner, name, content))
+        self.full(name, || Storage::create_new(&self.inner, name, content))
     }
     fn append(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
-        self.full(name, || Files::append(&self.inner, name, content))
+        self.full(name, || Storage::append(&self.inner, name, content))
             // Half of it reached the disk.
             .inspect_err(|_| {
-                Files::append(&self.inner, name, &content[..content.len() / 2]).unwrap();
+                Storage::append(&self.inner, name, &content[..content.len() / 2]).unwrap();
             })
     }
     fn append_unsynced(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
-        self.full(name, || Files::append_unsynced(&self.inner, name, content))
+        self.full(name, || Storage::append_unsynced(&self.inner, name, content))
     }
     fn replace(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
-        self.full(name, || Files::replace(&self.inner, name, content))
+        self.full(name, || Storage::replace(&self.inner, name, content))
     }
     fn remove(&self, name: &str) -> Result<(), HostError> {
         if self.removable || name.ends_with(".lock") {
-            return Files::remove(&self.inner, name);
+            return Storage::remove(&self.inner, name);
         }
-        self.full(name, || Files::remove(&self.inner, name))
+        self.full(name, || Storage::remove(&self.inner, name))
     }
     fn lock(&self, name: &str) -> Result<Option<Lock>, HostError> {
         let mut meanwhile = self.meanwhile.lock().unwrap();
         if let Some((file, text)) =
             meanwhile.take_if(|(file, _)| name.strip_suffix(".lock") == file.strip_suffix(".jsonl"))
         {
-            Files::replace(&self.inner, file, &text)?;
+            Storage::replace(&self.inner, file, &text)?;
         }
-        Files::lock(&self.inner, name)
+        Storage::lock(&self.inner, name)
     }
 }
 

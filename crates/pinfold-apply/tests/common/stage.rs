@@ -7,8 +7,8 @@
 use std::io::Read as _;
 
 use pinfold_apply::{Journals, Target};
-use pinfold_host::process::{self, Child, Spawn, Stdio};
 use pinfold_host::files::StateDir;
+use pinfold_host::process::{self, Child, Spawn, Stdio};
 use pinfold_host::{Clock as _, Host, HostMut as _, LiveHost, SystemClock, mountinfo, paths};
 use pinfold_host::{proc_cgroup, proc_stat};
 use pinfold_model::{CpuSet, IsolationScope, Plan, Policy, Role, TaskId, Tid};

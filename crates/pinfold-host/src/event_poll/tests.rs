@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::*;
-use crate::{process, files};
+use crate::{files, process};
 
 /// More than anything here takes; the wait ends when something is heard.
 const PATIENCE_NS: u64 = 20 * NS_PER_S;

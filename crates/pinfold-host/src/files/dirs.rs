@@ -4,7 +4,7 @@
 //! An environment variable that is empty or not an absolute path is as if it were not set,
 //! as the XDG specification says.
 
-use crate::{HostError, process, files};
+use crate::{HostError, files, process};
 
 /// Where the state (journal, store) belongs: `/var/lib/pinfold` for root, else
 /// `$XDG_STATE_HOME/pinfold` or `~/.local/state/pinfold`. [`super::StateDir::open`] makes it.

@@ -18,7 +18,7 @@ fn recording(answer: &str) -> (tempfile::TempDir, Systemd) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let script = format!("#!/bin/sh\necho \"$@\" >> {}\n{answer}\n", path("calls"));
-    user::write_atomic(&path("text"), script.as_bytes()).unwrap();
+    files::write_atomic(&path("text"), script.as_bytes()).unwrap();
     std::fs::set_permissions(path("text"), std::fs::Permissions::from_mode(0o755)).unwrap();
     // Written by another process: a file that this one has open for writing may at that moment
     // be inherited by a child of another test, and could not be run then (ETXTBSY).
@@ -29,7 +29,7 @@ fn recording(answer: &str) -> (tempfile::TempDir, Systemd) {
 }
 
 fn calls(folder: &tempfile::TempDir) -> String {
-    user::read_text(folder.path().join("calls").to_str().unwrap()).unwrap()
+    files::read_text(folder.path().join("calls").to_str().unwrap()).unwrap()
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn no_hostile_name_is_passed_on() {
     for name in ["--force.slice", "../a.slice", "a b.slice", "a\n.slice", "$(x).slice", "a", ""] {
         keeper.set(&setting(name), Some("0")).unwrap_err();
     }
-    assert!(!user::exists(folder.path().join("calls").to_str().unwrap()));
+    assert!(!files::exists(folder.path().join("calls").to_str().unwrap()));
     assert!(Systemd::is_unit("machine-qemu\\x2d1\\x2dvm.scope"));
 }
 
@@ -92,8 +92,8 @@ fn files_of_a_unit_are_put_back_in_both_folders() {
     ]
     .map(|path| format!("{root}{path}"));
     let put = |path: &str, text: &str| {
-        user::make_dirs(path.rsplit_once('/').unwrap().0).unwrap();
-        user::write_atomic(path, text.as_bytes()).unwrap();
+        files::make_dirs(path.rsplit_once('/').unwrap().0).unwrap();
+        files::write_atomic(path, text.as_bytes()).unwrap();
     };
     put(&paths[0], "[Slice]\nAllowedCPUs=0-3\n");
     let before = keeper.files(&slice).unwrap();
@@ -107,7 +107,7 @@ fn files_of_a_unit_are_put_back_in_both_folders() {
     let named: Vec<KeptFile> = before.iter().cloned().chain([other.clone()]).collect();
     assert!(keeper.put_files(&slice, &named).unwrap());
     assert_eq!(keeper.files(&slice).unwrap(), before);
-    assert!(!user::exists(&other.path));
+    assert!(!files::exists(&other.path));
     assert_eq!(calls(&folder), "daemon-reload\n");
     keeper.put_files(&setting("../a.slice"), &before).unwrap_err();
 }

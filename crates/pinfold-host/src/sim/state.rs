@@ -10,8 +10,8 @@ use pinfold_model::{CpuSet, NodeId, Policy, PuId, Setting, TaskId, Tid};
 use rustix::io::Errno;
 
 use super::cgroup::{CgroupVersion, Hierarchy, parent};
-use super::setting_backend::Kept;
 use super::resctrl::Resctrl;
+use super::setting_backend::Kept;
 use super::{Knob, SimTask, parse, v1, v2};
 use crate::process::Signaled;
 use crate::{Host as _, SnapshotHost, paths};

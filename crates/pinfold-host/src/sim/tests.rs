@@ -210,7 +210,7 @@ fn pus_that_go_offline() {
 #[test]
 fn lists_as_the_kernel_reads_them() {
     let check = |text: &str, expected: Result<&str, Errno>| {
-        assert_eq!(list::list(text, 8), expected.map(set), "{text:?}");
+        assert_eq!(parse::list(text, 8), expected.map(set), "{text:?}");
     };
     check("0-3,7\n", Ok("0-3,7"));
     check("0 1\t2", Ok("0-2"));
@@ -231,10 +231,10 @@ fn lists_as_the_kernel_reads_them() {
     check("0x1", Err(Errno::INVAL));
     check("0-7:5/4", Err(Errno::INVAL));
     check("0-7:2/0", Err(Errno::INVAL));
-    assert_eq!(list::unsigned("0x10\n"), Ok(16));
-    assert_eq!(list::unsigned("010"), Ok(8));
-    assert_eq!(list::unsigned(" 1"), Err(Errno::INVAL));
-    assert_eq!(list::unsigned("99999999999999999999"), Err(Errno::RANGE));
-    assert_eq!(list::signed("-1\n"), Ok(-1));
-    assert_eq!(list::signed("-"), Err(Errno::INVAL));
+    assert_eq!(parse::unsigned("0x10\n"), Ok(16));
+    assert_eq!(parse::unsigned("010"), Ok(8));
+    assert_eq!(parse::unsigned(" 1"), Err(Errno::INVAL));
+    assert_eq!(parse::unsigned("99999999999999999999"), Err(Errno::RANGE));
+    assert_eq!(parse::signed("-1\n"), Ok(-1));
+    assert_eq!(parse::signed("-"), Err(Errno::INVAL));
 }

@@ -1,7 +1,9 @@
 //! What a domain file asks of a plan: its number of vCPUs and iothreads, its memory and the nodes
 //! of that, the NUMA cells of its guest.
 
-use pinfold_model::{CellRequest, MemoryRequest, NodeId, SmtRequest, Topology, VcpuCount, VmRequest};
+use pinfold_model::{
+    CellRequest, MemoryRequest, NodeId, SmtRequest, Topology, VcpuCount, VmRequest,
+};
 
 use super::{Board, Cell, Domain, Memnode, Placed};
 use crate::capacity::{Demand, excesses, sizes_are_known};

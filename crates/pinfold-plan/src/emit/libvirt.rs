@@ -14,10 +14,10 @@ use pinfold_model::{
 };
 
 use super::said::Line;
-use crate::guest_cache::{Caches, Vendor, caches};
-use crate::guest_numa::{GuestCell, cells, node_list, shares};
 use crate::definition::Mark;
 use crate::domain_file::STRICT;
+use crate::guest_cache::{Caches, Vendor, caches};
+use crate::guest_numa::{GuestCell, cells, node_list, shares};
 
 /// What makes QEMU show threads to a guest on an AMD host.
 pub(crate) const TOPOEXT: &str = "<feature policy='require' name='topoext'/>";

@@ -17,9 +17,9 @@ use roxmltree::Node;
 
 use self::edits::Edits;
 use super::libvirt::{Place, comment_text, scheduler_line, tune};
-use crate::guest_numa::GuestCell;
 use crate::definition::{Mark, NAMESPACE};
 use crate::domain_file::{Domain, DomainError, error_at, is, parse};
+use crate::guest_numa::GuestCell;
 
 /// The longest piece of the file that a comment or a note shows.
 const LONGEST_SHOWN: usize = 200;

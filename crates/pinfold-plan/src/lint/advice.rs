@@ -10,7 +10,7 @@ use pinfold_model::text::counted;
 use pinfold_model::{Command, CpuSet, IsolationScope, Plan, Request, Role, Severity, Topology};
 use roxmltree::Node;
 
-use super::lookup::{Lookup, LintContext};
+use super::lookup::{LintContext, Lookup};
 use super::target::{self, Target, asks_for_another_place};
 use super::{Diagnostic, Language, Layout, again, memory, of_one, repair};
 use crate::boot;
@@ -106,7 +106,11 @@ fn keep_caches_that_become_true(flaws: &mut [Diagnostic], then: &[Diagnostic]) {
 
 /// The target with what its own check still has to say of the rest of its file, where the check of
 /// the file did not: what becomes untrue by the new pins.
-fn with_new_repairs(target: Target, flaws: &[Diagnostic], view: &LintContext<'_, '_>) -> (Target, Vec<Diagnostic>) {
+fn with_new_repairs(
+    target: Target,
+    flaws: &[Diagnostic],
+    view: &LintContext<'_, '_>,
+) -> (Target, Vec<Diagnostic>) {
     let then = of_one(&LintContext::of(&target.layout, view.lookup), None);
     let is_new = |flaw: &&Diagnostic| {
         flaw.severity >= Severity::Warning && flaws.iter().all(|known| known.name != flaw.name)

@@ -4,7 +4,7 @@ use std::iter::once;
 
 use pinfold_model::{IsolationScope, Plan, Request, Severity, Topology};
 
-use super::lookup::{Lookup, LintContext};
+use super::lookup::{LintContext, Lookup};
 use super::{Diagnostic, Layout, of_one, overlap};
 use crate::command;
 
@@ -29,7 +29,8 @@ pub(super) fn without(
         scope @ (IsolationScope::Own | IsolationScope::Host) => scope,
     };
     let request = Request { vnodes: command::asked_of(plan), isolation, ..conditions.clone() };
-    let is_good = |flaw: &Diagnostic| flaw.severity < Severity::Warning && !names.contains(&flaw.name);
+    let is_good =
+        |flaw: &Diagnostic| flaw.severity < Severity::Warning && !names.contains(&flaw.name);
     let goes = |strategy: &&str| {
         let made = crate::plan(strategy, topology, &request);
         made.is_ok_and(|made| found(&made, (topology, &request)).iter().all(is_good))

@@ -9,8 +9,8 @@ use roxmltree::Node;
 
 use super::Diagnostic;
 use super::lookup::{LintContext, is_real_time};
-use crate::guest_cache::Vendor;
 use crate::domain_file::{parse, place};
+use crate::guest_cache::Vendor;
 
 /// How sure it is that the guest runs Windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

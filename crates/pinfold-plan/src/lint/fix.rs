@@ -2,7 +2,7 @@
 
 use pinfold_model::{Request, Severity, Topology};
 
-use super::lookup::{Lookup, LintContext};
+use super::lookup::{LintContext, Lookup};
 use super::{Diagnostic, Layout, advice, of_one, repair};
 use crate::domain_file::DomainError;
 

@@ -39,7 +39,11 @@ fn cores(view: &LintContext<'_, '_>) -> BTreeMap<u32, CoreId> {
 }
 
 /// Guest siblings that are not host siblings.
-fn siblings_lie(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Diagnostic>) -> bool {
+fn siblings_lie(
+    view: &LintContext<'_, '_>,
+    guest: &GuestShape,
+    flaws: &mut Vec<Diagnostic>,
+) -> bool {
     let cores = cores(view);
     let apart = |siblings: &&Vec<u32>| {
         let found: Vec<Option<&CoreId>> = siblings.iter().map(|index| cores.get(index)).collect();

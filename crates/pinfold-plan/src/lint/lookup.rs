@@ -5,9 +5,9 @@ use pinfold_model::{
 };
 
 use super::{Diagnostic, Language, Layout, Pin};
+use crate::available::{AvailableCpus, Index};
 use crate::avoidable::{Choice, Pins};
 use crate::domain_file::Place;
-use crate::available::{AvailableCpus, Index};
 
 /// A topology, by PU.
 pub(super) struct Lookup<'t> {
@@ -128,7 +128,12 @@ impl<'a, 't> LintContext<'a, 't> {
     }
 
     /// A flaw of this layout.
-    pub fn flaw(&self, severity: Severity, name: &'static str, what: impl Into<String>) -> Diagnostic {
+    pub fn flaw(
+        &self,
+        severity: Severity,
+        name: &'static str,
+        what: impl Into<String>,
+    ) -> Diagnostic {
         Diagnostic {
             severity,
             name,

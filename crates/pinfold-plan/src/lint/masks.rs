@@ -8,8 +8,8 @@ use pinfold_model::{CpuSet, PuId, Role, Severity};
 use super::lookup::{LintContext, cpus, places, speak, speak_vcpus};
 use super::{Diagnostic, Pin};
 use crate::avoidable::severity;
-use crate::plan_builder::verb;
 use crate::online;
+use crate::plan_builder::verb;
 
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     absent(view, flaws);
@@ -61,7 +61,11 @@ fn absent(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
 }
 
 /// A pin to PUs that a compute service may have taken offline while no guest needed them.
-fn waiting(view: &LintContext<'_, '_>, pin: &Pin, (offline, left): (&CpuSet, &CpuSet)) -> Diagnostic {
+fn waiting(
+    view: &LintContext<'_, '_>,
+    pin: &Pin,
+    (offline, left): (&CpuSet, &CpuSet),
+) -> Diagnostic {
     let is = verb(offline, "is offline", "are offline");
     let role = speak(&pin.role);
     let mut flaw = view.flaw(

@@ -10,9 +10,9 @@ use super::repair::Repair;
 use super::{Diagnostic, Language, MemoryOf, Pin};
 use crate::avoidable::severity;
 use crate::capacity::{room, sizes_are_known};
-use crate::guest_numa::node_list;
 use crate::domain_file::{Domain, RESTRICTIVE, STRICT};
 use crate::emit::libvirt::memnode_line;
+use crate::guest_numa::node_list;
 use crate::locality::{self, is_empty_node};
 
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use pinfold_model::{CoreId, CpuSet, PuId, Severity};
 
 use super::Diagnostic;
-use super::lookup::{Lookup, LintContext, cpus, places};
+use super::lookup::{LintContext, Lookup, cpus, places};
 use crate::domain_file::Place;
 use crate::plan_builder::verb;
 
@@ -19,7 +19,11 @@ const MOST_NAMES: usize = 6;
 /// Machines by their places in the list, ascending.
 type Claimants = Vec<usize>;
 
-pub(super) fn check(views: &[&LintContext<'_, '_>], lookup: &Lookup<'_>, flaws: &mut Vec<Diagnostic>) {
+pub(super) fn check(
+    views: &[&LintContext<'_, '_>],
+    lookup: &Lookup<'_>,
+    flaws: &mut Vec<Diagnostic>,
+) {
     if views.len() < 2 {
         return;
     }

@@ -16,7 +16,11 @@ use crate::domain_file::Place;
 /// belong to the page cache, and are where somebody read them first.
 const PARTS: u64 = 16;
 
-pub(super) fn check(view: &LintContext<'_, '_>, written: Option<&Layout>, flaws: &mut Vec<Diagnostic>) {
+pub(super) fn check(
+    view: &LintContext<'_, '_>,
+    written: Option<&Layout>,
+    flaws: &mut Vec<Diagnostic>,
+) {
     let Some(pages) = &view.layout.pages else { return };
     if view.lookup.topology.nodes.len() < 2 {
         return;

@@ -12,8 +12,8 @@ use roxmltree::Node;
 use super::file::{File, Windows};
 use super::repair::Repair;
 use super::{Diagnostic, target};
-use crate::guest_cache::{Vendor, caches};
 use crate::emit::libvirt::{PASSTHROUGH, TOPOEXT};
+use crate::guest_cache::{Vendor, caches};
 
 pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     if !file.x86 {

@@ -11,8 +11,8 @@ use super::memory::spoken;
 use super::overlap::Among;
 use super::{Diagnostic, Language, MemoryOf};
 use crate::capacity::{Demand, Excess, excesses, room};
-use crate::guest_numa::{GuestCell, node_list, shares};
 use crate::domain_file::{Domain, Place};
+use crate::guest_numa::{GuestCell, node_list, shares};
 use crate::parts::mib;
 
 /// One machine.

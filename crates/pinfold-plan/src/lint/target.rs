@@ -7,17 +7,17 @@
 //! the PUs that they have if such a placement exists with them.
 
 use pinfold_model::{
-    CellRequest, CpuSet, GuestTopology, MemoryPlan, NodeId, Plan, PolicyRequest, PuId, Request, Role,
-    Severity, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
+    CellRequest, CpuSet, GuestTopology, MemoryPlan, NodeId, Plan, PolicyRequest, PuId, Request,
+    Role, Severity, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
-use super::lookup::{Lookup, LintContext, is_real_time};
+use super::lookup::{LintContext, Lookup, is_real_time};
 use super::{Diagnostic, Language, Layout, MemoryOf, cores, memory, placement, repair, resized};
 use crate::domain_file::{Domain, DomainError};
-use crate::plan_builder::ground;
 use crate::emit;
 use crate::guest::{self, GuestSmt};
 use crate::guest_cells;
+use crate::plan_builder::ground;
 
 /// A placement without a fault for one layout.
 #[derive(Debug)]
@@ -245,7 +245,9 @@ fn request(view: &LintContext<'_, '_>, conditions: &Request) -> Request {
     if layout.language != Language::Libvirt {
         let real_time = layout.pins.iter().filter(|pin| is_real_time(pin.policy));
         vnode.policies = real_time
-            .filter_map(|pin| Some(PolicyRequest { role: pin.role.to_string(), policy: pin.policy? }))
+            .filter_map(|pin| {
+                Some(PolicyRequest { role: pin.role.to_string(), policy: pin.policy? })
+            })
             .collect();
     }
     Request { vnodes: vec![vnode], ..conditions.clone() }
@@ -392,7 +394,8 @@ fn realize(view: &LintContext<'_, '_>, plan: &Plan) -> Result<(Layout, Vec<Strin
 /// The binding of memory that a plan says nothing of: as it is, if that is where the vCPUs go, and
 /// else with them. Memory that is bound stays bound.
 fn bound_on(view: &LintContext<'_, '_>, placed: &Layout) -> Vec<MemoryOf> {
-    let then = memory::filled(view, view.lookup.nodes_of(&LintContext::of(placed, view.lookup).held));
+    let then =
+        memory::filled(view, view.lookup.nodes_of(&LintContext::of(placed, view.lookup).held));
     let covers = |bound: &MemoryOf| {
         let nodes = bound.nodes.as_ref();
         nodes.is_none_or(|nodes| then.iter().all(|node| nodes.contains(node)))

@@ -41,7 +41,11 @@ pub fn resolve(platform: &Platform, topology: &Topology) -> Result<EmulationPlan
 ///
 /// # Errors
 /// [`FrequencyError`] if it is a frequency, and above the PU's highest or that is not known.
-pub fn speed_on(pu: PuId, wish: SpeedRequest, topology: &Topology) -> Result<Speed, FrequencyError> {
+pub fn speed_on(
+    pu: PuId,
+    wish: SpeedRequest,
+    topology: &Topology,
+) -> Result<Speed, FrequencyError> {
     let hertz = match wish {
         SpeedRequest::Share(speed) => return Ok(speed),
         SpeedRequest::Frequency { hertz } => hertz,

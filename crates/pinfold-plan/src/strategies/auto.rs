@@ -20,13 +20,13 @@ use super::{
     multi_vm, none, numa_exclusive, scatter, sequential, vnodes,
 };
 use crate::PlanError;
-use crate::request_check::noun;
-use crate::plan_builder::ground;
 use crate::available::AvailableCpus;
 use crate::locality::HOST_MEMORY;
-use crate::prefer::ORDERED;
-use crate::select::{Count, Pool};
 use crate::pin_analysis;
+use crate::plan_builder::ground;
+use crate::prefer::ORDERED;
+use crate::request_check::noun;
+use crate::select::{Count, Pool};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "auto",

@@ -23,13 +23,15 @@ use pinfold_model::{CpuSet, EmulatorRequest, Finding, Plan, PuId, Request, Topol
 
 use super::{Strategy, low_latency_rt};
 use crate::PlanError;
-use crate::validate::faults;
-use crate::plan_builder::{PlanBuilder, IsolatedSet, Ended, Reserve, ground_beside, pus_text, verb};
+use crate::available::{AvailableCore, AvailableCpus, HostShare};
 use crate::exclusive_cores::{Terms, enclose, host_beside};
-use crate::available::{AvailableCpus, HostShare, AvailableCore};
 use crate::guest::GuestSmt;
 use crate::home::Home;
+use crate::plan_builder::{
+    Ended, IsolatedSet, PlanBuilder, Reserve, ground_beside, pus_text, verb,
+};
 use crate::select::Count;
+use crate::validate::faults;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "balanced",
@@ -99,7 +101,11 @@ fn with_host(enclave: &mut IsolatedSet<'_>, home: &Home) {
 
 /// The emulator real-time on all of the host's PUs near the vCPUs, where the host has another;
 /// else on all but the first of them.
-fn real_time(ground: &AvailableCpus<'_>, request: &Request, host: &HostShare) -> Result<Plan, PlanError> {
+fn real_time(
+    ground: &AvailableCpus<'_>,
+    request: &Request,
+    host: &HostShare,
+) -> Result<Plan, PlanError> {
     let mut all = CpuSet::new();
     let mut on = |whole: bool| {
         let draft = PlanBuilder::new(STRATEGY.name, ground, request)?;

@@ -11,8 +11,8 @@ use pinfold_model::{CpuSet, Plan, Request, Topology};
 use super::Strategy;
 use super::balanced::{self, Cores};
 use crate::PlanError;
-use crate::plan_builder::{PlanBuilder, ground_beside, pus_text};
 use crate::exclusive_cores::host_beside;
+use crate::plan_builder::{PlanBuilder, ground_beside, pus_text};
 use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {

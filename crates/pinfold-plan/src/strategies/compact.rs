@@ -12,10 +12,10 @@ use pinfold_model::{Plan, PuId, Request, Topology};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::plan_builder::{PlanBuilder, ground};
 use crate::available::AvailableCpus;
 use crate::guest::GuestSmt;
 use crate::linear::{self, Line};
+use crate::plan_builder::{PlanBuilder, ground};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact",

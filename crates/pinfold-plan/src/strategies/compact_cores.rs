@@ -10,9 +10,9 @@ use pinfold_model::{Finding, Plan, PuId, Request, Topology};
 
 use super::{Strategy, compact};
 use crate::PlanError;
-use crate::plan_builder::{PlanBuilder, ground};
 use crate::guest::GuestSmt;
 use crate::linear::{self, Line};
+use crate::plan_builder::{PlanBuilder, ground};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact-cores",

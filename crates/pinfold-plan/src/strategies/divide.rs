@@ -17,8 +17,8 @@ use pinfold_model::{
 
 use super::Strategy;
 use crate::PlanError;
-use crate::guest_numa::node_list;
 use crate::guest_cells::{Parts, cores_of, joined, scope_of_part};
+use crate::guest_numa::node_list;
 use crate::locality::{check_huge_pages, check_memory, is_empty_node};
 use crate::pin_analysis::are_helpers_on_others;
 

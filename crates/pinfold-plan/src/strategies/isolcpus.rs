@@ -13,12 +13,12 @@ use pinfold_model::{CpuSet, Finding, Plan, PuId, Request, Topology};
 
 use super::{Strategy, compact};
 use crate::PlanError;
-use crate::boot;
-use crate::plan_builder::{PlanBuilder, Reserve, ground, pus_text, verb};
-use crate::emit::cmdline::keeping_off;
 use crate::available::AvailableCpus;
+use crate::boot;
+use crate::emit::cmdline::keeping_off;
 use crate::guest::GuestSmt;
 use crate::linear::{self, Line};
+use crate::plan_builder::{PlanBuilder, Reserve, ground, pus_text, verb};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "isolcpus",

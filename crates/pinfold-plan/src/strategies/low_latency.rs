@@ -15,11 +15,11 @@ use pinfold_model::{CpuSet, Finding, Plan, Policy, Request, Role, Topology};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::plan_builder::{PlanBuilder, IsolatedSet, ground_beside, pus_text};
-use crate::exclusive_cores::{VnodeCgroup, Terms, enclose, host_beside};
-use crate::available::{AvailableCpus, HostShare, AvailableCore};
+use crate::available::{AvailableCore, AvailableCpus, HostShare};
+use crate::exclusive_cores::{Terms, VnodeCgroup, enclose, host_beside};
 use crate::guest::GuestSmt;
 use crate::home::{Home, HomeKind};
+use crate::plan_builder::{IsolatedSet, PlanBuilder, ground_beside, pus_text};
 use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {

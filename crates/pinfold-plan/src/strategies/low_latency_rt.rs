@@ -9,8 +9,8 @@ use pinfold_model::{Plan, Policy, Request, Topology};
 
 use super::{Strategy, low_latency};
 use crate::PlanError;
-use crate::plan_builder::{PlanBuilder, ground_beside};
 use crate::exclusive_cores::host_beside;
+use crate::plan_builder::{PlanBuilder, ground_beside};
 use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {

@@ -11,9 +11,9 @@ use pinfold_model::{CpuSet, Plan, Request, Topology, Work};
 
 use super::{Strategy, compact};
 use crate::PlanError;
-use crate::plan_builder::{PlanBuilder, ground, pus_text};
 use crate::exclusive_cores::{Terms, enclose};
 use crate::guest::GuestSmt;
+use crate::plan_builder::{PlanBuilder, ground, pus_text};
 use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {

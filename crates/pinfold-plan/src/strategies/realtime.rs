@@ -20,14 +20,14 @@ use pinfold_model::{
 
 use super::{Strategy, isolcpus};
 use crate::PlanError;
+use crate::available::{AvailableCore, AvailableCpus, HostShare};
 use crate::boot;
-use crate::request_check::nodes_of;
-use crate::plan_builder::{PlanBuilder, Ended, Limits, Reserve, ground_beside, pus_text};
 use crate::exclusive_cores::host_beside;
-use crate::available::{AvailableCpus, HostShare, AvailableCore};
 use crate::guest::GuestSmt;
 use crate::locality;
 use crate::pins;
+use crate::plan_builder::{Ended, Limits, PlanBuilder, Reserve, ground_beside, pus_text};
+use crate::request_check::nodes_of;
 use crate::select::{Count, Pool, Selection};
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -141,16 +141,22 @@ fn kept(ground: &AvailableCpus<'_>, request: &Request, ended: &Ended<'_>) -> Cpu
 }
 
 /// The nodes with a core for vCPUs and another for housekeeping.
-fn rooms(ground: &AvailableCpus<'_>, host: &HostShare, is_for_vcpus: impl Fn(&AvailableCore) -> bool) -> Vec<Room> {
+fn rooms(
+    ground: &AvailableCpus<'_>,
+    host: &HostShare,
+    is_for_vcpus: impl Fn(&AvailableCore) -> bool,
+) -> Vec<Room> {
     let others = ground.without(host);
     let nodes: BTreeSet<Option<NodeId>> = others.iter().map(|spot| spot.node).collect();
     let room = |node: Option<NodeId>| {
-        let mut cores: Vec<AvailableCore> = others.iter().filter(|s| s.node == node).cloned().collect();
+        let mut cores: Vec<AvailableCore> =
+            others.iter().filter(|s| s.node == node).cloned().collect();
         let on_node = |pu| ground.pu(pu).map(|pu| pu.node) == Some(node);
         let with_host = host.pus.iter().any(on_node);
         if !with_host {
             // The weakest core that the host's tasks may use, the last of equals.
-            let hosts = |spot: &AvailableCore| spot.pus.iter().any(|pu| ground.hostable.contains(*pu));
+            let hosts =
+                |spot: &AvailableCore| spot.pus.iter().any(|pu| ground.hostable.contains(*pu));
             let usable = cores.iter().enumerate().filter(|(_, spot)| hosts(spot));
             let rank = |spot: &AvailableCore| (!is_for_vcpus(spot), spot.part);
             let kept = usable.max_by_key(|(place, spot)| (rank(spot), *place));

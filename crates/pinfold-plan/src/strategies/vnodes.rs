@@ -16,11 +16,11 @@ use pinfold_model::{CpuSet, Finding, NodeId, Plan, Request, Speed, Topology, Vno
 
 use super::Strategy;
 use crate::PlanError;
-use crate::request_check::nodes_of;
-use crate::plan_builder::{PlanBuilder, Limits, Reserve, ground_beside, pus_text};
+use crate::available::{AvailableCore, AvailableCpus, HostShare};
 use crate::exclusive_cores::host_beside;
-use crate::available::{AvailableCpus, HostShare, AvailableCore};
 use crate::guest::GuestSmt;
+use crate::plan_builder::{Limits, PlanBuilder, Reserve, ground_beside, pus_text};
+use crate::request_check::nodes_of;
 use crate::select::{Count, Pool};
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -80,7 +80,10 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 }
 
 /// Findings on what the groups share when all threads have their places.
-fn what_groups_share<'a>(draft: &mut PlanBuilder<'a>, (topology, host): (&'a Topology, &HostShare)) {
+fn what_groups_share<'a>(
+    draft: &mut PlanBuilder<'a>,
+    (topology, host): (&'a Topology, &HostShare),
+) {
     draft.later(|ended| {
         let of = |vnode: &VnodePlan| (vnode.speed, pus_of(vnode));
         shared_domains(topology, &ended.vnodes.iter().map(of).collect::<Vec<_>>())
@@ -125,7 +128,10 @@ fn wanted(draft: &PlanBuilder<'_>, counts: Vec<usize>) -> Vec<Wish> {
 }
 
 /// The cores by frequency domain, in hwloc's order; a core without one is its own.
-fn frequency_domains<'g>(ground: &AvailableCpus<'_>, cores: &'g [AvailableCore]) -> Vec<Vec<&'g AvailableCore>> {
+fn frequency_domains<'g>(
+    ground: &AvailableCpus<'_>,
+    cores: &'g [AvailableCore],
+) -> Vec<Vec<&'g AvailableCore>> {
     let mut known = BTreeMap::new();
     for (number, domain) in ground.topology.frequency_domains.iter().enumerate() {
         known.extend(domain.iter().map(|pu| (pu, number)));
@@ -171,7 +177,11 @@ fn apart<'g>(
 
 /// Cores for all such that those of a group are alike and near each other, whatever their
 /// frequency domains; the largest group chooses first.
-fn near<'g>(candidates: &'g [AvailableCore], host: &HostShare, wanted: &[Wish]) -> Vec<Vec<&'g AvailableCore>> {
+fn near<'g>(
+    candidates: &'g [AvailableCore],
+    host: &HostShare,
+    wanted: &[Wish],
+) -> Vec<Vec<&'g AvailableCore>> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     let cores = |place: &usize| wanted.get(*place).map_or(0, |wish| wish.cores);
     order.sort_by_key(|place| Reverse(cores(place)));
@@ -191,7 +201,8 @@ fn near<'g>(candidates: &'g [AvailableCore], host: &HostShare, wanted: &[Wish]) 
 /// Deals the cores of groups that share a cache, and nothing else, to them in their order.
 fn in_order(groups: &mut [Vec<&AvailableCore>]) {
     let part = |spot: &AvailableCore| (spot.kind, spot.package, spot.node, spot.l3, spot.l2);
-    let mut parts: BTreeMap<_, (Vec<&mut Vec<&AvailableCore>>, Vec<&AvailableCore>)> = BTreeMap::new();
+    let mut parts: BTreeMap<_, (Vec<&mut Vec<&AvailableCore>>, Vec<&AvailableCore>)> =
+        BTreeMap::new();
     for group in groups {
         let Some(first) = group.first().map(|spot| part(spot)) else { continue };
         if group.iter().all(|spot| part(spot) == first) {

@@ -7,8 +7,8 @@ use super::machine::Machine;
 use super::one;
 use crate::domain_file::{Domain, Target};
 use crate::emit::{Merged, libvirt_into};
+use crate::lint::{Layout, fix, lint};
 use crate::plan;
-use crate::lint::{Layout, fix, review};
 
 /// Two packages of one node, eight cores of two threads each.
 fn server() -> Topology {
@@ -214,7 +214,7 @@ fn a_priority_that_the_kernel_refuses_is_a_finding() {
              <vcpusched vcpus='0' scheduler='fifo' priority='{priority}'/></cputune></domain>"
         );
         let layout = Layout::of_domain(&Domain::read(&xml).unwrap(), "x");
-        let flaws = review(&[layout], &server());
+        let flaws = lint(&[layout], &server());
         let found = flaws
             .iter()
             .any(|flaw| flaw.name == "priority-range" && flaw.severity == Severity::Problem);
@@ -257,7 +257,7 @@ fn threads_on_amd_come_with_their_feature() {
         let vnode = VnodeRequest::vm("vm", domain.request(&topology));
         let layout = plan("balanced", &topology, &Request::of(vec![vnode])).unwrap();
         let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
-        let flaws = review(&[Layout::of_text(&merged.text, "x").unwrap()], &topology);
+        let flaws = lint(&[Layout::of_text(&merged.text, "x").unwrap()], &topology);
         assert!(flaws.iter().all(|flaw| flaw.name != "topoext-missing"), "{flaws:?}");
         merged
     };
@@ -284,7 +284,7 @@ fn threads_on_amd_come_with_their_feature() {
 fn a_node_that_the_host_lacks_is_exchanged_for_one_that_it_has() {
     let xml = cells([5, 1]);
     let layout = Layout::of_text(&xml, "x").unwrap();
-    let flaws = review(&[layout], &server());
+    let flaws = lint(&[layout], &server());
     let absent = flaws.iter().find(|flaw| flaw.name == "absent-node").unwrap();
     assert!(absent.what.contains("it has nodes 0, 1"), "{}", absent.what);
     let fixed = fix(&xml, "x", &server(), &Request::of(Vec::new())).unwrap();

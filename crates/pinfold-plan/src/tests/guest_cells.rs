@@ -64,7 +64,7 @@ fn every_strategy_keeps_each_cell_on_its_node_and_each_socket_in_one_cell() {
                     continue;
                 }
             };
-            assert_eq!(crate::check(&layout, &topology), [], "{}", strategy.name);
+            assert_eq!(crate::validate(&layout, &topology), [], "{}", strategy.name);
             for (cell, node) in cells.iter().zip(expected) {
                 let found = nodes_of(&layout, &topology, &cell.vcpus);
                 assert_eq!(found, [*node], "{}: {}", strategy.name, cell.vcpus);

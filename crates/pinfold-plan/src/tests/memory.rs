@@ -7,8 +7,8 @@ use super::machine::Machine;
 use super::{exactly, one};
 use crate::domain_file::Domain;
 use crate::emit::{libvirt, libvirt_into, qemu};
+use crate::lint::{Layout, lint};
 use crate::plan;
-use crate::lint::{Layout, review};
 
 /// Two nodes of two cores each; 64 MiB on `nodes`.
 fn placed(vcpus: u32, nodes: &[u32], page_bytes: Option<u64>) -> (Plan, Topology) {
@@ -57,7 +57,7 @@ fn cells_for_two_nodes() {
     holds(&libvirt(&layout, &topology).unwrap(), &cells);
     // What is emitted, the review takes.
     let reviewed = Layout::of_domain(&Domain::read(&text).unwrap(), "x");
-    let flaws = review(&[reviewed], &topology);
+    let flaws = lint(&[reviewed], &topology);
     let names: Vec<&str> = flaws.iter().map(|flaw| flaw.name).collect();
     assert!(!names.contains(&"memory-far") && !names.contains(&"nodes-hidden"), "{names:?}");
 

@@ -204,7 +204,7 @@ fn the_largest_machines() {
     let topology = big.build();
     for strategy in ["low-latency", "balanced", "max-performance"] {
         let layout = plan(strategy, &topology, &auto()).unwrap();
-        assert_eq!(crate::check(&layout, &topology), vec![], "{strategy}");
+        assert_eq!(crate::validate(&layout, &topology), vec![], "{strategy}");
     }
     let most = plan("compact", &topology, &exactly(4096)).unwrap();
     assert_eq!(most.vnodes[0].vcpus().count(), 4096);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::machine::{dual_e5_2670, i7_4790k, two_complexes};
 use super::{emulator, exactly, finds, pins, set};
 use crate::requests::{self, from_toml, parse_vm_spec};
-use crate::{PlanError, validate, plan, schema};
+use crate::{PlanError, plan, schema, validate};
 
 fn with(request: Request, texts: &[&str]) -> Request {
     let mut request = request;
@@ -53,7 +53,7 @@ fn a_thread_goes_where_it_is_pinned_and_the_others_make_room() {
     assert_eq!((pins(&boot).as_str(), emulator(&boot).as_str()), ("0,2", "4,6"));
     assert_eq!(boot.housekeeping, set("1,3,5,7"));
     for made in [&swapped, &sibling, &all, &pair, &moved, &boot] {
-        assert_eq!(check(made, &topology), vec![]);
+        assert_eq!(validate(made, &topology), vec![]);
         assert_eq!(schema::from_json(&schema::to_json(made)).as_ref(), Ok(made));
     }
 }
@@ -207,7 +207,7 @@ proptest! {
             request.vnodes[0].pins.push(pinfold_model::PinWish { role: roles[*role].clone(), pus });
         }
         let Ok(layout) = plan(strategy, &topology, &request) else { return Ok(()) };
-        prop_assert_eq!(check(&layout, &topology), vec![]);
+        prop_assert_eq!(validate(&layout, &topology), vec![]);
         prop_assert_eq!(schema::from_json(&schema::to_json(&layout)), Ok(layout.clone()));
         let pinned = &request.vnodes[0].pins;
         let last = pinned.last().unwrap();

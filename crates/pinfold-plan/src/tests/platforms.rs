@@ -7,10 +7,10 @@ use pinfold_model::{
 
 use super::machine::{Machine, dual_l5420, dual_x5540, i7_4790k, plain};
 use super::set;
-use crate::validate;
 use crate::platforms::{
     from_toml, load, profile, resolve, speed, speed_on, to_csv, vnode_from_words,
 };
+use crate::validate;
 
 const PAGE: &str = include_str!("../../../../docs/platforms.md");
 
@@ -476,7 +476,7 @@ fn more_than_the_host_gives() {
     assert_eq!(plan.vnodes[0].memory_node, Some(NodeId(0)));
     assert_eq!(plan.plan.vnodes[0].memory.as_ref().unwrap().nodes, [NodeId(0)]);
     assert!(!super::finds(&plan.plan, "memory", "") && !super::finds(&plan.plan, "devices", ""));
-    assert_eq!(check(&plan.plan, &host), vec![]);
+    assert_eq!(validate(&plan.plan, &host), vec![]);
     let plan = resolve(&platform(&["name=b,cores=4", &node(1)]), &host).unwrap();
     assert_eq!(places(&plan)[1], "a: 1 at 100%");
     assert!(super::finds(&plan.plan, "memory", "on node 1, far from PU 1"));

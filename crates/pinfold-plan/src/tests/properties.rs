@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{
-    CpuSet, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, Plan, PuId, Request,
-    Role, SmtRequest, Speed, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
+    CpuSet, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, Plan, PuId,
+    Request, Role, SmtRequest, Speed, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest,
+    Work,
 };
 use proptest::prelude::*;
 
 use super::machine::{Machine, Place};
 use crate::domain_file::Domain;
-use crate::{PlanError, validate, emit, explain, plan, schema, strategies};
+use crate::{PlanError, emit, explain, plan, schema, strategies, validate};
 
 /// The ways in which machines number their PUs.
 fn numbered(shape: [u32; 5], way: u32) -> Machine {
@@ -182,7 +183,7 @@ fn keeps_the_rules(
     for irq in &layout.irqs {
         prop_assert!(!irq.pus.is_empty() && irq.pus.is_subset(&layout.housekeeping));
     }
-    prop_assert_eq!(check(layout, topology), vec![]);
+    prop_assert_eq!(validate(layout, topology), vec![]);
     stays_free(layout, &allowed, request)?;
     uses_pus_once(strategy, (topology, request), layout)?;
     isolates(strategy, topology, request, layout)
@@ -266,7 +267,9 @@ fn uses_pus_once(
         // Its emulators are on the host's core, which never carries a vCPU.
         "isolcpus" => layout.exclusive.clone(),
         // Emulators are on the PUs that stay free for the host.
-        _ if request.free.is_some() => crate::plan_builder::ground(topology, request).unwrap().usable,
+        _ if request.free.is_some() => {
+            crate::plan_builder::ground(topology, request).unwrap().usable
+        }
         _ => emulators.map(|(_, thread)| &thread.pus).collect::<CpuSet>(),
     };
     let domain = |pu: PuId| {
@@ -372,7 +375,7 @@ fn keeps_its_word(
             for vnode in &layout.vnodes {
                 // One machine's part is a plan as good as the whole, and can be emitted.
                 let alone = layout.alone(vnode);
-                prop_assert_eq!(check(&alone, topology), vec![]);
+                prop_assert_eq!(validate(&alone, topology), vec![]);
                 prop_assert!(alone.exclusive.is_subset(&layout.exclusive));
                 super::libvirt::parse(&emit::libvirt(&alone, topology).unwrap());
                 let amd = Topology { model: Some("AMD".to_owned()), ..topology.clone() };
@@ -430,7 +433,9 @@ fn refuses_honestly(
             Ok(())
         }
         // No request of these tests names nodes or cells.
-        PlanError::VnodeController { .. } | PlanError::Cells { .. } => Err(TestCaseError::fail("nodes")),
+        PlanError::VnodeController { .. } | PlanError::Cells { .. } => {
+            Err(TestCaseError::fail("nodes"))
+        }
         PlanError::Device { .. } => {
             let named = request.vnodes.iter().flat_map(|vnode| &vnode.devices);
             let absent = |device: &Device| {

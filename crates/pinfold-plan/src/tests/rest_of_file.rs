@@ -4,7 +4,7 @@
 use pinfold_model::{Request, Severity, Topology};
 
 use super::machine::{Machine, i7_4790k};
-use crate::lint::{Diagnostic, Layout, fix, review};
+use crate::lint::{Diagnostic, Layout, fix, lint};
 
 const PINS: &str =
     "<vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='5'/><emulatorpin cpuset='0,4'/>";
@@ -33,7 +33,7 @@ fn devices(inside: &str) -> String {
 }
 
 fn flaws(topology: &Topology, xml: &str) -> Vec<Diagnostic> {
-    review(&[Layout::of_text(xml, "domain.xml").unwrap()], topology)
+    lint(&[Layout::of_text(xml, "domain.xml").unwrap()], topology)
 }
 
 /// The finding of this name on the i7-4790K.

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_host::{paths, process, files};
+use pinfold_host::{files, paths, process};
 use pinfold_model::{NodeId, Plan, PuId, Severity, Topology};
 
 use super::machine::{Machine, dual_e5_2670, i7_4790k};
 use super::{auto, exactly, golden, one};
 use crate::emit::{self, said};
 use crate::requests::{KNOBS, knob};
-use crate::{validate, plan, tunables};
+use crate::{plan, tunables, validate};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -80,7 +80,7 @@ fn one_of_each_is_every_key_and_comes_back_from_its_text() {
         knob(&mut again, &tunable.to_string()).unwrap();
     }
     assert_eq!(tunables(&again), tunables(&layout));
-    assert!(check(&layout, &topology).is_empty(), "{:?}", check(&layout, &topology));
+    assert!(validate(&layout, &topology).is_empty(), "{:?}", validate(&layout, &topology));
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn what_a_host_does_not_have_is_refused_by_the_plan() {
     let topology = dual_e5_2670().khz("0-31", 3_300_000).build();
     let refused = |words: &[&str], said: &str| {
         let layout = with("low-latency", 2, &topology, words);
-        let found = check(&layout, &topology);
+        let found = validate(&layout, &topology);
         let problem = found.iter().find(|one| one.severity == Severity::Problem);
         assert!(problem.is_some_and(|one| one.text.contains(said)), "{words:?}: {found:?}");
         assert!(
@@ -306,10 +306,10 @@ fn what_a_host_does_not_have_is_refused_by_the_plan() {
     )
     .unwrap();
     knob(&mut shared, "partition=root").unwrap();
-    assert!(check(&shared, &topology).iter().any(|one| one.text.contains("partition")));
+    assert!(validate(&shared, &topology).iter().any(|one| one.text.contains("partition")));
     let fine = ["irq:81:00.0=0", "irq:node:1=0", "irq:all=0", "offline=3", "share=L3:0=ffff"];
     let layout = with("low-latency", 2, &topology, &fine);
-    assert_eq!(check(&layout, &topology), []);
+    assert_eq!(validate(&layout, &topology), []);
     assert_eq!(layout.irqs[0].device, "0000:81:00.0");
     for words in ["irq:eth0=0", "irq:=0", "irq:node:x=0", "irq:../x=0"] {
         let error = knob(&mut layout.clone(), words).unwrap_err();
@@ -370,5 +370,5 @@ fn the_page_has_the_table_of_tunables() {
 fn a_host_without_a_cache_has_none_to_share() {
     let topology = Machine::new([1, 1, 1, 4, 1], |place| place.core).bare().build();
     let layout = with("low-latency", 2, &topology, &["share=L3:0=f"]);
-    assert!(check(&layout, &topology).iter().any(|one| one.text.contains("no level-3 cache")));
+    assert!(validate(&layout, &topology).iter().any(|one| one.text.contains("no level-3 cache")));
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{SpeedRuler, WORK_LIMIT_NS, argv, line, timeout_ns, per_second};
+use super::{SpeedRuler, WORK_LIMIT_NS, argv, line, per_second, timeout_ns};
 use crate::rulers::{BenchmarkError, seconds};
 
 /// Who works.

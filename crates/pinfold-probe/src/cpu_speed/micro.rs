@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::{SpeedRuler, WORK_LIMIT_NS, argv, line, timeout_ns, per_second};
+use super::{SpeedRuler, WORK_LIMIT_NS, argv, line, per_second, timeout_ns};
 use crate::rulers::{BenchmarkError, seconds};
 
 const SECOND: u64 = 1_000_000_000;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Address, ExitSource, DurationStats, ThreadExits};
+use pinfold_host::{Address, DurationStats, ExitSource, ThreadExits};
 use pinfold_model::Finding;
 use pinfold_model::text::{agree, counted};
 

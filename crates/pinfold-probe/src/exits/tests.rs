@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Address, ExitKey, DurationStats, SnapshotHost};
+use pinfold_host::{Address, DurationStats, ExitKey, SnapshotHost};
 
 use super::table::{Origin, Watched, missed, table};
 use super::*;

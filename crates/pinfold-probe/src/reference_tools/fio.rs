@@ -18,7 +18,7 @@ use pinfold_host::files::StateDir;
 use pinfold_model::{Family, Figure, Statistic, Unit};
 use serde::Deserialize;
 
-use super::{ReferenceTool, ReferenceToolError, Call, Found, path_of, reading, sound};
+use super::{Call, Found, ReferenceTool, ReferenceToolError, path_of, reading, sound};
 use crate::loads::Placement;
 use crate::registry::Settings;
 use crate::rulers::{IoTarget, seconds};

@@ -150,8 +150,11 @@ fn reference_tools_are_called_for_what_ours_measures() {
     }
     let told = ReferenceTool::StressNg.calls(&settings(), &[], &scratch).err().unwrap().to_string();
     assert!(told.contains("name one PU"), "{told}");
-    let fio =
-        ReferenceTool::Fio.calls(&Settings { policy: SchedPolicy::Other, ..settings() }, &[], &scratch);
+    let fio = ReferenceTool::Fio.calls(
+        &Settings { policy: SchedPolicy::Other, ..settings() },
+        &[],
+        &scratch,
+    );
     let fio = fio.unwrap().remove(0).argv.join(" ");
     for expected in ["--filename=/tmp/a\\:b", "--readonly", "--runtime=1"] {
         assert!(fio.contains(expected), "{fio}");
@@ -167,8 +170,13 @@ fn reference_tools_are_called_for_what_ours_measures() {
     let calls = ReferenceTool::LikwidBench.calls(&plain, &blocks, &scratch).unwrap();
     let calls: Vec<String> = calls.into_iter().map(|call| call.argv.join(" ")).collect();
     assert_eq!(calls, ["-t load_avx -w N:24576B:1 -s 2", "-t copy -w N:24576B:1 -s 2"]);
-    for (anchor, ours) in [(ReferenceTool::LikwidBench, &blocks[2..]), (ReferenceTool::Perf, &blocks[..])] {
-        assert!(matches!(anchor.calls(&plain, ours, &scratch), Err(ReferenceToolError::Cannot { .. })));
+    for (anchor, ours) in
+        [(ReferenceTool::LikwidBench, &blocks[2..]), (ReferenceTool::Perf, &blocks[..])]
+    {
+        assert!(matches!(
+            anchor.calls(&plain, ours, &scratch),
+            Err(ReferenceToolError::Cannot { .. })
+        ));
     }
     let told = ReferenceTool::StressNg.calls(&plain, &[], &scratch).err().unwrap().to_string();
     assert!(told.contains("--policy fifo:N"), "{told}");

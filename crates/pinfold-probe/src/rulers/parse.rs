@@ -3,7 +3,7 @@
 use pinfold_model::{Metric, PuId, Series};
 use serde::Deserialize;
 
-use super::{Cpus, Benchmark, BenchmarkError};
+use super::{Benchmark, BenchmarkError, Cpus};
 
 /// The members that Pinfold needs; rulers write more, for people.
 #[derive(Deserialize)]
@@ -34,10 +34,14 @@ pub(crate) struct Observation {
     pub(crate) starts_ns: Option<Vec<u64>>,
 }
 
-pub(super) fn observations(ruler: &Benchmark, output: &str) -> Result<Vec<Observation>, BenchmarkError> {
+pub(super) fn observations(
+    ruler: &Benchmark,
+    output: &str,
+) -> Result<Vec<Observation>, BenchmarkError> {
     let mut all = Vec::new();
     for (index, text) in output.lines().enumerate() {
-        let wrong = |why: String| BenchmarkError::Line { probe: ruler.probe(), line: index + 1, why };
+        let wrong =
+            |why: String| BenchmarkError::Line { probe: ruler.probe(), line: index + 1, why };
         let line: Line = serde_json::from_str(text)
             .map_err(|error| wrong(format!("is not a result: {error}")))?;
         all.push(one(ruler, line).map_err(wrong)?);

@@ -7,10 +7,10 @@ use pinfold_host::{Clock, with_causes};
 use pinfold_model::{CpuSet, PuId};
 
 use super::{Node, VnodeController};
-use crate::calibrate::{Cost, Costs, Found, Known, Sample, SHARES, Source, witness};
+use crate::calibrate::{Cost, Costs, Found, Known, SHARES, Sample, Source, witness};
 use crate::emulation::Emulation;
-use crate::vnode_cgroup::VnodeCgroup;
 use crate::kept::{Calibration, Calibrations};
+use crate::vnode_cgroup::VnodeCgroup;
 use crate::{HelperSpawner, SpeedError};
 
 type Started<'h> = (Node, VnodeCgroup, Box<dyn Emulation + 'h>);
@@ -108,7 +108,12 @@ fn completed(kept: &Calibrations, node: &Node, costs: &BTreeMap<PuId, Cost>) -> 
     node.pus().iter().map(|pu| (pu, one(pu))).collect()
 }
 
-fn report_missing(outside: &dyn HelperSpawner, node: &Node, known: &Costs, failed: Option<&SpeedError>) {
+fn report_missing(
+    outside: &dyn HelperSpawner,
+    node: &Node,
+    known: &Costs,
+    failed: Option<&SpeedError>,
+) {
     for (source, what) in [
         (Source::LastKnown, "the last known cost counts"),
         (Source::Unknown, "the cost is not known and counts as nothing"),

@@ -149,7 +149,8 @@ pub(super) fn refusal(host: &dyn HostMut) -> Result<Option<String>, SpeedError> 
             }
         }
     });
-    let failed = |why: String| SpeedError::HelperSpawner { what: "a thread to try its rights", why };
+    let failed =
+        |why: String| SpeedError::HelperSpawner { what: "a thread to try its rights", why };
     let thread = thread.map_err(|error| failed(error.to_string()))?;
     let tid = told.recv().map_err(|error| failed(error.to_string()))?;
     let answer = host.set_policy(tid, Policy::Fifo { priority: PRIORITY });

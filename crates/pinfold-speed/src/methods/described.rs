@@ -8,8 +8,8 @@ use pinfold_host::{Host, paths};
 use pinfold_model::Method;
 
 use super::{burner, in_us};
-use crate::vnode_cgroup::{VnodeCgroup, Part};
 use crate::controller::Node;
+use crate::vnode_cgroup::{Part, VnodeCgroup};
 
 /// What a method starts and writes while its vnode is up, one line each.
 #[must_use]
@@ -147,7 +147,8 @@ mod tests {
     #[test]
     fn what_fails_or_is_not_slowed_is_stated_where_the_method_is_chosen() {
         let mut host = SnapshotHost::new();
-        let of = |host: &SnapshotHost, method| cautions(host, &node(method), &enclosure()).join("\n");
+        let of =
+            |host: &SnapshotHost, method| cautions(host, &node(method), &enclosure()).join("\n");
         assert_eq!(of(&host, Method::Quota), "");
         assert!(of(&host, Method::Lim).contains("in new processes"));
         host.insert_file("/cpu/cpu.rt_runtime_us", "950000\n");

@@ -18,9 +18,9 @@ use pinfold_model::{Change, Method, PuId, Speed, Step, Undo};
 use super::Ground;
 use super::thread_balancer::ThreadBalancer;
 use crate::calibrate::Burner;
+use crate::controller::Node;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::vnode_cgroup::Part;
-use crate::controller::Node;
 use crate::{HelperSpawner, SpeedError};
 
 /// The shortest slice that kernels take (`min_sched_granularity_ns` of `kernel/sched/debug.c`).
@@ -237,7 +237,10 @@ impl Pair {
 
     /// Starts those burners anew that have ended, because without them the vnode is fast; says how
     /// the last of them ended, and how many. One that ends at once would end again.
-    fn mend(&mut self, outside: (&dyn HelperSpawner, u64)) -> Result<Option<(String, u64)>, SpeedError> {
+    fn mend(
+        &mut self,
+        outside: (&dyn HelperSpawner, u64),
+    ) -> Result<Option<(String, u64)>, SpeedError> {
         let mut lost: Option<(String, u64)> = None;
         for one in &mut self.burners {
             let Err(error) = one.burner.check() else { continue };

@@ -17,11 +17,11 @@ use pinfold_model::{Method, PuId, Speed};
 
 use self::freezer::Freezer;
 use self::freq_domain::{FreqSchedule, Mix, mix};
-use super::{HEARTBEAT_NS, Ground, MS};
+use super::{Ground, HEARTBEAT_NS, MS};
 use crate::calibrate::Watchdog;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::frequency::{self, Domain, Level, WHOLE};
-use crate::{HelperSpawner, Cleanup, SpeedError};
+use crate::{Cleanup, HelperSpawner, SpeedError};
 
 /// A switch that is due so soon is the next beat: each wake costs some tens of microseconds.
 const SOON_NS: u64 = 60 * MS;

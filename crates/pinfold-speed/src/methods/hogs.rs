@@ -18,7 +18,7 @@ use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{Method, PuId, Speed, Variant};
 
 use super::burner::{self, Burning};
-use super::{HEARTBEAT_NS, Ground, rt_throttle, in_us, steal_of};
+use super::{Ground, HEARTBEAT_NS, in_us, rt_throttle, steal_of};
 use crate::SpeedError;
 use crate::calibrate::{Cost, Costs, Source, Spent};
 use crate::emulation::{CoreAccount, Emulation, Turn};

@@ -11,7 +11,7 @@ use pinfold_model::text::counted;
 use pinfold_model::{PuId, Speed};
 
 use super::burner::{self, Burning};
-use super::{HEARTBEAT_NS, Ground, rt_throttle};
+use super::{Ground, HEARTBEAT_NS, rt_throttle};
 use crate::SpeedError;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::record::Load;

@@ -24,9 +24,9 @@ use pinfold_model::{Method, PuId, Speed, TaskId};
 
 use super::{Ground, MS};
 use crate::calibrate::Watchdog;
-use crate::emulation::{CoreAccount, Emulation};
 use crate::cleanup::processes;
-use crate::{HelperSpawner, Cleanup, SpeedError};
+use crate::emulation::{CoreAccount, Emulation};
+use crate::{Cleanup, HelperSpawner, SpeedError};
 
 /// A clock tick of `/proc`: `USER_HZ` is 100 on every architecture that Linux still has.
 const TICK_NS: u64 = 10 * MS;

@@ -13,7 +13,7 @@
 use pinfold_host::{Clock, HostError, HostMut, paths};
 use pinfold_model::{Method, PuId, Speed};
 
-use super::thread_balancer::{ThreadBalancer, LOOK_NS};
+use super::thread_balancer::{LOOK_NS, ThreadBalancer};
 use super::{Ground, US};
 use crate::SpeedError;
 use crate::emulation::{CoreAccount, Emulation};

@@ -10,11 +10,13 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Host, HostError, HostMut, Stall, StallAccount, StallConfig, paths, with_causes};
+use pinfold_host::{
+    Host, HostError, HostMut, Stall, StallAccount, StallConfig, paths, with_causes,
+};
 use pinfold_model::{CpuSet, Method, PuId, Speed};
 
 use super::perf_sample_rate::Allowed;
-use super::{HEARTBEAT_NS, Ground, HEARTBEAT_TIMEOUT_NS, in_us, steal_of};
+use super::{Ground, HEARTBEAT_NS, HEARTBEAT_TIMEOUT_NS, in_us, steal_of};
 use crate::SpeedError;
 use crate::calibrate::{Cost, Costs, Source, Spent};
 use crate::emulation::{CoreAccount, Emulation, Turn};

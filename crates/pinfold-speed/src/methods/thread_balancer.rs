@@ -15,8 +15,8 @@ use pinfold_model::Tid;
 
 use super::MS;
 use crate::SpeedError;
-use crate::vnode_cgroup::{VnodeCgroup, Part};
 use crate::cleanup::{listed, numbers};
+use crate::vnode_cgroup::{Part, VnodeCgroup};
 
 /// How often the lists of threads are read while they change, if nobody says it.
 pub(super) const LOOK_NS: u64 = 5 * MS;

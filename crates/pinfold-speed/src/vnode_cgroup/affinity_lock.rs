@@ -8,10 +8,10 @@
 use pinfold_host::{Host, HostError, paths, proc_stat};
 use pinfold_model::{Change, CpuSet, Step, Tid, Undo};
 
-use super::{VnodeCgroup, GROUP_PREFIX, confine};
+use super::{GROUP_PREFIX, VnodeCgroup, confine};
 use crate::SpeedError;
-use crate::hierarchies::{Hierarchies, Place};
 use crate::controller::Node;
+use crate::hierarchies::{Hierarchies, Place};
 
 impl VnodeCgroup {
     /// The steps that prepare what holds an attached group; its processes come after.

@@ -7,9 +7,9 @@ use pinfold_model::{Change, Method, Step, TaskState, Tid, Undo};
 
 use super::VnodeCgroup;
 use crate::SpeedError;
-use crate::hierarchies::{Hierarchies, Place};
-use crate::controller::Node;
 use crate::cleanup::pids;
+use crate::controller::Node;
+use crate::hierarchies::{Hierarchies, Place};
 
 /// A group of version 2, used as it is; [`super::hold`] holds it on the vnode's PUs.
 pub(super) fn group(

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pinfold_model::{CpuSet, PuId};
-use pinfold_speed::{Burner, HelperSpawner, Throughput, Cleanup, Watchdog, SpeedError};
+use pinfold_speed::{Burner, Cleanup, HelperSpawner, SpeedError, Throughput, Watchdog};
 
 /// What was noted, and whether burners have ended since somebody asked.
 #[derive(Clone, Default)]
@@ -30,7 +30,8 @@ impl Drop for Started {
 
 impl Burner for Started {
     fn check(&self) -> Result<(), SpeedError> {
-        let why = || SpeedError::HelperSpawner { what: "a burner", why: "killed by signal 9".to_owned() };
+        let why =
+            || SpeedError::HelperSpawner { what: "a burner", why: "killed by signal 9".to_owned() };
         if self.0.1.swap(false, Ordering::Relaxed) { Err(why()) } else { Ok(()) }
     }
 }

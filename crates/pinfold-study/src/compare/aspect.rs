@@ -10,7 +10,7 @@ use std::fmt;
 use pinfold_model::{Family, GAP_FLOOR_NS, Statistic, Unit};
 
 use super::{Key, Merged, Outcome, Population, Side, Values};
-use crate::stats::{RandomArrival, Direction, P999_SAMPLES, of_samples};
+use crate::stats::{Direction, P999_SAMPLES, RandomArrival, of_samples};
 
 /// The ruler whose samples are gaps.
 const GAPS: &str = "spin-gap";

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::Metric;
 
-use super::schedule::{Schedule, Dropped, Facts};
 use super::curves::{Pooled, each_cell};
 use super::engine::Loaded;
 use super::error::TuneError;
@@ -20,6 +19,7 @@ use super::report::{
     AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,
     TuneReport, Winner,
 };
+use super::schedule::{Dropped, Facts, Schedule};
 use super::summary::{CellKey, Summaries, Summary, is_equal_time, time_ratio};
 use crate::stats::{
     Block, Direction, Evidence, Interval, PValue, Rule, Tail, Verdict, holm, median,

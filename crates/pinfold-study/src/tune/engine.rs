@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use super::budget::{Prediction, grow, predict};
 use super::config::{Costs, TuneConfig};
-use super::schedule::{Schedule, Dropped, Facts, Turn};
 use super::create::KIND;
 use super::design::PlannedStart;
 use super::error::TuneError;
 use super::ranking::rank;
+use super::schedule::{Dropped, Facts, Schedule, Turn};
 use super::starter::{StartRequest, Starter};
 use super::summary::{Summaries, check_result};
 use crate::engine::{self, Ended, Engine, Event, Next, Progress, Told, TrialError, Update, Work};

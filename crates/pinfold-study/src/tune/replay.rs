@@ -15,11 +15,11 @@ use std::fmt;
 use pinfold_model::{LoadState, Metric};
 
 use super::config::TuneConfig;
-use super::schedule::{Schedule, Facts, Turn};
 use super::create::{NONE, TWIN_NAME};
 use super::engine::{Loaded, kept_of};
 use super::error::TuneError;
 use super::ranking::rank;
+use super::schedule::{Facts, Schedule, Turn};
 use super::summary::{CellKey, Summaries, Summary};
 use crate::schema::ConfirmPlan;
 use crate::stats::unexplained;

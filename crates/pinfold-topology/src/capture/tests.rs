@@ -1,6 +1,6 @@
 //! Tests of `capture`, as tables.
 
-use pinfold_host::{Host, LiveHost, SnapshotHost, process, files};
+use pinfold_host::{Host, LiveHost, SnapshotHost, files, process};
 
 use super::{capture, reduced_cpuinfo, reduced_parameters};
 

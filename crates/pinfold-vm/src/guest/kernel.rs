@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::files::{Lock, StateDir};
-use pinfold_host::{Clock as _, SystemClock, process, files};
+use pinfold_host::{Clock as _, SystemClock, files, process};
 use pinfold_model::Isa;
 use sha2::{Digest, Sha256};
 

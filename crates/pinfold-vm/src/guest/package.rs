@@ -10,7 +10,7 @@
 //! A kernel of another suite than the machine's own comes through an apt configuration in the
 //! cache, with its own sources, lists and downloads: the machine's apt is not touched.
 
-use pinfold_host::{HostError, process, files};
+use pinfold_host::{HostError, files, process};
 
 use super::GuestError;
 use super::kernel::Flavour;

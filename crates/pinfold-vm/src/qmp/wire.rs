@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use pinfold_host::{Clock, paths, proc_stat, files};
+use pinfold_host::{Clock, files, paths, proc_stat};
 use pinfold_model::{Tid, shown};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use serde_json::{Value, json};

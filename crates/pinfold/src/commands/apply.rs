@@ -6,13 +6,13 @@ use pinfold_model::text::counted;
 use pinfold_model::{Command, Plan, Role, Topology, VcpuCount, VmRequest, VnodeRequest, Work};
 use pinfold_vm::Monitor;
 
+use crate::apply_session::{OnStop, apply_failure};
 use crate::cli::ApplyArgs;
 use crate::failure::Failure;
 use crate::output::{say, show};
-use crate::apply_session::{OnStop, apply_failure};
 use crate::target::{Definition, Vm, placeable, vm_failure};
 use crate::vcpus::Vcpus;
-use crate::{common, interrupt, apply_session, run_monitor};
+use crate::{apply_session, common, interrupt, run_monitor};
 
 /// Prints the steps, takes them, or takes them and stays.
 pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> {

@@ -4,14 +4,14 @@
 //! character; a running machine is looked at thread by thread. All that are handed in together
 //! are taken as of one host, so that PUs used twice are seen.
 
-use pinfold_host::{Host, numa_maps, paths, files};
+use pinfold_host::{Host, files, numa_maps, paths};
 use pinfold_model::text::counted;
 use pinfold_model::{
     Command, CpuSet, IsolationScope, NodeId, Plan, Request, Role, Severity, Tid, Topology,
 };
 use pinfold_plan::domain_file::{Domain, DomainError, Place};
 use pinfold_plan::lint::{
-    self, Flaw, GuestShape, Language, Layout, MemoryOf, Pages, Pin, Review,
+    self, Diagnostic, GuestShape, Language, Layout, LintReport, MemoryOf, Pages, Pin,
 };
 use pinfold_plan::{Fit, command};
 use pinfold_vm::{GuestPlace, Monitor as _};
@@ -21,7 +21,7 @@ use crate::cli::PlanArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::Tone;
 use crate::target::{Teller, Vm, vm_failure};
-use crate::{common, output, apply_session, screen};
+use crate::{apply_session, common, output, screen};
 
 /// Prints the review; fails with [`Exit::No`] if anything of it is a warning or a problem.
 pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
@@ -52,7 +52,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
     }
     let topology = common::topology(&host, arguments.input.as_deref())?;
     let conditions = common::request(&arguments.placement, Vec::new(), &topology)?;
-    let found = lint::review_under(&layouts, &topology, &conditions);
+    let found = lint::lint_under(&layouts, &topology, &conditions);
     for (file, plan) in &plans {
         if let Fit::Other(differences) = pinfold_plan::fit(plan, &topology) {
             let why = apply_session::another_host(file, &differences).message;
@@ -120,7 +120,7 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
     Ok(())
 }
 
-fn tone(flaws: &[Flaw]) -> Tone {
+fn tone(flaws: &[Diagnostic]) -> Tone {
     match flaws.iter().map(|flaw| flaw.severity).max() {
         Some(Severity::Problem) => Tone::Bad,
         Some(Severity::Warning) => Tone::Mixed,
@@ -139,7 +139,7 @@ fn summary(layouts: &[Layout], wrong: usize) -> String {
 fn next(
     (topology, conditions): (&Topology, &Request),
     layouts: &[Layout],
-    found: &Review,
+    found: &LintReport,
 ) -> Option<String> {
     let under = |words: &str| command::on(&command::under(words, conditions), topology);
     // Layouts of one plan are planned again together.
@@ -327,7 +327,7 @@ fn guest_shape(places: &[(u32, GuestPlace)]) -> GuestShape {
     }
 }
 
-fn to_json(layouts: &[Layout], flaws: &[Flaw]) -> String {
+fn to_json(layouts: &[Layout], flaws: &[Diagnostic]) -> String {
     let sources: Vec<&str> = layouts.iter().map(|layout| layout.source.as_str()).collect();
     let flaws: Vec<_> = flaws
         .iter()

@@ -127,7 +127,8 @@ impl Answer {
 
     /// Wrong counts, a machine that is gone, and no exit at all are failures.
     pub fn verdict(&self) -> Result<(), Failure> {
-        let wrong: Vec<String> = self.expected.iter().filter_map(expected::Expected::wrong).collect();
+        let wrong: Vec<String> =
+            self.expected.iter().filter_map(expected::Expected::wrong).collect();
         if !wrong.is_empty() {
             let text =
                 format!("the micro-guest's exits were not counted exactly: {}", wrong.join(", "));

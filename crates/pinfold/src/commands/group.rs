@@ -10,20 +10,20 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 
 use pinfold_apply::Target;
-use pinfold_host::process::{self, Child, Spawn};
 use pinfold_host::files::StateDir;
-use pinfold_host::{Clock as _, ControlSocket, SystemClock, EventWatcher};
+use pinfold_host::process::{self, Child, Spawn};
+use pinfold_host::{Clock as _, ControlSocket, EventWatcher, SystemClock};
 use pinfold_model::{NodeId, Plan, Role, Speed, Topology, VnodeKind, VnodeRequest};
 
 use super::emulate::{as_it_ended, hand_on, run_slow};
+use crate::apply_session::OnStop;
 use crate::cli::RunArgs;
 use crate::cli::study::GateArgs;
 use crate::failure::{Exit, Failure};
-use crate::rt_watchdog::Guard;
 use crate::output::say;
-use crate::apply_session::OnStop;
+use crate::rt_watchdog::Guard;
 use crate::vcpus::Vcpus;
-use crate::{common, interrupt, apply_session};
+use crate::{apply_session, common, interrupt};
 
 /// A gate that has not come to the socket by then never will.
 const GATE_NS: u64 = 10_000_000_000;

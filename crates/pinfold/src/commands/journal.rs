@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::cli::JournalArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, data, say, show};
-use crate::{common, apply_session, screen, time};
+use crate::{apply_session, common, screen, time};
 
 /// Lists all journals, or shows one.
 pub fn journal(arguments: &JournalArgs, state: Option<&str>) -> Result<(), Failure> {

@@ -14,13 +14,13 @@ use pinfold_model::{Command, Finding, Plan};
 use pinfold_vm::libvirt::{Described, PinTarget};
 use pinfold_vm::threads;
 
+use crate::apply_session::OnStop;
 use crate::cli::LibvirtHookArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::say;
-use crate::apply_session::OnStop;
 use crate::target::{placeable, vm_failure};
 use crate::vcpus::Vcpus;
-use crate::{common, apply_session};
+use crate::{apply_session, common};
 
 /// A domain's XML is some kilobytes.
 const MAX_XML: u64 = 4 << 20;

@@ -6,14 +6,14 @@ use pinfold_model::{Command, Plan, QemuCommand, Topology, VcpuCount};
 use pinfold_vm::argv;
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 
+use crate::apply_session::OnStop;
 use crate::cli::RunArgs;
 use crate::failure::{Exit, Failure};
-use crate::rt_watchdog::Guard;
 use crate::output::say;
-use crate::apply_session::OnStop;
+use crate::rt_watchdog::Guard;
 use crate::target::{placeable, vm_failure};
 use crate::vcpus::Vcpus;
-use crate::{common, interrupt, apply_session, qemu_line, time, run_monitor};
+use crate::{apply_session, common, interrupt, qemu_line, run_monitor, time};
 
 /// Patience with a QEMU that is asked to end.
 const QUIT_NS: u64 = 5_000_000_000;

@@ -13,7 +13,7 @@ use crate::cli::StatusArgs;
 use crate::commands::emulate::{answers, is_platform};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Tone, data, say, show};
-use crate::{common, leftovers, apply_session, screen};
+use crate::{apply_session, common, leftovers, screen};
 
 /// One active placement.
 struct InForce {

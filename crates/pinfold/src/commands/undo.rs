@@ -12,7 +12,7 @@ use crate::cli::UndoArgs;
 use crate::commands::emulate::{is_platform, way_to_end};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, say};
-use crate::{common, interrupt, leftovers, apply_session};
+use crate::{apply_session, common, interrupt, leftovers};
 
 /// How often a journal is asked for that `pinfold watch` may have at the moment, and the pause
 /// between.

@@ -21,12 +21,12 @@ use crate::cli::WatchArgs;
 use crate::commands::emulate::is_platform;
 use crate::commands::status;
 use crate::failure::{Exit, Failure};
-use crate::rt_watchdog::Guard;
 use crate::metrics::{Counts, Metrics};
 use crate::output::{self, data, say, show};
-use crate::target::kept_since;
+use crate::rt_watchdog::Guard;
 use crate::run_monitor::{COMPARE_NS, Due, Ear, Rounds, TICK_NS};
-use crate::{common, interrupt, apply_session, time, run_monitor};
+use crate::target::kept_since;
+use crate::{apply_session, common, interrupt, run_monitor, time};
 
 /// A QEMU that does not answer holds the others up for so long at most.
 const QMP_TIMEOUT_NS: u64 = 1_000_000_000;

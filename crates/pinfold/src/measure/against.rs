@@ -2,8 +2,8 @@
 //! blocks, so that anyone can see for himself whether our ruler is straight.
 
 use pinfold_model::{CpuSet, Figure, Statistic, Unit};
-use pinfold_probe::reference_tools::{ReferenceTool, Found};
 use pinfold_probe::job::without_skipped;
+use pinfold_probe::reference_tools::{Found, ReferenceTool};
 use pinfold_probe::registry::Probe;
 use pinfold_probe::rulers::SchedPolicy;
 use pinfold_study::measured::Stolen;

@@ -12,8 +12,8 @@ use pinfold_study::random::Pcg32;
 
 use clap::Parser as _;
 
-use super::guest::Guest;
 use super::cpus::HostPlace;
+use super::guest::Guest;
 use super::run_block::{Reader, Taking};
 use super::{Bench, find, show};
 use crate::cli::measure::{CompareArgs, ProbeArgs, ProbeLine};

@@ -11,9 +11,9 @@ use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Host as _, SystemClock, paths, process};
 use pinfold_model::{Accelerator, CpuSet, Plan, Request, Tid, VcpuCount};
 use pinfold_probe::agent::{Agent, Heartbeat, Hello};
+use pinfold_probe::interference;
 use pinfold_probe::registry::{Probe, Settings};
 use pinfold_probe::rulers::{IoTarget, SchedPolicy};
-use pinfold_probe::interference;
 use pinfold_study::measured::MeasuredBlock;
 use pinfold_vm::threads;
 

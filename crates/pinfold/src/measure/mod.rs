@@ -9,21 +9,21 @@
 
 mod against;
 mod compare;
+mod cpus;
 mod file;
 mod guest;
 mod observe;
-mod cpus;
-mod show;
 mod run_block;
+mod show;
 
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, process, files};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths, process};
 use pinfold_model::{Accelerator, Origin, Topology, scrubbed_parameters};
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::registry::{self, PROBES, Probe};
 use pinfold_study::measured::{MeasuredBlock, Measurement, to_json};
 
-use self::guest::Guest;
 use self::cpus::HostPlace;
+use self::guest::Guest;
 use self::run_block::Taking;
 use crate::cli::measure::MeasureArgs;
 use crate::common::{self, host_failure};

@@ -6,12 +6,14 @@
 mod json;
 mod text;
 
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, process, files};
+use pinfold_host::{
+    Clock as _, Host as _, LiveHost, SystemClock, files, paths, proc_stat, process,
+};
 use pinfold_model::{Figure, Role, TaskId, Tid};
 use pinfold_probe::counters::{self, Counters, Quantity};
+use pinfold_probe::interference;
 use pinfold_probe::locks::{self, Locks};
 use pinfold_probe::sched_latency::{self, SchedLatency};
-use pinfold_probe::interference;
 use pinfold_study::measured::{MeasuredBlock, Measurement, to_json};
 use serde_json::{Value, json};
 

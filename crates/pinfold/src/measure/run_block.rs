@@ -3,16 +3,16 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use pinfold_host::process;
 use pinfold_model::Figure;
-use pinfold_probe::reference_tools::{self, ReferenceTool, ReferenceToolError};
+use pinfold_probe::interference;
 use pinfold_probe::job::Job;
+use pinfold_probe::reference_tools::{self, ReferenceTool, ReferenceToolError};
 use pinfold_probe::registry::{Probe, Refusal, Settings};
 use pinfold_probe::rulers::{BenchmarkError, SchedPolicy};
-use pinfold_probe::interference;
 use pinfold_study::measured::MeasuredBlock;
 
 use super::Bench;
-use super::file::Folder;
 use super::cpus::HostPlace;
+use super::file::Folder;
 use super::show;
 use crate::cli::measure::ProbeArgs;
 use crate::common::host_failure;
@@ -108,7 +108,8 @@ impl<'b> Taking<'b> {
     fn figures(&self) -> Result<Vec<Figure>, Failure> {
         if self.by_fio {
             let place = (&self.place.placement, self.folder.directory());
-            return reference_tools::fio_figure(&self.settings, place).map_err(|e| anchor_failure(&e));
+            return reference_tools::fio_figure(&self.settings, place)
+                .map_err(|e| anchor_failure(&e));
         }
         // Told as they come to one who waits; drawn by nothing that would run meanwhile.
         let line = (self.probe.has_several_figures() && has_person()).then(|| {
@@ -124,7 +125,8 @@ impl<'b> Taking<'b> {
                 line.set_message(show::coming(figure));
             }
         };
-        let taken = self.job.run_with_progress(&self.bench.pinload, &self.place.placement, &mut came);
+        let taken =
+            self.job.run_with_progress(&self.bench.pinload, &self.place.placement, &mut came);
         if let Some(line) = line {
             line.finish_and_clear();
         }
@@ -132,7 +134,11 @@ impl<'b> Taking<'b> {
     }
 
     /// Runs an anchor in the same place, and gives what it found.
-    pub fn anchor(&self, anchor: ReferenceTool, ours: &[Figure]) -> Result<reference_tools::Found, Failure> {
+    pub fn anchor(
+        &self,
+        anchor: ReferenceTool,
+        ours: &[Figure],
+    ) -> Result<reference_tools::Found, Failure> {
         let place = (&self.place.placement, self.folder.directory());
         anchor.run(&self.settings, ours, place).map_err(|error| anchor_failure(&error))
     }

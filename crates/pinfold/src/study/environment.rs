@@ -11,8 +11,8 @@ use pinfold_plan::platforms;
 use pinfold_speed::Facts;
 use pinfold_study::study::{Acts, Cell, Level, NONE, Study, Wanted};
 
-use super::interference::memory_node;
 use super::guests::{self, GuestGround};
+use super::interference::memory_node;
 
 /// Name of the vnode and of the group that are measured.
 pub const NAME: &str = "study";
@@ -114,8 +114,10 @@ impl TrialEnvironment {
         let plan = planned((strategy, &knobs), size, topology)?;
         let asks = |word: &String| word.contains("{places}");
         let places = match cell.workload(study).program.words().iter().any(asks) {
-            true => guests::places(&guests::plan((strategy, EmulatorRequest::Usual), size, topology)?)
-                .map(once),
+            true => {
+                guests::places(&guests::plan((strategy, EmulatorRequest::Usual), size, topology)?)
+                    .map(once)
+            }
             false => None,
         };
         Ok(TrialEnvironment::Planned(Box::new(plan), places))

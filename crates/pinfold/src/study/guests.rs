@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_host::{Host as _, LiveHost, SystemClock, paths, process, files};
+use pinfold_host::{Host as _, LiveHost, SystemClock, files, paths, process};
 use pinfold_model::{
     Accelerator, EmulatorRequest, Isa, IsolationScope, Origin, Plan, Request, Severity, Topology,
     VcpuCount,
@@ -141,7 +141,7 @@ pub fn with_knobs(mut plan: Plan, knobs: &[String], topology: &Topology) -> Resu
         requests::knob(&mut plan, words).map_err(|error| error.to_string())?;
     }
     plan.tuning.required = !knobs.is_empty();
-    let wrong = pinfold_plan::check(&plan, topology);
+    let wrong = pinfold_plan::validate(&plan, topology);
     match wrong.iter().find(|finding| finding.severity == Severity::Problem) {
         Some(finding) => Err(format!("{}: {}", finding.subject, finding.text)),
         None => Ok(plan),

@@ -7,17 +7,17 @@
 //! The design, the store and the statistics are `pinfold-study`'s; here is what places and runs
 //! a workload ([`runner`]), and how it is told.
 
-mod interference;
 mod environment;
-mod guests;
 mod guest_trials;
+mod guests;
+mod interference;
 mod job;
 mod nodes;
 mod page;
+mod print;
 mod probes;
 mod runner;
 mod slurm;
-mod print;
 mod trials;
 
 use pinfold_host::process::Spawn;

@@ -16,7 +16,7 @@ use pinfold_study::study::{
     self as library, Analysis, Groups, Plot, PlotKind, Selection, Shown, StudyError, Summary, Table,
 };
 
-use super::{nodes, study_failure, print};
+use super::{nodes, print, study_failure};
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::time;

@@ -4,7 +4,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
 use pinfold_host::files::{self, StateDir};
-use pinfold_host::{HostMut as _, LiveHost, SystemClock, EventWatcher, process};
+use pinfold_host::{EventWatcher, HostMut as _, LiveHost, SystemClock, process};
 use pinfold_model::{CpuSet, EmulationPlan, EmulatorRequest, Origin, Plan, Speed, Topology};
 use pinfold_probe::agent::{Agent, AgentError};
 use pinfold_probe::loads::{HostLoads, LoadError};
@@ -14,10 +14,10 @@ use pinfold_study::study::{
     Acts, Cell, Cells, Finished, NONE, Runner, StartRequest, Study, TrialError, TrialResult,
 };
 
-use super::interference::{Neighbours, free_bytes};
-use super::environment::{TrialEnvironment, Known, NAME};
-use super::guests::{self, GuestGround, Guests};
+use super::environment::{Known, NAME, TrialEnvironment};
 use super::guest_trials::Inside;
+use super::guests::{self, GuestGround, Guests};
+use super::interference::{Neighbours, free_bytes};
 use super::job::Bell;
 use super::trials::{Enter, Means, Trials};
 use crate::commands::emulate::{Endpoint, Kept, Machine, Programs, with_programs};
@@ -26,7 +26,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::say;
 use crate::tune::Subject;
 use crate::tune::loads::{GuestSide, HostSide};
-use crate::{interrupt, apply_session};
+use crate::{apply_session, interrupt};
 
 /// A wait never lasts longer, whatever rings.
 const LOOK_NS: u64 = 500_000_000;
@@ -73,7 +73,12 @@ impl<'a> HostRunner<'a> {
     pub fn prepare(&mut self, study: &Study, cells: &Cells) -> Result<(), Failure> {
         let ground = |cell: &Cell| match TrialEnvironment::of(study, cell, self.known()) {
             Ok(TrialEnvironment::Guest(guest)) => Some(*guest),
-            Ok(TrialEnvironment::Plain(_) | TrialEnvironment::Planned(..) | TrialEnvironment::Slowed(_)) | Err(_) => None,
+            Ok(
+                TrialEnvironment::Plain(_)
+                | TrialEnvironment::Planned(..)
+                | TrialEnvironment::Slowed(_),
+            )
+            | Err(_) => None,
         };
         let wanted = guests::wanted(study, cells, &ground);
         self.guests.prepare(&wanted, self.host)?;
@@ -304,7 +309,8 @@ impl<'a> HostRunner<'a> {
                 };
                 let nodes = &mut platformed.nodes;
                 let goes_on = trials.turn(place, &mut |wanted| {
-                    let Some(wanted) = TrialEnvironment::speed(wanted).filter(|wanted| *wanted != speed)
+                    let Some(wanted) =
+                        TrialEnvironment::speed(wanted).filter(|wanted| *wanted != speed)
                     else {
                         return Ok(());
                     };
@@ -344,10 +350,15 @@ impl Runner for HostRunner<'_> {
         let ground = TrialEnvironment::of(study, cell, self.known());
         let refusal = match &ground {
             Ok(TrialEnvironment::Guest(guest)) => self.guests.refusal(guest),
-            Ok(TrialEnvironment::Plain(_) | TrialEnvironment::Planned(..) | TrialEnvironment::Slowed(_)) => None,
+            Ok(
+                TrialEnvironment::Plain(_)
+                | TrialEnvironment::Planned(..)
+                | TrialEnvironment::Slowed(_),
+            ) => None,
             Err(why) => Some(why.clone()),
         };
-        let beside = |ground: TrialEnvironment| Neighbours::of((study, cell), &ground.pus(), self.topology);
+        let beside =
+            |ground: TrialEnvironment| Neighbours::of((study, cell), &ground.pus(), self.topology);
         let refusal = refusal.or_else(|| ground.and_then(beside).err());
         self.refused.borrow_mut().insert(key, refusal.clone());
         refusal

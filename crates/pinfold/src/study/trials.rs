@@ -12,9 +12,9 @@ use pinfold_study::study::{
 
 use super::job::{Bell, Ended, Job};
 use super::probes::{Observation, need_threads, one_figure};
+use crate::apply_session::{self, OnStop};
 use crate::failure::Failure;
 use crate::rt_watchdog::{Beating, Guard};
-use crate::apply_session::{self, OnStop};
 use crate::tune::loads::HostSide;
 
 /// The figure that every trial has: from the start of its command until its output ended.

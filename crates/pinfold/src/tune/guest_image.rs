@@ -3,7 +3,7 @@
 //! A kit is prepared once and boots any number of guests, with any number of vCPUs. What it needs
 //! and this machine lacks is told before anything is fetched.
 
-use pinfold_host::{process, files};
+use pinfold_host::{files, process};
 use pinfold_model::{Accelerator, Finding, Isa};
 use pinfold_probe::cross_compile;
 use pinfold_vm::guest::{self, DemoGuest, GuestDisks, GuestKernel};

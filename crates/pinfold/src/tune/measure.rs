@@ -7,7 +7,7 @@ use pinfold_host::{Clock, LiveHost};
 use pinfold_model::{LoadState, Series, Tid};
 use pinfold_probe::agent::Agent;
 use pinfold_probe::roles::{self, Snapshot};
-use pinfold_probe::rulers::{Disk, IoTarget, Benchmark, SchedPolicy};
+use pinfold_probe::rulers::{Benchmark, Disk, IoTarget, SchedPolicy};
 use pinfold_probe::run_delay::{self, Watch};
 use pinfold_study::store::CellResult;
 use pinfold_vm::threads::Found;

@@ -6,25 +6,25 @@
 //! The design, the store and the statistics are `pinfold-study`'s; here is what starts a
 //! machine ([`starter`]), what is measured in it ([`measure`]) and how it is told.
 
-mod preview;
+mod boot_priority;
 mod candidates;
-mod persist;
 mod guest_image;
 pub mod loads;
 mod measure;
+mod persist;
+mod preview;
+mod print;
 mod scratch;
 mod starter;
 mod subject;
-mod print;
-mod boot_priority;
 
-pub use persist::Kept;
 pub use guest_image::{GuestImage, Shape, lacking};
 pub use measure::Running;
+pub use persist::Kept;
+pub use print::{page_of, show_result, write_page};
 pub use scratch::Scratch;
 pub use starter::{Facts, VmStarter};
 pub use subject::Subject;
-pub use print::{page_of, show_result, write_page};
 
 use pinfold_host::{Clock, LiveHost, SystemClock, files};
 use pinfold_model::{Accelerator, Finding, LoadState, Metric, Origin, Plan, Topology};

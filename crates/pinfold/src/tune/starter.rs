@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use pinfold_apply::{Applied, Journal, Journals, Target};
-use pinfold_host::process::Stdio;
 use pinfold_host::files::StateDir;
+use pinfold_host::process::Stdio;
 use pinfold_host::{Clock, LiveHost};
 use pinfold_model::{Accelerator, Plan};
 use pinfold_probe::agent::{Agent, AgentError, Heartbeat};
@@ -13,15 +13,15 @@ use pinfold_study::tune::{StartRequest, StartResult, Starter, TrialError};
 use pinfold_vm::guest::DemoGuest;
 use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
 
+use super::boot_priority::Yielding;
 use super::loads::HostSide;
 use super::measure::{Running, last_lines};
 use super::subject::{Inside, Subject};
-use super::boot_priority::Yielding;
+use crate::apply_session::{self, OnStop};
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
-use crate::rt_watchdog::{Beating, Guard};
 use crate::interrupt;
-use crate::apply_session::{self, OnStop};
+use crate::rt_watchdog::{Beating, Guard};
 use crate::target::placeable;
 
 /// How often a guest that is given time to start is looked at.

@@ -10,8 +10,8 @@ use roxmltree::Node;
 
 use super::super::libvirt::{PASSTHROUGH, TOPOEXT, cell_lines};
 use super::{Cells, Merge, block, child};
-use crate::guest_cache::{Caches, Vendor, caches};
 use crate::domain_file::{Board, Shape};
+use crate::guest_cache::{Caches, Vendor, caches};
 
 impl<'a, 'x> Merge<'a, 'x> {
     pub(super) fn cpu(&mut self, vnode: &VnodePlan, topology: &Topology, cells: &Cells) {

@@ -8,7 +8,7 @@ use pinfold_host::SimClock;
 use pinfold_model::{Method, Speed};
 
 use super::*;
-use crate::calibrate::{Burner, Throughput, Watchdog, Window, ReferenceRun};
+use crate::calibrate::{Burner, ReferenceRun, Throughput, Watchdog, Window};
 use crate::emulation::CoreAccount;
 use crate::kept::CALIBRATION_HOLDS_NS;
 use crate::{Cleanup, SpeedError};

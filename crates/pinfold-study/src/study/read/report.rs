@@ -7,10 +7,10 @@ use pinfold_plan::requests::keys::{Fault, Keys};
 use pinfold_plan::requests::value::Value as Toml;
 
 use super::super::expr::Expr;
-use super::super::output_parser::label_of;
 use super::super::file::{
     BOOT, Claim, Plot, PlotKind, Probe, Rule, Selection, Shown, Study, Table,
 };
+use super::super::output_parser::label_of;
 use super::super::template;
 use super::workload::WHOLE_TIME;
 use super::{cell_rule, expr_fault, named_levels, rule};

@@ -55,7 +55,7 @@ fn on_two_nodes(pages: &[(u32, u64)]) -> (Vec<Layout>, Topology) {
 }
 
 fn memory_flaws(layouts: &[Layout], topology: &Topology) -> Vec<(Severity, String)> {
-    review::review(layouts, topology)
+    lint::lint(layouts, topology)
         .into_iter()
         .filter(|flaw| flaw.name.starts_with("memory-"))
         .map(|flaw| (flaw.severity, format!("{}: {}", flaw.name, flaw.what)))

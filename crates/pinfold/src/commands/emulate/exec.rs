@@ -7,8 +7,8 @@ use pinfold_host::process::{self, Child, Signaled, Spawn};
 use pinfold_model::{Command, CpuSet, Platform};
 use pinfold_plan::platforms;
 
-use super::supervisor::{Endpoint, resolved, with_platform};
 use super::ipc::{self, Ask, Enter};
+use super::supervisor::{Endpoint, resolved, with_platform};
 use crate::cli::RunArgs;
 use crate::cli::emulate::{ExecArgs, ShellArgs};
 use crate::failure::{Exit, Failure};

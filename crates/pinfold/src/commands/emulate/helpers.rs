@@ -4,17 +4,17 @@ use std::io::Read as _;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use pinfold_host::process::{self, Heartbeat, Child, Spawn, Stdio};
+use pinfold_host::process::{self, Child, Heartbeat, Spawn, Stdio};
 use pinfold_host::{LiveHost, SystemClock, with_causes};
 use pinfold_model::{CpuSet, Policy, PuId};
-use pinfold_probe::loads::{HostLoads, Life, LoadKind, LoadSpec, Placement};
-use pinfold_probe::pinload::Pinload;
 use pinfold_probe::cpu_speed::{
     Progress, ProgressOutcome, SpeedRuler as _, WorkerProgress, Workers,
 };
+use pinfold_probe::loads::{HostLoads, Life, LoadKind, LoadSpec, Placement};
+use pinfold_probe::pinload::Pinload;
 use pinfold_speed::{
-    Burner, Calibration, Calibrations, HelperSpawner, Throughput, Cleanup, Watchdog, SpeedError, Window,
-    Witness, ReferenceRun,
+    Burner, Calibration, Calibrations, Cleanup, HelperSpawner, ReferenceRun, SpeedError,
+    Throughput, Watchdog, Window, Witness,
 };
 
 use super::kept::Kept;
@@ -155,8 +155,10 @@ impl HelperSpawner for Programs<'_> {
         let spec = LoadSpec { kind: LoadKind::Cpu, threads: 1, life };
         let placement =
             Placement { cgroup_files: entries.to_vec(), affinity: Some(CpuSet::single(pu)) };
-        let loads = HostLoads::start(&self.pinload.path(), &[spec], &placement)
-            .map_err(|error| SpeedError::HelperSpawner { what: "a burner", why: with_causes(&error) })?;
+        let loads =
+            HostLoads::start(&self.pinload.path(), &[spec], &placement).map_err(|error| {
+                SpeedError::HelperSpawner { what: "a burner", why: with_causes(&error) }
+            })?;
         Ok(Box::new(Burning { loads }))
     }
 
@@ -216,7 +218,8 @@ struct Watching {
 impl Watchdog for Watching {
     fn beat(&mut self) -> Result<(), SpeedError> {
         let heard = self.beat.as_mut().is_some_and(|beat| beat.send(b'.'));
-        let gone = || SpeedError::HelperSpawner { what: "the sentinel", why: "it has ended".to_owned() };
+        let gone =
+            || SpeedError::HelperSpawner { what: "the sentinel", why: "it has ended".to_owned() };
         heard.then_some(()).ok_or_else(gone)
     }
 }

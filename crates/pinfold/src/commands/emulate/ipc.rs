@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::status::is_platform;
 use crate::failure::{Exit, Failure};
-use crate::{common, interrupt, apply_session};
+use crate::{apply_session, common, interrupt};
 
 /// Name of the socket in the state directory.
 const SOCKET: &str = "emulate.sock";
@@ -291,7 +291,8 @@ pub struct Caller {
 
 impl Listener {
     pub fn open(state: &StateDir) -> Result<Self, Failure> {
-        let bell = ControlSocket::at(&socket(state)).map_err(|error| common::host_failure(&error))?;
+        let bell =
+            ControlSocket::at(&socket(state)).map_err(|error| common::host_failure(&error))?;
         Ok(Self { bell, callers: Vec::new() })
     }
 

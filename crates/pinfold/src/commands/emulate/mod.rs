@@ -1,12 +1,12 @@
 //! `pinfold emulate`: virtual nodes whose CPUs are as slow as asked.
 
 mod exec;
-mod kept;
 mod helpers;
+mod ipc;
+mod kept;
 mod status;
 mod steps;
 mod supervisor;
-mod ipc;
 mod verify;
 
 use pinfold_host::files::StateDir;
@@ -25,11 +25,11 @@ use crate::{common, screen};
 use ipc::Ask;
 
 pub use exec::{as_it_ended, hand_on, run_slow};
-pub use kept::Kept;
 pub use helpers::{Programs, sentinel};
+pub use ipc::socket;
+pub use kept::Kept;
 pub use status::{answers, is_platform, way_to_end};
 pub use supervisor::{Endpoint, Machine, with_programs};
-pub use ipc::socket;
 
 /// The groups and PUs of a vnode of the platform that is up.
 pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), Failure> {

@@ -3,7 +3,7 @@
 use pinfold_host::LiveHost;
 use pinfold_model::text::counted;
 use pinfold_model::{Change, EmulationPlan, Step, Topology};
-use pinfold_speed::{VnodeCgroup, Facts};
+use pinfold_speed::{Facts, VnodeCgroup};
 
 use super::supervisor;
 use crate::cli::emulate::UpArgs;

@@ -10,25 +10,25 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 
 use pinfold_apply::{Journal, NewJournal, Target};
-use pinfold_host::process::{self, Child, Spawn, Stdio};
 use pinfold_host::files::{self, StateDir};
-use pinfold_host::{Clock as _, HostMut as _, LiveHost, SystemClock, EventWatcher};
+use pinfold_host::process::{self, Child, Spawn, Stdio};
+use pinfold_host::{Clock as _, EventWatcher, HostMut as _, LiveHost, SystemClock};
 use pinfold_model::text::counted;
 use pinfold_model::{
     Change, Command, EmulatedVnode, EmulationPlan, Method, Platform, PuId, Step, TaskId, Topology,
 };
 use pinfold_plan::platforms;
 use pinfold_probe::pinload::Pinload;
-use pinfold_speed::{VnodeCgroup, Facts, Node, VnodeController, ProfileRow};
+use pinfold_speed::{Facts, Node, ProfileRow, VnodeCgroup, VnodeController};
 
-use super::kept::Kept;
 use super::helpers::Programs;
 use super::ipc::{self, Answer, Ask, Caller, Enter, Listener};
+use super::kept::Kept;
 use super::{status, steps};
 use crate::cli::emulate::UpArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::say;
-use crate::{common, interrupt, apply_session};
+use crate::{apply_session, common, interrupt};
 
 /// The child has this much time to measure its costs and answer.
 const READY_NS: u64 = 60_000_000_000;
@@ -222,7 +222,8 @@ pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure>
 /// A recorded load for the cores of a vnode: the columns of the file in order, whatever the PUs
 /// were called where it was recorded.
 fn load(path: &str, vnode: &EmulatedVnode) -> Result<pinfold_speed::Load, Failure> {
-    let bytes = files::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let bytes =
+        files::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     let text = String::from_utf8_lossy(&bytes);
     let recorded = common::asked(path, platforms::load(&text))?;
     let cores = vnode.pus.len();
@@ -249,7 +250,8 @@ fn profile(
     vnode: &EmulatedVnode,
     topology: &Topology,
 ) -> Result<Vec<ProfileRow>, Failure> {
-    let bytes = files::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let bytes =
+        files::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     let text = String::from_utf8_lossy(&bytes);
     let profile = common::asked(path, platforms::profile(&text))?;
     let first = vnode.pus.first().map_or(PuId(0), |(pu, _)| *pu);
@@ -423,7 +425,8 @@ fn in_force(
         nodes.push((node, enclosure));
     }
     keep_off(host, plan)?;
-    let nodes = VnodeController::start(host, &SystemClock, programs, nodes).map_err(|e| speed_failure(&e))?;
+    let nodes = VnodeController::start(host, &SystemClock, programs, nodes)
+        .map_err(|e| speed_failure(&e))?;
     // Beats that come too late let the vnodes run at full speed.
     if let Err(error) = process::hasten() {
         say(&format!("on a busy machine speeds may fail at times: {error}"));

@@ -9,9 +9,9 @@ use pinfold_host::Clock as _;
 use pinfold_host::SystemClock;
 use pinfold_host::files::StateDir;
 use pinfold_model::text::{agree, counted};
+use pinfold_probe::cpu_speed::{Amount, MicroKind, MicroVm, SpeedRuler as _};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::cpu_speed::{Amount, MicroVm, MicroKind, SpeedRuler as _};
 use pinfold_study::stats::{Block, median, ratio_interval};
 use serde_json::{Value, json};
 

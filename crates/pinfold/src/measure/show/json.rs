@@ -3,7 +3,7 @@
 use pinfold_model::Family;
 use pinfold_probe::registry::Probe;
 use pinfold_study::measured::{Measurement, Stolen, to_json};
-use pinfold_study::stats::{RandomArrival, Capacity, Steadiness};
+use pinfold_study::stats::{Capacity, RandomArrival, Steadiness};
 use serde_json::{Value, json};
 
 use super::{Pooled, direction, pooled, tail};

@@ -19,7 +19,7 @@ use super::{OWN_VERSION, refused};
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::output::say;
-use crate::study::{progress, study_failure, print};
+use crate::study::{print, progress, study_failure};
 
 /// How long the result of a task that ended well may need to be seen here.
 pub(super) const GRACE_NS: u64 = 90_000_000_000;

@@ -4,7 +4,7 @@ use pinfold_model::{Plan, Severity};
 
 use super::auto;
 use super::machine::{Machine, i7_4790k};
-use crate::{validate, plan};
+use crate::{plan, validate};
 
 fn made() -> Plan {
     plan("low-latency", &i7_4790k().build(), &auto()).unwrap()
@@ -12,7 +12,7 @@ fn made() -> Plan {
 
 #[track_caller]
 fn found(machine: &Machine, layout: &Plan, expected: &[(Severity, &str)]) {
-    let found: Vec<(Severity, String)> = check(layout, &machine.build())
+    let found: Vec<(Severity, String)> = validate(layout, &machine.build())
         .into_iter()
         .map(|finding| (finding.severity, finding.text))
         .collect();

@@ -5,7 +5,7 @@ use pinfold_model::{Request, Severity, Topology};
 use super::machine::{Machine, i7_4790k, plain, two_complexes};
 use super::{auto, exactly, golden};
 use crate::domain_file::{Domain, Target};
-use crate::lint::{Diagnostic, Layout, fix, render, review};
+use crate::lint::{Diagnostic, Layout, fix, lint, render};
 use crate::{plan, strategies};
 
 /// A domain of `vcpus` vCPUs, `<cputune>` and the rest.
@@ -28,7 +28,7 @@ fn shape(cores: u32, threads: u32) -> String {
 fn flaws(topology: &Topology, files: &[&str]) -> Vec<Diagnostic> {
     let layouts: Vec<Layout> =
         files.iter().map(|xml| Layout::of_text(xml, "domain.xml").unwrap()).collect();
-    review(&layouts, topology)
+    lint(&layouts, topology)
 }
 
 /// The names of everything worse than a note, worst first.
@@ -279,7 +279,7 @@ fn many_machines_on_one_host() {
         files.iter().map(read).collect()
     };
     let twice = |layouts: &[Layout]| -> Vec<Diagnostic> {
-        let found = review(layouts, &host);
+        let found = lint(layouts, &host);
         found.into_iter().filter(|flaw| flaw.name == "pu-used-twice").collect()
     };
     let apart = layouts((0..MANY).map(|number| vm(number, 2 * number, 2 * number + 1)).collect());
@@ -306,7 +306,7 @@ fn own_plans_hold() {
         let topology = machine.build();
         for strategy in strategies() {
             let Ok(layout) = plan(strategy.name, &topology, &auto()) else { continue };
-            let found = review(&Layout::of_plan(&layout, "plan.json"), &topology);
+            let found = lint(&Layout::of_plan(&layout, "plan.json"), &topology);
             let problem = found.iter().find(|flaw| flaw.severity == Severity::Problem);
             assert_eq!(problem, None, "{} on {}", strategy.name, topology.fingerprint);
         }
@@ -314,7 +314,7 @@ fn own_plans_hold() {
     let topology = i7_4790k().build();
     for name in ["low-latency", "balanced"] {
         let layout = plan(name, &topology, &exactly(2)).unwrap();
-        let found = review(&Layout::of_plan(&layout, "plan.json"), &topology);
+        let found = lint(&Layout::of_plan(&layout, "plan.json"), &topology);
         let worse = found.iter().find(|flaw| flaw.severity > Severity::Note);
         assert_eq!(worse, None, "{name}");
     }
@@ -329,7 +329,7 @@ fn as_a_person_sees_it() {
     );
     let xml = domain(6, &tune, &shape(3, 2));
     let layouts = [Layout::of_text(&xml, "win10.xml").unwrap()];
-    let found = review(&layouts, &topology);
+    let found = lint(&layouts, &topology);
     assert!(found.iter().any(|flaw| flaw.instead.iter().any(|line| line.contains("cpuset='0,4'"))));
     golden("review-win10.txt", &render(&layouts, &found, (&topology, 80)));
     assert_eq!(crate::lint::counts(&found), "1 problem, 1 warning, 2 notes");

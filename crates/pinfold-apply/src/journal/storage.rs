@@ -1,4 +1,4 @@
-//! The files of the journal's directory, behind a door of their own.
+//! The directory of the journals, behind a trait.
 //!
 //! There are two: the state directory, and in the tests one whose disk runs full.
 
@@ -6,7 +6,7 @@ use pinfold_host::HostError;
 use pinfold_host::files::{Lock, StateDir};
 
 /// What the journal needs of a directory; [`StateDir`] says what each does.
-pub(crate) trait Files: Send + Sync {
+pub(crate) trait Storage: Send + Sync {
     fn path_of(&self, name: &str) -> String;
     fn list(&self) -> Result<Vec<String>, HostError>;
     fn mark(&self) -> Result<u64, HostError>;
@@ -20,7 +20,7 @@ pub(crate) trait Files: Send + Sync {
     fn lock(&self, name: &str) -> Result<Option<Lock>, HostError>;
 }
 
-impl Files for StateDir {
+impl Storage for StateDir {
     fn path_of(&self, name: &str) -> String {
         self.path_of(name)
     }
