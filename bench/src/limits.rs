@@ -9,12 +9,12 @@
 use pinfold_host::LiveHost;
 use pinfold_host::process::{self, Spawn};
 use pinfold_model::{CpuSet, PuId};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
+use pinfold_probe::benchmarks::{Benchmark, Cpus};
+use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::figures::Instrument;
 use pinfold_probe::memory::{Chase, Order, Place, Sizes, Windows};
 use pinfold_probe::os::{Operation, OsLatency};
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::rulers::{Benchmark, Cpus};
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 
@@ -160,7 +160,7 @@ impl Probe {
     fn argv(&self) -> Vec<String> {
         match self {
             Probe::Windows(instrument, _) => instrument.argv(),
-            Probe::Wakeups(ruler, _) => ruler.argv(),
+            Probe::Wakeups(benchmark, _) => benchmark.argv(),
         }
     }
 
@@ -177,8 +177,8 @@ impl Probe {
                 let figures = instrument.parse(&text)?;
                 (figures.into_iter().next().ok_or("no figure")?.samples, part)
             }
-            Probe::Wakeups(ruler, part) => {
-                let series = ruler.parse(&text)?;
+            Probe::Wakeups(benchmark, part) => {
+                let series = benchmark.parse(&text)?;
                 (series.into_iter().next().ok_or("no series")?.samples, part)
             }
         };

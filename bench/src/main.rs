@@ -5,6 +5,7 @@
 //! the interval of its ratio to the rival (bootstrap over the rounds, `pinfold_study::stats`).
 //! Nothing here is a test: a slow machine gives other figures, not a failure.
 
+mod benchmarks;
 mod emulate;
 mod first_second;
 mod gap;
@@ -17,7 +18,6 @@ mod pin;
 mod plan;
 mod race;
 mod react;
-mod rulers;
 mod scale;
 mod scratch;
 mod simulated;
@@ -94,7 +94,7 @@ pub enum Name {
     /// How soon an emulated speed changes, and how close a replayed load is
     React,
     /// How straight the rulers are, each beside the best instrument for its job
-    Rulers,
+    Benchmarks,
     /// A study on a simulated cluster of 10,000 nodes
     Scale,
     /// What a study costs besides its workload, and how soon a large store answers
@@ -139,8 +139,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
                 limits::run(arguments)?;
                 continue;
             }
-            Name::Rulers => {
-                rulers::run(arguments)?;
+            Name::Benchmarks => {
+                benchmarks::run(arguments)?;
                 continue;
             }
             Name::Scale => {

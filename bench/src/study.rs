@@ -109,9 +109,9 @@ impl Bench {
         if !output.status.success() {
             return Ok((file, Some(output.stderr_text().trim().to_owned())));
         }
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-        let refused = told["trials"] != u64::from(self.count());
-        Ok((file, refused.then(|| told["skipped"].to_string())))
+        let reported: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let refused = reported["trials"] != u64::from(self.count());
+        Ok((file, refused.then(|| reported["skipped"].to_string())))
     }
 
     /// A whole run in a store of its own; what its workloads took is noted.

@@ -1,5 +1,5 @@
 //! Each benchmark runs and prints its table; `gap`, which is `pinfold tune` with its eight
-//! minutes, and the whole of `rulers` are left to people. What the figures are is not asked.
+//! minutes, and the whole of `benchmarks` are left to people. What the figures are is not asked.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]

@@ -47,12 +47,16 @@ pub const TARGETS: [Target; 31] = [
     Target { name: "journal", about: "journals (JSON lines)", run: machines::journal },
     Target { name: "qmp", about: "what a QMP socket says", run: machines::qmp },
     Target { name: "agent", about: "what a guest's agent says", run: machines::agent },
-    Target { name: "ruler", about: "what a ruler prints", run: machines::ruler },
+    Target { name: "ruler", about: "what a ruler prints", run: machines::benchmark },
     Target { name: "workload", about: "what a study's workload prints", run: machines::workload },
     Target { name: "slurm", about: "what Slurm's programs answer", run: machines::slurm },
     Target { name: "result", about: "what a node delivers (JSON)", run: machines::result },
     Target { name: "program", about: "symbols of a program (ELF)", run: machines::program },
-    Target { name: "anchor", about: "what instruments of others print", run: machines::anchor },
+    Target {
+        name: "anchor",
+        about: "what instruments of others print",
+        run: machines::reference_tool,
+    },
     Target { name: "measurement", about: "saved measurements (JSON)", run: people::measurement },
 ];
 

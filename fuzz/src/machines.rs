@@ -10,9 +10,9 @@ use pinfold_apply::Record;
 use pinfold_host::{SnapshotHost, SystemClock, paths, process};
 use pinfold_model::{Family, Figure, Unit};
 use pinfold_probe::agent::Agent;
+use pinfold_probe::benchmarks::{Benchmark, Cpus, Kind, SchedPolicy};
 use pinfold_probe::exits::{Statistics, counted};
 use pinfold_probe::reference_tools::ReferenceTool;
-use pinfold_probe::rulers::{Benchmark, Cpus, Kind, SchedPolicy};
 use pinfold_probe::symbols::Symbols;
 use pinfold_study::study::{self, Study};
 use pinfold_vm::{Monitor, Qmp, VmError};
@@ -136,9 +136,9 @@ pub(crate) fn agent(bytes: &[u8]) {
     }
 }
 
-pub(crate) fn ruler(bytes: &[u8]) {
+pub(crate) fn benchmark(bytes: &[u8]) {
     let kind = Kind::SpinGap { duty_percent: 100, period_us: 1000, floor_ns: 100 };
-    let ruler = Benchmark {
+    let benchmark = Benchmark {
         kind,
         duration_ns: 1_000_000,
         cpus: Cpus::All,
@@ -146,18 +146,18 @@ pub(crate) fn ruler(bytes: &[u8]) {
         max_samples: 100,
         dma_latency: false,
     };
-    if let Ok(series) = ruler.parse(&text(bytes)) {
+    if let Ok(series) = benchmark.parse(&text(bytes)) {
         assert!(series.iter().all(|one| one.samples.iter().all(|sample| sample.is_finite())));
     }
 }
 
 /// The first byte chooses the anchor, the rest is what it printed.
-pub(crate) fn anchor(bytes: &[u8]) {
+pub(crate) fn reference_tool(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     let text = text(rest);
-    let anchor = ReferenceTool::ALL[usize::from(*first) % ReferenceTool::ALL.len()];
+    let reference_tool = ReferenceTool::ALL[usize::from(*first) % ReferenceTool::ALL.len()];
     for ours in [&[][..], std::slice::from_ref(&switch())] {
-        let Ok(found) = anchor.parse(&text, ours) else { continue };
+        let Ok(found) = reference_tool.parse(&text, ours) else { continue };
         assert!(!found.readings.is_empty(), "a number from nothing");
         let sound = |value: f64| value.is_finite() && value >= 0.0;
         assert!(found.readings.iter().all(|one| sound(one.value)), "{found:?}");

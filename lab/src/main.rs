@@ -82,7 +82,7 @@ fn work(jobs: &[Job<'_>], docs: &str) -> (Vec<Row>, Result<(), LabError>) {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some((lab, case)) = jobs.get(index) else { break };
-                    let rows: Vec<Row> = case.run(lab).into_iter().map(told).collect();
+                    let rows: Vec<Row> = case.run(lab).into_iter().map(reported).collect();
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                     let (all, recorded) = &mut *done;
                     all.insert(index, rows);
@@ -99,7 +99,7 @@ fn work(jobs: &[Job<'_>], docs: &str) -> (Vec<Row>, Result<(), LabError>) {
     (all.into_values().flatten().collect(), recorded)
 }
 
-fn told((case, kernel, verdict): (String, String, Verdict)) -> Row {
+fn reported((case, kernel, verdict): (String, String, Verdict)) -> Row {
     say(&match &verdict {
         Verdict::Passed(what) => format!("passed: {case} ({kernel}): {what}"),
         Verdict::Failed(why) => format!("failed: {case} ({kernel}): {why}"),

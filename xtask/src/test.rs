@@ -98,11 +98,11 @@ fn cargo_tests(root: &Path, counts: &mut Counts) -> Result<(), String> {
     let mut words = vec!["--lib".to_string()];
     words.extend(binaries(root)?.into_iter().flat_map(|name| vec!["--bin".to_string(), name]));
     words.extend(first);
-    let mut good = cargo_test(root, &words, &mut |line| heard(&line, counts))?;
+    let mut good = cargo_test(root, &words, &mut |line| received(&line, counts))?;
     let (also_good, lines) = waiting.join().map_err(|_| "a lane panicked".to_string())??;
-    lines.iter().for_each(|line| heard(line, counts));
+    lines.iter().for_each(|line| received(line, counts));
     let doc = ["--doc".to_string()];
-    good &= also_good & cargo_test(root, &doc, &mut |line| heard(&line, counts))?;
+    good &= also_good & cargo_test(root, &doc, &mut |line| received(&line, counts))?;
     if !good && counts.failed == 0 {
         counts.failed += 1; // a program that ended without a result
     }
@@ -144,7 +144,7 @@ fn test_files(root: &Path) -> Result<BTreeSet<String>, String> {
     Ok(names)
 }
 
-fn heard(line: &str, counts: &mut Counts) {
+fn received(line: &str, counts: &mut Counts) {
     count_line(line, counts);
     println!("{}", line);
 }

@@ -1,9 +1,9 @@
 //! What runs on the PUs, and what it says of their speed.
 
+use pinfold_probe::benchmarks::BenchmarkError;
 use pinfold_probe::cpu_speed::{
-    Burst, BurstSample, Churn, ChurnKind, Progress, ProgressOutcome, SpeedRuler, Stop, Workers,
+    Burst, BurstSample, Churn, ChurnKind, Progress, ProgressOutcome, SpeedBenchmark, Stop, Workers,
 };
-use pinfold_probe::rulers::BenchmarkError;
 
 /// How long to wait for a run: at the lowest speed, with what the start takes there.
 pub const PATIENCE_NS: u64 = 60_000_000_000;

@@ -203,7 +203,7 @@ fn all_at_once(
     load: Load,
 ) -> Result<Vec<Reading>, Failure> {
     std::thread::scope(|scope| {
-        let run = |vnode| scope.spawn(move || told(platform.run(vnode, load)));
+        let run = |vnode| scope.spawn(move || reported(platform.run(vnode, load)));
         let running: Vec<_> = vnodes.iter().map(|(vnode, _)| run(vnode)).collect();
         let joined = running.into_iter().map(|one| one.join());
         joined.map(|one| Ok(one.map_err(|_| "a run panicked")??)).collect()
@@ -211,7 +211,7 @@ fn all_at_once(
 }
 
 /// For another thread.
-fn told<T>(result: Result<T, Failure>) -> Result<T, String> {
+fn reported<T>(result: Result<T, Failure>) -> Result<T, String> {
     result.map_err(|error| error.to_string())
 }
 
@@ -224,7 +224,7 @@ fn while_changing(platform: &Platform<'_>, ms: u32) -> Result<f64, Failure> {
             let mut at = SystemClock.now_ns();
             while !is_over.load(Ordering::Relaxed) {
                 let speed = speeds.next().unwrap_or(0.5);
-                told(platform.set("a", speed))?;
+                reported(platform.set("a", speed))?;
                 at = at.saturating_add(CHANGE_NS).max(SystemClock.now_ns());
                 SystemClock.sleep_until(at);
             }

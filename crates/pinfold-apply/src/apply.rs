@@ -301,7 +301,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
     ) -> Result<(), Failure> {
         let next = self.journal.record().step_count();
         for (step, index) in batch.iter().zip(next..) {
-            self.tell(Point::BeforeJournal, index, step)?;
+            self.report(Point::BeforeJournal, index, step)?;
         }
         let earlier = self.earlier(hierarchy, batch)?;
         let first = self.journal.write_steps(batch, earlier)?;
@@ -311,7 +311,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             (None, false) => Seen::default(),
         };
         for (step, index) in batch.iter().zip(first..) {
-            self.tell(Point::AfterJournal, index, step)?;
+            self.report(Point::AfterJournal, index, step)?;
             let outcome = self.take_one((hierarchy, &seen), index, step);
             if outcome.is_err() {
                 self.journal.note(index, Outcome::Failed, None);
@@ -388,7 +388,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
     ) -> Result<(), Failure> {
         let refused = |source| Failure::Refused { index, step: Box::new(step.clone()), source };
         let taken = actuators::take(self.host, seen, &step.change).map_err(refused)?;
-        self.tell(Point::AfterChange, index, step)?;
+        self.report(Point::AfterChange, index, step)?;
         if matches!(step.change, Change::MovePages { .. }) {
             self.settled.insert(settled(&step.change));
         }
@@ -446,7 +446,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         Ok(shown)
     }
 
-    fn tell(&mut self, point: Point, index: usize, step: &Step) -> Result<(), Failure> {
+    fn report(&mut self, point: Point, index: usize, step: &Step) -> Result<(), Failure> {
         match (self.observer)(&Event { point, index, step }) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(Failure::Abandoned { index }),

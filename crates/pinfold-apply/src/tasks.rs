@@ -64,7 +64,7 @@ impl Target {
     /// The threads of its process, ascending.
     pub(crate) fn listed(&self, host: &dyn Host) -> Result<Vec<Tid>, HostError> {
         match &self.roll {
-            Some(roll) if ThreadSet::of(host, self.pid) == Some(roll.census) => {
+            Some(roll) if ThreadSet::of(host, self.pid) == Some(roll.thread_set) => {
                 Ok(roll.tids.clone())
             }
             Some(_) | None => threads_of(host, self.pid),

@@ -137,9 +137,9 @@ pub struct Watcher {
     repairs: BTreeMap<TaskId, u32>,
     strangers: BTreeSet<TaskId>,
     // What was told of the ground that the plan stands on.
-    told: Vec<Finding>,
+    reported: Vec<Finding>,
     // What was told of knobs, and the knobs as they were then.
-    told_knobs: Vec<Finding>,
+    reported_knobs: Vec<Finding>,
     knobs: Vec<KnobStatus>,
     // Masks and policies that were read just before all was found as planned.
     right: Option<Vec<(Tid, CpuSet, Option<Policy>)>>,
@@ -170,8 +170,8 @@ impl Watcher {
             questions: BTreeMap::new(),
             repairs: BTreeMap::new(),
             strangers: BTreeSet::new(),
-            told: Vec::new(),
-            told_knobs: Vec::new(),
+            reported: Vec::new(),
+            reported_knobs: Vec::new(),
             knobs: Vec::new(),
             right: None,
             groups: Groups::of(host, vm.tid)?,
@@ -299,7 +299,7 @@ impl Watcher {
                 && policy.is_none_or(|policy| host.policy(*tid).is_ok_and(|found| found == policy))
         };
         self.right.as_ref().is_some_and(|right| right.iter().all(same))
-            && health(host, &self.plan, &self.target).is_ok_and(|now| now == self.told)
+            && health(host, &self.plan, &self.target).is_ok_and(|now| now == self.reported)
             && self.knobs.iter().all(|knob| {
                 let now = tasks::unless_gone(host.read_text(&knob.path));
                 now.is_ok_and(|now| now.as_deref().map(str::trim) == knob.found.as_deref())
@@ -308,7 +308,7 @@ impl Watcher {
 
     /// Tells of knobs that somebody else changed, once each time. They are not put back: whoever
     /// set them may have had a reason, and they are the whole host's.
-    fn tell_knobs(
+    fn report_knobs(
         &mut self,
         host: &dyn Host,
         record: &Record,
@@ -316,26 +316,26 @@ impl Watcher {
     ) -> Result<(), ApplyError> {
         self.knobs = knobs::knobs(host, record)?;
         if self.knobs.iter().all(|knob| knob.ok) {
-            self.told_knobs.clear();
+            self.reported_knobs.clear();
             return Ok(());
         }
         let now = knobs::drifted(host, record)?;
-        let new = now.iter().filter(|finding| !self.told_knobs.contains(finding));
+        let new = now.iter().filter(|finding| !self.reported_knobs.contains(finding));
         events.extend(new.cloned().map(WatchEvent::Finding));
-        self.told_knobs = now;
+        self.reported_knobs = now;
         Ok(())
     }
 
     /// Tells of PUs that went offline and of a partition that became invalid, once each time.
-    fn tell_health(
+    fn report_health(
         &mut self,
         host: &dyn Host,
         events: &mut Vec<WatchEvent>,
     ) -> Result<(), ApplyError> {
         let now = health(host, &self.plan, &self.target)?;
-        let new = now.iter().filter(|finding| !self.told.contains(finding));
+        let new = now.iter().filter(|finding| !self.reported.contains(finding));
         events.extend(new.cloned().map(WatchEvent::Finding));
-        self.told = now;
+        self.reported = now;
         Ok(())
     }
 
@@ -363,7 +363,7 @@ impl Watcher {
     }
 
     /// Tells of vCPUs and iothreads that the plan has no place for, once each.
-    fn tell_strangers(&mut self, events: &mut Vec<WatchEvent>) {
+    fn report_strangers(&mut self, events: &mut Vec<WatchEvent>) {
         for (task, role) in &self.target.threads {
             let lacks = self.plan.vnodes.first().is_some_and(|it| tasks::has_no_place(it, role));
             if lacks && self.strangers.insert(*task) {
@@ -386,9 +386,9 @@ impl Watcher {
         let present: BTreeSet<Tid> =
             tasks::threads_of(host, self.target.pid)?.into_iter().collect();
         self.ask_for_roles(host, &present, roles, &mut events);
-        self.tell_strangers(&mut events);
-        self.tell_health(host, &mut events)?;
-        self.tell_knobs(host, journal.record(), &mut events)?;
+        self.report_strangers(&mut events);
+        self.report_health(host, &mut events)?;
+        self.report_knobs(host, journal.record(), &mut events)?;
         let state = self.state_of(host, &present)?;
         // A number is used again: what is gone is forgotten.
         self.seen.retain(|tid| present.contains(tid));
@@ -629,16 +629,16 @@ fn can_run(step: &Step, online: Option<&CpuSet>) -> bool {
 
 /// Takes and reads back; false if the thread has ended, else why it is not placed.
 fn place(host: &dyn HostMut, hierarchy: &Hierarchy<'_>, step: &Step) -> Result<bool, String> {
-    let told = |error: pinfold_host::HostError| match std::error::Error::source(&error) {
+    let reported = |error: pinfold_host::HostError| match std::error::Error::source(&error) {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
     };
-    match actuators::take(host, &Seen::default(), &step.change).map_err(told)? {
+    match actuators::take(host, &Seen::default(), &step.change).map_err(reported)? {
         Taken::Gone => return Ok(false),
-        Taken::Refused { error, .. } => return Err(told(error)),
+        Taken::Refused { error, .. } => return Err(reported(error)),
         Taken::Done(_) => {}
     }
-    match actuators::verify(host, hierarchy, &step.change).map_err(told)? {
+    match actuators::verify(host, hierarchy, &step.change).map_err(reported)? {
         Shown::AsAsked | Shown::Less(_) | Shown::Given { .. } => Ok(true),
         Shown::Gone => Ok(false),
         Shown::Other { wanted, found } => {

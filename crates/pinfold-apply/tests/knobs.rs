@@ -88,10 +88,10 @@ fn the_watch_reports_of_a_knob_once_each_time_and_leaves_it() {
     let path = paths::sysctl_kernel("numa_balancing");
     case.host.write(&path, b"1").unwrap();
     case.host.add_task(SimTask::new(950, "tuned"));
-    let told = tick();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("numa_balancing was set to 0 and is 1"), "{told:?}");
-    assert!(told[0].contains("tuned (process 950)"), "{told:?}");
+    let reported = tick();
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0].contains("numa_balancing was set to 0 and is 1"), "{reported:?}");
+    assert!(reported[0].contains("tuned (process 950)"), "{reported:?}");
     assert!(tick().is_empty(), "once");
     assert_eq!(case.host.read_text(&path).unwrap(), "1\n", "it is left");
     case.host.write(&path, b"0").unwrap();
@@ -113,8 +113,8 @@ fn a_number_that_cannot_be_read_is_left_and_reported_so() {
     };
     assert_eq!(changed(&case), std::slice::from_ref(&pool));
     let report = bench.undo(&case);
-    let told = report.changed.iter().find(|one| one.text.contains(&pool)).unwrap();
-    assert!(told.text.contains("\"unknown\", which is no number"), "{told:?}");
-    assert!(told.hint.as_ref().unwrap().contains("\"3\""), "{told:?}");
+    let reported = report.changed.iter().find(|one| one.text.contains(&pool)).unwrap();
+    assert!(reported.text.contains("\"unknown\", which is no number"), "{reported:?}");
+    assert!(reported.hint.as_ref().unwrap().contains("\"3\""), "{reported:?}");
     assert_eq!(case.host.read_text(&pool).unwrap(), "unknown\n");
 }

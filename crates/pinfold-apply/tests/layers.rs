@@ -128,8 +128,8 @@ fn what_the_last_one_set_stays_until_it_is_reverted() {
             let expected = active.last().map_or("2", |last| wanted(*last));
             let now = host.read_text(&paths::ksm_run()).unwrap();
             assert_eq!(now.trim(), expected, "{order:?}, {place} reverted: {report:?}");
-            let told = report.changed.iter().any(|one| one.text.contains("has set it since"));
-            assert_eq!(told, !is_last, "{order:?}, {place}: {report:?}");
+            let reported = report.changed.iter().any(|one| one.text.contains("has set it since"));
+            assert_eq!(reported, !is_last, "{order:?}, {place}: {report:?}");
         }
     }
 }

@@ -192,8 +192,8 @@ fn without_a_usable_controller_own_loads_are_kept_off_by_masks() {
         let case = v1().with(IsolationScope::Own);
         let host = Mounted(&case.host, mounts);
         let planned = plan_steps(&host, &case.plan, &case.target).unwrap();
-        let told = |finding: &Finding| finding.text.starts_with(&refusal.to_string());
-        assert!(planned.findings.iter().any(told), "{:?}", planned.findings);
+        let reported = |finding: &Finding| finding.text.starts_with(&refusal.to_string());
+        assert!(planned.findings.iter().any(reported), "{:?}", planned.findings);
         for tid in [600, 601, 610] {
             let task = case.host.task(Tid(tid)).unwrap().id();
             let change = Change::SetAffinity { task, mask: set("0") };
@@ -318,9 +318,9 @@ fn a_thread_that_was_born_since_the_roll_is_placed() {
     let (mut case, bench) = (v1(), Bench::new());
     let listed = case.host.list(&paths::task_dir(Tid(500))).unwrap();
     let tids: Vec<Tid> = listed.iter().map(|name| Tid(name.parse().unwrap())).collect();
-    let census = ThreadSet::of(&case.host, Tid(500)).unwrap();
-    assert_eq!(census.threads(), tids.len());
-    case.target.roll = Some(Roll { census, tids });
+    let thread_set = ThreadSet::of(&case.host, Tid(500)).unwrap();
+    assert_eq!(thread_set.threads(), tids.len());
+    case.target.roll = Some(Roll { thread_set, tids });
     assert!(case.host.clone_thread(Tid(501), Tid(510)));
     bench.apply(&case).unwrap();
     assert_eq!(case.host.affinity(Tid(510)).unwrap(), case.host.affinity(Tid(500)).unwrap());

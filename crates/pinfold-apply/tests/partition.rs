@@ -140,9 +140,12 @@ fn what_cannot_be_is_reported_with_a_hint() {
         }
         let (bench, before) = (Bench::new(), case.host.snapshot());
         let applied = bench.apply(&case).unwrap();
-        let told = applied.findings.iter().find(|one| one.text.contains(text));
-        let told = told.unwrap_or_else(|| panic!("{what}: {applied:?}"));
-        assert!(told.hint.as_ref().is_some_and(|one| one.contains(hint)), "{what}: {told:?}");
+        let reported = applied.findings.iter().find(|one| one.text.contains(text));
+        let reported = reported.unwrap_or_else(|| panic!("{what}: {applied:?}"));
+        assert!(
+            reported.hint.as_ref().is_some_and(|one| one.contains(hint)),
+            "{what}: {reported:?}"
+        );
         assert!(bench.undo(&case).is_complete(), "{what}");
         case.plan.tuning.required = true;
         let error = Bench::new().apply(&case).unwrap_err();
@@ -188,7 +191,7 @@ fn a_worker_that_a_vcpu_makes_leaves_the_partition_and_an_invalid_one_is_reporte
     let scope = paths::cpuset_cpus_exclusive("/sys/fs/cgroup/machine.slice/vm1.scope");
     case.host.write(&scope, b"6").unwrap();
     let events = tick(&mut watcher, &mut journal, &mut roles);
-    let told: Vec<&str> = events
+    let reported: Vec<&str> = events
         .iter()
         .filter_map(|event| match event {
             WatchEvent::Finding(finding) => Some(finding.text.as_str()),
@@ -199,7 +202,10 @@ fn a_worker_that_a_vcpu_makes_leaves_the_partition_and_an_invalid_one_is_reporte
             | WatchEvent::Ended => None,
         })
         .collect();
-    assert!(told.iter().filter(|text| text.contains("isolated invalid")).count() == 1, "{told:?}");
+    assert!(
+        reported.iter().filter(|text| text.contains("isolated invalid")).count() == 1,
+        "{reported:?}"
+    );
     assert!(!status(&case.host, &case.plan, &case.target).unwrap().is_as_planned());
     case.host.write(&scope, b"2,6").unwrap();
     case.host.exit(Tid(590));
@@ -282,8 +288,8 @@ fn pus_in_use_and_the_last_ones_of_the_host_stay_online() {
     let mut case = hotplug();
     case.plan.tuning.offline = Some(set("6-7"));
     let applied = Bench::new().apply(&case).unwrap();
-    let told = applied.findings.iter().find(|one| one.text.contains("311 (in:imuxsock)"));
-    assert!(told.is_some_and(|one| one.hint.is_some()), "{applied:?}");
+    let reported = applied.findings.iter().find(|one| one.text.contains("311 (in:imuxsock)"));
+    assert!(reported.is_some_and(|one| one.hint.is_some()), "{applied:?}");
     assert_eq!(read(&case.host, &paths::cpu_online()), "0-7");
 }
 
@@ -296,8 +302,8 @@ fn refusals_of_the_kernel_are_reported_with_a_hint() {
         let (bench, before) = (Bench::new(), case.host.snapshot());
         case.host.fail_on(&format!("write {file} "), errno);
         let applied = bench.apply(&case).unwrap();
-        let told = applied.findings.iter().find(|one| one.text.contains(&file));
-        assert!(told.is_some_and(|one| one.hint.is_some()), "{errno}: {applied:?}");
+        let reported = applied.findings.iter().find(|one| one.text.contains(&file));
+        assert!(reported.is_some_and(|one| one.hint.is_some()), "{errno}: {applied:?}");
         case.host.clear_faults();
         assert!(bench.undo(&case).is_complete());
         assert_same(&before, &case.host, "refused");
@@ -311,8 +317,8 @@ fn a_pu_that_goes_offline_under_a_plan_is_named_and_undo_copes() {
     bench.apply(&case).unwrap();
     case.host.set_online(&set("0-1,3-7"));
     let now = status(&case.host, &case.plan, &case.target).unwrap();
-    let told = |part: &str| now.findings.iter().any(|one| one.text.contains(part));
-    assert!(told("PU 2 is offline: vcpu(0)") || told("PU 2 is offline: vCPU 0"), "{now:?}");
+    let reported = |part: &str| now.findings.iter().any(|one| one.text.contains(part));
+    assert!(reported("PU 2 is offline: vcpu(0)") || reported("PU 2 is offline: vCPU 0"), "{now:?}");
     let report = bench.undo(&case);
     assert!(report.is_complete(), "{report:?}");
     case.host.set_online(&set("0-7"));
@@ -338,7 +344,7 @@ fn a_pu_that_a_thread_needs_is_brought_online_and_goes_again_with_undo() {
 
 #[test]
 fn kernel_threads_that_came_back_without_an_offline_pu_are_named() {
-    let told = |online: &str| {
+    let reported = |online: &str| {
         let case = common::v2_forgetful().with(IsolationScope::Host);
         case.host.edit_task(Tid(10), |task| task.asked = Some(set("0-3")));
         case.host.set_online(&set(online));
@@ -349,8 +355,8 @@ fn kernel_threads_that_came_back_without_an_offline_pu_are_named() {
         assert_same(&before, &case.host, online);
         report.near
     };
-    assert!(told("0-7").is_empty());
-    let [near] = &told("0-6")[..] else { panic!("{:?}", told("0-6")) };
+    assert!(reported("0-7").is_empty());
+    let [near] = &reported("0-6")[..] else { panic!("{:?}", reported("0-6")) };
     assert!(near.text.contains("(rcu_preempt) is 0-3 again"), "{near:?}");
     assert!(near.text.contains("had PUs 7"), "{near:?}");
     assert!(near.hint.as_ref().unwrap().ends_with("taskset -p -c 0-3,7 10"), "{near:?}");
@@ -362,13 +368,13 @@ fn a_group_that_vanishes_is_named_and_nothing_else_is_lost() {
     let (bench, before) = (Bench::new(), case.host.snapshot());
     bench.apply(&case).unwrap();
     let part = group_of(&case.host, 501);
-    let told = || vanished(&case.host, bench.reopen(&case).record()).unwrap();
-    assert!(told().is_empty());
+    let reported = || vanished(&case.host, bench.reopen(&case).record()).unwrap();
+    assert!(reported().is_empty());
     // Somebody empties it, where its threads are still those of the machine, and removes it.
     let scope = group_of(&case.host, VM);
     case.host.write(&paths::cgroup_threads(&scope), b"501").unwrap();
     case.host.remove_dir(&part).unwrap();
-    let [lost] = &told()[..] else { panic!("{:?}", told()) };
+    let [lost] = &reported()[..] else { panic!("{:?}", reported()) };
     assert!(lost.text.contains(&part) && lost.severity == Severity::Warning, "{lost:?}");
     let mut watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
     let mut roles = Known(case.target.threads.clone());
@@ -396,13 +402,13 @@ fn a_group_that_the_machine_came_from_and_vanished_is_named_with_where_its_tasks
         }
     }
     case.host.remove_dir(home).unwrap();
-    let told = vanished(&case.host, bench.reopen(&case).record()).unwrap();
-    let [gone] = &told[..] else { panic!("{told:?}") };
+    let reported = vanished(&case.host, bench.reopen(&case).record()).unwrap();
+    let [gone] = &reported[..] else { panic!("{reported:?}") };
     assert!(gone.text.contains(home) && gone.severity == Severity::Note, "{gone:?}");
     assert!(gone.hint.as_ref().unwrap().contains("into /sys/fs/cgroup,"), "{gone:?}");
     let report = bench.undo(&case);
     assert!(report.is_complete(), "{report:?}");
-    assert_eq!(report.vanished, told);
+    assert_eq!(report.vanished, reported);
     // The slice has children with controllers, so that it takes no task.
     assert_eq!(group_of(&case.host, 610), "/sys/fs/cgroup");
 }
@@ -412,11 +418,11 @@ fn a_thread_with_several_pus_is_reported_to_be_unbalanced() {
     let mut case = with_partition(&common::v2(), IsolationScope::Host);
     let two = |thread: &mut ThreadPlan| thread.pus = set("2,6");
     two(&mut case.plan.vnodes[0].threads[0]);
-    let told = |case: &Case| {
+    let reported = |case: &Case| {
         let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
         planned.findings.iter().any(|one| one.text.contains("balances nothing"))
     };
-    assert!(told(&case));
+    assert!(reported(&case));
     case.plan.tuning.partition = Some(Partition::Root);
-    assert!(!told(&case));
+    assert!(!reported(&case));
 }

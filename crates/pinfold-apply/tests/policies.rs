@@ -101,7 +101,7 @@ fn a_throttle_that_is_off_is_reported_and_can_be_switched() {
     let mut case = common::v2();
     let throttle = paths::sysctl_kernel("sched_rt_runtime_us");
     let bench = Bench::new();
-    let told = |case: &Case| {
+    let reported = |case: &Case| {
         let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
         planned.findings.iter().any(|one| one.subject == "real-time throttle")
     };
@@ -109,9 +109,9 @@ fn a_throttle_that_is_off_is_reported_and_can_be_switched() {
         let now = status(&case.host, &case.plan, &case.target).unwrap();
         now.dangers.into_iter().map(|one| one.hint.unwrap()).collect::<Vec<_>>()
     };
-    assert!(!told(&case) && dangers(&case).is_empty());
+    assert!(!reported(&case) && dangers(&case).is_empty());
     case.host.write(&throttle, b"-1").unwrap();
-    assert!(told(&case));
+    assert!(reported(&case));
     assert!(dangers(&case)[0].contains("rt-throttle=on"), "{:?}", dangers(&case));
     case.plan.vnodes[0].threads[0].policy = Some(Policy::Idle);
     assert!(dangers(&case).is_empty(), "no thread is real-time");

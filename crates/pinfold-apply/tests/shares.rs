@@ -58,8 +58,8 @@ fn what_the_kernel_refuses_is_reported_with_its_own_words() {
         let mut case = case(shares, classes);
         let (bench, before) = (Bench::new(), case.host.snapshot());
         let applied = bench.apply(&case).unwrap();
-        let told = applied.findings.iter().find(|one| one.text.contains(part));
-        assert!(told.is_some_and(|one| one.hint.is_some()), "{part}: {:?}", applied.findings);
+        let reported = applied.findings.iter().find(|one| one.text.contains(part));
+        assert!(reported.is_some_and(|one| one.hint.is_some()), "{part}: {:?}", applied.findings);
         assert!(bench.undo(&case).is_complete());
         assert_same(&before, &case.host, part);
         case.plan.tuning.required = true;
@@ -78,8 +78,9 @@ fn what_the_kernel_refuses_is_reported_with_its_own_words() {
 fn bandwidth_that_is_rounded_is_reported() {
     let case = case(&["MB:0=44"], 4);
     let applied = Bench::new().apply(&case).unwrap();
-    let told = applied.findings.iter().any(|one| one.text.contains("MB:0=50, MB:0=44 was asked"));
-    assert!(told, "{:?}", applied.findings);
+    let reported =
+        applied.findings.iter().any(|one| one.text.contains("MB:0=50, MB:0=44 was asked"));
+    assert!(reported, "{:?}", applied.findings);
 }
 
 #[test]
@@ -87,8 +88,8 @@ fn a_host_without_it_and_threads_of_another_program_are_reported() {
     let mut lacking = common::v2();
     lacking.plan.tuning.shares = vec![ResourceShare::parse("L3:0=f").unwrap()];
     let planned = plan_steps(&lacking.host, &lacking.plan, &lacking.target).unwrap();
-    let told = planned.findings.iter().find(|one| one.subject == "resctrl").unwrap();
-    assert!(told.hint.as_ref().unwrap().contains("mount -t resctrl"), "{told:?}");
+    let reported = planned.findings.iter().find(|one| one.subject == "resctrl").unwrap();
+    assert!(reported.hint.as_ref().unwrap().contains("mount -t resctrl"), "{reported:?}");
     let taken = case(&["L3:0=f"], 4);
     let other = paths::resctrl_file(&paths::resctrl_dir(), "qemu-1-vm-vcpus_0");
     taken.host.make_dir(&other).unwrap();
@@ -114,8 +115,8 @@ fn every_refusal_of_a_group_leaves_the_host_as_it_was() {
         let (bench, before) = (Bench::new(), case.host.snapshot());
         case.host.fail_on(&format!("make_dir {}", paths::resctrl_dir()), errno);
         let applied = bench.apply(&case).unwrap();
-        let told = applied.findings.iter().find(|one| one.subject == "resctrl");
-        assert!(told.is_some_and(|one| one.hint.is_some()), "{errno}: {:?}", applied.findings);
+        let reported = applied.findings.iter().find(|one| one.subject == "resctrl");
+        assert!(reported.is_some_and(|one| one.hint.is_some()), "{errno}: {:?}", applied.findings);
         case.host.clear_faults();
         assert!(bench.undo(&case).is_complete());
         assert_same(&before, &case.host, &format!("errno {errno}"));

@@ -148,11 +148,11 @@ fn every_knob_is_set_and_comes_back_byte_for_byte() {
     check(paths::cpufreq_file(PuId(0), "scaling_max_freq"), "700000");
     check(paths::cpufreq_file(PuId(4), "scaling_min_freq"), "500000");
     check(paths::cpuset_mems("/sys/fs/cgroup/machine.slice/vm1.scope"), "1");
-    let told = |part: &str| {
+    let reported = |part: &str| {
         assert!(applied.findings.iter().any(|one| one.text.contains(part)), "{applied:?}");
     };
-    told("the kernel manages this interrupt itself");
-    told("400 KiB of task 500 were moved, 28 KiB stay");
+    reported("the kernel manages this interrupt itself");
+    reported("400 KiB of task 500 were moved, 28 KiB stay");
     let of_managed = |step: &&pinfold_model::Step| step.change.to_string().contains("/33/");
     assert_eq!(dry.steps.iter().filter(of_managed).count(), 1, "tried once, and printed");
     assert_eq!(applied.steps.iter().filter(of_managed).count(), 0);
@@ -279,8 +279,11 @@ fn memory_nodes_that_are_refused_are_reported_and_pages_move_all_the_same() {
     let nodes = paths::cpuset_mems("/sys/fs/cgroup/machine.slice/vm1.scope");
     case.host.fail_on(&format!("write {nodes} "), EROFS);
     let applied = bench.apply(&case).unwrap();
-    let told = applied.findings.iter().find(|one| one.text.contains("cpuset.mems")).unwrap();
-    assert!(told.hint.as_ref().unwrap().contains("bind the machine's memory in QEMU"), "{told:?}");
+    let reported = applied.findings.iter().find(|one| one.text.contains("cpuset.mems")).unwrap();
+    assert!(
+        reported.hint.as_ref().unwrap().contains("bind the machine's memory in QEMU"),
+        "{reported:?}"
+    );
     assert!(applied.findings.iter().any(|one| one.text.contains("of task 500 were moved")));
     assert!(bench.undo(&case).is_complete());
     assert_same(&before, &case.host, "nodes refused");
@@ -298,8 +301,9 @@ fn interrupts_that_irqbalance_owns_are_reported() {
     let case = case();
     case.host.add_task(SimTask::new(940, "irqbalance"));
     let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
-    let told = planned.findings.iter().find(|one| one.text.contains("irqbalance runs")).unwrap();
-    assert!(told.hint.as_ref().unwrap().contains("--banirq"), "{told:?}");
+    let reported =
+        planned.findings.iter().find(|one| one.text.contains("irqbalance runs")).unwrap();
+    assert!(reported.hint.as_ref().unwrap().contains("--banirq"), "{reported:?}");
 }
 
 #[test]
@@ -379,8 +383,8 @@ fn a_number_that_another_program_set_since_is_left_and_reported() {
         case.host.write(file, number.as_bytes()).unwrap();
         let report = bench.undo(&case);
         assert!(report.is_complete(), "{file} {number}: {report:?}");
-        let told = report.changed.iter().any(|one| one.text.contains(file.as_str()));
-        assert!(told, "{file} {number}: {report:?}");
+        let reported = report.changed.iter().any(|one| one.text.contains(file.as_str()));
+        assert!(reported, "{file} {number}: {report:?}");
         assert_eq!(read(&case.host, file), number, "{file}");
     }
 }

@@ -19,13 +19,13 @@ use pinfold_host::{Host, HostMut as _, SimHost, SimTask, paths};
 use pinfold_model::{IsolationScope, Lifetime, Policy, Role, TaskId, Tid};
 
 /// Roles as QMP would tell them: what the test has put in.
-struct Told {
+struct Reported {
     roles: Vec<(TaskId, Role)>,
     asked: u32,
     dead: bool,
 }
 
-impl Roles for Told {
+impl Roles for Reported {
     fn roles(&mut self, _: &dyn Host, _: Tid) -> Result<Vec<(TaskId, Role)>, String> {
         self.asked += 1;
         if self.dead { Err("the socket is dead".to_owned()) } else { Ok(self.roles.clone()) }
@@ -36,7 +36,7 @@ struct Scene<'b> {
     case: &'b Case,
     journal: Journal<'b>,
     watcher: Watcher,
-    told: Told,
+    reported: Reported,
 }
 
 impl<'b> Scene<'b> {
@@ -44,8 +44,8 @@ impl<'b> Scene<'b> {
         let mut journal = bench.begin(case);
         apply(&case.host, &case.plan, &case.target, &mut journal, &mut unobserved()).unwrap();
         let watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
-        let told = Told { roles: case.target.threads.clone(), asked: 0, dead: false };
-        let mut scene = Self { case, journal, watcher, told };
+        let reported = Reported { roles: case.target.threads.clone(), asked: 0, dead: false };
+        let mut scene = Self { case, journal, watcher, reported };
         assert_eq!(scene.tick(), []);
         scene
     }
@@ -55,7 +55,7 @@ impl<'b> Scene<'b> {
     }
 
     fn look(&mut self, extent: Extent) -> Vec<WatchEvent> {
-        self.watcher.tick(&self.case.host, &mut self.journal, &mut self.told, extent).unwrap()
+        self.watcher.tick(&self.case.host, &mut self.journal, &mut self.reported, extent).unwrap()
     }
 
     fn mask(&self, tid: u32) -> String {
@@ -76,7 +76,7 @@ fn a_quiet_tick_asks_nothing() {
     for _ in 0..20 {
         assert_eq!(scene.tick(), []);
     }
-    assert_eq!(scene.told.asked, 0);
+    assert_eq!(scene.reported.asked, 0);
     assert_eq!(case.host.changes().len(), changes);
     assert_eq!(scene.journal.record().step_count(), steps);
 }
@@ -90,7 +90,7 @@ fn a_hotplugged_vcpu_is_placed_at_the_next_tick() {
     let expected = case.host.clone();
     let mut scene = Scene::new(&case, &bench);
     let task = born(&case.host, 510);
-    scene.told.roles.push((task, Role::Vcpu(1)));
+    scene.reported.roles.push((task, Role::Vcpu(1)));
     let events = scene.tick();
     let placed = WatchEvent::Placed { task, role: Role::Vcpu(1), pus: set("1") };
     assert!(events.contains(&placed), "{events:?}");
@@ -117,7 +117,7 @@ fn a_hotplugged_vcpu_of_a_domain_is_placed_through_libvirt() {
     let mut scene = Scene::new(&case, &bench);
     let task = born(&case.host, 510);
     case.host.keep_pin(kept.setting.clone(), None, &[Tid(510)]);
-    scene.told.roles.push((task, Role::Vcpu(1)));
+    scene.reported.roles.push((task, Role::Vcpu(1)));
     let placed = WatchEvent::Placed { task, role: Role::Vcpu(1), pus: set("1") };
     let events = scene.tick();
     assert!(events.contains(&placed), "{events:?}");
@@ -151,14 +151,14 @@ fn a_vhost_thread_outside_the_process_is_found_by_its_device() {
     let (case, bench) = (v1(), Bench::new());
     let mut scene = Scene::new(&case, &bench);
     assert_eq!(scene.look(Extent::Masks), []);
-    assert_eq!(scene.told.asked, 0, "no device, no question");
+    assert_eq!(scene.reported.asked, 0, "no device, no question");
     let open = |task: &mut SimTask| task.descriptors.push("/dev/vhost-net".to_owned());
     assert!(case.host.edit_task(Tid(500), open));
     assert_eq!(scene.look(Extent::Masks), [], "its worker is not there yet");
-    assert_eq!(scene.told.asked, 1);
+    assert_eq!(scene.reported.asked, 1);
     case.host.add_task(SimTask::new(700, "vhost-500").kernel_thread());
     let task = case.host.task(Tid(700)).unwrap().id();
-    scene.told.roles.push((task, Role::Vhost(0)));
+    scene.reported.roles.push((task, Role::Vhost(0)));
     assert_eq!(scene.tick(), [], "no birth of the process's tells of it");
     let placed = WatchEvent::Placed { task, role: Role::Vhost(0), pus: set("0") };
     assert_eq!(scene.look(Extent::Masks), [placed]);
@@ -166,13 +166,13 @@ fn a_vhost_thread_outside_the_process_is_found_by_its_device() {
     for _ in 0..5 {
         assert_eq!(scene.look(Extent::Masks), []);
     }
-    assert_eq!(scene.told.asked, 2);
+    assert_eq!(scene.reported.asked, 2);
     // A device without a worker is not asked for again and again.
     assert!(case.host.edit_task(Tid(500), open));
     for _ in 0..10 {
         assert_eq!(scene.look(Extent::Masks), []);
     }
-    assert_eq!(scene.told.asked, 5);
+    assert_eq!(scene.reported.asked, 5);
 }
 
 #[test]
@@ -231,11 +231,11 @@ fn a_group_that_a_person_wrote_to_is_reported_and_masks_are_put_right() {
     assert_eq!(scene.look(Extent::Groups), []);
     case.host.write(&path, b"0").unwrap();
     let events = scene.look(Extent::Groups);
-    let told = |event: &WatchEvent| {
+    let reported = |event: &WatchEvent| {
         matches!(event, WatchEvent::Groups { what, before, after, .. }
             if *what == path && before == "0-1" && after == "0")
     };
-    assert!(events.iter().any(told), "{events:?}");
+    assert!(events.iter().any(reported), "{events:?}");
     // The vCPU's PU is not in it: nothing can be put right, which is said too.
     assert!(events.iter().any(|event| matches!(event, WatchEvent::Finding(_))), "{events:?}");
     case.host.write(&path, b"0-1").unwrap();
@@ -274,20 +274,20 @@ fn a_thread_without_a_role_is_asked_for_again_soon() {
     let task = born(&case.host, 510);
     scene.tick();
     assert!(scene.watcher.has_questions(), "its name may come later");
-    scene.told.roles.push((task, Role::Vhost(0)));
+    scene.reported.roles.push((task, Role::Vhost(0)));
     let (host, journal) = (&case.host, &mut scene.journal);
-    scene.watcher.put_right(host, journal, &mut scene.told).unwrap();
+    scene.watcher.put_right(host, journal, &mut scene.reported).unwrap();
     assert_eq!(scene.watcher.target().role(Tid(510)), Some(&Role::Vhost(0)));
-    scene.watcher.put_right(host, journal, &mut scene.told).unwrap();
+    scene.watcher.put_right(host, journal, &mut scene.reported).unwrap();
     assert!(!scene.watcher.has_questions(), "answered");
-    assert_eq!(scene.told.asked, 2);
+    assert_eq!(scene.reported.asked, 2);
 }
 
 #[test]
 fn a_dead_socket_is_reported_and_new_threads_follow_the_emulator() {
     let (case, bench) = (v1(), Bench::new());
     let mut scene = Scene::new(&case, &bench);
-    scene.told.dead = true;
+    scene.reported.dead = true;
     assert!(case.host.clone_thread(Tid(501), Tid(510)));
     let events = scene.tick();
     assert!(matches!(&events[0], WatchEvent::Finding(finding) if finding.text.contains("dead")));
@@ -295,7 +295,7 @@ fn a_dead_socket_is_reported_and_new_threads_follow_the_emulator() {
     scene.look(Extent::Masks);
     scene.look(Extent::Masks);
     scene.look(Extent::Masks);
-    assert_eq!(scene.told.asked, 3, "a thread without a role is asked for a few times only");
+    assert_eq!(scene.reported.asked, 3, "a thread without a role is asked for a few times only");
 }
 
 #[test]

@@ -157,13 +157,13 @@ impl EventWatcher {
         }
         let seen: Vec<PollFlags> = sources.iter().map(PollFd::revents).collect();
         drop(sources);
-        let mut heard = Events::default();
+        let mut received = Events::default();
         let own = seen.len().saturating_sub(others.len());
-        heard.others = seen.iter().skip(own).any(|flags| !flags.is_empty());
+        received.others = seen.iter().skip(own).any(|flags| !flags.is_empty());
         let mut ended = Vec::new();
         for (tid, flags) in self.threads.keys().zip(&seen) {
             if !flags.is_empty() {
-                heard.threads.insert(*tid);
+                received.threads.insert(*tid);
             }
             // The descriptor of a thread that ended would wake us for ever.
             if flags.intersects(PollFlags::HUP | PollFlags::ERR) {
@@ -171,10 +171,10 @@ impl EventWatcher {
             }
         }
         if self.inotify.is_some() && seen.get(self.threads.len()).is_some_and(|f| !f.is_empty()) {
-            heard.files = self.drain();
+            received.files = self.drain();
         }
         ended.iter().for_each(|tid| drop(self.threads.remove(tid)));
-        Ok(heard)
+        Ok(received)
     }
 
     /// Takes all events away. Files that are gone are no longer listened to.

@@ -24,7 +24,7 @@ pub struct ThreadSet {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roll {
     /// The census.
-    pub census: ThreadSet,
+    pub thread_set: ThreadSet,
     /// Their numbers.
     pub tids: Vec<Tid>,
 }

@@ -64,8 +64,8 @@ fn advice_that_is_followed_brings_no_new_finding_and_settles() {
             let once = fixed(xml);
             let after = worse(&once.text, &topology);
             // What one check does not say must not be needed to follow it.
-            let told = names(once.done.iter().chain(&once.left));
-            let new: Vec<_> = told.union(&names(&after)).copied().collect();
+            let reported = names(once.done.iter().chain(&once.left));
+            let new: Vec<_> = reported.union(&names(&after)).copied().collect();
             let new: Vec<_> = new.into_iter().filter(|name| !before.contains(name)).collect();
             if !new.is_empty() {
                 wrong.push(format!("{case}: new {new:?}, before {before:?}"));

@@ -32,12 +32,12 @@ pub use micro::{Amount, MicroKind, MicroOutcome, MicroVm};
 pub use progress::{Progress, ProgressOutcome, Stop, WorkerProgress, Workers};
 
 use crate::agent::{Agent, Output};
+use crate::benchmarks::BenchmarkError;
 use crate::loads::Placement;
 use crate::pinload::Pinload;
-use crate::rulers::BenchmarkError;
 
 /// What all rulers of speed have in common.
-pub trait SpeedRuler {
+pub trait SpeedBenchmark {
     /// What it gives.
     type Outcome;
 
@@ -90,7 +90,7 @@ pub trait SpeedRuler {
     /// Reads what it gave in a guest.
     ///
     /// # Errors
-    /// [`BenchmarkError::Failed`] if it ended with an error, else as [`SpeedRuler::parse`].
+    /// [`BenchmarkError::Failed`] if it ended with an error, else as [`SpeedBenchmark::parse`].
     fn read(&self, output: &Output) -> Result<Self::Outcome, BenchmarkError> {
         if !output.success() {
             return Err(failed(self.probe(), output.exit.to_string(), &output.stderr_text()));

@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_model::{Family, Figure, Unit};
 use serde::Deserialize;
 
-use crate::cpu_speed::SpeedRuler;
-use crate::rulers::BenchmarkError;
+use crate::benchmarks::BenchmarkError;
+use crate::cpu_speed::SpeedBenchmark;
 
 /// One use of an instrument of `pinload`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Instrument {
     pub duration_ns: u64,
 }
 
-impl SpeedRuler for Instrument {
+impl SpeedBenchmark for Instrument {
     type Outcome = Vec<Figure>;
 
     fn probe(&self) -> &'static str {
@@ -95,13 +95,13 @@ fn one(line: Line) -> Result<Figure, String> {
     let family = Family::from_name(&line.family)
         .ok_or_else(|| format!("is of the unknown family {:?}", line.family))?;
     let negative = line.samples.iter().filter(|sample| **sample < 0.0).count();
-    let told: Option<usize> =
+    let reported: Option<usize> =
         line.flags.iter().find_map(|flag| flag.strip_prefix("negative ")?.parse().ok());
-    let wrong = |sample: &f64| !sample.is_finite() || told.is_none() && *sample < 0.0;
+    let wrong = |sample: &f64| !sample.is_finite() || reported.is_none() && *sample < 0.0;
     if let Some(sample) = line.samples.iter().find(|sample| wrong(sample)) {
         return Err(format!("holds the sample {sample}"));
     }
-    if told.is_some_and(|told| told != negative) {
+    if reported.is_some_and(|reported| reported != negative) {
         return Err(format!("holds {negative} negative samples and tells otherwise"));
     }
     if line.samples.is_empty() && !family.may_be_empty() {
@@ -161,8 +161,8 @@ mod tests {
             (String::new(), "is empty"),
         ];
         for (output, expected) in cases {
-            let told = parse("memory", &output).unwrap_err().to_string();
-            assert!(told.contains(expected), "{told}");
+            let reported = parse("memory", &output).unwrap_err().to_string();
+            assert!(reported.contains(expected), "{reported}");
         }
     }
 }

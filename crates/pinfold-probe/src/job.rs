@@ -11,13 +11,13 @@ use pinfold_host::process::{self, Spawn};
 use pinfold_model::{Family, Figure, Metric, Series, Unit};
 
 use crate::agent::{Agent, BEAT};
-use crate::cpu_speed::{MicroVm, SpeedRuler as _};
+use crate::benchmarks::{
+    Benchmark, BenchmarkError, Kind, Observation, OpenLoop, OpenLoopError, SchedPolicy,
+};
+use crate::cpu_speed::{MicroVm, SpeedBenchmark as _};
 use crate::figures::Instrument;
 use crate::loads::Placement;
 use crate::pinload::Pinload;
-use crate::rulers::{
-    Benchmark, BenchmarkError, Kind, Observation, OpenLoop, OpenLoopError, SchedPolicy,
-};
 
 /// One probe with all its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Job {
     #[must_use]
     pub fn probe(&self) -> &'static str {
         match self {
-            Job::Benchmark(ruler) => ruler.probe(),
+            Job::Benchmark(benchmark) => benchmark.probe(),
             Job::Instrument(instrument) => instrument.probe(),
             Job::MicroVm(micro) => micro.probe(),
         }
@@ -45,7 +45,7 @@ impl Job {
     #[must_use]
     pub fn argv(&self) -> Vec<String> {
         match self {
-            Job::Benchmark(ruler) => ruler.argv(),
+            Job::Benchmark(benchmark) => benchmark.argv(),
             Job::Instrument(instrument) => instrument.argv(),
             Job::MicroVm(micro) => micro.argv(),
         }
@@ -55,7 +55,7 @@ impl Job {
     #[must_use]
     pub fn timeout_ns(&self) -> u64 {
         match self {
-            Job::Benchmark(ruler) => ruler.timeout_ns(),
+            Job::Benchmark(benchmark) => benchmark.timeout_ns(),
             Job::Instrument(instrument) => instrument.timeout_ns(),
             Job::MicroVm(micro) => micro.timeout_ns(),
         }
@@ -67,9 +67,9 @@ impl Job {
     /// [`BenchmarkError::Line`] or [`BenchmarkError::Output`].
     pub fn parse(&self, output: &str) -> Result<Vec<Figure>, BenchmarkError> {
         match self {
-            Job::Benchmark(ruler) => {
-                let all = ruler.observations(output)?;
-                Ok(all.into_iter().map(|one| figure_of(ruler, one)).collect())
+            Job::Benchmark(benchmark) => {
+                let all = benchmark.observations(output)?;
+                Ok(all.into_iter().map(|one| figure_of(benchmark, one)).collect())
             }
             Job::Instrument(instrument) => instrument.parse(output),
             Job::MicroVm(micro) => {
@@ -167,7 +167,7 @@ impl Job {
 
     fn is_real_time(&self) -> bool {
         match self {
-            Job::Benchmark(ruler) => matches!(ruler.policy, SchedPolicy::Fifo(_)),
+            Job::Benchmark(benchmark) => matches!(benchmark.policy, SchedPolicy::Fifo(_)),
             Job::Instrument(instrument) => {
                 instrument.arguments.iter().any(|word| word.starts_with("fifo:"))
             }
@@ -219,7 +219,10 @@ pub fn without_skipped(figure: &Figure) -> Vec<f64> {
 /// A ruler's series as a figure; what a series means depends on the ruler's own settings, which
 /// become its labels. Windows in which the thread lost its CPU are left out and counted, unless
 /// there is no other.
-fn figure_of(ruler: &Benchmark, Observation { mut series, disturbed, .. }: Observation) -> Figure {
+fn figure_of(
+    benchmark: &Benchmark,
+    Observation { mut series, disturbed, .. }: Observation,
+) -> Figure {
     let is_hopeless = disturbed.len() == series.samples.len() && !disturbed.is_empty();
     let left_out = if is_hopeless { Vec::new() } else { disturbed };
     if is_hopeless {
@@ -232,7 +235,7 @@ fn figure_of(ruler: &Benchmark, Observation { mut series, disturbed, .. }: Obser
         place += 1;
         !is_out
     });
-    let label = match &ruler.kind {
+    let label = match &benchmark.kind {
         Kind::SpinGap { duty_percent, .. } => ("duty-percent", duty_percent.to_string()),
         Kind::Wakeup { period_us } => ("period-us", period_us.to_string()),
         Kind::Compute { window_ms } => ("window-ms", window_ms.to_string()),
@@ -244,9 +247,9 @@ fn figure_of(ruler: &Benchmark, Observation { mut series, disturbed, .. }: Obser
             Family::Tail
         }
     };
-    let is_pinned = !matches!(ruler.kind, Kind::IoLatency { .. });
+    let is_pinned = !matches!(benchmark.kind, Kind::IoLatency { .. });
     Figure {
-        probe: ruler.probe().to_owned(),
+        probe: benchmark.probe().to_owned(),
         labels: BTreeMap::from([(label.0.to_owned(), label.1)]),
         unit: series.metric.unit(),
         family,
@@ -264,7 +267,7 @@ mod tests {
     use pinfold_model::CpuSet;
 
     use super::*;
-    use crate::rulers::Cpus;
+    use crate::benchmarks::Cpus;
 
     fn first_pu() -> CpuSet {
         let host = pinfold_host::LiveHost::new().unwrap();
@@ -278,8 +281,8 @@ mod tests {
         let pinload = Pinload::install_in(&folder.path().join("bin").to_string_lossy()).unwrap();
         let pus = first_pu();
         let placement = Placement { cgroup_files: Vec::new(), affinity: Some(pus.clone()) };
-        let ruler = Benchmark::wakeup(50_000_000).on(Cpus::These(pus));
-        let figures = Job::Benchmark(ruler).run_on_host(&pinload, &placement).unwrap();
+        let benchmark = Benchmark::wakeup(50_000_000).on(Cpus::These(pus));
+        let figures = Job::Benchmark(benchmark).run_on_host(&pinload, &placement).unwrap();
         assert_eq!(figures.len(), 1);
         assert_eq!(figures[0].family, Family::Tail);
         assert_eq!(figures[0].labels["period-us"], "1000");
@@ -330,8 +333,8 @@ mod tests {
         assert_eq!((all.samples.len(), all.disturbed), (3, 0), "there is no other to keep");
         assert_eq!(all.flags, ["stolen-windows 1", "every-window-disturbed"]);
         for wrong in ["3", "1,1", "2,0"] {
-            let told = figure(wrong).unwrap_err().to_string();
-            assert!(told.contains("other than its 3 windows"), "{told}");
+            let reported = figure(wrong).unwrap_err().to_string();
+            assert!(reported.contains("other than its 3 windows"), "{reported}");
         }
     }
 
@@ -339,8 +342,9 @@ mod tests {
     fn a_refusal_of_pinload_is_reported_in_its_words() {
         let folder = tempfile::tempdir().unwrap();
         let pinload = Pinload::install_in(&folder.path().join("bin").to_string_lossy()).unwrap();
-        let ruler = Benchmark::spin_gap(1); // shorter than it takes
-        let error = Job::Benchmark(ruler).run_on_host(&pinload, &Placement::default()).unwrap_err();
+        let benchmark = Benchmark::spin_gap(1); // shorter than it takes
+        let error =
+            Job::Benchmark(benchmark).run_on_host(&pinload, &Placement::default()).unwrap_err();
         assert!(error.to_string().contains("--seconds"), "{error}");
     }
 
@@ -355,12 +359,12 @@ mod tests {
         let job = Job::Instrument(Instrument { command: "chase", arguments, duration_ns: 1 });
         let mut seen = Vec::new();
         let mut came = |figure: &Figure| seen.push(figure.labels["bytes"].clone());
-        let mut heard = job.lines(&mut came);
+        let mut received = job.lines(&mut came);
         let text = format!("{}\n{}\nno figure\n{}", line(1), line(2), line(3));
         for part in text.as_bytes().chunks(50) {
-            heard(part);
+            received(part);
         }
-        drop(heard);
+        drop(received);
         assert_eq!(seen, ["1", "2"], "the last line is not whole");
     }
 
@@ -368,10 +372,10 @@ mod tests {
     fn a_real_time_benchmark_hears_from_us() {
         let folder = tempfile::tempdir().unwrap();
         let pinload = Pinload::install_in(&folder.path().join("bin").to_string_lossy()).unwrap();
-        let ruler = Benchmark::wakeup(2_000_000_000)
+        let benchmark = Benchmark::wakeup(2_000_000_000)
             .on(Cpus::These(first_pu()))
             .under(SchedPolicy::Fifo(1));
-        let job = Job::Benchmark(ruler);
+        let job = Job::Benchmark(benchmark);
         assert!(job.is_real_time());
         // Longer than it lives in silence.
         let figures = job.run_on_host(&pinload, &Placement::default()).unwrap();

@@ -20,7 +20,7 @@ use pinfold_host::{Host, HostError, paths, proc_stat};
 use pinfold_model::{CpuSet, TaskId, Tid};
 
 use crate::agent::BEAT;
-use crate::rulers::seconds;
+use crate::benchmarks::seconds;
 use supervisor::LoadSupervisor;
 
 /// What a load does.
@@ -180,7 +180,7 @@ impl HostLoads {
         placement: &Placement,
     ) -> Result<Self, LoadError> {
         let (stop, stopped) = mpsc::channel();
-        let (told, heard) = mpsc::channel();
+        let (reported, received) = mpsc::channel();
         let trouble = Arc::new(Mutex::new(None));
         let noted = Arc::clone(&trouble);
         let (program, specs) = (program.to_owned(), specs.to_vec());
@@ -190,16 +190,16 @@ impl HostLoads {
             .spawn(move || match LoadSupervisor::start(&program, &specs, &placement) {
                 Ok(keeper) => {
                     // If nobody hears it, the loads end with the dropped keeper.
-                    if told.send(Ok(keeper.processes())).is_ok() {
+                    if reported.send(Ok(keeper.processes())).is_ok() {
                         keeper.beat_until(&stopped, &noted);
                     }
                 }
-                Err(error) => match told.send(Err(error)) {
+                Err(error) => match reported.send(Err(error)) {
                     Ok(()) | Err(_) => {}
                 },
             })
             .map_err(|source| LoadError::Thread { source })?;
-        let processes = heard.recv().map_err(|_| LoadError::Thread {
+        let processes = received.recv().map_err(|_| LoadError::Thread {
             source: std::io::Error::other("the thread ended before it began"),
         })??;
         Ok(Self { processes, trouble, stop: Some(stop), thread: Some(thread) })

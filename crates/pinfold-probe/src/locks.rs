@@ -306,15 +306,18 @@ fn of_reading(
 
 fn lost(watched: &Watched, reading: &FutexReading) -> Vec<String> {
     let mut lost = Vec::new();
-    let mut tell = |count: u64, what: &str| {
+    let mut report = |count: u64, what: &str| {
         if count > 0 {
             lost.push(format!("{count} {what}"));
         }
     };
-    tell(watched.gone.into(), "threads had ended before the observation began");
-    tell(reading.lost, "calls that found no room");
-    tell(reading.unseen, "calls whose beginning was not seen, mostly those under way at the start");
-    tell(
+    report(watched.gone.into(), "threads had ended before the observation began");
+    report(reading.lost, "calls that found no room");
+    report(
+        reading.unseen,
+        "calls whose beginning was not seen, mostly those under way at the start",
+    );
+    report(
         reading.missed,
         "events of the host came while another BPF program was at work on their PU",
     );

@@ -346,7 +346,7 @@ impl Loop64 {
     /// The instrument.
     #[must_use]
     pub fn instrument(&self) -> Instrument {
-        let mut words = vec![("--seconds", crate::rulers::seconds(self.duration_ns))];
+        let mut words = vec![("--seconds", crate::benchmarks::seconds(self.duration_ns))];
         words.extend(self.fifo.map(|priority| ("--policy", format!("fifo:{priority}"))));
         if let Some(interferer) = &self.interferer {
             words.push(("--interferer", interferer.operation.name().to_owned()));

@@ -16,8 +16,8 @@ mod tests;
 
 use pinfold_model::CpuSet;
 
+use crate::benchmarks::{SchedPolicy, seconds};
 use crate::figures::Instrument;
-use crate::rulers::{SchedPolicy, seconds};
 
 /// Where the processes of a ring run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use pinfold_host::process::capture;
 use pinfold_model::{Figure, PuId, Unit};
 use serde::Deserialize;
 
+use crate::benchmarks::BenchmarkError;
 use crate::figures::Instrument;
 use crate::pinload::Pinload;
-use crate::rulers::BenchmarkError;
 
 const PROBE: &str = "parallel";
 const SECOND: u64 = 1_000_000_000;
@@ -282,8 +282,8 @@ mod tests {
             (format!("{full}\n{}", ROI.replace("\"seed\":\"1\"", "\"seed\":\"2\"")), "\"roi\""),
         ];
         for (output, expected) in cases {
-            let told = read(&output).unwrap_err().to_string();
-            assert!(told.contains(expected), "{told}");
+            let reported = read(&output).unwrap_err().to_string();
+            assert!(reported.contains(expected), "{reported}");
         }
     }
 

@@ -21,10 +21,10 @@ use pinfold_host::process::{self, Spawn};
 use pinfold_host::{HostError, process::Output};
 use pinfold_model::{CpuSet, Figure, Policy, PuId, Statistic};
 
+use crate::benchmarks::{IoTarget, SchedPolicy};
 use crate::loads::Placement;
 use crate::os::Switch;
 use crate::registry::Settings;
-use crate::rulers::{IoTarget, SchedPolicy};
 
 pub use fio::{figure as fio_figure, is_buffered};
 
@@ -72,28 +72,28 @@ pub enum ReferenceToolError {
     #[error("{} is not installed", .0.name())]
     NotInstalled(ReferenceTool),
     /// It cannot measure what was asked.
-    #[error("{} {why}", .anchor.name())]
+    #[error("{} {why}", .reference_tool.name())]
     Cannot {
         /// The anchor.
-        anchor: ReferenceTool,
+        reference_tool: ReferenceTool,
         /// What it cannot.
         why: String,
     },
     /// It ended with an error.
-    #[error("{} failed ({how}): {message}", .anchor.name())]
+    #[error("{} failed ({how}): {message}", .reference_tool.name())]
     Failed {
         /// The anchor.
-        anchor: ReferenceTool,
+        reference_tool: ReferenceTool,
         /// Exit code or signal.
         how: String,
         /// What it said, shortened.
         message: String,
     },
     /// Its output is not what it is known to write.
-    #[error("the output of {} {why}", .anchor.name())]
+    #[error("the output of {} {why}", .reference_tool.name())]
     Output {
         /// The anchor.
-        anchor: ReferenceTool,
+        reference_tool: ReferenceTool,
         /// What is wrong with it.
         why: String,
     },
@@ -107,13 +107,13 @@ impl ReferenceToolError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            ReferenceToolError::NotInstalled(anchor) => {
-                Some(format!("apt-get install {}", anchor.package()))
+            ReferenceToolError::NotInstalled(reference_tool) => {
+                Some(format!("apt-get install {}", reference_tool.package()))
             }
-            ReferenceToolError::Output { anchor, .. } => Some(format!(
+            ReferenceToolError::Output { reference_tool, .. } => Some(format!(
                 "another version of {} may write otherwise; this one was tried: {}",
-                anchor.name(),
-                anchor.tried()
+                reference_tool.name(),
+                reference_tool.tried()
             )),
             ReferenceToolError::Cannot { .. }
             | ReferenceToolError::Failed { .. }
@@ -183,7 +183,7 @@ impl ReferenceTool {
     /// The anchor with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<ReferenceTool> {
-        ReferenceTool::ALL.into_iter().find(|anchor| anchor.name() == name)
+        ReferenceTool::ALL.into_iter().find(|reference_tool| reference_tool.name() == name)
     }
 
     /// Its package in Debian.
@@ -262,7 +262,8 @@ impl ReferenceTool {
     /// # Errors
     /// [`ReferenceToolError::Cannot`].
     pub fn check(self, settings: &Settings) -> Result<(), ReferenceToolError> {
-        let cannot = |why: &str| ReferenceToolError::Cannot { anchor: self, why: why.to_owned() };
+        let cannot =
+            |why: &str| ReferenceToolError::Cannot { reference_tool: self, why: why.to_owned() };
         if settings.keep_awake && self != ReferenceTool::Cyclictest {
             return Err(cannot("cannot be told to keep CPUs awake as ours does"));
         }
@@ -316,7 +317,7 @@ impl ReferenceTool {
         ours: &[Figure],
         scratch: &StateDir,
     ) -> Result<Vec<Call>, ReferenceToolError> {
-        let cannot = |why: String| ReferenceToolError::Cannot { anchor: self, why };
+        let cannot = |why: String| ReferenceToolError::Cannot { reference_tool: self, why };
         self.check(settings)?;
         match self {
             ReferenceTool::Cyclictest => Ok(vec![cyclictest::call(settings, scratch)]),
@@ -375,7 +376,7 @@ impl ReferenceTool {
         let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
         let last = &lines[lines.len().saturating_sub(3)..];
         ReferenceToolError::Failed {
-            anchor: self,
+            reference_tool: self,
             how: process::describe(output.status),
             message: last.join(" | "),
         }
@@ -394,7 +395,7 @@ impl ReferenceTool {
             ReferenceTool::StressNg => stress_ng::parse(text, ours),
             ReferenceTool::Fio => fio::parse(text),
         }
-        .map_err(|why| ReferenceToolError::Output { anchor: self, why })
+        .map_err(|why| ReferenceToolError::Output { reference_tool: self, why })
     }
 }
 

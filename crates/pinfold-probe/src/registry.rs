@@ -9,12 +9,12 @@ mod tests;
 
 use pinfold_model::{CpuSet, Family, GAP_FLOOR_NS, Unit};
 
+use crate::benchmarks::{Benchmark, Cpus, Disk, IoTarget, Kind, SchedPolicy, seconds};
 use crate::cpu_speed::{Amount, MicroKind, MicroVm};
 use crate::figures::Instrument;
 use crate::job::Job;
 use crate::os::Switch;
 use crate::reference_tools::ReferenceTool;
-use crate::rulers::{Benchmark, Cpus, Disk, IoTarget, Kind, SchedPolicy, seconds};
 
 /// How the figures of a probe are best drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub struct Probe {
     /// How they are drawn.
     pub picture: Picture,
     /// Instruments of others that measure the same.
-    pub anchors: &'static [ReferenceTool],
+    pub reference_tools: &'static [ReferenceTool],
     make: Make,
 }
 
@@ -129,7 +129,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::Nanoseconds,
         family: Family::Tail,
         picture: Picture::Gaps,
-        anchors: &[ReferenceTool::Oslat],
+        reference_tools: &[ReferenceTool::Oslat],
         make: Make::SpinGap,
     },
     Probe {
@@ -138,7 +138,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::Nanoseconds,
         family: Family::Tail,
         picture: Picture::Percentiles,
-        anchors: &[ReferenceTool::Cyclictest, ReferenceTool::StressNg],
+        reference_tools: &[ReferenceTool::Cyclictest, ReferenceTool::StressNg],
         make: Make::Wakeup,
     },
     Probe {
@@ -147,7 +147,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::Nanoseconds,
         family: Family::Tail,
         picture: Picture::Percentiles,
-        anchors: &[ReferenceTool::Fio],
+        reference_tools: &[ReferenceTool::Fio],
         make: Make::Io,
     },
     Probe {
@@ -156,7 +156,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::PerSecond,
         family: Family::Capacity,
         picture: Picture::Bars,
-        anchors: &[],
+        reference_tools: &[],
         make: Make::Compute,
     },
     Probe {
@@ -165,7 +165,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::BytesPerSecond,
         family: Family::Capacity,
         picture: Picture::Bars,
-        anchors: &[ReferenceTool::LikwidBench],
+        reference_tools: &[ReferenceTool::LikwidBench],
         make: Make::Instrument("bandwidth", &[Wants::OneCpu("--cpu")]),
     },
     Probe {
@@ -174,7 +174,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::BytesPerSecond,
         family: Family::Capacity,
         picture: Picture::Bars,
-        anchors: &[],
+        reference_tools: &[],
         make: Make::Instrument("stream-variant", &[Wants::OneCpu("--cpu")]),
     },
     Probe {
@@ -183,7 +183,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::Nanoseconds,
         family: Family::Capacity,
         picture: Picture::Bars,
-        anchors: &[],
+        reference_tools: &[],
         make: Make::Instrument("chase", &[Wants::OneCpu("--cpu")]),
     },
     Probe {
@@ -192,7 +192,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::Nanoseconds,
         family: Family::Tail,
         picture: Picture::OverTime,
-        anchors: &[],
+        reference_tools: &[],
         make: Make::Instrument("loop64", &[Wants::Seconds, Wants::OneCpu("--cpu"), Wants::Policy]),
     },
     Probe {
@@ -201,7 +201,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::Nanoseconds,
         family: Family::Capacity,
         picture: Picture::Lines { x: "processes", series: "kib", of: ("part", "net") },
-        anchors: &[ReferenceTool::Perf, ReferenceTool::StressNg],
+        reference_tools: &[ReferenceTool::Perf, ReferenceTool::StressNg],
         make: Make::Instrument(
             "switch",
             &[Wants::Rings, Wants::Seconds, Wants::Cpus, Wants::Policy],
@@ -213,7 +213,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::BytesPerSecond,
         family: Family::Capacity,
         picture: Picture::Bars,
-        anchors: &[],
+        reference_tools: &[],
         make: Make::Instrument("ipc-bandwidth", &[Wants::Seconds, Wants::TwoCpus]),
     },
     Probe {
@@ -222,7 +222,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::Nanoseconds,
         family: Family::Capacity,
         picture: Picture::Bars,
-        anchors: &[],
+        reference_tools: &[],
         make: Make::Instrument("os-latency", &[Wants::Seconds, Wants::OneCpu("--cpus")]),
     },
     Probe {
@@ -231,7 +231,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::PerSecond,
         family: Family::Capacity,
         picture: Picture::Bars,
-        anchors: &[],
+        reference_tools: &[],
         make: Make::Instrument("intmix", &[Wants::Seconds, Wants::Cpus]),
     },
     Probe {
@@ -240,7 +240,7 @@ pub static PROBES: &[Probe] = &[
         unit: Unit::Nanoseconds,
         family: Family::Capacity,
         picture: Picture::Bars,
-        anchors: &[],
+        reference_tools: &[],
         make: Make::Instrument("parallel", &[]),
     },
     micro("micro-cpu", "integer work (Buchert 2011)", MicroKind::Cpu),
@@ -266,7 +266,7 @@ const fn micro(name: &'static str, what: &'static str, kind: MicroKind) -> Probe
         unit: Unit::PerSecond,
         family: Family::Capacity,
         picture: Picture::Bars,
-        anchors: &[],
+        reference_tools: &[],
         make: Make::MicroVm(kind),
     }
 }
@@ -284,10 +284,10 @@ impl Probe {
     /// [`Refusal`] if the probe has no such setting, or lacks one.
     pub fn job(&self, settings: &Settings) -> Result<Job, Refusal> {
         self.check(settings)?;
-        let ruler = |ruler: Benchmark| {
+        let benchmark = |benchmark: Benchmark| {
             let cpus = Cpus::These(settings.cpus.clone());
-            let ruler = if settings.keep_awake { ruler.kept_awake() } else { ruler };
-            Job::Benchmark(ruler.on(cpus).under(settings.policy))
+            let benchmark = if settings.keep_awake { benchmark.kept_awake() } else { benchmark };
+            Job::Benchmark(benchmark.on(cpus).under(settings.policy))
         };
         let duration_ns = settings.duration_ns;
         Ok(match self.make {
@@ -295,15 +295,15 @@ impl Probe {
                 let duty_percent = settings.duty_percent.unwrap_or(50);
                 let period_us = settings.period_us.unwrap_or(10_000);
                 let kind = Kind::SpinGap { duty_percent, period_us, floor_ns: GAP_FLOOR_NS };
-                ruler(Benchmark { kind, ..Benchmark::spin_gap(duration_ns) })
+                benchmark(Benchmark { kind, ..Benchmark::spin_gap(duration_ns) })
             }
             Make::Wakeup => {
                 let kind = Kind::Wakeup { period_us: settings.period_us.unwrap_or(1_000) };
                 let mut made = Benchmark { kind, ..Benchmark::wakeup(duration_ns) };
                 made.max_samples = samples_of(duration_ns, settings.period_us.unwrap_or(1_000));
-                ruler(made)
+                benchmark(made)
             }
-            Make::Compute => ruler(Benchmark::compute(duration_ns)),
+            Make::Compute => benchmark(Benchmark::compute(duration_ns)),
             Make::Io => {
                 let target = settings.target.clone().ok_or_else(|| {
                     self.refuse("needs a file or a block device to read".to_owned())

@@ -307,23 +307,23 @@ fn of_reading(watched: &Watched, reading: &SchedReading, others: &[(Tid, Tid)]) 
         join(entry, account, reading.began_ns);
     }
     let mut lost = Vec::new();
-    let mut tell = |count: u64, what: &str| {
+    let mut report = |count: u64, what: &str| {
         if count > 0 {
             lost.push(format!("{count} {what}"));
         }
     };
-    tell(watched.gone.into(), "threads had ended before the observation began");
-    tell(strangers.into(), "child processes of the machine, which are not of it");
-    tell(reading.unborn, "threads born meanwhile, for which there was no room");
-    tell(reading.nameless, "times that a waker or a runner found no room");
-    tell(unseen(reading), "waits whose beginning was not seen");
-    tell(
+    report(watched.gone.into(), "threads had ended before the observation began");
+    report(strangers.into(), "child processes of the machine, which are not of it");
+    report(reading.unborn, "threads born meanwhile, for which there was no room");
+    report(reading.nameless, "times that a waker or a runner found no room");
+    report(unseen(reading), "waits whose beginning was not seen");
+    report(
         reading.missed,
         "events of the host came while another BPF program was at work on their PU",
     );
     let is_seen = |tid: Tid| reading.accounts.iter().any(|account| account.tid == tid);
     let missing = others.iter().filter(|(_, tid)| !is_seen(*tid)).count();
-    tell(missing as u64, "threads of the machine that were never seen");
+    report(missing as u64, "threads of the machine that were never seen");
     SchedLatency {
         level: Level::Tracepoints,
         duration_ns: reading.ended_ns.saturating_sub(reading.began_ns),

@@ -138,8 +138,8 @@ fn wrong_arguments_of_the_memory_instruments_are_refused_by_name() {
 #[test]
 fn help_is_no_error() {
     let program = program();
-    let rulers = ["spin-gap", "wakeup", "compute", "io-latency", "load", "agent"];
-    for command in rulers.into_iter().chain([
+    let benchmarks = ["spin-gap", "wakeup", "compute", "io-latency", "load", "agent"];
+    for command in benchmarks.into_iter().chain([
         "progress",
         "burst",
         "micro",

@@ -11,7 +11,7 @@
 mod common;
 
 use common::{Program, program};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::parallel::{Catalogue, Parallel, Run, Size};
 

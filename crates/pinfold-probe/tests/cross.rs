@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use common::{PATIENCE, Program, a_pu, program};
 use pinfold_host::process::{Output, capture, find_program};
 use pinfold_model::Isa;
-use pinfold_probe::cpu_speed::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::cross_compile::{self, CrossError};
 use pinfold_probe::figures;
 use pinfold_probe::loads::Placement;

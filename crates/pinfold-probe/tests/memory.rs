@@ -11,7 +11,7 @@ use common::{MS, PATIENCE, Program, a_pu, own_pus, program};
 use pinfold_host::process::{Output, capture};
 use pinfold_host::{Host as _, LiveHost, paths};
 use pinfold_model::{Family, Figure, NodeId, Unit};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::figures::{Instrument, parse};
 use pinfold_probe::memory::{
     Bandwidth, Chase, Interferer, InterfererOperation, Loads, Loop64, Operation, Order, Pages,
@@ -86,8 +86,9 @@ fn every_operation_of_every_width_does_what_it_says() {
         let text = output.stderr_text();
         if output.status.code() == Some(2) {
             // Another architecture's, or this CPU is older.
-            let told = text.contains("cannot run here: the CPU") || text.contains("not a width of");
-            assert!(told, "{text}");
+            let reported =
+                text.contains("cannot run here: the CPU") || text.contains("not a width of");
+            assert!(reported, "{text}");
             assert_ne!(width, Width::Scalar, "{text}");
             continue;
         }
@@ -139,8 +140,8 @@ fn blocks_are_marked_with_the_cache_that_holds_them() {
         assert_eq!(figure.labels["level"], expected, "{bytes} of {caches:?}");
     }
     let second = caches.get(1).unwrap_or(&caches[0]).1;
-    let told = format!("best of 4 up to {}K", second / 1024);
-    assert!(figures.iter().all(|figure| figure.labels["page_sets"] == told), "{told}");
+    let reported = format!("best of 4 up to {}K", second / 1024);
+    assert!(figures.iter().all(|figure| figure.labels["page_sets"] == reported), "{reported}");
 }
 
 #[test]
@@ -150,9 +151,9 @@ fn the_loops_of_stream_are_proven_and_labelled_as_a_variant() {
     let Some(figures) = run(&program, &stream.instrument()) else { return };
     let has_nt = !cfg!(target_arch = "riscv64");
     assert_eq!(figures.len(), if has_nt { 8 } else { 4 });
-    let told =
+    let reported =
         |figure: &Figure| figure.flags.iter().any(|flag| flag.starts_with("no-non-temporal"));
-    assert!(figures.iter().all(|figure| told(figure) != has_nt));
+    assert!(figures.iter().all(|figure| reported(figure) != has_nt));
     assert!(figures.iter().all(|figure| figure.labels["kind"] == "variant of STREAM"));
     assert_eq!(labels(&figures[..4], "loop"), ["copy", "scale", "add", "triad"]);
     assert!(figures.iter().all(|figure| figure.labels["array_bytes"] == (3 << 20).to_string()));
@@ -175,8 +176,8 @@ fn a_chase_meets_every_line_alone_and_next_to_copies() {
     assert_eq!(figures.len(), 2 * 17);
     assert!(figures.iter().all(|figure| figure.unit == Unit::Nanoseconds));
     let wished = figures[0].labels["pages"] == "huge";
-    let told = figures[0].flags.iter().any(|flag| flag.starts_with("huge-pages"));
-    assert!(wished || told, "{:?}", figures[0]);
+    let reported = figures[0].flags.iter().any(|flag| flag.starts_with("huge-pages"));
+    assert!(wished || reported, "{:?}", figures[0]);
 
     let loads = Loads {
         threads: 2,

@@ -10,13 +10,13 @@ use common::{MS, PATIENCE, Program, a_pu, children, eventually, own_pus, program
 use pinfold_host::process::{Output, Signaled, capture, find_program, signal, task_alive};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::{CpuSet, Family, Figure, Unit};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
+use pinfold_probe::benchmarks::{Benchmark, Cpus, OpenLoop, SchedPolicy};
+use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::figures::{self, Instrument};
 use pinfold_probe::loads::{Placement, threads_of};
 use pinfold_probe::os::{
     Intmix, IpcBandwidth, Operation, OsLatency, Switch, SwitchPlacement, Transport,
 };
-use pinfold_probe::rulers::{Benchmark, Cpus, OpenLoop, SchedPolicy};
 
 const SHORT: u64 = 30 * MS;
 
@@ -69,8 +69,8 @@ fn check_ring(figures: &[Figure], processes: &str, kib: &str) {
         assert!((raw - cost - net).abs() <= 1e-6 * raw, "{raw} less {cost} is not {net}");
     }
     let negative = net.samples.iter().filter(|net| **net < 0.0).count();
-    let told = net.flags.iter().any(|flag| *flag == format!("negative {negative}"));
-    assert_eq!(told, negative > 0, "{:?}", net.flags);
+    let reported = net.flags.iter().any(|flag| *flag == format!("negative {negative}"));
+    assert_eq!(reported, negative > 0, "{:?}", net.flags);
     if hop.dropped == 0 {
         // The token is always somewhere: its steps are all of the time.
         let sum: f64 = hop.samples.iter().sum();
@@ -108,8 +108,8 @@ fn rings_run_where_they_are_placed() {
     switch.placement = SwitchPlacement::Unique;
     check_ring(&run(&switch.instrument()), "2", "4");
     switch.cpus = Some(CpuSet::single(a_pu()));
-    let told = refused(&switch.instrument());
-    assert!(told.contains("unique needs a CPU for each of 2 processes"), "{told}");
+    let reported = refused(&switch.instrument());
+    assert!(reported.contains("unique needs a CPU for each of 2 processes"), "{reported}");
 }
 
 #[test]
@@ -147,8 +147,11 @@ fn a_full_memory_of_steps_keeps_the_worst_and_counts_the_rest() {
 
 #[test]
 fn more_than_there_is_is_refused_with_a_hint() {
-    let told = refused(&Switch::new(&[0], &[0], SHORT).instrument());
-    assert!(told.contains("--processes: \"0\" is not a list of integers from 2 to 512"), "{told}");
+    let reported = refused(&Switch::new(&[0], &[0], SHORT).instrument());
+    assert!(
+        reported.contains("--processes: \"0\" is not a list of integers from 2 to 512"),
+        "{reported}"
+    );
     let available = LiveHost::new().unwrap().read_text(&paths::meminfo()).unwrap();
     let available = available.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib: u64 = available.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
@@ -156,13 +159,13 @@ fn more_than_there_is_is_refused_with_a_hint() {
         eprintln!("skipped: this machine has room for half a TiB");
         return;
     }
-    let told = refused(&Switch::new(&[2, 512], &[0, 1_048_576], SHORT).instrument());
-    assert!(told.contains("512 processes of 1048576 KiB need 524288 MiB, and"), "{told}");
-    assert!(told.contains("use fewer or less"), "{told}");
+    let reported = refused(&Switch::new(&[2, 512], &[0, 1_048_576], SHORT).instrument());
+    assert!(reported.contains("512 processes of 1048576 KiB need 524288 MiB, and"), "{reported}");
+    assert!(reported.contains("use fewer or less"), "{reported}");
     let mut latency = OsLatency::new(SHORT);
     latency.rss_mib = 524_288;
-    let told = refused(&latency.instrument());
-    assert!(told.contains("--rss-mib: 524288 MiB, and"), "{told}");
+    let reported = refused(&latency.instrument());
+    assert!(reported.contains("--rss-mib: 524288 MiB, and"), "{reported}");
 }
 
 #[test]
@@ -193,13 +196,16 @@ fn every_transport_has_a_figure() {
 fn a_place_without_room_or_right_is_reported() {
     let mut bandwidth = IpcBandwidth::new(SHORT);
     bandwidth.directory = Some("/proc".to_owned());
-    let told = refused(&bandwidth.instrument());
-    assert!(told.contains("--directory: cannot make a folder in /proc"), "{told}");
+    let reported = refused(&bandwidth.instrument());
+    assert!(reported.contains("--directory: cannot make a folder in /proc"), "{reported}");
     let mut latency = OsLatency::new(SHORT);
     latency.directory = Some("/none".to_owned());
     latency.operations = vec![Operation::Create0k];
-    let told = refused(&latency.instrument());
-    assert!(told.contains("cannot make a folder in /none: No such file or directory"), "{told}");
+    let reported = refused(&latency.instrument());
+    assert!(
+        reported.contains("cannot make a folder in /none: No such file or directory"),
+        "{reported}"
+    );
     let program = program();
     let folder = folder(&program);
     let script = format!(
@@ -215,17 +221,20 @@ fn a_place_without_room_or_right_is_reported() {
         }
     };
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let told = output.stderr_text();
-    assert!(told.contains("cannot write 8192 KiB") && told.contains("No space left"), "{told}");
+    let reported = output.stderr_text();
+    assert!(
+        reported.contains("cannot write 8192 KiB") && reported.contains("No space left"),
+        "{reported}"
+    );
 }
 
 /// Runs a script in a mount namespace of its own, or why that is not allowed.
 fn in_own_mounts(script: &str) -> Result<Output, String> {
     let unshare = find_program("unshare").ok_or("unshare (util-linux) is not here")?;
     let output = capture(&unshare, ["-m", "/bin/sh", "-c", script], PATIENCE).unwrap();
-    let told = output.stderr_text();
-    let refused = output.status.code() == Some(77) || told.starts_with("unshare");
-    if refused { Err(format!("no mounts of its own: {}", told.trim())) } else { Ok(output) }
+    let reported = output.stderr_text();
+    let refused = output.status.code() == Some(77) || reported.starts_with("unshare");
+    if refused { Err(format!("no mounts of its own: {}", reported.trim())) } else { Ok(output) }
 }
 
 /// An empty folder.
@@ -284,8 +293,8 @@ fn scores_are_given_by_part_and_per_mhz_of_a_named_clock() {
     for figure in &per_mhz {
         assert_eq!(figure.unit, Unit::PerSecondPerMhz);
         assert!(["tsc", "cpufreq"].contains(&figure.labels["clock"].as_str()), "{figure:?}");
-        let told = figure.flags.iter().find_map(|flag| flag.strip_prefix("clock ")).unwrap();
-        let mhz: f64 = told.trim_end_matches(" MHz").parse().unwrap();
+        let reported = figure.flags.iter().find_map(|flag| flag.strip_prefix("clock ")).unwrap();
+        let mhz: f64 = reported.trim_end_matches(" MHz").parse().unwrap();
         let score = scores
             .iter()
             .find(|one| one.cpu == figure.cpu && one.labels["part"] == figure.labels["part"])
@@ -298,12 +307,12 @@ fn scores_are_given_by_part_and_per_mhz_of_a_named_clock() {
 #[test]
 fn a_request_for_cpus_that_stay_awake_is_made_or_refused_and_reported() {
     let program = program();
-    let told = program.file("told", 0);
-    let ruler = Benchmark::wakeup(SHORT).on(Cpus::These(CpuSet::single(a_pu()))).kept_awake();
-    let words = ruler.argv().join(" ");
+    let reported = program.file("told", 0);
+    let benchmark = Benchmark::wakeup(SHORT).on(Cpus::These(CpuSet::single(a_pu()))).kept_awake();
+    let words = benchmark.argv().join(" ");
     // Ordinary files in the place of the kernel's: the machine itself is not touched.
     let cases = [
-        (format!("mount --bind {told} /dev/cpu_dma_latency || exit 77"), "dma-latency-0"),
+        (format!("mount --bind {reported} /dev/cpu_dma_latency || exit 77"), "dma-latency-0"),
         ("mount -t tmpfs none /dev || exit 77".to_owned(), "dma-latency-refused"),
     ];
     for (place, flag) in cases {
@@ -315,15 +324,15 @@ fn a_request_for_cpus_that_stay_awake_is_made_or_refused_and_reported() {
                 return;
             }
         };
-        let series = &ruler.parse(&output.stdout_text()).unwrap()[0];
+        let series = &benchmark.parse(&output.stdout_text()).unwrap()[0];
         assert!(series.flags.iter().any(|one| one == flag), "{:?}", series.flags);
     }
-    assert_eq!(files::read_text(&told).unwrap(), "\0\0\0\0", "0 µs, as a 32-bit number");
+    assert_eq!(files::read_text(&reported).unwrap(), "\0\0\0\0", "0 µs, as a 32-bit number");
 }
 
 /// Output of a benchmark that is stopped for 30 ms repeatedly while it runs.
-fn stopped_again_and_again(program: &Program, ruler: &Benchmark) -> String {
-    let mut child = program.start(&ruler.argv().join(" "));
+fn stopped_again_and_again(program: &Program, benchmark: &Benchmark) -> String {
+    let mut child = program.start(&benchmark.argv().join(" "));
     let host = LiveHost::new().unwrap();
     assert!(eventually(|| common::work_ns(&host, child.pid()) > 0));
     while child.try_wait().unwrap().is_none() {
@@ -343,12 +352,12 @@ fn stopped_again_and_again(program: &Program, ruler: &Benchmark) -> String {
 #[test]
 fn periods_that_a_stopped_sleeper_missed_are_distinguished() {
     let program = program();
-    let ruler = Benchmark::wakeup(400 * MS).on(Cpus::These(CpuSet::single(a_pu())));
+    let benchmark = Benchmark::wakeup(400 * MS).on(Cpus::These(CpuSet::single(a_pu())));
     // On a crowded machine no stop may fall into the 400 ms of the measurement.
     let until = SystemClock.now_ns() + PATIENCE;
     let (output, series, apart) = loop {
-        let output = stopped_again_and_again(&program, &ruler);
-        let series = ruler.parse(&output).unwrap().remove(0);
+        let output = stopped_again_and_again(&program, &benchmark);
+        let series = benchmark.parse(&output).unwrap().remove(0);
         let apart = OpenLoop::of(&series, 1_000).unwrap();
         assert_eq!(apart.every_period.len(), 400, "the schedule never shifts");
         assert_eq!(apart.woken.len() + apart.skipped, 400);

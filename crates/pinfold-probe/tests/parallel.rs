@@ -8,7 +8,7 @@ use common::{PATIENCE, Program, eventually, further_threads, own_pus, program};
 use pinfold_host::process::capture;
 use pinfold_host::{Host as _, LiveHost};
 use pinfold_model::{CpuSet, PuId};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::parallel::{Affinity, Catalogue, Parallel, Run, Size, ThreadRule};
 

@@ -9,7 +9,7 @@ mod common;
 use common::{PATIENCE, Program, a_pu, c_sources, program};
 use pinfold_host::process::{Spawn, Stdio, capture};
 use pinfold_probe::agent::{Agent, AgentError};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::parallel::{Catalogue, Listed, Parallel, Size, ThreadRule};
 
 const FLAGS: [&str; 8] = [

@@ -182,7 +182,7 @@ mod tests {
     fn a_value_of_another_kind_is_refused() {
         let mut table = table();
         table.rows[1][1] = Datum::text("x");
-        let told = whole(&[table]).unwrap_err().to_string();
-        assert_eq!(told, "the table t: the column value holds a value of another kind");
+        let reported = whole(&[table]).unwrap_err().to_string();
+        assert_eq!(reported, "the table t: the column value holds a value of another kind");
     }
 }

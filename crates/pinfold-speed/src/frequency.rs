@@ -218,7 +218,7 @@ pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedErro
         let path = path("scaling_governor");
         let original = host.read(&path)?;
         if original.trim_ascii() == USERSPACE.as_bytes() {
-            steps.extend(told(host, node, &domain)?);
+            steps.extend(reported(host, node, &domain)?);
             continue;
         }
         steps.push(Step {
@@ -232,7 +232,7 @@ pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedErro
 
 /// The step of a domain whose frequency somebody sets already: they get theirs back. Where another
 /// governor decided, it decides again when it is put back.
-fn told(host: &dyn Host, node: &Node, domain: &Domain) -> Result<Option<Step>, HostError> {
+fn reported(host: &dyn Host, node: &Node, domain: &Domain) -> Result<Option<Step>, HostError> {
     let path = paths::cpufreq_policy_file(&domain.policy, "scaling_setspeed");
     let original = host.read(&path)?;
     let Some(most) = domain.khz.last() else { return Ok(None) };

@@ -43,7 +43,7 @@ impl Burner for Shell {
 }
 
 struct Watch {
-    heard_ns: Arc<AtomicU64>,
+    received_ns: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -60,26 +60,26 @@ impl HelperSpawner for Shells {
     }
 
     fn sentinel(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
-        let heard_ns = Arc::new(AtomicU64::new(SystemClock.now_ns()));
+        let received_ns = Arc::new(AtomicU64::new(SystemClock.now_ns()));
         let is_over = Arc::new(AtomicBool::new(false));
-        let (heard, over) = (Arc::clone(&heard_ns), Arc::clone(&is_over));
+        let (received, over) = (Arc::clone(&received_ns), Arc::clone(&is_over));
         let thread = thread::spawn(move || {
             let host = LiveHost::new().expect("the kernel's door");
             while !over.load(Ordering::SeqCst) {
-                let silence = SystemClock.now_ns().saturating_sub(heard.load(Ordering::SeqCst));
+                let silence = SystemClock.now_ns().saturating_sub(received.load(Ordering::SeqCst));
                 if silence > 100 * MS {
                     release(&host, &what).expect("a release");
                 }
                 SystemClock.sleep_ns(10 * MS);
             }
         });
-        Ok(Box::new(Watch { heard_ns, is_over, thread: Some(thread) }))
+        Ok(Box::new(Watch { received_ns, is_over, thread: Some(thread) }))
     }
 }
 
 impl Watchdog for Watch {
     fn beat(&mut self) -> Result<(), SpeedError> {
-        self.heard_ns.store(SystemClock.now_ns(), Ordering::SeqCst);
+        self.received_ns.store(SystemClock.now_ns(), Ordering::SeqCst);
         Ok(())
     }
 }
@@ -331,8 +331,8 @@ fn lim_is_seen_by_the_stopped_and_continued_by_the_sentinel() {
     turn_until(&mut nodes, "a stopped process", || groups.state(pid) == 'T');
     wait("the sentinel", || groups.state(pid) != 'T');
     let mut word = [0; 4];
-    let mut told = shell.stdout().expect("a pipe");
-    told.read_exact(&mut word).unwrap();
+    let mut reported = shell.stdout().expect("a pipe");
+    reported.read_exact(&mut word).unwrap();
     assert_eq!(&word, b"seen");
     turn_until(&mut nodes, "a stopped process", || groups.state(pid) == 'T');
     nodes.stop().unwrap();

@@ -232,8 +232,8 @@ fn profiles_of_one_frequency_domain_agree_or_are_reported() {
     undo(&host, &steps);
     let (all, _) = start(&[(100, 5_000)], &[(100, 5_000), (200, 9_000)]);
     let error = VnodeController::start(&host, &clock, &outside, all).err().unwrap();
-    let told = pinfold_host::with_causes(&error);
-    assert!(told.starts_with("line 3 of a profile: "), "{told}");
+    let reported = pinfold_host::with_causes(&error);
+    assert!(reported.starts_with("line 3 of a profile: "), "{reported}");
 }
 
 #[test]

@@ -130,7 +130,7 @@ impl<F: FnMut(&Update<'_>)> Progress for F {
 }
 
 /// Told of each trial of a start when it ends, by its place in the request.
-pub(crate) type Told<'f, T> = dyn FnMut(usize, Result<T, TrialError>) -> Next + 'f;
+pub(crate) type Reported<'f, T> = dyn FnMut(usize, Result<T, TrialError>) -> Next + 'f;
 
 /// What the engine does: one kind of run.
 pub(crate) trait Work {
@@ -155,7 +155,7 @@ pub(crate) trait Work {
     fn start<'r>(
         runner: &mut Self::Runner<'r>,
         request: &Self::Request,
-        told: &mut Told<'_, Self::Output>,
+        reported: &mut Reported<'_, Self::Output>,
     ) -> Result<(), TrialError>;
     /// Saves a trial, with what it measured or as failed.
     fn save(
@@ -164,7 +164,7 @@ pub(crate) trait Work {
         output: Option<Self::Output>,
     ) -> Result<(), Self::Error>;
     /// Tells who watches.
-    fn tell(&self, progress: &mut dyn Progress, event: Event, place: (u32, &str));
+    fn report(&self, progress: &mut dyn Progress, event: Event, place: (u32, &str));
     /// The error of a runner that can make no start at all.
     fn cannot_run(error: TrialError) -> Self::Error;
     /// The error of failure after failure.
@@ -282,7 +282,7 @@ impl<W: Work> Engine<W> {
             for one in open.iter().filter(|one| one.failures > 0) {
                 let event = Event::Retries { message: one.message() };
                 let (block, name) = self.work.place(one.slot);
-                self.work.tell(environment.progress, event, (block, &name));
+                self.work.report(environment.progress, event, (block, &name));
             }
             open.sort_by_key(|one| one.failures);
         }
@@ -302,7 +302,7 @@ impl<W: Work> Engine<W> {
             self.failures_in_a_row += 1;
             let (block, name) = self.work.place(one.slot);
             let event = Event::Failed { message: message.clone() };
-            self.work.tell(environment.progress, event, (block, &name));
+            self.work.report(environment.progress, event, (block, &name));
             if self.failures_in_a_row >= self.most_failures {
                 return Err(W::keeps_failing(self.failures_in_a_row, name, message));
             }
@@ -338,7 +338,7 @@ impl<W: Work> Engine<W> {
                     saved[index] = true;
                     self.failures_in_a_row = 0;
                     let (block, name) = self.work.place(one.slot);
-                    self.work.tell(&mut **progress, Event::Done, (block, &name));
+                    self.work.report(&mut **progress, Event::Done, (block, &name));
                 }
                 Err(error) if error.fatal => {
                     fatal = Some(error);

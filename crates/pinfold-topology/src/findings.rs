@@ -302,16 +302,16 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/ryzen-7950x3d.xml");
         let host = LiveHost::new().expect("the running machine");
         let mut topology = crate::read_input(&host, path).expect("a topology");
-        let mut told = |mebibytes: [u64; 2]| {
+        let mut reported = |mebibytes: [u64; 2]| {
             for (l3, size) in topology.l3.iter_mut().zip(mebibytes) {
                 l3.size_bytes = size << 20;
             }
             unequal_l3(&topology).map(|finding| finding.text)
         };
-        assert!(told([96, 32]).is_some_and(|text| text.contains("96 MiB on PU 0-7,16-23")));
-        assert!(told([32, 96]).is_some_and(|text| text.contains("96 MiB on PU 8-15,24-31")));
-        assert_eq!(told([16, 8]), None, "two kinds of cores (Strix Point)");
-        assert_eq!(told([36, 32]), None, "lines that were switched off");
-        assert_eq!(told([0, 96]), None, "not known");
+        assert!(reported([96, 32]).is_some_and(|text| text.contains("96 MiB on PU 0-7,16-23")));
+        assert!(reported([32, 96]).is_some_and(|text| text.contains("96 MiB on PU 8-15,24-31")));
+        assert_eq!(reported([16, 8]), None, "two kinds of cores (Strix Point)");
+        assert_eq!(reported([36, 32]), None, "lines that were switched off");
+        assert_eq!(reported([0, 96]), None, "not known");
     }
 }

@@ -332,16 +332,16 @@ struct Settled<T> {
 fn settle<T>(host: &dyn Host, pid: Tid, look: &mut Look<'_, T>) -> Result<Settled<T>, VmError> {
     let mut round = 1;
     loop {
-        let census = ThreadSet::of(host, pid);
-        let before = match census {
-            Some(census) => census.threads(),
+        let thread_set = ThreadSet::of(host, pid);
+        let before = match thread_set {
+            Some(thread_set) => thread_set.threads(),
             None => numbers(host, pid)?.len(),
         };
         let Seen { tids, value, complete } = look()?;
         let counted = complete && tids.len() == before;
-        match census {
-            Some(census) if counted && ThreadSet::of(host, pid) == Some(census) => {
-                return Ok(Settled { value, roll: Some(Roll { census, tids }), settled: true });
+        match thread_set {
+            Some(thread_set) if counted && ThreadSet::of(host, pid) == Some(thread_set) => {
+                return Ok(Settled { value, roll: Some(Roll { thread_set, tids }), settled: true });
             }
             Some(_) | None => {}
         }

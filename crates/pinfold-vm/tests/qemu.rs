@@ -178,8 +178,8 @@ fn is_created_where_it_is_asked_for() {
     let host = LiveHost::new().unwrap();
     let own = host.affinity(pinfold_host::process::own_tid()).unwrap();
     let last = CpuSet::single(own.iter().last().unwrap());
-    let told = LaunchOptions { affinity: Some(last.clone()), ..options(&folder) };
-    let vm = launch::start_stopped(&words("-accel tcg -smp 2"), &told).unwrap();
+    let reported = LaunchOptions { affinity: Some(last.clone()), ..options(&folder) };
+    let vm = launch::start_stopped(&words("-accel tcg -smp 2"), &reported).unwrap();
     for thread in &vm.found.threads {
         assert_eq!(host.affinity(thread.task.tid).unwrap(), last, "{}", thread.role);
     }

@@ -214,7 +214,7 @@ pub fn report(applied: &Applied) {
 }
 
 /// Says what an apply that does not stay leaves unguarded.
-pub fn tell_unguarded(plan: &Plan) {
+pub fn report_unguarded(plan: &Plan) {
     if pinfold_apply::real_time_priority(plan).is_some() {
         say(
             "warning: guard: its threads keep their real-time priority until the undo, even if they \

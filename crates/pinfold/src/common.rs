@@ -324,11 +324,11 @@ pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Resu
 /// Bytes on standard input, each a beat of the one who started this process; the channel closes
 /// with its end.
 pub fn beats() -> mpsc::Receiver<u8> {
-    let (heard, beats) = mpsc::channel();
+    let (received, beats) = mpsc::channel();
     std::thread::spawn(move || {
         let mut byte = [0];
         while let Ok(1) = std::io::stdin().read(&mut byte) {
-            if heard.send(byte[0]).is_err() {
+            if received.send(byte[0]).is_err() {
                 return;
             }
         }

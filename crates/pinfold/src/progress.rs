@@ -11,7 +11,7 @@ pub struct Bar {
     /// What is counted: `trials`, `starts`.
     what: &'static str,
     bar: Option<ProgressBar>,
-    told: Option<(u32, u64)>,
+    reported: Option<(u32, u64)>,
 }
 
 impl Bar {
@@ -24,7 +24,7 @@ impl Bar {
             }
             bar
         });
-        Self { what, bar, told: None }
+        Self { what, bar, reported: None }
     }
 
     /// Takes the bar away.
@@ -34,7 +34,7 @@ impl Bar {
         }
     }
 
-    fn tell(&self, line: &str) {
+    fn report(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| say(line)),
             None => say(line),
@@ -48,17 +48,17 @@ impl Progress for Bar {
         match &update.event {
             Event::Done => {}
             Event::Retries { message } => {
-                self.tell(&format!("{}: {message}; trying once more", update.name));
+                self.report(&format!("{}: {message}; trying once more", update.name));
             }
             Event::Failed { message } => {
-                self.tell(&format!("{}: {message}; recorded as failed", update.name));
+                self.report(&format!("{}: {message}; recorded as failed", update.name));
             }
             Event::Dropped { reason } => {
                 let name = update.name;
-                self.tell(&format!("{name}: dropped, it cannot win any more: {reason}"));
+                self.report(&format!("{name}: dropped, it cannot win any more: {reason}"));
             }
-            Event::Kept { names } => self.tell(&format!("goes on with {}", names.join(", "))),
-            Event::Ends { reason } => self.tell(&format!("no further block: {reason}")),
+            Event::Kept { names } => self.report(&format!("goes on with {}", names.join(", "))),
+            Event::Ends { reason } => self.report(&format!("no further block: {reason}")),
         }
         match &self.bar {
             Some(bar) => {
@@ -69,12 +69,12 @@ impl Progress for Bar {
             None => {
                 // Once per block, and per twentieth of the whole.
                 let part = update.done * 20 / update.total.max(1);
-                if self.told != Some((update.block, part)) {
+                if self.reported != Some((update.block, part)) {
                     let (done, total) = (update.done, update.total);
                     let block = update.block + 1;
                     let what = self.what;
                     say(&format!("{done}/{total} {what}, block {block}, {left} left"));
-                    self.told = Some((update.block, part));
+                    self.reported = Some((update.block, part));
                 }
             }
         }

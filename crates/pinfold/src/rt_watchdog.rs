@@ -43,7 +43,7 @@ pub struct Guard {
     other: Option<TaskId>,
     child: Option<(Child, Heartbeat)>,
     beat_at: u64,
-    heard_at: u64,
+    received_at: u64,
     was_silent: bool,
 }
 
@@ -79,7 +79,7 @@ impl Guard {
             other: None,
             child: None,
             beat_at: 0,
-            heard_at: 0,
+            received_at: 0,
             was_silent: false,
         })
     }
@@ -87,7 +87,7 @@ impl Guard {
     fn start(&mut self) -> Result<(), Failure> {
         let program = std::env::current_exe()
             .map_err(|error| Failure::new(Exit::Host, format!("no guard: {error}")))?;
-        self.heard_at = SystemClock.now_ns();
+        self.received_at = SystemClock.now_ns();
         let spawn = |policy| {
             Spawn::new(&program.to_string_lossy())
                 .args(["--state-dir", &self.state, "guard", &self.id])
@@ -136,9 +136,9 @@ impl Guard {
         }
         self.beat_at = now.saturating_add(HEARTBEAT_NS);
         self.was_silent = self.was_silent(now);
-        self.heard_at = now;
-        let heard = self.child.as_mut().is_some_and(|(_, beat)| beat.send(ALIVE));
-        if heard {
+        self.received_at = now;
+        let received = self.child.as_mut().is_some_and(|(_, beat)| beat.send(ALIVE));
+        if received {
             return Ok(());
         }
         if self.child.take().is_some() {
@@ -149,7 +149,7 @@ impl Guard {
 
     /// True if it has not heard of its supervisor for so long once that it took the rights away.
     fn was_silent(&self, now: u64) -> bool {
-        let silence = Duration::from_nanos(now.saturating_sub(self.heard_at));
+        let silence = Duration::from_nanos(now.saturating_sub(self.received_at));
         self.was_silent || silence >= SILENCE
     }
 

@@ -63,14 +63,14 @@ impl Rounds {
     }
 
     /// A thread of the machine made another, or ended.
-    pub fn heard_threads(&mut self, now: u64) {
+    pub fn received_threads(&mut self, now: u64) {
         let soon = now.max(self.looked_at.saturating_add(PAUSE_NS));
         self.look_at = Some(self.look_at.map_or(soon, |at| at.min(soon)));
         self.has_echo = true;
     }
 
     /// Somebody wrote to a file of the machine's groups.
-    pub fn heard_files(&mut self, now: u64) {
+    pub fn received_files(&mut self, now: u64) {
         self.extent = Extent::Groups;
         self.compare_at = self.compare_at.min(now.max(self.looked_at.saturating_add(PAUSE_NS)));
     }
@@ -108,10 +108,10 @@ impl Rounds {
 /// Listens for some machines.
 #[derive(Default)]
 pub struct Ear {
-    vigil: EventWatcher,
+    watcher: EventWatcher,
     is_deaf: bool,
     /// What cannot be heard, told once.
-    told: BTreeSet<&'static str>,
+    reported: BTreeSet<&'static str>,
 }
 
 impl Ear {
@@ -123,14 +123,14 @@ impl Ear {
         files: &BTreeSet<String>,
     ) -> (bool, Vec<Finding>) {
         let mut findings = Vec::new();
-        let is_new = match self.vigil.follow_threads(threads) {
+        let is_new = match self.watcher.follow_threads(threads) {
             Ok(is_new) => {
                 self.is_deaf = false;
                 is_new
             }
             Err(error) => {
                 self.is_deaf = true;
-                if self.told.insert("threads") {
+                if self.reported.insert("threads") {
                     let failure = common::host_failure(&error);
                     let text = format!(
                         "new threads are looked for every {} ms, which takes CPU time: {}",
@@ -144,8 +144,8 @@ impl Ear {
                 false
             }
         };
-        if let Err(error) = self.vigil.follow_files(files)
-            && self.told.insert("files")
+        if let Err(error) = self.watcher.follow_files(files)
+            && self.reported.insert("files")
         {
             let text = format!(
                 "changes of groups are seen by the masks alone: {}",
@@ -170,9 +170,10 @@ impl Ear {
         let longest = if self.is_deaf { TICK_NS } else { COMPARE_NS };
         let ns = next.saturating_sub(now).min(longest);
         let others: Vec<_> = interrupt::bell().into_iter().chain(others.iter().copied()).collect();
-        let heard = self.vigil.wait(ns, &others).map_err(|error| common::host_failure(&error))?;
+        let received =
+            self.watcher.wait(ns, &others).map_err(|error| common::host_failure(&error))?;
         interrupt::silence();
-        Ok(heard)
+        Ok(received)
     }
 }
 
@@ -216,12 +217,12 @@ pub fn watch(
             continue;
         }
         let next = guard.as_deref().map_or(rounds.next(), |one| one.next().min(rounds.next()));
-        let heard = ear.wait(clock, next, &[])?;
-        if !heard.threads.is_empty() {
-            rounds.heard_threads(clock.now_ns());
+        let received = ear.wait(clock, next, &[])?;
+        if !received.threads.is_empty() {
+            rounds.received_threads(clock.now_ns());
         }
-        if heard.files {
-            rounds.heard_files(clock.now_ns());
+        if received.files {
+            rounds.received_files(clock.now_ns());
         }
     }
     Ok(())
@@ -263,11 +264,11 @@ mod tests {
         assert_eq!(rounds.due(2_000), Due::Glance(Extent::TaskEvents));
         assert_eq!(rounds.next(), 1_000 + COMPARE_NS);
         let later = 10 * PAUSE_NS;
-        rounds.heard_threads(later);
+        rounds.received_threads(later);
         assert_eq!(rounds.due(later), Due::Look);
         rounds.looked(later, true);
         assert_eq!(rounds.next(), later + ASK_AGAIN_NS, "it may have got its name");
-        rounds.heard_threads(later + 1);
+        rounds.received_threads(later + 1);
         assert_eq!(rounds.due(later + 1), Due::Glance(Extent::TaskEvents), "a pause between looks");
         rounds.looked(later + PAUSE_NS, false);
         assert_eq!(rounds.next(), later + PAUSE_NS + ECHO_NS, "the end of a process");
@@ -281,7 +282,7 @@ mod tests {
         rounds.looked(0, false);
         assert_eq!(rounds.due(COMPARE_NS), Due::Glance(Extent::Masks));
         assert_eq!(rounds.due(COMPARE_NS + 1), Due::Glance(Extent::TaskEvents));
-        rounds.heard_files(COMPARE_NS + 2);
+        rounds.received_files(COMPARE_NS + 2);
         assert_eq!(rounds.due(COMPARE_NS + 2), Due::Glance(Extent::Groups));
         assert_eq!(rounds.next(), 2 * COMPARE_NS + 2);
     }

@@ -270,16 +270,16 @@ fn measure_takes_exits_and_compare_two_of_them() {
     let (one, other) = (file("a.json"), file("b.json"));
     let output = measure(&["--blocks", "2", "--save", &one, "--json"]);
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
-    let told = json(&output);
-    let rates = rates(&told["measurement"]);
-    assert!(rates.len() == 2 && rates.iter().all(|rate| *rate > 1.0), "{told}");
-    let found = told["found"].as_array().expect("blocks");
+    let reported = json(&output);
+    let rates = rates(&reported["measurement"]);
+    assert!(rates.len() == 2 && rates.iter().all(|rate| *rate > 1.0), "{reported}");
+    let found = reported["found"].as_array().expect("blocks");
     assert_eq!((found.len(), &found[0]["format"]), (2, &"pinfold-exits/1".into()));
     // What watching costs is measured once, after the last block.
-    assert!(found[0]["cost"].is_null() && found[1]["cost"].is_object(), "{told}");
+    assert!(found[0]["cost"].is_null() && found[1]["cost"].is_object(), "{reported}");
     let is_of_one = |figure: &Value| figure["labels"]["vcpu"] == "0";
-    let figures = |told: &Value| told["measurement"]["blocks"][0]["figures"].clone();
-    assert!(!figures(&told).as_array().expect("figures").iter().any(is_of_one));
+    let figures = |reported: &Value| reported["measurement"]["blocks"][0]["figures"].clone();
+    assert!(!figures(&reported).as_array().expect("figures").iter().any(is_of_one));
     let output = measure(&["--per-vcpu", "--top", "5", "--save", &other]);
     let text = output.stdout_text();
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
@@ -311,10 +311,10 @@ fn measure_says_why_there_are_no_exits() {
         println!("skipped: it takes root, KVM, QEMU and setpriv");
         return;
     }
-    let check = |output: &Output, expected: i32, told: &str| {
+    let check = |output: &Output, expected: i32, reported: &str| {
         let said = output.stderr_text();
         assert_eq!(code(output), Some(expected), "{said}");
-        assert!(said.contains(told), "{told}: {said}");
+        assert!(said.contains(reported), "{reported}: {said}");
         assert!(output.stdout_text().is_empty(), "no table of nothing");
     };
     let translated = Machine::start("tcg,thread=multi", &[]);
@@ -333,20 +333,23 @@ fn measure_says_why_there_are_no_exits() {
     check(&powerless(&["measure", "exits", "--pid", &machine.pid()]), 3, "CAP_BPF");
     let output = powerless(&[&words[..], &[&machine.socket, "--json"]].concat());
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
-    let told = json(&output);
-    assert_eq!(told["found"][0]["level"], "C", "{told}");
+    let reported = json(&output);
+    assert_eq!(reported["found"][0]["level"], "C", "{reported}");
     // Counts have no times: no figure of a time, and none that is 0.
-    let figures = told["measurement"]["blocks"][0]["figures"].as_array().expect("figures");
-    assert!(!figures.is_empty() && figures.iter().all(|figure| figure["unit"] != "ns"), "{told}");
+    let figures = reported["measurement"]["blocks"][0]["figures"].as_array().expect("figures");
+    assert!(
+        !figures.is_empty() && figures.iter().all(|figure| figure["unit"] != "ns"),
+        "{reported}"
+    );
 }
 
 #[test]
 fn bad_input_is_reported_with_a_hint() {
-    let check = |arguments: &[&str], expected: i32, told: &str| {
+    let check = |arguments: &[&str], expected: i32, reported: &str| {
         let output = pinfold(arguments);
         let said = output.stderr_text();
         assert_eq!(code(&output), Some(expected), "{arguments:?}: {said}");
-        assert!(said.contains(told), "{arguments:?}: {said}");
+        assert!(said.contains(reported), "{arguments:?}: {said}");
     };
     check(&["exits"], 2, "--qmp, --libvirt or --pid");
     check(&["exits", "--pid", "1"], 4, "not QEMU");

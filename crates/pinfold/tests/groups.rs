@@ -131,8 +131,8 @@ fn a_command_never_gets_fewer_cpus_in_silence() {
     let shared = place.pinfold(&["run", "-s", "compact", "--cores", &too_many, "--", "true"]);
     let said = shared.stderr_text();
     assert_eq!(shared.status.code(), Some(0), "{said}");
-    let told = format!("warning: fewer CPUs: true asks for {too_many} cores, and gets CPU ");
-    assert!(said.contains(&told) && said.contains("take turns"), "{said}");
+    let reported = format!("warning: fewer CPUs: true asks for {too_many} cores, and gets CPU ");
+    assert!(said.contains(&reported) && said.contains("take turns"), "{said}");
     assert!(!said.contains("vCPU") && !said.contains("virtual machine\n"), "{said}");
 }
 

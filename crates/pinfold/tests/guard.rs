@@ -178,8 +178,9 @@ fn a_watch_guards_what_apply_left_and_its_end_takes_the_rights() {
     let [guard] = guards(&stage.host, &stage.folder.path().to_string_lossy())[..] else {
         panic!("not one guard")
     };
-    let told = capture("kill", ["-HUP", &watch.pid().to_string()], SECOND_NS).expect("kill runs");
-    assert!(told.status.success(), "{}", told.stderr_text());
+    let reported =
+        capture("kill", ["-HUP", &watch.pid().to_string()], SECOND_NS).expect("kill runs");
+    assert!(reported.status.success(), "{}", reported.stderr_text());
     watch.signal(Signaled::Stop).expect("stopped");
     assert!(until(|| stage.policy() == stage.former()), "it is {}", stage.policy());
     watch.signal(Signaled::Continue).expect("goes on");
@@ -226,9 +227,10 @@ fn a_tuning_that_is_stopped_loses_the_rights_and_the_start() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    let (pid_file, state, store, told) = (path("pid"), path("state"), path("store"), path("told"));
+    let (pid_file, state, store, reported) =
+        (path("pid"), path("state"), path("store"), path("told"));
     let mut tune = Spawn::new("sh")
-        .args(["-c", "exec \"$@\" 2>\"$0\"", &told, PINFOLD])
+        .args(["-c", "exec \"$@\" 2>\"$0\"", &reported, PINFOLD])
         .args(["--state-dir", &state, "tune", "--budget", "4m", "--settle", "1s"])
         .args(["--strategies", "low-latency-rt", "--store", &store, "--"])
         .args(["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi"])
@@ -252,9 +254,10 @@ fn a_tuning_that_is_stopped_loses_the_rights_and_the_start() {
     let former = host.policy(Tid(0)).expect("a policy");
     assert!(until(|| policy() == former), "it is {}", policy());
     tune.signal(Signaled::Continue).expect("goes on");
-    let told = || files::read_text(&told).unwrap_or_default();
-    let is_told = until(|| told().contains("has lost its real-time rights: this start does not"));
-    assert!(is_told, "the start counts: {}", told());
+    let reported = || files::read_text(&reported).unwrap_or_default();
+    let is_told =
+        until(|| reported().contains("has lost its real-time rights: this start does not"));
+    assert!(is_told, "the start counts: {}", reported());
     tune.terminate().expect("asked to end");
     assert!(until(|| matches!(tune.try_wait(), Ok(Some(_)))), "it does not end");
     assert!(until(|| guards(&host, &state).is_empty()), "the guard stays");

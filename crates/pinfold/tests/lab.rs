@@ -69,5 +69,5 @@ fn a_shaped_host_is_seen_as_lscpu_sees_it() {
 
 #[test]
 fn every_benchmark_runs_in_a_guest_and_an_offline_pu_is_reported() {
-    check(Case::Rulers);
+    check(Case::Benchmarks);
 }

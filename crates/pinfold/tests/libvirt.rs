@@ -138,7 +138,7 @@ fn watch_puts_pins_right_through_libvirt() {
         .die_with_parent(true)
         .start()
         .expect("pinfold starts");
-    let told = |words: &str| {
+    let reported = |words: &str| {
         let log = || pinfold_host::files::read_text(&log).unwrap_or_default();
         for _ in 0..600 {
             if log().contains(words) {
@@ -148,11 +148,11 @@ fn watch_puts_pins_right_through_libvirt() {
         }
         panic!("waited in vain for {words} in:\n{}", log());
     };
-    told("watching 1 placement;");
+    reported("watching 1 placement;");
     // Behind the kernel's mask libvirt's own word is another too.
     let elsewhere = format!("0-{}", one.iter().map(|pu| pu.0).max().unwrap_or(0).max(1));
     daemon.virsh(&["vcpupin", NAME, "0", &elsewhere, "--live"]).expect("it moves");
-    told("(vcpu(0)) had moved");
+    reported("(vcpu(0)) had moved");
     watch.kill().expect("it ends");
     let xml = xml(&daemon, &[]);
     assert!(xml.contains(&format!("<vcpupin vcpu='0' cpuset='{one}'/>")), "{xml}");

@@ -47,11 +47,11 @@ impl Home {
         serde_json::from_str(&output.stdout_text()).expect("JSON")
     }
 
-    fn refused(&self, words: &[&str], code: i32, told: &str) {
+    fn refused(&self, words: &[&str], code: i32, reported: &str) {
         let output = self.run(words);
         let said = output.stderr_text();
         assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
-        assert!(said.contains(told), "{words:?}: {said}");
+        assert!(said.contains(reported), "{words:?}: {said}");
         assert!(output.stdout.is_empty(), "{words:?} printed something all the same");
     }
 }
@@ -165,18 +165,18 @@ fn periods_that_a_late_thread_skipped_are_counted_and_distinguished() {
     while child.try_wait().expect("a child").is_none() {
         SystemClock.sleep_ns(50_000_000);
         let Some(pinload) = pinload_of(parent) else { continue };
-        let tell = |signal| process::signal(pinload, signal).is_ok();
-        if tell(Signaled::Stop) {
+        let report = |signal| process::signal(pinload, signal).is_ok();
+        if report(Signaled::Stop) {
             stops += 1;
             SystemClock.sleep_ns(50_000_000);
-            tell(Signaled::Continue);
+            report(Signaled::Continue);
         }
     }
     assert!(stops > 0, "the ruler was never stopped");
     let mut text = String::new();
     child.stdout().expect("a pipe").read_to_string(&mut text).expect("what it printed");
-    let told: Value = serde_json::from_str(&text).expect("JSON");
-    let summary = &told["summary"][0];
+    let reported: Value = serde_json::from_str(&text).expect("JSON");
+    let summary = &reported["summary"][0];
     let number = |key: &str| summary["open_loop"][key].as_u64().expect("a number");
     assert!(number("skipped") > 0, "a stop of many periods skips some: {summary}");
     assert_eq!(Some(number("woken") + number("skipped")), summary["n"].as_u64());
@@ -187,8 +187,8 @@ fn periods_that_a_late_thread_skipped_are_counted_and_distinguished() {
 fn json_keeps_missing_apart_from_zero() {
     let home = Home::new();
     let pu = first_pu();
-    let told = home.json(&["measure", "wakeup", "--cpus", &pu, "--seconds", "0.1", "--json"]);
-    let summary = &told["summary"][0];
+    let reported = home.json(&["measure", "wakeup", "--cpus", &pu, "--seconds", "0.1", "--json"]);
+    let summary = &reported["summary"][0];
     assert!(summary["n"].as_u64().is_some_and(|n| n < 10_000));
     assert!(summary["p999_ns"].is_null(), "a hundred samples carry no such quantile: {summary}");
     assert!(summary["max_ns"].is_f64());
@@ -206,8 +206,8 @@ fn gaps_have_a_duty_cycle_and_the_view_of_arrivals() {
     let text = home.run(&words).stdout_text();
     assert!(text.contains("duty-percent 20"), "{text}");
     assert!(text.contains("time taken") && text.contains("arrivals at random moments"), "{text}");
-    let told = home.json(&[&words[..], &["--json"]].concat());
-    assert_eq!(told["summary"][0]["labels"]["duty-percent"], "20", "{told}");
+    let reported = home.json(&[&words[..], &["--json"]].concat());
+    assert_eq!(reported["summary"][0]["labels"]["duty-percent"], "20", "{reported}");
 }
 
 #[test]
@@ -224,8 +224,8 @@ fn a_switch_is_measured_by_number_of_processes_and_drawn_so() {
     assert!(widest(&text) <= 110, "{text}");
     // Words of the user's own are all that is measured.
     let more = ["--json", "--", "--processes", "3", "--kib", "0"];
-    let told = home.json(&[&words[..], &more].concat());
-    assert_eq!(told["summary"].as_array().map(Vec::len), Some(4), "{told}");
+    let reported = home.json(&[&words[..], &more].concat());
+    assert_eq!(reported["summary"].as_array().map(Vec::len), Some(4), "{reported}");
 }
 
 #[test]
@@ -233,8 +233,8 @@ fn a_capacity_reports_what_was_left_out() {
     let home = Home::new();
     let pu = first_pu();
     let words = ["measure", "compute", "--cpus", &pu, "--seconds", "0.5", "--json"];
-    let told = home.json(&words);
-    let summary = &told["summary"][0];
+    let reported = home.json(&words);
+    let summary = &reported["summary"][0];
     let number = |key: &str| summary[key].as_f64().expect("a number");
     assert!(number("best") >= number("p10") && number("p10") >= number("median"));
     assert!(summary["contended"].is_boolean());
@@ -304,21 +304,21 @@ fn stolen_ticks_contaminate_and_their_windows_are_left_out() {
         println!("skipped: mounting over /proc/stat is not allowed here");
         return;
     }
-    let told = thief.json(&[&compute(&one)[..], &["--json"]].concat());
-    let (stolen, summary) = (&told["stolen"], &told["summary"][0]);
+    let reported = thief.json(&[&compute(&one)[..], &["--json"]].concat());
+    let (stolen, summary) = (&reported["stolen"], &reported["summary"][0]);
     assert_eq!((&stolen["contaminated_blocks"], &stolen["blocks"]), (&1.into(), &1.into()));
     assert!(stolen["ticks"].as_u64() > Some(0), "{stolen}");
     let windows = stolen["windows_left_out"].as_u64().expect("a count");
-    let figure = &told["measurement"]["blocks"][0]["figures"][0];
+    let figure = &reported["measurement"]["blocks"][0]["figures"][0];
     let is_hopeless = figure["flags"].to_string().contains("every-window-disturbed");
     assert!(windows > 0 && (is_hopeless || figure["disturbed"].as_u64() >= Some(windows)));
     assert!(is_hopeless || summary["left_out"].as_f64() > Some(0.0), "{summary}");
     // A tail keeps what the hypervisor did.
-    let told = thief.json(&wakeup);
-    let figure = &told["measurement"]["blocks"][0]["figures"][0];
+    let reported = thief.json(&wakeup);
+    let figure = &reported["measurement"]["blocks"][0]["figures"][0];
     assert!(figure["flags"].to_string().contains("\"stolen "), "{}", figure["flags"]);
-    assert!(told["summary"][0]["n"].as_u64() >= Some(250), "{}", told["summary"]);
-    assert_eq!(told["stolen"]["windows_left_out"], 0);
+    assert!(reported["summary"][0]["n"].as_u64() >= Some(250), "{}", reported["summary"]);
+    assert_eq!(reported["stolen"]["windows_left_out"], 0);
     // An instrument that prints figures.
     let words = ["measure", "bandwidth", "--cpus", &pu, "--"];
     let more = ["--from", "16K", "--to", "16K", "--operations", "read"];
@@ -327,10 +327,10 @@ fn stolen_ticks_contaminate_and_their_windows_are_left_out() {
     assert!(said.contains("warning: stolen time"), "{said}");
     assert!(text.contains("windows left out for a stolen tick") && text.contains("stolen time: "));
     // Who steals nothing contaminates nothing.
-    let told = honest.json(&[&compute(&other)[..], &["--json"]].concat());
-    let stolen = &told["stolen"];
+    let reported = honest.json(&[&compute(&other)[..], &["--json"]].concat());
+    let stolen = &reported["stolen"];
     assert_eq!((&stolen["ticks"], &stolen["contaminated_blocks"]), (&0.into(), &0.into()));
-    assert!(!told["measurement"]["blocks"].to_string().contains("stolen"), "{told}");
+    assert!(!reported["measurement"]["blocks"].to_string().contains("stolen"), "{reported}");
     let compared = home.json(&["compare", &one, &other, "--json"]);
     assert_eq!(compared["stolen"][0]["contaminated_blocks"], 1);
     assert_eq!(compared["stolen"][1]["contaminated_blocks"], 0);
@@ -398,12 +398,12 @@ fn a_reference_tool_runs_where_ours_does_and_under_its_policy() {
         return;
     }
     // A perf that tells where and how it runs, and a time that perf could tell.
-    let (bin, told) = (home.file("bin"), home.file("told"));
+    let (bin, reported) = (home.file("bin"), home.file("told"));
     files::make_dirs(&bin).expect("a folder");
     let script = format!(
         "#!/bin/sh\n\
-         grep Cpus_allowed_list /proc/self/status > {told}\n\
-         cut -d' ' -f40,41 /proc/self/stat >> {told}\n\
+         grep Cpus_allowed_list /proc/self/status > {reported}\n\
+         cut -d' ' -f40,41 /proc/self/stat >> {reported}\n\
          echo 1.126\n"
     );
     let program = format!("{bin}/perf");
@@ -416,7 +416,7 @@ fn a_reference_tool_runs_where_ours_does_and_under_its_policy() {
         let spawn = home.spawn(&[&words[..], &more].concat()).env("PATH", &path);
         let output = spawn.capture(PATIENCE_NS).expect("runs");
         assert!(output.status.success(), "{}", output.stderr_text());
-        files::read_text(&told).expect("what it told")
+        files::read_text(&reported).expect("what it told")
     };
     // Without --cpus ours holds its ring on the first of all.
     let expected = format!("Cpus_allowed_list:\t{}\n", first_pu());
@@ -529,9 +529,9 @@ fn a_cross_check_reports_ratio_and_interval() {
     }
     let pu = first_pu();
     let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.2", "--blocks", "2"];
-    let told = home.json(&[&words[..], &["--against", "cyclictest", "--json"]].concat());
-    assert_eq!((&told["anchor"], &told["blocks"]), (&"cyclictest".into(), &2.into()));
-    for row in told["rows"].as_array().expect("rows") {
+    let reported = home.json(&[&words[..], &["--against", "cyclictest", "--json"]].concat());
+    assert_eq!((&reported["anchor"], &reported["blocks"]), (&"cyclictest".into(), &2.into()));
+    for row in reported["rows"].as_array().expect("rows") {
         assert!(row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0), "{row}");
         assert_eq!(row["interval"].as_array().map(Vec::len), Some(2));
         assert_eq!(row["ours"].as_array().map(Vec::len), Some(2));
@@ -554,9 +554,9 @@ fn two_files_are_compared_and_what_does_not_match_is_reported() {
     };
     let (one, other, slow) =
         (measure("a.json", "1ms"), measure("b.json", "1ms"), measure("c.json", "2ms"));
-    let told = home.json(&["compare", &one, &other, "--json"]);
-    assert_eq!(told["blocks"], 2);
-    let row = &told["rows"][0];
+    let reported = home.json(&["compare", &one, &other, "--json"]);
+    assert_eq!(reported["blocks"], 2);
+    let row = &reported["rows"][0];
     assert!(row["ratio"].is_f64() && row["interval"].is_array());
     assert_eq!(row["outcome"], "unknown: 2 blocks, 8 needed");
     let text = home.run(&["compare", &one, &other]).stdout_text();
@@ -581,14 +581,17 @@ fn gaps_are_compared_by_what_arrivals_meet_and_unequal_times_are_reported() {
         file
     };
     let (short, long) = (measure("a.json", "0.1"), measure("b.json", "1"));
-    let told = home.json(&["compare", &short, &long, "--json"]);
-    let names: Vec<_> = told["rows"].as_array().expect("rows").iter().collect();
+    let reported = home.json(&["compare", &short, &long, "--json"]);
+    let names: Vec<_> = reported["rows"].as_array().expect("rows").iter().collect();
     let row = |name: &str| names.iter().find(|row| row["statistic"] == name).expect("a row");
-    assert_eq!((row("taken")["unit"].as_str(), names.len()), (Some("share"), 5), "{told}");
-    assert!(row("waits-over-1000us")["floor"].as_f64() > Some(0.0), "{told}");
+    assert_eq!((row("taken")["unit"].as_str(), names.len()), (Some("share"), 5), "{reported}");
+    assert!(row("waits-over-1000us")["floor"].as_f64() > Some(0.0), "{reported}");
     let longest = row("max")["outcome"].to_string();
     assert!(longest.contains("no verdict: ") && row("max")["verdict"].is_null(), "{longest}");
-    assert!(told["remarks"].to_string().contains("grows with the time of looking"), "{told}");
+    assert!(
+        reported["remarks"].to_string().contains("grows with the time of looking"),
+        "{reported}"
+    );
     let text = home.run(&["compare", &short, &long]).stdout_text();
     assert!(text.contains("time taken") && text.contains("waits > 10 µs"), "{text}");
 }
@@ -615,9 +618,9 @@ fn two_plans_are_compared_block_by_block() {
         return;
     }
     assert!(output.status.success(), "{said}");
-    let told: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
-    assert_eq!(told["blocks"], 2);
-    assert!(told["remarks"].to_string().contains("under compact"), "{told}");
+    let reported: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+    assert_eq!(reported["blocks"], 2);
+    assert!(reported["remarks"].to_string().contains("under compact"), "{reported}");
     home.refused(&words[..7], 2, "no probe was named");
     home.refused(&[&words[..7], &["--", "wakup"]].concat(), 2, "did you mean wakeup?");
     home.refused(&[&words[..7], &["--", "wakeup", "--wrong"]].concat(), 2, "--wrong");

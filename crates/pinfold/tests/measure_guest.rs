@@ -94,24 +94,24 @@ impl Running {
         serde_json::from_str(&output.stdout_text()).expect("JSON")
     }
 
-    fn refused(&self, probe: &str, more: &[&str], told: &str) {
+    fn refused(&self, probe: &str, more: &[&str], reported: &str) {
         let output = self.measure(probe, more);
         let said = output.stderr_text();
         assert_eq!(output.status.code(), Some(2), "{probe} {more:?}: {said}");
-        assert!(said.contains(told) && output.stdout.is_empty(), "{probe} {more:?}: {said}");
+        assert!(said.contains(reported) && output.stdout.is_empty(), "{probe} {more:?}: {said}");
     }
 }
 
-fn cpus(told: &Value) -> Vec<u64> {
-    let summary = told["summary"].as_array().expect("a summary");
+fn cpus(reported: &Value) -> Vec<u64> {
+    let summary = reported["summary"].as_array().expect("a summary");
     summary.iter().filter_map(|one| one["cpu"].as_u64()).collect()
 }
 
 /// Rulers and instruments, on all of its CPUs and on one.
 fn check_probes(guest: &Running) {
-    let told = guest.json("wakeup", &["--seconds", "0.5", "--period", "10ms", "--blocks", "2"]);
-    assert_eq!(cpus(&told), [0, 1], "each of the guest's CPUs");
-    let measurement = &told["measurement"];
+    let reported = guest.json("wakeup", &["--seconds", "0.5", "--period", "10ms", "--blocks", "2"]);
+    assert_eq!(cpus(&reported), [0, 1], "each of the guest's CPUs");
+    let measurement = &reported["measurement"];
     let place = measurement["place"].as_str().expect("a place");
     assert!(place.starts_with("in a guest that ran already, other, TCG"), "{place}");
     assert_eq!(measurement["blocks"].as_array().map(Vec::len), Some(2));
@@ -120,16 +120,16 @@ fn check_probes(guest: &Running) {
     assert_ne!(origin["accelerator"], "native", "{origin}");
     assert!(measurement["tool"].as_str().is_some_and(|tool| tool.starts_with("pinload ")));
     // Periods are told apart from wake-ups as on the host.
-    assert!(told["summary"][0]["open_loop"]["skipped"].is_u64(), "{}", told["summary"]);
+    assert!(reported["summary"][0]["open_loop"]["skipped"].is_u64(), "{}", reported["summary"]);
     assert_eq!(cpus(&guest.json("compute", &["--seconds", "0.5", "--cpus", "1"])), [1]);
     let words = ["--", "--from", "16K", "--to", "16K", "--operations", "read", "--windows", "30"];
-    let told = guest.json("bandwidth", &[&["--cpus", "0"], &words[..]].concat());
-    let figure = &told["measurement"]["blocks"][0]["figures"][0];
+    let reported = guest.json("bandwidth", &[&["--cpus", "0"], &words[..]].concat());
+    let figure = &reported["measurement"]["blocks"][0]["figures"][0];
     assert_eq!(figure["probe"], "bandwidth");
     // Its own kernel is asked for stolen time, and can be.
     assert!(!figure["flags"].to_string().contains("steal-unknown"), "{}", figure["flags"]);
-    let told = guest.json("io", &["--seconds", "0.5", "--file", "/dev/vda"]);
-    assert!(told["summary"][0]["n"].as_u64() > Some(0), "{}", told["summary"]);
+    let reported = guest.json("io", &["--seconds", "0.5", "--file", "/dev/vda"]);
+    assert!(reported["summary"][0]["n"].as_u64() > Some(0), "{}", reported["summary"]);
     let output = guest.measure("micro-cpu", &["--seconds", "0.2"]);
     let text = output.stdout_text();
     assert!(text.contains("in a guest that ran already") && text.contains("guest under TCG"));
@@ -156,15 +156,19 @@ fn check_comparison(guest: &Running) {
     let probe = ["--", "compute", "--seconds", "0.3"];
     let output = guest.spawn(&[&words[..], &probe].concat()).capture(PATIENCE_NS).expect("runs");
     assert!(output.status.success(), "{}", output.stderr_text());
-    let told: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
-    assert_eq!(told["blocks"], 2);
-    assert!(told["first"].as_str().is_some_and(|name| name.contains("guest")), "{told}");
-    assert!(told["second"].as_str().is_some_and(|name| name.starts_with("native")), "{told}");
+    let reported: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+    assert_eq!(reported["blocks"], 2);
+    assert!(reported["first"].as_str().is_some_and(|name| name.contains("guest")), "{reported}");
+    assert!(
+        reported["second"].as_str().is_some_and(|name| name.starts_with("native")),
+        "{reported}"
+    );
     // A translator has never been quicker than what it translates to.
-    let best = told["rows"].as_array().expect("rows").iter().find(|row| row["statistic"] == "best");
+    let best =
+        reported["rows"].as_array().expect("rows").iter().find(|row| row["statistic"] == "best");
     let ratio = best.and_then(|row| row["ratio"].as_f64()).expect("a ratio");
-    assert!(ratio > 0.0 && ratio < 1.0, "{told}");
-    assert_eq!(told["stolen"].as_array().map(Vec::len), Some(2));
+    assert!(ratio > 0.0 && ratio < 1.0, "{reported}");
+    assert_eq!(reported["stolen"].as_array().map(Vec::len), Some(2));
 }
 
 /// It ends while it is measured: that is said, and there is no number.

@@ -54,30 +54,30 @@ fn json(output: &Output) -> Value {
 }
 
 /// The sample of the role `task` for this quantity.
-fn sample(told: &Value, quantity: &str) -> Option<f64> {
-    let figures = told["measurement"]["blocks"][0]["figures"].as_array().expect("figures");
+fn sample(reported: &Value, quantity: &str) -> Option<f64> {
+    let figures = reported["measurement"]["blocks"][0]["figures"].as_array().expect("figures");
     let is_one =
         |one: &&Value| one["labels"]["role"] == "task" && one["labels"]["quantity"] == quantity;
     figures.iter().find(is_one)?["samples"][0].as_f64()
 }
 
-fn refused(words: &[&str], code: i32, told: &str) {
+fn refused(words: &[&str], code: i32, reported: &str) {
     let output = run(words);
     let said = output.stderr_text();
     assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
-    assert!(said.contains(told), "{words:?}: {said}");
+    assert!(said.contains(reported), "{words:?}: {said}");
     assert!(output.stdout.is_empty(), "{words:?} printed something all the same");
 }
 
 #[test]
 fn waits_of_a_process() {
-    let told = json(&looked(&["measure", "sched", "--json"]));
-    assert_eq!(told["format"], "pinfold-observed/2");
-    let level = told["found"][0]["level"].as_str().expect("a level");
+    let reported = json(&looked(&["measure", "sched", "--json"]));
+    assert_eq!(reported["format"], "pinfold-observed/2");
+    let level = reported["found"][0]["level"].as_str().expect("a level");
     let count = if level == "tracepoints" { "waits" } else { "slices" };
-    assert!(sample(&told, count).expect("a count") > 0.0, "{told}");
-    assert_eq!(sample(&told, "max").is_some(), level == "tracepoints", "{told}");
-    assert_eq!(told["found"][0]["why"].is_string(), level == "schedstat");
+    assert!(sample(&reported, count).expect("a count") > 0.0, "{reported}");
+    assert_eq!(sample(&reported, "max").is_some(), level == "tracepoints", "{reported}");
+    assert_eq!(reported["found"][0]["why"].is_string(), level == "schedstat");
     let text = looked(&["measure", "sched"]).stdout_text();
     let first = if level == "tracepoints" { "every wait was seen" } else { "only sums are known" };
     assert!(text.contains(first), "{text}");
@@ -89,9 +89,10 @@ fn blocks_are_looked_at_one_by_one_and_compared() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     let (one, other) = (file("a.json"), file("b.json"));
-    let told = json(&looked(&["measure", "counters", "--blocks", "3", "--save", &one, "--json"]));
-    assert_eq!(told["found"].as_array().map(Vec::len), Some(3));
-    assert_eq!(told["measurement"]["blocks"].as_array().map(Vec::len), Some(3));
+    let reported =
+        json(&looked(&["measure", "counters", "--blocks", "3", "--save", &one, "--json"]));
+    assert_eq!(reported["found"].as_array().map(Vec::len), Some(3));
+    assert_eq!(reported["measurement"]["blocks"].as_array().map(Vec::len), Some(3));
     let text = looked(&["measure", "counters", "--blocks", "2", "--save", &other]).stdout_text();
     assert!(text.contains("block 1 of 2") && text.contains("block 2 of 2"), "{text}");
     let compared = json(&run(&["compare", &one, &other, "--json"]));
@@ -102,15 +103,15 @@ fn blocks_are_looked_at_one_by_one_and_compared() {
 
 #[test]
 fn counters_of_a_process() {
-    let told = json(&looked(&["measure", "counters", "--json"]));
-    assert!(sample(&told, "context-switches").expect("switches") > 0.0, "{told}");
-    for one in told["found"][0]["absent"].as_array().expect("a list") {
+    let reported = json(&looked(&["measure", "counters", "--json"]));
+    assert!(sample(&reported, "context-switches").expect("switches") > 0.0, "{reported}");
+    for one in reported["found"][0]["absent"].as_array().expect("a list") {
         let quantity = one["quantity"].as_str().expect("a name");
-        assert!(sample(&told, quantity).is_none(), "{quantity} is both");
+        assert!(sample(&reported, quantity).is_none(), "{quantity} is both");
         assert!(!one["because"].as_str().expect("a reason").is_empty());
     }
     let text = looked(&["measure", "counters"]).stdout_text();
-    for one in told["found"][0]["absent"].as_array().expect("a list") {
+    for one in reported["found"][0]["absent"].as_array().expect("a list") {
         let (name, why) = (one["quantity"].as_str(), one["because"].as_str());
         let head = format!("not available here, because {}: ", why.expect("a reason"));
         let names = text.lines().find_map(|line| line.strip_prefix(head.as_str()));
@@ -122,12 +123,12 @@ fn counters_of_a_process() {
 #[test]
 fn only_the_counters_that_were_asked_for_are_opened() {
     let words = ["measure", "counters", "--quantities", "migrations,context-switches", "--json"];
-    let told = json(&looked(&words));
-    let figures = told["measurement"]["blocks"][0]["figures"].as_array().expect("figures");
+    let reported = json(&looked(&words));
+    let figures = reported["measurement"]["blocks"][0]["figures"].as_array().expect("figures");
     let names: std::collections::BTreeSet<_> =
         figures.iter().filter_map(|one| one["labels"]["quantity"].as_str()).collect();
-    assert_eq!(Vec::from_iter(names), ["context-switches", "migrations"], "{told}");
-    assert!(told["found"][0]["absent"].as_array().expect("a list").is_empty(), "{told}");
+    assert_eq!(Vec::from_iter(names), ["context-switches", "migrations"], "{reported}");
+    assert!(reported["found"][0]["absent"].as_array().expect("a list").is_empty(), "{reported}");
 }
 
 #[test]

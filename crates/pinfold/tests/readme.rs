@@ -111,11 +111,11 @@ fn the_machine_of_a_domain_file_is_planned_without_a_format() {
 
 #[test]
 fn bad_input_is_reported_with_a_hint() {
-    let check = |arguments: &[&str], code: i32, told: &str| {
+    let check = |arguments: &[&str], code: i32, reported: &str| {
         let output = capture(PINFOLD, arguments, MINUTE_NS).expect("runs");
         let said = output.stderr_text();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-        assert!(said.contains(told), "{arguments:?}: {said}");
+        assert!(said.contains(reported), "{arguments:?}: {said}");
     };
     check(&["plan", "--strategy", "balancd"], 2, "did you mean balanced?");
     check(&["plan", "--strategy", "none", "--vcpus", "many"], 2, "neither a number");

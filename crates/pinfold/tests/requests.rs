@@ -38,12 +38,12 @@ fn a_file_and_flags_say_the_same() {
     for form in ["--json", "--explain"] {
         let of_file =
             ["plan", "--strategy", "multi-vm", "--request", &path, "--input", &input, form];
-        let (code, planned, told) = run(&of_file);
-        assert_eq!(code, Some(0), "{told}");
+        let (code, planned, reported) = run(&of_file);
+        assert_eq!(code, Some(0), "{reported}");
         let mut arguments = flags.clone();
         arguments.extend(["--input", &input, form]);
-        let (code, by_flags, told) = run(&arguments);
-        assert_eq!(code, Some(0), "{told}");
+        let (code, by_flags, reported) = run(&arguments);
+        assert_eq!(code, Some(0), "{reported}");
         assert_eq!(planned, by_flags);
         assert!(planned.contains("slow") && planned.contains("web"), "{planned}");
     }
@@ -52,12 +52,12 @@ fn a_file_and_flags_say_the_same() {
 #[test]
 fn what_is_wrong_is_reported_with_its_place() {
     let input = format!("{ROOT}/fixtures/hosts/x5540-dual.synthetic");
-    let in_file = |text: &str, told: &str| {
+    let in_file = |text: &str, reported: &str| {
         let (_folder, path) = file(text);
         let (code, _, said) =
             run(&["plan", "--strategy", "auto", "--request", &path, "--input", &input]);
         assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains(told), "{said}");
+        assert!(said.contains(reported), "{said}");
     };
     in_file("[[vm]]\nname = \"a\"\nvcpu = 1\n", "line 3, column 1: vm has no key \"vcpu\"");
     in_file("[[vm]]\nname = \"a\"\nvcpu = 1\n", "did you mean vcpus?");
@@ -88,12 +88,12 @@ fn what_is_wrong_is_reported_with_its_place() {
         "[[group]]\nname = \"a\"\ncores = 1\n[[group]]\nname = \"b\"\ncores = 40\n",
         "request.toml: line 6, column 9: vnodes gives at most",
     );
-    let check = |flags: &[&str], told: &str| {
+    let check = |flags: &[&str], reported: &str| {
         let mut arguments = vec!["plan", "--strategy", "auto", "--input", &input];
         arguments.extend(flags);
         let (code, _, said) = run(&arguments);
         assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains(told), "{said}");
+        assert!(said.contains(reported), "{said}");
     };
     check(&["--vm", "name=a,vcpus=0"], "--vm: vcpus: 0 is not a number of at least 1");
     check(&["--free", "all"], "--free: free: \"all\" is not a number of PUs");
@@ -194,12 +194,12 @@ fn published_layouts_are_one_command_each() {
 #[test]
 fn a_pin_that_cannot_be_is_refused_before_anything_is_planned() {
     let input = format!("{ROOT}/fixtures/hosts/ryzen-5950x.synthetic");
-    let check = |flags: &[&str], told: &str| {
+    let check = |flags: &[&str], reported: &str| {
         let mut arguments = vec!["plan", "-s", "balanced", "--vcpus", "4", "--input", &input];
         arguments.extend(flags);
         let (code, _, said) = run(&arguments);
         assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains(told), "{said}");
+        assert!(said.contains(reported), "{said}");
     };
     check(&["--pin", "vcpu3"], "--pin: pins: \"vcpu3\" is not written ROLE=PUS");
     check(&["--pin", "vcpu3=40"], "vcpu(3) cannot be pinned to 40: PU 40 does not exist");

@@ -326,10 +326,10 @@ fn through_a_shared_folder(cluster: &Cluster, file: &str) {
     let program = cluster.program("pinfold-1", "");
     let words = ["run", file, "--engine", "slurm", "--store", &store];
     let more = ["--shared", &shared, "--program", &program, "--time", "10"];
-    let (code, told, said) = cluster.run(&[&words[..], &more].concat());
+    let (code, reported, said) = cluster.run(&[&words[..], &more].concat());
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("3 nodes, 3 of them up; array jobs"), "{said}");
-    assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+    assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
     assert_eq!(files::list(&shared).expect("a folder"), Vec::<String>::new());
     let trials = cluster.trials(&store);
     let mut nodes_of_block: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -361,12 +361,12 @@ fn tasks_that_fail_once_and_always(cluster: &Cluster, file: &str) {
     let program = cluster.program("pinfold-2", &before);
     let words = ["run", file, "--engine", "slurm", "--store", &store];
     let more = ["--shared", &shared, "--program", &program, "--nodes", "n[1,3]"];
-    let (code, told, said) = cluster.run(&[&words[..], &more].concat());
+    let (code, reported, said) = cluster.run(&[&words[..], &more].concat());
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("4 of 12 trials failed"), "{said}");
     assert!(said.contains("exit code 3: broken; trying once more"), "{said}");
     assert!(said.contains("exit code 4: no luck here; recorded as failed"), "{said}");
-    assert!(told.contains("12 of 12 trials done, 4 failed"), "{told}");
+    assert!(reported.contains("12 of 12 trials done, 4 failed"), "{reported}");
     let trials = cluster.trials(&store);
     for trial in &trials {
         let failed = trial["ok"] == "false";
@@ -379,10 +379,10 @@ fn tasks_that_fail_once_and_always(cluster: &Cluster, file: &str) {
 fn through_srun(cluster: &Cluster, file: &str) {
     let store = cluster.path("srun.sqlite");
     let words = ["run", file, "--engine", "slurm", "--store", &store, "--nodes", "2"];
-    let (code, told, said) = cluster.run(&words);
+    let (code, reported, said) = cluster.run(&words);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("srun, no shared folder: this program, sent to each node"), "{said}");
-    assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+    assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
     let trials = cluster.trials(&store);
     assert!(trials.iter().all(|trial| NODES.contains(&trial["node"].as_str())), "{trials:?}");
     let left = files::list("/tmp").expect("a folder");
@@ -400,10 +400,10 @@ fn guests_on_nodes(cluster: &Cluster, _: &str) {
     let (store, shared) = (cluster.path("guests.sqlite"), cluster.path("shared"));
     let program = cluster.program("pinfold-guests", "");
     let words = ["run", &file, "--engine", "slurm", "--store", &store];
-    let (code, told, said) =
+    let (code, reported, said) =
         cluster.run(&[&words[..], &["--shared", &shared, "--program", &program]].concat());
     assert_eq!(code, Some(0), "{said}");
-    assert!(told.contains("6 of 6 trials done, 0 failed"), "{told}{said}");
+    assert!(reported.contains("6 of 6 trials done, 0 failed"), "{reported}{said}");
     let samples = cluster.table(&store, "samples");
     let of = |figure: &str| -> BTreeSet<&str> {
         let rows = samples.iter().filter(|row| row["figure"] == figure);
@@ -428,9 +428,9 @@ fn a_node_that_does_not_fit_ends_the_study(cluster: &Cluster, file: &str) {
     assert!(said.contains(&expected), "{said}");
     cluster.wait("empty queue", |c| c.ask("squeue", &["-h"]).trim().is_empty());
     // Without that node it goes on.
-    let (code, told, said) = cluster.run(&["resume", &store, "--nodes", "n1,n3"]);
+    let (code, reported, said) = cluster.run(&["resume", &store, "--nodes", "n1,n3"]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+    assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
 }
 
 fn what_is_wrong_is_told(cluster: &Cluster, file: &str) {
@@ -478,9 +478,9 @@ fn interrupted_and_detached(cluster: &Cluster, file: &str) {
     let status = child.wait_for(&SystemClock, MINUTE_NS).expect("it ends").expect("in time");
     assert_eq!(status.code(), Some(130));
     cluster.wait("empty queue", |c| c.ask("squeue", &["-h"]).trim().is_empty());
-    let (code, told, said) = cluster.run(&["resume", &store]);
+    let (code, reported, said) = cluster.run(&["resume", &store]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+    assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
     assert!(!said.contains("trying once more"), "{said}");
 }
 
@@ -515,9 +515,9 @@ fn a_store_that_is_locked(cluster: &Cluster, file: &str) {
     let results = files::list(&format!("{shared}/{folder}/results/0")).expect("results");
     assert_eq!(results.len(), 3, "{results:?}");
     drop(other);
-    let (code, told, said) = cluster.run(&["resume", &store]);
+    let (code, reported, said) = cluster.run(&["resume", &store]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+    assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
     assert!(!said.contains("trying once more"), "{said}");
     assert_eq!(files::list(&shared).expect("a folder"), Vec::<String>::new());
 }
@@ -540,12 +540,12 @@ fn a_cluster_without_room(cluster: &mut Cluster, file: &str) {
         refusal.is_some_and(|at| log[at..].matches("MaxJobCount limit").count() >= 2)
     });
     cluster.restart(1_000);
-    let (mut told, mut said) = (String::new(), String::new());
-    child.stdout().expect("a pipe").read_to_string(&mut told).expect("read");
+    let (mut reported, mut said) = (String::new(), String::new());
+    child.stdout().expect("a pipe").read_to_string(&mut reported).expect("read");
     child.stderr().expect("a pipe").read_to_string(&mut said).expect("read");
     let status = child.wait_for(&SystemClock, MINUTE_NS).expect("it ends").expect("in time");
     assert_eq!(status.code(), Some(0), "{said}");
-    assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+    assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
     for text in [
         "note: sbatch: Slurm temporarily unable to accept job",
         "1 task submitted, 2 more follow when there is room",
@@ -574,10 +574,10 @@ fn a_node_dies_and_the_collector_too(cluster: &mut Cluster) {
     let daemon = cluster.daemons.remove("slurmd-n2");
     drop(daemon);
     cluster.end_all("SLURMD_NODENAME=n2");
-    let (code, told, said) = cluster.run(&["resume", &store]);
+    let (code, reported, said) = cluster.run(&["resume", &store]);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("its node failed"), "{said}");
-    assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+    assert!(reported.contains("12 of 12 trials done, 0 failed"), "{reported}");
     let trials = cluster.trials(&store);
     assert!(trials.iter().all(|trial| trial["node"] != "n2"), "{trials:?}");
 }

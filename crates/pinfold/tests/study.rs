@@ -52,11 +52,11 @@ see = "{value(time, kind = 'good')}"
 agree = "value(time, kind = 'good') == 12"
 "#;
 
-struct Yard {
+struct Workspace {
     folder: tempfile::TempDir,
 }
 
-impl Yard {
+impl Workspace {
     fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a folder") }
     }
@@ -81,49 +81,55 @@ impl Yard {
 
 #[test]
 fn from_file_to_page() {
-    let yard = Yard::new();
-    let file = yard.file("tiny.toml", STUDY);
-    let store = yard.path("tiny.sqlite");
-    let (code, told, said) = yard.run(&["check", &file]);
+    let workspace = Workspace::new();
+    let file = workspace.file("tiny.toml", STUDY);
+    let store = workspace.path("tiny.sqlite");
+    let (code, reported, said) = workspace.run(&["check", &file]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(told.contains("10 run, 10 skipped") && said.contains("needs 100000 cores"), "{said}");
-    let (code, told, said) = yard.run(&["run", &file, "--store", &store]);
+    assert!(
+        reported.contains("10 run, 10 skipped") && said.contains("needs 100000 cores"),
+        "{said}"
+    );
+    let (code, reported, said) = workspace.run(&["run", &file, "--store", &store]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("8 of 24 trials failed"), "{said}");
     // Twelve trials per block, of which four of the shell's fail.
-    assert!(told.contains("24 of 24 trials done, 8 failed, 10 cells skipped"), "{told}");
+    assert!(reported.contains("24 of 24 trials done, 8 failed, 10 cells skipped"), "{reported}");
     for why in [
         "it printed nothing",
         "the figure time is NaN",
         "did not end within its 0.3 s",
         "exit code 3: broken",
     ] {
-        assert!(told.replace('\n', " ").contains(why) || said.contains(why), "{why}: {told}{said}");
+        assert!(
+            reported.replace('\n', " ").contains(why) || said.contains(why),
+            "{why}: {reported}{said}"
+        );
     }
-    let (code, _, said) = yard.run(&["resume", &store]);
+    let (code, _, said) = workspace.run(&["resume", &store]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("no run of a study that is not finished"), "{said}");
-    let page = yard.path("tiny.html");
-    let (code, _, said) = yard.run(&["report", &store, "--out", &page]);
+    let page = workspace.path("tiny.html");
+    let (code, _, said) = workspace.run(&["report", &store, "--out", &page]);
     assert_eq!(code, Some(0), "{said}");
     let html = files::read_text(&page).expect("the page is there");
     for text in ["A trivial workload", "It takes 12", "> yes<", "needs 100000 cores", "exit code 3"]
     {
         assert!(html.contains(text), "{text}");
     }
-    let trials = files::read_text(&yard.path("tiny-tables/trials.csv")).expect("a table");
+    let trials = files::read_text(&workspace.path("tiny-tables/trials.csv")).expect("a table");
     assert_eq!(trials.lines().count(), 25);
     assert!(
-        files::read(&yard.path("tiny-tables/samples.parquet"))
+        files::read(&workspace.path("tiny-tables/samples.parquet"))
             .expect("it is there")
             .starts_with(b"PAR1")
     );
-    let (code, told, said) = yard.run(&["diff", &store, &store, "--json"]);
+    let (code, reported, said) = workspace.run(&["diff", &store, &store, "--json"]);
     assert_eq!(code, Some(0), "{said}");
-    let same: serde_json::Value = serde_json::from_str(&told).expect("JSON");
-    assert!(same["both"].as_array().is_some_and(|rows| rows.len() > 4), "{told}");
-    let other = yard.file("other.toml", &STUDY.replace("name = \"tiny\"", "name = \"other\""));
-    let (code, _, said) = yard.run(&["run", &other, "--store", &store]);
+    let same: serde_json::Value = serde_json::from_str(&reported).expect("JSON");
+    assert!(same["both"].as_array().is_some_and(|rows| rows.len() > 4), "{reported}");
+    let other = workspace.file("other.toml", &STUDY.replace("name = \"tiny\"", "name = \"other\""));
+    let (code, _, said) = workspace.run(&["run", &other, "--store", &store]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("holds the study \"tiny\", not \"other\""), "{said}");
 }
@@ -167,21 +173,22 @@ rows = ["neighbour", "memory_node"]
 
 #[test]
 fn neighbours_run_and_memory_is_bound() {
-    let yard = Yard::new();
-    let file = yard.file("beside.toml", BESIDE);
-    let (code, told, said) = yard.run(&["check", &file]);
+    let workspace = Workspace::new();
+    let file = workspace.file("beside.toml", BESIDE);
+    let (code, reported, said) = workspace.run(&["check", &file]);
     assert_eq!(code, Some(0), "{said}");
-    if !told.contains(" 4 run,") {
+    if !reported.contains(" 4 run,") {
         println!("skipped: {said}");
         return;
     }
-    let store = yard.path("beside.sqlite");
-    let (code, told, said) = yard.run(&["run", &file, "--store", &store]);
-    assert_eq!(code, Some(0), "{told}{said}");
-    let (code, _, said) = yard.run(&["export", &store, "--out", &yard.path("tables")]);
+    let store = workspace.path("beside.sqlite");
+    let (code, reported, said) = workspace.run(&["run", &file, "--store", &store]);
+    assert_eq!(code, Some(0), "{reported}{said}");
+    let (code, _, said) = workspace.run(&["export", &store, "--out", &workspace.path("tables")]);
     assert_eq!(code, Some(0), "{said}");
     let values = |table: &str| -> Vec<(String, bool)> {
-        let text = files::read_text(&yard.path(&format!("tables/{table}.csv"))).expect("a table");
+        let text =
+            files::read_text(&workspace.path(&format!("tables/{table}.csv"))).expect("a table");
         let row = |line: &str| {
             let fields: Vec<&str> = line.split(',').collect();
             (format!("{} {}", fields[0], fields[1]), fields[2] != "0")
@@ -202,42 +209,42 @@ fn neighbours_run_and_memory_is_bound() {
 
 #[test]
 fn what_is_wrong_is_reported_with_its_place() {
-    let yard = Yard::new();
-    let file = yard.file("bad.toml", &STUDY.replace("repetitions", "repetition"));
-    let (code, _, said) = yard.run(&["check", &file]);
+    let workspace = Workspace::new();
+    let file = workspace.file("bad.toml", &STUDY.replace("repetitions", "repetition"));
+    let (code, _, said) = workspace.run(&["check", &file]);
     assert_eq!(code, Some(2));
     assert!(
         said.contains("bad.toml: line 4, column 1: the study has no key \"repetition\""),
         "{said}"
     );
-    let file =
-        yard.file("cut.toml", &STUDY.replace("probes", "constraints = ['cores > 5e9']\nprobes"));
-    let (_, _, said) = yard.run(&["check", &file]);
+    let file = workspace
+        .file("cut.toml", &STUDY.replace("probes", "constraints = ['cores > 5e9']\nprobes"));
+    let (_, _, said) = workspace.run(&["check", &file]);
     assert!(said.contains("line 6, column 16: the constraints exclude all 20"), "{said}");
-    let (code, _, said) = yard.run(&["status", &yard.path("none.sqlite")]);
+    let (code, _, said) = workspace.run(&["status", &workspace.path("none.sqlite")]);
     assert_eq!(code, Some(2));
     assert!(said.contains("there is no store at"), "{said}");
 }
 
 #[test]
 fn the_studies_that_ship_and_the_one_of_the_page_are_read() {
-    let yard = Yard::new();
+    let workspace = Workspace::new();
     let page = files::read_text(&format!("{ROOT}/docs/studies/study-file.md")).expect("the page");
     let (_, rest) = page.split_once("```toml\n").expect("a block");
-    let mut files = vec![yard.file("page.toml", rest.split_once("```").expect("its end").0)];
+    let mut files = vec![workspace.file("page.toml", rest.split_once("```").expect("its end").0)];
     let folder = format!("{ROOT}/studies");
     files.extend(
         files::list(&folder).expect("a folder").iter().map(|name| format!("{folder}/{name}")),
     );
     for file in &files {
         for form in [&["check", file.as_str()][..], &["check", file.as_str(), "--quick"]] {
-            let (code, told, said) = yard.run(form);
+            let (code, reported, said) = workspace.run(form);
             if code == Some(2) && said.contains("there is no /dev/kvm") {
                 println!("skipped: {file} has nothing to run without KVM");
                 continue;
             }
             assert_eq!(code, Some(0), "{file}: {said}");
-            assert!(told.contains("trials"), "{told}");
+            assert!(reported.contains("trials"), "{reported}");
         }
     }
 }
@@ -249,7 +256,7 @@ fn a_tunable_that_the_host_lacks_skips_its_cells_with_the_reason() {
         println!("skipped: this host has resctrl");
         return;
     }
-    let yard = Yard::new();
+    let workspace = Workspace::new();
     let text = r#"
 name = "ways"
 title = "Cache ways"
@@ -266,13 +273,13 @@ name = "true"
 command = ["true"]
 lasts = "10ms"
 "#;
-    let file = yard.file("ways.toml", text);
-    let (code, told, said) = yard.run(&["check", &file]);
+    let file = workspace.file("ways.toml", text);
+    let (code, reported, said) = workspace.run(&["check", &file]);
     assert_eq!(code, Some(0), "{said}");
-    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(told.contains("1 run, 1 skipped"), "{told}");
+    let reported = reported.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(reported.contains("1 run, 1 skipped"), "{reported}");
     assert!(
-        said.contains("resctrl: it is not mounted") || told.contains("resctrl"),
-        "{told}{said}"
+        said.contains("resctrl: it is not mounted") || reported.contains("resctrl"),
+        "{reported}{said}"
     );
 }

@@ -145,11 +145,11 @@ name = "cpus"
 figure = "last"
 "#;
 
-struct Yard {
+struct Workspace {
     folder: tempfile::TempDir,
 }
 
-impl Yard {
+impl Workspace {
     /// A folder; `None`, told with the reason, where there can be no guest.
     fn new() -> Option<Self> {
         if find_program("qemu-system-x86_64").is_none() {
@@ -226,20 +226,20 @@ fn machines_of(pid: u32) -> usize {
 
 #[test]
 fn programs_are_measured_in_guests_that_are_placed() {
-    let Some(yard) = Yard::new() else { return };
-    let file = yard.file("guests.toml", STUDY);
-    let store = yard.path("guests.sqlite");
-    let (code, told, said) = yard.run(&["study", "check", &file]);
+    let Some(workspace) = Workspace::new() else { return };
+    let file = workspace.file("guests.toml", STUDY);
+    let store = workspace.path("guests.sqlite");
+    let (code, reported, said) = workspace.run(&["study", "check", &file]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(told.contains("8 run, 0 skipped"), "{told}");
-    let (code, told, said) = yard.run(&["study", "run", &file, "--store", &store]);
+    assert!(reported.contains("8 run, 0 skipped"), "{reported}");
+    let (code, reported, said) = workspace.run(&["study", "run", &file, "--store", &store]);
     if has_no_kernel(&said) {
         return;
     }
     assert_eq!(code, Some(0), "{said}");
-    assert!(told.contains("9 of 9 trials done, 0 failed"), "{told}{said}");
-    let page = yard.path("page.html");
-    let (code, _, said) = yard.run(&["study", "report", &store, "--out", &page]);
+    assert!(reported.contains("9 of 9 trials done, 0 failed"), "{reported}{said}");
+    let page = workspace.path("page.html");
+    let (code, _, said) = workspace.run(&["study", "report", &store, "--out", &page]);
     assert_eq!(code, Some(0), "{said}");
     let html = files::read_text(&page).expect("the page is there");
     for text in
@@ -248,7 +248,7 @@ fn programs_are_measured_in_guests_that_are_placed() {
         let plain = html.replace('\'', "&#39;").replace("&#x27;", "&#39;");
         assert!(plain.contains(text), "{text}");
     }
-    let samples = yard.table("samples");
+    let samples = workspace.table("samples");
     let column = |name: &str| samples[0].iter().position(|one| one == name).expect("a column");
     let of = |figure: &str| {
         let rows = samples[1..].iter().filter(|row| row[column("figure")] == figure);
@@ -259,17 +259,17 @@ fn programs_are_measured_in_guests_that_are_placed() {
     for figure in ["migrations", "switches", "steal"] {
         assert_eq!(of(figure).len(), 9, "{figure}");
     }
-    let (code, told, _) = yard.run(&["journal"]);
+    let (code, reported, _) = workspace.run(&["journal"]);
     assert_eq!(code, Some(0));
-    assert!(told.contains("reverted") && !told.contains("active"), "{told}");
+    assert!(reported.contains("reverted") && !reported.contains("active"), "{reported}");
 }
 
 #[test]
 fn another_machine_runs_beside() {
-    let Some(yard) = Yard::new() else { return };
-    let file = yard.file("crowd.toml", CROWD);
-    let store = yard.path("crowd.sqlite");
-    let words = yard.words(&["study", "run", &file, "--store", &store]);
+    let Some(workspace) = Workspace::new() else { return };
+    let file = workspace.file("crowd.toml", CROWD);
+    let store = workspace.path("crowd.sqlite");
+    let words = workspace.words(&["study", "run", &file, "--store", &store]);
     let mut child = Spawn::new(PINFOLD)
         .args(words)
         .stdout(Stdio::Null)
@@ -289,16 +289,16 @@ fn another_machine_runs_beside() {
     if has_no_kernel(&said_by(&mut child)) {
         return;
     }
-    let (code, told, said) = yard.run(&["study", "status", &store]);
+    let (code, reported, said) = workspace.run(&["study", "status", &store]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(told.contains("4 of 4 trials done, 0 failed"), "{told}");
+    assert!(reported.contains("4 of 4 trials done, 0 failed"), "{reported}");
     assert_eq!(most, 2);
-    let page = yard.path("page.html");
-    let (code, _, said) = yard.run(&["study", "report", &store, "--out", &page]);
+    let page = workspace.path("page.html");
+    let (code, _, said) = workspace.run(&["study", "report", &store, "--out", &page]);
     assert_eq!(code, Some(0), "{said}");
     let html = files::read_text(&page).expect("the page is there");
     assert!(html.contains("it makes no exits"), "exits are not told to be absent");
-    let gaps = yard.table("gaps");
+    let gaps = workspace.table("gaps");
     assert_eq!(gaps[0], ["accelerator", "share", "value", "samples"]);
     for accelerator in ["native", "tcg"] {
         assert!(gaps.iter().any(|row| row[0] == accelerator), "{accelerator}");
@@ -307,38 +307,39 @@ fn another_machine_runs_beside() {
 
 #[test]
 fn a_guest_that_dies_fails_its_trial_alone() {
-    let Some((yard, busybox)) = Yard::with_busybox() else { return };
-    let file = yard.file("trouble.toml", &TROUBLE.replace("BUSYBOX", &busybox));
-    let store = yard.path("trouble.sqlite");
-    let (code, told, said) = yard.run(&["study", "run", &file, "--store", &store]);
+    let Some((workspace, busybox)) = Workspace::with_busybox() else { return };
+    let file = workspace.file("trouble.toml", &TROUBLE.replace("BUSYBOX", &busybox));
+    let store = workspace.path("trouble.sqlite");
+    let (code, reported, said) = workspace.run(&["study", "run", &file, "--store", &store]);
     if has_no_kernel(&said) {
         return;
     }
     assert_eq!(code, Some(1), "trials failed: {said}");
-    let flat = format!("{told} {said}").replace('\n', " ");
+    let flat = format!("{reported} {said}").replace('\n', " ");
     assert!(flat.contains("2 failed, 1 cell skipped"), "{flat}");
     for why in ["it did not end within its 0.3 s in the guest", "Kernel panic", "trying once more"]
     {
         assert!(flat.contains(why), "{why}: {flat}");
     }
-    let (_, _, said) = yard.run(&["study", "check", &file]);
+    let (_, _, said) = workspace.run(&["study", "check", &file]);
     assert!(said.contains("its command is a program of the host"), "{said}");
 }
 
 #[test]
 fn vcpus_that_come_online_later_are_all_there() {
-    let Some((yard, busybox)) = Yard::with_busybox() else { return };
-    let file = yard.file("many.toml", &MANY.replace("BUSYBOX", &busybox));
-    let store = yard.path("many.sqlite");
-    let (code, told, said) = yard.run(&["study", "run", &file, "--store", &store]);
+    let Some((workspace, busybox)) = Workspace::with_busybox() else { return };
+    let file = workspace.file("many.toml", &MANY.replace("BUSYBOX", &busybox));
+    let store = workspace.path("many.sqlite");
+    let (code, reported, said) = workspace.run(&["study", "run", &file, "--store", &store]);
     if has_no_kernel(&said) {
         return;
     }
     assert_eq!(code, Some(0), "{said}");
-    assert!(told.contains("2 of 2 trials done, 0 failed"), "{told}{said}");
-    let (code, _, said) = yard.run(&["study", "report", &store, "--out", &yard.path("page.html")]);
+    assert!(reported.contains("2 of 2 trials done, 0 failed"), "{reported}{said}");
+    let (code, _, said) =
+        workspace.run(&["study", "report", &store, "--out", &workspace.path("page.html")]);
     assert_eq!(code, Some(0), "{said}");
-    let samples = yard.table("samples");
+    let samples = workspace.table("samples");
     let column = |name: &str| samples[0].iter().position(|one| one == name).expect("a column");
     let (figure, value) = (column("figure"), column("value"));
     for (name, number) in [("last", "8"), ("first", "1")] {
@@ -353,11 +354,11 @@ fn vcpus_that_come_online_later_are_all_there() {
 
 #[test]
 fn neither_interrupt_nor_kill_leave_a_machine() {
-    let Some(yard) = Yard::new() else { return };
-    let file = yard.file("guests.toml", STUDY);
+    let Some(workspace) = Workspace::new() else { return };
+    let file = workspace.file("guests.toml", STUDY);
     for (kind, name) in [(Signaled::Terminate, "term"), (Signaled::Kill, "kill")] {
-        let store = yard.path(&format!("{name}.sqlite"));
-        let words = yard.words(&["study", "run", &file, "--store", &store]);
+        let store = workspace.path(&format!("{name}.sqlite"));
+        let words = workspace.words(&["study", "run", &file, "--store", &store]);
         let mut child = Spawn::new(PINFOLD)
             .args(words)
             .stdout(Stdio::Null)
@@ -376,10 +377,13 @@ fn neither_interrupt_nor_kill_leave_a_machine() {
         assert!(until(|| child.try_wait().is_ok_and(|end| end.is_some())), "{name}: it lives on");
         assert!(until(|| machines_of(pid.0) == 0), "{name}: QEMU lives on");
         // What was in force is undone, or goes with the threads that it was for.
-        let (_, told, said) = yard.run(&["undo", "--all"]);
-        assert!(!format!("{told}{said}").contains("not everything"), "{name}: {told}{said}");
-        let (code, told, said) = yard.run(&["study", "status", &store]);
+        let (_, reported, said) = workspace.run(&["undo", "--all"]);
+        assert!(
+            !format!("{reported}{said}").contains("not everything"),
+            "{name}: {reported}{said}"
+        );
+        let (code, reported, said) = workspace.run(&["study", "status", &store]);
         assert_eq!(code, Some(0), "{said}");
-        assert!(told.contains("of 9 trials done, 0 failed"), "{name}: {told}");
+        assert!(reported.contains("of 9 trials done, 0 failed"), "{name}: {reported}");
     }
 }

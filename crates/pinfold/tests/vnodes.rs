@@ -12,7 +12,7 @@ use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
 use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, paths, proc_stat};
 use pinfold_model::Tid;
-use pinfold_probe::cpu_speed::{Progress, SpeedRuler, Workers};
+use pinfold_probe::cpu_speed::{Progress, SpeedBenchmark, Workers};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_speed::{Facts, GROUP_PREFIX};
@@ -118,8 +118,8 @@ impl Stage {
     /// Work per second of one thread in the vnode.
     fn rate(&self, pinload: &Pinload) -> f64 {
         let cgroup_files = self.groups().iter().map(|at| paths::cgroup_procs(at)).collect();
-        let ruler = Progress::new(Workers::Threads(1), 300);
-        let outcome = ruler.run_on_host(pinload, &Placement { cgroup_files, affinity: None });
+        let benchmark = Progress::new(Workers::Threads(1), 300);
+        let outcome = benchmark.run_on_host(pinload, &Placement { cgroup_files, affinity: None });
         let outcome = outcome.expect("a rate");
         outcome.units as f64 * 1e9 / outcome.elapsed_ns as f64
     }
@@ -319,8 +319,8 @@ fn a_burner_that_is_killed_comes_again_and_the_reason_outlives_the_platform() {
         }),
         "burners that cannot live end the platform"
     );
-    let told = stage.emulate(&["status"]).stderr_text();
-    assert!(told.contains("the last one failed: a burner: the cpu load ended"), "{told}");
+    let reported = stage.emulate(&["status"]).stderr_text();
+    assert!(reported.contains("the last one failed: a burner: the cpu load ended"), "{reported}");
     assert_eq!(stage.groups(), Vec::<String>::new());
 }
 
@@ -403,8 +403,11 @@ fn without_the_rights_the_next_method_is_taken_and_says_why() {
     let text = "[[vnode]]\nname = \"rights\"\ncores = 1\nspeed = \"50%\"\nmethod = \"hogs\"\n";
     pinfold_host::files::write_atomic(&file, text.as_bytes()).expect("a platform file");
     let refused = without("-sys_nice", &["up", &file]);
-    let told = refused.stderr_text();
-    assert!(!refused.status.success() && told.contains("hogs: the kernel gives no"), "{told}");
+    let reported = refused.stderr_text();
+    assert!(
+        !refused.status.success() && reported.contains("hogs: the kernel gives no"),
+        "{reported}"
+    );
 }
 
 #[test]
@@ -609,8 +612,8 @@ fn trials_of_one_vnode_have_their_own_speeds() {
         assert!(output.status.success(), "{}", output.stderr_text());
         output.stdout_text()
     };
-    let told = study(&["run", &path("quotas.toml"), "--store", &path("quotas.sqlite")]);
-    assert!(told.contains("16 of 16 trials done, 0 failed"), "{told}");
+    let reported = study(&["run", &path("quotas.toml"), "--store", &path("quotas.sqlite")]);
+    assert!(reported.contains("16 of 16 trials done, 0 failed"), "{reported}");
     study(&["report", &path("quotas.sqlite"), "--out", &path("quotas.html")]);
     let table = pinfold_host::files::read_text(&path("quotas-tables/quotas.csv")).expect("a table");
     for (speed, quota) in [("0.5", "50000"), ("0.25", "25000"), ("0.75", "75000")] {
@@ -769,12 +772,12 @@ fn a_command_hears_the_signals_and_decides_itself_how_it_ends() {
             .own_group()
             .start()
             .expect("pinfold starts");
-        let mut told = String::new();
+        let mut reported = String::new();
         let mut pipe = std::io::BufReader::new(run.stdout().expect("a pipe"));
-        std::io::BufRead::read_line(&mut pipe, &mut told).expect("a line");
+        std::io::BufRead::read_line(&mut pipe, &mut reported).expect("a line");
         run.signal(signal).expect("sent");
-        std::io::Read::read_to_string(&mut pipe, &mut told).expect("the rest");
-        assert_eq!(told, "ready\ntold\n", "{name}");
+        std::io::Read::read_to_string(&mut pipe, &mut reported).expect("the rest");
+        assert_eq!(reported, "ready\ntold\n", "{name}");
         assert_eq!(run.wait().expect("an end").code(), Some(7), "{name}");
         assert_eq!(groups(&host, &format!("run-{}", run.pid())), Vec::<String>::new());
     }

@@ -68,11 +68,11 @@ impl Scene {
             .die_with_parent(true)
             .start()
             .expect("pinfold starts");
-        self.told("watching");
+        self.reported("watching");
         child
     }
 
-    fn told(&self, words: &str) {
+    fn reported(&self, words: &str) {
         let until = SystemClock.now_ns() + PATIENCE_NS;
         loop {
             let text = files::read_text(&self.file("told")).unwrap_or_default();
@@ -166,7 +166,7 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
         rest => rest,
     };
     scene.host.set_affinity(vcpu, &elsewhere).expect("moved");
-    scene.told("\"event\":\"restored\"");
+    scene.reported("\"event\":\"restored\"");
     assert_eq!(scene.mask(vcpu), planned);
     assert!(scene.metrics().contains("restored_total{id="), "{}", scene.metrics());
 
@@ -179,11 +179,11 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     plug_in(&mut qmp, plug);
     let one = json!({"qom-type": "iothread", "id": "io7"});
     qmp.execute("object-add", Some(one)).expect("an iothread");
-    scene.told("vcpu(1) (thread");
-    scene.told("iothread(io7)");
-    scene.told("is not in the plan");
-    let told = files::read_text(&scene.file("told")).expect("text");
-    assert!(told.contains("\"found\":\"PUs ") && told.contains("\"who\":\""), "{told}");
+    scene.reported("vcpu(1) (thread");
+    scene.reported("iothread(io7)");
+    scene.reported("is not in the plan");
+    let reported = files::read_text(&scene.file("told")).expect("text");
+    assert!(reported.contains("\"found\":\"PUs ") && reported.contains("\"who\":\""), "{reported}");
 
     signal(watch.pid(), Signaled::Terminate).expect("asked to end");
     wait("its end", || {
@@ -269,9 +269,9 @@ fn a_write_to_the_machines_group_is_reported_with_what_and_since_when() {
         return;
     }
     scene.host.write(&file, first.to_string().as_bytes()).expect("narrowed");
-    scene.told("\"event\":\"groups\"");
-    let told = files::read_text(&scene.file("told")).expect("text");
-    let line = told.lines().find(|line| line.contains("\"event\":\"groups\"")).expect("a line");
+    scene.reported("\"event\":\"groups\"");
+    let reported = files::read_text(&scene.file("told")).expect("text");
+    let line = reported.lines().find(|line| line.contains("\"event\":\"groups\"")).expect("a line");
     let line: Value = serde_json::from_str(line).expect("JSON");
     assert_eq!(
         (line["what"].as_str(), line["found"].as_str()),
@@ -311,9 +311,9 @@ fn the_end_of_a_machine_is_reported_and_the_watch_goes_on() {
             .status
             .success()
     );
-    scene.told("reading everything again");
+    scene.reported("reading everything again");
     wait("the placement", || scene.metrics().contains("placements 1").then_some(()));
     signal(scene.qemu.pid(), Signaled::Kill).expect("killed");
-    scene.told("\"event\":\"ended\"");
+    scene.reported("\"event\":\"ended\"");
     assert!(scene.metrics().contains("placements 0"));
 }

@@ -66,7 +66,7 @@ fn of_firmware(
     if writes < 5 || calls.abs_diff(2 * writes) > 2 {
         wrong.push(format!("{calls} calls for {writes} writes: {}", json["rows"]));
     }
-    let told = match address {
+    let reported = match address {
         Some(address) => {
             let addresses = json["addresses"].as_array().into_iter().flatten();
             let written = addresses
@@ -92,7 +92,7 @@ fn of_firmware(
     watched(guest)?;
     let locked = lock(guest, &["exits", "--qmp", shapes::MONITOR])?;
     Ok(format!(
-        "level A: two calls for each write to a device, and {told}; types {}; a translated \
+        "level A: two calls for each write to a device, and {reported}; types {}; a translated \
          machine is told to make none, and its waits for a PU and for locks are seen; {locked}",
         self::names(&json).join(", ")
     ))

@@ -49,21 +49,21 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
         shows(guest, &format!("apply killed before {call}"), &all_before)?;
     }
     let driver = guest.shell("cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_driver")?;
-    let killed = kill::tell(killed, chosen.len(), &calls)?;
+    let killed = kill::report(killed, chosen.len(), &calls)?;
     Ok(format!("governor and limits of one domain of {}; {killed}", driver.trim()))
 }
 
 /// What the driver does not know is told with what it knows, and ends a plan that requires it.
 fn refused(guest: &mut Guest) -> Result<(), LabError> {
     let apply = [APPLY.as_slice(), &["--knob", "governor=warp"]].concat();
-    let told = guest.pinfold(&apply)?;
+    let reported = guest.pinfold(&apply)?;
     guest.pinfold(&UNDO)?;
     let required = [apply.as_slice(), &["--knob", "required=yes"]].concat();
     let words = [&["/usr/bin/pinfold"], required.as_slice()].concat();
     let ended = guest.run(&words)?.success();
     let mut wrong = Vec::new();
-    if !(told.contains("warp") && told.contains("scaling_available_governors")) {
-        wrong.push(format!("not told with the way out: {told}"));
+    if !(reported.contains("warp") && reported.contains("scaling_available_governors")) {
+        wrong.push(format!("not told with the way out: {reported}"));
     }
     if ended {
         wrong.push("a plan that requires it was applied".to_owned());

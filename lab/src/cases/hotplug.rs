@@ -91,7 +91,7 @@ fn kills(
         shows(guest, "0-7\non\n")?;
         same(guest, before, &format!("apply killed before {call}"))?;
     }
-    kill::tell(killed, chosen.len(), &calls)
+    kill::report(killed, chosen.len(), &calls)
 }
 
 /// Somebody else takes siblings, then a vCPU's PU, while the plan is in force.
@@ -113,9 +113,9 @@ fn under_a_plan(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError
     guest.shell(&format!("echo 0 > /sys/devices/system/cpu/cpu{pu}/online"))?;
     // It ends with 1 where something is not as planned.
     let status = guest.run(&["/usr/bin/pinfold", "status"])?.stdout_text();
-    let told = format!("PU {pu} is offline: vcpu(0)");
-    if !status.contains(&told) {
-        return Err(LabError::wrong(format!("status does not say {told:?}"), status));
+    let reported = format!("PU {pu} is offline: vcpu(0)");
+    if !status.contains(&reported) {
+        return Err(LabError::wrong(format!("status does not say {reported:?}"), status));
     }
     let undone = guest.pinfold(&UNDO)?;
     guest.shell(&format!("echo 1 > /sys/devices/system/cpu/cpu{pu}/online"))?;

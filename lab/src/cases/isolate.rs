@@ -27,9 +27,9 @@ pub(super) fn isolate(stage: &mut Stage, _: Extent) -> Result<String, LabError> 
     let during = stage.look()?;
     expect_none("isolation is not so", intruders(stage, &during, &status))?;
     expect_none("the shells' children", not_forked(&stage.before, &during))?;
-    let told = stage.guest.pinfold(&["undo", "--all"])?;
+    let reported = stage.guest.pinfold(&["undo", "--all"])?;
     let near = near(stage);
-    expect_none("undo does not tell of what is only near", untold(&told, &near))?;
+    expect_none("undo does not tell of what is only near", unreported(&reported, &near))?;
     let after = stage.look()?;
     expect_none("undo left a trace", after.differences(&stage.before, &near))?;
     stage.reap()?;
@@ -64,15 +64,15 @@ fn near(stage: &Stage) -> BTreeMap<String, String> {
     groups.map(|group| (format!("{root}/{group}/cpuset.cpus"), "0-3\n".to_owned())).collect()
 }
 
-fn untold(told: &str, near: &BTreeMap<String, String>) -> Vec<String> {
+fn unreported(reported: &str, near: &BTreeMap<String, String>) -> Vec<String> {
     let mut found: Vec<String> = near
         .keys()
-        .filter(|path| !told.contains(&format!("{path}{NEAR}0-3")))
+        .filter(|path| !reported.contains(&format!("{path}{NEAR}0-3")))
         .map(|path| format!("{path} is not named"))
         .collect();
-    let many = told.matches(NEAR).count();
+    let many = reported.matches(NEAR).count();
     if many != near.len() {
-        found.push(format!("{many} are named, {} expected:\n{told}", near.len()));
+        found.push(format!("{many} are named, {} expected:\n{reported}", near.len()));
     }
     found
 }

@@ -59,7 +59,7 @@ pub(super) fn killed(
         check(stage, &format!("apply killed before {call}"))?;
         stage.reap()?;
     }
-    tell(killed, chosen.len(), &calls)
+    report(killed, chosen.len(), &calls)
 }
 
 pub(super) fn undo_killed(stage: &mut Stage, extent: Extent) -> Result<String, LabError> {
@@ -75,11 +75,11 @@ pub(super) fn undo_killed(stage: &mut Stage, extent: Extent) -> Result<String, L
         check(stage, &format!("undo killed before {call}"))?;
         stage.reap()?;
     }
-    tell(killed, chosen.len(), &calls)
+    report(killed, chosen.len(), &calls)
 }
 
 /// Most kills must have come, or nothing was tried.
-pub(super) fn tell(killed: usize, chosen: usize, calls: &[Call]) -> Result<String, LabError> {
+pub(super) fn report(killed: usize, chosen: usize, calls: &[Call]) -> Result<String, LabError> {
     match killed * 2 > chosen {
         true => Ok(format!("killed before {killed} of {} calls", calls.len())),
         false => Err(LabError::wrong("kills", format!("{killed} of {chosen} came"))),

@@ -74,11 +74,11 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     let before = look(guest)?;
     let dry = guest.pinfold(&[&apply[..], &["--dry-run"]].concat())?;
     same(guest, &before, "a dry run changed the host")?;
-    let untold =
+    let unreported =
         lacking.iter().filter(|knob| !dry.contains(&format!("this host has no {}", knob.file)));
-    let untold = untold.map(|knob| knob.file.to_owned()).collect();
-    expect_none("a dry run does not tell what is lacking", untold)?;
-    let told = guest.pinfold(&apply)?;
+    let unreported = unreported.map(|knob| knob.file.to_owned()).collect();
+    expect_none("a dry run does not tell what is lacking", unreported)?;
+    let reported = guest.pinfold(&apply)?;
     expect_none("a knob is not as asked", not_so(guest, &present, &device)?)?;
     let pages = format!("{}; {}", pages(guest)?, page_tables(guest)?);
     let undone = guest.pinfold(&UNDO)?;
@@ -87,8 +87,8 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     if !undone.contains("pages of") {
         return Err(LabError::wrong("undo does not tell of the pages", undone));
     }
-    if !told.contains("cpufreq") {
-        return Err(LabError::wrong("a guest without cpufreq was not told of", told));
+    if !reported.contains("cpufreq") {
+        return Err(LabError::wrong("a guest without cpufreq was not told of", reported));
     }
     let managed = managed(guest, &after)?;
     // The group's nodes are given by name from here on.
@@ -150,13 +150,13 @@ fn same(guest: &mut Guest, before: &Snapshot, what: &str) -> Result<(), LabError
 fn managed(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
     let disk = first(guest, "/sys/bus/pci/devices/*/virtio*/block")?;
     let knob = format!("irq:{disk}=6-7");
-    let told = guest.pinfold(&["apply", "--qmp", MONITOR, "--plan", PLAN, "--knob", &knob])?;
-    let many = told.matches("the kernel manages this interrupt itself").count();
+    let reported = guest.pinfold(&["apply", "--qmp", MONITOR, "--plan", PLAN, "--knob", &knob])?;
+    let many = reported.matches("the kernel manages this interrupt itself").count();
     let mut wrong = Vec::new();
-    if many == 0 || !told.contains("isolcpus=managed_irq") {
-        wrong.push(format!("it is not told: {told}"));
+    if many == 0 || !reported.contains("isolcpus=managed_irq") {
+        wrong.push(format!("it is not told: {reported}"));
     }
-    let names: Vec<&str> = told.lines().filter(|line| line.contains("manages this")).collect();
+    let names: Vec<&str> = reported.lines().filter(|line| line.contains("manages this")).collect();
     wrong.extend(
         names
             .iter()
@@ -243,5 +243,5 @@ fn kills(
         guest.pinfold(&UNDO)?;
         same(guest, before, &format!("apply killed before {call}"))?;
     }
-    kill::tell(killed, chosen.len(), &calls)
+    kill::report(killed, chosen.len(), &calls)
 }

@@ -155,13 +155,13 @@ fn there_and_back(
     same(guest, &before, "a dry run changed the host")?;
     guest.pinfold(apply)?;
     let pus = in_force(guest, vm)?;
-    let told = guest.pinfold(&UNDO)?;
+    let reported = guest.pinfold(&UNDO)?;
     let after = look(guest)?;
     let near: BTreeMap<String, String> = before
         .knobs
         .iter()
         .filter(|(path, text)| {
-            text.trim().is_empty() && told.contains(&format!("{path} was empty and is now "))
+            text.trim().is_empty() && reported.contains(&format!("{path} was empty and is now "))
         })
         .filter_map(|(path, _)| Some((path.clone(), after.knobs.get(&whole(path)?)?.clone())))
         .collect();
@@ -231,7 +231,7 @@ fn at_each_change(
         progress.changes += 1;
         progress.killed += usize::from(came);
     }
-    kill::tell(progress.killed, chosen.len(), &calls)
+    kill::report(progress.killed, chosen.len(), &calls)
 }
 
 fn at_random(

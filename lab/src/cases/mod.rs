@@ -3,6 +3,7 @@
 //! Cases that need the same host share a boot, in an order in which each leaves the host as it
 //! found it; after a failure the host is not trusted any more, and the rest is not tried.
 
+mod benchmarks;
 mod exits;
 mod frequency;
 mod gov;
@@ -14,7 +15,6 @@ mod longest;
 mod nested;
 mod partition;
 mod power;
-mod rulers;
 mod shapes;
 mod shares;
 mod stall;
@@ -121,7 +121,7 @@ pub enum Case {
     /// Exits of a guest of that KVM, counted.
     Exits,
     /// Every command of `pinload`, and a PU that is offline.
-    Rulers,
+    Benchmarks,
     /// A study of memory that is near and far, and of neighbours on both nodes.
     FarMemory,
     /// A study on a host that was booted with isolated PUs, at a fixed frequency.
@@ -163,7 +163,7 @@ impl Case {
         Case::Hotplug,
         Case::Nested,
         Case::Exits,
-        Case::Rulers,
+        Case::Benchmarks,
         Case::FarMemory,
         Case::Isolated,
         Case::Overhead,
@@ -193,7 +193,7 @@ impl Case {
             Case::Hotplug => "SMT and PUs offline".to_owned(),
             Case::Nested => "real KVM, nested".to_owned(),
             Case::Exits => "exits, counted".to_owned(),
-            Case::Rulers => "rulers".to_owned(),
+            Case::Benchmarks => "rulers".to_owned(),
             Case::FarMemory => "study: far memory, neighbours".to_owned(),
             Case::Isolated => "study: isolcpus, kept frequency".to_owned(),
             Case::Overhead => "study: guests of a real KVM, exits".to_owned(),
@@ -221,7 +221,7 @@ impl Case {
                 | Case::Topology(SMALL | NUMA | TWO)
                 | Case::Nested
                 | Case::Exits
-                | Case::Rulers,
+                | Case::Benchmarks,
                 Some(_),
             ) => true,
             (_, Some(_)) => false,
@@ -300,7 +300,7 @@ impl Case {
             }
             Case::Nested => lab.alone(&SVM, self.name(), nested::kvm),
             Case::Exits => lab.alone(&ONE_SVM, self.name(), exits::counted),
-            Case::Rulers => lab.alone(&TWO, self.name(), rulers::all),
+            Case::Benchmarks => lab.alone(&TWO, self.name(), benchmarks::all),
             Case::FarMemory => lab.alone(&ROOMY_NUMA, self.name(), study::far_memory),
             Case::Isolated => lab.alone(&ISOLATED, self.name(), study::isolated),
             Case::Overhead => lab.with(self.name(), Cargo::with_guests, |lab, name| {

@@ -49,7 +49,7 @@ pub(super) fn kvm(guest: &mut Guest) -> Result<String, LabError> {
     let vm = shapes::start(guest, 2, &machine)?;
     let before = Snapshot::take(guest, ROOT, false)?;
     let apply = ["apply", "--qmp", MONITOR, "--strategy", "balanced", "--isolate", "host"];
-    let told = guest.pinfold(&apply)?;
+    let reported = guest.pinfold(&apply)?;
     let status = guest.pinfold(&["status", "--json"])?;
     let said = shapes::Said::parse(&status)?;
     let during = Snapshot::take(guest, ROOT, false)?;
@@ -60,8 +60,8 @@ pub(super) fn kvm(guest: &mut Guest) -> Result<String, LabError> {
     guest.pinfold(&["undo", "--all"])?;
     let after = Snapshot::take(guest, ROOT, false)?;
     expect_none("undo left a trace", after.differences(&before, &shapes::near(&after)))?;
-    if told.contains("TCG") {
-        return Err(LabError::wrong("the machine is not KVM's", told));
+    if reported.contains("TCG") {
+        return Err(LabError::wrong("the machine is not KVM's", reported));
     }
     let alone = &said.alone;
     Ok(format!("vCPUs of KVM on PUs {alone}; {named}; {}", tables.trim_end_matches(',')))

@@ -39,9 +39,9 @@ pub(super) fn partition(stage: &mut Stage, extent: Extent) -> Result<String, Lab
 
 /// A host on which there can be none says so, and isolates as it does without.
 fn not_here(stage: &mut Stage, apply: &[&str], words: &str) -> Result<String, LabError> {
-    let told = stage.guest.pinfold(apply)?;
-    if !told.contains(words) {
-        return Err(LabError::wrong(format!("nothing tells {words:?}"), told));
+    let reported = stage.guest.pinfold(apply)?;
+    if !reported.contains(words) {
+        return Err(LabError::wrong(format!("nothing tells {words:?}"), reported));
     }
     isolate::check(stage)?;
     stage.guest.pinfold(&["undo", "--all"])?;

@@ -107,11 +107,11 @@ impl Cuts {
         } else {
             self.recovered(guest)?;
             if self.done == self.plan.len() {
-                return self.told().map(Some);
+                return self.reported().map(Some);
             }
             prepare(guest)?
         };
-        let Some(cut) = self.plan.get(self.done).cloned() else { return self.told().map(Some) };
+        let Some(cut) = self.plan.get(self.done).cloned() else { return self.reported().map(Some) };
         let came = match cut.command {
             Command::Apply => run_until(guest, &apply, &cut.call)?,
             Command::Undo => {
@@ -189,7 +189,7 @@ impl Cuts {
     }
 
     /// Most cuts must have come, or nothing was tried.
-    fn told(&self) -> Result<String, LabError> {
+    fn reported(&self) -> Result<String, LabError> {
         if self.came * 2 <= self.done {
             return Err(LabError::wrong("cuts", format!("{} of {} came", self.came, self.done)));
         }

@@ -60,7 +60,7 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
         guest.pinfold(&UNDO)?;
         same(guest, &before, &format!("apply killed before {call}"))?;
     }
-    let killed = kill::tell(killed, chosen.len(), &calls)?;
+    let killed = kill::report(killed, chosen.len(), &calls)?;
     let real_time = if has_real_time { "with" } else { "without" };
     Ok(format!("shares and quota, and back; {killed}; {real_time} RT_GROUP_SCHED"))
 }

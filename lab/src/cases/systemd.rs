@@ -67,8 +67,9 @@ pub(super) fn keeps(guest: &mut Guest) -> Result<String, LabError> {
 
     // The supervisor is killed, as by the kernel when memory is short; then the installed unit
     // runs `undo` with the few rights that it has.
-    let told = "StandardError=file:/run/holder.txt";
-    let mut watch = vec!["systemd-run", "--quiet", "--unit=holder", "-p", told, "/usr/bin/pinfold"];
+    let reported = "StandardError=file:/run/holder.txt";
+    let mut watch =
+        vec!["systemd-run", "--quiet", "--unit=holder", "-p", reported, "/usr/bin/pinfold"];
     watch.extend(APPLY);
     watch.push("--watch");
     guest.shell(&watch.join(" "))?;
@@ -101,16 +102,16 @@ fn look(guest: &mut Guest) -> Result<Snapshot, LabError> {
 /// Takes the placement back; lists that the kernel does not take empty come back by name, are
 /// told of, and count as they are from then on.
 fn undone(guest: &mut Guest, before: &mut Snapshot, settings: &str) -> Result<usize, LabError> {
-    let told = guest.pinfold(&["undo", "--all"])?;
+    let reported = guest.pinfold(&["undo", "--all"])?;
     let empty = |text: &str| text.trim().is_empty();
     let near: BTreeMap<String, String> = before
         .knobs
         .iter()
-        .filter(|(path, text)| empty(text) && told.contains(&format!("{path}{NEAR}")))
+        .filter(|(path, text)| empty(text) && reported.contains(&format!("{path}{NEAR}")))
         .map(|(path, _)| (path.clone(), "0-3\n".to_owned()))
         .collect();
-    if told.matches(NEAR).count() != near.len() {
-        return Err(LabError::wrong("undo tells of lists that were not empty", told));
+    if reported.matches(NEAR).count() != near.len() {
+        return Err(LabError::wrong("undo tells of lists that were not empty", reported));
     }
     let many = near.len();
     before.knobs.extend(near);

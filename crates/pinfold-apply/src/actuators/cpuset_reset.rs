@@ -85,7 +85,7 @@ pub(super) fn finish(past: &UndoContext<'_>, path: &str) -> Result<Reverted, Hos
 }
 
 /// Switches the controller on again if an undo was killed after switching it off.
-pub(super) fn mend(
+pub(super) fn repair(
     past: &UndoContext<'_>,
     cpusets: &Cpusets,
     group: &str,

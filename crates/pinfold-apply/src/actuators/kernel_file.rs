@@ -190,7 +190,7 @@ pub(super) fn revert(
     let unified = past.cpusets.as_ref().filter(|cpusets| cpusets.version() == Version::V2);
     let list = unified.filter(|_| kind == Kind::GrantedList);
     if let Some(cpusets) = list {
-        cpuset_reset::mend(past, cpusets, group)?;
+        cpuset_reset::repair(past, cpusets, group)?;
     }
     let Some(now) = tasks::unless_gone(past.host.read(path))? else { return Ok(Reverted::Gone) };
     if kind == Kind::Controllers {

@@ -480,7 +480,7 @@ fn steps_are_on_the_disk_before_they_are_done() {
     let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
     let mut journal = journals.begin(&host, &new).unwrap();
     let dry = plan_steps(&host, &plan, &target).unwrap().steps;
-    let mut told = 0;
+    let mut reported = 0;
     apply(&host, &plan, &target, &mut journal, &mut |event: &crate::Event<'_>| {
         // The file is made with the first steps in it.
         let files = journals.files.list().unwrap();
@@ -494,11 +494,11 @@ fn steps_are_on_the_disk_before_they_are_done() {
                 assert_eq!(known.get(event.index), Some(event.step));
             }
         }
-        told += 1;
+        reported += 1;
         ControlFlow::Continue(())
     })
     .unwrap();
-    assert_eq!(told, 3 * dry.len());
+    assert_eq!(reported, 3 * dry.len());
     assert!(!host.is_live());
 }
 

@@ -118,14 +118,14 @@ fn shrink(
         draft.left(group, "it is a partition, which is not Pinfold's to change");
         return Ok(());
     }
-    tell_of_undo(draft, cpusets, (parent, group), &original)?;
+    report_undo(draft, cpusets, (parent, group), &original)?;
     draft.enable(cpusets, parent, REASON)?;
     draft.shrink(group, &cpus, original);
     draft.unit_list(group, &cpus)
 }
 
 /// Where undo cannot make a list empty again, that is said before and not only after.
-fn tell_of_undo(
+fn report_undo(
     draft: &mut Draft<'_>,
     cpusets: &Cpusets,
     (parent, group): (&str, &str),

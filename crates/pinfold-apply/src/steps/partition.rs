@@ -100,10 +100,10 @@ fn place(draft: &mut Draft<'_>) -> Result<Option<(Cpusets, String)>, ApplyError>
             return Ok(None);
         }
         Err(refusal) => {
-            let told = Finding::warning(SUBJECT, refusal.to_string());
+            let reported = Finding::warning(SUBJECT, refusal.to_string());
             draft.lacks(match refusal.hint() {
-                Some(hint) => told.with_hint(hint),
-                None => told,
+                Some(hint) => reported.with_hint(hint),
+                None => reported,
             })?;
             return Ok(None);
         }

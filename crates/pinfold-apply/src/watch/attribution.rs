@@ -58,15 +58,15 @@ impl<'h> LikelyCause<'h> {
         {
             known.push(format!("it was moved from {before} to {now}"));
         }
-        self.told(known, group.as_deref())
+        self.reported(known, group.as_deref())
     }
 
     /// Of a group whose files are not what they were.
     pub(super) fn of_group(&self, group: Option<&str>) -> Result<String, HostError> {
-        self.told(Vec::new(), group)
+        self.reported(Vec::new(), group)
     }
 
-    fn told(&self, mut known: Vec<String>, group: Option<&str>) -> Result<String, HostError> {
+    fn reported(&self, mut known: Vec<String>, group: Option<&str>) -> Result<String, HostError> {
         if let Some(unit) = group.and_then(|group| self.unit_of(group)) {
             known.push(format!("systemd keeps the group as {unit}"));
         }

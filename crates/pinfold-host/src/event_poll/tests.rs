@@ -11,37 +11,37 @@ use crate::{files, process};
 const PATIENCE_NS: u64 = 20 * NS_PER_S;
 
 /// Waits until it is heard; what else comes meanwhile is passed over.
-fn hears(vigil: &mut EventWatcher, what: impl Fn(&Events) -> bool) -> bool {
-    (0..100).any(|_| what(&vigil.wait(PATIENCE_NS / 100, &[]).unwrap()))
+fn hears(watcher: &mut EventWatcher, what: impl Fn(&Events) -> bool) -> bool {
+    (0..100).any(|_| what(&watcher.wait(PATIENCE_NS / 100, &[]).unwrap()))
 }
 
 #[test]
 fn a_new_task_and_an_end_are_received() {
-    let (tell, told) = mpsc::channel();
+    let (report, reported) = mpsc::channel();
     let (go, gone) = mpsc::channel::<()>();
     let maker = thread::spawn(move || {
-        tell.send(process::own_tid()).unwrap();
+        report.send(process::own_tid()).unwrap();
         gone.recv().unwrap();
         thread::spawn(|| {}).join().unwrap();
         gone.recv().unwrap_err();
     });
-    let tid = told.recv().unwrap();
-    let mut vigil = EventWatcher::new();
-    match vigil.follow_threads(&BTreeSet::from([tid])) {
+    let tid = reported.recv().unwrap();
+    let mut watcher = EventWatcher::new();
+    match watcher.follow_threads(&BTreeSet::from([tid])) {
         Ok(is_new) => assert!(is_new),
         Err(error) => return println!("skipped: {error}: {:?}", error.errno()),
     }
-    assert!(!vigil.follow_threads(&BTreeSet::from([tid])).unwrap());
-    assert_eq!(vigil.wait(0, &[]).unwrap(), Events::default());
+    assert!(!watcher.follow_threads(&BTreeSet::from([tid])).unwrap());
+    assert_eq!(watcher.wait(0, &[]).unwrap(), Events::default());
     go.send(()).unwrap();
-    assert!(hears(&mut vigil, |heard| heard.threads.contains(&tid)), "the birth");
+    assert!(hears(&mut watcher, |received| received.threads.contains(&tid)), "the birth");
     drop(go);
     maker.join().unwrap();
-    assert!(hears(&mut vigil, |heard| heard.threads.contains(&tid)), "the end");
-    assert!(hears(&mut vigil, |_| true));
-    assert!(vigil.threads.is_empty(), "who has ended does not wake us again");
+    assert!(hears(&mut watcher, |received| received.threads.contains(&tid)), "the end");
+    assert!(hears(&mut watcher, |_| true));
+    assert!(watcher.threads.is_empty(), "who has ended does not wake us again");
     // It cannot be followed any more, which is no error.
-    assert!(!vigil.follow_threads(&BTreeSet::from([tid])).unwrap());
+    assert!(!watcher.follow_threads(&BTreeSet::from([tid])).unwrap());
 }
 
 #[test]
@@ -50,22 +50,22 @@ fn files_that_are_written_made_and_removed_are_received() {
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     files::write_atomic(&path("a"), b"1").unwrap();
     files::write_atomic(&path("b"), b"1").unwrap();
-    let mut vigil = EventWatcher::new();
-    vigil.follow_files(&BTreeSet::from([path("a"), path("absent")])).unwrap();
-    assert_eq!(vigil.files.len(), 1);
+    let mut watcher = EventWatcher::new();
+    watcher.follow_files(&BTreeSet::from([path("a"), path("absent")])).unwrap();
+    assert_eq!(watcher.files.len(), 1);
     files::remove(&path("b")).unwrap();
-    assert!(!vigil.wait(0, &[]).unwrap().files, "another file");
+    assert!(!watcher.wait(0, &[]).unwrap().files, "another file");
     std::fs::write(path("a"), b"2").unwrap();
-    assert!(vigil.wait(PATIENCE_NS, &[]).unwrap().files);
-    assert!(!vigil.wait(0, &[]).unwrap().files, "told once");
+    assert!(watcher.wait(PATIENCE_NS, &[]).unwrap().files);
+    assert!(!watcher.wait(0, &[]).unwrap().files, "told once");
     files::remove(&path("a")).unwrap();
-    assert!(vigil.wait(PATIENCE_NS, &[]).unwrap().files);
-    assert!(vigil.files.is_empty());
-    vigil.follow_files(&BTreeSet::from([path("")])).unwrap();
+    assert!(watcher.wait(PATIENCE_NS, &[]).unwrap().files);
+    assert!(watcher.files.is_empty());
+    watcher.follow_files(&BTreeSet::from([path("")])).unwrap();
     files::write_atomic(&path("c"), b"1").unwrap();
-    assert!(vigil.wait(PATIENCE_NS, &[]).unwrap().files, "a new name in a directory");
-    vigil.follow_files(&BTreeSet::new()).unwrap();
-    assert!(vigil.inotify.is_none());
+    assert!(watcher.wait(PATIENCE_NS, &[]).unwrap().files, "a new name in a directory");
+    watcher.follow_files(&BTreeSet::new()).unwrap();
+    assert!(watcher.inotify.is_none());
 }
 
 #[test]
@@ -73,6 +73,6 @@ fn others_end_the_wait_too() {
     use std::io::Write as _;
     let (here, mut there) = UnixStream::pair().unwrap();
     there.write_all(b"x").unwrap();
-    let heard = EventWatcher::new().wait(PATIENCE_NS, &[here.as_fd()]).unwrap();
-    assert_eq!(heard, Events { others: true, ..Events::default() });
+    let received = EventWatcher::new().wait(PATIENCE_NS, &[here.as_fd()]).unwrap();
+    assert_eq!(received, Events { others: true, ..Events::default() });
 }

@@ -64,9 +64,9 @@ impl Spawn {
     pub fn output_with_callback(
         self,
         timeout_ns: u64,
-        heard: &mut dyn FnMut(&[u8]),
+        received: &mut dyn FnMut(&[u8]),
     ) -> Result<Output, HostError> {
-        self.stdin(Stdio::Null).collect(timeout_ns, u64::MAX, heard)
+        self.stdin(Stdio::Null).collect(timeout_ns, u64::MAX, received)
     }
 
     /// The same for a child that wants to hear, on its standard input, that somebody still wants
@@ -82,7 +82,7 @@ impl Spawn {
         self,
         timeout_ns: u64,
         beat_ns: u64,
-        heard: &mut dyn FnMut(&[u8]),
+        received: &mut dyn FnMut(&[u8]),
     ) -> Result<Output, HostError> {
         let program = self.program.clone();
         let fail =
@@ -108,7 +108,7 @@ impl Spawn {
             if out_ready {
                 let before = stdout.len();
                 read_some(&mut streams.stdout, &mut stdout).map_err(io_fault)?;
-                heard(&stdout[before..]);
+                received(&stdout[before..]);
             }
             if err_ready {
                 read_some(&mut streams.stderr, &mut stderr).map_err(io_fault)?;

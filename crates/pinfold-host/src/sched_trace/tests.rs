@@ -70,8 +70,8 @@ fn a_thread_next_to_another_on_one_pu_waits_and_the_other_is_named() {
     let host = LiveHost::new().unwrap();
     let pu = CpuSet::single(host.affinity(Tid(0)).unwrap().first().unwrap());
     let over = Arc::new(AtomicBool::new(false));
-    let (tell, told) = mpsc::channel();
-    let (end, seen) = (Arc::clone(&over), tell.clone());
+    let (report, reported) = mpsc::channel();
+    let (end, seen) = (Arc::clone(&over), report.clone());
     let pinned = pu.clone();
     let hog = thread::Builder::new().name("the-hog".to_owned()).spawn(move || {
         LiveHost::new().unwrap().set_affinity(Tid(0), &pinned).unwrap();
@@ -80,11 +80,11 @@ fn a_thread_next_to_another_on_one_pu_waits_and_the_other_is_named() {
             std::hint::spin_loop();
         }
     });
-    let hog_tid = told.recv().unwrap();
+    let hog_tid = reported.recv().unwrap();
     let (go, gone) = mpsc::channel::<()>();
     let victim = thread::spawn(move || {
         LiveHost::new().unwrap().set_affinity(Tid(0), &pu).unwrap();
-        tell.send(own_tid()).unwrap();
+        report.send(own_tid()).unwrap();
         gone.recv().unwrap();
         // Whoever else is on this PU: often enough, and while the hog ran enough to be met.
         let enough = ran(hog_tid) + 100_000_000;
@@ -100,7 +100,7 @@ fn a_thread_next_to_another_on_one_pu_waits_and_the_other_is_named() {
         });
         leave(&LiveHost::new().unwrap(), spawned.join().unwrap());
     });
-    let victim_tid = told.recv().unwrap();
+    let victim_tid = reported.recv().unwrap();
     let open = watch(&host, &[victim_tid]);
     go.send(()).unwrap();
     victim.join().unwrap();
@@ -195,23 +195,23 @@ fn both(host: &LiveHost, tid: Tid) -> [Option<SchedTracer>; 2] {
 fn programs_for_arguments_and_for_records_agree() {
     const NAPS: u64 = 200;
     let host = LiveHost::new().unwrap();
-    let (tell, told) = mpsc::channel();
+    let (report, reported) = mpsc::channel();
     let (go, gone) = mpsc::channel::<()>();
     let sleeper = thread::spawn(move || {
-        tell.send(own_tid()).unwrap();
+        report.send(own_tid()).unwrap();
         gone.recv().unwrap();
         for _ in 0..NAPS {
             SystemClock.sleep_ns(100_000);
             thread::yield_now();
         }
-        tell.send(own_tid()).unwrap();
+        report.send(own_tid()).unwrap();
         gone.recv().unwrap();
     });
-    let tid = told.recv().unwrap();
+    let tid = reported.recv().unwrap();
     asleep(&host, tid);
     let watches = both(&host, tid);
     go.send(()).unwrap();
-    told.recv().unwrap();
+    reported.recv().unwrap();
     asleep(&host, tid);
     let read = |watch: Option<SchedTracer>| watch.map(|watch| watch.close(&host).unwrap());
     let napped = watches.map(read);

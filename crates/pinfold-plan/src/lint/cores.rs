@@ -2,7 +2,7 @@
 
 use pinfold_model::{CpuSet, Role, Severity};
 
-use super::lookup::{LintContext, cpus, is_real_time, places, speak, speak_vcpus};
+use super::lookup::{LintContext, cpus, describe, describe_vcpus, is_real_time, places};
 use super::{Diagnostic, Pin};
 use crate::avoidable::severity;
 use crate::domain_file::Place;
@@ -42,7 +42,7 @@ pub(super) fn better_place(view: &LintContext<'_, '_>, held: &CpuSet) -> CpuSet 
 
 /// The emulator, an iothread or a vhost worker on the PUs of vCPUs.
 fn helper(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
-    let role = speak(&pin.role);
+    let role = describe(&pin.role);
     let mask = pin.pus.clone().unwrap_or_else(|| view.lookup.usable.clone());
     let common = mask.intersection(&view.held);
     let floats = |(_, vcpu): (u32, &Pin)| vcpu.pus.as_ref().is_some_and(|pus| pus.is_subset(&mask));
@@ -120,7 +120,7 @@ fn far(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
         name,
         format!(
             "{} runs on {}, which belong to {}; the vCPUs run on {}",
-            speak(&pin.role),
+            describe(&pin.role),
             cpus(pus),
             nodes(pus),
             nodes(&view.tight)
@@ -217,7 +217,7 @@ fn mixed_kinds(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         "mixed-cores",
         format!(
             "{} {} pinned to slower cores than the others",
-            speak_vcpus(slower.iter().map(|(index, _, _)| *index)),
+            describe_vcpus(slower.iter().map(|(index, _, _)| *index)),
             if slower.len() == 1 { "is" } else { "are" }
         ),
     );

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pinfold_model::text::counted;
 use pinfold_model::{CoreId, CpuSet, Role, Severity};
 
-use super::lookup::{LintContext, cpus, places, speak_vcpus};
+use super::lookup::{LintContext, cpus, describe_vcpus, places};
 use super::{Diagnostic, GuestShape};
 use crate::avoidable::severity;
 
@@ -74,7 +74,7 @@ fn siblings_lie(
         "guest-siblings-lie",
         format!(
             "the guest takes {} for threads of one core, but {}{rest}",
-            speak_vcpus(first.iter().copied()),
+            describe_vcpus(first.iter().copied()),
             example.join(", ")
         ),
     );
@@ -117,7 +117,7 @@ fn siblings_hidden(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut V
         "guest-siblings-hidden",
         format!(
             "{} are on siblings of core {core}{rest}, but the guest takes each for a core of its own",
-            speak_vcpus(indexes.iter().copied())
+            describe_vcpus(indexes.iter().copied())
         ),
     );
     let pins = pairs.iter().flat_map(|(_, indexes)| indexes);

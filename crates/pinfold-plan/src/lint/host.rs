@@ -2,7 +2,7 @@
 
 use pinfold_model::{CpuSet, Policy, Severity};
 
-use super::lookup::{LintContext, cpus, is_real_time, places, speak};
+use super::lookup::{LintContext, cpus, describe, is_real_time, places};
 use super::repair::Repair;
 use super::{Diagnostic, Pin};
 use crate::avoidable::severity;
@@ -65,7 +65,7 @@ fn impossible_priorities(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>
         _ => false,
     };
     for pin in view.layout.pins.iter().filter(|pin| refused(pin.policy)) {
-        let what = format!("the real-time priority of {} is not from 1 to 99", speak(&pin.role));
+        let what = format!("the real-time priority of {} is not from 1 to 99", describe(&pin.role));
         let mut flaw = view.flaw(Severity::Problem, "priority-range", what);
         flaw.places = places([pin]);
         flaw.cost = REFUSED.to_owned();

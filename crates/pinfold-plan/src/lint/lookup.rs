@@ -164,7 +164,7 @@ impl<'a, 't> LintContext<'a, 't> {
                 format!("<iothreadpin iothread='{number}' cpuset='{pus}'/>")
             }
             (Language::Libvirt, _) => format!("<emulatorpin cpuset='{pus}'/>"),
-            (Language::Running(_), _) => format!("{} on {pus}", speak(role)),
+            (Language::Running(_), _) => format!("{} on {pus}", describe(role)),
         }
     }
 
@@ -204,7 +204,7 @@ fn vcpu_pins(layout: &Layout) -> impl Iterator<Item = &Pin> {
 }
 
 /// A role in a sentence: `vCPU 0`, `the emulator`, `iothread disk`.
-pub(super) fn speak(role: &Role) -> String {
+pub(super) fn describe(role: &Role) -> String {
     match role {
         Role::Vcpu(index) => format!("vCPU {index}"),
         Role::Emulator => "the emulator".to_owned(),
@@ -224,7 +224,7 @@ pub(super) fn cpus(set: &CpuSet) -> String {
 }
 
 /// vCPUs in a sentence: `vCPU 3` or `the vCPUs 0-2,5`.
-pub(super) fn speak_vcpus(indexes: impl IntoIterator<Item = u32>) -> String {
+pub(super) fn describe_vcpus(indexes: impl IntoIterator<Item = u32>) -> String {
     let set: CpuSet = indexes.into_iter().map(PuId).collect();
     if set.len() == 1 { format!("vCPU {set}") } else { format!("the vCPUs {set}") }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, PuId, Role, Severity};
 
-use super::lookup::{LintContext, cpus, places, speak, speak_vcpus};
+use super::lookup::{LintContext, cpus, describe, describe_vcpus, places};
 use super::{Diagnostic, Pin};
 use crate::avoidable::severity;
 use crate::online;
@@ -28,7 +28,7 @@ fn absent(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         let offline = pus.intersection(&topology.offline);
         let gone = pus.difference(&view.lookup.usable).difference(&offline);
         let left = pus.intersection(&view.lookup.usable);
-        let role = speak(&pin.role);
+        let role = describe(&pin.role);
         if !offline.is_empty() {
             flaws.push(waiting(view, pin, (&offline, &left)));
         }
@@ -67,7 +67,7 @@ fn waiting(
     (offline, left): (&CpuSet, &CpuSet),
 ) -> Diagnostic {
     let is = verb(offline, "is offline", "are offline");
-    let role = speak(&pin.role);
+    let role = describe(&pin.role);
     let mut flaw = view.flaw(
         Severity::Warning,
         "offline-pu",
@@ -86,7 +86,7 @@ fn waiting(
 
 fn strays(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     for pin in &view.layout.strays {
-        let role = speak(&pin.role);
+        let role = describe(&pin.role);
         let counted = match &pin.role {
             Role::Vcpu(_) => format!("the machine has {} vCPUs, from 0", view.layout.vcpus),
             Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => {
@@ -129,7 +129,7 @@ fn half_pinned(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         "half-pinned",
         format!(
             "{} {} no pin, while others are pinned to {}",
-            speak_vcpus(floating.iter().copied()),
+            describe_vcpus(floating.iter().copied()),
             if floating.len() == 1 { "has" } else { "have" },
             view.held
         ),
@@ -168,7 +168,7 @@ fn shared(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         let mut flaw = view.flaw(
             severity(view.choice(view.vcpus().count()).with_another_pu()),
             "vcpus-share-pu",
-            format!("{} are all pinned to CPU {pu}", speak_vcpus(indexes.iter().copied())),
+            format!("{} are all pinned to CPU {pu}", describe_vcpus(indexes.iter().copied())),
         );
         flaw.places =
             places(view.vcpus().filter(|(index, _)| indexes.contains(index)).map(|(_, pin)| pin));
@@ -239,7 +239,11 @@ fn excluded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let mut flaw = view.flaw(
         Severity::Warning,
         "cpu-excluded",
-        format!("{} may run on {}, excluded by your options{more}", speak(&first.role), cpus(pus)),
+        format!(
+            "{} may run on {}, excluded by your options{more}",
+            describe(&first.role),
+            cpus(pus)
+        ),
     );
     flaw.places = places(wrong.iter().map(|(pin, _)| *pin));
     flaw.cost = "another task was meant to have these CPUs".to_owned();
@@ -258,7 +262,7 @@ fn unbalanced(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let Some(first) = wide.first().and_then(|pin| pin.pus.as_ref()) else {
         return;
     };
-    let roles: Vec<String> = wide.iter().map(|pin| speak(&pin.role)).collect();
+    let roles: Vec<String> = wide.iter().map(|pin| describe(&pin.role)).collect();
     let mut flaw = view.flaw(
         Severity::Warning,
         "mask-on-isolated",

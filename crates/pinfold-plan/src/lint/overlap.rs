@@ -42,13 +42,13 @@ pub(super) fn check(
     }
     let by_core = by_core(views, lookup);
     // A PU that all of a core's machines carry was told already.
-    let told =
+    let reported =
         |core: CoreId, claimants: &Claimants| {
             lookup.topology.core(core).pus.iter().any(|pu| {
                 by_pu.get(&pu).is_some_and(|on| claimants.iter().all(|one| on.contains(one)))
             })
         };
-    let open = by_core.iter().filter(|(core, claimants)| !told(**core, claimants)).flat_map(
+    let open = by_core.iter().filter(|(core, claimants)| !reported(**core, claimants)).flat_map(
         |(core, claimants)| lookup.topology.core(*core).pus.iter().map(move |pu| (claimants, pu)),
     );
     for (claimants, pus) in grouped(open) {

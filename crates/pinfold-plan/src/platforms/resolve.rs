@@ -33,7 +33,7 @@ pub fn resolve(platform: &Platform, topology: &Topology) -> Result<EmulationPlan
     if !platform.share_housekeeping {
         keep_burners_off(&vnodes, &last)?;
     }
-    tell(&mut plan, &vnodes, topology)?;
+    report(&mut plan, &vnodes, topology)?;
     Ok(EmulationPlan { vnodes, plan, share_housekeeping: platform.share_housekeeping })
 }
 
@@ -172,7 +172,7 @@ fn keep_burners_off(vnodes: &[EmulatedVnode], last: &CpuSet) -> Result<(), Platf
 }
 
 /// Puts into the plan what the platform says besides, and what the user should know of it.
-fn tell(
+fn report(
     plan: &mut Plan,
     vnodes: &[EmulatedVnode],
     topology: &Topology,

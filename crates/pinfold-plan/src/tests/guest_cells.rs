@@ -110,9 +110,9 @@ fn sixteen_vcpus_in_two_cells() {
 #[test]
 fn cells_that_cannot_be_planned_are_refused() {
     let topology = server();
-    let check = |request: &Request, told: &str| {
+    let check = |request: &Request, reported: &str| {
         let error = plan("balanced", &topology, request).unwrap_err();
-        assert!(error.to_string().contains(told) && error.hint().is_some(), "{error}");
+        assert!(error.to_string().contains(reported) && error.hint().is_some(), "{error}");
     };
     check(&with_cells(&[cell("0,2", &[0]), cell("1,3", &[1])]), "neighbours together");
     let mut request = with_cells(&[cell("0-1", &[0]), cell("2-3", &[1])]);

@@ -237,9 +237,9 @@ fn siblings_on_amd_need_a_feature() {
 fn refusals_name_line_and_column() {
     let topology = i7_4790k().build();
     let layout = plan("low-latency", &topology, &exactly(2)).unwrap();
-    let check = |xml: &str, told: &str| {
+    let check = |xml: &str, reported: &str| {
         let error = libvirt_into(xml, one(&layout), &topology).unwrap_err().to_string();
-        assert_eq!(error, told, "{xml}");
+        assert_eq!(error, reported, "{xml}");
     };
     let dtd = "<!DOCTYPE domain [<!ENTITY a \"b\">]>\n<domain/>";
     check(
@@ -261,16 +261,16 @@ fn refusals_name_line_and_column() {
 fn half_a_cputune_is_refused() {
     let topology = i7_4790k().build();
     let layout = plan("low-latency", &topology, &exactly(2)).unwrap();
-    let check = |xml: &str, told: &str| {
+    let check = |xml: &str, reported: &str| {
         let error = libvirt_into(xml, one(&layout), &topology).unwrap_err().to_string();
-        assert_eq!(error, told, "{xml}");
+        assert_eq!(error, reported, "{xml}");
     };
     let tune = |inside: &str| {
         format!(
             "<domain type='qemu'>\n <vcpu>2</vcpu>\n <cputune>\n  {inside}\n </cputune>\n</domain>"
         )
     };
-    let check_tune = |inside: &str, told: &str| check(&tune(inside), told);
+    let check_tune = |inside: &str, reported: &str| check(&tune(inside), reported);
     check_tune("<vcpupin vcpu='0'/>", "line 4, column 3: <vcpupin> has no cpuset");
     check_tune("<vcpupin cpuset='0'/>", "line 4, column 3: <vcpupin> has no vcpu");
     check_tune(

@@ -87,13 +87,14 @@ fn memory_and_guest_follow_the_pins() {
 #[test]
 fn what_cannot_be_pinned_is_refused_with_its_reason() {
     let topology = i7_4790k().offline("7").build();
-    let check = |request: Request, strategy: &str, told: &str| {
+    let check = |request: Request, strategy: &str, reported: &str| {
         let error = plan(strategy, &topology, &request).unwrap_err();
         assert!(matches!(error, PlanError::Pin { .. }), "{error}");
-        assert!(error.to_string().contains(told), "{error}");
+        assert!(error.to_string().contains(reported), "{error}");
         assert!(error.hint().is_some());
     };
-    let low = |text: &str, told: &str| check(with(exactly(2), &[text]), "low-latency", told);
+    let low =
+        |text: &str, reported: &str| check(with(exactly(2), &[text]), "low-latency", reported);
     low(
         "vcpu0=7",
         "vcpu(0) cannot be pinned to 7: PU 7 is offline, usable once online: `echo 1 > /sys",
@@ -137,9 +138,9 @@ fn forms_of_a_pin() {
     assert_eq!(read("iothread:io1=9"), ["iothread(io1)=9"]);
     assert_eq!(read("iothread(io-2.x)=9"), ["iothread(io-2.x)=9"]);
     assert_eq!(read("vhost1=4"), ["vhost(1)=4"]);
-    let check = |text: &str, told: &str| {
+    let check = |text: &str, reported: &str| {
         let error = requests::pins(text).unwrap_err();
-        assert_eq!(error.to_string(), format!("pins: {told}"));
+        assert_eq!(error.to_string(), format!("pins: {reported}"));
         assert!(error.hint().unwrap().contains("vcpu3=7"));
     };
     check("vcpu3", "\"vcpu3\" is not written ROLE=PUS");

@@ -129,9 +129,9 @@ fn speeds_in_all_their_forms() {
 fn refused(text: &str, why: &str, hint: &str) {
     let error = from_toml(text).unwrap_err();
     assert_eq!(error.to_string(), why);
-    let told = error.hint().unwrap_or_default();
-    assert!(told.contains(hint), "{told}");
-    assert!(!told.is_empty(), "{why}: no way out");
+    let reported = error.hint().unwrap_or_default();
+    assert!(reported.contains(hint), "{reported}");
+    assert!(!reported.is_empty(), "{why}: no way out");
 }
 
 /// A line of a vnode, the third of its file.

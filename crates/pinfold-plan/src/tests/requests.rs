@@ -93,11 +93,11 @@ fn words_are_divided_by_blanks_too_and_names_are_checked() {
         ("a,b", "it has the character ','"),
         ("a/b", "it has the character '/'"),
     ] {
-        let told = format!("the name {name:?} cannot be used: {why}");
-        assert_eq!(vnode_name(name).unwrap_err().to_string(), told);
+        let reported = format!("the name {name:?} cannot be used: {why}");
+        assert_eq!(vnode_name(name).unwrap_err().to_string(), reported);
         let toml = format!("[[group]]\nname = {name:?}\ncores = 1\n").replace("\\u{a0}", "\u{a0}");
         let error = from_toml(&toml).unwrap_err();
-        assert_eq!(error.to_string(), format!("line 2, column 8: {told}"));
+        assert_eq!(error.to_string(), format!("line 2, column 8: {reported}"));
     }
     assert_eq!(vnode_name("win11-b.2_é").as_deref(), Ok("win11-b.2_é"));
 }
@@ -198,9 +198,9 @@ fn bad_lists_of_pus() {
     let hint = "write OS indexes, such as 0-3,8; `pinfold topo` shows them as P#";
     let check = |list: &str, part: &str, why: &str| {
         let text = format!("avoid = \"{list}\"\n[[vm]]\nname = \"a\"\n");
-        let told =
+        let reported =
             format!("line 1, column 9: avoid: {list:?} is not a list of PUs: {part:?}: {why}");
-        refused(&text, &told, hint);
+        refused(&text, &reported, hint);
     };
     check("8-3", "8-3", "the range runs backwards");
     check("^2", "^2", "an exclusion must follow a range that contains it");

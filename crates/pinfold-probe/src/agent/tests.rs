@@ -74,9 +74,9 @@ fn programs_give_output_code_and_signal() {
 fn a_benchmark_runs_through_the_agent() {
     let (_served, agent) = agent();
     let pu = agent.hello().cpus_online.first().unwrap();
-    let ruler = crate::rulers::Benchmark::wakeup(50 * NS_PER_MS)
-        .on(crate::rulers::Cpus::These(CpuSet::single(pu)));
-    assert_eq!(ruler.run_in_guest(&agent).unwrap()[0].samples.len(), 50);
+    let benchmark = crate::benchmarks::Benchmark::wakeup(50 * NS_PER_MS)
+        .on(crate::benchmarks::Cpus::These(CpuSet::single(pu)));
+    assert_eq!(benchmark.run_in_guest(&agent).unwrap()[0].samples.len(), 50);
 }
 
 #[test]

@@ -6,8 +6,8 @@
 
 use serde::Deserialize;
 
-use super::{SpeedRuler, WORK_LIMIT_NS, argv, line, timeout_ns};
-use crate::rulers::{BenchmarkError, seconds};
+use super::{SpeedBenchmark, WORK_LIMIT_NS, argv, line, timeout_ns};
+use crate::benchmarks::{BenchmarkError, seconds};
 
 /// One use of the ruler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ struct Line {
     late_ns: Vec<u64>,
 }
 
-impl SpeedRuler for Burst {
+impl SpeedBenchmark for Burst {
     type Outcome = BurstOutcome;
 
     fn probe(&self) -> &'static str {

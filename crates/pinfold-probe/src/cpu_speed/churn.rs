@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::{SpeedRuler, WORK_LIMIT_NS, argv, line, per_second, timeout_ns};
-use crate::rulers::{BenchmarkError, seconds};
+use super::{SpeedBenchmark, WORK_LIMIT_NS, argv, line, per_second, timeout_ns};
+use crate::benchmarks::{BenchmarkError, seconds};
 
 /// Who works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ struct Line {
     children: u64,
 }
 
-impl SpeedRuler for Churn {
+impl SpeedBenchmark for Churn {
     type Outcome = ChurnOutcome;
 
     fn probe(&self) -> &'static str {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::rulers::BenchmarkError;
+use crate::benchmarks::BenchmarkError;
 
 /// What every line begins with.
 #[derive(Deserialize)]

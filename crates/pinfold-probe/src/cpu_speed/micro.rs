@@ -3,8 +3,8 @@
 
 use serde::Deserialize;
 
-use super::{SpeedRuler, WORK_LIMIT_NS, argv, line, per_second, timeout_ns};
-use crate::rulers::{BenchmarkError, seconds};
+use super::{SpeedBenchmark, WORK_LIMIT_NS, argv, line, per_second, timeout_ns};
+use crate::benchmarks::{BenchmarkError, seconds};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -163,7 +163,7 @@ struct Line {
     flags: Vec<String>,
 }
 
-impl SpeedRuler for MicroVm {
+impl SpeedBenchmark for MicroVm {
     type Outcome = MicroOutcome;
 
     fn probe(&self) -> &'static str {

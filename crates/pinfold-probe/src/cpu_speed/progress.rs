@@ -3,8 +3,8 @@
 use pinfold_model::{CpuSet, PuId};
 use serde::Deserialize;
 
-use super::{SpeedRuler, argv, line, timeout_ns};
-use crate::rulers::{BenchmarkError, seconds};
+use super::{SpeedBenchmark, argv, line, timeout_ns};
+use crate::benchmarks::{BenchmarkError, seconds};
 
 const MS: u64 = 1_000_000;
 
@@ -214,7 +214,7 @@ struct Worker {
     stops: Vec<(u64, u64)>,
 }
 
-impl SpeedRuler for Progress {
+impl SpeedBenchmark for Progress {
     type Outcome = ProgressOutcome;
 
     fn probe(&self) -> &'static str {

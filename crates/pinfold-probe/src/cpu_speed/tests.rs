@@ -17,8 +17,8 @@ fn pinned(mut progress: Progress, set: CpuSet) -> Progress {
 
 #[test]
 fn arguments() {
-    fn check(ruler: &impl SpeedRuler, expected: &str) {
-        assert_eq!(ruler.argv().join(" "), expected);
+    fn check(benchmark: &impl SpeedBenchmark, expected: &str) {
+        assert_eq!(benchmark.argv().join(" "), expected);
     }
     let [cpu, udp, sleep, memory, processes, threads] = MicroVm::all_of_the_paper();
     check(&cpu, "micro cpu --seconds 3.000000000");
@@ -46,17 +46,20 @@ fn arguments() {
 }
 
 /// Checks that a good line with each of these replacements is refused with this text.
-fn refused<Benchmark: SpeedRuler>(ruler: &Benchmark, good: &str, wrong: &[(&str, &str, &str)])
-where
+fn refused<Benchmark: SpeedBenchmark>(
+    benchmark: &Benchmark,
+    good: &str,
+    wrong: &[(&str, &str, &str)],
+) where
     Benchmark::Outcome: std::fmt::Debug,
 {
     for (from, to, part) in wrong {
         assert!(good.contains(from), "{from}");
-        let error = ruler.parse(&good.replace(from, to)).unwrap_err();
+        let error = benchmark.parse(&good.replace(from, to)).unwrap_err();
         let text = error.to_string();
         assert!(text.contains(part) && error.hint().is_some(), "{text} should hold {part:?}");
     }
-    let output = |output: &str| ruler.parse(output).unwrap_err().to_string();
+    let output = |output: &str| benchmark.parse(output).unwrap_err().to_string();
     assert!(output("").contains("has 0 lines"));
     assert!(output("Segmentation fault").contains("line 1"));
     assert!(output(&format!("{good}\n{good}")).contains("has 2 lines"));
@@ -66,8 +69,8 @@ where
 #[test]
 fn micro_lines() {
     let good = r#"{"probe":"micro-threads","units":12,"elapsed_ns":30,"working_ns":24,"cpu_ns":9,"workers":[6,6]}"#;
-    let ruler = micro(MicroKind::Threads(2), Amount::Units(6));
-    let outcome = ruler.parse(good).unwrap();
+    let benchmark = micro(MicroKind::Threads(2), Amount::Units(6));
+    let outcome = benchmark.parse(good).unwrap();
     let expected = MicroOutcome {
         units: 12,
         elapsed_ns: 30,
@@ -77,12 +80,12 @@ fn micro_lines() {
         flags: Vec::new(),
     };
     assert_eq!(outcome, expected);
-    let told = good.replace('}', r#","flags":["fits-in-last-cache 128 of 480 MiB"]}"#);
-    assert_eq!(ruler.parse(&told).unwrap().flags, ["fits-in-last-cache 128 of 480 MiB"]);
+    let reported = good.replace('}', r#","flags":["fits-in-last-cache 128 of 480 MiB"]}"#);
+    assert_eq!(benchmark.parse(&reported).unwrap().flags, ["fits-in-last-cache 128 of 480 MiB"]);
     assert!((outcome.per_second() - 4e8).abs() < 1.0);
     assert!((outcome.per_working_second() - 5e8).abs() < 1.0);
     refused(
-        &ruler,
+        &benchmark,
         good,
         &[
             ("\"elapsed_ns\":30", "\"elapsed_ns\":0", "12 units in 0 ns"),
@@ -111,8 +114,8 @@ fn progress_lines() {
         r#"{"cpu":null,"units":5,"cpu_ns":3,"late_ns":1,"dropped":4,"windows":[2,3],"stops":[[10,20000],[20010,30000]]},"#,
         r#"{"cpu":null,"units":6,"cpu_ns":4,"late_ns":0,"dropped":0,"windows":[6,0],"stops":[]}]}"#,
     );
-    let ruler = Progress::new(Workers::Threads(2), 2);
-    let outcome = ruler.parse(good).unwrap();
+    let benchmark = Progress::new(Workers::Threads(2), 2);
+    let outcome = benchmark.parse(good).unwrap();
     assert_eq!((outcome.units, outcome.elapsed_ns, outcome.cpu_ns), (11, 2 * MS, 7));
     let stop = |start_ns, length_ns| Stop { start_ns, length_ns };
     let first = WorkerProgress {
@@ -133,7 +136,7 @@ fn progress_lines() {
     assert_eq!(own(MS, 2 * MS), Some(MS));
     assert_eq!(first.own_ns(600, (0, MS)), None, "four stops are missing");
     refused(
-        &ruler,
+        &benchmark,
         good,
         &[
             ("\"units\":11", "\"units\":12", "12 units whose parts are 11"),
@@ -152,7 +155,7 @@ fn progress_lines() {
     );
     let three = Progress::new(Workers::Threads(3), 2).parse(good).unwrap_err();
     assert!(three.to_string().contains("2 workers instead of 3"), "{three}");
-    let on_cpu_1 = pinned(ruler, CpuSet::single(PuId(1)));
+    let on_cpu_1 = pinned(benchmark, CpuSet::single(PuId(1)));
     let outcome = on_cpu_1.parse(&good.replace("null", "1")).unwrap();
     assert_eq!(outcome.workers[1].cpu, Some(PuId(1)));
     assert!(on_cpu_1.parse(good).is_err() && on_cpu_1.parse(&good.replace("null", "0")).is_err());
@@ -161,13 +164,13 @@ fn progress_lines() {
 #[test]
 fn burst_lines() {
     let good = r#"{"probe":"burst","units":900,"sleep_ns":1000,"elapsed_ns":3600,"cpu_ns":1500,"dropped":1,"burst_ns":[600,700],"late_ns":[100,200]}"#;
-    let ruler = Burst::new(900, 1, MS);
-    let outcome = ruler.parse(good).unwrap();
+    let benchmark = Burst::new(900, 1, MS);
+    let outcome = benchmark.parse(good).unwrap();
     let sample = |burst_ns, late_ns| BurstSample { burst_ns, late_ns };
     assert_eq!(outcome.bursts, [sample(600, 100), sample(700, 200)]);
     assert_eq!((outcome.elapsed_ns, outcome.cpu_ns, outcome.dropped), (3_600, 1_500, 1));
     refused(
-        &ruler,
+        &benchmark,
         good,
         &[
             ("900", "901", "is of bursts of 901 units after 1000 ns"),
@@ -180,18 +183,18 @@ fn burst_lines() {
         ],
     );
     let none = good.replace("[600,700]", "[]").replace("[100,200]", "[]");
-    assert!(ruler.parse(&none).unwrap_err().to_string().contains("0 bursts"));
+    assert!(benchmark.parse(&none).unwrap_err().to_string().contains("0 bursts"));
 }
 
 #[test]
 fn churn_lines() {
     let good =
         r#"{"probe":"churn-fork","units":3000,"elapsed_ns":9,"cpu_ns":8,"rounds":2,"children":2}"#;
-    let ruler = Churn::new(ChurnKind::Fork, MS);
+    let benchmark = Churn::new(ChurnKind::Fork, MS);
     let expected = ChurnOutcome { units: 3_000, elapsed_ns: 9, cpu_ns: 8, rounds: 2, children: 2 };
-    assert_eq!(ruler.parse(good).unwrap(), expected);
+    assert_eq!(benchmark.parse(good).unwrap(), expected);
     refused(
-        &ruler,
+        &benchmark,
         good,
         &[
             ("3000", "3001", "3001 units in 2 rounds of 2 children"),
@@ -201,8 +204,8 @@ fn churn_lines() {
         ],
     );
     let pipe = good.replace("fork", "pipe").replace("3000", "6000");
-    let ruler = Churn::new(ChurnKind::Pipe, MS);
-    assert!(ruler.parse(&pipe).is_err());
+    let benchmark = Churn::new(ChurnKind::Pipe, MS);
+    assert!(benchmark.parse(&pipe).is_err());
     let pipe = pipe.replace("\"children\":2", "\"children\":1");
-    assert_eq!(ruler.parse(&pipe).unwrap().units, 6_000);
+    assert_eq!(benchmark.parse(&pipe).unwrap().units, 6_000);
 }

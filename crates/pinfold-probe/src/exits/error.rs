@@ -165,7 +165,7 @@ mod tests {
             let error =
                 ExitsError::explain(&SnapshotHost::from_files(files), refusal(operation, errno));
             assert!(error.to_string().contains(text), "{error}");
-            assert!(error.hint().is_some_and(|told| told.contains(hint)), "{error}");
+            assert!(error.hint().is_some_and(|reported| reported.contains(hint)), "{error}");
         };
         let (open, locked) =
             ("[none] integrity confidentiality", "none integrity [confidentiality]");

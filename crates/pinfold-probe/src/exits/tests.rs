@@ -69,8 +69,11 @@ fn rows_hold_what_craciun_has() {
     assert_eq!(table.addresses.len(), 1);
     assert_eq!((table.addresses[0].count, table.addresses[0].is_write), (3, true));
     // Of the second one 510 ns of 1,000, of the first one 10.
-    let told: Vec<&str> = table.findings.iter().map(|found| found.text.as_str()).collect();
-    assert!(told.len() == 1 && told[0].starts_with("26 % of the time is in no row"), "{told:?}");
+    let reported: Vec<&str> = table.findings.iter().map(|found| found.text.as_str()).collect();
+    assert!(
+        reported.len() == 1 && reported[0].starts_with("26 % of the time is in no row"),
+        "{reported:?}"
+    );
     assert_eq!(table.cost_share(), None);
 }
 
@@ -80,8 +83,8 @@ fn what_is_less_than_whole_is_reported() {
         let mut thread = watched(3, &[(svm(0x72, false), &[1])]);
         change(&mut thread);
         let table = table(X86, WHOLE_NS, &[thread]);
-        let told: Vec<&str> = table.findings.iter().map(|found| found.text.as_str()).collect();
-        assert!(told.len() == 1 && told[0].contains(part), "{told:?}");
+        let reported: Vec<&str> = table.findings.iter().map(|found| found.text.as_str()).collect();
+        assert!(reported.len() == 1 && reported[0].contains(part), "{reported:?}");
     };
     check(|thread| thread.exits.exits.clear(), "no exit was made");
     check(|thread| thread.exits.guest = sums(&[400 - 46]), "10 % of the time is in no row");
@@ -100,16 +103,16 @@ fn events_that_were_kept_from_the_programs_are_reported() {
 #[test]
 fn that_risc_v_reports_no_addresses_is_reported() {
     let of = Origin { source: ExitSource::Hardware, architecture: Some(Architecture::RiscV) };
-    let told = |reason: u64| {
+    let reported = |reason: u64| {
         let key = ExitKey { reason, is_mmio: false, is_ipi: false };
         let mut thread = watched(0, &[(key, &[1])]);
         thread.exits.addresses.clear();
         let findings = table(of, WHOLE_NS, &[thread]).findings;
         findings.into_iter().map(|found| found.text).collect::<Vec<_>>()
     };
-    let said = told(23);
+    let said = reported(23);
     assert!(said.len() == 1 && said[0].contains("makes no event for them"), "{said:?}");
-    assert!(told(10).is_empty(), "a call is no access");
+    assert!(reported(10).is_empty(), "a call is no access");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use pinfold_model::{CpuSet, PuId};
 
 use super::*;
-use crate::cpu_speed::SpeedRuler as _;
+use crate::cpu_speed::SpeedBenchmark as _;
 
 fn check(instrument: &Instrument, expected: &str) {
     assert_eq!(instrument.argv().join(" "), expected);

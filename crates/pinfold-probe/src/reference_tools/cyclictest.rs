@@ -18,8 +18,8 @@ use pinfold_model::Statistic;
 use serde::Deserialize;
 
 use super::{Call, Found, reading, sound};
+use crate::benchmarks::SchedPolicy;
 use crate::registry::Settings;
-use crate::rulers::SchedPolicy;
 
 const FILE: &str = "cyclictest.json";
 /// Longest latency of the histogram, in µs.

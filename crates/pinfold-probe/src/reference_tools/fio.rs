@@ -19,9 +19,9 @@ use pinfold_model::{Family, Figure, Statistic, Unit};
 use serde::Deserialize;
 
 use super::{Call, Found, ReferenceTool, ReferenceToolError, path_of, reading, sound};
+use crate::benchmarks::{IoTarget, seconds};
 use crate::loads::Placement;
 use crate::registry::Settings;
-use crate::rulers::{IoTarget, seconds};
 
 const FILE: &str = "fio.json";
 const P999_SAMPLES: u64 = 10_000;
@@ -130,15 +130,16 @@ pub fn figure(
     settings: &Settings,
     (placement, scratch): (&Placement, &StateDir),
 ) -> Result<Vec<Figure>, ReferenceToolError> {
-    let anchor = ReferenceTool::Fio;
-    let program = anchor.program()?;
+    let reference_tool = ReferenceTool::Fio;
+    let program = reference_tool.program()?;
     let target = settings.target.as_ref().ok_or_else(|| ReferenceToolError::Cannot {
-        anchor,
+        reference_tool,
         why: "needs a file or a block device to read".to_owned(),
     })?;
     let call = call(settings, target, scratch);
-    let text = anchor.text_of(&program, &call, settings, (placement, scratch))?;
-    let figure = samples(&text).map_err(|why| ReferenceToolError::Output { anchor, why })?;
+    let text = reference_tool.text_of(&program, &call, settings, (placement, scratch))?;
+    let figure =
+        samples(&text).map_err(|why| ReferenceToolError::Output { reference_tool, why })?;
     Ok(vec![figure])
 }
 

@@ -16,8 +16,8 @@ use pinfold_model::Statistic;
 use serde::Deserialize;
 
 use super::{Call, Found, reading, sound, whole_seconds};
+use crate::benchmarks::SchedPolicy;
 use crate::registry::Settings;
-use crate::rulers::SchedPolicy;
 
 const FILE: &str = "oslat.json";
 

@@ -13,8 +13,8 @@
 use pinfold_model::{Figure, Statistic};
 
 use super::{Call, Found, pu_of, reading, sound, token, whole_seconds};
+use crate::benchmarks::SchedPolicy;
 use crate::registry::Settings;
-use crate::rulers::SchedPolicy;
 
 const P999_SAMPLES: u64 = 10_000;
 

@@ -1,16 +1,16 @@
-//! Tests of the readers of anchors, on what the real ones wrote (`fixtures/anchors/`).
+//! Tests of the readers of anchors, on what the real ones wrote (`fixtures/reference_tools/`).
 
 use pinfold_model::{CpuSet, Family, Unit};
 
 use super::*;
 
-const CYCLICTEST: &str = include_str!("../../../../fixtures/anchors/cyclictest.json");
-const OSLAT: &str = include_str!("../../../../fixtures/anchors/oslat.json");
-const LIKWID: &str = include_str!("../../../../fixtures/anchors/likwid-bench.txt");
-const PERF: &str = include_str!("../../../../fixtures/anchors/perf-bench.txt");
-const CYCLIC: &str = include_str!("../../../../fixtures/anchors/stress-ng-cyclic.txt");
-const SWITCH: &str = include_str!("../../../../fixtures/anchors/stress-ng-switch.txt");
-const FIO: &str = include_str!("../../../../fixtures/anchors/fio.json");
+const CYCLICTEST: &str = include_str!("../../../../fixtures/reference_tools/cyclictest.json");
+const OSLAT: &str = include_str!("../../../../fixtures/reference_tools/oslat.json");
+const LIKWID: &str = include_str!("../../../../fixtures/reference_tools/likwid-bench.txt");
+const PERF: &str = include_str!("../../../../fixtures/reference_tools/perf-bench.txt");
+const CYCLIC: &str = include_str!("../../../../fixtures/reference_tools/stress-ng-cyclic.txt");
+const SWITCH: &str = include_str!("../../../../fixtures/reference_tools/stress-ng-switch.txt");
+const FIO: &str = include_str!("../../../../fixtures/reference_tools/fio.json");
 
 fn figure(probe: &str, labels: &[(&str, &str)]) -> Figure {
     Figure {
@@ -41,8 +41,13 @@ fn settings() -> Settings {
 }
 
 /// Value of one statistic, to a millionth.
-fn value(anchor: ReferenceTool, text: &str, ours: &[Figure], statistic: Statistic) -> Option<f64> {
-    let found = anchor.parse(text, ours).unwrap();
+fn value(
+    reference_tool: ReferenceTool,
+    text: &str,
+    ours: &[Figure],
+    statistic: Statistic,
+) -> Option<f64> {
+    let found = reference_tool.parse(text, ours).unwrap();
     let reading = found.readings.iter().find(|reading| reading.statistic == statistic)?;
     Some((reading.value * 1e6).round() / 1e6)
 }
@@ -89,16 +94,16 @@ fn every_read_of_fio_comes_back_from_its_bins() {
 #[test]
 fn garbage_and_nothing_are_errors_that_name_the_reference_tool() {
     let switch = [figure("context-switch", &[])];
-    for anchor in ReferenceTool::ALL {
+    for reference_tool in ReferenceTool::ALL {
         for text in ["", "garbage", "{}", "null", "\u{0}", "Cycles:\t-1", "NaN", "inf"] {
-            let error = anchor.parse(text, &switch).unwrap_err();
-            assert!(error.to_string().contains(anchor.name()), "{text:?}: {error}");
-            assert!(error.hint().is_some_and(|hint| hint.contains(anchor.tried())));
+            let error = reference_tool.parse(text, &switch).unwrap_err();
+            assert!(error.to_string().contains(reference_tool.name()), "{text:?}: {error}");
+            assert!(error.hint().is_some_and(|hint| hint.contains(reference_tool.tried())));
         }
     }
-    let check = |anchor: ReferenceTool, text: String, expected: &str| {
-        let told = anchor.parse(&text, &[]).unwrap_err().to_string();
-        assert!(told.contains(expected), "{told}");
+    let check = |reference_tool: ReferenceTool, text: String, expected: &str| {
+        let reported = reference_tool.parse(&text, &[]).unwrap_err().to_string();
+        assert!(reported.contains(expected), "{reported}");
     };
     let none = CYCLICTEST.replace("\"cycles\": 2000", "\"cycles\": 0");
     check(ReferenceTool::Cyclictest, none, "no cycle");
@@ -122,12 +127,12 @@ fn garbage_and_nothing_are_errors_that_name_the_reference_tool() {
 fn reference_tools_are_called_for_what_ours_measures() {
     let folder = tempfile::tempdir().unwrap();
     let scratch = StateDir::open(&folder.path().join("s").to_string_lossy()).unwrap();
-    let words = |anchor: ReferenceTool, ours: &[Figure]| -> Vec<String> {
-        let calls = anchor.calls(&settings(), ours, &scratch).unwrap();
+    let words = |reference_tool: ReferenceTool, ours: &[Figure]| -> Vec<String> {
+        let calls = reference_tool.calls(&settings(), ours, &scratch).unwrap();
         calls.into_iter().map(|call| call.argv.join(" ")).collect()
     };
-    let has = |anchor: ReferenceTool, ours: &[Figure], expected: &[&str]| {
-        let words = words(anchor, ours);
+    let has = |reference_tool: ReferenceTool, ours: &[Figure], expected: &[&str]| {
+        let words = words(reference_tool, ours);
         assert_eq!(words.len(), 1);
         for one in expected {
             assert!(words[0].contains(one), "{one}: {words:?}");
@@ -139,8 +144,8 @@ fn reference_tools_are_called_for_what_ours_measures() {
     let awake = Settings { keep_awake: true, ..settings() };
     let calls = ReferenceTool::Cyclictest.calls(&awake, &[], &scratch).unwrap();
     assert!(!calls[0].argv.contains(&"--default-system".to_owned()), "it keeps them awake itself");
-    let told = ReferenceTool::Oslat.calls(&awake, &[], &scratch).err().unwrap().to_string();
-    assert!(told.contains("keep CPUs awake"), "{told}");
+    let reported = ReferenceTool::Oslat.calls(&awake, &[], &scratch).err().unwrap().to_string();
+    assert!(reported.contains("keep CPUs awake"), "{reported}");
     has(ReferenceTool::Oslat, &[], &["-c 1,3 -D 2", "-f 80"]);
     let one = Settings { cpus: CpuSet::parse_list("3").unwrap(), ..settings() };
     let cyclic = ReferenceTool::StressNg.calls(&one, &[], &scratch).unwrap().remove(0);
@@ -148,8 +153,9 @@ fn reference_tools_are_called_for_what_ours_measures() {
     for expected in ["--cyclic 1", "--cyclic-sleep 500000", "--cyclic-prio 80"] {
         assert!(words_of_cyclic.contains(expected), "{words_of_cyclic}");
     }
-    let told = ReferenceTool::StressNg.calls(&settings(), &[], &scratch).err().unwrap().to_string();
-    assert!(told.contains("name one PU"), "{told}");
+    let reported =
+        ReferenceTool::StressNg.calls(&settings(), &[], &scratch).err().unwrap().to_string();
+    assert!(reported.contains("name one PU"), "{reported}");
     let fio = ReferenceTool::Fio.calls(
         &Settings { policy: SchedPolicy::Other, ..settings() },
         &[],
@@ -170,16 +176,16 @@ fn reference_tools_are_called_for_what_ours_measures() {
     let calls = ReferenceTool::LikwidBench.calls(&plain, &blocks, &scratch).unwrap();
     let calls: Vec<String> = calls.into_iter().map(|call| call.argv.join(" ")).collect();
     assert_eq!(calls, ["-t load_avx -w N:24576B:1 -s 2", "-t copy -w N:24576B:1 -s 2"]);
-    for (anchor, ours) in
+    for (reference_tool, ours) in
         [(ReferenceTool::LikwidBench, &blocks[2..]), (ReferenceTool::Perf, &blocks[..])]
     {
         assert!(matches!(
-            anchor.calls(&plain, ours, &scratch),
+            reference_tool.calls(&plain, ours, &scratch),
             Err(ReferenceToolError::Cannot { .. })
         ));
     }
-    let told = ReferenceTool::StressNg.calls(&plain, &[], &scratch).err().unwrap().to_string();
-    assert!(told.contains("--policy fifo:N"), "{told}");
+    let reported = ReferenceTool::StressNg.calls(&plain, &[], &scratch).err().unwrap().to_string();
+    assert!(reported.contains("--policy fifo:N"), "{reported}");
 }
 
 #[test]
@@ -188,20 +194,20 @@ fn reference_tools_are_held_where_ours_ran_and_under_its_policy() {
     let scratch = StateDir::open(&folder.path().join("s").to_string_lossy()).unwrap();
     let pu = CpuSet::parse_list("3").unwrap();
     let plain = Settings { policy: SchedPolicy::Other, ..settings() };
-    let call = |anchor: ReferenceTool, settings: &Settings, ours: &[Figure]| {
-        anchor.calls(settings, ours, &scratch).map(|mut calls| calls.remove(0))
+    let call = |reference_tool: ReferenceTool, settings: &Settings, ours: &[Figure]| {
+        reference_tool.calls(settings, ours, &scratch).map(|mut calls| calls.remove(0))
     };
     // Of the two PUs of the settings ours took the second.
     let switch = [figure("context-switch", &[])];
-    for anchor in [ReferenceTool::Perf, ReferenceTool::StressNg] {
-        let found = call(anchor, &settings(), &switch).unwrap();
-        assert_eq!(found.mask.as_ref(), Some(&pu), "{}", anchor.name());
-        assert_eq!(found.policy, Some(Policy::Fifo { priority: 80 }), "{}", anchor.name());
-        assert_eq!(call(anchor, &plain, &switch).unwrap().policy, None);
+    for reference_tool in [ReferenceTool::Perf, ReferenceTool::StressNg] {
+        let found = call(reference_tool, &settings(), &switch).unwrap();
+        assert_eq!(found.mask.as_ref(), Some(&pu), "{}", reference_tool.name());
+        assert_eq!(found.policy, Some(Policy::Fifo { priority: 80 }), "{}", reference_tool.name());
+        assert_eq!(call(reference_tool, &plain, &switch).unwrap().policy, None);
         let mut apart = switch.clone();
         apart[0].cpu = None;
-        let told = call(anchor, &settings(), &apart).err().unwrap().to_string();
-        assert!(told.contains("leave --placement out"), "{told}");
+        let reported = call(reference_tool, &settings(), &apart).err().unwrap().to_string();
+        assert!(reported.contains("leave --placement out"), "{reported}");
     }
     let labels = [("bytes", "24576"), ("operation", "read"), ("width", "avx2")];
     let found = call(ReferenceTool::LikwidBench, &plain, &[figure("bandwidth", &labels)]).unwrap();
@@ -209,22 +215,22 @@ fn reference_tools_are_held_where_ours_ran_and_under_its_policy() {
     // Ours reads from all of them.
     let all = CpuSet::parse_list("1,3").unwrap();
     assert_eq!(call(ReferenceTool::Fio, &plain, &[]).unwrap().mask, Some(all));
-    for anchor in [ReferenceTool::Fio, ReferenceTool::LikwidBench] {
-        let told = call(anchor, &settings(), &[]).err().unwrap().to_string();
-        assert!(told.contains("--policy other"), "{told}");
+    for reference_tool in [ReferenceTool::Fio, ReferenceTool::LikwidBench] {
+        let reported = call(reference_tool, &settings(), &[]).err().unwrap().to_string();
+        assert!(reported.contains("--policy other"), "{reported}");
     }
     let mut buffered = figure("io-latency", &[]);
     buffered.flags.push("buffered".to_owned());
-    let told = call(ReferenceTool::Fio, &plain, &[buffered]).err().unwrap().to_string();
-    assert!(told.contains("page cache") && told.contains("--file"), "{told}");
+    let reported = call(ReferenceTool::Fio, &plain, &[buffered]).err().unwrap().to_string();
+    assert!(reported.contains("page cache") && reported.contains("--file"), "{reported}");
 }
 
 #[test]
 fn names_lead_back_and_say_what_to_install() {
-    for anchor in ReferenceTool::ALL {
-        assert_eq!(ReferenceTool::from_name(anchor.name()), Some(anchor));
-        let hint = ReferenceToolError::NotInstalled(anchor).hint().unwrap();
-        assert_eq!(hint, format!("apt-get install {}", anchor.package()));
+    for reference_tool in ReferenceTool::ALL {
+        assert_eq!(ReferenceTool::from_name(reference_tool.name()), Some(reference_tool));
+        let hint = ReferenceToolError::NotInstalled(reference_tool).hint().unwrap();
+        assert_eq!(hint, format!("apt-get install {}", reference_tool.package()));
     }
     assert_eq!(ReferenceTool::from_name("cyclictests"), None);
 }
@@ -250,11 +256,11 @@ fn installed_reference_tools_are_understood() {
         figure("bandwidth", &[("bytes", "24576"), ("operation", "read"), ("width", "scalar")]);
     let first = mask.iter().next().map(|pu| pu.0);
     let ours = [figure("context-switch", &[]), bandwidth].map(|one| Figure { cpu: first, ..one });
-    for anchor in ReferenceTool::ALL {
-        let found = match anchor.run(&settings, &ours, (&Placement::default(), &scratch)) {
+    for reference_tool in ReferenceTool::ALL {
+        let found = match reference_tool.run(&settings, &ours, (&Placement::default(), &scratch)) {
             Ok(found) => found,
             Err(ReferenceToolError::NotInstalled(_)) => {
-                println!("skipped: {} is not installed", anchor.name());
+                println!("skipped: {} is not installed", reference_tool.name());
                 continue;
             }
             // The machine of the test may forbid it: no O_DIRECT, no perf in a container.
@@ -264,7 +270,7 @@ fn installed_reference_tools_are_understood() {
             }
             Err(error) => panic!("{error}"),
         };
-        assert!(!found.readings.is_empty(), "{}", anchor.name());
+        assert!(!found.readings.is_empty(), "{}", reference_tool.name());
         assert!(found.readings.iter().all(|reading| reading.value > 0.0), "{found:?}");
     }
 }

@@ -34,8 +34,8 @@ fn names_are_unique_and_lead_to_jobs() {
 #[test]
 fn what_a_probe_does_not_have_is_refused() {
     let check = |name: &str, settings: Settings, expected: &str| {
-        let told = find(name).unwrap().job(&settings).unwrap_err().to_string();
-        assert!(told.contains(expected), "{told}");
+        let reported = find(name).unwrap().job(&settings).unwrap_err().to_string();
+        assert!(reported.contains(expected), "{reported}");
     };
     check("compute", Settings { period_us: Some(1), ..settings() }, "compute has no period");
     check("compute", Settings { keep_awake: true, ..settings() }, "does not keep CPUs awake");

@@ -57,17 +57,17 @@ impl Burning {
         process::lock_memory()?;
         let shared = Arc::new(Shared::default());
         let mine = Arc::clone(&shared);
-        let (tell, told) = mpsc::channel::<Tid>();
+        let (report, reported) = mpsc::channel::<Tid>();
         let (go, gone) = mpsc::channel::<()>();
         let thread = thread::Builder::new().name(format!("hog-{pu}")).spawn(move || {
             // Whoever does not listen or does not say go has failed and ends us.
-            if tell.send(process::own_tid()).is_ok() && gone.recv().is_ok() {
+            if report.send(process::own_tid()).is_ok() && gone.recv().is_ok() {
                 burn(&mine, pu, (period_ns, offset_ns));
             }
         });
         let failed = |why: String| SpeedError::HelperSpawner { what: "a burner", why };
         let thread = thread.map_err(|error| failed(error.to_string()))?;
-        let tid = told.recv().map_err(|error| failed(error.to_string()))?;
+        let tid = reported.recv().map_err(|error| failed(error.to_string()))?;
         let placed = ground
             .host
             .set_affinity(tid, &CpuSet::single(pu))
@@ -139,10 +139,10 @@ impl Drop for Burning {
 /// Why the kernel makes no thread of this process a burner; `None` if it does. Tried with one that
 /// only waits.
 pub(super) fn refusal(host: &dyn HostMut) -> Result<Option<String>, SpeedError> {
-    let (tell, told) = mpsc::channel::<Tid>();
+    let (report, reported) = mpsc::channel::<Tid>();
     let (go, gone) = mpsc::channel::<()>();
     let thread = thread::Builder::new().name("rights".to_owned()).spawn(move || {
-        if tell.send(process::own_tid()).is_ok() {
+        if report.send(process::own_tid()).is_ok() {
             // Until nobody is there who could send.
             match gone.recv() {
                 Ok(()) | Err(_) => {}
@@ -152,7 +152,7 @@ pub(super) fn refusal(host: &dyn HostMut) -> Result<Option<String>, SpeedError> 
     let failed =
         |why: String| SpeedError::HelperSpawner { what: "a thread to try its rights", why };
     let thread = thread.map_err(|error| failed(error.to_string()))?;
-    let tid = told.recv().map_err(|error| failed(error.to_string()))?;
+    let tid = reported.recv().map_err(|error| failed(error.to_string()))?;
     let answer = host.set_policy(tid, Policy::Fifo { priority: PRIORITY });
     drop(go);
     match thread.join() {

@@ -164,15 +164,15 @@ fn tunables(host: &dyn Host) -> Vec<String> {
 }
 
 fn slices(host: &dyn Host) -> Result<String, HostError> {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for path in tunables(host) {
         let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
-        told.push(format!("{name} is {}", host.read_text(&path)?.trim()));
+        reported.push(format!("{name} is {}", host.read_text(&path)?.trim()));
     }
-    Ok(match told.is_empty() {
+    Ok(match reported.is_empty() {
         true => "the scheduler's slices are as the kernel has them: debugfs does not show them"
             .to_owned(),
-        false => told.join(", "),
+        false => reported.join(", "),
     })
 }
 

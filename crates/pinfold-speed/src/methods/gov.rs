@@ -97,13 +97,15 @@ impl Gov<'_> {
             let levels = lane.domain.as_ref().map_or(vec![full], |domain| domain.levels(*speed));
             mixes.push(Some((mix(&levels, *speed), *speed)));
         }
-        let told = || mixes.iter().flatten();
-        if let Some((frozen, speed)) = told().find(|(mix, _)| mix.is_frozen_at_times()) {
+        let reported = || mixes.iter().flatten();
+        if let Some((frozen, speed)) = reported().find(|(mix, _)| mix.is_frozen_at_times()) {
             if self.freezer.is_none() {
                 let why = "it is below the lowest frequency, and there is no freezer".to_owned();
                 return Err(out(*speed, why, "ask for more, or use stall"));
             }
-            if let Some((_, other)) = told().find(|(mix, _)| mix.high_share != frozen.high_share) {
+            if let Some((_, other)) =
+                reported().find(|(mix, _)| mix.high_share != frozen.high_share)
+            {
                 let why = format!(
                     "below the lowest frequency all cores of a vnode are frozen together, and \
                      others are to have {other}"

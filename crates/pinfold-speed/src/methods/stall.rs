@@ -165,14 +165,14 @@ fn missed(pu: PuId, before: StallAccount, now: StallAccount) -> Option<String> {
     let lost_ns = now.lost_ns.saturating_sub(before.lost_ns);
     let full_ns = now.full_ns.saturating_sub(before.full_ns);
     let ms = |ns: u64| format!("{}.{} ms", ns / 1_000_000, ns % 1_000_000 / 100_000);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     if lost_ns >= LEAST_TOLD_NS {
-        told.push(format!("{} were not taken, because interrupts came too late", ms(lost_ns)));
+        reported.push(format!("{} were not taken, because interrupts came too late", ms(lost_ns)));
     }
     if full_ns >= LEAST_TOLD_NS {
-        told.push(format!("{} were at full speed, because no beat came", ms(full_ns)));
+        reported.push(format!("{} were at full speed, because no beat came", ms(full_ns)));
     }
-    (!told.is_empty()).then(|| format!("PU {pu}: {}", told.join("; ")))
+    (!reported.is_empty()).then(|| format!("PU {pu}: {}", reported.join("; ")))
 }
 
 /// So many millionths of each period, of which an interrupt costs `extra_ns`.

@@ -69,8 +69,8 @@ impl fmt::Display for Stolen {
 
 /// Windows of a figure that a stolen tick spoiled, as `pinload` flags them.
 fn windows(figure: &Figure) -> u64 {
-    let told = figure.flags.iter().filter_map(|flag| flag.strip_prefix("stolen-windows "));
-    told.filter_map(|number| number.parse::<u64>().ok()).sum()
+    let reported = figure.flags.iter().filter_map(|flag| flag.strip_prefix("stolen-windows "));
+    reported.filter_map(|number| number.parse::<u64>().ok()).sum()
 }
 
 #[cfg(test)]
@@ -100,17 +100,17 @@ mod tests {
 
     #[test]
     fn ticks_blocks_and_windows_are_counted() {
-        let check = |blocks: &[MeasuredBlock], worth: bool, told: &str| {
+        let check = |blocks: &[MeasuredBlock], worth: bool, reported: &str| {
             let stolen = Stolen::of(blocks);
-            assert_eq!((stolen.is_worth_telling(), stolen.to_string().as_str()), (worth, told));
+            assert_eq!((stolen.is_worth_telling(), stolen.to_string().as_str()), (worth, reported));
         };
         check(&[block(Some(0), &["preempted 3"])], false, "0 ticks of 10 ms in 0 of 1 block");
         let three = [block(Some(0), &[]), block(Some(3), &["stolen-windows 2"]), block(None, &[])];
-        let told = "3 ticks of 10 ms in 1 of 3 blocks, 4 windows left out, 1 block unknown";
-        check(&three, true, told);
+        let reported = "3 ticks of 10 ms in 1 of 3 blocks, 4 windows left out, 1 block unknown";
+        check(&three, true, reported);
         check(&[block(None, &[])], true, "not reported by the kernel");
         // In a guest its own kernel tells, although its host lost nothing.
-        let told = "0 ticks of 10 ms in 1 of 1 block, 2 windows left out";
-        check(&[block(Some(0), &["stolen-windows 1"])], true, told);
+        let reported = "0 ticks of 10 ms in 1 of 1 block, 2 windows left out";
+        check(&[block(Some(0), &["stolen-windows 1"])], true, reported);
     }
 }

@@ -16,7 +16,9 @@ use super::file::Study;
 use super::predict::{Prediction, predict};
 use super::record::{Early, Loaded, early_to_json};
 use super::runner::{Runner, StartRequest, TrialResult};
-use crate::engine::{self, Ended, Engine, Event, Next, Progress, Told, TrialError, Update, Work};
+use crate::engine::{
+    self, Ended, Engine, Event, Next, Progress, Reported, TrialError, Update, Work,
+};
 use crate::store::{OpenRun, Store, TrialRecord};
 
 /// After this many failed trials in a row the run stops.
@@ -148,7 +150,7 @@ impl<'a> Trials<'a> {
 
     fn end(&mut self, end: Early, progress: &mut dyn Progress) -> Result<Early, StudyError> {
         self.store.set_confirmation(self.run, &early_to_json(&end)?)?;
-        self.tell(progress, Event::Ends { reason: end.reason.clone() }, (end.blocks, ""));
+        self.report(progress, Event::Ends { reason: end.reason.clone() }, (end.blocks, ""));
         Ok(end)
     }
 }
@@ -175,10 +177,10 @@ impl Work for Trials<'_> {
     fn start<'r>(
         runner: &mut Self::Runner<'r>,
         (design, trials): &Self::Request,
-        told: &mut Told<'_, TrialResult>,
+        reported: &mut Reported<'_, TrialResult>,
     ) -> Result<(), TrialError> {
         let (study, cells) = &**design;
-        runner.start(&StartRequest { study, cells, trials }, told)
+        runner.start(&StartRequest { study, cells, trials }, reported)
     }
 
     fn save(
@@ -209,7 +211,7 @@ impl Work for Trials<'_> {
         Ok(())
     }
 
-    fn tell(&self, progress: &mut dyn Progress, event: Event, (block, name): (u32, &str)) {
+    fn report(&self, progress: &mut dyn Progress, event: Event, (block, name): (u32, &str)) {
         let (done, total) = (self.done.len() as u64, self.prediction.trials());
         // What this session has shown, else what was predicted.
         let trial_s = match self.session {

@@ -103,12 +103,12 @@ fn by_json(
     documents: &[Json],
     found: &mut Vec<(BTreeMap<String, String>, Vec<f64>)>,
 ) -> Result<(), String> {
-    let told = |why: &dyn std::fmt::Display| format!("{}: {why}", rule.name);
+    let reported = |why: &dyn std::fmt::Display| format!("{}: {why}", rule.name);
     for document in documents {
         let scope = Document(document);
         let valued = |expr: &Expr| expr.names().iter().all(|(name, _)| scope.value(name).is_some());
         if let Some(only) = &rule.only
-            && !(valued(only) && only.truth(&scope).map_err(|error| told(&error.why))?)
+            && !(valued(only) && only.truth(&scope).map_err(|error| reported(&error.why))?)
         {
             continue;
         }
@@ -118,11 +118,11 @@ fn by_json(
             Some(Json::Array(items)) => {
                 for item in items {
                     let sample = item.as_f64();
-                    samples.push(sample.ok_or_else(|| told(&format!("{item} is no number")))?);
+                    samples.push(sample.ok_or_else(|| reported(&format!("{item} is no number")))?);
                 }
             }
             Some(_) | None if valued(expr) => {
-                samples.push(expr.number(&scope).map_err(|error| told(&error.why))?);
+                samples.push(expr.number(&scope).map_err(|error| reported(&error.why))?);
             }
             // The mean of an empty list is no number; that of a list that is not there is a mistake.
             Some(_) | None if expr.names().iter().all(|(name, _)| scope.has(name)) => {}

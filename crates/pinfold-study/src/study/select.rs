@@ -130,14 +130,15 @@ impl Analysis {
             }
             let cell = &loaded.cells.all[estimate.cell];
             let scope = CellScope { study: &loaded.study, cell, facts: &loaded.facts };
-            let told =
+            let reported =
                 |error: ExprError| format!("{} (for {})", error.why, cell.name(&loaded.study));
             if let Some(only) = &selection.only
-                && !only.expr.truth(&scope).map_err(told)?
+                && !only.expr.truth(&scope).map_err(reported)?
             {
                 continue;
             }
-            let ideal = selection.ideal.as_ref().map(|rule| rule.expr.number(&scope).map_err(told));
+            let ideal =
+                selection.ideal.as_ref().map(|rule| rule.expr.number(&scope).map_err(reported));
             picked.extend(shown(estimate, selection.shown, ideal.transpose()?));
         }
         Ok(picked)

@@ -15,7 +15,9 @@ use super::ranking::rank;
 use super::schedule::{Dropped, Facts, Schedule, Turn};
 use super::starter::{StartRequest, Starter};
 use super::summary::{Summaries, check_result};
-use crate::engine::{self, Ended, Engine, Event, Next, Progress, Told, TrialError, Update, Work};
+use crate::engine::{
+    self, Ended, Engine, Event, Next, Progress, Reported, TrialError, Update, Work,
+};
 use crate::schema::{self, ConfirmPlan};
 use crate::store::{
     CandidateRecord, CandidateRole, CellResult, OpenRun, Phase, RunId, Slot, StartRecord,
@@ -141,15 +143,15 @@ fn go(
     engine: &mut Engine<Starts<'_>>,
     environment: &mut Environment<'_>,
 ) -> Result<Outcome, TuneError> {
-    let mut told = engine.work.course().dropped.len();
+    let mut reported = engine.work.course().dropped.len();
     loop {
         let course = engine.work.course();
         engine.work.total = engine.work.total_of(&course);
         engine.work.raced = u32::try_from(course.screening.len()).unwrap_or(u32::MAX);
-        for dropped in &course.dropped[told.min(course.dropped.len())..] {
-            engine.work.tell_dropped(dropped, &mut *environment.progress);
+        for dropped in &course.dropped[reported.min(course.dropped.len())..] {
+            engine.work.report_dropped(dropped, &mut *environment.progress);
         }
-        told = course.dropped.len();
+        reported = course.dropped.len();
         let order = match course.turn {
             Turn::End => break,
             Turn::Settle => {
@@ -198,11 +200,11 @@ impl Starts<'_> {
         self.save_confirm(&confirm)?;
         let name = |&index: &usize| self.loaded.records[index].name.clone();
         let names = confirm.kept.iter().map(name).collect();
-        self.tell(progress, Event::Kept { names }, (0, ""));
+        self.report(progress, Event::Kept { names }, (0, ""));
         Ok(())
     }
 
-    fn tell_dropped(&self, dropped: &Dropped, progress: &mut dyn Progress) {
+    fn report_dropped(&self, dropped: &Dropped, progress: &mut dyn Progress) {
         let name = |index: usize| self.loaded.records[index].name.as_str();
         let reason = format!(
             "{:.2} times the number of {} over {} blocks ({}, p {:.1e})",
@@ -213,7 +215,7 @@ impl Starts<'_> {
             dropped.p
         );
         let block = dropped.blocks.saturating_sub(1);
-        self.tell(progress, Event::Dropped { reason }, (block, name(dropped.candidate)));
+        self.report(progress, Event::Dropped { reason }, (block, name(dropped.candidate)));
     }
 
     /// Whether the budget allows one more block of the race before the smallest confirmation.
@@ -380,13 +382,13 @@ impl Work for Starts<'_> {
     fn start<'r>(
         starter: &mut Self::Runner<'r>,
         request: &StartRequest,
-        told: &mut Told<'_, Vec<CellResult>>,
+        reported: &mut Reported<'_, Vec<CellResult>>,
     ) -> Result<(), TrialError> {
         let checked = starter.start(request).and_then(|result| {
             check_result(request, &result).map_err(TrialError::failed)?;
             Ok(result.cells)
         });
-        told(0, checked);
+        reported(0, checked);
         Ok(())
     }
 
@@ -414,7 +416,7 @@ impl Work for Starts<'_> {
         Ok(())
     }
 
-    fn tell(&self, progress: &mut dyn Progress, event: Event, (block, name): (u32, &str)) {
+    fn report(&self, progress: &mut dyn Progress, event: Event, (block, name): (u32, &str)) {
         let (done, total) = (self.done_starts(), self.total);
         // What this part of the run has shown, else the race, else what was predicted.
         let now = match self.loaded.confirm {

@@ -139,9 +139,9 @@ mod tests {
     fn guests_of_many_vcpus_start_on_one_but_for_riscv() {
         let says = |isa, vcpus| {
             let guest = guest(isa, vcpus);
-            let told = guest.argv().iter().any(|word| word.contains(" maxcpus=1 "));
-            assert_eq!(told, guest.starts_on_one());
-            told
+            let reported = guest.argv().iter().any(|word| word.contains(" maxcpus=1 "));
+            assert_eq!(reported, guest.starts_on_one());
+            reported
         };
         assert!(says(Isa::Arm, 9) && says(Isa::X86, 128));
         assert!(!says(Isa::Arm, 8) && !says(Isa::Riscv, 128));

@@ -30,13 +30,13 @@ impl Described {
     pub fn from_xml(xml: &str) -> Result<Self, LibvirtError> {
         let pins = Pins::from_xml(xml)?;
         let (name, uuid) = pins::identity(xml)?;
-        let told =
+        let reported =
             |why: &str| LibvirtError::Output { command: "hook".to_owned(), why: why.to_owned() };
         if name.is_empty() || name.contains(['/', '\0', '\n']) {
-            return Err(told("the domain has no name that a domain can have"));
+            return Err(reported("the domain has no name that a domain can have"));
         }
         if !is_uuid(&uuid) {
-            return Err(told("the domain has no UUID"));
+            return Err(reported("the domain has no UUID"));
         }
         Ok(Self { name, uuid, pins })
     }

@@ -96,9 +96,9 @@ fn a_hook_gets_the_domain() {
     let xml = |name: &str, uuid: &str| {
         format!("<domain><name>{name}</name><uuid>{uuid}</uuid><vcpu cpuset='1'>1</vcpu></domain>")
     };
-    let told = Described::from_xml(&xml("-a; b", uuid)).unwrap();
-    assert_eq!((told.name.as_str(), told.uuid.as_str()), ("-a; b", uuid));
-    assert_eq!(told.pins.default, Some(set("1")));
+    let reported = Described::from_xml(&xml("-a; b", uuid)).unwrap();
+    assert_eq!((reported.name.as_str(), reported.uuid.as_str()), ("-a; b", uuid));
+    assert_eq!(reported.pins.default, Some(set("1")));
     for (name, uuid) in [("", uuid), ("../a", uuid), ("a", ""), ("a", "x"), ("a\nb", uuid)] {
         Described::from_xml(&xml(name, uuid)).unwrap_err();
     }

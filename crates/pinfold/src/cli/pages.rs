@@ -147,7 +147,7 @@ fn exists(path: &str) -> bool {
 }
 
 /// The name that a link gives to a heading.
-fn anchor(heading: &str) -> String {
+fn reference_tool(heading: &str) -> String {
     let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
     heading.to_lowercase().chars().filter(kept).collect::<String>().trim().replace(' ', "-")
 }
@@ -224,7 +224,7 @@ fn each_file_and_heading_of_a_page_is_there() {
                 headings.is_none_or(|text| text
                     .lines()
                     .filter_map(|line| line.strip_prefix('#'))
-                    .any(|line| anchor(line.trim_start_matches('#')) == heading)),
+                    .any(|line| reference_tool(line.trim_start_matches('#')) == heading)),
                 "{}: {link}",
                 page.name
             );

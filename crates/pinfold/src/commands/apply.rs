@@ -50,7 +50,7 @@ fn leave(
 ) -> Result<(), Failure> {
     let (applied, journal) = apply_session::apply(host, placed, journals, OnStop::TakeBack)?;
     apply_session::report(&applied);
-    apply_session::tell_unguarded(placed.0);
+    apply_session::report_unguarded(placed.0);
     let id = &journal.record().header.id;
     let (undo, status) = (Command::new("undo").arg(id), Command::new("status"));
     say(&format!("active until `{undo}`; `{status}` compares it with the plan"));

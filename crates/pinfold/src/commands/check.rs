@@ -281,8 +281,8 @@ fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
 /// The name that QEMU was given, if it tells one; so a plan of that name is known as the machine's.
 fn name_of(vm: &mut Vm) -> Result<String, Failure> {
     let Teller::Qmp(qmp) = &mut vm.teller else { return Ok(vm.name.clone()) };
-    let told = qmp.execute("query-name", None).map_err(|error| vm_failure(&error))?;
-    Ok(told.get("name").and_then(|name| name.as_str()).unwrap_or(&vm.name).to_owned())
+    let reported = qmp.execute("query-name", None).map_err(|error| vm_failure(&error))?;
+    Ok(reported.get("name").and_then(|name| name.as_str()).unwrap_or(&vm.name).to_owned())
 }
 
 /// On which nodes the memory of a process is.

@@ -27,7 +27,7 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
     };
     match arguments.json {
         true => output::data(&schema::capabilities_to_json(&found)),
-        false => tell(&found, arguments.input.is_some()),
+        false => report(&found, arguments.input.is_some()),
     }
     if can_run_main_job(&found) {
         return Ok(());
@@ -79,7 +79,7 @@ fn slower_cpus(host: &LiveHost) -> Capability {
 }
 
 /// The answer, then each capability.
-fn tell(found: &[Capability], is_capture: bool) {
+fn report(found: &[Capability], is_capture: bool) {
     let (tone, text) = if is_capture { of_capture(found) } else { answer(found) };
     output::answer(tone, &text);
     let mut lines = vec![String::new()];

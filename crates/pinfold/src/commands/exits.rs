@@ -222,12 +222,12 @@ fn watched(
 
 /// What watching costs, on a micro-guest beside the machine.
 fn measured(host: &LiveHost, scope: ExitScope) -> Result<cost::Cost, String> {
-    let told = |error: ExitsError| {
+    let reported = |error: ExitsError| {
         let failure = exits_failure(&error);
         failure.message
     };
-    let mut guest = micro::MicroChild::start().map_err(told)?;
-    cost::measure(host, &SystemClock, scope, &mut guest).map_err(told)
+    let mut guest = micro::MicroChild::start().map_err(reported)?;
+    cost::measure(host, &SystemClock, scope, &mut guest).map_err(reported)
 }
 
 /// Level C, because of `why`; without a monitor that reason is the answer.

@@ -128,7 +128,7 @@ fn wait(
     command: &mut Child,
     mut guard: Option<&mut Guard>,
 ) -> Result<std::process::ExitStatus, Failure> {
-    let mut vigil = EventWatcher::default();
+    let mut watcher = EventWatcher::default();
     loop {
         hand_on(command)?;
         let now = SystemClock.now_ns();
@@ -141,7 +141,7 @@ fn wait(
             return Ok(status);
         }
         let bell: Vec<_> = interrupt::bell().into_iter().collect();
-        vigil.wait(wait_ns, &bell).map_err(|e| common::host_failure(&e))?;
+        watcher.wait(wait_ns, &bell).map_err(|e| common::host_failure(&e))?;
         interrupt::silence();
     }
 }
@@ -176,7 +176,7 @@ impl Gate {
     fn let_go(self, command: &mut Child) -> Result<(), Failure> {
         let gone = || Failure::new(Exit::Host, "the command ended before it was let go");
         let until = SystemClock.now_ns().saturating_add(GATE_NS);
-        let mut vigil = EventWatcher::default();
+        let mut watcher = EventWatcher::default();
         let mut stream = loop {
             if let Some(stream) = self.door.answer() {
                 break stream;
@@ -186,7 +186,7 @@ impl Gate {
             if left == 0 || ended {
                 return Err(gone());
             }
-            vigil.wait(left, &[self.door.as_fd()]).map_err(|e| common::host_failure(&e))?;
+            watcher.wait(left, &[self.door.as_fd()]).map_err(|e| common::host_failure(&e))?;
         };
         stream.write_all(&[GO]).map_err(|_| gone())
     }

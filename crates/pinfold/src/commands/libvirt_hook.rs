@@ -64,7 +64,7 @@ fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
     crate::interrupt::install()?;
     let (applied, _journal) = apply_session::apply(&host, placed, &journals, OnStop::Finish)?;
     apply_session::report(&applied);
-    apply_session::tell_unguarded(&plan);
+    apply_session::report_unguarded(&plan);
     Ok(())
 }
 

@@ -90,7 +90,7 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
     if arguments.json {
         data(&to_json(&found, &damaged, &platforms, &left));
     } else {
-        tell(&host, &found, &damaged, &platforms);
+        report(&host, &found, &damaged, &platforms);
     }
     for one in &damaged {
         let hint = one.failure.hint.as_ref().map_or(String::new(), |hint| format!(" ({hint})"));
@@ -106,7 +106,7 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
 }
 
 /// The answer, then each placement and platform.
-fn tell(host: &LiveHost, found: &[InForce], damaged: &[Damaged], platforms: &[Platform]) {
+fn report(host: &LiveHost, found: &[InForce], damaged: &[Damaged], platforms: &[Platform]) {
     let (tone, text) = answer(found, damaged, platforms);
     output::answer(tone, &text);
     // What is placed is shown on the machine's cores, if they can be read.
@@ -367,8 +367,9 @@ fn to_json(
             .collect()
     };
     let findings = |findings: &[Finding]| -> Vec<serde_json::Value> {
-        let told = findings.iter();
-        told.map(|one| json!({ "subject": one.subject, "text": one.text, "hint": one.hint }))
+        let reported = findings.iter();
+        reported
+            .map(|one| json!({ "subject": one.subject, "text": one.text, "hint": one.hint }))
             .collect()
     };
     let entries: Vec<serde_json::Value> = found

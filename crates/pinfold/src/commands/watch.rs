@@ -56,7 +56,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
         json: arguments.json,
         placements: BTreeMap::new(),
         guards: BTreeMap::new(),
-        told: BTreeSet::new(),
+        reported: BTreeSet::new(),
         mark: None,
         is_unsettled: false,
         ear: Ear::default(),
@@ -106,7 +106,7 @@ struct Desk<'a> {
     placements: BTreeMap<String, Placement>,
     // Of placements that are about to be found again.
     guards: BTreeMap<String, Guard>,
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
     // Of the journals when all of them were read.
     mark: Option<u64>,
     // They are read again soon, whatever is heard.
@@ -143,7 +143,7 @@ impl Desk<'_> {
             self.guards.extend(placement.guard.map(|guard| (id, guard)));
         }
         self.is_changed = true;
-        self.told.clear();
+        self.reported.clear();
         self.mark = None;
     }
 
@@ -270,7 +270,7 @@ impl Desk<'_> {
             self.is_changed |= placement.looks != before;
             for event in &events {
                 placement.count(event);
-                tell(placement, event, self.json);
+                report(placement, event, self.json);
             }
             if fate == Fate::Over {
                 over.push(id.clone());
@@ -295,10 +295,10 @@ impl Desk<'_> {
         let pause = if self.is_unsettled { TICK_NS } else { COMPARE_NS };
         let idle = SystemClock.now_ns().saturating_add(pause);
         let next = next.chain(metrics.next()).fold(idle, u64::min);
-        let heard = self.ear.wait(&SystemClock, next, &metrics.sources())?;
-        self.is_changed |= heard.files || !heard.threads.is_empty();
+        let received = self.ear.wait(&SystemClock, next, &metrics.sources())?;
+        self.is_changed |= received.files || !received.threads.is_empty();
         let now = SystemClock.now_ns();
-        self.placements.values_mut().for_each(|placement| placement.heard(&heard, now));
+        self.placements.values_mut().for_each(|placement| placement.received(&received, now));
         Ok(())
     }
 
@@ -315,7 +315,7 @@ impl Desk<'_> {
     }
 
     fn log_once(&mut self, text: &str) {
-        if self.told.insert(text.to_owned()) {
+        if self.reported.insert(text.to_owned()) {
             say(text);
         }
     }
@@ -362,12 +362,12 @@ impl Placement {
         Ok((fate, events))
     }
 
-    fn heard(&mut self, heard: &Events, now: u64) {
-        if !heard.threads.is_disjoint(self.watcher.threads()) {
-            self.rounds.heard_threads(now);
+    fn received(&mut self, received: &Events, now: u64) {
+        if !received.threads.is_disjoint(self.watcher.threads()) {
+            self.rounds.received_threads(now);
         }
-        if heard.files {
-            self.rounds.heard_files(now);
+        if received.files {
+            self.rounds.received_files(now);
         }
     }
 
@@ -390,7 +390,7 @@ fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// Tells an event: as talk, or as a line of JSON. Drift has happened between the last time
 /// when all was right and now.
-fn tell(placement: &Placement, event: &WatchEvent, as_json: bool) {
+fn report(placement: &Placement, event: &WatchEvent, as_json: bool) {
     let (now, counts) = (SystemClock.unix_seconds(), &placement.counts);
     let sentence = run_monitor::sentence(event);
     let drift = Drift::of(event);

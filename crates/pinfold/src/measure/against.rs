@@ -2,16 +2,16 @@
 //! blocks, so that anyone can see for himself whether our ruler is straight.
 
 use pinfold_model::{CpuSet, Figure, Statistic, Unit};
+use pinfold_probe::benchmarks::SchedPolicy;
 use pinfold_probe::job::without_skipped;
 use pinfold_probe::reference_tools::{Found, ReferenceTool};
 use pinfold_probe::registry::Probe;
-use pinfold_probe::rulers::SchedPolicy;
 use pinfold_study::measured::Stolen;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{Block, Direction, Interval, median, of_samples, ratio_interval};
 
 use super::cpus::HostPlace;
-use super::run_block::{Reader, Taking, anchor_failure};
+use super::run_block::{Reader, Taking, reference_tool_failure};
 use super::{Bench, COMPARED_BLOCKS, announcement, show};
 use crate::cli::measure::MeasureArgs;
 use crate::failure::{Exit, Failure};
@@ -57,11 +57,11 @@ pub fn against(
     (arguments, name): (&MeasureArgs, &str),
     state: Option<&str>,
 ) -> Result<(), Failure> {
-    let anchor = anchor_of(probe, name)?;
-    anchor.program().map_err(|error| anchor_failure(&error))?;
+    let reference_tool = reference_tool_of(probe, name)?;
+    reference_tool.program().map_err(|error| reference_tool_failure(&error))?;
     let place = HostPlace::find(bench, arguments, state)?;
-    if anchor.is_busy(probe.name) && matches!(place.policy, SchedPolicy::Fifo(_)) {
-        spare_a_pu(bench, anchor, &place)?;
+    if reference_tool.is_busy(probe.name) && matches!(place.policy, SchedPolicy::Fifo(_)) {
+        spare_a_pu(bench, reference_tool, &place)?;
     }
     if arguments.how.duty.is_some() {
         let text =
@@ -69,8 +69,8 @@ pub fn against(
         return Err(Failure::new(Exit::Input, text).with_hint("leave --duty out"));
     }
     let mut taking = Taking::with(bench, probe, (&arguments.how, place), Reader::Own)?;
-    anchor.check(taking.settings()).map_err(|error| anchor_failure(&error))?;
-    taking.change(|settings| anchor.settings_for_ours(probe.name, settings))?;
+    reference_tool.check(taking.settings()).map_err(|error| reference_tool_failure(&error))?;
+    taking.change(|settings| reference_tool.settings_for_ours(probe.name, settings))?;
     let blocks = arguments.blocks.unwrap_or(COMPARED_BLOCKS);
     say(&announcement(probe, blocks, 2.0 * taking.seconds()));
     let mut random = Pcg32::new(bench.seed, 0);
@@ -83,10 +83,10 @@ pub fn against(
         let (ours, theirs) = match random.below(2) {
             0 => {
                 let ours = taking.take()?;
-                (ours, taking.anchor(anchor, &sample)?)
+                (ours, taking.reference_tool(reference_tool, &sample)?)
             }
             _ => {
-                let theirs = taking.anchor(anchor, &sample)?;
+                let theirs = taking.reference_tool(reference_tool, &sample)?;
                 (taking.take()?, theirs)
             }
         };
@@ -98,38 +98,38 @@ pub fn against(
     if checks.is_empty() {
         return Err(Failure::new(
             Exit::Host,
-            format!("no figure of {} has a counterpart in {}", anchor.name(), probe.name),
+            format!("no figure of {} has a counterpart in {}", reference_tool.name(), probe.name),
         )
         .with_hint("measure longer, with --seconds"));
     }
     let stolen = Stolen::of(&taken);
     let stolen = stolen.is_worth_telling().then(|| format!("stolen time while ours ran: {stolen}"));
     let remarks =
-        [anchor.remark().map(str::to_owned), stolen, Some(format!("seed {}", bench.seed))];
-    let told = show::Told {
+        [reference_tool.remark().map(str::to_owned), stolen, Some(format!("seed {}", bench.seed))];
+    let reported = show::Reported {
         probe: probe.name,
-        anchor: anchor.name(),
+        reference_tool: reference_tool.name(),
         place: taking.place(),
         blocks,
         remarks: remarks.into_iter().flatten().collect(),
     };
     match arguments.json {
-        true => data(&show::cross_check_json(&told, &checks).to_string()),
-        false => data(&screen::fitted(&show::cross_check(&told, &checks))),
+        true => data(&show::cross_check_json(&reported, &checks).to_string()),
+        false => data(&screen::fitted(&show::cross_check(&reported, &checks))),
     }
     Ok(())
 }
 
-fn anchor_of(probe: &Probe, name: &str) -> Result<ReferenceTool, Failure> {
+fn reference_tool_of(probe: &Probe, name: &str) -> Result<ReferenceTool, Failure> {
     let known = ReferenceTool::ALL.map(ReferenceTool::name).join(", ");
-    let anchor = ReferenceTool::from_name(name).ok_or_else(|| {
+    let reference_tool = ReferenceTool::from_name(name).ok_or_else(|| {
         Failure::new(Exit::Input, format!("--against: there is no reference tool {name:?}"))
             .with_hint(format!("known are {known}"))
     })?;
-    if probe.anchors.contains(&anchor) {
-        return Ok(anchor);
+    if probe.reference_tools.contains(&reference_tool) {
+        return Ok(reference_tool);
     }
-    let fitting: Vec<&str> = probe.anchors.iter().map(|one| one.name()).collect();
+    let fitting: Vec<&str> = probe.reference_tools.iter().map(|one| one.name()).collect();
     let hint = match fitting.is_empty() {
         true => "no instrument of others measures quite that".to_owned(),
         false => format!("for {} there is {}", probe.name, fitting.join(", ")),
@@ -139,14 +139,18 @@ fn anchor_of(probe: &Probe, name: &str) -> Result<ReferenceTool, Failure> {
 }
 
 /// A thread that spins under fifo must leave a PU to everybody else.
-fn spare_a_pu(bench: &Bench, anchor: ReferenceTool, place: &HostPlace) -> Result<(), Failure> {
+fn spare_a_pu(
+    bench: &Bench,
+    reference_tool: ReferenceTool,
+    place: &HostPlace,
+) -> Result<(), Failure> {
     // All but oslat are held on one of them.
-    let many = if anchor == ReferenceTool::Oslat { place.pus.len() } else { 1 };
+    let many = if reference_tool == ReferenceTool::Oslat { place.pus.len() } else { 1 };
     let pus: CpuSet = place.pus.iter().take(many).collect();
     if !bench.topology.online().difference(&pus).is_empty() {
         return Ok(());
     }
-    let name = anchor.name();
+    let name = reference_tool.name();
     let text = format!("{name} under fifo on every PU would starve this machine");
     Err(Failure::new(Exit::Input, text)
         .with_hint("leave one out with --cpus, or use --policy other"))

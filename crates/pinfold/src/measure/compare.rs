@@ -75,7 +75,7 @@ fn files((first, second): (&str, &str), arguments: &CompareArgs) -> Result<(), F
         stolen: [Stolen::of(&one.blocks), Stolen::of(&other.blocks)],
         remarks,
     };
-    tell(&sides, &compared(&one.blocks, &other.blocks), arguments)
+    report(&sides, &compared(&one.blocks, &other.blocks), arguments)
 }
 
 /// What was looked at for longer has more of what is counted, and a longer longest.
@@ -90,7 +90,7 @@ fn durations(one: &Measurement, other: &Measurement) -> Option<String> {
         let is_alike = (first - second).abs() <= 0.1 * first.max(second);
         (!is_alike).then_some((first, second))
     };
-    let told = |(first, second): (f64, f64), what: &str| {
+    let reported = |(first, second): (f64, f64), what: &str| {
         let time = pinfold_report::format::duration;
         format!(
             "the first was looked at for {}, the second for {}: {what}",
@@ -99,10 +99,13 @@ fn durations(one: &Measurement, other: &Measurement) -> Option<String> {
         )
     };
     let counts = unequal(Family::Count)
-        .map(|times| told(times, "rates and shares compare, counts and sums do not"));
+        .map(|times| reported(times, "rates and shares compare, counts and sums do not"));
     counts.or_else(|| {
         unequal(Family::Tail).map(|times| {
-            told(times, "medians and shares compare, the longest grows with the time of looking")
+            reported(
+                times,
+                "medians and shares compare, the longest grows with the time of looking",
+            )
         })
     })
 }
@@ -169,7 +172,7 @@ fn plans(
     };
     let stolen = [Stolen::of(&one), Stolen::of(&other)];
     let sides = Sides { first: names.0, second: names.1, stolen, remarks };
-    tell(&sides, &compared(&one, &other), arguments)
+    report(&sides, &compared(&one, &other), arguments)
 }
 
 fn against_native(
@@ -202,7 +205,7 @@ fn against_native(
         stolen: [Stolen::of(&inside), Stolen::of(&outside)],
         remarks,
     };
-    tell(&sides, &compared(&inside, &outside), arguments)
+    report(&sides, &compared(&inside, &outside), arguments)
 }
 
 /// The probe behind `--`.
@@ -248,7 +251,7 @@ fn compared(one: &[MeasuredBlock], other: &[MeasuredBlock]) -> Comparison {
     compare::compare(&figures(one), &figures(other))
 }
 
-fn tell(sides: &Sides, found: &Comparison, arguments: &CompareArgs) -> Result<(), Failure> {
+fn report(sides: &Sides, found: &Comparison, arguments: &CompareArgs) -> Result<(), Failure> {
     if found.rows.is_empty() {
         let why = found.unmatched.join("; ");
         let hint = match arguments.native {

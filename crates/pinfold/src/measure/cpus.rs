@@ -3,8 +3,8 @@
 use pinfold_host::paths;
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, ThreadPlan};
 use pinfold_plan::{Fit, command};
+use pinfold_probe::benchmarks::SchedPolicy;
 use pinfold_probe::loads::Placement;
-use pinfold_probe::rulers::SchedPolicy;
 
 use super::Bench;
 use crate::cli::measure::{MeasureArgs, ProbeArgs};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pinfold_host::files::{self, Held, Owned, StateDir};
-use pinfold_probe::rulers::IoTarget;
+use pinfold_probe::benchmarks::IoTarget;
 
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};

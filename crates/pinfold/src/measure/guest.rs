@@ -11,9 +11,9 @@ use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Host as _, SystemClock, paths, process};
 use pinfold_model::{Accelerator, CpuSet, Plan, Request, Tid, VcpuCount};
 use pinfold_probe::agent::{Agent, Heartbeat, Hello};
+use pinfold_probe::benchmarks::{IoTarget, SchedPolicy};
 use pinfold_probe::interference;
 use pinfold_probe::registry::{Probe, Settings};
-use pinfold_probe::rulers::{IoTarget, SchedPolicy};
 use pinfold_study::measured::MeasuredBlock;
 use pinfold_vm::threads;
 
@@ -57,12 +57,12 @@ struct Demo {
     _scratch: Scratch,
     state: StateDir,
     plan: Plan,
-    told: RefCell<Told>,
+    reported: RefCell<Reported>,
 }
 
 /// What the last start told.
 #[derive(Default)]
-struct Told {
+struct Reported {
     qemu: Option<String>,
     accelerator: Option<Accelerator>,
     pinload: String,
@@ -112,7 +112,8 @@ impl<'b> Guest<'b> {
         let job = probe.job(&settings).map_err(|refusal| run_block::refused(&refusal))?;
         let moment = || interference::now(&self.bench.host, &self.bench.topology.allowed);
         let before = moment().map_err(|error| host_failure(&error))?;
-        let figures = job.run_in_guest(agent).map_err(|error| run_block::ruler_failure(&error))?;
+        let figures =
+            job.run_in_guest(agent).map_err(|error| run_block::benchmark_failure(&error))?;
         let after = moment().map_err(|error| host_failure(&error))?;
         Ok(MeasuredBlock { figures, surroundings: after.since(&before) })
     }
@@ -145,7 +146,7 @@ impl<'b> Guest<'b> {
     pub fn tool(&self) -> String {
         match &self.kind {
             Kind::Socket(reached) => format!("pinload {}", reached.agent.hello().pinload),
-            Kind::Demo(demo) => format!("pinload {}", demo.told.borrow().pinload),
+            Kind::Demo(demo) => format!("pinload {}", demo.reported.borrow().pinload),
         }
     }
 
@@ -153,7 +154,7 @@ impl<'b> Guest<'b> {
     pub fn qemu(&self) -> Option<String> {
         match &self.kind {
             Kind::Socket(_) => None,
-            Kind::Demo(demo) => demo.told.borrow().qemu.clone(),
+            Kind::Demo(demo) => demo.reported.borrow().qemu.clone(),
         }
     }
 
@@ -161,7 +162,7 @@ impl<'b> Guest<'b> {
     pub fn accelerator(&self) -> Accelerator {
         match &self.kind {
             Kind::Socket(reached) => reached.accelerator,
-            Kind::Demo(demo) => demo.told.borrow().accelerator.unwrap_or(Accelerator::TcgMulti),
+            Kind::Demo(demo) => demo.reported.borrow().accelerator.unwrap_or(Accelerator::TcgMulti),
         }
     }
 
@@ -216,10 +217,10 @@ fn accelerator_behind(bench: &Bench, socket: &str) -> Result<Accelerator, Failur
             continue;
         }
         // Others speak of the socket too, and QEMU names its threads only when it is told to.
-        let Ok(told) = threads::accelerator_of(host, Tid(pid)) else { continue };
+        let Ok(reported) = threads::accelerator_of(host, Tid(pid)) else { continue };
         let by_names = threads::discover(host, Tid(pid), None).ok();
         let by_names = by_names.and_then(|found| found.accelerator);
-        return by_names.or(told).ok_or_else(|| {
+        return by_names.or(reported).ok_or_else(|| {
             let text =
                 format!("process {pid}: KVM or TCG is not known, and no number is without it");
             Failure::new(Exit::Vm, text).with_hint(
@@ -244,8 +245,8 @@ impl Demo {
             &Request::vm(&subject.name, VcpuCount::Exactly(1)),
         )?;
         let state = common::state(state)?;
-        let told = RefCell::default();
-        let mut demo = Self { subject, _scratch: scratch, state, plan, told };
+        let reported = RefCell::default();
+        let mut demo = Self { subject, _scratch: scratch, state, plan, reported };
         demo.choose_accelerator(bench)?;
         Ok(demo)
     }
@@ -288,7 +289,7 @@ impl Demo {
                 .agent
                 .as_ref()
                 .ok_or_else(|| Failure::new(Exit::Vm, "the demo guest has no agent"))?;
-            *self.told.borrow_mut() = Told {
+            *self.reported.borrow_mut() = Reported {
                 qemu: Some(facts.qemu.clone()),
                 accelerator: Some(facts.accelerator),
                 pinload: agent.hello().pinload.clone(),

@@ -72,8 +72,8 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
         return options(probe);
     }
     let bench = Bench::new(arguments.seed)?;
-    if let Some(anchor) = &arguments.against {
-        return against::against(&bench, probe, (arguments, anchor), state);
+    if let Some(reference_tool) = &arguments.against {
+        return against::against(&bench, probe, (arguments, reference_tool), state);
     }
     let blocks = arguments.blocks.unwrap_or(1);
     let measurement = match &arguments.guest {
@@ -176,11 +176,17 @@ impl Bench {
         let host = common::host()?;
         let topology = common::topology(&host, None)?;
         let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
-        let told = process::capture(&pinload.path(), ["--version"], TOLD_NS)
+        let reported = process::capture(&pinload.path(), ["--version"], TOLD_NS)
             .map_err(|error| host_failure(&error))?;
         let clock = SystemClock;
         let seed = seed.unwrap_or_else(|| clock.now_ns() ^ clock.unix_seconds());
-        Ok(Self { host, topology, pinload, version: told.stdout_text().trim().to_owned(), seed })
+        Ok(Self {
+            host,
+            topology,
+            pinload,
+            version: reported.stdout_text().trim().to_owned(),
+            seed,
+        })
     }
 
     fn measurement(

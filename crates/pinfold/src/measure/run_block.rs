@@ -3,11 +3,11 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use pinfold_host::process;
 use pinfold_model::Figure;
+use pinfold_probe::benchmarks::{BenchmarkError, SchedPolicy};
 use pinfold_probe::interference;
 use pinfold_probe::job::Job;
 use pinfold_probe::reference_tools::{self, ReferenceTool, ReferenceToolError};
 use pinfold_probe::registry::{Probe, Refusal, Settings};
-use pinfold_probe::rulers::{BenchmarkError, SchedPolicy};
 use pinfold_study::measured::MeasuredBlock;
 
 use super::Bench;
@@ -109,7 +109,7 @@ impl<'b> Taking<'b> {
         if self.by_fio {
             let place = (&self.place.placement, self.folder.directory());
             return reference_tools::fio_figure(&self.settings, place)
-                .map_err(|e| anchor_failure(&e));
+                .map_err(|e| reference_tool_failure(&e));
         }
         // Told as they come to one who waits; drawn by nothing that would run meanwhile.
         let line = (self.probe.has_several_figures() && has_person()).then(|| {
@@ -130,17 +130,19 @@ impl<'b> Taking<'b> {
         if let Some(line) = line {
             line.finish_and_clear();
         }
-        taken.map_err(|error| ruler_failure(&error))
+        taken.map_err(|error| benchmark_failure(&error))
     }
 
     /// Runs an anchor in the same place, and gives what it found.
-    pub fn anchor(
+    pub fn reference_tool(
         &self,
-        anchor: ReferenceTool,
+        reference_tool: ReferenceTool,
         ours: &[Figure],
     ) -> Result<reference_tools::Found, Failure> {
         let place = (&self.place.placement, self.folder.directory());
-        anchor.run(&self.settings, ours, place).map_err(|error| anchor_failure(&error))
+        reference_tool
+            .run(&self.settings, ours, place)
+            .map_err(|error| reference_tool_failure(&error))
     }
 
     /// The place in words.
@@ -153,9 +155,9 @@ impl<'b> Taking<'b> {
         if !self.by_fio {
             return Ok(self.bench.version.clone());
         }
-        let told = process::capture("fio", ["--version"], 10_000_000_000)
+        let reported = process::capture("fio", ["--version"], 10_000_000_000)
             .map_err(|error| host_failure(&error))?;
-        Ok(told.stdout_text().trim().to_owned())
+        Ok(reported.stdout_text().trim().to_owned())
     }
 
     /// How long a block lasts.
@@ -174,7 +176,7 @@ fn is_buffered(
     let short = Settings { duration_ns: LOOK_NS, policy: SchedPolicy::Other, ..settings.clone() };
     let job = probe.job(&short).map_err(|refusal| refused(&refusal))?;
     let figures = job.run_on_host(&bench.pinload, &place.placement);
-    Ok(reference_tools::is_buffered(&figures.map_err(|error| ruler_failure(&error))?))
+    Ok(reference_tools::is_buffered(&figures.map_err(|error| benchmark_failure(&error))?))
 }
 
 /// The settings of the command line.
@@ -221,7 +223,7 @@ pub fn refused(refusal: &Refusal) -> Failure {
 }
 
 /// A ruler that gave nothing: by wrong words, by the host, or because the guest is gone.
-pub fn ruler_failure(error: &BenchmarkError) -> Failure {
+pub fn benchmark_failure(error: &BenchmarkError) -> Failure {
     let exit = match error {
         BenchmarkError::Agent(_) => Exit::Vm,
         BenchmarkError::Failed { how, .. } if how == "exit code 2" => Exit::Input,
@@ -234,7 +236,7 @@ pub fn ruler_failure(error: &BenchmarkError) -> Failure {
 }
 
 /// An anchor that gave nothing.
-pub fn anchor_failure(error: &ReferenceToolError) -> Failure {
+pub fn reference_tool_failure(error: &ReferenceToolError) -> Failure {
     let exit = match error {
         ReferenceToolError::Cannot { .. } => Exit::Input,
         ReferenceToolError::NotInstalled(_)

@@ -25,7 +25,7 @@ use pinfold_study::stats::{
 
 use crate::screen;
 
-pub use compared::{Told, answer, comparison, comparison_json, cross_check, cross_check_json};
+pub use compared::{Reported, answer, comparison, comparison_json, cross_check, cross_check_json};
 pub use json::json;
 pub use list::{list, list_json};
 use wakeups::Wakeups;
@@ -168,9 +168,9 @@ fn table(all: &[&Pooled], family: Family) -> String {
     // The last column of capacities is a bar or a word.
     let numbers = names..width - usize::from(family == Family::Capacity);
     let table = screen::drawn(table, numbers);
-    match told(&common).as_str() {
+    match reported(&common).as_str() {
         "" => table,
-        told => format!("{told}\n{table}"),
+        reported => format!("{reported}\n{table}"),
     }
 }
 
@@ -274,9 +274,9 @@ fn own_words(mut own: Words, common: &Words) -> Vec<String> {
 }
 
 /// What is shared, in a line: `period-us 1000, policy other`.
-fn told(common: &Words) -> String {
-    let told = common.iter().filter(|(name, _)| !name.is_empty());
-    told.map(|(name, text)| format!("{name} {text}")).collect::<Vec<_>>().join(", ")
+fn reported(common: &Words) -> String {
+    let reported = common.iter().filter(|(name, _)| !name.is_empty());
+    reported.map(|(name, text)| format!("{name} {text}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Sizes in bytes as people read them; they have the word in their name.
@@ -335,7 +335,7 @@ fn bounds(all: &[Pooled]) -> Vec<String> {
             found.entry(name(&one.figure)).or_default().push(bound);
         }
     }
-    let told = found.into_iter().map(|(who, bounds)| {
+    let reported = found.into_iter().map(|(who, bounds)| {
         let several = match bounds.len() {
             1 => String::new(),
             many => format!("in {many} figures "),
@@ -343,7 +343,7 @@ fn bounds(all: &[Pooled]) -> Vec<String> {
         let most = format::percent(bounds.into_iter().fold(0.0, f64::max));
         format!("{who}{several}none over 1 ms: their share is at most {most} (95 %)")
     });
-    told.collect()
+    reported.collect()
 }
 
 /// The flags of all figures; of those with a number, from the least to the most.
@@ -365,11 +365,11 @@ fn flags(all: &[Pooled]) -> Vec<String> {
             }
         }
     }
-    let told = ranges.into_iter().map(|((who, word), (least, most))| match least == most {
+    let reported = ranges.into_iter().map(|((who, word), (least, most))| match least == most {
         true => format!("{who}{word} {least}"),
         false => format!("{who}{word} {least} to {most}"),
     });
-    plain.into_iter().chain(told).collect()
+    plain.into_iter().chain(reported).collect()
 }
 
 /// A flag that has a number, for people.

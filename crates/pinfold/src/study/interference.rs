@@ -86,8 +86,8 @@ impl Neighbours {
 /// Free memory, as the kernel tells (bytes).
 pub fn free_bytes(host: &impl Host) -> Option<u64> {
     let text = host.read_text(&paths::meminfo()).ok()?;
-    let told = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    told.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+    let reported = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    reported.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn largest_cache(topology: &Topology) -> u64 {

@@ -212,7 +212,7 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
         besides_workload(&loaded, progress),
     ));
     changed.iter().for_each(|change| say(&format!("warning: host: {change}")));
-    tell_failures(&loaded, failures);
+    report_failures(&loaded, failures);
     Ok(())
 }
 
@@ -236,7 +236,7 @@ pub fn host_changes(run: &RunRecord) -> Vec<String> {
     pairs.flat_map(|pair| store::host_changes(&pair[0].origin, &pair[1].origin)).collect()
 }
 
-fn tell_failures(loaded: &Loaded, failures: Vec<(usize, u64, String)>) {
+fn report_failures(loaded: &Loaded, failures: Vec<(usize, u64, String)>) {
     if failures.is_empty() {
         return;
     }

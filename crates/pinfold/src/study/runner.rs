@@ -255,7 +255,7 @@ impl<'a> HostRunner<'a> {
     /// Lets trials go on whenever the bell rings.
     fn wait_out(&self, trials: &mut Trials<'_, '_>, enter: &Enter) -> Result<(), Failure> {
         self.keep_off(&enter.pus)?;
-        let mut vigil = EventWatcher::new();
+        let mut watcher = EventWatcher::new();
         let worked = loop {
             if interrupt::requested() {
                 break Ok(());
@@ -267,7 +267,7 @@ impl<'a> HostRunner<'a> {
             }
             let mut sources = vec![self.bell.fd()];
             sources.extend(interrupt::bell());
-            if let Err(error) = vigil.wait(LOOK_NS, &sources) {
+            if let Err(error) = watcher.wait(LOOK_NS, &sources) {
                 break Err(host_failure(&error));
             }
             interrupt::silence();

@@ -98,7 +98,7 @@ impl<'a, 'f> Trials<'a, 'f> {
                 prepare(wanted)?;
                 match self.begin(wanted, enter) {
                     Ok(running) => self.running = Some(running),
-                    Err(error) => match self.tell(Err(error)) {
+                    Err(error) => match self.report(Err(error)) {
                         Next::GoOn => continue,
                         Next::Stop => return Ok(false),
                     },
@@ -126,13 +126,13 @@ impl<'a, 'f> Trials<'a, 'f> {
                 }
                 Err(error) => Err(error),
             };
-            if self.tell(result) == Next::Stop {
+            if self.report(result) == Next::Stop {
                 return Ok(false);
             }
         }
     }
 
-    fn tell(&mut self, result: Result<TrialResult, TrialError>) -> Next {
+    fn report(&mut self, result: Result<TrialResult, TrialError>) -> Next {
         let index = self.next;
         self.next += 1;
         self.warm_ups = 0;
@@ -222,9 +222,9 @@ fn end(host: &LiveHost, running: Running<'_>) -> Result<(), Failure> {
     drop(job);
     let Some(InForce { journal, beating }) = in_force else { return Ok(()) };
     let undone = apply_session::undo(host, journal);
-    let was_heard = beating.is_none_or(Beating::end);
+    let was_received = beating.is_none_or(Beating::end);
     undone?;
-    match was_heard {
+    match was_received {
         true => Ok(()),
         false => Err(Failure::new(
             crate::failure::Exit::Host,

@@ -59,14 +59,14 @@ mod tests {
             let mut ends = Vec::new();
             let mut threads = Vec::new();
             for role in [Role::Vcpu(0), Role::Vcpu(1), Role::Vcpu(2), Role::Emulator] {
-                let (tell, told) = mpsc::channel();
+                let (report, reported) = mpsc::channel();
                 let (end, ended) = mpsc::channel::<()>();
                 scope.spawn(move || {
-                    tell.send(process::own_tid()).unwrap();
+                    report.send(process::own_tid()).unwrap();
                     ended.recv().unwrap_err();
                 });
                 ends.push(end);
-                let task = TaskId { tid: told.recv().unwrap(), start_time: 0 };
+                let task = TaskId { tid: reported.recv().unwrap(), start_time: 0 };
                 threads.push(VmThread { task, role, name: String::new() });
             }
             let policies =

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use pinfold_host::{Clock, LiveHost};
 use pinfold_model::{LoadState, Series, Tid};
 use pinfold_probe::agent::Agent;
+use pinfold_probe::benchmarks::{Benchmark, Disk, IoTarget, SchedPolicy};
 use pinfold_probe::roles::{self, Snapshot};
-use pinfold_probe::rulers::{Benchmark, Disk, IoTarget, SchedPolicy};
 use pinfold_probe::run_delay::{self, Watch};
 use pinfold_study::store::CellResult;
 use pinfold_vm::threads::Found;
@@ -111,7 +111,7 @@ impl Running<'_> {
     /// The rulers, one after the other.
     fn inside(&self, agent: &Agent, observation_s: f64) -> Result<Vec<Series>, Failure> {
         let part = |share: f64| nanoseconds(observation_s * share);
-        let mut rulers = vec![
+        let mut benchmarks = vec![
             Benchmark::spin_gap(part(1.0)).under(SchedPolicy::Fifo(GAP_PRIORITY)),
             Benchmark::wakeup(part(WAKEUP_SHARE)),
             Benchmark::compute(part(OTHER_SHARE)),
@@ -119,12 +119,12 @@ impl Running<'_> {
         if *self.inside == Inside::Demo {
             for (disk, device) in [(Disk::Ahci, "/dev/sda"), (Disk::Virtio, "/dev/vda")] {
                 let target = IoTarget::Device(device.to_owned());
-                rulers.push(Benchmark::io_latency(disk, target, part(OTHER_SHARE)));
+                benchmarks.push(Benchmark::io_latency(disk, target, part(OTHER_SHARE)));
             }
         }
         let mut series = Vec::new();
-        for ruler in rulers {
-            let measured = ruler.run_in_guest(agent);
+        for benchmark in benchmarks {
+            let measured = benchmark.run_in_guest(agent);
             series.extend(measured.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?);
         }
         Ok(series)

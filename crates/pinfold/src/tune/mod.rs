@@ -104,7 +104,7 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     );
     progress.finish();
     match outcome.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))? {
-        Outcome::Finished => print::tell(arguments, &store, run.id(), &topology),
+        Outcome::Finished => print::report(arguments, &store, run.id(), &topology),
         Outcome::Interrupted { done, total } => Err(Failure::new(
             Exit::Interrupted,
             format!(
@@ -172,13 +172,13 @@ impl Bench<'_> {
         pinload: &Pinload,
         state: &files::StateDir,
     ) -> Result<Facts, Failure> {
-        let mut told = None;
+        let mut reported = None;
         let starter = self.starter(subject, pinload, state)?;
         starter.with_guest(&self.candidates[0].plan, |_, facts| {
-            told = Some(Facts { qemu: facts.qemu.clone(), ..*facts });
+            reported = Some(Facts { qemu: facts.qemu.clone(), ..*facts });
             Ok(())
         })?;
-        told.ok_or_else(|| Failure::new(Exit::Vm, "the trial start gave no facts"))
+        reported.ok_or_else(|| Failure::new(Exit::Vm, "the trial start gave no facts"))
     }
 
     /// A new run that fits the budget, or the broken-off one that is to go on.

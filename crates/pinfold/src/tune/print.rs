@@ -14,7 +14,7 @@ use crate::output::{self, Tone, data, show};
 use crate::{screen, view};
 
 /// Writes the page and prints the result.
-pub fn tell(
+pub fn report(
     arguments: &TuneArgs,
     store: &Store,
     run: RunId,

@@ -107,7 +107,7 @@ impl VmStarter<'_> {
         drop(vm);
         drop(applied);
         let undone = self.take_back(journal);
-        let was_heard = beating.is_none_or(Beating::end);
+        let was_received = beating.is_none_or(Beating::end);
         drop(host_side);
         if result.is_err() && interrupt::requested() {
             // A wait that was broken off is no fault of the guest.
@@ -121,7 +121,7 @@ impl VmStarter<'_> {
             Some(_) | None => failure,
         })?;
         undone?;
-        if !was_heard {
+        if !was_received {
             return Err(Failure::new(
                 Exit::Vm,
                 "this Pinfold was stopped, and the guest has lost its real-time rights: this start does not count",

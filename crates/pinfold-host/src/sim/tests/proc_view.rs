@@ -121,17 +121,17 @@ fn a_thread_set_reports_new_and_ended_threads() {
         .task(SimTask::new(500, "qemu"))
         .task(SimTask::new(501, "CPU 0/TCG").thread_of(500))
         .build();
-    let census = || ThreadSet::of(&sim, Tid(500));
-    let before = census();
+    let thread_set = || ThreadSet::of(&sim, Tid(500));
+    let before = thread_set();
     assert!(before.is_some());
-    assert_eq!(before, census());
+    assert_eq!(before, thread_set());
     assert!(sim.clone_thread(Tid(500), Tid(502)));
-    let born = census();
+    let born = thread_set();
     assert_ne!(before, born);
     sim.exit(Tid(502));
-    assert_ne!(born, census());
+    assert_ne!(born, thread_set());
     // As many threads as before, and another newest one.
-    assert_ne!(before, census());
+    assert_ne!(before, thread_set());
     sim.exit(Tid(500));
-    assert_eq!(census(), None);
+    assert_eq!(thread_set(), None);
 }

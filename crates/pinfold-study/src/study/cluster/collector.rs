@@ -447,7 +447,7 @@ impl Collector {
 
     /// Compares what is out with what `squeue` tells.
     pub fn seen(&mut self, queue: &[QueueLine], now_ns: u64) -> Seen {
-        let told: BTreeMap<(u64, u32), &QueueLine> =
+        let reported: BTreeMap<(u64, u32), &QueueLine> =
             queue.iter().map(|line| ((line.job, line.element.unwrap_or(0)), line)).collect();
         let mut seen = Seen::default();
         for part in &self.out {
@@ -455,7 +455,7 @@ impl Collector {
             else {
                 continue;
             };
-            let line = told.get(&(*job, *element));
+            let line = reported.get(&(*job, *element));
             let state = match line.map(|line| &line.state) {
                 Some(State::Running) => {
                     seen.running += 1;

@@ -76,10 +76,10 @@ fn a_candidate_that_never_starts_is_screened_out_and_reported() {
     let report = world.tune(&config(Goal::Latency)).unwrap();
     assert_eq!(report.design.confirm.as_ref().unwrap().kept, [1, 2, 4]);
     assert_eq!(report.failures.len(), 3);
-    let told = |found: &&pinfold_model::Finding| {
+    let reported = |found: &&pinfold_model::Finding| {
         found.subject == "broken" && found.severity == Severity::Problem
     };
-    assert!(report.findings.iter().any(|found| told(&found)));
+    assert!(report.findings.iter().any(|found| reported(&found)));
 }
 
 #[test]

@@ -31,10 +31,10 @@ fn those_who_cannot_win_are_dropped_and_reported_of() {
     assert!(["d", "e", "f"].iter().all(|name| gone.contains(name)), "{gone:?}");
     for row in &report.dropped {
         assert!(row.p <= row.level && row.ratio > 1.0 && row.blocks >= 2, "{row:?}");
-        let told = |finding: &&pinfold_model::Finding| {
+        let reported = |finding: &&pinfold_model::Finding| {
             finding.subject == row.name && finding.text.contains("cannot win any more")
         };
-        assert!(report.findings.iter().any(|finding| told(&finding)), "{row:?}");
+        assert!(report.findings.iter().any(|finding| reported(&finding)), "{row:?}");
     }
     let winner = report.winner.as_ref().unwrap();
     assert!(["a", "b"].contains(&winner.name.as_str()), "{}", winner.name);

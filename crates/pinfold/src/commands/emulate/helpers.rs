@@ -8,7 +8,7 @@ use pinfold_host::process::{self, Child, Heartbeat, Spawn, Stdio};
 use pinfold_host::{LiveHost, SystemClock, with_causes};
 use pinfold_model::{CpuSet, Policy, PuId};
 use pinfold_probe::cpu_speed::{
-    Progress, ProgressOutcome, SpeedRuler as _, WorkerProgress, Workers,
+    Progress, ProgressOutcome, SpeedBenchmark as _, WorkerProgress, Workers,
 };
 use pinfold_probe::loads::{HostLoads, Life, LoadKind, LoadSpec, Placement};
 use pinfold_probe::pinload::Pinload;
@@ -50,7 +50,7 @@ const WINDOW_MS: usize = 20;
 const STOP_NS: u64 = 1_000;
 
 /// One worker on each CPU, every stop noted.
-fn ruler(pus: &CpuSet, duration_ns: u64) -> Progress {
+fn benchmark(pus: &CpuSet, duration_ns: u64) -> Progress {
     let workers = Workers::Threads(u32::try_from(pus.len()).unwrap_or(u32::MAX));
     let duration_ms = u32::try_from(duration_ns / 1_000_000).unwrap_or(u32::MAX);
     Progress {
@@ -107,7 +107,7 @@ impl HelperSpawner for Programs<'_> {
         duration_ns: u64,
     ) -> Result<Throughput, SpeedError> {
         let placement = Placement { cgroup_files: entries.to_vec(), affinity: Some(pus.clone()) };
-        let outcome = ruler(pus, duration_ns)
+        let outcome = benchmark(pus, duration_ns)
             .run_on_host(self.pinload, &placement)
             .map_err(|error| failed(error.to_string()))?;
         rates(&outcome)
@@ -122,9 +122,9 @@ impl HelperSpawner for Programs<'_> {
         if !self.renews {
             return Ok(None);
         }
-        let ruler = ruler(pus, duration_ns);
+        let benchmark = benchmark(pus, duration_ns);
         let mut child = Spawn::new(&self.pinload.path())
-            .args(ruler.argv())
+            .args(benchmark.argv())
             .cgroup_files(entries.to_vec())
             .affinity(pus.clone())
             .policy(Some(Policy::Idle))
@@ -134,7 +134,7 @@ impl HelperSpawner for Programs<'_> {
             .stdout(Stdio::Pipe)
             .stderr(Stdio::Null)
             .start()?;
-        let (tell, output) = mpsc::channel();
+        let (report, output) = mpsc::channel();
         let mut pipe = child.stdout().ok_or_else(|| failed("it has no output".to_owned()))?;
         // It writes more than a pipe holds. The thread ends with the pipe.
         std::thread::Builder::new()
@@ -143,11 +143,11 @@ impl HelperSpawner for Programs<'_> {
                 let mut text = Vec::new();
                 // Half a line is no answer, and nobody may be there to hear it.
                 match pipe.read_to_end(&mut text) {
-                    Ok(_) | Err(_) => tell.send(text).ok(),
+                    Ok(_) | Err(_) => report.send(text).ok(),
                 }
             })
             .map_err(|error| failed(error.to_string()))?;
-        Ok(Some(Box::new(Watched { child, output, ruler })))
+        Ok(Some(Box::new(Watched { child, output, benchmark })))
     }
 
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
@@ -190,7 +190,7 @@ impl HelperSpawner for Programs<'_> {
 struct Watched {
     child: Child,
     output: Receiver<Vec<u8>>,
-    ruler: Progress,
+    benchmark: Progress,
 }
 
 impl Witness for Watched {
@@ -200,7 +200,7 @@ impl Witness for Watched {
             return Err(failed(process::describe(status)));
         }
         let output = self.output.recv().map_err(|error| failed(error.to_string()))?;
-        let outcome = self.ruler.parse(&String::from_utf8_lossy(&output));
+        let outcome = self.benchmark.parse(&String::from_utf8_lossy(&output));
         rates(&outcome.map_err(|error| failed(error.to_string()))?).map(Some)
     }
 }
@@ -217,10 +217,10 @@ struct Watching {
 
 impl Watchdog for Watching {
     fn beat(&mut self) -> Result<(), SpeedError> {
-        let heard = self.beat.as_mut().is_some_and(|beat| beat.send(b'.'));
+        let received = self.beat.as_mut().is_some_and(|beat| beat.send(b'.'));
         let gone =
             || SpeedError::HelperSpawner { what: "the sentinel", why: "it has ended".to_owned() };
-        heard.then_some(()).ok_or_else(gone)
+        received.then_some(()).ok_or_else(gone)
     }
 }
 

@@ -105,7 +105,7 @@ impl Answer {
     }
 
     pub fn down(self) -> Result<String, Failure> {
-        if let Self::Down(told) = self { Ok(told) } else { Err(self.unexpected()) }
+        if let Self::Down(reported) = self { Ok(reported) } else { Err(self.unexpected()) }
     }
 }
 
@@ -193,13 +193,14 @@ fn silent(pid: Option<Tid>) -> Failure {
     let Some(pid) = pid else {
         return Failure::new(Exit::Host, "the supervisor of the platform does not answer");
     };
-    let told = match state_of(pid) {
+    let reported = match state_of(pid) {
         Ok(Some('T' | 't')) => "it is stopped",
         Ok(Some('D')) => "it waits in the kernel (state D)",
         Ok(Some(_)) => "it runs or sleeps",
         Ok(None) | Err(_) => "it has just ended",
     };
-    let text = format!("the supervisor of the platform (process {pid}) does not answer: {told}");
+    let text =
+        format!("the supervisor of the platform (process {pid}) does not answer: {reported}");
     Failure::new(Exit::Host, text).with_hint(format!(
         "let it go on: kill -CONT {pid}; or end it: kill -KILL {pid}, then `{}`",
         Command::new("undo --left")
@@ -246,11 +247,11 @@ pub fn require(state: &StateDir, question: &Ask) -> Result<Answer, Failure> {
         return Err(Failure::new(Exit::No, text)
             .with_hint(format!("`{}` reverts it", Command::new("undo --left"))));
     }
-    let told = match last_words(state) {
+    let reported = match last_words(state) {
         None => "no platform is up".to_owned(),
         Some(words) => format!("no platform is up; the last one failed: {words}"),
     };
-    Err(Failure::new(Exit::No, told)
+    Err(Failure::new(Exit::No, reported)
         .with_hint(format!("start one with `{}`", Command::new("emulate up PLATFORM.toml"))))
 }
 
@@ -319,20 +320,20 @@ impl Listener {
                 self.callers.push(Caller { stream, line: Vec::new(), until });
             }
         }
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         for mut caller in std::mem::take(&mut self.callers) {
             match caller.read() {
                 Events::Line => {
                     let ask = serde_json::from_slice(&caller.line).map_err(|error| {
                         Failure::new(Exit::Input, format!("not a question: {error}"))
                     });
-                    heard.push((caller, ask));
+                    received.push((caller, ask));
                 }
                 Events::Part if now < caller.until => self.callers.push(caller),
                 Events::Part | Events::Gone => {}
             }
         }
-        heard
+        received
     }
 }
 

@@ -172,7 +172,7 @@ fn forget(state: Option<&str>) -> Result<(), Failure> {
 
 fn down(state: Option<&str>) -> Result<(), Failure> {
     let state = common::state(state)?;
-    let told = ipc::require(&state, &Ask::Down)?.down()?;
-    say(&format!("the platform is down: {told}"));
+    let reported = ipc::require(&state, &Ask::Down)?.down()?;
+    say(&format!("the platform is down: {reported}"));
     Ok(())
 }

@@ -132,11 +132,11 @@ fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
 
 /// The lines that a child says, until its pipe closes or this process ends.
 fn listen(pipe: std::process::ChildStderr) -> Result<Receiver<String>, Failure> {
-    let (tell, said) = mpsc::channel();
+    let (report, said) = mpsc::channel();
     let lines = std::io::BufReader::new(pipe).lines().map_while(Result::ok);
     std::thread::Builder::new()
         .name("listener".to_owned())
-        .spawn(move || lines.map(|line| tell.send(line)).all(|sent| sent.is_ok()))
+        .spawn(move || lines.map(|line| report.send(line)).all(|sent| sent.is_ok()))
         .map_err(|error| Failure::new(Exit::Host, format!("cannot listen to a child: {error}")))?;
     Ok(said)
 }
@@ -358,14 +358,15 @@ pub fn with_programs(
     let (caller, stopped) = ended?;
     let answered = stopped.and(undone).map(|report| {
         let (restored, right) = (report.restored, report.already_right);
-        let told = format!("{} restored, {right} already as before", counted(restored, "value"));
+        let reported =
+            format!("{} restored, {right} already as before", counted(restored, "value"));
         // Who asked for the end hears what was found, whoever hears the supervisor itself.
         let found = report.near.iter().chain(&report.vanished).chain(&report.changed);
-        found.fold(told, |told, finding| format!("{told}\n{finding}"))
+        found.fold(reported, |reported, finding| format!("{reported}\n{finding}"))
     });
     if let Some(caller) = caller {
         caller.answer(&match &answered {
-            Ok(told) => Answer::Down(told.clone()),
+            Ok(reported) => Answer::Down(reported.clone()),
             Err(failure) => Answer::refused(failure),
         });
     }
@@ -458,7 +459,7 @@ fn until_done(
     (mut listener, bell): (Option<Listener>, Option<BorrowedFd<'_>>),
     work: &mut Work<'_>,
 ) -> Result<Option<Caller>, Failure> {
-    let mut vigil = EventWatcher::new();
+    let mut watcher = EventWatcher::new();
     let mut is_asked = true;
     loop {
         let now = SystemClock.now_ns();
@@ -468,8 +469,8 @@ fn until_done(
             return Ok(None);
         }
         let listener_due = listener.as_mut().filter(|listener| is_asked || listener.is_waiting());
-        let heard = listener_due.map(|listener| listener.hear(now)).unwrap_or_default();
-        for (caller, question) in heard {
+        let received = listener_due.map(|listener| listener.hear(now)).unwrap_or_default();
+        for (caller, question) in received {
             match question {
                 Ok(Ask::Down) => return Ok(Some(caller)),
                 Ok(question) => match platformed.answer(&question) {
@@ -483,7 +484,7 @@ fn until_done(
         sources.extend(interrupt::bell());
         sources.extend(bell);
         let ns = next.saturating_sub(SystemClock.now_ns());
-        let woken = vigil.wait(ns, &sources).map_err(|error| common::host_failure(&error))?;
+        let woken = watcher.wait(ns, &sources).map_err(|error| common::host_failure(&error))?;
         is_asked = woken.others;
         if is_asked {
             interrupt::silence();

@@ -9,7 +9,7 @@ use pinfold_host::Clock as _;
 use pinfold_host::SystemClock;
 use pinfold_host::files::StateDir;
 use pinfold_model::text::{agree, counted};
-use pinfold_probe::cpu_speed::{Amount, MicroKind, MicroVm, SpeedRuler as _};
+use pinfold_probe::cpu_speed::{Amount, MicroKind, MicroVm, SpeedBenchmark as _};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::stats::{Block, median, ratio_interval};
@@ -189,13 +189,13 @@ impl Row {
 
 fn to_json((vnode, requested): (&Vnode<'_>, f64), rows: &[Row]) -> Value {
     let row = |row: &Row| {
-        let told = row.achieved();
+        let reported = row.achieved();
         json!({
             "benchmark": row.name,
             "requested": requested,
-            "achieved": told.map(|(achieved, _)| achieved),
-            "interval": told.and_then(|(_, interval)| interval).map(|(low, high)| [low, high]),
-            "error_points": told.map(|(achieved, _)| (achieved - requested) * 100.0),
+            "achieved": reported.map(|(achieved, _)| achieved),
+            "interval": reported.and_then(|(_, interval)| interval).map(|(low, high)| [low, high]),
+            "error_points": reported.map(|(achieved, _)| (achieved - requested) * 100.0),
             "rates_per_second": row.pairs.iter().map(|(slow, full)| json!({ "vnode": slow, "full": full })).collect::<Vec<_>>(),
         })
     };

@@ -133,13 +133,13 @@ pub fn micro_guest() -> Result<(), Failure> {
         };
         let work = Work { cpuid: *cpuid, rdmsr: *rdmsr, out: *out, mmio: *mmio };
         // Nobody listens any more only if the watching thread has ended, which it does not.
-        let tell = |running| begin.send(running).is_ok();
-        tell(true);
+        let report = |running| begin.send(running).is_ok();
+        report(true);
         let ran = match &mut guest {
             Ok(guest) => guest.run(work).map_err(|error| error.to_string() + &cause(&error)),
             Err(error) => Err(error.to_string() + &cause(error)),
         };
-        tell(false);
+        report(false);
         match ran {
             Ok(ran) => data(&format!("{} {} {}", ran.out, ran.mmio, ran.cpu_ns)),
             Err(why) => data(&format!("error {why}")),

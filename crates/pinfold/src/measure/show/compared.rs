@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use super::super::against::CrossCheck;
 use super::super::compare::Sides;
 use super::json::stolen;
-use super::{KEPT, common, own_words, told, words_of};
+use super::{KEPT, common, own_words, reported, words_of};
 use crate::output::Tone;
 use crate::screen;
 
 /// What a cross-check is about.
-pub struct Told {
+pub struct Reported {
     /// Our probe.
     pub probe: &'static str,
     /// The instrument of others.
-    pub anchor: &'static str,
+    pub reference_tool: &'static str,
     /// Where both ran.
     pub place: String,
     /// Blocks.
@@ -89,7 +89,7 @@ pub fn comparison(sides: &Sides, found: &Comparison) -> String {
     let first = 1 + usize::from(is_named);
     let table = screen::drawn(table, first..first + 4);
     let probe = common.iter().find(|(name, _)| name.is_empty()).map(|(_, probe)| probe.clone());
-    let labels = Some(told(&common)).filter(|told| !told.is_empty());
+    let labels = Some(reported(&common)).filter(|reported| !reported.is_empty());
     let shared = probe.into_iter().chain(labels).collect::<Vec<_>>().join(", ");
     let mut text = format!("first:  {}\nsecond: {}\n", sides.first, sides.second);
     text.push_str(&format!("\n{shared}\n{table}\n"));
@@ -153,9 +153,9 @@ pub fn comparison_json(sides: &Sides, found: &Comparison) -> Value {
 }
 
 /// Ours and an anchor, for people.
-pub fn cross_check(told: &Told, checks: &[CrossCheck]) -> String {
+pub fn cross_check(reported: &Reported, checks: &[CrossCheck]) -> String {
     let mut table = screen::rows();
-    let head = [told.probe, "of", "ours", told.anchor, "ours / theirs [95 %]"];
+    let head = [reported.probe, "of", "ours", reported.reference_tool, "ours / theirs [95 %]"];
     table.set_header(head);
     for check in checks {
         let middle =
@@ -171,19 +171,19 @@ pub fn cross_check(told: &Told, checks: &[CrossCheck]) -> String {
     let table = screen::drawn(table, 2..5);
     let mut text = format!(
         "{} compared with {}: {}, {} in random order\n\n{table}\n",
-        told.probe,
-        told.anchor,
-        told.place,
-        counted(told.blocks, "block")
+        reported.probe,
+        reported.reference_tool,
+        reported.place,
+        counted(reported.blocks, "block")
     );
-    for line in &told.remarks {
+    for line in &reported.remarks {
         text.push_str(&format!("{line}\n"));
     }
     text
 }
 
 /// Ours and an anchor, for programs.
-pub fn cross_check_json(told: &Told, checks: &[CrossCheck]) -> Value {
+pub fn cross_check_json(reported: &Reported, checks: &[CrossCheck]) -> Value {
     let row = |check: &CrossCheck| {
         json!({
             "figure": check.figure,
@@ -197,12 +197,12 @@ pub fn cross_check_json(told: &Told, checks: &[CrossCheck]) -> Value {
     };
     json!({
         "format": "pinfold-cross-check/1",
-        "probe": told.probe,
-        "anchor": told.anchor,
-        "place": told.place,
-        "blocks": told.blocks,
+        "probe": reported.probe,
+        "anchor": reported.reference_tool,
+        "place": reported.place,
+        "blocks": reported.blocks,
         "rows": checks.iter().map(row).collect::<Vec<_>>(),
-        "remarks": told.remarks,
+        "remarks": reported.remarks,
     })
 }
 

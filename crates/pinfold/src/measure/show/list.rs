@@ -12,13 +12,14 @@ pub fn list() -> String {
     let mut table = screen::rows();
     table.set_header(["probe", "what it measures\nunit, family; instruments for --against"]);
     for probe in PROBES {
-        let anchors: Vec<&str> = probe.anchors.iter().map(|anchor| anchor.name()).collect();
-        let anchors = match anchors.is_empty() {
+        let reference_tools: Vec<&str> =
+            probe.reference_tools.iter().map(|reference_tool| reference_tool.name()).collect();
+        let reference_tools = match reference_tools.is_empty() {
             true => String::new(),
-            false => format!("; {}", anchors.join(", ")),
+            false => format!("; {}", reference_tools.join(", ")),
         };
         let (unit, family) = (probe.unit.name(), probe.family.name());
-        table.add_row([probe.name, &format!("{}\n{unit}, {family}{anchors}", probe.what)]);
+        table.add_row([probe.name, &format!("{}\n{unit}, {family}{reference_tools}", probe.what)]);
     }
     for one in Instrument::ALL {
         table.add_row([one.name(), &format!("{}\ncount {}", one.what(), one.by())]);
@@ -28,11 +29,11 @@ pub fn list() -> String {
 
 /// For programs.
 pub fn list_json() -> String {
-    let anchor = |anchor: &ReferenceTool| {
+    let reference_tool = |reference_tool: &ReferenceTool| {
         json!({
-            "name": anchor.name(),
-            "package": anchor.package(),
-            "installed": anchor.program().is_ok(),
+            "name": reference_tool.name(),
+            "package": reference_tool.package(),
+            "installed": reference_tool.program().is_ok(),
         })
     };
     let probes: Vec<Value> = PROBES
@@ -43,7 +44,7 @@ pub fn list_json() -> String {
                 "what": probe.what,
                 "unit": probe.unit.name(),
                 "family": probe.family.name(),
-                "anchors": probe.anchors.iter().map(anchor).collect::<Vec<_>>(),
+                "anchors": probe.reference_tools.iter().map(reference_tool).collect::<Vec<_>>(),
             })
         })
         .chain(Instrument::ALL.iter().map(|one| {

@@ -52,8 +52,8 @@ pub fn lines(all: &[Pooled]) -> Vec<String> {
         if !steps.is_empty() {
             let who = own_words(name, &shared).join(", ");
             let who = if who.is_empty() { who } else { format!(" of {who}") };
-            let told: Vec<String> = steps.iter().map(|step| tell(step, &caches)).collect();
-            lines.push(format!("steps{who}: {}", told.join("; ")));
+            let reported: Vec<String> = steps.iter().map(|step| report(step, &caches)).collect();
+            lines.push(format!("steps{who}: {}", reported.join("; ")));
         }
     }
     lines
@@ -104,12 +104,12 @@ fn step(own: &[Block], next: &[Block]) -> Option<Step> {
 }
 
 /// `L3 reported 32 MiB, measured 4 MiB (…)`.
-fn tell(step: &Step, caches: &str) -> String {
-    let told = caches.split(", ").filter_map(|cache| cache.split_once(' '));
-    let told = told.filter(|(level, _)| *level == step.level).find_map(|(_, size)| {
+fn report(step: &Step, caches: &str) -> String {
+    let reported = caches.split(", ").filter_map(|cache| cache.split_once(' '));
+    let reported = reported.filter(|(level, _)| *level == step.level).find_map(|(_, size)| {
         Some(format::bytes(size.strip_suffix('K')?.parse::<u64>().ok()?.checked_mul(1024)?))
     });
-    let told = told.map_or_else(String::new, |size| format!(" reported {size},"));
+    let reported = reported.map_or_else(String::new, |size| format!(" reported {size},"));
     let measured = match step.measured {
         Some(bytes) => format!("measured {}", format::bytes(bytes)),
         None => "no block as fast as it".to_owned(),
@@ -121,7 +121,7 @@ fn tell(step: &Step, caches: &str) -> String {
             format!(" (slower than their level: {least} to {most})")
         }
     });
-    format!("{}{told} {measured}{slower}", step.level)
+    format!("{}{reported} {measured}{slower}", step.level)
 }
 
 #[cfg(test)]
@@ -140,35 +140,35 @@ mod tests {
             .collect()
     }
 
-    fn told(text: &str) -> String {
+    fn reported(text: &str) -> String {
         let steps = steps(&sweep(text));
-        steps.iter().map(|one| tell(one, "L2 1024K, L3 32768K")).collect::<Vec<_>>().join("; ")
+        steps.iter().map(|one| report(one, "L2 1024K, L3 32768K")).collect::<Vec<_>>().join("; ")
     }
 
     #[test]
     fn steps_are_where_blocks_get_slower_not_where_sysfs_reports() {
         // The program gets 4 MiB of the 32 that are told.
         assert_eq!(
-            told("L2:4 L3:20 L3:21 L3:70 L3:85 L3:90 memory:100 memory:101"),
+            reported("L2:4 L3:20 L3:21 L3:70 L3:85 L3:90 memory:100 memory:101"),
             "L2 reported 1 MiB, measured 1 MiB; \
              L3 reported 32 MiB, measured 4 MiB (slower than their level: 8 MiB to 32 MiB)"
         );
         assert_eq!(
-            told("L3:20 L3:20 L3:20 L3:20 L3:21 L3:22 memory:90 memory:101"),
+            reported("L3:20 L3:20 L3:20 L3:20 L3:21 L3:22 memory:90 memory:101"),
             "L3 reported 32 MiB, measured 32 MiB"
         );
         // One disturbed block ends no level, and more of it may be had than is told.
         assert_eq!(
-            told("L3:20 L3:90 L3:20 L3:20 L3:21 L3:22 memory:22 memory:100 memory:101"),
+            reported("L3:20 L3:90 L3:20 L3:20 L3:21 L3:22 memory:22 memory:100 memory:101"),
             "L3 reported 32 MiB, measured 64 MiB"
         );
     }
 
     #[test]
     fn what_is_not_clear_is_not_reported() {
-        assert_eq!(told("L2:4 L3:5 L3:5"), "");
-        assert_eq!(told("L3:20 L3:21"), "", "the sweep ends before memory");
-        assert_eq!(told("memory:100 memory:101"), "");
-        assert_eq!(told(""), "");
+        assert_eq!(reported("L2:4 L3:5 L3:5"), "");
+        assert_eq!(reported("L3:20 L3:21"), "", "the sweep ends before memory");
+        assert_eq!(reported("memory:100 memory:101"), "");
+        assert_eq!(reported(""), "");
     }
 }

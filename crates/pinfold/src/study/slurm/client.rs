@@ -205,7 +205,7 @@ pub fn fed(
 /// Reads to the end, and hands on what came so far whenever something came.
 fn gather(
     stream: Option<impl std::io::Read>,
-    heard: &mut dyn FnMut(&[u8]),
+    received: &mut dyn FnMut(&[u8]),
 ) -> std::io::Result<Vec<u8>> {
     let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
     let Some(mut stream) = stream else { return Ok(bytes) };
@@ -214,7 +214,7 @@ fn gather(
             Ok(0) => return Ok(bytes),
             Ok(count) => {
                 bytes.extend_from_slice(&piece[..count]);
-                heard(&bytes);
+                received(&bytes);
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

@@ -120,7 +120,7 @@ impl Collecting<'_, '_> {
     fn until_done(&mut self, detach: bool) -> Result<bool, Failure> {
         loop {
             let polled = self.transport.poll();
-            if self.patience.heard(polled)?.is_none() {
+            if self.patience.received(polled)?.is_none() {
                 continue;
             }
             let came = self.collect()?;
@@ -180,7 +180,7 @@ impl Collecting<'_, '_> {
                 }
             }
         }
-        self.tell_room(refusal);
+        self.report_room(refusal);
         Ok(())
     }
 
@@ -206,7 +206,7 @@ impl Collecting<'_, '_> {
     }
 
     /// Says that there is no room, or that there is again; once each.
-    fn tell_room(&mut self, refusal: Option<String>) {
+    fn report_room(&mut self, refusal: Option<String>) {
         let (out, kept) = (self.collector.out(), self.collector.kept_back());
         match (refusal, kept) {
             (Some(why), 1..) if !self.is_short => {
@@ -260,7 +260,7 @@ impl Collecting<'_, '_> {
                 }
             }
             if let Some((part, node)) = last {
-                self.tell(part, &node, Event::Done);
+                self.report(part, &node, Event::Done);
             }
             if let Some(failure) = fatal {
                 return Err(failure);
@@ -277,7 +277,7 @@ impl Collecting<'_, '_> {
         for (slot, message) in failed {
             let loaded = self.collector.loaded();
             let name = format!("{} on {node}", loaded.cells.all[slot.cell].name(&loaded.study));
-            self.tell(part, &name, Event::Failed { message: message.clone() });
+            self.report(part, &name, Event::Failed { message: message.clone() });
         }
         let last = failed.last().map_or("", |(_, message)| message.as_str());
         self.collector
@@ -298,9 +298,9 @@ impl Collecting<'_, '_> {
         let name = format!("part {part} (of block {block}){on}");
         let message = lost.reason.clone();
         match outcome {
-            Failed::Again => self.tell(part, &name, Event::Retries { message }),
+            Failed::Again => self.report(part, &name, Event::Retries { message }),
             Failed::Recorded => {
-                self.tell(part, &name, Event::Failed { message });
+                self.report(part, &name, Event::Failed { message });
                 let kept = self.collector.keeps_failing(&name, &lost.reason);
                 return kept.map_err(|error| study_failure(&error));
             }
@@ -309,7 +309,7 @@ impl Collecting<'_, '_> {
         Ok(())
     }
 
-    fn tell(&mut self, part: u32, name: &str, event: Event) {
+    fn report(&mut self, part: u32, name: &str, event: Event) {
         let (done, total) = self.collector.progress();
         let trial_s = match self.merged {
             0 => self.collector.predicted_s() / total.max(1) as f64,

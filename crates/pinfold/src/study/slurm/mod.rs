@@ -280,11 +280,11 @@ fn announce(offer: &Offer, transport: &dyn Transport) {
 
 /// Lets one node look, as soon as Slurm takes a job for that.
 fn first_look(transport: &mut dyn Transport, patience: &mut Patience) -> Result<String, Failure> {
-    let mut told = false;
+    let mut reported = false;
     loop {
         match transport.scout(patience) {
             Err(failure) if slurm::not_taken(&failure.message) == Some(NotTaken::NoRoom) => {
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut reported, true) {
                     say(&format!("note: {}; waiting until a job is taken", failure.message));
                 }
                 patience.wait_for_room()?;

@@ -164,7 +164,9 @@ impl Transport for Shared<'_> {
         let path = scout_path(&self.results());
         let mut ended_ns = None;
         loop {
-            let Some(queue) = patience.heard(self.slurm.queue(&self.wish.name))? else { continue };
+            let Some(queue) = patience.received(self.slurm.queue(&self.wish.name))? else {
+                continue;
+            };
             if files::exists(&path) {
                 let text = files::read_text(&path).map_err(|error| host_failure(&error))?;
                 files::remove(&path).map_err(|error| host_failure(&error))?;

@@ -170,7 +170,7 @@ impl Transport for Stream<'_> {
                 }
                 return Ok(output.stdout_text());
             }
-            if patience.heard(self.poll())?.is_none() {
+            if patience.received(self.poll())?.is_none() {
                 continue;
             }
             match pending_of(&self.queue) {

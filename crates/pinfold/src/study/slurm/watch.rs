@@ -38,13 +38,13 @@ pub struct Patience {
     asked_ns: u64,
     /// Since when Slurm does not answer.
     silent_ns: Option<u64>,
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
 }
 
 impl Patience {
     pub fn new(limit_ns: Option<u64>) -> Self {
         let now = SystemClock.now_ns();
-        Self { limit_ns, since_ns: now, asked_ns: now, silent_ns: None, told: BTreeSet::new() }
+        Self { limit_ns, since_ns: now, asked_ns: now, silent_ns: None, reported: BTreeSet::new() }
     }
 
     /// Something runs, or has ended.
@@ -55,7 +55,8 @@ impl Patience {
     /// Nothing runs, and tasks wait for these reasons.
     pub fn waits(&mut self, pending: &BTreeMap<String, usize>) -> Result<(), Failure> {
         for (reason, count) in pending {
-            if !waits_as_usual(reason) && reason != NO_ROOM && self.told.insert(reason.clone()) {
+            if !waits_as_usual(reason) && reason != NO_ROOM && self.reported.insert(reason.clone())
+            {
                 let (tasks, verb) = (counted(*count, "task"), agree(*count, "waits", "wait"));
                 say(&format!("warning: {tasks} {verb}: {reason} (`sinfo -R` may show why)"));
             }
@@ -88,7 +89,7 @@ impl Patience {
     }
 
     /// What Slurm answered; `None`, after a pause, while it does not: it is to be asked again.
-    pub fn heard<T>(&mut self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    pub fn received<T>(&mut self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
         let failure = match answer {
             Ok(answer) => {
                 self.silent_ns = None;
@@ -121,7 +122,7 @@ impl Patience {
     ) -> Result<T, Failure> {
         let limit_ns = self.limit_ns.unwrap_or(LOCKED_NS);
         let (began_ns, limit) = (SystemClock.now_ns(), time::wait(limit_ns));
-        let mut told = false;
+        let mut reported = false;
         loop {
             let result = work();
             let Err(StudyError::Store(error @ StoreError::Locked { .. })) = &result else {
@@ -133,7 +134,7 @@ impl Patience {
                 let message = format!("{}, for {} now", failure.message, time::wait(so_far_ns));
                 return Err(Failure { message, ..failure });
             }
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut reported, true) {
                 say(&format!("note: {error}; waiting for it, up to {limit}"));
             }
             rest(LOOK_NS)?;

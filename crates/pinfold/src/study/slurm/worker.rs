@@ -53,7 +53,7 @@ pub fn worker(arguments: &WorkerArgs, state: Option<&str>) -> Result<(), Failure
         study: study_digest(&job.toml, job.quick),
         part,
         attempt: arguments.attempt,
-        node: told("SLURMD_NODENAME")?,
+        node: reported("SLURMD_NODENAME")?,
         job: job_number()?,
         mask: topology.inherited().to_string(),
         origin: common::origin(&host, &topology, 0)?,
@@ -114,7 +114,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// What Slurm tells each of its tasks.
-fn told(name: &str) -> Result<String, Failure> {
+fn reported(name: &str) -> Result<String, Failure> {
     variable(name).ok_or_else(|| {
         Failure::new(Exit::Input, format!("{name} is not set: this is no task of Slurm"))
             .with_hint("`pinfold study run FILE --engine slurm` submits such tasks")
@@ -124,7 +124,7 @@ fn told(name: &str) -> Result<String, Failure> {
 fn job_number() -> Result<String, Failure> {
     match (variable("SLURM_ARRAY_JOB_ID"), variable("SLURM_ARRAY_TASK_ID")) {
         (Some(job), Some(element)) => Ok(format!("{job}_{element}")),
-        (Some(_), None) | (None, Some(_)) | (None, None) => told("SLURM_JOB_ID"),
+        (Some(_), None) | (None, Some(_)) | (None, None) => reported("SLURM_JOB_ID"),
     }
 }
 

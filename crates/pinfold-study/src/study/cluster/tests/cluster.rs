@@ -424,8 +424,8 @@ fn differences_between_nodes_are_reported_and_not_in_the_ratios() {
         "{:?}",
         table.warnings
     );
-    let told = table.warnings.iter().any(|text| text.starts_with("node n2 differs in rate: +"));
-    assert!(told, "{:?}", table.warnings);
+    let reported = table.warnings.iter().any(|text| text.starts_with("node n2 differs in rate: +"));
+    assert!(reported, "{:?}", table.warnings);
     for one in analysis.estimates.iter().filter_map(|one| one.comparison) {
         let width = one.interval.high - one.interval.low;
         assert!(width < 0.01, "nodes are in the ratio: {:?}", one.interval);

@@ -140,13 +140,13 @@ mod tests {
 
     #[test]
     fn what_is_not_of_the_schedule_is_reported() {
-        let told = |series: &Series| OpenLoop::of(series, 100).unwrap_err().to_string();
+        let reported = |series: &Series| OpenLoop::of(series, 100).unwrap_err().to_string();
         assert_eq!(
-            told(&series(&[150_000.0, 60_000.0])),
+            reported(&series(&[150_000.0, 60_000.0])),
             "sample 1 is 60000 ns instead of 50000 ns after a wake-up that was late"
         );
         let mut lost = series(&[1.0]);
         lost.dropped = 4;
-        assert!(told(&lost).starts_with("4 wake-ups did not fit"));
+        assert!(reported(&lost).starts_with("4 wake-ups did not fit"));
     }
 }

@@ -8,7 +8,7 @@ mod alone;
 
 use pinfold_host::process::Spawn;
 use pinfold_model::{CpuSet, Figure, PuId};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::figures::Instrument;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::os::{Operation, OsLatency, Switch};
@@ -71,7 +71,7 @@ type Windows = (f64, f64);
 struct Duel {
     name: &'static str,
     how: &'static str,
-    anchor: &'static str,
+    reference_tool: &'static str,
     ours: Instrument,
     /// Of the figure that counts, where there are several.
     part: Option<&'static str>,
@@ -113,9 +113,9 @@ impl Duel {
         let best: (&str, Pick, Goal) = ("best window", |windows| windows.0, self.goal);
         let middle: (&str, Pick, Goal) = ("median window", |windows| windows.1, Goal::None);
         [best, middle].map(|(which, pick, goal)| Row {
-            ruler: format!("{}: {which}", self.name),
+            benchmark: format!("{}: {which}", self.name),
             how: self.how.to_owned(),
-            anchor: self.anchor.to_owned(),
+            reference_tool: self.reference_tool.to_owned(),
             ours: self.values.iter().map(|(ours, _)| pick(ours)).collect(),
             theirs: self.values.iter().map(|(_, theirs)| pick(theirs)).collect(),
             text: microseconds,
@@ -141,7 +141,7 @@ fn duels(pu: PuId) -> [Duel; 2] {
         Duel {
             name: "context switch, 2 processes of 0 KiB on one PU",
             how: "pinload switch",
-            anchor: "perf bench sched pipe, half a round",
+            reference_tool: "perf bench sched pipe, half a round",
             ours: switch,
             part: Some("raw"),
             theirs: &["bench", "sched", "pipe", "-l", "1500"],
@@ -152,7 +152,7 @@ fn duels(pu: PuId) -> [Duel; 2] {
         Duel {
             name: "system call that does nothing",
             how: "pinload os-latency --operations null",
-            anchor: "perf bench syscall basic",
+            reference_tool: "perf bench syscall basic",
             ours: null,
             part: None,
             theirs: &["bench", "syscall", "basic", "-l", "20000"],

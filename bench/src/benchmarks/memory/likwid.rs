@@ -83,8 +83,8 @@ mod tests {
         let text = "Cycles:\t\t\t2877860336\nCPU Clock:\t\t2596015097\nData volume (Byte):\t68719476736\nMByte/s:\t\t61989.39\n";
         assert_eq!(value(text, "Cycles:").unwrap(), 2_877_860_336.0);
         assert_eq!(value(text, "Data volume (Byte):").unwrap(), 68_719_476_736.0);
-        let told = value(text, "Time:").unwrap_err().to_string();
-        assert_eq!(told, "likwid-bench printed no \"Time:\"");
+        let reported = value(text, "Time:").unwrap_err().to_string();
+        assert_eq!(reported, "likwid-bench printed no \"Time:\"");
     }
 
     #[test]

@@ -6,12 +6,12 @@
 use pinfold_host::LiveHost;
 use pinfold_host::files::{self, StateDir};
 use pinfold_model::{CpuSet, Statistic};
+use pinfold_probe::benchmarks::{Benchmark, Disk, IoTarget, SchedPolicy};
 use pinfold_probe::job::Job;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::registry::Settings;
-use pinfold_probe::rulers::{Benchmark, Disk, IoTarget, SchedPolicy};
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{Block, Direction, of_samples, ratio_interval};
 
@@ -123,9 +123,9 @@ fn rows([ours, one, other]: [[Vec<f64>; 3]; 3]) -> Result<(Vec<Row>, String), Fa
         let own = ratio_interval(&blocks).ok_or("two blocks are needed at least")?;
         words.push(format!("{name} {:.3} to {:.3}", own.low, own.high));
         let row = |what: &str, how: &str, ours: &[f64], goal| Row {
-            ruler: format!("read of 4 KiB past the page cache, {name}{what}"),
+            benchmark: format!("read of 4 KiB past the page cache, {name}{what}"),
             how: how.to_owned(),
-            anchor: "fio, psync".to_owned(),
+            reference_tool: "fio, psync".to_owned(),
             ours: ours.to_vec(),
             theirs: one[index].clone(),
             text: microseconds,
@@ -154,7 +154,7 @@ mod tests {
     fn what_a_run_had_too_few_reads_for_has_no_row_and_is_reported() {
         let of = |value: f64, tail: usize| [vec![value; 3], vec![value; 3], vec![value; tail]];
         let (some, note) = rows([of(1.0, 2), of(1.0, 3), of(1.1, 3)]).unwrap();
-        let names: Vec<&str> = some.iter().map(|row| row.ruler.as_str()).collect();
+        let names: Vec<&str> = some.iter().map(|row| row.benchmark.as_str()).collect();
         assert_eq!(names.len(), 4, "{names:?}");
         assert!(note.contains("p99.9 has no row") && note.contains("median 1.100"), "{note}");
         let (all, _) = rows([of(1.0, 3), of(1.0, 3), of(1.0, 3)]).unwrap();

@@ -72,9 +72,9 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
 fn row((quantity, name): &(Quantity, &str), [ours, theirs]: [Vec<f64>; 2]) -> Row {
     let is_time = *quantity == Quantity::RunTime;
     Row {
-        ruler: format!("{} of a shell", quantity.name()),
+        benchmark: format!("{} of a shell", quantity.name()),
         how: "pinfold measure counters".to_owned(),
-        anchor: format!("perf stat -e {name}"),
+        reference_tool: format!("perf stat -e {name}"),
         ours,
         theirs,
         text: if is_time { milliseconds } else { thousands },
@@ -199,8 +199,8 @@ mod tests {
         assert_eq!(of_perf(text, "context-switches").unwrap(), 41.0);
         assert_eq!(of_perf(text, "cpu-migrations").unwrap(), 0.0);
         assert!((of_perf(text, "task-clock").unwrap() - 103_250_000.0).abs() < 1e-3);
-        let told = of_perf(text, "page-faults").unwrap_err().to_string();
-        assert_eq!(told, "perf stat: page-faults: <not counted>");
+        let reported = of_perf(text, "page-faults").unwrap_err().to_string();
+        assert_eq!(reported, "perf stat: page-faults: <not counted>");
         assert!(of_perf("", "cycles").unwrap_err().to_string().contains("counted no cycles"));
     }
 }

@@ -9,7 +9,7 @@ use pinfold_probe::os::Intmix;
 
 use super::{Bench, Best, CHASE_WINDOWS, Match, ReferenceTool, WINDOWS};
 use crate::Failure;
-use crate::rulers::Goal;
+use crate::benchmarks::Goal;
 
 const NO_PARTIAL: &str = "none, because those of lmbench, which define them, are in no free package, and likwid-bench has no kernels for parts of lines";
 const NO_FILL: &str = "none, because it measures the C library's memset itself";
@@ -60,11 +60,15 @@ fn chase(bench: &Bench, bytes: u64, order: Order, loads: Option<Loads>) -> Instr
 fn linear(bench: &Bench, level: &str, bytes: u64) -> Match {
     let how = format!("chase, linear, {} KiB", bytes / 1024);
     let ours = chase(bench, bytes, Order::Linear, None);
-    let anchor = "plain linear chase, best of 3 samples of 0.5 s";
+    let reference_tool = "plain linear chase, best of 3 samples of 0.5 s";
     Match {
-        anchor: ReferenceTool::Plain(vec!["linear".to_owned(), bytes.to_string(), "3".to_owned()]),
+        reference_tool: ReferenceTool::Plain(vec![
+            "linear".to_owned(),
+            bytes.to_string(),
+            "3".to_owned(),
+        ]),
         goal: Goal::AtMost(1.02),
-        ..alone(&format!("linear chase {level}"), (how, anchor), ours, super::nanoseconds)
+        ..alone(&format!("linear chase {level}"), (how, reference_tool), ours, super::nanoseconds)
     }
 }
 
@@ -112,11 +116,11 @@ fn alone(
     Match {
         names: vec![name.to_owned()],
         how,
-        anchor_name: why.to_owned(),
+        reference_tool_name: why.to_owned(),
         ours,
         picks: vec![0],
         best: Best::Least,
-        anchor: ReferenceTool::None,
+        reference_tool: ReferenceTool::None,
         text,
         goal: Goal::None,
         values: vec![Default::default()],

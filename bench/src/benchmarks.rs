@@ -1,8 +1,8 @@
-//! `rulers`: how straight Pinfold's rulers are, each beside the best instrument for its job.
+//! `benchmarks`: how straight Pinfold's rulers are, each beside the best instrument for its job.
 //!
 //! A group measures one kind of thing (memory, latency) and gives rows: the ruler, how it
 //! measures, its anchor, both values, and their ratio with its interval. The rows of a group are
-//! a section of `docs/rulers.md`. A new group is a file in `rulers/` and a line in [`GROUPS`].
+//! a section of `docs/benchmarks.md`. A new group is a file in `benchmarks/` and a line in [`GROUPS`].
 
 mod counters;
 mod exits;
@@ -81,11 +81,11 @@ pub enum Goal {
 /// One ruler beside one anchor.
 pub struct Row {
     /// What is measured.
-    pub ruler: String,
+    pub benchmark: String,
     /// How: the command.
     pub how: String,
     /// The instrument that it is compared with; or that there is none, and why.
-    pub anchor: String,
+    pub reference_tool: String,
     /// One value per block, both from the same blocks; none where it cannot be measured here.
     pub ours: Vec<f64>,
     /// The anchor's; none without one.
@@ -167,9 +167,9 @@ fn table(rows: &[Row]) -> Table {
     ];
     let row = |row: &Row| {
         vec![
-            row.ruler.clone(),
+            row.benchmark.clone(),
             row.how.clone(),
-            row.anchor.clone(),
+            row.reference_tool.clone(),
             spread(row.text, &row.ours),
             spread(row.text, &row.theirs),
             ratio(&row.ours, &row.theirs),
@@ -221,9 +221,9 @@ mod tests {
     fn a_goal_is_reached_by_the_whole_interval_only() {
         let check = |ours: &[f64], wanted: Goal, expected: &str| {
             let row = Row {
-                ruler: String::new(),
+                benchmark: String::new(),
                 how: String::new(),
-                anchor: String::new(),
+                reference_tool: String::new(),
                 ours: ours.to_vec(),
                 theirs: vec![1.0; ours.len()],
                 text: |value| value.to_string(),

@@ -16,12 +16,12 @@ use pinfold_host::files::StateDir;
 use pinfold_host::process::{Heartbeat, Spawn, Stdio};
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{CpuSet, Family, Policy, PuId, Statistic};
+use pinfold_probe::benchmarks::{Gap, SchedPolicy};
 use pinfold_probe::job::{Job, without_skipped};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::registry::{self, Settings};
-use pinfold_probe::rulers::{Gap, SchedPolicy};
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{Block, Direction, of_samples, quantile, ratio_interval};
 
@@ -68,8 +68,8 @@ struct Bench {
 
 /// Measures the rows.
 pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
-    for anchor in [ReferenceTool::Oslat, ReferenceTool::Cyclictest] {
-        anchor.program()?;
+    for reference_tool in [ReferenceTool::Oslat, ReferenceTool::Cyclictest] {
+        reference_tool.program()?;
     }
     super::perf()?;
     let pu = super::last_pu()?;
@@ -150,9 +150,9 @@ impl Bench {
         }
         notes.push(ours.note(length_ms));
         rows.push(Row {
-            ruler: format!("spin-gap, stalls of {length_ms} ms"),
+            benchmark: format!("spin-gap, stalls of {length_ms} ms"),
             how: format!("pinload spin-gap --duty {DUTY_PERCENT} --policy fifo:{PRIORITY}"),
-            anchor: TRACE.to_owned(),
+            reference_tool: TRACE.to_owned(),
             ours: ours.gaps.clone(),
             theirs: ours.logs.clone(),
             text: microseconds,
@@ -165,7 +165,7 @@ impl Bench {
 
     /// One run of ours with stalls at moments at which it spins.
     fn spin_gap(&mut self, job: &Job, length_ms: u64) -> Result<(Vec<Gap>, Vec<Stall>), Failure> {
-        let Job::Benchmark(ruler) = job else { return Err("spin-gap is no ruler".into()) };
+        let Job::Benchmark(benchmark) = job else { return Err("spin-gap is no ruler".into()) };
         let trace = Trace::begin(self.folder.file("trace"), self.pu)?;
         let mut argv = job.argv();
         argv.push("--supervised".to_owned());
@@ -190,7 +190,7 @@ impl Bench {
         }
         let stalled = injector.finish()?;
         let output = reader.join().map_err(|_| "the reader fell over")??;
-        Ok((ruler.gaps(&output)?, trace.stalls_of(&stalled)?))
+        Ok((benchmark.gaps(&output)?, trace.stalls_of(&stalled)?))
     }
 
     /// Ours beside cyclictest, and cyclictest beside itself.
@@ -226,18 +226,18 @@ impl Bench {
                 "pinload wakeup --period-us {WAKEUP_PERIOD_US} --policy fifo:{PRIORITY} --dma-latency"
             );
             rows.push(Row {
-                ruler: format!("wake-up, {name}"),
+                benchmark: format!("wake-up, {name}"),
                 how: how.clone(),
-                anchor: "cyclictest".to_owned(),
+                reference_tool: "cyclictest".to_owned(),
                 ours,
                 theirs: one.clone(),
                 text: microseconds,
                 goal: Goal::Within(own.low, own.high),
             });
             rows.push(Row {
-                ruler: format!("wake-up, {name}: the anchor again"),
+                benchmark: format!("wake-up, {name}: the anchor again"),
                 how: "cyclictest (A/A)".to_owned(),
-                anchor: "cyclictest".to_owned(),
+                reference_tool: "cyclictest".to_owned(),
                 ours: other,
                 theirs: one,
                 text: microseconds,
@@ -303,13 +303,13 @@ fn longer_than(seen: &[Seen]) -> Option<Row> {
     let (short, long) = (seen.first()?, seen.last()?);
     let more = |long: &[f64], short: &[f64]| long.iter().zip(short).map(|(l, s)| l - s).collect();
     Some(Row {
-        ruler: format!(
+        benchmark: format!(
             "spin-gap, what stalls of {} ms have more than those of {} ms",
             STALLS_MS.last()?,
             STALLS_MS.first()?
         ),
         how: "the same runs".to_owned(),
-        anchor: TRACE.to_owned(),
+        reference_tool: TRACE.to_owned(),
         ours: more(&long.gaps, &short.gaps),
         theirs: more(&long.logs, &short.logs),
         text: microseconds,

@@ -19,7 +19,7 @@ use pinfold_host::{
 use pinfold_model::{CpuSet, PuId, Role, TaskId, Tid};
 use pinfold_probe::agent::Agent;
 use pinfold_probe::counters::{self, Quantity};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::parallel::{Parallel, Size};
 use pinfold_probe::sched_latency;
 use pinfold_study::stats::median;
@@ -182,9 +182,9 @@ impl Load<'_> {
             own_share: self.own_share(host)?,
         };
         let row = |(times, (_, name, how, goal)): (pairs::Times, (_, &str, &str, Goal))| Row {
-            ruler: format!("{}: {name}", self.name),
+            benchmark: format!("{}: {name}", self.name),
             how: how.to_owned(),
-            anchor: "left alone".to_owned(),
+            reference_tool: "left alone".to_owned(),
             ours: times.samples,
             theirs: alone.clone(),
             text: |ns| pairs::milliseconds(Some(ns)),
@@ -342,10 +342,10 @@ fn player(
 ) -> Result<Player, Failure> {
     let (orders, ordered) = mpsc::channel::<(u32, u32)>();
     let (finished, done) = mpsc::channel();
-    let (tell, told) = mpsc::channel();
+    let (report, reported) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         // Whoever hangs up at one of the ends has ended the benchmark.
-        if tell.send(process::own_tid()).is_err() {
+        if report.send(process::own_tid()).is_err() {
             return;
         }
         while let Ok((steps, bytes)) = ordered.recv() {
@@ -367,7 +367,7 @@ fn player(
             }
         }
     });
-    let tid: Tid = told.recv()?;
+    let tid: Tid = reported.recv()?;
     let stat = proc_stat::of(host, tid)?.ok_or("a thread of the benchmark has ended")?;
     Ok(Player { task: stat.task(), orders, done, _thread: thread })
 }

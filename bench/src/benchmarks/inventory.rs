@@ -12,8 +12,8 @@ use crate::{Arguments, Failure};
 
 /// What a ruler is held against, and in which groups.
 struct Entry {
-    ruler: &'static str,
-    anchor: &'static str,
+    benchmark: &'static str,
+    reference_tool: &'static str,
     groups: &'static [&'static str],
 }
 
@@ -21,11 +21,11 @@ const NOT_PUBLISHED: &str = "none, because Buchert 2011 published no programs: i
 const OWN_WORK: &str = "none, because nobody else runs its work: it compares machines and guests, with the same work on both";
 
 const fn entry(
-    ruler: &'static str,
-    anchor: &'static str,
+    benchmark: &'static str,
+    reference_tool: &'static str,
     groups: &'static [&'static str],
 ) -> Entry {
-    Entry { ruler, anchor, groups }
+    Entry { benchmark, reference_tool, groups }
 }
 
 /// Those that `pinfold measure` takes.
@@ -102,14 +102,14 @@ const FROM_OUTSIDE: &[(Entry, &str)] = &[
 /// The table.
 pub fn run(_: &Arguments) -> Result<Measured, Failure> {
     let registered = PROBES.iter().map(|probe| (of(probe.name), probe.name, probe.what));
-    let outside = FROM_OUTSIDE.iter().map(|(entry, what)| (Some(entry), entry.ruler, *what));
+    let outside = FROM_OUTSIDE.iter().map(|(entry, what)| (Some(entry), entry.benchmark, *what));
     let row = |(entry, name, what): (Option<&Entry>, &str, &str)| {
         let entry = entry.ok_or_else(|| format!("the ruler {name} is not in the inventory"))?;
         let rows = match entry.groups {
             [] => "–".to_owned(),
             groups => groups.iter().map(|one| format!("“{one}”")).collect::<Vec<_>>().join(", "),
         };
-        Ok(vec![name.to_owned(), what.to_owned(), entry.anchor.to_owned(), rows])
+        Ok(vec![name.to_owned(), what.to_owned(), entry.reference_tool.to_owned(), rows])
     };
     let rows = registered.chain(outside).map(row).collect::<Result<_, Failure>>()?;
     let head = ["ruler", "what it measures", "anchor", "rows"].map(str::to_owned).to_vec();
@@ -121,20 +121,24 @@ pub fn run(_: &Arguments) -> Result<Measured, Failure> {
 }
 
 fn of(name: &str) -> Option<&'static Entry> {
-    MEASURED.iter().find(|entry| entry.ruler == name)
+    MEASURED.iter().find(|entry| entry.benchmark == name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Entry, FROM_OUTSIDE, MEASURED, PROBES, of};
-    use crate::rulers::GROUPS;
+    use crate::benchmarks::GROUPS;
 
     #[test]
     fn every_benchmark_has_its_entry() {
         for probe in PROBES {
             let entry = of(probe.name).unwrap_or_else(|| panic!("{} is missing", probe.name));
-            let has_anchor = !entry.anchor.starts_with("none, ");
-            assert!(has_anchor || probe.anchors.is_empty(), "{} has anchors", probe.name);
+            let has_reference_tool = !entry.reference_tool.starts_with("none, ");
+            assert!(
+                has_reference_tool || probe.reference_tools.is_empty(),
+                "{} has anchors",
+                probe.name
+            );
         }
         let outside = FROM_OUTSIDE.iter().map(|(entry, _)| entry);
         let all: Vec<&Entry> = MEASURED.iter().chain(outside).collect();
@@ -142,10 +146,10 @@ mod tests {
         for entry in &all {
             for group in entry.groups {
                 let is_known = GROUPS.iter().any(|(name, ..)| name == group);
-                assert!(is_known, "{}: there is no group {group}", entry.ruler);
+                assert!(is_known, "{}: there is no group {group}", entry.benchmark);
             }
-            let stands_alone = entry.anchor.starts_with("none, because ");
-            assert!(stands_alone || !entry.groups.is_empty(), "{} has no row", entry.ruler);
+            let stands_alone = entry.reference_tool.starts_with("none, because ");
+            assert!(stands_alone || !entry.groups.is_empty(), "{} has no row", entry.benchmark);
         }
         for (name, ..) in GROUPS.iter().filter(|(name, ..)| *name != "inventory") {
             assert!(all.iter().any(|entry| entry.groups.contains(name)), "{name} is of no ruler");

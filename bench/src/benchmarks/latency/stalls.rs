@@ -16,7 +16,7 @@ use pinfold_model::{CpuSet, Policy, PuId, Tid};
 
 use super::NS_PER_MS;
 use crate::Failure;
-use crate::rulers::perf_in_own_mounts;
+use crate::benchmarks::perf_in_own_mounts;
 
 const HIGHEST: u8 = 99;
 const NAME: &str = "injector";
@@ -112,10 +112,10 @@ fn begin<T: Send + 'static>(
         Ok(host)
     };
     let thread = std::thread::Builder::new().name(NAME.to_owned());
-    Ok(Injector(thread.spawn(move || work(&place().map_err(told)?))?))
+    Ok(Injector(thread.spawn(move || work(&place().map_err(reported)?))?))
 }
 
-fn told(error: pinfold_host::HostError) -> String {
+fn reported(error: pinfold_host::HostError) -> String {
     format!("the {NAME}: {error}")
 }
 
@@ -130,9 +130,9 @@ fn spin(length_ns: u64) -> f64 {
 }
 
 fn thread_of(host: &LiveHost, process: Tid, policy: Policy) -> Result<Tid, String> {
-    for name in host.list(&paths::task_dir(process)).map_err(told)? {
+    for name in host.list(&paths::task_dir(process)).map_err(reported)? {
         let Ok(tid) = name.parse().map(Tid) else { continue };
-        if host.policy(tid).map_err(told)? == policy {
+        if host.policy(tid).map_err(reported)? == policy {
             return Ok(tid);
         }
     }
@@ -140,7 +140,7 @@ fn thread_of(host: &LiveHost, process: Tid, policy: Policy) -> Result<Tid, Strin
 }
 
 fn is_runnable(host: &LiveHost, (process, tid): (Tid, Tid)) -> Result<bool, String> {
-    let text = host.read_text(&paths::task_stat(process, tid)).map_err(told)?;
+    let text = host.read_text(&paths::task_stat(process, tid)).map_err(reported)?;
     let (_, after) = text.rsplit_once(") ").ok_or("the injector: a thread has no state")?;
     Ok(after.starts_with('R'))
 }
@@ -205,8 +205,9 @@ fn events_in(text: &str) -> Result<Vec<Event>, Failure> {
         let at = time.parse::<f64>().ok()? * 1e9;
         Some(Event { at, what: what.trim_start().to_owned() })
     };
-    let told = |line| one(line).ok_or_else(|| format!("perf script tells no time: {line}").into());
-    text.lines().map(told).collect()
+    let reported =
+        |line| one(line).ok_or_else(|| format!("perf script tells no time: {line}").into());
+    text.lines().map(reported).collect()
 }
 
 /// From when a stall was due until the thread has its PU again, of those that took it away.

@@ -35,27 +35,27 @@ pub(crate) struct Observation {
 }
 
 pub(super) fn observations(
-    ruler: &Benchmark,
+    benchmark: &Benchmark,
     output: &str,
 ) -> Result<Vec<Observation>, BenchmarkError> {
     let mut all = Vec::new();
     for (index, text) in output.lines().enumerate() {
         let wrong =
-            |why: String| BenchmarkError::Line { probe: ruler.probe(), line: index + 1, why };
+            |why: String| BenchmarkError::Line { probe: benchmark.probe(), line: index + 1, why };
         let line: Line = serde_json::from_str(text)
             .map_err(|error| wrong(format!("is not a result: {error}")))?;
-        all.push(one(ruler, line).map_err(wrong)?);
+        all.push(one(benchmark, line).map_err(wrong)?);
     }
     all.sort_by_key(|one: &Observation| one.series.cpu);
-    match wrong_cpus(ruler, &all) {
+    match wrong_cpus(benchmark, &all) {
         None => Ok(all),
-        Some(why) => Err(BenchmarkError::Output { probe: ruler.probe(), why }),
+        Some(why) => Err(BenchmarkError::Output { probe: benchmark.probe(), why }),
     }
 }
 
-fn one(ruler: &Benchmark, line: Line) -> Result<Observation, String> {
-    let metric = ruler.metric();
-    if line.probe != ruler.probe() {
+fn one(benchmark: &Benchmark, line: Line) -> Result<Observation, String> {
+    let metric = benchmark.metric();
+    if line.probe != benchmark.probe() {
         return Err(format!("is of the ruler {:?}", line.probe));
     }
     if line.unit != metric.unit().name() {
@@ -109,7 +109,7 @@ fn starts(line: &Line) -> Result<Option<Vec<u64>>, String> {
 }
 
 /// What is wrong with the CPUs of all lines together.
-fn wrong_cpus(ruler: &Benchmark, observations: &[Observation]) -> Option<String> {
+fn wrong_cpus(benchmark: &Benchmark, observations: &[Observation]) -> Option<String> {
     let all: Vec<&Series> = observations.iter().map(|one| &one.series).collect();
     if all.is_empty() {
         return Some("is empty".to_owned());
@@ -117,7 +117,7 @@ fn wrong_cpus(ruler: &Benchmark, observations: &[Observation]) -> Option<String>
     if let Some(pair) = all.windows(2).find(|pair| pair[0].cpu == pair[1].cpu) {
         return Some(format!("has two lines for CPU {}", pair[0].cpu));
     }
-    match &ruler.cpus {
+    match &benchmark.cpus {
         Cpus::All => None,
         Cpus::Any if all.len() == 1 => None,
         Cpus::Any => Some(format!("has {} lines instead of one", all.len())),

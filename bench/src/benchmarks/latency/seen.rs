@@ -4,7 +4,7 @@
 //! as long says nothing. The two clocks agree to some microseconds, and a gap begins some more
 //! after its stall was due, so that the whole of a stall cannot be asked for.
 
-use pinfold_probe::rulers::Gap;
+use pinfold_probe::benchmarks::Gap;
 use pinfold_study::stats::median;
 
 use super::stalls::Stall;

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::microseconds;
 use crate::Failure;
-use crate::rulers::{Goal, Row};
+use crate::benchmarks::{Goal, Row};
 
 const FILE: &str = "oslat.json";
 const BUCKETS: u64 = 1_024;
@@ -97,10 +97,10 @@ impl Runs {
 
     /// Its rows.
     pub fn rows(self, length_ms: u64) -> [Row; 2] {
-        let row = |ruler, [ours, theirs]: [Vec<f64>; 2], text, goal| Row {
-            ruler,
+        let row = |benchmark, [ours, theirs]: [Vec<f64>; 2], text, goal| Row {
+            benchmark,
             how: format!("oslat -b {BUCKETS}"),
-            anchor: "the log of who made them".to_owned(),
+            reference_tool: "the log of who made them".to_owned(),
             ours,
             theirs,
             text,

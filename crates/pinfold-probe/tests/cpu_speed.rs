@@ -10,21 +10,21 @@ use common::{MS, PATIENCE, a_pu, children, eventually, own_pus, program};
 use pinfold_host::process::{Signaled, Spawn, Stdio, capture, signal, task_alive};
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, PuId, Tid};
+use pinfold_probe::benchmarks::BenchmarkError;
 use pinfold_probe::cpu_speed::{
-    Amount, Burst, Churn, ChurnKind, MicroKind, MicroVm, Progress, SpeedRuler, Workers,
+    Amount, Burst, Churn, ChurnKind, MicroKind, MicroVm, Progress, SpeedBenchmark, Workers,
 };
 use pinfold_probe::loads::{Placement, threads_of};
-use pinfold_probe::rulers::BenchmarkError;
 
 const SHORT: u64 = 40 * MS;
 
 /// On a crowded machine nothing may be done in the 20 ms of such a run, which is refused; then it
 /// is run again.
-fn run<Benchmark: SpeedRuler>(ruler: &Benchmark) -> Benchmark::Outcome {
+fn run<Benchmark: SpeedBenchmark>(benchmark: &Benchmark) -> Benchmark::Outcome {
     let program = program();
     let until = SystemClock.now_ns() + PATIENCE;
     loop {
-        match ruler.run_on_host(&program.pinload, &Placement::default()) {
+        match benchmark.run_on_host(&program.pinload, &Placement::default()) {
             Ok(outcome) => return outcome,
             Err(error) if error.to_string().contains("tells of 0 units") => {
                 assert!(SystemClock.now_ns() < until, "{error}");
@@ -82,9 +82,9 @@ fn progress_has_a_window_for_each_millisecond_of_each_worker() {
 fn pinned_workers_take_the_cpus_in_turn() {
     let set = own_pus();
     let count = u32::try_from(set.len()).unwrap() + 1;
-    let mut ruler = Progress::new(Workers::Processes(count), 20);
-    ruler.pinned = Some(set.clone());
-    let cpus: Vec<_> = run(&ruler).workers.iter().map(|worker| worker.cpu).collect();
+    let mut benchmark = Progress::new(Workers::Processes(count), 20);
+    benchmark.pinned = Some(set.clone());
+    let cpus: Vec<_> = run(&benchmark).workers.iter().map(|worker| worker.cpu).collect();
     let mut expected: Vec<_> = set.iter().map(Some).collect();
     expected.push(set.first());
     assert_eq!(cpus, expected);
@@ -93,14 +93,14 @@ fn pinned_workers_take_the_cpus_in_turn() {
 #[test]
 fn two_workers_on_one_cpu_stop_for_each_other() {
     // Each stop that is dropped was one too: a crowded machine makes more of them.
-    let mut ruler = Progress::new(Workers::Threads(2), 100);
-    ruler.pinned = Some(CpuSet::single(a_pu()));
-    ruler.gap_min_ns = 1_000;
-    ruler.max_stops = 1;
+    let mut benchmark = Progress::new(Workers::Threads(2), 100);
+    benchmark.pinned = Some(CpuSet::single(a_pu()));
+    benchmark.gap_min_ns = 1_000;
+    benchmark.max_stops = 1;
     // Until both had the CPU again and again within a run: others may have had it all the time.
     let until = SystemClock.now_ns() + PATIENCE;
     let outcome = loop {
-        let outcome = run(&ruler);
+        let outcome = run(&benchmark);
         let dropped = outcome.workers.iter().map(|worker| worker.dropped_stops).max();
         if dropped > Some(0) || SystemClock.now_ns() > until {
             break outcome;
@@ -112,12 +112,12 @@ fn two_workers_on_one_cpu_stop_for_each_other() {
 
 #[test]
 fn bursts_come_one_by_one_and_fill_the_memory() {
-    let mut ruler = Burst::new(100, 1_000, SHORT);
-    let outcome = run(&ruler);
+    let mut benchmark = Burst::new(100, 1_000, SHORT);
+    let outcome = run(&benchmark);
     assert!(outcome.elapsed_ns >= SHORT && outcome.dropped == 0, "{outcome:?}");
-    ruler.max_samples = 1;
-    ruler.sleep_us = 10;
-    let outcome = run(&ruler);
+    benchmark.max_samples = 1;
+    benchmark.sleep_us = 10;
+    let outcome = run(&benchmark);
     assert!(outcome.bursts.len() == 1 && outcome.dropped > 0, "{outcome:?}");
     // A sleep that is longer than the whole: one burst comes nevertheless.
     assert_eq!(run(&Burst::new(1, 20_000, 10 * MS)).bursts.len(), 1);
@@ -136,8 +136,8 @@ fn churn_counts_the_work_of_children_that_were_waited_for() {
 fn a_placement_that_cannot_be_and_a_wrong_argument_are_reported() {
     let program = program();
     let check = |workers: u32, placement: &Placement| {
-        let ruler = MicroVm { kind: MicroKind::Threads(workers), amount: Amount::Units(1) };
-        ruler.run_on_host(&program.pinload, placement).unwrap_err()
+        let benchmark = MicroVm { kind: MicroKind::Threads(workers), amount: Amount::Units(1) };
+        benchmark.run_on_host(&program.pinload, placement).unwrap_err()
     };
     let cgroup_files = vec!["/none/tasks".to_owned()];
     let no_cgroup = check(1, &Placement { cgroup_files, affinity: None });
@@ -163,12 +163,12 @@ fn the_child_of_churn_is_a_program_of_its_own() {
 fn workers_end_with_the_benchmark_and_the_benchmark_with_its_parent() {
     let program = program();
     let host = LiveHost::new().unwrap();
-    for ruler in [
+    for benchmark in [
         "micro processes --seconds 600 --workers 3",
         "progress --seconds 600 --processes 3",
         "churn pipe --seconds 600",
     ] {
-        let script = format!("{} {ruler} & echo $!; wait", program.pinload.path());
+        let script = format!("{} {benchmark} & echo $!; wait", program.pinload.path());
         let mut shell = Spawn::new("/bin/sh")
             .args(["-c", script.as_str()])
             .stdin(Stdio::Null)
@@ -178,14 +178,14 @@ fn workers_end_with_the_benchmark_and_the_benchmark_with_its_parent() {
         let mut line = String::new();
         BufReader::new(shell.stdout().unwrap()).read_line(&mut line).unwrap();
         let pid = Tid(line.trim().parse().unwrap());
-        let wanted = if ruler.contains('3') { 3 } else { 1 };
-        assert!(eventually(|| children(&host, pid).len() == wanted), "{ruler}");
+        let wanted = if benchmark.contains('3') { 3 } else { 1 };
+        assert!(eventually(|| children(&host, pid).len() == wanted), "{benchmark}");
         let mut all = children(&host, pid);
         all.extend(threads_of(&host, pid).unwrap());
         shell.kill().unwrap();
         assert!(
             eventually(|| all.iter().all(|task| !task_alive(&host, *task).unwrap())),
-            "{ruler}"
+            "{benchmark}"
         );
     }
 }
@@ -194,9 +194,9 @@ fn workers_end_with_the_benchmark_and_the_benchmark_with_its_parent() {
 fn a_worker_that_is_killed_fails_the_benchmark() {
     let program = program();
     let host = LiveHost::new().unwrap();
-    for ruler in ["micro processes --seconds 600", "progress --seconds 600 --processes 5"] {
-        let mut child = program.start(ruler);
-        assert!(eventually(|| children(&host, child.pid()).len() == 5), "{ruler}");
+    for benchmark in ["micro processes --seconds 600", "progress --seconds 600 --processes 5"] {
+        let mut child = program.start(benchmark);
+        assert!(eventually(|| children(&host, child.pid()).len() == 5), "{benchmark}");
         let workers = children(&host, child.pid());
         signal(workers[2].tid, Signaled::Kill).unwrap();
         let status = child.wait_for(&SystemClock, PATIENCE).unwrap();

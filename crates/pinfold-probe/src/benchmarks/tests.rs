@@ -5,13 +5,14 @@ use pinfold_model::{CpuSet, PuId};
 
 use super::*;
 
-fn cpu0(ruler: Benchmark) -> Benchmark {
-    ruler.on(Cpus::These(CpuSet::single(PuId(0))))
+fn cpu0(benchmark: Benchmark) -> Benchmark {
+    benchmark.on(Cpus::These(CpuSet::single(PuId(0))))
 }
 
 #[test]
 fn arguments() {
-    let check = |ruler: Benchmark, expected: &str| assert_eq!(ruler.argv().join(" "), expected);
+    let check =
+        |benchmark: Benchmark, expected: &str| assert_eq!(benchmark.argv().join(" "), expected);
     check(
         cpu0(Benchmark::spin_gap(1_500_000_000)).under(SchedPolicy::Fifo(50)),
         "spin-gap --seconds 1.500000000 --cpus 0 --policy fifo:50 --max-samples 200000 \
@@ -39,7 +40,7 @@ fn arguments() {
 #[test]
 fn metrics() {
     let target = IoTarget::File("/f".to_owned());
-    let check = |ruler: Benchmark, metric| assert_eq!(ruler.metric(), metric);
+    let check = |benchmark: Benchmark, metric| assert_eq!(benchmark.metric(), metric);
     check(Benchmark::spin_gap(1), Metric::SpinGap);
     check(Benchmark::wakeup(1), Metric::Wakeup);
     check(Benchmark::compute(1), Metric::ComputeRate);
@@ -111,19 +112,19 @@ fn bad_output_is_refused_with_what_is_wrong() {
 
 #[test]
 fn gaps_have_their_moments_where_they_were_reported() {
-    let ruler = cpu0(Benchmark::spin_gap(1000));
-    let told = |members: &str| line("\"flags\"", &format!("{members},\"flags\""));
-    let gaps = ruler.gaps(&told("\"start_ns\":7000,\"begins_ns\":[30,200]")).unwrap();
+    let benchmark = cpu0(Benchmark::spin_gap(1000));
+    let reported = |members: &str| line("\"flags\"", &format!("{members},\"flags\""));
+    let gaps = benchmark.gaps(&reported("\"start_ns\":7000,\"begins_ns\":[30,200]")).unwrap();
     let expected = [(7_030, 120.0), (7_200, 340.0)];
     assert_eq!(gaps, expected.map(|(start_ns, length_ns)| Gap { start_ns, length_ns }));
-    let old = ruler.gaps(&line("", "")).unwrap_err().to_string();
+    let old = benchmark.gaps(&line("", "")).unwrap_err().to_string();
     assert!(old.contains("does not tell when its samples began"), "{old}");
     for (members, part) in [
         ("\"start_ns\":7000,\"begins_ns\":[30]", "1 begins of 2 gaps"),
         ("\"begins_ns\":[30,200]", "only one of start_ns and begins_ns"),
         ("\"start_ns\":18446744073709551615,\"begins_ns\":[1,2]", "no clock can tell"),
     ] {
-        let error = ruler.parse(&told(members)).unwrap_err().to_string();
+        let error = benchmark.parse(&reported(members)).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
 }
@@ -133,15 +134,16 @@ fn gaps_begin_while_their_benchmark_runs() {
     let folder = tempfile::tempdir().unwrap();
     let pinload = Pinload::install_in(&folder.path().join("bin").to_string_lossy()).unwrap();
     let kind = Kind::SpinGap { duty_percent: 50, period_us: 1_000, floor_ns: 1 };
-    let mut ruler = Benchmark { kind, ..Benchmark::spin_gap(100_000_000) };
+    let mut benchmark = Benchmark { kind, ..Benchmark::spin_gap(100_000_000) };
     let own = LiveHost::new().unwrap().affinity(process::own_tid()).unwrap();
-    ruler.cpus = Cpus::These(own.iter().take(1).collect());
+    benchmark.cpus = Cpus::These(own.iter().take(1).collect());
     for max_samples in [200_000, 1] {
-        ruler.max_samples = max_samples;
+        benchmark.max_samples = max_samples;
         let before = SystemClock.now_ns();
-        let output = process::capture(&pinload.path(), ruler.argv(), ruler.timeout_ns()).unwrap();
+        let output =
+            process::capture(&pinload.path(), benchmark.argv(), benchmark.timeout_ns()).unwrap();
         let after = SystemClock.now_ns();
-        let gaps = ruler.gaps(&output.stdout_text()).unwrap();
+        let gaps = benchmark.gaps(&output.stdout_text()).unwrap();
         assert!(!gaps.is_empty(), "the floor is that of the loop itself");
         for gap in &gaps {
             let end = gap.start_ns as f64 + gap.length_ns;

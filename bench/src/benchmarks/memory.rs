@@ -15,7 +15,7 @@ use std::io::Write as _;
 use pinfold_host::files;
 use pinfold_host::process::{self, Spawn};
 use pinfold_model::{CpuSet, Figure, Policy, PuId};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::figures::Instrument;
 use pinfold_probe::memory::{
     Bandwidth, Chase, Operation, Order, Place, Sizes, StreamVariant, Width, Windows,
@@ -80,11 +80,11 @@ enum ReferenceTool {
 struct Match {
     names: Vec<String>,
     how: String,
-    anchor_name: String,
+    reference_tool_name: String,
     ours: Instrument,
     picks: Vec<usize>,
     best: Best,
-    anchor: ReferenceTool,
+    reference_tool: ReferenceTool,
     text: fn(f64) -> String,
     goal: Goal,
     /// For each row: ours, theirs, and the median window of ours, one value per block.
@@ -200,7 +200,7 @@ impl Bench {
 fn rows_of_runs(Runs { long, short, .. }: Runs) -> impl Iterator<Item = Row> {
     let short = rows(short).into_iter().map(|row| row.ours);
     rows(long).into_iter().zip(short).map(|(row, theirs)| Row {
-        anchor: "the same, short runs".to_owned(),
+        reference_tool: "the same, short runs".to_owned(),
         theirs,
         goal: Goal::None,
         ..row
@@ -240,14 +240,14 @@ fn table(matches: Vec<Match>) -> Table {
 }
 
 fn rows(one: Match) -> Vec<Row> {
-    let (how, anchor, text, goal) = (one.how, one.anchor_name, one.text, one.goal);
+    let (how, reference_tool, text, goal) = (one.how, one.reference_tool_name, one.text, one.goal);
     one.names
         .into_iter()
         .zip(one.values)
-        .map(|(ruler, [ours, theirs, _])| Row {
-            ruler,
+        .map(|(benchmark, [ours, theirs, _])| Row {
+            benchmark,
             how: how.clone(),
-            anchor: anchor.clone(),
+            reference_tool: reference_tool.clone(),
             ours,
             theirs,
             text,
@@ -381,11 +381,11 @@ fn bandwidth_matches(
                 matches.push(Match {
                     names: vec![format!("{} {level} {}", operation.name(), width.name())],
                     how: format!("bandwidth, {} KiB", bytes / 1024),
-                    anchor_name: format!("likwid-bench {test}"),
+                    reference_tool_name: format!("likwid-bench {test}"),
                     ours: ours.instrument(),
                     picks: vec![0],
                     best: Best::Most,
-                    anchor: ReferenceTool::Likwid { test, bytes, volume },
+                    reference_tool: ReferenceTool::Likwid { test, bytes, volume },
                     text: gigabytes,
                     goal: Goal::AtLeast(1.0),
                     values: vec![Default::default()],
@@ -412,11 +412,11 @@ fn stream_matches(bench: &Bench, caches: &[u64], widths: &Widths) -> Vec<Match> 
     let mut matches = vec![Match {
         names: ["copy", "scale", "add", "triad"].map(|name| format!("STREAM {name}")).to_vec(),
         how: how.clone(),
-        anchor_name: "gcc -O3, loops as written".to_owned(),
+        reference_tool_name: "gcc -O3, loops as written".to_owned(),
         ours: stream(Width::Auto),
         picks: vec![0, 1, 2, 3],
         best: Best::Most,
-        anchor: ReferenceTool::Plain(vec![
+        reference_tool: ReferenceTool::Plain(vec![
             "stream".to_owned(),
             elements.to_string(),
             "12".to_owned(),
@@ -430,11 +430,11 @@ fn stream_matches(bench: &Bench, caches: &[u64], widths: &Widths) -> Vec<Match> 
         matches.push(Match {
             names: vec![format!("STREAM triad non-temporal {}", width.name())],
             how: how.clone(),
-            anchor_name: format!("likwid-bench {test}"),
+            reference_tool_name: format!("likwid-bench {test}"),
             ours: stream(*width),
             picks: vec![7],
             best: Best::Most,
-            anchor: ReferenceTool::Likwid { test, bytes: 3 * bytes, volume: 6_000_000_000 },
+            reference_tool: ReferenceTool::Likwid { test, bytes: 3 * bytes, volume: 6_000_000_000 },
             text: gigabytes,
             goal: Goal::AtLeast(1.0),
             values: vec![Default::default()],
@@ -447,7 +447,7 @@ fn chase_matches(bench: &Bench, caches: &[u64], windows: Windows) -> Vec<Match> 
     let one = |(level, bytes, _): (&str, u64, u64)| Match {
         names: vec![format!("random chase {level}")],
         how: format!("chase, {} KiB", bytes / 1024),
-        anchor_name: "plain chase, best of 3 samples of 0.5 s".to_owned(),
+        reference_tool_name: "plain chase, best of 3 samples of 0.5 s".to_owned(),
         ours: Chase {
             sizes: Sizes::one(bytes),
             order: Order::Random,
@@ -458,7 +458,11 @@ fn chase_matches(bench: &Bench, caches: &[u64], windows: Windows) -> Vec<Match> 
         .instrument(),
         picks: vec![0],
         best: Best::Least,
-        anchor: ReferenceTool::Plain(vec!["chase".to_owned(), bytes.to_string(), "3".to_owned()]),
+        reference_tool: ReferenceTool::Plain(vec![
+            "chase".to_owned(),
+            bytes.to_string(),
+            "3".to_owned(),
+        ]),
         text: nanoseconds,
         goal: Goal::AtMost(1.02),
         values: vec![Default::default()],
@@ -567,7 +571,7 @@ impl Bench {
     }
 
     fn theirs(&self, one: &mut Match) -> Result<(), Failure> {
-        let found = match &one.anchor {
+        let found = match &one.reference_tool {
             ReferenceTool::Plain(words) => self.lines(&self.plain, words)?,
             ReferenceTool::Likwid { test, bytes, volume } => {
                 vec![self.likwid(test, *bytes, *volume)?]
@@ -579,7 +583,7 @@ impl Bench {
             }
         };
         if found.len() != one.values.len() {
-            return Err(format!("{} gave {} values", one.anchor_name, found.len()).into());
+            return Err(format!("{} gave {} values", one.reference_tool_name, found.len()).into());
         }
         for (value, values) in found.into_iter().zip(&mut one.values) {
             values[1].push(value);

@@ -25,16 +25,16 @@ pub(super) fn all(guest: &mut Guest) -> Result<String, LabError> {
             busy += 1;
             continue;
         }
-        let (told, said) = (output.stdout_text(), output.stderr_text());
+        let (reported, said) = (output.stdout_text(), output.stderr_text());
         let is_good = match kind {
-            "figures" => pinfold_probe::figures::parse("pinload", &told)
+            "figures" => pinfold_probe::figures::parse("pinload", &reported)
                 .is_ok_and(|figures| !figures.is_empty()),
-            _ => told.starts_with('{'),
+            _ => reported.starts_with('{'),
         };
         if !output.success() || !is_good {
             return Err(LabError::wrong(
                 format!("pinload {command}"),
-                format!("{}: {told}{said}", output.exit),
+                format!("{}: {reported}{said}", output.exit),
             ));
         }
         ran += 1;

@@ -11,7 +11,7 @@ use pinfold_study::random::Pcg32;
 use pinfold_study::stats::median;
 
 use super::{Bench, Best, CHASE_WINDOWS, Match, ROUNDS, ReferenceTool};
-use crate::rulers::{Goal, Measured};
+use crate::benchmarks::{Goal, Measured};
 use crate::{Arguments, Failure};
 
 /// Measures the rows: of each area one with small pages and one with huge ones.
@@ -81,14 +81,14 @@ fn matches_of(bench: &Bench, bytes: u64) -> [Match; 2] {
         let (sizes, windows) = (Sizes::one(bytes), CHASE_WINDOWS);
         Chase { sizes, order: Order::Random, loads: None, place, windows }.instrument()
     };
-    let one = |pages: &str, ours, (anchor_name, anchor): (&str, _), goal| Match {
+    let one = |pages: &str, ours, (reference_tool_name, reference_tool): (&str, _), goal| Match {
         names: vec![format!("random chase {} KiB, {pages}", bytes >> 10)],
         how: format!("chase, {pages}"),
-        anchor_name: anchor_name.to_owned(),
+        reference_tool_name: reference_tool_name.to_owned(),
         ours,
         picks: vec![0],
         best: Best::Least,
-        anchor,
+        reference_tool,
         text: super::nanoseconds,
         goal,
         values: vec![Default::default()],

@@ -8,7 +8,7 @@ use common::{MS, PATIENCE, a_pu, eventually, further_threads, own_pus, program, 
 use pinfold_host::process::{Signaled, capture, find_program};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat};
 use pinfold_model::{CpuSet, Metric, PuId, Tid};
-use pinfold_probe::rulers::{Benchmark, BenchmarkError, Cpus, Disk, IoTarget, SchedPolicy};
+use pinfold_probe::benchmarks::{Benchmark, BenchmarkError, Cpus, Disk, IoTarget, SchedPolicy};
 
 const SHORT: u64 = 200 * MS;
 
@@ -16,8 +16,8 @@ const SHORT: u64 = 200 * MS;
 fn spin_gap_sees_each_cpu_once_and_only_gaps_above_its_floor() {
     let program = program();
     for policy in [SchedPolicy::Other, SchedPolicy::Fifo(2)] {
-        let ruler = Benchmark::spin_gap(SHORT).under(policy);
-        let all = ruler.run_on_host(&program.pinload).unwrap();
+        let benchmark = Benchmark::spin_gap(SHORT).under(policy);
+        let all = benchmark.run_on_host(&program.pinload).unwrap();
         let cpus: CpuSet = all.iter().map(|series| PuId(series.cpu)).collect();
         assert_eq!(cpus, own_pus());
         for series in &all {
@@ -32,13 +32,13 @@ fn spin_gap_sees_each_cpu_once_and_only_gaps_above_its_floor() {
 #[test]
 fn a_full_recorder_counts_what_it_drops_and_keeps_the_worst() {
     let program = program();
-    let mut ruler = Benchmark::spin_gap(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
-    ruler.max_samples = 2;
-    let mut argv = ruler.argv();
+    let mut benchmark = Benchmark::spin_gap(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
+    benchmark.max_samples = 2;
+    let mut argv = benchmark.argv();
     let floor = argv.iter().position(|argument| argument == "--floor-ns").unwrap();
     argv[floor + 1] = "1".to_owned();
     let output = capture(&program.pinload.path(), &argv, PATIENCE).unwrap().stdout_text();
-    let series = &ruler.parse(&output).unwrap()[0];
+    let series = &benchmark.parse(&output).unwrap()[0];
     assert_eq!(series.samples.len(), 2);
     assert!(series.dropped > 0, "the timer interrupt alone makes more gaps: {series:?}");
     assert!(series.flags.iter().any(|flag| flag == "floor-raised"), "{series:?}");
@@ -47,8 +47,8 @@ fn a_full_recorder_counts_what_it_drops_and_keeps_the_worst() {
 #[test]
 fn wake_ups_have_one_sample_per_period_even_if_late() {
     let program = program();
-    let ruler = Benchmark::wakeup(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
-    let series = &ruler.run_on_host(&program.pinload).unwrap()[0];
+    let benchmark = Benchmark::wakeup(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
+    let series = &benchmark.run_on_host(&program.pinload).unwrap()[0];
     assert_eq!(series.samples.len(), 200);
     assert_eq!(series.dropped, 0);
 }
@@ -56,10 +56,11 @@ fn wake_ups_have_one_sample_per_period_even_if_late() {
 #[test]
 fn compute_counts_verified_rounds() {
     let program = program();
-    let ruler = Benchmark::compute(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
-    let output = capture(&program.pinload.path(), ruler.argv(), PATIENCE).unwrap().stdout_text();
+    let benchmark = Benchmark::compute(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
+    let output =
+        capture(&program.pinload.path(), benchmark.argv(), PATIENCE).unwrap().stdout_text();
     assert!(output.contains("\"checksum\":834560368"), "{output}");
-    let series = &ruler.parse(&output).unwrap()[0];
+    let series = &benchmark.parse(&output).unwrap()[0];
     assert!(
         series.samples.iter().all(|rate| *rate > 0.0) && series.samples.len() <= 41,
         "{series:?}"
@@ -69,13 +70,13 @@ fn compute_counts_verified_rounds() {
 #[test]
 fn io_latency_reads_what_is_there_and_names_what_is_not() {
     let program = program();
-    let ruler =
+    let benchmark =
         |path: &str| Benchmark::io_latency(Disk::Virtio, IoTarget::File(path.to_owned()), SHORT);
-    let good = ruler(&program.file("blocks", 1 << 20)).run_on_host(&program.pinload).unwrap();
+    let good = benchmark(&program.file("blocks", 1 << 20)).run_on_host(&program.pinload).unwrap();
     assert_eq!((good.len(), good[0].metric), (1, Metric::IoVirtio));
     assert!(!good[0].samples.is_empty());
     let check = |path: &str, expected: &str| {
-        let error = ruler(path).run_on_host(&program.pinload).unwrap_err();
+        let error = benchmark(path).run_on_host(&program.pinload).unwrap_err();
         assert!(matches!(error, BenchmarkError::Failed { .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error} should hold {expected:?}");
     };
@@ -101,17 +102,17 @@ fn fifo_that_is_refused_is_flagged_and_measured_anyway() {
         return;
     };
     let program = program();
-    let ruler = Benchmark::spin_gap(SHORT)
+    let benchmark = Benchmark::spin_gap(SHORT)
         .on(Cpus::These(CpuSet::single(a_pu())))
         .under(SchedPolicy::Fifo(2));
     let mut argv = vec!["--bounding-set=-sys_nice".to_owned(), program.pinload.path()];
-    argv.extend(ruler.argv());
+    argv.extend(benchmark.argv());
     let output = capture(&setpriv, &argv, PATIENCE).unwrap();
     if !output.status.success() && output.stderr_text().starts_with("setpriv") {
         eprintln!("skipped: {}", output.stderr_text().trim());
         return;
     }
-    let series = &ruler.parse(&output.stdout_text()).unwrap()[0];
+    let series = &benchmark.parse(&output.stdout_text()).unwrap()[0];
     assert!(series.flags.iter().any(|flag| flag == "fifo-refused"), "{series:?}");
 }
 
@@ -127,9 +128,9 @@ fn is_still(host: &LiveHost, pid: Tid) -> bool {
 
 /// Output of a benchmark that is stopped repeatedly while it measures, the number of stops, and the
 /// shortest stop (ns).
-fn stopped_again_and_again(program: &common::Program, ruler: &Benchmark) -> (String, u32, u64) {
+fn stopped_again_and_again(program: &common::Program, benchmark: &Benchmark) -> (String, u32, u64) {
     let host = LiveHost::new().unwrap();
-    let arguments = ruler.argv().join(" ").replace("--duty 50", "--duty 100");
+    let arguments = benchmark.argv().join(" ").replace("--duty 50", "--duty 100");
     let mut child = program.start(&arguments);
     let pid = child.pid();
     let has_ended = |child: &mut pinfold_host::process::Child| child.try_wait().unwrap().is_some();
@@ -154,17 +155,17 @@ fn stopped_again_and_again(program: &common::Program, ruler: &Benchmark) -> (Str
 #[test]
 fn an_injected_stall_is_seen_as_one_gap_of_at_least_its_length() {
     let program = program();
-    let ruler = Benchmark::spin_gap(1000 * MS).on(Cpus::These(CpuSet::single(a_pu())));
+    let benchmark = Benchmark::spin_gap(1000 * MS).on(Cpus::These(CpuSet::single(a_pu())));
     let until = SystemClock.now_ns() + PATIENCE;
     // On a crowded machine the second may be nearly over before the first stop.
     let (output, shortest) = loop {
-        let (output, stops, shortest) = stopped_again_and_again(&program, &ruler);
+        let (output, stops, shortest) = stopped_again_and_again(&program, &benchmark);
         if stops >= 5 {
             break (output, shortest);
         }
         assert!(SystemClock.now_ns() < until, "only {stops} stops fell into the measuring");
     };
-    let series = &ruler.parse(&output).unwrap()[0];
+    let series = &benchmark.parse(&output).unwrap()[0];
     let worst = series.samples.iter().copied().fold(0.0, f64::max);
     assert!(worst >= shortest as f64, "worst gap {worst} ns, each stop at least {shortest} ns");
 }

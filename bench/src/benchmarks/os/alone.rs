@@ -3,7 +3,7 @@
 use pinfold_host::process::own_tid;
 use pinfold_host::{Host as _, LiveHost};
 use pinfold_model::{CpuSet, Figure, PuId, Unit};
-use pinfold_probe::cpu_speed::SpeedRuler as _;
+use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::figures::Instrument;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::os::{IpcBandwidth, Operation, OsLatency, Switch, SwitchPlacement};
@@ -11,7 +11,7 @@ use pinfold_probe::pinload::Pinload;
 use pinfold_study::stats::quantile;
 
 use crate::Failure;
-use crate::rulers::{Goal, Row};
+use crate::benchmarks::{Goal, Row};
 
 /// They wander little and have nothing to be told from.
 pub const BLOCKS: u32 = 8;
@@ -47,7 +47,7 @@ pub fn rows(
             for figure in run.instrument.run_on_host(pinload, &Placement::default())? {
                 let Some(name) = (run.name)(&figure) else { continue };
                 let best = best(&figure)?;
-                match rows.iter_mut().find(|row| row.ruler == name) {
+                match rows.iter_mut().find(|row| row.benchmark == name) {
                     Some(row) => row.ours.push(best),
                     None => rows.push(row(name, &run, &figure, best)),
                 }
@@ -128,11 +128,11 @@ fn best(figure: &Figure) -> Result<f64, Failure> {
     Ok(quantile(&figure.samples, at).ok_or("a figure of pinload has no samples")?)
 }
 
-fn row(ruler: String, run: &Run, figure: &Figure, first: f64) -> Row {
+fn row(benchmark: String, run: &Run, figure: &Figure, first: f64) -> Row {
     Row {
-        ruler,
+        benchmark,
         how: run.how.to_owned(),
-        anchor: run.why.to_owned(),
+        reference_tool: run.why.to_owned(),
         ours: vec![first],
         theirs: Vec::new(),
         text: if figure.unit == Unit::BytesPerSecond { gigabytes } else { super::microseconds },

@@ -166,7 +166,7 @@ fn counts(blocks: &[Block]) -> Vec<Row> {
         let first = of_kind().next()?;
         let ours: Vec<f64> = of_kind().filter_map(|one| Some(one.counted? as f64)).collect();
         let is_seen = !ours.is_empty();
-        let anchor = match is_seen {
+        let reference_tool = match is_seen {
             true => "what the guest makes".to_owned(),
             false => format!(
                 "not counted here, by nobody: KVM answers it itself and kvm_exit does not fire; the laboratory counts {} of {} at level A",
@@ -174,9 +174,9 @@ fn counts(blocks: &[Block]) -> Vec<Row> {
             ),
         };
         Some(Row {
-            ruler: format!("exits: {}", first.what),
+            benchmark: format!("exits: {}", first.what),
             how: HOW.to_owned(),
-            anchor,
+            reference_tool,
             theirs: of_kind().filter(|_| is_seen).map(|one| one.expected as f64).collect(),
             ours,
             text: thousands,
@@ -190,9 +190,9 @@ fn counts(blocks: &[Block]) -> Vec<Row> {
 fn costs(blocks: &[Block]) -> [Row; 2] {
     let fires = blocks.iter().any(|block| block.perf.exits > 0);
     let row = |what: &str, ours: fn(&Block) -> f64| Row {
-        ruler: format!("exits: CPU time of {what}"),
+        benchmark: format!("exits: CPU time of {what}"),
         how: HOW.to_owned(),
-        anchor: "none, because perf kvm stat record has other events".to_owned(),
+        reference_tool: "none, because perf kvm stat record has other events".to_owned(),
         ours: blocks.iter().map(ours).collect(),
         theirs: Vec::new(),
         text: nanoseconds,
@@ -203,7 +203,7 @@ fn costs(blocks: &[Block]) -> [Row; 2] {
     [
         Row { goal: Goal::None, ..row("an event", |block| block.cost.per_event_ns.median) },
         Row {
-            anchor: if fires { "perf kvm stat record".to_owned() } else { silent() },
+            reference_tool: if fires { "perf kvm stat record".to_owned() } else { silent() },
             theirs: theirs.filter(|_| fires).collect(),
             ..per_exit
         },
@@ -215,9 +215,9 @@ fn beside_perf(blocks: &[Block]) -> Row {
     let fires = blocks.iter().any(|block| block.perf.exits > 0);
     let theirs = blocks.iter().map(|block| block.perf.exits as f64);
     Row {
-        ruler: "exits: all of the same run".to_owned(),
+        benchmark: "exits: all of the same run".to_owned(),
         how: HOW.to_owned(),
-        anchor: if fires { "perf kvm stat record".to_owned() } else { silent() },
+        reference_tool: if fires { "perf kvm stat record".to_owned() } else { silent() },
         ours: blocks.iter().map(|block| block.exits as f64).collect(),
         theirs: theirs.filter(|_| fires).collect(),
         text: thousands,
