@@ -101,11 +101,27 @@ fn check(root: &Path) -> Vec<String> {
         }
     }
     match fs::read_to_string(root.join("ARCHITECTURE.md")) {
-        Ok(text) if text.lines().count() <= LONGEST_ARCHITECTURE => {}
-        Ok(_) => broken.push(format!("ARCHITECTURE.md is longer than {} lines", LONGEST_ARCHITECTURE)),
+        Ok(text) => {
+            if text.lines().count() > LONGEST_ARCHITECTURE {
+                broken.push(format!("ARCHITECTURE.md is longer than {} lines", LONGEST_ARCHITECTURE));
+            }
+            let missing = paths(&text).into_iter().filter(|path| !root.join(path).exists());
+            broken.extend(missing.map(|path| format!("ARCHITECTURE.md: there is no {}", path)));
+        }
         Err(error) => broken.push(format!("ARCHITECTURE.md: {}", error)),
     }
     broken
+}
+
+/// The files and folders that a page names between backticks, from the root of the repository.
+fn paths(text: &str) -> Vec<&str> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    quoted.filter(|word| word.contains('/') && !word.contains([' ', ':', '<']) && !is_format(word)).collect()
+}
+
+/// True for the name of a file format with its version: `pinfold-plan/1`.
+fn is_format(word: &str) -> bool {
+    word.rsplit('/').next().is_some_and(|last| !last.is_empty() && last.chars().all(|c| c.is_ascii_digit()))
 }
 
 /// Normal dependencies between our crates must be in [`ARROWS`]; tests may reach further.
@@ -225,12 +241,18 @@ fn files(root: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{read_manifest, source};
+    use super::{paths, read_manifest, source};
 
     #[test]
     fn manifests_are_read_by_section() {
         let text = "[package]\nname = \"pinfold-x\"\n[dependencies]\npinfold-model.workspace = true\nserde.workspace = true\n[dev-dependencies]\npinfold-host.workspace = true\n";
         assert_eq!(read_manifest(text), ("pinfold-x".to_string(), vec!["pinfold-model".to_string()]));
+    }
+
+    #[test]
+    fn paths_of_a_page_are_found() {
+        let text = "`crates/a/src/x.rs`, `a::b`, `plan --emit x/y`, `pinfold-plan/1` and `lab/`";
+        assert_eq!(paths(text), vec!["crates/a/src/x.rs", "lab/"]);
     }
 
     #[test]
