@@ -1,11 +1,12 @@
-//! The one front door for work: `cargo xtask demo`, `test`, `lab`, `bench`, `fuzz`, `tidy`,
+//! The developer commands: `cargo xtask demo`, `test`, `ci-local`, `lab`, `bench`, `fuzz`, `tidy`,
 //! `golden`, `bpf`.
 //!
 //! It has no dependencies and uses an old edition, so that a cargo that is too old for
-//! the workspace still builds it and is told in one line what to install.
+//! the workspace still builds it and prints in one line what to install.
 
 mod bench;
 mod bpf;
+mod ci;
 mod demo;
 mod fuzz;
 mod lab;
@@ -22,7 +23,9 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   demo    install what is missing, build, find the best placement for a real guest
-  test    install what is missing, run every test, print the counts
+  test    install what is missing, run every test, print the counts;
+          --quick: format, lints, house rules and unit tests only, to run while you work
+  ci-local [JOB…]: the jobs of the CI workflow, all but `test` by default
   bench   [NAME…] [--write] [--rounds N]: the benchmarks, each beside its rival;
           pin, plan, topo, first-second (these by default), watch, gap, race, react, study,
           rulers [--only GROUP,…] (a page of its own, docs/rulers.md),
@@ -52,7 +55,8 @@ fn main() -> ExitCode {
     }
     let result = match command {
         "demo" => demo::demo(&root, &arguments[1..]),
-        "test" => test::test(&root),
+        "test" => test::test(&root, &arguments[1..]),
+        "ci-local" => ci::ci(&root, &arguments[1..]),
         "bench" => bench::bench(&root, &arguments[1..]),
         "bpf" => bpf::bpf(&root),
         "lab" => lab::lab(&root, &arguments[1..]),

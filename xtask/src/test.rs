@@ -24,9 +24,17 @@ struct Counts {
     skipped: Vec<String>,
 }
 
-/// Installs what is missing, then runs format, lints, docs, tidy and all tests.
-pub fn test(root: &Path) -> Result<(), String> {
-    ensure(&Purpose::Test);
+/// Installs what is missing, then runs format, lints, docs, tidy and all tests; with `--quick` no
+/// docs and only the unit tests, which need nothing that is not installed for the build.
+pub fn test(root: &Path, words: &[String]) -> Result<(), String> {
+    let is_quick = match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [] => false,
+        ["--quick"] => true,
+        _ => return Err(format!("test takes --quick and nothing else, not {:?}", words.join(" "))),
+    };
+    if !is_quick {
+        ensure(&Purpose::Test);
+    }
     let mut counts = Counts::default();
     let mut broken = Vec::new();
     let checks: [(&str, Box<dyn Fn() -> Result<(), String>>); 5] = [
@@ -48,7 +56,7 @@ pub fn test(root: &Path) -> Result<(), String> {
             }),
         ),
     ];
-    for (name, check) in checks.iter() {
+    for (name, check) in checks.iter().filter(|(name, _)| !(is_quick && *name == "docs")) {
         match check() {
             Ok(()) => counts.passed += 1,
             Err(why) => {
@@ -57,7 +65,10 @@ pub fn test(root: &Path) -> Result<(), String> {
             }
         }
     }
-    cargo_tests(root, &mut counts)?;
+    match is_quick {
+        true => unit_tests(root, &mut counts)?,
+        false => cargo_tests(root, &mut counts)?,
+    }
     finish(&counts, &broken)
 }
 
@@ -94,9 +105,7 @@ fn cargo_tests(root: &Path, counts: &mut Counts) -> Result<(), String> {
         let mut lines = Vec::new();
         cargo_test(&path, &second, &mut |line| lines.push(line)).map(|good| (good, lines))
     });
-    // Not `--bins`: that takes those too that have no tests.
-    let mut words = vec!["--lib".to_string()];
-    words.extend(binaries(root)?.into_iter().flat_map(|name| vec!["--bin".to_string(), name]));
+    let mut words = of_units(root)?;
     words.extend(first);
     let mut good = cargo_test(root, &words, &mut |line| received(&line, counts))?;
     let (also_good, lines) = waiting.join().map_err(|_| "a lane panicked".to_string())??;
@@ -107,6 +116,21 @@ fn cargo_tests(root: &Path, counts: &mut Counts) -> Result<(), String> {
         counts.failed += 1; // a program that ended without a result
     }
     Ok(())
+}
+
+/// The unit tests of all packages.
+fn unit_tests(root: &Path, counts: &mut Counts) -> Result<(), String> {
+    let good = cargo_test(root, &of_units(root)?, &mut |line| received(&line, counts))?;
+    if !good && counts.failed == 0 {
+        counts.failed += 1; // a program that ended without a result
+    }
+    Ok(())
+}
+
+/// What chooses the unit tests. Not `--bins`: that takes those too that have no tests.
+fn of_units(root: &Path) -> Result<Vec<String>, String> {
+    let binaries = binaries(root)?.into_iter().flat_map(|name| vec!["--bin".to_string(), name]);
+    Ok(std::iter::once("--lib".to_string()).chain(binaries).collect())
 }
 
 /// The folders of all packages, with their names.
