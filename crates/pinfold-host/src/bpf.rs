@@ -105,7 +105,7 @@ impl Named {
     }
 }
 
-/// How many events found another program at work on their PU, so that the kernel called none of
+/// How many events found another program at work on their CPU, so that the kernel called none of
 /// these (`recursion_misses` of `/proc/PID/fdinfo`). It counts them for raw tracepoints since Linux
 /// 5.12 and for all since 6.7; 0 where it does not.
 pub(crate) fn missed(host: &dyn Host, program: &Ebpf) -> Result<u64, HostError> {
@@ -126,7 +126,7 @@ pub(crate) fn missed(host: &dyn Host, program: &Ebpf) -> Result<u64, HostError> 
     Ok(sum)
 }
 
-/// A PU that is online.
+/// A CPU that is online.
 pub(crate) fn online_pu(host: &dyn Host) -> Result<PuId, HostError> {
     let path = paths::cpu_online();
     let text = host.read_text(&path)?;

@@ -23,13 +23,13 @@ pub enum CounterEvent {
 }
 
 impl CounterEvent {
-    /// Time on a PU (ns).
+    /// Time on a CPU (ns).
     pub const TASK_CLOCK: Self = Self::Software(1);
     /// Page faults.
     pub const PAGE_FAULTS: Self = Self::Software(2);
     /// Context switches.
     pub const CONTEXT_SWITCHES: Self = Self::Software(3);
-    /// Migrations between PUs.
+    /// Migrations between CPUs.
     pub const MIGRATIONS: Self = Self::Software(4);
     /// Cycles of the core.
     pub const CYCLES: Self = Self::Hardware(0);
@@ -54,7 +54,7 @@ impl CounterEvent {
 pub enum Side {
     /// Host's and guest's.
     Both,
-    /// Only while a guest runs on the PU.
+    /// Only while a guest runs on the CPU.
     Guest,
     /// Only while no guest runs there.
     Host,

@@ -100,7 +100,7 @@ pub struct FutexReading {
     /// Calls whose beginning was not seen: mostly those that lasted when the watch began. One that
     /// lasts from before its beginning to after its end is not seen at all.
     pub unseen: u64,
-    /// Calls and returns of the whole host, while some other program was at work on their PU: none
+    /// Calls and returns of the whole host, while some other program was at work on their CPU: none
     /// was told of them. Linux 6.7 and later count them.
     pub missed: u64,
 }

@@ -144,11 +144,11 @@ pub enum Address {
 pub struct ThreadExits {
     /// Stretches in the guest; with [`ExitSource::Userspace`] in KVM too.
     pub guest: DurationStats,
-    /// Stretches without a PU because the thread waited for something.
+    /// Stretches without a CPU because the thread waited for something.
     pub asleep: DurationStats,
-    /// Stretches without a PU because another thread had it.
+    /// Stretches without a CPU because another thread had it.
     pub preempted: DurationStats,
-    /// Exits, without the time that the thread had no PU.
+    /// Exits, without the time that the thread had no CPU.
     pub exits: BTreeMap<ExitKey, DurationStats>,
     /// How often each address was accessed; true for a write.
     pub addresses: BTreeMap<(Address, bool), u64>,
@@ -302,7 +302,7 @@ impl ExitCounter {
         self.is_on.set(0, 0, 0).map_err(|error| PROGRAM.refused("stop", &error))
     }
 
-    /// Events of the whole host since the start, while some other program was at work on their PU:
+    /// Events of the whole host since the start, while some other program was at work on their CPU:
     /// none was told of them. The kernel counts those of raw tracepoints since Linux 5.12, all since
     /// 6.7.
     ///

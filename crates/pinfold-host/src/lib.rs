@@ -188,7 +188,7 @@ pub trait HostMut: Host + sealed::Writable {
     /// Sets a thread's affinity mask.
     ///
     /// # Errors
-    /// [`HostError`]; `EINVAL` if no PU of the mask is in the thread's cpuset.
+    /// [`HostError`]; `EINVAL` if no CPU of the mask is in the thread's cpuset.
     fn set_affinity(&self, tid: Tid, mask: &CpuSet) -> Result<(), HostError>;
 
     /// Sets a thread's scheduling policy.

@@ -70,7 +70,7 @@ pub struct Ran {
     pub out: u32,
     /// Writes to [`Work::MMIO`] that came back to us.
     pub mmio: u32,
-    /// CPU time of this thread meanwhile (ns): time in which others had the PU is not in it.
+    /// CPU time of this thread meanwhile (ns): time in which others had the CPU is not in it.
     pub cpu_ns: u64,
 }
 

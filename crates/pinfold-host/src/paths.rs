@@ -17,37 +17,37 @@ pub use machine::{
 // CPUs: https://docs.kernel.org/admin-guide/cputopology.html and
 // https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-devices-system-cpu
 
-/// Directory of all PUs.
+/// Directory of all CPUs.
 #[must_use]
 pub fn cpu_dir() -> String {
     "/sys/devices/system/cpu".to_owned()
 }
 
-/// List of online PUs.
+/// List of online CPUs.
 #[must_use]
 pub fn cpu_online() -> String {
     "/sys/devices/system/cpu/online".to_owned()
 }
 
-/// List of present PUs.
+/// List of present CPUs.
 #[must_use]
 pub fn cpu_present() -> String {
     "/sys/devices/system/cpu/present".to_owned()
 }
 
-/// List of possible PUs.
+/// List of possible CPUs.
 #[must_use]
 pub fn cpu_possible() -> String {
     "/sys/devices/system/cpu/possible".to_owned()
 }
 
-/// List of PUs isolated at boot (`isolcpus=`).
+/// List of CPUs isolated at boot (`isolcpus=`).
 #[must_use]
 pub fn cpu_isolated() -> String {
     "/sys/devices/system/cpu/isolated".to_owned()
 }
 
-/// List of PUs without a periodic tick (`nohz_full=`); absent if not built in.
+/// List of CPUs without a periodic tick (`nohz_full=`); absent if not built in.
 #[must_use]
 pub fn cpu_nohz_full() -> String {
     "/sys/devices/system/cpu/nohz_full".to_owned()
@@ -65,19 +65,19 @@ pub fn smt_active() -> String {
     "/sys/devices/system/cpu/smt/active".to_owned()
 }
 
-/// A file below a PU's directory, such as `topology/core_cpus_list` or `cache/index3/level`.
+/// A file below a CPU's directory, such as `topology/core_cpus_list` or `cache/index3/level`.
 #[must_use]
 pub fn cpu_file(pu: PuId, file: &str) -> String {
     format!("/sys/devices/system/cpu/cpu{pu}/{file}")
 }
 
-/// `0` if the PU is offline; absent where it cannot be taken offline.
+/// `0` if the CPU is offline; absent where it cannot be taken offline.
 #[must_use]
 pub fn cpu_is_online(pu: PuId) -> String {
     cpu_file(pu, "online")
 }
 
-/// PUs of one core kind (`cpu_core`, `cpu_atom`, `cpu_lowpower`) on hybrid Intel machines:
+/// CPUs of one core kind (`cpu_core`, `cpu_atom`, `cpu_lowpower`) on hybrid Intel machines:
 /// the PMU's set, <https://docs.kernel.org/admin-guide/perf/index.html>.
 #[must_use]
 pub fn pmu_cpus(pmu: &str) -> String {
@@ -105,7 +105,7 @@ pub fn cpufreq_dir() -> String {
     "/sys/devices/system/cpu/cpufreq".to_owned()
 }
 
-/// A file of a PU's cpufreq directory, such as `related_cpus` or `scaling_driver`.
+/// A file of a CPU's cpufreq directory, such as `related_cpus` or `scaling_driver`.
 #[must_use]
 pub fn cpufreq_file(pu: PuId, file: &str) -> String {
     cpu_file(pu, &format!("cpufreq/{file}"))
@@ -138,20 +138,20 @@ pub fn irq_file(irq: u32, file: &str) -> String {
     format!("/proc/irq/{irq}/{file}")
 }
 
-/// Mask of the PUs that take interrupts which are set up later.
+/// Mask of the CPUs that take interrupts which are set up later.
 #[must_use]
 pub fn default_smp_affinity() -> String {
     "/proc/irq/default_smp_affinity".to_owned()
 }
 
-/// Mask of the PUs on which unbound work runs,
+/// Mask of the CPUs on which unbound work runs,
 /// <https://docs.kernel.org/core-api/workqueue.html>.
 #[must_use]
 pub fn workqueue_cpumask() -> String {
     "/sys/devices/virtual/workqueue/cpumask".to_owned()
 }
 
-/// Longest time that a PU may take to wake, in microseconds; `n/a` keeps it out of every idle
+/// Longest time that a CPU may take to wake, in microseconds; `n/a` keeps it out of every idle
 /// state, 0 says nothing, <https://docs.kernel.org/admin-guide/pm/cpuidle.html>.
 #[must_use]
 pub fn cpu_resume_latency(pu: PuId) -> String {
@@ -436,7 +436,7 @@ pub fn kernel_stat() -> String {
     "/proc/stat".to_owned()
 }
 
-/// How long tasks waited for a PU, <https://docs.kernel.org/accounting/psi.html>.
+/// How long tasks waited for a CPU, <https://docs.kernel.org/accounting/psi.html>.
 #[must_use]
 pub fn cpu_pressure() -> String {
     "/proc/pressure/cpu".to_owned()
@@ -499,7 +499,7 @@ pub fn cgroup_type(group: &str) -> String {
     cgroup_file(group, "cgroup.type")
 }
 
-/// PUs that a group asks for.
+/// CPUs that a group asks for.
 #[must_use]
 pub fn cpuset_cpus(group: &str) -> String {
     cgroup_file(group, "cpuset.cpus")
@@ -511,7 +511,7 @@ pub fn cpuset_mems(group: &str) -> String {
     cgroup_file(group, "cpuset.mems")
 }
 
-/// v2: PUs that a group has got.
+/// v2: CPUs that a group has got.
 #[must_use]
 pub fn cpuset_cpus_effective(group: &str) -> String {
     cgroup_file(group, "cpuset.cpus.effective")
@@ -523,7 +523,7 @@ pub fn cpuset_mems_effective(group: &str) -> String {
     cgroup_file(group, "cpuset.mems.effective")
 }
 
-/// v1: PUs that a group has got.
+/// v1: CPUs that a group has got.
 #[must_use]
 pub fn cpuset_effective_cpus(group: &str) -> String {
     cgroup_file(group, "cpuset.effective_cpus")
@@ -541,7 +541,7 @@ pub fn cpuset_partition(group: &str) -> String {
     cgroup_file(group, "cpuset.cpus.partition")
 }
 
-/// v2, of the root: PUs of all isolated partitions (Linux 6.8).
+/// v2, of the root: CPUs of all isolated partitions (Linux 6.8).
 #[must_use]
 pub fn cpuset_isolated(group: &str) -> String {
     cgroup_file(group, "cpuset.cpus.isolated")
@@ -569,7 +569,7 @@ pub fn clock_sources() -> String {
     "/sys/devices/system/clocksource/clocksource0/available_clocksource".to_owned()
 }
 
-/// PUs whose frequency changes together under a cpufreq policy (`policy0`).
+/// CPUs whose frequency changes together under a cpufreq policy (`policy0`).
 #[must_use]
 pub fn cpufreq_policy_file(policy: &str, file: &str) -> String {
     format!("/sys/devices/system/cpu/cpufreq/{policy}/{file}")
@@ -723,7 +723,7 @@ pub fn is_numa_node_of_pci(path: &str) -> bool {
     path.starts_with("/sys/devices/pci") && path.ends_with("/numa_node")
 }
 
-/// Entry of a capture that holds the PUs of the cpuset in which it was made; no kernel has it.
+/// Entry of a capture that holds the CPUs of the cpuset in which it was made; no kernel has it.
 #[must_use]
 pub fn captured_cpuset() -> String {
     "/pinfold/cpuset".to_owned()
@@ -736,7 +736,7 @@ pub fn shared_memory() -> String {
     "/dev/shm".to_owned()
 }
 
-/// v2 (6.7): PUs that a group keeps for partitions below it.
+/// v2 (6.7): CPUs that a group keeps for partitions below it.
 #[must_use]
 pub fn cpuset_cpus_exclusive(group: &str) -> String {
     cgroup_file(group, "cpuset.cpus.exclusive")

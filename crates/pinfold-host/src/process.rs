@@ -97,7 +97,7 @@ pub fn own_tid() -> Tid {
     tid_of(rustix::thread::gettid())
 }
 
-/// The PU that the calling thread is on.
+/// The CPU that the calling thread is on.
 #[must_use]
 pub fn own_pu() -> PuId {
     PuId(u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX))

@@ -2,7 +2,7 @@
 //!
 //! `sched_setattr(2)`/`sched_getattr(2)` (neither rustix nor libc wraps them; libc's
 //! `sched_attr` is the 48-byte first version), `sched_setaffinity(2)`/`sched_getaffinity(2)`
-//! with masks of any length (the fixed `cpu_set_t` ends at 1024 PUs), `migrate_pages(2)`, `set_mempolicy(2)`,
+//! with masks of any length (the fixed `cpu_set_t` ends at 1024 CPUs), `migrate_pages(2)`, `set_mempolicy(2)`,
 //! `perf_event_open(2)`, the memory of a guest of KVM, and the hook between `fork` and `exec`. Raw calls throughout: musl's scheduler wrappers return `ENOSYS`.
 
 #![expect(
@@ -195,7 +195,7 @@ pub(crate) fn sched_getaffinity(tid: Tid) -> io::Result<CpuSet> {
         };
         match answer(result) {
             Ok(_) => return Ok(CpuSet::from_words(&words)),
-            // EINVAL says that the kernel has more PUs than the buffer has bits.
+            // EINVAL says that the kernel has more CPUs than the buffer has bits.
             Err(error)
                 if error.raw_os_error() == Some(libc::EINVAL)
                     && words.len() < MAX_PUS as usize / 64 =>

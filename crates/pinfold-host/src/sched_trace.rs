@@ -1,4 +1,4 @@
-//! How long the threads of a set wait for a PU, who runs there meanwhile, and who wakes them.
+//! How long the threads of a set wait for a CPU, who runs there meanwhile, and who wakes them.
 //!
 //! The program is `bpf/sched.bpf.c`, on the scheduler's tracepoints; it adds up in the kernel,
 //! so that no buffer can be full. It needs `CAP_BPF` and `CAP_PERFMON`, and
@@ -35,12 +35,12 @@ const ENDED: u32 = 2;
 /// `BPF_NOEXIST`.
 const NEW_ONLY: u64 = 1;
 
-/// A time that one task ran on a PU.
+/// A time that one task ran on a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// Its name.
     pub name: String,
-    /// Its number; 0 if the PU was idle.
+    /// Its number; 0 if the CPU was idle.
     pub tid: Tid,
     /// From when (`CLOCK_MONOTONIC`, ns); 0 if from before the watch began.
     pub from_ns: u64,
@@ -55,9 +55,9 @@ pub struct WorstWait {
     pub wait_ns: u64,
     /// When it ended (`CLOCK_MONOTONIC`, ns).
     pub until_ns: u64,
-    /// Since when it waited on the PU that it then ran on.
+    /// Since when it waited on the CPU that it then ran on.
     pub arrived_ns: u64,
-    /// That PU.
+    /// That CPU.
     pub pu: PuId,
     /// Migrations during the wait.
     pub moves: u64,
@@ -85,7 +85,7 @@ pub struct SchedAccount {
     pub tid: Tid,
     /// Its process, where the program came to know it.
     pub process: Option<Tid>,
-    /// For a thread that was born meanwhile: index of its maker's account, and its process.
+    /// For a thread that was created meanwhile: index of its maker's account, and its process.
     pub maker: Option<(usize, Tid)>,
     /// True if it has ended.
     pub has_ended: bool,
@@ -93,9 +93,9 @@ pub struct SchedAccount {
     pub count: u64,
     /// Their sum (ns).
     pub sum_ns: u64,
-    /// Those that began because another took the PU.
+    /// Those that began because another took the CPU.
     pub preempted: u64,
-    /// Times that it got a PU after a wait whose beginning was not seen.
+    /// Times that it got a CPU after a wait whose beginning was not seen.
     pub unseen: u64,
     /// Migrations.
     pub moves: u64,
@@ -122,11 +122,11 @@ pub struct SchedReading {
     pub ended_ns: u64,
     /// One account for each thread, makers before those that they made.
     pub accounts: Vec<SchedAccount>,
-    /// Threads that were born and found no room.
+    /// Threads that were created and found no room.
     pub unborn: u64,
     /// Times that a waker or a runner found no room.
     pub nameless: u64,
-    /// Events of the whole host, while some other program was at work on their PU: none was told of
+    /// Events of the whole host, while some other program was at work on their CPU: none was told of
     /// them. Linux 6.7 and later count them.
     pub missed: u64,
 }
@@ -163,7 +163,7 @@ struct Point {
     fields: &'static [(&'static str, &'static str, u32)],
 }
 
-/// In the order of attaching: births before what the born do, wake-ups before switches.
+/// In the order of attaching: births before what the created do, wake-ups before switches.
 const POINTS: [Point; 7] = [
     Point {
         program: "on_fork",

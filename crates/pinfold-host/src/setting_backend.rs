@@ -49,7 +49,7 @@ pub trait SettingBackend: Debug + Send + Sync {
     }
 }
 
-/// Lists of PUs of systemd's units, through `systemctl`.
+/// Lists of CPUs of systemd's units, through `systemctl`.
 ///
 /// ```text
 /// systemctl show --property=LoadState --property=AllowedCPUs -- system.slice

@@ -45,17 +45,17 @@ pub enum Knob {
     Text,
     /// A whole number; anything else is `EINVAL`.
     Integer,
-    /// A hexadecimal mask of PUs; one without an online PU is `EINVAL`.
+    /// A hexadecimal mask of CPUs; one without an online CPU is `EINVAL`.
     Mask,
-    /// A list of PUs; one without an online PU is `EINVAL`.
+    /// A list of CPUs; one without an online CPU is `EINVAL`.
     List,
     /// A list that the kernel lets nobody change: `EIO`, as of a managed interrupt.
     Managed,
     /// One of several words, shown as `always [madvise] never`; another one is `EINVAL`.
     Choice,
-    /// Whether this PU is online, `0` or `1`; the last one is `EBUSY`.
+    /// Whether this CPU is online, `0` or `1`; the last one is `EBUSY`.
     Online(PuId),
-    /// `on` or `off`: off leaves so many first PUs online, one of each core.
+    /// `on` or `off`: off leaves so many first CPUs online, one of each core.
     Smt(u32),
     /// A cpufreq governor, one of those that `scaling_available_governors` beside it names.
     Governor,
@@ -96,7 +96,7 @@ impl SimHost {
         SimBuilder::new(version, pus)
     }
 
-    /// Two PUs, cpuset as v1 (all tasks in the root group) beside an empty v2: init, a few
+    /// Two CPUs, cpuset as v1 (all tasks in the root group) beside an empty v2: init, a few
     /// kernel threads (one movable, the others bound), a daemon with two threads, a shell.
     #[must_use]
     pub fn v1_two_pus() -> Self {
@@ -108,7 +108,7 @@ impl SimHost {
             .build()
     }
 
-    /// Eight PUs (four cores with two threads), cgroup v2 as systemd lays it out, with cpuset
+    /// Eight CPUs (four cores with two threads), cgroup v2 as systemd lays it out, with cpuset
     /// enabled at the root: `init.scope`, `system.slice/ssh.service`, `user.slice/…`.
     #[must_use]
     pub fn v2_eight_pus() -> Self {
@@ -173,7 +173,7 @@ impl SimHost {
         machine.tasks.insert(task.tid, Held { task, groups });
     }
 
-    /// A process is born: the child has its parent's groups, mask and policy. False if there is
+    /// A process is created: the child has its parent's groups, mask and policy. False if there is
     /// no such parent.
     pub fn fork(&self, parent: Tid, child: Tid) -> bool {
         self.born(parent, |parent, start_time| SimTask {
@@ -185,7 +185,7 @@ impl SimHost {
         })
     }
 
-    /// A thread is born, with the groups, mask and policy of its creator. False if there is
+    /// A thread is created, with the groups, mask and policy of its creator. False if there is
     /// no such creator.
     pub fn clone_thread(&self, creator: Tid, thread: Tid) -> bool {
         self.born(creator, |creator, start_time| SimTask { tid: thread, start_time, ..creator })
@@ -237,7 +237,7 @@ impl SimHost {
         true
     }
 
-    /// PUs go offline or come back.
+    /// CPUs go offline or come back.
     pub fn set_online(&self, online: &CpuSet) {
         self.state().machine.set_online(online);
     }

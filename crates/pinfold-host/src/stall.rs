@@ -26,7 +26,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/stall.bpf.o");
 
 const PROGRAM: Named = Named("the BPF program stall");
 
-/// How the CPU time of one PU is shortened.
+/// How the CPU time of one CPU is shortened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallConfig {
     /// Millionths of the cgroup's run time that it shall not have.
@@ -38,7 +38,7 @@ pub struct StallConfig {
     pub longest_ns: u64,
 }
 
-/// What has happened on one PU since the start.
+/// What has happened on one CPU since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallAccount {
     /// Time that the cgroup's tasks ran, stalls included.
@@ -73,13 +73,13 @@ impl fmt::Debug for Stall {
 }
 
 impl Stall {
-    /// Begins, at full speed, on some PUs of the cgroup whose directory is given: of the
+    /// Begins, at full speed, on some CPUs of the cgroup whose directory is given: of the
     /// hierarchy with `perf_event`, which is version 2 wherever nobody mounted it elsewhere.
     ///
     /// # Errors
     /// [`HostError::File`]: `EPERM` or `EACCES` without the rights (`CAP_BPF`, `CAP_PERFMON`),
     /// `EINVAL` before Linux 5.17, `EBADF` if the directory is not a cgroup with `perf_event`,
-    /// `ENODEV` for a PU that is offline.
+    /// `ENODEV` for a CPU that is offline.
     pub fn open(
         host: &dyn Host,
         group: &str,
@@ -121,11 +121,11 @@ impl Stall {
         self.beat.store(SystemClock.now_ns().saturating_add(ahead_ns));
     }
 
-    /// Sets what is stolen on a PU, from its next interrupt on; where nothing is, there are no
+    /// Sets what is stolen on a CPU, from its next interrupt on; where nothing is, there are no
     /// interrupts, and no run time is counted.
     ///
     /// # Errors
-    /// [`HostError::File`] for a PU that the machine does not have.
+    /// [`HostError::File`] for a CPU that the machine does not have.
     pub fn set(&mut self, pu: PuId, wish: StallConfig) -> Result<(), HostError> {
         let wish = Wish {
             stolen: wish.stolen.into(),
@@ -139,7 +139,7 @@ impl Stall {
         switched.map_err(|source| HostError::file("set", PROGRAM.0, source))
     }
 
-    /// Sets how often the tasks are interrupted on a PU.
+    /// Sets how often the tasks are interrupted on a CPU.
     ///
     /// # Errors
     /// [`HostError::File`]: `EINVAL` if the kernel does not take the period.
@@ -148,10 +148,10 @@ impl Stall {
         timer.set_period(period_ns).map_err(|source| HostError::file("set", PROGRAM.0, source))
     }
 
-    /// What has happened on a PU.
+    /// What has happened on a CPU.
     ///
     /// # Errors
-    /// [`HostError::File`] for a PU that the machine does not have.
+    /// [`HostError::File`] for a CPU that the machine does not have.
     pub fn account(&self, pu: PuId) -> Result<StallAccount, HostError> {
         let account =
             self.accounts.get(&pu.0, 0).map_err(|error| PROGRAM.refused("read", &error))?;

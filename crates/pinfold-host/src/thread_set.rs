@@ -1,7 +1,7 @@
 //! Whether the threads of a process are still those that were listed, told without a list.
 //!
 //! The list of a large machine's threads takes the kernel a hundred times as long as the two
-//! numbers here. No task is born without a number from its PID namespace, or from one inside
+//! numbers here. No task is created without a number from its PID namespace, or from one inside
 //! it, and each of these also takes one from the namespaces around it; so while the
 //! newest number is the same, threads can only have ended, which their count tells.
 //! <https://docs.kernel.org/admin-guide/sysctl/kernel.html#ns-last-pid>

@@ -36,7 +36,7 @@ use crate::kept::{Calibration, Calibrations};
 use crate::methods::in_us;
 use crate::{Cleanup, SpeedError};
 
-/// How fast a witness worked, by PU.
+/// How fast a witness worked, by CPU.
 pub type Throughput = BTreeMap<PuId, ReferenceRun>;
 
 /// What a thread did that never sleeps.
@@ -119,7 +119,7 @@ pub trait HelperSpawner: Sync {
         Ok(None)
     }
 
-    /// Runs a witness thread on each of these PUs for so long, in the groups whose `cgroup.procs`
+    /// Runs a witness thread on each of these CPUs for so long, in the groups whose `cgroup.procs`
     /// are given, and tells how fast it was.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ pub trait HelperSpawner: Sync {
         duration_ns: u64,
     ) -> Result<Throughput, SpeedError>;
 
-    /// Starts a thread that burns CPU time on one PU in these groups until it is dropped, or
+    /// Starts a thread that burns CPU time on one CPU in these groups until it is dropped, or
     /// this process ends or is stopped.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ const ROUNDS: [Option<usize>; 19] = [
 ];
 /// The first sample is taken so often until the witness had a CPU to itself.
 const TRIES: usize = 2;
-/// How often the methods are told meanwhile that their supervisor works.
+/// How often the methods are reported meanwhile that their supervisor works.
 const HEARTBEAT_NS: u64 = 10_000_000;
 /// Where a witness is to look.
 pub(crate) struct Sample {
@@ -304,7 +304,7 @@ impl Known {
 /// What is known by CPU.
 pub(crate) type Costs = BTreeMap<PuId, Known>;
 
-/// What the turns on a PU have taken beside their shares.
+/// What the turns on a CPU have taken beside their shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     /// What one takes.

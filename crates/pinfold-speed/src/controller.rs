@@ -10,7 +10,7 @@ use crate::renewal::Renewal;
 use crate::vnode_cgroup::VnodeCgroup;
 use crate::{HelperSpawner, SpeedError, frequency, methods, profiles};
 
-/// The live error is told over at least this time.
+/// The live error is reported over at least this time.
 const WINDOW_NS: u64 = 1_000_000_000;
 /// Less run time than this in a window tells nothing of the speed.
 const LEAST_RUN_NS: u64 = 2_000_000;
@@ -31,7 +31,7 @@ pub struct ProfileRow {
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// Its cores' PUs, ascending, each with its speed.
+    /// Its cores' CPUs, ascending, each with its speed.
     pub cores: Vec<(PuId, Speed)>,
     /// The node that its memory is bound to.
     pub memory_node: Option<NodeId>,
@@ -71,7 +71,7 @@ impl Node {
         }
     }
 
-    /// Its PUs.
+    /// Its CPUs.
     #[must_use]
     pub fn pus(&self) -> CpuSet {
         self.cores.iter().map(|(pu, _)| *pu).collect()
@@ -93,7 +93,7 @@ impl Node {
 /// How a core does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreStatus {
-    /// Its PU.
+    /// Its CPU.
     pub pu: PuId,
     /// The speed that was asked.
     pub asked: Speed,
@@ -317,7 +317,7 @@ impl Running<'_> {
         (std::mem::replace(&mut self.played, past) < past).then_some(row)
     }
 
-    /// A speed that it cannot have is told and ends the profile, not the platform.
+    /// A speed that it cannot have is reported and ends the profile, not the platform.
     fn play(
         &mut self,
         (row, cores): (ProfileRow, Vec<(PuId, Speed)>),

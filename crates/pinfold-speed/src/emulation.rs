@@ -10,7 +10,7 @@ use crate::calibrate::{Cost, Costs};
 /// What a core of a vnode has had since the method started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreAccount {
-    /// The core's PU.
+    /// The core's CPU.
     pub pu: PuId,
     /// Time that the vnode's tasks had the core or wanted it, as far as the method can tell.
     pub wanted_ns: u64,
@@ -103,7 +103,7 @@ pub trait Emulation {
     /// [`SpeedError::Host`] if the host refuses what it took before.
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError>;
 
-    /// What the cores have had, by ascending PU; empty if the method keeps no account.
+    /// What the cores have had, by ascending CPU; empty if the method keeps no account.
     ///
     /// # Errors
     /// [`SpeedError::Host`].

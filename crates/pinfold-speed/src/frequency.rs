@@ -1,4 +1,4 @@
-//! Hardware frequencies: which PUs change together, what levels there are, who agrees.
+//! Hardware frequencies: which CPUs change together, what levels there are, who agrees.
 //!
 //! <https://docs.kernel.org/admin-guide/pm/cpufreq.html>
 
@@ -11,7 +11,7 @@ use crate::SpeedError;
 use crate::controller::Node;
 use crate::methods::Ground;
 
-/// The governor that takes what it is told.
+/// The governor that takes what it is reported.
 const USERSPACE: &str = "userspace";
 /// A frequency is looked at so often when it is calibrated,
 const LOOKS: usize = 3;
@@ -19,14 +19,14 @@ const LOOKS: usize = 3;
 const LOOK_NS: u64 = 200_000_000;
 /// so long after it was set.
 const SETTLE_NS: u64 = 20_000_000;
-/// Shares are told in parts of this.
+/// Shares are reported in parts of this.
 pub(crate) const WHOLE: u64 = 1_000_000_000;
 
-/// PUs whose frequency changes together: a cpufreq policy.
+/// CPUs whose frequency changes together: a cpufreq policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Domain {
     policy: String,
-    /// All of its PUs, also those of others.
+    /// All of its CPUs, also those of others.
     pub(crate) pus: CpuSet,
     /// Frequencies, ascending.
     khz: Vec<u64>,
@@ -148,7 +148,7 @@ fn middle(mut values: Vec<u64>) -> Option<u64> {
     values.get(values.len() / 2).copied()
 }
 
-/// The domains of these PUs; none on a host without cpufreq.
+/// The domains of these CPUs; none on a host without cpufreq.
 pub(crate) fn domains(host: &dyn Host, pus: &CpuSet) -> Result<Vec<Domain>, HostError> {
     let Ok(mut policies) = host.list(&paths::cpufreq_dir()) else { return Ok(Vec::new()) };
     policies.retain(|name| name.starts_with("policy"));
@@ -261,7 +261,7 @@ pub(crate) fn ready(ground: &Ground<'_, '_>) -> Result<Vec<Domain>, SpeedError> 
     Ok(domains)
 }
 
-/// All PUs of a domain have one frequency, whichever vnode has them.
+/// All CPUs of a domain have one frequency, whichever vnode has them.
 ///
 /// # Errors
 /// [`SpeedError::OutOfReach`] with the first two that do not agree.

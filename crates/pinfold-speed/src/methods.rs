@@ -199,7 +199,7 @@ impl Facts {
     }
 }
 
-/// Why no policy of these takes the frequency that it is told; `None` if one does, or there is
+/// Why no policy of these takes the frequency that it is reported; `None` if one does, or there is
 /// none.
 fn no_userspace(host: &dyn Host, policies: &[String]) -> Option<String> {
     let governors = |policy: &String| {

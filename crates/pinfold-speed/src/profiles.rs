@@ -1,4 +1,4 @@
-//! Speed profiles before they are played: a row that cannot be had is told at the start.
+//! Speed profiles before they are played: a row that cannot be had is reported at the start.
 
 use std::collections::BTreeSet;
 

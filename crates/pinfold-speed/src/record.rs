@@ -1,4 +1,4 @@
-//! Records how much of its time each PU works, to be replayed by `inject`.
+//! Records how much of its time each CPU works, to be replayed by `inject`.
 //!
 //! From `/proc/stat`: what is neither idle nor waiting for a disk. The kernel counts in ticks of
 //! 10 ms, so that an interval of less tells little.
@@ -11,7 +11,7 @@ use pinfold_model::{CpuSet, PuId};
 
 use crate::SpeedError;
 
-/// Load over time: from so many nanoseconds on, millionths of each PU's time, PUs ascending.
+/// Load over time: from so many nanoseconds on, millionths of each CPU's time, CPUs ascending.
 pub type Load = Vec<(u64, Vec<u32>)>;
 
 /// A line `cpuN` ends its idle time with these two of the ten fields.
@@ -19,13 +19,13 @@ const IDLE: [usize; 2] = [3, 4];
 /// Guests' time (the ninth and tenth field) is in that of users too.
 const COUNTED: usize = 8;
 
-/// Ticks by PU: those in which it worked, and all.
+/// Ticks by CPU: those in which it worked, and all.
 pub(crate) type Ticks = BTreeMap<PuId, (u64, u64)>;
 
-/// Looks at these PUs for so long, once in each interval.
+/// Looks at these CPUs for so long, once in each interval.
 ///
 /// # Errors
-/// [`SpeedError::Host`] if the kernel's file cannot be read or one of the PUs is not in it.
+/// [`SpeedError::Host`] if the kernel's file cannot be read or one of the CPUs is not in it.
 pub fn record(
     host: &dyn Host,
     clock: &dyn Clock,
@@ -54,7 +54,7 @@ pub fn record(
     Ok(load)
 }
 
-/// Millionths of the ticks between two looks in which a PU worked.
+/// Millionths of the ticks between two looks in which a CPU worked.
 pub(crate) fn share(then: (u64, u64), now: (u64, u64)) -> u32 {
     let worked = now.0.saturating_sub(then.0);
     let all = now.1.saturating_sub(then.1);
@@ -75,7 +75,7 @@ pub(crate) fn ticks(host: &dyn Host) -> Result<Ticks, HostError> {
         else {
             continue;
         };
-        // The first line adds all PUs up.
+        // The first line adds all CPUs up.
         if name.is_empty() {
             continue;
         }

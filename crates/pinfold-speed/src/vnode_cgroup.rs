@@ -55,7 +55,7 @@ impl VnodeCgroup {
         self.doors().iter().map(|group| paths::cgroup_procs(group)).collect()
     }
 
-    /// The groups that a process enters: threads are born in the groups of their makers, so
+    /// The groups that a process enters: threads are created in the groups of their makers, so
     /// where there are parts it is the first of them.
     fn doors(&self) -> Vec<String> {
         if let Some(entry) = &self.entry {
@@ -101,7 +101,7 @@ impl VnodeCgroup {
         Ok((enclosure, steps))
     }
 
-    /// The steps that move those in, or hold them on the vnode's PUs, who were born since it was
+    /// The steps that move those in, or hold them on the vnode's CPUs, who were created since it was
     /// planned, or while they were moved; none when all are.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl VnodeCgroup {
             }
             Ok(Some(path))
         };
-        // Without cpuset the vnode is held on its PUs by masks alone.
+        // Without cpuset the vnode is held on its CPUs by masks alone.
         let cpuset = made(&hierarchies.cpuset, "cpuset", hierarchies.cpuset.is_some())?;
         let cpu = made(&hierarchies.cpu, "cpu", needs.cpu)?;
         let freezer = made(&hierarchies.freezer, "freezer", needs.freezer)?;
@@ -178,7 +178,7 @@ impl VnodeCgroup {
         Ok((enclosure, first))
     }
 
-    /// The lists of PUs and memory nodes of the group in cpuset.
+    /// The lists of CPUs and memory nodes of the group in cpuset.
     fn confining(
         &self,
         host: &dyn Host,

@@ -3,9 +3,9 @@
 //! A capture is what [`crate::discover`] reads, no more: the kernel's files through a
 //! recording host, and hwloc's own XML as one entry beside them. It is scrubbed before it
 //! leaves: no serial numbers, UUIDs, addresses, host or group names, and of the boot
-//! parameters only those that shape the CPUs. The PUs of the own cpuset are kept in a file of
+//! parameters only those that shape the CPUs. The CPUs of the own cpuset are kept in a file of
 //! ours and the mask as one line of `/proc/self/status`, so that the capture has the same
-//! allowed PUs without the names of the groups.
+//! allowed CPUs without the names of the groups.
 
 use pinfold_host::mountinfo::{self, Mount};
 use pinfold_host::{Host, RecordingHost, SnapshotHost, paths};

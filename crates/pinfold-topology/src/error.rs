@@ -75,7 +75,7 @@ pub enum TopologyError {
         /// What is wrong with it.
         why: String,
     },
-    /// A machine without a single usable PU.
+    /// A machine without a single usable CPU.
     #[error("{name}: the topology has no online PU")]
     NoPu {
         /// Name of the source.

@@ -15,41 +15,41 @@ use pinfold_model::{
 use crate::groups::{self, Groups};
 use crate::hypervisor;
 
-/// The host's own word on its PUs.
+/// The host's own word on its CPUs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// Online PUs; `None` if the source does not tell.
+    /// Online CPUs; `None` if the source does not tell.
     pub online: Option<CpuSet>,
-    /// PUs that are present, online or not.
+    /// CPUs that are present, online or not.
     pub present: Option<CpuSet>,
-    /// PUs isolated at boot or by partitions.
+    /// CPUs isolated at boot or by partitions.
     pub isolated: CpuSet,
-    /// PUs without a periodic tick.
+    /// CPUs without a periodic tick.
     pub nohz_full: CpuSet,
     /// Content of `smt/control`.
     pub smt_control: Option<String>,
     /// Content of `smt/active`.
     pub smt_active: Option<String>,
-    /// PUs by kind where the kernel has a PMU for each kind.
+    /// CPUs by kind where the kernel has a PMU for each kind.
     pub core_kinds: Vec<(CoreKind, CpuSet)>,
     /// The scheduler's capacities, read only where there are no such PMUs.
     pub capacities: BTreeMap<PuId, u64>,
-    /// PUs whose frequency changes together.
+    /// CPUs whose frequency changes together.
     pub frequency_domains: Vec<CpuSet>,
-    /// Highest frequency of PUs in kHz.
+    /// Highest frequency of CPUs in kHz.
     pub highest_khz: BTreeMap<PuId, u64>,
-    /// The firmware's preference among PUs, higher is preferred.
+    /// The firmware's preference among CPUs, higher is preferred.
     pub core_ranking: BTreeMap<PuId, u32>,
     /// PCI devices by address.
     pub devices: Vec<PciDevice>,
     /// The kernel's boot parameters, word by word.
     pub boot_parameters: Vec<String>,
-    /// PUs of the own group's cpuset; where the group cannot be seen, those of the mask, which
+    /// CPUs of the own group's cpuset; where the group cannot be seen, those of the mask, which
     /// the kernel keeps inside it.
     pub cpuset: Option<CpuSet>,
     /// The own affinity mask.
     pub mask: Option<CpuSet>,
-    /// NUMA nodes with PUs.
+    /// NUMA nodes with CPUs.
     pub nodes_with_cpus: Option<BTreeSet<NodeId>>,
     /// NUMA nodes with memory.
     pub nodes_with_memory: Option<BTreeSet<NodeId>>,
@@ -123,7 +123,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A file that holds a list of PUs. `(null)` is what old kernels write for an empty set.
+    /// A file that holds a list of CPUs. `(null)` is what old kernels write for an empty set.
     pub(crate) fn list(&mut self, path: &str) -> Option<CpuSet> {
         let text = self.text(path)?;
         if text == "(null)" {
@@ -173,12 +173,12 @@ fn core_kinds(reader: &mut Reader<'_>) -> Vec<(CoreKind, CpuSet)> {
     .collect()
 }
 
-/// The scheduler's view of how much a PU can do, 1024 at most.
+/// The scheduler's view of how much a CPU can do, 1024 at most.
 fn capacities(reader: &mut Reader<'_>, online: &CpuSet) -> BTreeMap<PuId, u64> {
     numbers(reader, online, "cpu_capacity")
 }
 
-/// A number of each PU. Without the first PU's file no PU has one.
+/// A number of each CPU. Without the first CPU's file no CPU has one.
 fn numbers<N: std::str::FromStr>(
     reader: &mut Reader<'_>,
     online: &CpuSet,
@@ -201,13 +201,13 @@ fn number<N: std::str::FromStr>(reader: &mut Reader<'_>, path: &str) -> Option<N
     number
 }
 
-/// A cpufreq policy and the PUs whose frequency it changes together.
+/// A cpufreq policy and the CPUs whose frequency it changes together.
 struct Policy {
     name: String,
     pus: CpuSet,
 }
 
-/// All policies. One directory per policy is less to read than one link per PU.
+/// All policies. One directory per policy is less to read than one link per CPU.
 fn policies(reader: &mut Reader<'_>) -> Vec<Policy> {
     let directory = paths::cpufreq_dir();
     let names = match reader.host.list(&directory) {
@@ -233,7 +233,7 @@ fn highest_khz(reader: &mut Reader<'_>, policies: &[Policy]) -> BTreeMap<PuId, u
 
 /// The firmware's preference among cores. amd-pstate keeps the ranking that it got (Linux 6.9,
 /// <https://docs.kernel.org/admin-guide/pm/amd-pstate.html>); without it the ranking is in the
-/// highest performance of ACPI CPPC, which asks each PU.
+/// highest performance of ACPI CPPC, which asks each CPU.
 fn core_ranking(
     reader: &mut Reader<'_>,
     policies: &[Policy],
@@ -246,7 +246,7 @@ fn core_ranking(
     }
 }
 
-/// A number of each policy that has it, for all its PUs.
+/// A number of each policy that has it, for all its CPUs.
 fn of_policies<N: std::str::FromStr + Copy>(
     reader: &mut Reader<'_>,
     policies: &[Policy],

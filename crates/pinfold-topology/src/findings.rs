@@ -59,7 +59,7 @@ fn no_place(topology: &Topology) -> Option<Finding> {
     })
 }
 
-/// The kernel's list and hwloc's tree, read a moment apart, may differ while PUs come and go.
+/// The kernel's list and hwloc's tree, read a moment apart, may differ while CPUs come and go.
 fn disagreement(topology: &Topology, facts: &Facts) -> Option<Finding> {
     let unplaced = facts.online.as_ref()?.difference(&topology.online());
     (!unplaced.is_empty()).then(|| {
@@ -89,7 +89,7 @@ fn offline(topology: &Topology) -> Option<Finding> {
     )
 }
 
-/// Cores that show fewer PUs than others of their kind while PUs are offline.
+/// Cores that show fewer CPUs than others of their kind while CPUs are offline.
 fn half_smt(topology: &Topology) -> Option<Finding> {
     if topology.offline.is_empty() {
         return None;
@@ -147,7 +147,7 @@ fn not_allowed(topology: &Topology) -> Option<Finding> {
     )
 }
 
-/// `isolcpus=` takes its PUs out of the mask that every process inherits; `taskset` may take
+/// `isolcpus=` takes its CPUs out of the mask that every process inherits; `taskset` may take
 /// out any. Neither forbids anything.
 fn narrow_mask(topology: &Topology) -> Option<Finding> {
     let outside = topology.allowed.difference(topology.mask.as_ref()?);

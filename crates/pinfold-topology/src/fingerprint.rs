@@ -1,10 +1,10 @@
 //! A short name for a machine, the same whenever placement would find the same machine.
 //!
 //! It covers what the hardware, the firmware and the boot parameters decide: the model,
-//! every online PU with its core, L2 and L3 domain, NUMA node, package and kind, cache sizes,
+//! every online CPU with its core, L2 and L3 domain, NUMA node, package and kind, cache sizes,
 //! which nodes have memory, SMT, `nohz_full` and frequency domains.
 //!
-//! It leaves out what changes under a running Pinfold: the own cpuset and mask, PUs in
+//! It leaves out what changes under a running Pinfold: the own cpuset and mask, CPUs in
 //! `isolated` partitions, and the exact bytes of memory (balloons). Else applying a plan
 //! would make the plan one for another machine.
 

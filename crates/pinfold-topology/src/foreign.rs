@@ -14,7 +14,7 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Of an archive, unpacked.
 const MAX_ARCHIVE_BYTES: u64 = 1 << 30;
 
-/// Files and links taken: 8192 PUs have fewer.
+/// Files and links taken: 8192 CPUs have fewer.
 const MAX_ENTRIES: usize = 1 << 20;
 
 /// What is at the head of packed and plain archives.

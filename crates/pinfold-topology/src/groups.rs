@@ -73,7 +73,7 @@ impl Groups {
 /// What the own group's cpuset allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cpuset {
-    /// These PUs.
+    /// These CPUs.
     Of(CpuSet),
     /// There are no cpusets here.
     None,
@@ -81,7 +81,7 @@ pub(crate) enum Cpuset {
     Hidden,
 }
 
-/// The PUs that the own group's cpuset has got.
+/// The CPUs that the own group's cpuset has got.
 pub(crate) fn effective_cpus(host: &dyn Host, groups: &Groups) -> Result<Cpuset, HostError> {
     let Some(OwnGroup { at, directory }) = groups.own("cpuset") else {
         return Ok(Cpuset::None);

@@ -157,7 +157,7 @@ fn tree_of_xml(name: &str, text: &str) -> Result<Tree, TopologyError> {
     let fail = |why: String| TopologyError::Xml { name: name.to_owned(), why };
     let text = xml::checked(text).map_err(fail)?;
     let mut tree = hwloc::from_xml(&text).map_err(|refusal| fail(why(&refusal)))?;
-    // hwloc gives such a node the PUs of what is around it.
+    // hwloc gives such a node the CPUs of what is around it.
     let bare = xml::nodes_without_pus(&text);
     for node in tree.nodes.iter_mut().filter(|node| bare.contains(&node.id)) {
         node.pus = CpuSet::new();
@@ -172,7 +172,7 @@ fn from_description(text: &str) -> Result<Topology, TopologyError> {
         Refusal::Rejected => fail(synthetic::fault(text)),
         Refusal::Failed(_) | Refusal::Redirected | Refusal::OutOfRange(_) => fail(why(&refusal)),
     })?;
-    // hwloc takes PUs of one index for one PU.
+    // hwloc takes CPUs of one index for one CPU.
     if u64::try_from(tree.pus.len()) != Ok(count) {
         return Err(fail(format!("its indexes do not name {count} different PUs")));
     }

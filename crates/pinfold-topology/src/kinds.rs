@@ -1,4 +1,4 @@
-//! Core kinds: which PUs are fast and which are small. Pure.
+//! Core kinds: which CPUs are fast and which are small. Pure.
 //!
 //! In this order, the first that tells two kinds apart: the kernel's PMU sets (`cpu_core`,
 //! `cpu_atom`, `cpu_lowpower`), the core types that an hwloc XML names, the scheduler's
@@ -25,7 +25,7 @@ const FAST_FROM_PERCENT: u64 = 75;
 /// the slowest fast one's, in percent. The ranks of equal cores are steps of a few percent.
 const GAP_PERCENT: u64 = 85;
 
-/// The kind of each PU; empty if all are alike or nothing tells.
+/// The kind of each CPU; empty if all are alike or nothing tells.
 pub(crate) fn of_pus(tree: &Tree, facts: &Facts) -> BTreeMap<PuId, CoreKind> {
     let online: CpuSet = tree.pus.iter().map(|pu| pu.os).collect();
     let pmus: Vec<(CoreKind, &CpuSet)> =
@@ -45,7 +45,7 @@ pub(crate) fn of_pus(tree: &Tree, facts: &Facts) -> BTreeMap<PuId, CoreKind> {
     .unwrap_or_default()
 }
 
-/// What the kernel's files say of each PU, else what the tree says of its kinds.
+/// What the kernel's files say of each CPU, else what the tree says of its kinds.
 pub(crate) fn of_tree(
     facts: &BTreeMap<PuId, u64>,
     tree: &Tree,
@@ -92,7 +92,7 @@ fn by_share(values: &BTreeMap<PuId, u64>, online: &CpuSet) -> BTreeMap<PuId, Cor
         .collect()
 }
 
-/// The same by frequency, if that of each PU is known and nothing lies between the two groups.
+/// The same by frequency, if that of each CPU is known and nothing lies between the two groups.
 fn by_frequency(values: &BTreeMap<PuId, u64>, online: &CpuSet) -> BTreeMap<PuId, CoreKind> {
     let kinds = by_share(values, online);
     let of = |kind| kinds.iter().filter(move |(_, one)| **one == kind).map(|(pu, _)| values[pu]);

@@ -1,14 +1,14 @@
 //! A topology as a tree for the terminal. Pure; no colour, so no meaning by colour.
 //!
 //! ```text
-//! i7-4790K: 1 package, 1 NUMA node, 1 L3 domain, 4 cores, 8 PUs
+//! i7-4790K: 1 package, 1 NUMA node, 1 L3 domain, 4 cores, 8 CPUs
 //! └─ Package L#0 · NUMA node P#0 (16 GiB) · L3 L#0 (8 MiB)
-//!    ├─ Core L#0  PU L#0 (P#0)  L#1 (P#4)
-//!    ├─ Core L#1  PU L#2 (P#1)  L#3 (P#5)
+//!    ├─ Core L#0  CPU L#0 (P#0)  L#1 (P#4)
+//!    ├─ Core L#1  CPU L#2 (P#1)  L#3 (P#5)
 //! ```
 //! `L#` is hwloc's logical index, `P#` what Linux writes. Packages, NUMA nodes and L3
-//! domains nest as their sets of PUs do, whichever is the larger on this machine; those
-//! with the same PUs share a line. Beyond [`FULL_UP_TO`] PUs equal neighbouring cores
+//! domains nest as their sets of CPUs do, whichever is the larger on this machine; those
+//! with the same CPUs share a line. Beyond [`FULL_UP_TO`] CPUs equal neighbouring cores
 //! share a line too.
 
 mod summary;
@@ -52,7 +52,7 @@ fn headline(topology: &Topology) -> String {
     format!("{name}: {}", counts.join(", "))
 }
 
-/// Packages, nodes and L3 domains with the same PUs.
+/// Packages, nodes and L3 domains with the same CPUs.
 struct Group {
     labels: Vec<String>,
     pus: CpuSet,
@@ -65,7 +65,7 @@ enum Child {
     Group(usize),
     /// Neighbouring cores that share a line.
     Cores(Vec<usize>),
-    /// A NUMA node without PUs, or the offline PUs.
+    /// A NUMA node without CPUs, or the offline CPUs.
     Leaf(String),
 }
 
@@ -140,7 +140,7 @@ impl<'t> Tree<'t> {
         }
     }
 
-    /// What makes two cores look alike: kind, number of PUs and their marks.
+    /// What makes two cores look alike: kind, number of CPUs and their marks.
     fn signature(&self, core: &Core) -> (CoreKind, Vec<&'static str>) {
         (core.kind, core.pus.iter().map(|pu| self.mark(pu)).collect())
     }
@@ -248,7 +248,7 @@ impl<'t> Tree<'t> {
     }
 }
 
-/// One group per set of PUs, with the labels of all that have it, the outer kind first.
+/// One group per set of CPUs, with the labels of all that have it, the outer kind first.
 fn groups(topology: &Topology) -> Vec<Group> {
     let packages = topology
         .packages

@@ -1,7 +1,7 @@
 //! The JSON that Pinfold promises for topologies and capabilities, version 1.
 //!
 //! `format` names the document and its version; a reader that knows the version knows
-//! every key. Keys with a quantity end in its unit. Sets of PUs are the kernel's lists
+//! every key. Keys with a quantity end in its unit. Sets of CPUs are the kernel's lists
 //! (`"0-3,8"`), ids are numbers: `os` is Linux's, `logical` is hwloc's.
 //! Keys may be added within a version, never renamed or removed.
 

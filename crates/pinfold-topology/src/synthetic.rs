@@ -39,7 +39,7 @@ struct Level<'t> {
     count: &'t str,
 }
 
-/// The number of PUs that a description means; refuses one of more than any kernel has.
+/// The number of CPUs that a description means; refuses one of more than any kernel has.
 pub(crate) fn bounded(text: &str) -> Result<u64, String> {
     let mut count: u64 = 1;
     for word in words(text)? {
@@ -66,7 +66,7 @@ pub(crate) fn bounded(text: &str) -> Result<u64, String> {
     Ok(count)
 }
 
-/// hwloc makes a set as large as the largest index that it is told.
+/// hwloc makes a set as large as the largest index that it is reported.
 fn small_indexes(text: &str) -> Result<(), String> {
     for list in text.split("indexes=").skip(1) {
         let list = list.split(|c: char| c == ')' || c.is_whitespace()).next().unwrap_or(list);

@@ -1,12 +1,12 @@
 //! The tree of another machine from its `/sys`, without hwloc. Pure but for the host it reads.
 //!
 //! hwloc can read a foreign root too, but only by a variable of the whole process. The kernel's
-//! lists say all that is needed: cores, packages and caches are sets of PUs
+//! lists say all that is needed: cores, packages and caches are sets of CPUs
 //! (`topology/core_cpus_list`, `cache/index*/shared_cpu_list`), never ids, which repeat and have
 //! gaps. Kernels before 2.6.31 write masks only (`thread_siblings`, `shared_cpu_map`).
 //! <https://docs.kernel.org/admin-guide/cputopology.html>
 //!
-//! The order is hwloc's: outer sets before inner ones, each by its first PU.
+//! The order is hwloc's: outer sets before inner ones, each by its first CPU.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ impl Objects {
     }
 }
 
-/// Sets around one PU.
+/// Sets around one CPU.
 struct Around {
     pu: PuId,
     core: CpuSet,
@@ -122,7 +122,7 @@ impl Around {
         }
     }
 
-    /// The place in hwloc's order: the first PU of each set around, the largest set first.
+    /// The place in hwloc's order: the first CPU of each set around, the largest set first.
     fn place(&self) -> Vec<PuId> {
         let l3 = self.l3.as_ref().map(|(pus, _)| pus);
         let outer = [self.package.as_ref(), self.node.as_ref(), l3, self.l2.as_ref()];
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     /// Two packages of two cores with two threads, numbered apart; the first package is node 1.
-    /// PU 7 is offline. `masks` writes what kernels before 2.6.31 write.
+    /// CPU 7 is offline. `masks` writes what kernels before 2.6.31 write.
     fn machine(masks: bool) -> SnapshotHost {
         let mut host = SnapshotHost::from_files([
             (paths::cpu_online(), "0-6\n"),

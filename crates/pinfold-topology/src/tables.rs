@@ -1,10 +1,10 @@
 //! From hwloc's tree and the host's facts to the model's tables. Pure.
 //!
 //! Ids of cores, L3 domains and packages are their places in the tables. That is hwloc's
-//! logical index on every machine whose PUs are online; where a whole core is offline
+//! logical index on every machine whose CPUs are online; where a whole core is offline
 //! hwloc does not show it either.
 //!
-//! Sources need not name every level: `pu:4` has no core and no package. A PU without a
+//! Sources need not name every level: `pu:4` has no core and no package. A CPU without a
 //! core is a core of its own; packages that are not named are taken to be the NUMA nodes,
 //! or the whole machine where the nodes do not divide it.
 
@@ -43,7 +43,7 @@ enum Place {
     Machine,
 }
 
-/// Numbers places in order of first appearance and gathers their PUs.
+/// Numbers places in order of first appearance and gathers their CPUs.
 #[derive(Default)]
 struct Numbering {
     numbers: BTreeMap<Place, u32>,
@@ -70,7 +70,7 @@ impl Numbering {
     }
 }
 
-/// Builds the tables of the PUs that are online.
+/// Builds the tables of the CPUs that are online.
 pub(crate) fn tables(tree: &Tree, facts: &Facts) -> Tables {
     let online: Vec<&TreePu> = tree
         .pus
@@ -157,7 +157,7 @@ fn l3_table(l3: &Numbering, sizes: &BTreeMap<Key, (u64, u32)>) -> Vec<L3Domain> 
         .collect()
 }
 
-/// hwloc hangs a node without CPUs on its neighbour's PUs; the kernel knows better.
+/// hwloc hangs a node without CPUs on its neighbour's CPUs; the kernel knows better.
 fn numa_nodes(tree: &Tree, facts: &Facts, online: &[&TreePu]) -> Vec<NumaNode> {
     let online: CpuSet = online.iter().map(|pu| pu.os).collect();
     let has_pus = |id| facts.nodes_with_cpus.as_ref().is_none_or(|nodes| nodes.contains(&id));
@@ -172,8 +172,8 @@ fn numa_nodes(tree: &Tree, facts: &Facts, online: &[&TreePu]) -> Vec<NumaNode> {
         .collect()
 }
 
-/// The smallest node around a PU; of equals the first that has memory. (High-bandwidth
-/// memory shows as a second node around the same PUs, after the ordinary one.)
+/// The smallest node around a CPU; of equals the first that has memory. (High-bandwidth
+/// memory shows as a second node around the same CPUs, after the ordinary one.)
 fn nearest_node(nodes: &[NumaNode], pu: PuId) -> Option<NodeId> {
     nodes
         .iter()
@@ -182,7 +182,7 @@ fn nearest_node(nodes: &[NumaNode], pu: PuId) -> Option<NodeId> {
         .map(|node| node.id)
 }
 
-/// True if more than one node has PUs, no PU is in two, and every PU is in one.
+/// True if more than one node has CPUs, no CPU is in two, and every CPU is in one.
 fn nodes_divide(nodes: &[NumaNode], online: &[&TreePu]) -> bool {
     let populated = nodes.iter().filter(|node| !node.pus.is_empty());
     let total: usize = populated.clone().map(|node| node.pus.len()).sum();

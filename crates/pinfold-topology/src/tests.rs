@@ -77,7 +77,7 @@ fn every_fixture_says_why_it_is_interesting() {
     }
 }
 
-/// PU numbers in logical order, from our table and from hwloc's own program.
+/// CPU numbers in logical order, from our table and from hwloc's own program.
 #[test]
 fn pus_stand_in_hwlocs_own_order() {
     let Some(lstopo) = find_program("lstopo-no-graphics") else {

@@ -1,6 +1,6 @@
 //! Looks at an hwloc XML before hwloc does, and scrubs one that leaves the machine. Pure.
 //!
-//! hwloc trusts its input: entities, bottomless nesting, a set that is missing or a PU
+//! hwloc trusts its input: entities, bottomless nesting, a set that is missing or a CPU
 //! number of four billion reach code that was never meant for strangers' files, and some
 //! of them end the process. What a file must be is in `check`.
 //!
@@ -21,7 +21,7 @@ use roxmltree::{Document, Node, ParsingOptions};
 const DOCTYPES: [&str; 2] =
     ["<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">", "<!DOCTYPE topology SYSTEM \"hwloc.dtd\">"];
 
-/// Far larger than any machine's file: 8192 PUs take 20 MiB.
+/// Far larger than any machine's file: 8192 CPUs take 20 MiB.
 const MAX_BYTES: usize = 64 << 20;
 
 /// Elements that hwloc gets.
@@ -112,7 +112,7 @@ fn version(document: &Document<'_>) -> Result<Version, String> {
     }
 }
 
-/// The tags of groups that hold no PU: hwloc may put such a group around a node of memory alone,
+/// The tags of groups that hold no CPU: hwloc may put such a group around a node of memory alone,
 /// and its memory then hangs on what is around the group.
 fn groups_around_memory(document: &Document<'_>) -> Vec<std::ops::Range<usize>> {
     let is_empty = |node: &Node<'_, '_>| {
@@ -135,7 +135,7 @@ fn groups_around_memory(document: &Document<'_>) -> Vec<std::ops::Range<usize>> 
     tags
 }
 
-/// The NUMA nodes that a checked text describes without a PU.
+/// The NUMA nodes that a checked text describes without a CPU.
 pub(crate) fn nodes_without_pus(text: &str) -> BTreeSet<NodeId> {
     let Ok(document) = parse(text) else { return BTreeSet::new() };
     let nodes = document.descendants().filter(|node| node.attribute("type") == Some("NUMANode"));

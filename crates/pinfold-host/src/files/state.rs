@@ -92,7 +92,7 @@ impl StateDir {
             .and_then(|()| rustix::fs::fsync(&file))
             .and_then(|()| sync_directory(&self.directory))
             .map_err(|errno| {
-                // Half a file would be taken for a whole one; the write error is what is told.
+                // Half a file would be taken for a whole one; the write error is what is reported.
                 match self.remove(name) {
                     Ok(()) | Err(_) => self.fault("create", name, errno),
                 }

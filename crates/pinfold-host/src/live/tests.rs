@@ -140,7 +140,7 @@ fn a_thread_set_reports_new_and_ended_threads() {
     // A process of its own, so that only the newest number is shared with others.
     let mut child = Spawn::new("sleep").args(["60"]).die_with_parent(true).start().unwrap();
     let pid = child.pid();
-    // Elsewhere tasks are born at any time, so two of them may need some tries to agree.
+    // Elsewhere tasks are created at any time, so two of them may need some tries to agree.
     let agrees = (0..1000).any(|_| {
         let first = ThreadSet::of(&host, pid);
         first.is_some() && first == ThreadSet::of(&host, pid)

@@ -76,7 +76,7 @@ pub fn load_average() -> String {
     "/proc/loadavg".to_owned()
 }
 
-/// Seconds since boot, and those that the PUs were idle.
+/// Seconds since boot, and those that the CPUs were idle.
 #[must_use]
 pub fn uptime() -> String {
     "/proc/uptime".to_owned()

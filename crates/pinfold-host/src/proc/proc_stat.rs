@@ -42,7 +42,7 @@ pub struct ProcStat {
     pub threads: u32,
     /// Start time in clock ticks since boot (field 22).
     pub start_time: u64,
-    /// PU on which it last ran, by OS index (field 39).
+    /// CPU on which it last ran, by OS index (field 39).
     pub processor: u32,
 }
 

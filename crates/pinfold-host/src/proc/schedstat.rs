@@ -4,8 +4,8 @@
 //! 81352041 1206913 327
 //! ```
 //!
-//! Time on a PU, time runnable but waiting for one (the *run delay*), both in nanoseconds,
-//! and the number of times it was given a PU. All zero where the kernel has
+//! Time on a CPU, time runnable but waiting for one (the *run delay*), both in nanoseconds,
+//! and the number of times it was given a CPU. All zero where the kernel has
 //! `CONFIG_SCHED_INFO` off. <https://docs.kernel.org/scheduler/sched-stats.html>
 
 use super::ProcError;
@@ -13,11 +13,11 @@ use super::ProcError;
 /// The counters of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedStat {
-    /// Time spent on a PU.
+    /// Time spent on a CPU.
     pub run_ns: u64,
-    /// Time spent runnable, waiting for a PU.
+    /// Time spent runnable, waiting for a CPU.
     pub delay_ns: u64,
-    /// Times it was given a PU.
+    /// Times it was given a CPU.
     pub slices: u64,
 }
 

@@ -126,7 +126,7 @@ impl Spawn {
         self
     }
 
-    /// The PUs on which it may run.
+    /// The CPUs on which it may run.
     #[must_use]
     pub fn affinity(mut self, mask: CpuSet) -> Self {
         self.affinity = Some(mask);

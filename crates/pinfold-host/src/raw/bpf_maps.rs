@@ -2,7 +2,7 @@
 
 /// Number of buckets of a histogram of waits; `BUCKETS` of `bpf/sched.bpf.c`.
 pub(crate) const WAIT_BUCKETS: usize = 640;
-/// Number of slices that a PU remembers; `SLICES` there.
+/// Number of slices that a CPU remembers; `SLICES` there.
 const SLICES: usize = 16;
 
 /// `struct task` of `bpf/sched.bpf.c`.

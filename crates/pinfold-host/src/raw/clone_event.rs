@@ -66,7 +66,7 @@ impl TaskEvents {
         // SAFETY:
         // - `attr` is readable for the 64 bytes that its `size` field names, and outlives the
         //   call; the kernel only reads it;
-        // - every argument has the width of a register; -1 as PU and group means any and none.
+        // - every argument has the width of a register; -1 as CPU and group means any and none.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,

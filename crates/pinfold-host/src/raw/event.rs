@@ -21,7 +21,7 @@ const SET_BPF: libc::c_ulong = 0x4004_2408;
 /// `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`.
 const WITH_TIMES: u64 = 3;
 
-/// `perf_event_open(2)` of one thread (-1: of all) on one PU (-1: on any).
+/// `perf_event_open(2)` of one thread (-1: of all) on one CPU (-1: on any).
 fn open(attr: &EventAttr, tid: libc::c_long, pu: libc::c_long) -> io::Result<OwnedFd> {
     // SAFETY:
     // - `attr` is readable for the 64 bytes that its `size` field names, and outlives the
@@ -57,7 +57,7 @@ fn control(event: &OwnedFd, request: libc::c_ulong, argument: libc::c_long) -> i
     answer(result).map(|_| ())
 }
 
-/// A BPF program on a tracepoint, on all PUs, until this is dropped or the process ends.
+/// A BPF program on a tracepoint, on all CPUs, until this is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct Probe {
     _event: OwnedFd,
@@ -65,7 +65,7 @@ pub(crate) struct Probe {
 
 impl Probe {
     /// Has the program run at the tracepoint with this number. The kernel keeps the programs of
-    /// a tracepoint in one list, whatever PU the event that brought them is on.
+    /// a tracepoint in one list, whatever CPU the event that brought them is on.
     pub(crate) fn of(id: u64, pu: PuId, program: BorrowedFd<'_>) -> io::Result<Self> {
         let attr =
             EventAttr { kind: TRACEPOINT, size: ATTR_SIZE, config: id, ..EventAttr::default() };
@@ -76,7 +76,7 @@ impl Probe {
     }
 }
 
-/// One count of one thread, on whatever PU it runs.
+/// One count of one thread, on whatever CPU it runs.
 #[derive(Debug)]
 pub(crate) struct TaskCounter {
     event: OwnedFd,

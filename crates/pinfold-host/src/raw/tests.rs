@@ -33,7 +33,7 @@ fn affinity_of_an_own_thread() {
         let first = CpuSet::single(before.first().unwrap());
         sched_setaffinity(Tid(0), &first).unwrap();
         assert_eq!(sched_getaffinity(Tid(0)).unwrap(), first);
-        // PUs that no machine here has are no obstacle, nor is a mask longer than the kernel's.
+        // CPUs that no machine here has are no obstacle, nor is a mask longer than the kernel's.
         let beyond = first.union(&CpuSet::single(PuId(20_000)));
         sched_setaffinity(Tid(0), &beyond).unwrap();
         assert_eq!(sched_getaffinity(Tid(0)).unwrap(), first);

@@ -1,4 +1,4 @@
-//! A timer that runs only while the tasks of one cgroup run on one PU, with a BPF program in it.
+//! A timer that runs only while the tasks of one cgroup run on one CPU, with a BPF program in it.
 //!
 //! A software clock event (`PERF_COUNT_SW_CPU_CLOCK`) of a cgroup is a high-resolution timer that
 //! the scheduler starts and stops with the cgroup's tasks.
@@ -111,7 +111,7 @@ impl Timer {
     }
 }
 
-/// What the program `stall` is asked of a PU; `struct wish` of `bpf/stall.bpf.c`.
+/// What the program `stall` is asked of a CPU; `struct wish` of `bpf/stall.bpf.c`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wish {
@@ -120,7 +120,7 @@ pub(crate) struct Wish {
     pub(crate) longest_ns: u64,
 }
 
-/// What the program `stall` did on a PU; `struct account` of `bpf/stall.bpf.c`.
+/// What the program `stall` did on a CPU; `struct account` of `bpf/stall.bpf.c`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {

@@ -86,7 +86,7 @@ fn a_thread_next_to_another_on_one_pu_waits_and_the_other_is_named() {
         LiveHost::new().unwrap().set_affinity(Tid(0), &pu).unwrap();
         report.send(own_tid()).unwrap();
         gone.recv().unwrap();
-        // Whoever else is on this PU: often enough, and while the hog ran enough to be met.
+        // Whoever else is on this CPU: often enough, and while the hog ran enough to be met.
         let enough = ran(hog_tid) + 100_000_000;
         let mut naps = 0;
         while naps < 40 || ran(hog_tid) < enough {
@@ -113,7 +113,7 @@ fn a_thread_next_to_another_on_one_pu_waits_and_the_other_is_named() {
     let [account, born] = &reading.accounts[..] else { panic!("{reading:?}") };
     assert_eq!(account.tid, victim_tid);
     assert!(account.has_ended && born.has_ended);
-    // 40 sleeps, the start and the join: each is a wait for the PU; preemptions come on top.
+    // 40 sleeps, the start and the join: each is a wait for the CPU; preemptions come on top.
     assert!(account.count >= 42, "{account:?}");
     assert_eq!(account.buckets.iter().sum::<u64>(), account.count);
     assert!(account.sum_ns >= account.worst.as_ref().unwrap().wait_ns);
@@ -133,7 +133,7 @@ fn a_thread_next_to_another_on_one_pu_waits_and_the_other_is_named() {
 
 #[test]
 fn events_that_the_kernel_keeps_from_the_programs_are_counted() {
-    // Who asks for a value of a map stops the programs for records of its PU meanwhile: wake-ups
+    // Who asks for a value of a map stops the programs for records of its CPU meanwhile: wake-ups
     // of another thread there, by its timer, are then kept from them.
     const MOST_NS: u64 = 30_000_000_000;
     let host = LiveHost::new().unwrap();

@@ -13,7 +13,7 @@ fn setting(unit: &str) -> Setting {
     }
 }
 
-/// A `systemctl` that notes its words, one call a line, and says what it is told to.
+/// A `systemctl` that notes its words, one call a line, and says what it is reported to.
 fn recording(answer: &str) -> (tempfile::TempDir, Systemd) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

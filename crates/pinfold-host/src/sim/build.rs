@@ -35,7 +35,7 @@ pub struct SimBuilder {
 }
 
 impl SimBuilder {
-    /// A machine with that many PUs in one package and one NUMA node, one PU per core, and no
+    /// A machine with that many CPUs in one package and one NUMA node, one CPU per core, and no
     /// task but init, kthreadd and Pinfold itself (process 100).
     #[must_use]
     pub fn new(version: CgroupVersion, pus: u32) -> Self {
@@ -67,21 +67,21 @@ impl SimBuilder {
         }
     }
 
-    /// Cores with that many threads; PU n and PU n + cores are siblings, as on most x86 machines.
+    /// Cores with that many threads; CPU n and CPU n + cores are siblings, as on most x86 machines.
     #[must_use]
     pub fn smt(mut self, threads_per_core: u32) -> Self {
         self.threads_per_core = threads_per_core.max(1);
         self
     }
 
-    /// The PUs that are online; all if not said.
+    /// The CPUs that are online; all if not said.
     #[must_use]
     pub fn online(mut self, online: CpuSet) -> Self {
         self.online = Some(online);
         self
     }
 
-    /// That many nodes with memory; all PUs are on the first.
+    /// That many nodes with memory; all CPUs are on the first.
     #[must_use]
     pub fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = nodes.max(1);
@@ -118,7 +118,7 @@ impl SimBuilder {
         self
     }
 
-    /// Takes the files of a captured machine as a ground; what the builder makes itself (PU
+    /// Takes the files of a captured machine as a ground; what the builder makes itself (CPU
     /// directories, tasks, cgroups) comes on top.
     #[must_use]
     pub fn tree(mut self, tree: SnapshotHost) -> Self {
@@ -143,7 +143,7 @@ impl SimBuilder {
         self
     }
 
-    /// With cpufreq: one policy for each of these sets of PUs, with these frequencies in kHz,
+    /// With cpufreq: one policy for each of these sets of CPUs, with these frequencies in kHz,
     /// ascending, all at the highest, under the governor `performance`.
     #[must_use]
     pub fn cpufreq(mut self, policies: &[CpuSet], khz: &[u64]) -> Self {
@@ -200,7 +200,7 @@ impl SimBuilder {
         self
     }
 
-    /// Lets all PUs but the first be taken offline, each alone or with SMT switched off.
+    /// Lets all CPUs but the first be taken offline, each alone or with SMT switched off.
     #[must_use]
     pub fn hotplug(mut self) -> Self {
         for pu in CpuSet::first_n(self.pus).iter().skip(1) {
@@ -312,7 +312,7 @@ impl SimBuilder {
         (self.pus / self.threads_per_core).max(1)
     }
 
-    /// Everything that does not change by rules: possible PUs, SMT, boot id, kernel.
+    /// Everything that does not change by rules: possible CPUs, SMT, boot id, kernel.
     fn files(&self) -> SnapshotHost {
         let mut tree = self.tree.clone();
         let mut put =

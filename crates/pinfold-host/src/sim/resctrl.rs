@@ -3,7 +3,7 @@
 //! The rules of `fs/resctrl` (x86): as many groups as there are classes of service (`ENOSPC`),
 //! caches as masks of ways without gaps, bandwidth as percent in steps, a bad line is `EINVAL`
 //! and `info/last_cmd_status` says why. A new group has everything; the tasks of one that is
-//! removed are the root's again; a task is in one group, and its children are born there.
+//! removed are the root's again; a task is in one group, and its children are created there.
 //! <https://docs.kernel.org/filesystems/resctrl.html>
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Programs that keep settings, simulated: what they take and what follows in the kernel.
 //!
 //! libvirt sets the mask of the threads behind a pin with each write, the same value too. It
-//! cannot take the pin of a running domain away: it then names all PUs. systemd writes a unit's
+//! cannot take the pin of a running domain away: it then names all CPUs. systemd writes a unit's
 //! list into its group, and when the list is taken away leaves there what it wrote
 //! (systemd issue 43846); it keeps a file that goes before the unit's own, which says `nothing` then.
 

@@ -32,7 +32,7 @@ pub(super) struct Machine {
     /// The task that reads and writes: Pinfold.
     pub(super) own: Tid,
     pub(super) tasks: BTreeMap<Tid, Held>,
-    /// The one that was born last.
+    /// The one that was created last.
     pub(super) newest: Tid,
     pub(super) hierarchies: Vec<Hierarchy>,
     /// Which of them has cpuset.
@@ -87,7 +87,7 @@ impl Machine {
         processes
     }
 
-    /// The PUs of a group in the hierarchy that has cpuset.
+    /// The CPUs of a group in the hierarchy that has cpuset.
     fn cpus_of(&self, group: &str) -> CpuSet {
         let hierarchy = &self.hierarchies[self.cpuset_index];
         match hierarchy.version {
@@ -96,7 +96,7 @@ impl Machine {
         }
     }
 
-    /// The PUs that a task with a deadline must be allowed on.
+    /// The CPUs that a task with a deadline must be allowed on.
     fn root_domain_of(&self, held: &Held) -> CpuSet {
         let hierarchy = &self.hierarchies[self.cpuset_index];
         match hierarchy.version {
@@ -105,7 +105,7 @@ impl Machine {
         }
     }
 
-    /// The PUs that a task's cpuset gives it: the nearest group above that has any.
+    /// The CPUs that a task's cpuset gives it: the nearest group above that has any.
     fn cpuset_of(&self, held: &Held) -> CpuSet {
         let mut group = held.groups[self.cpuset_index].as_str();
         loop {
@@ -265,7 +265,7 @@ impl Machine {
         }
     }
 
-    /// PUs go offline or come back. v1 groups lose what goes, and do not get it back; tasks of
+    /// CPUs go offline or come back. v1 groups lose what goes, and do not get it back; tasks of
     /// a group that has nothing left move up (`cpuset1_hotplug_update_tasks`).
     pub(super) fn set_online(&mut self, online: &CpuSet) {
         self.online = online.intersection(&self.possible);

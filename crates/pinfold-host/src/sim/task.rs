@@ -42,9 +42,9 @@ pub struct SimTask {
     pub schedstat: SchedStat,
     /// Voluntary and involuntary context switches.
     pub switches: (u64, u64),
-    /// Migrations between PUs.
+    /// Migrations between CPUs.
     pub migrations: u64,
-    /// PU on which it last ran.
+    /// CPU on which it last ran.
     pub processor: u32,
     /// Pages of its process by node.
     pub pages: BTreeMap<NodeId, SimPages>,
@@ -163,7 +163,7 @@ impl SimTask {
         self
     }
 
-    /// A kernel thread that is bound to these PUs for good (`PF_NO_SETAFFINITY`).
+    /// A kernel thread that is bound to these CPUs for good (`PF_NO_SETAFFINITY`).
     #[must_use]
     pub fn unmovable(mut self, mask: CpuSet) -> Self {
         self.flags |= PF_NO_SETAFFINITY;

@@ -1,7 +1,7 @@
 //! cpuset of cgroup v1: its files and rules.
 //!
 //! `kernel/cgroup/cpuset.c` and `cpuset-v1.c`; a test compares each error number with those of
-//! the running kernel where that has such a hierarchy. The traps: a new group has neither PUs
+//! the running kernel where that has such a hierarchy. The traps: a new group has neither CPUs
 //! nor memory and takes no task until it has both (`ENOSPC`); the root's are read-only
 //! (`EACCES`); a group's must lie inside its parent's (`EACCES`) and around its children's
 //! (`EBUSY`). <https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html>
@@ -95,7 +95,7 @@ fn flag(group: &Group, name: &str) -> bool {
     group.values.get(name).map_or(default, String::as_str) == "1"
 }
 
-/// The PUs that a group's tasks may use.
+/// The CPUs that a group's tasks may use.
 pub(super) fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
     match parent(group) {
         None => machine.online.clone(),

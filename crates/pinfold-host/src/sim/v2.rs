@@ -1,10 +1,10 @@
 //! cgroup v2: its files, and cpuset with its partitions.
 //!
-//! `cpuset.cpus` is a *request*: PUs that the parent has not are dropped without an error, and
+//! `cpuset.cpus` is a *request*: CPUs that the parent has not are dropped without an error, and
 //! a group that would get none gets its parent's; only `.effective` tells. Until Linux 7.0 the
-//! request of a group with tasks cannot be taken back by an empty one (`ENOSPC`). A partition takes
-//! its PUs away from its parent, or says `isolated invalid (reason)`, again without an error.
-//! A remote partition (6.7) is one below groups that are none: each of them keeps its PUs in
+//! request of a group with tasks cannot be undone by an empty one (`ENOSPC`). A partition takes
+//! its CPUs away from its parent, or says `isolated invalid (reason)`, again without an error.
+//! A remote partition (6.7) is one below groups that are none: each of them keeps its CPUs in
 //! `cpuset.cpus.exclusive`. Validity is worked out from the present state alone: the kernel's
 //! history-dependent corners (which of two rivals was first) are not simulated.
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset>
@@ -59,7 +59,7 @@ fn has_cpuset(hierarchy: &Hierarchy, group: &str) -> bool {
     hierarchy.enabled(group).contains(&"cpuset")
 }
 
-/// The PUs that a group's tasks may use: what it gets, without what its partitions took.
+/// The CPUs that a group's tasks may use: what it gets, without what its partitions took.
 pub(super) fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
     let own = granted(machine, hierarchy, group);
     let taken = hierarchy
@@ -118,7 +118,7 @@ fn is_valid_partition(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> 
     }
 }
 
-/// The PUs among which the scheduler admits deadlines for a group's tasks: those of a partition
+/// The CPUs among which the scheduler admits deadlines for a group's tasks: those of a partition
 /// that balances, all isolated ones together, or what no partition took.
 pub(super) fn root_domain(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
     let mut at = Some(group);

@@ -1,7 +1,7 @@
-//! Real-time burners: threads that take a part of each turn of their PU, all of them in step.
+//! Real-time burners: threads that take a part of each turn of their CPU, all of them in step.
 //!
 //! A burner that has something to burn sleeps until multiples of the period on the machine's
-//! clock. Whoever it takes the PU from stands still from then on, so a turn counts from the time
+//! clock. Whoever it takes the CPU from stands still from then on, so a turn counts from the time
 //! for which its timer was set; one that is held up for longer by the kernel makes good for it in
 //! its next turn.
 //! It burns only while its supervisor vouches for it, and it is a thread of its supervisor: it
@@ -37,7 +37,7 @@ struct Shared {
     steal: AtomicU64,
     burned_ns: AtomicU64,
     turns: AtomicU64,
-    // Turns that were not taken, because the burner was not on its PU.
+    // Turns that were not taken, because the burner was not on its CPU.
     strayed: AtomicU64,
 }
 
@@ -95,7 +95,7 @@ impl Burning {
         (load(&self.shared.burned_ns), load(&self.shared.turns))
     }
 
-    /// What there is to tell of it besides; nothing as long as it is on its PU.
+    /// What there is to tell of it besides; nothing as long as it is on its CPU.
     pub(super) fn note(&self, pu: PuId) -> Option<String> {
         let strayed = self.shared.strayed.load(Ordering::Relaxed);
         (strayed > 0).then(|| {
@@ -208,7 +208,7 @@ fn burn(shared: &Shared, pu: PuId, (period_ns, offset_ns): (u64, u64)) {
             owed_ns = 0;
             continue;
         }
-        // When a PU goes offline the kernel lets its threads run anywhere: nobody there is to be
+        // When a CPU goes offline the kernel lets its threads run anywhere: nobody there is to be
         // slowed.
         if process::own_pu() != pu {
             owed_ns = 0;
@@ -238,7 +238,7 @@ fn burn(shared: &Shared, pu: PuId, (period_ns, offset_ns): (u64, u64)) {
 mod tests {
     use super::*;
 
-    /// A PU that no machine has: wherever the burner is, it is elsewhere.
+    /// A CPU that no machine has: wherever the burner is, it is elsewhere.
     #[test]
     fn a_burner_that_is_not_on_its_pu_burns_nothing() {
         let shared = Arc::new(Shared::default());

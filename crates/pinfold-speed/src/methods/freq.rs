@@ -10,7 +10,7 @@ use crate::SpeedError;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::frequency::{self, Domain, Level, WHOLE};
 
-/// Nothing is due: it is told anew now and then what the hardware may have been told by others.
+/// Nothing is due: it is reported anew now and then what the hardware may have been told by others.
 const AGAIN_NS: u64 = super::S;
 
 pub(super) struct Freq<'h> {

@@ -6,7 +6,7 @@
 //! and each is kept, because they are the method:
 //!
 //! 1. *Polling costs*: every look reads files of every process.
-//! 2. *Signals are seen*: the parent of a stopped process is told, shells and debuggers react, a
+//! 2. *Signals are seen*: the parent of a stopped process is reported, shells and debuggers react, a
 //!    program can see that it was continued, and one that stops itself is not told apart.
 //! 3. *Accounting by process favours sleepers*: who slept saved up, and runs at full speed until
 //!    the average since its creation is met again.

@@ -1,7 +1,7 @@
 //! What the kernel keeps from real-time threads, so that a burner cannot have it.
 //!
 //! Until Linux 6.11 that is what `sched_rt_runtime_us` leaves of each `sched_rt_period_us`, or
-//! nothing at -1. Since 6.12 each PU has a server of deadlines for everybody else, which runs
+//! nothing at -1. Since 6.12 each CPU has a server of deadlines for everybody else, which runs
 //! whatever that sysctl says: 50 ms of each second unless debugfs was told another time. The
 //! sysctl still bounds the groups of kernels with `RT_GROUP_SCHED`, so that the larger of both
 //! counts. <https://docs.kernel.org/scheduler/sched-rt-group.html>
@@ -15,7 +15,7 @@ const WHOLE: u64 = 1_000_000;
 const SERVED_SINCE: (u32, u32) = (6, 12);
 const SERVED: u64 = 50_000;
 
-/// Millionths of each second that real-time threads cannot have on these PUs.
+/// Millionths of each second that real-time threads cannot have on these CPUs.
 pub(super) fn millionths(host: &dyn Host, pus: &CpuSet) -> Result<u32, HostError> {
     let mut floor = throttled(host)?;
     if version(&host.read_text(&paths::kernel_release())?) >= Some(SERVED_SINCE) {
@@ -56,7 +56,7 @@ fn left(runtime: u64, period: u64) -> u64 {
     free.checked_add(period.saturating_sub(1)).and_then(|sum| sum.checked_div(period)).unwrap_or(0)
 }
 
-/// What the server of a PU may take; debugfs tells, where it can be read.
+/// What the server of a CPU may take; debugfs tells, where it can be read.
 fn served(host: &dyn Host, pu: PuId) -> u64 {
     let number = |name: &str| -> Option<u64> {
         let path = paths::debug_sched(&format!("fair_server/cpu{pu}/{name}"));

@@ -1,13 +1,13 @@
 //! Deals the threads of a vnode to the groups of its cores.
 //!
-//! A thread is born in its maker's group, so that one group would fill up. The dealer looks every
+//! A thread is created in its maker's group, so that one group would fill up. The dealer looks every
 //! few milliseconds, less often where nobody has come or gone for a while, and moves as few
 //! threads as make the numbers of those that want to run even. At the end all are brought back to
 //! the first group. What this leaves: between two looks, a burst of births shares one core. On a
 //! single core there is nothing to deal but what others put beside its group: it looks seldom.
 //!
-//! Looks cost CPU time, of a PU that the supervisor may share with a vnode. Where they are dear,
-//! with many threads or on a slow host, they come less often, so that they take a fiftieth of a PU
+//! Looks cost CPU time, of a CPU that the supervisor may share with a vnode. Where they are dear,
+//! with many threads or on a slow host, they come less often, so that they take a fiftieth of a CPU
 //! at most.
 
 use pinfold_host::{Clock, HostMut, paths, proc_stat};
@@ -66,7 +66,7 @@ impl ThreadBalancer {
         let decks: Vec<Deck> = enclosure.parts.iter().map(deck).collect();
         let home = enclosure.cpu.as_ref().map(|group| members(group, is_unified(group)));
         let home = home.filter(|home| decks.iter().all(|deck| deck.members != *home));
-        // Nobody is born outside the only core's group, except in a group of somebody else.
+        // Nobody is created outside the only core's group, except in a group of somebody else.
         let is_lone = decks.len() <= 1 && !enclosure.is_attached;
         let look_ns = if is_lone { look_ns.saturating_mul(LONG_CALM_LOOKS) } else { look_ns };
         Self { home, decks, look_ns, seen: Vec::new(), same_since_ns: 0, looked_ns: 0, moved: 0 }
@@ -204,7 +204,7 @@ mod tests {
             let expected: Vec<_> = expected.iter().map(|(tid, to)| (Tid(*tid), *to)).collect();
             assert_eq!(deal(home, hands), expected, "{home:?} {hands:?}");
         };
-        // Five threads that were born in the first group.
+        // Five threads that were created in the first group.
         check(&[], &[hand(10, 5, 0), hand(20, 0, 0)], &[(14, 1), (13, 1)]);
         // A difference of one stays.
         check(&[], &[hand(10, 3, 0), hand(20, 2, 0)], &[]);

@@ -1,6 +1,6 @@
-//! What holds a group of somebody else, or a process, on the PUs of its vnode.
+//! What holds a group of somebody else, or a process, on the CPUs of its vnode.
 //!
-//! A method slows the vnode's PUs only, so whoever may run elsewhere is not slowed. Where cpuset
+//! A method slows the vnode's CPUs only, so whoever may run elsewhere is not slowed. Where cpuset
 //! is of version 2 the group gets its lists itself. Where it is of version 1, on a hybrid machine,
 //! the group's processes go into a group of ours in that hierarchy and stay in their own in all
 //! others. Where there is none, each thread gets a mask.

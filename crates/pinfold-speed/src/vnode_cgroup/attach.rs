@@ -11,7 +11,7 @@ use crate::cleanup::pids;
 use crate::controller::Node;
 use crate::hierarchies::{Hierarchies, Place};
 
-/// A group of version 2, used as it is; [`super::hold`] holds it on the vnode's PUs.
+/// A group of version 2, used as it is; [`super::hold`] holds it on the vnode's CPUs.
 pub(super) fn group(
     host: &dyn Host,
     hierarchies: &Hierarchies,
@@ -93,7 +93,7 @@ pub(super) fn process(host: &dyn Host, node: &Node, pid: u32) -> Result<Vec<Tid>
 }
 
 /// The steps that move processes with all their threads into a vnode's groups. Who is there
-/// already is left out, so that asked again they are of those who were born meanwhile.
+/// already is left out, so that asked again they are of those who were created meanwhile.
 pub(super) fn moves(
     host: &dyn Host,
     hierarchies: &Hierarchies,

@@ -21,7 +21,7 @@ use crate::hierarchies::{Hierarchies, Place};
 /// Groups that share some cores of a vnode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The cores' PUs.
+    /// The cores' CPUs.
     pub pus: CpuSet,
     /// Group of the vnode's threads in the hierarchy of cpu.
     pub cpu: String,
@@ -34,7 +34,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Its PU, if it has only one.
+    /// Its CPU, if it has only one.
     pub(crate) fn pu(&self) -> Option<PuId> {
         let mut pus = self.pus.iter();
         pus.next().filter(|_| pus.next().is_none())

@@ -58,7 +58,7 @@ pub(super) fn controllers(context: &Context<'_>) -> Capability {
     }
 }
 
-/// Keeping tasks on or off PUs with a cpuset, and whether we may.
+/// Keeping tasks on or off CPUs with a cpuset, and whether we may.
 pub(super) fn cpuset(context: &Context<'_>) -> Capability {
     const NAME: &str = "cgroup cpuset";
     let groups = match &context.groups {
@@ -91,7 +91,7 @@ pub(super) fn cpuset(context: &Context<'_>) -> Capability {
     Capability::yes(NAME, format!("cpuset {version}, own group {directory}"))
 }
 
-/// PUs that the scheduler leaves alone without a reboot.
+/// CPUs that the scheduler leaves alone without a reboot.
 pub(super) fn partitions(context: &Context<'_>) -> Capability {
     const NAME: &str = "isolated partitions";
     let release = match context.text(&paths::kernel_release()) {

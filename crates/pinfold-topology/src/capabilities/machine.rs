@@ -141,7 +141,7 @@ pub(super) fn swap(context: &Context<'_>) -> Capability {
         .hint("lock the guest's memory: <memoryBacking><locked/>, or -overcommit mem-lock=on")
 }
 
-/// The idle states of the PUs, <https://docs.kernel.org/admin-guide/pm/cpuidle.html>.
+/// The idle states of the CPUs, <https://docs.kernel.org/admin-guide/pm/cpuidle.html>.
 pub(super) fn idle_states(context: &Context<'_>) -> Capability {
     const NAME: &str = "C-states";
     match deepest(context) {
@@ -159,7 +159,7 @@ pub(super) fn idle_states(context: &Context<'_>) -> Capability {
     }
 }
 
-/// Driver, name of the enabled state that takes longest to leave on any PU, and how long (µs).
+/// Driver, name of the enabled state that takes longest to leave on any CPU, and how long (µs).
 fn deepest(context: &Context<'_>) -> Result<Option<(String, String, u64)>, HostError> {
     let Some(driver) = context.text(&paths::cpuidle_file("current_driver"))? else {
         return Ok(None);

@@ -34,7 +34,7 @@ pub(super) fn affinity(context: &Context<'_>) -> Capability {
     capability.required()
 }
 
-/// The kernel's count of how long each thread waited for a PU.
+/// The kernel's count of how long each thread waited for a CPU.
 pub(super) fn run_delay(context: &Context<'_>) -> Capability {
     const NAME: &str = "run delay";
     let capability = match context.text(&paths::own_schedstat()) {

@@ -73,7 +73,7 @@ fn a_folder_with_sys_and_proc_is_a_machine() {
     assert!(error.hint().is_some_and(|hint| hint.contains("hwloc-gather-topology")));
 }
 
-/// A node of memory alone, in a group without a PU: read, captured and read again.
+/// A node of memory alone, in a group without a CPU: read, captured and read again.
 #[test]
 fn a_group_around_memory_alone() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/memory-in-group.xml");

@@ -1,9 +1,9 @@
 //! What an hwloc XML must be before hwloc gets it.
 //!
 //! A tree of known objects, one machine outermost, not too deep. Each object but devices
-//! has its four sets (PUs and NUMA nodes, present and complete), each inside that of the
+//! has its four sets (CPUs and NUMA nodes, present and complete), each inside that of the
 //! object around it: hwloc 2.9 reads through a null pointer where one is missing. The parts
-//! of an object divide its PUs. At least one PU, each PU and NUMA node once, no number
+//! of an object divide its CPUs. At least one CPU, each CPU and NUMA node once, no number
 //! beyond Pinfold's limit.
 //!
 //! Sets are 32-bit hexadecimal words, high first, empty where zero: `0x1,,0x0000000f`.
@@ -25,7 +25,7 @@ const PLACES: [&str; 16] = [
     "L2Cache", "L3Cache", "L4Cache", "L5Cache", "L1iCache", "L2iCache", "L3iCache",
 ];
 
-/// Sets of PUs, or of NUMA nodes by the same rules, of one object.
+/// Sets of CPUs, or of NUMA nodes by the same rules, of one object.
 #[derive(Clone)]
 struct Sets {
     pus: CpuSet,
@@ -149,7 +149,7 @@ impl Check<'_, '_> {
         Ok(sets)
     }
 
-    /// The PUs of an object are those of its parts, each in one; so are those that are offline,
+    /// The CPUs of an object are those of its parts, each in one; so are those that are offline,
     /// by which hwloc orders the parts.
     fn parts(&self, node: Node<'_, '_>, own: &CpuSet) -> Result<(), String> {
         let mut union = CpuSet::new();
@@ -188,7 +188,7 @@ impl Check<'_, '_> {
     fn pu(&mut self, node: Node<'_, '_>, sets: &Sets) -> Result<(), String> {
         let index = self.os_index(node, "PU")?;
         let own = CpuSet::single(index);
-        // An offline PU is described with an empty set.
+        // An offline CPU is described with an empty set.
         if sets.complete_pus != own || !sets.pus.is_subset(&own) {
             return Err(self.at(node, "the cpuset of a PU is not its own index"));
         }
@@ -214,7 +214,7 @@ impl Check<'_, '_> {
         Ok(())
     }
 
-    /// The kernel's number; nodes are counted by the same rules as PUs.
+    /// The kernel's number; nodes are counted by the same rules as CPUs.
     fn os_index(&self, node: Node<'_, '_>, what: &str) -> Result<PuId, String> {
         node.attribute("os_index")
             .and_then(|index| index.parse::<u32>().ok())

@@ -3,7 +3,7 @@
 use super::check::parse_set;
 use super::{checked, scrubbed};
 
-/// A machine of two PUs around these objects, and one NUMA node.
+/// A machine of two CPUs around these objects, and one NUMA node.
 fn machine(inner: &str) -> String {
     let pus = if inner.matches("\"PU\"").count() == 1 { 1 } else { 3 };
     format!(
@@ -44,7 +44,7 @@ fn what_hwloc_writes_is_accepted() {
     assert!(!checked(&whole).unwrap().contains("DOCTYPE"));
 }
 
-/// Found by fuzzing: hwloc orders parts by their offline PUs too, and asserts that it can.
+/// Found by fuzzing: hwloc orders parts by their offline CPUs too, and asserts that it can.
 #[test]
 fn offline_pus_are_of_one_part_alone() {
     let core = |os: u32, complete: &str| {

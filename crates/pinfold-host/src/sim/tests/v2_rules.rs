@@ -171,7 +171,7 @@ fn partitions_take_their_pus_or_say_why_not() {
     shows("cpuset.cpus.effective", "0-7");
     check("c/cpuset.cpus", "3", 0);
     shows("b/cpuset.cpus.partition", "isolated");
-    // The root's tasks must keep a PU.
+    // The root's tasks must keep a CPU.
     check("b/cpuset.cpus", "0-2,4-7", 0);
     shows("b/cpuset.cpus.partition", "isolated");
     check("c/cpuset.cpus", "\n", 0);

@@ -1,4 +1,4 @@
-//! When PUs that change together have which frequency.
+//! When CPUs that change together have which frequency.
 
 use pinfold_model::{CpuSet, Speed};
 
@@ -35,7 +35,7 @@ pub(super) fn mix(levels: &[Level], speed: Speed) -> Mix {
     Mix { low, high, high_share: u64::try_from(high_share).unwrap_or(WHOLE) }
 }
 
-/// PUs that change together.
+/// CPUs that change together.
 pub(super) struct FreqSchedule {
     pub(super) domain: Option<Domain>,
     pub(super) pus: CpuSet,
