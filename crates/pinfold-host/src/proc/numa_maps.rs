@@ -6,7 +6,6 @@
 //!
 //! `Nn=` is the number of pages on node n, each of `kernelpagesize_kB`. Mappings without pages have
 //! no such field. <https://docs.kernel.org/filesystems/proc.html>
-//! <https://docs.kernel.org/filesystems/proc.html>
 
 use std::collections::BTreeMap;
 
