@@ -79,7 +79,7 @@ pub enum HostError {
         likely: &'static str,
     },
     /// Something exists, or may exist, but is not visible to this process: its file system is not
-    /// mounted, is covered by another one, or shows only the tasks of another namespace.
+    /// mounted or is covered by another one, or `/proc` does not show all tasks.
     #[error("{path} cannot be seen from here: {why}")]
     Hidden {
         /// The path.

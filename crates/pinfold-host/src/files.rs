@@ -108,7 +108,7 @@ pub fn is_file(path: &str) -> bool {
 /// Lists the entries of a directory by name, sorted.
 ///
 /// # Errors
-/// [`HostError::File`].
+/// [`HostError::File`] if it cannot be read.
 pub fn list(path: &str) -> Result<Vec<String>, HostError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())
@@ -119,7 +119,7 @@ pub fn list(path: &str) -> Result<Vec<String>, HostError> {
 /// Removes a file or link.
 ///
 /// # Errors
-/// [`HostError::File`].
+/// [`HostError::File`] if it does not exist or cannot be removed.
 pub fn remove(path: &str) -> Result<(), HostError> {
     rustix::fs::unlink(path).map_err(|errno| HostError::file("remove", path, errno))
 }
@@ -127,7 +127,7 @@ pub fn remove(path: &str) -> Result<(), HostError> {
 /// Removes a directory with all its content; links in it are removed, not followed.
 ///
 /// # Errors
-/// [`HostError::File`].
+/// [`HostError::File`] if an entry cannot be removed.
 pub fn remove_tree(path: &str) -> Result<(), HostError> {
     std::fs::remove_dir_all(path).map_err(|source| HostError::file("remove", path, source))
 }
@@ -135,7 +135,7 @@ pub fn remove_tree(path: &str) -> Result<(), HostError> {
 /// Renames a file or directory within a file system; an existing file is replaced.
 ///
 /// # Errors
-/// [`HostError::File`].
+/// [`HostError::File`] if it cannot be renamed.
 pub fn rename(from: &str, to: &str) -> Result<(), HostError> {
     rustix::fs::rename(from, to).map_err(|errno| HostError::file("rename", from, errno))
 }

@@ -113,7 +113,8 @@ pub trait Host {
         Err(HostError::no_setting_backend(setting))
     }
 
-    /// The files in which that program stores the setting; empty if they are unknown.
+    /// The files in which that program stores the setting, if they have to be restored in addition
+    /// to the value; else empty.
     ///
     /// # Errors
     /// [`HostError`] if a file exists and cannot be read.

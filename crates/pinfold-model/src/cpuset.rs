@@ -169,7 +169,7 @@ impl CpuSet {
     /// Adds a CPU.
     ///
     /// # Panics
-    /// If its index is [`MAX_PUS`] or above; all inputs are checked against that limit before.
+    /// If its index is [`MAX_PUS`] or above, which is beyond the limit of any kernel.
     pub fn insert(&mut self, pu: PuId) {
         assert!(pu.0 < MAX_PUS, "PU {pu} is beyond every kernel's limit");
         let word = pu.index() / 64;

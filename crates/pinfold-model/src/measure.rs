@@ -169,7 +169,7 @@ impl Unit {
     }
 }
 
-/// What is measured.
+/// A measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Metric {
     /// Scheduling stalls: time for which a spinning thread did not run, one sample per stall (ns).

@@ -77,7 +77,7 @@ pub struct Core {
     pub pus: CpuSet,
     /// Its package.
     pub package: PackageId,
-    /// Its kind.
+    /// Core kind.
     pub kind: CoreKind,
 }
 

@@ -26,8 +26,8 @@ pub enum Cleanup {
 }
 
 /// Does the task of a watchdog. Missing files and processes are no error; everything is tried.
-/// # Errors
 ///
+/// # Errors
 /// [`SpeedError::Host`] with the first that failed.
 pub fn release(host: &dyn HostMut, what: &Cleanup) -> Result<(), SpeedError> {
     let mut failed = None;

@@ -68,7 +68,7 @@ impl Owned {
     /// Locks a temporary that this process has just created.
     ///
     /// # Errors
-    /// [`HostError::File`].
+    /// [`HostError::File`] if it cannot be opened or locked.
     pub fn hold(path: &str) -> Result<Held, HostError> {
         lock(path).map(Held).map_err(|errno| HostError::file("lock", path, errno))
     }
@@ -97,7 +97,7 @@ impl Owned {
     /// Removes the temporaries in a folder whose process has ended.
     ///
     /// # Errors
-    /// [`HostError`].
+    /// [`HostError`] if the folder cannot be read or an entry cannot be removed.
     pub fn remove_orphans(self, host: &dyn Host, folder: &str) -> Result<(), HostError> {
         self.orphans(host, folder)?.iter().try_for_each(|path| remove_orphan(path))
     }
@@ -156,7 +156,7 @@ pub(super) fn mark_in_use(file: &OwnedFd) {
 /// Removes a file or folder that [`orphans`] found; it may already be gone.
 ///
 /// # Errors
-/// [`HostError::File`].
+/// [`HostError::File`] if it cannot be removed.
 pub fn remove_orphan(path: &str) -> Result<(), HostError> {
     let removed = if super::is_dir(path) { remove_tree(path) } else { remove(path) };
     match removed {

@@ -161,7 +161,7 @@ impl StateDir {
     /// The names of its files, sorted, without temporary ones (`.NAME.PID.tmp`).
     ///
     /// # Errors
-    /// [`HostError::File`].
+    /// [`HostError::File`] if the directory cannot be read.
     pub fn list(&self) -> Result<Vec<String>, HostError> {
         // A new descriptor, because duplicates share the position in a directory.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -176,7 +176,7 @@ impl StateDir {
     /// (wrapping). Use it only to detect changes.
     ///
     /// # Errors
-    /// [`HostError::File`].
+    /// [`HostError::File`] if the directory cannot be read.
     pub fn mark(&self) -> Result<u64, HostError> {
         let stat = rustix::fs::fstat(&self.directory)
             .map_err(|errno| HostError::file("check", &self.path, errno))?;
@@ -187,7 +187,7 @@ impl StateDir {
     /// Removes a file.
     ///
     /// # Errors
-    /// [`HostError::File`].
+    /// [`HostError::File`] if it does not exist or cannot be removed.
     pub fn remove(&self, name: &str) -> Result<(), HostError> {
         check_name(&self.path_of(name), name)?;
         rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())
