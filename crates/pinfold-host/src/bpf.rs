@@ -1,5 +1,4 @@
-//! What the loaders of the BPF programs share: maps, tracepoints, and the kernel's number in
-//! what it refused.
+//! Common code of the BPF loaders: maps, tracepoints, and the errno in a chain of errors.
 
 use std::error::Error;
 use std::io;
@@ -14,17 +13,17 @@ use pinfold_model::{CpuSet, PuId, shown};
 use crate::raw::Probe;
 use crate::{Host, HostError, paths};
 
-/// What errors name.
+/// Name of the program, for errors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Named(pub(crate) &'static str);
 
 impl Named {
-    /// A part that the compiled object should have and has not.
+    /// Error: the compiled object lacks a part that it should have.
     pub(crate) fn missing(self, part: &str) -> HostError {
         HostError::Unexpected { path: self.0.to_owned(), why: format!("it lacks {part}") }
     }
 
-    /// The kernel's number is somewhere down the chain of causes.
+    /// Converts an error; the kernel's errno is taken from its chain of causes.
     pub(crate) fn refused(
         self,
         operation: &'static str,
@@ -40,7 +39,7 @@ impl Named {
         HostError::file(operation, self.0, io::Error::other(error.to_string()))
     }
 
-    /// Takes a map out of the program.
+    /// Takes a map out of the loaded object.
     pub(crate) fn map<M>(self, program: &mut Ebpf, name: &str) -> Result<M, HostError>
     where
         M: TryFrom<Map, Error = MapError>,
@@ -49,7 +48,7 @@ impl Named {
         M::try_from(map).map_err(|error| self.refused("open", &error))
     }
 
-    /// Loads the part with this name and has it run at a tracepoint.
+    /// Loads the program with this name and attaches it to a tracepoint.
     pub(crate) fn attach(
         self,
         program: &mut Ebpf,
@@ -65,7 +64,8 @@ impl Named {
         Probe::of(id, pu, code.as_fd()).map_err(|source| HostError::file("attach", self.0, source))
     }
 
-    /// Loads the part with this name and has it called with the arguments of a tracepoint.
+    /// Loads the program with this name and attaches it to a raw tracepoint, which passes the
+    /// arguments.
     pub(crate) fn attach_typed(
         self,
         program: &mut Ebpf,
@@ -82,7 +82,7 @@ impl Named {
         link.map_err(|error| self.refused("attach", &error))
     }
 
-    /// All entries of a map that changes meanwhile: one that goes away is left out.
+    /// All entries of a map that may change meanwhile: an entry that is removed is left out.
     pub(crate) fn entries<K: aya::Pod, V: aya::Pod>(
         self,
         map: &HashMap<MapData, K, V>,
@@ -99,15 +99,15 @@ impl Named {
         Ok(entries)
     }
 
-    /// One number of a map of numbers.
+    /// One number of an array map.
     pub(crate) fn number(self, map: &Array<MapData, u64>, index: u32) -> Result<u64, HostError> {
         map.get(&index, 0).map_err(|error| self.refused("read", &error))
     }
 }
 
-/// How many events found another program at work on their PU, so that the kernel called none of
-/// these (`recursion_misses` of `/proc/PID/fdinfo`). It counts them for raw tracepoints since Linux
-/// 5.12 and for all since 6.7; 0 where it does not.
+/// Number of events for which the kernel did not call these programs, because another BPF program
+/// was running on that CPU (`recursion_misses` of `/proc/PID/fdinfo`). The kernel counts them for
+/// raw tracepoints since Linux 5.12 and for all programs since 6.7; 0 where it does not.
 pub(crate) fn missed(host: &dyn Host, program: &Ebpf) -> Result<u64, HostError> {
     let mut sum = 0_u64;
     let loaded = program.programs().filter_map(|(_, part)| part.fd().ok());
@@ -126,7 +126,7 @@ pub(crate) fn missed(host: &dyn Host, program: &Ebpf) -> Result<u64, HostError> 
     Ok(sum)
 }
 
-/// A PU that is online.
+/// An online CPU.
 pub(crate) fn online_pu(host: &dyn Host) -> Result<PuId, HostError> {
     let path = paths::cpu_online();
     let text = host.read_text(&path)?;
@@ -137,7 +137,7 @@ pub(crate) fn online_pu(host: &dyn Host) -> Result<PuId, HostError> {
     })
 }
 
-/// The name of a task: what is before the first zero byte.
+/// The name of a task: the bytes before the first zero byte.
 pub(crate) fn name_of(bytes: &[u8; 16]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     shown::name(&String::from_utf8_lossy(&bytes[..end])).into_owned()

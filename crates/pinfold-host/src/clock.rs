@@ -1,9 +1,8 @@
-//! Time, as an argument.
+//! Clocks.
 //!
-//! Nothing else in Pinfold asks what time it is or sleeps: code that needs time takes a
-//! [`Clock`], so that its tests run at once with a [`SimClock`].
-//! Durations come from `CLOCK_MONOTONIC`, which no one can set back; dates for
-//! records from the wall clock.
+//! Nothing else in Pinfold reads the time or sleeps: code that needs time takes a [`Clock`], so
+//! that its tests run without delay with a [`SimClock`]. Durations come from `CLOCK_MONOTONIC`,
+//! which cannot be set back; dates in records come from the wall clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,21 +13,21 @@ const NS_PER_S: u64 = 1_000_000_000;
 
 /// A source of time.
 pub trait Clock {
-    /// Nanoseconds of `CLOCK_MONOTONIC`.
+    /// Current value of `CLOCK_MONOTONIC` in nanoseconds.
     fn now_ns(&self) -> u64;
 
-    /// Sleeps for that many nanoseconds, also across signals.
+    /// Sleeps for `ns` nanoseconds; signals do not shorten it.
     fn sleep_ns(&self, ns: u64);
 
-    /// Sleeps until [`Clock::now_ns`] shows that much, also across signals.
+    /// Sleeps until [`Clock::now_ns`] reaches `at_ns`; signals do not shorten it.
     fn sleep_until(&self, at_ns: u64) {
         self.sleep_ns(at_ns.saturating_sub(self.now_ns()));
     }
 
-    /// Nanoseconds of CPU time that the calling thread has used.
+    /// CPU time of the calling thread in nanoseconds.
     fn spent_ns(&self) -> u64;
 
-    /// Seconds since 1970, for records only.
+    /// Seconds since 1970, only for records.
     fn unix_seconds(&self) -> u64;
 }
 
@@ -54,7 +53,7 @@ impl Clock for SystemClock {
         }
     }
 
-    /// By an absolute deadline, so that nothing is lost between looking and sleeping.
+    /// Uses an absolute deadline, so that no time is lost between reading the clock and sleeping.
     fn sleep_until(&self, at_ns: u64) {
         let at = Timespec {
             tv_sec: i64::try_from(at_ns / NS_PER_S).unwrap_or(i64::MAX),
@@ -74,16 +73,16 @@ impl Clock for SystemClock {
     }
 }
 
-/// What a clock shows that begins at boot or with a thread.
+/// Nanoseconds of a clock that starts at boot or with a thread.
 fn of(clock: ClockId) -> u64 {
     let shown = rustix::time::clock_gettime(clock);
-    // Neither part is negative for these clocks: they start near zero.
+    // Neither part is negative for these clocks, which start near zero.
     let seconds = u64::try_from(shown.tv_sec).unwrap_or(0);
     let rest = u64::try_from(shown.tv_nsec).unwrap_or(0);
     seconds.saturating_mul(NS_PER_S).saturating_add(rest)
 }
 
-/// A clock that only moves when somebody sleeps: the tests' time.
+/// A clock for tests that advances only by sleeping.
 #[derive(Debug, Default)]
 pub struct SimClock {
     now_ns: AtomicU64,
@@ -92,14 +91,14 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    /// A clock that shows `now_ns`.
+    /// A clock with the current time `now_ns`.
     #[must_use]
     pub fn at(now_ns: u64) -> Self {
         Self { now_ns: AtomicU64::new(now_ns), ..Self::default() }
     }
 
-    /// From now on a thread spends so much from each look at what it has spent to the next;
-    /// nothing before.
+    /// Sets the CPU time that a thread uses between two calls of [`Clock::spent_ns`]; the default
+    /// is 0.
     pub fn set_effort_ns(&self, ns: u64) {
         self.effort_ns.store(ns, Ordering::SeqCst);
     }

@@ -1,8 +1,9 @@
-//! Sockets of Pinfold's own, which others knock at: who may, and who it is.
+//! Pinfold's control sockets, with a check of the peer.
 //!
-//! A Unix socket lies in a directory that is ours alone, and whoever connects is asked for by
-//! the kernel (`SO_PEERCRED`, <https://man7.org/linux/man-pages/man7/unix.7.html>): only the
-//! same user and root are let in, so that a wrong mode of a directory above opens nothing.
+//! A Unix socket lies in a directory that only this user can write to, and the kernel reports the
+//! user of each peer (`SO_PEERCRED`, <https://man7.org/linux/man-pages/man7/unix.7.html>). Only the
+//! same user and root are accepted, so that a wrong mode of a parent directory does not give
+//! access.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,7 +15,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::files::{self, StateDir};
 use crate::{HostError, process};
 
-/// A listening Unix socket; its name is removed when this is dropped.
+/// A listening Unix socket; its file is removed when this is dropped.
 #[derive(Debug)]
 pub struct ControlSocket {
     listener: UnixListener,
@@ -22,12 +23,12 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens at the path, without blocking. A socket that nobody listens at any more is
-    /// replaced; the directory is made (0700) if it is not there.
+    /// Listens at the path, in non-blocking mode. A socket without a listener is replaced; the
+    /// directory is created (0700) if it does not exist.
     ///
     /// # Errors
-    /// [`HostError::Untrusted`] if the directory is not ours alone, or if something else is at
-    /// the path: a file, or a socket that is in use; [`HostError::File`].
+    /// [`HostError::Untrusted`] if the directory is not private to this user, or if the path is a
+    /// file or a socket that is in use; [`HostError::File`].
     pub fn at(path: &str) -> Result<Self, HostError> {
         let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
         let parent = StateDir::open(if parent.is_empty() { "/" } else { parent })?;
@@ -53,12 +54,12 @@ impl ControlSocket {
         Ok(Self { listener, path: path.to_owned() })
     }
 
-    /// Connects to the socket at a path, without blocking: the stream, and the process that
-    /// listens there.
+    /// Connects to the socket at a path, in non-blocking mode. Returns the stream and the process
+    /// that listens there.
     ///
     /// # Errors
-    /// [`HostError::File`]: `ENOENT` or `ECONNREFUSED` if no process listens, `EAGAIN` if one does
-    /// and has not answered those before.
+    /// [`HostError::File`]: `ENOENT` or `ECONNREFUSED` if no process listens, `EAGAIN` if its queue
+    /// of pending connections is full.
     pub fn knock(path: &str) -> Result<(UnixStream, Tid), HostError> {
         let fail = |errno| HostError::file("connect to", path, errno);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -74,7 +75,7 @@ impl ControlSocket {
         Ok((stream, Tid(peer.pid.as_raw_nonzero().get().unsigned_abs())))
     }
 
-    /// The next one who knocked and may come in, without blocking; `None` if there is none.
+    /// Accepts the next connection of a permitted user, without blocking; `None` if there is none.
     #[must_use]
     pub fn answer(&self) -> Option<UnixStream> {
         let (stream, _) = self.listener.accept().ok()?;
@@ -89,14 +90,14 @@ impl AsFd for ControlSocket {
     }
 }
 
-/// Whether a user may ask a Pinfold that runs as another.
+/// Whether a user may connect to a Pinfold process of the user `own`.
 fn may_enter(peer: u32, own: u32) -> bool {
     peer == own || peer == 0
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // A name that stays is replaced by the next one who listens.
+        // A file that remains is replaced by the next process that listens.
         match files::remove(&self.path) {
             Ok(()) | Err(_) => {}
         }
@@ -130,7 +131,7 @@ mod tests {
         assert!(bell.answer().is_none());
         let busy = ControlSocket::at(&path).unwrap_err().to_string();
         assert!(busy.contains("another process listens"), "{busy}");
-        // That try has knocked too.
+        // That attempt has connected too.
         assert!(bell.answer().is_some());
         let guest = UnixStream::connect(&path).unwrap();
         assert!(bell.answer().is_some());

@@ -1,8 +1,8 @@
-//! Counters of one thread and of the threads that it makes: `perf_event_open(2)`.
+//! Perf counters of one thread and of the threads that it creates: `perf_event_open(2)`.
 //!
-//! Nothing is left out of what is counted: an event without the kernel's part would count no
-//! context switch at all. So `kernel.perf_event_paranoid` above 1 refuses users without
-//! `CAP_PERFMON`, and says so instead of counting 0.
+//! Kernel mode is included, because without it an event would count no context switch at all.
+//! Therefore `kernel.perf_event_paranoid` above 1 makes opening fail for users without
+//! `CAP_PERFMON`; the counter does not return 0 instead.
 
 use std::io;
 
@@ -11,33 +11,33 @@ use pinfold_model::Tid;
 use crate::HostError;
 use crate::raw::TaskCounter;
 
-/// What is counted: type and number of `struct perf_event_attr`.
+/// An event: type and config of `struct perf_event_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterEvent {
     /// A software event, by its number.
     Software(u64),
-    /// A hardware event that the kernel names for every machine.
+    /// A generic hardware event of the kernel.
     Hardware(u64),
     /// A cache, operation and result: `PERF_TYPE_HW_CACHE`.
     Cache(u64),
 }
 
 impl CounterEvent {
-    /// Time on a PU (ns).
+    /// Time on a CPU (ns).
     pub const TASK_CLOCK: Self = Self::Software(1);
     /// Page faults.
     pub const PAGE_FAULTS: Self = Self::Software(2);
     /// Context switches.
     pub const CONTEXT_SWITCHES: Self = Self::Software(3);
-    /// Migrations between PUs.
+    /// Migrations between CPUs.
     pub const MIGRATIONS: Self = Self::Software(4);
     /// Cycles of the core.
     pub const CYCLES: Self = Self::Hardware(0);
-    /// Instructions that were retired.
+    /// Retired instructions.
     pub const INSTRUCTIONS: Self = Self::Hardware(1);
-    /// Loads that missed the first level's data cache.
+    /// Loads that missed the L1 data cache.
     pub const L1D_LOAD_MISSES: Self = Self::Cache(1 << 16);
-    /// Loads that missed the last level cache.
+    /// Loads that missed the last-level cache.
     pub const LLC_LOAD_MISSES: Self = Self::Cache(2 | (1 << 16));
 
     fn numbers(self) -> (u32, u64) {
@@ -49,36 +49,36 @@ impl CounterEvent {
     }
 }
 
-/// Whose part of it.
+/// Whether events of the host or the guest are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// Host's and guest's.
+    /// Host and guest.
     Both,
-    /// Only while a guest runs on the PU.
+    /// Only while a guest runs on the CPU.
     Guest,
     /// Only while no guest runs there.
     Host,
 }
 
-/// `inherit`: threads made later count too.
+/// `inherit`: threads created later count too.
 const INHERIT: u64 = 1 << 1;
 /// `exclude_host`.
 const NO_HOST: u64 = 1 << 19;
 /// `exclude_guest`.
 const NO_GUEST: u64 = 1 << 20;
-/// `inherit_thread` (Linux 5.13): but no child processes.
+/// `inherit_thread` (Linux 5.13): but not child processes.
 const THREADS_ONLY: u64 = 1 << 35;
 
-/// Why a counter is not there.
+/// Why a counter is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum CounterError {
-    /// The thread is not there any more (`ESRCH`).
+    /// The thread does not exist any more (`ESRCH`).
     #[error("the thread has ended")]
     Ended,
-    /// No PMU has the event (`ENOENT`, `ENODEV`, `EOPNOTSUPP`).
+    /// No PMU supports the event (`ENOENT`, `ENODEV`, `EOPNOTSUPP`).
     #[error("no PMU counts this event")]
     NoPmu,
-    /// The caller may not count it (`EACCES`, `EPERM`).
+    /// The caller does not have permission (`EACCES`, `EPERM`).
     #[error("counting needs CAP_PERFMON or a lower kernel.perf_event_paranoid")]
     NoRight,
     /// This process, or the whole system, has too many open files (`EMFILE`, `ENFILE`).
@@ -87,13 +87,13 @@ pub enum CounterError {
     /// The kernel was built without perf events (`ENOSYS`).
     #[error("the kernel was built without perf events")]
     NotBuilt,
-    /// The PMU has the event, but not for guest or host alone (`EINVAL`).
+    /// The PMU supports the event, but not for guest or host alone (`EINVAL`).
     #[error("the PMU does not count this event in this form")]
     NotInThisForm,
-    /// Another has the PMU for itself (`EBUSY`).
+    /// Another user has exclusive access to the PMU (`EBUSY`).
     #[error("another has the PMU for itself")]
     Busy,
-    /// Anything else.
+    /// Any other error.
     #[error("the counter was refused")]
     Other(#[source] io::Error),
 }
@@ -113,18 +113,19 @@ impl From<io::Error> for CounterError {
     }
 }
 
-/// One reading of a counter.
+/// A reading of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterReading {
-    /// The count, while it was counted.
+    /// The count while the event ran on a PMU.
     pub value: u64,
-    /// Time for which the thread ran and the count was asked for (ns).
+    /// Time for which the thread ran and the event was enabled (ns).
     pub enabled_ns: u64,
-    /// Part of it for which a PMU counted; less if more events were asked for than it has.
+    /// Time for which a PMU counted the event (ns); less than `enabled_ns` if events were
+    /// multiplexed.
     pub running_ns: u64,
 }
 
-/// A count of one thread.
+/// A counter of one thread.
 #[derive(Debug)]
 pub struct Counter {
     counter: TaskCounter,
@@ -133,7 +134,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Begins to count.
+    /// Starts counting.
     ///
     /// # Errors
     /// [`CounterError`].
@@ -145,14 +146,14 @@ impl Counter {
         };
         let try_with = |flags: u64| TaskCounter::of(tid, event.numbers(), part | flags);
         let (counter, follows) = match try_with(INHERIT | THREADS_ONLY) {
-            // Before Linux 5.13 later threads come only together with child processes.
+            // Before Linux 5.13, later threads are only counted together with child processes.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (try_with(0)?, false),
             other => (other?, true),
         };
         Ok(Self { counter, tid, follows })
     }
 
-    /// True if threads that this one makes count too.
+    /// True if threads that this one creates are counted too.
     #[must_use]
     pub fn follows_clone_events(&self) -> bool {
         self.follows
@@ -161,15 +162,16 @@ impl Counter {
     /// Stops it; it can still be read.
     ///
     /// # Errors
-    /// [`HostError::Thread`], which does not happen to an open counter.
+    /// [`HostError::Thread`]; does not happen for an open counter.
     pub fn disable(&self) -> Result<(), HostError> {
         self.counter.disable().map_err(|source| failed(self.tid, source))
     }
 
-    /// What has been counted; also of a thread that has ended.
+    /// The current count; also available after the thread has ended.
     ///
     /// # Errors
-    /// [`HostError::Thread`] if the kernel gives no reading, as of an event in error state.
+    /// [`HostError::Thread`] if the kernel returns no reading, for example for an event in error
+    /// state.
     pub fn read(&self) -> Result<CounterReading, HostError> {
         let read = self.counter.read().map_err(|source| failed(self.tid, source))?;
         let [value, enabled_ns, running_ns] = read;
@@ -213,7 +215,7 @@ mod tests {
                 counter.disable().unwrap();
                 let reading = counter.read().unwrap();
                 assert!(reading.value > 0 && reading.enabled_ns > 0, "{reading:?}");
-                // A software event needs no place on a PMU.
+                // A software event does not need a PMU counter.
                 assert_eq!(reading.enabled_ns, reading.running_ns);
                 assert_eq!(counter.read().unwrap(), reading);
             }

@@ -1,10 +1,10 @@
-//! The one error of the door: what was done, to what, and the kernel's answer.
+//! The error type of this crate: the operation, its object, and the kernel's error.
 
 use std::io;
 
 use pinfold_model::Setting;
 
-/// An error and its causes, each once: a text that already ends with its cause is not doubled.
+/// An error followed by its causes; a cause with which the text already ends is not repeated.
 #[must_use]
 pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
@@ -25,23 +25,23 @@ pub enum HostError {
     /// A file operation failed.
     #[error("cannot {operation} {path}{}", value.as_ref().map(|v| format!(" (value {v:?})")).unwrap_or_default())]
     File {
-        /// `read`, `write`, `list`, …
+        /// The operation: `read`, `write`, `list`, …
         operation: &'static str,
         /// The path.
         path: String,
         /// What was written, if anything.
         value: Option<String>,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A system call on a thread failed.
+    /// A system call on a thread or process failed.
     #[error("{call} failed for thread {tid}")]
     Thread {
-        /// Name of the call.
+        /// Name of the system call.
         call: &'static str,
         /// The thread.
         tid: u32,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A child process could not be started or failed.
@@ -49,59 +49,59 @@ pub enum HostError {
     Process {
         /// The program.
         program: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A user file or directory cannot be trusted.
+    /// A user file or directory is not safe to trust.
     #[error("{path}: {why}")]
     Untrusted {
         /// The path.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// The content of a kernel file is not what this kernel version should give.
+    /// A kernel file has content that this kernel version should not produce.
     #[error("{path}: {why}")]
     Unexpected {
         /// The path.
         path: String,
-        /// What was wrong with the content.
+        /// What is wrong with the content.
         why: String,
     },
-    /// A text of the user's is in another encoding than UTF-8.
+    /// A user's text is not encoded in UTF-8.
     #[error("{path}: {why}")]
     Encoding {
         /// The path.
         path: String,
-        /// Which bytes show that, and where.
+        /// The bytes that are not UTF-8, and their position.
         why: String,
-        /// What iconv calls the encoding that it is probably in.
+        /// The probable encoding, in iconv's spelling.
         likely: &'static str,
     },
-    /// Something is there, or may be, and cannot be seen from here: its file system is not
-    /// mounted, or covered by another one, or shows the tasks of others only.
+    /// Something exists, or may exist, but is not visible to this process: its file system is not
+    /// mounted or is covered by another one, or `/proc` does not show all tasks.
     #[error("{path} cannot be seen from here: {why}")]
     Hidden {
         /// The path.
         path: String,
-        /// How that is known.
+        /// How this was detected.
         why: String,
     },
-    /// A program that keeps a setting did not tell or change it.
+    /// The program that manages a setting did not report or change it.
     #[error("{setting}: {why}")]
     Kept {
         /// The setting.
         setting: Box<Setting>,
-        /// The program's own words.
+        /// The program's error message.
         why: String,
-        /// True if the object is not (or no longer) there.
+        /// True if the object does not exist (any more).
         gone: bool,
-        /// What the user can do about it.
+        /// A hint for the user.
         hint: Option<String>,
     },
 }
 
-/// A path as the shell takes it.
+/// A path quoted for the shell.
 fn quoted(path: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+".contains(letter);
     match path.chars().all(is_plain) {
@@ -111,7 +111,7 @@ fn quoted(path: &str) -> String {
 }
 
 impl HostError {
-    /// Nobody was told how to reach a keeper.
+    /// No interface to the program that manages the setting was provided.
     pub(crate) fn no_setting_backend(setting: &Setting) -> Self {
         HostError::Kept {
             setting: Box::new(setting.clone()),
@@ -121,12 +121,12 @@ impl HostError {
         }
     }
 
-    /// A file operation that the kernel refused.
+    /// A failed file operation.
     pub(crate) fn file(operation: &'static str, path: &str, source: impl Into<io::Error>) -> Self {
         HostError::File { operation, path: path.to_owned(), value: None, source: source.into() }
     }
 
-    /// The same error, with the value that was being written.
+    /// Adds the value that was written.
     #[must_use]
     pub(crate) fn with_value(mut self, written: &[u8]) -> Self {
         if let HostError::File { value, .. } = &mut self {
@@ -135,7 +135,7 @@ impl HostError {
         self
     }
 
-    /// The same error, told of the path that was asked for instead of its parent.
+    /// Replaces the path, where the operation used the parent directory.
     #[must_use]
     pub(crate) fn with_path(mut self, asked: &str) -> Self {
         if let HostError::File { path, .. } = &mut self {
@@ -144,7 +144,7 @@ impl HostError {
         self
     }
 
-    /// What the user can do about it.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let errno = self.errno();
@@ -182,7 +182,7 @@ impl HostError {
         Some(hint.to_owned())
     }
 
-    /// The kernel's error number, if it gave one.
+    /// The kernel's error number, if there is one.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {
@@ -197,7 +197,7 @@ impl HostError {
         }
     }
 
-    /// True if the file, thread or group is not (or no longer) there.
+    /// True if the file, thread or group does not exist (any more).
     #[must_use]
     pub fn is_gone(&self) -> bool {
         match self {

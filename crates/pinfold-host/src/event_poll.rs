@@ -1,11 +1,10 @@
-//! Waiting until something happens, at no cost while nothing does.
+//! Waits for events without polling.
 //!
-//! A wakeup takes tens of microseconds of CPU time, so looking many times a second is
-//! what a watch would spend most on. The kernel tells instead: of threads that make another or end
-//! (perf events, see `raw::births`), and of files and directories that somebody
-//! writes to or removes (inotify, which also works on cgroup files as far as programs write
-//! to them; what the kernel changes there itself it does not tell).
-//! <https://man7.org/linux/man-pages/man7/inotify.7.html>
+//! A wake-up takes tens of microseconds of CPU time, so frequent polling would be the largest cost
+//! of `watch`. Instead, the kernel reports threads that create another one or exit (perf events,
+//! see `raw::clone_event`), and files and directories that a program writes to or removes
+//! (inotify). For cgroup files inotify reports writes by programs, but not the kernel's own
+//! changes. <https://man7.org/linux/man-pages/man7/inotify.7.html>
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
@@ -20,7 +19,7 @@ use rustix::time::Timespec;
 use crate::{HostError, raw};
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// What a file or directory is watched for.
+/// inotify events of interest for files and directories.
 const FILE_EVENTS: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::CREATE)
     .union(WatchFlags::DELETE)
@@ -28,18 +27,18 @@ const FILE_EVENTS: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
 
-/// What happened during a wait.
+/// Events during a wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// Threads that have made another, or have ended.
+    /// Threads that have created another one or have exited.
     pub threads: BTreeSet<Tid>,
-    /// True if a file or directory was written to, or is gone.
+    /// True if a file or directory was written to or removed.
     pub files: bool,
-    /// True if one of the other sources can be read.
+    /// True if one of the other descriptors is readable.
     pub others: bool,
 }
 
-/// Threads, files and directories that are listened to.
+/// Watches threads, files and directories.
 #[derive(Debug, Default)]
 pub struct EventWatcher {
     threads: BTreeMap<Tid, raw::TaskEvents>,
@@ -48,19 +47,19 @@ pub struct EventWatcher {
 }
 
 impl EventWatcher {
-    /// Listens to nothing yet.
+    /// A watcher that watches nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Listens to these threads and no others. True if one of them was not listened to before:
-    /// what it has done until now was not heard. One that has ended is passed over.
+    /// Watches these threads and no others. True if one of them is new: its events before this call
+    /// were not received. A thread that has ended is skipped.
     ///
     /// # Errors
-    /// [`HostError::Thread`]: `EACCES` for another user's thread or where `perf_event_paranoid`
-    /// forbids it, `EPERM` in most containers, `EMFILE` if there are too many. None of the
-    /// threads is then listened to.
+    /// [`HostError::Thread`]: `EACCES` for another user's thread or because of
+    /// `perf_event_paranoid`, `EPERM` in most containers, `EMFILE` if there are too many. None of
+    /// the threads is watched then.
     pub fn follow_threads(&mut self, threads: &BTreeSet<Tid>) -> Result<bool, HostError> {
         self.threads.retain(|tid, _| threads.contains(tid));
         let mut is_new = false;
@@ -83,11 +82,11 @@ impl EventWatcher {
         Ok(is_new)
     }
 
-    /// Listens to these files and directories and no others; what is not there is passed over.
+    /// Watches these files and directories and no others; those that do not exist are skipped.
     ///
     /// # Errors
-    /// [`HostError::File`]: `EMFILE` or `ENOSPC` if the user listens to too many
-    /// (`fs.inotify.max_user_instances`, `max_user_watches`). None is then listened to.
+    /// [`HostError::File`]: `EMFILE` or `ENOSPC` if the user has too many watches
+    /// (`fs.inotify.max_user_instances`, `max_user_watches`). None is watched then.
     pub fn follow_files(&mut self, paths: &BTreeSet<String>) -> Result<(), HostError> {
         if paths.is_empty() {
             self.files.clear();
@@ -114,7 +113,7 @@ impl EventWatcher {
             if paths.contains(path) {
                 return true;
             }
-            // The watch of a file that is gone has gone with it.
+            // The kernel has already removed the watch of a removed file.
             match inotify::remove_watch(&*inotify, *watch) {
                 Ok(()) | Err(_) => false,
             }
@@ -134,8 +133,8 @@ impl EventWatcher {
         Ok(())
     }
 
-    /// Waits until something happens, one of the `others` can be read, a signal comes, or the
-    /// time is over.
+    /// Waits until an event occurs, one of the `others` is readable, a signal arrives, or `ns`
+    /// nanoseconds have passed.
     ///
     /// # Errors
     /// [`HostError::File`] if the kernel cannot wait (out of memory).
@@ -165,7 +164,7 @@ impl EventWatcher {
             if !flags.is_empty() {
                 received.threads.insert(*tid);
             }
-            // The descriptor of a thread that ended would wake us for ever.
+            // The descriptor of an ended thread would wake every later poll immediately.
             if flags.intersects(PollFlags::HUP | PollFlags::ERR) {
                 ended.push(*tid);
             }
@@ -177,7 +176,7 @@ impl EventWatcher {
         Ok(received)
     }
 
-    /// Takes all events away. Files that are gone are no longer listened to.
+    /// Reads all pending events. Removed files are not watched any more.
     fn drain(&mut self) -> bool {
         let Some(inotify) = &self.inotify else { return false };
         let mut room = [MaybeUninit::uninit(); 4096];

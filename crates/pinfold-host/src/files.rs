@@ -1,8 +1,8 @@
-//! Files that are the user's or Pinfold's own: state, journal, store, cache, reports.
+//! User files and Pinfold's own files: state, journal, store, cache, reports.
 //!
-//! Kernel files are [`crate::Host`]'s; these here live on a disk, so what matters is another:
-//! that a file is whole after a crash (write, `fsync`, rename), and that nobody else could
-//! have put it there ([`StateDir`]), because root reads the journal and does what it says.
+//! Kernel files are accessed through [`crate::Host`]. The files here are on a disk and have other
+//! requirements: a file is complete after a crash (write, `fsync`, rename), and no other user can
+//! have created it ([`StateDir`]), because root executes what the journal contains.
 
 mod dirs;
 mod given;
@@ -25,7 +25,7 @@ pub use text::text;
 
 use crate::HostError;
 
-/// The whole content of a file as text.
+/// Reads a whole file as text.
 ///
 /// # Errors
 /// As [`read`] and [`text`].
@@ -33,16 +33,16 @@ pub fn read_text(path: &str) -> Result<String, HostError> {
     text(path, read(path)?)
 }
 
-/// Puts a file there in one go: readers see the old content or the whole new one, also after
-/// a power cut. Its mode is 0666 without the umask; a link there is replaced, not followed.
+/// Creates or replaces a file atomically: readers see the old content or the whole new content,
+/// also after a power failure. Its mode is 0666 minus the umask; a link is replaced, not followed.
 ///
 /// # Errors
-/// [`HostError::File`]; the old content is then untouched.
+/// [`HostError::File`]; the old content is then unchanged.
 pub fn write_atomic(path: &str, content: &[u8]) -> Result<(), HostError> {
     put(path, content, Mode::from_raw_mode(0o666))
 }
 
-/// The same for a program: its mode is 0777 without the umask.
+/// Same as [`write_atomic`] for an executable: its mode is 0777 minus the umask.
 ///
 /// # Errors
 /// As [`write_atomic`].
@@ -58,10 +58,10 @@ fn put(path: &str, content: &[u8], mode: Mode) -> Result<(), HostError> {
     replace_in(&directory, name, content, mode).map_err(fail)
 }
 
-/// Makes a directory and those that lead to it (0777 without the umask), also after a power cut.
+/// Creates a directory and its parents (0777 minus the umask), durable across a power failure.
 ///
 /// # Errors
-/// [`HostError::File`], also if something else than a directory is in the way.
+/// [`HostError::File`], also if a path component is not a directory.
 pub fn make_dirs(path: &str) -> Result<(), HostError> {
     let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
     for end in ends.filter(|end| *end > 0) {
@@ -71,7 +71,7 @@ pub fn make_dirs(path: &str) -> Result<(), HostError> {
                 sync_parent(part).map_err(|errno| HostError::file("make directory", path, errno))?
             }
             Err(Errno::EXIST) => {}
-            // A read-only or foreign ancestor that is there already is no obstacle.
+            // An existing ancestor that is read-only or belongs to another user is no obstacle.
             Err(_) if is_dir(part) => {}
             Err(errno) => return Err(HostError::file("make directory", path, errno)),
         }
@@ -79,36 +79,36 @@ pub fn make_dirs(path: &str) -> Result<(), HostError> {
     if is_dir(path) { Ok(()) } else { Err(HostError::file("make directory", path, Errno::NOTDIR)) }
 }
 
-/// True if something is there; a dangling link is not.
+/// True if the path exists; false for a dangling link.
 #[must_use]
 pub fn exists(path: &str) -> bool {
     rustix::fs::stat(path).is_ok()
 }
 
-/// True if a directory is there.
+/// True if the path is a directory.
 #[must_use]
 pub fn is_dir(path: &str) -> bool {
     rustix::fs::stat(path)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
-/// The size of a file in bytes; `None` if it cannot be seen.
+/// Size of a file in bytes; `None` if it cannot be read.
 #[must_use]
 pub fn size(path: &str) -> Option<u64> {
     rustix::fs::stat(path).ok().and_then(|stat| u64::try_from(stat.st_size).ok())
 }
 
-/// True if a regular file is there.
+/// True if the path is a regular file.
 #[must_use]
 pub fn is_file(path: &str) -> bool {
     rustix::fs::stat(path)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
-/// Names of a directory's entries, sorted.
+/// Lists the entries of a directory by name, sorted.
 ///
 /// # Errors
-/// [`HostError::File`].
+/// [`HostError::File`] if it cannot be read.
 pub fn list(path: &str) -> Result<Vec<String>, HostError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())
@@ -116,36 +116,36 @@ pub fn list(path: &str) -> Result<Vec<String>, HostError> {
         .map_err(|errno| HostError::file("list", path, errno))
 }
 
-/// Takes a file (or link) away.
+/// Removes a file or link.
 ///
 /// # Errors
-/// [`HostError::File`].
+/// [`HostError::File`] if it does not exist or cannot be removed.
 pub fn remove(path: &str) -> Result<(), HostError> {
     rustix::fs::unlink(path).map_err(|errno| HostError::file("remove", path, errno))
 }
 
-/// Takes a directory away with all that is in it; links in it are removed, not followed.
+/// Removes a directory with all its content; links in it are removed, not followed.
 ///
 /// # Errors
-/// [`HostError::File`].
+/// [`HostError::File`] if an entry cannot be removed.
 pub fn remove_tree(path: &str) -> Result<(), HostError> {
     std::fs::remove_dir_all(path).map_err(|source| HostError::file("remove", path, source))
 }
 
-/// Gives a file or directory another name on the same file system, replacing a file of that name.
+/// Renames a file or directory within a file system; an existing file is replaced.
 ///
 /// # Errors
-/// [`HostError::File`].
+/// [`HostError::File`] if it cannot be renamed.
 pub fn rename(from: &str, to: &str) -> Result<(), HostError> {
     rustix::fs::rename(from, to).map_err(|errno| HostError::file("rename", from, errno))
 }
 
-/// Waits until everything that any program has written to files is on the disks.
+/// Waits until all written data of all programs is on the disks.
 pub fn sync_disks() {
     rustix::fs::sync();
 }
 
-/// Directory and name of a file's path.
+/// Splits the path of a file into directory and name.
 fn split(path: &str) -> Option<(&str, &str)> {
     let (parent, name) = match path.rsplit_once('/') {
         None => (".", path),
@@ -155,7 +155,7 @@ fn split(path: &str) -> Option<(&str, &str)> {
     (!matches!(name, "" | "." | "..")).then_some((parent, name))
 }
 
-/// The names in an open directory, sorted.
+/// The entries of an open directory by name, sorted.
 fn names_of(directory: OwnedFd) -> Result<Vec<String>, Errno> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::new(directory)? {
@@ -168,10 +168,10 @@ fn names_of(directory: OwnedFd) -> Result<Vec<String>, Errno> {
     Ok(names)
 }
 
-/// A temporary file beside the target, written, synced and renamed over it.
+/// Writes and syncs a temporary file next to the target, and renames it over the target.
 fn replace_in(directory: &OwnedFd, name: &str, content: &[u8], mode: Mode) -> Result<(), Errno> {
     let temporary = owned::temporary(name);
-    // Left over from a process with our number that was killed.
+    // Left over from a killed process with the same PID.
     match rustix::fs::unlinkat(directory, &temporary, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),
@@ -184,7 +184,7 @@ fn replace_in(directory: &OwnedFd, name: &str, content: &[u8], mode: Mode) -> Re
         })
         .and_then(|()| rustix::fs::renameat(directory, &temporary, directory, name));
     if let Err(errno) = done {
-        // The first error is the one to tell; the leftover is removed if it can be.
+        // The first error is reported; the temporary file is removed if possible.
         match rustix::fs::unlinkat(directory, &temporary, AtFlags::empty()) {
             Ok(()) | Err(_) => return Err(errno),
         }
@@ -205,8 +205,8 @@ fn write_all(file: impl AsFd, content: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes a new name in the directory survive a power cut. Some file systems have nothing to
-/// sync there and say EINVAL.
+/// Makes a new name in the directory durable. Some file systems do not support that and return
+/// EINVAL.
 fn sync_directory(directory: impl AsFd) -> Result<(), Errno> {
     match rustix::fs::fsync(directory) {
         Ok(()) | Err(Errno::INVAL) => Ok(()),
@@ -214,8 +214,8 @@ fn sync_directory(directory: impl AsFd) -> Result<(), Errno> {
     }
 }
 
-/// The same for a directory that was just made. One in which we may make names and not list them
-/// cannot be synced.
+/// The same for a new directory. A directory in which this process may create entries but not list
+/// them cannot be synced.
 fn sync_parent(path: &str) -> Result<(), Errno> {
     let Some((parent, _)) = split(path.trim_end_matches('/')) else { return Ok(()) };
     match open_dir(parent, OFlags::empty()) {
@@ -225,7 +225,7 @@ fn sync_parent(path: &str) -> Result<(), Errno> {
     }
 }
 
-/// Opens the current directory or the path as a directory, for `*at` calls.
+/// Opens a directory (the current one for an empty path), for `*at` calls.
 fn open_dir(path: &str, extra: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | extra;
     rustix::fs::openat(CWD, path, flags, Mode::empty())

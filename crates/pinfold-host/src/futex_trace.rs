@@ -1,8 +1,8 @@
-//! What the threads of some processes do in `futex(2)`: how long, where, and from which code.
+//! Calls of `futex(2)` by the threads of some processes: duration, address and call stack.
 //!
-//! The program is `bpf/locks.bpf.c`, on the tracepoints of the system call. It needs `CAP_BPF`
-//! and `CAP_PERFMON`, and a [trace file system](crate::Tracefs) that may be read, but no BTF.
-//! It ends with this process. `futex_waitv(2)` and the calls of Linux 6.7 are not seen.
+//! The BPF program is `bpf/locks.bpf.c`, on the tracepoints of the system call. It needs `CAP_BPF`,
+//! `CAP_PERFMON` and a readable [tracefs](crate::Tracefs), but no BTF. It ends with this process.
+//! `futex_waitv(2)` and the new futex calls of Linux 6.7 are not traced.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,20 +15,20 @@ use crate::bpf::{Named, missed, online_pu};
 use crate::raw::{Call, FutexAccount, Place, Probe};
 use crate::{Clock as _, Host, HostError, SystemClock, Tracefs};
 
-/// The compiled program, for any machine of this byte order.
+/// The compiled program, for any machine with this byte order.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/locks.bpf.o");
 
 const PROGRAM: Named = Named("the BPF program locks");
 
-/// What a call is for.
+/// Purpose of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FutexKind {
-    /// Waiting for a lock: `FUTEX_LOCK_PI`, or `FUTEX_WAIT` for a word that holds 2, which is
-    /// what the C libraries' locks hold while somebody waits.
+    /// Waiting for a lock: `FUTEX_LOCK_PI`, or `FUTEX_WAIT` on a word with the value 2, which the
+    /// locks of the C libraries have while a thread waits.
     Lock,
-    /// Waiting for anything else: a condition, an event, a thread's end.
+    /// Waiting for anything else: a condition variable, an event, the end of a thread.
     Wait,
-    /// Waking and moving others.
+    /// Waking or requeueing other threads.
     Wake,
 }
 
@@ -42,70 +42,70 @@ impl FutexKind {
     }
 }
 
-/// The calls of one thread for one address from one place in the code.
+/// All calls of one thread for one address from one place in the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FutexCallSite {
-    /// The process.
+    /// The process's PID.
     pub process: Tid,
-    /// The thread.
+    /// The thread's TID.
     pub tid: Tid,
     /// The address of the word.
     pub address: u64,
-    /// What the calls were for.
+    /// Purpose of the calls.
     pub kind: FutexKind,
-    /// Return addresses, the innermost first; empty if none were asked for or found.
+    /// Return addresses, the innermost first; empty if stacks were not requested or not found.
     pub stack: Vec<u64>,
     /// Number of calls that returned.
     pub count: u64,
-    /// Time that they took (ns).
+    /// Total duration of the calls (ns).
     pub sum_ns: u64,
-    /// The longest (ns).
+    /// Longest duration (ns).
     pub max_ns: u64,
-    /// Those that came too late to wait (`EAGAIN`).
+    /// Number of calls that came too late to wait (`EAGAIN`).
     pub again: u64,
 }
 
-/// A call that had not returned at the end.
+/// A call that had not returned at the end of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenCall {
-    /// The process.
+    /// The process's PID.
     pub process: Tid,
-    /// The thread.
+    /// The thread's TID.
     pub tid: Tid,
     /// The address of the word.
     pub address: u64,
-    /// What it is for.
+    /// Purpose of the call.
     pub kind: FutexKind,
     /// Return addresses, the innermost first.
     pub stack: Vec<u64>,
-    /// How long it has lasted (ns).
+    /// Its duration so far (ns).
     pub ns: u64,
 }
 
-/// All that was added up.
+/// Result of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FutexReading {
-    /// When the watch began (`CLOCK_MONOTONIC`, ns).
+    /// Start of the trace (`CLOCK_MONOTONIC`, ns).
     pub began_ns: u64,
-    /// When it ended.
+    /// End of the trace (`CLOCK_MONOTONIC`, ns).
     pub ended_ns: u64,
-    /// The calls.
+    /// The calls that returned.
     pub places: Vec<FutexCallSite>,
-    /// Those that had not returned.
+    /// The calls that had not returned.
     pub open: Vec<OpenCall>,
-    /// Calls that found no room.
+    /// Number of calls that were lost because a map was full.
     pub lost: u64,
-    /// Waits whose stack found no room or could not be read.
+    /// Number of waits whose stack could not be read or stored.
     pub stackless: u64,
-    /// Calls whose beginning was not seen: mostly those that lasted when the watch began. One that
-    /// lasts from before its beginning to after its end is not seen at all.
+    /// Number of calls whose start was not traced: mostly those that were active when the trace
+    /// started. A call that is active during the whole trace is not counted at all.
     pub unseen: u64,
-    /// Calls and returns of the whole host, while some other program was at work on their PU: none
-    /// was told of them. Linux 6.7 and later count them.
+    /// Number of events of the whole host for which the programs were not called, because another
+    /// BPF program was running on that CPU. Counted by Linux 6.7 and later.
     pub missed: u64,
 }
 
-/// The watch.
+/// A running trace.
 pub struct FutexTracer {
     program: Ebpf,
     probes: Vec<Probe>,
@@ -123,12 +123,12 @@ impl fmt::Debug for FutexTracer {
 }
 
 impl FutexTracer {
-    /// Begins to watch these processes; with the stacks of their waits, or without.
+    /// Starts to trace these processes; `stacks` also records the call stacks of waits.
     ///
     /// # Errors
-    /// [`HostError::File`]: `EPERM` or `EACCES` without the rights, `ENOENT` if the kernel was
-    /// built without tracepoints of system calls, `EINVAL` before Linux 5.12;
-    /// [`HostError::Unexpected`] if a tracepoint lacks a field.
+    /// [`HostError::File`]: `EPERM` or `EACCES` without permission, `ENOENT` if the kernel was
+    /// built without system-call tracepoints, `EINVAL` before Linux 5.12; [`HostError::Unexpected`]
+    /// if a tracepoint lacks a field.
     pub fn open(host: &dyn Host, processes: &[Tid], stacks: bool) -> Result<Self, HostError> {
         let tracefs = Tracefs::open()?;
         let enter = tracefs.format("syscalls/sys_enter_futex")?;
@@ -160,8 +160,8 @@ impl FutexTracer {
             began_ns: 0,
             program,
         };
-        // Before the first call that may be seen, as the end is after the last one: the time in
-        // calls is never more than the time of the watch.
+        // Taken before the first call can be traced, and the end after the last one, so that the
+        // time in calls never exceeds the duration of the trace.
         watch.began_ns = SystemClock.now_ns();
         for (part, id) in [("on_enter", enter.id), ("on_leave", leave.id)] {
             watch.probes.push(PROGRAM.attach(&mut watch.program, part, id, pu)?);
@@ -169,10 +169,11 @@ impl FutexTracer {
         Ok(watch)
     }
 
-    /// Ends the watch and reads what was added up.
+    /// Ends the trace and reads the result.
     ///
     /// # Errors
-    /// [`HostError::File`] if a map cannot be read, or what the kernel tells of the programs.
+    /// [`HostError::File`] if a map, or the kernel's information about the programs, cannot be
+    /// read.
     pub fn close(mut self, host: &dyn Host) -> Result<FutexReading, HostError> {
         self.probes.clear();
         let ended_ns = SystemClock.now_ns();

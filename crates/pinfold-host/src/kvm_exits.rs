@@ -1,11 +1,11 @@
 //! Exits of vCPU threads, paired and summed in the kernel by a BPF program.
 //!
-//! The program is `bpf/exits.bpf.c`; it ends with this value, whatever ends it. The places of the
-//! fields that it reads are taken from this kernel's own description of its events
-//! ([`Tracefs`]), so it needs neither headers nor BTF, and KVM may be a module. Most programs are at
-//! raw tracepoints, which have the arguments and no record: those are in the order of the record's
-//! fields, which is checked, and less dear (measured on a busy machine: about 0.2 instead of
-//! 0.3 µs).
+//! The program is `bpf/exits.bpf.c`; it is unloaded when this value is dropped or the process ends.
+//! The offsets of the fields that it reads come from the kernel's event descriptions ([`Tracefs`]),
+//! so it needs neither headers nor BTF, and KVM may be a module. Most programs are attached to raw
+//! tracepoints, which pass the arguments without a record. The arguments are expected in the order
+//! of the record's fields, which is checked. This is cheaper (measured on a busy machine: about 0.2
+//! instead of 0.3 µs).
 
 use std::collections::BTreeMap;
 use std::{fmt, io};
@@ -20,26 +20,26 @@ use crate::raw::{AddressKey, ExitThread, Key, Probe, Sums};
 use crate::tracefs::{Field, Format};
 use crate::{Host, HostError, Tracefs, paths};
 
-/// The compiled program, for any machine of this byte order.
+/// The compiled program, for any machine with this byte order.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/exits.bpf.o");
 
-/// What errors name.
+/// Program name for errors.
 const PROGRAM: Named = Named("the BPF program exits");
-/// Bits of a key, as in the program.
+/// Bits of a key, as in the BPF program.
 const IS_MMIO: u32 = 1;
 const IS_IPI: u32 = 2;
-/// What a thread is doing, as in the program.
+/// State of a thread, as in the BPF program.
 const IN_EXIT: u32 = 2;
-/// `GICD_SGIR` of a GICv2, from the distributor's base.
+/// Offset of `GICD_SGIR` from the distributor's base in a GICv2.
 const SGIR: u64 = 0xf00;
 
-/// The events that tell when a guest is left and entered.
+/// The events that mark exits from and entries to a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitSource {
-    /// `kvm_exit` and `kvm_entry`: each exit of the processor.
+    /// `kvm_exit` and `kvm_entry`: every exit of the processor.
     Hardware,
-    /// `kvm_userspace_exit` and `kvm_fpu`: only exits that reach the emulator; what KVM
-    /// answers itself is part of the time in between.
+    /// `kvm_userspace_exit` and `kvm_fpu`: only exits to the VMM (such as QEMU). Exits that KVM
+    /// handles itself are part of the time between.
     Userspace,
 }
 
@@ -62,21 +62,20 @@ impl ExitSource {
     }
 }
 
-/// What is watched. Each event that is left out makes every exit cheaper.
+/// What is counted. Each event that is left out makes every exit cheaper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitScope {
-    /// The events that tell when a guest is left and entered.
+    /// The events that mark exits and entries.
     pub source: ExitSource,
-    /// Whether the accessed addresses are counted: ports, memory of devices, registers.
+    /// Whether accesses are counted by address: ports, device memory, registers.
     pub addresses: bool,
-    /// Where an Arm guest with a GICv2 has its distributor.
+    /// Address of the distributor of an Arm guest with a GICv2.
     pub distributor: u64,
 }
 
 impl ExitScope {
     fn includes(&self, purpose: Purpose) -> bool {
-        // Marks are those of an exit of the processor: one that reaches the emulator begins after
-        // their events.
+        // Marks belong to an exit of the processor. An exit to the VMM begins after those events.
         let marks = self.source == ExitSource::Hardware;
         match purpose {
             Purpose::Time => true,
@@ -87,18 +86,18 @@ impl ExitScope {
     }
 }
 
-/// Durations of one kind of stretch.
+/// Statistics of the durations of one kind of interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DurationStats {
-    /// How many.
+    /// Number of intervals.
     pub count: u64,
-    /// Their sum (ns).
+    /// Sum (ns).
     pub sum_ns: u64,
-    /// The shortest (ns); meaningless if there is none.
+    /// Shortest (ns); undefined if `count` is 0.
     pub shortest_ns: u64,
-    /// The longest (ns).
+    /// Longest (ns).
     pub longest_ns: u64,
-    /// Sum of their squares (ns²).
+    /// Sum of squares (ns²).
     pub squares: u128,
 }
 
@@ -114,57 +113,57 @@ impl From<Sums> for DurationStats {
     }
 }
 
-/// What tells exits apart.
+/// Key by which exits are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExitKey {
-    /// As the event has it: x86 the reason with the kind of machine (1 VMX, 2 SVM) in the upper
-    /// half; Arm the code of the exception with the class of the trap in the upper half;
-    /// RISC-V `scause`; of a userspace exit its number with the error number in the upper half.
+    /// The reason in the event's encoding. x86: the reason, with the vendor (1 VMX, 2 SVM) in the
+    /// upper half. Arm: the exception code, with the exception class (`esr_ec`) in the upper half.
+    /// RISC-V: `scause`. Userspace exit: its number, with errno in the upper half.
     pub reason: u64,
-    /// KVM took it for an access to a device's memory.
+    /// KVM handled it as an access to device memory (MMIO).
     pub is_mmio: bool,
-    /// It sent an interprocessor interrupt.
+    /// It sent an inter-processor interrupt (IPI).
     pub is_ipi: bool,
 }
 
-/// What an exit accessed.
+/// The address that an exit accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Address {
     /// An I/O port.
     Port(u64),
-    /// Guest-physical address of a device.
+    /// Guest-physical address of device memory.
     Mmio(u64),
-    /// Number of a machine-specific register; on Arm Op0, Op1, CRn, CRm and Op2 of a system
-    /// register, four bits each.
+    /// Number of a model-specific register; on Arm Op0, Op1, CRn, CRm and Op2 of a system register,
+    /// four bits each.
     Register(u64),
 }
 
-/// What a thread did while it was watched.
+/// Statistics of one thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadExits {
-    /// Stretches in the guest; with [`ExitSource::Userspace`] in KVM too.
+    /// Intervals in the guest; with [`ExitSource::Userspace`] also in KVM.
     pub guest: DurationStats,
-    /// Stretches without a PU because the thread waited for something.
+    /// Intervals off the CPU in which the thread slept.
     pub asleep: DurationStats,
-    /// Stretches without a PU because another thread had it.
+    /// Intervals off the CPU in which the thread was preempted.
     pub preempted: DurationStats,
-    /// Exits, without the time that the thread had no PU.
+    /// Exits by key, without the time off the CPU.
     pub exits: BTreeMap<ExitKey, DurationStats>,
-    /// How often each address was accessed; true for a write.
+    /// Number of accesses by address; the flag is true for a write.
     pub addresses: BTreeMap<(Address, bool), u64>,
-    /// Events of the kernel that were looked at for it.
+    /// Number of kernel events that were processed for this thread.
     pub events: u64,
-    /// Exits or entries without their other half, which are in no number.
+    /// Number of exits or entries without their counterpart, which are in no other number.
     pub unpaired: u64,
-    /// Exits for which there was no room in the table.
+    /// Number of exits that were lost because the table was full.
     pub no_room: u64,
-    /// Accesses for whose address there was no room in the table.
+    /// Number of accesses whose address was lost because the table was full.
     pub no_address: u64,
-    /// True if the last exit had not ended yet: it is in no number.
+    /// True if the last exit had not ended yet; it is in no other number.
     pub is_outside: bool,
 }
 
-/// Watches threads. Dropping it takes the program away.
+/// Counts the exits of threads. Dropping it unloads the program.
 pub struct ExitCounter {
     program: Ebpf,
     _probes: Vec<Probe>,
@@ -173,7 +172,7 @@ pub struct ExitCounter {
     exits: HashMap<MapData, Key, Sums>,
     addresses: HashMap<MapData, AddressKey, u64>,
     tids: Vec<Tid>,
-    /// Of the programs, before they were told to count.
+    /// Missed events before counting started.
     missed_before: u64,
 }
 
@@ -183,7 +182,7 @@ impl fmt::Debug for ExitCounter {
     }
 }
 
-/// A program and its tracepoint.
+/// A BPF program and its tracepoint.
 #[derive(Clone, Copy)]
 struct Hook {
     program: &'static str,
@@ -192,27 +191,28 @@ struct Hook {
     purpose: Purpose,
 }
 
-/// What the answer has from an event.
+/// Which part of the result an event provides.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// The stretches themselves: without it there is no answer.
+    /// The intervals themselves; without it there is no result.
     Time,
     /// Accessed addresses.
     Addresses,
-    /// What distinguishes exits of one reason.
+    /// What distinguishes exits with the same reason: MMIO, IPI.
     Marks,
     /// Addresses and marks.
     Both,
 }
 
-/// How a program gets at what it reads.
+/// How a program accesses the event's data.
 #[derive(Clone, Copy)]
 enum AttachKind {
-    /// As the arguments of a raw tracepoint; these fields must be the first, `_` whatever it is.
+    /// As arguments of a raw tracepoint. The fields must be the first ones, in this order; `_`
+    /// matches any.
     Arguments(&'static [&'static str]),
-    /// From the record, where each constant of the program says where a field is.
+    /// From the record; each constant of the program is the offset of a field.
     Record(&'static [(&'static str, &'static str)]),
-    /// The same for the reason of an exit, whose fields differ from processor to processor.
+    /// From the record, for the reason of an exit, whose fields depend on the architecture.
     Reason,
 }
 
@@ -229,7 +229,7 @@ const fn hook(
     Hook { program, event, way, purpose }
 }
 
-/// Next to the two of the source.
+/// Hooks in addition to the two of the source.
 const HOOKS: [Hook; 10] = [
     needed(
         "switched",
@@ -256,9 +256,9 @@ impl ExitCounter {
     /// Loads the program for some threads; it counts nothing before [`start`](Self::start).
     ///
     /// # Errors
-    /// As [`Tracefs::open`]; [`HostError::File`] with `ENOENT` if the kernel has no such events
-    /// (KVM is not loaded), `EPERM` or `EACCES` without the rights (`CAP_BPF`, `CAP_PERFMON`),
-    /// `EINVAL` before Linux 5.5 or under lockdown in confidentiality mode.
+    /// As [`Tracefs::open`]; [`HostError::File`] with `ENOENT` if the kernel lacks the events (KVM
+    /// is not loaded), `EPERM` or `EACCES` without permission (`CAP_BPF`, `CAP_PERFMON`), `EINVAL`
+    /// before Linux 5.5 or under lockdown in confidentiality mode.
     pub fn open(host: &dyn Host, scope: ExitScope, tids: &[Tid]) -> Result<Self, HostError> {
         let tracing = Tracefs::open()?;
         let format = |event: &str| match tracing.format(event) {
@@ -285,16 +285,16 @@ impl ExitCounter {
         Ok(Self { program, _probes, is_on, threads, exits, addresses, tids, missed_before })
     }
 
-    /// Begins to count.
+    /// Starts counting.
     ///
     /// # Errors
-    /// [`HostError::File`] if the map cannot be written, which does not happen.
+    /// [`HostError::File`] if the map cannot be written, which should not happen.
     pub fn start(&mut self, host: &dyn Host) -> Result<(), HostError> {
         self.missed_before = missed(host, &self.program)?;
         self.is_on.set(0, 1, 0).map_err(|error| PROGRAM.refused("start", &error))
     }
 
-    /// Counts no more.
+    /// Stops counting.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -302,20 +302,21 @@ impl ExitCounter {
         self.is_on.set(0, 0, 0).map_err(|error| PROGRAM.refused("stop", &error))
     }
 
-    /// Events of the whole host since the start, while some other program was at work on their PU:
-    /// none was told of them. The kernel counts those of raw tracepoints since Linux 5.12, all since
-    /// 6.7.
+    /// Number of events of the whole host since the start for which the programs were not called,
+    /// because another BPF program was running on that CPU. The kernel counts them for raw
+    /// tracepoints since Linux 5.12, for all programs since 6.7.
     ///
     /// # Errors
-    /// [`HostError`] if what the kernel tells of the programs cannot be read.
+    /// [`HostError`] if the kernel's information about the programs cannot be read.
     pub fn missed(&self, host: &dyn Host) -> Result<u64, HostError> {
         Ok(missed(host, &self.program)?.saturating_sub(self.missed_before))
     }
 
-    /// What each thread did, in the order in which they were given.
+    /// Statistics of each thread, in the order of the `tids` that were passed to
+    /// [`open`](Self::open).
     ///
     /// # Errors
-    /// [`HostError::File`] if a map cannot be read, which does not happen.
+    /// [`HostError::File`] if a map cannot be read, which should not happen.
     pub fn read(&self) -> Result<Vec<(Tid, ThreadExits)>, HostError> {
         let mut found = Vec::with_capacity(self.tids.len());
         for tid in &self.tids {
@@ -369,16 +370,16 @@ fn address(key: AddressKey) -> Address {
     }
 }
 
-/// Where this kernel has what the program reads.
+/// Offsets and tracepoints of the running kernel.
 struct Places {
-    /// Constants of the program.
+    /// Constants of the program: offsets of fields.
     constants: BTreeMap<&'static str, u32>,
     sgi_address: u64,
-    /// What is there, with the numbers of the tracepoints.
+    /// The hooks whose events exist, with the IDs of their tracepoints.
     hooks: Vec<(Hook, u64)>,
 }
 
-/// The record of an event; `None` if this kernel does not have it, or its module is not loaded.
+/// Reads the record format of an event; `None` if the kernel lacks it or its module is not loaded.
 type Formats<'f> = dyn Fn(&str) -> Result<Option<Format>, HostError> + 'f;
 
 impl Places {
@@ -422,7 +423,8 @@ impl Places {
             .map_err(|error| PROGRAM.refused("load", &error))
     }
 
-    /// The events of the programs that are at records; those at raw tracepoints keep theirs.
+    /// Attaches the programs. Returns the perf events of those that use records; raw tracepoints
+    /// stay attached by the program object.
     fn attach(&self, host: &dyn Host, program: &mut Ebpf) -> Result<Vec<Probe>, HostError> {
         let pu = online_pu(host)?;
         let mut probes = Vec::new();
@@ -446,8 +448,8 @@ impl Places {
     }
 }
 
-/// Checks that the arguments of an event are those that the program takes them for: its record has
-/// them in the same order.
+/// Checks that an event's arguments are those that the program expects: its record has the fields
+/// in that order.
 fn in_order(event: &str, format: &Format, expected: &[&str]) -> Result<(), HostError> {
     let names = format.fields.iter().map(|field| field.name.as_str());
     let own: Vec<&str> = names.filter(|name| !name.starts_with("common_")).collect();
@@ -462,9 +464,9 @@ fn in_order(event: &str, format: &Format, expected: &[&str]) -> Result<(), HostE
     Ok(())
 }
 
-/// The fields of an exit differ from one kind of processor to the next.
+/// The fields of an exit depend on the architecture.
 fn reason_places(event: &str, format: &Format) -> Result<BTreeMap<&'static str, u32>, HostError> {
-    // x86; Arm; RISC-V; a userspace exit on all of them.
+    // x86; Arm; RISC-V; userspace exit on any of them.
     let known = [
         ("exit_reason", Some("isa")),
         ("ret", Some("esr_ec")),

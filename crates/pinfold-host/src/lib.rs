@@ -1,11 +1,11 @@
-//! The door to the kernel.
+//! All access to the kernel.
 //!
-//! Stages reach the machine through [`Host`] (reads) and [`HostMut`] (changes);
-//! nothing else in Pinfold opens a kernel file, makes a scheduling system call,
-//! reads a clock or starts a process. Four forms stand behind the door:
-//! [`LiveHost`], [`SnapshotHost`] (a captured machine, in memory), [`SimHost`] (a tree
-//! plus the kernel's rules) and [`RecordingHost`] (notes every access).
-//! Only live and simulated hosts are [`HostMut`]: changing a capture does not compile.
+//! The other crates read a machine through [`Host`] and change it through [`HostMut`]; nothing else
+//! in Pinfold opens a kernel file, makes a scheduling system call, reads a clock or starts a
+//! process. There are four implementations: [`LiveHost`], [`SnapshotHost`] (a captured machine, in
+//! memory), [`SimHost`] (a tree plus the kernel's rules) and [`RecordingHost`] (records every
+//! access). Only live and simulated hosts implement [`HostMut`]: code that changes a capture does
+//! not compile.
 
 mod bpf;
 mod clock;
@@ -60,24 +60,24 @@ pub use stall::{Stall, StallAccount, StallConfig};
 pub use thread_set::{Roll, ThreadSet};
 pub use tracefs::{Field, Format, Tracefs};
 
-/// Takes what was read of a name.
+/// Callback of [`Host::read_each`]: takes a name and the content of its file.
 pub type EachFile<'e> = dyn FnMut(&str, &[u8]) -> Result<(), HostError> + 'e;
 
-/// Reading a host. Paths are absolute, as the kernel names them.
+/// Read access to a host. Paths are absolute.
 pub trait Host {
-    /// The whole content of a file.
+    /// Reads a whole file.
     ///
     /// # Errors
     /// [`HostError`] with path and errno.
     fn read(&self, path: &str) -> Result<Vec<u8>, HostError>;
 
-    /// Names of a directory's entries, sorted.
+    /// Lists the entries of a directory by name, sorted.
     ///
     /// # Errors
     /// [`HostError`] with path and errno.
     fn list(&self, path: &str) -> Result<Vec<String>, HostError>;
 
-    /// Target of a symbolic link, as written.
+    /// Target of a symbolic link, as stored.
     ///
     /// # Errors
     /// [`HostError`] with path and errno.
@@ -86,8 +86,8 @@ pub trait Host {
     /// True if the path exists.
     fn exists(&self, path: &str) -> bool;
 
-    /// Hard-link count of a directory. That of `/proc/PID/task` is 2 plus the number of
-    /// threads, which makes it the cheapest way to notice a birth.
+    /// Hard-link count of a directory. That of `/proc/PID/task` is 2 plus the number of threads,
+    /// which makes it the cheapest way to detect new threads.
     ///
     /// # Errors
     /// [`HostError`] with path and errno.
@@ -96,37 +96,38 @@ pub trait Host {
     /// Affinity mask of a thread (`sched_getaffinity(2)`).
     ///
     /// # Errors
-    /// [`HostError`], `ESRCH` if the thread is gone.
+    /// [`HostError`], `ESRCH` if the thread no longer exists.
     fn affinity(&self, tid: Tid) -> Result<CpuSet, HostError>;
 
     /// Scheduling policy of a thread (`sched_getattr(2)`).
     ///
     /// # Errors
-    /// [`HostError`], `ESRCH` if the thread is gone.
+    /// [`HostError`], `ESRCH` if the thread no longer exists.
     fn policy(&self, tid: Tid) -> Result<Policy, HostError>;
 
-    /// The value of a setting that another program keeps; `None` if it has none.
+    /// Value of a setting that another program manages; `None` if it has none.
     ///
     /// # Errors
-    /// [`HostError::Kept`]; of an object that is not there it is [gone](HostError::is_gone).
+    /// [`HostError::Kept`]; [`HostError::is_gone`] is true if the object does not exist.
     fn setting(&self, setting: &Setting) -> Result<Option<String>, HostError> {
         Err(HostError::no_setting_backend(setting))
     }
 
-    /// The files in which that program keeps the setting; none if they are its own affair.
+    /// The files in which that program stores the setting, if they have to be restored in addition
+    /// to the value; else empty.
     ///
     /// # Errors
-    /// [`HostError`] if one is there and cannot be read.
+    /// [`HostError`] if a file exists and cannot be read.
     fn setting_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
         Err(HostError::no_setting_backend(setting))
     }
 
-    /// Reads the file `DIRECTORY/NAME/FILE` of each name, as those of the threads of a process,
-    /// and hands it to `each`; a name that is gone is passed over.
+    /// Reads the file `DIRECTORY/NAME/FILE` for each name, such as those of all threads of a
+    /// process, and passes it to `each`. Names that no longer exist are skipped.
     ///
     /// # Errors
-    /// As [`Host::read`], at the first file that cannot be read for another reason; what `each`
-    /// says.
+    /// As [`Host::read`], at the first file that cannot be read for another reason; also any error
+    /// of `each`.
     fn read_each(
         &self,
         directory: &str,
@@ -144,10 +145,10 @@ pub trait Host {
         Ok(())
     }
 
-    /// True if this is the running machine.
+    /// True if this is the running host.
     fn is_live(&self) -> bool;
 
-    /// The file as text; bytes that are not UTF-8 become U+FFFD.
+    /// Reads a file as text; bytes that are not UTF-8 become U+FFFD.
     ///
     /// # Errors
     /// As [`Host::read`].
@@ -156,8 +157,8 @@ pub trait Host {
     }
 }
 
-/// Bytes as text; those that are not UTF-8 become U+FFFD. Most are, and are checked at once
-/// instead of piece by piece.
+/// Converts bytes to text; those that are not UTF-8 become U+FFFD. Valid UTF-8, the usual case, is
+/// checked in one pass.
 pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     match str::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
@@ -165,7 +166,7 @@ pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Changing a host. Sealed: only live and simulated hosts have it.
+/// Write access to a host. Sealed: only live and simulated hosts implement it.
 pub trait HostMut: Host + sealed::Writable {
     /// One `write(2)` of the whole value to an existing file, opened without truncation.
     ///
@@ -173,10 +174,10 @@ pub trait HostMut: Host + sealed::Writable {
     /// [`HostError`] with path, value and errno.
     fn write(&self, path: &str, value: &[u8]) -> Result<(), HostError>;
 
-    /// Makes one directory.
+    /// Creates one directory.
     ///
     /// # Errors
-    /// [`HostError`] with path and errno; `EEXIST` if it is there.
+    /// [`HostError`] with path and errno; `EEXIST` if it exists already.
     fn make_dir(&self, path: &str) -> Result<(), HostError>;
 
     /// Removes one empty directory (or cgroup).
@@ -188,44 +189,45 @@ pub trait HostMut: Host + sealed::Writable {
     /// Sets a thread's affinity mask.
     ///
     /// # Errors
-    /// [`HostError`]; `EINVAL` if no PU of the mask is in the thread's cpuset.
+    /// [`HostError`]; `EINVAL` if no CPU of the mask is in the thread's cpuset.
     fn set_affinity(&self, tid: Tid, mask: &CpuSet) -> Result<(), HostError>;
 
     /// Sets a thread's scheduling policy.
     ///
     /// # Errors
-    /// [`HostError`]; `EPERM` without the right or under `RT_GROUP_SCHED` without run time.
+    /// [`HostError`]; `EPERM` without permission, or under `RT_GROUP_SCHED` without real-time run
+    /// time.
     fn set_policy(&self, tid: Tid, policy: Policy) -> Result<(), HostError>;
 
-    /// Moves the pages of a process that are on the nodes `from` to the nodes `to`
-    /// (`migrate_pages(2)`). Answers how many pages could not be moved; the kernel does not
-    /// count those that it takes for unmovable from the start.
+    /// Moves the pages of a process from the nodes `from` to the nodes `to` (`migrate_pages(2)`).
+    /// Returns the number of pages that could not be moved; the kernel does not count pages that it
+    /// considers unmovable from the start.
     ///
     /// # Errors
     /// [`HostError`]; `EPERM` for another user's process, `EINVAL` if no node of `to` has memory.
     fn migrate_pages(&self, pid: Tid, from: &[NodeId], to: &[NodeId]) -> Result<u64, HostError>;
 
-    /// Sends a signal to a process, unless it is a later one with its number.
+    /// Sends a signal to a process, but not to a later process with the same PID.
     ///
     /// # Errors
-    /// [`HostError::Thread`]: `ESRCH` if it is gone, `EPERM` without the right.
+    /// [`HostError::Thread`]: `ESRCH` if it no longer exists, `EPERM` without permission.
     fn signal(&self, process: TaskId, signal: process::Signaled) -> Result<(), HostError>;
 
-    /// Has a setting changed by the program that keeps it; `None` takes it away, as far as
-    /// that program can.
+    /// Changes a setting through the program that manages it; `None` removes it, as far as that
+    /// program supports removal.
     ///
     /// # Errors
     /// [`HostError::Kept`].
     fn set_setting(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError>;
 
-    /// Puts the files of a setting back as they were; true if one differed.
+    /// Restores the files of a setting; true if one of them differed.
     ///
     /// # Errors
-    /// [`HostError`]; [`HostError::Kept`] if the program does not read them again.
+    /// [`HostError`]; [`HostError::Kept`] if the program does not reload them.
     fn put_setting_files(&self, setting: &Setting, files: &[KeptFile]) -> Result<bool, HostError>;
 }
 
 mod sealed {
-    /// Marks the hosts that may be changed.
+    /// Marks the hosts that can be changed.
     pub trait Writable {}
 }

@@ -1,9 +1,9 @@
-//! The running machine.
+//! The running host.
 //!
-//! Files are reached from one descriptor of `/` by `openat2(RESOLVE_IN_ROOT)`.
-//! A kernel file is opened once and read to its end: its size is never asked, because
-//! `/proc` and `/sys` say 0 or 4096. A value is written by one `write(2)` without
-//! truncation or creation: the kernel takes each write as one command.
+//! Files are opened relative to one descriptor of `/` with `openat2(RESOLVE_IN_ROOT)`. A kernel
+//! file is opened once and read to its end, without its size: `/proc` and `/sys` report 0 or 4096.
+//! A value is written with one `write(2)`, without truncation or creation, because the kernel takes
+//! each write as one command.
 
 use std::os::fd::OwnedFd;
 
@@ -15,10 +15,10 @@ use rustix::process::{Pid, PidfdFlags};
 use crate::process::Signaled;
 use crate::{EachFile, Host, HostError, HostMut, SettingBackend, raw, sealed};
 
-/// Room for the entries of a directory, in bytes; each takes about 32.
+/// Buffer size for directory entries, in bytes; each entry takes about 32.
 const LIST_BYTES: usize = 16 << 10;
 
-/// The running machine.
+/// The running host.
 #[derive(Debug)]
 pub struct LiveHost {
     root: OwnedFd,
@@ -26,7 +26,7 @@ pub struct LiveHost {
 }
 
 impl LiveHost {
-    /// Opens the door.
+    /// Opens the host.
     ///
     /// # Errors
     /// [`HostError`] if `/` cannot be opened or the kernel is older than 5.6 (no `openat2`).
@@ -39,7 +39,7 @@ impl LiveHost {
         Ok(host)
     }
 
-    /// The same host, on which a program that keeps settings can be asked.
+    /// Adds an interface to the program that manages settings.
     #[must_use]
     pub fn with_setting_backend(mut self, keeper: impl SettingBackend + 'static) -> Self {
         self.keepers.push(Box::new(keeper));
@@ -63,15 +63,15 @@ impl LiveHost {
                 rustix::fs::openat2(&self.root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
             match opened {
                 Ok(descriptor) => return Ok(descriptor),
-                // EAGAIN: a rename or mount happened meanwhile, so that `..` could not be
-                // proven to stay inside; the manual says to try again.
+                // EAGAIN: because of a concurrent rename or mount, the kernel could not ensure that
+                // `..` stays inside; openat2(2) says to try again.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(errno) => return Err(HostError::file(operation, path, errno)),
             }
         }
     }
 
-    /// The parent directory and the last name of a path.
+    /// Opens the parent directory of a path; also returns the last component.
     fn open_parent<'p>(
         &self,
         path: &'p str,
@@ -90,7 +90,7 @@ impl LiveHost {
     }
 }
 
-/// Opens a file for reading on a way that leads down from a directory, and over no link.
+/// Opens a file for reading below a directory, without following links.
 fn open_below(directory: &OwnedFd, path: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -103,14 +103,14 @@ fn open_below(directory: &OwnedFd, path: &str) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Reads to the end, whatever the size is said to be.
+/// Reads to the end, regardless of the reported size.
 pub(crate) fn read_to_end(descriptor: &OwnedFd) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::with_capacity(4096);
     read_into(descriptor, &mut bytes)?;
     Ok(bytes)
 }
 
-/// The same into a buffer, instead of what it holds.
+/// Reads to the end into a buffer and replaces its content.
 fn read_into(descriptor: &OwnedFd, bytes: &mut Vec<u8>) -> Result<(), Errno> {
     bytes.resize(bytes.capacity().max(4096), 0);
     let mut used = 0;
@@ -143,7 +143,7 @@ impl Host for LiveHost {
         file: &str,
         each: &mut EachFile<'_>,
     ) -> Result<(), HostError> {
-        // The way to the directory is walked once, not for each name.
+        // The directory's path is resolved once, not for each name.
         let directory_at = match self.open(directory, OFlags::PATH | OFlags::DIRECTORY, "read") {
             Ok(descriptor) => descriptor,
             Err(error) if error.is_gone() => return Ok(()),
@@ -169,8 +169,8 @@ impl Host for LiveHost {
         let fail = |errno| HostError::file("list", path, errno);
         let descriptor = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY, "list")?;
         let mut names = Vec::new();
-        // Room for all threads of a large machine: the kernel walks `/proc/PID/task` from its
-        // beginning for each piece that it is asked for.
+        // Large enough for all threads of a large machine: the kernel walks `/proc/PID/task` from
+        // the start for each call.
         let mut room = Vec::with_capacity(LIST_BYTES);
         let mut entries = rustix::fs::RawDir::new(descriptor, room.spare_capacity_mut());
         while let Some(entry) = entries.next() {
@@ -185,7 +185,7 @@ impl Host for LiveHost {
     }
 
     fn link(&self, path: &str) -> Result<String, HostError> {
-        // One call instead of three: nothing on the way to a kernel's link leads out of `/`.
+        // One call instead of three: no component of a path to a kernel link leads out of `/`.
         rustix::fs::readlinkat(&self.root, path.trim_start_matches('/'), Vec::new())
             .map(|target| target.to_string_lossy().into_owned())
             .map_err(|errno| HostError::file("read link", path, errno))
@@ -240,7 +240,7 @@ impl HostMut for LiveHost {
             self.open(path, OFlags::WRONLY, "write").map_err(|error| error.with_value(value))?;
         let written = loop {
             match rustix::io::write(&descriptor, value) {
-                // Nothing was taken yet when a signal interrupts: the same single write again.
+                // A signal interrupted before anything was written: repeat the same single write.
                 Err(Errno::INTR) => {}
                 other => break other.map_err(fail)?,
             }
@@ -282,7 +282,7 @@ impl HostMut for LiveHost {
         })
     }
 
-    /// By a descriptor of the process, which keeps its number from being used again meanwhile.
+    /// Uses a pidfd, so that the PID cannot be reused before the signal is sent.
     fn signal(&self, process: TaskId, signal: Signaled) -> Result<(), HostError> {
         let fail = |errno: Errno| HostError::Thread {
             call: "pidfd_send_signal",

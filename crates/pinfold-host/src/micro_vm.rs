@@ -1,14 +1,14 @@
-//! A guest of KVM of a few instructions, which makes a known number of exits.
+//! A KVM guest of a few instructions that causes a known number of exits.
 //!
-//! It runs in real mode with one page of memory: a loop for each kind of work, then `hlt`. So the
-//! counts of whoever watches exits can be checked against what was asked. It has no interrupts,
-//! no devices and no clock: port and MMIO writes come back to us and nobody answers them.
+//! It runs in real mode with one page of memory: a loop per kind of work, then `hlt`. An exit
+//! counter can thus be checked against the requested numbers. It has no interrupts, devices or
+//! clock: port and MMIO writes exit to this process, which ignores them.
 //! <https://docs.kernel.org/virt/kvm/api.html>
 
 #[cfg(not(target_arch = "x86_64"))]
 use crate::HostError;
 
-/// How often each instruction that exits is run.
+/// Number of executions of each instruction that causes an exit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// `cpuid`.
@@ -17,21 +17,21 @@ pub struct Work {
     pub rdmsr: u32,
     /// `out` of a byte to port [`Work::PORT`].
     pub out: u32,
-    /// A byte written to guest-physical address [`Work::MMIO`], where nothing is.
+    /// A byte write to guest-physical address [`Work::MMIO`], where there is no memory.
     pub mmio: u32,
 }
 
 impl Work {
-    /// The port that is written: nobody's.
+    /// The port that is written; no device uses it.
     pub const PORT: u16 = 0x5a0;
-    /// The address that is written.
+    /// The guest-physical address that is written.
     pub const MMIO: u64 = 0x2_0000;
-    /// The register that is read.
+    /// The model-specific register that is read.
     pub const MSR: u32 = 0x1b;
-    /// The most of each kind, so that a run takes at most some minutes.
+    /// Maximum of each kind, so that a run takes at most some minutes.
     pub const MOST: u32 = 10_000_000;
 
-    /// The guest's program: 16-bit code that counts in `esi`.
+    /// The guest's code: 16-bit, with a counter in `esi`.
     #[cfg(any(target_arch = "x86_64", test))]
     fn code(self) -> Vec<u8> {
         let mut code = Vec::new();
@@ -58,23 +58,24 @@ fn section(code: &mut Vec<u8>, count: u32, body: &[u8]) {
     code.extend(count.to_le_bytes());
     code.extend(body);
     code.extend([0x66, 0x4e, 0x75]);
-    // Back over the body, `dec` and the jump itself: every body is a few bytes.
+    // Jump back over the body, `dec` and the jump itself; every body is a few bytes long.
     let back = i8::try_from(body.len() + 4).unwrap_or(i8::MAX);
     code.push(back.wrapping_neg().cast_unsigned());
 }
 
-/// What a run did.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
-    /// Writes to [`Work::PORT`] that came back to us.
+    /// Number of exits for writes to [`Work::PORT`].
     pub out: u32,
-    /// Writes to [`Work::MMIO`] that came back to us.
+    /// Number of exits for writes to [`Work::MMIO`].
     pub mmio: u32,
-    /// CPU time of this thread meanwhile (ns): time in which others had the PU is not in it.
+    /// CPU time of this thread during the run (ns), without time in which other threads had the
+    /// CPU.
     pub cpu_ns: u64,
 }
 
-/// The guest. Its vCPU is whatever thread calls [`MicroGuest::run`].
+/// The guest. Its vCPU runs in the thread that calls [`MicroGuest::run`].
 #[derive(Debug)]
 pub struct MicroGuest {
     #[cfg(target_arch = "x86_64")]
@@ -83,7 +84,7 @@ pub struct MicroGuest {
 
 #[cfg(not(target_arch = "x86_64"))]
 impl MicroGuest {
-    /// There is one for x86-64 only.
+    /// Available on x86-64 only.
     ///
     /// # Errors
     /// Always [`HostError::Unexpected`].
@@ -92,7 +93,7 @@ impl MicroGuest {
         Err(HostError::Unexpected { path: crate::paths::kvm_device(), why })
     }
 
-    /// Never reached: there is no guest.
+    /// Never called: no guest exists.
     ///
     /// # Errors
     /// Always [`HostError::Unexpected`].
@@ -118,16 +119,16 @@ mod x86 {
         /// Opens KVM.
         ///
         /// # Errors
-        /// [`HostError::File`]: `ENOENT` without KVM, `EACCES` without the right to use it.
+        /// [`HostError::File`]: `ENOENT` without KVM, `EACCES` without permission.
         pub fn new() -> Result<Self, HostError> {
             Kvm::new().map(|kvm| Self { kvm }).map_err(|error| failed("open", error.errno()))
         }
 
-        /// Makes the exits; each call is a virtual machine of its own, which ends with it.
+        /// Causes the exits. Each call creates a virtual machine, which ends with the call.
         ///
         /// # Errors
         /// [`HostError::File`] if KVM refuses, `EINVAL` for more than [`Work::MOST`];
-        /// [`HostError::Unexpected`] if the guest does anything but its work.
+        /// [`HostError::Unexpected`] if the guest exits for any other reason.
         pub fn run(&mut self, work: Work) -> Result<Ran, HostError> {
             if [work.cpuid, work.rdmsr, work.out, work.mmio].iter().any(|n| *n > Work::MOST) {
                 return Err(failed("run a guest of", libc::EINVAL));

@@ -1,8 +1,8 @@
-//! Every kernel path that Pinfold knows, each with its page in the kernel's documentation.
+//! Every kernel path that Pinfold uses, each with its page in the kernel's documentation.
 //!
-//! Nowhere else does a path of `/proc`, `/sys` or `/dev` stand in the code: what a kernel
-//! renames is changed here. Functions return whole paths; those of a file in a cgroup take the
-//! group's directory, because where a hierarchy is mounted is read from the mount table.
+//! No other code contains a path of `/proc`, `/sys` or `/dev`: what a kernel renames is changed
+//! here. Functions return whole paths. Those of a file in a cgroup take the group's directory,
+//! because the mount point of a hierarchy is read from the mount table.
 
 mod machine;
 
@@ -17,37 +17,37 @@ pub use machine::{
 // CPUs: https://docs.kernel.org/admin-guide/cputopology.html and
 // https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-devices-system-cpu
 
-/// Directory of all PUs.
+/// Directory of all CPUs.
 #[must_use]
 pub fn cpu_dir() -> String {
     "/sys/devices/system/cpu".to_owned()
 }
 
-/// List of online PUs.
+/// List of online CPUs.
 #[must_use]
 pub fn cpu_online() -> String {
     "/sys/devices/system/cpu/online".to_owned()
 }
 
-/// List of present PUs.
+/// List of present CPUs.
 #[must_use]
 pub fn cpu_present() -> String {
     "/sys/devices/system/cpu/present".to_owned()
 }
 
-/// List of possible PUs.
+/// List of possible CPUs.
 #[must_use]
 pub fn cpu_possible() -> String {
     "/sys/devices/system/cpu/possible".to_owned()
 }
 
-/// List of PUs isolated at boot (`isolcpus=`).
+/// List of CPUs isolated at boot (`isolcpus=`).
 #[must_use]
 pub fn cpu_isolated() -> String {
     "/sys/devices/system/cpu/isolated".to_owned()
 }
 
-/// List of PUs without a periodic tick (`nohz_full=`); absent if not built in.
+/// List of CPUs without a periodic tick (`nohz_full=`); absent if the kernel does not support it.
 #[must_use]
 pub fn cpu_nohz_full() -> String {
     "/sys/devices/system/cpu/nohz_full".to_owned()
@@ -65,20 +65,20 @@ pub fn smt_active() -> String {
     "/sys/devices/system/cpu/smt/active".to_owned()
 }
 
-/// A file below a PU's directory, such as `topology/core_cpus_list` or `cache/index3/level`.
+/// A file below a CPU's directory, such as `topology/core_cpus_list` or `cache/index3/level`.
 #[must_use]
 pub fn cpu_file(pu: PuId, file: &str) -> String {
     format!("/sys/devices/system/cpu/cpu{pu}/{file}")
 }
 
-/// `0` if the PU is offline; absent where it cannot be taken offline.
+/// `0` if the CPU is offline; absent where it cannot be taken offline.
 #[must_use]
 pub fn cpu_is_online(pu: PuId) -> String {
     cpu_file(pu, "online")
 }
 
-/// PUs of one core kind (`cpu_core`, `cpu_atom`, `cpu_lowpower`) on hybrid Intel machines:
-/// the PMU's set, <https://docs.kernel.org/admin-guide/perf/index.html>.
+/// CPUs of one core type (`cpu_core`, `cpu_atom`, `cpu_lowpower`) on hybrid Intel machines:
+/// those of its PMU, <https://docs.kernel.org/admin-guide/perf/index.html>.
 #[must_use]
 pub fn pmu_cpus(pmu: &str) -> String {
     format!("/sys/devices/{pmu}/cpus")
@@ -91,7 +91,7 @@ pub fn pci_devices_dir() -> String {
     "/sys/bus/pci/devices".to_owned()
 }
 
-/// The NUMA node of a PCI device; -1 where the firmware does not tell,
+/// The NUMA node of a PCI device; -1 where the firmware does not report it,
 /// <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci>.
 #[must_use]
 pub fn pci_numa_node(address: &str) -> String {
@@ -105,13 +105,13 @@ pub fn cpufreq_dir() -> String {
     "/sys/devices/system/cpu/cpufreq".to_owned()
 }
 
-/// A file of a PU's cpufreq directory, such as `related_cpus` or `scaling_driver`.
+/// A file of a CPU's cpufreq directory, such as `related_cpus` or `scaling_driver`.
 #[must_use]
 pub fn cpufreq_file(pu: PuId, file: &str) -> String {
     cpu_file(pu, &format!("cpufreq/{file}"))
 }
 
-/// Directory of a device's message-signalled interrupts, one entry for each number; absent
+/// Directory of a device's message-signalled interrupts, one entry per interrupt number; absent
 /// while its driver uses none.
 #[must_use]
 pub fn pci_msi_irqs(address: &str) -> String {
@@ -138,21 +138,21 @@ pub fn irq_file(irq: u32, file: &str) -> String {
     format!("/proc/irq/{irq}/{file}")
 }
 
-/// Mask of the PUs that take interrupts which are set up later.
+/// Default affinity mask of interrupts that are set up later.
 #[must_use]
 pub fn default_smp_affinity() -> String {
     "/proc/irq/default_smp_affinity".to_owned()
 }
 
-/// Mask of the PUs on which unbound work runs,
+/// Mask of the CPUs for unbound workqueues,
 /// <https://docs.kernel.org/core-api/workqueue.html>.
 #[must_use]
 pub fn workqueue_cpumask() -> String {
     "/sys/devices/virtual/workqueue/cpumask".to_owned()
 }
 
-/// Longest time that a PU may take to wake, in microseconds; `n/a` keeps it out of every idle
-/// state, 0 says nothing, <https://docs.kernel.org/admin-guide/pm/cpuidle.html>.
+/// Wake-up latency limit of a CPU in microseconds; `n/a` disables every idle state, 0 means no
+/// limit, <https://docs.kernel.org/admin-guide/pm/cpuidle.html>.
 #[must_use]
 pub fn cpu_resume_latency(pu: PuId) -> String {
     cpu_file(pu, "power/pm_qos_resume_latency_us")
@@ -164,44 +164,44 @@ pub fn node_huge_pages(node: NodeId, page_bytes: u64) -> String {
     format!("{}/hugepages-{}kB/nr_hugepages", node_hugepages_dir(node), page_bytes / 1024)
 }
 
-/// What kernel samepage merging does: 0, 1 or 2,
+/// State of kernel samepage merging: 0, 1 or 2,
 /// <https://docs.kernel.org/admin-guide/mm/ksm.html>.
 #[must_use]
 pub fn ksm_run() -> String {
     "/sys/kernel/mm/ksm/run".to_owned()
 }
 
-/// How many pages of each node every mapping of a process has.
+/// Pages of each mapping of a process, by NUMA node.
 #[must_use]
 pub fn process_numa_maps(pid: Tid) -> String {
     process_file(pid, "numa_maps")
 }
 
-/// v2: weight of a group's run time against its siblings', 1 to 10,000.
+/// v2: CPU weight of a group relative to its siblings, 1 to 10,000.
 #[must_use]
 pub fn cpu_weight(group: &str) -> String {
     cgroup_file(group, "cpu.weight")
 }
 
-/// v1: weight of a group's run time against its siblings'; 1,024 is usual.
+/// v1: CPU weight of a group relative to its siblings; the default is 1,024.
 #[must_use]
 pub fn cpu_shares(group: &str) -> String {
     cgroup_file(group, "cpu.shares")
 }
 
-/// v1: the period of a group's quota in microseconds.
+/// v1: period of a group's CFS quota in microseconds.
 #[must_use]
 pub fn cpu_cfs_period(group: &str) -> String {
     cgroup_file(group, "cpu.cfs_period_us")
 }
 
-/// v1: run time of a group per period in microseconds; -1 for no limit.
+/// v1: CFS quota of a group per period in microseconds; -1 for no limit.
 #[must_use]
 pub fn cpu_cfs_quota(group: &str) -> String {
     cgroup_file(group, "cpu.cfs_quota_us")
 }
 
-/// v2: run time and period in microseconds, or `max` and a period.
+/// v2: quota and period in microseconds, or `max` and a period.
 #[must_use]
 pub fn cpu_max(group: &str) -> String {
     cgroup_file(group, "cpu.max")
@@ -227,8 +227,8 @@ pub fn node_file(node: NodeId, file: &str) -> String {
     format!("/sys/devices/system/node/node{node}/{file}")
 }
 
-/// Directory of a node's huge pages, one folder `hugepages-2048kB` for each size.
-/// <https://docs.kernel.org/admin-guide/mm/hugetlbpage.html>
+/// Directory of a node's huge pages, with a folder such as `hugepages-2048kB` per size,
+/// <https://docs.kernel.org/admin-guide/mm/hugetlbpage.html>.
 #[must_use]
 pub fn node_hugepages_dir(node: NodeId) -> String {
     node_file(node, "hugepages")
@@ -242,7 +242,7 @@ pub fn proc_dir() -> String {
     "/proc".to_owned()
 }
 
-/// A file of a process (or, by its tid, of a thread), such as `cmdline`.
+/// A file of a process (or, by TID, of a thread), such as `cmdline`.
 #[must_use]
 pub fn process_file(pid: Tid, file: &str) -> String {
     format!("/proc/{pid}/{file}")
@@ -266,7 +266,7 @@ pub fn process_cgroup(pid: Tid) -> String {
     process_file(pid, "cgroup")
 }
 
-/// `cmdline` of a process: arguments, each ended by a zero byte.
+/// `cmdline` of a process: arguments, each terminated by a zero byte.
 #[must_use]
 pub fn process_cmdline(pid: Tid) -> String {
     process_file(pid, "cmdline")
@@ -327,14 +327,14 @@ pub fn task_cgroup(pid: Tid, tid: Tid) -> String {
     task_file(pid, tid, "cgroup")
 }
 
-/// The mappings of a process: addresses, rights, offset and file of each,
+/// Mappings of a process: address range, permissions, offset and file of each,
 /// <https://docs.kernel.org/filesystems/proc.html>.
 #[must_use]
 pub fn process_maps(pid: Tid) -> String {
     process_file(pid, "maps")
 }
 
-/// The mount namespace of a process: two processes with the same link find the same files.
+/// Mount namespace of a process, a link: processes with equal links see the same mounts.
 #[must_use]
 pub fn process_mount_namespace(pid: Tid) -> String {
     process_file(pid, "ns/mnt")
@@ -346,19 +346,19 @@ pub fn process_root(pid: Tid) -> String {
     process_file(pid, "root")
 }
 
-/// The mount table as the caller sees it.
+/// Mount table of the caller's namespace.
 #[must_use]
 pub fn own_mountinfo() -> String {
     "/proc/self/mountinfo".to_owned()
 }
 
-/// What the kernel tells of one of the caller's open files.
+/// Kernel information about one of the caller's open files.
 #[must_use]
 pub fn own_fdinfo(number: i32) -> String {
     format!("/proc/self/fdinfo/{number}")
 }
 
-/// Groups of the caller.
+/// `cgroup` of the caller.
 #[must_use]
 pub fn own_cgroup() -> String {
     "/proc/self/cgroup".to_owned()
@@ -378,17 +378,17 @@ pub fn own_stat() -> String {
 
 // Kernel-wide: https://docs.kernel.org/admin-guide/sysctl/kernel.html
 
-/// Identity of this boot, another after each.
+/// Boot ID, different after each boot.
 #[must_use]
 pub fn boot_id() -> String {
     "/proc/sys/kernel/random/boot_id".to_owned()
 }
 
-/// Directories that every mount of sysfs and procfs has.
+/// Directories that exist in every mount of sysfs and procfs.
 pub const ALWAYS_THERE: [&str; 5] =
     ["/sys/devices", "/sys/kernel", "/sys/module", "/proc/sys", "/proc/irq"];
 
-/// A namespace of this process, by its kind (`pid`, `time`, `cgroup`).
+/// A namespace of this process, by type (`pid`, `time`, `cgroup`).
 #[must_use]
 pub fn own_namespace(kind: &str) -> String {
     format!("/proc/self/ns/{kind}")
@@ -400,13 +400,13 @@ pub fn kernel_release() -> String {
     "/proc/sys/kernel/osrelease".to_owned()
 }
 
-/// A sysctl of the kernel directory, such as `sched_rt_runtime_us` or `numa_balancing`.
+/// A sysctl below `kernel`, such as `sched_rt_runtime_us` or `numa_balancing`.
 #[must_use]
 pub fn sysctl_kernel(name: &str) -> String {
     format!("/proc/sys/kernel/{name}")
 }
 
-/// Boot parameters.
+/// Boot parameters of the kernel.
 #[must_use]
 pub fn kernel_cmdline() -> String {
     "/proc/cmdline".to_owned()
@@ -418,37 +418,38 @@ pub fn cpuinfo() -> String {
     "/proc/cpuinfo".to_owned()
 }
 
-/// A process's open files: a link for each descriptor.
+/// Open files of a process: a link per descriptor.
 #[must_use]
 pub fn process_descriptors(process: Tid) -> String {
     format!("/proc/{process}/fd")
 }
 
-/// Memory totals.
+/// Memory statistics of the machine.
 #[must_use]
 pub fn meminfo() -> String {
     "/proc/meminfo".to_owned()
 }
 
-/// Machine-wide CPU time and counters.
+/// CPU times and counters of the machine.
 #[must_use]
 pub fn kernel_stat() -> String {
     "/proc/stat".to_owned()
 }
 
-/// How long tasks waited for a PU, <https://docs.kernel.org/accounting/psi.html>.
+/// CPU pressure: time for which tasks waited for a CPU,
+/// <https://docs.kernel.org/accounting/psi.html>.
 #[must_use]
 pub fn cpu_pressure() -> String {
     "/proc/pressure/cpu".to_owned()
 }
 
-/// Hypervisor UUID or type; present under some hypervisors.
+/// Hypervisor type; present under some hypervisors.
 #[must_use]
 pub fn hypervisor_type() -> String {
     "/sys/hypervisor/type".to_owned()
 }
 
-/// KVM's device, <https://docs.kernel.org/virt/kvm/api.html>.
+/// Device file of KVM, <https://docs.kernel.org/virt/kvm/api.html>.
 #[must_use]
 pub fn kvm_device() -> String {
     "/dev/kvm".to_owned()
@@ -457,37 +458,37 @@ pub fn kvm_device() -> String {
 // cgroup v1: https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html
 // cgroup v2: https://docs.kernel.org/admin-guide/cgroup-v2.html
 
-/// A file of a group.
+/// A file of a cgroup.
 #[must_use]
 pub fn cgroup_file(group: &str, file: &str) -> String {
     format!("{}/{file}", group.trim_end_matches('/'))
 }
 
-/// v2: the controllers that a group may use.
+/// v2: controllers that a group may enable.
 #[must_use]
 pub fn cgroup_controllers(group: &str) -> String {
     cgroup_file(group, "cgroup.controllers")
 }
 
-/// v2: the controllers that a group's children have.
+/// v2: controllers that are enabled for a group's children.
 #[must_use]
 pub fn cgroup_subtree_control(group: &str) -> String {
     cgroup_file(group, "cgroup.subtree_control")
 }
 
-/// Processes of a group, one per line; writing one moves it with all its threads.
+/// Processes of a group, one per line; writing a PID moves that process with all its threads.
 #[must_use]
 pub fn cgroup_procs(group: &str) -> String {
     cgroup_file(group, "cgroup.procs")
 }
 
-/// v2: threads of a group; writing one moves it inside a threaded subtree.
+/// v2: threads of a group; writing a TID moves that thread within a threaded subtree.
 #[must_use]
 pub fn cgroup_threads(group: &str) -> String {
     cgroup_file(group, "cgroup.threads")
 }
 
-/// v1: threads of a group; writing one moves it alone.
+/// v1: threads of a group; writing a TID moves only that thread.
 #[must_use]
 pub fn cgroup_tasks(group: &str) -> String {
     cgroup_file(group, "tasks")
@@ -499,37 +500,37 @@ pub fn cgroup_type(group: &str) -> String {
     cgroup_file(group, "cgroup.type")
 }
 
-/// PUs that a group asks for.
+/// CPUs that a group requests.
 #[must_use]
 pub fn cpuset_cpus(group: &str) -> String {
     cgroup_file(group, "cpuset.cpus")
 }
 
-/// Memory nodes that a group asks for.
+/// Memory nodes that a group requests.
 #[must_use]
 pub fn cpuset_mems(group: &str) -> String {
     cgroup_file(group, "cpuset.mems")
 }
 
-/// v2: PUs that a group has got.
+/// v2: CPUs that a group effectively has.
 #[must_use]
 pub fn cpuset_cpus_effective(group: &str) -> String {
     cgroup_file(group, "cpuset.cpus.effective")
 }
 
-/// v2: memory nodes that a group has got.
+/// v2: memory nodes that a group effectively has.
 #[must_use]
 pub fn cpuset_mems_effective(group: &str) -> String {
     cgroup_file(group, "cpuset.mems.effective")
 }
 
-/// v1: PUs that a group has got.
+/// v1: CPUs that a group effectively has.
 #[must_use]
 pub fn cpuset_effective_cpus(group: &str) -> String {
     cgroup_file(group, "cpuset.effective_cpus")
 }
 
-/// v1: memory nodes that a group has got.
+/// v1: memory nodes that a group effectively has.
 #[must_use]
 pub fn cpuset_effective_mems(group: &str) -> String {
     cgroup_file(group, "cpuset.effective_mems")
@@ -541,13 +542,13 @@ pub fn cpuset_partition(group: &str) -> String {
     cgroup_file(group, "cpuset.cpus.partition")
 }
 
-/// v2, of the root: PUs of all isolated partitions (Linux 6.8).
+/// v2, root group only: CPUs of all isolated partitions (Linux 6.8).
 #[must_use]
 pub fn cpuset_isolated(group: &str) -> String {
     cgroup_file(group, "cpuset.cpus.isolated")
 }
 
-// What topology and doctor look at besides.
+// Further paths that `topo` and `doctor` read.
 
 /// List of NUMA nodes in a state: `has_cpu`, `has_memory`, `possible`.
 #[must_use]
@@ -555,27 +556,27 @@ pub fn node_state(state: &str) -> String {
     format!("/sys/devices/system/node/{state}")
 }
 
-/// A file of the firmware's tables, such as `sys_vendor`,
+/// A file of the firmware's DMI tables, such as `sys_vendor`,
 /// <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-class-dmi>.
 #[must_use]
 pub fn dmi_file(name: &str) -> String {
     format!("/sys/devices/virtual/dmi/id/{name}")
 }
 
-/// Clock sources that this machine offers: `kvm-clock` and its like name the hypervisor,
+/// Clock sources of this machine; `kvm-clock` and similar ones indicate the hypervisor,
 /// <https://docs.kernel.org/timers/timekeeping.html>.
 #[must_use]
 pub fn clock_sources() -> String {
     "/sys/devices/system/clocksource/clocksource0/available_clocksource".to_owned()
 }
 
-/// PUs whose frequency changes together under a cpufreq policy (`policy0`).
+/// A file of a cpufreq policy (`policy0`), such as `related_cpus`.
 #[must_use]
 pub fn cpufreq_policy_file(policy: &str, file: &str) -> String {
     format!("/sys/devices/system/cpu/cpufreq/{policy}/{file}")
 }
 
-/// Directory of the caller: a link to its number.
+/// Directory of the caller: a link to its PID.
 #[must_use]
 pub fn own_dir() -> String {
     "/proc/self".to_owned()
@@ -587,80 +588,80 @@ pub fn own_limits() -> String {
     "/proc/self/limits".to_owned()
 }
 
-/// Run time, wait time and slices of the caller,
+/// Run time, wait time and number of time slices of the caller,
 /// <https://docs.kernel.org/scheduler/sched-stats.html>.
 #[must_use]
 pub fn own_schedstat() -> String {
     "/proc/self/schedstat".to_owned()
 }
 
-/// File systems that the kernel knows.
+/// File system types that the kernel supports.
 #[must_use]
 pub fn filesystems() -> String {
     "/proc/filesystems".to_owned()
 }
 
-/// Directory of a module that is loaded, or built in and with parameters.
+/// Directory of a module that is loaded, or built in with parameters.
 #[must_use]
 pub fn module_dir(module: &str) -> String {
     format!("/sys/module/{module}")
 }
 
-/// Directory of a performance monitoring unit (`cpu`, `cpu_core`, `armv8_pmuv3_0`),
+/// Directory of the performance monitoring units (`cpu`, `cpu_core`, `armv8_pmuv3_0`),
 /// <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-event_source-devices>.
 #[must_use]
 pub fn event_sources() -> String {
     "/sys/bus/event_source/devices".to_owned()
 }
 
-/// Usual place of the trace file system,
+/// Usual mount point of tracefs,
 /// <https://docs.kernel.org/trace/ftrace.html#the-file-system>.
 #[must_use]
 pub fn tracing_dir() -> String {
     "/sys/kernel/tracing".to_owned()
 }
 
-/// Older place of the trace file system, below debugfs.
+/// Older mount point of tracefs, below debugfs.
 #[must_use]
 pub fn debug_tracing_dir() -> String {
     "/sys/kernel/debug/tracing".to_owned()
 }
 
-/// `format` of an event such as `sched/sched_switch`, below the trace file system,
+/// `format` file of an event such as `sched/sched_switch`, below tracefs,
 /// <https://docs.kernel.org/trace/events.html>.
 #[must_use]
 pub fn event_format(tracing: &str, event: &str) -> String {
     format!("{tracing}/events/{event}/format")
 }
 
-/// How far the kernel locks root out: `none [integrity] confidentiality`; absent without
-/// securityfs, <https://man7.org/linux/man-pages/man7/kernel_lockdown.7.html>.
+/// Lockdown mode of the kernel: `none [integrity] confidentiality`; absent without securityfs,
+/// <https://man7.org/linux/man-pages/man7/kernel_lockdown.7.html>.
 #[must_use]
 pub fn lockdown() -> String {
     "/sys/kernel/security/lockdown".to_owned()
 }
 
-/// The namespace of process numbers of this process,
+/// PID namespace of this process,
 /// <https://man7.org/linux/man-pages/man7/pid_namespaces.7.html>.
 #[must_use]
 pub fn own_pid_namespace() -> String {
     "/proc/self/ns/pid".to_owned()
 }
 
-/// Types of the kernel for BPF programs, <https://docs.kernel.org/bpf/btf.html>.
+/// Kernel types for BPF programs (BTF), <https://docs.kernel.org/bpf/btf.html>.
 #[must_use]
 pub fn btf_vmlinux() -> String {
     "/sys/kernel/btf/vmlinux".to_owned()
 }
 
-/// Root of the cache and bandwidth partitions,
+/// Root of resctrl: cache and bandwidth allocation,
 /// <https://docs.kernel.org/filesystems/resctrl.html>.
 #[must_use]
 pub fn resctrl_dir() -> String {
     "/sys/fs/resctrl".to_owned()
 }
 
-/// A file of the root group there or of another one.
+/// A file of the root group of resctrl or of another group.
 #[must_use]
 pub fn resctrl_file(group: &str, file: &str) -> String {
     format!("{}/{file}", group.trim_end_matches('/'))
@@ -673,33 +674,33 @@ pub fn thp_file(name: &str) -> String {
     format!("/sys/kernel/mm/transparent_hugepage/{name}")
 }
 
-/// v1: run time of real-time tasks of a group per period, in microseconds,
+/// v1: real-time run time of a group per period, in microseconds,
 /// <https://docs.kernel.org/scheduler/sched-rt-group.html>.
 #[must_use]
 pub fn cpu_rt_runtime(group: &str) -> String {
     cgroup_file(group, "cpu.rt_runtime_us")
 }
 
-/// v1: the period of that run time, in microseconds.
+/// v1: period of the real-time run time, in microseconds.
 #[must_use]
 pub fn cpu_rt_period(group: &str) -> String {
     cgroup_file(group, "cpu.rt_period_us")
 }
 
-/// v1: whether a cpuset is one domain of the scheduler,
+/// v1: whether the scheduler balances load within a cpuset,
 /// <https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html>.
 #[must_use]
 pub fn cpuset_sched_load_balance(group: &str) -> String {
     cgroup_file(group, "cpuset.sched_load_balance")
 }
 
-/// Entry of a capture that holds hwloc's XML of the captured machine; no kernel has it.
+/// Entry of a capture with hwloc's XML of the captured machine; no kernel path.
 #[must_use]
 pub fn captured_hwloc_xml() -> String {
     "/pinfold/hwloc.xml".to_owned()
 }
 
-/// What Pinfold reads of the `/sys` and `/proc` of another machine, and hwloc with it.
+/// The paths below `/sys` and `/proc` that Pinfold and hwloc read of another machine.
 #[must_use]
 pub fn foreign_places() -> &'static [&'static str] {
     &[
@@ -717,39 +718,40 @@ pub fn foreign_places() -> &'static [&'static str] {
     ]
 }
 
-/// The file of a PCI device's node, below its bus: `/sys/devices/pci0000:00/…/numa_node`.
+/// True for the NUMA node file of a PCI device below its bus:
+/// `/sys/devices/pci0000:00/…/numa_node`.
 #[must_use]
 pub fn is_numa_node_of_pci(path: &str) -> bool {
     path.starts_with("/sys/devices/pci") && path.ends_with("/numa_node")
 }
 
-/// Entry of a capture that holds the PUs of the cpuset in which it was made; no kernel has it.
+/// Entry of a capture with the CPUs of the cpuset in which it was made; no kernel path.
 #[must_use]
 pub fn captured_cpuset() -> String {
     "/pinfold/cpuset".to_owned()
 }
 
-/// Where POSIX shared memory lies: a file system in memory.
-/// <https://man7.org/linux/man-pages/man7/shm_overview.7.html>
+/// Mount point of POSIX shared memory, a file system in memory,
+/// <https://man7.org/linux/man-pages/man7/shm_overview.7.html>.
 #[must_use]
 pub fn shared_memory() -> String {
     "/dev/shm".to_owned()
 }
 
-/// v2 (6.7): PUs that a group keeps for partitions below it.
+/// v2 (Linux 6.7): CPUs that a group reserves for partitions below it.
 #[must_use]
 pub fn cpuset_cpus_exclusive(group: &str) -> String {
     cgroup_file(group, "cpuset.cpus.exclusive")
 }
 
-/// There if systemd runs the host: what `sd_booted(3)` looks for.
+/// Exists if systemd is the init system; `sd_booted(3)` checks it.
 #[must_use]
 pub fn systemd_booted() -> String {
     "/run/systemd/system".to_owned()
 }
 
-/// Where `systemctl set-property` keeps one property of a unit, and of one that was made at run
-/// time (`systemd-run`); not the kernel's, but the door clears it up.
+/// Drop-in files in which `systemctl set-property` stores one property of a unit: of a regular
+/// unit, and of a transient one (`systemd-run`). No kernel paths, but this crate restores them.
 /// <https://www.freedesktop.org/software/systemd/man/latest/systemctl.html>
 #[must_use]
 pub fn systemd_drop_ins(unit: &str, property: &str, lifetime: Lifetime) -> [String; 2] {
@@ -767,25 +769,25 @@ pub fn freezer_state(group: &str) -> String {
     cgroup_file(group, "freezer.state")
 }
 
-/// v2: `1` asks for a group's tasks to be stopped; `cgroup.events` tells when they are.
+/// v2: write `1` to freeze a group's tasks; `cgroup.events` reports when all are frozen.
 #[must_use]
 pub fn cgroup_freeze(group: &str) -> String {
     cgroup_file(group, "cgroup.freeze")
 }
 
-/// v2: whether a group has tasks, and whether all of them are frozen.
+/// v2: whether a group has tasks, and whether they are all frozen.
 #[must_use]
 pub fn cgroup_events(group: &str) -> String {
     cgroup_file(group, "cgroup.events")
 }
 
-/// Periods of a group's quota and how long it was held back; in v2 its CPU time too.
+/// Bandwidth statistics of a group: periods and throttled time; in v2 also its CPU time.
 #[must_use]
 pub fn cpu_stat(group: &str) -> String {
     cgroup_file(group, "cpu.stat")
 }
 
-/// v1: CPU time of a group in nanoseconds, where its hierarchy has `cpuacct` too.
+/// v1: CPU time of a group in nanoseconds, if its hierarchy also has `cpuacct`.
 #[must_use]
 pub fn cpuacct_usage(group: &str) -> String {
     cgroup_file(group, "cpuacct.usage")

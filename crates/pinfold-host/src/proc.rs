@@ -1,8 +1,7 @@
 //! Parsers of the kernel's per-task files and of the mount table.
 //!
-//! Each module is named after the file that it parses and takes the text, not the host:
-//! reading is the caller's, through [`crate::Host`].
-//! Formats: <https://docs.kernel.org/filesystems/proc.html>, `proc(5)`.
+//! Each module is named after the file that it parses. It takes the text; the caller reads the file
+//! through [`crate::Host`]. Formats: <https://docs.kernel.org/filesystems/proc.html>, `proc(5)`.
 
 pub mod maps;
 pub mod mountinfo;
@@ -12,11 +11,11 @@ pub mod proc_stat;
 pub mod proc_status;
 pub mod schedstat;
 
-/// Why a `/proc` text is not what the kernel writes.
+/// Error: a `/proc` text is not in the kernel's format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} cannot be understood: {text:?}")]
 pub struct ProcError {
-    /// Which file or field.
+    /// The file or field that is wrong.
     pub what: &'static str,
     /// The text, cut to 80 characters.
     pub text: String,
@@ -27,7 +26,7 @@ impl ProcError {
         Self { what, text: text.trim_end().chars().take(80).collect() }
     }
 
-    /// The same fault as the error of a host read.
+    /// Converts to the error of a read of `path`.
     #[must_use]
     pub fn at(&self, path: &str) -> crate::HostError {
         crate::HostError::Unexpected { path: path.to_owned(), why: self.to_string() }

@@ -1,9 +1,9 @@
-//! Child processes: the only place that starts any.
+//! Child processes; no other code starts any.
 //!
-//! A [`Child`] is killed when it is dropped, unless it was detached: nothing that Pinfold
-//! starts outlives it by accident. What a child must have from its first instruction on
-//! (affinity, cgroup, policy, the wish to die with its parent) is set between `fork` and
-//! `exec` by [`Spawn`]. Nothing here looks at other processes' files: that is [`crate::Host`]'s.
+//! A [`Child`] is killed when it is dropped, unless it was detached, so that nothing that Pinfold
+//! starts outlives it by accident. [`Spawn`] sets everything that a child needs from its first
+//! instruction on (affinity, cgroup, policy, parent-death signal) between `fork` and `exec`. Files
+//! of other processes are read through [`crate::Host`], not here.
 
 mod child;
 mod heartbeat;
@@ -31,15 +31,15 @@ use crate::{Host, HostError, proc_stat, raw};
 /// Signals that Pinfold sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signaled {
-    /// `SIGTERM`: please end.
+    /// `SIGTERM`: request to terminate.
     Terminate,
-    /// `SIGKILL`: end now.
+    /// `SIGKILL`: terminate at once.
     Kill,
-    /// `SIGINT`: as from the terminal.
+    /// `SIGINT`: interrupt from the terminal.
     Interrupt,
-    /// `SIGHUP`: the terminal is gone.
+    /// `SIGHUP`: the terminal was closed.
     HangUp,
-    /// `SIGQUIT`: end, and dump core.
+    /// `SIGQUIT`: terminate with a core dump.
     Quit,
     /// `SIGALRM`.
     Alarm,
@@ -49,9 +49,9 @@ pub enum Signaled {
     User2,
     /// `SIGPIPE`.
     Pipe,
-    /// `SIGSTOP`: stop running.
+    /// `SIGSTOP`: stop.
     Stop,
-    /// `SIGCONT`: run again.
+    /// `SIGCONT`: continue.
     Continue,
 }
 
@@ -79,32 +79,33 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The effective user's number.
+/// Effective user ID.
 #[must_use]
 pub fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The number of this process.
+/// PID of this process.
 #[must_use]
 pub fn own_pid() -> Tid {
     tid_of(rustix::process::getpid())
 }
 
-/// The number of the calling thread.
+/// TID of the calling thread.
 #[must_use]
 pub fn own_tid() -> Tid {
     tid_of(rustix::thread::gettid())
 }
 
-/// The PU that the calling thread is on.
+/// The CPU on which the calling thread runs.
 #[must_use]
 pub fn own_pu() -> PuId {
     PuId(u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX))
 }
 
-/// Has the calling thread run before other threads of its class (nice -20), but none that it
-/// starts: on a busy machine others would keep it for longer than whoever waits for it can wait.
+/// Gives the calling thread nice value -20, which its future threads do not inherit. On a busy
+/// machine, other threads could otherwise delay it for longer than its waiting callers can
+/// tolerate.
 ///
 /// # Errors
 /// [`HostError::Thread`]: `EPERM` without `CAP_SYS_NICE`.
@@ -115,19 +116,19 @@ pub fn hasten() -> Result<(), HostError> {
         .map_err(|source| HostError::Thread { call: "sched_setattr", tid: own_tid().0, source })
 }
 
-/// Keeps the memory of this process, also what is to come, from being paged out: a real-time
-/// thread that waits for a page is late (`mlockall(2)`).
+/// Locks all current and future memory of this process (`mlockall(2)`), because a page fault would
+/// delay a real-time thread.
 ///
 /// # Errors
-/// [`HostError::Process`] without the right, or if there is too little memory.
+/// [`HostError::Process`] without permission, or if there is too little memory.
 pub fn lock_memory() -> Result<(), HostError> {
     rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).map_err(|errno| {
         HostError::Process { program: "mlockall".to_owned(), source: errno.into() }
     })
 }
 
-/// From here on a `SIGPIPE` from another process sets the flag and rings the bell. One that a
-/// write of this process raises stays without effect: the write fails with `EPIPE`.
+/// Installs a handler for `SIGPIPE` from another process, which sets `flag` and writes to `bell`.
+/// The signal of a failed write of this process has no effect: the write fails with `EPIPE`.
 ///
 /// # Errors
 /// [`HostError::Process`] if the kernel refuses the handler.
@@ -138,11 +139,12 @@ pub fn catch_pipe_signal(flag: Arc<AtomicBool>, bell: UnixStream) -> Result<(), 
 
 /// Sends a signal to a process.
 ///
-/// The caller must know that the process is its own child and not yet waited for; for others
-/// check [`task_alive`] directly before, because numbers are used again.
+/// The process must be the caller's own child that is not yet reaped. For other processes call
+/// [`task_alive`] directly before, because PIDs are reused.
 ///
 /// # Errors
-/// [`HostError::Thread`]: `ESRCH` if it is gone, `EPERM` without the right, `EINVAL` for 0.
+/// [`HostError::Thread`]: `ESRCH` if it no longer exists, `EPERM` without permission, `EINVAL` for
+/// 0.
 pub fn signal(pid: Tid, signal: Signaled) -> Result<(), HostError> {
     let fail = |errno: rustix::io::Errno| HostError::Thread {
         call: "kill",
@@ -156,16 +158,16 @@ pub fn signal(pid: Tid, signal: Signaled) -> Result<(), HostError> {
     rustix::process::kill_process(target, signal.number()).map_err(fail)
 }
 
-/// True if this very thread (not a later one with its number) exists and has not ended.
+/// True if this thread (not a later one with the same TID) exists and has not ended.
 ///
 /// # Errors
-/// [`HostError`] if its state cannot be read for another reason than that it is gone.
+/// [`HostError`] if its state cannot be read for a reason other than that it no longer exists.
 pub fn task_alive(host: &dyn Host, task: TaskId) -> Result<bool, HostError> {
     proc_stat::is_alive(host, &crate::paths::process_stat(task.tid), task)
 }
 
-/// The program that a shell would run: `name` itself if it has a slash, else the first
-/// executable file of that name in `PATH`.
+/// Finds a program like a shell: `name` itself if it contains a slash, else the first executable
+/// file with that name in `PATH`.
 #[must_use]
 pub fn find_program(name: &str) -> Option<String> {
     let is_program = |path: &str| {
@@ -178,7 +180,7 @@ pub fn find_program(name: &str) -> Option<String> {
     if name.is_empty() {
         return None;
     }
-    // Without a PATH, a shell's own.
+    // Without a PATH, the default of a shell.
     let path = std::env::var("PATH").unwrap_or_default();
     let path = if path.is_empty() { "/usr/local/bin:/usr/bin:/bin".to_owned() } else { path };
     path.split(':')

@@ -1,9 +1,10 @@
-//! The only unsafe code of Pinfold: the system calls that rustix does not have.
+//! All unsafe code of Pinfold: system calls that rustix does not provide.
 //!
-//! `sched_setattr(2)`/`sched_getattr(2)` (neither rustix nor libc wraps them; libc's
-//! `sched_attr` is the 48-byte first version), `sched_setaffinity(2)`/`sched_getaffinity(2)`
-//! with masks of any length (the fixed `cpu_set_t` ends at 1024 PUs), `migrate_pages(2)`, `set_mempolicy(2)`,
-//! `perf_event_open(2)`, the memory of a guest of KVM, and the hook between `fork` and `exec`. Raw calls throughout: musl's scheduler wrappers return `ENOSYS`.
+//! These are `sched_setattr(2)`/`sched_getattr(2)` (wrapped neither by rustix nor by libc, whose
+//! `sched_attr` is the 48-byte first version), `sched_setaffinity(2)`/`sched_getaffinity(2)` with
+//! masks of any length (the fixed `cpu_set_t` ends at 1024 CPUs), `migrate_pages(2)`,
+//! `set_mempolicy(2)`, `perf_event_open(2)`, the memory of a KVM guest, and the hook between `fork`
+//! and `exec`. They use `syscall(2)` directly, because musl's scheduler wrappers return `ENOSYS`.
 
 #![expect(
     unsafe_code,
@@ -41,8 +42,8 @@ pub(crate) use timer::{Account, Timer, Wish};
 /// `SCHED_FLAG_RESET_ON_FORK` of `include/uapi/linux/sched.h`.
 const RESET_ON_FORK: u64 = 0x01;
 
-/// `struct sched_attr`, version 1 (56 bytes, since Linux 5.3). Older kernels accept it
-/// because the fields that they do not know are zero.
+/// `struct sched_attr`, version 1 (56 bytes, since Linux 5.3). Older kernels accept it because the
+/// fields that they do not know are zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SchedAttr {
@@ -62,8 +63,8 @@ const SCHED_ATTR_SIZE: u32 = 56;
 const _: () = assert!(size_of::<SchedAttr>() == SCHED_ATTR_SIZE as usize);
 
 impl SchedAttr {
-    /// The attributes that give a thread this policy. What the policy does not speak of
-    /// (the reset-on-fork flag, the nice value of an idle thread) stays as in `current`.
+    /// The attributes that give a thread this policy. Attributes that the policy does not define
+    /// (the reset-on-fork flag, the nice value of an idle thread) stay as in `current`.
     pub(crate) fn with_policy(self, policy: Policy) -> Self {
         let base = Self {
             size: SCHED_ATTR_SIZE,
@@ -88,7 +89,7 @@ impl SchedAttr {
         }
     }
 
-    /// The same attributes for this thread alone: what it starts has the usual ones.
+    /// The same attributes with reset-on-fork: new threads and children get the default policy.
     pub(crate) fn not_inherited(self) -> Self {
         Self { flags: self.flags | RESET_ON_FORK, ..self }
     }
@@ -124,8 +125,8 @@ const DEADLINE: u32 = 6;
 pub(crate) fn sched_getattr(tid: Tid) -> io::Result<SchedAttr> {
     let mut attr = SchedAttr { size: SCHED_ATTR_SIZE, ..SchedAttr::default() };
     // SAFETY:
-    // - `attr` is writable for the 56 bytes that are named as its size, and outlives the call;
-    // - the kernel writes no more than the size given, and any bit pattern is a `SchedAttr`;
+    // - `attr` is writable for the 56 bytes that are passed as its size, and outlives the call;
+    // - the kernel writes no more than that size, and any bit pattern is a valid `SchedAttr`;
     // - every argument has the width of a register.
     let result = unsafe {
         libc::syscall(
@@ -142,7 +143,7 @@ pub(crate) fn sched_getattr(tid: Tid) -> io::Result<SchedAttr> {
 /// `sched_setattr(2)`; tid 0 is the caller. Does not allocate.
 pub(crate) fn sched_setattr(tid: Tid, attr: &SchedAttr) -> io::Result<()> {
     // SAFETY:
-    // - `attr` is readable for the 56 bytes that its `size` field names, and outlives the call;
+    // - `attr` is readable for the 56 bytes that its `size` field specifies, and outlives the call;
     // - the kernel only reads it;
     // - every argument has the width of a register.
     let result = unsafe {
@@ -161,9 +162,9 @@ pub(crate) fn sched_setaffinity(tid: Tid, mask: &CpuSet) -> io::Result<()> {
     let mut buffer = [0; MAX_WORDS];
     let words = mask.write_words(&mut buffer);
     // SAFETY:
-    // - the pointer and the byte length describe the whole of one live slice of `u64`
-    //   (the kernel's `unsigned long` on every 64-bit target);
-    // - the kernel only reads it and takes a shorter mask as filled up with zeros;
+    // - the pointer and the byte length describe all of a live slice of `u64` (the kernel's
+    //   `unsigned long` on every 64-bit target);
+    // - the kernel only reads it and pads a shorter mask with zeros;
     // - every argument has the width of a register.
     let result = unsafe {
         libc::syscall(
@@ -181,9 +182,9 @@ pub(crate) fn sched_getaffinity(tid: Tid) -> io::Result<CpuSet> {
     let mut words = vec![0_u64; 16];
     loop {
         // SAFETY:
-        // - the pointer and the byte length describe the whole of one live, writable `Vec<u64>`
-        //   (the kernel's `unsigned long` on every 64-bit target);
-        // - the kernel writes no more than the length given, and any bit pattern is a `u64`;
+        // - the pointer and the byte length describe all of a live, writable `Vec<u64>` (the
+        //   kernel's `unsigned long` on every 64-bit target);
+        // - the kernel writes no more than that length, and any bit pattern is a valid `u64`;
         // - every argument has the width of a register.
         let result = unsafe {
             libc::syscall(
@@ -195,7 +196,7 @@ pub(crate) fn sched_getaffinity(tid: Tid) -> io::Result<CpuSet> {
         };
         match answer(result) {
             Ok(_) => return Ok(CpuSet::from_words(&words)),
-            // EINVAL says that the kernel has more PUs than the buffer has bits.
+            // EINVAL means that the kernel has more CPUs than the buffer has bits.
             Err(error)
                 if error.raw_os_error() == Some(libc::EINVAL)
                     && words.len() < MAX_PUS as usize / 64 =>
@@ -207,15 +208,15 @@ pub(crate) fn sched_getaffinity(tid: Tid) -> io::Result<CpuSet> {
     }
 }
 
-/// Bits of the kernel's largest mask of nodes (`MAX_NUMNODES` with `CONFIG_NODES_SHIFT=10`).
+/// Bits of the kernel's largest node mask (`MAX_NUMNODES` with `CONFIG_NODES_SHIFT=10`).
 const NODE_BITS: u32 = 1024;
 
-/// `migrate_pages(2)`: the number of pages that could not be moved.
+/// `migrate_pages(2)`; returns the number of pages that could not be moved.
 pub(crate) fn migrate_pages(pid: Tid, from: &[NodeId], to: &[NodeId]) -> io::Result<u64> {
     let (from, to) = (node_mask(from)?, node_mask(to)?);
     // SAFETY:
-    // - both pointers lead to live arrays of 1,024 bits, and the kernel reads one bit less than
-    //   the number that it is given (`get_nodes`), so 1,025 names the whole of both;
+    // - both pointers refer to live arrays of 1,024 bits; the kernel reads one bit less than the
+    //   number that it is given (`get_nodes`), so 1,025 covers exactly the whole array;
     // - the kernel only reads them; bits of nodes that it does not have are zero or refused;
     // - every argument has the width of a register.
     let result = unsafe {
@@ -230,13 +231,13 @@ pub(crate) fn migrate_pages(pid: Tid, from: &[NodeId], to: &[NodeId]) -> io::Res
     answer(result).map(i64::unsigned_abs)
 }
 
-/// `set_mempolicy(2)` of the calling thread with `MPOL_BIND`: its memory comes from this node or not at
-/// all. Kept over `exec`, inherited by children. Does not allocate.
+/// `set_mempolicy(2)` with `MPOL_BIND` for the calling thread: memory is allocated on this node
+/// only. Kept across `exec` and inherited by children. Does not allocate.
 pub(crate) fn bind_memory(node: NodeId) -> io::Result<()> {
     let mask = node_mask(&[node])?;
     // SAFETY:
-    // - the pointer leads to a live array of 1,024 bits, and the kernel reads one bit less than
-    //   the number that it is given (`get_nodes`), so 1,025 names the whole of it;
+    // - the pointer refers to a live array of 1,024 bits; the kernel reads one bit less than the
+    //   number that it is given (`get_nodes`), so 1,025 covers exactly the whole array;
     // - the kernel only reads it; a node that it does not have is refused;
     // - every argument has the width of a register.
     let result = unsafe {
@@ -259,19 +260,19 @@ fn node_mask(nodes: &[NodeId]) -> io::Result<[u64; NODE_BITS as usize / 64]> {
     Ok(words)
 }
 
-/// Has `hook` run in the child between `fork` and `exec`.
+/// Runs `hook` in the child between `fork` and `exec`.
 ///
-/// The one caller (`process::spawn`) promises what this cannot check: the hook only makes
-/// system calls on values prepared before the fork; it neither allocates nor takes a lock.
+/// The only caller (`process::spawn`) guarantees what this function cannot check: the hook only
+/// makes system calls with values prepared before the fork; it neither allocates nor takes a lock.
 pub(crate) fn before_exec<F>(command: &mut Command, hook: F)
 where
     F: FnMut() -> io::Result<()> + Send + Sync + 'static,
 {
     // SAFETY:
-    // - between fork and exec only async-signal-safe work is allowed: the hook makes raw
-    //   system calls only (prctl, getppid, write, sched_setaffinity, set_mempolicy, sched_setattr) and builds
-    //   its errors from error numbers, which does not allocate;
-    // - everything that it uses is moved into it, so nothing dangles in the child.
+    // - only async-signal-safe operations are allowed between fork and exec: the hook only makes
+    //   raw system calls (prctl, getppid, write, sched_setaffinity, set_mempolicy, sched_setattr)
+    //   and creates its errors from error numbers, which does not allocate;
+    // - everything that it uses is moved into it, so no reference dangles in the child.
     unsafe { command.pre_exec(hook) };
 }
 

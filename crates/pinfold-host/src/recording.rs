@@ -1,8 +1,8 @@
-//! A host that notes every access and what it gave.
+//! A host that records every access and its result.
 //!
-//! It stands before another host: captures are what a discovery read, no more and no less,
-//! and tests assert what was touched. Only reading is recorded, because only reading makes
-//! a capture; a recording of a live host cannot change it.
+//! It wraps another host. A capture then contains exactly what a discovery read, and tests can
+//! check what was accessed. It only supports reading, so a recording of a live host cannot change
+//! it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use pinfold_model::{CpuSet, Policy, Tid};
 
 use crate::{Host, HostError, SnapshotHost};
 
-/// What was asked of the host.
+/// Kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// [`Host::read`].
@@ -29,16 +29,16 @@ pub enum Operation {
     Policy,
 }
 
-/// One access.
+/// An access to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// What was asked.
+    /// The kind of access.
     pub operation: Operation,
-    /// Of which path, or of which thread (its number).
+    /// The path, or the TID.
     pub path: String,
 }
 
-/// A host that notes every access.
+/// A host that records every access.
 pub struct RecordingHost<'h> {
     inner: &'h dyn Host,
     notes: Mutex<Notes>,
@@ -51,7 +51,7 @@ struct Notes {
 }
 
 impl<'h> RecordingHost<'h> {
-    /// Stands before `inner`.
+    /// Wraps `inner`.
     #[must_use]
     pub fn new(inner: &'h dyn Host) -> Self {
         Self { inner, notes: Mutex::default() }
@@ -63,14 +63,16 @@ impl<'h> RecordingHost<'h> {
         self.notes().accesses.clone()
     }
 
-    /// The machine as it was seen: reads, lists, links and existence answer as the host did.
-    /// Link counts, affinity and policy are noted, but a tree has no threads to answer for.
+    /// The machine as it was seen: the tree gives the same results for reads, lists, links and
+    /// existence. Link counts, affinity and policy are recorded as accesses only, because a tree
+    /// has no threads.
     #[must_use]
     pub fn into_tree(self) -> SnapshotHost {
         self.notes.into_inner().unwrap_or_else(PoisonError::into_inner).tree
     }
 
-    // Notes stay whole when a thread panics between two accesses, so poison is no reason to stop.
+    // The notes are consistent even if a thread panicked between two accesses, so poisoning is
+    // ignored.
     fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,8 +83,8 @@ impl<'h> RecordingHost<'h> {
         keep(&mut notes.tree);
     }
 
-    /// Notes the links on the way to a path, and gives the path without them: the tree then
-    /// leads from the one to the other as the host did.
+    /// Records the links in a path and returns the path without them, so that the tree resolves the
+    /// path as the host did.
     fn place(&self, path: &str) -> String {
         let mut place = String::new();
         let mut links = 0;
@@ -143,7 +145,7 @@ impl Host for RecordingHost<'_> {
 
     fn link(&self, path: &str) -> Result<String, HostError> {
         let answer = self.inner.link(path);
-        // The links on the way to the parent, then the link itself as it is written.
+        // The links in the parent's path, then the link itself as stored.
         let trimmed = path.trim_end_matches('/');
         let (parent, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
         let place = answer.is_ok().then(|| self.place(parent));
@@ -193,7 +195,7 @@ impl Host for RecordingHost<'_> {
 }
 
 impl RecordingHost<'_> {
-    /// A file that is there and cannot be read stays in the capture as a name.
+    /// A file that exists but cannot be read is stored in the capture as a name.
     fn note_unread(&self, path: &str, error: Option<&HostError>) {
         if error.is_some() && self.inner.exists(path) {
             let place = self.place(path);

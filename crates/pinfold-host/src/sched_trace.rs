@@ -1,9 +1,10 @@
-//! How long the threads of a set wait for a PU, who runs there meanwhile, and who wakes them.
+//! Run delays of a set of threads: how long each waits for a CPU, which tasks run there meanwhile,
+//! and which tasks wake it.
 //!
-//! The program is `bpf/sched.bpf.c`, on the scheduler's tracepoints; it adds up in the kernel,
-//! so that no buffer can be full. It needs `CAP_BPF` and `CAP_PERFMON`, and
-//! a [trace file system](crate::Tracefs) that may be read, but no BTF: where that is, what is
-//! watched pays less, because no records of the events are made. It ends with this process.
+//! The BPF program is `bpf/sched.bpf.c`, on the scheduler's tracepoints. It aggregates in the
+//! kernel, so that no buffer can overflow. It needs `CAP_BPF`, `CAP_PERFMON` and a readable
+//! [tracefs](crate::Tracefs), but no BTF. With BTF the overhead is lower, because no event records
+//! are written. It ends with this process.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,16 +18,16 @@ use crate::bpf::{Named, missed, name_of, online_pu};
 use crate::raw::{Probe, RawRunner, WAIT_BUCKETS, WaitAccount, Waiting, Waker};
 use crate::{Clock as _, Host, HostError, SystemClock, Tracefs};
 
-/// The compiled program, for any machine of this byte order.
+/// The compiled program, for any machine with this byte order.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/sched.bpf.o");
 
 const PROGRAM: Named = Named("the BPF program sched");
 
-/// Accounts that are kept for threads which [`SchedTracer::add`] brings.
+/// Number of accounts reserved for threads that [`SchedTracer::add`] adds.
 const LATE: u32 = 64;
-/// Accounts that are kept for threads which those of the set make.
+/// Number of accounts reserved for new threads of the traced ones.
 const BIRTHS: u32 = 512;
-/// `UNKNOWN` and `RUNNING` of the program's states.
+/// `UNKNOWN` and `RUNNING` of the BPF program's states.
 const RUNNING: u32 = 1;
 const UNKNOWN: u32 = 2;
 /// `BORN` and `ENDED` of an account's flags.
@@ -35,103 +36,105 @@ const ENDED: u32 = 2;
 /// `BPF_NOEXIST`.
 const NEW_ONLY: u64 = 1;
 
-/// A time that one task ran on a PU.
+/// A time slice of one task on a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// Its name.
+    /// Name of the task.
     pub name: String,
-    /// Its number; 0 if the PU was idle.
+    /// TID of the task; 0 if the CPU was idle.
     pub tid: Tid,
-    /// From when (`CLOCK_MONOTONIC`, ns); 0 if from before the watch began.
+    /// Start (`CLOCK_MONOTONIC`, ns); 0 if before the trace started.
     pub from_ns: u64,
-    /// Until when.
+    /// End (`CLOCK_MONOTONIC`, ns).
     pub until_ns: u64,
 }
 
 /// The longest wait of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorstWait {
-    /// How long (ns).
+    /// Duration (ns).
     pub wait_ns: u64,
-    /// When it ended (`CLOCK_MONOTONIC`, ns).
+    /// End (`CLOCK_MONOTONIC`, ns).
     pub until_ns: u64,
-    /// Since when it waited on the PU that it then ran on.
+    /// Time from which it waited on the CPU on which it then ran (`CLOCK_MONOTONIC`, ns).
     pub arrived_ns: u64,
-    /// That PU.
+    /// The CPU on which it then ran.
     pub pu: PuId,
-    /// Migrations during the wait.
+    /// Number of migrations during the wait.
     pub moves: u64,
-    /// Who ran there last, at most 16 slices, the latest last.
+    /// The last slices of that CPU before the thread ran, at most 16, in order of time.
     pub slices: Vec<Slice>,
 }
 
-/// Who ran directly before a thread that had waited, by name.
+/// Tasks that ran directly before a thread that had waited, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runner {
-    /// The name.
+    /// Name of the tasks.
     pub name: String,
-    /// The last task of that name.
+    /// TID of the last task with that name.
     pub tid: Tid,
-    /// Number of waits that ended with it.
+    /// Number of waits that ended when such a task left the CPU.
     pub count: u64,
-    /// How long it ran while the thread waited there (ns).
+    /// Time that they ran while the thread waited there (ns).
     pub ns: u64,
 }
 
-/// The account of one thread.
+/// Statistics of one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedAccount {
-    /// The thread.
+    /// TID of the thread.
     pub tid: Tid,
-    /// Its process, where the program came to know it.
+    /// Its process, if the program saw it.
     pub process: Option<Tid>,
-    /// For a thread that was born meanwhile: index of its maker's account, and its process.
+    /// For a thread that was created during the trace: index of its creator's account, and its
+    /// process.
     pub maker: Option<(usize, Tid)>,
-    /// True if it has ended.
+    /// True if it has exited.
     pub has_ended: bool,
     /// Number of waits.
     pub count: u64,
-    /// Their sum (ns).
+    /// Total of the waits (ns).
     pub sum_ns: u64,
-    /// Those that began because another took the PU.
+    /// Number of waits that began with a preemption.
     pub preempted: u64,
-    /// Times that it got a PU after a wait whose beginning was not seen.
+    /// Number of times that it got a CPU after a wait whose start was not traced.
     pub unseen: u64,
-    /// Migrations.
+    /// Number of migrations.
     pub moves: u64,
-    /// Those of them while it waited.
+    /// Number of migrations while it waited.
     pub moves_waiting: u64,
     /// The longest wait.
     pub worst: Option<WorstWait>,
-    /// A wait that had not ended when the account was read (ns).
+    /// Duration so far of a wait that had not ended at the end of the trace (ns).
     pub open_ns: Option<u64>,
-    /// Waits by length: 0 to 15 ns by one, then 16 equal buckets for each power of two.
+    /// Histogram of wait durations: one bucket per ns from 0 to 15, then 16 equal buckets per power
+    /// of two.
     pub buckets: Vec<u64>,
-    /// Wake-ups by the name of the task that ran where they came from.
+    /// Number of wake-ups by name of the task that ran where the wake-up occurred.
     pub wakers: Vec<(String, u64)>,
-    /// Who ran instead.
+    /// The tasks that ran instead.
     pub runners: Vec<Runner>,
 }
 
-/// All that was added up.
+/// Result of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedReading {
-    /// When the watch began (`CLOCK_MONOTONIC`, ns).
+    /// Start of the trace (`CLOCK_MONOTONIC`, ns).
     pub began_ns: u64,
-    /// When it ended.
+    /// End of the trace (`CLOCK_MONOTONIC`, ns).
     pub ended_ns: u64,
-    /// One account for each thread, makers before those that they made.
+    /// One account per thread, creators before the threads that they created.
     pub accounts: Vec<SchedAccount>,
-    /// Threads that were born and found no room.
+    /// Number of new threads that were lost because there was no free account.
     pub unborn: u64,
-    /// Times that a waker or a runner found no room.
+    /// Number of wakers and runners that were lost because a map was full.
     pub nameless: u64,
-    /// Events of the whole host, while some other program was at work on their PU: none was told of
-    /// them. Linux 6.7 and later count them.
+    /// Number of events of the whole host for which the programs were not called, because another
+    /// BPF program was running on that CPU. Counted by Linux 6.7 and later.
     pub missed: u64,
 }
 
-/// The watch.
+/// A running trace.
 pub struct SchedTracer {
     program: Ebpf,
     probes: Vec<Probe>,
@@ -153,17 +156,18 @@ impl fmt::Debug for SchedTracer {
     }
 }
 
-/// A program, its tracepoint, and which constants stand for which fields of it.
+/// A tracepoint, its programs, and the constants that stand for its fields.
 struct Point {
     program: &'static str,
-    /// The program for its arguments, where it comes often.
+    /// Name of the program that takes arguments, for frequent tracepoints.
     typed: Option<&'static str>,
     event: &'static str,
-    /// Constant, field, size of the field.
+    /// Name of the constant, name of the field, size of the field in bytes.
     fields: &'static [(&'static str, &'static str, u32)],
 }
 
-/// In the order of attaching: births before what the born do, wake-ups before switches.
+/// In the order of attaching: thread creation before events of new threads, wake-ups before
+/// switches.
 const POINTS: [Point; 7] = [
     Point {
         program: "on_fork",
@@ -205,15 +209,15 @@ const POINTS: [Point; 7] = [
 ];
 
 impl SchedTracer {
-    /// Begins to watch these threads and those that they will make.
+    /// Starts to trace these threads and the threads that they will create.
     ///
     /// # Errors
-    /// [`HostError::File`]: `EPERM` or `EACCES` without the rights, `ENOENT` if the kernel lacks
-    /// a tracepoint, `EINVAL` before Linux 5.12; [`HostError::Unexpected`] if a tracepoint lacks
-    /// a field.
+    /// [`HostError::File`]: `EPERM` or `EACCES` without permission, `ENOENT` if the kernel lacks a
+    /// tracepoint, `EINVAL` before Linux 5.12; [`HostError::Unexpected`] if a tracepoint lacks a
+    /// field.
     pub fn open(host: &dyn Host, tids: &[Tid]) -> Result<Self, HostError> {
-        // Kernels that do not describe their types, let no program read them (lockdown), or have
-        // other arguments (before Linux 5.18) take the programs for records.
+        // Kernels without BTF, under lockdown, or with different tracepoint arguments (before Linux
+        // 5.18) use the programs for event records.
         let typed = Btf::from_sys_fs().ok().map(|types| Self::open_with(host, tids, Some(&types)));
         match typed {
             Some(Ok(watch)) => Ok(watch),
@@ -221,7 +225,7 @@ impl SchedTracer {
         }
     }
 
-    /// The same by the records of the events, as where the kernel does not describe its types.
+    /// The same with the programs for event records, as on kernels without BTF.
     ///
     /// # Errors
     /// As [`SchedTracer::open`].
@@ -281,7 +285,7 @@ impl SchedTracer {
         Ok(watch)
     }
 
-    /// Takes one more thread into the set; answers whether it was new and there was room.
+    /// Adds a thread to the set. Returns whether it was new and an account was free.
     ///
     /// # Errors
     /// [`HostError::File`] if the map cannot be written.
@@ -300,7 +304,7 @@ impl SchedTracer {
         let task = Waiting { account, state: UNKNOWN, ..Waiting::default() };
         match self.tasks.insert(tid.0, task, NEW_ONLY) {
             Ok(()) => Ok(true),
-            // Its maker was in the set and has just made it.
+            // The BPF program has already added it, because its creator is in the set.
             Err(MapError::SyscallError(error))
                 if error.io_error.kind() == std::io::ErrorKind::AlreadyExists =>
             {
@@ -310,10 +314,11 @@ impl SchedTracer {
         }
     }
 
-    /// Ends the watch and reads what was added up.
+    /// Ends the trace and reads the result.
     ///
     /// # Errors
-    /// [`HostError::File`] if a map cannot be read, or what the kernel tells of the programs.
+    /// [`HostError::File`] if a map, or the kernel's information about the programs, cannot be
+    /// read.
     pub fn close(mut self, host: &dyn Host) -> Result<SchedReading, HostError> {
         let ended_ns = SystemClock.now_ns();
         self.probes.clear();
@@ -356,8 +361,8 @@ impl SchedTracer {
         })
     }
 
-    /// Waits that have not ended, by account. Of a thread that has not been switched since the
-    /// watch began it is not known whether it waits or runs.
+    /// Durations of the waits that have not ended, by account. A thread without any switch since
+    /// the start of the trace is left out: it is unknown whether it waits or runs.
     fn open_waits(&self, now_ns: u64) -> Result<BTreeMap<u32, u64>, HostError> {
         let tasks = PROGRAM.entries(&self.tasks)?.into_iter();
         let waiting = tasks.filter(|(_, task)| {

@@ -1,12 +1,13 @@
-//! Programs that keep settings for the host, as the door asks them.
+//! Interfaces to programs that manage settings of the host.
 //!
-//! A [`SettingBackend`] is a client of one such program. That of systemd is here, because every
-//! host may have it; libvirt's is in the crate that knows virtual machines. All are child
-//! processes with words of their own as arguments, never a shell.
+//! A [`SettingBackend`] is a client of one such program. The systemd client is here, because any
+//! host may have systemd; the libvirt client is in the crate for virtual machines. Both run child
+//! processes with separate arguments, without a shell.
 //!
-//! They die with Pinfold: one that went on after a `kill -9` could make its change when an `undo`
-//! has compared and gone. Each is waited for by the thread that starts it, which is the parent
-//! that the kernel means. What the program itself was asked for already it may still do.
+//! The child processes are killed when Pinfold is killed: otherwise one could make its change after
+//! an `undo` has compared the values and finished. The thread that starts a child also waits for
+//! it, because the kernel's parent-death signal refers to that thread. The managing program may
+//! still complete a request that it has already received.
 
 use std::fmt::Debug;
 
@@ -14,75 +15,76 @@ use pinfold_model::{CpuSet, Keeper, KeptFile, Lifetime, Setting};
 
 use crate::{Host, HostError, files, paths, process};
 
-/// A client of a program that keeps settings.
+/// A client of a program that manages settings.
 pub trait SettingBackend: Debug + Send + Sync {
-    /// True if it is this program's.
+    /// True if this client is responsible for the program.
     fn is(&self, keeper: &Keeper) -> bool;
 
-    /// The value; `None` if the setting has none.
+    /// Reads the value; `None` if the setting has none.
     ///
     /// # Errors
-    /// [`HostError::Kept`] with the program's words, or that it could not be run.
+    /// [`HostError::Kept`] with the program's error message, or if the client cannot be run.
     fn get(&self, setting: &Setting) -> Result<Option<String>, HostError>;
 
-    /// Changes the value, or takes it away.
+    /// Changes the value; `None` removes it.
     ///
     /// # Errors
     /// As [`SettingBackend::get`].
     fn set(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError>;
 
-    /// The files in which the program keeps the setting, if what it leaves in them must be put
-    /// back apart from the value.
+    /// The files in which the program stores the setting. Empty unless they have to be restored in
+    /// addition to the value.
     ///
     /// # Errors
-    /// [`HostError`] if one is there and cannot be read.
+    /// [`HostError`] if a file exists and cannot be read.
     fn files(&self, _setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
         Ok(Vec::new())
     }
 
-    /// Puts such files back and has the program read them; true if one differed.
+    /// Restores such files and makes the program reload them; true if one differed.
     ///
     /// # Errors
-    /// [`HostError`]; [`HostError::Kept`] with the program's words.
+    /// [`HostError`]; [`HostError::Kept`] with the program's error message.
     fn put_files(&self, _setting: &Setting, _files: &[KeptFile]) -> Result<bool, HostError> {
         Ok(false)
     }
 }
 
-/// Lists of PUs of systemd's units, through `systemctl`.
+/// CPU lists of systemd units, through `systemctl`.
 ///
 /// ```text
 /// systemctl show --property=LoadState --property=AllowedCPUs -- system.slice
 /// systemctl set-property --runtime -- system.slice AllowedCPUs=0-1
 /// ```
 ///
-/// `set-property` leaves a file that goes before the unit's own, also when the value is taken away
-/// or set back to what the unit's file says; the file is put back as it was, and read again.
+/// `set-property` creates a drop-in that takes precedence over the unit file. The drop-in stays
+/// even if the value is removed or set to that of the unit file. Pinfold therefore restores the
+/// drop-in and reloads the units.
 ///
 /// <https://www.freedesktop.org/software/systemd/man/latest/systemd.resource-control.html>
 #[derive(Clone, Debug)]
 pub struct Systemd {
     program: String,
     timeout_ns: u64,
-    /// What stands before the paths of its files: nothing, but in tests.
+    /// Prefix of its files' paths; empty except in tests.
     root: String,
 }
 
 impl Systemd {
-    /// The client, with the time that one call may take.
+    /// A client with a timeout per call, in nanoseconds.
     #[must_use]
     pub fn new(timeout_ns: u64) -> Self {
         Self { program: "systemctl".to_owned(), timeout_ns, root: String::new() }
     }
 
-    /// The same with another program that speaks as `systemctl` does.
+    /// Uses another program with the interface of `systemctl`.
     #[must_use]
     pub fn with_program(mut self, program: &str) -> Self {
         program.clone_into(&mut self.program);
         self
     }
 
-    /// The same with its files below another directory than `/`.
+    /// Uses files below another directory than `/`.
     #[must_use]
     pub fn with_root(mut self, root: &str) -> Self {
         root.clone_into(&mut self.root);
@@ -98,13 +100,13 @@ impl Systemd {
         Ok(all.map(|path| format!("{}{path}", self.root)).into())
     }
 
-    /// True if systemd runs the host and so owns its cgroup tree (`sd_booted(3)`).
+    /// True if systemd is the init system and thus manages the cgroup tree (`sd_booted(3)`).
     #[must_use]
     pub fn owns(host: &dyn Host) -> bool {
         host.exists(&paths::systemd_booted())
     }
 
-    /// True for a name that can be a unit's (`systemd.unit(5)`); anything else is not passed on.
+    /// True for a valid unit name (`systemd.unit(5)`); other names are not passed on.
     #[must_use]
     pub fn is_unit(name: &str) -> bool {
         let fits = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
@@ -162,7 +164,7 @@ impl SettingBackend for Systemd {
         let Some(text) = value(&setting.key) else {
             return Err(fault(setting, "this systemd has no such property".to_owned()));
         };
-        // Ranges, with blanks between them.
+        // Ranges separated by blanks.
         let list = text.split_whitespace().collect::<Vec<_>>().join(",");
         if list.is_empty() {
             return Ok(None);
@@ -196,7 +198,7 @@ impl SettingBackend for Systemd {
 
     fn put_files(&self, setting: &Setting, files: &[KeptFile]) -> Result<bool, HostError> {
         let mut differs = false;
-        // Nothing else is written, whatever the caller names.
+        // Only the setting's own files are written, whatever the caller passes.
         for now in self.files(setting)? {
             let Some(then) = files.iter().find(|file| file.path == now.path) else { continue };
             if then.content == now.content {

@@ -1,12 +1,12 @@
 //! A simulated machine: a tree, threads, cgroups, and the kernel's rules for changing them.
 //!
-//! A plain temporary folder takes every write and proves nothing; this one refuses what the
-//! kernel refuses, with the kernel's error number, and shows in every file what the kernel
-//! would show. It is how apply and undo are proven at every step.
-//! What it knows: cpuset of cgroup v1 and v2 (`kernel/cgroup/cpuset.c`), the core rules of
-//! both (`kernel/cgroup/cgroup.c`), affinity and policy (`kernel/sched/syscalls.c`), and knobs
-//! under `/proc/sys`, `/proc/irq` and `/sys` that are named as writable. The caller is root.
-//! Faults can be planted, and every change is counted, so that a test can stop at each.
+//! A temporary directory accepts every write and proves nothing. This machine refuses what the
+//! kernel refuses, with the kernel's error number, and each file shows what the kernel would show.
+//! Apply and undo are tested with it at every step. It simulates cpuset of cgroup v1 and v2
+//! (`kernel/cgroup/cpuset.c`), the core rules of both (`kernel/cgroup/cgroup.c`), affinity and
+//! policy (`kernel/sched/syscalls.c`), and tunables under `/proc/sys`, `/proc/irq` and `/sys` that
+//! are declared as writable. The caller is root. Faults can be injected, and every change is
+//! counted, so that a test can stop at each.
 
 mod bandwidth;
 mod build;
@@ -38,32 +38,32 @@ pub use task::{SimPages, SimTask};
 use crate::Host as _;
 use state::{Held, Machine};
 
-/// What a writable file takes, and how it shows it.
+/// What a writable file accepts, and how it shows its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Knob {
     /// Any text.
     Text,
-    /// A whole number; anything else is `EINVAL`.
+    /// An integer; anything else is `EINVAL`.
     Integer,
-    /// A hexadecimal mask of PUs; one without an online PU is `EINVAL`.
+    /// A hexadecimal CPU mask; one without an online CPU is `EINVAL`.
     Mask,
-    /// A list of PUs; one without an online PU is `EINVAL`.
+    /// A CPU list; one without an online CPU is `EINVAL`.
     List,
-    /// A list that the kernel lets nobody change: `EIO`, as of a managed interrupt.
+    /// A list that cannot be changed: `EIO`, as for a managed interrupt.
     Managed,
-    /// One of several words, shown as `always [madvise] never`; another one is `EINVAL`.
+    /// One of several words, shown as `always [madvise] never`; other words are `EINVAL`.
     Choice,
-    /// Whether this PU is online, `0` or `1`; the last one is `EBUSY`.
+    /// Whether this CPU is online, `0` or `1`; taking the last one offline is `EBUSY`.
     Online(PuId),
-    /// `on` or `off`: off leaves so many first PUs online, one of each core.
+    /// `on` or `off`; `off` leaves only this number of first CPUs online, one per core.
     Smt(u32),
-    /// A cpufreq governor, one of those that `scaling_available_governors` beside it names.
+    /// A cpufreq governor: one of those in `scaling_available_governors` of the same directory.
     Governor,
-    /// A frequency in kHz, which only the governor `userspace` takes.
+    /// A frequency in kHz, accepted only under the governor `userspace`.
     Frequency,
-    /// A number of huge pages, of which there is memory for so many only.
+    /// A number of huge pages; there is memory for this number only.
     Pool(u64),
-    /// A number that is rounded down to a multiple, as a driver does that knows only some.
+    /// A number that is rounded down to a multiple of this step, as some drivers do.
     Steps(u64),
 }
 
@@ -77,27 +77,28 @@ pub struct SimHost {
 struct State {
     machine: Machine,
     faults: Vec<(String, i32)>,
-    /// Changes that are still let through, and the error of the next ones.
+    /// Number of changes that are still accepted, and the error of later ones.
     stop: Option<(usize, i32)>,
     changes: Vec<String>,
 }
 
 impl Clone for SimHost {
-    /// A second machine in the same state, independent from here on.
+    /// A second machine in the same state, independent of the first.
     fn clone(&self) -> Self {
         Self { state: Mutex::new(self.state().clone()) }
     }
 }
 
 impl SimHost {
-    /// A machine to be described; see [`SimBuilder`].
+    /// A builder for a machine; see [`SimBuilder`].
     #[must_use]
     pub fn builder(version: CgroupVersion, pus: u32) -> SimBuilder {
         SimBuilder::new(version, pus)
     }
 
-    /// Two PUs, cpuset as v1 (all tasks in the root group) beside an empty v2: init, a few
-    /// kernel threads (one movable, the others bound), a daemon with two threads, a shell.
+    /// Two CPUs, cpuset as v1 (all tasks in the root group) next to an empty v2 hierarchy, with
+    /// init, a few kernel threads (one movable, the others bound), a daemon with two threads, and a
+    /// shell.
     #[must_use]
     pub fn v1_two_pus() -> Self {
         kernel_threads(SimBuilder::new(CgroupVersion::V1, 2), 2)
@@ -108,8 +109,8 @@ impl SimHost {
             .build()
     }
 
-    /// Eight PUs (four cores with two threads), cgroup v2 as systemd lays it out, with cpuset
-    /// enabled at the root: `init.scope`, `system.slice/ssh.service`, `user.slice/…`.
+    /// Eight CPUs (four cores with two threads), cgroup v2 in systemd's layout, with cpuset enabled
+    /// at the root: `init.scope`, `system.slice/ssh.service`, `user.slice/…`.
     #[must_use]
     pub fn v2_eight_pus() -> Self {
         let none = CpuSet::new;
@@ -135,32 +136,33 @@ impl SimHost {
         Self { state: Mutex::new(state) }
     }
 
-    /// Makes every operation fail whose description contains this part. Descriptions are the
+    /// Makes every operation fail whose description contains this text. A description is the
     /// trait's method and its arguments: `write /sys/fs/cgroup/cpuset/a/tasks 42`,
     /// `set_affinity 42`, `read /proc/42/stat`.
     pub fn fail_on(&self, part: &str, errno: i32) {
         self.state().faults.push((part.to_owned(), errno));
     }
 
-    /// Lets that many further changes through, then refuses every one.
+    /// Accepts this number of further changes, then refuses all.
     pub fn fail_after(&self, changes: usize, errno: i32) {
         self.state().stop = Some((changes, errno));
     }
 
-    /// Takes all planted faults back.
+    /// Removes all injected faults.
     pub fn clear_faults(&self) {
         let mut state = self.state();
         state.faults.clear();
         state.stop = None;
     }
 
-    /// Descriptions of the changes that were made, in order.
+    /// Descriptions of the changes made so far, in order.
     #[must_use]
     pub fn changes(&self) -> Vec<String> {
         self.state().changes.clone()
     }
 
-    /// Adds a task; its group must exist, else it is in the root. One with its number is replaced.
+    /// Adds a task. Its group must exist, otherwise it is in the root. A task with the same TID is
+    /// replaced.
     pub fn add_task(&self, task: SimTask) {
         let mut state = self.state();
         let machine = &mut state.machine;
@@ -173,8 +175,8 @@ impl SimHost {
         machine.tasks.insert(task.tid, Held { task, groups });
     }
 
-    /// A process is born: the child has its parent's groups, mask and policy. False if there is
-    /// no such parent.
+    /// Creates a process with its parent's groups, mask and policy. False if the parent does not
+    /// exist.
     pub fn fork(&self, parent: Tid, child: Tid) -> bool {
         self.born(parent, |parent, start_time| SimTask {
             tid: child,
@@ -185,8 +187,8 @@ impl SimHost {
         })
     }
 
-    /// A thread is born, with the groups, mask and policy of its creator. False if there is
-    /// no such creator.
+    /// Creates a thread with the groups, mask and policy of its creator. False if the creator does
+    /// not exist.
     pub fn clone_thread(&self, creator: Tid, thread: Tid) -> bool {
         self.born(creator, |creator, start_time| SimTask { tid: thread, start_time, ..creator })
     }
@@ -204,7 +206,8 @@ impl SimHost {
         true
     }
 
-    /// A thread ends; with the first one its whole process, whose children go to init.
+    /// Ends a thread. With the first thread its whole process ends, whose children are reparented
+    /// to init.
     pub fn exit(&self, tid: Tid) {
         let mut state = self.state();
         state.machine.tasks.retain(|_, held| held.task.tid != tid && held.task.tgid != tid);
@@ -213,7 +216,7 @@ impl SimHost {
         }
     }
 
-    /// A task as it is now.
+    /// The current state of a task.
     #[must_use]
     pub fn task(&self, tid: Tid) -> Option<SimTask> {
         let state = self.state();
@@ -225,8 +228,8 @@ impl SimHost {
         })
     }
 
-    /// Changes a task without any rule (counters, name, state), as the machine itself would.
-    /// Its group and number stay. False if there is no such task.
+    /// Changes a task without any rule (counters, name, state), as the kernel itself would. Its
+    /// group and TID stay. False if there is no such task.
     pub fn edit_task(&self, tid: Tid, edit: impl FnOnce(&mut SimTask)) -> bool {
         let mut state = self.state();
         let Some(held) = state.machine.tasks.get_mut(&tid) else {
@@ -237,19 +240,18 @@ impl SimHost {
         true
     }
 
-    /// PUs go offline or come back.
+    /// Takes CPUs offline or online, so that these are online.
     pub fn set_online(&self, online: &CpuSet) {
         self.state().machine.set_online(online);
     }
 
-    /// Puts a file there without any rule, as the machine itself or somebody else would.
+    /// Creates a file without any rule, as the kernel or another program would.
     pub fn set_file(&self, path: &str, content: &str) {
         self.state().machine.tree.insert_file(path, content);
     }
 
-    /// Everything that a change could have changed, as text: each group's writable files, each
-    /// writable file elsewhere, each task's groups, mask and policy. Two equal snapshots are the
-    /// same machine.
+    /// Everything that a change could modify, as text: each group's writable files, each other
+    /// writable file, each task's groups, mask and policy. Equal snapshots mean equal machines.
     #[must_use]
     pub fn snapshot(&self) -> String {
         let state = self.state();
@@ -293,12 +295,12 @@ impl SimHost {
         text
     }
 
-    // A test that panicked while it held the lock has failed anyway.
+    // A test that panicked while holding the lock has failed anyway.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks for planted faults, then asks the machine.
+    /// Checks for injected faults, then queries the machine.
     fn ask<T>(
         &self,
         description: &str,
@@ -309,7 +311,7 @@ impl SimHost {
         answer(&state.machine)
     }
 
-    /// Looks for planted faults, then does the change and counts it.
+    /// Checks for injected faults, then makes the change and counts it.
     fn alter(
         &self,
         description: String,

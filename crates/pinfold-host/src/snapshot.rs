@@ -1,7 +1,7 @@
 //! A captured machine, held in memory.
 //!
-//! The text form is an archive that reads well in a diff; paths keep to one line each,
-//! content lines start with a tab (shown as blanks here):
+//! The text form is an archive that is readable in a diff. A path takes one line; content lines
+//! start with a tab (shown as blanks here):
 //!
 //! ```text
 //! pinfold-capture 1
@@ -12,10 +12,10 @@
 //! bare /dev/kvm
 //! ```
 //!
-//! `bare` is a name that was seen although nothing was read of it. A backslash escapes
-//! (`\\`, `\x1b`); at the end of a line it says that the file does not end in a newline.
-//! Links resolve inside the tree, whatever they point to: nothing here can reach the
-//! machine on which it runs. A tree has no threads, so affinity and policy are `ENOSYS`.
+//! `bare` is a name that exists but was not read. A backslash escapes (`\\`, `\x1b`); at the end of
+//! a line it means that the file does not end in a newline. Links resolve inside the tree, whatever
+//! they point to: no access can reach the machine on which Pinfold runs. A tree has no threads, so
+//! affinity and policy are `ENOSYS`.
 
 mod text;
 
@@ -28,11 +28,11 @@ pub use text::TreeError;
 
 use crate::{Host, HostError};
 
-/// As many links as Linux follows in one path (`MAXSYMLINKS`).
+/// Number of links that Linux follows in one path (`MAXSYMLINKS`).
 const MAX_LINKS: u32 = 40;
 
-/// The longest path in a tree (`PATH_MAX`), and the most names in it: entries are counted and
-/// dropped one level below the other, and no file of a kernel lies half as deep.
+/// The longest path in a tree (`PATH_MAX`), and the most components in it. The limit is needed
+/// because counting and dropping a tree are recursive; no kernel file is half as deep.
 const MAX_PATH: usize = 4096;
 const MAX_DEPTH: usize = 128;
 
@@ -49,7 +49,7 @@ enum Node {
     File(Vec<u8>),
     Link(String),
     Directory(Directory),
-    /// Seen, but nothing was read of it.
+    /// Exists, but was not read.
     Bare,
 }
 
@@ -60,7 +60,7 @@ impl SnapshotHost {
         Self::default()
     }
 
-    /// A tree of these files.
+    /// A tree with these files.
     pub fn from_files<P, B>(files: impl IntoIterator<Item = (P, B)>) -> Self
     where
         P: AsRef<str>,
@@ -73,23 +73,23 @@ impl SnapshotHost {
         tree
     }
 
-    /// True for a path that a tree can hold; a longer or deeper one is left out of it.
+    /// True if a tree can contain the path; longer or deeper paths are omitted.
     #[must_use]
     pub fn holds(path: &str) -> bool {
         path.len() <= MAX_PATH && names_of(path).len() <= MAX_DEPTH
     }
 
-    /// Puts a file there, with the directories that lead to it; replaces what was there.
+    /// Inserts a file and its parent directories; replaces an existing entry.
     pub fn insert_file(&mut self, path: &str, content: impl Into<Vec<u8>>) {
         self.insert(path, Node::File(content.into()));
     }
 
-    /// Puts a symbolic link there, with the directories that lead to it.
+    /// Inserts a symbolic link and its parent directories.
     pub fn insert_link(&mut self, path: &str, target: &str) {
         self.insert(path, Node::Link(target.to_owned()));
     }
 
-    /// Makes sure that there is a directory; one that is there keeps its entries.
+    /// Inserts a directory; an existing directory keeps its entries.
     pub fn insert_dir(&mut self, path: &str) {
         if !Self::holds(path) {
             return;
@@ -97,14 +97,14 @@ impl SnapshotHost {
         directory_at(&mut self.root, &names_of(path));
     }
 
-    /// Notes that the path exists; what is already known of it stays.
+    /// Records that the path exists; an existing entry stays.
     pub fn insert_bare(&mut self, path: &str) {
         if self.node(&names_of(path)).is_none() {
             self.insert(path, Node::Bare);
         }
     }
 
-    /// Takes an entry out, with all that is below it. True if it was there.
+    /// Removes an entry with everything below it. True if it existed.
     pub fn remove(&mut self, path: &str) -> bool {
         let names = names_of(path);
         let Some((last, parents)) = names.split_last() else {
@@ -135,7 +135,7 @@ impl SnapshotHost {
         count(&self.root)
     }
 
-    /// True if nothing was captured.
+    /// True if the tree has no entries except directories.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.root.is_empty()
@@ -167,7 +167,7 @@ impl SnapshotHost {
         Some(found)
     }
 
-    /// The place that a path means, links followed; the last one only if asked.
+    /// Resolves a path to components; the last link is followed only if `last_link` says so.
     fn resolve(&self, path: &str, last_link: LastLink) -> Result<Vec<String>, Errno> {
         if path.is_empty() {
             return Err(Errno::NOENT);
@@ -209,7 +209,7 @@ impl SnapshotHost {
         Ok(place)
     }
 
-    /// A bare name may well have been a directory: all that is known is that nothing was read.
+    /// A bare name may have been a directory, of which nothing was read.
     fn not_a_directory(&self, place: &[String]) -> Errno {
         if matches!(self.node(place), Some(Found::Bare)) { Errno::NODATA } else { Errno::NOTDIR }
     }
@@ -220,7 +220,7 @@ impl SnapshotHost {
             .map_err(|errno| HostError::file(operation, path, errno))
     }
 
-    /// The content of a file for writing, links followed.
+    /// The content of a file for writing; links are followed.
     pub(crate) fn file_mut(&mut self, path: &str) -> Result<&mut Vec<u8>, Errno> {
         let names = self.resolve(path, LastLink::Follow)?;
         let (last, parents) = names.split_last().ok_or(Errno::ISDIR)?;
@@ -251,7 +251,7 @@ enum Found<'t> {
     Bare,
 }
 
-/// The names of a path, `.` and `..` worked out without looking at links.
+/// The components of a path; `.` and `..` are resolved without following links.
 fn names_of(path: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for name in path.split('/') {
@@ -266,7 +266,7 @@ fn names_of(path: &str) -> Vec<String> {
     names
 }
 
-/// The directory of these names; made where it is missing, put in the place of anything else.
+/// The directory with these components; it is created if missing and replaces any other entry.
 fn directory_at<'d>(root: &'d mut Directory, names: &[String]) -> &'d mut Directory {
     names.iter().fold(root, |directory, name| {
         let node =

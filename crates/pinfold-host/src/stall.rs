@@ -1,11 +1,11 @@
-//! Stalling the tasks of a cgroup: a BPF program that spins in their own timer interrupts.
+//! Stalls the tasks of a cgroup with a BPF program that spins in their timer interrupts.
 //!
-//! The program is `bpf/stall.bpf.c`; what it is asked and what it did are in its maps. Where the
-//! kernel describes its types (BTF), a stall counts from when its interrupt was due, so that the
-//! way into the interrupt, long and uneven on a virtual machine, is part of it. It ends
-//! with this process, whatever ends it: the events are its descriptors, which no child
-//! inherits. While the process is stopped it does nothing, because each stall needs a
-//! [beat](Stall::vouch) that is not yet over.
+//! The program is `bpf/stall.bpf.c`; its input and its statistics are in its maps. If the kernel
+//! has BTF, a stall counts from the time at which its interrupt was due. It then includes the
+//! interrupt entry, which is long and variable on a virtual machine. The program ends with this
+//! process in any case: its events are file descriptors that no child inherits. While the process
+//! is stopped, the program does nothing, because each stall needs a [heartbeat](Stall::vouch) that
+//! has not expired.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
@@ -21,42 +21,42 @@ use crate::bpf::Named;
 use crate::raw::{Account, SharedWord, Timer, Wish};
 use crate::{Clock, Host, HostError, SystemClock, paths};
 
-/// The compiled program, for any machine of this byte order.
+/// The compiled program, for any machine with this byte order.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/stall.bpf.o");
 
 const PROGRAM: Named = Named("the BPF program stall");
 
-/// How the CPU time of one PU is shortened.
+/// How much CPU time is taken from the cgroup on one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallConfig {
-    /// Millionths of the cgroup's run time that it shall not have.
+    /// Share of the cgroup's run time to take, in millionths.
     pub stolen: u32,
-    /// A stall of so many nanoseconds is paid at once; of what is owed beyond, as after an interrupt
-    /// that came late, each stall pays a sixteenth.
+    /// Length of a regular stall in nanoseconds. Time that is owed beyond it, for example after a
+    /// late interrupt, is paid with one sixteenth per stall.
     pub usual_ns: u64,
-    /// Longest single stall in nanoseconds, at most the 2 ms that may be owed.
+    /// Longest single stall in nanoseconds; at most 2 ms, the limit of the time owed.
     pub longest_ns: u64,
 }
 
-/// What has happened on one PU since the start.
+/// Statistics of one CPU since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallAccount {
-    /// Time that the cgroup's tasks ran, stalls included.
+    /// Run time of the cgroup's tasks, including stalls (ns).
     pub ran_ns: u64,
-    /// Time that they were stalled, from when an interrupt was due.
+    /// Stalled time, counted from when each interrupt was due (ns).
     pub stalled_ns: u64,
-    /// Part of it before the program began: the way into the interrupt; 0 where the kernel does
-    /// not describe its types, so that the program cannot see it.
+    /// Part of `stalled_ns` before the program started: the interrupt entry (ns). 0 on kernels
+    /// without BTF, where the program cannot measure it.
     pub entry_ns: u64,
     /// Number of interrupts.
     pub interrupts: u64,
-    /// Time that was owed and not paid, because it was too late.
+    /// Time that was owed and dropped because it was overdue (ns).
     pub lost_ns: u64,
-    /// Part of `ran_ns` at full speed: nothing was to be stolen, or no beat came.
+    /// Part of `ran_ns` at full speed: nothing was to be taken, or the heartbeat had expired (ns).
     pub full_ns: u64,
 }
 
-/// The stalls of one cgroup.
+/// Stalls of one cgroup.
 pub struct Stall {
     // Keeps the program loaded.
     _program: Ebpf,
@@ -73,13 +73,13 @@ impl fmt::Debug for Stall {
 }
 
 impl Stall {
-    /// Begins, at full speed, on some PUs of the cgroup whose directory is given: of the
-    /// hierarchy with `perf_event`, which is version 2 wherever nobody mounted it elsewhere.
+    /// Starts at full speed on some CPUs of the cgroup with this directory. It must be in the
+    /// hierarchy with `perf_event`, which is v2 unless that controller was mounted as v1.
     ///
     /// # Errors
-    /// [`HostError::File`]: `EPERM` or `EACCES` without the rights (`CAP_BPF`, `CAP_PERFMON`),
+    /// [`HostError::File`]: `EPERM` or `EACCES` without permission (`CAP_BPF`, `CAP_PERFMON`),
     /// `EINVAL` before Linux 5.17, `EBADF` if the directory is not a cgroup with `perf_event`,
-    /// `ENODEV` for a PU that is offline.
+    /// `ENODEV` for a CPU that is offline.
     pub fn open(
         host: &dyn Host,
         group: &str,
@@ -87,8 +87,7 @@ impl Stall {
         period_ns: u64,
     ) -> Result<Self, HostError> {
         let possible = possible_pus(host)?;
-        // Kernels that do not describe their types, or let no program read them (lockdown), take
-        // the program without that part.
+        // Kernels without BTF, or under lockdown, load the program without the part that needs it.
         let types = Btf::from_sys_fs().ok();
         let mut program = match types.as_ref().map(|types| load(possible, Some(types))) {
             Some(Ok(program)) => program,
@@ -115,17 +114,17 @@ impl Stall {
         Ok(Self { _program: program, timers, beat, wishes, accounts })
     }
 
-    /// Lets the program work until so many nanoseconds from now.
+    /// Heartbeat: allows stalls until `ahead_ns` nanoseconds from now.
     pub fn vouch(&self, ahead_ns: u64) {
-        // The program's clock is the same: CLOCK_MONOTONIC.
+        // The program uses the same clock, CLOCK_MONOTONIC.
         self.beat.store(SystemClock.now_ns().saturating_add(ahead_ns));
     }
 
-    /// Sets what is stolen on a PU, from its next interrupt on; where nothing is, there are no
-    /// interrupts, and no run time is counted.
+    /// Sets the share to take on a CPU, from its next interrupt on. If it is zero, there are no
+    /// interrupts and no run time is counted.
     ///
     /// # Errors
-    /// [`HostError::File`] for a PU that the machine does not have.
+    /// [`HostError::File`] for a CPU that does not exist.
     pub fn set(&mut self, pu: PuId, wish: StallConfig) -> Result<(), HostError> {
         let wish = Wish {
             stolen: wish.stolen.into(),
@@ -139,19 +138,19 @@ impl Stall {
         switched.map_err(|source| HostError::file("set", PROGRAM.0, source))
     }
 
-    /// Sets how often the tasks are interrupted on a PU.
+    /// Sets the period of the interrupts on a CPU, in nanoseconds.
     ///
     /// # Errors
-    /// [`HostError::File`]: `EINVAL` if the kernel does not take the period.
+    /// [`HostError::File`]: `EINVAL` if the kernel does not accept the period.
     pub fn set_period(&mut self, pu: PuId, period_ns: u64) -> Result<(), HostError> {
         let Some(timer) = self.timers.get(&pu) else { return Ok(()) };
         timer.set_period(period_ns).map_err(|source| HostError::file("set", PROGRAM.0, source))
     }
 
-    /// What has happened on a PU.
+    /// Statistics of a CPU.
     ///
     /// # Errors
-    /// [`HostError::File`] for a PU that the machine does not have.
+    /// [`HostError::File`] for a CPU that does not exist.
     pub fn account(&self, pu: PuId) -> Result<StallAccount, HostError> {
         let account =
             self.accounts.get(&pu.0, 0).map_err(|error| PROGRAM.refused("read", &error))?;
@@ -166,8 +165,7 @@ impl Stall {
     }
 }
 
-/// The program in the kernel, with the part for which the kernel's types are needed if they are
-/// given.
+/// Loads the program, with the part that needs BTF if `types` is given.
 fn load(possible: u32, types: Option<&Btf>) -> Result<Ebpf, HostError> {
     let sees_types = u32::from(types.is_some());
     let mut program = EbpfLoader::new()

@@ -1,37 +1,36 @@
-//! Whether the threads of a process are still those that were listed, told without a list.
+//! Detects changes of a process's threads without listing them.
 //!
-//! The list of a large machine's threads takes the kernel a hundred times as long as the two
-//! numbers here. No task is born without a number from its PID namespace, or from one inside
-//! it, and each of these also takes one from the namespaces around it; so while the
-//! newest number is the same, threads can only have ended, which their count tells.
-//! <https://docs.kernel.org/admin-guide/sysctl/kernel.html#ns-last-pid>
+//! On a large machine, listing the threads takes the kernel a hundred times as long as reading the
+//! two numbers here. Every new task gets a PID in its PID namespace and in all namespaces around
+//! it. While the newest PID is unchanged, threads can only have exited, and the thread count shows
+//! that. <https://docs.kernel.org/admin-guide/sysctl/kernel.html#ns-last-pid>
 
 use pinfold_model::Tid;
 
 use crate::{Host, paths};
 
-/// The threads of a process, as far as two numbers tell them: two censuses that are equal speak of
-/// the same threads.
+/// A fingerprint of a process's threads: equal values mean the same threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadSet {
-    /// Number of the newest task of this PID namespace.
+    /// PID of the newest task in this PID namespace.
     newest: u32,
-    /// Links of the folder of the process's threads: 2, and 1 for each.
+    /// Hard links of the process's `task` directory: 2, plus 1 per thread.
     links: u64,
 }
 
-/// The threads of a process, ascending, as they were listed between two equal censuses.
+/// The threads of a process, ascending, as listed between two equal fingerprints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roll {
-    /// The census.
+    /// The fingerprint.
     pub thread_set: ThreadSet,
-    /// Their numbers.
+    /// The TIDs.
     pub tids: Vec<Tid>,
 }
 
 impl ThreadSet {
-    /// Takes it, before the threads are listed. `None` if the process has ended, or on a kernel that
-    /// does not tell the newest number (without `CONFIG_CHECKPOINT_RESTORE`).
+    /// Reads the fingerprint; call it before the threads are listed. `None` if the process has
+    /// ended, or if the kernel does not report the newest PID (without
+    /// `CONFIG_CHECKPOINT_RESTORE`).
     #[must_use]
     pub fn of(host: &dyn Host, pid: Tid) -> Option<Self> {
         let newest = host.read_text(&paths::sysctl_kernel("ns_last_pid")).ok()?;
@@ -39,7 +38,7 @@ impl ThreadSet {
         Some(Self { newest: newest.trim().parse().ok()?, links })
     }
 
-    /// How many threads the process has.
+    /// Number of threads of the process.
     #[must_use]
     pub fn threads(self) -> usize {
         usize::try_from(self.links.saturating_sub(2)).unwrap_or(usize::MAX)

@@ -1,7 +1,8 @@
-//! The trace file system: which tracepoints the kernel has, and where the fields of each lie.
+//! tracefs: the tracepoints of the kernel and the offsets of their fields.
 //!
-//! It is read where it is mounted. Where it is not, a mount of its own is made that is attached
-//! nowhere: nobody else sees it, and it ends with its descriptor. A format reads, with tabs:
+//! It is read where it is mounted. If it is not mounted, a detached mount is created, which is
+//! invisible to other processes and ends with its descriptor. A format file looks like this, with
+//! tabs:
 //!
 //! ```text
 //! name: sched_wakeup
@@ -24,7 +25,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use crate::live::read_to_end;
 use crate::{HostError, paths};
 
-/// The trace file system of the running kernel.
+/// tracefs of the running kernel.
 #[derive(Debug)]
 pub struct Tracefs {
     root: OwnedFd,
@@ -32,15 +33,15 @@ pub struct Tracefs {
 }
 
 impl Tracefs {
-    /// Opens it, mounted or not.
+    /// Opens it, whether mounted or not.
     ///
     /// # Errors
-    /// [`HostError::File`]: `EPERM` without `CAP_SYS_ADMIN` where it is not mounted, `ENODEV` if
-    /// the kernel has none, `EACCES` if it may not be read.
+    /// [`HostError::File`]: `EPERM` without `CAP_SYS_ADMIN` if it is not mounted, `ENODEV` if the
+    /// kernel does not support it, `EACCES` if it is not readable.
     pub fn open() -> Result<Self, HostError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         for place in [paths::tracing_dir(), paths::debug_tracing_dir()] {
-            // An empty mount point is a folder too.
+            // An unused mount point is a directory too.
             let is_there = rustix::fs::open(format!("{place}/events"), flags, Mode::empty());
             match is_there {
                 Ok(_) => {
@@ -57,11 +58,11 @@ impl Tracefs {
         Ok(Self { root, place })
     }
 
-    /// The number and the fields of an event, such as `sched/sched_switch`.
+    /// The format of an event such as `sched/sched_switch`.
     ///
     /// # Errors
     /// [`HostError::File`]: `ENOENT` if the kernel does not have the event;
-    /// [`HostError::Unexpected`] if its format cannot be understood.
+    /// [`HostError::Unexpected`] if its format cannot be parsed.
     pub fn format(&self, event: &str) -> Result<Format, HostError> {
         let path = paths::event_format(&self.place, event);
         let file = rustix::fs::openat(
@@ -78,7 +79,7 @@ impl Tracefs {
     }
 }
 
-/// A mount that no path leads to.
+/// Creates a detached mount of tracefs.
 fn unattached() -> Result<OwnedFd, Errno> {
     let context = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(&context)?;
@@ -89,35 +90,35 @@ fn unattached() -> Result<OwnedFd, Errno> {
     rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// Where a field lies in the record of its event, in bytes.
+/// A field in the record of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Its name.
     pub name: String,
-    /// First byte.
+    /// Offset in bytes.
     pub offset: u32,
-    /// Number of bytes.
+    /// Size in bytes.
     pub size: u32,
 }
 
-/// What the kernel writes about an event.
+/// The kernel's description of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// Its name.
+    /// Name of the event.
     pub name: String,
-    /// Its number.
+    /// ID of the event.
     pub id: u64,
     /// The fields of its records, in order.
     pub fields: Vec<Field>,
-    /// How the kernel prints a record, with its names of numbers.
+    /// Print format of a record, which contains names of numeric values.
     pub print: String,
 }
 
 impl Format {
-    /// Reads the text of a `format` file.
+    /// Parses the text of a `format` file.
     ///
     /// # Errors
-    /// What is missing or is not a number.
+    /// A description of what is missing or not a number.
     pub fn parse(text: &str) -> Result<Self, String> {
         let after = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
         let name = after("name:").ok_or("has no name")?;
@@ -129,10 +130,10 @@ impl Format {
         Ok(Self { name: name.to_owned(), id, fields, print })
     }
 
-    /// First byte of the field with this name, which must have this size.
+    /// Offset of the field with this name, which must have this size.
     ///
     /// # Errors
-    /// [`HostError::Unexpected`] if this kernel's event has no such field.
+    /// [`HostError::Unexpected`] if the event has no such field on this kernel.
     pub fn offset(&self, name: &str, size: u32) -> Result<u32, HostError> {
         let found = self.fields.iter().find(|field| field.name == name);
         let wrong =

@@ -1,9 +1,9 @@
-//! Commands of this program in messages, as the reader can run them.
+//! Pinfold commands in messages, in a form that the reader can run.
 
 use std::fmt;
 use std::sync::OnceLock;
 
-/// The options before the command that this process was started with, as shell text.
+/// The global options of this process, as shell text.
 static GLOBAL_OPTIONS: OnceLock<String> = OnceLock::new();
 
 /// Sets the options that every [`Command`] of this process repeats. Only the first call counts:
@@ -12,22 +12,22 @@ pub fn set_global_options(options: String) {
     GLOBAL_OPTIONS.get_or_init(|| options);
 }
 
-/// A command that a message names: `pinfold undo 7-1`.
+/// A command in a message: `pinfold undo 7-1`.
 ///
-/// It is displayed with the global options of the user's own command line, so that it means the
-/// same state folder.
+/// It is displayed with the global options of the user's command line, so that it uses the same
+/// state folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     words: String,
 }
 
 impl Command {
-    /// The command with these words, which are shell text already.
+    /// The command with these arguments, which are already shell text.
     pub fn new(words: impl Into<String>) -> Self {
         Self { words: words.into() }
     }
 
-    /// The same with one more argument, quoted where a shell needs it.
+    /// Adds an argument, quoted where a shell needs it.
     #[must_use]
     pub fn arg(mut self, argument: &str) -> Self {
         self.words = format!("{} {}", self.words, quote(argument));
@@ -46,7 +46,7 @@ impl fmt::Display for Command {
     }
 }
 
-/// An argument as sh reads it back to the character; NUL is in no argument, so it is dropped.
+/// Quotes an argument for sh; NUL, which no argument can contain, is dropped.
 #[must_use]
 pub fn quote(argument: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=+:,./@%".contains(&byte);

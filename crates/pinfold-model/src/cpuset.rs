@@ -1,4 +1,4 @@
-//! Sets of PUs by OS index: the kernel's list and mask formats, and set algebra.
+//! Sets of CPUs by OS index: the kernel's list and mask formats, and set algebra.
 //!
 //! The text formats are those of the kernel (`Documentation/core-api/printk-formats.rst`
 //! `%*pbl`, `admin-guide/kernel-parameters.rst`) and of libvirt:
@@ -12,31 +12,31 @@ use bits::Words;
 
 use crate::PuId;
 
-/// No set holds a PU with this OS index or above; the kernel's own limit is 8192.
+/// Upper bound of OS indexes in a set (exclusive); the kernel's own limit is 8192.
 pub const MAX_PUS: u32 = 65_536;
 
-/// As many 64-bit words as the largest set has.
+/// Number of 64-bit words of the largest set.
 pub const MAX_WORDS: usize = MAX_PUS as usize / 64;
 
-/// A set of PUs by OS index.
+/// A set of CPUs by OS index.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CpuSet {
-    // Words below the first that is not zero. A set of one PU of thousands is then one word
-    // long, and a plan of thousands of such sets stays in the cache.
+    // Number of leading zero words, which are not stored. A set of one CPU of thousands is then one
+    // word long, and a plan of thousands of such sets stays in the cache.
     skipped: usize,
-    // Without zero words at either end, so that derived equality is set equality; with
-    // `skipped` zero if there are none.
+    // No zero words at either end, so that derived equality is set equality; `skipped` is zero if
+    // there are no words.
     words: Words,
 }
 
-/// Why a text is not a set of PUs.
+/// Error: a text is not a set of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuSetError {
     /// The whole text.
     pub text: String,
-    /// The part that is wrong.
+    /// The invalid part.
     pub part: String,
-    /// What is wrong with it.
+    /// What is wrong with that part.
     pub why: &'static str,
 }
 
@@ -55,24 +55,24 @@ impl CpuSet {
         Self::default()
     }
 
-    /// The set of one PU.
+    /// The set of one CPU.
     #[must_use]
     pub fn single(pu: PuId) -> Self {
         [pu].into_iter().collect()
     }
 
-    /// The PUs `0..count`.
+    /// The CPUs `0..count`.
     #[must_use]
     pub fn first_n(count: u32) -> Self {
         (0..count).map(PuId).collect()
     }
 
-    /// Reads a list such as `0-3,8`, `0-31:2/8` or `0-7,^2`; blanks at the ends are ignored,
-    /// the empty text is the empty set.
+    /// Parses a list such as `0-3,8`, `0-31:2/8` or `0-7,^2`. Blanks at the ends are ignored; an
+    /// empty text is the empty set.
     ///
     /// # Errors
-    /// [`CpuSetError`] names the part that is not understood: a reversed range, an exclusion
-    /// without anything to exclude from, a number at or above [`MAX_PUS`].
+    /// [`CpuSetError`] with the invalid part: a reversed range, an exclusion without a range that
+    /// contains it, a number at or above [`MAX_PUS`].
     pub fn parse_list(text: &str) -> Result<Self, CpuSetError> {
         let mut set = Self::new();
         let trimmed = text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\0');
@@ -95,7 +95,7 @@ impl CpuSet {
         Ok(set)
     }
 
-    /// Reads a hexadecimal mask such as `ff,00000001` (also with `0x` and without commas).
+    /// Parses a hexadecimal mask such as `ff,00000001` (also with `0x` and without commas).
     ///
     /// # Errors
     /// [`CpuSetError`] if a character is not hexadecimal or the mask exceeds [`MAX_PUS`].
@@ -124,7 +124,7 @@ impl CpuSet {
         Ok(set)
     }
 
-    /// The set as the kernel's mask format: 32-bit hex words, high first, comma separated.
+    /// The set in the kernel's mask format: 32-bit hex words, high first, separated by commas.
     #[must_use]
     pub fn to_mask(&self) -> String {
         let mut halves: Vec<u32> = self
@@ -144,7 +144,7 @@ impl CpuSet {
         }
     }
 
-    /// The set as 64-bit words, low PUs first.
+    /// The set as 64-bit words, low CPUs first.
     #[must_use]
     pub fn words(&self) -> Vec<u64> {
         let mut words = vec![0; self.skipped];
@@ -152,23 +152,24 @@ impl CpuSet {
         words
     }
 
-    /// The same in a buffer, for `sched_setaffinity(2)`; returns the part that is used. Does not allocate.
+    /// Writes the words to a buffer, for `sched_setaffinity(2)`, and returns the used part. Does
+    /// not allocate.
     pub fn write_words<'b>(&self, buffer: &'b mut [u64; MAX_WORDS]) -> &'b [u64] {
         buffer[..self.skipped].fill(0);
         buffer[self.skipped..self.end()].copy_from_slice(&self.words);
         &buffer[..self.end()]
     }
 
-    /// The set from 64-bit words, low PUs first.
+    /// The set from 64-bit words, low CPUs first.
     #[must_use]
     pub fn from_words(words: &[u64]) -> Self {
         Self::from_parts(0, words.to_vec())
     }
 
-    /// Adds a PU.
+    /// Adds a CPU.
     ///
     /// # Panics
-    /// If its index is [`MAX_PUS`] or above: no source of PU numbers that Pinfold reads gives such.
+    /// If its index is [`MAX_PUS`] or above, which is beyond the limit of any kernel.
     pub fn insert(&mut self, pu: PuId) {
         assert!(pu.0 < MAX_PUS, "PU {pu} is beyond every kernel's limit");
         let word = pu.index() / 64;
@@ -176,7 +177,7 @@ impl CpuSet {
         self.words.of_own()[word - self.skipped] |= 1 << (pu.0 % 64);
     }
 
-    /// Takes a PU out.
+    /// Removes a CPU.
     pub fn remove(&mut self, pu: PuId) {
         let word = (pu.index() / 64).checked_sub(self.skipped);
         let bit = 1 << (pu.0 % 64);
@@ -189,31 +190,31 @@ impl CpuSet {
         *self = Self::from_parts(self.skipped, words);
     }
 
-    /// True if the PU is in the set.
+    /// True if the CPU is in the set.
     #[must_use]
     pub fn contains(&self, pu: PuId) -> bool {
         self.word(pu.index() / 64) & (1 << (pu.0 % 64)) != 0
     }
 
-    /// True if the set has no PU.
+    /// True if the set has no CPU.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// Number of PUs.
+    /// Number of CPUs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// The PU with the lowest OS index.
+    /// The CPU with the lowest OS index; `None` for the empty set.
     #[must_use]
     pub fn first(&self) -> Option<PuId> {
         self.iter().next()
     }
 
-    /// The PUs by ascending OS index.
+    /// The CPUs in ascending order of OS index.
     pub fn iter(&self) -> impl Iterator<Item = PuId> + '_ {
         let indexes = (0_u32..).skip(self.skipped);
         indexes.zip(self.words.iter()).filter(|(_, word)| **word != 0).flat_map(|(index, &word)| {
@@ -227,7 +228,7 @@ impl CpuSet {
         })
     }
 
-    /// Adds the PUs of another set.
+    /// Adds the CPUs of another set.
     pub fn add(&mut self, other: &Self) {
         if other.is_empty() {
             return;
@@ -239,7 +240,7 @@ impl CpuSet {
         }
     }
 
-    /// PUs in either set.
+    /// CPUs in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut both = self.clone();
@@ -247,7 +248,7 @@ impl CpuSet {
         both
     }
 
-    /// PUs in both sets.
+    /// CPUs in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let from = self.skipped.max(other.skipped);
@@ -255,38 +256,38 @@ impl CpuSet {
         Self::from_parts(from, words.collect())
     }
 
-    /// PUs in `self` but not in `other`.
+    /// CPUs in `self` but not in `other`.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         let words = (self.skipped..self.end()).map(|at| self.word(at) & !other.word(at));
         Self::from_parts(self.skipped, words.collect())
     }
 
-    /// True if every PU of `self` is in `other`.
+    /// True if every CPU of `self` is in `other`.
     #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
         (self.skipped..self.end()).all(|at| self.word(at) & !other.word(at) == 0)
     }
 
-    /// True if the sets share no PU.
+    /// True if the sets share no CPU.
     #[must_use]
     pub fn is_disjoint(&self, other: &Self) -> bool {
         let (from, to) = (self.skipped.max(other.skipped), self.end().min(other.end()));
         (from..to).all(|at| self.word(at) & other.word(at) == 0)
     }
 
-    /// The word with this index, counted from PU 0.
+    /// The word with this index (CPUs `64 * index` to `64 * index + 63`).
     fn word(&self, index: usize) -> u64 {
         let kept = index.checked_sub(self.skipped);
         kept.and_then(|kept| self.words.get(kept)).copied().unwrap_or(0)
     }
 
-    /// Index behind the last word that is kept.
+    /// Index after the last stored word.
     fn end(&self) -> usize {
         self.skipped + self.words.len()
     }
 
-    /// Makes room for the words `from..to`; one of them is set to something by the caller.
+    /// Extends the storage to the words `from..to`; the caller then sets at least one bit in them.
     fn cover(&mut self, from: usize, to: usize) {
         if self.words.is_empty() {
             (self.skipped, self.words) = (from, Words::zeros(to - from));
@@ -302,7 +303,7 @@ impl CpuSet {
         }
     }
 
-    /// The set with these words from index `skipped` on.
+    /// The set with these words, starting at index `skipped`.
     fn from_parts(skipped: usize, mut words: Vec<u64>) -> Self {
         let used = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         words.truncate(used);
@@ -312,20 +313,20 @@ impl CpuSet {
         Self { skipped, words: words.into() }
     }
 
-    /// First and last PU of each run of neighbours, ascending.
+    /// First and last CPU of each run of consecutive CPUs, ascending.
     fn runs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let mut from = 0;
         std::iter::from_fn(move || {
             let first = self.next_with(from, false)?;
-            // Behind the last word there is none.
+            // A run always ends, because there are zero bits after the last word.
             let behind = self.next_with(first, true)?;
             from = behind;
             Some((first, behind - 1))
         })
     }
 
-    /// The first index from `from` on that is in the set, or, if `absent`, that is not. Looks at
-    /// words, not at PUs.
+    /// The first index from `from` on that is in the set (or, if `absent`, not in the set). Skips
+    /// whole words.
     fn next_with(&self, from: u32, absent: bool) -> Option<u32> {
         let mut at = from;
         loop {
@@ -343,7 +344,7 @@ impl CpuSet {
     }
 }
 
-/// `3`, `0-7` or `0-31:2/8` (two of each eight).
+/// Parses `3`, `0-7` or `0-31:2/8` (two of each eight).
 fn parse_range(part: &str) -> Result<CpuSet, &'static str> {
     let (range, stride) = match part.split_once(':') {
         None => (part, None),
@@ -386,7 +387,7 @@ impl FromIterator<PuId> for CpuSet {
     }
 }
 
-/// The PUs in any of the sets.
+/// The union of the sets.
 impl<'a> FromIterator<&'a Self> for CpuSet {
     fn from_iter<I: IntoIterator<Item = &'a Self>>(sets: I) -> Self {
         let mut all = Self::new();
@@ -395,7 +396,7 @@ impl<'a> FromIterator<&'a Self> for CpuSet {
     }
 }
 
-/// The kernel's list format: `0-3,8`; the empty set is the empty text.
+/// The kernel's list format: `0-3,8`; the empty set is an empty text.
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
@@ -494,7 +495,7 @@ mod tests {
             sum.add(&b);
             prop_assert_eq!(sum, a.union(&b));
             prop_assert!(a.iter().all(|pu| a.contains(pu)) && a.iter().count() == a.len());
-            // However it was made, equal sets are equal.
+            // Equal sets compare equal, however they were made.
             let mut fewer = a.union(&b);
             b.iter().for_each(|pu| fewer.remove(pu));
             prop_assert_eq!(&fewer, &a.difference(&b));

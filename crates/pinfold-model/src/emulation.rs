@@ -1,4 +1,4 @@
-//! Emulation of slower CPUs: the methods, and platforms of virtual nodes as people ask for them.
+//! Emulation of slower CPUs: methods and platforms of virtual nodes.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -8,27 +8,27 @@ use crate::{CpuSet, NodeId, Plan, PuId, Speed};
 /// A named way to make CPUs appear slower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
-    /// A timer event of the vnode's cgroup whose BPF program spins in the interrupt.
+    /// A timer event on the vnode's cgroup whose BPF program spins in the interrupt.
     Stall,
-    /// A real-time burner per core, all cores in step (CPU-Hogs, Buchert 2011 §III.C).
+    /// A real-time burner per core, all cores synchronised (CPU-Hogs, Buchert 2011 §III.C).
     Hogs,
-    /// A burner per core in a sibling cgroup, by weights (Fracas, Buchert 2011 §III.B).
+    /// A burner per core in a sibling cgroup, controlled by weights (Fracas, Buchert 2011 §III.B).
     Fracas,
-    /// The two hardware frequencies around the wanted one in turns, below the lowest the
-    /// freezer (CPU-Gov, Buchert 2011 §III.D).
+    /// Alternates between the two hardware frequencies around the requested one; below the lowest
+    /// frequency it uses the freezer (CPU-Gov, Buchert 2011 §III.D).
     Gov,
     /// The nearest hardware frequency.
     Freq,
-    /// Stop and continue by signals (CPU-Lim of Wrekavoc).
+    /// Stops and continues processes by signals (CPU-Lim of Wrekavoc).
     Lim,
-    /// Bandwidth of a cgroup (`cpu.max`, `cpu.cfs_quota_us`).
+    /// CFS bandwidth of a cgroup (`cpu.max`, `cpu.cfs_quota_us`).
     Quota,
     /// A recorded load, replayed (after KRASH).
     Inject,
 }
 
 impl Method {
-    /// All of them, the preferred first.
+    /// All methods, the preferred one first.
     pub const ALL: [Method; 8] = [
         Method::Stall,
         Method::Hogs,
@@ -40,7 +40,7 @@ impl Method {
         Method::Inject,
     ];
 
-    /// Its name, as it is written in platform files and on the command line.
+    /// Its name in platform files and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -55,18 +55,18 @@ impl Method {
         }
     }
 
-    /// The method of this name.
+    /// The method with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.name() == name)
     }
 
-    /// How long one turn may be, in nanoseconds.
+    /// Allowed length of a period, in nanoseconds.
     ///
-    /// A stall of more than 1 ms keeps the interrupts of a PU waiting, and one of less than 50 µs is
-    /// mostly its own cost; burners are woken from 100 µs on; what waits for the scheduler or for
-    /// signals needs a tick and more, a governor longer, and the kernel hands out quotas in slices
-    /// of 5 ms.
+    /// A stall of more than 1 ms delays the interrupts of a CPU, and one of less than 50 µs is
+    /// mostly overhead. Burners can be woken every 100 µs. Methods that depend on the scheduler or
+    /// on signals need more than a tick, a governor needs longer, and the kernel distributes quota
+    /// in slices of 5 ms.
     #[must_use]
     pub fn periods_ns(self) -> RangeInclusive<u64> {
         match self {
@@ -78,7 +78,7 @@ impl Method {
         }
     }
 
-    /// True if real-time burners hold the PU, so that the host's tasks there wait as well.
+    /// True if real-time burners occupy the CPU, so that host tasks there wait as well.
     #[must_use]
     pub fn burns_in_real_time(self) -> bool {
         match self {
@@ -92,7 +92,7 @@ impl Method {
         }
     }
 
-    /// True if it sets the frequency of the hardware, which cores may have in common.
+    /// True if it sets the hardware frequency, which several cores may share.
     #[must_use]
     pub fn sets_frequency(self) -> bool {
         match self {
@@ -113,20 +113,20 @@ impl fmt::Display for Method {
     }
 }
 
-/// How fast a core is asked to be.
+/// The requested speed of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpeedRequest {
-    /// As a part of the real core's full speed.
+    /// As a share of the real core's full speed.
     Share(Speed),
-    /// As a frequency; its share depends on the real core's highest.
+    /// As a frequency; the share depends on the real core's highest frequency.
     Frequency {
-        /// Hertz.
+        /// Frequency in Hz.
         hertz: u64,
     },
 }
 
-/// A share in percent, a frequency in the largest unit that it has at least one of: `40%`,
-/// `2.1 GHz`, `800 MHz`.
+/// A share in percent, or a frequency in the largest unit that gives at least 1: `40%`, `2.1 GHz`,
+/// `800 MHz`.
 impl fmt::Display for SpeedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hertz = match self {
@@ -147,21 +147,21 @@ impl fmt::Display for SpeedRequest {
     }
 }
 
-/// Whether a method works as its source says, or as Pinfold mends it.
+/// Whether a method works as published, or with Pinfold's corrections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Variant {
-    /// So that the speed holds for any number of threads.
+    /// Corrected, so that the speed is right for any number of threads.
     #[default]
     Corrected,
-    /// As published, with its known failures, to compare with the literature.
+    /// As published, with its known failures, for comparison with the literature.
     AsPublished,
 }
 
-/// What a vnode is made of, if not of processes that are started in it.
+/// An existing group or process that becomes a vnode, instead of newly started processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Attach {
-    /// A cgroup by its path below the mount, `/system.slice/web.service`: of a container, a
-    /// slice or a service.
+    /// A cgroup of a container, slice or service, by its path below the mount:
+    /// `/system.slice/web.service`.
     Group(String),
     /// A running process with all its threads and children, such as a virtual machine.
     Process(u32),
@@ -174,114 +174,114 @@ pub struct PlatformVnode {
     pub name: String,
     /// Number of cores.
     pub cores: u32,
-    /// How fast they are: one wish for all of them or one for each.
+    /// Requested speeds: one for all cores, or one per core.
     pub speeds: Vec<SpeedRequest>,
-    /// The node that its memory is bound to.
+    /// The node to which its memory is bound.
     pub memory_node: Option<NodeId>,
-    /// How it is slowed; `None` takes the best that the host can do.
+    /// The method of slowing; `None` selects the best that the host supports.
     pub method: Option<Method>,
-    /// As published or corrected.
+    /// Corrected or as published.
     pub variant: Variant,
-    /// Length of one turn in nanoseconds; `None` is the method's usual.
+    /// Length of a period in nanoseconds; `None` is the method's default.
     pub period_ns: Option<u64>,
-    /// For [`Method::Gov`] and [`Method::Freq`]: whether what each frequency really gives is
+    /// For [`Method::Gov`] and [`Method::Freq`]: whether the real speed at each frequency is
     /// measured at the start.
     pub calibrate: bool,
-    /// What exists already and becomes the vnode.
+    /// The existing group or process that becomes the vnode.
     pub attach: Option<Attach>,
     /// File of a speed profile, or of a recorded load for [`Method::Inject`].
     pub profile: Option<String>,
 }
 
-/// A machine divided into virtual nodes.
+/// A host divided into virtual nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Platform {
-    /// The vnodes in the file's order; at least one.
+    /// The vnodes in file order; at least one.
     pub vnodes: Vec<PlatformVnode>,
-    /// Whether burners may run on the last housekeeping PU.
+    /// Whether burners may run on the last housekeeping CPU.
     pub share_housekeeping: bool,
 }
 
-/// Where a vnode of a platform runs, and how fast each of its PUs is to be.
+/// A vnode of a platform with its CPUs and their speeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmulatedVnode {
-    /// Its name, unique in the platform and safe as part of a directory's name.
+    /// Its name, unique in the platform and safe in a directory name.
     pub name: String,
-    /// Its PUs in ascending order, each with its speed; no other vnode has any of them.
+    /// Its CPUs in ascending order, each with its speed; no two vnodes share a CPU.
     pub pus: Vec<(PuId, Speed)>,
-    /// The node that its memory is bound to.
+    /// The node to which its memory is bound.
     pub memory_node: Option<NodeId>,
-    /// True if the host's own tasks have no PU but those of vnodes, and one of them is this one's.
-    /// Real-time burners do not run there unless the platform lets them.
+    /// True if the host's own tasks only have CPUs of vnodes, including one of this vnode.
+    /// Real-time burners do not run there unless the platform allows it.
     pub on_last_housekeeping: bool,
-    /// How it is slowed; `None` takes the best that the host can do.
+    /// The method of slowing; `None` selects the best that the host supports.
     pub method: Option<Method>,
-    /// As published or corrected.
+    /// Corrected or as published.
     pub variant: Variant,
-    /// Length of one turn in nanoseconds; `None` is the method's usual.
+    /// Length of a period in nanoseconds; `None` is the method's default.
     pub period_ns: Option<u64>,
-    /// For [`Method::Gov`] and [`Method::Freq`]: whether what each frequency really gives is
+    /// For [`Method::Gov`] and [`Method::Freq`]: whether the real speed at each frequency is
     /// measured at the start.
     pub calibrate: bool,
-    /// What exists already and becomes the vnode.
+    /// The existing group or process that becomes the vnode.
     pub attach: Option<Attach>,
     /// File of a speed profile, or of a recorded load for [`Method::Inject`].
     pub profile: Option<String>,
 }
 
 impl EmulatedVnode {
-    /// Its PUs.
+    /// Its CPUs.
     #[must_use]
     pub fn cpus(&self) -> CpuSet {
         self.pus.iter().map(|(pu, _)| *pu).collect()
     }
 }
 
-/// A platform with its place on a host.
+/// A platform placed on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmulationPlan {
     /// The vnodes in the platform's order; at least one.
     pub vnodes: Vec<EmulatedVnode>,
-    /// The placement as a plan, for those who apply, explain or draw one; a vnode of several speeds
-    /// is there with the fastest. Its housekeeping is that of the platform.
+    /// The placement as a plan, for code that applies, explains or draws plans. A vnode with
+    /// several speeds has the fastest one there. The housekeeping CPUs are those of the platform.
     pub plan: Plan,
-    /// Whether real-time burners may run on the last housekeeping PU.
+    /// Whether real-time burners may run on the last housekeeping CPU.
     pub share_housekeeping: bool,
 }
 
-/// A speed from a moment on.
+/// A change of speed at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpeedChange {
     /// Nanoseconds since the start.
     pub at_ns: u64,
     /// The speed from then on.
     pub speed: SpeedRequest,
-    /// Line of the file that says so.
+    /// Line number in the file.
     pub line: usize,
 }
 
-/// Speeds over time, to be played.
+/// Speeds over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpeedProfile {
-    /// The changes, each later than the one before; at least one.
+    /// The changes in ascending order of time; at least one.
     pub changes: Vec<SpeedChange>,
 }
 
-/// What the PUs of a machine did since the row before.
+/// CPU load of a machine since the previous row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadRow {
-    /// Milliseconds since the start, above 0: the end of the time that the row tells of.
+    /// End of the interval in milliseconds since the start; above 0.
     pub at_ms: u64,
-    /// Millionths of that time in which each PU was busy, 0 to 1,000,000.
+    /// Busy time of each CPU in millionths of the interval, 0 to 1,000,000.
     pub busy_millionths: Vec<u32>,
 }
 
-/// The load of a machine over time, recorded to be replayed.
+/// The load of a machine over time, recorded for replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedLoad {
-    /// The PUs that were watched, each once; at least one.
+    /// The recorded CPUs, each once; at least one.
     pub pus: Vec<PuId>,
-    /// One entry for each PU in each row; each row is later than the one before; at least one.
+    /// Rows in ascending order of time, with one entry per CPU; at least one.
     pub rows: Vec<LoadRow>,
 }
 

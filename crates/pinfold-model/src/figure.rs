@@ -1,35 +1,35 @@
 //! Figures: raw samples of one quantity under one set of labels.
 //!
-//! What an instrument gives beyond the [`Series`](crate::Series) of a placement's tune: bandwidth
-//! by block size, a context switch by number of processes, exits by reason.
+//! A figure holds what a benchmark measures in addition to a [`Series`](crate::Series): bandwidth
+//! by block size, context-switch time by number of processes, exits by reason.
 
 use std::collections::BTreeMap;
 
 use crate::Unit;
 
-/// How the samples of a figure are to be summarised.
+/// How the samples of a figure are summarised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// Bandwidth, memory latency, compute: noise has one side, so the best, the tenth percentile
-    /// and the median are told; windows that were disturbed may have been left out.
+    /// Bandwidth, memory latency, compute: disturbance only makes them worse, so the best value,
+    /// the tenth percentile and the median are reported. Disturbed windows may have been left out.
     Capacity,
-    /// Gaps, wake-ups, I/O, exits: each sample counts and none was left out.
+    /// Scheduling stalls, wake-ups, I/O, exits: each sample counts, and none is left out.
     Tail,
     /// Exact numbers.
     Count,
-    /// Places of samples in another figure, such as the passes that were disturbed: told as they
-    /// are, never summed up.
+    /// Positions of samples in another figure, such as the disturbed passes. They are reported as
+    /// they are and never summarised.
     Place,
 }
 
 impl Family {
-    /// Whether a figure without samples says something: that nothing happened.
+    /// True if a figure without samples is a result: the event did not occur.
     #[must_use]
     pub fn may_be_empty(self) -> bool {
         matches!(self, Family::Tail | Family::Place)
     }
 
-    /// All of them.
+    /// All families.
     pub const ALL: [Family; 4] = [Family::Capacity, Family::Tail, Family::Count, Family::Place];
 
     /// Stable name, used in files.
@@ -50,26 +50,26 @@ impl Family {
     }
 }
 
-/// The shortest gap that the ruler of gaps records (ns).
+/// The shortest scheduling stall that the `spin-gap` probe records, in nanoseconds.
 pub const GAP_FLOOR_NS: u64 = 1_000;
 
-/// One number that sums up many samples.
+/// A statistic that reduces the samples of a figure to one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Statistic {
-    /// The least disturbed window: the largest rate, the smallest time.
+    /// The least disturbed window: the highest rate or the shortest time.
     Best,
-    /// The middle.
+    /// The median.
     Median,
     /// The arithmetic mean.
     Mean,
     /// The 99.9 % quantile.
     P999,
-    /// The largest.
+    /// The maximum.
     Max,
 }
 
 impl Statistic {
-    /// All of them.
+    /// All statistics.
     pub const ALL: [Statistic; 5] =
         [Statistic::Best, Statistic::Median, Statistic::Mean, Statistic::P999, Statistic::Max];
 
@@ -86,45 +86,46 @@ impl Statistic {
     }
 }
 
-/// What else the machine did while figures were measured, as the kernel counts it.
+/// Other activity of the machine while figures were measured, as the kernel counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SystemNoise {
-    /// Ticks that the hypervisor below took from the measured PUs, or, where a guest was measured,
-    /// from those of its host (`steal` of `/proc/stat`); `None` where the kernel does not tell.
+    /// Stolen ticks (`steal` of `/proc/stat`) of the measured CPUs, or of their host's CPUs if a
+    /// guest was measured; `None` where the kernel does not report them.
     pub steal_ticks: Option<u64>,
-    /// Time for which some task of the machine waited for a PU (`some` of `/proc/pressure/cpu`,
-    /// in microseconds); `None` where the kernel does not tell.
+    /// Time in microseconds for which at least one task of the machine waited for a CPU (`some` of
+    /// `/proc/pressure/cpu`); `None` where the kernel does not report it.
     pub pressure_us: Option<u64>,
 }
 
 /// Raw samples of one quantity under one set of labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// The instrument: `bandwidth`, `context-switch`.
+    /// Name of the benchmark: `bandwidth`, `context-switch`.
     pub probe: String,
-    /// What tells this figure from the others of its instrument: `bytes` → `4096`.
+    /// What distinguishes this figure from the others of its benchmark: `bytes` → `4096`.
     pub labels: BTreeMap<String, String>,
     /// Unit of the samples.
     pub unit: Unit,
-    /// How to summarise them.
+    /// How the samples are summarised.
     pub family: Family,
-    /// The PU (vCPU, in a guest) on which it was measured, if it was one.
+    /// The CPU (in a guest, the vCPU) of the measurement, if it was a single one.
     pub cpu: Option<u32>,
-    /// Observation time (ns).
+    /// Observation time in nanoseconds.
     pub duration_ns: u64,
-    /// The samples, in the order in which they were taken; never empty but for a tail
-    /// or places that nothing happened in, and for what the host does not give: then a flag `absent: …` says why.
+    /// The samples in the order of measurement. Empty only if a [`Family::Tail`] or
+    /// [`Family::Place`] saw no event, or if the host does not provide the data; then a flag
+    /// `absent: …` gives the reason.
     pub samples: Vec<f64>,
-    /// Samples that were counted and not kept.
+    /// Number of samples that were counted but not kept.
     pub dropped: u64,
-    /// Windows that were left out because the thread was preempted, moved or lost time.
+    /// Number of windows left out because the thread was preempted, migrated or lost time.
     pub disturbed: u64,
-    /// What disturbed or limits it: `not-locked`, `fifo-refused`.
+    /// What disturbed or limits the measurement: `not-locked`, `fifo-refused`.
     pub flags: Vec<String>,
 }
 
 impl Figure {
-    /// Share of all windows that was left out, 0 to 1.
+    /// Share of all windows that were left out, 0 to 1.
     #[must_use]
     pub fn disturbed_share(&self) -> f64 {
         let all = self.samples.len() as f64 + self.disturbed as f64;

@@ -1,15 +1,15 @@
-//! Findings: what a host, a plan or a run is not as one would wish, with the way out.
+//! Findings: limitations of a host, a plan or a run, with a hint for the user.
 
 use std::fmt;
 
-/// How much a [`Finding`] matters.
+/// Severity of a [`Finding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Good to know; nothing to do.
+    /// Information; no action needed.
     Note,
-    /// The result is weaker than it could be.
+    /// The result is worse than it could be.
     Warning,
-    /// Something that was asked for cannot be had.
+    /// A requested feature is not available.
     Problem,
 }
 
@@ -23,36 +23,36 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One thing that the user should know: what, why, and what to do about it.
+/// Something that the user should know: what it is, why, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How much it matters.
+    /// Its severity.
     pub severity: Severity,
-    /// What it is about, in the field's words: `smt`, `cgroup cpuset`, `PU 3`.
+    /// The subject: `smt`, `cgroup cpuset`, `CPU 3`.
     pub subject: String,
-    /// What was found and why, as a sentence without full stop.
+    /// The finding and its reason, as a sentence without full stop.
     pub text: String,
     /// What the user can do next, if anything.
     pub hint: Option<String>,
 }
 
 impl Finding {
-    /// A finding that needs nothing done.
+    /// A finding that needs no action.
     pub fn note(subject: impl Into<String>, text: impl Into<String>) -> Self {
         Self::new(Severity::Note, subject, text)
     }
 
-    /// A finding that weakens the result.
+    /// A finding about a weaker result.
     pub fn warning(subject: impl Into<String>, text: impl Into<String>) -> Self {
         Self::new(Severity::Warning, subject, text)
     }
 
-    /// A finding that denies something that was asked for.
+    /// A finding about an unavailable feature.
     pub fn problem(subject: impl Into<String>, text: impl Into<String>) -> Self {
         Self::new(Severity::Problem, subject, text)
     }
 
-    /// The same finding with a way out.
+    /// Adds a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

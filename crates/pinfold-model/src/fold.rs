@@ -1,8 +1,8 @@
-//! Sentences in lines of a width, in which every command can be copied and pasted.
+//! Folds sentences into lines, so that every command can be copied and pasted.
 //!
-//! Text between backticks is a command. It is never broken between two words: it moves to the next
-//! line whole. One that is wider than a line has lines of its own, without backticks; these are
-//! broken before options, with a backslash at the end as the shell takes it.
+//! Text between backticks is a command. It is not broken between two arguments: it moves to the
+//! next line as a whole. A command that is wider than a line gets lines of its own, without
+//! backticks; these are broken before options, with the shell's backslash at the end.
 //!
 //! ```text
 //! places the machine anew:
@@ -13,8 +13,8 @@
 
 use crate::text;
 
-/// `words` behind `first`; further lines stand behind `below`. Lines have at most `columns` columns
-/// where words and commands allow it.
+/// Folds `words` after the prefix `first`; further lines begin with `below`. Lines have at most
+/// `columns` columns where words and commands allow it.
 #[must_use]
 pub fn folded((first, below): (&str, &str), words: &str, columns: usize) -> String {
     let mut sheet =
@@ -41,11 +41,11 @@ enum Piece<'t> {
 
 /// A command in a sentence.
 struct Command<'t> {
-    /// With its backticks, and what touches them.
+    /// The command with its backticks and adjacent text.
     whole: &'t str,
     /// The command itself.
     line: &'t str,
-    /// What stands right behind it.
+    /// The text that follows directly.
     after: &'t str,
 }
 
@@ -53,14 +53,14 @@ struct Lines<'t> {
     text: String,
     below: &'t str,
     columns: usize,
-    /// Columns of the last line that are taken.
+    /// Number of used columns in the last line.
     used: usize,
     /// True if the next word needs no blank before it.
     is_open: bool,
 }
 
 impl Lines<'_> {
-    /// True if a word has room on a line that begins with it.
+    /// True if the word fits on a line that begins with it.
     fn fits(&self, word: &str) -> bool {
         width(self.below) + width(word) <= self.columns
     }
@@ -87,7 +87,7 @@ impl Lines<'_> {
         self.is_open = true;
     }
 
-    /// A command on lines of its own.
+    /// Puts a command on lines of its own.
     fn command(&mut self, command: &Command<'_>) {
         let is_empty = self.text.rsplit('\n').next().is_none_or(|line| line.trim().is_empty());
         if !is_empty {
@@ -109,14 +109,14 @@ impl Lines<'_> {
             self.used += length;
         }
         self.next_line();
-        // The end of the line stands for a comma or a bracket.
+        // The line break replaces a comma or bracket.
         if !command.after.chars().all(|letter| letter.is_ascii_punctuation()) {
             self.word(command.after);
         }
     }
 }
 
-/// The words of a text, and its commands of several words.
+/// Splits a text into words and commands of several words.
 fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut found = Vec::new();
     let mut rest = Some(text);
@@ -141,7 +141,7 @@ fn pieces(text: &str) -> Vec<Piece<'_>> {
     found
 }
 
-/// Where the backtick is that ends a command: none within quotes.
+/// Position of the backtick that ends a command; backticks within quotes do not count.
 fn closing(text: &str) -> Option<usize> {
     let mut quote = None;
     text.char_indices().find_map(|(at, letter)| {
@@ -155,7 +155,7 @@ fn closing(text: &str) -> Option<usize> {
     })
 }
 
-/// A command in parts that each begin with an option: between two of them it may be broken.
+/// Splits a command into parts that each begin with an option; it may be broken between them.
 fn groups(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let (mut start, mut quote) = (0, None);
@@ -174,7 +174,7 @@ fn groups(line: &str) -> Vec<&str> {
     found
 }
 
-/// Columns that a text takes; colours (`ESC [ … m`) take none.
+/// Number of columns that a text takes; colour sequences (`ESC [ … m`) take none.
 #[must_use]
 pub fn width(text: &str) -> usize {
     let coloured = text.split("\u{1b}[").skip(1);
@@ -195,9 +195,9 @@ mod tests {
         check(9, "one two three", "- one two\n  three");
         check(12, "averyveryverylongword and", "- averyveryverylongword\n  and");
         check(80, "run `a b`, then c", "- run `a b`, then c");
-        // It fits on a line, and moves there whole.
+        // Fits on a line of its own.
         check(16, "run this: `ab c -d`, now", "- run this:\n  `ab c -d`, now");
-        // It does not: its own lines, broken before an option.
+        // Does not fit: gets lines of its own, broken before an option.
         check(
             16,
             "run `prog --one 1 --two 2`, then more",

@@ -1,4 +1,4 @@
-//! Identifiers, one type each, so that an OS index never passes for a logical one.
+//! Identifiers, one type each, so that an OS index cannot be used in place of a logical index.
 
 use std::fmt;
 
@@ -25,11 +25,11 @@ macro_rules! id {
 }
 
 id! {
-    /// A PU by its *OS index*: the number that Linux writes (`cpuN`, masks, `taskset`).
+    /// A CPU by its *OS index*: the number that Linux writes (`cpuN`, masks, `taskset`).
     PuId
 }
 id! {
-    /// A PU by hwloc's *logical index*: its place in the topology's order (`L#`).
+    /// A CPU by hwloc's *logical index*: its position in the topology (`L#`).
     LogicalPu
 }
 id! {
@@ -37,7 +37,7 @@ id! {
     CoreId
 }
 id! {
-    /// An L3 domain (the PUs that share one level-3 cache) by hwloc's logical index.
+    /// An L3 domain (the CPUs that share one level-3 cache) by hwloc's logical index.
     L3Id
 }
 id! {
@@ -49,6 +49,6 @@ id! {
     PackageId
 }
 id! {
-    /// A thread of the host, as the kernel numbers it.
+    /// A host thread, by its Linux thread ID.
     Tid
 }

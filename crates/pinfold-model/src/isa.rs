@@ -1,11 +1,11 @@
-//! Instruction sets that guests have.
+//! Instruction sets of guests.
 
 use std::fmt;
 
 /// The instruction set of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Isa {
-    /// AMD64.
+    /// x86-64.
     X86,
     /// RISC-V, 64 bits.
     Riscv,
@@ -14,7 +14,7 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// All of them.
+    /// All instruction sets.
     pub const ALL: [Isa; 3] = [Isa::X86, Isa::Riscv, Isa::Arm];
 
     /// Stable name, used in study files.
@@ -33,7 +33,7 @@ impl Isa {
         Isa::ALL.into_iter().find(|isa| isa.name() == name)
     }
 
-    /// What the GNU tools and QEMU call it: `x86_64`.
+    /// Name in the GNU tools and QEMU: `x86_64`.
     #[must_use]
     pub fn gnu_name(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl Isa {
         }
     }
 
-    /// What Debian calls it: `amd64`.
+    /// Name in Debian: `amd64`.
     #[must_use]
     pub fn debian_name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Isa {
         }
     }
 
-    /// That of the host, by which this program was compiled; `None` for another one.
+    /// The host's instruction set, for which this program was compiled; `None` if it is not listed.
     #[must_use]
     pub fn of_host() -> Option<Isa> {
         Isa::ALL.into_iter().find(|isa| isa.gnu_name() == std::env::consts::ARCH)

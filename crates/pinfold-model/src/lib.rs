@@ -1,9 +1,9 @@
-//! The words of Pinfold as types.
+//! The shared types of Pinfold.
 //!
-//! Everything that passes between the stages (topology → plan → apply → probe →
-//! study → report) is a value of this crate. It knows nothing of files, clocks,
-//! randomness or serialisation: the formats that Pinfold promises live at its
-//! edges (journal, store, `--json`), in `schema` modules of those crates.
+//! The stages (topology → plan → apply → probe → study → report) exchange only values of this
+//! crate. It does no I/O, reads no clock, uses no randomness and does not serialise: the versioned
+//! formats (journal, store, `--json`) are in the `schema` modules of the crates that read and write
+//! them.
 
 pub mod command;
 mod cpuset;

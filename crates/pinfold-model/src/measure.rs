@@ -1,15 +1,15 @@
-//! Measurements: roles, metrics, series of raw samples and where each came from.
+//! Measurements: roles, metrics, series of raw samples and their origin.
 
 use std::fmt;
 
-/// The part that a thread plays in a vnode.
+/// The role of a thread in a vnode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Virtual CPU with this index.
     Vcpu(u32),
-    /// QEMU's main loop, and every thread without a role of its own.
+    /// QEMU's main loop, and every thread that has no other role.
     Emulator,
-    /// An `-object iothread` with this id.
+    /// An `-object iothread` with this ID.
     Iothread(String),
     /// A vhost worker, numbered in tid order.
     Vhost(u32),
@@ -20,7 +20,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// True for the role's own name (`vcpu(1)`), and for that of its kind (`vcpu`).
+    /// True for the role's name (`vcpu(1)`) and for the name of its kind (`vcpu`).
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         let own = self.to_string();
@@ -54,16 +54,16 @@ impl fmt::Display for Role {
     }
 }
 
-/// What executes a guest's instructions. A number from TCG says nothing about KVM.
+/// What executes a guest's instructions. TCG results do not carry over to KVM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Accelerator {
     /// Hardware virtualisation.
     Kvm,
-    /// QEMU's translator, one host thread per vCPU.
+    /// QEMU's translator (TCG), one host thread per vCPU.
     TcgMulti,
-    /// QEMU's translator, all vCPUs in one host thread.
+    /// QEMU's translator (TCG), all vCPUs in one host thread.
     TcgSingle,
-    /// Not a guest.
+    /// No guest: measured on the host.
     Native,
 }
 
@@ -78,17 +78,17 @@ impl fmt::Display for Accelerator {
     }
 }
 
-/// Who is under load while a measurement runs.
+/// Which sides are under load during a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LoadState {
-    /// The host carries loads.
+    /// The host runs background loads.
     pub host: bool,
-    /// The guest carries loads.
+    /// The guest runs background loads.
     pub guest: bool,
 }
 
 impl LoadState {
-    /// The four states of Lindroth 2017, idle first.
+    /// The four states of Lindroth (2017), idle first.
     pub const ALL: [LoadState; 4] = [
         LoadState { host: false, guest: false },
         LoadState { host: true, guest: false },
@@ -96,7 +96,7 @@ impl LoadState {
         LoadState { host: true, guest: true },
     ];
 
-    /// Both sides loaded: the state that shows what a placement is worth.
+    /// Both sides under load: the state that shows the value of a placement.
     pub const BOTH: LoadState = LoadState { host: true, guest: true };
 }
 
@@ -114,7 +114,7 @@ pub enum Unit {
     Nanoseconds,
     /// Work items per second.
     PerSecond,
-    /// Work items per second and MHz of the CPU's clock: per million of its cycles.
+    /// Work items per second and MHz of the CPU's clock, that is, per million cycles.
     PerSecondPerMhz,
     /// Bytes per second.
     BytesPerSecond,
@@ -122,12 +122,12 @@ pub enum Unit {
     Bytes,
     /// A plain count.
     Count,
-    /// A part of the whole, 0 to 1.
+    /// A share of the whole, 0 to 1.
     Share,
 }
 
 impl Unit {
-    /// All of them.
+    /// All units.
     pub const ALL: [Unit; 7] = [
         Unit::Nanoseconds,
         Unit::PerSecond,
@@ -138,7 +138,7 @@ impl Unit {
         Unit::Share,
     ];
 
-    /// Stable name, used in files.
+    /// Stable name in files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -158,8 +158,7 @@ impl Unit {
         Unit::ALL.into_iter().find(|unit| unit.name() == name)
     }
 
-    /// True for rates, where a larger value is a better one; a duration is better when smaller,
-    /// and of counts and shares nothing is said.
+    /// `Some(true)` for rates, `Some(false)` for durations, `None` for counts and shares.
     #[must_use]
     pub fn higher_is_better(self) -> Option<bool> {
         match self {
@@ -170,26 +169,26 @@ impl Unit {
     }
 }
 
-/// What is measured.
+/// A measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Metric {
-    /// Time for which a spinning thread did not run, one sample per gap (ns).
+    /// Scheduling stalls: time for which a spinning thread did not run, one sample per stall (ns).
     SpinGap,
-    /// Lateness of a timer wake-up, one sample per period (ns).
+    /// Delay of a timer wake-up, one sample per period (ns).
     Wakeup,
-    /// Work per second of a fixed integer kernel, one sample per window.
+    /// Rate of a fixed integer kernel, one sample per window.
     ComputeRate,
     /// Duration of one block read on the emulated AHCI disk (ns).
     IoAhci,
     /// Duration of one block read on the virtio disk (ns).
     IoVirtio,
-    /// Time for which a vCPU's thread could have run but had no PU, one sample per window (ns).
-    /// Seen from the host: the only latency that a guest without an agent shows.
+    /// Time for which a vCPU's thread was runnable but had no CPU, one sample per window (ns).
+    /// Measured on the host: the only latency that is available for a guest without an agent.
     RunDelay,
 }
 
 impl Metric {
-    /// All of them, in the order of tables.
+    /// All metrics, in table order.
     pub const ALL: [Metric; 6] = [
         Metric::SpinGap,
         Metric::Wakeup,
@@ -199,7 +198,7 @@ impl Metric {
         Metric::RunDelay,
     ];
 
-    /// Stable name, used in files and on the command line.
+    /// Stable name in files and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -218,7 +217,7 @@ impl Metric {
         Metric::ALL.into_iter().find(|metric| metric.name() == name)
     }
 
-    /// Unit of its samples.
+    /// Unit of the metric's samples.
     #[must_use]
     pub fn unit(self) -> Unit {
         match self {
@@ -231,7 +230,7 @@ impl Metric {
         }
     }
 
-    /// True if a larger value is a better one.
+    /// True if larger values are better.
     #[must_use]
     pub fn higher_is_better(self) -> bool {
         matches!(self, Metric::ComputeRate)
@@ -241,51 +240,51 @@ impl Metric {
 /// Raw samples of one metric, taken during one observation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What was measured.
+    /// The metric.
     pub metric: Metric,
-    /// vCPU (or PU, on the host) on which the ruler ran.
+    /// vCPU (on the host: CPU) on which the benchmark ran.
     pub cpu: u32,
     /// Observation time in nanoseconds.
     pub duration_ns: u64,
-    /// Part of `duration_ns` during which the ruler looked (spin-gap at 50 % duty: half).
+    /// Part of `duration_ns` during which the benchmark measured (spin-gap at 50 % duty: half).
     pub observed_ns: u64,
-    /// Samples lost because the recorder was full; they were counted, not kept.
+    /// Number of samples that were counted but not kept, because the buffer was full.
     pub dropped: u64,
-    /// The samples, in [`Metric::unit`]. For gaps and wake-ups: all above the ruler's floor.
+    /// The samples in [`Metric::unit`]. For stalls and wake-ups: all above the benchmark's floor.
     pub samples: Vec<f64>,
     /// What disturbed the measurement: `migrated`, `fifo-refused`, `preempted 12`.
     pub flags: Vec<String>,
 }
 
-/// Kernel's per-thread statistics of one role over one observation.
+/// The kernel's statistics of all threads of one role over one observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleStats {
     /// The role.
     pub role: Role,
-    /// Number of threads that were summed.
+    /// Number of threads included.
     pub threads: u32,
-    /// Time on a PU (ns).
+    /// Time on a CPU (ns).
     pub run_ns: u64,
-    /// Time runnable but waiting for a PU (ns): `/proc/PID/task/TID/schedstat` field 2.
+    /// Time runnable but waiting for a CPU (ns): `/proc/PID/task/TID/schedstat` field 2.
     pub run_delay_ns: u64,
-    /// Migrations between PUs; `None` where the kernel does not tell.
+    /// Migrations between CPUs; `None` where the kernel does not report them.
     pub migrations: Option<u64>,
     /// Voluntary context switches.
     pub voluntary_switches: u64,
     /// Involuntary context switches.
     pub involuntary_switches: u64,
-    /// Threads that ended during the observation, whose share is lost.
+    /// Number of threads that exited during the observation; their times are lost.
     pub lost_threads: u32,
 }
 
-/// Where a number came from. No number without it.
+/// Origin of a measured number. Every number has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Topology fingerprint of the host.
     pub fingerprint: String,
     /// Host kernel release.
     pub kernel: String,
-    /// Host kernel command line.
+    /// Kernel command line of the host.
     pub cmdline: String,
     /// CPU model.
     pub cpu_model: String,
@@ -295,10 +294,10 @@ pub struct Origin {
     pub qemu: Option<String>,
     /// What executed the guest.
     pub accelerator: Accelerator,
-    /// Release and SHA-256 of the guest's kernel, if it is known.
+    /// Release and SHA-256 of the guest's kernel, if known.
     pub guest_kernel: Option<String>,
     /// Pinfold's version.
     pub pinfold: String,
-    /// Seed of the design.
+    /// Seed of the experimental design.
     pub seed: u64,
 }

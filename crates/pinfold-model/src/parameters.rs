@@ -1,6 +1,6 @@
-//! The kernel's command line as it may be shown to others: the parameters that say how CPUs and
-//! memory are used, without names of disks, networks or users. The one list for captures, report
-//! pages and exports.
+//! The part of the kernel's command line that may be published: parameters that control the use of
+//! CPUs and memory, without names of disks, networks or users. Captures, report pages and exports
+//! use this list.
 //!
 //! <https://docs.kernel.org/admin-guide/kernel-parameters.html>
 
@@ -45,7 +45,7 @@ const SHOWN: [&str; 37] = [
     "workqueue.unbound_cpus",
 ];
 
-/// A kernel command line with only those parameters that say how CPUs and memory are used.
+/// Reduces a kernel command line to the parameters that control the use of CPUs and memory.
 #[must_use]
 pub fn scrubbed_parameters(text: &str) -> String {
     let kept: Vec<&str> = text
@@ -57,7 +57,7 @@ pub fn scrubbed_parameters(text: &str) -> String {
     kept.join(" ")
 }
 
-/// The same where an empty text would look like a fault.
+/// The same, with a placeholder if no parameter remains.
 #[must_use]
 pub fn shown_parameters(text: &str) -> String {
     match scrubbed_parameters(text) {

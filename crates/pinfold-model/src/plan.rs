@@ -1,10 +1,10 @@
-//! Plans: who runs where, under which policy, and why.
+//! Plans: where each thread runs, under which policy, and why.
 
 use std::fmt;
 
 use crate::{CpuSet, Finding, NodeId, Role, Speed, Tuning};
 
-/// Which tasks are kept off the PUs that a plan reserves.
+/// Which tasks are excluded from the CPUs that a plan reserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IsolationScope {
     /// None.
@@ -59,13 +59,13 @@ pub enum Policy {
         /// Period.
         period_ns: u64,
     },
-    /// A policy that Pinfold has no name for; the kernel's number.
+    /// A policy without a name here; the kernel's number.
     Unknown(u32),
 }
 
 impl Policy {
-    /// True for `SCHED_FIFO` and `SCHED_RR`: such a thread keeps a PU as long as it likes. One
-    /// with a deadline does not: its turn ends when its run time is used up.
+    /// True for `SCHED_FIFO` and `SCHED_RR`: such a thread keeps a CPU until it blocks or yields.
+    /// `SCHED_DEADLINE` is limited by its run time.
     #[must_use]
     pub fn is_real_time(self) -> bool {
         match self {
@@ -107,15 +107,15 @@ impl fmt::Display for Policy {
 pub struct ThreadPlan {
     /// The role.
     pub role: Role,
-    /// The PUs on which it may run; never empty.
+    /// The CPUs on which it may run; never empty.
     pub pus: CpuSet,
-    /// Its scheduling policy; `None` leaves the thread's own.
+    /// Its scheduling policy; `None` leaves it unchanged.
     pub policy: Option<Policy>,
-    /// Why these PUs and not their neighbours, as a sentence without full stop.
+    /// Why these CPUs were chosen, as a sentence without full stop.
     pub reason: String,
 }
 
-/// The topology that the guest is to be shown.
+/// The topology that the guest sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestTopology {
     /// Sockets.
@@ -124,19 +124,19 @@ pub struct GuestTopology {
     pub cores: u32,
     /// Threads per core.
     pub threads: u32,
-    /// Why this shape.
+    /// Reason for this topology.
     pub reason: String,
 }
 
 impl GuestTopology {
-    /// Number of vCPUs of this shape.
+    /// Number of vCPUs of this topology.
     #[must_use]
     pub fn vcpus(&self) -> u32 {
         self.sockets * self.cores * self.threads
     }
 }
 
-/// What a vnode is.
+/// Kind of a vnode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VnodeKind {
     /// A virtual machine.
@@ -145,32 +145,32 @@ pub enum VnodeKind {
     ProcessGroup,
 }
 
-/// Where the memory of a vnode is.
+/// Placement of a vnode's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
     /// The nodes, ascending; never empty. All pages are bound to them.
     pub nodes: Vec<NodeId>,
-    /// How much, in bytes, if the request says.
+    /// Amount in bytes, if the request gives it.
     pub bytes: Option<u64>,
-    /// Size of a huge page in bytes; `None` for ordinary pages.
+    /// Huge page size in bytes; `None` for ordinary pages.
     pub page_bytes: Option<u64>,
-    /// Why there.
+    /// Reason for these nodes.
     pub reason: String,
 }
 
-/// Where the interrupts of one device go.
+/// Affinity of the interrupts of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IrqPlan {
-    /// The device: its PCI address, `node N` where only that is known, or [`IrqPlan::ALL`].
+    /// The device: its PCI address, `node N` if only the node is known, or [`IrqPlan::ALL`].
     pub device: String,
-    /// The PUs that may take them; never empty.
+    /// The CPUs that may handle them; never empty.
     pub pus: CpuSet,
-    /// Why there.
+    /// Reason for these CPUs.
     pub reason: String,
 }
 
 impl IrqPlan {
-    /// In place of a device: all interrupts of the host.
+    /// Value of `device` for all interrupts of the host.
     pub const ALL: &'static str = "all";
 }
 
@@ -179,22 +179,22 @@ impl IrqPlan {
 pub struct VnodePlan {
     /// Name of the virtual machine or process group.
     pub name: String,
-    /// What it is.
+    /// Virtual machine or process group.
     pub kind: VnodeKind,
     /// One entry per role: vCPUs in ascending order, then the emulator, iothreads, vhost workers;
-    /// of a process group one entry for all its tasks.
-    /// Roles that are not named (workers, anything unknown) follow the emulator.
+    /// for a process group one entry for all its tasks. Roles without an entry (workers, unknown
+    /// threads) use that of the emulator.
     pub threads: Vec<ThreadPlan>,
-    /// The shape that the guest sees; `None` for process groups.
+    /// The topology that the guest sees; `None` for process groups.
     pub guest: Option<GuestTopology>,
-    /// Where its memory is; `None` leaves that to the kernel.
+    /// Placement of its memory; `None` leaves that to the kernel.
     pub memory: Option<MemoryPlan>,
-    /// How fast its CPUs appear.
+    /// Emulated speed of its CPUs.
     pub speed: Speed,
 }
 
 impl VnodePlan {
-    /// The plan of a role; a role without an entry of its own follows the emulator.
+    /// The plan of a role; a role without an entry uses that of the emulator.
     #[must_use]
     pub fn thread(&self, role: &Role) -> Option<&ThreadPlan> {
         self.threads
@@ -203,12 +203,12 @@ impl VnodePlan {
             .or_else(|| self.threads.iter().find(|thread| thread.role == Role::Emulator))
     }
 
-    /// The vCPUs' entries in order.
+    /// The entries of the vCPUs, in order.
     pub fn vcpus(&self) -> impl Iterator<Item = &ThreadPlan> {
         self.threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_)))
     }
 
-    /// All PUs that any role of this vnode may use.
+    /// All CPUs that any role of this vnode may use.
     #[must_use]
     pub fn pus(&self) -> CpuSet {
         let mut all = CpuSet::new();
@@ -219,57 +219,59 @@ impl VnodePlan {
     }
 }
 
-/// A whole plan: the answer of a strategy to a request on a topology.
+/// A complete plan: the result of a strategy for a request and a topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Name of the strategy.
     pub strategy: String,
-    /// [`crate::Topology::fingerprint`] of the host that it was made for.
+    /// [`crate::Topology::fingerprint`] of the host for which it was made.
     pub fingerprint: String,
     /// The vnodes, in the request's order; at least one.
     pub vnodes: Vec<VnodePlan>,
-    /// PUs on which the host's own tasks may run. Never empty.
+    /// CPUs on which the host's own tasks may run. Never empty.
     pub housekeeping: CpuSet,
-    /// PUs from which other tasks are kept away; disjoint from `housekeeping`.
-    /// Empty when the strategy does not isolate or the scope is `none`.
+    /// CPUs from which other tasks are excluded; disjoint from `housekeeping`. Empty if the
+    /// strategy does not isolate or the scope is `none`.
     pub exclusive: CpuSet,
-    /// Which tasks are kept off `exclusive`.
+    /// Which tasks are excluded from `exclusive`.
     pub isolation: IsolationScope,
-    /// Why the host got these PUs.
+    /// Reason for the choice of housekeeping CPUs.
     pub housekeeping_reason: String,
-    /// Where the interrupts of the devices go that the request names.
+    /// Interrupt affinity of the devices that the request names.
     pub irqs: Vec<IrqPlan>,
-    /// The host's knobs that it sets.
+    /// The host tunables that it sets.
     pub tuning: Tuning,
-    /// What it knows of its vnodes' CPUs; `None` in plans that were saved without it.
+    /// Data about the CPUs of its vnodes; `None` in plans that were saved without it.
     pub cpus: Option<PlannedCpus>,
     /// Fallbacks, costs and warnings.
     pub findings: Vec<Finding>,
 }
 
-/// What a plan knows of the CPUs of its vnodes. The kernel hides the topology of an offline CPU,
-/// so the same host has another [`crate::Topology::fingerprint`] while other CPUs are online;
-/// these sets, without the CPUs that are offline now or were offline then, stay the same.
+/// What a plan stores about the CPUs of its vnodes.
+///
+/// The kernel hides the topology of an offline CPU, so the [`crate::Topology::fingerprint`] of a
+/// host changes with its online CPUs. These sets stay the same, except for CPUs that are offline
+/// now or were offline then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedCpus {
-    /// Name of the CPU model, if it was known.
+    /// Name of the processor model, if it was known.
     pub model: Option<String>,
     /// All CPUs that were online.
     pub online: CpuSet,
     /// CPUs without a periodic tick (`nohz_full`).
     pub nohz_full: CpuSet,
-    /// The cores (SMT siblings) that hold CPUs of the vnodes.
+    /// The cores (SMT siblings) that contain CPUs of the vnodes.
     pub cores: Vec<CpuSet>,
-    /// The CPUs of the level-3 caches that hold such CPUs, each with its size in bytes.
+    /// The level-3 caches that contain such CPUs: all CPUs of each, and its size in bytes.
     pub l3: Vec<(CpuSet, u64)>,
-    /// The NUMA nodes that hold such CPUs, with all their CPUs.
+    /// The NUMA nodes that contain such CPUs, with all their CPUs.
     pub nodes: Vec<(NodeId, CpuSet)>,
 }
 
-/// A plan that does not place exactly one vnode, where one is needed.
+/// Error: exactly one vnode is needed, but the plan places none or several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotSingle {
-    /// The names of the vnodes that it places.
+    /// The names of the placed vnodes.
     pub names: Vec<String>,
 }
 
@@ -288,7 +290,7 @@ impl Plan {
     /// The vnode of a plan that places exactly one.
     ///
     /// # Errors
-    /// [`NotSingle`] names those that it places.
+    /// [`NotSingle`] with the names of the placed vnodes.
     pub fn single(&self) -> Result<&VnodePlan, NotSingle> {
         match self.vnodes.as_slice() {
             [only] => Ok(only),
@@ -298,8 +300,8 @@ impl Plan {
         }
     }
 
-    /// The plan of one of its vnodes, for those that take one at a time: nothing is kept free for
-    /// the threads of the others, and the housekeeping is that of the whole.
+    /// The plan of a single vnode, for code that handles one at a time. Nothing is reserved for the
+    /// threads of the other vnodes; the housekeeping CPUs are those of the whole plan.
     #[must_use]
     pub fn alone(&self, vnode: &VnodePlan) -> Plan {
         let mut taken = CpuSet::new();
@@ -311,12 +313,12 @@ impl Plan {
         Plan { vnodes: vec![vnode.clone()], exclusive, isolation, ..self.clone() }
     }
 
-    /// All threads with the vnode that they belong to.
+    /// All threads, each with its vnode.
     pub fn threads(&self) -> impl Iterator<Item = (&VnodePlan, &ThreadPlan)> {
         self.vnodes.iter().flat_map(|vnode| vnode.threads.iter().map(move |thread| (vnode, thread)))
     }
 
-    /// The name of a role in this plan: with its vnode's where there are several.
+    /// The name of a role in messages, prefixed with its vnode's name if the plan has several.
     #[must_use]
     pub fn role_name(&self, vnode: &VnodePlan, role: &Role) -> String {
         match self.vnodes.len() {
@@ -325,7 +327,7 @@ impl Plan {
         }
     }
 
-    /// All PUs that any vnode may use.
+    /// All CPUs that any vnode may use.
     #[must_use]
     pub fn pus(&self) -> CpuSet {
         let mut all = CpuSet::new();
@@ -335,8 +337,8 @@ impl Plan {
         all
     }
 
-    /// True if both plans put every role of every vnode on the same PUs with the same policy,
-    /// memory, speed, housekeeping, isolation and knobs, whatever their names and reasons.
+    /// True if both plans give every role of every vnode the same CPUs, policy, memory and speed,
+    /// with the same housekeeping, isolation and tunables. Names and reasons may differ.
     #[must_use]
     pub fn same_placement(&self, other: &Plan) -> bool {
         let vnode = |vnode: &VnodePlan| {
@@ -357,8 +359,8 @@ impl Plan {
     }
 }
 
-/// The vCPU pins of a plan as `0→3, 1→4`, for messages and tables; with the vnodes' names
-/// where there are several.
+/// The vCPU pins of a plan as `0→3, 1→4`, for messages and tables; with the vnodes' names if there
+/// are several.
 #[must_use]
 pub fn pins_of(plan: &Plan) -> String {
     let pin = |thread: &ThreadPlan| format!("{}→{}", thread.role.short(), thread.pus);

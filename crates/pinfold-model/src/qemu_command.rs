@@ -1,11 +1,11 @@
-//! A QEMU command line as values: which arguments are QEMU's, and what they say of the machine.
+//! A parsed QEMU command line: which arguments are QEMU's, and how they define the machine.
 //!
 //! ```text
 //! sudo -u vm numactl -m 0   qemu-system-x86_64   -smp 4 -m 4G …
 //! └─ wrapper ────────────┘  └─ program ───────┘  └─ options ─┘
 //! ```
-//! Only options after the program are QEMU's: `-m 0` above is numactl's. The text is parsed by
-//! `pinfold_vm::argv`; options that a `-readconfig` file holds are not in it.
+//! Only options after the program are QEMU's: `-m 0` above is numactl's. `pinfold_vm::argv` parses
+//! the text; options in a `-readconfig` file are not included.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +16,14 @@ use crate::{Accelerator, CpuSet, NodeId, PuId};
 pub struct QemuOption {
     /// Its name without dashes; empty for a disk image, which QEMU takes without an option.
     pub name: String,
-    /// Its arguments as they were written: `["-smp", "4"]`.
+    /// Its arguments as written: `["-smp", "4"]`.
     pub words: Vec<String>,
-    /// The `key=value` pairs of its value, the implied key named: `cpus` = `4`.
+    /// The `key=value` pairs of its value, with the implied key spelled out: `cpus` = `4`.
     pub keys: Vec<(String, String)>,
 }
 
 impl QemuOption {
-    /// Its value as it was written.
+    /// Its value as written.
     #[must_use]
     pub fn value(&self) -> Option<&str> {
         self.words.get(1).map(String::as_str)
@@ -35,12 +35,12 @@ impl QemuOption {
         self.keys.iter().rev().find(|(key, _)| key == wanted).map(|(_, value)| value.as_str())
     }
 
-    /// The nodes on which a memory backend puts its memory; none if it leaves that to the kernel.
+    /// Host nodes of a memory backend; empty if the kernel chooses.
     fn host_nodes(&self) -> Vec<NodeId> {
         self.set("host-nodes").iter().map(|PuId(node)| NodeId(node)).collect()
     }
 
-    /// A set of numbers; QEMU wants one range for each time that the key is written.
+    /// A set of numbers; QEMU takes one range per occurrence of the key.
     fn set(&self, wanted: &str) -> CpuSet {
         let mut set = CpuSet::new();
         for (_, text) in self.keys.iter().filter(|(key, _)| key == wanted) {
@@ -55,29 +55,29 @@ impl QemuOption {
 pub struct QemuCell {
     /// Its vCPUs by index (`cpus=`); empty if the command line leaves them to QEMU.
     pub vcpus: CpuSet,
-    /// Its memory in bytes, if the command line says.
+    /// Its memory in bytes, if the command line gives it.
     pub memory_bytes: Option<u64>,
-    /// The host's nodes on which its memory is to be; empty if that is left to the kernel.
+    /// Host nodes of its memory; empty if the kernel chooses.
     pub host_nodes: Vec<NodeId>,
 }
 
-/// A QEMU command line, taken apart.
+/// A parsed QEMU command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QemuCommand {
-    /// What stands before the program: other programs that start it, with their options.
+    /// The arguments before the program: other programs that start it, with their options.
     pub wrapper: Vec<String>,
-    /// QEMU's program as written; empty if there is none.
+    /// QEMU's program as written; empty if the command line has none.
     pub program: String,
     /// Its options in order.
     pub options: Vec<QemuOption>,
 }
 
-/// The levels of `-smp`, which multiply to the number of vCPUs.
+/// The levels of `-smp`; their product is the number of vCPUs.
 const LEVELS: [&str; 8] =
     ["drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads"];
 
 impl QemuCommand {
-    /// All arguments, as they were written.
+    /// All arguments, as written.
     #[must_use]
     pub fn words(&self) -> Vec<String> {
         let program = Some(&self.program).filter(|program| !program.is_empty());
@@ -85,51 +85,51 @@ impl QemuCommand {
         self.wrapper.iter().chain(program).chain(options).cloned().collect()
     }
 
-    /// The options of this name.
+    /// The options with this name.
     pub fn all<'c>(&'c self, name: &'c str) -> impl DoubleEndedIterator<Item = &'c QemuOption> {
         self.options.iter().filter(move |option| option.name == name)
     }
 
-    /// True if there is an option of this name.
+    /// True if there is an option with this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.all(name).next().is_some()
     }
 
-    /// Options of `-machine`, which is also spelled `-M`.
+    /// The `-machine` options, also spelled `-M`.
     fn machine(&self) -> impl DoubleEndedIterator<Item = &QemuOption> {
         self.options.iter().filter(|option| matches!(option.name.as_str(), "machine" | "M"))
     }
 
-    /// The name of the machine, the last one given.
+    /// The machine's name; the last one counts.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.all("name").rev().find_map(|option| option.key("guest"))
     }
 
-    /// The machine's UUID, the last one given.
+    /// The machine's UUID; the last one counts.
     #[must_use]
     pub fn uuid(&self) -> Option<&str> {
         self.all("uuid").next_back()?.value()
     }
 
-    /// The board: the last type of `-machine`.
+    /// The machine type: the last type of `-machine`.
     #[must_use]
     pub fn board(&self) -> Option<&str> {
         self.machine().rev().find_map(|option| option.key("type"))
     }
 
-    /// The guest's architecture in QEMU's words (`x86_64`); `None` if the program's name does not
-    /// tell, as `qemu-kvm` does not.
+    /// The guest's architecture in QEMU's spelling (`x86_64`); `None` if the program's name does
+    /// not contain it (`qemu-kvm`).
     #[must_use]
     pub fn architecture(&self) -> Option<&str> {
-        // Distributions add to the name: `qemu-system-x86_64-spice`, `qemu-system-x86_64.real`.
+        // Distributions add suffixes: `qemu-system-x86_64-spice`, `qemu-system-x86_64.real`.
         let name = self.program.rsplit('/').next()?.strip_prefix("qemu-system-")?;
         let architecture = name.split(['-', '.']).next()?;
         Some(architecture).filter(|architecture| !architecture.is_empty())
     }
 
-    /// The keys of `-smp`, and those of `-machine` that begin with `smp.`, with their values.
+    /// The keys of `-smp` and the `smp.` keys of `-machine`, with their values.
     fn smp_keys(&self) -> impl DoubleEndedIterator<Item = (&str, &str)> {
         self.options.iter().flat_map(|option| {
             let prefix = match option.name.as_str() {
@@ -154,8 +154,8 @@ impl QemuCommand {
         )
     }
 
-    /// True if it is a shell that runs a text (`sh -c "qemu-system-x86_64 …"`): the text holds
-    /// QEMU's options, and does not hand on (`"$@"`) the arguments after it.
+    /// True if a shell runs a text (`sh -c "qemu-system-x86_64 …"`): the text contains QEMU's
+    /// options and does not pass on (`"$@"`) the arguments after it.
     #[must_use]
     pub fn is_shell_text(&self) -> bool {
         let name = self.program.rsplit('/').next().unwrap_or_default();
@@ -165,7 +165,7 @@ impl QemuCommand {
         is_shell && options.any(|option| option.name.ends_with('c') && !hands_on(option))
     }
 
-    /// What is wrong with the numbers of `-smp`, as QEMU would refuse them.
+    /// The error with which QEMU would refuse the numbers of `-smp`, if any.
     #[must_use]
     pub fn smp_error(&self) -> Option<String> {
         let wrong = |(key, value): &(&str, &str)| {
@@ -176,10 +176,10 @@ impl QemuCommand {
         Some(format!("-smp {key}={value}: QEMU takes whole numbers from 1 on"))
     }
 
-    /// Number of vCPUs that the machine starts with; `None` if nothing is said of it (QEMU's
-    /// default, nearly always 1) or nothing that can be read. Read as QEMU does: several `-smp`
-    /// add up to one set of keys, the last value of a key counts, and without `cpus` the count is
-    /// `maxcpus`, or the product of the topology.
+    /// Number of vCPUs at start; `None` if the command line does not give it (QEMU's default,
+    /// nearly always 1) or it cannot be parsed. Evaluated as in QEMU: several `-smp` add up to one
+    /// set of keys, the last value of a key counts, and without `cpus` the count is `maxcpus`, or
+    /// the product of the topology.
     #[must_use]
     pub fn vcpus(&self) -> Option<u32> {
         if let Some(cpus) = self.smp("cpus").or_else(|| self.smp("maxcpus")) {
@@ -193,14 +193,14 @@ impl QemuCommand {
             .try_fold(1_u32, |product, level| product.checked_mul(self.smp(level).unwrap_or(1)))
     }
 
-    /// Number of vCPUs with those that can be plugged in later; never less than [`Self::vcpus`].
+    /// Number of vCPUs including those that can be hot-plugged; never less than [`Self::vcpus`].
     #[must_use]
     pub fn max_vcpus(&self) -> Option<u32> {
         let vcpus = self.vcpus()?;
         Some(self.smp("maxcpus").unwrap_or(vcpus).max(vcpus))
     }
 
-    /// Ids of the iothreads, in the order of the command line.
+    /// IDs of the iothreads, in command-line order.
     #[must_use]
     pub fn iothreads(&self) -> Vec<String> {
         self.all("object")
@@ -209,13 +209,13 @@ impl QemuCommand {
             .collect()
     }
 
-    /// The machine's memory in bytes (`-m`); `None` if nothing is said of it.
+    /// The machine's memory in bytes (`-m`); `None` if the command line does not give it.
     #[must_use]
     pub fn memory_bytes(&self) -> Option<u64> {
         self.all("m").rev().find_map(|option| bytes(option.key("size")?, 1 << 20))
     }
 
-    /// The guest's NUMA nodes, in the order of the command line.
+    /// The guest's NUMA nodes, in command-line order.
     #[must_use]
     pub fn cells(&self) -> Vec<QemuCell> {
         let nodes = self.all("numa").filter(|option| option.key("type") == Some("node"));
@@ -235,7 +235,7 @@ impl QemuCommand {
         cells.into_values().collect()
     }
 
-    /// The host's nodes on which the command line puts memory.
+    /// The host nodes to which the command line binds memory.
     #[must_use]
     pub fn memory_nodes(&self) -> Vec<NodeId> {
         let main = self.machine().rev().find_map(|option| option.key("memory-backend"));
@@ -245,7 +245,7 @@ impl QemuCommand {
         all.into_iter().collect()
     }
 
-    /// The memory backend of this id.
+    /// The memory backend with this ID.
     #[must_use]
     pub fn backend(&self, id: &str) -> Option<&QemuOption> {
         self.all("object").find(|object| {
@@ -254,8 +254,8 @@ impl QemuCommand {
         })
     }
 
-    /// What the command line has the guest executed by; `None` if it leaves that to QEMU, or names
-    /// several to be tried.
+    /// The accelerator that the command line selects; `None` if QEMU chooses, or if there are
+    /// several candidates.
     #[must_use]
     pub fn accelerator(&self) -> Option<Accelerator> {
         let mut asked: Vec<&str> = Vec::new();
@@ -276,8 +276,8 @@ impl QemuCommand {
         }
     }
 
-    /// How TCG runs the vCPUs, if it is what executes the guest: in one thread if the command line
-    /// says so or counts instructions, else each in its own.
+    /// The thread mode of TCG, if TCG executes the guest: one thread for all vCPUs if the command
+    /// line says so or counts instructions, else one thread per vCPU.
     #[must_use]
     pub fn translator(&self) -> Accelerator {
         let is_single = self.has("icount")
@@ -286,7 +286,7 @@ impl QemuCommand {
     }
 }
 
-/// A number as QEMU reads it: decimal, `0x` hexadecimal, or octal after a leading 0.
+/// Parses a number as QEMU does: decimal, `0x` hexadecimal, or octal after a leading 0.
 fn number(text: &str) -> Option<u32> {
     let (digits, radix) = match (text.strip_prefix("0x").or(text.strip_prefix("0X")), text) {
         (Some(digits), _) => (digits, 16),
@@ -296,8 +296,8 @@ fn number(text: &str) -> Option<u32> {
     u32::from_str_radix(digits, radix).ok()
 }
 
-/// A size as QEMU reads it: a number with `B`, `K`, `M`, `G`, `T`, `P` or `E`, else in `unit`;
-/// `None` for what is no whole number of bytes.
+/// Parses a size as QEMU does: a number with `B`, `K`, `M`, `G`, `T`, `P` or `E`, else in `unit`;
+/// `None` if it is not a whole number of bytes.
 fn bytes(text: &str, unit: u64) -> Option<u64> {
     let (digits, factor) = match text.char_indices().next_back() {
         Some((at, suffix)) if suffix.is_ascii_alphabetic() => {

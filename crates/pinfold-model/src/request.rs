@@ -1,31 +1,31 @@
-//! Requests: what the user wants placed, and what the host keeps.
+//! Requests: what the user wants to place, and which CPUs the host keeps.
 //!
-//! A request holds one or several *vnodes*, each a virtual machine or a process group,
-//! and the conditions of the host: what stays free, what is avoided, which interrupts
-//! are to be kept near their device. It says nothing of how: that is the strategy's.
+//! A request contains one or several *vnodes*, each a virtual machine or a process group, and the
+//! conditions of the host: what stays free, what is avoided, which interrupts are kept near their
+//! device. How these are placed is up to the strategy.
 
 use std::fmt;
 
 use crate::{CpuSet, IsolationScope, NodeId, Policy};
 
-/// How many vCPUs a virtual machine has.
+/// Number of vCPUs of a virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VcpuCount {
-    /// The strategy chooses.
+    /// Chosen by the strategy.
     Auto,
     /// This many.
     Exactly(u32),
 }
 
-/// Whether a guest is shown SMT siblings.
+/// Whether SMT siblings are exposed to a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SmtRequest {
-    /// As the pins have it.
+    /// Depends on the pins.
     #[default]
     Auto,
-    /// Yes: a plan that cannot is refused.
+    /// Yes; a plan in which that is impossible is refused.
     Shown,
-    /// No: the guest takes its CPUs for whole cores.
+    /// No: the guest sees each CPU as a whole core.
     Hidden,
 }
 
@@ -52,7 +52,7 @@ impl Speed {
     }
 }
 
-/// Percent of full speed, with as many digits as it has: `75%`, `12.5%`.
+/// Percent of full speed with all its digits: `75%`, `12.5%`.
 impl fmt::Display for Speed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, rest) = (self.millionths / 10_000, self.millionths % 10_000);
@@ -69,22 +69,22 @@ impl fmt::Display for Speed {
 pub struct VmRequest {
     /// Number of vCPUs.
     pub vcpus: VcpuCount,
-    /// Ids of its iothreads.
+    /// IDs of its iothreads.
     pub iothreads: Vec<String>,
     /// Number of its vhost workers: one per queue pair of a vhost device.
     pub vhosts: u32,
-    /// Whether the guest is shown siblings.
+    /// Whether SMT siblings are exposed to the guest.
     pub smt: SmtRequest,
-    /// Host NUMA nodes that its vCPUs stay on; empty leaves them to the strategy.
+    /// Host NUMA nodes for its vCPUs; empty lets the strategy choose.
     pub nodes: Vec<NodeId>,
-    /// The NUMA nodes that the guest is shown, where they are fixed before the plan (by a domain
-    /// file, by `-numa` options); they hold each vCPU once. Empty leaves them to the plan.
+    /// The guest's NUMA nodes, if they are fixed before the plan (by a domain file, by `-numa`
+    /// options); they contain each vCPU exactly once. Empty lets the plan choose.
     pub cells: Vec<CellRequest>,
 }
 
-/// A NUMA node of the guest ("cell" in libvirt's words) that exists before the plan.
+/// A NUMA node of the guest (a "cell" in libvirt) that is fixed before the plan.
 ///
-/// Its vCPUs are placed together, on the host nodes that hold its memory.
+/// Its vCPUs are placed together, on the host nodes of its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellRequest {
     /// Its vCPUs by index; never empty.
@@ -96,7 +96,7 @@ pub struct CellRequest {
 }
 
 impl VmRequest {
-    /// So many vCPUs and nothing else asked.
+    /// A request with this number of vCPUs and default values.
     #[must_use]
     pub fn of(vcpus: VcpuCount) -> Self {
         Self {
@@ -110,7 +110,7 @@ impl VmRequest {
     }
 }
 
-/// What a vnode is, with what its kind needs.
+/// Kind of a vnode, with the data that the kind needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
     /// A virtual machine.
@@ -119,26 +119,26 @@ pub enum Work {
     Processes {
         /// Number of cores.
         cores: u32,
-        /// How fast those cores are to appear.
+        /// Emulated speed of those cores.
         speed: Speed,
     },
 }
 
-/// Memory that a vnode needs.
+/// Memory of a vnode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRequest {
     /// Bytes.
     pub bytes: u64,
-    /// Size of a huge page in bytes; `None` for ordinary pages.
+    /// Huge page size in bytes; `None` for ordinary pages.
     pub page_bytes: Option<u64>,
 }
 
-/// A device whose place matters.
+/// A device near which a vnode or its interrupts are placed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Device {
-    /// By PCI address with its domain, `0000:01:00.0`; the topology knows its node.
+    /// By PCI address including the domain, `0000:01:00.0`; the topology has its node.
     Pci(String),
-    /// Only its node is given.
+    /// By its NUMA node only.
     Node(NodeId),
 }
 
@@ -151,7 +151,7 @@ impl fmt::Display for Device {
     }
 }
 
-/// A scheduling policy that some threads of a vnode are to have.
+/// A requested scheduling policy for some threads of a vnode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyRequest {
     /// A role (`vcpu(1)`) or a kind of roles (`vcpu`); see [`crate::Role::is_called`].
@@ -160,12 +160,12 @@ pub struct PolicyRequest {
     pub policy: Policy,
 }
 
-/// The PUs that some threads of a vnode are to have, whatever the strategy gives them.
+/// Requested CPUs for some threads of a vnode, which override the strategy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinWish {
     /// A role (`vcpu(1)`) or a kind of roles (`vcpu`); see [`crate::Role::is_called`].
     pub role: String,
-    /// The PUs; never empty.
+    /// The CPUs; never empty.
     pub pus: CpuSet,
 }
 
@@ -174,28 +174,28 @@ pub struct PinWish {
 pub struct VnodeRequest {
     /// Name, unique among the request's vnodes.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub work: Work,
-    /// Memory, if its place is to be planned.
+    /// Memory, if its placement is to be planned.
     pub memory: Option<MemoryRequest>,
-    /// Devices that it should be near to.
+    /// Devices to which it should be close.
     pub devices: Vec<Device>,
-    /// Vnodes of higher priority choose their places first; equals in the request's order.
+    /// Vnodes of higher priority are placed first; vnodes of equal priority in the request's order.
     pub priority: i32,
-    /// Policies of its threads, beside those of the strategy; a later one counts.
+    /// Policies of its threads, which override those of the strategy; the last match counts.
     pub policies: Vec<PolicyRequest>,
-    /// Pins by hand; those for a role count before those for its kind, then the later ones.
+    /// Manual pins. Pins of a role override pins of its kind; then the last match counts.
     pub pins: Vec<PinWish>,
 }
 
 impl VnodeRequest {
-    /// A virtual machine and nothing else asked.
+    /// A virtual machine with default values.
     #[must_use]
     pub fn vm(name: &str, vm: VmRequest) -> Self {
         Self::of(name, Work::Vm(vm))
     }
 
-    /// A process group of so many cores.
+    /// A process group with this number of cores.
     #[must_use]
     pub fn processes(name: &str, cores: u32, speed: Speed) -> Self {
         Self::of(name, Work::Processes { cores, speed })
@@ -214,26 +214,26 @@ impl VnodeRequest {
     }
 }
 
-/// PUs that no vnode may use, although the host's tasks may.
+/// CPUs that no vnode may use, but the host's tasks may.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Free {
     /// At least this many, in whole cores.
     Pus(u32),
-    /// At least this part of the PUs that the plan may use, 1 to 99, in whole cores.
+    /// At least this percentage of the CPUs that the plan may use, 1 to 99, in whole cores.
     Percent(u32),
-    /// These very PUs: where the host's own tasks are to be.
+    /// Exactly these CPUs, which become the housekeeping CPUs.
     These(CpuSet),
 }
 
-/// Where the emulator runs under a strategy that leaves a choice.
+/// Where the emulator runs, for strategies that leave a choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EmulatorRequest {
-    /// As the strategy has it.
+    /// The strategy's default.
     #[default]
     Usual,
     /// With round-robin priority 1, so that the host's tasks do not delay it.
     RealTime,
-    /// The host on one sibling of the host core, the emulator on the others.
+    /// The host's tasks on one sibling of the host core, the emulator on the others.
     Apart,
 }
 
@@ -247,19 +247,19 @@ impl fmt::Display for EmulatorRequest {
     }
 }
 
-/// Which cores are taken first on a machine whose cores or caches are not alike.
+/// Which cores are used first on a machine whose cores or caches differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preference {
-    /// Not asked: a stacked cache first, else the fastest kind of cores.
+    /// Default: a stacked cache first, else the fastest kind of cores.
     #[default]
     Auto,
-    /// The largest L3 cache.
+    /// Those with the largest L3 cache.
     Cache,
-    /// The highest frequency.
+    /// Those with the highest frequency.
     Frequency,
-    /// The cores that need the least power.
+    /// The cores with the lowest power consumption.
     Efficiency,
-    /// All cores count as alike.
+    /// No preference.
     None,
 }
 
@@ -275,27 +275,27 @@ impl fmt::Display for Preference {
     }
 }
 
-/// What is to be placed on a host, and under which conditions.
+/// What to place on a host, and under which conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is to be placed; at least one.
+    /// The vnodes to place; at least one.
     pub vnodes: Vec<VnodeRequest>,
-    /// PUs that nothing of the plan may use.
+    /// CPUs that the plan must not use at all.
     pub avoid: CpuSet,
-    /// How far other tasks are to be kept off.
+    /// Which other tasks are excluded from the reserved CPUs.
     pub isolation: IsolationScope,
-    /// PUs that no vnode may use.
+    /// CPUs that no vnode may use.
     pub free: Option<Free>,
-    /// Devices whose interrupts go to PUs near them that carry no vCPU.
+    /// Devices whose interrupts go to nearby CPUs without vCPUs.
     pub interrupts: Vec<Device>,
-    /// Where the emulators run, if not as usual.
+    /// Where the emulators run.
     pub emulator: EmulatorRequest,
-    /// Which cores are taken first where they are not alike.
+    /// Which cores are used first.
     pub prefer: Preference,
 }
 
 impl Request {
-    /// These vnodes and nothing else asked.
+    /// A request for these vnodes with default values.
     #[must_use]
     pub fn of(vnodes: Vec<VnodeRequest>) -> Self {
         Self {
@@ -309,7 +309,7 @@ impl Request {
         }
     }
 
-    /// One virtual machine with `vcpus` vCPUs and nothing else asked.
+    /// A request for one virtual machine with `vcpus` vCPUs and default values.
     #[must_use]
     pub fn vm(name: &str, vcpus: VcpuCount) -> Self {
         Self::of(vec![VnodeRequest::vm(name, VmRequest::of(vcpus))])

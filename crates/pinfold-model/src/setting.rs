@@ -1,42 +1,41 @@
-//! Values that another program keeps for the host: libvirt for its domains, systemd for its units.
+//! Settings that another program manages: libvirt for its domains, systemd for its units.
 //!
-//! Such a program writes its values into the kernel again whenever it acts (libvirt at a
-//! hotplug, systemd at a reload), so a change behind its back does not last: it is asked to
-//! make the change itself.
+//! Such a program rewrites its values in the kernel whenever it acts (libvirt at a hotplug, systemd
+//! at a reload). A direct change would not last, so Pinfold requests it from that program.
 
 use std::fmt;
 
-/// A program that keeps settings.
+/// A program that manages settings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Keeper {
-    /// libvirt; objects are domains by their UUID.
+    /// libvirt; objects are domains, identified by UUID.
     Libvirt {
         /// URI of the connection, such as `qemu:///system`.
         uri: String,
     },
-    /// systemd as the manager of the whole host; objects are units by name.
+    /// systemd as the system manager; objects are units, identified by name.
     Systemd,
 }
 
-/// How long a setting holds.
+/// How long a setting remains valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lifetime {
-    /// Until the object ends or the host is restarted.
+    /// Until the object stops or the host is rebooted.
     Running,
-    /// In the object's definition, on disk: after a restart too.
+    /// Stored on disk in the object's definition: also after a restart.
     Lasting,
 }
 
-/// One setting.
+/// A setting of an object that another program manages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Setting {
-    /// Who keeps it.
+    /// The program that manages it.
     pub keeper: Keeper,
-    /// Of what: a domain's UUID, a unit's name.
+    /// The object: a domain's UUID or a unit's name.
     pub object: String,
-    /// Which: `vcpupin 0`, `emulatorpin`, `iothreadpin 1`, `numatune`; `AllowedCPUs`.
+    /// The key: `vcpupin 0`, `emulatorpin`, `iothreadpin 1`, `numatune`; `AllowedCPUs`.
     pub key: String,
-    /// Of the object as it runs, or of its definition.
+    /// Whether it applies to the running object or to its definition.
     pub lifetime: Lifetime,
 }
 

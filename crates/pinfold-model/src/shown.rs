@@ -1,32 +1,33 @@
-//! Names that others chose, as they are shown.
+//! Escapes names from outside before they are displayed.
 //!
-//! Names of guests, threads, commands and files are chosen by others. What could steer a terminal
-//! (control characters, escape sequences) or turn a line around (marks of direction) is shown as
-//! `\u001b` and has no effect. It is the spelling of JSON, where it means the same as before.
+//! Names of guests, threads, commands and files come from other programs and users. Characters that
+//! could control a terminal (control characters, escape sequences) or change the text direction are
+//! shown as `\u001b` and have no effect. This is JSON's escape syntax, so that they keep their
+//! meaning in JSON.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// A name on one line: line breaks and tabs are spelled out too, so that a name cannot pass for a
-/// line of Pinfold's.
+/// Escapes a name for a single line. Line breaks and tabs are escaped too, so that a name cannot
+/// imitate a line of Pinfold's output.
 #[must_use]
 pub fn name(text: &str) -> Cow<'_, str> {
     spelled(text, |letter| steers(letter) || matches!(letter, '\n' | '\t'))
 }
 
-/// True for a name that [`name`] shows as it is.
+/// True if [`name`] leaves the name unchanged.
 #[must_use]
 pub fn is_plain(text: &str) -> bool {
     matches!(name(text), Cow::Borrowed(_))
 }
 
-/// Lines of an error are not longer, in characters: a file may hold a value of any length.
+/// Longest line of an error in characters: a file may contain a value of any length.
 const LONGEST_LINE: usize = 1000;
-/// So much of the start and of the end of a longer line is kept.
+/// Number of characters that are kept at the start of a longer line, and at its end.
 const START: usize = 600;
 const END: usize = 200;
 
-/// A text whose long lines lack their middle.
+/// Cuts the middle out of long lines.
 #[must_use]
 pub fn shortened(text: &str) -> Cow<'_, str> {
     // No line has more characters than the text has bytes.
@@ -47,7 +48,7 @@ fn shortened_line(line: &str) -> Cow<'_, str> {
     Cow::Owned(start.chain(['…']).chain(end).collect())
 }
 
-/// A text without what could steer a terminal; its lines and tabs stay.
+/// Escapes control characters in a text; its line breaks and tabs stay.
 #[must_use]
 pub fn harmless(text: &str) -> Cow<'_, str> {
     spelled(text, steers)
@@ -71,7 +72,7 @@ fn spelled(text: &str, is_spelled: fn(char) -> bool) -> Cow<'_, str> {
         if !is_spelled(letter) {
             shown.push(letter);
         } else if write!(shown, "\\u{:04x}", u32::from(letter)).is_err() {
-            // A String takes whatever is written to it.
+            // Writing to a String never fails.
             shown.push('\u{fffd}');
         }
     }

@@ -1,15 +1,15 @@
-//! Steps: single changes to a host, and the undo that was read before each.
+//! Steps: single changes to a host, each with an undo that was recorded before the change.
 //!
-//! A step is printable before it is done, journalled and fsynced before it is
-//! done, and read back after. [`Undo`] holds what was there, as raw bytes where
-//! the kernel gives bytes.
+//! A step can be printed before it is executed, is in the journal and on disk before it is
+//! executed, and is read back after. [`Undo`] contains the previous state, as raw bytes where the
+//! kernel provides bytes.
 
 use std::fmt;
 
 use crate::text::{agree, counted};
 use crate::{CpuSet, NodeId, Policy, Setting, Tid};
 
-/// A thread of the host that cannot be mistaken for a later one with the same number.
+/// A host thread, identified so that a later thread with the same number is not mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId {
     /// Thread id.
@@ -24,27 +24,27 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// What a task was before Pinfold touched it.
+/// State of a task before Pinfold changed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskState {
-    /// Which task.
+    /// The task.
     pub task: TaskId,
-    /// Its group in the hierarchy concerned, as a path below the mount (`/`, `/user.slice/…`).
+    /// Its cgroup in the hierarchy concerned, as a path below the mount (`/`, `/user.slice/…`).
     pub group: String,
     /// Its affinity mask.
     pub mask: CpuSet,
-    /// Its policy.
+    /// Its scheduling policy.
     pub policy: Policy,
 }
 
-/// One change to the host.
+/// A change to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Write `value` to a kernel file.
     WriteFile {
         /// Absolute path.
         path: String,
-        /// Bytes of the one write(2).
+        /// The bytes, written with a single write(2).
         value: Vec<u8>,
     },
     /// Create a cgroup directory.
@@ -56,7 +56,7 @@ pub enum Change {
     MoveTasks {
         /// Absolute path of the target group's directory.
         group: String,
-        /// Name of the file written, `tasks`, `cgroup.procs` or `cgroup.threads`.
+        /// Name of the file to write: `tasks`, `cgroup.procs` or `cgroup.threads`.
         file: String,
         /// The tasks.
         tasks: Vec<TaskId>,
@@ -75,113 +75,115 @@ pub enum Change {
         /// Its new policy.
         policy: Policy,
     },
-    /// Have a setting changed by the program that keeps it.
+    /// Change a setting through the program that manages it.
     WriteSetting {
-        /// Which.
+        /// The setting.
         setting: Box<Setting>,
-        /// Its new value, in the keeper's words; of pins a list of PUs.
+        /// Its new value in that program's format; for pins a list of CPUs.
         value: String,
-        /// The threads whose masks follow from it at once.
+        /// The threads whose affinity masks the program changes immediately.
         tasks: Vec<TaskId>,
     },
     /// Move the pages of a process to other nodes (`migrate_pages(2)`).
     MovePages {
         /// The process.
         task: TaskId,
-        /// The nodes that are to have none of them.
+        /// The nodes from which pages are moved.
         from: Vec<NodeId>,
-        /// The nodes to which they go.
+        /// The nodes to which pages are moved.
         to: Vec<NodeId>,
     },
-    /// From now on stop and continue the processes in a cgroup by signals, again and again.
+    /// Periodically stop and continue the processes in a cgroup by signals, from now on.
     SignalProcesses {
-        /// Absolute path of the group's directory.
+        /// Absolute path of the cgroup's directory.
         group: String,
     },
 }
 
-/// How a [`Change`] is taken back.
+/// How a [`Change`] is undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undo {
     /// Write the original bytes back.
     WriteFile {
         /// Absolute path.
         path: String,
-        /// What the file held, byte for byte.
+        /// The original content of the file, byte for byte.
         original: Vec<u8>,
     },
-    /// Remove the cgroup directory, after its tasks have gone to where they or their parents came from.
+    /// Remove the cgroup directory, after its tasks have been moved to their (or their parents')
+    /// original cgroups.
     RemoveGroup {
         /// Absolute path of the directory.
         path: String,
     },
-    /// Move the surviving tasks back and restore mask and policy where they differ.
+    /// Move the surviving tasks back, and restore mask and policy where they differ.
     MoveTasks {
-        /// Absolute path of the hierarchy's mount; the states' groups are below it.
+        /// Absolute path of the hierarchy's mount; the groups of the states are below it.
         mount: String,
-        /// Name of the file written.
+        /// Name of the file to write.
         file: String,
-        /// Each task as it was.
+        /// The previous state of each task.
         tasks: Vec<TaskState>,
     },
     /// Set the original affinity mask.
     SetAffinity {
         /// The thread.
         task: TaskId,
-        /// What it had.
+        /// Its original mask.
         original: CpuSet,
     },
     /// Set the original policy.
     SetPolicy {
         /// The thread.
         task: TaskId,
-        /// What it had.
+        /// Its original policy.
         original: Policy,
     },
-    /// Have the setting changed back, then restore the masks that differ.
+    /// Change the setting back, then restore the masks that differ.
     WriteSetting {
-        /// Which.
+        /// The setting.
         setting: Box<Setting>,
-        /// Its value before; `None` if it had none.
+        /// Its previous value; `None` if it had none.
         original: Option<String>,
-        /// Masks of all threads that the setting can have an effect on.
+        /// Previous masks of all threads that the setting can affect.
         masks: Vec<(TaskId, CpuSet)>,
-        /// The files in which the keeper keeps it, as they were.
+        /// Previous content of the files in which the program stores it.
         files: Vec<KeptFile>,
     },
-    /// Pages stay where they are: it is told where they were.
+    /// Leave the pages where they are, and report where they were.
     LeavePages {
         /// The process.
         task: TaskId,
-        /// KiB of it by node, as they were.
+        /// Previous distribution of its pages: KiB by node.
         kib: Vec<(NodeId, u64)>,
     },
-    /// Continue what is stopped in a group, in those below it, and of those moved into it.
+    /// Continue the stopped processes in a cgroup, in those below it, and those that were moved
+    /// into it.
     ContinueProcesses {
-        /// Absolute path of the group's directory.
+        /// Absolute path of the cgroup's directory.
         group: String,
-        /// Processes that somebody else had stopped before.
+        /// Processes that another program had already stopped.
         stopped: Vec<TaskId>,
     },
 }
 
-/// A file of a program that keeps settings.
+/// A file in which another program stores settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptFile {
     /// Absolute path.
     pub path: String,
-    /// What it holds; `None` if it is not there.
+    /// Its content; `None` if the file does not exist.
     pub content: Option<Vec<u8>>,
 }
 
 /// One change with its undo and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What is done.
+    /// The change.
     pub change: Change,
-    /// How it is taken back.
+    /// How to undo it.
     pub undo: Undo,
-    /// Why, as a sentence without full stop.
+    /// The reason, as a sentence without full stop.
     pub reason: String,
 }
 

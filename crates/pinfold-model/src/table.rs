@@ -1,59 +1,59 @@
-//! Tables of data, as they leave Pinfold: CSV, Parquet, a page.
+//! Data tables for export: CSV, Parquet, report pages.
 
-/// What a column holds.
+/// Type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
-    /// Texts.
+    /// Text.
     Text,
-    /// Numbers.
+    /// Floating-point numbers.
     Number,
-    /// Whole numbers.
+    /// Integers.
     Whole,
-    /// True or false.
+    /// Booleans.
     Truth,
 }
 
-/// One value; nothing where there is none.
+/// One value of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Datum {
-    /// There is none.
+    /// No value.
     Nothing,
     /// A text.
     Text(String),
     /// A number.
     Number(f64),
-    /// A whole number.
+    /// An integer.
     Whole(i64),
-    /// True or false.
+    /// A boolean.
     Truth(bool),
 }
 
 impl Datum {
-    /// A text.
+    /// A text value.
     pub fn text(text: impl Into<String>) -> Self {
         Datum::Text(text.into())
     }
 
-    /// A number, or nothing.
+    /// A number; [`Datum::Nothing`] for `None`.
     #[must_use]
     pub fn number(number: Option<f64>) -> Self {
         number.map_or(Datum::Nothing, Datum::Number)
     }
 
-    /// A whole number that fits; else nothing.
+    /// An integer; [`Datum::Nothing`] if it does not fit into an `i64`.
     #[must_use]
     pub fn whole(number: u64) -> Self {
         i64::try_from(number).map_or(Datum::Nothing, Datum::Whole)
     }
 }
 
-/// A table: its rows have as many values as it has columns, of their columns' kinds.
+/// A table. Each row has one value per column, of the column's type or [`Datum::Nothing`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct DataTable {
-    /// Its name, in names of files too.
+    /// Its name, also used in file names.
     pub name: String,
-    /// Names of the columns with their units (`t_full_ns`), and what they hold.
+    /// Names of the columns with their units (`t_full_ns`), and their types.
     pub columns: Vec<(String, ColumnKind)>,
-    /// Its rows.
+    /// The rows.
     pub rows: Vec<Vec<Datum>>,
 }

@@ -1,6 +1,6 @@
-//! Numbers and words of sentences.
+//! Helpers for numbers and words in messages.
 
-/// `1 step`, `2 steps`, `0 processes`.
+/// A number with its noun: `1 step`, `2 steps`, `0 processes`.
 pub fn counted<N: Copy + PartialEq + From<u8> + std::fmt::Display>(
     number: N,
     noun: &str,
@@ -13,13 +13,13 @@ pub fn counted<N: Copy + PartialEq + From<u8> + std::fmt::Display>(
     format!("{number} {noun}{ending}")
 }
 
-/// The verb that goes with a number: `is` or `are`, `was` or `were`.
+/// Selects singular or plural of a verb: `is` or `are`, `was` or `were`.
 pub fn agree<'a, N: PartialEq + From<u8>>(number: N, of_one: &'a str, of_many: &'a str) -> &'a str {
     if is_one(number) { of_one } else { of_many }
 }
 
-/// The words of a text for lines of so many columns: a list of CPUs that fits no line is broken after
-/// its commas.
+/// Splits a text into words for lines of `columns` columns; a list of CPUs that is longer than a
+/// line is split after its commas.
 pub fn words(text: &str, columns: usize) -> impl Iterator<Item = &str> {
     let in_list = |letter: char| letter.is_ascii_digit() || "-,();:.".contains(letter);
     text.split(' ').flat_map(move |word| {

@@ -1,29 +1,29 @@
-//! What a plan asks of the host's own knobs, beside where tasks run.
+//! Host tunables that a plan sets, in addition to the placement of tasks.
 //!
-//! A field that is absent leaves its knob as it is. Interrupts of single devices and the
-//! memory's nodes are parts of the plan of their own.
+//! An absent field leaves its tunable unchanged. Interrupts of single devices and memory nodes have
+//! their own parts of the plan.
 
 use std::fmt;
 
 use crate::{CpuSet, NodeId};
 
-/// When the kernel gives huge pages unasked
+/// When the kernel uses transparent huge pages
 /// (<https://docs.kernel.org/admin-guide/mm/transhuge.html>).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransparentHugePages {
-    /// To everybody.
+    /// For all mappings.
     Always,
-    /// To who asks by `madvise(2)`.
+    /// For mappings with `madvise(MADV_HUGEPAGE)`.
     Madvise,
-    /// To nobody.
+    /// For no mapping.
     Never,
 }
 
 impl TransparentHugePages {
-    /// All, in the kernel's order.
+    /// All values, in the kernel's order.
     pub const ALL: [Self; 3] = [Self::Always, Self::Madvise, Self::Never];
 
-    /// The kernel's word.
+    /// The value that the kernel file takes.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -37,16 +37,16 @@ impl TransparentHugePages {
 /// What kernel samepage merging does (<https://docs.kernel.org/admin-guide/mm/ksm.html>).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SamePageMerging {
-    /// It stops; what is merged stays so.
+    /// Do not merge; pages that are merged stay merged.
     Stop,
-    /// It runs.
+    /// Merge.
     Run,
-    /// It stops, and what was merged is taken apart.
+    /// Do not merge, and unmerge all merged pages.
     Unmerge,
 }
 
 impl SamePageMerging {
-    /// All, in the order of the kernel's numbers.
+    /// All values, in the order of the kernel's numbers.
     pub const ALL: [Self; 3] = [Self::Stop, Self::Run, Self::Unmerge];
 
     /// Its name in plans.
@@ -60,21 +60,21 @@ impl SamePageMerging {
     }
 }
 
-/// What a cgroup v2 partition does with its PUs beside keeping others off
+/// How a cgroup v2 partition, which excludes other tasks from its CPUs, schedules on them
 /// (<https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset>).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Partition {
-    /// The scheduler balances threads among them.
+    /// With load balancing among its CPUs.
     Root,
-    /// It does not, and unbound kernel work stays away: each thread needs a PU of its own.
+    /// Without load balancing or unbound kernel work: each thread has to be pinned to its own CPU.
     Isolated,
 }
 
 impl Partition {
-    /// All.
+    /// All values.
     pub const ALL: [Self; 2] = [Self::Root, Self::Isolated];
 
-    /// The kernel's word.
+    /// The value that `cpuset.cpus.partition` takes.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -84,18 +84,18 @@ impl Partition {
     }
 }
 
-/// Huge pages of one size that a node's pool is to have.
+/// The requested size of a node's pool of huge pages of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HugePagePool {
     /// The node.
     pub node: NodeId,
-    /// Size of a page in bytes.
+    /// Page size in bytes.
     pub page_bytes: u64,
-    /// How many pages the pool has, the used ones among them.
+    /// Number of pages in the pool, including those in use.
     pub pages: u64,
 }
 
-/// A part of the processor's time that a machine's group may have.
+/// A CFS bandwidth limit of a machine's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuQuota {
     /// Run time of all its threads together per period, in microseconds.
@@ -104,20 +104,20 @@ pub struct CpuQuota {
     pub period_us: u64,
 }
 
-/// A share of a cache or of memory bandwidth, in the kernel's own words: `L3:0=ff0`
+/// A share of a cache or of memory bandwidth in the schemata format of resctrl: `L3:0=ff0`
 /// (<https://docs.kernel.org/filesystems/resctrl.html>).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceShare {
     /// `L3`, `L3CODE`, `L3DATA`, `L2`, `L2CODE`, `L2DATA`, `MB` or `SMBA`.
     pub resource: String,
-    /// The cache's or controller's number.
+    /// Number of the cache or memory controller (the domain ID of resctrl).
     pub domain: u32,
-    /// A mask of a cache's ways; of bandwidth percent (Intel) or eighths of a GB/s (AMD).
+    /// For a cache, a mask of its ways. For bandwidth, percent (Intel) or units of 1/8 GB/s (AMD).
     pub amount: u64,
 }
 
 impl ResourceShare {
-    /// What resources there are.
+    /// The names of all resources.
     pub const RESOURCES: [&'static str; 8] =
         ["L3", "L3CODE", "L3DATA", "L2", "L2CODE", "L2DATA", "MB", "SMBA"];
 
@@ -127,7 +127,7 @@ impl ResourceShare {
         self.resource.starts_with('L')
     }
 
-    /// Reads one: `L3:0=ff0`, `MB:1=50`.
+    /// Parses one share: `L3:0=ff0`, `MB:1=50`; `None` if the text is not valid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (resource, rest) = text.trim().split_once(':')?;
@@ -144,7 +144,7 @@ impl ResourceShare {
     }
 }
 
-/// As the kernel takes it.
+/// The share in the kernel's format.
 impl fmt::Display for ResourceShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { resource, domain, amount } = self;
@@ -155,45 +155,46 @@ impl fmt::Display for ResourceShare {
     }
 }
 
-/// The knobs that a plan sets.
+/// The tunables that a plan sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
-    /// PUs that take interrupts which are set up later (`default_smp_affinity`).
+    /// CPUs for interrupts that are set up later (`default_smp_affinity`).
     pub new_irqs: Option<CpuSet>,
-    /// PUs on which unbound kernel work runs.
+    /// CPUs on which unbound kernel work runs.
     pub workqueues: Option<CpuSet>,
-    /// Whether the kernel moves pages after their users by itself.
+    /// Whether automatic NUMA balancing migrates pages.
     pub numa_balancing: Option<bool>,
-    /// Huge pages unasked.
+    /// Transparent huge pages.
     pub transparent_huge_pages: Option<TransparentHugePages>,
-    /// Merging of equal pages.
+    /// Kernel samepage merging.
     pub same_page_merging: Option<SamePageMerging>,
-    /// Longest time that the plan's PUs may take to wake from an idle state, in
-    /// microseconds; 0 keeps them out of all of them.
+    /// Longest wake-up latency from an idle state that the plan's CPUs may have, in microseconds; 0
+    /// disables all idle states.
     pub wake_up_us: Option<u32>,
-    /// Governor of the plan's PUs' frequency.
+    /// cpufreq governor of the plan's CPUs.
     pub governor: Option<String>,
-    /// Lowest frequency of the plan's PUs in kHz.
+    /// Lowest frequency of the plan's CPUs in kHz.
     pub min_khz: Option<u64>,
-    /// Highest frequency of the plan's PUs in kHz.
+    /// Highest frequency of the plan's CPUs in kHz.
     pub max_khz: Option<u64>,
-    /// Whether real-time threads leave others a part of each second; `Some(false)` takes the
-    /// safety net away.
+    /// Whether real-time throttling is on (`sched_rt_runtime_us`); `Some(false)` removes that
+    /// safety net.
     pub real_time_throttle: Option<bool>,
-    /// Shares of caches and bandwidth that the machine's threads have together.
+    /// Cache and bandwidth shares that all threads of the machine use together.
     pub shares: Vec<ResourceShare>,
-    /// Pools of huge pages.
+    /// Huge page pools.
     pub huge_pages: Vec<HugePagePool>,
-    /// Weight of the machine's group against its neighbours, 1 to 10,000; 100 is usual.
+    /// CPU weight of the machine's cgroup relative to its siblings, 1 to 10,000; the default is
+    /// 100.
     pub cpu_weight: Option<u32>,
-    /// The most that the machine's group may run.
+    /// CPU bandwidth limit of the machine's cgroup.
     pub cpu_quota: Option<CpuQuota>,
-    /// Partition of the PUs that are kept for the machine, with its threads that run there.
+    /// Partition type of the machine's exclusive CPUs, which hold the threads that run there.
     pub partition: Option<Partition>,
-    /// Whether all threads of a core are in use, or the first alone.
+    /// Whether all threads of a core are in use, or only the first one.
     pub smt: Option<bool>,
-    /// PUs that are taken offline.
+    /// CPUs to take offline.
     pub offline: Option<CpuSet>,
-    /// Whether a knob that this host lacks or refuses is a reason not to apply the plan.
+    /// Whether the plan is not applied if the host lacks or refuses a tunable.
     pub required: bool,
 }

@@ -1,29 +1,30 @@
-//! What a method costs beside the time that is meant to be taken.
+//! Overhead of a method: the time that it takes in addition to the requested share.
 //!
-//! A witness works on every core of all vnodes at once (the cost of one core alone is wrong on
-//! two), outside them and in them, while a method takes more and less of the time, in
-//! turns. What it loses of its own time beyond that share is the method's cost:
+//! A reference run is a thread per core that never sleeps. It runs on all cores of all vnodes at
+//! once (because the overhead on one core alone differs from that on two), outside of the vnodes
+//! and inside, while the methods take different shares in turns. The own time that it loses beyond
+//! the share is the method's overhead:
 //!
 //! ```text
 //! own / free own = 1 − share − extra(share) / period
 //! ```
 //!
-//! Its own time is what its stops leave, by its own clock. The work that it did meanwhile tells
-//! less: how fast a CPU is changes by more from one moment to the next than a turn costs.
+//! Its own time is measured by its clock: the time without interruptions. Its amount of work is
+//! less exact, because the speed of a CPU varies between two moments by more than the overhead of a
+//! period.
 //!
-//! `extra`, in nanoseconds a turn, is not the same for every share: a short stall costs another
-//! amount than a long one, and the kernel's own ticks take their part whatever is taken. A method
-//! that takes longer turns where little is left takes them here too.
-//! It is measured at some shares and lies on straight lines between them. Where share and extra
-//! fill the period, turns run into each other and tell nothing: there the extra is that of the
-//! share before.
+//! The overhead `extra`, in nanoseconds per period, depends on the share: a short stall has another
+//! overhead than a long one, and the kernel's ticks take time in any case. A method that uses
+//! longer periods at large shares also uses them here. The overhead is measured at some shares and
+//! interpolated linearly. If share and overhead fill the period, periods overlap and cannot be
+//! measured; then the overhead of the previous share is used.
 //!
-//! Where other tasks ran on the CPU meanwhile, that says nothing of the method: the witness, which
-//! never sleeps, got less than the whole CPU while nothing was taken. The first sample is then
-//! repeated once. A CPU that is still busy, or one on which the witness failed, is not measured:
-//! its cost is the one that was measured last, or counts as nothing. It never ends a start.
+//! If other tasks ran on a CPU, the measurement is not valid: the reference run got less than the
+//! whole CPU while nothing was taken. Then the first sample is repeated once. A CPU that is still
+//! busy, or on which the reference run failed, is not measured: its cost is the last one that was
+//! measured, or zero. The start continues in any case.
 //!
-//! What was measured is handed to the [`HelperSpawner`], which keeps it, and is measured again while the
+//! The result is passed to the [`HelperSpawner`], which stores it. It is measured again while the
 //! vnode runs (`renewal.rs`).
 
 use std::collections::BTreeMap;
@@ -36,76 +37,76 @@ use crate::kept::{Calibration, Calibrations};
 use crate::methods::in_us;
 use crate::{Cleanup, SpeedError};
 
-/// How fast a witness worked, by PU.
+/// Results of a reference run, by CPU.
 pub type Throughput = BTreeMap<PuId, ReferenceRun>;
 
-/// What a thread did that never sleeps.
+/// Result of a thread that never sleeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReferenceRun {
-    /// Some windows of equal length.
+    /// Windows of equal length.
     pub windows: Vec<Window>,
-    /// Its CPU time (ns).
+    /// CPU time of the thread (ns).
     pub cpu_ns: u64,
-    /// The time that passed (ns).
+    /// Elapsed time (ns).
     pub elapsed_ns: u64,
 }
 
-/// A stretch of a witness's time.
+/// A time window of a reference run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Its work.
+    /// Amount of work.
     pub units: u64,
-    /// Its own time (ns): what its stops left.
+    /// Own time (ns): the time without interruptions.
     pub own_ns: u64,
-    /// Its length (ns).
+    /// Length (ns).
     pub span_ns: u64,
 }
 
 impl ReferenceRun {
-    /// True if it had the CPU to itself, but for the kernel's own work.
+    /// True if no other task ran on the CPU (CPU time of at least 90 %).
     fn was_alone(&self) -> bool {
         self.had(1_000_000)
     }
 
-    /// True if it had nine tenths of these millionths of the time.
+    /// True if it got at least nine tenths of this share of the time, in millionths.
     pub(crate) fn had(&self, millionths: u32) -> bool {
         let least = u128::from(self.elapsed_ns) * u128::from(millionths) * 9;
         u128::from(self.cpu_ns) * 10_000_000 >= least
     }
 
-    /// Millionths of a window that are this long.
+    /// A time in a window as a share of the window, in millionths.
     fn free(&self, own_ns: u64) -> u32 {
         let span_ns = self.windows.first().map_or(0, |window| window.span_ns);
         let free = own_ns.saturating_mul(1_000_000).checked_div(span_ns).unwrap_or(0);
         u32::try_from(free.min(1_000_000)).unwrap_or(0)
     }
 
-    /// The median of its own time in a window; `None` of fewer than four.
+    /// The median of its own time per window; `None` with fewer than four windows.
     pub(crate) fn own_ns(&self) -> Option<u64> {
         median(self.windows.iter().map(|window| window.own_ns).collect())
     }
 }
 
-/// What methods need from outside this crate: programs that are started for them, and a place
-/// where measured costs are kept.
+/// Services that methods need from outside of this crate: helper programs, and storage for measured
+/// costs.
 pub trait HelperSpawner: Sync {
-    /// The costs that were measured on this machine since its boot; none where they are not kept.
+    /// The costs that were measured on this machine since its boot; empty if they are not stored.
     fn recall(&self) -> Calibrations {
         Calibrations::default()
     }
 
-    /// Keeps a cost that was measured.
+    /// Stores a measured cost.
     fn keep(&self, calibration: &Calibration) {
         let _unused = calibration;
     }
 
-    /// Reports to the user what a start is doing or could not do.
+    /// Reports a message about the start to the user.
     fn report(&self, message: &str) {
         let _unused = message;
     }
 
-    /// Starts what [`HelperSpawner::rates`] does and returns at once. It yields to every other task:
-    /// nothing waits for it. `None` where no cost is measured while vnodes run.
+    /// Starts the same as [`HelperSpawner::rates`] in the background, with lower priority than
+    /// every other task. `None` if costs are not measured while vnodes run.
     ///
     /// # Errors
     /// [`SpeedError::HelperSpawner`].
@@ -119,8 +120,8 @@ pub trait HelperSpawner: Sync {
         Ok(None)
     }
 
-    /// Runs a witness thread on each of these PUs for so long, in the groups whose `cgroup.procs`
-    /// are given, and tells how fast it was.
+    /// Runs a reference thread on each of these CPUs for `duration_ns`, in the groups with these
+    /// `cgroup.procs` files, and returns the results.
     ///
     /// # Errors
     /// [`SpeedError::HelperSpawner`].
@@ -131,55 +132,55 @@ pub trait HelperSpawner: Sync {
         duration_ns: u64,
     ) -> Result<Throughput, SpeedError>;
 
-    /// Starts a thread that burns CPU time on one PU in these groups until it is dropped, or
-    /// this process ends or is stopped.
+    /// Starts a thread that burns CPU time on one CPU in these groups. It ends when it is dropped,
+    /// or when this process ends or is stopped.
     ///
     /// # Errors
     /// [`SpeedError::HelperSpawner`].
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError>;
 
-    /// Starts a process that calls [`release`](crate::release) when it has not heard a beat for
-    /// 100 ms, or when its pipe closes: nobody stays frozen or stopped behind a supervisor
-    /// that was killed or stopped.
+    /// Starts a watchdog process that calls [`release`](crate::release) after 100 ms without a
+    /// heartbeat, or when its pipe is closed. Thus no task stays frozen or stopped if the
+    /// supervisor is killed or stopped.
     ///
     /// # Errors
     /// [`SpeedError::HelperSpawner`].
     fn sentinel(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError>;
 }
 
-/// A sentinel that was started; it ends when this is dropped, and releases once more before.
+/// A running watchdog; when it is dropped, it releases once more and ends.
 pub trait Watchdog {
-    /// Tells it that the supervisor works.
+    /// Sends a heartbeat.
     ///
     /// # Errors
-    /// [`SpeedError::HelperSpawner`] if it is gone.
+    /// [`SpeedError::HelperSpawner`] if the watchdog has ended.
     fn beat(&mut self) -> Result<(), SpeedError>;
 }
 
-/// A witness that was started; it ends when this is dropped.
+/// A running reference run; it ends when this is dropped.
 pub trait Witness {
-    /// How fast it was, once it has ended.
+    /// The results, once it has ended.
     ///
     /// # Errors
-    /// [`SpeedError::HelperSpawner`] with how it failed.
+    /// [`SpeedError::HelperSpawner`] with the reason if it failed.
     fn poll(&mut self) -> Result<Option<Throughput>, SpeedError>;
 }
 
-/// A burner that was started; it ends when this is dropped.
+/// A running burner; it ends when this is dropped.
 pub trait Burner {
-    /// Whether it is still there.
+    /// Checks that it is still running.
     ///
     /// # Errors
-    /// [`SpeedError::HelperSpawner`] with how it ended, told once.
+    /// [`SpeedError::HelperSpawner`] with how it ended; reported once.
     fn check(&self) -> Result<(), SpeedError>;
 }
 
-/// The witness looks for so long at a time.
+/// Duration of a reference run.
 pub(crate) const WITNESS_NS: u64 = 160_000_000;
-/// Millionths of the time at which the extra is measured.
+/// Shares at which the overhead is measured, in millionths.
 pub(crate) const SHARES: [u32; 5] = [60_000, 350_000, 600_000, 800_000, 920_000];
-/// What is taken while the witness looks, in this order, as places in [`SHARES`]; `None`: it looks
-/// outside. What drifts, drifts for all of them.
+/// Order of the reference runs, as indexes into [`SHARES`]; `None` runs outside of the vnode. The
+/// shares alternate, so that drift affects all of them equally.
 const ROUNDS: [Option<usize>; 19] = [
     None,
     Some(0),
@@ -201,34 +202,35 @@ const ROUNDS: [Option<usize>; 19] = [
     Some(1),
     None,
 ];
-/// The first sample is taken so often until the witness had a CPU to itself.
+/// Maximum number of first samples, until a reference run had a CPU to itself.
 const TRIES: usize = 2;
-/// How often the methods are told meanwhile that their supervisor works.
+/// Interval of the methods' heartbeats during a calibration.
 const HEARTBEAT_NS: u64 = 10_000_000;
-/// Where a witness is to look.
+/// Groups and CPUs of a reference run.
 pub(crate) struct Sample {
     pub(crate) entries: Vec<String>,
     pub(crate) pus: CpuSet,
-    /// Length of a turn at each of [`SHARES`]; `None` where the method is not to be looked at.
+    /// Period at each of [`SHARES`]; `None` if the method is not measured there.
     pub(crate) periods_ns: [Option<u64>; SHARES.len()],
 }
 
-/// What a method costs on a CPU.
+/// Overhead of a method on a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Nanoseconds that a turn takes in addition to its share, at 6, 35, 60, 80 and 92 % of the
-    /// time. Below zero where it takes less than is meant.
+    /// Time in nanoseconds that a period takes in addition to its share, at shares of 6, 35, 60, 80
+    /// and 92 %. Negative if it takes less than the share.
     pub extra_ns: [i64; SHARES.len()],
-    /// The time from a timer to the first instruction of its program (ns), which is part of each
-    /// stall; 0 for other methods.
+    /// Interrupt entry: time from a timer's expiry to the first instruction of its program (ns),
+    /// which is part of each stall; 0 for other methods.
     pub entry_ns: u64,
-    /// Millionths of the time that a thread has while nothing is taken; 0 if that is not known.
+    /// Share of the time that a thread gets while nothing is taken, in millionths; 0 if unknown.
     pub free: u32,
 }
 
 impl Cost {
-    /// True for what a witness may find: no cost is more than a quarter of the longest turn that is
-    /// measured (10 ms), nor the way into an interrupt more than the longest period of a stall.
+    /// True for a value that a reference run can produce. An overhead is at most a quarter of the
+    /// longest measured period (10 ms), and an interrupt entry is at most the longest period of a
+    /// stall.
     #[must_use]
     pub fn is_plausible(&self) -> bool {
         self.extra_ns.iter().all(|extra| extra.unsigned_abs() <= 2_500_000)
@@ -236,14 +238,14 @@ impl Cost {
             && self.free <= 1_000_000
     }
 
-    /// The cost after a turn of this share was seen to take `extra_ns`: all points move by half of
-    /// the difference, since one sample is not exact.
+    /// The cost after a measured overhead of `extra_ns` at this share. All points move by half of
+    /// the difference, because a single sample is not exact.
     pub(crate) fn moved(self, share: u64, extra_ns: i64) -> Self {
         let by = (extra_ns - self.extra(share)) / 2;
         Self { extra_ns: self.extra_ns.map(|at| at.saturating_add(by)), ..self }
     }
 
-    /// The extra at a share.
+    /// The overhead at a share, interpolated (ns).
     pub(crate) fn extra(self, share: u64) -> i64 {
         let share = i64::try_from(share).unwrap_or(i64::MAX);
         let points = SHARES.iter().map(|at| i64::from(*at)).zip(self.extra_ns);
@@ -259,13 +261,13 @@ impl Cost {
         last.map_or(0, |(_, extra)| extra)
     }
 
-    /// Millionths of the time to be taken so that with the extra so many are lost; 0 where the
-    /// extra alone is more.
+    /// The share to request so that `lost` millionths are lost including the overhead; 0 if the
+    /// overhead alone exceeds that.
     pub(crate) fn share(self, lost: u64, period_ns: u64) -> u64 {
         let lost = i64::try_from(lost).unwrap_or(i64::MAX);
         let period = i64::try_from(period_ns).unwrap_or(i64::MAX).max(1);
         let mut share = lost;
-        // The extra changes little with the share: this settles at once.
+        // The overhead changes little with the share, so this converges quickly.
         for _ in 0..8 {
             let extra = self.extra(share.unsigned_abs());
             share = (lost - extra.saturating_mul(1_000_000) / period).clamp(0, 999_999);
@@ -274,24 +276,24 @@ impl Cost {
     }
 }
 
-/// Where a cost comes from.
+/// Origin of a cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// It was measured at this start, at an earlier one that still holds, or while the vnode ran.
+    /// Measured at this start, at an earlier start that is still valid, or while the vnode ran.
     Measured,
-    /// It is the last one known; the CPU was busy when it was to be measured again.
+    /// The last known value; the CPU was busy when it was to be measured again.
     LastKnown,
-    /// It is not known and counts as nothing.
+    /// Unknown; counts as zero.
     #[default]
     Unknown,
 }
 
-/// What is known of the cost on a CPU.
+/// The cost on a CPU with its origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// The cost that counts.
+    /// The cost in use.
     pub cost: Cost,
-    /// Where it comes from.
+    /// Its origin.
     pub source: Source,
 }
 
@@ -301,30 +303,30 @@ impl Known {
     }
 }
 
-/// What is known by CPU.
+/// Costs by CPU.
 pub(crate) type Costs = BTreeMap<PuId, Known>;
 
-/// What the turns on a PU have taken beside their shares.
+/// Total overhead of the periods on a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
-    /// What one takes.
+    /// Overhead per period.
     pub(crate) cost: Cost,
-    /// Where that comes from.
+    /// Origin of the cost.
     pub(crate) source: Source,
     /// The share since the last change of speed, in millionths.
     pub(crate) share: u64,
-    // The first so many turns are counted in `extras_ns`.
+    // Number of periods that are already included in `extras_ns`.
     settled: u64,
     extras_ns: i64,
 }
 
 impl Spent {
-    /// Begins with this cost; the first so many turns were the witness's.
+    /// Starts with this cost; the first `turns` periods belong to the reference run.
     pub(crate) fn after(known: Known, turns: u64) -> Self {
         Self { cost: known.cost, source: known.source, settled: turns, ..Self::default() }
     }
 
-    /// What a turn costs now, in words.
+    /// Describes the current overhead of a period.
     pub(crate) fn in_words(self) -> String {
         let extra = self.extra();
         let sign = if extra < 0 { "-" } else { "" };
@@ -340,44 +342,44 @@ impl Spent {
         }
     }
 
-    /// What a turn takes now.
+    /// The current overhead of a period (ns).
     pub(crate) fn extra(self) -> i64 {
         self.cost.extra(self.share)
     }
 
-    /// What all turns until now took.
+    /// The total overhead after this number of periods (ns).
     pub(crate) fn extras(self, turns: u64) -> i64 {
         let new = i64::try_from(turns.saturating_sub(self.settled)).unwrap_or(0);
         self.extras_ns.saturating_add(new.saturating_mul(self.extra()))
     }
 
-    /// Changes the cost; the turns until now had the former one.
+    /// Changes the cost; the periods so far count with the previous one.
     pub(crate) fn renew(&mut self, cost: Cost, turns: u64) {
         self.extras_ns = self.extras(turns);
         (self.settled, self.cost, self.source) = (turns, cost, Source::Measured);
     }
 
-    /// Changes the share; the turns until now had the former one.
+    /// Changes the share; the periods so far count with the previous one.
     pub(crate) fn change(&mut self, share: u64, turns: u64) {
         self.extras_ns = self.extras(turns);
         (self.settled, self.share) = (turns, share);
     }
 }
 
-/// What witnesses found.
+/// Result of a calibration.
 #[derive(Default)]
 pub(crate) struct Found {
-    /// By look, in order: the costs of the CPUs that were not busy.
+    /// Costs of the CPUs that were not busy, by sample, in order.
     pub(crate) costs: Vec<BTreeMap<PuId, Cost>>,
-    /// Why a witness failed, if one did.
+    /// Error of a reference run that failed.
     pub(crate) failed: Option<SpeedError>,
 }
 
-/// Has witnesses look at all vnodes at once; `take` has the methods take so much from then on,
-/// `beat` tells them that their supervisor works.
+/// Measures all vnodes at once. `take` makes the methods take a share from then on, `beat` sends
+/// them a heartbeat.
 ///
 /// # Errors
-/// Only those of `take` and `beat`: a witness that fails has not measured anything.
+/// Only those of `take` and `beat`: a failed reference run measures nothing.
 pub(crate) fn witness(
     (outside, clock): (&dyn HelperSpawner, &dyn Clock),
     looks: &[Sample],
@@ -409,7 +411,7 @@ pub(crate) fn witness(
             .flat_map(Throughput::values)
             .any(ReferenceRun::was_alone)
         {
-            // What follows says something of a CPU at least.
+            // At least one CPU can be measured.
             outside.report("calibrating, about 8 s; later starts take what is measured now");
             rounds.next();
             rounds.try_for_each(|round| look(round, &mut seen))?;
@@ -420,7 +422,7 @@ pub(crate) fn witness(
     Ok(Found { costs, failed })
 }
 
-/// What a witness saw in all rounds of a kind.
+/// Results of all rounds, by share.
 type Seen = BTreeMap<Option<usize>, Throughput>;
 
 fn add(all: &mut Throughput, rates: Throughput) {
@@ -456,7 +458,7 @@ fn all_at_once(
     })
 }
 
-/// The costs on those CPUs that the witness had to itself and where it worked in every round.
+/// The costs of those CPUs that the reference run had to itself, with a result in every round.
 fn costs(look: &Sample, seen: &Seen) -> BTreeMap<PuId, Cost> {
     let at = |round: Option<usize>, pu: PuId| seen.get(&round)?.get(&pu);
     let own = |round: Option<usize>, pu: PuId| at(round, pu)?.own_ns();
@@ -479,15 +481,15 @@ fn costs(look: &Sample, seen: &Seen) -> BTreeMap<PuId, Cost> {
     look.pus.iter().filter_map(one).collect()
 }
 
-/// True if a turn of this share ends before the next begins, though it takes twice the extra.
+/// True if a period of this share still ends before the next one with twice the overhead.
 fn has_room(share: u32, (extra_ns, period_ns): (i64, u64)) -> bool {
     let share_ns = period_ns.saturating_mul(share.into()) / 1_000_000;
     share_ns.saturating_add_signed(extra_ns.saturating_mul(2)) < period_ns
 }
 
-/// What a turn took beside the share, at most a quarter of the period.
+/// Overhead of a period in addition to the share (ns); at most a quarter of the period.
 pub(crate) fn extra(free_ns: u64, own_ns: u64, (share, period_ns): (u32, u64)) -> Option<i64> {
-    // Windows are far below 2^40 ns.
+    // Windows are far shorter than 2^40 ns.
     let ratio = i64::try_from(own_ns.checked_mul(1_000_000)?.checked_div(free_ns)?).ok()?;
     let period = i64::try_from(period_ns).ok()?;
     let beyond = 1_000_000 - ratio - i64::from(share);

@@ -1,7 +1,7 @@
-//! What must not outlive a supervisor: groups that it froze, processes that it stopped.
+//! Cleanup of what must not outlive a supervisor: groups that it froze, processes that it stopped.
 //!
-//! The supervisor may be killed or stopped itself at any time, so another process, the
-//! sentinel, does this when it hears no more of it.
+//! The supervisor itself may be killed or stopped at any time. Therefore a watchdog process does
+//! this when heartbeats stop.
 
 use pinfold_host::proc_stat::ProcStat;
 use pinfold_host::process::{self, Signaled};
@@ -10,7 +10,7 @@ use pinfold_model::Tid;
 
 use crate::SpeedError;
 
-/// What a sentinel does.
+/// The task of a watchdog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cleanup {
     /// Writes these values to these files.
@@ -18,14 +18,14 @@ pub enum Cleanup {
         /// Path and value.
         files: Vec<(String, String)>,
     },
-    /// Lets every stopped process in a group, and in those below it, run again.
+    /// Continues every stopped process in a group and in those below it.
     Continue {
         /// The group's directory.
         group: String,
     },
 }
 
-/// Does what a sentinel has to do. What is gone needs no release; all is tried.
+/// Does the task of a watchdog. Missing files and processes are no error; everything is tried.
 ///
 /// # Errors
 /// [`SpeedError::Host`] with the first that failed.
@@ -52,7 +52,7 @@ pub fn release(host: &dyn HostMut, what: &Cleanup) -> Result<(), SpeedError> {
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// The processes in a group and below it that have not ended, without this one.
+/// The processes in a group and below it that have not ended, except this process.
 pub(crate) fn processes(host: &dyn Host, group: &str) -> Result<Vec<ProcStat>, HostError> {
     let mut found = Vec::new();
     for pid in pids(host, group)? {
@@ -64,12 +64,12 @@ pub(crate) fn processes(host: &dyn Host, group: &str) -> Result<Vec<ProcStat>, H
     Ok(found)
 }
 
-/// The numbers of all processes in a group and below it.
+/// The PIDs of all processes in a group and below it.
 pub(crate) fn pids(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
     let mut pids = listed(host, &paths::cgroup_procs(group))?;
     for name in host.list(group)? {
         let below = paths::cgroup_file(group, &name);
-        // The processes of a threaded group are listed by the domain above it.
+        // The processes of a threaded group are listed in its domain.
         if !host.exists(&paths::cgroup_procs(&below)) {
             continue; // no group
         }
@@ -85,7 +85,7 @@ pub(crate) fn pids(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> 
     Ok(pids)
 }
 
-/// A group may be removed while its parent is looked through.
+/// A group may be removed while its parent is read.
 fn pids_below(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
     match pids(host, group) {
         Err(error) if error.is_gone() => Ok(Vec::new()),
@@ -93,12 +93,12 @@ fn pids_below(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
     }
 }
 
-/// Numbers in a file of members, one per line.
+/// Reads the numbers in a membership file, one per line.
 pub(crate) fn listed(host: &dyn Host, path: &str) -> Result<Vec<Tid>, HostError> {
     Ok(numbers(&host.read_text(path)?))
 }
 
-/// Numbers, one per line.
+/// Parses numbers, one per line.
 pub(crate) fn numbers(text: &str) -> Vec<Tid> {
     text.lines().filter_map(|line| line.trim().parse().ok().map(Tid)).collect()
 }

@@ -1,4 +1,4 @@
-//! Virtual nodes at work: their methods get their turns, their speeds can be changed and seen.
+//! Runs the methods of all virtual nodes, changes their speeds and reports their status.
 
 mod calibration;
 
@@ -10,51 +10,51 @@ use crate::renewal::Renewal;
 use crate::vnode_cgroup::VnodeCgroup;
 use crate::{HelperSpawner, SpeedError, frequency, methods, profiles};
 
-/// The live error is told over at least this time.
+/// Minimum time over which the current speed is measured.
 const WINDOW_NS: u64 = 1_000_000_000;
-/// Less run time than this in a window tells nothing of the speed.
+/// Minimum run time in a window for a measurement of the speed.
 const LEAST_RUN_NS: u64 = 2_000_000;
 
 /// A row of a speed profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileRow {
-    /// From so many nanoseconds after the start on
+    /// Nanoseconds after the start
     pub at_ns: u64,
-    /// all cores have this speed.
+    /// from which on all cores have this speed.
     pub speed: Speed,
-    /// Line of the file that says so.
+    /// Line number in the profile's file.
     pub line: usize,
 }
 
-/// A virtual node as the planner placed it.
+/// A virtual node with its CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// Its cores' PUs, ascending, each with its speed.
+    /// The CPUs of its cores, ascending, each with its speed.
     pub cores: Vec<(PuId, Speed)>,
-    /// The node that its memory is bound to.
+    /// The node to which its memory is bound.
     pub memory_node: Option<NodeId>,
-    /// How it is slowed.
+    /// The method of slowing.
     pub method: Method,
-    /// As published or corrected.
+    /// Corrected or as published.
     pub variant: Variant,
-    /// Length of one turn; `None` is the method's usual.
+    /// Period in nanoseconds; `None` is the method's default.
     pub period_ns: Option<u64>,
-    /// Speeds to be played.
+    /// Speed profile.
     pub profile: Vec<ProfileRow>,
-    /// What exists already and becomes the vnode.
+    /// The existing group or process that becomes the vnode.
     pub attach: Option<Attach>,
-    /// The load that [`Method::Inject`] replays: from so many nanoseconds after the start on, the
-    /// millionths of each core's time that are taken, the cores in the order of `cores`.
+    /// The load that [`Method::Inject`] replays: the time since the start in nanoseconds, and from
+    /// then on the share to take of each core in millionths, in the order of `cores`.
     pub load: Vec<(u64, Vec<u32>)>,
-    /// Whether [`Method::Gov`] and [`Method::Freq`] measure at the start what each frequency that
-    /// the hardware advertises really gives.
+    /// For [`Method::Gov`] and [`Method::Freq`]: whether the real speed at each advertised
+    /// frequency is measured at the start.
     pub calibrate: bool,
 }
 
 impl Node {
-    /// A vnode of new groups with these cores, slowed by the corrected form of a method.
+    /// A vnode with new groups and these cores, slowed by the corrected variant of a method.
     #[must_use]
     pub fn new(name: &str, method: Method, cores: Vec<(PuId, Speed)>) -> Self {
         Self {
@@ -71,39 +71,39 @@ impl Node {
         }
     }
 
-    /// Its PUs.
+    /// Its CPUs.
     #[must_use]
     pub fn pus(&self) -> CpuSet {
         self.cores.iter().map(|(pu, _)| *pu).collect()
     }
 
-    /// Length of one turn.
+    /// Period in nanoseconds.
     #[must_use]
     pub fn period(&self) -> u64 {
         self.period_ns.unwrap_or(methods::info(self.method).usual_period_ns)
     }
 
-    /// It with one speed on all cores.
+    /// The same vnode with one speed for all cores.
     pub(crate) fn at(&self, speed: Speed) -> Node {
         let cores = self.cores.iter().map(|(pu, _)| (*pu, speed)).collect();
         Node { cores, ..self.clone() }
     }
 }
 
-/// How a core does.
+/// Status of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreStatus {
-    /// Its PU.
+    /// Its CPU.
     pub pu: PuId,
-    /// The speed that was asked.
+    /// The requested speed.
     pub asked: Speed,
-    /// The speed that it had in the last second, in millionths, by the method's own account;
-    /// `None` if the vnode hardly ran there or has had this speed for less than a second, or the
-    /// method keeps none.
+    /// The speed in the last second in millionths, by the method's statistics. `None` if the vnode
+    /// hardly ran there, has had this speed for less than a second, or the method has no
+    /// statistics.
     pub got_millionths: Option<u32>,
 }
 
-/// How a vnode does.
+/// Status of a vnode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
     /// Its name.
@@ -112,7 +112,7 @@ pub struct NodeStatus {
     pub method: Method,
     /// Its cores.
     pub cores: Vec<CoreStatus>,
-    /// What the method says of itself.
+    /// Notes of the method, in words.
     pub notes: Vec<String>,
 }
 
@@ -120,34 +120,34 @@ struct Running<'h> {
     node: Node,
     entries: Vec<String>,
     emulation: Box<dyn Emulation + 'h>,
-    // None for a group of another program: no process of ours enters it again and again.
+    // None for a group of another program, in which no process of Pinfold runs repeatedly.
     renewal: Option<Renewal>,
     started_ns: u64,
     next_ns: u64,
     played: usize,
     // Why its profile ended before its last row.
     refused: Option<String>,
-    // When, and what the accounts were.
+    // Time of the last accounts, and the accounts.
     last: (u64, Vec<CoreAccount>),
-    // What they were one window before; nothing until one is over since the last change.
+    // The accounts one window earlier; empty until a window has passed since the last change.
     before: Vec<CoreAccount>,
 }
 
-/// All vnodes of a platform at work.
+/// All running vnodes of a platform.
 pub struct VnodeController<'h> {
     host: &'h dyn HostMut,
     clock: &'h dyn Clock,
     outside: &'h dyn HelperSpawner,
-    // All CPUs whose costs were measured together.
+    // All CPUs whose overhead was measured together.
     together: CpuSet,
     running: Vec<Running<'h>>,
 }
 
 impl<'h> VnodeController<'h> {
-    /// Starts every vnode's method in its groups, which must be there.
+    /// Starts every vnode's method in its groups, which must exist.
     ///
     /// # Errors
-    /// [`SpeedError`] of the first that cannot start; the others have ended again.
+    /// [`SpeedError`] of the first vnode that cannot start; the others are stopped again.
     pub fn start(
         host: &'h dyn HostMut,
         clock: &'h dyn Clock,
@@ -187,10 +187,10 @@ impl<'h> VnodeController<'h> {
         Ok(Self { host, clock, outside, together, running })
     }
 
-    /// Gives all methods that are due their turn. Returns when to be called next.
+    /// Runs all methods that are due. Returns the time of the next call.
     ///
     /// # Errors
-    /// [`SpeedError`] of the first that failed; all others had their turn.
+    /// [`SpeedError`] of the first method that failed; the others ran.
     pub fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         let mut next = u64::MAX;
         let mut failed = self.play(now_ns).err();
@@ -204,9 +204,9 @@ impl<'h> VnodeController<'h> {
         failed.map_or(Ok(next), Err)
     }
 
-    /// Sets the speeds that the profiles have now, of all vnodes together: those of one frequency
-    /// domain change at once. Where that cannot be, as after a speed that somebody set meanwhile,
-    /// they stay as they are, and the profiles end.
+    /// Applies the profile rows that are due, for all vnodes together, because the speeds of one
+    /// frequency domain change at the same time. If the speeds contradict each other, for example
+    /// after a manual change, they stay as they are, and the profiles end.
     fn play(&mut self, now_ns: u64) -> Result<(), SpeedError> {
         let due: Vec<Option<ProfileRow>> =
             self.running.iter_mut().map(|one| one.due(now_ns)).collect();
@@ -237,7 +237,7 @@ impl<'h> VnodeController<'h> {
     /// Changes the speed of a vnode, on all cores or one.
     ///
     /// # Errors
-    /// [`SpeedError::NoVnode`], [`SpeedError::OutOfReach`]: nothing is changed then.
+    /// [`SpeedError::NoVnode`] or [`SpeedError::OutOfReach`]; nothing is changed then.
     pub fn set(&mut self, name: &str, speed: Speed, only: Option<PuId>) -> Result<(), SpeedError> {
         let known: Vec<&str> = self.running.iter().map(|one| one.node.name.as_str()).collect();
         let known = known.join(", ");
@@ -259,27 +259,27 @@ impl<'h> VnodeController<'h> {
         one.emulation.set(&wanted.cores)?;
         one.node.cores = wanted.cores;
         one.begin(self.clock.now_ns())?;
-        // From now on somebody else decides.
+        // From now on the caller controls the speed.
         one.node.profile.truncate(one.played);
         Ok(())
     }
 
-    /// How all do.
+    /// Status of all vnodes.
     ///
     /// # Errors
-    /// [`SpeedError::Host`] if an account cannot be read.
+    /// [`SpeedError::Host`] if statistics cannot be read.
     pub fn status(&self) -> Result<Vec<NodeStatus>, SpeedError> {
         self.running.iter().map(Running::status).collect()
     }
 
-    /// Ends all.
+    /// Stops all methods.
     ///
     /// # Errors
-    /// [`SpeedError`] of the first that failed; all were tried.
+    /// [`SpeedError`] of the first that failed; all are tried.
     pub fn stop(&mut self) -> Result<(), SpeedError> {
         let mut failed = None;
         for one in &mut self.running {
-            // Its groups can be removed when no witness is in them.
+            // Its groups can only be removed when no reference run is in them.
             one.renewal = None;
             failed = failed.or(one.emulation.stop().err());
         }
@@ -288,7 +288,7 @@ impl<'h> VnodeController<'h> {
 }
 
 impl Running<'_> {
-    /// Speeds are others from now on: what was before tells nothing of them.
+    /// Restarts the measurement after a change of speeds.
     fn begin(&mut self, now_ns: u64) -> Result<(), SpeedError> {
         self.last = (now_ns, self.emulation.observe()?);
         self.before.clear();
@@ -309,7 +309,7 @@ impl Running<'_> {
         Ok(self.next_ns.min(due))
     }
 
-    /// The row of the profile that begins now, if one does; of several the last.
+    /// The profile row that starts now, if any; the last of several.
     fn due(&mut self, now_ns: u64) -> Option<ProfileRow> {
         let since = now_ns.saturating_sub(self.started_ns);
         let past = self.node.profile.iter().take_while(|row| row.at_ns <= since).count();
@@ -317,7 +317,7 @@ impl Running<'_> {
         (std::mem::replace(&mut self.played, past) < past).then_some(row)
     }
 
-    /// A speed that it cannot have is told and ends the profile, not the platform.
+    /// A speed that is out of reach is reported and ends the profile, not the platform.
     fn play(
         &mut self,
         (row, cores): (ProfileRow, Vec<(PuId, Speed)>),

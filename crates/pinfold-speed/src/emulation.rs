@@ -1,4 +1,4 @@
-//! What every method can do.
+//! The interface of a method.
 
 use std::collections::BTreeMap;
 
@@ -7,45 +7,46 @@ use pinfold_model::{PuId, Speed};
 use crate::SpeedError;
 use crate::calibrate::{Cost, Costs};
 
-/// What a core of a vnode has had since the method started.
+/// Statistics of a core since the method started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreAccount {
-    /// The core's PU.
+    /// The core's CPU.
     pub pu: PuId,
-    /// Time that the vnode's tasks had the core or wanted it, as far as the method can tell.
+    /// Time for which the vnode's tasks ran or were runnable there, as far as the method knows
+    /// (ns).
     pub wanted_ns: u64,
-    /// Part of it that was taken away.
+    /// Part of it that the method took (ns).
     pub taken_ns: u64,
 }
 
-/// What a method takes on a core now, and what it believes that to cost.
+/// What a method currently takes on a core, and the expected overhead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Millionths of the time that are taken, the cost not included.
+    /// Share of the time that is taken, in millionths, without the overhead.
     pub share: u32,
-    /// Length of a turn.
+    /// Period in nanoseconds.
     pub period_ns: u64,
-    /// Millionths of the time that a task which never sleeps has by its own account.
+    /// Share of the time that a task which never sleeps has as CPU time, in millionths.
     pub left: u32,
-    /// The cost that counts.
+    /// The cost in use.
     pub cost: Cost,
-    /// True if that was measured.
+    /// True if the cost was measured.
     pub is_known: bool,
 }
 
-/// A method at work on one vnode.
+/// A running method of one vnode.
 ///
-/// Dropping it ends it; [`Emulation::stop`] also tells what failed.
+/// Dropping it stops it; [`Emulation::stop`] also reports errors.
 pub trait Emulation {
-    /// Length of a turn while so many millionths are taken, if a witness is to look what that
-    /// costs; `None` if not. Before the first [`Emulation::set`].
+    /// The period for taking a share of `millionths`, if the overhead is to be measured there;
+    /// `None` if not. Call it before the first [`Emulation::set`].
     fn turn_to_witness(&self, millionths: u32) -> Option<u64> {
         let _unused = millionths;
         None
     }
 
-    /// Takes so many millionths of the time from now on, of all cores, whatever it costs; only as many
-    /// as [`Emulation::turn_to_witness`] has a turn for.
+    /// Takes this share of all cores from now on, without correction for the overhead. Only for
+    /// shares for which [`Emulation::turn_to_witness`] returns a period.
     ///
     /// # Errors
     /// [`SpeedError::Host`].
@@ -54,12 +55,13 @@ pub trait Emulation {
         Ok(())
     }
 
-    /// What it takes on each core now; none where it takes nothing, or its cost is not measured.
+    /// What it currently takes on each core. Empty if it takes nothing, or if its overhead is not
+    /// measured.
     fn turns(&self) -> BTreeMap<PuId, Turn> {
         BTreeMap::new()
     }
 
-    /// Has other costs from now on. [`Emulation::set`] has to follow.
+    /// Replaces the costs. [`Emulation::set`] has to follow.
     ///
     /// # Errors
     /// [`SpeedError::Host`].
@@ -68,12 +70,12 @@ pub trait Emulation {
         Ok(())
     }
 
-    /// The costs that it has, with what it has seen of them itself.
+    /// The current costs, including what the method measured itself.
     fn costs(&self) -> BTreeMap<PuId, Cost> {
         BTreeMap::new()
     }
 
-    /// Begins with these costs; those of a core that is missing are not known.
+    /// Sets the initial costs; those of missing cores are unknown.
     ///
     /// # Errors
     /// [`SpeedError::Host`].
@@ -82,7 +84,7 @@ pub trait Emulation {
         Ok(())
     }
 
-    /// Whether [`Emulation::set`] would take these speeds.
+    /// Checks whether [`Emulation::set`] would accept these speeds.
     ///
     /// # Errors
     /// [`SpeedError::OutOfReach`].
@@ -91,30 +93,30 @@ pub trait Emulation {
         Ok(())
     }
 
-    /// Sets the speed of each core, from now on.
+    /// Sets the speed of these cores, from now on.
     ///
     /// # Errors
-    /// [`SpeedError::OutOfReach`], then nothing is changed; [`SpeedError::Host`].
+    /// [`SpeedError::OutOfReach`], and nothing is changed; [`SpeedError::Host`].
     fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError>;
 
-    /// Does what is due, and vouches for the supervisor. Returns when to be called next.
+    /// Does what is due and sends a heartbeat. Returns the time of the next call.
     ///
     /// # Errors
-    /// [`SpeedError::Host`] if the host refuses what it took before.
+    /// [`SpeedError::Host`] if the host refuses an operation.
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError>;
 
-    /// What the cores have had, by ascending PU; empty if the method keeps no account.
+    /// Statistics of the cores by ascending CPU; empty if the method has none.
     ///
     /// # Errors
     /// [`SpeedError::Host`].
     fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError>;
 
-    /// In words: what it has measured of itself and how it works now (`cost 5.1 µs`).
+    /// Notes on its measurements and its current state, in words (`cost 5.1 µs`).
     fn notes(&self) -> Vec<String>;
 
-    /// Ends it; the vnode is at full speed again.
+    /// Stops the method; the vnode is at full speed again.
     ///
     /// # Errors
-    /// [`SpeedError::Host`] with what could not be ended.
+    /// [`SpeedError::Host`] with the first error.
     fn stop(&mut self) -> Result<(), SpeedError>;
 }

@@ -1,108 +1,108 @@
-//! What can go wrong with emulated speed.
+//! Errors of speed emulation.
 
 use std::ops::RangeInclusive;
 
 use pinfold_host::{HostError, ProcError};
 use pinfold_model::{Command, Method, NodeId, Speed};
 
-/// Why a speed is not emulated.
+/// Why a speed cannot be emulated.
 #[derive(Debug, thiserror::Error)]
 pub enum SpeedError {
-    /// The host does not have what the method needs.
+    /// The host lacks something that the method needs.
     #[error("vnode {vnode}: {method} cannot work on this host: {why}")]
     Unavailable {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
         /// The method.
         method: Method,
         /// What is missing.
         why: String,
-        /// What can be done.
+        /// A hint for the user.
         hint: String,
     },
     /// The method cannot reach the speed.
     #[error("vnode {vnode}: {method} cannot emulate {speed}: {why}")]
     OutOfReach {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
         /// The method.
         method: Method,
         /// The speed.
         speed: Speed,
-        /// The bound.
+        /// The limit.
         why: String,
-        /// What can be done.
+        /// A hint for the user.
         hint: String,
     },
-    /// The length of a turn is none that the method can keep.
+    /// The method does not support this period.
     #[error(
         "vnode {vnode}: {method} cannot work with a period of {}: {} to {} it can",
         in_time(*period_ns), in_time(*bounds_ns.start()), in_time(*bounds_ns.end())
     )]
     Period {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
         /// The method.
         method: Method,
-        /// What was asked.
+        /// The requested period in nanoseconds.
         period_ns: u64,
-        /// The shortest and the longest.
+        /// The shortest and the longest supported period in nanoseconds.
         bounds_ns: RangeInclusive<u64>,
     },
-    /// What was to become a vnode is not there, or cannot be one.
+    /// The group or process that was to become a vnode does not exist, or cannot become one.
     #[error("vnode {vnode}: {what} {why}")]
     Unattached {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
         /// The group or process.
         what: String,
         /// What is wrong with it.
         why: String,
-        /// What can be done.
+        /// A hint for the user.
         hint: String,
     },
-    /// A row of a speed profile cannot be played.
+    /// A row of a speed profile cannot be applied.
     #[error("line {line} of a profile")]
     Row {
-        /// Line of its file.
+        /// Line number in the profile's file.
         line: usize,
-        /// Why.
+        /// The error.
         source: Box<SpeedError>,
     },
-    /// The host has nothing that binds memory.
+    /// The host has no writable cgroup hierarchy to bind memory.
     #[error(
         "vnode {vnode}: its memory cannot be bound to node {node}: there is no writable cgroup \
          hierarchy with cpuset"
     )]
     Unbound {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// The node that was asked for.
+        /// The requested node.
         node: NodeId,
     },
-    /// There is no such vnode.
+    /// The vnode does not exist.
     #[error("there is no vnode {name:?}; there are {known}")]
     NoVnode {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// Those that are there.
+        /// The names of the existing vnodes.
         known: String,
     },
-    /// A group of a vnode is there already.
+    /// A group of the vnode already exists.
     #[error("{path} is there already")]
     Occupied {
         /// Its directory.
         path: String,
     },
-    /// A program that was to be started outside failed.
+    /// A helper program failed.
     #[error("{what}: {why}")]
     HelperSpawner {
-        /// What it was to do.
+        /// Its purpose.
         what: &'static str,
-        /// What happened.
+        /// The failure.
         why: String,
     },
-    /// The host refused something.
+    /// An operation on the host failed.
     #[error(transparent)]
     Host(#[from] HostError),
 }
@@ -114,12 +114,12 @@ impl From<ProcError> for SpeedError {
 }
 
 impl SpeedError {
-    /// The same of a row of a profile.
+    /// The same error with the line of a profile's row.
     pub(crate) fn in_row(self, line: usize) -> Self {
         Self::Row { line, source: Box::new(self) }
     }
 
-    /// What the user can do next.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -148,7 +148,7 @@ impl SpeedError {
     }
 }
 
-/// `200 µs`, `100 ms`: the longest unit in which it is whole.
+/// A time in the longest unit in which it is an integer: `200 µs`, `100 ms`.
 fn in_time(ns: u64) -> String {
     match ns {
         ns if ns >= 1_000_000 && ns.is_multiple_of(1_000_000) => format!("{} ms", ns / 1_000_000),

@@ -1,6 +1,4 @@
-//! Hardware frequencies: which PUs change together, what levels there are, who agrees.
-//!
-//! <https://docs.kernel.org/admin-guide/pm/cpufreq.html>
+//! Hardware frequencies: frequency domains, their levels, and conflicts between vnodes.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +9,32 @@ use crate::SpeedError;
 use crate::controller::Node;
 use crate::methods::Ground;
 
-/// The governor that takes what it is told.
+/// The governor that accepts a frequency from user space.
 const USERSPACE: &str = "userspace";
-/// A frequency is looked at so often when it is calibrated,
+/// Number of samples per frequency in a calibration,
 const LOOKS: usize = 3;
-/// for so long,
+/// duration of a sample,
 const LOOK_NS: u64 = 200_000_000;
-/// so long after it was set.
+/// and time between setting a frequency and its sample.
 const SETTLE_NS: u64 = 20_000_000;
-/// Shares are told in parts of this.
+/// Unit of shares: billionths.
 pub(crate) const WHOLE: u64 = 1_000_000_000;
 
-/// PUs whose frequency changes together: a cpufreq policy.
+/// CPUs whose frequency changes together: a cpufreq policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Domain {
     policy: String,
-    /// All of its PUs, also those of others.
+    /// All its CPUs, including those of other vnodes.
     pub(crate) pus: CpuSet,
-    /// Frequencies, ascending.
+    /// Supported frequencies, ascending.
     khz: Vec<u64>,
-    /// True if the driver takes any frequency between the first and the last.
+    /// True if the driver accepts any frequency between the first and the last.
     is_continuous: bool,
-    /// Millionths of full speed that frequencies really give, where that was measured.
+    /// Measured speed by frequency, in millionths of full speed; empty if not measured.
     measured: BTreeMap<u64, u32>,
 }
 
-/// A frequency and the billionths of full speed that it gives.
+/// A frequency and its speed in billionths of full speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
     pub(crate) khz: u64,
@@ -44,7 +42,8 @@ pub(crate) struct Level {
 }
 
 impl Domain {
-    /// Its levels, ascending by what they give; on a driver that takes any, the wanted one too.
+    /// Its levels in ascending order of speed; with a driver that accepts any frequency, also that
+    /// of the wanted speed.
     pub(crate) fn levels(&self, wanted: Speed) -> Vec<Level> {
         let most = self.khz.last().copied().unwrap_or(1).max(1);
         let mut khz = self.khz.clone();
@@ -80,9 +79,10 @@ impl Domain {
         host.write(&path, khz.to_string().as_bytes())
     }
 
-    /// Measures what each frequency gives, by a witness in the vnode: in turns, so that what
-    /// drifts drifts for all; of each the middle of three looks, as a part of the highest. Where
-    /// the witness cannot work, the frequencies count as what they are called.
+    /// Measures the speed at each frequency with reference runs in the vnode. The frequencies
+    /// alternate, so that drift affects all of them equally. The result is the median of three
+    /// samples, relative to the highest. If a reference run fails, the nominal frequencies are
+    /// used.
     pub(crate) fn calibrate(&mut self, ground: &Ground<'_, '_>) -> Result<(), SpeedError> {
         let pus = self.pus.intersection(&ground.node.pus());
         let mut looks: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
@@ -127,7 +127,7 @@ impl Domain {
         Ok(())
     }
 
-    /// In words: what its frequencies give; `None` if that was not measured.
+    /// A description of the measured speeds; `None` if they were not measured.
     pub(crate) fn note(&self) -> Option<String> {
         let each = |(khz, millionths): (&u64, &u32)| {
             format!("{} MHz {:.1}%", khz / 1000, f64::from(*millionths) / 10_000.0)
@@ -142,13 +142,13 @@ impl Domain {
     }
 }
 
-/// The one in the middle.
+/// The median.
 fn middle(mut values: Vec<u64>) -> Option<u64> {
     values.sort_unstable();
     values.get(values.len() / 2).copied()
 }
 
-/// The domains of these PUs; none on a host without cpufreq.
+/// The frequency domains of these CPUs; empty on a host without cpufreq.
 pub(crate) fn domains(host: &dyn Host, pus: &CpuSet) -> Result<Vec<Domain>, HostError> {
     let Ok(mut policies) = host.list(&paths::cpufreq_dir()) else { return Ok(Vec::new()) };
     policies.retain(|name| name.starts_with("policy"));
@@ -186,7 +186,7 @@ fn numbers(text: &str) -> Vec<u64> {
     text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-/// The steps that give the governor of a vnode's domains out of the kernel's hands.
+/// The steps that set the governor of a vnode's domains to `userspace`.
 pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedError> {
     if !node.method.sets_frequency() {
         return Ok(Vec::new());
@@ -230,13 +230,13 @@ pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedErro
     Ok(steps)
 }
 
-/// The step of a domain whose frequency somebody sets already: they get theirs back. Where another
-/// governor decided, it decides again when it is put back.
+/// A step for a domain whose frequency another program has set: undo restores that frequency.
+/// Otherwise restoring the governor is enough, because it sets the frequency.
 fn reported(host: &dyn Host, node: &Node, domain: &Domain) -> Result<Option<Step>, HostError> {
     let path = paths::cpufreq_policy_file(&domain.policy, "scaling_setspeed");
     let original = host.read(&path)?;
     let Some(most) = domain.khz.last() else { return Ok(None) };
-    // Nobody set one yet, such as right after a step for another vnode of the domain.
+    // No frequency was set yet, for example directly after a step for another vnode of the domain.
     if numbers(&String::from_utf8_lossy(&original)).is_empty() {
         return Ok(None);
     }
@@ -247,7 +247,7 @@ fn reported(host: &dyn Host, node: &Node, domain: &Domain) -> Result<Option<Step
     }))
 }
 
-/// The domains of a vnode that starts: their frequencies can be set, and are calibrated if asked.
+/// The domains of a vnode at its start, checked to be settable, and calibrated on request.
 pub(crate) fn ready(ground: &Ground<'_, '_>) -> Result<Vec<Domain>, SpeedError> {
     let mut domains = domains(ground.host, &ground.node.pus())?;
     for domain in &mut domains {
@@ -261,10 +261,10 @@ pub(crate) fn ready(ground: &Ground<'_, '_>) -> Result<Vec<Domain>, SpeedError> 
     Ok(domains)
 }
 
-/// All PUs of a domain have one frequency, whichever vnode has them.
+/// Checks that all CPUs of a domain have the same frequency, whichever vnodes they belong to.
 ///
 /// # Errors
-/// [`SpeedError::OutOfReach`] with the first two that do not agree.
+/// [`SpeedError::OutOfReach`] with the first two that differ.
 pub(crate) fn agree(host: &dyn Host, nodes: &[&Node]) -> Result<(), SpeedError> {
     let setting = || nodes.iter().filter(|node| node.method.sets_frequency());
     let pus = setting().fold(CpuSet::new(), |all, node| all.union(&node.pus()));

@@ -1,8 +1,8 @@
-//! Where groups of each controller are made.
+//! The cgroup hierarchy of each controller.
 //!
-//! On a hybrid machine a vnode is one directory in each hierarchy in use: version 1 for cpuset,
-//! cpu and freezer, version 2 for `perf_event`, which is there wherever nobody mounted it
-//! elsewhere. <https://docs.kernel.org/admin-guide/cgroup-v2.html#perf-event>
+//! On a hybrid machine a vnode is one directory in each hierarchy that it uses: version 1 for
+//! cpuset, cpu and freezer, and version 2 for `perf_event`, unless that was mounted as version 1.
+//! <https://docs.kernel.org/admin-guide/cgroup-v2.html#perf-event>
 
 use pinfold_host::mountinfo::{self, ControllerMount, Version};
 use pinfold_host::{Host, HostError, paths};
@@ -12,14 +12,14 @@ use pinfold_host::{Host, HostError, paths};
 pub(crate) struct Place {
     /// Directory of its root.
     pub(crate) root: String,
-    /// Path of the group that is mounted there; `/` but in containers.
+    /// Path of the group that is mounted there; `/` except in containers.
     pub(crate) mounted: String,
     /// True for version 2.
     pub(crate) unified: bool,
 }
 
 impl Place {
-    /// A group's path below the mount, from the one that `/proc/PID/cgroup` tells.
+    /// A group's path below the mount, from its path in `/proc/PID/cgroup`.
     pub(crate) fn below(&self, path: &str) -> Option<String> {
         let below = path.strip_prefix(self.mounted.trim_end_matches('/'))?;
         (below.is_empty() || below.starts_with('/'))
@@ -35,7 +35,7 @@ impl Place {
     }
 }
 
-/// The hierarchies that emulation needs; `None` for a controller that the host does not have.
+/// The hierarchies that emulation uses; `None` if the host lacks the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hierarchies {
     pub(crate) cpuset: Option<Place>,
@@ -53,7 +53,7 @@ impl Hierarchies {
         let path = paths::own_mountinfo();
         let mounts = mountinfo::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
         let listed = |name| Ok(mountinfo::controller(host, name)?.and_then(|at| place(&at)));
-        // These two are no controllers in `cgroup.controllers`: version 2 always has them.
+        // These two are not in `cgroup.controllers`, because version 2 always has them.
         let always = |name| {
             let found = mountinfo::v1_mount(&mounts, name).or_else(|| mountinfo::v2_mount(&mounts));
             found.and_then(|at| place(&at))
@@ -67,7 +67,7 @@ impl Hierarchies {
     }
 }
 
-/// A hierarchy that can be written to.
+/// A hierarchy that is writable.
 fn place(at: &ControllerMount) -> Option<Place> {
     let root = at.mount.path.trim_end_matches('/').to_owned();
     let (mounted, unified) = (at.mount.root.clone(), at.version == Version::V2);

@@ -1,8 +1,8 @@
-//! Costs of methods that were measured before, so that a start need not measure them again.
+//! Stored costs of methods, which make a new calibration at the next start unnecessary.
 //!
-//! A cost holds for one machine from one boot to the next; whoever keeps it sees to that. It was
-//! measured on several CPUs at once, and holds for the same ones: the cost on one CPU alone is
-//! another than on two. Times are those of `CLOCK_MONOTONIC`.
+//! A cost is valid on one machine until its next boot; whoever stores it ensures that. It was
+//! measured on several CPUs at once and is valid for these CPUs together, because the cost on one
+//! CPU alone differs from that on two. Times are those of `CLOCK_MONOTONIC`.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use pinfold_model::{CpuSet, Method, PuId};
 
 use crate::calibrate::Cost;
 
-/// A cost is measured again at a start after a day.
+/// Validity of a cost: a start measures again after a day.
 pub const CALIBRATION_HOLDS_NS: u64 = 24 * 3_600 * 1_000_000_000;
-/// So many are kept.
+/// Maximum number of stored calibrations.
 const MOST: usize = 64;
 
-/// What one method costs on CPUs on which it was measured at the same time.
+/// Costs of a method on CPUs that were measured at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calibration {
     /// The method.
     pub method: Method,
-    /// Length of its turns.
+    /// Period in nanoseconds.
     pub period_ns: u64,
-    /// All CPUs that were measured together, those of other vnodes included.
+    /// All CPUs that were measured together, including those of other vnodes.
     pub together: CpuSet,
-    /// When.
+    /// Time of the measurement (`CLOCK_MONOTONIC`, ns).
     pub measured_ns: u64,
-    /// The costs on those CPUs of the vnode that were not busy.
+    /// Costs on the vnode's CPUs that were not busy.
     pub costs: BTreeMap<PuId, Cost>,
 }
 
@@ -36,13 +36,13 @@ impl Calibration {
     }
 }
 
-/// All that are kept, the newest last.
+/// All stored calibrations, the newest last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calibrations(pub Vec<Calibration>);
 
 impl Calibrations {
-    /// Adds one. An earlier one of the same method and CPUs is replaced, where there are too many
-    /// the oldest goes.
+    /// Adds a calibration. It replaces an earlier one of the same method and CPUs; if there are too
+    /// many, the oldest is dropped.
     pub fn add(&mut self, new: Calibration) {
         self.0.retain(|old| {
             let is_same = old.is_of(new.method, new.period_ns) && old.together == new.together;
@@ -52,8 +52,8 @@ impl Calibrations {
         self.0.drain(..self.0.len().saturating_sub(MOST));
     }
 
-    /// The costs on all of these CPUs, if they were measured together with the same others and not
-    /// more than a day ago.
+    /// The costs on all of these CPUs, if they were measured together with the same other CPUs
+    /// within the last day.
     pub(crate) fn holding(
         &self,
         (method, period_ns): (Method, u64),
@@ -70,7 +70,7 @@ impl Calibrations {
         self.0.iter().rev().find(holds).map(|one| one.costs.clone())
     }
 
-    /// The last cost that is known on a CPU, however old, measured with whichever others.
+    /// The last known cost on a CPU, regardless of its age and of the other CPUs.
     pub(crate) fn last(&self, (method, period_ns): (Method, u64), pu: PuId) -> Option<Cost> {
         let of = self.0.iter().rev().filter(|one| one.is_of(method, period_ns));
         of.filter_map(|one| one.costs.get(&pu)).next().copied()

@@ -1,17 +1,17 @@
-//! Emulates slower CPUs: virtual nodes whose cores are as slow as asked, and how true that is.
+//! Emulates slower CPUs: virtual nodes whose cores have a requested speed, with a measured error.
 //!
 //! ```text
-//! Node (cores, speeds, method) ──► Enclosure: its groups, as steps ──► start ──► Emulation
-//!                                                                                  │ set, turn, observe, stop
-//! Outside (a witness in the groups, burners) ◄── calibration ◄─────────────────────┘
+//! Node (cores, speeds, method) ──► VnodeCgroup: its groups, as steps ──► start ──► Emulation
+//!                                                             set, turn, observe, stop │
+//! HelperSpawner (reference runs, burners) ◄── calibration ◄────────────────────────────┘
 //! ```
 //!
-//! Each [`Method`](pinfold_model::Method) is one file behind the trait [`Emulation`]. What a
-//! method changes on the host for as long as it works is a step, which the caller takes and
-//! undoes; what it changes again and again lies in groups of its own, which go with them.
+//! Each [`Method`](pinfold_model::Method) is one file and implements the trait [`Emulation`]. What
+//! a method changes on the host for its whole run time is a step, which the caller executes and
+//! undoes. What it changes repeatedly is in its own groups, which are removed with their steps.
 //!
-//! This crate reaches the machine only through `pinfold-host` and starts no program itself: the
-//! [`HelperSpawner`] does. It knows nothing of platform files, journals or sockets.
+//! This crate accesses the machine only through `pinfold-host` and starts no program itself: a
+//! [`HelperSpawner`] does. It does not use platform files, journals or sockets.
 
 mod calibrate;
 mod cleanup;

@@ -1,4 +1,4 @@
-//! The methods: what each does, needs and cannot do.
+//! The methods: what each does, needs and does not support.
 
 mod burner;
 mod described;
@@ -24,45 +24,45 @@ use crate::hierarchies::Hierarchies;
 use crate::vnode_cgroup::VnodeCgroup;
 use crate::{HelperSpawner, SpeedError, frequency};
 
-/// The hierarchies besides cpuset in which a vnode has a group.
+/// The hierarchies, in addition to cpuset, in which a vnode needs a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
-    /// With cpu.
+    /// The hierarchy with the cpu controller.
     pub cpu: bool,
-    /// With the freezer.
+    /// The hierarchy with the freezer.
     pub freezer: bool,
-    /// With `perf_event`.
+    /// The hierarchy with `perf_event`.
     pub perf: bool,
 }
 
-/// What is to be known of a method before it is used.
+/// Description of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MethodInfo {
-    /// Which.
+    /// The method.
     pub method: Method,
-    /// What it does, in a line.
+    /// What it does, in one line.
     pub summary: &'static str,
-    /// Where it comes from.
+    /// Its source.
     pub source: &'static str,
-    /// What the host must have.
+    /// What it needs of the host.
     pub needs: &'static str,
-    /// What it cannot do.
+    /// Its limitations.
     pub limits: &'static str,
-    /// Where it has groups.
+    /// The groups that it needs.
     pub groups: Groups,
-    /// Usual length of a turn in nanoseconds; [`Method::periods_ns`] bounds it.
+    /// Default period in nanoseconds; [`Method::periods_ns`] limits it.
     pub usual_period_ns: u64,
 }
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
-/// Without a beat of the supervisor for so long nothing is taken any more.
+/// Timeout of the supervisor's heartbeat, after which no more time is taken.
 const HEARTBEAT_TIMEOUT_NS: u64 = 90 * MS;
-/// How often it beats.
+/// Interval of the heartbeat.
 const HEARTBEAT_NS: u64 = 40 * MS;
 
-/// All methods, the preferred first.
+/// All methods, the preferred one first.
 pub const METHODS: &[MethodInfo] = &[
     MethodInfo {
         method: Method::Stall,
@@ -155,33 +155,33 @@ pub const METHODS: &[MethodInfo] = &[
     },
 ];
 
-/// What is to be known of a method.
+/// The description of a method.
 #[must_use]
 pub fn info(method: Method) -> &'static MethodInfo {
     let found = METHODS.iter().find(|info| info.method == method);
     found.unwrap_or(&METHODS[0])
 }
 
-/// What a host can do.
+/// What a host supports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Why `stall` cannot work; `None` if it can.
+    /// Why `stall` is not available; `None` if it is.
     pub no_stall: Option<String>,
-    /// Why no thread can be a real-time one; `None` if one can.
+    /// Why real-time threads are not available; `None` if they are.
     pub no_real_time: Option<String>,
-    /// True with the rights of root.
+    /// True if running as root.
     pub is_root: bool,
-    /// The hierarchies.
+    /// The cgroup hierarchies.
     pub hierarchies: Hierarchies,
-    /// True if the kernel scales the frequencies of CPUs.
+    /// True if the kernel has cpufreq.
     pub has_cpufreq: bool,
-    /// Why those cannot be set; `None` if they can, or there are none.
+    /// Why frequencies cannot be set; `None` if they can, or if there is no cpufreq.
     pub no_userspace: Option<String>,
 }
 
 impl Facts {
-    /// Tries what cannot be read: whether the kernel takes the program and a timer of `stall`,
-    /// which is not switched on, and whether it makes a thread of ours a real-time one.
+    /// Determines what the host supports. What cannot be read is tried: loading the program of
+    /// `stall` with a timer that is not started, and making a thread of this process real-time.
     ///
     /// # Errors
     /// [`SpeedError::Host`] if the mount table cannot be read.
@@ -199,8 +199,7 @@ impl Facts {
     }
 }
 
-/// Why no policy of these takes the frequency that it is told; `None` if one does, or there is
-/// none.
+/// Why no cpufreq policy has the governor `userspace`; `None` if one has it, or without policies.
 fn no_userspace(host: &dyn Host, policies: &[String]) -> Option<String> {
     let governors = |policy: &String| {
         let path = paths::cpufreq_policy_file(policy, "scaling_available_governors");
@@ -218,7 +217,7 @@ fn no_userspace(host: &dyn Host, policies: &[String]) -> Option<String> {
     })
 }
 
-/// Why a method cannot work on a host; `None` if it can.
+/// Why a method is not available on a host; `None` if it is.
 #[must_use]
 pub fn refusal(method: Method, facts: &Facts) -> Option<String> {
     if !facts.is_root {
@@ -245,14 +244,15 @@ pub fn refusal(method: Method, facts: &Facts) -> Option<String> {
     }
 }
 
-/// The best method that a host can do. Without a load to replay [`Method::Inject`] is none.
+/// The preferred method that a host supports. [`Method::Inject`] is never selected, because it
+/// needs a recorded load.
 #[must_use]
 pub fn best(facts: &Facts) -> Option<Method> {
     let all = METHODS.iter().map(|info| info.method).filter(|method| *method != Method::Inject);
     all.into_iter().find(|method| refusal(*method, facts).is_none())
 }
 
-/// What a method prepares on the host besides groups.
+/// The steps that a method needs in addition to its groups.
 pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedError> {
     match node.method {
         Method::Fracas => Ok(fracas::steps(host, node)?),
@@ -263,7 +263,7 @@ pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedErro
     }
 }
 
-/// What a method starts with.
+/// What a method needs to start.
 #[derive(Clone, Copy)]
 pub(crate) struct Ground<'h, 'n> {
     pub(crate) host: &'h dyn HostMut,
@@ -308,12 +308,12 @@ pub(crate) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Box<dyn Emulation + '
     })
 }
 
-/// Millionths of the time that are to be taken.
+/// Share of the time to take, in millionths.
 fn steal_of(speed: Speed) -> u64 {
     u64::from(Speed::FULL.millionths() - speed.millionths())
 }
 
-/// `5.1 µs`.
+/// A time in microseconds: `5.1 µs`.
 pub(crate) fn in_us(ns: u64) -> String {
     format!("{}.{} µs", ns / US, ns % US / 100)
 }

@@ -1,4 +1,4 @@
-//! Speed profiles before they are played: a row that cannot be had is told at the start.
+//! Checks speed profiles at the start, so that an impossible row is reported early.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use crate::controller::{Node, ProfileRow};
 use crate::emulation::Emulation;
 use crate::{SpeedError, frequency};
 
-/// Looks whether every row of every vnode's profile can be played.
+/// Checks that every row of every vnode's profile can be applied.
 ///
 /// # Errors
-/// [`SpeedError::Row`] with the first that cannot.
+/// [`SpeedError::Row`] with the first that cannot be applied.
 pub(crate) fn check(host: &dyn Host, nodes: &[(&Node, &dyn Emulation)]) -> Result<(), SpeedError> {
     for (node, emulation) in nodes {
         for row in &node.profile {
@@ -38,7 +38,7 @@ pub(crate) fn check(host: &dyn Host, nodes: &[(&Node, &dyn Emulation)]) -> Resul
     Ok(())
 }
 
-/// The row that holds at a time.
+/// The row that is active at a time.
 fn row(node: &Node, at_ns: u64) -> Option<ProfileRow> {
     node.profile.iter().take_while(|row| row.at_ns <= at_ns).last().copied()
 }

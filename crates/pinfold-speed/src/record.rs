@@ -1,7 +1,7 @@
-//! Records how much of its time each PU works, to be replayed by `inject`.
+//! Records the load of each CPU for replay by `inject`.
 //!
-//! From `/proc/stat`: what is neither idle nor waiting for a disk. The kernel counts in ticks of
-//! 10 ms, so that an interval of less tells little.
+//! Busy time is the time in `/proc/stat` that is neither idle nor iowait. The kernel counts in
+//! ticks of 10 ms, so shorter intervals are not accurate.
 //! <https://docs.kernel.org/filesystems/proc.html#miscellaneous-kernel-statistics-in-proc-stat>
 
 use std::collections::BTreeMap;
@@ -11,21 +11,22 @@ use pinfold_model::{CpuSet, PuId};
 
 use crate::SpeedError;
 
-/// Load over time: from so many nanoseconds on, millionths of each PU's time, PUs ascending.
+/// Load over time: start of the interval in nanoseconds, and the load of each CPU in millionths,
+/// CPUs ascending.
 pub type Load = Vec<(u64, Vec<u32>)>;
 
-/// A line `cpuN` ends its idle time with these two of the ten fields.
+/// Indexes of the idle and iowait fields in a line `cpuN`.
 const IDLE: [usize; 2] = [3, 4];
-/// Guests' time (the ninth and tenth field) is in that of users too.
+/// Number of fields to add up: guest time (the ninth and tenth field) is included in user time.
 const COUNTED: usize = 8;
 
-/// Ticks by PU: those in which it worked, and all.
+/// Busy ticks and total ticks by CPU.
 pub(crate) type Ticks = BTreeMap<PuId, (u64, u64)>;
 
-/// Looks at these PUs for so long, once in each interval.
+/// Samples the load of these CPUs once per interval.
 ///
 /// # Errors
-/// [`SpeedError::Host`] if the kernel's file cannot be read or one of the PUs is not in it.
+/// [`SpeedError::Host`] if the kernel's file cannot be read or does not contain one of the CPUs.
 pub fn record(
     host: &dyn Host,
     clock: &dyn Clock,
@@ -54,7 +55,7 @@ pub fn record(
     Ok(load)
 }
 
-/// Millionths of the ticks between two looks in which a PU worked.
+/// Busy share between two samples, in millionths.
 pub(crate) fn share(then: (u64, u64), now: (u64, u64)) -> u32 {
     let worked = now.0.saturating_sub(then.0);
     let all = now.1.saturating_sub(then.1);
@@ -75,7 +76,7 @@ pub(crate) fn ticks(host: &dyn Host) -> Result<Ticks, HostError> {
         else {
             continue;
         };
-        // The first line adds all PUs up.
+        // The first line is the sum of all CPUs.
         if name.is_empty() {
             continue;
         }

@@ -1,9 +1,9 @@
-//! Measures again, while a vnode runs, what its method costs.
+//! Measures a method's overhead again while a vnode runs.
 //!
-//! Once a minute, while the CPUs of a vnode are idle, a witness runs in its groups for a sixth of
-//! a second, at the speed that the vnode has. It yields to every other task, and where one ran, it
-//! says nothing. So a cost is renewed without a change of the vnode's speed; one that was not
-//! known, because the CPUs were busy at the start, is known from then on.
+//! Once a minute, while the CPUs of a vnode are idle, a reference run of a sixth of a second is
+//! made in its groups, at the vnode's current speed. It yields to every other task, and if one ran,
+//! the result is discarded. A cost is thus updated without a change of the vnode's speed. A cost
+//! that is unknown because the CPUs were busy at the start becomes known.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use crate::calibrate::{Cost, HelperSpawner, Throughput, Witness, extra};
 use crate::emulation::Turn;
 use crate::record::{Ticks, share, ticks};
 
-/// The first time after so long, and as often.
+/// Delay of the first reference run, and interval of the next ones.
 const FIRST_NS: u64 = 2_000_000_000;
 const EACH_NS: u64 = 60_000_000_000;
-/// CPUs that are busy are looked at again after this.
+/// Delay until busy CPUs are checked again.
 const AGAIN_NS: u64 = 1_000_000_000;
-/// Millionths of the time that an idle CPU works, in addition to what the method takes.
+/// Maximum load of an idle CPU in addition to what the method takes, in millionths.
 const IDLE: u32 = 100_000;
 
-/// The turns of the cores of a vnode.
+/// What the method takes on each core of a vnode.
 pub(crate) type Turns = BTreeMap<PuId, Turn>;
 
 pub(crate) struct Renewal {
@@ -41,14 +41,14 @@ impl Renewal {
         Self { at_ns: now_ns.saturating_add(FIRST_NS), before: None, running: None }
     }
 
-    /// Ends a witness that runs, and forgets what it saw: the turns are others from now on.
+    /// Ends a reference run and discards its result, because the speeds change.
     pub(crate) fn interrupt(&mut self) {
         self.running = None;
     }
 
-    /// Does what is due; the costs of CPUs that were measured again.
+    /// Does what is due; returns the costs of CPUs that were measured again.
     ///
-    /// Nothing of it may end a vnode: what fails is tried again later.
+    /// Errors do not affect the vnode: the measurement is repeated later.
     pub(crate) fn turn(
         &mut self,
         (host, outside): (&dyn Host, &dyn HelperSpawner),
@@ -84,7 +84,7 @@ impl Renewal {
         (self.at_ns, self.before) = (now_ns.saturating_add(ns), None);
     }
 
-    /// Whether nothing but the method worked on these CPUs since the last time.
+    /// Whether only the method used these CPUs since the last check.
     fn is_idle(&mut self, host: &dyn Host, turns: &Turns) -> Result<bool, HostError> {
         let now = ticks(host)?;
         let is_idle = self.before.as_ref().is_some_and(|before| {
@@ -101,7 +101,7 @@ impl Renewal {
     }
 }
 
-/// The costs on CPUs that the witness had to itself.
+/// The costs of CPUs that the reference run had to itself.
 fn renewed(turns: &Turns, rates: &Throughput) -> BTreeMap<PuId, Cost> {
     let one = |(pu, turn): (&PuId, &Turn)| {
         let seen = rates.get(pu).filter(|seen| seen.had(turn.left))?;
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// A witness that has these millionths of its window, and of CPU time.
+    /// A reference run with these millionths of its window as own time, and as CPU time.
     struct Witnesses(u64, u64);
 
     impl HelperSpawner for Witnesses {
@@ -178,7 +178,7 @@ mod tests {
         Turns::from([(PuId(1), Turn { share, period_ns, left, cost, is_known })])
     }
 
-    /// Ten seconds of beats on a host whose CPU 1 works these millionths of its time.
+    /// Ten seconds of heartbeats on a host whose CPU 1 is busy for these millionths of its time.
     fn after_10_s(outside: &Witnesses, turns: &Turns, busy: u64) -> Vec<BTreeMap<PuId, Cost>> {
         let mut renewal = Renewal::new(0);
         let beat = |at: u64| {
@@ -197,15 +197,15 @@ mod tests {
             let extras: Vec<i64> = found.iter().map(|costs| costs[&PuId(1)].extra_ns[2]).collect();
             assert_eq!(extras, Vec::from_iter(expected), "{turns:?} {busy}");
         };
-        // 48 % where 50 % were to be left: 4 µs of each 200 are the cost.
+        // 48 % where 50 % should remain: the overhead is 4 µs per 200 µs.
         let slow = || Witnesses(480_000, 1_000_000);
         check(slow(), turns(1_000_000, None), 0, Some(4_000));
         check(slow(), turns(1_000_000, Some(2_000)), 0, Some(3_000));
         check(slow(), turns(1_000_000, None), 500_000, None);
-        // Real-time burners work there, and the witness has what they leave.
+        // Real-time burners run there, and the reference run gets the rest.
         check(Witnesses(480_000, 480_000), turns(500_000, None), 500_000, Some(4_000));
         check(Witnesses(480_000, 480_000), turns(500_000, None), 700_000, None);
-        // Another task ran while the witness did.
+        // Another task ran during the reference run.
         check(Witnesses(300_000, 800_000), turns(1_000_000, None), 0, None);
         check(slow(), Turns::new(), 0, None);
     }

@@ -1,4 +1,4 @@
-//! The groups of a vnode: one directory in each hierarchy that its method needs.
+//! The cgroups of a vnode: one directory in each hierarchy that its method needs.
 
 mod affinity_lock;
 mod attach;
@@ -16,32 +16,33 @@ use crate::{SpeedError, cleanup, methods};
 
 pub use per_core::Part;
 
-/// What the names of vnodes' groups begin with.
+/// Prefix of the names of vnodes' groups.
 pub const GROUP_PREFIX: &str = "pinfold-vnode-";
 
-/// The groups of one vnode.
+/// The cgroups of one vnode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VnodeCgroup {
-    /// Directory in the hierarchy of cpuset; `None` where there is none.
+    /// Directory in the cpuset hierarchy; `None` if there is none.
     pub cpuset: Option<String>,
-    /// Directory in the hierarchy of cpu.
+    /// Directory in the hierarchy of the cpu controller.
     pub cpu: Option<String>,
-    /// Directory in the hierarchy of the freezer.
+    /// Directory in the freezer hierarchy.
     pub freezer: Option<String>,
-    /// Directory in the hierarchy of `perf_event`.
+    /// Directory in the `perf_event` hierarchy.
     pub perf: Option<String>,
-    /// Groups below these between which its threads are dealt; none for most methods.
+    /// Child groups among which its threads are distributed; empty for most methods.
     pub parts: Vec<Part>,
-    /// True if the groups were there before and belong to somebody else; one in cpuset may be ours.
+    /// True if the groups already existed and belong to another program; the one in cpuset may be
+    /// Pinfold's.
     pub is_attached: bool,
-    /// True for those of them that are of version 2.
+    /// Those of the directories that are cgroup v2.
     pub(crate) unified: BTreeSet<String>,
-    // Where a process enters a group of somebody else.
+    // The group that processes join, if the groups belong to another program.
     pub(crate) entry: Option<String>,
 }
 
 impl VnodeCgroup {
-    /// The directories, each once.
+    /// The directories without duplicates.
     #[must_use]
     pub fn directories(&self) -> Vec<String> {
         let all = [&self.cpuset, &self.cpu, &self.freezer, &self.perf];
@@ -49,14 +50,14 @@ impl VnodeCgroup {
         once.into_iter().cloned().collect()
     }
 
-    /// The files by which a process enters.
+    /// The files through which a process joins the vnode.
     #[must_use]
     pub fn entries(&self) -> Vec<String> {
         self.doors().iter().map(|group| paths::cgroup_procs(group)).collect()
     }
 
-    /// The groups that a process enters: threads are born in the groups of their makers, so
-    /// where there are parts it is the first of them.
+    /// The groups that a process joins. A new thread is in the groups of its creator; if there are
+    /// parts, processes join the first one.
     fn doors(&self) -> Vec<String> {
         if let Some(entry) = &self.entry {
             return self.cpuset.iter().chain([entry]).cloned().collect();
@@ -67,13 +68,13 @@ impl VnodeCgroup {
         of_part.into_iter().cloned().collect()
     }
 
-    /// The groups that a vnode will have, and all steps that its method needs: those that make
-    /// the groups, move what becomes the vnode into them, and prepare the host.
+    /// Plans the groups of a vnode and all steps that its method needs: they create the groups,
+    /// move an existing process into them, and prepare the host.
     ///
     /// # Errors
-    /// [`SpeedError::Unavailable`] if its method needs something that the host does not have,
-    /// [`SpeedError::Occupied`] if one of the groups is there already,
-    /// [`SpeedError::Unattached`] if what is to become the vnode cannot.
+    /// [`SpeedError::Unavailable`] if the host lacks something that the method needs,
+    /// [`SpeedError::Occupied`] if one of the groups already exists, [`SpeedError::Unattached`] if
+    /// the group or process cannot become the vnode.
     pub fn plan(
         host: &dyn Host,
         hierarchies: &Hierarchies,
@@ -101,8 +102,9 @@ impl VnodeCgroup {
         Ok((enclosure, steps))
     }
 
-    /// The steps that move those in, or hold them on the vnode's PUs, who were born since it was
-    /// planned, or while they were moved; none when all are.
+    /// Steps for processes that were created since the vnode was planned, or while others were
+    /// moved: they move them into the groups, or set their masks to the vnode's CPUs. Empty if none
+    /// are left.
     ///
     /// # Errors
     /// As [`VnodeCgroup::plan`].
@@ -125,7 +127,7 @@ impl VnodeCgroup {
             ),
             (Some(Attach::Group(_)) | None, _) => return Ok(Vec::new()),
         };
-        // Without cpuset masks are all that holds them.
+        // Without cpuset, only affinity masks restrict them to the vnode's CPUs.
         if hierarchies.cpuset.is_none() {
             let mut steps = attach::moves(host, hierarchies, (&doors, &processes), &reason)?;
             steps.extend(affinity_lock::masks(host, &processes, (&node.pus(), &reason))?);
@@ -165,7 +167,7 @@ impl VnodeCgroup {
             }
             Ok(Some(path))
         };
-        // Without cpuset the vnode is held on its PUs by masks alone.
+        // Without cpuset, only affinity masks restrict the vnode to its CPUs.
         let cpuset = made(&hierarchies.cpuset, "cpuset", hierarchies.cpuset.is_some())?;
         let cpu = made(&hierarchies.cpu, "cpu", needs.cpu)?;
         let freezer = made(&hierarchies.freezer, "freezer", needs.freezer)?;
@@ -178,7 +180,7 @@ impl VnodeCgroup {
         Ok((enclosure, first))
     }
 
-    /// The lists of PUs and memory nodes of the group in cpuset.
+    /// The steps that set CPUs and memory nodes of the cpuset group.
     fn confining(
         &self,
         host: &dyn Host,
@@ -192,7 +194,7 @@ impl VnodeCgroup {
     }
 }
 
-/// What a group in cpuset must have before it takes a task.
+/// The steps for a cpuset group before it accepts a task.
 fn confine(
     host: &dyn Host,
     place: &Place,
@@ -202,7 +204,7 @@ fn confine(
     let mut steps = Vec::new();
     let nodes = match (node.memory_node, place.unified) {
         (Some(memory), _) => Some(memory.to_string()),
-        // A group of version 1 without memory nodes takes no task.
+        // A v1 group without memory nodes accepts no task.
         (None, false) => {
             let path = paths::cpuset_mems(&place.root);
             Some(host.read_text(&path)?.trim().to_owned())
@@ -218,7 +220,7 @@ fn confine(
     Ok(steps)
 }
 
-/// A write to a file of a group of ours, which goes with it.
+/// A write to a file of one of Pinfold's groups, which needs no undo because the group is removed.
 fn write(group: &str, path: String, value: &str, reason: String) -> Step {
     Step {
         change: Change::WriteFile { path, value: value.as_bytes().to_vec() },
@@ -227,7 +229,7 @@ fn write(group: &str, path: String, value: &str, reason: String) -> Step {
     }
 }
 
-/// Version 2 gives controllers to groups one level at a time.
+/// In v2, controllers are enabled for groups one level at a time.
 fn enabling(
     host: &dyn Host,
     hierarchies: &Hierarchies,

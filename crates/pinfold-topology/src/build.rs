@@ -1,4 +1,4 @@
-//! Puts the tree, the facts and the findings together. Pure.
+//! Combines tree, facts and findings into a topology. Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::hwloc::Tree;
 use crate::kinds;
 use crate::tables::{self, Tables};
 
-/// The topology that a tree and the host's own word on it make.
+/// The topology for a tree and the host's facts.
 pub(crate) fn topology(
     source: Source,
     tree: &Tree,
@@ -60,14 +60,14 @@ fn of_online<V: Copy>(values: &BTreeMap<PuId, V>, online: &CpuSet) -> BTreeMap<P
     values.iter().filter(|(pu, _)| online.contains(**pu)).map(|(pu, value)| (*pu, *value)).collect()
 }
 
-/// A ranking of equals is none.
+/// A ranking of equal values counts as none.
 fn ranking(facts: &Facts, online: &CpuSet) -> BTreeMap<PuId, u32> {
     let ranking = of_online(&facts.core_ranking, online);
     let (lowest, highest) = (ranking.values().min(), ranking.values().max());
     if lowest == highest { BTreeMap::new() } else { ranking }
 }
 
-/// Siblings that are seen beat what the switch says.
+/// Online siblings override the state of the control file.
 fn smt(tables: &Tables, facts: &Facts) -> Smt {
     if tables.cores.iter().any(|core| core.pus.len() > 1) {
         return Smt::On;
@@ -75,13 +75,13 @@ fn smt(tables: &Tables, facts: &Facts) -> Smt {
     match (facts.smt_control.as_deref(), facts.smt_active.as_deref()) {
         (Some("off" | "forceoff"), _) | (Some("on"), Some("0")) => Smt::Off,
         (Some("notsupported"), _) => Smt::NotSupported,
-        // POWER: the number of threads per core that is asked for.
+        // POWER: the requested number of threads per core.
         (Some(threads), _) if threads.parse::<u32>().is_ok_and(|threads| threads > 0) => Smt::Off,
         (Some(_) | None, _) => Smt::Unknown,
     }
 }
 
-/// A source as it is named in messages.
+/// The name of a source in messages.
 pub(crate) fn source_name(source: &Source) -> String {
     match source {
         Source::Live => "this machine".to_owned(),

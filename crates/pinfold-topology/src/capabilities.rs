@@ -1,12 +1,12 @@
-//! What a host can and cannot do for Pinfold, why, and what the user can do about it.
+//! Features of a host that Pinfold can use, with reasons and hints.
 //!
-//! Each capability is one question with *yes* as the good answer. A file that could not be
-//! read is never an answer: such a capability is *partly* there, with the kernel's errno in
-//! its reason. The files are groups of questions: `cgroups`, `scheduling`, `guests`
-//! (KVM, QEMU, libvirt), `machine` (devices, idle states, memory, the scheduler), `observing` and
-//! `quiet` (what moves or slows things behind one's back).
+//! Each capability is a question with *yes* as the good answer. If a file cannot be read, the
+//! capability counts as *partly* available, with the kernel's errno in its reason. The modules are
+//! groups of questions: `cgroups`, `scheduling`, `guests` (KVM, QEMU, libvirt), `machine` (devices,
+//! idle states, memory, the scheduler), `observing`, and `quiet` (services that move or slow down
+//! tasks).
 //!
-//! *Required* marks what `pinfold tune` cannot do without.
+//! *Required* marks what `pinfold tune` needs in any case.
 
 mod cgroups;
 mod guests;
@@ -23,26 +23,26 @@ use crate::groups::Groups;
 /// The answer to one question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// It is there.
+    /// Available.
     Yes,
-    /// It is there with limits, or that could not be found out.
+    /// Available with limits, or unknown.
     Partly,
-    /// It is not there.
+    /// Not available.
     No,
 }
 
-/// One thing that a host can or cannot do.
+/// A feature of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// What it is, in the field's words.
+    /// Its name: `cgroup cpuset`, `KVM`.
     pub name: &'static str,
-    /// Whether the host has it.
+    /// Whether it is available.
     pub verdict: Verdict,
-    /// Why, as a sentence without full stop.
+    /// The reason, as a sentence without full stop.
     pub why: String,
-    /// What the user can do about it, if anything.
+    /// A hint for the user, if there is one.
     pub hint: Option<String>,
-    /// True if the main job (`pinfold tune`) cannot run without it.
+    /// True if `pinfold tune` cannot run without it.
     pub required: bool,
 }
 
@@ -63,7 +63,7 @@ impl Capability {
         Self::new(name, Verdict::No, why)
     }
 
-    /// What could not be read is neither there nor absent.
+    /// A feature whose file could not be read counts as partly available.
     fn unread(name: &'static str, error: &HostError) -> Self {
         Self::partly(name, format!("not known: {}", because(error)))
     }
@@ -79,10 +79,10 @@ impl Capability {
     }
 }
 
-/// One question.
+/// A function that answers one question.
 type Question = fn(&Context<'_>) -> Capability;
 
-/// The questions whose answer is the machine's, whoever asks: a capture can keep them.
+/// The questions whose answer depends only on the machine: a capture can contain them.
 const OF_THE_MACHINE: [Question; 12] = [
     scheduling::throttle,
     scheduling::detailed_statistics,
@@ -98,7 +98,8 @@ const OF_THE_MACHINE: [Question; 12] = [
     machine::sched_ext,
 ];
 
-/// Asks what a capture can answer, so that the files are recorded; the names of the questions.
+/// Asks the questions that a capture can answer, so that their files are recorded; returns their
+/// names.
 pub(crate) fn ask_for_capture(host: &dyn Host) -> Vec<&'static str> {
     let context = Context::read(host);
     let known = |name: &&str| host.is_live() || captured_names(host).iter().any(|one| one == name);
@@ -111,11 +112,11 @@ fn captured_names(host: &dyn Host) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Why a capability of a captured machine is not known: it depends on rights, programs or states
-/// that only the machine itself has.
+/// Reason for an unknown capability of a captured machine: it depends on permissions, programs or
+/// states that only the machine itself has.
 pub const NOT_IN_CAPTURE: &str = "not in the capture";
 
-/// The same of a captured machine: what the capture does not hold is not known.
+/// The capabilities of a captured machine. What the capture does not contain is unknown.
 #[must_use]
 pub fn captured_capabilities(host: &SnapshotHost) -> Vec<Capability> {
     let names = captured_names(host);
@@ -131,7 +132,7 @@ pub fn captured_capabilities(host: &SnapshotHost) -> Vec<Capability> {
     capabilities(host).into_iter().map(of).collect()
 }
 
-/// Everything that Pinfold may want of a host, in the order in which it is shown.
+/// All capabilities, in the order of the output.
 #[must_use]
 pub fn capabilities(host: &dyn Host) -> Vec<Capability> {
     let context = Context::read(host);
@@ -165,13 +166,13 @@ pub fn capabilities(host: &dyn Host) -> Vec<Capability> {
     ]
 }
 
-/// True if nothing that the main job requires is missing.
+/// True if no required capability is missing.
 #[must_use]
 pub fn can_run_main_job(capabilities: &[Capability]) -> bool {
     capabilities.iter().all(|one| !one.required || one.verdict != Verdict::No)
 }
 
-/// Rights that decide; numbers of `capabilities(7)`.
+/// Linux capabilities that matter; numbers of `capabilities(7)`.
 #[derive(Clone, Copy)]
 enum Right {
     SysAdmin = 21,
@@ -180,7 +181,7 @@ enum Right {
     Bpf = 39,
 }
 
-/// What several questions need, read once.
+/// Data that several questions need, read once.
 struct Context<'h> {
     host: &'h dyn Host,
     groups: Result<Groups, HostError>,
@@ -198,7 +199,7 @@ impl<'h> Context<'h> {
         }
     }
 
-    /// True if this process has the right in effect.
+    /// True if this process has the Linux capability in its effective set.
     fn has(&self, right: Right) -> bool {
         self.status
             .as_ref()
@@ -208,7 +209,7 @@ impl<'h> Context<'h> {
             .is_some_and(|mask| mask & (1 << right as u32) != 0)
     }
 
-    /// The trimmed text of a file; `None` if it is not there.
+    /// The trimmed text of a file; `None` if it does not exist.
     fn text(&self, path: &str) -> Result<Option<String>, HostError> {
         match self.host.read_text(path) {
             Ok(text) => Ok(Some(text.trim().to_owned())),
@@ -217,7 +218,7 @@ impl<'h> Context<'h> {
         }
     }
 
-    /// Names in a directory; `None` if it is not there.
+    /// Names in a directory; `None` if it does not exist.
     fn names(&self, path: &str) -> Result<Option<Vec<String>>, HostError> {
         match self.host.list(path) {
             Ok(names) => Ok(Some(names)),
@@ -226,14 +227,14 @@ impl<'h> Context<'h> {
         }
     }
 
-    /// True if the kernel can mount this file system.
+    /// True if the kernel supports this file system.
     fn knows_filesystem(&self, kind: &str) -> Result<bool, &HostError> {
         self.filesystems
             .as_ref()
             .map(|text| text.lines().any(|line| line.split('\t').next_back() == Some(kind)))
     }
 
-    /// Where a file system is mounted, if it is.
+    /// Mount point of a file system, if it is mounted.
     fn mounted(&self, kind: &str) -> Option<&str> {
         let mounts = self.groups.as_ref().ok()?.mounts();
         mounts.iter().rev().find(|mount| mount.kind == kind).map(|mount| mount.path.as_str())

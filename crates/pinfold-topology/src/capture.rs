@@ -1,11 +1,11 @@
-//! A machine as a text that may be shown to others.
+//! A machine as a text that may be published.
 //!
-//! A capture is what [`crate::discover`] reads, no more: the kernel's files through a
-//! recording host, and hwloc's own XML as one entry beside them. It is scrubbed before it
-//! leaves: no serial numbers, UUIDs, addresses, host or group names, and of the boot
-//! parameters only those that shape the CPUs. The PUs of the own cpuset are kept in a file of
-//! ours and the mask as one line of `/proc/self/status`, so that the capture has the same
-//! allowed PUs without the names of the groups.
+//! A capture contains exactly what [`crate::discover`] reads: the kernel's files, through a
+//! recording host, and hwloc's XML as an additional entry. It is scrubbed: no serial numbers,
+//! UUIDs, addresses, host or group names, and only the boot parameters that affect CPUs and memory.
+//! The CPUs of this process's cpuset are stored in a special file and its mask as one line of
+//! `/proc/self/status`, so that the capture has the same allowed CPUs without the names of the
+//! groups.
 
 use pinfold_host::mountinfo::{self, Mount};
 use pinfold_host::{Host, RecordingHost, SnapshotHost, paths};
@@ -17,8 +17,8 @@ use crate::facts::{Facts, cpuinfo_field};
 use crate::input::live_error;
 use crate::{hwloc, hypervisor, xml};
 
-/// Lines of `/proc/cpuinfo` that a capture keeps, of the first processor. Some boards have
-/// their serial number among the others.
+/// Lines of `/proc/cpuinfo` that a capture keeps, of the first processor. On some boards other
+/// lines contain the serial number.
 const KEPT_CPUINFO: [&str; 12] = [
     "processor",
     "vendor_id",
@@ -34,12 +34,12 @@ const KEPT_CPUINFO: [&str; 12] = [
     "CPU part",
 ];
 
-/// Captures a machine: a text archive (first line `pinfold-capture 1`) that
-/// [`crate::read_input`] reads back to the same topology.
+/// Captures a machine: a text archive (first line `pinfold-capture 1`) for which
+/// [`crate::read_input`] returns the same topology.
 ///
 /// # Errors
-/// [`TopologyError`] if hwloc fails on the running machine, or if a host that is itself a
-/// capture holds no tree of hwloc's.
+/// [`TopologyError`] if hwloc fails on the running host, or if `host` is a capture without hwloc's
+/// tree.
 pub fn capture(host: &dyn Host) -> Result<String, TopologyError> {
     let xml = hwloc_xml(host)?;
     let recording = RecordingHost::new(host);
@@ -57,14 +57,14 @@ pub fn capture(host: &dyn Host) -> Result<String, TopologyError> {
     }
     reduce(&mut tree, &paths::cpuinfo(), reduced_cpuinfo);
     reduce(&mut tree, &paths::dmi_file("sys_vendor"), |vendor| {
-        // Only a hypervisor's own name is of use, and is no one's own.
+        // Only the name of a hypervisor is used, and it identifies no machine.
         hypervisor::of_vendor(vendor.trim()).map(|_| vendor.to_owned())
     });
     if let Ok(parameters) = parameters {
         tree.insert_file(&paths::kernel_cmdline(), reduced_parameters(&parameters));
     }
     reduce(&mut tree, &paths::swaps(), |text| Some(reduced_swaps(text)));
-    // Read on the way, and of no use.
+    // Read during the capture, but not needed.
     tree.remove(&paths::filesystems());
     tree.insert_file(&paths::captured_answers(), answers);
     tree.insert_file(&paths::captured_hwloc_xml(), xml);
@@ -84,8 +84,8 @@ fn hwloc_xml(host: &dyn Host) -> Result<String, TopologyError> {
     xml::scrubbed(&text).map_err(|why| TopologyError::Xml { name: path, why })
 }
 
-/// Takes out the own groups and everything read below a cgroup mount. `/proc/self` is a
-/// link to the own number; what was read through it lies behind the link.
+/// Removes this process's groups and everything below a cgroup mount. `/proc/self` is a link to its
+/// PID; files that were read through the link are below its target.
 fn remove_groups(tree: &mut SnapshotHost) {
     let mounts = tree
         .read_text(&paths::own_mountinfo())
@@ -96,7 +96,7 @@ fn remove_groups(tree: &mut SnapshotHost) {
     for mount in mounts.iter().filter(is_cgroup) {
         let mut path = mount.path.as_str();
         tree.remove(path);
-        // Directories that only led there go too.
+        // Remove parent directories that become empty.
         while let Some((above, _)) = path.rsplit_once('/').filter(|(above, _)| !above.is_empty()) {
             if tree.list(above).is_ok_and(|names| names.is_empty()) {
                 tree.remove(above);
@@ -111,7 +111,7 @@ fn remove_groups(tree: &mut SnapshotHost) {
     tree.remove(&own);
 }
 
-/// Puts what `keep` leaves of a file in its place; takes the file out if that is nothing.
+/// Replaces a file by what `keep` returns; removes it if that is nothing.
 fn reduce(tree: &mut SnapshotHost, path: &str, keep: impl Fn(&str) -> Option<String>) {
     let Ok(text) = tree.read_text(path) else { return };
     match keep(&text) {
@@ -130,7 +130,7 @@ fn reduced_cpuinfo(text: &str) -> Option<String> {
     Some(lines).filter(|lines| !lines.is_empty())
 }
 
-/// Swap areas without their names, which may hold a UUID.
+/// Swap areas without their names, which may contain a UUID.
 fn reduced_swaps(text: &str) -> String {
     let mut lines = text.lines();
     let head = lines.next().into_iter().map(str::to_owned);
@@ -141,7 +141,7 @@ fn reduced_swaps(text: &str) -> String {
     head.chain(areas).map(|line| line + "\n").collect()
 }
 
-/// The file `/proc/cmdline` as a capture holds it.
+/// Content of `/proc/cmdline` in a capture.
 fn reduced_parameters(text: &str) -> String {
     scrubbed_parameters(text) + "\n"
 }

@@ -1,37 +1,37 @@
-//! Why there is no topology, and what the user can do about it.
+//! Errors of topology discovery, with hints for the user.
 
 use pinfold_host::HostError;
 
-/// A topology that could not be had.
+/// Why no topology is available.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
     /// A file of the host or of the user could not be read.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// hwloc failed on the running machine.
+    /// hwloc failed on the running host.
     #[error("hwloc cannot read this machine: {why}")]
     Hwloc {
-        /// hwloc's own text.
+        /// hwloc's error message.
         why: String,
     },
-    /// The environment makes hwloc describe another machine.
+    /// Environment variables make hwloc describe another machine.
     #[error("hwloc does not describe this machine: the environment redirects it")]
     Redirected,
-    /// A captured host without hwloc's part.
+    /// A captured host without hwloc's tree.
     #[error("{name}: the capture holds no hwloc XML ({path})")]
     NoTree {
         /// Name of the capture.
         name: String,
-        /// The entry that is missing.
+        /// The missing entry.
         path: String,
     },
-    /// A text that describes a topology only.
+    /// A text that only describes a topology, without kernel files.
     #[error("{name} holds a topology and none of the kernel's files")]
     NoKernelFiles {
         /// The text as given.
         name: String,
     },
-    /// There is no such file, and the text is not a synthetic description either.
+    /// There is no such file, and the text is not a synthetic description.
     #[error("{path}: file not found")]
     NotFound {
         /// The path as given.
@@ -43,7 +43,7 @@ pub enum TopologyError {
         /// The path as given.
         path: String,
     },
-    /// A capture that cannot be read.
+    /// A capture that cannot be parsed.
     #[error("{path}: {why}")]
     Capture {
         /// The path as given.
@@ -51,7 +51,7 @@ pub enum TopologyError {
         /// What is wrong with it, and where.
         why: String,
     },
-    /// A folder or a tarball without another machine's files.
+    /// A folder or tarball without another machine's `/sys` and `/proc`.
     #[error("{path}: not the /sys and /proc of a machine: {why}")]
     Tree {
         /// The path as given.
@@ -59,7 +59,7 @@ pub enum TopologyError {
         /// What is wrong with it.
         why: String,
     },
-    /// An XML file that hwloc could not read or should not be given.
+    /// An XML file that hwloc cannot read, or that failed the checks before hwloc.
     #[error("{name}: not a usable hwloc XML: {why}")]
     Xml {
         /// Name of the file.
@@ -75,7 +75,7 @@ pub enum TopologyError {
         /// What is wrong with it.
         why: String,
     },
-    /// A machine without a single usable PU.
+    /// A machine without a single usable CPU.
     #[error("{name}: the topology has no online PU")]
     NoPu {
         /// Name of the source.
@@ -84,7 +84,7 @@ pub enum TopologyError {
 }
 
 impl TopologyError {
-    /// What the user can do next.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {

@@ -1,9 +1,8 @@
-//! What hwloc does not say, read from the kernel's files through the door.
+//! Data that hwloc does not provide, read from the kernel's files through [`Host`].
 //!
-//! Each file is read once. A file that is not there is an answer (the kernel has no such
-//! feature); a file that is there and cannot be read or understood becomes a finding, so
-//! that nothing is taken for empty that is only unknown.
-//! <https://docs.kernel.org/admin-guide/cputopology.html>
+//! Each file is read once. A missing file is a result (the kernel lacks the feature). A file that
+//! exists and cannot be read or parsed becomes a finding, so that unknown data is not taken for
+//! empty. <https://docs.kernel.org/admin-guide/cputopology.html>
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,56 +14,56 @@ use pinfold_model::{
 use crate::groups::{self, Groups};
 use crate::hypervisor;
 
-/// The host's own word on its PUs.
+/// CPU data from the host's kernel files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// Online PUs; `None` if the source does not tell.
+    /// Online CPUs; `None` if the source does not report them.
     pub online: Option<CpuSet>,
-    /// PUs that are present, online or not.
+    /// CPUs that are present, online or not.
     pub present: Option<CpuSet>,
-    /// PUs isolated at boot or by partitions.
+    /// CPUs isolated at boot or by partitions.
     pub isolated: CpuSet,
-    /// PUs without a periodic tick.
+    /// CPUs without a periodic tick.
     pub nohz_full: CpuSet,
     /// Content of `smt/control`.
     pub smt_control: Option<String>,
     /// Content of `smt/active`.
     pub smt_active: Option<String>,
-    /// PUs by kind where the kernel has a PMU for each kind.
+    /// CPUs by kind, if the kernel has a PMU for each kind.
     pub core_kinds: Vec<(CoreKind, CpuSet)>,
-    /// The scheduler's capacities, read only where there are no such PMUs.
+    /// The scheduler's capacities; only read if there are no such PMUs.
     pub capacities: BTreeMap<PuId, u64>,
-    /// PUs whose frequency changes together.
+    /// CPUs whose frequency changes together.
     pub frequency_domains: Vec<CpuSet>,
-    /// Highest frequency of PUs in kHz.
+    /// Highest frequency of CPUs in kHz.
     pub highest_khz: BTreeMap<PuId, u64>,
-    /// The firmware's preference among PUs, higher is preferred.
+    /// The firmware's preference among CPUs; higher is preferred.
     pub core_ranking: BTreeMap<PuId, u32>,
     /// PCI devices by address.
     pub devices: Vec<PciDevice>,
-    /// The kernel's boot parameters, word by word.
+    /// The kernel's boot parameters, one per entry.
     pub boot_parameters: Vec<String>,
-    /// PUs of the own group's cpuset; where the group cannot be seen, those of the mask, which
-    /// the kernel keeps inside it.
+    /// CPUs in this process's cpuset. If its cgroup is not visible, the CPUs of its affinity mask,
+    /// which the kernel keeps within the cpuset.
     pub cpuset: Option<CpuSet>,
-    /// The own affinity mask.
+    /// The affinity mask of this process.
     pub mask: Option<CpuSet>,
-    /// NUMA nodes with PUs.
+    /// NUMA nodes with CPUs.
     pub nodes_with_cpus: Option<BTreeSet<NodeId>>,
     /// NUMA nodes with memory.
     pub nodes_with_memory: Option<BTreeSet<NodeId>>,
-    /// Huge pages by node; nodes of which the source does not tell are left out.
+    /// Huge pages by node; nodes without data in the source are left out.
     pub huge_pages: BTreeMap<NodeId, Vec<HugePages>>,
-    /// Name of the CPU model.
+    /// Name of the processor model.
     pub model: Option<String>,
-    /// Name of the hypervisor below this machine.
+    /// Name of the hypervisor under this machine.
     pub hypervisor: Option<String>,
-    /// What could not be read.
+    /// Files that could not be read.
     pub findings: Vec<Finding>,
 }
 
 impl Facts {
-    /// Reads them all.
+    /// Reads all data.
     pub(crate) fn read(host: &dyn Host) -> Self {
         let mut reader = Reader { host, findings: Vec::new() };
         let online = reader.list(&paths::cpu_online());
@@ -105,14 +104,14 @@ impl Facts {
     }
 }
 
-/// Reads optional files and keeps account of those that failed.
+/// Reads optional files and records those that failed.
 pub(crate) struct Reader<'h> {
     pub host: &'h dyn Host,
     pub findings: Vec<Finding>,
 }
 
 impl Reader<'_> {
-    /// The trimmed text of a file; `None` if it is not there, or was noted as unreadable.
+    /// The trimmed text of a file; `None` if it does not exist, or was recorded as unreadable.
     pub(crate) fn text(&mut self, path: &str) -> Option<String> {
         match self.host.read_text(path) {
             Ok(text) => Some(text.trim().to_owned()),
@@ -123,7 +122,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A file that holds a list of PUs. `(null)` is what old kernels write for an empty set.
+    /// A file with a CPU list. Old kernels write `(null)` for an empty set.
     pub(crate) fn list(&mut self, path: &str) -> Option<CpuSet> {
         let text = self.text(path)?;
         if text == "(null)" {
@@ -139,12 +138,12 @@ impl Reader<'_> {
     }
 
     fn nodes(&mut self, state: &str) -> Option<BTreeSet<NodeId>> {
-        // Every machine has such a node: a blank file says nothing.
+        // Every machine has such a node, so an empty file has no meaning.
         let list = self.list(&paths::node_state(state)).filter(|list| !list.is_empty())?;
         Some(list.iter().map(|number| NodeId(number.0)).collect())
     }
 
-    /// Notes a failure, unless the file is simply not there.
+    /// Records a failure, unless the file does not exist.
     pub(crate) fn failed(&mut self, path: &str, error: &HostError) {
         if !error.is_gone() {
             self.findings.push(Finding::warning(path, because(error)));
@@ -152,7 +151,7 @@ impl Reader<'_> {
     }
 }
 
-/// An error with the kernel's answer, for a sentence.
+/// An error with the kernel's error message, for a sentence.
 pub(crate) fn because(error: &HostError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
@@ -160,8 +159,8 @@ pub(crate) fn because(error: &HostError) -> String {
     }
 }
 
-/// <https://docs.kernel.org/admin-guide/perf/index.html>: one PMU per core kind on hybrid
-/// Intel machines. The low-power kind came with Arrow Lake.
+/// One PMU per core kind on hybrid Intel machines; the low-power kind was added with Arrow Lake.
+/// <https://docs.kernel.org/admin-guide/perf/index.html>
 fn core_kinds(reader: &mut Reader<'_>) -> Vec<(CoreKind, CpuSet)> {
     [
         (CoreKind::Performance, "cpu_core"),
@@ -173,12 +172,12 @@ fn core_kinds(reader: &mut Reader<'_>) -> Vec<(CoreKind, CpuSet)> {
     .collect()
 }
 
-/// The scheduler's view of how much a PU can do, 1024 at most.
+/// The scheduler's capacity of each CPU, 1024 at most.
 fn capacities(reader: &mut Reader<'_>, online: &CpuSet) -> BTreeMap<PuId, u64> {
     numbers(reader, online, "cpu_capacity")
 }
 
-/// A number of each PU. Without the first PU's file no PU has one.
+/// A number per CPU. If the first CPU has no such file, no CPU has one.
 fn numbers<N: std::str::FromStr>(
     reader: &mut Reader<'_>,
     online: &CpuSet,
@@ -201,13 +200,13 @@ fn number<N: std::str::FromStr>(reader: &mut Reader<'_>, path: &str) -> Option<N
     number
 }
 
-/// A cpufreq policy and the PUs whose frequency it changes together.
+/// A cpufreq policy and the CPUs whose frequency changes together.
 struct Policy {
     name: String,
     pus: CpuSet,
 }
 
-/// All policies. One directory per policy is less to read than one link per PU.
+/// All policies. Reading one directory per policy is less than one link per CPU.
 fn policies(reader: &mut Reader<'_>) -> Vec<Policy> {
     let directory = paths::cpufreq_dir();
     let names = match reader.host.list(&directory) {
@@ -226,14 +225,14 @@ fn policies(reader: &mut Reader<'_>) -> Vec<Policy> {
     policies
 }
 
-/// What the drivers say that the hardware can, whatever limits are set.
+/// The highest frequency that the hardware supports according to the driver, regardless of limits.
 fn highest_khz(reader: &mut Reader<'_>, policies: &[Policy]) -> BTreeMap<PuId, u64> {
     of_policies(reader, policies, "cpuinfo_max_freq", |khz| *khz > 0)
 }
 
-/// The firmware's preference among cores. amd-pstate keeps the ranking that it got (Linux 6.9,
-/// <https://docs.kernel.org/admin-guide/pm/amd-pstate.html>); without it the ranking is in the
-/// highest performance of ACPI CPPC, which asks each PU.
+/// The firmware's preference among cores. amd-pstate stores the ranking that it received (Linux
+/// 6.9, <https://docs.kernel.org/admin-guide/pm/amd-pstate.html>). Without it, the ranking is the
+/// highest performance of ACPI CPPC, which is read per CPU.
 fn core_ranking(
     reader: &mut Reader<'_>,
     policies: &[Policy],
@@ -246,7 +245,7 @@ fn core_ranking(
     }
 }
 
-/// A number of each policy that has it, for all its PUs.
+/// A number of each policy that has it, for all CPUs of the policy.
 fn of_policies<N: std::str::FromStr + Copy>(
     reader: &mut Reader<'_>,
     policies: &[Policy],
@@ -263,7 +262,7 @@ fn of_policies<N: std::str::FromStr + Copy>(
     numbers
 }
 
-/// The boot parameters that concern CPUs and memory, as a capture has them.
+/// The boot parameters that concern CPUs and memory, as in a capture.
 fn boot_parameters(reader: &mut Reader<'_>) -> Vec<String> {
     let text = reader.text(&paths::kernel_cmdline()).unwrap_or_default();
     let shown = scrubbed_parameters(&text);
@@ -271,7 +270,7 @@ fn boot_parameters(reader: &mut Reader<'_>) -> Vec<String> {
     words.filter(|word| !word.contains(char::is_control)).map(str::to_owned).collect()
 }
 
-/// Each device and the node that the firmware gives for it; -1 is none.
+/// The PCI devices and the node that the firmware reports for each; -1 means none.
 fn pci_devices(reader: &mut Reader<'_>) -> Vec<PciDevice> {
     let directory = paths::pci_devices_dir();
     let names = match reader.host.list(&directory) {
@@ -293,7 +292,7 @@ fn pci_devices(reader: &mut Reader<'_>) -> Vec<PciDevice> {
     devices
 }
 
-/// The pools of each node with memory.
+/// The huge page pools of each node with memory.
 fn huge_pages(
     reader: &mut Reader<'_>,
     nodes: Option<&BTreeSet<NodeId>>,
@@ -314,7 +313,7 @@ fn huge_pages(
     found
 }
 
-/// `hugepages-2048kB` with its `nr_hugepages` and `free_hugepages`.
+/// Reads `nr_hugepages` and `free_hugepages` of a pool such as `hugepages-2048kB`.
 fn pool(reader: &mut Reader<'_>, directory: &str, name: &str) -> Option<HugePages> {
     let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
     let mut number = |file: &str| reader.text(&format!("{directory}/{name}/{file}"))?.parse().ok();
@@ -322,7 +321,7 @@ fn pool(reader: &mut Reader<'_>, directory: &str, name: &str) -> Option<HugePage
     Some(HugePages { page_bytes: kib.checked_mul(1024)?, total, free })
 }
 
-/// The kernel separates these by blanks, not by commas.
+/// The kernel separates these CPUs by blanks, not by commas.
 fn related_cpus(reader: &mut Reader<'_>, policy: &str) -> Option<CpuSet> {
     let path = paths::cpufreq_policy_file(policy, "related_cpus");
     let list = reader.text(&path)?.split_ascii_whitespace().collect::<Vec<_>>().join(",");
@@ -336,7 +335,7 @@ fn related_cpus(reader: &mut Reader<'_>, policy: &str) -> Option<CpuSet> {
 }
 
 fn own_cpuset(reader: &mut Reader<'_>, mask: Option<&CpuSet>) -> Option<CpuSet> {
-    // A capture holds no groups, whose names may be personal; it says what they allow.
+    // A capture contains no cgroups, whose names may be personal, but the CPUs of the cpuset.
     if !reader.host.exists(&paths::own_cgroup()) {
         return reader.list(&paths::captured_cpuset());
     }
@@ -353,7 +352,7 @@ fn own_cpuset(reader: &mut Reader<'_>, mask: Option<&CpuSet>) -> Option<CpuSet> 
     }
 }
 
-/// The mask of the calling thread; that of a capture is in its `status`.
+/// The mask of the calling thread; in a capture, the mask is in its `status`.
 fn own_mask(reader: &mut Reader<'_>) -> Option<CpuSet> {
     if reader.host.is_live() {
         return match reader.host.affinity(Tid(0)) {
@@ -375,7 +374,7 @@ fn own_mask(reader: &mut Reader<'_>) -> Option<CpuSet> {
     }
 }
 
-/// `model name` on x86 and RISC-V, `cpu` on POWER; Arm names no model.
+/// `model name` on x86 and RISC-V, `cpu` on POWER; Arm has no model name.
 fn model_name(cpuinfo: &str) -> Option<String> {
     ["model name", "cpu"]
         .iter()

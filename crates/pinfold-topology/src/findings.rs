@@ -1,7 +1,7 @@
-//! What is odd about a machine, with the way out. Pure.
+//! Unusual properties of a machine, with hints. Pure.
 //!
-//! One function per oddity, each looking at the finished topology (and at the facts where
-//! the topology does not keep them). The order is the order in which they are shown.
+//! There is one function per property. Each uses the finished topology (and the facts, for data
+//! that the topology does not contain). The order is the order of the output.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use pinfold_model::{CoreKind, CpuSet, Finding, PackageId, Source, Topology};
 use crate::facts::Facts;
 use crate::tables::Tables;
 
-/// Everything worth saying about the topology. What could not be read comes last.
+/// All findings about the topology. Files that could not be read come last.
 pub(crate) fn findings(topology: &Topology, tables: &Tables, facts: &Facts) -> Vec<Finding> {
     let checks = [
         guest(topology),
@@ -59,7 +59,8 @@ fn no_place(topology: &Topology) -> Option<Finding> {
     })
 }
 
-/// The kernel's list and hwloc's tree, read a moment apart, may differ while PUs come and go.
+/// The kernel's list and hwloc's tree are read at different times and may differ during CPU
+/// hotplug.
 fn disagreement(topology: &Topology, facts: &Facts) -> Option<Finding> {
     let unplaced = facts.online.as_ref()?.difference(&topology.online());
     (!unplaced.is_empty()).then(|| {
@@ -89,7 +90,7 @@ fn offline(topology: &Topology) -> Option<Finding> {
     )
 }
 
-/// Cores that show fewer PUs than others of their kind while PUs are offline.
+/// Cores with fewer CPUs than others of their kind while CPUs are offline.
 fn half_smt(topology: &Topology) -> Option<Finding> {
     if topology.offline.is_empty() {
         return None;
@@ -147,8 +148,8 @@ fn not_allowed(topology: &Topology) -> Option<Finding> {
     )
 }
 
-/// `isolcpus=` takes its PUs out of the mask that every process inherits; `taskset` may take
-/// out any. Neither forbids anything.
+/// `isolcpus=` removes its CPUs from the mask that every process inherits, and `taskset` may remove
+/// any. A process may still widen its mask.
 fn narrow_mask(topology: &Topology) -> Option<Finding> {
     let outside = topology.allowed.difference(topology.mask.as_ref()?);
     if outside.is_empty() {
@@ -214,7 +215,8 @@ fn several_l3(topology: &Topology) -> Option<Finding> {
     )
 }
 
-/// Twice the size and 16 MiB more is a stacked cache; less is harvesting of bad lines.
+/// A difference of at least 16 MiB and a factor of at least two indicate a stacked cache; less is a
+/// cache with disabled parts.
 fn unequal_l3(topology: &Topology) -> Option<Finding> {
     let sizes = || topology.l3.iter().map(|l3| l3.size_bytes).filter(|size| *size > 0);
     let (small, large) = (sizes().min()?, sizes().max()?);
@@ -260,7 +262,7 @@ fn no_cpu_nodes(topology: &Topology) -> Option<Finding> {
 fn no_memory_nodes(topology: &Topology, facts: &Facts) -> Option<Finding> {
     let lacks = |node: &&pinfold_model::NumaNode| match &facts.nodes_with_memory {
         Some(with) => !with.contains(&node.id),
-        // Foreign XML may leave the sizes out everywhere.
+        // A foreign XML may leave out all sizes.
         None => node.memory_bytes == 0 && topology.nodes.iter().any(|n| n.memory_bytes > 0),
     };
     let empty: Vec<String> =

@@ -1,12 +1,12 @@
-//! A short name for a machine, the same whenever placement would find the same machine.
+//! A short hash of a machine; equal values mean the same machine for placement.
 //!
-//! It covers what the hardware, the firmware and the boot parameters decide: the model,
-//! every online PU with its core, L2 and L3 domain, NUMA node, package and kind, cache sizes,
-//! which nodes have memory, SMT, `nohz_full` and frequency domains.
+//! It covers properties of the hardware, the firmware and the boot parameters: the model, every
+//! online CPU with its core, L2 and L3 domain, NUMA node, package and kind, cache sizes, nodes with
+//! memory, SMT, `nohz_full` and frequency domains.
 //!
-//! It leaves out what changes under a running Pinfold: the own cpuset and mask, PUs in
-//! `isolated` partitions, and the exact bytes of memory (balloons). Else applying a plan
-//! would make the plan one for another machine.
+//! It does not cover properties that change while Pinfold runs: this process's cpuset and mask,
+//! CPUs in `isolated` partitions, and the exact memory size (balloons). Otherwise applying a plan
+//! would invalidate it for the same machine.
 
 use std::fmt::Write;
 
@@ -17,11 +17,11 @@ pub(crate) fn fingerprint(topology: &Topology) -> String {
     format!("{:016x}", fnv1a(canonical(topology).as_bytes()))
 }
 
-/// Everything that counts, in one order and one spelling.
+/// All covered properties, in a fixed order and format.
 fn canonical(topology: &Topology) -> String {
     let mut text = String::from("pinfold-fingerprint 1\n");
     let mut line = |args: std::fmt::Arguments<'_>| {
-        // Writing to a String cannot fail.
+        // Writing to a String never fails.
         text.write_fmt(args).ok();
         text.push('\n');
     };
@@ -53,7 +53,7 @@ fn canonical(topology: &Topology) -> String {
     text
 }
 
-/// The word for a core kind in formats and on the terminal.
+/// The name of a core kind in formats and on the terminal.
 pub(crate) fn kind_word(kind: CoreKind) -> &'static str {
     match kind {
         CoreKind::Uniform => "uniform",
@@ -63,7 +63,7 @@ pub(crate) fn kind_word(kind: CoreKind) -> &'static str {
     }
 }
 
-/// The word for an SMT state in formats and on the terminal.
+/// The name of an SMT state in formats and on the terminal.
 pub(crate) fn smt_word(smt: Smt) -> &'static str {
     match smt {
         Smt::On => "on",
@@ -73,8 +73,8 @@ pub(crate) fn smt_word(smt: Smt) -> &'static str {
     }
 }
 
-/// FNV-1a with 64 bits: no secret is kept by it, and it is the same on every machine and
-/// in every release. <http://www.isthe.com/chongo/tech/comp/fnv/>
+/// FNV-1a with 64 bits: not cryptographic, and the same on every machine and in every release.
+/// <http://www.isthe.com/chongo/tech/comp/fnv/>
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,23 +1,23 @@
-//! The `/sys` and `/proc` of another machine as an input: a folder, or a tarball as
-//! `hwloc-gather-topology` makes it.
+//! `/sys` and `/proc` of another machine as input: a folder, or a tarball of
+//! `hwloc-gather-topology`.
 //!
-//! Only what Pinfold reads is taken into memory, up to a bound, so that nothing of the archive is
-//! ever written or followed: links stay inside the tree, whatever they point to.
+//! Only the files that Pinfold reads are loaded into memory, up to a limit. Nothing of the archive
+//! is written to disk, and links are only resolved inside the tree, whatever they point to.
 
 use std::io::Read;
 
 use pinfold_host::{Host, HostError, SnapshotHost, files, paths};
 
-/// No file of these is larger on any machine.
+/// Maximum size of a file; larger than any of these files on any machine.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Of an archive, unpacked.
+/// Maximum unpacked size of an archive.
 const MAX_ARCHIVE_BYTES: u64 = 1 << 30;
 
-/// Files and links taken: 8192 PUs have fewer.
+/// Maximum number of files and links; 8192 CPUs have fewer.
 const MAX_ENTRIES: usize = 1 << 20;
 
-/// What is at the head of packed and plain archives.
+/// Compression of an archive, detected by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
     Bzip2,
@@ -25,7 +25,7 @@ pub(crate) enum Packing {
     Plain,
 }
 
-/// How an archive is packed; `None` if the bytes are none.
+/// The compression of an archive; `None` if the bytes are not an archive.
 pub(crate) fn packing(bytes: &[u8]) -> Option<Packing> {
     match bytes {
         [b'B', b'Z', b'h', ..] => Some(Packing::Bzip2),
@@ -35,7 +35,7 @@ pub(crate) fn packing(bytes: &[u8]) -> Option<Packing> {
     }
 }
 
-/// The tree of an archive, else what is wrong with it.
+/// Loads the tree of an archive; the error describes what is wrong with it.
 pub(crate) fn of_archive(bytes: &[u8], packing: Packing) -> Result<SnapshotHost, String> {
     let unpacked: Box<dyn Read + '_> = match packing {
         Packing::Bzip2 => Box::new(bzip2::read::MultiBzDecoder::new(bytes)),
@@ -70,8 +70,8 @@ pub(crate) fn of_archive(bytes: &[u8], packing: Packing) -> Result<SnapshotHost,
     Ok(tree)
 }
 
-/// The path from `sys` or `proc` on, if Pinfold reads what is there. The archive's own folder
-/// stands before it.
+/// The path from `sys` or `proc` on, if Pinfold reads it. The archive's top-level folder comes
+/// before it.
 fn inside(path: &str) -> Option<String> {
     let names: Vec<&str> =
         path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
@@ -86,10 +86,10 @@ fn inside(path: &str) -> Option<String> {
     is_read.then_some(path)
 }
 
-/// The tree of a folder with `sys` and `proc` in it.
+/// Loads the tree of a folder that contains `sys` and `proc`.
 ///
 /// # Errors
-/// A folder that cannot be listed. Files that cannot be read are left out.
+/// If the folder cannot be listed. Files that cannot be read are left out.
 pub(crate) fn of_folder(live: &dyn Host, root: &str) -> Result<SnapshotHost, HostError> {
     files::list(root)?;
     let root = root.trim_end_matches('/');
@@ -107,7 +107,7 @@ pub(crate) fn of_folder(live: &dyn Host, root: &str) -> Result<SnapshotHost, Hos
             break;
         }
         if let Ok(target) = live.link(&real) {
-            // A device's node lies beyond the link of its bus.
+            // The NUMA node of a device is in the directory to which the link of its bus points.
             if let Some(device) =
                 target.strip_prefix("../../../").filter(|_| !target.contains("/../../../.."))
             {
@@ -171,7 +171,7 @@ mod tests {
             assert_eq!(packing(bytes), Some(expected));
             let tree = of_archive(bytes, expected).unwrap();
             assert_eq!(tree.read_text(ONLINE).unwrap(), "0-3\n");
-            // The link leads to a file of the tree, which has none.
+            // The link points to a path for which the tree has no file.
             assert!(tree.read_text("/sys/devices/system/cpu/present").is_err());
             assert_eq!(tree.len(), 3, "{}", tree.to_text());
             let half = of_archive(&bytes[..bytes.len() / 3], expected);

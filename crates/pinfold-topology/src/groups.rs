@@ -1,10 +1,10 @@
-//! The own control groups: which controller is where, in which version, and what the own
-//! cpuset allows.
+//! The cgroups of this process: hierarchy and version of each controller, and the CPUs of its
+//! cpuset.
 //!
-//! The version is decided per controller: a machine may have cpuset on v1 while v2 is
-//! mounted beside it without. In a container the mount shows only a part of the
-//! hierarchy; a group outside that part has no directory here, and then only the affinity
-//! mask (which the kernel keeps inside the cpuset) tells what may be used.
+//! The version is determined per controller: a machine may have cpuset on v1 and also a v2
+//! hierarchy without it. In a container the mount shows only a part of the hierarchy. A group
+//! outside of that part has no visible directory; then only the affinity mask (which the kernel
+//! keeps within the cpuset) shows which CPUs may be used.
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html>
 
 use pinfold_host::mountinfo::{self, ControllerMount, Mount, Version};
@@ -12,7 +12,7 @@ use pinfold_host::proc_cgroup::{self, Membership};
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::CpuSet;
 
-/// The hierarchies as this process sees them.
+/// The hierarchies visible to this process.
 #[derive(Clone, Debug)]
 pub(crate) struct Groups {
     mounts: Vec<Mount>,
@@ -20,17 +20,17 @@ pub(crate) struct Groups {
     v2_controllers: Vec<String>,
 }
 
-/// Where this process is, as far as one controller is concerned.
+/// The group of this process for one controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnGroup {
     /// The hierarchy.
     pub at: ControllerMount,
-    /// Directory of the own group; `None` if it is not visible from here.
+    /// Directory of the group; `None` if it is not visible.
     pub directory: Option<String>,
 }
 
 impl Groups {
-    /// Reads the mount table, the own groups and the controllers of the v2 root.
+    /// Reads the mount table, this process's groups and the controllers of the v2 root.
     pub(crate) fn read(host: &dyn Host) -> Result<Self, HostError> {
         let path = paths::own_mountinfo();
         let mounts = mountinfo::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
@@ -47,12 +47,12 @@ impl Groups {
         Ok(Self { mounts, own, v2_controllers })
     }
 
-    /// The mounts, for those who look for other file systems.
+    /// The mount table, for callers that need other file systems.
     pub(crate) fn mounts(&self) -> &[Mount] {
         &self.mounts
     }
 
-    /// The own group of a controller; `None` if no mounted hierarchy has it.
+    /// This process's group for a controller; `None` if no mounted hierarchy has it.
     pub(crate) fn own(&self, controller: &str) -> Option<OwnGroup> {
         let v1 = mountinfo::v1_mount(&self.mounts, controller);
         let (at, path) = match v1 {
@@ -62,7 +62,7 @@ impl Groups {
             }
             None => return None,
         };
-        // A path that climbs out is how the kernel shows a group outside the namespace.
+        // The kernel shows a group outside of the cgroup namespace as a path with `..`.
         let directory = path
             .filter(|path| !path.split('/').any(|name| name == ".."))
             .and_then(|path| at.group_dir(path));
@@ -70,18 +70,18 @@ impl Groups {
     }
 }
 
-/// What the own group's cpuset allows.
+/// The CPUs that this process's cpuset allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cpuset {
-    /// These PUs.
+    /// These CPUs.
     Of(CpuSet),
-    /// There are no cpusets here.
+    /// There is no cpuset hierarchy.
     None,
-    /// The own group, or its file, cannot be seen from here.
+    /// The group or its file is not visible.
     Hidden,
 }
 
-/// The PUs that the own group's cpuset has got.
+/// The effective CPUs of this process's cpuset.
 pub(crate) fn effective_cpus(host: &dyn Host, groups: &Groups) -> Result<Cpuset, HostError> {
     let Some(OwnGroup { at, directory }) = groups.own("cpuset") else {
         return Ok(Cpuset::None);
@@ -91,7 +91,8 @@ pub(crate) fn effective_cpus(host: &dyn Host, groups: &Groups) -> Result<Cpuset,
     };
     let found = match at.version {
         Version::V1 => {
-            // `effective_cpus` is from 3.17; before, a group had what it asked for.
+            // `effective_cpus` exists since Linux 3.17; before, a group had exactly the CPUs that
+            // it requested.
             let effective = read_list(host, &paths::cpuset_effective_cpus(&directory))?;
             match effective {
                 Some(set) => Some(set),
@@ -103,8 +104,8 @@ pub(crate) fn effective_cpus(host: &dyn Host, groups: &Groups) -> Result<Cpuset,
     Ok(found.map_or(Cpuset::Hidden, Cpuset::Of))
 }
 
-/// On v2 a group without the controller enabled shows no files: the nearest ancestor that
-/// has them decides.
+/// On v2, a group without the enabled controller has no files: the nearest ancestor with the files
+/// counts.
 fn nearest_effective(
     host: &dyn Host,
     directory: &str,

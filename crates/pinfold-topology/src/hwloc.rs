@@ -1,12 +1,11 @@
-//! hwloc's tree, read live, from XML in memory or from a synthetic description.
+//! hwloc's tree, read from the live system, from XML in memory or from a synthetic description.
 //!
-//! This is the only file that knows hwloc. It is also the one place outside the door to
-//! the kernel that looks at the running machine: hwloc reads the live system itself.
-//! Everything leaves here as [`Tree`], plain values in hwloc's logical order.
+//! This is the only file that uses hwloc. It is also the only code outside of `pinfold-host` that
+//! accesses the running machine, because hwloc reads the live system itself. Its result is a
+//! [`Tree`]: plain values in hwloc's logical order.
 //!
-//! The library may open files and environment variables of its own (`HWLOC_XMLFILE`,
-//! `HWLOC_SYNTHETIC`, …); when these redirect it to another machine, [`live`] says so
-//! instead of passing that machine off as this one.
+//! The library may use files and environment variables (`HWLOC_XMLFILE`, `HWLOC_SYNTHETIC`, …). If
+//! these redirect it to another machine, [`live`] reports that instead of returning that machine.
 //! <https://www.open-mpi.org/projects/hwloc/doc/v2.9.0/>
 
 use std::collections::BTreeMap;
@@ -20,7 +19,7 @@ use hwlocality::topology::builder::{BuildFlags, TopologyBuilder, TypeFilter};
 use hwlocality::topology::export::xml::XMLExportFlags;
 use pinfold_model::{CpuSet, MAX_PUS, NodeId, PuId};
 
-/// Identity of an object within one tree (hwloc's global persistent index).
+/// Identity of an object within one tree (hwloc's global persistent index, `gp_index`).
 pub(crate) type Key = u64;
 
 /// hwloc's tree as plain values.
@@ -28,17 +27,17 @@ pub(crate) type Key = u64;
 pub(crate) struct Tree {
     /// Online PUs in logical order.
     pub pus: Vec<TreePu>,
-    /// Size in bytes and ways of each level-3 cache.
+    /// Size in bytes and number of ways of each level-3 cache.
     pub l3_sizes: BTreeMap<Key, (u64, u32)>,
     /// NUMA nodes in logical order.
     pub nodes: Vec<TreeNode>,
-    /// All PUs that the source knows, online or not.
+    /// All PUs of the source, online or not.
     pub complete: CpuSet,
-    /// PUs that the source says may be used.
+    /// PUs that the source allows.
     pub allowed: CpuSet,
-    /// Sets of PUs that the source describes as one kind of core.
+    /// Sets of PUs that the source describes as one core kind.
     pub kinds: Vec<TreeKind>,
-    /// Name of the CPU model.
+    /// Name of the processor model.
     pub cpu_model: Option<String>,
 }
 
@@ -52,7 +51,7 @@ pub(crate) struct TreePu {
     pub package: Option<Key>,
 }
 
-/// One of hwloc's CPU kinds, with what its source wrote about it.
+/// One of hwloc's CPU kinds, with its attributes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TreeKind {
     pub pus: CpuSet,
@@ -64,7 +63,7 @@ pub(crate) struct TreeKind {
     pub highest_khz: Option<u64>,
 }
 
-/// One NUMA node.
+/// A NUMA node.
 #[derive(Clone, Debug)]
 pub(crate) struct TreeNode {
     pub id: NodeId,
@@ -72,24 +71,24 @@ pub(crate) struct TreeNode {
     pub memory_bytes: u64,
 }
 
-/// Why hwloc gave no tree.
+/// Why hwloc returned no tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// hwloc rejects the text.
     Rejected,
-    /// hwloc failed; the text is its own.
+    /// hwloc failed, with its error message.
     Failed(String),
-    /// The environment redirects hwloc away from this machine.
+    /// Environment variables redirect hwloc to another machine.
     Redirected,
-    /// The tree holds a number that no kernel gives.
+    /// The tree contains a number that no kernel uses.
     OutOfRange(String),
 }
 
-/// The running machine, all PUs whether this process may use them or not.
+/// The running machine with all PUs, including those that this process may not use.
 pub(crate) fn live() -> Result<Tree, Refusal> {
-    // What is left out here is either read by ourselves (kinds) or not used (distances,
-    // memory attributes); it is most of hwloc's reading. `DONT_CHANGE_BINDING` keeps
-    // hwloc's x86 part from moving this thread over all PUs.
+    // The excluded parts are read by Pinfold itself (kinds) or not used (distances, memory
+    // attributes); they are most of hwloc's work. `DONT_CHANGE_BINDING` keeps hwloc's x86 backend
+    // from moving this thread over all PUs.
     let flags = BuildFlags::INCLUDE_DISALLOWED
         | BuildFlags::DONT_CHANGE_BINDING
         | BuildFlags::IGNORE_DISTANCES
@@ -99,21 +98,20 @@ pub(crate) fn live() -> Result<Tree, Refusal> {
     if raw.is_this_system() { tree(&raw) } else { Err(Refusal::Redirected) }
 }
 
-/// A machine as hwloc's XML describes it. The caller has checked the text: hwloc itself
-/// trusts what it is given.
+/// A machine from hwloc's XML. The caller has checked the text, because hwloc trusts its input.
 pub(crate) fn from_xml(text: &str) -> Result<Tree, Refusal> {
     let builder = TopologyBuilder::new().from_xml(text).map_err(|_| Refusal::Rejected)?;
     tree(&load(lean(builder)?, BuildFlags::INCLUDE_DISALLOWED)?)
 }
 
-/// A machine as a synthetic description draws it. The caller has bounded its size.
+/// A machine from a synthetic description. The caller has limited its size.
 pub(crate) fn from_synthetic(text: &str) -> Result<Tree, Refusal> {
     let builder = TopologyBuilder::new().from_synthetic(text).map_err(|_| Refusal::Rejected)?;
     tree(&load(lean(builder)?, BuildFlags::INCLUDE_DISALLOWED)?)
 }
 
-/// hwloc's XML of the running machine, with everything that hwloc finds out except
-/// I/O devices (they carry serial numbers and addresses).
+/// hwloc's XML of the running machine, with all data that hwloc collects except I/O devices (they
+/// contain serial numbers and addresses).
 pub(crate) fn live_xml() -> Result<String, Refusal> {
     let flags = BuildFlags::INCLUDE_DISALLOWED | BuildFlags::DONT_CHANGE_BINDING;
     let raw = load(TopologyBuilder::new(), flags)?;
@@ -124,9 +122,9 @@ pub(crate) fn live_xml() -> Result<String, Refusal> {
     Ok(xml.as_str().to_owned())
 }
 
-/// Types that placement does not look at are not read: on a big machine the small caches
-/// alone are thousands of files. Groups stay, since NUMA nodes may hang on them, and level-2
-/// caches where they are not just another name for the cores.
+/// Excludes object types that Pinfold does not use: on a large machine, the small caches alone take
+/// thousands of files. Groups stay, because NUMA nodes may be attached to them. Level-2 caches stay
+/// where they are not identical to the cores.
 fn lean(mut builder: TopologyBuilder) -> Result<TopologyBuilder, Refusal> {
     for unused in [ObjectType::L1Cache, ObjectType::L4Cache, ObjectType::L5Cache, ObjectType::Die] {
         builder = builder.with_type_filter(unused, TypeFilter::KeepNone).map_err(failed)?;
@@ -198,7 +196,7 @@ fn set(raw: &RawSet) -> Result<CpuSet, Refusal> {
         .collect()
 }
 
-/// Bytes and ways, 0 where unknown; a fully associative cache has none to divide.
+/// Size in bytes and number of ways, 0 if unknown; a fully associative cache has no ways.
 fn cache_size(cache: &TopologyObject) -> (u64, u32) {
     let Some(ObjectAttributes::Cache(attributes)) = cache.attributes() else { return (0, 0) };
     let ways = match attributes.associativity() {
@@ -238,7 +236,7 @@ fn kinds(raw: &Raw) -> Result<Vec<TreeKind>, Refusal> {
         .collect()
 }
 
-/// The model of the first package that names one; the machine's own on single-model trees.
+/// The model of the first package that has one; else that of the machine.
 fn cpu_model(raw: &Raw) -> Option<String> {
     raw.objects_with_type(ObjectType::Package)
         .chain(std::iter::once(raw.root_object()))

@@ -1,14 +1,14 @@
-//! Whether this machine is itself a guest, and whose.
+//! Detects whether this machine is itself a guest, and under which hypervisor.
 //!
-//! On x86 the `hypervisor` flag decides: vendor names alone would call a bare-metal
-//! machine of a cloud a guest. Other architectures have no such flag, there the firmware's
-//! vendor decides if it is a hypervisor's own.
+//! On x86 the `hypervisor` flag decides, because by vendor names alone a bare-metal cloud machine
+//! would count as a guest. Other architectures have no such flag; there the firmware's vendor
+//! decides if it is a hypervisor.
 
 use pinfold_host::paths;
 
 use crate::facts::{Reader, cpuinfo_field};
 
-/// Vendors in the firmware's tables that are hypervisors' own, with the hypervisor's name.
+/// Firmware vendors that are hypervisors, with the name of the hypervisor.
 const VENDORS: [(&str, &str); 10] = [
     ("QEMU", "QEMU/KVM"),
     ("Amazon EC2", "Amazon EC2 (Nitro or Xen)"),
@@ -22,14 +22,14 @@ const VENDORS: [(&str, &str); 10] = [
     ("Red Hat", "KVM"),
 ];
 
-/// Vendors that also make bare machines: alone they prove nothing.
+/// Vendors that also make physical machines: the name alone proves nothing.
 const ALSO_BARE: [&str; 4] = ["Amazon EC2", "Google", "Microsoft Corporation", "Red Hat"];
 
-/// Clock sources that hypervisors offer to their guests.
+/// Clock sources that hypervisors provide to guests.
 const CLOCKS: [(&str, &str); 3] =
     [("kvm-clock", "KVM"), ("hyperv_clocksource", "Hyper-V"), ("xen", "Xen")];
 
-/// The name of the hypervisor; `None` on bare metal, or where nothing tells.
+/// The name of the hypervisor; `None` on bare metal, or if no source shows one.
 pub(crate) fn name(cpuinfo: &str, reader: &mut Reader<'_>) -> Option<String> {
     let flags = cpuinfo_field(cpuinfo, "flags");
     let flagged = flags.map(|flags| flags.split_ascii_whitespace().any(|f| f == "hypervisor"));
@@ -53,7 +53,7 @@ pub(crate) fn name(cpuinfo: &str, reader: &mut Reader<'_>) -> Option<String> {
     }
 }
 
-/// The hypervisor behind a vendor's name, if it is one's.
+/// The hypervisor for a vendor name, if there is one.
 pub(crate) fn of_vendor(vendor: &str) -> Option<&'static str> {
     VENDORS.iter().find(|(prefix, _)| vendor.starts_with(prefix)).map(|(_, name)| *name)
 }

@@ -1,9 +1,9 @@
-//! Topologies of other machines: a capture, an hwloc XML file, a folder or a tarball with its
-//! `/sys` and `/proc`, or a synthetic description.
+//! Topologies of other machines: a capture, an hwloc XML file, a folder or tarball with `/sys` and
+//! `/proc`, or a synthetic description.
 //!
-//! Which of them a text is: a path that exists is a file, and its first words tell which
-//! kind (a description kept in a file starts with a `#` comment). A text with a slash, or ending in `.xml`, was meant as a file. Anything else is a
-//! description.
+//! The kind is determined as follows. An existing path is a file, and its first words identify its
+//! kind (a description in a file starts with a `#` comment). A text with a slash, or ending in
+//! `.xml`, is taken for a missing file. Anything else is a description.
 
 use pinfold_host::{Host, HostError, SnapshotHost, files, paths};
 use pinfold_model::{CpuSet, Source, Topology};
@@ -17,18 +17,18 @@ use crate::{foreign, synthetic, sysfs, xml};
 /// First words of a capture.
 const CAPTURE_HEAD: &str = "pinfold-capture";
 
-/// The topology of this machine, or of a captured one.
+/// The topology of this host, or of a captured one.
 ///
 /// # Errors
-/// [`TopologyError`] if hwloc fails, if the environment redirects it to another machine,
-/// or if a captured host holds no tree of hwloc's.
+/// [`TopologyError`] if hwloc fails, if the environment redirects it to another machine, or if a
+/// captured host does not contain hwloc's tree.
 pub fn discover(host: &dyn Host) -> Result<Topology, TopologyError> {
     if host.is_live() {
         let tree = hwloc::live().map_err(live_error)?;
         return build::topology(Source::Live, &tree, &Facts::read(host));
     }
     let name = "the captured machine";
-    // A machine that is simulated, or was copied file by file, has the kernel's files alone.
+    // A host that is simulated, or was copied file by file, only has the kernel's files.
     match sysfs::tree(host) {
         Ok(tree) if !host.exists(&paths::captured_hwloc_xml()) => {
             build::topology(Source::Captured(name.to_owned()), &tree, &Facts::read(host))
@@ -37,13 +37,13 @@ pub fn discover(host: &dyn Host) -> Result<Topology, TopologyError> {
     }
 }
 
-/// The topology of a file (a capture or an hwloc XML), or of a synthetic description.
-/// On the live machine files are the user's, relative to the current directory; on any
-/// other host they are the host's.
+/// The topology of a file (a capture or an hwloc XML), or of a synthetic description. On the live
+/// host, paths are relative to the current directory; on any other host they refer to the host's
+/// files.
 ///
 /// # Errors
-/// [`TopologyError`]: no such file, a file of another kind, an XML that hwloc cannot use,
-/// a text that is not a description; each names the text and what is wrong with it.
+/// [`TopologyError`]: a missing file, an unknown kind of file, an XML that hwloc cannot use, a text
+/// that is not a description. Each contains the text and what is wrong with it.
 pub fn read_input(host: &dyn Host, text: &str) -> Result<Topology, TopologyError> {
     let text = text.trim();
     if host.is_live() && files::is_dir(text) {
@@ -64,11 +64,11 @@ pub fn read_input(host: &dyn Host, text: &str) -> Result<Topology, TopologyError
     }
 }
 
-/// The kernel files of a captured machine: a capture, or a folder or tarball with its `/sys` and
-/// `/proc`.
+/// The kernel files of a captured machine: from a capture, or from a folder or tarball with its
+/// `/sys` and `/proc`.
 ///
 /// # Errors
-/// [`TopologyError`]: no such file, or a text that holds no kernel files.
+/// [`TopologyError`]: a missing file, or a text without kernel files.
 pub fn read_capture(host: &dyn Host, path: &str) -> Result<SnapshotHost, TopologyError> {
     let path = path.trim();
     if host.is_live() && files::is_dir(path) {
@@ -95,7 +95,7 @@ pub fn read_capture(host: &dyn Host, path: &str) -> Result<SnapshotHost, Topolog
         .map_err(|error| TopologyError::Capture { path: path.to_owned(), why: error.to_string() })
 }
 
-/// Another machine's `/sys` and `/proc`.
+/// The topology of another machine's `/sys` and `/proc`.
 fn from_tree(path: &str, host: &SnapshotHost) -> Result<Topology, TopologyError> {
     let tree =
         sysfs::tree(host).map_err(|why| TopologyError::Tree { path: path.to_owned(), why })?;
@@ -130,8 +130,8 @@ fn from_file(path: &str, content: &str) -> Result<Topology, TopologyError> {
     }
 }
 
-/// A file may keep a description, with lines that start with `#` to say of what. Without
-/// such a line a file is not taken for one: any text file would be.
+/// Extracts a description from a file in which lines that start with `#` are comments. Without such
+/// a line the file is not taken for a description, because any text file would be one.
 fn commented_description(content: &str) -> Option<String> {
     if !content.starts_with('#') {
         return None;
@@ -157,7 +157,7 @@ fn tree_of_xml(name: &str, text: &str) -> Result<Tree, TopologyError> {
     let fail = |why: String| TopologyError::Xml { name: name.to_owned(), why };
     let text = xml::checked(text).map_err(fail)?;
     let mut tree = hwloc::from_xml(&text).map_err(|refusal| fail(why(&refusal)))?;
-    // hwloc gives such a node the PUs of what is around it.
+    // hwloc assigns the CPUs of the surrounding object to such a node.
     let bare = xml::nodes_without_pus(&text);
     for node in tree.nodes.iter_mut().filter(|node| bare.contains(&node.id)) {
         node.pus = CpuSet::new();
@@ -172,7 +172,7 @@ fn from_description(text: &str) -> Result<Topology, TopologyError> {
         Refusal::Rejected => fail(synthetic::fault(text)),
         Refusal::Failed(_) | Refusal::Redirected | Refusal::OutOfRange(_) => fail(why(&refusal)),
     })?;
-    // hwloc takes PUs of one index for one PU.
+    // hwloc merges CPUs that have the same index.
     if u64::try_from(tree.pus.len()) != Ok(count) {
         return Err(fail(format!("its indexes do not name {count} different PUs")));
     }
@@ -187,7 +187,7 @@ fn why(refusal: &Refusal) -> String {
     }
 }
 
-/// What a refusal means on the running machine.
+/// Converts a refusal of hwloc on the running host.
 pub(crate) fn live_error(refusal: Refusal) -> TopologyError {
     match refusal {
         Refusal::Redirected => TopologyError::Redirected,
@@ -197,7 +197,7 @@ pub(crate) fn live_error(refusal: Refusal) -> TopologyError {
     }
 }
 
-/// The source of a topology as it is named to people.
+/// The name of a topology's source for messages.
 #[must_use]
 pub fn describe_source(topology: &Topology) -> String {
     source_name(&topology.source)

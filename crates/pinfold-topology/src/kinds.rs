@@ -1,13 +1,13 @@
-//! Core kinds: which PUs are fast and which are small. Pure.
+//! Core kinds: which CPUs are fast and which are small. Pure.
 //!
-//! In this order, the first that tells two kinds apart: the kernel's PMU sets (`cpu_core`,
-//! `cpu_atom`, `cpu_lowpower`), the core types that an hwloc XML names, the scheduler's
-//! capacity (`cpu_capacity`, or `LinuxCapacity` in an XML), and last the highest frequency.
+//! The first source that distinguishes two kinds counts, in this order: the kernel's PMUs
+//! (`cpu_core`, `cpu_atom`, `cpu_lowpower`), the core types in an hwloc XML, the scheduler's
+//! capacity (`cpu_capacity`, or `LinuxCapacity` in an XML), the highest frequency.
 //!
-//! Frequency needs care: turbo ranking makes equal cores differ, and on AMD so does the
-//! preferred-core ranking that some drivers compute it from. So it counts only where the cores
-//! fall into two groups with a wide gap between them (AMD's dense cores, of which the kernel
-//! reports nothing else, reach 65 to 72 % of the others).
+//! Frequencies need care: turbo ranking gives equal cores different values, and so does the
+//! preferred-core ranking of AMD from which some drivers compute it. Frequencies therefore only
+//! count if the cores form two groups with a wide gap between them. (AMD's dense cores, for which
+//! the kernel reports nothing else, reach 65 to 72 % of the others.)
 
 use std::collections::BTreeMap;
 
@@ -16,16 +16,17 @@ use pinfold_model::{CoreKind, CpuSet, PuId};
 use crate::facts::Facts;
 use crate::hwloc::{Tree, TreeKind};
 
-/// A core counts as fast from this share of the largest capacity on, in percent. Equal
-/// cores of one machine differ by a few percent through binning; the "prime" core of a
-/// phone is 15 % above its big siblings; a small core has less than three quarters.
+/// Minimum share of the largest capacity for a fast core, in percent. Equal cores of one machine
+/// differ by a few percent through binning. The "prime" core of a phone is 15 % above its big
+/// siblings; a small core has less than three quarters.
 const FAST_FROM_PERCENT: u64 = 75;
 
-/// By frequency there are two kinds only if the fastest small core has at most this share of
-/// the slowest fast one's, in percent. The ranks of equal cores are steps of a few percent.
+/// Maximum share of the slowest fast core's frequency that the fastest small core may have, in
+/// percent. Without such a gap there is only one kind. The ranks of equal cores differ by steps of
+/// a few percent.
 const GAP_PERCENT: u64 = 85;
 
-/// The kind of each PU; empty if all are alike or nothing tells.
+/// The kind of each CPU; empty if all are equal or no source distinguishes them.
 pub(crate) fn of_pus(tree: &Tree, facts: &Facts) -> BTreeMap<PuId, CoreKind> {
     let online: CpuSet = tree.pus.iter().map(|pu| pu.os).collect();
     let pmus: Vec<(CoreKind, &CpuSet)> =
@@ -45,7 +46,7 @@ pub(crate) fn of_pus(tree: &Tree, facts: &Facts) -> BTreeMap<PuId, CoreKind> {
     .unwrap_or_default()
 }
 
-/// What the kernel's files say of each PU, else what the tree says of its kinds.
+/// Capacities from the kernel's files, else from the tree's kinds.
 pub(crate) fn of_tree(
     facts: &BTreeMap<PuId, u64>,
     tree: &Tree,
@@ -58,7 +59,7 @@ pub(crate) fn of_tree(
     known.flat_map(|(pus, value)| pus.iter().map(move |pu| (pu, value))).collect()
 }
 
-/// hwloc's word for a type of core: the vendor's name, then the type's.
+/// Converts hwloc's core type: the vendor's name, then the type's.
 fn of_type(kind: &TreeKind) -> Option<CoreKind> {
     let word = kind.core_type.as_deref()?.to_ascii_lowercase();
     let word =
@@ -92,7 +93,7 @@ fn by_share(values: &BTreeMap<PuId, u64>, online: &CpuSet) -> BTreeMap<PuId, Cor
         .collect()
 }
 
-/// The same by frequency, if that of each PU is known and nothing lies between the two groups.
+/// The same by frequency, if it is known for each CPU and there is a gap between two groups.
 fn by_frequency(values: &BTreeMap<PuId, u64>, online: &CpuSet) -> BTreeMap<PuId, CoreKind> {
     let kinds = by_share(values, online);
     let of = |kind| kinds.iter().filter(move |(_, one)| **one == kind).map(|(pu, _)| values[pu]);
@@ -135,10 +136,10 @@ mod tests {
             let tree = tree(u32::try_from(mhz.len()).unwrap());
             assert_eq!(small(&of_pus(&tree, &facts)), expected, "{mhz:?}");
         };
-        // Strix Point: four cores and eight dense ones; Phoenix 2: two and four.
+        // Strix Point: four cores and eight dense cores; Phoenix 2: two and four.
         check(&[5100, 5100, 5100, 5100, 3300, 3300, 3300, 3300], "4-7");
         check(&[4900, 4900, 3500, 3500, 3500, 3500], "2-5");
-        // Turbo Boost Max 3.0, and preferred cores of equal make (7950X, 5950X).
+        // Turbo Boost Max 3.0, and preferred cores of the same type (7950X, 5950X).
         check(&[5800, 5800, 5500, 5500, 5500], "");
         check(&[5881, 5732, 5584, 5436, 5288, 5140, 5083], "");
         // Ranks that a driver took for frequencies: far apart, but without a gap.
@@ -172,7 +173,7 @@ mod tests {
             capacity: Some(capacity),
             ..TreeKind::default()
         };
-        // Two ranks of each kind, as the GB10 has them.
+        // Two ranks of each kind, as on the GB10.
         let kinds = vec![kind("0", 718), kind("1", 731), kind("2", 997), kind("3", 1024)];
         let tree = Tree { kinds, ..tree(4) };
         assert_eq!(small(&of_pus(&tree, &Facts::default())), "0-1");

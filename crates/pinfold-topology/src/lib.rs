@@ -1,4 +1,4 @@
-//! Host to topology and findings, through hwloc and sysfs.
+//! Host to topology and findings, with hwloc and sysfs.
 //!
 //! ```text
 //! hwloc (live, XML, synthetic) ──► tree ──┐
@@ -6,12 +6,12 @@
 //! kernel files (through Host) ──► facts ──┘
 //! ```
 //!
-//! [`discover`] looks at a host, [`read_input`] at a file, a folder or a description, [`capture`]
-//! makes such a file, [`render_tree`] and [`schema`] show what was found, and
-//! [`capabilities`] tells what a host can and cannot do for Pinfold.
+//! [`discover`] examines a host, [`read_input`] a file, a folder or a description. [`capture`]
+//! creates such a file, [`render_tree`] and [`schema`] show the result, and [`capabilities`]
+//! reports which features of a host Pinfold can use.
 //!
-//! Only `hwloc.rs` knows hwloc, only `facts.rs`, `groups.rs`, `sysfs.rs` and `capabilities` read
-//! a host; all else is pure. Nothing here changes a host.
+//! Only `hwloc.rs` uses hwloc. Only `facts.rs`, `groups.rs`, `sysfs.rs` and `capabilities` read a
+//! host; everything else is pure. Nothing here changes a host.
 
 mod build;
 mod capabilities;

@@ -1,4 +1,4 @@
-//! A topology as a tree for the terminal. Pure; no colour, so no meaning by colour.
+//! A topology as a tree for the terminal. Pure; without colours.
 //!
 //! ```text
 //! i7-4790K: 1 package, 1 NUMA node, 1 L3 domain, 4 cores, 8 PUs
@@ -6,10 +6,10 @@
 //!    ├─ Core L#0  PU L#0 (P#0)  L#1 (P#4)
 //!    ├─ Core L#1  PU L#2 (P#1)  L#3 (P#5)
 //! ```
-//! `L#` is hwloc's logical index, `P#` what Linux writes. Packages, NUMA nodes and L3
-//! domains nest as their sets of PUs do, whichever is the larger on this machine; those
-//! with the same PUs share a line. Beyond [`FULL_UP_TO`] PUs equal neighbouring cores
-//! share a line too.
+//! `L#` is hwloc's logical index, `P#` is Linux's number. Packages, NUMA nodes and L3 domains are
+//! nested by their sets of CPUs, whichever is the larger on the machine; those with the same CPUs
+//! share a line. On machines with more than [`FULL_UP_TO`] CPUs, equal neighbouring cores also
+//! share a line.
 
 mod summary;
 
@@ -19,10 +19,10 @@ use pinfold_model::{Core, CoreKind, CpuSet, LogicalPu, Pu, PuId, Source, Topolog
 
 use summary::{count, size};
 
-/// Largest machine that is shown core by core.
+/// Largest number of CPUs with one line per core.
 const FULL_UP_TO: usize = 32;
 
-/// The tree, what else is known, and the findings.
+/// The tree, further properties, and the findings.
 #[must_use]
 pub fn render_tree(topology: &Topology) -> String {
     let tree = Tree::new(topology);
@@ -52,20 +52,20 @@ fn headline(topology: &Topology) -> String {
     format!("{name}: {}", counts.join(", "))
 }
 
-/// Packages, nodes and L3 domains with the same PUs.
+/// Packages, nodes and L3 domains with the same CPUs.
 struct Group {
     labels: Vec<String>,
     pus: CpuSet,
     children: Vec<Child>,
 }
 
-/// What hangs on a group.
+/// A child of a group in the tree.
 #[derive(Clone)]
 enum Child {
     Group(usize),
     /// Neighbouring cores that share a line.
     Cores(Vec<usize>),
-    /// A NUMA node without PUs, or the offline PUs.
+    /// A NUMA node without CPUs, or the offline CPUs.
     Leaf(String),
 }
 
@@ -95,7 +95,7 @@ impl<'t> Tree<'t> {
         tree
     }
 
-    /// The smallest group around a set that is larger than the set (or as large, for cores).
+    /// The smallest group that contains a set and has at least `least` CPUs.
     fn around(&self, pus: &CpuSet, least: usize) -> Option<usize> {
         (0..self.groups.len())
             .filter(|index| self.groups[*index].pus.len() >= least)
@@ -140,7 +140,7 @@ impl<'t> Tree<'t> {
         }
     }
 
-    /// What makes two cores look alike: kind, number of PUs and their marks.
+    /// Properties by which two cores are equal: kind, number of CPUs and their marks.
     fn signature(&self, core: &Core) -> (CoreKind, Vec<&'static str>) {
         (core.kind, core.pus.iter().map(|pu| self.mark(pu)).collect())
     }
@@ -174,7 +174,7 @@ impl<'t> Tree<'t> {
 
     fn branches(&self, children: &[Child], indent: &str, lines: &mut Vec<String>) {
         let mut ordered: Vec<&Child> = children.iter().collect();
-        // Leaves (no logical index) come last.
+        // Leaves (without a logical index) come last.
         ordered.sort_by_key(|child| self.first_of_child(child).map_or(u32::MAX, |pu| pu.0));
         let last = ordered.len().saturating_sub(1);
         for (position, child) in ordered.into_iter().enumerate() {
@@ -228,7 +228,7 @@ impl<'t> Tree<'t> {
         line.trim_end().to_owned()
     }
 
-    /// Kinds in a column as wide as the longest that occurs.
+    /// The kind, padded to the width of the longest kind.
     fn kind_column(&self, kind: CoreKind) -> String {
         let width = self.topology.cores.iter().map(|core| kind_note(core.kind).len()).max();
         format!("{:<1$}", kind_note(kind), width.unwrap_or(0))
@@ -248,7 +248,7 @@ impl<'t> Tree<'t> {
     }
 }
 
-/// One group per set of PUs, with the labels of all that have it, the outer kind first.
+/// One group per set of CPUs, with the labels of all objects with that set, the outer kind first.
 fn groups(topology: &Topology) -> Vec<Group> {
     let packages = topology
         .packages

@@ -1,9 +1,8 @@
-//! The JSON that Pinfold promises for topologies and capabilities, version 1.
+//! The JSON formats of topologies and capabilities, version 1.
 //!
-//! `format` names the document and its version; a reader that knows the version knows
-//! every key. Keys with a quantity end in its unit. Sets of PUs are the kernel's lists
-//! (`"0-3,8"`), ids are numbers: `os` is Linux's, `logical` is hwloc's.
-//! Keys may be added within a version, never renamed or removed.
+//! `format` contains the name and version of the document. Names of quantities end in the unit.
+//! Sets of CPUs are in the kernel's list format (`"0-3,8"`), IDs are numbers: `os` is Linux's,
+//! `logical` is hwloc's. Keys may be added within a version, but are never renamed or removed.
 
 use std::collections::BTreeMap;
 
@@ -280,7 +279,7 @@ fn finding(finding: &Finding) -> FindingEntry<'_> {
     }
 }
 
-/// The documents hold strings, numbers and lists only: nothing that JSON cannot write.
+/// Serialises a document; this cannot fail, because it only contains strings, numbers and lists.
 fn to_text(document: &impl Serialize) -> String {
     match serde_json::to_string_pretty(document) {
         Ok(text) => text + "\n",

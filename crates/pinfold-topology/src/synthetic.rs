@@ -1,20 +1,19 @@
-//! Synthetic descriptions: bounds their size, and says what is wrong with a bad one. Pure.
+//! Synthetic descriptions: limits their size, and locates errors. Pure.
 //!
 //! ```text
 //! package:2 [numa(memory=32GB)] l3:1(size=16MB) core:4 pu:2(indexes=0,8,…)
 //! ```
-//! hwloc builds whatever it is asked for, and answers a bad text with no more than
-//! "invalid". So the counts are multiplied here first, and when hwloc refuses, the text
-//! is gone through level by level to find the word that is at fault.
-//! <https://www.open-mpi.org/projects/hwloc/doc/v2.9.0/a00369.php>
+//! hwloc builds whatever a description requests, and only reports "invalid" for a bad one.
+//! Therefore the counts are multiplied here first, and after a refusal the text is checked level by
+//! level to find the wrong word. <https://www.open-mpi.org/projects/hwloc/doc/v2.9.0/a00369.php>
 
 /// Linux's largest `NR_CPUS`.
 const MOST_PUS: u64 = 8192;
 
-/// Linux's largest number of NUMA nodes (`NODES_SHIFT` of 10).
+/// Linux's maximum number of NUMA nodes (`NODES_SHIFT` of 10).
 const MOST_NODES: u64 = 1024;
 
-/// Level names that hwloc understands, shortest unambiguous forms included.
+/// Level names of hwloc, including the shortest unambiguous forms.
 const LEVELS: [(&str, &str); 14] = [
     ("machine", "mach"),
     ("package", "pack"),
@@ -39,12 +38,12 @@ struct Level<'t> {
     count: &'t str,
 }
 
-/// The number of PUs that a description means; refuses one of more than any kernel has.
+/// The number of CPUs of a description; an error if it exceeds that of any kernel.
 pub(crate) fn bounded(text: &str) -> Result<u64, String> {
     let mut count: u64 = 1;
     for word in words(text)? {
         let level = level(word);
-        // hwloc reads 0x20 and 040 as C does, also without a name before them.
+        // hwloc parses 0x20 and 040 as C does, also without a level name.
         let digits = if level.count.is_empty() { level.name } else { level.count };
         let is_decimal = digits.bytes().all(|byte| byte.is_ascii_digit())
             && (digits.len() == 1 || !digits.starts_with('0'));
@@ -66,7 +65,7 @@ pub(crate) fn bounded(text: &str) -> Result<u64, String> {
     Ok(count)
 }
 
-/// hwloc makes a set as large as the largest index that it is told.
+/// Limits the indexes, because hwloc creates a set up to the largest one.
 fn small_indexes(text: &str) -> Result<(), String> {
     for list in text.split("indexes=").skip(1) {
         let list = list.split(|c: char| c == ')' || c.is_whitespace()).next().unwrap_or(list);
@@ -80,7 +79,7 @@ fn small_indexes(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Why hwloc refuses a description, as precisely as can be told.
+/// Why hwloc refused a description, as precisely as possible.
 pub(crate) fn fault(text: &str) -> String {
     match words(text).and_then(|words| first_fault(&words)) {
         Err(why) => why,
@@ -121,7 +120,7 @@ fn first_fault(words: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// hwloc takes `L3Cache`, `L3`, `l3u`; `Group0`; `NUMANode`, `NUMA`, `node`.
+/// hwloc accepts `L3Cache`, `L3`, `l3u`; `Group0`; `NUMANode`, `NUMA`, `node`.
 fn is_known(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     LEVELS.iter().any(|(long, short)| name.starts_with(short) && long.starts_with(&name))
@@ -131,7 +130,7 @@ fn is_known(name: &str) -> bool {
         || name.strip_prefix("group").is_some_and(|depth| depth.parse::<u8>().is_ok())
 }
 
-/// The levels of a text, `[…]` attachments left out, blanks inside `(…)` kept.
+/// The levels of a text, without `[…]` attachments; blanks inside `(…)` stay.
 fn words(text: &str) -> Result<Vec<&str>, String> {
     let (mut words, mut start, mut round, mut square) = (Vec::new(), None, 0_u32, 0_u32);
     for (at, letter) in text.char_indices() {
@@ -167,7 +166,7 @@ fn level(word: &str) -> Level<'_> {
     let bare = word.split('(').next().unwrap_or(word);
     match bare.split_once(':') {
         Some((name, count)) => Level { name, count },
-        // hwloc also takes bare counts: `2 4 2`.
+        // hwloc also accepts counts without a name: `2 4 2`.
         None if bare.bytes().all(|byte| byte.is_ascii_digit()) => Level { name: "", count: bare },
         None => Level { name: bare, count: "" },
     }

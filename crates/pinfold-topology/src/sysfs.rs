@@ -1,12 +1,12 @@
-//! The tree of another machine from its `/sys`, without hwloc. Pure but for the host it reads.
+//! The tree of another machine from its `/sys`, without hwloc. Reads only from the given host.
 //!
-//! hwloc can read a foreign root too, but only by a variable of the whole process. The kernel's
-//! lists say all that is needed: cores, packages and caches are sets of PUs
-//! (`topology/core_cpus_list`, `cache/index*/shared_cpu_list`), never ids, which repeat and have
-//! gaps. Kernels before 2.6.31 write masks only (`thread_siblings`, `shared_cpu_map`).
-//! <https://docs.kernel.org/admin-guide/cputopology.html>
+//! hwloc can also read a foreign root, but only through an environment variable of the whole
+//! process. The kernel's lists are sufficient: cores, packages and caches are sets of CPUs
+//! (`topology/core_cpus_list`, `cache/index*/shared_cpu_list`). IDs are not used, because they
+//! repeat and have gaps. Kernels before 2.6.31 only have masks (`thread_siblings`,
+//! `shared_cpu_map`). <https://docs.kernel.org/admin-guide/cputopology.html>
 //!
-//! The order is hwloc's: outer sets before inner ones, each by its first PU.
+//! The order is that of hwloc: outer sets before inner ones, each by its first CPU.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,30 +16,30 @@ use pinfold_model::{CpuSet, MAX_PUS, NodeId, PuId};
 
 use crate::hwloc::{Key, Tree, TreeNode, TreePu};
 
-/// Sets that were met, each with its identity.
+/// All sets found so far, each with its identity.
 #[derive(Default)]
 struct Objects(BTreeMap<(u8, CpuSet), Key>);
 
 impl Objects {
-    /// The identity of a set at a level, which keeps equal sets of two levels apart.
+    /// The identity of a set at a level; equal sets of different levels have different identities.
     fn key(&mut self, level: u8, pus: &CpuSet) -> Key {
         let next = Key::try_from(self.0.len()).unwrap_or(Key::MAX);
         *self.0.entry((level, pus.clone())).or_insert(next)
     }
 }
 
-/// Sets around one PU.
+/// The sets that contain a CPU.
 struct Around {
     pu: PuId,
     core: CpuSet,
     package: Option<CpuSet>,
     l2: Option<CpuSet>,
-    /// With its size in bytes and its ways, 0 if unknown.
+    /// With its size in bytes and number of ways, 0 if unknown.
     l3: Option<(CpuSet, (u64, u32))>,
     node: Option<CpuSet>,
 }
 
-/// The tree; what is wrong with the files if there is none.
+/// Reads the tree; the error describes what is wrong with the files.
 pub(crate) fn tree(host: &dyn Host) -> Result<Tree, String> {
     let all = numbered(host, &paths::cpu_dir(), "cpu").into_iter().map(PuId).collect::<CpuSet>();
     if all.is_empty() {
@@ -122,7 +122,7 @@ impl Around {
         }
     }
 
-    /// The place in hwloc's order: the first PU of each set around, the largest set first.
+    /// Sort key for hwloc's order: the first CPU of each containing set, the largest set first.
     fn place(&self) -> Vec<PuId> {
         let l3 = self.l3.as_ref().map(|(pus, _)| pus);
         let outer = [self.package.as_ref(), self.node.as_ref(), l3, self.l2.as_ref()];
@@ -146,7 +146,7 @@ fn nodes(host: &dyn Host, online: &CpuSet) -> Vec<TreeNode> {
     numbers.map(node).collect()
 }
 
-/// `Node 0 MemTotal:       32768 kB`
+/// Parses `Node 0 MemTotal:       32768 kB`.
 fn memory_bytes(host: &dyn Host, node: NodeId) -> u64 {
     let text = text(host, &paths::node_file(node, "meminfo")).unwrap_or_default();
     let total = text.lines().find_map(|line| line.split_once("MemTotal:").map(|(_, rest)| rest));
@@ -154,7 +154,7 @@ fn memory_bytes(host: &dyn Host, node: NodeId) -> u64 {
     kib.and_then(|kib| kib.checked_mul(1024)).unwrap_or(0)
 }
 
-/// The numbers of the entries `cpu0`, `cpu1`, … of a directory, ascending.
+/// The numbers of a directory's entries `cpu0`, `cpu1`, …, ascending.
 fn numbered(host: &dyn Host, directory: &str, prefix: &str) -> Vec<u32> {
     let names = host.list(directory).unwrap_or_default();
     let number = |name: &String| name.strip_prefix(prefix)?.parse::<u32>().ok();
@@ -178,8 +178,9 @@ mod tests {
 
     use super::*;
 
-    /// Two packages of two cores with two threads, numbered apart; the first package is node 1.
-    /// PU 7 is offline. `masks` writes what kernels before 2.6.31 write.
+    /// Two packages of two cores with two threads; siblings are not numbered consecutively, and the
+    /// first package is node 1. CPU 7 is offline. `masks` writes the files of kernels before
+    /// 2.6.31.
     fn machine(masks: bool) -> SnapshotHost {
         let mut host = SnapshotHost::from_files([
             (paths::cpu_online(), "0-6\n"),

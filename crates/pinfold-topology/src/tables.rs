@@ -1,12 +1,11 @@
-//! From hwloc's tree and the host's facts to the model's tables. Pure.
+//! Converts hwloc's tree and the host's facts to the model's tables. Pure.
 //!
-//! Ids of cores, L3 domains and packages are their places in the tables. That is hwloc's
-//! logical index on every machine whose PUs are online; where a whole core is offline
-//! hwloc does not show it either.
+//! IDs of cores, L3 domains and packages are their positions in the tables. These are hwloc's
+//! logical indexes, because hwloc does not show cores without online CPUs either.
 //!
-//! Sources need not name every level: `pu:4` has no core and no package. A PU without a
-//! core is a core of its own; packages that are not named are taken to be the NUMA nodes,
-//! or the whole machine where the nodes do not divide it.
+//! A source may leave out levels: `pu:4` has no core and no package. A CPU without a core gets a
+//! core of its own. If there are no packages, each NUMA node counts as one, or the whole machine if
+//! the nodes do not divide it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,13 +27,13 @@ pub(crate) struct Tables {
     pub l3: Vec<L3Domain>,
     pub nodes: Vec<NumaNode>,
     pub packages: Vec<Package>,
-    /// True if the source named no package.
+    /// True if the source has no packages.
     pub packages_assumed: bool,
-    /// True if the source named no core.
+    /// True if the source has no cores.
     pub cores_assumed: bool,
 }
 
-/// What stands for an object in the tables: hwloc's own, or what we put in its place.
+/// An object of the tables: hwloc's, or a substitute.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Object(Key),
@@ -43,7 +42,7 @@ enum Place {
     Machine,
 }
 
-/// Numbers places in order of first appearance and gathers their PUs.
+/// Numbers objects in order of first appearance and collects their CPUs.
 #[derive(Default)]
 struct Numbering {
     numbers: BTreeMap<Place, u32>,
@@ -70,7 +69,7 @@ impl Numbering {
     }
 }
 
-/// Builds the tables of the PUs that are online.
+/// Builds the tables of the online CPUs.
 pub(crate) fn tables(tree: &Tree, facts: &Facts) -> Tables {
     let online: Vec<&TreePu> = tree
         .pus
@@ -138,7 +137,7 @@ fn core_table(cores: &Numbering, packages: &[(PackageId, CoreKind)]) -> Vec<Core
         .collect()
 }
 
-/// The caches that several cores share, by the pairs of cache and core.
+/// The caches that several cores share, from pairs of cache and core.
 fn shared(caches: &Numbering, cores: &BTreeSet<(u32, u32)>) -> Vec<CpuSet> {
     let several = |cache: u32| cores.range((cache, 0)..=(cache, u32::MAX)).nth(1).is_some();
     caches.ids().filter(|(id, _)| several(*id)).map(|(_, pus)| pus.clone()).collect()
@@ -157,7 +156,8 @@ fn l3_table(l3: &Numbering, sizes: &BTreeMap<Key, (u64, u32)>) -> Vec<L3Domain> 
         .collect()
 }
 
-/// hwloc hangs a node without CPUs on its neighbour's PUs; the kernel knows better.
+/// The NUMA nodes. hwloc attaches a node without CPUs to its neighbour's CPUs; the kernel's list of
+/// nodes with CPUs corrects that.
 fn numa_nodes(tree: &Tree, facts: &Facts, online: &[&TreePu]) -> Vec<NumaNode> {
     let online: CpuSet = online.iter().map(|pu| pu.os).collect();
     let has_pus = |id| facts.nodes_with_cpus.as_ref().is_none_or(|nodes| nodes.contains(&id));
@@ -172,8 +172,8 @@ fn numa_nodes(tree: &Tree, facts: &Facts, online: &[&TreePu]) -> Vec<NumaNode> {
         .collect()
 }
 
-/// The smallest node around a PU; of equals the first that has memory. (High-bandwidth
-/// memory shows as a second node around the same PUs, after the ordinary one.)
+/// The smallest node that contains a CPU; among equals the first with memory. (High-bandwidth
+/// memory appears as a second node with the same CPUs, after the ordinary one.)
 fn nearest_node(nodes: &[NumaNode], pu: PuId) -> Option<NodeId> {
     nodes
         .iter()
@@ -182,7 +182,7 @@ fn nearest_node(nodes: &[NumaNode], pu: PuId) -> Option<NodeId> {
         .map(|node| node.id)
 }
 
-/// True if more than one node has PUs, no PU is in two, and every PU is in one.
+/// True if more than one node has CPUs, and each CPU is in exactly one of them.
 fn nodes_divide(nodes: &[NumaNode], online: &[&TreePu]) -> bool {
     let populated = nodes.iter().filter(|node| !node.pus.is_empty());
     let total: usize = populated.clone().map(|node| node.pus.len()).sum();

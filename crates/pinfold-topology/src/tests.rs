@@ -1,7 +1,8 @@
-//! Golden tests over the hosts of `fixtures/hosts`, against hwloc's own tools where they are.
+//! Golden tests of the hosts in `fixtures/hosts`, and comparisons with hwloc's own tools where they
+//! are installed.
 //!
-//! `NAME.tree` beside each host is what the terminal shows. After a wanted change write
-//! them anew with `PINFOLD_BLESS=1 cargo test -p pinfold-topology` and read the difference.
+//! `NAME.tree` next to each host contains the terminal output. After an intended change, rewrite
+//! them with `PINFOLD_BLESS=1 cargo test -p pinfold-topology` and review the diff.
 
 use pinfold_host::process::{capture as run, find_program};
 use pinfold_host::{LiveHost, SnapshotHost, files};
@@ -23,7 +24,7 @@ fn live() -> LiveHost {
 fn fixture(file: &str) -> Topology {
     let path = format!("{}/{file}", hosts_dir());
     let mut topology = read_input(&live(), &path).unwrap_or_else(|error| panic!("{error}"));
-    // Goldens must not depend on where the checkout lies.
+    // Golden files must not depend on the path of the checkout.
     if let Source::Captured(_) = topology.source {
         topology.source = Source::Captured(file.to_owned());
     }
@@ -34,7 +35,7 @@ fn synthetic(text: &str) -> Topology {
     read_input(&live(), text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// All fixtures: every file of the directory that is not a golden.
+/// All fixtures: every file of the directory except golden files.
 fn fixtures() -> Vec<String> {
     use pinfold_host::Host;
     let real = std::path::Path::new(&hosts_dir()).canonicalize().expect("fixtures/hosts");
@@ -77,7 +78,7 @@ fn every_fixture_says_why_it_is_interesting() {
     }
 }
 
-/// PU numbers in logical order, from our table and from hwloc's own program.
+/// CPU numbers in logical order, from Pinfold's tables and from hwloc's tool.
 #[test]
 fn pus_stand_in_hwlocs_own_order() {
     let Some(lstopo) = find_program("lstopo-no-graphics") else {
@@ -101,7 +102,7 @@ fn pus_stand_in_hwlocs_own_order() {
     }
 }
 
-/// How many of each level, from our tables and from hwloc's own program.
+/// Number of objects per level, from Pinfold's tables and from hwloc's tool.
 #[test]
 fn counts_are_hwlocs_own() {
     let Some(calc) = find_program("hwloc-calc") else {
@@ -127,7 +128,7 @@ fn counts_are_hwlocs_own() {
     }
 }
 
-/// What hwloc's programs take for this fixture: a description, or a plain XML file in `directory`.
+/// Input of hwloc's tools for this fixture: a description, or a plain XML file in `directory`.
 fn oracle_input(file: &str, directory: &tempfile::TempDir) -> String {
     use pinfold_host::Host;
     if let Source::Synthetic(description) = fixture(file).source {
@@ -244,7 +245,7 @@ fn the_running_machine_and_its_capture_are_the_same() {
     let text = capture(&host).unwrap();
     let mut again = discover(&SnapshotHost::parse(&text).unwrap()).unwrap();
     assert_eq!(again.fingerprint, found.fingerprint);
-    // Memory comes and goes on machines with balloons.
+    // Memory sizes change on machines with balloons.
     again.source = Source::Live;
     again.nodes.clone_from(&found.nodes);
     assert_eq!(again, found);
@@ -260,7 +261,7 @@ fn json_is_json_and_names_its_format() {
     }
 }
 
-/// What strategies rely on.
+/// Properties on which strategies rely.
 fn assert_consistent(topology: &Topology) {
     let online = topology.online();
     assert_eq!(online.len(), topology.pus.len(), "a PU comes twice");
@@ -328,7 +329,7 @@ proptest! {
     }
 }
 
-/// The tarball of hwloc's own tool, made here, is this machine again.
+/// A tarball that hwloc's own tool creates here gives the topology of this host.
 #[test]
 fn what_hwloc_gathers_is_the_same_machine() {
     let Some(gather) = find_program("hwloc-gather-topology") else {

@@ -1,8 +1,8 @@
-//! Looks at an hwloc XML before hwloc does, and scrubs one that leaves the machine. Pure.
+//! Checks an hwloc XML before hwloc parses it, and scrubs an XML for publication. Pure.
 //!
-//! hwloc trusts its input: entities, bottomless nesting, a set that is missing or a PU
-//! number of four billion reach code that was never meant for strangers' files, and some
-//! of them end the process. What a file must be is in `check`.
+//! hwloc trusts its input. Entities, unlimited nesting, a missing set or a CPU number of four
+//! billion reach code that is not written for untrusted files, and some of them crash the process.
+//! The requirements for a file are in `check`.
 //!
 //! ```text
 //! <!DOCTYPE topology SYSTEM "hwloc2.dtd">
@@ -17,18 +17,18 @@ use std::collections::BTreeSet;
 use pinfold_model::NodeId;
 use roxmltree::{Document, Node, ParsingOptions};
 
-/// The only two DOCTYPE lines that hwloc has ever written.
+/// The only two DOCTYPE lines that hwloc writes.
 const DOCTYPES: [&str; 2] =
     ["<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">", "<!DOCTYPE topology SYSTEM \"hwloc.dtd\">"];
 
-/// Far larger than any machine's file: 8192 PUs take 20 MiB.
+/// Maximum size, far more than any machine's file: 8192 CPUs take 20 MiB.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Elements that hwloc gets.
+/// Elements that are passed to hwloc.
 const USED_ELEMENTS: [&str; 5] = ["topology", "object", "info", "page_type", "cpukind"];
 
-/// `info` entries that a capture keeps; all others (host name, cgroup, DMI, serial
-/// numbers, addresses, process names) are dropped, known or not.
+/// `info` entries that a capture keeps. All others (host name, cgroup, DMI, serial numbers,
+/// addresses, process names) are dropped, known or not.
 const KEPT_INFOS: [&str; 17] = [
     "Architecture",
     "Backend",
@@ -49,8 +49,8 @@ const KEPT_INFOS: [&str; 17] = [
     "hwlocVersion",
 ];
 
-/// The text as hwloc may have it; else what is wrong with it. What Pinfold does not use is
-/// left out: DOCTYPE, comments (hwloc's own parser knows none), devices, distances.
+/// The text to pass to hwloc, or what is wrong with it. Parts that Pinfold does not use are
+/// removed: DOCTYPE, comments (which hwloc's own parser does not support), devices, distances.
 pub(crate) fn checked(text: &str) -> Result<String, String> {
     if text.len() > MAX_BYTES {
         return Err(format!("{} bytes are more than any machine needs", text.len()));
@@ -69,7 +69,7 @@ pub(crate) fn checked(text: &str) -> Result<String, String> {
         node.is_comment()
             || (node.is_element() && !USED_ELEMENTS.contains(&node.tag_name().name()))
             || check::is_device(*node)
-            // hwloc 3 has what it knows of the whole machine here; hwloc 2 reads none.
+            // hwloc 3 stores properties of the whole machine here, which hwloc 2 does not read.
             || (node.has_tag_name("info") && node.parent_element() == Some(root))
     });
     let text = without(&text, unused.map(|node| node.range()).collect());
@@ -79,7 +79,7 @@ pub(crate) fn checked(text: &str) -> Result<String, String> {
     })
 }
 
-/// Formats that are read: those of hwloc 2 and 3 differ in nothing that Pinfold uses.
+/// Supported formats: for the data that Pinfold uses, hwloc 2 and 3 do not differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     Two,
@@ -91,7 +91,7 @@ const VERSION_3: &str = "version=\"3.0\"";
 const OF_VERSION_3: &str =
     "it is of hwloc 3: lstopo --export-xml-flags v2 FILE.xml writes the format of hwloc 2";
 
-/// The version of a topology's file.
+/// The format version of a topology file.
 fn version(document: &Document<'_>) -> Result<Version, String> {
     let root = document.root_element();
     let name = root.tag_name().name();
@@ -112,8 +112,8 @@ fn version(document: &Document<'_>) -> Result<Version, String> {
     }
 }
 
-/// The tags of groups that hold no PU: hwloc may put such a group around a node of memory alone,
-/// and its memory then hangs on what is around the group.
+/// The tags of groups without CPUs: hwloc may put such a group around a NUMA node that only has
+/// memory. Without the tags the memory is attached to the group's parent.
 fn groups_around_memory(document: &Document<'_>) -> Vec<std::ops::Range<usize>> {
     let is_empty = |node: &Node<'_, '_>| {
         node.attribute("type") == Some("Group")
@@ -135,7 +135,7 @@ fn groups_around_memory(document: &Document<'_>) -> Vec<std::ops::Range<usize>> 
     tags
 }
 
-/// The NUMA nodes that a checked text describes without a PU.
+/// The NUMA nodes without CPUs in a checked text.
 pub(crate) fn nodes_without_pus(text: &str) -> BTreeSet<NodeId> {
     let Ok(document) = parse(text) else { return BTreeSet::new() };
     let nodes = document.descendants().filter(|node| node.attribute("type") == Some("NUMANode"));
@@ -149,7 +149,7 @@ fn is_empty_set(text: &str) -> bool {
     check::parse_set(text).is_ok_and(|set| set.is_empty())
 }
 
-/// The text without anything that tells which machine of its kind this is.
+/// Removes everything that identifies an individual machine.
 pub(crate) fn scrubbed(text: &str) -> Result<String, String> {
     let text = without_doctype(text)?;
     let document = parse(&text)?;
@@ -159,8 +159,8 @@ pub(crate) fn scrubbed(text: &str) -> Result<String, String> {
         .filter(|node| !node.attribute("name").is_some_and(|name| KEPT_INFOS.contains(&name)))
         .map(|node| node.range())
         .collect();
-    // `userdata` is what another program hung on the tree, a comment may say anything, and
-    // devices have serial numbers and addresses.
+    // `userdata` was added by another program, a comment may contain anything, and devices have
+    // serial numbers and addresses.
     drop.extend(
         document
             .descendants()
@@ -172,7 +172,7 @@ pub(crate) fn scrubbed(text: &str) -> Result<String, String> {
     Ok(without(&text, drop))
 }
 
-/// The text without these parts, and without the lines that this leaves empty.
+/// Removes these parts, and the lines that become empty.
 fn without(text: &str, mut parts: Vec<std::ops::Range<usize>>) -> String {
     parts.sort_by_key(|range| range.start);
     let mut kept = String::with_capacity(text.len());
@@ -191,7 +191,7 @@ fn parse(text: &str) -> Result<Document<'_>, String> {
         .map_err(|error| error.to_string())
 }
 
-/// hwloc reads its file without the line just as well, and then no DTD is allowed at all.
+/// Removes the DOCTYPE line. hwloc does not need it; without it, no DTD is allowed at all.
 fn without_doctype(text: &str) -> Result<String, String> {
     let Some(start) = text.find("<!DOCTYPE") else {
         return Ok(text.to_owned());

@@ -1,4 +1,4 @@
-//! Births, ends and writes of this test's own, heard.
+//! Events of threads and files of this test.
 
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
@@ -7,10 +7,10 @@ use std::thread;
 use super::*;
 use crate::{files, process};
 
-/// More than anything here takes; the wait ends when something is heard.
+/// Timeout, longer than any step here takes; the wait ends at the first event.
 const PATIENCE_NS: u64 = 20 * NS_PER_S;
 
-/// Waits until it is heard; what else comes meanwhile is passed over.
+/// Waits for an event; other events are skipped.
 fn hears(watcher: &mut EventWatcher, what: impl Fn(&Events) -> bool) -> bool {
     (0..100).any(|_| what(&watcher.wait(PATIENCE_NS / 100, &[]).unwrap()))
 }
@@ -40,7 +40,7 @@ fn a_new_task_and_an_end_are_received() {
     assert!(hears(&mut watcher, |received| received.threads.contains(&tid)), "the end");
     assert!(hears(&mut watcher, |_| true));
     assert!(watcher.threads.is_empty(), "who has ended does not wake us again");
-    // It cannot be followed any more, which is no error.
+    // It cannot be watched any more, which is no error.
     assert!(!watcher.follow_threads(&BTreeSet::from([tid])).unwrap());
 }
 

@@ -1,42 +1,42 @@
-//! Where Pinfold keeps its files, by the rules of the XDG base directories and, for root,
-//! of the file system hierarchy.
+//! Pinfold's directories, according to the XDG base directory specification and, for root, the
+//! Filesystem Hierarchy Standard.
 //!
-//! An environment variable that is empty or not an absolute path is as if it were not set,
-//! as the XDG specification says.
+//! An environment variable that is empty or not an absolute path is ignored, as the XDG
+//! specification requires.
 
 use crate::{HostError, files, process};
 
-/// Where the state (journal, store) belongs: `/var/lib/pinfold` for root, else
-/// `$XDG_STATE_HOME/pinfold` or `~/.local/state/pinfold`. [`super::StateDir::open`] makes it.
+/// Directory of the state (journal, store): `/var/lib/pinfold` for root, else
+/// `$XDG_STATE_HOME/pinfold` or `~/.local/state/pinfold`. [`super::StateDir::open`] creates it.
 ///
 /// # Errors
-/// [`HostError::Untrusted`] if the user has neither variable set.
+/// [`HostError::Untrusted`] if neither variable is set.
 pub fn default_state_dir() -> Result<String, HostError> {
     choose("/var/lib/pinfold", "XDG_STATE_HOME", ".local/state", &User::current())
 }
 
-/// Where downloads belong that can be made again: `/var/cache/pinfold` for root, else
-/// `$XDG_CACHE_HOME/pinfold` or `~/.cache/pinfold`. Not made here.
+/// Directory of downloads and other data that can be created again: `/var/cache/pinfold` for root,
+/// else `$XDG_CACHE_HOME/pinfold` or `~/.cache/pinfold`. Not created here.
 ///
 /// # Errors
-/// [`HostError::Untrusted`] if the user has neither variable set.
+/// [`HostError::Untrusted`] if neither variable is set.
 pub fn cache_dir() -> Result<String, HostError> {
     choose("/var/cache/pinfold", "XDG_CACHE_HOME", ".cache", &User::current())
 }
 
-/// Where sockets belong: `/run/pinfold` for root, else `$XDG_RUNTIME_DIR/pinfold`, else
-/// `/tmp/pinfold-UID`; made with mode 0700 and checked as [`super::StateDir`] is.
+/// Directory of sockets: `/run/pinfold` for root, else `$XDG_RUNTIME_DIR/pinfold`, else
+/// `/tmp/pinfold-UID`; created with mode 0700 and checked like a [`super::StateDir`].
 ///
 /// # Errors
-/// [`HostError`] if it cannot be made or is not safe.
+/// [`HostError`] if it cannot be created or is not safe.
 pub fn runtime_dir() -> Result<String, HostError> {
     let path = runtime_path(&User::current());
     files::StateDir::open(&path)?;
     Ok(path)
 }
 
-/// Where a user's placements are marked, whatever the state directory and the environment:
-/// `/run/pinfold-placed` for root, else `/tmp/pinfold-placed-UID`.
+/// Directory with marks of a user's active placements, independent of state directory and
+/// environment: `/run/pinfold-placed` for root, else `/tmp/pinfold-placed-UID`.
 #[must_use]
 pub fn placed_dir(uid: u32) -> String {
     match uid {
@@ -45,7 +45,7 @@ pub fn placed_dir(uid: u32) -> String {
     }
 }
 
-/// Who asks.
+/// The user whose directories are requested.
 pub(super) struct User<'e> {
     pub(super) uid: u32,
     pub(super) env: &'e dyn Fn(&str) -> Option<String>,

@@ -1,7 +1,7 @@
-//! Files that people name: a request, a capture, a domain, a store's text.
+//! Files that the user names: a request, a capture, a domain.
 //!
-//! Whatever the path is, reading it ends: only a regular file is read, up to a size that no file of
-//! these has; `-` is standard input, up to the same size, and not for ever.
+//! Reading always ends, whatever the path is: only a regular file is read, up to a maximum size.
+//! `-` is standard input, with the same maximum size and a timeout.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,22 +12,22 @@ use rustix::io::Errno;
 
 use crate::HostError;
 
-/// The largest file that is read: a capture of a machine with 8192 CPUs has a quarter of it.
+/// Maximum size of a file; a capture of a machine with 8192 CPUs has a quarter of it.
 const MAX_BYTES: u64 = 256 << 20;
-/// How long standard input may be silent.
+/// Longest silence on standard input.
 const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// The whole content of a file, or of standard input if the path is `-`.
+/// Reads a whole file, or standard input if the path is `-`.
 ///
 /// # Errors
-/// [`HostError::File`]; [`HostError::Unexpected`] if it is no regular file, if it is too large, or
-/// if standard input is silent for ten seconds.
+/// [`HostError::File`]; [`HostError::Unexpected`] if it is not a regular file, if it is too large,
+/// or if standard input is silent for ten seconds.
 pub fn read(path: &str) -> Result<Vec<u8>, HostError> {
     if path == "-" {
         return read_bounded(&io::stdin(), "standard input", Wait::ForWriter);
     }
     let fail = |errno| HostError::file("read", path, errno);
-    // NONBLOCK: to open a pipe without a writer would take for ever.
+    // NONBLOCK: opening a pipe without a writer would block.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file: OwnedFd = rustix::fs::open(path, flags, Mode::empty()).map_err(fail)?;
     let stat = rustix::fs::fstat(&file).map_err(fail)?;
@@ -73,7 +73,7 @@ fn read_bounded(file: &impl AsFd, path: &str, wait: Wait) -> Result<Vec<u8>, Hos
     }
 }
 
-/// Waits until something can be read, or the writer has ended.
+/// Waits for data or end of file.
 fn has_come(file: &impl AsFd) -> Result<bool, Errno> {
     let mut fds = [PollFd::new(file, PollFlags::IN)];
     loop {

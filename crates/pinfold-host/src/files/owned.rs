@@ -1,10 +1,9 @@
-//! Temporary files and folders that belong to one process and go with it.
+//! Temporary files and folders that belong to one process.
 //!
-//! A process that is killed leaves them behind. Their names say whose they are, by its number and
-//! its start time (a number alone is used again), so that the next one, and `pinfold undo`, can
-//! remove them: `vm-4711-982734-0` is of process 4711, started 982734 ticks after boot. The
-//! process also holds a lock on it as long as it lives, because from another PID or time
-//! namespace, which may share the folder, its number or its start time is not what it is here.
+//! A killed process leaves them behind. Their names contain its PID and start time (PIDs are
+//! reused), so that the next process and `pinfold undo` can remove them: `vm-4711-982734-0` belongs
+//! to process 4711, started 982734 ticks after boot. The process also holds a lock on each, because
+//! PIDs and start times differ in another PID or time namespace that shares the folder.
 
 use std::os::fd::OwnedFd;
 
@@ -15,27 +14,27 @@ use rustix::io::Errno;
 use super::{cache_dir, dirs, list, remove, remove_tree};
 use crate::{Host, HostError, paths, proc_stat, process};
 
-/// What they are for.
+/// Kinds of temporary files and folders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owned {
     /// A folder in memory with a guest's disks.
     Memory,
     /// A folder with the sockets of a virtual machine.
     Sockets,
-    /// A folder of files that are measured.
+    /// A folder with files of a benchmark.
     Measured,
     /// A copy of a program.
     Program,
 }
 
-/// The lock on one of them, held until this is dropped or the process ends.
+/// The lock on a temporary file or folder, held until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct Held(#[expect(dead_code, reason = "it is held")] OwnedFd);
 
 impl Owned {
     const ALL: [Self; 4] = [Self::Memory, Self::Sockets, Self::Measured, Self::Program];
 
-    /// The folder in which they usually lie; it need not be there.
+    /// The usual parent folder; it may not exist.
     ///
     /// # Errors
     /// [`HostError::Untrusted`] if the user has no cache directory.
@@ -57,7 +56,7 @@ impl Owned {
         }
     }
 
-    /// The name of this process's `number`th.
+    /// The name of the temporary with this number, for this process.
     ///
     /// # Errors
     /// [`HostError`] if the start time of this process cannot be read.
@@ -66,16 +65,16 @@ impl Owned {
         Ok(format!("{}{}-{own}-{number}", self.prefix(), process::own_pid()))
     }
 
-    /// Locks one that this process has just made.
+    /// Locks a temporary that this process has just created.
     ///
     /// # Errors
-    /// [`HostError::File`].
+    /// [`HostError::File`] if it cannot be opened or locked.
     pub fn hold(path: &str) -> Result<Held, HostError> {
         lock(path).map(Held).map_err(|errno| HostError::file("lock", path, errno))
     }
 
-    /// Those in a folder whose process has ended, with their paths. What another user made is
-    /// left out.
+    /// Paths of the temporaries in a folder whose process has ended. Those of other users are left
+    /// out.
     ///
     /// # Errors
     /// [`HostError`] if the folder, or a process, cannot be read.
@@ -95,31 +94,31 @@ impl Owned {
         Ok(found)
     }
 
-    /// Removes those in a folder whose process has ended.
+    /// Removes the temporaries in a folder whose process has ended.
     ///
     /// # Errors
-    /// [`HostError`].
+    /// [`HostError`] if the folder cannot be read or an entry cannot be removed.
     pub fn remove_orphans(self, host: &dyn Host, folder: &str) -> Result<(), HostError> {
         self.orphans(host, folder)?.iter().try_for_each(|path| remove_orphan(path))
     }
 }
 
-/// All in their usual folders whose process has ended.
+/// Paths of all temporaries in the usual folders whose process has ended.
 ///
 /// # Errors
 /// [`HostError`] if a folder cannot be read.
 pub fn orphans(host: &dyn Host) -> Result<Vec<String>, HostError> {
     let mut found = Vec::new();
     for kind in Owned::ALL {
-        // A user without a home has none there.
+        // A user without a home directory has none.
         let Ok(folder) = kind.folder() else { continue };
         found.extend(kind.orphans(host, &folder)?);
     }
     Ok(found)
 }
 
-/// Files of a folder that were being replaced when their process was killed or the power went, with
-/// their paths; the old content is where it was.
+/// Paths of temporary files of [`write_atomic`](super::write_atomic) in a folder, left by a killed
+/// process or a power failure; the target still has its old content.
 ///
 /// # Errors
 /// [`HostError`] if the folder cannot be read.
@@ -135,29 +134,29 @@ pub fn temporaries(host: &dyn Host, folder: &str) -> Result<Vec<String>, HostErr
     Ok(paths.filter(|path| is_own(path) && lock(path).is_ok()).collect())
 }
 
-/// Name of the file that takes the place of `name` once it is whole.
+/// Name of the temporary file that replaces `name` when it is complete.
 pub(super) fn temporary(name: &str) -> String {
     format!(".{name}.{}.tmp", process::own_tid())
 }
 
-/// The thread that writes such a file.
+/// The thread that wrote such a file, from its name.
 pub(super) fn writer_of(temporary: &str) -> Option<Tid> {
     let (_, tid) = temporary.strip_prefix('.')?.strip_suffix(".tmp")?.rsplit_once('.')?;
     tid.parse().ok().map(Tid)
 }
 
-/// Locks such a file while it is written: in another PID namespace, which may share the folder, the
-/// thread's number says nothing. A file system without locks has none.
+/// Locks such a file while it is written, because a TID has no meaning in another PID namespace
+/// that shares the folder. Does nothing on a file system without locks.
 pub(super) fn mark_in_use(file: &OwnedFd) {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) | Err(_) => {}
     }
 }
 
-/// Removes a file or folder that [`orphans`] found; another process may be faster.
+/// Removes a file or folder that [`orphans`] found; it may already be gone.
 ///
 /// # Errors
-/// [`HostError::File`].
+/// [`HostError::File`] if it cannot be removed.
 pub fn remove_orphan(path: &str) -> Result<(), HostError> {
     let removed = if super::is_dir(path) { remove_tree(path) } else { remove(path) };
     match removed {
@@ -180,7 +179,7 @@ fn lock(path: &str) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// True for a file or folder of this user; a link is not one.
+/// True if the file or folder belongs to this user; false for a link.
 fn is_own(path: &str) -> bool {
     rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
         let kind = FileType::from_raw_mode(stat.st_mode);
@@ -202,10 +201,10 @@ mod tests {
         let (folder, host) = (tempfile::tempdir().unwrap(), LiveHost::new().unwrap());
         let folder = folder.path().to_str().unwrap();
         let own = Owned::Sockets.name(&host, 0).unwrap();
-        // The number of a process that runs, with the start time of another one.
+        // PID of a running process, with a different start time.
         let pid = process::own_pid();
         let left = [format!("vm-{pid}-1-0"), "vm-4194999-5-0".to_owned()];
-        // One that is locked is of a process of another namespace; the last is named otherwise.
+        // A locked one belongs to a process in another namespace; the last has another name format.
         let locked = "vm-4194999-7-0".to_owned();
         for name in left.iter().chain([&own, &locked, &"vm-4194999-0".to_owned()]) {
             make_dirs(&format!("{folder}/{name}")).unwrap();

@@ -1,8 +1,8 @@
-//! A directory that nobody else can write to, for files that are believed later.
+//! A directory that no other user can write to, for files that are trusted later.
 //!
-//! Root reads the journal and does what it says, so a journal that somebody else put there
-//! would be a way to root. The directory is opened once and kept open; names are looked up
-//! in it without following links, and every file must be ours alone.
+//! Root executes what the journal contains, so a journal that another user created would be a
+//! privilege escalation. The directory is opened once and kept open; names are looked up in it
+//! without following links, and every file must belong to this user only.
 
 use std::os::fd::OwnedFd;
 
@@ -14,7 +14,7 @@ use crate::{HostError, live::read_to_end};
 
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 
-/// A directory of ours.
+/// A private directory of this user.
 #[derive(Debug)]
 pub struct StateDir {
     path: String,
@@ -28,16 +28,16 @@ pub struct Lock {
 }
 
 impl StateDir {
-    /// Opens the directory; makes it (0700) if it is not there, and those that lead to it.
+    /// Opens the directory; creates it (0700) and its parents if they do not exist.
     ///
     /// # Errors
-    /// [`HostError::Untrusted`] if it is a link, belongs to another user or others may write
-    /// to it; [`HostError::File`] if it cannot be made or opened.
+    /// [`HostError::Untrusted`] if it is a link, belongs to another user or is writable for others;
+    /// [`HostError::File`] if it cannot be created or opened.
     pub fn open(path: &str) -> Result<Self, HostError> {
         Self::open_as(path, Mode::from_raw_mode(0o700))
     }
 
-    /// The same for a directory in which other users may see whether a name is there (0711).
+    /// The same for a directory in which other users may check whether a name exists (0711).
     ///
     /// # Errors
     /// As [`StateDir::open`].
@@ -68,7 +68,7 @@ impl StateDir {
         Ok(Self { path: path.to_owned(), directory })
     }
 
-    /// Its path, as it was given.
+    /// Its path as given.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
@@ -80,11 +80,11 @@ impl StateDir {
         format!("{}/{name}", self.path.trim_end_matches('/'))
     }
 
-    /// Makes a file (0600) that must not be there yet, and syncs it to the disk.
+    /// Creates a file (0600) that must not exist yet, and syncs it to disk.
     ///
     /// # Errors
-    /// [`HostError::File`]: `EEXIST` if it is there, `ENOSPC` on a full disk (the file is then
-    /// not left behind).
+    /// [`HostError::File`]: `EEXIST` if it exists, `ENOSPC` on a full disk (the incomplete file is
+    /// removed).
     pub fn create_new(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let file = self.open_file(name, flags, "create")?;
@@ -92,23 +92,23 @@ impl StateDir {
             .and_then(|()| rustix::fs::fsync(&file))
             .and_then(|()| sync_directory(&self.directory))
             .map_err(|errno| {
-                // Half a file would be taken for a whole one; the write error is what is told.
+                // A partial file would be taken for a complete one; the write error is reported.
                 match self.remove(name) {
                     Ok(()) | Err(_) => self.fault("create", name, errno),
                 }
             })
     }
 
-    /// Appends to a file that is there, and syncs it to the disk before returning.
+    /// Appends to an existing file, and syncs it to disk before returning.
     ///
     /// # Errors
-    /// [`HostError::File`]; the file is then as long as before, unless the kernel refuses that too.
+    /// [`HostError::File`]; the file then has its old length, unless the kernel refuses that too.
     pub fn append(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
         self.append_then(name, content, |file| rustix::fs::fdatasync(file))
     }
 
-    /// Appends to a file that is there; it reaches the disk when the kernel likes, or with the
-    /// next [`StateDir::append`].
+    /// Appends to an existing file without syncing; it is written to disk by the kernel's writeback
+    /// or by the next [`StateDir::append`].
     ///
     /// # Errors
     /// As [`StateDir::append`].
@@ -132,38 +132,38 @@ impl StateDir {
         })
     }
 
-    /// Puts a whole new content in the place of the old one, at once.
+    /// Replaces the content of a file atomically.
     ///
     /// # Errors
-    /// [`HostError::File`]; the old content is then untouched.
+    /// [`HostError::File`]; the old content is then unchanged.
     pub fn replace(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
         check_name(&self.path_of(name), name)?;
         replace_in(&self.directory, name, content, FILE_MODE)
             .map_err(|errno| self.fault("write", name, errno))
     }
 
-    /// The whole content of a file.
+    /// Reads a whole file.
     ///
     /// # Errors
-    /// [`HostError::File`]; [`HostError::Untrusted`] if it is a link or somebody else's.
+    /// [`HostError::File`]; [`HostError::Untrusted`] if it is a link or belongs to another user.
     pub fn read(&self, name: &str) -> Result<Vec<u8>, HostError> {
         let file = self.open_file(name, OFlags::RDONLY, "read")?;
         self.checked(&file, name)?;
         read_to_end(&file).map_err(|errno| self.fault("read", name, errno))
     }
 
-    /// True if there is an entry of this name.
+    /// True if an entry with this name exists.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Names of its files, sorted; temporary ones (`.NAME.PID.tmp`) are not shown.
+    /// The names of its files, sorted, without temporary ones (`.NAME.PID.tmp`).
     ///
     /// # Errors
-    /// [`HostError::File`].
+    /// [`HostError::File`] if the directory cannot be read.
     pub fn list(&self) -> Result<Vec<String>, HostError> {
-        // A descriptor of its own: the position of a directory is shared by duplicates.
+        // A new descriptor, because duplicates share the position in a directory.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut names = rustix::fs::openat(&self.directory, ".", flags, Mode::empty())
             .and_then(names_of)
@@ -172,11 +172,11 @@ impl StateDir {
         Ok(names)
     }
 
-    /// When a name was last added, replaced or removed, in nanoseconds since 1970 (wrapping);
-    /// only its change means something.
+    /// Time of the last addition, replacement or removal of a name, in nanoseconds since 1970
+    /// (wrapping). Use it only to detect changes.
     ///
     /// # Errors
-    /// [`HostError::File`].
+    /// [`HostError::File`] if the directory cannot be read.
     pub fn mark(&self) -> Result<u64, HostError> {
         let stat = rustix::fs::fstat(&self.directory)
             .map_err(|errno| HostError::file("check", &self.path, errno))?;
@@ -184,10 +184,10 @@ impl StateDir {
         Ok(seconds.wrapping_add(stat.st_mtime_nsec))
     }
 
-    /// Takes a file away.
+    /// Removes a file.
     ///
     /// # Errors
-    /// [`HostError::File`].
+    /// [`HostError::File`] if it does not exist or cannot be removed.
     pub fn remove(&self, name: &str) -> Result<(), HostError> {
         check_name(&self.path_of(name), name)?;
         rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())
@@ -195,12 +195,12 @@ impl StateDir {
             .map_err(|errno| self.fault("remove", name, errno))
     }
 
-    /// Takes the lock of this name, or `None` if another process (or value) holds it.
-    /// Who holds it may remove the file: a lock on a file that is not the name's any more would
-    /// let two hold the name's lock, so the new file is locked then.
+    /// Takes the lock with this name; `None` if another process (or value) holds it. The holder may
+    /// remove the file. A lock on a removed file would allow two holders of the same name, so the
+    /// new file is locked in that case.
     ///
     /// # Errors
-    /// [`HostError`] if the file cannot be made or is not ours.
+    /// [`HostError`] if the file cannot be created or does not belong to this user only.
     pub fn lock(&self, name: &str) -> Result<Option<Lock>, HostError> {
         loop {
             let file = self.open_file(name, OFlags::RDWR | OFlags::CREATE, "lock")?;
@@ -209,7 +209,7 @@ impl StateDir {
                 Ok(()) if self.is_the_file_of(name, &file)? => {
                     return Ok(Some(Lock { _file: file }));
                 }
-                // Removed between the two calls, by who held it before.
+                // The previous holder removed the file between the two calls.
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Ok(None),
                 Err(errno) => return Err(self.fault("lock", name, errno)),
@@ -217,7 +217,7 @@ impl StateDir {
         }
     }
 
-    /// True if an open file is the one that is found under this name.
+    /// True if the open file is the one with this name.
     pub(super) fn is_the_file_of(&self, name: &str, file: &OwnedFd) -> Result<bool, HostError> {
         let fail = |errno| self.fault("check", name, errno);
         let open = rustix::fs::fstat(file).map_err(fail)?;
@@ -235,7 +235,7 @@ impl StateDir {
         operation: &'static str,
     ) -> Result<OwnedFd, HostError> {
         check_name(&self.path_of(name), name)?;
-        // NONBLOCK: a pipe put there must not make us wait before it is refused.
+        // NONBLOCK: opening a pipe must not block before it is refused.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         rustix::fs::openat(&self.directory, name, flags, FILE_MODE).map_err(|errno| match errno {
             Errno::LOOP => untrusted(&self.path_of(name), "is a link"),
@@ -265,12 +265,12 @@ fn check_name(path: &str, name: &str) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Checks that a file is this user's alone, as the files of a [`StateDir`] are: for files that are
-/// not in one and whose content is executed.
+/// Checks that a file belongs to this user only, like the files of a [`StateDir`]. For files
+/// outside of one whose content is executed.
 ///
 /// # Errors
-/// [`HostError::Untrusted`] if it is a link or no regular file, belongs to another user or can be
-/// written by others; [`HostError::File`].
+/// [`HostError::Untrusted`] if it is a link or not a regular file, belongs to another user or is
+/// writable for others; [`HostError::File`].
 pub fn require_own(path: &str) -> Result<(), HostError> {
     let stat = rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW)
         .map_err(|errno| HostError::file("check", path, errno))?;

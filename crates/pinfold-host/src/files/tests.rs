@@ -1,4 +1,4 @@
-//! Folders of the test only.
+//! Tests with temporary folders only.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
@@ -149,10 +149,10 @@ fn a_lock_is_held_once() {
     assert!(first.is_some());
     assert!(StateDir::open(&base).unwrap().lock("lock").unwrap().is_none());
     assert!(state.lock("other").unwrap().is_some());
-    // A child does not keep it: the descriptor closes when its program starts.
+    // A child does not inherit it: the descriptor is closed at exec.
     let child = crate::process::Spawn::new("sleep").args(["600"]).start().unwrap();
     drop(first);
-    // Another test may be between fork and exec just now, with a copy of the descriptor.
+    // Another test may be between fork and exec, with a copy of the descriptor.
     let free = (0..200).any(|_| {
         crate::Clock::sleep_ns(&crate::SystemClock, 5_000_000);
         state.lock("lock").unwrap().is_some()
@@ -188,7 +188,7 @@ fn a_lock_on_a_file_that_was_removed_is_not_the_names() {
     let state = StateDir::open(&base).unwrap();
     let held = state.lock("x.lock").unwrap().unwrap();
     assert!(state.lock("x.lock").unwrap().is_none());
-    // As opened by who comes while the holder removes it.
+    // As opened by a process that comes while the holder removes the file.
     let opened = std::fs::File::open(state.path_of("x.lock")).unwrap().into();
     assert!(state.is_the_file_of("x.lock", &opened).unwrap());
     state.remove("x.lock").unwrap();

@@ -1,12 +1,12 @@
-//! The encoding of files that people wrote.
+//! The encoding of the user's text files.
 
 use crate::HostError;
 
-/// The text of a user's file.
+/// Decodes a user's file as UTF-8.
 ///
 /// # Errors
-/// [`HostError::Encoding`] if it is not UTF-8, with the line and the offset of the first bytes that
-/// are not.
+/// [`HostError::Encoding`] if it is not UTF-8, with the line and the offset of the first invalid
+/// bytes.
 pub fn text(path: &str, bytes: Vec<u8>) -> Result<String, HostError> {
     let fail = |why: String, likely| HostError::Encoding { path: path.to_owned(), why, likely };
     if let Some((name, likely)) = wide(&bytes) {
@@ -20,13 +20,14 @@ pub fn text(path: &str, bytes: Vec<u8>) -> Result<String, HostError> {
         let shown: Vec<String> =
             from.iter().take(length).map(|byte| format!("0x{byte:02x}")).collect();
         let why = format!("line {line}, byte offset {offset}: {} is not UTF-8", shown.join(" "));
-        // What Windows and older editors of western Europe write; every byte of it has a meaning.
+        // The usual encoding of Windows and older editors in western Europe; every byte is valid in
+        // it.
         fail(why, "ISO-8859-1")
     })
 }
 
-/// The encoding of a text in units of two or four bytes: by its mark, or by the zeros of an ASCII
-/// letter at its start. Its name for people, and for iconv.
+/// Detects UTF-16 and UTF-32 by the byte order mark, or by the zero bytes of an ASCII letter at the
+/// start. Returns the name for messages and that for iconv.
 fn wide(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     match *bytes {
         [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => Some(("UTF-32", "UTF-32")),

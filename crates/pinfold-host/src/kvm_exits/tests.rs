@@ -1,4 +1,4 @@
-//! The programs at tracepoints: where fields are, and exits of a live guest.
+//! Tests of field offsets, and of the exits of a live guest.
 
 use super::*;
 use crate::{LiveHost, MicroGuest, Work, process};
@@ -26,7 +26,7 @@ fn scope(source: ExitSource, addresses: bool) -> ExitScope {
 fn an_exit_without_its_address_has_only_the_events_that_time_it() {
     let check = |source: ExitSource, addresses: bool, expected: &[&str]| {
         let formats = |event: &str| {
-            // Tests of the order of fields are below; here each event has what is asked of it.
+            // The order of fields is tested below; here each event has the requested fields.
             let hooks =
                 ExitSource::Hardware.hooks().into_iter().chain(ExitSource::Userspace.hooks());
             let hook = hooks.chain(HOOKS).find(|hook| hook.event == event).unwrap();
@@ -115,7 +115,7 @@ fn squares_have_128_bits() {
     assert_eq!(DurationStats::from(sums).squares, (2_u128 << 64) + 5);
 }
 
-/// The micro-guest on this machine's KVM, by whichever of its events fire.
+/// Runs the micro-guest on this machine's KVM with each of the event sources.
 #[test]
 fn exits_of_a_guest_are_counted_one_by_one() {
     if !process::is_root() {
@@ -142,7 +142,7 @@ fn exits_of_a_guest_are_counted_one_by_one() {
             }
             Err(error) => panic!("{error}"),
         };
-        // Before the start nothing is counted.
+        // Nothing is counted before the start.
         guest.run(work).unwrap();
         counter.start(&host).unwrap();
         guest.run(work).unwrap();
@@ -165,7 +165,7 @@ fn exits_of_a_guest_are_counted_one_by_one() {
             assert!(sums.shortest_ns <= sums.longest_ns, "{sums:?}");
             assert!(sums.sum_ns <= sums.longest_ns * sums.count, "{sums:?}");
             assert!(sums.sum_ns >= sums.shortest_ns * sums.count, "{sums:?}");
-            // The mean of the squares is at least the square of the mean.
+            // The mean of squares is at least the square of the mean.
             assert!(sums.squares * u128::from(sums.count) >= u128::from(sums.sum_ns).pow(2));
         }
     }

@@ -1,4 +1,4 @@
-//! The running machine, read; and written only in folders of the test.
+//! Reads the running host; writes only in folders of the test.
 
 use std::os::unix::fs::symlink;
 
@@ -20,7 +20,7 @@ fn reads_kernel_files_whose_size_is_stated_to_be_nothing() {
     assert!(
         !CpuSet::parse_list(&host.read_text(&paths::cpu_online()).unwrap()).unwrap().is_empty()
     );
-    // Longer than one buffer: some twenty lines for each mapping.
+    // Longer than one buffer: about twenty lines per mapping.
     assert!(host.read("/proc/self/smaps").unwrap().len() > 8192);
     assert!(host.list(&paths::proc_dir()).unwrap().contains(&own_pid().to_string()));
     assert_eq!(host.link("/proc/self").unwrap(), own_pid().to_string());
@@ -32,7 +32,8 @@ fn new_threads_show_in_the_link_count() {
     let host = LiveHost::new().unwrap();
     let threads = host.list(&paths::task_dir(own_pid())).unwrap().len();
     assert!(threads >= 1);
-    // Other tests' threads come and go meanwhile, so the two reads may need some tries to agree.
+    // Threads of other tests start and exit meanwhile, so the two reads may need several attempts
+    // to agree.
     let agrees = (0..100).any(|_| {
         let before = host.link_count(&paths::task_dir(own_pid())).unwrap();
         let listed = host.list(&paths::task_dir(own_pid())).unwrap().len();
@@ -46,7 +47,7 @@ fn files_of_one_name_are_read_without_those_that_are_gone_and_over_no_link() {
     let host = LiveHost::new().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let base = folder.path().display().to_string();
-    // The last is longer than one buffer.
+    // The last file is longer than one buffer.
     let names = ["a", "b", "gone", "long"].map(str::to_owned);
     for (name, text) in [("a", "1"), ("b", "22"), ("long", &"x".repeat(10_000))] {
         std::fs::create_dir(format!("{base}/{name}")).unwrap();
@@ -137,10 +138,11 @@ fn affinity_and_policy_of_an_own_thread() {
 #[test]
 fn a_thread_set_reports_new_and_ended_threads() {
     let host = LiveHost::new().unwrap();
-    // A process of its own, so that only the newest number is shared with others.
+    // A separate process, so that only the newest TID depends on other processes.
     let mut child = Spawn::new("sleep").args(["60"]).die_with_parent(true).start().unwrap();
     let pid = child.pid();
-    // Elsewhere tasks are born at any time, so two of them may need some tries to agree.
+    // Other processes create tasks at any time, so two snapshots may need several attempts to
+    // agree.
     let agrees = (0..1000).any(|_| {
         let first = ThreadSet::of(&host, pid);
         first.is_some() && first == ThreadSet::of(&host, pid)

@@ -5,24 +5,25 @@
 //! 7f1c2c000000-7f1c2c021000 rw-p 00000000 00:00 0
 //! ```
 //!
-//! First and behind-the-last address, rights, offset in the file, device, inode, file. A newline
-//! in the file's name is written `\012`; ` (deleted)` follows the name of a file without one.
-//! <https://docs.kernel.org/filesystems/proc.html>
+//! The fields are start and end address, permissions, offset in the file, device, inode and file. A
+//! newline in a file name is written `\012`; ` (deleted)` follows the name of a file without a
+//! directory entry. <https://docs.kernel.org/filesystems/proc.html>
 
 use super::ProcError;
 
-/// One mapping.
+/// A mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after the mapping.
     pub end: u64,
-    /// True if its bytes may be executed.
+    /// True if it is executable.
     pub executable: bool,
-    /// Where it begins in the file.
+    /// Offset of its start in the file.
     pub offset: u64,
-    /// The file; `None` for anonymous memory and the kernel's own (`[stack]`, `[vdso]`).
+    /// The file; `None` for anonymous memory and special mappings of the kernel (`[stack]`,
+    /// `[vdso]`).
     pub file: Option<String>,
 }
 

@@ -1,23 +1,23 @@
-//! `/proc/PID/mountinfo`, and which cgroup hierarchy has which controller.
+//! `/proc/PID/mountinfo`, and the cgroup hierarchies of the controllers.
 //!
 //! ```text
 //! 34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime shared:12 - cgroup cgroup rw,cpuset
 //! 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 //! ```
 //!
-//! The version is decided per controller, not per machine: on a hybrid mount cpuset may
-//! be v1 while a v2 hierarchy without it exists beside. Octal escapes (`\040`) in paths.
+//! The cgroup version is determined per controller, not per machine: on a hybrid mount cpuset may
+//! be v1 while a v2 hierarchy without it also exists. Paths contain octal escapes (`\040`).
 //! <https://docs.kernel.org/filesystems/proc.html#proc-pid-mountinfo-information-about-mounts>
 
 use super::ProcError;
 
-/// One mount.
+/// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Where it is mounted.
+    /// Mount point.
     pub path: String,
-    /// Which part of the file system is mounted there; `/` is all of it. In a container,
-    /// the group that looks like the root.
+    /// The part of the file system that is mounted; `/` is all of it. In a container, the cgroup
+    /// that appears as the root.
     pub root: String,
     /// File system type (`cgroup`, `cgroup2`, `resctrl`, …).
     pub kind: String,
@@ -26,7 +26,7 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// True if it cannot be written.
+    /// True if it is read-only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.options.iter().any(|option| option == "ro")
@@ -36,24 +36,24 @@ impl Mount {
 /// Version of a cgroup hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
-    /// One hierarchy per controller (set).
+    /// One hierarchy per controller or set of controllers.
     V1,
     /// The unified hierarchy.
     V2,
 }
 
-/// Where a controller is found.
+/// The mount of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerMount {
-    /// Its version.
+    /// Version of its hierarchy.
     pub version: Version,
     /// Its mount.
     pub mount: Mount,
 }
 
 impl ControllerMount {
-    /// The directory of a task's group, from its path in [`super::proc_cgroup`]; `None` if
-    /// that lies outside the part that is mounted here.
+    /// Directory of a task's group, from its path in [`super::proc_cgroup`]; `None` if the group is
+    /// outside of the mounted part.
     #[must_use]
     pub fn group_dir(&self, path: &str) -> Option<String> {
         let root = self.mount.root.trim_end_matches('/');
@@ -69,14 +69,14 @@ impl ControllerMount {
 /// Parses the file, in the kernel's order (later mounts cover earlier ones).
 ///
 /// # Errors
-/// [`ProcError`] if a line lacks a part.
+/// [`ProcError`] if a line lacks a field.
 pub fn parse(text: &str) -> Result<Vec<Mount>, ProcError> {
     text.lines().map(parse_line).collect()
 }
 
 fn parse_line(line: &str) -> Result<Mount, ProcError> {
     let fail = || ProcError::new("a line of mountinfo", line);
-    // Optional fields end at the lone hyphen; none of the escaped parts can hold " - ".
+    // The optional fields end at the single hyphen; the escaped fields cannot contain " - ".
     let (head, tail) = line.split_once(" - ").ok_or_else(fail)?;
     let head: Vec<&str> = head.split(' ').collect();
     let tail: Vec<&str> = tail.split(' ').collect();
@@ -102,7 +102,7 @@ fn parse_line(line: &str) -> Result<Mount, ProcError> {
     })
 }
 
-/// The v1 hierarchy that has a controller, if one is mounted.
+/// The v1 hierarchy with a controller, if it is mounted.
 #[must_use]
 pub fn v1_mount(mounts: &[Mount], controller: &str) -> Option<ControllerMount> {
     mounts
@@ -114,7 +114,7 @@ pub fn v1_mount(mounts: &[Mount], controller: &str) -> Option<ControllerMount> {
         .map(|mount| ControllerMount { version: Version::V1, mount: mount.clone() })
 }
 
-/// The v2 hierarchy, if it is mounted; its `cgroup.controllers` tells what it has.
+/// The v2 hierarchy, if it is mounted; its `cgroup.controllers` lists its controllers.
 #[must_use]
 pub fn v2_mount(mounts: &[Mount]) -> Option<ControllerMount> {
     mounts
@@ -124,7 +124,8 @@ pub fn v2_mount(mounts: &[Mount]) -> Option<ControllerMount> {
         .map(|mount| ControllerMount { version: Version::V2, mount: mount.clone() })
 }
 
-/// Where a controller is: its v1 hierarchy, or the v2 one if that has it.
+/// Finds a controller: in its v1 hierarchy, else in the v2 hierarchy if that has it; `None` if
+/// neither does.
 ///
 /// # Errors
 /// [`crate::HostError`] if the mount table or the v2 root's controllers cannot be read.
@@ -144,7 +145,7 @@ pub fn controller(
     Ok(controllers.split_ascii_whitespace().any(|name| name == controller).then_some(found))
 }
 
-/// `\040` is a blank, `\011` a tab, `\012` a newline, `\134` a backslash.
+/// Decodes octal escapes: `\040` is a blank, `\011` a tab, `\012` a newline, `\134` a backslash.
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -4,8 +4,8 @@
 //! 7f1c00000000 default anon=512 dirty=512 active=0 N0=400 N1=112 kernelpagesize_kB=4
 //! ```
 //!
-//! `Nn=` are pages of node n, each of `kernelpagesize_kB`. Mappings without pages have none.
-//! <https://docs.kernel.org/filesystems/proc.html>
+//! `Nn=` is the number of pages on node n, each of `kernelpagesize_kB`. Mappings without pages have
+//! no such field. <https://docs.kernel.org/filesystems/proc.html>
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use pinfold_model::NodeId;
 
 use super::ProcError;
 
-/// Kibibytes of a process by node; nodes without any are left out.
+/// Memory of a process by node, in KiB; nodes without memory are left out.
 ///
 /// # Errors
-/// [`ProcError`] if a number of pages or a size is none.
+/// [`ProcError`] if a number of pages or a page size is not a number.
 pub fn parse(text: &str) -> Result<BTreeMap<NodeId, u64>, ProcError> {
     let mut nodes: BTreeMap<NodeId, u64> = BTreeMap::new();
     for line in text.lines() {

@@ -6,8 +6,8 @@
 //! 0::/user.slice/session-1.scope
 //! ```
 //!
-//! Hierarchy 0 without controllers is cgroup v2. A path may hold colons: only the first two
-//! separate. A removed group shows ` (deleted)`.
+//! Hierarchy 0 without controllers is cgroup v2. A path may contain colons: only the first two
+//! separate fields. A removed group has the suffix ` (deleted)`.
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html#processes>
 
 use super::ProcError;
@@ -26,7 +26,7 @@ pub struct Membership {
 /// Parses the file.
 ///
 /// # Errors
-/// [`ProcError`] if a line has not three parts.
+/// [`ProcError`] if a line does not have three fields.
 pub fn parse(text: &str) -> Result<Vec<Membership>, ProcError> {
     text.lines()
         .map(|line| {
@@ -49,7 +49,7 @@ pub fn parse(text: &str) -> Result<Vec<Membership>, ProcError> {
         .collect()
 }
 
-/// The group of a task in the hierarchy that has a v1 controller.
+/// Path of a task's group in the hierarchy with a v1 controller.
 #[must_use]
 pub fn v1_path<'m>(memberships: &'m [Membership], controller: &str) -> Option<&'m str> {
     memberships
@@ -58,7 +58,7 @@ pub fn v1_path<'m>(memberships: &'m [Membership], controller: &str) -> Option<&'
         .map(|membership| membership.path.as_str())
 }
 
-/// The group of a task in cgroup v2.
+/// Path of a task's group in cgroup v2.
 #[must_use]
 pub fn v2_path(memberships: &[Membership]) -> Option<&str> {
     memberships

@@ -1,11 +1,11 @@
-//! `/proc/PID/stat`, and the same of a thread.
+//! `/proc/PID/stat` and `/proc/PID/task/TID/stat`.
 //!
 //! ```text
 //! 42 (CPU 0/KVM) S 1 42 42 0 -1 138412416 … 20 0 1 0 9912 …
 //! ```
 //!
-//! The name may hold blanks, parentheses and newlines (`prctl(PR_SET_NAME)` takes any
-//! bytes), so it ends at the *last* `)`: no later field can hold one.
+//! The name may contain blanks, parentheses and newlines (`prctl(PR_SET_NAME)` accepts any bytes),
+//! so it ends at the *last* `)`: no later field contains one.
 //! <https://docs.kernel.org/filesystems/proc.html#id10>
 
 use pinfold_model::{TaskId, Tid, shown};
@@ -13,48 +13,48 @@ use pinfold_model::{TaskId, Tid, shown};
 use super::ProcError;
 use crate::{Host, HostError, lossy, paths};
 
-/// `PF_NO_SETAFFINITY` of `include/linux/sched.h`: the thread's affinity cannot be changed,
-/// and no cgroup takes it.
+/// `PF_NO_SETAFFINITY` of `include/linux/sched.h`: the thread's affinity cannot be changed, and it
+/// cannot be moved to another cgroup.
 pub const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
 /// `PF_KTHREAD`: a kernel thread.
 pub const PF_KTHREAD: u32 = 0x0020_0000;
 
-/// The fields that Pinfold reads.
+/// The fields that Pinfold uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcStat {
-    /// Thread id (field 1).
+    /// Thread ID (field 1).
     pub tid: Tid,
     /// Name (field 2), without its parentheses.
     pub comm: String,
     /// State letter (field 3).
     pub state: char,
-    /// Parent process (field 4); 0 for the first ones.
+    /// Parent process (field 4); 0 if it has none.
     pub ppid: Tid,
-    /// Process group (field 5), named after its leader's process; 0 for kernel threads, and for a
-    /// task that is just being taken away, of which the kernel says -1.
+    /// Process group (field 5), by the PID of its leader; 0 for kernel threads, and for a task that
+    /// is being removed, for which the kernel reports -1.
     pub process_group: Tid,
     /// Flags (field 9).
     pub flags: u32,
-    /// CPU time in clock ticks, as user and in the kernel (fields 14 and 15); of a process that
-    /// of all its threads, ended ones included.
+    /// CPU time in clock ticks, in user and kernel mode (fields 14 and 15). For a process, that of
+    /// all its threads including ended ones.
     pub cpu_ticks: u64,
     /// Number of threads of the process (field 20).
     pub threads: u32,
     /// Start time in clock ticks since boot (field 22).
     pub start_time: u64,
-    /// PU on which it last ran, by OS index (field 39).
+    /// CPU on which it last ran, by OS index (field 39).
     pub processor: u32,
 }
 
-/// What the kernel tells of a task; `None` if there is none with this number.
+/// Reads `/proc/TID/stat`; `None` if there is no such task.
 ///
 /// # Errors
-/// [`HostError`] if it cannot be read for another reason, or is not what the kernel writes.
+/// [`HostError`] if it cannot be read for another reason, or is not in the kernel's format.
 pub fn of(host: &dyn Host, tid: Tid) -> Result<Option<ProcStat>, HostError> {
     at(host, &paths::process_stat(tid))
 }
 
-/// The same of the file at this path: of a thread in its process's folder.
+/// The same for the file at this path: of a thread in its process's directory.
 ///
 /// # Errors
 /// As [`of`].
@@ -66,10 +66,10 @@ pub fn at(host: &dyn Host, path: &str) -> Result<Option<ProcStat>, HostError> {
     }
 }
 
-/// True if this very thread exists and has not ended, by its file at this path.
+/// True if this thread exists and has not ended, according to its file at this path.
 ///
 /// # Errors
-/// [`HostError`] if the file cannot be read, as [`confirm_gone`] if it is not there.
+/// [`HostError`] if the file cannot be read; as [`confirm_gone`] if it does not exist.
 pub fn is_alive(host: &dyn Host, path: &str, task: TaskId) -> Result<bool, HostError> {
     let is_so = |stat: ProcStat| stat.start_time == task.start_time && !stat.has_ended();
     if let Some(stat) = at(host, path)? {
@@ -77,16 +77,16 @@ pub fn is_alive(host: &dyn Host, path: &str, task: TaskId) -> Result<bool, HostE
     }
     match confirm_gone(host, task.tid) {
         Ok(()) => Ok(false),
-        // Its number may have been given to a new thread since the file was looked for.
+        // A new thread may have got the number since the file was looked up.
         Err(hidden) => at(host, path)?.map(is_so).ok_or(hidden),
     }
 }
 
-/// Confirms by a system call that there is no thread of this number, after its file was not
-/// found: a `/proc` that is not mounted, or is mounted with `hidepid`, hides threads that run.
+/// Confirms by a system call that a thread does not exist, after its file was not found: if `/proc`
+/// is not mounted, or is mounted with `hidepid`, files of existing threads are missing.
 ///
 /// # Errors
-/// [`HostError::Hidden`] if there is one.
+/// [`HostError::Hidden`] if the thread exists.
 pub fn confirm_gone(host: &dyn Host, tid: Tid) -> Result<(), HostError> {
     match host.affinity(tid) {
         Err(error) if error.is_gone() => Ok(()),
@@ -98,7 +98,7 @@ pub fn confirm_gone(host: &dyn Host, tid: Tid) -> Result<(), HostError> {
     }
 }
 
-/// What the kernel tells of these threads of a process; one that has ended is left out.
+/// Reads the `stat` files of these threads of a process; ended threads are left out.
 ///
 /// # Errors
 /// As [`of`].
@@ -115,7 +115,7 @@ pub fn of_threads(host: &dyn Host, pid: Tid, tids: &[Tid]) -> Result<Vec<ProcSta
 }
 
 impl ProcStat {
-    /// The thread, not to be mistaken for a later one with the same number.
+    /// Identifies the thread by TID and start time.
     #[must_use]
     pub fn task(&self) -> TaskId {
         TaskId { tid: self.tid, start_time: self.start_time }
@@ -148,8 +148,8 @@ pub fn parse(text: &str) -> Result<ProcStat, ProcError> {
     let fail = || ProcError::new("the stat of a task", text);
     let (tid, rest) = text.split_once(" (").ok_or_else(fail)?;
     let (comm, rest) = rest.rsplit_once(')').ok_or_else(fail)?;
-    // From field 3 of the manual on. Each is asked for once, in order: threads are read by the
-    // hundred.
+    // Fields from number 3 of the manual on. Each is read once, in order, because threads are read
+    // by the hundred.
     let mut fields = rest.split_ascii_whitespace();
     let mut next = 3;
     let mut field = |number: usize| {

@@ -7,23 +7,23 @@
 //! voluntary_ctxt_switches:        17
 //! ```
 //!
-//! The kernel escapes newlines and backslashes in `Name`, so a line is a field.
+//! The kernel escapes newlines and backslashes in `Name`, so each field is one line.
 //! <https://docs.kernel.org/filesystems/proc.html#id9>
 
 use pinfold_model::{CpuSet, Tid, shown};
 
 use super::ProcError;
 
-/// The fields that Pinfold reads. Those that a kernel may lack are optional.
+/// The fields that Pinfold uses. Fields that a kernel may lack are optional.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcStatus {
     /// `Name`, with the kernel's escapes.
     pub name: String,
-    /// `Tgid`: the process.
+    /// `Tgid`: the PID of the process.
     pub tgid: Tid,
     /// `PPid`.
     pub ppid: Tid,
-    /// Effective user id, the second of `Uid`.
+    /// Effective user ID, the second number of `Uid`.
     pub uid: u32,
     /// `Threads`; absent for a zombie.
     pub threads: Option<u32>,
@@ -35,7 +35,7 @@ pub struct ProcStatus {
     pub involuntary_switches: Option<u64>,
 }
 
-/// The value of one field, without blanks around it.
+/// The value of a field, without surrounding blanks.
 #[must_use]
 pub fn field<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
@@ -44,7 +44,7 @@ pub fn field<'t>(text: &'t str, key: &str) -> Option<&'t str> {
 /// Parses the file.
 ///
 /// # Errors
-/// [`ProcError`] if `Name`, `Tgid`, `PPid` or `Uid` is missing or a number is not one.
+/// [`ProcError`] if `Name`, `Tgid`, `PPid` or `Uid` is missing, or a number is not valid.
 pub fn parse(text: &str) -> Result<ProcStatus, ProcError> {
     let need = |key| field(text, key).ok_or_else(|| ProcError::new("the status of a task", text));
     let uids = need("Uid")?;

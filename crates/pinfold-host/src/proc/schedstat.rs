@@ -4,27 +4,27 @@
 //! 81352041 1206913 327
 //! ```
 //!
-//! Time on a PU, time runnable but waiting for one (the *run delay*), both in nanoseconds,
-//! and the number of times it was given a PU. All zero where the kernel has
-//! `CONFIG_SCHED_INFO` off. <https://docs.kernel.org/scheduler/sched-stats.html>
+//! Time on a CPU and time runnable but waiting for one (the *run delay*), both in nanoseconds, and
+//! the number of time slices. All are zero if the kernel is built without `CONFIG_SCHED_INFO`.
+//! <https://docs.kernel.org/scheduler/sched-stats.html>
 
 use super::ProcError;
 
 /// The counters of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedStat {
-    /// Time spent on a PU.
+    /// Time on a CPU.
     pub run_ns: u64,
-    /// Time spent runnable, waiting for a PU.
+    /// Time runnable but waiting for a CPU (run delay).
     pub delay_ns: u64,
-    /// Times it was given a PU.
+    /// Number of time slices.
     pub slices: u64,
 }
 
 /// Parses the file.
 ///
 /// # Errors
-/// [`ProcError`] if it is not three numbers.
+/// [`ProcError`] if it does not consist of three numbers.
 pub fn parse(text: &str) -> Result<SchedStat, ProcError> {
     let fail = || ProcError::new("a schedstat", text);
     let mut numbers = text.split_ascii_whitespace().map(str::parse);

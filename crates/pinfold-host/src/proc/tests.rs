@@ -1,4 +1,4 @@
-//! Tables of real and hostile texts.
+//! Tests with real and malicious texts.
 
 use pinfold_model::{CpuSet, Tid};
 

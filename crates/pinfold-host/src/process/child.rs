@@ -1,4 +1,4 @@
-//! A running child.
+//! A running child process.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
@@ -36,7 +36,7 @@ impl Child {
         self.task.start_time = start_time;
     }
 
-    /// Its number.
+    /// Its PID.
     #[must_use]
     pub fn pid(&self) -> Tid {
         self.task.tid
@@ -48,13 +48,13 @@ impl Child {
         self.task.start_time
     }
 
-    /// Its main thread.
+    /// Its main thread, identified by PID and start time.
     #[must_use]
     pub fn task(&self) -> TaskId {
         self.task
     }
 
-    /// The program that was started.
+    /// Name of the program that was started.
     #[must_use]
     pub fn program(&self) -> &str {
         &self.program
@@ -75,7 +75,7 @@ impl Child {
         self.inner.stderr.take()
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
     /// [`HostError::Process`] if it cannot be waited for.
@@ -86,7 +86,7 @@ impl Child {
         Ok(self.ended)
     }
 
-    /// Waits until it ends. Closes its standard input first, if that was not taken.
+    /// Waits until it ends. Closes its standard input first, unless that was taken.
     ///
     /// # Errors
     /// [`HostError::Process`] if it cannot be waited for.
@@ -99,7 +99,7 @@ impl Child {
         Ok(status)
     }
 
-    /// Waits at most that long.
+    /// Waits at most for the timeout.
     ///
     /// # Errors
     /// [`HostError::Process`] if it cannot be waited for.
@@ -123,7 +123,7 @@ impl Child {
         }
     }
 
-    /// Asks it to end (`SIGTERM`). A child that has ended is no error.
+    /// Asks it to end (`SIGTERM`). A child that has already ended is no error.
     ///
     /// # Errors
     /// [`HostError::Thread`] if the signal cannot be sent.
@@ -131,14 +131,14 @@ impl Child {
         self.signal(Signaled::Terminate)
     }
 
-    /// Ends it now (`SIGKILL`), with its process group if it has its own, and reaps it.
+    /// Kills it (`SIGKILL`), with its process group if it has its own, and reaps it.
     ///
     /// # Errors
     /// [`HostError`] if the signal cannot be sent or the child cannot be waited for.
     pub fn kill(&mut self) -> Result<ExitStatus, HostError> {
         if self.own_group {
-            // Also when the child itself has ended: its group is not used again while a
-            // member lives, and the number is not while the child is not reaped.
+            // Also if the child itself has ended: a group ID is not reused while a member lives,
+            // and the PID is not reused while the child is not reaped.
             if self.ended.is_none() {
                 kill_group(self.task.tid)?;
             }
@@ -148,19 +148,19 @@ impl Child {
         self.wait()
     }
 
-    /// Sends it a signal. A child that has ended is no error.
+    /// Sends it a signal. A child that has already ended is no error.
     ///
     /// # Errors
     /// [`HostError::Thread`] if the signal cannot be sent.
     pub fn signal(&mut self, signal: Signaled) -> Result<(), HostError> {
-        // Until it is reaped by try_wait or wait, its number cannot be used again.
+        // Its PID cannot be reused until try_wait or wait reaps it.
         if self.try_wait()?.is_some() {
             return Ok(());
         }
         super::signal(self.task.tid, signal)
     }
 
-    /// Lets it live on when this value is dropped.
+    /// Lets it continue when this value is dropped.
     #[must_use]
     pub fn detach(mut self) -> TaskId {
         self.detached = true;
@@ -177,7 +177,7 @@ impl Drop for Child {
         if self.detached || self.ended.is_some() {
             return;
         }
-        // An error here means that the child is gone already: there is nobody to tell.
+        // An error means that the child no longer exists; there is no caller to report it to.
         match self.kill() {
             Ok(_) | Err(_) => {}
         }
@@ -200,7 +200,7 @@ fn kill_group(leader: Tid) -> Result<(), HostError> {
     }
 }
 
-/// How a process ended, as a sentence without full stop: `exit code 1`, `killed by signal 9`.
+/// Describes an exit status, as a sentence without full stop: `exit code 1`, `killed by signal 9`.
 #[must_use]
 pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {

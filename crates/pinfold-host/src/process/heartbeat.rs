@@ -1,4 +1,4 @@
-//! A sign of life to a child, on its standard input.
+//! Heartbeats to a child on its standard input.
 
 use std::io::{ErrorKind, Write as _};
 use std::process::ChildStdin;
@@ -7,17 +7,17 @@ use rustix::fs::OFlags;
 
 use crate::HostError;
 
-/// The writing end of a child's standard input, which never waits for the child to read.
+/// The writing end of a child's standard input, in non-blocking mode.
 #[derive(Debug)]
 pub struct Heartbeat {
     pipe: ChildStdin,
 }
 
 impl Heartbeat {
-    /// Over this pipe.
+    /// Sends heartbeats through this pipe.
     ///
     /// # Errors
-    /// [`HostError::File`] if the pipe cannot be told not to wait.
+    /// [`HostError::File`] if the pipe cannot be set to non-blocking mode.
     pub fn over(pipe: ChildStdin) -> Result<Self, HostError> {
         rustix::fs::fcntl_getfl(&pipe)
             .and_then(|flags| rustix::fs::fcntl_setfl(&pipe, flags | OFlags::NONBLOCK))
@@ -25,7 +25,8 @@ impl Heartbeat {
         Ok(Self { pipe })
     }
 
-    /// Sends one byte. False if nobody reads any more; a pipe that is full is heard of long ago.
+    /// Sends one byte. False if the pipe has no reader; a full pipe counts as success, because
+    /// unread heartbeats are in it.
     pub fn send(&mut self, byte: u8) -> bool {
         match self.pipe.write_all(&[byte]) {
             Ok(()) => true,

@@ -1,4 +1,4 @@
-//! Running a program for its output.
+//! Runs a program and collects its output.
 
 use std::os::fd::AsFd as _;
 use std::process::ExitStatus;
@@ -9,14 +9,14 @@ use rustix::io::Errno;
 use super::{Heartbeat, Spawn, Stdio};
 use crate::{Clock as _, HostError, SystemClock};
 
-/// What a program gave.
+/// Output of a program that has ended.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub stderr: Vec<u8>,
 }
 
@@ -34,12 +34,12 @@ impl Output {
     }
 }
 
-/// Runs a program to its end, with nothing on its standard input, `LC_ALL=C` and a process
-/// group of its own, which is killed when the time is up.
+/// Runs a program to its end, with empty standard input, `LC_ALL=C` and its own process group,
+/// which is killed at the timeout.
 ///
 /// # Errors
-/// [`HostError::Process`] if it cannot be started or read, `ETIMEDOUT` if it took too long
-/// (or left a descendant behind that keeps its output open).
+/// [`HostError::Process`] if it cannot be started or read; `ETIMEDOUT` if it took too long (or a
+/// descendant keeps its output open).
 pub fn capture<A: AsRef<std::ffi::OsStr>>(
     program: &str,
     args: impl IntoIterator<Item = A>,
@@ -49,7 +49,7 @@ pub fn capture<A: AsRef<std::ffi::OsStr>>(
 }
 
 impl Spawn {
-    /// The same as [`capture`] for a child that has other wishes too, such as an affinity or cgroups.
+    /// Same as [`capture`] for a child with further settings, such as affinity or cgroups.
     ///
     /// # Errors
     /// As [`capture`] and [`Spawn::start`].
@@ -57,7 +57,7 @@ impl Spawn {
         self.stdin(Stdio::Null).collect(timeout_ns, u64::MAX, &mut |_| {})
     }
 
-    /// The same, and hands on what comes on standard output as it comes.
+    /// The same, and passes standard output to a callback as it arrives.
     ///
     /// # Errors
     /// As [`Spawn::capture`].
@@ -69,8 +69,8 @@ impl Spawn {
         self.stdin(Stdio::Null).collect(timeout_ns, u64::MAX, received)
     }
 
-    /// The same for a child that wants to hear, on its standard input, that somebody still wants
-    /// it: one byte now and then every `beat_ns`. While this process is stopped there is none.
+    /// The same for a child that needs heartbeats: it gets one byte on its standard input every
+    /// `beat_ns`. While this process is stopped, it gets none.
     ///
     /// # Errors
     /// As [`Spawn::capture`].
@@ -100,7 +100,7 @@ impl Spawn {
                 child.kill()?;
                 return Err(fail(Errno::TIMEDOUT));
             }
-            // A child that reads no more is about to end, which its streams will tell.
+            // A child that does not read any more is about to end; its streams will show that.
             if let Some(beat) = &mut beat {
                 beat.send(b'.');
             }
@@ -130,7 +130,7 @@ struct Streams {
 }
 
 impl Streams {
-    /// Waits until a stream has something or has ended.
+    /// Waits until a stream has data or has ended.
     fn ready(&self, timeout_ns: u64) -> Result<(bool, bool), Errno> {
         let mut fds = Vec::with_capacity(2);
         fds.extend(
@@ -155,7 +155,7 @@ impl Streams {
     }
 }
 
-/// Takes what is there; an ended stream becomes `None`.
+/// Reads the available data; an ended stream becomes `None`.
 fn read_some(stream: &mut Option<impl std::io::Read>, bytes: &mut Vec<u8>) -> std::io::Result<()> {
     let Some(open) = stream else { return Ok(()) };
     let mut part = [0; 16_384];

@@ -1,4 +1,4 @@
-//! Starting a child with everything set before its first instruction.
+//! Starts a child with all settings active before its first instruction.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,14 +14,14 @@ use rustix::process::Signal;
 use super::Child;
 use crate::{HostError, paths, proc_stat, raw};
 
-/// Where a standard stream of a child leads.
+/// Destination or source of a standard stream of a child.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stdio {
     /// A pipe, taken from the [`Child`].
     Pipe,
-    /// Nowhere.
+    /// `/dev/null`.
     Null,
-    /// Where the parent's leads.
+    /// The parent's stream.
     #[default]
     Inherit,
 }
@@ -36,7 +36,7 @@ impl From<Stdio> for std::process::Stdio {
     }
 }
 
-/// A child about to be started.
+/// A child that is about to be started.
 #[derive(Debug)]
 pub struct Spawn {
     pub(super) program: String,
@@ -50,8 +50,8 @@ pub struct Spawn {
 }
 
 impl Spawn {
-    /// A child that runs this program (looked up in `PATH` if it has no slash), with the
-    /// standard streams of the parent.
+    /// A child that runs this program (searched in `PATH` if it has no slash), with the parent's
+    /// standard streams.
     #[must_use]
     pub fn new(program: &str) -> Self {
         Self {
@@ -80,28 +80,28 @@ impl Spawn {
         self
     }
 
-    /// Runs it in this directory.
+    /// Sets its working directory.
     #[must_use]
     pub fn current_dir(mut self, path: &str) -> Self {
         self.command.current_dir(path);
         self
     }
 
-    /// Where its standard input comes from.
+    /// Source of its standard input.
     #[must_use]
     pub fn stdin(mut self, stdio: Stdio) -> Self {
         self.command.stdin(stdio);
         self
     }
 
-    /// Where its standard output goes.
+    /// Destination of its standard output.
     #[must_use]
     pub fn stdout(mut self, stdio: Stdio) -> Self {
         self.command.stdout(stdio);
         self
     }
 
-    /// Where its standard error goes.
+    /// Destination of its standard error.
     #[must_use]
     pub fn stderr(mut self, stdio: Stdio) -> Self {
         self.command.stderr(stdio);
@@ -110,30 +110,31 @@ impl Spawn {
 
     /// Whether the kernel kills it when the parent ends.
     ///
-    /// The kernel means the parent *thread* (`PR_SET_PDEATHSIG`): start such a child from a
-    /// thread that lives as long as the child should. A set-user-id program drops the wish.
+    /// The parent is the *thread* that starts it (`PR_SET_PDEATHSIG`): use a thread that lives as
+    /// long as the child should. The kernel clears the setting when a set-user-ID program is
+    /// executed.
     #[must_use]
     pub fn die_with_parent(mut self, yes: bool) -> Self {
         self.die_with_parent = yes;
         self
     }
 
-    /// Makes it the leader of its own process group: the terminal's Ctrl-C does not reach it,
-    /// and [`Child::kill`] takes its descendants with it.
+    /// Makes it the leader of its own process group: Ctrl-C of the terminal does not reach it, and
+    /// [`Child::kill`] also kills its descendants.
     #[must_use]
     pub fn own_group(mut self) -> Self {
         self.own_group = true;
         self
     }
 
-    /// The PUs on which it may run.
+    /// The CPUs on which it may run.
     #[must_use]
     pub fn affinity(mut self, mask: CpuSet) -> Self {
         self.affinity = Some(mask);
         self
     }
 
-    /// The NUMA node from which all its memory comes (`MPOL_BIND`); `None` inherits the parent's
+    /// The NUMA node to which its memory is bound (`MPOL_BIND`); `None` inherits the parent's
     /// policy.
     #[must_use]
     pub fn memory_node(mut self, node: Option<NodeId>) -> Self {
@@ -141,7 +142,7 @@ impl Spawn {
         self
     }
 
-    /// Files of cgroups that it enters, in this order (`tasks` of v1, `cgroup.procs` of v2).
+    /// Files of the cgroups that it joins, in this order (`tasks` of v1, `cgroup.procs` of v2).
     #[must_use]
     pub fn cgroup_files(mut self, paths: Vec<String>) -> Self {
         self.cgroup_files = paths;
@@ -155,12 +156,11 @@ impl Spawn {
         self
     }
 
-    /// Starts it. When this returns, the program runs (its `exec` has succeeded).
+    /// Starts it. When this returns, its `exec` has succeeded.
     ///
     /// # Errors
-    /// [`HostError::Process`] if it cannot be started, [`HostError::File`] if a cgroup does
-    /// not take it, [`HostError::Thread`] if the kernel refuses affinity,
-    /// node of the memory or policy.
+    /// [`HostError::Process`] if it cannot be started, [`HostError::File`] if it cannot join a
+    /// cgroup, [`HostError::Thread`] if the kernel refuses affinity, memory node or policy.
     pub fn start(mut self) -> Result<Child, HostError> {
         if self.own_group {
             self.command.process_group(0);
@@ -174,8 +174,8 @@ impl Spawn {
         Ok(child)
     }
 
-    /// Becomes the program: the same process, so that signals, the terminal and the exit code are
-    /// its own. Returns only if that fails.
+    /// Replaces this process with the program (`exec`), so that signals, the terminal and the exit
+    /// code are the program's. Returns only on failure.
     #[must_use]
     pub fn replace_self(mut self) -> HostError {
         match self.prepare() {
@@ -187,7 +187,7 @@ impl Spawn {
         }
     }
 
-    /// Has the command do all that before its `exec`; the pipe that tells a failed stage.
+    /// Installs the hook that runs before `exec`; returns the pipe that reports a failed stage.
     fn prepare(&mut self) -> Result<OwnedFd, HostError> {
         let (report, hook) = self.hook()?;
         raw::before_exec(&mut self.command, hook);
@@ -201,8 +201,8 @@ impl Spawn {
         }
     }
 
-    /// What the child does to itself before `exec`, and the pipe on which it names the stage
-    /// that failed. All that could allocate is done here, before the fork.
+    /// The settings that the child applies to itself before `exec`, and the pipe on which it
+    /// reports the failed stage. Everything that allocates is done here, before the fork.
     fn hook(
         &self,
     ) -> Result<(OwnedFd, impl FnMut() -> io::Result<()> + Send + Sync + 'static), HostError> {
@@ -221,7 +221,7 @@ impl Spawn {
         let hook = move || {
             let stage = |stage: Stage, result: io::Result<()>| {
                 if result.is_err() {
-                    // If even this fails, the parent still has the error number.
+                    // If this fails too, the parent still has the error number.
                     match rustix::io::write(failures.as_fd(), &[stage.byte()]) {
                         Ok(_) | Err(_) => {}
                     }
@@ -232,7 +232,7 @@ impl Spawn {
                 stage(Stage::Parent, die_with(parent))?;
             }
             for (index, group) in (0_u8..).zip(&groups) {
-                // 0 means the writer itself.
+                // 0 means the writing process itself.
                 let entered = rustix::io::write(group, b"0").map(|_| ()).map_err(io::Error::from);
                 stage(Stage::Group(index), entered)?;
             }
@@ -253,14 +253,14 @@ impl Spawn {
     }
 }
 
-/// Asks the kernel for `SIGKILL` at the parent's end, and looks whether it has ended between
-/// the fork and the asking: then no signal would ever come.
+/// Requests `SIGKILL` at the parent's end, and checks whether the parent ended between the fork and
+/// the request; then no signal would ever come.
 fn die_with(parent: rustix::process::Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
 }
 
-/// What a child was doing to itself when it failed.
+/// The setting that a child was applying when it failed.
 #[derive(Clone, Copy)]
 enum Stage {
     Parent,
@@ -309,7 +309,7 @@ fn failed_stage(report: &OwnedFd) -> Option<Stage> {
     }
 }
 
-/// A child that was not waited for has its `stat`, even as a zombie.
+/// A child that was not reaped still has its `stat`, even as a zombie.
 fn start_time_of(pid: Tid) -> Result<u64, HostError> {
     let path = paths::process_stat(pid);
     let fail = |errno: Errno| HostError::file("read", &path, errno);

@@ -1,4 +1,4 @@
-//! Children of this test only.
+//! Tests with child processes of the test itself.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -43,7 +43,7 @@ fn who_hastens_does_so_alone() {
         let before = host.policy(own_tid()).unwrap();
         match hasten() {
             Ok(()) => assert_eq!(host.policy(own_tid()).unwrap(), Policy::Other { nice: -20 }),
-            // Without the right all stays as it is.
+            // Without permission the policy is unchanged.
             Err(error) => assert_eq!(host.policy(own_tid()).unwrap(), before, "{error}"),
         }
         let mut child = sleeper().start().unwrap();
@@ -105,7 +105,7 @@ fn affinity_and_policy_hold_from_the_first_instruction() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Tells the node of its own stack, where the kernel has NUMA at all.
+/// Prints the node of its own stack, if the kernel supports NUMA.
 #[test]
 fn memory_comes_from_the_node_that_was_named() {
     let Ok(maps) = std::fs::read_to_string("/proc/self/numa_maps") else {
@@ -178,7 +178,7 @@ fn capturing_output() {
     let output = run("echo out; echo err >&2; exit 3", 30 * SECOND).unwrap();
     assert_eq!((output.stdout_text().as_str(), output.stderr_text().as_str()), ("out\n", "err\n"));
     assert_eq!(output.status.code(), Some(3));
-    // More than a pipe holds, on both at once.
+    // More than a pipe buffer, on both streams at once.
     let script = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo 0123456789012345678901234567890123456789; \
                   echo 0123456789012345678901234567890123456789 >&2; done";
     let output = run(script, 60 * SECOND).unwrap();

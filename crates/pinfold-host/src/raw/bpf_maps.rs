@@ -1,8 +1,8 @@
-//! The values that the BPF programs `sched` and `locks` share with their loaders.
+//! The map values that the BPF programs `sched` and `locks` share with their loaders.
 
-/// Number of buckets of a histogram of waits; `BUCKETS` of `bpf/sched.bpf.c`.
+/// Number of buckets in a histogram of waits; `BUCKETS` of `bpf/sched.bpf.c`.
 pub(crate) const WAIT_BUCKETS: usize = 640;
-/// Number of slices that a PU remembers; `SLICES` there.
+/// Number of slices stored per CPU; `SLICES` of `bpf/sched.bpf.c`.
 const SLICES: usize = 16;
 
 /// `struct task` of `bpf/sched.bpf.c`.
@@ -17,7 +17,7 @@ pub(crate) struct Waiting {
     pub(crate) preempted: u32,
 }
 
-/// `struct slice` there.
+/// `struct slice` of `bpf/sched.bpf.c`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RanSlice {
@@ -28,7 +28,7 @@ pub(crate) struct RanSlice {
     pub(crate) name: [u8; 16],
 }
 
-/// `struct account` there.
+/// `struct account` of `bpf/sched.bpf.c`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitAccount {
@@ -53,7 +53,7 @@ pub(crate) struct WaitAccount {
 }
 
 impl WaitAccount {
-    /// The account of a thread that has not waited yet.
+    /// The account of a thread without any wait yet.
     pub(crate) fn of(tid: u32) -> Self {
         let slice = RanSlice { from_ns: 0, until_ns: 0, tid: 0, unused: 0, name: [0; 16] };
         Self {
@@ -79,7 +79,7 @@ impl WaitAccount {
     }
 }
 
-/// `struct waker` there: an account and a name.
+/// `struct waker` of `bpf/sched.bpf.c`: an account and a name.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waker {
@@ -88,7 +88,7 @@ pub(crate) struct Waker {
     pub(crate) name: [u8; 16],
 }
 
-/// `struct runner` there.
+/// `struct runner` of `bpf/sched.bpf.c`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawRunner {
@@ -107,7 +107,7 @@ pub(crate) struct Call {
     pub(crate) stack: i32,
 }
 
-/// `struct place` there.
+/// `struct place` of `bpf/locks.bpf.c`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
@@ -118,7 +118,7 @@ pub(crate) struct Place {
     pub(crate) stack: i32,
 }
 
-/// `struct account` there.
+/// `struct account` of `bpf/locks.bpf.c`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FutexAccount {
@@ -128,17 +128,17 @@ pub(crate) struct FutexAccount {
     pub(crate) again: u64,
 }
 
-// SAFETY: `repr(C)`, of whole words without padding, and any bits of them are a value.
+// SAFETY: `repr(C)`, consists of whole words without padding, and any bit pattern is valid.
 unsafe impl aya::Pod for Waiting {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl aya::Pod for WaitAccount {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl aya::Pod for Waker {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl aya::Pod for RawRunner {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl aya::Pod for Call {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl aya::Pod for Place {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl aya::Pod for FutexAccount {}

@@ -1,9 +1,10 @@
-//! Being woken when a thread makes another or ends: a perf event that counts nothing.
+//! Wakes the caller when a thread creates another one or exits, by a perf event that counts
+//! nothing.
 //!
-//! A software event with the `task` flag writes a record for each `clone` of its thread and for
-//! its end (`PERF_RECORD_FORK`, `PERF_RECORD_EXIT`), and `poll(2)` tells that one was written.
-//! The records themselves are not read: their room is mapped read-only, which lets the kernel
-//! write over old ones. <https://man7.org/linux/man-pages/man2/perf_event_open.2.html>
+//! A software event with the `task` flag writes a record for each `clone` of its thread and for its
+//! exit (`PERF_RECORD_FORK`, `PERF_RECORD_EXIT`), and `poll(2)` reports that one was written. The
+//! records themselves are not read: their buffer is mapped read-only, so that the kernel overwrites
+//! old ones. <https://man7.org/linux/man-pages/man2/perf_event_open.2.html>
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -14,8 +15,8 @@ use rustix::mm::ProtFlags;
 use super::answer;
 use super::mapping::Mapping;
 
-/// `struct perf_event_attr` of `include/uapi/linux/perf_event.h`, version 0 (64 bytes), which
-/// every kernel takes.
+/// `struct perf_event_attr` of `include/uapi/linux/perf_event.h`, version 0 (64 bytes), which every
+/// kernel accepts.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(super) struct EventAttr {
@@ -38,22 +39,22 @@ const _: () = assert!(size_of::<EventAttr>() == ATTR_SIZE as usize);
 pub(super) const SOFTWARE: u32 = 1;
 /// `PERF_COUNT_SW_DUMMY`.
 const DUMMY: u64 = 9;
-/// Bits of the flags: no kernel and no hypervisor (nothing is counted anyway, and it takes less
-/// rights), records of tasks, wake by number of bytes instead of samples.
+/// Flag bits: exclude kernel and hypervisor (nothing is counted anyway, and this needs fewer
+/// permissions), record tasks, wake by number of bytes instead of samples.
 const FLAGS: u64 = (1 << 5) | (1 << 6) | (1 << 13) | (1 << 14);
 /// `PERF_FLAG_FD_CLOEXEC`.
 pub(super) const CLOSE_ON_EXEC: u64 = 8;
 
-/// The kernel's word on one thread; readable once it has made a thread, hung up once it ended.
+/// Events of one thread: readable after it created a thread, hung up after it exited.
 #[derive(Debug)]
 pub(crate) struct TaskEvents {
     event: OwnedFd,
-    // Nothing reads or writes it: it is only there for the kernel.
+    // Neither read nor written; only the kernel uses it.
     _room: Mapping,
 }
 
 impl TaskEvents {
-    /// Listens to a thread.
+    /// Subscribes to the events of a thread.
     pub(crate) fn of(tid: Tid) -> io::Result<Self> {
         let attr = EventAttr {
             kind: SOFTWARE,
@@ -64,9 +65,10 @@ impl TaskEvents {
             ..EventAttr::default()
         };
         // SAFETY:
-        // - `attr` is readable for the 64 bytes that its `size` field names, and outlives the
+        // - `attr` is readable for the 64 bytes that its `size` field specifies, and outlives the
         //   call; the kernel only reads it;
-        // - every argument has the width of a register; -1 as PU and group means any and none.
+        // - every argument has the width of a register; -1 as CPU means any, -1 as group means
+        //   none.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -78,9 +80,9 @@ impl TaskEvents {
             )
         };
         let event = i32::try_from(answer(result)?).map_err(io::Error::other)?;
-        // SAFETY: the kernel has just given this descriptor to nobody else.
+        // SAFETY: the kernel has just created this descriptor; nothing else owns it.
         let event = unsafe { OwnedFd::from_raw_fd(event) };
-        // One page that says where the records end, and one for them.
+        // One page for the metadata of the ring buffer, and one for the records.
         let length = 2 * rustix::param::page_size();
         let room = Mapping::shared(event.as_fd(), length, ProtFlags::READ)?;
         Ok(Self { event, _room: room })

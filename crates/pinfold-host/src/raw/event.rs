@@ -1,4 +1,4 @@
-//! Perf events that carry a BPF program on a tracepoint, and those that count for one thread.
+//! Perf events that run a BPF program at a tracepoint, and perf counters of one thread.
 //!
 //! <https://man7.org/linux/man-pages/man2/perf_event_open.2.html>
 
@@ -21,11 +21,11 @@ const SET_BPF: libc::c_ulong = 0x4004_2408;
 /// `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`.
 const WITH_TIMES: u64 = 3;
 
-/// `perf_event_open(2)` of one thread (-1: of all) on one PU (-1: on any).
+/// `perf_event_open(2)` for one thread (-1: all) on one CPU (-1: any).
 fn open(attr: &EventAttr, tid: libc::c_long, pu: libc::c_long) -> io::Result<OwnedFd> {
     // SAFETY:
-    // - `attr` is readable for the 64 bytes that its `size` field names, and outlives the
-    //   call; the kernel only reads it;
+    // - `attr` is readable for the 64 bytes that its `size` field specifies, and outlives the call;
+    //   the kernel only reads it;
     // - every argument has the width of a register; -1 as group means none.
     let result = unsafe {
         libc::syscall(
@@ -38,13 +38,13 @@ fn open(attr: &EventAttr, tid: libc::c_long, pu: libc::c_long) -> io::Result<Own
         )
     };
     let event = i32::try_from(answer(result)?).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just given this descriptor to nobody else.
+    // SAFETY: the kernel has just created this descriptor; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(event) })
 }
 
 fn control(event: &OwnedFd, request: libc::c_ulong, argument: libc::c_long) -> io::Result<()> {
     // SAFETY:
-    // - the descriptor is an event that we own;
+    // - the descriptor is an event that this value owns;
     // - these requests take a number, not an address.
     let result = unsafe {
         libc::syscall(
@@ -57,15 +57,15 @@ fn control(event: &OwnedFd, request: libc::c_ulong, argument: libc::c_long) -> i
     answer(result).map(|_| ())
 }
 
-/// A BPF program on a tracepoint, on all PUs, until this is dropped or the process ends.
+/// A BPF program attached to a tracepoint on all CPUs, until this is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct Probe {
     _event: OwnedFd,
 }
 
 impl Probe {
-    /// Has the program run at the tracepoint with this number. The kernel keeps the programs of
-    /// a tracepoint in one list, whatever PU the event that brought them is on.
+    /// Attaches the program to the tracepoint with this ID. The kernel keeps the programs of a
+    /// tracepoint in one list, so the CPU of the event does not limit it.
     pub(crate) fn of(id: u64, pu: PuId, program: BorrowedFd<'_>) -> io::Result<Self> {
         let attr =
             EventAttr { kind: TRACEPOINT, size: ATTR_SIZE, config: id, ..EventAttr::default() };
@@ -76,14 +76,14 @@ impl Probe {
     }
 }
 
-/// One count of one thread, on whatever PU it runs.
+/// A counter of one thread, on all CPUs.
 #[derive(Debug)]
 pub(crate) struct TaskCounter {
     event: OwnedFd,
 }
 
 impl TaskCounter {
-    /// A count that runs at once; `flags` are those of `struct perf_event_attr`.
+    /// A counter that starts immediately; `flags` are those of `struct perf_event_attr`.
     pub(crate) fn of(tid: Tid, (kind, config): (u32, u64), flags: u64) -> io::Result<Self> {
         let attr = EventAttr {
             kind,
@@ -96,12 +96,12 @@ impl TaskCounter {
         open(&attr, libc::c_long::from(tid.0), -1).map(|event| Self { event })
     }
 
-    /// Stops it; it can still be read.
+    /// Stops the counter; it can still be read.
     pub(crate) fn disable(&self) -> io::Result<()> {
         control(&self.event, DISABLE, 0)
     }
 
-    /// The count, the time for which it was asked for and the time for which it was counted (ns).
+    /// The count, the time for which the event was enabled, and the time for which it ran (ns).
     pub(crate) fn read(&self) -> io::Result<[u64; 3]> {
         let mut bytes = [0; 24];
         let got = rustix::io::read(&self.event, &mut bytes)?;

@@ -1,4 +1,4 @@
-//! What the program `bpf/exits.bpf.c` keeps in its maps.
+//! Map keys and values of the BPF program `bpf/exits.bpf.c`.
 
 /// `struct stretches` of `bpf/exits.bpf.c`.
 #[repr(C)]
@@ -49,11 +49,11 @@ pub(crate) struct AddressKey {
     pub(crate) kind: u32,
 }
 
-// SAFETY: `repr(C)`, of whole words without padding, and any bits of them are a value.
+// SAFETY: `repr(C)`, consists of whole words without padding, and any bit pattern is valid.
 unsafe impl aya::Pod for Sums {}
-// SAFETY: the same; the two halves of a word stand side by side.
+// SAFETY: as above; two halves of a word are adjacent.
 unsafe impl aya::Pod for ExitThread {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl aya::Pod for Key {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl aya::Pod for AddressKey {}

@@ -1,4 +1,4 @@
-//! The memory of a guest of KVM: pages of ours that a virtual machine is shown as its own.
+//! Memory of a KVM guest: pages of this process that are mapped into a virtual machine.
 
 use std::io;
 use std::ptr;
@@ -8,17 +8,17 @@ use kvm_ioctls::VmFd;
 
 use super::mapping::Mapping;
 
-/// Memory of one slot of a virtual machine, with the machine: so it ends first.
+/// Memory of one slot of a virtual machine, together with the machine's descriptor.
 #[derive(Debug)]
 pub(crate) struct GuestMemory {
-    // Ends first: a guest that still ran would find no memory there, which is an error of its
-    // `KVM_RUN`, not of ours.
+    // Dropped first: a guest that still ran would find no memory there, which is an error of its
+    // `KVM_RUN`, not of this process.
     _pages: Mapping,
     vm: VmFd,
 }
 
 impl GuestMemory {
-    /// Shows the machine so many bytes at its physical address 0, which begin with `content`.
+    /// Maps `length` bytes at the machine's physical address 0 and copies `content` to their start.
     pub(crate) fn new(vm: VmFd, length: usize, content: &[u8]) -> io::Result<Self> {
         if content.len() > length || !length.is_multiple_of(rustix::param::page_size()) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -27,7 +27,7 @@ impl GuestMemory {
         let pages = mapping.start();
         let memory = Self { _pages: mapping, vm };
         // SAFETY:
-        // - the mapping is writable for `length` bytes, and `content` is no longer than that;
+        // - the mapping is writable for `length` bytes, and `content` is not longer than that;
         // - the two do not overlap, because the mapping is new.
         unsafe { ptr::copy_nonoverlapping(content.as_ptr(), pages.cast(), content.len()) };
         let region = kvm_userspace_memory_region {
@@ -38,15 +38,15 @@ impl GuestMemory {
             userspace_addr: pages as u64,
         };
         // SAFETY:
-        // - the pages are mapped for as long as the machine can use them: they are unmapped only
-        //   by the drop of this value, which holds the machine;
-        // - no reference of ours leads into them while the guest writes there.
+        // - the pages are mapped for as long as the machine can use them: only the drop of this
+        //   value, which owns the machine's descriptor, unmaps them;
+        // - this process has no reference into them while the guest writes there.
         unsafe { memory.vm.set_user_memory_region(region) }
             .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
         Ok(memory)
     }
 
-    /// The machine.
+    /// The virtual machine.
     pub(crate) fn vm(&self) -> &VmFd {
         &self.vm
     }

@@ -1,4 +1,4 @@
-//! Memory that is mapped, and unmapped when it is dropped.
+//! A memory mapping that is unmapped when it is dropped.
 
 use std::os::fd::BorrowedFd;
 use std::ptr;
@@ -6,7 +6,7 @@ use std::ptr;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A mapping of this process.
+/// A memory mapping of this process.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: *mut libc::c_void,
@@ -14,30 +14,30 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Shares the first so many bytes of what a descriptor stands for.
+    /// Maps the first `length` bytes of a descriptor's object as shared memory.
     pub(super) fn shared(
         of: BorrowedFd<'_>,
         length: usize,
         access: ProtFlags,
     ) -> Result<Self, Errno> {
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps no existing one.
         let start =
             unsafe { rustix::mm::mmap(ptr::null_mut(), length, access, MapFlags::SHARED, of, 0) }?;
         Ok(Self { start, length })
     }
 
-    /// So many bytes of zeros, to read and write, of this process alone.
+    /// Maps `length` bytes of zeros for reading and writing, private to this process.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn private(length: usize) -> Result<Self, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps no existing one.
         let start = unsafe {
             rustix::mm::mmap_anonymous(ptr::null_mut(), length, access, MapFlags::PRIVATE)
         }?;
         Ok(Self { start, length })
     }
 
-    /// Where it begins: at the start of a page.
+    /// Start address; page-aligned.
     pub(super) fn start(&self) -> *mut libc::c_void {
         self.start
     }
@@ -46,10 +46,10 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY:
-        // - start and length are those of the mapping that was made, and it is unmapped once;
-        // - nobody keeps a reference into it beyond this value.
+        // - start and length are those of the mapping, and it is unmapped once;
+        // - no reference into it outlives this value.
         let unmapped = unsafe { rustix::mm::munmap(self.start, self.length) };
-        // It cannot fail on a mapping that is there; a leak would harm nothing.
+        // Cannot fail for an existing mapping; a leak would be harmless.
         match unmapped {
             Ok(()) | Err(_) => {}
         }

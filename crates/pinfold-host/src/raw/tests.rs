@@ -1,4 +1,4 @@
-//! Round trips through the kernel, on threads of this test only.
+//! Round trips through the kernel, only on threads of this test.
 
 use pinfold_model::{CpuSet, Policy, PuId, Tid};
 
@@ -33,7 +33,8 @@ fn affinity_of_an_own_thread() {
         let first = CpuSet::single(before.first().unwrap());
         sched_setaffinity(Tid(0), &first).unwrap();
         assert_eq!(sched_getaffinity(Tid(0)).unwrap(), first);
-        // PUs that no machine here has are no obstacle, nor is a mask longer than the kernel's.
+        // CPUs that this machine does not have are accepted, and so is a mask longer than the
+        // kernel's.
         let beyond = first.union(&CpuSet::single(PuId(20_000)));
         sched_setaffinity(Tid(0), &beyond).unwrap();
         assert_eq!(sched_getaffinity(Tid(0)).unwrap(), first);
@@ -58,7 +59,7 @@ fn policy_of_an_own_thread() {
         set(Policy::Other { nice: 3 });
         set(Policy::Batch { nice: 4 });
         set(Policy::Idle);
-        // The nice value outlives the idle policy, which has no place for it.
+        // The idle policy, which does not use a nice value, keeps it.
         assert_eq!(sched_getattr(Tid(0)).unwrap().nice, 4);
     })
     .join()

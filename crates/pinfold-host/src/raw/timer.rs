@@ -1,4 +1,4 @@
-//! A timer that runs only while the tasks of one cgroup run on one PU, with a BPF program in it.
+//! A timer that runs only while the tasks of one cgroup run on one CPU, and runs a BPF program.
 //!
 //! A software clock event (`PERF_COUNT_SW_CPU_CLOCK`) of a cgroup is a high-resolution timer that
 //! the scheduler starts and stops with the cgroup's tasks.
@@ -14,7 +14,7 @@ use super::clone_event::{ATTR_SIZE, CLOSE_ON_EXEC, EventAttr, SOFTWARE};
 
 /// `PERF_COUNT_SW_CPU_CLOCK`.
 const CPU_CLOCK: u64 = 0;
-/// Bit of the flags: it is made disabled.
+/// Flag bit: created disabled.
 const DISABLED: u64 = 1;
 /// `PERF_FLAG_PID_CGROUP`.
 const OF_CGROUP: u64 = 4;
@@ -34,7 +34,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// A timer that is not running yet.
+    /// Creates a timer that is not running yet.
     pub(crate) fn of(cgroup: BorrowedFd<'_>, pu: PuId, period_ns: u64) -> io::Result<Self> {
         let attr = EventAttr {
             kind: SOFTWARE,
@@ -45,9 +45,9 @@ impl Timer {
             ..EventAttr::default()
         };
         // SAFETY:
-        // - `attr` is readable for the 64 bytes that its `size` field names, and outlives the
+        // - `attr` is readable for the 64 bytes that its `size` field specifies, and outlives the
         //   call; the kernel only reads it;
-        // - the descriptor of the cgroup is open during the call, and is given as its pid;
+        // - the cgroup's descriptor, which is passed as the pid, is open during the call;
         // - every argument has the width of a register; -1 as group means none.
         let result = unsafe {
             libc::syscall(
@@ -60,11 +60,11 @@ impl Timer {
             )
         };
         let event = i32::try_from(answer(result)?).map_err(io::Error::other)?;
-        // SAFETY: the kernel has just given this descriptor to nobody else.
+        // SAFETY: the kernel has just created this descriptor; nothing else owns it.
         Ok(Self { event: unsafe { OwnedFd::from_raw_fd(event) } })
     }
 
-    /// Has it run this program whenever it fires.
+    /// Sets the program that runs whenever the timer fires.
     pub(crate) fn set_program(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         self.control(SET_BPF, libc::c_long::from(program.as_raw_fd()))
     }
@@ -82,7 +82,7 @@ impl Timer {
     /// Changes its period.
     pub(crate) fn set_period(&self, period_ns: u64) -> io::Result<()> {
         // SAFETY:
-        // - the descriptor is an event that we own;
+        // - the descriptor is an event that this value owns;
         // - the kernel reads one u64 from the address, which is valid during the call.
         let result = unsafe {
             libc::syscall(
@@ -97,7 +97,7 @@ impl Timer {
 
     fn control(&self, request: libc::c_ulong, argument: libc::c_long) -> io::Result<()> {
         // SAFETY:
-        // - the descriptor is an event that we own;
+        // - the descriptor is an event that this value owns;
         // - these requests take a number, not an address.
         let result = unsafe {
             libc::syscall(
@@ -111,7 +111,7 @@ impl Timer {
     }
 }
 
-/// What the program `stall` is asked of a PU; `struct wish` of `bpf/stall.bpf.c`.
+/// Input of the program `stall` for a CPU; `struct wish` of `bpf/stall.bpf.c`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wish {
@@ -120,7 +120,7 @@ pub(crate) struct Wish {
     pub(crate) longest_ns: u64,
 }
 
-/// What the program `stall` did on a PU; `struct account` of `bpf/stall.bpf.c`.
+/// Statistics of the program `stall` for a CPU; `struct account` of `bpf/stall.bpf.c`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
@@ -133,7 +133,7 @@ pub(crate) struct Account {
     pub(crate) idle_ns: u64,
 }
 
-// SAFETY: `repr(C)`, of whole words without padding, and any bits of them are a value.
+// SAFETY: `repr(C)`, consists of whole words without padding, and any bit pattern is valid.
 unsafe impl aya::Pod for Wish {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl aya::Pod for Account {}

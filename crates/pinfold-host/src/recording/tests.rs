@@ -1,4 +1,4 @@
-//! A capture answers every recorded question as the host did.
+//! A capture gives the same results as the recorded host.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn a_capture_answers_what_was_asked_and_nothing_else() {
     assert_eq!(ask(&recording), expected);
     let tree = recording.into_tree();
     assert_eq!(ask(&tree), expected);
-    // Seen in a list, not read: the name is there, the content is not.
+    // Listed but not read: the name exists, the content does not.
     assert!(tree.exists("/sys/devices/cpu0/unread"));
     assert_eq!(tree.read("/sys/devices/cpu0/unread").unwrap_err().errno(), Some(libc::ENODATA));
     assert!(!tree.exists("/proc/1"));

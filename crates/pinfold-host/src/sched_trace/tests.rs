@@ -1,4 +1,4 @@
-//! Threads of this test that wait for each other, seen from outside.
+//! Threads of this test wait for each other and are traced.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -10,7 +10,7 @@ use super::*;
 use crate::process::own_tid;
 use crate::{HostMut as _, LiveHost, paths, schedstat};
 
-/// The watch of these threads, or why this machine cannot have it.
+/// Starts a trace of these threads; `None`, with a message, if this machine does not support it.
 fn watch(host: &LiveHost, tids: &[Tid]) -> Option<SchedTracer> {
     unless_refused(SchedTracer::open(host, tids))
 }
@@ -26,15 +26,15 @@ fn unless_refused(watch: Result<SchedTracer, HostError>) -> Option<SchedTracer> 
     }
 }
 
-/// The first two numbers of the kernel's release.
+/// The first two numbers of the kernel release.
 fn linux(host: &LiveHost) -> (u32, u32) {
     let release = host.read_text(&paths::kernel_release()).unwrap();
     let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap());
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
-/// Waits until a thread has left the processor to sleep: no event of it comes until it is woken.
-/// Its state alone changes before it leaves.
+/// Waits until a thread sleeps and has left its CPU: it has no events until it is woken. Its state
+/// alone changes before it leaves the CPU.
 fn asleep(host: &LiveHost, tid: Tid) {
     let switches = || {
         let stat = host.read_text(&paths::task_stat(tid, tid)).unwrap();
@@ -51,8 +51,8 @@ fn asleep(host: &LiveHost, tid: Tid) {
     }
 }
 
-/// Waits until a thread is gone. `join` returns before it has ended: on a busy machine others run
-/// in between.
+/// Waits until a thread no longer exists. `join` returns earlier: on a busy machine, other threads
+/// run in between.
 fn leave(host: &LiveHost, tid: Tid) {
     while host.exists(&paths::task_stat(crate::process::own_pid(), tid)) {
         SystemClock.sleep_ns(1_000_000);
@@ -86,14 +86,15 @@ fn a_thread_next_to_another_on_one_pu_waits_and_the_other_is_named() {
         LiveHost::new().unwrap().set_affinity(Tid(0), &pu).unwrap();
         report.send(own_tid()).unwrap();
         gone.recv().unwrap();
-        // Whoever else is on this PU: often enough, and while the hog ran enough to be met.
+        // Runs for long enough that the hog also gets enough CPU time, whatever else is on this
+        // CPU.
         let enough = ran(hog_tid) + 100_000_000;
         let mut naps = 0;
         while naps < 40 || ran(hog_tid) < enough {
             SystemClock.sleep_ns(1_000_000);
             naps += 1;
         }
-        // A thread of its own, which is seen without being named.
+        // A new thread, which is traced without being added.
         let spawned = thread::spawn(|| {
             SystemClock.sleep_ns(1_000_000);
             own_tid()
@@ -113,7 +114,7 @@ fn a_thread_next_to_another_on_one_pu_waits_and_the_other_is_named() {
     let [account, born] = &reading.accounts[..] else { panic!("{reading:?}") };
     assert_eq!(account.tid, victim_tid);
     assert!(account.has_ended && born.has_ended);
-    // 40 sleeps, the start and the join: each is a wait for the PU; preemptions come on top.
+    // 40 sleeps, the start and the join each cause a wait; preemptions add more.
     assert!(account.count >= 42, "{account:?}");
     assert_eq!(account.buckets.iter().sum::<u64>(), account.count);
     assert!(account.sum_ns >= account.worst.as_ref().unwrap().wait_ns);
@@ -133,8 +134,8 @@ fn a_thread_next_to_another_on_one_pu_waits_and_the_other_is_named() {
 
 #[test]
 fn events_that_the_kernel_keeps_from_the_programs_are_counted() {
-    // Who asks for a value of a map stops the programs for records of its PU meanwhile: wake-ups
-    // of another thread there, by its timer, are then kept from them.
+    // A process that reads a map value disables the record programs on its CPU meanwhile; they then
+    // miss the timer wake-ups of another thread there.
     const MOST_NS: u64 = 30_000_000_000;
     let host = LiveHost::new().unwrap();
     if linux(&host) < (6, 7) {
@@ -173,10 +174,11 @@ fn events_that_the_kernel_keeps_from_the_programs_are_counted() {
     }
 }
 
-/// A watch by records and one by arguments of a thread, as far as this machine can have them.
+/// A trace with record programs and one with argument programs, as far as this machine supports
+/// them.
 fn both(host: &LiveHost, tid: Tid) -> [Option<SchedTracer>; 2] {
     let by_records = unless_refused(SchedTracer::open_at_records(host, &[tid]));
-    // Whoever may watch by records may by arguments, where the kernel has what that needs.
+    // Permission for records is also sufficient for arguments, if the kernel supports those.
     let by_arguments = match Btf::from_sys_fs() {
         Ok(types) if by_records.is_some() && linux(host) >= (5, 18) => {
             Some(SchedTracer::open_with(host, &[tid], Some(&types)).unwrap())
@@ -189,8 +191,8 @@ fn both(host: &LiveHost, tid: Tid) -> [Option<SchedTracer>; 2] {
     [by_records, by_arguments]
 }
 
-/// Both watch from one sleep of the thread to another, in which no event comes: what other tasks
-/// of the machine do meanwhile is seen by both or by none.
+/// Both traces start during one sleep of the thread and end during another, without events of the
+/// thread at either moment. Events of other tasks are then seen by both or by neither.
 #[test]
 fn programs_for_arguments_and_for_records_agree() {
     const NAPS: u64 = 200;

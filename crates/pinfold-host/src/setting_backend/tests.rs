@@ -1,4 +1,4 @@
-//! systemd's client against a program that answers and notes what it was asked.
+//! Tests of the systemd client with a fake `systemctl` that records its arguments.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -13,15 +13,15 @@ fn setting(unit: &str) -> Setting {
     }
 }
 
-/// A `systemctl` that notes its words, one call a line, and says what it is told to.
+/// A fake `systemctl` that records its arguments, one call per line, and runs `answer`.
 fn recording(answer: &str) -> (tempfile::TempDir, Systemd) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let script = format!("#!/bin/sh\necho \"$@\" >> {}\n{answer}\n", path("calls"));
     files::write_atomic(&path("text"), script.as_bytes()).unwrap();
     std::fs::set_permissions(path("text"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    // Written by another process: a file that this one has open for writing may at that moment
-    // be inherited by a child of another test, and could not be run then (ETXTBSY).
+    // Copied by another process: a file that this process has open for writing may at that moment
+    // be inherited by a child of another test, and could not be executed then (ETXTBSY).
     let words = ["-p".to_owned(), path("text"), path("systemctl")];
     assert!(crate::process::capture("cp", words, 60_000_000_000).unwrap().status.success());
     let keeper = Systemd::new(60_000_000_000).with_program(&path("systemctl"));
@@ -102,7 +102,7 @@ fn files_of_a_unit_are_put_back_in_both_folders() {
     assert!(!keeper.put_files(&slice, &before).unwrap(), "nothing differs");
     put(&paths[0], "[Slice]\nAllowedCPUs=0\n");
     put(&paths[1], "[Slice]\nAllowedCPUs=\n");
-    // What a journal names beside them is not touched.
+    // Other files that a journal names are not changed.
     let other = KeptFile { path: format!("{root}/etc/shadow"), content: Some(b"x".to_vec()) };
     let named: Vec<KeptFile> = before.iter().cloned().chain([other.clone()]).collect();
     assert!(keeper.put_files(&slice, &named).unwrap());

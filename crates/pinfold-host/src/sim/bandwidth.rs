@@ -1,8 +1,8 @@
-//! CPU time by group: weights and quotas, cgroup v1 `cpu` and v2.
+//! CPU time by group: weights and quotas of the cgroup v1 `cpu` controller and of v2.
 //!
-//! `kernel/sched/core.c`: v1 shares are cut to 2 to 262,144, a v2 weight outside 1 to 10,000 is
-//! `ERANGE`, a quota below a millisecond or a period outside 1 ms to 1 s `EINVAL`.
-//! With `CONFIG_RT_GROUP_SCHED` a v1 group has run time of real-time tasks besides.
+//! Rules of `kernel/sched/core.c`: v1 shares are clamped to 2 to 262,144, a v2 weight outside 1 to
+//! 10,000 is `ERANGE`, a quota below a millisecond or a period outside 1 ms to 1 s is `EINVAL`.
+//! With `CONFIG_RT_GROUP_SCHED` a v1 group also has a real-time run time.
 //! <https://docs.kernel.org/scheduler/sched-bwc.html>
 
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ const PERIOD: &str = "cpu.cfs_period_us";
 const QUOTA: &str = "cpu.cfs_quota_us";
 const WEIGHT: &str = "cpu.weight";
 const MAX: &str = "cpu.max";
-/// Files of a v2 group below the root that has the controller.
+/// Files of a v2 group with the controller, except the root.
 pub(super) const V2: [&str; 2] = [MAX, WEIGHT];
 const PERIODS_US: std::ops::RangeInclusive<i64> = 1_000..=1_000_000;
 const LEAST_QUOTA_US: i64 = 1_000;
@@ -108,7 +108,7 @@ impl Machine {
     }
 }
 
-/// What `cpu.max` and `cpu.weight` of a v2 group show.
+/// Content of `cpu.max` or `cpu.weight` of a v2 group.
 pub(super) fn read_v2(group: &Group, name: &str) -> String {
     match name {
         WEIGHT => kept(group, WEIGHT, "100"),

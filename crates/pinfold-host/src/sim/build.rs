@@ -1,4 +1,4 @@
-//! Building a simulated machine.
+//! Builds simulated machines.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use super::state::{Held, Machine};
 use super::{Knob, SimHost, SimTask, real_time, v1};
 use crate::{SnapshotHost, paths};
 
-/// Pinfold's own process on a simulated machine.
+/// PID of Pinfold itself on a simulated machine.
 const OWN: u32 = 100;
 
 /// Builds a simulated machine.
@@ -35,8 +35,8 @@ pub struct SimBuilder {
 }
 
 impl SimBuilder {
-    /// A machine with that many PUs in one package and one NUMA node, one PU per core, and no
-    /// task but init, kthreadd and Pinfold itself (process 100).
+    /// A machine with this number of CPUs in one package and one NUMA node, one CPU per core, with
+    /// the tasks init, kthreadd and Pinfold itself (process 100).
     #[must_use]
     pub fn new(version: CgroupVersion, pus: u32) -> Self {
         let integer = |path: String, value: &str| (path, Knob::Integer, format!("{value}\n"));
@@ -67,28 +67,29 @@ impl SimBuilder {
         }
     }
 
-    /// Cores with that many threads; PU n and PU n + cores are siblings, as on most x86 machines.
+    /// Cores with this number of threads; CPU n and CPU n + cores are siblings, as on most x86
+    /// machines.
     #[must_use]
     pub fn smt(mut self, threads_per_core: u32) -> Self {
         self.threads_per_core = threads_per_core.max(1);
         self
     }
 
-    /// The PUs that are online; all if not said.
+    /// The CPUs that are online; all by default.
     #[must_use]
     pub fn online(mut self, online: CpuSet) -> Self {
         self.online = Some(online);
         self
     }
 
-    /// That many nodes with memory; all PUs are on the first.
+    /// This number of nodes with memory; all CPUs are on the first.
     #[must_use]
     pub fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = nodes.max(1);
         self
     }
 
-    /// Adds a task. One with the number of an earlier one replaces it.
+    /// Adds a task. It replaces an earlier one with the same TID.
     #[must_use]
     pub fn task(mut self, task: SimTask) -> Self {
         self.tasks.retain(|other| other.tid != task.tid);
@@ -96,39 +97,39 @@ impl SimBuilder {
         self
     }
 
-    /// Adds a cpuset group, with those above it. In v2 the controller is enabled for it; empty
-    /// sets mean what they mean there.
+    /// Adds a cpuset group and its missing ancestors. In v2 the controller is enabled for it, and
+    /// empty sets have their meaning in v2.
     #[must_use]
     pub fn group(mut self, path: &str, cpus: CpuSet, mems: CpuSet) -> Self {
         self.groups.push((path.to_owned(), Cpuset { cpus, mems, ..Cpuset::default() }));
         self
     }
 
-    /// Adds a file that cannot be written.
+    /// Adds a read-only file.
     #[must_use]
     pub fn file(mut self, path: &str, content: &str) -> Self {
         self.tree.insert_file(path, content);
         self
     }
 
-    /// Adds a file that can be written.
+    /// Adds a writable file.
     #[must_use]
     pub fn knob(mut self, path: &str, knob: Knob, content: &str) -> Self {
         self.knobs.push((path.to_owned(), knob, content.to_owned()));
         self
     }
 
-    /// Takes the files of a captured machine as a ground; what the builder makes itself (PU
-    /// directories, tasks, cgroups) comes on top.
+    /// Uses the files of a captured machine; files that the builder creates (CPU directories,
+    /// tasks, cgroups) replace them.
     #[must_use]
     pub fn tree(mut self, tree: SnapshotHost) -> Self {
         self.tree = tree;
         self
     }
 
-    /// Like a kernel with `CONFIG_RT_GROUP_SCHED` whose `cpu` controller is v1: all tasks in its
-    /// root group, and these groups with so many microseconds per second; those above them
-    /// must come first.
+    /// Simulates `CONFIG_RT_GROUP_SCHED` with a v1 `cpu` controller: all tasks are in its root
+    /// group, and these groups have the given run time in microseconds per second. Parents must
+    /// come before their children.
     #[must_use]
     pub fn real_time_groups(mut self, groups: &[(&str, i64)]) -> Self {
         self.real_time =
@@ -136,15 +137,15 @@ impl SimBuilder {
         self
     }
 
-    /// With v1 hierarchies of `cpu` and `freezer` too. Version 2 has both without it.
+    /// Adds v1 hierarchies of `cpu` and `freezer`. Version 2 has both by default.
     #[must_use]
     pub fn speed_groups(mut self) -> Self {
         self.speed_groups = true;
         self
     }
 
-    /// With cpufreq: one policy for each of these sets of PUs, with these frequencies in kHz,
-    /// ascending, all at the highest, under the governor `performance`.
+    /// Adds cpufreq: one policy per set of CPUs, with these frequencies in kHz, ascending. All
+    /// start at the highest frequency, under the governor `performance`.
     #[must_use]
     pub fn cpufreq(mut self, policies: &[CpuSet], khz: &[u64]) -> Self {
         let list = |pus: &CpuSet| pus.iter().map(|pu| pu.to_string()).collect::<Vec<_>>().join(" ");
@@ -169,38 +170,38 @@ impl SimBuilder {
         self
     }
 
-    /// With `resctrl` mounted: L3 ways and memory bandwidth of so many domains, and so many
-    /// classes of service, one of which is the root group's.
+    /// Adds a mounted `resctrl` with L3 ways and memory bandwidth of this number of domains, and
+    /// this number of classes of service including that of the root group.
     #[must_use]
     pub fn resctrl(mut self, domains: u32, classes: usize) -> Self {
         self.resctrl = Some(Resctrl::new(domains, classes));
         self
     }
 
-    /// Like a kernel before 6.2: cgroup moves and cpuset changes reset affinity masks.
+    /// Simulates a kernel before 6.2: cgroup moves and cpuset changes reset affinity masks.
     #[must_use]
     pub fn forgets_masks(mut self) -> Self {
         self.forgets_masks = true;
         self
     }
 
-    /// Like a kernel from 7.0 on: in v2, `cpuset.cpus` and `cpuset.mems` of a group with tasks
-    /// may be emptied, back to the parent's. Before, that was `ENOSPC`, as in v1.
+    /// Simulates Linux 7.0 or later: in v2, `cpuset.cpus` and `cpuset.mems` of a group with tasks
+    /// may be cleared, back to the parent's. Before, that was `ENOSPC`, as in v1.
     #[must_use]
     pub fn clears_populated(mut self) -> Self {
         self.clears_populated = true;
         self
     }
 
-    /// Like a kernel before 6.7: a partition's parent must be one too, and there is no
-    /// `cpuset.cpus.exclusive`.
+    /// Simulates a kernel before 6.7: the parent of a partition must be a partition too, and there
+    /// is no `cpuset.cpus.exclusive`.
     #[must_use]
     pub fn local_partitions(mut self) -> Self {
         self.local_partitions = true;
         self
     }
 
-    /// Lets all PUs but the first be taken offline, each alone or with SMT switched off.
+    /// Allows all CPUs except the first to be taken offline, individually or by switching SMT off.
     #[must_use]
     pub fn hotplug(mut self) -> Self {
         for pu in CpuSet::first_n(self.pus).iter().skip(1) {
@@ -213,8 +214,8 @@ impl SimBuilder {
         self
     }
 
-    /// The machine. A task whose group was not added gets that group, without a cpuset of
-    /// its own in v2 and with all of its parent's in v1.
+    /// Builds the machine. A group that only a task names is created, without its own cpuset in v2
+    /// and with its parent's whole cpuset in v1.
     #[must_use]
     pub fn build(self) -> SimHost {
         let possible = CpuSet::first_n(self.pus);
@@ -312,7 +313,7 @@ impl SimBuilder {
         (self.pus / self.threads_per_core).max(1)
     }
 
-    /// Everything that does not change by rules: possible PUs, SMT, boot id, kernel.
+    /// The files that no rule changes: possible CPUs, SMT, boot ID, kernel.
     fn files(&self) -> SnapshotHost {
         let mut tree = self.tree.clone();
         let mut put =

@@ -1,8 +1,8 @@
-//! Simulated cgroup hierarchies: groups, files, and who may go where.
+//! Simulated cgroup hierarchies: groups, files, and permitted moves.
 //!
-//! What both versions share (`kernel/cgroup/cgroup.c`): groups are directories with files in
-//! them, a group with tasks or children stays, a number written to a membership file moves a
-//! thread or a process. What v2 adds is in `domains`, what cpuset says in `v1` and `v2`.
+//! Rules that both versions share (`kernel/cgroup/cgroup.c`): groups are directories with files, a
+//! group with tasks or children cannot be removed, a number written to a membership file moves a
+//! thread or a process. Additional rules of v2 are in `domains`, those of cpuset in `v1` and `v2`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,42 +13,42 @@ use super::domains::THREADED;
 use super::state::Machine;
 use super::{freezer, parse, real_time, v1, v2};
 
-/// Which cgroup version has cpuset.
+/// The cgroup version of the cpuset controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupVersion {
-    /// A cpuset hierarchy of its own, and a v2 without it beside (a hybrid mount).
+    /// A separate cpuset hierarchy, and a v2 hierarchy without cpuset (a hybrid mount).
     V1,
     /// The unified hierarchy.
     V2,
 }
 
-/// One hierarchy.
+/// A hierarchy.
 #[derive(Clone, Debug)]
 pub(super) struct Hierarchy {
     pub(super) version: CgroupVersion,
-    /// Where it is mounted.
+    /// Mount point.
     pub(super) mount: String,
-    /// Its number in `/proc/PID/cgroup`.
+    /// Its ID in `/proc/PID/cgroup`.
     pub(super) id: u32,
-    /// The controllers that it has.
+    /// Its controllers.
     pub(super) controllers: Vec<&'static str>,
-    /// Groups by their path below the mount; the root is `/`.
+    /// Groups by path below the mount; the root is `/`.
     pub(super) groups: BTreeMap<String, Group>,
 }
 
-/// One group.
+/// A group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Group {
     /// v2: `threaded` was written to its type.
     pub(super) threaded: bool,
-    /// v2: controllers that its children have.
+    /// v2: controllers that are enabled for its children.
     pub(super) subtree_control: BTreeSet<&'static str>,
     pub(super) cpuset: Cpuset,
-    /// Other files that only keep what is written, by name.
+    /// Other files that only store what is written, by name.
     pub(super) values: BTreeMap<&'static str, String>,
 }
 
-/// The cpuset controller's part of a group.
+/// State of the cpuset controller for a group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cpuset {
     pub(super) cpus: CpuSet,
@@ -58,7 +58,7 @@ pub(super) struct Cpuset {
     pub(super) partition: Partition,
 }
 
-/// v2: what was written to `cpuset.cpus.partition`.
+/// v2: the value written to `cpuset.cpus.partition`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Partition {
     #[default]
@@ -68,7 +68,7 @@ pub(super) enum Partition {
 }
 
 impl Hierarchy {
-    /// The path below the mount of something in this hierarchy.
+    /// The part of a path below this hierarchy's mount; `None` if the path is outside.
     pub(super) fn below<'p>(&self, path: &'p str) -> Option<&'p str> {
         let rest = path.strip_prefix(self.mount.as_str())?;
         (rest.is_empty() || rest.starts_with('/')).then_some(rest)
@@ -78,7 +78,7 @@ impl Hierarchy {
         self.controllers.contains(&controller)
     }
 
-    /// Names of the groups directly below one.
+    /// Paths of the direct children of a group.
     pub(super) fn children<'h>(&'h self, group: &'h str) -> impl Iterator<Item = &'h str> {
         let prefix = if group == "/" { "/".to_owned() } else { format!("{group}/") };
         self.groups.keys().filter_map(move |path| {
@@ -95,12 +95,12 @@ impl Hierarchy {
             .filter(move |sibling| *sibling != group)
     }
 
-    /// True if nothing above or here was made threaded, from this group's type alone.
+    /// True if `threaded` was written to this group's type.
     pub(super) fn is_threaded(&self, group: &str) -> bool {
         self.groups.get(group).is_some_and(|group| group.threaded)
     }
 
-    /// The group whose resources a threaded one shares; itself for a domain.
+    /// The domain to which a threaded group belongs; the group itself if it is a domain.
     pub(super) fn domain<'g>(&self, group: &'g str) -> &'g str {
         let mut at = group;
         while self.is_threaded(at) {
@@ -128,7 +128,7 @@ impl Hierarchy {
     }
 }
 
-/// The group above; `None` for the root.
+/// The parent group; `None` for the root.
 pub(super) fn parent(group: &str) -> Option<&str> {
     match group.rsplit_once('/') {
         _ if group == "/" => None,
@@ -144,14 +144,14 @@ pub(super) fn is_inside(group: &str, ancestor: &str) -> bool {
         || group.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// What a path below a hierarchy's mount is.
+/// Kind of a path below a hierarchy's mount.
 pub(super) enum Place {
     Group(String),
     File { group: String, name: String },
 }
 
 impl Machine {
-    /// The hierarchy that a path lies in, and what it is there.
+    /// The hierarchy that contains a path, and the kind of the path.
     pub(super) fn cgroup_place(&self, path: &str) -> Option<(usize, Result<Place, Errno>)> {
         let (index, below) = self
             .hierarchies
@@ -173,7 +173,7 @@ impl Machine {
         Some((index, place.ok_or(Errno::NOENT)))
     }
 
-    /// Names of a group's files, without its children.
+    /// Names of a group's files, without child groups.
     pub(super) fn file_names(&self, index: usize, group: &str) -> Vec<String> {
         let hierarchy = &self.hierarchies[index];
         match hierarchy.version {
@@ -245,7 +245,7 @@ impl Machine {
         place: (&str, &str),
         text: &str,
     ) -> Result<(), Errno> {
-        // The kernel never sees a write of no bytes: nothing happens, whatever the file.
+        // The kernel ignores an empty write, whatever the file.
         if text.is_empty() {
             return Ok(());
         }
@@ -262,7 +262,7 @@ impl Machine {
         }
     }
 
-    /// Threads in a group itself.
+    /// Threads that are direct members of a group.
     pub(super) fn tids_in(&self, index: usize, group: &str) -> Vec<Tid> {
         self.tasks
             .values()
@@ -271,16 +271,16 @@ impl Machine {
             .collect()
     }
 
-    /// One number per line.
+    /// One TID per line.
     pub(super) fn lines(tids: impl IntoIterator<Item = Tid>) -> String {
         tids.into_iter().map(|tid| format!("{tid}\n")).collect()
     }
 
-    /// The threads that a write to a membership file moves.
+    /// The threads that are moved by a write to a membership file.
     pub(super) fn movers(&self, text: &str, whole: Whole) -> Result<Vec<Tid>, Errno> {
         let number = parse::signed(text.trim()).map_err(|_| Errno::INVAL)?;
         let number = u32::try_from(number).map_err(|_| Errno::INVAL)?;
-        // 0 is the writer.
+        // 0 means the writing process.
         let tid = if number == 0 { self.own } else { Tid(number) };
         let first = self.tasks.get(&tid).ok_or(Errno::SRCH)?;
         if first.task.is_unmovable() || first.task.tid == Tid(2) {
@@ -292,7 +292,7 @@ impl Machine {
         })
     }
 
-    /// True if a task is in the group or below it.
+    /// True if the group or one below it has a task.
     pub(super) fn is_populated(&self, index: usize, group: &str) -> bool {
         self.tasks.values().any(|task| is_inside(&task.groups[index], group))
     }

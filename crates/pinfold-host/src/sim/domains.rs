@@ -1,7 +1,7 @@
 //! Domains and threads of the simulated cgroup v2.
 //!
-//! Who may give which controller to its children, who may be threaded, and which moves that
-//! allows: `kernel/cgroup/cgroup.c`, function by function.
+//! Which controllers a group may enable for its children, which groups may be threaded, and which
+//! moves that permits: `kernel/cgroup/cgroup.c`, function by function.
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html#threads>
 
 use std::collections::BTreeSet;
@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use super::cgroup::{Cpuset, Hierarchy, Whole, parent};
 use super::state::Machine;
 
-/// All v2 controllers that a kernel may know; others are `EINVAL` in `cgroup.subtree_control`.
+/// All known v2 controllers; others are `EINVAL` in `cgroup.subtree_control`.
 const KNOWN: [&str; 9] =
     ["cpu", "cpuset", "dmem", "hugetlb", "io", "memory", "misc", "pids", "rdma"];
-/// Those that work on threads (`CGRP_DFL_THREADED`).
+/// Threaded controllers (`CGRP_DFL_THREADED`).
 pub(super) const THREADED: [&str; 4] = ["cpu", "cpuset", "perf_event", "pids"];
 
 impl Machine {
@@ -139,7 +139,7 @@ impl Machine {
         self.vet_enable(index, group, &enable)?;
         let hierarchy = &mut self.hierarchies[index];
         if disable.contains("cpuset") {
-            // The controller's state of every child ends with it.
+            // The state of the controller in every child is lost.
             let children: Vec<String> = hierarchy.children(group).map(str::to_owned).collect();
             for child in children {
                 if let Some(child) = hierarchy.groups.get_mut(&child) {
@@ -190,7 +190,7 @@ enum Kind {
     Domain,
 }
 
-/// True if the group gives its children a controller of this kind.
+/// True if the group enables a controller of this kind for its children.
 fn controls(hierarchy: &Hierarchy, group: &str, kind: Kind) -> bool {
     hierarchy.groups.get(group).is_some_and(|group| {
         group.subtree_control.iter().any(|name| match kind {
@@ -203,7 +203,8 @@ fn controls(hierarchy: &Hierarchy, group: &str, kind: Kind) -> bool {
 
 type Controls = BTreeSet<&'static str>;
 
-/// `+cpuset -memory`: what to enable and what to disable; the last word on one counts.
+/// Parses `+cpuset -memory` into controllers to enable and to disable; the last entry for a
+/// controller counts.
 fn parse_controls(text: &str) -> Result<(Controls, Controls), Errno> {
     let (mut enable, mut disable) = (Controls::new(), Controls::new());
     for word in text.split_ascii_whitespace() {

@@ -1,8 +1,8 @@
-//! The freezer: cgroup v1's hierarchy of its own, and `cgroup.freeze` of v2.
+//! The freezer: the v1 controller with its own hierarchy, and `cgroup.freeze` of v2.
 //!
-//! Freezing is not done when the write returns: a task that sleeps without letting itself be
-//! woken (state `D`) freezes when it wakes. Until then v1 says `FREEZING`
-//! (`kernel/cgroup/legacy_freezer.c`) and v2 `frozen 0` (`kernel/cgroup/freezer.c`).
+//! Freezing is asynchronous: a task in uninterruptible sleep (state `D`) only freezes when it wakes
+//! up. Until then v1 reports `FREEZING` (`kernel/cgroup/legacy_freezer.c`) and v2 `frozen 0`
+//! (`kernel/cgroup/freezer.c`).
 
 use rustix::io::Errno;
 
@@ -10,7 +10,7 @@ use super::cgroup::{Whole, is_inside, parent};
 use super::parse;
 use super::state::Machine;
 
-/// The controller of v1.
+/// The v1 controller.
 pub(super) const CONTROLLER: &str = "freezer";
 const STATE: &str = "freezer.state";
 const FREEZE: &str = "cgroup.freeze";
@@ -91,7 +91,7 @@ impl Machine {
         )
     }
 
-    /// True if this group or one above was told to freeze.
+    /// True if freezing was requested for this group or an ancestor.
     fn asked_to_freeze(&self, index: usize, group: &str, name: &str, value: &str) -> bool {
         let mut at = Some(group);
         while let Some(here) = at {

@@ -1,7 +1,7 @@
 //! The simulated machine as a [`Host`] and [`HostMut`].
 //!
-//! Each operation finds out what its path means (a cgroup, a task, a file of the tree), asks
-//! the rules there, and turns the kernel's number into the door's error.
+//! Each operation determines what its path refers to (a cgroup, a task, a file of the tree),
+//! applies the rules there, and converts the kernel's error number to a [`HostError`].
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use super::state::Machine;
 use crate::process::Signaled;
 use crate::{Host, HostError, HostMut, paths, sealed};
 
-/// A path without doubled slashes, `.` and a slash at the end.
+/// Removes double slashes, `.` components and a trailing slash from a path.
 fn tidy(path: &str) -> String {
     let names: Vec<&str> = path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
     format!("/{}", names.join("/"))
@@ -77,7 +77,7 @@ impl Machine {
         Ok(names.into_iter().collect())
     }
 
-    /// Names in a directory that lead to a cgroup mount.
+    /// Entries of a directory that lead to a cgroup mount.
     fn mount_points(&self, path: &str) -> Option<Vec<String>> {
         let prefix = format!("{}/", path.trim_end_matches('/'));
         let names: BTreeSet<String> = self
@@ -135,7 +135,7 @@ impl Machine {
     }
 }
 
-/// The tree's errors all have a number.
+/// Errors of the tree always have an errno.
 fn errno_of(error: HostError) -> Errno {
     Errno::from_raw_os_error(error.errno().unwrap_or(libc::EIO))
 }

@@ -1,13 +1,13 @@
-//! How the kernel reads numbers and lists, with its error numbers.
+//! Parses numbers and lists as the kernel does, with its error numbers.
 //!
-//! `lib/bitmap-str.c` (`bitmap_parselist`, `bitmap_parse`) and `kstrtox.c`. Stricter and laxer
-//! than [`CpuSet::parse_list`]: blanks separate like commas, empty parts are nothing, `all`
-//! and `N` are words, but there is no exclusion.
+//! `lib/bitmap-str.c` (`bitmap_parselist`, `bitmap_parse`) and `kstrtox.c`. This differs from
+//! [`CpuSet::parse_list`]: blanks separate like commas, empty parts are ignored, `all` and `N` are
+//! accepted, but there is no exclusion.
 
 use pinfold_model::{CpuSet, PuId};
 use rustix::io::Errno;
 
-/// A list for a bitmap of `bits` bits.
+/// Parses a list for a bitmap of `bits` bits.
 pub(super) fn list(text: &str, bits: u32) -> Result<CpuSet, Errno> {
     let text = text.split('\0').next().unwrap_or_default();
     text.split([',', ' ', '\t', '\n', '\r', '\x0b', '\x0c'])
@@ -58,7 +58,7 @@ fn position(text: &str, last_bit: u32) -> Result<u32, Errno> {
     text.parse().map_err(|_| Errno::OVERFLOW)
 }
 
-/// A hexadecimal mask, 32-bit words separated by commas.
+/// Parses a hexadecimal mask of 32-bit words separated by commas.
 pub(super) fn mask(text: &str, bits: u32) -> Result<CpuSet, Errno> {
     let text = text.trim();
     if text.split(',').any(|word| word.len() > 8) {
@@ -68,8 +68,8 @@ pub(super) fn mask(text: &str, bits: u32) -> Result<CpuSet, Errno> {
     if set.iter().any(|bit| bit.0 >= bits) { Err(Errno::OVERFLOW) } else { Ok(set) }
 }
 
-/// An unsigned number as `cftype.write_u64` takes it; `0x` and a leading 0 choose the base,
-/// one newline may follow.
+/// Parses an unsigned number like `cftype.write_u64`; `0x` and a leading 0 select the base, one
+/// newline may follow.
 pub(super) fn unsigned(text: &str) -> Result<u64, Errno> {
     let text = text.strip_suffix('\n').unwrap_or(text);
     let text = text.strip_prefix('+').unwrap_or(text);
@@ -84,7 +84,7 @@ pub(super) fn unsigned(text: &str) -> Result<u64, Errno> {
     u64::from_str_radix(digits, radix).map_err(|_| Errno::RANGE)
 }
 
-/// A signed number as `cftype.write_s64` takes it.
+/// Parses a signed number like `cftype.write_s64`.
 pub(super) fn signed(text: &str) -> Result<i64, Errno> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => (-1, digits),

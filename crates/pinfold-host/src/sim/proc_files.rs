@@ -1,4 +1,4 @@
-//! What the simulated `/proc` shows of tasks.
+//! Files of tasks in the simulated `/proc`.
 
 use pinfold_model::Tid;
 use rustix::io::Errno;
@@ -9,27 +9,27 @@ use super::state::{Held, Machine};
 const TASK_FILES: [&str; 8] =
     ["cgroup", "cmdline", "comm", "numa_maps", "sched", "schedstat", "stat", "status"];
 
-/// A place below `/proc/PID`.
+/// A path below `/proc/PID`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProcPath {
     /// `/proc/PID` or `/proc/PID/task/TID`.
     Directory {
         tid: Tid,
-        /// True for the process's own, which has `task`.
+        /// True for the directory of a process, which contains `task`.
         with_threads: bool,
     },
     /// `/proc/PID/task`.
     Threads(Tid),
     /// `/proc/PID/fd`.
     Descriptors(Tid),
-    /// A link in it, with what it leads to.
+    /// A link in it, with its target.
     Descriptor(String),
     /// A file of a task.
     File(Tid, String),
 }
 
 impl Machine {
-    /// What a path means if it is a task's; `None` for everything else below `/proc`.
+    /// Interprets a path of a task; `None` for everything else below `/proc`.
     pub(super) fn proc_place(&self, path: &str) -> Option<Result<ProcPath, Errno>> {
         let rest = path.strip_prefix("/proc/")?;
         let mut names = rest.split('/').filter(|name| !name.is_empty());
@@ -108,7 +108,7 @@ impl Machine {
         Ok(names)
     }
 
-    /// Processes that `/proc` lists; other threads are reachable by number, but not shown.
+    /// Processes that `/proc` lists; other threads are accessible by TID, but not listed.
     pub(super) fn processes(&self) -> impl Iterator<Item = Tid> + '_ {
         self.tasks.values().filter(|held| held.task.tid == held.task.tgid).map(|held| held.task.tid)
     }

@@ -1,9 +1,8 @@
-//! Run time of real-time tasks by group: the `cpu` controller of cgroup v1 under
-//! `CONFIG_RT_GROUP_SCHED`.
+//! Real-time run time by group: the `cpu` controller of cgroup v1 with `CONFIG_RT_GROUP_SCHED`.
 //!
-//! `kernel/sched/rt.c`: a new group has none, so no task in it can become real-time (`EPERM`);
-//! the groups below one may not have more together than it has (`EINVAL`, `__rt_schedulable`);
-//! one with real-time tasks keeps some (`EBUSY`).
+//! Rules of `kernel/sched/rt.c`: a new group has no run time, so its tasks cannot become real-time
+//! (`EPERM`); the children of a group cannot have more in total than the group (`EINVAL`,
+//! `__rt_schedulable`); a group with real-time tasks cannot have none (`EBUSY`).
 //! <https://docs.kernel.org/scheduler/sched-rt-group.html>
 
 use pinfold_model::Tid;
@@ -22,12 +21,12 @@ const PERIOD_US: i64 = 1_000_000;
 /// Files of a group.
 pub(super) const FILES: [&str; 2] = [PERIOD, RUNTIME];
 
-/// The root group, with what the kernel leaves to real-time tasks.
+/// The root group, with the kernel's default real-time run time.
 pub(super) fn root_group() -> Group {
     with_runtime(950_000)
 }
 
-/// A group with so many microseconds per second.
+/// A group with this run time in microseconds per second.
 pub(super) fn with_runtime(runtime_us: i64) -> Group {
     let mut group = Group::default();
     group.values.insert(RUNTIME, runtime_us.to_string());
@@ -35,7 +34,7 @@ pub(super) fn with_runtime(runtime_us: i64) -> Group {
 }
 
 impl Machine {
-    /// The hierarchy of the controller, if the machine has it and gives run time by group.
+    /// Index of the controller's hierarchy, if the machine has one with real-time groups.
     fn real_time_index(&self) -> Option<usize> {
         let found = self.hierarchies.iter().position(|one| one.controllers == [CONTROLLER]);
         found.filter(|index| self.is_real_time(*index))
@@ -51,7 +50,7 @@ impl Machine {
         found.and_then(|group| group.values.get(RUNTIME)?.parse().ok()).unwrap_or(0)
     }
 
-    /// False if the task's group has no run time for real-time tasks.
+    /// False if the task's group has no real-time run time.
     pub(super) fn may_be_real_time(&self, tid: Tid) -> bool {
         let (Some(index), Some(held)) = (self.real_time_index(), self.tasks.get(&tid)) else {
             return true;

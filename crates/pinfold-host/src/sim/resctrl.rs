@@ -1,10 +1,10 @@
-//! Cache ways and memory bandwidth by group: the file system `resctrl`.
+//! Cache ways and memory bandwidth by group: the `resctrl` file system.
 //!
-//! The rules of `fs/resctrl` (x86): as many groups as there are classes of service (`ENOSPC`),
-//! caches as masks of ways without gaps, bandwidth as percent in steps, a bad line is `EINVAL`
-//! and `info/last_cmd_status` says why. A new group has everything; the tasks of one that is
-//! removed are the root's again; a task is in one group, and its children are born there.
-//! <https://docs.kernel.org/filesystems/resctrl.html>
+//! Rules of `fs/resctrl` (x86): the number of groups is limited to the classes of service
+//! (`ENOSPC`), cache shares are contiguous way masks, bandwidth is a percentage in steps, and a bad
+//! line is `EINVAL` with the reason in `info/last_cmd_status`. A new group has all resources. The
+//! tasks of a removed group return to the root group. A task is in one group, and its children are
+//! created there. <https://docs.kernel.org/filesystems/resctrl.html>
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,19 @@ use rustix::io::Errno;
 use super::state::Machine;
 use crate::paths;
 
-/// Ways of each cache: the L3 of an Intel server of 2017.
+/// Number of cache ways: the L3 of an Intel server of 2017.
 const WAYS: u32 = 11;
-/// Smallest share of the bandwidth, and its steps, in percent.
+/// Minimum and step size of bandwidth, in percent.
 const PERCENT: u32 = 10;
 
-/// What is mounted.
+/// State of the file system.
 #[derive(Clone, Debug)]
 pub(super) struct Resctrl {
-    /// Cache domains, each with a memory controller.
+    /// Number of cache domains, each with a memory controller.
     domains: u32,
-    /// Classes of service, that of the root group among them.
+    /// Number of classes of service, including that of the root group.
     classes: usize,
-    /// Schemata by group; the root is empty text.
+    /// Schemata by group; the root group has an empty name.
     groups: BTreeMap<String, Schemata>,
     /// Tasks in groups other than the root.
     tasks: BTreeMap<Tid, String>,
@@ -54,7 +54,7 @@ impl Resctrl {
             .collect()
     }
 
-    /// The group and the file that a path names.
+    /// The group and the file to which a path refers.
     fn place<'p>(&self, path: &'p str) -> Option<(&'p str, Option<&'p str>)> {
         let below = path.strip_prefix(&paths::resctrl_dir())?;
         let below = match below.strip_prefix('/') {
@@ -227,7 +227,7 @@ impl Machine {
         Some(Ok(()))
     }
 
-    /// Everything that a change could have changed, for the snapshot.
+    /// Everything that a change could modify, for the snapshot.
     pub(super) fn resctrl_text(&self) -> String {
         let Some(resctrl) = &self.resctrl else { return String::new() };
         let groups = resctrl.groups.keys();

@@ -1,9 +1,11 @@
-//! Programs that keep settings, simulated: what they take and what follows in the kernel.
+//! Simulated programs that manage settings: which values they accept, and their effect in the
+//! kernel.
 //!
-//! libvirt sets the mask of the threads behind a pin with each write, the same value too. It
-//! cannot take the pin of a running domain away: it then names all PUs. systemd writes a unit's
-//! list into its group, and when the list is taken away leaves there what it wrote
-//! (systemd issue 43846); it keeps a file that goes before the unit's own, which says `nothing` then.
+//! libvirt sets the mask of the threads of a pin at each write, even if the value is unchanged. It
+//! cannot remove the pin of a running domain: instead it lists all CPUs. systemd writes a unit's
+//! list into its cgroup, and leaves that value there when the list is removed (systemd issue
+//! 43846). It keeps a drop-in that takes precedence over the unit file, and that is empty in this
+//! case.
 
 use pinfold_model::{CpuSet, Keeper, KeptFile, Lifetime, Setting, Tid};
 use rustix::io::Errno;
@@ -12,7 +14,7 @@ use super::SimHost;
 use super::state::Machine;
 use crate::paths;
 
-/// A setting and what follows it.
+/// A setting and its effects.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub(super) value: Option<String>,
@@ -20,22 +22,22 @@ pub(super) struct Kept {
     tasks: Vec<Tid>,
     /// The file that systemd writes.
     file: Option<String>,
-    /// What the unit's own file says.
+    /// The value in the unit file.
     unit: Option<String>,
-    /// The list in the file that `set-property` leaves; empty where it says nothing.
+    /// The list in the drop-in that `set-property` creates; empty if the drop-in sets none.
     pub(super) drop_in: Option<String>,
 }
 
 impl SimHost {
-    /// libvirt keeps this setting for a domain, with these threads behind it.
+    /// Makes libvirt manage this setting of a domain, which affects these threads.
     pub fn keep_pin(&self, setting: Setting, value: Option<&str>, tasks: &[Tid]) {
         let value = value.map(str::to_owned);
         let kept = Kept { value, tasks: tasks.to_vec(), file: None, unit: None, drop_in: None };
         self.state().machine.settings.insert(setting, kept);
     }
 
-    /// systemd keeps this list for a unit, whose own file has such a list or none, and writes it
-    /// into this file.
+    /// Makes systemd manage this list of a unit and write it to the cgroup file `file`. `unit` is
+    /// the list in the unit file, if any.
     pub fn keep_unit(&self, setting: Setting, file: &str, unit: Option<&str>) {
         let unit = unit.map(str::to_owned);
         let file = Some(file.to_owned());
@@ -43,14 +45,14 @@ impl SimHost {
         self.state().machine.settings.insert(setting, kept);
     }
 
-    /// The object of some settings ends, and they with it.
+    /// Removes an object with its settings.
     pub fn forget_settings(&self, object: &str) {
         self.state().machine.settings.retain(|setting, _| setting.object != object);
     }
 }
 
 impl Machine {
-    /// What a keeper does when it is asked for a change.
+    /// Effect of a change request to the managing program.
     pub(super) fn keep(&mut self, setting: &Setting, value: Option<&str>) -> Result<(), Errno> {
         let kept = self.settings.get(setting).ok_or(Errno::NOENT)?.clone();
         let list = |text: &str| CpuSet::parse_list(text).map_err(|_| Errno::INVAL);
@@ -84,7 +86,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The file that systemd keeps of a setting.
+    /// The drop-in in which systemd stores a setting.
     pub(super) fn kept_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, Errno> {
         let kept = self.settings.get(setting).ok_or(Errno::NOENT)?;
         if kept.file.is_none() {
@@ -94,7 +96,7 @@ impl Machine {
         Ok(vec![KeptFile { path, content: kept.drop_in.clone().map(String::into_bytes) }])
     }
 
-    /// The file is written or removed, and systemd reads its units again; true if it differed.
+    /// Writes or removes the drop-in and reloads the units; true if it differed.
     pub(super) fn put_kept_files(
         &mut self,
         setting: &Setting,

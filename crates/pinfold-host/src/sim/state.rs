@@ -1,8 +1,8 @@
 //! The state of a simulated machine, and the scheduler's rules.
 //!
-//! A thread's mask is not stored but worked out: what it asked for, cut to its cpuset, or the
-//! whole cpuset if nothing is left (`kernel/sched/syscalls.c`, `__set_cpus_allowed_ptr`).
-//! Since Linux 6.2 what was asked for outlives moves and cpuset changes; before, both reset it.
+//! A thread's mask is not stored but computed: the requested mask, restricted to the cpuset, or the
+//! whole cpuset if nothing remains (`kernel/sched/syscalls.c`, `__set_cpus_allowed_ptr`). Since
+//! Linux 6.2 the requested mask survives moves and cpuset changes; before, both reset it.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::{Knob, SimTask, parse, v1, v2};
 use crate::process::Signaled;
 use crate::{Host as _, SnapshotHost, paths};
 
-/// `MAX_NUMNODES` of a distribution's kernel.
+/// `MAX_NUMNODES` of a distribution kernel.
 pub(super) const MAX_NODES: u32 = 1024;
 
 /// A simulated machine.
@@ -32,26 +32,26 @@ pub(super) struct Machine {
     /// The task that reads and writes: Pinfold.
     pub(super) own: Tid,
     pub(super) tasks: BTreeMap<Tid, Held>,
-    /// The one that was born last.
+    /// The task that was created last.
     pub(super) newest: Tid,
     pub(super) hierarchies: Vec<Hierarchy>,
-    /// Which of them has cpuset.
+    /// Index of the hierarchy with cpuset.
     pub(super) cpuset_index: usize,
     pub(super) tree: SnapshotHost,
     pub(super) knobs: BTreeMap<String, Knob>,
-    /// Like a kernel before 6.2.
+    /// Simulates a kernel before 6.2.
     pub(super) forgets_masks: bool,
-    /// Like a kernel from 7.0 on: in v2, a group with tasks may give its own set up.
+    /// Simulates Linux 7.0 or later: in v2, a group with tasks may clear its sets.
     pub(super) clears_populated: bool,
-    /// Like a kernel before 6.7: no remote partitions.
+    /// Simulates a kernel before 6.7: no remote partitions.
     pub(super) local_partitions: bool,
-    /// Shares of caches and bandwidth, if that is mounted.
+    /// Cache and bandwidth allocation, if mounted.
     pub(super) resctrl: Option<Resctrl>,
-    /// What other programs keep.
+    /// Settings that other programs manage.
     pub(super) settings: BTreeMap<Setting, Kept>,
 }
 
-/// A task and where it is.
+/// A task and its groups.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) task: SimTask,
@@ -60,7 +60,7 @@ pub(super) struct Held {
 }
 
 impl Machine {
-    /// Number of bits of the kernel's CPU masks.
+    /// Number of bits in the kernel's CPU masks.
     pub(super) fn possible_bits(&self) -> u32 {
         self.possible.iter().last().map_or(1, |PuId(last)| last + 1)
     }
@@ -87,7 +87,7 @@ impl Machine {
         processes
     }
 
-    /// The PUs of a group in the hierarchy that has cpuset.
+    /// The CPUs of a group in the hierarchy with cpuset.
     fn cpus_of(&self, group: &str) -> CpuSet {
         let hierarchy = &self.hierarchies[self.cpuset_index];
         match hierarchy.version {
@@ -96,7 +96,7 @@ impl Machine {
         }
     }
 
-    /// The PUs that a task with a deadline must be allowed on.
+    /// The CPUs that a SCHED_DEADLINE task must be allowed to use.
     fn root_domain_of(&self, held: &Held) -> CpuSet {
         let hierarchy = &self.hierarchies[self.cpuset_index];
         match hierarchy.version {
@@ -105,7 +105,7 @@ impl Machine {
         }
     }
 
-    /// The PUs that a task's cpuset gives it: the nearest group above that has any.
+    /// The CPUs of a task's cpuset: those of the nearest ancestor that has any.
     fn cpuset_of(&self, held: &Held) -> CpuSet {
         let mut group = held.groups[self.cpuset_index].as_str();
         loop {
@@ -141,7 +141,7 @@ impl Machine {
         if has_deadline && !self.root_domain_of(held).is_subset(&got) {
             return Err(Errno::BUSY);
         }
-        // An old kernel keeps what was possible at the time, a newer one what was asked.
+        // A kernel before 6.2 stores the effective mask, a newer one the requested mask.
         let kept = if self.forgets_masks { got } else { mask.clone() };
         if let Some(held) = self.tasks.get_mut(&tid) {
             held.task.asked = Some(kept);
@@ -182,15 +182,15 @@ impl Machine {
         Ok(())
     }
 
-    /// Those of the tasks that are not in the group yet: the others are not moved, and no
-    /// controller is asked about them.
+    /// The tasks that are not in the group yet: the others are not moved, and no controller checks
+    /// them.
     pub(super) fn outside(&self, index: usize, group: &str, mut tasks: Vec<Tid>) -> Vec<Tid> {
         tasks.retain(|tid| self.tasks.get(tid).is_some_and(|held| held.groups[index] != group));
         tasks
     }
 
-    /// Puts tasks into a group that was found to take them: all, or with a bound one among
-    /// them none (`task_can_attach`).
+    /// Moves tasks into a group that accepts them: all of them, or none if one is bound
+    /// (`task_can_attach`).
     pub(super) fn move_tasks(
         &mut self,
         index: usize,
@@ -219,7 +219,7 @@ impl Machine {
         }
     }
 
-    /// Does a change; on an old kernel, tasks whose cpuset is another afterwards lose their mask.
+    /// Makes a change; on a kernel before 6.2, tasks whose cpuset changes lose their mask.
     pub(super) fn changing<T>(
         &mut self,
         change: impl FnOnce(&mut Self) -> Result<T, Errno>,
@@ -241,8 +241,8 @@ impl Machine {
         Ok(done)
     }
 
-    /// The online CPUs and their topology: one that is offline has no folder of its own, and is in
-    /// no list of the others (`drivers/base/topology.c`).
+    /// Updates the topology files of the online CPUs: an offline CPU has no directory and is in no
+    /// list of the others (`drivers/base/topology.c`).
     pub(super) fn show_topology(&mut self) {
         let online = &self.online;
         let mut put = |path: String, value: &dyn std::fmt::Display| {
@@ -265,8 +265,8 @@ impl Machine {
         }
     }
 
-    /// PUs go offline or come back. v1 groups lose what goes, and do not get it back; tasks of
-    /// a group that has nothing left move up (`cpuset1_hotplug_update_tasks`).
+    /// Takes CPUs offline or online. v1 groups lose CPUs that go offline, and do not get them back;
+    /// tasks of a group without CPUs move to the parent (`cpuset1_hotplug_update_tasks`).
     pub(super) fn set_online(&mut self, online: &CpuSet) {
         self.online = online.intersection(&self.possible);
         self.show_topology();
@@ -305,7 +305,7 @@ impl Machine {
         }
     }
 
-    /// Stopping and continuing are seen in the state letters; the others end a process.
+    /// Stop and continue change the state letters; the other signals end a process.
     pub(super) fn signal(&mut self, process: TaskId, signal: Signaled) -> Result<(), Errno> {
         let held = self.tasks.get(&process.tid).ok_or(Errno::SRCH)?;
         if held.task.start_time != process.start_time {
@@ -338,7 +338,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Moves pages of a process; the answer is how many stay because they are in use.
+    /// Moves pages of a process; returns the number of pages that stay because they are in use.
     pub(super) fn migrate_pages(
         &mut self,
         pid: Tid,
@@ -359,7 +359,7 @@ impl Machine {
         Ok(left)
     }
 
-    /// What a file of cpufreq shows after it took this.
+    /// Content of a cpufreq file after this text was written to it.
     fn cpufreq(&self, path: &str, knob: Knob, text: &str) -> Result<String, Errno> {
         let taken = if knob == Knob::Governor {
             let known = self.beside(path, "scaling_available_governors");
@@ -371,13 +371,13 @@ impl Machine {
         if taken { Ok(format!("{text}\n")) } else { Err(Errno::INVAL) }
     }
 
-    /// Text of another file in the same directory; empty if there is none.
+    /// Content of another file in the same directory; empty if there is none.
     fn beside(&self, path: &str, name: &str) -> String {
         let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
         self.tree.read_text(&format!("{directory}/{name}")).unwrap_or_default()
     }
 
-    /// A write to a file outside the cgroup hierarchies.
+    /// Writes to a file outside of the cgroup hierarchies.
     pub(super) fn write_knob(&mut self, path: &str, text: &str) -> Result<(), Errno> {
         let path = self.tree.canonical(path)?;
         let Some(knob) = self.knobs.get(&path).copied() else {
@@ -431,7 +431,7 @@ impl Machine {
     }
 }
 
-/// `always [madvise] never` after another word was chosen.
+/// Content such as `always [madvise] never` after a word was selected.
 fn choice(now: &[u8], chosen: &str) -> Result<String, Errno> {
     let words = String::from_utf8_lossy(now).replace(['[', ']'], "");
     if !words.split_whitespace().any(|word| word == chosen) {

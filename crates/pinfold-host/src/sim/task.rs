@@ -1,4 +1,4 @@
-//! Simulated threads and what `/proc` shows of them.
+//! Simulated threads and their files in `/proc`.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ const NS_PER_TICK: u64 = 10_000_000;
 /// A thread of the simulated machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimTask {
-    /// Thread id.
+    /// Thread ID.
     pub tid: Tid,
-    /// Its process; the same as `tid` for a process's first thread.
+    /// Its process; equal to `tid` for the first thread of a process.
     pub tgid: Tid,
     /// Its parent process.
     pub ppid: Tid,
@@ -23,46 +23,46 @@ pub struct SimTask {
     pub process_group: Tid,
     /// Start time in clock ticks since boot.
     pub start_time: u64,
-    /// Its name, at most 15 bytes.
+    /// Its name; at most 15 bytes.
     pub comm: String,
-    /// Arguments, shown by `cmdline`; empty for kernel threads.
+    /// Arguments, as `cmdline` shows them; empty for kernel threads.
     pub cmdline: Vec<String>,
     /// `PF_` flags (`include/linux/sched.h`).
     pub flags: u32,
     /// State letter.
     pub state: char,
-    /// The mask that was asked for by `sched_setaffinity`; the kernel (since 6.2) keeps it and
-    /// intersects it with the cpuset. `None` if never asked.
+    /// The mask that `sched_setaffinity` requested; the kernel (since 6.2) stores it and intersects
+    /// it with the cpuset. `None` if it was never set.
     pub asked: Option<CpuSet>,
-    /// Its policy.
+    /// Its scheduling policy.
     pub policy: Policy,
-    /// Its group in the hierarchy that has cpuset, below the mount: `/`, `/a/b`.
+    /// Its group in the hierarchy with cpuset, below the mount: `/`, `/a/b`.
     pub group: String,
     /// Run time and run delay.
     pub schedstat: SchedStat,
     /// Voluntary and involuntary context switches.
     pub switches: (u64, u64),
-    /// Migrations between PUs.
+    /// Migrations between CPUs.
     pub migrations: u64,
-    /// PU on which it last ran.
+    /// CPU on which it last ran.
     pub processor: u32,
     /// Pages of its process by node.
     pub pages: BTreeMap<NodeId, SimPages>,
-    /// What the descriptors of its process lead to, by their number.
+    /// Targets of its process's file descriptors, by number.
     pub descriptors: Vec<String>,
 }
 
-/// Pages on one node, of 4 KiB each.
+/// Pages of 4 KiB on one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimPages {
-    /// Those that can be moved.
+    /// Number of movable pages.
     pub movable: u64,
-    /// Those that somebody holds in their place, such as a device.
+    /// Number of pages that are pinned, for example by a device.
     pub in_use: u64,
 }
 
 impl SimTask {
-    /// The first thread of a process that init started.
+    /// The first thread of a process whose parent is init.
     #[must_use]
     pub fn new(tid: u32, comm: &str) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl SimTask {
         }
     }
 
-    /// A further thread of a process; its parent is the process's.
+    /// Makes it another thread of this process, in that process's process group.
     #[must_use]
     pub fn thread_of(mut self, process: u32) -> Self {
         self.tgid = Tid(process);
@@ -95,14 +95,14 @@ impl SimTask {
         self
     }
 
-    /// With pages on a node, some of which cannot be moved.
+    /// Adds pages on a node, of which some cannot be moved.
     #[must_use]
     pub fn with_pages(mut self, node: u32, pages: SimPages) -> Self {
         self.pages.insert(NodeId(node), pages);
         self
     }
 
-    /// What `numa_maps` shows of its process.
+    /// Content of `numa_maps` of its process.
     pub(super) fn numa_maps(&self) -> String {
         let pages = self.pages.iter().filter(|(_, pages)| pages.movable + pages.in_use > 0);
         let nodes: String = pages
@@ -111,49 +111,49 @@ impl SimTask {
         format!("7f1c00000000 default anon{nodes} kernelpagesize_kB=4\n")
     }
 
-    /// A child of this process.
+    /// Makes it a child of this process.
     #[must_use]
     pub fn child_of(mut self, parent: u32) -> Self {
         self.ppid = Tid(parent);
         self
     }
 
-    /// Started at this clock tick.
+    /// Sets its start time in clock ticks.
     #[must_use]
     pub fn started(mut self, start_time: u64) -> Self {
         self.start_time = start_time;
         self
     }
 
-    /// In this group (which must exist) of the hierarchy that has cpuset.
+    /// Puts it into this group (which must exist) of the hierarchy with cpuset.
     #[must_use]
     pub fn in_group(mut self, group: &str) -> Self {
         group.clone_into(&mut self.group);
         self
     }
 
-    /// With this policy.
+    /// Sets its policy.
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Having asked for this affinity.
+    /// Sets its requested affinity.
     #[must_use]
     pub fn with_affinity(mut self, mask: CpuSet) -> Self {
         self.asked = Some(mask);
         self
     }
 
-    /// With these arguments.
+    /// Sets its arguments.
     #[must_use]
     pub fn with_cmdline(mut self, args: &[&str]) -> Self {
         self.cmdline = args.iter().map(|arg| (*arg).to_owned()).collect();
         self
     }
 
-    /// A kernel thread that may be moved.
+    /// Makes it a movable kernel thread.
     #[must_use]
     pub fn kernel_thread(mut self) -> Self {
         self.flags |= PF_KTHREAD;
@@ -163,7 +163,7 @@ impl SimTask {
         self
     }
 
-    /// A kernel thread that is bound to these PUs for good (`PF_NO_SETAFFINITY`).
+    /// Makes it a kernel thread that is permanently bound to these CPUs (`PF_NO_SETAFFINITY`).
     #[must_use]
     pub fn unmovable(mut self, mask: CpuSet) -> Self {
         self.flags |= PF_NO_SETAFFINITY;
@@ -171,19 +171,20 @@ impl SimTask {
         self.kernel_thread()
     }
 
-    /// The thread, not to be mistaken for a later one with its number.
+    /// Identifies the thread by TID and start time.
     #[must_use]
     pub fn id(&self) -> TaskId {
         TaskId { tid: self.tid, start_time: self.start_time }
     }
 
-    /// True if neither affinity nor group can be changed.
+    /// True if neither its affinity nor its group can be changed.
     #[must_use]
     pub fn is_unmovable(&self) -> bool {
         self.flags & PF_NO_SETAFFINITY != 0
     }
 
-    /// CPU time is the thread's own: a simulated process does not add up its threads'.
+    /// Content of `stat`. The CPU time is that of this thread: a simulated process does not sum its
+    /// threads.
     pub(super) fn stat(&self, threads: usize) -> String {
         let (number, priority, nice) = policy_numbers(self.policy);
         let kernel_priority =
@@ -254,7 +255,7 @@ impl SimTask {
     }
 }
 
-/// Kernel number, real-time priority and nice value.
+/// Kernel number of the policy, real-time priority and nice value.
 fn policy_numbers(policy: Policy) -> (u32, u8, i8) {
     match policy {
         Policy::Other { nice } => (0, 0, nice),

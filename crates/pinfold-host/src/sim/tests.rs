@@ -1,4 +1,4 @@
-//! The simulated machine's rules, as tables of operation and answer.
+//! Tests of the simulated machine's rules, as tables of operations and results.
 
 mod live_v1;
 mod proc_view;
@@ -16,18 +16,18 @@ fn set(text: &str) -> CpuSet {
     CpuSet::parse_list(text).unwrap()
 }
 
-/// The error number of an operation; 0 if it succeeded.
+/// The error number of an operation; 0 for success.
 fn errno<T>(result: Result<T, HostError>) -> i32 {
     result.map_or_else(|error| error.errno().unwrap(), |_| 0)
 }
 
-/// Writes, and compares the answer with its error number (0 is success).
+/// Writes and compares the error number (0 is success).
 fn check_write(sim: &SimHost, path: &str, value: &str, expected: i32) {
     let got = errno(sim.write(path, value.as_bytes()));
     assert_eq!(got, expected, "write {value:?} to {path}");
 }
 
-/// Reads, and compares with the text.
+/// Reads and compares the text.
 fn check_read(sim: &SimHost, path: &str, expected: &str) {
     assert_eq!(sim.read_text(path).unwrap(), expected, "{path}");
 }
@@ -43,7 +43,7 @@ fn affinity_is_what_was_asked_within_the_cpuset() {
     check(400, "3,900", 0, "3");
     check(400, "900", libc::EINVAL, "3");
     check(400, "", libc::EINVAL, "3");
-    // Bound kernel threads refuse, movable ones do not.
+    // Affinity of bound kernel threads cannot be set, that of movable ones can.
     check(20, "1", libc::EINVAL, "0");
     check(10, "1", 0, "1");
     assert_eq!(errno(sim.set_affinity(Tid(999), &set("0"))), libc::ESRCH);
@@ -65,7 +65,7 @@ fn what_was_asked_outlives_a_narrower_cpuset_since_linux_6_2() {
         sim.set_affinity(Tid(500), &set("2-5")).unwrap();
         sim.write(cpus, b"4-7").unwrap();
         assert_eq!(sim.affinity(Tid(500)).unwrap(), set(narrow));
-        // Nothing left of it: the whole cpuset.
+        // Nothing of the requested mask remains: the whole cpuset.
         sim.write(cpus, b"6-7").unwrap();
         assert_eq!(sim.affinity(Tid(500)).unwrap(), set("6-7"));
         sim.write(cpus, b"0-7").unwrap();
@@ -102,7 +102,7 @@ fn policies_by_the_kernels_rules() {
     check(deadline(500, 1_000_000, 1_000_000), libc::EINVAL);
     check(deadline(2_000_000, 1_000_000, 1_000_000), libc::EINVAL);
     check(deadline(100_000, 1_000_000, 1_000_000), 0);
-    // A deadline thread needs the whole machine.
+    // A deadline thread needs all CPUs of its root domain.
     assert_eq!(errno(sim.set_affinity(Tid(400), &set("0"))), libc::EBUSY);
     sim.set_affinity(Tid(300), &set("0")).unwrap();
     let refused = sim.set_policy(Tid(300), deadline(100_000, 1_000_000, 1_000_000));

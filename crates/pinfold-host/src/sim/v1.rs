@@ -1,10 +1,10 @@
 //! cpuset of cgroup v1: its files and rules.
 //!
-//! `kernel/cgroup/cpuset.c` and `cpuset-v1.c`; a test compares each error number with those of
-//! the running kernel where that has such a hierarchy. The traps: a new group has neither PUs
-//! nor memory and takes no task until it has both (`ENOSPC`); the root's are read-only
-//! (`EACCES`); a group's must lie inside its parent's (`EACCES`) and around its children's
-//! (`EBUSY`). <https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html>
+//! `kernel/cgroup/cpuset.c` and `cpuset-v1.c`; a test compares each error number with the running
+//! kernel if that has such a hierarchy. Notable rules: a new group has neither CPUs nor memory and
+//! accepts no task until it has both (`ENOSPC`); the root's are read-only (`EACCES`); a group's
+//! must be within its parent's (`EACCES`) and include its children's (`EBUSY`).
+//! <https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html>
 
 use pinfold_model::CpuSet;
 use rustix::io::Errno;
@@ -35,7 +35,7 @@ const FILES: [&str; 17] = [
 const ROOT_FILES: [&str; 3] =
     ["cgroup.sane_behavior", "cpuset.memory_pressure_enabled", "release_agent"];
 
-/// Files that hold a yes or no, and what a new group has.
+/// Boolean files, with their values in a new group.
 const FLAGS: [(&str, &str); 10] = [
     ("cgroup.clone_children", "0"),
     ("cpuset.cpu_exclusive", "0"),
@@ -48,7 +48,7 @@ const FLAGS: [(&str, &str); 10] = [
     ("cpuset.sched_load_balance", "1"),
     ("notify_on_release", "0"),
 ];
-/// What a new group takes over from its parent.
+/// Values that a new group inherits from its parent.
 const INHERITED: [&str; 4] = [
     "cgroup.clone_children",
     "cpuset.memory_spread_page",
@@ -72,7 +72,7 @@ pub(super) fn root_group(cpus: CpuSet, mems: CpuSet) -> Group {
     }
 }
 
-/// A group as `mkdir` makes it (`cpuset_css_online`).
+/// A new group, as `mkdir` creates it (`cpuset_css_online`).
 pub(super) fn new_group(above: &Group) -> Group {
     let mut group = Group::default();
     for name in INHERITED {
@@ -95,7 +95,7 @@ fn flag(group: &Group, name: &str) -> bool {
     group.values.get(name).map_or(default, String::as_str) == "1"
 }
 
-/// The PUs that a group's tasks may use.
+/// The CPUs that a group's tasks may use.
 pub(super) fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
     match parent(group) {
         None => machine.online.clone(),
@@ -160,13 +160,13 @@ pub(super) fn write(
             keep(machine, index, (group, RELAX), level.to_string())
         }
         "release_agent" => keep(machine, index, (group, "release_agent"), text.trim().to_owned()),
-        // No write handler: the open succeeds for root, the write does not.
+        // No write handler: opening succeeds for root, writing does not.
         _ => Err(Errno::INVAL),
     }
 }
 
 fn parse_within(text: &str, bits: u32, all: &CpuSet, group: &str) -> Result<CpuSet, Errno> {
-    // The root's follow the machine.
+    // The root's sets follow the machine.
     if group == "/" {
         return Err(Errno::ACCESS);
     }
@@ -219,7 +219,7 @@ fn change(
     Ok(())
 }
 
-/// `validate_change`, in the kernel's order.
+/// `validate_change`, with its checks in the kernel's order.
 fn validate(machine: &Machine, index: usize, group: &str, trial: &Group) -> Result<(), Errno> {
     let hierarchy = &machine.hierarchies[index];
     let find = |path: &str| hierarchy.groups.get(path);

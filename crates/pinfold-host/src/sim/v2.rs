@@ -1,12 +1,12 @@
-//! cgroup v2: its files, and cpuset with its partitions.
+//! cgroup v2: its files, and cpuset with partitions.
 //!
-//! `cpuset.cpus` is a *request*: PUs that the parent has not are dropped without an error, and
-//! a group that would get none gets its parent's; only `.effective` tells. Until Linux 7.0 the
-//! request of a group with tasks cannot be taken back by an empty one (`ENOSPC`). A partition takes
-//! its PUs away from its parent, or says `isolated invalid (reason)`, again without an error.
-//! A remote partition (6.7) is one below groups that are none: each of them keeps its PUs in
-//! `cpuset.cpus.exclusive`. Validity is worked out from the present state alone: the kernel's
-//! history-dependent corners (which of two rivals was first) are not simulated.
+//! `cpuset.cpus` is a *request*: CPUs that the parent does not have are dropped without an error,
+//! and a group that would get none gets its parent's; only `.effective` shows the result. Before
+//! Linux 7.0 the request of a group with tasks cannot be cleared (`ENOSPC`). A partition takes its
+//! CPUs from its parent, or shows `isolated invalid (reason)`, again without an error. A remote
+//! partition (6.7) is below groups that are no partitions: each of them lists its CPUs in
+//! `cpuset.cpus.exclusive`. Validity is computed from the current state only: cases in which the
+//! kernel depends on history (which of two conflicting partitions was first) are not simulated.
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset>
 
 use pinfold_model::CpuSet;
@@ -59,7 +59,7 @@ fn has_cpuset(hierarchy: &Hierarchy, group: &str) -> bool {
     hierarchy.enabled(group).contains(&"cpuset")
 }
 
-/// The PUs that a group's tasks may use: what it gets, without what its partitions took.
+/// The CPUs that a group's tasks may use: those granted, without those of its partitions.
 pub(super) fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
     let own = granted(machine, hierarchy, group);
     let taken = hierarchy
@@ -71,7 +71,7 @@ pub(super) fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -
     own.difference(&taken)
 }
 
-/// What a group got from its parent, its own partitions' share included.
+/// The CPUs that a group gets from its parent, including those of its own partitions.
 fn granted(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
     let Some(above) = parent(group) else {
         return machine.online.clone();
@@ -103,7 +103,7 @@ fn granted_mems(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet
     if got.is_empty() || !has_cpuset(hierarchy, group) { available } else { got }
 }
 
-/// What a partition would take.
+/// The CPUs that a partition would take.
 fn wanted(group: &Group) -> &CpuSet {
     if group.cpuset.exclusive.is_empty() { &group.cpuset.cpus } else { &group.cpuset.exclusive }
 }
@@ -118,8 +118,8 @@ fn is_valid_partition(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> 
     }
 }
 
-/// The PUs among which the scheduler admits deadlines for a group's tasks: those of a partition
-/// that balances, all isolated ones together, or what no partition took.
+/// The root domain of a group's tasks, within which the scheduler admits SCHED_DEADLINE: the CPUs
+/// of a partition with load balancing, all isolated CPUs together, or the CPUs of no partition.
 pub(super) fn root_domain(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
     let mut at = Some(group);
     while let Some(group) = at {
@@ -133,7 +133,7 @@ pub(super) fn root_domain(machine: &Machine, hierarchy: &Hierarchy, group: &str)
     effective(machine, hierarchy, "/")
 }
 
-/// True for a group that could only be a remote partition, and has what that needs.
+/// True if the group can only be a remote partition and meets the conditions for one.
 fn is_remote(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> bool {
     let Some(found) = hierarchy.groups.get(group) else { return false };
     let mut above = parent(group).unwrap_or("/");
@@ -153,7 +153,7 @@ fn is_remote(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> bool {
     true
 }
 
-/// Why a group that asked to be a partition is none (`perr_strings` of the kernel).
+/// The reason why a requested partition is invalid (`perr_strings` of the kernel).
 fn partition_fault(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> Option<&'static str> {
     let above = parent(group)?;
     let find = |path: &str| hierarchy.groups.get(path);
@@ -249,7 +249,7 @@ fn procs(machine: &Machine, index: usize, group: &str) -> Result<String, Errno> 
     if hierarchy.domain(group) != group {
         return Err(Errno::OPNOTSUPP);
     }
-    // A process belongs to the domain that its first thread is in or shares.
+    // A process belongs to the domain of its first thread.
     let leaders = machine.tasks.values().filter(|task| {
         task.task.tid == task.task.tgid && hierarchy.domain(&task.groups[index]) == group
     });

@@ -1,4 +1,4 @@
-//! Tables: the text form, and where paths lead.
+//! Tests of the text form and of path resolution.
 
 use super::*;
 

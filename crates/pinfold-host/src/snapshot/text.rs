@@ -1,25 +1,25 @@
-//! The text form of a tree: reading and writing it.
+//! Reads and writes the text form of a tree.
 //!
-//! Writing is deterministic (entries sorted by path, a directory only when it is empty), so
-//! that two captures of one machine differ only where the machine does.
+//! Output is deterministic (entries sorted by path, a directory only if it is empty), so that two
+//! captures of a machine differ only where the machine differs.
 
 use super::{Directory, Node, SnapshotHost, directory_at};
 
 const HEAD: &str = "pinfold-capture 1";
 
-/// Why a text is not a captured machine.
+/// Error: a text is not a captured machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    /// The first line is another one.
+    /// The first line is not the expected header.
     #[error("not a captured machine: the first line is {found:?} instead of \"pinfold-capture 1\"")]
     Head {
         /// The first line.
         found: String,
     },
-    /// A line is not understood.
+    /// A line cannot be parsed.
     #[error("line {line} of the captured machine: {why}")]
     Line {
-        /// Its number, from 1.
+        /// Line number, from 1.
         line: usize,
         /// What is wrong with it.
         why: String,
@@ -27,7 +27,7 @@ pub enum TreeError {
 }
 
 impl TreeError {
-    /// What the user can do about it.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -41,18 +41,18 @@ impl TreeError {
     }
 }
 
-/// A file whose content is still being read.
+/// A file whose content lines are still being read.
 struct OpenFile {
     names: Vec<String>,
     content: Vec<u8>,
 }
 
 impl SnapshotHost {
-    /// Reads the text form.
+    /// Parses the text form.
     ///
     /// # Errors
-    /// [`TreeError`] with the line: another first line, an unknown entry, a relative path,
-    /// a path that comes twice, an entry below a file, a broken escape.
+    /// [`TreeError`] with the line: a wrong first line, an unknown entry, a relative path, a
+    /// duplicate path, an entry below a file, a broken escape.
     pub fn parse(text: &str) -> Result<Self, TreeError> {
         let mut lines = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
         let head = lines.next().unwrap_or_default();
@@ -86,7 +86,7 @@ impl SnapshotHost {
         text
     }
 
-    /// Takes one entry line in; a file whose content may follow is handed back.
+    /// Parses one entry line; returns a file whose content may follow.
     fn entry(&mut self, line: &str) -> Result<Option<OpenFile>, String> {
         let (kind, rest) =
             line.split_once(' ').ok_or_else(|| format!("{line:?} is not an entry"))?;
@@ -110,7 +110,7 @@ impl SnapshotHost {
         Ok((kind == "file").then_some(OpenFile { names, content: Vec::new() }))
     }
 
-    /// The names of a path that may be put into the tree as a new entry.
+    /// The components of a path that can be inserted as a new entry.
     fn new_place(&self, path: &str) -> Result<Vec<String>, String> {
         let inner =
             path.strip_prefix('/').ok_or_else(|| format!("{path:?} is not an absolute path"))?;
@@ -178,7 +178,7 @@ fn write_content(content: &[u8], text: &mut String) {
     }
 }
 
-/// One content line without its tab: its bytes, and the newline unless it ends in a backslash.
+/// Decodes a content line without its tab: its bytes, and a newline unless it ends in a backslash.
 fn unescape_content(line: &str, bytes: &mut Vec<u8>) -> Result<(), String> {
     let newline = unescape(line, bytes)?;
     if newline {
@@ -187,7 +187,7 @@ fn unescape_content(line: &str, bytes: &mut Vec<u8>) -> Result<(), String> {
     Ok(())
 }
 
-/// A path or link target: no control character, no ` -> `.
+/// Escapes a path or link target: no control characters and no ` -> `.
 fn escape_line(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     escape(text.as_bytes(), Tabs::Escaped, &mut escaped);
@@ -229,7 +229,7 @@ fn escape(bytes: &[u8], tabs: Tabs, text: &mut String) {
     }
 }
 
-/// Appends the bytes of an escaped text. False if it ends in a lone backslash.
+/// Appends the bytes of an escaped text. False if it ends in a single backslash.
 fn unescape(text: &str, bytes: &mut Vec<u8>) -> Result<bool, String> {
     let mut rest = text;
     while let Some(start) = rest.find('\\') {

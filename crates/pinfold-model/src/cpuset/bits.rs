@@ -1,26 +1,29 @@
-//! The words of a set: a plan has thousands of sets of one PU, and thousands of copies of the
-//! set of all PUs. So one word needs no memory of its own, and copies of many share theirs until
-//! one of them is changed; what a plan costs then grows with its threads, not with threads times PUs.
+//! Storage of a CPU set.
+//!
+//! A plan has thousands of sets of one CPU, and thousands of copies of the set of all CPUs. A set
+//! of one word therefore needs no allocation, and copies of larger sets share one allocation until
+//! one of them is changed. The cost of a plan then grows with its threads, not with threads times
+//! CPUs.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Words, low PUs first.
+/// 64-bit words, low CPUs first.
 #[derive(Clone, Default)]
 pub(super) enum Words {
-    /// None.
+    /// No words.
     #[default]
     Empty,
-    /// One.
+    /// One word, stored in place.
     One(u64),
-    /// Several.
+    /// Several words, shared between copies.
     Many(Arc<Vec<u64>>),
 }
 
 impl Words {
-    /// So many that are zero.
+    /// `count` words of zero.
     pub fn zeros(count: usize) -> Self {
         match count {
             0 => Words::Empty,
@@ -29,7 +32,7 @@ impl Words {
         }
     }
 
-    /// To be changed: from here on shared with nobody.
+    /// The words for writing; shared words are copied first.
     pub fn of_own(&mut self) -> &mut [u64] {
         match self {
             Words::Empty => &mut [],
@@ -38,7 +41,7 @@ impl Words {
         }
     }
 
-    /// As a vector, copied if others share it.
+    /// The words as a vector; shared words are copied.
     pub fn into_vec(self) -> Vec<u64> {
         match self {
             Words::Empty => Vec::new(),

@@ -1,4 +1,4 @@
-//! What methods cost: taken from what is kept, measured at the start, measured again later.
+//! Overhead of the methods: taken from stored calibrations, measured at the start, updated later.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,11 +15,11 @@ use crate::{HelperSpawner, SpeedError};
 
 type Started<'h> = (Node, VnodeCgroup, Box<dyn Emulation + 'h>);
 
-/// Lets those methods know what they cost that want to: from what is kept, or measured now, all
-/// at once. The CPUs of all of them.
+/// Passes its overhead to each method that needs it: from stored calibrations, or measured now, for
+/// all methods at once. Returns the CPUs of all these methods.
 ///
 /// # Errors
-/// [`SpeedError`] of a method. A cost that cannot be measured is none: it is reported.
+/// [`SpeedError`] of a method. An overhead that cannot be measured is no error: it is reported.
 pub(super) fn calibrate(
     outer: (&dyn HelperSpawner, &dyn Clock),
     started: &mut [Started<'_>],
@@ -73,7 +73,7 @@ fn measured(costs: BTreeMap<PuId, Cost>) -> Costs {
     costs.into_iter().map(|(pu, cost)| (pu, Known::measured(cost))).collect()
 }
 
-/// Has the witnesses look while the methods take more and less.
+/// Measures with reference runs while the methods take different shares.
 fn measure(
     outer: (&dyn HelperSpawner, &dyn Clock),
     looks: &[Sample],
@@ -84,7 +84,7 @@ fn measure(
         let mut wanted = wanted.borrow_mut();
         wanted.iter_mut().try_for_each(|(.., emulation)| what(emulation.as_mut()))
     };
-    // A method that is not sampled at a share is not asked to take it.
+    // A method is only asked to take a share at which it is measured.
     let mut take = |share| {
         each(&mut |emulation| match emulation.turn_to_witness(share) {
             Some(_) => emulation.take(share),
@@ -98,7 +98,7 @@ fn measure(
     witness(outer, looks, &mut take, &mut beat)
 }
 
-/// What was measured, and for the other CPUs the last that is known.
+/// The measured costs, and for the other CPUs the last known ones.
 fn completed(kept: &Calibrations, node: &Node, costs: &BTreeMap<PuId, Cost>) -> Costs {
     let one = |pu: PuId| match (costs.get(&pu), kept.last(turn(node), pu)) {
         (Some(cost), _) => Known::measured(*cost),
@@ -153,7 +153,7 @@ fn keep<'p>(
 }
 
 impl VnodeController<'_> {
-    /// Measures costs again, where that is due.
+    /// Measures costs again where that is due.
     pub(super) fn renew(&mut self, now_ns: u64) -> Result<(), SpeedError> {
         for one in &mut self.running {
             let Some(renewal) = &mut one.renewal else { continue };
@@ -165,7 +165,7 @@ impl VnodeController<'_> {
             }
             one.emulation.renew(&costs)?;
             match one.emulation.set(&one.node.cores) {
-                // A speed that it has stays where a cost makes it one that cannot be had.
+                // If a new cost puts the current speed out of reach, the speed stays.
                 Ok(()) | Err(SpeedError::OutOfReach { .. }) => {}
                 Err(error) => return Err(error),
             }

@@ -1,11 +1,10 @@
-//! Real-time burners: threads that take a part of each turn of their PU, all of them in step.
+//! Real-time burners: threads that take a share of each period on their CPU, all in phase.
 //!
-//! A burner that has something to burn sleeps until multiples of the period on the machine's
-//! clock. Whoever it takes the PU from stands still from then on, so a turn counts from the time
-//! for which its timer was set; one that is held up for longer by the kernel makes good for it in
-//! its next turn.
-//! It burns only while its supervisor vouches for it, and it is a thread of its supervisor: it
-//! dies with it.
+//! A burner with a share sleeps until multiples of the period on the monotonic clock. Other threads
+//! on its CPU stop when its timer fires, so the burned time counts from the timer's expiry. A
+//! burner that burned too long, because the kernel delayed it, burns less in the next period. It
+//! burns only while its supervisor sends heartbeats, and it is a thread of its supervisor, so it
+//! ends with it.
 
 use std::hint;
 use std::sync::Arc;
@@ -21,34 +20,35 @@ use super::{Ground, HEARTBEAT_TIMEOUT_NS};
 use crate::SpeedError;
 use crate::controller::Node;
 
-/// Above every thread that a plan gives real-time rights.
+/// Higher than the priority of any thread in a plan.
 pub(super) const PRIORITY: u8 = 98;
-/// A burner with nothing to burn looks so often; who gives it something wakes it.
+/// Sleep of a burner without a share; setting a share wakes it.
 const IDLE: Duration = Duration::from_millis(100);
-/// The way from the timer to the burner; what is later than that is something else.
+/// Maximum time from the timer to the burner that counts as burned; longer delays have another
+/// cause.
 const MOST_ENTRY_NS: u64 = 50_000;
 
-/// What a burner and its supervisor tell each other.
+/// Data that a burner and its supervisor share.
 #[derive(Debug, Default)]
 struct Shared {
     is_over: AtomicBool,
     until_ns: AtomicU64,
-    // Millionths of the time.
+    // Share of the time to burn, in millionths.
     steal: AtomicU64,
     burned_ns: AtomicU64,
     turns: AtomicU64,
-    // Turns that were not taken, because the burner was not on its PU.
+    // Periods that were skipped, because the burner was not on its CPU.
     strayed: AtomicU64,
 }
 
-/// A burner at work; it ends when this is dropped.
+/// A running burner; it ends when this is dropped.
 pub(super) struct Burning {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Burning {
-    /// Starts one that burns nothing yet; its turns begin `offset` after multiples of the period.
+    /// Starts a burner with share 0; its periods begin `offset` after multiples of `period`.
     pub(super) fn start(
         ground: &Ground<'_, '_>,
         pu: PuId,
@@ -60,7 +60,8 @@ impl Burning {
         let (report, reported) = mpsc::channel::<Tid>();
         let (go, gone) = mpsc::channel::<()>();
         let thread = thread::Builder::new().name(format!("hog-{pu}")).spawn(move || {
-            // Whoever does not listen or does not say go has failed and ends us.
+            // If the other end does not receive or does not send, it has failed, and this thread
+            // ends.
             if report.send(process::own_tid()).is_ok() && gone.recv().is_ok() {
                 burn(&mine, pu, (period_ns, offset_ns));
             }
@@ -77,7 +78,7 @@ impl Burning {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Millionths of the time that it is to burn.
+    /// Sets the share of the time to burn, in millionths.
     pub(super) fn set_steal(&self, millionths: u64) {
         self.shared.steal.store(millionths, Ordering::Relaxed);
         self.wake();
@@ -89,13 +90,13 @@ impl Burning {
         }
     }
 
-    /// Nanoseconds that it has burned, and in how many turns.
+    /// Burned time in nanoseconds, and number of periods.
     pub(super) fn burned(&self) -> (u64, u64) {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (load(&self.shared.burned_ns), load(&self.shared.turns))
     }
 
-    /// What there is to tell of it besides; nothing as long as it is on its PU.
+    /// A note for the status; `None` as long as it stays on its CPU.
     pub(super) fn note(&self, pu: PuId) -> Option<String> {
         let strayed = self.shared.strayed.load(Ordering::Relaxed);
         (strayed > 0).then(|| {
@@ -106,7 +107,7 @@ impl Burning {
         })
     }
 
-    /// Lets it burn for some more time.
+    /// Heartbeat: lets it burn until the next timeout.
     pub(super) fn vouch(&self) {
         let until = SystemClock.now_ns().saturating_add(HEARTBEAT_TIMEOUT_NS);
         self.shared.until_ns.store(until, Ordering::Relaxed);
@@ -122,7 +123,7 @@ pub(super) fn stop<'b>(burners: impl Iterator<Item = &'b mut Burning>) {
     }
     for burner in burners {
         if let Some(thread) = burner.thread.take() {
-            // One that panicked burns no more either.
+            // A thread that panicked does not burn either.
             match thread.join() {
                 Ok(()) | Err(_) => {}
             }
@@ -136,14 +137,14 @@ impl Drop for Burning {
     }
 }
 
-/// Why the kernel makes no thread of this process a burner; `None` if it does. Tried with one that
-/// only waits.
+/// Why the kernel does not allow a real-time thread of this process; `None` if it does. Tried with
+/// a thread that only waits.
 pub(super) fn refusal(host: &dyn HostMut) -> Result<Option<String>, SpeedError> {
     let (report, reported) = mpsc::channel::<Tid>();
     let (go, gone) = mpsc::channel::<()>();
     let thread = thread::Builder::new().name("rights".to_owned()).spawn(move || {
         if report.send(process::own_tid()).is_ok() {
-            // Until nobody is there who could send.
+            // Until the sender is dropped.
             match gone.recv() {
                 Ok(()) | Err(_) => {}
             }
@@ -185,7 +186,7 @@ fn refused(node: &Node, error: HostError) -> SpeedError {
     }
 }
 
-/// What a burner does: wake at multiples of the period, burn what is owed, sleep.
+/// Main loop of a burner: wakes at multiples of the period, burns the time that is owed, sleeps.
 fn burn(shared: &Shared, pu: PuId, (period_ns, offset_ns): (u64, u64)) {
     let clock = SystemClock;
     let mut owed_ns = 0_i64;
@@ -194,11 +195,11 @@ fn burn(shared: &Shared, pu: PuId, (period_ns, offset_ns): (u64, u64)) {
         clock.sleep_until(at);
         let woken = clock.now_ns();
         let start = woken - woken.saturating_sub(at).min(MOST_ENTRY_NS);
-        // Turns that were slept through are over.
+        // Skip periods that were missed.
         at = at.saturating_add(period_ns).max((start / period_ns) * period_ns + offset_ns);
         let steal = shared.steal.load(Ordering::Relaxed);
         if steal == 0 {
-            // To wake at each turn for nothing would slow a core that is to have full speed.
+            // Waking in each period without need would slow down a core at full speed.
             owed_ns = 0;
             thread::park_timeout(IDLE);
             at = (clock.now_ns() / period_ns + 1) * period_ns + offset_ns;
@@ -208,8 +209,8 @@ fn burn(shared: &Shared, pu: PuId, (period_ns, offset_ns): (u64, u64)) {
             owed_ns = 0;
             continue;
         }
-        // When a PU goes offline the kernel lets its threads run anywhere: nobody there is to be
-        // slowed.
+        // When a CPU goes offline, the kernel moves its threads to other CPUs, which must not be
+        // slowed down.
         if process::own_pu() != pu {
             owed_ns = 0;
             shared.strayed.fetch_add(1, Ordering::Relaxed);
@@ -238,7 +239,7 @@ fn burn(shared: &Shared, pu: PuId, (period_ns, offset_ns): (u64, u64)) {
 mod tests {
     use super::*;
 
-    /// A PU that no machine has: wherever the burner is, it is elsewhere.
+    /// No machine has this CPU, so the burner is always on another one.
     #[test]
     fn a_burner_that_is_not_on_its_pu_burns_nothing() {
         let shared = Arc::new(Shared::default());

@@ -1,8 +1,8 @@
-//! What a method does while it works, and what it cannot do for a vnode on this host, in words:
-//! for `--dry-run`, and for whoever chose it.
+//! Describes what a method does while it runs, and what does not work for a vnode on this host: for
+//! `--dry-run` and for warnings.
 //!
-//! Steps are what has an undo in the journal. What is listed here ends with the supervisor, or is
-//! written to files of groups that go with their steps.
+//! Steps have an undo in the journal. What is listed here ends with the supervisor, or is written
+//! to files of groups that are removed with their steps.
 
 use pinfold_host::{Host, paths};
 use pinfold_model::Method;
@@ -11,7 +11,7 @@ use super::{burner, in_us};
 use crate::controller::Node;
 use crate::vnode_cgroup::{Part, VnodeCgroup};
 
-/// What a method starts and writes while its vnode is up, one line each.
+/// What a method starts and writes while its vnode is active, one line each.
 #[must_use]
 pub fn at_work(node: &Node, enclosure: &VnodeCgroup) -> Vec<String> {
     let each = in_us(node.period());
@@ -66,11 +66,11 @@ pub fn at_work(node: &Node, enclosure: &VnodeCgroup) -> Vec<String> {
     }
 }
 
-/// What whoever chose the method has to know about it on this host, one line each.
+/// Warnings about the method on this host, one line each.
 #[must_use]
 pub fn cautions(host: &dyn Host, node: &Node, enclosure: &VnodeCgroup) -> Vec<String> {
     let mut cautions = Vec::new();
-    // The groups may not be there yet: those above them have the same files.
+    // The groups may not exist yet, but their ancestors have the same files.
     let is_budgeted =
         |part: &Part| above(&part.cpu).any(|group| host.exists(&paths::cpu_rt_runtime(group)));
     if enclosure.parts.iter().any(is_budgeted) {
@@ -92,7 +92,7 @@ pub fn cautions(host: &dyn Host, node: &Node, enclosure: &VnodeCgroup) -> Vec<St
     cautions
 }
 
-/// The directories above a group, nearest first.
+/// The parent directories of a group, nearest first.
 fn above(group: &str) -> impl Iterator<Item = &str> {
     group.rmatch_indices('/').map(|(end, _)| &group[..end])
 }

@@ -1,15 +1,15 @@
-//! `fracas`: a burner on each core in a group beside the vnode's, by weights. Fracas of Buchert 2011
-//! §III.B.
+//! `fracas`: a burner on each core in a sibling group of the vnode's tasks, controlled by weights.
+//! Fracas of Buchert 2011 §III.B.
 //!
-//! On a core where both groups want to run the vnode gets `pr_all / (pr_all + pr_burn)`. The
-//! groups are nested in the vnode's own as in the paper's Fig. 4, and the scheduler's slices are
-//! made as short as the kernel lets, which is a step. As with every budget, short bursts are
-//! not slowed.
+//! On a core where both groups are runnable, the vnode gets `pr_all / (pr_all + pr_burn)`. The
+//! groups are nested in the vnode's group as in the paper's Fig. 4. A step sets the scheduler's
+//! slices to the shortest value that the kernel accepts. As with every CPU budget, short bursts are
+//! not slowed down.
 //!
-//! As published: one group for the tasks and one for the burners of all cores, which is known to
-//! fail with several tasks (Fig. 6): the kernel divides a group's weight among the CPUs on which it
-//! happens to run. Corrected: a pair of groups for each core and a dealer, which hold for
-//! any number of tasks.
+//! As published: one group for the tasks and one for the burners of all cores. This is known to
+//! fail with several tasks (Fig. 6), because the kernel divides a group's weight among the CPUs on
+//! which it happens to run. Corrected: a pair of groups per core and a thread balancer, which works
+//! for any number of tasks.
 
 use pinfold_host::{Clock, Host, HostError, HostMut, paths};
 use pinfold_model::text::counted;
@@ -23,20 +23,20 @@ use crate::emulation::{CoreAccount, Emulation};
 use crate::vnode_cgroup::Part;
 use crate::{HelperSpawner, SpeedError};
 
-/// The shortest slice that kernels take (`min_sched_granularity_ns` of `kernel/sched/debug.c`).
+/// The shortest slice that kernels accept (`min_sched_granularity_ns` of `kernel/sched/debug.c`).
 const SLICE: &[u8] = b"100000";
-/// Tunables of slices, newest kernels first; debugfs has them since 5.13, sysctl before.
+/// Tunables of slices, newest kernels first; in debugfs since 5.13, before in sysctl.
 const TUNABLES: [&str; 3] = ["base_slice_ns", "min_granularity_ns", "latency_ns"];
-/// A burner that ends within this time ends for a reason that stays.
+/// A burner that ends earlier would also end after a restart.
 const LEAST_LIFE_NS: u64 = super::S;
 const SYSCTLS: [&str; 2] = ["sched_min_granularity_ns", "sched_latency_ns"];
 
-/// Weights that a hierarchy takes.
+/// Range of weights of a cgroup version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Scale {
     least: u64,
     most: u64,
-    /// True if the kernel makes 1,024 of 100 and rounds (`sched_weight_from_cgroup`).
+    /// True if the kernel scales 100 to 1,024 and rounds (`sched_weight_from_cgroup`).
     is_percent: bool,
 }
 
@@ -44,13 +44,13 @@ const SHARES: Scale = Scale { least: 2, most: 262_144, is_percent: false };
 const WEIGHTS: Scale = Scale { least: 1, most: 10_000, is_percent: true };
 
 impl Scale {
-    /// What the scheduler makes of a weight.
+    /// The scheduler's internal weight for a cgroup weight.
     fn effective(self, weight: u64) -> u64 {
         if self.is_percent { (weight * 1024 + 50) / 100 } else { weight }
     }
 
-    /// The weights of the vnode and of the burner that come nearest to a speed, the heaviest of
-    /// them; `None` if the range is too narrow.
+    /// The weights of vnode and burner that give the best approximation of a speed, and the largest
+    /// of those; `None` if the range is too narrow.
     fn pair(self, speed: Speed) -> Option<(u64, u64)> {
         let (mine, other) = (u64::from(speed.millionths()), super::steal_of(speed));
         let (heavy, light) = (mine.max(other), mine.min(other));
@@ -59,7 +59,7 @@ impl Scale {
         }
         let error = |large: u64, small: u64| {
             let (large, small) = (self.effective(large), self.effective(small));
-            // Of small / (large + small), in parts of 10^15.
+            // small / (large + small) in units of 1e-15.
             let got = u128::from(small) * 1_000_000_000_000_000 / u128::from(large + small);
             got.abs_diff(u128::from(light) * 1_000_000_000)
         };
@@ -88,7 +88,7 @@ pub(super) struct Fracas<'h> {
     dealer: ThreadBalancer,
     is_over: bool,
     slices: String,
-    // How the last burner ended that had to be started anew, and how many were.
+    // How the last restarted burner ended, and the number of restarts.
     lost: Option<(String, u64)>,
 }
 
@@ -99,7 +99,7 @@ struct Pair {
     burners: Vec<Burning>,
 }
 
-/// A burner, and since when.
+/// A burner and its start time.
 struct Burning {
     pu: PuId,
     burner: Box<dyn Burner>,
@@ -139,8 +139,8 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Fracas<'h>, SpeedErro
     })
 }
 
-/// The steps that make the scheduler's slices as short as they can be; none where the
-/// kernel does not show them.
+/// The steps that set the scheduler's slices to the shortest value; none if the kernel does not
+/// expose them.
 pub(super) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, HostError> {
     let mut steps = Vec::new();
     for path in tunables(host) {
@@ -177,7 +177,7 @@ fn slices(host: &dyn Host) -> Result<String, HostError> {
 }
 
 impl Fracas<'_> {
-    /// The weights of a pair; `None` at full speed.
+    /// The weights of a pair; `None` for full speed.
     fn weights(
         &self,
         part: &Part,
@@ -235,8 +235,9 @@ impl Pair {
         Ok(())
     }
 
-    /// Starts those burners anew that have ended, because without them the vnode is fast; says how
-    /// the last of them ended, and how many. One that ends at once would end again.
+    /// Restarts burners that have ended, because without them the vnode is too fast. Returns how
+    /// the last one ended, and the number of restarts. A burner that ended within `LEAST_LIFE_NS`
+    /// is an error.
     fn mend(
         &mut self,
         outside: (&dyn HelperSpawner, u64),
@@ -279,7 +280,7 @@ impl Emulation for Fracas<'_> {
         self.dealer.look((self.host, self.clock), now_ns)
     }
 
-    /// None: what a burner burned says nothing of what the vnode wanted.
+    /// Empty: the burned time does not show how much the vnode wanted.
     fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
         Ok(Vec::new())
     }
@@ -332,7 +333,7 @@ mod tests {
         assert_eq!(SHARES.pair(speed(500_000)), Some((262_144, 262_144)));
         assert_eq!(SHARES.pair(speed(250_000)), Some((87_381, 262_143)));
         assert_eq!(SHARES.pair(speed(900_000)), Some((262_143, 29_127)));
-        // 100 is 1,024 in the scheduler: a multiple of 25 is not rounded there.
+        // 100 is 1,024 in the scheduler: a multiple of 25 is converted without rounding.
         assert_eq!(WEIGHTS.pair(speed(500_000)), Some((10_000, 10_000)));
         assert_eq!(WEIGHTS.effective(25), 256);
         assert_eq!(WEIGHTS.effective(1), 10);

@@ -1,4 +1,4 @@
-//! `freq`: the hardware frequency nearest to the wanted one, and nothing else.
+//! `freq`: sets the hardware frequency nearest to the requested speed.
 //!
 //! <https://docs.kernel.org/admin-guide/pm/cpufreq.html>
 
@@ -10,7 +10,7 @@ use crate::SpeedError;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::frequency::{self, Domain, Level, WHOLE};
 
-/// Nothing is due: it is told anew now and then what the hardware may have been told by others.
+/// Interval at which the frequency is written again, in case another program changed it.
 const AGAIN_NS: u64 = super::S;
 
 pub(super) struct Freq<'h> {
@@ -31,7 +31,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Freq<'h>, SpeedError>
     })
 }
 
-/// The level that gives what is nearest; of two the faster.
+/// The level with the nearest speed; the faster one of two equally near levels.
 fn nearest(levels: &[Level], speed: Speed) -> Option<Level> {
     let wanted = u64::from(speed.millionths()) * (WHOLE / 1_000_000);
     levels.iter().rev().min_by_key(|level| level.share.abs_diff(wanted)).copied()
@@ -49,7 +49,7 @@ impl Freq<'_> {
 }
 
 impl Emulation for Freq<'_> {
-    /// Cores of one domain have one speed: that was looked at before.
+    /// All cores of a domain have the same speed; that was checked before.
     fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         for (domain, level) in &mut self.domains {
             let speed = speeds.iter().find(|(pu, _)| domain.pus.contains(*pu));
@@ -65,7 +65,7 @@ impl Emulation for Freq<'_> {
         Ok(now_ns.saturating_add(AGAIN_NS))
     }
 
-    /// None: the kernel does not count what a frequency takes.
+    /// Empty: the kernel does not account for the effect of a frequency.
     fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
         Ok(Vec::new())
     }

@@ -1,13 +1,13 @@
-//! `gov`: the two hardware frequencies around the wanted one in turns, below the lowest one the
-//! freezer as frequency zero. CPU-Gov of Buchert 2011 §III.D.
+//! `gov`: alternates between the two hardware frequencies around the requested one; below the
+//! lowest frequency it uses the freezer as frequency zero. CPU-Gov of Buchert 2011 §III.D.
 //!
-//! `f = (f_L t_L + f_H t_H) / (t_L + t_H)`: 2.1 GHz is 2.0 GHz for 75 % and 2.4 GHz for 25 % of
-//! the time. Each period begins, on a grid of the machine's clock, with the higher one; what a
-//! switch came too late by is made good for in the next period. On a host without cpufreq the
-//! only frequencies are full and zero.
+//! `f = (f_L t_L + f_H t_H) / (t_L + t_H)`: 2.1 GHz is 2.0 GHz for 75 % and 2.4 GHz for 25 % of the
+//! time. Each period starts at a multiple of the period on the monotonic clock, with the higher
+//! frequency. The delay of a switch is compensated in the next period. On a host without cpufreq,
+//! the only frequencies are full and zero.
 //!
-//! Freezing is not done when the write returns: it is waited for. A sentinel thaws the vnode if
-//! its supervisor is killed or stopped.
+//! Freezing is asynchronous, so the method waits until it is complete. A watchdog thaws the vnode
+//! if its supervisor is killed or stopped.
 
 mod freezer;
 mod freq_domain;
@@ -23,7 +23,8 @@ use crate::emulation::{CoreAccount, Emulation};
 use crate::frequency::{self, Domain, Level, WHOLE};
 use crate::{Cleanup, HelperSpawner, SpeedError};
 
-/// A switch that is due so soon is the next beat: each wake costs some tens of microseconds.
+/// A switch that is due within this time also counts as the next heartbeat, because each wake-up
+/// takes tens of microseconds.
 const SOON_NS: u64 = 60 * MS;
 
 pub(super) struct Gov<'h> {
@@ -72,7 +73,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Gov<'h>, SpeedError> 
 }
 
 impl Gov<'_> {
-    /// How each lane reaches its speed, or why that is impossible.
+    /// How each frequency domain reaches its speed, or why it cannot.
     fn mixes(&self, speeds: &[(PuId, Speed)]) -> Result<Vec<Option<(Mix, Speed)>>, SpeedError> {
         let out = |speed: Speed, why: String, hint: &str| SpeedError::OutOfReach {
             vnode: self.vnode.clone(),
@@ -123,7 +124,7 @@ impl Gov<'_> {
         }
     }
 
-    /// Switches the lanes that are due.
+    /// Switches the frequency domains that are due.
     fn switch(&mut self, now_ns: u64) -> Result<(), SpeedError> {
         for at in 0..self.lanes.len() {
             if now_ns < self.lanes[at].until_ns {
@@ -176,7 +177,7 @@ impl Emulation for Gov<'_> {
         Ok(if is_soon { next } else { now_ns.saturating_add(HEARTBEAT_NS) })
     }
 
-    /// By the frequencies that were set and the time that it was frozen.
+    /// Computed from the frequencies that were set and the frozen time.
     fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
         let now_ns = self.clock.now_ns();
         let mut accounts = Vec::new();

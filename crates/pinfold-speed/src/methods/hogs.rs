@@ -1,16 +1,16 @@
-//! `hogs`: a real-time burner on each core, all cores in step. CPU-Hogs of Buchert 2011, made
-//! finer.
+//! `hogs`: a real-time burner on each core, all cores in phase. A refinement of CPU-Hogs of Buchert
+//! 2011.
 //!
-//! The paper's burners wait for each other at a barrier; here all of them sleep until the same
-//! multiples of the period on the machine's clock, which keeps them in step without a wait.
-//! A turn counts from the time for which its timer was set, a burner that is held up for longer
-//! makes good for it in the next turn, and what the switches of a turn cost the vnode besides is
-//! measured at the start on all cores at once.
+//! The paper's burners wait for each other at a barrier. Here they all sleep until the same
+//! multiples of the period on the monotonic clock, which keeps them in phase without a barrier. The
+//! burned time counts from the timer's expiry, and a burner that burned too long burns less in the
+//! next period. The remaining overhead per period, such as context switches, is measured at the
+//! start on all cores at once.
 //!
-//! Turns that are so long that the witness would see only a few of them are not measured: a
-//! few microseconds do not count there.
+//! The overhead is not measured for long periods, of which a reference run would see only a few: a
+//! few microseconds are negligible there.
 //!
-//! As published: each core on its own (the paper's Fig. 3), and the cost is not known.
+//! As published: cores are not in phase (the paper's Fig. 3), and the overhead is unknown.
 
 use std::collections::BTreeMap;
 
@@ -23,17 +23,17 @@ use crate::SpeedError;
 use crate::calibrate::{Cost, Costs, Source, Spent};
 use crate::emulation::{CoreAccount, Emulation, Turn};
 
-/// Longer turns than this come too rarely to be measured; what they cost is some 0.05 % of them.
+/// Maximum period for which the overhead is measured; in longer ones it is about 0.05 %.
 const LONGEST_MEASURED_NS: u64 = 10_000_000;
-/// The witness is left a fifth at least: a burner that makes good for what the hypervisor took would
-/// leave it nothing of less.
+/// Maximum share during a reference run, which leaves it a fifth. With less, a burner that
+/// compensates for stolen time would leave it nothing.
 const MOST_WITNESSED: u32 = 800_000;
 
 pub(super) struct Hogs {
     vnode: String,
     period_ns: u64,
     started_ns: u64,
-    // Millionths of the time that real-time threads cannot have.
+    // Share of the time that real-time threads cannot get, in millionths.
     floor: u32,
     is_measured: bool,
     burners: BTreeMap<PuId, Burning>,
@@ -82,7 +82,7 @@ impl Emulation for Hogs {
 
     fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
         for (pu, burner) in &self.burners {
-            // What came before was the witness's.
+            // Earlier periods belong to the reference run.
             let (_, settled) = burner.burned();
             let known = costs.get(pu).copied().unwrap_or_default();
             self.costs.insert(*pu, Spent::after(known, settled));

@@ -1,8 +1,8 @@
-//! `inject`: replays a recorded load by real-time burners, after KRASH.
+//! `inject`: replays a recorded load with real-time burners, after KRASH.
 //!
-//! A table tells from when on how much of each core is taken. The burners are those of `hogs`
-//! on a grid of 10 ms, which is as fine as the kernel counts load. What is left of a core is the
-//! vnode's, times its speed. The last row holds on: a recording ends with what it saw last.
+//! A table contains the share to take of each core over time. The burners are those of `hogs` with
+//! a period of 10 ms, the resolution of the kernel's load accounting. The vnode gets the rest of a
+//! core, times its speed. The last row stays active after the end of the recording.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) struct Inject<'h> {
     // In the order of the table's columns.
     burners: Vec<(PuId, Burning)>,
     speeds: BTreeMap<PuId, Speed>,
-    // Millionths of the time that real-time threads cannot have.
+    // Share of the time that real-time threads cannot get, in millionths.
     floor: u32,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Inject<'h>, SpeedErro
     Ok(inject)
 }
 
-/// The row of a table that holds so long after the start, and when the next one does.
+/// The row that is active at this time after the start, and the time of the next row.
 fn row(load: &Load, since_ns: u64) -> (Option<&[u32]>, Option<u64>) {
     let past = load.iter().take_while(|(at, _)| *at <= since_ns).count();
     let next = load.get(past).map(|(at, _)| *at);
@@ -64,15 +64,15 @@ fn row(load: &Load, since_ns: u64) -> (Option<&[u32]>, Option<u64>) {
     (now, next)
 }
 
-/// Millionths of the time that are to be taken: the load, and of what it leaves what the speed
-/// does not give.
+/// Share of the time to take, in millionths: the load, plus the part of the rest that exceeds the
+/// speed.
 fn steal(load: u32, speed: Speed) -> u64 {
     let left = 1_000_000_u64.saturating_sub(u64::from(load));
     1_000_000 - left * u64::from(speed.millionths()) / 1_000_000
 }
 
 impl Inject<'_> {
-    /// Sets what is due now. Answers when the next row is.
+    /// Applies the row that is due. Returns the time of the next one.
     fn play(&self) -> Option<u64> {
         let since = self.clock.now_ns().saturating_sub(self.started_ns);
         let (row, next) = row(&self.load, since);

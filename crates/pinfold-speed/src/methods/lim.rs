@@ -1,19 +1,20 @@
-//! `lim`: stops and continues processes by signals. CPU-Lim of Wrekavoc, as Buchert 2011 §III.A
-//! tells it; here to compare with the literature.
+//! `lim`: stops and continues processes by signals. CPU-Lim of Wrekavoc, as described in Buchert
+//! 2011 §III.A; implemented for comparison with the literature.
 //!
-//! Each 10 ms every process of the vnode is looked at: if its CPU time over the time since its
-//! creation is more than the speed, it is stopped, else it continues. Four defects are known,
-//! and each is kept, because they are the method:
+//! Every 10 ms each process of the vnode is checked: if its CPU time divided by the time since its
+//! creation exceeds the speed, it is stopped, else it is continued. Four defects are known and
+//! kept, because they are part of the method:
 //!
-//! 1. *Polling costs*: every look reads files of every process.
-//! 2. *Signals are seen*: the parent of a stopped process is told, shells and debuggers react, a
-//!    program can see that it was continued, and one that stops itself is not told apart.
-//! 3. *Accounting by process favours sleepers*: who slept saved up, and runs at full speed until
-//!    the average since its creation is met again.
+//! 1. *Polling overhead*: every check reads files of every process.
+//! 2. *Visible signals*: the parent of a stopped process is notified, shells and debuggers react, a
+//!   program can detect that it was continued, and a process that stops itself cannot be
+//!   distinguished.
+//! 3. *Accounting since creation favours sleepers*: a process that slept runs at full speed until
+//!   its average since creation reaches the speed again.
 //! 4. *Processes, not threads*: two threads on two cores use up the time of one, so that each of
-//!    them has half the speed.
+//!   them has half the speed.
 //!
-//! A sentinel continues what is stopped if the supervisor is killed or stopped.
+//! A watchdog continues the stopped processes if the supervisor is killed or stopped.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +29,7 @@ use crate::cleanup::processes;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::{Cleanup, HelperSpawner, SpeedError};
 
-/// A clock tick of `/proc`: `USER_HZ` is 100 on every architecture that Linux still has.
+/// A clock tick of `/proc`: `USER_HZ` is 100 on every current Linux architecture.
 const TICK_NS: u64 = 10 * MS;
 
 pub(super) struct Lim<'h> {
@@ -60,7 +61,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Lim<'h>, SpeedError> 
     })
 }
 
-/// The paper's formula: CPU time since its creation over the time since then.
+/// The paper's formula: CPU time divided by the time since creation.
 fn is_too_fast(cpu_ns: u64, age_ns: u64, speed: Speed) -> bool {
     u128::from(cpu_ns) * 1_000_000 > u128::from(age_ns) * u128::from(speed.millionths())
 }
@@ -83,7 +84,7 @@ impl Lim<'_> {
         let task = process.task();
         let is_stopped = self.stopped.contains(&task);
         let is_too_fast = is_too_fast(cpu_ns, age_ns, self.speed);
-        // One that somebody else continued, such as the sentinel, is stopped again.
+        // A process that another program (such as the watchdog) continued is stopped again.
         let signal = match (is_too_fast, is_stopped) {
             (true, _) if process.state != 'T' => Signaled::Stop,
             (false, true) => Signaled::Continue,
@@ -139,7 +140,7 @@ impl Emulation for Lim<'_> {
         Ok(now_ns.saturating_add(self.period_ns))
     }
 
-    /// None: it knows processes, not cores.
+    /// Empty: the method works on processes, not on cores.
     fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
         Ok(Vec::new())
     }
@@ -179,9 +180,9 @@ mod tests {
 
     use super::*;
 
-    /// How fast work is done under the formula, by a process that has cores enough: `busy` tells
-    /// whether it wants to run in each look of 10 ms, `threads` how many do. Millionths of full
-    /// speed while it wanted to, from a look on.
+    /// Simulated rate of work under the formula, for a process with enough cores. `busy` says
+    /// whether it is runnable in each interval of 10 ms, `threads` is its number of threads.
+    /// Returns millionths of full speed while runnable, over the intervals `looks`.
     fn speed_of(busy: impl Fn(u64) -> bool, threads: u64, looks: std::ops::Range<u64>) -> u64 {
         let half = Speed::from_millionths(500_000).unwrap();
         let (mut cpu, mut ran, mut wanted) = (0, 0, 0);
@@ -213,7 +214,7 @@ mod tests {
         assert!(speed_of(|_| true, 2, 0..2_000).abs_diff(250_000) < 2_000);
     }
 
-    /// The first defect: what a look reads grows with the number of processes.
+    /// The first defect: the cost of a check grows with the number of processes.
     #[test]
     fn each_look_reads_files_of_every_process() {
         let accesses = |count: u32| {

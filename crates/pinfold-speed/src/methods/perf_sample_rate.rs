@@ -1,8 +1,8 @@
-//! How often the kernel lets the timers of perf interrupt.
+//! The kernel's limit on the interrupt rate of perf timers.
 //!
-//! An event that has interrupted `kernel.perf_event_max_sample_rate` / HZ times within a tick is
-//! switched off until the next one, and with it the vnode is at full speed meanwhile. HZ cannot be
-//! read everywhere, and is 1,000 at most. The kernel lowers that rate by itself when interrupts of
+//! The kernel disables an event that has interrupted `kernel.perf_event_max_sample_rate` / HZ times
+//! within a tick until the next tick, and the vnode runs at full speed in that time. HZ is not
+//! always readable; its maximum is 1,000. The kernel lowers the rate automatically if interrupts of
 //! hardware events take more than `kernel.perf_cpu_time_max_percent` of a CPU.
 //! <https://docs.kernel.org/admin-guide/sysctl/kernel.html>
 
@@ -12,17 +12,17 @@ use super::{S, US};
 
 const RATE: &str = "perf_event_max_sample_rate";
 const SHARE: &str = "perf_cpu_time_max_percent";
-/// Ticks a second where they are most.
+/// Maximum tick rate (HZ).
 const MOST_TICKS: u64 = 1_000;
-/// The rate that kernels begin with.
+/// The kernel's default rate.
 const USUAL_RATE: u64 = 100_000;
 
-/// What the kernel allows.
+/// The limits of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Allowed {
-    /// Interrupts a second; `None` if the kernel does not say.
+    /// Maximum rate in interrupts per second; `None` if the kernel does not report it.
     pub(super) rate: Option<u64>,
-    /// True if it may lower that by itself.
+    /// True if the kernel may lower the rate automatically.
     may_fall: bool,
 }
 
@@ -35,13 +35,13 @@ impl Allowed {
                 Err(error) => Err(error),
             }
         };
-        // At 0 and 100 it never does.
+        // At 0 and 100 the kernel never lowers it.
         let may_fall = number(SHARE)?.is_some_and(|percent| (1..100).contains(&percent));
         Ok(Self { rate: number(RATE)?, may_fall })
     }
 
-    /// The shortest period (ns) that is not throttled: in each tick one interrupt less than
-    /// would be. `None` if each is.
+    /// The shortest period (ns) that is not throttled, with one interrupt per tick less than the
+    /// limit. `None` if every period is throttled.
     pub(super) fn shortest_ns(self) -> Option<u64> {
         match self.rate {
             None => Some(0),
@@ -49,7 +49,7 @@ impl Allowed {
         }
     }
 
-    /// Why interrupts as rare as this would be throttled; `None` if they are not.
+    /// Why interrupts with this period would be throttled; `None` if they are not.
     pub(super) fn refusal(self, longest_ns: u64) -> Option<String> {
         let rate = self.rate?;
         let is_enough = self.shortest_ns().is_some_and(|shortest| shortest <= longest_ns);

@@ -1,14 +1,13 @@
-//! `quota`: bandwidth of a cgroup, one group for each core.
+//! `quota`: CFS bandwidth, with one cgroup per core.
 //!
-//! A quota for a whole group lets one thread run at as many times its share as there are cores;
-//! so each core has a group and a quota of its own, and a dealer spreads the threads. The period
-//! is far above the 5 ms slices in which the kernel hands run time to CPUs
-//! (`sched_cfs_bandwidth_slice_us`): with periods near those a quota leaks. A new group may not
-//! save up (`cpu.max.burst` is 0). What remains: a budget, not a slower CPU. Who slept spends what
-//! it saved, so that short bursts run at full speed.
+//! A quota for the whole vnode would let one thread use the share of all cores. Therefore each core
+//! has a group with its own quota, and a thread balancer distributes the threads. The period is
+//! much longer than the 5 ms slices in which the kernel distributes run time to CPUs
+//! (`sched_cfs_bandwidth_slice_us`), because a quota with a period near the slice is not accurate.
+//! A new group has no burst (`cpu.max.burst` is 0). Still, a quota is a budget and not a slower
+//! CPU: a thread that slept spends its unused budget, so short bursts run at full speed.
 //!
-//! As published: one quota for the whole group.
-//! <https://docs.kernel.org/scheduler/sched-bwc.html>
+//! As published: one quota for the whole group. <https://docs.kernel.org/scheduler/sched-bwc.html>
 
 use pinfold_host::{Clock, HostError, HostMut, paths};
 use pinfold_model::{Method, PuId, Speed};
@@ -19,7 +18,7 @@ use crate::SpeedError;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::vnode_cgroup::Part;
 
-/// The kernel takes no quota below a millisecond (`min_cfs_quota_period`).
+/// The kernel accepts no quota below a millisecond (`min_cfs_quota_period`).
 const LEAST_US: u64 = 1_000;
 
 pub(super) struct Quota<'h> {
@@ -54,7 +53,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Quota<'h>, SpeedError
 }
 
 impl Quota<'_> {
-    /// Run time of a part in each period; `None` at full speed.
+    /// Run time of a part per period, in microseconds; `None` for full speed.
     fn quota_us(&self, part: &Part, speeds: &[(PuId, Speed)]) -> Result<Option<u64>, SpeedError> {
         let of_part = speeds.iter().filter(|(pu, _)| part.pus.contains(*pu));
         let speeds: Vec<Speed> = of_part.map(|(_, speed)| *speed).collect();
@@ -110,8 +109,8 @@ impl Emulation for Quota<'_> {
         self.dealer.look((self.host, self.clock), now_ns)
     }
 
-    /// What the kernel says of groups that have one core; version 1 says it only where `cpuacct` is
-    /// in the same hierarchy.
+    /// The kernel's statistics of groups with a single core; version 1 only has them if `cpuacct`
+    /// is in the same hierarchy.
     fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
         let mut accounts = Vec::new();
         for (part, _) in &self.parts {
@@ -173,7 +172,7 @@ impl Drop for Quota<'_> {
     }
 }
 
-/// `throttled_usec 1234`
+/// The value of a field such as `throttled_usec 1234`.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }

@@ -1,21 +1,21 @@
-//! What the kernel keeps from real-time threads, so that a burner cannot have it.
+//! CPU time that the kernel reserves for non-real-time tasks, which a burner cannot take.
 //!
-//! Until Linux 6.11 that is what `sched_rt_runtime_us` leaves of each `sched_rt_period_us`, or
-//! nothing at -1. Since 6.12 each PU has a server of deadlines for everybody else, which runs
-//! whatever that sysctl says: 50 ms of each second unless debugfs was told another time. The
-//! sysctl still bounds the groups of kernels with `RT_GROUP_SCHED`, so that the larger of both
-//! counts. <https://docs.kernel.org/scheduler/sched-rt-group.html>
+//! Before Linux 6.12 this is the part of each `sched_rt_period_us` beyond `sched_rt_runtime_us`, or
+//! nothing if that is -1. Since 6.12 each CPU has a deadline server for fair tasks, which is
+//! independent of that sysctl: 50 ms per second, unless debugfs sets another time. The sysctl still
+//! limits groups on kernels with `RT_GROUP_SCHED`, so the larger of both counts.
+//! <https://docs.kernel.org/scheduler/sched-rt-group.html>
 
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{CpuSet, PuId};
 
 /// Millionths of the time.
 const WHOLE: u64 = 1_000_000;
-/// The first kernel with servers for others, and what those take.
+/// The first kernel with deadline servers, and their default share.
 const SERVED_SINCE: (u32, u32) = (6, 12);
 const SERVED: u64 = 50_000;
 
-/// Millionths of each second that real-time threads cannot have on these PUs.
+/// Share of the time that real-time threads cannot get on these CPUs, in millionths.
 pub(super) fn millionths(host: &dyn Host, pus: &CpuSet) -> Result<u32, HostError> {
     let mut floor = throttled(host)?;
     if version(&host.read_text(&paths::kernel_release())?) >= Some(SERVED_SINCE) {
@@ -26,13 +26,13 @@ pub(super) fn millionths(host: &dyn Host, pus: &CpuSet) -> Result<u32, HostError
     Ok(u32::try_from(floor.min(WHOLE)).unwrap_or(0))
 }
 
-/// `5%`, `12.5%`.
+/// A share as text: `5%`, `12.5%`.
 pub(super) fn in_words(millionths: u32) -> String {
     let text = format!("{}.{:04}", millionths / 10_000, millionths % 10_000);
     format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// What the sysctls leave.
+/// The share that the sysctls reserve.
 fn throttled(host: &dyn Host) -> Result<u64, HostError> {
     let number = |name: &str| -> Result<Option<i64>, HostError> {
         match host.read_text(&paths::sysctl_kernel(name)) {
@@ -45,18 +45,18 @@ fn throttled(host: &dyn Host) -> Result<u64, HostError> {
     let period = number("sched_rt_period_us")?.and_then(|us| u64::try_from(us).ok());
     Ok(match (runtime, period) {
         (Some(runtime), Some(period)) => left(runtime, period),
-        // -1, or a kernel without the throttle.
+        // -1, or a kernel without throttling.
         (None, _) | (_, None) => 0,
     })
 }
 
-/// What is left of a period beside the run time, rounded up.
+/// The part of a period beyond the run time, in millionths, rounded up.
 fn left(runtime: u64, period: u64) -> u64 {
     let free = period.saturating_sub(runtime).saturating_mul(WHOLE);
     free.checked_add(period.saturating_sub(1)).and_then(|sum| sum.checked_div(period)).unwrap_or(0)
 }
 
-/// What the server of a PU may take; debugfs tells, where it can be read.
+/// The share of a CPU's deadline server; from debugfs if it is readable.
 fn served(host: &dyn Host, pu: PuId) -> u64 {
     let number = |name: &str| -> Option<u64> {
         let path = paths::debug_sched(&format!("fair_server/cpu{pu}/{name}"));
@@ -68,7 +68,7 @@ fn served(host: &dyn Host, pu: PuId) -> u64 {
     }
 }
 
-/// `6.12` of `6.12.95-amd64`.
+/// Parses a release: `6.12` of `6.12.95-amd64`.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.trim().split(|letter: char| !letter.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))

@@ -1,12 +1,11 @@
 //! `stall`: the vnode's own tasks spin in a timer interrupt for the time that a slower CPU would
-//! not have had. Ours; see `pinfold_host::Stall` for the mechanism.
+//! lose. Pinfold's own method; the mechanism is in `pinfold_host::Stall`.
 //!
-//! Only time in which the vnode's tasks run counts, so that sleeping costs nothing and nothing can
-//! be saved up: each moment is slowed, not a budget. A stall begins when its interrupt was due; what
-//! the interrupt costs beside it is measured at the start, on all cores at once, and counts as
-//! taken. Where so little is to be
-//! taken that the interrupt costs more, or so little is left that late interrupts have no room,
-//! the period is made longer.
+//! Only the run time of the vnode's tasks counts, so sleeping costs nothing and saves no budget:
+//! the speed is reduced at each moment. A stall counts from when its interrupt was due. The
+//! remaining overhead of the interrupt is measured at the start, on all cores at once, and counts
+//! as taken. The period is increased if the time to take is shorter than the overhead, or if the
+//! remaining time leaves no room for late interrupts.
 
 use std::collections::BTreeMap;
 
@@ -22,28 +21,28 @@ use crate::calibrate::{Cost, Costs, Source, Spent};
 use crate::emulation::{CoreAccount, Emulation, Turn};
 use crate::hierarchies::Hierarchies;
 
-/// Longest single stall, the most that may be owed.
+/// Longest single stall, and the maximum time that may be owed.
 const LONGEST_NS: u64 = 2_000_000;
 /// Longest period.
 const LONGEST_PERIOD_NS: u64 = 1_000_000;
-/// What is taken in a period is at least so many times what the interrupt costs, the way into it
-/// included.
+/// Minimum ratio of the time taken per period to the cost of the interrupt, including the interrupt
+/// entry.
 const LEAST_SHARE: u64 = 2;
-/// What is left of a period is at least this, where the longest has it.
+/// Minimum remaining time per period, if the longest period allows it.
 const LEAST_LEFT_NS: u64 = 20_000;
-/// A stall ends so long before the next interrupt.
+/// Minimum time between the end of a stall and the next interrupt.
 const MARGIN_NS: u64 = 5_000;
 
-/// How often is looked how many interrupts the kernel allows.
+/// Interval at which the kernel's limit on interrupts is checked.
 const LOOK_NS: u64 = super::S;
-/// Less than this in an account is what happens between two steps of ours.
+/// Smaller values in the statistics arise between two steps of this code, and are not reported.
 const LEAST_TOLD_NS: u64 = 1_000_000;
 
 pub(super) struct Stalling<'h> {
     vnode: String,
     host: &'h dyn HostMut,
     stall: Stall,
-    // The period that was asked, and the one that the kernel allows.
+    // The requested period, and the period that the kernel allows.
     asked_ns: u64,
     usual_ns: u64,
     allowed: Allowed,
@@ -56,11 +55,11 @@ struct Core {
     spent: Spent,
     period_ns: u64,
     speed: Option<Speed>,
-    // The account when it got that speed.
+    // The statistics at the time when that speed was set.
     before: StallAccount,
 }
 
-/// Why it cannot work on a host; `None` if it can. Tried with a timer that is not switched on.
+/// Why it is not available on a host; `None` if it is. Tried with a timer that is not started.
 pub(super) fn refusal(
     host: &dyn Host,
     hierarchies: &Hierarchies,
@@ -101,8 +100,8 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Stalling<'h>, SpeedEr
 }
 
 impl Stalling<'_> {
-    /// The kernel may have lowered what it allows, or somebody else: periods are as long as that
-    /// wants, the longest where none is long enough.
+    /// Checks whether the kernel or another program changed the limit, and adapts the periods: to
+    /// the shortest allowed one, or to the longest if none is allowed.
     fn look(&mut self) -> Result<(), SpeedError> {
         let allowed = Allowed::find(self.host)?;
         if std::mem::replace(&mut self.allowed, allowed) == allowed {
@@ -115,13 +114,13 @@ impl Stalling<'_> {
         self.set(&speeds)
     }
 
-    /// What an interrupt may cost, as long as that is not known (ns).
+    /// Estimated cost of an interrupt (ns), while it is unknown.
     fn guess(&self) -> u64 {
         self.usual_ns / 8
     }
 
-    /// The period in which so many millionths are taken while a witness looks: no less than the
-    /// way into the interrupt, and not all of it.
+    /// The period for taking this share during a reference run: the time taken is longer than the
+    /// interrupt entry, and some time remains.
     fn period_to_witness(&self, millionths: u32) -> u64 {
         let (taken, guess) = (u64::from(millionths), self.guess());
         let left = 1_000_000_u64.saturating_sub(taken).max(1);
@@ -130,7 +129,7 @@ impl Stalling<'_> {
         self.usual_ns.max(roomy.max(worth).min(LONGEST_PERIOD_NS))
     }
 
-    /// The period in which so much can be taken, and the share that is to be stalled.
+    /// The period that allows this speed, and the share to stall.
     fn turn_of(&self, core: Core, speed: Speed) -> Result<(u64, u64), SpeedError> {
         let lost = steal_of(speed);
         if lost == 0 {
@@ -160,7 +159,7 @@ impl Stalling<'_> {
     }
 }
 
-/// What a core had although it was not to have it, since it got its speed; `None` if nothing.
+/// Time that a core was too fast since its speed was set, as a message; `None` if negligible.
 fn missed(pu: PuId, before: StallAccount, now: StallAccount) -> Option<String> {
     let lost_ns = now.lost_ns.saturating_sub(before.lost_ns);
     let full_ns = now.full_ns.saturating_sub(before.full_ns);
@@ -175,12 +174,12 @@ fn missed(pu: PuId, before: StallAccount, now: StallAccount) -> Option<String> {
     (!reported.is_empty()).then(|| format!("PU {pu}: {}", reported.join("; ")))
 }
 
-/// So many millionths of each period, of which an interrupt costs `extra_ns`.
+/// Configuration for taking a share of each period in which an interrupt has the overhead
+/// `extra_ns`.
 ///
-/// A stall that reaches beyond the next interrupt makes that one late, which then owes as much
-/// again: where there is room to pay late debts within the period, no stall leaves it. Interrupts
-/// are a little early and late anyway: what is within a twentieth, or half of the room, is paid at
-/// once.
+/// A stall that exceeds the period delays the next interrupt, which then owes as much again. If the
+/// period has room for late debts, no stall exceeds it. Interrupts always jitter a little: a debt
+/// within a twentieth of the stall, or half of the room, is paid at once.
 fn wish(stolen: u32, period_ns: u64, extra_ns: i64) -> StallConfig {
     let share_ns = period_ns.saturating_mul(stolen.into()) / 1_000_000;
     let room_ns = period_ns.saturating_sub(MARGIN_NS).saturating_sub_signed(extra_ns.max(0));
@@ -211,7 +210,7 @@ impl Emulation for Stalling<'_> {
 
     fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
         for (pu, core) in &mut self.cores {
-            // What came before was the witness's.
+            // Earlier interrupts belong to the reference run.
             let before = self.stall.account(*pu)?;
             core.spent =
                 Spent::after(costs.get(pu).copied().unwrap_or_default(), before.interrupts);
@@ -231,7 +230,7 @@ impl Emulation for Stalling<'_> {
             let turn = Turn {
                 share: u32::try_from(core.spent.share).unwrap_or(0),
                 period_ns: core.period_ns,
-                // A stall is an interrupt of the task's own time.
+                // A stall is an interrupt in the task's own CPU time.
                 left: 1_000_000,
                 cost: core.spent.cost,
                 is_known: core.spent.source != Source::Unknown,
@@ -308,7 +307,7 @@ impl Emulation for Stalling<'_> {
             format!("PU {pu}: an interrupt each {period}, {cost}{entry}")
         };
         let missed = self.cores.iter().filter_map(|(pu, core)| {
-            // What cannot be read is no account of anything.
+            // Statistics that cannot be read are left out.
             let account = self.stall.account(*pu).ok()?;
             core.speed.filter(|speed| *speed != Speed::FULL)?;
             missed(*pu, core.before, account)

@@ -1,14 +1,15 @@
-//! Deals the threads of a vnode to the groups of its cores.
+//! Distributes the threads of a vnode among the groups of its cores.
 //!
-//! A thread is born in its maker's group, so that one group would fill up. The dealer looks every
-//! few milliseconds, less often where nobody has come or gone for a while, and moves as few
-//! threads as make the numbers of those that want to run even. At the end all are brought back to
-//! the first group. What this leaves: between two looks, a burst of births shares one core. On a
-//! single core there is nothing to deal but what others put beside its group: it looks seldom.
+//! A new thread is in the group of its creator, so one group would fill up. The balancer checks the
+//! groups every few milliseconds, less often if they have not changed for a while, and makes the
+//! fewest moves that equalise the numbers of runnable threads. At the end all threads are moved
+//! back to the first group. Between two checks, new threads of a burst share one core. With a
+//! single core, the only work is to move threads that other programs put into the parent group, so
+//! checks are rare.
 //!
-//! Looks cost CPU time, of a PU that the supervisor may share with a vnode. Where they are dear,
-//! with many threads or on a slow host, they come less often, so that they take a fiftieth of a PU
-//! at most.
+//! Checks cost CPU time on a CPU that the supervisor may share with a vnode. If they are expensive,
+//! with many threads or on a slow host, they become less frequent, so that they take at most a
+//! fiftieth of a CPU.
 
 use pinfold_host::{Clock, HostMut, paths, proc_stat};
 use pinfold_model::Tid;
@@ -18,24 +19,25 @@ use crate::SpeedError;
 use crate::cleanup::{listed, numbers};
 use crate::vnode_cgroup::{Part, VnodeCgroup};
 
-/// How often the lists of threads are read while they change, if nobody says it.
+/// Default interval of checks while threads come and go.
 pub(super) const LOOK_NS: u64 = 5 * MS;
-/// After so many looks who wants to run is looked at, though the lists are the same.
+/// After this number of intervals the threads' states are read even if the lists are unchanged.
 const CALM_LOOKS: u64 = 4;
-/// Lists that are the same after so many looks are read only as often as that.
+/// If the lists are unchanged for this number of intervals, they are read only every `CALM_LOOKS`
+/// intervals.
 const LONG_CALM_LOOKS: u64 = 20;
-/// A look may take one of so many parts of the time until the next.
+/// A check may take at most one `PARTS`-th of the time until the next.
 const PARTS: u64 = 50;
 
-/// A thread, and whether it wants to run.
+/// Threads, each with whether it is runnable.
 type Hand = Vec<(Tid, bool)>;
 
 pub(super) struct ThreadBalancer {
-    // Where threads are that nobody has dealt yet.
+    // The group that contains threads not yet distributed.
     home: Option<String>,
     decks: Vec<Deck>,
     look_ns: u64,
-    // The lists, since when they are the same, and when who wants to run was looked at.
+    // The lists, the time since which they are unchanged, and the time of the last check of states.
     seen: Vec<String>,
     same_since_ns: u64,
     looked_ns: u64,
@@ -58,7 +60,7 @@ impl ThreadBalancer {
             let cpuset_unified = enclosure.cpuset.as_ref().is_some_and(is_unified);
             let cpuset = part.cpuset.as_ref().map(|group| members(group, cpuset_unified));
             let cpu = members(&part.cpu, part.unified);
-            // First where it may run, then what it may have there.
+            // The cpuset first, then the CPU controller.
             let mut entries: Vec<String> = cpuset.into_iter().filter(|path| *path != cpu).collect();
             entries.push(cpu.clone());
             Deck { members: cpu, entries }
@@ -66,13 +68,14 @@ impl ThreadBalancer {
         let decks: Vec<Deck> = enclosure.parts.iter().map(deck).collect();
         let home = enclosure.cpu.as_ref().map(|group| members(group, is_unified(group)));
         let home = home.filter(|home| decks.iter().all(|deck| deck.members != *home));
-        // Nobody is born outside the only core's group, except in a group of somebody else.
+        // With a single core, threads are only created outside of its group if the vnode's group
+        // belongs to another program.
         let is_lone = decks.len() <= 1 && !enclosure.is_attached;
         let look_ns = if is_lone { look_ns.saturating_mul(LONG_CALM_LOOKS) } else { look_ns };
         Self { home, decks, look_ns, seen: Vec::new(), same_since_ns: 0, looked_ns: 0, moved: 0 }
     }
 
-    /// Looks, and deals where it is due; answers when to look again.
+    /// Checks, and moves threads if needed. Returns the time of the next check.
     pub(super) fn look(
         &mut self,
         (host, clock): (&dyn HostMut, &dyn Clock),
@@ -106,7 +109,7 @@ impl ThreadBalancer {
         let mut hands: Vec<Vec<Tid>> = lists.iter().map(|list| numbers(list)).collect();
         self.seen = lists;
         let home = if self.home.is_some() { hands.remove(0) } else { Vec::new() };
-        // With one thread each there is nothing to even out.
+        // With at most one thread per group there is nothing to equalise.
         if home.is_empty() && hands.iter().all(|hand| hand.len() <= 1) {
             return Ok(next_ns);
         }
@@ -128,7 +131,7 @@ impl ThreadBalancer {
         Ok(next_ns)
     }
 
-    /// Brings everybody back to where they entered: undo knows them there.
+    /// Moves all threads back to the first group, where undo expects them.
     pub(super) fn gather(&self, host: &dyn HostMut) -> Result<(), SpeedError> {
         let Some((first, others)) = self.decks.split_first() else { return Ok(()) };
         for deck in others {
@@ -156,10 +159,10 @@ impl Deck {
     }
 }
 
-/// Which threads go where: those at home to whoever has least, then from the fullest to the
-/// emptiest until the numbers of those that want to run differ by one at most.
+/// The moves: undistributed threads go to the group with the fewest, then threads go from the
+/// fullest to the emptiest group until the numbers of runnable threads differ by at most one.
 fn deal(home: &[(Tid, bool)], hands: &[Hand]) -> Vec<(Tid, usize)> {
-    // How many want to run, and how many there are.
+    // Number of runnable threads, and number of threads.
     let mut counts: Vec<(usize, usize)> = hands
         .iter()
         .map(|hand| (hand.iter().filter(|(_, wants)| *wants).count(), hand.len()))
@@ -180,7 +183,7 @@ fn deal(home: &[(Tid, bool)], hands: &[Hand]) -> Vec<(Tid, usize)> {
         let most = counts.iter().enumerate().map(wanting).max();
         let least = counts.iter().enumerate().map(wanting).min();
         let (Some((most, from)), Some((least, to))) = (most, least) else { return moves };
-        // The youngest goes: it has least in the caches there.
+        // The youngest thread is moved, because it has the least data in the caches there.
         let Some(tid) = movable.get_mut(from).filter(|_| most - least > 1).and_then(Vec::pop)
         else {
             return moves;
@@ -204,14 +207,14 @@ mod tests {
             let expected: Vec<_> = expected.iter().map(|(tid, to)| (Tid(*tid), *to)).collect();
             assert_eq!(deal(home, hands), expected, "{home:?} {hands:?}");
         };
-        // Five threads that were born in the first group.
+        // Five threads created in the first group.
         check(&[], &[hand(10, 5, 0), hand(20, 0, 0)], &[(14, 1), (13, 1)]);
-        // A difference of one stays.
+        // A difference of one is accepted.
         check(&[], &[hand(10, 3, 0), hand(20, 2, 0)], &[]);
-        // Those that sleep do not count and do not move.
+        // Sleeping threads do not count and are not moved.
         check(&[], &[hand(10, 1, 9), hand(20, 1, 0)], &[]);
         check(&[], &[hand(10, 2, 9), hand(20, 0, 1)], &[(11, 1)]);
-        // New ones go to whoever has least.
+        // New threads go to the group with the fewest.
         let home = [(Tid(1), true), (Tid(2), true), (Tid(3), false)];
         check(&home, &[hand(10, 1, 0), hand(20, 0, 0)], &[(1, 1), (2, 0), (3, 1)]);
         // Three cores.

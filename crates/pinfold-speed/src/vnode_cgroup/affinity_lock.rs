@@ -1,9 +1,9 @@
-//! What holds a group of somebody else, or a process, on the PUs of its vnode.
+//! Restricts a group of another program, or a process, to the CPUs of its vnode.
 //!
-//! A method slows the vnode's PUs only, so whoever may run elsewhere is not slowed. Where cpuset
-//! is of version 2 the group gets its lists itself. Where it is of version 1, on a hybrid machine,
-//! the group's processes go into a group of ours in that hierarchy and stay in their own in all
-//! others. Where there is none, each thread gets a mask.
+//! A method slows down only the vnode's CPUs, so a task that may run elsewhere is not slowed down.
+//! If cpuset is v2, the CPUs are set for the group itself. If it is v1, on a hybrid machine, the
+//! group's processes are moved to one of Pinfold's groups in that hierarchy and stay in their own
+//! group in all others. If there is no cpuset, each thread gets an affinity mask.
 
 use pinfold_host::{Host, HostError, paths, proc_stat};
 use pinfold_model::{Change, CpuSet, Step, Tid, Undo};
@@ -14,7 +14,7 @@ use crate::controller::Node;
 use crate::hierarchies::{Hierarchies, Place};
 
 impl VnodeCgroup {
-    /// The steps that prepare what holds an attached group; its processes come after.
+    /// The steps that prepare the restriction of an attached group; its processes are moved later.
     pub(super) fn hold(
         &mut self,
         host: &dyn Host,
@@ -42,7 +42,7 @@ impl VnodeCgroup {
     }
 }
 
-/// The group's own lists, and cpuset for it in each group above.
+/// Sets CPUs and nodes of the group itself, and enables cpuset for it in each ancestor.
 fn lists(host: &dyn Host, place: &Place, node: &Node, group: &str) -> Result<Vec<Step>, HostError> {
     let mut steps = Vec::new();
     let mut above = place.root.clone();
@@ -70,15 +70,15 @@ fn lists(host: &dyn Host, place: &Place, node: &Node, group: &str) -> Result<Vec
     Ok(steps)
 }
 
-/// A list of a group that stays: it gets its own back.
+/// Sets a list of a group that stays; undo restores the original.
 fn list(host: &dyn Host, path: String, value: &str, reason: String) -> Result<Step, HostError> {
-    // Without the controller there is no file yet, and none is asked for: it will be empty.
+    // Without the controller the file does not exist yet; it will be empty once it does.
     let original = if host.exists(&path) { host.read(&path)? } else { b"\n".to_vec() };
     let change = Change::WriteFile { path: path.clone(), value: value.as_bytes().to_vec() };
     Ok(Step { change, undo: Undo::WriteFile { path, original }, reason })
 }
 
-/// The masks of all threads of processes that may run elsewhere. Children inherit them.
+/// Sets the masks of all threads that may run elsewhere. Children inherit them.
 pub(super) fn masks(
     host: &dyn Host,
     processes: &[Tid],

@@ -1,4 +1,4 @@
-//! What exists already and becomes a vnode: a group of somebody else, or a running process.
+//! Existing groups of other programs and running processes that become vnodes.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::cleanup::pids;
 use crate::controller::Node;
 use crate::hierarchies::{Hierarchies, Place};
 
-/// A group of version 2, used as it is; [`super::hold`] holds it on the vnode's PUs.
+/// Uses a v2 group as it is; `VnodeCgroup::hold` restricts it to the vnode's CPUs.
 pub(super) fn group(
     host: &dyn Host,
     hierarchies: &Hierarchies,
@@ -71,8 +71,8 @@ pub(super) fn group(
     })
 }
 
-/// The first group at or below this that may have processes: in version 2 one that gives
-/// controllers to others may not.
+/// The first group at or below this one that may have processes: in v2 a group that enables
+/// controllers for its children may not.
 fn leaf(host: &dyn Host, group: String) -> Result<String, HostError> {
     if host.read_text(&paths::cgroup_subtree_control(&group))?.trim().is_empty() {
         return Ok(group);
@@ -86,14 +86,14 @@ fn leaf(host: &dyn Host, group: String) -> Result<String, HostError> {
     Ok(group)
 }
 
-/// A process that becomes a vnode, and all below it.
+/// A process that becomes a vnode, and all its descendants.
 pub(super) fn process(host: &dyn Host, node: &Node, pid: u32) -> Result<Vec<Tid>, SpeedError> {
     check(host, node, pid)?;
     Ok(family(host, Tid(pid))?)
 }
 
-/// The steps that move processes with all their threads into a vnode's groups. Who is there
-/// already is left out, so that asked again they are of those who were born meanwhile.
+/// The steps that move processes with all their threads into a vnode's groups. Processes that are
+/// already there are left out, so that a second call only returns those created meanwhile.
 pub(super) fn moves(
     host: &dyn Host,
     hierarchies: &Hierarchies,
@@ -149,7 +149,7 @@ pub(super) fn moves(
     Ok(steps)
 }
 
-/// Fails unless the process runs and may be moved.
+/// Fails unless the process is running and can be moved.
 fn check(host: &dyn Host, node: &Node, pid: u32) -> Result<(), SpeedError> {
     let unattached = |why: &str, hint: &str| SpeedError::Unattached {
         vnode: node.name.clone(),
@@ -167,7 +167,7 @@ fn check(host: &dyn Host, node: &Node, pid: u32) -> Result<(), SpeedError> {
     Ok(())
 }
 
-/// A process and all below it, parents first.
+/// A process and all its descendants, parents first.
 fn family(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, HostError> {
     let mut children: BTreeMap<Tid, Vec<Tid>> = BTreeMap::new();
     for name in host.list(&paths::proc_dir())? {
@@ -186,7 +186,7 @@ fn family(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, HostError> {
     Ok(family)
 }
 
-/// Every thread of a process as it is.
+/// The state of every thread of a process.
 fn states_of(
     host: &dyn Host,
     (place, controller): (&Place, &str),

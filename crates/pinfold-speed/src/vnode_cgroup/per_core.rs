@@ -1,9 +1,9 @@
-//! Parts of a vnode: one group for each core, or as published one for all of them.
+//! Parts of a vnode: one group per core, or (as published) one group for all of them.
 //!
 //! ```text
 //! pinfold-vnode-web            version 1: in cpu and in cpuset; version 2: one tree,
 //!   pinfold-core-2             whose lower groups are threaded
-//!   pinfold-burn-2             fracas only: the burner beside it (Buchert 2011, Fig. 4)
+//!   pinfold-burn-2             fracas only: the burner next to it (Buchert 2011, Fig. 4)
 //!   pinfold-core-3
 //!   pinfold-burn-3
 //! ```
@@ -18,33 +18,33 @@ use crate::SpeedError;
 use crate::controller::Node;
 use crate::hierarchies::{Hierarchies, Place};
 
-/// Groups that share some cores of a vnode.
+/// Groups for some cores of a vnode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The cores' PUs.
+    /// The cores' CPUs.
     pub pus: CpuSet,
-    /// Group of the vnode's threads in the hierarchy of cpu.
+    /// Group of the vnode's threads in the hierarchy of the cpu controller.
     pub cpu: String,
-    /// Group of the vnode's threads in the hierarchy of cpuset; on version 2 the same.
+    /// Group of the vnode's threads in the cpuset hierarchy; in v2 the same as `cpu`.
     pub cpuset: Option<String>,
-    /// Group of the burners, beside `cpu`.
+    /// Group of the burners, a sibling of `cpu`.
     pub burn: Option<String>,
-    /// True if `cpu` is of version 2.
+    /// True if `cpu` is cgroup v2.
     pub(crate) unified: bool,
 }
 
 impl Part {
-    /// Its PU, if it has only one.
+    /// Its CPU, if it has only one.
     pub(crate) fn pu(&self) -> Option<PuId> {
         let mut pus = self.pus.iter();
         pus.next().filter(|_| pus.next().is_none())
     }
 }
 
-/// What the groups of a part are called.
+/// Names of the groups of a part.
 struct Names {
     pus: CpuSet,
-    /// `None` for the vnode's own.
+    /// `None` for the vnode's own group.
     tasks: Option<String>,
     burn: Option<String>,
 }
@@ -78,7 +78,7 @@ fn names(node: &Node) -> Vec<Names> {
 }
 
 impl VnodeCgroup {
-    /// The parts of a vnode and the steps that make them.
+    /// The parts of a vnode and the steps that create them.
     pub(super) fn divide(
         &mut self,
         host: &dyn Host,
@@ -125,7 +125,7 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Gives the groups below one of ours a controller. It has no tasks yet.
+    /// Enables a controller for the children of one of Pinfold's groups, which has no tasks yet.
     fn enable(&mut self, group: &str, place: &Place, controller: &str) {
         if place.unified {
             let reason = format!("parts of vnode {} need {controller}", self.node.name);
@@ -134,7 +134,7 @@ impl Draft<'_> {
         }
     }
 
-    /// A group below one of ours; threaded on version 2, so that threads can be dealt.
+    /// Creates a child of one of Pinfold's groups; threaded in v2, so that threads can be moved.
     fn group(&mut self, place: &Place, above: &str, name: Option<&str>) -> String {
         let Some(name) = name else { return above.to_owned() };
         let path = paths::cgroup_file(above, name);

@@ -1,7 +1,8 @@
-//! Steps for what a method switches to and fro as long as it works: the freezer of a group of
-//! somebody else, and signals to processes.
+//! Steps for what a method toggles repeatedly while it runs: the freezer of another program's
+//! group, and signals to processes.
 //!
-//! A sentinel releases both when the supervisor dies. If that dies too, the journal knows.
+//! A watchdog releases both if the supervisor ends. If the watchdog ends too, undo does it from the
+//! journal.
 
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{Change, Method, Step, TaskId, Undo};
@@ -15,7 +16,7 @@ impl VnodeCgroup {
     pub(super) fn switched(&self, host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedError> {
         let Some(group) = &self.freezer else { return Ok(Vec::new()) };
         match node.method {
-            // Who leaves a group of ours is thawed by that.
+            // A task that leaves one of Pinfold's groups is thawed.
             Method::Gov if self.is_attached => Ok(vec![thaw(host, node, group)?]),
             Method::Lim => Ok(vec![self.signals(host, node, group)?]),
             Method::Gov
@@ -44,7 +45,7 @@ impl VnodeCgroup {
     }
 }
 
-/// Those of some processes that somebody else has stopped.
+/// Those of some processes that another program has stopped.
 fn stopped(host: &dyn Host, pids: Vec<pinfold_model::Tid>) -> Result<Vec<TaskId>, HostError> {
     let mut found = Vec::new();
     for pid in pids {

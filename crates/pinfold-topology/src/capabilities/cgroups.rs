@@ -1,4 +1,4 @@
-//! Control groups: which controller is where, and what the cpuset can do.
+//! Control groups: the location of each controller, and the features of cpuset.
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html>
 
 use pinfold_host::mountinfo::Version;
@@ -6,7 +6,7 @@ use pinfold_host::paths;
 
 use super::{Capability, Context, Right};
 
-/// Controllers that Pinfold can use, each with the name that its v1 form had.
+/// Controllers that Pinfold can use, each with its name in v1.
 const CONTROLLERS: [(&str, &str); 5] = [
     ("cpuset", "cpuset"),
     ("cpu", "cpu"),
@@ -15,10 +15,10 @@ const CONTROLLERS: [(&str, &str); 5] = [
     ("freezer", "freezer"),
 ];
 
-/// First kernel whose cpuset has `isolated` partitions.
+/// First kernel version with `isolated` partitions.
 const PARTITIONS_SINCE: (u32, u32) = (6, 1);
 
-/// Which controllers are mounted, and in which version each.
+/// Which controllers are mounted, each with its version.
 pub(super) fn controllers(context: &Context<'_>) -> Capability {
     const NAME: &str = "cgroups";
     let groups = match &context.groups {
@@ -27,7 +27,7 @@ pub(super) fn controllers(context: &Context<'_>) -> Capability {
     };
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for (v2_name, v1_name) in CONTROLLERS {
-        // The freezer is part of v2 itself, not a controller of it.
+        // In v2 the freezer is part of the core and not a controller.
         let own = groups.own(v1_name).or_else(|| groups.own(v2_name));
         match own.map(|own| own.at.version) {
             Some(Version::V1) => found.push(format!("{v1_name} v1")),
@@ -58,7 +58,7 @@ pub(super) fn controllers(context: &Context<'_>) -> Capability {
     }
 }
 
-/// Keeping tasks on or off PUs with a cpuset, and whether we may.
+/// Restricting tasks to CPUs with cpuset, and permission to do so.
 pub(super) fn cpuset(context: &Context<'_>) -> Capability {
     const NAME: &str = "cgroup cpuset";
     let groups = match &context.groups {
@@ -91,7 +91,7 @@ pub(super) fn cpuset(context: &Context<'_>) -> Capability {
     Capability::yes(NAME, format!("cpuset {version}, own group {directory}"))
 }
 
-/// PUs that the scheduler leaves alone without a reboot.
+/// Isolating CPUs from the scheduler without a reboot.
 pub(super) fn partitions(context: &Context<'_>) -> Capability {
     const NAME: &str = "isolated partitions";
     let release = match context.text(&paths::kernel_release()) {
@@ -131,7 +131,7 @@ fn version_word(version: Version) -> &'static str {
     }
 }
 
-/// `6.18.44-fc-v595` is (6, 18).
+/// Parses a kernel release: `6.18.44-fc-v595` is (6, 18).
 pub(super) fn version_of(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))

@@ -1,4 +1,4 @@
-//! What runs the guests: QEMU, KVM, libvirt.
+//! Programs and devices for guests: QEMU, KVM, libvirt.
 
 use pinfold_host::process::{capture, find_program};
 use pinfold_host::{HostError, paths};
@@ -7,15 +7,15 @@ use super::scheduling::not_live;
 use super::{Capability, Context};
 use crate::facts::because;
 
-/// Time for `qemu --version` to answer.
+/// Timeout of `qemu --version`.
 const VERSION_TIMEOUT_NS: u64 = 5_000_000_000;
 
-/// Errno of `read(2)` on a device that has no reading: it could be opened.
+/// Errno of `read(2)` on a device without read support, which means that it was opened.
 const EINVAL: i32 = 22;
 const EACCES: i32 = 13;
 const EPERM: i32 = 1;
 
-/// A QEMU for this machine's architecture.
+/// QEMU for this machine's architecture.
 pub(super) fn qemu(context: &Context<'_>) -> Capability {
     const NAME: &str = "QEMU";
     if !context.host.is_live() {
@@ -59,13 +59,13 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or("no message")
 }
 
-/// `QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)`.
+/// Extracts the version of `QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)`.
 fn version(text: &str) -> Option<&str> {
     first_line(text).split_once("version ")?.1.split_ascii_whitespace().next()
 }
 
-/// Hardware virtualisation that this user may use. A device that can be opened answers
-/// `EINVAL` to a read; one that cannot answers with why.
+/// Hardware virtualisation, and this user's permission. Reading the device fails with `EINVAL` if
+/// it can be opened, else with the reason why it cannot.
 pub(super) fn kvm(context: &Context<'_>) -> Capability {
     const NAME: &str = "KVM";
     let device = paths::kvm_device();
@@ -111,7 +111,7 @@ fn no_kvm(device: &str, error: &HostError) -> Capability {
         )
 }
 
-/// libvirt, for machines that it runs.
+/// libvirt, for the machines that it manages.
 pub(super) fn libvirt(context: &Context<'_>) -> Capability {
     const NAME: &str = "libvirt";
     if !context.host.is_live() {

@@ -1,5 +1,5 @@
-//! Devices to pass through, and what makes a host's answer late behind a guest's back: idle
-//! states, polling, swapped or merged memory, a scheduler of its own.
+//! Device passthrough, and sources of latency on the host: idle states, polling, swapped or merged
+//! memory, BPF schedulers.
 
 use pinfold_host::{HostError, paths};
 use pinfold_model::text::counted;
@@ -7,12 +7,13 @@ use pinfold_model::{CpuSet, PuId};
 
 use super::{Capability, Context};
 
-/// So many groups or devices are named; the rest is counted.
+/// Maximum number of groups or devices that are listed by name; the rest is counted.
 const NAMED: usize = 8;
-/// A state that takes longer to leave is worth a hint (µs): a short answer of a guest takes that.
+/// Exit latency of an idle state above which a hint is given (µs); a short reply of a guest takes
+/// as long.
 const LONG_WAKE_US: u64 = 50;
 
-/// Groups of devices that can be passed through only together.
+/// IOMMU groups: devices that can only be passed through together.
 pub(super) fn iommu(context: &Context<'_>) -> Capability {
     const NAME: &str = "IOMMU groups";
     let groups = match iommu_groups(context) {
@@ -43,7 +44,7 @@ pub(super) fn iommu(context: &Context<'_>) -> Capability {
     )
 }
 
-/// Each group's number with its devices, ascending.
+/// The number of each group with its devices, ascending.
 fn iommu_groups(context: &Context<'_>) -> Result<Vec<(u32, Vec<String>)>, HostError> {
     let names = context.names(&paths::iommu_groups())?.unwrap_or_default();
     let mut groups = Vec::new();
@@ -59,7 +60,7 @@ fn iommu_groups(context: &Context<'_>) -> Result<Vec<(u32, Vec<String>)>, HostEr
     Ok(groups)
 }
 
-/// The boot parameters that concern it.
+/// The boot parameters about the IOMMU.
 fn parameters(context: &Context<'_>) -> String {
     let text = context.text(&paths::kernel_cmdline()).ok().flatten().unwrap_or_default();
     let names =
@@ -69,7 +70,7 @@ fn parameters(context: &Context<'_>) -> String {
     words.filter(of).collect::<Vec<_>>().join(" ")
 }
 
-/// The driver under which a device waits for its guest.
+/// The driver to which a device is bound for passthrough.
 pub(super) fn vfio(context: &Context<'_>) -> Capability {
     const NAME: &str = "VFIO";
     let is_loaded = |module: &str| context.host.exists(&paths::module_dir(module));
@@ -100,7 +101,7 @@ pub(super) fn vfio(context: &Context<'_>) -> Capability {
     }
 }
 
-/// Merging of equal pages, <https://docs.kernel.org/admin-guide/mm/ksm.html>.
+/// Kernel samepage merging, <https://docs.kernel.org/admin-guide/mm/ksm.html>.
 pub(super) fn same_page_merging(context: &Context<'_>) -> Capability {
     const NAME: &str = "KSM off";
     match context.text(&paths::ksm_run()) {
@@ -115,14 +116,14 @@ pub(super) fn same_page_merging(context: &Context<'_>) -> Capability {
     }
 }
 
-/// Memory of guests that is not locked may be swapped.
+/// Swap: guest memory that is not locked may be swapped out.
 pub(super) fn swap(context: &Context<'_>) -> Capability {
     const NAME: &str = "swap off";
     let text = match context.text(&paths::swaps()) {
         Err(error) => return Capability::unread(NAME, &error),
         Ok(text) => text.unwrap_or_default(),
     };
-    // Filename, Type, Size, Used, Priority; sizes in KiB.
+    // Columns: Filename, Type, Size, Used, Priority; sizes in KiB.
     let areas = text.lines().skip(1).map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
     let number = |area: &Vec<&str>, column: usize| {
         area.get(column).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
@@ -141,7 +142,7 @@ pub(super) fn swap(context: &Context<'_>) -> Capability {
         .hint("lock the guest's memory: <memoryBacking><locked/>, or -overcommit mem-lock=on")
 }
 
-/// The idle states of the PUs, <https://docs.kernel.org/admin-guide/pm/cpuidle.html>.
+/// Idle states of the CPUs, <https://docs.kernel.org/admin-guide/pm/cpuidle.html>.
 pub(super) fn idle_states(context: &Context<'_>) -> Capability {
     const NAME: &str = "C-states";
     match deepest(context) {
@@ -159,7 +160,8 @@ pub(super) fn idle_states(context: &Context<'_>) -> Capability {
     }
 }
 
-/// Driver, name of the enabled state that takes longest to leave on any PU, and how long (µs).
+/// Driver, and name and exit latency (µs) of the enabled state with the highest exit latency on any
+/// CPU.
 fn deepest(context: &Context<'_>) -> Result<Option<(String, String, u64)>, HostError> {
     let Some(driver) = context.text(&paths::cpuidle_file("current_driver"))? else {
         return Ok(None);
@@ -182,7 +184,7 @@ fn deepest(context: &Context<'_>) -> Result<Option<(String, String, u64)>, HostE
     Ok(deepest.map(|(state, wake_us)| (driver, state, wake_us)))
 }
 
-/// How long KVM polls before a halted vCPU sleeps,
+/// How long KVM polls before a halted vCPU blocks,
 /// <https://docs.kernel.org/virt/kvm/halt-polling.html>.
 pub(super) fn halt_polling(context: &Context<'_>) -> Capability {
     const NAME: &str = "halt polling";
@@ -210,7 +212,7 @@ pub(super) fn halt_polling(context: &Context<'_>) -> Capability {
     Capability::yes(NAME, format!("a vCPU that halts is polled for up to {longest} ns{more}"))
 }
 
-/// A scheduler in BPF, <https://docs.kernel.org/scheduler/sched-ext.html>.
+/// BPF scheduler, <https://docs.kernel.org/scheduler/sched-ext.html>.
 pub(super) fn sched_ext(context: &Context<'_>) -> Capability {
     const NAME: &str = "no BPF scheduler";
     match context.text(&paths::sched_ext_state()) {
@@ -234,7 +236,7 @@ pub(super) fn sched_ext(context: &Context<'_>) -> Capability {
     }
 }
 
-/// The first of a list, the others counted.
+/// The first items of a list; the others are counted.
 fn first(items: &[String]) -> String {
     let shown = items.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     match items.len().saturating_sub(NAMED) {

@@ -1,13 +1,13 @@
-//! What can be looked into: counters, trace points, BPF.
+//! Observability: performance counters, tracepoints, BPF.
 
 use pinfold_host::paths;
 
 use super::{Capability, Context, Right};
 
-/// Tracers that show what the hardware and the kernel take away.
+/// Tracers for interruptions by hardware and kernel.
 const NOISE_TRACERS: [&str; 3] = ["hwlat", "osnoise", "timerlat"];
 
-/// Hardware counters, <https://docs.kernel.org/admin-guide/perf-security.html>.
+/// Hardware performance counters, <https://docs.kernel.org/admin-guide/perf-security.html>.
 pub(super) fn perf(context: &Context<'_>) -> Capability {
     const NAME: &str = "perf events";
     let level = match context.text(&paths::sysctl_kernel("perf_event_paranoid")) {
@@ -42,12 +42,13 @@ pub(super) fn perf(context: &Context<'_>) -> Capability {
     }
 }
 
-/// x86 calls it `cpu` (hybrid: `cpu_core`), Arm `armv8_pmuv3_0` or `armv8_cortex_a72`.
+/// True for a core PMU: `cpu` on x86 (hybrid: `cpu_core`), `armv8_pmuv3_0` or `armv8_cortex_a72` on
+/// Arm.
 fn is_core_pmu(name: &str) -> bool {
     name == "cpu" || name == "cpu_core" || name.starts_with("armv")
 }
 
-/// Trace points, <https://docs.kernel.org/trace/ftrace.html>.
+/// Tracepoints, <https://docs.kernel.org/trace/ftrace.html>.
 pub(super) fn tracefs(context: &Context<'_>) -> Capability {
     const NAME: &str = "tracefs";
     match context.knows_filesystem("tracefs") {
@@ -78,7 +79,8 @@ pub(super) fn tracefs(context: &Context<'_>) -> Capability {
     }
 }
 
-/// BPF programs that need no recompilation, <https://docs.kernel.org/bpf/index.html>.
+/// BPF programs with CO-RE (compile once, run everywhere),
+/// <https://docs.kernel.org/bpf/index.html>.
 pub(super) fn bpf(context: &Context<'_>) -> Capability {
     const NAME: &str = "BPF";
     let unprivileged = match context.text(&paths::sysctl_kernel("unprivileged_bpf_disabled")) {

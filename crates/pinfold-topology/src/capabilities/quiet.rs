@@ -1,4 +1,4 @@
-//! Knobs that steady a machine, and services that move things behind one's back.
+//! Tunables that reduce noise, and services that move interrupts or pages.
 
 use pinfold_host::paths;
 use pinfold_model::Tid;
@@ -34,7 +34,7 @@ pub(super) fn cpufreq(context: &Context<'_>) -> Capability {
     }
 }
 
-/// Cache and bandwidth partitions, <https://docs.kernel.org/filesystems/resctrl.html>.
+/// Cache and bandwidth allocation, <https://docs.kernel.org/filesystems/resctrl.html>.
 pub(super) fn resctrl(context: &Context<'_>) -> Capability {
     const NAME: &str = "resctrl";
     match context.knows_filesystem("resctrl") {
@@ -50,15 +50,15 @@ pub(super) fn resctrl(context: &Context<'_>) -> Capability {
     }
 }
 
-/// What the names of the processes tell.
+/// Result of a search among the process names.
 enum Search {
     Found(Tid),
     Absent,
-    /// So many processes could not be looked at; the first error.
+    /// Number of processes that could not be read, and the first error.
     Blind(usize, String),
 }
 
-/// Whether something moves IRQs while we measure.
+/// Whether irqbalance moves interrupts during measurements.
 pub(super) fn irqbalance(context: &Context<'_>) -> Capability {
     const NAME: &str = "irqbalance off";
     let names = match context.names(&paths::proc_dir()) {
@@ -103,7 +103,7 @@ fn search(context: &Context<'_>, pids: &[Tid], wanted: &str) -> Search {
     }
 }
 
-/// Large pages without asking, <https://docs.kernel.org/admin-guide/mm/transhuge.html>.
+/// Transparent huge pages, <https://docs.kernel.org/admin-guide/mm/transhuge.html>.
 pub(super) fn huge_pages(context: &Context<'_>) -> Capability {
     const NAME: &str = "transparent huge pages";
     let text = match context.text(&paths::thp_file("enabled")) {
@@ -121,7 +121,7 @@ pub(super) fn huge_pages(context: &Context<'_>) -> Capability {
     }
 }
 
-/// Whether the kernel moves pages after the threads, at the price of page faults.
+/// Automatic NUMA balancing: the kernel migrates pages to threads, at the cost of page faults.
 pub(super) fn numa_balancing(context: &Context<'_>) -> Capability {
     const NAME: &str = "NUMA balancing off";
     match context.text(&paths::sysctl_kernel("numa_balancing")) {

@@ -1,4 +1,4 @@
-//! What the scheduler lets us do and tells us: affinity, real time, statistics.
+//! Scheduler features: affinity, real-time policies, statistics.
 //! <https://docs.kernel.org/scheduler/index.html>
 
 use pinfold_host::{HostError, paths};
@@ -7,7 +7,7 @@ use pinfold_model::Tid;
 use super::{Capability, Context, Right};
 use crate::facts::because;
 
-/// Setting affinity masks: of own children always, of others with the right to.
+/// Setting affinity masks: always for own children, with permission for other processes.
 pub(super) fn affinity(context: &Context<'_>) -> Capability {
     const NAME: &str = "affinity";
     let capability = if !context.host.is_live() {
@@ -34,7 +34,7 @@ pub(super) fn affinity(context: &Context<'_>) -> Capability {
     capability.required()
 }
 
-/// The kernel's count of how long each thread waited for a PU.
+/// The kernel's statistics of how long each thread waited for a CPU.
 pub(super) fn run_delay(context: &Context<'_>) -> Capability {
     const NAME: &str = "run delay";
     let capability = match context.text(&paths::own_schedstat()) {
@@ -51,7 +51,7 @@ pub(super) fn run_delay(context: &Context<'_>) -> Capability {
     capability.required()
 }
 
-/// Becoming `SCHED_FIFO`: the right to, and run time in the own group.
+/// `SCHED_FIFO`: permission, and real-time run time of this process's group.
 pub(super) fn real_time(context: &Context<'_>) -> Capability {
     const NAME: &str = "real-time scheduling";
     let limit = match rtprio_limit(context) {
@@ -88,7 +88,7 @@ pub(super) fn real_time(context: &Context<'_>) -> Capability {
     }
 }
 
-/// The soft limit of `Max realtime priority`; `None` if the file is not there.
+/// The soft limit of `Max realtime priority`; `None` if the file does not exist.
 fn rtprio_limit(context: &Context<'_>) -> Result<Option<u64>, HostError> {
     let limits = context.text(&paths::own_limits())?;
     Ok(limits.as_deref().and_then(|limits| {
@@ -98,7 +98,7 @@ fn rtprio_limit(context: &Context<'_>) -> Result<Option<u64>, HostError> {
     }))
 }
 
-/// The safety net under real-time tasks that never sleep.
+/// Real-time throttling, which protects against real-time tasks that never sleep.
 pub(super) fn throttle(context: &Context<'_>) -> Capability {
     const NAME: &str = "real-time throttle";
     let read = |name| context.text(&paths::sysctl_kernel(name));
@@ -131,7 +131,7 @@ pub(super) fn throttle(context: &Context<'_>) -> Capability {
     }
 }
 
-/// Wake-up and migration statistics, off by default for their cost.
+/// Wake-up and migration statistics, which are off by default because of their overhead.
 pub(super) fn detailed_statistics(context: &Context<'_>) -> Capability {
     const NAME: &str = "schedstats";
     match context.text(&paths::sysctl_kernel("sched_schedstats")) {
@@ -149,7 +149,7 @@ pub(super) fn detailed_statistics(context: &Context<'_>) -> Capability {
     }
 }
 
-/// What only a running kernel can answer.
+/// Result for a question that only a running kernel can answer.
 pub(super) fn not_live(name: &'static str) -> Capability {
     Capability::partly(name, "not known: this is a captured machine")
 }

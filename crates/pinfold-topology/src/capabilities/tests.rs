@@ -1,4 +1,4 @@
-//! Tests of `capabilities`, as tables.
+//! Table tests of `capabilities`.
 
 use pinfold_host::{LiveHost, SnapshotHost};
 
@@ -12,7 +12,7 @@ const V1: &str = "34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuse
                   35 31 0:32 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";
 const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
 
-/// The verdict on one question, given these files.
+/// Checks the verdict on one question for these files.
 fn check(name: &str, files: &[(&str, &str)], expected: Verdict, part: &str) {
     let found = one(name, &SnapshotHost::from_files(files.iter().copied()));
     assert_eq!(found.verdict, expected, "{name} {files:?}: {}", found.why);
@@ -285,7 +285,7 @@ fn what_makes_a_host_answer_late() {
     );
 }
 
-/// A capture answers what it was asked when it was made, and says so of the rest.
+/// A capture answers the questions that were recorded, and reports the others as unknown.
 #[test]
 fn a_capture_answers_for_its_machine() {
     let xml = "<topology version=\"2.0\"/>";
@@ -319,7 +319,7 @@ fn a_capture_answers_for_its_machine() {
     assert!(can_run_main_job(&found), "what is not known is not missing");
 }
 
-/// This machine says the same of itself in a capture, row by row.
+/// A capture of this host gives the same rows as the host.
 #[test]
 fn a_capture_of_this_machine_says_what_it_says() {
     let host = LiveHost::new().unwrap();
@@ -329,7 +329,7 @@ fn a_capture_of_this_machine_says_what_it_says() {
     let mut answered = 0;
     for (own, kept) in live.iter().zip(&captured) {
         assert_eq!(own.name, kept.name);
-        // The swap in use changes meanwhile.
+        // The amount of used swap changes meanwhile.
         if kept.why != "not in the capture" && own.name != "swap off" {
             assert_eq!(own, kept);
             answered += 1;

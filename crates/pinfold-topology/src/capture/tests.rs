@@ -1,4 +1,4 @@
-//! Tests of `capture`, as tables.
+//! Table tests of `capture`.
 
 use pinfold_host::{Host, LiveHost, SnapshotHost, files, process};
 
@@ -46,7 +46,7 @@ fn the_running_machine_is_not_named() {
     {
         let Ok(secret) = files::read_text(path) else { continue };
         let secret = secret.trim();
-        // A short host name ("vm") may be a part of any word.
+        // A short host name ("vm") may be part of any word.
         if secret.len() > 4 {
             assert!(!text.contains(secret), "{path} is in the capture");
         }

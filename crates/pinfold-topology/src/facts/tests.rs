@@ -1,4 +1,4 @@
-//! Tests of `facts`, as tables.
+//! Table tests of `facts`.
 
 use pinfold_host::SnapshotHost;
 
@@ -52,7 +52,7 @@ fn lists_of_old_and_new_kernels() {
     assert!(facts.nohz_full.is_empty() && facts.isolated.is_empty());
 }
 
-/// The driver's ranking, else the firmware's; a ranking of equals is none.
+/// The driver's ranking, else the firmware's; a ranking of equal values counts as none.
 #[test]
 fn which_cores_the_firmware_prefers() {
     let check = |ranks: [&str; 2], cppc: [&str; 2], expected: &[(u32, u32)]| {

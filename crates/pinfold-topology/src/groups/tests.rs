@@ -1,10 +1,11 @@
-//! Tests of `groups`, as tables.
+//! Table tests of `groups`.
 
 use pinfold_host::SnapshotHost;
 
 use super::{Cpuset, Groups, effective_cpus};
 
-/// The own cpuset that these files give: a list, `-` for none, `?` if it is hidden, or the error.
+/// The CPUs of this process's cpuset for these files: a list, `-` for none, `?` if hidden, or the
+/// error.
 fn own_cpuset(mounts: &str, own: &str, files: &[(&str, &str)]) -> String {
     let mut host = SnapshotHost::from_files(files.iter().copied());
     host.insert_file("/proc/self/mountinfo", mounts);

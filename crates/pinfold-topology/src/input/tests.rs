@@ -1,4 +1,4 @@
-//! Tests of `input`, as tables.
+//! Table tests of `input`.
 
 use pinfold_host::{LiveHost, SnapshotHost};
 use pinfold_model::Source;
@@ -57,7 +57,7 @@ fn each_refusal_has_a_way_out() {
     }
 }
 
-/// The running machine is the oracle: its files give the tree that hwloc gives.
+/// The running host's files give the same tree as hwloc.
 #[test]
 fn a_folder_with_sys_and_proc_is_a_machine() {
     let live = LiveHost::new().unwrap();
@@ -73,7 +73,7 @@ fn a_folder_with_sys_and_proc_is_a_machine() {
     assert!(error.hint().is_some_and(|hint| hint.contains("hwloc-gather-topology")));
 }
 
-/// A node of memory alone, in a group without a PU: read, captured and read again.
+/// A NUMA node that only has memory, in a group without CPUs: read, captured and read again.
 #[test]
 fn a_group_around_memory_alone() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/memory-in-group.xml");

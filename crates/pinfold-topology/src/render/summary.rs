@@ -1,12 +1,12 @@
-//! The lines below the tree: what holds for the whole machine, and the findings.
+//! The lines below the tree: properties of the whole machine, and the findings.
 
 use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, Finding, Smt, Topology};
 
-/// How many frequency domains are written out.
+/// Maximum number of frequency domains that are listed.
 const DOMAINS_SHOWN: usize = 8;
 
-/// One line per fact; what is empty and usual is left out.
+/// One line per property; empty and default values are left out.
 pub(super) fn facts(topology: &Topology) -> Vec<String> {
     let online = topology.online();
     let allowed = if topology.allowed == online {
@@ -64,14 +64,14 @@ fn domains(domains: &[CpuSet]) -> String {
     format!("{}: {}{more}", count(domains.len(), "domain"), shown.join(" "))
 }
 
-/// A finding with its hint; who prints it folds it.
+/// A finding with its hint; the caller folds the lines.
 pub(super) fn finding(finding: &Finding) -> Vec<String> {
     let head = format!("{}: {}: {}", finding.severity, finding.subject, finding.text);
     let hint = finding.hint.iter().map(|hint| format!("  → {hint}"));
     [head].into_iter().chain(hint).collect()
 }
 
-/// `1 core`, `4 cores`, `no cores`.
+/// A number with its noun: `1 core`, `4 cores`, `no cores`.
 pub(super) fn count(number: usize, thing: &str) -> String {
     match number {
         0 => format!("no {thing}s"),
@@ -79,7 +79,7 @@ pub(super) fn count(number: usize, thing: &str) -> String {
     }
 }
 
-/// ` (8 MiB)`, ` (5.2 GiB)`; nothing if the size is not known.
+/// A size as ` (8 MiB)`, ` (5.2 GiB)`; empty if it is unknown.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 4] =
         [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
@@ -89,7 +89,7 @@ pub(super) fn size(bytes: u64) -> String {
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
         None => format!(" ({bytes} B)"),
         Some((unit, name)) => {
-            // Tenths, rounded; 128-bit so that no size can overflow.
+            // Rounded to tenths; 128 bits, so that no size overflows.
             let tenths = (u128::from(bytes) * 10 + u128::from(*unit) / 2) / u128::from(*unit);
             match (tenths / 10, tenths % 10) {
                 (whole, 0) => format!(" ({whole} {name})"),

@@ -1,4 +1,4 @@
-//! Tests of `synthetic`, as tables.
+//! Table tests of `synthetic`.
 
 use super::{bounded, fault, words};
 
@@ -30,13 +30,13 @@ fn size_is_bounded_before_hwloc_builds_it() {
     check("core:4294967295 pu:4294967295", false);
     check("100000 2", false);
     check("pu:99999999999999999999", true); // not a number: hwloc refuses it
-    // Found by fuzzing: hwloc reads base 16 and 8 too, and works for minutes at so many.
+    // Found by fuzzing: hwloc also parses base 16 and 8, and takes minutes for such a number.
     check("0x8620", false);
     check("pu:0x8620", false);
     check("pu:077777", false);
     check("pu:+99999", false);
     check("core:1 pu:1", true);
-    // Found by fuzzing: hwloc makes a set of that many bits.
+    // Found by fuzzing: hwloc creates a set with that many bits.
     check("core:2 pu:2(indexes=0,46666666666666666666666666,1,5)", false);
     check("package:1 [numa(indexes=4000000000)] pu:2", false);
     check("core:2 pu:2(indexes=0,8191,1,5)", true);

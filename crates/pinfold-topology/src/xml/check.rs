@@ -1,19 +1,19 @@
-//! What an hwloc XML must be before hwloc gets it.
+//! Checks an hwloc XML before it is passed to hwloc.
 //!
-//! A tree of known objects, one machine outermost, not too deep. Each object but devices
-//! has its four sets (PUs and NUMA nodes, present and complete), each inside that of the
-//! object around it: hwloc 2.9 reads through a null pointer where one is missing. The parts
-//! of an object divide its PUs. At least one PU, each PU and NUMA node once, no number
-//! beyond Pinfold's limit.
+//! The document must be a tree of known objects with a limited depth and exactly one machine as
+//! root. Each object except devices has its four sets (CPUs and NUMA nodes, present and complete),
+//! each inside that of its parent: hwloc 2.9 dereferences a null pointer if one is missing. The
+//! children of an object divide its CPUs. There is at least one CPU, each CPU and NUMA node occurs
+//! once, and no number exceeds Pinfold's limit.
 //!
-//! Sets are 32-bit hexadecimal words, high first, empty where zero: `0x1,,0x0000000f`.
+//! Sets are 32-bit hexadecimal words, high first, empty for zero: `0x1,,0x0000000f`.
 
 use std::collections::BTreeSet;
 
 use pinfold_model::{CpuSet, MAX_PUS, PuId};
 use roxmltree::{Document, Node};
 
-/// Far deeper than any machine: hwloc reads objects recursively.
+/// Maximum depth, far more than on any machine: hwloc parses objects recursively.
 const MAX_DEPTH: usize = 64;
 
 /// Objects without sets; Pinfold does not use them.
@@ -25,7 +25,7 @@ const PLACES: [&str; 16] = [
     "L2Cache", "L3Cache", "L4Cache", "L5Cache", "L1iCache", "L2iCache", "L3iCache",
 ];
 
-/// Sets of PUs, or of NUMA nodes by the same rules, of one object.
+/// Sets of CPUs, and sets of NUMA nodes in the same type, of one object.
 #[derive(Clone)]
 struct Sets {
     pus: CpuSet,
@@ -55,20 +55,20 @@ struct Check<'d, 'i> {
     identities: BTreeSet<u64>,
 }
 
-/// An object, its children and the sets of what is around it.
+/// An object, the sets of its parent, and its depth.
 type Open<'d, 'i> = (Node<'d, 'i>, Option<Sets>, usize);
 
-/// True for objects that are not part of the tree of places.
+/// True for objects outside of the tree of CPUs and memory.
 pub(super) fn is_device(node: Node<'_, '_>) -> bool {
     node.has_tag_name("object") && node.attribute("type").is_some_and(|ty| DEVICES.contains(&ty))
 }
 
-/// Memory hangs on places, beside their parts.
+/// True for memory, which is attached to an object in addition to its CPU children.
 fn is_memory(node: Node<'_, '_>) -> bool {
     node.attribute("type").is_some_and(|ty| ty == "NUMANode" || ty == "MemCache")
 }
 
-/// What is wrong with a document, with its line.
+/// Checks a document; the error contains the line.
 pub(super) fn check(document: &Document<'_>) -> Result<(), String> {
     let root = document.root_element();
     let mut check = Check {
@@ -89,7 +89,7 @@ pub(super) fn check(document: &Document<'_>) -> Result<(), String> {
 }
 
 impl Check<'_, '_> {
-    /// All objects, without recursion.
+    /// Visits all objects, without recursion.
     fn walk(&mut self, root: Node<'_, '_>) -> Result<(), String> {
         let machines: Vec<Node<'_, '_>> = objects(root).collect();
         match machines.as_slice() {
@@ -112,7 +112,7 @@ impl Check<'_, '_> {
             }
             todo.extend(objects(node).map(|child| (child, Some(sets.clone()), depth + 1)));
         }
-        // Last, because whatever is wrong with a part says more about the fault.
+        // Last, because a fault in a child is more specific.
         places.into_iter().try_for_each(|(node, pus)| self.parts(node, &pus))
     }
 
@@ -149,8 +149,8 @@ impl Check<'_, '_> {
         Ok(sets)
     }
 
-    /// The PUs of an object are those of its parts, each in one; so are those that are offline,
-    /// by which hwloc orders the parts.
+    /// Checks that each CPU of an object is in exactly one of its children. The same holds for
+    /// offline CPUs, by which hwloc orders the children.
     fn parts(&self, node: Node<'_, '_>, own: &CpuSet) -> Result<(), String> {
         let mut union = CpuSet::new();
         let mut complete = CpuSet::new();
@@ -172,13 +172,13 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Two objects with one identity would be one to us.
+    /// Two objects with the same identity would be merged.
     fn identity(&mut self, node: Node<'_, '_>) -> Result<(), String> {
         let Some(text) = node.attribute("gp_index") else {
             return Err(self.at(node, "an object has no gp_index"));
         };
         match text.parse::<u64>() {
-            // hwloc counts on from the largest.
+            // hwloc continues to count from the largest identity.
             Ok(identity) if identity < u64::MAX / 2 && self.identities.insert(identity) => Ok(()),
             Ok(_) => Err(self.at(node, "a gp_index comes twice")),
             Err(_) => Err(self.at(node, &format!("{text:?} is not a gp_index"))),
@@ -188,7 +188,7 @@ impl Check<'_, '_> {
     fn pu(&mut self, node: Node<'_, '_>, sets: &Sets) -> Result<(), String> {
         let index = self.os_index(node, "PU")?;
         let own = CpuSet::single(index);
-        // An offline PU is described with an empty set.
+        // An offline CPU is described with an empty set.
         if sets.complete_pus != own || !sets.pus.is_subset(&own) {
             return Err(self.at(node, "the cpuset of a PU is not its own index"));
         }
@@ -214,7 +214,7 @@ impl Check<'_, '_> {
         Ok(())
     }
 
-    /// The kernel's number; nodes are counted by the same rules as PUs.
+    /// The kernel's number; NUMA nodes follow the same rules as CPUs.
     fn os_index(&self, node: Node<'_, '_>, what: &str) -> Result<PuId, String> {
         node.attribute("os_index")
             .and_then(|index| index.parse::<u32>().ok())
@@ -239,7 +239,7 @@ fn objects<'d, 'i>(node: Node<'d, 'i>) -> impl Iterator<Item = Node<'d, 'i>> {
     node.children().filter(|child| child.has_tag_name("object"))
 }
 
-/// hwloc's set format; the infinite sets that it can also write are refused.
+/// Parses hwloc's set format; the infinite sets that it can also write are refused.
 pub(super) fn parse_set(text: &str) -> Result<CpuSet, String> {
     let fail = || format!("{text:?} is not a set");
     let words: Vec<&str> = text.split(',').collect();

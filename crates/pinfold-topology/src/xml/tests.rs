@@ -1,9 +1,9 @@
-//! Tests of `xml`, as tables.
+//! Table tests of `xml`.
 
 use super::check::parse_set;
 use super::{checked, scrubbed};
 
-/// A machine of two PUs around these objects, and one NUMA node.
+/// A machine with two CPUs around these objects, and one NUMA node.
 fn machine(inner: &str) -> String {
     let pus = if inner.matches("\"PU\"").count() == 1 { 1 } else { 3 };
     format!(
@@ -13,7 +13,7 @@ fn machine(inner: &str) -> String {
     )
 }
 
-/// An object with all its sets; the identity comes from the rest, or from type and number.
+/// An object with all its sets; its identity is in `rest`, or made of type and number.
 fn object(kind: &str, os: u32, pus: u32, rest: &str, closed: bool) -> String {
     let identity = u64::try_from(kind.len()).unwrap() * 10 + u64::from(os);
     let identity =
@@ -44,7 +44,7 @@ fn what_hwloc_writes_is_accepted() {
     assert!(!checked(&whole).unwrap().contains("DOCTYPE"));
 }
 
-/// Found by fuzzing: hwloc orders parts by their offline PUs too, and asserts that it can.
+/// Found by fuzzing: hwloc also orders siblings by their offline CPUs, and asserts that it can.
 #[test]
 fn offline_pus_are_of_one_part_alone() {
     let core = |os: u32, complete: &str| {
@@ -102,7 +102,7 @@ fn what_hwloc_must_not_be_given() {
     inside(&(deep + &"</object>".repeat(100)), "nested");
 }
 
-/// Version 3 differs in nothing that is read, but for what it says of the whole machine.
+/// Version 3 only differs in data that is not read, and in data about the whole machine.
 #[test]
 fn versions_of_the_format() {
     let of = |version: &str| {

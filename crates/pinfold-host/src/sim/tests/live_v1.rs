@@ -1,8 +1,8 @@
-//! The v1 simulation against the running kernel, error number by error number.
+//! Compares the v1 simulation with the running kernel, error number by error number.
 //!
-//! The same operations go to a subtree that the test makes on the live machine and to its twin
-//! on the simulated one; every answer and, after each change, every file must be the same.
-//! Only groups below `pinfold-test-PID` and only children of this test are touched.
+//! The same operations are made in a subtree that the test creates on the live host and on a
+//! simulated copy; every result and, after each change, every file must be equal. Only groups below
+//! `pinfold-test-PID` and only children of this test are changed.
 
 use std::fmt::Debug;
 
@@ -14,7 +14,7 @@ use crate::{HostMut, LiveHost, mountinfo, paths};
 
 const MOUNT: &str = "/sys/fs/cgroup/cpuset";
 
-/// The live machine, its twin, and what was made on them.
+/// The live host, its simulated copy, and what was created on them.
 struct Pair {
     live: LiveHost,
     sim: SimHost,
@@ -28,7 +28,7 @@ enum Task {
     Second,
 }
 
-/// Why the comparison cannot be made here, or the two machines.
+/// The two machines, or the reason why the comparison is not possible here.
 fn pair() -> Result<Pair, &'static str> {
     if !crate::process::is_root() {
         return Err("only root may make cpuset groups");
@@ -69,7 +69,7 @@ fn twin(live: &LiveHost, children: &[Child]) -> SimHost {
         .iter()
         .fold(builder, |builder, child| builder.task(SimTask::new(child.pid().0, "sleep")))
         .build();
-    // Groups of others, beside which none can be exclusive.
+    // Existing groups, next to which a group cannot be exclusive.
     for name in live.list(MOUNT).unwrap() {
         let group = format!("{MOUNT}/{name}");
         for file in ["cpuset.cpus", "cpuset.mems"] {
@@ -109,7 +109,7 @@ impl Pair {
         assert_eq!(answer(&self.sim), answer(&self.live), "simulated (left) and live: {what}");
     }
 
-    /// All files of all groups, but for a counter that is not simulated.
+    /// Compares all files of all groups, except a counter that is not simulated.
     fn same_files(&self, after: &str) {
         for group in ["", "/a", "/a/b", "/c"] {
             let path = format!("{}{group}", self.base);
@@ -294,7 +294,7 @@ fn affinity_within_the_cpuset(pair: &Pair) {
         pair.affinity(Task::Second, mask);
     }
     pair.affinity(Task::First, &first);
-    // The cpuset moves away from under the mask, and comes back.
+    // The cpuset moves away from the mask, and comes back.
     pair.enter("/c/tasks", Task::First);
     pair.write("/c/cpuset.cpus", "all");
     pair.write("/c/cpuset.cpus", "N");
@@ -306,7 +306,7 @@ fn affinity_within_the_cpuset(pair: &Pair) {
     pair.affinity(Task::First, &online);
 }
 
-/// A child that enters before its program starts is where it should be from the beginning.
+/// A child that joins before its exec is in the group from its first instruction.
 fn children_are_born_inside(pair: &Pair) {
     let tasks = format!("{}/c/tasks", pair.base);
     let mut child =

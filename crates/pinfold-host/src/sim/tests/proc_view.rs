@@ -1,4 +1,4 @@
-//! What `/proc` shows of simulated tasks, read by the real parsers.
+//! Reads `/proc` of simulated tasks with the real parsers.
 
 use pinfold_model::Policy;
 
@@ -58,7 +58,7 @@ fn directories_count_and_list() {
     check_list("/sys/fs/cgroup/cpuset", &["cpuset.cpus", "release_agent", "tasks"]);
     check_list("/sys/fs", &["cgroup"]);
     check_list("/sys/devices/system/cpu", &["cpu0", "cpu1", "online"]);
-    // A thread that is not a process is reachable, but not listed.
+    // A thread that is not a process is accessible, but not listed.
     assert!(!sim.list("/proc").unwrap().contains(&"311".to_owned()));
     assert!(sim.exists("/proc/311/stat") && sim.exists("/sys/fs/cgroup") && sim.exists("/proc"));
     assert_eq!(sim.link_count("/proc/310/task").unwrap(), 4);
@@ -130,7 +130,7 @@ fn a_thread_set_reports_new_and_ended_threads() {
     assert_ne!(before, born);
     sim.exit(Tid(502));
     assert_ne!(born, thread_set());
-    // As many threads as before, and another newest one.
+    // The same number of threads as before, but another newest PID.
     assert_ne!(before, thread_set());
     sim.exit(Tid(500));
     assert_eq!(thread_set(), None);

@@ -1,4 +1,4 @@
-//! What emulated speed needs: weights, quotas, the freezer, signals, frequencies.
+//! Features for speed emulation: weights, quotas, the freezer, signals, frequencies.
 
 use pinfold_model::{CpuSet, TaskId, Tid};
 

@@ -1,4 +1,4 @@
-//! cpuset of cgroup v1.
+//! Rules of cpuset in cgroup v1.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn a_new_group_takes_no_task_until_it_has_pus_and_memory() {
     check("a/tasks", "2", libc::EINVAL);
     check("a/tasks", "20", libc::EINVAL);
     check("a/tasks", "10", 0);
-    // 0 is the writer.
+    // 0 means the writing process.
     check("a/tasks", "0", 0);
     assert_eq!(sim.task(Tid(100)).unwrap().group, "/a");
 }

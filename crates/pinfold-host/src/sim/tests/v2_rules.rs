@@ -1,4 +1,4 @@
-//! cgroup v2 and its cpuset.
+//! Rules of cgroup v2 and its cpuset.
 
 use super::*;
 
@@ -75,7 +75,7 @@ fn files_appear_with_the_controller() {
     check("cgroup.subtree_control", "-cpuset", libc::EBUSY);
     check("a/cgroup.subtree_control", "-cpuset", 0);
     assert!(!has("a/vm/cpuset.cpus"));
-    // What the group had asked for went with the controller.
+    // The group's request was lost with the controller.
     check("a/cgroup.subtree_control", "+cpuset", 0);
     check_read(&sim, &at("a/vm/cpuset.cpus"), "\n");
 }
@@ -119,14 +119,14 @@ fn single_threads_move_only_inside_a_threaded_subtree() {
     assert_eq!(sim.affinity(Tid(501)).unwrap(), set("3"));
     assert_eq!(sim.affinity(Tid(500)).unwrap(), set("0-7"));
     check("cgroup.threads", "501", libc::EOPNOTSUPP);
-    // A group made below a threaded one is of no use until it is threaded too.
+    // A group below a threaded one cannot be used until it is threaded too.
     sim.make_dir(&at("a/vm/vcpu0/deep")).unwrap();
     check_read(&sim, &at("a/vm/vcpu0/deep/cgroup.type"), "domain invalid\n");
     check("a/vm/vcpu0/deep/cgroup.threads", "501", libc::EOPNOTSUPP);
     check("a/vm/vcpu0/deep/cgroup.type", "threaded\n", 0);
     check("a/vm/vcpu0/deep/cgroup.threads", "501", 0);
     assert_eq!(errno(sim.remove_dir(&at("a/vm/vcpu0/deep"))), libc::EBUSY);
-    // The process leaves the subtree as a whole.
+    // The process leaves the subtree with all its threads.
     check("cgroup.procs", "500", 0);
     assert_eq!(errno(sim.remove_dir(&at("a/vm/vcpu0/deep"))), 0);
     check_read(&sim, &at("cgroup.stat"), "nr_descendants 3\nnr_dying_descendants 0\n");
@@ -165,13 +165,13 @@ fn partitions_take_their_pus_or_say_why_not() {
     assert_eq!(sim.affinity(Tid(500)).unwrap(), set("0-3"));
     check("b/cgroup.procs", "500", 0);
     assert_eq!(sim.affinity(Tid(500)).unwrap(), set("4-7"));
-    // A rival makes it invalid, without any error.
+    // A conflicting sibling invalidates it, without an error.
     check("c/cpuset.cpus", "3-4", 0);
     shows("b/cpuset.cpus.partition", "isolated invalid (Cpu list in cpuset.cpus not exclusive)");
     shows("cpuset.cpus.effective", "0-7");
     check("c/cpuset.cpus", "3", 0);
     shows("b/cpuset.cpus.partition", "isolated");
-    // The root's tasks must keep a PU.
+    // The root's tasks must keep a CPU.
     check("b/cpuset.cpus", "0-2,4-7", 0);
     shows("b/cpuset.cpus.partition", "isolated");
     check("c/cpuset.cpus", "\n", 0);

@@ -1,4 +1,4 @@
-//! Starts with and without costs that are kept, counted in runs of the witness.
+//! Starts with and without stored costs; the tests count reference runs.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::emulation::CoreAccount;
 use crate::kept::CALIBRATION_HOLDS_NS;
 use crate::{Cleanup, SpeedError};
 
-/// A machine on which a task runs all the time, or on which the witness fails.
+/// A machine with another task that always runs, or on which reference runs fail.
 #[derive(Clone, Copy, PartialEq)]
 enum Other {
     Nothing,
@@ -21,7 +21,7 @@ enum Other {
     Fails,
 }
 
-/// What was asked of it.
+/// Records of the calls.
 struct Machine {
     other: Other,
     runs: Mutex<usize>,
@@ -49,7 +49,7 @@ impl HelperSpawner for Machine {
         self.reports.lock().unwrap().push(message.to_owned());
     }
 
-    /// A thread that has a thousandth less than all outside, and 2 % less than the half in a vnode.
+    /// A thread gets 0.1 % less than all outside of the vnode, and 2 % less than half inside.
     fn rates(&self, entries: &[String], pus: &CpuSet, _: u64) -> Result<Throughput, SpeedError> {
         *self.runs.lock().unwrap() += 1;
         if self.other == Other::Fails {
@@ -74,7 +74,7 @@ impl HelperSpawner for Machine {
     }
 }
 
-/// A method whose cost is measured, and what it learnt.
+/// A method whose cost is measured; stores what it is told.
 #[derive(Clone, Default)]
 struct Taking(Rc<RefCell<Costs>>);
 
@@ -113,7 +113,7 @@ impl Emulation for Taking {
     }
 }
 
-/// What a start of a vnode on these CPUs did.
+/// Effects of the start of a vnode on these CPUs.
 struct Done {
     runs: usize,
     reports: Vec<String>,
@@ -151,9 +151,9 @@ fn a_second_start_runs_no_witness_and_says_nothing() {
     assert_eq!((second.runs, second.reports), (0, Vec::new()));
     assert_eq!(second.learnt, first.learnt);
     assert!(second.learnt.values().all(|known| known.source == Source::Measured));
-    // A busy machine needs no witness either.
+    // A busy machine needs no reference run either.
     assert_eq!(start(Other::Fails, first.kept.clone(), (&[1], soon)).runs, 0);
-    // Other CPUs, and a day later, are measured.
+    // Other CPUs, or the same ones a day later, are measured.
     assert_eq!(start(Other::Nothing, first.kept.clone(), (&[0, 1], soon)).runs, ROUNDS);
     let late = (&[1][..], measured_ns + CALIBRATION_HOLDS_NS);
     assert_eq!(start(Other::Nothing, first.kept, late).runs, ROUNDS);

@@ -8,7 +8,7 @@ use pinfold_host::{Clock, Host, HostError, HostMut, paths};
 use crate::SpeedError;
 use crate::methods::{MS, US};
 
-/// A task in the kernel freezes when it comes back from there; for so long it is waited for.
+/// Maximum wait for tasks in kernel mode, which freeze when they return from it.
 const WAIT_NS: u64 = 10 * MS;
 const LOOK_NS: u64 = 50 * US;
 
@@ -17,7 +17,7 @@ pub(super) struct Freezer {
     group: String,
     unified: bool,
     is_frozen: bool,
-    /// How often a task did not freeze in time.
+    /// Number of times that a task did not freeze in time.
     pub(super) late: u64,
 }
 
@@ -26,7 +26,7 @@ impl Freezer {
         Self { group: group.to_owned(), unified, is_frozen: false, late: 0 }
     }
 
-    /// The file and value that thaw the group.
+    /// The file and the value that thaw the group.
     pub(super) fn thaw(&self) -> (String, String) {
         match self.unified {
             true => (paths::cgroup_freeze(&self.group), "0".to_owned()),
@@ -34,7 +34,7 @@ impl Freezer {
         }
     }
 
-    /// Freezes and waits until all are frozen, or thaws.
+    /// Freezes and waits until all tasks are frozen, or thaws.
     pub(super) fn set(
         &mut self,
         host: &dyn HostMut,
@@ -51,7 +51,7 @@ impl Freezer {
             (true, false) => "FROZEN",
         };
         match host.write(&path, value.as_bytes()) {
-            // Without a group nobody is frozen.
+            // If the group does not exist, no task is frozen.
             Err(error) if !wanted && error.is_gone() => {}
             answer => answer?,
         }

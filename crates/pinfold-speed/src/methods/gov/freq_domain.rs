@@ -1,16 +1,16 @@
-//! When PUs that change together have which frequency.
+//! Schedule of the frequencies of CPUs that change together.
 
 use pinfold_model::{CpuSet, Speed};
 
 use crate::frequency::{Domain, Level, WHOLE};
 
-/// Two levels in turns.
+/// Two alternating levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mix {
-    /// `None` is frozen.
+    /// The lower level; `None` means frozen.
     low: Option<Level>,
     high: Level,
-    /// Billionths of the time at the higher one.
+    /// Share of the time at the higher level, in billionths.
     pub(super) high_share: u64,
 }
 
@@ -20,8 +20,8 @@ impl Mix {
     }
 }
 
-/// The two levels around a speed, and how long at the higher one. `levels` ascend by what they
-/// give and are not empty; above the highest there is nothing.
+/// The two levels around a speed, and the share of the higher one. `levels` is not empty and in
+/// ascending order of speed; speeds above the highest level use that level.
 pub(super) fn mix(levels: &[Level], speed: Speed) -> Mix {
     let wanted = u64::from(speed.millionths()) * (WHOLE / 1_000_000);
     let above = levels.iter().position(|level| level.share >= wanted);
@@ -35,18 +35,18 @@ pub(super) fn mix(levels: &[Level], speed: Speed) -> Mix {
     Mix { low, high, high_share: u64::try_from(high_share).unwrap_or(WHOLE) }
 }
 
-/// PUs that change together.
+/// Schedule of CPUs that change together.
 pub(super) struct FreqSchedule {
     pub(super) domain: Option<Domain>,
     pub(super) pus: CpuSet,
     mix: Option<(Mix, Speed)>,
     is_high: bool,
-    /// When it is to switch.
+    /// Time of the next switch.
     pub(super) until_ns: u64,
     since_ns: u64,
-    // What runs since then; `None` is frozen, and nothing was set yet at full speed.
+    // Speed of the current phase in billionths of full speed; `None` means frozen.
     phase: Option<u64>,
-    // Time at the higher level beyond what the mix asks for.
+    // Excess time at the higher level, relative to the mix.
     ahead_ns: i64,
     wanted_ns: u64,
     taken_ns: u64,
@@ -68,7 +68,7 @@ impl FreqSchedule {
         }
     }
 
-    /// Another mix, from the next switch on, which is due at once.
+    /// Sets a new mix; the next switch is due immediately.
     pub(super) fn set(&mut self, mix: Mix, speed: Speed) {
         self.mix = Some((mix, speed));
         self.is_high = false;
@@ -76,18 +76,18 @@ impl FreqSchedule {
         self.until_ns = 0;
     }
 
-    /// Decides what comes next and until when: `None` for nothing to switch, `Some(None)` for
-    /// the freezer.
+    /// Selects the next phase and its end: `None` if no switch is needed, `Some(None)` for the
+    /// freezer.
     pub(super) fn next(&mut self, now_ns: u64, period_ns: u64) -> Option<Option<Level>> {
         let (mix, _) = self.mix?;
         self.settle(now_ns);
         let boundary = (now_ns / period_ns + 1) * period_ns;
         let left = i64::try_from(boundary - now_ns).unwrap_or(i64::MAX);
         let share = i128::from(mix.high_share);
-        // As long at the higher one as makes it even at the boundary.
+        // Time at the higher level that balances the account at the end of the period.
         let high_ns = i64::try_from(i128::from(left) * share / i128::from(WHOLE)).unwrap_or(left);
         let high_ns = (high_ns - self.ahead_ns).clamp(0, left);
-        // A switch for less than this costs more than it mends; the next period has it.
+        // A shorter switch costs more than it corrects; the next period makes up for it.
         let grain_ns = i64::try_from(period_ns / 1_000).unwrap_or(0);
         self.is_high = mix.high_share >= WHOLE || high_ns > grain_ns;
         self.until_ns = match self.is_high {
@@ -98,14 +98,14 @@ impl FreqSchedule {
         Some(if self.is_high { Some(mix.high) } else { mix.low })
     }
 
-    /// It is so from now on.
+    /// Records that this phase is active from now on.
     pub(super) fn enter(&mut self, now_ns: u64, level: Option<Level>) {
-        // What the switch itself took was still the phase before.
+        // The time of the switch itself counts for the previous phase.
         self.count(now_ns);
         self.phase = level.map(|level| level.share);
     }
 
-    /// Counts what passed, and how far ahead that is.
+    /// Counts the elapsed time and the excess.
     fn settle(&mut self, now_ns: u64) {
         if let Some((mix, _)) = self.mix.filter(|_| self.until_ns != 0) {
             let passed = i64::try_from(now_ns.saturating_sub(self.since_ns)).unwrap_or(0);
@@ -121,7 +121,7 @@ impl FreqSchedule {
         self.since_ns = now_ns;
     }
 
-    /// Time so far, and how much of it was taken.
+    /// Total time, and the part of it that was taken.
     pub(super) fn account(&self, now_ns: u64) -> (u64, u64) {
         let passed = now_ns.saturating_sub(self.since_ns);
         let missing = WHOLE.saturating_sub(self.phase.unwrap_or(0));
@@ -130,7 +130,7 @@ impl FreqSchedule {
         (self.wanted_ns.saturating_add(passed), self.taken_ns.saturating_add(taken))
     }
 
-    /// In words.
+    /// A description for the status.
     pub(super) fn note(&self) -> Option<String> {
         let (mix, _) = self.mix?;
         let level = |level: Option<Level>| match (level, &self.domain) {
@@ -183,12 +183,12 @@ mod tests {
         assert_eq!((low.high.khz, low.high_share), (1_200_000, WHOLE / 2));
         assert_eq!(mix(&levels, speed(500_000)).high_share, WHOLE);
         assert_eq!(mix(&levels, Speed::FULL).high, levels[1]);
-        // The highest one was measured to give less: there is no more.
+        // The highest level was measured to be slower than nominal, but there is no higher one.
         let weak = [Level { khz: 1, share: WHOLE / 2 }, Level { khz: 2, share: WHOLE / 10 * 9 }];
         assert_eq!(mix(&weak, Speed::FULL).high_share, WHOLE);
     }
 
-    /// Plays a lane whose every switch comes late.
+    /// Simulates a domain in which every switch is late.
     fn play(late_ns: u64, periods: u64) -> (u64, u64) {
         let period = 100_000_000;
         let mut lane = FreqSchedule::new(None, CpuSet::first_n(1), 0);
