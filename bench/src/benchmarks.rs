@@ -27,13 +27,13 @@ use crate::{Arguments, Failure, origin, page};
 const PAGE: &str = "docs/rulers.md";
 
 const HEAD: &str = "\
-# Rulers
+# Accuracy of the benchmarks
 
-How straight Pinfold's rulers are: each beside the best instrument for its job, in the same run, block by block in random order.
+Each benchmark of Pinfold is compared with the best reference tool for its purpose, in the same run, block by block in random order.
 This page is written by `cargo xtask bench rulers --write`; `cargo xtask bench rulers --only memory --write` replaces one section.
-A ratio is ours over the anchor's, the median over the blocks, with the 95 % interval of a bootstrap over them; p is that of the exact paired test.
-A goal is *reached* if the whole interval keeps it, *missed* if none of it does, else *open*.
-Where there is no anchor it says why, and the ruler's own values stand alone.
+A ratio is Pinfold's value over that of the reference tool, the median over the blocks, with the 95 % interval of a bootstrap over them; p is that of the exact paired test.
+A goal is *reached* if the whole interval meets it, *missed* if none of it does, else *open*.
+If there is no reference tool, the reason is given, and only Pinfold's values are listed.
 ";
 
 type Measure = fn(&Arguments) -> Result<Measured, Failure>;

@@ -9,10 +9,10 @@ use crate::Failure;
 pub const HEAD: &str = "\
 # Figures
 
-Measured by the benchmarks of this repository, each beside its rival in the same run, in random order.
+Measured by the benchmarks of this repository, each together with a competing tool in the same run, in random order.
 `cargo xtask bench NAME --write` writes one section.
 A ratio is the median over the rounds, with the 95 % interval of a bootstrap over them; p is that of the exact paired test.
-A number from a guest under TCG speaks of that emulator on this host, never of KVM.
+Results of a guest under TCG do not carry over to KVM.
 ";
 
 /// What a benchmark found.

@@ -118,7 +118,7 @@ pub struct FutexTracer {
 
 impl fmt::Debug for FutexTracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FutexWatch").field("began_ns", &self.began_ns).finish_non_exhaustive()
+        f.debug_struct("FutexTracer").field("began_ns", &self.began_ns).finish_non_exhaustive()
     }
 }
 

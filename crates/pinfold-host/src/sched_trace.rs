@@ -152,7 +152,7 @@ pub struct SchedTracer {
 
 impl fmt::Debug for SchedTracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SchedWatch").field("held", &self.held).finish_non_exhaustive()
+        f.debug_struct("SchedTracer").field("held", &self.held).finish_non_exhaustive()
     }
 }
 

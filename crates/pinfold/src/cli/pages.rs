@@ -14,7 +14,7 @@ const PAGES: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "pi
 const FOREIGN: [&str; 4] = ["--live", "--args", "--exclusive", "--seccomp-bpf"];
 /// Folders of the repository, as the first part of a path in a page.
 const FOLDERS: [&str; 14] = [
-    "anchors",
+    "reference_tools",
     "bench",
     "commands",
     "crates",
@@ -147,7 +147,7 @@ fn exists(path: &str) -> bool {
 }
 
 /// The name that a link gives to a heading.
-fn reference_tool(heading: &str) -> String {
+fn link_target(heading: &str) -> String {
     let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
     heading.to_lowercase().chars().filter(kept).collect::<String>().trim().replace(' ', "-")
 }
@@ -224,7 +224,7 @@ fn each_file_and_heading_of_a_page_is_there() {
                 headings.is_none_or(|text| text
                     .lines()
                     .filter_map(|line| line.strip_prefix('#'))
-                    .any(|line| reference_tool(line.trim_start_matches('#')) == heading)),
+                    .any(|line| link_target(line.trim_start_matches('#')) == heading)),
                 "{}: {link}",
                 page.name
             );
