@@ -24,7 +24,7 @@ const FOLDERS: [&str; 14] = [
     "lab",
     "packaging",
     "pinload",
-    "review",
+    "lint",
     "studies",
     "tests",
     "xtask",
