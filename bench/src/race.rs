@@ -94,7 +94,7 @@ fn notes() -> Vec<String> {
         "Blocks are drawn from the recorded ones with replacement; the full matrix takes all of \
          them, the race the first ones.",
         "Spread × 2: the same with what neither blocks nor candidates explain of the logarithms \
-         doubled, as on a machine where candidates are harder to tell apart.",
+         doubled, as on a machine where candidates are harder to distinguish.",
         "“Not distinguishable”: the exact paired test over the blocks of that full matrix gives \
          p > 0.05 for the two winners; “worse”: it does not.",
         "“At least” is the share that no race can go below: two blocks of everybody and eight of \

@@ -94,7 +94,7 @@ fn host() -> Result<String, String> {
     let output = Command::new("rustc").arg("-vV").output().map_err(|error| format!("cannot run rustc: {}", error))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find_map(|line| line.strip_prefix("host: "));
-    line.map(str::to_string).ok_or("rustc does not tell its host".to_string())
+    line.map(str::to_string).ok_or("rustc does not report its host".to_string())
 }
 
 fn one(root: &Path, name: &str, wish: &Wish) -> Result<(), String> {

@@ -24,9 +24,9 @@ cargo xtask COMMAND
 
   demo    install what is missing, build, find the best placement for a real guest
   test    install what is missing, run every test, print the counts;
-          --quick: format, lints, house rules and unit tests only, to run while you work
+          --quick: format, lints, project rules and unit tests only, to run while you work
   ci-local [JOB…]: the jobs of the CI workflow, all but `test` by default
-  bench   [NAME…] [--write] [--rounds N]: the benchmarks, each beside its rival;
+  bench   [NAME…] [--write] [--rounds N]: the benchmarks, each with its competitor;
           pin, plan, topo, first-second (these by default), watch, gap, race, react, study,
           rulers [--only GROUP,…] (a page of its own, docs/rulers.md),
           limits (docs/emulation-limits.md),
@@ -37,7 +37,7 @@ cargo xtask COMMAND
   fuzz    [TARGET…] [--minutes N] [--keep]: every parser under coverage-guided fuzzing, 10
           minutes each; --keep adds what it found to fixtures/fuzz/, minimised
   bpf     compile the BPF programs after a change of their source
-  tidy    check the house rules only (arrows, file heads, unsafe, paths, fixtures)
+  tidy    check the project rules only (arrows, file heads, unsafe, paths, fixtures)
   golden  rewrite the golden files, to be read before they are committed
 ";
 

@@ -150,7 +150,7 @@ fn recorded(file: &str) -> Result<u64, Failure> {
         .capture(PERF_ENDS_NS)?;
     let text = format!("{}{}", output.stdout_text(), output.stderr_text());
     total(&text)
-        .ok_or_else(|| format!("perf kvm stat report tells no total: {}", text.trim()).into())
+        .ok_or_else(|| format!("perf kvm stat report prints no total: {}", text.trim()).into())
 }
 
 fn total(text: &str) -> Option<u64> {

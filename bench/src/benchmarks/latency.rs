@@ -212,7 +212,7 @@ impl Bench {
                     0 => self.our_wakeups(&job)?,
                     _ => self.their_wakeups(&settings)?,
                 };
-                means[which].push(mean.ok_or("a run of wake-ups told no mean")?);
+                means[which].push(mean.ok_or("a run of wake-ups reported no mean")?);
                 tails[which].push(tail.ok_or("a run had fewer than 10,000 wake-ups")?);
             }
         }

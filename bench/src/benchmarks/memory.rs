@@ -602,11 +602,11 @@ impl Bench {
         let figures = self.figures(&self.probing(Width::Scalar))?;
         let text = figures.first().and_then(|figure| figure.labels.get("caches"));
         // "L1d 32K, L2 1024K, L3 32768K"
-        let sizes = text.ok_or("pinload told no caches")?.split(", ");
+        let sizes = text.ok_or("pinload reported no caches")?.split(", ");
         let kib = sizes
             .filter_map(|cache| cache.split(' ').nth(1)?.trim_end_matches('K').parse::<u64>().ok());
         let caches: Vec<u64> = kib.map(|kib| kib * 1024).collect();
-        if caches.is_empty() { Err("sysfs tells no caches here".into()) } else { Ok(caches) }
+        if caches.is_empty() { Err("sysfs reports no caches here".into()) } else { Ok(caches) }
     }
 
     fn probing(&self, width: Width) -> Instrument {

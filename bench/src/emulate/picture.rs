@@ -27,9 +27,9 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn text(class: &str, reference_tool: &str, (x, y): (f64, f64), words: &str) -> String {
+fn text(class: &str, anchor: &str, (x, y): (f64, f64), words: &str) -> String {
     format!(
-        "<text class=\"{class}\" text-anchor=\"{reference_tool}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>\n",
+        "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>\n",
         escape(words)
     )
 }
@@ -83,13 +83,13 @@ fn strip(stops: &[Stop], (from_ns, to_ns): (u64, u64), top: f64) -> String {
         body.push_str(&format!(
             "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{low}\" x2=\"{x:.1}\" y2=\"{high}\"/>\n"
         ));
-        let reference_tool = match tick {
+        let anchor = match tick {
             0 => "start",
             10 => "end",
             _ => "middle",
         };
         let at = format!("{} ms", (span / 10 * tick) as f64 / 1e6);
-        body.push_str(&text("small", reference_tool, (x, top + tall + 20.0), &at));
+        body.push_str(&text("small", anchor, (x, top + tall + 20.0), &at));
     }
     body
 }

@@ -159,7 +159,7 @@ fn a_vhost_thread_outside_the_process_is_found_by_its_device() {
     case.host.add_task(SimTask::new(700, "vhost-500").kernel_thread());
     let task = case.host.task(Tid(700)).unwrap().id();
     scene.reported.roles.push((task, Role::Vhost(0)));
-    assert_eq!(scene.tick(), [], "no birth of the process's tells of it");
+    assert_eq!(scene.tick(), [], "no birth of the process's reports it");
     let placed = WatchEvent::Placed { task, role: Role::Vhost(0), pus: set("0") };
     assert_eq!(scene.look(Extent::Masks), [placed]);
     assert_eq!(scene.mask(700), "0");

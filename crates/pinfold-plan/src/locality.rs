@@ -284,7 +284,7 @@ pub(crate) fn far_devices(
                 )),
                 None => findings.push(Finding::note(
                     "devices",
-                    format!("the firmware does not tell to which node {device} belongs"),
+                    format!("the firmware does not report to which node {device} belongs"),
                 )),
             }
         }

@@ -335,7 +335,7 @@ impl Benchmark {
         for one in self.observations(output)? {
             let starts = one.starts_ns.ok_or_else(|| BenchmarkError::Output {
                 probe: self.probe(),
-                why: "does not tell when its samples began".to_owned(),
+                why: "does not report when its samples began".to_owned(),
             })?;
             let pairs = starts.into_iter().zip(one.series.samples);
             gaps.extend(pairs.map(|(start_ns, length_ns)| Gap { start_ns, length_ns }));

@@ -383,7 +383,7 @@ fn joined(readings: &[CounterReading], source: Source) -> Outcome {
         running += u128::from(reading.running_ns);
         if reading.running_ns == 0 {
             if reading.enabled_ns > 0 {
-                let why = "the PMU had no room for it beside the other events: ask for fewer \
+                let why = "the PMU had no room for it next to the other events: ask for fewer \
                            (--quantities)";
                 return Outcome::Absent(why.to_owned());
             }

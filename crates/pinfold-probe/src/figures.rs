@@ -102,7 +102,7 @@ fn one(line: Line) -> Result<Figure, String> {
         return Err(format!("holds the sample {sample}"));
     }
     if reported.is_some_and(|reported| reported != negative) {
-        return Err(format!("holds {negative} negative samples and tells otherwise"));
+        return Err(format!("holds {negative} negative samples and reports otherwise"));
     }
     if line.samples.is_empty() && !family.may_be_empty() {
         return Err(format!("holds no samples ({} windows were disturbed)", line.disturbed));

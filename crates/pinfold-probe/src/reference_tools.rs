@@ -221,10 +221,10 @@ impl ReferenceTool {
                 "oslat spins all the time, so ours does too here; under fifo both then read the kernel's safety valve of 50 ms a second",
             ),
             ReferenceTool::LikwidBench => Some(
-                "likwid-bench tells the mean of its run, ours is the median of windows; its calibration of the clock errs by up to 15 % on busy machines",
+                "likwid-bench reports the mean of its run, ours is the median of windows; its calibration of the clock errs by up to 15 % on busy machines",
             ),
             ReferenceTool::Perf => Some(
-                "perf bench tells the mean of its run, half a round trip of a token; ours is the mean of the hops",
+                "perf bench reports the mean of its run, half a round trip of a token; ours is the mean of the hops",
             ),
             ReferenceTool::StressNg => Some("stress-ng's percentiles are read from its log"),
             ReferenceTool::Fio => {
@@ -265,7 +265,7 @@ impl ReferenceTool {
         let cannot =
             |why: &str| ReferenceToolError::Cannot { reference_tool: self, why: why.to_owned() };
         if settings.keep_awake && self != ReferenceTool::Cyclictest {
-            return Err(cannot("cannot be told to keep CPUs awake as ours does"));
+            return Err(cannot("has no option to keep CPUs awake as ours does"));
         }
         let is_fifo = matches!(settings.policy, SchedPolicy::Fifo(_));
         if is_fifo && matches!(self, ReferenceTool::Fio | ReferenceTool::LikwidBench) {
@@ -428,7 +428,7 @@ fn pu_of(ours: &[Figure], probe: &str) -> Result<CpuSet, String> {
 fn sound(what: &str, value: f64) -> Result<f64, String> {
     match value.is_finite() && value >= 0.0 {
         true => Ok(value),
-        false => Err(format!("tells {what} {value}")),
+        false => Err(format!("reports {what} {value}")),
     }
 }
 

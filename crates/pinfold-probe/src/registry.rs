@@ -244,7 +244,7 @@ pub static PROBES: &[Probe] = &[
         make: Make::Instrument("parallel", &[]),
     },
     micro("micro-cpu", "integer work (Buchert 2011)", MicroKind::Cpu),
-    micro("micro-udp", "UDP datagrams that nobody reads (Buchert 2011)", MicroKind::Udp),
+    micro("micro-udp", "UDP datagrams that no process reads (Buchert 2011)", MicroKind::Udp),
     micro(
         "micro-sleep",
         "work, sleep, work (Buchert 2011)",

@@ -154,7 +154,7 @@ fn read_thread(host: &dyn Host, pid: Tid, tid: Tid) -> Result<(TaskId, Counters)
         proc_status::parse(&host.read_text(&status_path)?).map_err(|e| e.at(&status_path))?;
     let missing = || HostError::Unexpected {
         path: status_path.clone(),
-        why: "does not tell the context switches".to_owned(),
+        why: "does not report the context switches".to_owned(),
     };
     let counters = Counters {
         run_ns: times.run_ns,

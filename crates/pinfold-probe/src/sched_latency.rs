@@ -314,7 +314,7 @@ fn of_reading(watched: &Watched, reading: &SchedReading, others: &[(Tid, Tid)]) 
     };
     report(watched.gone.into(), "threads had ended before the observation began");
     report(strangers.into(), "child processes of the machine, which are not of it");
-    report(reading.unborn, "threads born meanwhile, for which there was no room");
+    report(reading.unborn, "threads created meanwhile, for which there was no room");
     report(reading.nameless, "times that a waker or a runner found no room");
     report(unseen(reading), "waits whose beginning was not seen");
     report(

@@ -26,7 +26,7 @@ fn run<Benchmark: SpeedBenchmark>(benchmark: &Benchmark) -> Benchmark::Outcome {
     loop {
         match benchmark.run_on_host(&program.pinload, &Placement::default()) {
             Ok(outcome) => return outcome,
-            Err(error) if error.to_string().contains("tells of 0 units") => {
+            Err(error) if error.to_string().contains("reports 0 units") => {
                 assert!(SystemClock.now_ns() < until, "{error}");
             }
             Err(error) => panic!("{error}"),

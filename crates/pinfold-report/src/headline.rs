@@ -154,7 +154,7 @@ fn compared(
         Verdict::Same => (format!("ranks first, but does the same as {baseline}"), sure),
         Verdict::Worse => (format!("was chosen, yet is worse than {baseline}"), sure),
         Verdict::Unknown(why) => (
-            format!("ranks first, but this run cannot tell whether it beats {baseline}"),
+            format!("ranks first, but this run does not show whether it beats {baseline}"),
             format!("{why}; {}; {measured}", page.answer.load),
         ),
     };
@@ -189,7 +189,7 @@ fn without_winner(page: &Page, baseline: &str) -> Headline {
             ),
         ),
         (None, Some(why)) => (
-            format!("This run cannot tell whether any placement beats {baseline}"),
+            format!("This run does not show whether any placement beats {baseline}"),
             format!("{why}; {load}"),
         ),
         (None, None) => (

@@ -55,18 +55,18 @@ impl Svg {
     pub(crate) fn text(
         &mut self,
         class: &str,
-        reference_tool: ReferenceTool,
+        anchor: ReferenceTool,
         at: (f64, f64),
         text: &str,
     ) {
-        let reference_tool = match reference_tool {
+        let anchor = match anchor {
             ReferenceTool::Start => "start",
             ReferenceTool::Middle => "middle",
             ReferenceTool::End => "end",
         };
         let ([x, y], text) = ([at.0, at.1].map(number), escape(text));
         self.put(format_args!(
-            "<text class=\"{class}\" text-anchor=\"{reference_tool}\" x=\"{x}\" y=\"{y}\">{text}</text>\n"
+            "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x}\" y=\"{y}\">{text}</text>\n"
         ));
     }
 

@@ -319,7 +319,7 @@ fn the_sentence_claims_what_the_verdict_says() {
     check(
         &winner_is(Verdict::Unknown("3 starts, 8 needed".to_owned())),
         &[
-            "ranks first, but this run cannot tell whether it beats the baseline (none)",
+            "ranks first, but this run does not show whether it beats the baseline (none)",
             "3 starts, 8 needed",
         ],
     );
@@ -355,7 +355,7 @@ fn without_a_winner_the_sentence_says_why() {
     check(
         Verdict::Unknown("3 starts, 8 needed".to_owned()),
         None,
-        "This run cannot tell whether any placement beats the baseline (none) – 3 starts, 8 needed",
+        "This run does not show whether any placement beats the baseline (none) – 3 starts, 8 needed",
     );
     check(
         Verdict::Better,

@@ -88,7 +88,7 @@ pub const METHODS: &[MethodInfo] = &[
     },
     MethodInfo {
         method: Method::Fracas,
-        summary: "a burner on each core in a group beside the vnode's, by weights",
+        summary: "a burner on each core in a group next to the vnode's, by weights",
         source: "Fracas, Buchert 2011",
         needs: "root; cgroups with cpu and cpuset; debugfs for the shortest slices",
         limits: "meters a budget: bursts of up to some 10 ms are not slowed; weights bound the \
@@ -279,7 +279,7 @@ impl Ground<'_, '_> {
             vnode: self.node.name.clone(),
             method: self.node.method,
             why: why.to_owned(),
-            hint: "`pinfold emulate methods` tells which can".to_owned(),
+            hint: "`pinfold emulate methods` shows which can".to_owned(),
         }
     }
 }

@@ -62,7 +62,7 @@ pub enum VmError {
     NoVcpus,
     /// Neither monitor nor names tell the vCPUs.
     #[error(
-        "the threads of process {pid} have no names of their own, so its vCPUs cannot be told from the rest"
+        "the threads of process {pid} have no names of their own, so its vCPUs cannot be distinguished from the others"
     )]
     Nameless {
         /// The process.

@@ -261,7 +261,7 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
     let mut findings = vec![
         Finding::warning(
             "roles",
-            format!("the threads of process {pid} were told apart by their names alone, which QEMU does not promise"),
+            format!("the threads of process {pid} were identified by their names alone, which QEMU does not promise"),
         )
         .with_hint("name its QMP socket (--qmp) or libvirt domain (--libvirt) instead of the process"),
     ];

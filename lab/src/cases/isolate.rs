@@ -29,7 +29,7 @@ pub(super) fn isolate(stage: &mut Stage, _: Extent) -> Result<String, LabError> 
     expect_none("the shells' children", not_forked(&stage.before, &during))?;
     let reported = stage.guest.pinfold(&["undo", "--all"])?;
     let near = near(stage);
-    expect_none("undo does not tell of what is only near", unreported(&reported, &near))?;
+    expect_none("undo does not mention what is only near", unreported(&reported, &near))?;
     let after = stage.look()?;
     expect_none("undo left a trace", after.differences(&stage.before, &near))?;
     stage.reap()?;

@@ -77,7 +77,7 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     let unreported =
         lacking.iter().filter(|knob| !dry.contains(&format!("this host has no {}", knob.file)));
     let unreported = unreported.map(|knob| knob.file.to_owned()).collect();
-    expect_none("a dry run does not tell what is lacking", unreported)?;
+    expect_none("a dry run does not report what is lacking", unreported)?;
     let reported = guest.pinfold(&apply)?;
     expect_none("a knob is not as asked", not_so(guest, &present, &device)?)?;
     let pages = format!("{}; {}", pages(guest)?, page_tables(guest)?);
@@ -85,7 +85,7 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     let after = look(guest)?;
     expect_none("undo left a trace", differences(&after, &before, &shapes::near(&after)))?;
     if !undone.contains("pages of") {
-        return Err(LabError::wrong("undo does not tell of the pages", undone));
+        return Err(LabError::wrong("undo does not mention the pages", undone));
     }
     if !reported.contains("cpufreq") {
         return Err(LabError::wrong("a guest without cpufreq was not told of", reported));

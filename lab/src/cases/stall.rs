@@ -81,7 +81,7 @@ fn able(guest: &mut Guest) -> Result<(), LabError> {
             what: format!("stall in {}", guest.release),
             hint: one["refused_here"].as_str().unwrap_or("it does not say why").to_owned(),
         }),
-        _ => Err(LabError::wrong("emulate methods does not tell of stall", text)),
+        _ => Err(LabError::wrong("emulate methods does not mention stall", text)),
     }
 }
 

@@ -111,7 +111,7 @@ fn undone(guest: &mut Guest, before: &mut Snapshot, settings: &str) -> Result<us
         .map(|(path, _)| (path.clone(), "0-3\n".to_owned()))
         .collect();
     if reported.matches(NEAR).count() != near.len() {
-        return Err(LabError::wrong("undo tells of lists that were not empty", reported));
+        return Err(LabError::wrong("undo reports lists that were not empty", reported));
     }
     let many = near.len();
     before.knobs.extend(near);

@@ -53,8 +53,8 @@ pub fn run(pu: PuId, duration_ns: u64, scratch: &StateDir) -> Result<Found, Fail
 fn found(text: &str) -> Result<Found, Failure> {
     let document: Value = serde_json::from_str(text)?;
     let threads: BTreeMap<String, Value> = serde_json::from_value(document["thread"].clone())?;
-    let thread = threads.values().next().ok_or("oslat tells of no thread")?;
-    let longest = thread["max"].as_u64().ok_or("oslat tells no maximum")?;
+    let thread = threads.values().next().ok_or("oslat reports no thread")?;
+    let longest = thread["max"].as_u64().ok_or("oslat reports no maximum")?;
     let histogram: BTreeMap<String, u64> = serde_json::from_value(thread["histogram"].clone())?;
     let mut stalls = 0;
     for (bucket, count) in &histogram {

@@ -206,7 +206,7 @@ fn events_in(text: &str) -> Result<Vec<Event>, Failure> {
         Some(Event { at, what: what.trim_start().to_owned() })
     };
     let reported =
-        |line| one(line).ok_or_else(|| format!("perf script tells no time: {line}").into());
+        |line| one(line).ok_or_else(|| format!("perf script prints no time: {line}").into());
     text.lines().map(reported).collect()
 }
 

@@ -18,7 +18,7 @@ use crate::{Arguments, Failure};
 pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     let bench = Bench::new()?;
     let caches = bench.caches()?;
-    let last = *caches.last().ok_or("pinload told no caches")?;
+    let last = *caches.last().ok_or("pinload reported no caches")?;
     let (areas, too_large) = areas(&caches, available_bytes()?);
     let mut matches: Vec<Match> =
         areas.iter().flat_map(|bytes| matches_of(&bench, *bytes)).collect();

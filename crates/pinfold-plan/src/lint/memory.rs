@@ -380,7 +380,7 @@ fn spread_over_l3(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     flaw.places = places(view.vcpus().map(|(_, pin)| pin));
     flaw.cost =
         "what vCPUs share (locks, queues, frames) travels between the caches, several times \
-                 slower than within one; the guest is not told of the border"
+                 slower than within one; the guest does not see the boundary"
             .to_owned();
     flaws.push(flaw);
 }

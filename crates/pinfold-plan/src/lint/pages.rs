@@ -109,7 +109,7 @@ fn unseen(view: &LintContext<'_, '_>, why: &str) -> Diagnostic {
     let mut flaw = view.flaw(
         Severity::Note,
         "memory-unseen",
-        format!("on which nodes its memory is cannot be told: {why}"),
+        format!("on which nodes its memory is unknown: {why}"),
     );
     flaw.cost = "pages on another node than the vCPUs would go unnoticed".to_owned();
     flaw.instead = vec!["look as root, on a kernel with NUMA (CONFIG_NUMA)".to_owned()];

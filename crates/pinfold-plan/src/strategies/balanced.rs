@@ -285,7 +285,7 @@ fn smt(ground: &AvailableCpus<'_>, ended: &Ended<'_>) -> Option<Finding> {
         Finding::note(
             "smt",
             format!(
-                "{} {} idle beside a vCPU on the same core, because a task of the host there would \
+                "{} {} idle next to a vCPU on the same core, because a task of the host there would \
                  slow it",
                 pus_text(&pus),
                 verb(&pus, "stays", "stay")

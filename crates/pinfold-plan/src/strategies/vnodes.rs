@@ -227,7 +227,7 @@ fn reason(ground: &AvailableCpus<'_>, spot: &AvailableCore) -> String {
     let beside: CpuSet = siblings.iter().copied().collect();
     let idle = match beside.is_empty() {
         true => String::new(),
-        false => format!("; its sibling {beside} stays idle, so that the speed is one's own"),
+        false => format!("; its sibling {beside} stays idle, so that the speed is the group's own"),
     };
     format!("PU {first} is a core of this group alone ({}){idle}", ground.place(*first))
 }

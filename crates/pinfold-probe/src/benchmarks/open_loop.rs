@@ -24,7 +24,7 @@ pub struct OpenLoop {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenLoopError {
     /// Samples were lost, so that it is not known which periods passed.
-    #[error("{0} wake-ups did not fit into the ruler's memory; raise its number of samples")]
+    #[error("{0} wake-ups did not fit into the benchmark's memory; raise its number of samples")]
     Dropped(u64),
     /// A sample after a long lateness is not what the period makes it.
     #[error("sample {place} is {found} ns instead of {expected} ns after a wake-up that was late")]

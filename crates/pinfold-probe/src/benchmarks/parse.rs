@@ -56,7 +56,7 @@ pub(super) fn observations(
 fn one(benchmark: &Benchmark, line: Line) -> Result<Observation, String> {
     let metric = benchmark.metric();
     if line.probe != benchmark.probe() {
-        return Err(format!("is of the ruler {:?}", line.probe));
+        return Err(format!("is of the benchmark {:?}", line.probe));
     }
     if line.unit != metric.unit().name() {
         return Err(format!("is in the unit {:?}", line.unit));
@@ -105,7 +105,8 @@ fn starts(line: &Line) -> Result<Option<Vec<u64>>, String> {
         return Err(format!("holds {} begins of {} gaps", begins.len(), line.samples.len()));
     }
     let all: Option<Vec<u64>> = begins.iter().map(|begin| start.checked_add(*begin)).collect();
-    all.map(Some).ok_or_else(|| format!("began at {start} ns, and gaps no clock can tell later"))
+    all.map(Some)
+        .ok_or_else(|| format!("began at {start} ns, and gaps end after the clock's range"))
 }
 
 /// What is wrong with the CPUs of all lines together.

@@ -118,7 +118,7 @@ fn gaps_have_their_moments_where_they_were_reported() {
     let expected = [(7_030, 120.0), (7_200, 340.0)];
     assert_eq!(gaps, expected.map(|(start_ns, length_ns)| Gap { start_ns, length_ns }));
     let old = benchmark.gaps(&line("", "")).unwrap_err().to_string();
-    assert!(old.contains("does not tell when its samples began"), "{old}");
+    assert!(old.contains("does not report when its samples began"), "{old}");
     for (members, part) in [
         ("\"start_ns\":7000,\"begins_ns\":[30]", "1 begins of 2 gaps"),
         ("\"begins_ns\":[30,200]", "only one of start_ns and begins_ns"),

@@ -88,7 +88,7 @@ pub(super) fn since(quantity: Quantity, pairs: &[(Standing, Standing)], why: Str
     let mut value = 0_u64;
     for (before, now) in same {
         let (Some(before), Some(now)) = (of(before), of(now)) else {
-            return Outcome::Absent(format!("{why}; and this kernel's /proc does not tell it"));
+            return Outcome::Absent(format!("{why}; and this kernel's /proc does not report it"));
         };
         value += now.saturating_sub(before);
     }

@@ -121,7 +121,7 @@ fn statistics_stand_in_and_what_has_none_is_absent() {
     assert_eq!(value(Quantity::PageFaults), (6, Source::Stat));
     assert_eq!(value(Quantity::ContextSwitches), (40, Source::Status));
     assert_eq!(value(Quantity::RunTime), (900, Source::Schedstat));
-    assert!(absent(&outcomes[&Quantity::Migrations]).contains("/proc does not tell it"));
+    assert!(absent(&outcomes[&Quantity::Migrations]).contains("/proc does not report it"));
     assert_eq!(absent(&outcomes[&Quantity::Cycles]), "this is not the running machine");
     // What is absent has no figure, and is told once with its reason.
     let figures = found.figures();

@@ -38,7 +38,7 @@ impl Burst {
         }
         if line.burst_ns.is_empty() || line.burst_ns.len() != line.late_ns.len() {
             let (bursts, starts) = (line.burst_ns.len(), line.late_ns.len());
-            return Err(format!("tells of {bursts} bursts and {starts} starts"));
+            return Err(format!("reports {bursts} bursts and {starts} starts"));
         }
         let parts = line.burst_ns.iter().chain(&line.late_ns).map(|ns| u128::from(*ns));
         let asleep = u128::from(sleep_ns) * line.burst_ns.len() as u128;

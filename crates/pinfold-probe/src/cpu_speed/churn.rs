@@ -43,9 +43,7 @@ impl Churn {
         let done = u128::from(line.rounds) * u128::from(self.units) * turns;
         if u128::from(line.units) != done || line.children != children {
             let Line { units, rounds, children, .. } = line;
-            return Err(format!(
-                "tells of {units} units in {rounds} rounds of {children} children"
-            ));
+            return Err(format!("reports {units} units in {rounds} rounds of {children} children"));
         }
         Ok(ChurnOutcome {
             units: line.units,

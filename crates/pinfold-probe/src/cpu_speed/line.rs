@@ -26,7 +26,7 @@ pub(super) fn read<Line: DeserializeOwned, Outcome>(
     let not_a_result = |error| wrong(format!("is not a result: {error}"));
     let head: Head = serde_json::from_str(text).map_err(not_a_result)?;
     if head.probe != probe {
-        return Err(wrong(format!("is of the ruler {:?}", head.probe)));
+        return Err(wrong(format!("is of the benchmark {:?}", head.probe)));
     }
     check(serde_json::from_str(text).map_err(not_a_result)?).map_err(wrong)
 }
@@ -34,7 +34,7 @@ pub(super) fn read<Line: DeserializeOwned, Outcome>(
 /// Refuses a result without work or time.
 pub(super) fn something_done(units: u64, elapsed_ns: u64) -> Result<(), String> {
     if units == 0 || elapsed_ns == 0 {
-        return Err(format!("tells of {units} units in {elapsed_ns} ns"));
+        return Err(format!("reports {units} units in {elapsed_ns} ns"));
     }
     Ok(())
 }
@@ -47,7 +47,7 @@ pub(super) fn adds_up(
 ) -> Result<(), String> {
     let sum: u128 = parts.map(u128::from).sum();
     if sum != u128::from(total) {
-        return Err(format!("tells of {total} {what} whose parts are {sum}"));
+        return Err(format!("reports {total} {what} whose parts are {sum}"));
     }
     Ok(())
 }

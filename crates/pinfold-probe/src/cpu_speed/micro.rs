@@ -133,12 +133,12 @@ impl MicroVm {
         }
         if u32::try_from(line.workers.len()) != Ok(self.workers()) {
             let (there, wanted) = (line.workers.len(), self.workers());
-            return Err(format!("tells of {there} workers instead of {wanted}"));
+            return Err(format!("reports {there} workers instead of {wanted}"));
         }
         if let Amount::Units(units) = self.amount {
             let wanted = units.saturating_mul(self.stretches());
             if let Some(done) = line.workers.iter().find(|done| **done != wanted) {
-                return Err(format!("tells of {done} units of a worker instead of {wanted}"));
+                return Err(format!("reports {done} units of a worker instead of {wanted}"));
             }
         }
         Ok(MicroOutcome {

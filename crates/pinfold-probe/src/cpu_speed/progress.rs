@@ -72,7 +72,7 @@ impl Progress {
         }
         if u32::try_from(line.workers.len()) != Ok(self.workers.count()) {
             let (there, wanted) = (line.workers.len(), self.workers.count());
-            return Err(format!("tells of {there} workers instead of {wanted}"));
+            return Err(format!("reports {there} workers instead of {wanted}"));
         }
         let workers = line.workers.into_iter().map(|worker| self.check_worker(worker));
         Ok(ProgressOutcome {
@@ -89,7 +89,7 @@ impl Progress {
         line::adds_up("units", worker.units, worker.windows.iter().copied().map(u64::from))?;
         if u32::try_from(worker.windows.len()) != Ok(self.duration_ms) {
             let (there, wanted) = (worker.windows.len(), self.duration_ms);
-            return Err(format!("tells of {there} windows instead of {wanted}"));
+            return Err(format!("reports {there} windows instead of {wanted}"));
         }
         let cpu = worker.cpu.map(PuId);
         let right_cpu = match (&self.pinned, cpu) {
@@ -98,7 +98,7 @@ impl Progress {
             (Some(_), None) | (None, Some(_)) => false,
         };
         if !right_cpu {
-            return Err(format!("tells of a worker on the CPU {cpu:?}"));
+            return Err(format!("reports a worker on the CPU {cpu:?}"));
         }
         let mut free_from = 0;
         for (start_ns, length_ns) in &worker.stops {

@@ -63,7 +63,7 @@ fn refused<Benchmark: SpeedBenchmark>(
     assert!(output("").contains("has 0 lines"));
     assert!(output("Segmentation fault").contains("line 1"));
     assert!(output(&format!("{good}\n{good}")).contains("has 2 lines"));
-    assert!(output(r#"{"probe":"spin-gap"}"#).contains("is of the ruler \"spin-gap\""));
+    assert!(output(r#"{"probe":"spin-gap"}"#).contains("is of the benchmark \"spin-gap\""));
 }
 
 #[test]

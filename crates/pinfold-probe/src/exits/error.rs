@@ -26,7 +26,7 @@ pub enum ExitsError {
         source: HostError,
     },
     /// The kernel has no trace file system.
-    #[error("this kernel has no trace file system, so nobody can tell where its events are")]
+    #[error("this kernel has no trace file system, so its events cannot be found")]
     NoTracing {
         /// What was refused.
         source: HostError,
@@ -112,7 +112,7 @@ impl ExitsError {
             }
             ExitsError::Refused { .. } => {
                 "Linux 5.5 or newer is needed, with CONFIG_BPF_SYSCALL and CONFIG_BPF_EVENTS; \
-                 `pinfold doctor` tells more"
+                 `pinfold doctor` shows more"
             }
             ExitsError::Container => {
                 "run it on the host, or in a container with the host's process numbers (--pid=host)"
@@ -120,7 +120,7 @@ impl ExitsError {
             ExitsError::Silent { .. } => {
                 "an idle or stopped guest makes none: give it work, or look longer (--look 10s); \
                  where the events stay silent, its QMP socket gives KVM's own counts (level C); and \
-                 `pinfold exits --micro-guest` tells what fires on this host"
+                 `pinfold exits --micro-guest` shows what fires on this host"
             }
             ExitsError::Ended => "list those that run with pgrep -a qemu",
             ExitsError::MicroGuest { .. } => {

@@ -52,7 +52,7 @@ impl Statistics {
             vcpus.push(counters);
         }
         match vcpus.is_empty() {
-            true => Err(wrong("it tells of no vCPU of KVM")),
+            true => Err(wrong("it reports no vCPU of KVM")),
             false => Ok(Self { vcpus }),
         }
     }

@@ -73,7 +73,7 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
         .try_fold(0_u64, |sum, thread| sum.checked_add(thread.cycles))
         .ok_or("tells more cycles than there can be")?;
     if document.thread.is_empty() || cycles == 0 {
-        return Err("tells of no cycle".to_owned());
+        return Err("reports no cycle".to_owned());
     }
     let (mut sum, mut max) = (0.0, 0_u64);
     let mut counts: BTreeMap<u64, u64> = BTreeMap::new();

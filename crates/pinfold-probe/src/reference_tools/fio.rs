@@ -97,14 +97,14 @@ fn read(text: &str) -> Result<Read, String> {
         return Err("is not of one job".to_owned());
     };
     if job.error != 0 {
-        return Err(format!("tells of the error {}", job.error));
+        return Err(format!("reports the error {}", job.error));
     }
     let latency = &job.read.clat_ns;
     if latency.count == 0 {
-        return Err("tells of no read".to_owned());
+        return Err("reports no read".to_owned());
     }
     if latency.min > latency.max {
-        return Err(format!("tells a least of {} and a most of {} ns", latency.min, latency.max));
+        return Err(format!("reports a least of {} and a most of {} ns", latency.min, latency.max));
     }
     sound("a mean of", latency.mean)?;
     Ok(job.read)
@@ -147,7 +147,7 @@ pub fn figure(
 pub(super) fn samples(text: &str) -> Result<Figure, String> {
     let Read { runtime, clat_ns: latency } = read(text)?;
     if latency.count > MOST_SAMPLES {
-        return Err(format!("tells of {} reads, more than are kept one by one", latency.count));
+        return Err(format!("reports {} reads, more than are kept one by one", latency.count));
     }
     let mut bins = Vec::new();
     for (place, count) in &latency.bins {

@@ -78,14 +78,14 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
             .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
             .ok_or_else(|| format!("has no line {key:?}"))?;
         let word = line.split_whitespace().next().unwrap_or("");
-        let value: f64 = word.parse().map_err(|_| format!("tells {key} {word:?}"))?;
+        let value: f64 = word.parse().map_err(|_| format!("reports {key} {word:?}"))?;
         sound(key, value)
     };
     let (cycles, clock) = (number("Cycles")?, number("Cycle Clock")?);
     let volume = number("Data volume (Byte)")?;
     let value = volume / (cycles / clock);
     if cycles <= 0.0 || clock <= 0.0 || volume <= 0.0 || !value.is_finite() {
-        return Err(format!("tells {volume} bytes in {cycles} cycles of {clock} Hz"));
+        return Err(format!("reports {volume} bytes in {cycles} cycles of {clock} Hz"));
     }
     Ok(Found { readings: vec![reading(Statistic::Median, value)], samples: None })
 }

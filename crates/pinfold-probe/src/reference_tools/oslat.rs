@@ -58,11 +58,11 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
     for thread in document.thread.values() {
         let seen = thread.histogram.values().any(|count| *count > 0);
         if !seen || sound("a duration of", thread.duration)? <= 0.0 {
-            return Err("tells of no reading".to_owned());
+            return Err("reports no reading".to_owned());
         }
         longest = longest.max(Some(thread.max));
     }
-    let longest = longest.ok_or("tells of no thread")?;
+    let longest = longest.ok_or("reports no thread")?;
     // A gap of 1234 µs is anything from 1234 to 1235.
     let readings = vec![reading(Statistic::Max, (longest as f64 + 0.5) * 1_000.0)];
     Ok(Found { readings, samples: None })

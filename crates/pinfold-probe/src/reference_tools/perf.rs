@@ -32,7 +32,7 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
     let seconds: f64 = word.parse().map_err(|_| format!("is no time: {word:?}"))?;
     let seconds = sound("a time of", seconds)?;
     if seconds <= 0.0 {
-        return Err("tells a time of 0 s".to_owned());
+        return Err("reports a time of 0 s".to_owned());
     }
     let ns = seconds * 1e9 / (2.0 * f64::from(LOOPS));
     Ok(Found { readings: vec![reading(Statistic::Mean, ns)], samples: Some(u64::from(LOOPS)) })

@@ -73,14 +73,14 @@ fn cyclic(text: &str) -> Result<Found, String> {
     };
     let number = |key: &str| -> Result<f64, String> {
         let word = after(key).ok_or_else(|| format!("has no {key:?}"))?;
-        let value = word.parse().map_err(|_| format!("tells {key} {word:?}"))?;
+        let value = word.parse().map_err(|_| format!("reports {key} {word:?}"))?;
         sound(key, value)
     };
     let samples = lines()
         .find_map(|line| line.strip_suffix(" samples")?.rsplit(' ').next()?.parse::<u64>().ok())
-        .ok_or("does not tell how many samples there were")?;
+        .ok_or("does not report how many samples there were")?;
     if samples == 0 {
-        return Err("tells of no sample".to_owned());
+        return Err("reports no sample".to_owned());
     }
     let mut readings = vec![
         reading(Statistic::Mean, number("mean:")?),
@@ -99,10 +99,10 @@ fn switch(text: &str) -> Result<Found, String> {
         .lines()
         .find_map(|line| line.split_once(KEY)?.0.rsplit(' ').next())
         .ok_or_else(|| format!("has no {KEY:?}"))?;
-    let value: f64 = word.parse().map_err(|_| format!("tells{KEY} {word:?}"))?;
+    let value: f64 = word.parse().map_err(|_| format!("reports{KEY} {word:?}"))?;
     let value = sound("a switch of", value)?;
     if value <= 0.0 {
-        return Err("tells a switch of 0 ns".to_owned());
+        return Err("reports a switch of 0 ns".to_owned());
     }
     Ok(Found { readings: vec![reading(Statistic::Mean, value)], samples: None })
 }

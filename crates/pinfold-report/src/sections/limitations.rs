@@ -75,7 +75,7 @@ pub(crate) fn limits(page: &Page) -> Vec<String> {
     if let Some(hypervisor) = &page.provenance.origin.hypervisor {
         limits.push(format!(
             "The host is itself a virtual machine ({hypervisor}). Its neighbours’ work is part of \
-             these numbers and cannot be told apart from inside."
+             these numbers and cannot be separated from inside."
         ));
     }
     limits.push(

@@ -169,7 +169,7 @@ fn missed(pu: PuId, before: StallAccount, now: StallAccount) -> Option<String> {
         reported.push(format!("{} were not taken, because interrupts came too late", ms(lost_ns)));
     }
     if full_ns >= LEAST_TOLD_NS {
-        reported.push(format!("{} were at full speed, because no beat came", ms(full_ns)));
+        reported.push(format!("{} were at full speed, because no heartbeat arrived", ms(full_ns)));
     }
     (!reported.is_empty()).then(|| format!("PU {pu}: {}", reported.join("; ")))
 }
@@ -353,7 +353,11 @@ mod tests {
             7_000_000,
             Some("PU 2: 3.2 ms were not taken, because interrupts came too late"),
         );
-        check(5_000_000, 9_000_000, Some("PU 2: 2.0 ms were at full speed, because no beat came"));
+        check(
+            5_000_000,
+            9_000_000,
+            Some("PU 2: 2.0 ms were at full speed, because no heartbeat arrived"),
+        );
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl StudyError {
         let text = match self {
             StudyError::Rule(error) | StudyError::Stored(error) => return error.hint(),
             StudyError::AllSkipped { .. } => {
-                "`pinfold study check FILE` lists the reasons; `pinfold doctor` tells what is missing"
+                "`pinfold study check FILE` lists the reasons; `pinfold doctor` shows what is missing"
             }
             StudyError::OtherStudy { .. } => "name another store with --store",
             StudyError::OtherText { .. } => {

@@ -44,7 +44,7 @@ pub(super) fn controllers(context: &Context<'_>) -> Capability {
     }
     let unified = found.iter().all(|one| one.ends_with("v2"));
     let beside = if !unified && context.mounted("cgroup2").is_some() {
-        "; v2 is mounted beside v1"
+        "; v2 is mounted next to v1"
     } else {
         ""
     };

@@ -141,7 +141,7 @@ fn connect_hint(kind: io::ErrorKind) -> &'static str {
         ),
         (
             io::ErrorKind::ConnectionRefused,
-            "nobody listens: the virtual machine has ended and left its socket behind",
+            "no process listens: the virtual machine has ended and left its socket behind",
         ),
         (
             io::ErrorKind::PermissionDenied,

@@ -192,7 +192,7 @@ fn refuses_what_is_no_virtual_machine() {
     check(gone, "there is no process 7");
     check(
         discover(&tree, QEMU, None).unwrap_err(),
-        "the threads of process 100 have no names of their own, so its vCPUs cannot be told from the rest",
+        "the threads of process 100 have no names of their own, so its vCPUs cannot be distinguished from the others",
     );
     let mut foreign =
         Recorded { kvm: false, cpus: vec![(0, 555)], iothreads: vec![], ..Recorded::default() };

@@ -86,7 +86,7 @@ pub fn tables(nodes: &NodeTable) -> Vec<PageTable> {
                 figure_name(&one.figure),
                 one.values.to_string(),
                 format!("{}{interval}", format::significant(one.ratio)),
-                if one.differs { "differs" } else { "like the others, or too few to tell" }
+                if one.differs { "differs" } else { "like the others, or too few to compare" }
                     .to_owned(),
             ]
         });

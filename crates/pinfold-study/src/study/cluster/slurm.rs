@@ -530,10 +530,10 @@ pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
     } else if has("node configuration is not available") {
         Some("no node that may be used has what a task wants: see --nodes and --partition")
     } else if has("time limit") || has("TimeLimit") {
-        Some("`scontrol show partition` tells the longest time; give less with --time")
+        Some("`scontrol show partition` shows the longest time; give less with --time")
     } else if has("Invalid job array specification") {
         Some(
-            "`scontrol show config` tells MaxArraySize; where it is 0 there are no arrays: leave \
+            "`scontrol show config` shows MaxArraySize; where it is 0 there are no arrays: leave \
              --shared out",
         )
     } else if has("QOS") || has("Access") || has("account") {
