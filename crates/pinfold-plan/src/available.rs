@@ -1,9 +1,9 @@
 //! The ground to plan on: what of a topology a request may use, core by core.
 //!
-//! A plan stands only on PUs that are online, in the own cpuset and not avoided; the own affinity
+//! A plan stands only on CPUs that are online, in the own cpuset and not avoided; the own affinity
 //! mask forbids nothing. Isolated
-//! PUs (`isolcpus`, partitions) carry vCPUs but never the host's own tasks.
-//! Siblings come from the topology's tables, never from arithmetic on PU numbers:
+//! CPUs (`isolcpus`, partitions) carry vCPUs but never the host's own tasks.
+//! Siblings come from the topology's tables, never from arithmetic on CPU numbers:
 //! 0 and 4 are siblings on one machine, 0 and 1 on the next.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use crate::request_check::{self, nodes_to_stay_on};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AvailableCore {
     pub core: CoreId,
-    /// Its usable PUs in hwloc's order; never empty.
+    /// Its usable CPUs in hwloc's order; never empty.
     pub pus: Vec<PuId>,
     pub kind: CoreKind,
     /// The cache that it shares with other cores, by its place in the topology's table.
@@ -30,7 +30,7 @@ pub(crate) struct AvailableCore {
     pub l3: Option<L3Id>,
     pub node: Option<NodeId>,
     pub package: PackageId,
-    /// True if all its usable PUs are isolated.
+    /// True if all its usable CPUs are isolated.
     pub isolated: bool,
     /// The part of the machine that it belongs to, from the preferred one, 0; see [`crate::parts`].
     pub part: u32,
@@ -43,20 +43,20 @@ pub(crate) struct AvailableCore {
 }
 
 impl AvailableCore {
-    /// The PUs as a set.
+    /// The CPUs as a set.
     pub fn set(&self) -> CpuSet {
         self.pus.iter().copied().collect()
     }
 }
 
-/// The PUs of a topology by OS index.
+/// The CPUs of a topology by OS index.
 pub(crate) struct Index<'a> {
     pub topology: &'a Topology,
-    /// Place in the topology's table; `usize::MAX` where there is no such PU.
+    /// Place in the topology's table; `usize::MAX` where there is no such CPU.
     places: Vec<usize>,
-    /// The most PUs that a core has.
+    /// The most CPUs that a core has.
     pub widest_core: usize,
-    /// The PUs of each node, by node; `None` for those of no node.
+    /// The CPUs of each node, by node; `None` for those of no node.
     nodes: BTreeMap<Option<NodeId>, CpuSet>,
 }
 
@@ -78,13 +78,13 @@ impl<'a> Index<'a> {
         Self { topology, places, widest_core, nodes }
     }
 
-    /// The nodes of some PUs.
+    /// The nodes of some CPUs.
     pub fn nodes_of(&self, pus: &CpuSet) -> BTreeSet<NodeId> {
         let used = self.nodes.iter().filter(|(_, of_node)| !of_node.is_disjoint(pus));
         used.filter_map(|(node, _)| *node).collect()
     }
 
-    /// Those of some PUs that are on one of the nodes, or on none; all if no node is named.
+    /// Those of some CPUs that are on one of the nodes, or on none; all if no node is named.
     pub fn near(&self, pus: &CpuSet, nodes: &BTreeSet<NodeId>) -> CpuSet {
         if nodes.is_empty() {
             return pus.clone();
@@ -98,17 +98,17 @@ impl<'a> Index<'a> {
         near.intersection(pus)
     }
 
-    /// The PU's entry in the topology.
+    /// The CPU's entry in the topology.
     pub fn pu(&self, os: PuId) -> Option<&'a Pu> {
         self.topology.pus.get(*self.places.get(os.index())?)
     }
 
-    /// The entries of those of some PUs that the topology has.
+    /// The entries of those of some CPUs that the topology has.
     pub fn pus(&self, pus: &CpuSet) -> impl Iterator<Item = &'a Pu> {
         pus.iter().filter_map(|pu| self.pu(pu))
     }
 
-    /// All online siblings of a PU, usable or not, without itself.
+    /// All online siblings of a CPU, usable or not, without itself.
     pub fn siblings(&self, os: PuId) -> CpuSet {
         let core = self.pu(os).and_then(|pu| self.topology.cores.get(pu.core.index()));
         let mut siblings = core.map(|core| core.pus.clone()).unwrap_or_default();
@@ -122,13 +122,13 @@ pub(crate) struct AvailableCpus<'a> {
     pub topology: &'a Topology,
     /// Online, allowed, not avoided and not to stay free.
     pub usable: CpuSet,
-    /// The PUs that the host's own tasks may have: allowed and not isolated.
+    /// The CPUs that the host's own tasks may have: allowed and not isolated.
     pub hostable: CpuSet,
-    /// The PUs that are to stay free of vnodes; empty if the request asks for none.
+    /// The CPUs that are to stay free of vnodes; empty if the request asks for none.
     pub free: CpuSet,
     /// The usable cores in hwloc's order.
     pub cores: Vec<AvailableCore>,
-    /// PUs that the request avoids although they are not there to be used.
+    /// CPUs that the request avoids although they are not there to be used.
     pub avoided_in_vain: CpuSet,
     pub parts: Parts<'a>,
     /// True if cores differ under the request's preference.
@@ -150,7 +150,7 @@ impl<'a> AvailableCpus<'a> {
         Self::with_free(topology, request, FreeFrom::Weakest)
     }
 
-    /// The same; PUs of which the request counts how many stay free are taken from one part first.
+    /// The same; CPUs of which the request counts how many stay free are taken from one part first.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -220,28 +220,28 @@ impl<'a> AvailableCpus<'a> {
         })
     }
 
-    /// The usable PUs in hwloc's order.
+    /// The usable CPUs in hwloc's order.
     pub fn order(&self) -> Vec<PuId> {
         self.cores.iter().flat_map(|spot| spot.pus.iter().copied()).collect()
     }
 
-    /// The PUs by OS index.
+    /// The CPUs by OS index.
     pub fn index(&self) -> &Index<'a> {
         &self.index
     }
 
-    /// The PU's entry in the topology.
+    /// The CPU's entry in the topology.
     pub fn pu(&self, os: PuId) -> Option<&'a Pu> {
         self.index.pu(os)
     }
 
-    /// Where threads float: the kernel does not spread them over isolated PUs.
+    /// Where threads float: the kernel does not spread them over isolated CPUs.
     pub fn floating(&self) -> CpuSet {
         let balanced = self.usable.difference(&self.topology.isolated);
         if balanced.is_empty() { self.usable.clone() } else { balanced }
     }
 
-    /// Why a vCPU is on an isolated PU, by the strategy's name; empty for other PUs.
+    /// Why a vCPU is on an isolated CPU, by the strategy's name; empty for other CPUs.
     pub fn isolated_reason(&self, pus: &CpuSet, strategy: &str) -> &'static str {
         let in_fixed_order = matches!(
             strategy,
@@ -255,13 +255,13 @@ impl<'a> AvailableCpus<'a> {
         }
     }
 
-    /// The core of a usable PU.
+    /// The core of a usable CPU.
     pub fn spot_of(&self, os: PuId) -> Option<&AvailableCore> {
         let core = self.pu(os)?.core;
         self.cores.get(*self.spots.get(core.index())?)
     }
 
-    /// All online siblings of a PU, usable or not, without itself.
+    /// All online siblings of a CPU, usable or not, without itself.
     pub fn siblings(&self, os: PuId) -> CpuSet {
         self.index.siblings(os)
     }
@@ -269,8 +269,8 @@ impl<'a> AvailableCpus<'a> {
     /// The core that the host keeps.
     ///
     /// Where the machine has parts of unequal value that is a core of the weakest: the kernel
-    /// boots on PU 0 and some of its work stays there, but that is little beside what the host's
-    /// tasks do. Otherwise it is [`Self::boot_host`]. PUs that the request keeps free are the
+    /// boots on CPU 0 and some of its work stays there, but that is little beside what the host's
+    /// tasks do. Otherwise it is [`Self::boot_host`]. CPUs that the request keeps free are the
     /// host's before any other.
     pub fn host(&self) -> HostShare {
         let boot = self.boot_core();
@@ -292,7 +292,7 @@ impl<'a> AvailableCpus<'a> {
         self.share(self.hostable_of(spot), why)
     }
 
-    /// The core of the lowest-numbered PU that may carry the host's tasks. Linux boots on PU 0,
+    /// The core of the lowest-numbered CPU that may carry the host's tasks. Linux boots on CPU 0,
     /// cannot move everything off it, and sends interrupts there by default; so among equal cores
     /// it is the worst for a vCPU and the best for the host.
     pub fn boot_host(&self) -> HostShare {
@@ -335,12 +335,12 @@ impl<'a> AvailableCpus<'a> {
         self.cores.iter().any(|spot| spot.part < last).then_some(last)
     }
 
-    /// The first PU of a core that may carry the host's tasks.
+    /// The first CPU of a core that may carry the host's tasks.
     fn hostable_of(&self, spot: &AvailableCore) -> Option<PuId> {
         spot.pus.iter().copied().find(|pu| self.hostable.contains(*pu))
     }
 
-    /// What the cores of some PUs are.
+    /// What the cores of some CPUs are.
     pub fn parts_of(&self, pus: &[PuId]) -> String {
         self.parts.name(pus.iter().filter_map(|pu| self.spot_of(*pu)))
     }
@@ -435,13 +435,13 @@ impl<'a> AvailableCpus<'a> {
         reason
     }
 
-    /// The level-2 cache that a PU shares with other cores.
+    /// The level-2 cache that a CPU shares with other cores.
     fn l2(&self, os: PuId) -> Option<u32> {
         let place = self.topology.l2_domains.iter().position(|domain| domain.contains(os))?;
         u32::try_from(place).ok()
     }
 
-    /// Where a PU is: `core 1, L3 0, node 0, package 0`.
+    /// Where a CPU is: `core 1, L3 0, node 0, package 0`.
     pub fn place(&self, os: PuId) -> String {
         let Some(pu) = self.pu(os) else {
             return "not in this topology".to_owned();
@@ -465,7 +465,7 @@ impl<'a> AvailableCpus<'a> {
     }
 }
 
-/// The PUs of the cores that a set touches.
+/// The CPUs of the cores that a set touches.
 fn cores_of(topology: &Topology, pus: &CpuSet) -> CpuSet {
     if pus.is_empty() {
         return CpuSet::new();
@@ -474,7 +474,7 @@ fn cores_of(topology: &Topology, pus: &CpuSet) -> CpuSet {
     cores.map(|core| &core.pus).collect::<CpuSet>()
 }
 
-/// The PUs of the nodes on which every vnode is to stay; `None` if one may be anywhere.
+/// The CPUs of the nodes on which every vnode is to stay; `None` if one may be anywhere.
 fn nodes_pus(topology: &Topology, request: &Request) -> Option<CpuSet> {
     let mut pus = CpuSet::new();
     if request.vnodes.is_empty() {
@@ -491,7 +491,7 @@ fn nodes_pus(topology: &Topology, request: &Request) -> Option<CpuSet> {
     Some(pus)
 }
 
-/// The refusal where the nodes of the request have no PU that a plan may use.
+/// The refusal where the nodes of the request have no CPU that a plan may use.
 fn no_pus_there(request: &Request) -> PlanError {
     let vnode = request.vnodes.first();
     PlanError::VnodeController {
@@ -501,7 +501,7 @@ fn no_pus_there(request: &Request) -> PlanError {
     }
 }
 
-/// Of which part of the machine PUs stay free first, where a request only counts them.
+/// Of which part of the machine CPUs stay free first, where a request only counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FreeFrom {
     /// The weakest.
@@ -522,10 +522,10 @@ pub(crate) struct HostShare {
     pub node: Option<NodeId>,
     /// The package of that core.
     pub package: Option<PackageId>,
-    /// The PUs that are the host's: of that core, or all that the request keeps free; never
+    /// The CPUs that are the host's: of that core, or all that the request keeps free; never
     /// empty on a [`AvailableCpus`].
     pub pus: CpuSet,
-    /// True if the request names or counts its PUs.
+    /// True if the request names or counts its CPUs.
     pub asked: bool,
     /// Why this core.
     pub why: String,
@@ -547,7 +547,7 @@ impl HostShare {
     }
 }
 
-/// The PUs that stay free: those that are named, or whole cores near the one that the host
+/// The CPUs that stay free: those that are named, or whole cores near the one that the host
 /// keeps anyway, until there are enough.
 fn free(
     (index, spots): (&Index<'_>, &[AvailableCore]),
@@ -641,7 +641,7 @@ fn cores_near_the_host(
     cores.into_iter().map(|(_, pus)| pus).collect()
 }
 
-/// The shared level-2 cache of each PU that has one, by its place in the topology's table.
+/// The shared level-2 cache of each CPU that has one, by its place in the topology's table.
 fn l2_domains(topology: &Topology) -> BTreeMap<PuId, u32> {
     let numbered = (0_u32..).zip(&topology.l2_domains);
     numbered.flat_map(|(number, pus)| pus.iter().map(move |pu| (pu, number))).collect()

@@ -14,9 +14,9 @@ use crate::available::Index;
 #[derive(Clone, Copy)]
 pub(crate) struct Choice<'a> {
     pub index: &'a Index<'a>,
-    /// The PUs that threads may use.
+    /// The CPUs that threads may use.
     pub usable: &'a CpuSet,
-    /// Number of vCPUs that are pinned to one PU each.
+    /// Number of vCPUs that are pinned to one CPU each.
     pub vcpus: usize,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn severity(avoidable: bool) -> Severity {
 }
 
 impl<'a> Choice<'a> {
-    /// vCPUs on fast and on slow cores: one kind of core has a PU for each.
+    /// vCPUs on fast and on slow cores: one kind of core has a CPU for each.
     pub fn of_one_kind(&self) -> bool {
         let mut kinds: BTreeMap<_, usize> = BTreeMap::new();
         for pu in self.index.pus(self.usable) {
@@ -35,7 +35,7 @@ impl<'a> Choice<'a> {
         kinds.values().any(|pus| *pus >= self.vcpus)
     }
 
-    /// Siblings that the guest takes for cores: near the PUs that the vCPUs have, each can have a
+    /// Siblings that the guest takes for cores: near the CPUs that the vCPUs have, each can have a
     /// core of its own, or all lie on whole cores of one width. vCPUs that are divided equally over
     /// nodes, as NUMA cells are, stay so.
     pub fn with_true_siblings(&self, pins: &CpuSet) -> bool {
@@ -65,7 +65,7 @@ impl<'a> Choice<'a> {
         vcpus.is_multiple_of(width) && cores * width >= vcpus
     }
 
-    /// The PUs of the kinds of cores that some PUs are of, in the smallest part of the machine that
+    /// The CPUs of the kinds of cores that some CPUs are of, in the smallest part of the machine that
     /// holds all of them: an L3 domain, a node, or the whole.
     fn near(&self, pins: &CpuSet) -> CpuSet {
         let l3s = self.index.topology.l3.iter().map(|domain| &domain.pus);
@@ -77,19 +77,19 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Every PU of the host's tasks carries a vCPU: there are more PUs than vCPUs.
+    /// Every CPU of the host's tasks carries a vCPU: there are more CPUs than vCPUs.
     pub fn with_a_pu_for_the_host(&self) -> bool {
         self.vcpus < self.usable.len()
     }
 
-    /// The emulator or an iothread on PUs of vCPUs: another PU that the kernel balances carries
+    /// The emulator or an iothread on CPUs of vCPUs: another CPU that the kernel balances carries
     /// none.
     pub fn with_free_helpers(&self, carried: &CpuSet) -> bool {
         let online = self.index.topology.online().intersection(&self.index.topology.allowed);
         !online.difference(&self.index.topology.isolated).is_subset(carried)
     }
 
-    /// Those of the PUs whose core is of a kind that is among `like`.
+    /// Those of the CPUs whose core is of a kind that is among `like`.
     fn of_kinds(&self, pus: &CpuSet, like: &CpuSet) -> CpuSet {
         let kinds: BTreeSet<CoreKind> = self.index.pus(like).map(|pu| pu.kind).collect();
         self.index.pus(pus).filter(|pu| kinds.contains(&pu.kind)).map(|pu| pu.os).collect()
@@ -120,14 +120,14 @@ impl<'a> Choice<'a> {
         })
     }
 
-    /// vCPUs on nodes without memory: those with memory have a PU for each.
+    /// vCPUs on nodes without memory: those with memory have a CPU for each.
     pub fn near_memory(&self) -> bool {
         let nodes = self.index.topology.nodes.iter().filter(|node| node.memory_bytes > 0);
         let pus = nodes.map(|node| &node.pus).collect::<CpuSet>();
         pus.intersection(self.usable).len() >= self.vcpus
     }
 
-    /// vCPUs that take turns on a PU: there is another PU.
+    /// vCPUs that take turns on a CPU: there is another CPU.
     pub fn with_another_pu(&self) -> bool {
         self.usable.len() > 1
     }
@@ -141,7 +141,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// Where vCPUs are that are pinned to one PU each.
+/// Where vCPUs are that are pinned to one CPU each.
 pub(crate) struct Pins<'a> {
     pub pus: &'a CpuSet,
     /// Whether the guest is shown threads.

@@ -7,7 +7,7 @@
 //! <cpu><topology sockets='1' dies='1' cores='2' threads='2'/> <numa><cell id='0' cpus='0-3'/></numa></cpu>
 //! ```
 //! The words are those of <https://libvirt.org/formatdomain.html>. What libvirt itself would
-//! refuse (a pin without its PUs, a vCPU pinned twice, a list that is none) is refused here
+//! refuse (a pin without its CPUs, a vCPU pinned twice, a list that is none) is refused here
 //! with line and column; a document type is refused too, because entities could grow without
 //! bound. What libvirt would take and a person would regret is for [`crate::lint`].
 

@@ -2,7 +2,7 @@
 //!
 //! Each vnode lies inside one domain, and has it alone as long as another is free. Inside, each
 //! vCPU has a core of its own where there are enough of one kind, else vnodes have whole cores,
-//! the preferred first. No two vCPUs share a PU: a vnode for which no domain has room is refused.
+//! the preferred first. No two vCPUs share a CPU: a vnode for which no domain has room is refused.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ struct Domain {
     node: Option<NodeId>,
     /// Its cores that may carry vCPUs, in hwloc's order.
     cores: Vec<AvailableCore>,
-    /// All their PUs.
+    /// All their CPUs.
     pus: CpuSet,
     with_host: bool,
     /// Memory of its node that no vnode has yet, in bytes; `None` if nothing is known of memory.
@@ -51,7 +51,7 @@ struct Domain {
 }
 
 impl Domain {
-    /// How many vCPUs it carries if the planner may choose: one for each PU of its best part.
+    /// How many vCPUs it carries if the planner may choose: one for each CPU of its best part.
     fn auto(&self) -> usize {
         let best = self.part();
         let of_best = || self.cores.iter().filter(|spot| spot.part == best);
@@ -73,8 +73,8 @@ impl Domain {
         self.cores.iter().map(|spot| spot.part).min().unwrap_or(0)
     }
 
-    /// The PUs of each vnode inside: a core per vCPU where one part has enough for all and none is
-    /// to show siblings, else whole cores, else any PUs.
+    /// The CPUs of each vnode inside: a core per vCPU where one part has enough for all and none is
+    /// to show siblings, else whole cores, else any CPUs.
     fn pins(&self, draft: &PlanBuilder<'_>, host: &HostShare) -> Vec<Vec<PuId>> {
         let shown = |place: usize| matches!(&draft.vnode(place).work, Work::Vm(vm) if vm.smt == SmtRequest::Shown);
         let pool = |count| Pool::new(&self.cores, count, Some(host));
@@ -364,7 +364,7 @@ fn write(
 
 /// The emulator stays in the domain of its machine, on the weakest cores that carry no vCPU;
 /// outside, with the host's tasks, where the machine has a weaker part that the domain has not, or
-/// every PU of the domain carries a vCPU.
+/// every CPU of the domain carries a vCPU.
 fn emulator(
     enclave: &mut IsolatedSet<'_>,
     (domain, pins, carried): (&Domain, &[PuId], &CpuSet),

@@ -1,6 +1,6 @@
 //! Why there is no plan, and what the user can do about it.
 //!
-//! Each text names the value that is wrong; the way out is in [`PlanError::hint`],
+//! Each text names the value that is wrong; the hint is in [`PlanError::hint`],
 //! so that a caller shows it on a line of its own. `nearest` is filled in by
 //! [`crate::plan`]: a strategy alone does not know its neighbours.
 
@@ -65,7 +65,7 @@ pub enum PlanError {
         /// What is missing.
         why: String,
     },
-    /// A vnode's memory is not where its PUs are.
+    /// A vnode's memory is not where its CPUs are.
     #[error(
         "{vnode:?} needs {} of memory, and {} {}",
         size(*bytes),
@@ -77,7 +77,7 @@ pub enum PlanError {
         vnode: String,
         /// What it needs, in bytes.
         bytes: u64,
-        /// The nodes of its PUs.
+        /// The nodes of its CPUs.
         nodes: Vec<NodeId>,
         /// What they lack, in bytes.
         missing: u64,
@@ -106,7 +106,7 @@ pub enum PlanError {
         /// What is wrong with them.
         why: String,
     },
-    /// The nodes of a vnode's PUs lack huge pages.
+    /// The nodes of a vnode's CPUs lack huge pages.
     #[error(
         "{vnode:?} needs {needed} pages of {} KiB, and {free} are free on {}",
         page_bytes / 1024,
@@ -119,7 +119,7 @@ pub enum PlanError {
         page_bytes: u64,
         /// How many it needs.
         needed: u64,
-        /// The nodes of its PUs.
+        /// The nodes of its CPUs.
         nodes: Vec<NodeId>,
         /// How many of that size are free there, besides those of earlier vnodes.
         free: u64,
@@ -219,7 +219,7 @@ pub enum PlanError {
         /// What the request avoids.
         avoid: CpuSet,
     },
-    /// All PUs that may be used are isolated, so the host's own tasks would have none.
+    /// All CPUs that may be used are isolated, so the host's own tasks would have none.
     #[error("all usable PUs ({usable}) are isolated, so none is left for the host's own tasks")]
     NoHousekeeping {
         /// What the plan may use.

@@ -14,9 +14,9 @@ use crate::select::{Count, Pool, Selection};
 pub(crate) struct VnodeCgroup<'g> {
     /// Its cores in hwloc's order.
     pub cores: Vec<&'g AvailableCore>,
-    /// The PUs of its vCPUs, one each.
+    /// The CPUs of its vCPUs, one each.
     pub pins: Vec<PuId>,
-    /// The PUs of its cores that carry no vCPU.
+    /// The CPUs of its cores that carry no vCPU.
     pub rest: CpuSet,
 }
 
@@ -31,14 +31,14 @@ impl VnodeCgroup<'_> {
 pub(crate) struct Enclosures<'g> {
     /// In the request's order.
     pub vnodes: Vec<VnodeCgroup<'g>>,
-    /// All PUs of all their cores.
+    /// All CPUs of all their cores.
     pub all: CpuSet,
     /// True if there were more cores than are used.
     pub choice: bool,
 }
 
 impl Enclosures<'_> {
-    /// All their PUs for the vnodes alone.
+    /// All their CPUs for the vnodes alone.
     pub fn reserve(&self, ground: &AvailableCpus<'_>, host: &HostShare) -> Reserve {
         Reserve { exclusive: self.all.clone(), reason: ground.host_reason(host, &self.all) }
     }

@@ -26,7 +26,7 @@ pub(crate) fn flat(vcpus: usize, reason: impl Into<String>) -> GuestTopology {
     shape(1, vcpus, 1, reason.into())
 }
 
-/// The shape that matches one-PU pins, in vCPU order, and what it cannot say.
+/// The shape that matches one-CPU pins, in vCPU order, and what it cannot say.
 pub(crate) fn matching(
     ground: &AvailableCpus<'_>,
     pins: &[PuId],
@@ -123,7 +123,7 @@ fn weighed(subject: &str, text: String, avoidable: bool) -> Finding {
     Finding { severity: severity(avoidable), ..Finding::note(subject, text) }
 }
 
-/// Siblings that carry vCPUs of a guest whose vCPUs share PUs.
+/// Siblings that carry vCPUs of a guest whose vCPUs share CPUs.
 fn hidden_by_sharing(
     ground: &AvailableCpus<'_>,
     pus: &CpuSet,
@@ -184,7 +184,7 @@ fn uniform(mut values: impl Iterator<Item = usize>) -> Option<usize> {
 }
 
 fn shape(sockets: usize, cores: usize, threads: usize, reason: String) -> GuestTopology {
-    // Counts of PUs are below MAX_PUS, counts of vCPUs below MAX_VCPUS.
+    // Counts of CPUs are below MAX_PUS, counts of vCPUs below MAX_VCPUS.
     let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     GuestTopology {
         sockets: narrow(sockets),

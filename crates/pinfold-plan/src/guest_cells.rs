@@ -268,7 +268,7 @@ impl<'a> Parts<'a> {
             if !free.is_empty() {
                 thread.pus = free;
             }
-            // The kernel spreads no threads over isolated PUs.
+            // The kernel spreads no threads over isolated CPUs.
             let isolated = &self.topology.isolated;
             if thread.pus.intersection(isolated).len() > 1 {
                 let hosts = self.topology.allowed.difference(&self.request.avoid);
@@ -402,7 +402,7 @@ pub(crate) fn cores_of(topology: &Topology, plan: &Plan) -> CpuSet {
     cores.map(|core| &core.pus).collect::<CpuSet>()
 }
 
-/// Why a thread of all cells is on `pus`: the reasons of the cells, each of which names the PUs that
+/// Why a thread of all cells is on `pus`: the reasons of the cells, each of which names the CPUs that
 /// the thread has for that cell; one of them where they differ in those only.
 fn common_reason(parts: &[&ThreadPlan], pus: &CpuSet) -> String {
     let of_all = |part: &&ThreadPlan| part.reason.replace(&pus_text(&part.pus), &pus_text(pus));
@@ -416,7 +416,7 @@ fn common_reason(parts: &[&ThreadPlan], pus: &CpuSet) -> String {
     own.join("; ")
 }
 
-/// The only PU of a set.
+/// The only CPU of a set.
 fn single(pus: &CpuSet) -> Option<PuId> {
     if pus.len() == 1 { pus.first() } else { None }
 }

@@ -13,7 +13,7 @@ pub(crate) enum HomeKind {
     Weak,
     /// The host's core.
     Host,
-    /// PUs of the vCPUs' node.
+    /// CPUs of the vCPUs' node.
     Node,
 }
 
@@ -34,8 +34,8 @@ const NO_ROOM: &str =
 
 impl AvailableCpus<'_> {
     /// Where the emulator of a virtual machine whose vCPUs are on `pins` runs next to the host's
-    /// tasks, when `taken` are the PUs of all vCPUs' cores: in the weakest part of the machine if
-    /// the vCPUs have the better ones, else on the host's core; on the vCPUs' nodes if a PU is
+    /// tasks, when `taken` are the CPUs of all vCPUs' cores: in the weakest part of the machine if
+    /// the vCPUs have the better ones, else on the host's core; on the vCPUs' nodes if a CPU is
     /// left there.
     pub fn home(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> Home {
         let nodes = self.nodes_of(&pins.iter().copied().collect());
@@ -86,7 +86,7 @@ impl AvailableCpus<'_> {
         found.unwrap_or((floating, NO_ROOM))
     }
 
-    /// The PUs that neither the host nor a core with vCPUs has (`taken`): those of the vCPUs' nodes;
+    /// The CPUs that neither the host nor a core with vCPUs has (`taken`): those of the vCPUs' nodes;
     /// where all of these nodes are in use, those of others. May be empty.
     pub fn spare(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> CpuSet {
         let rest = self.hostable.intersection(&self.usable).difference(taken);
@@ -95,7 +95,7 @@ impl AvailableCpus<'_> {
         all.difference(&host.pus)
     }
 
-    /// The PUs of an order that are of one kind, the most preferred that has one for each of
+    /// The CPUs of an order that are of one kind, the most preferred that has one for each of
     /// `vcpus`; all of them if no kind has.
     pub fn of_one_kind(&self, order: &[PuId], vcpus: usize) -> Vec<PuId> {
         let mut kinds: Vec<(u32, CoreKind)> =
@@ -110,7 +110,7 @@ impl AvailableCpus<'_> {
         fitting.find(|pus| pus.len() >= vcpus.max(1)).unwrap_or_else(|| order.to_vec())
     }
 
-    /// The nodes of some PUs.
+    /// The nodes of some CPUs.
     pub fn nodes_of(&self, pus: &CpuSet) -> BTreeSet<NodeId> {
         self.index().nodes_of(pus)
     }
@@ -119,7 +119,7 @@ impl AvailableCpus<'_> {
         self.index().near(pus, nodes)
     }
 
-    /// The PUs of the parts that are weaker than those of the vCPUs, or of the weakest if they
+    /// The CPUs of the parts that are weaker than those of the vCPUs, or of the weakest if they
     /// have cores of that too; none where all cores are alike, or the request names the host's.
     fn weaker_than(&self, pins: &[PuId]) -> CpuSet {
         let Some(weakest) = self.weakest_part().filter(|_| self.free.is_empty()) else {

@@ -1,6 +1,6 @@
-//! vCPUs along a line of PUs: what the strategies share that are an order and no more.
+//! vCPUs along a line of CPUs: what the strategies share that are an order and no more.
 //!
-//! vCPU i of the first vnode is on the line's PU i, the next vnode goes on where the last
+//! vCPU i of the first vnode is on the line's CPU i, the next vnode goes on where the last
 //! one ended, and from the line's end it goes on at its start.
 
 use std::collections::BTreeMap;
@@ -12,18 +12,18 @@ use crate::available::AvailableCpus;
 use crate::guest::GuestSmt;
 use crate::plan_builder::{Limits, PlanBuilder, pus_text};
 
-/// Why a PU comes after another.
+/// Why a CPU comes after another.
 pub(crate) type Why = dyn Fn(&AvailableCpus<'_>, Option<PuId>, PuId) -> String;
 
-/// An order of PUs.
+/// An order of CPUs.
 pub(crate) struct Line<'a> {
-    /// The PUs; not empty.
+    /// The CPUs; not empty.
     pub order: &'a [PuId],
-    /// Whether the order is that of one kind of core where one has a PU for each vCPU.
+    /// Whether the order is that of one kind of core where one has a CPU for each vCPU.
     pub stays_on_one_kind: bool,
     /// What the guests are told of siblings.
     pub smt: GuestSmt,
-    /// Each PU's rank if the vCPUs of a vnode are to be numbered by that and not by the line.
+    /// Each CPU's rank if the vCPUs of a vnode are to be numbered by that and not by the line.
     pub sorted: Option<&'a BTreeMap<PuId, usize>>,
     /// The reason of each place.
     pub why: &'a Why,
@@ -44,7 +44,7 @@ pub(crate) fn along(draft: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<(), 
     };
     let order = order.as_slice();
     let several = draft.request.vnodes.len() > 1;
-    // The first vCPU on each PU of the line, by vnode and number.
+    // The first vCPU on each CPU of the line, by vnode and number.
     let mut first: Vec<(usize, usize)> = Vec::with_capacity(order.len());
     let mut cursor = 0_usize;
     let carried: CpuSet = order.iter().take(counts.iter().sum()).copied().collect();

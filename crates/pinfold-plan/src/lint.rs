@@ -105,7 +105,7 @@ pub fn lint(layouts: &[Layout], topology: &Topology) -> Vec<Diagnostic> {
     lint_under(layouts, topology, &Request::of(Vec::new())).flaws
 }
 
-/// The same, with advice that keeps the user's conditions: PUs to avoid, PUs for the host.
+/// The same, with advice that keeps the user's conditions: CPUs to avoid, CPUs for the host.
 ///
 /// A machine that runs and a written layout of the same name are one machine: what runs is
 /// reviewed together with the others, what is written says where its memory should be.

@@ -1,4 +1,4 @@
-//! What must be near a vnode's PUs: its memory, its devices, and the interrupts of devices.
+//! What must be near a vnode's CPUs: its memory, its devices, and the interrupts of devices.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::guest_numa::{GuestCell, cells};
 use crate::plan_builder::pus_text;
 use crate::request_check::{self, node_of};
 
-/// Where the memory of a vnode is: on the nodes of its vCPUs' PUs, if the request names its
+/// Where the memory of a vnode is: on the nodes of its vCPUs' CPUs, if the request names its
 /// size, the strategy binds it to `bound`, or the vCPUs of a machine are pinned to nodes.
 pub(crate) fn memory(
     ground: &AvailableCpus<'_>,
@@ -109,7 +109,7 @@ pub(crate) fn check_nodes(
     Ok(())
 }
 
-/// True if all vCPUs or tasks run on PUs of this node.
+/// True if all vCPUs or tasks run on CPUs of this node.
 pub(crate) fn all_on(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], node: NodeId) -> bool {
     let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
     let pus = threads.iter().filter(runs).flat_map(|thread| thread.pus.iter());
@@ -117,7 +117,7 @@ pub(crate) fn all_on(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], node: N
     nodes.all(|of| of == node)
 }
 
-/// The nodes with memory of those PUs on which vCPUs and tasks may run.
+/// The nodes with memory of those CPUs on which vCPUs and tasks may run.
 fn nodes_of(ground: &AvailableCpus<'_>, threads: &[ThreadPlan]) -> Vec<NodeId> {
     let mut seen = CpuSet::new();
     let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
@@ -292,8 +292,8 @@ pub(crate) fn far_devices(
     Ok(findings)
 }
 
-/// Where the interrupts go that the request names: PUs of the host near the device, off the
-/// PUs of vCPUs and tasks.
+/// Where the interrupts go that the request names: CPUs of the host near the device, off the
+/// CPUs of vCPUs and tasks.
 pub(crate) fn interrupts(
     ground: &AvailableCpus<'_>,
     request: &Request,

@@ -1,7 +1,7 @@
-//! What to say of PUs that are offline: they may be asked for by name. Pure.
+//! What to say of CPUs that are offline: they may be asked for by name. Pure.
 //!
-//! A compute service may take idle dedicated PUs offline and bring them back with the next guest
-//! (Nova's `cpu_power_management`), so an offline PU in a file or a request is no error.
+//! A compute service may take idle dedicated CPUs offline and bring them back with the next guest
+//! (Nova's `cpu_power_management`), so an offline CPU in a file or a request is no error.
 
 use pinfold_model::CpuSet;
 
@@ -20,7 +20,7 @@ pub(crate) fn usable_once(offline: &CpuSet) -> String {
     )
 }
 
-/// The shell's line that brings these PUs online.
+/// The shell's line that brings these CPUs online.
 pub(crate) fn command(offline: &CpuSet) -> String {
     let line = |pu: &str| format!("echo 1 > /sys/devices/system/cpu/cpu{pu}/online");
     let numbers: Vec<String> = offline.iter().map(|pu| pu.to_string()).collect();

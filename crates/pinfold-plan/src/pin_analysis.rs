@@ -1,8 +1,8 @@
 //! What pins mean on a machine, whatever strategy chose them: domains crossed,
-//! siblings shared, PUs used twice.
+//! siblings shared, CPUs used twice.
 //!
 //! [`TopologySpan`] counts it for the explanation; [`findings`] says what of it the user
-//! should know. Only vCPUs with a PU of their own count as pinned: a floating vCPU
+//! should know. Only vCPUs with a CPU of their own count as pinned: a floating vCPU
 //! has no place.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,9 +21,9 @@ use crate::plan_builder::{narrow, pus_text, verb};
 /// Where the pinned vCPUs of a vnode, or the tasks of a process group, lie.
 #[derive(Debug, Default)]
 pub(crate) struct TopologySpan {
-    /// How many vCPUs each PU carries.
+    /// How many vCPUs each CPU carries.
     pub load: BTreeMap<PuId, usize>,
-    /// The PUs that carry at least one.
+    /// The CPUs that carry at least one.
     pub pus: CpuSet,
     pub cores: BTreeSet<CoreId>,
     pub l3s: BTreeSet<L3Id>,
@@ -31,7 +31,7 @@ pub(crate) struct TopologySpan {
 }
 
 impl TopologySpan {
-    /// The spread of the vCPUs among `threads` that are pinned to one PU, and of tasks.
+    /// The spread of the vCPUs among `threads` that are pinned to one CPU, and of tasks.
     pub fn of(index: &Index<'_>, threads: &[ThreadPlan]) -> Self {
         let mut spread = Self::default();
         for thread in threads {
@@ -50,12 +50,12 @@ impl TopologySpan {
         spread
     }
 
-    /// PUs that carry more than one vCPU.
+    /// CPUs that carry more than one vCPU.
     pub fn crowded(&self) -> CpuSet {
         self.load.iter().filter(|(_, count)| **count > 1).map(|(pu, _)| *pu).collect()
     }
 
-    /// The siblings of the vCPUs' PUs that carry no vCPU themselves.
+    /// The siblings of the vCPUs' CPUs that carry no vCPU themselves.
     pub fn idle_siblings(&self, topology: &Topology) -> CpuSet {
         let mut all = CpuSet::new();
         for core in self.cores.iter().filter_map(|core| topology.cores.get(core.index())) {
@@ -65,7 +65,7 @@ impl TopologySpan {
     }
 }
 
-/// The PU of a vCPU that is pinned to one.
+/// The CPU of a vCPU that is pinned to one.
 fn pinned(thread: &ThreadPlan) -> Option<PuId> {
     if is_vcpu(thread) && thread.pus.len() == 1 { thread.pus.first() } else { None }
 }
@@ -212,7 +212,7 @@ fn choice<'a>(ground: &'a AvailableCpus<'_>, vcpus: usize) -> Choice<'a> {
     Choice { index: ground.index(), usable: &ground.usable, vcpus }
 }
 
-/// Emulators, iothreads and workers that run on the PUs of vCPUs, of their own machine or of
+/// Emulators, iothreads and workers that run on the CPUs of vCPUs, of their own machine or of
 /// others.
 fn helpers_on_vcpus(
     ground: &AvailableCpus<'_>,
@@ -272,12 +272,12 @@ fn far_helpers(
     })
 }
 
-/// The PUs that carry a vCPU.
+/// The CPUs that carry a vCPU.
 fn carried(spreads: &[(&VnodePlan, TopologySpan)]) -> CpuSet {
     spreads.iter().map(|(_, spread)| &spread.pus).collect::<CpuSet>()
 }
 
-/// No PU of the host's tasks is without a vCPU.
+/// No CPU of the host's tasks is without a vCPU.
 fn nothing_left(
     ground: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
@@ -291,7 +291,7 @@ fn nothing_left(
     })
 }
 
-/// The sibling of a vCPU's PU that is not the plan's to use may be busy with anything.
+/// The sibling of a vCPU's CPU that is not the plan's to use may be busy with anything.
 fn foreign_siblings(
     ground: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
@@ -347,7 +347,7 @@ fn crossed_nodes(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) ->
     Some(Finding { severity, ..Finding::note("NUMA", text) })
 }
 
-/// The usable PUs of vCPUs that float, each set once.
+/// The usable CPUs of vCPUs that float, each set once.
 fn floating<'v>(ground: &AvailableCpus<'_>, vnodes: &'v [VnodePlan]) -> BTreeSet<&'v CpuSet> {
     let vcpus = vnodes.iter().flat_map(VnodePlan::vcpus);
     let floats = vcpus.filter(|thread| thread.pus.len() > 1 && pinned(thread).is_none());
@@ -441,7 +441,7 @@ fn memoryless(
     })
 }
 
-/// The kernel does not spread threads over isolated PUs: each stays where it was put.
+/// The kernel does not spread threads over isolated CPUs: each stays where it was put.
 fn unbalanced(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
     if topology.isolated.is_empty() {
         return None;

@@ -2,9 +2,9 @@
 //!
 //! A strategy that gives machines cores of their own takes those of the pins by hand first and
 //! places the others, the emulator and the host around them. Other strategies place everything
-//! first. Then the threads that the request names get its PUs;
-//! a vCPU of the same vnode that the strategy has put on one of them takes a PU that was left,
-//! and the emulator leaves those PUs too while it has others. Guest topology, memory, interrupts
+//! first. Then the threads that the request names get its CPUs;
+//! a vCPU of the same vnode that the strategy has put on one of them takes a CPU that was left,
+//! and the emulator leaves those CPUs too while it has others. Guest topology, memory, interrupts
 //! and findings are computed after that, from the pins as they are.
 
 use pinfold_model::{
@@ -21,11 +21,11 @@ use crate::validate::faults;
 /// What the pins by hand change, over all vnodes.
 #[derive(Default)]
 pub(crate) struct ByHand {
-    /// The PUs that the strategy had given the vCPUs and tasks that are pinned by hand.
+    /// The CPUs that the strategy had given the vCPUs and tasks that are pinned by hand.
     before: CpuSet,
-    /// The PUs that these have now.
+    /// The CPUs that these have now.
     pub vcpus: CpuSet,
-    /// The PUs of emulators, iothreads, vhost workers and worker threads that are pinned by hand.
+    /// The CPUs of emulators, iothreads, vhost workers and worker threads that are pinned by hand.
     helpers: CpuSet,
     /// The threads that are pinned by hand, for the finding.
     pub names: Vec<String>,
@@ -36,7 +36,7 @@ fn reason(pus: &CpuSet) -> String {
     format!("pinned to {} by hand", pus_text(pus))
 }
 
-/// The PUs that the request names for a role: those for the role itself before those for its kind.
+/// The CPUs that the request names for a role: those for the role itself before those for its kind.
 fn wish<'w>(wishes: &'w [PinWish], role: &Role) -> Option<&'w CpuSet> {
     let own = role.to_string();
     let named = wishes.iter().find(|wish| wish.role == own);
@@ -44,7 +44,7 @@ fn wish<'w>(wishes: &'w [PinWish], role: &Role) -> Option<&'w CpuSet> {
     named.map(|wish| &wish.pus)
 }
 
-/// The PUs that a vnode's request names for each of so many vCPUs or tasks.
+/// The CPUs that a vnode's request names for each of so many vCPUs or tasks.
 pub(crate) fn wishes(asked: &VnodeRequest, count: usize) -> Vec<Option<&CpuSet>> {
     let role = |index: usize| match asked.work {
         Work::Vm(_) => Role::Vcpu(u32::try_from(index).unwrap_or(u32::MAX)),
@@ -57,7 +57,7 @@ pub(crate) fn wishes(asked: &VnodeRequest, count: usize) -> Vec<Option<&CpuSet>>
 /// vCPU is.
 ///
 /// # Errors
-/// [`PlanError::Pin`] if the vnode has no such thread, or the PUs cannot be.
+/// [`PlanError::Pin`] if the vnode has no such thread, or the CPUs cannot be.
 pub(crate) fn vcpus(
     (ground, request): (&AvailableCpus<'_>, &Request),
     enclave: &mut IsolatedSet<'_>,
@@ -96,7 +96,7 @@ pub(crate) fn vcpus(
     Ok(wishes.iter().any(Option::is_some))
 }
 
-/// The PUs that vCPUs pinned by hand leave and no other vCPU has.
+/// The CPUs that vCPUs pinned by hand leave and no other vCPU has.
 fn vacated(enclave: &IsolatedSet<'_>, wishes: &[Option<&CpuSet>], taken: &CpuSet) -> Vec<PuId> {
     let pins = || enclave.pins.iter().zip(wishes);
     let mut kept = taken.clone();
@@ -108,7 +108,7 @@ fn vacated(enclave: &IsolatedSet<'_>, wishes: &[Option<&CpuSet>], taken: &CpuSet
     left
 }
 
-/// Pins the emulator by hand, or keeps it off the PUs of vCPUs that are.
+/// Pins the emulator by hand, or keeps it off the CPUs of vCPUs that are.
 fn emulator(enclave: &mut IsolatedSet<'_>, taken: &CpuSet, beside: bool) {
     let wish = wish(&enclave.asked.pins, &Role::Emulator);
     let Some((pus, why)) = &mut enclave.emulator else { return };
@@ -226,7 +226,7 @@ fn absent(topology: &Topology, pus: &CpuSet) -> Result<(), String> {
 /// hand are reserved too, cores that the plan no longer needs are not.
 ///
 /// # Errors
-/// [`PlanError::Pin`] if the plan isolates and the host's own tasks would have no PU.
+/// [`PlanError::Pin`] if the plan isolates and the host's own tasks would have no CPU.
 pub(crate) fn reserve(
     (ground, request): (&AvailableCpus<'_>, &Request),
     by_hand: &ByHand,
@@ -279,7 +279,7 @@ pub(crate) fn reserve(
 }
 
 /// Holds a plan with pins by hand against the rules of all plans: a real-time vCPU leaves its
-/// emulator, its iothreads and the host a PU.
+/// emulator, its iothreads and the host a CPU.
 ///
 /// # Errors
 /// [`PlanError::Pin`] with the first rule that is broken.

@@ -1,6 +1,6 @@
 //! A plan while it is being written: the parts that all strategies share.
 //!
-//! A strategy says which PUs each vCPU and the emulator get, and why; the draft
+//! A strategy says which CPUs each vCPU and the emulator get, and why; the draft
 //! adds the iothreads, the host's share, memory, interrupts and the findings that hold
 //! whatever the strategy.
 
@@ -22,7 +22,7 @@ use crate::{locality, pin_analysis, request_check};
 /// No strategy gives more vCPUs: KVM's own limit (`KVM_MAX_NR_VCPUS`) is at most 4096 on x86.
 pub(crate) const MAX_VCPUS: u32 = 4096;
 
-/// Why the host has all PUs where a strategy would keep some.
+/// Why the host has all CPUs where a strategy would keep some.
 pub(crate) const NOT_ISOLATED: &str =
     "the isolation scope is none, so the host's tasks keep all PUs";
 
@@ -32,14 +32,14 @@ pub(crate) struct Limits {
     pub auto: usize,
     /// What `auto` gives several vnodes is a multiple of this.
     pub unit: usize,
-    /// How many it can give at all, over all vnodes; `None` if several may share a PU.
+    /// How many it can give at all, over all vnodes; `None` if several may share a CPU.
     pub most: Option<usize>,
     /// Why not more.
     pub why: String,
 }
 
 impl Limits {
-    /// A strategy that puts several vCPUs on a PU when they run out: only KVM's limit holds.
+    /// A strategy that puts several vCPUs on a CPU when they run out: only KVM's limit holds.
     pub fn wrapping(auto: usize) -> Self {
         let why = "no hypervisor on Linux runs a virtual machine with more".to_owned();
         Self { auto, unit: 1, most: None, why }
@@ -68,12 +68,12 @@ pub(crate) struct Ended<'p> {
 }
 
 impl Ended<'_> {
-    /// The PUs of all vCPUs and tasks.
+    /// The CPUs of all vCPUs and tasks.
     pub fn carried(&self) -> CpuSet {
         self.pus(|role| matches!(role, Role::Vcpu(_) | Role::Task))
     }
 
-    /// The PUs of all threads of some roles.
+    /// The CPUs of all threads of some roles.
     pub fn pus(&self, of: impl Fn(&Role) -> bool) -> CpuSet {
         let threads = self.vnodes.iter().flat_map(|vnode| &vnode.threads);
         let mut pus = CpuSet::new();
@@ -84,7 +84,7 @@ impl Ended<'_> {
 
 /// What is kept for the vnodes alone.
 pub(crate) struct Reserve {
-    /// PUs from which other tasks are to be kept away.
+    /// CPUs from which other tasks are to be kept away.
     pub exclusive: CpuSet,
     /// Why the host got the rest.
     pub reason: String,
@@ -96,9 +96,9 @@ pub(crate) struct IsolatedSet<'a> {
     pub asked: &'a VnodeRequest,
     place: usize,
     strategy: &'static str,
-    /// PUs of each vCPU (of a process group: of each core), and why.
+    /// CPUs of each vCPU (of a process group: of each core), and why.
     pub pins: Vec<(CpuSet, String)>,
-    /// PUs of the emulator, and why.
+    /// CPUs of the emulator, and why.
     pub emulator: Option<(CpuSet, String)>,
     /// Policy of the vCPUs, and of the emulator with all that follows it.
     pub policies: [Option<Policy>; 2],
@@ -127,7 +127,7 @@ impl IsolatedSet<'_> {
         }
     }
 
-    /// The PUs of the vCPUs that are pinned to one PU each.
+    /// The CPUs of the vCPUs that are pinned to one CPU each.
     pub fn pinned(&self) -> Vec<PuId> {
         let one = |pus: &CpuSet| if pus.len() == 1 { pus.first() } else { None };
         self.pins.iter().filter_map(|(pus, _)| one(pus)).collect()
@@ -334,7 +334,7 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Ends a vnode whose vCPUs are pinned to one PU each: the guest's shape follows from them.
+    /// Ends a vnode whose vCPUs are pinned to one CPU each: the guest's shape follows from them.
     ///
     /// # Errors
     /// [`PlanError::Pin`] if a pin by hand cannot be, [`PlanError::GuestSmt`] if the request
@@ -415,8 +415,8 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Says why a vCPU is on an isolated PU, and takes its servants off several: each is several
-    /// threads, and the kernel spreads none over isolated PUs.
+    /// Says why a vCPU is on an isolated CPU, and takes its servants off several: each is several
+    /// threads, and the kernel spreads none over isolated CPUs.
     fn mind_isolation(&self, thread: &mut ThreadPlan) {
         match &thread.role {
             Role::Vcpu(_) if !thread.pus.is_disjoint(&self.by_hand.vcpus) => {}
@@ -453,7 +453,7 @@ impl<'a> PlanBuilder<'a> {
         self.later.push(Box::new(finding));
     }
 
-    /// The plan of a strategy that leaves all PUs to the host as well.
+    /// The plan of a strategy that leaves all CPUs to the host as well.
     ///
     /// # Errors
     /// As [`PlanBuilder::isolating`].
@@ -478,10 +478,10 @@ impl<'a> PlanBuilder<'a> {
         self.finish(vnodes, Reserve { exclusive: CpuSet::new(), reason })
     }
 
-    /// The plan of a strategy that keeps other tasks off the vCPUs' PUs, if the request lets it.
+    /// The plan of a strategy that keeps other tasks off the vCPUs' CPUs, if the request lets it.
     ///
     /// # Errors
-    /// [`PlanError::Memory`] if a vnode's memory is not on the nodes of its PUs.
+    /// [`PlanError::Memory`] if a vnode's memory is not on the nodes of its CPUs.
     pub fn isolating(mut self, reserve: Reserve) -> Result<Plan, PlanError> {
         let vnodes = self.vnodes();
         let isolates = self.request.isolation != IsolationScope::None;
@@ -508,7 +508,7 @@ impl<'a> PlanBuilder<'a> {
         self.finish(vnodes, Reserve { exclusive: CpuSet::new(), reason })
     }
 
-    /// The kernel's own work on the PU on which it boots, where that is a virtual machine's.
+    /// The kernel's own work on the CPU on which it boots, where that is a virtual machine's.
     fn boot_pu(&self, ended: &Ended<'_>) -> Option<Finding> {
         let online = self.ground.topology.online();
         let boot = online.first().filter(|pu| self.ground.hostable.contains(*pu))?;
@@ -601,7 +601,7 @@ pub(crate) fn ground<'a>(
     AvailableCpus::new(topology, request)
 }
 
-/// The ground for a request whose vCPUs are counted so: PUs that are to stay free, and of which
+/// The ground for a request whose vCPUs are counted so: CPUs that are to stay free, and of which
 /// the request only says how many, come from the weakest part of the machine, unless the largest
 /// vnode then fits no one part although it does with those on which the kernel boots.
 ///

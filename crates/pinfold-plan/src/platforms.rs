@@ -1,7 +1,7 @@
 //! Platforms as people write them: a machine divided into virtual nodes of given speeds.
 //!
 //! A TOML file, or `key=value` words for one vnode on the command line; `docs/platforms.md` lists
-//! the keys. [`resolve`] gives each vnode its PUs and each PU its speed, [`profile`] and [`load`]
+//! the keys. [`resolve`] gives each vnode its CPUs and each CPU its speed, [`profile`] and [`load`]
 //! read what is played over time.
 //!
 //! ```toml

@@ -6,7 +6,7 @@ use crate::command;
 use crate::plan_builder::ground;
 use crate::strategies::{Strategy, made};
 
-/// Strategies that take PUs in an order of their own.
+/// Strategies that take CPUs in an order of their own.
 pub(crate) const ORDERED: [&str; 6] =
     ["none", "compact", "compact-cores", "sequential", "scatter", "isolcpus"];
 

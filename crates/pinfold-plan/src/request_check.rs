@@ -153,7 +153,7 @@ fn nodes_of_pins(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId> {
     topology.nodes.iter().filter(holds).map(|node| node.id).collect()
 }
 
-/// The PUs to which vCPUs and tasks are pinned by hand.
+/// The CPUs to which vCPUs and tasks are pinned by hand.
 pub(crate) fn pinned(request: &Request) -> CpuSet {
     request.vnodes.iter().fold(CpuSet::new(), |all, vnode| all.union(&pinned_of(vnode)))
 }

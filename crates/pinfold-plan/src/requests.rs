@@ -100,7 +100,7 @@ pub fn group_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
     Ok(group(value::parse_words(words, &["devices", "policies", "pins"])?)?)
 }
 
-/// Reads a share that stays free: a number of PUs such as `4`, or a part such as `25%`.
+/// Reads a share that stays free: a number of CPUs such as `4`, or a part such as `25%`.
 ///
 /// # Errors
 /// [`RequestError`] if it is neither.
@@ -119,7 +119,7 @@ pub fn device(text: &str) -> Result<Device, RequestError> {
 /// Reads pins by hand such as `vcpu3=7`, `vcpu0-3=8-11` or `emulator=0,8`.
 ///
 /// # Errors
-/// [`RequestError`] if role or PUs cannot be read.
+/// [`RequestError`] if role or CPUs cannot be read.
 pub fn pins(text: &str) -> Result<Vec<PinWish>, RequestError> {
     Ok(pins::wishes(text, 0)?)
 }

@@ -1,7 +1,7 @@
 //! The JSON form of a plan, `pinfold-plan/1`: written, and read again for years.
 //!
 //! The types here are twins of the model's, so that the model can change without
-//! the format. Sets of PUs are texts in the kernel's list format (`0-3,8`), roles are
+//! the format. Sets of CPUs are texts in the kernel's list format (`0-3,8`), roles are
 //! written as Pinfold prints them (`vcpu(0)`, `emulator`, `iothread(disk)`). A line break in a
 //! name that Pinfold prints as it is, is refused; sentences are read as one line. A field
 //! that is not known is refused: a plan that is only half understood must not be applied.

@@ -26,7 +26,7 @@ use crate::available::{AvailableCore, HostShare};
 pub(crate) enum Count {
     /// One vCPU per core.
     Cores,
-    /// One vCPU per PU.
+    /// One vCPU per CPU.
     Threads,
 }
 
@@ -43,7 +43,7 @@ impl Count {
 /// Cores for one vnode, in hwloc's order.
 pub(crate) struct Selection<'g> {
     pub cores: Vec<&'g AvailableCore>,
-    /// The PUs of its vCPUs.
+    /// The CPUs of its vCPUs.
     pub pins: Vec<PuId>,
 }
 
@@ -148,7 +148,7 @@ impl<'g> Pool<'g> {
     }
 
     /// How many vCPUs the cores carry that `auto` uses, and how many one such core carries:
-    /// cores of the preferred part, and, where PUs are counted, of the SMT width that most have.
+    /// cores of the preferred part, and, where CPUs are counted, of the SMT width that most have.
     pub fn auto(&self) -> (usize, usize) {
         let Some(first) = self.tiers.first() else { return (0, 1) };
         let alike = |tier: &&Tier| (tier.part, tier.width) == (first.part, first.width);
@@ -196,7 +196,7 @@ impl<'g> Pool<'g> {
         let taken = self.take_of(more, (nodes, &own), part);
         let all: Vec<&'g AvailableCore> = named.into_iter().chain(taken.cores).collect();
         let mut pins = numbered(wishes, (&all, siblings), taken.pins);
-        // A vCPU that may use several PUs stands on the first of them here.
+        // A vCPU that may use several CPUs stands on the first of them here.
         pins.truncate(wishes.len());
         let core_of = |pu: &PuId| all.iter().find(|spot| spot.pus.contains(pu)).copied();
         let cores = match self.count {
@@ -221,7 +221,7 @@ impl<'g> Pool<'g> {
         }
     }
 
-    /// Takes a core for each of `need` vCPUs although PUs are counted, where so many would not fill
+    /// Takes a core for each of `need` vCPUs although CPUs are counted, where so many would not fill
     /// their cores: a guest then has no sibling that it is not shown. `None`, and nothing is taken,
     /// if that leaves less than `waiting` cores for others, none for an emulator on the node, or
     /// takes more L3 domains or nodes.
@@ -338,8 +338,8 @@ impl<'g> Pool<'g> {
     }
 }
 
-/// The PU of each vCPU: the first of those that it is pinned to by hand; next to a vCPU that is, a
-/// sibling of its PU; else the next of `free`.
+/// The CPU of each vCPU: the first of those that it is pinned to by hand; next to a vCPU that is, a
+/// sibling of its CPU; else the next of `free`.
 fn numbered(
     wishes: &[Option<&CpuSet>],
     (cores, mut siblings): (&[&AvailableCore], Vec<PuId>),

@@ -29,7 +29,7 @@ mod validate;
 
 use pinfold_model::{CpuSet, IsolationScope, Plan, Request, Role, VcpuCount, Work};
 
-/// A request for so many vCPUs, everything else kept off their PUs.
+/// A request for so many vCPUs, everything else kept off their CPUs.
 fn ask(vcpus: VcpuCount) -> Request {
     Request { isolation: IsolationScope::Host, ..Request::vm("vm", vcpus) }
 }
@@ -53,7 +53,7 @@ fn set(list: &str) -> CpuSet {
     CpuSet::parse_list(list).unwrap()
 }
 
-/// The vCPUs' PUs in order, `1,5,2` for pinned ones.
+/// The vCPUs' CPUs in order, `1,5,2` for pinned ones.
 fn pins(plan: &Plan) -> String {
     let pus: Vec<String> = plan.vnodes[0].vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
     pus.join(",")

@@ -29,15 +29,15 @@ pub enum Tunable<'p> {
     TransparentHugePages(TransparentHugePages),
     /// Kernel samepage merging.
     SamePageMerging(SamePageMerging),
-    /// Longest wake-up time of the plan's PUs in microseconds.
+    /// Longest wake-up time of the plan's CPUs in microseconds.
     WakeUp(u32),
     /// Throttling of real-time threads.
     RealTimeThrottle(bool),
-    /// cpufreq governor of the plan's PUs.
+    /// cpufreq governor of the plan's CPUs.
     Governor(&'p str),
-    /// Lowest frequency of the plan's PUs in kHz.
+    /// Lowest frequency of the plan's CPUs in kHz.
     MinKhz(u64),
-    /// Highest frequency of the plan's PUs in kHz.
+    /// Highest frequency of the plan's CPUs in kHz.
     MaxKhz(u64),
     /// A pool of huge pages.
     HugePages(HugePagePool),
@@ -47,11 +47,11 @@ pub enum Tunable<'p> {
     CpuWeight(u32),
     /// Bandwidth limit of the machine's group.
     CpuQuota(CpuQuota),
-    /// Partition of the PUs that are kept for the machine.
+    /// Partition of the CPUs that are kept for the machine.
     Partition(Partition),
     /// Simultaneous multithreading.
     Smt(bool),
-    /// PUs that are taken offline.
+    /// CPUs that are taken offline.
     Offline(&'p CpuSet),
     /// A tunable that the host lacks is an error.
     Required,

@@ -210,7 +210,7 @@ fn guest_fault(vnode: &VnodePlan) -> Option<String> {
     })
 }
 
-/// A real-time thread that may spin on the last housekeeping PU can stop the host.
+/// A real-time thread that may spin on the last housekeeping CPU can stop the host.
 fn starved_host(plan: &Plan) -> Option<String> {
     let real_time = |thread: &&ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
     let mut burdened = CpuSet::new();

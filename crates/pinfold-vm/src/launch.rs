@@ -89,7 +89,7 @@ pub struct LaunchOptions {
     pub stdin: Stdio,
     /// Its standard output.
     pub stdout: Stdio,
-    /// PUs on which it is born, so that even what it does before it is placed (reading the
+    /// CPUs on which it is created, so that even what it does before it is placed (reading the
     /// firmware, first touch of memory) is done there; `None` for where Pinfold runs.
     pub affinity: Option<CpuSet>,
     /// Group files (`tasks`, `cgroup.procs`) into which it goes before it starts.

@@ -38,12 +38,12 @@ const MAX_EVENTS: usize = 256;
 /// What belongs to a longer event is not kept: QEMU's own are a few hundred bytes.
 const MAX_EVENT: usize = 64 << 10;
 
-/// How long a look for events that have come may take.
+/// How long a check for events that have come may take.
 const GLANCE_NS: u64 = 1_000_000;
 
-/// How long the PUs are left to QEMU before this thread works beside it. QEMU hands each
+/// How long the CPUs are left to QEMU before this thread works beside it. QEMU hands each
 /// command from its monitor's thread to its main loop, and the kernel, which takes a message on
-/// a socket for a hand-over, likes to wake either on the PU of the one who sent it.
+/// a socket for a hand-over, likes to wake either on the CPU of the one who sent it.
 const PAUSE_NS: u64 = 100_000;
 
 /// Something that QEMU reported of its own accord.

@@ -8,7 +8,7 @@
 //!
 //! The threads are counted before the questions, listed and read while QEMU works on its answers,
 //! and listed again afterwards, until all agree (or a census before and one after tell that they
-//! do): threads are born at any time (hotplug, worker pools), and a monitor's answer about a list
+//! do): threads are created at any time (hotplug, worker pools), and a monitor's answer about a list
 //! that has changed is worth nothing.
 //!
 //! Kernel threads that work for the machine but lie outside its process are looked up by name:
@@ -319,7 +319,7 @@ struct Seen<T> {
 /// Lists the threads of a process and looks at them.
 type Look<'l, T> = dyn FnMut() -> Result<Seen<T>, VmError> + 'l;
 
-/// The last look.
+/// The last check.
 struct Settled<T> {
     value: T,
     /// See [`Found::roll`].

@@ -59,7 +59,7 @@ pub enum JournalError {
         /// The one of this process.
         here: String,
     },
-    /// What was applied to the machine is still in force.
+    /// What was applied to the machine is still active.
     #[error("a placement of {vm_name} is already active (journal {id})")]
     Active {
         /// Id of the journal.

@@ -64,9 +64,9 @@ pub enum Outcome {
     Skipped,
     /// It failed.
     Failed,
-    /// It was taken back, or there was nothing to take back.
+    /// It was undone, or there was nothing to take back.
     Restored,
-    /// It was not taken back: somebody else changed the value since, or the kernel refused.
+    /// It was not undone: another program changed the value since, or the kernel refused.
     Kept,
 }
 
@@ -94,7 +94,7 @@ pub enum Entry {
     },
     /// Masks of bystanders, noted on kernels that overwrite them when a cpuset changes.
     Masks(Vec<(TaskId, CpuSet)>),
-    /// Everything was taken back, or dropped after a reboot.
+    /// Everything was undone, or dropped after a reboot.
     End {
         /// When.
         unix_s: u64,
@@ -175,7 +175,7 @@ impl Record {
         })
     }
 
-    /// True if nothing of it is in force any more.
+    /// True if nothing of it is active any more.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.entries.last(), Some(Entry::End { .. }))
@@ -234,7 +234,7 @@ impl Record {
     }
 
     /// True if a step has no outcome, which an apply writes before it ends, or if some steps
-    /// were taken back and no end follows.
+    /// were undone and no end follows.
     fn is_broken_off(&self) -> bool {
         let mut open = vec![true; self.steps];
         for entry in &self.entries {

@@ -271,7 +271,7 @@ impl From<BytesLine> for Vec<u8> {
     }
 }
 
-/// A set of PUs as the kernel's list.
+/// A set of CPUs as the kernel's list.
 mod list {
     use pinfold_model::CpuSet;
     use serde::{Deserialize as _, Deserializer, Serializer, de};

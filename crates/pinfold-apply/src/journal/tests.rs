@@ -19,7 +19,7 @@ struct FullDisk {
     inner: StateDir,
     left: AtomicUsize,
     removable: bool,
-    /// What somebody else writes into a file before it is locked here.
+    /// What another program writes into a file before it is locked here.
     meanwhile: Mutex<Option<(&'static str, Vec<u8>)>>,
 }
 
@@ -158,7 +158,7 @@ fn a_full_disk_stops_the_step_and_takes_back_what_was_done() {
             assert!(matches!(error, ApplyError::NotJournalled { .. }), "{error}");
             assert!(error.hint().unwrap().contains("space"), "{error}");
             assert_eq!(before, host.snapshot(), "room for {room} writes");
-            // Where the journal cannot even be removed it stays in force, and the undo of later
+            // Where the journal cannot even be removed it stays active, and the undo of later
             // finds nothing to do.
             assert_eq!(error.undone().unwrap().is_complete(), removable, "{error}");
             drop(journal);

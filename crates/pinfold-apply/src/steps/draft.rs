@@ -242,7 +242,7 @@ impl<'a> Draft<'a> {
         self.find(Finding::note("threads", format!("{task} has ended meanwhile")));
     }
 
-    /// Makes a group of ours below `parent` that has these PUs, as far as it is not there.
+    /// Makes a group of ours below `parent` that has these CPUs, as far as it is not there.
     pub(super) fn group(
         &mut self,
         cpusets: &Cpusets,
@@ -361,7 +361,7 @@ impl<'a> Draft<'a> {
         Ok(movable)
     }
 
-    /// Limits an existing group of somebody else to a part of what it has.
+    /// Limits an existing group of another program to a part of what it has.
     pub(super) fn shrink(&mut self, group: &str, cpus: &CpuSet, original: Vec<u8>) {
         let path = paths::cpuset_cpus(group);
         let value = cpus.to_string().into_bytes();
@@ -401,7 +401,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Tells of a group that cannot be kept off, because it has no PU of the housekeeping.
+    /// Tells of a group that cannot be kept off, because it has no CPU of the housekeeping.
     pub(super) fn left(&mut self, group: &str, why: &str) {
         let text = format!("{group} is left as it is: {why}");
         self.find(

@@ -1,11 +1,11 @@
 //! Isolation scope `host` on cgroup version 1.
 //!
 //! ```text
-//! /                 the machine stays here, with all PUs
+//! /                 the machine stays here, with all CPUs
 //! ├─ pinfold-…      cpus = housekeeping; every other movable task of the root
 //! └─ containers     cpus = own ∩ housekeeping, deepest first
 //! ```
-//! A child's PUs must be a part of its parent's, so children shrink before and grow after their
+//! A child's CPUs must be a part of its parent's, so children shrink before and grow after their
 //! parents. Where the machine is in a group of its own, each group on the way down
 //! to it is treated like the root. What forks while the lists are read is caught when
 //! the steps are asked for again.
@@ -80,7 +80,7 @@ fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result
     Ok(())
 }
 
-/// Shrinks a group and those below it, the lowest first. False if it keeps PUs of the machine:
+/// Shrinks a group and those below it, the lowest first. False if it keeps CPUs of the machine:
 /// because it has no others, or because one below it has none, which must be a part of it. Its
 /// own tasks are then moved, as from a group on the way to the machine.
 fn shrink_tree(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<bool, ApplyError> {

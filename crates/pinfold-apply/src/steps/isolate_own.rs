@@ -1,6 +1,6 @@
 //! Isolation scope `own`: only what Pinfold started is kept off.
 //!
-//! The loads go into a group of ours whose PUs are the housekeeping, so that their children
+//! The loads go into a group of ours whose CPUs are the housekeeping, so that their children
 //! are kept off too. On version 1 it is made below the group that they are in; on version
 //! 2 beside it, because a group with processes cannot have children with controllers.
 //! Where no group can be made, their masks are set instead, which their children inherit

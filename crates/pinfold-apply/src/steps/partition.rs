@@ -1,13 +1,13 @@
-//! A partition of the PUs that are kept for the machine, with its threads that run there.
+//! A partition of the CPUs that are kept for the machine, with its threads that run there.
 //!
 //! ```text
 //! machine.slice                cpuset.cpus.exclusive = 2-3   (remote partition, Linux 6.7)
 //! └─ vm.scope                  cpuset.cpus.exclusive = 2-3   emulator, workers
 //!    └─ pinfold-…-part         threaded, isolated, 2-3       vCPUs
 //! ```
-//! The emulator runs on the host's PUs, so not the machine's whole group but a threaded group
+//! The emulator runs on the host's CPUs, so not the machine's whole group but a threaded group
 //! below it is the partition. Directly below the root it is a local one, which Linux has since
-//! 6.1; elsewhere only a remote one is possible, for which each group above keeps the PUs.
+//! 6.1; elsewhere only a remote one is possible, for which each group above keeps the CPUs.
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::paths;
@@ -62,7 +62,7 @@ pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// Puts threads that were born since on the right side of a partition that is there.
+/// Puts threads that were created since on the right side of a partition that is there.
 pub(super) fn sort(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let Some(kind) = draft.plan.tuning.partition else { return Ok(()) };
     let Some((cpusets, above)) = place(draft)? else { return Ok(()) };
@@ -127,7 +127,7 @@ fn place(draft: &mut Draft<'_>) -> Result<Option<(Cpusets, String)>, ApplyError>
     Ok(group.map(|group| (cpusets, group)))
 }
 
-/// The machine's threads whose PUs are all kept for it.
+/// The machine's threads whose CPUs are all kept for it.
 fn members(draft: &mut Draft<'_>, kind: Partition) -> Result<Vec<TaskId>, ApplyError> {
     let mut inside = Vec::new();
     for (task, role) in threads::in_order(draft)? {
@@ -160,7 +160,7 @@ fn has_remote(draft: &Draft<'_>, cpusets: &Cpusets) -> Result<bool, ApplyError> 
         || cpusets.children(draft.host, cpusets.root())?.iter().any(shown))
 }
 
-/// Makes the threaded group with its PUs, and gives it the controller.
+/// Makes the threaded group with its CPUs, and gives it the controller.
 fn threaded(
     draft: &mut Draft<'_>,
     cpusets: &Cpusets,
@@ -211,7 +211,7 @@ fn enter(
             continue;
         }
         // There they are by then, also if the machine is moved there by a step before; who was
-        // born in the partition belongs there too when that is gone.
+        // created in the partition belongs there too when that is gone.
         let home = cpusets.below(above);
         for state in &mut states {
             state.group.clone_from(&home);
@@ -224,7 +224,7 @@ fn enter(
     Ok(())
 }
 
-/// Has a group keep PUs for the partitions below it, beside those that it keeps already.
+/// Has a group keep CPUs for the partitions below it, beside those that it keeps already.
 fn keep(draft: &mut Draft<'_>, group: &str, pus: &CpuSet) -> Result<(), ApplyError> {
     let path = paths::cpuset_cpus_exclusive(group);
     let original = match draft.host.exists(&path) {

@@ -3,8 +3,8 @@
 //! Under `CONFIG_RT_GROUP_SCHED` with the `cpu` controller of cgroup v1, a group has no run time
 //! for real-time tasks until it is given some, and `sched_setattr(2)` answers `EPERM`. The groups
 //! of the threads get what is left, from the root down, each as a step; undo takes it back after
-//! the policies. A thread with a deadline must be allowed on every PU of its root domain: of a cgroup
-//! v2 partition that balances, of all isolated PUs together, or of what no partition took.
+//! the policies. A thread with a deadline must be allowed on every CPU of its root domain: of a cgroup
+//! v2 partition that balances, of all isolated CPUs together, or of what no partition took.
 //! <https://docs.kernel.org/scheduler/sched-rt-group.html>,
 //! <https://docs.kernel.org/scheduler/sched-deadline.html>
 
@@ -65,7 +65,7 @@ pub(crate) fn throttle_that_is_off(host: &dyn Host) -> Result<Option<Finding>, H
     }))
 }
 
-/// The kernel refuses (`EPERM`) a deadline to a thread that may not run on all PUs among which
+/// The kernel refuses (`EPERM`) a deadline to a thread that may not run on all CPUs among which
 /// it would admit it.
 fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyError> {
     let Some(thread) = draft.vnode.thread(role) else { return Ok(()) };
@@ -78,7 +78,7 @@ fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyErr
     }
     let (role, pus) = (role.clone(), thread.pus.clone());
     Err(match draft.plan.tuning.partition {
-        // It looks at the PU on which the thread last ran: one that sleeps, as a vCPU of a machine
+        // It looks at the CPU on which the thread last ran: one that sleeps, as a vCPU of a machine
         // that is stopped or idle, comes into the partition's domain only when it wakes.
         Some(Partition::Root) if pus == draft.plan.exclusive => {
             Refusal::DeadlineBeforePartition { role, pus }
@@ -89,7 +89,7 @@ fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyErr
     .into())
 }
 
-/// The PUs among which the kernel admits a thread with a deadline: its root domain.
+/// The CPUs among which the kernel admits a thread with a deadline: its root domain.
 fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
     let host = draft.host;
     let online = cpusets::list(host, &paths::cpu_online())?;
@@ -127,7 +127,7 @@ fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
     }
 }
 
-/// All isolated PUs: they share the default domain, whatever partition they are in.
+/// All isolated CPUs: they share the default domain, whatever partition they are in.
 fn isolated(host: &dyn Host, cpusets: &Cpusets, group: &str) -> Result<CpuSet, ApplyError> {
     let mut all = cpusets.effective(host, group)?;
     for path in [paths::cpuset_isolated(cpusets.root()), paths::cpu_isolated()] {

@@ -12,7 +12,7 @@ use crate::error::ApplyError;
 use crate::tasks;
 
 /// Whether a keeper is asked for values behind which the kernel shows the right masks: that
-/// takes a child process each, which is too much for a look every second.
+/// takes a child process each, which is too much for a check every second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     Always,
@@ -78,7 +78,7 @@ pub(super) fn in_order(draft: &mut Draft<'_>) -> Result<Vec<(TaskId, Role)>, App
     let mut threads: Vec<(TaskId, Role)> = named.cloned().collect();
     threads.sort_by_key(|(_, role)| rank(role));
     let listed = draft.listed.clone();
-    // Of those that were named, only these need a look: the others are in the process's list.
+    // Of those that were named, only these need a check: the others are in the process's list.
     let mut placed = Vec::with_capacity(listed.len() + 1);
     for (task, role) in threads {
         if listed.binary_search(&task.tid).is_ok() || tasks::is_alive(draft.host, task)? {

@@ -1,7 +1,7 @@
-//! The host's own knobs: interrupts, kernel work, memory, frequency, run time.
+//! The host's own tunables: interrupts, kernel work, memory, frequency, run time.
 //!
 //! One file per kind. What a host lacks, or refuses, is a finding; where the plan requires its
-//! knobs, it is refused.
+//! tunables, it is refused.
 
 mod cpu_time;
 mod frequency;
@@ -18,7 +18,7 @@ use crate::actuators;
 use crate::error::{ApplyError, Refusal};
 use crate::tasks;
 
-/// Drafts everything that the plan says of the host's knobs.
+/// Drafts everything that the plan says of the host's tunables.
 pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     irqs::place(draft)?;
     switches(draft)?;
@@ -87,7 +87,7 @@ fn mask_of(pus: &CpuSet) -> String {
 }
 
 impl Draft<'_> {
-    /// Sets a knob, if it has another value.
+    /// Sets a tunable, if it has another value.
     pub(super) fn knob(
         &mut self,
         subject: &str,

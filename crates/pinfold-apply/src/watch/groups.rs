@@ -1,7 +1,7 @@
-//! The cpuset groups of a machine's threads: what their files said at the last look.
+//! The cpuset groups of a machine's threads: what their files said at the last check.
 //!
 //! A thread may use what its group and all groups above it have, so somebody who writes to one of
-//! these files takes PUs away from the machine without touching a mask. Only what programs
+//! these files takes CPUs away from the machine without touching a mask. Only what programs
 //! write is compared; what the kernel makes of it shows in the masks.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -20,7 +20,7 @@ const VHOST: &str = "/dev/vhost-";
 /// What is known of the workers outside a process.
 #[derive(Debug, Default)]
 pub(super) struct VhostWorkers {
-    /// Devices that were held at the last look.
+    /// Devices that were held at the last check.
     devices: usize,
     /// How often the roles were asked for since that changed, or since a worker ended.
     asked: u32,

@@ -18,7 +18,7 @@ const MAX_NODES: u32 = 200_000;
 const MAX_DEPTH: usize = 256;
 /// The longest piece of an element that a message shows.
 const LONGEST_SNIPPET: usize = 100;
-/// libvirt's bound on numbers of PUs, `VIR_DOMAIN_CPUMASK_LEN`.
+/// libvirt's bound on numbers of CPUs, `VIR_DOMAIN_CPUMASK_LEN`.
 const MAX_LIBVIRT_PU: u32 = 16_384;
 /// More vCPUs, iothreads and nodes than any machine of libvirt's has.
 const MAX_COUNT: u32 = 16_384;

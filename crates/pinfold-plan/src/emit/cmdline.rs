@@ -1,7 +1,7 @@
-//! The kernel's command line: what keeps the host off the vCPUs' PUs from boot on.
+//! The kernel's command line: what keeps the host off the vCPUs' CPUs from boot on.
 //!
 //! Parameters as of <https://docs.kernel.org/admin-guide/kernel-parameters.html>. Most of what
-//! `isolcpus` does can be had, and taken back, at run time; the text says what cannot.
+//! `isolcpus` does can be had, and undone, at run time; the text says what cannot.
 
 use pinfold_model::{CpuSet, HugePagePool, IrqPlan, Partition, Plan, Role, ThreadPlan, Topology};
 
@@ -129,7 +129,7 @@ fn changes(line: &[String], topology: &Topology) -> String {
     text + "# Where that line is:\n" + PLACES + "# These parameters as they are to be:\n"
 }
 
-/// What keeps the host off the PUs of vCPUs; empty if nothing is kept off.
+/// What keeps the host off the CPUs of vCPUs; empty if nothing is kept off.
 fn isolation(plan: &Plan, reserved: &CpuSet) -> Vec<String> {
     if reserved.is_empty() {
         return Vec::new();
@@ -141,7 +141,7 @@ fn isolation(plan: &Plan, reserved: &CpuSet) -> Vec<String> {
     line
 }
 
-/// The parameters that keep tasks and kernel work off some PUs.
+/// The parameters that keep tasks and kernel work off some CPUs.
 pub(crate) fn keeping_off(reserved: &CpuSet) -> Vec<String> {
     let mut line = vec![format!("isolcpus=managed_irq,domain,{reserved}")];
     let tickless = without_boot_pu(reserved);
@@ -152,7 +152,7 @@ pub(crate) fn keeping_off(reserved: &CpuSet) -> Vec<String> {
     line
 }
 
-/// The PUs of all interrupts, if the plan has such a tunable.
+/// The CPUs of all interrupts, if the plan has such a tunable.
 fn all_irqs(plan: &Plan) -> Option<String> {
     let all = plan.irqs.iter().find(|irq| irq.device == IrqPlan::ALL);
     all.map(|irq| irq.pus.to_string())

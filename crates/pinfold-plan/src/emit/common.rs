@@ -1,11 +1,11 @@
-//! What several formats ask of a plan: the PUs of its vCPUs, a name without odd characters.
+//! What several formats ask of a plan: the CPUs of its vCPUs, a name without odd characters.
 
 use pinfold_model::{CpuSet, NodeId, Plan, PuId, Topology, VnodeKind, VnodePlan, fold};
 
 use crate::command;
 use crate::plan_builder::NOT_ISOLATED;
 
-/// The PUs that are to be kept for vCPUs: those that the plan reserves, else those of the vCPUs
+/// The CPUs that are to be kept for vCPUs: those that the plan reserves, else those of the vCPUs
 /// that the host's tasks do not have. Empty if the plan shares all with the host.
 pub(super) fn reserved(plan: &Plan) -> CpuSet {
     if !plan.exclusive.is_empty() {
@@ -40,7 +40,7 @@ pub(super) fn comment(line: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// The same without the PU that the kernel boots on, which keeps time for the others.
+/// The same without the CPU that the kernel boots on, which keeps time for the others.
 pub(super) fn without_boot_pu(pus: &CpuSet) -> CpuSet {
     pus.difference(&CpuSet::single(PuId(0)))
 }
@@ -91,7 +91,7 @@ pub(super) fn siblings(vnode: &VnodePlan, topology: &Topology) -> Siblings {
     }
 }
 
-/// The nodes of the vCPUs' PUs.
+/// The nodes of the vCPUs' CPUs.
 pub(super) fn nodes(vnode: &VnodePlan, topology: &Topology) -> Vec<NodeId> {
     let used = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
     let here = topology.nodes.iter().filter(|node| !node.pus.is_disjoint(&used));

@@ -8,7 +8,7 @@ use crate::tunables::Tunable;
 
 /// The affinity of each interrupt, for formats that expand `*`.
 pub(super) const IRQS: &str = "/proc/irq/*/smp_affinity_list";
-/// Mask of the PUs on which unbound work runs.
+/// Mask of the CPUs on which unbound work runs.
 pub(super) const WORKQUEUES: &str = "/sys/devices/virtual/workqueue/cpumask";
 /// The same of the workqueue for writeback.
 pub(super) const WRITEBACK: &str = "/sys/bus/workqueue/devices/writeback/cpumask";

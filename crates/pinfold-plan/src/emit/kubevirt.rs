@@ -1,6 +1,6 @@
 //! KubeVirt: the `template` part of a `VirtualMachine`, and what only the node can say.
 //!
-//! A pod asks for dedicated CPUs and the kubelet's CPU manager chooses which: a plan's PUs have no
+//! A pod asks for dedicated CPUs and the kubelet's CPU manager chooses which: a plan's CPUs have no
 //! place in the manifest (<https://kubevirt.io/user-guide/compute/dedicated_cpu_resources/>,
 //! <https://kubevirt.io/user-guide/compute/numa/>). What can be asked for is written, the rest said.
 //! KubeVirt takes `numa` only with huge pages, and `realtime` only with `numa`.
@@ -48,9 +48,9 @@ const RESOURCES: &str = "resources";
 /// What of a machine decides what may be asked for.
 struct Guest {
     vcpus: usize,
-    /// Each vCPU has one PU.
+    /// Each vCPU has one CPU.
     pinned: bool,
-    /// The emulator has none of the vCPUs' PUs.
+    /// The emulator has none of the vCPUs' CPUs.
     apart: bool,
     /// Threads on a core.
     threads: u32,
@@ -258,7 +258,7 @@ fn real_time((role, policy): (&str, Policy), scope: &Scope<'_>) -> Said {
     }
 }
 
-/// What the kubelet keeps for the host: the housekeeping without the vCPUs' PUs, which it
+/// What the kubelet keeps for the host: the housekeeping without the vCPUs' CPUs, which it
 /// would not hand out otherwise; all of it if nothing else is left.
 fn reserved(plan: &Plan) -> CpuSet {
     let vcpus = plan.vnodes.iter().flat_map(VnodePlan::vcpus);

@@ -1,8 +1,8 @@
-//! OpenStack Nova: extra specs of a flavor, and the two sets of PUs in the compute node's `nova.conf`.
+//! OpenStack Nova: extra specs of a flavor, and the two sets of CPUs in the compute node's `nova.conf`.
 //!
 //! A flavor says how CPUs are to be had, not which: Nova chooses from `cpu_dedicated_set`
 //! (<https://docs.openstack.org/nova/latest/admin/cpu-topologies.html>). What the plan pins to one
-//! PU becomes a set; the pins themselves have no word there.
+//! CPU becomes a set; the pins themselves have no word there.
 
 use pinfold_model::command::quote;
 use pinfold_model::text::counted;
@@ -74,7 +74,7 @@ fn pinned(vnode: &VnodePlan) -> bool {
     vnode.vcpus().next().is_some() && vnode.vcpus().all(|thread| thread.pus.len() == 1)
 }
 
-/// The PUs of vCPUs, without those that the host keeps.
+/// The CPUs of vCPUs, without those that the host keeps.
 fn dedicated(plan: &Plan, vnode: &VnodePlan) -> CpuSet {
     let held = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
     let reserved = reserved(plan);
@@ -107,7 +107,7 @@ fn properties((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Vec<St
     let emulator = vnode.thread(&Role::Emulator);
     let apart = emulator.is_some_and(|thread| thread.pus.is_disjoint(&held));
     if pinned && apart {
-        // "share" is the shared set, and one more dedicated PU where there is none.
+        // "share" is the shared set, and one more dedicated CPU where there is none.
         let shared = !plan.housekeeping.difference(&dedicated(plan, vnode)).is_empty();
         let policy = if shared { "share" } else { "isolate" };
         all.push(format!("hw:emulator_threads_policy={policy}"));

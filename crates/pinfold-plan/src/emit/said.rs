@@ -80,7 +80,7 @@ impl<'a> Scope<'a> {
         Self { plan, vnode: None, topology: None }
     }
 
-    /// The PUs that the frequency and wake-up tunables are for.
+    /// The CPUs that the frequency and wake-up tunables are for.
     pub fn pus(&self) -> CpuSet {
         self.vnode.map_or_else(|| self.plan.pus(), VnodePlan::pus)
     }

@@ -70,7 +70,7 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
     text
 }
 
-/// The host's own tasks, kept off the vCPUs' PUs.
+/// The host's own tasks, kept off the vCPUs' CPUs.
 fn host(text: &mut String, plan: &Plan) {
     if reserved(plan).is_empty() {
         text.push_str("# This plan shares its PUs with the host: no unit keeps other tasks off.\n");
@@ -175,7 +175,7 @@ fn written(path: &str, value: &str) -> String {
     format!("w {path} - - - - {}", value.replace('%', "%%"))
 }
 
-/// A part of one PU's time, in percent with two decimals; systemd takes no more.
+/// A part of one CPU's time, in percent with two decimals; systemd takes no more.
 fn quota(quota: CpuQuota) -> Vec<String> {
     let CpuQuota { quota_us, period_us } = quota;
     let hundredths = (u128::from(quota_us) * 10_000 / u128::from(period_us.max(1))).max(1);

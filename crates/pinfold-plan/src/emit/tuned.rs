@@ -1,4 +1,4 @@
-//! A profile of tuned: boot parameters, interrupts and kernel threads off the vCPUs' PUs.
+//! A profile of tuned: boot parameters, interrupts and kernel threads off the vCPUs' CPUs.
 //!
 //! Sections and functions as in tuned's own `realtime-virtual-host`
 //! (<https://github.com/redhat-performance/tuned/tree/master/profiles>), which a plan with
@@ -98,7 +98,7 @@ fn section(name: &str, (plan, reserved): (&Plan, &CpuSet), tunables: &Answers) -
     (!body.is_empty()).then(|| format!("[{name}]\n{body}"))
 }
 
-/// What keeps the host off the PUs of vCPUs, by section.
+/// What keeps the host off the CPUs of vCPUs, by section.
 fn apart(section: &str, plan: &Plan, reserved: &CpuSet) -> String {
     let Profile { managed, cmdline, sysctl, kernel, .. } = Profile::of(plan, reserved);
     match section {

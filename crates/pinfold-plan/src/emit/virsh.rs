@@ -35,7 +35,7 @@ pub fn virsh((plan, vnode): (&Plan, &VnodePlan)) -> String {
         script.push_str(&text);
         script.push('\n');
     };
-    // The emulator leaves the vCPUs' PUs before they come.
+    // The emulator leaves the vCPUs' CPUs before they come.
     if let Some(emulator) = vnode.thread(&Role::Emulator) {
         line(format!("virsh emulatorpin --domain \"$domain\" --cpulist {} \"$@\"", emulator.pus));
     }

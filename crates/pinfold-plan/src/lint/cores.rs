@@ -1,4 +1,4 @@
-//! Who shares a PU or a core with a vCPU: the emulator, iothreads, the host; real-time threads.
+//! Who shares a CPU or a core with a vCPU: the emulator, iothreads, the host; real-time threads.
 
 use pinfold_model::{CpuSet, Role, Severity};
 
@@ -26,7 +26,7 @@ pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     mixed_kinds(view, flaws);
 }
 
-/// PUs for the emulator and the iothreads of a machine whose vCPUs are on `held`: off the vCPUs'
+/// CPUs for the emulator and the iothreads of a machine whose vCPUs are on `held`: off the vCPUs'
 /// cores if there are such, near them; none that the user's conditions forbid.
 pub(super) fn better_place(view: &LintContext<'_, '_>, held: &CpuSet) -> CpuSet {
     let free = view.lookup.permitted.difference(held).difference(&view.lookup.topology.isolated);
@@ -40,7 +40,7 @@ pub(super) fn better_place(view: &LintContext<'_, '_>, held: &CpuSet) -> CpuSet 
     choices.into_iter().find(|set| !set.is_empty()).unwrap_or_default()
 }
 
-/// The emulator, an iothread or a vhost worker on the PUs of vCPUs.
+/// The emulator, an iothread or a vhost worker on the CPUs of vCPUs.
 fn helper(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
     let role = describe(&pin.role);
     let mask = pin.pus.clone().unwrap_or_else(|| view.lookup.usable.clone());
@@ -154,7 +154,7 @@ fn cost(role: &Role, starves: bool) -> String {
     }
 }
 
-/// Siblings of the vCPUs' PUs that the host's tasks may use.
+/// Siblings of the vCPUs' CPUs that the host's tasks may use.
 fn siblings_of_host(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let pinned = &view.tight;
     let taken =

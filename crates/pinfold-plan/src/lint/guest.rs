@@ -47,7 +47,7 @@ fn siblings_lie(
     let cores = cores(view);
     let apart = |siblings: &&Vec<u32>| {
         let found: Vec<Option<&CoreId>> = siblings.iter().map(|index| cores.get(index)).collect();
-        // Two masks of one PU each, on different cores. A vCPU that may run on several cores
+        // Two masks of one CPU each, on different cores. A vCPU that may run on several cores
         // is nobody's sibling for long either.
         let known = found.iter().flatten().collect::<Vec<_>>();
         siblings.len() > 1

@@ -1,4 +1,4 @@
-//! What is left to the host: PUs without a vCPU of its own, and without real-time threads.
+//! What is left to the host: CPUs without a vCPU of its own, and without real-time threads.
 
 use pinfold_model::{CpuSet, Policy, Severity};
 
@@ -110,7 +110,7 @@ fn impossible_schedulers(view: &LintContext<'_, '_>, text: &str, flaws: &mut Vec
     }
 }
 
-/// Pinned vCPUs whose PUs the host's tasks may use: no file of libvirt's can change that.
+/// Pinned vCPUs whose CPUs the host's tasks may use: no file of libvirt's can change that.
 fn not_isolated(view: &LintContext<'_, '_>, hostable: &CpuSet, flaws: &mut Vec<Diagnostic>) {
     let open = view.tight.intersection(hostable).difference(&view.layout.exclusive);
     if open.is_empty() {

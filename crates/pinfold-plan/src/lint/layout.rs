@@ -23,7 +23,7 @@ pub enum Language {
 pub struct Pin {
     /// The role.
     pub role: Role,
-    /// The PUs; `None` if nothing binds it.
+    /// The CPUs; `None` if nothing binds it.
     pub pus: Option<CpuSet>,
     /// The scheduling policy, if one is given.
     pub policy: Option<Policy>,
@@ -100,9 +100,9 @@ pub struct Layout {
     pub bytes: Option<Placed<u64>>,
     /// Where its memory is, if it runs.
     pub pages: Option<Pages>,
-    /// The PUs for the host's own tasks, if the layout says.
+    /// The CPUs for the host's own tasks, if the layout says.
     pub housekeeping: Option<CpuSet>,
-    /// The PUs that other tasks are kept off, if the layout says.
+    /// The CPUs that other tasks are kept off, if the layout says.
     pub exclusive: CpuSet,
     /// The strategy whose definition is the reason for some of its costs.
     pub defined_by: Option<String>,

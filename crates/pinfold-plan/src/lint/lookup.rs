@@ -1,4 +1,4 @@
-//! What all rules ask: the tables of a topology by PU, and the facts of one layout on it.
+//! What all rules ask: the tables of a topology by CPU, and the facts of one layout on it.
 
 use pinfold_model::{
     CoreId, CpuSet, Free, NodeId, Policy, Pu, PuId, Request, Role, Severity, Topology,
@@ -9,7 +9,7 @@ use crate::available::{AvailableCpus, Index};
 use crate::avoidable::{Choice, Pins};
 use crate::domain_file::Place;
 
-/// A topology, by PU.
+/// A topology, by CPU.
 pub(super) struct Lookup<'t> {
     pub topology: &'t Topology,
     pub online: CpuSet,
@@ -45,14 +45,14 @@ impl<'t> Lookup<'t> {
         self.index.pu(os)
     }
 
-    /// PUs in hwloc's order, in which neighbours share most.
+    /// CPUs in hwloc's order, in which neighbours share most.
     pub fn in_order(&self, pus: &CpuSet) -> Vec<PuId> {
         let mut found: Vec<&Pu> = pus.iter().filter_map(|pu| self.pu(pu)).collect();
         found.sort_by_key(|pu| pu.logical);
         found.into_iter().map(|pu| pu.os).collect()
     }
 
-    /// The one thing that all PUs of a set share, if they do.
+    /// The one thing that all CPUs of a set share, if they do.
     fn common<K: PartialEq>(&self, pus: &CpuSet, key: impl Fn(&Pu) -> K) -> Option<K> {
         let mut keys = pus.iter().map(|pu| self.pu(pu).map(&key));
         let first = keys.next()??;
@@ -68,7 +68,7 @@ impl<'t> Lookup<'t> {
         self.index.nodes_of(pus).into_iter().collect()
     }
 
-    /// The PUs of the cores that a set touches.
+    /// The CPUs of the cores that a set touches.
     pub fn whole_cores(&self, pus: &CpuSet) -> CpuSet {
         let cores = sorted(pus.iter().filter_map(|pu| Some(self.pu(pu)?.core)));
         cores.iter().map(|core| &self.topology.core(*core).pus).collect()
@@ -86,9 +86,9 @@ fn sorted<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<K> {
 pub(super) struct LintContext<'a, 't> {
     pub layout: &'a Layout,
     pub lookup: &'a Lookup<'t>,
-    /// The PUs that belong to vCPUs: of every vCPU whose mask is narrower than the host.
+    /// The CPUs that belong to vCPUs: of every vCPU whose mask is narrower than the host.
     pub held: CpuSet,
-    /// The PUs of vCPUs that may run nowhere else.
+    /// The CPUs of vCPUs that may run nowhere else.
     pub tight: CpuSet,
 }
 

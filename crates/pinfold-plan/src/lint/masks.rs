@@ -1,4 +1,4 @@
-//! Each mask by itself: PUs that are not there, threads that are not there, vCPUs that share.
+//! Each mask by itself: CPUs that are not there, threads that are not there, vCPUs that share.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ fn absent(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
             ),
             false => verb(&gone, "is not on this host", "are not on this host"),
         };
-        // Such a mask still works if some PU of it is there; the kernel takes the rest away.
+        // Such a mask still works if some CPU of it is there; the kernel takes the rest away.
         let severity = if left.is_empty() { Severity::Problem } else { Severity::Warning };
         let mut flaw = view.flaw(
             severity,
@@ -60,7 +60,7 @@ fn absent(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     }
 }
 
-/// A pin to PUs that a compute service may have taken offline while no guest needed them.
+/// A pin to CPUs that a compute service may have taken offline while no guest needed them.
 fn waiting(
     view: &LintContext<'_, '_>,
     pin: &Pin,
@@ -107,7 +107,7 @@ fn strays(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Some vCPUs are pinned and others float over the pinned ones' PUs.
+/// Some vCPUs are pinned and others float over the pinned ones' CPUs.
 fn half_pinned(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     if view.held.is_empty() {
         if view.layout.vcpus > 0
@@ -154,7 +154,7 @@ fn unpinned(view: &LintContext<'_, '_>) -> Diagnostic {
     flaw
 }
 
-/// Two vCPUs that may only run on the same PU.
+/// Two vCPUs that may only run on the same CPU.
 fn shared(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let mut by_pu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (index, pin) in view.vcpus() {
@@ -250,7 +250,7 @@ fn excluded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// Masks of several isolated PUs, where the kernel does not spread tasks.
+/// Masks of several isolated CPUs, where the kernel does not spread tasks.
 fn unbalanced(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let isolated = &view.lookup.topology.isolated;
     let wide = view

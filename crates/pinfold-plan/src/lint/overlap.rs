@@ -1,7 +1,7 @@
 //! Several machines on one host: CPUs and cores that two of them claim.
 //!
-//! What is claimed is looked at PU by PU and core by core, so that the work grows with the
-//! machines' masks, not with the number of pairs of machines; PUs with the same claimants are
+//! What is claimed is looked at CPU by CPU and core by core, so that the work grows with the
+//! machines' masks, not with the number of pairs of machines; CPUs with the same claimants are
 //! told as one flaw.
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub(super) fn check(
         flaws.push(pus_twice(&Among::of(views, claimants), &pus, &instead));
     }
     let by_core = by_core(views, lookup);
-    // A PU that all of a core's machines carry was told already.
+    // A CPU that all of a core's machines carry was told already.
     let reported =
         |core: CoreId, claimants: &Claimants| {
             lookup.topology.core(core).pus.iter().any(|pu| {
@@ -56,7 +56,7 @@ pub(super) fn check(
     }
 }
 
-/// Who holds each PU.
+/// Who holds each CPU.
 fn by_pu(views: &[&LintContext<'_, '_>]) -> BTreeMap<PuId, Claimants> {
     let mut found: BTreeMap<PuId, Claimants> = BTreeMap::new();
     for (index, view) in views.iter().enumerate() {
@@ -67,7 +67,7 @@ fn by_pu(views: &[&LintContext<'_, '_>]) -> BTreeMap<PuId, Claimants> {
     found
 }
 
-/// Whose vCPUs may run on some PU of each core and nowhere else.
+/// Whose vCPUs may run on some CPU of each core and nowhere else.
 fn by_core(views: &[&LintContext<'_, '_>], lookup: &Lookup<'_>) -> BTreeMap<CoreId, Claimants> {
     let mut found: BTreeMap<CoreId, Claimants> = BTreeMap::new();
     for (index, view) in views.iter().enumerate() {
@@ -81,7 +81,7 @@ fn by_core(views: &[&LintContext<'_, '_>], lookup: &Lookup<'_>) -> BTreeMap<Core
     found
 }
 
-/// The PUs of each set of two claimants or more, by their first PU.
+/// The CPUs of each set of two claimants or more, by their first CPU.
 fn grouped<'c>(
     claims: impl Iterator<Item = (&'c Claimants, PuId)>,
 ) -> Vec<(&'c Claimants, CpuSet)> {
@@ -175,7 +175,7 @@ fn cores_twice(machines: &Among<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Dia
     flaw
 }
 
-/// Where a machine's vCPUs are pinned to some of these PUs.
+/// Where a machine's vCPUs are pinned to some of these CPUs.
 fn touching(view: &LintContext<'_, '_>, pus: &CpuSet) -> Vec<Place> {
     let pins = view.vcpus().map(|(_, pin)| pin);
     places(pins.filter(|pin| pin.pus.as_ref().is_some_and(|own| !own.is_disjoint(pus))))

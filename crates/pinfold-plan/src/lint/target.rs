@@ -1,10 +1,10 @@
 //! The one placement that all advice for a layout quotes.
 //!
 //! Each rule of the review sees one fault. Advice that each rule made up by itself would not add
-//! up: a new place for the emulator may lie on the PUs that another rule gives to a vCPU. So the
+//! up: a new place for the emulator may lie on the CPUs that another rule gives to a vCPU. So the
 //! planner is asked for a placement of this very machine, the first one in which the review finds
 //! nothing worse than a note is taken, and every finding quotes its lines of it. The vCPUs keep
-//! the PUs that they have if such a placement exists with them.
+//! the CPUs that they have if such a placement exists with them.
 
 use pinfold_model::{
     CellRequest, CpuSet, GuestTopology, MemoryPlan, NodeId, Plan, PolicyRequest, PuId, Request,
@@ -22,7 +22,7 @@ use crate::plan_builder::ground;
 /// A placement without a fault for one layout.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// The strategy that made it; `None` if the vCPUs keep their PUs.
+    /// The strategy that made it; `None` if the vCPUs keep their CPUs.
     pub strategy: Option<&'static str>,
     /// The placement.
     pub layout: Layout,
@@ -275,7 +275,7 @@ fn cells(view: &LintContext<'_, '_>) -> Vec<CellRequest> {
     guest_cells::of_file(cells, &nodes(None), view.lookup.topology)
 }
 
-/// Placements on the very PUs that the vCPUs have, in the order of the file and in that of
+/// Placements on the very CPUs that the vCPUs have, in the order of the file and in that of
 /// siblings; emulator and iothreads stay where they do no harm.
 fn own(view: &LintContext<'_, '_>, request: &Request) -> Vec<Plan> {
     let vcpus = view.layout.vcpus as usize;
@@ -297,7 +297,7 @@ fn own(view: &LintContext<'_, '_>, request: &Request) -> Vec<Plan> {
     orders.into_iter().flatten().filter_map(|order| on(view, &order, request)).collect()
 }
 
-/// The plan that puts the vCPUs on these PUs in this order.
+/// The plan that puts the vCPUs on these CPUs in this order.
 fn on(view: &LintContext<'_, '_>, order: &[PuId], request: &Request) -> Option<Plan> {
     let topology: &Topology = view.lookup.topology;
     let mut plan = crate::plan("none", topology, request).ok()?;
@@ -335,7 +335,7 @@ fn on(view: &LintContext<'_, '_>, order: &[PuId], request: &Request) -> Option<P
     Some(plan)
 }
 
-/// The pins and the guest's shape of a layout as they are, if each vCPU has a PU of its own.
+/// The pins and the guest's shape of a layout as they are, if each vCPU has a CPU of its own.
 pub(super) fn as_written(view: &LintContext<'_, '_>) -> Option<VnodePlan> {
     let vcpus = view.layout.vcpus;
     let shape = view.layout.guest.as_ref()?;
@@ -356,7 +356,7 @@ pub(super) fn as_written(view: &LintContext<'_, '_>) -> Option<VnodePlan> {
     Some(vnode)
 }
 
-/// The nodes of these PUs, if the file does not bind its memory to them already.
+/// The nodes of these CPUs, if the file does not bind its memory to them already.
 fn binding(view: &LintContext<'_, '_>, held: &CpuSet, request: &Request) -> Option<MemoryPlan> {
     let nodes = memory::filled(view, view.lookup.nodes_of(held));
     let nodes = memory::holding(view, &nodes)?;

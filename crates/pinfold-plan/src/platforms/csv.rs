@@ -26,8 +26,8 @@ pub fn profile(text: &str) -> Result<SpeedProfile, RequestError> {
         .map_err(|fault| RequestError::in_file(text, fault))
 }
 
-/// Reads a recorded load: the header `ms,pu0,pu1,…` with the PUs' OS indexes, then rows in
-/// ascending order of time. A row holds the share, 0 to 1, in which each PU was busy since the
+/// Reads a recorded load: the header `ms,pu0,pu1,…` with the CPUs' OS indexes, then rows in
+/// ascending order of time. A row holds the share, 0 to 1, in which each CPU was busy since the
 /// row before; the first since 0.
 ///
 /// # Errors

@@ -6,39 +6,39 @@ use thiserror::Error;
 use crate::PlanError;
 use crate::plan_builder::{numbered, pus_text};
 
-/// Why a PU cannot have a speed that is asked for as a frequency.
+/// Why a CPU cannot have a speed that is asked for as a frequency.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FrequencyError {
-    /// Nobody knows how fast the PU is.
+    /// Nobody knows how fast the CPU is.
     #[error(
         "asks for {}, and what share that is of PU {pu} is unknown: its highest frequency is not \
          stated on this host (no cpufreq)",
         frequency(*hertz)
     )]
     Unknown {
-        /// The PU.
+        /// The CPU.
         pu: PuId,
         /// What is asked for, in hertz.
         hertz: u64,
     },
-    /// The PU is slower than that.
+    /// The CPU is slower than that.
     #[error("asks for {}, and PU {pu} reaches {} at most", frequency(*hertz), frequency(*highest))]
     TooFast {
-        /// The PU.
+        /// The CPU.
         pu: PuId,
         /// What is asked for, in hertz.
         hertz: u64,
-        /// The PU's highest frequency in hertz.
+        /// The CPU's highest frequency in hertz.
         highest: u64,
     },
     /// Less than a millionth of full speed.
     #[error("asks for {}, less than a millionth of the {} of PU {pu}", frequency(*hertz), frequency(*highest))]
     TooSlow {
-        /// The PU.
+        /// The CPU.
         pu: PuId,
         /// What is asked for, in hertz.
         hertz: u64,
-        /// The PU's highest frequency in hertz.
+        /// The CPU's highest frequency in hertz.
         highest: u64,
     },
 }
@@ -63,7 +63,7 @@ pub enum PlatformError {
     /// The vnodes cannot be placed.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A speed cannot be had from a PU.
+    /// A speed cannot be had from a CPU.
     #[error("{vnode:?} {why}")]
     Frequency {
         /// The vnode.
@@ -98,7 +98,7 @@ pub enum PlatformError {
         pus_text(domain)
     )]
     TwoFrequencies {
-        /// The PUs whose frequency changes together.
+        /// The CPUs whose frequency changes together.
         domain: CpuSet,
         /// A vnode on them, with its speed.
         first: (String, Speed),
@@ -112,7 +112,7 @@ pub enum PlatformError {
         pus_text(domain)
     )]
     SlowedTwice {
-        /// The PUs whose frequency changes together.
+        /// The CPUs whose frequency changes together.
         domain: CpuSet,
         /// The vnode that sets it.
         by: String,
@@ -121,7 +121,7 @@ pub enum PlatformError {
         /// The vnode that is slowed otherwise.
         slowed: String,
     },
-    /// Real-time burners would run where the host's own tasks have their last PU.
+    /// Real-time burners would run where the host's own tasks have their last CPU.
     #[error(
         "the real-time burners of {vnode:?} ({method}) would run on {}, and the host's own tasks have \
          no PU besides that no vnode uses",
@@ -132,7 +132,7 @@ pub enum PlatformError {
         vnode: String,
         /// Its method.
         method: Method,
-        /// Its PUs on which the host's tasks run.
+        /// Its CPUs on which the host's tasks run.
         pus: CpuSet,
     },
 }

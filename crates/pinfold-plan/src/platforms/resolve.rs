@@ -1,8 +1,8 @@
-//! A platform on a host: which PUs each vnode has, and how fast each of them is to be.
+//! A platform on a host: which CPUs each vnode has, and how fast each of them is to be.
 //!
 //! The strategy `vnodes` places; what is left to do here is what a plan does not know: frequencies
-//! become shares of each PU's highest, methods that set frequencies must agree on a domain, and
-//! real-time burners keep off the last PU of the host's own tasks.
+//! become shares of each CPU's highest, methods that set frequencies must agree on a domain, and
+//! real-time burners keep off the last CPU of the host's own tasks.
 
 use pinfold_model::{
     CpuSet, Device, EmulatedVnode, EmulationPlan, Finding, IsolationScope, MemoryPlan, Method,
@@ -19,7 +19,7 @@ use crate::plan_builder::{pus_text, verb};
 /// [`PlatformError`] says which vnode cannot be there, and why.
 pub fn resolve(platform: &Platform, topology: &Topology) -> Result<EmulationPlan, PlatformError> {
     let groups = platform.vnodes.iter().map(|vnode| group(vnode, topology));
-    // Own: what other people's tasks do is not changed, yet the plan says which PUs are the host's.
+    // Own: what other people's tasks do is not changed, yet the plan says which CPUs are the host's.
     let isolation = IsolationScope::Own;
     let request = Request { isolation, ..Request::of(groups.collect::<Result<_, _>>()?) };
     let mut plan = crate::plan("vnodes", topology, &request)?;
@@ -37,10 +37,10 @@ pub fn resolve(platform: &Platform, topology: &Topology) -> Result<EmulationPlan
     Ok(EmulationPlan { vnodes, plan, share_housekeeping: platform.share_housekeeping })
 }
 
-/// What a wish is on one PU.
+/// What a wish is on one CPU.
 ///
 /// # Errors
-/// [`FrequencyError`] if it is a frequency, and above the PU's highest or that is not known.
+/// [`FrequencyError`] if it is a frequency, and above the CPU's highest or that is not known.
 pub fn speed_on(
     pu: PuId,
     wish: SpeedRequest,
@@ -66,7 +66,7 @@ pub fn speed_on(
 }
 
 /// What the planner is asked for. Where frequencies are wished, the share is that of the fastest
-/// PU: which ones the vnode gets is not known yet.
+/// CPU: which ones the vnode gets is not known yet.
 fn group(vnode: &PlatformVnode, topology: &Topology) -> Result<VnodeRequest, PlatformError> {
     let cores = vnode.cores;
     if vnode.speeds.len() != 1 && u32::try_from(vnode.speeds.len()) != Ok(cores) {
@@ -95,7 +95,7 @@ fn cpus_of(plan: &Plan) -> Vec<CpuSet> {
     plan.vnodes.iter().map(pinfold_model::VnodePlan::pus).collect()
 }
 
-/// The host's PUs if vnodes use all of them, else none.
+/// The host's CPUs if vnodes use all of them, else none.
 fn last_housekeeping(plan: &Plan) -> CpuSet {
     match plan.housekeeping.is_subset(&plan.pus()) {
         true => plan.housekeeping.clone(),
@@ -127,7 +127,7 @@ fn place(
     })
 }
 
-/// PUs that change their frequency together have one method that sets it, and one speed.
+/// CPUs that change their frequency together have one method that sets it, and one speed.
 fn agree_on_frequencies(
     vnodes: &[EmulatedVnode],
     topology: &Topology,

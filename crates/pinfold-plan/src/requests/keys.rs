@@ -22,7 +22,7 @@ impl Fault {
         Self { at, why, hint: None }
     }
 
-    /// The same with the way out.
+    /// The same with the hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

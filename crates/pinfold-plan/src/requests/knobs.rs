@@ -1,4 +1,4 @@
-//! The host's knobs as words of the command line: `KEY=VALUE`.
+//! The host's tunables as words of the command line: `KEY=VALUE`.
 
 use pinfold_model::{
     CpuQuota, CpuSet, Device, HugePagePool, IrqPlan, NodeId, Partition, Plan, PolicyRequest,
@@ -33,7 +33,7 @@ pub const KNOBS: [(&str, &str); 20] = [
     ("required", "yes|no"),
 ];
 
-/// Puts one knob into a plan, such as `thp=never` or `workqueues=housekeeping`; PUs that are
+/// Puts one tunable into a plan, such as `thp=never` or `workqueues=housekeeping`; CPUs that are
 /// called `housekeeping` are the plan's.
 ///
 /// # Errors

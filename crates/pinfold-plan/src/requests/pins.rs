@@ -36,7 +36,7 @@ pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinWish>, Fault> {
     Ok((first..=last).zip(pus).map(|(index, pu)| wish(index, CpuSet::single(pu))).collect())
 }
 
-/// The PUs of a list in the order in which they are written.
+/// The CPUs of a list in the order in which they are written.
 fn in_order(list: &str) -> Result<Vec<PuId>, String> {
     let set = CpuSet::parse_list(list).map_err(|error| error.to_string())?;
     if set.is_empty() {

@@ -25,7 +25,7 @@ pub(super) struct PlanTwin {
     exclusive_pus: String,
     isolation: ScopeTwin,
     irqs: Vec<IrqTwin>,
-    /// Absent where the plan leaves every knob of the host as it is.
+    /// Absent where the plan leaves every tunable of the host as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tuning: Option<TuningTwin>,
     /// Absent in plans that were saved without it.
@@ -251,7 +251,7 @@ impl MemoryTwin {
     }
 
     fn into_memory(self, vnode: usize) -> Result<MemoryPlan, SchemaError> {
-        // Nodes are written as PUs are: the kernel's list format.
+        // Nodes are written as CPUs are: the kernel's list format.
         let nodes = pus(&format!("vnodes[{vnode}].memory.nodes"), &self.nodes)?;
         Ok(MemoryPlan {
             nodes: nodes.iter().map(|number| NodeId(number.0)).collect(),

@@ -3,7 +3,7 @@
 //! The rules give an order; the first strategy whose plan has no warning is taken. So a plan of
 //! `auto` has a warning only if no strategy has a plan without one.
 //!
-//! Not to pin is a legal answer: on a host with one usable core, or with more vCPUs than PUs,
+//! Not to pin is a legal answer: on a host with one usable core, or with more vCPUs than CPUs,
 //! the kernel's scheduler does better than any fixed place. The plan carries the name of the
 //! strategy that was picked, and a finding with the rule.
 

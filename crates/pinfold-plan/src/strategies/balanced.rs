@@ -15,8 +15,8 @@
 //!
 //! Two options of the source: the emulator *real-time* on the whole host core, so that the host's
 //! tasks do not delay it, or *apart*, the host on one sibling of the host core and the emulator
-//! on the others; if the request says which or how many PUs are the host's, on a core besides.
-//! A real-time thread may not fill the host's last PUs: where the host has no PU besides its core,
+//! on the others; if the request says which or how many CPUs are the host's, on a core besides.
+//! A real-time thread may not fill the host's last CPUs: where the host has no CPU besides its core,
 //! the first of that core stays the host's alone, and a finding says so.
 
 use pinfold_model::{CpuSet, EmulatorRequest, Finding, Plan, PuId, Request, Topology};
@@ -51,7 +51,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             with_host(enclave, &ground.home(&host, pins, taken));
             Ok(CpuSet::new())
         }),
-        // The request names or counts the host's PUs: the emulator needs a core besides.
+        // The request names or counts the host's CPUs: the emulator needs a core besides.
         (EmulatorRequest::Apart, false) => {
             let spare = cores.candidates.clone();
             let last = cores.take_last(&ground).ok_or_else(|| PlanError::EmulatorRequest {
@@ -99,7 +99,7 @@ fn with_host(enclave: &mut IsolatedSet<'_>, home: &Home) {
     });
 }
 
-/// The emulator real-time on all of the host's PUs near the vCPUs, where the host has another;
+/// The emulator real-time on all of the host's CPUs near the vCPUs, where the host has another;
 /// else on all but the first of them.
 fn real_time(
     ground: &AvailableCpus<'_>,
@@ -149,7 +149,7 @@ fn real_time(
     Ok(plan)
 }
 
-/// The host's PUs without the first, which stays the host's alone.
+/// The host's CPUs without the first, which stays the host's alone.
 fn emulators_own(hosts: &CpuSet, wish: EmulatorRequest) -> Result<CpuSet, PlanError> {
     let mut own = hosts.clone();
     if let Some(first) = own.first() {
@@ -206,7 +206,7 @@ fn own_core(
     Some(spot.set())
 }
 
-/// Places a machine's emulator, given the PUs of its vCPUs and those of all cores that carry
+/// Places a machine's emulator, given the CPUs of its vCPUs and those of all cores that carry
 /// any; gives what of the others is kept from the host's tasks.
 pub(super) type PlaceEmulator<'p> =
     dyn FnMut(&mut IsolatedSet<'_>, &[PuId], &CpuSet) -> Result<CpuSet, PlanError> + 'p;
@@ -264,7 +264,7 @@ fn vcpu_reason(
     format!("PU {pin} is a thread of a core for {unit}s ({}), {near}; {sharing}", ground.place(pin))
 }
 
-/// What the vCPUs' cores have besides them: no other PU at all, or some that stay idle.
+/// What the vCPUs' cores have besides them: no other CPU at all, or some that stay idle.
 fn smt(ground: &AvailableCpus<'_>, ended: &Ended<'_>) -> Option<Finding> {
     let carried = ended.carried();
     let spots = || carried.iter().filter_map(|pu| ground.spot_of(pu));

@@ -1,4 +1,4 @@
-//! `balanced-shared`: vCPUs on all threads of the non-host cores, the emulator on the same PUs.
+//! `balanced-shared`: vCPUs on all threads of the non-host cores, the emulator on the same CPUs.
 //!
 //! Lindroth 2017 on an i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; emulatorpin 1-3,5-7; guest
 //! topology 1×3×2. The host core is left alone altogether: what the emulator does, it does

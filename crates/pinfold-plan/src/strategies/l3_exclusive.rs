@@ -7,7 +7,7 @@
 //!
 //! Where no level-3 cache is shown but cores share level-2 caches (clusters), those are meant.
 //!
-//! `auto` gives all PUs of the fastest cores of a domain, or their part where vnodes share domains.
+//! `auto` gives all CPUs of the fastest cores of a domain, or their part where vnodes share domains.
 
 use pinfold_model::{Plan, Request, Topology};
 

@@ -38,7 +38,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 }
 
 /// A plan with each vCPU alone on a core, the host away from all of them; threads of virtual
-/// machines have `policy`, unless they share the host's PUs.
+/// machines have `policy`, unless they share the host's CPUs.
 pub(super) fn one_per_core(
     mut draft: PlanBuilder<'_>,
     host: &HostShare,

@@ -1,7 +1,7 @@
 //! `low-latency-rt`: as `low-latency`, with round-robin priority 1 on the machine's threads.
 //!
 //! Lindroth 2017: the same pins, and `SCHED_RR` priority 1, so that no ordinary task that
-//! strays onto a vCPU's PU delays it. The emulator has it too, on the siblings of its own
+//! strays onto a vCPU's CPU delays it. The emulator has it too, on the siblings of its own
 //! machine's cores; where there are none it shares the host's core and stays ordinary.
 //! The host core never carries a real-time thread, so the host cannot be locked out.
 

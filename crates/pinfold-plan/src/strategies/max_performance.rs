@@ -4,7 +4,7 @@
 //! guest topology 1×4×2. The most throughput an idle host can give; a busy host takes
 //! its time from the vCPUs.
 //!
-//! `auto` gives as many vCPUs as PUs may be used. More is refused: a guest that
+//! `auto` gives as many vCPUs as CPUs may be used. More is refused: a guest that
 //! mirrors the host has no more CPUs than the host.
 
 use pinfold_model::{CpuSet, Plan, Request, Topology, Work};

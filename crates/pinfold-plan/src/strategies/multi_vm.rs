@@ -5,8 +5,8 @@
 //! not on core 0, so that package 0 is whole for the machines. Each machine stays in one L3
 //! domain and node while one has room. With one package it is `low-latency` for several.
 //!
-//! The kernel boots on PU 0 and some of its work stays there: where that PU carries a vCPU a
-//! finding says so. A request that keeps PU 0 free puts the host there.
+//! The kernel boots on CPU 0 and some of its work stays there: where that CPU carries a vCPU a
+//! finding says so. A request that keeps CPU 0 free puts the host there.
 
 use pinfold_model::{Plan, Request, Topology};
 

@@ -5,8 +5,8 @@
 //! is taken last. Two X5540 with one machine of automatic size: the machine gets the whole
 //! second package.
 //!
-//! A node without memory is taken last too; one without PUs cannot carry vCPUs. `auto` gives
-//! all PUs of a node's fastest cores, or their part where vnodes share nodes.
+//! A node without memory is taken last too; one without CPUs cannot carry vCPUs. `auto` gives
+//! all CPUs of a node's fastest cores, or their part where vnodes share nodes.
 
 use pinfold_model::{Plan, Request, Topology};
 

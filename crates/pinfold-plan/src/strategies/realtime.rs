@@ -1,10 +1,10 @@
-//! `realtime`: each vCPU alone on an isolated core under FIFO, all helpers on housekeeping PUs of
+//! `realtime`: each vCPU alone on an isolated core under FIFO, all helpers on housekeeping CPUs of
 //! the same node.
 //!
 //! The layout of real-time KVM hosts (tuned's `realtime-virtual-host`, OpenStack's real-time
 //! flavors, libvirt's `<vcpusched>`): a vCPU has a core whose siblings stay idle and are isolated
 //! with it, and `SCHED_FIFO` priority 1, below the kernel's own real-time threads. Emulator,
-//! iothreads and vhost workers keep the ordinary policy and run on housekeeping PUs of the node
+//! iothreads and vhost workers keep the ordinary policy and run on housekeeping CPUs of the node
 //! that holds the vCPUs, the memory and the devices: a FIFO vCPU that spins never starves them,
 //! and what they touch is local.
 //!

@@ -72,8 +72,8 @@ fn within_l3(spot: &AvailableCore) -> Part {
     [1 + spot.package.0, id(spot.node.map(|node| node.0)), id(spot.l3.map(|l3| l3.0)), 0]
 }
 
-/// The PUs such that each prefix is spread as evenly as can be at every level: each level
-/// merges the orders of the one below, each part's PUs at even distances.
+/// The CPUs such that each prefix is spread as evenly as can be at every level: each level
+/// merges the orders of the one below, each part's CPUs at even distances.
 fn scattered(ground: &AvailableCpus<'_>) -> Vec<PuId> {
     let mut parts: Vec<(&AvailableCore, Vec<PuId>)> =
         ground.cores.iter().map(|spot| (spot, spot.pus.clone())).collect();

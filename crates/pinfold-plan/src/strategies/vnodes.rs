@@ -1,7 +1,7 @@
 //! `vnodes`: process groups of c cores at speed μ, each on cores of its own.
 //!
 //! Buchert 2011 Fig. 2: virtual nodes of 1, 1, 2, 4 cores at 75, 40, 60, 25 % on eight cores.
-//! A group has the first PU of each of its cores; the siblings stay idle, because what ran
+//! A group has the first CPU of each of its cores; the siblings stay idle, because what ran
 //! there would slow the group by an unknown part. The cores of a group are of one kind and near
 //! each other, on the node of its devices while that has room; the largest group chooses first, and the host's core is taken last.
 //!
@@ -232,12 +232,12 @@ fn reason(ground: &AvailableCpus<'_>, spot: &AvailableCore) -> String {
     format!("PU {first} is a core of this group alone ({}){idle}", ground.place(*first))
 }
 
-/// The PUs of the tasks of a group.
+/// The CPUs of the tasks of a group.
 fn pus_of(vnode: &VnodePlan) -> CpuSet {
     vnode.threads.iter().map(|thread| &thread.pus).collect::<CpuSet>()
 }
 
-/// The PU of each core on which a group's tasks run.
+/// The CPU of each core on which a group's tasks run.
 fn firsts(cores: &[&AvailableCore]) -> CpuSet {
     cores.iter().filter_map(|spot| spot.pus.first().copied()).collect()
 }

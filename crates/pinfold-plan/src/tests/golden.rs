@@ -58,7 +58,7 @@ fn badaroux_isolcpus_on_the_r910() {
     let hint = boot.hint.as_deref().unwrap();
     assert!(hint.contains("isolcpus=managed_irq,domain,1-15,17-31 "), "{hint}");
     assert!(hint.ends_with("irqaffinity=0,16"), "{hint}");
-    // Beyond 30 the order starts again; multiples of 30 put as many vCPUs on each PU.
+    // Beyond 30 the order starts again; multiples of 30 put as many vCPUs on each CPU.
     let once = pins(&layout);
     let twice = plan("isolcpus", &r910().build(), &exactly(60)).unwrap();
     assert_eq!(pins(&twice), format!("{once},{once}"));
@@ -136,12 +136,12 @@ fn lindroth_options_of_balanced() {
     let request = Request { emulator: EmulatorRequest::Apart, ..auto() };
     let layout = check(&request, ("4", "0"), None);
     assert_eq!((pins(&layout).as_str(), shape(&layout).as_str()), ("1,5,2,6,3,7", "1×3×2"));
-    // The host has no PU besides its core: one of it stays the host's alone.
+    // The host has no CPU besides its core: one of it stays the host's alone.
     let request = Request { emulator: EmulatorRequest::RealTime, ..auto() };
     let layout = check(&request, ("4", "0,4"), round_robin);
     assert_eq!(pins(&layout), "1,5,2,6,3,7");
     assert!(super::finds(&layout, "emulator", "PU 0 stays the host's alone"));
-    // It has core 3 too: as the source has it, both PUs of the host core.
+    // It has core 3 too: as the source has it, both CPUs of the host core.
     let request = Request { emulator: EmulatorRequest::RealTime, ..exactly(4) };
     let layout = check(&request, ("0,4", "0,3-4,7"), round_robin);
     assert!(!super::finds(&layout, "emulator", ""), "{:?}", layout.findings);
@@ -250,7 +250,7 @@ fn every_reason_names_its_place() {
 }
 
 /// tuned's realtime-virtual-host: cores alone and isolated, FIFO 1 on vCPUs, all else on
-/// housekeeping PUs of the same node.
+/// housekeeping CPUs of the same node.
 #[test]
 fn realtime_keeps_everything_of_a_machine_on_one_node() {
     let layout = plan("realtime", &i7_4790k().build(), &auto()).unwrap();
@@ -289,7 +289,7 @@ fn realtime_keeps_everything_of_a_machine_on_one_node() {
     assert_eq!(pins(&layout), "4,5,6,7");
     assert!(!super::finds(&layout, "isolcpus", ""), "{:?}", layout.findings);
     assert!(layout.vnodes[0].threads[0].reason.contains("isolated at boot"));
-    // A node without a housekeeping PU is not chosen, and refused where a device is there.
+    // A node without a housekeeping CPU is not chosen, and refused where a device is there.
     let all = super::machine::dual_e5_2670().isolated("8-15,24-31").build();
     let layout = plan("realtime", &all, &exactly(4)).unwrap();
     assert_eq!(pins(&layout), "1,2,3,4");

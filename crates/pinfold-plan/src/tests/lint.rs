@@ -183,7 +183,7 @@ fn iothreads_on_another_node() {
         (Severity::Note, "<emulatorpin cpuset='6-7,14-15'/>",)
     );
     assert_eq!(far("0 8 1 9"), None);
-    // In part near is near; and where the node has no PU left there is no better place.
+    // In part near is near; and where the node has no CPU left there is no better place.
     check(&host, &with("4 12 5 13", "0,6"), &[]);
     check(&host, &with("4 12 5 13 6 14 7 15", "0,8"), &[]);
 }
@@ -200,7 +200,7 @@ fn pus_that_are_not_there_or_not_alone() {
     check(&host, &domain(2, &pins("1"), &shape(2, 1)), &["half-pinned", "emulator-on-vcpu"]);
     let none_left = plain(2).build();
     let all = format!("{}<emulatorpin cpuset='0-1'/>", pins("0 1"));
-    // As many vCPUs as PUs: no other placement of them leaves the host one.
+    // As many vCPUs as CPUs: no other placement of them leaves the host one.
     check(&none_left, &domain(2, &all, &shape(2, 1)), &[]);
     let full = flaws(&none_left, &[&domain(2, &all, &shape(2, 1))]);
     let note = |name| full.iter().any(|it| it.name == name && it.severity == Severity::Note);
@@ -284,7 +284,7 @@ fn many_machines_on_one_host() {
     };
     let apart = layouts((0..MANY).map(|number| vm(number, 2 * number, 2 * number + 1)).collect());
     assert_eq!(twice(&apart), []);
-    // Each shares a PU with the next: as many flaws as there are neighbours.
+    // Each shares a CPU with the next: as many flaws as there are neighbours.
     let chain = layouts((0..MANY).map(|number| vm(number, number, number + 1)).collect());
     let found = twice(&chain);
     assert_eq!(found.len(), MANY as usize - 1);
@@ -335,7 +335,7 @@ fn as_a_person_sees_it() {
     assert_eq!(crate::lint::counts(&found), "1 problem, 1 warning, 2 notes");
 }
 
-/// A compute service takes dedicated PUs offline while no guest needs them.
+/// A compute service takes dedicated CPUs offline while no guest needs them.
 #[test]
 fn an_offline_pu_is_usable_once_online() {
     let host = i7_4790k().offline("7").build();

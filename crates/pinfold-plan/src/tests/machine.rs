@@ -1,4 +1,4 @@
-//! Machines for tests, built from their shape and their numbering of PUs.
+//! Machines for tests, built from their shape and their numbering of CPUs.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use pinfold_model::{
 
 use super::set;
 
-/// Where a PU is, each number from 0 within the part above it.
+/// Where a CPU is, each number from 0 within the part above it.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub package: u32,
@@ -19,7 +19,7 @@ pub struct Place {
     pub thread: u32,
 }
 
-/// A machine in the making: PUs in hwloc's order.
+/// A machine in the making: CPUs in hwloc's order.
 #[derive(Clone, Debug)]
 pub struct Machine {
     rows: Vec<Row>,
@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// One package, `p` fast cores with adjacent siblings, then `e` small ones with one PU each.
+    /// One package, `p` fast cores with adjacent siblings, then `e` small ones with one CPU each.
     pub fn hybrid(p: u32, e: u32) -> Self {
         let row = |os, core, kind| Row { os, core, l3: Some(0), node: Some(0), package: 0, kind };
         let fast = (0..2 * p).map(|os| row(os, os / 2, CoreKind::Performance));
@@ -119,19 +119,19 @@ impl Machine {
         self
     }
 
-    /// These PUs share a level-2 cache.
+    /// These CPUs share a level-2 cache.
     pub fn l2(mut self, lists: &[&str]) -> Self {
         self.l2_domains = lists.iter().map(|list| set(list)).collect();
         self
     }
 
-    /// These PUs change their frequency together.
+    /// These CPUs change their frequency together.
     pub fn frequency(mut self, lists: &[&str]) -> Self {
         self.frequency_domains = lists.iter().map(|list| set(list)).collect();
         self
     }
 
-    /// These PUs can run so fast.
+    /// These CPUs can run so fast.
     pub fn khz(mut self, list: &str, khz: u64) -> Self {
         self.highest_khz.extend(set(list).iter().map(|pu| (pu, khz)));
         self

@@ -119,7 +119,7 @@ fn isolated_pus_carry_vcpus_first_and_never_the_host() {
         (pins(&mirrored).as_str(), emulator(&mirrored)),
         ("0,4,1,5,2,6,3,7", free.to_string())
     );
-    // The lowest PU is isolated: the host keeps the lowest that is not.
+    // The lowest CPU is isolated: the host keeps the lowest that is not.
     check(&i7_4790k().isolated("0,4"), "balanced", 0, ["0,4,2,6,3,7", "1,5", "1×3×2"]);
     // Half of the host core is isolated: the host has the other half.
     check(&i7_4790k().isolated("4"), "balanced", 0, ["1,5,2,6,3,7", "0", "1×3×2"]);

@@ -28,7 +28,7 @@ fn a_thread_goes_where_it_is_pinned_and_the_others_make_room() {
         |texts: &[&str]| plan("low-latency", &topology, &with(exactly(3), texts)).unwrap();
     let swapped = planned(&["vcpu0=2"]);
     assert_eq!((pins(&swapped).as_str(), emulator(&swapped).as_str()), ("2,1,3", "5-7"));
-    // The order of compact is fixed: vCPU 1 was on PU 4, and takes what vCPU 0 left.
+    // The order of compact is fixed: vCPU 1 was on CPU 4, and takes what vCPU 0 left.
     let line = plan("compact", &topology, &with(exactly(3), &["vcpu0=4"])).unwrap();
     let reason = &line.vnodes[0].threads[1].reason;
     assert_eq!(reason, "PU 0 was left by a vCPU that is pinned to PU 4 by hand");
@@ -109,7 +109,7 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
     let narrow = i7_4790k().allowed("0-3").build();
     let error = plan("low-latency", &narrow, &with(exactly(2), &["vcpu0=5"])).unwrap_err();
     assert!(error.to_string().contains("is not in the cpuset of this process"), "{error}");
-    // The real-time guard: neither the emulator nor the host is left without a PU.
+    // The real-time guard: neither the emulator nor the host is left without a CPU.
     let request = Request { emulator: EmulatorRequest::RealTime, ..exactly(6) };
     let i7 = i7_4790k().build();
     let error = plan("balanced", &i7, &with(request, &["emulator=0,4"])).unwrap_err();

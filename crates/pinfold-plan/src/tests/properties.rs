@@ -13,7 +13,7 @@ use super::machine::{Machine, Place};
 use crate::domain_file::Domain;
 use crate::{PlanError, emit, explain, plan, schema, strategies, validate};
 
-/// The ways in which machines number their PUs.
+/// The ways in which machines number their CPUs.
 fn numbered(shape: [u32; 5], way: u32) -> Machine {
     let [packages, nodes, l3s, cores, threads] = shape;
     let all_cores = packages * nodes * l3s * cores;
@@ -34,7 +34,7 @@ fn any_set(most: u32) -> impl Strategy<Value = String> {
         .prop_map(|pus| pus.into_iter().map(PuId).collect::<CpuSet>().to_string())
 }
 
-/// PUs of the machine by place, so that every way of numbering is hit.
+/// CPUs of the machine by place, so that every way of numbering is hit.
 pub(super) fn some_of(topology: &Topology, places: &[usize]) -> CpuSet {
     let at = |place: &usize| topology.pus.get(place % topology.pus.len().max(1)).map(|pu| pu.os);
     places.iter().filter_map(at).collect()
@@ -231,14 +231,14 @@ fn stays_free(layout: &Plan, allowed: &CpuSet, request: &Request) -> Result<(), 
     Ok(())
 }
 
-/// The PUs on which vCPUs and tasks may run.
+/// The CPUs on which vCPUs and tasks may run.
 fn carried(layout: &Plan) -> CpuSet {
     let runs = |role: &Role| matches!(role, Role::Vcpu(_) | Role::Task);
     let threads = layout.threads().filter(|(_, thread)| runs(&thread.role));
     threads.map(|(_, thread)| &thread.pus).collect::<CpuSet>()
 }
 
-/// No PU carries two vCPUs while one that the strategy uses is free.
+/// No CPU carries two vCPUs while one that the strategy uses is free.
 fn uses_pus_once(
     strategy: &str,
     (topology, request): (&Topology, &Request),
@@ -266,7 +266,7 @@ fn uses_pus_once(
     let usable = match layout.strategy.as_str() {
         // Its emulators are on the host's core, which never carries a vCPU.
         "isolcpus" => layout.exclusive.clone(),
-        // Emulators are on the PUs that stay free for the host.
+        // Emulators are on the CPUs that stay free for the host.
         _ if request.free.is_some() => {
             crate::plan_builder::ground(topology, request).unwrap().usable
         }
@@ -296,7 +296,7 @@ fn uses_pus_once(
     Ok(())
 }
 
-/// Strategies under which vCPUs take turns when PUs run out.
+/// Strategies under which vCPUs take turns when CPUs run out.
 const WRAPPING: [&str; 7] = [
     "compact",
     "compact-cores",
@@ -343,7 +343,7 @@ fn isolates(
     for vnode in layout.vnodes.iter().filter(|vnode| vnode.guest.is_some()) {
         let emulator = &vnode.thread(&Role::Emulator).unwrap().pus;
         let apart = emulator.is_disjoint(&vcpus);
-        // What would share several isolated PUs is taken off them.
+        // What would share several isolated CPUs is taken off them.
         if topology.isolated.is_empty() || strategy != "balanced-shared" {
             let shared = strategy == "balanced-shared" && emulator.is_subset(&vcpus);
             prop_assert!(apart || shared, "{emulator} and {vcpus}");
@@ -486,7 +486,7 @@ fn offers(
     Ok(())
 }
 
-/// How far apart two PUs are: 1 with a common L3, 2 with a common node, 3 with a common
+/// How far apart two CPUs are: 1 with a common L3, 2 with a common node, 3 with a common
 /// package, 4 otherwise.
 fn distance(topology: &Topology, a: PuId, b: PuId) -> usize {
     let (a, b) = (topology.pu(a).unwrap(), topology.pu(b).unwrap());

@@ -1,7 +1,7 @@
-//! The start script with a real QEMU (TCG, no disk, no network) on two PUs of this machine.
+//! The start script with a real QEMU (TCG, no disk, no network) on two CPUs of this machine.
 //!
 //! The script's QEMU is a child of a shell that the test starts and ends; nothing else
-//! is touched. Without QEMU or a second PU the tests say that they were skipped.
+//! is touched. Without QEMU or a second CPU the tests say that they were skipped.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::qemu::{SECOND_NS, words};
 use crate::emit::qemu;
 use crate::{plan, schema};
 
-/// One vCPU on the second PU that this process may use, the emulator on the first.
+/// One vCPU on the second CPU that this process may use, the emulator on the first.
 struct Stage {
     script: String,
     layout: Plan,

@@ -204,7 +204,7 @@ fn any_threads() -> impl Strategy<Value = Vec<ThreadPlan>> {
                     let fits = |policy: &Policy| {
                         matches!(role, Role::Vcpu(_)) || !matches!(policy, Policy::Deadline { .. })
                     };
-                    // A PU that no vCPU has, so that no real-time vCPU starves what it waits for.
+                    // A CPU that no vCPU has, so that no real-time vCPU starves what it waits for.
                     let own = CpuSet::single(PuId(501));
                     let pus = if matches!(role, Role::Vcpu(_)) { pus } else { pus.union(&own) };
                     ThreadPlan { policy: policy.filter(fits), role, pus, reason }
@@ -220,7 +220,7 @@ fn any_finding() -> impl Strategy<Value = Finding> {
         .prop_map(|(severity, subject, text, hint)| Finding { severity, subject, text, hint })
 }
 
-/// Knobs, every other one absent.
+/// Tunables, every other one absent.
 fn any_tuning() -> impl Strategy<Value = Tuning> {
     let small = || prop::option::of(1_u32..1000);
     let thp = prop::option::of(prop::sample::select(TransparentHugePages::ALL.to_vec()));
@@ -291,7 +291,7 @@ fn any_plan() -> impl Strategy<Value = Plan> {
     let parts = (texts, any_threads(), sets, findings, more);
     parts.prop_map(|(texts, threads, sets, findings, (nodes, speed, irqs, tuning, cpus))| {
         let (name, strategy, fingerprint, housekeeping_reason, reason) = texts;
-        // One PU that no thread has, so that no real-time thread can starve the host.
+        // One CPU that no thread has, so that no real-time thread can starve the host.
         let housekeeping = sets.0.union(&CpuSet::single(PuId(500)));
         let exclusive = sets.1.difference(&housekeeping);
         let scope = if sets.2 { IsolationScope::Own } else { IsolationScope::Host };

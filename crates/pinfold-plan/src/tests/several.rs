@@ -23,7 +23,7 @@ fn ask(vnodes: Vec<VnodeRequest>) -> Request {
     Request { isolation: IsolationScope::Host, ..Request::of(vnodes) }
 }
 
-/// `vCPU pins | emulator` of each machine, PUs of each group.
+/// `vCPU pins | emulator` of each machine, CPUs of each group.
 fn places(layout: &Plan) -> Vec<String> {
     let of_vnode = |vnode: &pinfold_model::VnodePlan| {
         let pins: Vec<String> = vnode.vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
@@ -53,7 +53,7 @@ fn three_machines_on_two_packages() {
     assert_eq!(layout.housekeeping, set("8,13-15,24,29-31"));
     assert!(layout.housekeeping_reason.contains("the first of package 1"));
     assert!(finds(&layout, "boot PU", "PU 0"));
-    // The host's PUs by hand, and the same strategy on one package.
+    // The host's CPUs by hand, and the same strategy on one package.
     let by_hand = Request { free: Some(Free::These(set("0,16"))), ..three.clone() };
     let expected = ["8,9,10,11 | 24-27", "12,13,14,15 | 28-31", "1,2,3,4 | 17-20"];
     check(dual_e5_2670(), "multi-vm", &by_hand, &expected);
@@ -259,7 +259,7 @@ fn a_machine_that_spans_nodes_is_planned_with_another() {
     assert!(plan("multi-vm", &four, &request).is_err());
 }
 
-/// The PUs of the host are in the node too, and carry no vCPU.
+/// The CPUs of the host are in the node too, and carry no vCPU.
 #[test]
 fn the_reason_of_an_emulator_with_the_host_excepts_the_hosts_pus() {
     let two = ask(vec![vm("web", 6), vm("db", 6)]);
@@ -508,7 +508,7 @@ fn a_share_that_stays_free() {
     );
 }
 
-/// PUs that the request names or counts are the host's, wherever the emulator is to be.
+/// CPUs that the request names or counts are the host's, wherever the emulator is to be.
 #[test]
 fn the_hosts_pus_under_every_emulator() {
     let ask = |wish, free: &Free, vcpus| Request {
@@ -524,7 +524,7 @@ fn the_hosts_pus_under_every_emulator() {
             (super::pins(&usual), super::emulator(&usual)),
             ("4,5,6,7".into(), "0-3".into())
         );
-        // Apart from all of the host's PUs there is no PU left next to four vCPUs.
+        // Apart from all of the host's CPUs there is no CPU left next to four vCPUs.
         let error = plan("balanced", &topology, &ask(EmulatorRequest::Apart, free, 4)).unwrap_err();
         let text = error.to_string();
         assert!(

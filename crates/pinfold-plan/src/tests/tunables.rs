@@ -100,7 +100,7 @@ fn every_format_names_every_tunable() {
     }
 }
 
-/// A plan that shares all its PUs with the host still has its tunables.
+/// A plan that shares all its CPUs with the host still has its tunables.
 #[test]
 fn a_plan_that_keeps_nothing_apart_says_its_tunables() {
     let topology = i7_4790k().build();

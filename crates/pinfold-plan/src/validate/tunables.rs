@@ -52,7 +52,7 @@ fn partition(plan: &Plan) -> Option<Finding> {
     Some(Finding::problem("partition", text).with_hint("plan with --isolate host"))
 }
 
-/// PUs that go offline under the plan's threads, or the last of the host's.
+/// CPUs that go offline under the plan's threads, or the last of the host's.
 fn offline(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let mut going = plan.tuning.offline.clone().unwrap_or_default();
     let unknown = going.difference(&topology.online()).difference(&topology.offline);
@@ -147,7 +147,7 @@ fn no_share(share: &ResourceShare, topology: &Topology) -> Option<Finding> {
     Some(Finding::problem("share", text).with_hint(hint))
 }
 
-/// A lowest frequency that none of the plan's PUs reaches.
+/// A lowest frequency that none of the plan's CPUs reaches.
 fn frequency(plan: &Plan, topology: &Topology) -> Option<Finding> {
     let pus = plan.pus();
     let here = topology.highest_khz.iter().filter(|(pu, _)| pus.contains(**pu));

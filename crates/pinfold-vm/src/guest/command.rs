@@ -6,7 +6,7 @@ use super::AGENT_PORT;
 
 /// With more vCPUs than these the kernel starts on one, and the agent brings the others online when
 /// it is asked to. A kernel that patches itself while it starts has all CPUs wait for each other,
-/// which takes minutes where many vCPUs share few PUs. Not so on RISC-V: its firmware (OpenSBI 1.1)
+/// which takes minutes where many vCPUs share few CPUs. Not so on RISC-V: its firmware (OpenSBI 1.1)
 /// has CPUs that are not started spin.
 const MOST_AT_ONCE: u32 = 8;
 
@@ -81,7 +81,7 @@ impl DemoGuest {
         add(&["-kernel", &self.kernel, "-initrd", &self.initramfs]);
         let first = if self.starts_on_one() { " maxcpus=1" } else { "" };
         // The watchdog wakes each CPU every four seconds. Each that wakes updates the kernel's time
-        // under one lock, in the order in which they came; where many vCPUs share few PUs, hardly
+        // under one lock, in the order in which they came; where many vCPUs share few CPUs, hardly
         // ever the one runs whose turn it is, and they do not get through until the next time.
         let words = "quiet panic=-1 mitigations=off audit=0 nowatchdog";
         add(&["-append", &format!("console={console} {words}{first} rdinit=/init -- agent")]);

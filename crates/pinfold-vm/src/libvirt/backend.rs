@@ -1,7 +1,7 @@
 //! libvirt as a keeper of settings: pins and memory nodes of its domains.
 //!
 //! A pin of a domain that runs is changed by `virsh vcpupin … --live`, which cannot take it away
-//! again: it is then given `cpuset` of `<vcpu>`, or all PUs (`r`), which has the same effect.
+//! again: it is then given `cpuset` of `<vcpu>`, or all CPUs (`r`), which has the same effect.
 //! In the definition it is changed by `--config`, and taken away by defining the domain anew
 //! without that one element, all else being as libvirt wrote it.
 
@@ -135,7 +135,7 @@ impl Libvirt {
     /// What comes nearest to taking a pin from a running domain.
     fn set_free(&self, setting: &Setting) -> Result<(), VmError> {
         let pins = Pins::from_xml(&self.xml_of(setting)?)?;
-        // "r" is virsh's word for all PUs of the host.
+        // "r" is virsh's word for all CPUs of the host.
         let list = pins.default.map_or("r".to_owned(), |default| default.to_string());
         self.set(setting, &list)
     }

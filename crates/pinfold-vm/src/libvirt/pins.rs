@@ -100,7 +100,7 @@ impl Pins {
     ///
     /// # Errors
     /// [`LibvirtError::Output`] if it is not well formed, has a document type (refused: entities
-    /// could grow without bound), or holds a list that is not one of PUs.
+    /// could grow without bound), or holds a list that is not one of CPUs.
     pub fn from_xml(xml: &str) -> Result<Self, LibvirtError> {
         let document = parse(xml)?;
         let domain = document.root_element();

@@ -103,7 +103,7 @@ impl Wire {
         Duration::from_nanos(deadline.saturating_sub(self.clock.now_ns()).max(1_000_000))
     }
 
-    /// Leaves the PUs to others for this time.
+    /// Leaves the CPUs to others for this time.
     pub(super) fn pause(&self, ns: u64) {
         self.clock.sleep_ns(ns);
     }

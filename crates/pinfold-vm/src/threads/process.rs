@@ -92,7 +92,7 @@ pub(crate) fn command_line(host: &dyn Host, pid: Tid) -> Result<Vec<String>, VmE
 
 /// Kernel threads that serve the process from outside: `vhost-N`, where N is any thread of
 /// the process, and `kvm-pit/PID`. They are looked for only if a descriptor of the process says
-/// that there may be some, and only among those born after it: a large host has thousands.
+/// that there may be some, and only among those created after it: a large host has thousands.
 pub(super) fn kernel_threads(
     host: &dyn Host,
     (pid, descriptors): (Tid, Option<Descriptors>),

@@ -1,4 +1,4 @@
-//! The frequency of the plan's PUs: governor and limits, once for each cpufreq policy.
+//! The frequency of the plan's CPUs: governor and limits, once for each cpufreq policy.
 
 use std::collections::BTreeSet;
 

@@ -1,10 +1,10 @@
-//! PUs that the plan takes offline: single ones, or with SMT off all but the first of each core;
-//! and PUs that its threads need and that are offline, which are brought online.
+//! CPUs that the plan takes offline: single ones, or with SMT off all but the first of each core;
+//! and CPUs that its threads need and that are offline, which are brought online.
 //!
-//! A PU that goes offline takes more with it than its tasks: a task or an interrupt that may run
-//! nowhere else is given all PUs by the kernel, for good, and cgroup v1 strikes it out of every
+//! A CPU that goes offline takes more with it than its tasks: a task or an interrupt that may run
+//! nowhere else is given all CPUs by the kernel, for good, and cgroup v1 strikes it out of every
 //! group's list, for good. Such tasks and groups are a reason not to do it; interrupts are moved
-//! before, as a step of their own. A PU of the machine's threads is refused, as is the last one
+//! before, as a step of their own. A CPU of the machine's threads is refused, as is the last one
 //! of the host.
 
 use pinfold_host::mountinfo::Version;
@@ -21,7 +21,7 @@ const REASON: &str = "asked by the plan";
 /// So many tasks are named.
 const NAMED: usize = 5;
 
-/// Brings the PUs of the machine's threads online, before a thread is to run there: a compute
+/// Brings the CPUs of the machine's threads online, before a thread is to run there: a compute
 /// service may have taken them offline while nothing used them. Undo takes them offline last.
 pub(in crate::steps) fn bring(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let Some(online) = tasks::unless_gone(cpusets::list(draft.host, &paths::cpu_online()))? else {
@@ -89,7 +89,7 @@ fn smt_control(draft: &mut Draft<'_>) -> Result<Option<&'static str>, ApplyError
     }
 }
 
-/// False, and told, if a PU is offline: the first thread of its core may be the one, and SMT off
+/// False, and told, if a CPU is offline: the first thread of its core may be the one, and SMT off
 /// would then leave that core none.
 fn all_online(draft: &mut Draft<'_>, online: &CpuSet) -> Result<bool, ApplyError> {
     let present = cpusets::list(draft.host, &paths::cpu_present())?;
@@ -172,7 +172,7 @@ fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
     Ok(false)
 }
 
-/// Interrupts that go nowhere else are moved to the host's PUs first, so that undo knows theirs.
+/// Interrupts that go nowhere else are moved to the host's CPUs first, so that undo knows theirs.
 fn interrupts(draft: &mut Draft<'_>, going: &CpuSet) -> Result<(), ApplyError> {
     let goal = draft.plan.housekeeping.difference(going);
     let listed = tasks::unless_gone(draft.host.list(&paths::irqs_dir()))?.unwrap_or_default();
@@ -188,7 +188,7 @@ fn interrupts(draft: &mut Draft<'_>, going: &CpuSet) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// PUs of the plan that are offline now, with the threads that were to run there.
+/// CPUs of the plan that are offline now, with the threads that were to run there.
 pub(crate) fn missing(
     host: &dyn pinfold_host::Host,
     plan: &pinfold_model::Plan,

@@ -1,7 +1,7 @@
 //! Shares of caches and memory bandwidth: a group in `resctrl` with the machine's threads.
 //!
-//! Threads that are born later are born in their maker's group. One writer only: a thread that
-//! somebody else (libvirt's `<cachetune>`) has put into a group is not taken from there.
+//! Threads that are created later are created in their maker's group. One writer only: a thread that
+//! another program (libvirt's `<cachetune>`) has put into a group is not taken from there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
