@@ -596,7 +596,7 @@ pub(crate) fn not_isolated(request: &Request, (strategy, pus): (&str, &CpuSet)) 
 /// The available CPUs for a checked request.
 ///
 /// # Errors
-/// As [`demand::check`] and [`AvailableCpus::new`].
+/// As [`request_check::check`] and [`AvailableCpus::new`].
 pub(crate) fn ground<'a>(
     topology: &'a Topology,
     request: &Request,
