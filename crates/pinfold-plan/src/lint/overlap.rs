@@ -66,7 +66,7 @@ fn by_pu(views: &[&LintContext<'_, '_>]) -> BTreeMap<PuId, Claimants> {
     found
 }
 
-/// The machines with vCPUs that may run only on a CPU of this core.
+/// The machines with a vCPU that is pinned to one CPU of this core.
 fn by_core(views: &[&LintContext<'_, '_>], lookup: &Lookup<'_>) -> BTreeMap<CoreId, Claimants> {
     let mut found: BTreeMap<CoreId, Claimants> = BTreeMap::new();
     for (index, view) in views.iter().enumerate() {
