@@ -65,7 +65,7 @@ pub enum WatchEvent {
     Placed {
         /// The new thread.
         task: TaskId,
-        /// Its role.
+        /// Role of the thread.
         role: Role,
         /// Its planned CPUs.
         pus: CpuSet,
@@ -74,7 +74,7 @@ pub enum WatchEvent {
     Repaired {
         /// The corrected thread.
         task: TaskId,
-        /// Its role.
+        /// Role of the thread.
         role: Role,
         /// The correction.
         change: String,
@@ -87,7 +87,7 @@ pub enum WatchEvent {
     Contested {
         /// The thread that is left alone.
         task: TaskId,
-        /// Its role.
+        /// Role of the thread.
         role: Role,
         /// The correction that was not made.
         change: String,

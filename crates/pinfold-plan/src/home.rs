@@ -19,7 +19,7 @@ pub(crate) enum HomeKind {
 
 /// CPUs for an emulator that runs with the host's tasks.
 pub(crate) struct Home {
-    /// Never empty on a [`AvailableCpus`].
+    /// The CPUs; never empty on an [`AvailableCpus`].
     pub pus: CpuSet,
     /// Description for messages: `of core 0`.
     pub what: String,
@@ -34,8 +34,9 @@ const NO_ROOM: &str =
 
 impl AvailableCpus<'_> {
     /// CPUs for the emulator of a virtual machine whose vCPUs are on `pins`; `taken` are the CPUs
-    /// of all vCPUs' cores. In the weakest part of the machine if the vCPUs have better ones, else
-    /// on the host's core, else on the vCPUs' nodes; the first two only if near the vCPUs.
+    /// of all vCPUs' cores. The first of these that is on the vCPUs' nodes: the weakest part of the
+    /// machine if the vCPUs have a better one, the host's CPUs, other free CPUs. If none is there,
+    /// the host's CPUs.
     pub fn home(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> Home {
         let nodes = self.nodes_of(&pins.iter().copied().collect());
         let near = |pus: &CpuSet| self.near(pus, &nodes);

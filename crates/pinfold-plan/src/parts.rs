@@ -39,7 +39,7 @@ pub(crate) struct Parts<'t> {
 }
 
 impl<'t> Parts<'t> {
-    /// Those of a topology.
+    /// Reads them from a topology.
     pub fn of(topology: &'t Topology) -> Self {
         let sizes: BTreeMap<L3Id, u64> =
             topology.l3.iter().map(|domain| (domain.id, domain.size_bytes)).collect();

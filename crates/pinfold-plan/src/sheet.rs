@@ -9,12 +9,12 @@ pub(crate) struct Sheet {
 }
 
 impl Sheet {
-    /// No lines yet.
+    /// An empty sheet of this width.
     pub(crate) fn new(columns: usize) -> Self {
         Self { text: String::new(), columns }
     }
 
-    /// All lines.
+    /// The text of all lines.
     pub(crate) fn into_text(self) -> String {
         self.text
     }

@@ -358,7 +358,8 @@ fn amount(node: Node<'_, '_>, text: &str, unit: &str) -> Result<u64, DomainError
     product.ok_or_else(|| error_at(node, format!("{text:?} {unit:?} is no amount of memory")))
 }
 
-/// `b`, `byte`, `bytes`; `k`, `KiB`, … to `E`, `EiB` by 1024; `KB`, … to `EB` by 1000.
+/// Bytes of a unit: `b`, `byte`, `bytes`; `k`, `KiB`, … to `E`, `EiB` by 1024; `KB`, … to `EB` by
+/// 1000.
 fn factor(unit: &str) -> Option<u64> {
     let unit = unit.to_ascii_lowercase();
     if ["b", "byte", "bytes"].contains(&unit.as_str()) {

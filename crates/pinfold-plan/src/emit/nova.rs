@@ -107,7 +107,7 @@ fn properties((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Vec<St
     let emulator = vnode.thread(&Role::Emulator);
     let apart = emulator.is_some_and(|thread| thread.pus.is_disjoint(&held));
     if pinned && apart {
-        // "share" is the shared set, or one more dedicated CPU if there is none.
+        // "share" uses the shared set; without one, "isolate" uses an additional dedicated CPU.
         let shared = !plan.housekeeping.difference(&dedicated(plan, vnode)).is_empty();
         let policy = if shared { "share" } else { "isolate" };
         all.push(format!("hw:emulator_threads_policy={policy}"));

@@ -116,7 +116,7 @@ pub enum PlatformError {
         domain: CpuSet,
         /// The vnode for which the frequency is set.
         by: String,
-        /// Its method.
+        /// Its method of slowing.
         method: Method,
         /// The vnode that is slowed by another method.
         slowed: String,
@@ -130,7 +130,7 @@ pub enum PlatformError {
     LastHousekeeping {
         /// Name of the vnode.
         vnode: String,
-        /// Its method.
+        /// Its method of slowing.
         method: Method,
         /// Those of its CPUs on which the host's tasks run.
         pus: CpuSet,

@@ -375,7 +375,7 @@ fn cores_that_share_a_frequency_agree() {
         assert_eq!(error.to_string(), why);
         assert!(error.hint().unwrap().contains(hint));
     };
-    // Groups of four and three cores do not fit into whole pairs: three of four pairs are needed.
+    // Each pair of cores has one frequency, and these groups do not fill whole pairs.
     check(
         "name=a,cores=3,speed=40%+40%+50%,method=freq",
         "40% and 50% of \"a\" cannot both be had by frequency: the PUs 2-3 change it together",

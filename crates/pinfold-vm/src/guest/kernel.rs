@@ -237,8 +237,9 @@ fn limits_in(root: &str) -> Result<KernelLimits, GuestError> {
     Ok(KernelLimits::parse(&files::read_text(&format!("{boot}/{config}"))?))
 }
 
-/// Writes the kernel's image to `image`, decompressed if it is an xz-compressed x86-64 image.
-/// Images of other instruction sets are not compressed, but contain the xz magic bytes.
+/// Writes the kernel's image to `image`. An xz-compressed image for the machine's own instruction
+/// set is decompressed. Images of other instruction sets are not compressed, but contain the xz
+/// magic bytes.
 fn unpack_image(
     (root, flavour): (&str, &Flavour),
     scratch: &str,
