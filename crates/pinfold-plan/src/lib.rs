@@ -1,10 +1,11 @@
 //! Placement strategies: pure functions from a topology and a request to a plan.
 //!
 //! [`plan`] runs one named strategy; [`explain`] describes in words what a plan gives and costs;
-//! [`check`] compares a plan, perhaps one from a file, with a topology; [`lint`] finds faults of an
-//! existing placement, in a plan or in a libvirt [domain file](domain_file); [`emit`] writes a plan
-//! in the formats of other tools; [`schema`] in the JSON that later versions of Pinfold read too;
-//! [`requests`] reads requests, [`platforms`] the virtual nodes into which a machine is divided.
+//! [`validate()`] compares a plan, perhaps one from a file, with a topology; [`lint`] finds faults
+//! of an existing placement, in a plan or in a libvirt [domain file](domain_file); [`emit`] writes
+//! a plan in the formats of other tools; [`schema`] in the JSON that later versions of Pinfold read
+//! too; [`requests`] reads requests, [`platforms`] the virtual nodes into which a machine is
+//! divided.
 //!
 //! Nothing here accesses a host, a clock or randomness. The same input gives the same plan, on any
 //! machine.

@@ -1,8 +1,8 @@
 //! Checks a plan against the rules for all plans and against a topology.
 //!
 //! A plan may come from an edited file, or from another machine. [`faults`] are violations on any
-//! host: [`crate::schema::from_json`] refuses them. [`check`] reports differences between a plan
-//! and this host; a finding of severity `problem` means that the plan must not be applied.
+//! host: [`crate::schema::from_json`] refuses them. [`validate()`] reports differences between a
+//! plan and this host; a finding of severity `problem` means that the plan must not be applied.
 
 mod tunables;
 
