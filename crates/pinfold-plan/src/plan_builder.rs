@@ -323,7 +323,7 @@ impl<'a> PlanBuilder<'a> {
         &self.request.vnodes[place]
     }
 
-    /// Starts a vnode.
+    /// Starts the vnode at this index of the request.
     pub fn open(&self, place: usize) -> IsolatedSet<'a> {
         IsolatedSet {
             asked: self.vnode(place),

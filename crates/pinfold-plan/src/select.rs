@@ -2,12 +2,12 @@
 //!
 //! Cores of one [part](crate::parts) of the machine are taken if one has enough, the preferred such
 //! part; else of all parts, the preferred first. Within a part they are taken tier by tier: a tier
-//! contains cores of equal SMT width, and isolated cores form separate tiers. In a tier that is not
-//! needed completely, the cores come from the smallest domain that has enough of them: a shared L2,
-//! L3 within node and package, package within a node, node, L3, package, machine. Among domains of
-//! equal size the order is: one that already contains cores of the vnode, one of a requested node,
-//! one without the host core (the host's tasks then do not share that cache), one with memory, then
-//! hwloc's order.
+//! contains cores of equal SMT width, and isolated cores form separate tiers, which come first. In
+//! a tier that is not needed completely, the cores come from the smallest domain that has enough of
+//! them: a shared L2, L3 within node and package, package within a node, node, L3, package,
+//! machine. Among domains of equal size the order is: one that already contains cores of the vnode,
+//! one of a requested node, one without the host core (the host's tasks then do not share that
+//! cache), one with memory, then hwloc's order.
 //!
 //! Within a domain, its parts with the most free cores are used first. This gives the fewest pairs
 //! of vCPUs in different parts, and fewer vCPUs are then never farther apart on average.
@@ -337,8 +337,8 @@ impl<'g> Pool<'g> {
     }
 }
 
-/// The CPU of each vCPU: the first CPU to which it is pinned by hand; for the neighbour of such a
-/// vCPU, a sibling of its CPU; else the next of `free`.
+/// The CPU of each vCPU: the first CPU to which it is pinned by hand; for a vCPU that shares a
+/// guest core with such a vCPU, a sibling of its CPU; else the next of `free`.
 fn numbered(
     wishes: &[Option<&CpuSet>],
     (cores, mut siblings): (&[&AvailableCore], Vec<PuId>),

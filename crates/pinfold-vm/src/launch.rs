@@ -85,9 +85,9 @@ pub struct LaunchOptions {
     pub lifetime: Lifetime,
     /// What happens to QEMU's standard error output.
     pub echo: Echo,
-    /// Its standard input.
+    /// QEMU's standard input.
     pub stdin: Stdio,
-    /// Its standard output.
+    /// QEMU's standard output.
     pub stdout: Stdio,
     /// CPUs on which it is created, so that its work before the placement (reading the firmware,
     /// first touch of memory) happens there too; `None` for Pinfold's own CPUs.
@@ -130,11 +130,11 @@ pub enum Resumed {
 
 /// A QEMU that Pinfold started.
 pub struct RunningVm {
-    /// Its QMP connection.
+    /// The QMP connection to it.
     pub qmp: Qmp,
     /// Its threads at the time of the start; [`threads::discover`] finds later ones.
     pub found: Found,
-    /// Its version.
+    /// QEMU's version, from the greeting.
     pub version: QemuVersion,
     child: Child,
     /// Dropped after the child.
