@@ -1,9 +1,9 @@
-//! The kernel knobs: how each is set, read back and put back.
+//! How each kernel setting is written, read back and restored.
 //!
-//! One file per kind of [`Change`]. Each has three functions: `take` makes the change,
-//! `verify` compares what the kernel shows with what was asked, `revert` takes it back if
-//! the value is still ours. All of them are idempotent, because a crash may have come
-//! before, between or after them. The order of steps and the journal are not known here.
+//! One file per kind of [`Change`]. Each has three functions: `take` makes the change, `verify`
+//! compares the kernel's value with the requested one, and `revert` restores the original if the
+//! value is still the one that Pinfold wrote. All three are idempotent, because a crash may have
+//! happened before, between or after them. The order of steps and the journal are not known here.
 
 mod affinity;
 mod cgroup_procs;
@@ -37,65 +37,65 @@ pub(crate) use undo_context::UndoContext;
 use crate::cpusets::Hierarchy;
 use crate::tasks::{self, Seen};
 
-/// What became of a change.
+/// Outcome of making a change.
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// It was made; the findings tell of single tasks that were not there any more.
+    /// The change was made. The findings name single tasks that no longer existed.
     Done(Vec<Finding>),
-    /// The kernel does not make it on this host; nothing was changed.
+    /// The kernel refuses the change on this host; nothing was changed.
     Refused {
-        /// Its answer.
+        /// The kernel's error.
         error: HostError,
-        /// The same for people.
+        /// The refusal as a finding for the user.
         finding: Finding,
     },
-    /// Its task has ended.
+    /// The task has ended.
     Gone,
 }
 
-/// What the kernel shows after a change.
+/// Comparison of the kernel's value with the requested one.
 #[derive(Debug)]
 pub(crate) enum Shown {
-    /// What was asked.
+    /// The requested value.
     AsAsked,
-    /// Less than was asked, within what the task's cpuset or the host allows.
+    /// Less than was requested: the part that the task's cpuset or the host allows.
     Less(Finding),
-    /// A number that the kernel could not reach, or rounded.
+    /// A number that the kernel rounded or could not reach.
     Given {
-        /// What it is now.
+        /// The present value.
         value: String,
-        /// The same for people.
+        /// The difference as a finding for the user.
         finding: Finding,
     },
-    /// Its task has ended.
+    /// The task has ended.
     Gone,
-    /// Something else.
+    /// Another value.
     Other {
-        /// What was asked.
+        /// The requested value.
         wanted: String,
-        /// What the kernel shows.
+        /// The value that the kernel shows.
         found: String,
     },
 }
 
-/// What became of an undo.
+/// Outcome of undoing a change.
 #[derive(Debug)]
 pub(crate) enum Reverted {
-    /// The value that was found before is there again.
+    /// The original value was restored.
     Restored,
-    /// It was there already.
+    /// The original value was already present.
     Nothing,
-    /// Its task has ended.
+    /// The task has ended.
     Gone,
-    /// A value with the same effect is there, and [`finish`] is to be asked at the end.
+    /// A value with the same effect is set. The caller must call [`finish`] at the end.
     Later,
-    /// A value with the same effect is there, because the kernel does not take the original.
+    /// A value with the same effect is set, because the kernel does not accept the original.
     Near(Finding),
-    /// Somebody else changed it since; it was left as it is.
+    /// Another program has changed the value since; it was left unchanged.
     Changed(Finding),
 }
 
-/// Makes a change; a thread that was not `seen` just now is looked at first.
+/// Makes a change. A thread that is not in `seen` is first checked to be alive.
 pub(crate) fn take(host: &dyn HostMut, seen: &Seen, change: &Change) -> Result<Taken, HostError> {
     match change {
         Change::WriteFile { path, value } if resctrl::is_inside(path) => {
@@ -109,12 +109,13 @@ pub(crate) fn take(host: &dyn HostMut, seen: &Seen, change: &Change) -> Result<T
         Change::SetPolicy { task, policy } => policy::take(host, seen, *task, *policy),
         Change::WriteSetting { setting, value, .. } => setting::take(host, setting, value),
         Change::MovePages { task, from, to } => pages::take(host, seen, *task, (from, to)),
-        // Who works does that; the step tells what is to be taken back.
+        // The component that does the work signals the processes; the step only records what to
+        // undo.
         Change::SignalProcesses { .. } => Ok(Taken::Done(Vec::new())),
     }
 }
 
-/// True for a change that the kernel makes a little after it was asked.
+/// True for a change that the kernel completes some time after the request.
 pub(crate) fn comes_late(change: &Change) -> bool {
     match change {
         Change::WriteFile { path, .. } => kernel_file::comes_late(path),
@@ -156,7 +157,7 @@ pub(crate) fn verify(
     }
 }
 
-/// Takes a step back. One answer per thing that the step changed.
+/// Reverts a step. Returns one result per thing that the step changed.
 pub(crate) fn revert(past: &UndoContext<'_>, step: &Step) -> Vec<Result<Reverted, HostError>> {
     let one = |answer| vec![confirmed(past.host, step, answer)];
     match &step.undo {
@@ -193,8 +194,8 @@ pub(crate) fn revert(past: &UndoContext<'_>, step: &Step) -> Vec<Result<Reverted
     }
 }
 
-/// "Gone", said of a file or group that is hidden or of a thread that runs, is an error: nothing
-/// was reverted.
+/// Checks an answer of [`Reverted::Gone`]. It is an error if the file or group is only hidden or
+/// the thread still runs, because nothing was reverted then.
 fn confirmed(
     host: &dyn Host,
     step: &Step,
@@ -215,7 +216,7 @@ fn confirmed(
     }
 }
 
-/// The same of a thread.
+/// The same check for a thread.
 fn confirmed_of(
     host: &dyn Host,
     task: TaskId,
@@ -230,7 +231,7 @@ fn confirmed_of(
     }
 }
 
-/// Ends a step whose revert answered [`Reverted::Later`], when all others are taken back.
+/// Completes a step whose revert returned [`Reverted::Later`], after all other steps are undone.
 pub(crate) fn finish(past: &UndoContext<'_>, step: &Step) -> Result<Reverted, HostError> {
     match &step.undo {
         Undo::WriteFile { path, .. } => {
@@ -246,7 +247,7 @@ pub(crate) fn finish(past: &UndoContext<'_>, step: &Step) -> Result<Reverted, Ho
     }
 }
 
-/// Masks of bystanders that a kernel before 6.2 overwrote when their cpuset changed.
+/// Restores the masks of bystanders that a kernel before 6.2 overwrote when their cpuset changed.
 pub(crate) fn restore_mask(
     past: &UndoContext<'_>,
     task: TaskId,
@@ -255,14 +256,14 @@ pub(crate) fn restore_mask(
     affinity::restore_overwritten(past, task, mask)
 }
 
-/// Masks that those would have who were born in groups of ours, by where they come from.
+/// Original masks for tasks that were created in Pinfold's groups, derived from their ancestors.
 pub(crate) fn born_masks(
     past: &UndoContext<'_>,
 ) -> Result<Vec<(TaskId, pinfold_model::CpuSet)>, HostError> {
     cgroup_procs::born_masks(past)
 }
 
-/// A thread that was born while the plan was in force and inherited from one that was placed.
+/// Releases a thread that was created while the plan was active and inherited from a placed thread.
 pub(crate) fn release_born(
     past: &UndoContext<'_>,
     task: TaskId,

@@ -1,12 +1,12 @@
-//! Makes a plan true: journal, do, read back, step by step.
+//! Applies a plan step by step: journal, change, read back.
 //!
-//! The steps are those of [`crate::plan_steps`]; when they are done it is asked again, until it has
-//! no more, because threads are born and processes fork meanwhile, and others may set what was set
-//! here. Steps that only set one thread's mask or policy share one write and one `fsync` of the
-//! journal (each is still on the disk before it is done): with one per step, the disk would be most
-//! of the time that pinning a machine with many threads takes.
+//! The steps come from [`crate::plan_steps`]. After they are done it is called again until it
+//! returns none, because threads are created and processes fork meanwhile, and other programs may
+//! change what was set. Steps that only set one thread's mask or policy share one write and one
+//! `fsync` of the journal (each is still on disk before it is done). One `fsync` per step would
+//! take most of the time of pinning a machine with many threads.
 //!
-//! Whatever fails, everything is taken back in reverse order before the error is returned.
+//! If anything fails, all steps are undone in reverse order before the error is returned.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -25,57 +25,57 @@ use crate::undo::undo;
 
 mod affected_tasks;
 
-/// How often the host is looked at again before it is called restless.
+/// Maximum number of passes over the host before [`ApplyError`] reports that it does not settle.
 const MAX_PASSES: usize = 8;
 
 /// Where in a step an [`Observer`] is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// The step is known, nothing is written.
+    /// The step is planned; nothing is written.
     BeforeJournal,
-    /// The step is on the disk and not done.
+    /// The step is on disk and not yet done.
     AfterJournal,
-    /// The step is done and not read back.
+    /// The step is done and not yet read back.
     AfterChange,
 }
 
-/// What an [`Observer`] is told.
+/// Argument of an [`Observer`].
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
-    /// Where in the step.
+    /// Position within the step.
     pub point: Point,
     /// Number of the step in the journal.
     pub index: usize,
-    /// The step.
+    /// The current step.
     pub step: &'a Step,
 }
 
-/// Follows an apply, for progress and for tests; with `Break` the apply stops where it is, as if
-/// it had been killed, and nothing is undone.
+/// Callback for progress and for tests. If it returns `Break`, the apply stops at once, as if it
+/// had been killed, and nothing is undone.
 pub type Observer<'o> = dyn FnMut(&Event<'_>) -> ControlFlow<()> + 'o;
 
-/// An observer that lets everything pass.
+/// An observer that never interrupts.
 pub fn unobserved() -> impl FnMut(&Event<'_>) -> ControlFlow<()> {
     |_| ControlFlow::Continue(())
 }
 
-/// A plan that is in force.
+/// Result of a successful apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// The steps that were done.
+    /// The steps that were done, in order.
     pub steps: Vec<Step>,
-    /// What was not done as asked, and tasks that ended meanwhile.
+    /// Requests that were not fulfilled completely, and tasks that ended meanwhile.
     pub findings: Vec<Finding>,
-    /// The group of ours whose PUs are the housekeeping, if one was made: loads that are
-    /// started later join it by its `cgroup.procs`.
+    /// The cgroup that Pinfold made for the housekeeping CPUs, if any. Loads that are started later
+    /// join it through its `cgroup.procs`.
     pub group: Option<String>,
 }
 
-/// Makes a plan true.
+/// Applies a plan.
 ///
 /// # Errors
-/// [`ApplyError`]; the host is then as it was, unless its report says otherwise, or the
-/// observer broke it off ([`ApplyError::Abandoned`]).
+/// [`ApplyError`]. The host is then in its former state, unless the error's report says otherwise
+/// or the observer interrupted the apply ([`ApplyError::Abandoned`]).
 pub fn apply(
     host: &dyn HostMut,
     plan: &Plan,
@@ -94,7 +94,7 @@ pub fn apply(
     }
 }
 
-/// Takes steps that somebody else has planned, such as those of an emulated platform.
+/// Executes steps that the caller planned, such as those of an emulated platform.
 ///
 /// # Errors
 /// As [`apply`].
@@ -125,7 +125,7 @@ fn made(step: &Step, name: &str) -> Option<String> {
     }
 }
 
-/// Why an apply stopped, before what was done is undone.
+/// Why an apply stopped, before its steps are undone.
 enum Failure {
     Plan(Box<ApplyError>),
     Refused { index: usize, step: Box<Step>, source: HostError },
@@ -186,13 +186,14 @@ struct Run<'r, 'c, 'o> {
     journal: &'r mut Journal<'c>,
     observer: &'r mut Observer<'o>,
     applied: Applied,
-    /// Tasks that a move was tried for: a kernel thread that stays is not tried again.
+    /// Tasks for which a move was tried: a kernel thread that stays is not tried again.
     tried: BTreeSet<TaskId>,
-    /// Changes of knobs and pages that the kernel did not make, or not in full: nor are these.
+    /// Changes of tunables and pages that the kernel refused or made in part; these are not tried
+    /// again either.
     settled: BTreeSet<String>,
-    /// Whether a knob that is refused ends the apply.
+    /// Whether a refused tunable ends the apply.
     required: bool,
-    /// Once a step needs them; read again for each pass.
+    /// Other active placements. Read when a step first needs them, and again for each pass.
     others: Option<Others>,
 }
 
@@ -225,7 +226,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             self.others = None;
             self.find(findings);
             steps.retain_mut(|step| self.is_new(step));
-            // The first steps come right after; others are looked at anew.
+            // The steps of the first pass follow at once; later passes list the threads again.
             let mut seen = Some(Seen::listed(listed));
             let Some(first) = steps.first() else {
                 return Ok(self.journal.flush()?);
@@ -250,7 +251,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         Ok(self.journal.flush()?)
     }
 
-    /// Writes down the masks of bystanders that steps will overwrite.
+    /// Journals the masks of bystanders that the steps will overwrite.
     fn note_masks(
         &mut self,
         hierarchy: &Hierarchy<'_>,
@@ -267,8 +268,8 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         Ok(())
     }
 
-    /// False for a step that has nothing new to do. One that sets a knob again gets
-    /// the first one's undo: that is the original.
+    /// False for a step that has nothing new to do. A step that sets a tunable again gets the undo
+    /// of the first one, because that is the original value.
     fn is_new(&mut self, step: &mut Step) -> bool {
         if let Change::MoveTasks { tasks, .. } = &mut step.change {
             tasks.retain(|task| self.tried.insert(*task));
@@ -329,14 +330,14 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         Ok(self.others.insert(others))
     }
 
-    /// What the steps find of other active placements, for each step.
+    /// For each step, the earlier values that it finds from other active placements.
     fn earlier(
         &mut self,
         hierarchy: &Hierarchy<'_>,
         batch: &[Step],
     ) -> Result<Vec<Vec<Earlier>>, Failure> {
         let mut all = Vec::new();
-        // Most threads may use all CPUs: that is asked once, not for each of them.
+        // Most threads may use all CPUs, so the online list is read once, not per thread.
         let online = match batch.iter().any(is_light) {
             true => cpusets::list(self.host, &paths::cpu_online())?,
             false => CpuSet::new(),
@@ -358,7 +359,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         Ok(all)
     }
 
-    /// What another placement has to do with the mask that a thread of ours has.
+    /// The other placement, if any, that has narrowed the mask of one of our threads.
     fn narrowing(
         &mut self,
         hierarchy: &Hierarchy<'_>,
@@ -433,7 +434,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         Ok(())
     }
 
-    /// What the kernel shows of a change; of what it does a little later, after waiting for it.
+    /// The value that the kernel shows. For a change that completes late, waits for it first.
     fn shown(&self, hierarchy: &Hierarchy<'_>, change: &Change) -> Result<Shown, HostError> {
         let mut shown = actuators::verify(self.host, hierarchy, change)?;
         for _ in 0..actuators::LATE_LOOKS {
@@ -454,7 +455,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
     }
 }
 
-/// What is not tried again: this value of a knob, pages of this process at all.
+/// Key of a change that is not tried again: a tunable with its value, or the pages of a process.
 fn settled(change: &Change) -> String {
     match change {
         Change::MovePages { task, .. } => format!("pages of {task}"),
@@ -468,7 +469,7 @@ fn settled(change: &Change) -> String {
     }
 }
 
-/// True for steps that may share a write of the journal.
+/// True for steps that may share one write of the journal.
 fn is_light(step: &Step) -> bool {
     match step.change {
         Change::SetAffinity { .. } | Change::SetPolicy { .. } | Change::WriteSetting { .. } => true,

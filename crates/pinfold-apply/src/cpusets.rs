@@ -1,8 +1,8 @@
-//! The hierarchy that has the cpuset controller: who is in which group, and what it may use.
+//! The hierarchy with the cpuset controller: group membership, and the CPUs of each group.
 //!
-//! Version 1 and 2 differ in file names and rules; the names are hidden here, the rules are in
-//! `steps`. Groups are named by their absolute directory, without a slash at the end; in
-//! [`pinfold_model::TaskState`] by their path below the mount.
+//! Versions 1 and 2 differ in file names and rules. This module hides the names; the rules are in
+//! `steps`. A group is named by its absolute directory without a trailing slash. In
+//! [`pinfold_model::TaskState`] it is named by its path below the mount.
 //! <https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html>,
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset>
 
@@ -24,8 +24,8 @@ pub(crate) struct Cpusets {
     root: String,
 }
 
-/// The hierarchy of a host, looked for when it is first asked for: a plan that only sets masks
-/// does not need it, and reading the table of mounts takes as long as setting a hundred of them.
+/// The hierarchy of a host, found on first use. A plan that only sets masks does not need it, and
+/// reading the mount table takes as long as setting a hundred masks.
 pub(crate) struct Hierarchy<'h> {
     host: &'h dyn Host,
     found: OnceCell<Option<Cpusets>>,
@@ -47,7 +47,7 @@ impl<'h> Hierarchy<'h> {
 }
 
 impl Cpusets {
-    /// Finds it; `None` on a host without the controller.
+    /// Finds the hierarchy; `None` on a host without the controller.
     pub(crate) fn find(host: &dyn Host) -> Result<Option<Self>, HostError> {
         let mount = mountinfo::controller(host, CPUSET)?;
         Ok(mount.map(|mount| {
@@ -56,12 +56,12 @@ impl Cpusets {
         }))
     }
 
-    /// Its version.
+    /// The cgroup version of the hierarchy.
     pub(crate) fn version(&self) -> Version {
         self.mount.version
     }
 
-    /// Directory of its root.
+    /// The root directory of the hierarchy.
     pub(crate) fn root(&self) -> &str {
         &self.root
     }
@@ -71,7 +71,7 @@ impl Cpusets {
         group.strip_prefix(&self.root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// True if it is mounted read-only, as in many containers.
+    /// True if the hierarchy is mounted read-only, as in many containers.
     pub(crate) fn is_read_only(&self) -> bool {
         self.mount.mount.is_read_only()
     }
@@ -104,13 +104,13 @@ impl Cpusets {
         }
     }
 
-    /// The directory of such a path.
+    /// The directory of a path below the mount.
     pub(crate) fn dir_of(&self, below: &str) -> String {
         format!("{}{}", self.root, below.trim_end_matches('/'))
     }
 
-    /// A group, or, if it is not there any more, its nearest ancestor that takes tasks: on version 2
-    /// only the root may have both tasks and children with controllers.
+    /// The group itself, or its nearest ancestor that accepts tasks if it no longer exists. On
+    /// version 2 only the root may have both tasks and children with controllers.
     pub(crate) fn nearest(&self, host: &dyn Host, group: &str) -> Result<String, HostError> {
         let lineage = self.lineage(group);
         for (group, is_ancestor) in lineage.iter().rev().zip((0..).map(|depth| depth > 0)) {
@@ -125,7 +125,7 @@ impl Cpusets {
         Ok(self.root.clone())
     }
 
-    /// Names of the child groups' directories, as absolute paths.
+    /// The child groups' directories, as absolute paths.
     pub(crate) fn children(&self, host: &dyn Host, group: &str) -> Result<Vec<String>, HostError> {
         let Some(names) = tasks::unless_gone(host.list(group))? else { return Ok(Vec::new()) };
         Ok(names
@@ -146,7 +146,7 @@ impl Cpusets {
         lineage
     }
 
-    /// The parent group; the root is its own.
+    /// The parent group; the root is its own parent.
     pub(crate) fn parent<'g>(&'g self, group: &'g str) -> &'g str {
         match group.rsplit_once('/') {
             Some((parent, _)) if group != self.root => parent,
@@ -154,7 +154,7 @@ impl Cpusets {
         }
     }
 
-    /// Path of the file that shows what a group has got.
+    /// Path of the file with the effective CPUs of a group.
     pub(crate) fn effective_path(&self, group: &str) -> String {
         match self.version() {
             Version::V1 => paths::cpuset_effective_cpus(group),
@@ -162,15 +162,15 @@ impl Cpusets {
         }
     }
 
-    /// The PUs that a group has got. Where a v2 group lacks the controller, its nearest
-    /// ancestor with it counts.
+    /// The effective CPUs of a group. If a v2 group lacks the controller, those of its nearest
+    /// ancestor that has it.
     pub(crate) fn effective(&self, host: &dyn Host, group: &str) -> Result<CpuSet, HostError> {
         let lineage = self.lineage(group);
         let shown = lineage.iter().rev().find(|group| host.exists(&self.effective_path(group)));
         list(host, &self.effective_path(shown.map_or(&self.root, |group| group)))
     }
 
-    /// The PUs that the group of a thread has got; `None` if it has ended.
+    /// The effective CPUs of a thread's group; `None` if the thread has ended.
     pub(crate) fn effective_of(
         &self,
         host: &dyn Host,
@@ -181,7 +181,7 @@ impl Cpusets {
         };
         let shown = tasks::unless_gone(self.effective(host, &group))?;
         if shown.is_none() {
-            // With its last thread a group may go.
+            // The group may have been removed together with its last thread.
             tasks::confirm_ended(host, tid)?;
         }
         Ok(shown)
@@ -197,12 +197,12 @@ impl Cpusets {
         Ok(text.map_or_else(Vec::new, |text| tasks::numbers(text.lines())))
     }
 
-    /// The file that lists and takes the members of a group.
+    /// The file that lists the members of a group and through which tasks join it.
     pub(crate) fn members_path(&self, group: &str) -> String {
         paths::cgroup_file(group, self.members_file())
     }
 
-    /// Name of that file: `tasks` moves single threads, `cgroup.procs` whole processes.
+    /// Name of the members file: `tasks` moves single threads, `cgroup.procs` whole processes.
     pub(crate) fn members_file(&self) -> &'static str {
         match self.version() {
             Version::V1 => "tasks",
@@ -219,29 +219,29 @@ impl Cpusets {
         Ok(kind.is_some_and(|kind| kind.trim() == "threaded"))
     }
 
-    /// True if a v2 group may have processes beside child groups with controllers: only the
-    /// real root, which is the one group without a `cgroup.type`, may.
+    /// True if a v2 group may have processes in addition to child groups with controllers. Only the
+    /// real root may, which is the one group without a `cgroup.type`.
     pub(crate) fn is_real_root(&self, host: &dyn Host, group: &str) -> bool {
         group == self.root && !host.exists(&paths::cgroup_type(group))
     }
 }
 
-/// A file that holds a list of PUs.
+/// Reads a file that contains a list of CPUs.
 pub(crate) fn list(host: &dyn Host, path: &str) -> Result<CpuSet, HostError> {
     parse(path, &host.read(path)?)
 }
 
-/// The content of such a file. Memory nodes have the same format.
+/// Parses the content of such a file. Memory nodes have the same format.
 pub(crate) fn parse(path: &str, bytes: &[u8]) -> Result<CpuSet, HostError> {
     CpuSet::parse_list(&String::from_utf8_lossy(bytes))
         .map_err(|error| HostError::Unexpected { path: path.to_owned(), why: error.to_string() })
 }
 
-/// The first kernel that remembers the mask which a task asked for and applies it within each
-/// new cpuset (da019032819a1). Before, a change of cpuset overwrites the mask.
+/// The first kernel that remembers the mask that a task requested and applies it within each new
+/// cpuset (da019032819a1). Older kernels overwrite the mask when the cpuset changes.
 pub(crate) const MASKS_SURVIVE: (u32, u32) = (6, 2);
 
-/// See [`MASKS_SURVIVE`].
+/// True if the running kernel is at least [`MASKS_SURVIVE`].
 pub(crate) fn masks_survive(host: &dyn Host) -> Result<bool, HostError> {
     Ok(release(host)? >= MASKS_SURVIVE)
 }

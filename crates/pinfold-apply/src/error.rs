@@ -1,7 +1,7 @@
-//! Why a plan was not applied, and what the user can do about it.
+//! Why a plan was not applied, with a hint for the user.
 //!
-//! Whatever the error, the host is as it was before, unless the report that comes with
-//! [`ApplyError::Step`] says otherwise.
+//! After any error the host is in its former state, unless the report of [`ApplyError::Step`] says
+//! otherwise.
 
 use std::io::ErrorKind;
 
@@ -17,132 +17,133 @@ pub enum Refusal {
     /// The plan does not place exactly one vnode.
     #[error("{0}")]
     NotSingle(#[from] pinfold_model::NotSingle),
-    /// The plan leaves the host no PU.
+    /// The plan leaves no CPU to the host.
     #[error("the plan leaves the host no PU for its own tasks")]
     NoHousekeeping,
-    /// The host's PUs and those that are kept free for the machine overlap.
+    /// The host's CPUs and those reserved for the machine overlap.
     #[error("PUs {pus} are the host's and kept free of the host's tasks at the same time")]
     Overlap {
-        /// The PUs that are both.
+        /// The CPUs in both sets.
         pus: CpuSet,
     },
-    /// PUs of the machine's threads would go offline.
+    /// The plan takes CPUs offline on which the machine's threads are to run.
     #[error("PUs {pus} are to go offline, and threads of the plan are to run there")]
     OfflineInUse {
-        /// Those PUs.
+        /// The CPUs concerned.
         pus: CpuSet,
     },
-    /// A role has no PU.
+    /// The plan gives a role no CPU.
     #[error("the plan gives {role} no PU")]
     NowhereToRun {
-        /// The role.
+        /// The role without a CPU.
         role: Role,
     },
-    /// Real-time threads may run on every PU of the host.
+    /// Real-time threads may run on every CPU of the host.
     #[error("real-time threads on PUs {pus} leave the host no PU that they cannot hold")]
     RealTimeEverywhere {
-        /// Where they run.
+        /// The CPUs of the real-time threads.
         pus: CpuSet,
     },
-    /// A real-time vCPU would hold all PUs of a thread that it waits for.
+    /// A real-time vCPU would occupy all CPUs of a thread for which it waits.
     #[error(
         "{vcpu} is real-time on PUs {pus}, which are all that {servant} has: the guest would wait for it for ever"
     )]
     RealTimeOverServant {
-        /// The vCPU.
+        /// The real-time vCPU.
         vcpu: Role,
-        /// The emulator or an iothread.
+        /// The emulator or iothread for which the vCPU waits.
         servant: Role,
-        /// The PUs of that one.
+        /// The CPUs of that thread.
         pus: CpuSet,
     },
-    /// A thread with a deadline may start no other, so only vCPUs can have one.
+    /// Only a vCPU can have a deadline, because a thread with a deadline cannot create threads.
     #[error("{role} may not have a deadline: such a thread can start no other")]
     DeadlineOf {
-        /// The role.
+        /// The role that the plan gives a deadline.
         role: Role,
     },
-    /// The kernel gives a deadline only to threads that may run in their whole domain.
+    /// The kernel accepts a deadline only for threads that may run in their whole scheduling
+    /// domain.
     #[error(
         "{role} is to have a deadline on PUs {pus}, but the kernel gives one only to threads that may run on all of {domain}, their scheduling domain"
     )]
     DeadlineTooNarrow {
-        /// The vCPU.
+        /// The vCPU's role.
         role: Role,
-        /// Its PUs by the plan.
+        /// The vCPU's CPUs in the plan.
         pus: CpuSet,
-        /// The PUs among which it is balanced.
+        /// The CPUs of its scheduling domain.
         domain: CpuSet,
     },
-    /// The plan's own partition comes too late for a deadline.
+    /// The plan makes the partition too late for a deadline in it.
     #[error(
         "{role} is to have a deadline in the partition of PUs {pus} that the plan makes, but the kernel counts a thread that sleeps to the domain in which it last ran, and admits it there"
     )]
     DeadlineBeforePartition {
-        /// The vCPU.
+        /// The vCPU's role.
         role: Role,
-        /// Its PUs by the plan.
+        /// The vCPU's CPUs in the plan.
         pus: CpuSet,
     },
-    /// Isolated PUs share one domain.
+    /// All isolated CPUs share one scheduling domain.
     #[error(
         "{role} is to have a deadline on PUs {pus} in an isolated partition, but the kernel counts all isolated PUs of the host as one domain, and a deadline needs the whole of it"
     )]
     DeadlineInIsolated {
-        /// The vCPU.
+        /// The vCPU's role.
         role: Role,
-        /// Its PUs by the plan.
+        /// The vCPU's CPUs in the plan.
         pus: CpuSet,
     },
-    /// All real-time run time is given away.
+    /// No real-time run time is left to assign.
     #[error(
         "{group} has no run time for real-time threads (RT_GROUP_SCHED), and {above} has none left to give"
     )]
     NoRunTime {
         /// The machine's group in the cpu controller.
         group: String,
-        /// The one above it.
+        /// Its parent group.
         above: String,
     },
-    /// One thread has two roles that are to run on different PUs.
+    /// One thread has two roles for which the plan has different CPUs.
     #[error("thread {tid} is {} and {} at once, so they cannot be placed apart", roles.0, roles.1)]
     SharedThread {
-        /// The thread.
+        /// The thread's ID.
         tid: Tid,
-        /// Its roles.
+        /// Both roles.
         roles: (Role, Role),
     },
     /// The host has no cpuset controller.
     #[error("the host has no cpuset controller")]
     NoCpuset,
-    /// The hierarchy is mounted read-only.
+    /// The cgroup hierarchy is mounted read-only.
     #[error("{path} is mounted read-only")]
     ReadOnly {
-        /// The mount.
+        /// The mount point.
         path: String,
     },
-    /// Only root can make groups.
+    /// Only root can make cgroups.
     #[error("only root can make groups in {path}")]
     NotRoot {
-        /// The mount.
+        /// The mount point.
         path: String,
     },
-    /// The plan requires its knobs, and the host lacks one.
+    /// The plan requires its tunables, and the host lacks one.
     #[error("the plan requires its knobs: {}: {}", finding.subject, finding.text)]
     Lacks {
-        /// What is lacking, with the way out.
+        /// The missing tunable, with a hint.
         finding: Box<Finding>,
     },
-    /// A v2 group has processes of its own and can therefore not have children with controllers.
+    /// A v2 group has processes and can therefore not have children with controllers.
     #[error("{group} has processes of its own, so no group for others can be made in it")]
     NoRoom {
-        /// The group.
+        /// The group's directory.
         group: String,
     },
 }
 
 impl Refusal {
-    /// What the user can do about it.
+    /// What the user can do about the refusal, if anything.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {
@@ -191,34 +192,34 @@ impl Refusal {
     }
 }
 
-/// Why a plan was not applied.
+/// Why applying or watching failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// It must not or cannot be applied.
+    /// The plan must not or cannot be applied to this host.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The virtual machine or process group has ended.
     #[error("process {pid} has ended")]
     VmGone {
-        /// Its process.
+        /// The process ID.
         pid: Tid,
     },
-    /// The host could not be read; nothing was changed by the step that was being planned.
+    /// The host could not be read while a step was being planned; that step changed nothing.
     #[error("the host cannot be read")]
     Host(#[from] HostError),
-    /// A step was refused by the kernel.
+    /// The kernel refused a step.
     #[error("step {index} ({change}) failed{}", undone(undone_report))]
     Step {
         /// Number of the step in the journal.
         index: usize,
-        /// What it was to change, with path and value.
+        /// The attempted change, with path and value.
         change: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: HostError,
-        /// What became of the steps before it.
+        /// Report of undoing the earlier steps.
         undone_report: Box<UndoReport>,
     },
-    /// The kernel took a step and shows another value.
+    /// The kernel accepted a step but shows another value.
     #[error(
         "step {index} ({change}) was taken, but the kernel shows {found} instead of {wanted}{}",
         undone(undone_report)
@@ -226,51 +227,51 @@ pub enum ApplyError {
     NotSo {
         /// Number of the step in the journal.
         index: usize,
-        /// What it was to change.
+        /// The change that was made.
         change: String,
-        /// What was asked.
+        /// The requested value.
         wanted: String,
-        /// What the kernel shows.
+        /// The value that the kernel shows.
         found: String,
-        /// What became of the steps before it.
+        /// Report of undoing the earlier steps.
         undone_report: Box<UndoReport>,
     },
-    /// The host does not come to rest: each look finds more to do.
+    /// The host does not settle: each pass finds more to do.
     #[error(
         "the host does not come to rest: after {passes} passes there is still {left}{}",
         undone(undone_report)
     )]
     Restless {
-        /// How often it was tried.
+        /// Number of passes.
         passes: usize,
-        /// A step that is still to be done.
+        /// A step that remains to be done.
         left: String,
-        /// What became of the steps.
+        /// Report of undoing the steps.
         undone_report: Box<UndoReport>,
     },
-    /// The journal could not be kept; the step was not done.
+    /// The journal could not be written; the step was not done.
     #[error(
         "the step was not done, because the journal cannot be written{}",
         undone(undone_report)
     )]
     NotJournalled {
-        /// Why.
+        /// The journal's error.
         source: JournalError,
-        /// What became of the steps before it.
+        /// Report of undoing the earlier steps.
         undone_report: Box<UndoReport>,
     },
-    /// It failed for a reason of its own, and then not everything could be undone.
+    /// Applying failed, and not every step could be undone.
     #[error("applying failed; not everything could be undone")]
     Left {
-        /// The reason.
+        /// Why applying failed.
         source: Box<ApplyError>,
-        /// What became of the steps before it.
+        /// Report of undoing the steps.
         undone_report: Box<UndoReport>,
     },
-    /// The journal could not be kept while watching; the step was not done.
+    /// The journal could not be written while watching; the step was not done.
     #[error("the step was not done, because the journal cannot be written")]
     Journal(#[from] JournalError),
-    /// The observer asked to stop at once; nothing was undone.
+    /// The observer stopped the apply; nothing was undone.
     #[error("applying was interrupted at step {index}; what was done is still active")]
     Abandoned {
         /// Number of the step in the journal.
@@ -279,7 +280,7 @@ pub enum ApplyError {
 }
 
 impl ApplyError {
-    /// What the user can do about it.
+    /// What the user can do about the error, if anything.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -300,7 +301,7 @@ impl ApplyError {
         }
     }
 
-    /// What became of the steps before, if any were done.
+    /// Report of undoing the earlier steps, if any were done.
     #[must_use]
     pub fn undone(&self) -> Option<&UndoReport> {
         match self {

@@ -1,14 +1,14 @@
 //! The journal: every step of an apply, on disk before it is done.
 //!
-//! One file per virtual machine in the directory `journal/` of Pinfold's state, in lines
-//! of JSON that a human can read. A lock beside it is held as long as the Pinfold process that
-//! works on the machine lives. A journal without an `end` line is in force: the machine cannot
-//! be applied to again before it is undone.
+//! There is one file per virtual machine in the directory `journal/` of Pinfold's state, in
+//! readable JSON lines. A Pinfold process that works on the machine holds a lock next to the file
+//! until it exits. A journal without an `end` line is active: the machine cannot be placed again
+//! before that journal is undone.
 //!
-//! The file is made with the first steps in it, so that they cost one wait for the disk and not
-//! two; a journal that was begun and never written says that nothing was done. Only what could
-//! be changed by `undo` depends on the disk: outcomes are notes for the reader, which are
-//! not waited for, and their loss harms nothing. What a step does to the host is not known here.
+//! The file is created together with its first steps, so that this costs one wait for the disk and
+//! not two. A journal without a file means that nothing was done. Only what `undo` needs is synced:
+//! outcomes are notes for the reader, and their loss is harmless. What a step does to the host is
+//! not known here.
 
 mod error;
 mod marks;
@@ -35,11 +35,11 @@ use crate::layers::{Earlier, Others};
 use crate::tasks::{self, Target};
 use crate::undo::is_lasting;
 
-/// Ended journals that are kept for the reader; older ones are removed when there are twice
-/// as many.
+/// Number of ended journals that are kept for the reader. Older ones are removed once there are
+/// more than twice as many.
 const HISTORY: usize = 16;
 
-/// The folder of journals below Pinfold's state.
+/// Name of the journal directory below Pinfold's state directory.
 pub const JOURNALS: &str = "journal";
 const SUFFIX: &str = ".jsonl";
 const LOCK_SUFFIX: &str = ".lock";
@@ -48,33 +48,34 @@ const LOCK_SUFFIX: &str = ".lock";
 pub struct Journals<'c> {
     files: Arc<dyn Storage>,
     clock: &'c dyn Clock,
-    /// What is placed from other state folders; not asked for a simulated host.
+    /// Marks of placements made from other state directories; `None` for a simulated host.
     marks: Option<Marks>,
 }
 
-/// What a new journal begins with.
+/// Initial content of a new journal.
 #[derive(Clone, Copy, Debug)]
 pub struct NewJournal<'a> {
     /// Name of the virtual machine, for messages.
     pub vm_name: &'a str,
     /// The plan as JSON text.
     pub plan: &'a str,
-    /// What it is applied to.
+    /// The machine and the threads to which the plan is applied.
     pub target: &'a Target,
-    /// Whether the placement is to end with this process.
+    /// Whether the placement ends when this process exits.
     pub supervised: bool,
 }
 
 /// A journal of the directory, as `pinfold journal` lists it.
 #[derive(Debug)]
 pub struct Summary {
-    /// Its id.
+    /// The journal's ID.
     pub id: String,
-    /// What it holds; `None` if it was cut off in its first line, so that nothing was done.
+    /// The journal's content; `None` if the file was cut off in its first line, which means that
+    /// nothing was done.
     pub record: Result<Option<Record>, JournalError>,
 }
 
-/// An open journal. While it lives, no other Pinfold can work on the same machine.
+/// An open journal. While it is open, no other Pinfold process can work on the same machine.
 pub struct Journal<'c> {
     files: Arc<dyn Storage>,
     clock: &'c dyn Clock,
@@ -82,32 +83,27 @@ pub struct Journal<'c> {
     record: Record,
     bytes: Vec<u8>,
     pending: Vec<Entry>,
-    // The file is there, at least with its header.
+    // The file exists, at least with its header.
     is_made: bool,
-    // A failed write may have left half a line; the file is then replaced, not appended to.
+    // A failed write may have left half a line. The next write then replaces the file instead of
+    // appending.
     doubtful: bool,
     bound: Option<Marks>,
     marks: Vec<Mark>,
     _lock: Lock,
 }
 
-/// The paths of this user's marks of placements whose journal is not there or has ended.
-///
-/// # Errors
-/// [`JournalError::Store`].
+/// Paths of this user's placement marks whose journal is missing or has ended.
 pub fn void_marks(host: &dyn Host) -> Result<Vec<String>, JournalError> {
     Marks::of_this_machine().void(host)
 }
 
-/// Removes them, and says which.
-///
-/// # Errors
-/// [`JournalError::Store`].
+/// Removes the marks that [`void_marks`] returns, and returns their paths.
 pub fn remove_void_marks(host: &dyn Host) -> Result<Vec<String>, JournalError> {
     Marks::of_this_machine().remove_void(host)
 }
 
-/// Whether lines must be on the disk before the work goes on.
+/// Whether a write must reach the disk before the caller continues.
 #[derive(Clone, Copy)]
 enum Wait {
     ForDisk,
@@ -115,10 +111,10 @@ enum Wait {
 }
 
 impl<'c> Journals<'c> {
-    /// Opens the directory of journals below Pinfold's state.
+    /// Opens the journal directory below Pinfold's state directory.
     ///
     /// # Errors
-    /// [`JournalError::Store`] if it cannot be made or is not ours alone.
+    /// [`JournalError::Store`] if it cannot be created or another user has access to it.
     pub fn open(state: &StateDir, clock: &'c dyn Clock) -> Result<Self, JournalError> {
         let directory = StateDir::open(&state.path_of(JOURNALS))?;
         Ok(Self::over(Arc::new(directory), clock))
@@ -128,8 +124,8 @@ impl<'c> Journals<'c> {
         Self { files, clock, marks: None }
     }
 
-    /// The same for the machine that this process runs on: what is placed from other state
-    /// folders counts too.
+    /// Enables marks, for journals of the machine on which this process runs. Placements from other
+    /// state directories are then considered too.
     #[must_use]
     pub fn with_marks(self) -> Self {
         Self { marks: Some(Marks::of_this_machine()), ..self }
@@ -140,7 +136,7 @@ impl<'c> Journals<'c> {
         Self { marks: Some(Marks::in_folder(folder)), ..self }
     }
 
-    /// The state directory, in which the journals' own one lies.
+    /// The state directory that contains the journal directory.
     #[must_use]
     pub fn state_dir(&self) -> String {
         let folder = self.files.path_of("");
@@ -148,15 +144,15 @@ impl<'c> Journals<'c> {
         folder.rsplit_once('/').map_or(".", |(state, _)| state).to_owned()
     }
 
-    /// Begins a journal for a virtual machine. Its file is made by the first write.
+    /// Begins a journal for a virtual machine. The first write creates its file.
     ///
     /// # Errors
-    /// [`JournalError::Busy`] if another Pinfold works on the machine,
-    /// [`JournalError::Active`] if what was applied to it is still in force,
-    /// [`JournalError::Placed`] if that was done from another state folder, [`JournalError::Held`]
-    /// if the machine is part of another placement,
+    /// [`JournalError::Busy`] if another Pinfold process works on the machine,
+    /// [`JournalError::Active`] if an earlier placement of it is still active,
+    /// [`JournalError::Placed`] if that was made from another state directory,
+    /// [`JournalError::Held`] if the machine is part of another placement,
     /// [`JournalError::VmGone`], [`JournalError::Host`], [`JournalError::Store`];
-    /// [`JournalError::Malformed`] or [`JournalError::Newer`] if an old journal is in the way.
+    /// [`JournalError::Malformed`] or [`JournalError::Newer`] if an old journal cannot be read.
     pub fn begin(
         &self,
         host: &dyn Host,
@@ -193,24 +189,24 @@ impl<'c> Journals<'c> {
         Ok(Journal { is_made: false, marks, ..journal })
     }
 
-    /// All journals, by id.
+    /// All journals, sorted by ID.
     ///
     /// # Errors
-    /// [`JournalError::Store`]; what is wrong with a single one is told in its summary.
+    /// [`JournalError::Store`]. An error of a single journal is in its summary.
     pub fn list(&self) -> Result<Vec<Summary>, JournalError> {
         let names = self.files.list()?;
         let ids = names.iter().filter_map(|name| name.strip_suffix(SUFFIX));
         Ok(ids.map(|id| Summary { id: id.to_owned(), record: self.read(id) }).collect())
     }
 
-    /// The directory.
+    /// Path of the journal directory.
     #[must_use]
     pub fn path(&self) -> String {
         self.files.path_of("").trim_end_matches('/').to_owned()
     }
 
-    /// A mark that is another one once a journal was begun or removed since: so that who waits
-    /// for new ones need not read them all.
+    /// A number that changes when a journal is begun or removed. A caller that waits for new
+    /// journals compares it instead of reading all of them.
     ///
     /// # Errors
     /// [`JournalError::Store`].
@@ -218,7 +214,7 @@ impl<'c> Journals<'c> {
         Ok(self.files.mark()?)
     }
 
-    /// What a journal holds, without taking its lock; `None` if nothing was done.
+    /// Reads a journal without taking its lock; `None` if nothing was done.
     ///
     /// # Errors
     /// [`JournalError::Store`], [`JournalError::Malformed`], [`JournalError::Newer`].
@@ -227,11 +223,11 @@ impl<'c> Journals<'c> {
         Record::parse(&self.files.path_of(&name), &self.files.read(&name)?)
     }
 
-    /// Opens a journal to undo it, or to go on watching; `None` if nothing was done, and the
-    /// file is then removed.
+    /// Opens a journal in order to undo it or to continue watching. If nothing was done, removes
+    /// the file and returns `None`.
     ///
     /// # Errors
-    /// [`JournalError::Busy`] while the Pinfold that wrote it lives; else as
+    /// [`JournalError::Busy`] while the Pinfold process that wrote it runs; else as
     /// [`Journals::read`].
     pub fn reopen(&self, id: &str) -> Result<Option<Journal<'c>>, JournalError> {
         let name = format!("{id}{SUFFIX}");
@@ -274,7 +270,8 @@ impl<'c> Journals<'c> {
         lock.ok_or_else(|| JournalError::Busy { id: id.to_owned() })
     }
 
-    /// Refuses while an old journal of the same name is in force; the first write replaces it.
+    /// Fails while an old journal of the same name is active. An ended one is replaced by the first
+    /// write.
     fn check_room(&self, host: &dyn Host, name: &str) -> Result<(), JournalError> {
         if !self.files.contains(name) {
             return Ok(());
@@ -290,10 +287,10 @@ impl<'c> Journals<'c> {
         Ok(())
     }
 
-    /// Keeps the directory small: of too many ended journals only the latest remain. Those that are
-    /// in force or not understood stay, whatever their number.
+    /// Limits the number of ended journals to the latest [`HISTORY`]. Active and unreadable
+    /// journals always stay.
     fn prune(&self) -> Result<(), JournalError> {
-        // Reading them takes longer than an apply: not each one cleans up.
+        // Reading all journals takes longer than an apply, so most applies skip this.
         let names = self.files.list()?;
         if names.iter().filter(|name| name.ends_with(SUFFIX)).count() <= 2 * HISTORY {
             return Ok(());
@@ -309,9 +306,10 @@ impl<'c> Journals<'c> {
         ended.sort();
         let surplus = ended.len().saturating_sub(HISTORY);
         for (_, id) in ended.drain(..surplus) {
-            // Held by the Pinfold that is just ending: it will be removed another time.
+            // The Pinfold process that just ends still holds the lock; a later call removes this
+            // journal.
             let Some(lock) = self.files.lock(&format!("{id}{LOCK_SUFFIX}"))? else { continue };
-            // Before it was locked the same machine may have been placed again.
+            // The machine may have been placed again before the lock was taken.
             if self.has_ended(&id)? {
                 self.files.remove(&format!("{id}{SUFFIX}"))?;
                 self.files.remove(&format!("{id}{LOCK_SUFFIX}"))?;
@@ -323,7 +321,7 @@ impl<'c> Journals<'c> {
 }
 
 impl Journals<'_> {
-    /// True of a journal that says so now; one that another Pinfold removed is not there to say it.
+    /// True if the journal has ended now; false if another Pinfold process has removed it.
     fn has_ended(&self, id: &str) -> Result<bool, JournalError> {
         if !self.files.contains(&format!("{id}{SUFFIX}")) {
             return Ok(false);
@@ -333,13 +331,13 @@ impl Journals<'_> {
 }
 
 impl<'c> Journal<'c> {
-    /// What it holds.
+    /// The journal's content.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record
     }
 
-    /// Path of the file.
+    /// Path of the journal file.
     #[must_use]
     pub fn path(&self) -> String {
         self.files.path_of(&self.name)
@@ -349,11 +347,11 @@ impl<'c> Journal<'c> {
         self.clock
     }
 
-    /// Takes the marks of more processes that its steps are about to place.
+    /// Sets marks for further processes that the next steps place.
     ///
     /// # Errors
-    /// [`JournalError::Held`] or [`JournalError::Placed`] if another placement holds one of them or
-    /// an ancestor, [`JournalError::Busy`], [`JournalError::Host`], [`JournalError::Store`].
+    /// [`JournalError::Held`] or [`JournalError::Placed`] if another placement includes one of them
+    /// or an ancestor, [`JournalError::Busy`], [`JournalError::Host`], [`JournalError::Store`].
     pub fn bind(&mut self, host: &dyn Host, processes: &[TaskId]) -> Result<(), JournalError> {
         let Some(bound) = self.bound.clone() else { return Ok(()) };
         let (path, header) = (self.path(), self.record.header.clone());
@@ -375,8 +373,8 @@ impl<'c> Journal<'c> {
         Ok(())
     }
 
-    /// Writes steps to the disk, before any of them is done, each with what it finds of other
-    /// placements, if that is known. Returns the first one's number.
+    /// Writes steps to disk before any of them is done, each with the earlier values of other
+    /// placements if those are known. Returns the index of the first step.
     pub(crate) fn write_steps(
         &mut self,
         steps: &[Step],
@@ -394,8 +392,8 @@ impl<'c> Journal<'c> {
         Ok(first)
     }
 
-    /// The other placements that are active, of this state folder and of those that the marks name.
-    /// A journal that is damaged or foreign, which `pinfold journal` names, counts as none.
+    /// The other active placements, of this state directory and of those that the marks name. A
+    /// damaged or foreign journal, which `pinfold journal` lists, is ignored.
     pub(crate) fn others(&self, host: &dyn Host) -> Result<Others, JournalError> {
         let boot_id = record::boot_id(host).map_err(JournalError::Host)?;
         let names = self.files.list()?.into_iter();
@@ -421,17 +419,17 @@ impl<'c> Journal<'c> {
         Ok(Others::new(records.collect()))
     }
 
-    /// Writes bystanders' masks to the disk.
+    /// Writes bystanders' masks to disk.
     pub(crate) fn write_masks(&mut self, masks: Vec<(TaskId, CpuSet)>) -> Result<(), JournalError> {
         self.write(vec![Entry::Masks(masks)], Wait::ForDisk)
     }
 
-    /// Notes what became of a step; it is written with the next step, or by `flush`.
+    /// Records the outcome of a step. It is written with the next step or by `flush`.
     pub(crate) fn note(&mut self, index: usize, outcome: Outcome, detail: Option<String>) {
         self.pending.push(Entry::Outcome { index, outcome, detail });
     }
 
-    /// Writes the notes without waiting for the disk, and makes the file if no step has.
+    /// Writes recorded outcomes without waiting for the disk. Creates the file if no step has.
     pub(crate) fn flush(&mut self) -> Result<(), JournalError> {
         if self.pending.is_empty() && self.is_made {
             return Ok(());
@@ -439,15 +437,16 @@ impl<'c> Journal<'c> {
         self.write(Vec::new(), Wait::No)
     }
 
-    /// Marks everything as taken back. On a full disk the whole journal goes instead, which
-    /// says the same; one that was never made stays so.
+    /// Marks the journal as undone. On a full disk it removes the whole journal instead, which has
+    /// the same meaning. A journal without a file stays without one.
     pub(crate) fn end(&mut self, why: &str) -> Result<(), JournalError> {
         let end = Entry::End { unix_s: self.clock.unix_seconds(), why: why.to_owned() };
         if !self.is_made {
             self.record.entries.push(end);
             return Ok(());
         }
-        // Before the end is written: whoever comes between finds nothing that was set here.
+        // Before the end is written, so that a process that starts in between finds no marks of
+        // this placement.
         for mark in &self.marks {
             mark.remove()?;
         }
@@ -491,7 +490,8 @@ impl<'c> Journal<'c> {
         };
         if let Err(error) = written {
             self.bytes.truncate(before);
-            // A mark without its journal is void: it need not stay until that is found.
+            // A mark without a journal is void; it is removed here and not only when another
+            // process finds it.
             for mark in self.marks.iter().filter(|_| !self.is_made) {
                 match mark.remove() {
                     Ok(()) | Err(_) => {}
@@ -513,20 +513,22 @@ impl<'c> Journal<'c> {
     }
 }
 
-/// True if the last line is an end: most journals have ended, and need not be parsed to know that.
+/// True if the last line is an `end` line. Most journals have ended and need not be parsed to know
+/// that.
 fn has_end_line(bytes: &[u8]) -> bool {
     let mut lines = bytes.trim_ascii_end().rsplit(|byte| *byte == b'\n');
     lines.next().is_some_and(|line| line.starts_with(b"{\"end\""))
 }
 
-/// This process, as the host sees it.
+/// This process as seen from the host.
 fn supervisor(host: &dyn Host) -> Result<TaskId, JournalError> {
     let own = tasks::own_process(host).map_err(JournalError::Host)?;
-    // On a host that it does not run on, everything is younger than this process.
+    // If this process does not run on the host (a simulated one), all of the host's tasks count as
+    // younger than it.
     Ok(own.unwrap_or(TaskId { tid: process::own_pid(), start_time: 0 }))
 }
 
-/// The threads that are there now, so that those born later are known as such.
+/// The threads that exist now, so that threads created later can be recognised.
 fn present(host: &dyn Host, target: &Target) -> Result<Vec<TaskId>, JournalError> {
     let mut present: Vec<TaskId> = target.threads.iter().map(|(task, _)| *task).collect();
     let processes = std::iter::once(target.pid).chain(target.own.iter().map(|task| task.tid));

@@ -1,8 +1,8 @@
-//! The host's knobs as an apply left them against what they are now.
+//! Compares the tunables that an apply set with their present values.
 //!
-//! The journal says which were set and to what; those that the kernel refused are not asked
-//! about. A number that a driver rounds, or a pool that is short of memory, counts as set while
-//! it is what was read back, or lies between what was there before and what was asked.
+//! The journal records which were set and to what; refused ones are skipped. A driver may round a
+//! number, and a pool may be short of memory. Such a tunable counts as set while it has the value
+//! that was read back, or one between the original and the requested value.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,21 @@ use crate::actuators;
 use crate::journal::{Entry, Outcome, Record};
 use crate::tasks;
 
-/// A knob that was set.
+/// A tunable that was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnobStatus {
-    /// Its file.
+    /// Path of its file.
     pub path: String,
-    /// What it was set to.
+    /// The value that was set.
     pub planned: String,
-    /// What it is; `None` if the file is not there any more.
+    /// The present value; `None` if the file no longer exists.
     pub found: Option<String>,
-    /// True if nobody changed it since.
+    /// True if no other program changed it since.
     pub ok: bool,
 }
 
-/// Programs that set knobs, by the names that the kernel shows, with words of their paths.
+/// Programs that set tunables: their names as the kernel shows them, with a part of the paths that
+/// each writes.
 const SETTERS: [(&str, &str); 5] = [
     ("irqbalance", "/irq/"),
     ("tuned", "/"),
@@ -35,7 +36,7 @@ const SETTERS: [(&str, &str); 5] = [
     ("ksmtuned", "/ksm/"),
 ];
 
-/// All knobs of an apply, by path.
+/// All tunables of an apply, by path.
 ///
 /// # Errors
 /// [`HostError`] if one is there and cannot be read.
@@ -77,7 +78,8 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
     Ok(all)
 }
 
-/// The last word on a step; one without any was being done when the journal was last written.
+/// True if the last outcome of a step says that it was done. A step without an outcome was in
+/// progress when the journal was last written.
 pub(crate) fn was_set(record: &Record, step: usize) -> bool {
     let mut outcomes = record.entries.iter().filter_map(|entry| match entry {
         Entry::Outcome { index, outcome, .. } if *index == step => Some(*outcome),
@@ -89,7 +91,7 @@ pub(crate) fn was_set(record: &Record, step: usize) -> bool {
     }
 }
 
-/// Knobs that somebody else changed, each with what is known of who did it.
+/// Tunables that another program changed, each with the programs that may have done it.
 pub(crate) fn drifted(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostError> {
     let mut findings = Vec::new();
     for knob in knobs(host, record)?.into_iter().filter(|knob| !knob.ok) {

@@ -1,17 +1,17 @@
 //! Settings of the host that several placements set one after the other.
 //!
-//! A governor, huge pages or the CPUs of a slice belong to no placement alone. Where a placement
+//! A governor, huge pages or the CPUs of a slice do not belong to one placement. If a placement
 //! finds the value that another active one has set, that value is not the original, and the two may
 //! be undone in any order:
 //!
 //! ```text
 //! original 0     A sets 1     B finds 1, sets 2     undo A     undo B → 0, not 1
 //! ```
-//! So the step of B is journalled with the undo of A, and with those that A had noted itself
-//! ([`Earlier`]). An undo takes the value of the nearest of them that is still active, and without
-//! one the original of the last. A placement whose value has been replaced by another one leaves
-//! it to the undo of that one. Nothing is written into another placement's journal: its process may
-//! be at work on it.
+//! So the step of B is journalled with the undo of A, and with those that A had recorded itself
+//! ([`Earlier`]). An undo restores the value of the nearest of them that is still active, or the
+//! original of the last one if none is. If another placement has replaced a placement's value
+//! since, the undo of that other one restores it. A placement never writes to another placement's
+//! journal, because that one's process may be writing to it.
 
 use std::borrow::Cow;
 
@@ -27,13 +27,13 @@ use crate::knobs::was_set;
 pub struct Earlier {
     /// Path of its journal.
     pub journal: String,
-    /// When it began: a journal of the same path may be of a later placement.
+    /// When it began, in Unix seconds: a later placement may have a journal at the same path.
     pub created_unix_s: u64,
-    /// How it would be reverted.
+    /// How that placement would revert the setting.
     pub undo: Undo,
 }
 
-/// The other placements that are active, each with the path of its journal.
+/// The other active placements, each with the path of its journal.
 #[derive(Debug, Default)]
 pub(crate) struct Others(Vec<(String, Record)>);
 
@@ -46,7 +46,7 @@ impl Others {
         self.0.is_empty()
     }
 
-    /// The undos of those whose value a step has found, the last one first.
+    /// The undos of those placements whose value a step has found, the latest first.
     pub(crate) fn earlier(&self, step: &Step) -> Vec<Earlier> {
         let holders: Vec<(&String, &Record)> = self
             .0
@@ -67,8 +67,8 @@ impl Others {
         std::iter::once(one).chain(earlier_of(last, &step.undo).iter().cloned()).collect()
     }
 
-    /// For a thread whose mask is all that its cpuset has: the undo of the placement that has narrowed
-    /// one of these groups. Once that is reverted the thread has all CPUs.
+    /// For a thread whose mask equals its whole cpuset: the undo of the placement that has narrowed
+    /// one of these groups. When that is reverted, the thread has all CPUs.
     pub(crate) fn narrowing(&self, lineage: &[String], undo: &Undo) -> Option<Earlier> {
         let sets = |record: &Record| {
             let mut lists = lineage.iter().map(|group| paths::cpuset_cpus(group));
@@ -82,13 +82,13 @@ impl Others {
         Some(Earlier { journal: journal.clone(), created_unix_s, undo: undo.clone() })
     }
 
-    /// The placement that has set a step's thing after `own` did.
+    /// The placement that changed the setting of a step after `own` did.
     pub(crate) fn above(&self, own: (&String, &Header), step: &Step) -> Option<&Record> {
         let mut all = self.0.iter().map(|(_, record)| record);
         all.find(|record| is_above(record, own, &step.undo))
     }
 
-    /// A record whose steps are undone to what is the original now.
+    /// A copy of the record whose steps restore the values that are the original ones now.
     pub(crate) fn resolved<'r>(&self, record: &'r Record) -> Cow<'r, Record> {
         let is_active = |one: &Earlier| {
             let same = |(path, of): &(String, Record)| {
@@ -109,7 +109,7 @@ impl Others {
     }
 }
 
-/// True for a step whose thing another placement may set too.
+/// True for a step whose setting another placement may change too.
 pub(crate) fn is_shared(step: &Step, own: &[TaskId]) -> bool {
     match &step.undo {
         Undo::WriteFile { .. } => true,
@@ -122,7 +122,7 @@ pub(crate) fn is_shared(step: &Step, own: &[TaskId]) -> bool {
     }
 }
 
-/// The undo of the first step that set the same thing.
+/// The undo of the first step that changed the same setting.
 pub(crate) fn first_undo<'r>(record: &'r Record, undo: &Undo) -> Option<&'r Undo> {
     record.steps().map(|(_, step)| &step.undo).find(|earlier| is_same_thing(undo, earlier))
 }
@@ -139,7 +139,7 @@ fn is_same_thing(undo: &Undo, earlier: &Undo) -> bool {
     }
 }
 
-/// What the first step that set a thing has noted of placements before.
+/// The earlier placements that the first step for a setting has recorded.
 fn earlier_of<'r>(record: &'r Record, undo: &Undo) -> &'r [Earlier] {
     let noted = record.entries.iter().find_map(|entry| match entry {
         Entry::Step { step, earlier, .. } if is_same_thing(undo, &step.undo) => Some(earlier),
@@ -148,7 +148,8 @@ fn earlier_of<'r>(record: &'r Record, undo: &Undo) -> &'r [Earlier] {
     noted.map_or(&[], Vec::as_slice)
 }
 
-/// True if a placement has noted another one under a thing that it holds set itself.
+/// True if a placement has recorded another one as earlier for a setting that it still has set
+/// itself.
 fn is_above(record: &Record, (path, header): (&String, &Header), undo: &Undo) -> bool {
     let is_below =
         |one: &Earlier| one.journal == *path && one.created_unix_s == header.created_unix_s;
@@ -158,7 +159,7 @@ fn is_above(record: &Record, (path, header): (&String, &Header), undo: &Undo) ->
             .any(|(index, step)| is_same_thing(undo, &step.undo) && was_set(record, index))
 }
 
-/// True if what a step has found is what another placement has set last.
+/// True if the value that a step found is the one that another placement set last.
 fn holds(record: &Record, found: &Undo) -> bool {
     let same = |(_, step): &(usize, &Step)| is_same_thing(found, &step.undo);
     let Some((index, step)) = record.steps().rfind(same) else { return false };
@@ -181,7 +182,7 @@ fn is_value_of(given: Option<&str>, step: &Step, found: &Undo) -> bool {
             Undo::WriteFile { original, .. },
         ) => {
             given.is_some_and(|given| now.trim_ascii() == given.as_bytes())
-                // A file whose text is no list or number is not what was set.
+                // Text that is no list or number does not count as the set value.
                 || actuators::still_holds(path, now, (value, original)).unwrap_or(false)
         }
         (Change::WriteSetting { value, .. }, Undo::WriteSetting { original: now, .. }, _) => {

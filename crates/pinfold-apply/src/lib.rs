@@ -1,4 +1,4 @@
-//! From a plan to the host and back: steps, journal, undo, status, watch.
+//! Applies a plan to a host and undoes it: steps, journal, undo, status, watch.
 //!
 //! ```text
 //! plan + target ──► plan_steps ──► apply ──► status, watch
@@ -6,13 +6,13 @@
 //!                         journal ◄──┘  └── undo (also after a crash)
 //! ```
 //!
-//! [`plan_steps`] reads the host and says what would be changed: a dry run prints its answer,
-//! [`apply`] takes it. Every step is in the [`Journal`], fsynced, before it is done; [`undo`]
-//! needs nothing but the journal. What was right already gives no step, so planning
-//! again after applying gives none; this is how apply knows that it is done.
+//! [`plan_steps`] reads the host and returns the changes to make: a dry run prints them, [`apply`]
+//! makes them. Every step is in the [`Journal`], fsynced, before it is done; [`undo`] needs nothing
+//! but the journal. A value that is already right gives no step, so planning again after an apply
+//! gives none; that is how apply detects that it is done.
 //!
 //! This crate knows nothing of strategies, QMP or file formats other than the journal's. It
-//! reaches the machine only through `pinfold-host`, and never changes it without a step.
+//! accesses the machine only through `pinfold-host`, and never changes it without a step.
 
 mod actuators;
 mod apply;

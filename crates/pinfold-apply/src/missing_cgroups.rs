@@ -1,9 +1,9 @@
-//! Groups that a placement stands on and that are not there any more.
+//! Cgroups that a placement needs and that no longer exist.
 //!
-//! One that Pinfold made goes only when somebody empties and removes it: what it kept is lost, and
-//! what somebody moved out of it stays where that one put it. One that a task came from may go while
-//! the task is elsewhere: undo then takes the nearest group above
-//! it that takes tasks. Reads only.
+//! A group that Pinfold made disappears only if another program empties and removes it. Its
+//! settings are then lost, and the tasks stay where that program moved them. A group that a task
+//! came from may be removed while the task is elsewhere; undo then uses the nearest ancestor that
+//! accepts tasks. This module only reads.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use crate::journal::Record;
 use crate::knobs::was_set;
 use crate::tasks;
 
-/// Groups of a placement that have vanished while its machine lives: a warning for one that
+/// Groups of a placement that have disappeared while its machine runs: a warning for one that
 /// Pinfold made, a note for one that tasks came from.
 ///
 /// # Errors
 /// [`HostError`] if the host cannot be read.
 pub fn vanished(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostError> {
-    // With a machine its groups go, and nobody asks where it came from.
+    // When the machine ends, its groups are removed too, and its tasks need not return.
     if !tasks::is_alive(host, record.header.vm)? {
         return Ok(Vec::new());
     }

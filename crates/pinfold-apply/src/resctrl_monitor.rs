@@ -1,4 +1,4 @@
-//! What a machine with shares uses of caches and bandwidth, as `resctrl` counts it.
+//! Cache and bandwidth use of a machine with a resctrl group, as `resctrl` counts it.
 //!
 //! ```text
 //! mon_data/mon_L3_00/llc_occupancy   bytes in the cache now
@@ -14,19 +14,20 @@ use crate::actuators;
 use crate::journal::Record;
 use crate::tasks;
 
-/// One counter of the machine's group.
+/// One counter of the machine's resctrl group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// Its domain and name: `mon_L3_00/llc_occupancy`.
+    /// Domain and name of the counter: `mon_L3_00/llc_occupancy`.
     pub name: String,
-    /// Bytes; `None` if the kernel cannot tell now.
+    /// Value in bytes; `None` if the kernel cannot read it now.
     pub bytes: Option<u64>,
 }
 
-/// All counters; none if no shares are in force or the CPU counts nothing.
+/// All counters of the machine. Empty if the placement has no resctrl group or the CPU has no
+/// monitoring.
 ///
 /// # Errors
-/// [`HostError`] if one is there and cannot be read.
+/// [`HostError`] if a counter exists and cannot be read.
 pub fn monitored(host: &dyn Host, record: &Record) -> Result<Vec<Counter>, HostError> {
     let made = record.steps().find_map(|(_, step)| match &step.change {
         Change::MakeGroup { path } if actuators::is_in_resctrl(path) => Some(path),

@@ -1,9 +1,9 @@
-//! Takes real-time rights away from a virtual machine whose supervisor has ended or hangs.
+//! Takes real-time policies from a virtual machine whose supervisor has ended or hangs.
 //!
-//! It looks at the machine's threads as they are, not as the supervisor last knew them: one
-//! that was born meanwhile has inherited the rights of its maker. What was real-time before
-//! Pinfold came is not touched. Nothing is written to the journal, which the supervisor may
-//! hold: an undo that comes later finds these values right already.
+//! It lists the machine's threads anew and does not rely on what the supervisor last knew: a thread
+//! that was created meanwhile inherits the policy of its creator. Threads that were real-time
+//! before the apply are not touched. Nothing is written to the journal, which the supervisor may
+//! have locked; a later undo finds these values already restored.
 
 use std::collections::BTreeMap;
 
@@ -13,28 +13,29 @@ use pinfold_model::{Plan, Policy, TaskId, Tid, Undo};
 use crate::journal::Record;
 use crate::tasks;
 
-/// A thread that has lost its rights.
+/// A thread whose real-time policy was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demoted {
     /// The thread.
     pub task: TaskId,
-    /// What it had.
+    /// The policy before.
     pub from: Policy,
-    /// What it has.
+    /// The policy now.
     pub to: Policy,
 }
 
-/// Highest real-time priority of a plan's threads, 0 for those with a deadline; `None` if none
-/// is real-time.
+/// Highest real-time priority of a plan's threads, 0 if only deadline threads are real-time; `None`
+/// if no thread is real-time.
 #[must_use]
 pub fn real_time_priority(plan: &Plan) -> Option<u8> {
     plan.threads().filter_map(|(_, thread)| thread.policy.and_then(priority)).max()
 }
 
-/// Gives every real-time thread of the record's machine its former policy, or the usual one.
+/// Restores the former policy of every real-time thread of the record's machine, or sets the
+/// default policy.
 ///
 /// # Errors
-/// [`HostError`] of the first thread that kept its rights; all others were tried.
+/// [`HostError`] of the first thread that could not be changed; all others were tried.
 pub fn take_rights(host: &dyn HostMut, record: &Record) -> Result<Vec<Demoted>, HostError> {
     let mut former: BTreeMap<TaskId, Policy> = BTreeMap::new();
     for (_, step) in record.steps() {
@@ -68,8 +69,8 @@ fn demote(
     let task = stat.task();
     let to = match former.get(&task) {
         Some(policy) => *policy,
-        // A thread of the machine that Pinfold never gave a policy was born real-time, or was
-        // so before.
+        // Pinfold never gave this thread a policy: it was created real-time, or was real-time
+        // before.
         None if before.contains(&task) => return Ok(None),
         None => Policy::default(),
     };

@@ -1,7 +1,7 @@
-//! Planned against found, now.
+//! Compares the plan with the present state of the host.
 //!
-//! Reads only. What a kernel does not let anybody move is told apart from what could be moved
-//! and is not: the first is the host's nature, the second is what isolation would change.
+//! This module only reads. It separates tasks that the kernel does not allow to be moved from tasks
+//! that isolation could move.
 
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{CpuSet, Finding, Plan, Policy, Role, TaskId, Tid};
@@ -12,33 +12,34 @@ use crate::rt_watchdog::real_time_priority;
 use crate::steps::{group_name, missing_pus, partition_name, throttle_that_is_off};
 use crate::tasks::{self, Target};
 
-/// One thread: where it is to run and where it may.
+/// One thread: its planned CPUs and policy, and the present ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleStatus {
-    /// Its role.
+    /// Role of the thread.
     pub role: Role,
     /// The thread.
     pub task: TaskId,
-    /// Its PUs by the plan; `None` if the plan does not name it and it follows the emulator.
+    /// CPUs in the plan; `None` if the plan does not name the thread, which then follows the
+    /// emulator.
     pub planned: Option<CpuSet>,
-    /// Its mask; `None` if it has ended.
+    /// Affinity mask; `None` if the thread has ended.
     pub found: Option<CpuSet>,
-    /// Its policy by the plan, if that names one.
+    /// Policy in the plan, if it sets one.
     pub planned_policy: Option<Policy>,
-    /// Its policy; `None` if it has ended.
+    /// Present policy; `None` if the thread has ended.
     pub found_policy: Option<Policy>,
-    /// True if everything is as planned.
+    /// True if mask and policy are as planned.
     pub ok: bool,
 }
 
-/// A task that may run on PUs which the plan keeps for the machine.
+/// A task that may run on CPUs that the plan reserves for the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intruder {
-    /// Its number.
+    /// Its thread ID.
     pub tid: Tid,
-    /// Its name.
+    /// Its name (`comm`).
     pub name: String,
-    /// On which of those PUs it may run.
+    /// The reserved CPUs on which it may run.
     pub pus: CpuSet,
     /// True for a kernel thread.
     pub is_kernel_thread: bool,
@@ -47,21 +48,21 @@ pub struct Intruder {
 /// The state of a plan on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The machine's threads: those of the target, then those that follow the emulator.
+    /// The machine's threads: first those of the target, then those that follow the emulator.
     pub roles: Vec<RoleStatus>,
-    /// Tasks that the kernel lets nobody move.
+    /// Tasks that the kernel does not allow to be moved.
     pub immovable: Vec<Intruder>,
-    /// Tasks that could be kept off and are not.
+    /// Tasks that could be excluded and are not.
     pub movable: Vec<Intruder>,
-    /// PUs of the plan that are offline, and what became of its partition.
+    /// Findings about offline CPUs of the plan and about its partition.
     pub findings: Vec<Finding>,
-    /// What endangers the host under this plan, and is no drift from it.
+    /// Risks to the host under this plan that are no deviation from it.
     pub dangers: Vec<Finding>,
 }
 
 impl Status {
-    /// True if every thread of the machine is where it should be, and what the plan stands on is
-    /// there.
+    /// True if every thread of the machine is as planned, and the CPUs and groups that the plan
+    /// needs exist.
     #[must_use]
     pub fn is_as_planned(&self) -> bool {
         self.roles.iter().all(|role| role.ok) && self.findings.is_empty()
@@ -71,7 +72,7 @@ impl Status {
 /// Compares a plan with the host.
 ///
 /// # Errors
-/// [`HostError`] if the host cannot be read; what ends meanwhile is no error.
+/// [`HostError`] if the host cannot be read. A task that ends meanwhile is no error.
 pub fn status(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Status, HostError> {
     let mut status = Status {
         roles: roles(host, plan, target)?,
@@ -103,20 +104,20 @@ pub fn status(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Status, H
     Ok(status)
 }
 
-/// What is not there any more, and vCPUs that the plan has no place for.
+/// Missing CPUs and groups, and vCPUs that are not in the plan.
 fn findings(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Vec<Finding>, HostError> {
     let strays = target.threads.iter().filter(|(_, role)| is_stray(plan, role));
     let strays = strays.map(|(task, role)| tasks::no_place(*task, role));
     Ok(health(host, plan, target)?.into_iter().chain(strays).collect())
 }
 
-/// True for a vCPU that follows the emulator, which no plan means.
+/// True for a vCPU that follows the emulator, which no plan intends.
 fn is_stray(plan: &Plan, role: &Role) -> bool {
     let vnode = plan.vnodes.first();
     matches!(role, Role::Vcpu(_)) && vnode.is_some_and(|vnode| tasks::has_no_place(vnode, role))
 }
 
-/// A plan with real-time threads on a host whose safety net is off.
+/// A warning if a plan has real-time threads and the host's real-time throttling is off.
 fn dangers(host: &dyn Host, plan: &Plan) -> Result<Vec<Finding>, HostError> {
     if real_time_priority(plan).is_none() {
         return Ok(Vec::new());
@@ -131,7 +132,7 @@ fn dangers(host: &dyn Host, plan: &Plan) -> Result<Vec<Finding>, HostError> {
     Ok(off.into_iter().collect())
 }
 
-/// What the plan stands on and the host does not have any more.
+/// CPUs and groups that the plan needs and the host no longer has.
 pub(crate) fn health(
     host: &dyn Host,
     plan: &Plan,
@@ -182,7 +183,7 @@ fn role_status(
     task: TaskId,
     role: &Role,
 ) -> Result<Option<RoleStatus>, HostError> {
-    // Only plans that place one vnode are ever applied.
+    // Plans that are applied have exactly one vnode.
     let planned = plan.vnodes.first().and_then(|vnode| vnode.thread(role));
     let Some(thread) = planned else { return Ok(None) };
     let alive = tasks::is_alive(host, task)?;

@@ -1,13 +1,13 @@
-//! From a plan to the ordered list of steps.
+//! Turns a plan into the ordered list of steps.
 //!
-//! Order: main thread and iothreads, because others inherit from them; vCPUs; then every
-//! other thread of the machine, which follow the emulator; policies; isolation. A value that
-//! is right already gives no step, so the answer for a host on which the plan is in force
-//! is empty: [`crate::apply`] asks again until it is, and that is how it catches what was born
-//! meanwhile.
+//! Order: main thread and iothreads first, because other threads inherit from them; vCPUs; all
+//! other threads of the machine, which follow the emulator; policies; isolation. A value that is
+//! already right gives no step, so the list is empty for a host on which the plan is active.
+//! [`crate::apply`] repeats the planning until the list is empty, which includes threads that were
+//! created meanwhile.
 //!
-//! Everything here only reads. What is to be written into a group that does not exist yet
-//! follows from the kernel's rules for new groups, so that a dry run can print it.
+//! Everything here only reads. Values for a group that does not exist yet follow from the kernel's
+//! rules for new groups, so that a dry run can print them.
 
 mod draft;
 mod isolate_host_v1;
@@ -34,34 +34,34 @@ pub(crate) use real_time::throttle_that_is_off;
 use threads::Ask;
 pub(crate) use tuning::hotplug::missing as missing_pus;
 
-/// The steps that make a plan true, and what cannot be had.
+/// The steps that apply a plan, and what cannot be done as requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Planned {
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// What cannot be done as asked.
+    /// Requests that cannot be fulfilled completely.
     pub findings: Vec<Finding>,
 }
 
-/// Name of the cgroup that an apply to this virtual machine makes. A machine of its own, if
-/// it must be taken out of a shared group, gets the same name with `-vm` behind it.
+/// Name of the cgroup that an apply to this virtual machine makes. If the machine must be moved out
+/// of a shared group, its own group has the same name with the suffix `-vm`.
 #[must_use]
 pub fn group_name(vm: TaskId) -> String {
     format!("{GROUP_PREFIX}{}-{}", vm.tid, vm.start_time)
 }
 
-/// The very steps that [`crate::apply`] would take now.
+/// The steps that [`crate::apply`] would execute now.
 ///
 /// # Errors
-/// [`ApplyError::Refused`] if the plan must not or cannot be applied here,
-/// [`ApplyError::VmGone`], [`ApplyError::Host`] if the host cannot be read.
+/// [`ApplyError::Refused`] if the plan must not or cannot be applied here, [`ApplyError::VmGone`],
+/// [`ApplyError::Host`] if the host cannot be read.
 pub fn plan_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Planned, ApplyError> {
     Ok(plan_steps_in(&Hierarchy::of(host), host, plan, target)?.0)
 }
 
-/// The first of these steps alone: they bring the CPUs online that the plan's threads need. A host
-/// shows the topology of a CPU only while it is online, so who asks whether the plan is for this
-/// host takes these steps before.
+/// Only the first of these steps: those that bring the CPUs of the plan's threads online. A host
+/// shows the topology of a CPU only while it is online, so a caller that checks whether the plan
+/// fits this host executes these steps first.
 ///
 /// # Errors
 /// As [`plan_steps`].
@@ -73,8 +73,8 @@ pub fn online_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Pla
     Ok(draft.finish())
 }
 
-/// The same on a host whose hierarchy is known, with the threads of the machine's process as
-/// they were listed for it, ascending.
+/// Like [`plan_steps`], for a known hierarchy. Also returns the listed threads of the machine's
+/// process in ascending order.
 pub(crate) fn plan_steps_in(
     hierarchy: &Hierarchy<'_>,
     host: &dyn Host,
@@ -99,7 +99,8 @@ pub(crate) fn plan_steps_in(
         },
     }
     partition::make(&mut draft)?;
-    // Last, so that undo begins with it: lists and masks come back when all PUs are there.
+    // Last in the list, so that undo begins with it: lists and masks are restored when all CPUs are
+    // online.
     tuning::hotplug::set(&mut draft)?;
     let listed = std::mem::take(&mut draft.listed);
     Ok((draft.finish(), listed))
@@ -119,20 +120,20 @@ pub(crate) fn plan_threads(
     Ok(draft.finish())
 }
 
-/// Tells of what the plan holds and no step makes true.
+/// Adds findings about the parts of the plan that no step applies.
 fn not_applied(draft: &mut Draft<'_>) {
     if draft.vnode.speed != Speed::FULL {
         draft.find(Finding::warning("plan", "apply does not set the speed of the plan"));
     }
 }
 
-/// A real-time vCPU that spins waits for what the emulator or an iothread is to do: on its PU
-/// they would never come to it.
+/// A real-time vCPU that spins waits for the emulator or an iothread. If that thread may run only
+/// on the vCPU's CPUs, it never runs.
 fn check_servants(vnode: &VnodePlan) -> Result<(), Refusal> {
     for vcpu in vnode.vcpus().filter(|thread| thread.policy.is_some_and(Policy::is_real_time)) {
         for thread in &vnode.threads {
             let serves = matches!(thread.role, Role::Emulator | Role::Iothread(_));
-            // One that has a PU elsewhere as well is not shut out.
+            // A thread that also has another CPU is not blocked.
             if serves
                 && thread.pus.is_subset(&vcpu.pus)
                 && !thread.policy.is_some_and(Policy::is_real_time)
@@ -148,7 +149,7 @@ fn check_servants(vnode: &VnodePlan) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What no plan may do to a host, whoever made it; the vnode that it places.
+/// Checks that apply to every plan, whatever its source. Returns the vnode that it places.
 fn check<'p>(plan: &'p Plan, target: &Target) -> Result<&'p VnodePlan, Refusal> {
     let vnode = plan.single()?;
     if plan.housekeeping.is_empty() {

@@ -1,8 +1,7 @@
-//! Threads and processes as the host shows them, and what is to be placed.
+//! Threads and processes of the host, and the target of a plan.
 //!
-//! A task that ends while it is looked at is no error here: the readers answer `None`, and
-//! the caller says what that means. A zombie counts as ended, because nothing that Pinfold
-//! could set has an effect on it.
+//! A task that ends while it is read is no error here: the readers return `None`, and the caller
+//! decides what that means. A zombie counts as ended, because no setting has an effect on it.
 //! <https://docs.kernel.org/filesystems/proc.html>
 
 use std::collections::BTreeSet;
@@ -11,51 +10,51 @@ use pinfold_host::proc_stat::{self, ProcStat};
 use pinfold_host::{Host, HostError, Roll, ThreadSet, paths, proc_status};
 use pinfold_model::{Finding, Role, Setting, TaskId, Tid, VnodePlan};
 
-/// What a plan is applied to: one virtual machine, and the loads that Pinfold started beside it.
+/// What a plan is applied to: one virtual machine and the loads that Pinfold started with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The process of the virtual machine.
     pub pid: Tid,
-    /// Its threads with their roles, as QMP or libvirt told them. Threads of the process that
-    /// are not named here follow the emulator; threads outside the process (vhost before
-    /// Linux 6.4) must be named.
+    /// Threads with their roles, as reported by QMP or libvirt. Threads of the process that are not
+    /// listed here follow the emulator. Threads outside the process (vhost before Linux 6.4) must
+    /// be listed.
     pub threads: Vec<(TaskId, Role)>,
     /// Processes that Pinfold started itself, such as its loads.
     pub own: Vec<TaskId>,
-    /// What another program keeps for the machine, and the values that say the same as the
-    /// plan. Empty for a machine that nobody but Pinfold manages.
+    /// Settings that another program manages for the machine, with the values that correspond to
+    /// the plan. Empty for a machine that only Pinfold manages.
     pub kept: Vec<Kept>,
-    /// The threads of its process, if a census told that there are no others: who applies need
-    /// not list them again while it says the same.
+    /// The threads of its process, if discovery confirmed that there are no others. The caller of
+    /// apply need not list them again while it is unchanged.
     pub roll: Option<Roll>,
 }
 
-/// A setting of another program that the plan gives a value.
+/// A setting that another program manages and that the plan gives a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The setting.
     pub setting: Setting,
-    /// Its value, in the keeper's words.
+    /// Its value, in the syntax of the managing program.
     pub value: String,
-    /// What it decides about the machine as it runs.
+    /// Its effect on the running machine.
     pub rules: Rules,
-    /// Why, as a sentence without full stop.
+    /// Reason, as a sentence without full stop.
     pub reason: String,
 }
 
-/// What a setting decides about a machine that runs.
+/// Effect of a setting on a running machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// The masks of a role's threads, which are set through it and in no other way.
+    /// The masks of a role's threads, which can be set only through it.
     Masks(Role),
-    /// Where its memory is.
+    /// Placement of the machine's memory.
     Memory,
-    /// Nothing: it counts from the next start on.
+    /// None until the next start.
     NextStart,
 }
 
 impl Target {
-    /// A machine that nobody but Pinfold manages, without loads beside it.
+    /// A machine that only Pinfold manages, without loads.
     #[must_use]
     pub fn new(pid: Tid, threads: Vec<(TaskId, Role)>) -> Self {
         Self { pid, threads, own: Vec::new(), kept: Vec::new(), roll: None }
@@ -71,7 +70,7 @@ impl Target {
         }
     }
 
-    /// What rules the masks of a role's threads.
+    /// The setting that determines the masks of a role's threads.
     #[must_use]
     pub(crate) fn kept(&self, role: &Role) -> Option<&Kept> {
         self.kept.iter().find(|kept| kept.rules == Rules::Masks(role.clone()))
@@ -84,32 +83,32 @@ impl Target {
     }
 }
 
-/// True for a vCPU or an iothread that a plan of a virtual machine has no place for: its thread
+/// True for a vCPU or an iothread that the plan of a virtual machine does not place; its thread
 /// follows the emulator.
 pub(crate) fn has_no_place(vnode: &VnodePlan, role: &Role) -> bool {
     let is_own = matches!(role, Role::Vcpu(_) | Role::Iothread(_));
     is_own && vnode.threads.iter().all(|thread| thread.role != *role)
 }
 
-/// The finding about its thread.
+/// The finding about a thread that the plan does not place.
 pub(crate) fn no_place(task: TaskId, role: &Role) -> Finding {
     let text = format!("{role} (thread {}) is not in the plan and follows the emulator", task.tid);
     Finding::warning("threads", text)
         .with_hint("plan again for the vCPUs and iothreads that the machine has now")
 }
 
-/// `stat` of a thread, with its own CPU time; `None` if it has ended. The file above it, of the
-/// process, is not read: for that the kernel sums up all threads each time.
+/// `stat` of a thread, with the CPU time of this thread only; `None` if it has ended. The process's
+/// own `stat` is not read, because the kernel sums over all threads for it.
 pub(crate) fn stat(host: &dyn Host, tid: Tid) -> Result<Option<ProcStat>, HostError> {
     Ok(proc_stat::at(host, &paths::task_stat(tid, tid))?.filter(|stat| !stat.has_ended()))
 }
 
-/// True if this very thread still runs.
+/// True if this same thread still runs.
 pub(crate) fn is_alive(host: &dyn Host, task: TaskId) -> Result<bool, HostError> {
     proc_stat::is_alive(host, &paths::task_stat(task.tid, task.tid), task)
 }
 
-/// The processes above one, up to the first of the PID namespace.
+/// The ancestors of a process, up to the first process of the PID namespace.
 pub(crate) fn ancestors(host: &dyn Host, pid: Tid) -> Result<Vec<TaskId>, HostError> {
     let mut above: Vec<TaskId> = Vec::new();
     let mut parent = stat(host, pid)?.map(|stat| stat.ppid);
@@ -124,7 +123,7 @@ pub(crate) fn ancestors(host: &dyn Host, pid: Tid) -> Result<Vec<TaskId>, HostEr
     Ok(above)
 }
 
-/// Confirms that a thread has ended, when something of it was not found.
+/// Confirms that a thread has ended, after a file of it was not found.
 pub(crate) fn confirm_ended(host: &dyn Host, tid: Tid) -> Result<(), HostError> {
     let path = paths::task_stat(tid, tid);
     match proc_stat::at(host, &path)? {
@@ -134,9 +133,9 @@ pub(crate) fn confirm_ended(host: &dyn Host, tid: Tid) -> Result<(), HostError> 
     }
 }
 
-/// Confirms that a file or directory of the kernel is not there any more: what is left of the way
-/// to it must be of the file system that it was in. Where that is not mounted, or covered by
-/// another one, nothing is known.
+/// Confirms that a file or directory of the kernel no longer exists: the remaining part of its path
+/// must be on the same file system. If that is not mounted, or covered by another mount, nothing is
+/// known.
 pub(crate) fn confirm_missing(host: &dyn Host, path: &str) -> Result<(), HostError> {
     if host.exists(path) {
         return Ok(());
@@ -161,11 +160,11 @@ pub(crate) fn confirm_missing(host: &dyn Host, path: &str) -> Result<(), HostErr
     Err(HostError::Hidden { path: path.to_owned(), why })
 }
 
-/// Threads that were seen alive just now, so that not each of them needs a look of its own
-/// (a read of `stat` is most of the time that setting a mask takes).
+/// Threads that were seen alive just now, so that not each of them needs its own check (a read of
+/// `stat` takes most of the time of setting a mask).
 ///
-/// They are known by number alone: that of a thread that ends is not given out again before
-/// all others were, which takes longer than the steps that share one look.
+/// They are identified by number alone. The kernel reuses the number of an ended thread only after
+/// it has used all others, which takes longer than the steps that share one check.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Vec<Tid>);
 
@@ -175,7 +174,7 @@ impl Seen {
         Self(threads)
     }
 
-    /// The threads of a process, if it is still this very one.
+    /// The threads of a process, if it is still the same process.
     pub(crate) fn of(host: &dyn Host, process: TaskId) -> Result<Self, HostError> {
         match is_alive(host, process)? {
             true => Ok(Self(threads_of(host, process.tid)?)),
@@ -183,17 +182,17 @@ impl Seen {
         }
     }
 
-    /// True if the thread is among them, or else runs.
+    /// True if the thread is in the list, or else alive.
     pub(crate) fn is_alive(&self, host: &dyn Host, task: TaskId) -> Result<bool, HostError> {
         Ok(self.0.binary_search(&task.tid).is_ok() || is_alive(host, task)?)
     }
 }
 
-/// The process that a process comes from, as far as that can still be known.
+/// The process that started another one, as far as that can still be determined.
 ///
-/// A parent that has ended is replaced by init or another reaper, which knows nothing of the
-/// child. Its process group is inherited and stays: where it is not the parent's, its leader is
-/// asked first. That is an ancestor, or in a pipeline of a shell a sibling, with the same origin.
+/// If the parent has ended, the kernel shows init or another reaper instead. The process group is
+/// inherited and stays: if it differs from the parent's, its leader is checked first. The leader is
+/// an ancestor or, in a shell pipeline, a sibling with the same origin.
 pub(crate) fn origin(host: &dyn Host, stat: &ProcStat) -> Result<Tid, HostError> {
     let leader = stat.process_group;
     if leader.0 == 0 || leader == stat.tid {
@@ -217,12 +216,12 @@ pub(crate) fn process_of(host: &dyn Host, tid: Tid) -> Result<Option<Tid>, HostE
     }
 }
 
-/// This process, as the host sees it; `None` on a host that it does not run on.
+/// This process as seen from the host; `None` if it does not run on that host.
 pub(crate) fn own_process(host: &dyn Host) -> Result<Option<TaskId>, HostError> {
     Ok(proc_stat::at(host, &paths::own_stat())?.map(|stat| stat.task()))
 }
 
-/// The threads of a process by ascending number; none if it has ended.
+/// The threads of a process in ascending order; empty if it has ended.
 pub(crate) fn threads_of(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, HostError> {
     match host.list(&paths::task_dir(pid)) {
         Ok(names) => Ok(numbers(names.iter().map(String::as_str))),
@@ -231,20 +230,20 @@ pub(crate) fn threads_of(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, HostErro
     }
 }
 
-/// All processes of the host, kernel threads among them.
+/// All processes of the host, including kernel threads.
 pub(crate) fn processes(host: &dyn Host) -> Result<Vec<Tid>, HostError> {
     Ok(numbers(host.list(&paths::proc_dir())?.iter().map(String::as_str)))
 }
 
-/// The numbers among some names, ascending, each once. 0 stands for a task of another PID
-/// namespace, which cannot be named from here.
+/// The numbers among some names, ascending, without duplicates. 0 stands for a task of another PID
+/// namespace, which cannot be addressed from here.
 pub(crate) fn numbers<'n>(names: impl Iterator<Item = &'n str>) -> Vec<Tid> {
     let numbers: BTreeSet<u32> =
         names.filter_map(|name| name.trim().parse().ok()).filter(|number| *number != 0).collect();
     numbers.into_iter().map(Tid).collect()
 }
 
-/// `Some` answer of a host call, `None` if the task is gone meanwhile.
+/// The result of a host call, `None` if the task has ended meanwhile.
 pub(crate) fn unless_gone<T>(answer: Result<T, HostError>) -> Result<Option<T>, HostError> {
     match answer {
         Ok(value) => Ok(Some(value)),

@@ -1,12 +1,12 @@
-//! Takes everything back that a journal holds: on demand, after a failure, after a crash.
+//! Undoes everything in a journal: on demand, after a failure, after a crash.
 //!
-//! Steps are taken back in reverse order. Each compares before it acts, so it does not matter
-//! whether the step was done, or undone before by an undo that was killed: the same journal
-//! can be undone again and again. What somebody else changed since is left and told.
-//! Then those are freed that were born meanwhile and inherited what we had set.
+//! Steps are undone in reverse order. Each compares before it writes, so it does not matter whether
+//! the step was done, or was already undone by an undo that was killed: the same journal can be
+//! undone repeatedly. Values that another program changed since are left and reported. Then threads
+//! that were created meanwhile and inherited Pinfold's settings are released.
 //!
-//! After a reboot the kernel has forgotten masks and groups, and the numbers in the journal
-//! belong to others: only what was changed in a definition on disk is taken back.
+//! After a reboot the kernel has no masks and groups of the former boot, and the numbers in the
+//! journal belong to other tasks. Only changes of a definition on disk are then undone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -20,40 +20,40 @@ use crate::layers::Others;
 use crate::missing_cgroups::vanished;
 use crate::tasks;
 
-/// What became of an undo.
+/// Result of an undo.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UndoReport {
-    /// Values that were put back.
+    /// Number of values that were restored.
     pub restored: usize,
-    /// Values that were right already.
+    /// Number of values that were already right.
     pub already_right: usize,
-    /// Tasks and groups that are not there any more.
+    /// Number of tasks and groups that no longer exist.
     pub gone: usize,
-    /// Steps that a reboot has made void.
+    /// Number of steps that a reboot made void.
     pub dropped: usize,
-    /// What has the same effect as before but not the same bytes, because the kernel does not
-    /// take the original back.
+    /// Values that have the same effect as the original but not the same bytes, because the kernel
+    /// does not accept the original.
     pub near: Vec<Finding>,
-    /// Groups that were not there any more when it began.
+    /// Groups that no longer existed when the undo began.
     pub vanished: Vec<Finding>,
-    /// What somebody else changed since, and was therefore left.
+    /// Values that another program changed since and that were therefore left.
     pub changed: Vec<Finding>,
-    /// What could not be put back; another undo may try again.
+    /// Values that could not be restored; another undo may try again.
     pub failed: Vec<Finding>,
 }
 
 impl UndoReport {
-    /// True if nothing is left to be undone.
+    /// True if nothing remains to be undone.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.failed.is_empty()
     }
 
-    /// Counts an answer; true if the value is not ours any more.
+    /// Counts a result; true if the value is no longer Pinfold's.
     fn count(&mut self, what: &str, answer: Result<Reverted, HostError>) -> bool {
         match answer {
             Ok(Reverted::Restored) => self.restored += 1,
-            // Counted when it is ended.
+            // Counted when the step is finished.
             Ok(Reverted::Later) => {}
             Ok(Reverted::Nothing) => self.already_right += 1,
             Ok(Reverted::Gone) => self.gone += 1,
@@ -73,8 +73,8 @@ impl UndoReport {
         true
     }
 
-    /// The same for tasks that nobody noted: most have nothing of ours, and only what was done
-    /// counts.
+    /// The same for tasks that are not in the journal. Most have no value of Pinfold's, so only
+    /// actual changes count.
     fn count_done(&mut self, task: TaskId, answer: Result<Reverted, HostError>) {
         match answer {
             Ok(Reverted::Nothing | Reverted::Gone) => {}
@@ -91,13 +91,13 @@ impl UndoReport {
     }
 }
 
-/// Takes everything back.
+/// Undoes all steps of a journal.
 pub fn undo(host: &dyn HostMut, journal: &mut Journal<'_>) -> UndoReport {
     undo_observed(host, journal, &mut |_, _| ControlFlow::Continue(()))
 }
 
-/// Takes everything back; the observer is called before each step, and with `Break` stops
-/// the undo there, as if it had been killed.
+/// Undoes all steps of a journal. The observer is called before each step; if it returns `Break`,
+/// the undo stops there, as if it had been killed.
 pub fn undo_observed(
     host: &dyn HostMut,
     journal: &mut Journal<'_>,
@@ -151,7 +151,8 @@ pub fn undo_observed(
     report
 }
 
-/// After a reboot: what was changed in a definition is on disk and still there; all else is void.
+/// After a reboot: undoes changes of definitions, which are on disk and still exist; all else is
+/// void.
 fn undo_lasting(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport) {
     let record = journal.record().clone();
     report.dropped = record.steps().filter(|(_, step)| !is_lasting(step)).count();
@@ -168,7 +169,7 @@ fn undo_lasting(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut Undo
     }
 }
 
-/// True for a step that a restart of the host does not make void.
+/// True for a step that remains effective across a reboot.
 pub(crate) fn is_lasting(step: &Step) -> bool {
     match &step.undo {
         Undo::WriteSetting { setting, .. } => setting.lifetime == Lifetime::Lasting,
@@ -182,7 +183,7 @@ pub(crate) fn is_lasting(step: &Step) -> bool {
     }
 }
 
-/// Takes one step back and notes what became of it. True if its end is to come later.
+/// Undoes one step and records its outcome. True if it must be finished later.
 fn revert_one(
     past: &UndoContext<'_>,
     (index, step): (usize, &Step),
@@ -192,7 +193,7 @@ fn revert_one(
     let what = step.change.to_string();
     let answers = actuators::revert(past, step);
     let later = answers.iter().any(|answer| matches!(answer, Ok(Reverted::Later)));
-    // Every answer is counted, also those behind the first that failed.
+    // All results are counted, including those after the first failure.
     let settled: Vec<bool> =
         answers.into_iter().map(|answer| report.count(&what, answer)).collect();
     let outcome = if settled.contains(&false) { Outcome::Kept } else { Outcome::Restored };
@@ -200,9 +201,9 @@ fn revert_one(
     later
 }
 
-/// Before Linux 6.2 a move overwrites a mask, and of those who were born in a group of ours no
-/// step tells: what they inherited is written down before they are moved out of it, so that an
-/// undo that is killed after that can be finished.
+/// Before Linux 6.2 moving a task overwrites its mask, and no step records the masks of tasks that
+/// were created in Pinfold's groups. Their inherited masks are journalled before they are moved
+/// out, so that an undo that is killed after that can be completed.
 fn note_born(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport) {
     let record = journal.record().clone();
     let masks = match UndoContext::new(host, journal.clock(), &record) {
@@ -213,7 +214,8 @@ fn note_born(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoRep
     match masks {
         Ok(masks) if masks.is_empty() => {}
         Ok(masks) => match journal.write_masks(masks) {
-            // A full disk must not keep an undo; only a kill on top of that would lose them.
+            // A full disk must not stop an undo. The masks are lost only if the undo is also
+            // killed.
             Ok(()) | Err(_) => {}
         },
         Err(error) => report.fail("what new tasks inherited", &error),
@@ -247,7 +249,7 @@ fn replay(
     ControlFlow::Continue(())
 }
 
-/// What another placement has set since is restored by its undo.
+/// A value that another placement changed since is restored by the undo of that placement.
 fn handed_over(step: &Step, above: &Record) -> Finding {
     let Header { id, vm_name, .. } = &above.header;
     let what = &step.change;
@@ -255,7 +257,8 @@ fn handed_over(step: &Step, above: &Record) -> Finding {
     Finding::note("undo", text).with_hint(format!("`pinfold undo {id}` restores the original"))
 }
 
-/// Frees who inherited from a placed thread, and puts overwritten masks of bystanders back.
+/// Releases threads that inherited from a placed thread, and restores overwritten masks of
+/// bystanders.
 fn release(past: &UndoContext<'_>, record: &Record, report: &mut UndoReport) {
     let mut placed = record.header.threads.clone();
     placed.extend(past.masked());
@@ -272,7 +275,7 @@ fn release(past: &UndoContext<'_>, record: &Record, report: &mut UndoReport) {
     if past.masks_survive {
         return;
     }
-    // Whoever was placed or moved has had the original of that put back.
+    // A task that was placed or moved has its original restored by its own step.
     let bystanders: BTreeMap<TaskId, &CpuSet> = record
         .masks()
         .filter(|(task, _)| !past.has_step_for(*task))
@@ -294,8 +297,8 @@ fn release(past: &UndoContext<'_>, record: &Record, report: &mut UndoReport) {
     }
 }
 
-/// Threads that were born after the journal began, each with the process that they come from:
-/// in the processes of some tasks, and in processes that those started. Who is known is left out.
+/// Threads that were created after the journal began, each with its process of origin: in the
+/// processes of some tasks, and in processes that those started. Known threads are excluded.
 fn born(
     past: &UndoContext<'_>,
     record: &Record,
@@ -319,7 +322,7 @@ fn born(
         let Some(root) = root_of(*pid, &roots, &parents) else { continue };
         for tid in tasks::threads_of(past.host, *pid)? {
             let Some(stat) = tasks::stat(past.host, tid)? else { continue };
-            // Who is older than Pinfold inherited nothing from it.
+            // A thread older than the Pinfold process inherited nothing from it.
             if stat.start_time >= record.header.supervisor.start_time
                 && !known.contains(&stat.task())
             {
@@ -343,7 +346,7 @@ fn root_of(pid: Tid, roots: &BTreeSet<Tid>, parents: &BTreeMap<Tid, Tid>) -> Opt
 }
 
 fn finish(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport, why: &str) {
-    // The end must not be on the disk before what it says of definitions, which are libvirt's files.
+    // Definitions are libvirt's files. They must reach the disk before the journal's end does.
     if host.is_live() && journal.record().steps().any(|(_, step)| is_lasting(step)) {
         files::sync_disks();
     }

@@ -1,12 +1,12 @@
-//! Keeps a plan true while the machine runs.
+//! Keeps a plan applied while the machine runs.
 //!
-//! QEMU sends no event for a new thread, so the caller looks when the kernel told of a birth, or
-//! else several times in 100 ms: that costs one `stat(2)`, because the link count of
-//! `/proc/PID/task` tells births too. Every few seconds masks and policies are compared with those
-//! that were right last, and whenever somebody wrote to a file of the machine's groups, those
-//! files. Only when one of these changed, all threads are looked at. New ones are placed by
-//! their role and drifted ones put back, each as a further step of the journal. Who keeps
-//! changing a mask owns it: after a few repairs it is told and left.
+//! QEMU sends no event for a new thread. The caller therefore checks when the kernel reports a
+//! fork, or else several times in 100 ms. One check costs one `stat(2)`, because the link count of
+//! `/proc/PID/task` shows new threads too. Every few seconds, masks and policies are compared with
+//! those that were last known to be right; the files of the machine's groups are compared whenever
+//! a program has written to one of them. Only if one of these differs are all threads read. New
+//! threads are placed by their role and drifted ones corrected, each as a further step of the
+//! journal. After a few corrections of one thread it is left alone and a conflict is reported.
 
 mod attribution;
 mod groups;
@@ -30,98 +30,98 @@ use attribution::LikelyCause;
 use groups::Groups;
 use vhost::VhostWorkers;
 
-/// How often the roles are asked for on account of one thread that they do not name: a vCPU's
-/// thread may be there before QMP knows of it.
+/// How many times the roles are queried because of one thread without a role: a vCPU's thread may
+/// exist before QMP reports it.
 const MAX_QUESTIONS: u32 = 3;
 
-/// Tells the roles of a machine's threads; discovery is another crate's.
+/// Queries the roles of a machine's threads. Discovery is in another crate.
 pub trait Roles {
-    /// The threads with a role of their own, as they are now.
+    /// The threads that have a role of their own, as of now.
     ///
     /// # Errors
-    /// A sentence that says why they cannot be told; the threads then follow the emulator.
+    /// A sentence with the reason why the roles are unknown; the threads then follow the emulator.
     fn roles(&mut self, host: &dyn Host, pid: Tid) -> Result<Vec<(TaskId, Role)>, String>;
 }
 
-/// How closely a [`Watcher`] looks.
+/// How much a [`Watcher`] checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Whether threads were born or have ended.
+    /// Whether threads were created or have ended.
     TaskEvents,
-    /// Beside that the masks and policies of all threads, and whether kernel threads outside the
+    /// In addition, the masks and policies of all threads, and whether kernel threads outside the
     /// process may have joined them.
     Masks,
-    /// Beside that the files of the machine's groups.
+    /// In addition, the files of the machine's groups.
     Groups,
 }
 
-/// How often a thread is put back.
+/// Maximum number of corrections per thread.
 pub const MAX_REPAIRS: u32 = 3;
 
-/// What a tick found.
+/// Event that a tick reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
     /// A new thread was placed.
     Placed {
-        /// The thread.
+        /// The new thread.
         task: TaskId,
-        /// Its role.
+        /// Role of the thread.
         role: Role,
-        /// Its PUs.
+        /// Its planned CPUs.
         pus: CpuSet,
     },
-    /// A thread's mask or policy had been changed and was put back.
+    /// A thread's mask or policy had been changed and was corrected.
     Repaired {
-        /// The thread.
+        /// The corrected thread.
         task: TaskId,
-        /// Its role.
+        /// Role of the thread.
         role: Role,
-        /// What was done.
+        /// The correction.
         change: String,
-        /// What was found instead.
+        /// The value that was found.
         found: String,
-        /// What is known of who did it.
+        /// Likely cause of the change.
         clue: String,
     },
-    /// It was changed once more and is now left alone.
+    /// A thread was changed again after [`MAX_REPAIRS`] corrections and is now left alone.
     Contested {
-        /// The thread.
+        /// The thread that is left alone.
         task: TaskId,
-        /// Its role.
+        /// Role of the thread.
         role: Role,
-        /// What would have to be done.
+        /// The correction that was not made.
         change: String,
-        /// What was found instead.
+        /// The value that was found.
         found: String,
-        /// What is known of who did it.
+        /// Likely cause of the change.
         clue: String,
     },
-    /// The machine's groups are not what they were. What its threads may use follows from it; if
-    /// they can be put right, that is told beside it.
+    /// The machine's groups have changed. This determines which CPUs its threads may use; a
+    /// correction of the threads is reported as a separate event.
     Groups {
         /// A file of a group, or the group of the machine.
         what: String,
-        /// What was there.
+        /// The previous content.
         before: String,
-        /// What is there now.
+        /// The present content.
         after: String,
-        /// What is known of who did it.
+        /// Likely cause of the change.
         clue: String,
     },
-    /// A thread cannot be placed, or its role cannot be found out.
+    /// A thread cannot be placed, or its role cannot be determined.
     Finding(Finding),
-    /// The machine has ended; nothing is watched any more.
+    /// The machine has ended; watching stops.
     Ended,
 }
 
-/// What a [glance](Watcher::glance) found.
+/// Result of a [glance](Watcher::glance).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Glance {
-    /// Nothing changed, as far as it is looked at now.
+    /// No change within the checked [`Extent`].
     Quiet,
-    /// [`Watcher::put_right`] is to look at all threads.
+    /// A change: call [`Watcher::put_right`], which reads all threads.
     Look,
-    /// The machine has ended; nothing is watched any more. Told once.
+    /// The machine has ended; watching stops. Returned once.
     Ended,
 }
 
@@ -136,23 +136,23 @@ pub struct Watcher {
     questions: BTreeMap<Tid, u32>,
     repairs: BTreeMap<TaskId, u32>,
     strangers: BTreeSet<TaskId>,
-    // What was told of the ground that the plan stands on.
+    // Findings about CPUs, groups and the partition that were already reported.
     reported: Vec<Finding>,
-    // What was told of knobs, and the knobs as they were then.
+    // Findings about tunables that were already reported, and the tunables as of then.
     reported_knobs: Vec<Finding>,
     knobs: Vec<KnobStatus>,
-    // Masks and policies that were read just before all was found as planned.
+    // Masks and policies that were read just before everything was found as planned.
     right: Option<Vec<(Tid, CpuSet, Option<Policy>)>>,
     groups: Groups,
-    // What the groups' files are compared for at the next look.
+    // Whether the next check compares the groups' files.
     look_at_groups: bool,
     helpers: VhostWorkers,
-    // At the next look the roles are asked for, whatever was born.
+    // Whether the next check queries the roles even if no thread is new.
     ask_for_helpers: bool,
 }
 
 impl Watcher {
-    /// Watches what a plan was applied to.
+    /// Watches the target of an applied plan.
     ///
     /// # Errors
     /// [`ApplyError::VmGone`], [`ApplyError::Host`].
@@ -163,7 +163,7 @@ impl Watcher {
             plan: plan.clone(),
             target: target.clone(),
             vm,
-            // No process has so few: the first tick looks at all.
+            // No process has so few links, so the first tick reads all threads.
             links: 0,
             ended: false,
             seen: tasks::threads_of(host, target.pid)?.into_iter().collect(),
@@ -181,32 +181,31 @@ impl Watcher {
         })
     }
 
-    /// The machine with the threads that are known now.
+    /// The machine with its threads as they are known now.
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// The threads of its process, as they were at the last look: who makes another is one of
-    /// them.
+    /// The threads of its process as of the last check. Each new thread is created by one of them.
     #[must_use]
     pub fn threads(&self) -> &BTreeSet<Tid> {
         &self.seen
     }
 
-    /// The files that say what the machine's groups may use, as they were at the last look.
+    /// The files that determine the CPUs of the machine's groups, as of the last check.
     pub fn files(&self) -> impl Iterator<Item = &String> {
         self.groups.paths()
     }
 
-    /// True if a new thread may get another role when it is asked for again: its name comes a
-    /// little after its birth. The caller then has [`Watcher::put_right`] look again soon.
+    /// True if a later query may give a new thread another role, because its name is set shortly
+    /// after its creation. The caller then calls [`Watcher::put_right`] again soon.
     #[must_use]
     pub fn has_questions(&self) -> bool {
         self.questions.values().any(|asked| *asked < MAX_QUESTIONS)
     }
 
-    /// Looks, and puts right what can be put right.
+    /// Checks the machine, and corrects what can be corrected.
     ///
     /// # Errors
     /// [`ApplyError::Journal`] if a step could not be journalled (it was then not done),
@@ -225,7 +224,8 @@ impl Watcher {
         }
     }
 
-    /// The cheap half of a [tick](Watcher::tick): changes nothing, needs no journal.
+    /// The inexpensive first half of a [tick](Watcher::tick). It changes nothing and needs no
+    /// journal.
     ///
     /// # Errors
     /// [`ApplyError::Host`] if the host cannot be read.
@@ -234,7 +234,7 @@ impl Watcher {
             return Ok(Glance::Quiet);
         }
         let links = self.count(host)?;
-        // A machine that ended while it was looked at is there until its parent asks for it.
+        // A machine that has ended remains a zombie until its parent reaps it.
         let is_there = extent == Extent::TaskEvents || tasks::is_alive(host, self.vm)?;
         let Some(links) = links.filter(|_| is_there) else {
             self.ended = true;
@@ -255,8 +255,8 @@ impl Watcher {
         Ok(if links != self.links || differs { Glance::Look } else { Glance::Quiet })
     }
 
-    /// The other half of a [tick](Watcher::tick): looks at all threads, and puts right what
-    /// can be put right.
+    /// The second half of a [tick](Watcher::tick): reads all threads and corrects what can be
+    /// corrected.
     ///
     /// # Errors
     /// As [`Watcher::tick`].
@@ -266,11 +266,11 @@ impl Watcher {
         journal: &mut Journal<'_>,
         roles: &mut dyn Roles,
     ) -> Result<Vec<WatchEvent>, ApplyError> {
-        // The number may be another process's by now.
+        // The process ID may have been reused.
         if !tasks::is_alive(host, self.vm)? {
             return Ok(self.end());
         }
-        // Counted first: who is born meanwhile gives cause for another look.
+        // Counted first, so that a thread created meanwhile triggers another check.
         let Some(links) = self.count(host)? else { return Ok(self.end()) };
         match self.look(host, journal, roles) {
             Err(ApplyError::VmGone { .. }) => Ok(self.end()),
@@ -291,8 +291,8 @@ impl Watcher {
         vec![WatchEvent::Ended]
     }
 
-    /// True if each thread still has what it had when all was right. One that cannot be asked
-    /// is a cause to look.
+    /// True if each thread still has the mask and policy that it had when everything was right. A
+    /// thread that cannot be read counts as changed.
     fn is_right(&self, host: &dyn Host) -> bool {
         let same = |(tid, mask, policy): &(Tid, CpuSet, Option<Policy>)| {
             host.affinity(*tid).is_ok_and(|found| found == *mask)
@@ -306,8 +306,8 @@ impl Watcher {
             })
     }
 
-    /// Tells of knobs that somebody else changed, once each time. They are not put back: whoever
-    /// set them may have had a reason, and they are the whole host's.
+    /// Reports tunables that another program changed, once per change. They are not corrected: they
+    /// affect the whole host, and the change may be intended.
     fn report_knobs(
         &mut self,
         host: &dyn Host,
@@ -326,7 +326,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Tells of PUs that went offline and of a partition that became invalid, once each time.
+    /// Reports CPUs that went offline and a partition that became invalid, once per change.
     fn report_health(
         &mut self,
         host: &dyn Host,
@@ -344,7 +344,7 @@ impl Watcher {
         host: &dyn Host,
         present: &BTreeSet<Tid>,
     ) -> Result<Vec<(Tid, CpuSet, Option<Policy>)>, ApplyError> {
-        // Half of the calls are spared where the plan leaves policies alone.
+        // Saves half of the calls if the plan sets no policies.
         let has_policies = self.plan.threads().any(|(_, thread)| thread.policy.is_some());
         let named = self.target.threads.iter().map(|(task, _)| task.tid);
         let mut state = Vec::new();
@@ -362,7 +362,7 @@ impl Watcher {
         Ok(state)
     }
 
-    /// Tells of vCPUs and iothreads that the plan has no place for, once each.
+    /// Reports vCPUs and iothreads that the plan does not place, once each.
     fn report_strangers(&mut self, events: &mut Vec<WatchEvent>) {
         for (task, role) in &self.target.threads {
             let lacks = self.plan.vnodes.first().is_some_and(|it| tasks::has_no_place(it, role));
@@ -390,17 +390,19 @@ impl Watcher {
         self.report_health(host, &mut events)?;
         self.report_knobs(host, journal.record(), &mut events)?;
         let state = self.state_of(host, &present)?;
-        // A number is used again: what is gone is forgotten.
+        // Thread IDs are reused, so ended threads are forgotten.
         self.seen.retain(|tid| present.contains(tid));
         self.repairs.retain(|task, _| present.contains(&task.tid));
         let steps = plan_threads(host, &self.plan, &self.target)?.steps;
-        // While something is not as planned, or not known, the next look is not spared.
+        // While a thread is not as planned or its role is unknown, the next check reads all
+        // threads.
         self.right = (steps.is_empty() && !self.has_questions()).then_some(state);
         let online = tasks::unless_gone(cpusets::list(host, &paths::cpu_online()))?;
         let mut chosen = Vec::new();
         for step in steps {
             let Some(task) = task_of(&step) else { continue };
-            // Its PUs are offline, which was told; nobody contests it.
+            // All its CPUs are offline, which was already reported; this is no conflict with
+            // another program.
             if !can_run(&step, online.as_ref()) {
                 continue;
             }
@@ -428,7 +430,7 @@ impl Watcher {
         events: &mut Vec<WatchEvent>,
     ) {
         let pid = self.target.pid;
-        // Threads without a role that were there at the start have been asked for then.
+        // The roles were queried at the start, so only later threads without a role are new.
         let new = present.iter().filter(|tid| **tid != pid && !self.seen.contains(tid));
         self.questions.extend(new.map(|tid| (*tid, 0)));
         let target = &self.target;
@@ -449,7 +451,7 @@ impl Watcher {
         }
     }
 
-    /// What is known of who moved a thread, if it is to be put back; else it is left.
+    /// Likely cause of the change, if the thread is to be corrected; `None` if it is left alone.
     fn may_repair(
         &mut self,
         (task, step): (TaskId, &Step),
@@ -501,8 +503,8 @@ impl Watcher {
         Ok(journal.flush()?)
     }
 
-    /// A new thread has its maker's mask, which is ours. What it would have without us
-    /// is its maker's original, and that is what undo gives it.
+    /// A new thread inherits its creator's mask, which Pinfold set. Without Pinfold it would have
+    /// its creator's original mask, so undo restores that.
     fn set_originals(
         &self,
         host: &dyn HostMut,
@@ -574,14 +576,14 @@ impl Watcher {
     }
 }
 
-/// A step that is to be taken.
+/// A step selected for execution.
 struct Chosen {
     task: TaskId,
     step: Step,
     clue: String,
 }
 
-/// True for a role that a thread has for itself.
+/// True for a role that belongs to one thread only.
 fn is_own(role: &Role) -> bool {
     match role {
         Role::Vcpu(_) | Role::Iothread(_) | Role::Vhost(_) => true,
@@ -589,7 +591,7 @@ fn is_own(role: &Role) -> bool {
     }
 }
 
-/// What a thread had when a step was made for it.
+/// The value of a thread when a step was made for it.
 fn found(undo: &Undo) -> String {
     match undo {
         Undo::SetAffinity { original, .. } => format!("PUs {original}"),
@@ -619,7 +621,7 @@ fn task_of(step: &Step) -> Option<TaskId> {
     }
 }
 
-/// False for a mask of which every PU is offline.
+/// False for a mask whose CPUs are all offline.
 fn can_run(step: &Step, online: Option<&CpuSet>) -> bool {
     match (&step.change, online) {
         (Change::SetAffinity { mask, .. }, Some(online)) => !mask.is_disjoint(online),
@@ -627,7 +629,7 @@ fn can_run(step: &Step, online: Option<&CpuSet>) -> bool {
     }
 }
 
-/// Takes and reads back; false if the thread has ended, else why it is not placed.
+/// Executes a step and reads it back; false if the thread has ended.
 fn place(host: &dyn HostMut, hierarchy: &Hierarchy<'_>, step: &Step) -> Result<bool, String> {
     let reported = |error: pinfold_host::HostError| match std::error::Error::source(&error) {
         Some(cause) => format!("{error}: {cause}"),

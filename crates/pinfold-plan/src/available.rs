@@ -1,10 +1,9 @@
-//! The ground to plan on: what of a topology a request may use, core by core.
+//! Available CPUs: the part of a topology that a request may use, core by core.
 //!
-//! A plan stands only on PUs that are online, in the own cpuset and not avoided; the own affinity
-//! mask forbids nothing. Isolated
-//! PUs (`isolcpus`, partitions) carry vCPUs but never the host's own tasks.
-//! Siblings come from the topology's tables, never from arithmetic on PU numbers:
-//! 0 and 4 are siblings on one machine, 0 and 1 on the next.
+//! A plan uses only CPUs that are online, in the process's own cpuset and not avoided; the
+//! process's own affinity mask is ignored. Isolated CPUs (`isolcpus`, partitions) can carry vCPUs
+//! but never the host's own tasks. Siblings come from the topology's tables, never from arithmetic
+//! on CPU numbers: 0 and 4 are siblings on one machine, 0 and 1 on another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,45 +17,45 @@ use crate::parts::{Parts, mib};
 use crate::plan_builder::pus_text;
 use crate::request_check::{self, nodes_to_stay_on};
 
-/// One core, as far as the plan may use it.
+/// The part of one core that the plan may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AvailableCore {
     pub core: CoreId,
-    /// Its usable PUs in hwloc's order; never empty.
+    /// Its usable CPUs in hwloc's order; never empty.
     pub pus: Vec<PuId>,
     pub kind: CoreKind,
-    /// The cache that it shares with other cores, by its place in the topology's table.
+    /// The cache that it shares with other cores, by its index in the topology's table.
     pub l2: Option<u32>,
     pub l3: Option<L3Id>,
     pub node: Option<NodeId>,
     pub package: PackageId,
-    /// True if all its usable PUs are isolated.
+    /// True if all its usable CPUs are isolated.
     pub isolated: bool,
-    /// The part of the machine that it belongs to, from the preferred one, 0; see [`crate::parts`].
+    /// The part of the machine to which it belongs; 0 is the preferred one, see [`crate::parts`].
     pub part: u32,
-    /// Its speed where fast cores are asked for; else 0.
+    /// Its speed if the request prefers fast cores; else 0.
     pub speed: u64,
-    /// True if its node has no memory, although others have.
+    /// True if its node has no memory although other nodes have.
     pub memoryless: bool,
-    /// True for the core on which the kernel boots, where the host's tasks are elsewhere.
+    /// True for the core on which the kernel boots, if the host's tasks are elsewhere.
     pub boots: bool,
 }
 
 impl AvailableCore {
-    /// The PUs as a set.
+    /// The CPUs as a set.
     pub fn set(&self) -> CpuSet {
         self.pus.iter().copied().collect()
     }
 }
 
-/// The PUs of a topology by OS index.
+/// The CPUs of a topology by OS index.
 pub(crate) struct Index<'a> {
     pub topology: &'a Topology,
-    /// Place in the topology's table; `usize::MAX` where there is no such PU.
+    /// Index in the topology's table by OS index; `usize::MAX` if there is no such CPU.
     places: Vec<usize>,
-    /// The most PUs that a core has.
+    /// The largest number of CPUs per core.
     pub widest_core: usize,
-    /// The PUs of each node, by node; `None` for those of no node.
+    /// The CPUs of each node; `None` for CPUs without a node.
     nodes: BTreeMap<Option<NodeId>, CpuSet>,
 }
 
@@ -78,13 +77,13 @@ impl<'a> Index<'a> {
         Self { topology, places, widest_core, nodes }
     }
 
-    /// The nodes of some PUs.
+    /// The nodes of some CPUs.
     pub fn nodes_of(&self, pus: &CpuSet) -> BTreeSet<NodeId> {
         let used = self.nodes.iter().filter(|(_, of_node)| !of_node.is_disjoint(pus));
         used.filter_map(|(node, _)| *node).collect()
     }
 
-    /// Those of some PUs that are on one of the nodes, or on none; all if no node is named.
+    /// Those of the CPUs that are on one of the nodes, or on no node; all if no node is named.
     pub fn near(&self, pus: &CpuSet, nodes: &BTreeSet<NodeId>) -> CpuSet {
         if nodes.is_empty() {
             return pus.clone();
@@ -98,17 +97,17 @@ impl<'a> Index<'a> {
         near.intersection(pus)
     }
 
-    /// The PU's entry in the topology.
+    /// The CPU's entry in the topology.
     pub fn pu(&self, os: PuId) -> Option<&'a Pu> {
         self.topology.pus.get(*self.places.get(os.index())?)
     }
 
-    /// The entries of those of some PUs that the topology has.
+    /// The entries of those of some CPUs that the topology has.
     pub fn pus(&self, pus: &CpuSet) -> impl Iterator<Item = &'a Pu> {
         pus.iter().filter_map(|pu| self.pu(pu))
     }
 
-    /// All online siblings of a PU, usable or not, without itself.
+    /// All online siblings of a CPU, usable or not, without the CPU itself.
     pub fn siblings(&self, os: PuId) -> CpuSet {
         let core = self.pu(os).and_then(|pu| self.topology.cores.get(pu.core.index()));
         let mut siblings = core.map(|core| core.pus.clone()).unwrap_or_default();
@@ -117,40 +116,41 @@ impl<'a> Index<'a> {
     }
 }
 
-/// What a plan may use.
+/// The CPUs and cores that a plan may use.
 pub(crate) struct AvailableCpus<'a> {
     pub topology: &'a Topology,
-    /// Online, allowed, not avoided and not to stay free.
+    /// CPUs that are online, allowed, not avoided and not kept free.
     pub usable: CpuSet,
-    /// The PUs that the host's own tasks may have: allowed and not isolated.
+    /// The CPUs that the host's own tasks may use: allowed and not isolated.
     pub hostable: CpuSet,
-    /// The PUs that are to stay free of vnodes; empty if the request asks for none.
+    /// The CPUs kept free of vnodes; empty if the request names none.
     pub free: CpuSet,
     /// The usable cores in hwloc's order.
     pub cores: Vec<AvailableCore>,
-    /// PUs that the request avoids although they are not there to be used.
+    /// CPUs that the request avoids although they are not available anyway.
     pub avoided_in_vain: CpuSet,
     pub parts: Parts<'a>,
-    /// True if cores differ under the request's preference.
+    /// True if the request's preference distinguishes any cores.
     pub prefers: bool,
-    /// The cores to which vCPUs and tasks are pinned by hand.
+    /// The CPUs of the cores to which vCPUs and tasks are pinned by hand.
     by_hand: CpuSet,
     index: Index<'a>,
-    /// Place among `cores` by core; `usize::MAX` for those that are not usable.
+    /// Index in `cores` by core; `usize::MAX` for cores that are not usable.
     spots: Vec<usize>,
 }
 
 impl<'a> AvailableCpus<'a> {
-    /// What `request` may use of `topology`.
+    /// The CPUs of `topology` that `request` may use.
     ///
     /// # Errors
-    /// [`PlanError::NoPus`], [`PlanError::NoHousekeeping`] or [`PlanError::Free`] if nothing
-    /// is left.
+    /// [`PlanError::NoPus`], [`PlanError::NoHousekeeping`] or [`PlanError::Free`] if nothing is
+    /// left.
     pub fn new(topology: &'a Topology, request: &Request) -> Result<Self, PlanError> {
         Self::with_free(topology, request, FreeFrom::Weakest)
     }
 
-    /// The same; PUs of which the request counts how many stay free are taken from one part first.
+    /// The same, with the part from which free CPUs are taken first if the request gives only their
+    /// number.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -220,28 +220,29 @@ impl<'a> AvailableCpus<'a> {
         })
     }
 
-    /// The usable PUs in hwloc's order.
+    /// The usable CPUs in hwloc's order.
     pub fn order(&self) -> Vec<PuId> {
         self.cores.iter().flat_map(|spot| spot.pus.iter().copied()).collect()
     }
 
-    /// The PUs by OS index.
+    /// The CPUs by OS index.
     pub fn index(&self) -> &Index<'a> {
         &self.index
     }
 
-    /// The PU's entry in the topology.
+    /// The CPU's entry in the topology.
     pub fn pu(&self, os: PuId) -> Option<&'a Pu> {
         self.index.pu(os)
     }
 
-    /// Where threads float: the kernel does not spread them over isolated PUs.
+    /// The CPUs for floating threads: the kernel does not balance threads over isolated CPUs.
     pub fn floating(&self) -> CpuSet {
         let balanced = self.usable.difference(&self.topology.isolated);
         if balanced.is_empty() { self.usable.clone() } else { balanced }
     }
 
-    /// Why a vCPU is on an isolated PU, by the strategy's name; empty for other PUs.
+    /// The reason, with the strategy's name, why a vCPU is on an isolated CPU; empty for other
+    /// CPUs.
     pub fn isolated_reason(&self, pus: &CpuSet, strategy: &str) -> &'static str {
         let in_fixed_order = matches!(
             strategy,
@@ -255,23 +256,23 @@ impl<'a> AvailableCpus<'a> {
         }
     }
 
-    /// The core of a usable PU.
+    /// The core of a usable CPU.
     pub fn spot_of(&self, os: PuId) -> Option<&AvailableCore> {
         let core = self.pu(os)?.core;
         self.cores.get(*self.spots.get(core.index())?)
     }
 
-    /// All online siblings of a PU, usable or not, without itself.
+    /// All online siblings of a CPU, usable or not, without the CPU itself.
     pub fn siblings(&self, os: PuId) -> CpuSet {
         self.index.siblings(os)
     }
 
-    /// The core that the host keeps.
+    /// The core that is reserved for the host.
     ///
-    /// Where the machine has parts of unequal value that is a core of the weakest: the kernel
-    /// boots on PU 0 and some of its work stays there, but that is little beside what the host's
-    /// tasks do. Otherwise it is [`Self::boot_host`]. PUs that the request keeps free are the
-    /// host's before any other.
+    /// If the machine has parts of unequal value, it is a core of the weakest part. The kernel
+    /// boots on CPU 0 and some of its work stays there, but that is little compared with the host's
+    /// tasks. Otherwise it is [`Self::boot_host`]. CPUs that the request keeps free are used for
+    /// the host first.
     pub fn host(&self) -> HostShare {
         let boot = self.boot_core();
         let Some(weakest) = self.weakest_part().filter(|_| self.free.is_empty()) else {
@@ -292,14 +293,14 @@ impl<'a> AvailableCpus<'a> {
         self.share(self.hostable_of(spot), why)
     }
 
-    /// The core of the lowest-numbered PU that may carry the host's tasks. Linux boots on PU 0,
-    /// cannot move everything off it, and sends interrupts there by default; so among equal cores
+    /// The core of the lowest-numbered CPU that the host's tasks may use. Linux boots on CPU 0,
+    /// cannot move everything off it, and sends interrupts there by default. So among equal cores
     /// it is the worst for a vCPU and the best for the host.
     pub fn boot_host(&self) -> HostShare {
         self.lowest_of(&self.hostable)
     }
 
-    /// The same, of the cores to which no vCPU is pinned by hand where there are such.
+    /// The same, but preferring cores to which no vCPU is pinned by hand.
     pub fn boot_core(&self) -> HostShare {
         let others = self.hostable.difference(&self.by_hand);
         self.lowest_of(if others.is_empty() { &self.hostable } else { &others })
@@ -319,7 +320,7 @@ impl<'a> AvailableCpus<'a> {
         self.share(first, why)
     }
 
-    /// A core for the host on a node without memory, if others have memory.
+    /// A core for the host on a node without memory, if other nodes have memory.
     pub fn host_without_memory(&self) -> Option<HostShare> {
         let is_empty = |node| locality::is_empty_node(self.topology, node);
         let of_empty = |pu: &PuId| self.pu(*pu).and_then(|pu| pu.node).is_some_and(is_empty);
@@ -335,23 +336,23 @@ impl<'a> AvailableCpus<'a> {
         self.cores.iter().any(|spot| spot.part < last).then_some(last)
     }
 
-    /// The first PU of a core that may carry the host's tasks.
+    /// The first CPU of a core that the host's tasks may use.
     fn hostable_of(&self, spot: &AvailableCore) -> Option<PuId> {
         spot.pus.iter().copied().find(|pu| self.hostable.contains(*pu))
     }
 
-    /// What the cores of some PUs are.
+    /// Description of the cores of some CPUs.
     pub fn parts_of(&self, pus: &[PuId]) -> String {
         self.parts.name(pus.iter().filter_map(|pu| self.spot_of(*pu)))
     }
 
-    /// What the cores of some parts are.
+    /// Description of the cores of some parts.
     pub fn part_name(&self, parts: std::ops::RangeInclusive<u32>) -> String {
         self.parts.name(self.cores.iter().filter(|spot| parts.contains(&spot.part)))
     }
 
-    /// The core that the host keeps where its tasks are to be away from the first package:
-    /// the first core of the last package; that of [`Self::host`] where there is only one.
+    /// The host's core if its tasks are to be away from the first package: the first core of the
+    /// last package, or that of [`Self::host`] if there is only one package.
     pub fn host_on_the_last_package(&self) -> HostShare {
         let usual = self.host();
         let first = usual.pus.first().and_then(|pu| self.pu(pu)).map(|pu| pu.package);
@@ -375,8 +376,8 @@ impl<'a> AvailableCpus<'a> {
         )
     }
 
-    /// A core for the host that vCPUs cannot have for themselves, because the plan may not use some
-    /// of its CPUs.
+    /// A core for the host that vCPUs cannot have exclusively, because the plan may not use some of
+    /// its CPUs.
     pub fn host_on_a_shared_core(&self) -> Option<HostShare> {
         let mut shared = self.cores.iter().filter(|spot| self.is_shared(spot));
         let first = shared.find_map(|spot| self.hostable_of(spot));
@@ -415,9 +416,9 @@ impl<'a> AvailableCpus<'a> {
         }
     }
 
-    /// The usable cores that the host does not keep.
+    /// The usable cores that are not the host's.
     pub fn without(&self, host: &HostShare) -> Vec<AvailableCore> {
-        // Of a core of which one sibling is the host's no other is for vnodes.
+        // If one sibling of a core is the host's, vnodes get none of its CPUs.
         let whole = |spot: &&AvailableCore| {
             let core = self.topology.cores.get(spot.core.index());
             core.is_some_and(|core| core.pus.is_disjoint(&host.pus))
@@ -425,7 +426,7 @@ impl<'a> AvailableCpus<'a> {
         self.cores.iter().filter(whole).cloned().collect()
     }
 
-    /// Why the host has what it has when `exclusive` is kept from it.
+    /// The reason for the host's CPUs when `exclusive` is reserved for vnodes.
     pub fn host_reason(&self, host: &HostShare, exclusive: &CpuSet) -> String {
         let left = self.hostable.difference(exclusive).difference(&host.pus);
         let mut reason = format!("the host keeps {}, because {}", host.name(), host.why);
@@ -435,13 +436,13 @@ impl<'a> AvailableCpus<'a> {
         reason
     }
 
-    /// The level-2 cache that a PU shares with other cores.
+    /// The level-2 cache that a CPU shares with other cores.
     fn l2(&self, os: PuId) -> Option<u32> {
         let place = self.topology.l2_domains.iter().position(|domain| domain.contains(os))?;
         u32::try_from(place).ok()
     }
 
-    /// Where a PU is: `core 1, L3 0, node 0, package 0`.
+    /// Position of a CPU: `core 1, L3 0, node 0, package 0`.
     pub fn place(&self, os: PuId) -> String {
         let Some(pu) = self.pu(os) else {
             return "not in this topology".to_owned();
@@ -465,7 +466,7 @@ impl<'a> AvailableCpus<'a> {
     }
 }
 
-/// The PUs of the cores that a set touches.
+/// The CPUs of all cores that a set intersects.
 fn cores_of(topology: &Topology, pus: &CpuSet) -> CpuSet {
     if pus.is_empty() {
         return CpuSet::new();
@@ -474,7 +475,7 @@ fn cores_of(topology: &Topology, pus: &CpuSet) -> CpuSet {
     cores.map(|core| &core.pus).collect::<CpuSet>()
 }
 
-/// The PUs of the nodes on which every vnode is to stay; `None` if one may be anywhere.
+/// The CPUs of the nodes to which every vnode is restricted; `None` if a vnode may be anywhere.
 fn nodes_pus(topology: &Topology, request: &Request) -> Option<CpuSet> {
     let mut pus = CpuSet::new();
     if request.vnodes.is_empty() {
@@ -491,7 +492,7 @@ fn nodes_pus(topology: &Topology, request: &Request) -> Option<CpuSet> {
     Some(pus)
 }
 
-/// The refusal where the nodes of the request have no PU that a plan may use.
+/// The error if the request's nodes have no CPU that a plan may use.
 fn no_pus_there(request: &Request) -> PlanError {
     let vnode = request.vnodes.first();
     PlanError::VnodeController {
@@ -501,20 +502,21 @@ fn no_pus_there(request: &Request) -> PlanError {
     }
 }
 
-/// Of which part of the machine PUs stay free first, where a request only counts them.
+/// The part of the machine from which free CPUs are taken first, if a request gives only their
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FreeFrom {
-    /// The weakest.
+    /// The weakest part.
     Weakest,
-    /// The one on which the kernel boots.
+    /// The part on which the kernel boots.
     Boot,
 }
 
-/// The core that stays with the host.
+/// The core that is reserved for the host.
 #[derive(Clone, Debug)]
 pub(crate) struct HostShare {
     pub core: Option<CoreId>,
-    /// The level-2 cache that it shares with other cores.
+    /// The level-2 cache that the core shares with other cores.
     pub l2: Option<u32>,
     /// The L3 domain of that core.
     pub l3: Option<L3Id>,
@@ -522,17 +524,17 @@ pub(crate) struct HostShare {
     pub node: Option<NodeId>,
     /// The package of that core.
     pub package: Option<PackageId>,
-    /// The PUs that are the host's: of that core, or all that the request keeps free; never
-    /// empty on a [`AvailableCpus`].
+    /// The host's CPUs: of that core, or all that the request keeps free; never empty on an
+    /// [`AvailableCpus`].
     pub pus: CpuSet,
-    /// True if the request names or counts its PUs.
+    /// True if the request names its CPUs or gives their number.
     pub asked: bool,
-    /// Why this core.
+    /// Why this core was chosen.
     pub why: String,
 }
 
 impl HostShare {
-    /// For texts: `core 0`, or `the PUs 0-3` where the request names or counts them.
+    /// Name for messages: `core 0`, or `the PUs 0-3` if the request names or counts them.
     pub fn name(&self) -> String {
         match (self.core, self.asked) {
             (Some(core), false) => format!("core {core}"),
@@ -547,8 +549,7 @@ impl HostShare {
     }
 }
 
-/// The PUs that stay free: those that are named, or whole cores near the one that the host
-/// keeps anyway, until there are enough.
+/// The CPUs kept free: the named ones, or whole cores near the host's core until there are enough.
 fn free(
     (index, spots): (&Index<'_>, &[AvailableCore]),
     (allowed, hostable): (&CpuSet, &CpuSet),
@@ -608,9 +609,9 @@ fn free(
     Ok(free)
 }
 
-/// The parts of the cores that the host's tasks may use: of the weakest part of the machine first
-/// (or of the one on which the kernel boots),
-/// within it nearest to the first core of it, or to the one on which the kernel boots.
+/// The hostable CPUs of each core, in the order in which they are kept free: first the weakest part
+/// of the machine (or the one on which the kernel boots), within it those nearest to its first
+/// core, or to the core on which the kernel boots.
 fn cores_near_the_host(
     (index, spots): (&Index<'_>, &[AvailableCore]),
     hostable: &CpuSet,
@@ -641,7 +642,7 @@ fn cores_near_the_host(
     cores.into_iter().map(|(_, pus)| pus).collect()
 }
 
-/// The shared level-2 cache of each PU that has one, by its place in the topology's table.
+/// The shared level-2 cache of each CPU that has one, by its index in the topology's table.
 fn l2_domains(topology: &Topology) -> BTreeMap<PuId, u32> {
     let numbered = (0_u32..).zip(&topology.l2_domains);
     numbered.flat_map(|(number, pus)| pus.iter().map(move |pu| (pu, number))).collect()

@@ -1,8 +1,8 @@
-//! Whether another placement of as many vCPUs avoids a cost: the difference between a warning and
-//! a note.
+//! Whether another placement of the same number of vCPUs avoids a cost: the difference between a
+//! warning and a note.
 //!
-//! A warning that nothing removes is a false alarm. The findings of a plan and the review of a
-//! file ask the same functions, so that both give one placement the same severity.
+//! A warning that cannot be removed is a false alarm. The findings of a plan and the check of a
+//! file use the same functions, so that both give a placement the same severity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use pinfold_model::{CoreId, CoreKind, CpuSet, NumaNode, Severity};
 
 use crate::available::Index;
 
-/// What a placement of some vCPUs may use on a host.
+/// The possible placements of some vCPUs on a host.
 #[derive(Clone, Copy)]
 pub(crate) struct Choice<'a> {
     pub index: &'a Index<'a>,
-    /// The PUs that threads may use.
+    /// The CPUs that threads may use.
     pub usable: &'a CpuSet,
-    /// Number of vCPUs that are pinned to one PU each.
+    /// Number of vCPUs that are pinned to one CPU each.
     pub vcpus: usize,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn severity(avoidable: bool) -> Severity {
 }
 
 impl<'a> Choice<'a> {
-    /// vCPUs on fast and on slow cores: one kind of core has a PU for each.
+    /// For vCPUs on fast and on slow cores: true if one kind of core has a CPU for each vCPU.
     pub fn of_one_kind(&self) -> bool {
         let mut kinds: BTreeMap<_, usize> = BTreeMap::new();
         for pu in self.index.pus(self.usable) {
@@ -35,9 +35,9 @@ impl<'a> Choice<'a> {
         kinds.values().any(|pus| *pus >= self.vcpus)
     }
 
-    /// Siblings that the guest takes for cores: near the PUs that the vCPUs have, each can have a
-    /// core of its own, or all lie on whole cores of one width. vCPUs that are divided equally over
-    /// nodes, as NUMA cells are, stay so.
+    /// For host siblings that the guest sees as cores: true if each vCPU can have its own core near
+    /// the present CPUs, or all can lie on whole cores of one width. vCPUs that are divided equally
+    /// over nodes, as NUMA cells are, stay so.
     pub fn with_true_siblings(&self, pins: &CpuSet) -> bool {
         let nodes = self.index.topology.nodes.iter().map(|node| &node.pus);
         let used: Vec<&CpuSet> = nodes.filter(|pus| !pus.is_disjoint(pins)).collect();
@@ -55,7 +55,7 @@ impl<'a> Choice<'a> {
         (1..=self.index.widest_core).any(fits)
     }
 
-    /// Whether a part of the machine has whole cores for so many vCPUs, so many on each.
+    /// True if a part of the machine has whole cores for `vcpus` vCPUs with `width` on each.
     fn fills_cores(&self, part: &CpuSet, (vcpus, width): (usize, usize)) -> bool {
         let mut cores: BTreeMap<CoreId, usize> = BTreeMap::new();
         for pu in self.index.pus(&part.intersection(self.usable)) {
@@ -65,8 +65,8 @@ impl<'a> Choice<'a> {
         vcpus.is_multiple_of(width) && cores * width >= vcpus
     }
 
-    /// The PUs of the kinds of cores that some PUs are of, in the smallest part of the machine that
-    /// holds all of them: an L3 domain, a node, or the whole.
+    /// The CPUs whose cores are of the same kinds as those of `pins`, in the smallest part of the
+    /// machine that contains all pins: an L3 domain, a node, or the whole machine.
     fn near(&self, pins: &CpuSet) -> CpuSet {
         let l3s = self.index.topology.l3.iter().map(|domain| &domain.pus);
         let mut parts = l3s.chain(self.index.topology.nodes.iter().map(|node| &node.pus));
@@ -77,26 +77,26 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Every PU of the host's tasks carries a vCPU: there are more PUs than vCPUs.
+    /// For vCPUs on every CPU of the host's tasks: true if there are more CPUs than vCPUs.
     pub fn with_a_pu_for_the_host(&self) -> bool {
         self.vcpus < self.usable.len()
     }
 
-    /// The emulator or an iothread on PUs of vCPUs: another PU that the kernel balances carries
-    /// none.
+    /// For an emulator or iothread on CPUs of vCPUs: true if the kernel balances another CPU that
+    /// carries no vCPU.
     pub fn with_free_helpers(&self, carried: &CpuSet) -> bool {
         let online = self.index.topology.online().intersection(&self.index.topology.allowed);
         !online.difference(&self.index.topology.isolated).is_subset(carried)
     }
 
-    /// Those of the PUs whose core is of a kind that is among `like`.
+    /// Those of `pus` whose core has the kind of a core of `like`.
     fn of_kinds(&self, pus: &CpuSet, like: &CpuSet) -> CpuSet {
         let kinds: BTreeSet<CoreKind> = self.index.pus(like).map(|pu| pu.kind).collect();
         self.index.pus(pus).filter(|pu| kinds.contains(&pu.kind)).map(|pu| pu.os).collect()
     }
 
-    /// vCPUs of one node on several L3 domains, one of which has room for all of them: how many
-    /// domains, and what that one has for them, the largest first.
+    /// For vCPUs of one node on several L3 domains: the number of domains and the CPUs of the
+    /// largest one that has room for all these vCPUs. `None` if no domain has.
     pub fn crossed_l3s(&self, pins: &Pins<'_>) -> Option<(usize, CpuSet)> {
         let nodes = self.index.topology.nodes.iter();
         let mut parts: Vec<CpuSet> = nodes.map(|node| node.pus.intersection(pins.pus)).collect();
@@ -120,20 +120,20 @@ impl<'a> Choice<'a> {
         })
     }
 
-    /// vCPUs on nodes without memory: those with memory have a PU for each.
+    /// For vCPUs on nodes without memory: true if the nodes with memory have a CPU for each vCPU.
     pub fn near_memory(&self) -> bool {
         let nodes = self.index.topology.nodes.iter().filter(|node| node.memory_bytes > 0);
         let pus = nodes.map(|node| &node.pus).collect::<CpuSet>();
         pus.intersection(self.usable).len() >= self.vcpus
     }
 
-    /// vCPUs that take turns on a PU: there is another PU.
+    /// For vCPUs that share a CPU: true if there is another CPU.
     pub fn with_another_pu(&self) -> bool {
         self.usable.len() > 1
     }
 
-    /// Several nodes: the first of those in use that has room for all vCPUs, with its CPUs for
-    /// them.
+    /// For vCPUs on several nodes: the first of these nodes that has room for all vCPUs, with its
+    /// CPUs for them.
     pub fn node_for_all(&self, pins: &Pins<'_>) -> Option<(&'a NumaNode, CpuSet)> {
         let mut used =
             self.index.topology.nodes.iter().filter(|node| !node.pus.is_disjoint(pins.pus));
@@ -141,17 +141,17 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// Where vCPUs are that are pinned to one PU each.
+/// CPUs of vCPUs that are pinned to one CPU each.
 pub(crate) struct Pins<'a> {
     pub pus: &'a CpuSet,
-    /// Whether the guest is shown threads.
+    /// Whether the guest topology has threads.
     pub shows_threads: bool,
 }
 
 impl Pins<'_> {
-    /// Those of `pus` that can carry the vCPUs as they are laid out, on the kinds of cores that
-    /// they are on: a core for each if none shares one now, and the guest is shown no threads.
-    /// `None` if these are too few.
+    /// Those of `pus` that can carry the vCPUs in their present layout, on cores of the same kinds:
+    /// a core for each vCPU if no vCPUs share one now and the guest topology has no threads. `None`
+    /// if there are too few.
     fn room(&self, choice: &Choice<'_>, pus: &CpuSet) -> Option<CpuSet> {
         let cores = |pus: &CpuSet| {
             let of_pus: BTreeSet<CoreId> = choice.index.pus(pus).map(|pu| pu.core).collect();

@@ -1,23 +1,24 @@
-//! Which levels of a topology a guest's board can show.
+//! Topology levels that a guest's board supports.
 //!
-//! QEMU's `-smp` knows sockets, cores and threads on every board. `dies=` is refused ("not
-//! supported by this machine's CPU topology") except on the PC boards of x86. `threads=` is taken
-//! everywhere, but reaches the guest only where its firmware tables or CPU registers have a place
-//! for it: x86, Arm `virt`, POWER, LoongArch; on RISC-V, s390x and the rest a thread is a core.
+//! QEMU's `-smp` accepts sockets, cores and threads on every board. `dies=` is refused ("not
+//! supported by this machine's CPU topology") except on the PC boards of x86. `threads=` is
+//! accepted everywhere, but reaches the guest only if its firmware tables or CPU registers can
+//! describe threads: x86, Arm `virt`, POWER, LoongArch. On RISC-V, s390x and others a thread is a
+//! core.
 
-/// What a board can show.
+/// Topology levels of a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Board {
-    /// Its CPUs are x86.
+    /// True for x86 CPUs.
     pub x86: bool,
-    /// It has dies.
+    /// True if it supports dies.
     pub dies: bool,
-    /// It has threads of a core.
+    /// True if it supports threads of a core.
     pub threads: bool,
 }
 
 impl Board {
-    /// The board of this name (QEMU's default if none) of an architecture in QEMU's words.
+    /// The board of this name (QEMU's default if `None`) for an architecture as QEMU names it.
     pub fn of(architecture: &str, name: Option<&str>) -> Self {
         let x86 = matches!(architecture, "x86_64" | "i386");
         let is_pc = name.is_none_or(|name| {

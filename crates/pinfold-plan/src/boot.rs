@@ -1,28 +1,28 @@
-//! The kernel's boot parameters: which of them a host has already, and which offline CPUs belong
-//! into them. Pure.
+//! Kernel boot parameters: which of them a host already has, and which offline CPUs they should
+//! include. Pure functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CoreKind, CpuSet, Plan, Policy, Smt, Topology, VnodePlan};
 
-/// How a parameter stands to those with which a host boots.
+/// Relation of a parameter to the host's command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// The host boots without it.
+    /// The command line does not contain it.
     New,
-    /// It is there with this value.
+    /// The command line contains it with this value.
     There,
-    /// It is there with another value; the words as they stand.
+    /// The command line contains it with another value; its words as they are there.
     Other(String),
 }
 
-/// How a parameter such as `isolcpus=domain,4-7`, or the pair `hugepagesz=2M hugepages=512`,
-/// stands to the words of a kernel command line.
+/// Compares a parameter such as `isolcpus=domain,4-7`, or the pair `hugepagesz=2M hugepages=512`,
+/// with the words of a kernel command line.
 pub(crate) fn standing(parameter: &str, booted: &[String]) -> Standing {
     let words: Vec<&str> = parameter.split(' ').collect();
     let mut found: Vec<(String, bool)> = Vec::new();
     match words.as_slice() {
-        // A number of pages is of the size before it.
+        // A number of pages refers to the size before it.
         [size, pages] => {
             let pairs = booted.windows(2).filter_map(|pair| match pair {
                 [first, second] if is_same(first, size) && name(second) == name(pages) => {
@@ -47,8 +47,8 @@ pub(crate) fn standing(parameter: &str, booted: &[String]) -> Standing {
     Standing::Other(words.join(" "))
 }
 
-/// What of a host's kernel command line these parameters replace, for a text that names them:
-/// ` in place of isolcpus=4-7`, or nothing.
+/// The words of a host's kernel command line that these parameters replace, for messages: ` in
+/// place of isolcpus=4-7`, or an empty text.
 pub(crate) fn in_place_of(parameters: &[String], booted: &[String]) -> String {
     let old = parameters.iter().filter_map(|parameter| match standing(parameter, booted) {
         Standing::Other(old) => Some(old),
@@ -58,19 +58,19 @@ pub(crate) fn in_place_of(parameters: &[String], booted: &[String]) -> String {
     if old.is_empty() { String::new() } else { format!(" in place of {}", old.join(" ")) }
 }
 
-/// The kernel takes `-` and `_` in names for the same.
+/// The kernel treats `-` and `_` in names alike.
 fn name(word: &str) -> String {
     let name = word.split_once('=').map_or(word, |(name, _)| name);
     name.replace('-', "_")
 }
 
-/// True if two words say the same: flags in any order, and CPU lists however they are written.
+/// True if two words are equivalent: flags in any order, and CPU lists in any notation.
 fn is_same(one: &str, other: &str) -> bool {
     name(one) == name(other)
         && (one == other || value(one).is_some_and(|it| Some(it) == value(other)))
 }
 
-/// Flags and CPUs of a value such as `managed_irq,domain,4-7`; none for other values.
+/// Flags and CPUs of a value such as `managed_irq,domain,4-7`; `None` for other values.
 fn value(word: &str) -> Option<(BTreeSet<&str>, CpuSet)> {
     let (_, value) = word.split_once('=')?;
     let is_flag = |part: &&str| part.starts_with(|first: char| first.is_ascii_alphabetic());
@@ -87,14 +87,14 @@ pub(crate) fn cpus(word: &str) -> CpuSet {
     value(word).map(|(_, cpus)| cpus).unwrap_or_default()
 }
 
-/// The CPUs that kernel parameters isolate for a plan, whether or not the plan itself keeps tasks
-/// off them: those that it reserves, and all CPUs of the cores of real-time vCPUs. Empty if the
-/// plan shares all with the host.
+/// The CPUs that kernel parameters isolate for a plan, whether or not the plan itself excludes
+/// other tasks from them: its exclusive CPUs, and all CPUs of the cores of real-time vCPUs. Empty
+/// if the plan shares all CPUs with the host.
 pub(crate) fn kept(plan: &Plan, topology: &Topology) -> CpuSet {
     kept_for(&plan.vnodes, (&plan.exclusive, &plan.housekeeping), topology)
 }
 
-/// The same of a plan that is not complete: its vnodes, what it reserves, what the host has.
+/// The same for an incomplete plan: its vnodes, its exclusive CPUs, the host's CPUs.
 pub(crate) fn kept_for(
     vnodes: &[VnodePlan],
     (exclusive, housekeeping): (&CpuSet, &CpuSet),
@@ -115,14 +115,14 @@ pub(crate) fn kept_for(
         cores.map(|core| &core.pus).collect::<CpuSet>()
     };
     held.add(&siblings(&held).intersection(&topology.isolated));
-    // A plan that reserves some CPUs has given the others to the host.
+    // A plan with exclusive CPUs has assigned the others to the host.
     let whole = held.union(&siblings(&real_time).intersection(housekeeping));
     if exclusive.is_empty() && !housekeeping.is_subset(&whole) { whole } else { held }
 }
 
 /// The offline CPUs that may be siblings of `reserved` ones. The kernel hides the core of an
-/// offline CPU, so each of them may be one if a core that is reserved as a whole shows fewer
-/// threads than others of its kind, or if SMT is off.
+/// offline CPU. So each of them may be a sibling if a wholly reserved core shows fewer threads than
+/// others of its kind, or if SMT is off.
 pub(crate) fn possible_siblings(reserved: &CpuSet, topology: &Topology) -> CpuSet {
     let mut widest: BTreeMap<CoreKind, usize> = BTreeMap::new();
     for core in &topology.cores {

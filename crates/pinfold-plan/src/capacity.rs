@@ -1,4 +1,4 @@
-//! Whether memory fits into the NUMA nodes that it is bound to.
+//! Checks whether memory fits into the NUMA nodes to which it is bound.
 
 use std::collections::BTreeSet;
 
@@ -9,35 +9,35 @@ use crate::parts::mib;
 
 type VnodeController = BTreeSet<NodeId>;
 
-/// More sets of nodes than this are not searched: no host has so many that overlap.
+/// Maximum number of node sets that are searched; no host has so many that overlap.
 const MOST_SETS: usize = 4096;
 
-/// Memory that comes from these nodes or not at all.
+/// Memory that can come only from certain nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Demand {
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// The nodes; `None` if the kernel may take it from any.
+    /// The nodes; `None` if the kernel may take it from any node.
     pub nodes: Option<VnodeController>,
-    /// The guest's NUMA cell that it is; `None` for the whole guest.
+    /// The guest's NUMA cell; `None` for the whole guest.
     pub cell: Option<u32>,
 }
 
-/// Nodes that hold less than what is bound to them.
+/// Nodes with less memory than is bound to them.
 #[derive(Clone, Debug)]
 pub(crate) struct Excess {
-    /// The nodes, ascending; `None` for all of the host.
+    /// The nodes, ascending; `None` for all nodes of the host.
     pub nodes: Option<Vec<NodeId>>,
-    /// What is bound to them.
+    /// Bytes that are bound to them.
     pub bytes: u64,
-    /// What they hold.
+    /// Bytes of memory that they have.
     pub room: u64,
-    /// Which demands these are, by their places in the list, ascending.
+    /// Indexes of the demands concerned, ascending.
     pub whose: Vec<usize>,
 }
 
 impl Excess {
-    /// A sentence for one machine, whose demands these are.
+    /// A sentence for one machine with these demands.
     pub fn of_one(&self, demands: &[Demand]) -> String {
         let cells: Vec<String> = self
             .whose
@@ -62,8 +62,8 @@ impl Excess {
     }
 }
 
-/// The smallest sets of nodes that hold less than what is bound to them; none where the source
-/// gives no sizes.
+/// The smallest sets of nodes that have less memory than is bound to them; empty if the topology
+/// has no memory sizes.
 pub(crate) fn excesses(demands: &[Demand], topology: &Topology) -> Vec<Excess> {
     if !sizes_are_known(topology) {
         return Vec::new();
@@ -73,7 +73,7 @@ pub(crate) fn excesses(demands: &[Demand], topology: &Topology) -> Vec<Excess> {
     for nodes in sets(demands, &all) {
         let room = room(&nodes, topology);
         let inside = |demand: &Demand| match &demand.nodes {
-            // What is bound to a node that the host lacks has to go somewhere too.
+            // Memory that is bound to a missing node must be somewhere on the host.
             Some(own) => own.is_subset(&nodes) || nodes == all,
             None => nodes == all,
         };
@@ -95,8 +95,8 @@ pub(crate) fn room(nodes: &VnodeController, topology: &Topology) -> u64 {
     on.map(|node| node.memory_bytes).sum()
 }
 
-/// The sets of nodes to which something is bound, their unions as far as they overlap, and the
-/// whole host; the smaller ones first. Only in one of these can more be bound than there is.
+/// The sets of nodes to which memory is bound, the unions of overlapping sets, and the whole host;
+/// smaller ones first. Only one of these can be overcommitted.
 fn sets(demands: &[Demand], all: &VnodeController) -> Vec<VnodeController> {
     let bound: BTreeSet<VnodeController> = demands
         .iter()
@@ -119,7 +119,7 @@ fn sets(demands: &[Demand], all: &VnodeController) -> Vec<VnodeController> {
     found
 }
 
-/// hwloc gives each node of a synthetic machine 1 GiB where its text says nothing.
+/// hwloc gives each node of a synthetic machine 1 GiB if the description has no sizes.
 pub(crate) fn sizes_are_known(topology: &Topology) -> bool {
     match &topology.source {
         Source::Synthetic(text) => text.contains("memory"),
@@ -168,12 +168,12 @@ mod tests {
         check("8@0 8@1 8@2", &[]);
         check("9@0 8@1", &[("0", 9, &[0])]);
         check("5@0 5@0", &[("0", 10, &[0, 1])]);
-        // Together on nodes of which each is large enough for those that are bound to it alone.
+        // Demands that fit alone but not together.
         check("10@0+1 7@1", &[("0+1", 17, &[0, 1])]);
         check("9@0+1 9@1+2 8@0+2", &[("all", 26, &[0, 1, 2])]);
         check("20@any 5@0", &[("all", 25, &[0, 1])]);
         check("24@any", &[]);
-        // A node that the host lacks is another finding, but the host has to hold it all.
+        // A missing node is a separate finding, but the host must have enough memory for it.
         check("20@7", &[]);
         check("30@7", &[("all", 30, &[0])]);
     }

@@ -1,5 +1,4 @@
-//! Commands as hints name them: what was asked, with all its options, so that a reader can run
-//! the command as it stands.
+//! Commands for hints, with all options of the request, so that the user can run them unchanged.
 
 use pinfold_model::{
     Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, PinWish, Plan, Policy,
@@ -9,9 +8,9 @@ use pinfold_model::{
 
 pub use pinfold_model::command::quote;
 
-/// The command that plans this request under this strategy, on the machine of this topology, as a
-/// hint. What a domain file fixes has no options: of such a request only the preference, to be
-/// added to the command that was typed.
+/// A hint with the command that plans this request under this strategy, for the machine of this
+/// topology. Properties that a domain file fixes have no options; for such a request the hint names
+/// only the preference, to be added to the user's command.
 #[must_use]
 pub fn hint(strategy: &str, topology: &Topology, request: &Request) -> String {
     let fixed = |vnode: &VnodeRequest| match &vnode.work {
@@ -58,7 +57,7 @@ fn of_vnodes(strategy: &str, vnodes: &[VnodeRequest]) -> String {
     words.join(" ")
 }
 
-/// A command with the option that names the machine of this topology, if it is another one.
+/// Adds the option that names the machine of this topology, unless it is this machine.
 #[must_use]
 pub fn on(command: &str, topology: &Topology) -> String {
     match &topology.source {
@@ -69,8 +68,8 @@ pub fn on(command: &str, topology: &Topology) -> String {
     }
 }
 
-/// A command with the options that say the conditions of this request: what is to be avoided,
-/// kept free, isolated and preferred.
+/// Adds the options for the conditions of this request: CPUs to avoid or keep free, isolation and
+/// preference.
 #[must_use]
 pub fn under(command: &str, request: &Request) -> String {
     let Request { vnodes: _, avoid, isolation, free, interrupts, emulator, prefer } = request;
@@ -98,8 +97,8 @@ pub fn under(command: &str, request: &Request) -> String {
     words.join(" ")
 }
 
-/// The command that plans here what a plan places, as far as a plan says what was asked: with
-/// `vcpus` in place of its number of vCPUs, if one is given.
+/// The command that plans the vnodes of a plan again on this machine, as far as the plan contains
+/// the request; with `vcpus` instead of its number of vCPUs, if given.
 #[must_use]
 pub fn again(plan: &Plan, vcpus: Option<u32>) -> String {
     let vnodes: Vec<VnodeRequest> = plan.vnodes.iter().map(|vnode| asked(vnode, vcpus)).collect();
@@ -110,7 +109,7 @@ pub fn again(plan: &Plan, vcpus: Option<u32>) -> String {
     format!("{}{isolate} --json", of_vnodes(&plan.strategy, &vnodes))
 }
 
-/// The command that plans the same, kept off the host's tasks under this strategy, in a format.
+/// The command that plans the same with isolation under this strategy, in an output format.
 pub(crate) fn isolating(
     plan: &Plan,
     topology: &Topology,
@@ -121,13 +120,13 @@ pub(crate) fn isolating(
     on(&command, topology)
 }
 
-/// What the vnodes of a plan were asked to be, as far as the plan says.
+/// The requests for the vnodes of a plan, as far as the plan contains them.
 #[must_use]
 pub fn asked_of(plan: &Plan) -> Vec<VnodeRequest> {
     plan.vnodes.iter().map(|vnode| asked(vnode, None)).collect()
 }
 
-/// What a vnode of a plan was asked to be.
+/// The request for one vnode of a plan.
 fn asked(vnode: &VnodePlan, vcpus: Option<u32>) -> VnodeRequest {
     let request = match vnode.kind {
         VnodeKind::VirtualMachine => {
@@ -157,9 +156,9 @@ fn asked(vnode: &VnodePlan, vcpus: Option<u32>) -> VnodeRequest {
     VnodeRequest { memory, ..request }
 }
 
-/// True if `--vcpus`, `--name` and `--iothread` say all of it.
+/// True if `--vcpus`, `--name` and `--iothread` express the whole request.
 fn plain(vnode: &VnodeRequest, vm: &VmRequest) -> bool {
-    // Pins have an option of their own.
+    // Pins have a separate option.
     let VnodeRequest { name: _, work: _, memory, devices, priority, policies, pins: _ } = vnode;
     let VmRequest { vcpus: _, iothreads: _, vhosts, smt, nodes: _, cells: _ } = vm;
     memory.is_none()
@@ -233,7 +232,7 @@ fn device_word(device: &Device) -> String {
     }
 }
 
-/// `vcpu=fifo:1`; none for a policy that cannot be asked for.
+/// `vcpu=fifo:1`; `None` for a policy that has no request syntax.
 fn policy_word(wish: &PolicyRequest) -> Option<String> {
     let policy = match wish.policy {
         Policy::Other { nice } => format!("other:{nice}"),

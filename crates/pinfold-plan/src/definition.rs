@@ -1,29 +1,31 @@
-//! What a strategy does by its definition: costs that a user asks for with its name.
+//! Costs that a strategy has by definition: the user requests them by naming the strategy.
 //!
-//! Some strategies are a fixed order of CPUs and no more: `scatter` puts vCPUs as far apart as can
-//! be, the published orders of `compact` and `isolcpus` start again at their end. `low-latency`
-//! needs a core for each vCPU, if need be of another kind; `balanced-shared` has the emulator on
-//! the vCPUs' CPUs. What that costs is a note for a user who names the strategy, in the plan and in
-//! the check of a file that was made of it. The file carries a mark for that, which libvirt keeps:
+//! Some strategies are only a fixed order of CPUs: `scatter` puts vCPUs as far apart as possible;
+//! the published orders of `compact` and `isolcpus` start again at their end. `low-latency` needs a
+//! core for each vCPU, if necessary of another kind; `balanced-shared` puts the emulator on the
+//! vCPUs' CPUs. If the user names the strategy, such a cost is a note, both in the plan and in the
+//! check of a file that was written from it. The file contains a mark for this, which libvirt
+//! preserves:
 //!
 //! ```xml
 //! <metadata>
 //!   <pinfold:placement xmlns:pinfold='urn:pinfold:placement' strategy='scatter' pins='0 4 1-3'/>
 //! </metadata>
 //! ```
-//! The mark holds while the vCPUs and the emulator are pinned as it says, in this order. The same
-//! pins without a mark, pins by hand, and what `auto` chooses are judged like any other placement.
+//! The mark is valid while the vCPUs and the emulator have the pins that it lists, in this order.
+//! The same pins without a mark, pins by hand, and the choice of `auto` are checked like any other
+//! placement.
 
 use pinfold_model::{CpuSet, Plan, Request, Role, Severity, VnodePlan};
 
-/// The strategies that are a fixed order.
+/// Strategies that are a fixed order of CPUs.
 const ORDERS: &[&str] = &["compact", "compact-cores", "sequential", "isolcpus", "scatter"];
 
-/// The strategies that give each vCPU a core, or keep a machine inside one part of the host.
+/// Strategies that give each vCPU a core, or keep a machine inside one part of the host.
 const SHAPES: &[&str] =
     &["low-latency", "low-latency-rt", "multi-vm", "realtime", "numa-exclusive", "l3-exclusive"];
 
-/// A cost of some strategies' definition: the subject of a plan's finding, the names in a check.
+/// A cost by definition: the subject of the plan's finding, and the names in a check.
 struct Cost {
     strategies: &'static [&'static str],
     subject: &'static str,
@@ -54,12 +56,12 @@ fn costs(strategy: &str) -> impl Iterator<Item = &'static Cost> {
 /// The namespace of the mark.
 pub(crate) const NAMESPACE: &str = "urn:pinfold:placement";
 
-/// Why a cost is no warning, at the end of its text.
+/// The reason why a cost is no warning, for the end of its text.
 pub(crate) fn reason(strategy: &str) -> String {
     format!("; {strategy} is defined to place threads so")
 }
 
-/// Makes notes of what the named strategy costs by its definition.
+/// Changes findings to notes if they are costs of the named strategy by definition.
 pub(crate) fn settle(plan: &mut Plan, (strategy, request): (&str, &Request)) {
     let by_hand = request.vnodes.iter().any(|vnode| !vnode.pins.is_empty());
     if by_hand {
@@ -74,24 +76,24 @@ pub(crate) fn settle(plan: &mut Plan, (strategy, request): (&str, &Request)) {
     }
 }
 
-/// The strategy of a plan, if a finding of it is a note because of that strategy's definition.
+/// The strategy of a plan, if one of its findings is a note because of the strategy's definition.
 pub(crate) fn of_plan(plan: &Plan) -> Option<&str> {
     let reason = reason(&plan.strategy);
     plan.findings.iter().any(|it| it.text.ends_with(&reason)).then_some(plan.strategy.as_str())
 }
 
-/// True if a finding of this name in a check is a cost of the strategy.
+/// True if a check's finding of this name is a cost of the strategy by definition.
 pub(crate) fn is_cost(strategy: &str, name: &str) -> bool {
     costs(strategy).any(|cost| cost.names.contains(&name))
 }
 
-/// The strategy of this name, if it has costs by its definition.
+/// The static name of a strategy that has costs by definition.
 fn known(name: &str) -> Option<&'static str> {
     let all = ORDERS.iter().chain(SHAPES).chain(&["balanced-shared"]);
     all.copied().find(|known| *known == name)
 }
 
-/// The mark of a domain file.
+/// The mark in a domain file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     strategy: &'static str,
@@ -100,20 +102,20 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// The mark of a plan for the file of one of its machines, if it needs one.
+    /// The mark for the domain file of one machine of a plan, if it needs one.
     pub fn of(plan: &Plan, vnode: &VnodePlan) -> Option<Self> {
         let pins = vnode.vcpus().chain(vnode.thread(&Role::Emulator));
         let pins = pins.map(|thread| thread.pus.clone()).collect();
         Some(Self { strategy: known(of_plan(plan)?)?, pins })
     }
 
-    /// The mark of these attributes, if they are one.
+    /// Parses the attributes of a mark; `None` if they are invalid.
     pub fn read(strategy: &str, pins: &str) -> Option<Self> {
         let lists = pins.split_whitespace().map(CpuSet::parse_list);
         Some(Self { strategy: known(strategy)?, pins: lists.collect::<Result<_, _>>().ok()? })
     }
 
-    /// Its element.
+    /// The XML element.
     pub fn line(&self) -> String {
         let lists: Vec<String> = self.pins.iter().map(ToString::to_string).collect();
         format!(
@@ -123,7 +125,7 @@ impl Mark {
         )
     }
 
-    /// The strategy, if these are the CPUs of the vCPUs and of the emulator.
+    /// The strategy, if `pins` are the mark's CPUs of the vCPUs and of the emulator.
     pub fn holds(&self, pins: &[Option<&CpuSet>]) -> Option<&'static str> {
         let same = |(own, pin): (&CpuSet, &Option<&CpuSet>)| *pin == Some(own);
         let all = pins.len() == self.pins.len() && self.pins.iter().zip(pins).all(same);

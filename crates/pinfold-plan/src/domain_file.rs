@@ -1,4 +1,4 @@
-//! A libvirt domain file, as far as placement cares, with the line of each element.
+//! The placement-related part of a libvirt domain file, with the line of each element.
 //!
 //! ```xml
 //! <vcpu placement='static' cpuset='0-7'>4</vcpu>
@@ -6,10 +6,10 @@
 //! <numatune><memory mode='strict' nodeset='0'/> <memnode cellid='0' mode='strict' nodeset='0'/></numatune>
 //! <cpu><topology sockets='1' dies='1' cores='2' threads='2'/> <numa><cell id='0' cpus='0-3'/></numa></cpu>
 //! ```
-//! The words are those of <https://libvirt.org/formatdomain.html>. What libvirt itself would
-//! refuse (a pin without its PUs, a vCPU pinned twice, a list that is none) is refused here
-//! with line and column; a document type is refused too, because entities could grow without
-//! bound. What libvirt would take and a person would regret is for [`crate::lint`].
+//! The format is documented at <https://libvirt.org/formatdomain.html>. Errors that libvirt itself
+//! would refuse (a pin without CPUs, a vCPU pinned twice, an invalid list) are refused here with
+//! line and column. A document type is refused too, because entities could grow without limit.
+//! Settings that libvirt accepts but that harm are found by [`crate::lint`].
 
 mod list;
 mod read;
@@ -20,49 +20,49 @@ use thiserror::Error;
 
 use crate::definition::Mark;
 
-/// Why a text is not a domain file that can be worked with.
+/// Why a text cannot be used as a domain file.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}, column {column}: {why}")]
 pub struct DomainError {
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: u32,
-    /// Column, from 1, in characters.
+    /// Column number, from 1, in characters.
     pub column: u32,
-    /// What is wrong.
+    /// The fault.
     pub why: String,
-    /// What the user can do next, where it is not plain.
+    /// What the user can do, if it is not obvious.
     pub hint: Option<&'static str>,
 }
 
-/// Where something is written: the file, the line, and the element as it stands there.
+/// Position of a value: the file, the line, and the element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The file; empty where what holds the place says it.
+    /// Path of the file; empty if the owner of the place names it.
     pub file: String,
-    /// Line, from 1; `None` if nothing is written.
+    /// Line number, from 1; `None` if the value is not written in a file.
     pub line: Option<u32>,
-    /// The element or field.
+    /// Text of the element or field.
     pub text: String,
 }
 
 impl Place {
-    /// A place without a line, in words.
+    /// A place without a line, described by a text.
     #[must_use]
     pub fn said(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 }
 
-/// A value with its place.
+/// A value with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed<T> {
     /// The value.
     pub value: T,
-    /// Where it is written.
+    /// Position of the value.
     pub place: Place,
 }
 
-/// What a pin or a scheduler of a domain file is for.
+/// The threads to which a pin or a scheduler setting applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// One vCPU.
@@ -73,23 +73,23 @@ pub enum Target {
     Iothread(u32),
 }
 
-/// `<topology>`.
+/// The guest topology of `<topology>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Sockets.
+    /// Number of sockets.
     pub sockets: u32,
-    /// Dies per socket.
+    /// Number of dies per socket.
     pub dies: u32,
-    /// Clusters per die.
+    /// Number of clusters per die.
     pub clusters: u32,
-    /// Cores per cluster.
+    /// Number of cores per cluster.
     pub cores: u32,
-    /// Threads per core.
+    /// Number of threads per core.
     pub threads: u32,
 }
 
 impl Shape {
-    /// Number of vCPUs of this shape; `None` beyond 2^32.
+    /// Number of vCPUs of this topology; `None` beyond 2^32.
     #[must_use]
     pub fn vcpus(&self) -> Option<u32> {
         let parts = [self.dies, self.clusters, self.cores, self.threads];
@@ -100,44 +100,44 @@ impl Shape {
 /// `<cell>` of `<cpu><numa>`: a NUMA node of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Its number.
+    /// ID of the cell.
     pub id: u32,
-    /// Its vCPUs, as a set of their indexes; empty for one of memory alone.
+    /// Indexes of its vCPUs; empty for a memory-only cell.
     pub vcpus: CpuSet,
-    /// Its memory in bytes, if given.
+    /// Memory in bytes, if given.
     pub bytes: Option<u64>,
 }
 
-/// `<memory>` of `<numatune>`.
+/// `<memory>` of `<numatune>`: the nodes of the guest's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// `strict`, `preferred`, `interleave`, `restrictive`.
+    /// `strict`, `preferred`, `interleave` or `restrictive`.
     pub mode: String,
     /// The host's nodes; `None` under `placement='auto'`.
     pub nodes: Option<Vec<NodeId>>,
 }
 
 impl Binding {
-    /// True if pages come from the nodes or not at all.
+    /// True if pages can come only from these nodes.
     #[must_use]
     pub fn is_strict(&self) -> bool {
         is_strict(&self.mode)
     }
 }
 
-/// `<memnode>` of `<numatune>`: where the memory of one of the guest's cells comes from.
+/// `<memnode>` of `<numatune>`: the host nodes of one guest cell's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memnode {
-    /// The guest's cell.
+    /// ID of the guest's cell.
     pub cell: u32,
-    /// As of [`Binding`].
+    /// Mode as in [`Binding`].
     pub mode: String,
     /// The host's nodes.
     pub nodes: Vec<NodeId>,
 }
 
 impl Memnode {
-    /// True if pages come from the nodes or not at all.
+    /// True if pages can come only from these nodes.
     #[must_use]
     pub fn is_strict(&self) -> bool {
         is_strict(&self.mode)
@@ -145,7 +145,7 @@ impl Memnode {
 }
 
 /// `strict` is a policy of QEMU's memory (`MPOL_BIND`), `restrictive` the `cpuset.mems` of its
-/// control groups: no page comes from elsewhere under either.
+/// cgroups; both exclude other nodes.
 fn is_strict(mode: &str) -> bool {
     [STRICT, RESTRICTIVE].contains(&mode)
 }
@@ -153,67 +153,67 @@ fn is_strict(mode: &str) -> bool {
 pub(crate) const STRICT: &str = "strict";
 pub(crate) const RESTRICTIVE: &str = "restrictive";
 
-/// What the guest's board can show, by the architecture of `<os><type arch=…>`.
+/// Topology levels of the guest's board, by the architecture in `<os><type arch=…>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Board {
-    /// x86: sockets, dies, cores and threads. Also where the file names no architecture.
+    /// x86: sockets, dies, cores and threads. Also used if the file names no architecture.
     X86,
     /// s390x: no threads.
     WithoutThreads,
-    /// riscv64: libvirt starts no machine that has a `<cpu>`.
+    /// riscv64: libvirt does not start a machine with a `<cpu>`.
     WithoutCpu,
-    /// Any other: sockets, cores and threads.
+    /// Other architectures: sockets, cores and threads.
     Other,
 }
 
-/// A domain file, as far as placement cares.
+/// The placement-related content of a domain file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
-    /// Its name.
+    /// Name of the domain.
     pub name: String,
     /// `type` of `<domain>`: `kvm`, `qemu`, …
     pub kind: String,
-    /// What its board can show.
+    /// Topology levels of its board.
     pub board: Board,
-    /// Number of vCPUs (the most that it can have).
+    /// Maximum number of vCPUs.
     pub vcpus: Placed<u32>,
-    /// `cpuset` of `<vcpu>`: where threads without a pin of their own run.
+    /// `cpuset` of `<vcpu>`: the CPUs of threads without a pin of their own.
     pub default: Option<Placed<CpuSet>>,
-    /// Numbers of its iothreads, ascending.
+    /// IDs of its iothreads, ascending.
     pub iothreads: Vec<u32>,
     /// `<vcpupin>`, `<emulatorpin>`, `<iothreadpin>` in the file's order.
     pub pins: Vec<Placed<(Target, CpuSet)>>,
     /// `<vcpusched>`, `<emulatorsched>`, `<iothreadsched>`, one entry per thread.
     pub schedulers: Vec<Placed<(Target, Policy)>>,
-    /// `<topology>`.
+    /// The guest topology of `<topology>`.
     pub shape: Option<Placed<Shape>>,
-    /// `<cell>`s of the guest.
+    /// The guest's NUMA cells.
     pub cells: Vec<Placed<Cell>>,
-    /// `<memory>` of `<numatune>`.
+    /// `<memory>` of `<numatune>`, if present.
     pub memory: Option<Placed<Binding>>,
-    /// `<memnode>`s.
+    /// `<memnode>` elements.
     pub memnodes: Vec<Placed<Memnode>>,
     /// `<memory>` of the domain in bytes, if given.
     pub memory_bytes: Option<u64>,
-    /// Where that is written.
+    /// Position of `<memory>`.
     pub memory_place: Place,
     /// Size of the huge pages of its memory in bytes, if given.
     pub page_bytes: Option<u64>,
-    /// The strategy that the vCPUs are pinned by, where the file says so for what that costs.
+    /// Strategy mark, if the file has one.
     pub(crate) mark: Option<Mark>,
 }
 
 impl Domain {
-    /// Reads a domain file, such as `virsh dumpxml` writes.
+    /// Parses a domain file, such as `virsh dumpxml` writes.
     ///
     /// # Errors
-    /// [`DomainError`] with line and column: not well formed, a document type, another root
-    /// than `<domain>`, a number or list that is none, half a pin, a thread pinned twice.
+    /// [`DomainError`] with line and column: not well formed, a document type, another root than
+    /// `<domain>`, an invalid number or list, an incomplete pin, a thread pinned twice.
     pub fn read(xml: &str) -> Result<Self, DomainError> {
         read::domain(xml)
     }
 
-    /// The pin of a target, its own or the default of `<vcpu cpuset=…>`.
+    /// The pin of a target: its own, or the default of `<vcpu cpuset=…>`.
     #[must_use]
     pub fn pin(&self, target: Target) -> Option<(&CpuSet, &Place)> {
         let own = self.pins.iter().find(|pin| pin.value.0 == target);
@@ -223,7 +223,7 @@ impl Domain {
         }
     }
 
-    /// The policy of a target, if the file gives one.
+    /// The scheduling policy of a target, if the file sets one.
     #[must_use]
     pub fn policy(&self, target: Target) -> Option<Policy> {
         self.schedulers.iter().find(|entry| entry.value.0 == target).map(|entry| entry.value.1)

@@ -1,8 +1,8 @@
-//! Whole domains for vnodes: what `numa-exclusive` and `l3-exclusive` share.
+//! Whole domains for vnodes: the common part of `numa-exclusive` and `l3-exclusive`.
 //!
-//! Each vnode lies inside one domain, and has it alone as long as another is free. Inside, each
-//! vCPU has a core of its own where there are enough of one kind, else vnodes have whole cores,
-//! the preferred first. No two vCPUs share a PU: a vnode for which no domain has room is refused.
+//! Each vnode lies inside one domain, exclusively while another domain is free. Within the domain,
+//! each vCPU has its own core if one kind has enough cores; else vnodes have whole cores, the
+//! preferred ones first. No two vCPUs share a CPU: a vnode that fits in no domain is refused.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -22,13 +22,13 @@ use crate::select::{Count, Pool};
 
 /// A kind of domain.
 pub(crate) struct Kind {
-    /// In texts: `node`, `L3 domain`.
+    /// Name for messages: `node`, `L3 domain`.
     pub noun: &'static str,
-    /// The domain of a core, if it is in one.
+    /// The domain of a core; `None` if it is in none.
     pub of: fn(&AvailableCore) -> Option<u32>,
-    /// That of the host's core.
+    /// The domain of the host's core.
     pub of_host: fn(&HostShare) -> Option<u32>,
-    /// True if the vnodes' memory is bound to the domain's node even if the request names none.
+    /// True if the vnodes' memory is bound to the domain's node even if the request gives no size.
     pub binds_memory: bool,
 }
 
@@ -39,42 +39,43 @@ struct Domain {
     node: Option<NodeId>,
     /// Its cores that may carry vCPUs, in hwloc's order.
     cores: Vec<AvailableCore>,
-    /// All their PUs.
+    /// The CPUs of these cores.
     pus: CpuSet,
     with_host: bool,
-    /// Memory of its node that no vnode has yet, in bytes; `None` if nothing is known of memory.
+    /// Memory of its node that is not yet assigned to a vnode, in bytes; `None` if memory sizes are
+    /// unknown.
     memory: Option<u64>,
-    /// The vnodes inside, by their places in the request, and their numbers of vCPUs.
+    /// The vnodes inside, by their index in the request, with their numbers of vCPUs.
     vnodes: Vec<(usize, usize)>,
-    /// Number of vCPUs inside.
+    /// Total number of vCPUs inside.
     vcpus: usize,
 }
 
 impl Domain {
-    /// How many vCPUs it carries if the planner may choose: one for each PU of its best part.
+    /// Number of vCPUs with `auto`: one for each CPU of its best part.
     fn auto(&self) -> usize {
         let best = self.part();
         let of_best = || self.cores.iter().filter(|spot| spot.part == best);
         let widths: BTreeSet<usize> = of_best().map(|spot| spot.pus.len()).collect();
         match widths.len() {
             0 | 1 => of_best().map(|spot| spot.pus.len()).sum(),
-            // One for each core: as threads they would be unequal.
+            // One for each core, because siblings would be unequal.
             _ => of_best().count(),
         }
     }
 
-    /// How many more vCPUs it can carry.
+    /// Number of further vCPUs that it can carry.
     fn left(&self) -> usize {
         self.pus.len().saturating_sub(self.vcpus)
     }
 
-    /// The best part of the machine that it has cores of.
+    /// The best part of the machine of which it has cores.
     fn part(&self) -> u32 {
         self.cores.iter().map(|spot| spot.part).min().unwrap_or(0)
     }
 
-    /// The PUs of each vnode inside: a core per vCPU where one part has enough for all and none is
-    /// to show siblings, else whole cores, else any PUs.
+    /// The CPUs of each vnode inside: a core per vCPU if one part has enough for all and no guest
+    /// is to see siblings, else whole cores, else any CPUs.
     fn pins(&self, draft: &PlanBuilder<'_>, host: &HostShare) -> Vec<Vec<PuId>> {
         let shown = |place: usize| matches!(&draft.vnode(place).work, Work::Vm(vm) if vm.smt == SmtRequest::Shown);
         let pool = |count| Pool::new(&self.cores, count, Some(host));
@@ -101,17 +102,17 @@ impl Domain {
     }
 }
 
-/// Where a vnode went.
+/// The domain and CPUs of a vnode.
 struct Home {
     domain: usize,
     pins: Vec<PuId>,
 }
 
-/// A plan with each vnode inside one domain of a kind.
+/// Makes a plan in which each vnode is inside one domain.
 ///
 /// # Errors
-/// [`PlanError::TooFewPus`] without such domains; [`PlanError::TooManyVcpus`] for a vnode that
-/// no domain can hold; otherwise as [`PlanBuilder::counts`].
+/// [`PlanError::TooFewPus`] without such domains; [`PlanError::TooManyVcpus`] for a vnode that fits
+/// in no domain; otherwise as [`PlanBuilder::counts`].
 pub(crate) fn inside(mut draft: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, PlanError> {
     let host = off_memory(&draft, draft.ground.host(), Count::Threads);
     let mut domains = domains(&draft, kind, &host);
@@ -148,8 +149,8 @@ pub(crate) fn inside(mut draft: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, Pl
     draft.isolating(Reserve { exclusive, reason })
 }
 
-/// Gives each vnode a domain: in the order in which they choose, or, if the last then finds no
-/// room, the largest first.
+/// Assigns a domain to each vnode: in the order in which they choose, or the largest first if the
+/// last one otherwise finds no room.
 fn settle(
     draft: &PlanBuilder<'_>,
     kind: &Kind,
@@ -174,7 +175,7 @@ fn settle_in(
     kind: &Kind,
     (domains, counts): (&mut [Domain], &[usize]),
 ) -> Result<(), PlanError> {
-    // The domains that no vnode has yet, best first.
+    // The domains without a vnode, best first.
     let at = |domain: &Domain, index| (domain.part(), domain.with_host, index);
     let mut fresh: BTreeSet<(u32, bool, usize)> =
         (0..).zip(&*domains).map(|(index, domain)| at(domain, index)).collect();
@@ -187,7 +188,7 @@ fn settle_in(
             let best = fits.min_by_key(|(index, domain)| rank(domain, asked, &wanted, *index));
             best.map(|(index, _)| index)
         };
-        // Nothing ranks before one that is empty, where it is asked for, and has the memory.
+        // No domain ranks before an empty one on the requested node with enough memory.
         let suits = |index: usize| {
             domains.get(index).is_some_and(|domain| {
                 domain.pus.len() >= vcpus && !is_far(domain, &wanted) && !lacks(domain, asked)
@@ -247,7 +248,7 @@ fn counts(
     why: String,
 ) -> Result<Vec<usize>, PlanError> {
     let vnodes = draft.request.vnodes.len();
-    // Each automatic vnode: a domain, or its part of one.
+    // An automatic vnode gets a domain, or its part of one.
     let sharers = vnodes.div_ceil(domains.len().max(1));
     let autos = |keep: fn(&Domain) -> bool| {
         domains.iter().filter(move |domain| keep(domain)).map(Domain::auto)
@@ -262,7 +263,7 @@ fn counts(
     if vnodes == 1 {
         return draft.counts(limits);
     }
-    // None may be larger than a domain; that all find room is seen when they settle.
+    // No vnode may be larger than a domain; whether all fit is checked when they are assigned.
     let asked = |vnode: &VnodeRequest| match &vnode.work {
         Work::Vm(vm) => match vm.vcpus {
             pinfold_model::VcpuCount::Auto => Some(part.max(1)),
@@ -284,19 +285,19 @@ fn counts(
     }
 }
 
-/// Not on one of the nodes that are asked for, or without the CPUs that are pinned to by hand.
+/// True if a domain is not on a requested node, or lacks the CPUs pinned to by hand.
 fn is_far(domain: &Domain, (nodes, pinned): &(Vec<NodeId>, CpuSet)) -> bool {
     !nodes.is_empty() && !domain.node.is_some_and(|node| nodes.contains(&node))
         || !pinned.is_empty() && domain.pus.is_disjoint(pinned)
 }
 
-/// Without the memory that is asked for.
+/// True if a domain lacks the requested memory.
 fn lacks(domain: &Domain, asked: &VnodeRequest) -> bool {
     let needed = asked.memory.map_or(1, |memory| memory.bytes);
     domain.memory.is_some_and(|memory| memory < needed)
 }
 
-/// What makes one domain better than another for a vnode: false and small first.
+/// Rank of a domain for a vnode: lower is better.
 fn rank(
     domain: &Domain,
     asked: &VnodeRequest,
@@ -362,9 +363,9 @@ fn write(
     Ok(())
 }
 
-/// The emulator stays in the domain of its machine, on the weakest cores that carry no vCPU;
-/// outside, with the host's tasks, where the machine has a weaker part that the domain has not, or
-/// every PU of the domain carries a vCPU.
+/// The emulator stays in its machine's domain, on the weakest cores without a vCPU. It is outside,
+/// with the host's tasks, if the machine has a weaker part that is not in the domain, or if every
+/// CPU of the domain carries a vCPU.
 fn emulator(
     enclave: &mut IsolatedSet<'_>,
     (domain, pins, carried): (&Domain, &[PuId], &CpuSet),

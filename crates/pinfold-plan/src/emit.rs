@@ -1,9 +1,8 @@
-//! A plan in the languages of others: libvirt's XML, a QEMU start script.
+//! Writes a plan in the formats of other tools: libvirt's XML, a QEMU start script and others.
 //!
-//! What a language cannot say (libvirt does not keep the host's tasks off a PU, QEMU
-//! has no affinity option) is said in a comment beside it, never left out in silence.
-//! Texts that came from outside (names, ids, reasons of a plan from a file) are
-//! escaped so that they stay data.
+//! What a format cannot express (libvirt does not exclude the host's tasks from a CPU, QEMU has no
+//! affinity option) is stated in a comment, never omitted silently. Text from outside (names, IDs,
+//! reasons of a plan from a file) is escaped so that it remains data.
 
 pub(crate) mod cmdline;
 mod common;

@@ -1,8 +1,8 @@
 //! Why there is no plan, and what the user can do about it.
 //!
-//! Each text names the value that is wrong; the way out is in [`PlanError::hint`],
-//! so that a caller shows it on a line of its own. `nearest` is filled in by
-//! [`crate::plan`]: a strategy alone does not know its neighbours.
+//! Each message names the wrong value. The hint is in [`PlanError::hint`], so that a caller can
+//! show it on a separate line. [`crate::plan`] fills in `nearest`, because a strategy does not know
+//! the other strategies.
 
 use pinfold_model::text::agree;
 use pinfold_model::{CpuSet, NodeId};
@@ -11,61 +11,61 @@ use thiserror::Error;
 use crate::parts::mib;
 use crate::plan_builder::numbered;
 
-/// Why a strategy gives no plan.
+/// Why a strategy cannot make a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
     /// No strategy has this name.
     #[error("there is no strategy named {name:?}")]
     UnknownStrategy {
-        /// The name that was asked for.
+        /// The name that was given.
         name: String,
-        /// The name that was probably meant.
+        /// The most similar known name, if any.
         nearest: Option<String>,
     },
     /// The request places nothing.
     #[error("the request names neither a virtual machine nor a process group")]
     NoVnodes,
-    /// A vnode's name cannot be used.
+    /// A vnode's name is not valid.
     #[error("the name {name:?} cannot be used: {why}")]
     BadName {
-        /// The name.
+        /// The invalid name.
         name: String,
-        /// What is wrong with it.
+        /// The fault in the name.
         why: &'static str,
     },
-    /// A virtual machine without vCPUs, or a process group without cores, was asked for.
+    /// A virtual machine with 0 vCPUs, or a process group with 0 cores, was requested.
     #[error("no {what} were asked for {vnode:?}, it needs at least one")]
     NoVcpus {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// What was counted.
+        /// The counted unit: vCPUs or cores.
         what: &'static str,
     },
-    /// More vhost workers than any machine has.
+    /// Too many vhost workers were requested.
     #[error("{asked} vhost workers were asked for {vnode:?}, more than any virtual machine has")]
     TooManyVhosts {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// How many.
+        /// The requested number.
         asked: u32,
     },
-    /// A device that the request names is not there.
+    /// A device in the request does not exist or is not usable.
     #[error("{device} cannot be planned for: {why}")]
     Device {
-        /// The device.
+        /// The device as requested.
         device: String,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
-    /// The share that is to stay free cannot.
+    /// The CPUs cannot be kept free as requested.
     #[error("{asked} cannot stay free on this host: {why}")]
     Free {
-        /// The share.
+        /// The requested CPUs or share.
         asked: String,
-        /// What is missing.
+        /// The reason.
         why: String,
     },
-    /// A vnode's memory is not where its PUs are.
+    /// The nodes of a vnode's CPUs have too little memory.
     #[error(
         "{vnode:?} needs {} of memory, and {} {}",
         size(*bytes),
@@ -73,180 +73,180 @@ pub enum PlanError {
         held(bytes - missing, *all, *in_cells)
     )]
     Memory {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// What it needs, in bytes.
+        /// Required memory in bytes.
         bytes: u64,
-        /// The nodes of its PUs.
+        /// The nodes of its CPUs.
         nodes: Vec<NodeId>,
-        /// What they lack, in bytes.
+        /// Missing memory in bytes.
         missing: u64,
-        /// What they have in all, in bytes.
+        /// Total memory of these nodes in bytes.
         all: u64,
-        /// True if each node holds a NUMA cell with its share.
+        /// True if each node contains a NUMA cell with its share.
         in_cells: bool,
-        /// A strategy that does not refuse it.
+        /// A strategy that can place it.
         nearest: Option<String>,
     },
-    /// A vnode cannot be placed on the NUMA nodes that the request names.
+    /// A vnode cannot be placed on the requested NUMA nodes.
     #[error("{vnode:?} cannot be placed on {}: {why}", node_names(nodes))]
     VnodeController {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// The nodes that the request names.
+        /// The requested nodes.
         nodes: Vec<NodeId>,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// The NUMA nodes that a guest is shown do not fit its vCPUs, or cannot be planned.
+    /// The guest's NUMA cells do not match its vCPUs, or cannot be planned.
     #[error("the guest NUMA cells of {vnode:?} cannot be planned: {why}")]
     Cells {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// What is wrong with them.
+        /// The fault.
         why: String,
     },
-    /// The nodes of a vnode's PUs lack huge pages.
+    /// The nodes of a vnode's CPUs have too few huge pages.
     #[error(
         "{vnode:?} needs {needed} pages of {} KiB, and {free} are free on {}",
         page_bytes / 1024,
         node_names(nodes)
     )]
     HugePages {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
         /// Size of a page in bytes.
         page_bytes: u64,
-        /// How many it needs.
+        /// Required number of pages.
         needed: u64,
-        /// The nodes of its PUs.
+        /// The nodes of its CPUs.
         nodes: Vec<NodeId>,
-        /// How many of that size are free there, besides those of earlier vnodes.
+        /// Number of free pages of that size there, without those of earlier vnodes.
         free: u64,
     },
-    /// The guest cannot be shown siblings under this strategy.
+    /// The strategy cannot show the guest SMT siblings.
     #[error("{strategy} cannot show {vnode:?} SMT siblings: {why}")]
     GuestSmt {
-        /// The strategy.
+        /// Name of the strategy.
         strategy: String,
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// Why not.
+        /// The reason.
         why: String,
-        /// The strategy nearest in intent that can.
+        /// The most similar strategy that can.
         nearest: Option<String>,
     },
-    /// The emulator cannot be where the request wants it.
+    /// The strategy cannot place the emulator as requested.
     #[error("{strategy} cannot have the emulator {wish}: {why}")]
     EmulatorRequest {
-        /// The strategy.
+        /// Name of the strategy.
         strategy: String,
-        /// The wish.
+        /// The requested placement of the emulator.
         wish: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// The strategy does not place this kind of vnode.
+    /// The strategy does not support this kind of vnode.
     #[error("{strategy} does not place {vnode:?}: {why}")]
     WrongKind {
-        /// The strategy.
+        /// Name of the strategy.
         strategy: String,
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// What it places instead.
+        /// What the strategy supports instead.
         why: String,
-        /// The strategy nearest in intent that places it.
+        /// The most similar strategy that supports it.
         nearest: Option<String>,
     },
     /// One of several vnodes finds too few free cores near each other.
     #[error("{strategy} has room for {left} of the {} of {vnode:?}: {why}", numbered(*asked, what))]
     NoRoom {
-        /// The strategy.
+        /// Name of the strategy.
         strategy: String,
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// vCPUs (of a process group: cores) asked for.
+        /// Requested number of vCPUs (of a process group: cores).
         asked: u32,
-        /// How many there is room for.
+        /// Number for which there is room.
         left: u32,
-        /// What was counted.
+        /// The counted unit.
         what: &'static str,
-        /// What limits it.
+        /// The limiting reason.
         why: String,
-        /// The strategy nearest in intent that has room.
+        /// The most similar strategy that has room.
         nearest: Option<String>,
     },
-    /// The strategy cannot give that many vCPUs on this host.
+    /// The strategy cannot provide that many vCPUs on this host.
     #[error(
         "{strategy} gives at most {} on this host, {asked} were asked for: {why}",
         numbered(*most, what)
     )]
     TooManyVcpus {
-        /// The strategy.
+        /// Name of the strategy.
         strategy: String,
-        /// vCPUs asked for.
+        /// Requested number of vCPUs.
         asked: u32,
-        /// vCPUs that it can give.
+        /// Maximum number of vCPUs.
         most: u32,
-        /// What was counted.
+        /// The counted unit.
         what: &'static str,
-        /// What limits it.
+        /// The limiting reason.
         why: String,
-        /// The strategy nearest in intent that can give them.
+        /// The most similar strategy that can provide them.
         nearest: Option<String>,
     },
-    /// The strategy cannot give a single vCPU on this host.
+    /// The strategy cannot provide a single vCPU on this host.
     #[error("{strategy} cannot work on the PUs {usable} of this host: {why}")]
     TooFewPus {
-        /// The strategy.
+        /// Name of the strategy.
         strategy: String,
-        /// What it was given.
+        /// The CPUs that it may use.
         usable: CpuSet,
-        /// What is missing.
+        /// The missing requirement.
         why: String,
-        /// The strategy nearest in intent that works here.
+        /// The most similar strategy that works on this host.
         nearest: Option<String>,
     },
-    /// Nothing is left of the host.
+    /// No CPU is left for the plan.
     #[error(
         "no PU is left to plan with: the cpuset of this process allows {}, and {} are to be avoided",
         list(allowed),
         list(avoid)
     )]
     NoPus {
-        /// What this process may use.
+        /// The CPUs of this process's cpuset.
         allowed: CpuSet,
-        /// What the request avoids.
+        /// The CPUs that the request avoids.
         avoid: CpuSet,
     },
-    /// All PUs that may be used are isolated, so the host's own tasks would have none.
+    /// All usable CPUs are isolated, so the host's own tasks would have none.
     #[error("all usable PUs ({usable}) are isolated, so none is left for the host's own tasks")]
     NoHousekeeping {
-        /// What the plan may use.
+        /// The CPUs that the plan may use.
         usable: CpuSet,
     },
-    /// A scheduling policy that the request asks for cannot be.
+    /// A requested scheduling policy is not possible.
     #[error("the policies of {vnode:?} cannot be: {why}")]
     Policy {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// What is wrong with them.
+        /// The fault.
         why: String,
     },
-    /// Pins by hand cannot be.
+    /// The requested pins by hand are not possible.
     #[error("the pins by hand of {vnode:?} cannot be: {why}")]
     Pin {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// What is wrong with them.
+        /// The fault.
         why: String,
     },
-    /// An iothread's id cannot be used.
+    /// An iothread's ID is not valid.
     #[error("the iothread id {id:?} cannot be used: {why}")]
     BadIothread {
-        /// The id.
+        /// The invalid ID.
         id: String,
-        /// What is wrong with it.
+        /// The fault in the ID.
         why: &'static str,
     },
 }
@@ -268,7 +268,7 @@ const NO_HOUSEKEEPING_HINT: &str =
 const PIN_HINT: &str =
     "name threads that the machine or group has and PUs that it may use; `pinfold topo` shows them";
 
-/// The hint where memory does not fit.
+/// The hint for memory that does not fit.
 fn less_memory(most: u64, nearest: Option<&str>) -> String {
     let other = nearest.map_or_else(String::new, |nearest| {
         format!(", or use {nearest}, which takes the memory of more nodes")
@@ -281,7 +281,7 @@ fn less_memory(most: u64, nearest: Option<&str>) -> String {
 }
 
 impl PlanError {
-    /// What the user can do next.
+    /// What the user can do about the error, if anything.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -344,7 +344,7 @@ impl PlanError {
         }
     }
 
-    /// The same error with a way out, where it has room for one and none yet.
+    /// Adds a strategy to the hint, if the error has a field for one that is still empty.
     pub(crate) fn with_nearest(mut self, strategy: &str) -> Self {
         match &mut self {
             PlanError::TooManyVcpus { nearest, .. }
@@ -375,7 +375,7 @@ impl PlanError {
         self
     }
 
-    /// True if another strategy may succeed where this one did not.
+    /// True if another strategy may succeed.
     pub(crate) fn depends_on_strategy(&self) -> bool {
         matches!(
             self,
@@ -389,7 +389,7 @@ impl PlanError {
     }
 }
 
-/// The nodes whose memory a vnode would have, with the verb.
+/// The nodes of a vnode's memory, with the verb.
 fn holders(nodes: &[NodeId]) -> String {
     let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();
     match nodes {
@@ -404,7 +404,7 @@ fn node_names(nodes: &[NodeId]) -> String {
     format!("{} {}", agree(nodes.len(), "node", "nodes"), numbers.join(", "))
 }
 
-/// What the nodes have for a vnode, and why that is not all of their memory.
+/// The memory that the nodes can give to a vnode, and why it is not all of theirs.
 fn held(most: u64, all: u64, in_cells: bool) -> String {
     match (most < all, in_cells) {
         (false, _) => size(most),
@@ -417,7 +417,7 @@ fn held(most: u64, all: u64, in_cells: bool) -> String {
     }
 }
 
-/// `16 GiB`; in smaller units where that is no whole number.
+/// `16 GiB`; in smaller units if that is not a whole number.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes.is_multiple_of(1 << 30) {
         true => format!("{} GiB", bytes >> 30),

@@ -1,5 +1,5 @@
-//! Cores of its own for each vnode: what the strategies share that never let two vnodes
-//! have the same core.
+//! Exclusive cores for each vnode: the common part of the strategies that never let two vnodes
+//! share a core.
 
 use pinfold_model::{CpuSet, PuId};
 
@@ -14,14 +14,14 @@ use crate::select::{Count, Pool, Selection};
 pub(crate) struct VnodeCgroup<'g> {
     /// Its cores in hwloc's order.
     pub cores: Vec<&'g AvailableCore>,
-    /// The PUs of its vCPUs, one each.
+    /// The CPU of each vCPU.
     pub pins: Vec<PuId>,
-    /// The PUs of its cores that carry no vCPU.
+    /// The CPUs of its cores that carry no vCPU.
     pub rest: CpuSet,
 }
 
 impl VnodeCgroup<'_> {
-    /// The core of a vCPU, by the vCPU's number, where each has a core of its own.
+    /// The core of a vCPU, if each vCPU has its own core.
     pub fn core(&self, vcpu: usize) -> Option<&AvailableCore> {
         self.cores.get(vcpu).copied()
     }
@@ -29,36 +29,36 @@ impl VnodeCgroup<'_> {
 
 /// Cores for all vnodes of a request.
 pub(crate) struct Enclosures<'g> {
-    /// In the request's order.
+    /// The vnodes in the request's order.
     pub vnodes: Vec<VnodeCgroup<'g>>,
-    /// All PUs of all their cores.
+    /// All CPUs of all their cores.
     pub all: CpuSet,
-    /// True if there were more cores than are used.
+    /// True if some candidate cores are unused.
     pub choice: bool,
 }
 
 impl Enclosures<'_> {
-    /// All their PUs for the vnodes alone.
+    /// Reserves all their CPUs for the vnodes.
     pub fn reserve(&self, ground: &AvailableCpus<'_>, host: &HostShare) -> Reserve {
         Reserve { exclusive: self.all.clone(), reason: ground.host_reason(host, &self.all) }
     }
 }
 
-/// How cores are given.
+/// Rules for assigning cores.
 pub(crate) struct Terms<'a> {
     pub count: Count,
-    /// What the host keeps, if the strategy keeps any.
+    /// The host's CPUs, if the strategy reserves any.
     pub host: Option<&'a HostShare>,
-    /// True if `auto` means all of them, whatever their kind.
+    /// True if `auto` means all cores, of any kind.
     pub auto_is_all: bool,
-    /// Why there are no more.
+    /// The limiting reason, for errors.
     pub why: String,
 }
 
-/// Gives each vnode cores among `candidates`, those of the highest priority first.
+/// Assigns cores among `candidates` to each vnode, those of the highest priority first.
 ///
 /// # Errors
-/// As [`PlanBuilder::counts`]; [`PlanError::NoRoom`] if whole cores run out.
+/// As [`PlanBuilder::counts`]; [`PlanError::NoRoom`] if there are too few whole cores.
 pub(crate) fn enclose<'g>(
     draft: &PlanBuilder<'_>,
     candidates: &'g [AvailableCore],
@@ -98,7 +98,7 @@ pub(crate) fn enclose<'g>(
     Ok(Enclosures { vnodes, all, choice: used < candidates.len() })
 }
 
-/// What [`Pool::auto`] gives on the nodes with memory, where others have none.
+/// The result of [`Pool::auto`] for the nodes with memory, if other nodes have none.
 fn auto(candidates: &[AvailableCore], terms: &Terms<'_>) -> Option<(usize, usize)> {
     let near: Vec<AvailableCore> =
         candidates.iter().filter(|spot| !spot.memoryless).cloned().collect();
@@ -106,8 +106,8 @@ fn auto(candidates: &[AvailableCore], terms: &Terms<'_>) -> Option<(usize, usize
     some.then(|| Pool::new(&near, terms.count, terms.host).auto())
 }
 
-/// The host's core: of the weakest part of the machine, unless the largest vnode then fits no one
-/// part although it does with the host on the core on which the kernel boots.
+/// The host's core: of the weakest part of the machine. If the largest vnode then fits in no single
+/// part, but does with the host on the boot core, it is the boot core.
 pub(crate) fn host_beside(draft: &PlanBuilder<'_>, count: Count) -> HostShare {
     let ground = draft.ground;
     let (weak, boot) = (ground.host(), ground.boot_core());
@@ -118,7 +118,7 @@ pub(crate) fn host_beside(draft: &PlanBuilder<'_>, count: Count) -> HostShare {
     off_memory(draft, host, count)
 }
 
-/// The host's core on a node without memory, where the largest vnode fits on the nodes with memory
+/// The host's core on a node without memory, if the largest vnode fits on the nodes with memory
 /// only then; else `usual`.
 pub(crate) fn off_memory(draft: &PlanBuilder<'_>, usual: HostShare, count: Count) -> HostShare {
     let largest = request_check::largest(draft.request);

@@ -1,8 +1,8 @@
-//! A plan in words: who runs where and why, what that gives and what it costs.
+//! Explains a plan in words: which thread runs where and why, with benefits and costs.
 //!
-//! The text is for a terminal or a log: no colours, wrapped at the columns that are given. Facts
-//! are computed from plan and topology, so that a plan read from a file, or one for
-//! another machine, is explained as it is and not as its strategy meant it.
+//! The text is for a terminal or a log: no colours, wrapped at the given number of columns. The
+//! facts are computed from plan and topology. So a plan from a file, or one for another machine, is
+//! explained as it is and not as its strategy intended it.
 
 use pinfold_model::text::counted;
 use pinfold_model::{
@@ -21,7 +21,7 @@ use crate::plan_builder::{pus_text, verb};
 use crate::rows::{Alike, Row, rows};
 use crate::sheet::Sheet;
 
-/// A plan at a glance on the machine of `topology`: what it is for, its cores, and the CPUs of
+/// A short summary of a plan for the machine of `topology`: its purpose, its cores, and the CPUs of
 /// each role.
 #[must_use]
 pub fn outline(plan: &Plan, topology: &Topology, columns: usize) -> String {
@@ -67,7 +67,7 @@ fn policy(row: &Row) -> String {
     row.policy.map_or_else(String::new, |policy| format!(" ({policy})"))
 }
 
-/// A readable account of `plan` on the machine of `topology`, in lines of at most `columns`.
+/// A detailed explanation of `plan` for the machine of `topology`, in lines of at most `columns`.
 #[must_use]
 pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
     let index = Index::of(topology);
@@ -100,7 +100,7 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
         }
     }
     let on = |vnode: &VnodePlan| TopologySpan::of(&index, &vnode.threads);
-    // Groups have threads where machines have vCPUs.
+    // Process groups have threads where machines have vCPUs.
     let worded = |vnode: &VnodePlan, lines: Vec<String>| match vnode.kind {
         VnodeKind::VirtualMachine => lines,
         VnodeKind::ProcessGroup => lines.iter().map(|line| of_groups(line)).collect(),
@@ -171,7 +171,7 @@ fn roles(sheet: &mut Sheet, plan: &Plan) {
     let rows = rows(plan, Alike::Reason);
     let cells: Vec<[String; 2]> =
         rows.iter().map(|row| [row.who.clone(), format!("{}{}", row.cpus, policy(row))]).collect();
-    // A list of many CPUs must not squeeze the reasons.
+    // A long list of CPUs must not narrow the column of reasons.
     let most = sheet.columns() / 4;
     let widest = |column: usize, title: &str| {
         let cells = cells.iter().filter_map(|row| row.get(column));
@@ -266,7 +266,7 @@ fn host_share(plan: &Plan, topology: &Topology) -> String {
     format!("the host's tasks keep {whole} of {}{also}", counted(all, "core"))
 }
 
-/// The cores that neither the host nor the plan has, and CPUs that are in no core now.
+/// The cores that neither the host nor the plan uses, and CPUs that are in no core at present.
 fn unused(plan: &Plan, topology: &Topology) -> Vec<String> {
     let taken = plan.pus().union(&plan.exclusive).union(&plan.housekeeping);
     let cores = topology.cores.iter().filter(|core| core.pus.is_disjoint(&taken));
@@ -314,7 +314,7 @@ fn costs(
     lines
 }
 
-/// Who shares a core with a vCPU.
+/// Which threads share a core with a vCPU.
 fn siblings(
     (plan, vnode): (&Plan, &VnodePlan),
     topology: &Topology,

@@ -1,31 +1,33 @@
-//! Whether a saved plan is for this host, where other CPUs may be online than when it was made.
+//! Checks whether a saved plan is for this host, even if other CPUs are online than when it was
+//! made.
 //!
-//! The kernel hides the topology of an offline CPU, so the same host has another fingerprint with
-//! each set of online CPUs. A compute service may take dedicated CPUs offline while no machine
-//! uses them (Nova's `cpu_power_management`): a plan therefore records what it knows of its CPUs.
+//! The kernel hides the topology of an offline CPU, so the fingerprint of a host depends on its
+//! online CPUs. A compute service may take dedicated CPUs offline while no machine uses them
+//! (Nova's `cpu_power_management`). So a plan records what is known of its CPUs.
 
 use pinfold_model::{CpuSet, NodeId, Plan, PlannedCpus, PuId, Topology};
 
 use crate::parts::mib;
 
-/// So many differences are named.
+/// Maximum number of differences that are named.
 const NAMED: usize = 4;
 
-/// How a plan stands to a host.
+/// Relation of a plan to a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// It was made for this host as it is.
+    /// The plan was made for this host in its present state.
     Same,
-    /// It was made for this host; CPUs that it does not use are now online or offline.
+    /// The plan was made for this host; CPUs that it does not use have since gone online or
+    /// offline.
     OtherOnline,
-    /// These CPUs of its threads are offline. What is known of the others agrees; whether it is
-    /// for this host can be said only once they are online.
+    /// These CPUs of its threads are offline. The data of the others agree; whether the plan is for
+    /// this host is known only when they are online.
     Offline(CpuSet),
-    /// It was made for another host; what differs, as far as the plan records it.
+    /// The plan was made for another host; the recorded data that differ.
     Other(Vec<String>),
 }
 
-/// How `plan` stands to the host of `topology`.
+/// Compares `plan` with the host of `topology`.
 #[must_use]
 pub fn fit(plan: &Plan, topology: &Topology) -> Fit {
     if plan.fingerprint == topology.fingerprint {
@@ -48,7 +50,7 @@ pub fn fit(plan: &Plan, topology: &Topology) -> Fit {
     Fit::OtherOnline
 }
 
-/// What a plan records of its CPUs.
+/// The data of its CPUs that a plan records.
 pub(crate) fn recorded(plan: &Plan, topology: &Topology) -> PlannedCpus {
     let used = plan.pus();
     let is_used = |cpus: &CpuSet| !cpus.is_disjoint(&used);
@@ -65,7 +67,7 @@ pub(crate) fn recorded(plan: &Plan, topology: &Topology) -> PlannedCpus {
     }
 }
 
-/// What of a plan's record is not so on a host, as far as its CPUs are online; empty if all is.
+/// The recorded data that differ on a host, for online CPUs; empty if all agree.
 fn differences(cpus: &PlannedCpus, used: &CpuSet, topology: &Topology) -> Vec<String> {
     let mut found = Vec::new();
     if cpus.model != topology.model {
@@ -107,7 +109,7 @@ fn differences(cpus: &PlannedCpus, used: &CpuSet, topology: &Topology) -> Vec<St
     found
 }
 
-/// Core, L3 and node of a CPU in a plan's record, as far as their CPUs are online in `both`.
+/// Core, L3 and node of a CPU in a plan's record, restricted to CPUs that are online in `both`.
 fn planned(cpus: &PlannedCpus, (cpu, both): (PuId, &CpuSet)) -> [String; 3] {
     let core = cpus.cores.iter().find(|core| core.contains(cpu));
     let cache = cpus.l3.iter().find(|(cache, _)| cache.contains(cpu));

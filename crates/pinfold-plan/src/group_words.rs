@@ -1,13 +1,13 @@
-//! The words for process groups: they have threads where a virtual machine has vCPUs, and no guest.
+//! Texts for process groups, which have threads instead of vCPUs, and no guest.
 //!
-//! Strategies place both alike and give their reasons once, in the words of virtual machines. Where
-//! a request places process groups alone, its texts are put into the words of those.
+//! Strategies place both alike and write their reasons for virtual machines. If a request contains
+//! only process groups, these texts are converted.
 
 use pinfold_model::{Finding, Plan, Request, VnodeKind, Work};
 
 use crate::PlanError;
 
-/// What is said of machines, and of groups instead; longer phrases come first.
+/// Phrases for machines and their replacements for groups; longer phrases come first.
 const WORDS: [(&str, &str); 11] = [
     ("a guest spinlock may be held by one that waits", "a lock may be held by one that waits"),
     ("part of the guest's memory is", "part of the memory is"),
@@ -25,17 +25,17 @@ const WORDS: [(&str, &str); 11] = [
     ("vCPU", "thread"),
 ];
 
-/// A text in the words of process groups.
+/// Converts a text for machines to one for process groups.
 pub(crate) fn of_groups(text: &str) -> String {
     WORDS.iter().fold(text.to_owned(), |text, (machine, group)| text.replace(machine, group))
 }
 
-/// True if a request places process groups alone.
+/// True if a request contains only process groups.
 pub(crate) fn are_meant(request: &Request) -> bool {
     request.vnodes.iter().all(|vnode| matches!(vnode.work, Work::Processes { .. }))
 }
 
-/// A plan of process groups alone in their words.
+/// Converts the texts of a plan that contains only process groups.
 pub(crate) fn plan(mut plan: Plan) -> Plan {
     if plan.vnodes.iter().any(|vnode| vnode.kind != VnodeKind::ProcessGroup) {
         return plan;
@@ -50,7 +50,7 @@ pub(crate) fn plan(mut plan: Plan) -> Plan {
             memory.reason = of_groups(&memory.reason);
         }
     }
-    // What this host itself runs in is a virtual machine.
+    // The findings about the host itself being a virtual machine stay unchanged.
     let is_of_host = |finding: &Finding| finding.subject == "virtual host";
     for one in plan.findings.iter_mut().filter(|one| !is_of_host(one)) {
         one.text = of_groups(&one.text);
@@ -59,7 +59,7 @@ pub(crate) fn plan(mut plan: Plan) -> Plan {
     plan
 }
 
-/// Why there is no plan for process groups, in their words.
+/// Converts the texts of an error for process groups.
 pub(crate) fn error(mut error: PlanError) -> PlanError {
     if let PlanError::TooManyVcpus { why, .. }
     | PlanError::TooFewPus { why, .. }

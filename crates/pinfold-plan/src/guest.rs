@@ -1,8 +1,8 @@
-//! The shape that a guest is shown, derived from where its vCPUs are pinned.
+//! The guest topology, derived from the pins of its vCPUs.
 //!
-//! A guest that is told of siblings, schedules around them; one that is told of
-//! siblings that do not exist, schedules badly. So the shape says only what is true
-//! of the pins, and where no uniform shape is true it says less, with a finding.
+//! A guest that is shown siblings schedules around them; a guest that is shown wrong siblings
+//! schedules badly. So the topology contains only what matches the pins. If no uniform topology
+//! matches, it has fewer levels, and a finding reports this.
 
 use pinfold_model::text::agree;
 use pinfold_model::{CoreId, CoreKind, CpuSet, Finding, GuestTopology, PackageId, PuId};
@@ -10,23 +10,24 @@ use pinfold_model::{CoreId, CoreKind, CpuSet, Finding, GuestTopology, PackageId,
 use crate::available::AvailableCpus;
 use crate::avoidable::{Choice, severity};
 
-/// What the guest is told of siblings.
+/// SMT siblings in the guest topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GuestSmt {
-    /// As the pins have it.
+    /// Siblings as in the pins.
     Mirror,
-    /// Nothing: the strategy gives each vCPU a core of its own.
+    /// No siblings: the strategy gives each vCPU its own core.
     None,
-    /// Nothing: the request says so.
+    /// No siblings: the request hides them.
     Hidden,
 }
 
-/// A shape of one socket and one thread per core.
+/// A topology of one socket and one thread per core.
 pub(crate) fn flat(vcpus: usize, reason: impl Into<String>) -> GuestTopology {
     shape(1, vcpus, 1, reason.into())
 }
 
-/// The shape that matches one-PU pins, in vCPU order, and what it cannot say.
+/// The topology that matches pins to single CPUs, in vCPU order, with findings about what it cannot
+/// express.
 pub(crate) fn matching(
     ground: &AvailableCpus<'_>,
     pins: &[PuId],
@@ -70,7 +71,7 @@ pub(crate) fn matching(
     (shape(sockets, per_socket, threads, format!("{siblings}; {why}")), findings)
 }
 
-/// Neighbouring pins on one core.
+/// Consecutive pins on one core.
 struct Run {
     package: PackageId,
     kind: CoreKind,
@@ -118,12 +119,12 @@ fn sockets(cores: &[Run], threads: usize) -> (usize, String) {
     }
 }
 
-/// A finding with the severity of a cost that another placement avoids or not.
+/// A finding whose severity depends on whether another placement avoids the cost.
 fn weighed(subject: &str, text: String, avoidable: bool) -> Finding {
     Finding { severity: severity(avoidable), ..Finding::note(subject, text) }
 }
 
-/// Siblings that carry vCPUs of a guest whose vCPUs share PUs.
+/// Host siblings that carry vCPUs of a guest whose vCPUs share CPUs.
 fn hidden_by_sharing(
     ground: &AvailableCpus<'_>,
     pus: &CpuSet,
@@ -184,7 +185,7 @@ fn uniform(mut values: impl Iterator<Item = usize>) -> Option<usize> {
 }
 
 fn shape(sockets: usize, cores: usize, threads: usize, reason: String) -> GuestTopology {
-    // Counts of PUs are below MAX_PUS, counts of vCPUs below MAX_VCPUS.
+    // Numbers of CPUs are below MAX_PUS, numbers of vCPUs below MAX_VCPUS.
     let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     GuestTopology {
         sockets: narrow(sockets),

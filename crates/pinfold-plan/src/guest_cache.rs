@@ -1,27 +1,27 @@
-//! What a guest is told of caches: dies for its L3 domains, and whether the host's own cache data
-//! is true for it.
+//! Caches in the guest topology: dies for L3 domains, and whether the host's cache data are valid
+//! for the guest.
 //!
 //! QEMU shows an x86 guest one L3 for each *die* of `-smp` (on the x86 boards since 4.1; libvirt's
-//! `dies` since 6.1). So a guest whose vCPUs lie in several L3 domains gets a die for each, and
-//! its scheduler keeps tasks inside them. A socket for each would tell the same of caches, but
-//! also that memory is elsewhere, and systems that are licensed by socket count them.
+//! `dies` since 6.1). So a guest whose vCPUs lie in several L3 domains gets a die for each, and its
+//! scheduler keeps tasks inside them. A socket for each would show the same caches, but would also
+//! imply separate memory, and some software is licensed by socket.
 //!
 //! With `host-cache-info=on` (libvirt: `<cache mode='passthrough'/>`) the guest sees the sizes of
-//! the host's caches, and, of each, by how many neighbouring CPUs it is shared. That is true only
-//! of a guest that has as many threads on a core as the host, whole L2 domains where cores share
-//! them, and whole L3 domains or no more than one: elsewhere neighbours in the guest would seem to share what they do not
-//! (<https://bugzilla.redhat.com/show_bug.cgi?id=1184125>).
+//! the host's caches and the number of neighbouring CPUs that share each cache. That is correct
+//! only for a guest with as many threads per core as the host, whole L2 domains if cores share
+//! them, and whole L3 domains or at most one. Otherwise neighbours in the guest would seem to share
+//! caches that they do not share (<https://bugzilla.redhat.com/show_bug.cgi?id=1184125>).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{L3Id, Pu, PuId, Topology, VnodePlan};
 
-/// Who made the host's CPUs, where the source tells.
+/// Vendor of the host's CPUs, if the topology records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vendor {
     Amd,
     Intel,
-    /// Another, or none is told: what is for x86 alone is then said, not done.
+    /// Another or unknown vendor: x86-only settings are then mentioned but not applied.
     Unknown,
 }
 
@@ -35,16 +35,16 @@ impl Vendor {
     }
 }
 
-/// What a guest is told of the host's caches.
+/// Cache description for a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caches {
-    /// Dies of each socket: one, or one for each L3 domain.
+    /// Number of dies per socket: one, or one for each L3 domain.
     pub dies: u32,
-    /// True if the host's own cache data is true for the guest.
+    /// True if the host's cache data are valid for the guest.
     pub as_host: bool,
 }
 
-/// The caches of a guest, from the pins of its vCPUs.
+/// The caches of a guest, derived from the pins of its vCPUs.
 pub(crate) fn caches(vnode: &VnodePlan, topology: &Topology) -> Caches {
     let none = Caches { dies: 1, as_host: false };
     let Some(guest) = &vnode.guest else { return none };
@@ -71,7 +71,7 @@ pub(crate) fn caches(vnode: &VnodePlan, topology: &Topology) -> Caches {
         domain.is_some_and(|domain| domain.pus.iter().all(|pu| used.contains(&pu)))
     };
     let told_apart = dies.is_some_and(|dies| dies * guest.sockets >= narrow(known.len()));
-    // Of an L2 that cores share, all of them or none.
+    // Of a shared L2, the guest must use all CPUs or none.
     let same_l2s = topology.l2_domains.iter().all(|domain| {
         let held = domain.iter().filter(|pu| used.contains(pu)).count();
         held == 0 || held == domain.len() || held == guest.threads as usize && pus.len() == held
@@ -81,8 +81,8 @@ pub(crate) fn caches(vnode: &VnodePlan, topology: &Topology) -> Caches {
     Caches { dies: dies.unwrap_or(1), as_host }
 }
 
-/// Dies of each socket, if each L3 domain holds as many neighbouring vCPUs as every other, and
-/// each socket as many domains.
+/// Number of dies per socket, if all L3 domains have the same number of consecutive vCPUs, and all
+/// sockets the same number of domains.
 fn dies(l3s: &[L3Id], (sockets, threads): (u32, u32)) -> Option<u32> {
     let mut runs: Vec<(L3Id, usize)> = Vec::new();
     for l3 in l3s {

@@ -1,9 +1,10 @@
-//! A machine whose NUMA cells are fixed before the plan: planned cell by cell, then put together.
+//! A machine whose NUMA cells are fixed before the plan: each cell is planned separately, then the
+//! plans are merged.
 //!
-//! A domain file with `<cpu><numa>`, or a command line with `-numa`, shows the guest NUMA nodes of
-//! its own. Each of them is placed like a machine by itself, on the host nodes that hold its
-//! memory, by any strategy. The guest's sockets follow: none spans two cells, because Linux on x86
-//! takes CPUs of one socket (or die) for sharers of an L3, and rejects such an L3 over two nodes.
+//! A domain file with `<cpu><numa>`, or a command line with `-numa`, gives the guest its own NUMA
+//! nodes. Each of them is placed like a separate machine, on the host nodes of its memory, by any
+//! strategy. The guest's sockets follow from this: no socket spans two cells, because Linux on x86
+//! assumes that CPUs of one socket (or die) share an L3, and rejects such an L3 over two nodes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,9 +22,9 @@ use crate::pin_analysis;
 use crate::plan_builder::{NOT_ISOLATED, ground, not_isolated, pus_text};
 use crate::request_check::node_of;
 
-/// The cells that a file describes, as a request: without those that have no vCPU, and without the
-/// nodes that the host lacks or that have no CPU. A cell whose memory has no node of its own has
-/// that of the whole guest (`whole`), if that is one.
+/// The cells of a file as a request. Cells without vCPUs are omitted, and so are nodes that the
+/// host lacks or that have no CPU. A cell without memory nodes of its own gets those of the whole
+/// guest (`whole`) if that is a single node.
 pub(crate) fn of_file(
     cells: impl Iterator<Item = CellRequest>,
     whole: &[NodeId],
@@ -45,7 +46,7 @@ pub(crate) fn are_fixed(request: &Request) -> bool {
     request.vnodes.iter().any(has)
 }
 
-/// The cells of the only machine of a request, in groups, by their first vCPU.
+/// The cells of the single machine of a request, in groups, by their first vCPU.
 pub(crate) struct Parts<'a> {
     topology: &'a Topology,
     request: &'a Request,
@@ -54,13 +55,13 @@ pub(crate) struct Parts<'a> {
     groups: Vec<Group>,
 }
 
-/// Neighbouring cells that are planned together, because they are to be on the same host nodes.
+/// Neighbouring cells that are planned together because they have the same host nodes.
 struct Group {
     vcpus: CpuSet,
     nodes: Vec<NodeId>,
-    /// Their memory, if all of it is known.
+    /// Total memory in bytes, if known for all cells.
     bytes: Option<u64>,
-    /// The numbers of vCPUs of the cells.
+    /// Number of vCPUs of each cell.
     sizes: Vec<u32>,
 }
 
@@ -70,8 +71,8 @@ impl Group {
         Self { vcpus: cell.vcpus.clone(), nodes, bytes: cell.bytes, sizes: vec![size] }
     }
 
-    /// The cells in groups. A core's threads are never in two cells, so those that do not fill
-    /// cores stay apart.
+    /// Groups the cells. The threads of a core are never in two cells, so cells that do not fill
+    /// cores stay separate.
     fn all(cells: &[&CellRequest], nodes: Vec<Vec<NodeId>>, topology: &Topology) -> Vec<Self> {
         let width = topology.cores.iter().map(|core| core.pus.len()).max().unwrap_or(1).max(1);
         let mut groups: Vec<Self> = Vec::new();
@@ -95,11 +96,11 @@ impl Group {
 }
 
 impl<'a> Parts<'a> {
-    /// Gives each cell its host nodes.
+    /// Assigns host nodes to each cell.
     ///
     /// # Errors
-    /// [`PlanError::Cells`] if there are other machines, or the cells do not hold each vCPU once,
-    /// neighbours together.
+    /// [`PlanError::Cells`] if there are other machines, or the cells do not contain each vCPU
+    /// exactly once in consecutive order.
     pub fn of(topology: &'a Topology, request: &'a Request) -> Result<Self, PlanError> {
         let fail = |vnode: &VnodeRequest, why: &str| PlanError::Cells {
             vnode: vnode.name.clone(),
@@ -130,7 +131,7 @@ impl<'a> Parts<'a> {
         Ok(Self { topology, request, vnode, vm, groups: Group::all(&cells, nodes, topology) })
     }
 
-    /// A plan for each cell by itself, in order.
+    /// A separate plan for each group of cells, in order.
     ///
     /// # Errors
     /// As `make`.
@@ -171,7 +172,7 @@ impl<'a> Parts<'a> {
         Ok(plans)
     }
 
-    /// The pins by hand of a group, its first vCPU as number 0.
+    /// The pins by hand of a group, renumbered from vCPU 0.
     fn pins_of(&self, group: &Group) -> Vec<PinWish> {
         let all = self.groups.iter().map(|group| &group.vcpus).collect::<CpuSet>();
         let own = |wish: &PinWish| {
@@ -185,14 +186,14 @@ impl<'a> Parts<'a> {
                     Some(PinWish { role: format!("vcpu({})", number.0 - first), ..wish.clone() })
                 }
                 (false, true) => None,
-                // Refused where it is not found.
+                // Refused if the group has no such thread.
                 (false, false) => Some(wish.clone()),
             }
         };
         self.vnode.pins.iter().filter_map(own).collect()
     }
 
-    /// A plan for each cell, with guest siblings in all of them or in none, where that can be.
+    /// A plan for each group, with guest siblings in all of them or in none, if possible.
     ///
     /// # Errors
     /// As `make`.
@@ -208,7 +209,8 @@ impl<'a> Parts<'a> {
         Ok(shown.ok().filter(|plans| same_threads(plans)).unwrap_or(plans))
     }
 
-    /// The devices that a cell should be near to: those of its nodes; the others are the first's.
+    /// The devices near which a group is placed: those on its nodes; the others belong to the first
+    /// group.
     fn devices_of(&self, place: usize) -> Vec<pinfold_model::Device> {
         let home = |device: &pinfold_model::Device| {
             let node = node_of(self.topology, device).ok().flatten();
@@ -218,14 +220,14 @@ impl<'a> Parts<'a> {
         self.vnode.devices.iter().filter(|device| home(device) == place).cloned().collect()
     }
 
-    /// One plan for the machine from those of its cells.
+    /// Merges the plans of the groups into one plan for the machine.
     ///
     /// # Errors
-    /// [`PlanError::NoVnodes`] without cells.
+    /// [`PlanError::NoVnodes`] without groups.
     pub fn merged(&self, plans: &[Plan]) -> Result<Plan, PlanError> {
         let (of, vnodes) = ((self.topology, self.request), vec![self.vnode(plans)]);
         let mut merged = joined(of, plans, (vnodes, "no NUMA cell of the guest needs"))?;
-        // A part alone does not know which shape fits them all.
+        // A single part cannot know which topology fits them all.
         merged.findings.retain(|finding| finding.subject != "guest topology");
         let vcpus: Vec<&ThreadPlan> = merged.vnodes.iter().flat_map(VnodePlan::vcpus).collect();
         let pins: Vec<PuId> = vcpus.iter().filter_map(|thread| single(&thread.pus)).collect();
@@ -268,7 +270,7 @@ impl<'a> Parts<'a> {
             if !free.is_empty() {
                 thread.pus = free;
             }
-            // The kernel spreads no threads over isolated PUs.
+            // The kernel does not balance threads over isolated CPUs.
             let isolated = &self.topology.isolated;
             if thread.pus.intersection(isolated).len() > 1 {
                 let hosts = self.topology.allowed.difference(&self.request.avoid);
@@ -299,8 +301,8 @@ impl<'a> Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Sockets that no cell's border cuts: as large as the largest that divides those of all parts
-    /// and all cells.
+    /// A topology in which no socket crosses a cell boundary: the largest socket size that divides
+    /// those of all parts and all cells.
     fn shape(&self, parts: &[&VnodePlan]) -> Option<GuestTopology> {
         let guests: Vec<&GuestTopology> =
             parts.iter().map(|part| part.guest.as_ref()).collect::<Option<_>>()?;
@@ -327,8 +329,8 @@ impl Parts<'_> {
     }
 }
 
-/// One plan of several for parts of a request, with `vnodes`; `which` says what part needs none of
-/// the CPUs that the host keeps.
+/// Merges several plans for parts of a request into one with `vnodes`. `which` is a phrase for the
+/// part that needs none of the host's CPUs.
 ///
 /// # Errors
 /// [`PlanError::NoVnodes`] without plans.
@@ -351,7 +353,7 @@ pub(crate) fn joined(
             }
         }
     }
-    // A part alone does not know the vCPUs of the others.
+    // A single part does not know the vCPUs of the others.
     let mut together = pin_analysis::findings(&ground(topology, request)?, &merged.vnodes);
     together.retain(pin_analysis::is_of_pins);
     merged.findings.retain(|finding| !pin_analysis::is_of_pins(finding));
@@ -373,7 +375,7 @@ pub(crate) fn joined(
     Ok(merged)
 }
 
-/// Leaves the host's tasks what the parts would isolate.
+/// Gives the CPUs that the parts would isolate to the host's tasks too.
 fn share((topology, request): (&Topology, &Request), merged: &mut Plan) {
     let exclusive = std::mem::take(&mut merged.exclusive);
     merged.isolation = IsolationScope::None;
@@ -385,7 +387,8 @@ fn share((topology, request): (&Topology, &Request), merged: &mut Plan) {
     }
 }
 
-/// The scope of a part: what the parts would isolate is said of all together.
+/// The isolation scope of a part: with scope `none`, the finding about isolation is made for all
+/// parts together.
 pub(crate) fn scope_of_part(request: &Request) -> IsolationScope {
     match request.isolation {
         IsolationScope::None => IsolationScope::Own,
@@ -393,7 +396,7 @@ pub(crate) fn scope_of_part(request: &Request) -> IsolationScope {
     }
 }
 
-/// The whole cores of the pinned vCPUs of a part: no other part may have them.
+/// The whole cores of a part's pinned vCPUs, which no other part may use.
 pub(crate) fn cores_of(topology: &Topology, plan: &Plan) -> CpuSet {
     let pins = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
     let pinned: CpuSet =
@@ -402,8 +405,8 @@ pub(crate) fn cores_of(topology: &Topology, plan: &Plan) -> CpuSet {
     cores.map(|core| &core.pus).collect::<CpuSet>()
 }
 
-/// Why a thread of all cells is on `pus`: the reasons of the cells, each of which names the PUs that
-/// the thread has for that cell; one of them where they differ in those only.
+/// The reason for a thread of all cells that is on `pus`. The reasons of the parts name the CPUs of
+/// each part; if they differ only in these, one of them is used.
 fn common_reason(parts: &[&ThreadPlan], pus: &CpuSet) -> String {
     let of_all = |part: &&ThreadPlan| part.reason.replace(&pus_text(&part.pus), &pus_text(pus));
     let mut reasons: Vec<String> = parts.iter().map(of_all).collect();
@@ -416,12 +419,12 @@ fn common_reason(parts: &[&ThreadPlan], pus: &CpuSet) -> String {
     own.join("; ")
 }
 
-/// The only PU of a set.
+/// The only CPU of a set.
 fn single(pus: &CpuSet) -> Option<PuId> {
     if pus.len() == 1 { pus.first() } else { None }
 }
 
-/// True if the guests of all parts have as many threads on a core.
+/// True if the guests of all parts have the same number of threads per core.
 fn same_threads(plans: &[Plan]) -> bool {
     let vnodes = plans.iter().flat_map(|plan| &plan.vnodes);
     let mut threads = vnodes.map(|vnode| vnode.guest.as_ref().map(|guest| guest.threads));
@@ -429,7 +432,8 @@ fn same_threads(plans: &[Plan]) -> bool {
     threads.all(|other| Some(other) == first)
 }
 
-/// The host nodes of each cell: those of its memory, else the one with fewest cells, most CPUs.
+/// The host nodes of each cell: those of its memory, else the node with the fewest cells and the
+/// most CPUs.
 fn settled(
     topology: &Topology,
     request: &Request,

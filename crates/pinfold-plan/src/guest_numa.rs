@@ -1,4 +1,4 @@
-//! The guest's NUMA cells: one for each node of the host on which its vCPUs and its memory are.
+//! The guest's NUMA cells: one for each host node that has its vCPUs and memory.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,15 @@ use pinfold_model::{CpuSet, NodeId, PuId, Role, Topology, VnodePlan};
 /// A NUMA node of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GuestCell {
-    /// The host's node that it stands for.
+    /// The host node that it represents.
     pub node: NodeId,
-    /// Its vCPUs, as a set of their indexes; never empty.
+    /// Indexes of its vCPUs; never empty.
     pub vcpus: CpuSet,
 }
 
-/// The cells of a guest whose memory is planned on several nodes, by their first vCPU; none if a
-/// vCPU may run on more than one node, or a node has no vCPU: then no cell would be true; none if a
-/// socket of the guest would span two.
+/// The cells of a guest whose memory is planned on several nodes, by their first vCPU. Empty if a
+/// vCPU may run on more than one node, if a node has no vCPU, or if a socket of the guest would
+/// span two cells.
 pub(crate) fn cells(vnode: &VnodePlan, topology: &Topology) -> Vec<GuestCell> {
     let Some(memory) = vnode.memory.as_ref().filter(|memory| memory.nodes.len() > 1) else {
         return Vec::new();
@@ -38,8 +38,8 @@ pub(crate) fn cells(vnode: &VnodePlan, topology: &Topology) -> Vec<GuestCell> {
     if nodes == memory.nodes && fit_sockets(vnode, &cells) { cells } else { Vec::new() }
 }
 
-/// True if no socket of the guest spans two cells: Linux on x86 takes the CPUs of a socket for
-/// sharers of an L3, and rejects such an L3 over two nodes.
+/// True if no socket of the guest spans two cells. Linux on x86 assumes that the CPUs of a socket
+/// share an L3, and rejects such an L3 over two nodes.
 fn fit_sockets(vnode: &VnodePlan, cells: &[GuestCell]) -> bool {
     let Some(guest) = &vnode.guest else { return true };
     let socket = (guest.cores * guest.threads).max(1);
@@ -50,8 +50,8 @@ fn fit_sockets(vnode: &VnodePlan, cells: &[GuestCell]) -> bool {
     sockets == cells.iter().flat_map(of).collect::<BTreeSet<u32>>().len()
 }
 
-/// `bytes` in as many parts as there are cells, each a multiple of `unit`, in proportion to their
-/// vCPUs; what is left over goes to the first. `None` if a part would be empty.
+/// Divides `bytes` among the cells in proportion to their vCPUs, each part a multiple of `unit`;
+/// the remainder is added to the first. `None` if a part would be empty.
 pub(crate) fn shares(cells: &[GuestCell], bytes: u64, unit: u64) -> Option<Vec<u64>> {
     let all: u64 = cells.iter().map(|cell| cell.vcpus.len() as u64).sum();
     let units = bytes / unit.max(1);

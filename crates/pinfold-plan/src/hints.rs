@@ -1,8 +1,9 @@
-//! What to ask for instead, where another number of vCPUs, less memory or another strategy avoids
-//! a finding.
+//! Hints to request another number of vCPUs, less memory or another strategy, if that avoids a
+//! finding.
 //!
-//! Each answer is planned before it is given, so that who follows it gets a plan without that
-//! finding. Only a request for one machine gets such hints: of several, each is a choice.
+//! Each alternative is planned before it is suggested, so that following the hint gives a plan
+//! without the finding. Only requests for one machine get such hints, because several machines
+//! allow several choices.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +17,10 @@ use crate::error::size;
 use crate::plan_builder::{ground, narrow};
 use crate::strategies::{Strategy, made, strategies};
 
-/// How many numbers of vCPUs are tried for a finding.
+/// Maximum number of vCPU numbers that are tried for a finding.
 const MOST_TRIED: usize = 4;
 
-/// Beyond this a plan for each answer takes longer than a person waits.
+/// On larger hosts, planning each alternative would take too long for an interactive command.
 const MOST_PUS: usize = 512;
 
 /// Adds hints to the findings of a plan that have none.
@@ -42,7 +43,7 @@ pub(crate) fn add(
     }
 }
 
-/// A request, and what else may be asked for.
+/// A request, and the alternatives to it.
 struct Asks<'a> {
     topology: &'a Topology,
     request: &'a Request,
@@ -71,7 +72,7 @@ impl Asks<'_> {
         }
     }
 
-    /// The only machine of the request, if neither cells nor pins by hand fix its vCPUs.
+    /// The single machine of the request, if neither cells nor pins by hand fix its vCPUs.
     fn machine(&self) -> Option<&VmRequest> {
         let [vnode] = self.request.vnodes.as_slice() else { return None };
         match &vnode.work {
@@ -80,7 +81,7 @@ impl Asks<'_> {
         }
     }
 
-    /// The most vCPUs, or the most memory, with which the finding goes.
+    /// The largest number of vCPUs, or amount of memory, without the finding.
     fn fewer(&self, plan: &Plan, (vm, now): (&VmRequest, u32), subject: &str) -> Option<String> {
         let counts = self.counts(plan)?;
         let fewer = counts.into_iter().rev().filter(|count| (1..now).contains(count));
@@ -97,7 +98,7 @@ impl Asks<'_> {
             .then(|| format!("ask for at most {} of memory", size(most)))
     }
 
-    /// Numbers of vCPUs that may fit where those of the plan do not, ascending.
+    /// Candidate numbers of vCPUs, ascending.
     fn counts(&self, plan: &Plan) -> Option<BTreeSet<u32>> {
         let ground = ground(self.topology, self.request).ok()?;
         let vcpus = plan.vnodes.iter().flat_map(pinfold_model::VnodePlan::vcpus);
@@ -124,7 +125,7 @@ impl Asks<'_> {
         Some(counts)
     }
 
-    /// Numbers of vCPUs that fill cores, or a strategy that gives each a core.
+    /// Numbers of vCPUs that fill whole cores, or a strategy that gives each vCPU a core.
     fn whole_cores(&self, (vm, now): (&VmRequest, u32), subject: &str) -> Option<String> {
         let widest = self.topology.cores.iter().map(|core| core.pus.len()).max()?;
         let near = |step: u32| [now.checked_sub(step), now.checked_add(step)];

@@ -1,4 +1,4 @@
-//! Where an emulator runs that is with the host's tasks and not with its vCPUs.
+//! CPUs for an emulator that runs with the host's tasks and not with its vCPUs.
 
 use std::collections::BTreeSet;
 
@@ -6,22 +6,22 @@ use pinfold_model::{CoreKind, CpuSet, NodeId, PuId};
 
 use crate::available::{AvailableCpus, HostShare};
 
-/// Which rule gave a [`Home`].
+/// The rule that determined a [`Home`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HomeKind {
     /// The weakest part of the machine.
     Weak,
     /// The host's core.
     Host,
-    /// PUs of the vCPUs' node.
+    /// CPUs of the vCPUs' node.
     Node,
 }
 
-/// Where an emulator runs next to the host's tasks.
+/// CPUs for an emulator that runs with the host's tasks.
 pub(crate) struct Home {
-    /// Never empty on a [`AvailableCpus`].
+    /// The CPUs; never empty on an [`AvailableCpus`].
     pub pus: CpuSet,
-    /// Of what, for texts: `of core 0`.
+    /// Description for messages: `of core 0`.
     pub what: String,
     pub kind: HomeKind,
 }
@@ -33,10 +33,10 @@ const NO_ROOM: &str =
     "which its machine's vCPUs have too, because no CPU without a vCPU is left for it";
 
 impl AvailableCpus<'_> {
-    /// Where the emulator of a virtual machine whose vCPUs are on `pins` runs next to the host's
-    /// tasks, when `taken` are the PUs of all vCPUs' cores: in the weakest part of the machine if
-    /// the vCPUs have the better ones, else on the host's core; on the vCPUs' nodes if a PU is
-    /// left there.
+    /// CPUs for the emulator of a virtual machine whose vCPUs are on `pins`; `taken` are the CPUs
+    /// of all vCPUs' cores. The first of these that is on the vCPUs' nodes: the weakest part of the
+    /// machine if the vCPUs have a better one, the host's CPUs, other free CPUs. If none is there,
+    /// the host's CPUs.
     pub fn home(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> Home {
         let nodes = self.nodes_of(&pins.iter().copied().collect());
         let near = |pus: &CpuSet| self.near(pus, &nodes);
@@ -67,8 +67,8 @@ impl AvailableCpus<'_> {
         Home { pus: left, what, kind: HomeKind::Node }
     }
 
-    /// Where an emulator floats, and which CPUs these are, when `carried` are those of the vCPUs of
-    /// all machines: CPUs without a vCPU, on the nodes of its own vCPUs (`pins`) if there are such;
+    /// CPUs over which an emulator floats, with a description; `carried` are those of the vCPUs of
+    /// all machines. CPUs without a vCPU, on the nodes of its own vCPUs (`pins`) if there are any;
     /// else the CPUs of its own vCPUs, never those of another machine alone.
     pub fn around(&self, pins: &[PuId], carried: &CpuSet) -> (CpuSet, &'static str) {
         let own: CpuSet = pins.iter().copied().collect();
@@ -86,8 +86,8 @@ impl AvailableCpus<'_> {
         found.unwrap_or((floating, NO_ROOM))
     }
 
-    /// The PUs that neither the host nor a core with vCPUs has (`taken`): those of the vCPUs' nodes;
-    /// where all of these nodes are in use, those of others. May be empty.
+    /// The CPUs that are neither the host's nor on a core with vCPUs (`taken`): those on the vCPUs'
+    /// nodes, else those on other nodes. May be empty.
     pub fn spare(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> CpuSet {
         let rest = self.hostable.intersection(&self.usable).difference(taken);
         let nodes = self.nodes_of(&pins.iter().copied().collect());
@@ -95,8 +95,8 @@ impl AvailableCpus<'_> {
         all.difference(&host.pus)
     }
 
-    /// The PUs of an order that are of one kind, the most preferred that has one for each of
-    /// `vcpus`; all of them if no kind has.
+    /// The CPUs of one kind in an order: of the most preferred kind that has one for each of
+    /// `vcpus`; all CPUs if no kind has.
     pub fn of_one_kind(&self, order: &[PuId], vcpus: usize) -> Vec<PuId> {
         let mut kinds: Vec<(u32, CoreKind)> =
             self.cores.iter().map(|it| (it.part, it.kind)).collect();
@@ -110,7 +110,7 @@ impl AvailableCpus<'_> {
         fitting.find(|pus| pus.len() >= vcpus.max(1)).unwrap_or_else(|| order.to_vec())
     }
 
-    /// The nodes of some PUs.
+    /// The nodes of some CPUs.
     pub fn nodes_of(&self, pus: &CpuSet) -> BTreeSet<NodeId> {
         self.index().nodes_of(pus)
     }
@@ -119,8 +119,9 @@ impl AvailableCpus<'_> {
         self.index().near(pus, nodes)
     }
 
-    /// The PUs of the parts that are weaker than those of the vCPUs, or of the weakest if they
-    /// have cores of that too; none where all cores are alike, or the request names the host's.
+    /// The CPUs of the parts that are weaker than those of the vCPUs, or of the weakest part if
+    /// they use cores of that too. Empty if all cores are alike, or the request names the host's
+    /// CPUs.
     fn weaker_than(&self, pins: &[PuId]) -> CpuSet {
         let Some(weakest) = self.weakest_part().filter(|_| self.free.is_empty()) else {
             return CpuSet::new();

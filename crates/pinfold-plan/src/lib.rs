@@ -1,14 +1,14 @@
 //! Placement strategies: pure functions from a topology and a request to a plan.
 //!
-//! [`plan`] asks one named strategy; [`explain`] says in words what a plan gives and
-//! costs; [`check`] holds a plan, perhaps one from a file, against a topology;
-//! [`lint`] says what is wrong with a placement that a person wrote, in a plan or in a libvirt
-//! [domain file](domain_file); [`emit`] turns a plan into the languages of other tools; [`schema`]
-//! into the JSON that Pinfold promises to read again; [`requests`] reads what people ask for,
-//! [`platforms`] the virtual nodes that a machine is divided into.
+//! [`plan`] runs one named strategy; [`explain`] describes in words what a plan gives and costs;
+//! [`validate()`] compares a plan, perhaps one from a file, with a topology; [`lint`] finds faults
+//! of an existing placement, in a plan or in a libvirt [domain file](domain_file); [`emit`] writes
+//! a plan in the formats of other tools; [`schema`] in the JSON that later versions of Pinfold read
+//! too; [`requests`] reads requests, [`platforms`] the virtual nodes into which a machine is
+//! divided.
 //!
-//! Nothing here touches a host, a clock or randomness. The same input gives the same
-//! plan, on a machine that is not this one as well.
+//! Nothing here accesses a host, a clock or randomness. The same input gives the same plan, on any
+//! machine.
 
 mod available;
 mod avoidable;

@@ -1,7 +1,7 @@
-//! vCPUs along a line of PUs: what the strategies share that are an order and no more.
+//! vCPUs along a list of CPUs: the common part of the strategies that are only an order.
 //!
-//! vCPU i of the first vnode is on the line's PU i, the next vnode goes on where the last
-//! one ended, and from the line's end it goes on at its start.
+//! vCPU i of the first vnode is on the list's CPU i; the next vnode continues where the last one
+//! ended. At the end of the list it starts again at the beginning.
 
 use std::collections::BTreeMap;
 
@@ -12,26 +12,26 @@ use crate::available::AvailableCpus;
 use crate::guest::GuestSmt;
 use crate::plan_builder::{Limits, PlanBuilder, pus_text};
 
-/// Why a PU comes after another.
+/// Gives the reason why a CPU follows another.
 pub(crate) type Why = dyn Fn(&AvailableCpus<'_>, Option<PuId>, PuId) -> String;
 
-/// An order of PUs.
+/// An order of CPUs.
 pub(crate) struct Line<'a> {
-    /// The PUs; not empty.
+    /// The CPUs; not empty.
     pub order: &'a [PuId],
-    /// Whether the order is that of one kind of core where one has a PU for each vCPU.
+    /// Whether the order is restricted to one kind of core if that has a CPU for each vCPU.
     pub stays_on_one_kind: bool,
-    /// What the guests are told of siblings.
+    /// SMT siblings in the guest topology.
     pub smt: GuestSmt,
-    /// Each PU's rank if the vCPUs of a vnode are to be numbered by that and not by the line.
+    /// Each CPU's rank, if the vCPUs of a vnode are numbered by rank and not by the order.
     pub sorted: Option<&'a BTreeMap<PuId, usize>>,
-    /// The reason of each place.
+    /// Gives the reason for each CPU.
     pub why: &'a Why,
-    /// Where the emulators run and why; `None` lets them float.
+    /// CPUs of the emulators and the reason; `None` lets them float.
     pub emulator: Option<(&'a CpuSet, String)>,
 }
 
-/// Places all vnodes along a line.
+/// Places all vnodes along an order of CPUs.
 ///
 /// # Errors
 /// As [`PlanBuilder::counts`].
@@ -44,7 +44,7 @@ pub(crate) fn along(draft: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<(), 
     };
     let order = order.as_slice();
     let several = draft.request.vnodes.len() > 1;
-    // The first vCPU on each PU of the line, by vnode and number.
+    // The first vCPU on each CPU of the order: vnode and vCPU number.
     let mut first: Vec<(usize, usize)> = Vec::with_capacity(order.len());
     let mut cursor = 0_usize;
     let carried: CpuSet = order.iter().take(counts.iter().sum()).copied().collect();

@@ -1,12 +1,12 @@
-//! What is wrong with a placement that a person wrote, and what to write instead.
+//! Finds faults in an existing placement, with replacements.
 //!
-//! A placement comes from a plan, a libvirt domain file or a running machine; each becomes
-//! a [`Layout`] that remembers where every value is written. [`lint`] checks one or several
-//! layouts of one host against its topology, and the rest of a domain file that decides latency.
-//! Each [`Diagnostic`] says what is wrong, where, what it costs and what to write instead, in the language
-//! of the layout. The advice is one placement that has been planned for this very layout and
-//! reviewed in turn, so that all of it together gives a file without warnings: [`fix`] writes it.
-//! Only what topology and layout show is judged; what it costs in numbers is for measuring.
+//! A placement comes from a plan, a libvirt domain file or a running machine. Each becomes a
+//! [`Layout`] that records where every value is written. [`lint`] checks one or several layouts of
+//! one host against its topology, and the other latency-related parts of a domain file. Each
+//! [`Diagnostic`] states the fault, its position, its cost and the replacement, in the language of
+//! the layout. The advice is one placement that was planned for this layout and checked again, so
+//! that applying all of it gives a file without warnings: [`fix`] writes it. Only facts of topology
+//! and layout are checked; costs in numbers need a measurement.
 
 mod advice;
 mod again;
@@ -49,33 +49,34 @@ use crate::domain_file::{Place, parse, place};
 use lookup::{LintContext, Lookup};
 use repair::Repair;
 
-/// One thing that is wrong with a placement.
+/// One fault of a placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How much it matters: a problem does not start or can hang; a warning costs; a note is
-    /// good to know.
+    /// Severity: a problem does not start or can hang; a warning costs performance; a note is
+    /// information.
     pub severity: Severity,
-    /// Its short name, for scripts: `guest-siblings-lie`.
+    /// Short name for scripts: `guest-siblings-lie`.
     pub name: &'static str,
-    /// The machine, by name.
+    /// Name of the machine.
     pub vm: String,
-    /// What is wrong, as a sentence without full stop.
+    /// The fault, as a sentence without full stop.
     pub what: String,
-    /// Where it is written.
+    /// Positions of the values concerned.
     pub places: Vec<Place>,
-    /// Why it costs, as a sentence without full stop.
+    /// The cost, as a sentence without full stop.
     pub cost: String,
-    /// What to write instead, line by line, in the layout's language.
+    /// The replacement, line by line, in the layout's language.
     pub instead: Vec<String>,
-    /// True if no change of the layout removes it, because there is no placement without it.
+    /// True if no change of the layout removes it, because every placement has it.
     pub is_final: bool,
-    /// The changes of single elements that remove it; empty where that takes another placement, or
-    /// a person's decision.
+    /// Changes of single elements that remove it; empty if that takes another placement or a
+    /// decision of the user.
     pub(crate) repairs: Vec<Repair>,
 }
 
 impl Diagnostic {
-    /// Names file and line in each place: where nothing is written that of the whole machine.
+    /// Adds file and line to each place; a value that is not written gets those of the whole
+    /// machine.
     fn is_below(&mut self, root: &Place) {
         if self.places.is_empty() {
             self.places.push(root.clone());
@@ -87,28 +88,28 @@ impl Diagnostic {
     }
 }
 
-/// A review of layouts.
+/// Result of checking layouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LintReport {
-    /// What is wrong, worst first; empty if nothing is.
+    /// The faults, worst first; empty if there are none.
     pub flaws: Vec<Diagnostic>,
-    /// For each layout a strategy that places it without a warning, if it has to be placed anew.
+    /// For each layout a strategy that places it without a warning, if it must be placed anew.
     pub strategies: Vec<Option<&'static str>>,
 }
 
-/// More layouts than this get advice that does not know of each other: it takes a plan for each.
+/// Maximum number of layouts whose advice is coordinated, because each needs a plan.
 const MOST_ADVISED: usize = 16;
 
-/// What is wrong with `layouts`, all of one host, worst first; empty if nothing is.
+/// The faults of `layouts`, all of one host, worst first; empty if there are none.
 #[must_use]
 pub fn lint(layouts: &[Layout], topology: &Topology) -> Vec<Diagnostic> {
     lint_under(layouts, topology, &Request::of(Vec::new())).flaws
 }
 
-/// The same, with advice that keeps the user's conditions: PUs to avoid, PUs for the host.
+/// The same, with advice that respects the user's conditions: CPUs to avoid, CPUs for the host.
 ///
-/// A machine that runs and a written layout of the same name are one machine: what runs is
-/// reviewed together with the others, what is written says where its memory should be.
+/// A running machine and a file with the same name are one machine: the running state is checked
+/// together with the others, and the file determines where its memory should be.
 #[must_use]
 pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request) -> LintReport {
     let lookup = Lookup::of(topology, conditions);
@@ -153,7 +154,7 @@ pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request)
     LintReport { flaws, strategies }
 }
 
-/// What is wrong with one layout, worst first, without advice.
+/// The faults of one layout, worst first, without advice.
 fn of_one(view: &LintContext<'_, '_>, written: Option<&Layout>) -> Vec<Diagnostic> {
     let mut flaws = placement(view, written);
     file::check(view, &mut flaws);
@@ -167,7 +168,7 @@ fn of_one(view: &LintContext<'_, '_>, written: Option<&Layout>) -> Vec<Diagnosti
     flaws
 }
 
-/// What is wrong with where a layout puts its threads and its memory.
+/// The faults of a layout's thread and memory placement.
 fn placement(view: &LintContext<'_, '_>, written: Option<&Layout>) -> Vec<Diagnostic> {
     let mut flaws = Vec::new();
     masks::check(view, &mut flaws);

@@ -1,4 +1,4 @@
-//! What must be near a vnode's PUs: its memory, its devices, and the interrupts of devices.
+//! Locality of a vnode's memory, devices and interrupts relative to its CPUs.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use crate::guest_numa::{GuestCell, cells};
 use crate::plan_builder::pus_text;
 use crate::request_check::{self, node_of};
 
-/// Where the memory of a vnode is: on the nodes of its vCPUs' PUs, if the request names its
-/// size, the strategy binds it to `bound`, or the vCPUs of a machine are pinned to nodes.
+/// Nodes of a vnode's memory: those of its vCPUs' CPUs, if the request gives its size, the strategy
+/// binds it to `bound`, or the vCPUs of a machine are pinned to nodes.
 pub(crate) fn memory(
     ground: &AvailableCpus<'_>,
     asked: &VnodeRequest,
@@ -50,7 +50,7 @@ pub(crate) fn memory(
     Some(MemoryPlan { nodes, bytes, page_bytes, reason })
 }
 
-/// The nodes with memory: those with CPUs, if there are such.
+/// The nodes with memory; only those with CPUs, if there are any.
 fn with_memory(topology: &Topology) -> Vec<NodeId> {
     let filled = || topology.nodes.iter().filter(|node| node.memory_bytes > 0);
     let near: Vec<NodeId> =
@@ -58,7 +58,7 @@ fn with_memory(topology: &Topology) -> Vec<NodeId> {
     if near.is_empty() { filled().map(|node| node.id).collect() } else { near }
 }
 
-/// True if vCPUs that stay on `nodes` show where the memory belongs.
+/// True if the vCPUs stay on `nodes`, which then determine where the memory belongs.
 fn pinned_to(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], nodes: &[NodeId]) -> bool {
     let topology = ground.topology;
     let filled = topology.nodes.iter().filter(|node| !is_empty_node(topology, node.id)).count();
@@ -69,8 +69,8 @@ fn pinned_to(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], nodes: &[NodeId
         && says_where(topology, vcpus.map(|thread| &thread.pus), nodes)
 }
 
-/// True if the CPUs of vCPUs on `nodes` show where the memory belongs: each vCPU stays on one node,
-/// or all stay on a part of the nodes. Where they float over all nodes the kernel places both.
+/// True if the CPUs of vCPUs on `nodes` determine where the memory belongs: each vCPU stays on one
+/// node, or all stay on some of the nodes. If they float over all nodes, the kernel places both.
 pub(crate) fn says_where<'a>(
     topology: &Topology,
     mut vcpus: impl Iterator<Item = &'a CpuSet>,
@@ -82,13 +82,13 @@ pub(crate) fn says_where<'a>(
     nodes.len() < filled || vcpus.all(on_one)
 }
 
-/// A node without memory, on a host that reports memory.
+/// True for a node without memory on a host that reports memory.
 pub(crate) fn is_empty_node(topology: &Topology, id: NodeId) -> bool {
     topology.nodes.iter().any(|node| node.memory_bytes > 0)
         && !topology.nodes.iter().any(|node| node.id == id && node.memory_bytes > 0)
 }
 
-/// Refuses vCPUs outside the nodes on which the request keeps their machine.
+/// Refuses vCPUs outside the nodes to which the request restricts their machine.
 pub(crate) fn check_nodes(
     ground: &AvailableCpus<'_>,
     request: &Request,
@@ -109,7 +109,7 @@ pub(crate) fn check_nodes(
     Ok(())
 }
 
-/// True if all vCPUs or tasks run on PUs of this node.
+/// True if all vCPUs or tasks run on CPUs of this node.
 pub(crate) fn all_on(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], node: NodeId) -> bool {
     let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
     let pus = threads.iter().filter(runs).flat_map(|thread| thread.pus.iter());
@@ -117,7 +117,7 @@ pub(crate) fn all_on(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], node: N
     nodes.all(|of| of == node)
 }
 
-/// The nodes with memory of those PUs on which vCPUs and tasks may run.
+/// The nodes with memory of those CPUs on which vCPUs and tasks may run.
 fn nodes_of(ground: &AvailableCpus<'_>, threads: &[ThreadPlan]) -> Vec<NodeId> {
     let mut seen = CpuSet::new();
     let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
@@ -133,7 +133,7 @@ fn nodes_of(ground: &AvailableCpus<'_>, threads: &[ThreadPlan]) -> Vec<NodeId> {
     nodes
 }
 
-/// Refuses memory that the nodes do not have. What of it is free is not the topology's to say.
+/// Refuses memory that exceeds the size of the nodes. The topology does not contain free memory.
 pub(crate) fn check_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Result<(), PlanError> {
     let mut left: BTreeMap<NodeId, u64> =
         topology.nodes.iter().map(|node| (node.id, node.memory_bytes)).collect();
@@ -167,8 +167,8 @@ pub(crate) fn check_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Result<
 /// The subject of [`left_for_the_host`].
 pub(crate) const HOST_MEMORY: &str = "host memory";
 
-/// That the memory of all machines and groups leaves the host next to nothing: less than 5 % or no
-/// more than 1 GiB.
+/// A warning if the memory of all machines and groups leaves the host less than 5 % or at most 1
+/// GiB.
 pub(crate) fn left_for_the_host(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
     if !sizes_are_known(topology) {
         return None;
@@ -190,13 +190,13 @@ pub(crate) fn left_for_the_host(topology: &Topology, vnodes: &[VnodePlan]) -> Op
     })
 }
 
-/// All memory of some nodes.
+/// Total memory of some nodes.
 fn memory_of(topology: &Topology, nodes: &[NodeId]) -> u64 {
     let own = topology.nodes.iter().filter(|node| nodes.contains(&node.id));
     own.map(|node| node.memory_bytes).sum()
 }
 
-/// Takes memory from nodes, whichever has it; what they lack.
+/// Takes memory from any of the nodes; returns the missing bytes.
 fn take(left: &mut BTreeMap<NodeId, u64>, nodes: &[NodeId], bytes: u64) -> u64 {
     nodes.iter().fold(bytes, |missing, node| {
         let left = left.entry(*node).or_default();
@@ -206,8 +206,8 @@ fn take(left: &mut BTreeMap<NodeId, u64>, nodes: &[NodeId], bytes: u64) -> u64 {
     })
 }
 
-/// Takes the memory of cells from their nodes, each in proportion to its vCPUs; by how much the
-/// whole is too large for that.
+/// Takes the memory of cells from their nodes, each in proportion to its vCPUs; returns by how much
+/// the whole is too large.
 fn take_by_cells(left: &mut BTreeMap<NodeId, u64>, cells: &[GuestCell], bytes: u64) -> u64 {
     let all: u128 = cells.iter().map(|cell| cell.vcpus.len() as u128).sum();
     let most = |cell: &GuestCell| {
@@ -223,8 +223,8 @@ fn take_by_cells(left: &mut BTreeMap<NodeId, u64>, cells: &[GuestCell], bytes: u
     u64::try_from(u128::from(bytes).saturating_sub(fits)).unwrap_or(u64::MAX)
 }
 
-/// Refuses huge pages that the nodes have not free. A host that does not tell of any is not
-/// refused: what it has is not known.
+/// Refuses huge pages that exceed the free ones of the nodes. A host that reports no huge pages is
+/// not refused, because its pool is unknown.
 pub(crate) fn check_huge_pages(topology: &Topology, vnodes: &[VnodePlan]) -> Result<(), PlanError> {
     let pools = topology.nodes.iter().flat_map(|node| {
         node.huge_pages.iter().map(move |pool| ((node.id, pool.page_bytes), pool.free))
@@ -258,7 +258,7 @@ pub(crate) fn check_huge_pages(topology: &Topology, vnodes: &[VnodePlan]) -> Res
     Ok(())
 }
 
-/// Devices that are on another node than the vCPUs of the vnode that they belong to.
+/// Devices that are on another node than the vCPUs of their vnode.
 pub(crate) fn far_devices(
     ground: &AvailableCpus<'_>,
     request: &Request,
@@ -292,8 +292,7 @@ pub(crate) fn far_devices(
     Ok(findings)
 }
 
-/// Where the interrupts go that the request names: PUs of the host near the device, off the
-/// PUs of vCPUs and tasks.
+/// CPUs for the interrupts in the request: host CPUs near the device, without vCPUs or tasks.
 pub(crate) fn interrupts(
     ground: &AvailableCpus<'_>,
     request: &Request,

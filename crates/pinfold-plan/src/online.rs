@@ -1,16 +1,16 @@
-//! What to say of PUs that are offline: they may be asked for by name. Pure.
+//! Messages about offline CPUs, which may be requested by name. Pure functions.
 //!
-//! A compute service may take idle dedicated PUs offline and bring them back with the next guest
-//! (Nova's `cpu_power_management`), so an offline PU in a file or a request is no error.
+//! A compute service may take idle dedicated CPUs offline and bring them online with the next guest
+//! (Nova's `cpu_power_management`), so an offline CPU in a file or a request is no error.
 
 use pinfold_model::CpuSet;
 
 use crate::plan_builder::{pus_text, verb};
 
-/// Longer lists are written as a loop.
+/// Longer lists are written as a shell loop.
 const WRITTEN_OUT: usize = 4;
 
-/// `PU 5 is offline, usable once online: …` with the command
+/// `PU 5 is offline, usable once online: …` with the command.
 pub(crate) fn usable_once(offline: &CpuSet) -> String {
     format!(
         "{} {}, usable once online: `{}`",
@@ -20,7 +20,7 @@ pub(crate) fn usable_once(offline: &CpuSet) -> String {
     )
 }
 
-/// The shell's line that brings these PUs online.
+/// The shell command that brings these CPUs online.
 pub(crate) fn command(offline: &CpuSet) -> String {
     let line = |pu: &str| format!("echo 1 > /sys/devices/system/cpu/cpu{pu}/online");
     let numbers: Vec<String> = offline.iter().map(|pu| pu.to_string()).collect();

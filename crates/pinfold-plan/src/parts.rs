@@ -1,18 +1,18 @@
-//! The parts of a machine whose cores are not alike: kinds of cores, L3 caches of unequal size.
+//! The parts of a machine with unequal cores: kinds of cores, L3 caches of different sizes.
 //!
-//! A part is a set of cores that are equal under the request's [`Preference`]; parts are numbered
-//! from the preferred one, 0, to the weakest. A virtual machine stays inside one part where one
-//! has room, and the host's tasks go to the weakest.
+//! A part is a set of cores that are equal under the request's [`Preference`]. Parts are numbered
+//! from the preferred one, 0, to the weakest. A virtual machine stays inside one part if one has
+//! room, and the host's tasks use the weakest.
 //!
-//! An L3 cache counts as *large* when it has at least 64 MiB and twice the size of the next
-//! smaller one: stacked caches (96 MiB next to 32 MiB) do, the 16 MiB next to 8 MiB of a mobile
-//! CPU with compact cores do not. CPU names are not read.
+//! An L3 cache counts as *large* if it has at least 64 MiB and twice the size of the next smaller
+//! one: stacked caches (96 MiB next to 32 MiB) do, the 16 MiB next to 8 MiB of a mobile CPU with
+//! compact cores do not. CPU names are not read.
 //!
-//! Cores outside the L3 cache that the others have are weaker than others of their kind.
+//! Cores without an L3 cache, if other cores have one, are weaker than others of their kind.
 //!
-//! Frequencies are compared by die (L3 domain and kind of core), because the cores of one die
-//! differ only by binning. Where no frequency is known, the die without the large cache counts as
-//! the faster: a stacked cache has always come with a lower maximum clock.
+//! Frequencies are compared per die (L3 domain and kind of core), because the cores of one die
+//! differ only by binning. If no frequency is known, the die without the large cache counts as the
+//! faster one: a stacked cache has always had a lower maximum clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,11 +20,11 @@ use pinfold_model::{CoreKind, L3Id, PackageId, Preference, Topology};
 
 use crate::available::AvailableCore;
 
-/// A smaller L3 is never a reason to move a guest by default.
+/// A smaller L3 cache is never a reason to move a guest by default.
 const LARGE_BYTES: u64 = 64 << 20;
 
-/// What cores are compared by; the smallest is the preferred part. The last number is 1 for cores
-/// without the large cache where another preference leaves them equal.
+/// Sort key of cores; the smallest is the preferred part. The last number is 1 for cores without
+/// the large cache that are otherwise equal under another preference.
 type Key = (u64, CoreKind, u64, u64);
 /// The cores that share a frequency range.
 type Die = (Option<L3Id>, PackageId, CoreKind);
@@ -39,7 +39,7 @@ pub(crate) struct Parts<'t> {
 }
 
 impl<'t> Parts<'t> {
-    /// Those of a topology.
+    /// Reads them from a topology.
     pub fn of(topology: &'t Topology) -> Self {
         let sizes: BTreeMap<L3Id, u64> =
             topology.l3.iter().map(|domain| (domain.id, domain.size_bytes)).collect();
@@ -54,13 +54,13 @@ impl<'t> Parts<'t> {
         Self { topology, sizes, large, sizes_differ }
     }
 
-    /// The size of a core's L3 cache in bytes; 0 where there is none, or it is not known.
+    /// Size of a core's L3 cache in bytes; 0 if there is none or its size is unknown.
     fn size(&self, spot: &AvailableCore) -> u64 {
         spot.l3.and_then(|l3| self.sizes.get(&l3).copied()).unwrap_or(0)
     }
 
-    /// Numbers the parts of the cores, and puts the fastest cores of each first if that is asked.
-    /// True if the preference itself tells any of them apart.
+    /// Numbers the parts of the cores, and puts the fastest cores of each first if requested. True
+    /// if the preference itself distinguishes any cores.
     pub fn number(&self, spots: &mut [AvailableCore], preference: Preference) -> bool {
         let speeds = self.speeds(spots);
         let keys: Vec<Key> = spots.iter().map(|spot| self.key(spot, preference, &speeds)).collect();
@@ -90,7 +90,8 @@ impl<'t> Parts<'t> {
     ) -> Key {
         let size = self.size(spot);
         let small = u64::from(self.large.is_some_and(|large| size < large));
-        // The low-power cores of some mobile CPUs, although the source may call them efficiency cores.
+        // The low-power cores of some mobile CPUs, although the topology may call them efficiency
+        // cores.
         let outside = u64::from(spot.l3.is_none() && !self.sizes.is_empty());
         match preference {
             Preference::Auto => (small, spot.kind, outside, 0),
@@ -106,7 +107,7 @@ impl<'t> Parts<'t> {
         }
     }
 
-    /// The speed of each die: that of its fastest core.
+    /// Speed of each die: that of its fastest core.
     fn speeds(&self, spots: &[AvailableCore]) -> BTreeMap<Die, u64> {
         let mut speeds = BTreeMap::new();
         let unknown = spots.iter().all(|spot| self.speed(spot) == 0);
@@ -133,7 +134,7 @@ impl<'t> Parts<'t> {
         spot.pus.iter().map(of).max().unwrap_or(0)
     }
 
-    /// What the cores of one part are: `the efficiency cores`, `L3 0 (96 MiB)`.
+    /// Description of the cores of one part: `the efficiency cores`, `L3 0 (96 MiB)`.
     pub fn name<'s>(&self, spots: impl Iterator<Item = &'s AvailableCore>) -> String {
         let (mut kinds, mut l3s) = (BTreeSet::new(), BTreeSet::new());
         for spot in spots {
@@ -168,7 +169,7 @@ fn kind_name(kind: CoreKind) -> Option<&'static str> {
     }
 }
 
-/// `96 MiB`; KiB where it is not whole MiB.
+/// `96 MiB`; in KiB if it is not a whole number of MiB.
 pub(crate) fn mib(bytes: u64) -> String {
     match bytes % (1 << 20) {
         0 => format!("{} MiB", bytes >> 20),

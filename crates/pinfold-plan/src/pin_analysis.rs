@@ -1,9 +1,8 @@
-//! What pins mean on a machine, whatever strategy chose them: domains crossed,
-//! siblings shared, PUs used twice.
+//! Properties of pins on a machine, independent of the strategy: crossed domains, shared siblings,
+//! CPUs used twice.
 //!
-//! [`TopologySpan`] counts it for the explanation; [`findings`] says what of it the user
-//! should know. Only vCPUs with a PU of their own count as pinned: a floating vCPU
-//! has no place.
+//! [`TopologySpan`] counts them for the explanation; [`findings`] reports those that the user
+//! should know. Only vCPUs on a single CPU count as pinned; a floating vCPU has no position.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,12 +17,12 @@ use crate::avoidable::{Choice, Pins, severity};
 use crate::locality::{HOST_MEMORY, is_empty_node, left_for_the_host};
 use crate::plan_builder::{narrow, pus_text, verb};
 
-/// Where the pinned vCPUs of a vnode, or the tasks of a process group, lie.
+/// CPUs, cores and domains of the pinned vCPUs of a vnode, or of the tasks of a process group.
 #[derive(Debug, Default)]
 pub(crate) struct TopologySpan {
-    /// How many vCPUs each PU carries.
+    /// Number of vCPUs on each CPU.
     pub load: BTreeMap<PuId, usize>,
-    /// The PUs that carry at least one.
+    /// The CPUs with at least one vCPU.
     pub pus: CpuSet,
     pub cores: BTreeSet<CoreId>,
     pub l3s: BTreeSet<L3Id>,
@@ -31,7 +30,7 @@ pub(crate) struct TopologySpan {
 }
 
 impl TopologySpan {
-    /// The spread of the vCPUs among `threads` that are pinned to one PU, and of tasks.
+    /// The span of those vCPUs of `threads` that are pinned to one CPU, and of tasks.
     pub fn of(index: &Index<'_>, threads: &[ThreadPlan]) -> Self {
         let mut spread = Self::default();
         for thread in threads {
@@ -50,12 +49,12 @@ impl TopologySpan {
         spread
     }
 
-    /// PUs that carry more than one vCPU.
+    /// CPUs with more than one vCPU.
     pub fn crowded(&self) -> CpuSet {
         self.load.iter().filter(|(_, count)| **count > 1).map(|(pu, _)| *pu).collect()
     }
 
-    /// The siblings of the vCPUs' PUs that carry no vCPU themselves.
+    /// The siblings of the vCPUs' CPUs that carry no vCPU.
     pub fn idle_siblings(&self, topology: &Topology) -> CpuSet {
         let mut all = CpuSet::new();
         for core in self.cores.iter().filter_map(|core| topology.cores.get(core.index())) {
@@ -65,12 +64,12 @@ impl TopologySpan {
     }
 }
 
-/// The PU of a vCPU that is pinned to one.
+/// The CPU of a vCPU that is pinned to one CPU.
 fn pinned(thread: &ThreadPlan) -> Option<PuId> {
     if is_vcpu(thread) && thread.pus.len() == 1 { thread.pus.first() } else { None }
 }
 
-/// True if a finding is of those that [`findings`] gives.
+/// True if a finding comes from [`findings`].
 pub(crate) fn is_of_pins(finding: &Finding) -> bool {
     let subjects =
         ["oversubscription", "shared cores", "host", "NUMA", "core kinds", "L3", HOST_MEMORY];
@@ -78,18 +77,18 @@ pub(crate) fn is_of_pins(finding: &Finding) -> bool {
         || [ON_VCPUS, ON_OTHERS].iter().any(|what| finding.text.contains(what))
 }
 
-/// What the finding of [`helpers_on_vcpus`] says.
+/// Phrase in the finding of [`helpers_on_vcpus`].
 const ON_VCPUS: &str = " run on CPUs of its vCPUs";
 
-/// The same of the vCPUs of other machines.
+/// The same for the vCPUs of other machines.
 const ON_OTHERS: &str = " run on CPUs of another machine's vCPUs";
 
-/// True if the emulator, an iothread or a worker of a machine is on vCPUs of another.
+/// True if the emulator, an iothread or a worker of a machine is on vCPUs of another machine.
 pub(crate) fn are_helpers_on_others(plan: &Plan) -> bool {
     plan.findings.iter().any(|finding| finding.text.contains(ON_OTHERS))
 }
 
-/// Findings that hold whatever the strategy.
+/// Findings that are independent of the strategy.
 pub(crate) fn findings(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Vec<Finding> {
     let spreads: Vec<(&VnodePlan, TopologySpan)> = vnodes
         .iter()
@@ -119,7 +118,7 @@ pub(crate) fn findings(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Vec<
 /// The subject of [`oversubscribed`].
 const CROWDED: &str = "oversubscription";
 
-/// True if vCPUs of a plan take turns on a CPU.
+/// True if vCPUs of a plan share a CPU.
 pub(crate) fn is_crowded(plan: &Plan) -> bool {
     plan.findings.iter().any(|finding| finding.subject == CROWDED)
 }
@@ -152,7 +151,8 @@ fn oversubscribed(
     } else {
         return None;
     };
-    // vCPUs that float take turns in any case; pinned ones need not wait for each other.
+    // Floating vCPUs share CPUs in any case; pinned ones can be placed so that they do not wait for
+    // each other.
     let severity = severity(!crowded.is_empty() && choice(ground, vcpus).with_another_pu());
     Some(Finding { severity, ..Finding::note(CROWDED, text) })
 }
@@ -160,13 +160,13 @@ fn oversubscribed(
 /// The subject of [`short`].
 const SHORT: &str = "fewer CPUs";
 
-/// True if a process group of a plan gets fewer CPUs than it asks for.
+/// True if a process group of a plan gets fewer CPUs than requested.
 pub(crate) fn is_short(plan: &Plan) -> bool {
     plan.findings.iter().any(|finding| finding.subject == SHORT)
 }
 
-/// Process groups that get fewer CPUs than they ask for, under strategies that start again at the
-/// first CPU when they run out.
+/// Process groups that get fewer CPUs than requested, under strategies that start again at the
+/// first CPU.
 pub(crate) fn short(request: &Request, vnodes: &[VnodePlan]) -> Vec<Finding> {
     let found = request.vnodes.iter().zip(vnodes).filter_map(|(asked, vnode)| {
         let Work::Processes { cores, .. } = asked.work else { return None };
@@ -207,13 +207,12 @@ fn shared_cores(spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
     })
 }
 
-/// What a placement of so many vCPUs may use.
+/// The possible placements of `vcpus` vCPUs.
 fn choice<'a>(ground: &'a AvailableCpus<'_>, vcpus: usize) -> Choice<'a> {
     Choice { index: ground.index(), usable: &ground.usable, vcpus }
 }
 
-/// Emulators, iothreads and workers that run on the PUs of vCPUs, of their own machine or of
-/// others.
+/// Emulators, iothreads and workers on the CPUs of vCPUs, of their own machine or of others.
 fn helpers_on_vcpus(
     ground: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
@@ -244,8 +243,8 @@ fn helpers_on_vcpus(
     texts.map(|text| Finding { severity, ..Finding::note("emulator", text) }).collect()
 }
 
-/// Iothreads and vhost workers on other nodes than all vCPUs of their machine, where one of those
-/// has a CPU to spare.
+/// Iothreads and vhost workers on other nodes than all vCPUs of their machine, if one of these
+/// nodes has a free CPU.
 fn far_helpers(
     ground: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
@@ -272,12 +271,12 @@ fn far_helpers(
     })
 }
 
-/// The PUs that carry a vCPU.
+/// The CPUs that carry a vCPU.
 fn carried(spreads: &[(&VnodePlan, TopologySpan)]) -> CpuSet {
     spreads.iter().map(|(_, spread)| &spread.pus).collect::<CpuSet>()
 }
 
-/// No PU of the host's tasks is without a vCPU.
+/// Every CPU of the host's tasks carries a vCPU.
 fn nothing_left(
     ground: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
@@ -291,7 +290,7 @@ fn nothing_left(
     })
 }
 
-/// The sibling of a vCPU's PU that is not the plan's to use may be busy with anything.
+/// Siblings of vCPUs' CPUs that the plan may not use; any task may run there.
 fn foreign_siblings(
     ground: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
@@ -322,7 +321,7 @@ fn foreign_siblings(
 
 fn crossed_nodes(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
     let is_empty = |id: &&NodeId| is_empty_node(topology, **id);
-    // Memory that is shared out over the vCPUs' nodes follows them.
+    // Memory that is divided over the vCPUs' nodes follows them.
     let follows = |(vnode, spread): &&(&VnodePlan, TopologySpan)| {
         let filled = spread.nodes.iter().filter(|id| !is_empty(id)).copied();
         vnode.memory.as_ref().is_some_and(|memory| filled.eq(memory.nodes.iter().copied()))
@@ -347,7 +346,7 @@ fn crossed_nodes(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) ->
     Some(Finding { severity, ..Finding::note("NUMA", text) })
 }
 
-/// The usable PUs of vCPUs that float, each set once.
+/// The usable CPUs of floating vCPUs, each set once.
 fn floating<'v>(ground: &AvailableCpus<'_>, vnodes: &'v [VnodePlan]) -> BTreeSet<&'v CpuSet> {
     let vcpus = vnodes.iter().flat_map(VnodePlan::vcpus);
     let floats = vcpus.filter(|thread| thread.pus.len() > 1 && pinned(thread).is_none());
@@ -429,7 +428,7 @@ fn memoryless(
         .filter(|node| node.memory_bytes == 0 && used.contains(&node.id))
         .map(|node| node.id)
         .collect();
-    // A source that knows no memory sizes at all says nothing about a single node.
+    // If no memory sizes are known, nothing can be concluded about a single node.
     (has_memory && !empty.is_empty()).then(|| {
         let text = format!(
             "vCPUs lie on {} without memory: {}; they use the memory of other nodes only",
@@ -441,7 +440,8 @@ fn memoryless(
     })
 }
 
-/// The kernel does not spread threads over isolated PUs: each stays where it was put.
+/// Threads on several isolated CPUs: the kernel does not balance them, so each stays where it was
+/// started.
 fn unbalanced(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
     if topology.isolated.is_empty() {
         return None;

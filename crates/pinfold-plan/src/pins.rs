@@ -1,11 +1,10 @@
-//! Pins by hand: what a request names, put in place of what the strategy gives.
+//! Pins by hand: CPUs that the request names, instead of the strategy's choice.
 //!
-//! A strategy that gives machines cores of their own takes those of the pins by hand first and
-//! places the others, the emulator and the host around them. Other strategies place everything
-//! first. Then the threads that the request names get its PUs;
-//! a vCPU of the same vnode that the strategy has put on one of them takes a PU that was left,
-//! and the emulator leaves those PUs too while it has others. Guest topology, memory, interrupts
-//! and findings are computed after that, from the pins as they are.
+//! A strategy with exclusive cores first takes the cores of the pins by hand and places the other
+//! vCPUs, the emulator and the host around them. Other strategies place everything first. Then the
+//! threads that the request names get its CPUs. A vCPU of the same vnode on one of these CPUs moves
+//! to a CPU that became free, and the emulator leaves these CPUs while it has others. Guest
+//! topology, memory, interrupts and findings are computed afterwards, from the resulting pins.
 
 use pinfold_model::{
     CpuSet, Free, PinWish, Plan, PuId, Request, Role, ThreadPlan, Topology, VnodePlan,
@@ -18,25 +17,25 @@ use crate::online;
 use crate::plan_builder::{IsolatedSet, Reserve, pus_text};
 use crate::validate::faults;
 
-/// What the pins by hand change, over all vnodes.
+/// Changes by pins by hand, over all vnodes.
 #[derive(Default)]
 pub(crate) struct ByHand {
-    /// The PUs that the strategy had given the vCPUs and tasks that are pinned by hand.
+    /// The strategy's CPUs of the vCPUs and tasks that are pinned by hand.
     before: CpuSet,
-    /// The PUs that these have now.
+    /// The present CPUs of these vCPUs and tasks.
     pub vcpus: CpuSet,
-    /// The PUs of emulators, iothreads, vhost workers and worker threads that are pinned by hand.
+    /// The CPUs of emulators, iothreads, vhost workers and worker threads that are pinned by hand.
     helpers: CpuSet,
     /// The threads that are pinned by hand, for the finding.
     pub names: Vec<String>,
 }
 
-/// Why a thread is where a pin by hand puts it.
+/// The reason of a thread that is pinned by hand.
 fn reason(pus: &CpuSet) -> String {
     format!("pinned to {} by hand", pus_text(pus))
 }
 
-/// The PUs that the request names for a role: those for the role itself before those for its kind.
+/// The CPUs that the request names for a role: those for the exact role before those for its kind.
 fn wish<'w>(wishes: &'w [PinWish], role: &Role) -> Option<&'w CpuSet> {
     let own = role.to_string();
     let named = wishes.iter().find(|wish| wish.role == own);
@@ -44,7 +43,7 @@ fn wish<'w>(wishes: &'w [PinWish], role: &Role) -> Option<&'w CpuSet> {
     named.map(|wish| &wish.pus)
 }
 
-/// The PUs that a vnode's request names for each of so many vCPUs or tasks.
+/// The CPUs that a vnode's request names for each of `count` vCPUs or tasks.
 pub(crate) fn wishes(asked: &VnodeRequest, count: usize) -> Vec<Option<&CpuSet>> {
     let role = |index: usize| match asked.work {
         Work::Vm(_) => Role::Vcpu(u32::try_from(index).unwrap_or(u32::MAX)),
@@ -53,11 +52,11 @@ pub(crate) fn wishes(asked: &VnodeRequest, count: usize) -> Vec<Option<&CpuSet>>
     (0..count).map(|index| wish(&asked.pins, &role(index))).collect()
 }
 
-/// Moves the vCPUs, the emulator or the tasks of a vnode that are pinned by hand. True if a
-/// vCPU is.
+/// Moves the vCPUs, the emulator or the tasks of a vnode that are pinned by hand. True if a vCPU is
+/// pinned by hand.
 ///
 /// # Errors
-/// [`PlanError::Pin`] if the vnode has no such thread, or the PUs cannot be.
+/// [`PlanError::Pin`] if the vnode has no such thread, or the CPUs are not possible.
 pub(crate) fn vcpus(
     (ground, request): (&AvailableCpus<'_>, &Request),
     enclave: &mut IsolatedSet<'_>,
@@ -96,7 +95,7 @@ pub(crate) fn vcpus(
     Ok(wishes.iter().any(Option::is_some))
 }
 
-/// The PUs that vCPUs pinned by hand leave and no other vCPU has.
+/// The CPUs that vCPUs pinned by hand have left and no other vCPU uses.
 fn vacated(enclave: &IsolatedSet<'_>, wishes: &[Option<&CpuSet>], taken: &CpuSet) -> Vec<PuId> {
     let pins = || enclave.pins.iter().zip(wishes);
     let mut kept = taken.clone();
@@ -108,7 +107,7 @@ fn vacated(enclave: &IsolatedSet<'_>, wishes: &[Option<&CpuSet>], taken: &CpuSet
     left
 }
 
-/// Pins the emulator by hand, or keeps it off the PUs of vCPUs that are.
+/// Pins the emulator by hand, or moves it off the CPUs of vCPUs that are pinned by hand.
 fn emulator(enclave: &mut IsolatedSet<'_>, taken: &CpuSet, beside: bool) {
     let wish = wish(&enclave.asked.pins, &Role::Emulator);
     let Some((pus, why)) = &mut enclave.emulator else { return };
@@ -142,7 +141,7 @@ pub(crate) fn helpers(wishes: &[PinWish], threads: &mut Vec<ThreadPlan>, by_hand
     }
 }
 
-/// Says what of the wishes cannot be.
+/// Checks that the pins are possible.
 fn check(
     ground: &AvailableCpus<'_>,
     request: &Request,
@@ -184,7 +183,7 @@ fn roles(enclave: &IsolatedSet<'_>) -> Vec<Role> {
     vcpus.chain([Role::Emulator]).chain(iothreads).chain(vhosts).chain([Role::Worker]).collect()
 }
 
-/// The roles for a message; of the vCPUs the first and the last.
+/// The roles for a message; for the vCPUs the first and the last.
 fn names(roles: &[Role]) -> Vec<String> {
     let vcpus = roles.iter().filter(|role| matches!(role, Role::Vcpu(_))).count();
     let mut names: Vec<String> = Vec::new();
@@ -222,11 +221,11 @@ fn absent(topology: &Topology, pus: &CpuSet) -> Result<(), String> {
     }
 }
 
-/// What a strategy reserves, after the pins by hand: the cores of the vCPUs that are pinned by
-/// hand are reserved too, cores that the plan no longer needs are not.
+/// The exclusive CPUs of a strategy after the pins by hand: the cores of vCPUs that are pinned by
+/// hand are added, cores that the plan no longer needs are removed.
 ///
 /// # Errors
-/// [`PlanError::Pin`] if the plan isolates and the host's own tasks would have no PU.
+/// [`PlanError::Pin`] if the plan isolates and the host's own tasks would have no CPU.
 pub(crate) fn reserve(
     (ground, request): (&AvailableCpus<'_>, &Request),
     by_hand: &ByHand,
@@ -248,7 +247,7 @@ pub(crate) fn reserve(
         }
     }
     let mut exclusive = reserve.exclusive.clone();
-    // A strategy that reserves more than the cores in use keeps those that are left, too.
+    // A strategy that reserves more than the used cores also keeps those that became free.
     if exclusive.is_subset(&cores(&carried.union(&by_hand.before))) {
         let left = cores(&by_hand.before).difference(&cores(&carried));
         exclusive = exclusive.difference(&left.difference(&cores(&used)));
@@ -278,11 +277,11 @@ pub(crate) fn reserve(
     Ok(Reserve { exclusive: named, reason })
 }
 
-/// Holds a plan with pins by hand against the rules of all plans: a real-time vCPU leaves its
-/// emulator, its iothreads and the host a PU.
+/// Checks a plan with pins by hand against the rules for all plans: a real-time vCPU must leave a
+/// CPU to its emulator, its iothreads and the host.
 ///
 /// # Errors
-/// [`PlanError::Pin`] with the first rule that is broken.
+/// [`PlanError::Pin`] with the first violated rule.
 pub(crate) fn checked(plan: Plan, request: &Request) -> Result<Plan, PlanError> {
     let pinned = request.vnodes.iter().find(|vnode| !vnode.pins.is_empty());
     match pinned.and_then(|vnode| Some((vnode, faults(&plan).into_iter().next()?))) {

@@ -1,8 +1,8 @@
-//! A plan while it is being written: the parts that all strategies share.
+//! A plan under construction: the common part of all strategies.
 //!
-//! A strategy says which PUs each vCPU and the emulator get, and why; the draft
-//! adds the iothreads, the host's share, memory, interrupts and the findings that hold
-//! whatever the strategy.
+//! A strategy determines the CPUs of each vCPU and of the emulator, with reasons. The builder adds
+//! the iothreads, the host's CPUs, memory, interrupts and the findings that are independent of the
+//! strategy.
 
 use pinfold_model::text::agree;
 use pinfold_model::{
@@ -19,34 +19,36 @@ use crate::pins::{self, ByHand};
 use crate::select::{Count, Pool};
 use crate::{locality, pin_analysis, request_check};
 
-/// No strategy gives more vCPUs: KVM's own limit (`KVM_MAX_NR_VCPUS`) is at most 4096 on x86.
+/// Maximum number of vCPUs of any strategy: KVM's own limit (`KVM_MAX_NR_VCPUS`) is at most 4096 on
+/// x86.
 pub(crate) const MAX_VCPUS: u32 = 4096;
 
-/// Why the host has all PUs where a strategy would keep some.
+/// The reason why the host has all CPUs although the strategy would reserve some.
 pub(crate) const NOT_ISOLATED: &str =
     "the isolation scope is none, so the host's tasks keep all PUs";
 
-/// What limits a strategy's number of vCPUs.
+/// Limits of a strategy's number of vCPUs.
 pub(crate) struct Limits {
-    /// How many `auto` gives, over all vnodes.
+    /// The number for `auto`, over all vnodes.
     pub auto: usize,
-    /// What `auto` gives several vnodes is a multiple of this.
+    /// With several vnodes, the number of each for `auto` is a multiple of this.
     pub unit: usize,
-    /// How many it can give at all, over all vnodes; `None` if several may share a PU.
+    /// The maximum over all vnodes; `None` if several vCPUs may share a CPU.
     pub most: Option<usize>,
-    /// Why not more.
+    /// The limiting reason.
     pub why: String,
 }
 
 impl Limits {
-    /// A strategy that puts several vCPUs on a PU when they run out: only KVM's limit holds.
+    /// The limits of a strategy that puts several vCPUs on a CPU when there are too few: only KVM's
+    /// limit.
     pub fn wrapping(auto: usize) -> Self {
         let why = "no hypervisor on Linux runs a virtual machine with more".to_owned();
         Self { auto, unit: 1, most: None, why }
     }
 }
 
-/// A plan without its end.
+/// A plan under construction.
 pub(crate) struct PlanBuilder<'a> {
     pub ground: &'a AvailableCpus<'a>,
     pub request: &'a Request,
@@ -57,23 +59,23 @@ pub(crate) struct PlanBuilder<'a> {
     by_hand: ByHand,
 }
 
-/// A finding on the plan as it is after the pins by hand.
+/// A finding that is computed from the plan after the pins by hand.
 type Later<'a> = Box<dyn FnOnce(&Ended<'_>) -> Option<Finding> + 'a>;
 
-/// What a finding may be computed from once all threads are placed, those by hand too.
+/// Input of such a finding: the plan's data after all threads are placed, including pins by hand.
 pub(crate) struct Ended<'p> {
     pub vnodes: &'p [VnodePlan],
-    /// What the strategy reserves, whether or not the isolation scope lets it.
+    /// The strategy's exclusive CPUs, even if the isolation scope does not apply them.
     pub exclusive: &'p CpuSet,
 }
 
 impl Ended<'_> {
-    /// The PUs of all vCPUs and tasks.
+    /// The CPUs of all vCPUs and tasks.
     pub fn carried(&self) -> CpuSet {
         self.pus(|role| matches!(role, Role::Vcpu(_) | Role::Task))
     }
 
-    /// The PUs of all threads of some roles.
+    /// The CPUs of all threads whose role matches.
     pub fn pus(&self, of: impl Fn(&Role) -> bool) -> CpuSet {
         let threads = self.vnodes.iter().flat_map(|vnode| &vnode.threads);
         let mut pus = CpuSet::new();
@@ -82,32 +84,32 @@ impl Ended<'_> {
     }
 }
 
-/// What is kept for the vnodes alone.
+/// CPUs that are reserved for the vnodes.
 pub(crate) struct Reserve {
-    /// PUs from which other tasks are to be kept away.
+    /// CPUs from which other tasks are excluded.
     pub exclusive: CpuSet,
-    /// Why the host got the rest.
+    /// The reason for the host's CPUs.
     pub reason: String,
 }
 
-/// A vnode without its end.
+/// A vnode under construction.
 pub(crate) struct IsolatedSet<'a> {
-    /// What was asked.
+    /// The request for this vnode.
     pub asked: &'a VnodeRequest,
     place: usize,
     strategy: &'static str,
-    /// PUs of each vCPU (of a process group: of each core), and why.
+    /// CPUs of each vCPU (of a process group: of each core), with the reason.
     pub pins: Vec<(CpuSet, String)>,
-    /// PUs of the emulator, and why.
+    /// CPUs of the emulator, with the reason.
     pub emulator: Option<(CpuSet, String)>,
-    /// Policy of the vCPUs, and of the emulator with all that follows it.
+    /// Policy of the vCPUs; policy of the emulator and all threads that follow it.
     pub policies: [Option<Policy>; 2],
-    /// The node to which its memory is bound whether or not the request names a size.
+    /// The node to which its memory is bound even if the request gives no size.
     pub node: Option<pinfold_model::NodeId>,
 }
 
 impl IsolatedSet<'_> {
-    /// What it counts, for texts.
+    /// The counted unit for messages.
     pub fn unit(&self) -> &'static str {
         match self.asked.work {
             Work::Vm(_) => "vCPU",
@@ -120,14 +122,14 @@ impl IsolatedSet<'_> {
         self.pins.push((pus, reason.into()));
     }
 
-    /// Places the emulator, and with it the iothreads and vhost workers. A process group has none.
+    /// Places the emulator with the iothreads and vhost workers. Ignored for a process group.
     pub fn emulator(&mut self, pus: &CpuSet, reason: impl FnOnce() -> String) {
         if matches!(self.asked.work, Work::Vm(_)) {
             self.emulator = Some((pus.clone(), reason()));
         }
     }
 
-    /// The PUs of the vCPUs that are pinned to one PU each.
+    /// The CPUs of the vCPUs that are pinned to one CPU each.
     pub fn pinned(&self) -> Vec<PuId> {
         let one = |pus: &CpuSet| if pus.len() == 1 { pus.first() } else { None };
         self.pins.iter().filter_map(|(pus, _)| one(pus)).collect()
@@ -196,8 +198,8 @@ impl<'a> PlanBuilder<'a> {
     /// An empty plan of `strategy`.
     ///
     /// # Errors
-    /// [`PlanError::EmulatorRequest`] if the request wants the emulator where only `balanced`
-    /// puts it.
+    /// [`PlanError::EmulatorRequest`] if the request wants an emulator placement that only
+    /// `balanced` supports.
     pub fn new(
         strategy: &'static str,
         ground: &'a AvailableCpus<'a>,
@@ -233,7 +235,7 @@ impl<'a> PlanBuilder<'a> {
         Ok(draft)
     }
 
-    /// The vnodes' places in the request, in the order in which they choose.
+    /// The indexes of the vnodes in the order in which they choose CPUs.
     pub fn choosing_order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.request.vnodes.len()).collect();
         order.sort_by_key(|place| {
@@ -242,11 +244,11 @@ impl<'a> PlanBuilder<'a> {
         order
     }
 
-    /// How many vCPUs (of a process group: cores) each vnode gets, in the request's order.
+    /// The number of vCPUs (of a process group: cores) of each vnode, in the request's order.
     ///
     /// # Errors
-    /// [`PlanError::TooFewPus`] if the strategy cannot give each vnode one,
-    /// [`PlanError::TooManyVcpus`] if it cannot give as many as asked.
+    /// [`PlanError::TooFewPus`] if the strategy cannot give one to each vnode,
+    /// [`PlanError::TooManyVcpus`] if it cannot give as many as requested.
     pub fn counts(&self, limits: Limits) -> Result<Vec<usize>, PlanError> {
         let strategy = self.strategy.to_owned();
         let limits = Limits { why: self.on_nodes(limits.why), ..limits };
@@ -289,7 +291,7 @@ impl<'a> PlanBuilder<'a> {
         Ok(asked.into_iter().map(|count| count.unwrap_or(auto)).collect())
     }
 
-    /// A reason with the nodes to which the request restricts the plan, if it does.
+    /// Adds the nodes to a reason, if the request restricts the plan to some.
     fn on_nodes(&self, why: String) -> String {
         match self.request.vnodes.as_slice() {
             [only] if !request_check::nodes_to_stay_on(only).is_empty() => format!(
@@ -300,7 +302,7 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// A refusal because the cores have run out before this vnode, although the numbers add up.
+    /// The error if the cores run out before this vnode, although the numbers add up.
     pub fn no_room(&self, place: usize, asked: usize, (left, why): (usize, String)) -> PlanError {
         PlanError::NoRoom {
             strategy: self.strategy.to_owned(),
@@ -313,15 +315,15 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// What is asked for the vnode at this place of the request.
+    /// The request for the vnode at this index.
     ///
     /// # Panics
-    /// If the request has no such place.
+    /// If the request has no such vnode.
     pub fn vnode(&self, place: usize) -> &'a VnodeRequest {
         &self.request.vnodes[place]
     }
 
-    /// Starts a vnode.
+    /// Starts the vnode at this index of the request.
     pub fn open(&self, place: usize) -> IsolatedSet<'a> {
         IsolatedSet {
             asked: self.vnode(place),
@@ -334,18 +336,19 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Ends a vnode whose vCPUs are pinned to one PU each: the guest's shape follows from them.
+    /// Completes a vnode whose vCPUs are pinned to one CPU each; the guest topology follows from
+    /// the pins.
     ///
     /// # Errors
-    /// [`PlanError::Pin`] if a pin by hand cannot be, [`PlanError::GuestSmt`] if the request
-    /// wants siblings shown that the pins do not have.
+    /// [`PlanError::Pin`] if a pin by hand is not possible, [`PlanError::GuestSmt`] if the request
+    /// wants siblings that the pins do not have.
     pub fn close(&mut self, mut enclave: IsolatedSet<'a>, smt: GuestSmt) -> Result<(), PlanError> {
         let by_hand = pins::vcpus((self.ground, self.request), &mut enclave, &mut self.by_hand)?;
         let guest = self.matching(&enclave, if by_hand { GuestSmt::Mirror } else { smt });
         self.end(enclave, guest)
     }
 
-    /// Ends a vnode with a shape that does not follow from its pins, unless these are by hand.
+    /// Completes a vnode with a given guest topology, unless there are pins by hand.
     ///
     /// # Errors
     /// As [`PlanBuilder::close`].
@@ -359,7 +362,7 @@ impl<'a> PlanBuilder<'a> {
         self.end(enclave, guest)
     }
 
-    /// The shape that follows from the pins of a virtual machine.
+    /// The guest topology that follows from the pins of a virtual machine.
     fn matching(&mut self, enclave: &IsolatedSet<'_>, smt: GuestSmt) -> GuestTopology {
         let pinned = enclave.pinned();
         let Work::Vm(vm) = &enclave.asked.work else { return guest::flat(0, "") };
@@ -405,7 +408,7 @@ impl<'a> PlanBuilder<'a> {
         let mut threads = enclave.into_threads();
         threads.iter_mut().for_each(|thread| self.mind_isolation(thread));
         pins::helpers(&asked.pins, &mut threads, &mut self.by_hand);
-        // A strategy binds the memory to the node that it gives; pins by hand may lead elsewhere.
+        // A strategy binds the memory to its node, but pins by hand may be elsewhere.
         let node = node.filter(|node| locality::all_on(self.ground, &threads, *node));
         let memory = locality::memory(self.ground, asked, &threads, node);
         let name = asked.name.clone();
@@ -415,8 +418,8 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Says why a vCPU is on an isolated PU, and takes its servants off several: each is several
-    /// threads, and the kernel spreads none over isolated PUs.
+    /// Adds the reason for a vCPU on an isolated CPU. Moves helper roles off several isolated CPUs:
+    /// each role has several threads, and the kernel does not balance threads over isolated CPUs.
     fn mind_isolation(&self, thread: &mut ThreadPlan) {
         match &thread.role {
             Role::Vcpu(_) if !thread.pus.is_disjoint(&self.by_hand.vcpus) => {}
@@ -443,17 +446,17 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Notes something that the user should know.
+    /// Adds a finding.
     pub fn finding(&mut self, finding: Finding) {
         self.findings.push(finding);
     }
 
-    /// Notes what depends on where threads are, which pins by hand may change.
+    /// Adds a finding that depends on the final CPUs of threads, which pins by hand may change.
     pub fn later(&mut self, finding: impl FnOnce(&Ended<'_>) -> Option<Finding> + 'a) {
         self.later.push(Box::new(finding));
     }
 
-    /// The plan of a strategy that leaves all PUs to the host as well.
+    /// Completes the plan of a strategy that leaves all CPUs to the host too.
     ///
     /// # Errors
     /// As [`PlanBuilder::isolating`].
@@ -478,10 +481,11 @@ impl<'a> PlanBuilder<'a> {
         self.finish(vnodes, Reserve { exclusive: CpuSet::new(), reason })
     }
 
-    /// The plan of a strategy that keeps other tasks off the vCPUs' PUs, if the request lets it.
+    /// Completes the plan of a strategy that excludes other tasks from the vCPUs' CPUs, if the
+    /// request allows it.
     ///
     /// # Errors
-    /// [`PlanError::Memory`] if a vnode's memory is not on the nodes of its PUs.
+    /// [`PlanError::Memory`] if a vnode's memory is not on the nodes of its CPUs.
     pub fn isolating(mut self, reserve: Reserve) -> Result<Plan, PlanError> {
         let vnodes = self.vnodes();
         let isolates = self.request.isolation != IsolationScope::None;
@@ -508,7 +512,7 @@ impl<'a> PlanBuilder<'a> {
         self.finish(vnodes, Reserve { exclusive: CpuSet::new(), reason })
     }
 
-    /// The kernel's own work on the PU on which it boots, where that is a virtual machine's.
+    /// A finding if the boot CPU, with its kernel work, is used by a virtual machine.
     fn boot_pu(&self, ended: &Ended<'_>) -> Option<Finding> {
         let online = self.ground.topology.online();
         let boot = online.first().filter(|pu| self.ground.hostable.contains(*pu))?;
@@ -525,7 +529,7 @@ impl<'a> PlanBuilder<'a> {
         })
     }
 
-    /// Notes which threads are pinned by hand.
+    /// Adds the finding that lists the threads pinned by hand.
     fn name_pins(&mut self) {
         if self.by_hand.names.is_empty() {
             return;
@@ -575,7 +579,7 @@ impl<'a> PlanBuilder<'a> {
     }
 }
 
-/// What a strategy would keep other tasks off, if the request let it.
+/// The finding about CPUs that the strategy would isolate if the request allowed it.
 pub(crate) fn not_isolated(request: &Request, (strategy, pus): (&str, &CpuSet)) -> Finding {
     Finding::note(
         "isolation",
@@ -589,10 +593,10 @@ pub(crate) fn not_isolated(request: &Request, (strategy, pus): (&str, &CpuSet)) 
     .with_hint("use `--isolate own` or `--isolate host`")
 }
 
-/// The ground for a request that has been checked.
+/// The available CPUs for a checked request.
 ///
 /// # Errors
-/// As [`demand::check`] and [`AvailableCpus::new`].
+/// As [`request_check::check`] and [`AvailableCpus::new`].
 pub(crate) fn ground<'a>(
     topology: &'a Topology,
     request: &Request,
@@ -601,9 +605,10 @@ pub(crate) fn ground<'a>(
     AvailableCpus::new(topology, request)
 }
 
-/// The ground for a request whose vCPUs are counted so: PUs that are to stay free, and of which
-/// the request only says how many, come from the weakest part of the machine, unless the largest
-/// vnode then fits no one part although it does with those on which the kernel boots.
+/// The available CPUs for a request whose vCPUs are counted by `count`. If the request gives only
+/// the number of free CPUs, they come from the weakest part of the machine. If the largest vnode
+/// then fits in no single part, but does with free CPUs from the boot part, they come from the boot
+/// part.
 ///
 /// # Errors
 /// As [`ground`].
@@ -637,8 +642,8 @@ pub(crate) fn verb<'a>(pus: &CpuSet, of_one: &'a str, of_many: &'a str) -> &'a s
     agree(pus.len(), of_one, of_many)
 }
 
-/// The same of nouns that are given in their plural: `1 vCPU` of `vCPUs`, `1 vCPU or core` of
-/// `vCPUs and cores`.
+/// The same for nouns given in the plural: `1 vCPU` for `vCPUs`, `1 vCPU or core` for `vCPUs and
+/// cores`.
 pub(crate) fn numbered(count: u32, plural: &str) -> String {
     if count != 1 {
         return format!("{count} {plural}");

@@ -1,8 +1,8 @@
-//! Platforms as people write them: a machine divided into virtual nodes of given speeds.
+//! Platform files: a machine divided into virtual nodes of given speeds.
 //!
-//! A TOML file, or `key=value` words for one vnode on the command line; `docs/platforms.md` lists
-//! the keys. [`resolve`] gives each vnode its PUs and each PU its speed, [`profile`] and [`load`]
-//! read what is played over time.
+//! The input is a TOML file, or `key=value` words for one vnode on the command line;
+//! `docs/platforms.md` lists the keys. [`resolve`] assigns CPUs to each vnode and a speed to each
+//! CPU; [`profile`] and [`load`] read time series for playback.
 //!
 //! ```toml
 //! [[vnode]]
@@ -44,27 +44,27 @@ const VNODE: &[&str] = &[
     "attach",
     "profile",
 ];
-/// The name is a part of the names of directories, which have at most 255 bytes.
+/// Names are used in directory names, which are limited to 255 bytes.
 const LONGEST_NAME: usize = 64;
 
-/// Reads a platform file.
+/// Parses a platform file.
 ///
 /// # Errors
-/// [`RequestError`] with line and column: not TOML, an unknown or missing key, a value of
-/// the wrong kind or out of range, a name or a group that is given twice.
+/// [`RequestError`] with line and column: not TOML, an unknown or missing key, a value of the wrong
+/// type or out of range, a duplicate name or group.
 pub fn from_toml(text: &str) -> Result<Platform, RequestError> {
     value::parse_toml(text)
         .and_then(|root| platform(Keys::of(root, "the platform", PLATFORM)?))
         .map_err(|fault| RequestError::in_file(text, fault))
 }
 
-/// Reads a vnode from words such as `name=a,cores=2,speed=40%+60%,method=hogs`.
+/// Parses a vnode from words such as `name=a,cores=2,speed=40%+60%,method=hogs`.
 ///
 /// # Errors
-/// [`RequestError`] as [`from_toml`], without a place.
+/// [`RequestError`] as [`from_toml`], without a position.
 pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, RequestError> {
     let mut table = value::parse_words(words, &["speed"])?;
-    // One speed is for all cores, as in a file that holds no list.
+    // A single speed applies to all cores, as in a file without a list.
     if let Whole::Table(entries) = &mut table.what {
         for (_, _, value) in entries {
             if let Whole::List(items) = &mut value.what
@@ -78,10 +78,10 @@ pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, RequestError> {
     Ok(vnode(table, None)?)
 }
 
-/// Reads a speed: `40%`, `0.4`, `2.1 GHz`, `800 MHz`.
+/// Parses a speed: `40%`, `0.4`, `2.1 GHz`, `800 MHz`.
 ///
 /// # Errors
-/// [`RequestError`] if it is none, or not above 0 and at most full speed.
+/// [`RequestError`] if it is invalid, not above 0, or above full speed.
 pub fn speed(text: &str) -> Result<SpeedRequest, RequestError> {
     Ok(speeds::wish(&Value { at: 0, what: Whole::Text(text.to_owned()) })?)
 }
@@ -212,7 +212,7 @@ fn calibrate(keys: &mut Keys, method: Option<Method>) -> Result<bool, Fault> {
     }
 }
 
-/// A truth and where it stands; in words on the command line it is a text.
+/// A boolean with its position; on the command line it is a text.
 fn truth(keys: &mut Keys, name: &str) -> Result<Option<(bool, usize)>, Fault> {
     match keys.take(name) {
         None => Ok(None),

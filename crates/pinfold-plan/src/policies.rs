@@ -1,15 +1,15 @@
-//! Scheduling policies that a request asks for, put into a plan.
+//! Adds the requested scheduling policies to a plan.
 //!
-//! What a real-time policy must not do to a host or a guest is checked here for every plan, and
-//! again when it is applied: a vCPU that spins must leave every
-//! other thread of the plan a CPU.
+//! Rules for real-time policies that protect the host and the guest are checked here for every
+//! plan, and again when it is applied: a vCPU that spins must leave a CPU to every other thread of
+//! the plan.
 
 use pinfold_model::{CpuSet, Plan, Policy, PolicyRequest, Request, Role, ThreadPlan, VnodePlan};
 
 use crate::error::PlanError;
 use crate::validate::faults;
 
-/// Puts all policies of the request into its plan.
+/// Sets all policies of the request in its plan.
 pub(crate) fn set(mut plan: Plan, request: &Request) -> Result<Plan, PlanError> {
     for vnode in &request.vnodes {
         let wrong = |why| PlanError::Policy { vnode: vnode.name.clone(), why };
@@ -25,7 +25,7 @@ pub(crate) fn set(mut plan: Plan, request: &Request) -> Result<Plan, PlanError> 
     Ok(plan)
 }
 
-/// Gives the threads of one vnode, or of all, their policy; an error if there are none.
+/// Sets the policy of the threads of one vnode, or of all; an error if there are no such threads.
 pub(crate) fn give(
     plan: &mut Plan,
     name: Option<&str>,
@@ -45,7 +45,7 @@ pub(crate) fn give(
     Ok(())
 }
 
-/// What the policies of a plan would do to the threads of one of its vnodes.
+/// The reason why a thread of a vnode would be starved by the plan's policies, if any.
 pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
     let is_real_time = |thread: &ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
     let any = plan.vnodes.iter().any(|of| of.vcpus().any(is_real_time));
@@ -63,7 +63,7 @@ pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
     })
 }
 
-/// Says that a thread has no CPU on which real-time vCPUs let it run, if that is so.
+/// The reason, if real-time vCPUs leave a thread no CPU on which it can run.
 fn starved(plan: &Plan, (vnode, thread): (&VnodePlan, &ThreadPlan)) -> Option<String> {
     let mut taken = CpuSet::new();
     let mut names = Vec::new();
@@ -87,8 +87,8 @@ fn starved(plan: &Plan, (vnode, thread): (&VnodePlan, &ThreadPlan)) -> Option<St
     })
 }
 
-/// True if a thread cannot run on a CPU while this vCPU spins there. vCPUs and tasks that wait for
-/// one with several CPUs move to another of them.
+/// True if a thread cannot run on a CPU while this vCPU spins there. vCPUs and tasks with several
+/// CPUs can move to another of them.
 fn keeps_waiting(vcpu: &ThreadPlan, thread: &ThreadPlan) -> bool {
     let Some(priority) = vcpu.policy.and_then(real_time_priority) else { return false };
     let is_fifo = matches!(vcpu.policy, Some(Policy::Fifo { .. }));
@@ -98,7 +98,7 @@ fn keeps_waiting(vcpu: &ThreadPlan, thread: &ThreadPlan) -> bool {
         Some(Policy::Deadline { .. }) => false,
         other => match other.and_then(real_time_priority) {
             None => stays || !moves,
-            // Of equals only round-robin threads take turns.
+            // At equal priority, only round-robin threads take turns.
             Some(own) => stays && (own < priority || (own == priority && is_fifo)),
         },
     }

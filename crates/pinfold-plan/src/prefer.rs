@@ -1,4 +1,4 @@
-//! What a preference changes, or would change: findings with the command to try.
+//! Findings about the effect of a preference, with the command to try another one.
 
 use pinfold_model::{CpuSet, Finding, Plan, Preference, PuId, Request, Role, Topology, VnodePlan};
 
@@ -6,11 +6,11 @@ use crate::command;
 use crate::plan_builder::ground;
 use crate::strategies::{Strategy, made};
 
-/// Strategies that take PUs in an order of their own.
+/// Strategies that use a fixed order of CPUs.
 pub(crate) const ORDERED: [&str; 6] =
     ["none", "compact", "compact-cores", "sequential", "scatter", "isolcpus"];
 
-/// The findings on the preference of a request, for a plan that a strategy made of it.
+/// Findings about the preference of a request, for a plan that a strategy made for it.
 pub(crate) fn findings(
     strategy: Strategy,
     topology: &Topology,
@@ -27,7 +27,7 @@ pub(crate) fn findings(
             let all = [Preference::Cache, Preference::Frequency, Preference::Efficiency];
             let deciding = all.into_iter().filter(|prefer| decides(*prefer));
             let deciding: Vec<Preference> = deciding.collect();
-            // Of machines whose cores are alike no preference is worth a word.
+            // On machines with equal cores no preference is worth a finding.
             if deciding.is_empty() {
                 return Vec::new();
             }
@@ -67,7 +67,7 @@ pub(crate) fn findings(
     }
 }
 
-/// What another preference would give, if that is not seen yet.
+/// The effect of another preference, unless this plan is the same.
 fn other(
     strategy: Strategy,
     topology: &Topology,
@@ -104,7 +104,7 @@ fn other(
     Some(Finding::note("preference", text).with_hint(hint))
 }
 
-/// That a vnode is on slower cores than others because the fast ones are too few for it.
+/// A finding about a vnode on slower cores because there are too few fast ones.
 fn slower(topology: &Topology, request: &Request, plan: &Plan) -> Option<Finding> {
     let ground = ground(topology, request).ok()?;
     let fastest = ground.cores.iter().map(|spot| spot.kind).min()?;
@@ -121,7 +121,7 @@ fn slower(topology: &Topology, request: &Request, plan: &Plan) -> Option<Finding
     Some(Finding::note("preference", text))
 }
 
-/// Where the vCPUs and tasks of each vnode run.
+/// The CPUs of the vCPUs and tasks of each vnode.
 fn places(plan: &Plan) -> Vec<CpuSet> {
     plan.vnodes.iter().map(runs_on).collect()
 }

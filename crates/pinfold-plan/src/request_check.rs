@@ -1,4 +1,5 @@
-//! The request by itself: what in it is wrong on any host, or names what this one lacks.
+//! Checks a request independent of the strategy: values that are invalid on any host, or names that
+//! this host lacks.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +63,7 @@ fn check_work(vnode: &VnodeRequest) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The node of a device; `None` if the firmware does not tell it.
+/// The node of a device; `None` if the firmware does not report it.
 ///
 /// # Errors
 /// [`PlanError::Device`] if the topology has no such device or node.
@@ -89,7 +90,7 @@ pub(crate) fn node_of(topology: &Topology, device: &Device) -> Result<Option<Nod
     }
 }
 
-/// The nodes that a vnode must stay on; empty if it may be on any.
+/// The nodes to which a vnode is restricted; empty if it may be anywhere.
 pub(crate) fn nodes_to_stay_on(vnode: &VnodeRequest) -> &[NodeId] {
     match &vnode.work {
         Work::Vm(vm) => &vm.nodes,
@@ -97,7 +98,7 @@ pub(crate) fn nodes_to_stay_on(vnode: &VnodeRequest) -> &[NodeId] {
     }
 }
 
-/// The vCPUs or cores of the largest vnode that names their number; 0 if none does.
+/// Number of vCPUs or cores of the largest vnode that gives its number; 0 if none does.
 pub(crate) fn largest(request: &Request) -> usize {
     let size = |vnode: &VnodeRequest| match &vnode.work {
         Work::Vm(vm) => match vm.vcpus {
@@ -109,7 +110,7 @@ pub(crate) fn largest(request: &Request) -> usize {
     request.vnodes.iter().filter_map(size).max().unwrap_or(0)
 }
 
-/// The nodes that a vnode should be near to.
+/// The nodes near which a vnode should be.
 pub(crate) fn nodes_of(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId> {
     let own = nodes_to_stay_on(vnode);
     if !own.is_empty() {
@@ -123,7 +124,7 @@ pub(crate) fn nodes_of(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId>
     found.collect()
 }
 
-/// What a request places, with its article.
+/// What a request places, with its article, for messages.
 pub(crate) fn placed(request: &Request) -> &'static str {
     match request.vnodes.as_slice() {
         [VnodeRequest { work: Work::Vm(_), .. }] => "the virtual machine",
@@ -136,7 +137,7 @@ pub(crate) fn placed(request: &Request) -> &'static str {
     }
 }
 
-/// What each and what all are that a request places.
+/// What a request places, with `each` and with `all`, for messages.
 pub(crate) fn noun(request: &Request) -> (&'static str, &'static str) {
     let vms = request.vnodes.iter().filter(|vnode| matches!(vnode.work, Work::Vm(_))).count();
     match vms {
@@ -153,12 +154,12 @@ fn nodes_of_pins(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId> {
     topology.nodes.iter().filter(holds).map(|node| node.id).collect()
 }
 
-/// The PUs to which vCPUs and tasks are pinned by hand.
+/// The CPUs to which vCPUs and tasks are pinned by hand.
 pub(crate) fn pinned(request: &Request) -> CpuSet {
     request.vnodes.iter().fold(CpuSet::new(), |all, vnode| all.union(&pinned_of(vnode)))
 }
 
-/// Those of one vnode.
+/// The same for one vnode.
 pub(crate) fn pinned_of(vnode: &VnodeRequest) -> CpuSet {
     let runs = |role: &str| role.starts_with("vcpu") || role == "task";
     let wishes = vnode.pins.iter().filter(|wish| runs(&wish.role));

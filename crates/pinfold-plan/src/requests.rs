@@ -1,7 +1,7 @@
-//! Requests as people write them: a TOML file, or `key=value` words on the command line.
+//! Requests: a TOML file, or `key=value` words on the command line.
 //!
-//! Both say the same with the same keys; `docs/requests.md` lists them. A file names what is
-//! wrong with its line and column, an unknown key with the one that was probably meant.
+//! Both use the same keys; `docs/requests.md` lists them. An error in a file has line and column;
+//! an unknown key is reported with the most similar known key.
 //!
 //! ```toml
 //! isolate = "host"
@@ -31,25 +31,25 @@ pub use knobs::{KNOBS, knob};
 pub use locate::{place_of, place_of_key};
 use value::{Value, Whole, decimal, unit_bytes};
 
-/// What is wrong with a request.
+/// An error in a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}{why}", place.map_or_else(String::new, |(line, column)| format!("line {line}, column {column}: ")))]
 pub struct RequestError {
-    /// Line and column in a file, both from 1; none for words of the command line.
+    /// Line and column in a file, both from 1; `None` for words of the command line.
     pub place: Option<(usize, usize)>,
-    /// What is wrong.
+    /// The fault.
     pub why: String,
     hint: Option<String>,
 }
 
 impl RequestError {
-    /// What the user can do next.
+    /// What the user can do about the error, if anything.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         self.hint.clone()
     }
 
-    /// A fault of a file's text, with its line and column.
+    /// A fault in a file's text, with its line and column.
     #[must_use]
     pub fn in_file(text: &str, fault: Fault) -> Self {
         let before = text.get(..fault.at).unwrap_or(text);
@@ -72,35 +72,35 @@ const VNODE: &[&str] = &["name", "memory", "huge-pages", "devices", "priority", 
 const VM: &[&str] = &["vcpus", "iothreads", "vhosts", "smt"];
 const GROUP: &[&str] = &["cores", "speed"];
 
-/// Reads a request file.
+/// Parses a request file.
 ///
 /// # Errors
-/// [`RequestError`] with line and column: not TOML, an unknown or missing key, a value of
-/// the wrong kind or out of range, a name that is given twice.
+/// [`RequestError`] with line and column: not TOML, an unknown or missing key, a value of the wrong
+/// type or out of range, a duplicate name.
 pub fn from_toml(text: &str) -> Result<Request, RequestError> {
     value::parse_toml(text)
         .and_then(|root| request(keys_of(root, "the request", REQUEST)?))
         .map_err(|fault| RequestError::in_file(text, fault))
 }
 
-/// Reads a virtual machine from words such as `name=web,vcpus=4,iothreads=disk+net`; blanks
-/// divide them as well as commas.
+/// Parses a virtual machine from words such as `name=web,vcpus=4,iothreads=disk+net`, separated by
+/// commas or blanks.
 ///
 /// # Errors
-/// [`RequestError`] as [`from_toml`], without a place.
+/// [`RequestError`] as [`from_toml`], without a position.
 pub fn parse_vm_spec(words: &str) -> Result<VnodeRequest, RequestError> {
     Ok(vm(value::parse_words(words, &["iothreads", "devices", "policies", "pins"])?)?)
 }
 
-/// Reads a process group from words such as `name=slow,cores=2,speed=40%`.
+/// Parses a process group from words such as `name=slow,cores=2,speed=40%`.
 ///
 /// # Errors
-/// [`RequestError`] as [`from_toml`], without a place.
+/// [`RequestError`] as [`from_toml`], without a position.
 pub fn group_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
     Ok(group(value::parse_words(words, &["devices", "policies", "pins"])?)?)
 }
 
-/// Reads a share that stays free: a number of PUs such as `4`, or a part such as `25%`.
+/// Parses the share kept free: a number of CPUs such as `4`, or a part such as `25%`.
 ///
 /// # Errors
 /// [`RequestError`] if it is neither.
@@ -108,7 +108,7 @@ pub fn free_share(text: &str) -> Result<Free, RequestError> {
     Ok(free(&Value::guess(text, 0))?)
 }
 
-/// Reads a device: a PCI address such as `0000:05:00.0`, or `node:1`.
+/// Parses a device: a PCI address such as `0000:05:00.0`, or `node:1`.
 ///
 /// # Errors
 /// [`RequestError`] if it is neither.
@@ -116,15 +116,15 @@ pub fn device(text: &str) -> Result<Device, RequestError> {
     Ok(device_of(text, 0)?)
 }
 
-/// Reads pins by hand such as `vcpu3=7`, `vcpu0-3=8-11` or `emulator=0,8`.
+/// Parses pins by hand such as `vcpu3=7`, `vcpu0-3=8-11` or `emulator=0,8`.
 ///
 /// # Errors
-/// [`RequestError`] if role or PUs cannot be read.
+/// [`RequestError`] if role or CPUs are invalid.
 pub fn pins(text: &str) -> Result<Vec<PinWish>, RequestError> {
     Ok(pins::wishes(text, 0)?)
 }
 
-/// Reads where the emulator is to run: `usual`, `real-time` or `apart`.
+/// Parses the requested placement of the emulator: `usual`, `real-time` or `apart`.
 ///
 /// # Errors
 /// [`RequestError`] if it is none of them.
@@ -132,7 +132,7 @@ pub fn emulator_wish(text: &str) -> Result<EmulatorRequest, RequestError> {
     Ok(wish(text, 0)?)
 }
 
-/// Reads the name of a vnode.
+/// Parses the name of a vnode.
 ///
 /// # Errors
 /// [`RequestError`] if it is empty or has a blank, `=`, `,`, `/` or a control character.
@@ -155,7 +155,7 @@ fn check_name(name: &str, at: usize) -> Result<(), Fault> {
         .with_hint("use letters, digits, `-`, `_` and `.`"))
 }
 
-/// Reads which cores are taken first: `cache`, `frequency`, `efficiency` or `none`.
+/// Parses a preference for cores: `cache`, `frequency`, `efficiency` or `none`.
 ///
 /// # Errors
 /// [`RequestError`] if it is none of them.
@@ -209,7 +209,7 @@ fn request(mut keys: Keys) -> Result<Request, Fault> {
     Ok(request)
 }
 
-/// The keys of a table of a request. The strategy is none of them: one request can be planned with
+/// The keys of a table of a request. The strategy is not included: one request can be planned with
 /// several.
 fn keys_of(table: Value, name: &'static str, known: &[&'static str]) -> Result<Keys, Fault> {
     if let Whole::Table(entries) = &table.what
@@ -268,7 +268,7 @@ fn group(table: Value) -> Result<VnodeRequest, Fault> {
     common(keys, |name| VnodeRequest::processes(name, cores, speed))
 }
 
-/// What every vnode has.
+/// Parses the keys that all vnodes have.
 fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<VnodeRequest, Fault> {
     let name = keys.required("name")?;
     let (name, at) = name.into_text("name")?;
@@ -349,7 +349,7 @@ fn device_of(text: &str, at: usize) -> Result<Device, Fault> {
     if let Some(node) = text.strip_prefix("node:").and_then(|node| node.parse().ok()) {
         return Ok(Device::Node(NodeId(node)));
     }
-    // domain:bus:device.function, in hexadecimal; the domain is often left out.
+    // domain:bus:device.function, in hexadecimal; the domain is often omitted.
     let address =
         if text.matches(':').count() == 1 { format!("0000:{text}") } else { text.to_owned() };
     let address = address.to_ascii_lowercase();
@@ -388,7 +388,7 @@ fn preferred(text: &str, at: usize) -> Result<Preference, Fault> {
     one_of("prefer", (text, at), &words)
 }
 
-/// The value of a word, or a fault with the words that there are and the one probably meant.
+/// Parses one of several words; a fault lists them with the most similar one.
 pub(crate) fn one_of<T: Copy>(
     key: &str,
     (text, at): (&str, usize),

@@ -1,28 +1,28 @@
-//! The threads of a plan in as few rows as say the same.
+//! Combines the threads of a plan into the smallest number of rows.
 //!
-//! vCPUs that follow each other go into one row, whose CPUs are in their order. Of reasons that
-//! differ in nothing but numbers the first is written.
+//! Consecutive vCPUs are combined into one row, whose CPUs are in their order. If reasons differ
+//! only in numbers, the first one is used.
 
 use pinfold_model::{CpuSet, Plan, Policy, PuId, Role, ThreadPlan, VnodePlan};
 
-/// Threads that are placed alike.
+/// Threads with the same placement.
 pub(crate) struct Row {
-    /// Which threads: `vCPU 0-15`, `emulator`.
+    /// The threads: `vCPU 0-15`, `emulator`.
     pub(crate) who: String,
     /// Their CPUs: a set, or one for each vCPU, in the order of the vCPUs.
     pub(crate) cpus: String,
     /// Their scheduling policy, if the plan sets one.
     pub(crate) policy: Option<Policy>,
-    /// Why.
+    /// Reason of the placement.
     pub(crate) reason: String,
 }
 
-/// What must be alike within a row.
+/// Property that threads of a row have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alike {
     /// The kind of placement.
     Placement,
-    /// The reason too, but for numbers in it.
+    /// Also the reason, except for numbers in it.
     Reason,
 }
 
@@ -40,8 +40,8 @@ pub(crate) fn rows(plan: &Plan, alike: Alike) -> Vec<Row> {
     groups.iter().map(|(vnode, group)| row(plan, vnode, group)).collect()
 }
 
-/// True if a thread goes into the row of `group`: one mask for all of them, or one CPU for each. The
-/// first two threads decide which of these the row is.
+/// True if a thread belongs to the row of `group`: one mask for all threads, or one CPU for each.
+/// The first two threads decide which of these applies.
 fn joins(group: &[&ThreadPlan], next: &ThreadPlan, alike: Alike) -> bool {
     let (Some(first), Some(last)) = (group.first(), group.last()) else { return false };
     let (Role::Vcpu(before), Role::Vcpu(index)) = (&last.role, &next.role) else { return false };
@@ -76,7 +76,7 @@ fn row(plan: &Plan, vnode: &VnodePlan, group: &[&ThreadPlan]) -> Row {
     Row { who, cpus, policy, reason: merged(&reasons) }
 }
 
-/// The CPU of each thread, in the threads' order.
+/// The CPU of each thread, in the order of the threads.
 fn in_order(group: &[&ThreadPlan]) -> String {
     let cpus: Vec<u32> =
         group.iter().filter_map(|thread| thread.pus.first()).map(|pu| pu.0).collect();
@@ -87,7 +87,7 @@ fn in_order(group: &[&ThreadPlan]) -> String {
     }
 }
 
-/// A sentence without its numbers. Lists and fractions (`0-3`, `2.5`) are words, not numbers.
+/// A sentence without its numbers. Lists and fractions (`0-3`, `2.5`) count as words, not numbers.
 fn skeleton(sentence: &str) -> String {
     let without = |word: &str| {
         let number = word.trim_matches(|letter: char| !letter.is_ascii_digit());
@@ -99,7 +99,7 @@ fn skeleton(sentence: &str) -> String {
     sentence.split(' ').map(without).collect::<Vec<_>>().join(" ")
 }
 
-/// Reasons of one skeleton as one.
+/// Combines reasons with the same skeleton.
 fn merged(reasons: &[&str]) -> String {
     let Some(first) = reasons.first() else { return String::new() };
     match reasons.iter().all(|other| other == first) {
@@ -148,7 +148,7 @@ mod tests {
         check(&["1", "2", "3"], &["vcpu(0-2): 1-3"]);
     }
 
-    /// Strategies that begin again at their first CPU.
+    /// Strategies that start again at their first CPU.
     #[test]
     fn a_row_of_more_vcpus_than_cpus_names_them_all() {
         let topology = dual_x5540().build();

@@ -1,10 +1,10 @@
-//! The JSON form of a plan, `pinfold-plan/1`: written, and read again for years.
+//! The JSON format of a plan, `pinfold-plan/1`; later versions must still read it.
 //!
-//! The types here are twins of the model's, so that the model can change without
-//! the format. Sets of PUs are texts in the kernel's list format (`0-3,8`), roles are
-//! written as Pinfold prints them (`vcpu(0)`, `emulator`, `iothread(disk)`). A line break in a
-//! name that Pinfold prints as it is, is refused; sentences are read as one line. A field
-//! that is not known is refused: a plan that is only half understood must not be applied.
+//! The types here mirror those of the model, so that the model can change without the format. Sets
+//! of CPUs are texts in the kernel's list format (`0-3,8`), roles are written as Pinfold prints
+//! them (`vcpu(0)`, `emulator`, `iothread(disk)`). A line break is refused in a name that Pinfold
+//! prints unchanged; sentences are read as one line. An unknown field is refused: a plan that is
+//! understood only in part must not be applied.
 //!
 //! ```json
 //! { "format": "pinfold-plan/1", "strategy": "low-latency", …,
@@ -22,7 +22,7 @@ use thiserror::Error;
 
 use crate::validate::faults;
 
-/// The name of the format, the value of the field `format`.
+/// The name of the format, which is the value of the field `format`.
 pub const FORMAT: &str = "pinfold-plan/1";
 
 /// Why a text is not a plan.
@@ -31,27 +31,27 @@ pub enum SchemaError {
     /// The text is not JSON.
     #[error("the text is not JSON: {why}")]
     NotJson {
-        /// What the reader says, with line and column.
+        /// The parser's message, with line and column.
         why: String,
     },
-    /// The JSON is not a plan of a format that this version reads.
+    /// The JSON has no plan format that this version reads.
     #[error("the format is {}, not {FORMAT:?}", .found.as_ref().map_or_else(|| "missing".to_owned(), |found| format!("{found:?}")))]
     Format {
-        /// The value of its field `format`, if it has one.
+        /// The value of the field `format`, if present.
         found: Option<String>,
     },
-    /// A field is missing, unknown or wrong.
+    /// A field is missing, unknown or invalid.
     #[error("{field}: {why}")]
     Field {
         /// Path of the field, such as `vnodes[0].threads[2].pus`.
         field: String,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
 }
 
 impl SchemaError {
-    /// What the user can do next.
+    /// What the user can do about the error, if anything.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -69,27 +69,27 @@ impl SchemaError {
     }
 }
 
-/// The plan as JSON, indented, with a line feed at its end.
+/// Formats the plan as indented JSON with a line feed at its end.
 #[must_use]
 pub fn to_json(plan: &Plan) -> String {
     text(serde_json::to_string_pretty(&v1::PlanTwin::of(plan))) + "\n"
 }
 
-/// The same in one line, for programs.
+/// Formats the plan as JSON in one line, for programs.
 #[must_use]
 pub fn to_json_line(plan: &Plan) -> String {
     text(serde_json::to_string(&v1::PlanTwin::of(plan)))
 }
 
 fn text(written: serde_json::Result<String>) -> String {
-    // Texts, numbers and lists only: no map with keys that are not texts, no failing writer.
+    // Only texts, numbers and lists: no map with keys of another type, and the writer cannot fail.
     written.unwrap_or_else(|error| unreachable!("a plan is always expressible as JSON: {error}"))
 }
 
-/// Reads a plan, and refuses one that breaks the rules that every plan keeps.
+/// Parses a plan, and refuses one that violates the rules for all plans.
 ///
 /// # Errors
-/// [`SchemaError`] with the path of the field that is wrong.
+/// [`SchemaError`] with the path of the invalid field.
 pub fn from_json(text: &str) -> Result<Plan, SchemaError> {
     let not_json = |error: &serde_json::Error| SchemaError::NotJson { why: error.to_string() };
     let value: serde_json::Value = serde_json::from_str(text).map_err(|error| not_json(&error))?;
@@ -98,7 +98,7 @@ pub fn from_json(text: &str) -> Result<Plan, SchemaError> {
     if found.as_deref() != Some(FORMAT) {
         return Err(SchemaError::Format { found });
     }
-    // From the text, not from the value: a field that is given twice must not pass.
+    // Parsed from the text, not from a JSON value, because a duplicate field must be refused.
     let mut reader = serde_json::Deserializer::from_str(text);
     let twin: v1::PlanTwin = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
@@ -113,7 +113,7 @@ pub fn from_json(text: &str) -> Result<Plan, SchemaError> {
     }
 }
 
-/// What every version of the format has.
+/// Fields that every version of the format has.
 #[derive(Deserialize)]
 struct Head {
     format: Option<String>,

@@ -1,18 +1,16 @@
-//! Choosing cores that lie near each other, for one vnode after the other.
+//! Selects cores near each other, for one vnode after the other.
 //!
-//! Cores of one [part](crate::parts) of the machine are taken if one has enough, the preferred
-//! such part; else of all, the preferred first. Within a part they are taken tier by tier: cores
-//! that are alike in SMT width, within them cores that the user isolated at boot. From the
-//! tier that is not needed whole, the cores come from the smallest domain that has
-//! enough of them: a shared L2, L3 within node and package, package within a node, node,
-//! L3, package, machine. Among domains of
-//! equal size the one that already holds cores of the vnode wins, then one of a node
-//! that is asked for, then one without the host core (the host's tasks then do not
-//! share that cache), one with memory before one without, then hwloc's order.
+//! Cores of one [part](crate::parts) of the machine are taken if one has enough, the preferred such
+//! part; else of all parts, the preferred first. Within a part they are taken tier by tier: a tier
+//! contains cores of equal SMT width, and isolated cores form separate tiers, which come first. In
+//! a tier that is not needed completely, the cores come from the smallest domain that has enough of
+//! them: a shared L2, L3 within node and package, package within a node, node, L3, package,
+//! machine. Among domains of equal size the order is: one that already contains cores of the vnode,
+//! one of a requested node, one without the host core (the host's tasks then do not share that
+//! cache), one with memory, then hwloc's order.
 //!
-//! Within a domain its parts with the most free cores are emptied first: that leaves
-//! the fewest pairs of vCPUs in different parts, and fewer vCPUs are then never farther
-//! apart on average.
+//! Within a domain, its parts with the most free cores are used first. This gives the fewest pairs
+//! of vCPUs in different parts, and fewer vCPUs are then never farther apart on average.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,17 +19,17 @@ use pinfold_model::{CpuSet, NodeId, PuId};
 
 use crate::available::{AvailableCore, HostShare};
 
-/// What is counted when cores are chosen.
+/// The unit for selecting cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     /// One vCPU per core.
     Cores,
-    /// One vCPU per PU.
+    /// One vCPU per CPU.
     Threads,
 }
 
 impl Count {
-    /// How many vCPUs a core can carry.
+    /// Number of vCPUs that a core can carry.
     pub fn of(self, spot: &AvailableCore) -> usize {
         match self {
             Count::Cores => 1,
@@ -43,18 +41,18 @@ impl Count {
 /// Cores for one vnode, in hwloc's order.
 pub(crate) struct Selection<'g> {
     pub cores: Vec<&'g AvailableCore>,
-    /// The PUs of its vCPUs.
+    /// The CPU of each vCPU.
     pub pins: Vec<PuId>,
 }
 
-/// Cores that are still to be had.
+/// The cores that are still free.
 pub(crate) struct Pool<'g> {
     cores: &'g [AvailableCore],
     count: Count,
     tiers: Vec<Tier>,
 }
 
-/// Cores that are alike: of one part, width and state of isolation.
+/// Cores that are alike: of one part, width and isolation state.
 struct Tier {
     part: u32,
     isolated: bool,
@@ -68,15 +66,15 @@ struct Tier {
 
 /// The cores of one L2 domain, or of one L3 domain without such, within one node and package.
 struct Cell {
-    /// A core of it, for the cell's own place.
+    /// Index of one of its cores, which determines the cell's position.
     at: usize,
-    /// Places of the free cores, the last in hwloc's order first.
+    /// Indexes of the free cores, the last in hwloc's order first.
     free: Vec<usize>,
-    /// Its domain at each level.
+    /// Index of its domain at each level.
     domains: [Option<usize>; LEVELS.len()],
 }
 
-/// A part of the machine at one level.
+/// A domain of the machine at one level.
 struct Domain {
     key: Key,
     burden: Burden,
@@ -85,20 +83,20 @@ struct Domain {
     cells: Vec<usize>,
 }
 
-/// Why another domain is better, the least first.
+/// Disadvantage of a domain, the smallest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Burden {
     None,
-    /// The host's core is in it.
+    /// It contains the host's core.
     Host,
-    /// Its node has no memory, although others have.
+    /// Its node has no memory although other nodes have.
     NoMemory,
 }
 
-/// A domain's identity at one level; `None` if the core is in no such domain.
+/// Identity of a domain at one level; `None` if the core is in no such domain.
 type Key = Option<[Option<u32>; 3]>;
 
-/// From the smallest domain to the whole machine.
+/// The levels, from the smallest domain to the whole machine.
 const LEVELS: [fn(&AvailableCore) -> Key; 7] = [
     |spot| spot.l2.map(|l2| [Some(l2), None, None]),
     |spot| {
@@ -112,14 +110,15 @@ const LEVELS: [fn(&AvailableCore) -> Key; 7] = [
     |_| Some([None, None, None]),
 ];
 
-/// Places among [`LEVELS`].
+/// Indexes into [`LEVELS`].
 const L2: usize = 0;
 const CACHE: usize = 1;
 const NODE: usize = 2;
 const PACKAGE: usize = 5;
 
 impl<'g> Pool<'g> {
-    /// All of `cores` are free. `host` is what the host keeps, if the strategy keeps any.
+    /// A pool in which all of `cores` are free. `host` are the host's CPUs, if the strategy
+    /// reserves any.
     pub fn new(cores: &'g [AvailableCore], count: Count, host: Option<&HostShare>) -> Self {
         let mut parts: BTreeMap<u32, BTreeMap<usize, [Vec<usize>; 2]>> = BTreeMap::new();
         for (place, spot) in cores.iter().enumerate() {
@@ -130,7 +129,7 @@ impl<'g> Pool<'g> {
         let mut tiers = Vec::new();
         for (part, widths) in parts {
             let mut widths: Vec<(usize, [Vec<usize>; 2])> = widths.into_iter().collect();
-            // The width that carries most vCPUs first; the wider one of equals.
+            // The width that carries the most vCPUs first; if equal, the larger width.
             widths.sort_by_key(|(width, [isolated, others])| {
                 Reverse((width * (isolated.len() + others.len()), *width))
             });
@@ -142,13 +141,13 @@ impl<'g> Pool<'g> {
         Self { cores, count, tiers }
     }
 
-    /// How many vCPUs the free cores can carry.
+    /// Number of vCPUs that the free cores can carry.
     pub fn left(&self) -> usize {
         self.tiers.iter().map(|tier| tier.left * tier.width).sum()
     }
 
-    /// How many vCPUs the cores carry that `auto` uses, and how many one such core carries:
-    /// cores of the preferred part, and, where PUs are counted, of the SMT width that most have.
+    /// Number of vCPUs on the cores that `auto` uses, and per core: cores of the preferred part
+    /// and, if CPUs are counted, of the most frequent SMT width.
     pub fn auto(&self) -> (usize, usize) {
         let Some(first) = self.tiers.first() else { return (0, 1) };
         let alike = |tier: &&Tier| (tier.part, tier.width) == (first.part, first.width);
@@ -156,15 +155,15 @@ impl<'g> Pool<'g> {
         (all, first.width)
     }
 
-    /// Takes cores for `need` vCPUs, near to each other and if possible on one of `nodes`: of one
-    /// part if any has enough. `None`, and nothing is taken, if there are not enough.
+    /// Takes cores for `need` vCPUs near each other, if possible on one of `nodes` and of one part.
+    /// `None`, without taking any, if there are too few.
     pub fn take(&mut self, need: usize, nodes: &[NodeId]) -> Option<Selection<'g>> {
         let part = self.part_for(need);
         (self.left() >= need).then(|| self.take_of(need, (nodes, &[]), part))
     }
 
-    /// Takes the cores of the vCPUs that are pinned by hand, as `wishes` has them for each vCPU,
-    /// and cores near those for the others. `None` if there are not enough.
+    /// Takes the cores of the vCPUs that are pinned by hand (`wishes` for each vCPU), and cores
+    /// near those for the others. `None` if there are too few.
     pub fn take_around(
         &mut self,
         wishes: &[Option<&CpuSet>],
@@ -196,7 +195,7 @@ impl<'g> Pool<'g> {
         let taken = self.take_of(more, (nodes, &own), part);
         let all: Vec<&'g AvailableCore> = named.into_iter().chain(taken.cores).collect();
         let mut pins = numbered(wishes, (&all, siblings), taken.pins);
-        // A vCPU that may use several PUs stands on the first of them here.
+        // A vCPU that may use several CPUs is represented by the first of them.
         pins.truncate(wishes.len());
         let core_of = |pu: &PuId| all.iter().find(|spot| spot.pus.contains(pu)).copied();
         let cores = match self.count {
@@ -206,7 +205,7 @@ impl<'g> Pool<'g> {
         Some(Selection { cores, pins })
     }
 
-    /// Takes a core out, if it is free.
+    /// Removes a core from the pool, if it is free.
     fn claim(&mut self, place: usize) {
         for tier in &mut self.tiers {
             let cell = tier.cells.iter_mut().find(|cell| cell.free.contains(&place));
@@ -221,10 +220,10 @@ impl<'g> Pool<'g> {
         }
     }
 
-    /// Takes a core for each of `need` vCPUs although PUs are counted, where so many would not fill
-    /// their cores: a guest then has no sibling that it is not shown. `None`, and nothing is taken,
-    /// if that leaves less than `waiting` cores for others, none for an emulator on the node, or
-    /// takes more L3 domains or nodes.
+    /// Takes a core for each of `need` vCPUs although CPUs are counted, if that number of vCPUs
+    /// would not fill their cores: the guest then has no siblings that its topology does not show.
+    /// `None`, without taking any, if that leaves fewer than `waiting` cores for others, leaves
+    /// none for an emulator on the node, or uses more L3 domains or nodes.
     pub fn take_apart(
         &mut self,
         need: usize,
@@ -253,7 +252,7 @@ impl<'g> Pool<'g> {
         Some(Selection { cores, pins })
     }
 
-    /// The same where cores of unequal width would carry unequal numbers of vCPUs.
+    /// The same if cores of unequal width would carry unequal numbers of vCPUs.
     fn take_uneven(&mut self, need: usize, part: u32, waiting: usize) -> Option<Selection<'g>> {
         let cores = self.cores;
         let mut tiers: Vec<&mut Tier> =
@@ -279,8 +278,8 @@ impl<'g> Pool<'g> {
         Some(Selection { cores, pins })
     }
 
-    /// The preferred part among those that have room for `need` vCPUs, on isolated cores if any
-    /// part has enough of them.
+    /// The preferred part with room for `need` vCPUs; on isolated cores if a part has enough of
+    /// them.
     pub fn part_for(&self, need: usize) -> Option<u32> {
         let among = |isolated_only: bool| {
             let mut left: BTreeMap<u32, usize> = BTreeMap::new();
@@ -292,12 +291,12 @@ impl<'g> Pool<'g> {
         among(true).or_else(|| among(false))
     }
 
-    /// True if one part has room for `need` vCPUs.
+    /// True if a single part has room for `need` vCPUs.
     pub fn fits_a_part(&self, need: usize) -> bool {
         self.part_for(need).is_some()
     }
 
-    /// Takes cores of a part, or of all; there must be enough. They are near the cores at `own`.
+    /// Takes cores of a part, or of all, near the cores at `own`. There must be enough.
     fn take_of(
         &mut self,
         need: usize,
@@ -318,14 +317,14 @@ impl<'g> Pool<'g> {
         }
         chosen.drain(..own.len());
         let mut left = need;
-        // The core that is taken last is the one that carries fewer, if any does.
+        // The core that is taken last carries fewer vCPUs, if any does.
         let mut used: Vec<(usize, usize)> = Vec::with_capacity(chosen.len());
         for place in chosen {
             let carried = self.cores.get(place).map_or(0, |spot| self.count.of(spot).min(left));
             left -= carried;
             used.push((place, carried));
         }
-        // `cores` is in hwloc's order; so is the answer.
+        // `cores` is in hwloc's order, and so is the result.
         used.sort_unstable();
         let spots =
             used.into_iter().filter_map(|(place, carried)| Some((self.cores.get(place)?, carried)));
@@ -338,8 +337,8 @@ impl<'g> Pool<'g> {
     }
 }
 
-/// The PU of each vCPU: the first of those that it is pinned to by hand; next to a vCPU that is, a
-/// sibling of its PU; else the next of `free`.
+/// The CPU of each vCPU: the first CPU to which it is pinned by hand; for a vCPU that shares a
+/// guest core with such a vCPU, a sibling of its CPU; else the next of `free`.
 fn numbered(
     wishes: &[Option<&CpuSet>],
     (cores, mut siblings): (&[&AvailableCore], Vec<PuId>),
@@ -366,17 +365,17 @@ fn numbered(
     pins
 }
 
-/// What the cores to be chosen should be near to.
+/// Cores and nodes near which cores are selected.
 struct Near<'a> {
     cores: &'a [AvailableCore],
-    /// Cores that the vnode has already.
+    /// Cores that the vnode already has.
     chosen: &'a [usize],
-    /// Nodes that are asked for.
+    /// The requested nodes.
     nodes: &'a [NodeId],
 }
 
 impl Near<'_> {
-    /// False sorts first: with cores that are chosen, then on a node that is asked for.
+    /// Sort key, false first: domains with chosen cores, then domains on a requested node.
     fn rank(&self, level: usize, key: Key, at: &AvailableCore) -> (bool, bool) {
         let Some(of) = LEVELS.get(level) else { return (true, true) };
         let chosen = self.chosen.iter().filter_map(|place| self.cores.get(*place));
@@ -435,7 +434,7 @@ impl Tier {
             tier.cells[cell].free.push(place);
         }
         for cell in &mut tier.cells {
-            // The fastest first, if that is asked; the core on which the kernel boots last.
+            // The fastest first, if requested; the core on which the kernel boots last.
             let last = |place: &usize| {
                 cores.get(*place).map(|spot| (spot.boots, Reverse(spot.speed), *place))
             };
@@ -444,7 +443,7 @@ impl Tier {
         tier
     }
 
-    /// Takes so many cores; there must be as many.
+    /// Takes `wanted` cores; there must be enough.
     fn take(&mut self, wanted: usize, near: &Near<'_>) -> Vec<usize> {
         let Some((level, domain)) = self.fitting(wanted, near) else { return Vec::new() };
         let mut taken = Vec::new();
@@ -463,13 +462,13 @@ impl Tier {
         taken
     }
 
-    /// The smallest domain that has so many free cores, with its level.
+    /// The smallest domain with `wanted` free cores, with its level.
     fn fitting(&self, wanted: usize, near: &Near<'_>) -> Option<(usize, usize)> {
         (0..LEVELS.len()).find_map(|level| Some((level, self.fit(level, wanted, near)?)))
     }
 
-    /// True if the node of a domain is one that is asked for, and has the host's core or more
-    /// than `need` free ones.
+    /// True if the node of a domain is a requested one, and has the host's core or more than `need`
+    /// free cores.
     fn has_room_beside(
         &self,
         level: usize,
@@ -484,12 +483,12 @@ impl Tier {
         asked && of_node.is_some_and(|node| node.burden == Burden::Host || node.free > need)
     }
 
-    /// The preferred domain of a level that has so many free cores.
+    /// The preferred domain of a level with `wanted` free cores.
     fn fit(&self, level: usize, wanted: usize, near: &Near<'_>) -> Option<usize> {
         let fitting =
             self.levels[level].iter().enumerate().filter(|(_, domain)| domain.free >= wanted);
         if near.chosen.is_empty() && near.nodes.is_empty() {
-            // In hwloc's order, so the first without a burden is the one.
+            // In hwloc's order, so the first without a burden is taken.
             let mut best: Option<(Burden, usize)> = None;
             for (place, domain) in fitting {
                 if domain.burden == Burden::None {
@@ -508,7 +507,7 @@ impl Tier {
         fitting.min_by_key(|(_, domain)| (rank(domain), domain.burden)).map(|(place, _)| place)
     }
 
-    /// The cells of a domain such that its smaller domains stay together, preferred ones first.
+    /// The cells of a domain, ordered so that smaller domains stay together, preferred ones first.
     fn in_order(&self, level: usize, domain: usize, near: &Near<'_>) -> Vec<usize> {
         let cells = &self.levels[level][domain].cells;
         if let [only] = cells.as_slice() {
@@ -521,7 +520,7 @@ impl Tier {
                 Some((*cell, &self.cells[*cell], near.cores.get(self.cells[*cell].at)?))
             })
             .collect();
-        // Of the part at a level that a cell is in, among these cells.
+        // Number of free cores of each cell's domain at each level, within these cells.
         let mut free: [BTreeMap<Key, usize>; LEVELS.len()] = Default::default();
         for (_, cell, at) in &filled {
             for level in [PACKAGE, NODE, CACHE] {
@@ -550,7 +549,7 @@ impl Tier {
     }
 }
 
-/// True if the host's core lies in the core's domain of that level.
+/// True if the host's core lies in the core's domain at that level.
 fn hosts(level: usize, host: &HostShare, spot: &AvailableCore) -> bool {
     match level {
         0 => host.l2.is_some() && host.l2 == spot.l2,

@@ -1,37 +1,37 @@
-//! Text for a terminal of a known width: labels, and words wrapped behind them.
+//! Text for a terminal of a known width: labels, and wrapped words next to them.
 
 use pinfold_model::fold;
 
-/// Lines of text, each at most so many columns wide where words allow it.
+/// Lines of text, each at most `columns` wide if the words allow it.
 pub(crate) struct Sheet {
     text: String,
     columns: usize,
 }
 
 impl Sheet {
-    /// No lines yet.
+    /// An empty sheet of this width.
     pub(crate) fn new(columns: usize) -> Self {
         Self { text: String::new(), columns }
     }
 
-    /// All lines.
+    /// The text of all lines.
     pub(crate) fn into_text(self) -> String {
         self.text
     }
 
-    /// How wide a line may be.
+    /// Maximum width of a line.
     pub(crate) fn columns(&self) -> usize {
         self.columns
     }
 
-    /// A line as it is, without blanks at its end.
+    /// Adds a line unchanged, without trailing blanks.
     pub(crate) fn line(&mut self, line: &str) {
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
 
-    /// A label, and words behind it from the column `indent` on; where that would leave them less
-    /// than half a line they go below it. Commands stay whole: see [`fold`].
+    /// Adds a label with words from the column `indent` on. If that leaves less than half a line,
+    /// the words are below the label. Commands are not broken: see [`fold`].
     pub(crate) fn labelled(&mut self, label: &str, indent: usize, words: &str) {
         let first = format!("{label:indent$}");
         let below = first.chars().count();
@@ -46,7 +46,7 @@ impl Sheet {
     }
 }
 
-/// Before words that have no room behind their label.
+/// Indentation of words below their label.
 const BELOW: &str = "    ";
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The table of strategies: one file each, one line each.
+//! The table of strategies: one file and one row each.
 //!
-//! A strategy is a pure function from topology and request to a plan. It does not
-//! know the others (`auto` does, that is its whole job); what to use instead when one
-//! refuses is decided here.
+//! A strategy is a pure function from topology and request to a plan. It does not know the others
+//! (except `auto`, which selects among them). The alternative to a strategy that refuses is chosen
+//! here.
 
 mod auto;
 mod balanced;
@@ -29,14 +29,14 @@ use crate::PlanError;
 use crate::guest_cells::{self, Parts};
 use crate::{definition, fit, group_words, hints, pin_analysis, pins, policies, prefer, suggest};
 
-/// A named way to place vnodes.
+/// A named placement strategy.
 #[derive(Clone, Copy, Debug)]
 pub struct Strategy {
-    /// Name on the command line and in plans.
+    /// Name, as used on the command line and in plans.
     pub name: &'static str,
-    /// What it does, as a sentence without full stop.
+    /// Description, as a sentence without full stop.
     pub summary: &'static str,
-    /// Who described it, and what the golden test holds it to.
+    /// Source of the strategy, which its golden test reproduces.
     pub source: &'static str,
     plan: fn(&Topology, &Request) -> Result<Plan, PlanError>,
 }
@@ -61,7 +61,7 @@ static TABLE: &[Strategy] = &[
     auto::STRATEGY,
 ];
 
-/// What is offered when a strategy refuses: the first that works, after the refusing one.
+/// Alternatives when a strategy refuses: the first one that works and is not that strategy.
 const FALLBACK_ORDER: &[&str] = &["low-latency", "balanced", "max-performance", "compact", "none"];
 
 /// All strategies, the baseline first.
@@ -70,12 +70,12 @@ pub fn strategies() -> &'static [Strategy] {
     TABLE
 }
 
-/// The plan that the named strategy makes of a topology and a request. The same input
-/// gives the same plan.
+/// Makes the plan of the named strategy for a topology and a request. The same input gives the same
+/// plan.
 ///
 /// # Errors
-/// [`PlanError::UnknownStrategy`] if there is none of that name, otherwise what the
-/// strategy refuses and why, with the nearest strategy that does not refuse.
+/// [`PlanError::UnknownStrategy`] if there is none of that name; otherwise the strategy's error,
+/// with the most similar strategy that succeeds.
 pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let planned = planned(strategy, topology, request);
     match group_words::are_meant(request) {
@@ -108,7 +108,7 @@ fn planned(strategy: &str, topology: &Topology, request: &Request) -> Result<Pla
     Ok(planned)
 }
 
-/// The plan of one strategy, cell by cell where the request fixes the guest's NUMA cells.
+/// The plan of one strategy, cell by cell if the request fixes the guest's NUMA cells.
 pub(crate) fn made(
     strategy: &Strategy,
     topology: &Topology,
@@ -124,7 +124,7 @@ pub(crate) fn made(
     let [_, _, ..] = names.as_slice() else {
         return parts.merged(&plans);
     };
-    // `auto` picked differently for the cells: the first of its picks that fits all of them.
+    // `auto` chose different strategies for the cells: use the first of them that fits all cells.
     let picks = TABLE.iter().filter(|known| names.contains(&known.name));
     let mut last = None;
     for pick in picks {
@@ -150,8 +150,8 @@ fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&
         .filter_map(|name| TABLE.iter().find(|known| known.name == *name))
         .find(|known| {
             let made = (known.name != refused).then(|| made(known, topology, request));
-            // A process group that gets fewer CPUs than it asks for has not what it asks for, and
-            // vCPUs that take turns do so better where the kernel chooses the CPU.
+            // A plan in which a process group gets fewer CPUs than requested is not suitable. vCPUs
+            // that share CPUs run better if the kernel chooses the CPUs.
             let suits = |plan: Plan| {
                 !pin_analysis::is_short(&plan)
                     && (known.name == none::STRATEGY.name || !pin_analysis::is_crowded(&plan))

@@ -1,9 +1,9 @@
-//! The name that was probably meant.
+//! Suggests the most similar known name.
 
-/// Longer texts are no typing errors of a name.
+/// Longer texts are not considered misspelt names.
 const LONGEST: usize = 64;
 
-/// The known name with the fewest typing errors against `typed`, if they are few enough.
+/// The known name with the smallest edit distance from `typed`, if it is small enough.
 #[must_use]
 pub fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_lowercase().replace(['_', ' '], "-");
@@ -18,7 +18,7 @@ pub fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<
         .map(|(_, name)| name)
 }
 
-/// Levenshtein's distance: insertions, deletions and substitutions of one character.
+/// Levenshtein distance: insertions, deletions and substitutions of one character.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,5 +1,5 @@
-//! Tests of the crate as a whole: strategies against their sources, properties over
-//! random machines, and what is written for people and for other programs.
+//! Tests of the crate as a whole: strategies against their sources, properties on random machines,
+//! and output for users and for other programs.
 
 mod caches;
 mod domain;
@@ -29,7 +29,7 @@ mod validate;
 
 use pinfold_model::{CpuSet, IsolationScope, Plan, Request, Role, VcpuCount, Work};
 
-/// A request for so many vCPUs, everything else kept off their PUs.
+/// A request for `vcpus` vCPUs, with all other tasks excluded from their CPUs.
 fn ask(vcpus: VcpuCount) -> Request {
     Request { isolation: IsolationScope::Host, ..Request::vm("vm", vcpus) }
 }
@@ -53,7 +53,7 @@ fn set(list: &str) -> CpuSet {
     CpuSet::parse_list(list).unwrap()
 }
 
-/// The vCPUs' PUs in order, `1,5,2` for pinned ones.
+/// The vCPUs' CPUs in order, `1,5,2` for pinned ones.
 fn pins(plan: &Plan) -> String {
     let pus: Vec<String> = plan.vnodes[0].vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
     pus.join(",")
@@ -69,12 +69,12 @@ fn shape(plan: &Plan) -> String {
     format!("{}×{}×{}", guest.sockets, guest.cores, guest.threads)
 }
 
-/// True if a finding's subject and text hold both.
+/// True if there is a finding with this subject whose text contains `text`.
 fn finds(plan: &Plan, subject: &str, text: &str) -> bool {
     plan.findings.iter().any(|found| found.subject == subject && found.text.contains(text))
 }
 
-/// The plan with its one virtual machine.
+/// The plan and its only virtual machine.
 fn one(plan: &Plan) -> (&Plan, &pinfold_model::VnodePlan) {
     (plan, plan.single().unwrap())
 }

@@ -1,4 +1,4 @@
-//! The tunables of a plan, one by one, as the command line names them (`--knob KEY=VALUE`).
+//! The tunables of a plan, in the syntax of the command line (`--knob KEY=VALUE`).
 
 use std::fmt;
 
@@ -12,16 +12,16 @@ use pinfold_model::{
 pub enum Tunable<'p> {
     /// Scheduling policy of a role, or of all roles of a kind.
     Policy {
-        /// `vcpu`, `vcpu(1)`; with its vnode's name if the vnodes differ.
+        /// `vcpu`, `vcpu(1)`; with the vnode's name if the vnodes differ.
         role: String,
-        /// The policy.
+        /// The scheduling policy.
         policy: Policy,
     },
-    /// Interrupts of one device, or of all.
+    /// CPUs for the interrupts of one device, or of all.
     Irq(&'p IrqPlan),
-    /// Interrupts that are set up later.
+    /// CPUs for interrupts that are set up later.
     NewIrqs(&'p CpuSet),
-    /// Unbound work of the kernel.
+    /// CPUs for unbound kernel work.
     Workqueues(&'p CpuSet),
     /// Automatic NUMA balancing.
     NumaBalancing(bool),
@@ -29,31 +29,31 @@ pub enum Tunable<'p> {
     TransparentHugePages(TransparentHugePages),
     /// Kernel samepage merging.
     SamePageMerging(SamePageMerging),
-    /// Longest wake-up time of the plan's PUs in microseconds.
+    /// Maximum wake-up latency of the plan's CPUs in microseconds.
     WakeUp(u32),
     /// Throttling of real-time threads.
     RealTimeThrottle(bool),
-    /// cpufreq governor of the plan's PUs.
+    /// cpufreq governor of the plan's CPUs.
     Governor(&'p str),
-    /// Lowest frequency of the plan's PUs in kHz.
+    /// Lowest frequency of the plan's CPUs in kHz.
     MinKhz(u64),
-    /// Highest frequency of the plan's PUs in kHz.
+    /// Highest frequency of the plan's CPUs in kHz.
     MaxKhz(u64),
     /// A pool of huge pages.
     HugePages(HugePagePool),
-    /// A share of a cache or of memory bandwidth.
+    /// A share of a cache or of memory bandwidth (`resctrl`).
     Share(&'p ResourceShare),
-    /// Weight of the machine's group.
+    /// CPU weight of the machine's group.
     CpuWeight(u32),
-    /// Bandwidth limit of the machine's group.
+    /// CPU bandwidth limit of the machine's group.
     CpuQuota(CpuQuota),
-    /// Partition of the PUs that are kept for the machine.
+    /// Partition of the CPUs that are reserved for the machine.
     Partition(Partition),
     /// Simultaneous multithreading.
     Smt(bool),
-    /// PUs that are taken offline.
+    /// CPUs that are taken offline.
     Offline(&'p CpuSet),
-    /// A tunable that the host lacks is an error.
+    /// A missing tunable is an error.
     Required,
 }
 
@@ -122,7 +122,7 @@ impl fmt::Display for Tunable<'_> {
 pub fn tunables(plan: &Plan) -> Vec<Tunable<'_>> {
     let mut all = policies(plan);
     all.extend(plan.irqs.iter().map(Tunable::Irq));
-    // Named one by one: a new field of the model does not compile until it is named here.
+    // Destructured completely, so that a new field of the model must be added here to compile.
     let Tuning {
         new_irqs,
         workqueues,
@@ -151,7 +151,7 @@ pub fn tunables(plan: &Plan) -> Vec<Tunable<'_>> {
     all.extend(wake_up_us.map(Tunable::WakeUp));
     all.extend(real_time_throttle.map(Tunable::RealTimeThrottle));
     all.extend(governor.as_deref().map(Tunable::Governor));
-    // The kernel takes no lowest frequency above the highest.
+    // The kernel refuses a minimum frequency above the maximum.
     all.extend(max_khz.map(Tunable::MaxKhz));
     all.extend(min_khz.map(Tunable::MinKhz));
     all.extend(huge_pages.iter().copied().map(Tunable::HugePages));
@@ -165,7 +165,7 @@ pub fn tunables(plan: &Plan) -> Vec<Tunable<'_>> {
     all
 }
 
-/// The policies, by kind of role where all threads of the kind have the same.
+/// The policies, one per kind of role if all threads of the kind have the same.
 fn policies(plan: &Plan) -> Vec<Tunable<'static>> {
     let kind = |role: &Role| role.to_string().split('(').next().unwrap_or_default().to_owned();
     let mut all: Vec<Tunable<'static>> = Vec::new();
@@ -185,7 +185,7 @@ fn policies(plan: &Plan) -> Vec<Tunable<'static>> {
     all
 }
 
-/// A policy as the command line has it.
+/// A policy in the syntax of the command line.
 fn policy_words(policy: Policy) -> String {
     match policy {
         Policy::Other { nice } => format!("other:{nice}"),

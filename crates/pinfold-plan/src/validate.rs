@@ -1,9 +1,8 @@
-//! Holding a plan against its own rules and against a topology.
+//! Checks a plan against the rules for all plans and against a topology.
 //!
-//! A plan may come from a file that somebody edited, or from another machine.
-//! [`faults`] are what no plan may be, whatever the host: [`crate::schema::from_json`]
-//! refuses them. [`check`] says what is wrong between a plan and this host; a finding
-//! of severity `problem` means that the plan must not be applied.
+//! A plan may come from an edited file, or from another machine. [`faults`] are violations on any
+//! host: [`crate::schema::from_json`] refuses them. [`validate()`] reports differences between a
+//! plan and this host; a finding of severity `problem` means that the plan must not be applied.
 
 mod tunables;
 
@@ -19,8 +18,8 @@ use crate::online;
 use crate::plan_builder::{pus_text, verb};
 use crate::policies;
 
-/// What is wrong with applying `plan` on the host of `topology`; empty if nothing is.
-/// What the plan itself says in its findings is not repeated.
+/// Reasons against applying `plan` on the host of `topology`; empty if there are none. The plan's
+/// own findings are not repeated.
 #[must_use]
 pub fn validate(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let broken = faults(plan)
@@ -39,7 +38,7 @@ pub fn validate(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     findings
 }
 
-/// What differs between the plan's host and this one.
+/// The differences between the plan's host and this one.
 fn another_host(plan: &Plan, topology: &Topology) -> Option<Finding> {
     let note = |text: &str| Some(Finding::note("fingerprint", text));
     let differences = match fit(plan, topology) {
@@ -70,16 +69,16 @@ fn another_host(plan: &Plan, topology: &Topology) -> Option<Finding> {
     Some(finding.with_hint("plan anew with the same strategy and request"))
 }
 
-/// One thing that no plan may be.
+/// A violation of a rule for all plans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// The field, as the JSON form names it.
+    /// Path of the field in the JSON format.
     pub field: String,
-    /// What is wrong with it.
+    /// The fault.
     pub why: String,
 }
 
-/// What is wrong with a plan on any host.
+/// The violations of a plan on any host.
 pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut fault = |field: &str, why: String| {
@@ -125,7 +124,7 @@ pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
     faults
 }
 
-/// What no kernel takes, by field of the tuning.
+/// Values that no kernel accepts, by field of the tuning.
 fn tuning_faults(tuning: &Tuning) -> Vec<(&'static str, String)> {
     let mut faults = Vec::new();
     for (field, pus) in [("new_irqs_pus", &tuning.new_irqs), ("workqueues_pus", &tuning.workqueues)]
@@ -171,7 +170,7 @@ fn tuning_faults(tuning: &Tuning) -> Vec<(&'static str, String)> {
     faults
 }
 
-/// What is wrong with one vnode, by field within it.
+/// The violations of one vnode, by field within it.
 fn vnode_faults(plan: &Plan, vnode: &VnodePlan) -> Vec<(String, String)> {
     let mut faults = Vec::new();
     let mut roles: BTreeSet<&Role> = BTreeSet::new();
@@ -185,7 +184,7 @@ fn vnode_faults(plan: &Plan, vnode: &VnodePlan) -> Vec<(String, String)> {
             faults.push((format!("threads[{place}].role"), why));
         }
     }
-    // A machine into which a vCPU was plugged may have gaps in their numbers.
+    // The numbers of a machine's vCPUs may have gaps after hot-plugging.
     if !vnode.vcpus().map(|thread| &thread.role).is_sorted() {
         let why = "the vCPUs are not in ascending order";
         faults.push(("threads".to_owned(), why.to_owned()));
@@ -210,7 +209,7 @@ fn guest_fault(vnode: &VnodePlan) -> Option<String> {
     })
 }
 
-/// A real-time thread that may spin on the last housekeeping PU can stop the host.
+/// The fault, if a spinning real-time thread on the last housekeeping CPU can stop the host.
 fn starved_host(plan: &Plan) -> Option<String> {
     let real_time = |thread: &&ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
     let mut burdened = CpuSet::new();

@@ -1,19 +1,19 @@
-//! QEMU command lines: the text taken apart, and put together with another topology.
+//! QEMU command lines: parsing them, and rebuilding them with another topology.
 //!
-//! QEMU's options begin after QEMU's program: what stands before is a wrapper's (`numactl -m 0`,
-//! `sudo -S`, `env -S "…"`), see `wrappers`. An option is an argument that begins with `-` (or
-//! `--`, QEMU takes both); all options take one value except those of a fixed list
-//! (`qemu-options.hx`, those without `HAS_ARG`). Walking by that list is what keeps
-//! `-append "-S"` from looking like `-S`. Values are `key=value,key=value`, where a comma inside a
-//! value is doubled (`,,`) and the first key may be implied; some options also take JSON.
+//! QEMU's options begin after QEMU's program; the arguments before it belong to a wrapper (`numactl
+//! -m 0`, `sudo -S`, `env -S "…"`), see `wrappers`. An option is an argument that begins with `-`
+//! (or `--`, QEMU accepts both). All options take one value except those of a fixed list
+//! (`qemu-options.hx`, those without `HAS_ARG`). The parser uses that list, so that `-append "-S"`
+//! is not mistaken for `-S`. Values are `key=value,key=value`, where a comma inside a value is
+//! doubled (`,,`) and the first key may be implied; some options also accept JSON.
 //!
-//! Options hidden in a `-readconfig` file are not seen.
+//! Options in a `-readconfig` file are not seen.
 
 mod wrappers;
 
 use pinfold_model::{GuestTopology, QemuCommand, QemuOption};
 
-/// Options without a value, of all QEMU versions since 2.0; removed ones harm nothing.
+/// Options without a value, of all QEMU versions since 2.0; removed ones do no harm.
 const WITHOUT_VALUE: [&str; 50] = [
     "h",
     "help",
@@ -67,14 +67,14 @@ const WITHOUT_VALUE: [&str; 50] = [
     "localtime",
 ];
 
-/// True if what starts QEMU has the service manager start it (`systemd-run` without `--scope`):
-/// QEMU is no child of the one who runs the command line then, and does not end with it.
+/// True if the service manager would start QEMU (`systemd-run` without `--scope`). QEMU is then no
+/// child of the process that runs the command line, and does not end with it.
 #[must_use]
 pub fn is_handed_over(command: &QemuCommand) -> bool {
     wrappers::hands_over(&command.wrapper)
 }
 
-/// The key of a value's first part where it has no `=`, by option.
+/// The implied key of a value's first part without `=`, by option.
 const IMPLIED: [(&str, &str); 12] = [
     ("smp", "cpus"),
     ("machine", "type"),
@@ -90,12 +90,12 @@ const IMPLIED: [(&str, &str); 12] = [
     ("drive", "file"),
 ];
 
-/// Takes a command line apart: what starts QEMU, its program, its options.
+/// Splits a command line into the wrapper, QEMU's program and its options.
 ///
-/// The program is the first argument that is neither a known wrapper (`sudo`, `numactl`, `env`,
-/// …) nor an option of one. If that is a program of another name, QEMU's name is looked for
-/// among its arguments; if none of them is QEMU, the program is taken for a script that hands
-/// its arguments on.
+/// The program is the first argument that is neither a known wrapper (`sudo`, `numactl`, `env`, …)
+/// nor one of its arguments. If that program has another name than QEMU, QEMU's name is searched
+/// among the remaining arguments. If none of them is QEMU, the program is assumed to be a script
+/// that passes its arguments on.
 #[must_use]
 pub fn parse(argv: &[String]) -> QemuCommand {
     let mut words = argv.to_vec();
@@ -121,9 +121,9 @@ fn read(words: Vec<String>) -> Vec<QemuOption> {
     options
 }
 
-/// The command line with the guest topology of a plan: every `-smp` (and `smp.…` key of
-/// `-machine`) is replaced by one. A reserve for hotplug (`maxcpus`) goes with them, because
-/// a topology describes exactly its vCPUs.
+/// Replaces the guest topology by that of a plan: one `-smp` replaces every `-smp` (and the `smp.…`
+/// keys of `-machine`). The number for hotplug (`maxcpus`) is removed too, because a topology
+/// describes exactly its vCPUs.
 #[must_use]
 pub fn set_smp(argv: &[String], guest: &GuestTopology) -> Vec<String> {
     let wanted = format!(
@@ -146,7 +146,7 @@ pub fn set_smp(argv: &[String], guest: &GuestTopology) -> Vec<String> {
     command.words()
 }
 
-/// The command without the `smp.…` keys of its `-machine`, everything else as written.
+/// Removes the `smp.…` keys of `-machine`; everything else stays as written.
 #[must_use]
 pub fn without_machine_smp(mut command: QemuCommand) -> QemuCommand {
     let machines = command.options.iter_mut();
@@ -159,8 +159,8 @@ pub fn without_machine_smp(mut command: QemuCommand) -> QemuCommand {
     command
 }
 
-/// `key=value` pairs of an option's value; a first part without `=` belongs to `implied`, a
-/// later one is a switch (`key` → `on`).
+/// `key=value` pairs of an option's value. A first part without `=` gets the key `implied`, a later
+/// one is a switch (`key` → `on`).
 fn pairs(text: &str, implied: &str) -> Vec<(String, String)> {
     if text.trim_start().starts_with('{') {
         return members(text);
@@ -177,7 +177,7 @@ fn pairs(text: &str, implied: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The members of a JSON object; a list gives a pair for each element.
+/// The members of a JSON object; a list gives one pair for each element.
 fn members(text: &str) -> Vec<(String, String)> {
     let Ok(serde_json::Value::Object(object)) = serde_json::from_str(text) else {
         return Vec::new();
@@ -191,7 +191,7 @@ fn members(text: &str) -> Vec<(String, String)> {
     object.iter().flat_map(of).collect()
 }
 
-/// Splits at single commas; a doubled comma is one comma of the value.
+/// Splits at single commas; a doubled comma stands for one comma in the value.
 fn split_commas(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut rest = text.chars().peekable();
@@ -205,7 +205,7 @@ fn split_commas(text: &str) -> Vec<String> {
     parts
 }
 
-/// A `-machine` value without its `smp.…` keys, everything else as written.
+/// A `-machine` value without its `smp.…` keys; everything else as written.
 fn without_smp_keys(value: &str) -> String {
     split_commas(value)
         .into_iter()

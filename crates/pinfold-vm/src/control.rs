@@ -1,14 +1,15 @@
-//! What a virtual machine answers to: QMP commands, whoever carries them.
+//! The control interface of a virtual machine: QMP commands, independent of the transport.
 //!
-//! [`Monitor::execute`] is the carrier's part (a socket, or `virsh`); the typed questions are
-//! built on it here, and parsed apart from it. A reply of `query-cpus-fast` (QEMU 7.2):
+//! The transport (a socket, or `virsh`) implements [`Monitor::execute`]. The typed queries here are
+//! built on it; their replies are parsed by separate functions. A reply of `query-cpus-fast` (QEMU
+//! 7.2):
 //!
 //! ```json
 //! [{"cpu-index": 0, "thread-id": 16737, "qom-path": "/machine/unattached/device[0]",
 //!   "target": "x86_64", "props": {"socket-id": 0, "core-id": 0, "thread-id": 0}}]
 //! ```
-//! The outer `thread-id` is the host's thread, `props.thread-id` the guest's SMT position.
-//! QMP reference: <https://www.qemu.org/docs/master/interop/qemu-qmp-ref.html>.
+//! The outer `thread-id` is the host's thread, `props.thread-id` the guest's SMT position. QMP
+//! reference: <https://www.qemu.org/docs/master/interop/qemu-qmp-ref.html>.
 
 use std::fmt;
 
@@ -17,20 +18,20 @@ use serde_json::Value;
 
 use crate::{QmpError, VmError};
 
-/// Where a vCPU sits in the topology that the guest sees; boards give what they have.
+/// Position of a vCPU in the guest's topology. `None` for levels that the board does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GuestPlace {
-    /// NUMA node of the guest.
+    /// NUMA node number.
     pub node: Option<u32>,
-    /// Socket.
+    /// Socket number.
     pub socket: Option<u32>,
-    /// Die.
+    /// Die number.
     pub die: Option<u32>,
-    /// Cluster.
+    /// Cluster number.
     pub cluster: Option<u32>,
-    /// Core.
+    /// Core number.
     pub core: Option<u32>,
-    /// Thread of the core.
+    /// Thread number within the core.
     pub thread: Option<u32>,
 }
 
@@ -41,22 +42,22 @@ pub struct VcpuInfo {
     pub index: u32,
     /// The host thread that runs it.
     pub thread: Tid,
-    /// Its object in QEMU, which joins it with `query-stats`.
+    /// Path of its object in QEMU, the key for `query-stats`.
     pub qom_path: String,
-    /// Its place in the guest's topology.
+    /// Its position in the guest's topology.
     pub place: GuestPlace,
 }
 
 /// One `-object iothread` as QEMU reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IothreadInfo {
-    /// Its id.
+    /// ID of the object.
     pub id: String,
     /// The host thread that runs it.
     pub thread: Tid,
 }
 
-/// What QEMU tells of the threads that it knows by number.
+/// Threads that QEMU reports by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmInfo {
     /// The vCPUs, by ascending index.
@@ -65,21 +66,21 @@ pub struct VmInfo {
     pub iothreads: Vec<IothreadInfo>,
 }
 
-/// Whether the guest runs.
+/// Run state of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunState {
     /// True if the guest's vCPUs run.
     pub running: bool,
-    /// QEMU's word for the state: `prelaunch`, `running`, `paused`, …
+    /// QEMU's name of the state: `prelaunch`, `running`, `paused`, …
     pub name: String,
 }
 
-/// Version of a QEMU.
+/// QEMU's version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QemuVersion {
     /// Major, minor and micro number.
     pub number: (u32, u32, u32),
-    /// The distributor's package, often empty.
+    /// The distribution's package version, often empty.
     pub package: String,
 }
 
@@ -93,18 +94,18 @@ impl fmt::Display for QemuVersion {
 
 /// A virtual machine's control interface.
 pub trait Monitor {
-    /// Runs one QMP command and returns what QEMU returned.
+    /// Runs one QMP command and returns QEMU's reply.
     ///
     /// # Errors
-    /// [`QmpError::Refused`] with QEMU's own words, or that the carrier failed.
+    /// [`QmpError::Refused`] with QEMU's message, or an error of the transport.
     fn execute(&mut self, command: &str, arguments: Option<Value>) -> Result<Value, VmError>;
 
-    /// Runs several commands without arguments, in order, and returns what QEMU returned to each.
-    /// A carrier that can sends them all, lets the caller do something `meanwhile`, and then
-    /// reads: most of a command's time is that of waking QEMU's main loop.
+    /// Runs several commands without arguments, in order, and returns QEMU's replies. A transport
+    /// that supports it sends all commands, calls `meanwhile`, and then reads the replies: most of
+    /// a command's time is spent waking QEMU's main loop.
     ///
     /// # Errors
-    /// As [`Monitor::execute`], at the first command that fails.
+    /// As [`Monitor::execute`], for the first command that fails.
     fn execute_all(
         &mut self,
         commands: &[&str],
@@ -114,20 +115,20 @@ pub trait Monitor {
         commands.iter().map(|command| self.execute(command, None)).collect()
     }
 
-    /// The process at the other end, if the carrier tells: a hint, because QEMU may have got
-    /// its socket from another process.
+    /// The process at the other end, if the transport knows it. This is a hint only, because QEMU
+    /// may have received its socket from another process.
     fn peer(&self) -> Option<Tid> {
         None
     }
 
-    /// The user as whom that process made its socket, if the carrier tells. One that does not
-    /// is a program of the caller's (`virsh`).
+    /// The user ID under which that process created its socket, if the transport knows it. A
+    /// transport that does not is a program of the caller's (`virsh`).
     fn peer_user(&self) -> Option<u32> {
         None
     }
 
-    /// All that QEMU knows about its threads, asked in one go; `meanwhile` is called once
-    /// before the answers are read.
+    /// vCPUs and iothreads, queried together; `meanwhile` is called once before the replies are
+    /// read.
     ///
     /// # Errors
     /// As [`Monitor::execute_all`]; [`QmpError::Answer`] if a reply is not understood.
@@ -147,7 +148,7 @@ pub trait Monitor {
         Ok(cpus_from(&self.execute(QUERY_CPUS, None)?)?)
     }
 
-    /// The iothreads in QEMU's order (`query-iothreads`); the main loop is not among them.
+    /// The iothreads in QEMU's order (`query-iothreads`); the main loop is not included.
     ///
     /// # Errors
     /// As [`Monitor::execute`]; [`QmpError::Answer`] if the reply is not understood.
@@ -181,7 +182,7 @@ pub trait Monitor {
         Ok(Reply { command: "query-kvm", value: reply }.flag("enabled")?)
     }
 
-    /// Lets the guest run (`cont`).
+    /// Starts or resumes the guest (`cont`).
     ///
     /// # Errors
     /// As [`Monitor::execute`].
@@ -198,7 +199,7 @@ pub trait Monitor {
     }
 }
 
-/// No honest name, path or version is longer.
+/// Maximum length of a name, path or version; valid ones are shorter.
 const MAX_TEXT: usize = 4096;
 const QUERY_CPUS: &str = "query-cpus-fast";
 const QUERY_IOTHREADS: &str = "query-iothreads";
@@ -253,7 +254,7 @@ pub(crate) fn version_from(command: &'static str, reply: &Value) -> Result<QemuV
     })
 }
 
-/// One object of a reply, with the command for the error's sake.
+/// One object of a reply, with the command for error messages.
 struct Reply<'a> {
     command: &'static str,
     value: &'a Value,
@@ -279,7 +280,7 @@ impl Reply<'_> {
     }
 
     fn text(&self, key: &str) -> Result<String, QmpError> {
-        // A guest may have taken its QEMU over.
+        // A compromised QEMU may send any text.
         match self.field(key)?.as_str() {
             Some(text) if text.len() <= MAX_TEXT => Ok(shown::name(text).into_owned()),
             Some(_) => Err(wrong(self.command, format!("{key} is longer than {MAX_TEXT} bytes"))),

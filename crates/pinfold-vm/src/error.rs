@@ -1,7 +1,7 @@
-//! What can go wrong with a virtual machine, each with its way out.
+//! Errors concerning a virtual machine, each with a hint.
 //!
-//! [`VmError`] is what this crate's functions return; what concerns only the QMP connection or
-//! only libvirt has an enum of its own inside it.
+//! [`VmError`] is returned by this crate's functions. It contains separate enums for errors of the
+//! QMP connection and of libvirt.
 
 mod libvirt;
 mod qmp;
@@ -14,7 +14,7 @@ use pinfold_model::Tid;
 pub use self::libvirt::LibvirtError;
 pub use self::qmp::QmpError;
 
-/// Something that a virtual machine, QEMU or libvirt did not do.
+/// An operation on a virtual machine that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
     /// The QMP connection failed.
@@ -23,52 +23,53 @@ pub enum VmError {
     /// libvirt failed.
     #[error(transparent)]
     Libvirt(#[from] LibvirtError),
-    /// No process has this number.
+    /// No process has this ID.
     #[error("there is no process {pid}")]
     NoProcess {
-        /// The number.
+        /// The process ID.
         pid: Tid,
     },
     /// The process is no virtual machine.
     #[error("process {pid} is not QEMU: it runs {program}")]
     NotQemu {
-        /// The process.
+        /// The process ID.
         pid: Tid,
-        /// Its program.
+        /// The program that it runs.
         program: String,
     },
-    /// The monitor speaks of threads that the process does not have.
+    /// The monitor reports a thread that the process does not have.
     #[error("QEMU's monitor reports thread {tid}, which is no thread of process {pid}")]
     ForeignThread {
-        /// The process that was named.
+        /// The process ID that was given.
         pid: Tid,
-        /// The thread.
+        /// The reported thread.
         tid: Tid,
     },
-    /// The monitor speaks of a machine that is neither its own user's nor the caller's to name.
+    /// The monitor reports a machine that belongs neither to the user who owns its socket nor to
+    /// the caller.
     #[error(
         "the monitor reports threads of process {pid}, which is user {user}'s, but its socket is user {peer}'s"
     )]
     ForeignOwner {
-        /// The process of the threads.
+        /// The process of the reported threads.
         pid: Tid,
-        /// Its user.
+        /// The user ID of that process.
         user: u32,
-        /// The user who listens at the socket.
+        /// The user ID of the socket's owner.
         peer: u32,
     },
     /// The virtual machine has no vCPU yet.
     #[error("the virtual machine has no vCPU thread")]
     NoVcpus,
-    /// Neither monitor nor names tell the vCPUs.
+    /// The vCPUs can be identified neither through a monitor nor by thread names.
     #[error(
         "the threads of process {pid} have no names of their own, so its vCPUs cannot be distinguished from the others"
     )]
     Nameless {
-        /// The process.
+        /// The process ID.
         pid: Tid,
     },
-    /// All vCPUs share one thread: they cannot be pinned one by one.
+    /// All vCPUs share one thread and cannot be pinned separately.
     #[error(
         "all {vcpus} vCPUs run in one thread (TCG with thread=single), so they cannot be pinned one by one"
     )]
@@ -79,20 +80,20 @@ pub enum VmError {
     /// No program was given.
     #[error("no QEMU command line was given")]
     NoCommand,
-    /// QEMU would leave its starter.
+    /// With `-daemonize` QEMU would detach from the process that starts it.
     #[error(
         "QEMU cannot be watched with -daemonize: the process that Pinfold starts would end at once"
     )]
     Daemonize,
-    /// A shell runs a text, and does not hand arguments on to what the text starts.
+    /// A shell's `-c` takes a text and does not pass arguments on to the command in it.
     #[error(
         "{program} -c runs a text: the options that Pinfold adds would be the shell's, not QEMU's"
     )]
     ShellText {
-        /// The shell.
+        /// Name of the shell.
         program: String,
     },
-    /// QEMU would be another process's child.
+    /// QEMU would be the child of another process.
     #[error(
         "systemd-run without --scope has the service manager start QEMU: it is then no child of Pinfold, and does not end with it"
     )]
@@ -100,11 +101,11 @@ pub enum VmError {
     /// QEMU ended before it could be placed.
     #[error("{program} did not start ({status}){}", said_by(message))]
     StartFailed {
-        /// The program.
+        /// The program that was started.
         program: String,
         /// Its exit status in words.
         status: String,
-        /// What it said on its error output.
+        /// Its standard error output.
         message: String,
     },
     /// QEMU runs but opened no QMP socket.
@@ -114,21 +115,21 @@ pub enum VmError {
         said_by(message)
     )]
     StartTimeout {
-        /// The program.
+        /// The program that was started.
         program: String,
-        /// How long Pinfold waited.
+        /// Time that Pinfold waited, in seconds.
         seconds: u64,
-        /// What it said on its error output.
+        /// Its standard error output.
         message: String,
-        /// A QEMU that runs, but was not given the arguments that Pinfold adds.
+        /// A QEMU process that runs but was not given the arguments that Pinfold adds.
         deaf: Option<Tid>,
     },
-    /// The host refused something.
+    /// An operation on the host failed.
     #[error(transparent)]
     Host(#[from] HostError),
 }
 
-/// Why there is no socket, if that is known.
+/// The reason for the missing socket, if it is known.
 fn without_arguments(qemu: &Option<Tid>) -> String {
     match qemu {
         Some(pid) => format!(
@@ -138,7 +139,7 @@ fn without_arguments(qemu: &Option<Tid>) -> String {
     }
 }
 
-/// QEMU's own message on lines of its own, below ours.
+/// QEMU's own message on separate lines.
 fn said_by(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!("; it said:\n{message}") }
 }
@@ -196,7 +197,7 @@ impl VmError {
         Some(hint.to_owned())
     }
 
-    /// True if the virtual machine has gone away meanwhile.
+    /// True if the virtual machine has ended meanwhile.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self, VmError::Qmp(QmpError::Closed { .. }) | VmError::NoProcess { .. })

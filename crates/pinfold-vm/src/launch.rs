@@ -1,20 +1,20 @@
-//! Starting QEMU so that it can be placed before its first instruction.
+//! Starts QEMU so that it can be placed before its first instruction.
 //!
-//! The user's command line is kept and three options are added at its end: `-S` (no vCPU
-//! runs until `cont`), `-qmp` with a socket of Pinfold's own (the user's stays free for the
-//! user), and `-name debug-threads=on` (QEMU merges `-name` options, so the user's name stays;
-//! names tell apart the threads that QMP does not know). Then: start, wait for the greeting,
-//! find the threads, hand over. Who placed them calls [`RunningVm::cont`].
+//! The user's command line is kept and three options are appended: `-S` (no vCPU runs until
+//! `cont`), `-qmp` with a separate socket (the user's socket stays free), and `-name
+//! debug-threads=on` (QEMU merges `-name` options, so the user's name stays; the names identify
+//! threads that QMP does not report). The sequence is: start, wait for the greeting, find the
+//! threads, return. The caller places the threads and calls [`RunningVm::cont`].
 //!
-//! Standard input and output stay the user's. The error output goes through a pipe, so that the
-//! message of a QEMU that does not start can be told; once it has started it is passed on.
+//! Standard input and output stay the user's. Standard error goes through a pipe, so that the
+//! message of a QEMU that fails to start can be reported; after the start it is passed on.
 //!
-//! The options are added at the end of the command line, behind those of QEMU: a wrapper in front of
-//! it (`sudo`, `numactl`) hands them on, a script must do so (`"$@"`). A QEMU that does not get
-//! them opens no socket; the start then fails after its time, and all that was started is ended.
+//! The options are appended at the end of the command line, after those of QEMU. A wrapper in front
+//! of it (`sudo`, `numactl`) passes them on; a script must do so (`"$@"`). A QEMU that does not get
+//! them opens no socket; the start then times out, and all processes that were started are ended.
 //!
-//! A [`RunningVm`] that is dropped kills its QEMU and removes the socket; with
-//! [`Lifetime::WithPinfold`] the kernel kills QEMU even if Pinfold dies first.
+//! Dropping a [`RunningVm`] kills its QEMU and removes the socket. With [`Lifetime::WithPinfold`]
+//! the kernel kills QEMU even if Pinfold exits first.
 
 mod socket;
 mod started;
@@ -35,70 +35,70 @@ use crate::qmp::Qmp;
 use crate::threads::{self, Found};
 use crate::{QmpError, VmError, argv};
 
-/// How long one QMP command may take once QEMU has greeted.
+/// Timeout of one QMP command after QEMU's greeting.
 const COMMAND_TIMEOUT_NS: u64 = 10_000_000_000;
-/// How long a greeting is waited for before it is asked whether to go on.
+/// Maximum wait for a greeting between two calls of [`LaunchOptions::goes_on`].
 const TURN_NS: u64 = 1_000_000_000;
-/// Pause between two looks for the socket.
+/// Pause between two tries to connect to the socket.
 const NAP_NS: u64 = 2_000_000;
-/// How long a QEMU that hung up may take to end.
+/// Timeout for the exit of a QEMU that closed the connection.
 const END_TIMEOUT_NS: u64 = 2_000_000_000;
 
-/// What happens to QEMU if Pinfold ends first.
+/// What happens to QEMU if Pinfold exits first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lifetime {
-    /// The kernel kills it. It watches the *thread* that started QEMU: start from one that
-    /// lives as long as the virtual machine shall.
+    /// The kernel kills it when the *thread* that started QEMU ends. Start it from a thread that
+    /// lives at least as long as the virtual machine.
     #[default]
     WithPinfold,
-    /// It runs on (when Pinfold is killed; a dropped [`RunningVm`] still ends it, see
-    /// [`RunningVm::detach`]).
+    /// It continues to run if Pinfold is killed. A dropped [`RunningVm`] still ends it, see
+    /// [`RunningVm::detach`].
     OnItsOwn,
 }
 
-/// What becomes of QEMU's error output after the start.
+/// What happens to QEMU's standard error output after the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Echo {
     /// It is passed on to Pinfold's own.
     #[default]
     On,
-    /// It is only kept, see [`RunningVm::error_output`].
+    /// It is only stored, see [`RunningVm::error_output`].
     Off,
 }
 
 /// Whether signals of the terminal reach QEMU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Terminal {
-    /// Ctrl-C ends QEMU, as if it had been started by hand.
+    /// Ctrl-C ends QEMU, as if the user had started it directly.
     #[default]
     Shared,
-    /// QEMU has a process group of its own; Pinfold decides when it ends.
+    /// QEMU has a separate process group; Pinfold decides when it ends.
     Apart,
 }
 
-/// How to start QEMU.
+/// Options for starting QEMU.
 #[derive(Clone, Debug)]
 pub struct LaunchOptions {
-    /// Time from the start to the QMP greeting.
+    /// Time limit from the start to the QMP greeting, in nanoseconds.
     pub start_timeout_ns: u64,
-    /// What happens if Pinfold ends first.
+    /// What happens if Pinfold exits first.
     pub lifetime: Lifetime,
-    /// What becomes of QEMU's error output.
+    /// What happens to QEMU's standard error output.
     pub echo: Echo,
-    /// Its standard input.
+    /// QEMU's standard input.
     pub stdin: Stdio,
-    /// Its standard output.
+    /// QEMU's standard output.
     pub stdout: Stdio,
-    /// PUs on which it is born, so that even what it does before it is placed (reading the
-    /// firmware, first touch of memory) is done there; `None` for where Pinfold runs.
+    /// CPUs on which it is created, so that its work before the placement (reading the firmware,
+    /// first touch of memory) happens there too; `None` for Pinfold's own CPUs.
     pub affinity: Option<CpuSet>,
-    /// Group files (`tasks`, `cgroup.procs`) into which it goes before it starts.
+    /// Group files (`tasks`, `cgroup.procs`) through which it joins groups before it starts.
     pub cgroup_files: Vec<String>,
-    /// Directory for the QMP socket, made with mode 0700; `None` for Pinfold's own.
+    /// Directory for the QMP socket, created with mode 0700; `None` for Pinfold's own.
     pub runtime_dir: Option<String>,
     /// Whether ctrl-C at the terminal reaches QEMU.
     pub terminal: Terminal,
-    /// Asked while the greeting is waited for; once it says no, the start is given up.
+    /// Called while waiting for the greeting; the start is aborted when it returns false.
     pub goes_on: fn() -> bool,
 }
 
@@ -119,22 +119,22 @@ impl Default for LaunchOptions {
     }
 }
 
-/// What [`RunningVm::cont`] did.
+/// Result of [`RunningVm::cont`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resumed {
     /// The guest runs.
     Running,
-    /// The user's command line has `-S`, so starting the guest is left to the user.
+    /// The user's command line has `-S`, so the user starts the guest.
     LeftStopped,
 }
 
 /// A QEMU that Pinfold started.
 pub struct RunningVm {
-    /// Its QMP connection.
+    /// The QMP connection to it.
     pub qmp: Qmp,
-    /// Its threads as they were when it had started; [`threads::discover`] finds later ones.
+    /// Its threads at the time of the start; [`threads::discover`] finds later ones.
     pub found: Found,
-    /// Its version.
+    /// QEMU's version, from the greeting.
     pub version: QemuVersion,
     child: Child,
     /// Dropped after the child.
@@ -148,8 +148,8 @@ pub struct RunningVm {
 ///
 /// # Errors
 /// [`VmError::NoCommand`], [`VmError::Daemonize`], [`VmError::ShellText`], [`VmError::HandedOver`],
-/// [`VmError::StartFailed`] with QEMU's own message, [`VmError::StartTimeout`], or that QMP or
-/// the host failed. Nothing is left running.
+/// [`VmError::StartFailed`] with QEMU's own message, [`VmError::StartTimeout`], or an error of QMP
+/// or the host. No process is left running.
 pub fn start_stopped(argv: &[String], options: &LaunchOptions) -> Result<RunningVm, VmError> {
     let program = argv.first().filter(|program| !program.is_empty()).ok_or(VmError::NoCommand)?;
     let command = argv::parse(argv);
@@ -198,7 +198,7 @@ pub fn start_stopped(argv: &[String], options: &LaunchOptions) -> Result<Running
     Ok(RunningVm { qmp, found, version, child, grandchild, chatter, socket, user_stopped })
 }
 
-/// The user's command line with what Pinfold needs at its end.
+/// The user's command line with Pinfold's options appended.
 fn added(argv: &[String], socket: &str) -> Vec<String> {
     let mut words = argv.to_vec();
     // A comma in a QEMU value is written twice.
@@ -233,7 +233,7 @@ fn greet(
     qmp.set_timeout(COMMAND_TIMEOUT_NS);
     let version = qmp.greeted_version().clone();
     let host = LiveHost::new()?;
-    // What was started is QEMU, by whatever name; a wrapper such as sudo starts another process.
+    // The child is QEMU if it opened the socket; a wrapper such as sudo starts another process.
     let found = match qmp.peer() == Some(child.pid()) {
         true => threads::discover(&host, child.pid(), Some(&mut qmp))?,
         false => threads::find(&host, &mut qmp)?,
@@ -241,7 +241,7 @@ fn greet(
     Ok((qmp, found, version))
 }
 
-/// No socket yet, or one that is not listened to yet, or no greeting yet.
+/// True while the socket does not exist, does not accept connections, or sent no greeting.
 fn is_not_yet(error: &VmError) -> bool {
     if let VmError::Qmp(QmpError::Connect { source, .. }) = error {
         return matches!(source.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused);
@@ -249,13 +249,13 @@ fn is_not_yet(error: &VmError) -> bool {
     matches!(error, VmError::Qmp(QmpError::Silent { .. } | QmpError::Stopped { .. }))
 }
 
-/// The process of this number, so that it is known again.
+/// The process with this ID, with its start time to identify it later.
 fn task_of(pid: Tid) -> Result<Option<TaskId>, VmError> {
     Ok(proc_stat::of(&LiveHost::new()?, pid)?.map(|stat| stat.task()))
 }
 
-/// What is to be said of a start that failed, QEMU's own words if it has ended; ends whatever the
-/// start brought about.
+/// The error for a start that failed, with QEMU's own message if it has ended. Ends all processes
+/// of the start.
 fn start_error(
     error: VmError,
     options: &LaunchOptions,
@@ -289,21 +289,21 @@ impl RunningVm {
         self.found.pid
     }
 
-    /// Path of Pinfold's own QMP socket.
+    /// Path of Pinfold's separate QMP socket.
     #[must_use]
     pub fn socket(&self) -> &str {
         &self.socket.path
     }
 
-    /// The child that was started; its process is not QEMU's if a wrapper was named.
+    /// The child that was started; with a wrapper its process is not QEMU's.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// Lets the guest run, unless the user asked for `-S`.
+    /// Starts the guest, unless the user's command line has `-S`.
     ///
     /// # Errors
-    /// [`VmError`] if QEMU refuses or is gone.
+    /// [`VmError`] if QEMU refuses or has ended.
     pub fn cont(&mut self) -> Result<Resumed, VmError> {
         if self.user_stopped {
             return Ok(Resumed::LeftStopped);
@@ -312,7 +312,7 @@ impl RunningVm {
         Ok(Resumed::Running)
     }
 
-    /// How QEMU ended, if it has.
+    /// QEMU's exit status, if it has ended.
     ///
     /// # Errors
     /// [`VmError::Host`] if the child cannot be waited for.
@@ -320,7 +320,7 @@ impl RunningVm {
         Ok(self.child.try_wait()?)
     }
 
-    /// Waits at most that long for QEMU's end.
+    /// Waits up to `ns` nanoseconds for QEMU to end.
     ///
     /// # Errors
     /// [`VmError::Host`] if the child cannot be waited for.
@@ -328,7 +328,7 @@ impl RunningVm {
         Ok(self.child.wait_for(&SystemClock, ns)?)
     }
 
-    /// Waits until QEMU ends of its own accord.
+    /// Waits until QEMU ends by itself.
     ///
     /// # Errors
     /// [`VmError::Host`] if the child cannot be waited for.
@@ -336,14 +336,14 @@ impl RunningVm {
         Ok(self.child.wait()?)
     }
 
-    /// Ends QEMU: asks by QMP, then by `SIGTERM`, then kills, with `timeout_ns` for each of the
-    /// first two. The guest is not asked; to shut it down, send `system_powerdown` and wait.
+    /// Ends QEMU: by QMP `quit`, then `SIGTERM`, then `SIGKILL`, with `timeout_ns` for each of the
+    /// first two. The guest is not notified; to shut it down, send `system_powerdown` and wait.
     ///
     /// # Errors
     /// [`VmError::Host`] if it can neither be signalled nor waited for.
     pub fn quit(&mut self, timeout_ns: u64) -> Result<ExitStatus, VmError> {
         self.qmp.set_timeout(timeout_ns);
-        // A refusal or silence is not the end of it: signals follow.
+        // If QEMU refuses or does not answer, signals follow.
         let asked = self.qmp.quit().is_ok();
         if let Some(status) = self.wait_for(if asked { timeout_ns } else { 0 })? {
             return Ok(status);
@@ -355,14 +355,14 @@ impl RunningVm {
         }
     }
 
-    /// What QEMU said on its error output, the last 64 KiB of it.
+    /// The last 64 KiB of QEMU's standard error output.
     #[must_use]
     pub fn error_output(&self) -> String {
         self.chatter.text()
     }
 
-    /// Lets QEMU live on without Pinfold. Its socket stays where it is. Only for a virtual
-    /// machine started with [`Lifetime::OnItsOwn`]: the kernel kills the others all the same.
+    /// Lets QEMU continue without Pinfold. Its socket is not removed. Only for a virtual machine
+    /// started with [`Lifetime::OnItsOwn`]: the kernel kills others nevertheless.
     #[must_use]
     pub fn detach(self) -> TaskId {
         let Self { child, mut grandchild, mut socket, .. } = self;

@@ -1,14 +1,15 @@
-//! QEMU and libvirt: find the threads of a virtual machine, start one pinned without a race.
+//! QEMU and libvirt: find the threads of a virtual machine, and start one that is pinned from its
+//! first instruction.
 //!
-//! - [`argv`] reads and changes QEMU command lines (pure text).
-//! - [`Monitor`] is what a virtual machine answers to: [`Qmp`] speaks to a QEMU of our own or
-//!   to a socket of the user's, [`libvirt::DomainMonitor`] goes through `virsh`.
-//! - [`threads`] tells the role of every thread of a QEMU process.
+//! - [`argv`] parses and changes QEMU command lines (pure text).
+//! - [`Monitor`] is the control interface of a virtual machine: [`Qmp`] connects to a QMP socket,
+//!   of a QEMU that Pinfold started or of the user's; [`libvirt::DomainMonitor`] uses `virsh`.
+//! - [`threads`] determines the role of every thread of a QEMU process.
 //! - [`launch`] starts QEMU stopped, so that it can be placed before its first instruction.
 //! - [`libvirt`] finds domains and changes their pins through libvirt's own interface.
 //!
-//! Nothing here changes the placement of a thread, except what libvirt is asked to do:
-//! affinities and cgroups are the business of the crate that applies plans.
+//! Nothing here changes the placement of a thread, except through libvirt: the crate that applies
+//! plans changes affinities and cgroups.
 
 pub mod argv;
 mod control;

@@ -1,16 +1,15 @@
-//! Domains of libvirt: finding them, asking their QEMU, and moving their pins.
+//! libvirt domains: finding them, querying their QEMU, and changing their pins.
 //!
-//! Everything goes through libvirt's own client as a child process, never through a shell:
-//! the C library would tie Pinfold to one version of it. After a domain has been found it is
-//! named by its UUID, and each argument is written `--option=value`, so that no name can pass
-//! for an option.
+//! Everything uses libvirt's own client as a child process, never through a shell: linking the C
+//! library would tie Pinfold to one version of it. After a domain has been found it is identified
+//! by its UUID. Each argument is written as `--option=value`, so that no name can be parsed as an
+//! option.
 //!
-//! libvirt puts its own masks back at every hotplug and reconnect
-//! (`qemuProcessSetupPid`), so a pin that it manages is changed through it and not behind
-//! its back. It knows vCPUs, iothreads and "the emulator", which is every other thread of
-//! the process; vhost threads follow the emulator.
+//! libvirt restores its own masks at every hotplug and reconnect (`qemuProcessSetupPid`), so a pin
+//! that it manages must be changed through it. It has pins for vCPUs, iothreads and "the emulator",
+//! which is every other thread of the process; vhost threads follow the emulator.
 //!
-//! Asking QEMU through libvirt (`qemu-monitor-command`) marks the domain as tainted
+//! Querying QEMU through libvirt (`qemu-monitor-command`) marks the domain as tainted
 //! (`custom-monitor`) in libvirt's log; only queries are sent that way.
 
 mod backend;
@@ -38,30 +37,30 @@ pub struct Libvirt {
 /// A running domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
-    /// Its name.
+    /// Name of the domain.
     pub name: String,
-    /// Its UUID, by which it is named from here on.
+    /// UUID, which identifies the domain in all later calls.
     pub uuid: String,
     /// The QEMU process.
     pub pid: Tid,
 }
 
 impl Libvirt {
-    /// The client, with the connection URI (`qemu:///session`, …) if it is not to be libvirt's
-    /// default, and the time that one call may take.
+    /// Creates a client. `uri` is the connection URI (`qemu:///session`, …), `None` for libvirt's
+    /// default; `timeout_ns` is the time limit of one call.
     ///
     /// # Errors
-    /// [`LibvirtError::NoVirsh`] if it is not installed.
+    /// [`LibvirtError::NoVirsh`] if `virsh` is not installed.
     pub fn new(uri: Option<&str>, timeout_ns: u64) -> Result<Self, VmError> {
         let virsh = process::find_program("virsh").ok_or(LibvirtError::NoVirsh)?;
         Ok(Self { virsh, uri: uri.map(str::to_owned), timeout_ns })
     }
 
-    /// Finds a running domain by id, UUID or name (in this order, as libvirt does).
+    /// Finds a running domain by ID, UUID or name (in this order, as libvirt does).
     ///
     /// # Errors
-    /// [`LibvirtError::NoDomain`], [`LibvirtError::NotRunning`], [`LibvirtError::Foreign`] if it runs on
-    /// another machine, or that libvirt or the host failed.
+    /// [`LibvirtError::NoDomain`], [`LibvirtError::NotRunning`], [`LibvirtError::Foreign`] if it
+    /// runs on another machine, or an error of libvirt or the host.
     pub fn find(&self, host: &dyn Host, wanted: &str) -> Result<Domain, VmError> {
         let unknown = || LibvirtError::NoDomain { name: wanted.to_owned() };
         if wanted.is_empty() || wanted.contains(['\0', '\n']) {
@@ -75,7 +74,7 @@ impl Libvirt {
             }
             answer => answer,
         };
-        // domuuid takes ids and names, but no UUID.
+        // domuuid accepts IDs and names, but no UUID.
         let uuid = if is_uuid(wanted) {
             wanted.to_owned()
         } else {
@@ -102,8 +101,8 @@ impl Libvirt {
         DomainMonitor { libvirt: self.clone(), uuid: domain.uuid.clone() }
     }
 
-    /// The process behind a domain: that of its first vCPU, if its command line names the
-    /// domain's UUID. With a remote connection the number means another machine's process.
+    /// The process of a domain: that of its first vCPU, if its command line contains the domain's
+    /// UUID. With a remote connection the number belongs to a process of another machine.
     fn pid_of(&self, host: &dyn Host, name: &str, uuid: &str) -> Result<Tid, VmError> {
         let mut monitor = DomainMonitor { libvirt: self.clone(), uuid: uuid.to_owned() };
         let thread = monitor.cpus()?.first().ok_or(VmError::NoVcpus)?.thread;
@@ -132,7 +131,7 @@ impl Libvirt {
     /// Runs one subcommand with `--option=value` arguments and returns its output.
     fn virsh(&self, command: &str, options: &[(&str, &str)]) -> Result<String, VmError> {
         let words = self.words(command, options);
-        // It must not make its change when a Pinfold that was killed is cleared up after.
+        // virsh must not make its change after Pinfold was killed and its changes were undone.
         let call = process::Spawn::new(&self.virsh).args(&words).die_with_parent(true);
         let output = call.capture(self.timeout_ns)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -146,7 +145,7 @@ impl Libvirt {
     }
 }
 
-/// A domain's QEMU, asked through libvirt.
+/// The monitor of a domain's QEMU, through libvirt.
 #[derive(Clone, Debug)]
 pub struct DomainMonitor {
     libvirt: Libvirt,
@@ -165,7 +164,7 @@ impl Monitor for DomainMonitor {
     }
 }
 
-/// What QEMU returned, out of `{"return": …, "id": "libvirt-412"}`.
+/// QEMU's reply, extracted from `{"return": …, "id": "libvirt-412"}`.
 fn reply_of(command: &str, reply: &str) -> Result<Value, QmpError> {
     let wrong = |why: String| QmpError::Answer { command: command.to_owned(), why };
     let reply: Value = serde_json::from_str(reply).map_err(|error| wrong(error.to_string()))?;
@@ -181,7 +180,7 @@ fn reply_of(command: &str, reply: &str) -> Result<Value, QmpError> {
     value.ok_or_else(|| wrong("it has neither return nor error".to_owned()))
 }
 
-/// `8-4-4-4-12` hexadecimal digits.
+/// True for `8-4-4-4-12` hexadecimal digits.
 fn is_uuid(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();

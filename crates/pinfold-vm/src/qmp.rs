@@ -8,14 +8,14 @@
 //! → {"execute": "query-status", "id": 2}
 //! ← {"return": {…}, "id": 2}    or    {"error": {"class": …, "desc": …}, "id": 2}
 //! ```
-//! The negotiation goes out with the first commands, and commands that do not depend on each
-//! other go out together: QEMU answers in order, and every wait for it costs a turn of its
-//! main loop.
+//! The negotiation is sent together with the first commands, and independent commands are sent
+//! together: QEMU answers in order, and every wait for an answer costs an iteration of its main
+//! loop.
 //!
-//! A QEMU socket serves one client at a time: a second one connects, but is greeted only when
-//! the first has gone. Silence is therefore an answer, and everything here has a deadline.
-//! The other side may be anything that the user named by mistake: lines and the number of kept
-//! events are bounded, and nothing of what comes is trusted to be well formed.
+//! A QEMU socket serves one client at a time: a second client can connect, but is greeted only
+//! after the first has disconnected. So no answer is a possible answer, and every operation has a
+//! deadline. The other side may be any program, if the user named the wrong socket: the length of
+//! lines and the number of stored events are limited, and no input is assumed to be well formed.
 //!
 //! Specification: <https://www.qemu.org/docs/master/interop/qmp-spec.html>.
 
@@ -32,26 +32,26 @@ use self::wire::{Line, Message, Wire};
 use crate::control::{Monitor, QemuVersion};
 use crate::{QmpError, VmError};
 
-/// Events kept until somebody asks for them; the oldest go first.
+/// Maximum number of stored events; the oldest are dropped first.
 const MAX_EVENTS: usize = 256;
 
-/// What belongs to a longer event is not kept: QEMU's own are a few hundred bytes.
+/// Maximum size of an event's data; larger data is dropped. QEMU's own are a few hundred bytes.
 const MAX_EVENT: usize = 64 << 10;
 
-/// How long a look for events that have come may take.
+/// Time limit of a check for received events.
 const GLANCE_NS: u64 = 1_000_000;
 
-/// How long the PUs are left to QEMU before this thread works beside it. QEMU hands each
-/// command from its monitor's thread to its main loop, and the kernel, which takes a message on
-/// a socket for a hand-over, likes to wake either on the PU of the one who sent it.
+/// Time during which this thread leaves the CPUs to QEMU after sending. QEMU passes each command
+/// from its monitor thread to its main loop. The kernel tends to wake both on the sender's CPU,
+/// because it takes a message on a socket for a synchronous hand-over.
 const PAUSE_NS: u64 = 100_000;
 
-/// Something that QEMU reported of its own accord.
+/// An event that QEMU sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Its name: `SHUTDOWN`, `STOP`, `DEVICE_DELETED`, …
+    /// Name of the event: `SHUTDOWN`, `STOP`, `DEVICE_DELETED`, …
     pub name: String,
-    /// What belongs to it; `null` if nothing does.
+    /// Data of the event; `null` if it has none.
     pub data: Value,
 }
 
@@ -69,13 +69,13 @@ pub struct Qmp {
 type Command<'c> = (&'c str, Option<Value>);
 
 impl Qmp {
-    /// Connects and checks the greeting; `timeout_ns` bounds each of these and each later
-    /// command. What remains of the negotiation goes with the first command.
+    /// Connects and checks the greeting. `timeout_ns` limits each of these and each later command.
+    /// The rest of the negotiation is sent with the first command.
     ///
     /// # Errors
-    /// [`QmpError::Connect`] if nobody listens, [`QmpError::Silent`] if no greeting comes (another
-    /// client is connected), [`QmpError::NotQmp`] if something else comes, [`QmpError::Closed`]
-    /// if QEMU ends meanwhile.
+    /// [`QmpError::Connect`] if no process listens, [`QmpError::Silent`] if no greeting arrives
+    /// (another client is connected), [`QmpError::NotQmp`] if other data arrives,
+    /// [`QmpError::Closed`] if QEMU ends meanwhile.
     pub fn connect(
         path: &str,
         timeout_ns: u64,
@@ -84,7 +84,7 @@ impl Qmp {
         Self::greeted(Wire::connect(path, timeout_ns, Box::new(clock))?, timeout_ns)
     }
 
-    /// The same over a socket that is connected already; `path` stands in error texts.
+    /// The same over a connected socket; `path` is used in error messages.
     ///
     /// # Errors
     /// As [`Qmp::connect`].
@@ -103,7 +103,7 @@ impl Qmp {
         Ok(Self { wire, version, events, last_id: 0, timeout_ns, negotiated: false })
     }
 
-    /// Version that QEMU named in its greeting; costs no round trip.
+    /// The version in QEMU's greeting; needs no round trip.
     #[must_use]
     pub fn greeted_version(&self) -> &QemuVersion {
         &self.version
@@ -115,12 +115,12 @@ impl Qmp {
         self.wire.path()
     }
 
-    /// Bounds each later command by this time.
+    /// Sets the time limit of each later command.
     pub fn set_timeout(&mut self, timeout_ns: u64) {
         self.timeout_ns = timeout_ns;
     }
 
-    /// Asks QEMU to end (`quit`). That it closes the connection at once is no error.
+    /// Requests QEMU to exit (`quit`). It is no error if QEMU closes the connection at once.
     ///
     /// # Errors
     /// As [`Monitor::execute`].
@@ -131,11 +131,11 @@ impl Qmp {
         }
     }
 
-    /// Waits until one of the named events has come and takes it; `None` after `timeout_ns`.
-    /// Other events are kept.
+    /// Waits until one of the named events arrives and removes it from the stored ones; `None`
+    /// after `timeout_ns`. Other events are kept.
     ///
     /// # Errors
-    /// [`QmpError::Closed`] if QEMU ends, [`QmpError::NotQmp`] if what comes is no message.
+    /// [`QmpError::Closed`] if QEMU ends, [`QmpError::NotQmp`] if the data is no QMP message.
     pub fn wait_event(
         &mut self,
         names: &[&str],
@@ -152,13 +152,13 @@ impl Qmp {
                 None => return Ok(None),
                 Some(Message::Event(event)) if wanted(&event) => return Ok(Some(event)),
                 Some(Message::Event(event)) => self.keep(event),
-                // Late replies to commands that were given up.
+                // Late replies to commands that timed out.
                 Some(Message::Greeting(_) | Message::Return { .. } | Message::Error { .. }) => {}
             }
         }
     }
 
-    /// Takes all events that have come so far, hardly waiting for more.
+    /// Takes all events that have arrived, with a wait of at most 1 ms.
     ///
     /// # Errors
     /// As [`Qmp::wait_event`].
@@ -197,9 +197,9 @@ impl Qmp {
 }
 
 impl Qmp {
-    /// Sends commands in one write, behind the negotiation if that is still to be done, and
-    /// reads their replies. Without commands, only negotiates. `meanwhile`, if given, is called
-    /// while QEMU works on them.
+    /// Sends commands in one write, after the negotiation if that is still pending, and reads their
+    /// replies. Without commands, only negotiates. `meanwhile`, if given, is called while QEMU
+    /// executes them.
     fn run(
         &mut self,
         commands: &[Command<'_>],
@@ -240,13 +240,13 @@ impl Qmp {
                 }
                 Some(Message::Event(event)) => self.keep(event),
                 Some(Message::Return { id: Some(of), value }) if of == id => return Ok(value),
-                // An error without id answers a message that QEMU could not read at all;
-                // replies come in order, so it is ours.
+                // An error without an ID answers a message that QEMU could not parse. Replies are
+                // in order, so it belongs to this command.
                 Some(Message::Error { id: of, class, message }) if of.is_none_or(|of| of == id) => {
                     let command = command.to_owned();
                     return Err(QmpError::Refused { command, class, message }.into());
                 }
-                // Late replies to commands that were given up.
+                // Late replies to commands that timed out.
                 Some(Message::Greeting(_) | Message::Return { .. } | Message::Error { .. }) => {}
             }
         }
@@ -280,7 +280,7 @@ impl Monitor for Qmp {
     }
 }
 
-/// Reads the greeting, or tells what is wrong with the one who should give it.
+/// Reads the greeting, or returns the reason why there is none.
 fn greeting(wire: &mut Wire, timeout_ns: u64) -> Result<QemuVersion, QmpError> {
     let deadline = wire.deadline(timeout_ns);
     let line = match wire.line(deadline, "the greeting")? {

@@ -1,18 +1,18 @@
-//! Which thread of a virtual machine does what.
+//! Determines the role of each thread of a virtual machine.
 //!
-//! QEMU's monitor is asked first: it knows the threads of vCPUs and iothreads by number. Names
-//! only classify the rest, because QEMU calls them "for debugging and not a stable API", sets
-//! them only under `-name debug-threads=on`, and cannot set those above 15 bytes at all (an
-//! iothread with an id of more than 12 characters stays nameless). Without a monitor names are
-//! all there is, and the result says so.
+//! QEMU's monitor is queried first: it reports the threads of vCPUs and iothreads by number. Names
+//! classify only the remaining threads. QEMU documents names as "for debugging and not a stable
+//! API", sets them only under `-name debug-threads=on`, and cannot set names longer than 15 bytes
+//! at all (an iothread with an ID of more than 12 characters stays nameless). Without a monitor the
+//! roles depend on names alone, and a finding says so.
 //!
-//! The threads are counted before the questions, listed and read while QEMU works on its answers,
-//! and listed again afterwards, until all agree (or a census before and one after tell that they
-//! do): threads are born at any time (hotplug, worker pools), and a monitor's answer about a list
-//! that has changed is worth nothing.
+//! The threads are counted before the queries, listed and read while QEMU prepares its replies, and
+//! listed again afterwards, until all agree (or until a [`ThreadSet`] taken before equals one taken
+//! after). Threads are created at any time (hotplug, worker pools), and a monitor's reply is
+//! useless if the list has changed meanwhile.
 //!
-//! Kernel threads that work for the machine but lie outside its process are looked up by name:
-//! `vhost-PID` (Linux before 6.4, or with `fork_owner=0`) and `kvm-pit/PID`.
+//! Kernel threads that serve the machine from outside its process are found by name: `vhost-PID`
+//! (Linux before 6.4, or with `fork_owner=0`) and `kvm-pit/PID`.
 
 mod names;
 mod process;
@@ -30,42 +30,42 @@ use crate::VmError;
 use crate::argv;
 use crate::control::{Monitor, VmInfo};
 
-/// How often the list is taken again before its unrest is accepted (and reported).
+/// Maximum number of rounds before a changing list is accepted (and reported).
 const ROUNDS: u32 = 8;
 
-/// One thread of a virtual machine.
+/// One thread of a virtual machine, with its role.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VmThread {
     /// The thread.
     pub task: TaskId,
-    /// What it does.
+    /// Role of the thread.
     pub role: Role,
-    /// Its name, as the kernel shows it.
+    /// Name of the thread (`comm`).
     pub name: String,
 }
 
-/// What was found of a virtual machine.
+/// Result of the discovery of a virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The process.
+    /// Process ID of QEMU.
     pub pid: Tid,
-    /// Its threads, vCPUs first by index, then the others by role and number.
+    /// Its threads: vCPUs first, by index, then the others by role and number.
     pub threads: Vec<VmThread>,
-    /// What executes the guest; `None` if neither monitor nor names tell.
+    /// The accelerator; `None` if neither monitor nor names show it.
     pub accelerator: Option<Accelerator>,
-    /// Number of vCPUs that are plugged in.
+    /// Number of present vCPUs.
     pub vcpus: u32,
-    /// The same with those that its command line leaves room for (`maxcpus`).
+    /// Maximum number of vCPUs, including those that can be hot-plugged (`maxcpus`).
     pub max_vcpus: u32,
-    /// What makes this list less than certain.
+    /// Reasons why the list may be incomplete or wrong.
     pub findings: Vec<Finding>,
-    /// The threads of the process by number, if a census told that there are no others.
+    /// The thread IDs of the process, if a check confirmed that there are no others.
     pub roll: Option<Roll>,
 }
 
 impl Found {
-    /// The numbers of the vCPUs that are plugged in, ascending. They have gaps where one was
-    /// plugged into a later slot.
+    /// The indexes of the present vCPUs, ascending. There is a gap where a vCPU was plugged into a
+    /// later slot.
     #[must_use]
     pub fn vcpu_ids(&self) -> Vec<u32> {
         let ids = self.threads.iter().filter_map(|thread| match thread.role {
@@ -80,7 +80,7 @@ impl Found {
         }
     }
 
-    /// Checks that each vCPU has a thread of its own, as pins of single vCPUs need.
+    /// Checks that each vCPU has its own thread, which pinning of single vCPUs requires.
     ///
     /// # Errors
     /// [`VmError::OneThread`] if several vCPUs share one.
@@ -91,7 +91,7 @@ impl Found {
         }
     }
 
-    /// The threads as what applies plans wants them.
+    /// The threads in the form that the crate for applying plans takes.
     #[must_use]
     pub fn tasks(&self) -> Vec<(TaskId, Role)> {
         self.threads.iter().map(|thread| (thread.task, thread.role.clone())).collect()
@@ -100,30 +100,30 @@ impl Found {
 
 /// Finds the role of each thread of the QEMU behind a monitor.
 ///
-/// A guest may have taken its QEMU over, so that an answer is the guest's word. Where QEMU itself
-/// is at the other end, it is believed about its own threads alone. Where another process is,
-/// the thread of the first vCPU leads to it, and its maker must be one who may name that QEMU.
+/// A guest may have compromised its QEMU, so the replies are not trusted. If QEMU itself is at the
+/// other end, it is believed about its own threads only. If another process is at the other end,
+/// the first vCPU's thread identifies the QEMU process, whose user must be one that the peer may
+/// represent.
 ///
 /// # Errors
 /// As [`discover`]; [`VmError::ForeignOwner`].
 pub fn find(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Found, VmError> {
     match monitor.peer() {
         Some(pid) if require_qemu(host, pid).is_ok() => discover(host, pid, Some(monitor)),
-        // A socket that another process made (libvirt's, systemd's, a proxy's), or whose maker
-        // has ended or cannot be seen from here.
+        // The socket was created by another process (libvirt, systemd, a proxy), or by one that has
+        // ended or is not visible from here.
         Some(_) | None => find_by_vcpu(host, monitor),
     }
 }
 
-/// The process that the first vCPU's thread belongs to, if that is a QEMU whose owner the one at
-/// the other end may speak for.
+/// Uses the process of the first vCPU's thread, if it is a QEMU that the peer's user may represent.
 fn find_by_vcpu(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Found, VmError> {
     let first = monitor.cpus()?.first().ok_or(VmError::NoVcpus)?.thread;
     let pid = leader_of(host, first)?;
     require_qemu(host, pid)?;
     if let Some(peer) = monitor.peer_user() {
         let user = owner_of(host, pid)?;
-        // Root's and the caller's own proxies lead to the machines of others too.
+        // Proxies of root and of the caller may also connect to machines of other users.
         if ![0, own_uid(), user].contains(&peer) {
             return Err(VmError::ForeignOwner { pid, user, peer });
         }
@@ -131,12 +131,12 @@ fn find_by_vcpu(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Found, VmE
     discover(host, pid, Some(monitor))
 }
 
-/// Finds the role of each thread of process `pid`, with the help of its monitor if there is one.
+/// Finds the role of each thread of process `pid`, through its monitor if there is one.
 ///
 /// # Errors
-/// [`VmError::NoProcess`], [`VmError::NotQemu`] (checked when only the number is known),
-/// [`VmError::ForeignThread`] if monitor and process do not belong together,
-/// [`VmError::NoVcpus`], [`VmError::Nameless`], or that the monitor or the host failed.
+/// [`VmError::NoProcess`], [`VmError::NotQemu`] (checked only without a monitor),
+/// [`VmError::ForeignThread`] if monitor and process do not belong together, [`VmError::NoVcpus`],
+/// [`VmError::Nameless`], or an error of the monitor or the host.
 pub fn discover(
     host: &dyn Host,
     pid: Tid,
@@ -165,9 +165,9 @@ pub fn require_qemu(host: &dyn Host, pid: Tid) -> Result<(), VmError> {
     if names::is_qemu(&program) { Ok(()) } else { Err(VmError::NotQemu { pid, program }) }
 }
 
-/// What executes the guest of this process, told without its monitor and without names of
-/// threads: by the KVM machine that the process holds or does not, and by its command line.
-/// `None` if its descriptors may not be read and its command line leaves it open.
+/// The accelerator of a QEMU process, determined without its monitor and without thread names: by
+/// whether the process holds a KVM virtual machine, and by its command line. `None` if its
+/// descriptors are not readable and its command line does not determine it.
 ///
 /// # Errors
 /// As [`require_qemu`].
@@ -196,7 +196,7 @@ impl VmInfo {
             .iothreads
             .iter()
             .map(|iothread| (iothread.thread, Role::Iothread(iothread.id.clone())));
-        // Backwards, so that of vCPUs in one thread the first gives it its role.
+        // In reverse order, so that the first of several vCPUs in one thread determines its role.
         let cpus = self.cpus.iter().rev().map(|cpu| (cpu.thread, Role::Vcpu(cpu.index)));
         iothreads.chain(cpus).collect()
     }
@@ -293,9 +293,9 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
 
 /// The threads of a process, listed and then read.
 struct Listed {
-    /// Ascending.
+    /// Thread IDs in ascending order.
     tids: Vec<Tid>,
-    /// Ascending too.
+    /// The threads in the same order.
     tasks: Vec<Task>,
 }
 
@@ -307,28 +307,28 @@ impl Listed {
     }
 }
 
-/// One look at the threads of a process.
+/// One reading of the threads of a process.
 struct Seen<T> {
-    /// Their numbers, ascending, as they were listed.
+    /// The listed thread IDs, ascending.
     tids: Vec<Tid>,
     value: T,
-    /// False if the list lacks threads that must be there.
+    /// False if the list lacks threads that must exist.
     complete: bool,
 }
 
-/// Lists the threads of a process and looks at them.
+/// Lists and reads the threads of a process.
 type Look<'l, T> = dyn FnMut() -> Result<Seen<T>, VmError> + 'l;
 
-/// The last look.
+/// The last reading.
 struct Settled<T> {
     value: T,
     /// See [`Found::roll`].
     roll: Option<Roll>,
-    /// False if it did not come to rest within [`ROUNDS`].
+    /// False if the list still changed after [`ROUNDS`].
     settled: bool,
 }
 
-/// Looks until the list is complete and the same after the look.
+/// Reads until the list is complete and unchanged after the reading.
 fn settle<T>(host: &dyn Host, pid: Tid, look: &mut Look<'_, T>) -> Result<Settled<T>, VmError> {
     let mut round = 1;
     loop {
@@ -367,7 +367,8 @@ fn one_thread(vcpus: u32) -> Finding {
         .with_hint("start QEMU with -accel tcg,thread=multi, or use KVM")
 }
 
-/// A single vCPU tells nothing by its thread number; the name and the command line do.
+/// With a single vCPU the thread numbers do not show whether it shares a loop; the thread name or
+/// the command line does.
 fn one_vcpu_in_shared_loop(host: &dyn Host, pid: Tid, tasks: &[Task]) -> bool {
     if tasks.iter().any(|task| names::is_shared_loop(&task.name)) {
         return true;
@@ -376,7 +377,7 @@ fn one_vcpu_in_shared_loop(host: &dyn Host, pid: Tid, tasks: &[Task]) -> bool {
         .is_ok_and(|words| argv::parse(&words).translator() == Accelerator::TcgSingle)
 }
 
-/// Numbers the vhost workers in the order of their threads, inside and outside alike.
+/// Numbers the vhost workers in the order of their threads, inside and outside the process.
 fn number_vhosts(threads: &mut [VmThread]) {
     threads.sort_by_key(|thread| thread.task);
     let mut next = 0;

@@ -1,10 +1,10 @@
 //! A thread's affinity mask: `sched_setaffinity(2)`.
 //!
-//! The kernel gives the intersection of the mask with the thread's cpuset, and refuses
-//! (`EINVAL`) an empty one. Since 6.2 it remembers the mask that was asked for; a thread
-//! that never asked follows its cpuset. That cannot be told from outside, so where the
-//! original mask was the whole cpuset, undo asks for all possible PUs: the thread then
-//! follows its cpuset again.
+//! The kernel applies the intersection of the mask with the thread's cpuset, and refuses (`EINVAL`)
+//! an empty one. Since 6.2 it remembers the requested mask; a thread that never requested one
+//! follows its cpuset. User space cannot read which of the two is the case. So where the original
+//! mask was the whole cpuset, undo requests all possible CPUs: the thread then follows its cpuset
+//! again.
 
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, TaskId, Tid};
@@ -45,14 +45,14 @@ pub(super) fn verify(
     Ok(Shown::Other { wanted: mask.to_string(), found: found.to_string() })
 }
 
-/// The finding about a thread whose cpuset has only a part of its PUs.
+/// The finding about a thread whose cpuset contains only a part of its planned CPUs.
 pub(crate) fn narrowed(task: TaskId, mask: &CpuSet, found: &CpuSet) -> Finding {
     let text = format!("{task} may use only {found} of {mask}, its cpuset has no more");
     Finding::warning("affinity", text)
         .with_hint("widen the cpuset of its group, or plan with --avoid")
 }
 
-/// The PUs that a thread can be given at all.
+/// The CPUs that a thread's cpuset allows.
 pub(crate) fn allowed(
     host: &dyn Host,
     cpusets: Option<&Cpusets>,
@@ -79,7 +79,7 @@ pub(super) fn revert(
     Ok(Reverted::Changed(changed(task, &now, original)))
 }
 
-/// Puts a mask back that a keeper of settings replaced by one of ours or by the whole cpuset.
+/// Restores a mask that the managing program replaced by a planned one or by the whole cpuset.
 pub(super) fn restore_kept(
     past: &UndoContext<'_>,
     task: TaskId,
@@ -92,22 +92,22 @@ pub(super) fn restore_kept(
     set(past, task, mask, &allowed)
 }
 
-/// Puts a bystander's mask back if a change of its cpuset overwrote it.
+/// Restores a bystander's mask if a change of its cpuset overwrote it.
 pub(super) fn restore_overwritten(
     past: &UndoContext<'_>,
     task: TaskId,
     mask: &CpuSet,
 ) -> Result<Reverted, HostError> {
     let Some((now, allowed)) = state(past, task)? else { return Ok(Reverted::Gone) };
-    // Anything but the whole cpuset was set by somebody since.
+    // Any mask other than the whole cpuset was set by another program since.
     if now == *mask || now != allowed {
         return Ok(Reverted::Nothing);
     }
     set(past, task, mask, &allowed)
 }
 
-/// Puts a moved task's mask back after it was moved back. `inside` is what its group of ours
-/// allowed, `before` the mask that it had there.
+/// Restores a moved task's mask after it was moved back. `inside` is the cpuset of Pinfold's group,
+/// `before` the mask that the task had there.
 pub(super) fn restore_moved(
     past: &UndoContext<'_>,
     (task, mask): (TaskId, &CpuSet),
@@ -115,7 +115,7 @@ pub(super) fn restore_moved(
     before: &CpuSet,
 ) -> Result<Reverted, HostError> {
     let Some((now, allowed)) = state(past, task)? else { return Ok(Reverted::Gone) };
-    // A mask that a step of its own set is put back by that step's undo.
+    // If a separate step set the mask, that step's undo restores it.
     if now == *mask || past.wrote_mask(task, &now, &allowed) {
         return Ok(Reverted::Nothing);
     }
@@ -123,8 +123,8 @@ pub(super) fn restore_moved(
         let narrowed = mask.intersection(inside);
         [before, &now].iter().any(|seen| *seen == inside || **seen == narrowed)
     });
-    // No kernel remembers the mask of its own threads (a kcompactd's node, a handler's PU): the
-    // move home gave the whole cpuset, whatever the mask was until then.
+    // The kernel does not remember the masks of its own threads (a kcompactd's node, a handler's
+    // CPU). Moving such a thread back gives it the whole cpuset, whatever its mask was.
     let forgets = !past.masks_survive || is_kernel_thread(past, task)?;
     if forced || (forgets && now == allowed) {
         let set = set(past, task, mask, &allowed)?;
@@ -134,8 +134,8 @@ pub(super) fn restore_moved(
     Ok(Reverted::Changed(changed(task, &now, mask)))
 }
 
-/// The kernel shows no PU that is offline in any mask: one of its own threads that may have had it
-/// (a node's kcompactd and kswapd) gets what was shown, and that alone from then on.
+/// The kernel hides offline CPUs in every mask. A kernel thread whose mask may have included such a
+/// CPU (a node's kcompactd and kswapd) gets exactly the mask that was visible.
 fn as_it_was_shown(
     past: &UndoContext<'_>,
     task: TaskId,
@@ -162,7 +162,7 @@ fn is_kernel_thread(past: &UndoContext<'_>, task: TaskId) -> Result<bool, HostEr
     Ok(tasks::stat(past.host, task.tid)?.is_some_and(|stat| stat.is_kernel_thread()))
 }
 
-/// Frees a thread that inherited the mask of a placed one.
+/// Releases a thread that inherited the mask of a placed one.
 pub(super) fn release_born(
     past: &UndoContext<'_>,
     task: TaskId,
@@ -173,14 +173,14 @@ pub(super) fn release_born(
     }
     let Some((now, allowed)) = state(past, task)? else { return Ok(Reverted::Gone) };
     let Some(original) = past.inherited_mask(main, &now) else { return Ok(Reverted::Nothing) };
-    // The process itself has this mask for reasons of its own.
+    // The process itself has this mask, which Pinfold did not set.
     if tasks::unless_gone(past.host.affinity(main))?.is_none_or(|mask| mask == now) {
         return Ok(Reverted::Nothing);
     }
     set(past, task, original, &allowed)
 }
 
-/// Mask of a living task, and what its cpuset allows.
+/// Mask of a living task, and the CPUs that its cpuset allows.
 fn state(past: &UndoContext<'_>, task: TaskId) -> Result<Option<(CpuSet, CpuSet)>, HostError> {
     if !tasks::is_alive(past.host, task)? {
         return Ok(None);
@@ -215,8 +215,8 @@ fn set(
     })
 }
 
-/// Before 6.2 no mask is kept with a PU that is offline, and the PU is not in it when it comes
-/// back.
+/// Before 6.2 the kernel drops an offline CPU from a mask, and does not add it again when the CPU
+/// comes online.
 fn without_offline(
     past: &UndoContext<'_>,
     task: TaskId,

@@ -1,10 +1,9 @@
-//! Who is in a group: `tasks` (v1, single threads) and `cgroup.procs` (whole processes).
+//! Group membership: `tasks` (v1, single threads) and `cgroup.procs` (whole processes).
 //!
-//! One `write(2)` per task. A task that ends meanwhile answers `ESRCH` and is skipped; a
-//! kernel thread that its maker has bound for good answers `EINVAL` and stays where it is
-//! (`kernel/cgroup/cgroup.c`, `no_cgroup_migration`), which `status` lists.
-//! Undo goes by task and by origin, never by group: what was in another group than
-//! its neighbours goes back there.
+//! One `write(2)` per task. A task that ends meanwhile gives `ESRCH` and is skipped. A kernel
+//! thread that is bound permanently gives `EINVAL` and stays where it is (`kernel/cgroup/cgroup.c`,
+//! `no_cgroup_migration`); `status` lists it. Undo works per task and its origin, never per group:
+//! tasks that came from different groups return to different groups.
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::{Host, HostError, HostMut, paths};
@@ -14,7 +13,8 @@ use super::{Reverted, Shown, Taken, UndoContext, affinity, other_hierarchies, po
 use crate::cpusets::{Cpusets, Hierarchy};
 use crate::tasks;
 
-/// How many parents are asked for the way home before the group's own parent is taken.
+/// How many ancestors are searched for a task's original group before the parent of Pinfold's group
+/// is used.
 const MAX_ANCESTORS: usize = 64;
 
 pub(super) fn take(
@@ -72,7 +72,7 @@ pub(super) fn verify(
     Ok(Shown::AsAsked)
 }
 
-/// Moves one task back and puts its mask back if the moves changed it.
+/// Moves one task back and restores its mask if the moves changed it.
 pub(super) fn revert(
     past: &UndoContext<'_>,
     state: &TaskState,
@@ -110,7 +110,7 @@ fn move_back(past: &UndoContext<'_>, state: &TaskState) -> Result<Back, HostErro
     let Some(current) = cpusets.group_of(host, task.tid)? else { return Ok(Back::Gone) };
     let Some(before) = tasks::unless_gone(host.affinity(task.tid))? else { return Ok(Back::Gone) };
     let origin = cpusets.nearest(past.host, &past.dir_of(&state.group))?;
-    // After a crash in the middle of an undo the group may be gone: its steps tell what it had.
+    // After a crash during an undo the group may be gone; its steps record its CPUs.
     let inside = past.confinement_of(task);
     if current == origin {
         return Ok(Back::There { moved: false, inside, before });
@@ -134,7 +134,7 @@ fn move_to(
     group: &str,
 ) -> Result<bool, HostError> {
     let from = cpusets.group_of(past.host, tid)?;
-    // Within a threaded domain a thread goes alone; out of it only with its process.
+    // Within a threaded domain a thread is moved alone; out of it only with its process.
     let alone = match from {
         Some(from) => {
             cpusets.is_threaded(past.host, &from)?
@@ -149,7 +149,7 @@ fn move_to(
     Ok(tasks::unless_gone(past.host.write(&path, tid.to_string().as_bytes()))?.is_some())
 }
 
-/// The group whose processes' threads a threaded group has; itself if it is none.
+/// The domain group of a threaded group; the group itself if it is not threaded.
 fn domain(past: &UndoContext<'_>, cpusets: &Cpusets, group: &str) -> Result<String, HostError> {
     let mut at = group;
     while cpusets.is_threaded(past.host, at)? {
@@ -158,8 +158,8 @@ fn domain(past: &UndoContext<'_>, cpusets: &Cpusets, group: &str) -> Result<Stri
     Ok(at.to_owned())
 }
 
-/// Moves everybody out of a group of ours: those born in it go where their parent came from.
-/// Returns how many were moved.
+/// Moves all tasks out of a group of Pinfold's. Tasks created in it go to the group that their
+/// parent came from. Returns the number of moved tasks.
 pub(super) fn evacuate(past: &UndoContext<'_>, group: &str) -> Result<usize, HostError> {
     let Some(cpusets) = past.cpusets.as_ref().filter(|cpusets| cpusets.is_below(group)) else {
         return other_hierarchies::evacuate(past.host, group);
@@ -175,14 +175,14 @@ pub(super) fn evacuate(past: &UndoContext<'_>, group: &str) -> Result<usize, Hos
         moved += 1;
         if let Some(parent) = parent {
             let inside = past.group_cpus(group);
-            // What somebody set meanwhile is told of its recorded parent, not of each child.
+            // A conflicting change is reported for the recorded parent, not for each child.
             affinity::restore_moved(past, (stat.task(), &parent.mask), inside.as_ref(), &before)?;
         }
     }
     Ok(moved)
 }
 
-/// Masks of the noted ancestors of those who were born in groups of ours.
+/// Masks of the recorded ancestors of tasks that were created in Pinfold's groups.
 pub(super) fn born_masks(past: &UndoContext<'_>) -> Result<Vec<(TaskId, CpuSet)>, HostError> {
     let Some(cpusets) = &past.cpusets else { return Ok(Vec::new()) };
     let mut masks = Vec::new();
@@ -200,7 +200,7 @@ pub(super) fn born_masks(past: &UndoContext<'_>) -> Result<Vec<(TaskId, CpuSet)>
     Ok(masks)
 }
 
-/// The threads that a line of a group's members stands for.
+/// The threads that one line of a group's member list stands for.
 fn threads_meant(
     past: &UndoContext<'_>,
     cpusets: &Cpusets,
@@ -212,7 +212,7 @@ fn threads_meant(
     }
 }
 
-/// Where a task belongs that nobody noted: where its nearest noted ancestor came from.
+/// Original group of a task that is not in the journal: that of its nearest recorded ancestor.
 fn home_of<'p>(
     past: &'p UndoContext<'_>,
     cpusets: &Cpusets,
@@ -222,8 +222,8 @@ fn home_of<'p>(
     let mut at = tid;
     for _ in 0..MAX_ANCESTORS {
         let Some(stat) = tasks::stat(past.host, at)? else { break };
-        // Who was born in this group had a parent in it; a noted ancestor that was moved into
-        // another one only adopted it.
+        // The parent of a task that was created in this group was in it. A recorded ancestor that
+        // was moved into another group has only adopted the task.
         if let Some(state) = past.state_in(group, stat.task()) {
             return Ok((cpusets.nearest(past.host, &past.dir_of(&state.group))?, Some(state)));
         }
@@ -238,7 +238,7 @@ fn home_of<'p>(
     if !inner {
         return Ok((cpusets.nearest(past.host, parent)?, None));
     }
-    // Version 2 keeps processes out of groups that have children with controllers.
+    // Version 2 does not allow processes in groups that have children with controllers.
     let home = match past.origin_of_members(group) {
         Some(origin) => Some(origin),
         None => outer_group(past, cpusets, tid)?,
@@ -246,8 +246,8 @@ fn home_of<'p>(
     Ok((cpusets.nearest(past.host, home.as_deref().unwrap_or(parent))?, None))
 }
 
-/// The group of the nearest ancestor that is not in one of ours: of Pinfold itself, for a load
-/// that it started right into our group.
+/// The group of the nearest ancestor that is not in one of Pinfold's groups: that of Pinfold
+/// itself, for a load that it started directly in its group.
 fn outer_group(
     past: &UndoContext<'_>,
     cpusets: &Cpusets,

@@ -1,16 +1,16 @@
 //! How a v2 `cpuset.cpus` becomes empty again, which means "as the parent".
 //!
 //! Before Linux 7.0 the kernel refuses the empty list (`ENOSPC`) while the group has tasks
-//! (`validate_change` in `kernel/cgroup/cpuset.c`). The group then gets all of its parent's
-//! PUs by name, and those that are offline, which the kernel takes too (it refuses only what it could
-//! never have); that has the same effect at once. When everything else is undone:
-//! 1. If a step of ours had switched the controller on for the group, it is off again and
-//!    the list is gone.
-//! 2. If nobody else has settings beside it, the controller is switched off and on again for
-//!    the parent's children: they all begin empty. A kill between the two is seen by the
-//!    next undo, because then files are missing that the journal knows.
-//! 3. Else it stays with all PUs: the same effect until the parent gets other PUs, but not the
-//!    same bytes, and that is told.
+//! (`validate_change` in `kernel/cgroup/cpuset.c`). The group then gets an explicit list of all of
+//! its parent's CPUs and of the offline CPUs (the kernel refuses only CPUs that can never exist).
+//! This has the same effect at once. When everything else is undone:
+//! 1. If a step had enabled the controller for the group, it is disabled again and the list is
+//!    gone.
+//! 2. If no other program has settings in the sibling groups, the controller is disabled and
+//!    enabled again for the parent's children, whose lists are then empty. If Pinfold is killed
+//!    between the two, the next undo notices it, because files are missing that the journal names.
+//! 3. Else the explicit list stays: the same effect until the parent gets other CPUs, but not the
+//!    same bytes. This is reported.
 
 use std::io::ErrorKind;
 
@@ -24,7 +24,7 @@ use crate::tasks;
 
 const EMPTY: &[u8] = b"\n";
 
-/// Gives a group what its parent has: by an empty list, or else by name for the time being.
+/// Gives a group its parent's CPUs: by an empty list, or temporarily by an explicit one.
 pub(super) fn restore(
     past: &UndoContext<'_>,
     cpusets: &Cpusets,
@@ -37,13 +37,13 @@ pub(super) fn restore(
         Err(error) => return Err(error),
     }
     let mut all = cpusets.effective(past.host, cpusets.parent(group))?;
-    // They are in no list of what is effective, and the group is to have them when they come.
+    // Offline CPUs are in no effective list, and the group is to have them when they come online.
     all.add(&offline(past)?);
     past.host.write(&path, all.to_string().as_bytes())?;
     Ok(Reverted::Later)
 }
 
-/// The PUs that the kernel could have and has not now.
+/// CPUs that are possible and not online.
 fn offline(past: &UndoContext<'_>) -> Result<CpuSet, HostError> {
     match &past.possible {
         Some(possible) => Ok(possible.difference(&cpusets::list(past.host, &paths::cpu_online())?)),
@@ -51,14 +51,14 @@ fn offline(past: &UndoContext<'_>) -> Result<CpuSet, HostError> {
     }
 }
 
-/// Makes the list of a group empty that has all PUs by name, if that can be done.
+/// Empties the explicit list of a group, if possible.
 pub(super) fn finish(past: &UndoContext<'_>, path: &str) -> Result<Reverted, HostError> {
     let Some(cpusets) = &past.cpusets else { return Ok(Reverted::Gone) };
     let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
     let Some(now) = tasks::unless_gone(past.host.read(path))? else {
         return Ok(Reverted::Restored);
     };
-    // One of its neighbours may have been there first.
+    // The reset for a sibling group may have emptied this list too.
     if now.trim_ascii().is_empty() {
         return Ok(Reverted::Restored);
     }
@@ -84,7 +84,7 @@ pub(super) fn finish(past: &UndoContext<'_>, path: &str) -> Result<Reverted, Hos
     Ok(Reverted::Near(Finding::note("cgroup cpuset", text).with_hint(hint)))
 }
 
-/// Switches the controller on again if an undo was killed after switching it off.
+/// Enables the controller again if an undo was killed after disabling it.
 pub(super) fn repair(
     past: &UndoContext<'_>,
     cpusets: &Cpusets,
@@ -100,11 +100,11 @@ pub(super) fn repair(
     if is_cut { past.host.write(&control, ENABLE) } else { Ok(()) }
 }
 
-/// Tells of a list and its content whether they are of our making.
+/// Whether a list with this path and content was written by Pinfold.
 type Ours<'a> = dyn Fn(&str, &[u8]) -> Result<bool, HostError> + 'a;
 
-/// Why the controller cannot be switched off and on again for the children of a group without
-/// loss; values that are `ours` are no loss.
+/// The reason why the controller cannot be disabled and enabled for a group's children without
+/// losing settings. Values that are `ours` do not count.
 pub(crate) fn obstacle(
     host: &dyn Host,
     cpusets: &Cpusets,
@@ -139,7 +139,7 @@ pub(crate) fn obstacle(
     Ok(None)
 }
 
-/// True if a list of ours is all of its parent's PUs: the nearest to empty.
+/// True if a list of Pinfold's is all of its parent's CPUs, the nearest equivalent to empty.
 pub(super) fn is_all(
     past: &UndoContext<'_>,
     cpusets: &Cpusets,
@@ -156,7 +156,7 @@ pub(super) fn is_all(
     Ok(all.is_some_and(|all| all.union(&offline) == shown.union(&offline)))
 }
 
-/// True if a list is one that a step wrote, or what stands for it.
+/// True if a list is one that a step wrote, or its equivalent.
 pub(super) fn is_ours(
     past: &UndoContext<'_>,
     cpusets: &Cpusets,

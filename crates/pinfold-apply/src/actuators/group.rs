@@ -1,18 +1,19 @@
-//! A cgroup directory of ours.
+//! A cgroup directory that Pinfold made.
 //!
-//! Only directories whose name begins with ours are ever removed, whatever the journal says.
-//! A group is removed when it is empty: whoever is still in it is moved out first, again and
-//! again, because what forks meanwhile is born inside (bounded, with a pause for the ending).
+//! Only directories with Pinfold's name prefix are ever removed, whatever the journal contains. A
+//! group is removed when it is empty. Remaining tasks are moved out first, repeatedly, because
+//! children of tasks that fork meanwhile start in the group (a bounded number of tries, with a
+//! pause).
 
 use pinfold_host::{Host, HostError, HostMut, paths};
 use std::io::ErrorKind;
 
 use super::{Reverted, Shown, Taken, UndoContext, cgroup_procs};
 
-/// What the names of our groups begin with.
+/// Prefix of the names of Pinfold's groups.
 pub(crate) const PREFIX: &str = "pinfold-";
 
-/// Tries to empty and remove a group, and the pause between two of them.
+/// Maximum number of tries to empty and remove a group, and the pause between two tries.
 const TRIES: usize = 50;
 const PAUSE_NS: u64 = 4_000_000;
 
@@ -51,7 +52,7 @@ pub(super) fn revert(past: &UndoContext<'_>, path: &str) -> Result<Reverted, Hos
             Err(error) => return Err(error),
         }
         if moved == 0 {
-            // Somebody in it is just ending, or it has groups of somebody else in it.
+            // A task in it is about to exit, or it contains groups of another program.
             past.clock.sleep_ns(PAUSE_NS);
         }
     }

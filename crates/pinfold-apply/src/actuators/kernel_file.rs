@@ -1,9 +1,9 @@
 //! A file of the kernel that takes a value in one `write(2)`.
 //!
-//! Three kinds need different eyes: lists of PUs or nodes compare as sets, and those of
-//! `cpuset.cpus` have a file beside them that shows what was really granted (version 2 drops
-//! without an error what the parent lacks); `cgroup.subtree_control` takes `+name` and
-//! shows names; all others compare as text without the blanks at their ends.
+//! Three kinds are compared differently. Lists of CPUs or nodes compare as sets; `cpuset.cpus` has
+//! a second file that shows the granted CPUs (version 2 drops without an error what the parent
+//! lacks). `cgroup.subtree_control` takes `+name` and shows names. All others compare as text
+//! without surrounding blanks.
 
 use std::io::ErrorKind;
 
@@ -16,7 +16,8 @@ use super::{Reverted, Shown, Taken, UndoContext, cpuset_reset, partition, resctr
 use crate::cpusets::{self, CPUSET, Hierarchy};
 use crate::tasks;
 
-/// What [`pinfold_model::Change::WriteFile`] writes to give children the controller.
+/// Value that [`pinfold_model::Change::WriteFile`] writes to enable the controller for the
+/// children.
 pub(crate) const ENABLE: &[u8] = b"+cpuset";
 pub(super) const DISABLE: &[u8] = b"-cpuset";
 const CPU: &[u8] = b"cpu";
@@ -27,25 +28,25 @@ enum Kind {
     List,
     Controllers,
     Partition,
-    /// Of a group.
+    /// Text in a file of a group.
     Text,
-    /// A list of PUs of an interrupt, which the kernel may manage itself.
+    /// An interrupt's list of CPUs, which the kernel may manage itself.
     Irq,
-    /// A hexadecimal mask of PUs.
+    /// A hexadecimal mask of CPUs.
     Mask,
     /// One of several words, shown as `always [madvise] never`.
     Choice,
-    /// A number that the kernel may not reach, or round.
+    /// A number that the kernel may round or not reach.
     Number,
-    /// Of the host.
+    /// A tunable of the host.
     Knob,
-    /// What a method of emulated speed switches to and fro as long as it works: whatever it
-    /// holds is ours.
+    /// A value that a method of emulated speed switches continuously while it works. Any present
+    /// value counts as Pinfold's.
     Switched,
 }
 
-/// True for a file that is no group's membership or cpuset: what of these a host lacks or
-/// refuses is a finding.
+/// True for a file that is not a group's membership or cpuset. A missing or refused one is a
+/// finding.
 pub(crate) fn is_knob(path: &str) -> bool {
     if resctrl::is_inside(path) {
         return false;
@@ -80,13 +81,13 @@ fn kind(path: &str) -> Kind {
     }
 }
 
-/// How often a file is looked at that changes a little after the write, and the pause between:
-/// a fifth of a second in all.
+/// Maximum number of reads of a file that changes shortly after the write, and the pause between
+/// them: a fifth of a second in all.
 pub(crate) const LATE_LOOKS: usize = 50;
 pub(crate) const LATE_PAUSE_NS: u64 = 4_000_000;
 
-/// True for limits of a frequency: newer kernels have a worker set them, so that the file shows
-/// the old value for a moment (`drivers/cpufreq/cpufreq.c`, `cpufreq_notifier_max`).
+/// True for frequency limits. Newer kernels set them in a worker, so that the file shows the old
+/// value for a moment (`drivers/cpufreq/cpufreq.c`, `cpufreq_notifier_max`).
 pub(super) fn comes_late(path: &str) -> bool {
     matches!(path.rsplit('/').next(), Some("scaling_min_freq" | "scaling_max_freq"))
 }
@@ -112,14 +113,14 @@ fn refused(error: &HostError) -> Option<Finding> {
     is_knob(path).then(|| write_error::of(error, kind(path) == Kind::Irq)).flatten()
 }
 
-/// True for the memory nodes of a group that is not ours: the machine's own. One of ours takes no
-/// task without them.
+/// True for the memory nodes of the machine's own group. A group that Pinfold made accepts no task
+/// without them.
 fn is_nodes_of_others(path: &str) -> bool {
     let mut parts = path.rsplit('/').skip(1);
     kind(path) == Kind::List && !parts.next().is_some_and(|group| group.starts_with(PREFIX))
 }
 
-/// True if a knob still has what it was set to, or as much of it as the kernel gave.
+/// True if a tunable still has the value that was set, or the part of it that the kernel granted.
 pub(crate) fn still_holds(
     path: &str,
     now: &[u8],
@@ -136,7 +137,7 @@ pub(crate) fn still_holds(
     })
 }
 
-/// What can be done about a knob that was refused; `None` for other files and faults.
+/// What the user can do about a refused tunable; `None` for other files and errors.
 pub(crate) fn knob_hint(error: &HostError) -> Option<String> {
     refused(error)?.hint
 }
@@ -152,7 +153,7 @@ pub(super) fn verify(
     }
     let found = host.read(path)?;
     if !same(kind(path), path, &found, value)? {
-        // A frequency is what the hardware made of it.
+        // The hardware may have rounded a frequency.
         if kind(path) == Kind::Switched && number(&found).is_some() {
             return Ok(Shown::AsAsked);
         }
@@ -215,7 +216,7 @@ pub(super) fn revert(
         if is_empty(original) && cpuset_reset::is_all(past, cpusets, path, &now)? {
             return Ok(Reverted::Later);
         }
-        // Empty is what a list is after the controller was switched off and on by an undo.
+        // A list is empty after an undo disabled and enabled the controller.
         ours |= is_empty(&now);
         if ours && is_empty(original) {
             return cpuset_reset::restore(past, cpusets, group);
@@ -232,8 +233,8 @@ pub(super) fn revert(
     put_back(past, kind, path, original)
 }
 
-/// True for a number that the kernel made of one that we asked: the one that was read back, or,
-/// because the note of that may be lost in a crash, any on the way from the original to it.
+/// True for a number that the kernel derived from a requested one: the one that was read back or,
+/// because its record may be lost in a crash, any between the original and the requested number.
 fn is_as_given(
     past: &UndoContext<'_>,
     path: &str,
@@ -251,7 +252,7 @@ fn is_as_given(
     Ok(false)
 }
 
-/// Writes a file's original and reads it back.
+/// Writes a file's original value and reads it back.
 fn put_back(
     past: &UndoContext<'_>,
     kind: Kind,
@@ -284,7 +285,7 @@ fn put_back(
     Err(unexpected(path, &now, original))
 }
 
-/// Takes those controllers from a group's children again that a step gave them.
+/// Disables those controllers for a group's children that a step enabled.
 fn disable_both(
     past: &UndoContext<'_>,
     place: (&str, &str),
@@ -300,7 +301,7 @@ fn disable_both(
     Ok(if matches!(second, Reverted::Nothing) { first } else { second })
 }
 
-/// Takes the controller from a group's children again, unless somebody else uses it now.
+/// Disables the cpuset controller for a group's children, unless another program uses it now.
 fn disable(
     past: &UndoContext<'_>,
     (path, group): (&str, &str),
@@ -321,7 +322,7 @@ fn disable(
     if has_cpuset(&now) { Err(unexpected(path, &now, original)) } else { Ok(Reverted::Restored) }
 }
 
-/// The same of the cpu controller, whose values would be lost with it.
+/// The same for the cpu controller, whose values would be lost with it.
 fn disable_cpu(
     past: &UndoContext<'_>,
     (path, group): (&str, &str),
@@ -355,7 +356,7 @@ fn number(bytes: &[u8]) -> Option<i64> {
     std::str::from_utf8(bytes).ok()?.trim().parse().ok()
 }
 
-/// Who wrote what is no number is not known, nor what it would do to the kernel.
+/// Reports a value that is no number: its writer and its effect are unknown.
 fn unreadable(path: &str, now: &[u8], original: &[u8]) -> Finding {
     let text = format!("{path} holds {:?}, which is no number; it was left", shown(now));
     let hint = format!("look what became of it; the original was {:?}", shown(original));
@@ -380,7 +381,7 @@ fn same(kind: Kind, path: &str, found: &[u8], value: &[u8]) -> Result<bool, Host
     }
 }
 
-/// True if a file with this content has the value.
+/// True if the content of a file means this value.
 pub(crate) fn holds(path: &str, found: &[u8], value: &[u8]) -> Result<bool, HostError> {
     same(kind(path), path, found, value)
 }
@@ -390,7 +391,7 @@ fn mask(path: &str, bytes: &[u8]) -> Result<CpuSet, HostError> {
         .map_err(|error| HostError::Unexpected { path: path.to_owned(), why: error.to_string() })
 }
 
-/// The word in brackets, or the only one.
+/// The word in brackets, or the only word.
 fn chosen(bytes: &[u8]) -> &[u8] {
     let mut words = bytes.split(u8::is_ascii_whitespace);
     let inner = words.find_map(|word| word.strip_prefix(b"[")?.strip_suffix(b"]"));
@@ -407,7 +408,7 @@ fn inherits(past: &UndoContext<'_>, path: &str, now: &[u8]) -> Result<bool, Host
     Ok(cpusets::parse(path, now)? == parent_nodes(past, path)?)
 }
 
-/// Before Linux 7.0 a group with tasks cannot be told to inherit its nodes again.
+/// Before Linux 7.0 a group with tasks cannot return to inheriting its nodes.
 fn give_all_nodes(past: &UndoContext<'_>, path: &str) -> Result<Reverted, HostError> {
     let all = parent_nodes(past, path)?.to_string();
     past.host.write(path, all.as_bytes())?;
@@ -428,7 +429,7 @@ fn inherited(path: &str, now: &[u8]) -> Finding {
     Finding::note("cgroup cpuset", text)
 }
 
-/// True if a list of controllers has cpuset.
+/// True if a list of controllers contains cpuset.
 pub(crate) fn has_cpuset(bytes: &[u8]) -> bool {
     has_controller(bytes, CPUSET.as_bytes())
 }
@@ -437,7 +438,7 @@ fn has_controller(bytes: &[u8], name: &[u8]) -> bool {
     bytes.split(u8::is_ascii_whitespace).any(|at| at == name)
 }
 
-/// The controller that `+NAME` gives.
+/// The controller that `+NAME` enables.
 fn controller(value: &[u8]) -> &[u8] {
     value.strip_prefix(b"+").unwrap_or(value).trim_ascii()
 }

@@ -1,8 +1,8 @@
-//! Members of groups in other hierarchies than that of cpuset: `cpu`, `freezer` of version 1,
-//! and version 2 beside them.
+//! Members of groups in hierarchies other than that of cpuset: `cpu`, `freezer` of version 1, and
+//! version 2 mounted alongside them.
 //!
-//! Nothing there narrows a mask, so a member is moved and that is all: who was moved in by a step
-//! goes back where it was, everybody else to the group above.
+//! These do not narrow a mask, so a member is only moved: a task that a step moved in returns to
+//! its former group, every other task goes to the parent group.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::{Reverted, Shown};
 use crate::cpusets;
 use crate::tasks;
 
-/// The file by which members of a group are known, and moved.
+/// The file that lists the members of a group and through which tasks join it.
 fn file_of(host: &dyn Host, group: &str) -> Result<String, HostError> {
     if host.exists(&paths::cgroup_tasks(group)) {
         return Ok("tasks".to_owned());
@@ -29,7 +29,7 @@ fn members(host: &dyn Host, group: &str, file: &str) -> Result<BTreeSet<Tid>, Ho
     Ok(text.lines().filter_map(|line| line.trim().parse().ok().map(Tid)).collect())
 }
 
-/// Moves everybody to the group above. Returns how many were moved.
+/// Moves all members to the parent group. Returns the number of moved members.
 pub(super) fn evacuate(host: &dyn HostMut, group: &str) -> Result<usize, HostError> {
     let Some((parent, _)) = group.rsplit_once('/') else { return Ok(0) };
     let file = file_of(host, group)?;
@@ -42,7 +42,7 @@ pub(super) fn evacuate(host: &dyn HostMut, group: &str) -> Result<usize, HostErr
     Ok(moved)
 }
 
-/// Compares who is in a group.
+/// Compares the members of a group with the moved tasks.
 pub(super) fn verify(host: &dyn Host, group: &str, moved: &[TaskId]) -> Result<Shown, HostError> {
     let inside = members(host, group, &file_of(host, group)?)?;
     for task in moved {
@@ -56,7 +56,7 @@ pub(super) fn verify(host: &dyn Host, group: &str, moved: &[TaskId]) -> Result<S
     Ok(Shown::AsAsked)
 }
 
-/// Moves a task back that a step had moved into a group; one that somebody else has moved on
+/// Moves a task back that a step had moved into a group. A task that another program has moved on
 /// stays there.
 pub(super) fn revert(
     host: &dyn HostMut,
@@ -78,7 +78,7 @@ pub(super) fn revert(
     Ok(tasks::unless_gone(written)?.map_or(Reverted::Gone, |()| Reverted::Restored))
 }
 
-/// True if a mount is not that of cpuset.
+/// True if a mount is not that of the cpuset hierarchy.
 pub(super) fn is_elsewhere(cpusets: Option<&cpusets::Cpusets>, mount: &str) -> bool {
     cpusets.is_none_or(|cpusets| cpusets.root() != mount)
 }

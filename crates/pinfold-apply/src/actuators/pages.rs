@@ -1,7 +1,8 @@
-//! Pages of a process that are on other nodes than they should be: `migrate_pages(2)`.
+//! Pages of a process that are on other nodes than planned: `migrate_pages(2)`.
 //!
-//! The kernel moves what it can: pages that a device holds, or that other processes map too,
-//! stay. A moved page has no place to which undo could send it back, so undo only tells.
+//! The kernel moves what it can. Pages that a device holds, or that other processes map too, stay.
+//! The former node of a moved page is not recorded, so undo cannot move it back and only reports
+//! this.
 
 use pinfold_host::{Host, HostError, HostMut, numa_maps, paths};
 use pinfold_model::{Finding, NodeId, TaskId};
@@ -37,7 +38,7 @@ pub(super) fn take(
 }
 
 pub(super) fn verify(host: &dyn Host, task: TaskId) -> Result<Shown, HostError> {
-    // How many pages are where was told; only that there still is somebody can be wrong.
+    // The distribution of the pages was already reported; only the process may be gone.
     Ok(if tasks::is_alive(host, task)? { Shown::AsAsked } else { Shown::Gone })
 }
 

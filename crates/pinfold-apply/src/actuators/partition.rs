@@ -1,12 +1,12 @@
-//! `cpuset.cpus.partition` of a v2 group: PUs that are its own.
+//! `cpuset.cpus.partition` of a v2 group: CPUs for its exclusive use.
 //!
 //! ```text
 //! isolated
 //! isolated invalid (Parent is not a partition root)
 //! ```
-//! The kernel takes the word without an error and tells of what is wrong only when the file is
-//! read; the reason may be absent. An invalid partition keeps nobody off, so it is made a plain
-//! member again and told with the way out. Reasons: `perr_strings` in `kernel/cgroup/cpuset.c`.
+//! The kernel accepts the word without an error and shows a fault only when the file is read; the
+//! reason may be absent. An invalid partition excludes no tasks, so it is made a plain member again
+//! and reported with the hint. Reasons: `perr_strings` in `kernel/cgroup/cpuset.c`.
 
 use pinfold_host::{Host, HostError, HostMut};
 use pinfold_model::Finding;
@@ -17,7 +17,7 @@ use crate::tasks;
 const MEMBER: &[u8] = b"member";
 const SUBJECT: &str = "cgroup partition";
 
-/// What the kernel says, and what helps.
+/// The kernel's reasons, each with a hint.
 const WAYS_OUT: [(&str, &str); 9] = [
     (
         "Parent is not a partition root",
@@ -79,7 +79,7 @@ pub(super) fn revert(
     if kind(&now) == kind(original) {
         return Ok(Reverted::Nothing);
     }
-    // One of ours stays ours when it has become invalid.
+    // A partition of Pinfold's stays Pinfold's after it became invalid.
     if !past.written_values(path).any(|value| kind(value) == kind(&now)) {
         let text = format!(
             "{path} is {:?}, which Pinfold did not write; the original {:?} was not put back",
@@ -92,7 +92,7 @@ pub(super) fn revert(
     Ok(Reverted::Restored)
 }
 
-/// What is wrong with a partition, by what its file shows; `None` for a valid one and a member.
+/// The fault of a partition, derived from its file; `None` for a valid one and a member.
 pub(crate) fn fault(path: &str, shown: &[u8]) -> Option<Finding> {
     let shown = text(shown);
     let (_, reason) = shown.split_once(" invalid")?;
@@ -105,7 +105,7 @@ pub(crate) fn fault(path: &str, shown: &[u8]) -> Option<Finding> {
     Some(Finding::warning(SUBJECT, text).with_hint(hint))
 }
 
-/// The first word: what was asked for, valid or not.
+/// The first word: the requested kind, valid or not.
 fn kind(bytes: &[u8]) -> &[u8] {
     bytes.split(u8::is_ascii_whitespace).next().unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! A thread's scheduling policy: `sched_setattr(2)`.
 //!
-//! Moving a task between cpusets does not touch its policy, so only a step of its own ever
-//! changes one. A new thread inherits the policy of the one that made it.
+//! Moving a task between cpusets does not change its policy; only a separate step does. A new
+//! thread inherits the policy of its creator.
 
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{Finding, Policy, TaskId, Tid};
@@ -45,7 +45,7 @@ pub(super) fn revert(
     set(past, task, original)
 }
 
-/// Tells of a moved task whose policy somebody changed meanwhile.
+/// Reports a moved task whose policy another program changed meanwhile.
 pub(super) fn check_moved(
     past: &UndoContext<'_>,
     task: TaskId,
@@ -53,13 +53,13 @@ pub(super) fn check_moved(
 ) -> Result<Reverted, HostError> {
     Ok(match state(past, task)? {
         None => Reverted::Gone,
-        // A step of its own puts it back.
+        // A separate step restores it.
         Some(now) if now == original || past.wrote_policy(task, now) => Reverted::Nothing,
         Some(now) => Reverted::Changed(changed(task, now, original)),
     })
 }
 
-/// Frees a thread that inherited the policy of a placed one.
+/// Releases a thread that inherited the policy of a placed one.
 pub(super) fn release_born(
     past: &UndoContext<'_>,
     task: TaskId,

@@ -1,9 +1,8 @@
-//! A group of ours in `resctrl`, its shares, and the threads that are in it.
+//! Pinfold's group in `resctrl`, its schemata, and its threads.
 //!
-//! It is no cgroup: a thread joins by its number in `tasks`, and is the root group's again when
-//! the group is removed, so that removing it takes everything back. What was wrong with a line
-//! of shares is in `info/last_cmd_status`.
-//! <https://docs.kernel.org/filesystems/resctrl.html>
+//! It is no cgroup. A thread joins by writing its number to `tasks`, and returns to the root group
+//! when the group is removed, so removing the group undoes everything. The kernel reports errors of
+//! a schemata line in `info/last_cmd_status`. <https://docs.kernel.org/filesystems/resctrl.html>
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -16,15 +15,15 @@ use super::{Reverted, Shown, Taken};
 
 const SUBJECT: &str = "resctrl";
 
-/// The shares of one resource by domain, as texts of numbers.
+/// Shares by resource and domain ID.
 type Shares = BTreeMap<(String, u32), u64>;
 
-/// True for a group or a file in there.
+/// True for a group or a file in `resctrl`.
 pub(crate) fn is_inside(path: &str) -> bool {
     path.strip_prefix(&paths::resctrl_dir()).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// The shares that a file shows or a step writes; lines of other resources are left out.
+/// The shares that a file shows or a step writes; lines of other resources are skipped.
 pub(crate) fn shares(text: &str) -> Shares {
     let mut found = Shares::new();
     for line in text.lines() {
@@ -47,7 +46,7 @@ pub(super) fn make(host: &dyn HostMut, path: &str) -> Result<Taken, HostError> {
 pub(super) fn take(host: &dyn HostMut, path: &str, value: &[u8]) -> Result<Taken, HostError> {
     match host.write(path, value) {
         Ok(()) => Ok(Taken::Done(Vec::new())),
-        // ESRCH is the thread, anything else the group.
+        // ESRCH refers to the thread, any other error to the group.
         Err(error) if error.errno() == Some(ESRCH) => Ok(Taken::Gone),
         Err(error) => refused(host, error),
     }
@@ -55,7 +54,7 @@ pub(super) fn take(host: &dyn HostMut, path: &str, value: &[u8]) -> Result<Taken
 
 const ESRCH: i32 = 3;
 
-/// What the kernel's refusals mean here, and what can be done.
+/// Meaning of the kernel's errors here, each with a hint.
 const WAYS_OUT: [(ErrorKind, &str); 6] = [
     (
         ErrorKind::StorageFull,
@@ -84,7 +83,7 @@ fn refused(host: &dyn Host, error: HostError) -> Result<Taken, HostError> {
         return Err(error);
     };
     let mut text = format!("{error}: {source}");
-    // Where the kernel can say more, it does.
+    // The kernel may give more details.
     let status = paths::resctrl_file(&paths::resctrl_dir(), "info/last_cmd_status");
     if let Ok(more) = host.read_text(&status)
         && more.trim() != "ok"

@@ -1,13 +1,14 @@
-//! A value that another program keeps: it is asked, and the kernel is looked at too.
+//! A value that another program manages. It is set through that program, and the kernel's values
+//! are checked too.
 //!
-//! The program sets the masks of the threads behind the value itself, and may not be able to
-//! take a value away again (libvirt's pin of a running domain), so undo compares with what
-//! has the same effect, and puts masks back that differ afterwards. A setting of something
-//! that runs ends with it; one of a definition is on disk and outlives also the host.
+//! The program sets the masks of the threads itself, and may not be able to remove a value again
+//! (libvirt's pin of a running domain). So undo compares values by their effect, and restores masks
+//! that still differ. A setting of a running object ends with it; one of a definition is on disk
+//! and survives a reboot.
 //!
-//! systemd leaves a file with each change, which goes before what the unit says itself: those
-//! files are put back too, also where the value is right already, because an undo may have been
-//! killed between the two.
+//! systemd writes a drop-in file with each change, which overrides the unit's own file. These files
+//! are restored too, even if the value is already right, because an undo may have been killed
+//! between the two.
 
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, KeptFile, Lifetime, Setting, TaskId};
@@ -52,7 +53,7 @@ pub(super) fn revert(
     masks: &[(TaskId, CpuSet)],
 ) -> Vec<Result<Reverted, HostError>> {
     match ended(past, masks) {
-        // Another machine of the same name would have to pay for it.
+        // Another machine with the same name must not be changed.
         Ok(true) => return vec![Ok(Reverted::Gone)],
         Ok(false) => {}
         Err(error) => return vec![Err(error)],
@@ -70,7 +71,7 @@ pub(super) fn revert(
     answers
 }
 
-/// True if there were threads behind a setting and none of them is left.
+/// True if a setting applied to threads and all of them have ended.
 fn ended(past: &UndoContext<'_>, masks: &[(TaskId, CpuSet)]) -> Result<bool, HostError> {
     for (task, _) in masks {
         if tasks::is_alive(past.host, *task)? {
@@ -127,8 +128,8 @@ fn put_back(
     }
 }
 
-/// The files as they were. A journal of version 1 does not tell: where there was no value, there
-/// was none of them, and where there was one, they are left.
+/// The drop-in files before the change. A journal of version 1 does not record them: if there was
+/// no value, there were no files; if there was one, they are left.
 fn files_before(
     past: &UndoContext<'_>,
     setting: &Setting,
@@ -141,7 +142,7 @@ fn files_before(
     Ok(now.into_iter().map(|file| KeptFile { content: None, ..file }).collect())
 }
 
-/// True for a list of PUs of something that runs which binds nothing.
+/// True for a running object's list of CPUs that restricts nothing.
 fn is_like_none(
     past: &UndoContext<'_>,
     setting: &Setting,
@@ -152,7 +153,7 @@ fn is_like_none(
     }
     match now.map(CpuSet::parse_list) {
         Some(Ok(list)) => Ok(cpusets::list(past.host, &paths::cpu_online())?.is_subset(&list)),
-        // Another word than a list binds something.
+        // A value that is no list does restrict.
         Some(Err(_)) | None => Ok(false),
     }
 }

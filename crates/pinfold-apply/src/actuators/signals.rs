@@ -1,8 +1,8 @@
-//! Processes that are stopped and continued by signals for as long as somebody works.
+//! Processes that are stopped and continued by signals while an emulation runs.
 //!
-//! Nothing is to be done at the start. At the end nobody may be left stopped who was not before:
-//! neither in the group and those below it, nor of those who were moved into it and may be on
-//! their way back already.
+//! Nothing is done at the start. At the end, no process may remain stopped that was not stopped
+//! before: neither in the group and those below it, nor among tasks that were moved into it and may
+//! have been moved back already.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use pinfold_model::{TaskId, Tid};
 use super::{Reverted, UndoContext};
 use crate::tasks;
 
-/// The state letter of who is stopped by a signal.
+/// State letter of a process that is stopped by a signal.
 const STOPPED: char = 'T';
 
-/// Continues who is stopped; one answer for each.
+/// Continues stopped processes; one result for each.
 pub(super) fn revert(
     past: &UndoContext<'_>,
     group: &str,
@@ -37,7 +37,7 @@ fn go_on(past: &UndoContext<'_>, task: TaskId) -> Result<Reverted, HostError> {
     Ok(answer.map_or(Reverted::Gone, |()| Reverted::Restored))
 }
 
-/// The processes that are stopped now, each once.
+/// The processes that are stopped now, without duplicates.
 fn stopped(past: &UndoContext<'_>, group: &str) -> Result<Vec<TaskId>, HostError> {
     let mut found = BTreeMap::new();
     for pid in members(past.host, group)? {
@@ -46,7 +46,7 @@ fn stopped(past: &UndoContext<'_>, group: &str) -> Result<Vec<TaskId>, HostError
         }
     }
     for task in past.moved_into(group) {
-        // Signals go to processes, and threads are moved too.
+        // Signals are sent to processes, but single threads may have been moved.
         if tasks::process_of(past.host, task.tid)? != Some(task.tid) {
             continue;
         }
@@ -57,9 +57,9 @@ fn stopped(past: &UndoContext<'_>, group: &str) -> Result<Vec<TaskId>, HostError
     Ok(found.into_iter().filter(|(_, state)| *state == STOPPED).map(|(task, _)| task).collect())
 }
 
-/// The processes in a group and below it; none of one that is gone.
+/// The processes in a group and below it; empty if it no longer exists.
 fn members(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
-    // Those of a threaded group are listed by the domain above it.
+    // The processes of a threaded group are listed by its domain group.
     let kind = tasks::unless_gone(host.read_text(&paths::cgroup_type(group)))?;
     if kind.is_some_and(|kind| kind.trim() == "threaded") {
         return Ok(Vec::new());

@@ -1,8 +1,8 @@
-//! What was there before, and what we wrote: the journal as undo asks it.
+//! The original and the written values of a journal, as undo queries them.
 //!
-//! Undo puts a value back only if what it finds is one that some step wrote, so that a change by
-//! somebody else is seen as such. A knob may have been written more than once; each of the
-//! values counts as ours, and the first step's original is the original.
+//! Undo restores a value only if the present value is one that some step wrote; otherwise another
+//! program has changed it. A tunable may have been written more than once: each of these values
+//! counts as Pinfold's, and the first step's original is the original.
 
 use std::borrow::Cow;
 
@@ -13,17 +13,17 @@ use super::ENABLE_CPUSET;
 use crate::cpusets::{self, Cpusets};
 use crate::journal::Record;
 
-/// A journal's steps, with the host that they were done to.
+/// A journal's steps, with the host on which they were done.
 pub(crate) struct UndoContext<'a> {
     pub(crate) host: &'a dyn HostMut,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) cpusets: Option<Cpusets>,
     /// See [`cpusets::masks_survive`].
     pub(crate) masks_survive: bool,
-    /// All PUs that the kernel could ever have.
+    /// All CPUs that the kernel considers possible.
     pub(crate) possible: Option<CpuSet>,
     steps: Vec<&'a Step>,
-    /// Storage with the number that the kernel made of the one that was asked.
+    /// Files with the number that the kernel set instead of the requested one.
     given: Vec<(&'a str, &'a str)>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> UndoContext<'a> {
         })
     }
 
-    /// Numbers that were read back of a file and are not what was asked.
+    /// Numbers that were read back from a file and differ from the requested ones.
     pub(super) fn normalized_values(&self, file: &str) -> impl Iterator<Item = &'a str> {
         self.given.iter().filter(move |(path, _)| *path == file).map(|(_, value)| *value)
     }
@@ -64,7 +64,7 @@ impl<'a> UndoContext<'a> {
         })
     }
 
-    /// True if a value was given to a setting by a step.
+    /// True if a step set a setting to this value.
     pub(super) fn wrote_setting(&self, setting: &Setting, now: &str) -> bool {
         self.steps.iter().any(|step| match &step.change {
             Change::WriteSetting { setting: at, value, .. } => **at == *setting && value == now,
@@ -78,7 +78,7 @@ impl<'a> UndoContext<'a> {
         })
     }
 
-    /// True if a value, as the kernel shows it, was written to a file by a step.
+    /// True if a step wrote a value, compared as the kernel shows it.
     pub(super) fn wrote(&self, path: &str, value: &[u8]) -> Result<bool, HostError> {
         let shown = cpusets::parse(path, value)?;
         for written in self.written_values(path) {
@@ -89,14 +89,14 @@ impl<'a> UndoContext<'a> {
         Ok(false)
     }
 
-    /// True if a step switched the controller on for the children of a group.
+    /// True if a step enabled the controller for the children of a group.
     pub(super) fn enabled(&self, group: &str) -> bool {
         let path = paths::cgroup_subtree_control(group);
         self.written_values(&path).any(|value| value == ENABLE_CPUSET)
     }
 
-    /// True if a mask is one that was set for a task, in full or within its cpuset. Where nothing
-    /// is left of it, because its PUs went offline, the kernel gives the whole cpuset.
+    /// True if a mask was set for a task, completely or within its cpuset. If all its CPUs are
+    /// offline, the kernel gives the task the whole cpuset.
     pub(super) fn wrote_mask(&self, task: TaskId, now: &CpuSet, allowed: &CpuSet) -> bool {
         self.masks().filter(|(at, ..)| *at == task).any(|(_, mask, _)| {
             let left = mask.intersection(allowed);
@@ -104,13 +104,13 @@ impl<'a> UndoContext<'a> {
         })
     }
 
-    /// True if a policy is one that was set for a task.
+    /// True if a policy was set for a task.
     pub(super) fn wrote_policy(&self, task: TaskId, now: Policy) -> bool {
         self.policies().any(|(at, policy, _)| at == task && policy == now)
     }
 
-    /// The mask that a thread would have had that inherited `now` from a placed one; the
-    /// process's first thread is asked first, because it makes most of the others.
+    /// The original mask of a thread that inherited `now` from a placed thread. The process's first
+    /// thread is considered first, because it creates most of the others.
     pub(crate) fn inherited_mask(&self, main: Tid, now: &CpuSet) -> Option<&'a CpuSet> {
         let from = |first: bool| {
             self.masks()
@@ -120,7 +120,7 @@ impl<'a> UndoContext<'a> {
         from(true).or_else(|| from(false))
     }
 
-    /// The same of the policy.
+    /// The same for the policy.
     pub(crate) fn inherited_policy(&self, main: Tid, now: Policy) -> Option<Policy> {
         let from = |first: bool| {
             self.policies()
@@ -130,7 +130,8 @@ impl<'a> UndoContext<'a> {
         from(true).or_else(|| from(false))
     }
 
-    /// Masks that were set, by us or by a keeper at our wish, with what was there before.
+    /// Masks that were set, by Pinfold or by a managing program on its behalf, each with the
+    /// original.
     fn masks(&self) -> impl Iterator<Item = (TaskId, Cow<'a, CpuSet>, &'a CpuSet)> {
         self.steps.iter().flat_map(|step| match (&step.change, &step.undo) {
             (Change::SetAffinity { task, mask }, Undo::SetAffinity { original, .. }) => {
@@ -142,7 +143,7 @@ impl<'a> UndoContext<'a> {
                     Ok(mask) => behind
                         .map(|(task, original)| (*task, Cow::Owned(mask.clone()), original))
                         .collect(),
-                    // A setting whose value is another word than a list sets no mask.
+                    // A setting whose value is no list sets no mask.
                     Err(_) => Vec::new(),
                 }
             }
@@ -168,7 +169,7 @@ impl<'a> UndoContext<'a> {
         })
     }
 
-    /// Groups that were made by a step.
+    /// Groups that a step made.
     pub(super) fn own_groups(&self) -> impl Iterator<Item = &'a str> {
         self.steps.iter().filter_map(|step| match &step.change {
             Change::MakeGroup { path } => Some(path.as_str()),
@@ -182,12 +183,12 @@ impl<'a> UndoContext<'a> {
         })
     }
 
-    /// True if a group was made by a step.
+    /// True if a step made the group.
     pub(super) fn is_ours(&self, group: &str) -> bool {
         self.own_groups().any(|path| path == group)
     }
 
-    /// Who was moved into a group, or into one below it.
+    /// Tasks that were moved into a group, or into one below it.
     pub(super) fn moved_into(&self, into: &str) -> impl Iterator<Item = TaskId> {
         let is_inside = move |group: &str| {
             group.strip_prefix(into).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -196,18 +197,18 @@ impl<'a> UndoContext<'a> {
         moves.flat_map(|(_, states)| states.iter().map(|state| state.task))
     }
 
-    /// Tasks whose mask was set, by us or by a keeper.
+    /// Tasks whose mask was set, by Pinfold or by a managing program.
     pub(crate) fn masked(&self) -> impl Iterator<Item = TaskId> {
         self.masks().map(|(task, ..)| task)
     }
 
-    /// True if a task was placed or moved by a step.
+    /// True if a step placed or moved the task.
     pub(crate) fn has_step_for(&self, task: TaskId) -> bool {
         self.has_mask_of(task)
             || self.moves().any(|(_, states)| states.iter().any(|s| s.task == task))
     }
 
-    /// What a task was that was moved into this group.
+    /// Former state of a task that was moved into this group.
     pub(super) fn state_in(&self, into: &str, task: TaskId) -> Option<&'a TaskState> {
         let mut moves = self.moves().filter(|(group, _)| *group == into);
         moves.find_map(|(_, states)| states.iter().find(|state| state.task == task))
@@ -223,19 +224,19 @@ impl<'a> UndoContext<'a> {
         self.policies().any(|(at, ..)| at == task)
     }
 
-    /// Where the first task came from that was moved into a group.
+    /// Original group of the first task that was moved into a group.
     pub(super) fn origin_of_members(&self, into: &str) -> Option<String> {
         let mut moves = self.moves().filter(|(group, _)| *group == into);
         moves.find_map(|(_, states)| states.first()).map(|state| self.dir_of(&state.group))
     }
 
-    /// What a group of ours was given.
+    /// The CPUs that a step gave to a group of Pinfold's.
     pub(super) fn group_cpus(&self, group: &str) -> Option<CpuSet> {
         let value = self.written_values(&paths::cpuset_cpus(group)).last()?;
         CpuSet::parse_list(&String::from_utf8_lossy(value)).ok()
     }
 
-    /// What the group of ours had into which a task was moved.
+    /// The CPUs of Pinfold's group into which a task was moved.
     pub(super) fn confinement_of(&self, task: TaskId) -> Option<CpuSet> {
         let held = |states: &[TaskState]| states.iter().any(|state| state.task == task);
         let (group, _) = self.moves().find(|(_, states)| held(states))?;

@@ -1,11 +1,11 @@
-//! What it means that the kernel does not take a value of one of the host's knobs.
+//! Meaning of the kernel's errors when it refuses a value of a host tunable.
 
 use std::io::ErrorKind;
 
 use pinfold_host::HostError;
 use pinfold_model::Finding;
 
-/// Answer of a managed interrupt before Linux 6.12; since then it is `EPERM`.
+/// Error of a managed interrupt before Linux 6.12; since then it is `EPERM`.
 const EIO: i32 = 5;
 
 const NO: [ErrorKind; 6] = [
@@ -17,7 +17,7 @@ const NO: [ErrorKind; 6] = [
     ErrorKind::InvalidInput,
 ];
 
-/// The refusal for people, with the way out; `None` for an answer that is no refusal.
+/// The refusal as a finding with a hint; `None` for an error that is no refusal.
 pub(super) fn of(error: &HostError, is_irq: bool) -> Option<Finding> {
     let HostError::File { source, .. } = error else { return None };
     let kind = source.kind();
@@ -43,8 +43,8 @@ pub(super) fn of(error: &HostError, is_irq: bool) -> Option<Finding> {
     Some(Finding::warning("kernel file", format!("{error}: {source}")).with_hint(hint))
 }
 
-/// The same of the memory nodes of the machine's group: its pages are moved all the same, and what
-/// it asks for later is near the thread that asks.
+/// The same for the memory nodes of the machine's group. Its pages are moved nevertheless, and
+/// later allocations are near the thread that requests them.
 pub(super) fn of_nodes(error: &HostError) -> Option<Finding> {
     let HostError::File { source, .. } = error else { return None };
     let kind = source.kind();

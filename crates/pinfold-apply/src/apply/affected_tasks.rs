@@ -1,8 +1,8 @@
-//! Masks of tasks that a step does not name but a kernel before 6.2 changes with it.
+//! Masks of tasks that no step names but that a kernel before 6.2 changes together with a group.
 //!
-//! There, writing `cpuset.cpus` of a group or switching the controller on for it gives
-//! every task in it the whole new set, and what `taskset` had asked for is lost. Those masks
-//! are noted in the journal before, and undo puts them back.
+//! On such a kernel, writing `cpuset.cpus` of a group or enabling the controller for it gives every
+//! task in it the whole new set, and masks that `taskset` had set are lost. Those masks are
+//! journalled before, and undo restores them.
 
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{Change, CpuSet, Step, TaskId, Undo};
@@ -10,7 +10,7 @@ use pinfold_model::{Change, CpuSet, Step, TaskId, Undo};
 use crate::cpusets::{Cpusets, Hierarchy};
 use crate::tasks;
 
-/// Masks that are not the whole of their group, in all groups that these steps change.
+/// Masks that differ from their group's set, in all groups that these steps change.
 pub(super) fn masks(
     host: &dyn Host,
     hierarchy: &Hierarchy<'_>,
@@ -19,15 +19,15 @@ pub(super) fn masks(
     let Some(cpusets) = hierarchy.get()? else { return Ok(Vec::new()) };
     let mut masks = Vec::new();
     for step in steps {
-        // A group of ours has an undo of another kind, and nobody in it yet.
+        // A group that Pinfold makes has a different undo and no tasks yet.
         if let (Change::WriteFile { path, .. }, Undo::WriteFile { .. }) = (&step.change, &step.undo)
             && let Some((group, _)) = path.rsplit_once('/')
         {
             let name = path.rsplit('/').next();
             let group = match name {
-                // A partition takes PUs from all that share the group above it.
+                // A partition takes CPUs from all groups that share its parent.
                 Some("cpuset.cpus.partition") => cpusets.parent(group),
-                // A PU that comes or goes changes every group.
+                // A CPU that goes online or offline changes every group.
                 Some("online" | "control") => cpusets.root(),
                 Some(_) | None => group,
             };

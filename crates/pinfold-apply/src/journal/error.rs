@@ -1,4 +1,4 @@
-//! Why a journal cannot be begun, written or believed.
+//! Why a journal cannot be begun, written or used.
 
 use std::io::ErrorKind;
 
@@ -6,95 +6,96 @@ use pinfold_host::HostError;
 use pinfold_model::command::quote;
 use pinfold_model::{Command, Tid};
 
-/// Why a journal cannot be begun, written or believed.
+/// Why a journal cannot be begun, written or used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// A file of the journal cannot be read or written.
+    /// A journal file cannot be read or written.
     #[error("the journal cannot be kept")]
     Store(#[from] HostError),
     /// The host could not be read.
     #[error("the host cannot be read for the journal")]
     Host(#[source] HostError),
-    /// A line cannot be made.
+    /// A line cannot be serialised.
     #[error("{path}: a line cannot be written")]
     Unwritable {
-        /// The journal.
+        /// Path of the journal.
         path: String,
-        /// Why.
+        /// The error of the serialiser.
         source: serde_json::Error,
     },
     /// A line is not understood; nothing of the journal was executed.
     #[error("{path}: line {line} is not understood: {why}")]
     Malformed {
-        /// The journal.
+        /// Path of the journal.
         path: String,
-        /// The line, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault in the line.
         why: String,
     },
-    /// A later Pinfold wrote it; nothing of it was executed.
+    /// A later version of Pinfold wrote the journal; nothing of it was executed.
     #[error("{path} has the format {format:?}, which this Pinfold does not know")]
     Newer {
-        /// The journal.
+        /// Path of the journal.
         path: String,
-        /// Its format.
+        /// The journal's format.
         format: String,
     },
-    /// Another Pinfold holds the lock.
+    /// Another Pinfold process holds the lock.
     #[error("another Pinfold is at work on this process (journal {id})")]
     Busy {
-        /// Id of the journal.
+        /// ID of the journal.
         id: String,
     },
-    /// Its numbers, times and paths hold in another namespace; nothing of it was executed.
+    /// The journal's numbers, times and paths are valid in another namespace; nothing of it was
+    /// executed.
     #[error("journal {id} was written in another {} namespace ({noted}, here {here})", shown(kind))]
     OtherHierarchies {
-        /// Id of the journal.
+        /// ID of the journal.
         id: String,
         /// The kind of namespace.
         kind: String,
-        /// The one in which it was written.
+        /// The namespace in which it was written.
         noted: String,
-        /// The one of this process.
+        /// The namespace of this process.
         here: String,
     },
-    /// What was applied to the machine is still in force.
+    /// An earlier placement of the machine is still active.
     #[error("a placement of {vm_name} is already active (journal {id})")]
     Active {
-        /// Id of the journal.
+        /// ID of the active journal.
         id: String,
         /// Name of the machine.
         vm_name: String,
     },
-    /// A placement of the machine that another state folder keeps is active.
+    /// A placement of the machine, made from another state directory, is active.
     #[error(
         "process {pid} is placed already, by a Pinfold with another state directory ({journal})"
     )]
     Placed {
         /// The machine's process.
         pid: Tid,
-        /// The journal of that placement, or its mark where the journal cannot be seen.
+        /// The journal of that placement, or its mark if the journal is not visible.
         journal: String,
     },
-    /// A placement of the process that another journal of this state folder keeps is active.
+    /// Another journal of this state directory has an active placement of the process.
     #[error("process {pid} is placed already (journal {id})")]
     Held {
-        /// The process.
+        /// The process ID.
         pid: Tid,
-        /// Id of the journal.
+        /// ID of that journal.
         id: String,
     },
     /// The virtual machine or process group has ended.
     #[error("process {pid} has ended")]
     VmGone {
-        /// Its process.
+        /// The process ID.
         pid: Tid,
     },
 }
 
 impl JournalError {
-    /// What the user can do about it.
+    /// What the user can do about the error, if anything.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -136,13 +137,13 @@ impl JournalError {
     }
 }
 
-/// True if the disk or the user's share of it is used up.
+/// True if the disk or the user's quota is full.
 fn is_full(error: &HostError) -> bool {
     let HostError::File { source, .. } = error else { return false };
     matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// The kind of a namespace as manuals write it.
+/// The name of a kind of namespace as manual pages spell it.
 fn shown(kind: &str) -> &str {
     if kind == "pid" { "PID" } else { kind }
 }

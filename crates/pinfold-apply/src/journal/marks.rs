@@ -1,12 +1,13 @@
-//! Marks of what is placed on this machine, in a folder that does not depend on the state folder.
+//! Marks of the placements on this machine, in a directory that is independent of the state
+//! directory.
 //!
-//! A journal is known only to those who use its state folder. Without a mark a second placement of
-//! the same virtual machine from another state folder would note the first one's masks as the
-//! original, and put them back for ever after both were undone. A mark is named after the process
-//! (PID namespace, number, start time) and holds the path of the journal. It is locked like the
-//! journal, written before the journal's file is made, and removed before its end is written, so a
-//! mark whose journal is not there or has ended is void. The processes that become vnodes of a
-//! platform have marks too, which name the platform's journal.
+//! A journal is visible only to processes that use its state directory. Without a mark, a second
+//! placement of the same virtual machine from another state directory would record the first one's
+//! masks as the original, and restore them permanently after both were undone. A mark is named
+//! after the process (PID namespace, number, start time) and contains the path of the journal. It
+//! is locked like the journal, written before the journal's file is created, and removed before the
+//! journal's end is written. So a mark whose journal is missing or has ended is void. Processes
+//! that become vnodes of a platform have marks too, which name the platform's journal.
 
 use std::collections::BTreeSet;
 
@@ -17,15 +18,15 @@ use pinfold_model::{TaskId, Tid};
 use super::{Header, JournalError, Record, SUFFIX};
 use crate::tasks;
 
-/// The folders of marks that this user may see.
+/// The mark directories that this user can read.
 #[derive(Clone, Debug)]
 pub(super) struct Marks {
-    /// The folder of a user.
+    /// The mark directory of a user ID.
     folder_of: fn(u32) -> String,
     own: String,
 }
 
-/// A mark that is locked.
+/// A locked mark.
 #[derive(Debug)]
 pub(super) struct Mark {
     folder: StateDir,
@@ -40,15 +41,15 @@ impl Marks {
 
     #[cfg(test)]
     pub(super) fn in_folder(own: &str) -> Self {
-        // No folder of another user is there.
+        // No other user has a directory.
         Self { folder_of: |uid| format!("/nonexistent/{uid}"), own: own.to_owned() }
     }
 
-    /// Takes the mark of a process that is about to be placed.
+    /// Takes the mark of a process before it is placed.
     ///
     /// # Errors
-    /// [`JournalError::Busy`], [`JournalError::Placed`] or [`JournalError::Held`] if another journal
-    /// holds a placement of it, [`JournalError::Store`].
+    /// [`JournalError::Busy`], [`JournalError::Placed`] or [`JournalError::Held`] if another
+    /// journal has a placement of it, [`JournalError::Store`].
     pub(super) fn begin(
         &self,
         host: &dyn Host,
@@ -79,7 +80,7 @@ impl Marks {
         }
     }
 
-    /// The error about a process that another journal holds, as its mark says, whoever has the lock.
+    /// The error about a process whose mark names another journal, independent of the lock.
     pub(super) fn holder(
         &self,
         host: &dyn Host,
@@ -93,8 +94,8 @@ impl Marks {
         is_held.then(|| placed(task.tid, noted, journal))
     }
 
-    /// Takes the marks of a journal that is opened again; none where no marks can be kept, which
-    /// is no reason not to undo.
+    /// Takes the marks of a journal that is opened again. Empty if marks cannot be stored, which
+    /// does not prevent an undo.
     ///
     /// # Errors
     /// [`JournalError::Busy`].
@@ -114,22 +115,22 @@ impl Marks {
                 Err(_) => {}
             }
         }
-        // One that names another journal is that one's.
+        // Marks that name another journal belong to that journal.
         marks.retain(|mark| mark.read().is_ok_and(|noted| noted.is_empty() || noted == journal));
         Ok(marks)
     }
 
-    /// The paths of the marks whose journal is not there or has ended.
+    /// Paths of the marks whose journal is missing or has ended.
     pub(super) fn void(&self, host: &dyn Host) -> Result<Vec<String>, JournalError> {
         self.each_void(host, |_| Ok(()))
     }
 
-    /// Removes them.
+    /// Removes void marks and returns their paths.
     pub(super) fn remove_void(&self, host: &dyn Host) -> Result<Vec<String>, JournalError> {
         self.each_void(host, |mark| Ok(mark.remove()?))
     }
 
-    /// One that is locked is of a Pinfold that is at work.
+    /// Calls `act` for each void mark. Locked ones are skipped: a Pinfold process is using them.
     fn each_void(
         &self,
         host: &dyn Host,
@@ -143,7 +144,7 @@ impl Marks {
         let is_void =
             |noted: &[u8]| !noted.is_empty() && !is_active(host, &String::from_utf8_lossy(noted));
         for name in folder.list()? {
-            // A mark that goes meanwhile is of a placement that was reverted.
+            // A mark that disappears meanwhile belongs to a placement that was reverted.
             if !folder.read(&name).is_ok_and(|noted| is_void(&noted)) {
                 continue;
             }
@@ -162,7 +163,7 @@ impl Marks {
         Ok(Mark { folder, name, _lock: lock })
     }
 
-    /// The mark that root or the owner of a process has for it.
+    /// The path of the mark that root or the owner of a process has for it.
     fn of_others(
         &self,
         host: &dyn Host,
@@ -180,7 +181,7 @@ impl Marks {
 }
 
 impl Mark {
-    /// True of the mark of this process.
+    /// True if this is the mark of the given process.
     pub(super) fn is_of(&self, header: &Header, task: TaskId) -> bool {
         self.name == name_of(header, task)
     }
@@ -188,7 +189,7 @@ impl Mark {
     /// The journals that the other marks of this user name.
     pub(super) fn journals_elsewhere(&self) -> Result<Vec<String>, HostError> {
         let names = self.folder.list()?.into_iter().filter(|name| *name != self.name);
-        // A mark that goes meanwhile is of a placement that was reverted.
+        // A mark that disappears meanwhile belongs to a placement that was reverted.
         let read = names.filter_map(|name| self.folder.read(&name).ok());
         let paths = read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let paths: BTreeSet<String> = paths.filter(|path| !path.is_empty()).collect();
@@ -199,7 +200,7 @@ impl Mark {
         Ok(String::from_utf8_lossy(&self.folder.read(&self.name)?).into_owned())
     }
 
-    /// Notes the journal of the placement.
+    /// Writes the path of the placement's journal into the mark.
     pub(super) fn write(&self, journal: &str) -> Result<(), HostError> {
         match self.read()?.is_empty() {
             true => self.folder.append_unsynced(&self.name, journal.as_bytes()),
@@ -207,7 +208,7 @@ impl Mark {
         }
     }
 
-    /// The placement was reverted.
+    /// Removes the mark, after the placement was reverted.
     pub(super) fn remove(&self) -> Result<(), HostError> {
         match self.folder.contains(&self.name) {
             true => self.folder.remove(&self.name),
@@ -216,19 +217,20 @@ impl Mark {
     }
 }
 
-/// A mark in which nothing was noted is only a lock.
+/// An empty mark is only a lock and is removed.
 impl Drop for Mark {
     fn drop(&mut self) {
         if self.folder.contains(&self.name) && self.read().is_ok_and(|noted| noted.is_empty()) {
             match self.remove() {
-                // An empty mark that stays refuses nothing.
+                // An empty mark that remains blocks nothing.
                 Ok(()) | Err(_) => {}
             }
         }
     }
 }
 
-/// Numbers of processes hold in one PID namespace, and the folder may be shared by several.
+/// Name prefix per PID namespace: process numbers are valid in one namespace, and several may share
+/// the directory.
 fn prefix(header: &Header) -> String {
     let number = header.namespaces.get("pid").into_iter().flat_map(|name| name.chars());
     format!("{}-", number.filter(char::is_ascii_digit).collect::<String>())
@@ -242,7 +244,7 @@ fn id_of(task: TaskId) -> String {
     format!("{}-{}", task.tid, task.start_time)
 }
 
-/// The error about a process that the journal `noted` holds, for the one at `journal`.
+/// The error about a process that belongs to the journal `noted`, for the journal at `journal`.
 fn placed(pid: Tid, noted: String, journal: &str) -> JournalError {
     match (noted.rsplit_once('/'), journal.rsplit_once('/')) {
         (Some((folder, name)), Some((own, _))) if folder == own => {
@@ -253,8 +255,8 @@ fn placed(pid: Tid, noted: String, journal: &str) -> JournalError {
     }
 }
 
-/// False of a journal that is not there, has ended or is of an earlier boot. One that cannot be
-/// read counts as active.
+/// False for a journal that is missing, has ended or is of an earlier boot. One that cannot be read
+/// counts as active.
 fn is_active(host: &dyn Host, journal: &str) -> bool {
     if !files::exists(journal) {
         return false;
@@ -278,7 +280,7 @@ fn remove_stale(host: &dyn Host, folder: &StateDir, header: &Header) -> Result<(
         if task == header.vm || tasks::is_alive(host, task).map_err(JournalError::Host)? {
             continue;
         }
-        // One that is locked is being removed by its own Pinfold.
+        // Another Pinfold process is removing a locked one.
         if let Some(lock) = folder.lock(&name)? {
             folder.remove(&name)?;
             drop(lock);

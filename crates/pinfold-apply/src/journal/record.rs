@@ -1,9 +1,9 @@
-//! What a journal holds, read from its text.
+//! The content of a journal, parsed from its text.
 //!
-//! The text ends at the last newline. What stands behind it was being written when the
-//! power went or the process was killed; its step was not done, because a step is done only
-//! after its line has reached the disk. Anything else that is not understood refuses the
-//! whole journal: nothing of it is executed.
+//! The text ends at the last newline. Anything after it was being written at a power failure or a
+//! kill. Its step was not done, because a step is done only after its line has reached the disk.
+//! Any other line that is not understood makes the whole journal invalid: nothing of it is
+//! executed.
 
 use std::collections::BTreeMap;
 
@@ -15,58 +15,57 @@ use super::schema::{FAMILY, FormatLine, HeaderLine, Line, READABLE};
 use crate::layers::Earlier;
 use crate::tasks;
 
-/// Who applied what to which virtual machine.
+/// First line of a journal: which process applied which plan to which virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Name of the apply: the machine's process and its start time, which no other has in
-    /// the same boot.
+    /// ID of the journal: the machine's process ID and its start time, unique within a boot.
     pub id: String,
-    /// The boot in which it happened.
+    /// Boot ID of the host at that time.
     pub boot_id: String,
-    /// The namespaces in which its numbers, times and paths hold; none in journals before
-    /// version 3, which do not note them.
+    /// The namespaces in which its numbers, times and paths are valid. Empty in journals before
+    /// version 3, which do not record them.
     pub namespaces: Namespaces,
-    /// When it began.
+    /// When it began, in Unix seconds.
     pub created_unix_s: u64,
-    /// The Pinfold process.
+    /// The Pinfold process that wrote it.
     pub supervisor: TaskId,
-    /// True if the placement was to end with that process; false in journals of version 1,
-    /// which do not tell.
+    /// True if the placement ends with that process; false in journals of version 1, which do not
+    /// record it.
     pub supervised: bool,
     /// The virtual machine's process.
     pub vm: TaskId,
-    /// Its name, for messages.
+    /// The virtual machine's name, for messages.
     pub vm_name: String,
-    /// Threads of the machine and processes of ours that were there when it began.
+    /// Threads of the machine and processes started by Pinfold that existed when it began.
     pub threads: Vec<TaskId>,
     /// The plan as JSON text; opaque here.
     pub plan: String,
 }
 
-/// Why a journal has ended whose steps a restart of the host made void.
+/// Reason in the `end` line of a journal whose steps a reboot made void.
 pub(crate) const RESTARTED: &str = "the host was restarted";
 
-/// Namespaces of a process, as the kernel names them (`pid:[4026531836]`), by kind. Thread
-/// numbers hold in one PID namespace, start times in one time namespace, paths of groups in one
-/// cgroup namespace. A kind that the kernel does not have is left out.
+/// Namespaces of a process, as the kernel names them (`pid:[4026531836]`), by kind. Thread numbers
+/// are valid in one PID namespace, start times in one time namespace, group paths in one cgroup
+/// namespace. Kinds that the kernel lacks are missing.
 /// <https://man7.org/linux/man-pages/man7/namespaces.7.html>
 pub type Namespaces = BTreeMap<String, String>;
 
-/// The kinds that are noted.
+/// The kinds of namespaces that are recorded.
 const NAMESPACES: [&str; 3] = ["pid", "time", "cgroup"];
 
-/// What became of a step.
+/// Outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was done and read back.
+    /// The step was done and read back.
     Done,
-    /// Its task had ended.
+    /// The step's task had ended.
     Skipped,
-    /// It failed.
+    /// The step failed.
     Failed,
-    /// It was taken back, or there was nothing to take back.
+    /// The step was undone, or there was nothing to undo.
     Restored,
-    /// It was not taken back: somebody else changed the value since, or the kernel refused.
+    /// The step was not undone: another program changed the value since, or the kernel refused.
     Kept,
 }
 
@@ -75,30 +74,31 @@ pub enum Outcome {
 pub enum Entry {
     /// A step, written before it is done.
     Step {
-        /// Its number, from 0.
+        /// Index of the step, from 0.
         index: usize,
         /// The step.
         step: Step,
-        /// How other placements would revert the same, whose value it finds; the last one first.
+        /// How other active placements would revert the same setting whose value this step found,
+        /// the latest first.
         earlier: Vec<Earlier>,
     },
-    /// What became of it.
+    /// The outcome of a step.
     Outcome {
-        /// The step's number.
+        /// Index of the step.
         index: usize,
-        /// What became of it.
+        /// The outcome.
         outcome: Outcome,
-        /// Of a step that was done the number that the kernel made of the one that was asked,
-        /// which undo takes for ours; else more, for the reader.
+        /// For a step that was done: the number that the kernel set instead of the requested one,
+        /// which undo accepts as Pinfold's. Else details for the reader.
         detail: Option<String>,
     },
-    /// Masks of bystanders, noted on kernels that overwrite them when a cpuset changes.
+    /// Masks of bystanders, recorded on kernels that overwrite them when a cpuset changes.
     Masks(Vec<(TaskId, CpuSet)>),
-    /// Everything was taken back, or dropped after a reboot.
+    /// Everything was undone, or dropped after a reboot.
     End {
-        /// When.
+        /// When it ended, in Unix seconds.
         unix_s: u64,
-        /// Why.
+        /// Why it ended.
         why: String,
     },
 }
@@ -108,7 +108,7 @@ pub enum Entry {
 pub struct Record {
     /// The first line.
     pub header: Header,
-    /// The other lines.
+    /// The other lines, in order.
     pub entries: Vec<Entry>,
     /// True if the last line was cut off.
     pub torn: bool,
@@ -116,7 +116,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Reads a journal; `None` if not even its header is whole, so that nothing was done.
+    /// Parses a journal; `None` if not even its header is complete, which means that nothing was
+    /// done.
     ///
     /// # Errors
     /// [`JournalError::Malformed`] with the line, [`JournalError::Newer`].
@@ -162,7 +163,7 @@ impl Record {
         })
     }
 
-    /// What the kernel made of the number that a step asked for, where it is another one.
+    /// The number that the kernel set instead of the one that a step requested, if it differs.
     #[must_use]
     pub fn given(&self, step: usize) -> Option<&str> {
         self.entries.iter().find_map(|entry| match entry {
@@ -175,27 +176,27 @@ impl Record {
         })
     }
 
-    /// True if nothing of it is in force any more.
+    /// True if the placement is no longer active.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.entries.last(), Some(Entry::End { .. }))
     }
 
-    /// True if it has ended because the host was restarted: nothing was restored but what is lasting.
+    /// True if it ended because of a reboot: only lasting changes were restored.
     #[must_use]
     pub fn was_ended_by_restart(&self) -> bool {
         matches!(self.entries.last(), Some(Entry::End { why, .. }) if why == RESTARTED)
     }
 
-    /// True if it was written since the host was started.
+    /// True if it was written since the host's last boot.
     ///
     /// # Errors
-    /// [`HostError`] if the host does not tell its boot id.
+    /// [`HostError`] if the boot ID cannot be read.
     pub fn is_of_this_boot(&self, host: &dyn Host) -> Result<bool, HostError> {
         Ok(self.header.boot_id == boot_id(host)?)
     }
 
-    /// Refuses where the journal's numbers, times or paths mean something else than where it was
+    /// Fails if the journal's numbers, times or paths have another meaning here than where it was
     /// written: in another namespace of the same boot.
     ///
     /// # Errors
@@ -217,11 +218,11 @@ impl Record {
         })
     }
 
-    /// True if a crash or a restart left this behind: it is of another boot, or its process has
-    /// ended and was to take it back, or did not get to the end of its apply or its undo.
+    /// True if a crash or a reboot left this journal behind: it is of another boot, or its process
+    /// has ended although it had to undo the journal or had not completed its apply or undo.
     ///
     /// # Errors
-    /// [`HostError`] if the host does not tell its boot id or that process.
+    /// [`HostError`] if the boot ID or that process cannot be read.
     pub fn is_left(&self, host: &dyn Host) -> Result<bool, HostError> {
         if self.has_ended() {
             return Ok(false);
@@ -233,8 +234,8 @@ impl Record {
         Ok(may_be && !tasks::is_alive(host, self.header.supervisor)?)
     }
 
-    /// True if a step has no outcome, which an apply writes before it ends, or if some steps
-    /// were taken back and no end follows.
+    /// True if a step has no outcome, which an apply writes before it ends, or if some steps were
+    /// undone and no end follows.
     fn is_broken_off(&self) -> bool {
         let mut open = vec![true; self.steps];
         for entry in &self.entries {
@@ -247,7 +248,7 @@ impl Record {
         open.contains(&true)
     }
 
-    /// Adds an entry if it can follow those that are there.
+    /// Adds an entry if it is valid after the existing ones.
     pub(super) fn add(&mut self, entry: Entry) -> Result<(), &'static str> {
         if self.has_ended() {
             return Err("something follows the end");

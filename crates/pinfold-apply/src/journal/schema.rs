@@ -7,11 +7,10 @@
 //! {"end":{"unix_s":1770000000,"why":"undone"}}
 //! ```
 //!
-//! One twin type per model type, because the model does not serialise. Bytes are text
-//! where they are printable, else base 16. Unknown keys are refused: a journal is
-//! executed, and what is not understood must not be executed by half. What earlier versions did not
-//! have is optional: `supervised` and `files` (version 2), `namespaces` (version 3), `earlier`
-//! (version 4).
+//! Each model type has a serialisable counterpart here, because the model does not serialise. Bytes
+//! are text where they are printable, else base 16. Unknown keys are errors: a journal is executed,
+//! and a partly understood one must not be. Keys that earlier versions lack are optional:
+//! `supervised` and `files` (version 2), `namespaces` (version 3), `earlier` (version 4).
 
 use pinfold_model::{
     Change, CpuSet, Keeper, KeptFile, Lifetime, NodeId, Policy, Setting, Step, TaskId, TaskState,
@@ -22,15 +21,15 @@ use serde::{Deserialize, Serialize};
 use super::{Entry, Header, Namespaces, Outcome};
 use crate::layers::Earlier;
 
-/// The format that is written.
+/// The format that this version writes.
 pub(super) const FORMAT: &str = "pinfold-journal/4";
-/// Those that are read.
+/// The formats that this version reads.
 pub(super) const READABLE: [&str; 4] =
     ["pinfold-journal/1", "pinfold-journal/2", "pinfold-journal/3", FORMAT];
-/// What every version's format begins with.
+/// Common prefix of all versions' formats.
 pub(super) const FAMILY: &str = "pinfold-journal/";
 
-/// The `format` key of a first line, whatever else it holds.
+/// The `format` key of a first line; other keys are ignored.
 #[derive(Deserialize)]
 pub(super) struct FormatLine {
     pub(super) format: String,
@@ -204,7 +203,7 @@ pub(super) enum UndoLine {
     },
     LeavePages {
         task: TaskLine,
-        /// Pairs of a node and what was on it.
+        /// Pairs of a node and its memory in KiB.
         kib: Vec<(u32, u64)>,
     },
     ContinueProcesses {
@@ -243,7 +242,7 @@ pub(super) enum LifetimeLine {
     Lasting,
 }
 
-/// Bytes, readable where they can be.
+/// Bytes, as text where they are printable.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum BytesLine {
@@ -271,7 +270,7 @@ impl From<BytesLine> for Vec<u8> {
     }
 }
 
-/// A set of PUs as the kernel's list.
+/// A set of CPUs in the kernel's list format.
 mod list {
     use pinfold_model::CpuSet;
     use serde::{Deserialize as _, Deserializer, Serializer, de};

@@ -1,11 +1,11 @@
-//! The directory of the journals, behind a trait.
+//! The directory of the journals, as a trait.
 //!
-//! There are two: the state directory, and in the tests one whose disk runs full.
+//! There are two implementations: the state directory, and in tests a directory on a full disk.
 
 use pinfold_host::HostError;
 use pinfold_host::files::{Lock, StateDir};
 
-/// What the journal needs of a directory; [`StateDir`] says what each does.
+/// Operations on the journal directory; documented at [`StateDir`].
 pub(crate) trait Storage: Send + Sync {
     fn path_of(&self, name: &str) -> String;
     fn list(&self) -> Result<Vec<String>, HostError>;

@@ -1,4 +1,4 @@
-//! A disk that runs full under the journal, and lines that are not ours.
+//! A disk that runs full under the journal, and lines that Pinfold did not write.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,12 +14,12 @@ use pinfold_model::{
 use super::*;
 use crate::{ApplyError, apply, plan_steps, undo, unobserved};
 
-/// A state directory whose disk has room for so many more writes.
+/// A state directory whose disk accepts only a given number of further writes.
 struct FullDisk {
     inner: StateDir,
     left: AtomicUsize,
     removable: bool,
-    /// What somebody else writes into a file before it is locked here.
+    /// Text that another program writes into a file before the file is locked here.
     meanwhile: Mutex<Option<(&'static str, Vec<u8>)>>,
 }
 
@@ -65,7 +65,7 @@ impl Storage for FullDisk {
     }
     fn append(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
         self.full(name, || Storage::append(&self.inner, name, content))
-            // Half of it reached the disk.
+            // Half of the text reached the disk.
             .inspect_err(|_| {
                 Storage::append(&self.inner, name, &content[..content.len() / 2]).unwrap();
             })
@@ -158,8 +158,8 @@ fn a_full_disk_stops_the_step_and_takes_back_what_was_done() {
             assert!(matches!(error, ApplyError::NotJournalled { .. }), "{error}");
             assert!(error.hint().unwrap().contains("space"), "{error}");
             assert_eq!(before, host.snapshot(), "room for {room} writes");
-            // Where the journal cannot even be removed it stays in force, and the undo of later
-            // finds nothing to do.
+            // If the journal cannot even be removed it stays active, and the later undo finds
+            // nothing to do.
             assert_eq!(error.undone().unwrap().is_complete(), removable, "{error}");
             drop(journal);
             disk.left.store(usize::MAX, Ordering::SeqCst);
@@ -190,7 +190,7 @@ fn a_header_that_does_not_fit_is_an_error_and_leaves_no_journal() {
     assert!(journals.list().unwrap().is_empty());
 }
 
-/// The journal of a whole apply and undo.
+/// The journal of a complete apply and undo.
 fn text() -> String {
     let ((host, plan, target), (_folder, inner)) = (host(), folder());
     let clock = SimClock::at(5_000_000_000);
@@ -345,7 +345,7 @@ fn a_later_format_is_refused_whole() {
     assert!(error.hint().unwrap().contains("Pinfold that wrote it"));
 }
 
-/// As the program wrote them at the time.
+/// The texts are as those versions wrote them.
 #[test]
 fn journals_of_earlier_versions_are_read_and_undone() {
     is_read_and_taken_back(include_str!("tests-v1.jsonl"), false);
@@ -353,7 +353,8 @@ fn journals_of_earlier_versions_are_read_and_undone() {
     is_read_and_taken_back(include_str!("tests-v3.jsonl"), true);
 }
 
-/// `supervised`: what it says of its end; version 1 does not say, so it is not reverted unasked.
+/// `supervised`: whether the journal says that its placement ends with its process. Version 1 does
+/// not record this, so its placement is not reverted automatically.
 fn is_read_and_taken_back(text: &str, supervised: bool) {
     let ((host, plan, target), (_folder, inner)) = (host(), folder());
     let before = host.snapshot();
@@ -375,7 +376,7 @@ fn is_read_and_taken_back(text: &str, supervised: bool) {
     assert!(journals.read("500-1500").unwrap().unwrap().has_ended());
 }
 
-/// Numbers, times and paths mean something else there: nothing is read or reverted.
+/// Numbers, times and paths have other meanings in another namespace: nothing is read or reverted.
 #[test]
 fn a_journal_of_another_namespace_is_refused_whole_and_stays_open() {
     let ((host, plan, target), (_folder, inner)) = (host(), folder());
@@ -404,7 +405,7 @@ fn a_journal_of_another_namespace_is_refused_whole_and_stays_open() {
     assert!(undo(&host, &mut journals.reopen("500-1500").unwrap().unwrap()).is_complete());
 }
 
-/// Only the thread's own file, or the kernel's answer about its number, says that it has ended.
+/// A thread counts as ended only if its own file, or the kernel's answer about its number, says so.
 #[test]
 fn a_thread_or_group_that_is_hidden_is_never_called_gone() {
     for hidden in [
@@ -418,7 +419,7 @@ fn a_thread_or_group_that_is_hidden_is_never_called_gone() {
         let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: true };
         let mut journal = journals.begin(&host, &new).unwrap();
         apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
-        // ENOENT, as under a file system that covers it.
+        // ENOENT, as when another file system is mounted over the path.
         host.fail_on(hidden, 2);
         let report = undo(&host, &mut journal);
         assert_eq!(report.gone, 0, "{hidden}: {report:?}");
@@ -461,7 +462,7 @@ fn a_journal_that_is_active_again_is_not_pruned() {
         journal.flush().unwrap();
         assert!(undo(&host, &mut journal).is_complete());
     }
-    // The oldest has ended, and its machine is placed again just before its turn.
+    // The oldest journal has ended, and its machine is placed again just before its removal.
     let text = String::from_utf8(journals.files.read("1000-2000.jsonl").unwrap()).unwrap();
     let header = text.lines().next().unwrap();
     *disk.meanwhile.lock().unwrap() = Some(("1000-2000.jsonl", format!("{header}\n").into_bytes()));
@@ -525,7 +526,8 @@ fn a_second_state_folder_sees_the_placement_of_the_first() {
 
     assert!(undo(&host, &mut first.reopen("500-1500").unwrap().unwrap()).is_complete());
     assert_eq!(before, host.snapshot());
-    // What was begun and not written leaves no mark, and a mark without its journal is void.
+    // A journal that was begun and not written leaves no mark, and a mark without a journal is
+    // void.
     drop(second.begin(&host, &new).unwrap());
     let mut journal = first.begin(&host, &new).unwrap();
     apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
@@ -533,8 +535,8 @@ fn a_second_state_folder_sees_the_placement_of_the_first() {
     drop(second.begin(&host, &new).unwrap());
 }
 
-/// What is bound to a journal, as a process that becomes a vnode, is placed by no other, and the
-/// other way round.
+/// A process that is bound to a journal (it becomes a vnode) cannot be placed by another one, and
+/// vice versa.
 #[test]
 fn a_process_that_one_journal_has_bound_is_refused_to_others_until_its_undo() {
     let host = SimHost::builder(CgroupVersion::V1, 2)
@@ -552,7 +554,7 @@ fn a_process_that_one_journal_has_bound_is_refused_to_others_until_its_undo() {
     let machine = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
     let vm = tasks::stat(&host, target.pid).unwrap().unwrap().task();
 
-    // The placement comes first.
+    // First case: the placement is made before the platform.
     let mut placed = first.begin(&host, &machine).unwrap();
     placed.flush().unwrap();
     for journals in [&first, &second] {
@@ -562,7 +564,7 @@ fn a_process_that_one_journal_has_bound_is_refused_to_others_until_its_undo() {
     }
     placed.end("reverted").unwrap();
     drop(placed);
-    // The platform comes first, also one that was killed.
+    // Second case: the platform is made first, also one that was killed.
     let mut up = first.begin(&host, &platform).unwrap();
     up.bind(&host, &[vm]).unwrap();
     up.flush().unwrap();
@@ -577,7 +579,8 @@ fn a_process_that_one_journal_has_bound_is_refused_to_others_until_its_undo() {
     drop(second.begin(&host, &machine).unwrap());
 }
 
-/// A kill between the mark and the journal, over one that has ended and over none.
+/// A kill after the mark and before the journal is written, both with an ended journal and with
+/// none.
 #[test]
 fn a_mark_whose_journal_has_ended_or_is_not_there_is_void() {
     let ((host, _plan, target), clock) = (host(), SimClock::at(0));
@@ -613,7 +616,7 @@ fn a_mark_whose_journal_has_ended_or_is_not_there_is_void() {
     }
 }
 
-/// Placements from three state folders that set the same file, which only the marks connect.
+/// Placements from three state directories that set the same file, connected only by their marks.
 #[test]
 fn placements_of_several_state_folders_leave_nothing_in_any_order() {
     let step = |host: &SimHost, value: &str| {

@@ -1,4 +1,4 @@
-//! The list of steps while it is being made, and the kinds of steps that several need.
+//! The list of steps under construction, and the kinds of steps that several modules need.
 
 use std::collections::BTreeSet;
 
@@ -16,20 +16,20 @@ use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::error::{ApplyError, Refusal};
 use crate::tasks::{self, Kept, Target};
 
-/// Steps in the making.
+/// Steps under construction.
 pub(super) struct Draft<'a> {
     pub(super) host: &'a dyn Host,
     pub(super) plan: &'a Plan,
-    /// The one that it places.
+    /// The vnode that the plan places.
     pub(super) vnode: &'a VnodePlan,
     pub(super) target: &'a Target,
     /// The machine's process.
     pub(super) vm: TaskId,
-    /// The threads of that process, ascending.
+    /// The threads of that process in ascending order.
     pub(super) listed: Vec<Tid>,
-    /// Every thread of the machine, also those outside its process.
+    /// Every thread of the machine, including those outside its process.
     pub(super) vm_tids: BTreeSet<Tid>,
-    /// Name of our group.
+    /// Name of Pinfold's group.
     pub(super) name: String,
     hierarchy: &'a Hierarchy<'a>,
     planned: Planned,
@@ -73,7 +73,7 @@ impl<'a> Draft<'a> {
         self.planned.steps.push(Step { change, undo, reason: reason.into() });
     }
 
-    /// The hierarchy, if groups can be made in it.
+    /// The cpuset hierarchy, if groups can be made in it.
     pub(super) fn cpusets(&self) -> Result<Result<Cpusets, Refusal>, HostError> {
         let Some(cpusets) = self.hierarchy.get()? else { return Ok(Err(Refusal::NoCpuset)) };
         if cpusets.is_read_only() {
@@ -85,13 +85,13 @@ impl<'a> Draft<'a> {
         Ok(Ok(cpusets.clone()))
     }
 
-    /// The hierarchy for reading.
+    /// The cpuset hierarchy for reading.
     pub(super) fn hierarchy(&self) -> Result<Option<&'a Cpusets>, HostError> {
         self.hierarchy.get()
     }
 
-    /// The machine's group in the hierarchy with cpuset, if it has the controller's files and
-    /// nobody else is in it.
+    /// The machine's group in the cpuset hierarchy, if it has the controller's files and contains
+    /// no other tasks.
     pub(super) fn own_cpuset_group(&self) -> Result<Option<String>, ApplyError> {
         let Some(cpusets) = self.hierarchy()?.filter(|one| !one.is_read_only()) else {
             return Ok(None);
@@ -119,7 +119,7 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// The group into which the machine is moved by a step of this draft.
+    /// The group into which a step of this draft moves the machine.
     pub(super) fn group_to_be(&self) -> Option<String> {
         self.planned.steps.iter().find_map(|step| match &step.change {
             Change::MoveTasks { group, tasks, .. } if tasks.contains(&self.vm) => {
@@ -136,7 +136,7 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// Sets a thread's mask, if it is another. The answer tells whether it is still there.
+    /// Sets a thread's mask if it differs. False if the thread has ended.
     pub(super) fn affinity(
         &mut self,
         task: TaskId,
@@ -162,8 +162,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Has a keeper set its value, if it says another one or the kernel shows another mask of
-    /// these tasks. `followers` are all that the change can have an effect on.
+    /// Sets a value through the program that manages it, if the value differs or the kernel shows
+    /// another mask for these tasks. `followers` are all tasks that the change may affect.
     pub(super) fn setting(
         &mut self,
         kept: &Kept,
@@ -198,7 +198,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// True if a task does not have the mask that follows from a keeper's value.
+    /// True if a task's mask differs from the one that the managing program's value implies.
     fn masks_differ(&mut self, kept: &Kept, tasks: &[TaskId]) -> Result<bool, ApplyError> {
         let Ok(mask) = CpuSet::parse_list(&kept.value) else { return Ok(false) };
         for task in tasks {
@@ -220,14 +220,14 @@ impl<'a> Draft<'a> {
         Ok(false)
     }
 
-    /// Sets a thread's policy, if it is another.
+    /// Sets a thread's policy if it differs.
     pub(super) fn policy(
         &mut self,
         task: TaskId,
         policy: Policy,
         reason: &str,
     ) -> Result<(), ApplyError> {
-        // Who has ended was told of when its mask was read.
+        // An ended thread was already reported when its mask was read.
         let Some(original) = tasks::unless_gone(self.host.policy(task.tid))? else {
             return Ok(());
         };
@@ -242,7 +242,7 @@ impl<'a> Draft<'a> {
         self.find(Finding::note("threads", format!("{task} has ended meanwhile")));
     }
 
-    /// Makes a group of ours below `parent` that has these PUs, as far as it is not there.
+    /// Makes a group below `parent` with these CPUs, unless it exists.
     pub(super) fn group(
         &mut self,
         cpusets: &Cpusets,
@@ -259,7 +259,7 @@ impl<'a> Draft<'a> {
         }
         let Some(cpus) = cpus else { return Ok(path) };
         if cpusets.version() == Version::V1 {
-            // A group without memory nodes takes no task (ENOSPC), so they come first.
+            // A group without memory nodes accepts no task (ENOSPC), so they are set first.
             let mems = cpusets::list(self.host, &paths::cpuset_effective_mems(parent))?;
             self.group_list(paths::cpuset_mems(&path), &mems, &undo, reason)?;
         }
@@ -282,7 +282,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Gives the children of a v2 group the controller, from the root down.
+    /// Enables the controller for the children of a v2 group and of its ancestors, from the root
+    /// down.
     pub(super) fn enable(
         &mut self,
         cpusets: &Cpusets,
@@ -291,7 +292,7 @@ impl<'a> Draft<'a> {
     ) -> Result<(), ApplyError> {
         for group in cpusets.lineage(group) {
             let path = paths::cgroup_subtree_control(&group);
-            // A group that a step of this draft makes has none yet.
+            // A group that a step of this draft makes has no children's controllers yet.
             let original = match self.host.exists(&path) {
                 true => self.host.read(&path)?,
                 false => b"\n".to_vec(),
@@ -312,7 +313,7 @@ impl<'a> Draft<'a> {
             .any(|step| matches!(&step.change, Change::WriteFile { path, .. } if path == file))
     }
 
-    /// What a task is now, in the hierarchy.
+    /// The present state of a task in the hierarchy.
     pub(super) fn state(
         &self,
         cpusets: &Cpusets,
@@ -325,7 +326,7 @@ impl<'a> Draft<'a> {
         Ok(Some(TaskState { task: stat.task(), group: cpusets.below(&group), mask, policy }))
     }
 
-    /// The same of all threads of some processes.
+    /// The same for all threads of some processes.
     pub(super) fn states_of(
         &self,
         cpusets: &Cpusets,
@@ -340,8 +341,8 @@ impl<'a> Draft<'a> {
         Ok(states)
     }
 
-    /// Those of some tasks that can be moved at all: not the machine's, not Pinfold itself,
-    /// no kernel thread that is bound for good. `kthreadd`, the parent of those, stays too.
+    /// The tasks that may be moved: not the machine's, not Pinfold itself, no permanently bound
+    /// kernel thread, and not `kthreadd`, their parent.
     pub(super) fn movable(&self, tids: Vec<Tid>) -> Result<Vec<Tid>, HostError> {
         let own = match tasks::own_process(self.host)? {
             Some(own) => tasks::threads_of(self.host, own.tid)?,
@@ -361,7 +362,7 @@ impl<'a> Draft<'a> {
         Ok(movable)
     }
 
-    /// Limits an existing group of somebody else to a part of what it has.
+    /// Limits an existing group of another program to a part of its CPUs.
     pub(super) fn shrink(&mut self, group: &str, cpus: &CpuSet, original: Vec<u8>) {
         let path = paths::cpuset_cpus(group);
         let value = cpus.to_string().into_bytes();
@@ -372,9 +373,9 @@ impl<'a> Draft<'a> {
         );
     }
 
-    /// Has systemd keep a group's list, if the group is a unit of it. The file is written first:
-    /// its step knows whose masks an old kernel overwrites, and undo ends with its original
-    /// bytes, which systemd leaves there when the property is reset.
+    /// Sets a group's list through systemd, if the group is a unit of it. The file is written
+    /// first: its step records the masks that an old kernel overwrites, and undo ends with the
+    /// file's original bytes, which systemd leaves unchanged when the property is reset.
     pub(super) fn unit_list(&mut self, group: &str, cpus: &CpuSet) -> Result<(), ApplyError> {
         let unit = group.rsplit('/').next().unwrap_or(group);
         if !Systemd::owns(self.host) || !Systemd::is_unit(unit) {
@@ -386,7 +387,7 @@ impl<'a> Draft<'a> {
             key: "AllowedCPUs".to_owned(),
             lifetime: Lifetime::Running,
         });
-        // A delegated group may look like a unit and be none.
+        // A delegated group may have the name of a unit without being one.
         let Some(original) = tasks::unless_gone(self.host.setting(&setting))? else {
             return Ok(());
         };
@@ -401,7 +402,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Tells of a group that cannot be kept off, because it has no PU of the housekeeping.
+    /// Reports a group that cannot be excluded, because it has no housekeeping CPU.
     pub(super) fn left(&mut self, group: &str, why: &str) {
         let text = format!("{group} is left as it is: {why}");
         self.find(

@@ -1,14 +1,13 @@
 //! Isolation scope `host` on cgroup version 1.
 //!
 //! ```text
-//! /                 the machine stays here, with all PUs
+//! /                 the machine stays here, with all CPUs
 //! ├─ pinfold-…      cpus = housekeeping; every other movable task of the root
 //! └─ containers     cpus = own ∩ housekeeping, deepest first
 //! ```
-//! A child's PUs must be a part of its parent's, so children shrink before and grow after their
-//! parents. Where the machine is in a group of its own, each group on the way down
-//! to it is treated like the root. What forks while the lists are read is caught when
-//! the steps are asked for again.
+//! A child's CPUs must be a subset of its parent's, so children shrink before and grow after their
+//! parents. If the machine is in its own group, each group on the path to it is treated like the
+//! root. Processes that fork while the lists are read are found when the steps are planned again.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +39,7 @@ pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// The groups that hold threads of the machine, and all above them; parents come first.
+/// The groups that contain threads of the machine, and all their ancestors; parents first.
 pub(super) fn groups_of_vm(
     draft: &Draft<'_>,
     cpusets: &Cpusets,
@@ -80,9 +79,9 @@ fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result
     Ok(())
 }
 
-/// Shrinks a group and those below it, the lowest first. False if it keeps PUs of the machine:
-/// because it has no others, or because one below it has none, which must be a part of it. Its
-/// own tasks are then moved, as from a group on the way to the machine.
+/// Shrinks a group and those below it, the lowest first. False if the group keeps CPUs of the
+/// machine, because it has no other CPUs, or because a group below it has none and must remain a
+/// subset. The tasks of such a group are moved instead, as for a group on the path to the machine.
 fn shrink_tree(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<bool, ApplyError> {
     let mut confined = true;
     for child in cpusets.children(draft.host, group)? {

@@ -8,12 +8,12 @@
 //! ├─ system.slice     cpus = housekeeping (all below it inherit)
 //! └─ pinfold-…        movable tasks that were in the root itself
 //! ```
-//! Where systemd owns the tree, the list of a unit's group is given to the unit too
-//! (`AllowedCPUs=`), else systemd would write its own there again.
+//! If systemd manages the tree, the list of a unit's group is also set at the unit
+//! (`AllowedCPUs=`), because systemd would otherwise overwrite it.
 //!
-//! A machine that shares its group with others gets one of its own beside it
-//! (`pinfold-…-vm`), as a whole process. Undo writes the original bytes back, which are
-//! often empty: that is "inherit", and not the same as the list that was in effect.
+//! A machine that shares its group with other tasks gets a group of its own next to it
+//! (`pinfold-…-vm`), as a whole process. Undo writes the original bytes, which are often empty:
+//! that means "inherit", which is different from the list that was effective.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
 
 const REASON: &str = "every movable task stays on the host's PUs";
-/// The first kernel that takes an empty list for a group with tasks.
+/// The first kernel that accepts an empty list for a group with tasks.
 const CLEARS_POPULATED: (u32, u32) = (7, 0);
 const OWN_GROUP: &str = "the process shares its group with others, which are to be excluded";
 
@@ -53,18 +53,18 @@ pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// Sees that the machine has a group of its own. Returns the groups that are not to be
-/// limited: that one and all above it, parents first.
+/// Ensures that the machine has its own group. Returns the groups that are not to be limited: that
+/// one and all above it, parents first.
 fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String>, ApplyError> {
     let mut kept = groups_of_vm(draft, cpusets)?;
     let Some(current) = cpusets.group_of(draft.host, draft.vm.tid)? else { return Ok(kept) };
     let name = format!("{}-vm", draft.name);
-    // A partition is made beside it: there Linux 6.1 can have one.
+    // A partition is made directly below the root, where Linux 6.1 supports it.
     if current == cpusets.root() && draft.plan.tuning.partition.is_some() {
         return Ok(kept);
     }
     let in_own = current.rsplit('/').next() == Some(name.as_str());
-    // Before Linux 6.4 its vhost threads are processes of their own in the same group.
+    // Before Linux 6.4 its vhost threads are separate processes in the same group.
     let others = |tid: &pinfold_model::Tid| !draft.vm_tids.contains(tid);
     let shared =
         current == cpusets.root() || cpusets.members(draft.host, &current)?.iter().any(others);
@@ -96,7 +96,7 @@ fn shrink(
 ) -> Result<(), ApplyError> {
     let housekeeping = draft.plan.housekeeping.clone();
     let path = paths::cpuset_cpus(group);
-    // Before the controller is switched on for it the file is not there, and then empty.
+    // The file does not exist before the controller is enabled, and is empty then.
     let original = match draft.host.exists(&path) {
         true => draft.host.read(&path)?,
         false => b"\n".to_vec(),
@@ -109,7 +109,8 @@ fn shrink(
         return Ok(());
     }
     let cpus = if own.is_empty() { housekeeping } else { own.intersection(&housekeeping) };
-    // The kernel takes a list of which the parent has nothing as "inherit", without an error.
+    // If the list and the parent's CPUs are disjoint, the kernel treats it as "inherit" without an
+    // error.
     if cpus.is_disjoint(&cpusets.effective(draft.host, parent)?) {
         draft.left(group, "it has no PU of the housekeeping");
         return Ok(());
@@ -124,7 +125,7 @@ fn shrink(
     draft.unit_list(group, &cpus)
 }
 
-/// Where undo cannot make a list empty again, that is said before and not only after.
+/// Reports before the change if undo cannot make a list empty again.
 fn report_undo(
     draft: &mut Draft<'_>,
     cpusets: &Cpusets,
@@ -136,7 +137,7 @@ fn report_undo(
     if !was_on || !original.trim_ascii().is_empty() || release >= CLEARS_POPULATED {
         return Ok(());
     }
-    // In a second look at the same host our own values are there.
+    // When the steps are planned again, Pinfold's own values are found.
     let ours = |_: &str, value: &[u8]| {
         Ok(value.trim_ascii() == draft.plan.housekeeping.to_string().as_bytes())
     };

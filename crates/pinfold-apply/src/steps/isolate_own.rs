@@ -1,10 +1,9 @@
-//! Isolation scope `own`: only what Pinfold started is kept off.
+//! Isolation scope `own`: only processes that Pinfold started are excluded.
 //!
-//! The loads go into a group of ours whose PUs are the housekeeping, so that their children
-//! are kept off too. On version 1 it is made below the group that they are in; on version
-//! 2 beside it, because a group with processes cannot have children with controllers.
-//! Where no group can be made, their masks are set instead, which their children inherit
-//! but may change.
+//! The loads are moved into a Pinfold group with the housekeeping CPUs, so that their children are
+//! excluded too. On version 1 it is made below their present group; on version 2 next to it,
+//! because a group with processes cannot have children with controllers. If no group can be made,
+//! their masks are set instead; children inherit them but may change them.
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::{HostError, paths};
@@ -35,7 +34,7 @@ pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     }
 }
 
-/// The group below which ours can be made, or why there is none.
+/// The group below which Pinfold's group can be made, or the reason why it cannot.
 fn place_for_group(
     draft: &Draft<'_>,
     own: &[Tid],

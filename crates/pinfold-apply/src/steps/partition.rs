@@ -1,13 +1,13 @@
-//! A partition of the PUs that are kept for the machine, with its threads that run there.
+//! A partition of the machine's exclusive CPUs, with the threads that run there.
 //!
 //! ```text
 //! machine.slice                cpuset.cpus.exclusive = 2-3   (remote partition, Linux 6.7)
 //! └─ vm.scope                  cpuset.cpus.exclusive = 2-3   emulator, workers
 //!    └─ pinfold-…-part         threaded, isolated, 2-3       vCPUs
 //! ```
-//! The emulator runs on the host's PUs, so not the machine's whole group but a threaded group
-//! below it is the partition. Directly below the root it is a local one, which Linux has since
-//! 6.1; elsewhere only a remote one is possible, for which each group above keeps the PUs.
+//! The emulator runs on the host's CPUs. So the partition is not the machine's whole group but a
+//! threaded group below it. Directly below the root it is a local partition, which Linux has since
+//! 6.1; elsewhere only a remote one is possible, for which each group above must reserve the CPUs.
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::paths;
@@ -21,7 +21,7 @@ use crate::tasks;
 
 const SUBJECT: &str = "cgroup partition";
 const REASON: &str = "the kernel itself keeps others off these PUs";
-/// The first kernel with partitions below groups that are none.
+/// The first kernel with partitions below groups that are no partitions.
 const REMOTE: (u32, u32) = (6, 7);
 
 /// The name of the partition's group.
@@ -29,7 +29,7 @@ pub(crate) fn name(vm_group: &str) -> String {
     format!("{vm_group}-part")
 }
 
-/// Drafts the partition that the plan asks for.
+/// Drafts the partition that the plan requests.
 pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let Some(kind) = draft.plan.tuning.partition else { return Ok(()) };
     let Some((cpusets, above)) = place(draft)? else { return Ok(()) };
@@ -62,7 +62,7 @@ pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// Puts threads that were born since on the right side of a partition that is there.
+/// Moves threads that were created since into or out of an existing partition.
 pub(super) fn sort(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let Some(kind) = draft.plan.tuning.partition else { return Ok(()) };
     let Some((cpusets, above)) = place(draft)? else { return Ok(()) };
@@ -74,7 +74,7 @@ pub(super) fn sort(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// The hierarchy and the group that the partition is to be in: that of the machine.
+/// The hierarchy and the machine's group, in which the partition is made.
 fn place(draft: &mut Draft<'_>) -> Result<Option<(Cpusets, String)>, ApplyError> {
     let finding = |text: String, hint: &str| Finding::warning(SUBJECT, text).with_hint(hint);
     if draft.plan.exclusive.is_empty() {
@@ -118,7 +118,7 @@ fn place(draft: &mut Draft<'_>) -> Result<Option<(Cpusets, String)>, ApplyError>
         Some(group) => Some(group),
         None => cpusets.group_of(draft.host, draft.vm.tid)?,
     };
-    // Its first thread may be in the partition itself.
+    // The machine's first thread may be in the partition itself.
     let inside = format!("/{}", name(&draft.name));
     let group = group.map(|group| match group.strip_suffix(&inside) {
         Some(above) => above.to_owned(),
@@ -127,7 +127,7 @@ fn place(draft: &mut Draft<'_>) -> Result<Option<(Cpusets, String)>, ApplyError>
     Ok(group.map(|group| (cpusets, group)))
 }
 
-/// The machine's threads whose PUs are all kept for it.
+/// The machine's threads that run only on its exclusive CPUs.
 fn members(draft: &mut Draft<'_>, kind: Partition) -> Result<Vec<TaskId>, ApplyError> {
     let mut inside = Vec::new();
     for (task, role) in threads::in_order(draft)? {
@@ -154,13 +154,13 @@ fn members(draft: &mut Draft<'_>, kind: Partition) -> Result<Vec<TaskId>, ApplyE
 }
 
 fn has_remote(draft: &Draft<'_>, cpusets: &Cpusets) -> Result<bool, ApplyError> {
-    // Distributions bring it to older kernels.
+    // Distributions backport it to older kernels.
     let shown = |group: &String| draft.host.exists(&paths::cpuset_cpus_exclusive(group));
     Ok(cpusets::release(draft.host)? >= REMOTE
         || cpusets.children(draft.host, cpusets.root())?.iter().any(shown))
 }
 
-/// Makes the threaded group with its PUs, and gives it the controller.
+/// Makes the threaded group with its CPUs, and enables the controller for it.
 fn threaded(
     draft: &mut Draft<'_>,
     cpusets: &Cpusets,
@@ -177,7 +177,7 @@ fn threaded(
     draft.group(cpusets, (above, &name), Some(pus), REASON)
 }
 
-/// Moves threads into the partition, and those out of it that have no business there.
+/// Moves threads into the partition, and threads that do not belong there out of it.
 fn enter(
     draft: &mut Draft<'_>,
     cpusets: &Cpusets,
@@ -210,8 +210,8 @@ fn enter(
         if states.is_empty() {
             continue;
         }
-        // There they are by then, also if the machine is moved there by a step before; who was
-        // born in the partition belongs there too when that is gone.
+        // The threads are in this group by then, even if an earlier step moves the machine there.
+        // Threads created in the partition return to it too when the partition is removed.
         let home = cpusets.below(above);
         for state in &mut states {
             state.group.clone_from(&home);
@@ -224,7 +224,7 @@ fn enter(
     Ok(())
 }
 
-/// Has a group keep PUs for the partitions below it, beside those that it keeps already.
+/// Reserves CPUs of a group for the partitions below it, in addition to those already reserved.
 fn keep(draft: &mut Draft<'_>, group: &str, pus: &CpuSet) -> Result<(), ApplyError> {
     let path = paths::cpuset_cpus_exclusive(group);
     let original = match draft.host.exists(&path) {

@@ -1,11 +1,11 @@
-//! What the kernel needs before a thread can become real-time, and what it needs to stay safe.
+//! What the kernel requires before a thread can become real-time, and what keeps the host safe.
 //!
 //! Under `CONFIG_RT_GROUP_SCHED` with the `cpu` controller of cgroup v1, a group has no run time
-//! for real-time tasks until it is given some, and `sched_setattr(2)` answers `EPERM`. The groups
-//! of the threads get what is left, from the root down, each as a step; undo takes it back after
-//! the policies. A thread with a deadline must be allowed on every PU of its root domain: of a cgroup
-//! v2 partition that balances, of all isolated PUs together, or of what no partition took.
-//! <https://docs.kernel.org/scheduler/sched-rt-group.html>,
+//! for real-time tasks until it is given some, and `sched_setattr(2)` fails with `EPERM`. The
+//! threads' groups get the remaining run time, from the root down, each as a step; undo reverts it
+//! after the policies. A thread with a deadline must be allowed on every CPU of its root domain: of
+//! a cgroup v2 partition with load balancing, of all isolated CPUs together, or of all CPUs that
+//! are in no partition. <https://docs.kernel.org/scheduler/sched-rt-group.html>,
 //! <https://docs.kernel.org/scheduler/sched-deadline.html>
 
 use std::collections::BTreeMap;
@@ -21,10 +21,10 @@ use crate::tasks;
 
 const CONTROLLER: &str = "cpu";
 const REASON: &str = "its real-time threads need run time";
-/// What the kernel leaves to real-time tasks of each second if nobody says otherwise.
+/// The kernel's default real-time run time per second.
 const USUAL_US: i64 = 950_000;
 
-/// Drafts what the policies need.
+/// Drafts the steps that the policies require.
 pub(super) fn prepare(
     draft: &mut Draft<'_>,
     policies: &[(TaskId, Policy, Role)],
@@ -44,7 +44,7 @@ pub(super) fn prepare(
     Ok(())
 }
 
-/// Tells of a safety net that is off, unless the plan says what it is to be.
+/// Reports that real-time throttling is off, unless the plan sets it.
 fn throttle(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     if draft.plan.tuning.real_time_throttle.is_none()
         && let Some(finding) = throttle_that_is_off(draft.host)?
@@ -54,7 +54,7 @@ fn throttle(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// The host's safety net under real-time threads, if it is off.
+/// A finding if the host's real-time throttling is off.
 pub(crate) fn throttle_that_is_off(host: &dyn Host) -> Result<Option<Finding>, HostError> {
     let path = paths::sysctl_kernel("sched_rt_runtime_us");
     let Some(text) = tasks::unless_gone(host.read_text(&path))? else { return Ok(None) };
@@ -65,8 +65,8 @@ pub(crate) fn throttle_that_is_off(host: &dyn Host) -> Result<Option<Finding>, H
     }))
 }
 
-/// The kernel refuses (`EPERM`) a deadline to a thread that may not run on all PUs among which
-/// it would admit it.
+/// The kernel refuses (`EPERM`) a deadline for a thread that may not run on all CPUs of its root
+/// domain.
 fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyError> {
     let Some(thread) = draft.vnode.thread(role) else { return Ok(()) };
     if !matches!(role, Role::Vcpu(_)) {
@@ -78,8 +78,8 @@ fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyErr
     }
     let (role, pus) = (role.clone(), thread.pus.clone());
     Err(match draft.plan.tuning.partition {
-        // It looks at the PU on which the thread last ran: one that sleeps, as a vCPU of a machine
-        // that is stopped or idle, comes into the partition's domain only when it wakes.
+        // The kernel uses the CPU on which the thread last ran. A sleeping thread (a vCPU of a
+        // stopped or idle machine) enters the partition's domain only when it wakes up.
         Some(Partition::Root) if pus == draft.plan.exclusive => {
             Refusal::DeadlineBeforePartition { role, pus }
         }
@@ -89,7 +89,7 @@ fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyErr
     .into())
 }
 
-/// The PUs among which the kernel admits a thread with a deadline: its root domain.
+/// The CPUs among which the kernel admits a thread with a deadline: its root domain.
 fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
     let host = draft.host;
     let online = cpusets::list(host, &paths::cpu_online())?;
@@ -102,7 +102,7 @@ fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
     };
     match cpusets.version() {
         Version::V1 => {
-            // The topmost that balances takes all below it in.
+            // The topmost group with load balancing includes all groups below it.
             for group in &lineage {
                 if said(&paths::cpuset_sched_load_balance(group))? == "1" {
                     return Ok(cpusets.effective(host, group)?);
@@ -118,7 +118,7 @@ fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
                     _ => {}
                 }
             }
-            // What no partition took; of a container's tree only the kernel knows that.
+            // All CPUs that are in no partition. In a container's tree only the kernel knows them.
             match cpusets.is_real_root(host, cpusets.root()) {
                 true => Ok(cpusets.effective(host, cpusets.root())?),
                 false => Ok(online),
@@ -127,7 +127,7 @@ fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
     }
 }
 
-/// All isolated PUs: they share the default domain, whatever partition they are in.
+/// All isolated CPUs: they share the default domain, even if they are in different partitions.
 fn isolated(host: &dyn Host, cpusets: &Cpusets, group: &str) -> Result<CpuSet, ApplyError> {
     let mut all = cpusets.effective(host, group)?;
     for path in [paths::cpuset_isolated(cpusets.root()), paths::cpu_isolated()] {
@@ -138,13 +138,13 @@ fn isolated(host: &dyn Host, cpusets: &Cpusets, group: &str) -> Result<CpuSet, A
     Ok(all)
 }
 
-/// Gives the threads' groups run time where they have none.
+/// Gives the threads' groups run time if they have none.
 fn run_time(draft: &mut Draft<'_>, tids: &[Tid]) -> Result<(), ApplyError> {
     let mounts = paths::own_mountinfo();
     let text = draft.host.read_text(&mounts)?;
     let mounts = mountinfo::parse(&text).map_err(|error| error.at(&mounts))?;
     let Some(mount) = mountinfo::v1_mount(&mounts, CONTROLLER) else { return Ok(()) };
-    // What the steps so far will have given.
+    // Run time that the steps so far assign.
     let mut given = BTreeMap::new();
     for tid in tids {
         for group in lineage(draft, &mount, *tid)? {
@@ -154,7 +154,7 @@ fn run_time(draft: &mut Draft<'_>, tids: &[Tid]) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// The thread's group and those above it, without the root, from the top.
+/// The thread's group and its ancestors without the root, from the top.
 fn lineage(
     draft: &Draft<'_>,
     mount: &ControllerMount,
@@ -209,7 +209,7 @@ fn give(
     Ok(())
 }
 
-/// What a group has left for one below it, in microseconds of that one's period.
+/// Remaining run time of a group for a child group, in microseconds of the child's period.
 fn left(
     draft: &Draft<'_>,
     above: &str,
@@ -220,7 +220,7 @@ fn left(
         let text = tasks::unless_gone(draft.host.read_text(path))?;
         Ok(text.and_then(|text| text.trim().parse().ok()))
     };
-    // Shares in millionths of the time; an unlimited group counts as what is usual.
+    // Shares in millionths of the time; an unlimited group counts as the default.
     let share = |group: &str| -> Result<i64, ApplyError> {
         let runtime = match given.get(group) {
             Some(runtime) => Some(*runtime),

@@ -1,8 +1,8 @@
 //! Masks and policies of the virtual machine's threads.
 //!
-//! Roles come from QMP or libvirt with the target. All threads that those do not name (RCU,
-//! worker pools, VNC, …) follow the emulator; they are found in `/proc/PID/task`. Workers of
-//! io_uring are bound by the kernel (`PF_NO_SETAFFINITY`) and follow their maker.
+//! The target contains the roles, from QMP or libvirt. All threads without a role (RCU, worker
+//! pools, VNC, …) follow the emulator; they are found in `/proc/PID/task`. The kernel binds the
+//! workers of io_uring (`PF_NO_SETAFFINITY`), which follow their creator.
 
 use pinfold_model::{Finding, Policy, Role, TaskId, VnodeKind};
 
@@ -11,8 +11,8 @@ use super::real_time;
 use crate::error::ApplyError;
 use crate::tasks;
 
-/// Whether a keeper is asked for values behind which the kernel shows the right masks: that
-/// takes a child process each, which is too much for a look every second.
+/// Whether the managing program is queried even if the kernel shows the right masks. Each query
+/// takes a child process, which is too much for a check every second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     Always,
@@ -27,7 +27,7 @@ pub(super) fn place(draft: &mut Draft<'_>, ask: Ask) -> Result<(), ApplyError> {
             draft.find(tasks::no_place(*task, role));
         }
         let Some(thread) = draft.vnode.thread(role) else { continue };
-        // Without cgroups libvirt sets the emulator's mask for the first thread alone.
+        // Without cgroups, libvirt sets the emulator's mask for the first thread only.
         let is_first = *role != Role::Emulator || *task == draft.vm;
         match draft.target.kept(role).filter(|_| is_first) {
             Some(kept) => {
@@ -50,15 +50,15 @@ pub(super) fn place(draft: &mut Draft<'_>, ask: Ask) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// Who a keeper's change for a role may have an effect on: with the emulator's, whoever shares
-/// its cgroup.
+/// Threads that a managed change for a role may affect: for the emulator, all threads in its
+/// cgroup.
 fn followers(role: &Role, threads: &[(TaskId, Role)]) -> Vec<TaskId> {
     let follows = |other: &Role| matches!(other, Role::Emulator | Role::Worker | Role::Vhost(_));
     let same = |other: &Role| if *role == Role::Emulator { follows(other) } else { other == role };
     threads.iter().filter(|(_, other)| same(other)).map(|(task, _)| *task).collect()
 }
 
-/// Place of a role in the order: who others inherit from comes first.
+/// Position of a role in the order: threads from which others inherit come first.
 fn rank(role: &Role) -> (u8, u32) {
     match role {
         Role::Emulator => (0, 0),
@@ -70,7 +70,7 @@ fn rank(role: &Role) -> (u8, u32) {
 
 /// The machine's threads with their roles, in the order in which they are placed.
 pub(super) fn in_order(draft: &mut Draft<'_>) -> Result<Vec<(TaskId, Role)>, ApplyError> {
-    // All threads of a process group are its tasks.
+    // All threads of a process group have the role `Task`.
     let is_group = draft.vnode.kind == VnodeKind::ProcessGroup;
     let role_of = |of_vm: Role| if is_group { Role::Task } else { of_vm };
     let main = (draft.vm, role_of(Role::Emulator));
@@ -78,7 +78,7 @@ pub(super) fn in_order(draft: &mut Draft<'_>) -> Result<Vec<(TaskId, Role)>, App
     let mut threads: Vec<(TaskId, Role)> = named.cloned().collect();
     threads.sort_by_key(|(_, role)| rank(role));
     let listed = draft.listed.clone();
-    // Of those that were named, only these need a look: the others are in the process's list.
+    // Threads in the process's list are alive; only the others need a check.
     let mut placed = Vec::with_capacity(listed.len() + 1);
     for (task, role) in threads {
         if listed.binary_search(&task.tid).is_ok() || tasks::is_alive(draft.host, task)? {

@@ -1,7 +1,7 @@
-//! The host's own knobs: interrupts, kernel work, memory, frequency, run time.
+//! The host's tunables: interrupts, kernel work, memory, frequency, run time.
 //!
-//! One file per kind. What a host lacks, or refuses, is a finding; where the plan requires its
-//! knobs, it is refused.
+//! One file per kind. A missing or refused tunable is a finding, or an error if the plan requires
+//! its tunables.
 
 mod cpu_time;
 mod frequency;
@@ -18,7 +18,7 @@ use crate::actuators;
 use crate::error::{ApplyError, Refusal};
 use crate::tasks;
 
-/// Drafts everything that the plan says of the host's knobs.
+/// Drafts the steps for all host tunables of the plan.
 pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     irqs::place(draft)?;
     switches(draft)?;
@@ -59,7 +59,7 @@ fn switches(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         draft.knob("ksm", (paths::ksm_run(), number.to_owned()), "asked by the plan")?;
     }
     if let Some(longest_us) = tuning.wake_up_us {
-        // The file says 0 for "no limit".
+        // In this file 0 means "no limit" and `n/a` means "no latency at all".
         let value = if longest_us == 0 { "n/a".to_owned() } else { longest_us.to_string() };
         for pu in draft.vnode.pus().iter() {
             let knob = (paths::cpu_resume_latency(pu), value.clone());
@@ -69,7 +69,7 @@ fn switches(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// -1 is no limit; what limits already stays.
+/// -1 means no limit; an existing limit is kept.
 fn throttle(draft: &mut Draft<'_>, on: bool) -> Result<(), ApplyError> {
     let path = paths::sysctl_kernel("sched_rt_runtime_us");
     let now = tasks::unless_gone(draft.host.read_text(&path))?;
@@ -81,13 +81,13 @@ fn throttle(draft: &mut Draft<'_>, on: bool) -> Result<(), ApplyError> {
     draft.knob("real-time throttle", (path, value.to_owned()), "asked by the plan")
 }
 
-/// A mask as the kernel shows it.
+/// A mask in the kernel's hexadecimal format.
 fn mask_of(pus: &CpuSet) -> String {
     pus.to_mask()
 }
 
 impl Draft<'_> {
-    /// Sets a knob, if it has another value.
+    /// Sets a tunable unless it already has the value.
     pub(super) fn knob(
         &mut self,
         subject: &str,
@@ -112,7 +112,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Tells of something that cannot be had here.
+    /// Reports something that is not available here.
     pub(in crate::steps) fn lacks(&mut self, finding: Finding) -> Result<(), ApplyError> {
         if self.plan.tuning.required {
             return Err(Refusal::Lacks { finding: Box::new(finding) }.into());

@@ -1,8 +1,9 @@
-//! Who may have changed something: Linux does not record it, but what is found narrows it down.
+//! Likely causes of a change. Linux does not record which program made it, but the present state
+//! narrows it down.
 //!
-//! A mask that is the whole cpuset comes from a change of the cpuset, a move or a reset; a group
-//! of libvirt's or systemd's is written to by these; and some programs that run move threads
-//! by trade. All of it is a guess, and is told as one.
+//! A mask that is the whole cpuset results from a change of the cpuset, a move or a reset. libvirt
+//! and systemd write to the groups that they manage, and some daemons set the masks of other
+//! processes. The result is a guess and is reported as one.
 
 use std::cell::OnceCell;
 
@@ -13,7 +14,7 @@ use crate::actuators;
 use crate::cpusets::Cpusets;
 use crate::tasks;
 
-/// Programs that set masks or cpusets of others, by the names that the kernel shows.
+/// Daemons that set masks or cpusets of other processes, by the names that the kernel shows.
 const MOVERS: [(&str, &str); 6] = [
     ("libvirtd", "sets the masks of its domains' threads"),
     ("virtqemud", "sets the masks of its domains' threads"),
@@ -23,21 +24,21 @@ const MOVERS: [(&str, &str); 6] = [
     ("kubelet", "writes the cpusets of its pods"),
 ];
 
-/// What can be known on a host.
+/// Collects likely causes on a host.
 pub(super) struct LikelyCause<'h> {
     host: &'h dyn Host,
-    /// The machine's group, as it was known before.
+    /// The machine's previous group.
     group: Option<String>,
     movers: OnceCell<Vec<String>>,
 }
 
 impl<'h> LikelyCause<'h> {
-    /// Looks at nothing before it is asked.
+    /// Reads nothing yet.
     pub(super) fn new(host: &'h dyn Host, group: Option<&str>) -> Self {
         Self { host, group: group.map(str::to_owned), movers: OnceCell::new() }
     }
 
-    /// Of a thread whose mask or policy is not what it was set to.
+    /// For a thread whose mask or policy differs from the one that was set.
     pub(super) fn of_thread(&self, task: TaskId, undo: &Undo) -> Result<String, HostError> {
         let mut known = Vec::new();
         let cpusets = Cpusets::find(self.host)?;
@@ -61,7 +62,7 @@ impl<'h> LikelyCause<'h> {
         self.reported(known, group.as_deref())
     }
 
-    /// Of a group whose files are not what they were.
+    /// For a group whose files have changed.
     pub(super) fn of_group(&self, group: Option<&str>) -> Result<String, HostError> {
         self.reported(Vec::new(), group)
     }
@@ -102,8 +103,8 @@ impl<'h> LikelyCause<'h> {
     }
 }
 
-/// True for the same group, one in it, or one with the same parent: libvirt has one for each
-/// vCPU beside that of the emulator.
+/// True for the same group, one below it, or one with the same parent: libvirt has a group for each
+/// vCPU next to that of the emulator.
 fn is_beside(now: &str, before: &str) -> bool {
     let parent = before.rsplit_once('/').map_or("", |(parent, _)| parent);
     now == before

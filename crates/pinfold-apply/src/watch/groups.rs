@@ -1,8 +1,8 @@
-//! The cpuset groups of a machine's threads: what their files said at the last look.
+//! The cpuset groups of a machine's threads, and the content of their files at the last check.
 //!
-//! A thread may use what its group and all groups above it have, so somebody who writes to one of
-//! these files takes PUs away from the machine without touching a mask. Only what programs
-//! write is compared; what the kernel makes of it shows in the masks.
+//! A thread's CPUs are limited by its group and all groups above it. A program that writes to one
+//! of their files takes CPUs from the machine without changing a mask. Only the files that programs
+//! write are compared; the effective result shows in the masks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,11 @@ use super::attribution::LikelyCause;
 use crate::cpusets::Cpusets;
 use crate::tasks;
 
-/// The groups, as they were.
+/// The groups as of the last check.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     cpusets: Option<Cpusets>,
-    /// That of the main thread.
+    /// Group of the main thread.
     group: Option<String>,
     files: BTreeMap<String, String>,
 }
@@ -54,7 +54,7 @@ impl Groups {
         self.files.keys()
     }
 
-    /// True if the main thread is where it was, and every file says what it said.
+    /// True if the main thread's group and the content of every file are unchanged.
     pub(super) fn are_same(&self, host: &dyn Host, pid: Tid) -> Result<bool, HostError> {
         let Some(cpusets) = &self.cpusets else { return Ok(true) };
         if cpusets.group_of(host, pid)? != self.group {
@@ -68,7 +68,7 @@ impl Groups {
         Ok(true)
     }
 
-    /// Tells what is not as it was, and takes it for what is compared from now on.
+    /// Reports what has changed, and stores the present state for the next comparison.
     pub(super) fn changes(
         &mut self,
         host: &dyn Host,
@@ -103,7 +103,7 @@ impl Groups {
     }
 }
 
-/// The files of a group through which programs decide what it may use.
+/// The files of a group through which programs limit its CPUs.
 fn written_files(version: Version, group: &str) -> Vec<String> {
     let both = [paths::cpuset_cpus(group), paths::cpuset_mems(group)];
     let second = [paths::cpuset_partition(group), paths::cpuset_cpus_exclusive(group)];

@@ -1,10 +1,11 @@
-//! Kernel threads that serve a machine from outside its process: when they are to be asked for.
+//! When to query the roles because of kernel threads that serve a machine from outside its process.
 //!
 //! Before Linux 6.4 (later with `fork_owner=0`) the worker of a vhost device is a child of
-//! kthreadd. Nothing that a watch listens to tells of its birth: it is no thread of the process,
-//! and no thread of the process made it. But it comes with a descriptor, which stays open as long
-//! as it lives: where more devices are held than workers are known, the roles are asked for. A
-//! few times only, because the worker comes a little later, and a device may have none.
+//! kthreadd. No event that a watch receives reports its creation: it is no thread of the process,
+//! and none of the process's threads created it. But the process holds a descriptor of the device
+//! as long as the worker exists. So if the process holds more devices than workers are known, the
+//! roles are queried; only a few times, because the worker is created shortly after, and a device
+//! may have none.
 
 use std::collections::BTreeSet;
 
@@ -14,21 +15,21 @@ use pinfold_model::{Role, Tid};
 use super::MAX_QUESTIONS;
 use crate::tasks::{self, Target};
 
-/// What vhost devices begin with, as a link in `/proc/PID/fd` shows them.
+/// Path prefix of vhost devices, as a link in `/proc/PID/fd` shows them.
 const VHOST: &str = "/dev/vhost-";
 
-/// What is known of the workers outside a process.
+/// State of the search for workers outside a process.
 #[derive(Debug, Default)]
 pub(super) struct VhostWorkers {
-    /// Devices that were held at the last look.
+    /// Number of open devices at the last check.
     devices: usize,
-    /// How often the roles were asked for since that changed, or since a worker ended.
+    /// How many times the roles were queried since that number changed, or since a worker ended.
     asked: u32,
 }
 
 impl VhostWorkers {
-    /// True if the roles are to be asked for on account of a worker. `threads` are those of the
-    /// process: on a kernel that puts workers among them nothing else is looked at.
+    /// True if the roles should be queried because a worker is missing. `threads` are those of the
+    /// process. On a kernel whose workers are among them nothing else is checked.
     pub(super) fn are_missing(
         &mut self,
         host: &dyn Host,
@@ -40,13 +41,13 @@ impl VhostWorkers {
             match role {
                 Role::Vhost(_) if threads.contains(&task.tid) => return false,
                 Role::Vhost(_) => {
-                    // One that cannot be looked at is a cause to ask, too.
+                    // A worker that cannot be read counts as ended, which also causes a query.
                     known += usize::from(tasks::is_alive(host, *task).is_ok_and(|alive| alive));
                 }
                 Role::Vcpu(_) | Role::Emulator | Role::Iothread(_) | Role::Worker | Role::Task => {}
             }
         }
-        // Where they may not be read, what the roles were at the start is all there is.
+        // If the descriptors are not readable, the roles from the start remain.
         let Some(devices) = devices(host, target.pid) else { return false };
         if devices != self.devices || known >= devices {
             *self = Self { devices, asked: 0 };
@@ -57,7 +58,7 @@ impl VhostWorkers {
     }
 }
 
-/// The vhost devices that a process holds; `None` if that may not be read.
+/// Number of vhost devices that a process holds open; `None` if that is not readable.
 fn devices(host: &dyn Host, pid: Tid) -> Option<usize> {
     let names = host.list(&paths::process_file(pid, "fd")).ok()?;
     let path = |name: &String| paths::process_file(pid, &format!("fd/{name}"));

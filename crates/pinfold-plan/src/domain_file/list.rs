@@ -1,16 +1,15 @@
-//! Lists of CPUs, nodes and vCPUs as libvirt reads them (`virBitmapParse`), to the letter.
+//! Lists of CPUs, nodes and vCPUs, parsed exactly as by libvirt (`virBitmapParse`).
 //!
-//! `0-3,^2,8`: parts from left to right, each adds a number or a range; `^N` removes one number,
-//! whether or not it was there, and only what is added after it can bring it back. There is no
-//! step, and no `^N-M`.
-//! A comma at the end and blanks around numbers are accepted.
+//! `0-3,^2,8`: parts from left to right, each adds a number or a range. `^N` removes one number,
+//! present or not; only a later part can add it again. There is no step, and no `^N-M`. A trailing
+//! comma and blanks around numbers are accepted.
 
 use pinfold_model::{CpuSet, PuId};
 
-/// The set of a list whose numbers are all below `limit`; never empty.
+/// Parses a list whose numbers are all below `limit`; the set is never empty.
 ///
 /// # Errors
-/// What is wrong, for a message that has the list already.
+/// The fault, for a message that already contains the list.
 pub(super) fn parse(list: &str, limit: u32) -> Result<CpuSet, String> {
     if list.contains(':') {
         return Err("libvirt knows no step in a list".to_owned());
@@ -31,7 +30,7 @@ pub(super) fn parse(list: &str, limit: u32) -> Result<CpuSet, String> {
     Ok(set)
 }
 
-/// Adds or removes the first part of a list; what stands behind it.
+/// Adds or removes the first part of a list; returns the rest of the text.
 fn part<'t>(text: &'t str, limit: u32, set: &mut CpuSet) -> Result<&'t str, String> {
     let (removes, text) = match text.strip_prefix('^') {
         Some(after) => (true, after),
@@ -57,7 +56,7 @@ fn part<'t>(text: &'t str, limit: u32, set: &mut CpuSet) -> Result<&'t str, Stri
     Ok(rest)
 }
 
-/// The number at the start of a text, and what follows it and blanks.
+/// The number at the start of a text, and the rest after it and blanks.
 fn number(text: &str, limit: u32) -> Result<(u32, &str), String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, rest) = text.split_at(digits);

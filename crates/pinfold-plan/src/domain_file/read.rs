@@ -1,4 +1,4 @@
-//! The reader of domain files: elements to values, each with its place, or a refusal.
+//! Parser of domain files: elements to values, each with its position, or an error.
 
 use std::collections::BTreeSet;
 
@@ -11,23 +11,23 @@ use super::{
     Binding, Board, Cell, Domain, DomainError, Memnode, Place, Placed, STRICT, Shape, Target, list,
 };
 
-/// More nodes than any domain has; a bound for what a hostile file may cost.
+/// Maximum number of XML nodes, more than any domain has; limits the cost of a malicious file.
 const MAX_NODES: u32 = 200_000;
-/// Elements within each other; libxml2, which libvirt reads with, refuses deeper ones
+/// Maximum nesting of elements; libvirt's parser, libxml2, refuses deeper ones
 /// (`xmlParserMaxDepth`).
 const MAX_DEPTH: usize = 256;
-/// The longest piece of an element that a message shows.
+/// Maximum length of an element's text in a message.
 const LONGEST_SNIPPET: usize = 100;
-/// libvirt's bound on numbers of PUs, `VIR_DOMAIN_CPUMASK_LEN`.
+/// libvirt's limit of CPU numbers, `VIR_DOMAIN_CPUMASK_LEN`.
 const MAX_LIBVIRT_PU: u32 = 16_384;
-/// More vCPUs, iothreads and nodes than any machine of libvirt's has.
+/// Maximum number of vCPUs, iothreads and nodes, more than any libvirt domain has.
 const MAX_COUNT: u32 = 16_384;
 
-/// What to do about a value that libvirt would refuse too.
+/// The hint for a value that libvirt would refuse too.
 const CORRECT_IT: &str =
     "correct it in the file; `virt-xml-validate FILE` shows what libvirt expects there";
 
-/// Parses XML without document type.
+/// Parses XML without a document type.
 pub(crate) fn parse(xml: &str) -> Result<Document<'_>, DomainError> {
     let options = ParsingOptions { allow_dtd: false, nodes_limit: MAX_NODES, ..Default::default() };
     let document = Document::parse_with_options(xml, options).map_err(|error| {
@@ -55,7 +55,7 @@ pub(crate) fn parse(xml: &str) -> Result<Document<'_>, DomainError> {
     }
 }
 
-/// The first element that is nested too deep.
+/// The first element that exceeds the nesting limit.
 fn too_deep<'a, 'input>(document: &'a Document<'input>) -> Option<Node<'a, 'input>> {
     let (mut node, mut depth) = (document.root_element(), 1_usize);
     loop {
@@ -131,7 +131,7 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
     Ok(found)
 }
 
-/// The board of the guest's architecture; libvirt's own default is that of the host.
+/// The board of the guest's architecture; libvirt's own default is the host's architecture.
 fn board(root: Node<'_, '_>) -> Board {
     let arch = child(root, "os").and_then(|os| child(os, "type"));
     match arch.and_then(|kind| kind.attribute("arch")) {
@@ -142,14 +142,14 @@ fn board(root: Node<'_, '_>) -> Board {
     }
 }
 
-/// The mark of a plan in `<metadata>`; one that says nothing known is none.
+/// The strategy mark in `<metadata>`; `None` if missing or unknown.
 fn mark(root: Node<'_, '_>) -> Option<Mark> {
     let mut marks = children(root, "metadata").flat_map(|metadata| metadata.children());
     let mark = marks.find(|child| child.has_tag_name((NAMESPACE, "placement")))?;
     Mark::read(mark.attribute("strategy")?, mark.attribute("pins")?)
 }
 
-/// The size of the first kind of huge pages.
+/// Size of the first kind of huge pages.
 fn page_bytes(root: Node<'_, '_>) -> Result<Option<u64>, DomainError> {
     let pages = child(root, "memoryBacking").and_then(|backing| child(backing, "hugepages"));
     let Some(page) = pages.and_then(|pages| child(pages, "page")) else { return Ok(None) };
@@ -159,7 +159,7 @@ fn page_bytes(root: Node<'_, '_>) -> Result<Option<u64>, DomainError> {
 
 fn vcpu_element(root: Node<'_, '_>) -> Result<(Placed<u32>, Option<Placed<CpuSet>>), DomainError> {
     let Some(vcpu) = child(root, "vcpu") else {
-        // libvirt's own default.
+        // libvirt's default.
         return Ok((Placed { value: 1, place: Place::default() }, None));
     };
     let text = text_of(Some(vcpu)).unwrap_or_default();
@@ -182,7 +182,7 @@ fn vcpu_element(root: Node<'_, '_>) -> Result<(Placed<u32>, Option<Placed<CpuSet
     Ok((Placed { value: count, place: place(vcpu) }, default))
 }
 
-/// The numbers that are listed, then the lowest that are free, as libvirt gives them out.
+/// The listed IDs, then the lowest free ones, as libvirt assigns them.
 fn iothreads(root: Node<'_, '_>) -> Result<Vec<u32>, DomainError> {
     let mut numbers = BTreeSet::new();
     for listed in children(root, "iothreadids").flat_map(|ids| children(ids, "iothread")) {
@@ -264,7 +264,7 @@ fn scheduler(node: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> 
     Ok(())
 }
 
-/// The number that is given: libvirt takes any, the kernel 1 to 99, and the review says so.
+/// The priority as given: libvirt accepts any, the kernel 1 to 99; the check reports others.
 fn priority(node: Node<'_, '_>) -> Result<u8, DomainError> {
     let text = attribute(node, "priority")?;
     match text.trim().parse::<i32>() {
@@ -337,20 +337,20 @@ fn nodeset(node: Node<'_, '_>, list: &str) -> Result<Vec<NodeId>, DomainError> {
     Ok(cpuset(node, "nodeset", list)?.iter().map(|index| NodeId(index.0)).collect())
 }
 
-/// A list as libvirt reads it; never empty.
+/// A list parsed as by libvirt; never empty.
 fn cpuset(node: Node<'_, '_>, attribute: &str, list: &str) -> Result<CpuSet, DomainError> {
     list::parse(list, MAX_LIBVIRT_PU)
         .map_err(|why| error_at(node, format!("{attribute}={list:?}: {why}")))
 }
 
-/// The domain's `<memory>`.
+/// Size of the domain's `<memory>` in bytes.
 pub(crate) fn bytes(node: Node<'_, '_>) -> Result<u64, DomainError> {
     let text = text_of(Some(node)).unwrap_or_default();
     amount(node, &text, "unit")
 }
 
-/// An amount of memory with the unit of an attribute: libvirt's units in any case, KiB if none is
-/// given (`virScaleInteger`).
+/// An amount of memory in bytes, with the unit of an attribute: libvirt's units in any case, KiB if
+/// none is given (`virScaleInteger`).
 fn amount(node: Node<'_, '_>, text: &str, unit: &str) -> Result<u64, DomainError> {
     let unit = node.attribute(unit).filter(|unit| !unit.is_empty()).unwrap_or("KiB");
     let product = text.trim().parse::<u64>().ok().zip(factor(unit));
@@ -358,7 +358,8 @@ fn amount(node: Node<'_, '_>, text: &str, unit: &str) -> Result<u64, DomainError
     product.ok_or_else(|| error_at(node, format!("{text:?} {unit:?} is no amount of memory")))
 }
 
-/// `b`, `byte`, `bytes`; `k`, `KiB`, … to `E`, `EiB` by 1024; `KB`, … to `EB` by 1000.
+/// Bytes of a unit: `b`, `byte`, `bytes`; `k`, `KiB`, … to `E`, `EiB` by 1024; `KB`, … to `EB` by
+/// 1000.
 fn factor(unit: &str) -> Option<u64> {
     let unit = unit.to_ascii_lowercase();
     if ["b", "byte", "bytes"].contains(&unit.as_str()) {
@@ -409,20 +410,19 @@ fn children<'a, 'input>(
     node.children().filter(move |child| is(child, name))
 }
 
-/// True if it is libvirt's element of this name: elements of other namespaces are not.
+/// True for libvirt's element of this name; elements of other namespaces do not match.
 pub(crate) fn is(node: &Node<'_, '_>, name: &str) -> bool {
     node.is_element() && node.tag_name().namespace().is_none() && node.tag_name().name() == name
 }
 
-/// All text of an element, around comments too, as XPath's `string()` has it; `None` if there is
-/// none.
+/// All text of an element, also around comments, like XPath's `string()`; `None` if there is none.
 pub(crate) fn text_of(node: Option<Node<'_, '_>>) -> Option<String> {
     let parts = node?.children().filter(Node::is_text).filter_map(|part| part.text());
     let text: String = parts.collect();
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// The line and the opening of an element.
+/// The line and the opening tag of an element.
 pub(crate) fn place(node: Node<'_, '_>) -> Place {
     let document = node.document();
     let source = document.input_text().get(node.range()).unwrap_or_default();

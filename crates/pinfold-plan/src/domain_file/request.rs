@@ -1,5 +1,5 @@
-//! What a domain file asks of a plan: its number of vCPUs and iothreads, its memory and the nodes
-//! of that, the NUMA cells of its guest.
+//! The request in a domain file: number of vCPUs and iothreads, memory and its nodes, the guest's
+//! NUMA cells.
 
 use pinfold_model::{
     CellRequest, MemoryRequest, NodeId, SmtRequest, Topology, VcpuCount, VmRequest,
@@ -11,7 +11,7 @@ use crate::guest_cells;
 
 impl Domain {
     /// The machine of the file as a request. Nodes that the host lacks, or that have no CPU, are
-    /// left out: they say nothing of where vCPUs can be.
+    /// omitted, because vCPUs cannot be there.
     #[must_use]
     pub fn request(&self, topology: &Topology) -> VmRequest {
         let bound = self.memory.as_ref().and_then(|bound| bound.value.nodes.as_deref());
@@ -26,7 +26,7 @@ impl Domain {
             }
         };
         let mut cells = guest_cells::of_file(self.cells.iter().map(cell), &bound, topology);
-        // One cell is the whole guest: nothing of it is divided.
+        // A single cell is the whole guest, which is then not divided.
         if let [only] = cells.as_slice()
             && !only.nodes.is_empty()
         {
@@ -48,7 +48,7 @@ impl Domain {
         }
     }
 
-    /// Its memory, where a host of several nodes can be asked whether it fits.
+    /// The requested memory, if the host has several nodes to choose from.
     #[must_use]
     pub fn memory_request(&self, topology: &Topology) -> Option<MemoryRequest> {
         let filled = topology.nodes.iter().filter(|node| node.memory_bytes > 0).count();
@@ -63,8 +63,8 @@ impl Domain {
         self.memnodes.iter().map(|memnode| &memnode.value).find(|memnode| memnode.cell == cell)
     }
 
-    /// The parts of its memory, each with the nodes that it must come from. `bytes` is the size of
-    /// a guest whose cells do not say theirs.
+    /// The parts of its memory, each with the nodes to which it is bound. `bytes` is the size of a
+    /// guest whose cells have no sizes.
     pub(crate) fn demands(&self, bytes: Option<u64>) -> Vec<Demand> {
         let set = |nodes: &[NodeId]| nodes.iter().copied().collect();
         let whole = self.memory.as_ref().map(|bound| &bound.value);
@@ -77,7 +77,7 @@ impl Domain {
             };
             Some(Demand { bytes: cell.value.bytes?, nodes, cell: Some(cell.value.id) })
         };
-        // libvirt makes the guest as large as its cells together.
+        // libvirt makes the guest as large as the sum of its cells.
         let cells: Vec<Demand> = self.cells.iter().filter_map(of_cell).collect();
         if !cells.is_empty() {
             return cells;
@@ -86,8 +86,8 @@ impl Domain {
         all.into_iter().collect()
     }
 
-    /// A sentence, if so much memory is more than the host has, or than the nodes have that it must
-    /// come from.
+    /// A sentence, if this much memory exceeds that of the host, or of the nodes to which it is
+    /// bound.
     #[must_use]
     pub(crate) fn memory_excess(&self, bytes: Option<u64>, topology: &Topology) -> Option<String> {
         let demands = self.demands(bytes);
@@ -95,7 +95,7 @@ impl Domain {
     }
 }
 
-/// Those of the nodes that the host has and that have CPUs.
+/// Those of the nodes that exist on the host and have CPUs.
 pub(crate) fn with_cpus(nodes: &[NodeId], topology: &Topology) -> Vec<NodeId> {
     let has =
         |id: &&NodeId| topology.nodes.iter().any(|node| node.id == **id && !node.pus.is_empty());

@@ -1,7 +1,7 @@
-//! The kernel's command line: what keeps the host off the vCPUs' PUs from boot on.
+//! Kernel command line: parameters that exclude the host's tasks from the vCPUs' CPUs from boot on.
 //!
-//! Parameters as of <https://docs.kernel.org/admin-guide/kernel-parameters.html>. Most of what
-//! `isolcpus` does can be had, and taken back, at run time; the text says what cannot.
+//! Parameters are documented at <https://docs.kernel.org/admin-guide/kernel-parameters.html>. Most
+//! effects of `isolcpus` can be set, and undone, at run time; the text names the exceptions.
 
 use pinfold_model::{CpuSet, HugePagePool, IrqPlan, Partition, Plan, Role, ThreadPlan, Topology};
 
@@ -12,7 +12,8 @@ use crate::boot::{self, Standing};
 use crate::plan_builder::verb;
 use crate::tunables::Tunable;
 
-/// The parameters on one line, and in comments how the host gets them, what they need and cost.
+/// The parameters on one line, with comments on how to set them, their requirements and their
+/// costs.
 #[must_use]
 pub fn cmdline(plan: &Plan, topology: &Topology) -> String {
     let mut text = format!("# {}\n", headline(plan));
@@ -45,7 +46,7 @@ pub fn cmdline(plan: &Plan, topology: &Topology) -> String {
     wrapped(&text)
 }
 
-/// The same with its comments wrapped; the parameters stay on one line.
+/// Wraps the comments; the parameters stay on one line.
 fn wrapped(text: &str) -> String {
     let line = |line: &str| match line.starts_with('#') {
         true => comment(line),
@@ -54,10 +55,10 @@ fn wrapped(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// What is kept for vCPUs from boot on.
+/// CPUs reserved for vCPUs from boot on.
 struct Reserved {
     online: CpuSet,
-    /// CPUs that are offline and may be siblings of those.
+    /// Offline CPUs that may be siblings of the online ones.
     siblings: CpuSet,
 }
 
@@ -72,8 +73,8 @@ impl Reserved {
         self.online.union(&self.siblings)
     }
 
-    /// Says which CPUs are on the line although they are offline, and which are not although they
-    /// are isolated now.
+    /// Adds comments on offline CPUs that are included, and on CPUs that are isolated now but not
+    /// included.
     fn remark(&self, text: &mut String, topology: &Topology) {
         if !self.siblings.is_empty() {
             text.push_str(&format!(
@@ -99,7 +100,7 @@ impl Reserved {
     }
 }
 
-/// How the host gets these parameters: those that it boots with already are replaced, not added.
+/// How to set these parameters; those on the host's present command line are replaced, not added.
 fn changes(line: &[String], topology: &Topology) -> String {
     const PLACES: &str = "#   Debian, Ubuntu: GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, then update-grub.\n\
                           #   Fedora: grubby --update-kernel=ALL, with --remove-args=\"OLD\" --args=\"NEW\".\n\
@@ -129,7 +130,8 @@ fn changes(line: &[String], topology: &Topology) -> String {
     text + "# Where that line is:\n" + PLACES + "# These parameters as they are to be:\n"
 }
 
-/// What keeps the host off the PUs of vCPUs; empty if nothing is kept off.
+/// Parameters that exclude the host's tasks from the CPUs of vCPUs; empty if the plan does not
+/// isolate.
 fn isolation(plan: &Plan, reserved: &CpuSet) -> Vec<String> {
     if reserved.is_empty() {
         return Vec::new();
@@ -141,7 +143,7 @@ fn isolation(plan: &Plan, reserved: &CpuSet) -> Vec<String> {
     line
 }
 
-/// The parameters that keep tasks and kernel work off some PUs.
+/// The parameters that exclude tasks and kernel work from some CPUs.
 pub(crate) fn keeping_off(reserved: &CpuSet) -> Vec<String> {
     let mut line = vec![format!("isolcpus=managed_irq,domain,{reserved}")];
     let tickless = without_boot_pu(reserved);
@@ -152,13 +154,13 @@ pub(crate) fn keeping_off(reserved: &CpuSet) -> Vec<String> {
     line
 }
 
-/// The PUs of all interrupts, if the plan has such a tunable.
+/// The CPUs for all interrupts, if the plan has such a tunable.
 fn all_irqs(plan: &Plan) -> Option<String> {
     let all = plan.irqs.iter().find(|irq| irq.device == IrqPlan::ALL);
     all.map(|irq| irq.pus.to_string())
 }
 
-/// What the parameters need and cost.
+/// Adds comments on requirements and costs of the parameters.
 fn remarks(text: &mut String, plan: &Plan, reserved: &CpuSet) {
     text.push_str("\n# All of this line needs a reboot. Without one:\n");
     text.push_str(
@@ -183,7 +185,7 @@ fn remarks(text: &mut String, plan: &Plan, reserved: &CpuSet) {
     }
 }
 
-/// What the command line says of a tunable.
+/// The kernel parameters for a tunable.
 pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
     match tunable {
         Tunable::NewIrqs(pus) => Said::line(format!("irqaffinity={pus}")),
@@ -233,7 +235,7 @@ pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
     }
 }
 
-/// The pools of one size are one list, and no size may stand twice.
+/// The pools of one size are one list, because a size may not be given twice.
 fn huge_pages(pool: &HugePagePool, scope: &Scope<'_>) -> Said {
     let kin = || {
         let pools = scope.plan.tuning.huge_pages.iter();

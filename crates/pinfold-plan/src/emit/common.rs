@@ -1,12 +1,12 @@
-//! What several formats ask of a plan: the PUs of its vCPUs, a name without odd characters.
+//! Properties of a plan that several formats need: the CPUs of its vCPUs, a plain name.
 
 use pinfold_model::{CpuSet, NodeId, Plan, PuId, Topology, VnodeKind, VnodePlan, fold};
 
 use crate::command;
 use crate::plan_builder::NOT_ISOLATED;
 
-/// The PUs that are to be kept for vCPUs: those that the plan reserves, else those of the vCPUs
-/// that the host's tasks do not have. Empty if the plan shares all with the host.
+/// The CPUs reserved for vCPUs: the plan's exclusive CPUs, else those of the vCPUs without the
+/// host's. Empty if the plan shares all CPUs with the host.
 pub(super) fn reserved(plan: &Plan) -> CpuSet {
     if !plan.exclusive.is_empty() {
         return plan.exclusive.clone();
@@ -16,8 +16,7 @@ pub(super) fn reserved(plan: &Plan) -> CpuSet {
     vcpus.difference(&plan.housekeeping)
 }
 
-/// Why a format for the host has nothing to keep apart, as comments, with the command for a plan
-/// that has.
+/// Comments why a host format has no CPUs to isolate, with the command for a plan that has.
 pub(super) fn nothing_kept(plan: &Plan, topology: &Topology, format: &str) -> String {
     let (why, strategy) = if plan.housekeeping_reason == NOT_ISOLATED {
         ("Its isolation scope is none: add `--isolate host` to its command, as in", &*plan.strategy)
@@ -35,12 +34,12 @@ pub(super) fn comment(line: &str) -> String {
     let first = line.strip_suffix(words).unwrap_or_default();
     let below = if first.len() > 2 { format!("{first}  ") } else { first.to_owned() };
     let folded = fold::folded((first, &below), words, 80);
-    // A command at the end leaves a line with nothing behind the sign.
+    // A command at the end leaves an empty comment line.
     let lines = folded.lines().filter(|line| line.trim_end() != "#");
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// The same without the PU that the kernel boots on, which keeps time for the others.
+/// The same CPUs without the boot CPU, which keeps time for the others.
 pub(super) fn without_boot_pu(pus: &CpuSet) -> CpuSet {
     pus.difference(&CpuSet::single(PuId(0)))
 }
@@ -52,7 +51,7 @@ pub(super) fn plain_name(vnode: &VnodePlan) -> String {
     if name.is_empty() { "vm".to_owned() } else { name }
 }
 
-/// The plan and where its vCPUs are, on one line.
+/// The plan and the CPUs of its vCPUs, on one line.
 pub(super) fn headline(plan: &Plan) -> String {
     let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
     let pins = pinfold_model::pins_of(plan);
@@ -64,20 +63,20 @@ pub(super) fn headline(plan: &Plan) -> String {
     super::qemu::safe(&format!("Pinfold: {} for {}: {pins}", plan.strategy, names.join(", ")))
 }
 
-/// What the vCPUs have of their cores.
+/// The siblings of the vCPUs' CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Siblings {
-    /// No core has siblings.
+    /// The cores have no siblings.
     None,
-    /// One vCPU on each core, its siblings without one.
+    /// One vCPU per core; its siblings carry no vCPU.
     Idle,
     /// vCPUs on all threads of each core.
     Whole,
-    /// Some of this, some of that.
+    /// Different cores differ.
     Mixed,
 }
 
-/// What the vCPUs have of their cores; for pinned vCPUs.
+/// Classifies the siblings of pinned vCPUs.
 pub(super) fn siblings(vnode: &VnodePlan, topology: &Topology) -> Siblings {
     let used = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
     let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&used));
@@ -91,14 +90,14 @@ pub(super) fn siblings(vnode: &VnodePlan, topology: &Topology) -> Siblings {
     }
 }
 
-/// The nodes of the vCPUs' PUs.
+/// The nodes of the vCPUs' CPUs.
 pub(super) fn nodes(vnode: &VnodePlan, topology: &Topology) -> Vec<NodeId> {
     let used = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
     let here = topology.nodes.iter().filter(|node| !node.pus.is_disjoint(&used));
     here.map(|node| node.id).collect()
 }
 
-/// A comment on the dies that a guest is shown elsewhere, for a format without a word for them.
+/// A comment about dies in the guest topology, for a format that cannot express them.
 pub(super) fn no_dies(vnode: &VnodePlan, topology: &Topology, format: &str) -> String {
     match crate::guest_cache::caches(vnode, topology).dies {
         0 | 1 => String::new(),
@@ -108,7 +107,7 @@ pub(super) fn no_dies(vnode: &VnodePlan, topology: &Topology, format: &str) -> S
     }
 }
 
-/// The whole text for a vnode that is no virtual machine, where a format is for those alone.
+/// The complete text for a process group, in a format for virtual machines only.
 pub(super) fn not_a_machine(vnode: &VnodePlan, format: &str) -> Option<String> {
     match vnode.kind {
         VnodeKind::VirtualMachine => None,

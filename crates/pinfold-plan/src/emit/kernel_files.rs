@@ -1,6 +1,6 @@
-//! The kernel's own files and sysctls for tunables, for formats that can write any of them.
+//! The kernel's files and sysctls for tunables, for formats that can write any of them.
 //!
-//! The same values as `pinfold apply` writes; a test holds the paths against its.
+//! The values are the same as those that `pinfold apply` writes; a test compares the paths.
 
 use pinfold_model::{CpuSet, PuId, SamePageMerging};
 
@@ -8,22 +8,22 @@ use crate::tunables::Tunable;
 
 /// The affinity of each interrupt, for formats that expand `*`.
 pub(super) const IRQS: &str = "/proc/irq/*/smp_affinity_list";
-/// Mask of the PUs on which unbound work runs.
+/// Mask of the CPUs for unbound work.
 pub(super) const WORKQUEUES: &str = "/sys/devices/virtual/workqueue/cpumask";
-/// The same of the workqueue for writeback.
+/// Mask of the CPUs for the writeback workqueue.
 pub(super) const WRITEBACK: &str = "/sys/bus/workqueue/devices/writeback/cpumask";
 
-/// What a tunable is to the kernel.
+/// The kernel setting of a tunable.
 pub(super) enum Setting {
-    /// Path and value of each file, in the order in which they are written.
+    /// Path and value of each file, in the order of writing.
     Files(Vec<(String, String)>),
-    /// A sysctl and its value.
+    /// Name and value of a sysctl.
     Sysctl(&'static str, &'static str),
-    /// A property of threads, groups or interrupts, which no file with a fixed name holds.
+    /// A property of threads, groups or interrupts, which has no file with a fixed name.
     Neither,
 }
 
-/// The kernel's setting for the tunable; `pus` are the plan's.
+/// The kernel setting for the tunable; `pus` are the plan's CPUs.
 pub(super) fn setting(tunable: &Tunable<'_>, pus: &CpuSet) -> Setting {
     let each = |name: &str, value: &str| {
         Setting::Files(pus.iter().map(|pu| (of_pu(pu, name), value.to_owned())).collect())
@@ -49,7 +49,7 @@ pub(super) fn setting(tunable: &Tunable<'_>, pus: &CpuSet) -> Setting {
             };
             one("/sys/kernel/mm/ksm/run", number.to_string())
         }
-        // The file says 0 for "no limit".
+        // In this file 0 means "no limit" and `n/a` means "no latency at all".
         Tunable::WakeUp(0) => each("power/pm_qos_resume_latency_us", "n/a"),
         Tunable::WakeUp(us) => each("power/pm_qos_resume_latency_us", &us.to_string()),
         Tunable::Governor(name) => each("cpufreq/scaling_governor", name),

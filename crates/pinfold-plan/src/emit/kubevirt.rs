@@ -1,9 +1,10 @@
-//! KubeVirt: the `template` part of a `VirtualMachine`, and what only the node can say.
+//! KubeVirt: the `template` part of a `VirtualMachine`, with comments on settings of the node.
 //!
-//! A pod asks for dedicated CPUs and the kubelet's CPU manager chooses which: a plan's PUs have no
-//! place in the manifest (<https://kubevirt.io/user-guide/compute/dedicated_cpu_resources/>,
-//! <https://kubevirt.io/user-guide/compute/numa/>). What can be asked for is written, the rest said.
-//! KubeVirt takes `numa` only with huge pages, and `realtime` only with `numa`.
+//! A pod requests dedicated CPUs and the kubelet's CPU manager selects them, so a manifest cannot
+//! contain a plan's CPUs (<https://kubevirt.io/user-guide/compute/dedicated_cpu_resources/>,
+//! <https://kubevirt.io/user-guide/compute/numa/>). The text contains what can be requested, and
+//! comments on the rest. KubeVirt accepts `numa` only with huge pages, and `realtime` only with
+//! `numa`.
 
 use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
@@ -12,7 +13,7 @@ use super::said::{Answers, Said, Scope};
 use crate::guest_numa::node_list;
 use crate::tunables::Tunable;
 
-/// YAML for `spec.template` of a `VirtualMachine`, with comments on what has no word there.
+/// YAML for `spec.template` of a `VirtualMachine`, with comments on what it cannot express.
 #[must_use]
 pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
     if let Some(text) = common::not_a_machine(vnode, "KubeVirt") {
@@ -45,14 +46,14 @@ pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Stri
 const ANNOTATIONS: &str = "annotations";
 const RESOURCES: &str = "resources";
 
-/// What of a machine decides what may be asked for.
+/// Properties of a machine that determine the possible requests.
 struct Guest {
     vcpus: usize,
-    /// Each vCPU has one PU.
+    /// True if each vCPU has one CPU.
     pinned: bool,
-    /// The emulator has none of the vCPUs' PUs.
+    /// True if the emulator has none of the vCPUs' CPUs.
     apart: bool,
-    /// Threads on a core.
+    /// Threads per core.
     threads: u32,
     /// vCPUs with a real-time policy.
     real_time: CpuSet,
@@ -117,7 +118,7 @@ fn memory(vnode: &VnodePlan) -> String {
     if lines.is_empty() { lines } else { format!("    memory:\n{lines}") }
 }
 
-/// A size in the largest unit of Kubernetes that divides it.
+/// A size in the largest Kubernetes unit that divides it.
 fn quantity(bytes: u64) -> String {
     let units = [(30, "Gi"), (20, "Mi"), (10, "Ki")];
     let unit = units.iter().find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift));
@@ -128,7 +129,7 @@ fn indented(text: &str, by: usize) -> String {
     text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
 }
 
-/// A pool of iothreads, with CPUs of its own where the vCPUs have theirs.
+/// A pool of iothreads, with its own CPUs if the vCPUs have dedicated ones.
 fn iothreads(vnode: &VnodePlan, guest: &Guest) -> String {
     let iothread = |role: &Role| matches!(role, Role::Iothread(_));
     match vnode.threads.iter().filter(|thread| iothread(&thread.role)).count() {
@@ -141,7 +142,7 @@ fn iothreads(vnode: &VnodePlan, guest: &Guest) -> String {
     }
 }
 
-/// What is the node's to say, and what the plan has that a manifest does not.
+/// Comments on settings of the node, and on parts of the plan that a manifest cannot express.
 fn remarks(
     text: &mut String,
     (plan, vnode): (&Plan, &VnodePlan),
@@ -189,7 +190,7 @@ fn remarks(
     }
 }
 
-/// What KubeVirt says of a tunable.
+/// The manifest lines for a tunable.
 pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
     let annotation = |name: &str, value: &str| {
         Said::lines(ANNOTATIONS, vec![format!("{name}.crio.io: \"{value}\"")])
@@ -226,7 +227,7 @@ pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
     }
 }
 
-/// A limit in thousandths of a CPU. Dedicated CPUs need a limit of whole CPUs of their own.
+/// A limit in thousandths of a CPU. Dedicated CPUs require a limit that is a whole number of CPUs.
 fn limit(quota: CpuQuota, scope: &Scope<'_>) -> Said {
     if scope.vnode.is_some_and(|vnode| Guest::of(vnode).pinned) {
         return Said::nothing("dedicatedCpuPlacement: true fixes the pod's limit to whole CPUs");
@@ -239,7 +240,7 @@ fn limit(quota: CpuQuota, scope: &Scope<'_>) -> Said {
     Said::lines(RESOURCES, lines.collect()).but("of the whole pod, per 100 ms")
 }
 
-/// `realtime` stands under `cpu` if the plan has what it needs.
+/// `realtime` is a child of `cpu` if the plan fulfils its requirements.
 fn real_time((role, policy): (&str, Policy), scope: &Scope<'_>) -> Said {
     let pages = |vnode: &VnodePlan| {
         let memory = vnode.memory.as_ref();
@@ -258,8 +259,8 @@ fn real_time((role, policy): (&str, Policy), scope: &Scope<'_>) -> Said {
     }
 }
 
-/// What the kubelet keeps for the host: the housekeeping without the vCPUs' PUs, which it
-/// would not hand out otherwise; all of it if nothing else is left.
+/// The CPUs that the kubelet reserves for the host: the housekeeping CPUs without those of the
+/// vCPUs, which it would otherwise not assign; all housekeeping CPUs if none remain.
 fn reserved(plan: &Plan) -> CpuSet {
     let vcpus = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
     let used = vcpus.map(|vcpu| &vcpu.pus).collect::<CpuSet>();

@@ -1,10 +1,10 @@
 //! libvirt's domain XML: `<vcpu>`, `<iothreads>`, `<cputune>`, `<numatune>`, `<cpu>`.
 //!
-//! A fragment to put into `<domain>` (`virsh edit NAME`), in the words of
-//! <https://libvirt.org/formatdomain.html#cpu-tuning>. libvirt numbers iothreads
-//! from 1, so an id of QEMU's becomes its place in the plan; a comment tells which.
-//! The CPU mode `host-passthrough`, `<cache>` and `topoext` are those of a `<domain type='kvm'>`:
-//! under TCG (`type='qemu'`) there is no host CPU to pass on, and all three must be left out.
+//! A fragment to insert into `<domain>` (`virsh edit NAME`), as documented at
+//! <https://libvirt.org/formatdomain.html#cpu-tuning>. libvirt numbers iothreads from 1, so QEMU's
+//! ID becomes the position in the plan; a comment names both. The CPU mode `host-passthrough`,
+//! `<cache>` and `topoext` apply to `<domain type='kvm'>`. Under TCG (`type='qemu'`) no host CPU
+//! can be passed through, and all three must be removed.
 
 pub(super) mod tune;
 
@@ -19,10 +19,10 @@ use crate::domain_file::STRICT;
 use crate::guest_cache::{Caches, Vendor, caches};
 use crate::guest_numa::{GuestCell, cells, node_list, shares};
 
-/// What makes QEMU show threads to a guest on an AMD host.
+/// The feature that makes QEMU show threads to a guest on an AMD host.
 pub(crate) const TOPOEXT: &str = "<feature policy='require' name='topoext'/>";
 
-/// What shows a guest the host's own cache data; QEMU's `host-cache-info=on`.
+/// The element that shows a guest the host's cache data; QEMU's `host-cache-info=on`.
 pub(crate) const PASSTHROUGH: &str = "<cache mode='passthrough'/>";
 
 /// The plan as a fragment of libvirt's domain XML, with the reason of each pin.
@@ -70,7 +70,7 @@ fn cputune(xml: &mut Xml, (plan, vnode): (&Plan, &VnodePlan), topology: &Topolog
     for (thread, place) in &numbered {
         pin(xml, thread, place.as_ref());
     }
-    // The schedulers after all pins: a real-time thread is never unpinned on its way.
+    // The schedulers follow all pins, so that a real-time thread is never unpinned meanwhile.
     for (thread, place) in &numbered {
         if let (Some(policy), Some(place)) = (thread.policy, place) {
             scheduler(xml, policy, place);
@@ -128,17 +128,17 @@ fn scheduler(xml: &mut Xml, policy: Policy, place: &Place) {
     }
 }
 
-/// The element that gives a policy; none for the one that libvirt leaves threads in.
+/// The element for a policy; `None` for libvirt's default policy.
 ///
 /// # Errors
-/// A sentence, if libvirt has no word for it.
+/// A sentence, if libvirt cannot express it.
 pub(super) fn scheduler_line(policy: Policy, place: &Place) -> Result<Option<String>, String> {
     let attributes = match policy {
         Policy::Fifo { priority } => format!("scheduler='fifo' priority='{priority}'"),
         Policy::RoundRobin { priority } => format!("scheduler='rr' priority='{priority}'"),
         Policy::Batch { nice: 0 } => "scheduler='batch'".to_owned(),
         Policy::Idle => "scheduler='idle'".to_owned(),
-        // libvirt leaves threads in this state.
+        // libvirt's default.
         Policy::Other { nice: 0 } => return Ok(None),
         Policy::Other { .. }
         | Policy::Batch { .. }
@@ -188,7 +188,7 @@ fn memory(xml: &mut Xml, vnode: &VnodePlan, topology: &Topology) {
     }
 }
 
-/// `<memory>` of `<numatune>`: pages come from these nodes or not at all.
+/// `<memory>` of `<numatune>`: pages can come only from these nodes.
 pub(super) fn memory_line(memory: &MemoryPlan) -> String {
     format!("<memory mode='strict' nodeset='{}'/>", node_list(&memory.nodes))
 }
@@ -198,9 +198,9 @@ pub(crate) fn memnode_line(cell: u32, mode: &str, nodes: &[NodeId]) -> String {
     format!("<memnode cellid='{cell}' mode='{mode}' nodeset='{}'/>", node_list(nodes))
 }
 
-/// The children of `<numatune>`: each of the guest's cells bound to its node; without cells the
-/// whole guest to one node, or shared out evenly over several, so that no vCPU is far from all
-/// of it. Empty where the vCPUs float over all nodes: the kernel then places both.
+/// The children of `<numatune>`: each of the guest's cells bound to its node. Without cells, the
+/// whole guest is bound to one node, or interleaved over several, so that no vCPU is far from all
+/// of it. Empty if the vCPUs float over all nodes: the kernel then places both.
 pub(super) fn numatune_lines(
     vnode: &VnodePlan,
     topology: &Topology,
@@ -223,12 +223,12 @@ pub(super) fn numatune_lines(
     }
 }
 
-/// The mode of a binding that moves to other nodes: libvirt's `preferred` takes one node only.
+/// The mode of a binding that moves to other nodes: libvirt's `preferred` accepts one node only.
 pub(super) fn memory_mode(mode: &str, nodes: usize) -> &str {
     if mode == "preferred" && nodes > 1 { "interleave" } else { mode }
 }
 
-/// `<cell>`s of `<cpu><numa>`; the sizes in bytes, in the cells' order.
+/// `<cell>` elements of `<cpu><numa>`; the sizes are in bytes, in the cells' order.
 pub(super) fn cell_lines(cells: &[GuestCell], sizes: &[u64]) -> Vec<String> {
     let line = |(id, (cell, size)): (usize, (&GuestCell, &u64))| {
         let kib = size >> 10;
@@ -242,7 +242,7 @@ pub(super) fn page_line(page_bytes: u64) -> String {
     format!("<page size='{}' unit='KiB'/>", page_bytes >> 10)
 }
 
-/// What cells are made of: whole huge pages, or MiB.
+/// Granularity of cell sizes in bytes: one huge page, or 1 MiB.
 pub(super) fn unit(memory: &MemoryPlan) -> u64 {
     memory.page_bytes.unwrap_or(1 << 20)
 }
@@ -290,7 +290,7 @@ fn cpu(xml: &mut Xml, vnode: &VnodePlan, topology: &Topology) {
     xml.close("</cpu>");
 }
 
-/// `<topology>`, with dies where there are several.
+/// `<topology>`, with dies if there are several.
 pub(super) fn topology_line(guest: &GuestTopology, (vendor, caches): (Vendor, Caches)) -> String {
     let (sockets, threads) = (guest.sockets, guest.threads);
     match (vendor, caches.dies) {
@@ -304,7 +304,7 @@ pub(super) fn topology_line(guest: &GuestTopology, (vendor, caches): (Vendor, Ca
     }
 }
 
-/// A role that libvirt has a pin for.
+/// A role for which libvirt has a pin.
 pub(super) enum Place {
     Vcpu(u32),
     Emulator,
@@ -358,7 +358,7 @@ impl Xml {
     }
 }
 
-/// XML allows neither `--` in a comment nor `-` at its end, and not every character.
+/// Escapes a comment: XML allows neither `--` in it nor `-` at its end, and not every character.
 pub(super) fn comment_text(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,12 +1,12 @@
-//! The plan merged into an existing libvirt domain file.
+//! Merges a plan into an existing libvirt domain file.
 //!
-//! Only what placement owns is exchanged: `<vcpu>`, `<iothreads>`, the pins and schedulers in
-//! `<cputune>`, `<topology>` and the cells in `<cpu>`, the nodes in `<numatune>`, the page size in
-//! `<memoryBacking>`; where that is more than pins a comment before the element holds what stood
-//! there. Every other byte stays: comments, quotes, the order of elements, other
-//! children of the same parents (`<shares>`, `<cachetune>`, `<feature>`). The reader gives the
-//! byte range of each element; text is cut and put in there, never written anew from a tree.
-//! Merging twice is the same as merging once.
+//! Only placement-related elements are replaced: `<vcpu>`, `<iothreads>`, the pins and schedulers
+//! in `<cputune>`, `<topology>` and the cells in `<cpu>`, the nodes in `<numatune>`, the page size
+//! in `<memoryBacking>`. If more than pins is replaced, a comment before the element contains the
+//! old content. Every other byte stays: comments, quotes, the order of elements, other children of
+//! the same parents (`<shares>`, `<cachetune>`, `<feature>`). The parser gives the byte range of
+//! each element; text is replaced in these ranges, never generated from a tree. Merging twice has
+//! the same result as merging once.
 
 mod cpu;
 pub(crate) mod edits;
@@ -21,23 +21,23 @@ use crate::definition::{Mark, NAMESPACE};
 use crate::domain_file::{Domain, DomainError, error_at, is, parse};
 use crate::guest_numa::GuestCell;
 
-/// The longest piece of the file that a comment or a note shows.
+/// Maximum length of the file's text in a comment or a note.
 const LONGEST_SHOWN: usize = 200;
 
-/// A domain file with the plan in it.
+/// A domain file after merging.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Merged {
-    /// The whole file.
+    /// The complete file.
     pub text: String,
-    /// What libvirt cannot say of the plan, and what of the file had to give way.
+    /// Parts of the plan that libvirt cannot express, and elements of the file that were replaced.
     pub notes: Vec<String>,
 }
 
 /// Merges the plan of one virtual machine into its domain file.
 ///
 /// # Errors
-/// [`DomainError`] with line and column: the file is refused as by [`Domain::read`], an element
-/// stands twice, or what it says of single vCPUs does not fit the plan's number of them.
+/// [`DomainError`] with line and column: an error as of [`Domain::read`], a duplicate element, or
+/// settings of single vCPUs that do not match the plan's number of vCPUs.
 pub fn libvirt_into(
     xml: &str,
     (plan, vnode): (&Plan, &VnodePlan),
@@ -91,8 +91,7 @@ struct Merge<'a, 'x> {
 }
 
 impl<'a, 'x> Merge<'a, 'x> {
-    /// The strategy that is the reason of what the placement costs, in `<metadata>`; a mark of an
-    /// earlier placement goes.
+    /// The strategy mark in `<metadata>`; removes a mark of an earlier placement.
     fn mark(&mut self, mark: Option<Mark>) {
         let line = mark.as_ref().map(Mark::line);
         let Some(metadata) = child(self.root, "metadata") else {
@@ -148,7 +147,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         if same && free {
             return Ok(());
         }
-        // How many vCPUs are online at boot is not the plan's.
+        // The plan does not determine the number of vCPUs that are online at boot.
         let online = node.attribute("current").and_then(|text| text.trim().parse::<usize>().ok());
         let line = match online.filter(|online| (1..count).contains(online)) {
             Some(online) => format!("<vcpu placement='static' current='{online}'>{count}</vcpu>"),
@@ -162,7 +161,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         Ok(())
     }
 
-    /// The file's iothreads by number, each with the plan's role for it, if it has one.
+    /// The file's iothreads by number, each with the plan's role for it, if there is one.
     fn iothreads(&mut self, vnode: &VnodePlan) -> Vec<(u32, Option<Role>)> {
         let planned: Vec<&Role> = vnode
             .threads
@@ -186,7 +185,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             }
             numbers.sort_unstable();
         }
-        // Those that bear libvirt's own names first, the others in order.
+        // Iothreads with libvirt's own names first, the others in order.
         let by_name = |number: &u32| planned.iter().find(|role| ***role == named(*number));
         let mut rest: Vec<&Role> = planned
             .iter()
@@ -237,7 +236,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             schedule(Place::Emulator, &Role::Emulator, &mut self.notes);
         }
         for (number, role) in iothreads {
-            // An iothread that the plan does not name follows the emulator.
+            // An iothread that is not in the plan follows the emulator.
             let role = role.as_ref().unwrap_or(&Role::Emulator);
             if let Some(thread) = vnode.thread(role) {
                 lines.push(format!("<iothreadpin iothread='{number}' cpuset='{}'/>", thread.pus));
@@ -255,15 +254,15 @@ impl<'a, 'x> Merge<'a, 'x> {
         self.write_cputune(lines, schedulers, (tuned, vnode.vcpus().count()));
     }
 
-    /// Exchanges the pins, schedulers and tunables of `<cputune>`; comments hold what gave way of
-    /// the last two.
+    /// Replaces the pins, schedulers and tunables of `<cputune>`; comments contain the old
+    /// schedulers and tunables.
     fn write_cputune(
         &mut self,
         mut lines: Vec<String>,
         schedulers: Vec<String>,
         (tuned, vcpus): (&tune::Tuned, usize),
     ) {
-        // A plan that names no policy leaves those of the file, unless their threads have changed.
+        // A plan without policies keeps those of the file, unless the number of vCPUs has changed.
         let names = ["vcpupin", "emulatorpin", "iothreadpin"];
         let kept = schedulers.is_empty() && self.domain.vcpus.value as usize == vcpus;
         let sched = ["vcpusched", "emulatorsched", "iothreadsched"];
@@ -295,13 +294,13 @@ impl<'a, 'x> Merge<'a, 'x> {
         self.edits.exchange(node, is_ours, &lines);
     }
 
-    /// Exchanges one element, and says in a comment before it what stood there.
+    /// Replaces one element, with a comment before it that contains the old one.
     fn swap(&mut self, node: Node<'a, 'x>, line: String, why: &str) {
         let comment = self.exchanged(node, why);
         self.edits.replace(node, &[comment, line]);
     }
 
-    /// Notes that an element gives way; the comment that says so in the file.
+    /// Adds a note about a replaced element; returns the comment for the file.
     fn exchanged(&mut self, node: Node<'_, '_>, why: &str) -> String {
         let old: Vec<&str> = source(node).split_whitespace().collect();
         let mut old = old.join(" ");
@@ -313,7 +312,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         format!("<!-- Pinfold: {} -->", comment_text(&format!("{why}; before: {old}")))
     }
 
-    /// A new element of the domain, where a reader looks for it.
+    /// Adds a new element of the domain at the usual position.
     fn after_vcpu(&mut self, lines: &[String]) {
         self.after(&["iothreadids", "iothreads", "vcpus", "vcpu"], lines);
     }
@@ -330,7 +329,7 @@ impl<'a, 'x> Merge<'a, 'x> {
     }
 }
 
-/// The guest's NUMA cells with their sizes in bytes; empty if it is shown none.
+/// The guest's NUMA cells with their sizes in bytes; empty if the guest has none.
 struct Cells {
     cells: Vec<GuestCell>,
     sizes: Vec<u64>,
@@ -342,17 +341,17 @@ impl Cells {
     }
 }
 
-/// An element as it stands in the file.
+/// The text of an element in the file.
 fn source<'x>(node: Node<'_, 'x>) -> &'x str {
     node.document().input_text().get(node.range()).unwrap_or_default()
 }
 
-/// What libvirt calls its iothread of this number.
+/// libvirt's name for the iothread of this number.
 fn named(number: u32) -> Role {
     Role::Iothread(format!("iothread{number}"))
 }
 
-/// An element with children, a line each.
+/// An element with children, one line each.
 fn block(open: &str, lines: &[String]) -> Vec<String> {
     let name = open.split(' ').next().unwrap_or(open);
     let mut block = vec![format!("<{open}>")];
@@ -361,7 +360,7 @@ fn block(open: &str, lines: &[String]) -> Vec<String> {
     block
 }
 
-/// Refuses an element that stands twice: libvirt takes the first or both, by element.
+/// Refuses a duplicate element: libvirt uses the first or both, depending on the element.
 fn only(root: Node<'_, '_>, name: &str) -> Result<(), DomainError> {
     match root.children().filter(|node| is(node, name)).nth(1) {
         None => Ok(()),

@@ -1,8 +1,8 @@
-//! OpenStack Nova: extra specs of a flavor, and the two sets of PUs in the compute node's `nova.conf`.
+//! OpenStack Nova: extra specs of a flavor, and the two CPU sets in the compute node's `nova.conf`.
 //!
-//! A flavor says how CPUs are to be had, not which: Nova chooses from `cpu_dedicated_set`
-//! (<https://docs.openstack.org/nova/latest/admin/cpu-topologies.html>). What the plan pins to one
-//! PU becomes a set; the pins themselves have no word there.
+//! A flavor specifies the kind of CPUs, not which ones: Nova selects them from `cpu_dedicated_set`
+//! (<https://docs.openstack.org/nova/latest/admin/cpu-topologies.html>). The CPUs of pinned vCPUs
+//! become that set; the pins themselves cannot be expressed.
 
 use pinfold_model::command::quote;
 use pinfold_model::text::counted;
@@ -74,14 +74,14 @@ fn pinned(vnode: &VnodePlan) -> bool {
     vnode.vcpus().next().is_some() && vnode.vcpus().all(|thread| thread.pus.len() == 1)
 }
 
-/// The PUs of vCPUs, without those that the host keeps.
+/// The CPUs of vCPUs without the host's.
 fn dedicated(plan: &Plan, vnode: &VnodePlan) -> CpuSet {
     let held = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
     let reserved = reserved(plan);
     if reserved.is_empty() { held } else { reserved.intersection(&held) }
 }
 
-/// The extra specs of the placement itself.
+/// The extra specs for the placement.
 fn properties((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Vec<String> {
     let pinned = pinned(vnode);
     let mut all = vec![format!("hw:cpu_policy={}", if pinned { "dedicated" } else { "shared" })];
@@ -89,7 +89,7 @@ fn properties((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Vec<St
         let policy = match common::siblings(vnode, topology) {
             Siblings::Whole if guest.threads > 1 => Some("require"),
             Siblings::Idle => Some("isolate"),
-            // Without siblings, or with a guest that is shown none, any core will do.
+            // Without siblings, or if the guest is shown none, any core is suitable.
             Siblings::None | Siblings::Whole | Siblings::Mixed => None,
         };
         all.extend(
@@ -107,7 +107,7 @@ fn properties((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Vec<St
     let emulator = vnode.thread(&Role::Emulator);
     let apart = emulator.is_some_and(|thread| thread.pus.is_disjoint(&held));
     if pinned && apart {
-        // "share" is the shared set, and one more dedicated PU where there is none.
+        // "share" uses the shared set; without one, "isolate" uses an additional dedicated CPU.
         let shared = !plan.housekeeping.difference(&dedicated(plan, vnode)).is_empty();
         let policy = if shared { "share" } else { "isolate" };
         all.push(format!("hw:emulator_threads_policy={policy}"));
@@ -118,7 +118,7 @@ fn properties((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Vec<St
     all
 }
 
-/// The guest's nodes: Nova shares vCPUs and memory out evenly by default.
+/// The guest's nodes: Nova divides vCPUs and memory evenly by default.
 fn numa(vnode: &VnodePlan, topology: &Topology) -> Vec<String> {
     let cells = cells(vnode, topology);
     let nodes = match (&vnode.memory, cells.len()) {
@@ -126,7 +126,7 @@ fn numa(vnode: &VnodePlan, topology: &Topology) -> Vec<String> {
         (Some(memory), _) => memory.nodes.len(),
         (None, _) => common::nodes(vnode, topology).len(),
     };
-    // One is what a pinned machine has anyway.
+    // A pinned machine has one node by default.
     if nodes == 0 || nodes == 1 && vnode.memory.is_none() {
         return Vec::new();
     }
@@ -140,8 +140,8 @@ fn numa(vnode: &VnodePlan, topology: &Topology) -> Vec<String> {
     all
 }
 
-/// `hw:cpu_realtime`, and the mask where some vCPUs are not real-time: at least one must be, or
-/// the emulator be somewhere else.
+/// `hw:cpu_realtime`, and the mask if some vCPUs are not real-time: at least one must not be,
+/// unless the emulator is elsewhere.
 fn real_time(vnode: &VnodePlan, apart: bool) -> Vec<String> {
     let index = |role: &Role| match role {
         Role::Vcpu(index) => Some(PuId(*index)),
@@ -159,7 +159,7 @@ fn real_time(vnode: &VnodePlan, apart: bool) -> Vec<String> {
     all
 }
 
-/// What Nova says of a tunable: an extra spec, or a line of `nova.conf`.
+/// The extra spec or the line of `nova.conf` for a tunable.
 pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
     match tunable {
         Tunable::CpuWeight(weight) => {
@@ -201,7 +201,7 @@ pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
     }
 }
 
-/// Nova's quota is that of each vCPU, the plan's of all threads together.
+/// Nova's quota is per vCPU, the plan's for all threads together.
 fn limit(quota: CpuQuota, scope: &Scope<'_>) -> Said {
     let vcpus = u64::try_from(scope.vcpus()).unwrap_or(u64::MAX).max(1);
     let each = (quota.quota_us / vcpus).max(1000);

@@ -1,9 +1,9 @@
-//! Proxmox VE: `qm set` for what it has, a hookscript for the pins that it has not.
+//! Proxmox VE: `qm set` for its own options, and a hookscript for pins, which it lacks.
 //!
-//! `affinity` of `qm` is one mask for all threads of a machine (it starts QEMU under `taskset`), so
-//! the hookscript pins each thread after the start, by the names that QEMU gives under
-//! `debug-threads=on`, which Proxmox always asks for
-//! (<https://pve.proxmox.com/pve-docs/qm.1.html>, hookscripts: section 10.13 of its guide).
+//! `affinity` of `qm` is one mask for all threads of a machine (it starts QEMU under `taskset`). So
+//! the hookscript pins each thread after the start, by the names that QEMU sets under
+//! `debug-threads=on`, which Proxmox always uses (<https://pve.proxmox.com/pve-docs/qm.1.html>,
+//! hookscripts: section 10.13 of its guide).
 
 use pinfold_model::{CpuQuota, CpuSet, MemoryPlan, Plan, PuId, Role, Topology, VnodePlan};
 
@@ -59,7 +59,7 @@ pub fn proxmox((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Strin
     script
 }
 
-/// `--args` with the guest's threads and dies, where it has some.
+/// `--args` with the guest's threads and dies, if it has any.
 fn smp(vnode: &VnodePlan, topology: &Topology) -> String {
     let known = Vendor::of(topology) != Vendor::Unknown;
     let dies = if known { caches(vnode, topology).dies.max(1) } else { 1 };
@@ -77,7 +77,7 @@ fn smp(vnode: &VnodePlan, topology: &Topology) -> String {
     )
 }
 
-/// What `qm` says of a tunable.
+/// The `qm` options for a tunable.
 pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> Said {
     match tunable {
         Tunable::CpuWeight(weight) => {
@@ -118,7 +118,7 @@ pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> Said {
     }
 }
 
-/// What an AMD host needs for a guest that is shown threads.
+/// The option that a guest with threads needs on an AMD host.
 fn topoext(topology: &Topology) -> &'static str {
     match Vendor::of(topology) {
         Vendor::Intel => "",
@@ -131,9 +131,9 @@ fn topoext(topology: &Topology) -> &'static str {
     }
 }
 
-/// The memory in cells of the guest, each bound to its node of the host.
+/// The memory in guest cells, each bound to its host node.
 fn memory_lines(memory: &MemoryPlan, (vnode, topology): (&VnodePlan, &Topology)) -> String {
-    // qm separates numbers of a list by semicolons.
+    // qm separates the numbers of a list by semicolons.
     let list = |set: &CpuSet| set.to_string().replace(',', ";");
     let nodes = node_list(&memory.nodes);
     let Some(bytes) = memory.bytes else {
@@ -170,7 +170,7 @@ fn memory_lines(memory: &MemoryPlan, (vnode, topology): (&VnodePlan, &Topology))
     lines
 }
 
-/// The hookscript: Proxmox calls it with the machine's number and a phase.
+/// The hookscript, which Proxmox calls with the machine's ID and a phase.
 fn hook(vnode: &VnodePlan) -> String {
     let mut script = format!(
         "#!/bin/sh\n# Pins each thread of the machine after its start. Arguments: VMID PHASE.\n\
@@ -179,7 +179,8 @@ fn hook(vnode: &VnodePlan) -> String {
          vcpus={}\n{FUNCTIONS}",
         vnode.vcpus().count()
     );
-    // Proxmox names iothreads after its disks; they stay where all threads are put first.
+    // Proxmox names iothreads after its disks; they keep the mask that is first set for all
+    // threads.
     let mut vnode = vnode.clone();
     vnode.threads.retain(|thread| !matches!(thread.role, Role::Iothread(_)));
     let what = "All threads as the emulator, then those with a name.";

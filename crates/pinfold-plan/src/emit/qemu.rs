@@ -1,15 +1,14 @@
-//! A POSIX sh script that starts QEMU under a plan, and runs without Pinfold too.
+//! A POSIX sh script that starts QEMU under a plan, also without Pinfold.
 //!
-//! QEMU has no affinity option: the script starts it stopped (`-S`), waits for its
-//! vCPU threads, pins them and lets it run. With `pinfold` in the PATH the pinning is
-//! `pinfold apply`; without it, util-linux's `taskset` on the threads' names, which
-//! QEMU gives under `debug-threads=on` (`CPU 0/KVM`, `IO disk`). `cont` goes through a
-//! QMP monitor on a pair of FIFOs, because a shell can write to one without any helper.
-//! A guest that cannot be pinned is never started.
+//! QEMU has no affinity option: the script starts it stopped (`-S`), waits for its vCPU threads,
+//! pins them and resumes it. If `pinfold` is in the PATH, `pinfold apply` pins the threads; else
+//! util-linux's `taskset` does, by the thread names that QEMU sets under `debug-threads=on` (`CPU
+//! 0/KVM`, `IO disk`). `cont` is sent to a QMP monitor on a pair of FIFOs, because a shell can
+//! write to one without a helper. A guest that cannot be pinned is never started.
 //!
-//! The command's own `-smp` gives way to the plan's shape, `-daemonize` goes (the
-//! script stays the parent). Arguments are quoted, comments hold no control character:
-//! nothing of a name, an id or a reason is ever code.
+//! The plan's topology replaces the command's `-smp`, and `-daemonize` is removed (the script stays
+//! the parent). Arguments are quoted and comments contain no control characters: no name, ID or
+//! reason is ever executed.
 
 mod cpu;
 mod memory;
@@ -61,12 +60,12 @@ pub fn qemu(plan: &Plan, topology: &Topology, line: &QemuCommand) -> Result<Stri
     Ok(script)
 }
 
-/// The user's command, and what of it gives way to the plan.
+/// The user's command, divided into options that stay and options that the plan replaces.
 struct Command<'c> {
     line: &'c QemuCommand,
-    /// What stays.
+    /// The options that stay.
     kept: Vec<QemuOption>,
-    /// Number of vCPUs at the start, the others of the plan are plugged in later.
+    /// Number of vCPUs at the start; the others of the plan are hot-plugged.
     vcpus: usize,
 }
 
@@ -85,12 +84,12 @@ impl<'c> Command<'c> {
         Self { line, kept: kept.collect(), vcpus }
     }
 
-    /// Values of the options of this name.
+    /// Values of all options of this name.
     fn values(&self, name: &'c str) -> Vec<&'c str> {
         self.line.all(name).filter_map(QemuOption::value).collect()
     }
 
-    /// It says itself where memory is.
+    /// True if the command itself places memory.
     fn places_memory(&self) -> bool {
         let is_backend = |object: &QemuOption| {
             object.key("qom-type").is_some_and(|kind| kind.starts_with("memory-backend"))
@@ -99,20 +98,20 @@ impl<'c> Command<'c> {
             || self.line.all("object").any(is_backend)
     }
 
-    /// It asked to stay stopped, or to wait for a migration.
+    /// True if the command starts the guest stopped, or waits for a migration.
     fn stays_stopped(&self) -> bool {
         self.line.has("S") || self.line.has("incoming")
     }
 }
 
-/// An option without the `smp.…` keys that `-machine` may have.
+/// An option without the `smp.…` keys of `-machine`.
 fn without_smp(option: &QemuOption) -> QemuOption {
     let mut option = option.clone();
     let is_machine = matches!(option.name.as_str(), "machine" | "M");
     if let Some(value) =
         option.words.get_mut(1).filter(|value| is_machine && value.contains("smp."))
     {
-        // A comma within a value is doubled; no value of these keys holds one.
+        // A comma within a value is doubled; values of these keys contain none.
         let parts = value.split(',').filter(|part| !part.starts_with("smp."));
         *value = parts.collect::<Vec<_>>().join(",");
     }
@@ -164,18 +163,18 @@ fn settings(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &C
     script.push_str(&format!("tunables={}\n", quote(&by_apply((plan, vnode)).join(", "))));
 }
 
-/// The tunables that `pinfold apply` sets and taskset and chrt do not.
+/// The tunables that only `pinfold apply` sets, not taskset and chrt.
 fn by_apply(plan: (&Plan, &VnodePlan)) -> Vec<String> {
     Answers::of(Scope::of_vnode(plan), words).names(APPLY)
 }
 
 const APPLY: &str = "apply";
 
-/// What the script says of a tunable: all stand in the plan that it gives to `pinfold apply`.
+/// The script's answer for a tunable: all are in the plan that it passes to `pinfold apply`.
 pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> Said {
     let by_apply = Said::lines(APPLY, Vec::new());
     match tunable {
-        // chrt has words for most, without Pinfold too.
+        // chrt can set most of them, also without Pinfold.
         Tunable::Policy { .. } => Said::Elsewhere,
         Tunable::Irq(_)
         | Tunable::NewIrqs(_)
@@ -200,19 +199,19 @@ pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> Said {
 }
 
 pub(super) fn function(script: &mut String, name: &str, what: &str, body: &str) {
-    // A function whose body holds nothing but comments is a syntax error.
+    // A function whose body contains only comments is a syntax error.
     let is_empty = body.lines().all(|line| line.trim_start().starts_with('#'));
     let end = if is_empty { "    return 0\n" } else { "" };
     script.push_str(&format!("\n# {what}\n{name}() {{\n{body}{end}}}\n"));
 }
 
-/// JSON escapes line feeds in texts and opens every line with a blank, a brace or a
-/// bracket, so no line of it ends the here-document.
+/// JSON escapes line feeds in texts and starts every line with a blank, a brace or a bracket, so no
+/// line of it ends the here-document.
 fn write_plan(plan: &Plan) -> String {
     format!("cat <<'END_OF_PLAN'\n{}END_OF_PLAN\n", schema::to_json(plan))
 }
 
-/// The shell lines that pin each thread by its name; vCPUs from `vcpus` on are plugged in later.
+/// The shell lines that pin each thread by its name; vCPUs from `vcpus` on are hot-plugged.
 pub(super) fn taskset_lines(vnode: &VnodePlan, vcpus: usize) -> String {
     let mut body = String::new();
     let emulator = vnode.thread(&Role::Emulator);
@@ -246,8 +245,8 @@ pub(super) fn taskset_lines(vnode: &VnodePlan, vcpus: usize) -> String {
     if body.is_empty() { "    :\n".to_owned() } else { body }
 }
 
-/// The longest id of an iothread that QEMU puts into its name, which has 15 bytes: `IO ` and
-/// 12 more. With a longer one the thread stays without a name.
+/// Maximum length of an iothread ID that QEMU uses in the thread name, which has 15 bytes: `IO `
+/// and 12 more. With a longer ID the thread has no name.
 const LONGEST_NAMED: usize = 12;
 
 fn iothread_line(thread: &ThreadPlan, id: &str, emulator: Option<&ThreadPlan>) -> String {
@@ -291,7 +290,7 @@ fn policy_line(thread: &ThreadPlan) -> String {
     }
 }
 
-/// What taskset and chrt cannot do is refused when the script runs without Pinfold.
+/// Without Pinfold, the script fails if the plan needs more than taskset and chrt.
 fn needs_pinfold(why: &str) -> String {
     let message = quote(&safe(&format!("{why}, this needs pinfold")));
     format!("    echo \"$0:\" {message} >&2\n    return 1\n")
@@ -305,7 +304,7 @@ fn start(command: &Command<'_>, (cpu, memory): (&Cpu, &Options)) -> String {
     for word in command.line.wrapper.iter().chain(program) {
         lines.push_str(&format!(" {}", quote(word)));
     }
-    // One option per line, its value beside it.
+    // One option per line, followed by its value.
     for option in &command.kept {
         let words: Vec<String> = option.words.iter().map(|word| quote(word)).collect();
         lines.push_str(&format!(" \\\n    {}", words.join(" ")));
@@ -330,7 +329,7 @@ fn comment(script: &mut String, text: &str) {
     script.push_str(&format!("# {}\n", safe(text)));
 }
 
-/// A text that stays on one line of a comment.
+/// A text without line breaks, for a comment.
 pub(super) fn safe(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }

@@ -1,8 +1,8 @@
-//! What a format says of each tunable: in its own words, or that it has none.
+//! How a format expresses each tunable, or that it cannot.
 //!
-//! Each format answers for every [`Tunable`] in a `match` without a wildcard, so a new tunable
-//! does not compile before every format has an answer. In the text each answer follows a comment
-//! that names the tunable as `--knob` takes it.
+//! Each format has a `match` over [`Tunable`] without a wildcard, so a new tunable does not compile
+//! before every format handles it. In the text each answer follows a comment that names the tunable
+//! in the syntax of `--knob`.
 
 use pinfold_model::{CpuSet, Plan, Topology, VnodePlan};
 
@@ -12,43 +12,44 @@ use crate::tunables::{Tunable, tunables};
 /// A format's answer for one tunable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// In its own words.
+    /// The format can express it.
     Words {
-        /// The section or file that the lines belong to; empty where a text has one place only.
+        /// The section or file of the lines; empty if a text has only one.
         place: &'static str,
-        /// The lines.
+        /// The lines to write.
         lines: Vec<String>,
-        /// What differs from the tunable, if anything.
+        /// The difference from the tunable, if any.
         note: String,
     },
-    /// Somewhere else in the text, with the threads that it is about.
+    /// It is written elsewhere in the text, with the threads concerned.
     Elsewhere,
-    /// Not at all, for this reason; empty if it is a setting of the host.
+    /// The format cannot express it, with the reason; the reason is empty for a setting of the
+    /// host.
     Nothing(String),
 }
 
 impl Said {
-    /// Lines for a place.
+    /// Lines for a section or file.
     pub fn lines(place: &'static str, lines: Vec<String>) -> Self {
         Self::Words { place, lines, note: String::new() }
     }
 
-    /// One line for a text with one place.
+    /// One line for a text with a single section.
     pub fn line(line: String) -> Self {
         Self::lines("", vec![line])
     }
 
-    /// No word, for a reason of its own.
+    /// No equivalent, with a reason.
     pub fn nothing(why: &str) -> Self {
         Self::Nothing(why.to_owned())
     }
 
-    /// No word, because it is a setting of the host.
+    /// No equivalent, because it is a setting of the host.
     pub fn host() -> Self {
         Self::Nothing(String::new())
     }
 
-    /// The same with what differs from the tunable.
+    /// Adds the difference from the tunable.
     pub fn but(self, difference: impl Into<String>) -> Self {
         match self {
             Self::Words { place, lines, .. } => {
@@ -59,28 +60,28 @@ impl Said {
     }
 }
 
-/// What the answers depend on.
+/// Input of the answers.
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'a> {
     pub plan: &'a Plan,
-    /// The vnode that the text is for; `None` if it is for the host.
+    /// The vnode of the text; `None` for a text about the host.
     pub vnode: Option<&'a VnodePlan>,
-    /// Where the format asks for it.
+    /// The topology, if the format needs it.
     pub topology: Option<&'a Topology>,
 }
 
 impl<'a> Scope<'a> {
-    /// The text of one vnode.
+    /// Scope for the text of one vnode.
     pub fn of_vnode((plan, vnode): (&'a Plan, &'a VnodePlan)) -> Self {
         Self { plan, vnode: Some(vnode), topology: None }
     }
 
-    /// The text of the host.
+    /// Scope for a text about the host.
     pub fn of_host(plan: &'a Plan) -> Self {
         Self { plan, vnode: None, topology: None }
     }
 
-    /// The PUs that the frequency and wake-up tunables are for.
+    /// The CPUs of the frequency and wake-up tunables.
     pub fn pus(&self) -> CpuSet {
         self.vnode.map_or_else(|| self.plan.pus(), VnodePlan::pus)
     }
@@ -93,7 +94,7 @@ impl<'a> Scope<'a> {
 
 /// The answers of one format for all tunables of a plan.
 pub(super) struct Answers {
-    /// The tunable's text form, and the answer.
+    /// Each tunable's text form with the answer.
     all: Vec<(String, Said)>,
 }
 
@@ -104,13 +105,13 @@ pub(super) enum Line {
 }
 
 impl Answers {
-    /// Asks a format for each tunable of the plan.
+    /// Collects a format's answers for all tunables of the plan.
     pub fn of(scope: Scope<'_>, words: impl Fn(&Tunable<'_>, &Scope<'_>) -> Said) -> Self {
         let answer = |tunable: Tunable<'_>| (safe(&tunable.to_string()), words(&tunable, &scope));
         Self { all: tunables(scope.plan).into_iter().map(answer).collect() }
     }
 
-    /// The lines of one place, each group behind a comment that names its tunable.
+    /// The lines of one section, each group after a comment that names its tunable.
     pub fn lines(&self, wanted: &str) -> Vec<Line> {
         let mut found = Vec::new();
         for (name, said) in &self.all {
@@ -125,13 +126,13 @@ impl Answers {
         found
     }
 
-    /// The tunables that have words in one place.
+    /// The tunables with lines in one section.
     pub fn names(&self, wanted: &str) -> Vec<String> {
         let here = |said: &Said| matches!(said, Said::Words { place, .. } if *place == wanted);
         self.all.iter().filter(|(_, said)| here(said)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// The lines of one place where comments begin with `# `.
+    /// The lines of one section as text; comments begin with `# `.
     pub fn text(&self, place: &str) -> String {
         let line = |line: Line| match line {
             Line::Comment(text) => format!("# {text}\n"),
@@ -140,7 +141,7 @@ impl Answers {
         self.lines(place).into_iter().map(line).collect()
     }
 
-    /// What the format has no word for, a sentence each; empty if there is nothing.
+    /// Tunables that the format cannot express, a sentence each; empty if there are none.
     pub fn missing(&self, format: &str) -> Vec<String> {
         let with = |given: bool| {
             self.all.iter().filter_map(move |(name, said)| match said {
@@ -165,15 +166,15 @@ impl Answers {
     }
 }
 
-/// Where the host's settings can be had.
+/// Which commands and formats set the host's tunables.
 const ELSEWHERE: &str = "(`pinfold apply` sets them and `pinfold undo` resets them; \
                          the formats systemd and tuned write them for every boot)";
 
-/// A format's answers.
+/// Function with a format's answers.
 #[cfg(test)]
 type Words = fn(&Tunable<'_>, &Scope<'_>) -> Said;
 
-/// Each format by its name on the command line.
+/// Each format with its name on the command line.
 #[cfg(test)]
 const FORMATS: [(&str, Words); 9] = [
     ("libvirt", super::libvirt::tune::words),
@@ -187,8 +188,8 @@ const FORMATS: [(&str, Words); 9] = [
     ("nova", super::nova::words),
 ];
 
-/// Tunables in rows, formats in columns: which has words of its own for which. Of several plans,
-/// `some` is that it depends on the value or on the rest of the plan.
+/// A table with tunables in rows and formats in columns. With several plans, `some` means that it
+/// depends on the value or on the rest of the plan.
 #[cfg(test)]
 pub(crate) fn table(plans: &[Plan], topology: &Topology) -> String {
     use std::collections::BTreeMap;
@@ -222,7 +223,7 @@ pub(crate) fn table(plans: &[Plan], topology: &Topology) -> String {
     text
 }
 
-/// The files and sysctls of a plan's tunables, for a comparison with those of `pinfold apply`.
+/// The files and sysctls of a plan's tunables, to compare them with those of `pinfold apply`.
 #[cfg(test)]
 pub(crate) fn paths(plan: &Plan) -> Vec<String> {
     use super::kernel_files::{Setting, setting};

@@ -1,9 +1,10 @@
-//! systemd units: a slice for the machine, a drop-in for its service, and the host kept off.
+//! systemd units: a slice for the machine, a drop-in for its service, and isolation of the host's
+//! tasks.
 //!
 //! `AllowedCPUs=` and `AllowedMemoryNodes=` write the cgroup's cpuset
-//! (`systemd.resource-control(5)`); `CPUAffinity=` and `NUMAPolicy=` are what QEMU's threads begin
-//! with (`systemd.exec(5)`). No unit has a word for single threads: the vCPUs' own pins need
-//! `pinfold apply`, which the drop-in names. Each file begins with `# FILE:` and its path.
+//! (`systemd.resource-control(5)`); `CPUAffinity=` and `NUMAPolicy=` are the initial settings of
+//! QEMU's threads (`systemd.exec(5)`). A unit cannot express single threads: the vCPUs' own pins
+//! need `pinfold apply`, which the drop-in names. Each file begins with `# FILE:` and its path.
 
 use pinfold_model::{CpuQuota, IrqPlan, Plan, Policy, Role, Speed, VnodeKind, VnodePlan};
 
@@ -14,7 +15,7 @@ use super::kernel_files::{IRQS, Setting, setting};
 use super::said::{Answers, Said, Scope};
 use crate::tunables::Tunable;
 
-/// The files, one after the other, each under a line `# FILE: PATH`.
+/// The files, one after the other, each after a line `# FILE: PATH`.
 #[must_use]
 pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
     let name = plain_name(vnode);
@@ -70,7 +71,7 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
     text
 }
 
-/// The host's own tasks, kept off the vCPUs' PUs.
+/// Excludes the host's own tasks from the vCPUs' CPUs.
 fn host(text: &mut String, plan: &Plan) {
     if reserved(plan).is_empty() {
         text.push_str("# This plan shares its PUs with the host: no unit keeps other tasks off.\n");
@@ -100,7 +101,7 @@ const SYSCTL: &str = "sysctl";
 /// A file of tmpfiles.d.
 const TMPFILES: &str = "tmpfiles";
 
-/// What systemd says of a tunable: a property of the slice, or a file that it writes at boot.
+/// systemd's setting for a tunable: a property of the slice, or a file that is written at boot.
 pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
     match tunable {
         Tunable::CpuWeight(weight) => Said::lines(SLICE, vec![format!("CPUWeight={weight}")])
@@ -170,12 +171,12 @@ fn real_time(policy: &str, priority: u8) -> Vec<String> {
     vec![format!("CPUSchedulingPolicy={policy}"), format!("CPUSchedulingPriority={priority}")]
 }
 
-/// A line of tmpfiles.d that writes a file which is there (`tmpfiles.d(5)`).
+/// A line of tmpfiles.d that writes to an existing file (`tmpfiles.d(5)`).
 fn written(path: &str, value: &str) -> String {
     format!("w {path} - - - - {}", value.replace('%', "%%"))
 }
 
-/// A part of one PU's time, in percent with two decimals; systemd takes no more.
+/// A quota in percent of one CPU's time, with the two decimals that systemd supports.
 fn quota(quota: CpuQuota) -> Vec<String> {
     let CpuQuota { quota_us, period_us } = quota;
     let hundredths = (u128::from(quota_us) * 10_000 / u128::from(period_us.max(1))).max(1);

@@ -1,10 +1,11 @@
-//! A profile of tuned: boot parameters, interrupts and kernel threads off the vCPUs' PUs.
+//! A profile of tuned: boot parameters, and interrupts and kernel threads moved off the vCPUs'
+//! CPUs.
 //!
-//! Sections and functions as in tuned's own `realtime-virtual-host`
+//! Sections and functions follow tuned's own `realtime-virtual-host`
 //! (<https://github.com/redhat-performance/tuned/tree/master/profiles>), which a plan with
-//! real-time vCPUs builds on. tuned sets affinities by
-//! name pattern and, on its way back, lets every matching task run everywhere: the pins of the
-//! machine's threads are therefore kept out of its reach.
+//! real-time vCPUs includes. tuned sets affinities by name pattern and, when the profile is
+//! disabled, lets every matching task run everywhere. So the profile excludes the machine's threads
+//! from tuned's scheduler plugin.
 
 use pinfold_model::{CpuSet, IrqPlan, Plan, Policy, ThreadPlan, Topology, VnodePlan};
 
@@ -55,7 +56,7 @@ pub fn tuned(plan: &Plan, topology: &Topology) -> String {
     text
 }
 
-/// What of the host as it is now keeps the profile from isolating as it should.
+/// Comments on the host's present boot parameters that prevent the profile from isolating.
 fn at_boot(reserved: &CpuSet, topology: &Topology) -> String {
     let mut text = String::new();
     let siblings = boot::possible_siblings(reserved, topology);
@@ -88,17 +89,17 @@ const SYSFS: &str = "sysfs";
 const IRQBALANCE: &str = "irqbalance";
 const SCHEDULER: &str = "scheduler";
 
-/// In the order of the text.
+/// The sections in the order of the text.
 const SECTIONS: [&str; 7] = [VARIABLES, BOOTLOADER, SYSCTL, VM, SYSFS, IRQBALANCE, SCHEDULER];
 
-/// A section with what keeps the host off and the tunables that belong there.
+/// A section with the isolation settings and the tunables that belong there.
 fn section(name: &str, (plan, reserved): (&Plan, &CpuSet), tunables: &Answers) -> Option<String> {
     let mut body = if reserved.is_empty() { String::new() } else { apart(name, plan, reserved) };
     body.push_str(&tunables.text(name));
     (!body.is_empty()).then(|| format!("[{name}]\n{body}"))
 }
 
-/// What keeps the host off the PUs of vCPUs, by section.
+/// The settings that exclude the host's tasks from the CPUs of vCPUs, by section.
 fn apart(section: &str, plan: &Plan, reserved: &CpuSet) -> String {
     let Profile { managed, cmdline, sysctl, kernel, .. } = Profile::of(plan, reserved);
     match section {
@@ -131,14 +132,14 @@ fn apart(section: &str, plan: &Plan, reserved: &CpuSet) -> String {
     }
 }
 
-/// What differs between a profile for ordinary and one for real-time vCPUs.
+/// Differences between a profile for ordinary and one for real-time vCPUs.
 struct Profile {
     needs: &'static str,
     include: &'static str,
     managed: &'static str,
     cmdline: String,
     sysctl: &'static str,
-    /// Kernel threads that the scheduler plugin leaves where they are.
+    /// Kernel threads that the scheduler plugin does not move.
     kernel: &'static str,
 }
 
@@ -175,7 +176,7 @@ impl Profile {
     }
 }
 
-/// What tuned says of a tunable, by section; each section is the plugin of its name.
+/// tuned's setting for a tunable, by section; each section is the plugin of that name.
 pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
     match tunable {
         Tunable::NewIrqs(pus) => {

@@ -1,8 +1,8 @@
-//! `virsh` commands for a domain that exists, running or not.
+//! `virsh` commands for an existing domain, running or not.
 //!
-//! `vcpupin`, `emulatorpin`, `iothreadpin` and `numatune` take `--live` (what runs now) and
-//! `--config` (from the next start on): the script's arguments. The number of vCPUs, the guest's
-//! topology and the schedulers have no command: those need the domain file
+//! `vcpupin`, `emulatorpin`, `iothreadpin` and `numatune` take `--live` (the running domain) and
+//! `--config` (from the next start on), which are the script's arguments. The number of vCPUs, the
+//! guest topology and the schedulers have no command; they need the domain file
 //! (<https://www.libvirt.org/manpages/virsh.html>).
 
 use pinfold_model::command::quote;
@@ -35,7 +35,7 @@ pub fn virsh((plan, vnode): (&Plan, &VnodePlan)) -> String {
         script.push_str(&text);
         script.push('\n');
     };
-    // The emulator leaves the vCPUs' PUs before they come.
+    // The emulator leaves the vCPUs' CPUs before the vCPUs move there.
     if let Some(emulator) = vnode.thread(&Role::Emulator) {
         line(format!("virsh emulatorpin --domain \"$domain\" --cpulist {} \"$@\"", emulator.pus));
     }
@@ -69,7 +69,7 @@ pub fn virsh((plan, vnode): (&Plan, &VnodePlan)) -> String {
     script
 }
 
-/// What `virsh` says of a tunable.
+/// The `virsh` commands for a tunable.
 pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> Said {
     let set = |what: String| format!("virsh schedinfo --domain \"$domain\" --set {what} \"$@\"");
     match tunable {
@@ -118,7 +118,8 @@ pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> Said {
     }
 }
 
-/// What has no command, and memory, which has one for the next start only.
+/// Comments on settings without a command, and on memory, whose command takes effect at the next
+/// start only.
 fn missing(script: &mut String, vnode: &VnodePlan) {
     let mut line = |text: String| {
         script.push_str(&text);

@@ -1,7 +1,7 @@
-//! What to write instead: the lines in which a layout and its target differ, each under the
-//! finding that it belongs to.
+//! The replacement text: the lines in which a layout and its target differ, each with the finding
+//! that it belongs to.
 //!
-//! Every line of the difference is quoted once, so that who writes all of them has the target.
+//! Every changed line is quoted exactly once, so that applying all of them gives the target.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::command;
 use crate::domain_file::parse;
 use crate::emit::cmdline::keeping_off;
 
-/// A line that is to be another one, new, or gone.
+/// A line that is replaced, added or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Change {
-    /// Its element, in libvirt's words.
+    /// Tag of its element, as in libvirt's format.
     tag: String,
-    /// What it says now; `None` if it is not there.
+    /// The present line; `None` if it is added.
     old: Option<String>,
-    /// What it is to say; `None` if it is to go.
+    /// The new line; `None` if it is removed.
     new: Option<String>,
-    /// Where it is to stand, in words, if it is new.
+    /// Description of its parent, if it is added.
     parent: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl Change {
     }
 }
 
-/// Says what to write instead for each flaw of one layout; returns the target that is quoted.
+/// Adds the replacement text to each flaw of one layout; returns the target that is quoted.
 pub(super) fn give(
     flaws: &mut [Diagnostic],
     view: &LintContext<'_, '_>,
@@ -81,8 +81,8 @@ pub(super) fn give(
     Some(target)
 }
 
-/// Memory that is not bound, and nothing else that asks for another placement: it is bound where the
-/// vCPUs are, and these keep their pins.
+/// If unbound memory is the only flaw that another placement would remove, it is bound to the nodes
+/// of the vCPUs, which keep their pins.
 fn bind_in_place(flaws: &mut [Diagnostic], view: &LintContext<'_, '_>) {
     let mut asking = flaws.iter_mut().filter(|flaw| asks_for_another_place(flaw));
     if let (Some(only), None) = (asking.next(), asking.next())
@@ -92,7 +92,7 @@ fn bind_in_place(flaws: &mut [Diagnostic], view: &LintContext<'_, '_>) {
     }
 }
 
-/// What is said of caches stays where the new pins make it true.
+/// Keeps the file's cache settings if the new pins make them valid.
 fn keep_caches_that_become_true(flaws: &mut [Diagnostic], then: &[Diagnostic]) {
     let untrue = |flaw: &Diagnostic| flaw.name == "cache-untrue";
     if then.iter().any(untrue) {
@@ -104,8 +104,8 @@ fn keep_caches_that_become_true(flaws: &mut [Diagnostic], then: &[Diagnostic]) {
     }
 }
 
-/// The target with what its own check still has to say of the rest of its file, where the check of
-/// the file did not: what becomes untrue by the new pins.
+/// Adds to the target the repairs of new flaws in the rest of its file: settings that become
+/// invalid with the new pins.
 fn with_new_repairs(
     target: Target,
     flaws: &[Diagnostic],
@@ -126,19 +126,19 @@ fn with_new_repairs(
 /// The findings about CPUs of vCPUs that the host's tasks may use.
 const OPEN: [&str; 2] = ["not-isolated", "sibling-left-to-host"];
 
-/// What keeps the host's tasks off the CPUs of vCPUs.
+/// How to exclude the host's tasks from the CPUs of vCPUs.
 pub(super) struct Isolation<'a> {
     topology: &'a Topology,
-    /// The user's conditions, with the host's tasks kept off.
+    /// The user's conditions with isolation scope `host`.
     isolated: Request,
     kernel_parameters: Option<String>,
-    /// The answer for each plan: its layouts share it.
+    /// The answer for each plan, shared by its layouts.
     plans: Vec<(Arc<Plan>, String)>,
 }
 
 impl<'a> Isolation<'a> {
-    /// For machines that have the CPUs `held` once the advice is followed: a host has one kernel
-    /// command line, for the very cores of all of them.
+    /// For machines that have the CPUs `held` after the advice is followed: a host has one kernel
+    /// command line, for the cores of all of them.
     pub fn new((lookup, held): (&Lookup<'a>, &CpuSet), conditions: &Request) -> Self {
         let cores = lookup.whole_cores(held).intersection(&lookup.online);
         let host = lookup.online.difference(&cores);
@@ -154,7 +154,8 @@ impl<'a> Isolation<'a> {
         Self { topology: lookup.topology, isolated, kernel_parameters, plans: Vec::new() }
     }
 
-    /// Says it for each CPU that the host's tasks may use: a command, and the kernel parameters.
+    /// Adds the advice to each flaw about CPUs that the host's tasks may use: a command, and the
+    /// kernel parameters.
     pub fn advise(&mut self, flaws: &mut [Diagnostic], view: &LintContext<'_, '_>) {
         for flaw in flaws.iter_mut().filter(|flaw| OPEN.contains(&flaw.name)) {
             let command = self.command(view.layout);
@@ -195,7 +196,7 @@ impl<'a> Isolation<'a> {
 const NO_PLAN_KEEPS_OFF: &str = "no plan of all these vCPUs keeps the host's tasks off them: plan \
                                  fewer vCPUs, so that the host has CPUs of its own";
 
-/// Says of findings that no placement removes them.
+/// Marks flaws that no placement removes.
 fn stay(flaws: &mut [Diagnostic], line: &str, which: impl Fn(&Diagnostic) -> bool) {
     for flaw in flaws.iter_mut().filter(|flaw| asks_for_another_place(flaw) && which(flaw)) {
         flaw.is_final = true;
@@ -203,7 +204,7 @@ fn stay(flaws: &mut [Diagnostic], line: &str, which: impl Fn(&Diagnostic) -> boo
     }
 }
 
-/// What to do where no placement of this many vCPUs is sound.
+/// The advice if no placement of this number of vCPUs is without faults.
 fn without_target(view: &LintContext<'_, '_>, conditions: &Request) -> String {
     if view.layout.vcpus == 0 {
         return "ask for fewer cores, or for another strategy".to_owned();
@@ -229,7 +230,7 @@ fn without_target(view: &LintContext<'_, '_>, conditions: &Request) -> String {
     }
 }
 
-/// The elements that a finding is about.
+/// The elements that a flaw concerns.
 fn tags(name: &str) -> &'static [&'static str] {
     match name {
         "emulator-on-vcpu" => &["emulatorpin"],
@@ -247,7 +248,7 @@ fn tags(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// Each change under the first flaw that it belongs to; what belongs to none under the first.
+/// Assigns each change to the first flaw that it belongs to, or else to the first flaw.
 fn share_out(flaws: &mut [Diagnostic], changes: &[Change]) {
     let mut quoted: Vec<Option<&'static str>> = vec![None; changes.len()];
     let mut waiting = Vec::new();
@@ -259,7 +260,7 @@ fn share_out(flaws: &mut [Diagnostic], changes: &[Change]) {
         let elsewhere = mine.iter().find_map(|at| quoted[*at]);
         flaw.instead.extend(together(new.iter().map(|at| &changes[*at])));
         new.iter().for_each(|at| quoted[*at] = Some(flaw.name));
-        // Another topology cures these by itself.
+        // A new topology removes these flaws too.
         let is_cured = ["topology-count", "guest-sockets-lie"].contains(&flaw.name)
             && new.iter().any(|at| changes[*at].tag == "topology");
         match elsewhere {
@@ -273,7 +274,7 @@ fn share_out(flaws: &mut [Diagnostic], changes: &[Change]) {
     let mut rest = together(rest.map(|(change, _)| change));
     let first = flaws.iter().position(asks_for_another_place);
     if let Some(flaw) = first.and_then(|first| flaws.get_mut(first)) {
-        // One that waits has no lines of its own: those of the others are all it can show.
+        // A flaw without lines of its own shows those of the others.
         if waiting.first() == first.as_ref() {
             flaw.instead.clear();
         }
@@ -291,8 +292,8 @@ fn settled_by(by: &str) -> String {
     format!("the lines under {by} settle this too")
 }
 
-/// The lines of several changes: those in place of others, then the new ones of each parent, which
-/// is named once.
+/// The lines of several changes: replacements first, then the new lines of each parent, which is
+/// named once.
 fn together<'c>(changes: impl Iterator<Item = &'c Change>) -> Vec<String> {
     let mut parents: Vec<(Option<&String>, Vec<String>)> = vec![(None, Vec::new())];
     for change in changes {
@@ -319,13 +320,13 @@ fn changes(view: &LintContext<'_, '_>, target: &Layout) -> Vec<Change> {
 #[derive(Clone, Debug)]
 struct Line {
     tag: String,
-    /// Which of the elements in its parent it is.
+    /// Identifies the element among the children of its parent.
     key: String,
     text: String,
     parents: Vec<Parent>,
 }
 
-/// An element that a line is in.
+/// An element that contains a line.
 #[derive(Clone, Debug)]
 struct Parent {
     tag: String,
@@ -335,15 +336,15 @@ struct Parent {
 }
 
 impl Line {
-    /// Its elements from the outermost on, each with what distinguishes it from its neighbours: of
-    /// two disks each has a `<driver>`.
+    /// Its elements from the outermost on, each with the key that distinguishes it from its
+    /// siblings: each of two disks has a `<driver>`.
     fn path(&self) -> Vec<(&str, &str)> {
         let parents = self.parents.iter().map(|one| (one.tag.as_str(), one.key.as_str()));
         parents.chain([(self.tag.as_str(), self.key.as_str())]).collect()
     }
 }
 
-/// What is to be written, exchanged and taken out to make the new lines of the old ones.
+/// The additions, replacements and removals that turn the old lines into the new ones.
 fn difference(old: &[Line], new: &[Line]) -> Vec<Change> {
     fn texts(lines: &[Line]) -> BTreeMap<Vec<(&str, &str)>, &str> {
         lines.iter().map(|line| (line.path(), line.text.as_str())).collect()
@@ -356,7 +357,8 @@ fn difference(old: &[Line], new: &[Line]) -> Vec<Change> {
         let parents: Vec<&str> = line.parents.iter().map(|one| one.opening.as_str()).collect();
         (!parents.is_empty()).then(|| repair::whereabouts(&parents, there))
     };
-    // An element that gets its first child, or loses its last one, stays: that child is the change.
+    // An element that gets its first child, or loses its last one, is unchanged: the change is that
+    // child.
     let holds = |lines: &[Line], line: &Line| {
         let path = line.path();
         lines.iter().any(|other| other.path().len() > path.len() && other.path().starts_with(&path))
@@ -378,7 +380,7 @@ fn difference(old: &[Line], new: &[Line]) -> Vec<Change> {
     put.chain(gone).collect()
 }
 
-/// The elements of a domain file that have no element in them.
+/// The elements of a domain file without child elements.
 fn of_text(xml: &str) -> Vec<Line> {
     let Ok(document) = parse(xml) else { return Vec::new() };
     let is_leaf =
@@ -403,7 +405,7 @@ fn of_text(xml: &str) -> Vec<Line> {
         Line {
             tag: node.tag_name().name().to_owned(),
             key: key(&node),
-            // What libvirt adds by itself is no difference.
+            // libvirt's own additions are no difference.
             text: source(&node).replace(" dies='1'", "").replace(" clusters='1'", ""),
             parents,
         }
@@ -411,8 +413,8 @@ fn of_text(xml: &str) -> Vec<Line> {
     document.descendants().filter(is_leaf).map(line).collect()
 }
 
-/// Which of the elements of its tag in its parent an element is: what it is for and, of several of
-/// the same, the how many-th.
+/// Identifies an element among those of its tag in its parent: its target and, for several with the
+/// same target, its index.
 fn key(node: &Node<'_, '_>) -> String {
     const NAMES: [&str; 7] = ["vcpu", "vcpus", "iothread", "iothreads", "cellid", "id", "name"];
     let of = |node: &Node<'_, '_>| {
@@ -424,7 +426,7 @@ fn key(node: &Node<'_, '_>) -> String {
     format!("{} {}", own.as_deref().unwrap_or_default(), alike.count())
 }
 
-/// The pins, the guest's shape and the memory of a layout without text.
+/// The pins, the guest topology and the memory of a layout without text.
 fn of_layout(view: &LintContext<'_, '_>, layout: &Layout) -> Vec<Line> {
     let line = |tag: &str, key: String, text: String| Line {
         tag: tag.to_owned(),

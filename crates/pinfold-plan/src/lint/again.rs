@@ -1,4 +1,4 @@
-//! The command that makes a plan again, without what is wrong with it.
+//! The command that makes a plan again without its faults.
 
 use std::iter::once;
 
@@ -8,17 +8,17 @@ use super::lookup::{LintContext, Lookup};
 use super::{Diagnostic, Layout, of_one, overlap};
 use crate::command;
 
-/// The strategies to try after the plan's own, which is kept unless it is the fault.
+/// The strategies to try after the plan's own one, which is preferred unless it is the fault.
 const OTHERS: [&str; 4] = ["low-latency", "balanced", "multi-vm", "auto"];
 
-/// The command that plans all vnodes of `plan` again under `conditions`, so that the check of what
-/// it makes finds nothing worse than a note; `None` if no such plan is known.
+/// The command that plans all vnodes of `plan` again under `conditions`, so that the check of the
+/// result finds at most notes; `None` if no such plan is known.
 #[must_use]
 pub fn again(plan: &Plan, topology: &Topology, conditions: &Request) -> Option<String> {
     without(plan, (topology, conditions), &[])
 }
 
-/// The same for a plan in which none of these findings are, not even as notes.
+/// The same for a plan without any of these findings, not even as notes.
 pub(super) fn without(
     plan: &Plan,
     (topology, conditions): (&Topology, &Request),
@@ -39,7 +39,7 @@ pub(super) fn without(
     Some(format!("{} --json", command::plan(strategy, topology, &request)))
 }
 
-/// What the check of a plan finds.
+/// The faults in a plan.
 fn found(plan: &Plan, (topology, conditions): (&Topology, &Request)) -> Vec<Diagnostic> {
     let lookup = Lookup::of(topology, conditions);
     let layouts = Layout::of_plan(plan, "");

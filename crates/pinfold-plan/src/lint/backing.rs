@@ -1,4 +1,4 @@
-//! The pages of the guest's memory: large ones, locked ones, and limits on both.
+//! The pages of the guest's memory: huge pages, locked pages, and limits on both.
 //!
 //! Sources: libvirt's formatdomain ("Memory Backing", "Memory Tuning"), the kernel's
 //! `Documentation/driver-api/vfio.rst` and `Documentation/admin-guide/mm/hugetlbpage.rst`.
@@ -11,9 +11,9 @@ use super::repair::Repair;
 use crate::domain_file::bytes;
 
 const HUGE: u64 = 2 << 20;
-/// What libvirt adds to the guest's memory for the limit on locked pages where no limit is given.
+/// Bytes that libvirt adds to the guest's memory for the limit of locked pages if none is given.
 const FOR_DEVICES: u64 = 1 << 30;
-/// Below this, small pages are few.
+/// Guests smaller than this have few small pages.
 const LARGE_GUEST: u64 = 2 << 30;
 
 pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
@@ -44,7 +44,7 @@ pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     }
 }
 
-/// All memory of a guest with VFIO devices is locked, and `<hard_limit>` is the limit of that.
+/// All memory of a guest with VFIO devices is locked, and `<hard_limit>` limits it.
 fn hard_limit(file: &File<'_>, memory: u64, flaws: &mut Vec<Diagnostic>) {
     let Some(node) = file.find(&["memtune", "hard_limit"]) else { return };
     let Ok(limit) = bytes(node) else { return };

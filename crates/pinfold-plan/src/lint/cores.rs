@@ -1,4 +1,5 @@
-//! Who shares a PU or a core with a vCPU: the emulator, iothreads, the host; real-time threads.
+//! Tasks that share a CPU or a core with a vCPU: the emulator, iothreads, the host's tasks;
+//! real-time threads.
 
 use pinfold_model::{CpuSet, Role, Severity};
 
@@ -26,8 +27,8 @@ pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     mixed_kinds(view, flaws);
 }
 
-/// PUs for the emulator and the iothreads of a machine whose vCPUs are on `held`: off the vCPUs'
-/// cores if there are such, near them; none that the user's conditions forbid.
+/// CPUs for the emulator and the iothreads of a machine whose vCPUs are on `held`: off the vCPUs'
+/// cores and near them, if possible; none that the user's conditions exclude.
 pub(super) fn better_place(view: &LintContext<'_, '_>, held: &CpuSet) -> CpuSet {
     let free = view.lookup.permitted.difference(held).difference(&view.lookup.topology.isolated);
     let off_cores = free.difference(&view.lookup.whole_cores(held));
@@ -40,7 +41,7 @@ pub(super) fn better_place(view: &LintContext<'_, '_>, held: &CpuSet) -> CpuSet 
     choices.into_iter().find(|set| !set.is_empty()).unwrap_or_default()
 }
 
-/// The emulator, an iothread or a vhost worker on the PUs of vCPUs.
+/// The emulator, an iothread or a vhost worker on the CPUs of vCPUs.
 fn helper(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
     let role = describe(&pin.role);
     let mask = pin.pus.clone().unwrap_or_else(|| view.lookup.usable.clone());
@@ -53,8 +54,8 @@ fn helper(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
         .filter_map(|(_, vcpu)| vcpu.pus.as_ref())
         .collect::<CpuSet>();
     let starves = !mask.is_empty() && mask.is_subset(&real_time) && !is_real_time(pin.policy);
-    // Threads that float together over a part of the host take no vCPU's own CPU; but the kernel
-    // takes none away from a real-time vCPU.
+    // Threads that all float over a part of the host do not take a vCPU's own CPU. But the kernel
+    // never takes a CPU from a real-time vCPU.
     if common.is_empty() || float_together && real_time.is_disjoint(&mask) {
         return;
     }
@@ -64,7 +65,7 @@ fn helper(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
         (_, false) => "iothread-on-vcpu",
     };
     let severity = match starves {
-        // There may be a CPU that no vCPU has at the moment.
+        // At times a CPU may carry no vCPU.
         true if float_together => Severity::Warning,
         true => Severity::Problem,
         false => severity(view.choice(view.held.len()).with_free_helpers(&view.held)),
@@ -83,7 +84,7 @@ fn helper(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
     let what = if starves { format!("{what} under a real-time policy") } else { what };
     let mut flaw = view.flaw(severity, name, what);
     flaw.places = match pin.pus {
-        // One of the vCPUs' pins stands for all: the map shows the others.
+        // One of the vCPUs' pins is shown; the map shows the others.
         Some(_) => {
             let meets =
                 |vcpu: &&Pin| vcpu.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(&common));
@@ -96,8 +97,8 @@ fn helper(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// True if a thread on `pus` is on other nodes than the vCPUs on `held`, although one of theirs
-/// has room for it.
+/// True if a thread on `pus` is on other nodes than the vCPUs on `held`, although one of the vCPUs'
+/// nodes has room for it.
 pub(super) fn is_far(view: &LintContext<'_, '_>, pus: &CpuSet, held: &CpuSet) -> bool {
     let (own, theirs) = (view.lookup.nodes_of(pus), view.lookup.nodes_of(held));
     let room = better_place(view, held).difference(&view.layout.exclusive);
@@ -105,8 +106,8 @@ pub(super) fn is_far(view: &LintContext<'_, '_>, pus: &CpuSet, held: &CpuSet) ->
     !own.is_empty() && !theirs.is_empty() && has_room && own.iter().all(|n| !theirs.contains(n))
 }
 
-/// The emulator, an iothread or a vhost worker on another node than all vCPUs. Few requests wait
-/// for the emulator where iothreads and vhost serve the devices, so of it that is a note.
+/// The emulator, an iothread or a vhost worker on another node than all vCPUs. For the emulator it
+/// is a note, because few requests wait for it if iothreads and vhost serve the devices.
 fn far(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
     let Some(pus) = pin.pus.as_ref().filter(|pus| is_far(view, pus, &view.tight)) else { return };
     let nodes = |pus: &CpuSet| super::memory::spoken(&view.lookup.nodes_of(pus));
@@ -154,7 +155,7 @@ fn cost(role: &Role, starves: bool) -> String {
     }
 }
 
-/// Siblings of the vCPUs' PUs that the host's tasks may use.
+/// Siblings of the vCPUs' CPUs that the host's tasks may use.
 fn siblings_of_host(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let pinned = &view.tight;
     let taken =

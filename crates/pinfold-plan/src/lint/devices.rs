@@ -1,6 +1,6 @@
-//! Devices that are emulated where a paravirtual one would do, and who serves the disks.
+//! Emulated devices that could be paravirtual ones, and threads that serve the disks.
 //!
-//! A change of a disk's or a network card's model needs a driver in the guest first, so these are
+//! Changing the model of a disk or network card first needs a driver in the guest, so these are
 //! notes, and no command writes them.
 //!
 //! Sources: QEMU's `docs/system/devices/usb.rst` and `docs/system/devices/virtio/`, libvirt's
@@ -70,7 +70,7 @@ fn disks(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     };
     flaw.instead = vec![first.to_owned()];
     flaw.instead.extend(virtio_targets(file, slow.len()));
-    // The address of a drive is none on virtio's bus: libvirt gives the disk a new one.
+    // A drive address is not valid on the virtio bus: libvirt assigns a new one to the disk.
     let addressed = |disk: &Node<'_, '_>| disk.children().any(|c| c.has_tag_name("address"));
     if slow.iter().any(addressed) {
         flaw.instead.push("and take out its <address type='drive' …/>".to_owned());
@@ -78,7 +78,7 @@ fn disks(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// A `<target>` for each disk that moves to virtio, under names that no other disk has.
+/// A `<target>` with an unused name for each disk that moves to virtio.
 fn virtio_targets(file: &File<'_>, count: usize) -> Vec<String> {
     let disks = file.all(DEVICES, "disk");
     let taken: Vec<&str> =
@@ -157,7 +157,7 @@ fn cards(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// With VFIO all memory is pinned, and QEMU takes nothing back.
+/// With VFIO all memory is pinned, and the balloon returns none of it.
 fn balloon(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let element = file.find(&["devices", "memballoon"]);
     let is_virtio = match element {
@@ -187,7 +187,7 @@ fn balloon(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// Whether an element names an iothread: as an attribute of its driver, or as a list in it.
+/// True if an element names an iothread: as an attribute of its driver, or as a list in it.
 fn has_iothread(node: &Node<'_, '_>) -> bool {
     node.children().filter(|child| child.has_tag_name("driver")).any(|driver| {
         driver.has_attribute("iothread")

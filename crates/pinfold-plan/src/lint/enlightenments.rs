@@ -1,7 +1,7 @@
 //! Hyper-V enlightenments for Windows guests.
 //!
-//! Source: QEMU's `docs/system/i386/hyperv.rst`, "Recommendations": all of them but some for
-//! debugging, nesting and hosts whose CPUs are shared. Those that every KVM of today has are asked for.
+//! Source: QEMU's `docs/system/i386/hyperv.rst`, "Recommendations": all except those for debugging,
+//! nesting and hosts with shared CPUs. Only those that every current KVM supports are recommended.
 
 use pinfold_model::Severity;
 use roxmltree::Node;
@@ -12,7 +12,7 @@ use super::repair::Repair;
 
 const HYPERV: &[&str] = &["features", "hyperv mode='custom'"];
 
-/// Each with whether Windows is slow without it, or only a little less quick, and why.
+/// Each with the severity if it is missing, and the cost.
 const WANTED: [(&str, Severity, &str); 9] = [
     ("relaxed", Severity::Warning, "without relaxed a vCPU that waits can trip a watchdog"),
     ("vapic", Severity::Warning, "without vapic each end of an interrupt leaves the guest"),
@@ -29,7 +29,7 @@ const WANTED: [(&str, Severity, &str); 9] = [
     ("ipi", Severity::Note, "without ipi a vCPU leaves the guest for each target of an interrupt"),
 ];
 
-/// Whether an enlightenment is on.
+/// True if an enlightenment is enabled.
 pub(super) fn has(hyperv: Node<'_, '_>, name: &str) -> bool {
     let on = |node: &Node<'_, '_>| node.attribute("state").unwrap_or("on") == "on";
     hyperv.children().any(|child| child.has_tag_name(name) && on(&child))
@@ -53,7 +53,7 @@ pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
         None => "has no Hyper-V enlightenments".to_owned(),
     };
     let nodes: Vec<_> = hyperv.or(file.find(&["features"])).into_iter().collect();
-    // What makes the severity: the lesser ones of a warning are only named.
+    // The costs of those with the highest severity; the others are only named.
     let costs = missing.iter().filter(|(_, severity, _)| *severity == worst);
     let costs: Vec<&str> = costs.map(|(.., cost)| *cost).collect();
     let mut flaw = file.flaw(
@@ -65,6 +65,6 @@ pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
         .iter()
         .map(|name| Repair::put(HYPERV, name, format!("<{name} state='on'/>")))
         .collect();
-    // The clock that libvirt asks for with synthetic timers is a finding of its own.
+    // The clock that libvirt requires for synthetic timers is a separate finding.
     flaws.push(flaw);
 }

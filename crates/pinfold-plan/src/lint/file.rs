@@ -1,8 +1,8 @@
-//! What a domain file says beside placement, as its rules ask for it.
+//! Properties of a domain file other than placement, for the rules about them.
 //!
-//! Rules read the elements themselves: what a file may say is libvirt's
-//! (<https://libvirt.org/formatdomain.html>), and a table of ours would only repeat it. They are
-//! for `<domain type='kvm'>`: what an emulated CPU does costs more than any timer.
+//! Rules read the XML elements directly: libvirt defines the format
+//! (<https://libvirt.org/formatdomain.html>), and a data model here would only repeat it. The rules
+//! apply to `<domain type='kvm'>`: CPU emulation costs more than any timer.
 
 use pinfold_model::Severity;
 use roxmltree::Node;
@@ -12,30 +12,30 @@ use super::lookup::{LintContext, is_real_time};
 use crate::domain_file::{parse, place};
 use crate::guest_cache::Vendor;
 
-/// How sure it is that the guest runs Windows.
+/// Certainty that the guest runs Windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Windows {
-    /// Nothing speaks for it.
+    /// No sign of Windows.
     No,
-    /// Its clock runs in local time, as Windows wants it.
+    /// Its clock runs in local time, as Windows expects.
     Likely,
-    /// The file names it, or gives it what only Windows uses.
+    /// The file names Windows, or has settings that only Windows uses.
     Yes,
 }
 
-/// A domain file with what rules ask of it.
+/// A domain file with properties for the rules.
 pub(super) struct File<'d> {
     pub root: Node<'d, 'd>,
     pub view: &'d LintContext<'d, 'd>,
     pub windows: Windows,
     pub x86: bool,
-    /// Whether devices of the host are passed through (VFIO).
+    /// True if host devices are passed through (VFIO).
     pub vfio: bool,
-    /// Whether its vCPUs run under a real-time policy.
+    /// True if its vCPUs have a real-time policy.
     pub real_time: bool,
 }
 
-/// What is wrong with the rest of a domain file.
+/// The faults in the rest of a domain file.
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let Some(text) = view.layout.text.as_deref() else { return };
     let Ok(document) = parse(text) else { return };
@@ -63,33 +63,33 @@ pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
 }
 
 impl<'d> File<'d> {
-    /// The element at the end of a path of tags below `<domain>`.
+    /// The element at a path of tags below `<domain>`.
     pub fn find(&self, path: &[&str]) -> Option<Node<'d, 'd>> {
         path.iter()
             .try_fold(self.root, |node, tag| node.children().find(|child| child.has_tag_name(*tag)))
     }
 
-    /// The elements of one tag in the parent at the end of a path.
+    /// The elements of one tag in the parent at a path.
     pub fn all(&self, path: &[&str], tag: &'static str) -> Vec<Node<'d, 'd>> {
         let parent = self.find(path);
         let children = parent.into_iter().flat_map(|parent| parent.children());
         children.filter(|child| child.has_tag_name(tag)).collect()
     }
 
-    /// The `<timer>` of a name.
+    /// The `<timer>` with this name.
     pub fn timer(&self, name: &str) -> Option<Node<'d, 'd>> {
         self.all(&["clock"], "timer")
             .into_iter()
             .find(|timer| timer.attribute("name") == Some(name))
     }
 
-    /// Whether every vCPU has a CPU of its own.
+    /// True if every vCPU has its own CPU.
     pub fn is_pinned(&self) -> bool {
         let vcpus = self.view.layout.vcpus as usize;
         vcpus > 0 && self.view.tight.len() == vcpus
     }
 
-    /// The guest, as a subject of a sentence about what Windows needs.
+    /// The guest as the subject of a sentence about requirements of Windows.
     pub fn guest(&self) -> &'static str {
         match self.windows {
             Windows::Yes => "a Windows guest",
@@ -98,7 +98,7 @@ impl<'d> File<'d> {
         }
     }
 
-    /// A finding with its cost, at these elements.
+    /// A flaw with its cost, at these elements.
     pub fn flaw(
         &self,
         (severity, name): (Severity, &'static str),
@@ -129,7 +129,7 @@ fn windows(file: &File<'_>) -> Windows {
         (Some(id), _) if id.contains("microsoft.com/") => Windows::Yes,
         (Some(_), _) => Windows::No,
         (None, _) if enlightened || clock == Some(true) => Windows::Yes,
-        // Both together: a clock that somebody took from a Windows guest.
+        // Both signs together: a Windows guest whose Hyper-V clock was disabled.
         (None, true) if clock == Some(false) => Windows::Yes,
         (None, true) => Windows::Likely,
         (None, false) => Windows::No,
@@ -140,7 +140,7 @@ fn is_x86(file: &File<'_>) -> bool {
     let arch = file.find(&["os", "type"]).and_then(|kind| kind.attribute("arch"));
     match arch {
         Some(arch) => ["x86_64", "i686"].contains(&arch),
-        // libvirt takes the host's.
+        // libvirt uses the host's architecture.
         None => Vendor::of(file.view.lookup.topology) != Vendor::Unknown,
     }
 }
@@ -152,9 +152,9 @@ fn passes_devices_through(file: &File<'_>) -> bool {
             "hostdev" => {
                 let driver = node.children().find(|child| child.has_tag_name("driver"));
                 let xen = driver.and_then(|driver| driver.attribute("name")) == Some("xen");
-                // Of mediated devices only those on the PCI bus do DMA as they like.
+                // Of mediated devices, only those on the PCI bus do arbitrary DMA.
                 let mediated = kind == Some("mdev") && node.attribute("model") == Some("vfio-pci");
-                // libvirt detaches such a function from the host and gives it to no guest.
+                // libvirt detaches such a function from the host but gives it to no guest.
                 let unassigned = node.children().any(|child| {
                     child.has_tag_name("address") && child.attribute("type") == Some("unassigned")
                 });

@@ -1,4 +1,4 @@
-//! A domain file with all of its review's advice followed.
+//! A domain file with all advice of its check applied.
 
 use pinfold_model::{Request, Severity, Topology};
 
@@ -6,26 +6,27 @@ use super::lookup::{LintContext, Lookup};
 use super::{Diagnostic, Layout, advice, of_one, repair};
 use crate::domain_file::DomainError;
 
-/// A repair may show what another one hid; no file needs more rounds.
+/// Maximum number of rounds: a repair may reveal another fault, but no file needs more.
 const ROUNDS: usize = 3;
 
-/// A domain file after its review.
+/// A domain file after its repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fixed {
-    /// The file; without a warning in it the very text that was handed in.
+    /// The file; if it has no warning, the unchanged input.
     pub text: String,
-    /// What was wrong with it, worst first.
+    /// The faults that were repaired, worst first.
     pub done: Vec<Diagnostic>,
-    /// What is still wrong, because no change of the file removes it.
+    /// The remaining faults, which no change of the file removes.
     pub left: Vec<Diagnostic>,
-    /// What libvirt cannot say of the new placement, and what of the file had to give way.
+    /// Parts of the new placement that libvirt cannot express, and elements of the file that were
+    /// replaced.
     pub notes: Vec<String>,
 }
 
-/// Follows the advice for everything that is worse than a note.
+/// Applies the advice for everything worse than a note.
 ///
 /// # Errors
-/// [`DomainError`] if the text is no domain file, or one that cannot be changed.
+/// [`DomainError`] if the text is no domain file, or cannot be changed.
 pub fn fix(
     xml: &str,
     source: &str,
@@ -49,7 +50,7 @@ pub fn fix(
         text = repair::apply(&text, flaws.iter().flat_map(|flaw| &flaw.repairs))?;
         if text == fixed.text || round == ROUNDS {
             fixed.left = flaws;
-            // What the file that is written still has, even as a note, is not done.
+            // A fault that the written file still has, even as a note, was not repaired.
             let still = of_one(&view, None);
             fixed.done.retain(|flaw| still.iter().all(|other| other.name != flaw.name));
             break;

@@ -1,4 +1,4 @@
-//! What the guest is shown against where its vCPUs are: siblings, cores, sockets.
+//! Compares the guest topology with the CPUs of the vCPUs: siblings, cores, sockets.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     sockets(view, guest, flaws);
 }
 
-/// The host core of each vCPU that stays on one.
+/// The host core of each vCPU that stays on one core.
 fn cores(view: &LintContext<'_, '_>) -> BTreeMap<u32, CoreId> {
     let core = |pin: &super::Pin| view.lookup.core_of(pin.pus.as_ref()?);
     view.vcpus().filter_map(|(index, pin)| Some((index, core(pin)?))).collect()
@@ -47,8 +47,8 @@ fn siblings_lie(
     let cores = cores(view);
     let apart = |siblings: &&Vec<u32>| {
         let found: Vec<Option<&CoreId>> = siblings.iter().map(|index| cores.get(index)).collect();
-        // Two masks of one PU each, on different cores. A vCPU that may run on several cores
-        // is nobody's sibling for long either.
+        // Two masks of one CPU each, on different cores. A vCPU that may run on several cores is no
+        // permanent sibling of another one either.
         let known = found.iter().flatten().collect::<Vec<_>>();
         siblings.len() > 1
             && (known.windows(2).any(|pair| pair[0] != pair[1])
@@ -89,7 +89,7 @@ fn siblings_lie(
     true
 }
 
-/// vCPUs on host siblings that the guest takes for cores.
+/// vCPUs on host siblings that the guest topology shows as cores.
 fn siblings_hidden(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Diagnostic>) {
     let mut by_core: BTreeMap<CoreId, Vec<u32>> = BTreeMap::new();
     for (index, core) in cores(view) {
@@ -131,7 +131,7 @@ fn siblings_hidden(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut V
     flaws.push(flaw);
 }
 
-/// More guest sockets than packages.
+/// More guest sockets than host packages.
 fn sockets(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Diagnostic>) {
     if view.tight.is_empty() || guest.sockets <= 1 {
         return;
@@ -140,7 +140,7 @@ fn sockets(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Diagn
         view.tight.iter().filter_map(|pu| Some(view.lookup.pu(pu)?.package)).collect();
     packages.sort_unstable();
     packages.dedup();
-    // A socket for each of the guest's NUMA cells: none may span two.
+    // A socket for each of the guest's NUMA cells, because none may span two.
     if guest.sockets as usize <= packages.len().max(view.layout.cells.len()) {
         return;
     }

@@ -1,4 +1,4 @@
-//! What is left to the host: PUs without a vCPU of its own, and without real-time threads.
+//! CPUs that remain for the host: without vCPUs, and without real-time threads.
 
 use pinfold_model::{CpuSet, Policy, Severity};
 
@@ -52,7 +52,7 @@ pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     not_isolated(view, &hostable, flaws);
 }
 
-/// Priorities that libvirt reads and the kernel refuses.
+/// Priorities that libvirt accepts and the kernel refuses.
 fn impossible_priorities(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     if let Some(text) = &view.layout.text {
         impossible_schedulers(view, text, flaws);
@@ -74,7 +74,7 @@ fn impossible_priorities(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>
     }
 }
 
-/// The elements of a domain file with such a priority, each as it should be.
+/// The elements of a domain file with such a priority, each with its replacement.
 fn impossible_schedulers(view: &LintContext<'_, '_>, text: &str, flaws: &mut Vec<Diagnostic>) {
     let Ok(document) = parse(text) else { return };
     let root = document.root_element();
@@ -110,7 +110,7 @@ fn impossible_schedulers(view: &LintContext<'_, '_>, text: &str, flaws: &mut Vec
     }
 }
 
-/// Pinned vCPUs whose PUs the host's tasks may use: no file of libvirt's can change that.
+/// Pinned vCPUs whose CPUs the host's tasks may use; a libvirt file cannot change that.
 fn not_isolated(view: &LintContext<'_, '_>, hostable: &CpuSet, flaws: &mut Vec<Diagnostic>) {
     let open = view.tight.intersection(hostable).difference(&view.layout.exclusive);
     if open.is_empty() {

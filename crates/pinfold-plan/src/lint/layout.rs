@@ -1,4 +1,5 @@
-//! A placement with its places, from a plan, from a domain file, or as a running machine is found.
+//! A placement with the positions of its values: from a plan, from a domain file, or of a running
+//! machine.
 
 use std::sync::Arc;
 
@@ -7,111 +8,112 @@ use pinfold_model::{CpuSet, NodeId, Plan, Policy, Role, Tid, VnodePlan};
 use crate::definition;
 use crate::domain_file::{Board, Domain, DomainError, Memnode, Place, Placed, Target};
 
-/// In which language a placement is written, and so in which its correction is.
+/// The language in which a placement and its corrections are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Language {
     /// A Pinfold plan (JSON).
     Plan,
     /// A libvirt domain file.
     Libvirt,
-    /// A machine that runs, found by the words of this command line option: `--qmp SOCKET`.
+    /// A running machine, identified by a command line option: `--qmp SOCKET`.
     Running(String),
 }
 
-/// Where the threads of a role may run.
+/// The CPUs of the threads of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
-    /// The role.
+    /// The threads' role.
     pub role: Role,
-    /// The PUs; `None` if nothing binds it.
+    /// The CPUs; `None` if there is no restriction.
     pub pus: Option<CpuSet>,
-    /// The scheduling policy, if one is given.
+    /// The scheduling policy, if given.
     pub policy: Option<Policy>,
-    /// Where that is written.
+    /// Position of the pin.
     pub place: Place,
 }
 
-/// What the guest is shown of cores and sockets.
+/// Cores and sockets in the guest topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestShape {
     /// Number of sockets.
     pub sockets: u32,
-    /// Most threads of one core.
+    /// Largest number of threads per core.
     pub threads: u32,
-    /// The vCPUs of each core, by index.
+    /// The vCPU indexes of each core.
     pub cores: Vec<Vec<u32>>,
-    /// Where that is written.
+    /// Position of the topology.
     pub place: Place,
 }
 
-/// Where memory is bound: the guest's whole, or that of one of its NUMA cells.
+/// Binding of memory: of the whole guest, or of one of its NUMA cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryOf {
-    /// The guest's cell with its vCPUs; `None` for the whole guest.
+    /// ID and vCPUs of the guest's cell; `None` for the whole guest.
     pub cell: Option<(u32, CpuSet)>,
-    /// The host's nodes; `None` if libvirt asks numad.
+    /// The host nodes; `None` if libvirt queries numad.
     pub nodes: Option<Vec<NodeId>>,
-    /// Whether its pages go to the nodes in turns.
+    /// True if its pages are interleaved over the nodes.
     pub interleaved: bool,
-    /// Where that is written.
+    /// Position of the binding.
     pub place: Place,
 }
 
-/// Where the memory of a machine that runs is.
+/// Location of a running machine's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// What its process holds.
+    /// The memory of its process.
     Found {
-        /// The process.
+        /// The process ID.
         process: Tid,
-        /// KiB by node, ascending; nodes without any are left out.
+        /// KiB by node, ascending, without empty nodes.
         kib: Vec<(NodeId, u64)>,
     },
-    /// Unknown, and why.
+    /// Unknown, with the reason.
     Unseen(String),
 }
 
-/// One virtual machine (or group of processes) as somebody placed it.
+/// One virtual machine (or process group) in its present placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Its name.
+    /// Name of the machine.
     pub name: String,
-    /// The file, or what was asked for.
+    /// Path of the file, or the option that identifies the machine.
     pub source: String,
-    /// The language of its text.
+    /// Language of the placement.
     pub language: Language,
-    /// The domain file itself, if it is one: what it says beside placement is reviewed too.
+    /// Text of the domain file, if it is one: the rest of it is checked too.
     pub text: Option<String>,
     /// Number of vCPUs.
     pub vcpus: u32,
-    /// vCPUs in ascending order, then the others.
+    /// vCPUs in ascending order, then the other roles.
     pub pins: Vec<Pin>,
-    /// Pins of threads that the machine does not have.
+    /// Pins of threads that the machine lacks.
     pub strays: Vec<Pin>,
-    /// What the guest is shown; `None` if that is not known.
+    /// The guest topology; `None` if unknown.
     pub guest: Option<GuestShape>,
-    /// Number of vCPUs that the written topology has, where it is not the machine's.
+    /// Number of vCPUs of the written topology, if it differs from the machine's, with its
+    /// position.
     pub wrong_product: Option<(u64, Place)>,
-    /// The vCPUs of each NUMA cell of the guest; an empty set where only their number is known.
+    /// The vCPUs of each NUMA cell of the guest; an empty set if only their number is known.
     pub cells: Vec<CpuSet>,
-    /// Where its memory is bound; empty if it is not.
+    /// Bindings of its memory; empty if it is not bound.
     pub memory: Vec<MemoryOf>,
-    /// The size of its memory in bytes, if that is known.
+    /// Size of its memory in bytes, if known.
     pub bytes: Option<Placed<u64>>,
-    /// Where its memory is, if it runs.
+    /// Location of its memory, if it is running.
     pub pages: Option<Pages>,
-    /// The PUs for the host's own tasks, if the layout says.
+    /// The CPUs for the host's own tasks, if the layout specifies them.
     pub housekeeping: Option<CpuSet>,
-    /// The PUs that other tasks are kept off, if the layout says.
+    /// The CPUs from which other tasks are excluded, if the layout specifies them.
     pub exclusive: CpuSet,
-    /// The strategy whose definition is the reason for some of its costs.
+    /// The strategy whose definition explains some of its costs.
     pub defined_by: Option<String>,
-    /// The whole plan that it is of, if it is of one.
+    /// The complete plan, if the layout is a part of one.
     pub plan: Option<Arc<Plan>>,
 }
 
 impl Layout {
-    /// The layouts of a plan, one for each vnode; `source` names the file.
+    /// The layouts of a plan, one for each vnode; `source` is the path of the file.
     #[must_use]
     pub fn of_plan(plan: &Plan, source: &str) -> Vec<Self> {
         let plan = &Arc::new(plan.clone());
@@ -122,7 +124,7 @@ impl Layout {
             .collect()
     }
 
-    /// The layout of the text of a domain file; `source` names it.
+    /// The layout of a domain file's text; `source` is its path.
     ///
     /// # Errors
     /// [`DomainError`] as from [`Domain::read`].
@@ -131,7 +133,7 @@ impl Layout {
         Ok(Self { text: Some(xml.to_owned()), ..Self::of_domain(&domain, source) })
     }
 
-    /// The placement alone that a domain file holds; `source` names it.
+    /// Only the placement of a domain file; `source` is its path.
     #[must_use]
     pub fn of_domain(domain: &Domain, source: &str) -> Self {
         let pin = |target: Target| {
@@ -179,7 +181,7 @@ impl Layout {
         }
     }
 
-    /// Whether it was found running, not written.
+    /// True for a running machine, false for a file.
     #[must_use]
     pub fn runs(&self) -> bool {
         matches!(self.language, Language::Running(_))
@@ -228,7 +230,7 @@ fn of_vnode((plan, vnode): (&Arc<Plan>, &VnodePlan), index: usize, source: &str)
         strays: Vec::new(),
         guest,
         wrong_product: None,
-        // What is emitted shows the guest one cell for each node.
+        // The emitted file shows the guest one cell for each node.
         cells: vec![CpuSet::new(); nodes],
         memory: memory.collect(),
         bytes: bytes
@@ -241,16 +243,16 @@ fn of_vnode((plan, vnode): (&Arc<Plan>, &VnodePlan), index: usize, source: &str)
     }
 }
 
-/// The strategy that the file's mark names, if the threads are still pinned so.
+/// The strategy of the file's mark, if the threads still have its pins.
 fn defined_by(domain: &Domain) -> Option<String> {
     let targets = (0..domain.vcpus.value).map(Target::Vcpu).chain([Target::Emulator]);
     let pins: Vec<_> = targets.map(|of| domain.pin(of).map(|(pus, _)| pus)).collect();
     domain.mark.as_ref()?.holds(&pins).map(str::to_owned)
 }
 
-/// Without `<topology>` libvirt shows one socket of one core for each vCPU.
+/// Without `<topology>` libvirt shows one socket with one core for each vCPU.
 fn guest_of_domain(domain: &Domain) -> Option<GuestShape> {
-    // Boards that cannot show what the pins are hide nothing.
+    // Boards that cannot show the pins' topology hide nothing.
     match (domain.board, &domain.shape) {
         (Board::WithoutCpu, None) | (Board::WithoutThreads, _) => return None,
         (_, _) => {}
@@ -296,7 +298,7 @@ fn memory_of_domain(domain: &Domain) -> Vec<MemoryOf> {
     memory
 }
 
-/// The vCPUs of each guest core: `threads` neighbours by index, as QEMU and libvirt number them.
+/// The vCPUs of each guest core: `threads` consecutive indexes, as QEMU and libvirt number them.
 fn groups(vcpus: u32, threads: u32) -> Vec<Vec<u32>> {
     let all: Vec<u32> = (0..vcpus).collect();
     all.chunks(threads.max(1) as usize).map(<[u32]>::to_vec).collect()

@@ -1,4 +1,4 @@
-//! What all rules ask: the tables of a topology by PU, and the facts of one layout on it.
+//! Data for all rules: the tables of a topology by CPU, and the properties of one layout on it.
 
 use pinfold_model::{
     CoreId, CpuSet, Free, NodeId, Policy, Pu, PuId, Request, Role, Severity, Topology,
@@ -9,18 +9,18 @@ use crate::available::{AvailableCpus, Index};
 use crate::avoidable::{Choice, Pins};
 use crate::domain_file::Place;
 
-/// A topology, by PU.
+/// A topology indexed by CPU.
 pub(super) struct Lookup<'t> {
     pub topology: &'t Topology,
     pub online: CpuSet,
-    /// What a pin may use: online and allowed.
+    /// The CPUs that a pin may use: online and allowed.
     pub usable: CpuSet,
-    /// What the user's conditions leave of that.
+    /// Those that the user's conditions allow.
     pub permitted: CpuSet,
-    /// The CPUs that they name for the host.
+    /// The CPUs that the conditions name for the host.
     pub for_host: CpuSet,
-    /// What they leave to vCPUs, as a plan has it: without the CPUs that are to stay free for the
-    /// host, those of the weakest cores where they only count them.
+    /// The CPUs for vCPUs, as in a plan: without those kept free for the host, which are of the
+    /// weakest cores if the conditions give only their number.
     pub for_vcpus: CpuSet,
     index: Index<'t>,
 }
@@ -45,14 +45,14 @@ impl<'t> Lookup<'t> {
         self.index.pu(os)
     }
 
-    /// PUs in hwloc's order, in which neighbours share most.
+    /// CPUs in hwloc's order, in which neighbours share most.
     pub fn in_order(&self, pus: &CpuSet) -> Vec<PuId> {
         let mut found: Vec<&Pu> = pus.iter().filter_map(|pu| self.pu(pu)).collect();
         found.sort_by_key(|pu| pu.logical);
         found.into_iter().map(|pu| pu.os).collect()
     }
 
-    /// The one thing that all PUs of a set share, if they do.
+    /// The value that all CPUs of a set have in common, if any.
     fn common<K: PartialEq>(&self, pus: &CpuSet, key: impl Fn(&Pu) -> K) -> Option<K> {
         let mut keys = pus.iter().map(|pu| self.pu(pu).map(&key));
         let first = keys.next()??;
@@ -68,7 +68,7 @@ impl<'t> Lookup<'t> {
         self.index.nodes_of(pus).into_iter().collect()
     }
 
-    /// The PUs of the cores that a set touches.
+    /// The CPUs of all cores that a set intersects.
     pub fn whole_cores(&self, pus: &CpuSet) -> CpuSet {
         let cores = sorted(pus.iter().filter_map(|pu| Some(self.pu(pu)?.core)));
         cores.iter().map(|core| &self.topology.core(*core).pus).collect()
@@ -86,9 +86,9 @@ fn sorted<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<K> {
 pub(super) struct LintContext<'a, 't> {
     pub layout: &'a Layout,
     pub lookup: &'a Lookup<'t>,
-    /// The PUs that belong to vCPUs: of every vCPU whose mask is narrower than the host.
+    /// The CPUs of all vCPUs whose mask is a part of the host.
     pub held: CpuSet,
-    /// The PUs of vCPUs that may run nowhere else.
+    /// The CPUs of vCPUs that may run on one CPU only.
     pub tight: CpuSet,
 }
 
@@ -116,12 +116,12 @@ impl<'a, 't> LintContext<'a, 't> {
         })
     }
 
-    /// What a placement of so many vCPUs may use.
+    /// The possible placements of `vcpus` vCPUs.
     pub fn choice(&self, vcpus: usize) -> Choice<'a> {
         Choice { index: &self.lookup.index, usable: &self.lookup.for_vcpus, vcpus }
     }
 
-    /// Where the vCPUs are that may run nowhere else.
+    /// The pins of vCPUs that may run on one CPU only.
     pub fn tight_pins(&self) -> Pins<'_> {
         let shows_threads = self.layout.guest.as_ref().is_some_and(|guest| guest.threads > 1);
         Pins { pus: &self.tight, shows_threads }
@@ -147,12 +147,12 @@ impl<'a, 't> LintContext<'a, 't> {
         }
     }
 
-    /// Whether the host has several NUMA nodes with CPUs.
+    /// True if the host has several NUMA nodes with CPUs.
     pub fn has_nodes(&self) -> bool {
         self.lookup.topology.nodes.iter().filter(|node| !node.pus.is_empty()).count() > 1
     }
 
-    /// A pin as it would be written.
+    /// A pin in the layout's language.
     pub fn write_pin(&self, role: &Role, pus: &CpuSet) -> String {
         match (&self.layout.language, role) {
             (Language::Plan, _) => format!("\"role\": \"{role}\", \"pus\": \"{pus}\""),
@@ -168,7 +168,7 @@ impl<'a, 't> LintContext<'a, 't> {
         }
     }
 
-    /// Memory on these nodes as it would be written, in a language that is no domain file.
+    /// A memory binding in a language other than domain files.
     pub fn write_memory(&self, nodes: &[NodeId]) -> String {
         let nodes = super::memory::spoken(nodes);
         match &self.layout.language {
@@ -179,7 +179,7 @@ impl<'a, 't> LintContext<'a, 't> {
         }
     }
 
-    /// A guest topology as it would be written.
+    /// A guest topology in the layout's language.
     pub fn write_shape(&self, sockets: usize, cores: usize, threads: usize) -> String {
         match &self.layout.language {
             Language::Plan => {
@@ -203,7 +203,7 @@ fn vcpu_pins(layout: &Layout) -> impl Iterator<Item = &Pin> {
     layout.pins.iter().filter(|pin| matches!(pin.role, Role::Vcpu(_)))
 }
 
-/// A role in a sentence: `vCPU 0`, `the emulator`, `iothread disk`.
+/// A role for messages: `vCPU 0`, `the emulator`, `iothread disk`.
 pub(super) fn describe(role: &Role) -> String {
     match role {
         Role::Vcpu(index) => format!("vCPU {index}"),
@@ -218,12 +218,12 @@ pub(super) fn describe(role: &Role) -> String {
     }
 }
 
-/// CPUs of the host in a sentence: `CPU 3` or `the CPUs 0-2,5`.
+/// Host CPUs for messages: `CPU 3` or `the CPUs 0-2,5`.
 pub(super) fn cpus(set: &CpuSet) -> String {
     if set.len() == 1 { format!("CPU {set}") } else { format!("the CPUs {set}") }
 }
 
-/// vCPUs in a sentence: `vCPU 3` or `the vCPUs 0-2,5`.
+/// vCPUs for messages: `vCPU 3` or `the vCPUs 0-2,5`.
 pub(super) fn describe_vcpus(indexes: impl IntoIterator<Item = u32>) -> String {
     let set: CpuSet = indexes.into_iter().map(PuId).collect();
     if set.len() == 1 { format!("vCPU {set}") } else { format!("the vCPUs {set}") }
@@ -234,7 +234,7 @@ pub(super) fn is_real_time(policy: Option<Policy>) -> bool {
     policy.is_some_and(|it| it.is_real_time() || matches!(it, Policy::Deadline { .. }))
 }
 
-/// The places of pins, each once, without those that are not written.
+/// The positions of pins without duplicates; pins that are not written are skipped.
 pub(super) fn places<'a>(pins: impl IntoIterator<Item = &'a Pin>) -> Vec<Place> {
     let mut found: Vec<Place> = Vec::new();
     for pin in pins {

@@ -1,4 +1,4 @@
-//! Each mask by itself: PUs that are not there, threads that are not there, vCPUs that share.
+//! Single masks: missing CPUs, missing threads, vCPUs that share a CPU.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ fn absent(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
             ),
             false => verb(&gone, "is not on this host", "are not on this host"),
         };
-        // Such a mask still works if some PU of it is there; the kernel takes the rest away.
+        // Such a mask works if at least one of its CPUs exists; the kernel ignores the others.
         let severity = if left.is_empty() { Severity::Problem } else { Severity::Warning };
         let mut flaw = view.flaw(
             severity,
@@ -60,7 +60,7 @@ fn absent(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     }
 }
 
-/// A pin to PUs that a compute service may have taken offline while no guest needed them.
+/// A pin to CPUs that a compute service may have taken offline because no guest needed them.
 fn waiting(
     view: &LintContext<'_, '_>,
     pin: &Pin,
@@ -79,7 +79,7 @@ fn waiting(
         false => format!("until then it runs on {left} only"),
     };
     flaw.instead = vec![format!("`{}`", online::command(offline))];
-    // The pins are right: it is the host that changes.
+    // The pins are right: the host is what changes.
     flaw.is_final = true;
     flaw
 }
@@ -107,7 +107,7 @@ fn strays(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Some vCPUs are pinned and others float over the pinned ones' PUs.
+/// Some vCPUs are pinned and others float over the pinned ones' CPUs.
 fn half_pinned(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     if view.held.is_empty() {
         if view.layout.vcpus > 0
@@ -154,7 +154,7 @@ fn unpinned(view: &LintContext<'_, '_>) -> Diagnostic {
     flaw
 }
 
-/// Two vCPUs that may only run on the same PU.
+/// Two vCPUs that may only run on the same CPU.
 fn shared(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let mut by_pu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (index, pin) in view.vcpus() {
@@ -179,8 +179,8 @@ fn shared(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     }
 }
 
-/// More vCPUs than CPUs in a mask, although the mask's nodes have half as many again or more. Fewer
-/// may be what the host needs for itself.
+/// More vCPUs than CPUs in a mask, although the mask's nodes have at least half as many again.
+/// Fewer may be what the host needs.
 fn crowded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let mut by_mask: BTreeMap<&CpuSet, Vec<u32>> = BTreeMap::new();
     for (index, pin) in view.vcpus() {
@@ -216,7 +216,7 @@ fn crowded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Threads on CPUs that the user's own conditions exclude: `--avoid`, and for vCPUs `--host-pus`.
+/// Threads on CPUs that the user's conditions exclude: `--avoid`, and for vCPUs `--host-pus`.
 fn excluded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let for_vcpus = view.lookup.permitted.difference(&view.lookup.for_host);
     let of = |role: &Role| match role {
@@ -250,7 +250,7 @@ fn excluded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// Masks of several isolated PUs, where the kernel does not spread tasks.
+/// Masks of several isolated CPUs, over which the kernel does not balance tasks.
 fn unbalanced(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let isolated = &view.lookup.topology.isolated;
     let wide = view

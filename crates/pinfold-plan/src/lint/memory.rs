@@ -1,4 +1,4 @@
-//! Nodes and L3 domains: vCPUs that are far from each other, and memory that is far from them.
+//! Nodes and L3 domains: vCPUs far from each other, and memory far from them.
 
 use std::collections::BTreeSet;
 
@@ -31,10 +31,10 @@ pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     cells(view, flaws);
 }
 
-/// Memory on nodes that the host does not have, or that have none.
+/// Memory bound to nodes that the host lacks, or that have no memory.
 fn nodes_that_are_not(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let known = &view.lookup.topology.nodes;
-    // A source that does not tell any memory tells nothing of it.
+    // If the topology has no memory sizes, nothing is known.
     let tells = known.iter().any(|node| node.memory_bytes > 0);
     for bound in &view.layout.memory {
         for node in bound.nodes.iter().flatten() {
@@ -58,8 +58,8 @@ fn nodes_that_are_not(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     }
 }
 
-/// The change of one binding that removes a node which is not there, where no pins say which other
-/// node it should be, or there is one only.
+/// The change of one binding that removes a missing node, if no pins determine a replacement or it
+/// is the only node.
 fn without_node(view: &LintContext<'_, '_>, bound: &MemoryOf) -> Option<Repair> {
     let domain = Domain::read(view.layout.text.as_deref()?).ok()?;
     if !view.held.is_empty() && view.has_nodes() {
@@ -85,7 +85,7 @@ fn without_node(view: &LintContext<'_, '_>, bound: &MemoryOf) -> Option<Repair> 
     }
 }
 
-/// `restrictive` in a part of `<numatune>` only, and what it does not do for the guest's cells.
+/// `restrictive` in only a part of `<numatune>`, and its effect on the guest's cells.
 fn restrictive(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let Some(domain) = view.layout.text.as_deref().and_then(|text| Domain::read(text).ok()) else {
         return;
@@ -142,7 +142,7 @@ fn far_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
             }
         };
         let wanted = filled(view, view.lookup.nodes_of(&users));
-        // Of nodes without memory another finding speaks: no binding is near to them.
+        // Nodes without memory have a separate finding: no binding is near them.
         if wanted.iter().all(|node| is_empty_node(view.lookup.topology, *node))
             || nodes.iter().any(|node| wanted.contains(node))
                 && (bound.cell.is_none() || *nodes == wanted)
@@ -178,7 +178,7 @@ fn unbound_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let nodes = filled(view, view.lookup.nodes_of(&view.held));
     let known = &view.lookup.topology.nodes;
     let counts = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);
-    // Nodes without memory have nothing to bind to.
+    // Nothing can be bound to nodes without memory.
     let empty = known.iter().any(|node| node.memory_bytes > 0) && !nodes.iter().any(counts);
     let vcpus = || view.vcpus().map(|(_, pin)| pin.pus.as_ref().unwrap_or(&view.lookup.usable));
     let floats = !locality::says_where(view.lookup.topology, vcpus(), &nodes);
@@ -186,7 +186,7 @@ fn unbound_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     if bound || nodes.is_empty() || empty || floats || runs {
         return;
     }
-    // Of memory that the whole host does not hold there is another finding, and no binding helps.
+    // Memory that exceeds that of the whole host is a separate finding, and no binding helps.
     let Some(holding) = holding(view, &nodes) else { return };
     let mut what = format!("the vCPUs are pinned to {}, the memory is not bound", spoken(&nodes));
     if holding != nodes {
@@ -201,8 +201,8 @@ fn unbound_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// Those of some nodes that hold the machine's memory, with as many others as that takes; `None` if
-/// the whole host does not hold it.
+/// Those of some nodes that can hold the machine's memory, with as many others as necessary; `None`
+/// if the whole host cannot hold it.
 pub(super) fn holding(view: &LintContext<'_, '_>, nodes: &[NodeId]) -> Option<Vec<NodeId>> {
     let topology = view.lookup.topology;
     let bytes = view.layout.bytes.as_ref().map_or(0, |bytes| bytes.value);
@@ -217,8 +217,8 @@ pub(super) fn holding(view: &LintContext<'_, '_>, nodes: &[NodeId]) -> Option<Ve
     Some(chosen.into_iter().collect())
 }
 
-/// The element that binds the memory of a file that does not to the nodes of its vCPUs, where no
-/// vCPU has to move for that.
+/// The element that binds the unbound memory of a file to the nodes of its vCPUs, if no vCPU must
+/// move for that.
 pub(super) fn binding(view: &LintContext<'_, '_>) -> Option<Repair> {
     let layout = view.layout;
     if layout.text.is_none() || layout.cells.len() > 1 || !layout.memory.is_empty() {
@@ -230,7 +230,7 @@ pub(super) fn binding(view: &LintContext<'_, '_>) -> Option<Repair> {
     Some(Repair::put(&["numatune"], "memory", line))
 }
 
-/// vCPUs on nodes that have no memory.
+/// vCPUs on nodes without memory.
 fn without_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let topology = view.lookup.topology;
     let mut nodes = view.lookup.nodes_of(&view.tight);
@@ -253,19 +253,20 @@ fn without_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// vCPUs on several nodes, although one would do or although the guest does not know.
+/// vCPUs on several nodes, although one would be enough or the guest topology does not show it.
 fn spread_over_nodes(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let nodes = view.lookup.nodes_of(&view.tight);
     if nodes.len() < 2 {
         return;
     }
-    // A guest of several cells, each on a node of its own, was meant to be on several nodes.
+    // A guest with several cells on separate nodes is intended to be on several nodes.
     let cells = nodes_of_cells(view);
     if cells.len() > 1 && cells.iter().all(|nodes| nodes.len() == 1) {
         return;
     }
     let roomy = view.choice(view.tight.len()).node_for_all(&view.tight_pins());
-    // Who gave the memory of just these nodes, cell by cell or in turns, meant to use them.
+    // Memory that is bound to exactly these nodes, per cell or interleaved, shows that several
+    // nodes are intended.
     if shares_out(view, &nodes) || roomy.is_none() && view.layout.cells.len() >= nodes.len() {
         return;
     }
@@ -292,7 +293,7 @@ fn spread_over_nodes(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// The host's nodes on which the vCPUs of each of the guest's cells are pinned.
+/// The host nodes to which the vCPUs of each guest cell are pinned.
 fn nodes_of_cells(view: &LintContext<'_, '_>) -> Vec<Vec<NodeId>> {
     let pinned = |cell: &CpuSet| {
         let pins = view.vcpus().filter(|(index, _)| cell.contains(pinfold_model::PuId(*index)));
@@ -302,7 +303,7 @@ fn nodes_of_cells(view: &LintContext<'_, '_>) -> Vec<Vec<NodeId>> {
     view.layout.cells.iter().map(|cell| view.lookup.nodes_of(&pinned(cell))).collect()
 }
 
-/// Guest NUMA cells that lie across the host's nodes, or that no node stands behind.
+/// Guest NUMA cells that span host nodes, or that correspond to no node.
 fn cells(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     if view.layout.cells.len() < 2 {
         return;
@@ -338,27 +339,28 @@ fn cells(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     }
 }
 
-/// True if the memory is spread over just these nodes: a cell or a plan for each, or interleaved.
+/// True if the memory is distributed over exactly these nodes: a cell or a plan for each, or
+/// interleaved.
 fn shares_out(view: &LintContext<'_, '_>, nodes: &[NodeId]) -> bool {
     let nodes = filled(view, nodes.to_vec());
     let same = |bound: &MemoryOf| bound.nodes.as_ref() == Some(&nodes);
     let of_whole = view.layout.memory.iter().filter(|bound| bound.cell.is_none());
     let of_cells = view.layout.memory.iter().filter(|bound| bound.cell.is_some());
     let is_plan = view.layout.language == Language::Plan;
-    // vCPUs of nodes without memory have no nearer memory than that of the others.
+    // vCPUs on nodes without memory have no nearer memory than that of the other nodes.
     let spread = |bound: &MemoryOf| bound.interleaved || is_plan || nodes.len() == 1;
     let by_cell: Vec<NodeId> = of_cells.filter_map(|bound| bound.nodes.clone()).flatten().collect();
     of_whole.into_iter().any(|bound| same(bound) && spread(bound))
         || nodes.len() > 1 && nodes.iter().all(|node| by_cell.contains(node))
 }
 
-/// vCPUs on several L3 domains, although one would do.
+/// vCPUs on several L3 domains, although one would be enough.
 fn spread_over_l3(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let Some((domains, best)) = view.choice(view.tight.len()).crossed_l3s(&view.tight_pins())
     else {
         return;
     };
-    // Those without a pin, and those that share one, need a CPU there too.
+    // vCPUs without a pin, and those that share one, need a CPU there too.
     let there = view.lookup.nodes_of(&best);
     let is_there = |pin: &Pin| {
         let nodes = pin.pus.as_ref().map(|pus| view.lookup.nodes_of(pus));
@@ -385,7 +387,7 @@ fn spread_over_l3(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// Those of the nodes that have memory, where the source tells.
+/// Those of the nodes that have memory, if memory sizes are known.
 pub(super) fn filled(view: &LintContext<'_, '_>, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
     let known = &view.lookup.topology.nodes;
     let has = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);

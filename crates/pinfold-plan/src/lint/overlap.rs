@@ -1,8 +1,7 @@
 //! Several machines on one host: CPUs and cores that two of them claim.
 //!
-//! What is claimed is looked at PU by PU and core by core, so that the work grows with the
-//! machines' masks, not with the number of pairs of machines; PUs with the same claimants are
-//! told as one flaw.
+//! Claims are compared per CPU and per core, so that the work grows with the machines' masks and
+//! not with the number of pairs. CPUs with the same claimants are reported as one flaw.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +12,10 @@ use super::lookup::{LintContext, Lookup, cpus, places};
 use crate::domain_file::Place;
 use crate::plan_builder::verb;
 
-/// The most machines that one flaw names.
+/// Maximum number of machines that one flaw names.
 const MOST_NAMES: usize = 6;
 
-/// Machines by their places in the list, ascending.
+/// Indexes of machines, ascending.
 type Claimants = Vec<usize>;
 
 pub(super) fn check(
@@ -41,7 +40,7 @@ pub(super) fn check(
         flaws.push(pus_twice(&Among::of(views, claimants), &pus, &instead));
     }
     let by_core = by_core(views, lookup);
-    // A PU that all of a core's machines carry was told already.
+    // A CPU that all of a core's machines use was already reported.
     let reported =
         |core: CoreId, claimants: &Claimants| {
             lookup.topology.core(core).pus.iter().any(|pu| {
@@ -56,7 +55,7 @@ pub(super) fn check(
     }
 }
 
-/// Who holds each PU.
+/// The machines that use each CPU.
 fn by_pu(views: &[&LintContext<'_, '_>]) -> BTreeMap<PuId, Claimants> {
     let mut found: BTreeMap<PuId, Claimants> = BTreeMap::new();
     for (index, view) in views.iter().enumerate() {
@@ -67,7 +66,7 @@ fn by_pu(views: &[&LintContext<'_, '_>]) -> BTreeMap<PuId, Claimants> {
     found
 }
 
-/// Whose vCPUs may run on some PU of each core and nowhere else.
+/// The machines with a vCPU that is pinned to one CPU of this core.
 fn by_core(views: &[&LintContext<'_, '_>], lookup: &Lookup<'_>) -> BTreeMap<CoreId, Claimants> {
     let mut found: BTreeMap<CoreId, Claimants> = BTreeMap::new();
     for (index, view) in views.iter().enumerate() {
@@ -81,7 +80,7 @@ fn by_core(views: &[&LintContext<'_, '_>], lookup: &Lookup<'_>) -> BTreeMap<Core
     found
 }
 
-/// The PUs of each set of two claimants or more, by their first PU.
+/// The CPUs of each set of at least two claimants, by their first CPU.
 fn grouped<'c>(
     claims: impl Iterator<Item = (&'c Claimants, PuId)>,
 ) -> Vec<(&'c Claimants, CpuSet)> {
@@ -95,21 +94,21 @@ fn grouped<'c>(
     groups
 }
 
-/// The machines of a flaw: those that are named, and how many there are.
+/// The machines of a flaw.
 pub(super) struct Among<'v, 'a, 't> {
     named: Vec<&'v LintContext<'a, 't>>,
     count: usize,
 }
 
 impl<'v, 'a, 't> Among<'v, 'a, 't> {
-    /// Those of the list that are at these places.
+    /// Those machines of the list with these indexes.
     pub fn of(views: &[&'v LintContext<'a, 't>], claimants: &[usize]) -> Self {
         let named =
             claimants.iter().take(MOST_NAMES).filter_map(|index| views.get(*index).copied());
         Self { named: named.collect(), count: claimants.len() }
     }
 
-    /// A flaw of the first of them.
+    /// A flaw of the first machine.
     pub fn flaw(&self, name: &'static str, what: String) -> Diagnostic {
         Diagnostic {
             severity: Severity::Warning,
@@ -139,7 +138,7 @@ impl<'v, 'a, 't> Among<'v, 'a, 't> {
         if words.is_empty() { last } else { format!("{} and {last}", words.join(", ")) }
     }
 
-    /// What is written in the file of each.
+    /// The positions of the values concerned in the file of each machine.
     pub fn places(&self, own: impl Fn(&LintContext<'_, '_>) -> Vec<Place>) -> Vec<Place> {
         let of = |view: &&LintContext<'a, 't>| {
             let source = view.layout.source.clone();
@@ -175,7 +174,7 @@ fn cores_twice(machines: &Among<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Dia
     flaw
 }
 
-/// Where a machine's vCPUs are pinned to some of these PUs.
+/// The positions at which a machine's vCPUs are pinned to some of these CPUs.
 fn touching(view: &LintContext<'_, '_>, pus: &CpuSet) -> Vec<Place> {
     let pins = view.vcpus().map(|(_, pin)| pin);
     places(pins.filter(|pin| pin.pus.as_ref().is_some_and(|own| !own.is_disjoint(pus))))

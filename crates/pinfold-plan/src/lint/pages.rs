@@ -1,9 +1,9 @@
-//! Where the memory of a machine that runs is, against where it should be.
+//! Compares the location of a running machine's memory with the intended one.
 //!
-//! Affinity moves no page: a machine that was pinned after its start, or whose memory is not
-//! bound, can have its pages on another node than its vCPUs. What is right is told, in this
-//! order, by a plan or domain file of the same name that is checked along with it, by what
-//! libvirt binds it to, and by the nodes of its vCPUs' pins.
+//! Affinity moves no pages: a machine that was pinned after its start, or whose memory is not
+//! bound, can have its pages on another node than its vCPUs. The intended nodes are determined, in
+//! this order, by a plan or domain file of the same name that is checked together with it, by
+//! libvirt's binding, and by the nodes of its vCPUs' pins.
 
 use pinfold_model::{NodeId, Severity, Tid};
 
@@ -12,8 +12,8 @@ use super::memory::{filled, spoken};
 use super::{Diagnostic, Layout, MemoryOf, Pages};
 use crate::domain_file::Place;
 
-/// A warning begins where more than one part of so many is elsewhere: program text and libraries
-/// belong to the page cache, and are where somebody read them first.
+/// A warning needs more than this fraction (1/PARTS) elsewhere: program text and libraries belong
+/// to the page cache, and are on the node of the process that read them first.
 const PARTS: u64 = 16;
 
 pub(super) fn check(
@@ -36,7 +36,7 @@ pub(super) fn check(
     }
 }
 
-/// The nodes where the memory should be, and who says so.
+/// The intended nodes of the memory, and the source of this information.
 fn wanted(view: &LintContext<'_, '_>, written: Option<&Layout>) -> (Vec<NodeId>, String) {
     let bound = |memory: &[MemoryOf]| {
         let mut nodes: Vec<NodeId> =
@@ -123,7 +123,7 @@ fn mib_by_node(kib: &[(NodeId, u64)]) -> String {
     parts.join(", ")
 }
 
-/// Whole MiB, rounded up: what is there is never told as none.
+/// Whole MiB, rounded up, so that existing memory is never reported as none.
 fn mib(kib: u64) -> u64 {
     kib.div_ceil(1024)
 }

@@ -1,11 +1,11 @@
-//! The cores that carry vCPUs, with what is pinned to each of their CPUs.
+//! A map of the cores that carry vCPUs, with the threads pinned to each of their CPUs.
 //!
 //! ```text
 //!   core 0   CPU 0 vCPU 0   CPU 4 emulator
 //!   core 1   CPU 1 vCPU 1   CPU 5 –
 //! ```
 //!
-//! Where many cores follow one rule they share a line:
+//! Many cores with the same pattern share a line:
 //!
 //! ```text
 //!   cores 0-7   CPU 0-7 vCPU 0,2,…,14   CPU 16-23 vCPU 1,3,…,15
@@ -16,20 +16,20 @@ use pinfold_model::{Core, CpuSet, PuId, Role, Topology};
 
 use super::Layout;
 
-/// The most lines.
+/// Maximum number of lines.
 const MOST_LINES: usize = 24;
-/// As many cores that follow one rule share a line.
+/// Minimum number of cores with the same pattern that share a line.
 const SHARED: usize = 5;
 
-/// What is pinned to a CPU.
+/// A thread that is pinned to a CPU.
 #[derive(Clone, PartialEq, Eq)]
 enum Occupant {
-    /// A vCPU: the machine's name where there are several, and the number.
+    /// A vCPU: the machine's name if there are several, and the vCPU's number.
     Vcpu(String, u32),
     Other(String),
 }
 
-/// A CPU and what is on it.
+/// A CPU with its threads.
 struct Cell {
     cpu: u32,
     occupants: Vec<Occupant>,
@@ -42,8 +42,8 @@ struct CoreRow {
     cells: Vec<Cell>,
 }
 
-/// The picture of `layouts` on the machine of `topology`, in lines of at most `columns` where the
-/// parts allow it; empty if no vCPU is bound to fewer CPUs than the machine has.
+/// The map of `layouts` on the machine of `topology`, in lines of at most `columns` if possible;
+/// empty if no vCPU is restricted to a part of the machine's CPUs.
 #[must_use]
 pub fn picture(layouts: &[Layout], topology: &Topology, columns: usize) -> String {
     let bound: CpuSet = layouts
@@ -100,7 +100,7 @@ fn core_row(layouts: &[Layout], core: &Core, topology: &Topology) -> CoreRow {
     CoreRow { number, cells: core.pus.iter().map(cell).collect() }
 }
 
-/// What is pinned to a CPU, in the order of the pins.
+/// The threads pinned to a CPU, in the order of the pins.
 fn occupants(layouts: &[Layout], cpu: PuId, topology: &Topology) -> Vec<Occupant> {
     let mut found = Vec::new();
     for layout in layouts {
@@ -120,8 +120,8 @@ fn occupants(layouts: &[Layout], cpu: PuId, topology: &Topology) -> Vec<Occupant
     found
 }
 
-/// How many rows from the first on follow one rule: each number grows by the same from core to
-/// core.
+/// Number of rows, from the first on, that have the same pattern: each number grows by the same
+/// amount from core to core.
 fn alike(rows: &[CoreRow]) -> usize {
     let [first, second, ..] = rows else { return rows.len() };
     let Some(steps) = steps(first, second) else { return 1 };
@@ -132,7 +132,7 @@ fn alike(rows: &[CoreRow]) -> usize {
     1 + rows.windows(2).take_while(|pair| holds(pair)).count()
 }
 
-/// By how much each number grows from one core to the next; `None` if more than numbers differs.
+/// The growth of each number from one core to the next; `None` if they differ in more than numbers.
 fn steps(a: &CoreRow, b: &CoreRow) -> Option<Vec<i64>> {
     let step = |from: u32, to: u32| i64::from(to) - i64::from(from);
     if step(a.number, b.number) != 1 || a.cells.len() != b.cells.len() {
@@ -194,7 +194,7 @@ fn cells(group: &[CoreRow]) -> Vec<String> {
     first.cells.iter().enumerate().map(of_cell).collect()
 }
 
-/// Numbers that grow by the same each time: `7`, `0-7`, `0,2,…,14`.
+/// Numbers that grow by a constant: `7`, `0-7`, `0,2,…,14`.
 fn numbers(values: &[u32]) -> String {
     match values {
         [] => String::new(),
@@ -208,7 +208,7 @@ fn numbers(values: &[u32]) -> String {
     }
 }
 
-/// Lines whose cells stand under each other; a core with more cells than fit takes several.
+/// Lines with aligned cells; a core with more cells than fit takes several lines.
 fn aligned(lines: &[(usize, String, Vec<String>)], columns: usize) -> String {
     const BETWEEN: usize = 3;
     let length = |text: &str| text.chars().count();
@@ -217,7 +217,7 @@ fn aligned(lines: &[(usize, String, Vec<String>)], columns: usize) -> String {
     let label = lines.iter().map(|(_, label, _)| length(label)).max().unwrap_or(0);
     let room = columns.saturating_sub(2 + label);
     let fit = (room / (width + BETWEEN)).max(1);
-    // Where a cell does not fit behind its label it stands below.
+    // A cell that does not fit next to its label is below it.
     let is_stacked = width + BETWEEN > room;
     let mut text = String::new();
     for (_, name, cells) in lines {

@@ -1,4 +1,4 @@
-//! The CPU and the interrupt controllers that a guest is shown.
+//! The guest's CPU and interrupt controllers.
 //!
 //! Sources: QEMU's `docs/system/i386/` and its options `topoext`, `host-cache-info` and
 //! `-overcommit cpu-pm`, QEMU's change log of 4.0.1 and 4.1 (`kernel-irqchip`), the kernel's
@@ -27,7 +27,7 @@ pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     cpu_pm(file, flaws);
 }
 
-/// QEMU shows an AMD guest threads only with `topoext`, which `-cpu host` does not pass on.
+/// QEMU shows threads to an AMD guest only with `topoext`, which `-cpu host` does not include.
 fn topoext(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let Some(cpu) = file.find(&["cpu"]) else { return };
     let threads = file.view.layout.guest.as_ref().map_or(1, |guest| guest.threads);
@@ -58,7 +58,7 @@ fn topoext(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// The host's cache data, where it is true for the guest or is not.
+/// The host's cache data: valid for the guest but not shown, or shown but not valid.
 fn cache(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let topology = file.view.lookup.topology;
     let Some(cpu) = file.find(&["cpu"]) else { return };
@@ -102,9 +102,9 @@ fn cache(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     }
 }
 
-/// An I/O APIC in QEMU, which no emulated IOMMU asks for.
+/// An I/O APIC in QEMU although no emulated IOMMU requires it.
 fn ioapic(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
-    /// More vCPUs need interrupt remapping, and that needs the split controller.
+    /// More vCPUs need interrupt remapping, which needs the split controller.
     const MOST_XAPIC: u32 = 255;
     let element = file.find(&["features", "ioapic"]);
     let driver = element.and_then(|ioapic| ioapic.attribute("driver"));
@@ -135,14 +135,14 @@ fn ioapic(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// A switch of `<features><kvm>`, if it is on.
+/// A switch of `<features><kvm>`, if it is enabled.
 fn kvm_switch<'d>(file: &File<'d>, name: &str) -> Option<Node<'d, 'd>> {
     let found = file.find(&["features", "kvm", name])?;
     (found.attribute("state") == Some("on")).then_some(found)
 }
 
-/// Polling before a halt in the guest: only Linux has a driver for it (cpuidle-haltpoll), and that
-/// loads by itself only with the hint that the guest's CPUs are dedicated.
+/// Polling before a halt in the guest: only Linux has a driver for it (cpuidle-haltpoll), which
+/// loads automatically only with the hint that the guest's CPUs are dedicated.
 fn poll_control(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let Some(control) = kvm_switch(file, "poll-control") else { return };
     let windows = file.windows != Windows::No;
@@ -170,7 +170,7 @@ fn poll_control(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// The hint that each vCPU has a CPU of its own, where that is not so.
+/// The hint that each vCPU has a dedicated CPU, although it has not.
 fn dedicated(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let Some(hint) = kvm_switch(file, "hint-dedicated").filter(|_| !file.is_pinned()) else {
         return;
@@ -188,7 +188,7 @@ fn dedicated(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// `-overcommit cpu-pm=on`: an idle vCPU keeps its CPU.
+/// `-overcommit cpu-pm=on`: an idle vCPU occupies its CPU.
 fn cpu_pm(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let arguments: Vec<Node<'_, '_>> = file.all(&["commandline"], "arg");
     let found = arguments.into_iter().find(|argument| {

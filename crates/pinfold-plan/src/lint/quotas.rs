@@ -1,7 +1,7 @@
-//! CFS bandwidth limits of threads that are pinned.
+//! CFS bandwidth limits of pinned threads.
 //!
-//! Source: the kernel's `Documentation/scheduler/sched-bwc.rst`, libvirt's formatdomain
-//! ("CPU Tuning").
+//! Source: the kernel's `Documentation/scheduler/sched-bwc.rst`, libvirt's formatdomain ("CPU
+//! Tuning").
 
 use pinfold_model::Severity;
 use pinfold_model::text::counted;
@@ -11,7 +11,7 @@ use super::file::File;
 use super::repair::Repair;
 use crate::domain_file::text_of;
 
-/// Microseconds; libvirt's and the kernel's default.
+/// Default period of libvirt and the kernel in microseconds.
 const USUAL_PERIOD: i64 = 100_000;
 
 struct Limit {
@@ -19,7 +19,7 @@ struct Limit {
     quota: &'static str,
     period: &'static str,
     whose: &'static str,
-    /// What of each period the threads could use at most, in CPUs.
+    /// Maximum CPU use of the threads per period, in CPUs.
     cpus: i64,
     cost: &'static str,
 }
@@ -98,7 +98,7 @@ fn one(file: &File<'_>, limit: &Limit) -> Option<Diagnostic> {
     Some(flaw)
 }
 
-/// Microseconds as milliseconds.
+/// Formats microseconds as milliseconds.
 fn milliseconds(microseconds: i64) -> String {
     match microseconds % 1000 {
         0 => format!("{} ms", microseconds / 1000),

@@ -1,4 +1,4 @@
-//! A review as text for a terminal: a map of the machine's cores, then the flaws, worst first.
+//! A check as text for a terminal: a map of the machine's cores, then the flaws, worst first.
 //!
 //! ```text
 //! win10.xml: win10, 4 vCPUs on Intel(R) Core(TM) i7-4790K
@@ -18,13 +18,13 @@ use pinfold_model::{Severity, Topology};
 use super::{Diagnostic, Layout, picture};
 use crate::sheet::Sheet;
 
-/// The column of what follows the labels.
+/// Column of the text after the labels.
 const INDENT: usize = 11;
-/// The most places of one flaw, and the most lines of its advice.
+/// Maximum number of positions of one flaw, and of lines of its advice.
 const MOST_PLACES: usize = 6;
 const MOST_LINES: usize = 40;
 
-/// The review of `layouts` on the machine of `topology` as text, in lines of at most `columns`.
+/// The check of `layouts` on the machine of `topology` as text, in lines of at most `columns`.
 #[must_use]
 pub fn render(
     layouts: &[Layout],
@@ -50,7 +50,7 @@ pub fn render(
     sheet.into_text()
 }
 
-/// How many findings there are of each severity: the answer in one line.
+/// Number of findings of each severity, in one line.
 #[must_use]
 pub fn counts(flaws: &[Diagnostic]) -> String {
     let of = |severity: Severity| flaws.iter().filter(|flaw| flaw.severity == severity).count();
@@ -107,7 +107,7 @@ fn one(sheet: &mut Sheet, flaw: &Diagnostic, several: bool) {
     for (index, place) in flaw.places.iter().take(MOST_PLACES).enumerate() {
         let label = if index == 0 { "  where" } else { "" };
         match (place.line, place.file.as_str()) {
-            // XML is shown as it stands in the file.
+            // XML is shown as in the file.
             (Some(line), file) if place.text.contains('<') => {
                 verbatim(sheet, label, &format!("{file}:{line}  {}", place.text));
             }
@@ -138,7 +138,7 @@ fn one(sheet: &mut Sheet, flaw: &Diagnostic, several: bool) {
     verbatim(sheet, "  name", flaw.name);
 }
 
-/// One line that is not wrapped: it is to be copied.
+/// A line that is not wrapped, so that it can be copied.
 fn verbatim(sheet: &mut Sheet, label: &str, line: &str) {
     sheet.line(&format!("{label:INDENT$}{line}"));
 }

@@ -8,24 +8,24 @@ use crate::emit::libvirt_merge::edits::Edits;
 /// One change of a domain file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Repair {
-    /// The parents of the element below `<domain>`, each as its opening tag would be written
-    /// without the brackets: `hyperv mode='custom'`.
+    /// The element's parents below `<domain>`, each as its opening tag without the brackets:
+    /// `hyperv mode='custom'`.
     pub path: &'static [&'static str],
-    /// The element as it is to be; `None` takes it out.
+    /// The new element; `None` removes the old one.
     pub line: Option<String>,
-    /// Its tag.
+    /// Tag of the element.
     pub tag: &'static str,
-    /// An attribute with its value, if that says which of several it is.
+    /// An attribute with its value, if needed to select one of several elements.
     pub key: Option<(&'static str, String)>,
 }
 
 impl Repair {
-    /// An element that is written or exchanged; those of one tag differ by `name`, if it has one.
+    /// Adds or replaces an element; several of one tag are distinguished by `name`, if present.
     pub fn put(path: &'static [&'static str], tag: &'static str, line: impl Into<String>) -> Self {
         Self { path, line: Some(line.into()), tag, key: None }
     }
 
-    /// The same for the one of several elements of its tag that has this `name`.
+    /// The same for the element of a tag that has this `name`.
     pub fn put_named(
         path: &'static [&'static str],
         (tag, name): (&'static str, &'static str),
@@ -34,7 +34,7 @@ impl Repair {
         Self::put_keyed(path, (tag, "name", name), line)
     }
 
-    /// The same for the one of several elements of its tag in which an attribute has a value.
+    /// The same for the element of a tag in which an attribute has this value.
     pub fn put_keyed(
         path: &'static [&'static str],
         (tag, attribute, value): (&'static str, &'static str, &str),
@@ -43,7 +43,7 @@ impl Repair {
         Self { path, line: Some(line.into()), tag, key: Some((attribute, value.to_owned())) }
     }
 
-    /// An element that is taken out.
+    /// Removes an element.
     pub fn remove(path: &'static [&'static str], tag: &'static str) -> Self {
         Self { path, line: None, tag, key: None }
     }
@@ -55,7 +55,7 @@ impl Repair {
     }
 }
 
-/// What to write into a domain file, for a person: where, then the elements.
+/// Describes what to write into a domain file: the position, then the elements.
 pub(super) fn instead(repairs: &[Repair], xml: Option<&str>) -> Vec<String> {
     let document = xml.and_then(|xml| parse(xml).ok());
     let mut lines = Vec::new();
@@ -76,7 +76,7 @@ pub(super) fn instead(repairs: &[Repair], xml: Option<&str>) -> Vec<String> {
     lines
 }
 
-/// How many parents of a path are there.
+/// Number of existing parents of a path.
 fn depth(root: Node<'_, '_>, path: &[&str]) -> usize {
     let mut parent = root;
     let is_there = |opening: &&&str| {
@@ -86,7 +86,7 @@ fn depth(root: Node<'_, '_>, path: &[&str]) -> usize {
     path.iter().take_while(is_there).count()
 }
 
-/// Where to write, if so many of the parents are there, outermost first.
+/// Describes the position, if the outermost `there` parents exist.
 pub(super) fn whereabouts(path: &[&str], there: usize) -> String {
     let (known, missing) = path.split_at(there.min(path.len()));
     let joined = |parents: Vec<String>| parents.join(" ");
@@ -107,7 +107,7 @@ fn tag_of(opening: &str) -> &str {
     opening.split(' ').next().unwrap_or(opening)
 }
 
-/// The file with all the changes.
+/// Applies all changes to the file.
 ///
 /// # Errors
 /// [`DomainError`] if the text is no domain file.
@@ -160,7 +160,7 @@ fn one(xml: &str, repair: &Repair) -> Result<String, DomainError> {
     Ok(edits.apply())
 }
 
-/// The element within parents that are not there yet, a line each.
+/// The element with its missing parents, one line each.
 fn nested(path: &[&str], line: &str) -> Vec<String> {
     let Some((opening, inner)) = path.split_first() else {
         return vec![line.to_owned()];

@@ -1,4 +1,4 @@
-//! A layout with another number of vCPUs, as a person would write it who follows such advice.
+//! A layout with another number of vCPUs, as a user would write it when following such advice.
 
 use pinfold_model::Role;
 use roxmltree::Node;
@@ -7,7 +7,7 @@ use super::{Language, Layout, Pin};
 use crate::domain_file::{Place, parse};
 use crate::emit::libvirt_merge::edits::Edits;
 
-/// The layout with so many vCPUs; `None` if other parts of its file say how many there are.
+/// The layout with `count` vCPUs; `None` if other parts of its file contain the number too.
 pub(super) fn with_count(layout: &Layout, count: u32) -> Option<Layout> {
     if layout.language == Language::Libvirt {
         let text = rewritten(layout.text.as_deref()?, layout, count)?;
@@ -24,7 +24,7 @@ pub(super) fn with_count(layout: &Layout, count: u32) -> Option<Layout> {
     Some(Layout { vcpus: count, pins, guest: None, wrong_product: None, ..layout.clone() })
 }
 
-/// The file with its `<vcpu>` and `<topology>` changed, and without pins of vCPUs that are gone.
+/// The file with `<vcpu>` and `<topology>` changed, and without pins of removed vCPUs.
 fn rewritten(xml: &str, layout: &Layout, count: u32) -> Option<String> {
     let document = parse(xml).ok()?;
     let root = document.root_element();

@@ -1,4 +1,4 @@
-//! More memory than the nodes have that it must come from, and more vCPUs than CPUs: of one machine,
+//! More memory than the nodes have to which it is bound, and more vCPUs than CPUs: of one machine,
 //! and of several that are checked together.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use crate::domain_file::{Domain, Place};
 use crate::guest_numa::{GuestCell, node_list, shares};
 use crate::parts::mib;
 
-/// One machine.
+/// Checks one machine.
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let demands = demands(view);
     for excess in excesses(&demands, view.lookup.topology) {
@@ -29,7 +29,7 @@ pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     }
 }
 
-/// The parts of a layout's memory, each with the nodes that it must come from.
+/// The parts of a layout's memory, each with the nodes to which it is bound.
 fn demands(view: &LintContext<'_, '_>) -> Vec<Demand> {
     let layout = view.layout;
     let bytes = layout.bytes.as_ref().map(|bytes| bytes.value);
@@ -55,13 +55,13 @@ fn demands(view: &LintContext<'_, '_>) -> Vec<Demand> {
     }
 }
 
-/// The domain file of a layout.
+/// The domain file of a layout, parsed.
 fn domain(view: &LintContext<'_, '_>) -> Option<Domain> {
     view.layout.text.as_deref().and_then(|text| Domain::read(text).ok())
 }
 
-/// The cells that a plan's memory on several nodes becomes where it is emitted: one for each node,
-/// if each vCPU is on one of them.
+/// The cells that are emitted for a plan's memory on several nodes: one for each node, if each vCPU
+/// is on one of them.
 fn planned_cells(view: &LintContext<'_, '_>) -> Vec<GuestCell> {
     let bound = view.layout.memory.iter().find_map(|bound| bound.nodes.as_ref());
     let Some(nodes) = bound.filter(|nodes| nodes.len() > 1) else { return Vec::new() };
@@ -79,7 +79,7 @@ fn planned_cells(view: &LintContext<'_, '_>) -> Vec<GuestCell> {
     }
 }
 
-/// Where the sizes and the bindings of an excess are written.
+/// The positions of the sizes and bindings of an excess.
 fn places(view: &LintContext<'_, '_>, demands: &[Demand], excess: &Excess) -> Vec<Place> {
     let domain = domain(view);
     let mut found: Vec<Place> = Vec::new();
@@ -100,7 +100,7 @@ fn places(view: &LintContext<'_, '_>, demands: &[Demand], excess: &Excess) -> Ve
     found
 }
 
-/// The nodes that would hold what is bound to nodes that do not, as advice.
+/// Advice to bind the memory to other nodes that can hold it.
 fn elsewhere(view: &LintContext<'_, '_>, demands: &[Demand], excess: &Excess) -> Option<String> {
     let topology = view.lookup.topology;
     let own = excess.nodes.as_ref()?;
@@ -137,7 +137,7 @@ fn elsewhere(view: &LintContext<'_, '_>, demands: &[Demand], excess: &Excess) ->
     ))
 }
 
-/// Several machines: memory that fits by itself and not together, and more vCPUs than CPUs.
+/// Several machines: memory that fits alone but not together, and more vCPUs than CPUs.
 pub(super) fn check_together(views: &[&LintContext<'_, '_>], flaws: &mut Vec<Diagnostic>) {
     let Some(first) = views.first().filter(|_| views.len() > 1) else { return };
     let topology = first.lookup.topology;
@@ -155,7 +155,7 @@ pub(super) fn check_together(views: &[&LintContext<'_, '_>], flaws: &mut Vec<Dia
             let own = excess.whose.iter().filter(|at| owners[**at] == owner);
             own.map(|at| all[*at].bytes).sum()
         };
-        // What is too large by itself is a finding of its own.
+        // Memory that is too large by itself is a separate finding.
         if claimants.len() > 1 && claimants.iter().all(|owner| bytes(*owner) <= excess.room) {
             flaws.push(memory_together(views, &claimants, &excess, &bytes));
         }
@@ -198,7 +198,7 @@ fn memory_together(
     flaw
 }
 
-/// The machine that another node has room for, with the element to write.
+/// Advice to move the memory of one machine to another node that has room for it.
 fn moved(
     views: &[&LintContext<'_, '_>],
     claimants: &[usize],
@@ -223,7 +223,7 @@ fn moved(
     })
 }
 
-/// More vCPUs on all CPUs of the host than it has, where the masks that are shared do not say so.
+/// More vCPUs than CPUs on the whole host, if no other finding about shared masks covers it.
 fn vcpus_together(views: &[&LintContext<'_, '_>]) -> Option<Diagnostic> {
     let cpus = views.first()?.lookup.usable.len();
     let count = |view: &LintContext<'_, '_>| view.layout.vcpus as usize;

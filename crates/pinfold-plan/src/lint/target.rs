@@ -1,10 +1,10 @@
-//! The one placement that all advice for a layout quotes.
+//! The single placement that all advice for a layout quotes.
 //!
-//! Each rule of the review sees one fault. Advice that each rule made up by itself would not add
-//! up: a new place for the emulator may lie on the PUs that another rule gives to a vCPU. So the
-//! planner is asked for a placement of this very machine, the first one in which the review finds
-//! nothing worse than a note is taken, and every finding quotes its lines of it. The vCPUs keep
-//! the PUs that they have if such a placement exists with them.
+//! Each rule of the check sees one fault. If each rule invented its own advice, the results would
+//! not fit together: a new CPU for the emulator may be one that another rule gives to a vCPU. So
+//! this machine is planned as a whole. The first placement in which the check finds at most notes
+//! is taken, and every finding quotes its lines of it. The vCPUs keep their CPUs if such a
+//! placement exists with them.
 
 use pinfold_model::{
     CellRequest, CpuSet, GuestTopology, MemoryPlan, NodeId, Plan, PolicyRequest, PuId, Request,
@@ -19,30 +19,31 @@ use crate::guest::{self, GuestSmt};
 use crate::guest_cells;
 use crate::plan_builder::ground;
 
-/// A placement without a fault for one layout.
+/// A placement without faults for one layout.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// The strategy that made it; `None` if the vCPUs keep their PUs.
+    /// The strategy that made it; `None` if the vCPUs keep their CPUs.
     pub strategy: Option<&'static str>,
-    /// The placement.
+    /// The new layout.
     pub layout: Layout,
-    /// What libvirt cannot say of it, and what of the file had to give way.
+    /// Parts of it that libvirt cannot express, and elements of the file that were replaced.
     pub notes: Vec<String>,
-    /// Names of what is still worse than a note in it; empty where a placement without exists.
+    /// Names of remaining faults worse than a note; empty if a placement without them exists.
     pub left: Vec<&'static str>,
 }
 
-/// A target for `view`.
+/// Finds a target for `view`.
 ///
 /// # Errors
-/// Why no plan can be merged into the file; `None` if one can, and none is better than the file.
+/// The reason why no plan can be merged into the file; `None` if one can, but none is better than
+/// the file.
 pub(super) fn find(
     view: &LintContext<'_, '_>,
     conditions: &Request,
 ) -> Result<Target, Option<DomainError>> {
     let request = request(view, conditions);
     let topology = view.lookup.topology;
-    // First where the machine is now, then wherever the host has room.
+    // First the machine's present nodes, then the whole host.
     let stay = staying(view, &request);
     let everywhere = stay.iter().chain(std::iter::once(&request));
     let names = strategies(view.layout);
@@ -54,7 +55,7 @@ pub(super) fn find(
     let known = finals(view);
     let faults = |layout: &Layout| faults(layout, view.lookup, &known);
     let now = faults(view.layout);
-    // Another shape for the guest does not bring vCPUs together that are apart.
+    // Another guest topology does not bring distant vCPUs together.
     let apart = now.iter().any(|flaw| ["l3-crossed", "nodes-crossed"].contains(&flaw.name));
     let own = if apart { Vec::new() } else { own(view, &request) };
     let kept = own.into_iter().map(|plan| (None, plan));
@@ -83,7 +84,7 @@ pub(super) fn find(
         let found = weight(&left);
         let left = left.iter().map(|flaw| flaw.name).collect::<Vec<_>>();
         let is_sound = left.is_empty();
-        // Advice that leads to another finding is none.
+        // Advice must not lead to another finding.
         let is_new = left.iter().any(|name| now.iter().all(|flaw| flaw.name != *name));
         if is_sound || found < best_weight && !is_new {
             (best, best_weight) = (Some(Target { strategy, layout, notes, left }), found);
@@ -95,12 +96,13 @@ pub(super) fn find(
     best.ok_or(refusal.filter(|_| !merged))
 }
 
-/// A plan of a strategy that no user asked for: its definition excuses nothing.
+/// The plan without its strategy's name: the user did not request the strategy, so its costs by
+/// definition count.
 fn unnamed(plan: Plan) -> Plan {
     Plan { strategy: String::new(), ..plan }
 }
 
-/// What is worse than a note in where a layout puts its threads, without what no placement changes.
+/// Faults worse than a note in a layout's placement, except those that no placement changes.
 fn faults(layout: &Layout, lookup: &Lookup<'_>, known: &[&str]) -> Vec<Diagnostic> {
     let mut flaws = placement(&LintContext::of(layout, lookup), None);
     flaws.retain(|flaw| {
@@ -109,36 +111,36 @@ fn faults(layout: &Layout, lookup: &Lookup<'_>, known: &[&str]) -> Vec<Diagnosti
     flaws
 }
 
-/// A layout whose memory the plan left where it was, with it bound to the nodes of its vCPUs.
+/// A layout whose memory the plan left unbound, with the memory bound to the nodes of its vCPUs.
 fn bound(layout: &Layout, lookup: &Lookup<'_>) -> Option<Layout> {
     let repair = memory::binding(&LintContext::of(layout, lookup))?;
     let text = repair::apply(layout.text.as_deref()?, [&repair]).ok()?;
     Layout::of_text(&text, &layout.source).ok()
 }
 
-/// The names of what no placement changes.
+/// The names of faults that no placement changes.
 fn finals(view: &LintContext<'_, '_>) -> Vec<&'static str> {
     let found = placement(view, None);
     found.iter().filter(|flaw| flaw.is_final).map(|flaw| flaw.name).collect()
 }
 
-/// Problems weigh more than any number of warnings.
+/// Sort key: a problem counts more than any number of warnings.
 fn weight(flaws: &[Diagnostic]) -> (usize, usize) {
     let problems = flaws.iter().filter(|flaw| flaw.severity == Severity::Problem).count();
     (problems, flaws.len() - problems)
 }
 
-/// A number of vCPUs near the layout's for which there is a sound placement.
+/// A similar number of vCPUs for which there is a placement without faults.
 pub(super) fn other_count(view: &LintContext<'_, '_>, conditions: &Request) -> Option<u32> {
     const TRIES: u32 = 3;
     const MOST_SEARCHED: u32 = 256;
-    // Beyond this a plan for each number takes longer than a person waits.
+    // For larger machines, planning each number takes too long for an interactive command.
     if view.layout.vcpus > MOST_SEARCHED {
         return None;
     }
     let (now, most) = (view.layout.vcpus, u32::try_from(view.lookup.for_vcpus.len()).ok()?);
     let counts = (1..=TRIES).flat_map(|step| {
-        // Beyond the number of CPUs the search goes down from there.
+        // Above the number of CPUs, the search continues downwards from that number.
         let lower = now.min(most + 1).checked_sub(step).filter(|count| *count > 0);
         lower.into_iter().chain((now + step < most).then_some(now + step))
     });
@@ -149,7 +151,7 @@ pub(super) fn other_count(view: &LintContext<'_, '_>, conditions: &Request) -> O
     })
 }
 
-/// The one node of the vCPUs, where it has a CPU for each of them.
+/// The node of all vCPUs, if it has a CPU for each of them.
 pub(super) fn home(view: &LintContext<'_, '_>, avoid: &CpuSet) -> Option<NodeId> {
     match view.lookup.nodes_of(&view.held).as_slice() {
         [only] if view.has_nodes() && has_room(view, &[*only], avoid) => Some(*only),
@@ -157,7 +159,7 @@ pub(super) fn home(view: &LintContext<'_, '_>, avoid: &CpuSet) -> Option<NodeId>
     }
 }
 
-/// True if nodes have a CPU for each vCPU, and hold the memory.
+/// True if the nodes have a CPU for each vCPU and can hold the memory.
 fn has_room(view: &LintContext<'_, '_>, nodes: &[NodeId], avoid: &CpuSet) -> bool {
     if memory::holding(view, nodes).is_none_or(|holding| holding != nodes) {
         return false;
@@ -168,8 +170,8 @@ fn has_room(view: &LintContext<'_, '_>, nodes: &[NodeId], avoid: &CpuSet) -> boo
     left.iter().filter(there).count() >= view.layout.vcpus as usize
 }
 
-/// True if a placement is on more nodes than the machine is now, although these have room for it.
-/// What the guest's own cells say of nodes is not judged.
+/// True if a placement is on more nodes than the machine is now, although the present ones have
+/// room for it. Guests with cells of their own are not considered.
 fn is_torn(view: &LintContext<'_, '_>, placed: &Layout, avoid: &CpuSet) -> bool {
     let now = view.lookup.nodes_of(&view.held);
     let placed = LintContext::of(placed, view.lookup);
@@ -181,15 +183,15 @@ fn is_torn(view: &LintContext<'_, '_>, placed: &Layout, avoid: &CpuSet) -> bool 
         && has_room(view, &now, avoid)
 }
 
-/// True if real-time vCPUs would share a mask: one that spins keeps all others of the mask waiting.
+/// True if real-time vCPUs would share a mask: one that spins blocks all others of the mask.
 fn lets_real_time_float(view: &LintContext<'_, '_>, placed: &Layout) -> bool {
     let placed = LintContext::of(placed, view.lookup);
     let mut masks = placed.vcpus().filter_map(|(_, pin)| pin.pus.as_ref());
     view.vcpus().any(|(_, pin)| is_real_time(pin.policy)) && masks.any(|pus| pus.len() > 1)
 }
 
-/// The request with the machine kept on the nodes of its memory or, if that is not bound, on the
-/// node of its vCPUs; `None` if neither says anything.
+/// The request with the machine restricted to the nodes of its memory or, if that is not bound, to
+/// the node of its vCPUs; `None` if there are no such nodes.
 fn staying(view: &LintContext<'_, '_>, request: &Request) -> Option<Request> {
     let text = view.layout.text.as_deref()?;
     let asked = Domain::read(text).ok()?.request(view.lookup.topology);
@@ -201,7 +203,7 @@ fn staying(view: &LintContext<'_, '_>, request: &Request) -> Option<Request> {
     (!vm.nodes.is_empty()).then_some(request)
 }
 
-/// The strategies to try, the nearest to what the guest is shown first.
+/// The strategies to try, starting with the one most similar to the guest topology.
 fn strategies(layout: &Layout) -> Vec<&'static str> {
     let first = match &layout.guest {
         Some(guest) if guest.threads > 1 => "balanced",
@@ -221,7 +223,7 @@ fn strategies(layout: &Layout) -> Vec<&'static str> {
     std::iter::once(first).chain(rest.into_iter().filter(|name| *name != first)).collect()
 }
 
-/// What the layout asks for, under the user's conditions.
+/// The layout as a request, with the user's conditions.
 fn request(view: &LintContext<'_, '_>, conditions: &Request) -> Request {
     let (layout, topology) = (view.layout, view.lookup.topology);
     let domain = layout.text.as_deref().and_then(|text| Domain::read(text).ok());
@@ -253,7 +255,8 @@ fn request(view: &LintContext<'_, '_>, conditions: &Request) -> Request {
     Request { vnodes: vec![vnode], ..conditions.clone() }
 }
 
-/// The guest's NUMA cells, each on the nodes of its memory, if they hold each vCPU once.
+/// The guest's NUMA cells, each with the nodes of its memory, if they contain each vCPU exactly
+/// once.
 fn cells(view: &LintContext<'_, '_>) -> Vec<CellRequest> {
     let layout = view.layout;
     let all: usize = layout.cells.iter().map(CpuSet::len).sum();
@@ -275,8 +278,8 @@ fn cells(view: &LintContext<'_, '_>) -> Vec<CellRequest> {
     guest_cells::of_file(cells, &nodes(None), view.lookup.topology)
 }
 
-/// Placements on the very PUs that the vCPUs have, in the order of the file and in that of
-/// siblings; emulator and iothreads stay where they do no harm.
+/// Placements on the present CPUs of the vCPUs, in the file's order and in sibling order; emulator
+/// and iothreads stay unless they cause a fault.
 fn own(view: &LintContext<'_, '_>, request: &Request) -> Vec<Plan> {
     let vcpus = view.layout.vcpus as usize;
     let one = |pus: &CpuSet| if pus.len() == 1 { pus.first() } else { None };
@@ -297,7 +300,7 @@ fn own(view: &LintContext<'_, '_>, request: &Request) -> Vec<Plan> {
     orders.into_iter().flatten().filter_map(|order| on(view, &order, request)).collect()
 }
 
-/// The plan that puts the vCPUs on these PUs in this order.
+/// A plan with the vCPUs on these CPUs in this order.
 fn on(view: &LintContext<'_, '_>, order: &[PuId], request: &Request) -> Option<Plan> {
     let topology: &Topology = view.lookup.topology;
     let mut plan = crate::plan("none", topology, request).ok()?;
@@ -335,7 +338,7 @@ fn on(view: &LintContext<'_, '_>, order: &[PuId], request: &Request) -> Option<P
     Some(plan)
 }
 
-/// The pins and the guest's shape of a layout as they are, if each vCPU has a PU of its own.
+/// The present pins and guest topology of a layout, if each vCPU has its own CPU.
 pub(super) fn as_written(view: &LintContext<'_, '_>) -> Option<VnodePlan> {
     let vcpus = view.layout.vcpus;
     let shape = view.layout.guest.as_ref()?;
@@ -356,7 +359,7 @@ pub(super) fn as_written(view: &LintContext<'_, '_>) -> Option<VnodePlan> {
     Some(vnode)
 }
 
-/// The nodes of these PUs, if the file does not bind its memory to them already.
+/// A binding to the nodes of these CPUs, unless the file already binds its memory to them.
 fn binding(view: &LintContext<'_, '_>, held: &CpuSet, request: &Request) -> Option<MemoryPlan> {
     let nodes = memory::filled(view, view.lookup.nodes_of(held));
     let nodes = memory::holding(view, &nodes)?;
@@ -371,7 +374,7 @@ fn binding(view: &LintContext<'_, '_>, held: &CpuSet, request: &Request) -> Opti
     })
 }
 
-/// The layout with this plan in it, in the layout's own language.
+/// The layout with this plan, in the layout's own language.
 fn realize(view: &LintContext<'_, '_>, plan: &Plan) -> Result<(Layout, Vec<String>), DomainError> {
     let old = view.layout;
     if let (Language::Libvirt, Some(text), Some(vnode)) =
@@ -380,7 +383,7 @@ fn realize(view: &LintContext<'_, '_>, plan: &Plan) -> Result<(Layout, Vec<Strin
         let merged = emit::libvirt_into(text, (plan, vnode), view.lookup.topology)?;
         return Ok((Layout::of_text(&merged.text, &old.source)?, merged.notes));
     }
-    // The request has one vnode, so the plan has.
+    // The request has one vnode, so the plan has one too.
     let mut placed = old.clone();
     if let Some(layout) = Layout::of_plan(plan, &old.source).pop() {
         placed = Layout { language: old.language.clone(), ..layout };
@@ -391,8 +394,8 @@ fn realize(view: &LintContext<'_, '_>, plan: &Plan) -> Result<(Layout, Vec<Strin
     Ok((placed, Vec::new()))
 }
 
-/// The binding of memory that a plan says nothing of: as it is, if that is where the vCPUs go, and
-/// else with them. Memory that is bound stays bound.
+/// The binding of memory that a plan does not mention: unchanged if it matches the vCPUs' new
+/// nodes, else moved with them. Bound memory stays bound.
 fn bound_on(view: &LintContext<'_, '_>, placed: &Layout) -> Vec<MemoryOf> {
     let then =
         memory::filled(view, view.lookup.nodes_of(&LintContext::of(placed, view.lookup).held));
@@ -407,7 +410,7 @@ fn bound_on(view: &LintContext<'_, '_>, placed: &Layout) -> Vec<MemoryOf> {
     memory
 }
 
-/// Whether a finding is of those that another placement removes.
+/// True for a finding that another placement removes.
 pub(super) fn asks_for_another_place(flaw: &Diagnostic) -> bool {
     flaw.severity >= Severity::Warning
         && flaw.repairs.is_empty()

@@ -1,4 +1,4 @@
-//! The clocks that a guest is given.
+//! The guest's clocks and timers.
 //!
 //! Sources: QEMU's `docs/system/i386/hyperv.rst` (hv-time, hv-stimer), libvirt's formatdomain
 //! ("Time keeping"), the kernel's `Documentation/virt/kvm/x86/timekeeping.rst`.
@@ -102,7 +102,7 @@ fn ticks(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-/// A guest with devices of the host cannot migrate, so nothing is lost by an invariant TSC.
+/// A guest with host devices cannot be migrated, so an invariant TSC loses nothing.
 fn invariant_tsc(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let Some(cpu) = file.find(&["cpu"]) else { return };
     let said = file

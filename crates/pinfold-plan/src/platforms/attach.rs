@@ -1,10 +1,10 @@
-//! What exists already and becomes a vnode: `group:/system.slice/web.service`, `pid:1234`.
+//! Existing processes and groups that become vnodes: `group:/system.slice/web.service`, `pid:1234`.
 
 use pinfold_model::{Attach, PlatformVnode};
 
 use crate::requests::keys::Fault;
 
-/// No kernel gives a higher number (`PID_MAX_LIMIT`, `proc_sys_kernel(5)`).
+/// Maximum PID (`PID_MAX_LIMIT`, `proc_sys_kernel(5)`).
 const HIGHEST_PID: u32 = 1 << 22;
 const HINT: &str = "write group:/system.slice/web.service, or pid:1234";
 
@@ -32,7 +32,7 @@ pub(super) fn read(text: &str, at: usize) -> Result<Attach, Fault> {
     }
 }
 
-/// As it is written.
+/// The text form in a platform file.
 pub(super) fn text(attach: &Attach) -> String {
     match attach {
         Attach::Group(path) => format!("group:{path}"),
@@ -40,7 +40,7 @@ pub(super) fn text(attach: &Attach) -> String {
     }
 }
 
-/// True if a task would belong to both.
+/// True if a task could belong to both vnodes.
 pub(super) fn overlap(one: &PlatformVnode, other: &PlatformVnode) -> bool {
     let inside = |inner: &str, outer: &str| {
         inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

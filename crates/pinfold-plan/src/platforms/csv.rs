@@ -1,4 +1,4 @@
-//! What is played over time: speed profiles, and recorded loads.
+//! Time series for playback: speed profiles, and recorded loads.
 //!
 //! ```csv
 //! seconds,speed        ms,pu0,pu1
@@ -15,28 +15,28 @@ use crate::requests::RequestError;
 use crate::requests::keys::Fault;
 use crate::requests::value::{Value, Whole, decimal};
 
-/// Reads a speed profile: the header `seconds,speed`, then a row for each change, in ascending
-/// order of time; speeds as in a platform file. Before the first row the vnode's own speed holds.
+/// Parses a speed profile: the header `seconds,speed`, then a row for each change, in ascending
+/// order of time; speeds as in a platform file. Before the first row the vnode's own speed applies.
 ///
 /// # Errors
-/// [`RequestError`] with the line and column of what is wrong.
+/// [`RequestError`] with the line and column of the fault.
 pub fn profile(text: &str) -> Result<SpeedProfile, RequestError> {
     changes(text)
         .map(|changes| SpeedProfile { changes })
         .map_err(|fault| RequestError::in_file(text, fault))
 }
 
-/// Reads a recorded load: the header `ms,pu0,pu1,…` with the PUs' OS indexes, then rows in
-/// ascending order of time. A row holds the share, 0 to 1, in which each PU was busy since the
-/// row before; the first since 0.
+/// Parses a recorded load: the header `ms,pu0,pu1,…` with the CPUs' OS indexes, then rows in
+/// ascending order of time. A row contains the fraction, 0 to 1, of time in which each CPU was busy
+/// since the previous row; the first row since 0.
 ///
 /// # Errors
-/// [`RequestError`] with the line and column of what is wrong.
+/// [`RequestError`] with the line and column of the fault.
 pub fn load(text: &str) -> Result<RecordedLoad, RequestError> {
     recorded(text).map_err(|fault| RequestError::in_file(text, fault))
 }
 
-/// Writes a recorded load as [`load`] reads it.
+/// Formats a recorded load for [`load`].
 #[must_use]
 pub fn to_csv(load: &RecordedLoad) -> String {
     let mut text = String::from("ms");
@@ -151,7 +151,7 @@ fn no_head(found: Option<&Row<'_>>, wanted: &str) -> Fault {
         .with_hint(format!("write {wanted} in the first line"))
 }
 
-/// A line that is not blank: where it starts, and its fields without the blanks around them.
+/// A line that is not blank: its position, and its trimmed fields.
 struct Row<'t> {
     at: usize,
     fields: Vec<(usize, &'t str)>,

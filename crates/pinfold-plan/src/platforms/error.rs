@@ -1,4 +1,4 @@
-//! Why a platform cannot be on a host, and what the user can do about it.
+//! Why a platform is not possible on a host, and what the user can do about it.
 
 use pinfold_model::{CpuSet, Method, NodeId, PuId, Speed, SpeedRequest};
 use thiserror::Error;
@@ -6,45 +6,45 @@ use thiserror::Error;
 use crate::PlanError;
 use crate::plan_builder::{numbered, pus_text};
 
-/// Why a PU cannot have a speed that is asked for as a frequency.
+/// Why a CPU cannot have a speed that is given as a frequency.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FrequencyError {
-    /// Nobody knows how fast the PU is.
+    /// The CPU's maximum frequency is unknown.
     #[error(
         "asks for {}, and what share that is of PU {pu} is unknown: its highest frequency is not \
          stated on this host (no cpufreq)",
         frequency(*hertz)
     )]
     Unknown {
-        /// The PU.
+        /// The CPU's OS index.
         pu: PuId,
-        /// What is asked for, in hertz.
+        /// The requested frequency in hertz.
         hertz: u64,
     },
-    /// The PU is slower than that.
+    /// The CPU is slower than that.
     #[error("asks for {}, and PU {pu} reaches {} at most", frequency(*hertz), frequency(*highest))]
     TooFast {
-        /// The PU.
+        /// The CPU's OS index.
         pu: PuId,
-        /// What is asked for, in hertz.
+        /// The requested frequency in hertz.
         hertz: u64,
-        /// The PU's highest frequency in hertz.
+        /// The CPU's maximum frequency in hertz.
         highest: u64,
     },
     /// Less than a millionth of full speed.
     #[error("asks for {}, less than a millionth of the {} of PU {pu}", frequency(*hertz), frequency(*highest))]
     TooSlow {
-        /// The PU.
+        /// The CPU's OS index.
         pu: PuId,
-        /// What is asked for, in hertz.
+        /// The requested frequency in hertz.
         hertz: u64,
-        /// The PU's highest frequency in hertz.
+        /// The CPU's maximum frequency in hertz.
         highest: u64,
     },
 }
 
 impl FrequencyError {
-    /// What the user can do next.
+    /// What the user can do about the error.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -57,92 +57,92 @@ impl FrequencyError {
     }
 }
 
-/// Why a platform cannot be on a host.
+/// Why a platform is not possible on a host.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlatformError {
     /// The vnodes cannot be placed.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A speed cannot be had from a PU.
+    /// A CPU cannot have a requested speed.
     #[error("{vnode:?} {why}")]
     Frequency {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// Why not.
+        /// The reason.
         why: FrequencyError,
     },
-    /// There is neither one speed for all cores nor one for each.
+    /// The number of speeds is neither one nor the number of cores.
     #[error("{vnode:?} has {given} speeds for {cores} cores")]
     Speeds {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// How many speeds there are.
+        /// Number of speeds.
         given: usize,
-        /// How many cores.
+        /// Number of cores.
         cores: u32,
     },
-    /// No memory can be bound there.
+    /// Memory cannot be bound to a node.
     #[error("the memory of {vnode:?} cannot be on node {node}: {why}")]
     MemoryNode {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// The node.
+        /// The requested node.
         node: NodeId,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// Two speeds are to be set as one frequency.
+    /// Two different speeds would need one frequency.
     #[error(
         "{} cannot both be had by frequency: {} change it together",
         two_speeds(first, second),
         pus_text(domain)
     )]
     TwoFrequencies {
-        /// The PUs whose frequency changes together.
+        /// The CPUs whose frequency changes together.
         domain: CpuSet,
         /// A vnode on them, with its speed.
         first: (String, Speed),
-        /// Another one, or the same with another speed.
+        /// Another vnode, or the same with another speed.
         second: (String, Speed),
     },
-    /// The frequency that one vnode sets slows another as well.
+    /// The frequency set for one vnode slows another one too.
     #[error(
         "{slowed:?} would be slowed twice: {by:?} sets the frequency by {method} for all of {}, which \
          change it together",
         pus_text(domain)
     )]
     SlowedTwice {
-        /// The PUs whose frequency changes together.
+        /// The CPUs whose frequency changes together.
         domain: CpuSet,
-        /// The vnode that sets it.
+        /// The vnode for which the frequency is set.
         by: String,
-        /// By which method.
+        /// Its method of slowing.
         method: Method,
-        /// The vnode that is slowed otherwise.
+        /// The vnode that is slowed by another method.
         slowed: String,
     },
-    /// Real-time burners would run where the host's own tasks have their last PU.
+    /// Real-time burners would run on the last CPU of the host's own tasks.
     #[error(
         "the real-time burners of {vnode:?} ({method}) would run on {}, and the host's own tasks have \
          no PU besides that no vnode uses",
         pus_text(pus)
     )]
     LastHousekeeping {
-        /// The vnode.
+        /// Name of the vnode.
         vnode: String,
-        /// Its method.
+        /// Its method of slowing.
         method: Method,
-        /// Its PUs on which the host's tasks run.
+        /// Those of its CPUs on which the host's tasks run.
         pus: CpuSet,
     },
 }
 
 impl PlatformError {
-    /// What the user can do next.
+    /// What the user can do about the error, if anything.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            // No strategy but this one places vnodes of a speed.
+            // Only this strategy places vnodes with a speed.
             PlatformError::Plan(
                 PlanError::TooManyVcpus { most, what, .. }
                 | PlanError::NoRoom { left: most, what, .. },

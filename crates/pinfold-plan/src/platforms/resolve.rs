@@ -1,8 +1,8 @@
-//! A platform on a host: which PUs each vnode has, and how fast each of them is to be.
+//! Resolves a platform on a host: the CPUs of each vnode, and the speed of each CPU.
 //!
-//! The strategy `vnodes` places; what is left to do here is what a plan does not know: frequencies
-//! become shares of each PU's highest, methods that set frequencies must agree on a domain, and
-//! real-time burners keep off the last PU of the host's own tasks.
+//! The strategy `vnodes` places the groups. This module adds what a plan does not contain:
+//! frequencies become shares of each CPU's maximum, methods that set frequencies must agree within
+//! a frequency domain, and real-time burners must not use the last CPU of the host's own tasks.
 
 use pinfold_model::{
     CpuSet, Device, EmulatedVnode, EmulationPlan, Finding, IsolationScope, MemoryPlan, Method,
@@ -13,13 +13,13 @@ use pinfold_model::{
 use super::error::{FrequencyError, PlatformError};
 use crate::plan_builder::{pus_text, verb};
 
-/// The place of a platform on a host. The same platform gives the same place.
+/// Resolves a platform on a host. The same platform gives the same result.
 ///
 /// # Errors
-/// [`PlatformError`] says which vnode cannot be there, and why.
+/// [`PlatformError`] with the vnode that is not possible, and the reason.
 pub fn resolve(platform: &Platform, topology: &Topology) -> Result<EmulationPlan, PlatformError> {
     let groups = platform.vnodes.iter().map(|vnode| group(vnode, topology));
-    // Own: what other people's tasks do is not changed, yet the plan says which PUs are the host's.
+    // Scope `own`: other tasks are not moved, yet the plan names the host's CPUs.
     let isolation = IsolationScope::Own;
     let request = Request { isolation, ..Request::of(groups.collect::<Result<_, _>>()?) };
     let mut plan = crate::plan("vnodes", topology, &request)?;
@@ -37,10 +37,10 @@ pub fn resolve(platform: &Platform, topology: &Topology) -> Result<EmulationPlan
     Ok(EmulationPlan { vnodes, plan, share_housekeeping: platform.share_housekeeping })
 }
 
-/// What a wish is on one PU.
+/// The speed of one CPU for a request.
 ///
 /// # Errors
-/// [`FrequencyError`] if it is a frequency, and above the PU's highest or that is not known.
+/// [`FrequencyError`] if it is a frequency above the CPU's maximum, or if that is unknown.
 pub fn speed_on(
     pu: PuId,
     wish: SpeedRequest,
@@ -65,8 +65,8 @@ pub fn speed_on(
     })
 }
 
-/// What the planner is asked for. Where frequencies are wished, the share is that of the fastest
-/// PU: which ones the vnode gets is not known yet.
+/// The planner's request for a vnode. A frequency is converted to a share of the fastest CPU's,
+/// because the vnode's CPUs are not known yet.
 fn group(vnode: &PlatformVnode, topology: &Topology) -> Result<VnodeRequest, PlatformError> {
     let cores = vnode.cores;
     if vnode.speeds.len() != 1 && u32::try_from(vnode.speeds.len()) != Ok(cores) {
@@ -75,7 +75,7 @@ fn group(vnode: &PlatformVnode, topology: &Topology) -> Result<VnodeRequest, Pla
     }
     let usable = topology.allowed.intersection(&topology.online());
     let khz = |pu: &PuId| topology.highest_khz.get(pu).copied().unwrap_or(0);
-    // The first of the fastest.
+    // The first of the fastest CPUs.
     let pu = usable.iter().min_by_key(|pu| (std::cmp::Reverse(khz(pu)), *pu)).unwrap_or(PuId(0));
     let speeds = vnode.speeds.iter().map(|wish| speed_on(pu, *wish, topology));
     let speeds: Vec<Speed> = speeds.collect::<Result<_, _>>().map_err(|why| of(vnode, why))?;
@@ -95,7 +95,7 @@ fn cpus_of(plan: &Plan) -> Vec<CpuSet> {
     plan.vnodes.iter().map(pinfold_model::VnodePlan::pus).collect()
 }
 
-/// The host's PUs if vnodes use all of them, else none.
+/// The host's CPUs if vnodes use all of them, else empty.
 fn last_housekeeping(plan: &Plan) -> CpuSet {
     match plan.housekeeping.is_subset(&plan.pus()) {
         true => plan.housekeeping.clone(),
@@ -127,7 +127,7 @@ fn place(
     })
 }
 
-/// PUs that change their frequency together have one method that sets it, and one speed.
+/// CPUs that change their frequency together must have one method that sets it, and one speed.
 fn agree_on_frequencies(
     vnodes: &[EmulatedVnode],
     topology: &Topology,
@@ -171,15 +171,15 @@ fn keep_burners_off(vnodes: &[EmulatedVnode], last: &CpuSet) -> Result<(), Platf
     Ok(())
 }
 
-/// Puts into the plan what the platform says besides, and what the user should know of it.
+/// Adds the platform's settings to the plan, with findings about them.
 fn report(
     plan: &mut Plan,
     vnodes: &[EmulatedVnode],
     topology: &Topology,
 ) -> Result<(), PlatformError> {
-    // The nodes that cores should be near to are those of memory, of which more is told below.
+    // The nodes near which cores should be are those of memory, which has its own findings below.
     plan.findings.retain(|finding| finding.subject != "devices");
-    // Methods that are named either slow by time or were found to agree.
+    // Explicitly named methods either slow by time or were checked above.
     if vnodes.iter().all(|vnode| vnode.method.is_some()) {
         plan.findings.retain(|finding| finding.subject != "frequency domains");
     }
@@ -201,7 +201,7 @@ fn report(
     Ok(())
 }
 
-/// The node that a vnode's memory is to be on.
+/// The requested node of a vnode's memory.
 fn node<'t>(
     vnode: &str,
     id: NodeId,
@@ -235,7 +235,7 @@ fn far_memory(vnode: &EmulatedVnode, node: &NumaNode) -> Option<Finding> {
     })
 }
 
-/// A frequency that slows the host's own tasks as well.
+/// A finding about a frequency that also slows the host's own tasks.
 fn slowed_host(
     vnode: &EmulatedVnode,
     method: Method,

@@ -1,4 +1,4 @@
-//! Speeds and periods as people write them: `40%`, `0.4`, `2.1 GHz`; `200us`, `1 ms`.
+//! Text forms of speeds and periods: `40%`, `0.4`, `2.1 GHz`; `200us`, `1 ms`.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::requests::value::{Value, Whole, decimal};
 
 const FORMS: &str = "write a share such as \"40%\" or 0.4, or a frequency such as \"2.1 GHz\" or \
     \"800 MHz\"";
-/// Names with the place of the decimal point of one unit in hertz.
+/// Names of frequency units with their power of ten in hertz.
 const FREQUENCIES: [(&str, usize); 4] = [("GHz", 9), ("MHz", 6), ("kHz", 3), ("Hz", 0)];
-/// The same in nanoseconds.
+/// Names of time units with their power of ten in nanoseconds.
 const TIMES: [(&str, usize); 4] = [("ns", 0), ("us", 3), ("ms", 6), ("s", 9)];
 
-/// A speed above 0 and at most full.
+/// A speed above 0 and at most full speed.
 pub(super) fn wish(value: &Value) -> Result<SpeedRequest, Fault> {
     let text = match &value.what {
         Whole::Text(text) | Whole::Fraction(text) => text.trim().to_owned(),
@@ -65,7 +65,7 @@ fn beyond(text: &str) -> String {
     }
 }
 
-/// A period within the bounds of its method, in nanoseconds.
+/// A period in nanoseconds within the limits of its method.
 pub(super) fn period(value: &Value, method: Method) -> Result<u64, Fault> {
     let Whole::Text(text) = &value.what else { return Err(no_time(value)) };
     let (digits, shift) = with_unit(text.trim(), &TIMES).ok_or_else(|| no_time(value))?;
@@ -86,7 +86,7 @@ fn no_time(value: &Value) -> Fault {
         .with_hint("write such as \"200us\" or \"1 ms\" (ns, us, ms, s)")
 }
 
-/// The number before a unit, and the unit's place of the decimal point.
+/// The number before a unit, and the unit's power of ten.
 fn with_unit<'t>(text: &'t str, units: &[(&str, usize)]) -> Option<(&'t str, usize)> {
     units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?.trim_end(), *shift)))
 }

@@ -1,17 +1,17 @@
-//! The keys of one table: each is taken once, and one that nobody knows is refused.
+//! The keys of one table: each is taken once, and unknown keys are refused.
 //!
-//! Also for the study files of `pinfold-study`, which are read in the same way.
+//! Also used for the study files of `pinfold-study`, which have the same syntax.
 
 use super::value::{Value, Whole};
 use crate::suggest;
 
-/// What is wrong, and where in the text, in bytes.
+/// A fault with its position in the text.
 pub struct Fault {
-    /// Where, in bytes from the start of the text.
+    /// Byte offset in the text.
     pub at: usize,
-    /// What is wrong.
+    /// The fault.
     pub why: String,
-    /// What the user can do next.
+    /// What the user can do, if known.
     pub hint: Option<String>,
 }
 
@@ -22,7 +22,7 @@ impl Fault {
         Self { at, why, hint: None }
     }
 
-    /// The same with the way out.
+    /// Adds a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -30,19 +30,19 @@ impl Fault {
     }
 }
 
-/// The keys of a table that are not taken yet.
+/// The keys of a table that were not taken yet.
 pub struct Keys {
-    /// Where the table starts.
+    /// Byte offset of the table.
     at: usize,
     name: &'static str,
     entries: Vec<(String, usize, Value)>,
 }
 
 impl Keys {
-    /// The keys of a table, all of which are `known`.
+    /// The keys of a table, all of which must be `known`.
     ///
     /// # Errors
-    /// [`Fault`] with the place.
+    /// [`Fault`] with the position.
     pub fn of(table: Value, name: &'static str, known: &[&'static str]) -> Result<Self, Fault> {
         let at = table.at;
         let Whole::Table(entries) = table.what else {
@@ -59,33 +59,33 @@ impl Keys {
         Ok(Self { at, name, entries })
     }
 
-    /// The value of a key, if it is there.
+    /// The value of a key, if present.
     pub fn take(&mut self, key: &str) -> Option<Value> {
         let place = self.entries.iter().position(|(known, _, _)| known == key)?;
         Some(self.entries.swap_remove(place).2)
     }
 
-    /// The value of a key that must be there.
+    /// The value of a required key.
     ///
     /// # Errors
-    /// [`Fault`] with the place.
+    /// [`Fault`] with the position.
     pub fn required(&mut self, key: &str) -> Result<Value, Fault> {
         let missing = Fault::new(self.at, format!("{} needs the key {key:?}", self.name));
         self.take(key).ok_or(missing)
     }
 
-    /// The text of a key.
+    /// The text of a key, if present.
     ///
     /// # Errors
-    /// [`Fault`] with the place.
+    /// [`Fault`] with the position.
     pub fn text(&mut self, key: &str) -> Result<Option<(String, usize)>, Fault> {
         self.take(key).map(|value| value.into_text(key)).transpose()
     }
 
-    /// The texts of a key that holds a list of them, or a single one.
+    /// The texts of a key whose value is a list of texts, or a single text.
     ///
     /// # Errors
-    /// [`Fault`] with the place.
+    /// [`Fault`] with the position.
     pub fn texts(&mut self, key: &str) -> Result<Vec<(String, usize)>, Fault> {
         match self.take(key) {
             None => Ok(Vec::new()),
@@ -100,7 +100,7 @@ impl Keys {
     /// The tables of a key: `[[key]]`.
     ///
     /// # Errors
-    /// [`Fault`] with the place.
+    /// [`Fault`] with the position.
     pub fn tables(&mut self, key: &'static str) -> Result<Vec<Value>, Fault> {
         match self.take(key) {
             None => Ok(Vec::new()),

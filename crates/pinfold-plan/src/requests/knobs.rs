@@ -1,4 +1,4 @@
-//! The host's knobs as words of the command line: `KEY=VALUE`.
+//! The host's tunables in the syntax of the command line: `KEY=VALUE`.
 
 use pinfold_model::{
     CpuQuota, CpuSet, Device, HugePagePool, IrqPlan, NodeId, Partition, Plan, PolicyRequest,
@@ -9,7 +9,7 @@ use super::keys::Fault;
 use super::{RequestError, policies};
 use crate::suggest;
 
-/// The keys, each with what it takes; for help and messages.
+/// The keys, each with its value syntax; for help and messages.
 pub const KNOBS: [(&str, &str); 20] = [
     ("policy:ROLE", super::policies::FORMS),
     ("irq:DEVICE", "PUS|housekeeping"),
@@ -33,11 +33,11 @@ pub const KNOBS: [(&str, &str); 20] = [
     ("required", "yes|no"),
 ];
 
-/// Puts one knob into a plan, such as `thp=never` or `workqueues=housekeeping`; PUs that are
-/// called `housekeeping` are the plan's.
+/// Adds one tunable to a plan, such as `thp=never` or `workqueues=housekeeping`; `housekeeping`
+/// stands for the plan's housekeeping CPUs.
 ///
 /// # Errors
-/// [`RequestError`] names the key or the value that cannot be, and what could.
+/// [`RequestError`] names the invalid key or value, and the valid ones.
 pub fn knob(plan: &mut Plan, words: &str) -> Result<(), RequestError> {
     Ok(set(plan, words)?)
 }
@@ -121,7 +121,7 @@ fn irq_device(text: &str) -> Result<String, Fault> {
 }
 
 fn keys() -> String {
-    // With blanks between the values, so that the list can be folded.
+    // With blanks between the values, so that the list can be wrapped.
     let knob = |(key, values): &(&str, &str)| format!("{key}={}", values.replace('|', " | "));
     let all: Vec<String> = KNOBS.iter().map(knob).collect();
     format!("known are {}", all.join("; "))

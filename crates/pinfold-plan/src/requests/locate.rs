@@ -1,14 +1,14 @@
-//! Where in a request file the value stands that a host or a strategy cannot have.
+//! Finds the position in a request file of a value that a host or a strategy refuses.
 //!
-//! A request does not keep its places: the file is read again once something is wrong with it.
+//! A request does not store positions: the file is parsed again after an error.
 
 use super::RequestError;
 use super::keys::Fault;
 use super::value::{self, Value, Whole};
 use crate::PlanError;
 
-/// Line and column of the value that a refusal of the plan is about, both from 1; `None` if it is
-/// about no value of the file.
+/// Line and column of the value that an error is about, both from 1; `None` if it is about no value
+/// of the file.
 #[must_use]
 pub fn place_of(text: &str, error: &PlanError) -> Option<(usize, usize)> {
     let root = value::parse_toml(text).ok()?;
@@ -57,7 +57,7 @@ fn at_of(root: &Value, error: &PlanError) -> Option<usize> {
         PlanError::VnodeController { vnode, .. }
         | PlanError::Cells { vnode, .. }
         | PlanError::WrongKind { vnode, .. } => of_vnode(root, vnode, &[]),
-        // Of several vnodes the largest is the first that has no room.
+        // Of several vnodes, the largest is the first that has no room.
         PlanError::TooManyVcpus { .. } => {
             let counts =
                 vnodes(root).filter_map(|vnode| COUNTS.iter().find_map(|key| get(vnode, key)));
@@ -70,7 +70,7 @@ fn at_of(root: &Value, error: &PlanError) -> Option<usize> {
     }
 }
 
-/// The keys that say how large a vnode is.
+/// The keys for the size of a vnode.
 const COUNTS: &[&str] = &["vcpus", "cores"];
 
 fn number(value: &Value) -> i64 {
@@ -82,7 +82,7 @@ fn get<'v>(table: &'v Value, key: &str) -> Option<&'v Value> {
     entries.iter().find(|(known, _, _)| known == key).map(|(_, _, value)| value)
 }
 
-/// The items of a list; a single value is its own only one.
+/// The items of a list; a single value is a list of one.
 fn items(list: &Value) -> &[Value] {
     if let Whole::List(items) = &list.what { items } else { std::slice::from_ref(list) }
 }
@@ -103,7 +103,7 @@ fn of_vnode(root: &Value, name: &str, keys: &[&str]) -> Option<usize> {
     Some(keys.iter().find_map(|key| get(vnode, key)).unwrap_or(vnode).at)
 }
 
-/// The text among some lists, or single texts, that is meant.
+/// The matching text among some lists or single texts.
 fn item<'v>(lists: impl Iterator<Item = &'v Value>, is_it: impl Fn(&str) -> bool) -> Option<usize> {
     let mut texts = lists.flat_map(items);
     let found = texts.find(|value| matches!(&value.what, Whole::Text(text) if is_it(text)));

@@ -1,5 +1,4 @@
-//! Pins by hand as people write them: `vcpu3=7`, `emulator=0,8`, `iothread:disk=9`,
-//! `vcpu0-3=8-11`.
+//! Text form of pins by hand: `vcpu3=7`, `emulator=0,8`, `iothread:disk=9`, `vcpu0-3=8-11`.
 
 use pinfold_model::{CpuSet, PinWish, PuId};
 
@@ -9,7 +8,7 @@ use crate::plan_builder::MAX_VCPUS;
 const HINT: &str = "such as vcpu3=7, vcpu0-3=8-11, emulator=0,8, iothread:disk=9; roles are vcpu, \
                     vcpuN, vcpuN-M, emulator, iothread, iothread:ID, vhost, vhostN, worker and task";
 
-/// Reads `ROLE=PUS`; a range of vCPUs is one wish for each of them.
+/// Parses `ROLE=PUS`; a range of vCPUs gives one pin for each of them.
 pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinWish>, Fault> {
     let wrong = |why: String| Fault::new(at, format!("pins: {why}")).with_hint(HINT);
     let Some((role, list)) = text.split_once('=') else {
@@ -36,7 +35,7 @@ pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinWish>, Fault> {
     Ok((first..=last).zip(pus).map(|(index, pu)| wish(index, CpuSet::single(pu))).collect())
 }
 
-/// The PUs of a list in the order in which they are written.
+/// The CPUs of a list in their written order.
 fn in_order(list: &str) -> Result<Vec<PuId>, String> {
     let set = CpuSet::parse_list(list).map_err(|error| error.to_string())?;
     if set.is_empty() {
@@ -53,8 +52,8 @@ fn in_order(list: &str) -> Result<Vec<PuId>, String> {
     Ok(pus)
 }
 
-/// Kind, first and last number of `vcpu3`, `vcpu(3)`, `vcpu:3`, `vcpu0-3`, and the same of
-/// vhost workers; none for a role without number.
+/// Kind, first and last number of `vcpu3`, `vcpu(3)`, `vcpu:3`, `vcpu0-3`, and the same for vhost
+/// workers; `None` for a role without a number.
 fn numbers(role: &str) -> Option<Result<(&'static str, u32, u32), String>> {
     let kind = ["vcpu", "vhost"].into_iter().find(|kind| role.starts_with(kind))?;
     let rest = bare(role.get(kind.len()..)?);
@@ -69,7 +68,7 @@ fn numbers(role: &str) -> Option<Result<(&'static str, u32, u32), String>> {
     })
 }
 
-/// The name of a role that has no number, as plans write it.
+/// The name of a role without a number, as plans write it.
 fn plain(role: &str) -> Option<String> {
     match role {
         "vcpu" | "emulator" | "iothread" | "vhost" | "worker" | "task" => Some(role.to_owned()),
@@ -81,7 +80,7 @@ fn plain(role: &str) -> Option<String> {
     }
 }
 
-/// What stands between brackets or behind a colon.
+/// The text in parentheses or after a colon.
 fn bare(text: &str) -> &str {
     let bracketed = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
     bracketed.or_else(|| text.strip_prefix(':')).unwrap_or(text)

@@ -1,17 +1,17 @@
-//! Scheduling policies as people write them: `fifo:1`, `other:-5`, `deadline:500/1000/1000`.
+//! Text form of scheduling policies: `fifo:1`, `other:-5`, `deadline:500/1000/1000`.
 
 use pinfold_model::{Policy, PolicyRequest};
 
 use super::keys::Fault;
 
-/// What a policy may be.
+/// Syntax of a policy.
 pub(super) const FORMS: &str =
     "other|other:NICE|batch|batch:NICE|idle|fifo:PRIORITY|rr:PRIORITY|deadline:RUN/DEADLINE/PERIOD";
-/// What a policy may be for.
+/// The roles that can have a policy.
 pub(super) const ROLES: &str =
     "roles are vcpu, vcpu(N), emulator, iothread, iothread(ID), vhost, vhost(N), worker and task";
 
-/// Reads `ROLE=POLICY`.
+/// Parses `ROLE=POLICY`.
 pub(super) fn wish(text: &str, at: usize) -> Result<PolicyRequest, Fault> {
     let Some((role, words)) = text.split_once('=') else {
         return Err(Fault::new(at, format!("policies: {text:?} is not written ROLE=POLICY"))
@@ -20,7 +20,7 @@ pub(super) fn wish(text: &str, at: usize) -> Result<PolicyRequest, Fault> {
     Ok(PolicyRequest { role: role.trim().to_owned(), policy: policy(words.trim(), at)? })
 }
 
-/// Reads a policy; the times of a deadline are microseconds.
+/// Parses a policy; the times of a deadline are in microseconds.
 pub(super) fn policy(text: &str, at: usize) -> Result<Policy, Fault> {
     let (name, value) = match text.split_once(':') {
         Some((name, value)) => (name, Some(value)),
@@ -58,7 +58,7 @@ fn deadline(value: &str) -> Option<Policy> {
         .split('/')
         .map(|part| part.parse::<u64>().ok().and_then(|us| us.checked_mul(1000)))
         .collect();
-    // The kernel takes no less than 1,024 ns and no more than 2^63.
+    // The kernel accepts 1,024 ns to 2^63 ns.
     match times?.as_slice() {
         &[runtime_ns, deadline_ns, period_ns]
             if 1024 <= runtime_ns

@@ -1,18 +1,18 @@
-//! Values with their place, from TOML or from words of the command line.
+//! Values with their position, from TOML or from words of the command line.
 
 use toml::de::{DeTable, DeValue};
 
 use super::keys::Fault;
 
-/// A value and where it starts, in bytes.
+/// A value with its position.
 pub struct Value {
-    /// Where it starts, in bytes.
+    /// Byte offset of its start.
     pub at: usize,
-    /// What it is.
+    /// The value itself.
     pub what: Whole,
 }
 
-/// What a value is.
+/// The kinds of values.
 pub enum Whole {
     /// A text.
     Text(String),
@@ -24,14 +24,14 @@ pub enum Whole {
     Truth(bool),
     /// A list.
     List(Vec<Value>),
-    /// Keys with the place of each.
+    /// Keys and values, each key with its byte offset.
     Table(Vec<(String, usize, Value)>),
-    /// Date or time, which nothing here is.
+    /// Date or time, which no key accepts.
     Date,
 }
 
 impl Value {
-    /// A word of the command line: a number or a truth if it reads as one, else a text.
+    /// A word of the command line: a number or a boolean if it has that form, else a text.
     #[must_use]
     pub fn guess(word: &str, at: usize) -> Self {
         let what = match (word, word.parse::<i64>()) {
@@ -46,10 +46,10 @@ impl Value {
         Self { at, what }
     }
 
-    /// The text.
+    /// The value as a text.
     ///
     /// # Errors
-    /// [`Fault`] if it is none.
+    /// [`Fault`] if it is no text.
     pub fn into_text(self, key: &str) -> Result<(String, usize), Fault> {
         if let Whole::Text(text) = self.what {
             return Ok((text, self.at));
@@ -57,7 +57,7 @@ impl Value {
         Err(self.not(key, "a text"))
     }
 
-    /// The number, 0 to 2^32 - 1.
+    /// The value as a number, 0 to 2^32 - 1.
     ///
     /// # Errors
     /// [`Fault`] if it is none.
@@ -68,7 +68,7 @@ impl Value {
         u32::try_from(number).map_err(|_| self.not(key, "a number from 0 to 4294967295"))
     }
 
-    /// A fault: the value is not what the key needs.
+    /// The fault that the value does not have the kind that the key needs.
     #[must_use]
     pub fn not(&self, key: &str, wanted: &str) -> Fault {
         let found = match &self.what {
@@ -84,8 +84,8 @@ impl Value {
     }
 }
 
-/// A number as people write it, `12.5`, with its decimal point moved right by `shift` places;
-/// `None` if it is anything else, has more digits than that behind its point, or is too large.
+/// Parses a decimal number such as `12.5` and multiplies it by 10^`shift`; `None` if it is invalid,
+/// has more than `shift` decimals, or is too large.
 pub(crate) fn decimal(text: &str, shift: usize) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -95,8 +95,8 @@ pub(crate) fn decimal(text: &str, shift: usize) -> Option<u64> {
     format!("{whole}{part:0<shift$}").parse().ok()
 }
 
-/// Bytes of a unit of sizes, in any case. As in libvirt and QEMU `K`, `M`, `G`, `T` and `KiB`, …
-/// are powers of 1024; as in libvirt `KB`, … are powers of 1000.
+/// Bytes of a unit of size, in any case. As in libvirt and QEMU, `K`, `M`, `G`, `T` and `KiB`, …
+/// are powers of 1024; as in libvirt, `KB`, … are powers of 1000.
 pub(crate) fn unit_bytes(unit: &str) -> Option<u64> {
     let unit = unit.to_ascii_lowercase();
     let (letter, rest) = (unit.get(..1)?, unit.get(1..)?);
@@ -117,10 +117,10 @@ pub(crate) fn unit_bytes(unit: &str) -> Option<u64> {
     }
 }
 
-/// The root table of a TOML text.
+/// Parses a TOML text into its root table.
 ///
 /// # Errors
-/// [`Fault`] where the text is not TOML or holds a number that is too large.
+/// [`Fault`] if the text is not TOML or contains a number that is too large.
 pub fn parse_toml(text: &str) -> Result<Value, Fault> {
     let root = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
@@ -162,8 +162,8 @@ fn whole(value: &DeValue<'_>, at: usize) -> Result<Whole, Fault> {
     })
 }
 
-/// `key=value,key=value` or `key=value key=value`; the values of `lists` are divided by `+`,
-/// `name` is always a text.
+/// Parses `key=value,key=value` or `key=value key=value`. The values of `lists` are separated by
+/// `+`; `name` is always a text.
 pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
     let mut entries: Vec<(String, usize, Value)> = Vec::new();
     for word in divided(words) {
@@ -186,7 +186,7 @@ pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
     Ok(Value { at: 0, what: Whole::Table(entries) })
 }
 
-/// The `key=value` words of a text, divided by commas and blanks; a word without `=` belongs to
+/// The `key=value` words of a text, separated by commas and blanks. A word without `=` belongs to
 /// the value before it, as in `memory=16 GiB` or `pins=emulator=0,8`.
 fn divided(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! The twin of what a plan knows of its CPUs; see `twins`.
+//! Serialised form of what a plan records of its CPUs; see [`super::v1`].
 
 use pinfold_model::{CpuSet, NodeId, PlannedCpus};
 use serde::{Deserialize, Serialize};

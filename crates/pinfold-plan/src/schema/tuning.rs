@@ -1,4 +1,4 @@
-//! The twin of the host's knobs in a plan; see `twins`.
+//! Serialised form of the host's tunables in a plan; see [`super::v1`].
 
 use pinfold_model::{
     CpuQuota, HugePagePool, NodeId, Partition, ResourceShare, SamePageMerging,
@@ -65,7 +65,7 @@ struct QuotaTwin {
 }
 
 impl TuningTwin {
-    /// `None` where no knob is set.
+    /// `None` if no tunable is set.
     pub(super) fn of(tuning: &Tuning) -> Option<Self> {
         if *tuning == Tuning::default() {
             return None;

@@ -1,7 +1,7 @@
-//! The twins of the model's types, field by field as the file has them.
+//! Serialised forms of the model's types ("twins"), field by field as in the file.
 //!
-//! Twins hold texts where the model holds types with rules; going from twin to model
-//! names the field whose text breaks them.
+//! Twins contain texts where the model has types with rules. Converting a twin to the model names
+//! the field whose text violates a rule.
 
 use pinfold_model::{
     CpuSet, Finding, GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NodeId, Plan, Policy,
@@ -25,10 +25,10 @@ pub(super) struct PlanTwin {
     exclusive_pus: String,
     isolation: ScopeTwin,
     irqs: Vec<IrqTwin>,
-    /// Absent where the plan leaves every knob of the host as it is.
+    /// Missing if the plan sets no tunable of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tuning: Option<TuningTwin>,
-    /// Absent in plans that were saved without it.
+    /// Missing in plans of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cpus: Option<CpusTwin>,
     findings: Vec<FindingTwin>,
@@ -251,7 +251,7 @@ impl MemoryTwin {
     }
 
     fn into_memory(self, vnode: usize) -> Result<MemoryPlan, SchemaError> {
-        // Nodes are written as PUs are: the kernel's list format.
+        // Nodes use the same list format as CPUs.
         let nodes = pus(&format!("vnodes[{vnode}].memory.nodes"), &self.nodes)?;
         Ok(MemoryPlan {
             nodes: nodes.iter().map(|number| NodeId(number.0)).collect(),
@@ -318,7 +318,7 @@ impl PolicyTwin {
     }
 }
 
-/// What `sched(7)` refuses in a policy.
+/// The reason if `sched(7)` does not allow a policy.
 fn bad_policy(policy: Policy) -> Option<String> {
     match policy {
         Policy::Other { nice } | Policy::Batch { nice } => (!(-20..=19).contains(&nice))
@@ -367,12 +367,12 @@ pub(super) fn pus(field: &str, text: &str) -> Result<CpuSet, SchemaError> {
         .map_err(|error| SchemaError::Field { field: field.to_owned(), why: error.to_string() })
 }
 
-/// A sentence of a plan: one line, which cannot pass for another of Pinfold's.
+/// A sentence of a plan as one line, so that it cannot imitate other output of Pinfold.
 fn line(text: &str) -> String {
     shown::name(text).into_owned()
 }
 
-/// A name of a plan that is printed as it is.
+/// A name in a plan that is printed unchanged.
 fn plain(field: &str, name: String) -> Result<String, SchemaError> {
     if shown::is_plain(&name) {
         return Ok(name);
@@ -381,7 +381,7 @@ fn plain(field: &str, name: String) -> Result<String, SchemaError> {
     Err(SchemaError::Field { field: field.to_owned(), why })
 }
 
-/// The inverse of the role's `Display`.
+/// Parses the `Display` form of a role.
 fn role(text: &str) -> Option<Role> {
     let argument = |name: &str| text.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')');
     match text {

@@ -1,11 +1,11 @@
-//! `auto`: picks one of the others by rules on the topology and the request, and says why.
+//! `auto`: selects another strategy by rules on the topology and the request, and reports why.
 //!
 //! The rules give an order; the first strategy whose plan has no warning is taken. So a plan of
 //! `auto` has a warning only if no strategy has a plan without one.
 //!
-//! Not to pin is a legal answer: on a host with one usable core, or with more vCPUs than PUs,
-//! the kernel's scheduler does better than any fixed place. The plan carries the name of the
-//! strategy that was picked, and a finding with the rule.
+//! Not to pin is a valid result: on a host with one usable core, or with more vCPUs than CPUs, the
+//! kernel's scheduler does better than any fixed placement. The plan has the name of the selected
+//! strategy, and a finding with the rule.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -55,7 +55,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             }
             Err(error) => return Err(error),
         };
-        // A group that asks for more cores than there are is refused, as the first rule does.
+        // A group that requests more cores than exist is refused, with the error of the first rule.
         if pin_analysis::is_short(&plan) && refusal.is_some() {
             short = short.or_else(|| refusal.clone());
             continue;
@@ -85,7 +85,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     }
 }
 
-/// Why strategies were not picked; those with the same reason are named together.
+/// Why strategies were not selected; those with the same reason are named together.
 #[derive(Default)]
 struct Passed {
     reasons: Vec<(Reason, Vec<&'static str>)>,
@@ -93,9 +93,9 @@ struct Passed {
 
 #[derive(PartialEq, Eq)]
 enum Reason {
-    /// The refusal without the strategy's name, if it begins with that; whether it does.
+    /// The error without the strategy's name if it begins with that name; whether it does.
     Refused(String, bool),
-    /// What its plan warns of.
+    /// The subjects of its plan's warnings.
     Warns(String),
 }
 
@@ -140,7 +140,8 @@ impl Display for Passed {
     }
 }
 
-/// True if a strategy heeds the request's preference, if that has one. Not to pin heeds none.
+/// True if a strategy respects the request's preference, if there is one. Not pinning respects
+/// none.
 fn honours(strategy: Strategy, request: &Request) -> bool {
     match request.prefer {
         Preference::Auto | Preference::None => true,
@@ -150,8 +151,8 @@ fn honours(strategy: Strategy, request: &Request) -> bool {
     }
 }
 
-/// What a plan warns of, in a few words; empty if of nothing. Some costs are a note where no other
-/// placement of the same strategy avoids them, but another strategy may.
+/// The warnings of a plan in a few words; empty if there are none. Some costs are only a note
+/// because no placement of the same strategy avoids them, but another strategy may.
 fn warnings(plan: &Plan) -> String {
     let costs = ["NUMA", "core kinds", "oversubscription"];
     let warns =
@@ -162,12 +163,12 @@ fn warnings(plan: &Plan) -> String {
     subjects.join(", ")
 }
 
-/// True for what a strategy can avoid: how much memory is asked for it cannot change.
+/// True for a warning that a strategy can avoid; it cannot change the requested memory.
 fn is_warning(finding: &Finding) -> bool {
     finding.severity > Severity::Note && finding.subject != HOST_MEMORY
 }
 
-/// What else may have a plan without a warning.
+/// Other strategies that may have a plan without a warning.
 fn others(request: &Request) -> impl Iterator<Item = (Strategy, String)> + use<> {
     let others = [
         balanced::STRATEGY,
@@ -191,13 +192,13 @@ fn others(request: &Request) -> impl Iterator<Item = (Strategy, String)> + use<>
     others.chain([(none::STRATEGY, none)])
 }
 
-/// What the request adds up to.
+/// The totals of the request.
 struct Sum {
     vnodes: usize,
-    /// What they are.
+    /// What the vnodes are, for messages.
     noun: &'static str,
     groups: usize,
-    /// vCPUs and cores that are asked for; an automatic number counts as one.
+    /// Requested vCPUs and cores; an automatic number counts as one.
     vcpus: usize,
     largest: usize,
     automatic: bool,
@@ -299,14 +300,15 @@ fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<(Strategy, String
     rules
 }
 
-/// True if so many vCPUs can have a core each in the best part of the machine that can hold them.
+/// True if this number of vCPUs can have a core each in the best part of the machine that can hold
+/// them.
 fn alone(ground: &AvailableCpus<'_>, vcpus: usize) -> bool {
     let cores = ground.without(&ground.host());
     let part = |count| Pool::new(&cores, count, None).part_for(vcpus);
     part(Count::Cores) == part(Count::Threads)
 }
 
-/// How many NUMA nodes have both memory and usable cores.
+/// Number of NUMA nodes that have both memory and usable cores.
 fn nodes(ground: &AvailableCpus<'_>) -> usize {
     let mut nodes: Vec<_> = ground.cores.iter().filter_map(|spot| spot.node).collect();
     nodes.sort_unstable();
@@ -318,7 +320,7 @@ fn nodes(ground: &AvailableCpus<'_>) -> usize {
     nodes.iter().filter(filled).count()
 }
 
-/// Domains for several vnodes, where each can have one of its own.
+/// Strategies with a domain for each of several vnodes, if there are enough domains.
 fn several(ground: &AvailableCpus<'_>, sum: &Sum, rules: &mut Vec<(Strategy, String)>) {
     let host = ground.host();
     let mut free = (std::collections::BTreeMap::new(), std::collections::BTreeMap::new());

@@ -1,23 +1,23 @@
 //! `balanced`: vCPUs on all threads of the non-host cores, the emulator on the host core.
 //!
-//! Lindroth 2017 on an i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; host and emulator on core 0
-//! (0, 4); guest topology 1×3×2. The guest sees the siblings as threads, so its
-//! scheduler knows which of its CPUs share a core.
+//! Lindroth 2017 on an i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; host and emulator on core 0 (0, 4);
+//! guest topology 1×3×2. The guest sees the siblings as threads, so its scheduler knows which of
+//! its CPUs share a core.
 //!
-//! Without SMT it gives one vCPU per core and a guest without SMT. A number of vCPUs
-//! that is no multiple of the core's width leaves the rest of the last core idle and
-//! the guest without SMT, as a finding says: a refusal would make layouts of equal
-//! n_vcpu impossible to compare, and a topology with a core that is not there would
-//! be worse. `auto` gives all threads of the non-host cores of the preferred part.
+//! Without SMT it gives one vCPU per core and a guest without SMT. If the number of vCPUs is no
+//! multiple of the core's width, the rest of the last core stays idle and the guest has no SMT; a
+//! finding reports this. Refusing it would make layouts of equal n_vcpu impossible to compare, and
+//! a topology with a core that does not exist would be worse. `auto` gives all threads of the
+//! non-host cores of the preferred part.
 //!
-//! The emulator is with the host's tasks: on the host core, on the weaker part of a machine that
-//! has one, or, where the host core is on another node, on what is left of the vCPUs' node.
+//! The emulator is with the host's tasks: on the host core, on the weaker part of the machine if
+//! there is one, or, if the host core is on another node, on the remaining CPUs of the vCPUs' node.
 //!
 //! Two options of the source: the emulator *real-time* on the whole host core, so that the host's
-//! tasks do not delay it, or *apart*, the host on one sibling of the host core and the emulator
-//! on the others; if the request says which or how many PUs are the host's, on a core besides.
-//! A real-time thread may not fill the host's last PUs: where the host has no PU besides its core,
-//! the first of that core stays the host's alone, and a finding says so.
+//! tasks do not delay it, or *apart*, with the host on one sibling of the host core and the
+//! emulator on the others. If the request names or counts the host's CPUs, the emulator has an
+//! additional core. A real-time thread must not occupy the host's last CPUs: if the host has only
+//! this core, its first CPU remains for the host alone, and a finding reports this.
 
 use pinfold_model::{CpuSet, EmulatorRequest, Finding, Plan, PuId, Request, Topology};
 
@@ -51,7 +51,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             with_host(enclave, &ground.home(&host, pins, taken));
             Ok(CpuSet::new())
         }),
-        // The request names or counts the host's PUs: the emulator needs a core besides.
+        // The request names or counts the host's CPUs, so the emulator needs an additional core.
         (EmulatorRequest::Apart, false) => {
             let spare = cores.candidates.clone();
             let last = cores.take_last(&ground).ok_or_else(|| PlanError::EmulatorRequest {
@@ -99,8 +99,8 @@ fn with_host(enclave: &mut IsolatedSet<'_>, home: &Home) {
     });
 }
 
-/// The emulator real-time on all of the host's PUs near the vCPUs, where the host has another;
-/// else on all but the first of them.
+/// The emulator real-time on all of the host's CPUs near the vCPUs if the host has another CPU;
+/// else on all except the first.
 fn real_time(
     ground: &AvailableCpus<'_>,
     request: &Request,
@@ -149,7 +149,7 @@ fn real_time(
     Ok(plan)
 }
 
-/// The host's PUs without the first, which stays the host's alone.
+/// The host's CPUs without the first, which remains for the host alone.
 fn emulators_own(hosts: &CpuSet, wish: EmulatorRequest) -> Result<CpuSet, PlanError> {
     let mut own = hosts.clone();
     if let Some(first) = own.first() {
@@ -168,16 +168,16 @@ fn emulators_own(hosts: &CpuSet, wish: EmulatorRequest) -> Result<CpuSet, PlanEr
     Ok(own)
 }
 
-/// What a plan with vCPUs on all threads may use.
+/// The CPUs for a plan with vCPUs on all threads.
 pub(super) struct Cores<'h> {
     pub candidates: Vec<AvailableCore>,
     pub host: &'h HostShare,
-    /// What else is taken, for a refusal: `, and core 7 with the emulator`.
+    /// Other reserved cores, for an error message: `, and core 7 with the emulator`.
     pub also: String,
 }
 
 impl Cores<'_> {
-    /// Takes the last core of the weakest part away: the emulator's own.
+    /// Removes the last core of the weakest part, for the emulator.
     fn take_last(&mut self, ground: &AvailableCpus<'_>) -> Option<CpuSet> {
         let can = (0..).zip(&self.candidates).filter(|(_, spot)| hosts(ground, spot));
         let (place, _) = can.max_by_key(|(place, spot)| (spot.part, *place))?;
@@ -191,8 +191,8 @@ fn hosts(ground: &AvailableCpus<'_>, spot: &AvailableCore) -> bool {
     spot.pus.iter().all(|pu| ground.hostable.contains(*pu))
 }
 
-/// A core for an emulator alone that carries no vCPU: on the vCPUs' nodes if one is left there,
-/// the last of the weakest part.
+/// A core without vCPUs for an emulator alone: the last of the weakest part, on the vCPUs' nodes if
+/// one remains there.
 fn own_core(
     ground: &AvailableCpus<'_>,
     spots: &[AvailableCore],
@@ -206,8 +206,8 @@ fn own_core(
     Some(spot.set())
 }
 
-/// Places a machine's emulator, given the PUs of its vCPUs and those of all cores that carry
-/// any; gives what of the others is kept from the host's tasks.
+/// Places a machine's emulator, given the CPUs of its vCPUs and those of all cores that carry any.
+/// Returns the other CPUs from which the host's tasks are excluded.
 pub(super) type PlaceEmulator<'p> =
     dyn FnMut(&mut IsolatedSet<'_>, &[PuId], &CpuSet) -> Result<CpuSet, PlanError> + 'p;
 
@@ -264,7 +264,7 @@ fn vcpu_reason(
     format!("PU {pin} is a thread of a core for {unit}s ({}), {near}; {sharing}", ground.place(pin))
 }
 
-/// What the vCPUs' cores have besides them: no other PU at all, or some that stay idle.
+/// A finding about the siblings of the vCPUs' CPUs: there are none, or some stay idle.
 fn smt(ground: &AvailableCpus<'_>, ended: &Ended<'_>) -> Option<Finding> {
     let carried = ended.carried();
     let spots = || carried.iter().filter_map(|pu| ground.spot_of(pu));

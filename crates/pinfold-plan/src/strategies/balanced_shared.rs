@@ -1,10 +1,9 @@
-//! `balanced-shared`: vCPUs on all threads of the non-host cores, the emulator on the same PUs.
+//! `balanced-shared`: vCPUs on all threads of the non-host cores, the emulator on the same CPUs.
 //!
-//! Lindroth 2017 on an i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; emulatorpin 1-3,5-7; guest
-//! topology 1×3×2. The host core is left alone altogether: what the emulator does, it does
-//! in the vCPUs' own time. `balanced` is the same with the emulator on the host core.
-//! The source's vCPUs fill the machine. Where they leave other cores free, the emulator runs there:
-//! the host core is left alone, and no vCPU waits.
+//! Lindroth 2017 on an i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; emulatorpin 1-3,5-7; guest topology
+//! 1×3×2. The host core is not used at all: the emulator takes its time from the vCPUs. `balanced`
+//! is the same with the emulator on the host core. The source's vCPUs fill the machine. If they
+//! leave other cores free, the emulator runs there, so that no vCPU waits for it.
 
 use pinfold_model::{CpuSet, Plan, Request, Topology};
 

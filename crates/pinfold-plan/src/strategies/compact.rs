@@ -1,12 +1,12 @@
-//! `compact`: vCPU i on PU i of hwloc's order, siblings first, wrapping at the end.
+//! `compact`: vCPU i on CPU i of hwloc's order, siblings first, starting again at the end.
 //!
-//! hwloc's order fills the siblings of a core, then the cores of a package, then the
-//! packages of a node, then the nodes. On the 4-node R910 of Badaroux 2021 §III, whose
-//! PU numbers go round the packages, that is 0, 16, 4, 20, 8, 24, 12, 28, 1, 17, …
-//! and the 33rd vCPU is on PU 0 again. The source pins vCPUs only; the emulator floats.
-//! The next vnode goes on where the last one ended.
+//! hwloc's order fills the siblings of a core, then the cores of a package, then the packages of a
+//! node, then the nodes. The 4-node R910 of Badaroux 2021 §III numbers its CPUs round-robin over
+//! the packages; there the order is 0, 16, 4, 20, 8, 24, 12, 28, 1, 17, … and the 33rd vCPU is on
+//! CPU 0 again. The source pins vCPUs only; the emulator floats. The next vnode continues where the
+//! last one ended.
 //!
-//! `auto` gives as many vCPUs as PUs may be used: one round.
+//! `auto` gives as many vCPUs as there are usable CPUs: one round.
 
 use pinfold_model::{Plan, PuId, Request, Topology};
 

@@ -1,10 +1,10 @@
-//! `compact-cores`: as `compact`, with one PU per core.
+//! `compact-cores`: as `compact`, with one CPU per core.
 //!
-//! The order of Badaroux 2021 §III on a machine without SMT: when the cores have
-//! ended the next vCPU is on the first core's PU again, as it would be there. The
-//! siblings stay free of vCPUs even then; `compact` is the strategy that uses them.
+//! The order of Badaroux 2021 §III on a machine without SMT: after the last core the next vCPU is
+//! on the first core's CPU again, as it would be there. The siblings stay free of vCPUs even then;
+//! `compact` is the strategy that uses them.
 //!
-//! `auto` gives as many vCPUs as cores may be used: one round.
+//! `auto` gives as many vCPUs as there are usable cores: one round.
 
 use pinfold_model::{Finding, Plan, PuId, Request, Topology};
 

@@ -1,12 +1,12 @@
-//! A machine that no node of the host holds, by its vCPUs or by its memory: planned as NUMA cells
-//! of equal size, one on each of as few nodes as can be.
+//! A machine that fits on no single node, because of its vCPUs or its memory: it is planned as NUMA
+//! cells of equal size, on as few nodes as possible.
 //!
-//! Then no guest socket spans two nodes, and the plan is the one that a domain file with these
-//! cells gets. A number of vCPUs that the nodes do not divide is shared out as evenly as can be:
-//! sockets have one size, so the guest then is shown one socket and no cells, and its memory goes
-//! to the nodes in turns. Strategies that promise an order of PUs, or one domain for each machine, are not
-//! changed. Several machines of which no node holds one are planned one after the other, the largest
-//! first.
+//! Then no guest socket spans two nodes, and the plan is the same as for a domain file with these
+//! cells. If the nodes do not divide the number of vCPUs, they are distributed as evenly as
+//! possible. Sockets have one size, so the guest then has one socket and no cells, and its memory
+//! is interleaved over the nodes. Strategies that promise an order of CPUs, or one domain for each
+//! machine, are not changed. If there are several machines that no node can hold, they are planned
+//! one after the other, the largest first.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use crate::pin_analysis::are_helpers_on_others;
 const DIVIDED: [&str; 6] =
     ["low-latency", "low-latency-rt", "balanced", "balanced-shared", "max-performance", "multi-vm"];
 
-/// vCPUs on each node.
+/// Number of vCPUs on each node.
 type Shares = Vec<(NodeId, u32)>;
 
 /// The plan of a strategy for a request without cells.
@@ -74,11 +74,11 @@ pub(super) fn planned(
     plain
 }
 
-/// Several machines of which no node holds one: each planned by itself, the largest first, on the
-/// cores and the memory that those before it leave.
+/// Several machines that no node can hold: each is planned separately, the largest first, on the
+/// cores and the memory that the previous ones leave.
 ///
 /// # Errors
-/// The `refusal` of the strategy, where that gives no plan either.
+/// The `refusal` of the strategy, if that gives no plan either.
 fn one_by_one(
     strategy: &Strategy,
     (topology, request): (&Topology, &Request),
@@ -116,8 +116,8 @@ fn one_by_one(
     }
 }
 
-/// Memory and vCPUs of each vnode; `None` if one is no virtual machine of a fixed size, or has its
-/// CPUs by hand.
+/// Memory in bytes and vCPUs of each vnode; `None` if one is no virtual machine of a fixed size, or
+/// has pins by hand.
 fn sizes(request: &Request) -> Option<Vec<(u64, u32)>> {
     let of = |vnode: &VnodeRequest| match &vnode.work {
         Work::Vm(VmRequest { vcpus: VcpuCount::Exactly(vcpus), cells, .. })
@@ -130,7 +130,7 @@ fn sizes(request: &Request) -> Option<Vec<(u64, u32)>> {
     request.vnodes.iter().map(of).collect()
 }
 
-/// True if a machine of such a memory and number of vCPUs has more than any node.
+/// True if a machine of these sizes exceeds every node.
 fn spans_nodes(topology: &Topology, sizes: &[(u64, u32)]) -> bool {
     let most = |of: fn(&NumaNode) -> u64| topology.nodes.iter().map(of).max().unwrap_or(0);
     let (memory, pus) = (most(|node| node.memory_bytes), most(|node| node.pus.len() as u64));
@@ -148,7 +148,7 @@ fn take_memory(left: &mut Topology, vnode: &VnodePlan) {
     }
 }
 
-/// Sockets of one size fit no cells of several.
+/// Shows the guest one socket: sockets of one size do not match cells of different sizes.
 fn show_one_socket(vnode: &mut VnodePlan) {
     let Some(guest) = &mut vnode.guest else { return };
     let siblings = match guest.threads {
@@ -162,7 +162,7 @@ fn show_one_socket(vnode: &mut VnodePlan) {
     guest.sockets = 1;
 }
 
-/// That the memory is the reason why a machine is on several nodes.
+/// The finding that a machine is on several nodes because of its memory.
 fn too_large(shares: &Shares, is_even: bool) -> Finding {
     let nodes: Vec<NodeId> = shares.iter().map(|(node, _)| *node).collect();
     let shown = if is_even { ": the guest should be shown a NUMA cell for each" } else { "" };
@@ -175,8 +175,8 @@ fn too_large(shares: &Shares, is_even: bool) -> Finding {
     )
 }
 
-/// How to divide a machine whose plan spans nodes: equally, in whole cores if that can be, else in
-/// single CPUs; as equally as can be if the nodes do not divide the number of vCPUs.
+/// Ways to divide a machine whose plan spans nodes: equally, in whole cores if possible, else in
+/// single CPUs; as equally as possible if the nodes do not divide the number of vCPUs.
 fn spanned(request: &Request, (topology, plan): (&Topology, &Plan)) -> Vec<Shares> {
     let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
     for thread in plan.vnodes.iter().flat_map(VnodePlan::vcpus) {
@@ -195,8 +195,8 @@ fn spanned(request: &Request, (topology, plan): (&Topology, &Plan)) -> Vec<Share
     ways(own, guests.map(|guest| guest.threads).max().unwrap_or(1).max(1))
 }
 
-/// The ways to divide vCPUs over nodes, the best first, when a core has so many threads. What is
-/// left over goes to the nodes that have most now.
+/// The ways to divide vCPUs over nodes, the best first, with `threads` per core. The remainder is
+/// added to the nodes that have the most vCPUs.
 fn ways(mut own: Shares, threads: u32) -> Vec<Shares> {
     let all = own.iter().map(|(_, count)| count).sum::<u32>();
     own.sort_by_key(|(node, count)| (std::cmp::Reverse(*count), *node));
@@ -209,8 +209,7 @@ fn ways(mut own: Shares, threads: u32) -> Vec<Shares> {
     ways
 }
 
-/// `units` of so many vCPUs shared out over nodes as evenly as can be, by node; `None` if one gets
-/// none.
+/// Distributes `units` of `of` vCPUs over nodes as evenly as possible; `None` if a node gets none.
 fn evenly(nodes: &[NodeId], units: u32, of: u32) -> Option<Shares> {
     let count = u32::try_from(nodes.len()).ok().filter(|count| (1..=units).contains(count))?;
     let (share, left) = (units / count, units % count);
@@ -222,7 +221,7 @@ fn evenly(nodes: &[NodeId], units: u32, of: u32) -> Option<Shares> {
     Some(shares)
 }
 
-/// How to divide a machine whose memory no node has: over the fewest nodes that have it.
+/// Ways to divide a machine whose memory no node can hold: over the fewest nodes that can.
 fn by_memory(topology: &Topology, request: &Request, bytes: u64) -> Vec<Shares> {
     let Some(Work::Vm(vm)) = request.vnodes.first().map(|vnode| &vnode.work) else {
         return Vec::new();
@@ -245,7 +244,7 @@ fn by_memory(topology: &Topology, request: &Request, bytes: u64) -> Vec<Shares> 
     (2..=nodes.len()).filter_map(over).collect()
 }
 
-/// The request with its machine in cells.
+/// The request with its machine divided into cells.
 fn divided(request: &Request, shares: &Shares) -> Request {
     let mut request = request.clone();
     let vcpus: u32 = shares.iter().map(|(_, count)| count).sum();

@@ -1,13 +1,13 @@
 //! `isolcpus`: core 0 with all its threads for the host, the rest in the order of `compact`.
 //!
-//! The variant of Badaroux 2021 §III and V.D: the R910 booted with `isolcpus=1-15,17-31`,
-//! so that 30 PUs are left. Beyond that the order starts again, so that thread counts that are
-//! integral multiples of 30 put as many vCPUs on each PU; the kernel moves none of them to
-//! another, because isolated PUs have no load balancing.
-//! The emulator stays with the host, which is where the kernel starts it.
+//! The variant of Badaroux 2021 §III and V.D: the R910 booted with `isolcpus=1-15,17-31`, so that
+//! 30 CPUs remain. After these the order starts again, so that with multiples of 30 threads each
+//! CPU carries the same number of vCPUs. The kernel moves none of them to another CPU, because
+//! isolated CPUs have no load balancing. The emulator stays with the host, where the kernel starts
+//! it.
 //!
-//! Without the boot parameters `--isolate host` keeps the movable tasks off the same PUs;
-//! a finding names the parameters that also keep off what cannot be moved.
+//! Without the boot parameters `--isolate host` excludes the movable tasks from the same CPUs; a
+//! finding names the parameters that also exclude tasks that cannot be moved.
 
 use pinfold_model::{CpuSet, Finding, Plan, PuId, Request, Topology};
 
@@ -67,7 +67,8 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     draft.isolating(Reserve { exclusive, reason })
 }
 
-/// What of some PUs was not isolated at boot, with the parameters that isolate all of them.
+/// A finding about CPUs that were not isolated at boot, with the parameters that isolate all of
+/// them.
 pub(super) fn not_at_boot(ground: &AvailableCpus<'_>, exclusive: &CpuSet) -> Option<Finding> {
     let missing = exclusive.difference(&ground.topology.isolated);
     let text = format!(

@@ -1,13 +1,14 @@
 //! `l3-exclusive`: each machine inside one L3 domain (a core complex, a cluster).
 //!
-//! As `numa-exclusive` by L3: no line of a vnode's memory goes from one cache to another, and
-//! no neighbour evicts its lines while a domain is free. The host keeps the core on which the
-//! kernel boots, and its L3 domain is taken last. Where L3 domains are of unequal size
-//! (a stacked cache on one of them) hwloc's order decides; devices and memory may ask for a node.
+//! As `numa-exclusive`, but by L3: no cache line of a vnode's memory moves between L3 caches, and
+//! no neighbour evicts its lines while another domain is free. The host keeps the boot core, and
+//! its L3 domain is used last. If L3 domains are of unequal size (one has a stacked cache), hwloc's
+//! order decides; devices and memory may request a node.
 //!
-//! Where no level-3 cache is shown but cores share level-2 caches (clusters), those are meant.
+//! If the topology has no level-3 cache but cores share level-2 caches (clusters), those are used.
 //!
-//! `auto` gives all PUs of the fastest cores of a domain, or their part where vnodes share domains.
+//! `auto` gives all CPUs of the fastest cores of a domain, or a share of them if vnodes share
+//! domains.
 
 use pinfold_model::{Plan, Request, Topology};
 

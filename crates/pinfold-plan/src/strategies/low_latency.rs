@@ -1,14 +1,14 @@
 //! `low-latency`: each vCPU alone on a core, the emulator on the siblings.
 //!
-//! Lindroth 2017 on an i7-4790K (siblings 0,4 1,5 2,6 3,7): vcpupin 1, 2, 3;
-//! emulatorpin 5-7; guest topology 1×3×1; the host's tasks on core 0. The vCPU has
-//! its core's caches and execution units to itself but for the emulator, which works
-//! mostly while the vCPU waits for it. No vCPU is ever on the host core.
+//! Lindroth 2017 on an i7-4790K (siblings 0,4 1,5 2,6 3,7): vcpupin 1, 2, 3; emulatorpin 5-7; guest
+//! topology 1×3×1; the host's tasks on core 0. The vCPU shares its core's caches and execution
+//! units only with the emulator, which works mostly while the vCPU waits for it. No vCPU is ever on
+//! the host core.
 //!
-//! Where a weaker part of the machine is left (efficiency cores, the die with the smaller cache),
-//! the emulator runs there with the host's tasks and the siblings stay idle. Without SMT there are
-//! no siblings: the emulator falls back to the host core, or to the vCPUs' node.
-//! `auto` gives one vCPU per core of the preferred part, less the host core.
+//! If the machine has a weaker part that is free (efficiency cores, the die with the smaller
+//! cache), the emulator runs there with the host's tasks and the siblings stay idle. Without SMT
+//! there are no siblings: the emulator then uses the host core, or the vCPUs' node. `auto` gives
+//! one vCPU per core of the preferred part, minus the host core.
 
 use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, Finding, Plan, Policy, Request, Role, Topology};
@@ -37,8 +37,8 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     one_per_core(draft, &host, None)
 }
 
-/// A plan with each vCPU alone on a core, the host away from all of them; threads of virtual
-/// machines have `policy`, unless they share the host's PUs.
+/// A plan with each vCPU alone on a core, and the host on none of these. Threads of virtual
+/// machines have `policy`, unless they share the host's CPUs.
 pub(super) fn one_per_core(
     mut draft: PlanBuilder<'_>,
     host: &HostShare,
@@ -60,7 +60,7 @@ pub(super) fn one_per_core(
         let mut enclave = draft.open(place);
         let is_vm = matches!(enclave.asked.work, pinfold_model::Work::Vm(_));
         let home = ground.home(host, &enclosure.pins, &enclosures.all);
-        // The emulator's threads would all stay on the first of several isolated siblings.
+        // On several isolated siblings, the emulator's threads would all stay on the first one.
         let unbalanced = enclosure.rest.intersection(&ground.topology.isolated).len() > 1;
         let beside =
             is_vm && !enclosure.rest.is_empty() && home.kind != HomeKind::Weak && !unbalanced;
@@ -86,7 +86,7 @@ pub(super) fn one_per_core(
     }
     draft.later(move |ended| {
         let (home, unbalanced) = on_host?;
-        // A pin by hand may have taken the emulators elsewhere.
+        // A pin by hand may have moved the emulators.
         let emulators = ended.pus(|role| *role == Role::Emulator);
         if emulators.is_disjoint(&home.pus) { None } else { no_siblings(&home, unbalanced, policy) }
     });
@@ -142,7 +142,7 @@ fn with_host(enclave: &mut IsolatedSet<'_>, home: &Home, unbalanced: bool) {
     });
 }
 
-/// What it means that the emulator is with the host's tasks, if that costs anything.
+/// The finding about an emulator that shares CPUs with the host's tasks, if that has a cost.
 fn no_siblings(home: &Home, unbalanced: bool, policy: Option<Policy>) -> Option<Finding> {
     let rights = match policy {
         Some(policy) => format!(

@@ -1,9 +1,9 @@
-//! `low-latency-rt`: as `low-latency`, with round-robin priority 1 on the machine's threads.
+//! `low-latency-rt`: as `low-latency`, with round-robin priority 1 for the machine's threads.
 //!
-//! Lindroth 2017: the same pins, and `SCHED_RR` priority 1, so that no ordinary task that
-//! strays onto a vCPU's PU delays it. The emulator has it too, on the siblings of its own
-//! machine's cores; where there are none it shares the host's core and stays ordinary.
-//! The host core never carries a real-time thread, so the host cannot be locked out.
+//! Lindroth 2017: the same pins, and `SCHED_RR` priority 1, so that no ordinary task on a vCPU's
+//! CPU delays it. The emulator has it too, on the siblings of its own machine's cores; if there are
+//! none, it shares the host's core and keeps the ordinary policy. The host core never carries a
+//! real-time thread, so the host cannot be blocked.
 
 use pinfold_model::{Plan, Policy, Request, Topology};
 
@@ -20,7 +20,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     plan,
 };
 
-/// The lowest real-time priority: above every ordinary task, below all else.
+/// The lowest real-time priority: above every ordinary task, below all other real-time tasks.
 pub(super) const POLICY: Policy = Policy::RoundRobin { priority: 1 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {

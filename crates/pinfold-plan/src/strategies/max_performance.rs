@@ -1,11 +1,10 @@
 //! `max-performance`: the guest mirrors the host, and nothing is isolated.
 //!
-//! Lindroth 2017 on an i7-4790K: vcpupin 0, 4, 1, 5, 2, 6, 3, 7; emulatorpin 0-7;
-//! guest topology 1×4×2. The most throughput an idle host can give; a busy host takes
-//! its time from the vCPUs.
+//! Lindroth 2017 on an i7-4790K: vcpupin 0, 4, 1, 5, 2, 6, 3, 7; emulatorpin 0-7; guest topology
+//! 1×4×2. The maximum throughput of an idle host; a busy host takes its time from the vCPUs.
 //!
-//! `auto` gives as many vCPUs as PUs may be used. More is refused: a guest that
-//! mirrors the host has no more CPUs than the host.
+//! `auto` gives as many vCPUs as there are usable CPUs. More are refused: a guest that mirrors the
+//! host has no more CPUs than the host.
 
 use pinfold_model::{CpuSet, Plan, Request, Topology, Work};
 

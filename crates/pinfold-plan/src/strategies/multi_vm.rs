@@ -1,12 +1,12 @@
-//! `multi-vm`: several virtual machines, none overlapping, each emulator on the siblings of its
-//! own machine's cores.
+//! `multi-vm`: several virtual machines without overlap, each emulator on the siblings of its own
+//! machine's cores.
 //!
-//! A reply to Lindroth's posts (2 × 8 cores, three machines): there the host is on package 1,
-//! not on core 0, so that package 0 is whole for the machines. Each machine stays in one L3
-//! domain and node while one has room. With one package it is `low-latency` for several.
+//! A reply to Lindroth's posts (2 × 8 cores, three machines) puts the host on package 1, not on
+//! core 0, so that the machines have all of package 0. Each machine stays in one L3 domain and node
+//! while one has room. With one package it is `low-latency` for several machines.
 //!
-//! The kernel boots on PU 0 and some of its work stays there: where that PU carries a vCPU a
-//! finding says so. A request that keeps PU 0 free puts the host there.
+//! The kernel boots on CPU 0 and some of its work stays there; if that CPU carries a vCPU, a
+//! finding reports this. A request that keeps CPU 0 free puts the host there.
 
 use pinfold_model::{Plan, Request, Topology};
 

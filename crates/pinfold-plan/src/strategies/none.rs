@@ -1,7 +1,7 @@
-//! `none`: every thread floats over all PUs, as the kernel lets it: not over isolated ones. The
-//! baseline, and a legal answer.
+//! `none`: every thread floats over all CPUs that the kernel balances, so not over isolated ones.
+//! The baseline, and a valid choice.
 //!
-//! `auto` gives as many vCPUs as PUs may be used: the most that can run at once.
+//! `auto` gives as many vCPUs as there are usable CPUs, the maximum that can run at once.
 
 use pinfold_model::{Plan, Request, Topology};
 
@@ -31,7 +31,7 @@ pub(super) fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanE
             enclave.vcpu(floating.clone(), reason);
         }
         let others = ground.hostable.difference(&floating);
-        // vCPUs with one PU do not float: the emulator would only run in their time.
+        // vCPUs with a single CPU do not float: there the emulator would only take their time.
         match floating.len() == 1 && !others.is_empty() {
             true => enclave.emulator(&others, || {
                 format!("the emulator runs on {}, because the vCPUs have {all}", pus_text(&others))

@@ -1,12 +1,11 @@
 //! `numa-exclusive`: each machine inside one NUMA node, its memory bound there.
 //!
-//! Kuehn & Baum: what a neighbour on the same node costs is what this saves. No node is
-//! shared while one is free; the host keeps the core on which the kernel boots, and its node
-//! is taken last. Two X5540 with one machine of automatic size: the machine gets the whole
-//! second package.
+//! Kuehn & Baum: this avoids the cost of a neighbour on the same node. No node is shared while
+//! another one is free. The host keeps the boot core, and its node is used last. On two X5540 with
+//! one machine of automatic size, the machine gets the whole second package.
 //!
-//! A node without memory is taken last too; one without PUs cannot carry vCPUs. `auto` gives
-//! all PUs of a node's fastest cores, or their part where vnodes share nodes.
+//! A node without memory is used last too; one without CPUs cannot carry vCPUs. `auto` gives all
+//! CPUs of a node's fastest cores, or a share of them if vnodes share nodes.
 
 use pinfold_model::{Plan, Request, Topology};
 

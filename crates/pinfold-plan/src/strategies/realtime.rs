@@ -1,15 +1,15 @@
-//! `realtime`: each vCPU alone on an isolated core under FIFO, all helpers on housekeeping PUs of
-//! the same node.
+//! `realtime`: each vCPU alone on an isolated core under FIFO, all helper threads on housekeeping
+//! CPUs of the same node.
 //!
 //! The layout of real-time KVM hosts (tuned's `realtime-virtual-host`, OpenStack's real-time
 //! flavors, libvirt's `<vcpusched>`): a vCPU has a core whose siblings stay idle and are isolated
 //! with it, and `SCHED_FIFO` priority 1, below the kernel's own real-time threads. Emulator,
-//! iothreads and vhost workers keep the ordinary policy and run on housekeeping PUs of the node
-//! that holds the vCPUs, the memory and the devices: a FIFO vCPU that spins never starves them,
-//! and what they touch is local.
+//! iothreads and vhost workers keep the ordinary policy and run on housekeeping CPUs of the node
+//! with the vCPUs, the memory and the devices. So a FIFO vCPU that spins never starves them, and
+//! their memory accesses are local.
 //!
-//! Each node keeps one core for housekeeping. A machine never spans nodes: its helpers could then
-//! be near only to a part of it. Cores that were isolated at boot are taken first.
+//! Each node keeps one core for housekeeping. A machine never spans nodes, because its helper
+//! threads would be near only to a part of it. Cores that were isolated at boot are used first.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -45,16 +45,16 @@ const POLICY: Policy = Policy::Fifo { priority: 1 };
 const WHY: &str = "each vCPU needs a core of its own on one node, where another core is left for \
                    housekeeping";
 
-/// What a node can carry.
+/// The cores of a node for vCPUs.
 struct Room {
     node: Option<NodeId>,
-    /// Its cores without those that stay with the host.
+    /// Its cores without the host's.
     cores: Vec<AvailableCore>,
     memory_bytes: u64,
     with_host: bool,
 }
 
-/// A node while cores are taken from it.
+/// A node from which cores are taken.
 struct Open<'r> {
     room: &'r Room,
     pool: Pool<'r>,
@@ -67,7 +67,8 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let draft = || PlanBuilder::new(STRATEGY.name, &ground, request);
     let host = host_beside(&draft()?, Count::Cores);
     if ground.cores.iter().any(|spot| ground.is_shared(spot)) {
-        // A core with CPUs of others is no core of its own: the host's if vCPUs need all others.
+        // A core with CPUs that the plan may not use is not exclusive: it becomes the host's if
+        // vCPUs need all others.
         for host in [Some(host.clone()), ground.host_on_a_shared_core()].into_iter().flatten() {
             if let Ok(plan) = on_cores(draft()?, &host, |spot| !ground.is_shared(spot)) {
                 return Ok(plan);
@@ -128,7 +129,7 @@ fn on_cores<'a>(
     draft.isolating(Reserve { exclusive: all, reason })
 }
 
-/// What the kernel parameters of the plan isolate.
+/// The CPUs that the plan's kernel parameters isolate.
 fn kept(ground: &AvailableCpus<'_>, request: &Request, ended: &Ended<'_>) -> CpuSet {
     let of = |exclusive: &CpuSet| {
         let housekeeping = ground.hostable.difference(exclusive);
@@ -136,11 +137,11 @@ fn kept(ground: &AvailableCpus<'_>, request: &Request, ended: &Ended<'_>) -> Cpu
     };
     let shared = of(&CpuSet::new());
     let isolates = request.isolation != IsolationScope::None;
-    // Process groups have no real-time threads: their cores are known from the reserve only.
+    // Process groups have no real-time threads: their cores are known from the exclusive CPUs only.
     if isolates || shared.is_empty() { of(ended.exclusive) } else { shared }
 }
 
-/// The nodes with a core for vCPUs and another for housekeeping.
+/// The nodes with a core for vCPUs and another one for housekeeping.
 fn rooms(
     ground: &AvailableCpus<'_>,
     host: &HostShare,
@@ -154,7 +155,7 @@ fn rooms(
         let on_node = |pu| ground.pu(pu).map(|pu| pu.node) == Some(node);
         let with_host = host.pus.iter().any(on_node);
         if !with_host {
-            // The weakest core that the host's tasks may use, the last of equals.
+            // The weakest core that the host's tasks may use, the last of equal ones.
             let hosts =
                 |spot: &AvailableCore| spot.pus.iter().any(|pu| ground.hostable.contains(*pu));
             let usable = cores.iter().enumerate().filter(|(_, spot)| hosts(spot));
@@ -190,8 +191,8 @@ fn limits(open: &[Open<'_>], topology: &Topology, request: &Request) -> Limits {
     Limits { auto, unit: 1, most: Some(most), why: WHY.to_owned() }
 }
 
-/// Cores for one vnode on one node: one of its devices, else one with enough memory, enough
-/// isolated cores, room for it in one part of the machine, most cores left, away from the host.
+/// Cores for one vnode on one node: one with its devices, else one with enough memory, enough
+/// isolated cores, room for it in one part of the machine, the most cores left, without the host.
 fn take<'r>(
     open: &mut [Open<'r>],
     topology: &Topology,
@@ -225,7 +226,7 @@ impl<'r> Open<'r> {
         }
     }
 
-    /// True if a vnode has no devices, or has them here.
+    /// True if a vnode has no devices, or has them on this node.
     fn is_for(&self, topology: &Topology, asked: &VnodeRequest) -> bool {
         let nodes = nodes_of(topology, asked);
         nodes.is_empty() || self.room.node.is_some_and(|node| nodes.contains(&node))

@@ -1,13 +1,12 @@
 //! `scatter`: round-robin over packages, NUMA nodes, L3 and L2 domains and cores.
 //!
-//! Each vCPU goes where the part of the machine that holds it is emptiest, level by level,
-//! so that every number of vCPUs has as much cache and memory bandwidth as the machine can
-//! give it, and siblings carry a second vCPU last. The oracle is `hwloc-distrib`: on regular
-//! machines every package, node, L3 domain and core gets as many vCPUs as there.
-//! The vCPUs of a vnode are numbered in hwloc's order, as `hwloc-distrib` prints them: then
-//! the guest's sockets and threads are those of the host.
+//! Each vCPU is put into the least used part of the machine, level by level, so that every number
+//! of vCPUs has as much cache and memory bandwidth as possible, and siblings carry a second vCPU
+//! last. The reference is `hwloc-distrib`: on regular machines every package, node, L3 domain and
+//! core gets the same number of vCPUs as there. The vCPUs of a vnode are numbered in hwloc's order,
+//! as `hwloc-distrib` prints them, so that the guest's sockets and threads match the host's.
 //!
-//! `auto` gives as many vCPUs as cores may be used: one each.
+//! `auto` gives as many vCPUs as there are usable cores: one each.
 
 use std::collections::BTreeMap;
 
@@ -51,11 +50,11 @@ fn next(ground: &AvailableCpus<'_>, _: Option<PuId>, pin: PuId) -> String {
     format!("PU {pin} is on {core}, in the emptiest part of the machine ({})", ground.place(pin))
 }
 
-/// Package, node, L3 and L2 domain of a part of the machine; 0 where it is larger than one.
+/// Package, node, L3 and L2 domain of a part of the machine; 0 for a part that is larger than one.
 type Part = [u32; 4];
 
-/// From L2 domains to L3 domains, nodes, packages and the machine; a core without a shared
-/// level-2 cache is a domain of its own.
+/// From L2 domains to L3 domains, nodes, packages and the machine; a core without a shared level-2
+/// cache is a separate domain.
 const PARTS: [fn(&AvailableCore) -> Part; 5] = [
     |spot| {
         let alone = u32::MAX - u32::try_from(spot.core.index()).unwrap_or(0);
@@ -72,8 +71,8 @@ fn within_l3(spot: &AvailableCore) -> Part {
     [1 + spot.package.0, id(spot.node.map(|node| node.0)), id(spot.l3.map(|l3| l3.0)), 0]
 }
 
-/// The PUs such that each prefix is spread as evenly as can be at every level: each level
-/// merges the orders of the one below, each part's PUs at even distances.
+/// The CPUs in an order of which each prefix is distributed as evenly as possible at every level:
+/// each level merges the orders of the level below, with each part's CPUs at even distances.
 fn scattered(ground: &AvailableCpus<'_>) -> Vec<PuId> {
     let mut parts: Vec<(&AvailableCore, Vec<PuId>)> =
         ground.cores.iter().map(|spot| (spot, spot.pus.clone())).collect();
@@ -98,14 +97,15 @@ fn id(number: Option<u32>) -> u32 {
     number.map_or(0, |number| number + 1)
 }
 
-/// Orders merged such that after each step every order has been used in proportion.
+/// Merges orders so that after each step every order has been used in proportion.
 fn interleaved(orders: Vec<Vec<PuId>>) -> Vec<PuId> {
     let mut keyed: Vec<(usize, usize, usize, PuId)> = Vec::new();
     let longest = orders.iter().map(Vec::len).max().unwrap_or(1);
     for (child, order) in orders.into_iter().enumerate() {
         let length = order.len();
         for (turn, pu) in order.into_iter().enumerate() {
-            // turn / length in units that keep the order of fractions of different lengths.
+            // turn / length, scaled to integers that preserve the order of fractions of different
+            // lengths.
             keyed.push((turn * longest * longest / length, child, turn, pu));
         }
     }

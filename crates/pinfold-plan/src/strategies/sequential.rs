@@ -1,11 +1,11 @@
-//! `sequential`: vCPU i on the i-th PU by OS index, wrapping at the end.
+//! `sequential`: vCPU i on the i-th CPU by OS index, starting again at the end.
 //!
-//! What a script does that knows only the number of CPUs: Badaroux 2021 §III has it as
-//! `i mod n` ("sequential modulo 16" without SMT). What it means depends on how the
-//! machine numbers its PUs: on the R910 neighbours in number are on different packages.
-//! Offline, foreign and avoided PUs are left out, so that n is what may be used.
+//! This is what a script does that knows only the number of CPUs: Badaroux 2021 §III has it as `i
+//! mod n` ("sequential modulo 16" without SMT). Its effect depends on how the machine numbers its
+//! CPUs: on the R910 consecutive numbers are on different packages. Offline CPUs, CPUs outside the
+//! cpuset and avoided CPUs are left out, so n is the number of usable CPUs.
 //!
-//! `auto` gives as many vCPUs as PUs may be used: one round.
+//! `auto` gives as many vCPUs as there are usable CPUs: one round.
 
 use pinfold_model::{Plan, PuId, Request, Topology};
 

@@ -1,13 +1,14 @@
-//! `vnodes`: process groups of c cores at speed μ, each on cores of its own.
+//! `vnodes`: process groups of c cores at speed μ, each on exclusive cores.
 //!
-//! Buchert 2011 Fig. 2: virtual nodes of 1, 1, 2, 4 cores at 75, 40, 60, 25 % on eight cores.
-//! A group has the first PU of each of its cores; the siblings stay idle, because what ran
-//! there would slow the group by an unknown part. The cores of a group are of one kind and near
-//! each other, on the node of its devices while that has room; the largest group chooses first, and the host's core is taken last.
+//! Buchert 2011 Fig. 2: virtual nodes of 1, 1, 2, 4 cores at 75, 40, 60, 25 % on eight cores. A
+//! group has the first CPU of each of its cores. The siblings stay idle, because tasks there would
+//! slow the group by an unknown amount. The cores of a group are of one kind and near each other,
+//! on the node of its devices while that has room. The largest group chooses first, and the host's
+//! core is used last.
 //!
-//! On machines whose cores change frequency together (two by two on the L5420) groups of
-//! different speed are not given cores of one such domain while there are enough; where that
-//! cannot be, a finding says which methods then cannot hold the speeds.
+//! On machines whose cores change frequency together (pairs on the L5420), groups of different
+//! speeds do not share a frequency domain while there are enough domains. Otherwise a finding names
+//! the methods that then cannot keep the speeds.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +80,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     draft.isolating(Reserve { exclusive, reason })
 }
 
-/// Findings on what the groups share when all threads have their places.
+/// Adds findings about what the groups share, after all threads are placed.
 fn what_groups_share<'a>(
     draft: &mut PlanBuilder<'a>,
     (topology, host): (&'a Topology, &HostShare),
@@ -104,16 +105,16 @@ fn what_groups_share<'a>(
     });
 }
 
-/// What one group wants.
+/// The cores that one group needs.
 struct Wish {
     place: usize,
     cores: usize,
     speed: Speed,
-    /// The nodes that it should be near to.
+    /// The nodes near which it should be.
     nodes: Vec<NodeId>,
 }
 
-/// The wishes in the order in which the groups choose.
+/// The groups' needs in the order in which they choose.
 fn wanted(draft: &PlanBuilder<'_>, counts: Vec<usize>) -> Vec<Wish> {
     let wish = |place: usize| match &draft.vnode(place).work {
         Work::Vm(_) => None,
@@ -127,7 +128,7 @@ fn wanted(draft: &PlanBuilder<'_>, counts: Vec<usize>) -> Vec<Wish> {
     draft.choosing_order().into_iter().filter_map(wish).collect()
 }
 
-/// The cores by frequency domain, in hwloc's order; a core without one is its own.
+/// The cores by frequency domain, in hwloc's order; a core without a domain is a separate one.
 fn frequency_domains<'g>(
     ground: &AvailableCpus<'_>,
     cores: &'g [AvailableCore],
@@ -154,14 +155,14 @@ fn frequency_domains<'g>(
     domains
 }
 
-/// Cores for all such that no frequency domain has two speeds; `None` if there are too few.
+/// Cores for all groups such that no frequency domain has two speeds; `None` if there are too few.
 fn apart<'g>(
     ground: &AvailableCpus<'_>,
     cores: &'g [AvailableCore],
     wanted: &[Wish],
 ) -> Option<Vec<Vec<&'g AvailableCore>>> {
     let mut fresh = frequency_domains(ground, cores).into_iter();
-    // What is left of domains that are begun, by speed.
+    // Remaining cores of partly used domains, by speed.
     let mut begun: BTreeMap<Speed, Vec<&AvailableCore>> = BTreeMap::new();
     let mut groups = Vec::with_capacity(wanted.len());
     for wish in wanted {
@@ -175,7 +176,7 @@ fn apart<'g>(
     Some(groups)
 }
 
-/// Cores for all such that those of a group are alike and near each other, whatever their
+/// Cores for all groups such that those of a group are alike and near each other, regardless of
 /// frequency domains; the largest group chooses first.
 fn near<'g>(
     candidates: &'g [AvailableCore],
@@ -198,7 +199,7 @@ fn near<'g>(
     groups
 }
 
-/// Deals the cores of groups that share a cache, and nothing else, to them in their order.
+/// Redistributes the cores of groups that share a cache, in the order of the groups.
 fn in_order(groups: &mut [Vec<&AvailableCore>]) {
     let part = |spot: &AvailableCore| (spot.kind, spot.package, spot.node, spot.l3, spot.l2);
     let mut parts: BTreeMap<_, (Vec<&mut Vec<&AvailableCore>>, Vec<&AvailableCore>)> =
@@ -232,12 +233,12 @@ fn reason(ground: &AvailableCpus<'_>, spot: &AvailableCore) -> String {
     format!("PU {first} is a core of this group alone ({}){idle}", ground.place(*first))
 }
 
-/// The PUs of the tasks of a group.
+/// The CPUs of the tasks of a group.
 fn pus_of(vnode: &VnodePlan) -> CpuSet {
     vnode.threads.iter().map(|thread| &thread.pus).collect::<CpuSet>()
 }
 
-/// The PU of each core on which a group's tasks run.
+/// The first CPU of each core, on which a group's tasks run.
 fn firsts(cores: &[&AvailableCore]) -> CpuSet {
     cores.iter().filter_map(|spot| spot.pus.first().copied()).collect()
 }

@@ -1,4 +1,4 @@
-//! What a guest is told of caches, siblings and dies; taken by libvirt's schema and by QEMU.
+//! Caches, siblings and dies in the guest topology; checked with libvirt's schema and with QEMU.
 
 use pinfold_host::process;
 use pinfold_model::{Plan, Topology};
@@ -21,7 +21,7 @@ fn of(model: Option<&str>) -> Topology {
 const AMD: Option<&str> = Some("AMD Ryzen 7 1700");
 const INTEL: Option<&str> = Some("Intel(R) Core(TM) i7");
 
-/// The lines of `<cpu>` that are no comment.
+/// The lines of `<cpu>` without comments.
 fn cpu_lines(layout: &Plan, topology: &Topology) -> Vec<String> {
     let xml = emit::libvirt(layout, topology).unwrap();
     let lines = xml.lines().map(|line| line.trim().to_owned());
@@ -38,20 +38,21 @@ fn flags_follow_the_pins_and_the_vendor() {
     };
     const PASSTHROUGH: &str = "<cache mode='passthrough'/>";
     const TOPOEXT: &str = "<feature policy='require' name='topoext'/>";
-    // The guest is the host: its L3 domains are dies, and the host's cache data is true.
+    // The guest is the whole host: its L3 domains are dies, and the host's cache data are valid.
     let whole = "<topology sockets='1' dies='2' cores='4' threads='2'/>";
     check("max-performance", AMD, &[whole, PASSTHROUGH, TOPOEXT]);
     check("max-performance", INTEL, &[whole, PASSTHROUGH]);
     check("max-performance", None, &["<topology sockets='1' cores='8' threads='2'/>"]);
-    // One L3 of two, without the host core: all neighbours share it, whatever their number.
+    // One of two L3 domains, without the host core: all vCPUs share it, whatever their number.
     check(
         "l3-exclusive",
         AMD,
         &["<topology sockets='1' cores='4' threads='2'/>", PASSTHROUGH, TOPOEXT],
     );
-    // Three cores here and four there are no dies, and what is shared cannot be told.
+    // Three cores in one domain and four in the other are no dies, and shared caches cannot be
+    // shown.
     check("balanced", AMD, &["<topology sockets='1' cores='7' threads='2'/>", TOPOEXT]);
-    // A guest without siblings on a host with: its neighbours share no L2.
+    // A guest without siblings on a host with siblings: its neighbours share no L2.
     check("low-latency", AMD, &["<topology sockets='1' cores='7' threads='1'/>"]);
 }
 
@@ -63,7 +64,7 @@ fn an_l2_that_cores_share_is_the_guests_whole_or_not_shown() {
         cpu_lines(&layout, topology).iter().any(|line| line.contains("passthrough"))
     };
     assert!(passed(&topology, "balanced", 6));
-    // The cores two by two: the guest's three cores are one pair and a half.
+    // Pairs of cores share an L2: the guest's three cores are one and a half pairs.
     let pair = |first: usize| topology.cores[first].pus.union(&topology.cores[first + 1].pus);
     topology.l2_domains = [0, 2, 4, 6].map(pair).to_vec();
     assert!(!passed(&topology, "balanced", 6));
@@ -75,7 +76,7 @@ fn a_hand_made_half_of_each_cache_is_dies_but_not_the_hosts() {
     let topology = of(AMD);
     let mut layout = plan("max-performance", &topology, &auto()).unwrap();
     let vnode = &mut layout.vnodes[0];
-    // The vCPUs 0-3 of the first L3 and 8-11 of the second, anew from 0.
+    // vCPUs 0-3 of the first L3 and 8-11 of the second, renumbered from 0.
     let vcpus: Vec<_> = vnode.vcpus().cloned().collect();
     let half = vcpus.iter().enumerate().filter(|(index, _)| index % 8 < 4);
     vnode.threads = half
@@ -113,7 +114,7 @@ fn qemus_own_model_gets_what_it_lacks() {
     check("low-latency", AMD, "host", "-cpu host \\\n    -smp 7,sockets=1,cores=7,threads=1");
     check("max-performance", AMD, "EPYC", "-cpu EPYC \\\n");
     check("max-performance", AMD, "EPYC", "describes caches of its own");
-    // The program's name tells the board where the host's model is not known.
+    // The program's name determines the board if the host's model is unknown.
     let all = "-cpu host,host-cache-info=on \\\n    -smp 16,sockets=1,dies=2,cores=4,threads=2";
     check("max-performance", None, "host", all);
 }
@@ -138,7 +139,7 @@ fn a_domain_file_gets_dies_and_keeps_its_own_cache() {
     let own = "<cpu mode='host-passthrough'><cache level='3' mode='emulate'/></cpu>";
     let kept = merged(&file("kvm", own)).text;
     assert!(kept.contains("level='3'") && !kept.contains("mode='passthrough'"), "{kept}");
-    // A cache that is passed through to a guest that is not like the host is told of.
+    // A passed-through cache in a guest that differs from the host is reported.
     let small = plan("low-latency", &topology, &exactly(4)).unwrap();
     let own = "<cpu mode='host-passthrough'><cache mode='passthrough'/></cpu>";
     let text = file("kvm", own).replace("16", "4");

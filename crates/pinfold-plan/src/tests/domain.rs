@@ -1,5 +1,5 @@
-//! What a domain file says beyond pins is respected by a merge, or exchanged with a comment and a
-//! note; what libvirt reads is read, and what it refuses is refused.
+//! Settings of a domain file other than pins: a merge keeps them, or replaces them with a comment
+//! and a note. Input that libvirt accepts is parsed, input that it refuses is refused.
 
 use pinfold_model::{NodeId, Request, Severity, Topology, VnodeRequest};
 
@@ -18,7 +18,7 @@ fn server() -> Topology {
     topology
 }
 
-/// What the command line makes of a file: its own request, planned and merged.
+/// What the command line does with a file: its own request, planned and merged.
 fn merged(xml: &str, strategy: &str) -> Merged {
     let topology = server();
     let domain = Domain::read(xml).unwrap();
@@ -52,10 +52,10 @@ fn memory_that_a_file_binds_keeps_its_vcpus() {
     let text = merged(&file("kvm", "x86_64", numatune), "low-latency");
     let kept = numatune.trim_start_matches("<vcpu>4</vcpu>\n");
     check(&text, &[kept, "<vcpupin vcpu='0' cpuset='1'/>"], &["Pinfold:"]);
-    // Unbound, the plan chooses the node without the host, and binds the memory there.
+    // Without a binding, the plan uses the node without the host, and binds the memory there.
     let text = merged(&file("kvm", "x86_64", "<vcpu>4</vcpu>"), "low-latency");
     check(&text, &["<vcpupin vcpu='0' cpuset='8'/>", "<memory mode='strict' nodeset='1'/>"], &[]);
-    // A node that this host lacks gives way, with a comment and a note that has the line.
+    // A node that this host lacks is replaced, with a comment and a note with the line.
     let text = merged(&file("kvm", "x86_64", &numatune.replace("'0'", "'5'")), "low-latency");
     let comment =
         "<!-- Pinfold: this host has no node 5; before: <memory mode='preferred' nodeset='5'/> -->";
@@ -139,7 +139,7 @@ fn cells_of_a_file_stay_and_get_their_nodes() {
             assert_eq!(domain.shape.unwrap().value.sockets, 2, "{strategy}");
         }
     }
-    // A plan that was made for something else tears them apart.
+    // A plan for another machine would split them.
     let topology = server();
     let layout = plan("compact", &topology, &super::exactly(16)).unwrap();
     let error = libvirt_into(&cells([0, 1]), one(&layout), &topology).unwrap_err();
@@ -150,8 +150,8 @@ fn cells_of_a_file_stay_and_get_their_nodes() {
     assert!(error.hint.is_some() && error.line > 1);
 }
 
-/// Bindings to nodes that this host lacks are written again, each with what was there; the others
-/// stay as they are written.
+/// Bindings to nodes that this host lacks are replaced, each with a comment; the others stay
+/// unchanged.
 #[test]
 fn cells_bound_to_nodes_that_the_host_lacks_are_bound_again() {
     let text = merged(&cells([0, 5]), "balanced");
@@ -246,7 +246,7 @@ fn every_refusal_says_what_to_do() {
     assert!(error.why.contains("type='lxc'"), "{error}");
 }
 
-/// On an AMD host QEMU shows threads only with `topoext`, whatever AMD model the guest has.
+/// On an AMD host QEMU shows threads only with `topoext`, for every AMD model of the guest.
 #[test]
 fn threads_on_amd_come_with_their_feature() {
     let mut topology = server();
@@ -279,7 +279,7 @@ fn threads_on_amd_come_with_their_feature() {
     assert!(bare.notes.iter().any(|note| note.contains("names no model")), "{:?}", bare.notes);
 }
 
-/// A node that the host lacks: the finding names those that it has, and `--fix` writes them.
+/// A node that the host lacks: the finding names the existing ones, and `--fix` writes them.
 #[test]
 fn a_node_that_the_host_lacks_is_exchanged_for_one_that_it_has() {
     let xml = cells([5, 1]);

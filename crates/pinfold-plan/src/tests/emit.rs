@@ -1,4 +1,4 @@
-//! The formats that have no tool here, and those that have one, by golden files that were read.
+//! All formats, by checked golden files and, if installed, by the tools that read them.
 
 use pinfold_host::process;
 
@@ -29,7 +29,7 @@ fn golden_files() {
     golden("balanced.nova.sh", &emit::nova(one(&layout), &i7_4790k().build()));
 }
 
-/// Siblings are isolated too, FIFO is on vCPUs only, and tuned builds on its own profile.
+/// Siblings are isolated too, only vCPUs have FIFO, and the tuned profile includes tuned's own.
 #[test]
 fn a_real_time_plan_in_every_format() {
     let topology = i7_4790k().build();
@@ -75,7 +75,7 @@ fn a_plan_that_shares_everything_says_so() {
     }
 }
 
-/// A temporary folder, and the program, if it is installed.
+/// A temporary directory and the program's path, if it is installed.
 fn tool(name: &str) -> Option<(String, tempfile::TempDir)> {
     match process::find_program(name) {
         Some(program) => Some((program, tempfile::tempdir().unwrap())),
@@ -102,7 +102,7 @@ fn shells_can_read_the_scripts() {
     }
 }
 
-/// systemd's own check of the units, each in the place that its `# FILE:` line names.
+/// systemd's own check of the units, each at the path in its `# FILE:` line.
 #[test]
 fn systemd_takes_the_units() {
     let Some((analyze, folder)) = tool("systemd-analyze") else { return };
@@ -141,14 +141,14 @@ fn systemd_takes_the_units() {
         ["pinfold-win_10__x_.slice", "pinfold-win_10__x_.service", "system.slice", "user.slice"];
     let (fine, said) = verify(&names);
     assert!(fine && said.is_empty(), "{said}");
-    // The check is one that can fail.
+    // The check fails for an invalid unit.
     let dropin = format!("{units}/system.slice.d/50-pinfold.conf");
     pinfold_host::files::write_atomic(&dropin, b"[Slice]\nAllowedCPUs=many\n").unwrap();
     let (_, said) = verify(&["system.slice"]);
     assert!(said.contains("'many'"), "{said}");
 }
 
-/// A server of two sockets whose guest has memory in huge pages on both, as each tool takes it.
+/// A server with two sockets whose guest has huge pages on both nodes, in each format.
 #[test]
 fn two_nodes_are_two_nodes_in_every_format() {
     let topology = super::machine::dual_e5_2670().build();
@@ -190,7 +190,7 @@ fn two_nodes_are_two_nodes_in_every_format() {
     );
 }
 
-/// Real-time vCPUs, in the words of those that have some.
+/// Real-time vCPUs in each format that supports them.
 #[test]
 fn real_time_vcpus_are_real_time_in_every_format() {
     let topology = i7_4790k().build();

@@ -1,4 +1,4 @@
-//! What a person reads.
+//! Explanations for users.
 
 use pinfold_model::{
     CpuSet, MemoryPlan, MemoryRequest, NodeId, Request, Role, Speed, VnodeRequest,

@@ -1,4 +1,4 @@
-//! The strategies against the layouts that their sources give, to the character.
+//! The strategies compared exactly with the layouts in their sources.
 
 use pinfold_model::{
     Device, EmulatorRequest, IsolationScope, NodeId, Policy, Request, Role, VcpuCount,
@@ -37,7 +37,7 @@ fn badaroux_sequential_on_the_r910() {
     let layout = plan("sequential", &r910_without_smt().build(), &exactly(17)).unwrap();
     let numbers: Vec<String> = (0..16).chain([0]).map(|number| number.to_string()).collect();
     assert_eq!(pins(&layout), numbers.join(","), "modulo 16 without SMT");
-    // Neighbours in number are on different packages: no shape of the host fits.
+    // Consecutive numbers are on different packages: no topology of the host matches.
     let layout = plan("sequential", &r910().build(), &exactly(8)).unwrap();
     assert_eq!(shape(&layout), "1×8×1");
 }
@@ -58,7 +58,8 @@ fn badaroux_isolcpus_on_the_r910() {
     let hint = boot.hint.as_deref().unwrap();
     assert!(hint.contains("isolcpus=managed_irq,domain,1-15,17-31 "), "{hint}");
     assert!(hint.ends_with("irqaffinity=0,16"), "{hint}");
-    // Beyond 30 the order starts again; multiples of 30 put as many vCPUs on each PU.
+    // Beyond 30 vCPUs the order starts again; with multiples of 30 each CPU carries the same
+    // number.
     let once = pins(&layout);
     let twice = plan("isolcpus", &r910().build(), &exactly(60)).unwrap();
     assert_eq!(pins(&twice), format!("{once},{once}"));
@@ -69,7 +70,7 @@ fn badaroux_isolcpus_on_the_r910() {
     assert!(beyond.vnodes[0].threads[30].reason.contains("shared with vCPU 0"));
     let single = plan("isolcpus", &plain(1).build(), &exactly(1)).unwrap_err();
     assert!(single.to_string().contains("isolcpus cannot work on the PUs 0"), "{single}");
-    // Booted so, nothing is missing.
+    // On a host that booted with these parameters no finding remains.
     let booted = r910().isolated("1-15,17-31").build();
     let layout = plan("isolcpus", &booted, &auto()).unwrap();
     assert!(!super::finds(&layout, "isolcpus", ""), "{:?}", layout.findings);
@@ -112,7 +113,7 @@ fn lindroth_real_time() {
     let first = Some(Policy::RoundRobin { priority: 1 });
     let layout = plan("low-latency-rt", &i7_4790k().build(), &auto()).unwrap();
     assert!(layout.vnodes[0].threads.iter().all(|thread| thread.policy == first));
-    // Without siblings the emulator is with the host, whom no real-time thread may starve.
+    // Without siblings the emulator is with the host, which no real-time thread may starve.
     let layout = plan("low-latency-rt", &plain(4).build(), &auto()).unwrap();
     let threads = &layout.vnodes[0].threads;
     let policies: Vec<_> = threads.iter().map(|thread| thread.policy).collect();
@@ -136,12 +137,12 @@ fn lindroth_options_of_balanced() {
     let request = Request { emulator: EmulatorRequest::Apart, ..auto() };
     let layout = check(&request, ("4", "0"), None);
     assert_eq!((pins(&layout).as_str(), shape(&layout).as_str()), ("1,5,2,6,3,7", "1×3×2"));
-    // The host has no PU besides its core: one of it stays the host's alone.
+    // The host has only its core: one CPU of it remains for the host alone.
     let request = Request { emulator: EmulatorRequest::RealTime, ..auto() };
     let layout = check(&request, ("4", "0,4"), round_robin);
     assert_eq!(pins(&layout), "1,5,2,6,3,7");
     assert!(super::finds(&layout, "emulator", "PU 0 stays the host's alone"));
-    // It has core 3 too: as the source has it, both PUs of the host core.
+    // The host has core 3 too: as in the source, the emulator has both CPUs of the host core.
     let request = Request { emulator: EmulatorRequest::RealTime, ..exactly(4) };
     let layout = check(&request, ("0,4", "0,3-4,7"), round_robin);
     assert!(!super::finds(&layout, "emulator", ""), "{:?}", layout.findings);
@@ -163,7 +164,7 @@ fn lindroth_options_of_balanced() {
 fn automatic_numbers_of_vcpus() {
     let check = |machine: Machine, expected: [usize; 11]| {
         let topology = machine.build();
-        // The four of the i7-4790K, 3, 6, 6 and 8, are among them.
+        // The four layouts of the i7-4790K, with 3, 6, 6 and 8 vCPUs, are among them.
         let names = [
             "none",
             "compact",
@@ -249,8 +250,8 @@ fn every_reason_names_its_place() {
     }
 }
 
-/// tuned's realtime-virtual-host: cores alone and isolated, FIFO 1 on vCPUs, all else on
-/// housekeeping PUs of the same node.
+/// tuned's realtime-virtual-host: exclusive isolated cores, FIFO 1 on vCPUs, all other threads on
+/// housekeeping CPUs of the same node.
 #[test]
 fn realtime_keeps_everything_of_a_machine_on_one_node() {
     let layout = plan("realtime", &i7_4790k().build(), &auto()).unwrap();
@@ -273,23 +274,23 @@ fn realtime_keeps_everything_of_a_machine_on_one_node() {
     let boot = layout.findings.iter().find(|finding| finding.subject == "isolcpus").unwrap();
     let hint = boot.hint.as_deref().unwrap();
     assert!(hint.contains("domain,8-11,24-27 nohz_full=8-11,24-27 rcu_nocbs=8-11,24-27"), "{hint}");
-    // The device's node, also where the host is.
+    // The device's node, even if the host is there.
     request.vnodes[0].devices = vec![Device::Node(NodeId(0))];
     let near = plan("realtime", &server.build(), &request).unwrap();
     assert_eq!(pins(&near), "1,2,3,4");
     assert!(set(&emulator(&near)).is_subset(&set("0,5-7,16,21-23")), "{}", emulator(&near));
-    // Seven cores of a node at most: the eighth is for housekeeping.
+    // At most seven cores of a node: the eighth is for housekeeping.
     let error = plan("realtime", &server.build(), &exactly(8)).unwrap_err();
     assert!(error.to_string().contains("realtime gives at most 7 vCPUs"), "{error}");
     let error = plan("realtime", &plain(1).build(), &exactly(1)).unwrap_err();
     assert!(error.to_string().contains("realtime cannot work on the PUs 0"), "{error}");
-    // Isolated at boot: those first, and nothing is missing.
+    // Cores isolated at boot are used first, and no finding remains.
     let booted = super::machine::dual_e5_2670().isolated("4-7,20-23").build();
     let layout = plan("realtime", &booted, &exactly(4)).unwrap();
     assert_eq!(pins(&layout), "4,5,6,7");
     assert!(!super::finds(&layout, "isolcpus", ""), "{:?}", layout.findings);
     assert!(layout.vnodes[0].threads[0].reason.contains("isolated at boot"));
-    // A node without a housekeeping PU is not chosen, and refused where a device is there.
+    // A node without a housekeeping CPU is not used, and refused if a device is there.
     let all = super::machine::dual_e5_2670().isolated("8-15,24-31").build();
     let layout = plan("realtime", &all, &exactly(4)).unwrap();
     assert_eq!(pins(&layout), "1,2,3,4");

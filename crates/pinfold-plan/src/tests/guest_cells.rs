@@ -1,4 +1,4 @@
-//! Machines that stay on nodes, and guests whose NUMA cells are fixed before the plan.
+//! Machines restricted to nodes, and guests whose NUMA cells are fixed before the plan.
 
 use pinfold_model::{
     CellRequest, CpuSet, MemoryRequest, NodeId, Request, Role, Topology, VcpuCount, VmRequest,
@@ -81,7 +81,7 @@ fn every_strategy_keeps_each_cell_on_its_node_and_each_socket_in_one_cell() {
     check(&[cell("0-6", &[0]), cell("7-13", &[1])], &[0, 1]);
     check(&[cell("0-6", &[1]), cell("7-13", &[0])], &[1, 0]);
     check(&[cell("0-1", &[1]), cell("2-7", &[0])], &[1, 0]);
-    // On one node, and where no node is said: a node each.
+    // Cells on one node, and cells without nodes: a node each.
     check(&[cell("0-1", &[1]), cell("2-3", &[1])], &[1, 1]);
     check(&[cell("0-3", &[]), cell("4-7", &[])], &[0, 1]);
 }
@@ -145,7 +145,7 @@ fn a_machine_stays_on_the_nodes_that_the_request_names() {
     assert!(error.to_string().ends_with("the request keeps it on node 0"), "{error}");
 }
 
-/// Where vCPUs are pinned to nodes the memory follows, whether or not its size is said.
+/// If vCPUs are pinned to nodes, the memory follows, with or without a given size.
 #[test]
 fn memory_is_bound_where_vcpus_are_pinned() {
     let nodes = |strategy: &str, topology: &Topology, vcpus: u32| -> Vec<u32> {
@@ -159,7 +159,7 @@ fn memory_is_bound_where_vcpus_are_pinned() {
     assert_eq!(nodes("scatter", &topology, 4), [0, 1]);
     assert_eq!(nodes("none", &topology, 4), [0; 0], "they float");
     assert_eq!(nodes("low-latency", &super::machine::i7_4790k().build(), 3), [0; 0], "one node");
-    // A node without memory binds nothing.
+    // Nothing is bound to a node without memory.
     topology.nodes[1].memory_bytes = 0;
     topology.nodes[0].memory_bytes = 1 << 30;
     assert_eq!(nodes("low-latency", &topology, 4), [0; 0]);

@@ -1,4 +1,4 @@
-//! A plan merged into a domain file: every byte that placement does not own stays.
+//! A plan merged into a domain file: every byte that is not placement-related stays.
 
 use pinfold_model::Policy;
 
@@ -8,7 +8,7 @@ use crate::domain_file::Domain;
 use crate::emit::libvirt_into;
 use crate::plan;
 
-/// A file as people keep it: comments, both kinds of quotes, other tuning, a namespace.
+/// A typical file: comments, both kinds of quotes, other tuning, a namespace.
 const OURS: &str = r#"<?xml version="1.0"?>
 <!-- my machine, do not touch -->
 <domain xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0" type='kvm'>
@@ -103,7 +103,7 @@ fn what_is_missing_is_put_where_it_is_looked_for() {
          <vcpupin vcpu='1' cpuset='2'/>\n   <emulatorpin cpuset='5-6'/>\n </cputune>\n <cpu>\n   \
          <topology sockets='1' dies='1' cores='2' threads='1'/>\n </cpu>\n</domain>"
     );
-    // All on one line, self-closing parents, no <vcpu> at all.
+    // All on one line, self-closing parents, no <vcpu> element.
     let line = "<domain type='kvm'><name>x</name><cputune/><cpu mode='host-passthrough'/></domain>";
     let text = merged(line, "low-latency", 1);
     assert!(text.contains("<cpu mode='host-passthrough'>\n  <topology"), "{text}");
@@ -153,14 +153,14 @@ fn iothreads_keep_their_numbers() {
     assert!(merged.text.contains("<iothreadpin iothread='1'"), "{}", merged.text);
     assert!(merged.text.contains("<iothreadpin iothread='7'"), "{}", merged.text);
     assert!(merged.notes.contains(&"libvirt's iothread 1 is the plan's iothread(disk)".to_owned()));
-    // More than the file has: their number is raised.
+    // More than the file has: the number is increased.
     *super::iothreads(&mut request) = ["a", "b", "c"].map(str::to_owned).to_vec();
     let layout = plan("low-latency", &topology, &request).unwrap();
     let text = libvirt_into(xml, one(&layout), &topology).unwrap().text;
     assert!(text.contains("<iothreads>3</iothreads>"), "{text}");
 }
 
-/// What gives way stands in a comment right before what replaces it, and in a note.
+/// A replaced element is in a comment right before its replacement, and in a note.
 #[track_caller]
 fn gave_way(merged: &crate::emit::Merged, why: &str, old: &str, new: &str) {
     let text = &merged.text;
@@ -183,7 +183,7 @@ fn a_comment_holds_the_number_of_iothreads_that_gave_way() {
     let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
     let old = "<iothreads>1</iothreads>";
     gave_way(&merged, "the plan has more iothreads", old, "<iothreads>2</iothreads>");
-    // As many as the plan has: nothing gives way, and nothing is said.
+    // The same number as in the plan: nothing is replaced, and there is no note.
     let xml = xml.replace(">1</iothreads>", ">2</iothreads>");
     let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
     assert!(!merged.text.contains("more iothreads"), "{}", merged.text);

@@ -1,4 +1,4 @@
-//! The XML: read back by another reader, and to the character where a source has it.
+//! The libvirt XML: read by another parser, and compared exactly with sources.
 
 use pinfold_host::process;
 use pinfold_model::{Policy, Role};
@@ -12,7 +12,7 @@ pub fn libvirt(layout: &pinfold_model::Plan) -> Result<String, pinfold_model::No
     emit::libvirt(layout, &i7_4790k().build())
 }
 
-/// Reads the fragment inside a domain; panics if it is not XML.
+/// Parses the fragment inside a domain; panics if it is not XML.
 pub fn parse(fragment: &str) -> Vec<String> {
     let domain = format!("<domain type='qemu'>{fragment}</domain>");
     let document = roxmltree::Document::parse(&domain).unwrap_or_else(|error| {
@@ -74,7 +74,7 @@ fn lindroth_to_the_character() {
     );
 }
 
-/// A plan with iothreads, policies and texts that are no XML.
+/// A plan with iothreads, policies and texts that are invalid in XML.
 fn hostile() -> pinfold_model::Plan {
     let mut request = exactly(2);
     request.vnodes[0].name = "a--b<c>&'\"-".to_owned();

@@ -1,4 +1,4 @@
-//! Each flaw by its smallest domain file, and what is proposed instead is without it.
+//! Each flaw in a minimal domain file; the proposed replacement does not have it.
 
 use pinfold_model::{Request, Severity, Topology};
 
@@ -15,7 +15,7 @@ fn domain(vcpus: u32, tune: &str, rest: &str) -> String {
     )
 }
 
-/// `<vcpupin>`s for the vCPUs 0, 1, 2, …
+/// `<vcpupin>` elements for the vCPUs 0, 1, 2, …
 fn pins(lists: &str) -> String {
     let pins = lists.split(' ').enumerate();
     pins.map(|(vcpu, list)| format!("<vcpupin vcpu='{vcpu}' cpuset='{list}'/>\n")).collect()
@@ -58,18 +58,18 @@ fn siblings() {
         let count = u32::try_from(lists.split(' ').count()).unwrap();
         domain(count, &format!("{}{emulator}", pins(lists)), rest)
     };
-    // The guest's siblings are on other cores; siblings that it takes for cores.
+    // Guest siblings on different cores; host siblings shown as cores.
     check(&host, &with("1 2 5 6", &shape(2, 2)), &["guest-siblings-lie"]);
     check(&host, &with("1 5 2 6", &shape(4, 1)), &["guest-siblings-hidden"]);
     check(&host, &with("1 2 3", &shape(3, 1)), &[]);
-    // A mask of both siblings for both is one core too.
+    // Masks of both siblings for both vCPUs are one core too.
     check(&host, &with("1,5 1,5 2,6 2,6", &shape(2, 2)), &[]);
     check(&host, &with("1 5 2 6", ""), &["guest-siblings-hidden", "guest-sockets-lie"]);
     check(&host, &with("1 5 2", &shape(4, 2)), &["topology-count"]);
 }
 
-/// The file with every line of advice written into it as a person would: in the place of the
-/// element that it names, or at the end of its parent.
+/// The file with every line of advice applied as a user would: replacing the element that it names,
+/// or at the end of its parent.
 fn followed(xml: &str, advice: &[String]) -> String {
     let key = |line: &str| line.split("cpuset").next().unwrap_or_default().to_owned();
     let mut lines: Vec<String> = xml.lines().map(str::to_owned).collect();
@@ -114,8 +114,8 @@ fn advice_that_is_followed_adds_up() {
     }
 }
 
-/// Free cores are taken before siblings and before the host's core, and a mask that is there is no
-/// advice.
+/// Free cores are used before siblings and before the host's core; advice never names an existing
+/// mask.
 #[test]
 fn advice_takes_free_cores_first() {
     let host = Machine::new([1, 1, 1, 16, 2], |place| place.core + 16 * place.thread).build();
@@ -172,7 +172,7 @@ fn iothreads_on_another_node() {
     };
     check(&host, &with("4 12 5 13", "0,8"), &["iothread-far"]);
     check(&host, &with("4 12 5 13", "6,14"), &[]);
-    // The emulator is as far, which is a note.
+    // The emulator is as far away, which is a note.
     let far = |lists: &str| {
         let found = flaws(&host, &[&with(lists, "6,14")]);
         found.into_iter().find(|flaw| flaw.name == "emulator-far")
@@ -183,7 +183,7 @@ fn iothreads_on_another_node() {
         (Severity::Note, "<emulatorpin cpuset='6-7,14-15'/>",)
     );
     assert_eq!(far("0 8 1 9"), None);
-    // In part near is near; and where the node has no PU left there is no better place.
+    // A partly near mask counts as near; if the node has no free CPU there is no better place.
     check(&host, &with("4 12 5 13", "0,6"), &[]);
     check(&host, &with("4 12 5 13 6 14 7 15", "0,8"), &[]);
 }
@@ -200,7 +200,7 @@ fn pus_that_are_not_there_or_not_alone() {
     check(&host, &domain(2, &pins("1"), &shape(2, 1)), &["half-pinned", "emulator-on-vcpu"]);
     let none_left = plain(2).build();
     let all = format!("{}<emulatorpin cpuset='0-1'/>", pins("0 1"));
-    // As many vCPUs as PUs: no other placement of them leaves the host one.
+    // As many vCPUs as CPUs: no placement of them leaves a CPU for the host.
     check(&none_left, &domain(2, &all, &shape(2, 1)), &[]);
     let full = flaws(&none_left, &[&domain(2, &all, &shape(2, 1))]);
     let note = |name| full.iter().any(|it| it.name == name && it.severity == Severity::Note);
@@ -264,7 +264,7 @@ fn two_machines_on_one_host() {
     assert_eq!(names("1 2", "5 7"), ["core-used-twice"]);
 }
 
-/// Five hundred machines: what is claimed twice is told once, whoever and how many claim it.
+/// Five hundred machines: a CPU with several claimants is reported once, whatever their number.
 #[test]
 fn many_machines_on_one_host() {
     const MANY: u32 = 500;
@@ -284,12 +284,12 @@ fn many_machines_on_one_host() {
     };
     let apart = layouts((0..MANY).map(|number| vm(number, 2 * number, 2 * number + 1)).collect());
     assert_eq!(twice(&apart), []);
-    // Each shares a PU with the next: as many flaws as there are neighbours.
+    // Each shares a CPU with the next: as many flaws as pairs of neighbours.
     let chain = layouts((0..MANY).map(|number| vm(number, number, number + 1)).collect());
     let found = twice(&chain);
     assert_eq!(found.len(), MANY as usize - 1);
     assert_eq!(found[0].what, "CPU 1 carries vCPUs of \"vm0\" and \"vm1\"");
-    // All on the same two: one flaw that names some and counts the others.
+    // All on the same two CPUs: one flaw that names some machines and counts the others.
     let heap = layouts((0..MANY).map(|number| vm(number, 0, 1)).collect());
     let found = twice(&heap);
     assert_eq!(found.len(), 1);
@@ -297,7 +297,7 @@ fn many_machines_on_one_host() {
     assert!(found[0].what.ends_with("and 494 more"), "{}", found[0].what);
 }
 
-/// No strategy makes what the review calls a problem.
+/// No strategy's plan has a problem.
 #[test]
 fn own_plans_hold() {
     let machines =
@@ -335,7 +335,7 @@ fn as_a_person_sees_it() {
     assert_eq!(crate::lint::counts(&found), "1 problem, 1 warning, 2 notes");
 }
 
-/// A compute service takes dedicated PUs offline while no guest needs them.
+/// A compute service takes dedicated CPUs offline while no guest needs them.
 #[test]
 fn an_offline_pu_is_usable_once_online() {
     let host = i7_4790k().offline("7").build();

@@ -1,4 +1,4 @@
-//! Machines for tests, built from their shape and their numbering of PUs.
+//! Machines for tests, built from their topology and their numbering of CPUs.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use pinfold_model::{
 
 use super::set;
 
-/// Where a PU is, each number from 0 within the part above it.
+/// Position of a CPU; each number counts from 0 within the next larger part.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub package: u32,
@@ -19,7 +19,7 @@ pub struct Place {
     pub thread: u32,
 }
 
-/// A machine in the making: PUs in hwloc's order.
+/// A machine under construction: CPUs in hwloc's order.
 #[derive(Clone, Debug)]
 pub struct Machine {
     rows: Vec<Row>,
@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// One package, `p` fast cores with adjacent siblings, then `e` small ones with one PU each.
+    /// One package, `p` fast cores with adjacent siblings, then `e` small ones with one CPU each.
     pub fn hybrid(p: u32, e: u32) -> Self {
         let row = |os, core, kind| Row { os, core, l3: Some(0), node: Some(0), package: 0, kind };
         let fast = (0..2 * p).map(|os| row(os, os / 2, CoreKind::Performance));
@@ -119,25 +119,25 @@ impl Machine {
         self
     }
 
-    /// These PUs share a level-2 cache.
+    /// Adds shared level-2 caches of these CPUs.
     pub fn l2(mut self, lists: &[&str]) -> Self {
         self.l2_domains = lists.iter().map(|list| set(list)).collect();
         self
     }
 
-    /// These PUs change their frequency together.
+    /// Adds frequency domains of these CPUs.
     pub fn frequency(mut self, lists: &[&str]) -> Self {
         self.frequency_domains = lists.iter().map(|list| set(list)).collect();
         self
     }
 
-    /// These PUs can run so fast.
+    /// Sets the maximum frequency of these CPUs.
     pub fn khz(mut self, list: &str, khz: u64) -> Self {
         self.highest_khz.extend(set(list).iter().map(|pu| (pu, khz)));
         self
     }
 
-    /// Without L3 caches and NUMA nodes, as some sources tell.
+    /// Removes L3 caches and NUMA nodes, which some sources do not report.
     pub fn bare(mut self) -> Self {
         for row in &mut self.rows {
             row.l3 = None;
@@ -245,12 +245,12 @@ pub fn i7_4790k() -> Machine {
     Machine::new([1, 1, 1, 4, 2], |place| place.core + 4 * place.thread)
 }
 
-/// The R910 of Badaroux 2021: 4 packages of 4 cores, numbers go round the packages.
+/// The R910 of Badaroux 2021: 4 packages of 4 cores, numbered round-robin over the packages.
 pub fn r910() -> Machine {
     Machine::new([4, 1, 1, 4, 2], |place| place.package + 4 * place.core + 16 * place.thread)
 }
 
-/// The same with SMT switched off.
+/// The same with SMT disabled.
 pub fn r910_without_smt() -> Machine {
     Machine::new([4, 1, 1, 4, 1], |place| place.package + 4 * place.core)
 }
@@ -280,7 +280,7 @@ pub fn dual_x5540() -> Machine {
     Machine::new([2, 1, 1, 4, 2], |place| 4 * place.package + place.core + 8 * place.thread)
 }
 
-/// Two L5420: no SMT, cores two by two with one L2 cache and one frequency.
+/// Two L5420: no SMT, pairs of cores with one L2 cache and one frequency.
 pub fn dual_l5420() -> Machine {
     Machine::new([2, 1, 1, 4, 1], |place| 4 * place.package + place.core)
         .frequency(&["0-1", "2-3", "4-5", "6-7"])

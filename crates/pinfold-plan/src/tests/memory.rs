@@ -1,4 +1,4 @@
-//! Memory on its nodes: in the domain file, in the fragment, in QEMU's options.
+//! Memory bound to nodes: in the domain file, in the fragment, in QEMU's options.
 
 use pinfold_model::{MemoryPlan, NodeId, Plan, Topology};
 use pinfold_vm::argv::parse;
@@ -55,7 +55,7 @@ fn cells_for_two_nodes() {
     );
     assert_eq!(libvirt_into(&text, one(&layout), &topology).unwrap().text, text);
     holds(&libvirt(&layout, &topology).unwrap(), &cells);
-    // What is emitted, the review takes.
+    // The emitted file passes the check.
     let reviewed = Layout::of_domain(&Domain::read(&text).unwrap(), "x");
     let flaws = lint(&[reviewed], &topology);
     let names: Vec<&str> = flaws.iter().map(|flaw| flaw.name).collect();
@@ -84,7 +84,7 @@ fn one_node_needs_no_cells() {
     assert!(!own.contains("pinfold-mem0"));
 }
 
-/// Memory that does not share out, and a size that nobody tells.
+/// Memory that cannot be divided, and an unknown size.
 #[test]
 fn what_cannot_be_bound_is_stated() {
     let (mut layout, topology) = placed(4, &[0, 1], Some(1 << 30));

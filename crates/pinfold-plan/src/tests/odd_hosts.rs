@@ -1,10 +1,10 @@
-//! Hosts that are not the sources': no SMT, hybrid, many L3s, isolated, offline, sparse.
+//! Hosts that differ from the sources: no SMT, hybrid, many L3s, isolated, offline, sparse.
 
 use super::machine::{Machine, Place, i7_4790k, plain, r910, two_complexes};
 use super::{auto, emulator, exactly, finds, pins, set, shape};
 use crate::plan;
 
-/// Strategy, vCPUs asked (0 is auto), pins, emulator, shape.
+/// `strategy` with `vcpus` vCPUs (0 means auto) gives these pins, emulator CPUs and topology.
 #[track_caller]
 fn check(machine: &Machine, strategy: &str, vcpus: u32, expected: [&str; 3]) {
     let request = if vcpus == 0 { auto() } else { exactly(vcpus) };
@@ -83,10 +83,11 @@ fn hybrid_cores_are_not_mixed_unless_asked() {
     assert!(layout.housekeeping_reason.contains("one of the efficiency cores"));
     assert!(!finds(&layout, "core kinds", ""));
     assert!(finds(&layout, "boot PU", "the kernel boots on PU 0"));
-    // The core on which the kernel boots is taken last.
+    // The boot core is used last.
     check(&hybrid, "low-latency", 3, ["2,4,6", "8-15", "1×3×1"]);
     check(&hybrid, "balanced", 6, ["2,3,4,5,6,7", "8-15", "1×3×2"]);
-    // A kind that has room for all before a mixture; with the host's core moved if that helps.
+    // A kind that has room for all vCPUs is preferred to a mixture; the host's core is moved if
+    // that helps.
     check(&hybrid, "low-latency", 7, ["9,10,11,12,13,14,15", "8", "1×7×1"]);
     check(&hybrid, "low-latency", 8, ["8,9,10,11,12,13,14,15", "0-1", "1×8×1"]);
 
@@ -102,7 +103,7 @@ fn hybrid_cores_are_not_mixed_unless_asked() {
 #[test]
 fn isolated_pus_carry_vcpus_first_and_never_the_host() {
     let machine = i7_4790k().isolated("2,3,6,7");
-    // The emulator's threads would all stay on one of the isolated siblings.
+    // All threads of the emulator would stay on one of the isolated siblings.
     check(&machine, "low-latency", 2, ["2,3", "0,4", "1×2×1"]);
     check(&machine, "low-latency", 1, ["2", "6", "1×1×1"]);
     let layout = plan("low-latency", &machine.build(), &exactly(2)).unwrap();
@@ -119,7 +120,7 @@ fn isolated_pus_carry_vcpus_first_and_never_the_host() {
         (pins(&mirrored).as_str(), emulator(&mirrored)),
         ("0,4,1,5,2,6,3,7", free.to_string())
     );
-    // The lowest PU is isolated: the host keeps the lowest that is not.
+    // The lowest CPU is isolated: the host keeps the lowest one that is not.
     check(&i7_4790k().isolated("0,4"), "balanced", 0, ["0,4,2,6,3,7", "1,5", "1×3×2"]);
     // Half of the host core is isolated: the host has the other half.
     check(&i7_4790k().isolated("4"), "balanced", 0, ["1,5,2,6,3,7", "0", "1×3×2"]);
@@ -162,7 +163,7 @@ fn sparse_numbers_and_machines_without_caches_or_nodes() {
 
 #[test]
 fn nodes_smaller_than_an_l3() {
-    // Sub-NUMA clusters: the L3 is the package's, the nodes are halves of it.
+    // Sub-NUMA clusters: the L3 is shared by the package, whose halves are the nodes.
     let mut topology = Machine::new([1, 2, 1, 4, 1], |place| 4 * place.node + place.core).build();
     let l3 = topology.l3[0].id;
     topology.pus.iter_mut().for_each(|pu| pu.l3 = Some(l3));
@@ -174,7 +175,7 @@ fn nodes_smaller_than_an_l3() {
 #[test]
 fn nodes_without_memory_and_hosts_that_are_guests() {
     let machine = r910().memoryless(1).inside("KVM");
-    // The first node besides the host's has no memory, the next one has.
+    // The first node apart from the host's has no memory, the next one has.
     check(&machine, "low-latency", 4, ["2,6,10,14", "18,22,26,30", "1×4×1"]);
     let layout = plan("scatter", &machine.build(), &exactly(4)).unwrap();
     assert!(finds(&layout, "NUMA", "a node without memory: 1"));

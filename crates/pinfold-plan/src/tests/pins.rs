@@ -1,4 +1,4 @@
-//! Pins by hand on top of strategies.
+//! Pins by hand in combination with strategies.
 
 use pinfold_model::{CpuSet, EmulatorRequest, Free, Plan, Policy, Request, Role, VcpuCount};
 use proptest::prelude::*;
@@ -28,17 +28,18 @@ fn a_thread_goes_where_it_is_pinned_and_the_others_make_room() {
         |texts: &[&str]| plan("low-latency", &topology, &with(exactly(3), texts)).unwrap();
     let swapped = planned(&["vcpu0=2"]);
     assert_eq!((pins(&swapped).as_str(), emulator(&swapped).as_str()), ("2,1,3", "5-7"));
-    // The order of compact is fixed: vCPU 1 was on PU 4, and takes what vCPU 0 left.
+    // The order of compact is fixed: vCPU 1 was on CPU 4, and moves to the CPU that vCPU 0 left.
     let line = plan("compact", &topology, &with(exactly(3), &["vcpu0=4"])).unwrap();
     let reason = &line.vnodes[0].threads[1].reason;
     assert_eq!(reason, "PU 0 was left by a vCPU that is pinned to PU 4 by hand");
     assert_eq!(swapped.vnodes[0].threads[0].reason, "pinned to PU 2 by hand");
     assert!(finds(&swapped, "pins", "vcpu(0)=2 by hand"));
-    // On a sibling: the other vCPUs have cores of their own, the emulator has what is left.
+    // On a sibling: the other vCPUs have their own cores, the emulator the remaining CPUs.
     let sibling = planned(&["vcpu(1)=5"]);
     assert_eq!((pins(&sibling).as_str(), emulator(&sibling).as_str()), ("2,5,3", "1,6-7"));
     assert_eq!(sibling.exclusive, set("1-3,5-7"));
-    // All three, the emulator on the host's core, and what no vCPU needs goes to the host.
+    // All three vCPUs and the emulator on the host's core; CPUs that no vCPU needs become the
+    // host's.
     let all = planned(&["vcpu0-1=2,6", "vcpu2=3", "emulator=0,4"]);
     assert_eq!((pins(&all).as_str(), emulator(&all).as_str()), ("2,6,3", "0,4"));
     assert_eq!((all.exclusive.clone(), all.housekeeping.clone()), (set("2-3,6-7"), set("0-1,4-5")));
@@ -46,7 +47,7 @@ fn a_thread_goes_where_it_is_pinned_and_the_others_make_room() {
     assert!(reason.contains("1,5, which no role of the plan needs"), "{reason}");
     let pair = plan("balanced", &topology, &with(exactly(2), &["vcpu0-1=3,7"])).unwrap();
     assert_eq!((shape(&pair).as_str(), pair.exclusive.clone()), ("1×1×2", set("3,7")));
-    // The emulator is with the vCPUs where they are, and the host leaves a core that it would keep.
+    // The emulator follows the vCPUs, and the host leaves a core that it would otherwise keep.
     let moved = plan("low-latency", &topology, &with(exactly(2), &["vcpu0-1=2,3"])).unwrap();
     assert_eq!((emulator(&moved).as_str(), moved.exclusive.clone()), ("6-7", set("2-3,6-7")));
     let boot = plan("low-latency", &topology, &with(exactly(2), &["vcpu0=0"])).unwrap();
@@ -109,7 +110,7 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
     let narrow = i7_4790k().allowed("0-3").build();
     let error = plan("low-latency", &narrow, &with(exactly(2), &["vcpu0=5"])).unwrap_err();
     assert!(error.to_string().contains("is not in the cpuset of this process"), "{error}");
-    // The real-time guard: neither the emulator nor the host is left without a PU.
+    // The real-time check: the emulator and the host must each keep a CPU.
     let request = Request { emulator: EmulatorRequest::RealTime, ..exactly(6) };
     let i7 = i7_4790k().build();
     let error = plan("balanced", &i7, &with(request, &["emulator=0,4"])).unwrap_err();
@@ -172,8 +173,8 @@ fn the_layout_of_qemu_affinity_is_one_request() {
     assert_eq!((on(Role::Vcpu(0)).as_str(), on(Role::Emulator).as_str()), ("0-15", "0-15"));
 }
 
-/// The 5950X of vfio-isolate's README: 16 vCPUs on the second die, emulator and iothread on the
-/// last core of the first, the host on the rest of it.
+/// The 5950X in vfio-isolate's README: 16 vCPUs on the second die, emulator and iothread on the
+/// last core of the first, the host on its other cores.
 #[test]
 fn the_layout_of_vfio_isolate_is_one_request() {
     let topology = super::machine::ryzen_5950x().build();
@@ -225,7 +226,7 @@ proptest! {
     }
 }
 
-/// A thread all of whose CPUs carry real-time vCPUs never runs: such pins are refused.
+/// A thread whose CPUs all carry real-time vCPUs never runs: such pins are refused.
 #[test]
 fn pins_with_which_real_time_vcpus_starve_a_thread_are_refused() {
     let topology = dual_e5_2670().build();
@@ -249,7 +250,7 @@ fn pins_with_which_real_time_vcpus_starve_a_thread_are_refused() {
     for texts in [&["emulator=8-10"], &["emulator=24-25"], &["vcpu0-1=8,24"]] {
         planned("realtime", texts).unwrap();
     }
-    // Ordinary vCPUs and those of round robin take turns.
+    // Ordinary vCPUs and round-robin vCPUs take turns.
     planned("low-latency", &["vcpu0=8", "vcpu1=8"]).unwrap();
     planned("low-latency-rt", &["vcpu0=8", "vcpu1=8"]).unwrap();
     let ordinary = "name=a,vcpus=2,pins=vcpu=8,policies=vcpu(0)=fifo:1";

@@ -1,4 +1,4 @@
-//! Platform files, their words on the command line, and what they become on a host.
+//! Platform files, their command line syntax, and their result on a host.
 
 use pinfold_model::{
     Attach, EmulationPlan, Method, NodeId, Platform, PlatformVnode, PuId, Speed, SpeedRequest,
@@ -14,7 +14,7 @@ use crate::validate;
 
 const PAGE: &str = include_str!("../../../../docs/platforms.md");
 
-/// The examples of the documentation in a language, between their fences.
+/// The code blocks of a language in the documentation.
 fn examples(language: &str) -> Vec<&'static str> {
     let fence = format!("```{language}\n");
     let rest = PAGE.split(fence.as_str()).skip(1);
@@ -78,7 +78,7 @@ fn the_documented_examples_are_read() {
     assert_eq!(to_csv(&load(recorded).unwrap()), recorded);
 }
 
-/// The page says the bounds that the methods have.
+/// The documented limits are those of the methods.
 #[test]
 fn the_documented_bounds_are_those_of_the_methods() {
     let table = PAGE.split("| method | period |").nth(1).unwrap();
@@ -134,7 +134,7 @@ fn refused(text: &str, why: &str, hint: &str) {
     assert!(!reported.is_empty(), "{why}: no way out");
 }
 
-/// A line of a vnode, the third of its file.
+/// A line of a vnode, which is the third line of its file.
 #[track_caller]
 fn in_vnode(line: &str, why: &str, hint: &str) {
     refused(&format!("[[vnode]]\nname = \"a\"\n{line}\ncores = 2\n"), why, hint);
@@ -349,7 +349,7 @@ fn frequencies_are_shares_of_each_core() {
          not stated on this host (no cpufreq)",
         "give a share, such as 40%",
     );
-    // The fast cores reach it, the small ones on which the vnode is do not.
+    // The fast cores reach it; the small ones, on which the vnode is, do not.
     let hybrid = Machine::hybrid(2, 4).khz("0-3", 5_000_000).khz("4-7", 4_000_000).build();
     let plan = resolve(&platform(&["name=a,cores=4,speed=3 GHz"]), &hybrid).unwrap();
     let expected = ["a: 4 at 75%, 5 at 75%, 6 at 75%, 7 at 75%"];
@@ -375,7 +375,7 @@ fn cores_that_share_a_frequency_agree() {
         assert_eq!(error.to_string(), why);
         assert!(error.hint().unwrap().contains(hint));
     };
-    // Three of four pairs cannot be had whole by four and three cores.
+    // Each pair of cores has one frequency, and these groups do not fill whole pairs.
     check(
         "name=a,cores=3,speed=40%+40%+50%,method=freq",
         "40% and 50% of \"a\" cannot both be had by frequency: the PUs 2-3 change it together",
@@ -401,11 +401,11 @@ fn cores_that_share_a_frequency_agree() {
     let by_time = ["name=a,cores=5,speed=40%,method=stall", "name=b,cores=3,speed=60%,method=lim"];
     let plan = resolve(&platform(&by_time), &host).unwrap();
     assert!(!super::finds(&plan.plan, "frequency domains", ""));
-    // Whoever leaves the method open is told what frequencies cannot do.
+    // If the method is not given, a finding names what frequency methods cannot do.
     let open = ["name=a,cores=5,speed=40%", "name=b,cores=3,speed=60%"];
     let plan = resolve(&platform(&open), &host).unwrap();
     assert!(super::finds(&plan.plan, "frequency domains", "change frequency together"));
-    // The host's own tasks on the other half of a pair are told of.
+    // A finding about the host's own tasks on the other half of a pair.
     let half = resolve(&platform(&["name=a,cores=7,speed=40%,method=gov"]), &host).unwrap();
     assert!(super::finds(&half.plan, "frequency domains", "PU 0 is as slow as a"));
 }
@@ -432,7 +432,7 @@ fn burners_keep_off_the_last_housekeeping_pu() {
     hogs.share_housekeeping = true;
     let plan = resolve(&hogs, &host).unwrap();
     assert!(plan.share_housekeeping && plan.vnodes[0].on_last_housekeeping);
-    // With a core to spare, or with the sibling of the host's core, the host has one of its own.
+    // With a spare core, or with the sibling of the host's core, the host has its own CPU.
     let plan = resolve(&all("hogs"), &plain(5).build()).unwrap();
     assert_eq!(plan.plan.housekeeping, set("0"));
     assert!(plan.vnodes.iter().all(|vnode| !vnode.on_last_housekeeping));

@@ -1,4 +1,4 @@
-//! Scheduling policies in request files and words.
+//! Scheduling policies in request files and on the command line.
 
 use pinfold_model::{Policy, Request, Role, VcpuCount};
 

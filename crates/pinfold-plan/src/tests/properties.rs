@@ -1,4 +1,4 @@
-//! What holds for every plan, on random machines under random requests.
+//! Properties of all plans, with random machines and random requests.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::machine::{Machine, Place};
 use crate::domain_file::Domain;
 use crate::{PlanError, emit, explain, plan, schema, strategies, validate};
 
-/// The ways in which machines number their PUs.
+/// Different CPU numberings of a machine.
 fn numbered(shape: [u32; 5], way: u32) -> Machine {
     let [packages, nodes, l3s, cores, threads] = shape;
     let all_cores = packages * nodes * l3s * cores;
@@ -34,7 +34,7 @@ fn any_set(most: u32) -> impl Strategy<Value = String> {
         .prop_map(|pus| pus.into_iter().map(PuId).collect::<CpuSet>().to_string())
 }
 
-/// PUs of the machine by place, so that every way of numbering is hit.
+/// CPUs of the machine by position, so that every numbering is covered.
 pub(super) fn some_of(topology: &Topology, places: &[usize]) -> CpuSet {
     let at = |place: &usize| topology.pus.get(place % topology.pus.len().max(1)).map(|pu| pu.os);
     places.iter().filter_map(at).collect()
@@ -94,7 +94,7 @@ fn any_vm(most: u32) -> impl Strategy<Value = VmRequest> {
     })
 }
 
-/// One virtual machine and nothing of the host asked but what to avoid.
+/// A request for one virtual machine, with only CPUs to avoid as conditions.
 fn any_request() -> impl Strategy<Value = Request> {
     (any_vm(40), any_set(60), prop::bool::weighted(0.3), any_scope()).prop_map(
         |(vm, avoid, avoids, isolation)| {
@@ -127,7 +127,7 @@ fn any_vnode() -> impl Strategy<Value = VnodeRequest> {
     )
 }
 
-/// Several vnodes with everything that can be asked.
+/// A request for several vnodes with all options.
 fn any_requests() -> impl Strategy<Value = Request> {
     let free = prop_oneof![
         4 => Just(None),
@@ -231,14 +231,14 @@ fn stays_free(layout: &Plan, allowed: &CpuSet, request: &Request) -> Result<(), 
     Ok(())
 }
 
-/// The PUs on which vCPUs and tasks may run.
+/// The CPUs on which vCPUs and tasks may run.
 fn carried(layout: &Plan) -> CpuSet {
     let runs = |role: &Role| matches!(role, Role::Vcpu(_) | Role::Task);
     let threads = layout.threads().filter(|(_, thread)| runs(&thread.role));
     threads.map(|(_, thread)| &thread.pus).collect::<CpuSet>()
 }
 
-/// No PU carries two vCPUs while one that the strategy uses is free.
+/// No CPU carries two vCPUs while the strategy has a free one.
 fn uses_pus_once(
     strategy: &str,
     (topology, request): (&Topology, &Request),
@@ -266,7 +266,7 @@ fn uses_pus_once(
     let usable = match layout.strategy.as_str() {
         // Its emulators are on the host's core, which never carries a vCPU.
         "isolcpus" => layout.exclusive.clone(),
-        // Emulators are on the PUs that stay free for the host.
+        // Emulators are on the CPUs that are kept free for the host.
         _ if request.free.is_some() => {
             crate::plan_builder::ground(topology, request).unwrap().usable
         }
@@ -296,7 +296,7 @@ fn uses_pus_once(
     Ok(())
 }
 
-/// Strategies under which vCPUs take turns when PUs run out.
+/// Strategies under which vCPUs share CPUs when there are too few.
 const WRAPPING: [&str; 7] = [
     "compact",
     "compact-cores",
@@ -307,11 +307,11 @@ const WRAPPING: [&str; 7] = [
     "isolcpus",
 ];
 
-/// Strategies that keep a core for the host and give no core to two vnodes.
+/// Strategies that reserve a core for the host and never give a core to two vnodes.
 const ENCLOSING: [&str; 6] =
     ["low-latency", "low-latency-rt", "multi-vm", "balanced", "balanced-shared", "vnodes"];
 
-/// What the isolating strategies promise on top.
+/// Additional properties of the isolating strategies.
 fn isolates(
     strategy: &str,
     topology: &Topology,
@@ -343,7 +343,7 @@ fn isolates(
     for vnode in layout.vnodes.iter().filter(|vnode| vnode.guest.is_some()) {
         let emulator = &vnode.thread(&Role::Emulator).unwrap().pus;
         let apart = emulator.is_disjoint(&vcpus);
-        // What would share several isolated PUs is taken off them.
+        // Threads that would share several isolated CPUs are moved off them.
         if topology.isolated.is_empty() || strategy != "balanced-shared" {
             let shared = strategy == "balanced-shared" && emulator.is_subset(&vcpus);
             prop_assert!(apart || shared, "{emulator} and {vcpus}");
@@ -359,7 +359,7 @@ fn isolates(
     Ok(())
 }
 
-/// What holds for a plan in every form, and what a refusal promises.
+/// Properties of a plan in every format, and of an error.
 fn keeps_its_word(
     strategy: &str,
     topology: &Topology,
@@ -373,7 +373,7 @@ fn keeps_its_word(
             prop_assert_eq!(schema::from_json(&schema::to_json(&layout)), Ok(layout.clone()));
             prop_assert!(explain(&layout, topology, 80).contains(strategy));
             for vnode in &layout.vnodes {
-                // One machine's part is a plan as good as the whole, and can be emitted.
+                // The part of one machine is a complete plan, and can be emitted.
                 let alone = layout.alone(vnode);
                 prop_assert_eq!(validate(&alone, topology), vec![]);
                 prop_assert!(alone.exclusive.is_subset(&layout.exclusive));
@@ -388,7 +388,7 @@ fn keeps_its_word(
     refuses_honestly(strategy, &error, topology, request)
 }
 
-/// Sockets, dies, cores and threads make the number of vCPUs, also where there are several dies.
+/// Sockets, dies, cores and threads multiply to the number of vCPUs, also with several dies.
 fn dies_add_up(vnode: &VnodePlan, fragment: &str) -> Result<(), TestCaseError> {
     if vnode.guest.is_none() {
         return Ok(());
@@ -410,7 +410,7 @@ fn refuses_honestly(
             let mut fewer = request.clone();
             if let [VnodeRequest { work: Work::Vm(vm), .. }] = fewer.vnodes.as_mut_slice() {
                 (vm.vcpus, vm.smt) = (VcpuCount::Exactly(*most), SmtRequest::Auto);
-                // Memory may refuse it then, but not the number.
+                // The memory may then cause an error, but not the number.
                 let again = plan(strategy, topology, &fewer);
                 prop_assert!(!matches!(again, Err(PlanError::TooManyVcpus { .. })), "{again:?}");
             }
@@ -432,7 +432,7 @@ fn refuses_honestly(
             prop_assert!(left.intersection(&topology.online()).is_empty());
             Ok(())
         }
-        // No request of these tests names nodes or cells.
+        // Requests in these tests name no nodes or cells.
         PlanError::VnodeController { .. } | PlanError::Cells { .. } => {
             Err(TestCaseError::fail("nodes"))
         }
@@ -486,8 +486,8 @@ fn offers(
     Ok(())
 }
 
-/// How far apart two PUs are: 1 with a common L3, 2 with a common node, 3 with a common
-/// package, 4 otherwise.
+/// Distance of two CPUs: 1 with a common L3, 2 with a common node, 3 with a common package, 4
+/// otherwise.
 fn distance(topology: &Topology, a: PuId, b: PuId) -> usize {
     let (a, b) = (topology.pu(a).unwrap(), topology.pu(b).unwrap());
     match (a.l3 == b.l3, a.node == b.node, a.package == b.package) {
@@ -532,9 +532,8 @@ proptest! {
         keeps_its_word(strategy, &topology, &request)?;
     }
 
-    /// The others go another way by their very definition: `sequential` by number, `isolcpus`
-    /// in one order from a place that is not a domain's start, `scatter` and `numa-exclusive`
-    /// apart from each other.
+    /// The other strategies differ by definition: `sequential` goes by number, `isolcpus` starts
+    /// its order within a domain, `scatter` and `numa-exclusive` separate vCPUs.
     #[test]
     fn fewer_vcpus_are_never_farther_apart(
         strategy in prop::sample::select(vec![
@@ -551,8 +550,8 @@ proptest! {
             if carried(&layout).len() < vcpus as usize {
                 break;
             }
-            // Machines that no node holds are divided equally, and vCPUs that would not fill
-            // their cores have one each.
+            // Machines that no node can hold are divided equally, and vCPUs that would not fill
+            // their cores have a core each.
             let ordered = ["compact", "compact-cores", "l3-exclusive"].contains(&strategy);
             let nodes: std::collections::BTreeSet<_> =
                 carried(&layout).iter().filter_map(|pu| topology.pu(pu)?.node).collect();
@@ -575,7 +574,7 @@ proptest! {
     #[test]
     fn automatic_numbers_can_be_asked_for(strategy in any_strategy(), topology in any_topology()) {
         if let Ok(layout) = plan(strategy, &topology, &super::auto()) {
-            // `auto` may pick another strategy for a number than for an open one.
+            // `auto` may select another strategy for a given number than for an automatic one.
             let strategy = layout.strategy.clone();
             let count = u32::try_from(layout.vnodes[0].vcpus().count()).unwrap();
             let again = plan(&strategy, &topology, &super::exactly(count)).unwrap();

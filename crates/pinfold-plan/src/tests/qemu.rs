@@ -1,4 +1,4 @@
-//! The start script as text, and through `sh` with other programs in QEMU's place.
+//! The start script as text, and run by `sh` with other programs instead of QEMU.
 
 use pinfold_host::process;
 use pinfold_model::{Plan, Policy, Role};
@@ -69,7 +69,7 @@ fn what_taskset_cannot_do_needs_pinfold() {
     assert_sh_reads(&script);
 }
 
-/// Runs the script's text; `sh -n` with `flags` of `-n`.
+/// Runs the script; with `-n` in `flags`, only checks its syntax.
 fn sh(flags: &str, script: &str, arguments: &[&str]) -> process::Output {
     let mut args = vec![format!("{flags}c"), script.to_owned(), "start.sh".to_owned()];
     args.extend(words(arguments));
@@ -98,7 +98,7 @@ const NASTY: &[&str] = &[
 
 #[test]
 fn sh_reads_every_script() {
-    // All that place a virtual machine.
+    // All strategies that place a virtual machine.
     for strategy in crate::strategies().iter().filter(|strategy| strategy.name != "vnodes") {
         let mut request = exactly(3);
         request.vnodes[0].name = "x\n$(exit 9)`exit 9`'".to_owned();
@@ -114,7 +114,7 @@ fn sh_reads_every_script() {
     }
 }
 
-/// `printf` in QEMU's place: it prints its arguments and ends, so the script ends with it.
+/// `printf` instead of QEMU: it prints its arguments and exits, and the script exits too.
 #[test]
 fn arguments_arrive_to_the_character() {
     let mut command = words(&["printf", "<%s>\\n"]);
@@ -148,7 +148,7 @@ fn the_command_has_the_scripts_own_input() {
     assert_eq!(output.stdout_text(), "typed", "{}", output.stderr_text());
 }
 
-/// The options of a wrapper are not QEMU's, and stay where they are.
+/// The options of a wrapper are not QEMU's, and stay unchanged.
 #[test]
 fn a_wrapper_keeps_its_options() {
     has(
@@ -163,7 +163,7 @@ fn a_wrapper_keeps_its_options() {
     );
 }
 
-/// A machine with room for more vCPUs starts with those that it had, and keeps the room.
+/// A machine with room for more vCPUs starts with its present number, and keeps the room.
 #[test]
 fn vcpus_that_are_plugged_in_later_have_a_place() {
     has(
@@ -188,7 +188,7 @@ fn vcpus_that_are_plugged_in_later_have_a_place() {
     assert!(script.contains("-m size=1073741824B,slots=2,maxmem=2G"), "{script}");
 }
 
-/// Threads are written only where the guest's board and CPU model can show them, dies only for a PC.
+/// Threads are written only if the guest's board and CPU model support them, dies only for a PC.
 #[test]
 fn the_shape_is_one_that_the_board_can_show() {
     let check = |line: &str, model: Option<&str>, expected: &str| {
@@ -219,7 +219,7 @@ fn the_shape_is_one_that_the_board_can_show() {
     check("qemu-system-s390x", intel, "16,sockets=1,cores=16,threads=1");
 }
 
-/// What is written for a board is what its QEMU takes without a warning.
+/// QEMU accepts the options written for its board without a warning.
 #[test]
 fn every_qemu_takes_its_shape() {
     let topology = super::machine::two_complexes().build();

@@ -1,7 +1,7 @@
-//! The start script with a real QEMU (TCG, no disk, no network) on two PUs of this machine.
+//! The start script with a real QEMU (TCG, no disk, no network) on two CPUs of this machine.
 //!
-//! The script's QEMU is a child of a shell that the test starts and ends; nothing else
-//! is touched. Without QEMU or a second PU the tests say that they were skipped.
+//! The script's QEMU is a child of a shell that the test starts and ends; nothing else is changed.
+//! Without QEMU or a second CPU the tests are skipped and print so.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::qemu::{SECOND_NS, words};
 use crate::emit::qemu;
 use crate::{plan, schema};
 
-/// One vCPU on the second PU that this process may use, the emulator on the first.
+/// One vCPU on the second CPU that this process may use, the emulator on the first.
 struct Stage {
     script: String,
     layout: Plan,
@@ -23,12 +23,12 @@ struct Stage {
     second: PuId,
 }
 
-/// `thread` as of QEMU's `-accel tcg,thread=`.
+/// `thread` is the value for QEMU's `-accel tcg,thread=`.
 fn stage(thread: &str) -> Option<Stage> {
     stage_under(&[], thread)
 }
 
-/// The same with a program that starts QEMU.
+/// The same with a wrapper that starts QEMU.
 fn stage_under(wrapper: &[&str], thread: &str) -> Option<Stage> {
     let Some(program) = process::find_program("qemu-system-x86_64") else {
         eprintln!("skipped: qemu-system-x86_64 is not installed");
@@ -58,7 +58,7 @@ fn stage_under(wrapper: &[&str], thread: &str) -> Option<Stage> {
     })
 }
 
-/// The memory options as a real QEMU takes them: bound to node 0, touched by its own threads.
+/// A real QEMU accepts the memory options: bound to node 0, touched by its own threads.
 #[test]
 fn memory_on_a_node() {
     let Some(stage) = stage("multi") else { return };
@@ -84,8 +84,8 @@ fn memory_on_a_node() {
     assert!(running, "QEMU does not run under\n{script}");
 }
 
-/// Two cells, each with a backend and a thread context of its own, as a real QEMU takes them. Both
-/// are bound to node 0 here, because few machines have two.
+/// Two cells, each with its own backend and thread context, in a real QEMU. Both are bound to node
+/// 0 here, because few machines have two nodes.
 #[test]
 fn memory_in_two_cells() {
     let Some(stage) = stage("multi") else { return };
@@ -150,7 +150,7 @@ fn by_taskset() {
     pinned_by_taskset(&[]);
 }
 
-/// QEMU is not what the script started, but its child, as it is sudo's.
+/// QEMU is not the process that the script started, but its child, as with sudo.
 #[test]
 fn by_taskset_below_a_program_that_waits() {
     pinned_by_taskset(&["env", "A=1", "sh", "-c", "\"$@\" & wait $!", "sh"]);
@@ -180,7 +180,7 @@ fn pinned_by_taskset(wrapper: &[&str]) {
     }
 }
 
-/// A program named pinfold, which notes how it was called.
+/// A program named pinfold that records its arguments.
 fn stand_in(folder: &str, ends_with: u8) -> String {
     let made = format!(
         "mkdir -p {folder} && cat >{folder}/pinfold <<'END'\n\
@@ -227,7 +227,7 @@ struct Thread {
     ran_ns: u64,
 }
 
-/// The threads of the script's QEMU by name; of those without a name of their own, one.
+/// The threads of the script's QEMU by name; only one of those that have the process's name.
 fn threads(host: &LiveHost, shell: Tid) -> BTreeMap<String, Thread> {
     let text = |path: String| host.read_text(&path).unwrap_or_default();
     let numbers = |names: Vec<String>| -> Vec<Tid> {
@@ -246,7 +246,7 @@ fn threads(host: &LiveHost, shell: Tid) -> BTreeMap<String, Thread> {
             let name = text(paths::task_comm(child, tid)).trim_end().to_owned();
             let ran = text(paths::task_schedstat(child, tid));
             let ran_ns = ran.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
-            // The shell's own helpers are no threads of QEMU.
+            // The shell's own helper processes are no threads of QEMU.
             let helper = ["sh", "sed", "sleep"].contains(&name.as_str());
             if let (Ok(mask), false) = (host.affinity(tid), helper) {
                 threads.insert(name, Thread { mask, ran_ns });

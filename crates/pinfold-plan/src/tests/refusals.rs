@@ -1,4 +1,4 @@
-//! Requests that get no plan, and what they get instead.
+//! Requests that get no plan, and the suggested alternatives.
 
 use pinfold_model::{Request, VcpuCount};
 
@@ -76,7 +76,7 @@ fn numbers_of_vcpus_that_cannot_be_had() {
     );
 }
 
-/// vCPUs that must take turns do so better unpinned, as `auto` says.
+/// vCPUs that must share CPUs run better unpinned, as `auto` says.
 #[test]
 fn more_vcpus_than_cpus_are_not_sent_to_a_strategy_that_pins() {
     for strategy in ["numa-exclusive", "low-latency", "balanced", "max-performance"] {

@@ -1,4 +1,4 @@
-//! Request files and their words on the command line.
+//! Request files and their command line syntax.
 
 use pinfold_model::{
     Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, SmtRequest, VcpuCount,
@@ -12,7 +12,7 @@ use crate::requests::{
     device, emulator_wish, free_share, from_toml, group_from_words, knob, parse_vm_spec, vnode_name,
 };
 
-/// The example of the documentation, between its fences.
+/// The code block with the example in the documentation.
 fn example() -> &'static str {
     let docs = include_str!("../../../../docs/requests.md");
     docs.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0
@@ -37,7 +37,7 @@ fn the_documented_example_is_read_and_planned() {
     assert_eq!((request.avoid.clone(), request.free.clone()), (set("7"), Some(Free::Pus(2))));
     assert_eq!(request.isolation, IsolationScope::Host);
     assert_eq!(request.interrupts, [Device::Node(NodeId(1))]);
-    // The machines of these tests have too little memory for it, and say so.
+    // The machines of these tests have too little memory for it, which gives an error.
     let error = plan("multi-vm", &dual_x5540().build(), &request).unwrap_err();
     assert!(error.to_string().contains("needs 4 GiB of memory"), "{error}");
 }

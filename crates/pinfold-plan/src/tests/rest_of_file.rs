@@ -1,5 +1,5 @@
-//! What a domain file says beside placement: each finding by its smallest file, and no finding in
-//! a file that has it right.
+//! Settings of a domain file other than placement: each finding in a minimal file, and no finding
+//! in a correct file.
 
 use pinfold_model::{Request, Severity, Topology};
 
@@ -15,7 +15,8 @@ const WINDOWS_CLOCK: &str = "<clock offset='localtime'><timer name='hpet' presen
      <timer name='hypervclock' present='yes'/></clock>";
 const GPU: &str = "<hostdev mode='subsystem' type='pci' managed='yes'/>";
 
-/// A KVM domain of two vCPUs on one core of the i7-4790K, with more in `<cputune>` and beside it.
+/// A KVM domain with two vCPUs on one core of the i7-4790K, with additions in `<cputune>` and next
+/// to it.
 fn domain(tune: &str, rest: &str) -> String {
     let cpu = match rest.contains("<cpu ") {
         true => "",
@@ -42,7 +43,8 @@ fn flaws_of(xml: &str, name: &str) -> Diagnostic {
     found.into_iter().find(|flaw| flaw.name == name).unwrap()
 }
 
-/// The findings beyond those of placement; what is worse than a note is fixed, and stays so.
+/// The findings other than those of placement; everything worse than a note is fixed, and stays
+/// fixed.
 #[track_caller]
 fn check_on(topology: &Topology, xml: &str, expected: &[&str]) {
     let found = flaws(topology, xml);
@@ -72,7 +74,7 @@ fn timers() {
     check("", &clock("<timer name='hpet' present='no'/>"), &[]);
     check("", &clock("<timer name='hpet' present='yes'/>"), &["timer-hpet"]);
     check("", &clock("<timer name='kvmclock' present='yes'/>"), &[]);
-    // Windows with all that it wants, and without some of it.
+    // Windows with all recommended enlightenments, and without some of them.
     check("", &format!("{ENLIGHTENED}{WINDOWS_CLOCK}"), &[]);
     check(
         "",
@@ -102,13 +104,13 @@ fn enlightenments() {
     check("", &of("http://debian.org/debian/12"), &[]);
     let windows = of("http://microsoft.com/win/11");
     check("", &windows, &["timer-hypervclock", "hyperv-missing", "timer-hpet", "timer-ticks"]);
-    // Few are missing: a note.
+    // If only few are missing it is a note.
     let few = ENLIGHTENED.replace("<ipi state='on'/>", "<ipi state='off'/>");
     let found = flaws(&i7_4790k().build(), &domain("", &format!("{few}{WINDOWS_CLOCK}")));
     let missing = found.iter().find(|flaw| flaw.name == "hyperv-missing").unwrap();
     assert_eq!(missing.severity, Severity::Note);
     assert_eq!(missing.instead, ["within <features> <hyperv>:", "<ipi state='on'/>"]);
-    // Passed on whole, or all of them off, which is said on purpose.
+    // All passed through, or all explicitly disabled.
     check("", &format!("<features><hyperv mode='passthrough'/></features>{WINDOWS_CLOCK}"), &[]);
     check("", "<features><hyperv><relaxed state='off'/></hyperv></features>", &[]);
 }
@@ -126,7 +128,7 @@ fn quotas_of_pinned_threads() {
                 <target dev='vda' bus='virtio'/></disk>";
     let rest = format!("<iothreads>1</iothreads>{}", devices(disk));
     check(iothread, &rest, &["iothread-quota"]);
-    // Without pins a quota is how a host shares its CPUs.
+    // Without pins a quota is a normal way to share CPUs.
     let floating = domain("<quota>50000</quota>", "").replace(PINS, "");
     check_on(&i7_4790k().build(), &floating, &[]);
     let found = flaws(&i7_4790k().build(), &domain("<quota>50000</quota>", ""));
@@ -152,7 +154,7 @@ fn threads_and_caches_of_the_processor() {
     check_on(&amd, &cpu(cache), &["topoext-missing"]);
     let disabled = "<feature policy='disable' name='topoext'/>";
     check_on(&amd, &cpu(&format!("{cache}{disabled}")), &["topoext-missing"]);
-    // One thread of each core: the host's cache data would make neighbours siblings.
+    // One thread per core: the host's cache data would make neighbours siblings.
     let apart = domain("", &format!(
         "<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='1'/>{cache}</cpu>"
     ))
@@ -197,7 +199,7 @@ fn emulated_devices() {
     };
     check("", &devices(&disk("disk", "sata")), &["disk-emulated"]);
     check("", &devices(&disk("cdrom", "sata")), &[]);
-    // What is advised can be written: no name twice, no drive's address on virtio.
+    // The advice can be applied: no duplicate name, no drive address on virtio.
     let two = "<disk type='file' device='disk'><target dev='vda' bus='virtio'/></disk>\
                <disk type='file' device='disk'><target dev='sda' bus='sata'/>\
                <address type='drive' controller='0'/></disk>";
@@ -222,7 +224,7 @@ fn emulated_devices() {
     // An Arm board has neither.
     let arm = domain("", &devices(&disk("disk", "sata"))).replace("x86_64", "aarch64");
     check_on(&i7_4790k().build(), &arm, &[]);
-    // TCG has other worries.
+    // Under TCG the rules do not apply.
     let tcg = domain("", &devices(&disk("disk", "sata"))).replace("'kvm'", "'qemu'");
     check_on(&i7_4790k().build(), &tcg, &[]);
 }
@@ -268,11 +270,11 @@ fn memory_of_guests_with_devices_of_the_host() {
     check_on(&host, &with(&limit(9), none), &[]);
     let migrates = with(pages, none).replace(" migratable='off'", "");
     check_on(&host, &migrates, &["tsc-not-invariant"]);
-    // A limit without anything that locks is a limit on memory, no more.
+    // If no device locks memory, the limit is only a limit.
     check_on(&host, &large(&domain("", &limit(8))), &[]);
 }
 
-/// The whole of it, as people copy it from forums.
+/// A complete file, as commonly copied from forums.
 #[test]
 fn a_gamers_file() {
     let xml = format!(
@@ -328,7 +330,7 @@ fn cells_of_the_guest_on_nodes_of_the_host() {
     assert_eq!(names(&celled([1, 2, 5, 6])), Vec::<&str>::new());
     assert_eq!(names(&celled([1, 5, 2, 6])), ["cell-crosses-nodes", "cell-crosses-nodes"]);
     assert_eq!(names(&celled([1, 2, 3, 0])), ["cells-on-one-node"]);
-    // Each cell goes to a node of its own, whole.
+    // Each cell moves to a separate node, as a whole.
     let crossed = celled([1, 5, 2, 6]);
     let fixed = fix(&crossed, "domain.xml", &host, &Request::of(Vec::new())).unwrap();
     assert_eq!(fixed.left, [], "{}", fixed.text);

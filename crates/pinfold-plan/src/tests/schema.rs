@@ -1,4 +1,4 @@
-//! The JSON form: identity, golden text, and errors that name the field.
+//! The JSON format: round trip, golden text, and errors that name the field.
 
 use pinfold_model::{
     CpuQuota, CpuSet, Finding, GuestTopology, HugePagePool, IrqPlan, IsolationScope, MemoryPlan,
@@ -140,7 +140,7 @@ fn any_line() -> impl Strategy<Value = String> {
     any_text().prop_map(|text| pinfold_model::shown::name(&text).into_owned())
 }
 
-/// What Pinfold prints cannot look like other lines of Pinfold.
+/// A text in a plan cannot imitate other lines of Pinfold's output.
 #[test]
 fn a_line_break_in_a_plan_makes_no_line() {
     let refused = |name: &str, change: &dyn Fn(&mut serde_json::Value)| {
@@ -204,7 +204,8 @@ fn any_threads() -> impl Strategy<Value = Vec<ThreadPlan>> {
                     let fits = |policy: &Policy| {
                         matches!(role, Role::Vcpu(_)) || !matches!(policy, Policy::Deadline { .. })
                     };
-                    // A PU that no vCPU has, so that no real-time vCPU starves what it waits for.
+                    // A CPU without vCPUs, so that no real-time vCPU starves a thread for which it
+                    // waits.
                     let own = CpuSet::single(PuId(501));
                     let pus = if matches!(role, Role::Vcpu(_)) { pus } else { pus.union(&own) };
                     ThreadPlan { policy: policy.filter(fits), role, pus, reason }
@@ -220,7 +221,7 @@ fn any_finding() -> impl Strategy<Value = Finding> {
         .prop_map(|(severity, subject, text, hint)| Finding { severity, subject, text, hint })
 }
 
-/// Knobs, every other one absent.
+/// Tunables, every second one missing.
 fn any_tuning() -> impl Strategy<Value = Tuning> {
     let small = || prop::option::of(1_u32..1000);
     let thp = prop::option::of(prop::sample::select(TransparentHugePages::ALL.to_vec()));
@@ -263,7 +264,7 @@ fn any_tuning() -> impl Strategy<Value = Tuning> {
     )
 }
 
-/// A record of CPUs, as plans of older versions lack it.
+/// A record of CPUs, or none as in plans of older versions.
 fn any_cpus() -> impl Strategy<Value = Option<PlannedCpus>> {
     let sets = || prop::collection::vec(any_pus(), 0..3);
     let model = prop::option::of(any_line());
@@ -279,7 +280,7 @@ fn any_cpus() -> impl Strategy<Value = Option<PlannedCpus>> {
     prop::option::of(record)
 }
 
-/// Plans that keep the rules, with texts from everywhere.
+/// Valid plans with arbitrary texts.
 fn any_plan() -> impl Strategy<Value = Plan> {
     let texts = (any_text(), any_line(), any_line(), any_line(), any_line());
     let sets = (any_pus(), any_pus(), any::<bool>());
@@ -291,7 +292,7 @@ fn any_plan() -> impl Strategy<Value = Plan> {
     let parts = (texts, any_threads(), sets, findings, more);
     parts.prop_map(|(texts, threads, sets, findings, (nodes, speed, irqs, tuning, cpus))| {
         let (name, strategy, fingerprint, housekeeping_reason, reason) = texts;
-        // One PU that no thread has, so that no real-time thread can starve the host.
+        // A CPU without threads, so that no real-time thread can starve the host.
         let housekeeping = sets.0.union(&CpuSet::single(PuId(500)));
         let exclusive = sets.1.difference(&housekeeping);
         let scope = if sets.2 { IsolationScope::Own } else { IsolationScope::Host };

@@ -1,4 +1,4 @@
-//! Several vnodes at once, process groups, and what the host keeps.
+//! Several vnodes at once, process groups, and the host's CPUs.
 
 use pinfold_model::{
     Device, EmulatorRequest, Free, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request,
@@ -23,7 +23,7 @@ fn ask(vnodes: Vec<VnodeRequest>) -> Request {
     Request { isolation: IsolationScope::Host, ..Request::of(vnodes) }
 }
 
-/// `vCPU pins | emulator` of each machine, PUs of each group.
+/// `vCPU pins | emulator` of each machine, CPUs of each group.
 fn places(layout: &Plan) -> Vec<String> {
     let of_vnode = |vnode: &pinfold_model::VnodePlan| {
         let pins: Vec<String> = vnode.vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
@@ -44,7 +44,8 @@ fn check(machine: Machine, strategy: &str, request: &Request, expected: &[&str])
 }
 
 /// The reply in Lindroth's thread: no overlap, emulators on the siblings of their own machine's
-/// cores, the host on package 1. It gives the machine and the rules; the sizes are ours.
+/// cores, the host on package 1. The source has the machine and the rules; the sizes are not from
+/// it.
 #[test]
 fn three_machines_on_two_packages() {
     let three = ask(vec![vm("a", 4), vm("b", 4), vm("c", 4)]);
@@ -53,7 +54,7 @@ fn three_machines_on_two_packages() {
     assert_eq!(layout.housekeeping, set("8,13-15,24,29-31"));
     assert!(layout.housekeeping_reason.contains("the first of package 1"));
     assert!(finds(&layout, "boot PU", "PU 0"));
-    // The host's PUs by hand, and the same strategy on one package.
+    // The host's CPUs by hand, and the same strategy on one package.
     let by_hand = Request { free: Some(Free::These(set("0,16"))), ..three.clone() };
     let expected = ["8,9,10,11 | 24-27", "12,13,14,15 | 28-31", "1,2,3,4 | 17-20"];
     check(dual_e5_2670(), "multi-vm", &by_hand, &expected);
@@ -62,7 +63,7 @@ fn three_machines_on_two_packages() {
     check(plain(4), "multi-vm", &two, &["1 | 0", "2,3 | 0"]);
 }
 
-/// The question in the same thread: one whole package for the machine.
+/// The question in the same thread: a whole package for the machine.
 #[test]
 fn one_of_two_x5540_for_the_machine() {
     let layout = check(dual_x5540(), "numa-exclusive", &auto(), &["4,12,5,13,6,14,7,15 | 0,8"]);
@@ -81,24 +82,24 @@ fn buchert_figure_2() {
     let layout = check(plain(8), "vnodes", &ask(four.clone()), &expected);
     assert_eq!((layout.housekeeping.clone(), layout.exclusive.clone()), (set("0"), set("1-7")));
     assert!(finds(&layout, "housekeeping", "share PU 0"));
-    // With a core to spare it is the host's.
+    // A spare core becomes the host's.
     let expected = ["1 at 75%", "2 at 40%", "3-4 at 60%", "5-8 at 25%"];
     let layout = check(plain(9), "vnodes", &ask(four.clone()), &expected);
     assert_eq!(layout.housekeeping, set("0"));
     // Siblings stay idle.
     let layout = check(i7_4790k(), "vnodes", &ask(vec![group("a", 2, 50)]), &["1-2 at 50%"]);
     assert_eq!((layout.exclusive, layout.housekeeping), (set("1-2,5-6"), set("0,3-4,7")));
-    // Cores that change frequency together: four speeds need five of the four pairs.
+    // Cores that change frequency together: four speeds need five pairs, and there are four.
     let expected = ["0 at 75%", "1 at 40%", "2-3 at 60%", "4-7 at 25%"];
     let layout = check(dual_l5420(), "vnodes", &ask(four.clone()), &expected);
     assert!(finds(&layout, "frequency domains", "the PUs 0-1 change frequency together"));
     let three = ask(four.clone().into_iter().take(3).collect());
     let layout = check(dual_l5420(), "vnodes", &three, &["1 at 75%", "2 at 40%", "4-5 at 60%"]);
     assert!(!finds(&layout, "frequency domains", ""));
-    // Equal speeds may share one.
+    // Groups of equal speed may share a pair.
     let alike = ask(vec![group("a", 1, 50), group("b", 1, 50), group("c", 1, 60)]);
     check(dual_l5420(), "vnodes", &alike, &["4 at 50%", "5 at 50%", "6 at 60%"]);
-    // A group is of one kind of core and inside one package, even if the host's core is nearer.
+    // A group has cores of one kind inside one package, even if the host's core is nearer.
     let expected = ["13 at 75%", "14 at 40%", "0,2 at 60%", "4,6,8,10 at 25%"];
     check(Machine::hybrid(6, 4), "vnodes", &ask(four.clone()), &expected);
     let expected = ["2 at 75%", "6 at 40%", "10,14 at 60%", "1,5,9,13 at 25%"];
@@ -124,7 +125,7 @@ fn machines_have_shared_l2_caches_whole() {
     assert!(reason.contains("core 2, L2 1, L3 0"), "{reason}");
 }
 
-/// Inside a domain the fast cores carry vCPUs, and no core carries those of two machines.
+/// Inside a domain the fast cores carry vCPUs, and no core carries vCPUs of two machines.
 #[test]
 fn exclusive_domains_are_divided_by_cores() {
     let two = ask(vec![vm("a", 2), vm("b", 2)]);
@@ -164,8 +165,8 @@ fn lines_go_on_where_the_last_vnode_ended() {
     assert!(finds(&layout, "oversubscription", "the PUs 0,4 each carry more than one"));
 }
 
-/// An emulator floats over CPUs that carry no vCPU of any machine; where none is left, over those of
-/// its own machine's vCPUs, which is a finding.
+/// An emulator floats over CPUs without vCPUs of any machine; if there are none, over those of its
+/// own machine's vCPUs, which is a finding.
 #[test]
 fn an_emulator_is_never_on_the_vcpus_of_another_machine_alone() {
     let two = |count| ask(vec![vm("a", count), vm("b", count)]);
@@ -195,7 +196,7 @@ fn an_emulator_is_never_on_the_vcpus_of_another_machine_alone() {
     assert!(!finds(&layout, "emulator", ""));
 }
 
-/// Memory that leaves the host nothing, in one machine or in several.
+/// Memory that leaves the host almost nothing, in one machine or in several.
 #[test]
 fn memory_that_leaves_the_host_nothing_is_a_finding() {
     let mut topology = dual_x5540().build();
@@ -221,7 +222,7 @@ fn memory_that_leaves_the_host_nothing_is_a_finding() {
     assert_eq!(found(&[12]), None);
 }
 
-/// A machine larger than a node, and another on what is left.
+/// A machine larger than a node, and another one on the remaining CPUs.
 #[test]
 fn a_machine_that_spans_nodes_is_planned_with_another() {
     let sized = |name: &str, vcpus, gib: u64| VnodeRequest {
@@ -254,12 +255,12 @@ fn a_machine_that_spans_nodes_is_planned_with_another() {
             assert_eq!(all.len(), 24, "{strategy}");
         }
     }
-    // 60 GiB and 8 GiB are more than the host has.
+    // 60 GiB and 8 GiB exceed the host's memory.
     let request = ask(vec![sized("a", 18, 60), sized("b", 6, 8)]);
     assert!(plan("multi-vm", &four, &request).is_err());
 }
 
-/// The PUs of the host are in the node too, and carry no vCPU.
+/// The host's CPUs are in the node too, and carry no vCPU.
 #[test]
 fn the_reason_of_an_emulator_with_the_host_excepts_the_hosts_pus() {
     let two = ask(vec![vm("web", 6), vm("db", 6)]);
@@ -293,7 +294,7 @@ fn domains_of_their_own() {
     check(two_complexes(), "l3-exclusive", &two, &expected);
     let layout = check(dual_x5540(), "numa-exclusive", &two, &expected);
     assert_eq!(layout.vnodes[1].memory.as_ref().unwrap().nodes, [NodeId(0)]);
-    // Three vnodes on two nodes share one, side by side; the third finds no room of its own.
+    // Three vnodes on two nodes: two share a node without overlap.
     check(
         dual_x5540(),
         "numa-exclusive",
@@ -303,11 +304,11 @@ fn domains_of_their_own() {
     let three = ask(vec![vm("a", 4), vm("b", 4), vm("c", 4)]);
     let expected = ["4,12,5,13 | 0,8", "1,9,2,10 | 3,11", "6,14,7,15 | 0,8"];
     check(dual_x5540(), "numa-exclusive", &three, &expected);
-    // The order of the request would leave none for the last: the largest is placed first.
+    // The order of the request would leave no room for the last: the largest is placed first.
     let packed = ask(vec![vm("a", 2), vm("b", 2), vm("c", 8)]);
     let expected = ["1,9 | 3,11", "2,10 | 3,11", "4,12,5,13,6,14,7,15 | 0,8"];
     check(dual_x5540(), "numa-exclusive", &packed, &expected);
-    // Two nodes cannot hold three such machines: refused, as one that is too large is.
+    // Two nodes cannot hold three such machines: refused, like a single one that is too large.
     let crowd = ask(vec![vm("a", 8), vm("b", 6), vm("c", 4)]);
     for strategy in ["numa-exclusive", "l3-exclusive"] {
         let error = plan(strategy, &dual_x5540().build(), &crowd).unwrap_err();
@@ -508,7 +509,7 @@ fn a_share_that_stays_free() {
     );
 }
 
-/// PUs that the request names or counts are the host's, wherever the emulator is to be.
+/// CPUs that the request names or counts are the host's, wherever the emulator is placed.
 #[test]
 fn the_hosts_pus_under_every_emulator() {
     let ask = |wish, free: &Free, vcpus| Request {
@@ -524,7 +525,7 @@ fn the_hosts_pus_under_every_emulator() {
             (super::pins(&usual), super::emulator(&usual)),
             ("4,5,6,7".into(), "0-3".into())
         );
-        // Apart from all of the host's PUs there is no PU left next to four vCPUs.
+        // Apart from the host's CPUs and the four vCPUs' no CPU is left.
         let error = plan("balanced", &topology, &ask(EmulatorRequest::Apart, free, 4)).unwrap_err();
         let text = error.to_string();
         assert!(

@@ -1,4 +1,4 @@
-//! Tunables: each of them in each format, in words or in a comment, and none that a host refuses.
+//! Tunables: each one in each format, as a setting or in a comment, and none that a host refuses.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{plan, tunables, validate};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// One of each, as on the command line.
+/// One of each, in command line syntax.
 const ALL: [&str; 20] = [
     "policy:vcpu=fifo:1",
     "irq:0000:81:00.0=0,4",
@@ -52,7 +52,7 @@ pub fn everything() -> (Plan, Topology) {
     (with("low-latency", 2, &topology, &[&ALL[..], &more].concat()), topology)
 }
 
-/// Each format's text.
+/// The text of each format.
 fn texts(layout: &Plan, topology: &Topology) -> Vec<(&'static str, String)> {
     let qemu = emit::qemu(layout, topology, &pinfold_model::QemuCommand::default()).unwrap();
     vec![
@@ -100,7 +100,7 @@ fn every_format_names_every_tunable() {
     }
 }
 
-/// A plan that shares all its PUs with the host still has its tunables.
+/// A plan that shares all its CPUs with the host still has its tunables.
 #[test]
 fn a_plan_that_keeps_nothing_apart_says_its_tunables() {
     let topology = i7_4790k().build();
@@ -136,7 +136,7 @@ fn scripts_are_shell_and_quote_what_is_not_theirs() {
     }
 }
 
-/// systemd's own program writes the files, below a folder.
+/// systemd's own program writes the files, below a directory.
 #[test]
 fn systemd_writes_what_tmpfiles_says() {
     let Some(program) = process::find_program("systemd-tmpfiles") else {
@@ -165,7 +165,7 @@ fn systemd_writes_what_tmpfiles_says() {
     let output = process::capture(&program, words, 30 * SECOND).unwrap();
     assert!(output.status.success(), "{}", output.stderr_text());
     for line in &lines {
-        // It writes over what is there; the kernel's files take each value anew.
+        // It overwrites the old content in place; a kernel file takes each write as a new value.
         let written = files::read_text(&format!("{root}{}", line[1])).unwrap();
         assert!(written.starts_with(line[6]), "{line:?}: {written:?}");
     }
@@ -199,7 +199,7 @@ fn files_are_those_of_apply() {
     assert_eq!(found, expected);
 }
 
-/// The words themselves, where a value or the rest of the plan decides.
+/// The exact lines, if a value or the rest of the plan matters.
 #[test]
 fn values_become_the_words_of_each_tool() {
     let topology = dual_e5_2670().build();
@@ -227,7 +227,7 @@ fn values_become_the_words_of_each_tool() {
         "cmdline",
         " hugepagesz=2M hugepages=0:512,1:256 hugepagesz=1G hugepages=1:4\n",
     );
-    // The machine of the test has 8 MiB and 16 ways: 512 KiB a way.
+    // The test machine has 8 MiB and 16 ways: 512 KiB per way.
     check(
         &["share=L3:0=ff0", "share=MB:0=50", "share=L3:1=3"],
         "libvirt",
@@ -272,7 +272,7 @@ fn a_domain_file_gives_way_where_the_plan_has_a_tunable() {
     assert!(notes.contains("thp=never"), "{notes}");
 }
 
-/// What a plan may not ask of this host is said when it is made.
+/// Tunables that this host lacks are reported when the plan is made.
 #[test]
 fn what_a_host_does_not_have_is_refused_by_the_plan() {
     let topology = dual_e5_2670().khz("0-31", 3_300_000).build();
@@ -317,7 +317,7 @@ fn what_a_host_does_not_have_is_refused_by_the_plan() {
     }
 }
 
-/// The page of the formats has this very table; `PINFOLD_BLESS=1` writes it there.
+/// The documentation page contains this table; `PINFOLD_BLESS=1` writes it there.
 #[test]
 fn the_page_has_the_table_of_tunables() {
     let topology = i7_4790k().build();
@@ -365,7 +365,6 @@ fn the_page_has_the_table_of_tunables() {
     }
 }
 
-/// A machine of one node only, for what needs no second.
 #[test]
 fn a_host_without_a_cache_has_none_to_share() {
     let topology = Machine::new([1, 1, 1, 4, 1], |place| place.core).bare().build();

@@ -1,4 +1,4 @@
-//! A plan held against a host that is not the one it was made for.
+//! A plan checked against a host other than the one it was made for.
 
 use pinfold_model::{Plan, Severity};
 

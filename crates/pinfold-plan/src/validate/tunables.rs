@@ -1,7 +1,7 @@
-//! Tunables against a topology: what this host does not have, or would refuse.
+//! Checks tunables against a topology: what this host lacks, or would refuse.
 //!
-//! Only what the topology knows is checked. Which governors, ways and cache numbers a host has
-//! is seen when the plan is applied.
+//! Only data of the topology are checked. The host's governors, cache ways and cache numbers are
+//! checked when the plan is applied.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use pinfold_model::{
 use crate::guest_cache::Vendor;
 use crate::plan_builder::pus_text;
 
-/// Everything that is wrong with the plan's tunables on this host.
+/// All faults of the plan's tunables on this host.
 pub(super) fn wrong(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let tuning = &plan.tuning;
     let mut findings = Vec::new();
@@ -26,7 +26,7 @@ pub(super) fn wrong(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     findings
 }
 
-/// A device, or a node, that is not there.
+/// A device, or a node, that does not exist.
 fn device(irq: &IrqPlan, topology: &Topology) -> Option<Finding> {
     let name = &irq.device;
     let (there, hint) = if name == IrqPlan::ALL {
@@ -52,7 +52,7 @@ fn partition(plan: &Plan) -> Option<Finding> {
     Some(Finding::problem("partition", text).with_hint("plan with --isolate host"))
 }
 
-/// PUs that go offline under the plan's threads, or the last of the host's.
+/// CPUs to be taken offline that the plan's threads use, or that are the host's last ones.
 fn offline(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let mut going = plan.tuning.offline.clone().unwrap_or_default();
     let unknown = going.difference(&topology.online()).difference(&topology.offline);
@@ -107,7 +107,7 @@ fn no_pool(pool: &HugePagePool, topology: &Topology) -> Option<Finding> {
     })
 }
 
-/// One setting asked for twice, with two values.
+/// A setting that is given twice, with two values.
 fn twice(plan: &Plan) -> Vec<Finding> {
     let mut seen = BTreeSet::new();
     let pools = plan.tuning.huge_pages.iter();
@@ -147,7 +147,7 @@ fn no_share(share: &ResourceShare, topology: &Topology) -> Option<Finding> {
     Some(Finding::problem("share", text).with_hint(hint))
 }
 
-/// A lowest frequency that none of the plan's PUs reaches.
+/// A minimum frequency that none of the plan's CPUs reaches.
 fn frequency(plan: &Plan, topology: &Topology) -> Option<Finding> {
     let pus = plan.pus();
     let here = topology.highest_khz.iter().filter(|(pu, _)| pus.contains(**pu));

@@ -1,4 +1,4 @@
-//! Command lines as tables.
+//! Tables of command lines and their parsed form.
 
 use pinfold_model::{Accelerator, NodeId};
 
@@ -42,7 +42,7 @@ fn finds_what_executes_the_guest() {
     check("qemu -accel tcg,thread=single", Some(TcgSingle));
     check("qemu -accel accel=tcg -icount shift=1", Some(TcgSingle));
     check("qemu -M microvm,accel=tcg", Some(TcgMulti));
-    // QEMU tries one after the other, and its own default is not the same everywhere.
+    // QEMU tries the accelerators in order, and its default varies between builds.
     check("qemu -machine q35,accel=kvm:tcg", None);
     check("qemu -accel kvm -accel tcg", None);
     check("qemu -append -enable-kvm -cpu kvm64", None);
@@ -100,7 +100,7 @@ fn distinguishes_options_from_values() {
     check("qemu -S -append", "append", true);
 }
 
-/// What stands before QEMU is not QEMU's: its program, and whether QEMU was given `-S`.
+/// Arguments before QEMU's program belong to the wrapper; `-S` counts only if QEMU gets it.
 #[test]
 fn qemus_options_begin_after_its_program() {
     let check = |line: &str, before: usize, stopped: bool| {
@@ -140,7 +140,7 @@ fn qemus_options_begin_after_its_program() {
         "nohup",
         "stdbuf -o L",
         "sudo -u vm env A=1 numactl -m 0 chrt -f 10 taskset -c 1",
-        // Programs that are not known.
+        // Programs that are not in the table of wrappers.
         "./start -m 0",
         "/opt/numactl.sh -S -m 0",
         "perf stat -e cycles -S --",
@@ -151,7 +151,7 @@ fn qemus_options_begin_after_its_program() {
         check(&format!("{wrapper} qemu-system-x86_64 -m 64 -S"), before, true);
         check(&format!("{wrapper} qemu-system-x86_64 -m 64 -append -S"), before, false);
     }
-    // A script that is to hand its arguments on.
+    // A script that is expected to pass its arguments on.
     let script = parse(&words("sudo -S ./start.sh -m 64 -S"));
     assert_eq!((script.program.as_str(), script.has("S")), ("./start.sh", true));
     assert_eq!(parse(&words("sudo -S")).program, "");

@@ -1,33 +1,33 @@
-//! Programs that start another one: where their own options end, and QEMU's begin.
+//! Wrappers: programs that start another one. Finds where their arguments end and QEMU's begin.
 //!
 //! ```text
 //! sudo -u vm env A=1 numactl -m 0 --cpunodebind 0 chrt -f 10 qemu-system-x86_64 -m 64
 //! ```
-//! Of each wrapper only this must be known: which of its options take the next argument as their
-//! value, and how many arguments of its own come before the command.
+//! For each wrapper only two things matter: which of its options take the next argument as their
+//! value, and how many operands precede the command.
 
 use crate::threads::is_qemu;
 
-/// A program that starts the command that follows its own arguments.
+/// A program that starts the command after its own arguments.
 struct Wrapper {
     name: &'static str,
     /// Letters of short options with a value.
     short: &'static str,
     /// Long options whose value is the next argument, if it is not joined by `=`.
     long: &'static [&'static str],
-    /// What stands between the options and the command.
+    /// The operands between the options and the command.
     operand: Operand,
 }
 
-/// Arguments of a wrapper that are not options.
+/// Operands: arguments of a wrapper that are not options.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operand {
     None,
-    /// `NAME=VALUE`, any number.
+    /// Any number of `NAME=VALUE`.
     Assignments,
-    /// One, whatever it is.
+    /// Exactly one, of any form.
     One,
-    /// A number, which newer versions let one leave out.
+    /// A number, which newer versions allow to be omitted.
     Number,
     /// `ip`: all up to `exec`, and the name of a network namespace or VRF.
     Exec,
@@ -169,13 +169,13 @@ const SYSTEMD_RUN: [&str; 22] = [
 const XVFB_RUN: [&str; 5] =
     ["error-file", "auth-file", "server-num", "xauth-protocol", "server-args"];
 
-/// The last part of a path.
+/// The last component of a path.
 fn base(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// Index of QEMU's program; the number of arguments if there is none. What `env -S` splits is
-/// split here, so that every argument of QEMU is one.
+/// Index of QEMU's program; the number of arguments if there is none. The string of `env -S` is
+/// split in place, so that every argument of QEMU is one element.
 pub(super) fn program_at(words: &mut Vec<String>) -> usize {
     let mut at = 0;
     while let Some(wrapper) =
@@ -183,8 +183,8 @@ pub(super) fn program_at(words: &mut Vec<String>) -> usize {
     {
         at = wrapper.command_at(words, at + 1);
     }
-    // A program of another name may be a wrapper that is not known here.
-    // `sh -c "qemu-system-x86_64 …"` has a text, not a program.
+    // A program of another name may be an unknown wrapper. The argument of `sh -c
+    // "qemu-system-x86_64 …"` is a text, not a program.
     let is_text = |word: &String| word.contains('=') || word.contains(char::is_whitespace);
     let is_qemu = |word: &String| !is_text(word) && is_surely_qemu(base(word));
     let further = words.get(at..).and_then(|rest| rest.iter().position(is_qemu));
@@ -194,24 +194,25 @@ pub(super) fn program_at(words: &mut Vec<String>) -> usize {
     }
 }
 
-/// The systemd service manager would start QEMU: it is not a child then, nor ends with Pinfold.
+/// True if the systemd service manager would start QEMU, which is then no child and does not end
+/// with Pinfold.
 pub(super) fn hands_over(wrapper: &[String]) -> bool {
     let runs = wrapper.iter().any(|word| base(word) == "systemd-run");
     runs && !wrapper.iter().any(|word| word == "--scope")
 }
 
-/// A name that no user and no group has.
+/// True for QEMU names that are not also names of users or groups (such as `kvm`).
 fn is_surely_qemu(name: &str) -> bool {
     is_qemu(name) && name != "kvm"
 }
 
-/// The names that QEMU's system emulator has.
+/// True for all names of QEMU's system emulator.
 fn is_qemu_name(name: &str) -> bool {
     is_qemu(name) || name == "qemu"
 }
 
 impl Wrapper {
-    /// Index of the command that it starts, its own arguments beginning at `at`.
+    /// Index of the command that the wrapper starts; its own arguments begin at `at`.
     fn command_at(&self, words: &mut Vec<String>, mut at: usize) -> usize {
         while let Some(word) = words.get(at).cloned() {
             if word == "--" {
@@ -225,7 +226,7 @@ impl Wrapper {
             match word.strip_prefix("--") {
                 Some(long) if self.long.contains(&long) => at += 2,
                 Some(_) => at += 1,
-                // `env -`, options in a bundle (`-nu`), a value that is joined (`-n5`).
+                // `env -`, bundled options (`-nu`), or a joined value (`-n5`).
                 None if word.starts_with('-') => {
                     let mut letters = word.chars().skip(1);
                     let with_value = letters.find(|letter| self.short.contains(*letter));
@@ -239,7 +240,7 @@ impl Wrapper {
         at + self.operands(words.get(at..).unwrap_or_default())
     }
 
-    /// How many arguments stand before the command.
+    /// Number of operands before the command.
     fn operands(&self, rest: &[String]) -> usize {
         let is_number = |word: &String| word.bytes().all(|byte| byte.is_ascii_digit());
         match self.operand {
@@ -265,7 +266,7 @@ impl Wrapper {
         }
         let bundle = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
         match bundle.and_then(|bundle| bundle.split_once('S')) {
-            // Letters before it that take a value (`-uSHELL`) have the `S` in it.
+            // If an option with a value precedes it (`-uSHELL`), the `S` is part of that value.
             Some((before, _)) if before.contains(['u', 'C']) => None,
             Some((_, text)) if !text.is_empty() => Some(joined(text)),
             None if word != "--split-string" => None,
@@ -274,15 +275,15 @@ impl Wrapper {
     }
 }
 
-/// What takes the place of arguments.
+/// Replacement for some arguments.
 struct Split {
     words: Vec<String>,
-    /// How many arguments it replaces.
+    /// Number of arguments that it replaces.
     taken: usize,
 }
 
-/// Splits as `env -S` does: at blanks outside quotes; a backslash takes the next character as it
-/// is, `\_` is a blank. Variables (`${NAME}`) stay as they are written.
+/// Splits as `env -S` does: at blanks outside quotes. A backslash makes the next character literal;
+/// `\_` is a blank. Variables (`${NAME}`) are kept as written.
 fn split(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut word: Option<String> = None;

@@ -1,65 +1,65 @@
-//! What can go wrong between Pinfold and libvirt.
+//! Errors of libvirt.
 
 use pinfold_model::Tid;
 
-/// Something that libvirt did not do.
+/// An operation of libvirt that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LibvirtError {
-    /// `virsh` is not there.
+    /// `virsh` is not installed.
     #[error("the program virsh is not installed")]
     NoVirsh,
     /// `virsh` failed.
     #[error("virsh {command} failed: {message}")]
     Virsh {
-        /// The subcommand.
+        /// The subcommand of `virsh`.
         command: String,
-        /// Its own words.
+        /// The message of `virsh`.
         message: String,
     },
     /// libvirt does not know the domain.
     #[error("libvirt knows no domain {name:?}")]
     NoDomain {
-        /// As the user named it.
+        /// The name that the user gave.
         name: String,
     },
-    /// The domain does not run.
+    /// The domain is not running.
     #[error("domain {name:?} is not running (it is {state})")]
     NotRunning {
-        /// Its name.
+        /// Name of the domain.
         name: String,
-        /// libvirt's word for its state.
+        /// libvirt's name of its state.
         state: String,
     },
-    /// Output of `virsh` that is not understood.
+    /// The output of `virsh` is not understood.
     #[error("the output of virsh {command} is not understood: {why}")]
     Output {
-        /// The subcommand.
+        /// The subcommand of `virsh`.
         command: String,
-        /// What is wrong with it.
+        /// The fault in the output.
         why: String,
     },
-    /// libvirt speaks of a process that is not the domain's, here.
+    /// libvirt reports a thread that does not belong to the domain's process on this host.
     #[error(
         "libvirt says that domain {name:?} has thread {tid}, but on this host that is no thread of it"
     )]
     Foreign {
-        /// The domain.
+        /// Name of the domain.
         name: String,
-        /// The thread.
+        /// The reported thread.
         tid: Tid,
     },
-    /// libvirt has no pin for this kind of thread.
+    /// libvirt cannot pin this kind of thread.
     #[error("libvirt cannot pin {role}")]
     NoSuchPin {
-        /// The role.
+        /// The role of the thread.
         role: String,
     },
-    /// libvirt accepted a pin, but shows another.
+    /// libvirt accepted a pin but reports another.
     #[error("libvirt was asked to pin {role} to PUs {asked} but reports {found}")]
     PinNotKept {
-        /// The role.
+        /// The role of the pinned thread.
         role: String,
-        /// The list that was asked for.
+        /// The requested list.
         asked: String,
         /// The list that libvirt reports.
         found: String,

@@ -1,4 +1,4 @@
-//! What can go wrong on a QMP connection.
+//! Errors of a QMP connection.
 
 use std::io;
 
@@ -7,88 +7,88 @@ use pinfold_model::Tid;
 /// A QMP connection that failed, or a command that QEMU refused.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
-    /// The QMP socket does not answer at all.
+    /// No connection to the QMP socket.
     #[error("cannot connect to the QMP socket {path}")]
     Connect {
-        /// The socket.
+        /// Path of the socket.
         path: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The socket accepts but sends nothing.
+    /// The socket accepts the connection but sends nothing.
     #[error(
         "no QMP greeting from {path} within {seconds} s: another client is connected to it, or it is not a QMP socket"
     )]
     Silent {
-        /// The socket.
+        /// Path of the socket.
         path: String,
-        /// How long Pinfold waited.
+        /// Time that Pinfold waited, in seconds.
         seconds: u64,
     },
     /// The process that listens is stopped.
     #[error("no answer from the QMP socket {path}: process {pid}, which listens there, is stopped")]
     Stopped {
-        /// The socket.
+        /// Path of the socket.
         path: String,
-        /// The process.
+        /// The listening process.
         pid: Tid,
     },
-    /// The socket speaks something else.
+    /// The other side does not speak QMP.
     #[error("{path} is not a QMP socket: it said {said:?}")]
     NotQmp {
-        /// The socket.
+        /// Path of the socket.
         path: String,
-        /// The first bytes that came, shortened.
+        /// The first received bytes, shortened.
         said: String,
     },
     /// QEMU closed the connection.
     #[error("QEMU closed the QMP connection {path} during {during}")]
     Closed {
-        /// The socket.
+        /// Path of the socket.
         path: String,
-        /// The command or step that was under way.
+        /// The command or step in progress.
         during: String,
     },
     /// QEMU did not answer in time.
     #[error("no answer to QMP command {command} within {seconds} s")]
     NoAnswer {
-        /// The command.
+        /// The QMP command.
         command: String,
-        /// How long Pinfold waited.
+        /// Time that Pinfold waited, in seconds.
         seconds: u64,
     },
-    /// A message from the socket exceeds the bound.
+    /// A message from the socket is longer than the limit.
     #[error("{path} sent a message longer than {limit} bytes")]
     TooLong {
-        /// The socket.
+        /// Path of the socket.
         path: String,
-        /// The bound.
+        /// The limit in bytes.
         limit: usize,
     },
     /// Reading or writing the socket failed.
     #[error("the QMP connection {path} failed")]
     Socket {
-        /// The socket.
+        /// Path of the socket.
         path: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// QEMU refused a command.
     #[error("QEMU refused {command}: {message}")]
     Refused {
-        /// The command.
+        /// The QMP command.
         command: String,
         /// QEMU's error class.
         class: String,
-        /// QEMU's own words.
+        /// QEMU's error message.
         message: String,
     },
-    /// An answer is not what this command gives.
+    /// A reply does not have the form of a reply to this command.
     #[error("the answer to {command} is not understood: {why}")]
     Answer {
-        /// The command.
+        /// The QMP command.
         command: String,
-        /// What is wrong with it.
+        /// The fault in the reply.
         why: String,
     },
 }

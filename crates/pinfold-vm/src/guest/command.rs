@@ -1,25 +1,25 @@
-//! QEMU's command line for the demo guest, and for its like of other instruction sets.
+//! QEMU's command line for the demo guest, also for other instruction sets.
 
 use pinfold_model::{Accelerator, Isa};
 
 use super::AGENT_PORT;
 
-/// With more vCPUs than these the kernel starts on one, and the agent brings the others online when
-/// it is asked to. A kernel that patches itself while it starts has all CPUs wait for each other,
-/// which takes minutes where many vCPUs share few PUs. Not so on RISC-V: its firmware (OpenSBI 1.1)
-/// has CPUs that are not started spin.
+/// Maximum number of vCPUs that the kernel starts itself. With more, it boots on one, and the agent
+/// brings the others online on request. A kernel that patches its code at boot makes all CPUs wait
+/// for each other, which takes minutes if many vCPUs share few CPUs. RISC-V is an exception: its
+/// firmware (OpenSBI 1.1) makes CPUs spin that are not started.
 const MOST_AT_ONCE: u32 = 8;
 
-/// Image files of the guest's two disks; memory-backed, so that only QEMU is measured.
+/// Image files of the guest's two disks; in memory, so that only QEMU is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestDisks {
-    /// Path of the disk on the emulated AHCI controller, which only an x86-64 guest has.
+    /// Path of the image on the emulated AHCI controller, which only an x86-64 guest has.
     pub ahci: String,
-    /// Path of the disk on virtio.
+    /// Path of the image on virtio.
     pub virtio: String,
 }
 
-/// Everything that decides the demo guest's command line.
+/// All parameters of the demo guest's command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DemoGuest {
     /// QEMU's program.
@@ -36,21 +36,21 @@ pub struct DemoGuest {
     pub kernel: String,
     /// Path of the initramfs.
     pub initramfs: String,
-    /// Path of the agent's socket, made by QEMU.
+    /// Path of the agent's socket, which QEMU creates.
     pub agent_socket: String,
-    /// Path of the file that takes the console's output.
+    /// Path of the file that receives the console output.
     pub console: String,
     /// The disks.
     pub disks: GuestDisks,
 }
 
-/// A path inside one of QEMU's comma-separated options: its commas are doubled.
+/// A path as part of one of QEMU's comma-separated options: its commas are doubled.
 fn option_path(path: &str) -> String {
     path.replace(',', ",,")
 }
 
 impl DemoGuest {
-    /// True if its kernel starts on the first vCPU alone, and the agent is to bring the others online.
+    /// True if the kernel boots on the first vCPU only, and the agent must bring the others online.
     #[must_use]
     pub fn starts_on_one(&self) -> bool {
         self.vcpus > MOST_AT_ONCE && self.isa != Isa::Riscv
@@ -60,12 +60,12 @@ impl DemoGuest {
     #[must_use]
     pub fn argv(&self) -> Vec<String> {
         let (machine, emulated, console) = match self.isa {
-            // QEMU 7.2's TCG corrupts flags on cmpxchg16b, which 6.12 and newer kernels use.
-            // On a busy host the timer's first ticks come too late for the kernel's check of it,
-            // which panics.
+            // QEMU 7.2's TCG corrupts flags on cmpxchg16b, which 6.12 and newer kernels use. On a
+            // busy host the timer's first ticks are too late for the kernel's timer check, which
+            // then panics.
             Isa::X86 => ("q35", "max,cx16=off", "ttyS0 no_timer_check"),
             Isa::Riscv => ("virt,aclint=on", "rv64", "ttyS0"),
-            // QEMU's way of authenticating pointers: Arm's own takes half of the time.
+            // QEMU's own algorithm for pointer authentication: Arm's takes half of the run time.
             Isa::Arm => ("virt,gic-version=3", "max,pauth-impdef=on", "ttyAMA0"),
         };
         let (accelerator, cpu) = match self.accelerator {
@@ -80,9 +80,9 @@ impl DemoGuest {
         add(&["-smp", &self.vcpus.to_string(), "-m", &format!("{}M", self.memory_mib)]);
         add(&["-kernel", &self.kernel, "-initrd", &self.initramfs]);
         let first = if self.starts_on_one() { " maxcpus=1" } else { "" };
-        // The watchdog wakes each CPU every four seconds. Each that wakes updates the kernel's time
-        // under one lock, in the order in which they came; where many vCPUs share few PUs, hardly
-        // ever the one runs whose turn it is, and they do not get through until the next time.
+        // The watchdog wakes each CPU every four seconds. Each CPU that wakes updates the kernel's
+        // time under one lock, in the order of arrival. If many vCPUs share few CPUs, the vCPU
+        // whose turn it is rarely runs, and the updates do not finish before the next wake-up.
         let words = "quiet panic=-1 mitigations=off audit=0 nowatchdog";
         add(&["-append", &format!("console={console} {words}{first} rdinit=/init -- agent")]);
         add(&["-serial", &format!("file:{}", option_path(&self.console))]);
@@ -99,7 +99,7 @@ impl DemoGuest {
     }
 }
 
-/// The options that give a guest the agent's port, for the demo guest and for a user's own.
+/// The options that add the agent's port to a guest, the demo guest or a user's own.
 #[must_use]
 pub fn agent_port(socket: &str) -> Vec<String> {
     [

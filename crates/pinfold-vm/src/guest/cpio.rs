@@ -37,7 +37,7 @@ impl Cpio {
         self.member(name, PROGRAM, content);
     }
 
-    /// Closes the archive.
+    /// Ends the archive and returns its bytes.
     #[must_use]
     pub fn finish(mut self) -> Vec<u8> {
         self.member("TRAILER!!!", 0, &[]);

@@ -1,4 +1,4 @@
-//! The initramfs: `pinload` as init, the kernel modules and their order.
+//! The initramfs: `pinload` as init, and the kernel modules with their order.
 
 use pinfold_host::files;
 

@@ -1,11 +1,11 @@
 //! A guest kernel from Debian's packages, unpacked into a cache and never installed.
 //!
-//! The version is the one that apt's signed metadata names at run time, so nothing is
-//! pinned that Debian will delete; its package hash is checked again here and stored
-//! with every result. What a boot needs is kept: the kernel image and the wanted modules.
+//! The version is the one in apt's signed metadata at run time, so that no version is pinned that
+//! Debian later deletes. The package's hash is checked again here and stored with every result.
+//! Only what a boot needs is kept: the kernel image and the requested modules.
 //!
-//! The image is unpacked from its compressed envelope where `xz` can do that, and booted
-//! through its PVH entry: under TCG the guest would take seconds to decompress itself.
+//! The image is decompressed with `xz`, if installed, and booted through its PVH entry: under TCG
+//! the guest would take seconds to decompress itself.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::modules;
 use super::package::{Apt, PackageName};
 
 const MINUTE_NS: u64 = 60_000_000_000;
-/// How often it is asked whether the others are done.
+/// Polling interval for the lock of the cache.
 const TURN_NS: u64 = 250_000_000;
 const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 
@@ -28,9 +28,9 @@ const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 pub struct Flavour {
     /// Its name, such as `linux-image-amd64`.
     pub package: &'static str,
-    /// The Debian suite that has it, if it is not to come from the machine's own sources.
+    /// The Debian suite of the package; `None` for the machine's own sources.
     pub suite: Option<&'static str>,
-    /// The instruction set, if it is not the machine's own; goes with a suite.
+    /// The instruction set, if it is not the machine's own; requires a suite.
     pub isa: Option<Isa>,
 }
 
@@ -42,7 +42,7 @@ impl std::fmt::Display for Flavour {
     }
 }
 
-/// A kernel ready to boot.
+/// A kernel that is ready to boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestKernel {
     /// Name of its Debian package, such as `linux-image-6.1.0-56-amd64`.
@@ -55,24 +55,24 @@ pub struct GuestKernel {
     pub image: String,
     /// Absolute paths of the modules in the order of insertion.
     pub modules: Vec<String>,
-    /// Its tick (`CONFIG_HZ`) and the most CPUs that it can have (`CONFIG_NR_CPUS`), where its
-    /// package tells.
+    /// Tick rate (`CONFIG_HZ`) and maximum number of CPUs (`CONFIG_NR_CPUS`), if the package
+    /// contains the kernel's configuration.
     pub limits: KernelLimits,
-    /// True if apt could not be asked and an earlier version from the cache is used.
+    /// True if apt was not available and an earlier version from the cache is used.
     pub from_cache_only: bool,
 }
 
-/// What a kernel was configured for.
+/// Limits from a kernel's configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelLimits {
     /// Ticks per second.
     pub hz: Option<u32>,
-    /// Most CPUs.
+    /// Maximum number of CPUs.
     pub cpus: Option<u32>,
 }
 
 impl KernelLimits {
-    /// Reads them out of a kernel's configuration, or of an extract of it.
+    /// Reads the limits from a kernel's configuration or an extract of it.
     fn parse(config: &str) -> Self {
         let number = |key: &str| {
             let mut lines = config.lines();
@@ -81,7 +81,7 @@ impl KernelLimits {
         Self { hz: number("CONFIG_HZ"), cpus: number("CONFIG_NR_CPUS") }
     }
 
-    /// The extract.
+    /// The extract with only these limits.
     fn to_text(self) -> String {
         let line = |key: &str, value: Option<u32>| {
             value.map_or_else(String::new, |value| format!("{key}={value}\n"))
@@ -91,7 +91,7 @@ impl KernelLimits {
 }
 
 impl GuestKernel {
-    /// Absolute paths of all that its folder in the cache holds.
+    /// Absolute paths of all files in its cache directory.
     #[must_use]
     pub fn files(&self) -> Vec<String> {
         let beside = |name: &str| {
@@ -103,19 +103,19 @@ impl GuestKernel {
         files
     }
 
-    /// One line for a result's origin: package, version and hash.
+    /// One line that records the origin for a result: package, version and hash.
     #[must_use]
     pub fn origin(&self) -> String {
         format!("{} {} sha256:{}", self.package, self.version, self.sha256)
     }
 }
 
-/// Gets the kernel that a metapackage names today, with the modules `wanted` and what they
-/// depend on; `cache` is the folder that keeps it.
+/// Gets the kernel that a metapackage names today, with the modules `wanted` and their
+/// dependencies. It is kept in the directory `cache`.
 ///
 /// # Errors
-/// [`GuestError`] if apt knows no such package and the cache holds none, the download fails,
-/// the hash differs from the signed one, or the package does not hold what a boot needs.
+/// [`GuestError`] if apt does not know the package and the cache has none, the download fails, the
+/// hash differs from the signed one, or the package lacks a file that a boot needs.
 pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKernel, GuestError> {
     let folder = format!("{cache}/kernels/{flavour}");
     files::make_dirs(&folder)?;
@@ -135,13 +135,13 @@ pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKer
         return Err(GuestError::NoKernel { flavour: flavour.package.into(), why });
     };
     let home = format!("{folder}/{}_{}", name.package, name.version.replace(['/', ':'], "_"));
-    // What was unpacked before limits were kept is got again.
+    // Cache entries from before limits were stored are fetched again.
     if let Some(kernel) = load(&home, wanted).filter(|_| files::exists(&format!("{home}/limits"))) {
         return Ok(kernel);
     }
     let scratch = format!("{home}.partial-{}", process::own_pid());
     let result = unpack(&apt, (&packages, flavour), &scratch, wanted).and_then(|()| {
-        // Another program may have kept it with other modules.
+        // Another program may have stored it with other modules.
         if files::exists(&home) {
             files::remove_tree(&home)?;
         }
@@ -157,7 +157,7 @@ pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKer
     result
 }
 
-/// Others who want a kernel into the same cache wait until this one has it; apt allows one too.
+/// Waits for the lock of the cache, so that only one process fetches a kernel; apt has a lock too.
 pub(super) fn wait_for_turn(cache: &str) -> Result<Lock, GuestError> {
     let directory = StateDir::open(cache)?;
     loop {
@@ -168,7 +168,8 @@ pub(super) fn wait_for_turn(cache: &str) -> Result<Lock, GuestError> {
     }
 }
 
-/// Downloads and unpacks into `scratch`; leaves there `image`, `modules/`, `limits`, `manifest`.
+/// Downloads and unpacks into `scratch`, which then contains `image`, `modules/`, `limits`,
+/// `manifest`.
 fn unpack(
     apt: &Apt,
     (packages, flavour): (&[PackageName], &Flavour),
@@ -198,7 +199,7 @@ fn unpack(
     Ok(files::remove_tree(&root)?)
 }
 
-/// The hash of a package's file, which must be the signed one.
+/// The hash of a package's file; an error if it differs from the signed one.
 fn checked(name: &PackageName, deb: &str) -> Result<String, GuestError> {
     let sha256 = hex(&Sha256::digest(&files::read(deb)?));
     if sha256 == name.sha256 {
@@ -210,7 +211,7 @@ fn checked(name: &PackageName, deb: &str) -> Result<String, GuestError> {
     })
 }
 
-/// Where the kernel's image is: in `boot`, or since Debian's 7.x beside its modules.
+/// Path of the kernel's image: in `boot`, or since Debian's 7.x next to its modules.
 fn image_in(root: &str) -> Result<Option<String>, GuestError> {
     let boot = format!("{root}/boot");
     if files::is_dir(&boot) {
@@ -225,7 +226,7 @@ fn image_in(root: &str) -> Result<Option<String>, GuestError> {
     Ok(images.find(|path| files::exists(path)))
 }
 
-/// What the kernel's configuration beside its image says.
+/// Limits from the kernel's configuration in `boot`.
 fn limits_in(root: &str) -> Result<KernelLimits, GuestError> {
     let boot = format!("{root}/boot");
     if !files::is_dir(&boot) {
@@ -236,8 +237,9 @@ fn limits_in(root: &str) -> Result<KernelLimits, GuestError> {
     Ok(KernelLimits::parse(&files::read_text(&format!("{boot}/{config}"))?))
 }
 
-/// The kernel's image → `image`, without its envelope if that is xz. Those of other instruction
-/// sets have no such envelope, but hold the letters by which one is known.
+/// Writes the kernel's image to `image`. An xz-compressed image for the machine's own instruction
+/// set is decompressed. Images of other instruction sets are not compressed, but contain the xz
+/// magic bytes.
 fn unpack_image(
     (root, flavour): (&str, &Flavour),
     scratch: &str,
@@ -263,7 +265,7 @@ fn unpack_image(
     Ok(())
 }
 
-/// Copies the wanted modules and their dependencies; gives their names in insertion order.
+/// Copies the requested modules and their dependencies; returns their names in insertion order.
 fn copy_modules(
     root: &str,
     scratch: &str,
@@ -302,7 +304,7 @@ fn copy_modules(
     Ok(order)
 }
 
-/// Fills `found` with module name (dashes as underscores) → path.
+/// Adds module name (dashes as underscores) → path to `found`.
 fn find_modules(folder: &str, found: &mut BTreeMap<String, String>) -> Result<(), GuestError> {
     let mut open = vec![folder.to_owned()];
     while let Some(folder) = open.pop() {
@@ -324,7 +326,7 @@ fn find_modules(folder: &str, found: &mut BTreeMap<String, String>) -> Result<()
     Ok(())
 }
 
-/// Reads a kernel's folder; `None` if it is not complete, or kept with other modules.
+/// Reads a kernel's cache directory; `None` if it is incomplete or has other modules.
 fn load(home: &str, wanted: &[&str]) -> Option<GuestKernel> {
     let manifest = files::read(&format!("{home}/manifest")).ok()?;
     let manifest = String::from_utf8(manifest).ok()?;
@@ -338,7 +340,7 @@ fn load(home: &str, wanted: &[&str]) -> Option<GuestKernel> {
     Some(GuestKernel { package, version, sha256, image, modules, limits, from_cache_only: false })
 }
 
-/// The kernel unpacked last, for machines that cannot ask apt.
+/// The kernel that was unpacked last, for machines on which apt is not available.
 fn newest_cached(folder: &str, wanted: &[&str]) -> Option<GuestKernel> {
     let names = files::list(folder).ok()?;
     let mut kernels: Vec<GuestKernel> =
@@ -347,7 +349,7 @@ fn newest_cached(folder: &str, wanted: &[&str]) -> Option<GuestKernel> {
     kernels.pop().map(|kernel| GuestKernel { from_cache_only: true, ..kernel })
 }
 
-/// Runs a tool to its end and gives its standard output.
+/// Runs a tool to its end and returns its standard output.
 pub(super) fn run(program: &str, arguments: &[&str]) -> Result<Vec<u8>, GuestError> {
     let output = process::capture(program, arguments, 5 * MINUTE_NS)?;
     if output.status.success() {

@@ -1,13 +1,13 @@
-//! The demo guest: a Debian kernel, an initramfs whose only program is `pinload`, and the
-//! QEMU command line that boots it.
+//! The demo guest: a Debian kernel, an initramfs whose only program is `pinload`, and the QEMU
+//! command line that boots it.
 //!
 //! ```text
 //! apt ──► package.rs ──► kernel.rs (cache) ──► initramfs.rs ──► command.rs ──► launch
 //! ```
-//! The guest has no disk image, no network and no shell. Its init is `pinload agent`,
-//! which serves framed messages over the virtio-serial port [`AGENT_PORT`]. Two block
-//! devices backed by memory are there to be measured: one on an AHCI controller, which
-//! QEMU must emulate in its main loop (as Lindroth 2017 chose), and one on virtio.
+//! The guest has no disk image, no network and no shell. Its init is `pinload agent`, which serves
+//! framed messages over the virtio-serial port [`AGENT_PORT`]. It has two memory-backed block
+//! devices for measurements: one on an AHCI controller, which QEMU must emulate in its main loop
+//! (as in Lindroth 2017), and one on virtio.
 
 mod command;
 mod cpio;
@@ -26,18 +26,18 @@ pub use root::fetch as fetch_root;
 use pinfold_host::HostError;
 use pinfold_model::Isa;
 
-/// Name of the virtio-serial port on which the agent serves.
+/// Name of the virtio-serial port that the agent uses.
 pub const AGENT_PORT: &str = "org.pinfold.agent";
 
 /// The metapackage of the demo guest's kernel. The `cloud` flavour boots faster, but it has
 /// no AHCI driver.
 pub const DEMO_FLAVOUR: Flavour = Flavour { package: "linux-image-amd64", suite: None, isa: None };
 
-/// Most vCPUs that a guest is given: Debian's kernel for RISC-V has that limit (`NR_CPUS`), and so
-/// has OpenSBI; it holds for all, so that they can be compared.
+/// Maximum number of vCPUs of a guest: the limit of Debian's kernel for RISC-V (`NR_CPUS`) and of
+/// OpenSBI. It applies to all instruction sets, so that they can be compared.
 pub const MOST_VCPUS: u32 = 128;
 
-/// The metapackage of the kernel of an instruction set: the demo guest's for x86-64, Debian 13's
+/// The metapackage of the kernel for an instruction set: the demo guest's for x86-64, Debian 13's
 /// for others.
 #[must_use]
 pub const fn flavour_of(isa: Isa) -> Flavour {
@@ -52,7 +52,7 @@ const fn foreign(package: &'static str, isa: Isa) -> Flavour {
     Flavour { package, suite: Some("trixie"), isa: Some(isa) }
 }
 
-/// QEMU's program for an instruction set, and the Debian package that has it.
+/// QEMU's program for an instruction set, and the Debian package that contains it.
 #[must_use]
 pub fn emulator_of(isa: Isa) -> (String, &'static str) {
     let package = match isa {
@@ -63,35 +63,35 @@ pub fn emulator_of(isa: Isa) -> (String, &'static str) {
     (format!("qemu-system-{}", isa.gnu_name()), package)
 }
 
-/// The modules that the demo guest needs; AHCI last, because its probing takes longest and
-/// goes on while the agent already answers.
+/// The modules that the demo guest needs. AHCI is last, because its probing takes longest and
+/// continues while the agent already answers.
 pub const DEMO_MODULES: &[&str] = &["virtio_pci", "virtio_console", "virtio_blk", "sd_mod", "ahci"];
 
-/// Why there is no demo guest.
+/// Why the demo guest cannot be provided.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     /// Neither apt nor the cache has a kernel.
     #[error("there is no kernel for the demo guest: {why}")]
     NoKernel {
-        /// The metapackage.
+        /// Name of the metapackage.
         flavour: String,
-        /// What apt said.
+        /// apt's message.
         why: String,
     },
-    /// A package is not what it should be.
+    /// A package is not as expected.
     #[error("package {package}: {why}")]
     Package {
-        /// Its name.
+        /// Name of the package.
         package: String,
-        /// What is wrong.
+        /// The fault in the package.
         why: String,
     },
     /// A tool failed.
     #[error("`{program}` failed: {message}")]
     Tool {
-        /// The program.
+        /// Name of the tool.
         program: String,
-        /// What it said.
+        /// The tool's message.
         message: String,
     },
     /// A file or process operation failed.

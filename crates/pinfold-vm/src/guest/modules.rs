@@ -1,14 +1,14 @@
-//! Which kernel modules must be inserted, and in which order.
+//! Selection and order of the kernel modules to insert.
 //!
-//! A module's `.modinfo` section holds NUL-terminated `key=value` texts, among them
-//! `depends=virtio,virtio_ring`. Reading it directly spares `depmod` and `modinfo`.
+//! A module's `.modinfo` section contains NUL-terminated `key=value` texts, among them
+//! `depends=virtio,virtio_ring`. Reading it directly avoids `depmod` and `modinfo`.
 
 use std::collections::BTreeMap;
 
 /// The modules named in a module's `depends=`, with `-` written as `_`.
 ///
 /// # Errors
-/// The text says that the bytes are no module.
+/// A message that the bytes are no kernel module.
 pub fn depends(module: &[u8]) -> Result<Vec<String>, &'static str> {
     const KEY: &[u8] = b"\0depends=";
     if !module.starts_with(b"\x7fELF") {
@@ -41,7 +41,7 @@ fn visit(
     order: &mut Vec<String>,
     depth: usize,
 ) {
-    // The kernel forbids cycles; the bound keeps a corrupt package from looping.
+    // The kernel forbids cycles; the limit protects against corrupt packages.
     if depth > 32 || order.iter().any(|done| done == name) {
         return;
     }

@@ -1,14 +1,14 @@
-//! Asks apt which kernel package is current, and downloads it.
+//! Queries apt for the current kernel package, and downloads it.
 //!
 //! ```text
 //! Package: linux-image-amd64
 //! Depends: linux-image-6.1.0-56-amd64 (= 6.1.192-2)
 //! ```
-//! `apt-get download` checks the file against the signed metadata; the SHA-256 that this
-//! metadata names is read as well, to be checked again and stored.
+//! `apt-get download` checks the file against the signed metadata. The SHA-256 of that metadata is
+//! read as well, to check it again and to store it.
 //!
-//! A kernel of another suite than the machine's own comes through an apt configuration in the
-//! cache, with its own sources, lists and downloads: the machine's apt is not touched.
+//! A kernel of a suite other than the machine's own is fetched with a separate apt configuration in
+//! the cache, with its own sources, lists and downloads. The machine's apt is not changed.
 
 use pinfold_host::{HostError, files, process};
 
@@ -17,9 +17,9 @@ use super::kernel::Flavour;
 
 const MINUTE_NS: u64 = 60_000_000_000;
 const ARCHIVE: &str = "http://deb.debian.org/debian";
-/// What holds the files of a kernel whose package is empty.
+/// Name prefixes of the packages that contain the files of a kernel whose own package is empty.
 const PARTS: [&str; 2] = ["linux-binary-", "linux-modules-"];
-/// Nothing is installed by it: it is told to print or to download only.
+/// It installs nothing: further options make it only print or download.
 const INSTALL: [&str; 6] = [
     "--quiet",
     "--yes",
@@ -30,18 +30,18 @@ const INSTALL: [&str; 6] = [
 ];
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// A package at a version, with the hash of its file from apt's signed metadata.
+/// A package version, with the hash of its file from apt's signed metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackageName {
-    /// Name.
+    /// Package name.
     pub package: String,
-    /// Version.
+    /// Package version.
     pub version: String,
     /// SHA-256 of the file, lower-case hex.
     pub sha256: String,
 }
 
-/// A package's file, by its name in apt's cache.
+/// A package's file, with its name in apt's cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct File {
     pub(super) name: String,
@@ -49,15 +49,15 @@ pub(super) struct File {
     pub(super) sha256: String,
 }
 
-/// Where apt looks for packages.
+/// The apt configuration to use.
 #[derive(Clone, Debug)]
 pub(super) struct Apt {
-    /// The folder with its configuration and all that is its own; `None` for the machine's apt.
+    /// The directory with its configuration and all its state; `None` for the machine's apt.
     home: Option<String>,
 }
 
 impl Apt {
-    /// The machine's own sources, or those of a flavour's suite in a folder below `cache`.
+    /// Uses the machine's own sources, or those of a flavour's suite in a directory below `cache`.
     pub(super) fn open(cache: &str, flavour: &Flavour) -> Result<Self, GuestError> {
         let Some(suite) = flavour.suite else { return Ok(Self { home: None }) };
         let home = match flavour.isa {
@@ -70,14 +70,14 @@ impl Apt {
             flavour.isa.map_or_else(String::new, |isa| format!("arch={} ", isa.debian_name()));
         let source = format!("deb [{arch}signed-by={KEYRING}] {ARCHIVE} {suite} main\n");
         files::write_atomic(&format!("{home}/sources.list"), source.as_bytes())?;
-        // What is installed here is nothing to packages of another instruction set.
+        // Packages installed on this machine are irrelevant for another instruction set.
         files::write_atomic(&format!("{home}/status"), b"")?;
         let configuration = configuration(&home, flavour);
         files::write_atomic(&format!("{home}/apt.conf"), configuration.as_bytes())?;
         Ok(Self { home: Some(home) })
     }
 
-    /// Reads a private suite's lists anew; the machine's own are its owner's business.
+    /// Updates a private suite's lists; the machine's own lists are not updated.
     pub(super) fn update(&self) -> Result<(), String> {
         if self.home.is_none() {
             return Ok(());
@@ -91,9 +91,9 @@ impl Apt {
         }
     }
 
-    /// The kernel that a metapackage depends on today, as the packages that hold its files; the
-    /// error says why not. Since Debian's 7.x the image and the modules are packages of their
-    /// own, and the first is empty.
+    /// The kernel that a metapackage depends on today, as the packages that contain its files.
+    /// Since Debian's 7.x the image and the modules are in separate packages, and the kernel's own
+    /// package is empty. The error is the reason why there is none.
     pub(super) fn resolve(&self, flavour: &str) -> Result<Vec<PackageName>, String> {
         let meta = self.show(flavour)?;
         let package = depends(&meta)
@@ -108,7 +108,7 @@ impl Apt {
         Ok(packages)
     }
 
-    /// Downloads into `folder`; gives the file's path.
+    /// Downloads a package into `folder` and returns the file's path.
     pub(super) fn download(&self, name: &PackageName, folder: &str) -> Result<String, GuestError> {
         let wanted = format!("{}={}", name.package, name.version);
         let words = ["--chdir", folder, "apt-get", "--quiet", "download", &wanted];
@@ -125,14 +125,15 @@ impl Apt {
         }
     }
 
-    /// The files of packages and of all that they depend on; the error says why there are none. The
-    /// machine's own apt is not asked: its cache is its owner's.
+    /// The files of packages and of all their dependencies. Only for a private configuration: the
+    /// machine's own apt cache would have to be emptied. The error is the reason why there are
+    /// none.
     pub(super) fn closure(&self, packages: &[&str]) -> Result<Vec<File>, String> {
         if self.home.is_none() {
             return Err("only apt configurations of a suite of their own are asked".to_owned());
         }
         let words = [&INSTALL[..], &["--print-uris"], packages].concat();
-        // What lies in its cache already would not be printed.
+        // Files that are already in its cache would not be printed.
         let output = self
             .capture("apt-get", &["clean"], MINUTE_NS)
             .and_then(|_| self.capture("apt-get", &words, MINUTE_NS))
@@ -143,7 +144,7 @@ impl Apt {
         }
     }
 
-    /// Downloads the same; gives the folder in which the files then are.
+    /// Downloads these files and returns the directory that contains them.
     pub(super) fn download_all(&self, packages: &[&str]) -> Result<String, GuestError> {
         let words = [&INSTALL[..], &["--download-only"], packages].concat();
         let output = self.capture("apt-get", &words, 30 * MINUTE_NS)?;
@@ -179,7 +180,7 @@ impl Apt {
     }
 }
 
-/// An apt configuration of which nothing is outside `home`.
+/// An apt configuration that keeps everything inside `home`.
 fn configuration(home: &str, flavour: &Flavour) -> String {
     let foreign = flavour.isa.map_or_else(String::new, |isa| {
         let name = isa.debian_name();
@@ -194,7 +195,7 @@ fn configuration(home: &str, flavour: &Flavour) -> String {
     )
 }
 
-/// A package by its entry.
+/// The package of a metadata entry.
 fn described(package: &str, entry: &str) -> Result<PackageName, String> {
     let field = |key: &str| {
         field(entry, key).ok_or_else(|| format!("apt's entry of {package} has no {key}"))
@@ -203,7 +204,7 @@ fn described(package: &str, entry: &str) -> Result<PackageName, String> {
     Ok(PackageName { package: package.to_owned(), version, sha256 })
 }
 
-/// The lines of `apt-get --print-uris`: address in quotes, file, size, hash.
+/// Parses the lines of `apt-get --print-uris`: address in quotes, file, size, hash.
 fn files(text: &str) -> Result<Vec<File>, String> {
     let lines = text.lines().filter(|line| line.starts_with('\''));
     let file = |line: &str| {

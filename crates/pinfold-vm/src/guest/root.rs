@@ -1,12 +1,12 @@
-//! Programs and libraries of another instruction set, from Debian's packages, unpacked into a
-//! folder as they would lie on a machine of their own; nothing is installed.
+//! Programs and libraries of another instruction set from Debian's packages, unpacked into a
+//! directory that has the layout of a root file system. Nothing is installed.
 //!
-//! apt works out what the packages depend on, from a state in which nothing is installed, and
-//! prints a line for each file:
+//! apt resolves the dependencies from an empty package state and prints a line for each file:
 //! ```text
 //! 'http://…/strace_6.13+ds-1_arm64.deb' strace_6.13+ds-1_arm64.deb 1295248 SHA256:c1…
 //! ```
-//! A hash of these lines is kept beside the folder, which is made anew when Debian has others.
+//! A hash of these lines is stored next to the directory, which is rebuilt when Debian has other
+//! files.
 
 use pinfold_host::files;
 use pinfold_model::Isa;
@@ -17,15 +17,15 @@ use super::kernel::{hex, run, wait_for_turn};
 use super::package::{Apt, File};
 use super::{Flavour, flavour_of};
 
-/// Where Debian merged the folders of the system into `usr`, each with its link.
+/// System directories that Debian merged into `usr`, each with its link target.
 const MERGED: [(&str, &str); 3] = [("bin", "usr/bin"), ("lib", "usr/lib"), ("sbin", "usr/sbin")];
 
-/// Gets Debian packages of an instruction set and what they depend on, from the suite that its
-/// kernel is from; `cache` is the folder that keeps them. Gives the folder that is their root.
+/// Gets Debian packages of an instruction set and their dependencies, from the suite of its kernel.
+/// They are kept in the directory `cache`. Returns the directory that is their root.
 ///
 /// # Errors
-/// [`GuestError`] if apt does not know them, the download fails, or a hash differs from the
-/// signed one.
+/// [`GuestError`] if apt does not know them, the download fails, or a hash differs from the signed
+/// one.
 pub fn fetch(cache: &str, isa: Isa, packages: &[&str]) -> Result<String, GuestError> {
     let flavour = Flavour { package: "programs", ..flavour_of(isa) };
     let home = format!("{cache}/roots/{flavour}");

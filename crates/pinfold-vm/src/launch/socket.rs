@@ -1,27 +1,27 @@
-//! The socket that Pinfold speaks QMP over: in a directory of its own, gone afterwards.
+//! Pinfold's QMP socket: in a private directory, removed afterwards.
 //!
-//! Who may connect to a QMP socket may do anything that QEMU may. The directory above it is
-//! therefore private (mode 0700, ours, no link); QEMU makes the socket inside. Directories of
-//! processes that were killed are swept away by the next start and by `pinfold undo`.
+//! A process that can connect to a QMP socket can do everything that QEMU can. So the parent
+//! directory is private (mode 0700, owned by this user, no symbolic link); QEMU creates the socket
+//! in it. The next start and `pinfold undo` remove directories of processes that were killed.
 
 use pinfold_host::files::{self, Held, Owned, StateDir};
 use pinfold_host::{HostError, LiveHost};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Tells apart the sockets of one process.
+/// Number that distinguishes the sockets of one process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A place for a socket; removed with what is in it when dropped.
+/// A directory for a socket; removed with its content when dropped.
 pub(super) struct Socket {
     pub(super) path: String,
-    /// True if it is to stay.
+    /// True if the directory is kept on drop.
     pub(super) keep: bool,
     directory: String,
     _held: Held,
 }
 
 impl Socket {
-    /// A fresh directory in `parent`, by default Pinfold's run-time directory.
+    /// Creates a directory in `parent`, by default Pinfold's run-time directory.
     pub(super) fn new(parent: Option<&str>) -> Result<Self, HostError> {
         let parent = match parent {
             Some(parent) => parent.to_owned(),
@@ -41,7 +41,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if !self.keep {
-            // What cannot be removed now is swept away by the next start.
+            // If it cannot be removed now, the next start removes it.
             match files::remove_tree(&self.directory) {
                 Ok(()) | Err(_) => {}
             }

@@ -1,9 +1,9 @@
-//! The processes that a start brought about, to be ended if it fails.
+//! The processes of a start, which are ended if the start fails.
 //!
-//! What is started need not become QEMU itself: `sudo` keeps running and starts QEMU as its child,
-//! and a script may start more than one program. A QEMU that is never continued would stay stopped
-//! for ever, so all of them are ended: the descendants of what was started, and every process
-//! that has the path of this start's own QMP socket among its arguments.
+//! The program that was started need not become QEMU itself: `sudo` keeps running and starts QEMU
+//! as its child, and a script may start more than one program. A QEMU that is never continued would
+//! stay stopped forever. So all of them are ended: the descendants of the started program, and
+//! every process that has the path of this start's QMP socket among its arguments.
 
 use pinfold_host::proc_stat::{self, ProcStat};
 use pinfold_host::process::{self, Signaled};
@@ -14,13 +14,13 @@ use crate::threads::{command_line, is_qemu};
 
 /// The processes of one start.
 pub(super) struct Started {
-    /// Each with its arguments.
+    /// Each process with its arguments.
     processes: Vec<(TaskId, Vec<String>)>,
     socket: String,
 }
 
 impl Started {
-    /// Finds them: `root` is the process that was started.
+    /// Finds them; `root` is the process that was started.
     pub(super) fn find(host: &dyn Host, root: Tid, socket: &str) -> Self {
         let names = host.list(&paths::proc_dir()).unwrap_or_default();
         let numbers = names.iter().filter_map(|name| name.parse().ok().map(Tid));
@@ -29,7 +29,7 @@ impl Started {
         let mut all: Vec<ProcStat> = stats.filter(|stat| !stat.is_kernel_thread()).collect();
         all.sort_by_key(|stat| stat.start_time);
         let mut family = vec![root];
-        // A parent is older than its children, but for those that inherited another's.
+        // A parent is older than its children, unless they were reparented; hence two passes.
         for _ in 0..2 {
             for stat in &all {
                 if family.contains(&stat.ppid) && !family.contains(&stat.tid) {
@@ -46,7 +46,7 @@ impl Started {
         Self { processes, socket }
     }
 
-    /// A QEMU among them that was not given Pinfold's arguments.
+    /// A QEMU process that was not given Pinfold's arguments.
     pub(super) fn qemu_without_socket(&self) -> Option<Tid> {
         let program = |words: &[String]| {
             words.first().is_some_and(|word| is_qemu(word.rsplit('/').next().unwrap_or(word)))
@@ -58,7 +58,7 @@ impl Started {
         found.map(|(task, _)| task.tid)
     }
 
-    /// Ends all of them but `root`, which its own parent ends.
+    /// Ends all of them except `root`, which the caller ends.
     pub(super) fn end(&self, host: &dyn Host, root: Tid) {
         for (task, _) in self.processes.iter().filter(|(task, _)| task.tid != root) {
             end(host, *task);
@@ -72,16 +72,16 @@ fn names_socket(words: &[String], socket: &str) -> bool {
 
 fn end(host: &dyn Host, task: TaskId) {
     if process::task_alive(host, task).unwrap_or(false) {
-        // One that has ended meanwhile, or that another user owns, cannot be told more.
+        // It has ended meanwhile, or belongs to another user.
         match process::signal(task.tid, Signaled::Kill) {
             Ok(()) | Err(_) => {}
         }
     }
 }
 
-/// A QEMU that is not the child itself (sudo, a script): ended when this is dropped.
+/// A QEMU that is not the child itself (sudo, a script); ended on drop.
 pub(super) struct Grandchild {
-    /// The process; `None` if it is to live on, or is the child.
+    /// The process; `None` if it must continue to run, or is the child.
     pub(super) task: Option<TaskId>,
 }
 

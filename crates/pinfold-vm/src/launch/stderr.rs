@@ -1,6 +1,6 @@
-//! QEMU's error output: kept for the error message, passed on once QEMU has started.
+//! QEMU's standard error output: stored for error messages, passed on after QEMU has started.
 //!
-//! A thread reads it to the end, because a pipe that nobody reads would stop QEMU when full.
+//! A thread reads it to the end, because QEMU would block on a full pipe.
 
 use std::io::{Read as _, Write as _};
 use std::process::ChildStderr;
@@ -9,13 +9,14 @@ use std::thread::JoinHandle;
 
 use pinfold_host::{Clock as _, HostError, SystemClock};
 
-/// How much is kept.
+/// Number of stored bytes.
 const KEPT: usize = 64 << 10;
-/// How long the rest of a dead QEMU's output is waited for: a helper of its may hold the pipe.
+/// Maximum wait for the remaining output of a QEMU that has ended: one of its helpers may keep the
+/// pipe open.
 const LAST_WORDS_NS: u64 = 500_000_000;
 const NAP_NS: u64 = 1_000_000;
 
-/// The follower of one error output.
+/// Reader of one standard error output.
 pub(super) struct Chatter {
     kept: Arc<Mutex<Kept>>,
     reader: Option<JoinHandle<()>>,
@@ -41,19 +42,20 @@ impl Chatter {
         Ok(Self { kept, reader: Some(reader) })
     }
 
-    /// Writes what has come so far to Pinfold's own error output, and all that follows.
+    /// Writes the stored output to Pinfold's own standard error, and passes on everything that
+    /// follows.
     pub(super) fn pass_on(&self) {
         let mut kept = lock(&self.kept);
         kept.pass_on = true;
         show(&kept.bytes);
     }
 
-    /// What has come so far.
+    /// The output so far.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&lock(&self.kept).bytes).trim_end().to_owned()
     }
 
-    /// What a QEMU that has ended left behind.
+    /// The complete output of a QEMU that has ended.
     pub(super) fn last_words(&self) -> String {
         let deadline = SystemClock.now_ns().saturating_add(LAST_WORDS_NS);
         while self.reader.as_ref().is_some_and(|reader| !reader.is_finished())
@@ -84,12 +86,12 @@ fn read(mut stream: ChildStderr, kept: &Mutex<Kept>) {
     }
 }
 
-/// A reader that panicked has left bytes that are as good as any.
+/// The bytes are valid even if the reader panicked.
 fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A closed error output of Pinfold's own is no reason to stop reading QEMU's.
+/// If Pinfold's own standard error is closed, QEMU's is still read.
 fn show(bytes: &[u8]) {
     match std::io::stderr().write_all(bytes) {
         Ok(()) | Err(_) => {}

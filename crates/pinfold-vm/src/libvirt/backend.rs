@@ -1,9 +1,9 @@
-//! libvirt as a keeper of settings: pins and memory nodes of its domains.
+//! libvirt as a settings backend: pins and memory nodes of its domains.
 //!
-//! A pin of a domain that runs is changed by `virsh vcpupin … --live`, which cannot take it away
-//! again: it is then given `cpuset` of `<vcpu>`, or all PUs (`r`), which has the same effect.
-//! In the definition it is changed by `--config`, and taken away by defining the domain anew
-//! without that one element, all else being as libvirt wrote it.
+//! A pin of a running domain is changed by `virsh vcpupin … --live`, which cannot remove it. To
+//! undo it, it is set to `cpuset` of `<vcpu>`, or to all CPUs (`r`), which has the same effect. A
+//! pin of a definition is changed by `--config`. It is removed by redefining the domain without
+//! that one element; all else stays as libvirt wrote it.
 
 use pinfold_host::process::{Spawn, Stdio};
 use pinfold_host::{HostError, SettingBackend, SystemClock};
@@ -13,14 +13,14 @@ use super::pins::{self, NUMATUNE, PinTarget, Pins};
 use super::{Domain, Libvirt};
 use crate::{LibvirtError, VmError};
 
-/// libvirt, as the host's door asks it.
+/// The libvirt backend of the host's settings interface.
 #[derive(Clone, Debug)]
 pub struct LibvirtBackend {
     timeout_ns: u64,
 }
 
 impl LibvirtBackend {
-    /// The keeper, with the time that one call may take.
+    /// Creates the backend; `timeout_ns` is the time limit of one call.
     #[must_use]
     pub fn new(timeout_ns: u64) -> Self {
         Self { timeout_ns }
@@ -62,7 +62,7 @@ impl SettingBackend for LibvirtBackend {
     }
 }
 
-/// The value of [`NUMATUNE`]: `strict 0-1`.
+/// Formats the value of [`NUMATUNE`]: `strict 0-1`.
 #[must_use]
 pub fn memory_value(mode: &str, nodes: &CpuSet) -> String {
     format!("{mode} {nodes}")
@@ -72,7 +72,7 @@ impl Libvirt {
     /// The setting of a domain with this key.
     ///
     /// # Errors
-    /// That libvirt does not tell the URI of its connection.
+    /// If libvirt does not report the URI of its connection.
     pub fn setting(
         &self,
         domain: &Domain,
@@ -99,7 +99,7 @@ impl Libvirt {
     /// The XML of a running domain.
     ///
     /// # Errors
-    /// That libvirt failed.
+    /// If libvirt fails.
     pub fn xml(&self, domain: &Domain) -> Result<String, VmError> {
         self.virsh("dumpxml", &[("domain", &domain.uuid)])
     }
@@ -108,7 +108,7 @@ impl Libvirt {
         let mut options = vec![("domain", setting.object.as_str())];
         match setting.lifetime {
             Lifetime::Running => {}
-            // With passwords, else defining it anew would lose them.
+            // Includes passwords, which redefining the domain would otherwise remove.
             Lifetime::Lasting => options.extend([("inactive", ""), ("security-info", "")]),
         }
         self.virsh("dumpxml", &options)
@@ -132,22 +132,22 @@ impl Libvirt {
         self.virsh(command, &options).map(drop)
     }
 
-    /// What comes nearest to taking a pin from a running domain.
+    /// The nearest equivalent to removing a pin from a running domain.
     fn set_free(&self, setting: &Setting) -> Result<(), VmError> {
         let pins = Pins::from_xml(&self.xml_of(setting)?)?;
-        // "r" is virsh's word for all PUs of the host.
+        // "r" means all CPUs of the host in virsh.
         let list = pins.default.map_or("r".to_owned(), |default| default.to_string());
         self.set(setting, &list)
     }
 
-    /// Takes a setting out of a domain's definition.
+    /// Removes a setting from a domain's definition.
     fn take_out(&self, setting: &Setting) -> Result<(), VmError> {
         let xml = self.xml_of(setting)?;
         let Some(without) = pins::without(&xml, &setting.key)? else { return Ok(()) };
         self.define(&without)
     }
 
-    /// Defines a domain by its XML, handed over on standard input: it may hold passwords.
+    /// Defines a domain from its XML, passed on standard input because it may contain passwords.
     fn define(&self, xml: &str) -> Result<(), VmError> {
         let mut words = self.words("define", &[("file", "/dev/stdin")]);
         words.push("--validate".to_owned());
@@ -179,8 +179,8 @@ impl Libvirt {
     }
 }
 
-/// What libvirt says as an error of the door. A domain that is not there is gone; a daemon that
-/// does not answer is not.
+/// Converts a libvirt error to a host error. A domain that does not exist counts as gone; a daemon
+/// that does not answer does not.
 fn fault(setting: &Setting, error: VmError) -> HostError {
     if let VmError::Host(error) = error {
         return error;

@@ -1,8 +1,9 @@
-//! What libvirt tells a hook about a domain: its XML on standard input, and a pid file.
+//! The data that libvirt passes to a hook about a domain: its XML on standard input, and a pid
+//! file.
 //!
-//! A hook must never call libvirt back ("a deadlock is likely to occur"), so this is all there
-//! is. The pid file lies in a folder that only libvirt writes; the process is believed to be the
-//! domain's only if its command line names the domain's UUID too.
+//! A hook must never call libvirt ("a deadlock is likely to occur"), so no other data is available.
+//! The pid file is in a directory that only libvirt can write; the process is accepted as the
+//! domain's only if its command line contains the domain's UUID too.
 //! <https://libvirt.org/hooks.html>
 
 use pinfold_host::{Host, files};
@@ -11,22 +12,22 @@ use pinfold_model::Tid;
 use super::{Pins, is_uuid, pins};
 use crate::{LibvirtError, VmError, argv, threads};
 
-/// A domain as a hook is told of it.
+/// A domain as described to a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
-    /// Its name. Hostile: it may hold anything but `/`.
+    /// Name of the domain. Untrusted: it may contain any character but `/`.
     pub name: String,
-    /// Its UUID.
+    /// UUID of the domain.
     pub uuid: String,
-    /// Its own pins.
+    /// Pins in the domain's XML.
     pub pins: Pins,
 }
 
 impl Described {
-    /// Reads the XML that libvirt hands to a hook.
+    /// Parses the XML that libvirt passes to a hook.
     ///
     /// # Errors
-    /// [`LibvirtError::Output`] if it is not a domain's.
+    /// [`LibvirtError::Output`] if it does not describe a domain.
     pub fn from_xml(xml: &str) -> Result<Self, LibvirtError> {
         let pins = Pins::from_xml(xml)?;
         let (name, uuid) = pins::identity(xml)?;
@@ -41,11 +42,11 @@ impl Described {
         Ok(Self { name, uuid, pins })
     }
 
-    /// The domain's process, by its pid file in `run_dir` (`/run/libvirt/qemu`).
+    /// The domain's process, from its pid file in `run_dir` (`/run/libvirt/qemu`).
     ///
     /// # Errors
-    /// [`VmError::Host`] if there is no pid file, [`LibvirtError::Foreign`] if the process that
-    /// it names is not the domain's.
+    /// [`VmError::Host`] if there is no pid file, [`LibvirtError::Foreign`] if the process that it
+    /// names does not belong to the domain.
     pub fn process(&self, host: &dyn Host, run_dir: &str) -> Result<Tid, VmError> {
         let text = files::read_text(&format!("{run_dir}/{}.pid", self.name))?;
         let pid = Tid(text.trim().parse().map_err(|_| LibvirtError::Output {

@@ -1,4 +1,4 @@
-//! Pins as libvirt keeps them, read from the domain's XML.
+//! libvirt's pins, read from the domain's XML.
 //!
 //! ```xml
 //! <vcpu placement='static' cpuset='0-3'>2</vcpu>
@@ -6,8 +6,8 @@
 //!   <vcpupin vcpu='1' cpuset='1'/> <emulatorpin cpuset='0'/> <iothreadpin iothread='1' cpuset='0'/>
 //! </cputune>
 //! ```
-//! A thread without a pin of its own follows `cpuset` of `<vcpu>`, else it may run anywhere: half
-//! a `<cputune>` is as good as a whole one.
+//! A thread without its own pin follows `cpuset` of `<vcpu>`; without that it may run anywhere. So
+//! a partial `<cputune>` is valid.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,17 +17,17 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 use crate::LibvirtError;
 
-/// More nodes than any domain has; a bound for what a hostile file may cost.
+/// Maximum number of XML nodes, more than any domain has; limits the cost of a malicious file.
 const MAX_NODES: u32 = 200_000;
 
-/// What libvirt can pin.
+/// Threads that libvirt can pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PinTarget {
     /// One vCPU.
     Vcpu(u32),
     /// Every thread that is neither vCPU nor iothread.
     Emulator,
-    /// One iothread by libvirt's number; QEMU calls it `iothreadN`.
+    /// One iothread by libvirt's number; QEMU's ID is `iothreadN`.
     Iothread(u32),
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for PinTarget {
 }
 
 impl PinTarget {
-    /// Its name as a setting's key: virsh's subcommand and what it is asked for.
+    /// The target as a setting's key: virsh's subcommand and its argument.
     #[must_use]
     pub fn key(self) -> String {
         match self {
@@ -52,7 +52,7 @@ impl PinTarget {
         }
     }
 
-    /// What a setting's key names; `None` if it is no pin.
+    /// Parses a setting's key; `None` if it is no pin.
     #[must_use]
     pub fn from_key(key: &str) -> Option<Self> {
         match key.split_once(' ') {
@@ -63,11 +63,11 @@ impl PinTarget {
         }
     }
 
-    /// What libvirt calls a role.
+    /// The pin target of a role.
     ///
     /// # Errors
-    /// [`LibvirtError::NoSuchPin`] for roles that libvirt does not tell apart from the emulator,
-    /// and for iothreads that it did not make.
+    /// [`LibvirtError::NoSuchPin`] for roles that libvirt treats as part of the emulator, and for
+    /// iothreads that libvirt did not create.
     pub fn of(role: &Role) -> Result<Self, LibvirtError> {
         match role {
             Role::Vcpu(index) => Some(PinTarget::Vcpu(*index)),
@@ -82,25 +82,25 @@ impl PinTarget {
     }
 }
 
-/// The pins of a domain, and what else of its XML has to do with its place.
+/// The pins of a domain, and other placement data of its XML.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pins {
-    /// True if the XML is of a domain that runs (it then has an id).
+    /// True if the XML describes a running domain (which has an ID).
     pub running: bool,
     /// `mode` and `nodeset` of `<numatune><memory>`, if nodes are named.
     pub memory: Option<(String, CpuSet)>,
-    /// `cpuset` of `<vcpu>`: where threads without a pin of their own may run.
+    /// `cpuset` of `<vcpu>`: the CPUs of threads without their own pin.
     pub default: Option<CpuSet>,
-    /// Pins of single targets.
+    /// Pins by target.
     pub own: BTreeMap<PinTarget, CpuSet>,
 }
 
 impl Pins {
-    /// Reads the pins out of a domain's XML.
+    /// Parses the pins of a domain's XML.
     ///
     /// # Errors
-    /// [`LibvirtError::Output`] if it is not well formed, has a document type (refused: entities
-    /// could grow without bound), or holds a list that is not one of PUs.
+    /// [`LibvirtError::Output`] if it is not well formed, has a document type (refused, because
+    /// entities could grow without limit), or contains an invalid list of CPUs.
     pub fn from_xml(xml: &str) -> Result<Self, LibvirtError> {
         let document = parse(xml)?;
         let domain = document.root_element();
@@ -124,15 +124,15 @@ impl Pins {
         Ok(pins)
     }
 
-    /// Where a target may run; `None` if nothing binds it.
+    /// The CPUs of a target; `None` if it has no restriction.
     #[must_use]
     pub fn of(&self, target: PinTarget) -> Option<&CpuSet> {
         self.own.get(&target).or(self.default.as_ref())
     }
 }
 
-/// The XML without the element that holds a setting, byte for byte the same else; its parent
-/// goes with it if nothing else is in it. `None` if there is no such element.
+/// The XML without the element of a setting, otherwise unchanged byte for byte. The parent is
+/// removed too if it contains nothing else. `None` if there is no such element.
 ///
 /// # Errors
 /// As [`Pins::from_xml`].
@@ -157,10 +157,10 @@ pub(super) fn without(xml: &str, key: &str) -> Result<Option<String>, LibvirtErr
     Ok(Some(format!("{}{}", &xml[..range.start], &xml[range.end..])))
 }
 
-/// Key of the setting that says where a domain's memory is.
+/// Key of the setting for the nodes of a domain's memory.
 pub const NUMATUNE: &str = "numatune";
 
-/// Name and UUID of a domain; empty where the XML has none.
+/// Name and UUID of a domain; empty if missing in the XML.
 pub(super) fn identity(xml: &str) -> Result<(String, String), LibvirtError> {
     let document = parse(xml)?;
     let domain = document.root_element();

@@ -1,4 +1,4 @@
-//! The client against hand-made servers on real sockets.
+//! The client against simulated servers on real sockets.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -12,7 +12,7 @@ use crate::control::RunState;
 
 const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "Debian"}, "capabilities": ["oob"]}}"#;
 const SECOND: u64 = 1_000_000_000;
-/// For cases whose outcome is that nothing comes.
+/// Timeout for cases in which nothing arrives.
 const SHORT: u64 = 50_000_000;
 
 struct Server {
@@ -21,7 +21,7 @@ struct Server {
 }
 
 impl Server {
-    /// Serves one client with this behaviour.
+    /// Starts a server with this behaviour for one client.
     fn new(serve: impl FnOnce(UnixStream) + Send + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("qmp")).unwrap();
@@ -29,7 +29,7 @@ impl Server {
         Self { folder, thread: Some(thread) }
     }
 
-    /// Says these lines at once and then waits for the client's end.
+    /// Sends these lines at once and then waits until the client disconnects.
     fn saying(text: &'static [u8]) -> Self {
         Self::new(move |mut stream| {
             stream.write_all(text).unwrap();
@@ -101,7 +101,7 @@ fn greets_and_matches_replies_among_events() {
 #[test]
 fn refuses_what_is_not_qmp() {
     let check = |said: &'static [u8], expected: &str, hint: &str| {
-        // Without a whole line the end of the time is waited for.
+        // Without a complete line the client waits for the whole timeout.
         let timeout = match said {
             b"" => SHORT,
             _ if said.contains(&b'\n') => 20 * SECOND,
@@ -129,7 +129,7 @@ fn refuses_what_is_not_qmp() {
 fn bounds_what_a_hostile_peer_can_send() {
     let server = Server::new(|mut stream| {
         let part = vec![b'x'; 1 << 20];
-        // Writing fails as soon as the client has had enough.
+        // Writing fails as soon as the client disconnects.
         while stream.write_all(&part).is_ok() {}
     });
     let error = server.connect(20 * SECOND).err().unwrap();
@@ -170,7 +170,7 @@ fn reports_why_it_cannot_connect() {
     assert!(connect(&dead).contains("nobody listens"));
     assert!(connect(&folder.path().join("x".repeat(200))).contains("at most 107 bytes"));
 
-    // A line of waiting clients that is full: connect(2) itself would wait for ever.
+    // With a full backlog, connect(2) itself would wait forever.
     let busy = folder.path().join("busy");
     let listener = UnixListener::bind(&busy).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
@@ -178,7 +178,7 @@ fn reports_why_it_cannot_connect() {
     assert!(connect(&busy).contains("waiting in line"));
 }
 
-/// What an error shows is one line that steers no terminal, however long the answer was.
+/// An error message is one line without terminal control characters, however long the answer was.
 fn clean(error: &VmError, what: &str) {
     let mut texts = vec![error.to_string()];
     texts.extend(error.hint());
@@ -230,7 +230,7 @@ fn lying_answers_are_errors_of_one_clean_line() {
         json!(STEERING),
         json!(null),
     ];
-    // Lines that are no message of QMP.
+    // Lines that are no QMP messages.
     let odd =
         [deep(100_000), "\u{0}\u{1b}[2J".to_owned(), STEERING.replace('\n', ""), long.clone()];
     let lines = returned.iter().map(|value| format!("{{\"return\": {value}, \"id\": ID}}"));
@@ -246,7 +246,7 @@ fn lying_answers_are_errors_of_one_clean_line() {
     }
 }
 
-/// Nothing that comes keeps the caller beyond its time.
+/// No answer delays the caller beyond its timeout.
 #[test]
 fn endless_and_missing_answers_end_with_the_time() {
     let check = |what: &str, part: String| {
@@ -256,7 +256,7 @@ fn endless_and_missing_answers_end_with_the_time() {
             let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
             lines.next();
             writeln!(stream, "{{\"return\": {{}}, \"id\": 1}}").unwrap();
-            // A peer that goes on until it is hung up on, or waits for that.
+            // A peer that sends until it is disconnected, or waits for that.
             while !sent.is_empty() && stream.write_all(sent.as_bytes()).is_ok() {}
             lines.for_each(drop);
         });

@@ -1,6 +1,7 @@
-//! The socket below QMP: connecting with a deadline, bounded lines, messages told apart.
+//! The socket of a QMP connection: connecting with a deadline, lines of limited length, message
+//! types.
 //!
-//! Knows the shape of messages, not the meaning of commands.
+//! This module knows the format of messages, not the meaning of commands.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,14 +16,14 @@ use super::Event;
 use crate::QmpError;
 use crate::control::{QemuVersion, version_from};
 
-/// No honest reply is longer: `query-cpus-fast` of 4096 vCPUs gives about 1 MB.
+/// Maximum length of a line: `query-cpus-fast` of 4096 vCPUs gives about 1 MB.
 const MAX_LINE: usize = 8 << 20;
-/// How much of a foreign greeting is shown.
+/// Number of characters shown of an invalid greeting.
 const SHOWN: usize = 80;
-/// How much of QEMU's own words for an error is shown.
+/// Number of characters shown of QEMU's error message.
 const SHOWN_OF_ERROR: usize = 300;
 
-/// One message of QEMU's.
+/// One message from QEMU.
 pub(super) enum Message {
     Greeting(QemuVersion),
     Event(Event),
@@ -30,23 +31,23 @@ pub(super) enum Message {
     Error { id: Option<u64>, class: String, message: String },
 }
 
-/// What reading a line came to.
+/// Result of reading a line.
 pub(super) enum Line {
-    /// A whole line, without its end.
+    /// A complete line, without its end.
     Complete(Vec<u8>),
-    /// The deadline came first; these bytes had come.
+    /// The deadline passed after these bytes.
     Partial(Vec<u8>),
-    /// The other side closed; these bytes had come.
+    /// The other side closed the connection after these bytes.
     Closed(Vec<u8>),
 }
 
-/// A connected socket with what was read ahead.
+/// A connected socket and the bytes that were read ahead.
 pub(super) struct Wire {
     stream: UnixStream,
     path: String,
     clock: Box<dyn Clock + Send>,
     ahead: Vec<u8>,
-    /// Bytes of `ahead` that are known to hold no end of line.
+    /// Number of bytes of `ahead` that are known to contain no line end.
     searched: usize,
 }
 
@@ -66,18 +67,18 @@ impl Wire {
     }
 
     /// The process that listens at the other end (`SO_PEERCRED`); `None` if the kernel does not
-    /// tell, or if it lies in another PID namespace.
+    /// report it, or if it is in another PID namespace.
     pub(super) fn peer(&self) -> Option<Tid> {
         let credentials = sockopt::socket_peercred(&self.stream).ok()?;
         u32::try_from(credentials.pid.as_raw_pid()).ok().filter(|pid| *pid > 0).map(Tid)
     }
 
-    /// The user as whom it listens; `None` if the kernel does not tell.
+    /// The user ID of that process; `None` if the kernel does not report it.
     pub(super) fn peer_user(&self) -> Option<u32> {
         Some(sockopt::socket_peercred(&self.stream).ok()?.uid.as_raw())
     }
 
-    /// What the silence of the other side means: its process may be stopped.
+    /// The error for a missing answer: the process at the other end may be stopped.
     pub(super) fn silence(&self, otherwise: QmpError) -> QmpError {
         let is_stopped = |pid: &Tid| {
             let text = files::read_text(&paths::process_stat(*pid)).ok();
@@ -98,12 +99,13 @@ impl Wire {
         self.clock.now_ns().saturating_add(timeout_ns)
     }
 
-    /// Time until the deadline; at least a millisecond, because zero means "for ever" to the kernel.
+    /// Time until the deadline; at least a millisecond, because zero means no timeout to the
+    /// kernel.
     fn left(&self, deadline: u64) -> Duration {
         Duration::from_nanos(deadline.saturating_sub(self.clock.now_ns()).max(1_000_000))
     }
 
-    /// Leaves the PUs to others for this time.
+    /// Leaves the CPUs to other tasks for this time.
     pub(super) fn pause(&self, ns: u64) {
         self.clock.sleep_ns(ns);
     }
@@ -127,8 +129,9 @@ impl Wire {
         })
     }
 
-    /// Reads one line; empty lines are skipped. After the deadline nothing more is read, so that
-    /// a peer that never stops sending cannot hold its reader; lines that had come are still given.
+    /// Reads one line; empty lines are skipped. Nothing is read after the deadline, so that a peer
+    /// that sends continuously cannot block the caller; complete lines received before are still
+    /// returned.
     pub(super) fn line(&mut self, deadline: u64, during: &str) -> Result<Line, QmpError> {
         loop {
             if let Some(line) = self.line_ahead() {
@@ -169,7 +172,7 @@ impl Wire {
         Ok(count)
     }
 
-    /// Takes a whole line out of what was read ahead.
+    /// Takes a complete line from the bytes that were read ahead.
     fn line_ahead(&mut self) -> Option<Vec<u8>> {
         match self.ahead[self.searched..].iter().position(|&byte| byte == b'\n') {
             None => {
@@ -194,7 +197,7 @@ impl Wire {
     }
 }
 
-/// The first characters of a text.
+/// The first characters of a text, up to `most`.
 fn start_of(text: &str, most: usize) -> String {
     let mut start: String = text.chars().take(most).collect();
     if start.len() < text.len() {
@@ -203,8 +206,8 @@ fn start_of(text: &str, most: usize) -> String {
     start
 }
 
-/// Connects with a deadline. A plain connect(2) waits for ever on a socket whose line of waiting
-/// clients is full, as that of a busy QEMU soon is; it heeds the send timeout, though.
+/// Connects with a deadline. A plain connect(2) waits forever on a socket whose backlog is full,
+/// which happens soon if QEMU is busy; but it respects the send timeout.
 fn connect_within(path: &str, timeout_ns: u64) -> rustix::io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC;
@@ -215,7 +218,7 @@ fn connect_within(path: &str, timeout_ns: u64) -> rustix::io::Result<UnixStream>
     Ok(socket.into())
 }
 
-/// What read(2) and write(2) say when their time is up.
+/// True for the errors of read(2) and write(2) after a timeout.
 fn is_timeout(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
@@ -225,7 +228,7 @@ pub(super) fn seconds(ns: u64) -> u64 {
     ns.div_ceil(1_000_000_000)
 }
 
-/// A command as one line.
+/// Formats a command as one line.
 pub(super) fn request(command: &str, arguments: Option<Value>, id: u64) -> Vec<u8> {
     let mut message = json!({"execute": command, "id": id});
     if let Some(arguments) = arguments {
@@ -234,7 +237,7 @@ pub(super) fn request(command: &str, arguments: Option<Value>, id: u64) -> Vec<u
     format!("{message}\n").into_bytes()
 }
 
-/// Tells the messages apart; `None` for anything else.
+/// Parses a message of any type; `None` for other data.
 pub(super) fn parse(line: &[u8]) -> Option<Message> {
     let value: Value = serde_json::from_slice(line).ok()?;
     let id = value.get("id").and_then(Value::as_u64);
@@ -247,7 +250,8 @@ pub(super) fn parse(line: &[u8]) -> Option<Message> {
         return Some(Message::Event(Event { name, data }));
     }
     if let Some(error) = value.get("error") {
-        // What a stranger says is shown to the user: on one line, without terminal controls.
+        // Text from an unknown peer is shown to the user: on one line, without terminal control
+        // characters.
         let text = |value, key| {
             Some(shown::name(&start_of(&text(value, key)?, SHOWN_OF_ERROR)).into_owned())
         };

@@ -1,14 +1,14 @@
-//! Names of threads and programs: what they suggest when nothing better is at hand.
+//! Roles and accelerators derived from the names of threads and programs, as a fallback.
 //!
-//! Seen under `-name debug-threads=on` (QEMU 7.2): `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG`
-//! (thread=single), `IO io0`, `IO mon_iothread` (the monitor's own, not an `-object`),
-//! `worker`, `call_rcu`, `SPICE Worker`, `vnc_worker`, `vhost-PID`, `kvm-nx-lpage-re` and,
-//! from the kernel, `iou-wrk-TID`, `iou-sqp-TID`.
+//! Observed under `-name debug-threads=on` (QEMU 7.2): `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG`
+//! (thread=single), `IO io0`, `IO mon_iothread` (the monitor's own, not an `-object`), `worker`,
+//! `call_rcu`, `SPICE Worker`, `vnc_worker`, `vhost-PID`, `kvm-nx-lpage-re` and, from the kernel,
+//! `iou-wrk-TID`, `iou-sqp-TID`.
 
 use pinfold_model::{Accelerator, Role};
 
-/// Role of a thread that the monitor does not know. A name that claims to be a vCPU or an
-/// iothread is not believed: those the monitor would have named.
+/// Role of a thread that the monitor does not report. A name of a vCPU or an iothread is ignored,
+/// because the monitor would have reported the thread.
 pub(super) fn role_of_rest(name: &str) -> Role {
     match role_by_name(name) {
         role @ (Role::Vhost(_) | Role::Worker) => role,
@@ -40,12 +40,12 @@ pub(super) fn role_by_name(name: &str) -> Role {
     }
 }
 
-/// True for the one thread in which all vCPUs of a single-threaded TCG run.
+/// True for the single thread that runs all vCPUs under TCG with thread=single.
 pub(super) fn is_shared_loop(name: &str) -> bool {
     name.starts_with("ALL CPUs/")
 }
 
-/// The accelerator that the vCPUs' names tell.
+/// The accelerator that the vCPUs' names show.
 pub(super) fn accelerator<'a>(names: impl Iterator<Item = &'a str>) -> Option<Accelerator> {
     let mut found = None;
     for name in names {
@@ -59,7 +59,7 @@ pub(super) fn accelerator<'a>(names: impl Iterator<Item = &'a str>) -> Option<Ac
     found
 }
 
-/// The number behind a prefix: of `vhost-PID` and `kvm-pit/PID` that of the owner.
+/// The number after a prefix: in `vhost-PID` and `kvm-pit/PID` that of the owner.
 pub(super) fn numbered(name: &str, prefix: &str) -> Option<u32> {
     name.strip_prefix(prefix)?.parse().ok()
 }

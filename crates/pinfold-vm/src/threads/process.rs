@@ -1,9 +1,9 @@
-//! The process of a virtual machine as `/proc` shows it, and the kernel threads that serve it.
+//! The process of a virtual machine in `/proc`, and the kernel threads that serve it.
 //!
-//! One read of `/proc/PID/task/TID/stat` gives a thread's name, start time and flags; the
-//! rest are the command line (NUL between words), the program's link and the descriptors
-//! that tell whether kernel threads may be at work.
-//! Kernel doc: <https://docs.kernel.org/filesystems/proc.html>.
+//! One read of `/proc/PID/task/TID/stat` gives a thread's name, start time and flags. Also read are
+//! the command line (NUL between words), the link to the program, and the descriptors, which show
+//! whether such kernel threads may exist. Kernel doc:
+//! <https://docs.kernel.org/filesystems/proc.html>.
 
 use pinfold_host::proc_stat::ProcStat;
 use pinfold_host::proc_status::ProcStatus;
@@ -13,7 +13,7 @@ use pinfold_model::{Role, TaskId, Tid};
 use super::{VmThread, names};
 use crate::VmError;
 
-/// The parent of all kernel threads, where the process numbers are the host's own.
+/// PID of the parent of all kernel threads, in the host's PID namespace.
 const KTHREADD: Tid = Tid(2);
 
 /// One thread as the kernel shows it.
@@ -38,7 +38,7 @@ pub(super) fn numbers(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, VmError> {
     if tids.is_empty() { Err(VmError::NoProcess { pid }) } else { Ok(tids) }
 }
 
-/// These threads of a process; one that ends meanwhile is left out.
+/// Reads these threads of a process; one that ends meanwhile is skipped.
 pub(super) fn tasks(host: &dyn Host, pid: Tid, tids: &[Tid]) -> Result<Vec<Task>, VmError> {
     let stats = proc_stat::of_threads(host, pid, tids)?;
     let tasks: Vec<Task> = stats.into_iter().map(Task::from).collect();
@@ -50,7 +50,7 @@ pub(crate) fn leader_of(host: &dyn Host, tid: Tid) -> Result<Tid, VmError> {
     Ok(status_of(host, tid)?.tgid)
 }
 
-/// The user as whom a process runs.
+/// The user ID of a process.
 pub(super) fn owner_of(host: &dyn Host, pid: Tid) -> Result<u32, VmError> {
     Ok(status_of(host, pid)?.uid)
 }
@@ -61,9 +61,9 @@ fn status_of(host: &dyn Host, tid: Tid) -> Result<ProcStatus, VmError> {
     Ok(proc_status::parse(&text).map_err(|error| error.at(&path))?)
 }
 
-/// File name of a process's program: of its executable where that may be read (a program that
-/// was upgraded meanwhile shows as ` (deleted)`), else the first word of its command line, else
-/// its name.
+/// File name of a process's program: of its executable if that is readable (a program that was
+/// upgraded meanwhile is shown as ` (deleted)`), else the first word of its command line, else its
+/// name.
 pub(super) fn program_of(host: &dyn Host, pid: Tid) -> Result<String, VmError> {
     let file_name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     if let Ok(target) = host.link(&paths::process_file(pid, "exe")) {
@@ -90,16 +90,16 @@ pub(crate) fn command_line(host: &dyn Host, pid: Tid) -> Result<Vec<String>, VmE
     Ok(words.split('\0').map(str::to_owned).collect())
 }
 
-/// Kernel threads that serve the process from outside: `vhost-N`, where N is any thread of
-/// the process, and `kvm-pit/PID`. They are looked for only if a descriptor of the process says
-/// that there may be some, and only among those born after it: a large host has thousands.
+/// Kernel threads that serve the process from outside: `vhost-N`, where N is any thread of the
+/// process, and `kvm-pit/PID`. They are searched only if a descriptor of the process shows that
+/// there may be some, and only among those created after it: a large host has thousands.
 pub(super) fn kernel_threads(
     host: &dyn Host,
     (pid, descriptors): (Tid, Option<Descriptors>),
     own: &[VmThread],
 ) -> Result<Vec<VmThread>, VmError> {
     let mut found = Vec::new();
-    // Where the descriptors may not be read, looking is the safe answer.
+    // If the descriptors are not readable, there may be such threads.
     if descriptors.is_some_and(|held| !held.kvm && !held.vhost) {
         return Ok(found);
     }
@@ -126,25 +126,25 @@ pub(super) fn kernel_threads(
     Ok(found)
 }
 
-/// What the descriptors of a process tell of its helpers in the kernel.
+/// Descriptors of a process that imply kernel threads.
 #[derive(Clone, Copy)]
 pub(super) struct Descriptors {
-    /// It holds a KVM machine.
+    /// True if it holds a KVM virtual machine.
     pub(super) kvm: bool,
-    /// It holds a vhost device.
+    /// True if it holds a vhost device.
     pub(super) vhost: bool,
 }
 
 impl Descriptors {
-    /// Looks at them; `None` if they may not be read.
+    /// Reads the descriptors; `None` if they are not readable.
     pub(super) fn of(host: &dyn Host, pid: Tid) -> Option<Self> {
         let mut held = Self { kvm: false, vhost: false };
         for name in host.list(&paths::process_file(pid, "fd")).ok()? {
             let target = match host.link(&paths::process_file(pid, &format!("fd/{name}"))) {
                 Ok(target) => target,
-                // One that is closed meanwhile is none of those.
+                // A descriptor that is closed meanwhile does not count.
                 Err(error) if error.is_gone() => continue,
-                // Their names may be listed by the owner, what they are only with CAP_SYS_PTRACE.
+                // The owner may list the names, but reading the links needs CAP_SYS_PTRACE.
                 Err(_) => return None,
             };
             held.kvm |= target.starts_with("anon_inode:kvm-vm");
@@ -154,17 +154,17 @@ impl Descriptors {
     }
 }
 
-/// Numbers of kernel threads.
+/// IDs of kernel threads.
 #[derive(Default)]
 struct Candidates {
     newest_first: Vec<Tid>,
     in_order_of_birth: bool,
 }
 
-/// Kernel threads of the host, none where process numbers are not the host's own (a container).
-/// The kernel lists kthreadd's children in the order of their birth, if it has
-/// `CONFIG_PROC_CHILDREN`; without it all of `/proc` is listed, which costs more but finds
-/// the same.
+/// Kernel threads of the host; empty if process IDs are not the host's own (in a container). The
+/// kernel lists kthreadd's children in the order of their creation, if it has
+/// `CONFIG_PROC_CHILDREN`. Without it all of `/proc` is listed, which costs more but finds the
+/// same.
 fn kernel_thread_numbers(host: &dyn Host) -> Result<Candidates, VmError> {
     match task_at(host, &paths::process_stat(KTHREADD))? {
         Some(task) if task.name == "kthreadd" => {}
@@ -183,13 +183,13 @@ fn kernel_thread_numbers(host: &dyn Host) -> Result<Candidates, VmError> {
     }
 }
 
-/// The names in a directory that are numbers.
+/// The entries of a directory that are numbers.
 fn numbers_in(host: &dyn Host, directory: &str) -> Result<Vec<Tid>, HostError> {
     let names = host.list(directory)?;
     Ok(names.iter().filter_map(|name| name.parse().ok().map(Tid)).collect())
 }
 
-/// The task behind a `stat` file, if it still lives.
+/// The task of a `stat` file, if it still exists.
 fn task_at(host: &dyn Host, path: &str) -> Result<Option<Task>, VmError> {
     Ok(proc_stat::at(host, path)?.map(Task::from))
 }

@@ -1,11 +1,11 @@
-//! Recorded processes as trees, with a monitor of recorded replies.
+//! Recorded process trees, and a monitor with recorded replies.
 
 use pinfold_host::SnapshotHost;
 use serde_json::{Value, json};
 
 use super::*;
 
-/// Answers as QEMU would.
+/// Replies like QEMU.
 #[derive(Default)]
 struct Recorded {
     kvm: bool,
@@ -37,7 +37,7 @@ impl Monitor for Recorded {
 
 const QEMU: Tid = Tid(100);
 
-/// A QEMU process 100 with these threads besides, on a host with these kernel threads.
+/// A host with a QEMU process 100 with these additional threads, and with these kernel threads.
 fn host(threads: &[(u32, &str)], kernel: &[(u32, &str)]) -> SnapshotHost {
     let stat = |tid: u32, name: &str, flags: u32| {
         format!(
@@ -65,14 +65,14 @@ fn host(threads: &[(u32, &str)], kernel: &[(u32, &str)]) -> SnapshotHost {
     tree
 }
 
-/// `tid role` of each thread, in the order given.
+/// `tid role` of each thread, in the given order.
 fn roles(found: &Found) -> Vec<String> {
     found.threads.iter().map(|thread| format!("{} {}", thread.task.tid, thread.role)).collect()
 }
 
 #[test]
 fn believes_the_monitor_before_names() {
-    // Names are swapped, missing and cut off on purpose.
+    // Names are deliberately swapped, missing or truncated.
     let mut host = host(
         &[
             (101, "qemu-system-x86"),
@@ -85,7 +85,7 @@ fn believes_the_monitor_before_names() {
         &[],
     );
     let mut monitor = Recorded {
-        kvm: false, // not asked: the descriptors tell
+        kvm: false, // not queried: the descriptors show it
         cpus: vec![(0, 103), (1, 104)],
         iothreads: vec![("io-disk-with-long-name", 101)],
         ..Recorded::default()
@@ -124,7 +124,7 @@ fn finds_kernel_threads_outside_the_process() {
     let found = discover(&host, QEMU, Some(&mut monitor())).unwrap();
     assert_eq!(roles(&found), all);
 
-    // Without CONFIG_PROC_CHILDREN, and with descriptors that may not be read.
+    // Without CONFIG_PROC_CHILDREN, and with unreadable descriptors.
     assert!(host.remove("/proc/2/task/2/children"));
     assert!(host.remove("/proc/100/fd"));
     let found = discover(&host, QEMU, Some(&mut monitor())).unwrap();
@@ -175,7 +175,7 @@ fn goes_by_names_alone_and_says_so() {
 fn finds_what_executes_a_guest_whose_threads_have_no_names() {
     let mut tree = host(&[(101, "qemu-system-x86")], &[]);
     let of = |tree: &SnapshotHost| accelerator_of(tree, QEMU).unwrap();
-    // It holds no machine of KVM, whatever it was asked for.
+    // It holds no KVM virtual machine, although its command line requests KVM.
     tree.insert_file("/proc/100/cmdline", "qemu-system-x86_64\0-accel\0kvm\0-accel\0tcg\0");
     assert_eq!(of(&tree), Some(Accelerator::TcgMulti));
     tree.insert_link("/proc/100/fd/9", "anon_inode:kvm-vm");
@@ -216,7 +216,7 @@ fn refuses_what_is_no_virtual_machine() {
     check(discover(&tree, QEMU, None).unwrap_err(), "process 100 is not QEMU: it runs kworker/0:1");
 }
 
-/// Process 1 beside the QEMU of [`host`], with threads that a lie can name.
+/// Process 1 in addition to the QEMU of [`host`], with threads that a false reply can name.
 fn host_with_init() -> SnapshotHost {
     let mut tree = host(&[(101, "CPU 0/KVM")], &[]);
     let stat = format!("1 (systemd) S 0 1 1 0 -1 0 {}1 {} 0\n", "0 ".repeat(12), "0 ".repeat(17));
@@ -226,7 +226,7 @@ fn host_with_init() -> SnapshotHost {
     tree
 }
 
-/// A monitor whose first vCPU is this thread, with who listens at its socket.
+/// A monitor that reports this thread as its first vCPU, with the process and user at its socket.
 fn monitor(vcpu: u32, peer: Option<u32>, peer_user: u32) -> Recorded {
     let peer = peer.map(Tid);
     Recorded { cpus: vec![(0, vcpu)], peer, peer_user: Some(peer_user), ..Recorded::default() }
@@ -243,7 +243,7 @@ fn a_qemu_that_was_taken_over_cannot_pass_another_process_off_as_its_machine() {
         |tid| format!("QEMU's monitor reports thread {tid}, which is no thread of process 100");
     check(1, Some(QEMU.0), &not_its_own(1));
     check(555, Some(QEMU.0), &not_its_own(555));
-    // Whoever made the socket for it: init, which is no machine, or one who has ended.
+    // The socket was created by init, which is no machine, or by a process that has ended.
     for peer in [Some(1), Some(7), None] {
         check(1, peer, "process 1 is not QEMU: it runs systemd");
         check(555, peer, "there is no process 555");

@@ -1,7 +1,7 @@
 //! Weight and quota of the machine's own group in the cpu controller.
 //!
-//! Version 2 has `cpu.weight` (100 is usual) and `cpu.max`, version 1 `cpu.shares` (1,024) and
-//! `cpu.cfs_period_us` with `cpu.cfs_quota_us`.
+//! Version 2 has `cpu.weight` (default 100) and `cpu.max`, version 1 `cpu.shares` (default 1,024)
+//! and `cpu.cfs_period_us` with `cpu.cfs_quota_us`.
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu>,
 //! <https://docs.kernel.org/scheduler/sched-bwc.html>
 
@@ -16,7 +16,7 @@ use crate::tasks;
 const CONTROLLER: &str = "cpu";
 const SUBJECT: &str = "cgroup cpu";
 const REASON: &str = "asked by the plan";
-/// What v1 calls 100.
+/// The v1 value that corresponds to a v2 weight of 100.
 const USUAL_SHARES: u64 = 1024;
 
 pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
@@ -45,7 +45,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         }
         Version::V1 => {
             let shares = weight.map(|weight| u64::from(weight) * USUAL_SHARES / 100);
-            // The kernel takes no less than 2.
+            // The kernel's minimum is 2.
             knobs.extend(
                 shares.map(|shares| (paths::cpu_shares(&group), shares.max(2).to_string())),
             );
@@ -61,7 +61,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// The machine's group, if it is its own.
+/// The machine's group, if it contains no other tasks.
 fn own_group(draft: &Draft<'_>) -> Result<Option<(Version, String)>, ApplyError> {
     let Some(mount) = mountinfo::controller(draft.host, CONTROLLER)? else { return Ok(None) };
     let path = paths::process_cgroup(draft.vm.tid);

@@ -1,4 +1,4 @@
-//! The frequency of the plan's PUs: governor and limits, once for each cpufreq policy.
+//! The frequency of the plan's CPUs: governor and limits, once per cpufreq policy.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     }
     let mut seen = BTreeSet::new();
     for pu in draft.vnode.pus().iter() {
-        // Who shares a policy shares its files.
+        // CPUs that share a policy share its files.
         let related = paths::cpufreq_file(pu, "affected_cpus");
         let shared = tasks::unless_gone(draft.host.read(&related))?;
         if shared.is_some_and(|list| !list.trim_ascii().is_empty() && !seen.insert(list)) {
@@ -35,8 +35,8 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// The kernel refuses a lowest above the highest, so the one that widens comes first; undo
-/// goes the other way and widens first too.
+/// The kernel refuses a minimum above the maximum, so the limit that widens the range is set first.
+/// Undo runs in reverse order and therefore widens first too.
 fn limits(
     draft: &mut Draft<'_>,
     pu: PuId,

@@ -1,11 +1,11 @@
-//! PUs that the plan takes offline: single ones, or with SMT off all but the first of each core;
-//! and PUs that its threads need and that are offline, which are brought online.
+//! CPUs that the plan takes offline: single ones, or with SMT off all but the first of each core.
+//! Also CPUs that its threads need and that are offline; these are brought online.
 //!
-//! A PU that goes offline takes more with it than its tasks: a task or an interrupt that may run
-//! nowhere else is given all PUs by the kernel, for good, and cgroup v1 strikes it out of every
-//! group's list, for good. Such tasks and groups are a reason not to do it; interrupts are moved
-//! before, as a step of their own. A PU of the machine's threads is refused, as is the last one
-//! of the host.
+//! Taking a CPU offline affects more than its tasks. The kernel permanently gives all CPUs to a
+//! task or an interrupt that may run nowhere else, and cgroup v1 permanently removes the CPU from
+//! every group's list. If such tasks or groups exist, the CPU stays online. Interrupts are moved
+//! before, as separate steps. A CPU of the machine's threads, or the last one of the host, is
+//! refused.
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::paths;
@@ -18,11 +18,11 @@ use crate::tasks;
 
 const SUBJECT: &str = "PUs offline";
 const REASON: &str = "asked by the plan";
-/// So many tasks are named.
+/// Maximum number of tasks that a finding names.
 const NAMED: usize = 5;
 
-/// Brings the PUs of the machine's threads online, before a thread is to run there: a compute
-/// service may have taken them offline while nothing used them. Undo takes them offline last.
+/// Brings the CPUs of the machine's threads online before a thread is to run there: a compute
+/// service may have taken unused CPUs offline. Undo takes them offline last.
 pub(in crate::steps) fn bring(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let Some(online) = tasks::unless_gone(cpusets::list(draft.host, &paths::cpu_online()))? else {
         return Ok(());
@@ -70,7 +70,7 @@ pub(in crate::steps) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// The word to be written, if it is not there yet and this machine has such a switch.
+/// The word to write, if it differs from the present one and this machine has the switch.
 fn smt_control(draft: &mut Draft<'_>) -> Result<Option<&'static str>, ApplyError> {
     let Some(wanted) = draft.plan.tuning.smt else { return Ok(None) };
     let path = paths::smt_control();
@@ -89,8 +89,8 @@ fn smt_control(draft: &mut Draft<'_>) -> Result<Option<&'static str>, ApplyError
     }
 }
 
-/// False, and told, if a PU is offline: the first thread of its core may be the one, and SMT off
-/// would then leave that core none.
+/// False, with a finding, if a CPU is offline. It may be the first thread of its core; SMT off
+/// would then leave that core without a CPU.
 fn all_online(draft: &mut Draft<'_>, online: &CpuSet) -> Result<bool, ApplyError> {
     let present = cpusets::list(draft.host, &paths::cpu_present())?;
     let absent = present.difference(online);
@@ -105,7 +105,7 @@ fn all_online(draft: &mut Draft<'_>, online: &CpuSet) -> Result<bool, ApplyError
     Ok(false)
 }
 
-/// All threads of each core but the first.
+/// All CPUs of each core except the first.
 fn siblings(draft: &Draft<'_>, online: &CpuSet) -> Result<CpuSet, ApplyError> {
     let mut others = CpuSet::new();
     for pu in online.iter() {
@@ -118,7 +118,7 @@ fn siblings(draft: &Draft<'_>, online: &CpuSet) -> Result<CpuSet, ApplyError> {
     Ok(others)
 }
 
-/// What no plan may take away.
+/// Refuses to take CPUs that the machine or the host needs.
 fn check(draft: &Draft<'_>, online: &CpuSet, going: &CpuSet) -> Result<(), Refusal> {
     let used = draft.vnode.pus().intersection(going);
     if !used.is_empty() {
@@ -130,7 +130,7 @@ fn check(draft: &Draft<'_>, online: &CpuSet, going: &CpuSet) -> Result<(), Refus
     Ok(())
 }
 
-/// False, and told, if something would be lost for good.
+/// False, with a finding, if masks or groups would be changed permanently.
 fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
     if let Some(cpusets) = draft.hierarchy()?.filter(|one| one.version() == Version::V1)
         && !cpusets.children(draft.host, cpusets.root())?.is_empty()
@@ -148,7 +148,7 @@ fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
                 continue;
             }
             let Some(stat) = tasks::stat(draft.host, tid)? else { continue };
-            // What this plan moves has its mask in the journal, and gets it back.
+            // A task that this plan moves has its mask in the journal; undo restores it.
             if !stat.is_unmovable() && !draft.moves(stat.task()) {
                 bound.push(format!("{} ({})", tid, stat.comm));
             }
@@ -172,7 +172,8 @@ fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
     Ok(false)
 }
 
-/// Interrupts that go nowhere else are moved to the host's PUs first, so that undo knows theirs.
+/// Moves interrupts that have no other CPU to the host's CPUs first, so that undo knows their
+/// original CPUs.
 fn interrupts(draft: &mut Draft<'_>, going: &CpuSet) -> Result<(), ApplyError> {
     let goal = draft.plan.housekeeping.difference(going);
     let listed = tasks::unless_gone(draft.host.list(&paths::irqs_dir()))?.unwrap_or_default();
@@ -188,7 +189,7 @@ fn interrupts(draft: &mut Draft<'_>, going: &CpuSet) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// PUs of the plan that are offline now, with the threads that were to run there.
+/// CPUs of the plan that are offline now, with the threads that were to run there.
 pub(crate) fn missing(
     host: &dyn pinfold_host::Host,
     plan: &pinfold_model::Plan,

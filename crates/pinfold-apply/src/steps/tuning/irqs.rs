@@ -1,7 +1,7 @@
 //! The interrupts of the devices that the plan places.
 //!
 //! A PCI device has message-signalled interrupts, listed by number, or one line interrupt.
-//! Interrupts that its driver sets up later (a guest's, by vfio) are not there yet.
+//! Interrupts that its driver sets up later (for a guest, by vfio) do not exist yet.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::error::ApplyError;
 use crate::steps::draft::Draft;
 use crate::tasks;
 
-/// Name of the program that spreads interrupts by its own mind.
+/// Name of the daemon that distributes interrupts.
 const BALANCER: &str = "irqbalance";
 
 pub(super) fn place(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
@@ -50,8 +50,9 @@ fn of_device(draft: &mut Draft<'_>, plan: &IrqPlan) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// The interrupts that a plan means by this name: of one device, of all devices of a node, or all
-/// of the host that the plan does not name otherwise. `None` if it is no such name.
+/// The interrupts that a name in a plan stands for: those of one device, of all devices of a node,
+/// or all of the host that the plan does not name otherwise. `None` if the name has none of these
+/// forms.
 fn numbers_of(draft: &Draft<'_>, device: &str) -> Result<Option<BTreeSet<u32>>, ApplyError> {
     if device == IrqPlan::ALL {
         let listed = tasks::unless_gone(draft.host.list(&paths::irqs_dir()))?.unwrap_or_default();
@@ -73,7 +74,7 @@ fn numbers_of(draft: &Draft<'_>, device: &str) -> Result<Option<BTreeSet<u32>>, 
         }
         return Ok(Some(numbers));
     }
-    // A name from a plan must not lead elsewhere.
+    // A name from a plan must not lead to another path.
     let is_address = device.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'))
         && !device.contains("..");
     if is_address { of_address(draft, device).map(Some) } else { Ok(None) }
@@ -91,7 +92,7 @@ fn of_address(draft: &Draft<'_>, device: &str) -> Result<BTreeSet<u32>, ApplyErr
     Ok(existing(draft, numbers.into_iter()))
 }
 
-/// One that no driver has asked for is not listed.
+/// The interrupts that exist: one that no driver has requested is not listed.
 fn existing(draft: &Draft<'_>, numbers: impl Iterator<Item = u32>) -> BTreeSet<u32> {
     numbers
         .filter(|number| draft.host.exists(&paths::irq_file(*number, "smp_affinity_list")))

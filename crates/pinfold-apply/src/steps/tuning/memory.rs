@@ -1,8 +1,8 @@
-//! The machine's memory: pools of huge pages, the nodes that it may use, pages on others.
+//! The machine's memory: huge page pools, permitted nodes, pages on other nodes.
 //!
-//! Affinity does not move pages, and nobody can change another process's memory policy, so
-//! two things are done: the machine's own group gets the nodes (what is allocated later), and
-//! pages that are elsewhere are moved.
+//! Affinity does not move pages, and no process can change another process's memory policy. So two
+//! things are done: the machine's own group gets the nodes (for later allocations), and pages on
+//! other nodes are moved.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(super) fn pools(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 
 pub(super) fn bind(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let Some(memory) = &draft.vnode.memory else { return Ok(()) };
-    // libvirt binds and moves by itself.
+    // libvirt binds and moves the memory itself.
     if draft.target.kept.iter().any(|kept| kept.rules == Rules::Memory) {
         return Ok(());
     }
@@ -51,7 +51,7 @@ pub(super) fn bind(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// Gives the nodes to the machine's own group, if it has one.
+/// Restricts the machine's own group to the nodes, if it has one.
 fn group(draft: &mut Draft<'_>, nodes: &CpuSet) -> Result<(), ApplyError> {
     let alone = draft.own_cpuset_group()?;
     let Some(group) = alone else {

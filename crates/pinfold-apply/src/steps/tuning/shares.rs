@@ -1,7 +1,7 @@
 //! Shares of caches and memory bandwidth: a group in `resctrl` with the machine's threads.
 //!
-//! Threads that are born later are born in their maker's group. One writer only: a thread that
-//! somebody else (libvirt's `<cachetune>`) has put into a group is not taken from there.
+//! Threads that are created later start in their creator's group. Only one program may manage a
+//! thread: a thread that another one (libvirt's `<cachetune>`) has put into a group stays there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,7 +88,7 @@ fn group_steps(draft: &mut Draft<'_>, group: &str) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// The machine's threads that are in another group than ours or the root's.
+/// The machine's threads that are in a group other than Pinfold's or the root.
 fn members(draft: &Draft<'_>, root: &str, own: &str) -> Result<Vec<(Tid, String)>, ApplyError> {
     let mut found = Vec::new();
     for name in tasks::unless_gone(draft.host.list(root))?.unwrap_or_default() {

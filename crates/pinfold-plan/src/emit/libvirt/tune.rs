@@ -1,8 +1,9 @@
-//! The tunables in libvirt's words: `<shares>`, the quota of the domain, `<cachetune>`,
-//! `<memorytune>` (<https://libvirt.org/formatdomain.html#cpu-tuning>).
+//! Tunables as libvirt elements: `<shares>`, the quota of the domain, `<cachetune>`, `<memorytune>`
+//! (<https://libvirt.org/formatdomain.html#cpu-tuning>).
 //!
-//! libvirt divides a cache by size and chooses the ways itself; the tunable is a mask. The size
-//! of a way is that of the cache divided by its ways, so it is written where both are known.
+//! libvirt divides a cache by size and chooses the ways itself; the tunable is a mask. The size of
+//! a way is the cache's size divided by its number of ways, so the element is written if both are
+//! known.
 
 use pinfold_model::{Plan, ResourceShare, Topology, VnodePlan};
 
@@ -10,26 +11,26 @@ use super::super::said::{Answers, Line, Said, Scope};
 use crate::guest_cache::Vendor;
 use crate::tunables::Tunable;
 
-/// The place of all its lines: the children of `<cputune>`.
+/// Parent element of all its lines.
 pub(in crate::emit) const CPUTUNE: &str = "cputune";
 
-/// What libvirt says of the plan's tunables.
+/// libvirt's answers for the plan's tunables.
 pub(in crate::emit) fn answers(plan: (&Plan, &VnodePlan), topology: &Topology) -> Answers {
     let scope = Scope { topology: Some(topology), ..Scope::of_vnode(plan) };
     Answers::of(scope, words)
 }
 
-/// What the tunables change in the `<cputune>` of a domain file.
+/// Changes of the tunables to `<cputune>` of a domain file.
 pub(in crate::emit) struct Tuned {
-    /// The elements that give way.
+    /// Names of the elements that are removed.
     pub names: Vec<&'static str>,
-    /// What stands there instead, an element each.
+    /// The new elements.
     pub lines: Vec<String>,
-    /// What differs from the plan, what libvirt has no word for.
+    /// Differences from the plan, and tunables that libvirt cannot express.
     pub notes: Vec<String>,
 }
 
-/// The tunables for a domain file.
+/// The changes for a domain file.
 pub(in crate::emit) fn tuned(plan: (&Plan, &VnodePlan), topology: &Topology) -> Tuned {
     let answers = answers(plan, topology);
     let names = exchanged(plan.0);
@@ -41,7 +42,7 @@ pub(in crate::emit) fn tuned(plan: (&Plan, &VnodePlan), topology: &Topology) -> 
             Line::Text(line) => lines.push(line),
         }
     }
-    // Without a word for the plan's shares, those of the file stay.
+    // If libvirt cannot express the plan's shares, those of the file stay.
     let names: Vec<&str> = match lines
         .iter()
         .any(|line| line.starts_with("<cachetune") || line.starts_with("<memorytune"))
@@ -53,7 +54,7 @@ pub(in crate::emit) fn tuned(plan: (&Plan, &VnodePlan), topology: &Topology) -> 
     Tuned { names, lines, notes }
 }
 
-/// The elements of a domain file that give way to the plan's.
+/// The elements of a domain file that are replaced by the plan's.
 fn exchanged(plan: &Plan) -> Vec<&'static str> {
     let tuning = &plan.tuning;
     let mut names = Vec::new();
@@ -63,7 +64,7 @@ fn exchanged(plan: &Plan) -> Vec<&'static str> {
     if tuning.cpu_quota.is_some() {
         names.extend(["global_period", "global_quota"]);
     }
-    // The plan's are for all vCPUs, and libvirt takes no two whose vCPUs overlap.
+    // The plan's shares apply to all vCPUs, and libvirt refuses two elements whose vCPUs overlap.
     if !tuning.shares.is_empty() {
         names.extend(["cachetune", "memorytune"]);
     }
@@ -115,7 +116,7 @@ pub(in crate::emit) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
     }
 }
 
-/// All shares of a kind are one element, which comes with the first of them.
+/// All shares of a kind are one element, which is written with the first share.
 fn shares(share: &ResourceShare, scope: &Scope<'_>) -> Said {
     let line = |share: &ResourceShare| match share.is_cache() {
         true => cache(share, scope.topology),
@@ -152,7 +153,7 @@ fn cache(share: &ResourceShare, topology: Option<&Topology>) -> Result<String, S
         other => return Err(format!("libvirt divides level-3 caches, {other} is none")),
     };
     let ways = share.amount.count_ones();
-    // Which cache the kernel's number is does not matter where all are alike.
+    // The kernel's cache number is irrelevant if all caches are alike.
     let sizes = topology.map(|topology| topology.l3.iter().map(|l3| (l3.size_bytes, l3.ways)));
     let mut sizes: Vec<(u64, u32)> = sizes.into_iter().flatten().collect();
     sizes.dedup();

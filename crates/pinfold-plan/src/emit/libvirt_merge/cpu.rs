@@ -1,9 +1,9 @@
-//! `<cpu>` of a merged file: the topology, what shows threads and caches, the cells.
+//! `<cpu>` of a merged file: the topology, features for threads and caches, the cells.
 //!
-//! The model is the file's: an element that is missing is written with its topology only, which
-//! libvirt reads as its default model with that topology. What a board does not have is not
-//! written: dies are x86's alone, threads do not exist on s390x, and libvirt starts no riscv64
-//! machine that has a `<cpu>` ("this function is not supported by the connection driver", 9.0).
+//! The CPU model is the file's. A missing element is written with its topology only, which libvirt
+//! treats as its default model with that topology. Levels that a board lacks are not written: dies
+//! exist only on x86, threads not on s390x, and libvirt starts no riscv64 machine with a `<cpu>`
+//! ("this function is not supported by the connection driver", 9.0).
 
 use pinfold_model::{GuestTopology, Topology, VnodePlan};
 use roxmltree::Node;
@@ -30,7 +30,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         let shows_host = caches.as_host && vendor != Vendor::Unknown && kvm;
         let flags = self.flags(node, caches, (shows_host, needs_topoext));
         let mut extra = flags;
-        // Cells that are there are exchanged in their own element, else they come with the topology.
+        // Existing cells are replaced in their element; new ones are written with the topology.
         if !cells.is_empty() {
             match child(node, "numa") {
                 Some(numa) => {
@@ -53,7 +53,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         self.edits.exchange(node, |child| child.has_tag_name("topology"), &lines);
     }
 
-    /// The shape that the plan gives, in what the board can show; the file's clusters stay if
+    /// The plan's guest topology, limited to the levels of the board; the file's clusters stay if
     /// they divide it.
     fn planned(&mut self, guest: &GuestTopology, (vendor, caches): (Vendor, Caches)) -> Shape {
         let board = self.domain.board;
@@ -106,7 +106,8 @@ impl<'a, 'x> Merge<'a, 'x> {
         self.after_vcpu(&block("cpu", &lines));
     }
 
-    /// What `<cpu>` lacks next to its topology, if it passes the host's model on.
+    /// Elements that `<cpu>` needs in addition to its topology, if it passes the host's model
+    /// through.
     fn flags(
         &mut self,
         node: Node<'a, 'x>,
@@ -133,8 +134,8 @@ impl<'a, 'x> Merge<'a, 'x> {
         lines
     }
 
-    /// What makes QEMU show threads to a guest whose CPU model is one of AMD's. QEMU's newer models
-    /// of EPYC bring it along, and `-cpu host` does not.
+    /// The feature that makes QEMU show threads to a guest with an AMD CPU model. QEMU's newer EPYC
+    /// models include it; `-cpu host` does not.
     fn topoext(&mut self, node: Node<'a, 'x>) -> Option<String> {
         let mut features = node.children().filter(|child| child.has_tag_name("feature"));
         let known = features.find(|feature| feature.attribute("name") == Some("topoext"));
@@ -146,7 +147,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             }
             (Some(_), _) => None,
             (None, Some("host-passthrough" | "host-model" | "maximum")) => Some(TOPOEXT.to_owned()),
-            // libvirt takes no feature without a model.
+            // libvirt accepts no feature without a model.
             (None, _) if model.is_empty() => {
                 self.notes.push(
                     "<cpu> names no model, and QEMU's default one shows the guest no threads on an AMD \
@@ -160,8 +161,7 @@ impl<'a, 'x> Merge<'a, 'x> {
     }
 }
 
-/// How the names of QEMU's CPU models of AMD's kind begin: it shows threads with the others in any
-/// case.
+/// Name prefixes of QEMU's AMD CPU models; QEMU shows threads with all other models.
 const AMD: &[&str] = &["EPYC", "Opteron", "Dhyana", "phenom", "athlon", "qemu"];
 
 fn numa_block(cells: &Cells) -> Vec<String> {

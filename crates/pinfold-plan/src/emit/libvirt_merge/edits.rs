@@ -1,10 +1,10 @@
-//! Cutting and putting in by byte ranges, in the file's own indentation and line ends.
+//! Replacing and inserting text by byte ranges, with the file's own indentation and line ends.
 
 use std::ops::Range;
 
 use roxmltree::Node;
 
-/// Changes to a text, made all at once at the end.
+/// Changes to a text, all applied at the end.
 pub(crate) struct Edits<'x> {
     text: &'x str,
     /// The line end that the file uses.
@@ -18,15 +18,15 @@ impl<'x> Edits<'x> {
         Self { text, eol, changes: Vec::new() }
     }
 
-    /// Exchanges one element.
+    /// Replaces one element.
     pub fn replace(&mut self, node: Node<'_, 'x>, lines: &[String]) {
         let indent = self.indent(node);
         let text = self.joined(lines, &indent);
         self.changes.push((node.range(), text));
     }
 
-    /// Exchanges the children that are `ours` for `lines`; they stand where the first one stood,
-    /// or at the end of the parent.
+    /// Replaces the children that are `ours` by `lines`, at the position of the first one or at the
+    /// end of the parent.
     pub fn exchange(
         &mut self,
         parent: Node<'_, 'x>,
@@ -48,13 +48,13 @@ impl<'x> Edits<'x> {
         }
     }
 
-    /// Takes an element out, with its line if it has that for itself.
+    /// Removes an element, including its line if nothing else is on it.
     pub fn remove(&mut self, node: Node<'_, 'x>) {
         let range = self.whole_line(node.range());
         self.changes.push((range, String::new()));
     }
 
-    /// Puts lines behind an element, each on a line of its own.
+    /// Inserts lines after an element, each on a separate line.
     pub fn insert_after(&mut self, node: Node<'_, 'x>, lines: &[String]) {
         let indent = self.indent(node);
         let text = format!("{}{indent}{}", self.eol, self.joined(lines, &indent));
@@ -62,7 +62,7 @@ impl<'x> Edits<'x> {
         self.changes.push((end..end, text));
     }
 
-    /// Puts lines at the end of an element's content.
+    /// Inserts lines at the end of an element's content.
     pub fn insert_into(&mut self, parent: Node<'_, 'x>, lines: &[String]) {
         let outer = self.indent(parent);
         let inner = match parent.children().find(Node::is_element) {
@@ -77,7 +77,7 @@ impl<'x> Edits<'x> {
             let name = source[1..].split(|c: char| c.is_whitespace() || c == '/').next();
             let close = format!("{eol}{outer}</{}>", name.unwrap_or_default());
             let end = range.end - 2..range.end;
-            // An empty element is opened once, whatever is put into it.
+            // An empty element is opened only once, even for several insertions.
             match self.changes.iter_mut().find(|(place, _)| *place == end) {
                 Some((_, text)) => {
                     text.truncate(text.len() - close.len());
@@ -90,13 +90,14 @@ impl<'x> Edits<'x> {
         let close = range.start + source.rfind("</").unwrap_or(source.len());
         let line = self.line_start(close);
         match self.text[line..close].trim().is_empty() {
-            // Before the closing tag's line.
+            // Before the line of the closing tag.
             true => self.changes.push((line..line, format!("{inner}{body}{eol}"))),
             false => self.changes.push((close..close, format!("{eol}{inner}{body}{eol}{outer}"))),
         }
     }
 
-    /// The text with all changes. Those at one place stay in the order in which they were made.
+    /// The text with all changes. Changes at one position are applied in the order in which they
+    /// were added.
     pub fn apply(mut self) -> String {
         self.changes.sort_by_key(|(range, _)| (range.start, range.end));
         let mut text = String::with_capacity(self.text.len() + 1024);
@@ -118,7 +119,7 @@ impl<'x> Edits<'x> {
         self.text[..at].rfind('\n').map_or(0, |newline| newline + 1)
     }
 
-    /// The blanks before an element, if nothing else is before it on its line.
+    /// The blanks before an element, if nothing else precedes it on its line.
     fn indent(&self, node: Node<'_, 'x>) -> String {
         let start = node.range().start;
         let before = &self.text[self.line_start(start)..start];
@@ -131,7 +132,7 @@ impl<'x> Edits<'x> {
         }
     }
 
-    /// The range with its line, if it has that for itself.
+    /// The range extended to the whole line, if nothing else is on the line.
     fn whole_line(&self, range: Range<usize>) -> Range<usize> {
         let start = self.line_start(range.start);
         let end =

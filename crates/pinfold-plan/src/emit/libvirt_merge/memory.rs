@@ -1,7 +1,7 @@
 //! `<memory>`, `<numatune>` and `<memoryBacking>` of a merged file.
 //!
-//! A binding that fits the plan stays as it is written, its mode included. Cells that the file
-//! has keep their nodes: a plan that puts their vCPUs elsewhere is refused.
+//! A binding that matches the plan stays unchanged, including its mode. The file's cells keep their
+//! nodes; a plan with their vCPUs on other nodes is refused.
 
 use pinfold_model::{CpuSet, NodeId, PuId, Role, Topology, VnodePlan};
 use roxmltree::Node;
@@ -14,8 +14,8 @@ use crate::domain_file::{Cell, DomainError, Placed, RESTRICTIVE, STRICT, with_cp
 use crate::guest_numa::{cells, node_list, shares};
 
 impl<'a, 'x> Merge<'a, 'x> {
-    /// The cells that the plan's memory makes of a guest that has none; the size of the memory is
-    /// the plan's or the file's.
+    /// The cells that the plan's memory gives to a guest without cells; the memory size is the
+    /// plan's or the file's.
     pub(super) fn cells(
         &self,
         vnode: &VnodePlan,
@@ -72,7 +72,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         Ok(())
     }
 
-    /// The pages of `<hugepages>`.
+    /// The page size of `<hugepages>`.
     fn pages(&mut self, node: Node<'a, 'x>, line: String) {
         let is_page = |node: &Node<'_, '_>| node.has_tag_name("page");
         let gone: Vec<_> = node
@@ -86,7 +86,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         self.edits.exchange(node, is_page, &lines);
     }
 
-    /// `<memory>` and `<currentMemory>`, if the request asks for another size than the file.
+    /// `<memory>` and `<currentMemory>`, if the requested size differs from the file's.
     fn size(&mut self, vnode: &VnodePlan) -> Result<(), DomainError> {
         let asked = vnode.memory.as_ref().and_then(|memory| memory.bytes);
         let Some(bytes) = asked.filter(|bytes| Some(*bytes) != self.domain.memory_bytes) else {
@@ -148,7 +148,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             self.bind(node, &lines, Some(&why));
             return;
         }
-        // Memory that was given to nodes without CPUs is where its owner wants it.
+        // Memory that is bound to nodes without CPUs was put there on purpose.
         let elsewhere = with_cpus(nodes, topology).is_empty();
         if cells.is_empty() && (elsewhere || planned == *nodes || lines.is_empty()) {
             return;
@@ -164,7 +164,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         self.bind(node, &lines, Some("the memory follows the vCPUs"));
     }
 
-    /// Exchanges what `<numatune>` says; `why` goes into a comment if a binding was there.
+    /// Replaces the content of `<numatune>`; `why` is written as a comment if there was a binding.
     fn bind(&mut self, node: Node<'a, 'x>, lines: &[String], why: Option<&str>) {
         let ours = |node: &Node<'_, '_>| ["memory", "memnode"].contains(&node.tag_name().name());
         let old: Vec<Node<'a, 'x>> =
@@ -183,11 +183,11 @@ impl<'a, 'x> Merge<'a, 'x> {
         self.edits.exchange(node, ours, &all);
     }
 
-    /// The binding of each cell that the file has: on the node of its vCPUs. What is bound to
-    /// nodes of this host stays as it is written.
+    /// The binding of each cell of the file to the node of its vCPUs. A binding to existing nodes
+    /// stays unchanged.
     fn bound_cells(&mut self, vnode: &VnodePlan, topology: &Topology) -> Result<(), DomainError> {
         let whole = self.domain.memory.as_ref();
-        // libvirt takes `restrictive` for all of them or for none.
+        // libvirt accepts `restrictive` only for all bindings or for none.
         let restrictive = whole.is_some_and(|bound| bound.value.mode == RESTRICTIVE);
         let mode = if restrictive { RESTRICTIVE } else { STRICT };
         let numad = whole.is_some_and(|bound| bound.value.nodes.is_none());
@@ -235,7 +235,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         }
     }
 
-    /// Writes `<numatune>` again: numad's placement and nodes that this host lacks go, every
+    /// Rewrites `<numatune>`: numad's placement and nodes that this host lacks are removed, every
     /// other binding stays.
     fn rewrite_memnodes(
         &mut self,

@@ -1,15 +1,15 @@
-//! QEMU's options for the guest's cores: `-smp`, and what the user's own `-cpu` lacks.
+//! QEMU's options for the guest's cores: `-smp`, and additions to the user's `-cpu`.
 //!
 //! ```text
 //! -cpu host,topoext=on,host-cache-info=on -smp 16,sockets=1,dies=2,cores=4,threads=2
 //! ```
-//! The model is the user's. Only `-cpu host` (KVM) can show the host's own cache data; every other
-//! model, and all of TCG, describes caches of its own.
+//! The CPU model is the user's. Only `-cpu host` (KVM) can show the host's cache data; every other
+//! model, and TCG, has caches of its own.
 //!
-//! An AMD guest sees threads of a core only with the feature `topoext`. KVM has it, TCG does not;
-//! under KVM a guest is AMD if the host is, under TCG if its CPU model is. Where the threads cannot
-//! be shown, they are written as cores: QEMU would start with a warning, and the guest would take
-//! them for cores anyway.
+//! An AMD guest sees threads of a core only with the feature `topoext`. KVM supports it, TCG does
+//! not. Under KVM a guest is AMD if the host is, under TCG if its CPU model is. If threads cannot
+//! be shown, they are written as cores: QEMU would start with a warning, and the guest would treat
+//! them as cores anyway.
 
 use pinfold_model::{Accelerator, GuestTopology, Topology, VnodePlan};
 
@@ -17,7 +17,7 @@ use super::Command;
 use crate::board::Board;
 use crate::guest_cache::{Caches, Vendor, caches};
 
-/// What the guest's cores add to the command, and what is to be said of it.
+/// Options for the guest's cores, with comments.
 #[derive(Default)]
 pub(super) struct Cpu {
     /// Options with their values.
@@ -54,7 +54,7 @@ pub(super) fn cpu(vnode: &VnodePlan, topology: &Topology, command: &Command<'_>)
     cpu
 }
 
-/// `-smp`, with dies where the board has them, and the clusters of the command if they divide it.
+/// `-smp`, with dies if the board supports them, and the command's clusters if they divide it.
 fn smp(
     cpu: &mut Cpu,
     (guest, caches): (&GuestTopology, Caches),
@@ -87,13 +87,13 @@ fn smp(
     }
 }
 
-/// What is known of the guest's CPUs.
+/// Known properties of the guest's CPUs.
 struct GuestCpu {
     board: Board,
     host: Vendor,
-    /// `None` if the command leaves that to QEMU.
+    /// `None` if the command leaves it to QEMU.
     accelerator: Option<Accelerator>,
-    /// The command is a script, or empty: it may have options that are not seen here.
+    /// True if the command is a script or empty, and may have options that are not visible here.
     unseen: bool,
 }
 
@@ -101,7 +101,7 @@ impl GuestCpu {
     fn of(topology: &Topology, command: &Command<'_>) -> Self {
         let host = Vendor::of(topology);
         let line = command.line;
-        // A program that does not name its architecture has the host's.
+        // A program name without an architecture means the host's.
         let of_host = if host == Vendor::Unknown { "" } else { "x86_64" };
         let board = match line.architecture() {
             Some(architecture) => Board::of(architecture, line.board()),
@@ -114,7 +114,7 @@ impl GuestCpu {
         Self { board, host, accelerator, unseen }
     }
 
-    /// The value of `-cpu`, with what an AMD host's threads need.
+    /// The value of `-cpu`, with the feature for threads on an AMD host.
     fn value(
         &self,
         guest: &GuestTopology,
@@ -134,7 +134,7 @@ impl GuestCpu {
         Some(value)
     }
 
-    /// True if the guest can be shown threads; else a note says why not.
+    /// True if the guest can be shown threads; otherwise adds a note with the reason.
     fn shows_threads(&self, value: Option<&str>, notes: &mut Vec<String>) -> bool {
         let as_cores = "they are written as cores.";
         if !self.board.threads {
@@ -173,20 +173,20 @@ impl GuestCpu {
         value.split(',').next() == Some("host")
     }
 
-    /// Only KVM takes the host's own CPU.
+    /// Only KVM supports the host's CPU model.
     fn is_kvm(&self, value: &str) -> bool {
         self.is_host(value) || self.accelerator == Some(Accelerator::Kvm)
     }
 }
 
-/// True if this model, or QEMU's default, is one of AMD's; the default of x86 is `qemu64`.
+/// True if this model, or QEMU's default, is an AMD model; the default on x86 is `qemu64`.
 fn is_amd_model(value: Option<&str>) -> bool {
     let model = value.and_then(|value| value.split(',').next()).unwrap_or("qemu64");
     let starts = ["EPYC", "Opteron", "Dhyana", "phenom", "athlon", "qemu64", "max"];
     starts.iter().any(|start| model.starts_with(start))
 }
 
-/// The feature is switched off by hand.
+/// True if the value disables the feature explicitly.
 fn without_topoext(value: &str) -> bool {
     value.split(',').any(|word| matches!(word, "-topoext" | "topoext=off" | "topoext=no"))
 }

@@ -5,16 +5,16 @@
 //! -object memory-backend-ram,id=pinfold-mem0,size=…,host-nodes=0,policy=bind,prealloc=on,prealloc-context=pinfold-tc0
 //! -numa node,nodeid=0,cpus=0-3,memdev=pinfold-mem0
 //! ```
-//! Pages are bound before they are touched, and touched by threads of their own node, so that
-//! none has to move (`thread-context` needs QEMU 7.2). With one node the backend is the machine's
-//! own (`-machine memory-backend=`), and the guest needs no cell.
+//! Pages are bound before they are touched, and touched by threads of their own node, so that none
+//! must be moved (`thread-context` needs QEMU 7.2). With one node the backend is the machine's own
+//! (`-machine memory-backend=`), and the guest needs no cell.
 
 use pinfold_model::{CpuSet, MemoryPlan, NodeId, Topology, VnodePlan};
 
 use super::Command;
 use crate::guest_numa::{self, node_list};
 
-/// What memory adds to the command, and what is to be said of it.
+/// Options for the memory, with comments.
 pub(super) struct Options {
     /// Options with their values.
     pub words: Vec<(&'static str, String)>,
@@ -59,7 +59,7 @@ pub(super) fn options(vnode: &VnodePlan, topology: &Topology, command: &Command<
         Some(shares) => {
             for ((cell, share), number) in cells.iter().zip(shares).zip(0_u32..) {
                 backend(&mut options, (memory, topology), number, (&[cell.node], share));
-                // Each list element is a key of its own in QEMU's options.
+                // Each list element is a separate key in QEMU's options.
                 let cpus = ranges("cpus", &cell.vcpus);
                 let value = format!("node,nodeid={number},{cpus},memdev=pinfold-mem{number}");
                 options.words.push(("-numa", value));
@@ -103,14 +103,14 @@ fn backend(
     options.words.push(("-object", value));
 }
 
-/// `key=0-3,key=8`: QEMU's option lists hold one range for each key.
+/// `key=0-3,key=8`: QEMU's option lists take one range per key.
 fn ranges(key: &str, set: &CpuSet) -> String {
     let list = set.to_string();
     let keys: Vec<String> = list.split(',').map(|range| format!("{key}={range}")).collect();
     keys.join(",")
 }
 
-/// What `-m` says beyond the size: room for memory that is plugged in later.
+/// The rest of `-m` after the size: slots for hot-plugged memory.
 fn room(command: &Command<'_>) -> String {
     let last = |key: &str| command.line.all("m").rev().find_map(|option| option.key(key));
     let said = ["slots", "maxmem"].into_iter().filter_map(|key| Some((key, last(key)?)));
