@@ -93,7 +93,8 @@ pub enum Name {
     Limits,
     /// How soon an emulated speed changes, and how close a replayed load is
     React,
-    /// How straight the rulers are, each beside the best instrument for its job
+    /// How accurate the benchmarks are, each compared with the best reference tool
+    #[value(alias = "rulers")]
     Benchmarks,
     /// A study on a simulated cluster of 10,000 nodes
     Scale,

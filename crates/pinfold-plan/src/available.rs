@@ -495,7 +495,7 @@ fn nodes_pus(topology: &Topology, request: &Request) -> Option<CpuSet> {
 /// The error if the request's nodes have no CPU that a plan may use.
 fn no_pus_there(request: &Request) -> PlanError {
     let vnode = request.vnodes.first();
-    PlanError::VnodeController {
+    PlanError::Nodes {
         vnode: vnode.map(|vnode| vnode.name.clone()).unwrap_or_default(),
         nodes: vnode.map(|vnode| nodes_to_stay_on(vnode).to_vec()).unwrap_or_default(),
         why: "they have no CPU that the plan may use".to_owned(),

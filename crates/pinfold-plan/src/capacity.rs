@@ -7,7 +7,7 @@ use pinfold_model::{NodeId, Source, Topology};
 use crate::guest_numa::node_list;
 use crate::parts::mib;
 
-type VnodeController = BTreeSet<NodeId>;
+type Nodes = BTreeSet<NodeId>;
 
 /// Maximum number of node sets that are searched; no host has so many that overlap.
 const MOST_SETS: usize = 4096;
@@ -18,7 +18,7 @@ pub(crate) struct Demand {
     /// Size in bytes.
     pub bytes: u64,
     /// The nodes; `None` if the kernel may take it from any node.
-    pub nodes: Option<VnodeController>,
+    pub nodes: Option<Nodes>,
     /// The guest's NUMA cell; `None` for the whole guest.
     pub cell: Option<u32>,
 }
@@ -68,8 +68,8 @@ pub(crate) fn excesses(demands: &[Demand], topology: &Topology) -> Vec<Excess> {
     if !sizes_are_known(topology) {
         return Vec::new();
     }
-    let all: VnodeController = topology.nodes.iter().map(|node| node.id).collect();
-    let mut found: Vec<(VnodeController, Excess)> = Vec::new();
+    let all: Nodes = topology.nodes.iter().map(|node| node.id).collect();
+    let mut found: Vec<(Nodes, Excess)> = Vec::new();
     for nodes in sets(demands, &all) {
         let room = room(&nodes, topology);
         let inside = |demand: &Demand| match &demand.nodes {
@@ -90,32 +90,32 @@ pub(crate) fn excesses(demands: &[Demand], topology: &Topology) -> Vec<Excess> {
 }
 
 /// Bytes of memory of these nodes.
-pub(crate) fn room(nodes: &VnodeController, topology: &Topology) -> u64 {
+pub(crate) fn room(nodes: &Nodes, topology: &Topology) -> u64 {
     let on = topology.nodes.iter().filter(|node| nodes.contains(&node.id));
     on.map(|node| node.memory_bytes).sum()
 }
 
 /// The sets of nodes to which memory is bound, the unions of overlapping sets, and the whole host;
 /// smaller ones first. Only one of these can be overcommitted.
-fn sets(demands: &[Demand], all: &VnodeController) -> Vec<VnodeController> {
-    let bound: BTreeSet<VnodeController> = demands
+fn sets(demands: &[Demand], all: &Nodes) -> Vec<Nodes> {
+    let bound: BTreeSet<Nodes> = demands
         .iter()
         .filter_map(|demand| demand.nodes.clone())
         .filter(|nodes| !nodes.is_empty() && nodes.is_subset(all))
         .collect();
-    let mut found: BTreeSet<VnodeController> = bound.clone();
-    let mut open: Vec<VnodeController> = bound.iter().cloned().collect();
+    let mut found: BTreeSet<Nodes> = bound.clone();
+    let mut open: Vec<Nodes> = bound.iter().cloned().collect();
     while let Some(one) = open.pop().filter(|_| found.len() < MOST_SETS) {
         for other in bound.iter().filter(|other| !one.is_disjoint(other)) {
-            let union: VnodeController = one.union(other).copied().collect();
+            let union: Nodes = one.union(other).copied().collect();
             if found.insert(union.clone()) {
                 open.push(union);
             }
         }
     }
     found.insert(all.clone());
-    let mut found: Vec<VnodeController> = found.into_iter().collect();
-    found.sort_by_key(VnodeController::len);
+    let mut found: Vec<Nodes> = found.into_iter().collect();
+    found.sort_by_key(Nodes::len);
     found
 }
 

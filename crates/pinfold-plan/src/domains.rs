@@ -16,7 +16,7 @@ use crate::exclusive_cores::off_memory;
 use crate::guest::GuestSmt;
 use crate::home::{self, HomeKind};
 use crate::pins;
-use crate::plan_builder::{IsolatedSet, Limits, PlanBuilder, Reserve, pus_text};
+use crate::plan_builder::{Limits, PlanBuilder, Reserve, VnodeBuilder, pus_text};
 use crate::request_check::{nodes_of, noun, pinned_of};
 use crate::select::{Count, Pool};
 
@@ -367,7 +367,7 @@ fn write(
 /// with the host's tasks, if the machine has a weaker part that is not in the domain, or if every
 /// CPU of the domain carries a vCPU.
 fn emulator(
-    enclave: &mut IsolatedSet<'_>,
+    enclave: &mut VnodeBuilder<'_>,
     (domain, pins, carried): (&Domain, &[PuId], &CpuSet),
     (outside, weakest): (&home::Home, Option<u32>),
 ) {

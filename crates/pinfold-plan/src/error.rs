@@ -90,7 +90,7 @@ pub enum PlanError {
     },
     /// A vnode cannot be placed on the requested NUMA nodes.
     #[error("{vnode:?} cannot be placed on {}: {why}", node_names(nodes))]
-    VnodeController {
+    Nodes {
         /// Name of the vnode.
         vnode: String,
         /// The requested nodes.
@@ -305,7 +305,7 @@ impl PlanError {
             PlanError::Memory { bytes, missing, nearest, .. } => {
                 Some(less_memory(bytes - missing, nearest.as_deref()))
             }
-            PlanError::VnodeController { .. } => Some(NODES_HINT.to_owned()),
+            PlanError::Nodes { .. } => Some(NODES_HINT.to_owned()),
             PlanError::Cells { .. } => Some(CELLS_HINT.to_owned()),
             PlanError::HugePages { needed, free, .. } => Some(format!(
                 "make {} more of them there (hugeadm, or hugepages= at boot), or ask for other pages",
@@ -362,7 +362,7 @@ impl PlanError {
             | PlanError::TooManyVhosts { .. }
             | PlanError::Device { .. }
             | PlanError::Free { .. }
-            | PlanError::VnodeController { .. }
+            | PlanError::Nodes { .. }
             | PlanError::Cells { .. }
             | PlanError::HugePages { .. }
             | PlanError::EmulatorRequest { .. }

@@ -11,7 +11,7 @@ use crate::request_check::{self, nodes_of};
 use crate::select::{Count, Pool, Selection};
 
 /// The cores of one vnode.
-pub(crate) struct VnodeCgroup<'g> {
+pub(crate) struct ExclusiveCores<'g> {
     /// Its cores in hwloc's order.
     pub cores: Vec<&'g AvailableCore>,
     /// The CPU of each vCPU.
@@ -20,7 +20,7 @@ pub(crate) struct VnodeCgroup<'g> {
     pub rest: CpuSet,
 }
 
-impl VnodeCgroup<'_> {
+impl ExclusiveCores<'_> {
     /// The core of a vCPU, if each vCPU has its own core.
     pub fn core(&self, vcpu: usize) -> Option<&AvailableCore> {
         self.cores.get(vcpu).copied()
@@ -30,7 +30,7 @@ impl VnodeCgroup<'_> {
 /// Cores for all vnodes of a request.
 pub(crate) struct Enclosures<'g> {
     /// The vnodes in the request's order.
-    pub vnodes: Vec<VnodeCgroup<'g>>,
+    pub vnodes: Vec<ExclusiveCores<'g>>,
     /// All CPUs of all their cores.
     pub all: CpuSet,
     /// True if some candidate cores are unused.
@@ -69,7 +69,7 @@ pub(crate) fn enclose<'g>(
     let auto = if terms.auto_is_all { pool.left() } else { auto };
     let limits = Limits { auto, unit, most: Some(pool.left()), why: terms.why.clone() };
     let counts = draft.counts(limits)?;
-    let mut vnodes: Vec<Option<VnodeCgroup<'g>>> = counts.iter().map(|_| None).collect();
+    let mut vnodes: Vec<Option<ExclusiveCores<'g>>> = counts.iter().map(|_| None).collect();
     let (mut all, mut used) = (CpuSet::new(), 0);
     let mut waiting: usize = counts.iter().sum();
     for place in draft.choosing_order() {
@@ -91,7 +91,7 @@ pub(crate) fn enclose<'g>(
         used += cores.len();
         pins.iter().for_each(|pu| rest.remove(*pu));
         if let Some(entry) = vnodes.get_mut(place) {
-            *entry = Some(VnodeCgroup { cores, pins, rest });
+            *entry = Some(ExclusiveCores { cores, pins, rest });
         }
     }
     let vnodes = vnodes.into_iter().flatten().collect();

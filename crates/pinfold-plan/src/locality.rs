@@ -100,7 +100,7 @@ pub(crate) fn check_nodes(
         if nodes.is_empty() || plan.vcpus().flat_map(|thread| thread.pus.iter()).all(stays) {
             continue;
         }
-        return Err(PlanError::VnodeController {
+        return Err(PlanError::Nodes {
             vnode: asked.name.clone(),
             nodes: nodes.to_vec(),
             why: "other machines of the request leave too few CPUs there".to_owned(),

@@ -14,7 +14,7 @@ use pinfold_model::{
 use crate::PlanError;
 use crate::available::AvailableCpus;
 use crate::online;
-use crate::plan_builder::{IsolatedSet, Reserve, pus_text};
+use crate::plan_builder::{Reserve, VnodeBuilder, pus_text};
 use crate::validate::faults;
 
 /// Changes by pins by hand, over all vnodes.
@@ -59,7 +59,7 @@ pub(crate) fn wishes(asked: &VnodeRequest, count: usize) -> Vec<Option<&CpuSet>>
 /// [`PlanError::Pin`] if the vnode has no such thread, or the CPUs are not possible.
 pub(crate) fn vcpus(
     (ground, request): (&AvailableCpus<'_>, &Request),
-    enclave: &mut IsolatedSet<'_>,
+    enclave: &mut VnodeBuilder<'_>,
     by_hand: &mut ByHand,
 ) -> Result<bool, PlanError> {
     let asked = enclave.asked;
@@ -96,7 +96,7 @@ pub(crate) fn vcpus(
 }
 
 /// The CPUs that vCPUs pinned by hand have left and no other vCPU uses.
-fn vacated(enclave: &IsolatedSet<'_>, wishes: &[Option<&CpuSet>], taken: &CpuSet) -> Vec<PuId> {
+fn vacated(enclave: &VnodeBuilder<'_>, wishes: &[Option<&CpuSet>], taken: &CpuSet) -> Vec<PuId> {
     let pins = || enclave.pins.iter().zip(wishes);
     let mut kept = taken.clone();
     pins().filter(|(_, wish)| wish.is_none()).for_each(|((pus, _), _)| kept.add(pus));
@@ -108,7 +108,7 @@ fn vacated(enclave: &IsolatedSet<'_>, wishes: &[Option<&CpuSet>], taken: &CpuSet
 }
 
 /// Pins the emulator by hand, or moves it off the CPUs of vCPUs that are pinned by hand.
-fn emulator(enclave: &mut IsolatedSet<'_>, taken: &CpuSet, beside: bool) {
+fn emulator(enclave: &mut VnodeBuilder<'_>, taken: &CpuSet, beside: bool) {
     let wish = wish(&enclave.asked.pins, &Role::Emulator);
     let Some((pus, why)) = &mut enclave.emulator else { return };
     if let Some(wish) = wish {
@@ -145,7 +145,7 @@ pub(crate) fn helpers(wishes: &[PinWish], threads: &mut Vec<ThreadPlan>, by_hand
 fn check(
     ground: &AvailableCpus<'_>,
     request: &Request,
-    enclave: &IsolatedSet<'_>,
+    enclave: &VnodeBuilder<'_>,
 ) -> Result<(), String> {
     let roles = roles(enclave);
     for (place, wish) in enclave.asked.pins.iter().enumerate() {
@@ -175,7 +175,7 @@ fn check(
 }
 
 /// The roles that a vnode's pins may name.
-fn roles(enclave: &IsolatedSet<'_>) -> Vec<Role> {
+fn roles(enclave: &VnodeBuilder<'_>) -> Vec<Role> {
     let Work::Vm(vm) = &enclave.asked.work else { return vec![Role::Task] };
     let vcpus = (0..).take(enclave.pins.len()).map(Role::Vcpu);
     let iothreads = vm.iothreads.iter().cloned().map(Role::Iothread);

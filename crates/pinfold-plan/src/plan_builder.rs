@@ -93,7 +93,7 @@ pub(crate) struct Reserve {
 }
 
 /// A vnode under construction.
-pub(crate) struct IsolatedSet<'a> {
+pub(crate) struct VnodeBuilder<'a> {
     /// The request for this vnode.
     pub asked: &'a VnodeRequest,
     place: usize,
@@ -108,7 +108,7 @@ pub(crate) struct IsolatedSet<'a> {
     pub node: Option<pinfold_model::NodeId>,
 }
 
-impl IsolatedSet<'_> {
+impl VnodeBuilder<'_> {
     /// The counted unit for messages.
     pub fn unit(&self) -> &'static str {
         match self.asked.work {
@@ -324,8 +324,8 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Starts the vnode at this index of the request.
-    pub fn open(&self, place: usize) -> IsolatedSet<'a> {
-        IsolatedSet {
+    pub fn open(&self, place: usize) -> VnodeBuilder<'a> {
+        VnodeBuilder {
             asked: self.vnode(place),
             place,
             strategy: self.strategy,
@@ -342,7 +342,7 @@ impl<'a> PlanBuilder<'a> {
     /// # Errors
     /// [`PlanError::Pin`] if a pin by hand is not possible, [`PlanError::GuestSmt`] if the request
     /// wants siblings that the pins do not have.
-    pub fn close(&mut self, mut enclave: IsolatedSet<'a>, smt: GuestSmt) -> Result<(), PlanError> {
+    pub fn close(&mut self, mut enclave: VnodeBuilder<'a>, smt: GuestSmt) -> Result<(), PlanError> {
         let by_hand = pins::vcpus((self.ground, self.request), &mut enclave, &mut self.by_hand)?;
         let guest = self.matching(&enclave, if by_hand { GuestSmt::Mirror } else { smt });
         self.end(enclave, guest)
@@ -354,7 +354,7 @@ impl<'a> PlanBuilder<'a> {
     /// As [`PlanBuilder::close`].
     pub fn close_as(
         &mut self,
-        mut enclave: IsolatedSet<'a>,
+        mut enclave: VnodeBuilder<'a>,
         guest: GuestTopology,
     ) -> Result<(), PlanError> {
         let by_hand = pins::vcpus((self.ground, self.request), &mut enclave, &mut self.by_hand)?;
@@ -363,7 +363,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// The guest topology that follows from the pins of a virtual machine.
-    fn matching(&mut self, enclave: &IsolatedSet<'_>, smt: GuestSmt) -> GuestTopology {
+    fn matching(&mut self, enclave: &VnodeBuilder<'_>, smt: GuestSmt) -> GuestTopology {
         let pinned = enclave.pinned();
         let Work::Vm(vm) = &enclave.asked.work else { return guest::flat(0, "") };
         if pinned.len() < enclave.pins.len() {
@@ -382,7 +382,7 @@ impl<'a> PlanBuilder<'a> {
         guest
     }
 
-    fn end(&mut self, enclave: IsolatedSet<'a>, guest: GuestTopology) -> Result<(), PlanError> {
+    fn end(&mut self, enclave: VnodeBuilder<'a>, guest: GuestTopology) -> Result<(), PlanError> {
         let Work::Vm(vm) = &enclave.asked.work else {
             self.add(enclave, None);
             return Ok(());
@@ -399,7 +399,7 @@ impl<'a> PlanBuilder<'a> {
         Ok(())
     }
 
-    fn add(&mut self, enclave: IsolatedSet<'a>, guest: Option<GuestTopology>) {
+    fn add(&mut self, enclave: VnodeBuilder<'a>, guest: Option<GuestTopology>) {
         let (place, asked, node) = (enclave.place, enclave.asked, enclave.node);
         let (kind, speed) = match &asked.work {
             Work::Vm(_) => (VnodeKind::VirtualMachine, Speed::FULL),

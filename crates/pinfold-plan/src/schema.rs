@@ -72,13 +72,13 @@ impl SchemaError {
 /// Formats the plan as indented JSON with a line feed at its end.
 #[must_use]
 pub fn to_json(plan: &Plan) -> String {
-    text(serde_json::to_string_pretty(&v1::PlanTwin::of(plan))) + "\n"
+    text(serde_json::to_string_pretty(&v1::PlanV1::of(plan))) + "\n"
 }
 
 /// Formats the plan as JSON in one line, for programs.
 #[must_use]
 pub fn to_json_line(plan: &Plan) -> String {
-    text(serde_json::to_string(&v1::PlanTwin::of(plan)))
+    text(serde_json::to_string(&v1::PlanV1::of(plan)))
 }
 
 fn text(written: serde_json::Result<String>) -> String {
@@ -100,7 +100,7 @@ pub fn from_json(text: &str) -> Result<Plan, SchemaError> {
     }
     // Parsed from the text, not from a JSON value, because a duplicate field must be refused.
     let mut reader = serde_json::Deserializer::from_str(text);
-    let twin: v1::PlanTwin = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+    let twin: v1::PlanV1 = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
         let field = if path == "." { "plan".to_owned() } else { path };
         let why = shown::name(&error.into_inner().to_string()).into_owned();

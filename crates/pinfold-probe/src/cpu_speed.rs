@@ -1,6 +1,6 @@
 //! Rulers of an emulated CPU's speed: what a workload sees of it, raw.
 //!
-//! [`MicroVm`] is work over elapsed time, [`Progress`] how evenly it is done and every stop,
+//! [`MicroBenchmark`] is work over elapsed time, [`Progress`] how evenly it is done and every stop,
 //! [`Burst`] the speed inside short bursts, [`Churn`] that of short-lived processes. Each runs
 //! `pinload` inside the virtual node and gives counts and times; the speed is the quotient of
 //! the same ruler's results with and without emulation, and is the caller's to form. No ruler knows
@@ -28,7 +28,7 @@ use pinfold_host::process::{self, Spawn};
 
 pub use burst::{Burst, BurstOutcome, BurstSample};
 pub use churn::{Churn, ChurnKind, ChurnOutcome};
-pub use micro::{Amount, MicroKind, MicroOutcome, MicroVm};
+pub use micro::{Amount, MicroBenchmark, MicroKind, MicroOutcome};
 pub use progress::{Progress, ProgressOutcome, Stop, WorkerProgress, Workers};
 
 use crate::agent::{Agent, Output};

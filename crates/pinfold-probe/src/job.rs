@@ -14,7 +14,7 @@ use crate::agent::{Agent, BEAT};
 use crate::benchmarks::{
     Benchmark, BenchmarkError, Kind, Observation, OpenLoop, OpenLoopError, SchedPolicy,
 };
-use crate::cpu_speed::{MicroVm, SpeedBenchmark as _};
+use crate::cpu_speed::{MicroBenchmark, SpeedBenchmark as _};
 use crate::figures::Instrument;
 use crate::loads::Placement;
 use crate::pinload::Pinload;
@@ -27,7 +27,7 @@ pub enum Job {
     /// An instrument that prints figures itself.
     Instrument(Instrument),
     /// A micro-benchmark: work per second.
-    MicroVm(MicroVm),
+    MicroBenchmark(MicroBenchmark),
 }
 
 impl Job {
@@ -37,7 +37,7 @@ impl Job {
         match self {
             Job::Benchmark(benchmark) => benchmark.probe(),
             Job::Instrument(instrument) => instrument.probe(),
-            Job::MicroVm(micro) => micro.probe(),
+            Job::MicroBenchmark(micro) => micro.probe(),
         }
     }
 
@@ -47,7 +47,7 @@ impl Job {
         match self {
             Job::Benchmark(benchmark) => benchmark.argv(),
             Job::Instrument(instrument) => instrument.argv(),
-            Job::MicroVm(micro) => micro.argv(),
+            Job::MicroBenchmark(micro) => micro.argv(),
         }
     }
 
@@ -57,7 +57,7 @@ impl Job {
         match self {
             Job::Benchmark(benchmark) => benchmark.timeout_ns(),
             Job::Instrument(instrument) => instrument.timeout_ns(),
-            Job::MicroVm(micro) => micro.timeout_ns(),
+            Job::MicroBenchmark(micro) => micro.timeout_ns(),
         }
     }
 
@@ -72,7 +72,7 @@ impl Job {
                 Ok(all.into_iter().map(|one| figure_of(benchmark, one)).collect())
             }
             Job::Instrument(instrument) => instrument.parse(output),
-            Job::MicroVm(micro) => {
+            Job::MicroBenchmark(micro) => {
                 let outcome = micro.parse(output)?;
                 Ok(vec![Figure {
                     probe: micro.probe().to_owned(),
@@ -171,7 +171,7 @@ impl Job {
             Job::Instrument(instrument) => {
                 instrument.arguments.iter().any(|word| word.starts_with("fifo:"))
             }
-            Job::MicroVm(_) => false,
+            Job::MicroBenchmark(_) => false,
         }
     }
 
@@ -287,9 +287,9 @@ mod tests {
         assert_eq!(figures[0].family, Family::Tail);
         assert_eq!(figures[0].labels["period-us"], "1000");
         assert!(!figures[0].samples.is_empty() && figures[0].cpu.is_some());
-        let mut micro = MicroVm::all_of_the_paper()[0];
+        let mut micro = MicroBenchmark::all_of_the_paper()[0];
         micro.amount = crate::cpu_speed::Amount::Time(20_000_000);
-        let figures = Job::MicroVm(micro).run_on_host(&pinload, &placement).unwrap();
+        let figures = Job::MicroBenchmark(micro).run_on_host(&pinload, &placement).unwrap();
         assert_eq!((figures[0].probe.as_str(), figures[0].samples.len()), ("micro-cpu", 1));
     }
 

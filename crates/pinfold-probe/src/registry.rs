@@ -10,7 +10,7 @@ mod tests;
 use pinfold_model::{CpuSet, Family, GAP_FLOOR_NS, Unit};
 
 use crate::benchmarks::{Benchmark, Cpus, Disk, IoTarget, Kind, SchedPolicy, seconds};
-use crate::cpu_speed::{Amount, MicroKind, MicroVm};
+use crate::cpu_speed::{Amount, MicroBenchmark, MicroKind};
 use crate::figures::Instrument;
 use crate::job::Job;
 use crate::os::Switch;
@@ -93,7 +93,7 @@ enum Make {
     Wakeup,
     Compute,
     Io,
-    MicroVm(MicroKind),
+    MicroBenchmark(MicroKind),
     /// An instrument that prints figures: the subcommand, and which of the common options it has.
     Instrument(&'static str, &'static [Wants]),
 }
@@ -267,7 +267,7 @@ const fn micro(name: &'static str, what: &'static str, kind: MicroKind) -> Probe
         family: Family::Capacity,
         picture: Picture::Bars,
         reference_tools: &[],
-        make: Make::MicroVm(kind),
+        make: Make::MicroBenchmark(kind),
     }
 }
 
@@ -311,9 +311,10 @@ impl Probe {
                 let made = Benchmark::io_latency(Disk::Virtio, target, duration_ns);
                 Job::Benchmark(made.under(settings.policy))
             }
-            Make::MicroVm(kind) => {
-                Job::MicroVm(MicroVm { kind, amount: Amount::Time(settings.duration_ns) })
-            }
+            Make::MicroBenchmark(kind) => Job::MicroBenchmark(MicroBenchmark {
+                kind,
+                amount: Amount::Time(settings.duration_ns),
+            }),
             Make::Instrument(command, wants) => {
                 let mut arguments = settings.more.clone();
                 wants.iter().for_each(|one| arguments.extend(one.words(settings)));
@@ -330,7 +331,7 @@ impl Probe {
         let takes_words = matches!(self.make, Make::Instrument(..));
         let has_policy = match self.make {
             Make::SpinGap | Make::Wakeup | Make::Compute | Make::Io => true,
-            Make::MicroVm(_) => false,
+            Make::MicroBenchmark(_) => false,
             Make::Instrument(_, wants) => wants.contains(&Wants::Policy),
         };
         if settings.period_us.is_some() && !is_latency {
@@ -368,7 +369,9 @@ impl Probe {
     pub fn command_with_options(&self) -> Option<&'static str> {
         match self.make {
             Make::Instrument(command, _) => Some(command),
-            Make::SpinGap | Make::Wakeup | Make::Compute | Make::Io | Make::MicroVm(_) => None,
+            Make::SpinGap | Make::Wakeup | Make::Compute | Make::Io | Make::MicroBenchmark(_) => {
+                None
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, PuId, Tid};
 use pinfold_probe::benchmarks::BenchmarkError;
 use pinfold_probe::cpu_speed::{
-    Amount, Burst, Churn, ChurnKind, MicroKind, MicroVm, Progress, SpeedBenchmark, Workers,
+    Amount, Burst, Churn, ChurnKind, MicroBenchmark, MicroKind, Progress, SpeedBenchmark, Workers,
 };
 use pinfold_probe::loads::{Placement, threads_of};
 
@@ -46,7 +46,7 @@ const KINDS: [MicroKind; 6] = [
 #[test]
 fn each_micro_benchmark_lasts_as_long_as_asked_for() {
     for kind in KINDS {
-        let outcome = run(&MicroVm { kind, amount: Amount::Time(SHORT) });
+        let outcome = run(&MicroBenchmark { kind, amount: Amount::Time(SHORT) });
         let stretches = if matches!(kind, MicroKind::Sleep { .. }) { 2 } else { 1 };
         assert!(outcome.working_ns >= stretches * SHORT, "{kind:?}: {outcome:?}");
         assert!(outcome.cpu_ns > 0, "{kind:?}: {outcome:?}");
@@ -60,7 +60,7 @@ fn each_micro_benchmark_lasts_as_long_as_asked_for() {
 fn each_micro_benchmark_does_as_much_as_asked_for() {
     for kind in KINDS {
         // The units of each worker are checked by the parser.
-        let outcome = run(&MicroVm { kind, amount: Amount::Units(20) });
+        let outcome = run(&MicroBenchmark { kind, amount: Amount::Units(20) });
         let workers = outcome.worker_units.len() as u64;
         let stretches = if matches!(kind, MicroKind::Sleep { .. }) { 2 } else { 1 };
         assert_eq!(outcome.units, 20 * workers * stretches, "{kind:?}: {outcome:?}");
@@ -136,7 +136,8 @@ fn churn_counts_the_work_of_children_that_were_waited_for() {
 fn a_placement_that_cannot_be_and_a_wrong_argument_are_reported() {
     let program = program();
     let check = |workers: u32, placement: &Placement| {
-        let benchmark = MicroVm { kind: MicroKind::Threads(workers), amount: Amount::Units(1) };
+        let benchmark =
+            MicroBenchmark { kind: MicroKind::Threads(workers), amount: Amount::Units(1) };
         benchmark.run_on_host(&program.pinload, placement).unwrap_err()
     };
     let cgroup_files = vec!["/none/tasks".to_owned()];

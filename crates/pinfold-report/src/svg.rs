@@ -52,13 +52,7 @@ impl Svg {
         ));
     }
 
-    pub(crate) fn text(
-        &mut self,
-        class: &str,
-        anchor: ReferenceTool,
-        at: (f64, f64),
-        text: &str,
-    ) {
+    pub(crate) fn text(&mut self, class: &str, anchor: ReferenceTool, at: (f64, f64), text: &str) {
         let anchor = match anchor {
             ReferenceTool::Start => "start",
             ReferenceTool::Middle => "middle",

@@ -74,7 +74,7 @@ pub enum Command {
     Guard(GuardArgs),
     /// Releases what a supervisor of slow vnodes froze or stopped, when that falls silent
     #[command(hide = true)]
-    Watchdog(SentinelArgs),
+    Sentinel(SentinelArgs),
     /// Make CPUs slower: virtual nodes of given speeds, and how accurate they are
     Emulate(emulate::EmulateArgs),
     /// Run one benchmark on chosen CPUs, under a plan's pinning, or inside a guest

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         Command::LibvirtHook(arguments) => libvirt_hook::libvirt_hook(arguments, state),
         Command::Guard(arguments) => rt_watchdog::guard(arguments, state),
         Command::Emulate(arguments) => emulate::emulate(arguments, state),
-        Command::Watchdog(arguments) => emulate::sentinel(arguments),
+        Command::Sentinel(arguments) => emulate::sentinel(arguments),
         Command::Measure(arguments) => measure::measure(arguments, state),
         Command::Compare(arguments) => measure::compare(arguments, state),
         Command::Tune(arguments) => tune::tune(arguments, state),

@@ -79,7 +79,7 @@ pub(super) fn revert(
 ) -> Vec<Result<Reverted, HostError>> {
     match move_back(past, state) {
         Ok(Back::Gone) => vec![Ok(Reverted::Gone)],
-        Ok(Back::OtherHierarchies(finding)) => vec![Ok(Reverted::Changed(finding))],
+        Ok(Back::OtherGroup(finding)) => vec![Ok(Reverted::Changed(finding))],
         Ok(Back::There { moved, inside, before }) => {
             let mask = (state.task, &state.mask);
             let mut answers = vec![
@@ -97,7 +97,7 @@ pub(super) fn revert(
 
 enum Back {
     There { moved: bool, inside: Option<CpuSet>, before: CpuSet },
-    OtherHierarchies(Finding),
+    OtherGroup(Finding),
     Gone,
 }
 
@@ -118,7 +118,7 @@ fn move_back(past: &UndoContext<'_>, state: &TaskState) -> Result<Back, HostErro
     if !past.is_ours(&current) {
         let text =
             format!("{task} is in {current}, where Pinfold did not put it; it was left there");
-        return Ok(Back::OtherHierarchies(Finding::warning("cgroup cpuset", text)));
+        return Ok(Back::OtherGroup(Finding::warning("cgroup cpuset", text)));
     }
     Ok(match move_to(past, cpusets, task.tid, &origin)? {
         true => Back::There { moved: true, inside, before },

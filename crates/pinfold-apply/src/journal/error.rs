@@ -50,7 +50,7 @@ pub enum JournalError {
     /// The journal's numbers, times and paths are valid in another namespace; nothing of it was
     /// executed.
     #[error("journal {id} was written in another {} namespace ({noted}, here {here})", shown(kind))]
-    OtherHierarchies {
+    OtherNamespace {
         /// ID of the journal.
         id: String,
         /// The kind of namespace.
@@ -114,7 +114,7 @@ impl JournalError {
             JournalError::Newer { .. } => {
                 Some("undo it with the Pinfold that wrote it, or a later one".to_owned())
             }
-            JournalError::OtherHierarchies { .. } => Some(
+            JournalError::OtherNamespace { .. } => Some(
                 "run it where the placement was applied: outside the container, or \
                  nsenter -a -t PID with a process of that namespace"
                     .to_owned(),

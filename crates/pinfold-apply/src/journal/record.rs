@@ -200,7 +200,7 @@ impl Record {
     /// written: in another namespace of the same boot.
     ///
     /// # Errors
-    /// [`JournalError::OtherHierarchies`] with the namespace, [`JournalError::Host`].
+    /// [`JournalError::OtherNamespace`] with the namespace, [`JournalError::Host`].
     pub fn require_here(&self, host: &dyn Host) -> Result<(), JournalError> {
         let noted = &self.header.namespaces;
         if noted.is_empty() || !self.is_of_this_boot(host).map_err(JournalError::Host)? {
@@ -210,7 +210,7 @@ impl Record {
         let differs = |kind: &&&str| here.get(**kind) != noted.get(**kind);
         let Some(kind) = NAMESPACES.iter().find(differs) else { return Ok(()) };
         let name = |of: &Namespaces| of.get(*kind).cloned().unwrap_or_else(|| "none".to_owned());
-        Err(JournalError::OtherHierarchies {
+        Err(JournalError::OtherNamespace {
             id: self.header.id.clone(),
             kind: (*kind).to_owned(),
             noted: name(noted),

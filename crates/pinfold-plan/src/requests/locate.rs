@@ -54,7 +54,7 @@ fn at_of(root: &Value, error: &PlanError) -> Option<usize> {
         PlanError::GuestSmt { vnode, .. } => of_vnode(root, vnode, &["smt"]),
         PlanError::Policy { vnode, .. } => of_vnode(root, vnode, &["policies"]),
         PlanError::Pin { vnode, .. } => of_vnode(root, vnode, &["pins"]),
-        PlanError::VnodeController { vnode, .. }
+        PlanError::Nodes { vnode, .. }
         | PlanError::Cells { vnode, .. }
         | PlanError::WrongKind { vnode, .. } => of_vnode(root, vnode, &[]),
         // Of several vnodes, the largest is the first that has no room.

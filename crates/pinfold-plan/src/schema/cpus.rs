@@ -8,38 +8,38 @@ use super::v1::pus;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CpusTwin {
+pub(super) struct CpusV1 {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     model: Option<String>,
     online: String,
     nohz_full: String,
     cores: Vec<String>,
-    l3: Vec<CacheTwin>,
-    nodes: Vec<NodeTwin>,
+    l3: Vec<CacheV1>,
+    nodes: Vec<NodeV1>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CacheTwin {
+struct CacheV1 {
     cpus: String,
     size_bytes: u64,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NodeTwin {
+struct NodeV1 {
     node: u32,
     cpus: String,
 }
 
-impl CpusTwin {
+impl CpusV1 {
     pub fn of(cpus: &PlannedCpus) -> Self {
-        let cache = |(cpus, size_bytes): &(CpuSet, u64)| CacheTwin {
+        let cache = |(cpus, size_bytes): &(CpuSet, u64)| CacheV1 {
             cpus: cpus.to_string(),
             size_bytes: *size_bytes,
         };
         let node =
-            |(node, cpus): &(NodeId, CpuSet)| NodeTwin { node: node.0, cpus: cpus.to_string() };
+            |(node, cpus): &(NodeId, CpuSet)| NodeV1 { node: node.0, cpus: cpus.to_string() };
         Self {
             model: cpus.model.clone(),
             online: cpus.online.to_string(),

@@ -11,7 +11,7 @@ use super::v1::pus;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TuningTwin {
+pub(super) struct TuningV1 {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     new_irqs_pus: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,11 +35,11 @@ pub(super) struct TuningTwin {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     shares: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    huge_pages: Vec<PoolTwin>,
+    huge_pages: Vec<PoolV1>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cpu_weight: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    cpu_quota: Option<QuotaTwin>,
+    cpu_quota: Option<QuotaV1>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     partition: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,7 +51,7 @@ pub(super) struct TuningTwin {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PoolTwin {
+struct PoolV1 {
     node: u32,
     page_bytes: u64,
     pages: u64,
@@ -59,23 +59,23 @@ struct PoolTwin {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct QuotaTwin {
+struct QuotaV1 {
     quota_us: u64,
     period_us: u64,
 }
 
-impl TuningTwin {
+impl TuningV1 {
     /// `None` if no tunable is set.
     pub(super) fn of(tuning: &Tuning) -> Option<Self> {
         if *tuning == Tuning::default() {
             return None;
         }
-        let pool = |pool: &HugePagePool| PoolTwin {
+        let pool = |pool: &HugePagePool| PoolV1 {
             node: pool.node.0,
             page_bytes: pool.page_bytes,
             pages: pool.pages,
         };
-        let quota = |one: CpuQuota| QuotaTwin { quota_us: one.quota_us, period_us: one.period_us };
+        let quota = |one: CpuQuota| QuotaV1 { quota_us: one.quota_us, period_us: one.period_us };
         Some(Self {
             new_irqs_pus: tuning.new_irqs.as_ref().map(ToString::to_string),
             workqueues_pus: tuning.workqueues.as_ref().map(ToString::to_string),
@@ -102,12 +102,12 @@ impl TuningTwin {
         let set = |field: &str, text: Option<String>| {
             text.map(|text| pus(&format!("tuning.{field}"), &text)).transpose()
         };
-        let pool = |pool: PoolTwin| HugePagePool {
+        let pool = |pool: PoolV1| HugePagePool {
             node: NodeId(pool.node),
             page_bytes: pool.page_bytes,
             pages: pool.pages,
         };
-        let quota = |one: QuotaTwin| CpuQuota { quota_us: one.quota_us, period_us: one.period_us };
+        let quota = |one: QuotaV1| CpuQuota { quota_us: one.quota_us, period_us: one.period_us };
         Ok(Tuning {
             new_irqs: set("new_irqs_pus", self.new_irqs_pus)?,
             workqueues: set("workqueues_pus", self.workqueues_pus)?,

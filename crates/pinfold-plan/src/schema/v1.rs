@@ -9,46 +9,46 @@ use pinfold_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::cpus::CpusTwin;
-use super::tuning::TuningTwin;
+use super::cpus::CpusV1;
+use super::tuning::TuningV1;
 use super::{FORMAT, SchemaError};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PlanTwin {
+pub(super) struct PlanV1 {
     format: String,
     strategy: String,
     fingerprint: String,
-    vnodes: Vec<VnodeTwin>,
+    vnodes: Vec<VnodeV1>,
     housekeeping_pus: String,
     housekeeping_reason: String,
     exclusive_pus: String,
-    isolation: ScopeTwin,
-    irqs: Vec<IrqTwin>,
+    isolation: ScopeV1,
+    irqs: Vec<IrqV1>,
     /// Missing if the plan sets no tunable of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    tuning: Option<TuningTwin>,
+    tuning: Option<TuningV1>,
     /// Missing in plans of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    cpus: Option<CpusTwin>,
-    findings: Vec<FindingTwin>,
+    cpus: Option<CpusV1>,
+    findings: Vec<FindingV1>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct VnodeTwin {
+struct VnodeV1 {
     name: String,
-    kind: KindTwin,
-    threads: Vec<ThreadTwin>,
-    guest: Option<GuestTwin>,
-    memory: Option<MemoryTwin>,
+    kind: KindV1,
+    threads: Vec<ThreadV1>,
+    guest: Option<GuestV1>,
+    memory: Option<MemoryV1>,
     /// Millionths of full speed.
     speed_ppm: u32,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct MemoryTwin {
+struct MemoryV1 {
     nodes: String,
     size_bytes: Option<u64>,
     page_bytes: Option<u64>,
@@ -57,7 +57,7 @@ struct MemoryTwin {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct IrqTwin {
+struct IrqV1 {
     device: String,
     pus: String,
     reason: String,
@@ -65,23 +65,23 @@ struct IrqTwin {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum KindTwin {
+enum KindV1 {
     VirtualMachine,
     ProcessGroup,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ThreadTwin {
+struct ThreadV1 {
     role: String,
     pus: String,
-    policy: Option<PolicyTwin>,
+    policy: Option<PolicyV1>,
     reason: String,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-enum PolicyTwin {
+enum PolicyV1 {
     Other { nice: i8 },
     Batch { nice: i8 },
     Idle,
@@ -93,7 +93,7 @@ enum PolicyTwin {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct GuestTwin {
+struct GuestV1 {
     sockets: u32,
     cores: u32,
     threads: u32,
@@ -102,7 +102,7 @@ struct GuestTwin {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum ScopeTwin {
+enum ScopeV1 {
     None,
     Own,
     Host,
@@ -110,8 +110,8 @@ enum ScopeTwin {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FindingTwin {
-    severity: SeverityTwin,
+struct FindingV1 {
+    severity: SeverityV1,
     subject: String,
     text: String,
     hint: Option<String>,
@@ -119,31 +119,31 @@ struct FindingTwin {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum SeverityTwin {
+enum SeverityV1 {
     Note,
     Warning,
     Problem,
 }
 
-impl PlanTwin {
+impl PlanV1 {
     pub fn of(plan: &Plan) -> Self {
         Self {
             format: FORMAT.to_owned(),
             strategy: plan.strategy.clone(),
             fingerprint: plan.fingerprint.clone(),
-            vnodes: plan.vnodes.iter().map(VnodeTwin::of).collect(),
+            vnodes: plan.vnodes.iter().map(VnodeV1::of).collect(),
             housekeeping_pus: plan.housekeeping.to_string(),
             housekeeping_reason: plan.housekeeping_reason.clone(),
             exclusive_pus: plan.exclusive.to_string(),
             isolation: match plan.isolation {
-                IsolationScope::None => ScopeTwin::None,
-                IsolationScope::Own => ScopeTwin::Own,
-                IsolationScope::Host => ScopeTwin::Host,
+                IsolationScope::None => ScopeV1::None,
+                IsolationScope::Own => ScopeV1::Own,
+                IsolationScope::Host => ScopeV1::Host,
             },
-            irqs: plan.irqs.iter().map(IrqTwin::of).collect(),
-            tuning: TuningTwin::of(&plan.tuning),
-            cpus: plan.cpus.as_ref().map(CpusTwin::of),
-            findings: plan.findings.iter().map(FindingTwin::of).collect(),
+            irqs: plan.irqs.iter().map(IrqV1::of).collect(),
+            tuning: TuningV1::of(&plan.tuning),
+            cpus: plan.cpus.as_ref().map(CpusV1::of),
+            findings: plan.findings.iter().map(FindingV1::of).collect(),
         }
     }
 
@@ -169,27 +169,27 @@ impl PlanTwin {
                 Some(twin) => twin.into_tuning()?,
                 None => Tuning::default(),
             },
-            cpus: self.cpus.map(CpusTwin::into_cpus).transpose()?,
+            cpus: self.cpus.map(CpusV1::into_cpus).transpose()?,
             isolation: match self.isolation {
-                ScopeTwin::None => IsolationScope::None,
-                ScopeTwin::Own => IsolationScope::Own,
-                ScopeTwin::Host => IsolationScope::Host,
+                ScopeV1::None => IsolationScope::None,
+                ScopeV1::Own => IsolationScope::Own,
+                ScopeV1::Host => IsolationScope::Host,
             },
             housekeeping_reason: line(&self.housekeeping_reason),
-            findings: self.findings.into_iter().map(FindingTwin::into_finding).collect(),
+            findings: self.findings.into_iter().map(FindingV1::into_finding).collect(),
         })
     }
 }
 
-impl VnodeTwin {
+impl VnodeV1 {
     fn of(vnode: &VnodePlan) -> Self {
-        let thread = |thread: &ThreadPlan| ThreadTwin {
+        let thread = |thread: &ThreadPlan| ThreadV1 {
             role: thread.role.to_string(),
             pus: thread.pus.to_string(),
-            policy: thread.policy.map(PolicyTwin::of),
+            policy: thread.policy.map(PolicyV1::of),
             reason: thread.reason.clone(),
         };
-        let guest = |guest: &GuestTopology| GuestTwin {
+        let guest = |guest: &GuestTopology| GuestV1 {
             sockets: guest.sockets,
             cores: guest.cores,
             threads: guest.threads,
@@ -198,12 +198,12 @@ impl VnodeTwin {
         Self {
             name: vnode.name.clone(),
             kind: match vnode.kind {
-                VnodeKind::VirtualMachine => KindTwin::VirtualMachine,
-                VnodeKind::ProcessGroup => KindTwin::ProcessGroup,
+                VnodeKind::VirtualMachine => KindV1::VirtualMachine,
+                VnodeKind::ProcessGroup => KindV1::ProcessGroup,
             },
             threads: vnode.threads.iter().map(thread).collect(),
             guest: vnode.guest.as_ref().map(guest),
-            memory: vnode.memory.as_ref().map(MemoryTwin::of),
+            memory: vnode.memory.as_ref().map(MemoryV1::of),
             speed_ppm: vnode.speed.millionths(),
         }
     }
@@ -215,7 +215,7 @@ impl VnodeTwin {
             why: format!("{} is not in 1 to 1000000", self.speed_ppm),
         })?;
         let memory = self.memory.map(|memory| memory.into_memory(vnode)).transpose()?;
-        let guest = |guest: GuestTwin| GuestTopology {
+        let guest = |guest: GuestV1| GuestTopology {
             sockets: guest.sockets,
             cores: guest.cores,
             threads: guest.threads,
@@ -224,8 +224,8 @@ impl VnodeTwin {
         Ok(VnodePlan {
             name: self.name,
             kind: match self.kind {
-                KindTwin::VirtualMachine => VnodeKind::VirtualMachine,
-                KindTwin::ProcessGroup => VnodeKind::ProcessGroup,
+                KindV1::VirtualMachine => VnodeKind::VirtualMachine,
+                KindV1::ProcessGroup => VnodeKind::ProcessGroup,
             },
             threads: threads
                 .map(|(place, twin)| {
@@ -239,7 +239,7 @@ impl VnodeTwin {
     }
 }
 
-impl MemoryTwin {
+impl MemoryV1 {
     fn of(memory: &MemoryPlan) -> Self {
         let nodes: CpuSet = memory.nodes.iter().map(|node| PuId(node.0)).collect();
         Self {
@@ -262,7 +262,7 @@ impl MemoryTwin {
     }
 }
 
-impl IrqTwin {
+impl IrqV1 {
     fn of(irq: &IrqPlan) -> Self {
         Self { device: irq.device.clone(), pus: irq.pus.to_string(), reason: irq.reason.clone() }
     }
@@ -274,21 +274,21 @@ impl IrqTwin {
     }
 }
 
-fn into_thread(at: &str, twin: ThreadTwin) -> Result<ThreadPlan, SchemaError> {
+fn into_thread(at: &str, twin: ThreadV1) -> Result<ThreadPlan, SchemaError> {
     let field = |name: &str| format!("{at}.{name}");
     let wrong = |name: &str, why: String| SchemaError::Field { field: field(name), why };
     let role = role(&plain(&field("role"), twin.role.clone())?).ok_or_else(|| {
         let known = "vcpu(N), emulator, iothread(ID), vhost(N), worker, task";
         wrong("role", format!("{:?} is not a role; there are {known}", twin.role))
     })?;
-    let policy = twin.policy.map(PolicyTwin::into_policy);
+    let policy = twin.policy.map(PolicyV1::into_policy);
     if let Some(why) = policy.and_then(bad_policy) {
         return Err(wrong("policy", why));
     }
     Ok(ThreadPlan { role, pus: pus(&field("pus"), &twin.pus)?, policy, reason: line(&twin.reason) })
 }
 
-impl PolicyTwin {
+impl PolicyV1 {
     fn of(policy: Policy) -> Self {
         match policy {
             Policy::Other { nice } => Self::Other { nice },
@@ -334,13 +334,13 @@ fn bad_policy(policy: Policy) -> Option<String> {
     }
 }
 
-impl FindingTwin {
+impl FindingV1 {
     fn of(finding: &Finding) -> Self {
         Self {
             severity: match finding.severity {
-                Severity::Note => SeverityTwin::Note,
-                Severity::Warning => SeverityTwin::Warning,
-                Severity::Problem => SeverityTwin::Problem,
+                Severity::Note => SeverityV1::Note,
+                Severity::Warning => SeverityV1::Warning,
+                Severity::Problem => SeverityV1::Problem,
             },
             subject: finding.subject.clone(),
             text: finding.text.clone(),
@@ -351,9 +351,9 @@ impl FindingTwin {
     fn into_finding(self) -> Finding {
         Finding {
             severity: match self.severity {
-                SeverityTwin::Note => Severity::Note,
-                SeverityTwin::Warning => Severity::Warning,
-                SeverityTwin::Problem => Severity::Problem,
+                SeverityV1::Note => Severity::Note,
+                SeverityV1::Warning => Severity::Warning,
+                SeverityV1::Problem => Severity::Problem,
             },
             subject: line(&self.subject),
             text: line(&self.text),

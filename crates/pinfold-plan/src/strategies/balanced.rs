@@ -28,7 +28,7 @@ use crate::exclusive_cores::{Terms, enclose, host_beside};
 use crate::guest::GuestSmt;
 use crate::home::Home;
 use crate::plan_builder::{
-    Ended, IsolatedSet, PlanBuilder, Reserve, ground_beside, pus_text, verb,
+    Ended, PlanBuilder, Reserve, VnodeBuilder, ground_beside, pus_text, verb,
 };
 use crate::select::Count;
 use crate::validate::faults;
@@ -88,7 +88,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     }
 }
 
-fn with_host(enclave: &mut IsolatedSet<'_>, home: &Home) {
+fn with_host(enclave: &mut VnodeBuilder<'_>, home: &Home) {
     enclave.emulator(&home.pus, || {
         format!(
             "the emulator runs on {} {} with the host's tasks: every other thread of the cores in \
@@ -209,7 +209,7 @@ fn own_core(
 /// Places a machine's emulator, given the CPUs of its vCPUs and those of all cores that carry any.
 /// Returns the other CPUs from which the host's tasks are excluded.
 pub(super) type PlaceEmulator<'p> =
-    dyn FnMut(&mut IsolatedSet<'_>, &[PuId], &CpuSet) -> Result<CpuSet, PlanError> + 'p;
+    dyn FnMut(&mut VnodeBuilder<'_>, &[PuId], &CpuSet) -> Result<CpuSet, PlanError> + 'p;
 
 /// A plan with vCPUs on all threads of the cores that are not the host's.
 pub(super) fn all_threads(

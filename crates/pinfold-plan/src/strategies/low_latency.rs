@@ -16,10 +16,10 @@ use pinfold_model::{CpuSet, Finding, Plan, Policy, Request, Role, Topology};
 use super::Strategy;
 use crate::PlanError;
 use crate::available::{AvailableCore, AvailableCpus, HostShare};
-use crate::exclusive_cores::{Terms, VnodeCgroup, enclose, host_beside};
+use crate::exclusive_cores::{ExclusiveCores, Terms, enclose, host_beside};
 use crate::guest::GuestSmt;
 use crate::home::{Home, HomeKind};
-use crate::plan_builder::{IsolatedSet, PlanBuilder, ground_beside, pus_text};
+use crate::plan_builder::{PlanBuilder, VnodeBuilder, ground_beside, pus_text};
 use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -119,7 +119,7 @@ fn vcpu_reason(
     )
 }
 
-fn beside_vcpus(enclave: &mut IsolatedSet<'_>, enclosure: &VnodeCgroup<'_>, host: &HostShare) {
+fn beside_vcpus(enclave: &mut VnodeBuilder<'_>, enclosure: &ExclusiveCores<'_>, host: &HostShare) {
     let siblings = &enclosure.rest;
     enclave.emulator(siblings, || {
         format!(
@@ -131,7 +131,7 @@ fn beside_vcpus(enclave: &mut IsolatedSet<'_>, enclosure: &VnodeCgroup<'_>, host
     });
 }
 
-fn with_host(enclave: &mut IsolatedSet<'_>, home: &Home, unbalanced: bool) {
+fn with_host(enclave: &mut VnodeBuilder<'_>, home: &Home, unbalanced: bool) {
     enclave.emulator(&home.pus, || {
         let why = match home.kind {
             _ if unbalanced => "because the kernel does not spread threads over isolated siblings",

@@ -138,7 +138,7 @@ fn a_machine_stays_on_the_nodes_that_the_request_names() {
     let mut request = exactly(4);
     vm(&mut request).nodes = vec![NodeId(7)];
     let error = plan("balanced", &topology, &request).unwrap_err();
-    assert!(matches!(error, PlanError::VnodeController { .. }), "{error}");
+    assert!(matches!(error, PlanError::Nodes { .. }), "{error}");
     vm(&mut request).nodes = vec![NodeId(0)];
     vm(&mut request).vcpus = VcpuCount::Exactly(20);
     let error = plan("balanced", &topology, &request).unwrap_err();
@@ -180,7 +180,7 @@ fn pins_by_hand_name_the_vcpus_of_the_whole_machine() {
     assert_eq!(nodes_of(&layout, &topology, &set("4-7")), [1]);
     request.vnodes[0].pins = crate::requests::pins("vcpu5=3").unwrap();
     let error = plan("low-latency", &topology, &request).unwrap_err();
-    assert!(matches!(error, PlanError::VnodeController { .. } | PlanError::Pin { .. }), "{error}");
+    assert!(matches!(error, PlanError::Nodes { .. } | PlanError::Pin { .. }), "{error}");
     request.vnodes[0].pins = crate::requests::pins("vcpu9=3").unwrap();
     let error = plan("low-latency", &topology, &request).unwrap_err();
     assert!(error.to_string().contains("no thread is called \"vcpu(9)\""), "{error}");

@@ -433,9 +433,7 @@ fn refuses_honestly(
             Ok(())
         }
         // Requests in these tests name no nodes or cells.
-        PlanError::VnodeController { .. } | PlanError::Cells { .. } => {
-            Err(TestCaseError::fail("nodes"))
-        }
+        PlanError::Nodes { .. } | PlanError::Cells { .. } => Err(TestCaseError::fail("nodes")),
         PlanError::Device { .. } => {
             let named = request.vnodes.iter().flat_map(|vnode| &vnode.devices);
             let absent = |device: &Device| {

@@ -48,7 +48,7 @@ pub enum Amount {
 
 /// One micro-benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MicroVm {
+pub struct MicroBenchmark {
     /// What works.
     pub kind: MicroKind,
     /// How much.
@@ -86,7 +86,7 @@ impl MicroOutcome {
     }
 }
 
-impl MicroVm {
+impl MicroBenchmark {
     /// The six with the lengths of the paper: 3 s of CPU, else 1 s; five workers.
     #[must_use]
     pub fn all_of_the_paper() -> [Self; 6] {
@@ -163,7 +163,7 @@ struct Line {
     flags: Vec<String>,
 }
 
-impl SpeedBenchmark for MicroVm {
+impl SpeedBenchmark for MicroBenchmark {
     type Outcome = MicroOutcome;
 
     fn probe(&self) -> &'static str {

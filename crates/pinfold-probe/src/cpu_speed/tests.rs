@@ -6,8 +6,8 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-fn micro(kind: MicroKind, amount: Amount) -> MicroVm {
-    MicroVm { kind, amount }
+fn micro(kind: MicroKind, amount: Amount) -> MicroBenchmark {
+    MicroBenchmark { kind, amount }
 }
 
 fn pinned(mut progress: Progress, set: CpuSet) -> Progress {
@@ -20,7 +20,7 @@ fn arguments() {
     fn check(benchmark: &impl SpeedBenchmark, expected: &str) {
         assert_eq!(benchmark.argv().join(" "), expected);
     }
-    let [cpu, udp, sleep, memory, processes, threads] = MicroVm::all_of_the_paper();
+    let [cpu, udp, sleep, memory, processes, threads] = MicroBenchmark::all_of_the_paper();
     check(&cpu, "micro cpu --seconds 3.000000000");
     check(&udp, "micro udp --seconds 1.000000000");
     check(&sleep, "micro sleep --seconds 1.000000000 --sleep-seconds 1.000000000");

@@ -323,42 +323,42 @@ impl Listener {
         let mut received = Vec::new();
         for mut caller in std::mem::take(&mut self.callers) {
             match caller.read() {
-                Events::Line => {
+                Message::Line => {
                     let ask = serde_json::from_slice(&caller.line).map_err(|error| {
                         Failure::new(Exit::Input, format!("not a question: {error}"))
                     });
                     received.push((caller, ask));
                 }
-                Events::Part if now < caller.until => self.callers.push(caller),
-                Events::Part | Events::Gone => {}
+                Message::Part if now < caller.until => self.callers.push(caller),
+                Message::Part | Message::Gone => {}
             }
         }
         received
     }
 }
 
-enum Events {
+enum Message {
     Line,
     Part,
     Gone,
 }
 
 impl Caller {
-    fn read(&mut self) -> Events {
+    fn read(&mut self) -> Message {
         let mut room = [0; 1024];
         loop {
             match self.stream.read(&mut room) {
-                Ok(0) => return Events::Gone,
+                Ok(0) => return Message::Gone,
                 Ok(count) => self.line.extend(room.iter().take(count)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Events::Part,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Message::Part,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Events::Gone,
+                Err(_) => return Message::Gone,
             }
             if self.line.ends_with(b"\n") {
-                return Events::Line;
+                return Message::Line;
             }
             if self.line.len() > MAX_LINE {
-                return Events::Gone;
+                return Message::Gone;
             }
         }
     }

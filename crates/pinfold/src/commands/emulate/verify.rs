@@ -9,7 +9,7 @@ use pinfold_host::Clock as _;
 use pinfold_host::SystemClock;
 use pinfold_host::files::StateDir;
 use pinfold_model::text::{agree, counted};
-use pinfold_probe::cpu_speed::{Amount, MicroKind, MicroVm, SpeedBenchmark as _};
+use pinfold_probe::cpu_speed::{Amount, MicroBenchmark, MicroKind, SpeedBenchmark as _};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::stats::{Block, median, ratio_interval};
@@ -48,7 +48,7 @@ pub fn verify(arguments: &VerifyArgs, state: Option<&str>) -> Result<(), Failure
     let vnode = Vnode::find(&state, &arguments.vnode)?;
     let pinload = Pinload::install().map_err(|error| common::host_failure(&error))?;
     interrupt::install()?;
-    let mut rows: Vec<(MicroVm, Row)> = benchmarks(arguments.quick)
+    let mut rows: Vec<(MicroBenchmark, Row)> = benchmarks(arguments.quick)
         .into_iter()
         .map(|micro| {
             (micro, Row { name: micro.probe().trim_start_matches("micro-"), pairs: Vec::new() })
@@ -73,9 +73,9 @@ pub fn verify(arguments: &VerifyArgs, state: Option<&str>) -> Result<(), Failure
 }
 
 /// The six, with the paper's lengths or a tenth of them.
-fn benchmarks(is_quick: bool) -> Vec<MicroVm> {
+fn benchmarks(is_quick: bool) -> Vec<MicroBenchmark> {
     let shorter = |ns: u64| if is_quick { ns / QUICK } else { ns };
-    let one = |micro: MicroVm| MicroVm {
+    let one = |micro: MicroBenchmark| MicroBenchmark {
         kind: match micro.kind {
             MicroKind::Sleep { sleep_ns } => MicroKind::Sleep { sleep_ns: shorter(sleep_ns) },
             MicroKind::Cpu
@@ -89,7 +89,7 @@ fn benchmarks(is_quick: bool) -> Vec<MicroVm> {
             Amount::Units(units) => Amount::Units(units),
         },
     };
-    MicroVm::all_of_the_paper().map(one).to_vec()
+    MicroBenchmark::all_of_the_paper().map(one).to_vec()
 }
 
 impl<'s> Vnode<'s> {
@@ -129,7 +129,12 @@ impl<'s> Vnode<'s> {
     }
 
     /// Work per second.
-    fn rate(&self, micro: &MicroVm, pinload: &Pinload, place: &Placement) -> Result<f64, Failure> {
+    fn rate(
+        &self,
+        micro: &MicroBenchmark,
+        pinload: &Pinload,
+        place: &Placement,
+    ) -> Result<f64, Failure> {
         if interrupt::requested() {
             return Err(Failure::new(Exit::Interrupted, "interrupted"));
         }
@@ -257,7 +262,7 @@ mod tests {
     #[test]
     fn the_quick_six_are_a_tenth() {
         let total = |is_quick| -> u64 {
-            let ns = |micro: MicroVm| match (micro.amount, micro.kind) {
+            let ns = |micro: MicroBenchmark| match (micro.amount, micro.kind) {
                 (Amount::Time(ns), MicroKind::Sleep { sleep_ns }) => 2 * ns + sleep_ns,
                 (Amount::Time(ns), _) => ns,
                 (Amount::Units(_), _) => 0,
