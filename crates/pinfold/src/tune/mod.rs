@@ -235,7 +235,7 @@ impl Bench<'_> {
             cli::Goal::Balanced => Goal::Balanced,
         };
         let budget_ns = time::parse_ns("--budget", &self.arguments.budget)?;
-        let start_s = facts.boot_ns as f64 / 1e9 + 0.2; // shutdown of QEMU and the loads, and the undo
+        let start_s = facts.boot_ns as f64 / 1e9 + 0.2; // shutdown and undo
         let costs = Costs { start_s, state_s: PER_STATE_S, per_observed_s: PER_OBSERVED_S };
         let mut config = TuneConfig::new(goal, budget_ns as f64 / 1e9, seed, costs);
         config.observation.min_s = SHORTEST_LOOK_S;

@@ -1,4 +1,4 @@
-//! What was seen from outside, for programs: what the figures do not say.
+//! JSON of observations: the results that are not in the figures.
 
 use pinfold_model::Role;
 use pinfold_probe::counters::Counters;
