@@ -1,6 +1,6 @@
-//! Vnodes with a real cpufreq driver: the frequencies of their domain alternate; speeds below the
-//! lowest frequency use the freezer, levels next to a frequency only that; the governor is
-//! restored, also after a kill.
+//! Vnodes with a real cpufreq driver. With `gov` the frequencies of the domain alternate, and
+//! speeds below the lowest one use the freezer; `freq` uses only the nearest frequency. The
+//! governor is restored, also after a kill.
 
 use super::vnodes::{PLATFORM, UP, mount, put, signal};
 use crate::error::{LabError, expect_none};
