@@ -337,7 +337,7 @@ impl<'b> Bench<'b> {
     }
 }
 
-/// The same loads at full speed, each three times.
+/// The same loads at full speed, each at most three times.
 fn at_full_speed(cells: &[(Load, f64)]) -> Vec<(Load, f64)> {
     let mut all: Vec<(Load, f64)> = Vec::new();
     for (load, _) in cells {

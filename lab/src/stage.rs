@@ -4,7 +4,7 @@
 //! ```text
 //! v1          / init, kernel threads, root shell    /services (batch, narrow mask, real-time)
 //!             /guests the machine, another machine, a shell
-//!             /containers (a service) /a (1-2) /tiny (3: no PU for the host's tasks)
+//!             /containers (a service) /a (1-2) /tiny (3: no CPU for the host's tasks)
 //! v2, plain   / init, kernel threads, the machine   /system.slice   (the controller is unused)
 //! v2, used    /init.scope  /system.slice  /user.slice (0-2)  /machine.slice/{vm,other}.scope
 //! ```

@@ -52,8 +52,8 @@ pub fn explain(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Input.code()))
 }
 
-/// The command line as it was typed, with the environment variables of its options: `sudo` does not
-/// pass them on.
+/// The command line as it was typed, with the environment variables of this program before it,
+/// because `sudo` does not pass them on.
 pub fn again() -> String {
     let set = std::env::vars().filter(|(name, _)| is_ours(name));
     let set = set.map(|(name, value)| format!("{name}={} ", quote(&value)));

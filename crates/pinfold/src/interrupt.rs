@@ -81,8 +81,8 @@ pub fn forwarded() -> Vec<Signaled> {
     came.map(|(signal, _)| signal).collect()
 }
 
-/// False for a signal that was ignored when this process was started (`nohup`). SIGINT is always
-/// handled: shells start background jobs with SIGINT ignored, but `kill -INT` must work.
+/// False for a signal that was ignored when this process was started (`nohup`). SIGINT and SIGTERM
+/// are always handled: shells start background jobs with SIGINT ignored, but `kill -INT` must work.
 fn is_meant(signal: i32) -> Result<bool, Failure> {
     if signal == SIGINT || signal == SIGTERM {
         return Ok(true);

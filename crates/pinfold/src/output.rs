@@ -20,14 +20,14 @@ pub fn show(text: &str) {
     data(&screen::fitted(text));
 }
 
-/// The kind of an answer.
+/// Rating of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// Success.
+    /// Everything is in order.
     Good,
-    /// Success, with remarks.
+    /// In order, with limitations that the user should know.
     Mixed,
-    /// Failure.
+    /// Not in order.
     Bad,
 }
 

@@ -147,7 +147,8 @@ impl Guard {
         self.start()
     }
 
-    /// True if the time between heartbeats was once so long that the watchdog removed the policies.
+    /// True if the interval between two heartbeats was too long, so that the watchdog removed the
+    /// policies.
     fn was_silent(&self, now: u64) -> bool {
         let silence = Duration::from_nanos(now.saturating_sub(self.received_at));
         self.was_silent || silence >= SILENCE

@@ -1,7 +1,7 @@
 //! `pinfold measure` and `pinfold compare`: one probe, and two of them side by side.
 //!
 //! ```text
-//! place (PUs, plan, vnode, guest) ─► take, block by block ─► figures ─► table, picture, file
+//! place (CPUs, plan, vnode, guest) ─► run, block by block ─► figures ─► table, chart, file
 //!                                          └── reference tool, other plan, native ─► ratio, verdict
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! A study on the nodes of a Slurm cluster: submits, collects, resumes.
 //!
 //! ```text
-//! one node looks ─► cells, store ─► tasks (a part of a block each) ─► results ─► store
+//! check on one node ─► cells, store ─► tasks (a part of a block each) ─► results ─► store
 //! ```
 //!
 //! `pinfold-study` ([`pinfold_study::study::cluster`]) defines the parts, the retries and the

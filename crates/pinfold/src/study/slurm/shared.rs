@@ -1,11 +1,11 @@
 //! Transport through a folder that all nodes share: array jobs, a file for each result.
 //!
 //! ```text
-//! DIR/pinfold-KEY/            0700, made by who submits
+//! DIR/pinfold-KEY/            0700, created by the submitting process
 //!     pinfold                 the program, unless the nodes have their own
-//!     job.json                the study, and what the first node said
-//!     out/17_3.txt            what a task said
-//!     results/0/3-1.json      part 3, attempt 1; a thousand parts to a folder
+//!     job.json                the study, and the properties of the first node
+//!     out/17_3.txt            output of a task
+//!     results/0/3-1.json      part 3, attempt 1; a thousand parts per folder
 //! ```
 //!
 //! A result is written atomically (a temporary file, `fsync`, rename), merged, and removed when the
