@@ -2,7 +2,7 @@
 //!
 //! A group measures one kind of quantity (memory, latency) and returns rows: the benchmark, its
 //! command, the reference tool, both values, and their ratio with its interval. The rows of a group
-//! are a section of `docs/benchmarks.md`. A new group needs a file in `benchmarks/` and a line in
+//! are a section of `docs/rulers.md`. A new group needs a file in `benchmarks/` and a line in
 //! [`GROUPS`].
 
 mod counters;
@@ -83,7 +83,7 @@ pub enum Goal {
 pub struct Row {
     /// Name of the benchmark.
     pub benchmark: String,
-    /// Its command.
+    /// Command of the benchmark.
     pub how: String,
     /// The reference tool; or that there is none, and why.
     pub reference_tool: String,

@@ -27,7 +27,7 @@ impl<'c> Contender<'c> {
 
 /// Times of one contender, one per round.
 pub struct Times {
-    /// Its name.
+    /// Name of the contender.
     pub name: String,
     /// The times (ns).
     pub samples: Vec<f64>,

@@ -13,7 +13,7 @@ pub enum LabError {
     Missing {
         /// What is missing.
         what: String,
-        /// A hint.
+        /// What the user can do about it.
         hint: String,
     },
     /// No kernel to boot: the case is skipped too.
@@ -31,11 +31,11 @@ pub enum LabError {
     /// A command in the guest had an unexpected result.
     #[error("{command}: {how}\n{output}")]
     Command {
-        /// The command.
+        /// The command line.
         command: String,
         /// Its exit status.
         how: String,
-        /// Its output.
+        /// Output of the command.
         output: String,
     },
     /// The guest is not in the expected state.

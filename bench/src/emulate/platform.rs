@@ -27,11 +27,11 @@ const BURNER: &str = "hog-";
 /// The programs, and the folder of the platform's file and state.
 #[derive(Clone, Copy, Debug)]
 pub struct Tools<'t> {
-    /// `pinfold`.
+    /// Path of `pinfold`.
     pub pinfold: &'t str,
-    /// `pinload`.
+    /// Path of `pinload`.
     pub pinload: &'t str,
-    /// A folder.
+    /// Path of the folder.
     pub folder: &'t str,
 }
 
@@ -182,7 +182,7 @@ impl<'t> Platform<'t> {
         Ok(sum)
     }
 
-    /// Ends it.
+    /// Ends the platform.
     pub fn down(mut self) -> Result<(), Failure> {
         let ended = self.ask(&["down"]).map(|_| ());
         match self.supervisor.wait_for(&SystemClock, COMMAND_NS)? {

@@ -16,7 +16,7 @@ pub enum Subject {
     Nobody,
     /// A method of `pinfold emulate`.
     Method {
-        /// Its name.
+        /// Name of the method.
         name: String,
         /// As published by its authors.
         as_published: bool,
@@ -203,7 +203,7 @@ impl<'t> Turn<'t> {
         rival::run(spawn.affinity(self.pus.clone()), load)
     }
 
-    /// Ends it.
+    /// Ends the turn.
     pub fn end(self) -> Result<(), Failure> {
         match self.how {
             How::Platform(platform) => platform.down(),

@@ -108,9 +108,9 @@ pub struct Benchmark {
     pub kind: Kind,
     /// Duration (ns).
     pub duration_ns: u64,
-    /// The CPUs.
+    /// CPUs of its threads.
     pub cpus: Cpus,
-    /// Scheduling policy.
+    /// Scheduling policy of its threads.
     pub policy: SchedPolicy,
     /// Number of samples per CPU for which memory is reserved; further samples are counted as
     /// dropped.
@@ -140,7 +140,7 @@ pub enum BenchmarkError {
         probe: &'static str,
         /// Line number, from 1.
         line: usize,
-        /// The reason.
+        /// What is wrong with the line.
         why: String,
     },
     /// The output as a whole is malformed.
@@ -148,7 +148,7 @@ pub enum BenchmarkError {
     Output {
         /// Name of the benchmark.
         probe: &'static str,
-        /// The reason.
+        /// What is wrong with the output.
         why: String,
     },
     /// The benchmark ended with an error.

@@ -187,7 +187,7 @@ pub enum Outcome {
 /// The counters of one role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoleCounters {
-    /// The role.
+    /// Role of the threads.
     pub role: Role,
     /// Number of its threads at the start.
     pub threads: u32,

@@ -25,9 +25,9 @@ use crate::cpu_speed::SpeedBenchmark;
 /// One run of a `pinload` command that prints figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instrument {
-    /// The subcommand.
+    /// Name of the `pinload` subcommand.
     pub command: &'static str,
-    /// Its arguments.
+    /// Arguments after the subcommand.
     pub arguments: Vec<String>,
     /// Approximate duration (ns); the timeout is three times this plus one minute.
     pub duration_ns: u64,

@@ -27,7 +27,7 @@ pub struct Bounds {
 /// A percentile that can be requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Percentile {
-    /// Its name.
+    /// Name of the percentile.
     pub name: &'static str,
     /// Its share of the samples, in thousandths.
     pub thousandths: u64,

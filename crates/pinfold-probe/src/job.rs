@@ -51,7 +51,7 @@ impl Job {
         }
     }
 
-    /// Timeout (ns).
+    /// Time after which the job is killed (ns).
     #[must_use]
     pub fn timeout_ns(&self) -> u64 {
         match self {

@@ -123,13 +123,13 @@ pub enum LoadError {
     Start {
         /// Name of the load.
         name: &'static str,
-        /// The cause.
+        /// Error of the host.
         source: HostError,
     },
     /// The supervisor thread could not be created.
     #[error("cannot start a thread that keeps the loads")]
     Thread {
-        /// The cause.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// A load ended by itself.

@@ -55,7 +55,7 @@ impl Spent {
 /// The calls of one role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleLocks {
-    /// The role.
+    /// Role of the threads.
     pub role: Role,
     /// Number of its threads: those at the start, and later ones that made calls.
     pub threads: u32,
@@ -77,7 +77,7 @@ impl RoleLocks {
 /// The calls for one futex word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockWord {
-    /// The process.
+    /// Process of the address space.
     pub process: Tid,
     /// Address of the word.
     pub address: u64,
@@ -98,7 +98,7 @@ pub struct CallSite {
     pub kind: FutexKind,
     /// The functions, the innermost first; those without a name as file and address.
     pub frames: Vec<String>,
-    /// The waits.
+    /// Number and duration of the waits.
     pub spent: Spent,
 }
 

@@ -51,7 +51,7 @@ pub enum ReferenceTool {
 pub struct Reading {
     /// Labels of our figure that measures the same; labels that are not listed do not matter.
     pub labels: BTreeMap<String, String>,
-    /// The statistic.
+    /// The statistic that was reported.
     pub statistic: Statistic,
     /// Its value, in the unit of the probe.
     pub value: f64,
@@ -60,7 +60,7 @@ pub struct Reading {
 /// Result of a reference tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// Its statistics.
+    /// The statistics that were reported.
     pub readings: Vec<Reading>,
     /// Number of samples, if the tool reports it.
     pub samples: Option<u64>,
@@ -75,7 +75,7 @@ pub enum ReferenceToolError {
     /// The tool cannot measure with these settings.
     #[error("{} {why}", .reference_tool.name())]
     Cannot {
-        /// The tool.
+        /// The tool that cannot measure.
         reference_tool: ReferenceTool,
         /// What it does not support.
         why: String,
@@ -83,7 +83,7 @@ pub enum ReferenceToolError {
     /// The tool ended with an error.
     #[error("{} failed ({how}): {message}", .reference_tool.name())]
     Failed {
-        /// The tool.
+        /// The tool that failed.
         reference_tool: ReferenceTool,
         /// Exit code or signal.
         how: String,
@@ -93,9 +93,9 @@ pub enum ReferenceToolError {
     /// The output does not have the known format.
     #[error("the output of {} {why}", .reference_tool.name())]
     Output {
-        /// The tool.
+        /// The tool whose output was parsed.
         reference_tool: ReferenceTool,
-        /// The reason.
+        /// What is wrong with the output.
         why: String,
     },
     /// The tool could not be run.

@@ -47,7 +47,7 @@ pub struct Settings {
     /// The CPUs. A probe with a thread per CPU runs on each of them; any other runs anywhere on
     /// them.
     pub cpus: CpuSet,
-    /// Scheduling policy.
+    /// Scheduling policy of the probe's threads.
     pub policy: SchedPolicy,
     /// Period between two wake-ups, or of spinning and sleeping (µs); `None` for the probe's
     /// default.
@@ -68,7 +68,7 @@ pub struct Settings {
 pub struct Refusal {
     /// Name of the probe.
     pub probe: &'static str,
-    /// The reason.
+    /// Why the settings are refused.
     pub why: String,
 }
 

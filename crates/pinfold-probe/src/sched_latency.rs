@@ -114,7 +114,7 @@ impl fmt::Display for Worst {
 /// Tasks of one name that ran directly before threads of a role that had waited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RanInstead {
-    /// The name.
+    /// Common name of the tasks.
     pub name: String,
     /// The last task with that name; 0 for the idle task.
     pub tid: Tid,
@@ -151,7 +151,7 @@ pub struct Waits {
 /// The waits of one role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleLatency {
-    /// The role.
+    /// Role of the threads.
     pub role: Role,
     /// Number of threads that were observed.
     pub threads: u32,

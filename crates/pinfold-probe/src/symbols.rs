@@ -24,7 +24,7 @@ pub enum Table {
 /// The location of an address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The file.
+    /// Path of the file.
     pub file: String,
     /// The symbol that contains the address, and the offset in it.
     pub symbol: Option<(String, u64)>,

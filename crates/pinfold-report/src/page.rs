@@ -18,7 +18,7 @@ pub struct Page {
     pub answer: Answer,
     /// The request of the user.
     pub asked: Asked,
-    /// The host.
+    /// Topology of the host.
     pub topology: Topology,
     /// The candidates, in the order of tables and charts; [`CandidateId`] is an index into this
     /// list.
@@ -118,7 +118,7 @@ pub struct Candidate {
     pub kind: CandidateKind,
     /// The last stage that it reached.
     pub stage: Stage,
-    /// Its plan.
+    /// Plan of the placement.
     pub plan: Plan,
     /// True if it keeps [`Asked::max_gap_ns`]; `None` if there is no limit or no measurement.
     pub keeps_limit: Option<bool>,
@@ -201,7 +201,7 @@ pub struct RankingRow {
     pub blocks: u32,
     /// Median of the blocks.
     pub median: Option<f64>,
-    /// Worst block.
+    /// Value of the worst block.
     pub worst: Option<f64>,
     /// The comparison with the baseline; `None` for the baseline itself, and where no comparison is
     /// possible.
@@ -252,7 +252,7 @@ pub struct RoleRow {
     pub candidate: CandidateId,
     /// Time that the sums cover (ns); `None` if it was not recorded.
     pub observed_ns: Option<u64>,
-    /// The sums.
+    /// Sums of the kernel's counters.
     pub stats: RoleStats,
 }
 
@@ -274,7 +274,7 @@ pub struct FailedStart {
     pub candidate: CandidateId,
     /// The block, from 1.
     pub block: u32,
-    /// The error.
+    /// Error message of the start.
     pub why: String,
     /// True if the second attempt succeeded, so that there is a result.
     pub recovered: bool,

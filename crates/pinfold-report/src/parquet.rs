@@ -14,15 +14,15 @@ pub enum TableError {
     /// A value has another type than its column.
     #[error("the table {table}: the column {column} holds a value of another kind")]
     Kind {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The column.
+        /// Name of the column.
         column: String,
     },
     /// The Parquet library failed.
     #[error("the table {table} cannot be written as Parquet")]
     Parquet {
-        /// The table.
+        /// Name of the table.
         table: String,
         /// The error of the library.
         source: parquet::errors::ParquetError,

@@ -40,9 +40,9 @@ const NEUTRAL: [&str; 1] = ["exits"];
 /// Identifies a figure on both sides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// The probe.
+    /// Name of the probe.
     pub probe: String,
-    /// Its labels.
+    /// Labels of the figure.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -108,7 +108,7 @@ impl fmt::Display for Outcome {
 /// One statistic of one figure, on both sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The figure.
+    /// The figure that is compared.
     pub key: Key,
     /// Unit of the values.
     pub unit: Unit,
@@ -126,7 +126,7 @@ pub struct Row {
     pub interval: Option<Interval>,
     /// p-value of the exact paired test after Holm's correction.
     pub p_holm: Option<f64>,
-    /// The result.
+    /// Verdict, or why there is none.
     pub outcome: Outcome,
 }
 

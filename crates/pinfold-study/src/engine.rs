@@ -18,7 +18,7 @@ const MAX_STARTS: u32 = 2;
 pub struct Environment<'a, R: ?Sized> {
     /// Runs the starts.
     pub runner: &'a mut R,
-    /// The clock.
+    /// The clock for durations and timestamps.
     pub clock: &'a dyn Clock,
     /// Receives progress updates.
     pub progress: &'a mut dyn Progress,
@@ -85,7 +85,7 @@ pub enum Event {
     },
     /// A candidate cannot win any more and is not started again.
     Dropped {
-        /// The reason.
+        /// Why it cannot win.
         reason: String,
     },
     /// A race has ended; these candidates remain (besides the baseline and its twin).
@@ -95,7 +95,7 @@ pub enum Event {
     },
     /// No further block starts.
     Ends {
-        /// The reason.
+        /// Why the run ends.
         reason: String,
     },
 }
@@ -103,7 +103,7 @@ pub enum Event {
 /// State of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update<'a> {
-    /// The event.
+    /// What happened.
     pub event: Event,
     /// Block, from 0.
     pub block: u32,

@@ -25,7 +25,7 @@ pub struct Measurement {
     pub place: String,
     /// The tool that measured: `pinload 0.1.0`, `fio-3.33`.
     pub tool: String,
-    /// The machine.
+    /// The machine on which it was measured.
     pub origin: Origin,
     /// Start of the measurement (seconds since 1970).
     pub unix_seconds: u64,
@@ -56,7 +56,7 @@ pub enum MeasuredError {
     Value {
         /// The location: `blocks[2].figures[0].samples`.
         field: String,
-        /// The reason.
+        /// What is wrong with the value.
         why: String,
     },
 }

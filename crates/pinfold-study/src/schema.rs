@@ -22,7 +22,7 @@ pub enum SchemaError {
     Word {
         /// What the word stands for.
         what: &'static str,
-        /// The word.
+        /// The unknown word.
         word: String,
     },
 }

@@ -140,7 +140,7 @@ pub fn reread() -> bool {
     REREAD.swap(false, Ordering::Relaxed)
 }
 
-/// The flag.
+/// The flag that a signal sets.
 pub fn flag() -> &'static AtomicBool {
     &STOP
 }

@@ -10,7 +10,7 @@ use pinfold_model::shown::{self, harmless};
 
 use crate::screen;
 
-/// Prints data.
+/// Prints text to standard output.
 pub fn data(text: &str) {
     ignore_closed_pipe(write_all(&mut io::stdout().lock(), &harmless(text)));
 }

@@ -6,7 +6,7 @@ use pinfold_study::study::{Event, Progress, Update};
 use crate::output::{has_person, say};
 use crate::time;
 
-/// The bar.
+/// A progress bar.
 pub struct Bar {
     /// The unit that is counted: `trials`, `starts`.
     what: &'static str,

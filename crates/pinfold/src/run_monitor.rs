@@ -44,9 +44,9 @@ pub struct Rounds {
 /// The check that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// [`Watcher::put_right`].
+    /// A full check of all threads: [`Watcher::put_right`].
     Look,
-    /// [`Watcher::glance`], and more if it says so.
+    /// A quick check: [`Watcher::glance`], and a full one if it finds changes.
     Glance(Extent),
 }
 

@@ -25,9 +25,9 @@ pub fn placeable(found: &Found) -> Target {
 
 /// Source of the roles of a machine's threads.
 pub enum Teller {
-    /// QEMU itself.
+    /// QEMU itself, through QMP.
     Qmp(Box<Qmp>),
-    /// libvirt.
+    /// libvirt, through the domain's monitor.
     Libvirt(Box<DomainMonitor>),
     /// Only the names of the threads.
     Names,
@@ -39,7 +39,7 @@ pub struct Vm {
     pub name: String,
     /// The arguments of the command line that select it: `--qmp SOCKET`.
     pub asked: String,
-    /// Its threads.
+    /// Threads of the machine.
     pub found: Found,
     /// The source of their roles.
     pub teller: Teller,

@@ -13,7 +13,7 @@ pub enum AgentError {
     Connect {
         /// Name of the guest's socket.
         name: String,
-        /// The cause.
+        /// Error of the socket.
         source: io::Error,
     },
     /// The agent did not send HELLO in time.
@@ -45,7 +45,7 @@ pub enum AgentError {
     Timeout {
         /// Name of the guest's socket.
         name: String,
-        /// The program.
+        /// The program that was killed.
         what: String,
         /// Time waited (ns).
         waited_ns: u64,
@@ -55,7 +55,7 @@ pub enum AgentError {
     Refused {
         /// Name of the guest's socket.
         name: String,
-        /// The request.
+        /// The request that was refused.
         what: String,
         /// The reason that the agent gave.
         why: String,
@@ -63,9 +63,9 @@ pub enum AgentError {
     /// A request cannot be encoded as a frame.
     #[error("{what} cannot be sent to a guest: {why}")]
     Unsendable {
-        /// The request.
+        /// The request that was not sent.
         what: String,
-        /// The reason.
+        /// Why it cannot be encoded.
         why: &'static str,
     },
 }

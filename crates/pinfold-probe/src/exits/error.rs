@@ -67,7 +67,7 @@ pub enum ExitsError {
     /// The reply to `query-stats` does not have the format that QEMU documents.
     #[error("query-stats: {why}")]
     Statistics {
-        /// The reason.
+        /// What is wrong with the reply.
         why: String,
     },
     /// Any other error of the host.

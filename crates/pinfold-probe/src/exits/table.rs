@@ -25,13 +25,13 @@ pub enum Kind {
 /// Times of a row (ns).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Times {
-    /// The shortest.
+    /// The shortest occurrence.
     pub shortest_ns: u64,
-    /// The longest.
+    /// The longest occurrence.
     pub longest_ns: u64,
-    /// The mean.
+    /// The mean over the occurrences.
     pub mean_ns: f64,
-    /// The total.
+    /// The sum over the occurrences.
     pub sum_ns: u64,
     /// Standard deviation of the sample; `None` for a single one.
     pub deviation_ns: Option<f64>,
@@ -74,7 +74,7 @@ impl Vcpu {
 /// An address that was accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRow {
-    /// The address.
+    /// The accessed address.
     pub address: Address,
     /// True for a write.
     pub is_write: bool,
@@ -91,7 +91,7 @@ pub struct ExitTable {
     pub duration_ns: u64,
     /// All vCPUs together.
     pub total: Vcpu,
-    /// Each vCPU.
+    /// The rows of each vCPU.
     pub vcpus: Vec<Vcpu>,
     /// All accessed addresses, by descending count.
     pub addresses: Vec<AddressRow>,

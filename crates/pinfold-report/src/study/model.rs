@@ -65,16 +65,16 @@ pub enum PictureKind {
 pub struct Spot {
     /// Position on the x axis, as text.
     pub x: String,
-    /// The value.
+    /// The value of the point.
     pub value: f64,
-    /// Its interval.
+    /// The interval of the value.
     pub range: Option<(f64, f64)>,
 }
 
 /// One line of a chart, or one group of bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// Its name.
+    /// Name of the line.
     pub name: String,
     /// Its points, along the x axis.
     pub spots: Vec<Spot>,
@@ -83,7 +83,7 @@ pub struct Line {
 /// One panel of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// Its title.
+    /// Title of the panel.
     pub title: String,
     /// Its lines; each has the appearance of its index in [`Picture::names`].
     pub lines: Vec<Line>,
@@ -96,9 +96,9 @@ pub struct Panel {
 pub struct Picture {
     /// Its name, unique on the page.
     pub name: String,
-    /// Its title.
+    /// Title of the chart.
     pub title: String,
-    /// Its kind.
+    /// Kind of the chart.
     pub kind: PictureKind,
     /// The kind of its numbers.
     pub scale: Scale,
@@ -116,7 +116,7 @@ pub struct Picture {
     pub mark: Option<(String, f64)>,
     /// True if points stand for several cells.
     pub joined: bool,
-    /// The panels.
+    /// The panels of the chart.
     pub panels: Vec<Panel>,
 }
 
@@ -134,13 +134,13 @@ pub enum Agreement {
 /// A claim of the source with the result of this study.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRow {
-    /// The claim.
+    /// Text of the claim.
     pub source: String,
     /// Where the source makes it.
     pub place: String,
     /// The result of this study.
     pub see: String,
-    /// Agreement.
+    /// Agreement of the result with the claim.
     pub agree: Agreement,
     /// The rule that decides it.
     pub rule: String,
@@ -151,15 +151,15 @@ pub struct ClaimRow {
 pub struct PageTable {
     /// Its name, unique on the page.
     pub name: String,
-    /// Its title.
+    /// Title of the table.
     pub title: String,
-    /// Remarks.
+    /// Remarks on the table.
     pub note: String,
     /// Number of its columns that are names; the others are numbers.
     pub names: usize,
     /// Its column headers.
     pub header: Vec<String>,
-    /// Its rows.
+    /// Rows of the table.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -213,9 +213,9 @@ pub struct Pair {
 /// The page of a study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StudyPage {
-    /// Its title.
+    /// Title of the study.
     pub title: String,
-    /// Its question.
+    /// Question of the study.
     pub question: String,
     /// The experiment that it repeats.
     pub source: String,
@@ -229,9 +229,9 @@ pub struct StudyPage {
     pub version: String,
     /// Claims of the source, with the results.
     pub claims: Vec<ClaimRow>,
-    /// Its charts.
+    /// Charts of the page.
     pub pictures: Vec<Picture>,
-    /// Its tables.
+    /// Tables of the page.
     pub tables: Vec<PageTable>,
     /// All estimates, by cell and figure.
     pub measured: Vec<MeasuredFigure>,
@@ -251,7 +251,7 @@ pub struct StudyPage {
     pub skipped: Vec<(String, String)>,
     /// What failed: cell, and error message.
     pub failed: Vec<(String, String)>,
-    /// Further findings.
+    /// Further findings about the study.
     pub findings: Vec<String>,
     /// The method: label and text.
     pub how: Vec<(String, String)>,

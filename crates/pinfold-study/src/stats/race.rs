@@ -84,7 +84,7 @@ pub struct Loss {
     pub lane: usize,
     /// Median ratio of its value to the leader's, above 1 if it is worse.
     pub ratio: f64,
-    /// The test.
+    /// The test that dropped it.
     pub test: RaceTest,
     /// One-sided p-value of "it is better than the leader by more than the margin".
     pub p: f64,

@@ -13,7 +13,7 @@ use crate::schema;
 /// A submitted task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskRecord {
-    /// The part that it runs.
+    /// Number of the part that it runs.
     pub part: u32,
     /// Attempt, 1 or 2.
     pub attempt: u32,
@@ -30,7 +30,7 @@ pub struct TaskRecord {
 /// A result from a node: a complete part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewDelivery {
-    /// The part.
+    /// Number of the part.
     pub part: u32,
     /// Attempt, 1 or 2.
     pub attempt: u32,

@@ -13,7 +13,7 @@ pub enum StoreError {
     Folder {
         /// Path of the store.
         path: String,
-        /// The cause.
+        /// Error of the host.
         source: HostError,
     },
     /// The file does not exist.
@@ -79,7 +79,7 @@ pub enum StoreError {
     Sql {
         /// Path of the store.
         path: String,
-        /// The operation.
+        /// The operation that failed.
         doing: &'static str,
         /// Error of SQLite.
         source: rusqlite::Error,
@@ -91,7 +91,7 @@ pub enum StoreError {
         path: String,
         /// The column or number.
         what: &'static str,
-        /// The value.
+        /// The invalid value.
         value: String,
     },
     /// It contains a document that Pinfold does not write.
@@ -99,9 +99,9 @@ pub enum StoreError {
     Document {
         /// Path of the store.
         path: String,
-        /// The document.
+        /// Name of the document.
         what: &'static str,
-        /// The cause.
+        /// Error of the document.
         source: SchemaError,
     },
     /// It does not have this run.
@@ -109,7 +109,7 @@ pub enum StoreError {
     NoRun {
         /// Path of the store.
         path: String,
-        /// The run.
+        /// Number of the missing run.
         run: RunId,
     },
     /// The run is of another kind.
@@ -117,9 +117,9 @@ pub enum StoreError {
     Kind {
         /// Path of the store.
         path: String,
-        /// The run.
+        /// Number of the run.
         run: RunId,
-        /// Its kind.
+        /// Kind of the run.
         found: String,
         /// The requested kind.
         wanted: &'static str,
@@ -127,7 +127,7 @@ pub enum StoreError {
     /// The host is not the one on which the run started.
     #[error("run {run} began on another host: {}", changes.join(", "))]
     HostChanged {
-        /// The run.
+        /// Number of the run.
         run: RunId,
         /// The differences, each as `kernel: 6.1 then, 6.12 now`.
         changes: Vec<String>,
@@ -135,7 +135,7 @@ pub enum StoreError {
     /// The store has this start already.
     #[error("run {run} already holds this start: {start}")]
     AlreadySaved {
-        /// The run.
+        /// Number of the run.
         run: RunId,
         /// Phase, block and candidate.
         start: String,

@@ -82,7 +82,7 @@ pub struct CandidateRecord {
     pub name: String,
     /// The plan, as its JSON.
     pub plan_json: String,
-    /// Its role.
+    /// Role in the run.
     pub role: CandidateRole,
     /// Index of an earlier candidate with the same placement; such a candidate is not started.
     pub same_as: Option<usize>,
@@ -93,7 +93,7 @@ pub struct CandidateRecord {
 pub struct NewRun<'a> {
     /// Start of the run (seconds since 1970).
     pub created_unix_s: u64,
-    /// `tune`.
+    /// Kind of the run, such as `tune`.
     pub kind: &'a str,
     /// Its settings, as JSON.
     pub config_json: &'a str,
@@ -112,7 +112,7 @@ pub struct RunRecord {
     pub id: RunId,
     /// Start of the run (seconds since 1970).
     pub created_unix_s: u64,
-    /// `tune`.
+    /// Kind of the run, such as `tune`.
     pub kind: String,
     /// Its settings, as JSON.
     pub config_json: String,
@@ -140,7 +140,7 @@ pub struct SessionRecord {
 /// Status of a start that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartStatus {
-    /// Measured.
+    /// The start was measured.
     Ok,
     /// Failed, and the second attempt failed too.
     Failed,
@@ -183,7 +183,7 @@ pub struct StartRecord {
     pub slot: Slot,
     /// Its position in the order of the block, from 0.
     pub position: u32,
-    /// Its status.
+    /// Whether it was measured or failed.
     pub status: StartStatus,
     /// Number of attempts, 1 or 2.
     pub attempts: u32,
@@ -200,7 +200,7 @@ pub struct StartRecord {
 pub struct StoredStart {
     /// Its number in the store.
     pub id: StartId,
-    /// Its data.
+    /// The start without its samples.
     pub record: StartRecord,
 }
 

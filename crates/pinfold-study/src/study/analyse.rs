@@ -30,9 +30,9 @@ pub const ABSENT: &str = "absent: ";
 /// A figure by its name and labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FigureName {
-    /// Its name.
+    /// Name of the probe or figure rule.
     pub probe: String,
-    /// Its labels.
+    /// Labels of the figure.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -54,7 +54,7 @@ pub struct Comparison {
 pub struct Estimate {
     /// Index of the cell.
     pub cell: usize,
-    /// The figure.
+    /// The figure that was measured.
     pub figure: FigureName,
     /// Unit of its values.
     pub unit: Unit,
@@ -90,7 +90,7 @@ pub struct Estimate {
 pub struct Noise {
     /// Index of the cell.
     pub cell: usize,
-    /// The figure.
+    /// The figure that was measured.
     pub figure: FigureName,
     /// Ratio of the twin to the cell.
     pub interval: Interval,
@@ -105,7 +105,7 @@ pub struct Noise {
 pub struct Analysis {
     /// The study and its cells.
     pub loaded: Loaded,
-    /// The run.
+    /// The analysed run.
     pub run: RunRecord,
     /// Number and duration of the trials that have ended.
     pub progress: StudyProgress,

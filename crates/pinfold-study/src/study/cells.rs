@@ -27,7 +27,7 @@ pub struct Cell {
 pub struct GuestRequest {
     /// Its instruction set; `None` for that of the host.
     pub isa: Option<Isa>,
-    /// The accelerator.
+    /// What executes the guest.
     pub accelerator: Accelerator,
     /// Number of its vCPUs.
     pub vcpus: u32,
@@ -64,7 +64,7 @@ impl Cell {
         study.factors[place].levels.get(*self.levels.get(place)?)
     }
 
-    /// Its workload.
+    /// The workload of the cell.
     #[must_use]
     pub fn workload<'s>(&self, study: &'s Study) -> &'s Workload {
         &study.workloads[self.workload]
@@ -165,11 +165,11 @@ impl Cell {
 
 /// The scope of expressions over a cell on a host.
 pub struct CellScope<'a> {
-    /// The study.
+    /// The study of the cell.
     pub study: &'a Study,
-    /// The cell.
+    /// The cell whose levels are visible.
     pub cell: &'a Cell,
-    /// The host.
+    /// The facts of the host.
     pub facts: &'a HostFacts,
 }
 

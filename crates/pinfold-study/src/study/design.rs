@@ -31,7 +31,7 @@ pub struct TrialSlot {
 /// One start of the design with its trials in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedStart {
-    /// The trials.
+    /// The trials, in the order in which they run.
     pub trials: Vec<TrialSlot>,
 }
 

@@ -7,12 +7,12 @@
 use super::analyse::{Analysis, Estimate, FigureName};
 use crate::stats::{Block, Interval, ratio_interval_unpaired};
 
-/// One difference.
+/// The difference of one figure in one cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// The cell, described by its levels.
     pub cell: String,
-    /// The figure.
+    /// The figure that both runs have.
     pub figure: FigureName,
     /// The medians of the first and the second run.
     pub medians: (f64, f64),

@@ -32,7 +32,7 @@ pub enum StudyError {
     /// The file differs from that at the start of the run.
     #[error("{file} is not the file that the run began with: line {line} differs")]
     OtherText {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// The first line that differs, from 1.
         line: usize,
@@ -77,9 +77,9 @@ pub enum StudyError {
     /// A document of the run cannot be read or written.
     #[error("the run's {what} cannot be used")]
     Document {
-        /// The document.
+        /// Name of the document.
         what: &'static str,
-        /// The cause.
+        /// Error of the document.
         source: SchemaError,
     },
     /// The store failed.

@@ -13,7 +13,7 @@ use std::fmt;
 /// Maximum nesting depth, because the stack is finite.
 const DEEPEST: u32 = 64;
 
-/// A value.
+/// A value of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// A number.
@@ -49,7 +49,7 @@ impl fmt::Display for Value {
 pub struct ExprError {
     /// Byte offset.
     pub at: usize,
-    /// The reason.
+    /// What is wrong with the expression.
     pub why: String,
 }
 
@@ -75,7 +75,7 @@ pub trait Scope {
     }
 }
 
-/// An expression.
+/// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {
     at: usize,
@@ -85,9 +85,9 @@ pub struct Expr {
 /// An argument of a function: `method = "hogs"`, or without a name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Argument {
-    /// Its name.
+    /// Name of the argument, if it has one.
     pub name: Option<String>,
-    /// Its value.
+    /// Expression of the argument.
     pub value: Expr,
 }
 

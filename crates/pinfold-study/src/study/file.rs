@@ -94,9 +94,9 @@ pub enum Acts {
 /// A factor: one thing that is varied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Factor {
-    /// Name.
+    /// Name of the factor.
     pub name: String,
-    /// Effect.
+    /// Effect of its levels.
     pub acts: Acts,
     /// Its levels, in the order of tables.
     pub levels: Vec<Level>,
@@ -105,7 +105,7 @@ pub struct Factor {
 /// An expression with its source text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// The text.
+    /// The source text.
     pub text: String,
     /// The parsed expression.
     pub expr: Expr,

@@ -59,7 +59,7 @@ impl FactsV1 {
 pub struct Early {
     /// Number of blocks that were run.
     pub blocks: u32,
-    /// The reason.
+    /// Why the run ended.
     pub reason: String,
 }
 
@@ -72,7 +72,7 @@ pub struct Loaded {
     pub cells: Cells,
     /// The host on which it started.
     pub facts: HostFacts,
-    /// Its document.
+    /// The stored document of the run.
     pub record: StudyRecord,
     /// Set if it ended before its last block.
     pub early: Option<Early>,

@@ -10,7 +10,7 @@ use crate::engine::{Next, TrialError};
 /// A request for one start: a placement, a virtual node or a machine, with its trials.
 #[derive(Clone, Copy, Debug)]
 pub struct StartRequest<'a> {
-    /// The study.
+    /// The study of the trials.
     pub study: &'a Study,
     /// All its cells.
     pub cells: &'a Cells,
@@ -21,9 +21,9 @@ pub struct StartRequest<'a> {
 /// A trial as the runner sees it. A twin cannot be distinguished from its cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// The study.
+    /// The study of the trial.
     pub study: &'a Study,
-    /// The cell.
+    /// The cell of the trial.
     pub cell: &'a Cell,
     /// Block, from 0.
     pub block: u32,

@@ -15,7 +15,7 @@ use crate::stats::{QuantilePoint, median, quantile_curve};
 /// One value with its range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// The value.
+    /// The value, ratio or error.
     pub value: f64,
     /// For one cell its 95 % interval; for several the smallest and the largest of their values.
     pub range: Option<(f64, f64)>,

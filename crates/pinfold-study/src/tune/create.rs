@@ -22,7 +22,7 @@ pub const TWIN_NAME: &str = "none (again)";
 pub struct Candidate {
     /// Name, unique among the candidates; usually the strategy's.
     pub name: String,
-    /// The plan.
+    /// The plan of the placement.
     pub plan: Plan,
     /// The plan as JSON, as it is stored and shown.
     pub plan_json: String,

@@ -12,7 +12,7 @@ pub enum TuneError {
     Config {
         /// Name of the setting.
         setting: &'static str,
-        /// The reason.
+        /// Why it is invalid.
         why: String,
     },
     /// No candidate leaves the machine without placement.
@@ -24,13 +24,13 @@ pub enum TuneError {
     /// Two candidates have the same name.
     #[error("two candidates are called {name:?}")]
     DuplicateName {
-        /// The name.
+        /// The name that occurs twice.
         name: String,
     },
     /// Candidates have different numbers of vCPUs.
     #[error("{name:?} has {vcpus} vCPUs, the baseline has {baseline}")]
     UnequalVcpus {
-        /// The candidate.
+        /// Name of the candidate that differs.
         name: String,
         /// Its number of vCPUs.
         vcpus: usize,
@@ -73,9 +73,9 @@ pub enum TuneError {
     /// A document of the run cannot be read or written.
     #[error("the run's {what} cannot be used")]
     Document {
-        /// The document.
+        /// Name of the document.
         what: &'static str,
-        /// The cause.
+        /// Error of the document.
         source: SchemaError,
     },
     /// The store failed.

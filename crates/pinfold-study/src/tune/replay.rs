@@ -43,7 +43,7 @@ pub struct Matrix {
 pub struct MatrixError {
     /// Line number, from 1; 0 for an error of the text as a whole.
     pub line: usize,
-    /// The reason.
+    /// What is wrong with the line.
     pub why: String,
 }
 

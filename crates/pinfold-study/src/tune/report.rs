@@ -209,7 +209,7 @@ pub struct TuneReport {
     pub finished: bool,
     /// Host and software of the measurement.
     pub origin: Origin,
-    /// The settings.
+    /// Settings of the run.
     pub config: TuneConfig,
     /// The load state in which the goal is evaluated.
     pub goal_load: LoadState,

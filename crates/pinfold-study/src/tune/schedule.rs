@@ -30,7 +30,7 @@ const LEFT_OUT: f64 = 0.2;
 /// A candidate that was dropped before the end of the run, with the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dropped {
-    /// Its index.
+    /// Index of the candidate.
     pub candidate: usize,
     /// The phase in which it was dropped.
     pub phase: Phase,
@@ -42,7 +42,7 @@ pub struct Dropped {
     pub leader: usize,
     /// Median ratio to the leader's value, in the goal's metric.
     pub ratio: f64,
-    /// The test.
+    /// The test that dropped it.
     pub test: RaceTest,
     /// p-value of "it is better than the leader by more than the margin".
     pub p: f64,
@@ -57,7 +57,7 @@ pub(super) enum Turn {
     Block(Phase, u32),
     /// Decide which candidates are confirmed.
     Settle,
-    /// Nothing.
+    /// All starts are done.
     End,
 }
 

@@ -26,7 +26,7 @@ const WAKEUP_SAMPLES: usize = 100;
 /// One metric of one start in one load state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Summary {
-    /// The value.
+    /// The value of the metric.
     pub value: f64,
     /// Observation time, summed over the vCPUs (ns).
     pub observed_ns: u64,

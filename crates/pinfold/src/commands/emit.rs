@@ -14,7 +14,7 @@ use crate::{common, output};
 pub struct DomainFile {
     path: String,
     text: String,
-    /// Its contents.
+    /// The parsed contents.
     pub domain: Domain,
 }
 

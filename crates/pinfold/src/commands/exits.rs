@@ -91,12 +91,12 @@ fn distributor(text: Option<&str>) -> Result<u64, Failure> {
 }
 
 impl Answer {
-    /// As text.
+    /// The answer as text.
     pub fn text(&self, how: &ExitsHow) -> String {
         text::table(self, how)
     }
 
-    /// As JSON.
+    /// The answer as JSON.
     pub fn json(&self) -> Value {
         text::json(self)
     }

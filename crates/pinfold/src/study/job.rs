@@ -41,7 +41,7 @@ impl Bell {
         self.here.as_fd()
     }
 
-    /// Resets it.
+    /// Resets the bell.
     pub fn silence(&self) {
         let mut room = [0; 16];
         let mut here = &self.here;

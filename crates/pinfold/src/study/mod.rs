@@ -46,7 +46,7 @@ use crate::progress;
 /// Lock held while trials run: only one process may measure at a time.
 const LOCK: &str = "measuring";
 
-/// Dispatches.
+/// Runs a subcommand of `pinfold study`.
 pub fn study(arguments: &StudyArgs, state: Option<&str>) -> Result<(), Failure> {
     match &arguments.command {
         StudyCommand::Check(arguments) => check(arguments, state),

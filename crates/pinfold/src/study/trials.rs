@@ -29,7 +29,7 @@ const ANYWHERE: &str = "any";
 pub struct Enter {
     /// Files of cgroups.
     pub files: Vec<String>,
-    /// CPUs.
+    /// CPUs on which the process may run.
     pub pus: CpuSet,
     /// The node of its memory; `None` if it is set elsewhere, or any.
     pub memory: Option<NodeId>,

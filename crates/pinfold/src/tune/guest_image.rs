@@ -94,7 +94,7 @@ impl GuestImage {
         })
     }
 
-    /// Its kernel.
+    /// Kernel of the guests.
     pub fn kernel(&self) -> &GuestKernel {
         &self.kernel
     }

@@ -44,9 +44,9 @@ pub struct Running<'a> {
     pub host: &'a LiveHost,
     /// The clock.
     pub clock: &'a dyn Clock,
-    /// Its process.
+    /// Process of the guest.
     pub pid: Tid,
-    /// Its threads.
+    /// Threads of the guest.
     pub found: &'a Found,
     /// Its agent, if it has one.
     pub agent: Option<Arc<Agent>>,

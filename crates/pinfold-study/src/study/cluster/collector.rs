@@ -20,7 +20,7 @@ use crate::store::{NewDelivery, OpenRun, Store, TaskRecord, TrialRecord};
 /// A part to be submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ask {
-    /// The part.
+    /// Number of the part.
     pub part: u32,
     /// Attempt, 1 or 2.
     pub attempt: u32,
@@ -40,7 +40,7 @@ pub struct Limits {
 pub enum Accepted {
     /// It was added to the store.
     Merged {
-        /// The part.
+        /// Number of the part.
         part: u32,
         /// Name of the node.
         node: String,
@@ -51,7 +51,7 @@ pub enum Accepted {
     },
     /// The store had it already.
     Known {
-        /// The part.
+        /// Number of the part.
         part: u32,
     },
     /// It was rejected.
@@ -63,7 +63,7 @@ pub enum Accepted {
 pub struct Refusal {
     /// Its source: a file, a task.
     pub from: String,
-    /// The reason.
+    /// Why it was rejected.
     pub error: ResultError,
 }
 

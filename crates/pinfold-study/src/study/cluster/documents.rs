@@ -194,9 +194,9 @@ pub enum Given {
 /// A complete result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// Its identification.
+    /// Node, job and run of the result.
     pub head: Head,
-    /// Its contents.
+    /// What the node returned.
     pub given: Given,
 }
 
@@ -284,7 +284,7 @@ pub enum ResultError {
     Node {
         /// Name of the node.
         node: String,
-        /// The differences.
+        /// The differences from the first node.
         why: String,
     },
     /// It has an invalid value.
@@ -292,7 +292,7 @@ pub enum ResultError {
     Value {
         /// Location of the value.
         field: String,
-        /// The reason.
+        /// What is wrong with the value.
         why: String,
     },
 }

@@ -36,7 +36,7 @@ pub struct NodeRow {
 /// The results of a node for a figure, relative to those of all nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeFigure {
-    /// The figure.
+    /// The figure that was measured.
     pub figure: FigureName,
     /// Name of the node.
     pub node: String,

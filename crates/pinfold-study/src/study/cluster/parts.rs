@@ -13,7 +13,7 @@ pub struct Part {
     pub number: u32,
     /// Its block, from 0.
     pub block: u32,
-    /// Its starts.
+    /// Its starts, in the order of the block.
     pub starts: Vec<Vec<(TrialSlot, u32)>>,
 }
 

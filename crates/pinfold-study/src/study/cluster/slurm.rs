@@ -18,7 +18,7 @@ pub struct BadAnswer {
     pub program: &'static str,
     /// The line, or its beginning.
     pub line: String,
-    /// The reason.
+    /// What is wrong with the line.
     pub why: String,
 }
 
@@ -30,11 +30,11 @@ fn bad(program: &'static str, line: &str, why: impl Into<String>) -> BadAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option}: {word:?} {why}")]
 pub struct BadWord {
-    /// The option.
+    /// Name of the option.
     pub option: &'static str,
-    /// Its value.
+    /// The rejected value.
     pub word: String,
-    /// The reason.
+    /// Why it is rejected.
     pub why: &'static str,
 }
 
@@ -114,11 +114,11 @@ pub enum NodeWish {
 pub struct Wish {
     /// Its name, by which it is found again.
     pub name: String,
-    /// The partition.
+    /// The partition; `None` for the default one.
     pub partition: Option<String>,
     /// Nodes to exclude.
     pub exclude: Vec<String>,
-    /// Time limit.
+    /// Time limit in Slurm's format; `None` for the default of the partition.
     pub time: Option<String>,
 }
 
@@ -164,7 +164,7 @@ impl Wish {
     }
 }
 
-/// `0-3,7,9-12`.
+/// Indexes of an array in Slurm's format: `0-3,7,9-12`.
 #[must_use]
 pub fn array(elements: &[u32]) -> String {
     let mut sorted = elements.to_vec();
@@ -189,7 +189,7 @@ pub fn array(elements: &[u32]) -> String {
 pub struct Batch {
     /// Offset that is added to the index in the array.
     pub offset: u32,
-    /// The indexes.
+    /// Indexes in the array.
     pub elements: Vec<u32>,
 }
 
@@ -416,7 +416,7 @@ pub struct NodeLine {
     pub name: String,
     /// State: `idle`, `down*`.
     pub state: String,
-    /// The partition.
+    /// Name of the partition.
     pub partition: String,
     /// True for the default partition.
     pub is_default: bool,

@@ -31,7 +31,7 @@ const ANSWER_AFTER: Duration = Duration::from_secs(10);
 /// Interval of checking whether the supervisor is stopped.
 const SLICE: Duration = Duration::from_millis(500);
 
-/// A request.
+/// A request to the supervisor.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ask {
@@ -54,19 +54,19 @@ impl Ask {
     }
 }
 
-/// A response.
+/// A response of the supervisor.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
     /// The error, and a hint.
     Refused { why: String, hint: Option<String> },
-    /// To `Status`.
+    /// Response to [`Ask::Status`].
     Status(serde_json::Value),
-    /// To `Set`.
+    /// Response to [`Ask::Set`].
     Done,
-    /// To `Enter`.
+    /// Response to [`Ask::Enter`].
     Enter(Enter),
-    /// To `Down`: what was undone.
+    /// Response to [`Ask::Down`]: what was undone.
     Down(String),
 }
 

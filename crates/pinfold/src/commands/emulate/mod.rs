@@ -42,7 +42,7 @@ pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), 
     Ok((files, pus))
 }
 
-/// Dispatches.
+/// Runs a subcommand of `pinfold emulate`.
 pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failure> {
     match &arguments.command {
         EmulateCommand::Methods(arguments) => methods(arguments),

@@ -305,7 +305,7 @@ type Work<'w> = dyn FnMut(&mut Platformed<'_>) -> Result<bool, Failure> + 'w;
 pub enum Endpoint {
     /// At the socket of the state directory.
     Open,
-    /// No access.
+    /// No other command can access it.
     Closed,
 }
 

@@ -35,7 +35,7 @@ fn time(ns: u64) -> String {
     format::duration(ns as f64)
 }
 
-/// Scheduler latency.
+/// The result of `sched` as a table.
 pub fn sched(found: &SchedLatency) -> String {
     let mut text = match &found.level {
         Level::Tracepoints => "every wait was seen\n".to_owned(),
@@ -168,7 +168,7 @@ fn value(role: &RoleCounters, quantity: Quantity) -> Option<String> {
     })
 }
 
-/// Locks.
+/// The result of `locks` as a table.
 pub fn locks(found: &Locks) -> String {
     let kinds = [FutexKind::Lock, FutexKind::Wait];
     let head = ["role", "threads", "kind", "calls", "time", "share", "longest", "too late"];
