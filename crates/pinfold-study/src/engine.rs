@@ -374,8 +374,8 @@ impl<W: Work> Engine<W> {
     }
 }
 
-/// Charges the time of a start that ended by itself to its trials, and marks those as failed that
-/// were not reached.
+/// Counts a failure for each trial of a start without a saved result, and divides the remaining
+/// time of the start among those that had no error of their own.
 fn share_out<S>(open: &mut [Open<S>], saved: &[bool], (error, left_ns): (Option<TrialError>, u64)) {
     let lost = saved.iter().filter(|saved| !**saved).count().max(1) as u64;
     for (one, _) in open.iter_mut().zip(saved).filter(|(_, saved)| !**saved) {

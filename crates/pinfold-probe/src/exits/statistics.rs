@@ -106,8 +106,8 @@ pub fn counted(
     })
 }
 
-/// Counters overlap (an exit can be in several), so only the total has the kind exit, and the
-/// others are listed below it.
+/// Counters overlap (an exit can be in several), so the total is the first row, and the others
+/// follow by count.
 fn rows(counts: &BTreeMap<String, u64>, time_ns: u64) -> Vec<Row> {
     let seconds = time_ns as f64 / 1e9;
     let mut rows: Vec<Row> = counts

@@ -17,7 +17,8 @@ const MOST_WINDOWS: usize = 60;
 const SHORTEST: usize = 3;
 /// Share of the run that the last segment must cover.
 const LAST_PART: f64 = 0.5;
-/// Changes of level below this share of the level are ignored.
+/// Lower bound of the noise estimate, as a share of the level: smaller changes of level are
+/// ignored.
 const LEAST_SPREAD: f64 = 0.005;
 /// Penalty per change, times the logarithm of the number of windows.
 const PENALTY: f64 = 4.0;

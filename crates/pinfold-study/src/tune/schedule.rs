@@ -271,8 +271,8 @@ impl Schedule {
     }
 }
 
-/// True if only the goal's value favours the candidate over the leader: the constraint and the rate
-/// that `balanced` requires are compared by observed values, without a test.
+/// True if the leader is at least as good in everything except the goal's value: the constraint and
+/// the rate that `balanced` requires. These are compared by observed values, without a test.
 fn is_beaten(config: &TuneConfig, one: &Standing, leader: &Standing) -> bool {
     let gap = config.max_gap_ns.is_none_or(|_| {
         let worst = one.worst_gap_ns.zip(leader.worst_gap_ns);

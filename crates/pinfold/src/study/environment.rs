@@ -128,7 +128,8 @@ impl TrialEnvironment {
     }
 }
 
-/// The CPUs without repetitions: a list contains each CPU once.
+/// The first cycle of a list that repeats its CPUs cyclically (with more threads than CPUs), else
+/// the whole list.
 fn once(places: Vec<PuId>) -> Vec<PuId> {
     let again = (1..places.len()).find(|at| places[..*at].contains(&places[*at]));
     let Some(turn) = again.map(|at| &places[..at]) else { return places };
