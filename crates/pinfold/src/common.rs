@@ -20,7 +20,7 @@ use crate::cli::PlacementArgs;
 use crate::failure::{Exit, Failure};
 use crate::vcpus::Vcpus;
 
-/// Timeout of a program that stores persistent settings.
+/// Timeout for systemd and libvirt when a setting is made through them (ns).
 const KEEPER_NS: u64 = 20_000_000_000;
 
 /// The running machine.
@@ -28,7 +28,7 @@ pub fn host() -> Result<LiveHost, Failure> {
     host_within(KEEPER_NS)
 }
 
-/// As [`host`], with a shorter timeout for programs that store persistent settings.
+/// As [`host`], with another timeout for systemd and libvirt (ns).
 pub fn host_within(keeper_ns: u64) -> Result<LiveHost, Failure> {
     let host = LiveHost::new().map_err(|error| host_failure(&error))?;
     Ok(host

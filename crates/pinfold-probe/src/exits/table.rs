@@ -64,7 +64,8 @@ pub struct Vcpu {
 }
 
 impl Vcpu {
-    /// Number of exits.
+    /// Sum of the counts of all exit rows. At level C these overlap, because an exit can be in
+    /// several counters.
     #[must_use]
     pub fn exits(&self) -> u64 {
         self.rows.iter().filter(|row| row.kind == Kind::Exit).map(|row| row.count).sum()

@@ -105,7 +105,7 @@ fn step(own: &[Block], next: &[Block]) -> Option<Step> {
     })
 }
 
-/// `L3 reported 32 MiB, measured 4 MiB (…)`.
+/// Text of a step: `L3 reported 32 MiB, measured 4 MiB (…)`.
 fn report(step: &Step, caches: &str) -> String {
     let reported = caches.split(", ").filter_map(|cache| cache.split_once(' '));
     let reported = reported.filter(|(level, _)| *level == step.level).find_map(|(_, size)| {

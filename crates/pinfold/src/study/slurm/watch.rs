@@ -142,7 +142,7 @@ impl Patience {
     }
 }
 
-/// Waits, and returns early after a signal.
+/// Waits; fails as interrupted after a signal.
 fn rest(lasts_ns: u64) -> Result<(), Failure> {
     let until = SystemClock.now_ns() + lasts_ns;
     while SystemClock.now_ns() < until {
