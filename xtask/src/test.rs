@@ -94,7 +94,7 @@ fn cargo_tests(root: &Path, counts: &mut Counts) -> Result<(), String> {
         let mut lines = Vec::new();
         cargo_test(&path, &second, &mut |line| lines.push(line)).map(|good| (good, lines))
     });
-    // Not `--bins`: that would include those without tests.
+    // Not `--bins`: that takes those too that have no tests.
     let mut words = vec!["--lib".to_string()];
     words.extend(binaries(root)?.into_iter().flat_map(|name| vec!["--bin".to_string(), name]));
     words.extend(first);

@@ -25,7 +25,7 @@ pub enum ExitsError {
         /// The operation that was refused.
         source: HostError,
     },
-    /// The kernel has no tracefs.
+    /// The kernel has no trace file system.
     #[error("this kernel has no trace file system, so nobody can tell where its events are")]
     NoTracing {
         /// The operation that failed.
