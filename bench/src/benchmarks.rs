@@ -1,8 +1,9 @@
-//! `benchmarks`: how straight Pinfold's rulers are, each beside the best instrument for its job.
+//! `benchmarks`: the accuracy of Pinfold's benchmarks, each compared with the best reference tool.
 //!
-//! A group measures one kind of thing (memory, latency) and gives rows: the ruler, how it
-//! measures, its anchor, both values, and their ratio with its interval. The rows of a group are
-//! a section of `docs/benchmarks.md`. A new group is a file in `benchmarks/` and a line in [`GROUPS`].
+//! A group measures one kind of quantity (memory, latency) and returns rows: the benchmark, its
+//! command, the reference tool, both values, and their ratio with its interval. The rows of a group
+//! are a section of `docs/rulers.md`. A new group needs a file in `benchmarks/` and a line in
+//! [`GROUPS`].
 
 mod counters;
 mod exits;
@@ -38,7 +39,7 @@ If there is no reference tool, the reason is given, and only Pinfold's values ar
 
 type Measure = fn(&Arguments) -> Result<Measured, Failure>;
 
-/// Name, title and measurement of each group; `--only` names some of them.
+/// Name, title and measurement of each group; `--only` selects some of them.
 const GROUPS: &[(&str, &str, Measure)] = &[
     ("inventory", "every ruler, its anchor, and where its rows are", inventory::run),
     ("latency", "known stalls, and wake-ups", latency::run),
@@ -52,13 +53,13 @@ const GROUPS: &[(&str, &str, Measure)] = &[
     ("observe", "what being watched costs", observe::run),
 ];
 
-/// What a group found.
+/// The result of a group.
 pub struct Measured {
-    /// The conditions beside the machine, in one line: versions, blocks, the CPU, the seed.
+    /// The conditions in addition to the machine, in one line: versions, blocks, the CPU, the seed.
     pub conditions: String,
-    /// What stands above the notes.
+    /// The table above the notes.
     pub table: Table,
-    /// What they say, a sentence each.
+    /// The notes, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -66,37 +67,38 @@ pub struct Measured {
 #[derive(Clone, Copy)]
 #[allow(dead_code, reason = "each group has goals of its own kind")]
 pub enum Goal {
-    /// More is better.
+    /// Higher is better.
     AtLeast(f64),
-    /// Less is better.
+    /// Lower is better.
     AtMost(f64),
-    /// Both should say the same.
+    /// Both should have the same value.
     Within(f64, f64),
-    /// Ours itself, whatever the anchor says.
+    /// A bound on our own value, independent of the reference tool.
     OursAtMost(f64),
-    /// Shown for comparison only.
+    /// No goal: for comparison only.
     None,
 }
 
-/// One ruler beside one anchor.
+/// One benchmark with one reference tool.
 pub struct Row {
-    /// What is measured.
+    /// Name of the benchmark.
     pub benchmark: String,
-    /// How: the command.
+    /// Command of the benchmark.
     pub how: String,
-    /// The instrument that it is compared with; or that there is none, and why.
+    /// The reference tool; or that there is none, and why.
     pub reference_tool: String,
-    /// One value per block, both from the same blocks; none where it cannot be measured here.
+    /// One value per block, paired with those of the reference tool; empty if it cannot be measured
+    /// here.
     pub ours: Vec<f64>,
-    /// The anchor's; none without one.
+    /// Values of the reference tool; empty without one.
     pub theirs: Vec<f64>,
-    /// How a value is written, with its unit.
+    /// Formats a value, with its unit.
     pub text: fn(f64) -> String,
-    /// What the ratio should be.
+    /// The goal for the ratio.
     pub goal: Goal,
 }
 
-/// Measures the groups, prints each and puts it into the page.
+/// Measures the groups, prints each and writes it to the page.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let chosen: Vec<&str> = match &arguments.only {
         Some(names) => names.split(',').map(str::trim).collect(),
@@ -123,7 +125,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         .to_markdown();
         std::io::stdout().write_all(section.as_bytes())?;
-        // Saved after each, so that a later failure loses nothing.
+        // Written after each group, so that a later failure loses nothing.
         if let Some(file) = &arguments.write {
             page::put(file.as_deref().unwrap_or(PAGE), HEAD, name, &section)?;
         }
@@ -131,25 +133,26 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where perf is.
+/// Path of perf.
 fn perf() -> Result<String, Failure> {
     let perf = pinfold_host::process::find_program("perf");
     Ok(perf.ok_or("perf is not here: apt-get install linux-perf")?)
 }
 
-/// As perf tells it.
+/// The version that perf reports.
 fn version(perf: &str) -> Result<String, Failure> {
     const MINUTE_NS: u64 = 60_000_000_000;
     let output = Spawn::new(perf).args(["--version"]).capture(MINUTE_NS)?;
     Ok(output.stdout_text().trim().to_owned())
 }
 
-/// perf mounts the trace file system where it is not mounted: seen by nobody else here.
+/// perf mounts tracefs if it is not mounted: done in a separate mount namespace.
 fn perf_in_own_mounts() -> Spawn {
     Spawn::new("unshare").args(["--mount", "perf"]).env("LC_ALL", "C")
 }
 
-/// The PU on which rulers run: the last, because the first ones have the interrupts of most machines.
+/// The CPU for the benchmarks: the last one, because most machines handle interrupts on the first
+/// ones.
 fn last_pu() -> Result<PuId, Failure> {
     let own = LiveHost::new()?.affinity(own_tid())?;
     own.iter().last().ok_or_else(|| "no PU may be used".into())
@@ -188,7 +191,7 @@ fn spread(text: fn(f64) -> String, values: &[f64]) -> String {
     }
 }
 
-/// The goal, and whether the interval keeps it.
+/// The goal, and whether the interval meets it.
 fn goal(row: &Row) -> String {
     let pairs = |theirs: &[f64]| -> Vec<Block> {
         row.ours.iter().zip(theirs).map(|(ours, theirs)| Block::pair(*ours, *theirs)).collect()

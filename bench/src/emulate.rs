@@ -1,9 +1,9 @@
-//! `emulate`: how true the speed of a virtual node is, by method, beside what others offer.
+//! `emulate`: the accuracy of the speed of a virtual node, by method, compared with other tools.
 //!
-//! In each block everybody who slows has a turn, in random order; in a turn the speeds and loads
-//! come in random order too. Each slowed run lies between two runs at full speed on the same
-//! PUs, outside any vnode; achieved is its rate over the mean of theirs. Platforms are started
-//! anew in each block, so that what a calibration gets wrong by chance is part of the spread.
+//! In each block each subject has a turn, in random order; in a turn the speeds and loads are in
+//! random order too. Each slowed run is between two runs at full speed on the same CPUs, outside
+//! any vnode; the achieved speed is its rate divided by the mean of theirs. Platforms are started
+//! again in each block, so that random errors of a calibration are part of the spread.
 
 mod goals;
 mod judge;
@@ -37,14 +37,14 @@ use trial::{Place, Trial};
 
 const PAGE: &str = "docs/emulation.md";
 const RAW: &str = "target/bench/emulate.json";
-/// A burst of so many units takes a second at full speed; measured at the start.
+/// Duration of the run that determines the number of units of a burst.
 const MEASURE_MS: u32 = 1_200;
 
-/// How much is measured.
+/// Amount of measurement.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     work_ms: u32,
-    /// Blocks, and the speeds in each.
+    /// Number of blocks, and the speeds in each.
     spin: (u32, &'static [f64]),
     free: (u32, &'static [f64]),
     bursts: (u32, &'static [f64]),
@@ -85,7 +85,7 @@ const FREE: [Workers; 4] =
 const BURSTS_US: [u32; 4] = [500, 2_000, 10_000, 200_000];
 const CHURN: [ChurnKind; 3] = [ChurnKind::Fork, ChurnKind::Pipe, ChurnKind::Spawn];
 
-/// Its name, how many blocks it has, and the loads and speeds of each.
+/// Name, number of blocks, and the loads and speeds of each block.
 type Experiment<'b> = (&'static str, u32, fn(&Bench<'b>) -> Vec<(Load, f64)>);
 
 struct Bench<'b> {
@@ -100,7 +100,7 @@ struct Bench<'b> {
     found: Findings,
 }
 
-/// Measures, prints, keeps the raw data, and writes the page if asked.
+/// Measures, prints, stores the raw data, and writes the page if requested.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let host = LiveHost::new()?;
     let topology = pinfold_topology::discover(&host)?;
@@ -148,7 +148,7 @@ fn methods(tools: Tools<'_>) -> Result<(Vec<Subject>, Vec<Refused>), Failure> {
     subject::find(&serde_json::from_str(&output.stdout_text())?)
 }
 
-/// All who slow; those that were named with `--only`, if any were.
+/// All subjects, or those selected with `--only`.
 fn with_rivals(ours: Vec<Subject>, arguments: &Arguments) -> Result<Vec<Subject>, Failure> {
     let cpulimit = process::find_program("cpulimit")
         .ok_or("cpulimit is not installed; apt-get install cpulimit")?;
@@ -165,7 +165,7 @@ fn with_rivals(ours: Vec<Subject>, arguments: &Arguments) -> Result<Vec<Subject>
     Ok(all)
 }
 
-/// Where the planner puts a vnode of so many cores; fewer, if there are fewer.
+/// The CPUs of a vnode with this number of cores, or with fewer if there are fewer.
 fn pus(cores: u32, topology: &pinfold_model::Topology) -> Result<CpuSet, Failure> {
     let there = u32::try_from(topology.online().intersection(&topology.allowed).len())?;
     let text =
@@ -175,8 +175,8 @@ fn pus(cores: u32, topology: &pinfold_model::Topology) -> Result<CpuSet, Failure
 }
 
 impl<'b> Bench<'b> {
-    /// One spinning thread first, then the other experiments block by block in turns, so that each
-    /// has its share of whatever time there is.
+    /// One spinning thread first, then the other experiments alternately, block by block, so that
+    /// the available time is shared.
     fn measure(&mut self, until_ns: u64) -> Result<(), Failure> {
         let full = Turn::begin(&Subject::Nobody, self.tools, &self.one)?;
         self.units_per_second = full.baseline(Load::Work(ONE, MEASURE_MS))?.rate;
@@ -209,7 +209,7 @@ impl<'b> Bench<'b> {
         Ok(())
     }
 
-    /// The vnodes of the example have the default method: the first that works.
+    /// The vnodes of the example have the default method: the first one that works.
     fn example(&mut self) -> Result<(), Failure> {
         let has_default =
             self.subjects.iter().any(|one| ["stall", "hogs"].contains(&&*one.label()));
@@ -223,14 +223,14 @@ impl<'b> Bench<'b> {
         self.note_failure("the example platform", ended)
     }
 
-    /// A turn of everybody, in random order.
+    /// A turn of each subject, in random order.
     fn block(
         &mut self,
         (experiment, block): (&'static str, u32),
         cells: fn(&Self) -> Vec<(Load, f64)>,
     ) -> Result<(), Failure> {
         let mut subjects = vec![Subject::Nobody];
-        // What is there only to fail is shown where it fails.
+        // Subjects that are included only to show a failure run only where it shows.
         let counts = |subject: &&Subject| experiment == "free" || !subject.is_published();
         let counted = self.subjects.iter().filter(counts);
         match experiment {
@@ -268,7 +268,7 @@ impl<'b> Bench<'b> {
         turn.end()
     }
 
-    /// What fails in one turn is told with the figures; the others go on.
+    /// A failure in one turn is reported with the figures; the other turns continue.
     fn note_failure(&mut self, label: &str, ended: Result<(), Failure>) -> Result<(), Failure> {
         let Err(failure) = ended else { return Ok(()) };
         let mut text = format!("{label}: {failure}");
@@ -316,7 +316,7 @@ impl<'b> Bench<'b> {
         std::iter::once(work).chain(churn).map(|load| (load, 0.5)).collect()
     }
 
-    /// What a method costs, and what a neighbour feels.
+    /// The cost of a method, and its effect on a neighbour.
     fn beside(&mut self, subject: &Subject) -> Result<(), Failure> {
         if !subject.is_ours() || subject.is_published() {
             return Ok(());
@@ -337,7 +337,7 @@ impl<'b> Bench<'b> {
     }
 }
 
-/// The same loads at full speed; of equal ones three.
+/// The same loads at full speed, each at most three times.
 fn at_full_speed(cells: &[(Load, f64)]) -> Vec<(Load, f64)> {
     let mut all: Vec<(Load, f64)> = Vec::new();
     for (load, _) in cells {
@@ -352,7 +352,7 @@ fn say(text: &str) -> Result<(), Failure> {
     Ok(writeln!(std::io::stderr(), "{text}")?)
 }
 
-/// Keeps the raw data.
+/// Stores the raw data.
 fn keep(found: &Findings, origin: &str) -> Result<(), Failure> {
     let value = json!({
         "origin": origin,
@@ -389,7 +389,7 @@ fn sections(found: &Findings, refused: &[Refused]) -> Vec<(&'static str, Table)>
     ]
 }
 
-/// Prints the tables; into the page and the pictures with them, if asked.
+/// Prints the tables; if requested, writes them and the pictures to the page.
 fn show(
     found: &Findings,
     (origin, refused): (&str, &[Refused]),
@@ -408,7 +408,7 @@ fn show(
     for (name, text) in &parts {
         page::put_between(page, name, text)?;
     }
-    // Its pictures lie beside it, in a folder of its name.
+    // The pictures are next to the page, in a folder with its name.
     let folder = page.trim_end_matches(".md");
     files::StateDir::open(folder)?;
     for (file, picture) in pictures(found) {
@@ -417,7 +417,7 @@ fn show(
     Ok(())
 }
 
-/// A timeline for each who slows, and the bursts.
+/// A timeline for each subject, and the bursts.
 fn pictures(found: &Findings) -> Vec<(String, String)> {
     let mut pictures = Vec::new();
     for subject in &found.subjects {

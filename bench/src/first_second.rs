@@ -1,11 +1,11 @@
-//! `first-second`: where a guest runs before it is pinned, and in the second after.
+//! `first-second`: where a guest runs before it is pinned, and in the following second.
 //!
-//! Pinfold starts QEMU stopped, places every thread and lets the guest go. The rival is what
-//! scripts do: start QEMU, wait for its monitor, ask for the threads, `taskset` each. The guest
+//! Pinfold starts QEMU paused, places every thread, and continues the guest. The competitor is the
+//! usual script: start QEMU, wait for its monitor, query the threads, `taskset` each. The guest
 //! boots a kernel, so that its vCPU is busy for the whole second.
 //!
-//! The evidence is the kernel's and QEMU's: the vCPU's instruction pointer (`info registers`),
-//! its thread's run time (`schedstat`), and the PU on which it last ran, looked at every 2 ms.
+//! The data come from the kernel and QEMU: the vCPU's instruction pointer (`info registers`), its
+//! thread's run time (`schedstat`), and the CPU on which it last ran, sampled every 2 ms.
 
 mod rival;
 
@@ -28,7 +28,7 @@ use crate::{Arguments, Failure, guest, origin};
 const STARTS: u32 = 20;
 const SECOND_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 2_000_000;
-/// Where an x86 processor begins: 16 bytes below 4 GiB, as offset of its code segment.
+/// Reset vector of x86: 16 bytes below 4 GiB, as offset in its code segment.
 const RESET_VECTOR: u64 = 0xfff0;
 
 struct Bench {
@@ -38,18 +38,18 @@ struct Bench {
     scratch: Scratch,
 }
 
-/// What one start showed.
+/// Result of one start.
 #[derive(Default)]
 struct Seen {
-    /// Run time of the vCPU thread when it was pinned.
+    /// Run time of the vCPU thread when it was pinned (ns).
     ran_ns: f64,
-    /// Its run time while it was pinned and the guest was not yet let go, if it was stopped.
+    /// Its run time between pinning and continuing the guest (ns), if it was paused.
     stopped_ns: Option<f64>,
-    /// The guest had left the reset vector when it was pinned.
+    /// True if the guest had left the reset vector when it was pinned.
     had_begun: bool,
     looks: u32,
     off: u32,
-    /// Run delay in the second after.
+    /// Run delay in the following second (ns).
     delay_ns: f64,
     /// Version of QEMU.
     qemu: String,
@@ -122,7 +122,7 @@ fn table(rows: &[(&str, &[Seen])]) -> Table {
 }
 
 impl Bench {
-    /// As `pinfold run` does it.
+    /// The start as `pinfold run` does it.
     fn pinfold(&self) -> Result<Seen, Failure> {
         let clock = SystemClock;
         let options = LaunchOptions { affinity: Some(self.plan.pus()), ..guest::quiet() };
@@ -156,7 +156,7 @@ impl Bench {
         Ok(seen)
     }
 
-    /// Looks at where the vCPU runs until that moment.
+    /// Samples the CPU of the vCPU until this time.
     fn watch(&self, (pid, tid): (Tid, Tid), until: u64, seen: &mut Seen) -> Result<(), Failure> {
         while SystemClock.now_ns() < until {
             self.look((pid, tid), seen)?;
@@ -184,7 +184,7 @@ fn vcpu_of(found: &Found) -> Result<Tid, Failure> {
     Ok(thread.ok_or("the guest has no vCPU 0")?.task.tid)
 }
 
-/// True unless the vCPU's instruction pointer is where the processor begins.
+/// True unless the vCPU's instruction pointer is at the reset vector.
 fn has_begun(monitor: &mut dyn Monitor) -> Result<bool, Failure> {
     let ask = json!({"command-line": "info registers"});
     let reply = monitor.execute("human-monitor-command", Some(ask))?;

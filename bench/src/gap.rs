@@ -1,7 +1,7 @@
-//! `gap`: the worst gap of a guest that is pinned, against one that is left alone.
+//! `gap`: the longest stall of a pinned guest, compared with an unpinned one.
 //!
-//! `pinfold tune` on the demo guest with the two strategies; each block starts the guest once
-//! under each plan, in random order. It takes eight minutes and a machine without other work.
+//! Runs `pinfold tune` on the demo guest with the two strategies; each block starts the guest once
+//! under each plan, in random order. It takes eight minutes and needs a machine without other work.
 
 use pinfold_host::process;
 use pinfold_model::Metric;
@@ -12,11 +12,11 @@ use crate::page::{Figures, Table};
 use crate::scratch::Scratch;
 use crate::{Arguments, Failure, topo};
 
-/// Time for 8 blocks with looks of a second.
+/// Time for 8 blocks with observations of one second.
 const BUDGET: &str = "7m";
 const TIMEOUT_NS: u64 = 3_600_000_000_000;
 
-/// Runs it and reads the answer from its store.
+/// Runs it and reads the result from its store.
 pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let pinfold = topo::program_beside(arguments)?;
     let scratch = Scratch::on_disk()?;

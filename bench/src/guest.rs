@@ -13,7 +13,7 @@ use crate::scratch::Scratch;
 const DISK_BYTES: usize = 1 << 20;
 const MEMORY_MIB: u32 = 256;
 
-/// Of a QEMU that says nothing, hears nothing, and ends when the benchmark does.
+/// Options for a QEMU without input and output that ends with the benchmark.
 pub fn quiet() -> LaunchOptions {
     LaunchOptions {
         echo: Echo::Off,
@@ -24,12 +24,12 @@ pub fn quiet() -> LaunchOptions {
     }
 }
 
-/// Where its agent listens.
+/// The socket of its agent.
 pub fn agent_socket(scratch: &Scratch) -> String {
     scratch.file("agent.sock")
 }
 
-/// QEMU's command line for the demo guest with so many vCPUs, its files in the folder.
+/// QEMU's command line for the demo guest with this number of vCPUs, with its files in the folder.
 pub fn command(scratch: &Scratch, vcpus: u32) -> Result<Vec<String>, Failure> {
     let qemu = process::find_program("qemu-system-x86_64")
         .ok_or("qemu-system-x86_64 is not installed; apt-get install qemu-system-x86")?;

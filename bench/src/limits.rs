@@ -1,10 +1,11 @@
-//! `limits`: what an emulated CPU cannot hide, by Pinfold's own rulers.
+//! `limits`: what an emulated CPU cannot hide, measured with Pinfold's own benchmarks.
 //!
-//! A vnode of one core at half speed under `stall`, with turns of 1 ms so that windows of 100 µs
-//! lie between two stalls, and the same PU outside it, in turns of random order. A CPU of half
-//! the speed would show twice the time for what the core itself does, at every scale, and the same
-//! for what it waits for. Beside each chase through an area that a cache holds stands one that
-//! pauses by itself in the same turns, outside: what both lose, the caches lose to others.
+//! A vnode of one core at half speed under `stall`, with periods of 1 ms so that windows of 100 µs
+//! fit between two stalls, is compared with the same CPU outside of it, alternately in random
+//! order. A CPU of half the speed would take twice the time for work in the core, at every scale,
+//! and the same time for everything that it waits for. Each chase through an area that fits into a
+//! cache is compared with one outside that pauses by itself in the same periods: the time that both
+//! lose is due to evictions from the caches.
 
 use pinfold_host::LiveHost;
 use pinfold_host::process::{self, Spawn};
@@ -28,17 +29,17 @@ const VNODE: &str = "limits";
 const VNODE_TOML: &str = "[[vnode]]\nname = \"limits\"\ncores = 1\nspeed = \"50%\"\nmethod = \"stall\"\nperiod = \"1ms\"\n";
 const ROUNDS: u32 = 9;
 const PATIENCE_NS: u64 = 120_000_000_000;
-/// Windows between two stalls, and windows that hold several turns.
+/// Windows between two stalls, and windows that contain several periods.
 const SHORT_US: u32 = 100;
 const LONG_US: u32 = 5_000;
 const KIB: u64 = 1024;
 
-/// Half of a turn of 1 ms at half speed.
+/// Half of a period of 1 ms at half speed.
 const PAUSE_US: u32 = 500;
 
-/// What is looked at.
+/// What is measured.
 enum Probe {
-    /// An instrument of `pinload`; the windows' quantile that counts.
+    /// A `pinload` command; the quantile of its windows that is reported.
     Windows(Instrument, f64),
     /// Timer wake-ups; the quantile of their lateness.
     Wakeups(Benchmark, f64),
@@ -46,16 +47,16 @@ enum Probe {
 
 struct Case {
     what: &'static str,
-    /// What a CPU of half the speed would show, as a ratio to full speed.
+    /// The ratio to full speed that a CPU of half the speed would show.
     slower: &'static str,
     probe: Probe,
-    /// Not in the vnode but outside, pausing by itself.
+    /// True for a run outside the vnode that pauses by itself.
     pauses: bool,
     outside: Vec<f64>,
     inside: Vec<f64>,
 }
 
-/// Measures, prints, and writes the section if asked.
+/// Measures, prints, and writes the section if requested.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (host, scratch, pinload) = (LiveHost::new()?, Scratch::on_disk()?, Pinload::install()?);
     let topology = pinfold_topology::discover(&host)?;

@@ -1,8 +1,8 @@
-//! Pinfold's benchmarks: each beside its rival, in the same run, in random order.
+//! Pinfold's benchmarks, each together with its competitor, in the same run, in random order.
 //!
-//! `cargo xtask bench` runs them; `cargo xtask bench pin --write` also puts the figures into
-//! `docs/figures.md`. A figure comes with the machine that it was measured on, its spread, and
-//! the interval of its ratio to the rival (bootstrap over the rounds, `pinfold_study::stats`).
+//! `cargo xtask bench` runs them; `cargo xtask bench pin --write` also writes the figures to
+//! `docs/figures.md`. A figure has the machine on which it was measured, its spread, and the
+//! interval of its ratio to the competitor (bootstrap over the rounds, `pinfold_study::stats`).
 //! Nothing here is a test: a slow machine gives other figures, not a failure.
 
 mod benchmarks;
@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 use pinfold_host::with_causes;
 
-/// Why a benchmark did not run; its causes are printed behind it.
+/// Why a benchmark did not run; its causes are printed after it.
 pub type Failure = Box<dyn std::error::Error>;
 
 /// Runs Pinfold's benchmarks, each beside its rival.
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let text = format!("pinfold-bench: {}", with_causes(failure.as_ref()));
-            // Nobody is left to be told if standard error is gone too.
+            // If standard error is closed, there is no one to report to.
             match writeln!(std::io::stderr(), "{text}") {
                 Ok(()) | Err(_) => ExitCode::FAILURE,
             }
@@ -132,7 +132,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::React => react::run(arguments),
             Name::Study => study::run(arguments),
             Name::Emulate => {
-                // It has a page of its own, with pictures.
+                // It has its own page, with pictures.
                 emulate::run(arguments)?;
                 continue;
             }
@@ -151,7 +151,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         }?;
         let section = figures.to_markdown();
         std::io::stdout().write_all(section.as_bytes())?;
-        // Saved after each, so that a later failure loses nothing.
+        // Written after each benchmark, so that a later failure loses nothing.
         if let Some(file) = &arguments.write {
             page::put(file.as_deref().unwrap_or(PAGE), page::HEAD, &figures.name, &section)?;
         }

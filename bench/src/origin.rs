@@ -1,4 +1,4 @@
-//! The machine of a figure, in one line. No date: what counts is what it was measured on.
+//! The machine of a figure, in one line. There is no date: only the machine matters.
 
 use pinfold_host::{Host as _, HostError, LiveHost, mountinfo, paths};
 use pinfold_model::text::counted;
@@ -6,7 +6,7 @@ use pinfold_model::{Accelerator, Topology};
 
 use crate::Failure;
 
-/// CPU, PUs, hypervisor and kernel.
+/// CPU, number of CPUs, hypervisor and kernel.
 pub fn of_host(host: &LiveHost, topology: &Topology) -> Result<String, HostError> {
     let kernel = host.read_text(&paths::kernel_release())?;
     let model = topology.model.as_deref().unwrap_or("an unknown CPU");
@@ -18,7 +18,7 @@ pub fn of_host(host: &LiveHost, topology: &Topology) -> Result<String, HostError
     Ok(format!("{model}, {}{below}, Linux {}", counted(pus, "PU"), kernel.trim()))
 }
 
-/// What executes the guest.
+/// What executes the guest, as text.
 pub fn of_accelerator(accelerator: Option<Accelerator>) -> &'static str {
     match accelerator {
         Some(Accelerator::Kvm) => "KVM",
@@ -29,7 +29,7 @@ pub fn of_accelerator(accelerator: Option<Accelerator>) -> &'static str {
     }
 }
 
-/// Type of the file system that a path lies on.
+/// Type of the file system of a path.
 pub fn file_system(host: &LiveHost, path: &str) -> Result<String, Failure> {
     let text = host.read_text(&paths::own_mountinfo())?;
     let holds = |root: &str| {

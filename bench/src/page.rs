@@ -5,7 +5,7 @@ use pinfold_report::format::grouped;
 
 use crate::Failure;
 
-/// What stands above the sections of `docs/figures.md`.
+/// The text above the sections of `docs/figures.md`.
 pub const HEAD: &str = "\
 # Figures
 
@@ -15,17 +15,17 @@ A ratio is the median over the rounds, with the 95 % interval of a bootstrap ove
 Results of a guest under TCG do not carry over to KVM.
 ";
 
-/// What a benchmark found.
+/// The result of a benchmark.
 pub struct Figures {
     /// Its name on the command line.
     pub name: String,
-    /// What was asked, in one line.
+    /// Title, one line.
     pub title: String,
-    /// The machine and the conditions, in one line.
+    /// The machine and the conditions, one line.
     pub origin: String,
     /// The tables.
     pub tables: Vec<Table>,
-    /// What they say, a sentence each.
+    /// The notes, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ pub fn thousands(number: f64) -> String {
     grouped(&format!("{number:.0}"), ',')
 }
 
-/// Puts a text between the marks of its name in a page that people write.
+/// Replaces the text between the marks of its name in a page.
 pub fn put_between(file: &str, name: &str, text: &str) -> Result<(), Failure> {
     let page = between(&files::read_text(file)?, name, text).ok_or_else(|| {
         format!("{file} has no place for {name}: write the lines {} and {END}", begin(name))
@@ -89,8 +89,7 @@ fn between(page: &str, name: &str, text: &str) -> Option<String> {
     Some(format!("{before}{}\n{}\n{END}{after}", begin(name), text.trim_end()))
 }
 
-/// Puts a section into the page with this head, in the place of the one with its name or at the
-/// end.
+/// Writes a section into the page with this head, replacing the one with its name, or at the end.
 pub fn put(file: &str, head: &str, name: &str, section: &str) -> Result<(), Failure> {
     let old = if files::exists(file) { files::read_text(file)? } else { String::new() };
     Ok(files::write_atomic(file, with_section(&old, head, name, section).as_bytes())?)

@@ -1,7 +1,7 @@
-//! Contenders, measured in rounds of random order, and what their times say.
+//! Contenders, measured in rounds of random order, and the statistics of their times.
 //!
-//! Each round runs every contender once. What changes on the machine meanwhile (another
-//! tenant, a warmer cache) changes for all of them, and the ratio is taken inside the round.
+//! Each round runs every contender once. Changes of the machine (load of other virtual machines, a
+//! warmer cache) affect all of them, and the ratio is computed inside the round.
 
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_study::random::Pcg32;
@@ -10,11 +10,11 @@ use pinfold_study::stats::{Block, median, quantile, ratio_interval, sign_flip};
 use crate::Failure;
 use crate::page::Table;
 
-/// One way to do the job.
+/// One implementation of the job.
 pub struct Contender<'c> {
     /// Its name in the table.
     pub name: String,
-    /// Does it once and gives its time in nanoseconds; what it prepares and cleans up is not in it.
+    /// Runs it once and returns its time in nanoseconds, without preparation and cleanup.
     pub run: Box<dyn FnMut() -> Result<f64, Failure> + 'c>,
 }
 
@@ -27,13 +27,13 @@ impl<'c> Contender<'c> {
 
 /// Times of one contender, one per round.
 pub struct Times {
-    /// Its name.
+    /// Name of the contender.
     pub name: String,
-    /// Nanoseconds.
+    /// The times (ns).
     pub samples: Vec<f64>,
 }
 
-/// Runs all contenders, one round to warm up and then `rounds` that count.
+/// Runs all contenders: one warm-up round and then `rounds` that count.
 pub fn rounds(
     contenders: &mut [Contender<'_>],
     rounds: u32,
@@ -55,7 +55,7 @@ pub fn rounds(
     Ok(names.zip(samples).map(|(name, samples)| Times { name, samples }).collect())
 }
 
-/// The table of some contenders, with the ratio of each to the rivals.
+/// The table of some contenders, with the ratio of each to the competitors.
 pub fn table(times: &[Times], rivals: &[usize]) -> Table {
     let mut head = vec!["what".to_owned(), "median".to_owned(), "5 % – 95 %".to_owned()];
     head.extend(rivals.iter().map(|rival| format!("ratio to “{}” [95 %], p", times[*rival].name)));
@@ -75,7 +75,7 @@ fn spread(times: &Times) -> String {
     format!("{} – {}", at(0.05), at(0.95))
 }
 
-/// Nanoseconds since then.
+/// Nanoseconds since this time.
 pub fn since(begin_ns: u64) -> f64 {
     SystemClock.now_ns().saturating_sub(begin_ns) as f64
 }
@@ -85,8 +85,8 @@ pub fn milliseconds(ns: Option<f64>) -> String {
     ns.map_or_else(|| "–".to_owned(), |ns| format!("{:.3} ms", ns / 1e6))
 }
 
-/// Ratio with its interval and the p-value of the exact test; without an interval, which needs
-/// two rounds, the ratio alone.
+/// Ratio with its interval and the p-value of the exact test; the ratio alone with one round, which
+/// has no interval.
 pub fn ratio(candidate: &[f64], rival: &[f64]) -> String {
     let blocks: Vec<Block> =
         candidate.iter().zip(rival).map(|(a, b)| Block::pair(*a, *b)).collect();

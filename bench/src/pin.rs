@@ -1,9 +1,9 @@
 //! `pin`: finding and pinning all threads of a guest with 32 vCPUs, and of one with 128.
 //!
-//! The guest is a QEMU under TCG that is stopped before its first instruction, so that only
-//! QEMU's main loop and the one who pins use the machine. Every contender connects to the
-//! monitor, asks for the threads and gives each the same mask. The rivals note nothing, check
-//! nothing but the mask, and do not see threads that are born meanwhile.
+//! The guest is a QEMU under TCG that is paused before its first instruction, so that only QEMU's
+//! main loop and the contender use the machine. Every contender connects to the monitor, queries
+//! the threads and sets the same mask for each. The competitors write no journal, check nothing
+//! except the mask, and miss threads that are created later.
 
 mod domain;
 mod rival;
@@ -23,11 +23,11 @@ use crate::pairs::{self, Contender, milliseconds};
 use crate::scratch::Scratch;
 use crate::{Arguments, Failure, guest, origin};
 
-/// Numbers of vCPUs, each with its rounds.
+/// Numbers of vCPUs, each with its number of rounds.
 const SIZES: [(u32, u32); 2] = [(32, 100), (128, 100)];
 const QMP_TIMEOUT_NS: u64 = 5_000_000_000;
 const TOOL_TIMEOUT_NS: u64 = 30_000_000_000;
-/// QEMU notices the end of a connection before it greets the next.
+/// QEMU must notice the end of a connection before it accepts the next.
 const PAUSE_NS: u64 = 5_000_000;
 
 /// The guest and its plan.
@@ -72,7 +72,7 @@ const NOTES: [&str; 6] = [
     "`virsh` is called once with a `vcpupin` for each vCPU of a domain of a libvirtd of the benchmark's own, which runs already: it finds nothing, leaves the emulator's threads alone and reads nothing back.",
 ];
 
-/// All contenders on one guest: what is to be said of it, and the tables.
+/// All contenders on one guest: its notes and its tables.
 fn size(
     topology: &Topology,
     vcpus: u32,
@@ -135,7 +135,7 @@ fn size(
     Ok((origin, vec![table, parts_table(&parts)]))
 }
 
-/// The guest, stopped, with a second monitor socket for the contenders.
+/// The guest, paused, with a second monitor socket for the contenders.
 fn start(socket: &str, vcpus: u32) -> Result<RunningVm, Failure> {
     let qemu = process::find_program("qemu-system-x86_64")
         .ok_or("qemu-system-x86_64 is not installed; apt-get install qemu-system-x86")?;
@@ -146,7 +146,7 @@ fn start(socket: &str, vcpus: u32) -> Result<RunningVm, Failure> {
     Ok(launch::start_stopped(&argv, &guest::quiet())?)
 }
 
-/// Where Pinfold's time went, in nanoseconds.
+/// The parts of Pinfold's time (ns).
 #[derive(Clone, Copy)]
 struct Parts {
     connect: f64,
@@ -177,12 +177,12 @@ fn parts_table(parts: &[Parts]) -> Table {
 }
 
 impl Bench {
-    /// What `pinfold apply` does once it has the plan, then undoes it.
+    /// The work of `pinfold apply` after planning, and then its undo.
     fn pinfold(&self, directory: &str) -> Result<Parts, Failure> {
         let clock = SystemClock;
         let state = StateDir::open(&format!("{directory}/state"))?;
         for name in StateDir::open(&state.path_of("journal"))?.list()? {
-            // Each apply is the first to this machine.
+            // Each apply is the first on this machine.
             files::remove(&state.path_of(&format!("journal/{name}")))?;
         }
         let begin = clock.now_ns();
@@ -233,7 +233,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Gives all threads all PUs again, after a rival.
+    /// Allows all threads to run on all CPUs again, after a competitor.
     fn reset(&self) -> Result<(), Failure> {
         for tid in self.threads()? {
             self.host.set_affinity(tid, &self.all)?;

@@ -1,11 +1,10 @@
-//! `plan`: how long planning takes, on machines of 2 to 4,096 PUs.
+//! `plan`: the duration of planning, on machines of 2 to 4,096 CPUs.
 //!
-//! The largest case is 500 virtual machines with 10,000 vCPUs together on 4,096 PUs in 64
-//! nodes; smaller machines get as much less. Strategies that give each vCPU a PU of its own
-//! are asked for what fits. The lower bound is a loop that deals PUs to vCPUs and does nothing
-//! else; hwloc's own programs do a part of the job (one set of PUs for each of so many parts,
-//! no roles, reasons or checks) and are timed as whole programs, which read the same machine
-//! from its description first.
+//! The largest case is 500 virtual machines with 10,000 vCPUs in total on 4,096 CPUs in 64 nodes;
+//! smaller machines get proportionally fewer. Strategies that give each vCPU its own CPU are used
+//! with as many as fit. The lower bound is a loop that only assigns CPUs to vCPUs. hwloc's own
+//! programs do a part of the job (a set of CPUs for each part, without roles, reasons or checks)
+//! and are timed as whole programs, which first read the same machine from its description.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -30,7 +29,7 @@ const VCPUS: u32 = 10_000;
 const DESCRIPTION: &str = "numa:64 l3:8 core:4 pu:2";
 const TIMEOUT_NS: u64 = 60_000_000_000;
 
-/// Times every strategy on every size, and the largest beside its peers.
+/// Times every strategy on every size, and the largest together with the competitors.
 pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let host = LiveHost::new()?;
     let here = pinfold_topology::discover(&host)?;
@@ -96,7 +95,7 @@ fn time<T>(work: impl FnOnce() -> T) -> f64 {
     SystemClock.now_ns().saturating_sub(begin) as f64
 }
 
-/// A set of one PU for each vCPU, one after the other.
+/// Assigns one CPU to each vCPU, in order.
 fn deal(topology: &Topology) -> Vec<CpuSet> {
     let pus = topology.pus.iter().map(|pu| pu.os).cycle();
     pus.take(VCPUS as usize).map(|pu| CpuSet::from_iter([pu])).collect()
@@ -134,7 +133,7 @@ fn growth(rounds: u32, seed: u64) -> Result<(Table, f64), Failure> {
     Ok((Table { head, rows }, slowest))
 }
 
-/// The growth from 256 to 4,096 PUs, as an exponent.
+/// The growth from 256 to 4,096 CPUs, as an exponent.
 fn exponent(by_size: &[(f64, f64)]) -> String {
     let at = |pus: f64| by_size.iter().find(|(size, _)| *size == pus).map(|(_, time)| *time);
     match (at(256.0), at(4096.0)) {
@@ -143,7 +142,7 @@ fn exponent(by_size: &[(f64, f64)]) -> String {
     }
 }
 
-/// `plan --check` of what `compact` gives: all machines at once, most PUs claimed by several.
+/// `plan --check` of the plans of `compact`: all machines together, most CPUs used by several.
 fn checking(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<String>, Failure> {
     let mut row = vec!["(check of compact)".to_owned()];
     let mut by_size = Vec::new();
@@ -160,14 +159,14 @@ fn checking(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<
     Ok(row)
 }
 
-/// As many vnodes and vCPUs as the machine's part of 500 and 10,000.
+/// The number of vnodes and vCPUs in proportion to 500 and 10,000.
 fn request(strategy: &str, pus: u32) -> Request {
     let vnodes = (pus * 500).div_ceil(4096);
     let vcpus = match strategy {
         "none" | "compact" | "compact-cores" | "sequential" | "scatter" | "auto" => {
             (pus * 10_000).div_ceil(4096).div_ceil(vnodes).min(pus)
         }
-        // Not more than a domain has.
+        // At most as many as a domain has.
         "l3-exclusive" => 8,
         "numa-exclusive" => pus.saturating_sub(2).min(7),
         "isolcpus" | "balanced" | "balanced-shared" | "max-performance" => {
@@ -187,7 +186,8 @@ fn request(strategy: &str, pus: u32) -> Request {
     request
 }
 
-/// Cores of two PUs numbered apart, 4 cores per L3, 64 PUs per node, one node per package.
+/// Cores of two CPUs with non-adjacent numbers, 4 cores per L3, 64 CPUs per node, one node per
+/// package.
 fn machine(pus: u32) -> Topology {
     let cores = pus / 2;
     let os = |core: u32, thread: u32| PuId(core + thread * cores);

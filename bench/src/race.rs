@@ -1,10 +1,10 @@
-//! `race`: starts that a race saves against the full matrix, and whether it finds the same winner;
-//! and how often the A/A pairs of recorded runs differ.
+//! `race`: the number of starts that a race saves compared with the full matrix, whether it finds
+//! the same winner, and how often the A/A pairs of recorded runs differ.
 //!
 //! Recorded matrices (`fixtures/tune/*.csv`, real runs of the demo guest in which every candidate
-//! was started in every block) are played again and again: blocks are drawn from the recorded
-//! ones, the full matrix takes all that were drawn, the race as many of them as it asks for, with
-//! the very decisions of the engine. Nothing is started.
+//! was started in every block) are replayed many times: blocks are drawn from the recorded ones,
+//! the full matrix uses all drawn blocks, the race as many of them as it requests, with the
+//! decisions of the engine. Nothing is started.
 
 use pinfold_host::files;
 use pinfold_model::{LoadState, Metric};
@@ -21,16 +21,17 @@ use crate::page::{Figures, Table};
 use crate::{Arguments, Failure};
 
 const FOLDER: &str = "fixtures/tune";
-/// Races per row of the table.
+/// Number of races per row of the table.
 const RACES: u32 = 400;
-/// Blocks of the full matrix: the most that `tune` confirms with, and more.
+/// Numbers of blocks of the full matrix: the maximum of `tune`, and more.
 const BLOCKS: [usize; 3] = [16, 24, 40];
-/// How much wider starts spread in a second part: a machine where candidates are harder to tell apart.
+/// Factor of the spread in the second part: a machine on which candidates are harder to
+/// distinguish.
 const SPREAD: f64 = 2.0;
 const ALPHA: f64 = 0.05;
 const MARGIN: f64 = 0.02;
 
-/// Plays the races.
+/// Simulates the races.
 pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     if let Some(store) = &arguments.record {
         return record(store);
@@ -126,7 +127,7 @@ fn read(name: &str) -> Result<Matrix, Failure> {
     Matrix::from_text(&text).map_err(|error| format!("{file}: {error}").into())
 }
 
-/// Prints a run's numbers as a matrix.
+/// Prints the values of a run as a matrix.
 fn record(path: &str) -> Result<Figures, Failure> {
     let store = Store::open(path)?;
     let run = store.runs()?.last().copied().ok_or_else(|| format!("{path} holds no run"))?;
@@ -150,7 +151,7 @@ fn config(matrix: &Matrix, goal: Goal) -> TuneConfig {
     TuneConfig { load_states: loads, ..TuneConfig::new(goal, 1.0, 1, costs) }
 }
 
-/// How the races of one row ended.
+/// The results of the races of one row.
 #[derive(Default)]
 struct Tally {
     starts: Vec<f64>,
@@ -180,7 +181,7 @@ fn row(
     let at = |q| quantile(&tally.starts, q).unwrap_or(0.0);
     let (low, high) = wilson(tally.same, RACES as usize);
     let percent = |count: usize| 100.0 * count as f64 / f64::from(RACES);
-    // Two blocks of everybody but the twin, eight of the winner, none and the twin.
+    // Two blocks of all candidates except the twin, eight of the winner, none and the twin.
     let least = (2 * (everybody - 1) + 8 * 3) as f64 / whole;
     Ok(vec![
         name.to_owned(),
@@ -207,7 +208,7 @@ impl Tally {
     }
 }
 
-/// True if the exact test over these blocks tells the two apart.
+/// True if the exact test over these blocks finds a difference.
 fn differ(
     matrix: &Matrix,
     order: &[usize],

@@ -1,8 +1,9 @@
-//! `react`: how soon a virtual node has another speed, how soon it has all of it when its
-//! supervisor is stopped or killed, and how close the replay of a recorded load is.
+//! `react`: how soon a change of a virtual node's speed takes effect, how soon it runs at full
+//! speed after its supervisor was stopped or killed, and how accurate the replay of a recorded load
+//! is.
 //!
-//! A thread works in the vnode and tells what it did in each millisecond; the moments are on
-//! the clock of the one who asks.
+//! A thread works in the vnode and reports its progress in each millisecond; the times are on the
+//! clock of the controlling process.
 
 use pinfold_host::process::Signaled;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, files};
@@ -22,23 +23,23 @@ use crate::{Arguments, Failure, origin, topo};
 
 const MS: u64 = 1_000_000;
 const ROUNDS: u32 = 15;
-/// The worker works this long before anything happens, and about as long after.
+/// Time that the worker works before the event, and about as long after it.
 const BEFORE_MS: u32 = 300;
 const WORK_MS: u32 = 800;
-/// A change that takes longer is none.
+/// Maximum duration of a change.
 const STEP_MS: usize = 200;
 const ONE: Workers = Workers::Threads(1);
 const SLOW: f64 = 0.25;
-/// Methods that take from each moment, with a period that windows of 1 ms can tell apart.
+/// Methods that take from each interval, with a period that windows of 1 ms can resolve.
 const METHODS: [(Method, u64); 2] = [(Method::Stall, MS), (Method::Hogs, 10 * MS)];
-/// The replayed load: rows of so long, so many, with loads up to this.
+/// The replayed load: length and number of its rows, and the maximum load.
 const ROW_MS: u64 = 200;
 const ROWS: usize = 40;
 const MOST: u32 = 90;
 /// Rows without load before and after.
 const IDLE_ROWS: usize = 10;
 
-/// What is done to the vnode or its supervisor.
+/// The event for the vnode or its supervisor.
 #[derive(Clone, Copy)]
 enum Event {
     Slower,
@@ -66,7 +67,7 @@ struct Stage<'s> {
     rounds: u32,
 }
 
-/// Measures all.
+/// Runs all measurements.
 pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let (host, scratch) = (LiveHost::new()?, Scratch::on_disk()?);
     let topology = pinfold_topology::discover(&host)?;
@@ -125,7 +126,7 @@ impl Stage<'_> {
         Platform::up(self.tools, "react", &toml)
     }
 
-    /// Nanoseconds until the new speed holds; `None` if the machine was too busy to tell.
+    /// Nanoseconds until the new speed is reached; `None` if the machine was too busy.
     fn one(
         &mut self,
         (method, period_ns): (Method, u64),
@@ -159,7 +160,8 @@ impl Stage<'_> {
     }
 
     fn replay(&mut self, pinload: &Pinload) -> Result<Table, Failure> {
-        // Nothing until the worker is there, and nothing at the end: the last row holds on.
+        // No load until the worker has started, and none at the end: the last row remains in
+        // effect.
         let idle = || std::iter::repeat_n(0, IDLE_ROWS);
         let loads: Vec<u32> = (0..ROWS).map(|_| self.random.below(MOST) * 10_000).collect();
         let all = idle().chain(loads.iter().copied()).chain(idle());
@@ -220,8 +222,8 @@ fn windows(outcome: &ProgressOutcome) -> Vec<f64> {
     one.map(|units| f64::from(*units)).collect()
 }
 
-/// How long after the question the speed changed: where one step between the two speeds fits the
-/// windows best; `None` without a clear step.
+/// Time from the request to the change of speed: the position at which a step between the two
+/// speeds fits the windows best; `None` without a clear step.
 fn reaction(outcome: &ProgressOutcome, asked_ns: u64, is_faster: bool) -> Option<f64> {
     let windows = windows(outcome);
     let asked = usize::try_from(asked_ns.checked_sub(outcome.start_ns)? / MS).ok()?;
@@ -231,7 +233,7 @@ fn reaction(outcome: &ProgressOutcome, asked_ns: u64, is_faster: bool) -> Option
         return None;
     }
     let near = windows.get(asked..asked + STEP_MS)?;
-    // What it costs to call all windows new, then one more of them old, and so on.
+    // The squared error if all windows are new, then with one more of them old, and so on.
     let gain = |units: &f64| (units - old).powi(2) - (units - new).powi(2);
     let (mut sum, mut best) = (0.0, (0.0, 0_usize));
     for (at, units) in near.iter().enumerate() {
@@ -248,7 +250,7 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Points by which each row's load was missed, at the offset where they are smallest in the sum.
+/// Error of each row's load in points, at the offset that minimises their sum.
 fn best_fit(left: &[f64], full: f64, wanted: &[f64]) -> Result<Vec<f64>, Failure> {
     let row_ms = usize::try_from(ROW_MS).unwrap_or(1);
     let errors = |lag: usize| -> Option<Vec<f64>> {

@@ -1,8 +1,8 @@
 //! `scale`: a study on a simulated cluster of 10,000 nodes ([`crate::simulated`]).
 //!
-//! What is timed is what who collects spends on it: real are the design, the ledger of tasks, the
-//! reading of `squeue`'s answers, the results with their checks, the files of a shared folder and
-//! the store. Not simulated: Slurm's own daemons and the network.
+//! The time of the collector is measured. Real parts: the design, the list of tasks, the parsing of
+//! `squeue` output, the results with their checks, the files of a shared folder, and the store.
+//! Slurm's daemons and the network are not simulated.
 
 use pinfold_host::{Clock as _, LiveHost, SystemClock, files};
 use pinfold_study::stats::quantile;
@@ -15,11 +15,11 @@ use crate::topo::{program_beside, time};
 use crate::{Arguments, Failure, origin};
 
 const PAGE: &str = "docs/scale.md";
-/// So many results are written as files.
+/// Maximum number of results written as files.
 const MOST_FILES: u32 = 4_000;
 const STATUS_ROUNDS: usize = 9;
 
-/// Runs it and prints the section; `--write` puts it into the page.
+/// Runs it and prints the section; `--write` writes it to the page.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let size = Size::of(arguments.quick);
     let host = LiveHost::new()?;
@@ -58,7 +58,7 @@ fn table(simulation: &Simulation, path: &str) -> Result<Table, Failure> {
     Ok(Table { head, rows })
 }
 
-/// What a turn costs.
+/// The cost of a turn.
 fn turn_rows(simulation: &Simulation) -> Vec<Vec<String>> {
     let tally = &simulation.tally;
     let turn = |index: usize| {
@@ -81,7 +81,7 @@ fn turn_rows(simulation: &Simulation) -> Vec<Vec<String>> {
     ]
 }
 
-/// What became of the tasks that were lost.
+/// The result for the lost tasks.
 fn losses((lost, given_up): (u64, u64)) -> String {
     match given_up {
         0 => format!("{lost}, each run again"),
@@ -92,7 +92,7 @@ fn losses((lost, given_up): (u64, u64)) -> String {
     }
 }
 
-/// What the results cost.
+/// The cost of the results.
 fn merge_rows(simulation: &Simulation, store: usize) -> Vec<Vec<String>> {
     let tally = &simulation.tally;
     let (results, trials) = (simulation.results() as f64, simulation.trials() as f64);
@@ -119,7 +119,7 @@ fn row(what: &str, figure: String) -> Vec<String> {
     vec![what.to_owned(), figure]
 }
 
-/// Results as files of a folder, a thousand parts to a shard: written whole, listed, read.
+/// Results as files in a folder, a thousand parts per subfolder: written, listed, read.
 fn files(simulation: &mut Simulation, scratch: &Scratch) -> Result<Vec<Vec<String>>, Failure> {
     let count = simulation.parts().min(MOST_FILES);
     let mut paths = Vec::new();

@@ -1,25 +1,25 @@
-//! Folders of one run of the benchmarks, gone when it ends.
+//! Temporary folders of one run of the benchmarks.
 
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{HostError, paths, process};
 
-/// A folder of ours alone; removed when dropped.
+/// A private folder; removed when dropped.
 pub struct Scratch {
     path: String,
 }
 
 impl Scratch {
-    /// One in memory.
+    /// A folder in memory.
     pub fn in_memory() -> Result<Self, HostError> {
         Self::below(&paths::shared_memory())
     }
 
-    /// One where the user's caches are, which is the disk.
+    /// A folder in the user's cache directory, which is on disk.
     pub fn on_disk() -> Result<Self, HostError> {
         Self::below(&files::cache_dir()?)
     }
 
-    /// One where a program that runs as another user can be given a folder.
+    /// A folder that a program of another user can access.
     pub fn for_others() -> Result<Self, HostError> {
         Self::below(&std::env::temp_dir().to_string_lossy())
     }
@@ -43,7 +43,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It holds nothing that anybody needs; what cannot be removed is left to the system.
+        // It has no data to keep; a rest that cannot be removed is left to the system.
         if files::remove_tree(&self.path).is_err() {}
     }
 }

@@ -1,9 +1,8 @@
 //! A simulated cluster whose results fill a real store.
 //!
-//! Simulated are the nodes, their time and what they measure; real are the design, the ledger of
-//! tasks, the reading of `squeue`'s answers, the results as texts with their digests, their
-//! checks and the store. What is timed is what who collects spends on it; the simulation itself
-//! is not in it.
+//! The nodes, their time and their measurements are simulated. Real parts: the design, the list of
+//! tasks, the parsing of `squeue` output, the results as text with their digests, their checks, and
+//! the store. Only the time of the collector is measured, not that of the simulation.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -25,25 +24,25 @@ use crate::pairs::since;
 const KEY: &str = "0123456789abcdef";
 const FACTS: HostFacts =
     HostFacts { pus: 64, cores: 32, nodes: 2, packages: 2, smt: true, cpufreq: false };
-/// Slurm forgets a job that ended so long ago (`MinJobAge`), in seconds.
+/// Time after which Slurm forgets a job that ended (`MinJobAge`), in seconds.
 const KEPT_S: f64 = 300.0;
-/// Who collects asks Slurm at most a twentieth of the time, and every 0.5 to 30 s.
+/// The collector queries Slurm for at most a twentieth of the time, at intervals of 0.5 to 30 s.
 const SHARE: f64 = 20.0;
-/// Results that are merged in one transaction, as through a shared folder.
+/// Number of results merged in one transaction, as with a shared folder.
 const BATCH: usize = 256;
-/// Of so many tasks one is lost with its node.
+/// One in this number of tasks is lost with its node.
 const ONE_LOST_OF: u32 = 200;
 /// Trials of a part: three layouts, the first one twice.
 const PART_TRIALS: u32 = 4;
 
-/// How large.
+/// Size of a simulation.
 #[derive(Clone, Copy)]
 pub struct Size {
-    /// Nodes of the cluster.
+    /// Number of nodes of the cluster.
     pub nodes: usize,
-    /// Comparisons of the study.
+    /// Number of comparisons of the study.
     pub jobs: u32,
-    /// Blocks; each has a part for each comparison.
+    /// Number of blocks; each has a part for each comparison.
     pub blocks: u32,
 }
 
@@ -53,17 +52,17 @@ impl Size {
     /// 800 trials on 100 nodes.
     pub const QUICK: Size = Size { nodes: 100, jobs: 20, blocks: 10 };
 
-    /// The one that was asked for.
+    /// The size for the command line.
     pub fn of(quick: bool) -> Self {
         if quick { Self::QUICK } else { Self::FULL }
     }
 
-    /// Parts of the study.
+    /// Number of parts of the study.
     pub fn parts(self) -> u32 {
         self.jobs * self.blocks
     }
 
-    /// Trials of the study.
+    /// Number of trials of the study.
     pub fn trials(self) -> u32 {
         self.parts() * PART_TRIALS
     }
@@ -97,35 +96,35 @@ fn node_origin() -> Origin {
     }
 }
 
-/// A task on its node: when it ends (ms), its part and attempt, and whether it is lost.
+/// A task on its node: its end (ms), its part and attempt, and whether it is lost.
 type Running = Reverse<(u64, u32, u32, bool)>;
 
-/// What happened, and what it cost who collects.
+/// The events, and their cost for the collector.
 #[derive(Default)]
 pub struct Tally {
-    /// Reading the study's file and making its cells (ns).
+    /// Time to parse the study file and create its cells (ns).
     pub first_look_ns: f64,
-    /// Laying out all parts (ns).
+    /// Time to lay out all parts (ns).
     pub begun_ns: f64,
-    /// Of each turn: reading `squeue`, the ledger, submitting (ns).
+    /// Times of each turn: parsing `squeue` output, the list of tasks, submitting (ns).
     pub turns: Vec<[f64; 3]>,
-    /// Of each batch: results, trials, time (ns).
+    /// For each batch: results, trials, time (ns).
     pub merges: Vec<(usize, usize, f64)>,
-    /// Length of all results.
+    /// Total length of the results (bytes).
     pub result_bytes: usize,
-    /// Length of the longest answer of `squeue`.
+    /// Length of the longest `squeue` output (bytes).
     pub queue_bytes: usize,
     /// Time that nodes worked (ms).
     pub busy_ms: u64,
-    /// Tasks that were lost with their nodes.
+    /// Number of tasks lost with their nodes.
     pub lost: u64,
-    /// Parts of which the second task was lost too: their trials are recorded as failed.
+    /// Number of parts whose second task was lost too: their trials are recorded as failed.
     pub given_up: u64,
 }
 
-/// A study on its way through a simulated cluster.
+/// A study on a simulated cluster.
 pub struct Simulation {
-    /// What happened.
+    /// The events so far.
     pub tally: Tally,
     size: Size,
     store: Store,
@@ -138,12 +137,12 @@ pub struct Simulation {
     running: BinaryHeap<Running>,
     /// Array job and index of each task.
     names: BTreeMap<(u32, u32), (u64, u32)>,
-    /// Ended, and still told of: when, part, attempt, state.
+    /// Tasks that ended and are still listed: end, part, attempt, state.
     ended: VecDeque<(u64, u32, u32, &'static str)>,
 }
 
 impl Simulation {
-    /// Begins a study of that size, with a store at that path.
+    /// Starts a study of this size, with a store at this path.
     pub fn begin(size: Size, path: &str, seed: u64) -> Result<Self, Failure> {
         let toml = toml(size);
         let begin = SystemClock.now_ns();
@@ -182,7 +181,7 @@ impl Simulation {
         })
     }
 
-    /// Lets the cluster work until nothing is missing.
+    /// Runs the cluster until nothing is missing.
     pub fn until_done(&mut self) -> Result<(), Failure> {
         while !self.collector.is_done() {
             let came = self.advance();
@@ -211,7 +210,7 @@ impl Simulation {
         self.nothing_is_missing()
     }
 
-    /// Each part was merged, or recorded as failed.
+    /// Checks that each part was merged, or recorded as failed.
     fn nothing_is_missing(&self) -> Result<(), Failure> {
         let (merged, given_up) = (self.results() as u64, self.tally.given_up);
         match merged + given_up == u64::from(self.size.parts()) {
@@ -226,27 +225,27 @@ impl Simulation {
         }
     }
 
-    /// Results that were merged.
+    /// Number of merged results.
     pub fn results(&self) -> usize {
         self.tally.merges.iter().map(|one| one.0).sum()
     }
 
-    /// Their trials.
+    /// Number of their trials.
     pub fn trials(&self) -> usize {
         self.tally.merges.iter().map(|one| one.1).sum()
     }
 
-    /// Parts of the study.
+    /// Number of parts of the study.
     pub fn parts(&self) -> u32 {
         self.size.parts()
     }
 
-    /// How long the study took in the simulated world (minutes).
+    /// Duration of the study in simulated time (minutes).
     pub fn minutes(&self) -> f64 {
         self.now_ms as f64 / 6e4
     }
 
-    /// Lets the simulated nodes work until now; tells what was delivered.
+    /// Runs the simulated nodes until now, and returns the results.
     fn advance(&mut self) -> Vec<(u32, u32)> {
         let mut came = Vec::new();
         let mut at = self.now_ms.saturating_sub(60_000);
@@ -254,7 +253,7 @@ impl Simulation {
             while self.running.len() < self.size.nodes
                 && let Some((part, attempt)) = self.waiting.pop_front()
             {
-                // Four runs of 15 s, and as much as a quarter more.
+                // Four runs of 15 s, and up to a quarter more.
                 let lasts_ms = 60_000 + u64::from(self.generator.below(15_000));
                 let is_lost = self.generator.below(ONE_LOST_OF) == 0;
                 let begin = at.max(self.now_ms.saturating_sub(60_000));
@@ -278,7 +277,7 @@ impl Simulation {
         }
     }
 
-    /// What `squeue` would print.
+    /// The output that `squeue` would print.
     fn queue_text(&mut self) -> String {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds")]
         let kept_ms = (KEPT_S * 1e3) as u64;
@@ -338,7 +337,7 @@ impl Simulation {
         Ok(spent)
     }
 
-    /// A result as a node would give it.
+    /// A result as a node would return it.
     pub fn result(&mut self, part: u32, attempt: u32) -> Result<String, Failure> {
         let node = format!("n{}", self.generator.below(10_000));
         let slots: Vec<(TrialSlot, u32)> = match self.collector.part(part) {

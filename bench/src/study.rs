@@ -1,11 +1,11 @@
-//! `study`: what the engine of studies costs besides the workload, and how long it takes to ask a
-//! large store.
+//! `study`: the overhead of the study engine in addition to the workload, and the duration of
+//! queries to a large store.
 //!
-//! The same command runs the same number of times: by `pinfold study run` (the whole program,
-//! from its start to its end: topology, design, each trial started, watched, measured, stored and
-//! synced), and by the plain loops that one would write instead, which note what it printed. The
-//! loops run one after the other what the study runs in random order; neither waits in between.
-//! A second table asks the store of a simulated run of 100,000 trials.
+//! The same command runs the same number of times: with `pinfold study run` (the whole program from
+//! start to end: topology, design, each trial started, observed, measured, stored and synced), and
+//! with plain loops that only record its output. The loops run in sequence what the study runs in
+//! random order; neither waits in between. A second table queries the store of a simulated run of
+//! 100,000 trials.
 
 use pinfold_host::{Clock as _, LiveHost, SystemClock, files, process};
 use pinfold_model::Topology;
@@ -20,18 +20,18 @@ use crate::topo::{program_beside, time};
 use crate::{Arguments, Failure, origin};
 
 const ROUNDS: u32 = 20;
-/// Rounds of the questions to the large store.
+/// Number of rounds of queries to the large store.
 const ASKED: u32 = 5;
 /// Blocks of three trials: two cells, the first one twice.
 const BLOCKS: u32 = 20;
 const BLOCK_TRIALS: u32 = 3;
 const TIMEOUT_NS: u64 = 600_000_000_000;
-/// The command of every trial. It does next to nothing, so that what is beside it is seen.
+/// The command of every trial. It does almost nothing, so that the overhead is visible.
 const COMMAND: [&str; 3] = ["/bin/echo", "time:", "12"];
 const LOOP: &str = include_str!("../rivals/loop.py");
 const ASK: &str = include_str!("../rivals/store.py");
 
-/// A study, and what it varies.
+/// A study, and its factor.
 struct Kind {
     name: &'static str,
     /// The baseline and the factor.
@@ -55,7 +55,7 @@ const KINDS: [Kind; 3] = [
     },
 ];
 
-/// Measures all.
+/// Runs all measurements.
 pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let host = LiveHost::new()?;
     let topology = pinfold_topology::discover(&host)?;
@@ -114,7 +114,7 @@ impl Bench {
         Ok((file, refused.then(|| reported["skipped"].to_string())))
     }
 
-    /// A whole run in a store of its own; what its workloads took is noted.
+    /// A whole run with a new store; the duration of its workloads is recorded.
     fn run_study(&self, file: &str, worked: &mut Vec<f64>) -> Result<f64, Failure> {
         let path = self.scratch.file("run.sqlite");
         self.forget(&path)?;
@@ -141,7 +141,7 @@ impl Bench {
         Ok(())
     }
 
-    /// A plain loop; it must have noted each run.
+    /// A plain loop; it must have recorded each run.
     fn run_loop(&self, program: &str, words: &[&str]) -> Result<f64, Failure> {
         let notes = self.scratch.file("notes.txt");
         self.forget(&notes)?;
@@ -160,7 +160,7 @@ impl Bench {
         }
     }
 
-    /// Runs by the study and by the loops, each beside the other.
+    /// Runs of the study and of the loops, in the same rounds.
     fn trials(
         &self,
         arguments: &Arguments,
@@ -212,7 +212,7 @@ impl Bench {
         Ok((table, notes))
     }
 
-    /// Two columns more: what a run took over the one of the sh loop, and over its workload.
+    /// Two more columns: the overhead of a run compared with the sh loop, and with its workload.
     fn besides(&self, table: &mut Table, (times, loops): (&[Times], usize), worked: &[Vec<f64>]) {
         let minus =
             |a: &[f64], b: &[f64]| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a - b).collect() };
@@ -224,7 +224,7 @@ impl Bench {
                 0 => "0".to_owned(),
                 _ => interval(&minus(&one.samples, &times[0].samples)),
             });
-            // The first round of all, which warms up, is not among the times.
+            // The first round is a warm-up and not among the times.
             let worked = index.checked_sub(loops).and_then(|kind| worked.get(kind)?.get(1..));
             row.push(
                 worked.map_or_else(
@@ -235,7 +235,7 @@ impl Bench {
         }
     }
 
-    /// Questions to a store of many trials, and to one whose study is finished.
+    /// Queries to a store with many trials, and to one with a finished study.
     fn large(&self, arguments: &Arguments) -> Result<Table, Failure> {
         let size = Size::of(arguments.quick);
         let large = self.scratch.file("large.sqlite");
@@ -275,7 +275,7 @@ impl Bench {
         Ok(table)
     }
 
-    /// Resuming what is finished: it is told that nothing is left.
+    /// Resuming a finished study, which reports that nothing is left.
     fn resume(&self, path: &str) -> Result<f64, Failure> {
         let begin = SystemClock.now_ns();
         let output = process::capture(&self.pinfold, ["study", "resume", path], TIMEOUT_NS)?;

@@ -1,9 +1,8 @@
-//! `topo`: the whole program that shows a topology, from its start to its end.
+//! `topo`: the whole program that shows a topology, from start to end.
 //!
-//! The rival is hwloc's own `lstopo`, the library's authors' program for the same job. It is
-//! asked for text and without I/O devices, which Pinfold does not show either. Of the machines
-//! that come with the repository, the largest of a real kind (at most 1,024 PUs) is shown by both
-//! from its description.
+//! The competitor is `lstopo`, hwloc's own program for the same job. It prints text, without I/O
+//! devices, which Pinfold does not show either. Of the machines in the repository, the largest
+//! realistic one (at most 1,024 CPUs) is shown by both from its description.
 
 use pinfold_host::{Clock as _, LiveHost, SystemClock, files, process};
 
@@ -12,7 +11,7 @@ use crate::pairs::{self, Contender};
 use crate::{Arguments, Failure, origin};
 
 const ROUNDS: u32 = 100;
-/// A machine of more PUs is made up.
+/// Machines with more CPUs are artificial.
 const MOST_PUS: usize = 1024;
 const TIMEOUT_NS: u64 = 600_000_000_000;
 
@@ -48,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     })
 }
 
-/// The `pinfold` program: the one that was named, or the one that was built with this one.
+/// The `pinfold` program: the one on the command line, or the one that was built with this one.
 pub fn program_beside(arguments: &Arguments) -> Result<String, Failure> {
     let beside = || -> Result<String, Failure> {
         let own = std::env::current_exe()?;
@@ -60,7 +59,7 @@ pub fn program_beside(arguments: &Arguments) -> Result<String, Failure> {
     })
 }
 
-/// The synthetic machine with the most PUs: its file, its description, its number of PUs.
+/// The synthetic machine with the most CPUs: its file, its description, its number of CPUs.
 fn largest(host: &LiveHost, directory: &str) -> Result<(String, String, usize), Failure> {
     let mut found = None;
     for name in files::list(directory)?.iter().filter(|name| name.ends_with(".synthetic")) {
@@ -79,7 +78,7 @@ fn largest(host: &LiveHost, directory: &str) -> Result<(String, String, usize), 
     })
 }
 
-/// Runs a program to its end; it must succeed and say something.
+/// Runs a program to its end; it must succeed and print something.
 pub fn time(program: &str, words: &[&str]) -> Result<f64, Failure> {
     let begin = SystemClock.now_ns();
     let output = process::capture(program, words, TIMEOUT_NS)?;

@@ -1,9 +1,9 @@
-//! `watch`: what `pinfold watch` costs while ten guests stand still, and how soon it places a
-//! thread that is born.
+//! `watch`: the CPU time of `pinfold watch` while ten guests are paused, and how soon it places a
+//! new thread.
 //!
-//! Ten QEMUs with 16 vCPUs each are stopped before their first instruction, so that what is
-//! measured is the watch. Then one of them gets an iothread and loses it, again and again;
-//! who looks every half millisecond sees the thread born, and later placed.
+//! Ten QEMUs with 16 vCPUs each are paused before their first instruction, so that only the watcher
+//! is measured. Then one of them repeatedly gets an iothread and loses it. A loop that samples
+//! every 0.5 ms sees the creation of the thread and its placement.
 
 use pinfold_apply::{Journals, NewJournal, Target};
 use pinfold_host::files::StateDir;
@@ -26,13 +26,13 @@ const GUESTS: u32 = 10;
 const VCPUS: u32 = 16;
 const BIRTHS: u32 = 50;
 const SECOND_NS: u64 = 1_000_000_000;
-/// The watch has found all guests and looked at them.
+/// Time for the watcher to find and check all guests.
 const SETTLE_NS: u64 = 15 * SECOND_NS;
 const MEASURE_NS: u64 = 60 * SECOND_NS;
 const LOOK_NS: u64 = 500_000;
 const PATIENCE_NS: u64 = 5 * SECOND_NS;
-/// Longest pause between two births; each is random, so that they fall everywhere into the
-/// watch's period.
+/// Longest pause between two new threads; each pause is random, so that they are spread over the
+/// watcher's period.
 const PAUSE_NS: u32 = 400_000_000;
 
 /// Measures both.
@@ -101,7 +101,7 @@ fn table(share: f64, times: &[f64]) -> Table {
     }
 }
 
-/// All threads on the first PU but for an iothread that is yet to be born, on the last.
+/// All threads on the first CPU, except a future iothread, on the last one.
 fn plan(all: &CpuSet, topology: &pinfold_model::Topology) -> Result<Plan, Failure> {
     let first: CpuSet = all.iter().take(1).collect();
     let last: CpuSet = all.iter().skip(1).last().into_iter().collect();
@@ -151,7 +151,7 @@ fn place(
     Ok(())
 }
 
-/// The part of a PU that the watch takes while nothing happens.
+/// The share of a CPU that the watcher takes while nothing happens.
 fn share(host: &LiveHost, watch: &Child) -> Result<f64, Failure> {
     let path = paths::task_schedstat(watch.pid(), watch.pid());
     let taken = || -> Result<u64, Failure> {
@@ -164,7 +164,7 @@ fn share(host: &LiveHost, watch: &Child) -> Result<f64, Failure> {
     Ok(after.saturating_sub(before) as f64 / end.saturating_sub(begin) as f64)
 }
 
-/// Nanoseconds from the birth of an iothread to its PUs.
+/// Nanoseconds from the creation of an iothread to its placement.
 fn birth(host: &LiveHost, vm: &mut RunningVm, plan: &Plan) -> Result<f64, Failure> {
     let pus = &plan.single()?.thread(&role()).ok_or("no iothread in the plan")?.pus;
     let folder = paths::task_dir(vm.pid());

@@ -1,11 +1,12 @@
-//! The kept inputs of a target: one file, one input per line.
+//! The stored inputs of a target: one file, one input per line.
 //!
 //! ```text
 //! 0-3,8\n
 //! \xff\\
 //! ```
-//! Printable ASCII stands for itself; a backslash is doubled, and all other bytes are `\n`,
-//! `\t`, `\r` or `\xNN`. So a corpus can be read, and a new input is one new line.
+//!
+//! Printable ASCII is literal; a backslash is doubled, and all other bytes are `\n`, `\t`, `\r` or
+//! `\xNN`. So a corpus is readable, and a new input is one new line.
 
 use std::fmt::Write as _;
 
@@ -29,7 +30,7 @@ pub fn to_line(input: &[u8]) -> String {
 /// The input of a line.
 ///
 /// # Errors
-/// The escape that is none.
+/// The invalid escape.
 pub fn from_line(line: &str) -> Result<Vec<u8>, String> {
     let mut input = Vec::with_capacity(line.len());
     let mut rest = line;

@@ -1,4 +1,4 @@
-//! What the kernel writes, or somebody who says that it did.
+//! Text from the kernel, or from captures that claim to be.
 
 use pinfold_host::{
     Format, Host, SnapshotHost, maps, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status,
@@ -74,7 +74,7 @@ pub(crate) fn event_format(bytes: &[u8]) {
     }
 }
 
-/// A captured machine, and all that is read of its files.
+/// A captured machine, and everything that is read from its files.
 pub(crate) fn capture(bytes: &[u8]) {
     let Ok(tree) = SnapshotHost::parse(&text(bytes)) else { return };
     let written = tree.to_text();
@@ -89,7 +89,7 @@ pub(crate) fn capture(bytes: &[u8]) {
     }
 }
 
-/// hwloc's own reader is C and trusts its input, so this tries what is let through to it.
+/// hwloc's own parser is written in C and trusts its input, so this tests the filter before it.
 pub(crate) fn hwloc_xml(bytes: &[u8]) {
     const FILE: &str = "/machine.xml";
     let host = SnapshotHost::from_files([(FILE, bytes.to_vec())]);
@@ -100,7 +100,7 @@ pub(crate) fn hwloc_xml(bytes: &[u8]) {
 
 pub(crate) fn synthetic(bytes: &[u8]) {
     let text = text(bytes);
-    // A name of a file is another parser's.
+    // File names are tested by another target.
     let host = SnapshotHost::new();
     if host.read(text.trim()).is_err()
         && let Ok(topology) = read_input(&host, &text)

@@ -1,9 +1,9 @@
 //! Every parser of Pinfold as a target of coverage-guided fuzzing.
 //!
-//! A [`Target`] takes any bytes and must come back: no panic, no overflow, no endless loop.
-//! What it understands it also writes again, where the format has a writer, and that must be
-//! understood as the same. `cargo xtask fuzz` runs the engine; the inputs that it found worth
-//! keeping stand in `fixtures/fuzz/`, and a test runs all of them.
+//! A [`Target`] accepts any bytes and must return: no panic, no overflow, no endless loop. Parsed
+//! input is also written, if the format has a writer, and must parse to the same value.
+//! `cargo xtask fuzz` runs the engine; the stored inputs are in `fixtures/fuzz/`, and a test runs
+//! all of them.
 
 pub mod corpus;
 mod kernel;
@@ -13,15 +13,15 @@ mod people;
 /// A parser with a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: that of its corpus, and what `cargo xtask fuzz` is told.
+    /// Its name: that of its corpus, and the argument of `cargo xtask fuzz`.
     pub name: &'static str,
     /// What it parses.
     pub about: &'static str,
-    /// Parses; any bytes will do.
+    /// Parses any bytes.
     pub run: fn(&[u8]),
 }
 
-/// All targets: those of the kernel's files, of what people write, of what machines answer.
+/// All targets: kernel files, files of users, output of other programs.
 pub const TARGETS: [Target; 31] = [
     Target { name: "cpu-list", about: "lists of PUs", run: kernel::cpu_list },
     Target { name: "cpu-mask", about: "masks of PUs", run: kernel::cpu_mask },
@@ -60,13 +60,13 @@ pub const TARGETS: [Target; 31] = [
     Target { name: "measurement", about: "saved measurements (JSON)", run: people::measurement },
 ];
 
-/// The target of that name.
+/// The target with this name.
 #[must_use]
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }
 
-/// Bytes as the text that a reader of files makes of them.
+/// The bytes as text, converted like the contents of a file.
 fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }

@@ -1,4 +1,4 @@
-//! What other programs say: a journal on the disk, QEMU, a guest's agent, a ruler.
+//! Output of other programs: a journal on the disk, QEMU, a guest's agent, a benchmark.
 
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write as _};
@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::text;
 
-/// Long enough for bytes that are there already.
+/// Long enough for bytes that are available already.
 const TIMEOUT_NS: u64 = 1_000_000_000;
 
 pub(crate) fn journal(bytes: &[u8]) {
@@ -32,7 +32,7 @@ pub(crate) fn journal(bytes: &[u8]) {
     }
 }
 
-/// A socket that says these bytes and nothing more, and answers to each question.
+/// A socket that sends only these bytes, for all requests.
 pub(crate) fn qmp(bytes: &[u8]) {
     if let Ok(value) = serde_json::from_slice::<Value>(bytes) {
         if let Ok(looked) = Statistics::parse(&value) {
@@ -41,7 +41,7 @@ pub(crate) fn qmp(bytes: &[u8]) {
         ask(&mut Parrot(value));
     }
     let Ok((ours, mut theirs)) = UnixStream::pair() else { return };
-    // More than a socket holds would wait for a reader.
+    // More than a socket buffer would block until it is read.
     let said = bytes.get(..64 << 10).unwrap_or(bytes);
     if theirs.write_all(said).and_then(|()| theirs.shutdown(Shutdown::Write)).is_err() {
         return;
@@ -59,7 +59,7 @@ fn ask(monitor: &mut dyn Monitor) {
     drop(monitor.kvm_enabled());
 }
 
-/// A machine that answers the same to everything.
+/// A monitor that returns the same response for every request.
 struct Parrot(Value);
 
 impl Monitor for Parrot {
@@ -68,7 +68,7 @@ impl Monitor for Parrot {
     }
 }
 
-/// What `squeue`, `sbatch`, `scontrol` and `sinfo` answer, and what they say when they fail.
+/// Output of `squeue`, `sbatch`, `scontrol` and `sinfo`, and their error messages.
 pub(crate) fn slurm(bytes: &[u8]) {
     use pinfold_study::study::cluster::slurm;
     let text = text(bytes);
@@ -84,7 +84,7 @@ pub(crate) fn slurm(bytes: &[u8]) {
     drop((slurm::last_words(&text), slurm::nodes(&text), slurm::time(&text)));
 }
 
-/// What a node delivers, with the digest that it would have.
+/// A result of a node, with its valid digest.
 pub(crate) fn result(bytes: &[u8]) {
     use pinfold_study::study::cluster::{read_result, result_text, sealed};
     let marks = ("k", "d", "0.1.0");
@@ -96,7 +96,7 @@ pub(crate) fn result(bytes: &[u8]) {
     assert_eq!(read_result(&written, marks).ok(), Some(answer));
 }
 
-/// What a workload prints, read by rules of each kind.
+/// The output of a workload, parsed by rules of each kind.
 pub(crate) fn workload(bytes: &[u8]) {
     static STUDY: OnceLock<Option<Study>> = OnceLock::new();
     let study = STUDY.get_or_init(|| study::from_toml(include_str!("workload.toml")).ok());
@@ -108,7 +108,7 @@ pub(crate) fn workload(bytes: &[u8]) {
     }
 }
 
-/// A program that runs, and what lies at its addresses.
+/// A running program, and the symbols at its addresses.
 pub(crate) fn program(bytes: &[u8]) {
     const FILE: &str = "/program";
     const MAPS: &str = "400000-500000 r-xp 00000000 fe:00 1 /program\n\
@@ -151,7 +151,7 @@ pub(crate) fn benchmark(bytes: &[u8]) {
     }
 }
 
-/// The first byte chooses the anchor, the rest is what it printed.
+/// The first byte selects the reference tool, the rest is its output.
 pub(crate) fn reference_tool(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     let text = text(rest);
@@ -164,7 +164,7 @@ pub(crate) fn reference_tool(bytes: &[u8]) {
     }
 }
 
-/// A figure of context switches, of which some anchors print something else.
+/// A figure of context switches, for which some reference tools print something else.
 fn switch() -> Figure {
     Figure {
         probe: "context-switch".to_owned(),

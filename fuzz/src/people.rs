@@ -1,4 +1,4 @@
-//! What people write: requests, words of the command line, plans, domain files.
+//! Input of users: requests, command-line arguments, plans, domain files.
 
 use std::sync::OnceLock;
 
@@ -33,7 +33,7 @@ pub(crate) fn request(bytes: &[u8]) {
     }
 }
 
-/// A platform, and its place on a host of which no frequency is known and on one that has some.
+/// A platform, planned for a host with unknown frequencies and for one with known ones.
 pub(crate) fn platform(bytes: &[u8]) {
     let Ok(platform) = platforms::from_toml(&text(bytes)) else { return };
     let Some(topology) = topology() else { return };
@@ -49,7 +49,7 @@ pub(crate) fn platform(bytes: &[u8]) {
     }
 }
 
-/// A study, its cells and how long it takes on a host of two packages.
+/// A study, its cells and its duration on a host with two packages.
 pub(crate) fn study(bytes: &[u8]) {
     /// More would only take long.
     const MOST_CELLS: usize = 2_000;
@@ -109,8 +109,8 @@ pub(crate) fn plan(bytes: &[u8]) {
     }
 }
 
-/// What is done with a plan that somebody gave: it is written as it was read, held against a
-/// host, told in words and turned into the languages of others.
+/// The operations on a plan from a user: it is written, compared with a host, explained, and
+/// converted to the formats of other tools.
 fn look_at(plan: &Plan, topology: &Topology) {
     assert_eq!(schema::from_json(&schema::to_json(plan)).ok().as_ref(), Some(plan));
     drop(validate(plan, topology));
@@ -154,7 +154,7 @@ pub(crate) fn argv(bytes: &[u8]) {
     let command = qemu::parse(&argv);
     drop((command.iothreads(), command.memory_bytes(), command.cells(), command.memory_nodes()));
     let guest = GuestTopology { sockets: 1, cores: 2, threads: 1, reason: String::new() };
-    // What follows an option without its value would be taken for that.
+    // A word after an option without a value would be taken for its value.
     if command.options.iter().all(|option| option.value().is_some()) {
         let changed = qemu::set_smp(&argv, &guest);
         assert_eq!(qemu::parse(&changed).vcpus(), Some(2), "{changed:?}");

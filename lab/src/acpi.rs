@@ -1,9 +1,10 @@
-//! ACPI tables for hosts under test: processors that have several frequencies.
+//! ACPI tables for hosts under test, for processors with several frequencies.
 //!
-//! QEMU's own tables give processors none. A second description table (SSDT) adds to each what
-//! the kernel's `acpi-cpufreq` asks for: `_PSS`, the states; `_PCT`, the port that a state is
-//! written to (nothing listens there); `_PSD`, who changes together. The bytes are AML, ACPI 6.4
-//! chapter 20: <https://uefi.org/specs/ACPI/6.4/20_AML_Specification/AML_Specification.html>
+//! QEMU's own tables do not define any. A second description table (SSDT) adds the objects that the
+//! kernel's `acpi-cpufreq` needs to each processor: `_PSS`, the states; `_PCT`, the port to which a
+//! state is written (no device is connected to it); `_PSD`, the processors that change together.
+//! The bytes are AML, ACPI 6.4 chapter 20:
+//! <https://uefi.org/specs/ACPI/6.4/20_AML_Specification/AML_Specification.html>
 
 /// Frequencies in MHz, the highest first.
 pub(crate) const MHZ: [u32; 3] = [2400, 2000, 1600];
@@ -12,13 +13,13 @@ const PORT: u32 = 0x5f0;
 /// Software sets the state on each of the processors that change together.
 const SOFTWARE_ALL: u32 = 0xfc;
 
-/// The table's body for so many processors, of which `together` neighbours each share a
-/// frequency.
+/// The body of the table for this number of processors, of which `together` adjacent ones each
+/// share a frequency.
 pub(crate) fn frequencies(processors: u32, together: u32) -> Vec<u8> {
     (0..processors).flat_map(|number| processor(number, number / together, together)).collect()
 }
 
-/// `Scope (\_SB.CPUS.Cnnn) { _PCT _PSS _PPC _PSD }`, where QEMU has its processors.
+/// `Scope (\_SB.CPUS.Cnnn) { _PCT _PSS _PPC _PSD }`, the path of processors in QEMU.
 fn processor(number: u32, domain: u32, together: u32) -> Vec<u8> {
     let states = (0_u32..).zip(MHZ).map(|(state, mhz)| {
         let milliwatts = mhz * 10;
@@ -53,7 +54,7 @@ fn package(items: &[Vec<u8>]) -> Vec<u8> {
     [&[0x12], sized(&[&[count], items.concat().as_slice()].concat()).as_slice()].concat()
 }
 
-/// A buffer with a register of eight bits in the I/O space, and the end of a template.
+/// A buffer with an 8-bit register in the I/O space, and the end of a template.
 fn register(port: u32) -> Vec<u8> {
     let [a, b, c, d] = port.to_le_bytes();
     let resource = [0x82, 12, 0, 1, 8, 0, 1, a, b, c, d, 0, 0, 0, 0, 0x79, 0];
@@ -61,7 +62,7 @@ fn register(port: u32) -> Vec<u8> {
     [&[0x11], sized(&[size.as_slice(), &resource].concat()).as_slice()].concat()
 }
 
-/// The content after its length, which counts its own bytes: one, or the low half of the first
+/// The content after its length, which includes its own bytes: one, or the low half of the first
 /// and the second.
 fn sized(content: &[u8]) -> Vec<u8> {
     let length = content.len();

@@ -1,25 +1,25 @@
-//! The table of actuators × kernels × result, worked out from the table of cases.
+//! The table of actuators × kernels × result, derived from the table of cases.
 //!
-//! A cell is what the cases that show an actuator came to under a kernel: passed, failed, told
-//! that this kernel has none, or why it was not tried.
+//! A cell is the result of the cases that cover an actuator under a kernel: passed, failed, not
+//! supported by this kernel (and reported), or why it was not tried.
 
 use std::collections::BTreeSet;
 
-/// One kind of change, and what shows that it works.
+/// One kind of change, and the tests that cover it.
 struct Actuator {
     name: &'static str,
-    /// What tests show outside the lab.
+    /// Tests outside the lab.
     elsewhere: &'static str,
-    /// What of the lab shows it.
+    /// Coverage in the lab.
     lab: Shown,
 }
 
-/// What of the lab shows an actuator.
+/// Coverage of an actuator in the lab.
 enum Shown {
-    /// Cases, by the beginnings of their names, one of which must say that it did it: a case may do
-    /// less under a kernel that has less, and a row may be older than its case.
+    /// Cases, by the prefixes of their names. One of them must report the text `says`, because a
+    /// case may do less under a kernel that supports less, and a row may be older than its case.
     By { cases: &'static [&'static str], says: &'static str },
-    /// None, and why.
+    /// Not covered, for this reason.
     Not(&'static str),
 }
 
@@ -46,7 +46,7 @@ const fn not_here(name: &'static str, elsewhere: &'static str, why: &'static str
 
 const SIMULATED: &str = "simulated";
 const LIVE: &str = "live, simulated";
-/// The machine where the tests run has the controller in version 1.
+/// The machine that runs the tests has the controller in version 1.
 const LIVE_V1: &str = "live where the tests' machine has it so, simulated";
 const V1: &[&str] = &["cgroup v1: isolate", "cgroup v1: apply", "cgroup v1: undo"];
 const V2: &[&str] = &[
@@ -57,7 +57,7 @@ const V2: &[&str] = &[
     "cgroup v2, cpuset in use: apply",
     "cgroup v2, cpuset in use: undo",
 ];
-/// How the case of the knobs tells of those that a kernel lacks.
+/// The text with which the case of the tunables reports those that a kernel lacks.
 const LACKING: &str = "; lacking and told: ";
 const KNOBS: &[&str] = &["knobs of the host"];
 
@@ -65,7 +65,7 @@ const PART: &[&str] = &["cgroup v2, cpuset unused: part"];
 const REMOTE: &[&str] = &["cgroup v2, cpuset in use: partition", "longest plan"];
 const OFFLINE: &[&str] = &["SMT and PUs", "longest plan"];
 const SHARES: &[&str] = &["cpu controller, cgroup v1"];
-/// Of a host that has the cpu controller in version 1 from its start.
+/// For a host that has the cpu controller in version 1 from its start.
 const NO_CASE: &str = "no case of the lab makes virtual nodes there; the tests' machine shows it";
 
 const ACTUATORS: [Actuator; 35] = [
@@ -138,7 +138,7 @@ fn columns<'t, T: std::fmt::Display>(
     kernels.iter().map(|kernel| format!(" {} |", show(kernel))).collect()
 }
 
-/// A case that never booted bears its package's name.
+/// A case that never booted has the name of its package.
 fn is_release(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_digit())
 }
@@ -167,7 +167,7 @@ fn cell(one: &Actuator, kernel: &str, lines: &[Line<'_>]) -> String {
         return "told: this kernel has none".to_owned();
     }
     let passed = || found.iter().filter(|(_, _, result, _)| *result == "passed");
-    // What a kernel lacks is told last.
+    // Tunables that a kernel lacks are at the end of the text.
     let done = |text: &str| text.split(LACKING).next().is_some_and(|done| done.contains(says));
     if passed().any(|(.., text)| done(text)) {
         return "lab".to_owned();
@@ -190,7 +190,7 @@ fn is_cloud_of(release: &str, kernel: &str) -> bool {
     release.contains("-cloud-") && release.replace("-cloud-", "-") == kernel
 }
 
-/// The stage itself tells of a kernel without cgroup v1's cpuset.
+/// The stage reports a kernel without the cpuset controller of cgroup v1.
 fn not_run(cases: &[&str], kernel: &str, lines: &[Line<'_>]) -> String {
     let is_stage = |(case, at, ..): &&Line<'_>| *at == kernel && *case == "cgroup v1: stage";
     let why = match cases == V1 && lines.iter().any(|line| is_stage(&line)) {

@@ -1,49 +1,49 @@
-//! Why a case came to no good end: the lab cannot work here, or Pinfold did wrong.
+//! Why a case did not pass: the lab cannot work here, or Pinfold is wrong.
 
 use pinfold_host::HostError;
 use pinfold_probe::agent::AgentError;
 use pinfold_probe::cross_compile::CrossError;
 use pinfold_vm::guest::GuestError;
 
-/// What ended a case.
+/// The error of a case.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// This machine lacks something; the case is skipped.
     #[error("{what} is missing; {hint}")]
     Missing {
-        /// What.
+        /// What is missing.
         what: String,
-        /// The way out.
+        /// What the user can do about it.
         hint: String,
     },
-    /// No kernel to boot: also a reason to skip.
+    /// No kernel to boot: the case is skipped too.
     #[error(transparent)]
     Kernel(#[from] GuestError),
-    /// No init for the guest's instruction set: without a compiler, a reason to skip.
+    /// No init for the guest's instruction set; without a compiler, the case is skipped.
     #[error(transparent)]
     Init(#[from] CrossError),
-    /// The door to this machine failed.
+    /// An access to this machine failed.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The guest does not answer.
+    /// The guest does not respond.
     #[error(transparent)]
     Agent(#[from] AgentError),
-    /// A command in the guest ended otherwise than it must.
+    /// A command in the guest had an unexpected result.
     #[error("{command}: {how}\n{output}")]
     Command {
-        /// The command.
+        /// The command line.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         how: String,
-        /// What it wrote.
+        /// Output of the command.
         output: String,
     },
-    /// The guest is not as it must be.
+    /// The guest is not in the expected state.
     #[error("{what}:\n  {}", found.join("\n  "))]
     Wrong {
-        /// When, or of what.
+        /// The time or the subject.
         what: String,
-        /// Each difference.
+        /// The differences.
         found: Vec<String>,
     },
 }

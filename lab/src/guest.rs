@@ -1,8 +1,8 @@
-//! One host under test: a booted guest that takes commands, and the evidence that it leaves.
+//! One host under test: a booted guest that executes commands, and the evidence from it.
 //!
-//! Commands go to the guest's init, `pinload agent`, over a virtio-serial port; everything
-//! asked and answered is kept. When a case fails, that transcript, the console, the kernel's
-//! messages and Pinfold's journals are written beside it.
+//! Commands go to the guest's init, `pinload agent`, over a virtio-serial port; all requests and
+//! responses are recorded. When a case fails, this transcript, the console, the kernel's messages
+//! and Pinfold's journals are written to the same folder.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,66 +20,66 @@ use crate::ship::Cargo;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const HELLO_NS: u64 = 180 * SECOND_NS;
-/// For a hang, not for a slow machine: a guest whose host is busy stands still for many seconds.
+/// Timeout for a hang, not for a slow machine: a guest on a busy host may stop for many seconds.
 const COMMAND_NS: u64 = 600 * SECOND_NS;
 const LOOK_NS: u64 = 60 * SECOND_NS;
-/// Where every task is in the kernel, for a command that hangs.
+/// Prints the kernel stack of every task, for a command that hangs.
 const WHERE: &str =
     "grep -s '' /proc/[0-9]*/task/[0-9]*/stat /proc/[0-9]*/task/[0-9]*/stack || true";
-/// What is said to every kernel.
+/// Kernel command line of all guests.
 const COMMAND_LINE: &str = "quiet panic=-1 mitigations=off audit=0";
-/// How often a guest is booted before it counts as dead.
+/// Number of boot attempts before a guest counts as dead.
 const BOOTS: usize = 4;
 const OFF_NS: u64 = 20 * SECOND_NS;
 
-/// What a host under test looks like.
+/// Shape of a host under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Name for tables.
     pub name: &'static str,
     /// QEMU's `-smp`.
     pub smp: &'static str,
-    /// PUs of each NUMA node; empty for one node that nobody names.
+    /// CPUs of each NUMA node; empty for a single node without a definition.
     pub nodes: &'static [&'static str],
-    /// Threads of a core.
+    /// Threads per core.
     pub threads: usize,
-    /// Memory of the whole in MiB, a multiple of the number of nodes.
+    /// Total memory in MiB, a multiple of the number of nodes.
     pub memory_mib: u32,
-    /// True if its processors virtualise, so that it has a real KVM.
+    /// True if its processors support virtualisation, so that it has a real KVM.
     pub virtualises: bool,
-    /// True if it has a disk with a queue for each PU, whose interrupts its kernel manages.
+    /// True if it has a disk with a queue for each CPU, whose interrupts are managed by its kernel.
     pub disk: bool,
-    /// True if the processors have several frequencies, each core's threads the same.
+    /// True if the processors have several frequencies; the threads of a core share one.
     pub frequencies: bool,
-    /// True if its clock counts the instructions of its PUs: while they wait for this machine no time
-    /// passes in it.
+    /// True if its clock counts the instructions of its CPUs: no time passes in it while they wait
+    /// for this machine.
     pub steady: bool,
-    /// True if its PUs take turns on one of this machine: what one does for another, as a tracer does
-    /// for who is traced, then waits for no free PU here.
+    /// True if its CPUs run in turn on one CPU of this machine. If one CPU waits for another, for
+    /// example a traced process for its tracer, it then waits for no free CPU here.
     pub turns: bool,
-    /// More for the kernel's command line.
+    /// Additions to the kernel command line.
     pub line: &'static str,
 }
 
-/// Two cores of two threads.
+/// Two cores with two threads each.
 pub const SMALL: Shape =
     Shape { name: "2 cores × 2 threads", smp: "4,cores=2,threads=2", threads: 2, ..TWO };
 
-/// Four cores of one thread, for boards that have no other.
+/// Four cores with one thread each, for boards without SMT.
 pub const FOUR: Shape = Shape { name: "4 cores", smp: "4,cores=4", threads: 1, ..SMALL };
 
-/// The same as the first with a frequency for each core.
+/// As `SMALL`, with a frequency for each core.
 pub const SCALED: Shape =
     Shape { name: "2 cores × 2 threads, 3 frequencies", frequencies: true, ..SMALL };
 
-/// The same, of which one core was taken from the scheduler at boot.
+/// As `SMALL`, with one core isolated from the scheduler at boot.
 pub const ISOLATED: Shape = Shape {
     name: "2 cores × 2 threads, 3 frequencies, isolcpus=2-3",
     line: "isolcpus=2-3",
     ..SCALED
 };
 
-/// Two PUs, the least that can be parted.
+/// Two CPUs, the minimum for isolation.
 pub const TWO: Shape = Shape {
     name: "2 PUs",
     smp: "2,cores=2",
@@ -94,11 +94,11 @@ pub const TWO: Shape = Shape {
     line: "",
 };
 
-/// One PU with a clock of its own; with more a kernel takes minutes to boot, because PUs that wait
-/// for each other are given turns.
+/// One CPU with a deterministic clock; with more, a kernel takes minutes to boot, because CPUs that
+/// wait for each other run in turn.
 pub const STEADY: Shape = Shape { name: "1 PU, steady", smp: "1", steady: true, ..TWO };
 
-/// Two dies of one package, each with a cache of its own, as core complexes are.
+/// Two dies in one package, each with its own cache, like core complexes.
 pub const DIES: Shape = Shape {
     name: "2 dies × 2 cores × 2 threads",
     smp: "8,sockets=1,dies=2,cores=2,threads=2",
@@ -106,10 +106,10 @@ pub const DIES: Shape = Shape {
     ..TWO
 };
 
-/// Eight cores, as many as the platform of Buchert 2011, Fig. 2, has.
+/// Eight cores, as on the platform of Buchert 2011, Fig. 2.
 pub const EIGHT: Shape = Shape { name: "8 cores", smp: "8,cores=8", ..TWO };
 
-/// Four packages with a NUMA node each, 32 PUs.
+/// Four packages with a NUMA node each, 32 CPUs.
 pub const BIG: Shape = Shape {
     name: "4 packages × 4 cores × 2 threads, 4 NUMA nodes",
     smp: "32,sockets=4,cores=4,threads=2",
@@ -119,12 +119,12 @@ pub const BIG: Shape = Shape {
     ..TWO
 };
 
-/// Four cores that have virtualisation themselves.
+/// Four cores that support virtualisation.
 pub const SVM: Shape =
     Shape { name: "4 cores with SVM", smp: "4,cores=4", virtualises: true, ..TWO };
 
-/// One of them alone: this emulator upsets processors whose code others patch, as a kernel does where
-/// its events are switched on and off.
+/// One such core: TCG has problems with processors whose code is patched by others, as the kernel
+/// does when trace events are enabled and disabled.
 pub const ONE_SVM: Shape = Shape { name: "1 core with SVM", smp: "1", ..SVM };
 
 /// Two packages with a NUMA node each.
@@ -136,19 +136,19 @@ pub const NUMA: Shape = Shape {
     ..TWO
 };
 
-/// Two cores of two threads for what is traced often.
+/// Two cores with two threads each, for processes that are traced often.
 pub const TURNS_SMALL: Shape = Shape { turns: true, ..SMALL };
 
-/// Two packages for what is traced hundreds of times.
+/// Two packages, for processes that are traced hundreds of times.
 pub const TURNS_NUMA: Shape = Shape { turns: true, ..NUMA };
 
-/// That with a disk.
+/// As `TURNS_NUMA`, with a disk.
 pub const DISK_NUMA: Shape = Shape { disk: true, ..TURNS_NUMA };
 
-/// Two packages with room for what streams through memory on each node.
+/// Two packages with enough memory for streaming on each node.
 pub const ROOMY_NUMA: Shape = Shape { memory_mib: 2048, ..NUMA };
 
-/// One core with SVM, and room for a guest that boots a kernel.
+/// One core with SVM, and enough memory for a guest that boots a kernel.
 pub const ROOMY_SVM: Shape = Shape { memory_mib: 3072, ..ONE_SVM };
 
 /// A booted guest. Dropping it ends it.
@@ -158,15 +158,15 @@ pub struct Guest {
     qemu: Child,
     folder: String,
     transcript: String,
-    /// The kernel that it runs, from its own `uname`.
+    /// The release of its kernel, from `uname` in the guest.
     pub release: String,
     /// Its instruction set.
     pub(crate) isa: Isa,
 }
 
 impl Guest {
-    /// Boots a shape. A kernel may panic under this emulator before anything was asked of it
-    /// (7.x patches code that other vCPUs run): then it is booted again, a few times.
+    /// Boots a shape. Under TCG a kernel may panic before any command (7.x patches code that other
+    /// vCPUs run): then it is booted again, a few times.
     ///
     /// # Errors
     /// As [`Guest::boot_once`].
@@ -185,7 +185,7 @@ impl Guest {
         Self::boot_once(cargo, kernel, shape, folder)
     }
 
-    /// Boots a shape; what it needs and leaves lies in `folder`, which is made anew.
+    /// Boots a shape; its files and output are in `folder`, which is recreated.
     ///
     /// # Errors
     /// [`LabError`]; the console is then in the folder.
@@ -201,7 +201,7 @@ impl Guest {
         files::make_dirs(folder)?;
         let initramfs = format!("{folder}/initramfs");
         files::write_atomic(&initramfs, &cargo.initramfs(kernel)?)?;
-        // A socket's path must be short, and the folder's may not be.
+        // The path of a socket must be short, and that of the folder may be long.
         let socket = format!("{}/lab-{}", files::runtime_dir()?, new_name());
         if files::exists(&socket) {
             files::remove(&socket)?;
@@ -255,12 +255,12 @@ impl Guest {
         Ok(guest)
     }
 
-    /// QEMU with the cheapest machine that can be placed in it; more of its words come behind.
+    /// QEMU with the smallest machine that can be placed in the guest; more arguments follow.
     pub(crate) fn machine(&self) -> String {
         machine(self.isa)
     }
 
-    /// Runs a program in the guest; whatever its end is, that is the answer.
+    /// Runs a program in the guest, and returns its output and exit status.
     ///
     /// # Errors
     /// [`LabError::Agent`].
@@ -289,7 +289,7 @@ impl Guest {
         Ok(output?)
     }
 
-    /// Runs a script that must succeed; gives what it printed.
+    /// Runs a script that must succeed, and returns its output.
     ///
     /// # Errors
     /// [`LabError::Command`] if it fails, [`LabError::Agent`].
@@ -297,7 +297,7 @@ impl Guest {
         self.succeed(&["/bin/busybox", "sh", "-euc", script])
     }
 
-    /// The same for scripts whose long answer would drown the transcript.
+    /// As [`Guest::shell`], without its output in the transcript, for long outputs.
     ///
     /// # Errors
     /// As [`Guest::shell`].
@@ -308,7 +308,8 @@ impl Guest {
         Ok(text)
     }
 
-    /// Runs `pinfold` in the guest, which must succeed; gives what it printed, talk included.
+    /// Runs `pinfold` in the guest, which must succeed, and returns its output, including standard
+    /// error.
     ///
     /// # Errors
     /// As [`Guest::shell`].
@@ -331,7 +332,7 @@ impl Guest {
         }
     }
 
-    /// Starts a script that goes on by itself until the guest ends.
+    /// Starts a script that runs until the guest ends.
     ///
     /// # Errors
     /// [`LabError::Agent`].
@@ -340,11 +341,11 @@ impl Guest {
         Ok(self.agent.start(&["/bin/busybox", "sh", "-euc", script])?)
     }
 
-    /// Writes what is known into the guest's folder, for a case that failed with `why`.
+    /// Writes the evidence into the guest's folder, for a case that failed with `why`.
     ///
     /// # Errors
-    /// [`LabError::Host`] if the files cannot be written; a guest that does not answer any more
-    /// is told in the transcript.
+    /// [`LabError::Host`] if the files cannot be written; if the guest does not respond any more,
+    /// the transcript says so.
     pub fn keep_evidence(&mut self, why: &str) -> Result<String, LabError> {
         let ask = "dmesg; for f in /var/lib/pinfold/journal/*; do echo \"== $f\"; cat $f; done";
         if let Err(error) = self.shell(ask) {
@@ -355,8 +356,8 @@ impl Guest {
         Ok(self.folder.clone())
     }
 
-    /// True if its kernel met a breakpoint that it did not know any more, and ended: with them it guards
-    /// code that it patches, and this emulator executes them when they are gone.
+    /// True if its kernel stopped at an unknown breakpoint: it guards code that it patches with
+    /// breakpoints, and TCG may execute them after they were removed.
     ///
     /// # Errors
     /// [`LabError::Host`] if the console cannot be read.
@@ -366,7 +367,7 @@ impl Guest {
         Ok(console.contains("Kernel panic") && console.contains("Oops: int3"))
     }
 
-    /// A power cut: QEMU is killed, and all that is not on a disk is lost.
+    /// A power cut: kills QEMU, so that all data that are not on a disk are lost.
     ///
     /// # Errors
     /// [`LabError::Host`].
@@ -375,7 +376,7 @@ impl Guest {
         Ok(files::remove_tree(&self.folder)?)
     }
 
-    /// Powers off; what the case left is removed.
+    /// Powers the guest off and removes its files.
     ///
     /// # Errors
     /// [`LabError::Host`].
@@ -388,14 +389,14 @@ impl Guest {
     }
 }
 
-/// A name that no other guest has now.
+/// A name that no other guest has at this time.
 fn new_name() -> String {
     static BOOTED: AtomicUsize = AtomicUsize::new(0);
     let number = BOOTED.fetch_add(1, Ordering::Relaxed);
     format!("{}-{number}", pinfold_host::process::own_pid())
 }
 
-/// True if the guest's console tells of the end of its kernel.
+/// True if the guest's console shows a kernel panic.
 fn panicked(folder: &str) -> Result<bool, LabError> {
     let console = format!("{folder}/console.txt");
     Ok(files::exists(&console)
@@ -438,11 +439,11 @@ fn arguments(
     .map(|word| (*word).to_owned())
     .collect();
     if shape.steady {
-        // An instruction takes 4 ns, about as long as it does here.
+        // An instruction takes 4 ns, similar to this machine.
         words.extend(["-icount", "shift=2"].map(str::to_owned));
     }
     if shape.disk {
-        // Reads give zeroes and writes go nowhere: nobody uses it.
+        // Reads return zeroes and writes are discarded; the disk is not used.
         words.extend(["-blockdev", "null-co,node-name=disk,size=1048576"].map(str::to_owned));
         words.extend(["-device", "virtio-blk-pci,drive=disk"].map(str::to_owned));
     }
@@ -455,13 +456,13 @@ fn arguments(
     words
 }
 
-/// A disk whose image outlives this QEMU.
+/// A disk whose image outlives this QEMU process.
 fn lasting_disk(image: &str) -> [String; 4] {
     let drive = format!("if=none,id=state,format=raw,file={}", image.replace(',', ",,"));
     ["-drive".into(), drive, "-device".into(), "virtio-blk-pci,drive=state".into()]
 }
 
-/// What QEMU wrote before it ended, if it did not start.
+/// The output of QEMU, if it did not start.
 fn last_words(qemu: &mut Child) -> String {
     use std::io::Read as _;
     let mut text = String::new();

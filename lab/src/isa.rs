@@ -1,31 +1,31 @@
-//! What differs between instruction sets: the board of a host under test, and the machine that is
-//! placed in it.
+//! The differences between instruction sets: the board of a host under test, and the machine that
+//! is placed in it.
 
 use pinfold_model::Isa;
 
-/// QEMU's words for a host under test.
+/// QEMU's arguments for a host under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Board {
     /// `-machine`.
     pub(crate) machine: &'static str,
     /// `-cpu`.
     pub(crate) cpu: &'static str,
-    /// What its kernel is told of it.
+    /// Its kernel parameters.
     pub(crate) kernel: &'static str,
 }
 
-/// On a busy machine the kernel's check of the timer may fail, and it panics; and its watchdog finds
-/// the TSC unstable and takes a clock whose every look stops all PUs.
+/// On a busy machine, the kernel's check of the timer may fail with a panic. Its watchdog may also
+/// mark the TSC as unstable and switch to a clock that stops all CPUs when it is read.
 const X86_KERNEL: &str = "console=ttyS0 no_timer_check tsc=reliable";
 
-/// The board of an instruction set; `virtualises` asks for one with a real KVM.
+/// The board of an instruction set; with `virtualises`, one with a real KVM.
 pub(crate) fn board(isa: Isa, virtualises: bool) -> Board {
     let (machine, cpu, kernel) = match (isa, virtualises) {
-        // QEMU 7.2's TCG corrupts flags on cmpxchg16b, which 6.12 and newer kernels use. As the AMD
-        // processor that `max` claims to be, Linux 6.1 sees no SMT.
+        // TCG of QEMU 7.2 corrupts flags on cmpxchg16b, which kernels from 6.12 on use. With the
+        // AMD processor of `max`, Linux 6.1 sees no SMT.
         (Isa::X86, false) => ("q35,sata=off", "max,cx16=off,vendor=GenuineIntel", X86_KERNEL),
         (Isa::X86, true) => ("q35,sata=off", "EPYC,+svm,+npt,cx16=off", X86_KERNEL),
-        // QEMU's way of authenticating pointers: Arm's own takes half of the time.
+        // QEMU's implementation of pointer authentication: Arm's own takes half of the time.
         (Isa::Arm, false) => ("virt,gic-version=3", "max,pauth-impdef=on", "console=ttyAMA0"),
         (Isa::Arm, true) => {
             ("virt,virtualization=on,gic-version=3", "max,pauth-impdef=on", "console=ttyAMA0")
@@ -38,11 +38,10 @@ pub(crate) fn board(isa: Isa, virtualises: bool) -> Board {
 
 /// Path of the firmware of the machines in a host under test.
 pub(crate) const IDLE_ROM: &str = "/lab/idle.rom";
-/// Path of the firmware of a machine whose exits are known.
+/// Path of the firmware of a machine with known exits.
 pub(crate) const LEAVING_ROM: &str = "/lab/leaving.rom";
 
-/// QEMU with the cheapest machine in a host under test; what it is accelerated by and how it is
-/// called comes behind.
+/// QEMU with the smallest machine in a host under test; accelerator and name follow.
 pub(crate) fn machine(isa: Isa) -> String {
     let board = match isa {
         Isa::X86 => "microvm",
@@ -55,37 +54,38 @@ pub(crate) fn machine(isa: Isa) -> String {
     )
 }
 
-/// QEMU's words for the first program of a machine; given twice, the second counts.
+/// QEMU's arguments for the first program of a machine; if they are given twice, the second is
+/// used.
 pub(crate) fn firmware(isa: Isa, rom: &str) -> String {
     match isa {
         Isa::X86 | Isa::Arm => format!("-bios {rom}"),
-        // KVM has a firmware of its own there, and begins with the kernel.
+        // KVM has its own firmware there, and starts with the kernel.
         Isa::Riscv => format!("-bios none -kernel {rom}"),
     }
 }
 
-/// Firmware of which every vCPU halts in its first instruction.
+/// Firmware in which every vCPU halts in its first instruction.
 pub(crate) fn idle_rom(isa: Isa) -> Vec<u8> {
     match isa {
-        // The reset vector is 16 bytes below the ROM's end: `cli; hlt; jmp` back to the `hlt`.
+        // The reset vector is 16 bytes below the end of the ROM: `cli; hlt; jmp` back to the `hlt`.
         Isa::X86 => {
             const SIZE: usize = 64 * 1024;
             let mut rom = vec![0xf4; SIZE];
             rom[SIZE - 16..SIZE - 12].copy_from_slice(&[0xfa, 0xf4, 0xeb, 0xfd]);
             rom
         }
-        // `wfi`, and a branch back to it; the first vCPU begins at the ROM's beginning.
+        // `wfi`, and a branch back to it; the first vCPU starts at the beginning of the ROM.
         Isa::Arm => words(&[0xd503_207f, 0x17ff_ffff]),
         Isa::Riscv => words(&[0x1050_0073, 0xffdf_f06f]),
     }
 }
 
 /// Firmware that calls the hypervisor twice, writes once to a device, counts to two million, and
-/// begins again; on x86 Pinfold's own micro-guest is more exact.
+/// starts again. On x86, Pinfold's own micro-guest is more exact.
 pub(crate) fn leaving_rom(isa: Isa) -> Option<Vec<u8>> {
     match isa {
         Isa::X86 => None,
-        // mov w0, PSCI_VERSION; hvc (twice); strb to the PL011; count; branch to the beginning
+        // mov w0, PSCI_VERSION; hvc (twice); strb to the PL011; count; branch to the start
         Isa::Arm => Some(words(&[
             0x52b0_8000,
             0xd400_0002,
@@ -116,7 +116,7 @@ pub(crate) fn leaving_rom(isa: Isa) -> Option<Vec<u8>> {
     }
 }
 
-/// Instructions as they lie in memory.
+/// Instructions in memory order.
 fn words(code: &[u32]) -> Vec<u8> {
     code.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

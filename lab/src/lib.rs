@@ -5,11 +5,12 @@
 //!                                                                  │
 //!                    verdict ◄── cases ◄── snapshot (before, after) ┘
 //! ```
-//! Programs come from where `origin` says, of the instruction set of the host under test; what
-//! differs between those is in `isa`.
-//! On the machine that runs the tests nothing is changed: what `--isolate host` moves lives and
-//! ends inside the guest. Guests run under TCG, so nothing here says anything about time.
-//! Whatever a case asserts is read in the guest by busybox and util-linux, not by Pinfold.
+//!
+//! `origin` locates the programs for the instruction set of the host under test; the differences
+//! between instruction sets are in `isa`. The machine that runs the tests is not changed: what
+//! `--isolate host` moves exists only inside the guest. Guests run under TCG, so the lab makes no
+//! statements about time. All assertions use data read in the guest by busybox and util-linux, not
+//! by Pinfold.
 
 mod acpi;
 mod actuators;

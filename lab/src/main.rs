@@ -1,7 +1,8 @@
-//! `pinfold-lab PINFOLD FOLDER DOCS [WORD…]`: all cases under all kernels, for `cargo xtask lab`.
+//! `pinfold-lab PINFOLD FOLDER DOCS [WORD…]`: runs all cases under all kernels, for
+//! `cargo xtask lab`.
 //!
-//! `PINFOLD` is the binary under test, `FOLDER` takes the evidence of failures, the documents in
-//! `DOCS` get the tables. With words, only cases whose name and kernel have one of them are run.
+//! `PINFOLD` is the binary under test, `FOLDER` receives the evidence of failures, the documents in
+//! `DOCS` get the tables. With words, only cases whose name or kernel contains one of them are run.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     if failed == 0 && recorded.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A lab and one of its cases, to be tried by the next worker who is free.
+/// A lab and one of its cases, for the next free worker.
 type Job<'l> = (&'l Lab, Case);
 
 fn run(
@@ -70,8 +71,9 @@ fn run(
     (rows, recorded)
 }
 
-/// Tries the jobs, as many at once as there are PUs; gives the rows in the order of the jobs. Each
-/// job's rows are recorded when it ends, so that a run of hours that is broken off is not lost.
+/// Runs the jobs, as many at a time as there are CPUs, and returns the rows in the order of the
+/// jobs. The rows of each job are recorded when it ends, so that an interrupted run of hours is not
+/// lost.
 fn work(jobs: &[Job<'_>], docs: &str) -> (Vec<Row>, Result<(), LabError>) {
     let next = AtomicUsize::new(0);
     let done = Mutex::new((BTreeMap::<usize, Vec<Row>>::new(), Ok(())));
@@ -87,7 +89,7 @@ fn work(jobs: &[Job<'_>], docs: &str) -> (Vec<Row>, Result<(), LabError>) {
                     let (all, recorded) = &mut *done;
                     all.insert(index, rows);
                     let rows: Vec<Row> = all.values().flatten().cloned().collect();
-                    // A machine that cannot try anything has nothing to say.
+                    // A machine on which all cases were skipped writes no table.
                     if rows.iter().any(|row| !matches!(row.verdict, Verdict::Skipped(_))) {
                         *recorded = record(docs, &rows);
                     }
@@ -116,7 +118,7 @@ fn not_open(flavour: &Flavour, error: &LabError) -> Row {
     Row { case: "all".to_owned(), kernel: flavour.to_string(), verdict }
 }
 
-/// A closed standard output leaves nobody to tell.
+/// If standard output is closed, there is no one to report to.
 fn say(text: &str) {
     match writeln!(std::io::stdout(), "{text}") {
         Ok(()) | Err(_) => {}

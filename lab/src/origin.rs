@@ -1,10 +1,10 @@
-//! Where the programs of a host under test lie: on this machine, or for another instruction set in a
-//! folder of Debian's packages.
+//! Locates the programs for a host under test: on this machine, or for another instruction set in a
+//! folder of unpacked Debian packages.
 //!
-//! Which libraries a program needs is asked of the dynamic loader, which prints lines such as
-//! `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f9a7381e000)`; each is put at the same
-//! path. The loader of another instruction set is run by QEMU's user mode. Pinfold itself is then
-//! built from this workspace against the libraries of that folder.
+//! The dynamic loader lists the libraries of a program in lines such as
+//! `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f9a7381e000)`; each library gets the same
+//! path in the guest. The loader of another instruction set is run by QEMU's user mode. Pinfold
+//! itself is then built from this workspace against the libraries of that folder.
 
 use pinfold_host::files;
 use pinfold_host::process::{self, Spawn};
@@ -14,7 +14,7 @@ use pinfold_vm::guest::{emulator_of, fetch_root};
 use crate::error::LabError;
 
 const LOADER_NS: u64 = 20_000_000_000;
-/// All of Pinfold's dependencies on a busy machine.
+/// Timeout to build all of Pinfold's dependencies on a busy machine.
 const BUILD_NS: u64 = 7_200_000_000_000;
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -22,13 +22,13 @@ const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) isa: Isa,
-    /// The folder that is their root: empty for this machine's own.
+    /// The folder that is their root: empty for this machine.
     root: String,
 }
 
 impl Origin {
-    /// This machine's programs, or those of another instruction set, of which `packages` and those
-    /// that Pinfold is linked with are got into `cache`.
+    /// The programs of this machine, or those of another instruction set; `packages` and the
+    /// libraries that Pinfold is linked with are then downloaded into `cache`.
     pub(crate) fn open(isa: Option<Isa>, packages: &[&str], cache: &str) -> Result<Self, LabError> {
         let Some(isa) = isa else { return Ok(Self { isa: Isa::X86, root: String::new() }) };
         let linked =
@@ -37,7 +37,7 @@ impl Origin {
         Ok(Self { isa, root: fetch_root(cache, isa, &packages)? })
     }
 
-    /// Path on this machine of a program, which is in `package`.
+    /// Path on this machine of a program from `package`.
     pub(crate) fn find(&self, program: &str, package: &str) -> Result<String, LabError> {
         if self.root.is_empty() {
             return find_here(program, package);
@@ -49,13 +49,13 @@ impl Origin {
         }
     }
 
-    /// Path on this machine of what lies at `path` in the host under test.
+    /// Path on this machine of the file at `path` in the host under test.
     pub(crate) fn outside(&self, path: &str) -> String {
         format!("{}{path}", self.root)
     }
 
-    /// Paths in the host under test of what the loader would load for a program of this machine, the
-    /// loader among them.
+    /// Paths in the host under test of the libraries of a program of this machine, including the
+    /// loader.
     pub(crate) fn libraries(&self, program: &str) -> Result<Vec<String>, LabError> {
         let loader = self.outside(match self.isa {
             Isa::X86 => "/lib64/ld-linux-x86-64.so.2",
@@ -85,8 +85,8 @@ impl Origin {
         Ok(listed(&output.stdout_text()))
     }
 
-    /// Pinfold for this instruction set: `own` on this machine, else built now, unless it is as its
-    /// sources are.
+    /// Pinfold for this instruction set: `own` on this machine, else built now unless it is up to
+    /// date.
     pub(crate) fn pinfold(&self, own: &str) -> Result<String, LabError> {
         if self.root.is_empty() {
             return Ok(own.to_owned());
@@ -126,12 +126,12 @@ impl Origin {
     }
 }
 
-/// Where cargo builds: what it is told, or its own folder.
+/// Cargo's target folder: `CARGO_TARGET_DIR`, or the default.
 fn target_folder() -> String {
     std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| format!("{WORKSPACE}/target"))
 }
 
-/// Fails unless Rust's own library for a target is installed.
+/// Fails unless Rust's standard library for a target is installed.
 fn needs_target(target: &str) -> Result<(), LabError> {
     let words = ["--print", "target-libdir", "--target", target];
     let output = Spawn::new("rustc").args(words).current_dir(WORKSPACE).capture(LOADER_NS)?;
@@ -152,8 +152,8 @@ pub(crate) fn find_here(program: &str, package: &str) -> Result<String, LabError
     })
 }
 
-/// Paths of the loader's list; the kernel's own `linux-vdso` has none, and the loader itself may be
-/// told with its path here behind that there.
+/// Paths in the loader's list; `linux-vdso` of the kernel has none, and the loader itself may have
+/// its path on this machine after the one in the guest.
 fn listed(text: &str) -> Vec<String> {
     text.lines()
         .filter_map(|line| {

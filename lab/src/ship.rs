@@ -1,5 +1,5 @@
-//! What a host under test is made of: programs with their libraries, in an initramfs, which is the
-//! guest's root file system: nothing is installed anywhere.
+//! The contents of a host under test: programs with their libraries, in an initramfs that is the
+//! guest's root file system. Nothing is installed on this machine.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,16 @@ use crate::systemd;
 /// `pinload` as init.
 const PINLOAD: &str = "rdinit=/init -- agent";
 const MINUTE_NS: u64 = 60_000_000_000;
-/// QEMU's accelerator may be a module; where distributions keep it.
+/// Where distributions install QEMU's accelerators, which may be modules.
 const QEMU_MODULES: [&str; 3] =
     ["/usr/lib/x86_64-linux-gnu/qemu", "/usr/lib64/qemu", "/usr/lib/qemu"];
 const ACCELERATOR: &str = "accel-tcg-x86_64.so";
 
-/// Programs that go into the guest beside QEMU and busybox, and the packages that have them.
+/// Programs for the guest in addition to QEMU and busybox, and their packages.
 const PROGRAMS: [(&str, &str); 3] =
     [("strace", "strace"), ("lscpu", "util-linux"), ("chrt", "util-linux")];
 
-/// What QEMU loads by itself into a machine of PC's board whose kernel it is given, and the packages
-/// that have it.
+/// Firmware that QEMU loads into a PC machine with a given kernel, and its packages.
 const FIRMWARE: [(&str, &str); 3] = [
     ("/usr/share/seabios/bios-256k.bin", "seabios"),
     ("/usr/share/qemu/pvh.bin", "qemu-system-data"),
@@ -41,20 +40,20 @@ pub(crate) const MODULES: &str = "/lab/modules";
 pub struct Cargo {
     files: BTreeMap<String, Vec<u8>>,
     origin: Origin,
-    /// What the kernel's command line says of init.
+    /// The init parameters of the kernel command line.
     pub(crate) init: &'static str,
     /// Image of a disk that outlives the boots of a host, for `/etc` and `/var/lib`.
     pub(crate) disk: Option<String>,
 }
 
 impl Cargo {
-    /// Loads `pinfold` (a path of this machine) and what a host under test needs beside it. For
-    /// another instruction set, which is named then, the programs are got into `cache`, and
-    /// Pinfold is built for it.
+    /// Loads `pinfold` (a path of this machine) and the other files for a host under test. With
+    /// another instruction set, the programs are downloaded into `cache`, and Pinfold is built for
+    /// it.
     ///
     /// # Errors
-    /// [`LabError::Missing`] with the package to install, [`LabError::Kernel`] if a package
-    /// cannot be got, [`LabError::Command`] if Pinfold cannot be built, [`LabError::Host`].
+    /// [`LabError::Missing`] with the package to install, [`LabError::Kernel`] if a package cannot
+    /// be downloaded, [`LabError::Command`] if Pinfold cannot be built, [`LabError::Host`].
     pub fn load(pinfold: &str, isa: Option<Isa>, cache: &str) -> Result<Self, LabError> {
         let origin = Origin::open(isa, &PROGRAMS.map(|(_, package)| package), cache)?;
         let init = cross_compile::program(origin.isa, &format!("{cache}/cross"))?;
@@ -86,7 +85,7 @@ impl Cargo {
         self.origin.isa
     }
 
-    /// The same with systemd as init.
+    /// The same files, with systemd as init.
     ///
     /// # Errors
     /// As [`Cargo::load`].
@@ -104,7 +103,7 @@ impl Cargo {
         Ok(cargo)
     }
 
-    /// The same as [`Cargo::with_systemd`], with `/etc` and `/var/lib` on a new disk at `image`.
+    /// As [`Cargo::with_systemd`], with `/etc` and `/var/lib` on a new disk at `image`.
     ///
     /// # Errors
     /// As [`Cargo::load`].
@@ -127,8 +126,8 @@ impl Cargo {
         Ok(cargo)
     }
 
-    /// The same with what Pinfold's own guests need: a kernel where Pinfold keeps it, because there is
-    /// no apt in a host under test, and firmware.
+    /// The same files, with those for Pinfold's own guests: firmware, and a kernel in Pinfold's
+    /// cache, because there is no apt in a host under test.
     ///
     /// # Errors
     /// As [`Cargo::load`].
@@ -148,7 +147,7 @@ impl Cargo {
         Ok(cargo)
     }
 
-    /// A dynamic program and its libraries.
+    /// Adds a dynamic program and its libraries.
     fn program(&mut self, inside: &str, path: &str) -> Result<(), LabError> {
         for library in self.origin.libraries(path)? {
             if !self.files.contains_key(&library) {
@@ -198,7 +197,7 @@ impl Cargo {
     }
 }
 
-/// Each folder after its parents, once.
+/// Each folder once, after its parents.
 fn with_parents(folders: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     for folder in folders {

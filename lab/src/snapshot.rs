@@ -1,13 +1,16 @@
-//! Everything that isolation may change in a host under test, and what differs between two looks.
+//! Everything that isolation may change in a host under test, and the differences between two
+//! snapshots.
 //!
-//! Read by busybox alone, so that it is an oracle for Pinfold and not its echo:
+//! Snapshots are read by busybox alone, so that they are independent of Pinfold:
+//!
 //! ```text
 //! /proc/1/task/1/stat:1 (init) S 0 0 0 0 -1 4194560 …
 //! /proc/1/task/1/status:Cpus_allowed_list:    0-3
 //! /proc/1/task/1/cgroup:4:cpuset:/
 //! /sys/fs/cgroup/cpuset/cpuset.cpus:0-3
 //! ```
-//! Tasks are known by number and start time. Numbered fields: proc(5), `stat`.
+//!
+//! Tasks are identified by number and start time. Numbered fields: proc(5), `stat`.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +19,8 @@ use pinfold_model::CpuSet;
 use crate::error::LabError;
 use crate::guest::Guest;
 
-/// Reads all tasks, then every cpuset knob and group below `ROOT`; `memory_pressure` is a load
-/// average and no knob.
+/// Reads all tasks, then every cpuset file and group below `ROOT`; `memory_pressure` is a load
+/// average and not a setting.
 const SCRIPT: &str = r#"
 echo "self $$"
 grep -s -H "" /proc/[0-9]*/task/[0-9]*/stat || true
@@ -27,7 +30,7 @@ find ROOT -type d | sort | sed "s/$/:group/"
 find ROOT -name "cpuset.*" ! -name "*memory_pressure" -o -name cgroup.subtree_control | sort | xargs grep -s -H "" || true
 "#;
 
-/// The host's own knobs that a plan may set, for [`Snapshot::take_with`].
+/// Tunables of the host that a plan may set, for [`Snapshot::take_with`].
 pub(crate) const HOST_KNOBS: &str = "/proc/irq/default_smp_affinity /proc/irq/*/smp_affinity_list \
     /proc/sys/kernel/numa_balancing /proc/sys/kernel/sched_rt_runtime_us \
     /sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/mm/ksm/run \
@@ -65,29 +68,31 @@ impl Task {
         self.flags & UNMOVABLE != 0
     }
 
-    /// A workqueue's thread, whose mask is that of the pool that it works for and nobody else's to
-    /// set. A rescuer (`rcu_gp`) keeps the mask of the last pool that it came to help.
+    /// True for a thread of a workqueue, whose mask is that of its pool and can only be set by the
+    /// kernel. A rescuer (`rcu_gp`) keeps the mask of the last pool that it helped.
     fn has_mask_of_pool(&self) -> bool {
         let both = UNMOVABLE | WORKER;
         self.flags & both == both
     }
 }
 
-/// One look at a host under test.
+/// One snapshot of a host under test.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) tasks: BTreeMap<u32, Task>,
-    /// Content of every knob, and one entry for each group.
+    /// Content of every tunable, and one entry for each group.
     pub(crate) knobs: BTreeMap<String, String>,
 }
 
 impl Snapshot {
-    /// Looks at a guest whose cpuset hierarchy is mounted at `root`; `v1` tells its version.
+    /// Takes a snapshot of a guest whose cpuset hierarchy is mounted at `root`; `v1` is true for
+    /// version 1.
     pub(crate) fn take(guest: &mut Guest, root: &str, v1: bool) -> Result<Self, LabError> {
         Self::take_with(guest, root, v1, "")
     }
 
-    /// The same with more files as knobs: paths or patterns, of which those count that are there.
+    /// As [`Snapshot::take`], with more files as tunables: paths or patterns; missing files are
+    /// ignored.
     pub(crate) fn take_with(
         guest: &mut Guest,
         root: &str,
@@ -123,7 +128,8 @@ impl Snapshot {
         }
         let mut tasks = BTreeMap::new();
         for (tid, raw) in raw {
-            // Who ended between two of the readers is left out, as is the reader itself.
+            // Tasks that ended between two of the readers are left out, and so is the reader
+            // itself.
             let (Some(stat), Some(mask), Some(group)) = (raw.stat, raw.mask, raw.group) else {
                 continue;
             };
@@ -135,19 +141,19 @@ impl Snapshot {
         Ok(Self { tasks, knobs })
     }
 
-    /// What a knob holds, without the newline; empty if it is not there.
+    /// The content of a tunable, without the newline; empty if it does not exist.
     pub(crate) fn knob(&self, path: &str) -> &str {
         self.knobs.get(path).map_or("", |text| text.trim_end_matches('\n'))
     }
 
-    /// The threads of a process by its number, if it is there: those with its process group.
+    /// The threads with this process group, if there are any.
     pub(crate) fn of_group(&self, process_group: u32) -> impl Iterator<Item = (u32, &Task)> {
         let tasks = self.tasks.iter().map(|(tid, task)| (*tid, task));
         tasks.filter(move |(_, task)| task.process_group == process_group)
     }
 
-    /// What differs from an earlier look. Who was born since in the process group of an
-    /// earlier task must be as that one was; `near` are knobs that may differ, with their text.
+    /// The differences from an earlier snapshot. A task created since then in the process group of
+    /// an earlier task must equal that one; `near` are tunables that may differ, with their text.
     pub(crate) fn differences(
         &self,
         before: &Snapshot,
@@ -157,7 +163,7 @@ impl Snapshot {
         for (tid, was) in &before.tasks {
             match self.tasks.get(tid).filter(|task| task.start == was.start) {
                 Some(is) => compare(*tid, was, is, &mut found),
-                None if was.is_kernel_thread() => {} // workers come and go
+                None if was.is_kernel_thread() => {} // workers are created and ended by the kernel
                 None => found.push(format!("task {tid} ({}) has ended", was.name)),
             }
         }
@@ -193,9 +199,9 @@ fn compare(tid: u32, was: &Task, is: &Task, found: &mut Vec<String>) {
     }
 }
 
-/// A kernel thread is as `kthreadd` is; anybody else as the leader of its process group was. Policies
-/// of kernel threads are the kernel's own: it makes an interrupt's thread with `SCHED_FIFO` and some
-/// workers with a nice value, and lets none inherit.
+/// A new kernel thread must equal `kthreadd`, any other new task the leader of its process group.
+/// The policies of kernel threads are not compared: the kernel creates an interrupt's thread with
+/// `SCHED_FIFO` and some workers with a nice value, and none is inherited.
 fn newcomer(tid: u32, is: &Task, before: &Snapshot, found: &mut Vec<String>) {
     const KTHREADD: u32 = 2;
     let like = if is.is_kernel_thread() { KTHREADD } else { is.process_group };
@@ -206,7 +212,7 @@ fn newcomer(tid: u32, is: &Task, before: &Snapshot, found: &mut Vec<String>) {
     if is.group != was.group {
         found.push(format!("new task {tid} ({}) is in {}, not {}", is.name, is.group, was.group));
     }
-    // A worker's mask is its pool's.
+    // A worker's mask is that of its pool.
     if is.mask != was.mask && !is.is_unmovable() {
         found.push(format!(
             "new task {tid} ({}) has the mask {}, not {}",
@@ -245,7 +251,7 @@ impl<'t> Raw<'t> {
     }
 }
 
-/// What follows `/proc/` in a task's line; `/proc/irq/…` and `/proc/sys/…` are knobs.
+/// The part after `/proc/` in the line of a task; `/proc/irq/…` and `/proc/sys/…` are tunables.
 fn of_task(line: &str) -> Option<&str> {
     line.strip_prefix("/proc/").filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
@@ -259,7 +265,7 @@ fn thread_of(path: &str) -> Option<(u32, &str)> {
 fn task(stat: &str, mask: &str, group: &str) -> Option<Task> {
     let (head, tail) = stat.rsplit_once(')')?;
     let name = head.split_once('(')?.1.to_owned();
-    // The first field behind the name is number 3.
+    // The first field after the name is number 3.
     let fields: Vec<&str> = tail.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).copied();
     let number = |at: usize| field(at)?.parse::<i64>().ok();

@@ -1,13 +1,15 @@
-//! The host's life before Pinfold comes: mounted cgroups, bystanders of many kinds, two machines.
+//! The state of the host before Pinfold runs: mounted cgroups, bystanders of many kinds, two
+//! machines.
 //!
 //! ```text
 //! v1          / init, kernel threads, root shell    /services (batch, narrow mask, real-time)
 //!             /guests the machine, another machine, a shell
-//!             /containers (a service) /a (1-2) /tiny (3: no PU for the host's tasks)
-//! v2, plain   / init, kernel threads, the machine   /system.slice   (nobody uses the controller)
+//!             /containers (a service) /a (1-2) /tiny (3: no CPU for the host's tasks)
+//! v2, plain   / init, kernel threads, the machine   /system.slice   (the controller is unused)
 //! v2, used    /init.scope  /system.slice  /user.slice (0-2)  /machine.slice/{vm,other}.scope
 //! ```
-//! The shells fork on demand, a child and an orphan each, and answer when that is done.
+//!
+//! The shells fork on demand, a child and an orphan each, and reply when that is done.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +19,14 @@ use crate::error::LabError;
 use crate::guest::Guest;
 use crate::snapshot::Snapshot;
 
-/// A hierarchy and how it is used.
+/// A cgroup hierarchy and its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cgroups {
     /// Version 1.
     V1,
-    /// Version 2, the cpuset controller switched on for nobody.
+    /// Version 2, with the cpuset controller not enabled for any group.
     V2Plain,
-    /// Version 2, the controller on and used, as systemd leaves it.
+    /// Version 2, with the controller enabled and used, as by systemd.
     V2Used,
 }
 
@@ -39,7 +41,7 @@ impl Cgroups {
         }
     }
 
-    /// Where the hierarchy with the controller is mounted.
+    /// Mount point of the hierarchy with the controller.
     pub(crate) fn root(self) -> &'static str {
         match self {
             Cgroups::V1 => "/sys/fs/cgroup/cpuset",
@@ -101,8 +103,9 @@ impl Cgroups {
         }
     }
 
-    /// Groups of which undo gives the list by name where it was empty, because a kernel before
-    /// 7.0 takes no empty list for a group with tasks while others use the controller.
+    /// Groups for which undo restores the list with explicit CPUs where it was empty, because a
+    /// kernel before 7.0 accepts no empty list for a group with tasks while the controller is in
+    /// use.
     pub(crate) fn near_after_undo(self, release: &str) -> &'static [&'static str] {
         let major = release.split('.').next().and_then(|text| text.parse::<u32>().ok());
         match self {
@@ -119,18 +122,18 @@ const TRY_V1: &str =
 struct Places {
     vm: &'static str,
     other: &'static str,
-    /// Of [`SHELLS`].
+    /// Groups of the [`SHELLS`].
     shells: [&'static str; 2],
     services: &'static [&'static str],
 }
 
-/// So many looks at a host that does not come to rest.
+/// Maximum number of snapshots while the host does not settle.
 const LOOKS: usize = 5;
 
-/// Socket of the monitor of the machine that is placed.
+/// Monitor socket of the machine that is placed.
 pub(crate) const MONITOR: &str = "/tmp/vm.qmp";
 
-/// A host under test that is alive, with how it looked before anything was done to it.
+/// A prepared host under test, with its initial snapshot.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) guest: Guest,
@@ -138,33 +141,33 @@ pub(crate) struct Stage {
     pub(crate) before: Snapshot,
     /// The machine's process.
     pub(crate) vm: u32,
-    /// What it will have alone.
+    /// The CPUs that it will have exclusively.
     pub(crate) alone: CpuSet,
 }
 
 impl Stage {
-    /// A booted guest in which nothing lives yet.
+    /// A booted guest without the processes of the stage.
     pub(crate) fn new(guest: Guest, cgroups: Cgroups, alone: CpuSet) -> Self {
         Self { guest, cgroups, before: Snapshot::default(), vm: 0, alone }
     }
 
-    /// Brings it to life, and looks at it.
+    /// Starts the processes, and takes the initial snapshot.
     pub(crate) fn set(&mut self) -> Result<(), LabError> {
         (self.before, self.vm) = prepare(&mut self.guest, self.cgroups)?;
         Ok(())
     }
 
-    /// Looks again.
+    /// Takes another snapshot.
     pub(crate) fn look(&mut self) -> Result<Snapshot, LabError> {
         Snapshot::take(&mut self.guest, self.cgroups.root(), self.cgroups.is_v1())
     }
 
-    /// Lets each shell fork a child and an orphan.
+    /// Makes each shell fork a child and an orphan.
     pub(crate) fn fork(&mut self) -> Result<(), LabError> {
         fork(&mut self.guest)
     }
 
-    /// Ends what [`Stage::fork`] made.
+    /// Ends the processes created by [`Stage::fork`].
     pub(crate) fn reap(&mut self) -> Result<(), LabError> {
         reap(&mut self.guest)
     }
@@ -173,8 +176,8 @@ impl Stage {
 /// Names of the shells that fork on demand.
 pub(crate) const SHELLS: [&str; 2] = ["root", "beside"];
 
-/// Starts one of [`SHELLS`] that does `first`. The end of a child interrupts the open(2) of a pipe:
-/// then it asks again.
+/// Starts one of [`SHELLS`], which first runs `first`. The end of a child interrupts the open(2) of
+/// a pipe: then the shell retries.
 pub(crate) fn forks_on_demand(guest: &mut Guest, name: &str, first: &str) -> Result<(), LabError> {
     guest.shell(&format!("mkfifo /tmp/{name}.ask /tmp/{name}.told"))?;
     guest.background(&format!(
@@ -184,7 +187,7 @@ pub(crate) fn forks_on_demand(guest: &mut Guest, name: &str, first: &str) -> Res
     Ok(())
 }
 
-/// Lets each shell fork a child and an orphan.
+/// Makes each shell fork a child and an orphan.
 pub(crate) fn fork(guest: &mut Guest) -> Result<(), LabError> {
     guest.shell(&format!(
         "for s in {}; do echo fork > /tmp/$s.ask; read done < /tmp/$s.told; done",
@@ -193,13 +196,13 @@ pub(crate) fn fork(guest: &mut Guest) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Ends what [`fork`] made.
+/// Ends the processes created by [`fork`].
 pub(crate) fn reap(guest: &mut Guest) -> Result<(), LabError> {
     guest.shell("killall -9 sleep 2>/dev/null || true")?;
     Ok(())
 }
 
-/// The first look that the next one agrees with: a machine that has just started is not at rest.
+/// The first snapshot that equals the next one: a machine that has just started is not settled.
 fn settled(guest: &mut Guest, root: &str, is_v1: bool) -> Result<Snapshot, LabError> {
     let mut before = Snapshot::take(guest, root, is_v1)?;
     for _ in 0..LOOKS {
@@ -232,13 +235,13 @@ fn prepare(guest: &mut Guest, cgroups: Cgroups) -> Result<(Snapshot, u32), LabEr
     guest.background(&format!("{}{}", enter(places.vm), qemu("vm")))?;
     guest.background(&format!("{}{}", enter(places.other), qemu("other")))?;
     for (name, group) in SHELLS.into_iter().zip(places.shells) {
-        // One of them has a mask of its own, which its children inherit.
+        // One of them has its own mask, which its children inherit.
         let own = if name == "root" { "taskset -p e $$ >/dev/null" } else { "true" };
         forks_on_demand(guest, name, &format!("{}{own}", enter(group)))?;
     }
     let kinds = ["", "taskset 8 ", "taskset 6 ", "chrt -b 0 ", "chrt -f 5 "];
     for group in places.services {
-        // A mask that the group does not have is refused; there the plain ones are enough.
+        // A mask outside of the group is refused; for such groups the plain ones suffice.
         let many = if *group == places.services[0] { kinds.len() } else { 1 };
         for kind in &kinds[..many] {
             guest.background(&format!(

@@ -1,33 +1,33 @@
-//! A host under test that systemd runs: its programs and the few units of a bare system.
+//! A host under test with systemd as init: its programs and the few units of a minimal system.
 //!
 //! systemd 252 as PID 1 of an initramfs needs its two libraries, `systemctl`, and the targets that
-//! units depend on by default; everything else of a distribution may lack.
+//! units depend on by default; all other parts of a distribution may be missing.
 
 /// Programs of this machine, each with its path in the guest.
 pub(crate) const PROGRAMS: [&str; 3] =
     ["/lib/systemd/systemd", "/usr/bin/systemctl", "/usr/bin/systemd-run"];
 
-/// Of Debian's systemd, for the kernel's command line.
+/// For Debian's systemd, in the kernel command line.
 pub(crate) const COMMAND_LINE: &str = "rdinit=/lib/systemd/systemd \
     systemd.unified_cgroup_hierarchy=1 systemd.unit=multi-user.target systemd.show_status=0";
 
-/// The same after a script that mounts a disk.
+/// As `COMMAND_LINE`, after a script that mounts a disk.
 pub(crate) const COMMAND_LINE_ON_DISK: &str = "rdinit=/lab/disk.sh \
     systemd.unified_cgroup_hierarchy=1 systemd.unit=multi-user.target systemd.show_status=0";
-/// `/etc` of a bare system and a few journals need less.
+/// Enough for `/etc` of a minimal system and a few journals.
 pub(crate) const DISK_SIZE: &str = "32M";
 
-/// Targets that are there and do nothing.
+/// Targets that exist and do nothing.
 const TARGETS: [&str; 5] = ["sysinit", "basic", "shutdown", "local-fs", "multi-user"];
 
 const UNITS: &str = "/etc/systemd/system";
 const AGENT: &str = include_str!("systemd/lab.service");
 const SCRIPT: &str = include_str!("systemd/agent.sh");
 const DISK: &str = include_str!("systemd/disk.sh");
-/// Pinfold's own, as it is installed.
+/// Pinfold's own unit, as it is installed.
 const RECOVER: &str = include_str!("../../packaging/systemd/pinfold-recover.service");
 
-/// The units and what they run, by path.
+/// The units and the files that they run, by path.
 pub(crate) fn files() -> Vec<(String, Vec<u8>)> {
     let mut files = vec![
         ("/lab/agent.sh".to_owned(), SCRIPT.as_bytes().to_vec()),
@@ -42,7 +42,7 @@ pub(crate) fn files() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// What mounts the disk before systemd begins.
+/// The script that mounts the disk before systemd starts.
 pub(crate) fn disk_script() -> (String, Vec<u8>) {
     ("/lab/disk.sh".to_owned(), DISK.as_bytes().to_vec())
 }

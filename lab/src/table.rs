@@ -6,7 +6,7 @@ use crate::actuators;
 use crate::cases::{Case, Verdict};
 use crate::error::LabError;
 
-/// The lines between which the table stands in a document.
+/// The lines around the table in a document.
 const BEGIN: &str = "<!-- begin: written by cargo xtask lab -->";
 const END: &str = "<!-- end -->";
 
@@ -15,9 +15,9 @@ const END: &str = "<!-- end -->";
 pub struct Row {
     /// Name of the case.
     pub case: String,
-    /// The kernel, by its release.
+    /// The release of the kernel.
     pub kernel: String,
-    /// What became of it.
+    /// The result.
     pub verdict: Verdict,
 }
 
@@ -29,9 +29,9 @@ pub fn markdown(rows: &[Row]) -> String {
     HEAD.to_owned() + &rows.iter().map(line).collect::<String>()
 }
 
-/// Puts the rows into the table of `lab.md` in a folder, in the place of those of the same case
-/// and kernel; others stay as they are, unless no whole run would write them again: then nothing
-/// would ever take their place. The table of `actuators.md` follows from all of them.
+/// Writes the rows into the table of `lab.md` in a folder, in place of those with the same case and
+/// kernel. Other rows are kept, unless no complete run would write them, because such rows would
+/// never be replaced. The table of `actuators.md` follows from all of them.
 ///
 /// # Errors
 /// [`LabError::Wrong`] if a document has no marks, [`LabError::Host`].
@@ -52,7 +52,7 @@ pub fn record(folder: &str, rows: &[Row]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// What is before, between and behind the marks.
+/// The text before, between and after the marks.
 fn parts(text: &str) -> Option<(&str, &str, &str)> {
     let (head, rest) = text.split_once(BEGIN)?;
     let (table, tail) = rest.split_once(END)?;
@@ -69,12 +69,12 @@ fn line(row: &Row) -> String {
     format!("{}{word} | {what} |\n", key(row))
 }
 
-/// What a line begins with.
+/// The start of the line of a row.
 fn key(row: &Row) -> String {
     format!("| {} | {} | ", row.case, row.kernel)
 }
 
-/// Whether a whole run of the lab writes such a line.
+/// True if a complete run of the lab writes such a line.
 fn is_written(line: &str) -> bool {
     let mut cells = line.trim_start_matches("| ").split(" | ");
     let (case, kernel) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());

@@ -1,11 +1,11 @@
-//! `cargo xtask bench`: the benchmarks, each beside its rival in the same run.
+//! `cargo xtask bench`: the benchmarks, each together with its competitor in the same run.
 
 use std::path::Path;
 
 use crate::packages::{ensure, Purpose};
 use crate::run::run;
 
-/// Installs, builds with optimisation, and runs the benchmarks that were named.
+/// Installs the packages, builds with optimisation, and runs the given benchmarks.
 pub fn bench(root: &Path, more: &[String]) -> Result<(), String> {
     ensure(&Purpose::Bench);
     run(root, "cargo", &["build", "--release", "--quiet", "-p", "pinfold", "-p", "pinfold-bench"])?;

@@ -1,7 +1,7 @@
 //! `cargo xtask bpf`: compiles the BPF programs, whose objects are in the repository.
 //!
-//! Nobody needs a C compiler for BPF to build Pinfold; who changes a program compiles it with
-//! this. The stamp beside each object says of which source it was made; `tidy` compares.
+//! Building Pinfold needs no C compiler for BPF; this command is for changing a program. The stamp
+//! next to each object records the source from which it was compiled; `tidy` compares it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::packages::{ensure, Purpose};
 use crate::run::run;
 
 const FOLDER: &str = "crates/pinfold-host/bpf";
-/// What every program includes.
+/// The header that every program includes.
 const SHARED: &str = "kernel.h";
 
 /// Installs the compiler, compiles every program, writes the stamps.
@@ -19,8 +19,8 @@ pub fn bpf(root: &Path) -> Result<(), String> {
     for source in sources(root)? {
         let name = source.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let object = name.replace(".bpf.c", ".bpf.o");
-        // Named from its own folder, which is left out of what the object tells of its source,
-        // so that the object is the same from any place.
+        // With a path relative to its own folder, and without the folder in the object's debug
+        // information, so that the object is the same in any location.
         let folder = root.join(FOLDER);
         let unnamed = format!("-ffile-prefix-map={}=.", folder.display());
         let options = ["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf", unnamed.as_str()];
@@ -33,7 +33,7 @@ pub fn bpf(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Programs whose source or object is another than the stamp's.
+/// Programs whose source or object differs from the stamp.
 pub fn stale(root: &Path) -> Vec<String> {
     let sources = match sources(root) {
         Ok(sources) => sources,

@@ -1,11 +1,11 @@
-//! `cargo xtask demo`: the main job on a real guest of this machine.
+//! `cargo xtask demo`: runs `pinfold tune` on a real guest of this machine.
 
 use std::path::Path;
 
 use crate::packages::{ensure, Purpose};
 use crate::run::run;
 
-/// What is tried within the six minutes of a demo; `pinfold tune` without this tries all.
+/// The strategies that fit into the six minutes of a demo; `pinfold tune` by default tries all.
 const STRATEGIES: &str = "none,compact,compact-cores,low-latency,balanced,max-performance";
 
 /// Installs, builds, and runs `pinfold tune` on the demo guest.

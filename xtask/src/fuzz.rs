@@ -1,9 +1,8 @@
 //! `cargo xtask fuzz`: every parser under coverage-guided fuzzing (libFuzzer), on stable Rust.
 //!
-//! The compiler is told by `RUSTFLAGS` to count the edges that are taken; the engine is a
-//! crate that nothing else builds. Work goes on in `target/fuzz/`, so that a second run
-//! starts where the first ended; what is kept for ever is one file per target in
-//! `fixtures/fuzz/`, and a test runs it.
+//! `RUSTFLAGS` makes the compiler instrument the edges; the engine is a crate that nothing else
+//! builds. The work is kept in `target/fuzz/`, so that a second run continues the first. The
+//! permanent corpus is one file per target in `fixtures/fuzz/`, and a test runs it.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,8 +10,7 @@ use std::process::Command;
 use crate::packages::{ensure, Purpose};
 use crate::run::run;
 
-/// What makes the compiler count edges and show what is compared with what; `fuzzing` is
-/// what cargo-fuzz calls it.
+/// Flags to instrument edges and comparisons; `fuzzing` is the cfg of cargo-fuzz.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares";
@@ -25,7 +23,7 @@ struct Wish {
     targets: Vec<String>,
 }
 
-/// Runs the targets that were named, or all, each for its time.
+/// Runs the given targets, or all, each for its time.
 pub fn fuzz(root: &Path, words: &[String]) -> Result<(), String> {
     let wish = read(words)?;
     ensure(&Purpose::Fuzz);
@@ -79,7 +77,7 @@ fn targets(root: &Path) -> Result<Vec<String>, String> {
     Ok(text.lines().filter_map(|line| line.split('\t').next()).map(str::to_string).collect())
 }
 
-/// With a target triple, the flags do not reach what runs while building.
+/// With a target triple, the flags do not apply to build scripts.
 fn build(root: &Path) -> Result<(), String> {
     std::env::set_var("RUSTFLAGS", FLAGS);
     let triple = host()?;
@@ -121,7 +119,7 @@ fn one(root: &Path, name: &str, wish: &Wish) -> Result<(), String> {
     }
 }
 
-/// A small set that takes every edge that the whole took, as far as it fits into one file.
+/// A small set of inputs that covers every edge of the whole set, as far as it fits into one file.
 fn keep(root: &Path, name: &str, (work, kept): (&str, &str)) -> Result<(), String> {
     let small = format!("target/fuzz/small/{}", name);
     let folder = root.join(&small);

@@ -1,17 +1,17 @@
-//! `cargo xtask lab`: all cases in QEMU guests as hosts under test, with their table.
+//! `cargo xtask lab`: runs all cases in QEMU guests as hosts under test, and writes their table.
 
 use std::path::Path;
 
 use crate::packages::{ensure, Purpose};
 use crate::run::run;
 
-/// Instruction sets of hosts under test beside this machine's own.
+/// Instruction sets of hosts under test in addition to that of this machine.
 const TARGETS: [&str; 2] = ["aarch64-unknown-linux-gnu", "riscv64gc-unknown-linux-gnu"];
 
-/// Installs, builds, and runs the lab; `words` choose cases by their names.
+/// Installs the packages, builds, and runs the lab; `words` select cases by their names.
 pub fn lab(root: &Path, words: &[String]) -> Result<(), String> {
     ensure(&Purpose::Lab);
-    // Without rustup, or without a network, the lab says which hosts it skips.
+    // Without rustup or a network, the lab reports which hosts it skips.
     let mut add = vec!["target", "add"];
     add.extend(TARGETS);
     if let Err(error) = run(root, "rustup", &add) {

@@ -1,17 +1,18 @@
-//! Installs Debian packages when it may, else prints the exact line and goes on.
+//! Installs Debian packages if it may, else prints the command and continues.
 
 use std::process::{Command, Stdio};
 
-/// What building needs.
+/// Packages for building.
 const BUILD: &[&str] = &["gcc", "libc6-dev", "pkg-config", "libhwloc-dev", "libudev-dev"];
-/// What a guest needs: the emulator, its firmware, and the tools that unpack a kernel package.
+/// Packages for a guest: the emulator, its firmware, and the tools to unpack a kernel package.
 const GUEST: &[&str] = &["qemu-system-x86", "seabios", "xz-utils"];
-/// What a host under test has beside: a shell with its tools, and what kills at a system call.
+/// Additional packages for a host under test: a shell with its tools, and the tool that kills at a
+/// system call.
 const LAB: &[&str] = &["busybox-static", "strace"];
-/// What fuzzing needs beside: the engine is C++.
+/// Additional package for fuzzing: the engine is C++.
 const FUZZ: &[&str] = &["g++"];
-/// What the tests use beside: oracles (hwloc, libxml2-utils), libvirt,
-/// systemd's reader of units, a browser.
+/// Additional packages for the tests: independent tools for comparison (hwloc, libxml2-utils),
+/// libvirt, systemd's parser of units, a browser.
 const TEST: &[&str] = &[
     "hwloc",
     "libvirt-clients",
@@ -20,8 +21,8 @@ const TEST: &[&str] = &[
     "libxml2-utils",
     "systemd", // systemd-analyze reads the units that are emitted; nothing is started
     "chromium",
-    "cpulimit", // a rival of the benchmark emulate
-    // The anchors of `pinfold measure --against`.
+    "cpulimit", // a competitor in the benchmark emulate
+    // The reference tools of `pinfold measure --against`.
     "rt-tests",
     "fio",
     "likwid",
@@ -29,12 +30,12 @@ const TEST: &[&str] = &[
     "stress-ng",
 ];
 
-/// The cluster of the tests. They start its daemons themselves, as processes of their own.
+/// The cluster of the tests, which start its daemons themselves, as their own processes.
 const SLURM: &[&str] = &["slurmctld", "slurmd", "slurm-client", "munge"];
-/// Of these apt starts services, which nobody asked for.
+/// apt starts services of these packages, which are not wanted.
 const SERVICES: &[&str] = &["munge", "slurmctld", "slurmd"];
 
-/// What the tests cross-build `pinload` with, and the lab Pinfold; and what runs the result.
+/// Packages to cross-build `pinload` for the tests and Pinfold for the lab, and to run the result.
 const CROSS: &[&str] = &[
     "gcc-aarch64-linux-gnu",
     "libc6-dev-arm64-cross",
@@ -42,12 +43,12 @@ const CROSS: &[&str] = &[
     "libc6-dev-riscv64-cross",
     "qemu-user",
 ];
-/// What runs guests of other instruction sets.
+/// Packages to run guests of other instruction sets.
 const FOREIGN: &[&str] = &["qemu-system-misc", "qemu-system-arm"];
-/// What compiles BPF programs; only who changes one needs it.
+/// Packages to compile BPF programs; only needed to change one.
 const BPF: &[&str] = &["clang-14", "llvm-14"];
 
-/// For what packages are wanted.
+/// What the packages are for.
 pub enum Purpose {
     /// Running the benchmarks.
     Bench,
@@ -59,12 +60,12 @@ pub enum Purpose {
     Fuzz,
     /// Running the lab.
     Lab,
-    /// Running the tests, of which a part of the lab is one.
+    /// Running the tests, which include a part of the lab.
     Test,
 }
 
-/// Installs the packages that are missing for `purpose`; says what it does.
-/// Never fails: what cannot be installed is printed, and the work goes on with what is there.
+/// Installs the packages that are missing for `purpose`, and prints what it does. Never fails:
+/// packages that cannot be installed are printed, and the work continues without them.
 pub fn ensure(purpose: &Purpose) {
     let mut wanted: Vec<&str> = BUILD.iter().chain(GUEST).copied().collect();
     match purpose {
@@ -110,8 +111,8 @@ pub fn ensure(purpose: &Purpose) {
     }
 }
 
-/// Ends a service that came with a package, now and at the next boot. Where there is no systemd,
-/// or the machine's policy let nothing start, there is nothing to end.
+/// Stops a service that came with a package, now and at the next boot. Without systemd, or if a
+/// policy prevented its start, there is nothing to stop.
 fn stop(prefix: &[&str], service: &str) {
     let mut words: Vec<&str> = prefix.to_vec();
     words.extend(["systemctl", "--quiet", "disable", "--now", service]);

@@ -1,4 +1,4 @@
-//! Running a program of the front door: echo it, run it, fail with its name.
+//! Runs a program: prints it, runs it, and reports a failure with its name.
 
 use std::path::Path;
 use std::process::Command;

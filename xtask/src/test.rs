@@ -72,7 +72,7 @@ pub fn test(root: &Path, words: &[String]) -> Result<(), String> {
     finish(&counts, &broken)
 }
 
-/// Rewrites golden files; a person reads the difference before it is committed.
+/// Rewrites golden files; review the differences before you commit them.
 pub fn golden(root: &Path) -> Result<(), String> {
     std::env::set_var("PINFOLD_BLESS", "1");
     run(root, "cargo", &["test", "--quiet", "-p", "pinfold-topology", "-p", "pinfold-plan"])
@@ -83,13 +83,13 @@ fn docs(root: &Path) -> Result<(), String> {
     run(root, "cargo", &["doc", "--workspace", "--no-deps", "--quiet"])
 }
 
-/// Test programs of the second lane, by the name of their file: each starts its own daemons or
-/// guests, and asserts nothing of the rest of the machine.
+/// Test programs of the second lane, by file name: each starts its own daemons or guests, and makes
+/// no assumptions about the rest of the machine.
 const WAITING: [&str; 4] = ["domain", "libvirt", "slurm", "study_guests"];
 
-/// Builds all tests and runs them in two lanes, then those of the documentation.
+/// Builds all tests and runs them in two lanes, then the documentation tests.
 fn cargo_tests(root: &Path, counts: &mut Counts) -> Result<(), String> {
-    // What does not build is reported by the lanes.
+    // Build errors are reported by the lanes.
     if run(root, "cargo", &["test", "--workspace", "--no-run", "--quiet"]).is_err() {
         counts.failed += 1;
         return Ok(());

@@ -1,12 +1,12 @@
-//! The house rules that the compiler does not know, checked as a test.
+//! Project rules that the compiler does not check, as a test.
 //!
-//! Crate arrows · file heads and lengths · unsafe in one file · kernel paths in one file ·
-//! no dropped lints · scrubbed fixtures · short ARCHITECTURE.md.
+//! Crate dependencies · file headers and lengths · unsafe code in one place · kernel paths in one
+//! file · no disabled lints · scrubbed fixtures · short ARCHITECTURE.md.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Which of our crates each crate may use. A new arrow is a design change:
+/// The crates of this repository that each crate may use. A new dependency is a design change:
 /// write a note in docs/decisions/ first.
 const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-model", &[]),
@@ -67,7 +67,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const LONGEST_FILE: usize = 800;
 const LONGEST_ARCHITECTURE: usize = 200;
 
-/// Prints each broken rule with its place; fails if there is any.
+/// Prints each violation with its location; fails if there is any.
 pub fn report(root: &Path) -> Result<(), String> {
     println!("$ cargo xtask tidy");
     let broken = check(root);
@@ -113,7 +113,8 @@ fn check(root: &Path) -> Vec<String> {
     broken
 }
 
-/// The files and folders that a page names between backticks, from the root of the repository.
+/// The files and folders that a page names between backticks, relative to the root of the
+/// repository.
 fn paths(text: &str) -> Vec<&str> {
     let quoted = text.split('`').skip(1).step_by(2);
     quoted.filter(|word| word.contains('/') && !word.contains([' ', ':', '<']) && !is_format(word)).collect()
@@ -124,7 +125,7 @@ fn is_format(word: &str) -> bool {
     word.rsplit('/').next().is_some_and(|last| !last.is_empty() && last.chars().all(|c| c.is_ascii_digit()))
 }
 
-/// Normal dependencies between our crates must be in [`ARROWS`]; tests may reach further.
+/// Normal dependencies between our crates must be in [`ARROWS`]; tests may use more.
 fn arrows(root: &Path, broken: &mut Vec<String>) {
     let mut manifests: Vec<PathBuf> = Vec::new();
     if let Ok(entries) = fs::read_dir(root.join("crates")) {
@@ -189,7 +190,8 @@ fn source(name: &str, text: &str, broken: &mut Vec<String>) {
             broken.push(format!("{}: unsafe belongs into crates/pinfold-host/src/raw", place));
         }
         let kernel_path = code.contains("\"/sys/") || code.contains("\"/proc/");
-        // Texts for other tools name the files that those write; nothing is opened there.
+        // Texts for other tools contain the names of files that those tools write; nothing is
+        // opened there.
         let named = name == "crates/pinfold-plan/src/emit/kernel_files.rs";
         let shell = ["\"sh\"", "\"bash\"", "\"/bin/sh\""].iter().any(|word| code.contains(word));
         if of_product && shell {
@@ -208,7 +210,7 @@ fn length(name: &str, text: &str, broken: &mut Vec<String>) {
     }
 }
 
-/// Captured machines carry no serial numbers, UUIDs, MAC addresses or host names.
+/// Captured machines must not contain serial numbers, UUIDs, MAC addresses or host names.
 fn fixture(name: &str, text: &str, broken: &mut Vec<String>) {
     for needle in ["product_serial", "product_uuid", "board_serial", "HostName", "DMIBoardSerial", "DMIProductUUID"] {
         if text.contains(needle) {
@@ -217,7 +219,7 @@ fn fixture(name: &str, text: &str, broken: &mut Vec<String>) {
     }
 }
 
-/// Files of ours, without `target` and hidden folders.
+/// Files of the repository, without `target` and hidden folders.
 fn files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![root.to_path_buf()];

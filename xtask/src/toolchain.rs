@@ -1,4 +1,4 @@
-//! Tells a too old cargo in one line what to install.
+//! Reports in one line what to install if cargo is too old.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,10 +1,10 @@
-//! Counters: ours and `perf stat` on the same child at the same time.
+//! Counters: our probe and `perf stat` on the same child process at the same time.
 //!
-//! The child sleeps in a read while the counters of both are put on, works, and sleeps in a read
-//! while they are taken off: so both count the same span, and the counts should be the same
-//! number. The work is a shell that keeps each line that it is given, which takes new pages, and
-//! waits for the next, while it is moved from PU to PU. It makes no processes: `perf stat` follows
-//! those too, and ours the threads of whom it watches only.
+//! The child sleeps in a read while both enable their counters, works, and sleeps in a read while
+//! they are disabled. So both count the same interval, and the counts should be equal. The work is
+//! a shell that stores each line that it reads, which allocates new pages, and waits for the next
+//! line, while it is moved between CPUs. It creates no processes: `perf stat` would follow those
+//! too, while our probe counts only the threads of the observed process.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
@@ -24,7 +24,7 @@ const BLOCKS: u32 = 12;
 const WORK: &str = "while read line; do all=$all$line; echo kept; done";
 const LINES: usize = 200;
 const LINE_BYTES: usize = 4_096;
-/// Ours, and perf's name of it.
+/// Our quantity, and perf's name for it.
 const EVENTS: [(Quantity, &str); 4] = [
     (Quantity::ContextSwitches, "context-switches"),
     (Quantity::Migrations, "cpu-migrations"),
@@ -32,7 +32,7 @@ const EVENTS: [(Quantity, &str); 4] = [
     (Quantity::RunTime, "task-clock"),
 ];
 const MS_NS: u64 = 1_000_000;
-/// Until a program that was started or told sleeps again.
+/// Time until a program that was started or has received input sleeps again.
 const SETTLES_NS: u64 = 100 * MS_NS;
 const PATIENCE_NS: u64 = 20_000 * MS_NS;
 
@@ -82,7 +82,7 @@ fn row((quantity, name): &(Quantity, &str), [ours, theirs]: [Vec<f64>; 2]) -> Ro
     }
 }
 
-/// Ours and perf's of each event.
+/// Our value and perf's for each event.
 fn block(
     host: &LiveHost,
     (perf, file): (&str, &str),
@@ -127,7 +127,7 @@ fn block(
     Ok(pairs)
 }
 
-/// perf, once it has its counters on.
+/// perf, after it has enabled its counters.
 fn perf_stat(host: &LiveHost, (perf, file): (&str, &str), child: Tid) -> Result<Child, Failure> {
     let events = EVENTS.map(|(_, name)| name).join(",");
     let mut other = Spawn::new(perf)
@@ -143,19 +143,19 @@ fn perf_stat(host: &LiveHost, (perf, file): (&str, &str), child: Tid) -> Result<
         }
         SystemClock.sleep_ns(MS_NS);
     }
-    // From its opening them until it turns them on.
+    // From opening the counters to enabling them.
     SystemClock.sleep_ns(SETTLES_NS);
     Ok(other)
 }
 
-/// How many counters a process has open.
+/// Number of open counters of a process.
 fn opened(host: &LiveHost, process: Tid) -> Result<usize, Failure> {
     let folder = paths::process_descriptors(process);
     let mut count = 0;
     for name in host.list(&folder)? {
         match host.link(&format!("{folder}/{name}")) {
             Ok(target) => count += usize::from(target.contains("[perf_event]")),
-            // Closed meanwhile.
+            // Closed in the meantime.
             Err(error) if error.is_gone() => {}
             Err(error) => return Err(error.into()),
         }
@@ -175,7 +175,7 @@ fn counted(found: &Counters, wanted: Quantity) -> Result<f64, Failure> {
     Ok(sum)
 }
 
-/// The number of an event: `41,,context-switches:u,…`, and of its clock milliseconds.
+/// The value of an event: `41,,context-switches:u,…`; for its clock in milliseconds.
 fn of_perf(text: &str, name: &str) -> Result<f64, Failure> {
     let line = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let mut lines = line.filter(|words| words.get(2).is_some_and(|event| event.starts_with(name)));
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_numbers_of_perf_stat_are_found() {
-        // As perf 6.1 writes them.
+        // Output of perf 6.1.
         let text = "# started on Tue\n\n41,,context-switches,103000000,100.00,398.1,/sec\n0,,cpu-migrations,103000000,100.00,0.0,/sec\n103.25,msec,task-clock,103250000,100.00,0.5,CPUs utilized\n<not counted>,,page-faults,0,100.00,,\n";
         assert_eq!(of_perf(text, "context-switches").unwrap(), 41.0);
         assert_eq!(of_perf(text, "cpu-migrations").unwrap(), 0.0);

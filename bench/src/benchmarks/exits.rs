@@ -1,9 +1,9 @@
-//! Exits: the table beside a micro-guest that makes a known number of them, its cost, and
-//! `perf kvm stat record` watching the same run.
+//! Exits: the table for a micro-guest with a known number of exits, its cost, and
+//! `perf kvm stat record` on the same run.
 //!
-//! Which exits can be seen at all is the machine's: where `kvm_exit` does not fire (level B) those
-//! that KVM answers itself are in nobody's table, neither ours nor perf's, and their rows say so.
-//! The laboratory counts them at level A inside nested KVM, in its case of exits.
+//! The machine determines which exits are visible: where `kvm_exit` does not fire (level B), exits
+//! that KVM handles itself are in no table, neither ours nor perf's, and their rows say so. The lab
+//! counts them at level A inside nested KVM, in its case of exits.
 
 use pinfold_host::process::{Child, Signaled, Stdio, own_tid};
 use pinfold_host::{Clock as _, LiveHost, MicroGuest, Ran, SystemClock, Work, paths, proc_stat};
@@ -18,12 +18,13 @@ use crate::scratch::Scratch;
 use crate::{Arguments, Failure};
 
 const BLOCKS: u32 = 8;
-/// Of a whole exit (ns), which makes several events.
+/// Upper limit of the cost of a complete exit (ns), which causes several events.
 const MOST_NS: f64 = 300.0;
-/// From the start of perf until its events are on.
+/// Time from the start of perf until its events are enabled.
 const PERF_STARTS_NS: u64 = 1_000_000_000;
 const PERF_ENDS_NS: u64 = 20_000_000_000;
-/// Runs under perf, of which the quickest counts; as many exits in each as when ours costs.
+/// Number of runs under perf, of which the fastest counts; each has as many exits as in the
+/// measurement of our own cost.
 const RUNS: u32 = 10;
 const HOW: &str = "pinfold exits --micro-guest";
 
@@ -40,7 +41,7 @@ impl MicroRunner for Here {
     }
 }
 
-/// What a block found.
+/// Result of a block.
 struct Block {
     level: Level,
     expected: Vec<Expected>,
@@ -49,10 +50,10 @@ struct Block {
     perf: Perf,
 }
 
-/// What perf told of the same run.
+/// Result of perf for the same run.
 struct Perf {
     exits: u64,
-    /// What it cost beyond a run that nobody watched (ns of CPU time for each exit).
+    /// Its additional cost compared with an unobserved run (ns of CPU time per exit).
     per_exit_ns: f64,
 }
 
@@ -111,7 +112,7 @@ fn own_task(host: &LiveHost) -> Result<TaskId, Failure> {
     Ok(stat.ok_or_else(|| format!("{} is not there", paths::process_stat(own_tid())))?.task())
 }
 
-/// perf, which has begun to record the exits of this thread.
+/// perf, after it has started to record the exits of this thread.
 fn recording(file: &str) -> Result<Child, Failure> {
     let perf = perf_in_own_mounts()
         .args(["kvm", "stat", "record", "-p", &own_tid().to_string(), "-o", file])
@@ -132,7 +133,7 @@ fn end(mut perf: Child) -> Result<(), Failure> {
     }
 }
 
-/// CPU time of an exit while perf records (ns), of the quickest run.
+/// CPU time per exit while perf records (ns), in the fastest run.
 fn under_perf(guest: &mut Here, exits: u32, file: &str) -> Result<f64, Failure> {
     let perf = recording(file)?;
     let mut least = u64::MAX;
@@ -143,7 +144,7 @@ fn under_perf(guest: &mut Here, exits: u32, file: &str) -> Result<f64, Failure> 
     Ok(least as f64 / f64::from(exits))
 }
 
-/// Exits in what perf recorded.
+/// Number of exits in perf's recording.
 fn recorded(file: &str) -> Result<u64, Failure> {
     let output = perf_in_own_mounts()
         .args(["kvm", "-i", file, "stat", "report", "--event=vmexit"])
@@ -158,7 +159,7 @@ fn total(text: &str) -> Option<u64> {
     rest.split(',').next()?.trim().parse().ok()
 }
 
-/// One row for each kind that the guest makes.
+/// One row for each type of exit that the guest causes.
 fn counts(blocks: &[Block]) -> Vec<Row> {
     let kinds = blocks.first().map_or(0, |block| block.expected.len());
     let row = |kind: usize| {
@@ -210,7 +211,7 @@ fn costs(blocks: &[Block]) -> [Row; 2] {
     ]
 }
 
-/// All exits of the run that both watched.
+/// All exits of the run that both observed.
 fn beside_perf(blocks: &[Block]) -> Row {
     let fires = blocks.iter().any(|block| block.perf.exits > 0);
     let theirs = blocks.iter().map(|block| block.perf.exits as f64);
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn the_total_of_perf_is_found() {
-        // As perf 6.1 prints it.
+        // Output of perf 6.1.
         let text = "             VM-EXIT    Samples  Samples%     Time%\n\n\nTotal Samples:2200, Total events handled time:0.00us.\n";
         assert_eq!(total(text), Some(2_200));
         assert_eq!(total("no data"), None);

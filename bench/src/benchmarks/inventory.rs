@@ -1,7 +1,7 @@
-//! Every ruler there is: what it measures, what it is held against, and where its rows are.
+//! All probes: what each measures, its reference tool, and the group of its rows.
 //!
-//! What a ruler measures is the registry's own word, so that none can be forgotten: a probe that
-//! has no entry here is a test's failure.
+//! The descriptions come from the registry, so that none can be missing: a probe without an entry
+//! here fails a test.
 
 use pinfold_probe::counters;
 use pinfold_probe::registry::PROBES;
@@ -10,7 +10,7 @@ use super::Measured;
 use crate::page::Table;
 use crate::{Arguments, Failure};
 
-/// What a ruler is held against, and in which groups.
+/// The reference tool of a probe, and its groups.
 struct Entry {
     benchmark: &'static str,
     reference_tool: &'static str,
@@ -28,7 +28,7 @@ const fn entry(
     Entry { benchmark, reference_tool, groups }
 }
 
-/// Those that `pinfold measure` takes.
+/// The probes of `pinfold measure`.
 const MEASURED: &[Entry] = &[
     entry("spin-gap", "stalls of known length, timed by the kernel's trace; oslat", &["latency"]),
     entry("wakeup", "cyclictest", &["latency"]),
@@ -71,7 +71,7 @@ const MEASURED: &[Entry] = &[
     entry("micro-threads", NOT_PUBLISHED, &[]),
 ];
 
-/// Those that look at a workload from outside, and what they measure.
+/// The probes that observe a workload from outside, and what they measure.
 const FROM_OUTSIDE: &[(Entry, &str)] = &[
     (
         entry("exits", "the micro-guest's known number of exits; perf kvm stat record", &["exits"]),

@@ -1,7 +1,8 @@
-//! Disks: the built-in prober beside fio, on the same file with reads of the same size, in turns.
+//! Disks: the built-in I/O benchmark and fio, on the same file with reads of the same size,
+//! alternately.
 //!
-//! A disk's times wander more than any instrument errs, so that the goal is fio's own difference
-//! from itself in the same blocks, as that of wake-ups is cyclictest's.
+//! The times of a disk vary more than the error of any tool. So the goal is fio's own difference
+//! from itself in the same blocks, as for wake-ups that of cyclictest.
 
 use pinfold_host::LiveHost;
 use pinfold_host::files::{self, StateDir};
@@ -87,7 +88,7 @@ fn settings(cpus: &CpuSet, file: &str) -> Settings {
     }
 }
 
-/// Bytes that no disk can leave out.
+/// Bytes that no disk can omit.
 fn contents(random: &mut Pcg32) -> Vec<u8> {
     let words = (FILE_MIB << 20) / 4;
     (0..words).flat_map(|_| random.below(u32::MAX).to_le_bytes()).collect()
@@ -107,7 +108,7 @@ fn theirs(settings: &Settings, scratch: &StateDir) -> Result<Values, Failure> {
     Ok(SHOWN.map(|(_, what)| of(what)))
 }
 
-/// Two for each statistic: ours, and the anchor again.
+/// Two rows for each statistic: ours, and the reference tool compared with itself.
 fn rows([ours, one, other]: [[Vec<f64>; 3]; 3]) -> Result<(Vec<Row>, String), Failure> {
     let (mut rows, mut words) = (Vec::new(), Vec::new());
     for (index, (name, _)) in SHOWN.into_iter().enumerate() {

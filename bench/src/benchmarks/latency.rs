@@ -1,12 +1,12 @@
-//! Latency: stalls that are known seen by spin-gap and oslat, wake-ups beside cyclictest.
+//! Latency: spin-gap and oslat on known stalls, and wake-ups compared with cyclictest.
 //!
-//! How stalls are made and what is known of them: [`stalls`]. Ours runs under fifo for 90 % of each
-//! period, which leaves the kernel's safety valve shut. oslat can only spin all the time, and
-//! under fifo would read that valve (50 ms a second) instead of the stalls: it runs at normal
-//! priority, and its rows mean something on a machine without other work only. For wake-ups the
-//! goal is cyclictest's own difference from itself (A/A) in the same blocks. Both keep all CPUs
-//! awake: else how deep one sleeps, and in a virtual machine for how long its host polls before it
-//! takes the CPU away, decides more than the instrument.
+//! [`stalls`] describes how stalls are injected and recorded. Our benchmark runs under SCHED_FIFO
+//! for 90 % of each period, which does not trigger real-time throttling. oslat can only spin all
+//! the time, and under SCHED_FIFO it would measure the throttling (50 ms per second) instead of the
+//! stalls. So it runs at normal priority, and its rows are meaningful only on a machine without
+//! other work. For wake-ups the goal is cyclictest's own difference from itself (A/A) in the same
+//! blocks. Both keep all CPUs out of deep idle states, because otherwise the depth of the idle
+//! state, and in a virtual machine the halt polling of its host, would matter more than the tool.
 
 mod oslat;
 mod seen;
@@ -34,28 +34,30 @@ use crate::{Arguments, Failure};
 const NS_PER_MS: u64 = 1_000_000;
 /// Lengths of the stalls.
 const STALLS_MS: [u64; 3] = [1, 3, 10];
-/// Stalls in one run.
+/// Number of stalls in one run.
 const PER_RUN: usize = 10;
-/// From the start of a ruler until the first stall may come; oslat warms up for a second.
+/// Time from the start of a benchmark until the first stall may occur; oslat warms up for one
+/// second.
 const OURS_AFTER_NS: u64 = 300 * NS_PER_MS;
 const OSLAT_AFTER_NS: u64 = 1_400 * NS_PER_MS;
-/// Time in which all stalls of a run happen.
+/// Time in which all stalls of a run occur.
 const STALLS_WITHIN_NS: u64 = 1_200 * NS_PER_MS;
 const RUN_NS: u64 = 2_000 * NS_PER_MS;
-/// Of a run of wake-ups: 10,000 of them and some.
+/// Period of a run of slightly more than 10,000 wake-ups.
 const WAKEUP_PERIOD_US: u32 = 200;
 const WAKEUPS_NS: u64 = 2_200 * NS_PER_MS;
 const BLOCKS: u32 = 12;
-/// Of wake-ups: their 99.9 % quantiles vary more than all else.
+/// Blocks of wake-ups: their 99.9 % quantiles vary most.
 const WAKEUP_BLOCKS: u32 = 30;
 const PRIORITY: u8 = 80;
-/// Of a period of 10 ms; the rest is more than the kernel's safety valve wants for others.
+/// Duty cycle of a period of 10 ms; the rest is more than real-time throttling reserves for other
+/// tasks.
 const DUTY_PERCENT: u8 = 90;
 const HEARTBEAT_NS: u64 = 200 * NS_PER_MS;
 
 const TRACE: &str = "from when its timer was due to the switch back, by perf record";
 
-/// What all runs share.
+/// The data that all runs share.
 struct Bench {
     pinload: Pinload,
     folder: Scratch,
@@ -119,7 +121,7 @@ impl Bench {
         }
     }
 
-    /// Ours beside the log, and oslat beside its own.
+    /// Ours compared with the log, and oslat with its own.
     fn stalls(
         &mut self,
         length_ms: u64,
@@ -163,7 +165,7 @@ impl Bench {
         Ok(ours)
     }
 
-    /// One run of ours with stalls at moments at which it spins.
+    /// One run of ours with stalls at times at which it spins.
     fn spin_gap(&mut self, job: &Job, length_ms: u64) -> Result<(Vec<Gap>, Vec<Stall>), Failure> {
         let Job::Benchmark(benchmark) = job else { return Err("spin-gap is no ruler".into()) };
         let trace = Trace::begin(self.folder.file("trace"), self.pu)?;
@@ -193,7 +195,7 @@ impl Bench {
         Ok((benchmark.gaps(&output)?, trace.stalls_of(&stalled)?))
     }
 
-    /// Ours beside cyclictest, and cyclictest beside itself.
+    /// Ours compared with cyclictest, and cyclictest with itself.
     fn wakeups(&mut self, rows: &mut Vec<Row>) -> Result<String, Failure> {
         let settings = Settings {
             period_us: Some(WAKEUP_PERIOD_US),
@@ -250,7 +252,7 @@ impl Bench {
         ))
     }
 
-    /// Mean and 99.9 % quantile of ours, as cyclictest counts.
+    /// Mean and 99.9 % quantile of ours, counted as by cyclictest.
     fn our_wakeups(&self, job: &Job) -> Result<(Option<f64>, Option<f64>), Failure> {
         let figures = job.run_on_host(&self.pinload, &Placement::default())?;
         let tails = figures.iter().filter(|figure| figure.family == Family::Tail);
@@ -259,7 +261,7 @@ impl Bench {
         Ok((of(Statistic::Mean), of(Statistic::P999)))
     }
 
-    /// The same of cyclictest.
+    /// Mean and 99.9 % quantile of cyclictest.
     fn their_wakeups(&self, settings: &Settings) -> Result<(Option<f64>, Option<f64>), Failure> {
         let found =
             ReferenceTool::Cyclictest.run(settings, &[], (&Placement::default(), &self.scratch))?;
@@ -268,7 +270,8 @@ impl Bench {
         Ok((of(Statistic::Mean), of(Statistic::P999)))
     }
 
-    /// What no trace inside a virtual machine shows of a stall: why it is counted from its timer.
+    /// The part of a stall that no trace inside a virtual machine shows, which is why its length is
+    /// counted from its timer.
     fn unseen(&self) -> Result<String, Failure> {
         let policy = Policy::Fifo { priority: PRIORITY };
         let unseen = stalls::before_handler(self.folder.file("trace"), self.pu, policy)?;
@@ -282,11 +285,11 @@ impl Bench {
         ))
     }
 
-    /// When stalls of so long begin; the first so long from now at the earliest.
+    /// Start times of stalls of this length; the first one is at least `after_ns` from now.
     fn starts(&mut self, length_ms: u64, after_ns: u64) -> Vec<u64> {
         let slot_ns = STALLS_WITHIN_NS / PER_RUN as u64;
         let begin = SystemClock.now_ns() + after_ns;
-        // One in each slot, with room to both sides: two that touch would be one.
+        // One in each slot, with a distance on both sides: two adjacent ones would be one.
         let room_ns = slot_ns.saturating_sub((length_ms + 4) * NS_PER_MS) as f64;
         (0..PER_RUN as u64)
             .map(|index| {
@@ -298,7 +301,8 @@ impl Bench {
     }
 }
 
-/// What the longest stalls have more than the shortest, which leaves out what all have alike.
+/// The additional length of the longest stalls compared with the shortest, which cancels a common
+/// offset.
 fn longer_than(seen: &[Seen]) -> Option<Row> {
     let (short, long) = (seen.first()?, seen.last()?);
     let more = |long: &[f64], short: &[f64]| long.iter().zip(short).map(|(l, s)| l - s).collect();

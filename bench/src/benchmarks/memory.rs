@@ -1,9 +1,10 @@
-//! Memory: `pinload`'s bandwidth, STREAM and pointer chase beside likwid-bench and plain code.
+//! Memory: `pinload`'s bandwidth, STREAM and pointer chase compared with likwid-bench and plain
+//! code.
 //!
-//! likwid-bench's own clock can be off by 15 % under steal, so that its rates are computed again
-//! from its cycles and our own rate of the time stamp counter. The plain code is
-//! `bench/rivals/memory.c`, compiled here with gcc -O3: STREAM's loops as they are written, and
-//! a pointer chase in samples of half a second, as multichase takes them.
+//! likwid-bench's own clock can be wrong by 15 % with steal time, so its rates are computed from
+//! its cycles and our own rate of the time stamp counter. The plain code is
+//! `bench/rivals/memory.c`, compiled here with gcc -O3: the original loops of STREAM, and a pointer
+//! chase in samples of half a second, as in multichase.
 
 pub mod area;
 mod likwid;
@@ -32,22 +33,22 @@ use crate::{Arguments, Failure};
 const ROUNDS: u32 = 8;
 const MINUTE_NS: u64 = 60_000_000_000;
 const RIVAL: &str = include_str!("../../rivals/memory.c");
-/// As long as a run of likwid-bench, and of the chase as three samples.
+/// As long as a run of likwid-bench, and as three samples of the chase.
 const WINDOWS: Windows = Windows { count: 150, length_us: 2_000 };
 const CHASE_WINDOWS: Windows = Windows { count: 375, length_us: 4_000 };
-/// Of runs that have quick windows on a loaded machine too.
+/// For runs that contain fast windows on a loaded machine too.
 const LONG: Windows = Windows { count: 1_200, length_us: 2_000 };
 const LONG_CHASE: Windows = Windows { count: 750, length_us: 4_000 };
-/// Runs are short, and the kernel leaves 5 % of each second to others.
+/// Runs are short enough that real-time throttling, which takes 5 % of each second, does not occur.
 const POLICY: Policy = Policy::Fifo { priority: 10 };
-/// Blocks of which the spread is told.
+/// Number of blocks whose spread is reported.
 const SPREAD_RUNS: usize = 5;
 const SPREAD_GOAL: f64 = 1.05;
-/// The row whose runs differ as the machine does.
+/// The row whose variation is that of the machine.
 const MACHINE: &str = "intmix crc";
 
-/// Which windows are the quick ones. The slowest of the quickest tenth stands for a run: noise has
-/// one side, but now and then a window is quicker than the machine can be for longer.
+/// Selects the fast windows. The slowest of the fastest tenth represents a run: noise is one-sided,
+/// but occasionally a window is faster than the machine can be for longer.
 #[derive(Clone, Copy)]
 enum Best {
     Most,
@@ -66,17 +67,17 @@ impl Best {
 
 /// What measures the same.
 enum ReferenceTool {
-    /// A kernel of likwid-bench over so many bytes, moving about so many.
+    /// A kernel of likwid-bench over this number of bytes, transferring `volume` bytes.
     Likwid { test: String, bytes: u64, volume: u64 },
-    /// The plain code with these words; a line for each row.
+    /// The plain code with these arguments; one output line for each row.
     Plain(Vec<String>),
-    /// Another of ours; the window that stands for each figure that is picked.
+    /// Another of our commands; the window that represents each selected figure.
     Ours(Instrument),
-    /// Nothing; why stands in its name.
+    /// None; the name contains the reason.
     None,
 }
 
-/// One command of ours against one of theirs; a row for each figure that is picked.
+/// One command of ours compared with one of the reference tool; one row for each selected figure.
 struct Match {
     names: Vec<String>,
     how: String,
@@ -87,7 +88,7 @@ struct Match {
     reference_tool: ReferenceTool,
     text: fn(f64) -> String,
     goal: Goal,
-    /// For each row: ours, theirs, and the median window of ours, one value per block.
+    /// For each row: ours, theirs, and our median window, one value per block.
     values: Vec<[Vec<f64>; 3]>,
 }
 
@@ -99,9 +100,10 @@ struct Bench {
     /// The shortest and the longest run of likwid-bench that counted (s).
     likwid_runs: Cell<Option<(f64, f64)>>,
     pu: PuId,
-    /// Of both sides: real-time, so that other work does not come between; `None` if refused.
+    /// The policy of both sides: real-time, so that other tasks do not interrupt; `None` if
+    /// refused.
     policy: Option<Policy>,
-    /// Last, so that it goes after what lies in it.
+    /// Last, so that it is dropped after its contents.
     _scratch: Scratch,
 }
 
@@ -132,8 +134,9 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     })
 }
 
-/// How far some runs of ours lie apart: long ones and short ones in turns with those of all other
-/// rulers, and long ones together, which the machine's other tenants have less time to change.
+/// The spread of runs of ours: long and short runs alternating with those of all other benchmarks,
+/// and long ones in direct sequence, with less time for the load of other virtual machines to
+/// change.
 pub fn repeat(arguments: &Arguments) -> Result<Measured, Failure> {
     let bench = Bench::new()?;
     let caches = bench.caches()?;
@@ -167,7 +170,7 @@ pub fn repeat(arguments: &Arguments) -> Result<Measured, Failure> {
     })
 }
 
-/// One ruler's runs.
+/// The runs of one benchmark.
 struct Runs {
     long: Match,
     short: Match,
@@ -175,8 +178,8 @@ struct Runs {
 }
 
 impl Bench {
-    /// In each round a long and a short run of every ruler, in random order; those together in
-    /// the first.
+    /// In each round a long and a short run of every benchmark, in random order; those in direct
+    /// sequence in the first round.
     fn repeats(&self, runs: &mut [Runs], random: &mut Pcg32) -> Result<(), Failure> {
         let mut order: Vec<usize> = (0..runs.len()).collect();
         for round in 0..SPREAD_RUNS {
@@ -256,7 +259,7 @@ fn rows(one: Match) -> Vec<Row> {
         .collect()
 }
 
-/// Largest over smallest of the first runs.
+/// Largest divided by smallest of the first runs.
 fn spread(values: &[f64]) -> Option<f64> {
     let runs = values.get(..SPREAD_RUNS)?;
     Some(quantile(runs, 1.0)? / quantile(runs, 0.0)?)
@@ -286,7 +289,7 @@ fn notes(matches: &[Match], likwid_runs: Option<(f64, f64)>) -> Vec<String> {
     notes
 }
 
-/// How far runs lie apart, ours and the anchor's, in hundredths as they are told.
+/// The spread of runs, ours and the reference tool's, in hundredths as reported.
 fn spread_notes(matches: &[Match]) -> Vec<String> {
     let hundredths = |values: &[f64]| Some((spread(values)? * 100.0).round() / 100.0);
     let named = matches.iter().flat_map(|one| one.names.iter().zip(&one.values));
@@ -331,12 +334,12 @@ fn nanoseconds(ns: f64) -> String {
     format!("{ns:.2} ns")
 }
 
-/// Sizes well inside each level, and the volume that moves there in some 0.3 s.
+/// Sizes well inside each level, and the volume that takes about 0.3 s there.
 fn levels(caches: &[u64]) -> Vec<(&'static str, u64, u64)> {
     let names = ["L1d", "L2", "L3"];
     let volumes = [40_000_000_000, 20_000_000_000, 10_000_000_000];
     let inside = |level: usize, bytes: u64| match level.checked_sub(1).map(|below| caches[below]) {
-        // Of a cache that others use too, a program may have a small part only.
+        // Of a shared cache, a program may have only a small part.
         Some(below) if level == 2 => (2 * below).min(bytes / 2),
         _ => bytes / 2,
     };
@@ -347,7 +350,7 @@ fn levels(caches: &[u64]) -> Vec<(&'static str, u64, u64)> {
         .map(|((level, bytes), (name, volume))| (*name, inside(level, *bytes), volume))
         .collect();
     let last = caches.last().copied().unwrap_or(32 << 20);
-    // Four times the last cache, as STREAM asks for.
+    // Four times the last-level cache, as STREAM requires.
     levels.push(("memory", (4 * last).max(256 << 20), 6_000_000_000));
     levels
 }
@@ -356,7 +359,7 @@ fn place(bench: &Bench) -> Place {
     Place { pu: Some(bench.pu), ..Place::default() }
 }
 
-/// Width of ours, and likwid-bench's name of it.
+/// Our width, and likwid-bench's name of it.
 type Widths = Vec<(Width, &'static str)>;
 
 fn bandwidth_matches(
@@ -477,7 +480,7 @@ impl Bench {
         let scratch = Scratch::on_disk()?;
         let (source, plain) = (scratch.file("memory.c"), scratch.file("memory"));
         files::write_atomic(&source, RIVAL.as_bytes())?;
-        // Without the last flag the loop of copy becomes a call of memcpy.
+        // Without the last flag, the compiler replaces the copy loop by a call of memcpy.
         let flags = ["-O3", "-march=native", "-fno-tree-loop-distribute-patterns"];
         let words = flags.into_iter().chain(["-o", &plain, &source]);
         let built = process::capture("gcc", words, MINUTE_NS)?;
@@ -499,7 +502,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Both sides of all matches in random order, so many times.
+    /// Runs both sides of all matches in random order, this number of times.
     fn blocks(
         &self,
         matches: &mut [Match],
@@ -533,7 +536,7 @@ impl Bench {
         Ok(format!("on PU {}, {policy}; plain code by {}", self.pu, self.compiler()?))
     }
 
-    /// Runs a program on the PU; its standard output.
+    /// Runs a program on the CPU and returns its standard output.
     fn output(&self, program: &str, words: &[String]) -> Result<String, Failure> {
         let spawn = Spawn::new(program).args(words.to_vec()).policy(self.policy);
         let output = spawn.affinity(CpuSet::single(self.pu)).capture(3 * MINUTE_NS)?;
@@ -562,7 +565,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Windows of the figures that a match picks.
+    /// Windows of the figures that a match selects.
     fn picked(&self, instrument: &Instrument, one: &Match) -> Result<Vec<Vec<f64>>, Failure> {
         let figures = self.figures(instrument)?;
         let samples = |pick: &usize| figures.get(*pick).map(|figure| figure.samples.clone());
@@ -597,7 +600,7 @@ impl Bench {
         Ok(format!("gcc {} -O3 -march=native", text.trim()))
     }
 
-    /// Sizes of the data caches, the smallest first, as `pinload` tells them.
+    /// Sizes of the data caches, the smallest first, as reported by `pinload`.
     fn caches(&self) -> Result<Vec<u64>, Failure> {
         let figures = self.figures(&self.probing(Width::Scalar))?;
         let text = figures.first().and_then(|figure| figure.labels.get("caches"));
@@ -615,7 +618,7 @@ impl Bench {
         Bandwidth { sizes, operations, width, place: place(self), windows }.instrument()
     }
 
-    /// Those that this CPU runs and likwid-bench has kernels of.
+    /// The widths that this CPU supports and for which likwid-bench has kernels.
     fn widths(&self) -> Result<Widths, Failure> {
         let kernels = self.output(&self.likwid, &["-a".to_owned()])?;
         let known = [(Width::Bits128, "sse"), (Width::Avx2, "avx"), (Width::Avx512, "avx512")];

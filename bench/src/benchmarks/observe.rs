@@ -1,10 +1,10 @@
-//! Observing: what watching the scheduler and counting cost those who are watched.
+//! Observing: the cost of observing the scheduler and of counting for the observed threads.
 //!
-//! What is compared is the CPU time that a fixed amount of work takes the threads: what the
-//! programs in the kernel do is in it, and what other tenants of the machine do is not. The work
-//! is that of a guest of eight vCPUs, one whose threads compute and one whose threads wait for
-//! each other, and of four pairs of threads that pass a byte to and fro through pipes and compute
-//! in between: each byte is a wake-up and two switches.
+//! The benchmark compares the CPU time of the threads for a fixed amount of work: it includes the
+//! time of the BPF programs in the kernel, and excludes other virtual machines on the host. The
+//! work is that of a guest with eight vCPUs, with threads that compute or threads that wait for
+//! each other, and that of four pairs of threads that pass a byte back and forth through pipes and
+//! compute in between: each byte is a wake-up and two switches.
 
 mod own_time;
 
@@ -33,10 +33,10 @@ use crate::{Arguments, Failure, guest};
 const PAIRS: usize = 4;
 const VCPUS: u32 = 8;
 const BLOCKS: u32 = 20;
-/// Blocks of the guests for each of the pipes: the machine changes the CPU time of their work more
-/// than watching does.
+/// Blocks of the guests for each block of the pipes: the machine affects the CPU time of their work
+/// more than the observation does.
 const GUEST_BLOCKS: u32 = 5;
-/// Runs in which the programs' own time is taken.
+/// Number of runs in which the programs' own time is measured.
 const TIMED: u32 = 5;
 const GOAL: Goal = Goal::AtMost(1.01);
 /// Name, steps of computing between two bytes, bytes that each pair passes in a round, the goal.
@@ -50,16 +50,16 @@ const GUESTS: [(&str, &str); 2] = [
     ("a guest of 8 vCPUs that computes", "blackscholes"),
     ("a guest of 8 vCPUs whose threads wait for each other", "ferret"),
 ];
-/// For the guest to start, and for a program in it.
+/// Timeout for the guest to start, and for a program in it.
 const PATIENCE_NS: u64 = 120_000_000_000;
 
 /// Threads, and a fixed amount of work for them.
 struct Load<'l> {
     name: &'static str,
     blocks: u32,
-    /// All that are watched.
+    /// All observed threads.
     threads: &'l [(TaskId, Role)],
-    /// Whose CPU time counts.
+    /// The threads whose CPU time counts.
     counted: &'l [(TaskId, Role)],
     work: Box<dyn Fn() -> Result<(), Failure> + 'l>,
     goal: Goal,
@@ -109,18 +109,18 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     })
 }
 
-/// What the waits of a load are to its CPU time.
+/// The waits of a load in relation to its CPU time.
 struct Waits {
-    /// For each second of it; the median over the blocks.
+    /// Number per second of CPU time; the median over the blocks.
     by_second: f64,
-    /// CPU time that watching took for each, in ns; the median over the blocks.
+    /// CPU time that the observation took per wait (ns); the median over the blocks.
     cost_ns: f64,
-    /// The programs' own time in the CPU time of the load; the median over the runs.
+    /// The programs' own time as a share of the CPU time of the load; the median over the runs.
     own_share: f64,
 }
 
-/// What watching must cost each load, by the number of its waits: where wake-ups are as many as can
-/// be, what one costs stands out of the noise, and elsewhere it does not.
+/// The cost of observing each load, from its number of waits: with the maximum rate of wake-ups,
+/// the cost of one is above the noise, otherwise it is not.
 fn by_wait(waits: &[(&str, Waits)]) -> Result<String, Failure> {
     let (_, most) = waits.iter().find(|(name, _)| *name == PIPES[0].0).ok_or("no pipes")?;
     let each = waits.iter().map(|(name, load)| {
@@ -134,7 +134,7 @@ fn by_wait(waits: &[(&str, Waits)]) -> Result<String, Failure> {
     ))
 }
 
-/// What the kernel says that the programs took.
+/// The time of the programs as reported by the kernel.
 fn by_own_time(waits: &[(&str, Waits)]) -> String {
     let each = waits.iter().map(|(name, load)| format!("{name} {:.2} %", load.own_share * 100.0));
     format!(
@@ -171,7 +171,7 @@ impl Load<'_> {
         let alone = times.first().ok_or("nobody was left alone")?.samples.clone();
         let watched = times.iter().zip(ways).find(|(_, (watch, ..))| matches!(watch, Watch::Sched));
         let watched = &watched.ok_or("nobody was watched")?.0.samples;
-        // The first round warms up.
+        // The first round is a warm-up.
         let seen: Vec<f64> = seen.take().into_iter().skip(1).collect();
         let by_second: Vec<f64> = seen.iter().zip(watched).map(|(n, ns)| n / ns * 1e9).collect();
         let more = watched.iter().zip(&alone).zip(&seen);
@@ -193,7 +193,7 @@ impl Load<'_> {
         Ok((times.into_iter().zip(ways).skip(1).map(row).collect(), waits))
     }
 
-    /// The programs' own time in the CPU time of the load.
+    /// The programs' own time as a share of the CPU time of the load.
     fn own_share(&self, host: &LiveHost) -> Result<f64, Failure> {
         let mut shares = Vec::new();
         for _ in 0..TIMED {
@@ -252,7 +252,7 @@ fn play(players: &[Player], orders: (u32, u32)) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A thread that passes on each byte that comes.
+/// A thread that passes on each byte.
 struct Player {
     task: TaskId,
     orders: Sender<(u32, u32)>,
@@ -293,7 +293,7 @@ impl Watch {
 }
 
 impl Open {
-    /// Tells how many waits were seen, if it looked for them.
+    /// Returns the number of observed waits, if it observed them.
     fn close(self, host: &LiveHost) -> Result<u64, Failure> {
         let mut waits = 0;
         if let Some(sched) = self.sched {
@@ -307,7 +307,7 @@ impl Open {
     }
 }
 
-/// How the scheduler is watched here; without BPF there is nothing to measure.
+/// The method of observing the scheduler here; without BPF there is nothing to measure.
 fn level(host: &LiveHost, threads: &[(TaskId, Role)]) -> Result<String, Failure> {
     let found = sched_latency::start(host, &SystemClock, threads)?.stop(host, &SystemClock)?;
     match found.level {
@@ -316,8 +316,8 @@ fn level(host: &LiveHost, threads: &[(TaskId, Role)]) -> Result<String, Failure>
     }
 }
 
-/// Each pair is held on a PU: a byte that crosses to another costs up to four times as much, so
-/// that a pair that moves tells of that and of nothing else.
+/// Each pair is pinned to a CPU: a byte between CPUs costs up to four times as much, so a pair that
+/// migrates would dominate the result.
 fn players(host: &LiveHost) -> Result<Vec<Player>, Failure> {
     let own: Vec<PuId> = host.affinity(process::own_tid())?.iter().collect();
     let mut players = Vec::new();
@@ -344,7 +344,7 @@ fn player(
     let (finished, done) = mpsc::channel();
     let (report, reported) = mpsc::channel();
     let thread = std::thread::spawn(move || {
-        // Whoever hangs up at one of the ends has ended the benchmark.
+        // If the receiver is gone, the benchmark has ended.
         if report.send(process::own_tid()).is_err() {
             return;
         }

@@ -1,8 +1,8 @@
-//! The operating system: context switches and system calls beside `perf bench`.
+//! The operating system: context switches and system calls compared with `perf bench`.
 //!
-//! Both sides give the best and the median of twenty windows of about five milliseconds on one PU;
-//! `perf bench` has one mean per run, so a run is a window. A round of its pipes is two steps.
-//! What no instrument of others measures the same way stands alone ([`alone`]).
+//! Both sides report the best and the median of twenty windows of about five milliseconds on one
+//! CPU; `perf bench` reports one mean per run, so a run is a window. A round of its pipes is two
+//! steps. Benchmarks without a comparable tool are in [`alone`].
 
 mod alone;
 
@@ -67,21 +67,21 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
 /// The best and the median window (ns).
 type Windows = (f64, f64);
 
-/// A ruler and its anchor.
+/// A benchmark and its reference tool.
 struct Duel {
     name: &'static str,
     how: &'static str,
     reference_tool: &'static str,
     ours: Instrument,
-    /// Of the figure that counts, where there are several.
+    /// The part of the figure, if there are several.
     part: Option<&'static str>,
-    /// Words of perf.
+    /// Arguments of perf.
     theirs: &'static [&'static str],
-    /// In what it calls an operation.
+    /// Number of steps in one of its operations.
     steps: f64,
-    /// Of the best window.
+    /// Goal for the best window.
     goal: Goal,
-    /// Of each block: ours, theirs.
+    /// For each block: ours, theirs.
     values: Vec<(Windows, Windows)>,
 }
 

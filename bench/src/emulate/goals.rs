@@ -1,8 +1,8 @@
-//! What was to be reached, beside what nobody's runs show (the floor) and what was found. Pure.
+//! The goals, compared with the noise floor and the results. Pure.
 //!
-//! The floor is the same figure of an A/A comparison, two runs at full speed: a bound below it
-//! counts as met by who is no worse than it. Of figures with a sign, whose median would be near 0
-//! by luck, it is the end of the median's 95 % interval that is further off.
+//! The noise floor is the same figure of an A/A comparison, two runs at full speed: a bound below
+//! it counts as met by a subject that is no worse than the floor. For signed figures, whose median
+//! could be near 0 by chance, the end of the median's 95 % interval that is further from 0 is used.
 
 use pinfold_study::stats::{median, median_interval, quantile};
 
@@ -11,20 +11,20 @@ use super::trial::Trial;
 use crate::page::Table;
 
 const NOBODY: &str = "nobody (A/A)";
-/// Whose figures have bounds.
+/// The subjects whose figures have bounds.
 const OURS: [&str; 2] = ["stall", "hogs"];
-/// Bounds of one spinning thread: median and 90 % of the error, in points.
+/// Bounds of one spinning thread: median and 90 % quantile of the error, in points.
 const SPIN: (f64, f64) = (0.15, 0.40);
-/// More threads and cores may be so many times further off.
+/// Factor of the bounds for more threads and cores.
 const FREE: f64 = 1.5;
-/// Unevenness in 1 and in 10 ms at 50 %, the 99th percentile of stops (ms): of `stall`.
+/// Unevenness in 1 and in 10 ms at 50 %, the 99th percentile of stops (ms), for `stall`.
 const EVEN: [f64; 2] = [0.012, 0.005];
 const STOPS_MS: f64 = 0.11;
-/// Speed inside bursts less the speed asked.
+/// Speed inside bursts minus the requested speed.
 const BURST: f64 = 0.01;
-/// Short-lived processes less a spinning thread, in points.
+/// Short-lived processes minus a spinning thread, in points.
 const CHURN: f64 = 1.0;
-/// CPU of the controller (% of a core per core); what a neighbour feels, in points.
+/// CPU of the controller (% of a core per core); the effect on a neighbour, in points.
 const CONTROL: f64 = 0.3;
 const NEIGHBOUR: f64 = 0.3;
 
@@ -170,12 +170,12 @@ impl Findings {
     }
 }
 
-/// How far the median of differences is from none.
+/// Absolute value of the median of differences.
 fn middle(differences: &[f64]) -> Option<f64> {
     median(differences).map(f64::abs)
 }
 
-/// How far it may be by chance; of one difference itself.
+/// Upper bound of the absolute value; for one difference its absolute value.
 fn furthest(differences: &[f64]) -> Option<f64> {
     match median_interval(differences) {
         Some((low, high)) => Some(low.abs().max(high.abs())),

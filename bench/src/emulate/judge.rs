@@ -1,9 +1,9 @@
-//! What readings say: errors, evenness, stops. Pure.
+//! Statistics of readings: errors, evenness, stops. Pure.
 
 use pinfold_probe::cpu_speed::Stop;
 use pinfold_study::stats::{median, median_interval, quantile};
 
-/// Achieved less asked, in points of full speed.
+/// Achieved minus requested speed, in points of full speed.
 pub fn error_points(achieved: f64, asked: f64) -> f64 {
     (achieved - asked) * 100.0
 }
@@ -24,19 +24,19 @@ pub fn unevenness(windows: &[u64], per_ms: f64, width: usize) -> Option<f64> {
     (!progress.is_empty()).then(|| square.sqrt())
 }
 
-/// How many stops a worker had, and how long they were.
+/// Number and length of a worker's stops.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stops {
-    /// How many in a second.
+    /// Number per second.
     pub per_second: f64,
-    /// Half, 95 % and 99 % of them are no longer than that, and all (ns).
+    /// The 50 %, 95 % and 99 % quantiles and the maximum of their length (ns).
     pub quantiles_ns: [f64; 4],
 }
 
-/// Which parts are in [`Stops::quantiles_ns`].
+/// The quantiles in [`Stops::quantiles_ns`].
 const PARTS: [f64; 4] = [0.5, 0.95, 0.99, 1.0];
 
-/// Of the stops in so many milliseconds; `None` if there were none.
+/// The stops in this number of milliseconds; `None` if there were none.
 pub fn stops(stops: &[Stop], span_ms: usize) -> Option<Stops> {
     let lengths: Vec<f64> = stops.iter().map(|stop| stop.length_ns as f64).collect();
     let of = |part| quantile(&lengths, part);
@@ -56,7 +56,7 @@ pub fn median_text(values: &[f64], digits: usize) -> String {
     }
 }
 
-/// A quantile, `–` of nothing.
+/// A quantile, `–` for no values.
 pub fn quantile_text(values: &[f64], part: f64, digits: usize) -> String {
     quantile(values, part).map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
 }
@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn unevenness_by_width() {
-        // Runs in every other millisecond: half speed, as uneven as can be, and even by two.
+        // Runs in every other millisecond: half speed, with the largest unevenness, and even in
+        // windows of two.
         let windows = [10, 0, 10, 0, 10, 0, 10];
         assert_eq!(unevenness(&windows[..6], 10.0, 1), Some(0.5));
         assert_eq!(unevenness(&windows, 10.0, 2), Some(0.0));

@@ -1,46 +1,46 @@
-//! What runs on the PUs, and what it says of their speed.
+//! The loads on the CPUs, and the readings of their speed.
 
 use pinfold_probe::benchmarks::BenchmarkError;
 use pinfold_probe::cpu_speed::{
     Burst, BurstSample, Churn, ChurnKind, Progress, ProgressOutcome, SpeedBenchmark, Stop, Workers,
 };
 
-/// How long to wait for a run: at the lowest speed, with what the start takes there.
+/// Timeout of a run: at the lowest speed, including its start.
 pub const PATIENCE_NS: u64 = 60_000_000_000;
-/// The first part of a run does not count: who polices a process needs time to find it.
+/// The first part of a run does not count: a tool that controls a process needs time to find it.
 pub const LEAD_MS: u32 = 200;
 const MS: u64 = 1_000_000;
 
-/// A use of a ruler.
+/// A run of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// Workers that spin for so many milliseconds, free to migrate.
+    /// Workers that spin for this number of milliseconds, not pinned.
     Work(Workers, u32),
-    /// Bursts of so many units that take so long at full speed (µs), each after a sleep as long.
+    /// Bursts of work, each after a sleep as long as the burst at full speed.
     Bursts {
-        /// Units of a burst.
+        /// Number of units of a burst.
         units: u64,
-        /// Its length at full speed.
+        /// Its length at full speed (µs).
         length_us: u32,
-        /// For how long.
+        /// Duration (ms).
         ms: u32,
     },
-    /// Short-lived or alternating processes, for so many milliseconds.
+    /// Short-lived or alternating processes, for this number of milliseconds.
     Churn(ChurnKind, u32),
 }
 
-/// What a run has given.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// Units per second; in bursts, per second inside them.
+    /// Units per second; for bursts, per second inside them.
     pub rate: f64,
-    /// In bursts: the same with the time that each began late.
+    /// For bursts: the same including the delay of each start.
     pub rate_with_wait: Option<f64>,
-    /// Units of all workers in each millisecond that counts.
+    /// Units of all workers in each counted millisecond.
     pub windows: Vec<u64>,
-    /// When time begins to count, in the run.
+    /// Start of the counted time in the run (ns).
     pub begin_ns: u64,
-    /// Stops of all workers that begin in time that counts.
+    /// Stops of all workers that start in the counted time.
     pub stops: Vec<Stop>,
 }
 
@@ -63,13 +63,13 @@ impl Load {
         matches!(self, Load::Work(Workers::Processes(_), _) | Load::Churn(..))
     }
 
-    /// The same for a run at full speed, of which there are two to each other one.
+    /// A shorter load for runs at full speed, of which there are two for each slowed one.
     pub fn shortened(self) -> Self {
         let half = |ms: u32| LEAD_MS + ms.saturating_sub(LEAD_MS) * 35 / 100;
         match self {
             Load::Work(workers, ms) => Load::Work(workers, half(ms)),
             Load::Churn(kind, ms) => Load::Churn(kind, half(ms)),
-            // Few bursts are too few already.
+            // There are few bursts already.
             Load::Bursts { .. } => self,
         }
     }
@@ -92,24 +92,24 @@ impl Load {
         }
     }
 
-    /// The same with so much more time before what counts.
+    /// The same load with this additional time before the counted part.
     pub fn after(self, more_ms: u32) -> Self {
         match self {
             Load::Work(workers, ms) => Load::Work(workers, ms + more_ms),
             Load::Bursts { units, length_us, ms } => {
                 Load::Bursts { units, length_us, ms: ms + more_ms }
             }
-            // Has no parts of which some could count.
+            // Has no parts that could be left out.
             Load::Churn(..) => self,
         }
     }
 
-    /// Reads what it printed.
+    /// Parses its output.
     pub fn read(self, text: &str) -> Result<Reading, BenchmarkError> {
         self.read_after(text, 0)
     }
 
-    /// The same of a load [`Load::after`] more time.
+    /// Parses the output of a load with [`Load::after`].
     pub fn read_after(self, text: &str, more_ms: u32) -> Result<Reading, BenchmarkError> {
         match self {
             Load::Work(workers, ms) => {
@@ -158,7 +158,7 @@ fn of_bursts(bursts: &[BurstSample], (units, sleep_us): (u64, u32), lead_ms: u32
         at += whole(burst);
         at <= u64::from(lead_ms) * MS
     });
-    // If all began early, all count: they are what there is.
+    // If all started early, all count, because there are no others.
     let skipped = Some(early.count()).filter(|count| *count < bursts.len()).unwrap_or(0);
     let counted = bursts.iter().skip(skipped);
     let number = bursts.len() - skipped;
@@ -179,7 +179,8 @@ mod tests {
     #[test]
     fn early_bursts_do_not_count() {
         let sample = |burst_ns, late_ns| BurstSample { burst_ns, late_ns };
-        // 100 ms each: two lie in the lead, which is fast; then half speed, and late by a quarter.
+        // 100 ms each: the first two are in the lead, which is fast; then half speed, and late by a
+        // quarter.
         let early = sample(50 * MS, 0);
         let late = sample(100 * MS, 25 * MS);
         let reading = of_bursts(&[early, early, late, late], (1_000, 50_000), 200);

@@ -5,7 +5,7 @@ use pinfold_probe::cpu_speed::Stop;
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 20.0;
 const RIGHT: f64 = 20.0;
-/// Colours that can be told apart by most who see them (Okabe and Ito), and on both schemes.
+/// Colours that most people can distinguish (Okabe and Ito), in both colour schemes.
 const COLOURS: [&str; 10] = [
     "#222222", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a7a7a",
     "#8b5a2b", "#a51e4c",
@@ -14,7 +14,7 @@ const MARKS: [&str; 4] = ["circle", "square", "diamond", "triangle"];
 
 const STYLE: &str = "<style>text{font:14px sans-serif;fill:#222}.small{font-size:12px}.grid{stroke:#bbb;stroke-width:1}.asked{stroke:#222;stroke-width:1.5;stroke-dasharray:6 4}.ran{fill:#0072b2}.stopped{fill:#e9e2d0}.page{fill:#fff}</style>";
 
-/// A drawing with what it shows in words.
+/// A drawing with a description.
 fn drawing(height: f64, (title, description): (&str, &str), body: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n<title>{}</title>\n<desc>{}</desc>\n{STYLE}\n<rect class=\"page\" width=\"{WIDTH}\" height=\"{height}\"/>\n{body}</svg>\n",
@@ -34,7 +34,8 @@ fn text(class: &str, anchor: &str, (x, y): (f64, f64), words: &str) -> String {
     )
 }
 
-/// What a timeline shows at least; one with a longer stop than a tenth of it shows ten times as much too.
+/// Minimum span of a timeline; if a stop is longer than a tenth of it, a timeline of ten times the
+/// length is added.
 const SPAN_NS: u64 = 20_000_000;
 
 /// When a thread ran, from its stops since `from_ns`.
@@ -97,13 +98,13 @@ fn strip(stops: &[Stop], (from_ns, to_ns): (u64, u64), top: f64) -> String {
 /// A line of the picture of bursts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// Who slows.
+    /// Name of the subject.
     pub name: String,
     /// Length of the bursts (ms) and the speed inside them.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Speed inside bursts over their length, one line for each who slows; one panel for each speed.
+/// Speed inside bursts over their length, one line for each subject; one panel for each speed.
 pub fn bursts(panels: &[(f64, Vec<Line>)]) -> String {
     let (top, tall, gap) = (56.0, 330.0, 70.0);
     let names: Vec<&str> = panels
@@ -208,7 +209,7 @@ fn colour(index: usize) -> &'static str {
     COLOURS[index % COLOURS.len()]
 }
 
-/// A mark whose shape tells the line too.
+/// A mark whose shape identifies the line too.
 fn mark(index: usize, (x, y): (f64, f64)) -> String {
     let fill = colour(index);
     let shape = MARKS[(index + index / COLOURS.len()) % MARKS.len()];
@@ -235,7 +236,7 @@ mod tests {
             start_ns: start * 1_000_000,
             length_ns: length * 1_000_000,
         };
-        // The first begins before the span, the third ends after it.
+        // The first starts before the span, the third ends after it.
         let fine = timeline("a<b", &[ms(5, 2), ms(10, 2), ms(25, 2)], 6_000_000);
         assert_eq!(fine.matches("class=\"stopped\"").count(), 4, "three and the legend");
         assert!(

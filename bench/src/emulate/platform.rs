@@ -1,7 +1,8 @@
-//! A platform of `pinfold emulate up`, for as long as a method has its turn.
+//! A platform of `pinfold emulate up`, for the turn of a method.
 //!
-//! The supervisor is a child of this process, so that it ends with it. One platform is up at a
-//! time: a method that wakes a burner each half millisecond at 100 % too would slow all others.
+//! The supervisor is a child of this process, so that it ends with it. Only one platform is active
+//! at a time: a method that wakes a burner every half millisecond, even at 100 %, would slow all
+//! others.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -20,21 +21,21 @@ const LOOK_NS: u64 = 20_000_000;
 const COMMAND_NS: u64 = 60_000_000_000;
 /// A change of speed takes effect within two periods; the lead of a run covers the longest.
 const SETTLE_NS: u64 = 20_000_000;
-/// Threads of the supervisor that are the stolen share itself begin so.
+/// Name prefix of the supervisor's threads that are the stolen share itself.
 const BURNER: &str = "hog-";
 
-/// Who is asked for a platform: the program, and the folder of its file and state.
+/// The programs, and the folder of the platform's file and state.
 #[derive(Clone, Copy, Debug)]
 pub struct Tools<'t> {
-    /// `pinfold`.
+    /// Path of `pinfold`.
     pub pinfold: &'t str,
-    /// `pinload`.
+    /// Path of `pinload`.
     pub pinload: &'t str,
-    /// A folder.
+    /// Path of the folder.
     pub folder: &'t str,
 }
 
-/// A platform that is up.
+/// An active platform.
 pub struct Platform<'t> {
     tools: Tools<'t>,
     state: String,
@@ -42,7 +43,7 @@ pub struct Platform<'t> {
 }
 
 impl<'t> Platform<'t> {
-    /// Starts the platform of this file's text; returns when its vnodes are there.
+    /// Starts the platform of this file's text; returns when its vnodes are ready.
     pub fn up(tools: Tools<'t>, name: &str, toml: &str) -> Result<Self, Failure> {
         let file = format!("{}/{name}.toml", tools.folder);
         files::write_atomic(&file, toml.as_bytes())?;
@@ -90,7 +91,7 @@ impl<'t> Platform<'t> {
         Ok(serde_json::from_str(&self.ask(&["status", "--json"])?)?)
     }
 
-    /// The PUs of a vnode.
+    /// The CPUs of a vnode.
     pub fn pus(&self, vnode: &str) -> Result<CpuSet, Failure> {
         let status = self.status()?;
         let vnodes = status["vnodes"].as_array().ok_or("a status without vnodes")?;
@@ -111,8 +112,8 @@ impl<'t> Platform<'t> {
         Ok(speeds.ok_or("a vnode without a name or a speed")?)
     }
 
-    /// Changes a vnode's speed: what `pinfold emulate set` says to the supervisor, without a
-    /// process each time, which would take a part of what is measured.
+    /// Changes a vnode's speed: sends the request of `pinfold emulate set` to the supervisor,
+    /// without a process each time, which would affect the measurement.
     pub fn set(&self, vnode: &str, speed: f64) -> Result<(), Failure> {
         let share = format!("{speed:.6}");
         let line = json!({ "set": { "vnode": vnode, "speed": share, "pu": null } });
@@ -127,7 +128,7 @@ impl<'t> Platform<'t> {
         }
     }
 
-    /// Signals the supervisor.
+    /// Sends a signal to the supervisor.
     pub fn signal(&mut self, signal: Signaled) -> Result<(), Failure> {
         Ok(self.supervisor.signal(signal)?)
     }
@@ -137,12 +138,12 @@ impl<'t> Platform<'t> {
         SystemClock.sleep_ns(SETTLE_NS);
     }
 
-    /// `pinload` with these words in a vnode, about to be started.
+    /// `pinload` with these arguments in a vnode, ready to be started.
     pub fn command_in(&self, vnode: &str, argv: &[String]) -> Spawn {
         self.command(&["exec", vnode, "--", self.tools.pinload]).args(argv)
     }
 
-    /// A load in a vnode, about to be started.
+    /// A load in a vnode, ready to be started.
     pub fn entering(&self, vnode: &str, load: Load) -> Spawn {
         self.command_in(vnode, &load.argv())
     }
@@ -162,7 +163,7 @@ impl<'t> Platform<'t> {
         Ok(load.read(&output.stdout_text())?)
     }
 
-    /// CPU time of the supervisor's threads (ns), but for those that are the stolen share.
+    /// CPU time of the supervisor's threads (ns), without those that are the stolen share.
     pub fn control_ns(&self, host: &LiveHost) -> Result<u64, Failure> {
         let pid = self.supervisor.pid();
         let mut sum = 0;
@@ -181,7 +182,7 @@ impl<'t> Platform<'t> {
         Ok(sum)
     }
 
-    /// Ends it.
+    /// Ends the platform.
     pub fn down(mut self) -> Result<(), Failure> {
         let ended = self.ask(&["down"]).map(|_| ());
         match self.supervisor.wait_for(&SystemClock, COMMAND_NS)? {
@@ -193,7 +194,7 @@ impl<'t> Platform<'t> {
         }
     }
 
-    /// What the supervisor has said by its end.
+    /// The output of the supervisor until its end.
     fn said(&mut self) -> Result<String, Failure> {
         let mut text = String::new();
         if let Some(mut pipe) = self.supervisor.stderr() {
@@ -205,8 +206,8 @@ impl<'t> Platform<'t> {
 
 impl Drop for Platform<'_> {
     fn drop(&mut self) {
-        // After `down` there is nothing to end and nothing to undo; else what was begun ends
-        // here, so that the next platform finds its groups free.
+        // After `down` there is nothing to end or undo; otherwise the platform is ended here, so
+        // that the next one finds its groups unused.
         let ended = self.supervisor.terminate().is_ok()
             && self.supervisor.wait_for(&SystemClock, COMMAND_NS).is_ok();
         let words = ["--state-dir", &self.state, "undo", "--all"];

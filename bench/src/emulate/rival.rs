@@ -1,4 +1,4 @@
-//! What others offer: `cpulimit`, and a quota as `systemd-run -p CPUQuota=` gives one.
+//! Other tools: `cpulimit`, and a quota as with `systemd-run -p CPUQuota=`.
 
 use pinfold_host::mountinfo::{self, Version};
 use pinfold_host::process::{self, Child, Spawn, Stdio};
@@ -8,13 +8,13 @@ use pinfold_model::CpuSet;
 use super::load::{Load, PATIENCE_NS, Reading};
 use crate::Failure;
 
-/// systemd's period, which is the kernel's usual.
+/// systemd's period, which is the kernel's default.
 const PERIOD_US: u64 = 100_000;
-/// `cpulimit` stops a process that has just started for some 400 ms, then finds its way.
+/// `cpulimit` stops a process that has just started for some 400 ms, then regulates it.
 const SETTLE_MS: u32 = 800;
 const GROUP: &str = "pinfold-bench-quota";
 
-/// A cgroup with a quota for all its tasks together.
+/// A cgroup with a common quota for all its tasks.
 pub struct Quota {
     host: LiveHost,
     group: String,
@@ -22,7 +22,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Makes the group, without a limit.
+    /// Creates the group, without a limit.
     pub fn make() -> Result<Self, Failure> {
         let host = LiveHost::new()?;
         let at = mountinfo::controller(&host, "cpu")?.ok_or("there is no cgroup with cpu")?;
@@ -37,7 +37,7 @@ impl Quota {
         Ok(Self { host, group, version: at.version })
     }
 
-    /// So many PUs' worth of time in each period; `None`: no limit.
+    /// Sets the quota in units of CPUs; `None`: no limit.
     pub fn set(&self, share: Option<f64>) -> Result<(), Failure> {
         let quota = share.map(|share| (share * PERIOD_US as f64).round().to_string());
         match self.version {
@@ -65,7 +65,7 @@ impl Quota {
 
 impl Drop for Quota {
     fn drop(&mut self) {
-        // An empty group that stays behind is used by the next run.
+        // An empty group that remains is used by the next run.
         match self.host.remove_dir(&self.group) {
             Ok(()) | Err(_) => {}
         }
@@ -82,8 +82,8 @@ pub fn run(spawn: Spawn, load: Load) -> Result<Reading, Failure> {
     Ok(load.read(&output.stdout_text())?)
 }
 
-/// Runs a load that `cpulimit` polices from its first moment; the share is of one PU. What counts
-/// begins when it has settled.
+/// Runs a load that `cpulimit` controls from its start; the share is of one CPU. The counted part
+/// starts when it has settled.
 pub fn under_cpulimit(
     cpulimit: &str,
     pinload: &str,

@@ -1,4 +1,5 @@
-//! What a method costs beside the stolen share, what a neighbour feels of it, and two vnodes at once.
+//! The cost of a method in addition to the stolen share, its effect on a neighbour, and two vnodes
+//! at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,32 +15,32 @@ use super::subject::{Subject, Turn, shared};
 use super::trial::{self, Place, Run, Trial};
 use crate::Failure;
 
-/// The platform file that the guide uses.
+/// The platform file of the guide.
 const EXAMPLE: &str = include_str!("../../../docs/examples/two-vnodes.toml");
 
-/// Between two changes of the neighbour's speed.
+/// Interval between two changes of the neighbour's speed.
 const CHANGE_NS: u64 = 50_000_000;
 const ONE: Workers = Workers::Threads(1);
 
-/// CPU time of the controller, in shares of a PU for each PU of the vnode.
+/// CPU time of the controller, as a share of a CPU for each CPU of the vnode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
-    /// Whose.
+    /// Name of the subject.
     pub subject: String,
-    /// With nobody in the vnode.
+    /// With no process in the vnode.
     pub idle: f64,
-    /// With one thread spinning for each PU.
+    /// With one spinning thread for each CPU.
     pub busy: f64,
 }
 
 impl Cost {
-    /// All of it.
+    /// As JSON.
     pub fn to_json(&self) -> Value {
         json!({ "subject": self.subject, "idle": self.idle, "busy": self.busy })
     }
 }
 
-/// Measures it for so many milliseconds each, at half speed.
+/// Measures it for this number of milliseconds each, at half speed.
 pub fn cost(
     host: &LiveHost,
     turn: &mut Turn<'_>,
@@ -63,10 +64,10 @@ pub fn cost(
     Ok(Some(Cost { subject: subject.label(), idle, busy }))
 }
 
-/// What one round of a neighbour has given: rates of vnode `b`.
+/// Result of one round with a neighbour: rates of vnode `b`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Felt {
-    /// Whose.
+    /// Name of the subject.
     pub subject: String,
     /// At full speed, before and after.
     pub full: [f64; 2],
@@ -74,14 +75,14 @@ pub struct Felt {
     pub steady: [f64; 2],
     /// While `a` changes it.
     pub changing: f64,
-    /// Largest share that was stolen from one of the PUs.
+    /// Largest steal share of the CPUs.
     pub steal: f64,
-    /// How often the round was repeated because of that.
+    /// Number of repetitions of the round because of steal time.
     pub repeats: u32,
 }
 
 impl Felt {
-    /// How much `b` changed while `a` did, in points of full speed.
+    /// Change of `b` while `a` changed, in points of full speed.
     pub fn change(&self) -> f64 {
         (self.changing - f64::midpoint(self.steady[0], self.steady[1])) * 100.0 / self.whole()
     }
@@ -95,7 +96,7 @@ impl Felt {
         f64::midpoint(self.full[0], self.full[1])
     }
 
-    /// All of it.
+    /// As JSON.
     pub fn to_json(&self) -> Value {
         json!({
             "subject": self.subject, "full_per_second": self.full,
@@ -105,7 +106,7 @@ impl Felt {
     }
 }
 
-/// Two vnodes of a core, `a` and `b`, at half speed, each with a thread that spins; `a` changes
+/// Two vnodes of a core, `a` and `b`, at half speed, each with a spinning thread; `a` changes
 /// between 10 and 90 % twenty times a second, or does not.
 pub fn neighbour(
     (host, pus): (&LiveHost, &CpuSet),
@@ -116,7 +117,7 @@ pub fn neighbour(
     let one = |name: &str| subject.vnode(name, (1, 0.5));
     let platform =
         Platform::up(tools, "neighbours", &shared(&format!("{}{}", one("a"), one("b"))))?;
-    // It ends when it is killed; repeats take their time too.
+    // It ends when it is killed; repetitions take time too.
     let all_ms = ((ms + 400) * 5 * rounds + 2_000).saturating_mul(4);
     let mut other = platform
         .entering("a", Load::Work(ONE, all_ms))
@@ -149,7 +150,7 @@ fn one_round(platform: &Platform<'_>, round: u32, ms: u32) -> Result<Felt, Failu
     };
     let before = full()?;
     let first = run()?;
-    // Every other round begins with the change: what drifts does not count as one.
+    // Every other round starts with the change, so that drift does not count as an effect.
     let (steady, changing) = if round.is_multiple_of(2) {
         let steady = run()?;
         (steady, while_changing(platform, ms)?)
@@ -161,8 +162,8 @@ fn one_round(platform: &Platform<'_>, round: u32, ms: u32) -> Result<Felt, Failu
     Ok(Felt { full: [before, after], steady: [first, steady], changing, ..Felt::default() })
 }
 
-/// Both vnodes of the example platform at work at once, at the speeds of its file between two
-/// runs at full speed.
+/// Both vnodes of the example platform at work at the same time, at the speeds of its file, between
+/// two runs at full speed.
 pub fn example(
     (host, pus): (&LiveHost, &CpuSet),
     tools: Tools<'_>,

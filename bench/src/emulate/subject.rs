@@ -1,4 +1,4 @@
-//! Who slows: the methods that work here, each in its variants, the rivals, and nobody.
+//! The subjects: the methods that work here with their variants, other tools, and none.
 
 use pinfold_host::process::Spawn;
 use pinfold_model::CpuSet;
@@ -9,18 +9,18 @@ use super::platform::{Platform, Tools};
 use super::rival::{self, Quota};
 use crate::Failure;
 
-/// Who slows.
+/// A subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// Nobody: two runs at full speed, treated as if one were slowed.
+    /// None: two runs at full speed, treated as if one were slowed.
     Nobody,
     /// A method of `pinfold emulate`.
     Method {
-        /// Its name.
+        /// Name of the method.
         name: String,
-        /// As its authors published it.
+        /// As published by its authors.
         as_published: bool,
-        /// The length of its turns, if not its usual one.
+        /// The length of its period, if not the default.
         period: Option<&'static str>,
     },
     /// `cpulimit -l` on the running process; its path.
@@ -29,10 +29,10 @@ pub enum Subject {
     PlainQuota,
 }
 
-/// Methods that are compared as published too: of the first the paper tells that it fails, of the
-/// second its Fig. 3 shows the cores out of step.
+/// Methods that are also compared in their published form: the paper reports that the first fails,
+/// and its Fig. 3 shows the cores of the second out of step.
 const PUBLISHED: [&str; 2] = ["fracas", "hogs"];
-/// Methods, and lengths of turns that they take.
+/// Methods, and lengths of their period.
 const TURNS: [(&str, &str); 6] = [
     ("stall", "200us"),
     ("stall", "1ms"),
@@ -41,14 +41,14 @@ const TURNS: [(&str, &str); 6] = [
     ("hogs", "10ms"),
     ("hogs", "100ms"),
 ];
-/// Replays a load and has no speed; needs frequencies that lie where it is asked.
+/// The first replays a load and has no speed; the second needs frequencies at the requested speeds.
 const WITHOUT_SPEED: [(&str, &str); 2] = [
     ("inject", "it replays a recorded load and has no speed of its own"),
     ("freq", "it has only the levels of the hardware, none of which is a speed asked here"),
 ];
 
 impl Subject {
-    /// As in tables.
+    /// Name in tables.
     pub fn label(&self) -> String {
         match self {
             Subject::Nobody => "nobody (A/A)".to_owned(),
@@ -60,17 +60,17 @@ impl Subject {
         }
     }
 
-    /// True for one of `pinfold emulate`.
+    /// True for a method of `pinfold emulate`.
     pub fn is_ours(&self) -> bool {
         matches!(self, Subject::Method { .. })
     }
 
-    /// True for one that is measured only where it matters.
+    /// True for a published variant, which is measured only where it matters.
     pub fn is_published(&self) -> bool {
         matches!(self, Subject::Method { as_published: true, .. })
     }
 
-    /// Lines of a `[[vnode]]` of this method.
+    /// Lines of a `[[vnode]]` with this method.
     pub fn vnode(&self, name: &str, (cores, speed): (u32, f64)) -> String {
         let Subject::Method { name: method, as_published, period } = self else {
             return String::new();
@@ -82,7 +82,8 @@ impl Subject {
         )
     }
 
-    /// The same method with turns of other lengths; none of one whose turns are not compared.
+    /// The same method with periods of other lengths; empty for a method whose periods are not
+    /// compared.
     pub fn in_turns(&self) -> Vec<Subject> {
         let Subject::Method { name, as_published: false, .. } = self else { return Vec::new() };
         let turns = TURNS.iter().filter(|(method, _)| method == name);
@@ -98,7 +99,7 @@ impl Subject {
 /// A method that is not measured, and why.
 pub type Refused = (String, String);
 
-/// Those that can be measured here, and why the others cannot.
+/// The subjects that can be measured here, and why the others cannot.
 pub fn find(methods: &Value) -> Result<(Vec<Subject>, Vec<Refused>), Failure> {
     let (mut here, mut refused) = (Vec::new(), Vec::new());
     for one in methods["methods"].as_array().ok_or("no list of methods")? {
@@ -122,7 +123,7 @@ pub fn find(methods: &Value) -> Result<(Vec<Subject>, Vec<Refused>), Failure> {
 /// A subject's turn.
 pub struct Turn<'t> {
     tools: Tools<'t>,
-    /// The PUs that it slows.
+    /// The CPUs that it slows.
     pub pus: CpuSet,
     how: How<'t>,
 }
@@ -137,7 +138,7 @@ enum How<'t> {
 const VNODE: &str = "bench";
 
 impl<'t> Turn<'t> {
-    /// Begins it, at full speed.
+    /// Starts it, at full speed.
     pub fn begin(subject: &Subject, tools: Tools<'t>, pus: &CpuSet) -> Result<Self, Failure> {
         let how = match subject {
             Subject::Nobody => How::Nobody,
@@ -166,7 +167,7 @@ impl<'t> Turn<'t> {
         }
     }
 
-    /// Asks for a speed; 1 is full speed.
+    /// Sets a speed; 1 is full speed.
     pub fn set(&mut self, speed: f64) -> Result<(), Failure> {
         let slower = (speed < 1.0).then_some(speed * self.pus.len() as f64);
         match &mut self.how {
@@ -184,7 +185,7 @@ impl<'t> Turn<'t> {
         }
     }
 
-    /// Runs a load at the speed that was asked for.
+    /// Runs a load at the speed that was set.
     pub fn run(&self, load: Load) -> Result<Reading, Failure> {
         match &self.how {
             How::Platform(platform) => platform.run(VNODE, load),
@@ -196,13 +197,13 @@ impl<'t> Turn<'t> {
         }
     }
 
-    /// Runs it outside on the same PUs.
+    /// Runs it outside the vnode on the same CPUs.
     pub fn baseline(&self, load: Load) -> Result<Reading, Failure> {
         let spawn = Spawn::new(self.tools.pinload).args(load.argv());
         rival::run(spawn.affinity(self.pus.clone()), load)
     }
 
-    /// Ends it.
+    /// Ends the turn.
     pub fn end(self) -> Result<(), Failure> {
         match self.how {
             How::Platform(platform) => platform.down(),
@@ -211,7 +212,7 @@ impl<'t> Turn<'t> {
     }
 }
 
-/// A platform whose burners may run everywhere: the machine has no other work.
+/// A platform whose burners may run everywhere, because the machine has no other work.
 pub fn shared(vnodes: &str) -> String {
     format!("share-housekeeping = true\n{vnodes}")
 }

@@ -8,16 +8,16 @@ use super::side::{Cost, Felt};
 use super::trial::{self, Trial};
 use crate::page::Table;
 
-/// All that was measured.
+/// All measurements.
 #[derive(Default)]
 pub struct Findings {
-    /// Names of those who slow, in the order of the tables.
+    /// Names of the subjects, in the order of the tables.
     pub subjects: Vec<String>,
-    /// Runs.
+    /// The trials.
     pub trials: Vec<Trial>,
-    /// Of the controllers.
+    /// Costs of the controllers.
     pub costs: Vec<Cost>,
-    /// Of neighbours.
+    /// Effects on neighbours.
     pub felt: Vec<Felt>,
     /// Turns that ended early, and why.
     pub failed: Vec<String>,
@@ -43,7 +43,7 @@ impl Findings {
         names.filter(|name| self.of(experiment, name).next().is_some()).collect()
     }
 
-    /// Errors of one spinning thread: all speeds together.
+    /// Errors of one spinning thread, over all speeds.
     pub fn spin(&self) -> Table {
         let row = |subject: &&str| {
             let errors: Vec<f64> = self.of("spin", subject).map(|t| t.error().abs()).collect();
@@ -61,13 +61,13 @@ impl Findings {
         }
     }
 
-    /// The same by speed, with its sign.
+    /// Signed errors of one spinning thread, by speed.
     pub fn spin_by_speed(&self) -> Table {
         let error = |trial: &Trial| Some(trial.error());
         self.by_speed("error by speed asked, median", error, signed_text)
     }
 
-    /// How long the stops of one spinning thread were, by speed.
+    /// Lengths of the stops of one spinning thread, by speed.
     pub fn stops_by_speed(&self) -> Table {
         let p99 = |trial: &Trial| Some(trial.stops?.quantiles_ns[2] / 1e6);
         self.by_speed("stops by speed asked: 99 % (ms), median", p99, |found| {
@@ -75,7 +75,7 @@ impl Findings {
         })
     }
 
-    /// A figure of one spinning thread by speed, of those who were slowed.
+    /// A figure of one spinning thread by speed, for slowed runs.
     fn by_speed(
         &self,
         title: &str,
@@ -142,7 +142,7 @@ impl Findings {
         }
     }
 
-    /// Errors of more workers, free to migrate.
+    /// Errors of more workers, not pinned.
     pub fn free(&self) -> Table {
         let loads = self.loads("free");
         let mut head = vec!["error on all PUs, free to migrate: median [95 %]; 90 %".to_owned()];
@@ -169,7 +169,7 @@ impl Findings {
         loads
     }
 
-    /// Speed inside bursts at one speed asked; in brackets with the time that each began late.
+    /// Speed inside bursts at one requested speed; in brackets including the delay of each start.
     pub fn bursts(&self, asked: f64) -> Table {
         let loads = self.burst_loads();
         let mut head = vec![format!("speed inside bursts at {} (with waits)", percent(asked))];
@@ -229,7 +229,7 @@ impl Findings {
         self.speeds("bursts").into_iter().rev().map(panel).collect()
     }
 
-    /// Short-lived processes against one spinning thread of the same turn.
+    /// Short-lived processes compared with one spinning thread of the same turn.
     pub fn churn(&self, experiment: &str) -> Table {
         let loads: Vec<String> =
             self.loads(experiment).into_iter().filter(|load| load != "one thread").collect();
@@ -273,7 +273,7 @@ impl Findings {
         }
     }
 
-    /// What a neighbour feels.
+    /// Effects on a neighbour.
     pub fn neighbours(&self) -> Table {
         let row = |subject: &String| {
             let mine: Vec<&Felt> = self.felt.iter().filter(|f| f.subject == *subject).collect();
@@ -292,7 +292,7 @@ impl Findings {
         }
     }
 
-    /// The vnodes of the example, both at work at once.
+    /// The vnodes of the example, both at work at the same time.
     pub fn example(&self) -> Table {
         let all = || self.trials.iter().filter(|trial| trial.place.experiment == "example");
         let mut names: Vec<(&str, f64)> = Vec::new();
@@ -325,7 +325,7 @@ impl Findings {
         }
     }
 
-    /// What was repeated or kept because time was stolen.
+    /// Runs that were repeated or kept because of steal time.
     pub fn stolen(&self) -> String {
         let trials = self.trials.iter().map(|trial| (trial.repeats, trial.is_disturbed()));
         let felt = self.felt.iter().map(|felt| (felt.repeats, trial::is_disturbed(felt.steal)));

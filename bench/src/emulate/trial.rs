@@ -1,4 +1,4 @@
-//! One run of a slowed load between two at full speed, on the same PUs, and what came of it.
+//! One run of a slowed load between two at full speed, on the same CPUs, and its result.
 
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths};
 use pinfold_model::CpuSet;
@@ -10,65 +10,65 @@ use super::load::{Load, Reading};
 use super::subject::Turn;
 use crate::Failure;
 
-/// More than this share of the time taken by the hypervisor, and the run is repeated.
+/// Above this steal share, the run is repeated.
 const STEAL_LIMIT: f64 = 0.015;
 const MOST_REPEATS: u32 = 3;
-/// Of the kernel's clock in `/proc/stat`, on every architecture.
+/// Unit of the kernel's times in `/proc/stat`, on every architecture.
 const TICK_NS: f64 = 1e7;
-/// Stops in this span of what counts are kept as they are, for the pictures.
+/// Stops in this part of the counted time are kept, for the pictures.
 pub const KEPT_NS: (u64, u64) = (50_000_000, 250_000_000);
 
-/// What a trial belongs to.
+/// The position of a trial in the experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
     /// The experiment.
     pub experiment: &'static str,
-    /// Who slows.
+    /// Name of the subject.
     pub subject: String,
-    /// Its repetition.
+    /// Number of the repetition.
     pub block: u32,
 }
 
 /// A trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
-    /// What it belongs to.
+    /// Its position.
     pub place: Place,
     /// The load's name.
     pub load: String,
-    /// Speed that was asked for.
+    /// Requested speed.
     pub asked: f64,
-    /// Speed that was achieved: the rate over the mean of those before and after.
+    /// Achieved speed: the rate divided by the mean of those before and after.
     pub achieved: f64,
-    /// The same for bursts with the time that each began late.
+    /// For bursts, the same including the delay of each start.
     pub achieved_with_wait: Option<f64>,
     /// Rates: slowed, before, after.
     pub rates: [f64; 3],
     /// Unevenness in windows of 1, 10, 100 ms.
     pub unevenness: [Option<f64>; 3],
-    /// How many stops it had, and how long.
+    /// Number and length of its stops.
     pub stops: Option<Stops>,
     /// Some of its stops.
     pub kept_stops: Vec<Stop>,
-    /// Largest share that was stolen from any of the PUs in any of the three runs.
+    /// Largest steal share of any of the CPUs in any of the three runs.
     pub steal: f64,
-    /// How often one of its runs was repeated because of that.
+    /// Number of repetitions of its runs because of steal time.
     pub repeats: u32,
 }
 
-/// What was run, with what was stolen meanwhile.
+/// A run, with its steal time.
 #[derive(Clone, Debug)]
 pub struct Run<T> {
-    /// What it gave.
+    /// Its result.
     pub gave: T,
-    /// Largest share that was stolen from one of its PUs.
+    /// Largest steal share of its CPUs.
     pub steal: f64,
-    /// How often it was repeated because of that.
+    /// Number of repetitions because of steal time.
     pub repeats: u32,
 }
 
 impl<T> Run<T> {
-    /// One of the things that it gave.
+    /// A part of its result.
     pub fn part<P>(&self, part: impl FnOnce(&T) -> P) -> Run<P> {
         Run { gave: part(&self.gave), steal: self.steal, repeats: self.repeats }
     }
@@ -82,17 +82,17 @@ pub struct Baseline {
 }
 
 impl Trial {
-    /// True if it was kept although time was stolen, because its repeats were no better.
+    /// True if it was kept despite steal time, because its repetitions were no better.
     pub fn is_disturbed(&self) -> bool {
         is_disturbed(self.steal)
     }
 
-    /// Achieved less asked, in points.
+    /// Achieved minus requested speed, in points.
     pub fn error(&self) -> f64 {
         judge::error_points(self.achieved, self.asked)
     }
 
-    /// All of it.
+    /// As JSON.
     pub fn to_json(&self) -> Value {
         let stops: Vec<(u64, u64)> =
             self.kept_stops.iter().map(|stop| (stop.start_ns, stop.length_ns)).collect();
@@ -110,7 +110,7 @@ impl Trial {
     }
 }
 
-/// Runs a trial in a turn. `last` is a baseline that has just been run, and is then the new one.
+/// Runs a trial in a turn. `last` is the previous baseline, and is replaced by the new one.
 pub fn run(
     host: &LiveHost,
     turn: &mut Turn<'_>,
@@ -127,7 +127,7 @@ pub fn run(
     turn.set(1.0)?;
     let after = baseline(host, turn, load)?;
     let trial = judged((place, load, speed), [&slowed, &before.run, &after.run]);
-    // Its repeats are counted here, not once more in the next trial.
+    // Its repetitions are counted here, and not again in the next trial.
     *last = Some(Baseline { run: Run { repeats: 0, ..after.run }, ..after });
     Ok(trial)
 }
@@ -137,7 +137,7 @@ fn baseline(host: &LiveHost, turn: &Turn<'_>, load: Load) -> Result<Baseline, Fa
     Ok(Baseline { load, run: undisturbed(host, &turn.pus, || turn.baseline(load))? })
 }
 
-/// A run in which hardly any time was stolen, or the last of some in which it was.
+/// A run with little steal time, or the last of several attempts.
 pub fn undisturbed<T>(
     host: &LiveHost,
     pus: &CpuSet,
@@ -153,12 +153,12 @@ pub fn undisturbed<T>(
     }
 }
 
-/// True if more was stolen than may be.
+/// True if the steal share exceeds the limit.
 pub fn is_disturbed(steal: f64) -> bool {
     steal > STEAL_LIMIT
 }
 
-/// What a slowed run says beside those before and after it.
+/// The trial of a slowed run, computed with those before and after it.
 pub fn judged((place, load, speed): (Place, Load, f64), runs: [&Run<Reading>; 3]) -> Trial {
     let [reading, before, after] = runs.map(|run| &run.gave);
     let full = f64::midpoint(before.rate, after.rate);
@@ -188,7 +188,7 @@ fn end_of(stop: &Stop) -> u64 {
     stop.start_ns.saturating_add(stop.length_ns)
 }
 
-/// What a run gives, and the largest share that was stolen from one of the PUs meanwhile.
+/// The result of a run, and the largest steal share of its CPUs.
 fn watched<T>(
     host: &LiveHost,
     pus: &CpuSet,
@@ -203,7 +203,7 @@ fn watched<T>(
     Ok((gave, ticks.max().unwrap_or(0) as f64 * TICK_NS / elapsed))
 }
 
-/// Stolen ticks of each of the PUs in the text of `/proc/stat`; a PU that is not there has none.
+/// Stolen ticks of each of the CPUs in the text of `/proc/stat`; 0 for a missing CPU.
 fn stolen(text: &str, pus: &CpuSet) -> Vec<u64> {
     let of = |pu: pinfold_model::PuId| {
         let name = format!("cpu{pu}");

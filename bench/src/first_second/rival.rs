@@ -1,4 +1,4 @@
-//! The script's way: QEMU starts and runs, and is pinned as soon as its monitor answers.
+//! The script's method: QEMU starts and runs, and is pinned as soon as its monitor responds.
 
 use pinfold_host::process::{Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock as _, Host as _, SystemClock, files, paths};

@@ -1,7 +1,7 @@
-//! A libvirt daemon of the benchmark's own with one domain, pinned by `virsh vcpupin`.
+//! A private libvirt daemon with one domain, pinned by `virsh vcpupin`.
 //!
-//! As root the daemon runs as the user nobody, because root's is always the system's daemon; its
-//! sockets, state and configuration are in a folder that goes away with it.
+//! As root, the daemon runs as the user nobody, because root's daemon is always the system's; its
+//! sockets, state and configuration are in a temporary folder.
 
 use pinfold_host::process::{self, Child, Spawn, Stdio};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, files};
@@ -16,7 +16,7 @@ const NAME: &str = "pinfold-bench";
 const NOBODY: &str = "65534";
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The domain, paused; it ends with this value.
+/// The domain, paused; it ends when this value is dropped.
 pub(super) struct Domain {
     host: LiveHost,
     folder: Scratch,
@@ -26,7 +26,7 @@ pub(super) struct Domain {
 }
 
 impl Domain {
-    /// Starts both; each vCPU is to get its mask. `all` is what they are given in between.
+    /// Starts both; each vCPU will get its mask. `all` is the mask in between.
     pub(super) fn start(masks: &[CpuSet], all: &CpuSet) -> Result<Self, Failure> {
         let needed = ["libvirtd", "virsh", "setpriv", "qemu-system-x86_64"];
         if let Some(missing) = needed.iter().find(|name| process::find_program(name).is_none()) {
@@ -34,7 +34,7 @@ impl Domain {
         }
         let folder = Scratch::for_others()?;
         files::make_dirs(&folder.file("libvirt"))?;
-        // Else a second daemon would be started for the domain's log.
+        // Otherwise a second daemon would be started for the domain's log.
         files::write_atomic(&folder.file("libvirt/qemu.conf"), b"stdio_handler = \"file\"\n")?;
         files::write_atomic(&folder.file("domain.xml"), xml(masks.len())?.as_bytes())?;
         if process::is_root() {
@@ -61,7 +61,7 @@ impl Domain {
         Ok(domain)
     }
 
-    /// Pins all vCPUs by one `virsh`, which is faster than one for each.
+    /// Pins all vCPUs with one `virsh`, which is faster than one for each.
     pub(super) fn pin(&self) -> Result<f64, Failure> {
         let pin = |(index, (_, mask)): (usize, &(TaskId, CpuSet))| {
             format!("vcpupin {NAME} {index} {mask} --live")
@@ -89,7 +89,8 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // A domain that did not start needs no end; the daemon is a child that is killed anyway.
+        // A domain that did not start cannot be destroyed; the daemon is a child process that is
+        // killed in any case.
         match self.virsh(&format!("destroy {NAME}")) {
             Ok(()) | Err(_) => {}
         }

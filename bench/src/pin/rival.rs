@@ -1,7 +1,7 @@
-//! What one would write by hand: ask QEMU, list the threads, set the masks.
+//! Handwritten alternatives: query QEMU, list the threads, set the masks.
 //!
-//! The monitor is asked question after question, as scripts do, through Pinfold's own
-//! connection, so that reading JSON costs the same on both sides.
+//! The monitor is queried one request at a time, as scripts do, through Pinfold's own connection,
+//! so that parsing JSON costs the same on both sides.
 
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, SystemClock, paths, proc_stat, process};
@@ -11,7 +11,7 @@ use pinfold_vm::{Monitor as _, Qmp};
 use super::{Bench, QMP_TIMEOUT_NS, TOOL_TIMEOUT_NS};
 use crate::Failure;
 
-/// Everything on the emulator's PUs first, then each vCPU on its own.
+/// Pins everything to the emulator's CPUs first, then each vCPU to its own.
 const SCRIPT: &str = r#"set -e
 taskset -a -p -c @REST@ "$2" >/dev/null
 set -- "$1" @MASKS@
@@ -34,13 +34,15 @@ for cpu in sorted(ask("query-cpus-fast"), key=lambda cpu: cpu["cpu-index"]):
 ASK
 "#;
 
-/// What the bare calls note before they set a mask, appended to a file that is there and synced.
+/// What the bare system calls record before they set a mask, appended to an existing file and
+/// synced.
 #[derive(Clone, Copy)]
 pub(super) enum Note<'d> {
     Nothing,
-    /// The old masks by thread number.
+    /// The old masks by thread id.
     Masks(&'d StateDir),
-    /// The same with start times: with them an undo cannot hit another thread of the same number.
+    /// The old masks with start times: with them an undo cannot affect another thread with the same
+    /// id.
     MasksOfTasks(&'d StateDir),
 }
 
@@ -100,7 +102,7 @@ impl Bench {
         Ok(end.saturating_sub(begin) as f64)
     }
 
-    /// What one finds on the web: a script that asks for the threads and calls `taskset`.
+    /// A typical script from the web: it queries the threads and calls `taskset`.
     pub(super) fn shell_script(&self) -> Result<f64, Failure> {
         let begin = SystemClock.now_ns();
         let pid = self.vm.pid().to_string();
@@ -114,7 +116,7 @@ impl Bench {
         Ok(end.saturating_sub(begin) as f64)
     }
 
-    /// Writes that script, with the plan's masks in it.
+    /// Writes that script, with the plan's masks.
     pub(super) fn write_script(&self) -> Result<(), Failure> {
         let vnode = self.plan.single()?;
         let masks = vnode.vcpus().map(|vcpu| vcpu.pus.to_string()).collect::<Vec<_>>().join(" ");
@@ -128,13 +130,13 @@ impl Bench {
         self.listed(self.vm.pid())
     }
 
-    /// The threads beside this one.
+    /// The threads of the guest except this one.
     fn listed(&self, tid: Tid) -> Result<Vec<Tid>, Failure> {
         let names = self.host.list(&paths::task_dir(tid))?;
         names.iter().map(|name| Ok(Tid(name.parse()?))).collect()
     }
 
-    /// Every thread with its mask, as two questions and a list tell.
+    /// Every thread with its mask, from two queries and a list.
     fn ask(&self, qmp: &mut Qmp) -> Result<Vec<(Tid, CpuSet)>, Failure> {
         let cpus = qmp.cpus()?;
         let iothreads = qmp.iothreads()?;

@@ -1,10 +1,11 @@
-//! The client of the agent: `pinload` as a guest's init, at the other end of a byte stream.
+//! The client of the guest agent: `pinload` as the init of a guest, at the other end of a byte
+//! stream.
 //!
-//! Frames in both directions are a payload length and a channel (u32, little-endian), a kind
-//! and the payload; `pinload/src/frame.h` holds the protocol. One thread reads and sorts what
-//! comes by channel, so several programs can run in the guest at once and an [`Agent`] can be
-//! shared between threads (a heartbeat beside a measurement).
-//! When the stream ends or is garbage, every call that waits returns at once with the reason.
+//! A frame has, in both directions, the payload length and a channel (both u32, little-endian), a
+//! kind and the payload; `pinload/src/frame.h` defines the protocol. One thread reads the stream
+//! and sorts it by channel. So several programs can run in the guest at the same time, and threads
+//! can share an [`Agent`] (for example a heartbeat during a measurement). When the stream ends or
+//! is malformed, every waiting call returns at once with the reason.
 
 mod channels;
 mod frame;
@@ -33,11 +34,11 @@ use frame::{FRAME_LIMIT, Kind};
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000 * NS_PER_MS;
-/// How long one write may be stuck before the guest counts as dead.
+/// Time that one write may block before the guest counts as dead.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a program gets to end by itself after its stdin was closed.
+/// Time that a program has to end after its standard input was closed.
 const STOP_PATIENCE_NS: u64 = 3 * NS_PER_S;
-/// How often it is asked whether somebody still waits for HELLO.
+/// Interval at which a wait for HELLO checks whether it should continue.
 const HELLO_TURN_NS: u64 = 200 * NS_PER_MS;
 const FILE_PIECE: usize = 256 * 1024;
 const FILE_PATIENCE_NS: u64 = 60 * NS_PER_S;
@@ -46,11 +47,12 @@ const SIGKILL: u8 = 9;
 /// Name of the virtio-serial port on which the agent of a guest listens.
 pub const PORT: &str = "org.pinfold.agent";
 
-/// A program that runs in the guest.
+/// The channel of a program that runs in the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChannelId(u32);
 
-/// A connection to a guest's agent. Dropping it ends it, and with it what runs in the guest.
+/// A connection to the agent of a guest. Dropping it closes the connection and ends the programs
+/// that run in the guest.
 pub struct Agent {
     name: String,
     hello: Hello,
@@ -60,7 +62,8 @@ pub struct Agent {
     reader: Option<JoinHandle<()>>,
 }
 
-/// Channel numbers must go out in ascending order, so the counter is locked with the stream.
+/// The counter is locked together with the stream, because channel numbers must be sent in
+/// ascending order.
 struct Sender {
     stream: Box<dyn Write + Send>,
     last_channel: u32,
@@ -73,9 +76,9 @@ impl fmt::Debug for Agent {
 }
 
 impl Agent {
-    /// Connects to the UNIX socket behind a guest's port and waits for HELLO.
+    /// Connects to the UNIX socket of a guest's port and waits for HELLO.
     ///
-    /// A socket that is not there yet or refuses is tried again until the time is up.
+    /// Retries until the timeout if the socket does not exist yet or refuses the connection.
     ///
     /// # Errors
     /// [`AgentError::Connect`], [`AgentError::Silent`], [`AgentError::Protocol`] or
@@ -84,7 +87,8 @@ impl Agent {
         Self::connect_while(path, (timeout_ns, &|| true), clock)
     }
 
-    /// The same, given up also when it is not to wait any longer, which is asked again and again.
+    /// As [`Agent::connect`], and gives up when the callback, which is called repeatedly, returns
+    /// false.
     ///
     /// # Errors
     /// As [`Agent::connect`].
@@ -106,7 +110,7 @@ impl Agent {
         Self::over_connected(socket, path, (left_ns, waits))
     }
 
-    /// The same over a socket that is connected already.
+    /// As [`Agent::connect`], over a socket that is connected already.
     ///
     /// # Errors
     /// As [`Agent::connect`].
@@ -130,8 +134,8 @@ impl Agent {
         Self::begin((input, output), Some(socket), name, patience)
     }
 
-    /// The same over any pair of streams, such as the pipes of a child. The reader must end
-    /// when the writer is dropped; `name` stands in error texts.
+    /// As [`Agent::connect`], over any pair of streams, such as the pipes of a child process. The
+    /// reader must reach its end when the writer is dropped; `name` appears in error messages.
     ///
     /// # Errors
     /// As [`Agent::connect`].
@@ -167,7 +171,7 @@ impl Agent {
             socket,
             reader: Some(reader),
         };
-        agent.hello = agent.await_hello(patience)?; // an error drops the agent, which ends the reader
+        agent.hello = agent.await_hello(patience)?; // an error drops it and ends the reader
         Ok(agent)
     }
 
@@ -195,14 +199,15 @@ impl Agent {
         Hello::parse(&text).map_err(|why| self.protocol(why))
     }
 
-    /// What the agent said about itself and its guest.
+    /// What the agent reported about itself and its guest.
     #[must_use]
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// Has the guest bring all its CPUs online, in its time or until it is not to wait any longer;
-    /// [`Agent::hello`] tells then which are. An agent that is not init changes nothing.
+    /// Makes the guest bring all its CPUs online, until the timeout or until the callback returns
+    /// false. [`Agent::hello`] then has the CPUs that are online. An agent that is not init changes
+    /// nothing.
     ///
     /// # Errors
     /// As [`Agent::connect`].
@@ -216,15 +221,15 @@ impl Agent {
         Ok(())
     }
 
-    /// Runs a program to its end, with nothing on its standard input.
+    /// Runs a program to its end, with an empty standard input.
     ///
-    /// `argv[0]` without a slash is a `pinload` subcommand. A program that is `--supervised`
-    /// keeps its standard input and needs a [`Heartbeat`].
+    /// `argv[0]` without a slash is a `pinload` subcommand. A program with `--supervised` keeps its
+    /// standard input open and needs a [`Heartbeat`].
     ///
     /// # Errors
-    /// [`AgentError::Refused`] if it cannot be started, [`AgentError::Timeout`] if it was
-    /// killed because the time was up, [`AgentError::Gone`] if the guest ended.
-    /// A program that fails is no error: see [`Output::success`].
+    /// [`AgentError::Refused`] if it cannot be started, [`AgentError::Timeout`] if it was killed at
+    /// the timeout, [`AgentError::Gone`] if the guest ended. A program that fails is not an error:
+    /// see [`Output::success`].
     pub fn run<S: AsRef<str>>(&self, argv: &[S], timeout_ns: u64) -> Result<Output, AgentError> {
         let channel = self.start(argv)?;
         if !argv.iter().any(|argument| argument.as_ref() == "--supervised") {
@@ -233,11 +238,11 @@ impl Agent {
         self.wait(channel, timeout_ns)
     }
 
-    /// Starts a program and leaves it running.
+    /// Starts a program and returns while it runs.
     ///
     /// # Errors
-    /// [`AgentError::Unsendable`] or [`AgentError::Gone`]. Whether it could be started is told
-    /// by [`Agent::wait`] or [`Agent::stop`].
+    /// [`AgentError::Unsendable`] or [`AgentError::Gone`]. [`Agent::wait`] or [`Agent::stop`]
+    /// report whether the program could be started.
     pub fn start<S: AsRef<str>>(&self, argv: &[S]) -> Result<ChannelId, AgentError> {
         let mut payload = Vec::new();
         for argument in argv {
@@ -259,7 +264,7 @@ impl Agent {
         self.open(Kind::Run, &payload, what)
     }
 
-    /// Waits for a program's end.
+    /// Waits for the end of a program.
     ///
     /// # Errors
     /// As [`Agent::run`].
@@ -280,21 +285,22 @@ impl Agent {
         }
     }
 
-    /// True if the program has ended (or was refused, or the guest is gone): [`Agent::wait`]
-    /// will not have to wait.
+    /// True if the program has ended (or was refused, or the guest is gone), so that
+    /// [`Agent::wait`] returns at once.
     #[must_use]
     pub fn has_ended(&self, channel: ChannelId) -> bool {
         self.ends_within(channel, 0)
     }
 
-    /// The same, once that is so or the time (ns) is up; the program goes on.
+    /// As [`Agent::has_ended`], but waits up to the timeout (ns) for it; the program is not
+    /// stopped.
     #[must_use]
     pub fn ends_within(&self, channel: ChannelId, timeout_ns: u64) -> bool {
         !matches!(self.mailbox.wait_end(channel.0, timeout_ns), End::Timeout)
     }
 
-    /// Ends a program: closes its standard input, on which supervised ones end, and kills it
-    /// if it has not ended after 3 s.
+    /// Ends a program: closes its standard input, which ends supervised programs, and kills it if
+    /// it has not ended after 3 s.
     ///
     /// # Errors
     /// As [`Agent::run`], without the timeout.
@@ -306,7 +312,7 @@ impl Agent {
         self.wait(channel, 10 * STOP_PATIENCE_NS)
     }
 
-    /// Writes to a program's standard input.
+    /// Writes to the standard input of a program.
     ///
     /// # Errors
     /// [`AgentError::Gone`].
@@ -314,7 +320,7 @@ impl Agent {
         bytes.chunks(FRAME_LIMIT).try_for_each(|piece| self.send(Kind::Stdin, channel.0, piece))
     }
 
-    /// Closes a program's standard input.
+    /// Closes the standard input of a program.
     ///
     /// # Errors
     /// [`AgentError::Gone`].
@@ -330,7 +336,7 @@ impl Agent {
         self.send(Kind::Kill, channel.0, &[signal])
     }
 
-    /// Tells every supervised program that somebody still wants it.
+    /// Sends a heartbeat to every supervised program.
     ///
     /// # Errors
     /// [`AgentError::Gone`].
@@ -338,11 +344,11 @@ impl Agent {
         self.send(Kind::Heartbeat, 0, &[])
     }
 
-    /// Writes a file in the guest, in the place of an older one.
+    /// Writes a file in the guest, and replaces an existing one.
     ///
     /// # Errors
     /// [`AgentError::Refused`] with the guest's reason, [`AgentError::Gone`],
-    /// [`AgentError::Unsendable`] if the path is not absolute or holds NUL.
+    /// [`AgentError::Unsendable`] if the path is not absolute or contains NUL.
     pub fn send_file(&self, path: &str, mode: u32, content: &[u8]) -> Result<(), AgentError> {
         if !path.starts_with('/') || path.contains('\0') || path.len() > 4095 {
             let why = "its path must be absolute, shorter than 4 KiB and without NUL";
@@ -358,18 +364,19 @@ impl Agent {
         self.wait(channel, FILE_PATIENCE_NS).map(|_| ())
     }
 
-    /// Ends the connection: every call that waits returns [`AgentError::Gone`] at once, in any thread.
+    /// Closes the connection: every waiting call, in any thread, returns [`AgentError::Gone`] at
+    /// once.
     pub fn hang_up(&self) {
         self.mailbox.end("this side has hung up");
         if let Some(socket) = &self.socket {
-            // One that is not connected any more has nothing to end.
+            // A socket that is no longer connected needs no shutdown.
             match socket.shutdown(Shutdown::Both) {
                 Ok(()) | Err(_) => {}
             }
         }
     }
 
-    /// Syncs and powers the guest off; returns when the request is on its way.
+    /// Makes the guest sync its disks and power off; returns when the request is sent.
     ///
     /// # Errors
     /// [`AgentError::Gone`] if the guest has ended already.
@@ -377,8 +384,8 @@ impl Agent {
         self.send(Kind::Shutdown, 0, &[])
     }
 
-    /// Waits until the stream has ended, as it does after [`Agent::shutdown`]; false if it has
-    /// not within the time.
+    /// Waits until the stream has ended, as it does after [`Agent::shutdown`]; false at the
+    /// timeout.
     #[must_use]
     pub fn wait_gone(&self, timeout_ns: u64) -> bool {
         self.mailbox.wait_gone(timeout_ns)
@@ -413,7 +420,7 @@ impl Agent {
         }
         let bytes = frame::encode(kind, channel, payload);
         sender.stream.write_all(&bytes).and_then(|()| sender.stream.flush()).map_err(|error| {
-            // Half a frame may be out: nothing sensible can follow it.
+            // A partial frame may have been sent, so the stream cannot be used any more.
             self.mailbox.end(&format!("it takes no requests ({error})"));
             self.gone(self.mailbox.gone().unwrap_or_default())
         })
@@ -431,15 +438,15 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         let Some(socket) = &self.socket else {
-            return; // the writer goes with this value, and the reader ends by that
+            return; // this value drops the writer, which ends the reader
         };
-        // A socket that is not connected any more has a reader that has ended.
+        // The reader of a socket that is no longer connected has ended.
         match socket.shutdown(Shutdown::Both) {
             Ok(()) | Err(_) => {}
         }
         if let Some(reader) = self.reader.take() {
             match reader.join() {
-                Ok(()) | Err(_) => {} // a panic there has been printed; nothing depends on it now
+                Ok(()) | Err(_) => {} // a panic has been printed; no code depends on the thread
             }
         }
     }

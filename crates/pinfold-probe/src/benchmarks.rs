@@ -1,15 +1,15 @@
-//! Rulers: typed settings in, `pinload` arguments out; JSON lines in, series out.
+//! Benchmarks: turns typed settings into `pinload` arguments, and JSON lines into series.
 //!
-//! One line per CPU comes back:
+//! A benchmark prints one line per CPU:
 //!
 //! ```text
 //! {"probe":"spin-gap","cpu":0,"duration_ns":1000,"observed_ns":500,"unit":"ns",
 //!  "floor_ns":100,"dropped":0,"flags":["preempted 2"],"samples":[120,340], …}
 //! ```
 //!
-//! Nothing is believed: a line of the wrong probe or unit, a CPU too many or too few, an
-//! observation longer than its duration, gaps that add up to more than was observed, or a
-//! sample that is no finite number at or above zero is an error that names it.
+//! All output is validated. Each of these is an error that names it: a line with the wrong probe or
+//! unit, too many or too few CPUs, an observation longer than its duration, stalls that add up to
+//! more than the observed time, or a sample that is negative or not finite.
 
 mod open_loop;
 mod parse;
@@ -27,149 +27,150 @@ use crate::pinload::Pinload;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// What a ruler does, with the settings that only it has.
+/// The kind of a benchmark, with the settings that only this kind has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Spins and records every gap.
+    /// Spins and records every scheduling stall.
     SpinGap {
         /// Percent of each period spent spinning, 1 to 100.
         duty_percent: u8,
-        /// Period of spinning and sleeping, 1000 to 10000.
+        /// Period of spinning and sleeping (µs), 1000 to 10000.
         period_us: u32,
-        /// Gaps below this are not recorded.
+        /// Stalls below this length (ns) are not recorded.
         floor_ns: u64,
     },
-    /// Sleeps until absolute times and records how late it woke.
+    /// Sleeps until absolute times and records how late each wake-up is.
     Wakeup {
-        /// Time between two wake-ups.
+        /// Time between two wake-ups (µs).
         period_us: u32,
     },
-    /// Counts rounds of an integer kernel.
+    /// Counts iterations of an integer kernel.
     Compute {
-        /// Length of one window.
+        /// Length of one window (ms).
         window_ms: u32,
     },
     /// Reads random blocks.
     IoLatency {
-        /// Which of the two disks it is: decides the metric.
+        /// The emulated disk that is read; it decides the metric.
         disk: Disk,
-        /// Block device or file, as the ruler sees it.
+        /// Block device or file, by its path where the benchmark runs.
         target: IoTarget,
         /// Bytes per read, a multiple of 512.
         block: u32,
-        /// Of the sequence of places.
+        /// Seed of the sequence of offsets.
         seed: u64,
     },
 }
 
-/// The disk that an I/O ruler reads.
+/// The disk that an I/O benchmark reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disk {
     /// Emulated by QEMU's AHCI controller.
     Ahci,
-    /// Paravirtual.
+    /// Paravirtual disk (virtio).
     Virtio,
 }
 
-/// What an I/O ruler opens.
+/// What an I/O benchmark opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IoTarget {
-    /// A block device such as `/dev/sda`.
+    /// Path of a block device such as `/dev/sda`.
     Device(String),
-    /// A file.
+    /// Path of a file.
     File(String),
 }
 
-/// The CPUs of a ruler: one thread on each.
+/// The CPUs of a benchmark, with one thread on each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cpus {
-    /// All that the ruler's process may use.
+    /// All CPUs that the benchmark's process may use.
     All,
-    /// These.
+    /// The CPUs of this set.
     These(CpuSet),
-    /// One thread, not pinned; for I/O only.
+    /// One thread that is not pinned; only for I/O.
     Any,
 }
 
-/// The policy of a ruler's threads.
+/// Scheduling policy of a benchmark's threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedPolicy {
-    /// Normal.
+    /// `SCHED_OTHER`.
     Other,
-    /// Real-time with this priority, 1 to 99. Where the kernel refuses it the ruler goes on at
-    /// normal priority and sets the flag `fifo-refused`.
+    /// `SCHED_FIFO` with this priority, 1 to 99. If the kernel refuses it, the benchmark continues
+    /// at normal priority and sets the flag `fifo-refused`.
     Fifo(u8),
 }
 
-/// One use of one ruler.
+/// The settings of one run of a benchmark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Benchmark {
-    /// What it does.
+    /// What the benchmark does.
     pub kind: Kind,
-    /// For how long.
+    /// Duration (ns).
     pub duration_ns: u64,
-    /// Where.
+    /// CPUs of its threads.
     pub cpus: Cpus,
-    /// Under which policy.
+    /// Scheduling policy of its threads.
     pub policy: SchedPolicy,
-    /// Memory for samples, per CPU; what does not fit is counted as dropped.
+    /// Number of samples per CPU for which memory is reserved; further samples are counted as
+    /// dropped.
     pub max_samples: u32,
-    /// Spin-gap and wake-up: keep all CPUs of the machine out of deep sleep states meanwhile, as
-    /// cyclictest does (`cpu_dma_latency`). The flag `dma-latency-0` or `dma-latency-refused`
-    /// comes back.
+    /// Only for spin-gap and wake-up: keep all CPUs of the machine out of deep idle states during
+    /// the run, as cyclictest does (`cpu_dma_latency`). The result then has the flag
+    /// `dma-latency-0` or `dma-latency-refused`.
     pub dma_latency: bool,
 }
 
-/// Time that was taken from a thread that spins.
+/// A scheduling stall: an interval in which a spinning thread did not run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gap {
-    /// When it began, by the monotonic clock (ns).
+    /// Start, by the monotonic clock (ns).
     pub start_ns: u64,
-    /// For how long (ns).
+    /// Length (ns).
     pub length_ns: f64,
 }
 
-/// Why a ruler gave no series.
+/// Why a benchmark gave no series.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchmarkError {
-    /// A line of its output is not what a ruler writes.
+    /// A line of the output is malformed.
     #[error("line {line} of the output of {probe} {why}")]
     Line {
-        /// The ruler.
+        /// Name of the benchmark.
         probe: &'static str,
-        /// Number of the line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// What is wrong with the line.
         why: String,
     },
-    /// The output as a whole is wrong.
+    /// The output as a whole is malformed.
     #[error("the output of {probe} {why}")]
     Output {
-        /// The ruler.
+        /// Name of the benchmark.
         probe: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the output.
         why: String,
     },
-    /// The ruler ended with an error.
+    /// The benchmark ended with an error.
     #[error("{probe} failed ({how}): {message}")]
     Failed {
-        /// The ruler.
+        /// Name of the benchmark.
         probe: &'static str,
         /// Exit code or signal.
         how: String,
-        /// What it said.
+        /// Its error message.
         message: String,
     },
-    /// It could not be run on the host.
+    /// The benchmark could not be run on the host.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// It could not be run in the guest.
+    /// The benchmark could not be run in the guest.
     #[error(transparent)]
     Agent(#[from] AgentError),
 }
 
 impl BenchmarkError {
-    /// What the user can do next.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -184,14 +185,14 @@ impl BenchmarkError {
 }
 
 impl Benchmark {
-    /// Spin-gap at 50 % duty in periods of 10 ms, gaps from 1 µs.
+    /// Spin-gap with a duty cycle of 50 % in periods of 10 ms, stalls from 1 µs.
     #[must_use]
     pub fn spin_gap(duration_ns: u64) -> Self {
         let kind = Kind::SpinGap { duty_percent: 50, period_us: 10_000, floor_ns: GAP_FLOOR_NS };
         Self::new(kind, duration_ns, Cpus::All)
     }
 
-    /// Wake-up each millisecond.
+    /// Wake-up latency with a period of 1 ms.
     #[must_use]
     pub fn wakeup(duration_ns: u64) -> Self {
         Self::new(Kind::Wakeup { period_us: 1_000 }, duration_ns, Cpus::All)
@@ -203,7 +204,7 @@ impl Benchmark {
         Self::new(Kind::Compute { window_ms: 5 }, duration_ns, Cpus::All)
     }
 
-    /// Random reads of 4 KiB past the page cache.
+    /// Random reads of 4 KiB that bypass the page cache.
     #[must_use]
     pub fn io_latency(disk: Disk, target: IoTarget, duration_ns: u64) -> Self {
         Self::new(Kind::IoLatency { disk, target, block: 4096, seed: 1 }, duration_ns, Cpus::Any)
@@ -220,22 +221,21 @@ impl Benchmark {
         }
     }
 
-    /// The same on other CPUs.
+    /// Sets the CPUs.
     #[must_use]
     pub fn on(mut self, cpus: Cpus) -> Self {
         self.cpus = cpus;
         self
     }
 
-    /// The same under another policy.
+    /// Sets the scheduling policy.
     #[must_use]
     pub fn under(mut self, policy: SchedPolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// The same with all CPUs kept out of deep sleep states; for spin-gap and wake-up only, which
-    /// sleep.
+    /// Keeps all CPUs out of deep idle states; only for spin-gap and wake-up, which sleep.
     #[must_use]
     pub fn kept_awake(mut self) -> Self {
         self.dma_latency = true;
@@ -253,7 +253,7 @@ impl Benchmark {
         }
     }
 
-    /// What it measures.
+    /// The metric that the benchmark measures.
     #[must_use]
     pub fn metric(&self) -> Metric {
         match self.kind {
@@ -265,7 +265,7 @@ impl Benchmark {
         }
     }
 
-    /// The arguments of `pinload`, beginning with the subcommand.
+    /// The arguments of `pinload`, starting with the subcommand.
     #[must_use]
     pub fn argv(&self) -> Vec<String> {
         let mut argv = vec![self.probe().to_owned()];
@@ -308,16 +308,16 @@ impl Benchmark {
         argv
     }
 
-    /// How long to wait for it: a crowded machine may take long to start and to end it.
+    /// Timeout (ns). It leaves time for a heavily loaded machine to start and end the program.
     #[must_use]
     pub fn timeout_ns(&self) -> u64 {
         self.duration_ns.saturating_mul(2).saturating_add(30 * NS_PER_S)
     }
 
-    /// Reads its output: one series per CPU, by ascending CPU.
+    /// Parses the output: one series per CPU, by ascending CPU.
     ///
-    /// No sample at all is an error, except for spin-gap, where it is the best of all results:
-    /// no gap reached the floor.
+    /// A series without samples is an error, except for spin-gap, where it is the best result: no
+    /// stall reached the floor.
     ///
     /// # Errors
     /// [`BenchmarkError::Line`] or [`BenchmarkError::Output`].
@@ -326,10 +326,10 @@ impl Benchmark {
         Ok(observations.into_iter().map(|one| one.series).collect())
     }
 
-    /// The gaps of a spin-gap ruler with the moments at which they began, of all CPUs.
+    /// The stalls that a spin-gap benchmark recorded on all CPUs, with their start times.
     ///
     /// # Errors
-    /// As [`Benchmark::parse`], and [`BenchmarkError::Output`] if it does not tell when they began.
+    /// As [`Benchmark::parse`], and [`BenchmarkError::Output`] if the output has no start times.
     pub fn gaps(&self, output: &str) -> Result<Vec<Gap>, BenchmarkError> {
         let mut gaps = Vec::new();
         for one in self.observations(output)? {
@@ -343,12 +343,12 @@ impl Benchmark {
         Ok(gaps)
     }
 
-    /// What [`Benchmark::parse`] reads, with all else that a line holds.
+    /// As [`Benchmark::parse`], with the other members of each line.
     pub(crate) fn observations(&self, output: &str) -> Result<Vec<Observation>, BenchmarkError> {
         parse::observations(self, output)
     }
 
-    /// Runs it in a guest.
+    /// Runs the benchmark in a guest.
     ///
     /// # Errors
     /// [`BenchmarkError`].
@@ -356,11 +356,11 @@ impl Benchmark {
         self.read(&agent.run(&self.argv(), self.timeout_ns())?)
     }
 
-    /// Reads what it gave in a guest; for rulers that were started beside others with
-    /// [`Agent::start`] and waited for with [`Agent::wait`].
+    /// Parses the output of a run in a guest, for benchmarks that were started with
+    /// [`Agent::start`] and awaited with [`Agent::wait`].
     ///
     /// # Errors
-    /// [`BenchmarkError::Failed`] if it ended with an error, else as [`Benchmark::parse`].
+    /// [`BenchmarkError::Failed`] if the program ended with an error, else as [`Benchmark::parse`].
     pub fn read(&self, output: &Output) -> Result<Vec<Series>, BenchmarkError> {
         if !output.success() {
             return Err(self.failed(output.exit.to_string(), &output.stderr_text()));
@@ -368,7 +368,7 @@ impl Benchmark {
         self.parse(&output.stdout_text())
     }
 
-    /// Runs it on the host.
+    /// Runs the benchmark on the host.
     ///
     /// # Errors
     /// [`BenchmarkError`].

@@ -1,11 +1,12 @@
-//! Counters of each role's threads: migrations, context switches, page faults, cycles,
+//! Counters of the threads of each role: migrations, context switches, page faults, cycles,
 //! instructions, cache misses.
 //!
-//! Each is asked of `perf_event_open(2)`; where that is refused, of the kernel's own statistics in
-//! `/proc`, if they hold it, and [`Counted::source`] tells which. What neither gives is
-//! [`Outcome::Absent`] with the reason: a machine without a PMU has not had 0 cycles.
-//! Of a PMU that has fewer counters than are asked for each counts for a part of the time: then
-//! the value is scaled up, and [`Counted::running_share`] tells from how much.
+//! Each counter is read with `perf_event_open(2)`. If that is refused, it is read from the kernel's
+//! statistics in `/proc`, if they have it; [`Counted::source`] is the source. A counter that
+//! neither source has is [`Outcome::Absent`] with the reason, because 0 cycles would be wrong on a
+//! machine without a PMU. If the PMU has fewer counters than requested, each of them counts for a
+//! part of the time. The value is then scaled up, and [`Counted::running_share`] is the part of the
+//! time that was counted.
 
 mod proc;
 mod reasons;
@@ -23,40 +24,40 @@ use self::proc::Standing;
 pub use crate::traced_threads::WatchError;
 use crate::traced_threads::Watched;
 
-/// The instrument's name.
+/// Name of the probe.
 pub const PROBE: &str = "counters";
 
-/// What is counted.
+/// A quantity that can be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quantity {
-    /// Time on a PU (ns).
+    /// Time on a CPU (ns).
     RunTime,
-    /// Moves from one PU to another.
+    /// Migrations from one CPU to another.
     Migrations,
     /// Context switches, voluntary or not.
     ContextSwitches,
-    /// Page faults, with I/O or without.
+    /// Page faults, minor and major.
     PageFaults,
-    /// Cycles of the core, guest's and host's.
+    /// Core cycles, in guest and host mode.
     Cycles,
-    /// Those while the guest ran.
+    /// Core cycles in guest mode.
     GuestCycles,
-    /// Those while the host ran, for the guest or for itself.
+    /// Core cycles in host mode, on behalf of the guest or not.
     HostCycles,
-    /// Instructions that were retired, guest's and host's.
+    /// Retired instructions, in guest and host mode.
     Instructions,
-    /// Those of the guest.
+    /// Retired instructions in guest mode.
     GuestInstructions,
-    /// Those of the host.
+    /// Retired instructions in host mode.
     HostInstructions,
-    /// Loads that missed the first level's data cache.
+    /// Loads that missed the L1 data cache.
     L1dMisses,
-    /// Loads that missed the last level cache.
+    /// Loads that missed the last-level cache.
     LlcMisses,
 }
 
 impl Quantity {
-    /// All of them, in the order of tables.
+    /// All quantities, in the order of tables.
     pub const ALL: [Quantity; 12] = [
         Quantity::RunTime,
         Quantity::Migrations,
@@ -103,7 +104,7 @@ impl Quantity {
         if self == Quantity::RunTime { Unit::Nanoseconds } else { Unit::Count }
     }
 
-    /// True if it takes a PMU.
+    /// True if the quantity needs a PMU.
     #[must_use]
     pub fn needs_pmu(self) -> bool {
         matches!(self.event().0, CounterEvent::Hardware(_) | CounterEvent::Cache(_))
@@ -127,12 +128,13 @@ impl Quantity {
     }
 }
 
-/// Who counted.
+/// Source of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// `perf_event_open(2)`; threads that were born meanwhile are in.
+    /// `perf_event_open(2)`; threads that were created during the observation are included.
     Perf,
-    /// The same before Linux 5.13: threads that were born meanwhile are missing.
+    /// `perf_event_open(2)` before Linux 5.13: threads that were created during the observation are
+    /// missing.
     PerfWithoutBirths,
     /// `/proc/PID/task/TID/schedstat`.
     Schedstat,
@@ -159,51 +161,51 @@ impl Source {
     }
 }
 
-/// A number that was counted.
+/// A counted value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counted {
-    /// The number; scaled up if it was counted for a part of the time.
+    /// The value, scaled up if it was counted for a part of the time.
     pub value: u64,
-    /// Who counted.
+    /// Source of the value.
     pub source: Source,
-    /// Time for which a counter was there, by the time for which it was asked for, 0 to 1;
-    /// below 1 the PMU was shared with other events.
+    /// Time for which the event had a counter, divided by the time for which it was enabled, 0 to
+    /// 1. Below 1, the PMU was shared with other events.
     pub running_share: f64,
-    /// Why the first choice was refused, if another source stands in.
+    /// Why the first source was refused, if the value is from another one.
     pub instead_of: Option<String>,
 }
 
-/// What became of a quantity.
+/// Result for one quantity.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It was counted.
+    /// The quantity was counted.
     Counted(Counted),
-    /// It is not available here, because of this.
+    /// The quantity is not available, for this reason.
     Absent(String),
 }
 
 /// The counters of one role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoleCounters {
-    /// The role.
+    /// Role of the threads.
     pub role: Role,
-    /// Its threads at the start.
+    /// Number of its threads at the start.
     pub threads: u32,
-    /// Those of them that had ended at the end; what `/proc` knew of them is lost.
+    /// Number of those threads that had ended at the end; their statistics in `/proc` are lost.
     pub ended: u32,
-    /// One outcome for each quantity that was asked for, in that order.
+    /// One outcome for each requested quantity, in the order of the request.
     pub outcomes: Vec<(Quantity, Outcome)>,
 }
 
-/// The result.
+/// The counters of an observation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counters {
     /// Length of the observation (ns).
     pub duration_ns: u64,
-    /// True if threads were born all the time while the counters were opened: some of them may be
-    /// missing in some of the counts.
+    /// True if threads were still being created in each attempt to open the counters: some of them
+    /// may be missing in some of the counts.
     pub restless: bool,
-    /// By ascending role.
+    /// The counters of each role, by ascending role.
     pub roles: Vec<RoleCounters>,
 }
 
@@ -214,7 +216,7 @@ enum Means {
     Absent(String),
 }
 
-/// An observation that has begun.
+/// An observation in progress.
 #[derive(Debug)]
 pub struct Counting {
     began_ns: u64,
@@ -224,15 +226,16 @@ pub struct Counting {
     restless: bool,
 }
 
-/// How often the counters are opened anew because threads were born or ended meanwhile: one that
-/// is born while its maker's are being opened would be in some of them only.
+/// Number of attempts to open the counters. They are opened again if threads were created or ended
+/// during an attempt: a thread that is created while the counters of its parent are being opened
+/// would be in some of them only.
 const ROUNDS: u32 = 8;
 
-/// Begins to count these quantities for these threads and the further threads of their machines.
+/// Starts to count these quantities for these threads and the other threads of their machines.
 ///
 /// # Errors
-/// [`WatchError`] if there is nobody to watch or nothing can be read of them. That a counter is
-/// refused is no error: see [`Outcome::Absent`].
+/// [`WatchError`] if there is no thread, or nothing can be read for them. A refused counter is not
+/// an error: see [`Outcome::Absent`].
 pub fn start(
     host: &dyn Host,
     clock: &dyn Clock,
@@ -283,7 +286,7 @@ fn begin(
     Ok(Counting { began_ns, roles, means, before, restless: false })
 }
 
-/// A counter for each of the threads, or what stands in for them.
+/// A counter for each of the threads, or the `/proc` statistics instead.
 fn choose(host: &dyn Host, quantity: Quantity, tids: &[Tid], machine: &reasons::Machine) -> Means {
     let why = if host.is_live() {
         match open_all(quantity, tids) {
@@ -296,7 +299,7 @@ fn choose(host: &dyn Host, quantity: Quantity, tids: &[Tid], machine: &reasons::
     if proc::has(quantity) { Means::Proc { why } } else { Means::Absent(why) }
 }
 
-/// Threads that have ended meanwhile are left out.
+/// Opens a counter for each thread. Threads that have ended are left out.
 fn open_all(quantity: Quantity, tids: &[Tid]) -> Result<Vec<Counter>, CounterError> {
     let (event, side) = quantity.event();
     let mut counters = Vec::new();
@@ -357,7 +360,7 @@ impl Counting {
     }
 }
 
-/// Stops and adds up the counters of a role's threads.
+/// Stops and sums the counters of a role's threads.
 fn read_all(counters: &[Counter]) -> Outcome {
     let mut readings = Vec::new();
     for counter in counters {
@@ -373,8 +376,8 @@ fn read_all(counters: &[Counter]) -> Outcome {
     joined(&readings, if follows { Source::Perf } else { Source::PerfWithoutBirths })
 }
 
-/// The sum of what the threads' counters read. One that was asked for and never there makes the
-/// sum unknown; a thread that did not run has counted 0.
+/// The sum of the readings of the threads' counters. If a counter was enabled but never had a PMU
+/// counter, the sum is unknown; a thread that did not run has counted 0.
 fn joined(readings: &[CounterReading], source: Source) -> Outcome {
     let mut value: u128 = 0;
     let (mut enabled, mut running) = (0_u128, 0_u128);
@@ -401,7 +404,7 @@ fn joined(readings: &[CounterReading], source: Source) -> Outcome {
 }
 
 impl Counters {
-    /// One figure for each number; a quantity that is absent has none.
+    /// One figure for each value; an absent quantity has none.
     #[must_use]
     pub fn figures(&self) -> Vec<Figure> {
         let mut figures = Vec::new();
@@ -449,7 +452,8 @@ impl Counters {
         }
     }
 
-    /// What is absent, once for each quantity and reason: the quantity, the reason, the roles.
+    /// The absent quantities, once for each quantity and reason: the quantity, the reason, the
+    /// roles.
     #[must_use]
     pub fn absent(&self) -> Vec<(Quantity, String, Vec<Role>)> {
         let mut absent: Vec<(Quantity, String, Vec<Role>)> = Vec::new();

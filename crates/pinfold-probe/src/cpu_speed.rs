@@ -1,20 +1,21 @@
-//! Rulers of an emulated CPU's speed: what a workload sees of it, raw.
+//! Benchmarks of the speed of an emulated CPU, as a workload sees it.
 //!
-//! [`MicroBenchmark`] is work over elapsed time, [`Progress`] how evenly it is done and every stop,
-//! [`Burst`] the speed inside short bursts, [`Churn`] that of short-lived processes. Each runs
-//! `pinload` inside the virtual node and gives counts and times; the speed is the quotient of
-//! the same ruler's results with and without emulation, and is the caller's to form. No ruler knows
-//! what emulates, nor whether anything does.
+//! [`MicroBenchmark`] measures work over elapsed time, [`Progress`] how evenly the work is done and every
+//! stop, [`Burst`] the speed inside short bursts, [`Churn`] the speed of short-lived processes.
+//! Each runs `pinload` inside the virtual node and returns counts and times. The caller computes
+//! the speed as the quotient of the results of the same benchmark with and without emulation. The
+//! benchmarks do not depend on the method of emulation.
 //!
-//! One line comes back, for example:
+//! The output is one line, for example:
 //!
 //! ```text
 //! {"probe":"micro-cpu","units":5221000,"elapsed_ns":3000000557,"working_ns":3000000557,
 //!  "cpu_ns":2999501000,"workers":[5221000]}
 //! ```
 //!
-//! Nothing is believed: a line of another ruler, a total that is not the sum of its parts, a
-//! missing worker or time that adds up to more than elapsed is an error that names it.
+//! All output is validated. Each of these is an error that names it: a line of another benchmark, a
+//! total that is not the sum of its parts, a missing worker, or times that add up to more than the
+//! elapsed time.
 
 mod burst;
 mod churn;
@@ -36,27 +37,27 @@ use crate::benchmarks::BenchmarkError;
 use crate::loads::Placement;
 use crate::pinload::Pinload;
 
-/// What all rulers of speed have in common.
+/// Common interface of the benchmarks of speed.
 pub trait SpeedBenchmark {
-    /// What it gives.
+    /// Type of the result.
     type Outcome;
 
-    /// Its name, as in its output.
+    /// Name of the benchmark, as in its output.
     fn probe(&self) -> &'static str;
 
-    /// The arguments of `pinload`, beginning with the subcommand.
+    /// The arguments of `pinload`, starting with the subcommand.
     fn argv(&self) -> Vec<String>;
 
-    /// How long to wait for it: a slow CPU may take long to start and to end it.
+    /// Timeout (ns). It leaves time for a slow CPU to start and end the program.
     fn timeout_ns(&self) -> u64;
 
-    /// Reads its output.
+    /// Parses the output.
     ///
     /// # Errors
     /// [`BenchmarkError::Line`] or [`BenchmarkError::Output`].
     fn parse(&self, output: &str) -> Result<Self::Outcome, BenchmarkError>;
 
-    /// Runs it on the host, in these cgroups and on these PUs.
+    /// Runs the benchmark on the host, in the cgroups and on the CPUs of `placement`.
     ///
     /// # Errors
     /// [`BenchmarkError`].
@@ -79,7 +80,7 @@ pub trait SpeedBenchmark {
         self.parse(&output.stdout_text())
     }
 
-    /// Runs it in a guest.
+    /// Runs the benchmark in a guest.
     ///
     /// # Errors
     /// [`BenchmarkError`].
@@ -87,10 +88,11 @@ pub trait SpeedBenchmark {
         self.read(&agent.run(&self.argv(), self.timeout_ns())?)
     }
 
-    /// Reads what it gave in a guest.
+    /// Parses the output of a run in a guest.
     ///
     /// # Errors
-    /// [`BenchmarkError::Failed`] if it ended with an error, else as [`SpeedBenchmark::parse`].
+    /// [`BenchmarkError::Failed`] if the program ended with an error, else as
+    /// [`SpeedBenchmark::parse`].
     fn read(&self, output: &Output) -> Result<Self::Outcome, BenchmarkError> {
         if !output.success() {
             return Err(failed(self.probe(), output.exit.to_string(), &output.stderr_text()));
@@ -103,22 +105,22 @@ fn failed(probe: &'static str, how: String, message: &str) -> BenchmarkError {
     BenchmarkError::Failed { probe, how, message: message.trim().to_owned() }
 }
 
-/// `pinload` ends a fixed amount of work after this time (an hour), however slow the CPU is.
+/// `pinload` ends a fixed amount of work after this time (one hour), even on a slow CPU.
 const WORK_LIMIT_NS: u64 = 3_600_000_000_000;
 
-/// Patience for a ruler that lasts this long by its own clock.
+/// Timeout (ns) of a benchmark that lasts this long by its own clock.
 fn timeout_ns(duration_ns: u64) -> u64 {
     duration_ns.saturating_mul(2).saturating_add(60_000_000_000)
 }
 
-/// Arguments of `pinload`, with values.
+/// Arguments of `pinload`: the words, then the options with values.
 fn argv<const N: usize>(words: &[&str], values: [(&str, String); N]) -> Vec<String> {
     let mut argv: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     argv.extend(values.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
     argv
 }
 
-/// Work per second.
+/// Units of work per second.
 fn per_second(units: u64, ns: u64) -> f64 {
     units as f64 * 1e9 / ns as f64
 }

@@ -1,17 +1,17 @@
-//! `pinload` for guests of another instruction set: compiled on this machine when it is wanted.
+//! `pinload` for guests of another instruction set, compiled on this machine on demand.
 //!
-//! The sources are in this program. A cross compiler (Debian's `gcc-riscv64-linux-gnu` and its
-//! like) makes them a static program, once: it is kept in a folder, under a name that changes
-//! with the sources.
+//! The sources are embedded in this program. A cross compiler (such as Debian's
+//! `gcc-riscv64-linux-gnu`) builds a static program from them once. The result is cached in a
+//! folder, under a name that changes with the sources.
 
 use pinfold_host::{HostError, files, process};
 use pinfold_model::Isa;
 
 use crate::pinload::BINARY;
 
-/// Name and text of each source.
+/// Name and text of each source file.
 static SOURCES: &[(&str, &[u8])] = &include!(concat!(env!("OUT_DIR"), "/sources.rs"));
-/// As `build.rs` has them.
+/// The compiler flags of `build.rs`.
 const FLAGS: &str = env!("PINLOAD_FLAGS");
 const SOURCES_HASH: &str = env!("PINLOAD_SOURCES");
 const PATIENCE_NS: u64 = 300_000_000_000;
@@ -19,22 +19,22 @@ const PATIENCE_NS: u64 = 300_000_000_000;
 /// Why there is no `pinload` for an instruction set.
 #[derive(Debug, thiserror::Error)]
 pub enum CrossError {
-    /// No compiler.
+    /// The compiler is not installed.
     #[error("{compiler} is not installed, which compiles what runs in {isa} guests")]
     NoCompiler {
-        /// The program.
+        /// Name of the compiler.
         compiler: String,
-        /// For what.
+        /// The instruction set.
         isa: Isa,
     },
-    /// It failed.
+    /// The compiler failed.
     #[error("{compiler} cannot compile pinload: {message}")]
     Failed {
-        /// The program.
+        /// Name of the compiler.
         compiler: String,
-        /// The end of what it said.
+        /// The end of its error output.
         message: String,
-        /// For what.
+        /// The instruction set.
         isa: Isa,
     },
     /// A file or process operation failed.
@@ -43,7 +43,7 @@ pub enum CrossError {
 }
 
 impl CrossError {
-    /// What the user can do about it.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -61,7 +61,8 @@ fn compiler(isa: Isa) -> String {
     format!("{}-linux-gnu-gcc", isa.gnu_name())
 }
 
-/// What is missing here to make the program for an instruction set; `None` if nothing is.
+/// What is missing on this machine to build the program for an instruction set; `None` if nothing
+/// is.
 #[must_use]
 pub fn missing(isa: Isa) -> Option<CrossError> {
     let compiler = compiler(isa);
@@ -69,8 +70,8 @@ pub fn missing(isa: Isa) -> Option<CrossError> {
     (!is_there).then_some(CrossError::NoCompiler { compiler, isa })
 }
 
-/// The program for an instruction set: this host's own, or one that is compiled into `folder`
-/// unless it is there already.
+/// The program for an instruction set: the embedded one for that of this host, else one that is
+/// compiled into `folder` if it is not there yet.
 ///
 /// # Errors
 /// [`CrossError`].
@@ -92,7 +93,7 @@ pub fn program(isa: Isa, folder: &str) -> Result<Vec<u8>, CrossError> {
     Ok(files::read(&kept)?)
 }
 
-/// Gives the path of the program.
+/// Compiles the program and returns its path.
 fn compile(isa: Isa, scratch: &str) -> Result<String, CrossError> {
     files::make_dirs(scratch)?;
     let mut words: Vec<String> = FLAGS.split(' ').map(str::to_owned).collect();

@@ -1,18 +1,20 @@
-//! Exits of a virtual machine: how many, of which kind, how long, and who asked for them.
+//! VM exits: number, type, duration, and the accessed addresses.
 //!
-//! The table is that of Crăciun 2016: for each kind of exit count, rate, shortest, longest, mean
-//! and summed time, standard deviation and share, beside the time in the guest and the time
-//! without a PU. Where it comes from is its *level*, chosen by what fires, not by what exists:
+//! The table is that of Crăciun 2016: for each type of exit the count, rate, shortest, longest,
+//! mean and total time, standard deviation and share, together with the time in the guest and the
+//! time without a CPU. The source of the data is its *level*. It is chosen by which events fire,
+//! not by which exist:
 //!
-//! | level | from | has |
+//! | level | source | content |
 //! |---|---|---|
 //! | A | `kvm_exit`, `kvm_entry` | each exit of the processor |
-//! | B | `kvm_userspace_exit`, `kvm_fpu` | exits that reach the emulator |
+//! | B | `kvm_userspace_exit`, `kvm_fpu` | exits to user space (the emulator) |
 //! | C | QMP `query-stats` | counts, no times |
 //!
-//! A [`Look`] finds the level, a [`Watch`] makes the table ([`table`]). Pairing and summing is the
-//! kernel's ([`pinfold_host::ExitCounter`]); [`cost`] measures what that costs. What the processor
-//! itself takes to leave and enter the guest lies outside of both events and is in no number.
+//! A [`Look`] determines the level, a [`Watch`] records the table ([`table`]). The kernel pairs and
+//! sums the events ([`pinfold_host::ExitCounter`]); [`cost`] measures the overhead. The time that
+//! the processor itself needs to leave and enter the guest is outside of both events and in no
+//! number.
 
 pub mod cost;
 mod error;
@@ -36,7 +38,7 @@ use pinfold_model::{TaskId, Tid};
 /// Guest-physical address of the distributor of a GICv2 in QEMU's machine `virt`.
 pub const VIRT_DISTRIBUTOR: u64 = 0x0800_0000;
 
-/// What tells of exits.
+/// Source of the data about exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// `kvm_exit` and `kvm_entry`.
@@ -48,7 +50,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// Its letter.
+    /// Letter of the level.
     #[must_use]
     pub fn letter(self) -> &'static str {
         match self {
@@ -58,7 +60,7 @@ impl Level {
         }
     }
 
-    /// What it has and has not, in a sentence.
+    /// What the level includes and lacks, as a sentence.
     #[must_use]
     pub fn meaning(self) -> &'static str {
         match self {
@@ -87,16 +89,16 @@ impl From<ExitSource> for Level {
     }
 }
 
-/// A vCPU that is watched.
+/// A vCPU that is observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VcpuThread {
-    /// Its index.
+    /// Index of the vCPU.
     pub vcpu: u32,
-    /// Its thread.
+    /// Thread of the vCPU.
     pub task: TaskId,
 }
 
-/// Exits and their times alone, which is what costs least.
+/// Only exits and their times, which has the lowest overhead.
 #[must_use]
 pub fn timed(source: ExitSource) -> ExitScope {
     ExitScope { source, addresses: false, distributor: VIRT_DISTRIBUTOR }
@@ -116,7 +118,7 @@ fn ended(host: &dyn Host, threads: &[VcpuThread]) -> Result<Vec<u32>, ExitsError
     Ok(ended)
 }
 
-/// A short look at which events fire.
+/// A short observation to determine which events fire.
 #[derive(Debug)]
 pub struct Look {
     hardware: ExitCounter,
@@ -124,10 +126,10 @@ pub struct Look {
 }
 
 impl Look {
-    /// Begins to look.
+    /// Starts to observe the events.
     ///
     /// # Errors
-    /// [`ExitsError`]: what this host lacks or does not allow, with the way out.
+    /// [`ExitsError`]: what this host lacks or does not allow, with a hint.
     pub fn begin(host: &dyn Host, threads: &[VcpuThread]) -> Result<Self, ExitsError> {
         require_initial_namespace(host)?;
         let open = |source| ExitCounter::open(host, timed(source), &tids(threads));
@@ -135,7 +137,7 @@ impl Look {
         let mut hardware = open(ExitSource::Hardware).map_err(explain)?;
         let mut userspace = match open(ExitSource::Userspace) {
             Ok(counter) => Some(counter),
-            // Other events are enough if these are not there.
+            // The other events suffice if these do not exist.
             Err(error) if error.is_gone() => None,
             Err(error) => return Err(explain(error)),
         };
@@ -146,7 +148,7 @@ impl Look {
         Ok(Self { hardware, userspace })
     }
 
-    /// What has fired so far, if any has.
+    /// The events that have fired so far, if any.
     ///
     /// # Errors
     /// [`ExitsError::Host`], which does not happen.
@@ -154,7 +156,7 @@ impl Look {
         let finished = |threads: &[(Tid, ThreadExits)]| {
             threads.iter().any(|(_, thread)| !thread.exits.is_empty())
         };
-        // In this order: the processor's exit comes before the one that reaches the emulator.
+        // In this order: the exit of the processor comes before the exit to user space.
         let userspace = match &self.userspace {
             Some(counter) => finished(&counter.read()?),
             None => false,
@@ -170,11 +172,11 @@ impl Look {
     }
 }
 
-/// Looks for at most `timeout_ns` at which events of a running machine fire.
+/// Observes for at most `timeout_ns` which events of a running machine fire.
 ///
 /// # Errors
 /// As [`Look::begin`]; [`ExitsError::Silent`] if none does, [`ExitsError::Ended`] if the machine
-/// ends meanwhile.
+/// ends during the observation.
 pub fn look(
     host: &dyn Host,
     clock: &dyn Clock,
@@ -198,9 +200,10 @@ pub fn look(
     }
 }
 
-/// The kernel's events speak of the first namespace's process numbers, so ours must be those.
+/// The kernel's events have process ids of the initial PID namespace, so this process must be in
+/// it.
 fn require_initial_namespace(host: &dyn Host) -> Result<(), ExitsError> {
-    // The number of its inode is fixed: PROC_PID_INIT_INO.
+    // The inode number is fixed in the kernel: `PROC_PID_INIT_INO`.
     const FIRST: &str = "pid:[4026531836]";
     match host.link(&paths::own_pid_namespace()) {
         Ok(name) if name != FIRST => Err(ExitsError::Container),
@@ -208,7 +211,7 @@ fn require_initial_namespace(host: &dyn Host) -> Result<(), ExitsError> {
     }
 }
 
-/// A measurement under way.
+/// An observation in progress.
 #[derive(Debug)]
 pub struct Watch {
     counter: ExitCounter,
@@ -218,7 +221,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins.
+    /// Starts the observation.
     ///
     /// # Errors
     /// As [`Look::begin`].
@@ -243,7 +246,7 @@ impl Watch {
         ended(host, &self.threads)
     }
 
-    /// Watches for `duration_ns`, or until `stop` says so or no vCPU is left.
+    /// Observes for `duration_ns`, or until `stop` returns true or no vCPU is left.
     ///
     /// # Errors
     /// [`ExitsError::Host`].
@@ -262,7 +265,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Ends it and makes the table.
+    /// Ends the observation and computes the table.
     ///
     /// # Errors
     /// [`ExitsError::Host`].
@@ -277,7 +280,8 @@ impl Watch {
         let mut table = table::table(of, duration_ns, &vcpus.collect::<Vec<_>>());
         table.findings.extend(table::missed(self.counter.missed(host)?));
         if !self.scope.addresses {
-            // Marks of device memory come with some, which would look like all.
+            // Some accesses to device memory are recorded in any case; an incomplete list would
+            // look complete.
             table.addresses.clear();
         }
         Ok(table)

@@ -1,6 +1,6 @@
-//! Figures: what `pinload`'s instruments beyond the rulers print, read and checked.
+//! Parses and checks the figures that `pinload` prints, except those of the benchmarks.
 //!
-//! One line per figure comes back, for example:
+//! One line per figure, for example:
 //!
 //! ```text
 //! {"probe":"bandwidth","unit":"bytes-per-second","family":"capacity","cpu":1,
@@ -8,11 +8,11 @@
 //!  "flags":[],"samples":[2.7e11,2.8e11]}
 //! ```
 //!
-//! Nothing is believed: an unknown unit or family, two figures with the same labels, a figure
-//! without samples (unless it is a tail or places in which nothing happened), a sample that is no finite
-//! number at or above zero, or a tail of which windows were left out is an error that names it.
-//! A difference of two measurements may come out below zero: its figure tells how many samples
-//! do (`negative 3`), and no other may.
+//! All output is validated. Each of these is an error that names it: an unknown unit or family; two
+//! figures with the same labels; a figure without samples (except a tail, or counts of places in
+//! which nothing happened); a sample that is negative or not finite; a tail with windows that were
+//! left out. Only a figure that is the difference of two measurements may have negative samples;
+//! its flag `negative 3` gives their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,14 +22,14 @@ use serde::Deserialize;
 use crate::benchmarks::BenchmarkError;
 use crate::cpu_speed::SpeedBenchmark;
 
-/// One use of an instrument of `pinload`.
+/// One run of a `pinload` command that prints figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instrument {
-    /// The subcommand.
+    /// Name of the `pinload` subcommand.
     pub command: &'static str,
-    /// What follows it.
+    /// Arguments after the subcommand.
     pub arguments: Vec<String>,
-    /// About how long it lasts (ns); it is waited for three times that and a minute.
+    /// Approximate duration (ns); the timeout is three times this plus one minute.
     pub duration_ns: u64,
 }
 
@@ -67,7 +67,7 @@ struct Line {
     samples: Vec<f64>,
 }
 
-/// Reads all figures of one command's output.
+/// Parses all figures in the output of one command.
 ///
 /// # Errors
 /// [`BenchmarkError::Line`] or [`BenchmarkError::Output`].

@@ -1,12 +1,12 @@
-//! Durations counted in buckets, and what can be said of them from the buckets alone.
+//! Histograms of durations, and the statistics that can be computed from their buckets.
 //!
-//! Sixteen buckets per power of two: what is told of a duration is at most a sixteenth too
-//! large. A percentile comes with the bounds of its bucket, and only where enough samples lie
-//! beyond it; count, sum and maximum are exact.
+//! There are sixteen buckets per power of two: a reported duration is at most 1/16 too large. A
+//! percentile is given as the bounds of its bucket, and only if enough samples lie beyond it;
+//! count, sum and maximum are exact.
 
 use pinfold_host::WAIT_BUCKETS;
 
-/// Counted durations.
+/// A histogram of durations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Vec<u64>,
@@ -15,27 +15,27 @@ pub struct Histogram {
     max_ns: Option<u64>,
 }
 
-/// Between which durations a percentile lies, both included (ns).
+/// Bounds of a percentile, both inclusive (ns).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Shortest duration of its bucket.
+    /// Shortest duration of the bucket (ns).
     pub at_least_ns: u64,
-    /// Longest duration of its bucket, or the maximum.
+    /// Longest duration of the bucket, or the maximum (ns).
     pub at_most_ns: u64,
 }
 
-/// A percentile that may be asked for.
+/// A percentile that can be requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Percentile {
-    /// Its name.
+    /// Name of the percentile.
     pub name: &'static str,
     /// Its share of the samples, in thousandths.
     pub thousandths: u64,
-    /// Samples without which nothing is said: ten beyond it, for the median one.
+    /// Minimum number of samples: ten beyond the percentile, one for the median.
     pub needs: u64,
 }
 
-/// Those that are told.
+/// The percentiles that are reported.
 pub const PERCENTILES: [Percentile; 4] = [
     Percentile { name: "p50", thousandths: 500, needs: 1 },
     Percentile { name: "p90", thousandths: 900, needs: 100 },
@@ -50,7 +50,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds what was counted elsewhere in the same buckets; `max_ns` is of no account if `count`
+    /// Adds the counts of another histogram with the same buckets; `max_ns` is ignored if `count`
     /// is 0.
     pub fn add(&mut self, buckets: &[u64], (count, sum_ns, max_ns): (u64, u64, u64)) {
         for (mine, other) in self.buckets.iter_mut().zip(buckets) {
@@ -69,37 +69,37 @@ impl Histogram {
         self.count
     }
 
-    /// Their sum (ns).
+    /// Sum of the durations (ns).
     #[must_use]
     pub fn sum_ns(&self) -> u64 {
         self.sum_ns
     }
 
-    /// The longest (ns); `None` if there is none.
+    /// The longest duration (ns); `None` if there is none.
     #[must_use]
     pub fn max_ns(&self) -> Option<u64> {
         self.max_ns
     }
 
-    /// Mean (ns); `None` of nothing.
+    /// Mean (ns); `None` if there is no duration.
     #[must_use]
     pub fn mean_ns(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum_ns as f64 / self.count as f64)
     }
 
-    /// The buckets that hold something: bounds and count, the shortest first.
+    /// The buckets that are not empty: bounds and count, in ascending order.
     pub fn filled(&self) -> impl Iterator<Item = (Bounds, u64)> + '_ {
         let filled = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         filled.map(|(index, count)| (self.bounds(index), *count))
     }
 
-    /// Where a percentile lies; `None` if there are too few durations to tell.
+    /// Bounds of a percentile; `None` if there are too few durations.
     #[must_use]
     pub fn percentile(&self, percentile: Percentile) -> Option<Bounds> {
         if self.count < percentile.needs {
             return None;
         }
-        // The smallest duration that at least that share of all does not exceed.
+        // The smallest duration that at least this share of all durations does not exceed.
         let rank = (u128::from(self.count) * u128::from(percentile.thousandths)).div_ceil(1_000);
         let mut below: u128 = 0;
         for (index, count) in self.buckets.iter().enumerate() {
@@ -115,13 +115,13 @@ impl Histogram {
         let first = first_of(index);
         let last = first_of(index + 1) - 1;
         let max = self.max_ns.unwrap_or(last);
-        // The last bucket has no upper bound of its own.
+        // The last bucket has no upper bound.
         let open = index + 1 == self.buckets.len();
         Bounds { at_least_ns: first, at_most_ns: if open { max } else { last.min(max) } }
     }
 }
 
-/// Shortest duration of a bucket.
+/// Shortest duration of a bucket (ns).
 fn first_of(index: usize) -> u64 {
     let index = index as u64;
     if index < 16 {
@@ -166,7 +166,7 @@ mod tests {
         assert!(p50.at_least_ns <= 1_000 && p50.at_most_ns >= 1_000);
         let p99 = at(PERCENTILES[2]).unwrap();
         assert!(p99.at_least_ns <= 5_000 && p99.at_most_ns >= 5_000);
-        // 1,000 samples say nothing of one in a thousand.
+        // 1,000 samples are too few for the 99.9th percentile.
         assert_eq!(at(PERCENTILES[3]), None);
         assert_eq!((all.count(), all.max_ns()), (1_000, Some(1_000_000)));
         assert_eq!(all.filled().map(|(_, count)| count).collect::<Vec<_>>(), [989, 10, 1]);

@@ -1,9 +1,9 @@
-//! What else the machine did while something was measured: stolen time, pressure.
+//! Interference during a measurement: steal time and CPU pressure.
 //!
-//! Both are counters that only grow, read before and after: a monitor of its own would be blind
-//! while a real-time task keeps its PU, and would disturb what it watches.
-//! `/proc/stat` has a line per PU, its eighth number the ticks that the hypervisor below took;
-//! `/proc/pressure/cpu` tells for how long some task waited:
+//! Both are monotonic counters, read before and after. A monitor that runs during the measurement
+//! would not run while a real-time task occupies its CPU, and would disturb the measurement.
+//! `/proc/stat` has a line per CPU, whose eighth number is the steal time in ticks;
+//! `/proc/pressure/cpu` has the time for which some task waited:
 //!
 //! ```text
 //! cpu1 4705 150 1120 16250856 520 0 17 9 0 0
@@ -13,18 +13,18 @@
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{CpuSet, SystemNoise};
 
-/// Position of `steal` after the name of the PU.
+/// Position of `steal` after the name of the CPU.
 const STEAL: usize = 7;
 
-/// Both counters at one moment; the difference of two is what happened between them.
+/// Both counters at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment(SystemNoise);
 
-/// Reads both counters for these PUs.
+/// Reads both counters for these CPUs.
 ///
 /// # Errors
-/// [`HostError`] if a file is there but cannot be read or understood. A kernel without pressure
-/// accounting is no error.
+/// [`HostError`] if a file exists but cannot be read or parsed. A kernel without pressure
+/// accounting is not an error.
 pub fn now(host: &dyn Host, pus: &CpuSet) -> Result<Moment, HostError> {
     let path = paths::kernel_stat();
     let stat = host.read_text(&path)?;
@@ -36,14 +36,14 @@ pub fn now(host: &dyn Host, pus: &CpuSet) -> Result<Moment, HostError> {
     let path = paths::cpu_pressure();
     let pressure_us = match host.read_text(&path) {
         Ok(text) => Some(pressure(&text).ok_or_else(|| strange(&path, "has no total of some"))?),
-        // Built without it, or switched off at boot: then the read is refused (EOPNOTSUPP).
+        // PSI is not built in, or is disabled at boot: then the read fails with `EOPNOTSUPP`.
         Err(_) => None,
     };
     Ok(Moment(SystemNoise { steal_ticks: Some(steal_ticks), pressure_us }))
 }
 
 impl Moment {
-    /// What happened from `before` until this moment.
+    /// The difference between `before` and this moment.
     #[must_use]
     pub fn since(&self, before: &Moment) -> SystemNoise {
         let grown = |later: Option<u64>, sooner: Option<u64>| {
@@ -56,7 +56,7 @@ impl Moment {
     }
 }
 
-/// Stolen ticks of these PUs; `None` if one has no line.
+/// Stolen ticks of these CPUs; `None` if one has no line.
 fn steal(stat: &str, pus: &CpuSet) -> Option<u64> {
     pus.iter()
         .map(|pu| {

@@ -1,9 +1,9 @@
-//! One probe, ready to be taken: on the host in a place of its own, or in a guest.
+//! One probe, ready to run: on the host under a [`Placement`], or in a guest.
 //!
-//! A job gives figures whatever its kind: those of a ruler are one per CPU, those of a
-//! micro-benchmark a single number. What runs under a real-time policy on the host is supervised
-//! by heartbeats, so that it does not go on when this process is stopped; everything else that
-//! is started here is killed with it.
+//! All kinds of jobs return figures: a benchmark returns one per CPU, a micro-benchmark a single
+//! number. On the host, a job under a real-time policy is supervised by heartbeats, so that it does
+//! not continue while this process is stopped. All other programs that a job starts are killed
+//! together with this process.
 
 use std::collections::BTreeMap;
 
@@ -22,11 +22,11 @@ use crate::pinload::Pinload;
 /// One probe with all its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// A ruler: a series per CPU.
+    /// A benchmark: one series per CPU.
     Benchmark(Benchmark),
-    /// An instrument that prints figures itself.
+    /// A `pinload` command that prints figures itself.
     Instrument(Instrument),
-    /// A micro-benchmark: work per second.
+    /// A micro-benchmark: operations per second.
     MicroBenchmark(MicroBenchmark),
 }
 
@@ -41,7 +41,7 @@ impl Job {
         }
     }
 
-    /// The arguments of `pinload`, beginning with the subcommand.
+    /// The arguments of `pinload`, starting with the subcommand.
     #[must_use]
     pub fn argv(&self) -> Vec<String> {
         match self {
@@ -51,7 +51,7 @@ impl Job {
         }
     }
 
-    /// How long it is waited for.
+    /// Time after which the job is killed (ns).
     #[must_use]
     pub fn timeout_ns(&self) -> u64 {
         match self {
@@ -61,7 +61,7 @@ impl Job {
         }
     }
 
-    /// Reads its output.
+    /// Parses the output.
     ///
     /// # Errors
     /// [`BenchmarkError::Line`] or [`BenchmarkError::Output`].
@@ -90,7 +90,7 @@ impl Job {
         }
     }
 
-    /// Takes it on the host, in these cgroups and on these PUs.
+    /// Runs the job on the host, in the cgroups and on the CPUs of `placement`.
     ///
     /// # Errors
     /// [`BenchmarkError`].
@@ -102,7 +102,7 @@ impl Job {
         self.run_with_progress(pinload, placement, &mut |_| {})
     }
 
-    /// The same, and tells each figure of an instrument as it comes.
+    /// As [`Job::run_on_host`], and reports each figure of an instrument as soon as it is printed.
     ///
     /// # Errors
     /// [`BenchmarkError`].
@@ -137,7 +137,7 @@ impl Job {
         self.parse(&output.stdout_text())
     }
 
-    /// Tells the figures of whole lines; what is wrong with one is told at the end.
+    /// Reports the figures of complete lines; errors in a line are reported at the end.
     fn lines<'c>(&'c self, came: &'c mut dyn FnMut(&Figure)) -> impl FnMut(&[u8]) + 'c {
         let mut open = Vec::new();
         move |bytes| {
@@ -153,7 +153,7 @@ impl Job {
         }
     }
 
-    /// Takes it in a guest.
+    /// Runs the job in a guest.
     ///
     /// # Errors
     /// [`BenchmarkError`].
@@ -176,14 +176,14 @@ impl Job {
     }
 
     fn failed(&self, how: String, message: &str) -> BenchmarkError {
-        // The program begins with its own name, which the error tells already.
+        // The message starts with the name of the program, which the error contains already.
         let message = message.trim().to_owned();
         BenchmarkError::Failed { probe: self.probe(), how, message }
     }
 }
 
-/// Wake-ups told apart from the periods that passed while the thread was late; `None` for what is
-/// no figure of the wake-up ruler.
+/// Separates wake-ups from the periods that were skipped while the thread was late; `None` if the
+/// figure is not from the wake-up benchmark.
 ///
 /// The samples must be those of one run, in their order.
 #[must_use]
@@ -194,7 +194,7 @@ pub fn open_loop(figure: &Figure) -> Option<Result<OpenLoop, OpenLoopError>> {
     }
     let series = Series {
         metric: Metric::Wakeup,
-        // Of the series only the samples are used.
+        // Only the samples of the series are used.
         cpu: figure.cpu.unwrap_or_default(),
         duration_ns: figure.duration_ns,
         observed_ns: figure.duration_ns,
@@ -205,20 +205,19 @@ pub fn open_loop(figure: &Figure) -> Option<Result<OpenLoop, OpenLoopError>> {
     Some(OpenLoop::of(&series, period_us))
 }
 
-/// The samples of a figure as cyclictest and its like tell them: of wake-ups without the periods
-/// that passed while the thread was late; of all else as they are.
+/// The samples of a figure as cyclictest and similar tools report them: for wake-ups without the
+/// skipped periods, for all other probes unchanged.
 #[must_use]
 pub fn without_skipped(figure: &Figure) -> Vec<f64> {
     match open_loop(figure) {
         Some(Ok(views)) => views.woken,
-        // Where samples are missing nobody can tell which periods passed.
+        // If samples are missing, the skipped periods cannot be determined.
         Some(Err(_)) | None => figure.samples.clone(),
     }
 }
 
-/// A ruler's series as a figure; what a series means depends on the ruler's own settings, which
-/// become its labels. Windows in which the thread lost its CPU are left out and counted, unless
-/// there is no other.
+/// A benchmark's series as a figure. The settings of the benchmark become labels. Windows in which
+/// the thread lost its CPU are left out and counted, unless there are no others.
 fn figure_of(
     benchmark: &Benchmark,
     Observation { mut series, disturbed, .. }: Observation,
@@ -342,7 +341,7 @@ mod tests {
     fn a_refusal_of_pinload_is_reported_in_its_words() {
         let folder = tempfile::tempdir().unwrap();
         let pinload = Pinload::install_in(&folder.path().join("bin").to_string_lossy()).unwrap();
-        let benchmark = Benchmark::spin_gap(1); // shorter than it takes
+        let benchmark = Benchmark::spin_gap(1); // shorter than the run takes
         let error =
             Job::Benchmark(benchmark).run_on_host(&pinload, &Placement::default()).unwrap_err();
         assert!(error.to_string().contains("--seconds"), "{error}");
@@ -377,14 +376,14 @@ mod tests {
             .under(SchedPolicy::Fifo(1));
         let job = Job::Benchmark(benchmark);
         assert!(job.is_real_time());
-        // Longer than it lives in silence.
+        // Longer than the time after which it ends without a heartbeat.
         let figures = job.run_on_host(&pinload, &Placement::default()).unwrap();
         assert!(figures[0].duration_ns >= 1_900_000_000);
     }
 
     #[test]
     fn a_guest_that_dies_while_it_is_measured_is_reported() {
-        // An agent that says hello and nothing more.
+        // An agent that sends HELLO and nothing more.
         let hello = r#"{"protocol":1,"pinload":"0.1.0","kernel":"6.12","machine":"x86_64","init":true,"cpus_online":"0","module_failures":[]}"#;
         let mut bytes = u32::try_from(hello.len()).unwrap().to_le_bytes().to_vec();
         bytes.extend([0, 0, 0, 0, 65]);

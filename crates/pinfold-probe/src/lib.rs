@@ -1,19 +1,25 @@
-//! Measurements, from inside a workload through pinload and from the host.
+//! Measurements, from inside a workload with `pinload` and from the host.
 //!
-//! What runs inside the workload (rulers and loads) is `pinload`, one static C program,
-//! built with this crate and embedded in it ([`pinload`]). [`benchmarks`] turns a ruler's
-//! settings into its arguments and its output into [`pinfold_model::Series`]; [`loads`]
-//! keeps loads running on the host for as long as somebody beats; [`agent`] speaks to the
-//! `pinload` that is a guest's init. [`roles`] needs none of it: it reads the kernel's
-//! per-thread statistics before and after. [`cpu_speed`] measure, in the workload, how fast its
-//! CPUs seem to be.
-//! [`figures`] reads what every other instrument of `pinload` prints; [`memory`], [`os`] and
-//! [`parallel`] hold their settings. [`registry`] lists every probe that can be taken by itself,
-//! and [`job`] takes one; [`reference_tools`] runs other people's instruments beside it, and
-//! [`surroundings`] tells what else the machine did meanwhile.
-//! [`cross`] compiles `pinload` for guests of another instruction set.
-//! [`sched_latency`], [`counters`] and [`locks`] look at a workload's threads from outside.
-//! This crate decides nothing about placement and knows neither plans nor QEMU.
+//! `pinload` is what runs inside the workload (benchmarks and loads): one static C program, built
+//! with this crate and embedded in it ([`pinload`]).
+//!
+//! - [`benchmarks`] turns the settings of a benchmark into its arguments and its output into
+//!   [`pinfold_model::Series`].
+//! - [`loads`] keeps loads running on the host while their supervisor sends heartbeats.
+//! - [`agent`] communicates with the `pinload` that is the init of a guest.
+//! - [`roles`] works without `pinload`: it reads the kernel's per-thread statistics before and
+//!   after.
+//! - [`cpu_speed`] measures, in the workload, the apparent speed of its CPUs.
+//! - [`figures`] reads the output of all other `pinload` commands; [`memory`], [`os`] and
+//!   [`parallel`] hold their settings.
+//! - [`registry`] lists every probe that can be run alone, and [`job`] runs one.
+//! - [`reference_tools`] runs other tools that measure the same, and [`interference`] records the
+//!   interference during a measurement.
+//! - [`cross_compile`] compiles `pinload` for guests of another instruction set.
+//! - [`sched_latency`], [`counters`] and [`locks`] observe the threads of a workload from
+//!   outside.
+//!
+//! This crate does not decide about placement, and knows neither plans nor QEMU.
 
 pub mod agent;
 pub mod benchmarks;

@@ -1,11 +1,11 @@
-//! Background loads on the host: started, kept beating, stopped.
+//! Background loads on the host.
 //!
-//! Each load is a `pinload load … --supervised` process. One thread of a [`HostLoads`] starts
-//! them, beats on their standard inputs and reaps them. It starts them itself because the
-//! kernel's "die with the parent" means the parent *thread*. If this process is killed they
-//! die, if it is stopped they pause after 1.5 s or the time that they were told, and when the value is dropped they end.
-//! Which cgroups and PUs they run in is the caller's choice; what they are (their tasks) is
-//! told, so that a plan with isolation `own` can move them.
+//! Each load is a process `pinload load … --supervised`. One thread of a [`HostLoads`] starts the
+//! processes, sends heartbeats to their standard inputs, and reaps them. It starts them itself
+//! because `PR_SET_PDEATHSIG` refers to the parent *thread*. If this process is killed, the loads
+//! die; if it is stopped, they pause after 1.5 s or the configured time; when the value is dropped,
+//! they end. The caller chooses the cgroups and CPUs. The tasks of the loads are available to the
+//! caller, so that a plan with isolation `own` can move them.
 
 mod supervisor;
 #[cfg(test)]
@@ -33,38 +33,38 @@ pub enum LoadKind {
         /// MiB per thread, 1 to 65536.
         mib: u32,
     },
-    /// Reads a device or file, or writes and syncs a nameless file in a directory.
+    /// Reads a device or file, or writes and syncs an unnamed file in a directory.
     Io {
-        /// Its path.
+        /// Path of the device, file or directory.
         path: String,
     },
 }
 
-/// One load.
+/// The settings of one load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadSpec {
     /// What it does.
     pub kind: LoadKind,
     /// Number of threads, 1 to 4096.
     pub threads: u32,
-    /// How long it works.
+    /// How long it runs.
     pub life: Life,
 }
 
-/// How long a load works if nobody stops it.
+/// How long a load runs if it is not stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// At most for so long (ns), which is a day at most; it pauses 1.5 s after the last beat.
+    /// At most this long (ns, up to one day); it pauses 1.5 s after the last heartbeat.
     Limited(u64),
-    /// As long as it is vouched for; it pauses so long (ns) after the last beat.
+    /// As long as it receives heartbeats; it pauses `silence_ns` after the last one.
     Vouched {
-        /// From 10 ms to a minute.
+        /// Time without a heartbeat (ns), from 10 ms to one minute.
         silence_ns: u64,
     },
 }
 
 impl Life {
-    /// How often it wants to hear a beat: often enough that one may be late.
+    /// Interval of heartbeats, short enough that one may be late.
     fn beat(self) -> Duration {
         match self {
             Self::Limited(_) => BEAT,
@@ -74,7 +74,7 @@ impl Life {
 }
 
 impl LoadSpec {
-    /// Name of the `pinload load` kind.
+    /// Name of the load in `pinload load`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self.kind {
@@ -84,8 +84,8 @@ impl LoadSpec {
         }
     }
 
-    /// The arguments of `pinload`, beginning with the subcommand; supervised. They are the same
-    /// in a guest, where a [`crate::agent::Heartbeat`] beats.
+    /// The arguments of `pinload`, starting with the subcommand, with `--supervised`. They are the
+    /// same in a guest, where a [`crate::agent::Heartbeat`] sends the heartbeats.
     #[must_use]
     pub fn argv(&self) -> Vec<String> {
         let threads = self.threads.to_string();
@@ -111,44 +111,44 @@ impl LoadSpec {
 pub struct Placement {
     /// Files of cgroups that they enter (`tasks` of v1, `cgroup.procs` of v2).
     pub cgroup_files: Vec<String>,
-    /// The PUs on which they may run; `None` leaves what they inherit.
+    /// The CPUs on which they may run; with `None` they inherit the affinity.
     pub affinity: Option<CpuSet>,
 }
 
-/// Why loads could not be kept.
+/// Why loads could not be started or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// One could not be started.
+    /// A load could not be started.
     #[error("cannot start the {name} load")]
     Start {
-        /// Its name.
+        /// Name of the load.
         name: &'static str,
-        /// Why.
+        /// Error of the host.
         source: HostError,
     },
-    /// There can be no thread that keeps them.
+    /// The supervisor thread could not be created.
     #[error("cannot start a thread that keeps the loads")]
     Thread {
-        /// Why.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// One ended by itself.
+    /// A load ended by itself.
     #[error("the {name} load ended ({how}){}{message}", if message.is_empty() { "" } else { ": " })]
     Ended {
-        /// Its name.
+        /// Name of the load.
         name: &'static str,
         /// Exit code or signal.
         how: String,
-        /// What it said.
+        /// Its error message.
         message: String,
     },
-    /// Their tasks could not be read.
+    /// The tasks of the loads could not be read.
     #[error(transparent)]
     Host(#[from] HostError),
 }
 
 impl LoadError {
-    /// What the user can do next.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -170,10 +170,11 @@ pub struct HostLoads {
 }
 
 impl HostLoads {
-    /// Starts them; `program` is the path of a [`crate::pinload::Pinload`], which may go while they run.
+    /// Starts the loads; `program` is the path of a [`crate::pinload::Pinload`], which may be
+    /// removed while they run.
     ///
     /// # Errors
-    /// [`LoadError::Start`] if one cannot be started (none runs then), [`LoadError::Thread`].
+    /// [`LoadError::Start`] if one cannot be started (then none runs), [`LoadError::Thread`].
     pub fn start(
         program: &str,
         specs: &[LoadSpec],
@@ -189,7 +190,7 @@ impl HostLoads {
             .name("loads".to_owned())
             .spawn(move || match LoadSupervisor::start(&program, &specs, &placement) {
                 Ok(keeper) => {
-                    // If nobody hears it, the loads end with the dropped keeper.
+                    // If the receiver is gone, dropping the supervisor ends the loads.
                     if reported.send(Ok(keeper.processes())).is_ok() {
                         keeper.beat_until(&stopped, &noted);
                     }
@@ -205,16 +206,16 @@ impl HostLoads {
         Ok(Self { processes, trouble, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Their processes.
+    /// The processes of the loads.
     #[must_use]
     pub fn processes(&self) -> &[TaskId] {
         &self.processes
     }
 
-    /// All their threads at this moment.
+    /// All threads of the loads at this moment.
     ///
     /// # Errors
-    /// [`HostError`] if one cannot be read for another reason than that it has ended.
+    /// [`HostError`] if one cannot be read for a reason other than its end.
     pub fn tasks(&self, host: &dyn Host) -> Result<Vec<TaskId>, HostError> {
         let mut tasks = Vec::new();
         for process in &self.processes {
@@ -223,10 +224,10 @@ impl HostLoads {
         Ok(tasks)
     }
 
-    /// Whether all of them are still there. To be asked after a measurement.
+    /// Checks that all loads still run. Call it after a measurement.
     ///
     /// # Errors
-    /// [`LoadError::Ended`] for the first that ended by itself; told once.
+    /// [`LoadError::Ended`] for the first load that ended by itself; returned once.
     pub fn check(&self) -> Result<(), LoadError> {
         match self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(error) => Err(error),
@@ -234,7 +235,7 @@ impl HostLoads {
         }
     }
 
-    /// Ends them and waits for their end.
+    /// Ends the loads and waits for their end.
     ///
     /// # Errors
     /// As [`HostLoads::check`].
@@ -247,7 +248,7 @@ impl HostLoads {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             match thread.join() {
-                Ok(()) | Err(_) => {} // a panic there has been printed, and its children are killed
+                Ok(()) | Err(_) => {} // a panic has been printed, and its children are killed
             }
         }
     }

@@ -1,14 +1,15 @@
-//! How long the threads of each role spent in `futex(2)`, by lock and by call site.
+//! Time that the threads of each role spent in `futex(2)`, by lock and by call site.
 //!
-//! An emulator whose vCPUs fight for its locks spends its time there (Badaroux 2021 §V.E: 70 % in
-//! futex at many cores). A call is for a *lock* if it is `FUTEX_LOCK_PI`, or waits for a word
-//! that holds 2: that is how the C libraries' mutexes wait. Every other wait is for a condition or an
-//! event: an idle vCPU waits so for its guest, which is no contention.
+//! An emulator with lock contention between its vCPUs spends its time there (Badaroux 2021 §V.E: 70
+//! % in futex at many cores). A call is for a *lock* if it is `FUTEX_LOCK_PI`, or waits for a word
+//! with the value 2: the mutexes of the C libraries wait in this way. Every other wait is for a
+//! condition or an event. For example, an idle vCPU waits in this way for its guest, and that is
+//! not contention.
 //!
-//! Call sites come from the frame pointers of the program. Code that was compiled without them
-//! (as distributions' QEMU mostly is) gives stacks that end early or lead nowhere: then only
-//! the innermost address is sure, and [`CallSites::frame_pointers`] says so. Where the innermost code is a
-//! C library without frame pointers, the function that called it is missing in the stack.
+//! Call sites are unwound with the program's frame pointers. Code compiled without them (such as
+//! most distributions' QEMU) gives stacks that end early or are invalid: then only the innermost
+//! address is reliable, and [`CallSites::frame_pointers`] says so. If the innermost code is in a C
+//! library without frame pointers, the function that called it is missing in the stack.
 
 mod figures;
 #[cfg(test)]
@@ -26,18 +27,18 @@ pub use crate::traced_threads::WatchError;
 use crate::traced_threads::Watched;
 pub use figures::kind_name;
 
-/// Time in calls.
+/// Number of calls and time in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Number of calls that returned.
     pub count: u64,
-    /// Time in them, and in those that had not returned (ns).
+    /// Time in them, and in calls that had not returned (ns).
     pub sum_ns: u64,
-    /// The longest, also of those that had not returned (ns).
+    /// The longest call, including those that had not returned (ns).
     pub max_ns: u64,
-    /// Calls that came too late to wait.
+    /// Calls that returned at once because the value had changed (`EAGAIN`).
     pub again: u64,
-    /// Calls that had not returned when the observation ended.
+    /// Calls that had not returned at the end of the observation.
     pub open: u64,
 }
 
@@ -54,11 +55,11 @@ impl Spent {
 /// The calls of one role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleLocks {
-    /// The role.
+    /// Role of the threads.
     pub role: Role,
-    /// Threads of it: those at the start, and further ones that made calls.
+    /// Number of its threads: those at the start, and later ones that made calls.
     pub threads: u32,
-    /// By what the calls were for.
+    /// The calls by kind of futex operation.
     pub spent: BTreeMap<FutexKind, Spent>,
 }
 
@@ -73,73 +74,73 @@ impl RoleLocks {
     }
 }
 
-/// The calls for one word.
+/// The calls for one futex word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockWord {
-    /// Its process.
+    /// Process of the address space.
     pub process: Tid,
-    /// Its address.
+    /// Address of the word.
     pub address: u64,
-    /// What lies there, if it is a variable with a name.
+    /// Name of the variable at this address, if it is known.
     pub name: Option<String>,
-    /// What the calls were for.
+    /// Kind of the calls.
     pub kind: FutexKind,
-    /// All calls.
+    /// All calls for the word.
     pub spent: Spent,
-    /// The same by role.
+    /// The calls by role.
     pub roles: BTreeMap<Role, Spent>,
 }
 
-/// The waits from one place in the code.
+/// The waits at one call site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallSite {
-    /// What they were for.
+    /// Kind of the waits.
     pub kind: FutexKind,
     /// The functions, the innermost first; those without a name as file and address.
     pub frames: Vec<String>,
-    /// The calls.
+    /// Number and duration of the waits.
     pub spent: Spent,
 }
 
-/// How far the stacks can be believed.
+/// Whether the stacks are reliable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramePointers {
-    /// The stacks of at least nine in ten waits lead through code only, over three functions or
+    /// The stacks of at least nine in ten waits have only code addresses, and three functions or
     /// more.
     Kept,
-    /// They do not: only the innermost address of each is sure.
+    /// The stacks are not reliable, except the innermost address of each.
     Omitted,
 }
 
-/// Who waited where.
+/// The waits by call site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallSites {
-    /// The longest first.
+    /// The call sites, by descending time.
     pub sites: Vec<CallSite>,
-    /// How far the stacks can be believed; `None` if there was no stack.
+    /// Whether the stacks are reliable; `None` if there was no stack.
     pub frame_pointers: Option<FramePointers>,
-    /// What each file that the stacks lead through tells of its names.
+    /// Which symbols each file in the stacks has.
     pub tables: BTreeMap<String, Table>,
-    /// Waits whose stack could not be taken.
+    /// Number of waits whose stack could not be recorded.
     pub missing: u64,
 }
 
-/// The result.
+/// The result of an observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Locks {
     /// Length of the observation (ns).
     pub duration_ns: u64,
-    /// By ascending role; a role without a call is there with nothing spent.
+    /// The calls of each role, by ascending role; roles without calls are included.
     pub roles: Vec<RoleLocks>,
-    /// The words, those with the most time first; waking is not in it.
+    /// The futex words, by descending time; wake operations are not included.
     pub words: Vec<LockWord>,
-    /// Call sites, if they were asked for.
+    /// Call sites, if they were requested.
     pub sites: Option<CallSites>,
-    /// What is not in it, in words.
+    /// What is missing in the result, as sentences.
     pub lost: Vec<String>,
 }
 
-/// An observation that has begun.
+/// An observation in progress.
 #[derive(Debug)]
 pub struct Watching {
     watched: Watched,
@@ -148,16 +149,16 @@ pub struct Watching {
     stacks: bool,
 }
 
-/// Why locks cannot be watched.
+/// Why futex calls cannot be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum LocksError {
-    /// Nobody to watch, or the host cannot be read.
+    /// There is no thread to observe, or the host cannot be read.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// There is no other way than BPF, and it is refused.
+    /// BPF, the only method, is refused.
     #[error("lock contention cannot be seen here: {why}")]
     Unavailable {
-        /// The kernel's answer.
+        /// The error of the kernel.
         why: String,
     },
 }
@@ -168,8 +169,8 @@ impl From<HostError> for LocksError {
     }
 }
 
-/// Begins to watch the processes of these threads, with their later threads; with the stacks of
-/// the waits, or without.
+/// Starts to observe the processes of these threads, including their later threads, with or without
+/// the stacks of the waits.
 ///
 /// # Errors
 /// [`LocksError`].
@@ -203,7 +204,7 @@ impl Watching {
     /// Ends the observation.
     ///
     /// # Errors
-    /// [`HostError`] if what was counted cannot be read.
+    /// [`HostError`] if the counts cannot be read.
     pub fn stop(self, host: &dyn Host) -> Result<Locks, HostError> {
         let reading = self.watch.close(host)?;
         let mut symbols = self.symbols;
@@ -324,7 +325,7 @@ fn lost(watched: &Watched, reading: &FutexReading) -> Vec<String> {
     lost
 }
 
-/// Adds up the waits by the names of their frames.
+/// Sums the waits by the names of their frames.
 fn sites(
     host: &dyn Host,
     calls: &[(FutexCallSite, Spent)],
@@ -339,13 +340,14 @@ fn sites(
         let code = place.stack.iter().take_while(|address| symbols.is_code(**address)).count();
         let calls = spent.count + spent.open;
         stacks += calls;
-        // Two frames are what any code gives: where it is, and what the register led to.
+        // Any code gives two frames: the instruction pointer, and the address at the frame
+        // register.
         if code == place.stack.len() && code > 2 {
             whole += calls;
         }
         let mut frames = Vec::new();
         for address in place.stack.iter().take(code.max(1)) {
-            // What follows a call may belong to the next function: the byte before it does not.
+            // A return address may belong to the next function; the byte before it does not.
             let found = symbols.place(host, address.saturating_sub(1));
             let file = symbols.file_of(*address).map(str::to_owned);
             if let Some(file) = file {
@@ -364,7 +366,7 @@ fn sites(
     CallSites { sites, frame_pointers: (stacks > 0).then_some(verdict), tables, missing }
 }
 
-/// The function's name; calls from one function count together.
+/// The function's name; all calls from one function are counted together.
 fn function(place: &crate::symbols::Place) -> String {
     match &place.symbol {
         Some((name, _)) => name.clone(),

@@ -1,42 +1,43 @@
-//! The memory instruments: settings that become arguments of `pinload`.
+//! Settings of the memory benchmarks, as arguments of `pinload`.
 //!
-//! [`Bandwidth`] by block size, the four loops of STREAM ([`StreamVariant`]), the latency of one
-//! load ([`Chase`]), alone and while others copy, and the 64 MB loop of Kuehn and Baum
-//! ([`Loop64`]). Each becomes an [`Instrument`], whose figures [`crate::figures`] reads. What a CPU or a host
-//! cannot do (a width, a node, so much memory) is refused by `pinload` with the reason, and
-//! comes back as [`BenchmarkError::Failed`](crate::rulers::RulerError::Failed).
+//! These are [`Bandwidth`] by block size, the four loops of STREAM ([`StreamVariant`]), the latency
+//! of a single load ([`Chase`]), alone and while other threads copy, and the 64 MB loop of Kuehn
+//! and Baum ([`Loop64`]). Each becomes an [`Instrument`], whose figures [`crate::figures`] parses.
+//! `pinload` refuses what a CPU or a host does not have (a vector width, a node, enough memory),
+//! and the reason is returned as
+//! [`BenchmarkError::Failed`](crate::benchmarks::BenchmarkError::Failed).
 
 use pinfold_model::{NodeId, PuId};
 
 use crate::figures::Instrument;
 
-/// Size of the pages that memory is asked for in; a figure's label `pages` tells what it got.
+/// Requested page size; the label `pages` of a figure is the page size that was obtained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pages {
-    /// The kernel's small pages.
+    /// The kernel's base pages.
     #[default]
     Small,
     /// Transparent huge pages.
     Huge,
 }
 
-/// Where an instrument runs and where its memory lies.
+/// Where a benchmark runs and where its memory is allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The PU to run on; else wherever it may.
+    /// The CPU to run on; `None` for any.
     pub pu: Option<PuId>,
-    /// The node of the memory; else near the PU.
+    /// The NUMA node of the memory; `None` for the node of the CPU.
     pub node: Option<NodeId>,
-    /// Its pages.
+    /// Requested page size.
     pub pages: Pages,
 }
 
-/// How many windows are kept for each figure, and how long one is.
+/// Number and length of the windows of each figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// 30 to 100,000.
+    /// Number of windows, 30 to 100,000.
     pub count: u32,
-    /// 100 to 5,000 µs.
+    /// Length of a window (µs), 100 to 5,000.
     pub length_us: u32,
 }
 
@@ -48,24 +49,24 @@ impl Default for Windows {
 
 impl Windows {
     fn duration_ns(self, figures: u64) -> u64 {
-        // Four times as many may pass before enough are kept.
+        // Up to four times as many windows may pass before enough are kept.
         figures.saturating_mul(u64::from(self.count) * u64::from(self.length_us) * 4_000)
     }
 }
 
-/// Sizes of a sweep (bytes): some in each doubling.
+/// Sizes of a sweep (bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// The smallest.
+    /// The smallest (bytes).
     pub from: u64,
-    /// The largest.
+    /// The largest (bytes).
     pub to: u64,
-    /// How many in each doubling, 1 to 8: with 2, 16 KiB is followed by 24 KiB.
+    /// Number of sizes per doubling, 1 to 8: with 2, 16 KiB is followed by 24 KiB.
     pub steps: u32,
 }
 
 impl Sizes {
-    /// One size.
+    /// A single size.
     #[must_use]
     pub fn one(bytes: u64) -> Self {
         Self { from: bytes, to: bytes, steps: 1 }
@@ -85,10 +86,10 @@ impl Sizes {
     }
 }
 
-/// Width of the vectors that touch memory.
+/// Width of the vectors that access memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Width {
-    /// The widest that the CPU runs.
+    /// The widest that the CPU supports.
     #[default]
     Auto,
     /// 64-bit words.
@@ -101,12 +102,12 @@ pub enum Width {
     Avx512,
     /// Arm, 128 bits.
     Neon,
-    /// RISC-V, as long as the CPU's vectors are.
+    /// RISC-V, of the CPU's vector length.
     Rvv,
 }
 
 impl Width {
-    /// Its name on the command line and in the label `width`.
+    /// Name on the command line and in the label `width`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -121,33 +122,33 @@ impl Width {
     }
 }
 
-/// What is done to a block of memory.
+/// What a benchmark does with a block of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Each word is loaded.
+    /// Loads each word.
     Read,
-    /// Each word is stored.
+    /// Stores each word.
     Write,
-    /// One half is copied to the other.
+    /// Copies one half to the other.
     Copy,
-    /// Stored around the caches.
+    /// Stores that bypass the caches (non-temporal).
     WriteNonTemporal,
-    /// Copied with stores around the caches.
+    /// Copies with non-temporal stores.
     CopyNonTemporal,
-    /// One 32-bit word of each 16 or 32 bytes is loaded: lmbench's `rd`.
+    /// Loads one 32-bit word of each 16 or 32 bytes: `rd` of lmbench.
     ReadPartial,
-    /// The same, stored: `wr`.
+    /// Stores one 32-bit word of each 16 or 32 bytes: `wr`.
     WritePartial,
-    /// The same, loaded and stored: `rdwr`.
+    /// Loads and stores one 32-bit word of each 16 or 32 bytes: `rdwr`.
     ModifyPartial,
-    /// The same, copied: `cp`.
+    /// Copies one 32-bit word of each 16 or 32 bytes: `cp`.
     CopyPartial,
-    /// The C library's `memset`: `bzero`.
+    /// `memset` of the C library: `bzero`.
     Fill,
 }
 
 impl Operation {
-    /// Its name on the command line and in the label `operation`.
+    /// Name on the command line and in the label `operation`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -165,23 +166,23 @@ impl Operation {
     }
 }
 
-/// Bandwidth by block size: a figure for each size and operation.
+/// Bandwidth by block size: one figure for each size and operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// Blocks from 4 KiB.
+    /// Block sizes, from 4 KiB.
     pub sizes: Sizes,
-    /// In this order for each size, none twice.
+    /// Operations, in this order for each size, without duplicates.
     pub operations: Vec<Operation>,
-    /// Vectors of the operations that are neither partial nor `fill`.
+    /// Vector width of the operations that are neither partial nor `fill`.
     pub width: Width,
-    /// Where.
+    /// CPU, node and pages.
     pub place: Place,
     /// Windows of each figure.
     pub windows: Windows,
 }
 
 impl Bandwidth {
-    /// The instrument.
+    /// The `pinload` command with these settings.
     #[must_use]
     pub fn instrument(&self) -> Instrument {
         let names: Vec<&str> = self.operations.iter().map(|operation| operation.name()).collect();
@@ -196,18 +197,18 @@ impl Bandwidth {
 /// Copy, scale, add and triad, with normal and with non-temporal stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamVariant {
-    /// MiB of each of the three arrays; else four times the last cache.
+    /// Size of each of the three arrays (MiB); `None` for four times the last-level cache.
     pub array_mib: Option<u32>,
-    /// Vectors.
+    /// Vector width.
     pub width: Width,
-    /// Where.
+    /// CPU, node and pages.
     pub place: Place,
     /// Windows of each figure.
     pub windows: Windows,
 }
 
 impl StreamVariant {
-    /// The instrument.
+    /// The `pinload` command with these settings.
     #[must_use]
     pub fn instrument(&self) -> Instrument {
         let mut words = vec![("--width", self.width.name().to_owned())];
@@ -216,14 +217,14 @@ impl StreamVariant {
     }
 }
 
-/// In which order a chase goes through its cache lines.
+/// Order in which a pointer chase visits its cache lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// One random cycle through all.
+    /// One random cycle through all lines.
     Random,
-    /// One after the other.
+    /// In ascending order.
     Linear,
-    /// A figure for each.
+    /// One figure for each order.
     Both,
 }
 
@@ -237,39 +238,39 @@ impl Order {
     }
 }
 
-/// Threads that copy while a chase is measured.
+/// Threads that copy memory during a pointer chase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loads {
-    /// How many, 1 to 256.
+    /// Number of threads, 1 to 256.
     pub threads: u32,
-    /// Their PUs; else all but that of the chase.
+    /// Their CPUs; if empty, all except that of the chase.
     pub pus: Vec<PuId>,
-    /// The node of their memory; else near their PUs.
+    /// The NUMA node of their memory; `None` for the node of their CPUs.
     pub node: Option<NodeId>,
-    /// Memory of each (MiB).
+    /// Memory of each thread (MiB).
     pub mib: u32,
-    /// Pauses after each 64 KiB (ns), at most 16, none twice: the latency and the bandwidth of the
-    /// copies are measured for each.
+    /// Pauses after each 64 KiB (ns), at most 16, without duplicates. For each of them the latency
+    /// and the copy bandwidth are measured.
     pub delays_ns: Vec<u64>,
 }
 
-/// How long a load takes that the next one waits for, by size.
+/// Pointer chase: latency of a dependent load, by size of the memory area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chase {
-    /// Areas from 1 KiB.
+    /// Sizes of the area, from 1 KiB.
     pub sizes: Sizes,
-    /// The order of lines.
+    /// Order of the lines.
     pub order: Order,
-    /// Traffic meanwhile.
+    /// Concurrent memory traffic, if any.
     pub loads: Option<Loads>,
-    /// Where.
+    /// CPU, node and pages.
     pub place: Place,
     /// Windows of each figure.
     pub windows: Windows,
 }
 
 impl Chase {
-    /// The instrument.
+    /// The `pinload` command with these settings.
     #[must_use]
     pub fn instrument(&self) -> Instrument {
         let mut words = self.sizes.words().to_vec();
@@ -286,8 +287,8 @@ impl Chase {
             figures *= loads.delays_ns.len() as u64;
         }
         let mut instrument = instrument("chase", words, self.place, self.windows, figures);
-        // The cycles of the sweep are together twice the last one per step: built, walked and
-        // warmed up, some 200 ns a line.
+        // All cycles of the sweep together are about twice the last one per step: build, walk and
+        // warm-up take some 200 ns per line.
         let lines = self.sizes.to / 64 * u64::from(self.sizes.steps) * 2;
         instrument.duration_ns =
             instrument.duration_ns.saturating_add(lines.saturating_mul(3 * 200 * 2));
@@ -295,18 +296,18 @@ impl Chase {
     }
 }
 
-/// What disturbs the 64 MB loop.
+/// A thread that disturbs the 64 MB loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interferer {
     /// Reads, writes or copies.
     pub operation: InterfererOperation,
-    /// Its PU; else one that is not the loop's.
+    /// Its CPU; `None` for one that is not the loop's.
     pub pu: Option<PuId>,
-    /// The node of its memory; else near its PU.
+    /// The NUMA node of its memory; `None` for the node of its CPU.
     pub node: Option<NodeId>,
 }
 
-/// What an interferer does.
+/// The operation of an interferer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterfererOperation {
     /// Reads.
@@ -318,7 +319,7 @@ pub enum InterfererOperation {
 }
 
 impl InterfererOperation {
-    /// Its name on the command line and in the label `interferer`.
+    /// Name on the command line and in the label `interferer`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -332,18 +333,18 @@ impl InterfererOperation {
 /// The 64 MB loop of Kuehn and Baum, without the masking of interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loop64 {
-    /// How long (ns), 10 ms to a day.
+    /// Duration (ns), 10 ms to one day.
     pub duration_ns: u64,
-    /// Under `SCHED_FIFO` with this priority (1 to 99), for half of the time.
+    /// Priority of `SCHED_FIFO` (1 to 99), used for half of the time; `None` for `SCHED_OTHER`.
     pub fifo: Option<u32>,
-    /// By turns alone and beside it.
+    /// The interferer; the loop runs alternately without and with it.
     pub interferer: Option<Interferer>,
-    /// Where.
+    /// CPU, node and pages.
     pub place: Place,
 }
 
 impl Loop64 {
-    /// The instrument.
+    /// The `pinload` command with these settings.
     #[must_use]
     pub fn instrument(&self) -> Instrument {
         let mut words = vec![("--seconds", crate::benchmarks::seconds(self.duration_ns))];

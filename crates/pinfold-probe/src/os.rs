@@ -1,8 +1,8 @@
-//! Instruments of the operating system: context switches, what lies between processes, its
-//! operations, and the integer kernel's scores.
+//! Benchmarks of the operating system: context switches, IPC bandwidth, latency of operations, and
+//! the scores of the integer kernel.
 //!
-//! Each type holds the settings of one `pinload` command and gives the
-//! [`Instrument`] that runs it; what comes back are figures, told apart by their labels.
+//! Each type holds the settings of one `pinload` command and returns the [`Instrument`] that runs
+//! it. The result is a set of figures, distinguished by their labels.
 //!
 //! | type | figures | labels |
 //! |---|---|---|
@@ -22,36 +22,36 @@ use crate::figures::Instrument;
 /// Where the processes of a ring run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchPlacement {
-    /// All on the first PU of the list: each step is a switch.
+    /// All on the first CPU of the list: each step is a context switch.
     OnePu,
-    /// Each on a PU of its own: each step wakes another PU.
+    /// Each on its own CPU: each step wakes another CPU.
     Unique,
-    /// Dealt out to the PUs in turn.
+    /// Distributed over the CPUs round-robin.
     Balanced,
 }
 
-/// Context switches in rings of processes that hand a token on.
+/// Context switches in rings of processes that pass a token.
 ///
-/// Each ring gives four figures by `part`: `raw`, `overhead` (one process alone, with the same
-/// pipes), `net` (raw less the median overhead) and `hop` (every single step, a tail).
+/// Each ring gives four figures, by the label `part`: `raw`, `overhead` (one process alone, with
+/// the same pipes), `net` (raw minus the median overhead) and `hop` (every single step, a tail).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// Numbers of processes, each 2 to 512; with each of `kib` they make a ring.
+    /// Numbers of processes, each 2 to 512; each combination with an entry of `kib` is a ring.
     pub processes: Vec<u32>,
-    /// KiB that each process sums before it hands the token on, each 0 to 1,048,576.
+    /// KiB that each process sums before it passes the token, each 0 to 1,048,576.
     pub kib: Vec<u32>,
-    /// Where they run.
+    /// Where the processes run.
     pub placement: SwitchPlacement,
-    /// The PUs; the kernel's choice of all that may be used if `None`.
+    /// The CPUs; with `None` the kernel chooses among all that may be used.
     pub cpus: Option<CpuSet>,
-    /// Under which policy; under FIFO the ring rests for a quarter of the time.
+    /// Scheduling policy; under FIFO the ring pauses for a quarter of the time.
     pub policy: SchedPolicy,
-    /// How long each ring is measured (ns), and again each overhead.
+    /// Duration of the measurement of each ring, and of each overhead (ns).
     pub duration_ns: u64,
 }
 
 impl Switch {
-    /// Rings of these numbers of processes and sizes, on one of the PUs.
+    /// Rings with these numbers of processes and sizes, on a single CPU.
     #[must_use]
     pub fn new(processes: &[u32], kib: &[u32], duration_ns: u64) -> Self {
         Self {
@@ -70,14 +70,14 @@ impl Switch {
         Self::new(&[2, 4, 8, 16, 24, 32, 64, 96], &[0, 4], duration_ns)
     }
 
-    /// The words that name its rings.
+    /// The arguments that describe the rings.
     #[must_use]
     pub fn rings(&self) -> Vec<String> {
         let (processes, kib) = (list(&self.processes), list(&self.kib));
         arguments(&[("--processes", Some(processes)), ("--kib", Some(kib))])
     }
 
-    /// What runs it.
+    /// The `pinload` command with these settings.
     #[must_use]
     pub fn instrument(&self) -> Instrument {
         let placement = match self.placement {
@@ -105,25 +105,25 @@ impl Switch {
     }
 }
 
-/// A way for bytes to go.
+/// A way to transfer bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// A pipe between two processes.
     Pipe,
     /// A Unix stream socket between two processes.
     Unix,
-    /// `read` of a file in the page cache, its words added up.
+    /// `read` of a file in the page cache, with a sum over its words.
     File,
-    /// The same, from opening to closing the file in each pass.
+    /// As `File`, with opening and closing the file in each pass.
     FileOpen,
-    /// A mapped file, its words added up.
+    /// A memory-mapped file, with a sum over its words.
     Mmap,
-    /// The same, from opening to closing in each pass: page faults are in it.
+    /// As `Mmap`, with opening, mapping and closing in each pass, so page faults are included.
     MmapOpen,
 }
 
 impl Transport {
-    /// All of them.
+    /// All transports.
     pub const ALL: [Transport; 6] = [
         Transport::Pipe,
         Transport::Unix,
@@ -133,7 +133,7 @@ impl Transport {
         Transport::MmapOpen,
     ];
 
-    /// Its name in arguments and labels.
+    /// Name in arguments and labels.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -147,25 +147,25 @@ impl Transport {
     }
 }
 
-/// Bytes per second through transports.
+/// Bandwidth of transports (bytes per second).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpcBandwidth {
-    /// Which of them.
+    /// The transports to measure.
     pub transports: Vec<Transport>,
-    /// One PU, or two (of the writer, and of the reader); where the kernel likes if `None`.
+    /// One CPU, or two (the writer's and the reader's); with `None` the kernel chooses.
     pub cpus: Option<CpuSet>,
     /// KiB of each read and write, 1 to 1,048,576.
     pub chunk_kib: u32,
-    /// MiB of the file, 1 to 65,536; one larger than the caches asks for longer windows.
+    /// Size of the file (MiB), 1 to 65,536; a file larger than the caches needs longer windows.
     pub file_mib: u32,
-    /// Where the file is made; `$TMPDIR` or `/tmp` if `None`.
+    /// Directory of the file; with `None` `$TMPDIR` or `/tmp`.
     pub directory: Option<String>,
-    /// How long each is measured (ns).
+    /// Duration for each transport (ns).
     pub duration_ns: u64,
 }
 
 impl IpcBandwidth {
-    /// All transports with chunks of 64 KiB and a file of 8 MiB.
+    /// All transports, with chunks of 64 KiB and a file of 8 MiB.
     #[must_use]
     pub fn new(duration_ns: u64) -> Self {
         Self {
@@ -178,7 +178,7 @@ impl IpcBandwidth {
         }
     }
 
-    /// What runs it.
+    /// The `pinload` command with these settings.
     #[must_use]
     pub fn instrument(&self) -> Instrument {
         let names: Vec<_> = self.transports.iter().map(|one| one.name()).collect();
@@ -206,7 +206,7 @@ pub enum Operation {
     SignalInstall,
     /// A signal to the own thread, until its handler has returned.
     SignalCatch,
-    /// A write to a page that cannot be written, until the handler has jumped back.
+    /// A write to a read-only page, until the handler has jumped back.
     ProtectionFault,
     /// `select` on descriptors that are not ready.
     Select,
@@ -214,28 +214,28 @@ pub enum Operation {
     Poll,
     /// `fork`, a child that exits at once, and waiting for it.
     ForkExit,
-    /// The same, and the child becomes a small program.
+    /// `fork`, and the child executes a small program.
     ForkExec,
-    /// The same with `vfork`.
+    /// `vfork`, and the child executes a small program.
     VforkExec,
-    /// The same with `posix_spawn`.
+    /// `posix_spawn` of a small program.
     Spawn,
-    /// First write to a page of new memory.
+    /// First write to a page of new anonymous memory.
     PageFaultAnonymous,
-    /// First read in a mapped file that lies in the page cache.
+    /// First read of a page of a mapped file that is in the page cache.
     PageFaultFile,
-    /// An empty file made.
+    /// Creation of an empty file.
     Create0k,
-    /// An empty file removed.
+    /// Removal of an empty file.
     Delete0k,
-    /// A file of 10 KiB made.
+    /// Creation of a file of 10 KiB.
     Create10k,
-    /// A file of 10 KiB removed.
+    /// Removal of a file of 10 KiB.
     Delete10k,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Operation; 16] = [
         Operation::Null,
         Operation::SignalInstall,
@@ -255,7 +255,7 @@ impl Operation {
         Operation::Delete10k,
     ];
 
-    /// Its name in arguments and labels.
+    /// Name in arguments and labels.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -282,17 +282,17 @@ impl Operation {
 /// Latency of operations; the samples are means of short windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OsLatency {
-    /// Which of them.
+    /// The operations to measure.
     pub operations: Vec<Operation>,
-    /// The one PU; where the kernel likes if `None`.
+    /// The CPU; with `None` the kernel chooses.
     pub cpus: Option<CpuSet>,
-    /// Numbers of descriptors of `select` and `poll`, each 1 to 900.
+    /// Numbers of descriptors for `select` and `poll`, each 1 to 900.
     pub descriptors: Vec<u32>,
-    /// MiB that the measuring process has resident beyond its own: `fork` copies their tables.
+    /// Additional resident memory of the measuring process (MiB): `fork` copies its page tables.
     pub rss_mib: u32,
-    /// Where files are made; `$TMPDIR` or `/tmp` if `None`.
+    /// Directory of the files; with `None` `$TMPDIR` or `/tmp`.
     pub directory: Option<String>,
-    /// How long each is measured (ns).
+    /// Duration for each operation (ns).
     pub duration_ns: u64,
 }
 
@@ -310,7 +310,7 @@ impl OsLatency {
         }
     }
 
-    /// What runs it.
+    /// The `pinload` command with these settings.
     #[must_use]
     pub fn instrument(&self) -> Instrument {
         let names: Vec<_> = self.operations.iter().map(|one| one.name()).collect();
@@ -329,20 +329,20 @@ impl OsLatency {
     }
 }
 
-/// Scores of the integer kernel, of its parts `list`, `matrix`, `states` and `crc` and of `all`.
+/// Scores of the integer kernel, of its parts `list`, `matrix`, `states` and `crc`, and of `all`.
 ///
-/// Besides rounds per second each has a figure per MHz, if the CPU's clock is known: from
-/// cpufreq, else the time-stamp counter's rate, as the label `clock` says.
+/// Besides iterations per second, each part has a figure per MHz if the CPU's clock rate is known:
+/// from cpufreq, else the rate of the time-stamp counter. The label `clock` gives the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intmix {
-    /// One thread on each, side by side; on all that may be used if `None`.
+    /// The CPUs, with one thread on each at the same time; with `None` all that may be used.
     pub cpus: Option<CpuSet>,
-    /// How long each part is measured (ns).
+    /// Duration of each part (ns).
     pub duration_ns: u64,
 }
 
 impl Intmix {
-    /// What runs it.
+    /// The `pinload` command with these settings.
     #[must_use]
     pub fn instrument(&self) -> Instrument {
         Instrument {
@@ -356,7 +356,7 @@ impl Intmix {
     }
 }
 
-/// Names and values of those that have one.
+/// The arguments of the pairs that have a value.
 fn arguments(pairs: &[(&str, Option<String>)]) -> Vec<String> {
     let given = pairs.iter().filter_map(|(name, value)| Some([(*name).to_owned(), value.clone()?]));
     given.flatten().collect()

@@ -1,10 +1,9 @@
 //! Parallel programs with T_full and T_roi: `pinload parallel`.
 //!
-//! [`Parallel`] is one run as settings; two figures come back, `part` = `full` and `roi` (ns), which
-//! [`Run::read`] puts together. [`Catalogue`] is what `pinload parallel --list` tells of each
-//! program: what it is, its sizes, and the numbers of threads that it can have. A number
-//! that it cannot have is left out by whoever plans a study, never rounded.
-//! `docs/programs.md` describes the programs.
+//! [`Parallel`] holds the settings of one run. The run gives two figures, `part` = `full` and `roi`
+//! (ns), which [`Run::read`] combines. [`Catalogue`] is the output of `pinload parallel --list`:
+//! the programs with their sizes and valid numbers of threads. The caller leaves out invalid
+//! numbers of threads and never rounds them. `docs/programs.md` describes the programs.
 
 use pinfold_host::process::capture;
 use pinfold_model::{Figure, PuId, Unit};
@@ -29,10 +28,10 @@ pub enum Size {
 }
 
 impl Size {
-    /// All of them.
+    /// All sizes.
     pub const ALL: [Size; 3] = [Size::Small, Size::Medium, Size::Large];
 
-    /// Its name on the command line.
+    /// Name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,34 +42,35 @@ impl Size {
     }
 }
 
-/// Where threads run: thread i on the i-th of these PUs.
+/// CPUs of the threads: thread i runs on the i-th CPU of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Affinity {
-    /// At least one PU for each thread, or `pinload` refuses.
+    /// At least one CPU for each thread, or `pinload` refuses.
     EachItsOwn(Vec<PuId>),
-    /// Round the list, as often as need be.
+    /// The list is repeated as often as necessary.
     RoundAndRound(Vec<PuId>),
 }
 
-/// One run of a parallel program.
+/// The settings of one run of a parallel program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parallel {
-    /// Its name, as [`Catalogue`] lists it.
+    /// Name of the program, as in [`Catalogue`].
     pub program: String,
     /// Number of threads.
     pub threads: u32,
     /// Size of the input.
     pub size: Size,
-    /// What the input is made from.
+    /// Seed of the input.
     pub seed: u64,
-    /// Where its threads run; anywhere if not given.
+    /// CPUs of the threads; `None` for any.
     pub affinity: Option<Affinity>,
-    /// About how long it lasts (ns); more where an emulator runs it.
+    /// Approximate duration (ns); more under an emulator.
     pub expected_ns: u64,
 }
 
 impl Parallel {
-    /// Seed 1, threads anywhere, patience for a CPU that is thirty times slower than a fast one.
+    /// Settings with seed 1, no affinity, and a timeout that suffices for a CPU thirty times slower
+    /// than a fast one.
     #[must_use]
     pub fn new(program: &str, threads: u32, size: Size) -> Parallel {
         let expected_ns = match size {
@@ -88,7 +88,7 @@ impl Parallel {
         }
     }
 
-    /// How `pinload` is to be called.
+    /// The `pinload` command with these settings.
     #[must_use]
     pub fn instrument(&self) -> Instrument {
         let values = [
@@ -110,23 +110,24 @@ impl Parallel {
     }
 }
 
-/// What one run gave.
+/// Result of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// From the start of `main` to the proven result (ns).
+    /// From the start of `main` to the verified result (ns).
     pub full_ns: u64,
-    /// The parallel phase (ns), from all threads standing ready to the last one's end.
+    /// The parallel phase (ns): from the moment that all threads are ready to the end of the last
+    /// one.
     pub roi_ns: u64,
-    /// Of the result; a function of program, size and seed alone.
+    /// Checksum of the result; it depends only on program, size and seed.
     pub checksum: String,
 }
 
 impl Run {
-    /// Puts the two figures of a run together.
+    /// Combines the two figures of a run.
     ///
     /// # Errors
-    /// [`BenchmarkError::Output`] if they are not those of this run, have different checksums, or the
-    /// parallel phase lasted longer than the whole.
+    /// [`BenchmarkError::Output`] if they are not those of this run, have different checksums, or
+    /// the parallel phase is longer than the whole run.
     pub fn read(settings: &Parallel, figures: &[Figure]) -> Result<Run, BenchmarkError> {
         let wrong = |why: String| BenchmarkError::Output { probe: PROBE, why };
         let part = |name: &str| -> Result<(u64, String), BenchmarkError> {
@@ -160,43 +161,43 @@ impl Run {
     }
 }
 
-/// Which numbers of threads a program can have.
+/// The numbers of threads that a program can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum ThreadRule {
-    /// Any from 1 to the most of its size.
+    /// Any from 1 to the maximum of the size.
     #[serde(rename = "any")]
     Any,
-    /// Powers of two up to there.
+    /// Powers of two up to the maximum of the size.
     #[serde(rename = "power of two")]
     PowerOfTwo,
 }
 
-/// One size of a program.
+/// One size of a program in the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ListedSize {
     /// `small`, `medium` or `large`.
     pub name: String,
-    /// Most threads that it can have.
+    /// Maximum number of threads.
     pub most_threads: u32,
-    /// What the input is.
+    /// Description of the input.
     pub about: String,
 }
 
-/// One program.
+/// One program in the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Listed {
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// What it computes, and how its threads work together.
+    /// What it computes, and how its threads cooperate.
     pub about: String,
-    /// Which numbers of threads it can have.
+    /// The numbers of threads that it can have.
     pub threads: ThreadRule,
     /// Its sizes.
     pub sizes: Vec<ListedSize>,
 }
 
 impl Listed {
-    /// Whether it runs with so many threads.
+    /// True if the program can run with this number of threads.
     #[must_use]
     pub fn allows(&self, threads: u32, size: Size) -> bool {
         let size = self.sizes.iter().find(|listed| listed.name == size.name());
@@ -208,12 +209,12 @@ impl Listed {
 /// All programs of a `pinload`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Catalogue {
-    /// In the order of their names.
+    /// The programs, by name.
     pub programs: Vec<Listed>,
 }
 
 impl Catalogue {
-    /// Asks the program on the host.
+    /// Runs `pinload parallel --list` on the host.
     ///
     /// # Errors
     /// [`BenchmarkError`].
@@ -222,7 +223,7 @@ impl Catalogue {
         Catalogue::parse(&output.stdout_text())
     }
 
-    /// Reads what `pinload parallel --list` prints.
+    /// Parses the output of `pinload parallel --list`.
     ///
     /// # Errors
     /// [`BenchmarkError::Output`].
@@ -239,7 +240,7 @@ impl Catalogue {
         }
     }
 
-    /// The program of this name.
+    /// The program with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Listed> {
         self.programs.iter().find(|program| program.name == name)

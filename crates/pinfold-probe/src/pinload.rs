@@ -1,20 +1,20 @@
-//! The embedded program, and a place on disk from which it can be run.
+//! The embedded program, and a copy of it on disk that can be executed.
 //!
-//! It is put into the cache directory rather than the runtime directory, because `/run` is
-//! often mounted `noexec`. The directory is checked to be ours alone. Each process has
-//! its own copy and removes it when done; copies of processes that were killed are removed
-//! by the next one.
+//! The copy is in the cache directory and not in the runtime directory, because `/run` is often
+//! mounted `noexec`. Only the user may have access to the directory, and this is checked. Each
+//! process writes its own copy and removes it at its end; copies of processes that were killed are
+//! removed by the next process.
 
 use std::os::unix::fs::PermissionsExt as _;
 
 use pinfold_host::files::{self, Held, Owned, StateDir};
 use pinfold_host::{Clock as _, HostError, LiveHost, SystemClock, process};
 
-/// The program itself: static, runs on any Linux of this architecture, also as a guest's init.
+/// The program: static, runs on any Linux of this architecture, also as the init of a guest.
 pub static BINARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pinload"));
 
 const FIRST_RUN_NS: u64 = 30_000_000_000;
-/// `ETXTBSY`, the same on all architectures that Linux runs on.
+/// `ETXTBSY`, which has the same value on all Linux architectures.
 const TEXT_BUSY: i32 = 26;
 
 /// A copy of the program on disk, removed when this value is dropped.
@@ -26,22 +26,22 @@ pub struct Pinload {
 }
 
 impl Pinload {
-    /// Puts it into the user's cache directory.
+    /// Writes the program into the user's cache directory.
     ///
     /// # Errors
-    /// [`HostError`] if the directory is not ours alone or the file cannot be written.
+    /// [`HostError`] if other users can access the directory, or the file cannot be written.
     pub fn install() -> Result<Self, HostError> {
         Self::install_in(&format!("{}/bin", files::cache_dir()?))
     }
 
-    /// Puts it into this directory, which is made if it is not there.
+    /// Writes the program into this directory, and creates the directory if needed.
     ///
     /// # Errors
     /// As [`Pinload::install`].
     pub fn install_in(directory: &str) -> Result<Self, HostError> {
         let (directory, host) = (StateDir::open(directory)?, LiveHost::new()?);
         Owned::Program.remove_orphans(&host, directory.path())?;
-        // A number of its own for each value: two in one process must not share a file.
+        // Each value has its own number: two values in one process must not share a file.
         let mut number = 0;
         let mut name = Owned::Program.name(&host, number)?;
         while directory.contains(&name) {
@@ -59,10 +59,11 @@ impl Pinload {
         Ok(installed)
     }
 
-    /// Runs it once, which shows a `noexec` mount here rather than later.
+    /// Runs the program once, to detect a `noexec` mount early.
     ///
-    /// A thread that forks while the file is being written hands the open file to its child, and
-    /// until that child has its own program, ours is "busy". After one run that cannot come back.
+    /// A thread that forks while the file is being written passes the open file to its child. Until
+    /// the child calls `exec`, executing the file fails with `ETXTBSY`. After one successful run
+    /// this cannot happen again.
     fn first_run(&self) -> Result<(), HostError> {
         let path = self.path();
         let end = SystemClock.now_ns().saturating_add(FIRST_RUN_NS);
@@ -81,7 +82,7 @@ impl Pinload {
         }
     }
 
-    /// Where it is.
+    /// Path of the copy.
     #[must_use]
     pub fn path(&self) -> String {
         self.directory.path_of(&self.name)
@@ -90,7 +91,7 @@ impl Pinload {
 
 impl Drop for Pinload {
     fn drop(&mut self) {
-        // A copy that stays behind is removed by the next process.
+        // The next process removes a copy that could not be removed.
         match self.directory.remove(&self.name) {
             Ok(()) | Err(_) => {}
         }
@@ -108,7 +109,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("bin");
         let place = place.to_str().unwrap();
-        let stale = "pinload-4194999-1-0"; // above every kernel's largest process number
+        let stale = "pinload-4194999-1-0"; // above the largest process number of any kernel
         StateDir::open(place).unwrap().create_new(stale, b"old").unwrap();
         let first = Pinload::install_in(place).unwrap();
         let second = Pinload::install_in(place).unwrap();
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_program_is_static() {
-        // An interpreter segment would name the dynamic loader.
+        // An interpreter segment would contain the name of the dynamic loader.
         let needle = b"/ld-linux";
         let dynamic = BINARY.windows(needle.len()).take(4096).any(|window| window == needle);
         assert!(BINARY.starts_with(b"\x7fELF") && !dynamic);

@@ -1,9 +1,10 @@
-//! Anchors: the best instrument of others for a job, run beside ours.
+//! Reference tools: the established tool for a measurement, run for comparison with ours.
 //!
-//! Each is called as a program and its output is read; none is linked. What an anchor gives is
-//! not samples but what it makes of them: [`Reading`]s of a mean, a quantile, a maximum. Each
-//! file here says how its instrument is called so that it measures what ours measures, and what
-//! is known to be odd about its output. Nothing is believed: garbage is an error that shows it.
+//! Each tool is run as a program and its output is parsed; none is linked. A tool reports
+//! statistics and not samples: [`Reading`]s of a mean, a quantile, a maximum. Each file in this
+//! module describes how the tool is called so that it measures the same as ours, and the
+//! peculiarities of its output. All output is validated; malformed output is an error that shows
+//! it.
 
 mod cyclictest;
 mod fio;
@@ -28,82 +29,82 @@ use crate::registry::Settings;
 
 pub use fio::{figure as fio_figure, is_buffered};
 
-/// An instrument of others.
+/// A reference tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReferenceTool {
     /// Timer wake-ups (rt-tests).
     Cyclictest,
-    /// A spinning thread (rt-tests).
+    /// OS noise seen by a spinning thread (rt-tests).
     Oslat,
     /// Memory bandwidth.
     LikwidBench,
-    /// `perf bench`: pipes, messages.
+    /// `perf bench`: pipes and messages.
     Perf,
-    /// Timer wake-ups and context switches of stress-ng.
+    /// Timer wake-ups and context switches (stress-ng).
     StressNg,
-    /// Disks.
+    /// I/O latency of disks.
     Fio,
 }
 
-/// One number of an anchor.
+/// One statistic that a reference tool reported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// Labels of the figure that measures the same; those that are not named do not matter.
+    /// Labels of our figure that measures the same; labels that are not listed do not matter.
     pub labels: BTreeMap<String, String>,
-    /// What it sums up.
+    /// The statistic that was reported.
     pub statistic: Statistic,
-    /// In the unit of the probe.
+    /// Its value, in the unit of the probe.
     pub value: f64,
 }
 
-/// What an anchor found.
+/// Result of a reference tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// Its numbers.
+    /// The statistics that were reported.
     pub readings: Vec<Reading>,
-    /// How many samples it took, if it tells.
+    /// Number of samples, if the tool reports it.
     pub samples: Option<u64>,
 }
 
-/// Why an anchor gave nothing.
+/// Why a reference tool gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ReferenceToolError {
-    /// It is not there.
+    /// The tool is not installed.
     #[error("{} is not installed", .0.name())]
     NotInstalled(ReferenceTool),
-    /// It cannot measure what was asked.
+    /// The tool cannot measure with these settings.
     #[error("{} {why}", .reference_tool.name())]
     Cannot {
-        /// The anchor.
+        /// The tool that cannot measure.
         reference_tool: ReferenceTool,
-        /// What it cannot.
+        /// What it does not support.
         why: String,
     },
-    /// It ended with an error.
+    /// The tool ended with an error.
     #[error("{} failed ({how}): {message}", .reference_tool.name())]
     Failed {
-        /// The anchor.
+        /// The tool that failed.
         reference_tool: ReferenceTool,
         /// Exit code or signal.
         how: String,
-        /// What it said, shortened.
+        /// Its error message, shortened.
         message: String,
     },
-    /// Its output is not what it is known to write.
+    /// The output does not have the known format.
     #[error("the output of {} {why}", .reference_tool.name())]
     Output {
-        /// The anchor.
+        /// The tool whose output was parsed.
         reference_tool: ReferenceTool,
-        /// What is wrong with it.
+        /// What is wrong with the output.
         why: String,
     },
-    /// It could not be run.
+    /// The tool could not be run.
     #[error(transparent)]
     Host(#[from] HostError),
 }
 
 impl ReferenceToolError {
-    /// What the user can do next.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -122,31 +123,31 @@ impl ReferenceToolError {
     }
 }
 
-/// How an anchor is called.
+/// How a reference tool is called.
 struct Call {
     argv: Vec<String>,
-    /// The file that it writes its result to; else standard output holds it.
+    /// The file that it writes its result to; `None` for standard output.
     file: Option<&'static str>,
-    /// Its affinity, where its arguments do not tell where it runs.
+    /// CPU affinity of the process, if its arguments do not set it.
     mask: Option<CpuSet>,
-    /// The policy that it is started under, where its arguments do not tell.
+    /// Scheduling policy of the process, if its arguments do not set it.
     policy: Option<Policy>,
-    /// Labels of the figure that this call measures; none where there is only one.
+    /// Labels of the figure that this call measures; empty if there is only one figure.
     labels: BTreeMap<String, String>,
 }
 
 impl Call {
-    /// A call that measures the one figure there is, in a place that its arguments name.
+    /// A call that measures the only figure, on the CPUs in its arguments.
     fn of(argv: Vec<String>, file: Option<&'static str>) -> Self {
         Self { argv, file, mask: None, policy: None, labels: BTreeMap::new() }
     }
 
-    /// The same on these PUs.
+    /// Sets the affinity.
     fn on(self, mask: CpuSet) -> Self {
         Self { mask: Some(mask), ..self }
     }
 
-    /// The same under the policy that ours has.
+    /// Sets the scheduling policy of our probe.
     fn under(self, policy: SchedPolicy) -> Self {
         let policy = match policy {
             SchedPolicy::Other => None,
@@ -157,7 +158,7 @@ impl Call {
 }
 
 impl ReferenceTool {
-    /// All of them.
+    /// All reference tools.
     pub const ALL: [ReferenceTool; 6] = [
         ReferenceTool::Cyclictest,
         ReferenceTool::Oslat,
@@ -167,7 +168,7 @@ impl ReferenceTool {
         ReferenceTool::Fio,
     ];
 
-    /// The name of its program.
+    /// Name of the program.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -180,7 +181,7 @@ impl ReferenceTool {
         }
     }
 
-    /// The anchor with this name.
+    /// The reference tool with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<ReferenceTool> {
         ReferenceTool::ALL.into_iter().find(|reference_tool| reference_tool.name() == name)
@@ -198,7 +199,7 @@ impl ReferenceTool {
         }
     }
 
-    /// The version whose output the reader was written for.
+    /// The version for which the parser was written.
     #[must_use]
     pub fn tried(self) -> &'static str {
         match self {
@@ -210,7 +211,7 @@ impl ReferenceTool {
         }
     }
 
-    /// What a reader of the ratio should know.
+    /// A remark on the interpretation of the ratio, if there is one.
     #[must_use]
     pub fn remark(self) -> Option<&'static str> {
         match self {
@@ -233,7 +234,7 @@ impl ReferenceTool {
         }
     }
 
-    /// Its program, if it is installed.
+    /// Path of the program, if it is installed.
     ///
     /// # Errors
     /// [`ReferenceToolError::NotInstalled`].
@@ -241,23 +242,23 @@ impl ReferenceTool {
         process::find_program(self.name()).ok_or(ReferenceToolError::NotInstalled(self))
     }
 
-    /// The settings under which our probe measures what the anchor does.
+    /// The settings with which our probe measures what the tool measures.
     #[must_use]
     pub fn settings_for_ours(self, probe: &str, settings: &Settings) -> Settings {
         let mut settings = settings.clone();
         if probe == "context-switch" && settings.more.is_empty() {
-            // The one ring that it has.
+            // The only ring that the tool has.
             settings.more = Switch::new(&[2], &[0], settings.duration_ns).rings();
         }
         if self == ReferenceTool::Oslat {
-            // The rulers refuse 100 % under a real-time policy.
+            // The benchmarks refuse 100 % under a real-time policy.
             let is_fifo = matches!(settings.policy, SchedPolicy::Fifo(_));
             settings.duty_percent = Some(if is_fifo { 99 } else { 100 });
         }
         settings
     }
 
-    /// Refuses settings under which it could not measure what ours does.
+    /// Rejects settings with which the tool would not measure what our probe measures.
     ///
     /// # Errors
     /// [`ReferenceToolError::Cannot`].
@@ -274,7 +275,7 @@ impl ReferenceTool {
         Ok(())
     }
 
-    /// True if it spins for as long as it measures.
+    /// True if the tool spins during the whole measurement.
     #[must_use]
     pub fn is_busy(self, probe: &str) -> bool {
         match self {
@@ -284,8 +285,8 @@ impl ReferenceTool {
         }
     }
 
-    /// Runs it in these cgroups and on these PUs; `ours` are the figures that it is held
-    /// against. Files go to `scratch`.
+    /// Runs the tool in the cgroups and on the CPUs of `placement`; `ours` are the figures to
+    /// compare with. Files are written to `scratch`.
     ///
     /// # Errors
     /// [`ReferenceToolError`].
@@ -348,7 +349,7 @@ impl ReferenceTool {
         if let Some(name) = call.file
             && scratch.contains(name)
         {
-            scratch.remove(name)?; // an old answer must not pass for a new one
+            scratch.remove(name)?; // an old result must not be taken for a new one
         }
         let mut spawn = Spawn::new(program)
             .args(&call.argv)
@@ -366,7 +367,7 @@ impl ReferenceTool {
         }
         match file {
             Some(path) => Ok(pinfold_host::files::read_text(&path)?),
-            // stress-ng logs what it measured.
+            // stress-ng writes its results to the log.
             None => Ok([output.stdout_text(), output.stderr_text()].concat()),
         }
     }
@@ -382,7 +383,7 @@ impl ReferenceTool {
         }
     }
 
-    /// Reads what it wrote.
+    /// Parses the output of the tool.
     ///
     /// # Errors
     /// [`ReferenceToolError::Output`].
@@ -399,12 +400,13 @@ impl ReferenceTool {
     }
 }
 
-/// A reading that holds for every figure of the probe.
+/// A reading that is valid for every figure of the probe.
 fn reading(statistic: Statistic, value: f64) -> Reading {
     Reading { labels: BTreeMap::new(), statistic, value }
 }
 
-/// The figure of `context-switch` that a token between two processes measures: every single hop.
+/// Labels of the figure of `context-switch` that a token between two processes measures: every
+/// single hop.
 fn token() -> BTreeMap<String, String> {
     [("processes", "2"), ("kib", "0"), ("part", "hop")]
         .into_iter()
@@ -412,7 +414,7 @@ fn token() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The one PU on which these figures of a probe were measured: the anchor is held there too.
+/// The single CPU on which these figures of a probe were measured; the tool is pinned to it too.
 fn pu_of(ours: &[Figure], probe: &str) -> Result<CpuSet, String> {
     let of_probe = || ours.iter().filter(|figure| figure.probe == probe);
     let pus: CpuSet = of_probe().filter_map(|figure| figure.cpu).map(PuId).collect();
@@ -424,7 +426,7 @@ fn pu_of(ours: &[Figure], probe: &str) -> Result<CpuSet, String> {
     }
 }
 
-/// A number that a measurement can give; what cannot be is named.
+/// Rejects a value that a measurement cannot have.
 fn sound(what: &str, value: f64) -> Result<f64, String> {
     match value.is_finite() && value >= 0.0 {
         true => Ok(value),
@@ -432,7 +434,7 @@ fn sound(what: &str, value: f64) -> Result<f64, String> {
     }
 }
 
-/// Seconds as these programs take them: a whole number, at least one.
+/// Seconds in the form that these programs accept: a whole number, at least one.
 fn whole_seconds(duration_ns: u64) -> String {
     duration_ns.div_ceil(1_000_000_000).max(1).to_string()
 }

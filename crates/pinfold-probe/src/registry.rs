@@ -1,8 +1,8 @@
-//! Every probe that can be taken by itself: one row each.
+//! The table of all probes that can be run alone.
 //!
-//! A row says what is measured, in what unit, how its samples are summed up, which instruments
-//! of others it can be held against, and how settings become a [`Job`]. `pinfold measure --list`
-//! prints the table. A new instrument of `pinload` is a row here: its figures need nothing else.
+//! A row gives what the probe measures, the unit, how the samples are summarised, which reference
+//! tools it can be compared with, and how settings become a [`Job`]. `pinfold measure --list`
+//! prints the table. A new command of `pinload` needs a row here and no other code for its figures.
 
 #[cfg(test)]
 mod tests;
@@ -16,73 +16,76 @@ use crate::job::Job;
 use crate::os::Switch;
 use crate::reference_tools::ReferenceTool;
 
-/// How the figures of a probe are best drawn.
+/// The chart that suits the figures of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Picture {
     /// A percentile plot: each period or request is a sample.
     Percentiles,
-    /// Gaps and what arrivals at random moments meet of them: only what was long is a sample.
+    /// Scheduling stalls, and their effect on arrivals at random times. Only stalls above a
+    /// threshold are samples.
     Gaps,
-    /// A bar for each figure.
+    /// One bar for each figure.
     Bars,
-    /// Each sample in the order in which it was taken.
+    /// The samples in the order in which they were taken.
     OverTime,
-    /// A line for each value of one label over the numbers of another.
+    /// One line for each value of the label `series`, over the numeric label `x`.
     Lines {
-        /// The label whose numbers are the axis.
+        /// The label whose numbers are on the x axis.
         x: &'static str,
-        /// The label that each line has a value of.
+        /// The label that has one value for each line.
         series: &'static str,
-        /// Of the figures with this label.
+        /// Restricts the chart to the figures with this label and value.
         of: (&'static str, &'static str),
     },
 }
 
-/// What is asked of a probe.
+/// The settings of one run of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// For how long.
+    /// Duration (ns).
     pub duration_ns: u64,
-    /// Where: on each of them if the probe has a thread per CPU, else anywhere on them.
+    /// The CPUs. A probe with a thread per CPU runs on each of them; any other runs anywhere on
+    /// them.
     pub cpus: CpuSet,
-    /// Under which policy.
+    /// Scheduling policy of the probe's threads.
     pub policy: SchedPolicy,
-    /// Time between two wake-ups, or of spinning and sleeping; `None` for the probe's own.
+    /// Period between two wake-ups, or of spinning and sleeping (µs); `None` for the probe's
+    /// default.
     pub period_us: Option<u32>,
-    /// Percent of its period for which the gap ruler spins; `None` for its own.
+    /// Percent of its period for which the spin-gap benchmark spins; `None` for its default.
     pub duty_percent: Option<u8>,
-    /// All CPUs are kept awake meanwhile (`cpu_dma_latency` 0).
+    /// If true, all CPUs are kept out of deep idle states (`cpu_dma_latency` 0) during the run.
     pub keep_awake: bool,
-    /// What is read by the I/O probe.
+    /// The file or device that the I/O probe reads.
     pub target: Option<IoTarget>,
-    /// Words for the instrument itself.
+    /// Further arguments, passed to the `pinload` command unchanged.
     pub more: Vec<String>,
 }
 
-/// Why settings do not make a job, as a sentence without full stop.
+/// Why settings do not make a job, as a sentence without a full stop.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{probe} {why}")]
 pub struct Refusal {
-    /// The probe.
+    /// Name of the probe.
     pub probe: &'static str,
-    /// What is wrong.
+    /// Why the settings are refused.
     pub why: String,
 }
 
-/// One probe.
+/// One row of the table of probes.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it measures, in one line.
+    /// What the probe measures, in one line.
     pub what: &'static str,
     /// Unit of its samples.
     pub unit: Unit,
-    /// How they are summed up.
+    /// How its samples are summarised.
     pub family: Family,
-    /// How they are drawn.
+    /// How its figures are drawn.
     pub picture: Picture,
-    /// Instruments of others that measure the same.
+    /// Tools of other projects that measure the same.
     pub reference_tools: &'static [ReferenceTool],
     make: Make,
 }
@@ -94,34 +97,34 @@ enum Make {
     Compute,
     Io,
     MicroBenchmark(MicroKind),
-    /// An instrument that prints figures: the subcommand, and which of the common options it has.
+    /// A `pinload` command that prints figures: its name, and the common options that it accepts.
     Instrument(&'static str, &'static [Wants]),
 }
 
-/// A common option of an instrument, as it wants it.
+/// A common option of a `pinload` command, in the form that the command takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wants {
-    /// `--seconds`; without it the instrument measures as long as it needs.
+    /// `--seconds`; without it the command measures as long as it needs.
     Seconds,
-    /// `--cpus` with all.
+    /// `--cpus` with all CPUs.
     Cpus,
-    /// `--cpus` with the first and, if there is one, the second.
+    /// `--cpus` with the first CPU and, if there is one, the second.
     TwoCpus,
-    /// This option with the first.
+    /// This option with the first CPU.
     OneCpu(&'static str),
     /// `--policy`.
     Policy,
-    /// The rings of the scaling plot, unless the user has words of his own.
+    /// The rings of the scaling plot, unless the user passes other arguments.
     Rings,
 }
 
 const SECOND: u64 = 1_000_000_000;
-/// An instrument has fewer figures, each of which takes its time.
+/// Upper bound on the number of figures of one command, each measured for its own duration.
 const MOST_FIGURES: u64 = 100;
-/// A sweep of all sizes on a crowded machine.
+/// Duration of a sweep over all sizes on a heavily loaded machine.
 const LONG_NS: u64 = 600 * SECOND;
 
-/// All probes, in the order of the list.
+/// All probes, in the order in which they are listed.
 pub static PROBES: &[Probe] = &[
     Probe {
         name: "spin-gap",
@@ -271,17 +274,17 @@ const fn micro(name: &'static str, what: &'static str, kind: MicroKind) -> Probe
     }
 }
 
-/// The probe of that name.
+/// The probe with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Probe> {
     PROBES.iter().find(|probe| probe.name == name)
 }
 
 impl Probe {
-    /// The job of these settings.
+    /// The job for these settings.
     ///
     /// # Errors
-    /// [`Refusal`] if the probe has no such setting, or lacks one.
+    /// [`Refusal`] if the probe does not have one of the settings, or requires one that is missing.
     pub fn job(&self, settings: &Settings) -> Result<Job, Refusal> {
         self.check(settings)?;
         let benchmark = |benchmark: Benchmark| {
@@ -318,14 +321,14 @@ impl Probe {
             Make::Instrument(command, wants) => {
                 let mut arguments = settings.more.clone();
                 wants.iter().for_each(|one| arguments.extend(one.words(settings)));
-                // It measures each of its figures for that long, or for as long as it needs.
+                // Each figure is measured for that duration, or for as long as it needs.
                 let duration_ns = duration_ns.saturating_mul(MOST_FIGURES).max(LONG_NS);
                 Job::Instrument(Instrument { command, arguments, duration_ns })
             }
         })
     }
 
-    /// Settings that the probe does not have are refused rather than ignored.
+    /// Rejects settings that the probe does not have, instead of ignoring them.
     fn check(&self, settings: &Settings) -> Result<(), Refusal> {
         let is_latency = matches!(self.make, Make::SpinGap | Make::Wakeup);
         let takes_words = matches!(self.make, Make::Instrument(..));
@@ -357,14 +360,14 @@ impl Probe {
         }
     }
 
-    /// True if it measures several figures one after the other, each for its time or as long as
-    /// it needs: how long it takes is not known before.
+    /// True if the probe measures several figures in sequence, each for its own duration. The total
+    /// duration is then not known in advance.
     #[must_use]
     pub fn has_several_figures(&self) -> bool {
         matches!(self.make, Make::Instrument(..))
     }
 
-    /// The command of `pinload` that takes further options, if the probe is one of these.
+    /// The `pinload` command of the probe, if it accepts further arguments.
     #[must_use]
     pub fn command_with_options(&self) -> Option<&'static str> {
         match self.make {
@@ -386,7 +389,7 @@ impl Probe {
     }
 }
 
-/// Room for one sample per period, and a tenth more.
+/// Capacity for one sample per period, plus 10 %.
 fn samples_of(duration_ns: u64, period_us: u32) -> u32 {
     let periods = duration_ns / (u64::from(period_us.max(1)) * 1_000);
     u32::try_from(periods + periods / 10).unwrap_or(u32::MAX).clamp(1_000, 10_000_000)

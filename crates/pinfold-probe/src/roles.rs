@@ -1,12 +1,12 @@
-//! The kernel's per-thread statistics, summed by role, between two moments.
+//! The kernel's per-thread statistics between two moments, summed by role.
 //!
-//! For each thread of a process (and each further one that has a role, such as an old
-//! kernel's vhost workers) a [`Snapshot`] holds run time and run delay from
+//! For each thread of a process (and each other task that has a role, such as the vhost workers of
+//! an old kernel) a [`Snapshot`] holds run time and run delay from
 //! [`schedstat`](https://docs.kernel.org/scheduler/sched-stats.html), context switches from
-//! `status` and migrations from `sched`, which not every kernel has. The counters are
-//! cumulative, so nothing that happens between the two moments is missed, except the share
-//! of threads that end: those are counted in [`RoleStats::lost_threads`]. A thread that was
-//! born meanwhile counts from its birth.
+//! `status`, and migrations from `sched`, which not every kernel has. The counters are cumulative,
+//! so they cover everything between the two moments, except the time of threads that ended: those
+//! are counted in [`RoleStats::lost_threads`]. A thread that was created in between counts from its
+//! creation.
 
 #[cfg(test)]
 mod tests;
@@ -33,11 +33,11 @@ pub struct Snapshot {
 
 /// Reads the counters of every thread of the process and of every task in `roles`.
 ///
-/// A thread without a role of its own counts as [`Role::Emulator`]. Threads that end while
-/// they are read are left out.
+/// A thread without an entry in `roles` counts as [`Role::Emulator`]. Threads that end while they
+/// are read are left out.
 ///
 /// # Errors
-/// [`HostError`] if the process is gone or a file cannot be read or understood.
+/// [`HostError`] if the process is gone, or a file cannot be read or parsed.
 pub fn snapshot(
     host: &dyn Host,
     pid: Tid,
@@ -51,7 +51,8 @@ pub fn snapshot(
             threads.insert(task, (role, counters));
             Ok(())
         }
-        // Gone means the thread; a kernel without schedstat lacks only that file.
+        // The thread is gone only if its `stat` is gone too; a kernel without schedstat lacks only
+        // that file.
         Err(error) if error.is_gone() && !host.exists(&paths::task_stat(process, tid)) => Ok(()),
         Err(error) => Err(error),
     };
@@ -66,7 +67,7 @@ pub fn snapshot(
     for (task, _) in roles.iter().filter(|(task, _)| !listed.contains(&task.tid)) {
         add(task.tid, task.tid)?;
     }
-    // A number that was used again for a stranger: not in the process and not a known task.
+    // The number was reused by another task, which is neither in the process nor in `roles`.
     threads.retain(|task, _| {
         listed.contains(&task.tid) || roles.iter().any(|(known, _)| known == task)
     });
@@ -86,12 +87,12 @@ impl Snapshot {
         self.threads.is_empty()
     }
 
-    /// Time (ns) that the counters cover since an earlier snapshot, of which `elapsed_ns` passed on
-    /// the clock.
+    /// Time (ns) that the counters cover since an earlier snapshot; `elapsed_ns` is the time by the
+    /// clock.
     ///
-    /// The kernel adds a wait when it ends, and run time at ticks and switches: the first sample
-    /// may lack what came before it and is then counted later. So the time is at least what any
-    /// thread ran and waited in it.
+    /// The kernel adds run delay when a wait ends, and run time at ticks and switches. The first
+    /// snapshot can lack a part of what came before it, which is then counted later. So the result
+    /// is at least the largest sum of run time and run delay of any thread.
     #[must_use]
     pub fn covers_ns(&self, earlier: &Snapshot, elapsed_ns: u64) -> u64 {
         let longest = self.threads.iter().map(|(task, (_, now))| {
@@ -102,12 +103,12 @@ impl Snapshot {
         longest.max().unwrap_or(0).max(elapsed_ns)
     }
 
-    /// What each role did since an earlier snapshot, by ascending role.
+    /// The statistics of each role since an earlier snapshot, by ascending role.
     #[must_use]
     pub fn since(&self, earlier: &Snapshot) -> Vec<RoleStats> {
         let mut sums: BTreeMap<Role, RoleStats> = BTreeMap::new();
         for (task, (role, now)) in &self.threads {
-            // Born meanwhile: its counters began at zero, and so did its migrations.
+            // Created in between: its counters and its migrations started at zero.
             let born = Counters { migrations: Some(0), ..Counters::default() };
             let before = earlier.threads.get(task).map_or(born, |(_, counters)| *counters);
             let sum = sums.entry(role.clone()).or_insert_with(|| nothing(role));

@@ -1,26 +1,26 @@
-//! How long the vCPUs' threads waited for a PU, window by window, seen from the host alone.
+//! How long the vCPU threads waited for a CPU, window by window, as seen from the host alone.
 //!
-//! The kernel sums for each thread the time that it was runnable and not running
+//! For each thread the kernel sums the time in which it was runnable but did not run
 //! (`/proc/PID/task/TID/schedstat`, field 2). The sum grows when the wait ends, so a wait that
-//! spans windows is counted in the last: the largest sample is at most one window less
-//! than the longest wait. It needs no help from the guest, and it does not see what
-//! QEMU does between the vCPU's thread and the guest's code.
+//! spans several windows is counted in the last: the largest sample is at most one window shorter
+//! than the longest wait. This needs no support in the guest. It does not include what QEMU does
+//! between the vCPU thread and the code of the guest.
 //! <https://docs.kernel.org/scheduler/sched-stats.html>
 
 use pinfold_host::{Clock, Host, HostError, paths, schedstat};
 use pinfold_model::{Metric, Role, Series, TaskId, Tid};
 
-/// How long is watched.
+/// Durations of an observation.
 pub struct Watch<'w> {
-    /// In all.
+    /// Total duration (ns).
     pub duration_ns: u64,
-    /// One sample.
+    /// Length of one window (ns), which gives one sample.
     pub window_ns: u64,
-    /// Asked before each window; once it says no, the series end there.
+    /// Called before each window; if it returns false, the series end there.
     pub goes_on: &'w dyn Fn() -> bool,
 }
 
-/// Watches the vCPUs: one series for each, one sample per window.
+/// Observes the vCPUs: one series for each, one sample per window.
 ///
 /// # Errors
 /// [`HostError`] if a thread ends or its statistics cannot be read.

@@ -1,13 +1,14 @@
-//! How long the threads of each role waited for a PU, seen from the host alone.
+//! How long the threads of each role waited for a CPU, as seen from the host alone.
 //!
-//! With BPF ([`pinfold_host::SchedTracer`]) each wait is seen: from the moment that a thread can
-//! run to the moment that it does. Where that is refused the kernel's own sums
-//! (`/proc/PID/task/TID/schedstat`) are read before and after: no distribution, no maximum, no
-//! names; [`SchedLatency::level`] says which it was and why.
+//! With BPF ([`pinfold_host::SchedTracer`]), each wait is recorded: from the moment that a thread
+//! becomes runnable to the moment that it runs. Where BPF is refused, the kernel's sums
+//! (`/proc/PID/task/TID/schedstat`) are read before and after: then there is no distribution, no
+//! maximum, and no names of other tasks. [`SchedLatency::level`] says which method was used and
+//! why.
 //!
-//! A thread's wait is the host's doing: what happens in the guest, or between QEMU's threads
-//! while none of them can run, is not in it. A thread that only *wants* a lock does not wait here
-//! but in [`crate::locks`].
+//! The result covers only waits for a CPU of the host. It does not cover what happens inside the
+//! guest, or between QEMU's threads while none of them is runnable. The time that a thread waits
+//! for a lock is measured by [`crate::locks`].
 
 mod figures;
 mod schedstat;
@@ -27,31 +28,32 @@ use crate::histogram::Histogram;
 pub use crate::traced_threads::WatchError;
 use crate::traced_threads::Watched;
 
-/// How it was measured.
+/// The method of measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Every wait, by BPF programs on the scheduler's tracepoints.
+    /// Every wait, recorded by BPF programs on the scheduler's tracepoints.
     Tracepoints,
-    /// The kernel's sums per thread, because of this.
+    /// The kernel's sums per thread.
     Schedstat {
-        /// Why not every wait.
+        /// Why the tracepoints could not be used.
         why: String,
     },
 }
 
-/// Who ran on a PU while a thread waited there.
+/// A task that ran on a CPU while a thread waited there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
     /// Its name, at most 15 bytes.
     pub name: String,
-    /// Its number; 0 if the PU was idle.
+    /// Its thread id; 0 if the CPU was idle.
     pub tid: Tid,
-    /// For how long during the wait (ns).
+    /// Time that it ran during the wait (ns).
     pub ns: u64,
 }
 
 impl Tenant {
-    /// True if nobody ran: the PU had to wake up first, or the thread was held back by a quota.
+    /// True if no task ran: the CPU first had to leave an idle state, or the thread was throttled
+    /// by a quota.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.tid == Tid(0)
@@ -61,25 +63,25 @@ impl Tenant {
 /// The longest wait of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Worst {
-    /// Whose.
+    /// The thread that waited.
     pub tid: Tid,
-    /// How long (ns).
+    /// Length of the wait (ns).
     pub wait_ns: u64,
-    /// When it ended, from the start of the observation (ns).
+    /// End of the wait, from the start of the observation (ns).
     pub at_ns: u64,
-    /// The PU on which the thread then ran.
+    /// The CPU on which the thread then ran.
     pub pu: PuId,
     /// Migrations during the wait.
     pub moves: u64,
-    /// Part of the wait on that PU (ns).
+    /// The part of the wait on that CPU (ns).
     pub here_ns: u64,
-    /// Who ran on that PU during that part, the longest first. Sixteen slices are remembered;
-    /// what ran before them is missing.
+    /// Tasks that ran on that CPU during that part, the longest first. Only the last sixteen time
+    /// slices are recorded.
     pub tenants: Vec<Tenant>,
 }
 
 impl Worst {
-    /// Who ran there longest.
+    /// The task that ran there longest.
     #[must_use]
     pub fn culprit(&self) -> Option<&Tenant> {
         self.tenants.first()
@@ -109,72 +111,75 @@ impl fmt::Display for Worst {
     }
 }
 
-/// Who ran directly before threads of a role that had waited.
+/// Tasks of one name that ran directly before threads of a role that had waited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RanInstead {
-    /// Its name.
+    /// Common name of the tasks.
     pub name: String,
-    /// The last task of that name; 0 for the idle one.
+    /// The last task with that name; 0 for the idle task.
     pub tid: Tid,
-    /// Number of waits that ended when it left the PU.
+    /// Number of waits that ended when such a task left the CPU.
     pub count: u64,
-    /// How long it ran while they waited there (ns); what others ran before it is not in it.
+    /// How long these tasks ran while the threads waited there (ns), without the time of tasks that
+    /// ran earlier.
     pub ns: u64,
 }
 
-/// What only the tracepoints tell.
+/// Statistics that only the tracepoints provide.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     /// The waits that ended.
     pub histogram: Histogram,
-    /// Those that began because another took the PU; the others began with a wake-up.
+    /// Number of waits that began with a preemption; the others began with a wake-up.
     pub preempted: u64,
-    /// Times that a thread got a PU after a wait whose beginning was not seen.
+    /// Number of times that a thread got a CPU after a wait whose start was not seen.
     pub unseen: u64,
     /// Migrations during waits.
     pub moves: u64,
-    /// The longest.
+    /// The longest wait.
     pub worst: Option<Worst>,
-    /// Waits that had not ended when the observation did: thread and length so far (ns).
+    /// Waits that had not ended at the end of the observation: thread and length so far (ns).
     pub open: Vec<(Tid, u64)>,
-    /// Wake-ups by the name of the task that ran where they came from: the waker, or whom an
-    /// interrupt stopped there; `swapper/N` is the interrupt of an idle PU.
+    /// Wake-ups by the name of the task that was running on the CPU that issued the wake-up: the
+    /// waker, or the task that an interrupt stopped there. `swapper/N` means an interrupt on an
+    /// idle CPU.
     pub wakers: Vec<(String, u64)>,
-    /// Who ran instead, the longest first.
+    /// Tasks that ran instead, the longest first.
     pub instead: Vec<RanInstead>,
 }
 
-/// The account of one role.
+/// The waits of one role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleLatency {
-    /// The role.
+    /// Role of the threads.
     pub role: Role,
-    /// Threads that were watched.
+    /// Number of threads that were observed.
     pub threads: u32,
-    /// Those of them that were born meanwhile.
+    /// Number of those that were created during the observation.
     pub born: u32,
-    /// Those that ended meanwhile.
+    /// Number of those that ended during the observation.
     pub ended: u32,
-    /// Waits that ended; for [`Level::Schedstat`] the times that a thread was given a PU.
+    /// Number of waits that ended; for [`Level::Schedstat`] the number of times that a thread was
+    /// given a CPU.
     pub count: u64,
-    /// Their sum (ns).
+    /// Sum of the waits (ns).
     pub sum_ns: u64,
-    /// Migrations; `None` where the kernel does not tell.
+    /// Number of migrations; `None` where the kernel does not have it.
     pub migrations: Option<u64>,
-    /// Each wait; `None` for [`Level::Schedstat`].
+    /// Statistics of single waits; `None` for [`Level::Schedstat`].
     pub waits: Option<Waits>,
 }
 
-/// The result.
+/// The result of an observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedLatency {
-    /// How it was measured.
+    /// The method of measurement.
     pub level: Level,
     /// Length of the observation (ns).
     pub duration_ns: u64,
-    /// By ascending role.
+    /// The waits of each role, by ascending role.
     pub roles: Vec<RoleLatency>,
-    /// What is not in it, in words; empty if nothing is missing.
+    /// What is missing in the result, as sentences; empty if nothing is missing.
     pub lost: Vec<String>,
 }
 
@@ -184,19 +189,19 @@ enum Means {
     Schedstat { why: String, began_ns: u64, sums: Sums },
 }
 
-/// An observation that has begun.
+/// An observation in progress.
 #[derive(Debug)]
 pub struct Watching {
     watched: Watched,
     means: Means,
 }
 
-/// Begins to watch these threads, the further threads of their machines, and those that they
-/// will make.
+/// Starts to observe these threads, the other threads of their machines, and the threads that they
+/// will create.
 ///
 /// # Errors
-/// [`WatchError`] if there is nobody to watch or nothing can be read of them. That BPF is refused
-/// is no error: see [`Level::Schedstat`].
+/// [`WatchError`] if there is no thread, or nothing can be read for them. If BPF is refused, this
+/// is not an error: see [`Level::Schedstat`].
 pub fn start(
     host: &dyn Host,
     clock: &dyn Clock,
@@ -205,7 +210,7 @@ pub fn start(
     start_by(host, clock, threads, SchedTracer::open)
 }
 
-/// The same by the records of the kernel's events, as where the kernel does not describe its types.
+/// As [`start`], with the record layouts of the kernel's trace events, as on a kernel without BTF.
 ///
 /// # Errors
 /// As [`start`].
@@ -236,7 +241,7 @@ fn start_by(
     Ok(Watching { watched, means })
 }
 
-/// The same without BPF, as on a host that refuses it.
+/// As [`start`], without BPF, as on a host that refuses it.
 ///
 /// # Errors
 /// As [`start`].
@@ -256,7 +261,8 @@ fn trace(host: &dyn Host, watched: &Watched, open: Opener) -> Result<SchedTracer
         return Err("this is not the running machine".to_owned());
     }
     let mut watch = open(host, &watched.tids()).map_err(|error| with_causes(&error))?;
-    // Threads without a role, and those born since the list was made: from now on births are seen.
+    // Threads without a role, and those created since the list was made: from now on new threads
+    // are seen.
     for (_, tid) in watched.others(host).map_err(|error| with_causes(&error))? {
         watch.add(tid).map_err(|error| with_causes(&error))?;
     }
@@ -264,20 +270,21 @@ fn trace(host: &dyn Host, watched: &Watched, open: Opener) -> Result<SchedTracer
 }
 
 impl Watching {
-    /// True if every wait is seen.
+    /// True if every wait is recorded.
     #[must_use]
     pub fn sees_each_wait(&self) -> bool {
         matches!(self.means, Means::Tracepoints(_))
     }
 
-    /// Ends the observation. Threads that have ended meanwhile are in it as far as it knows them.
+    /// Ends the observation. For threads that have ended, the result has what was recorded until
+    /// then.
     ///
     /// # Errors
-    /// [`HostError`] if the accounts cannot be read.
+    /// [`HostError`] if the statistics cannot be read.
     pub fn stop(self, host: &dyn Host, clock: &dyn Clock) -> Result<SchedLatency, HostError> {
         match self.means {
             Means::Tracepoints(watch) => {
-                // Asked before the end: later they may be gone.
+                // Read before the end: later the threads may be gone.
                 let others = self.watched.others(host)?;
                 Ok(of_reading(&self.watched, &watch.close(host)?, &others))
             }
@@ -289,7 +296,7 @@ impl Watching {
     }
 }
 
-/// Joins the accounts of the threads into those of their roles.
+/// Merges the statistics of the threads into those of their roles.
 fn of_reading(watched: &Watched, reading: &SchedReading, others: &[(Tid, Tid)]) -> SchedLatency {
     let mut roles: BTreeMap<Role, (RoleLatency, Waits)> = BTreeMap::new();
     let mut strangers = 0_u32;
@@ -345,13 +352,13 @@ fn unseen(reading: &SchedReading) -> u64 {
     reading.accounts.iter().map(|account| account.unseen).sum()
 }
 
-/// Whose a thread is; `None` for the threads of a machine's child processes.
+/// The role of a thread; `None` for the threads of a machine's child processes.
 fn owner(watched: &Watched, account: &SchedAccount, owners: &[Option<Role>]) -> Option<Role> {
     if let (None, Some(role)) = (account.maker, watched.role(account.tid)) {
         return Some(role.clone());
     }
     let Some((maker, makers_process)) = account.maker else {
-        return Some(Role::Emulator); // Added as one of a machine's without a role.
+        return Some(Role::Emulator); // Added as a thread of a machine without a role.
     };
     match owners.get(maker)?.as_ref()? {
         Role::Task => Some(Role::Task),
@@ -404,7 +411,7 @@ fn join((role, waits): &mut (RoleLatency, Waits), account: &SchedAccount, began_
     }
 }
 
-/// Adds up who ran on the PU from the thread's arrival there to the end of the wait.
+/// Sums the tasks that ran on the CPU from the thread's arrival there to the end of the wait.
 fn worst_of(tid: Tid, worst: &WorstWait, began_ns: u64) -> Worst {
     let mut tenants: Vec<Tenant> = Vec::new();
     for slice in &worst.slices {

@@ -1,8 +1,8 @@
-//! Addresses of a process in words: file, symbol and distance.
+//! Resolves addresses of a process to file, symbol and offset.
 //!
-//! The mappings say which file an address lies in, the file's ELF symbol table what is there.
-//! A program that was stripped has only the symbols that it offers to others, if any: what it
-//! keeps for itself has no name then. [`Symbols::table`] tells which a file has.
+//! The mappings give the file that contains an address, the file's ELF symbol table gives the
+//! symbol. A stripped program has only its exported symbols, if any, so its internal functions have
+//! no names. [`Symbols::table`] reports which symbols a file has.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 use pinfold_host::{Host, HostError, maps, paths};
 use pinfold_model::Tid;
 
-/// What a file tells of its own names.
+/// Which symbols a file has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Table {
-    /// Its whole symbol table (`.symtab`).
+    /// The full symbol table (`.symtab`).
     Whole,
-    /// Only what it offers to others (`.dynsym`): it was stripped.
+    /// Only the exported symbols (`.dynsym`): the file was stripped.
     Offered,
-    /// Nothing, because of this.
+    /// None, for this reason.
     Absent(String),
 }
 
-/// What lies at an address.
+/// The location of an address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The file.
+    /// Path of the file.
     pub file: String,
-    /// The symbol whose bytes hold the address, and how far in.
+    /// The symbol that contains the address, and the offset in it.
     pub symbol: Option<(String, u64)>,
-    /// The address as the file itself counts, for `addr2line`.
+    /// The address in the file's own address space, for `addr2line`.
     pub in_file: u64,
 }
 
@@ -59,17 +59,17 @@ struct File {
     symbols: Vec<(u64, u64, String)>,
 }
 
-/// The mappings of one process, and the tables of the files in them as they are asked for.
+/// The mappings of one process, and the symbol tables of its files, which are read on demand.
 #[derive(Clone, Debug)]
 pub struct Symbols {
     mappings: Vec<maps::Mapping>,
     files: BTreeMap<String, File>,
-    /// Why files are not looked at, if they are not.
+    /// Why the files cannot be read, if that is so.
     elsewhere: Option<String>,
 }
 
 impl Symbols {
-    /// Reads the mappings of a process, for later: it may end.
+    /// Reads the mappings of a process now, because it may end later.
     ///
     /// # Errors
     /// [`HostError`] if they cannot be read.
@@ -84,7 +84,7 @@ impl Symbols {
         Ok(Self { mappings, files: BTreeMap::new(), elsewhere })
     }
 
-    /// Takes in the mappings of a later moment, beside those that are known.
+    /// Adds the mappings of a later moment to the known ones.
     pub fn refresh(&mut self, later: Symbols) {
         for mapping in later.mappings {
             if !self.mappings.contains(&mapping) {
@@ -93,13 +93,13 @@ impl Symbols {
         }
     }
 
-    /// True if the address lies in code.
+    /// True if the address is in executable memory.
     #[must_use]
     pub fn is_code(&self, address: u64) -> bool {
         self.mappings.iter().any(|one| one.executable && one.start <= address && address < one.end)
     }
 
-    /// The file that the address lies in.
+    /// The file that contains the address.
     #[must_use]
     pub fn file_of(&self, address: u64) -> Option<&str> {
         self.mapping(address)?.file.as_deref()
@@ -109,10 +109,10 @@ impl Symbols {
         self.mappings.iter().find(|one| one.start <= address && address < one.end)
     }
 
-    /// What lies at an address; `None` if no file does.
+    /// The location of an address; `None` if it is in no file.
     pub fn place(&mut self, host: &dyn Host, address: u64) -> Option<Place> {
         let mapping = self.mapping(address)?;
-        // What follows a file's data without a file are the data that begin as zero.
+        // An anonymous mapping after a file's data is its `.bss`.
         let of = match &mapping.file {
             Some(_) => mapping.clone(),
             None => {
@@ -135,7 +135,7 @@ impl Symbols {
         }
     }
 
-    /// What a file tells of its names.
+    /// Which symbols a file has.
     pub fn table(&mut self, host: &dyn Host, file: &str) -> Table {
         self.file(host, file).table.clone()
     }
@@ -192,10 +192,11 @@ impl File {
         Self { table, segments: segments.collect(), symbols }
     }
 
-    /// The file's own address of an address in the process, by one of the file's mappings.
+    /// Translates an address in the process to the file's address space, with one of the file's
+    /// mappings.
     fn address_of(&self, mapping: &maps::Mapping, address: u64) -> Option<u64> {
-        // A mapping begins at the page in which its segment begins; in that page the segment
-        // before may end.
+        // A mapping starts at the page in which its segment starts; the previous segment may end in
+        // that page.
         let page = |segment: &&Segment| segment.offset - segment.offset % 4096;
         let holds = |one: &&Segment| {
             page(one) <= mapping.offset
@@ -210,7 +211,7 @@ impl File {
 
     fn symbol(&self, in_file: u64) -> Option<(String, u64)> {
         let behind = self.symbols.partition_point(|(address, _, _)| *address <= in_file);
-        // Aliases share an address; the last one with bytes there is taken.
+        // Aliases share an address; the last symbol that covers the address is taken.
         let candidates = self.symbols[..behind].iter().rev().take(8);
         let holds =
             |(address, size, _): &&(u64, u64, String)| in_file < address.saturating_add(*size);
@@ -265,7 +266,7 @@ mod tests {
             |offset, file_bytes, address, bytes| Segment { offset, file_bytes, address, bytes };
         let file = File {
             table: Table::Whole,
-            // The first one ends in the page in which the second one begins.
+            // The first segment ends in the page in which the second one starts.
             segments: vec![segment(0, 0x1e00, 0, 0x1e00), segment(0x1f00, 0x200, 0x2f00, 0x900)],
             symbols: vec![
                 (0x100, 0x10, "first".to_owned()),
@@ -286,9 +287,10 @@ mod tests {
         };
         assert_eq!(at(0, 0x7000_0104), Some((0x104, Some(("first".to_owned(), 4)))));
         assert_eq!(at(0, 0x7000_0110), Some((0x110, None)));
-        // The second segment's mapping begins at its page: 0x1000 in the file, 0x2000 in it.
+        // The mapping of the second segment starts at its page: 0x1000 in the file, 0x2000 in its
+        // address space.
         assert_eq!(at(0x1000, 0x7000_1004), Some((0x3004, Some(("data".to_owned(), 4)))));
-        // Behind the file's bytes, in those that begin as zero.
+        // After the bytes from the file, in the zero-initialised part.
         assert_eq!(at(0x1000, 0x7000_1400), Some((0x3400, Some(("zero".to_owned(), 0)))));
         assert_eq!(at(0x1000, 0x7000_9000), None);
         assert_eq!(at(0x9000, 0x7000_0000), None);

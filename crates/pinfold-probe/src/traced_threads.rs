@@ -1,15 +1,15 @@
-//! The threads that an observation from the host is about, and what further threads of their
-//! processes count as.
+//! The threads that are observed from the host, and the roles of the other threads of their
+//! processes.
 //!
-//! A thread of a virtual machine that has no role of its own counts as [`Role::Emulator`], as in
-//! [`crate::roles`]; one that a task of a process group makes is a [`Role::Task`].
+//! A thread of a virtual machine without a role counts as [`Role::Emulator`], as in
+//! [`crate::roles`]. A thread that a task of a process group creates is a [`Role::Task`].
 
 use std::collections::BTreeMap;
 
 use pinfold_host::{Host, HostError, paths, proc_stat, proc_status};
 use pinfold_model::{Role, TaskId, Tid};
 
-/// Why an observation did not begin or gave nothing.
+/// Why an observation could not start or gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The list is empty.
@@ -18,7 +18,7 @@ pub enum WatchError {
     /// All of the threads have ended.
     #[error("all {threads} threads that were to be watched have ended")]
     Gone {
-        /// How many there were.
+        /// Number of threads.
         threads: usize,
     },
     /// The host could not be read.
@@ -26,24 +26,24 @@ pub enum WatchError {
     Host(#[from] HostError),
 }
 
-/// What a process is.
+/// The kind of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Machine,
     Group,
 }
 
-/// The threads at the start.
+/// The observed threads at the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Watched {
     pub(crate) threads: Vec<(TaskId, Role)>,
     processes: BTreeMap<Tid, Kind>,
-    /// Threads that had already ended.
+    /// Number of threads that had already ended.
     pub(crate) gone: u32,
 }
 
 impl Watched {
-    /// Looks at each thread once.
+    /// Reads each thread once.
     pub(crate) fn of(host: &dyn Host, threads: &[(TaskId, Role)]) -> Result<Self, WatchError> {
         if threads.is_empty() {
             return Err(WatchError::Nobody);
@@ -75,12 +75,12 @@ impl Watched {
         self.processes.keys().copied().collect()
     }
 
-    /// The role of a thread that was there at the start.
+    /// The role of a thread that existed at the start.
     pub(crate) fn role(&self, tid: Tid) -> Option<&Role> {
         self.threads.iter().find(|(task, _)| task.tid == tid).map(|(_, role)| role)
     }
 
-    /// What a thread of this process counts as that is not in the list.
+    /// The role of a thread of this process that is not in the list.
     pub(crate) fn role_of_others(&self, process: Tid) -> Role {
         match self.processes.get(&process) {
             Some(Kind::Machine) => Role::Emulator,
@@ -88,7 +88,8 @@ impl Watched {
         }
     }
 
-    /// Threads that belong to the set and are not in it: those of machines, without a role.
+    /// Threads that belong to the set and are not in the list: those of machines, without a role.
+    /// Each is a pair of process and thread.
     pub(crate) fn others(&self, host: &dyn Host) -> Result<Vec<(Tid, Tid)>, HostError> {
         let mut others = Vec::new();
         for (process, _) in self.processes.iter().filter(|(_, kind)| **kind == Kind::Machine) {

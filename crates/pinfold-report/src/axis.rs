@@ -1,4 +1,4 @@
-//! Logarithmic axes: a domain of round ends and the ticks between them.
+//! Logarithmic axes: rounded domains and ticks.
 
 /// A logarithmic scale from values to pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,7 +13,7 @@ pub(crate) struct LogAxis {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tick {
     pub(crate) value: f64,
-    /// Powers of ten, and every tick of a short axis, carry a label.
+    /// Powers of ten are labelled, and on a short axis every tick.
     pub(crate) labelled: bool,
 }
 
@@ -34,14 +34,15 @@ impl LogAxis {
         Some(Self { low, high, start: pixels.0, end: pixels.1 })
     }
 
-    /// The pixel of a value; values outside, and those that are not positive, sit on the ends.
+    /// The pixel of a value; values outside of the domain, and those that are not positive, are at
+    /// the ends.
     pub(crate) fn pixel(&self, value: f64) -> f64 {
         let value = if value.is_finite() { value.clamp(self.low, self.high) } else { self.low };
         let place = (value / self.low).log10() / (self.high / self.low).log10();
         self.start + place * (self.end - self.start)
     }
 
-    /// True if the value lies on the axis.
+    /// True if the value is in the domain.
     pub(crate) fn holds(&self, value: f64) -> bool {
         value >= self.low && value <= self.high
     }
@@ -65,7 +66,7 @@ impl LogAxis {
     }
 }
 
-/// The largest of 1, 2, 5 times a power of ten that is not above the value.
+/// The largest of 1, 2, 5 times a power of ten that is at most the value.
 fn round_down(value: f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     [5.0, 2.0, 1.0]
@@ -75,7 +76,7 @@ fn round_down(value: f64) -> f64 {
         .unwrap_or(power)
 }
 
-/// The smallest of 1, 2, 5 times a power of ten that is not below the value.
+/// The smallest of 1, 2, 5 times a power of ten that is at least the value.
 fn round_up(value: f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     [1.0, 2.0, 5.0, 10.0]

@@ -1,21 +1,20 @@
 //! Percentile curves from samples.
 //!
-//! The tail is what matters, so the points are spread evenly on the scale
-//! `-log10(1 - share)`: as many between 99 % and 99.9 % as between 0 and 90 %.
-//! A percentile with fewer than ten samples beyond it says little; the curve
-//! ends there, and the largest sample is kept apart.
+//! The tail matters most, so the points are evenly spaced on the scale `-log10(1 - share)`: as many
+//! between 99 % and 99.9 % as between 0 and 90 %. A percentile with fewer than ten samples beyond
+//! it is unreliable, so the curve ends there, and the largest sample is stored separately.
 
 use crate::page::{CandidateId, Curve, Quantile};
 
 /// Number of intervals between the points of a curve.
 const INTERVALS: u32 = 60;
-/// Samples that must lie beyond the last point.
+/// Number of samples that must lie beyond the last point.
 const BEYOND: f64 = 10.0;
-/// Fewer samples than this give no curve, only a maximum.
+/// With fewer samples there is no curve, only a maximum.
 const FEWEST: usize = 20;
 
 impl Curve {
-    /// The curve of a set of samples; those that are not finite are left out.
+    /// The curve of a set of samples; values that are not finite are left out.
     #[must_use]
     pub fn from_samples(candidate: CandidateId, samples: &[f64]) -> Self {
         let mut sorted: Vec<f64> =
@@ -26,17 +25,17 @@ impl Curve {
         Self { candidate, points, max, samples: sorted.len() as u64 }
     }
 
-    /// The curve of arrivals at random moments: how long the share of them waits that
-    /// waits longest. `points` are (wait in ns, probability of a longer wait), ascending;
-    /// `longest` is the longest gap (ns), `moments` the number of moments that the
-    /// observation can tell apart: its length over the shortest gap that counts.
+    /// The curve of arrivals at random times: how long the slowest share of them waits. `points`
+    /// are (wait in ns, probability of a longer wait), ascending; `longest` is the longest stall
+    /// (ns); `moments` is the number of times that the observation can distinguish: its length
+    /// divided by the shortest recorded stall.
     #[must_use]
     pub fn from_arrivals(
         candidate: CandidateId,
         points: impl IntoIterator<Item = (f64, f64)>,
         (longest, moments): (Option<f64>, u64),
     ) -> Self {
-        // Beyond one moment in `moments` there is only the longest gap.
+        // Beyond one time in `moments`, there is only the longest stall.
         let least = 1.0 / moments.max(1) as f64;
         let points = points
             .into_iter()
@@ -47,8 +46,8 @@ impl Curve {
     }
 }
 
-/// One pass over the samples; each point is the smallest sample with at least
-/// its share of all samples at or below it (nearest rank).
+/// One pass over the samples; each point is the smallest sample with at least its share of all
+/// samples at or below it (nearest rank).
 fn points_of(sorted: &[f64]) -> Vec<Quantile> {
     let count = sorted.len() as f64;
     let end = (count / BEYOND).log10();
@@ -56,7 +55,7 @@ fn points_of(sorted: &[f64]) -> Vec<Quantile> {
     let mut points: Vec<Quantile> = Vec::new();
     for step in 0..=INTERVALS {
         let share = 1.0 - 10_f64.powf(-end * f64::from(step) / f64::from(INTERVALS));
-        // A millionth of a sample absorbs the rounding of the power.
+        // A millionth of a sample compensates the rounding of the power.
         while ranked.next_if(|(rank, _)| f64::from(*rank) < share * count - 1e-6).is_some() {}
         if let Some((_, value)) = ranked.peek() {
             points.push(Quantile { share, value: **value });

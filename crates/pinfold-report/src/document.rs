@@ -1,4 +1,4 @@
-//! The template's data: each field is one part of `templates/page.html`.
+//! The data of the template: each field is one part of `templates/page.html`.
 
 use askama::Template;
 
@@ -14,7 +14,7 @@ use crate::sections::placements::{self, Picture};
 use crate::sections::ranking::{self, Cost, Group, Matrix, Table};
 use crate::sections::{Name, roles};
 
-/// The style sheet, a file of its own so that editors know what it is.
+/// The style sheet, in a separate file for editors.
 const STYLE: &str = include_str!("../assets/page.css");
 
 #[derive(Template)]
@@ -23,7 +23,7 @@ struct Document<'a> {
     style: &'static str,
     page: &'a Page,
     headline: Headline,
-    /// The claim with hyphens that do not break.
+    /// The claim with non-breaking hyphens.
     large_print: String,
     figures: Vec<Figure>,
     asked: Vec<Fact>,
@@ -50,10 +50,10 @@ struct Document<'a> {
     origin: Vec<Fact>,
 }
 
-/// The page as one self-contained HTML document: no script, no request.
+/// Renders the page as one self-contained HTML document, without scripts and external requests.
 ///
 /// # Errors
-/// [`ReportError::Template`] if the template engine stops, which no data can cause.
+/// [`ReportError::Template`] if the template engine fails, which no data can cause.
 pub fn render(page: &Page) -> Result<String, ReportError> {
     let headline = headline::headline(page);
     let document = Document {

@@ -1,15 +1,15 @@
-//! What can go wrong when a page is made.
+//! Errors of rendering a page.
 
-/// Why there is no page.
+/// Why a page could not be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The template engine stopped.
+    /// The template engine failed.
     #[error("the report page could not be put together: {0}")]
     Template(#[from] askama::Error),
 }
 
 impl ReportError {
-    /// What the user can do next.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -1,29 +1,29 @@
-//! A table as files of data: comma-separated values and Parquet, written piece by piece, so that a
-//! table of millions of rows need not be in memory as a whole.
+//! Writes a table as CSV and Parquet files, piece by piece, so that a table with millions of rows
+//! need not be in memory as a whole.
 
 use pinfold_model::{DataTable, Datum};
 
 use crate::parquet::{Parquet, TableError};
 
-/// The files of a table under way, in memory.
+/// The files of a table that is being written, in memory.
 pub struct TableFiles {
     csv: String,
     parquet: Parquet,
     rows: usize,
 }
 
-/// The files of a whole table.
+/// The files of a complete table.
 pub struct WrittenTable {
-    /// Comma-separated values.
+    /// The CSV file.
     pub csv: String,
-    /// Parquet.
+    /// The Parquet file.
     pub parquet: Vec<u8>,
-    /// Rows of either.
+    /// Number of rows of each file.
     pub rows: usize,
 }
 
 impl TableFiles {
-    /// Files that begin with this table; others of its columns may follow.
+    /// Files that start with the rows of this table; others with the same columns may follow.
     ///
     /// # Errors
     /// [`TableError`].
@@ -35,7 +35,7 @@ impl TableFiles {
         Ok(Self { csv, parquet, rows: table.rows.len() })
     }
 
-    /// The rows of a further piece.
+    /// Appends the rows of a further piece.
     ///
     /// # Errors
     /// [`TableError`].
@@ -45,7 +45,7 @@ impl TableFiles {
         self.parquet.push(piece)
     }
 
-    /// Both files.
+    /// Finishes both files.
     ///
     /// # Errors
     /// [`TableError`].
@@ -55,7 +55,7 @@ impl TableFiles {
     }
 }
 
-/// The first line. By RFC 4180: quotes where they are needed, lines end in CRLF.
+/// The header line. RFC 4180: quotes where needed, lines end in CRLF.
 fn head(table: &DataTable) -> String {
     let names = table.columns.iter().map(|(name, _)| quoted(name));
     format!("{}\r\n", names.collect::<Vec<_>>().join(","))
@@ -75,7 +75,7 @@ fn push_rows(text: &mut String, table: &DataTable) {
     }
 }
 
-/// A text that a spreadsheet would take for a formula gets an apostrophe before it.
+/// Prefixes an apostrophe to text that a spreadsheet would interpret as a formula.
 /// <https://owasp.org/www-community/attacks/CSV_Injection>
 fn quoted(text: &str) -> String {
     const BEGINS: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
@@ -83,7 +83,7 @@ fn quoted(text: &str) -> String {
     if is_formula {
         return format!("\"'{}\"", text.replace('"', "\"\""));
     }
-    // Semicolons and tabs part the fields in some spreadsheets: a formula may not begin there.
+    // Some spreadsheets separate fields at semicolons and tabs: a formula must not start there.
     match text.contains([',', ';', '\t', '"', '\n', '\r']) || text.is_empty() {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text.to_owned(),

@@ -1,11 +1,11 @@
-//! Numbers as people read them: three significant digits and a unit.
+//! Number formats: three significant digits and a unit.
 //!
-//! Pure functions, one per kind of number. What is not finite is shown as `–`,
-//! so that no `NaN` or `inf` ever reaches the page.
+//! Pure functions, one per kind of number. Values that are not finite are shown as `–`, so that
+//! `NaN` or `inf` never appear on the page.
 
 use pinfold_model::Unit;
 
-/// What stands where no number is.
+/// Shown in place of a missing number.
 pub const MISSING: &str = "–";
 
 /// A time in nanoseconds: `870 ns`, `1.23 ms`, `12.0 s`.
@@ -39,7 +39,7 @@ pub fn value(number: f64, unit: Unit) -> String {
     }
 }
 
-/// A value that may be missing.
+/// A value that may be missing, in the unit of its metric.
 #[must_use]
 pub fn maybe(number: Option<f64>, unit: Unit) -> String {
     number.map_or_else(|| MISSING.to_owned(), |number| value(number, unit))
@@ -51,7 +51,7 @@ pub fn ratio(factor: f64) -> String {
     if factor.is_finite() { format!("{}×", significant(factor)) } else { MISSING.to_owned() }
 }
 
-/// A share of one as per cent: `12.3 %`.
+/// A share (0 to 1) in percent: `12.3 %`.
 #[must_use]
 pub fn percent(share: f64) -> String {
     if share.is_finite() { format!("{} %", significant(share * 100.0)) } else { MISSING.to_owned() }
@@ -71,7 +71,7 @@ pub fn probability(p: f64) -> String {
     }
 }
 
-/// A whole number in groups of three: `12 345`, with narrow no-break spaces.
+/// An integer in groups of three digits: `12 345`, with narrow no-break spaces.
 #[must_use]
 pub fn count(number: u64) -> String {
     grouped(&number.to_string(), '\u{202f}')
@@ -101,7 +101,7 @@ pub fn bytes(size: u64) -> String {
     format!("{} {unit}", trimmed(&significant(number / scale)))
 }
 
-/// A round value on an axis: `10 µs`, `500 ns`, `2 ms`, without needless zeros.
+/// A tick label: `10 µs`, `500 ns`, `2 ms`, without trailing zeros.
 #[must_use]
 pub fn tick(number: f64, unit: Unit) -> String {
     let text = value(number, unit);
@@ -130,14 +130,14 @@ pub fn significant(number: f64) -> String {
     }
 }
 
-/// A text without control characters, except line feeds and tabs, and without
-/// those that turn the direction of writing: a candidate's name must not
-/// break a page, move a terminal's cursor or show other letters than it has.
+/// Removes control characters, except line feeds and tabs, and characters that change the text
+/// direction: a candidate's name must not break a page, move a terminal's cursor or display
+/// misleading letters.
 #[must_use]
 pub fn clean(text: &str) -> String {
     let harmless = |letter: char| match letter {
         '\n' | '\t' => letter,
-        // Marks of direction, line and paragraph separators, and what no text may have.
+        // Direction marks, line and paragraph separators, and noncharacters.
         '\u{61c}'
         | '\u{200e}'
         | '\u{200f}'
@@ -151,7 +151,7 @@ pub fn clean(text: &str) -> String {
     text.chars().map(harmless).collect()
 }
 
-/// Rounded first, so that 999.9 µs becomes `1.00 ms` and not `1000 µs`.
+/// Rounds first, so that 999.9 µs becomes `1.00 ms` and not `1000 µs`.
 fn scaled(number: f64, units: &[(f64, &str)]) -> String {
     if !number.is_finite() {
         return MISSING.to_owned();
@@ -170,7 +170,7 @@ fn round(number: f64) -> f64 {
         return 0.0;
     }
     let digits = 2.0 - number.abs().log10().floor();
-    // Powers above 0 are exact in the divisor only, so divide for large numbers.
+    // Only positive powers are exact, so divide for large numbers.
     let rounded = if digits >= 0.0 {
         let scale = 10_f64.powf(digits);
         (number * scale).round() / scale

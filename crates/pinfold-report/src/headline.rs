@@ -1,7 +1,7 @@
-//! The answer in one sentence, and the few figures beside it.
+//! The answer in one sentence, and the key figures.
 //!
-//! The sentence never claims more than the verdict does: a placement that
-//! ranks first without being shown to be better is called just that.
+//! The sentence never claims more than the verdict: for a placement that ranks first without a
+//! significant difference, it says only that it ranks first.
 
 use pinfold_model::{Accelerator, LoadState, Metric, Unit};
 
@@ -11,17 +11,17 @@ use crate::page::{
     Answer, Candidate, CandidateId, CandidateKind, Comparison, Page, RankingRow, Stage, Verdict,
 };
 
-/// The answer: `subject` and `claim` are the large print, `evidence` the small.
-/// Read one after the other they are one sentence without full stop.
+/// The answer: `subject` and `claim` are set in large print, `evidence` in small. Together they are
+/// one sentence without a full stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Headline {
-    /// Name of the placement that the sentence is about, if any.
+    /// Name of the placement in the sentence, if any.
     pub(crate) subject: Option<String>,
     pub(crate) claim: String,
     pub(crate) evidence: String,
 }
 
-/// One large figure.
+/// One key figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Figure {
     pub(crate) value: String,
@@ -70,14 +70,15 @@ pub(crate) fn change_between(unit: Unit, comparison: &Comparison) -> String {
     format!("{} to {} {}", first_words.trim(), last.0, last.1).trim().to_owned()
 }
 
-/// How the changes of one comparison are written: all in the same way, so that they can be compared.
+/// How the changes of one comparison are written: all in the same unit, so that they can be
+/// compared.
 #[derive(Clone, Copy)]
 enum ChangeUnit {
     Factor,
     Percent,
 }
 
-/// Factors, if the change or an end of its interval is twofold.
+/// Factors, if the change or an end of its interval is at least twofold.
 fn unit_of(comparison: &Comparison) -> ChangeUnit {
     let ratios = [comparison.low, comparison.ratio, comparison.high];
     match ratios.iter().any(|ratio| ratio.max(1.0 / ratio) >= 2.0) {
@@ -104,9 +105,9 @@ fn change_parts(unit: Unit, ratio: f64, shown: ChangeUnit) -> (String, &'static 
     }
 }
 
-/// The answer.
+/// Composes the answer.
 pub(crate) fn headline(page: &Page) -> Headline {
-    // Its name alone may read as another word: `none`.
+    // The name alone could be read as a word: `none`.
     let baseline = page.baseline().map_or_else(
         || "the baseline".to_owned(),
         |id| format!("the baseline ({})", page.name(id)),
@@ -161,9 +162,9 @@ fn compared(
     Headline { subject: Some(winner.to_owned()), claim, evidence }
 }
 
-/// No winner: because nothing was measured, nothing is better, what is better
-/// may not be chosen, or the data do not tell. Candidates that were only
-/// screened leave nothing open: dropping them was a choice, not a question.
+/// Without a winner: nothing was measured, nothing is better, the better ones violate a constraint,
+/// or the data do not decide. Candidates that were only screened are not undecided: dropping them
+/// was a choice.
 fn without_winner(page: &Page, baseline: &str) -> Headline {
     let layouts = compared_layouts(page);
     let unknown = layouts.iter().find_map(|(_, comparison)| match &comparison.verdict {
@@ -201,8 +202,8 @@ fn without_winner(page: &Page, baseline: &str) -> Headline {
     Headline { subject: None, claim, evidence }
 }
 
-/// The layouts of the deciding ranking with their comparisons; those that were
-/// only screened count if there are no others.
+/// The layouts of the deciding ranking with their comparisons; those that were only screened count
+/// if there are no others.
 fn compared_layouts(page: &Page) -> Vec<(&Candidate, &Comparison)> {
     let rows = page.deciding().into_iter().flat_map(|ranking| &ranking.rows);
     let all: Vec<(&Candidate, &Comparison)> = rows
@@ -218,7 +219,7 @@ fn measured_on(page: &Page) -> String {
     format!("measured under {}", page.provenance.origin.accelerator)
 }
 
-/// The figures: effect, value, cost, certainty, noise, accelerator; each only if it is known.
+/// The key figures: effect, value, cost, certainty, noise, accelerator; each only if it is known.
 pub(crate) fn figures(page: &Page) -> Vec<Figure> {
     let Answer { winner, metric, load } = page.answer;
     let unit = metric.unit();
@@ -267,7 +268,7 @@ fn equals(p: Option<f64>) -> String {
     }
 }
 
-/// Where the winner is worse than the baseline by most, or that it is nowhere shown to be.
+/// The largest significant loss of the winner against the baseline, or that there is none.
 fn worst_cost(page: &Page) -> Option<Figure> {
     page.answer.winner?;
     let label = "worst cost".to_owned();
@@ -293,7 +294,8 @@ fn of_winner(page: &Page) -> impl Iterator<Item = (Metric, LoadState, &Compariso
     })
 }
 
-/// Where the winner is shown to be worse than the baseline, the largest loss first.
+/// The metrics and load states in which the winner is significantly worse than the baseline, the
+/// largest loss first.
 pub(crate) fn losses(page: &Page) -> Vec<(Metric, LoadState, &Comparison)> {
     let mut losses: Vec<_> =
         of_winner(page).filter(|(_, _, it)| it.verdict == Verdict::Worse).collect();
@@ -301,7 +303,7 @@ pub(crate) fn losses(page: &Page) -> Vec<(Metric, LoadState, &Comparison)> {
     losses
 }
 
-/// What the comparisons of the winner say besides its losses, in a sentence.
+/// A sentence on the comparisons of the winner that are not losses.
 pub(crate) fn losses_words(page: &Page) -> String {
     let all = of_winner(page).count();
     let count = |wanted: fn(&Verdict) -> bool| {
@@ -320,7 +322,7 @@ pub(crate) fn losses_words(page: &Page) -> String {
     )
 }
 
-/// The compute rate in the load state that decides, or gaps if the rate decided.
+/// The compute rate in the deciding load state, or stalls if the rate decided.
 fn other_side(
     page: &Page,
     winner: Option<CandidateId>,

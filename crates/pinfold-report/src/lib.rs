@@ -1,18 +1,18 @@
-//! The report: one self-contained HTML page that answers where a virtual machine runs best.
+//! The report: one self-contained HTML page that shows where a virtual machine runs best.
 //!
 //! ```text
 //! Page (plain data) ──► headline, sections, charts (texts, SVG) ──► template ──► HTML
 //!                  └──► summary_text ──► plain text
 //! ```
-//! The binary fills a [`Page`] and hands it to [`render`] or [`summary_text`];
-//! nothing here touches the host, the store, a clock or randomness. The page
-//! needs no network, no script and no font file; it follows the reader's light
-//! or dark scheme, the width of the window and the printer. All meaning that
-//! colour carries is also carried by words, markers or line styles.
 //!
-//! **Size budget**: 500 KB for a run of six candidates, five metrics and four
-//! load states on up to 64 PUs (a test holds it); raw samples stay in the store,
-//! the page gets 61 points per curve ([`Curve::from_samples`]).
+//! The binary fills a [`Page`] and passes it to [`render`] or [`summary_text`]; this crate does not
+//! access the host, the store, a clock or randomness. The page needs no network, script or font
+//! file. It adapts to the light or dark colour scheme, the width of the window, and the printer.
+//! All information in colours is also in text, markers or line styles.
+//!
+//! **Size limit**: 500 KB for a run of six candidates, five metrics and four load states on up to
+//! 64 CPUs (checked by a test). Raw samples stay in the store, the page has 61 points per curve
+//! ([`Curve::from_samples`]).
 
 mod axis;
 mod charts;

@@ -1,10 +1,9 @@
-//! The view model: everything that the page shows, as plain data.
+//! The view model: everything on the page, as plain data.
 //!
-//! The binary fills a [`Page`] from a finished study and hands it to
-//! [`crate::render`]. Nothing here knows the host, the store, a clock or
-//! randomness: the date of the page is a text like any other, statistics come
-//! ready made. Numbers that are missing are `None` or empty, never a magic
-//! value; numbers that are not finite are shown as `–`.
+//! The binary fills a [`Page`] from a finished study and passes it to [`crate::render`]. This
+//! module does not access the host, the store, a clock or randomness: the date of the page is a
+//! string like any other, statistics are computed before. Missing numbers are `None` or empty,
+//! never a sentinel; numbers that are not finite are shown as `–`.
 
 use pinfold_model::{Finding, LoadState, Metric, Origin, Plan, RoleStats, Topology};
 
@@ -13,43 +12,44 @@ use pinfold_model::{Finding, LoadState, Metric, Origin, Plan, RoleStats, Topolog
 pub struct Page {
     /// Name of the virtual machine that was placed.
     pub vm: String,
-    /// A label across the top of the page (`EXAMPLE DATA`), if the numbers need one.
+    /// A banner across the top of the page (`EXAMPLE DATA`), if the numbers need one.
     pub banner: Option<String>,
-    /// Which comparison answers the question.
+    /// The comparison that answers the question.
     pub answer: Answer,
-    /// What was asked.
+    /// The request of the user.
     pub asked: Asked,
-    /// The host.
+    /// Topology of the host.
     pub topology: Topology,
-    /// What was tried, in the order of tables and charts; [`CandidateId`] counts from here.
+    /// The candidates, in the order of tables and charts; [`CandidateId`] is an index into this
+    /// list.
     pub candidates: Vec<Candidate>,
     /// Percentile curves, one entry per metric and load state.
     pub distributions: Vec<Distribution>,
-    /// Values of single blocks, one entry per metric and load state.
+    /// Values of each block, one entry per metric and load state.
     pub blocks: Vec<BlockValues>,
     /// Rankings, one entry per metric and load state.
     pub rankings: Vec<Ranking>,
-    /// What the host's kernel says of the VM's threads, one entry per load state.
+    /// Kernel statistics of the VM's threads, one entry per load state.
     pub roles: Vec<RoleTable>,
-    /// The winner in forms that other programs take.
+    /// The winner's plan in output formats for other programs.
     pub emitted: Vec<Emitted>,
-    /// Starts that gave no number.
+    /// Starts without a result.
     pub failed_starts: Vec<FailedStart>,
     /// Findings about host, plans and run.
     pub findings: Vec<Finding>,
-    /// Where the numbers come from.
+    /// Origin of the numbers.
     pub provenance: Provenance,
 }
 
-/// Place of a candidate in [`Page::candidates`].
+/// Index of a candidate in [`Page::candidates`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CandidateId(pub usize);
 
-/// Which comparison the headline speaks of; its figures are in the ranking of
-/// the same metric and load state.
+/// The comparison of the headline; its figures are in the ranking of the same metric and load
+/// state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The best candidate; `None` if none is shown to be better than the baseline.
+    /// The best candidate; `None` if none is significantly better than the baseline.
     pub winner: Option<CandidateId>,
     /// The metric that decides.
     pub metric: Metric,
@@ -57,52 +57,53 @@ pub struct Answer {
     pub load: LoadState,
 }
 
-/// What the user asked for.
+/// The request of the user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
     /// The command line as it was typed.
     pub command: String,
     /// The goal: `latency`, `throughput`, `balanced`.
     pub goal: String,
-    /// The longest gap that is allowed (ns), drawn as a line in the charts.
+    /// The longest permitted stall (ns), drawn as a line in the charts.
     pub max_gap_ns: Option<f64>,
-    /// The time budget in words.
+    /// The time budget, as text.
     pub budget: Option<String>,
-    /// How long it took, in words.
+    /// The duration of the run, as text.
     pub took: Option<String>,
-    /// The guest in words: vCPUs, memory, disks.
+    /// The guest, as text: vCPUs, memory, disks.
     pub guest: String,
     /// Load states that were measured.
     pub loads: Vec<LoadState>,
-    /// Blocks of the race (the screening phase).
+    /// Number of blocks of the race (the screening phase).
     pub screening_blocks: u32,
-    /// Blocks of the confirmation phase.
+    /// Number of blocks of the confirmation phase.
     pub confirmation_blocks: u32,
-    /// Anything else worth a row: label and text.
+    /// Further rows: label and text.
     pub more: Vec<(String, String)>,
 }
 
-/// Why a candidate takes part.
+/// Role of a candidate in the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CandidateKind {
-    /// What the others are compared with.
+    /// The candidate that the others are compared with.
     Baseline,
-    /// The baseline once more under another name: the A/A pair, the noise floor.
+    /// The baseline under another name: the A/A pair, which gives the noise floor.
     Repeat,
     /// A placement that might win.
     Layout,
 }
 
-/// How far a candidate came.
+/// The last stage that a candidate reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Measured in the confirmation phase.
     Confirmed,
     /// Dropped in the race, because it could not win any more.
     Dropped,
-    /// Left out after the race without proof: no more are confirmed.
+    /// Left out after the race without a test, because the number of confirmed candidates is
+    /// limited.
     Screened,
-    /// Never gave a number.
+    /// Never gave a result.
     Failed,
 }
 
@@ -111,15 +112,15 @@ pub enum Stage {
 pub struct Candidate {
     /// Its name, usually the strategy's.
     pub name: String,
-    /// Names of other candidates with the same placement, which were not measured again.
+    /// Names of other candidates with the same placement, which were not measured separately.
     pub alike: Vec<String>,
-    /// Why it takes part.
+    /// Role in the run.
     pub kind: CandidateKind,
-    /// How far it came.
+    /// The last stage that it reached.
     pub stage: Stage,
-    /// Its plan.
+    /// Plan of the placement.
     pub plan: Plan,
-    /// Whether it keeps [`Asked::max_gap_ns`]; `None` if that was not asked or not measured.
+    /// True if it keeps [`Asked::max_gap_ns`]; `None` if there is no limit or no measurement.
     pub keeps_limit: Option<bool>,
 }
 
@@ -134,36 +135,36 @@ pub struct Distribution {
     pub curves: Vec<Curve>,
 }
 
-/// One percentile curve; see [`Curve::from_samples`], and [`Curve::from_arrivals`] for gaps.
+/// One percentile curve; see [`Curve::from_samples`], and [`Curve::from_arrivals`] for stalls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// Whose curve it is.
+    /// The candidate.
     pub candidate: CandidateId,
-    /// Points by ascending share.
+    /// Points, by ascending share.
     pub points: Vec<Quantile>,
     /// The largest sample.
     pub max: Option<f64>,
-    /// Number of samples, or of moments of arrival, behind the curve.
+    /// Number of samples, or of arrival times, of the curve.
     pub samples: u64,
 }
 
 /// One point of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantile {
-    /// Share of samples (of arrivals, for gaps) at or below `value`, 0 to 1.
+    /// Share of samples (for stalls: of arrivals) at or below `value`, 0 to 1.
     pub share: f64,
     /// The value, in the metric's unit.
     pub value: f64,
 }
 
-/// What each block said about one metric in one load state.
+/// The value of each block for one metric in one load state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockValues {
     /// The metric.
     pub metric: Metric,
     /// The load state.
     pub load: LoadState,
-    /// What stands for a block: `longest gap of the block`.
+    /// The statistic of a block: `longest gap of the block`.
     pub statistic: String,
     /// One row per candidate.
     pub rows: Vec<BlockRow>,
@@ -172,7 +173,7 @@ pub struct BlockValues {
 /// The blocks of one candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockRow {
-    /// Whose blocks.
+    /// The candidate.
     pub candidate: CandidateId,
     /// One value per block, in the metric's unit.
     pub values: Vec<f64>,
@@ -185,52 +186,53 @@ pub struct Ranking {
     pub metric: Metric,
     /// The load state.
     pub load: LoadState,
-    /// What stands for a block: `longest gap of the block`.
+    /// The statistic of a block: `longest gap of the block`.
     pub statistic: String,
-    /// Best first.
+    /// The rows, best first.
     pub rows: Vec<RankingRow>,
 }
 
-/// One line of a ranking.
+/// One row of a ranking.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankingRow {
-    /// Who.
+    /// The candidate.
     pub candidate: CandidateId,
-    /// Number of blocks (VM starts) behind the figures.
+    /// Number of blocks (VM starts) in the statistics.
     pub blocks: u32,
     /// Median of the blocks.
     pub median: Option<f64>,
-    /// Worst block.
+    /// Value of the worst block.
     pub worst: Option<f64>,
-    /// Against the baseline; `None` for the baseline itself and where nothing can be compared.
+    /// The comparison with the baseline; `None` for the baseline itself, and where no comparison is
+    /// possible.
     pub comparison: Option<Comparison>,
 }
 
 /// A paired comparison with the baseline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// Candidate divided by baseline: below 1 is shorter.
+    /// Candidate divided by baseline: below 1 the candidate's value is smaller.
     pub ratio: f64,
     /// Lower end of the 95 % interval.
     pub low: f64,
     /// Upper end of the 95 % interval.
     pub high: f64,
-    /// Probability of such a difference by chance, after Holm's correction.
+    /// p-value after Holm's correction.
     pub p_holm: Option<f64>,
     /// The verdict.
     pub verdict: Verdict,
 }
 
-/// What a comparison shows.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Better than the baseline.
     Better,
-    /// The interval lies within the margin of sameness.
+    /// The interval is within the equivalence margin.
     Same,
     /// Worse than the baseline.
     Worse,
-    /// The data do not tell; why and what would be needed (`3 starts, 8 needed`).
+    /// The data do not decide, for this reason (`3 starts, 8 needed`).
     Unknown(String),
 }
 
@@ -246,18 +248,18 @@ pub struct RoleTable {
 /// One role of one candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleRow {
-    /// Who.
+    /// The candidate.
     pub candidate: CandidateId,
     /// Time that the sums cover (ns); `None` if it was not recorded.
     pub observed_ns: Option<u64>,
-    /// The sums.
+    /// Sums of the kernel's counters.
     pub stats: RoleStats,
 }
 
-/// The winner in a form that another program takes.
+/// The winner's plan in an output format for another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emitted {
-    /// What it is: `libvirt XML`, `QEMU start script`.
+    /// The format: `libvirt XML`, `QEMU start script`.
     pub title: String,
     /// How to use it, in a sentence.
     pub usage: String,
@@ -272,24 +274,24 @@ pub struct FailedStart {
     pub candidate: CandidateId,
     /// The block, from 1.
     pub block: u32,
-    /// What happened.
+    /// Error message of the start.
     pub why: String,
-    /// True if the second attempt succeeded, so that its numbers are there.
+    /// True if the second attempt succeeded, so that there is a result.
     pub recovered: bool,
 }
 
-/// Where every number of the page comes from.
+/// Origin of every number of the page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Provenance {
     /// Host, kernel, QEMU, guest kernel, accelerator, version and seed.
     pub origin: Origin,
-    /// Path of the store that holds the raw samples.
+    /// Path of the store with the raw samples.
     pub store: String,
     /// Name of the run in the store.
     pub run: String,
-    /// The exact command that repeats the run.
+    /// The command that repeats the run.
     pub repeat: String,
-    /// When the run ended, in words.
+    /// End of the run, as text.
     pub date: String,
 }
 
@@ -300,7 +302,7 @@ impl Page {
         self.candidates.get(id.0)
     }
 
-    /// Name of a candidate; an id that does not exist is named by its number.
+    /// Name of a candidate; its number if the id does not exist.
     #[must_use]
     pub fn name(&self, id: CandidateId) -> String {
         match self.candidate(id) {
@@ -332,7 +334,7 @@ impl Page {
 }
 
 impl Ranking {
-    /// The line of a candidate.
+    /// The row of a candidate.
     #[must_use]
     pub fn row(&self, id: CandidateId) -> Option<&RankingRow> {
         self.rows.iter().find(|row| row.candidate == id)

@@ -1,5 +1,4 @@
-//! Tables as Parquet files: a row group for each piece, columns by their kinds, nothing where there
-//! is none.
+//! Tables as Parquet files: one row group for each piece, typed columns, null for missing values.
 
 use std::sync::Arc;
 
@@ -12,32 +11,32 @@ use pinfold_model::{ColumnKind, DataTable, Datum};
 /// Why a table cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    /// A row holds what its column does not.
+    /// A value has another type than its column.
     #[error("the table {table}: the column {column} holds a value of another kind")]
     Kind {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The column.
+        /// Name of the column.
         column: String,
     },
-    /// The format's library stopped.
+    /// The Parquet library failed.
     #[error("the table {table} cannot be written as Parquet")]
     Parquet {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// Its answer.
+        /// The error of the library.
         source: parquet::errors::ParquetError,
     },
 }
 
-/// A Parquet file under way, in memory.
+/// A Parquet file that is being written, in memory.
 pub(crate) struct Parquet {
     table: String,
     writer: SerializedFileWriter<Vec<u8>>,
 }
 
 impl Parquet {
-    /// One with the columns of this table, and no row.
+    /// A file with the columns of this table, and no row.
     pub(crate) fn begin(table: &DataTable) -> Result<Self, TableError> {
         let failed = |source| TableError::Parquet { table: table.name.clone(), source };
         let schema = Arc::new(schema(table).map_err(failed)?);
@@ -49,7 +48,7 @@ impl Parquet {
         Ok(Self { table: table.name.clone(), writer: writer.map_err(failed)? })
     }
 
-    /// The rows of this piece, as a row group.
+    /// Appends the rows of this piece, as a row group.
     pub(crate) fn push(&mut self, piece: &DataTable) -> Result<(), TableError> {
         let table = &self.table;
         let failed = |source| TableError::Parquet { table: table.clone(), source };
@@ -65,7 +64,7 @@ impl Parquet {
         group.close().map(drop).map_err(failed)
     }
 
-    /// The file.
+    /// Finishes the file.
     pub(crate) fn finish(self) -> Result<Vec<u8>, TableError> {
         let Self { table, writer } = self;
         writer.into_inner().map_err(|source| TableError::Parquet { table, source })
@@ -91,7 +90,7 @@ fn schema(table: &DataTable) -> Result<Type, parquet::errors::ParquetError> {
     Type::group_type_builder("table").with_fields(fields).build()
 }
 
-/// Writes one column; false if a value is of another kind.
+/// Writes one column; false if a value has another type.
 fn write<'d>(
     column: &mut SerializedColumnWriter<'_>,
     kind: ColumnKind,

@@ -1,12 +1,12 @@
-//! Rules that every number of a page keeps, whatever was measured: what breaks one is a fault of
-//! the recorder, the store or the analysis, and the page must say so.
+//! Consistency rules for the numbers of a page, independent of the measured values. A violation is
+//! a bug of the recorder, the store or the analysis, and the page reports it.
 
 use crate::page::{BlockValues, Comparison, Curve, Page, Ranking, RankingRow, RoleRow, Verdict};
 
-/// Relative room for rounding of sums and medians.
+/// Relative tolerance for rounding of sums and medians.
 pub(crate) const ROUNDING: f64 = 1e-9;
 
-/// Every number of the page that cannot be, or that contradicts another: a sentence each.
+/// Every number of the page that is impossible or contradicts another: one sentence each.
 #[must_use]
 pub fn contradictions(page: &Page) -> Vec<String> {
     let mut found = Vec::new();
@@ -52,7 +52,7 @@ fn of_role(row: &RoleRow) -> Option<String> {
     })
 }
 
-/// Points climb in both directions, up to the largest sample.
+/// Points ascend in both directions, up to the largest sample.
 fn of_curve(curve: &Curve) -> Option<String> {
     let points = &curve.points;
     let in_range = |share: f64| (0.0..=1.0).contains(&share);
@@ -70,7 +70,7 @@ fn of_curve(curve: &Curve) -> Option<String> {
         .then(|| format!("a quantile of {last} above the largest, {max}"))
 }
 
-/// Median and worst block are those of the blocks that the chart shows.
+/// Median and worst block must be those of the blocks in the chart.
 fn of_blocks(ranking: &Ranking, row: &RankingRow, blocks: Option<&BlockValues>) -> Option<String> {
     let values = &blocks?.rows.iter().find(|it| it.candidate == row.candidate)?.values;
     if values.len() as u64 != u64::from(row.blocks) {
@@ -90,7 +90,7 @@ fn of_blocks(ranking: &Ranking, row: &RankingRow, blocks: Option<&BlockValues>) 
         .then(|| format!("a worst block of {worst}, not {expected}"))
 }
 
-/// The ratio lies in its interval, and the verdict on the side of 1 that the interval shows.
+/// The ratio is in its interval, and the verdict agrees with the side of 1 that the interval is on.
 pub(crate) fn of_comparison(comparison: &Comparison, higher_is_better: bool) -> Option<String> {
     let Comparison { ratio, low, high, p_holm, verdict } = comparison;
     if !(0.0 < *low && low <= ratio && ratio <= high && high.is_finite()) {

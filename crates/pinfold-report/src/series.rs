@@ -1,15 +1,15 @@
-//! How a candidate looks in every chart: a CSS class, a marker and a line style.
+//! The appearance of a candidate in all charts: a CSS class, a marker and a line style.
 //!
-//! Colour is never the only difference. The class carries colour and dashes
-//! (see `assets/page.css`), the marker has its own shape, and charts write the
-//! name beside the line. The baseline and its repeat are grey everywhere.
+//! Colour is never the only difference. The class sets colour and dashes (see `assets/page.css`),
+//! the markers have different shapes, and charts write the name next to the line. The baseline and
+//! its repeat are grey in all charts.
 
 use crate::page::{CandidateId, CandidateKind, Page};
 
 /// Number of colours in the style sheet.
 const COLOURS: usize = 7;
 
-/// Look of one candidate.
+/// Appearance of one candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Series {
     pub(crate) name: String,
@@ -58,7 +58,7 @@ impl Marker {
         }
     }
 
-    /// CSS class: markers of strokes alone must not be filled.
+    /// CSS class: markers that consist of strokes must not be filled.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Marker::Cross | Marker::Plus | Marker::Ring => "mark open",
@@ -72,8 +72,8 @@ impl Marker {
     }
 }
 
-/// Class and marker of the n-th line of a picture without a baseline; colours that come again
-/// are paler and have other markers.
+/// Class and marker of the n-th line of a chart without a baseline; repeated colours are paler and
+/// have other markers.
 pub(crate) fn look(index: usize) -> (String, Marker) {
     let colour = index % COLOURS;
     let again = if index < COLOURS { "" } else { " more" };
@@ -81,7 +81,7 @@ pub(crate) fn look(index: usize) -> (String, Marker) {
 }
 
 impl Page {
-    /// Look of a candidate.
+    /// Appearance of a candidate.
     pub(crate) fn series(&self, id: CandidateId) -> Series {
         let layouts_before = self
             .candidates
@@ -101,7 +101,7 @@ impl Page {
 }
 
 impl Series {
-    /// All classes of the candidate's group in a chart.
+    /// All CSS classes of the candidate's group in a chart.
     pub(crate) fn classes(&self) -> String {
         format!("series {}{}", self.class, if self.winner { " win" } else { "" })
     }

@@ -1,8 +1,8 @@
-//! The page of a study: what it answers, the chart that decides, what it costs, the source's
-//! figures and tables, and how it was measured.
+//! The page of a study: its answer, the deciding chart, the costs, plots and tables, and the
+//! method.
 //!
-//! The binary fills a [`StudyPage`] from a study's analysis and hands it to [`render_study`].
-//! Nothing here computes statistics.
+//! The binary fills a [`StudyPage`] from the analysis of a study and passes it to [`render_study`].
+//! No statistics are computed here.
 
 mod answer;
 mod labels;
@@ -23,7 +23,7 @@ use crate::format;
 use crate::headline::Figure;
 
 const STYLE: &str = include_str!("../assets/page.css");
-/// A longer table is folded.
+/// Longer tables are folded.
 const MOST_OPEN_ROWS: usize = 24;
 
 #[derive(Template)]
@@ -41,7 +41,7 @@ struct StudyDocument<'a> {
     evidence: Vec<PageTable>,
 }
 
-/// A picture as markup.
+/// A chart as markup.
 struct Drawn {
     name: String,
     title: String,
@@ -49,14 +49,14 @@ struct Drawn {
     /// Key and name.
     legend: Vec<(String, String)>,
     panels: Vec<(String, String)>,
-    /// What the numbers along the axis stand for.
+    /// The labels that numbers on the axis stand for.
     numbered: Vec<String>,
 }
 
-/// The page as one self-contained HTML document: no script, no request.
+/// Renders the page as one self-contained HTML document, without scripts and external requests.
 ///
 /// # Errors
-/// [`ReportError::Template`] if the template engine stops, which no data can cause.
+/// [`ReportError::Template`] if the template engine fails, which no data can cause.
 pub fn render_study(page: &StudyPage) -> Result<String, ReportError> {
     let deciding = page.pictures.iter().position(|picture| !picture.panels.is_empty());
     let others = page.pictures.iter().enumerate().filter(|(index, _)| Some(*index) != deciding);
@@ -97,7 +97,7 @@ fn drawn(picture: &Picture) -> Drawn {
         note.push_str(&format!(" The dotted line stands at {what} = {mark}."));
     }
     let plot::Panels { panels, numbered } = plot::panels(picture);
-    // A single line without a name needs no key.
+    // A single line without a name needs no legend.
     let legend = picture.names.iter().enumerate().filter(|(_, name)| !name.is_empty());
     Drawn {
         name: picture.name.clone(),

@@ -1,16 +1,16 @@
-//! A writer of SVG elements: escapes texts, rounds coordinates, closes what it opens.
+//! A writer of SVG elements: escapes text, rounds coordinates, closes elements.
 //!
-//! Charts hold no colours: they carry CSS classes, and the page's style sheet
-//! gives those their light and dark colours.
+//! Charts contain no colours: they have CSS classes, and the page's style sheet defines their light
+//! and dark colours.
 
 use std::fmt::Write as _;
 
-/// One drawing under way.
+/// A drawing that is being written.
 pub(crate) struct Svg {
     body: String,
 }
 
-/// How a text sits on its point.
+/// Alignment of a text to its point.
 #[derive(Clone, Copy)]
 pub(crate) enum ReferenceTool {
     Start,
@@ -19,8 +19,8 @@ pub(crate) enum ReferenceTool {
 }
 
 impl Svg {
-    /// Opens a drawing with a title and a description for those who cannot see it.
-    /// `id` must be unique on the page.
+    /// Opens a drawing with a title and a description for screen readers. `id` must be unique on
+    /// the page.
     pub(crate) fn open(id: &str, size: (f64, f64), title: &str, description: &str) -> Self {
         let (width, height) = (number(size.0), number(size.1));
         let body = format!(
@@ -73,7 +73,7 @@ impl Svg {
         ));
     }
 
-    /// A line through points; fewer than two give nothing.
+    /// A line through points; nothing for fewer than two points.
     pub(crate) fn polyline(&mut self, class: &str, points: &[(f64, f64)]) {
         if points.len() < 2 {
             return;
@@ -83,7 +83,7 @@ impl Svg {
         self.put(format_args!("<polyline class=\"{class}\" points=\"{}\"/>\n", points.join(" ")));
     }
 
-    /// A closed or open path given in coordinates relative to `at`.
+    /// A path in coordinates relative to `at`.
     pub(crate) fn path(&mut self, class: &str, at: (f64, f64), data: &str) {
         let [x, y] = [at.0, at.1].map(number);
         self.put(format_args!("<path class=\"{class}\" d=\"M{x} {y}{data}\"/>\n"));
@@ -106,13 +106,13 @@ impl Svg {
     }
 }
 
-/// A coordinate with one decimal; what is not finite becomes 0 and stays visible.
+/// A coordinate with one decimal; a value that is not finite becomes 0, so that it stays visible.
 pub(crate) fn number(coordinate: f64) -> String {
     let rounded = (coordinate * 10.0).round() / 10.0;
     if rounded.is_finite() { (rounded + 0.0).to_string() } else { "0".to_owned() }
 }
 
-/// Text as it may stand between tags and in quoted attributes.
+/// Escapes text for element content and quoted attributes.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in crate::format::clean(text).chars() {

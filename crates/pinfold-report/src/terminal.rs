@@ -1,4 +1,4 @@
-//! Pictures of block characters, for a terminal of any width from 40 columns on.
+//! Charts of block characters, for terminals with at least 40 columns.
 //!
 //! ```text
 //!  2.36 ms ┤                                    █
@@ -16,21 +16,21 @@ use crate::format;
 
 pub use lines::lines;
 
-/// Lines of a picture, without its axis.
+/// Number of rows of a chart, without its axis.
 const ROWS: usize = 8;
-/// Columns of the labels on the left, with the axis.
+/// Number of columns of the labels on the left, with the axis.
 const LEFT: usize = 11;
-/// Narrower than that nothing can be seen.
+/// Minimum width of a chart.
 const LEAST_WIDTH: usize = 40;
 /// Up to this ratio of the largest to the smallest value the axis is linear.
 const LINEAR_RATIO: f64 = 4.0;
-/// Rarer than one in 10⁹ is not drawn.
+/// Probabilities below 10⁻⁹ are not drawn.
 const RAREST: f64 = 1e-9;
 const COLUMN: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const LINE: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
 
 /// The percentile plot of points `(quantile, value)` in ascending order, the last of them the
-/// maximum. The axis of quantiles is logarithmic towards 1. `None` without two different points.
+/// maximum. The x axis is −log10(1 − p). `None` without two different points.
 #[must_use]
 pub fn percentiles(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<String> {
     let (body, largest) = match points {
@@ -61,7 +61,7 @@ pub fn percentiles(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<St
     Some(picture(&values, &ticks, |value| format::tick(value, unit)))
 }
 
-/// How likely an arrival at a random moment waits longer than each length: points
+/// The probability that an arrival at a random time waits longer than each length: points
 /// `(length, probability)` with ascending lengths. `None` without two points.
 #[must_use]
 pub fn arrivals(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<String> {
@@ -97,8 +97,8 @@ pub fn arrivals(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<Strin
     Some(picture(&values, &ticks, |p| likelihood(rounded(p))))
 }
 
-/// Samples in the order in which they were taken, the largest of those that share a column; the
-/// axis counts them. `None` without two.
+/// Samples in the order in which they were taken; a column shows the largest of its samples; the x
+/// axis is their index. `None` with fewer than two.
 #[must_use]
 pub fn over_time(samples: &[f64], unit: Unit, width: usize) -> Option<String> {
     if samples.len() < 2 {
@@ -120,7 +120,7 @@ pub fn over_time(samples: &[f64], unit: Unit, width: usize) -> Option<String> {
     Some(picture(&values, &ticks, |value| format::tick(value, unit)))
 }
 
-/// A bar that is full at 1.
+/// A horizontal bar that is full at 1.
 #[must_use]
 pub fn bar(share: f64, width: usize) -> String {
     let eighths = index(share.clamp(0.0, 1.0) * (width * LINE.len()) as f64);
@@ -131,7 +131,7 @@ pub fn bar(share: f64, width: usize) -> String {
     text
 }
 
-/// Columns as high as their values.
+/// Vertical bars with the heights of the values.
 fn picture(values: &[f64], ticks: &[(usize, String)], label: impl Fn(f64) -> String) -> String {
     let positive = || values.iter().copied().filter(|value| value.is_finite() && *value > 0.0);
     let (least, most) =
@@ -139,7 +139,7 @@ fn picture(values: &[f64], ticks: &[(usize, String)], label: impl Fn(f64) -> Str
     let is_log = most > least * LINEAR_RATIO;
     let share = |value: f64| match (value > 0.0 && most > 0.0, is_log) {
         (false, _) => 0.0,
-        // The smallest value keeps a foot of an eighth of the picture.
+        // The smallest value has an eighth of the height.
         (true, true) => 0.125 + 0.875 * (value / least).ln() / (most / least).ln(),
         (true, false) => value / most,
     };
@@ -170,13 +170,13 @@ fn picture(values: &[f64], ticks: &[(usize, String)], label: impl Fn(f64) -> Str
     text
 }
 
-/// The line under a picture and the names of its places; a name that would touch another is
-/// left out, the last is never.
+/// The x axis and its labels. A label that would touch another one is left out, the last one never
+/// is.
 fn axis(columns: usize, ticks: &[(usize, String)]) -> String {
     let mut line: Vec<char> = vec!['─'; columns];
     let mut names: Vec<char> = vec![' '; LEFT + columns];
     let width = |name: &str| name.chars().count();
-    // Centred under its place, within the picture.
+    // Centred under its column, within the chart.
     let start_of = |place: usize, name: &str| {
         (LEFT + place).saturating_sub(width(name) / 2).min(LEFT + columns - width(name))
     };
@@ -206,7 +206,7 @@ fn axis(columns: usize, ticks: &[(usize, String)]) -> String {
     format!("{:>1$}{line}\n{2}\n", "└", LEFT, names.trim_end())
 }
 
-/// Two significant digits: an axis needs no more.
+/// Two significant digits suffice for an axis.
 fn rounded(value: f64) -> f64 {
     if value <= 0.0 || !value.is_finite() {
         return value;
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(percentiles(&[(1.0, 5.0)], Unit::Nanoseconds, 80), None);
         assert_eq!(arrivals(&[], Unit::Nanoseconds, 80), None);
         assert_eq!(arrivals(&[(5.0, 0.0), (9.0, 0.0)], Unit::Nanoseconds, 80), None);
-        // Nothing but zeros is a flat picture, not a fault.
+        // All zeros give a flat chart, not an error.
         let flat = percentiles(&[(0.0, 0.0), (1.0, 0.0)], Unit::Nanoseconds, 80).unwrap();
         assert!(!flat.contains('█') && !flat.contains("NaN"), "{flat}");
     }

@@ -1,15 +1,14 @@
-//! The result as plain text: for terminals, mails and commit messages.
+//! The result as plain text, for terminals, mails and commit messages.
 //!
-//! No escape codes; the table fits 100 columns for names of usual length, only
-//! the reason of an unknown verdict may run on. Columns are aligned by counting
-//! characters.
+//! There are no escape codes. The table fits into 100 columns for names of usual length, only the
+//! reason of an unknown verdict may be longer. Columns are aligned by character count.
 
 use crate::charts::forest;
 use crate::format;
 use crate::headline::headline;
 use crate::page::{Page, RankingRow, Verdict};
 
-/// The answer, the deciding ranking and what it does not say, in plain text.
+/// The answer, the deciding ranking and the limitations, as plain text.
 #[must_use]
 pub fn summary_text(page: &Page) -> String {
     let summary = summary(page);
@@ -26,22 +25,23 @@ pub fn summary_text(page: &Page) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The result in parts, for those who lay out the table themselves.
+/// The parts of the result, for callers that lay out the table themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// What the whole is about, such as emulation, if it is not an ordinary run.
+    /// A banner such as emulation, if it is not an ordinary run.
     pub banner: Option<String>,
-    /// The answer, a sentence.
+    /// The answer, one sentence.
     pub answer: String,
-    /// What the table shows.
+    /// Caption of the table.
     pub caption: Option<String>,
-    /// The ranking with its head: a name, five columns of numbers, a verdict.
+    /// The ranking with its header: a name, five numeric columns, a verdict.
     pub rows: Vec<Vec<String>>,
-    /// Placements that are the same, limits, failed starts, where the samples are, and how to repeat it.
+    /// Equal placements, limitations, failed starts, where the samples are, and how to repeat the
+    /// run.
     pub notes: Vec<String>,
 }
 
-/// The result in parts.
+/// The parts of the result.
 #[must_use]
 pub fn summary(page: &Page) -> Summary {
     let clean = |text: String| format::clean(&text);
@@ -96,7 +96,7 @@ fn table(page: &Page, rows: &[RankingRow], unit: pinfold_model::Unit) -> Vec<Vec
     table
 }
 
-/// First and last column to the left, numbers to the right.
+/// First and last column left-aligned, numbers right-aligned.
 fn aligned(table: &[Vec<String>]) -> Vec<String> {
     let columns = table.first().map_or(0, Vec::len);
     let widths: Vec<usize> = (0..columns)

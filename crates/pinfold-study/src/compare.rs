@@ -1,14 +1,15 @@
-//! Two sets of figures side by side: ratio, interval, verdict.
+//! Comparison of two sets of figures: ratio, interval, verdict.
 //!
-//! Both sides are lists of blocks; block *i* of one is held against block *i* of the other, and
-//! what the two have in common is the moment. Figures belong together if instrument and labels
-//! are the same; those of several CPUs under the same labels are one population. What has no
-//! partner is told, not dropped. The ratio is always the first side over the second.
+//! Both sides are lists of blocks; block *i* of one side is compared with block *i* of the other,
+//! which was measured at about the same time. Figures are matched if probe and labels are the same;
+//! figures of several CPUs with the same labels are one population. Unmatched figures are reported.
+//! The ratio is always the first side divided by the second.
 //!
-//! A capacity is compared by its best window and its median, a tail by its median, its 99.9 %
-//! quantile (from 10,000 samples on) and its largest sample, gaps as arrivals meet them
-//! ([`Aspect`]); all rows are one family of tests (Holm). A machine that was contended, or had no
-//! steady state, gets no verdict; nor does a largest sample if one side was looked at for longer.
+//! A capacity is compared by its best window and its median. A tail is compared by its median, its
+//! 99.9 % quantile (from 10,000 samples on) and its largest sample. Scheduling stalls are compared
+//! as arrivals see them ([`Aspect`]). All rows are one family of tests (Holm). There is no verdict
+//! for a contended machine, or without a steady state, or on a largest sample if one side was
+//! observed for longer.
 
 mod aspect;
 #[cfg(test)]
@@ -28,20 +29,20 @@ use crate::stats::{
 
 pub use self::aspect::Aspect;
 
-/// The chance of a false better or worse among all rows.
+/// The probability of a false better or worse among all rows.
 pub const ALPHA: f64 = 0.05;
 /// Ratios within 2 % count as the same.
 pub const MARGIN: f64 = 0.02;
 
-/// Instruments of whose figures nobody says which way is better: fewer exits may be less work.
+/// Probes whose figures have no better direction: fewer exits may mean less work.
 const NEUTRAL: [&str; 1] = ["exits"];
 
-/// What names a figure on both sides.
+/// Identifies a figure on both sides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// The instrument.
+    /// Name of the probe.
     pub probe: String,
-    /// Its labels.
+    /// Labels of the figure.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -55,28 +56,29 @@ impl fmt::Display for Key {
 /// One of the two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The first, above the line of the ratio.
+    /// The first, the numerator of the ratio.
     First,
-    /// The second, the yardstick.
+    /// The second, the reference.
     Second,
 }
 
-/// What a row says.
+/// Result of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Better, same, worse or unknown: the first side against the second.
     Verdict(Verdict),
-    /// More than a fifth of this side's windows were disturbed.
+    /// More than a fifth of this side's windows were disturbed; the share.
     Contended(Side, f64),
-    /// This side did not come to rest in most blocks.
+    /// This side did not reach a steady state in most blocks.
     NotSteady(Side),
-    /// Of this quantity nobody says which way is better.
+    /// This quantity has no better direction.
     NoDirection,
-    /// In some block a side gave nothing, or zero, to form a ratio with.
+    /// In some block a side has no value, or zero, so there is no ratio.
     NoRatio(Side),
-    /// The sides were looked at for so long (ns, over all CPUs), and this depends on it.
+    /// The observation times of the sides (ns, over all CPUs) differ, and the statistic depends on
+    /// them.
     UnequalTime(u64, u64),
-    /// The recorder of this side was full: what it lost may be what counts.
+    /// The sample memory of this side was full: the lost samples may matter.
     Lost(Side),
 }
 
@@ -106,52 +108,52 @@ impl fmt::Display for Outcome {
 /// One statistic of one figure, on both sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The figure.
+    /// The figure that is compared.
     pub key: Key,
     /// Unit of the values.
     pub unit: Unit,
-    /// What of it is compared.
+    /// The statistic that is compared.
     pub aspect: Aspect,
-    /// Values below that cannot be told from nothing, and were compared as if they were that.
+    /// Values below this are not distinguishable from zero, and were raised to it.
     pub floor: Option<f64>,
     /// Median over the first side's blocks.
     pub first: Option<f64>,
     /// Median over the second side's blocks.
     pub second: Option<f64>,
-    /// Median over the blocks' ratios.
+    /// Median of the blocks' ratios.
     pub ratio: Option<f64>,
-    /// Its 95 % interval, from two blocks on.
+    /// Its 95 % interval, with at least two blocks.
     pub interval: Option<Interval>,
     /// p-value of the exact paired test after Holm's correction.
     pub p_holm: Option<f64>,
-    /// What it says.
+    /// Verdict, or why there is none.
     pub outcome: Outcome,
 }
 
-/// All rows, and what has no partner.
+/// All rows, and the unmatched figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// Blocks that both sides have.
+    /// Number of blocks that both sides have.
     pub blocks: u32,
-    /// Blocks from which a verdict is possible.
+    /// Number of blocks from which a verdict is possible.
     pub needed: u32,
     /// The rows, by figure.
     pub rows: Vec<Row>,
-    /// What could not be compared, a sentence each.
+    /// What could not be compared, one sentence each.
     pub unmatched: Vec<String>,
 }
 
 /// One statistic of one figure in every block; `None` where a block does not have it.
 type Values = Vec<Option<f64>>;
 
-/// What a side has of one figure.
+/// The data of one figure on one side.
 struct Population {
     unit: Unit,
     family: Family,
     blocks: Vec<Merged>,
 }
 
-/// The figures of one block under one key, as one.
+/// The figures of one block with the same key, merged.
 #[derive(Default)]
 struct Merged {
     samples: Vec<f64>,
@@ -162,7 +164,7 @@ struct Merged {
     is_there: bool,
 }
 
-/// Compares.
+/// Compares two sides.
 #[must_use]
 pub fn compare(first: &[Vec<Figure>], second: &[Vec<Figure>]) -> Comparison {
     let count = first.len().min(second.len());
@@ -194,7 +196,7 @@ pub fn compare(first: &[Vec<Figure>], second: &[Vec<Figure>]) -> Comparison {
     judge(drafts, blocks, unmatched)
 }
 
-/// A row before the correction for several tests.
+/// A row before the correction for multiple tests.
 struct Draft {
     row: Row,
     p: Option<f64>,
@@ -270,7 +272,7 @@ fn draft(key: &Key, aspect: Aspect, (one, other): (&Population, &Population)) ->
     }
 }
 
-/// What the machine did that no verdict can rest on.
+/// The reason why the data allow no verdict, if there is one.
 fn unrest(one: &Population, other: &Population) -> Option<Outcome> {
     let sides = [(Side::First, one), (Side::Second, other)];
     let contended = sides.iter().find_map(|(side, all)| {
@@ -331,7 +333,7 @@ fn populations(blocks: &[Vec<Figure>]) -> BTreeMap<Key, Population> {
             merged.is_there = true;
         }
     }
-    // A figure that a block lacks altogether cannot be paired there.
+    // A figure that is missing in a block cannot be paired there.
     all.retain(|_, population| population.blocks.iter().all(|block| block.is_there));
     all
 }

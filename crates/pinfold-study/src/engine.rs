@@ -1,30 +1,30 @@
-//! The one engine: starts of a block one after the other, each trial saved when it ends.
+//! The common engine: runs the starts of a block in sequence, and saves each trial when it ends.
 //!
-//! It knows neither studies nor candidates: what a start is, what it measures and where that is
-//! kept is a [`Work`]. A study's work is in [`crate::study`], that of a race of placements in
-//! [`crate::tune`]; which block comes next is theirs too. What is the same for both is here: what
-//! the store holds is skipped; a trial that failed is run once more in a start of its own, then
-//! recorded as failed; a failure that came with the stop signal says nothing and is not recorded;
-//! failure after failure ends the run.
+//! It is independent of studies and candidates: what a start is, what it measures and where the
+//! result is stored is defined by a [`Work`]. The work of a study is in [`crate::study`], that of a
+//! race of placements in [`crate::tune`]; they also choose the next block. The engine does what
+//! both have in common: it skips what the store has already; it runs a failed trial once more in a
+//! new start, then records it as failed; it does not record a failure that coincides with the stop
+//! signal; it ends the run after several consecutive failures.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinfold_host::Clock;
 
-/// Starts that a trial gets.
+/// Maximum number of starts for a trial.
 const MAX_STARTS: u32 = 2;
 
-/// What the engine needs from outside. `R` starts and measures.
+/// The environment of the engine. `R` starts and measures.
 pub struct Environment<'a, R: ?Sized> {
-    /// Makes the starts.
+    /// Runs the starts.
     pub runner: &'a mut R,
-    /// Time.
+    /// The clock for durations and timestamps.
     pub clock: &'a dyn Clock,
-    /// Who watches.
+    /// Receives progress updates.
     pub progress: &'a mut dyn Progress,
-    /// Set it, and the run ends after the current trial; it can be gone on with.
+    /// If set, the run ends after the current trial; it can be resumed.
     pub stop: &'a AtomicBool,
-    /// The machine's name where several work on one run, else empty.
+    /// Name of the machine if several work on one run, else empty.
     pub node: &'a str,
 }
 
@@ -32,26 +32,26 @@ pub struct Environment<'a, R: ?Sized> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct TrialError {
-    /// True if no trial can succeed: the run stops, this one is not recorded.
+    /// True if no trial can succeed: the run stops, and this trial is not recorded.
     pub fatal: bool,
-    /// What happened, with the program's own words if it had any.
+    /// What happened, with the program's error message if it has one.
     pub message: String,
-    /// What the user can do next.
+    /// A hint for the user.
     pub hint: Option<String>,
 }
 
 impl TrialError {
-    /// A failure of this trial alone.
+    /// A failure of this trial only.
     pub fn failed(message: impl Into<String>) -> Self {
         Self { fatal: false, message: message.into(), hint: None }
     }
 
-    /// A failure that every trial would share.
+    /// A failure that would affect every trial.
     pub fn fatal(message: impl Into<String>) -> Self {
         Self { fatal: true, message: message.into(), hint: None }
     }
 
-    /// The same failure with a way out.
+    /// Adds a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -59,65 +59,66 @@ impl TrialError {
     }
 }
 
-/// Whether to go on.
+/// Whether the run continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// With the next trial.
+    /// Continue with the next trial.
     GoOn,
-    /// Not: take everything back and return.
+    /// Stop: undo all changes and return.
     Stop,
 }
 
-/// What has just happened.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A trial was measured and saved.
     Done,
-    /// It failed and is tried once more.
+    /// A trial failed and is run once more.
     Retries {
-        /// The first attempt's message.
+        /// Error message of the first attempt.
         message: String,
     },
-    /// It failed again; that is recorded.
+    /// A trial failed again and is recorded as failed.
     Failed {
-        /// The last message.
+        /// The last error message.
         message: String,
     },
     /// A candidate cannot win any more and is not started again.
     Dropped {
-        /// Why.
+        /// Why it cannot win.
         reason: String,
     },
-    /// A race has ended; these go on (the baseline and its twin besides).
+    /// A race has ended; these candidates remain (besides the baseline and its twin).
     Kept {
-        /// Names.
+        /// Names of the candidates.
         names: Vec<String>,
     },
-    /// No further block begins.
+    /// No further block starts.
     Ends {
-        /// Why.
+        /// Why the run ends.
         reason: String,
     },
 }
 
-/// Where the run is.
+/// State of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update<'a> {
-    /// What has just happened.
+    /// What happened.
     pub event: Event,
     /// Block, from 0.
     pub block: u32,
-    /// Name of the cell or candidate; empty where it is of none.
+    /// Name of the cell or candidate; empty if the event has none.
     pub name: &'a str,
-    /// Trials that have ended, in all sessions.
+    /// Number of trials that have ended, in all sessions.
     pub done: u64,
-    /// Trials of the whole run.
+    /// Number of trials of the whole run.
     pub total: u64,
-    /// Time left (seconds), from what was measured once something was.
+    /// Estimate of the remaining time (seconds); based on measured durations as soon as there are
+    /// any.
     pub left_s: f64,
 }
 
-/// Watches a run.
+/// Receives the progress of a run.
 pub trait Progress {
     /// Called at each [`Event`].
     fn update(&mut self, update: &Update<'_>);
@@ -129,45 +130,45 @@ impl<F: FnMut(&Update<'_>)> Progress for F {
     }
 }
 
-/// Told of each trial of a start when it ends, by its place in the request.
+/// Called with each trial of a start when it ends, by its index in the request.
 pub(crate) type Reported<'f, T> = dyn FnMut(usize, Result<T, TrialError>) -> Next + 'f;
 
-/// What the engine does: one kind of run.
+/// What the engine runs: one kind of run.
 pub(crate) trait Work {
-    /// The place of a trial in the design.
+    /// Position of a trial in the design.
     type Slot: Copy;
-    /// What a trial measured.
+    /// Result of a trial.
     type Output;
-    /// What makes the starts.
+    /// The type that runs the starts.
     type Runner<'r>: ?Sized + 'r;
-    /// What a runner is asked for.
+    /// A request to the runner.
     type Request;
-    /// Why a run ends.
+    /// Error that ends a run.
     type Error;
 
-    /// True if the store holds it.
+    /// True if the store has this trial.
     fn has_ended(&self, slot: Self::Slot) -> bool;
-    /// Its block, as it is told, and its name.
+    /// Block and name of a trial, for progress updates.
     fn place(&self, slot: Self::Slot) -> (u32, String);
-    /// The start of these trials.
+    /// The request for a start of these trials.
     fn request(&self, slots: &[Self::Slot]) -> Self::Request;
-    /// Makes a start; it is over when this returns.
+    /// Runs a start, and returns when it has ended.
     fn start<'r>(
         runner: &mut Self::Runner<'r>,
         request: &Self::Request,
         reported: &mut Reported<'_, Self::Output>,
     ) -> Result<(), TrialError>;
-    /// Saves a trial, with what it measured or as failed.
+    /// Saves a trial, with its result or as failed.
     fn save(
         &mut self,
         trial: Ended<Self::Slot>,
         output: Option<Self::Output>,
     ) -> Result<(), Self::Error>;
-    /// Tells who watches.
+    /// Sends a progress update.
     fn report(&self, progress: &mut dyn Progress, event: Event, place: (u32, &str));
-    /// The error of a runner that can make no start at all.
+    /// The error if the runner cannot run any start.
     fn cannot_run(error: TrialError) -> Self::Error;
-    /// The error of failure after failure.
+    /// The error for several consecutive failures.
     fn keeps_failing(count: u32, name: String, message: String) -> Self::Error;
 }
 
@@ -175,28 +176,29 @@ pub(crate) trait Work {
 #[derive(Clone, Debug)]
 pub(crate) struct Ended<S> {
     pub slot: S,
-    /// Its place in the block's order, from 0.
+    /// Position in the order of the block, from 0.
     pub position: u32,
-    /// The machine's name.
+    /// Name of the machine.
     pub node: String,
-    /// Attempts, 1 or 2.
+    /// Number of attempts, 1 or 2.
     pub attempts: u32,
     /// Message of the last failed attempt, if any.
     pub error: Option<String>,
-    /// When its last attempt began (seconds since 1970).
+    /// Start of its last attempt (seconds since 1970).
     pub began_unix_s: u64,
-    /// How long it took with its share of the start, all attempts together (ns).
+    /// Duration of all attempts, each including its share of the start (ns).
     pub duration_ns: u64,
 }
 
-/// A trial of a start under way.
+/// A trial of the current start.
 struct Open<S> {
     slot: S,
     position: u32,
     attempts: u32,
     spent_ns: u64,
     error: Option<TrialError>,
-    /// Starts in which it failed itself; not those that another trial ended before its turn.
+    /// Number of starts in which it failed itself, without those that another trial ended before
+    /// its turn.
     failures: u32,
 }
 
@@ -219,21 +221,21 @@ impl<S: Copy> Open<S> {
     }
 }
 
-/// The engine at work.
+/// The engine, with its state.
 pub(crate) struct Engine<W> {
-    /// Its work.
+    /// The work.
     pub work: W,
     failures_in_a_row: u32,
     most_failures: u32,
 }
 
 impl<W: Work> Engine<W> {
-    /// An engine that gives up after so many failures in a row.
+    /// An engine that gives up after this number of consecutive failures.
     pub(crate) fn new(work: W, most_failures: u32) -> Self {
         Self { work, failures_in_a_row: 0, most_failures }
     }
 
-    /// Makes the starts of a block that the store does not hold yet.
+    /// Runs the starts of a block that the store does not have yet.
     pub(crate) fn block<'r>(
         &mut self,
         starts: &[Vec<W::Slot>],
@@ -249,9 +251,8 @@ impl<W: Work> Engine<W> {
         Ok(Next::GoOn)
     }
 
-    /// Makes a start of those of these trials that the store does not hold, and further ones for
-    /// what is left of it: a trial that failed is run once more, after those to which it did not
-    /// let their turn.
+    /// Starts those of these trials that the store does not have, and makes further starts for the
+    /// rest: a failed trial is run once more, after those whose turn it prevented.
     pub(crate) fn start<'r>(
         &mut self,
         trials: Vec<(W::Slot, u32)>,
@@ -273,7 +274,7 @@ impl<W: Work> Engine<W> {
             }
             open = self.attempt(open, environment)?;
             if environment.stop.load(Ordering::SeqCst) {
-                // A failure that came with the signal says nothing of the trial.
+                // A failure that coincides with the stop signal says nothing about the trial.
                 return Ok(Next::Stop);
             }
             let (failed, left) = open.into_iter().partition(|one| one.failures >= MAX_STARTS);
@@ -310,7 +311,7 @@ impl<W: Work> Engine<W> {
         Ok(())
     }
 
-    /// One start; what went well is saved, what did not comes back.
+    /// Runs one start. Successful trials are saved, the others are returned.
     fn attempt<'r>(
         &mut self,
         mut open: Vec<Open<W::Slot>>,
@@ -373,7 +374,8 @@ impl<W: Work> Engine<W> {
     }
 }
 
-/// A start that ended by itself cost its time, and failed what it had not come to.
+/// Counts a failure for each trial of a start without a saved result, and divides the remaining
+/// time of the start among those that had no error of their own.
 fn share_out<S>(open: &mut [Open<S>], saved: &[bool], (error, left_ns): (Option<TrialError>, u64)) {
     let lost = saved.iter().filter(|saved| !**saved).count().max(1) as u64;
     for (one, _) in open.iter_mut().zip(saved).filter(|(_, saved)| !**saved) {

@@ -1,4 +1,4 @@
-//! Values that several tests need.
+//! Values used by several tests.
 
 use pinfold_model::{Accelerator, LoadState, Metric, Origin, Role, RoleStats, Series};
 

@@ -1,18 +1,17 @@
 //! Design, store, statistics and tuning of measurements.
 //!
-//! - [`stats`]: what numbers say and how sure one may be; pure, deterministic.
-//! - [`store`]: one SQLite file that holds every start with its raw samples.
-//! - [`measured`]: one probe's figures with where they came from, saved and read again.
+//! - [`stats`]: the statistics; pure and deterministic.
+//! - [`store`]: one SQLite file with every start and its raw samples.
+//! - [`measured`]: the figures of one probe with their origin, as a file.
 //! - [`compare`]: two sets of figures side by side: ratio, interval, verdict.
 //! - [`study`]: factors × repetitions of workloads from a file, run, resumed, analysed.
-//! - [`tune`]: finds the best placement of one virtual machine on one host: a
-//!   randomised, blocked experiment over candidate plans, and its analysis.
+//! - [`tune`]: finds the best placement of one virtual machine on one host: a randomised, blocked
+//!   experiment over candidate plans, and its analysis.
 //!
-//! Studies and tuning are run by one engine, which starts, retries, saves and goes on. What really
-//! starts a virtual machine and measures it stands behind [`tune::Starter`], what places and runs
-//! a workload behind [`study::Runner`]; this crate neither knows QEMU nor touches the host, apart
-//! from the store's own file. Everything that is random comes from a recorded
-//! seed through [`random::Pcg32`].
+//! One engine runs studies and tuning: it starts, retries, saves and resumes. Starting and
+//! measuring a virtual machine is behind [`tune::Starter`], placing and running a workload behind
+//! [`study::Runner`]; this crate does not know QEMU and does not access the host, except for the
+//! store's own file. All randomness comes from a recorded seed through [`random::Pcg32`].
 
 pub mod compare;
 mod engine;

@@ -1,7 +1,7 @@
-//! One probe's figures, block by block, with where they came from.
+//! The figures of one probe, block by block, with their origin.
 //!
-//! What `pinfold measure --save` writes and `pinfold compare` reads: raw samples, never what was
-//! made of them, so that a later version can sum them up anew.
+//! `pinfold measure --save` writes them and `pinfold compare` reads them. Only raw samples are
+//! stored, so that a later version can compute other statistics.
 
 mod schema;
 mod steal_time;
@@ -14,55 +14,55 @@ pub(crate) use schema::FigureV1;
 pub use schema::{FORMAT, from_json, to_json};
 pub use steal_time::Stolen;
 
-/// One measurement: a probe, in one place, in one or more blocks.
+/// One measurement: a probe with fixed settings, in one or more blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// Name of the probe.
     pub probe: String,
-    /// The command that measured, in words.
+    /// The command that measured, as arguments.
     pub command: Vec<String>,
     /// Where it was measured: `PU 1, fifo:80`, `in a guest`.
     pub place: String,
-    /// What measured: `pinload 0.1.0`, `fio-3.33`.
+    /// The tool that measured: `pinload 0.1.0`, `fio-3.33`.
     pub tool: String,
-    /// The machine.
+    /// The machine on which it was measured.
     pub origin: Origin,
-    /// When it began (seconds since 1970).
+    /// Start of the measurement (seconds since 1970).
     pub unix_seconds: u64,
-    /// The blocks, in the order in which they were measured; never empty.
+    /// The blocks, in the order of measurement; never empty.
     pub blocks: Vec<MeasuredBlock>,
 }
 
-/// One block: the probe was started once.
+/// One block: one start of the probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredBlock {
-    /// What it gave; never empty.
+    /// Its figures; never empty.
     pub figures: Vec<Figure>,
-    /// What else the machine did meanwhile.
+    /// Interference during the block.
     pub surroundings: SystemNoise,
 }
 
-/// Why a text is no measurement.
+/// Why a text is not a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasuredError {
-    /// The text is not the JSON that this version writes.
+    /// The text is not the JSON of this version.
     #[error("is not a measurement: {0}")]
     Json(#[from] serde_json::Error),
-    /// It is of another format.
+    /// The text has another format.
     #[error("has the format {}, not {FORMAT:?}", .0.as_ref().map_or_else(|| "missing".to_owned(), |found| format!("{found:?}")))]
     Format(Option<String>),
-    /// A value in it cannot be.
+    /// It contains an invalid value.
     #[error("{field} {why}")]
     Value {
-        /// Where: `blocks[2].figures[0].samples`.
+        /// The location: `blocks[2].figures[0].samples`.
         field: String,
-        /// What is wrong.
+        /// What is wrong with the value.
         why: String,
     },
 }
 
 impl MeasuredError {
-    /// What the user can do next.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -1,11 +1,11 @@
-//! The seeded generator behind designs and bootstraps: PCG XSH-RR 64/32.
+//! The seeded generator of designs and bootstraps: PCG XSH-RR 64/32.
 //!
-//! A design is rebuilt from its seed when a broken-off run goes on, perhaps by a
-//! later version of Pinfold. The algorithm is therefore part of the store's format
-//! and lives here instead of in a dependency that may change it. It is O'Neill's
-//! `pcg32` (<https://www.pcg-random.org>), checked against her reference output.
+//! A design is rebuilt from its seed when an interrupted run is resumed, perhaps by a later version
+//! of Pinfold. So the algorithm is part of the store's format, and is implemented here and not in a
+//! dependency that may change it. It is O'Neill's `pcg32` (<https://www.pcg-random.org>), checked
+//! against her reference output.
 
-/// A small, fast, reproducible generator. Not for secrets.
+/// A small, fast, reproducible generator. Not for cryptography.
 #[derive(Clone, Debug)]
 pub struct Pcg32 {
     state: u64,
@@ -15,7 +15,7 @@ pub struct Pcg32 {
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 
 impl Pcg32 {
-    /// The generator of this seed; different streams of one seed are independent.
+    /// The generator with this seed; different streams of one seed are independent.
     #[must_use]
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut generator = Self { state: 0, increment: (stream << 1) | 1 };
@@ -37,7 +37,7 @@ impl Pcg32 {
         shifted.rotate_right((old >> 59) as u32)
     }
 
-    /// A number in `0..bound`, every one equally likely; 0 if `bound` is 0.
+    /// A uniformly distributed number in `0..bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u32) -> u32 {
         if bound == 0 {
             return 0;
@@ -70,7 +70,7 @@ impl Pcg32 {
         (high * (1 << 26) + low) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Puts a slice into random order (Fisher and Yates).
+    /// Shuffles a slice (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.index(last + 1);

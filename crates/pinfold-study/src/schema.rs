@@ -1,8 +1,8 @@
-//! The JSON documents inside the store, version 1. Formats are promises.
+//! The JSON documents in the store, version 1. The formats are stable.
 //!
-//! Model and settings are not serialisable themselves: each has its twin here, with
-//! units in the keys. A change of meaning needs a new store version; the golden texts
-//! in the tests below stay.
+//! The types of the model and the settings are not serialisable themselves: each has a counterpart
+//! here, with units in the keys. A change of meaning needs a new store version; the golden texts in
+//! the tests below must not change.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use crate::tune::{BlockRange, Costs, Goal, ObservationRange, TuneConfig};
 /// Why a document of the store cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
-    /// It is not the JSON that this version writes.
+    /// It is not the JSON of this version.
     #[error("is not a document of this version")]
     Json(#[from] serde_json::Error),
-    /// A word in it is unknown.
+    /// It contains an unknown word.
     #[error("{what} {word:?} is unknown")]
     Word {
-        /// What the word names.
+        /// What the word stands for.
         what: &'static str,
-        /// The word.
+        /// The unknown word.
         word: String,
     },
 }
@@ -59,7 +59,7 @@ struct ConfigV1 {
     cost_per_observed_s: f64,
     alpha: f64,
     margin: f64,
-    /// Not in runs that began before there were races.
+    /// Missing in runs that were started before races existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     race: Option<f64>,
     gap_metric: String,
@@ -72,7 +72,8 @@ struct LoadV1 {
     guest: bool,
 }
 
-/// What the screening settled: who is confirmed, in how many blocks, looking how long.
+/// Result of the screening: the candidates of the confirmation, with number of blocks and
+/// observation time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConfirmPlan {
     /// Indexes of the candidates besides baseline and twin, ascending.

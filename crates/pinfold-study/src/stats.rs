@@ -1,14 +1,14 @@
-//! What measured numbers say, and how sure one may be. Pure and deterministic.
+//! Statistics of measured numbers, with their uncertainty. Pure and deterministic.
 //!
-//! Two families of metrics, two estimators: *capacity* (compute rate, bandwidth) is described
-//! by the best window, the tenth percentile and the median ([`Capacity`]), after the warm-up has
-//! been told from the steady state ([`steady`]); *tails* (gaps, wake-ups) keep everything, because the rare bad moment
-//! is the point: no trimming, no winsorising, maxima with their observation time.
+//! There are two families of metrics with different estimators. *Capacity* (compute rate,
+//! bandwidth) is described by the best window, the tenth percentile and the median ([`Capacity`]),
+//! after the warm-up is separated from the steady state ([`steady`]). *Tails* (stalls, wake-ups)
+//! keep all samples, because the rare large values are what matters: no trimming, no winsorising,
+//! maxima with their observation time.
 //!
-//! The unit of replication is the start of a virtual machine, one per candidate and
-//! block. A verdict needs both instruments: the exact paired test ([`sign_flip`],
-//! corrected by [`holm`]) and the bootstrap interval ([`ratio_interval`]).
-//! Three starts can never give one, whatever they show.
+//! The unit of replication is the start of a virtual machine, one per candidate and block. A
+//! verdict needs both the exact paired test ([`sign_flip`], corrected by [`holm`]) and the
+//! bootstrap interval ([`ratio_interval`]). Three starts are never enough for a verdict.
 
 mod bootstrap;
 mod capacity;

@@ -1,14 +1,13 @@
-//! The store: one SQLite file that holds every start with its raw samples.
+//! The store: one SQLite file with every start and its raw samples.
 //!
-//! Each start is saved in one transaction when it ends, in WAL mode with full
-//! synchronisation: after `kill -9` or a power cut everything is there but the start
-//! that was running. Statistics are not stored; they are recomputed from the samples.
+//! Each start is saved in one transaction when it ends, in WAL mode with full synchronisation:
+//! after `kill -9` or a power failure only the start that was running is missing. Statistics are
+//! not stored; they are recomputed from the samples.
 //!
-//! The file says what it is: SQLite's `application_id` holds [`APPLICATION_ID`] and
-//! `user_version` the version of the tables ([`VERSION`]; `store/schema.sql` and what each
-//! later version added). An older store gets the missing tables when it is opened.
-//! A foreign file is refused before a byte of it is changed, and a store of a later
-//! version is not guessed at.
+//! The file is identified by SQLite's `application_id`, which is [`APPLICATION_ID`], and
+//! `user_version`, which is the version of the tables ([`VERSION`]; `store/schema.sql` and the
+//! additions of each later version). An older store gets the missing tables when it is opened. A
+//! foreign file is refused before it is modified, and so is a store of a later version.
 
 mod cluster;
 mod error;
@@ -34,7 +33,7 @@ use crate::schema::SchemaError;
 /// `PFLD`: marks an SQLite file as a store of Pinfold.
 pub const APPLICATION_ID: i64 = 0x5046_4c44;
 
-/// Version of the tables that this Pinfold writes.
+/// Version of the tables that this version of Pinfold writes.
 pub const VERSION: i64 = 4;
 
 /// An open store.
@@ -44,14 +43,14 @@ pub struct Store {
     path: String,
 }
 
-/// A run that may be worked on: its host was compared with the one at hand.
+/// A run that may be modified: its host was compared with the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenRun {
     id: RunId,
 }
 
 impl OpenRun {
-    /// The run's number.
+    /// Number of the run.
     #[must_use]
     pub fn id(self) -> RunId {
         self.id
@@ -59,13 +58,13 @@ impl OpenRun {
 }
 
 impl Store {
-    /// The file's path, as it was given.
+    /// Path of the file, as given by the caller.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Turns SQLite's answer into ours.
+    /// Converts an SQLite error.
     fn sql(&self, doing: &'static str) -> impl Fn(rusqlite::Error) -> StoreError + Copy {
         move |source| sql_error(&self.path, doing, source)
     }
@@ -92,7 +91,7 @@ fn sql_error(path: &str, doing: &'static str, source: rusqlite::Error) -> StoreE
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             StoreError::Open { path, source }
         }
-        // SQLite's codes are not ours and grow with its versions.
+        // SQLite's codes are defined elsewhere and grow with its versions.
         Some(_) | None => StoreError::Sql { path, doing, source },
     }
 }

@@ -1,4 +1,4 @@
-//! Studies: an experiment as a file, run as a randomised, blocked, resumable design.
+//! Studies: an experiment described by a file, run as a randomised, blocked, resumable design.
 //!
 //! ```text
 //! file ─► [`Study`] ─► cells (levels × workloads, constraints) ─► blocks of starts ─► trials
@@ -8,9 +8,9 @@
 //!                                              analyse: store → intervals, verdicts, claims
 //! ```
 //!
-//! The store holds the file's text: [`run`], `resume` and [`analyse`] need nothing else. What
-//! really places and runs a workload is a [`Runner`]; this module neither knows how nor touches
-//! the host. Everything random comes from the study's seed.
+//! The store has the text of the file: [`run`], `resume` and [`analyse`] need nothing else. A
+//! [`Runner`] places and runs the workloads; this module does not access the host. All randomness
+//! comes from the study's seed.
 
 mod analyse;
 mod cells;
@@ -30,8 +30,8 @@ mod runner;
 mod select;
 mod template;
 
-/// Level of verdicts: the chance of a false better or worse among the cells that are compared
-/// with one.
+/// Level of verdicts: the probability of a false better or worse among the cells that are compared
+/// with one cell.
 pub const ALPHA: f64 = 0.05;
 
 pub use crate::engine::{Event, Next, Progress, TrialError, Update};

@@ -1,18 +1,18 @@
-//! Tuning: find the best placement of one virtual machine on this host.
+//! Tuning: finds the best placement of one virtual machine on this host.
 //!
 //! ```text
 //! candidates ─► race (2 blocks or more) ─► at most 3 kept ─► confirmation (8 blocks or more,
 //!               each candidate once          + none            fresh data, + none again)
 //!               per block, random order                            │
-//!               dropped: who cannot win any more                   ▼  analyse: store → report
+//!               dropped: cannot win any more                       ▼  analyse: store → report
 //! ```
 //!
-//! [`create`] checks the request, merges candidates with the same placement, fits the
-//! design into the budget and writes the run into the store. [`run`] does the starts
-//! that the store does not hold yet, so that going on after an interruption is the same
-//! call. [`analyse`] computes the report from the store alone.
+//! [`create`] checks the request, merges candidates with the same placement, fits the design into
+//! the budget and writes the run into the store. [`run`] runs the starts that the store does not
+//! have yet, so the same call resumes an interrupted run. [`analyse`] computes the report from the
+//! store alone.
 //!
-//! Everything random comes from the run's seed. What starts a machine is a [`Starter`].
+//! All randomness comes from the run's seed. A [`Starter`] starts the machines.
 
 mod analyse;
 mod budget;

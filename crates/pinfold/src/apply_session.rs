@@ -1,4 +1,4 @@
-//! Applying and reverting, for the commands: journal, steps, findings.
+//! Applying and undoing for the commands: journal, steps, findings.
 
 use std::ops::ControlFlow;
 
@@ -16,7 +16,7 @@ use crate::output::say;
 use crate::rt_watchdog::Guard;
 use crate::{common, interrupt};
 
-/// A failure of the apply crate. If something could not be taken back, that is what counts.
+/// A failure of the apply crate. If something could not be undone, that determines the exit code.
 pub fn apply_failure(error: &ApplyError) -> Failure {
     let exit = match (error.undone(), error) {
         (Some(report), _) if !report.is_complete() => Exit::Residue,
@@ -35,17 +35,17 @@ pub fn journals<'c>(
     journals.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
 }
 
-/// What a [request to stop](interrupt::requested) does to an apply that is under way.
+/// Effect of a [request to stop](interrupt::requested) on an apply in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStop {
-    /// What was done is taken back.
+    /// The steps so far are undone.
     TakeBack,
-    /// It is finished: whoever applies looks for the request afterwards, or there is none.
+    /// The apply is completed: the caller checks for the request afterwards, or there is none.
     Finish,
 }
 
-/// Makes a plan true, journalled. The journal is held until it is dropped: while it lives no
-/// other Pinfold works on the same machine.
+/// Applies a plan, with a journal. The journal is locked until it is dropped: until then no other
+/// Pinfold process works on the same machine.
 pub fn apply<'c>(
     host: &LiveHost,
     (plan, target): (&Plan, &Target),
@@ -57,7 +57,8 @@ pub fn apply<'c>(
     Ok((applied, journal))
 }
 
-/// The same for one who stays: a plan with real-time threads is guarded before it is made true.
+/// As [`apply`], for a caller that stays: a plan with real-time threads gets a watchdog before it
+/// is applied.
 pub fn apply_guarded<'c>(
     host: &LiveHost,
     (plan, target): (&Plan, &Target),
@@ -77,7 +78,7 @@ pub fn apply_guarded<'c>(
     }
 }
 
-/// How long a placement is to stay.
+/// How long a placement stays.
 enum Stay {
     UntilUndone,
     WithThisProcess,
@@ -118,10 +119,10 @@ fn make_true(
     }
 }
 
-/// Why a plan was not applied; what was done before was taken back.
+/// Why a plan was not applied; earlier steps were undone.
 enum NotPlaced {
     Apply(ApplyError),
-    /// This is not the host of the plan.
+    /// The plan is for another host.
     Elsewhere(Failure),
 }
 
@@ -131,8 +132,8 @@ impl From<ApplyError> for NotPlaced {
     }
 }
 
-/// Applies a plan. CPUs that its threads need and that are offline are brought online first; then
-/// the host is read anew, and threads are placed only if it is the host of the plan.
+/// Applies a plan. Offline CPUs that its threads need are first brought online. Then the topology
+/// is read again, and threads are placed only if the plan is for this host.
 fn online_and_placed<H: HostMut>(
     host: &H,
     (plan, target): (&Plan, &Target),
@@ -156,7 +157,7 @@ fn online_and_placed<H: HostMut>(
     Ok(applied)
 }
 
-/// Refuses a plan of another host, as far as that can be said of the CPUs that are online now.
+/// Refuses a plan of another host, as far as the online CPUs show it.
 fn require_fit<H: HostMut>(host: &H, plan: &Plan) -> Result<(), Failure> {
     let topology = pinfold_topology::discover(host)
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
@@ -172,7 +173,7 @@ fn require_fit<H: HostMut>(host: &H, plan: &Plan) -> Result<(), Failure> {
     }
 }
 
-/// The refusal of a plan that was made for another host; `name` is the plan's.
+/// The refusal of a plan that was made for another host; `name` is the name of the plan.
 pub fn another_host(name: &str, differences: &[String]) -> Failure {
     let why = match differences {
         [] => String::new(),
@@ -181,7 +182,7 @@ pub fn another_host(name: &str, differences: &[String]) -> Failure {
     Failure::new(Exit::Input, format!("{name} was made for another machine{why}"))
 }
 
-/// Takes everything back; what could not be restored is a failure that names it.
+/// Undoes all steps; if something could not be restored, the failure names it.
 pub fn undo(host: &LiveHost, mut journal: Journal<'_>) -> Result<UndoReport, Failure> {
     take_back(host, &mut journal)
 }
@@ -205,7 +206,7 @@ fn take_back(host: &dyn HostMut, journal: &mut Journal<'_>) -> Result<UndoReport
     )))
 }
 
-/// Says what an apply did and could not do.
+/// Prints what an apply did and could not do.
 pub fn report(applied: &Applied) {
     say(&format!("{} applied", counted(applied.steps.len(), "step")));
     for finding in applied.findings.iter().filter(|one| one.severity > Severity::Note) {
@@ -213,7 +214,7 @@ pub fn report(applied: &Applied) {
     }
 }
 
-/// Says what an apply that does not stay leaves unguarded.
+/// Prints what is not supervised after an apply that does not stay.
 pub fn report_unguarded(plan: &Plan) {
     if pinfold_apply::real_time_priority(plan).is_some() {
         say(

@@ -1,4 +1,4 @@
-//! What several commands need: the host, its topology, requests, state.
+//! Common functions of the commands: the host, its topology, requests, the state directory.
 
 use std::io::Read as _;
 use std::sync::mpsc;
@@ -20,7 +20,7 @@ use crate::cli::PlacementArgs;
 use crate::failure::{Exit, Failure};
 use crate::vcpus::Vcpus;
 
-/// Time that a program may take that keeps settings.
+/// Timeout for systemd and libvirt when a setting is made through them (ns).
 const KEEPER_NS: u64 = 20_000_000_000;
 
 /// The running machine.
@@ -28,7 +28,7 @@ pub fn host() -> Result<LiveHost, Failure> {
     host_within(KEEPER_NS)
 }
 
-/// The same for one who cannot wait so long for a program that keeps settings.
+/// As [`host`], with another timeout for systemd and libvirt (ns).
 pub fn host_within(keeper_ns: u64) -> Result<LiveHost, Failure> {
     let host = LiveHost::new().map_err(|error| host_failure(&error))?;
     Ok(host
@@ -36,13 +36,13 @@ pub fn host_within(keeper_ns: u64) -> Result<LiveHost, Failure> {
         .with_setting_backend(LibvirtBackend::new(keeper_ns)))
 }
 
-/// True of a process that a signal or a debugger has stopped.
+/// True for a process that a signal or a debugger has stopped.
 pub fn is_stopped(pid: pinfold_model::Tid) -> bool {
     let stat = host().map(|host| pinfold_host::proc_stat::of(&host, pid));
     matches!(stat, Ok(Ok(Some(stat))) if matches!(stat.state, 'T' | 't'))
 }
 
-/// A failure of the door to the kernel, with a way out where the error number tells one.
+/// A failure of access to the kernel, with a hint if the error number suggests one.
 pub fn host_failure(error: &HostError) -> Failure {
     const EPERM: i32 = 1;
     const EACCES: i32 = 13;
@@ -75,7 +75,7 @@ pub fn topology(host: &LiveHost, input: Option<&str>) -> Result<Topology, Failur
     })
 }
 
-/// A list of PUs from the command line.
+/// A list of CPUs from the command line.
 pub fn pus(option: &str, text: &str) -> Result<CpuSet, Failure> {
     CpuSet::parse_list(text).map_err(|error| {
         Failure::new(Exit::Input, format!("{option}: {error}"))
@@ -83,7 +83,7 @@ pub fn pus(option: &str, text: &str) -> Result<CpuSet, Failure> {
     })
 }
 
-/// Checks that PUs from the command line are PUs of this machine.
+/// Checks that CPUs from the command line exist on this machine.
 pub fn require_known(option: &str, pus: &CpuSet, topology: &Topology) -> Result<(), Failure> {
     let known = topology.online().union(&topology.offline);
     let strange = pus.difference(&known);
@@ -94,7 +94,7 @@ pub fn require_known(option: &str, pus: &CpuSet, topology: &Topology) -> Result<
         .with_hint(format!("its PUs are {known}; `pinfold topo` shows them")))
 }
 
-/// The request that the shared options make.
+/// The request from the shared options.
 pub fn request(
     arguments: &PlacementArgs,
     vnodes: Vec<VnodeRequest>,
@@ -137,7 +137,8 @@ pub fn vnode_of_domain(domain: &Domain, topology: &Topology) -> VnodeRequest {
     VnodeRequest { memory: domain.memory_request(topology), ..vnode }
 }
 
-/// Asks for another number of vCPUs: NUMA cells of the former number are not this machine's.
+/// Sets another number of vCPUs. The guest's NUMA cells are removed, because they are for the
+/// former number.
 pub fn set_vcpus(vm: &mut VmRequest, vcpus: VcpuCount) {
     if vcpus != vm.vcpus {
         vm.cells.clear();
@@ -145,7 +146,7 @@ pub fn set_vcpus(vm: &mut VmRequest, vcpus: VcpuCount) {
     vm.vcpus = vcpus;
 }
 
-/// What an option asks, with the option's name in front of what is wrong with it.
+/// Prefixes an error in the value of an option with the name of the option.
 pub fn asked<T>(option: &str, read: Result<T, RequestError>) -> Result<T, Failure> {
     read.map_err(|error| {
         let failure = Failure::from_error(Exit::Input, &error, error.hint());
@@ -153,26 +154,26 @@ pub fn asked<T>(option: &str, read: Result<T, RequestError>) -> Result<T, Failur
     })
 }
 
-/// A file of the user's that cannot be read.
+/// An input file that cannot be read.
 pub fn input_failure(error: &HostError) -> Failure {
     let hint = error.hint().filter(|_| matches!(error, HostError::Encoding { .. }));
     Failure::from_error(Exit::Input, error, hint)
 }
 
-/// A request file, whose name and places stand in front of what is wrong with it.
+/// A request file; its name and position are put before errors.
 pub struct RequestFile {
     path: String,
     text: String,
 }
 
 impl RequestFile {
-    /// Reads it.
+    /// Reads the file.
     pub fn read(path: &str) -> Result<Self, Failure> {
         let text = files::read_text(path).map_err(|error| input_failure(&error))?;
         Ok(Self { path: path.to_owned(), text })
     }
 
-    /// What it asks for, on a machine.
+    /// The request for a machine.
     pub fn request(&self, topology: &Topology) -> Result<Request, Failure> {
         let request = asked(&self.path, requests::from_toml(&self.text))?;
         let known = |key: &[&str], pus: &CpuSet| {
@@ -186,7 +187,7 @@ impl RequestFile {
         Ok(request)
     }
 
-    /// A plan of what it asks for.
+    /// Makes a plan for the request.
     pub fn plan(&self, strategy: Option<&str>, topology: &Topology) -> Result<Plan, Failure> {
         let request = self.request(topology)?;
         pinfold_plan::plan(strategy.unwrap_or("auto"), topology, &request).map_err(|error| {
@@ -211,7 +212,7 @@ fn plan_failure(error: &PlanError) -> Failure {
     Failure::from_error(Exit::Input, error, error.hint())
 }
 
-/// The plan of the strategy that is named, or of `auto`.
+/// Makes a plan with the given strategy, or with `auto`.
 pub fn make_plan(
     strategy: Option<&str>,
     topology: &Topology,
@@ -221,7 +222,7 @@ pub fn make_plan(
         .map_err(|error| plan_failure(&error))
 }
 
-/// The one vnode that a plan places.
+/// The only vnode of a plan.
 pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
     plan.single().map_err(|error| {
         let failure = Failure::from_error(Exit::Input, &error, None);
@@ -242,7 +243,7 @@ pub fn read_plan(path: &str) -> Result<Plan, Failure> {
     parse_plan(path, bytes)
 }
 
-/// A plan from what a file holds.
+/// Parses the contents of a plan file.
 pub fn parse_plan(path: &str, bytes: Vec<u8>) -> Result<Plan, Failure> {
     let text = files::text(path, bytes).map_err(|error| input_failure(&error))?;
     pinfold_plan::schema::from_json(&text).map_err(|error| {
@@ -251,10 +252,10 @@ pub fn parse_plan(path: &str, bytes: Vec<u8>) -> Result<Plan, Failure> {
     })
 }
 
-/// The folder of the journal and the locks.
+/// The directory of the journals and locks.
 pub fn state(path: Option<&str>) -> Result<StateDir, Failure> {
     let path = match path {
-        // The path is noted where others read it, from folders of their own.
+        // The path is recorded for other processes, which have other working directories.
         Some(path) => std::path::absolute(path)
             .map_or_else(|_| path.to_owned(), |path| path.to_string_lossy().into_owned()),
         None => files::default_state_dir().map_err(|error| host_failure(&error))?,
@@ -284,10 +285,10 @@ pub fn fitting(
             None => failure,
         });
     }
-    // Whether a plan whose CPUs are offline is for this host is seen when they are online.
+    // A plan with offline CPUs can only be checked when they are online.
     if let Fit::Other(differences) = pinfold_plan::fit(&plan, topology) {
         let failure = apply_session::another_host(path, &differences);
-        // Without a record of its CPUs, their being offline may be all that differs.
+        // Without a record of its CPUs, the offline ones may be the only difference.
         let offline = wrong.iter().find(|finding| finding.subject == "offline");
         let offline = offline.filter(|_| plan.cpus.is_none());
         return Err(
@@ -303,7 +304,7 @@ pub fn fitting(
     Ok(plan)
 }
 
-/// Puts knobs from the command line into a plan.
+/// Adds tunables from the command line to a plan.
 pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Result<(), Failure> {
     for words in knobs {
         asked("--knob", requests::knob(plan, words))?;
@@ -321,8 +322,8 @@ pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Resu
     }
 }
 
-/// Bytes on standard input, each a beat of the one who started this process; the channel closes
-/// with its end.
+/// Bytes on standard input, each a heartbeat of the parent; the channel closes at the end of the
+/// input.
 pub fn beats() -> mpsc::Receiver<u8> {
     let (received, beats) = mpsc::channel();
     std::thread::spawn(move || {
@@ -336,7 +337,7 @@ pub fn beats() -> mpsc::Receiver<u8> {
     beats
 }
 
-/// Where numbers of this host come from, as long as no guest is in play.
+/// The origin of numbers of this host, without a guest.
 pub fn origin(host: &LiveHost, topology: &Topology, seed: u64) -> Result<Origin, Failure> {
     use pinfold_host::{Host as _, paths};
     let read = |path: String| {
@@ -357,7 +358,7 @@ pub fn origin(host: &LiveHost, topology: &Topology, seed: u64) -> Result<Origin,
     })
 }
 
-/// The command line as it was typed, with words that need it in quotes.
+/// The command line as it was typed, with quotes where needed.
 pub fn command_line() -> String {
     let mut words: Vec<String> = std::env::args().collect();
     if let Some(program) = words.first_mut() {

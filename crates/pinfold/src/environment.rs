@@ -1,8 +1,8 @@
-//! Options that the environment sets, and variables that it sets by mistake.
+//! Options from environment variables, and unknown variables.
 //!
-//! `PINFOLD_STATE_DIR` is `--state-dir`, and so on: the help of each option names its variable. A
-//! variable that begins so and that no option has is reported, because it was meant to do
-//! something.
+//! `PINFOLD_STATE_DIR` sets `--state-dir`, and so on: the help of each option names its variable. A
+//! variable with this prefix that belongs to no option is reported, because it is probably a
+//! mistake.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -15,23 +15,23 @@ use crate::cli::Cli;
 use crate::failure::Exit;
 use crate::{common, output, screen};
 
-/// What the variables of this program begin with.
+/// Prefix of the variables of this program.
 const PREFIX: &str = "PINFOLD_";
 /// Variables of the test suite.
 const TESTS: [&str; 2] = ["PINFOLD_TEST_", "PINFOLD_BLESS"];
-/// The widest help.
+/// Maximum width of the help.
 const HELP_COLUMNS: u16 = 100;
 
-/// The command line as it was typed, with what the environment adds.
+/// Parses the command line, with the options from the environment.
 ///
 /// # Errors
-/// If it is not one of ours.
+/// If it is not a valid command line.
 pub fn parse() -> Result<Cli, clap::Error> {
     let columns = screen::width().min(HELP_COLUMNS);
     let command = Cli::command().term_width(columns.into());
     let known = variables(&command);
     let matches = command.clone().try_get_matches()?;
-    // What Pinfold starts itself was checked by the command that the user typed.
+    // Commands that Pinfold starts itself were checked by the command that the user typed.
     let is_hidden = matches.subcommand_name().and_then(|name| command.find_subcommand(name));
     if !is_hidden.is_some_and(Command::is_hide_set) {
         let names = std::env::vars_os().map(|(name, _)| name);
@@ -46,13 +46,14 @@ pub fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches)
 }
 
-/// Prints help, or what is wrong with a command line.
+/// Prints the help, or the error in a command line.
 pub fn explain(error: &clap::Error) -> ExitCode {
     output::usage(error);
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Input.code()))
 }
 
-/// The command line as it was typed, with the variables that it was given: `sudo` keeps none.
+/// The command line as it was typed, with the environment variables of this program before it,
+/// because `sudo` does not pass them on.
 pub fn again() -> String {
     let set = std::env::vars().filter(|(name, _)| is_ours(name));
     let set = set.map(|(name, value)| format!("{name}={} ", quote(&value)));

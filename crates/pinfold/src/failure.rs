@@ -1,4 +1,4 @@
-//! How a command fails: a sentence, its causes, the way out, and an exit code.
+//! Failures of commands: a message, its causes, a hint, and an exit code.
 
 use pinfold_host::with_causes;
 use pinfold_model::shown;
@@ -8,11 +8,11 @@ use std::fmt;
 /// Exit codes, as documented in `pinfold --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// The answer is no.
+    /// The result is negative.
     No = 1,
-    /// Wrong command line or input file.
+    /// Invalid command line or input file.
     Input = 2,
-    /// The host cannot or does not allow it.
+    /// The host does not support or does not allow the operation.
     Host = 3,
     /// The virtual machine could not be started or ended.
     Vm = 4,
@@ -23,7 +23,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The number for the shell.
+    /// The exit code.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {
@@ -37,29 +37,29 @@ impl Exit {
     }
 }
 
-/// A command's end that is not success.
+/// The unsuccessful end of a command.
 #[derive(Debug)]
 pub struct Failure {
-    /// What to tell the shell.
+    /// The exit code.
     pub exit: Exit,
-    /// What happened, cause after cause.
+    /// The error, cause after cause.
     pub message: String,
-    /// What the user can do.
+    /// A hint for the user.
     pub hint: Option<String>,
 }
 
 impl Failure {
-    /// A failure with a sentence of its own.
+    /// A failure with this message.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: shown::shortened(&message.into()).into_owned(), hint: None }
     }
 
-    /// A failure from a library's error: its text and the texts of its causes.
+    /// A failure from an error of a library: its text and the texts of its causes.
     pub fn from_error(exit: Exit, error: &(dyn Error + 'static), hint: Option<String>) -> Self {
         Self { hint, ..Self::new(exit, with_causes(error)) }
     }
 
-    /// The same for a user who is not root: a hint to be root has the command that does it.
+    /// For a user who is not root: adds the command to a hint to be root.
     #[must_use]
     pub fn for_user(mut self, is_root: bool, command: &str) -> Self {
         const AS_ROOT: [&str; 2] = ["run it as root", "run as root"];
@@ -71,7 +71,7 @@ impl Failure {
         self
     }
 
-    /// The same with the way out.
+    /// Adds a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

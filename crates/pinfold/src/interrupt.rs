@@ -1,8 +1,8 @@
-//! Each signal that would end the process (ctrl-C, SIGTERM, a closed terminal's SIGHUP, …) sets a
-//! flag; whoever works looks at it between two steps.
+//! Each signal that would end the process (ctrl-C, SIGTERM, SIGHUP of a closed terminal, …) sets a
+//! flag; the commands check it between steps.
 //!
-//! A second one changes nothing: what is under way takes little time and must be
-//! finished or undone. Who waits meanwhile is woken by a [`bell`].
+//! A second signal has no effect: the current step is short, and must be completed or undone. A
+//! waiting thread is woken by a [`bell`].
 
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -21,7 +21,7 @@ static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::n
 static CHILD: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
 static REREAD: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
 
-/// What a user, a terminal or a job control ends a program with, `SIGPIPE` apart.
+/// The signals by which a user, a terminal or job control ends a program, except `SIGPIPE`.
 const ENDING: [(i32, Signaled); 7] = [
     (SIGINT, Signaled::Interrupt),
     (SIGTERM, Signaled::Terminate),
@@ -32,22 +32,22 @@ const ENDING: [(i32, Signaled); 7] = [
     (SIGUSR2, Signaled::User2),
 ];
 
-/// One flag for each of those, and the last for `SIGPIPE`.
+/// One flag for each of those signals; the last one is for `SIGPIPE`.
 static FORWARDED: LazyLock<[Arc<AtomicBool>; ENDING.len() + 1]> = LazyLock::new(Default::default);
 
-/// Both ends; the second is the signals'.
+/// Both ends of the socket pair; the signals write to the second.
 static BELL: LazyLock<Option<(UnixStream, UnixStream)>> = LazyLock::new(|| {
     let ends = UnixStream::pair().ok()?;
     ends.0.set_nonblocking(true).ok()?;
     Some(ends)
 });
 
-/// From here on each signal that would end this process sets the flag.
+/// Installs handlers: each signal that would end this process sets the flag.
 pub fn install() -> Result<(), Failure> {
     install_all_but(None)
 }
 
-/// The same, but SIGHUP asks to read everything again.
+/// As [`install`], but SIGHUP requests a reload.
 pub fn install_with_reread() -> Result<(), Failure> {
     install_all_but(Some(SIGHUP))?;
     catch(SIGHUP, &REREAD)
@@ -62,8 +62,8 @@ fn install_all_but(other: Option<i32>) -> Result<(), Failure> {
     catch_pipe(&STOP)
 }
 
-/// From here on these signals set flags of their own, to be handed on to a command, and nothing
-/// ends by them here.
+/// Installs handlers that set a separate flag for each signal, to forward it to a command. The
+/// signals do not end this process.
 pub fn install_forward() -> Result<(), Failure> {
     let [flags @ .., pipe] = &*FORWARDED;
     for ((signal, _), flag) in ENDING.iter().zip(flags) {
@@ -74,15 +74,15 @@ pub fn install_forward() -> Result<(), Failure> {
     catch_pipe(pipe)
 }
 
-/// The signals that came since the last call and are to be handed on.
+/// The signals received since the last call, to be forwarded.
 pub fn forwarded() -> Vec<Signaled> {
     let signals = ENDING.into_iter().map(|(_, signal)| signal).chain([Signaled::Pipe]);
     let came = signals.zip(&*FORWARDED).filter(|(_, flag)| flag.swap(false, Ordering::Relaxed));
     came.map(|(signal, _)| signal).collect()
 }
 
-/// False for a signal that this process was started with ignored (`nohup`): it goes on. A shell
-/// has its background jobs ignore SIGINT, which is caught all the same: `kill -INT` is meant.
+/// False for a signal that was ignored when this process was started (`nohup`). SIGINT and SIGTERM
+/// are always handled: shells start background jobs with SIGINT ignored, but `kill -INT` must work.
 fn is_meant(signal: i32) -> Result<bool, Failure> {
     if signal == SIGINT || signal == SIGTERM {
         return Ok(true);
@@ -97,7 +97,7 @@ fn is_meant(signal: i32) -> Result<bool, Failure> {
     Ok(mask & (1 << (signal - 1)) == 0)
 }
 
-/// From here on the bell rings when a child ends.
+/// Makes the bell ring when a child ends.
 pub fn install_child() -> Result<(), Failure> {
     catch(SIGCHLD, &CHILD)
 }
@@ -121,12 +121,12 @@ fn catch(signal: i32, flag: &Arc<AtomicBool>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Can be read from when a signal came that was caught, also one that came before the wait.
+/// Readable after a handled signal, including one before the wait.
 pub fn bell() -> Option<BorrowedFd<'static>> {
     BELL.as_ref().map(|(here, _)| here.as_fd())
 }
 
-/// Silences the bell until the next signal.
+/// Resets the bell until the next signal.
 pub fn silence() {
     let mut room = [0; 64];
     if let Some((here, _)) = &*BELL {
@@ -140,12 +140,12 @@ pub fn reread() -> bool {
     REREAD.swap(false, Ordering::Relaxed)
 }
 
-/// The flag.
+/// The flag that a signal sets.
 pub fn flag() -> &'static AtomicBool {
     &STOP
 }
 
-/// Fails once the user asked to stop.
+/// Fails if the user requested a stop.
 pub fn check() -> Result<(), Failure> {
     match requested() {
         true => Err(Failure::new(Exit::Interrupted, "interrupted")),
@@ -153,7 +153,7 @@ pub fn check() -> Result<(), Failure> {
     }
 }
 
-/// True once the user asked to stop.
+/// True if the user requested a stop.
 pub fn requested() -> bool {
     STOP.load(Ordering::Relaxed)
 }

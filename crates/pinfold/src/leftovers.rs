@@ -1,5 +1,5 @@
-//! What killed processes left on disk and in memory: `status` names it, `undo` removes it. Marks of
-//! placements whose journal is not there or has ended belong to it.
+//! Files and sockets left by killed processes, and marks of placements whose journal is missing or
+//! has ended: `status` lists them, `undo` removes them.
 
 use std::io::ErrorKind;
 
@@ -11,10 +11,11 @@ use crate::common::host_failure;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, say};
 
-/// Between the two calls with which a supervisor opens its socket it refuses callers.
+/// A supervisor refuses connections between the two calls that open its socket (`bind` and
+/// `listen`).
 const PAUSE_NS: u64 = 50_000_000;
 
-/// The paths of all of it.
+/// The paths of all leftovers.
 pub fn find(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
     let mut found = files(host, state)?;
     found.extend(pinfold_apply::void_marks(host).map_err(|error| mark_failure(&error))?);
@@ -37,12 +38,12 @@ fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
     Ok(found)
 }
 
-/// Removes them, and says which.
+/// Removes and lists them.
 pub fn remove(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
     let removed = |path: &String| {
         say(&format!("removed {}, which an ended process had left", output::name(path)));
     };
-    // Under their locks: another Pinfold may place the same process at this moment.
+    // While holding their locks: another Pinfold process may be placing the same process.
     let marks = pinfold_apply::remove_void_marks(host).map_err(|error| mark_failure(&error))?;
     marks.iter().for_each(removed);
     for path in &files(host, state)? {
@@ -56,7 +57,7 @@ fn mark_failure(error: &pinfold_apply::JournalError) -> Failure {
     Failure::from_error(Exit::Host, error, error.hint())
 }
 
-/// True for a socket at which no process listens.
+/// True for a socket without a listening process.
 fn is_dead(socket: &str) -> bool {
     match ControlSocket::knock(socket) {
         Ok(_) => false,

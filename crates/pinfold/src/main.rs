@@ -1,8 +1,8 @@
 //! The binary: arguments → request → call → text.
 //!
-//! Each command is one file in `commands/`. They talk to the libraries, print data to
-//! standard output and everything else to standard error, and end with a documented exit
-//! code. Logic that another program could use lives in the libraries.
+//! Each command is one file in `commands/`. Commands call the libraries, print data to standard
+//! output and everything else to standard error, and exit with a documented code. Logic that other
+//! programs could use is in the libraries.
 
 mod apply_session;
 mod cli;

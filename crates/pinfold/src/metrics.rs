@@ -1,8 +1,8 @@
-//! Metrics for Prometheus, told at a Unix socket and, if asked, at a port of 127.0.0.1.
+//! Metrics for Prometheus, on a Unix socket and optionally on a port of 127.0.0.1.
 //!
-//! Nothing here waits for anybody: each [`Metrics::serve`] takes what has come and goes. A caller
-//! that is slow, silent or asks for too much is hung up on. Whatever is asked, the answer is
-//! the same page: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+//! No call blocks: each [`Metrics::serve`] handles what has been received and returns. A client
+//! that is slow, idle or sends a too long request is disconnected. The response is the same page
+//! for every request: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -13,35 +13,35 @@ use pinfold_host::ControlSocket;
 use crate::common;
 use crate::failure::{Exit, Failure};
 
-/// So many callers are waited for at a time; the oldest makes room for the next.
+/// Maximum number of open connections; a new one replaces the oldest.
 const MAX_CALLERS: usize = 32;
-/// After so long a silent caller is disconnected.
+/// Time after which an idle client is disconnected (ns).
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// So many are let in before those that are in are answered.
+/// Maximum number of connections accepted in one call.
 const MAX_ACCEPTED: usize = 256;
-/// Longest question.
+/// Maximum length of a request (bytes).
 const MAX_QUESTION: usize = 8192;
 
-/// Counts of one placement.
+/// Counters of one placement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Its id.
+    /// Id of the placement.
     pub id: String,
-    /// The machine's name.
+    /// Name of the machine.
     pub vm: String,
-    /// New threads that were placed.
+    /// Number of new threads that were placed.
     pub placed: u64,
-    /// Threads that had moved and were put back.
+    /// Number of threads whose affinity was restored.
     pub restored: u64,
-    /// Threads that are left to somebody else.
+    /// Number of threads that are left alone because of a conflict with another program.
     pub contested: u64,
-    /// Files of groups that somebody else wrote to.
+    /// Number of cgroup files that another program wrote to.
     pub groups: u64,
-    /// Other things that were told.
+    /// Number of other findings.
     pub findings: u64,
 }
 
-/// Who listens.
+/// The listening sockets.
 pub struct Metrics {
     bell: Option<ControlSocket>,
     port: Option<TcpListener>,
@@ -58,7 +58,7 @@ struct Caller {
 }
 
 impl Metrics {
-    /// Listens where it was asked for.
+    /// Opens the requested socket and port.
     pub fn open(socket: Option<&str>, port: Option<u16>) -> Result<Self, Failure> {
         let bell = socket.map(ControlSocket::at).transpose().map_err(|error| {
             common::host_failure(&error)
@@ -68,18 +68,18 @@ impl Metrics {
         Ok(Self { bell, port, callers: Vec::new() })
     }
 
-    /// What can be read from when there is something to [serve](Metrics::serve).
+    /// File descriptors that are readable when there is something to [serve](Metrics::serve).
     pub fn sources(&self) -> Vec<BorrowedFd<'_>> {
         let doors = self.bell.iter().map(AsFd::as_fd).chain(self.port.iter().map(AsFd::as_fd));
         doors.chain(self.callers.iter().map(|caller| caller.stream.as_fd())).collect()
     }
 
-    /// When somebody is to be hung up on, if nothing happens before.
+    /// The next time at which a client must be disconnected.
     pub fn next(&self) -> Option<u64> {
         self.callers.iter().map(|caller| caller.until).min()
     }
 
-    /// Answers who has asked.
+    /// Answers the received requests.
     pub fn serve(&mut self, now: u64, counts: impl Fn() -> Vec<Counts>) {
         for _ in 0..MAX_ACCEPTED {
             let Some(stream) = self.answer() else { break };
@@ -89,7 +89,7 @@ impl Metrics {
         self.callers.retain_mut(|caller| match caller.request_complete(now) {
             Ok(false) => true,
             Ok(true) => {
-                // One who has gone away needs no answer.
+                // A client that has disconnected needs no response.
                 match caller.stream.write_all(answer(&counts()).as_bytes()) {
                     Ok(()) | Err(_) => false,
                 }
@@ -122,7 +122,7 @@ fn listen(port: u16) -> Result<TcpListener, Failure> {
 struct Disconnected;
 
 impl Caller {
-    /// True once the head of the question is whole.
+    /// True if the header of the request is complete.
     fn request_complete(&mut self, now: u64) -> Result<bool, Disconnected> {
         let mut buffer = [0; 1024];
         loop {
@@ -150,7 +150,7 @@ fn answer(counts: &[Counts]) -> String {
     )
 }
 
-/// Name, help, and the number of one counter.
+/// Name, help text, and value of one counter.
 type Counter = (&'static str, &'static str, fn(&Counts) -> u64);
 
 const COUNTERS: [Counter; 5] = [
@@ -181,7 +181,8 @@ fn page(counts: &[Counts]) -> String {
     text
 }
 
-/// A label's value: the three letters that the format escapes, and no others that steer.
+/// A label value, with the three characters escaped that the format requires, and without other
+/// control characters.
 fn label(text: &str) -> String {
     crate::output::name(&text.replace('\n', " ")).replace('\\', "\\\\").replace('"', "\\\"")
 }

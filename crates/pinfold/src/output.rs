@@ -1,8 +1,8 @@
-//! Where text goes: data to standard output, talk to standard error.
+//! Output: data to standard output, messages to standard error.
 //!
-//! A reader that goes away (`pinfold topo | head`) is not an error of ours.
+//! A closed pipe (`pinfold topo | head`) is not an error.
 //!
-//! Names of guests, of threads and of files are chosen by others: see [`pinfold_model::shown`].
+//! Names of guests, threads and files come from outside: see [`pinfold_model::shown`].
 
 use std::io::{self, IsTerminal, Write};
 
@@ -10,28 +10,29 @@ use pinfold_model::shown::{self, harmless};
 
 use crate::screen;
 
-/// Prints data.
+/// Prints text to standard output.
 pub fn data(text: &str) {
     ignore_closed_pipe(write_all(&mut io::stdout().lock(), &harmless(text)));
 }
 
-/// Prints text for people: its lines fit the terminal.
+/// Prints text for the user, folded to the width of the terminal.
 pub fn show(text: &str) {
     data(&screen::fitted(text));
 }
 
-/// How good an answer is.
+/// Rating of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// All is well.
+    /// Everything is in order.
     Good,
-    /// There is something to know.
+    /// In order, with limitations that the user should know.
     Mixed,
-    /// It is not as it should be.
+    /// Not in order.
     Bad,
 }
 
-/// Prints the answer that a command begins with, in colour on a terminal. The words alone say it.
+/// Prints the answer with which the output of a command starts, coloured on a terminal. The text is
+/// complete without the colour.
 pub fn answer(tone: Tone, text: &str) {
     let text = harmless(text).into_owned();
     let text = screen::fitted(text.trim_end());
@@ -46,14 +47,15 @@ pub fn answer(tone: Tone, text: &str) {
     });
 }
 
-/// Colour is for terminals that have it, unless `NO_COLOR` is set (<https://no-color.org>).
+/// Colours are used on terminals that support them, unless `NO_COLOR` is set
+/// (<https://no-color.org>).
 fn is_coloured(is_terminal: bool) -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     is_terminal && !is_set("NO_COLOR") && !is_dumb
 }
 
-/// Prints help to standard output, what is wrong with a command line to standard error.
+/// Prints help to standard output, and errors in a command line to standard error.
 pub fn usage(error: &clap::Error) {
     let (columns, is_terminal) = match error.use_stderr() {
         true => (screen::error_columns(), io::stderr().is_terminal()),
@@ -70,19 +72,19 @@ pub fn usage(error: &clap::Error) {
     });
 }
 
-/// Prints a file's content byte for byte, for one who keeps it as a file.
+/// Prints the contents of a file byte for byte.
 pub fn document(text: &str) {
     ignore_closed_pipe(write_all(&mut io::stdout().lock(), text));
 }
 
-/// Says something to the person at the terminal.
+/// Prints a message for the user.
 pub fn say(text: &str) {
     let text = harmless(text);
-    // Sentences fold where somebody reads them; logs keep their lines.
+    // Sentences are folded on a terminal; logs keep their lines.
     let columns = screen::error_columns();
     let text = columns.map_or(text.clone(), |columns| screen::folded(&text, columns.into()).into());
-    // Who cannot be told is not told. What is being done goes on: a supervisor in the background
-    // outlives the one who heard its first words.
+    // A failed write is ignored, and the work continues: a supervisor in the background outlives
+    // the process that read its first messages.
     match write_all(&mut io::stderr().lock(), &text) {
         Ok(()) | Err(_) => {}
     }
@@ -93,7 +95,7 @@ pub fn name(text: &str) -> String {
     shown::name(text).into_owned()
 }
 
-/// True if a person looks at standard error.
+/// True if standard error is a terminal.
 pub fn has_person() -> bool {
     io::stderr().is_terminal()
 }
@@ -106,7 +108,7 @@ fn write_all(stream: &mut dyn Write, text: &str) -> io::Result<()> {
     stream.flush()
 }
 
-/// Output that nobody reads any more has no one to be told about it.
+/// If the reader has closed the pipe, there is no one to report it to.
 fn ignore_closed_pipe(result: io::Result<()>) {
     if let Err(error) = result {
         if error.kind() != io::ErrorKind::BrokenPipe {

@@ -1,4 +1,4 @@
-//! How far the trials are: a bar for a person, a line now and then for a log.
+//! Progress of the trials: a bar on a terminal, occasional lines in a log.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use pinfold_study::study::{Event, Progress, Update};
@@ -6,16 +6,16 @@ use pinfold_study::study::{Event, Progress, Update};
 use crate::output::{has_person, say};
 use crate::time;
 
-/// The bar.
+/// A progress bar.
 pub struct Bar {
-    /// What is counted: `trials`, `starts`.
+    /// The unit that is counted: `trials`, `starts`.
     what: &'static str,
     bar: Option<ProgressBar>,
     reported: Option<(u32, u64)>,
 }
 
 impl Bar {
-    /// A bar if a person watches.
+    /// A bar if standard error is a terminal.
     pub fn new(what: &'static str) -> Self {
         let bar = has_person().then(|| {
             let bar = ProgressBar::new(0);
@@ -27,7 +27,7 @@ impl Bar {
         Self { what, bar, reported: None }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
@@ -81,7 +81,7 @@ impl Progress for Bar {
     }
 }
 
-/// Seconds in words.
+/// Seconds, as text.
 pub fn seconds(seconds: f64) -> String {
     let time = std::time::Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
     time::wait(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))

@@ -1,14 +1,14 @@
-//! What a QEMU command line asks of a plan.
+//! The request for a plan that follows from a QEMU command line.
 
 use pinfold_model::{
     CellRequest, CpuSet, MemoryRequest, PuId, QemuCommand, Topology, VcpuCount, VmRequest,
     VnodeRequest,
 };
 
-/// The machine that a command line describes, with this many vCPUs: its name, its iothreads, its
-/// NUMA cells, and its memory where that is to be bound.
+/// The machine that a command line describes, with this number of vCPUs: its name, its iothreads,
+/// its NUMA cells, and its memory if it is to be bound.
 pub fn vnode(command: &QemuCommand, vcpus: VcpuCount, topology: &Topology) -> VnodeRequest {
-    // Where the command line puts memory itself, the vCPUs stay on those nodes.
+    // If the command line binds the memory itself, the vCPUs stay on those nodes.
     let nodes = command.memory_nodes();
     let vm = VmRequest {
         iothreads: command.iothreads(),
@@ -25,7 +25,7 @@ pub fn vnode(command: &QemuCommand, vcpus: VcpuCount, topology: &Topology) -> Vn
     vnode
 }
 
-/// The guest's NUMA cells, if there are several and they hold each of its vCPUs once.
+/// The guest's NUMA cells, if there are several and each of its vCPUs is in exactly one.
 fn cells(command: &QemuCommand, vcpus: VcpuCount) -> Vec<CellRequest> {
     let VcpuCount::Exactly(count) = vcpus else { return Vec::new() };
     let cells = command.cells();

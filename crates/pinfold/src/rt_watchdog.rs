@@ -1,14 +1,14 @@
-//! Real-time rights end with whoever gave them.
+//! Real-time policies end with their supervisor.
 //!
-//! A supervisor of a plan with real-time threads starts a guard: this program again, on the
-//! host's PUs, with a higher priority than the plan's. It hears the supervisor's beats on its
-//! standard input. If they stop (`SIGSTOP`, a hang) or the pipe is closed (`SIGKILL`, a crash),
-//! it gives the machine's threads their former policies back. A supervisor that goes on later
-//! finds them changed and puts them right as any other drift.
+//! A supervisor of a plan with real-time threads starts a watchdog: this program again, on the
+//! host's CPUs, with a higher priority than the plan's. The watchdog receives the supervisor's
+//! heartbeats on its standard input. If they stop (`SIGSTOP`, a hang) or the pipe is closed
+//! (`SIGKILL`, a crash), it restores the previous policies of the machine's threads. A supervisor
+//! that continues later finds them changed and corrects them like any other drift.
 //!
-//! `run` and `apply --watch` beat between two looks at the machine. `watch` does so for all
-//! machines that no other Pinfold guards. `tune` waits for its rulers, so a thread of its own
-//! beats: a start during which it was silent does not count.
+//! `run` and `apply --watch` send a heartbeat between two checks of the machine. `watch` does so
+//! for all machines that no other Pinfold process supervises. `tune` waits for its benchmarks, so a
+//! separate thread sends heartbeats; a start with a missing heartbeat does not count.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -24,22 +24,22 @@ use crate::failure::{Exit, Failure};
 use crate::output::say;
 use crate::{apply_session, common, interrupt};
 
-/// A supervisor is heard so often.
+/// Interval of heartbeats (ns).
 pub const HEARTBEAT_NS: u64 = 500_000_000;
-/// One that was not heard for so long has lost its rights.
+/// Time without a heartbeat after which the policies are restored.
 const SILENCE: Duration = Duration::from_secs(3);
-/// How long a guard that is told to end may take.
+/// Time that a watchdog has to end after it was asked to (ns).
 const END_NS: u64 = 2_000_000_000;
 const ALIVE: u8 = b'.';
 const DONE: u8 = b'q';
 
-/// The guard of one machine, as its supervisor sees it.
+/// The watchdog of one machine, on the side of its supervisor.
 pub struct Guard {
     id: String,
     state: String,
     priority: u8,
     pus: CpuSet,
-    /// Another Pinfold, which guards the machine as long as it lives.
+    /// Another Pinfold process, whose watchdog supervises the machine while it lives.
     other: Option<TaskId>,
     child: Option<(Child, Heartbeat)>,
     beat_at: u64,
@@ -48,14 +48,14 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts one for the journal of this id, if the plan has real-time threads.
+    /// Starts a watchdog for the journal with this id, if the plan has real-time threads.
     pub fn of(plan: &Plan, journals: &Journals<'_>, id: &str) -> Result<Option<Self>, Failure> {
         let Some(mut guard) = Self::idle(plan, journals, id) else { return Ok(None) };
         guard.start()?;
         Ok(Some(guard))
     }
 
-    /// One that begins when another Pinfold has ended: see [`Guard::take_over`].
+    /// A watchdog that starts after the end of another Pinfold process: see [`Guard::take_over`].
     pub fn after(other: TaskId, plan: &Plan, journals: &Journals<'_>, id: &str) -> Option<Self> {
         let mut guard = Self::idle(plan, journals, id)?;
         guard.other = Some(other);
@@ -98,7 +98,8 @@ impl Guard {
                 .policy(policy)
                 .start()
         };
-        // Above the plan's, or the guard could not come to its PU when it is needed.
+        // Above the plan's priority, otherwise the watchdog might not get its CPU when it is
+        // needed.
         let above = Policy::Fifo { priority: self.priority.saturating_add(1).min(99) };
         let started = spawn(Some(above)).or_else(|error| {
             say(&format!(
@@ -116,8 +117,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Begins, if the other Pinfold has ended: its own guard takes the rights away, and who puts
-    /// them right again answers for them.
+    /// Starts the watchdog if the other Pinfold process has ended. The watchdog of that process
+    /// removes the policies, and this supervisor sets them again.
     pub fn take_over(&mut self, host: &LiveHost, now: u64) -> Result<(), Failure> {
         let Some(other) = self.other.filter(|_| now >= self.beat_at) else { return Ok(()) };
         if process::task_alive(host, other).map_err(|error| common::host_failure(&error))? {
@@ -128,8 +129,7 @@ impl Guard {
         self.start()
     }
 
-    /// Tells the guard that the supervisor lives, if it is time to; starts another if it has
-    /// ended.
+    /// Sends a heartbeat if it is due; starts another watchdog if this one has ended.
     pub fn beat(&mut self, now: u64) -> Result<(), Failure> {
         if now < self.beat_at || self.other.is_some() {
             return Ok(());
@@ -147,30 +147,31 @@ impl Guard {
         self.start()
     }
 
-    /// True if it has not heard of its supervisor for so long once that it took the rights away.
+    /// True if the interval between two heartbeats was too long, so that the watchdog removed the
+    /// policies.
     fn was_silent(&self, now: u64) -> bool {
         let silence = Duration::from_nanos(now.saturating_sub(self.received_at));
         self.was_silent || silence >= SILENCE
     }
 
-    /// When the next beat is due.
+    /// When the next heartbeat is due.
     pub fn next(&self) -> u64 {
         self.beat_at
     }
 
-    /// The placement is taken back: nothing is left to be guarded.
+    /// Ends the watchdog after the placement was undone.
     pub fn end(mut self) {
         let Some((mut child, mut beat)) = self.child.take() else { return };
         beat.send(DONE);
         drop(beat);
-        // One that does not end is killed when it is dropped.
+        // A process that does not end is killed when it is dropped.
         match child.wait_for(&SystemClock, END_NS) {
             Ok(_) | Err(_) => {}
         }
     }
 }
 
-/// Without a word the guard outlives its supervisor: that is what it is for.
+/// Without an explicit end, the watchdog outlives its supervisor, as intended.
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some((child, _)) = self.child.take() {
@@ -179,17 +180,17 @@ impl Drop for Guard {
     }
 }
 
-/// A guard that is told of its supervisor's life by a thread beside the work.
+/// A watchdog with a separate thread that sends the heartbeats.
 ///
-/// It hears of a process that is killed or stopped, not of work that hangs: whoever uses it
-/// waits for nothing without a limit.
+/// It detects a process that is killed or stopped, but not work that hangs: the caller must use a
+/// timeout for every wait.
 pub struct Beating {
     stop: mpsc::Sender<()>,
     thread: JoinHandle<bool>,
 }
 
 impl Beating {
-    /// Begins to beat.
+    /// Starts to send heartbeats.
     pub fn start(mut guard: Guard) -> Result<Self, Failure> {
         let (stop, stopped) = mpsc::channel();
         let beat = move || {
@@ -204,7 +205,7 @@ impl Beating {
                         guard.end();
                         return was_silent;
                     }
-                    // Without a word it is the guard's to take the rights.
+                    // The watchdog removes the policies itself.
                     Err(RecvTimeoutError::Disconnected) => return true,
                 }
             }
@@ -215,8 +216,8 @@ impl Beating {
         Ok(Self { stop, thread })
     }
 
-    /// The placement is taken back. False if the guard has not heard of this process for so
-    /// long that it took the rights away.
+    /// Ends the watchdog after the placement was undone. False if it has missed heartbeats and
+    /// removed the policies.
     pub fn end(self) -> bool {
         match (self.stop.send(()), self.thread.join()) {
             (Ok(()), Ok(was_silent)) => !was_silent,
@@ -226,9 +227,10 @@ impl Beating {
     }
 }
 
-/// `pinfold guard`: listens, and takes the rights away.
+/// `pinfold guard`: receives heartbeats, and removes the policies when they stop.
 pub fn guard(arguments: &GuardArgs, state: Option<&str>) -> Result<(), Failure> {
-    // Who ends all of a service's processes ends this one last: it goes when it has done its work.
+    // If a service manager ends all processes of a service, this one ends last, after it has done
+    // its work.
     interrupt::install()?;
     let host = common::host()?;
     let clock = SystemClock;
@@ -247,7 +249,7 @@ pub fn guard(arguments: &GuardArgs, state: Option<&str>) -> Result<(), Failure> 
             }
             Err(RecvTimeoutError::Disconnected) => {
                 take(&host, &journals, &arguments.id, "has ended")?;
-                // A thread that was being born has its maker's rights.
+                // A thread that was just being created has inherited the policy of its parent.
                 clock.sleep_ns(HEARTBEAT_NS);
                 return take(&host, &journals, &arguments.id, "has ended");
             }
@@ -260,7 +262,7 @@ fn take(host: &LiveHost, journals: &Journals<'_>, id: &str, why: &str) -> Result
         |error: pinfold_apply::JournalError| Failure::from_error(Exit::Host, &error, error.hint());
     let list = journals.list().map_err(failure)?;
     let Some(found) = list.into_iter().find(|summary| summary.id == id) else { return Ok(()) };
-    // What was taken back has no rights left.
+    // A placement that was undone has no real-time policies left.
     let Some(record) = found.record.map_err(failure)?.filter(|record| !record.has_ended()) else {
         return Ok(());
     };

@@ -1,9 +1,9 @@
-//! Keeping a plan true until the machine ends or the user asks to stop.
+//! Keeps a placement in the planned state until the machine ends or the user requests a stop.
 //!
-//! A watch waits and is woken by the kernel when a thread of the machine makes another or
-//! ends; only where it is not allowed to listen it looks every [`TICK_NS`]. After something was
-//! heard it looks once more a little later, and a thread without a role of its own is asked
-//! for again: names come after births. [`Rounds`] knows when.
+//! The kernel wakes the monitor when a thread of the machine creates another one or exits. Only if
+//! it may not receive these events, it polls every [`TICK_NS`]. It checks again shortly after an
+//! event, and queries a thread without a role again, because threads get their names after their
+//! creation. [`Rounds`] schedules the checks.
 
 use std::collections::BTreeSet;
 
@@ -19,21 +19,21 @@ use crate::rt_watchdog::Guard;
 use crate::target::Asking;
 use crate::{common, interrupt};
 
-/// Where births are not heard, they are looked for so often.
+/// Polling interval if events about new threads are not available.
 pub const TICK_NS: u64 = 75_000_000;
-/// Masks and policies are compared so often: the kernel tells nobody that one was set.
+/// Interval of comparing masks and policies: the kernel sends no event when they are changed.
 pub const COMPARE_NS: u64 = 6_000_000_000;
-/// However often threads are born, so much lies between two looks at all of them.
+/// Minimum time between two checks of all threads, regardless of the rate of new threads.
 const PAUSE_NS: u64 = 50_000_000;
-/// A thread without a role of its own is asked for again after so long.
+/// Time after which a thread without a role is queried again.
 const ASK_AGAIN_NS: u64 = 25_000_000;
-/// A process that is ending is there a little longer than its threads: this look finds it ended.
+/// A process exits slightly later than its threads: this check finds it ended.
 const ECHO_NS: u64 = 100_000_000;
 
-/// When a machine is looked at next, and how closely.
+/// Schedule of the checks of a machine.
 #[derive(Debug)]
 pub struct Rounds {
-    /// All threads, without a glance before.
+    /// Time of the next full check of all threads, without a quick check before.
     look_at: Option<u64>,
     compare_at: u64,
     looked_at: u64,
@@ -41,17 +41,17 @@ pub struct Rounds {
     has_echo: bool,
 }
 
-/// What is to be done now.
+/// The check that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// [`Watcher::put_right`].
+    /// A full check of all threads: [`Watcher::put_right`].
     Look,
-    /// [`Watcher::glance`], and more if it says so.
+    /// A quick check: [`Watcher::glance`], and a full one if it finds changes.
     Glance(Extent),
 }
 
 impl Rounds {
-    /// All is looked at first.
+    /// Starts with a full check.
     pub fn new(now: u64) -> Self {
         Self {
             look_at: Some(now),
@@ -62,20 +62,20 @@ impl Rounds {
         }
     }
 
-    /// A thread of the machine made another, or ended.
+    /// Called when a thread of the machine created another one, or exited.
     pub fn received_threads(&mut self, now: u64) {
         let soon = now.max(self.looked_at.saturating_add(PAUSE_NS));
         self.look_at = Some(self.look_at.map_or(soon, |at| at.min(soon)));
         self.has_echo = true;
     }
 
-    /// Somebody wrote to a file of the machine's groups.
+    /// Called when a process wrote to a file of the machine's cgroups.
     pub fn received_files(&mut self, now: u64) {
         self.extent = Extent::Groups;
         self.compare_at = self.compare_at.min(now.max(self.looked_at.saturating_add(PAUSE_NS)));
     }
 
-    /// What is due now.
+    /// The check that is due.
     pub fn due(&mut self, now: u64) -> Due {
         if now >= self.compare_at {
             self.compare_at = now.saturating_add(COMPARE_NS);
@@ -88,7 +88,7 @@ impl Rounds {
         }
     }
 
-    /// All threads were looked at.
+    /// Called after a full check of all threads.
     pub fn looked(&mut self, now: u64, has_questions: bool) {
         self.looked_at = now;
         let again = match (has_questions, std::mem::take(&mut self.has_echo)) {
@@ -99,24 +99,24 @@ impl Rounds {
         self.look_at = again.map(|after| now.saturating_add(after));
     }
 
-    /// When the next look is due, if nothing happens before.
+    /// Time of the next check if no event occurs before.
     pub fn next(&self) -> u64 {
         self.look_at.map_or(self.compare_at, |at| at.min(self.compare_at))
     }
 }
 
-/// Listens for some machines.
+/// Receives the events of some machines.
 #[derive(Default)]
 pub struct Ear {
     watcher: EventWatcher,
     is_deaf: bool,
-    /// What cannot be heard, told once.
+    /// Events that are not available; reported once.
     reported: BTreeSet<&'static str>,
 }
 
 impl Ear {
-    /// Listens to these threads and files from now on. True if what a thread did until now may
-    /// have been missed.
+    /// Receives events of these threads and files from now on. True if earlier events may have been
+    /// missed.
     pub fn follow(
         &mut self,
         threads: &BTreeSet<pinfold_model::Tid>,
@@ -159,7 +159,7 @@ impl Ear {
         (is_new, findings)
     }
 
-    /// Waits until `next`, or until something happens.
+    /// Waits until `next`, or until an event.
     pub fn wait(
         &mut self,
         clock: &dyn Clock,
@@ -177,7 +177,7 @@ impl Ear {
     }
 }
 
-/// Watches; returns when the machine has ended or the user asked to stop.
+/// Monitors a machine; returns when it has ended or the user requested a stop.
 pub fn watch(
     host: &LiveHost,
     clock: &dyn Clock,
@@ -213,7 +213,7 @@ pub fn watch(
         let (is_new, findings) = ear.follow(watcher.threads(), &watcher.files().cloned().collect());
         findings.iter().for_each(|finding| say(&finding.to_string()));
         if is_new {
-            // What was born before it was listened to shows in the link count.
+            // Threads created before the events were received change the link count.
             continue;
         }
         let next = guard.as_deref().map_or(rounds.next(), |one| one.next().min(rounds.next()));
@@ -228,7 +228,7 @@ pub fn watch(
     Ok(())
 }
 
-/// What happened, for a person.
+/// Describes an event for the user.
 pub fn sentence(event: &WatchEvent) -> String {
     match event {
         WatchEvent::Placed { task, role, pus } => {

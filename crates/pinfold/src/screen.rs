@@ -1,36 +1,36 @@
-//! What fits the terminal: tables whose numbers stay whole, sentences that fold between words.
+//! Layout for the terminal: tables with unbroken numbers, sentences folded between words.
 //!
-//! The width is what `COLUMNS` in the environment says, else the terminal's; a terminal that does
-//! not know its size (a serial line reports 0 columns) counts as 80 wide. Where there is neither,
-//! tables and pictures take 80 columns and sentences are not folded, so that each stays one line
-//! for programs that search.
+//! The width is `COLUMNS` of the environment, else that of the terminal; a terminal without a size
+//! (a serial line reports 0 columns) counts as 80 wide. Without either, tables and charts are 80
+//! columns wide, and sentences are not folded, so that each stays on one line for programs that
+//! search.
 
 use std::ops::Range;
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, presets};
 use pinfold_model::fold;
 
-/// Width of tables and pictures where none is known.
+/// Width of tables and charts if none is known.
 pub const PLAIN: u16 = 80;
-/// Widths that are taken as they are; others are brought to the nearest of these.
+/// Valid widths; others are clamped.
 const SENSIBLE: std::ops::RangeInclusive<u16> = 20..=1000;
-/// Where a row ends, for those who take the text apart again.
+/// Marks the end of a row, so that the text can be split again.
 const MARK: char = '┄';
-/// Boxes and blocks, of which tables and pictures are made.
+/// Box drawing and block characters of tables and charts.
 const DRAWN: std::ops::RangeInclusive<char> = '\u{2500}'..='\u{259f}';
 
-/// Columns of standard output, if `COLUMNS` or a terminal says how many.
+/// Width of standard output, from `COLUMNS` or a terminal.
 pub fn columns() -> Option<u16> {
     usable(std::env::var("COLUMNS").ok().as_deref(), Table::new().width())
 }
 
-/// The same of standard error.
+/// Width of standard error, from `COLUMNS` or a terminal.
 pub fn error_columns() -> Option<u16> {
     let terminal = Table::new().use_stderr().width();
     usable(std::env::var("COLUMNS").ok().as_deref(), terminal)
 }
 
-/// What is asked for, else the terminal's width; 0 columns mean that the width is not known.
+/// The requested width, else that of the terminal; 0 columns mean unknown.
 fn usable(asked: Option<&str>, terminal: Option<u16>) -> Option<u16> {
     let asked = asked.and_then(|text| text.trim().parse().ok()).filter(|columns| *columns > 0);
     let terminal = terminal.map(|columns| if columns == 0 { PLAIN } else { columns });
@@ -38,12 +38,12 @@ fn usable(asked: Option<&str>, terminal: Option<u16>) -> Option<u16> {
     Some(columns.clamp(*SENSIBLE.start(), *SENSIBLE.end()))
 }
 
-/// Columns that a picture may take.
+/// Width of a chart.
 pub fn width() -> u16 {
     columns().unwrap_or(PLAIN)
 }
 
-/// An empty table without lines between its rows: a sweep of sizes has dozens.
+/// An empty table without lines between its rows: a sweep of sizes has dozens of rows.
 pub fn rows() -> Table {
     let mut table = Table::new();
     let style = presets::UTF8_HORIZONTAL_ONLY;
@@ -53,10 +53,11 @@ pub fn rows() -> Table {
     table
 }
 
-/// The table as text, the columns of numbers to the right.
+/// The table as text, with right-aligned numeric columns.
 ///
-/// Where it is too wide the columns move together; if that is not enough, the widest column of
-/// words before the numbers goes to a line of its own above each row. Numbers are never broken.
+/// If it is too wide, the gaps between columns become smaller. If that does not suffice, the widest
+/// text column before the numbers is put on a separate line above each row. Numbers are never
+/// broken.
 pub fn drawn(mut table: Table, numbers: Range<usize>) -> String {
     for column in table.column_iter_mut().skip(numbers.start).take(numbers.len()) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -108,13 +109,13 @@ fn is_too_wide(table: &Table) -> bool {
     widest(&natural.trim_fmt()) > usize::from(table.width().unwrap_or(PLAIN))
 }
 
-/// Text whose sentences fit the terminal.
+/// Text folded to the width of the terminal.
 pub fn fitted(text: &str) -> String {
     columns().map_or_else(|| text.to_owned(), |columns| folded(text, columns.into()))
 }
 
-/// Folds each line that is longer, between words; the rest of it is indented. What is drawn stays,
-/// but for the branches of a tree. Commands stay whole: see [`fold`].
+/// Folds each longer line between words, with indented continuation lines. Drawings are kept,
+/// except the branches of a tree. Commands are not broken: see [`fold`].
 pub fn folded(text: &str, columns: usize) -> String {
     let lines = text.split('\n').map(|line| {
         let words = line.trim_start_matches([' ', '│', '├', '└', '─']);
@@ -128,7 +129,7 @@ pub fn folded(text: &str, columns: usize) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A label and what it says, whose further lines begin where the first does.
+/// A label and its text, whose continuation lines are aligned with the first.
 pub fn labelled(label: &str, words: &str) -> String {
     let below = " ".repeat(label.chars().count());
     match columns() {

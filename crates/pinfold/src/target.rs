@@ -1,4 +1,4 @@
-//! Which virtual machine a command means, and how its threads are found again later.
+//! The virtual machine of a command, and how its threads are found again later.
 
 use pinfold_apply::{Kept, Record, Roles, Rules, Target};
 use pinfold_host::{Host, LiveHost, SystemClock};
@@ -18,38 +18,38 @@ use crate::failure::{Exit, Failure};
 const QMP_TIMEOUT_NS: u64 = 5_000_000_000;
 const VIRSH_TIMEOUT_NS: u64 = 20_000_000_000;
 
-/// The machine that was found, as a plan is applied to it.
+/// The machine that was found, as a target for a plan.
 pub fn placeable(found: &Found) -> Target {
     Target { roll: found.roll.clone(), ..Target::new(found.pid, found.tasks()) }
 }
 
-/// Who tells the roles of a machine's threads.
+/// Source of the roles of a machine's threads.
 pub enum Teller {
-    /// QEMU itself.
+    /// QEMU itself, through QMP.
     Qmp(Box<Qmp>),
-    /// libvirt.
+    /// libvirt, through the domain's monitor.
     Libvirt(Box<DomainMonitor>),
-    /// Nobody: thread names.
+    /// Only the names of the threads.
     Names,
 }
 
 /// A machine that was found.
 pub struct Vm {
-    /// Its name.
+    /// Name of the machine.
     pub name: String,
-    /// The words of the command line that name it: `--qmp SOCKET`.
+    /// The arguments of the command line that select it: `--qmp SOCKET`.
     pub asked: String,
-    /// Its threads.
+    /// Threads of the machine.
     pub found: Found,
-    /// Who told them.
+    /// The source of their roles.
     pub teller: Teller,
-    /// What one should know about it.
+    /// Findings about it.
     pub findings: Vec<Finding>,
     /// The domain, if libvirt manages it.
     pub domain: Option<ManagedDomain>,
 }
 
-/// A domain of libvirt, which keeps its pins.
+/// A domain of libvirt, which has its own pinning.
 pub struct ManagedDomain {
     libvirt: Libvirt,
     domain: Domain,
@@ -81,7 +81,7 @@ pub fn vm_failure(error: &VmError) -> Failure {
 }
 
 impl Vm {
-    /// Finds the machine that the command line names.
+    /// Finds the machine that the command line selects.
     pub fn find(host: &LiveHost, arguments: &VmArgs) -> Result<Self, Failure> {
         match (&arguments.qmp, &arguments.libvirt, arguments.pid) {
             (Some(socket), _, _) => Self::by_qmp(host, socket),
@@ -140,7 +140,7 @@ impl Vm {
 }
 
 impl ManagedDomain {
-    /// What the domain asks of a plan, as its file would: its memory and the nodes of that, the
+    /// The request that follows from the domain, like from its file: its memory with the nodes, the
     /// NUMA cells of its guest.
     pub fn request(&self, topology: &Topology) -> Result<VnodeRequest, Failure> {
         let domain = pinfold_plan::domain_file::Domain::read(&self.xml).map_err(|error| {
@@ -152,13 +152,14 @@ impl ManagedDomain {
         Ok(common::vnode_of_domain(&domain, topology))
     }
 
-    /// Mode and nodes of the memory of the domain as it runs, if libvirt binds it.
+    /// Mode and nodes of the memory of the running domain, if libvirt binds it.
     pub fn memory_nodes(&self) -> Option<(&str, &CpuSet)> {
         self.pins.memory.as_ref().map(|(mode, nodes)| (mode.as_str(), nodes))
     }
 
-    /// What libvirt is to keep for a plan: pins and memory nodes of the domain as it runs, and
-    /// of its definition too if that is wanted. With what libvirt cannot do.
+    /// The settings of a plan to make through libvirt: pinning and memory nodes of the running
+    /// domain, and optionally of its definition. Also returns findings on what libvirt does not
+    /// support.
     pub fn kept(
         &self,
         vnode: &VnodePlan,
@@ -167,7 +168,7 @@ impl ManagedDomain {
         let (mut kept, mut findings) = (Vec::new(), Vec::new());
         for lifetime in definition.lifetimes() {
             for thread in &vnode.threads {
-                // Others share the emulator's pin; Pinfold sets their masks itself.
+                // Other roles share the emulator's pinning; Pinfold sets their masks itself.
                 let Ok(target) = PinTarget::of(&thread.role) else { continue };
                 kept.push(pin(thread, self.setting(&target.key(), *lifetime)?));
             }
@@ -190,7 +191,7 @@ impl ManagedDomain {
         let mode = self.pins.memory.as_ref().map(|(mode, _)| mode.as_str());
         let (mode, rules) = match (lifetime, mode) {
             (Lifetime::Lasting, _) => ("strict", Rules::NextStart),
-            // libvirt moves the memory of a running domain in this mode only.
+            // libvirt can move the memory of a running domain only in this mode.
             (Lifetime::Running, Some("restrictive")) => ("restrictive", Rules::Memory),
             (Lifetime::Running, _) => {
                 let text = "libvirt does not move the memory of a running domain whose <numatune> is not in mode restrictive";
@@ -211,7 +212,7 @@ impl ManagedDomain {
     }
 }
 
-/// What libvirt is to keep for the threads of a role, by this setting.
+/// The setting to make through libvirt for the threads of a role.
 fn pin(thread: &ThreadPlan, setting: Setting) -> Kept {
     Kept {
         value: thread.pus.to_string(),
@@ -224,11 +225,11 @@ fn pin(thread: &ThreadPlan, setting: Setting) -> Kept {
     }
 }
 
-/// What libvirt keeps of a placement that is in force: the masks of all roles that it has pins
-/// for, if the journal tells of a domain. vCPUs that are plugged in later are among them.
+/// The settings of an active placement in libvirt: the masks of all roles for which libvirt has
+/// pinning, if the journal has a domain. vCPUs that are plugged in later are included.
 ///
-/// Where libvirt had everything as planned already, nothing was changed through it and nothing
-/// is told of it: what is put right is then what libvirt says too.
+/// If libvirt had all planned settings already, nothing was changed through it and the result is
+/// empty: corrections then equal what libvirt has.
 pub fn kept_since(plan: &Plan, record: &Record) -> Vec<Kept> {
     let domain = record.steps().find_map(|(_, step)| {
         let Change::WriteSetting { setting, .. } = &step.change else { return None };
@@ -243,10 +244,10 @@ pub fn kept_since(plan: &Plan, record: &Record) -> Vec<Kept> {
     kept.collect()
 }
 
-/// Whether a domain's definition is changed beside the domain that runs.
+/// Whether a domain's definition is changed in addition to the running domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Definition {
-    /// It stays as it is.
+    /// It is not changed.
     Untouched,
     /// It is changed too.
     Changed,
@@ -261,9 +262,9 @@ impl Definition {
     }
 }
 
-/// Asks the machine's teller again, for the watcher.
+/// Queries the roles again, for the watcher.
 pub struct Asking<'a> {
-    /// Whom to ask.
+    /// The monitor to query.
     pub monitor: Option<&'a mut dyn Monitor>,
 }
 
@@ -277,7 +278,7 @@ impl Roles for Asking<'_> {
 }
 
 impl Teller {
-    /// The monitor behind it, if there is one.
+    /// The underlying monitor, if there is one.
     pub fn monitor(&mut self) -> Option<&mut dyn Monitor> {
         match self {
             Teller::Qmp(qmp) => Some(&mut **qmp),

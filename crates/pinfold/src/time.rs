@@ -1,13 +1,13 @@
-//! Durations as people write them, and dates as reports show them.
+//! Durations and dates as text.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::failure::{Exit, Failure};
 
-/// Reads `330s`, `10m`, `1ms`, `1m 30s` as nanoseconds.
+/// Parses `330s`, `10m`, `1ms`, `1m 30s` to nanoseconds.
 ///
 /// # Errors
-/// Names the option and the text; zero and negative times are refused.
+/// Names the option and the text; zero and negative times are rejected.
 pub fn parse_ns(option: &str, text: &str) -> Result<u64, Failure> {
     let wrong = |why: &str| {
         Failure::new(Exit::Input, format!("{option} {text:?}: {why}"))
@@ -32,7 +32,7 @@ pub fn date(unix_seconds: u64) -> String {
         )
 }
 
-/// Nanoseconds as `1 min 40 s`, for people who wait.
+/// Nanoseconds as `1 min 40 s`.
 pub fn wait(nanoseconds: u64) -> String {
     let seconds = nanoseconds.div_ceil(1_000_000_000);
     match (seconds / 60, seconds % 60) {

@@ -1,4 +1,4 @@
-//! Which vCPUs a machine has. Their numbers have gaps where one was plugged into a later slot
+//! The vCPUs of a machine. Their numbers have gaps if one was plugged into a later slot
 //! (`device_add` at socket 3 makes vCPU 3 next to 0 and 1).
 
 use std::ops::RangeInclusive;
@@ -11,43 +11,43 @@ use pinfold_vm::Found;
 use crate::common;
 use crate::failure::{Exit, Failure};
 
-/// The numbers of a machine's vCPUs, and how many it may have.
+/// The numbers of a machine's vCPUs, and their maximum number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vcpus {
-    /// Ascending.
+    /// The numbers, ascending.
     ids: Vec<u32>,
     most: u32,
 }
 
 impl Vcpus {
-    /// Those of a machine that runs.
+    /// The vCPUs of a running machine.
     pub fn of(found: &Found) -> Self {
         Self { ids: found.vcpu_ids(), most: found.max_vcpus }
     }
 
-    /// Numbers from 0 on: as many as the machine starts with, and as many as it may have.
+    /// Numbers from 0 on; the range is from the initial to the maximum number of vCPUs.
     pub fn counted(range: RangeInclusive<u32>) -> Self {
         Self { ids: (0..*range.start()).collect(), most: *range.end() }
     }
 
-    /// How many there are.
+    /// The number of vCPUs.
     pub fn count(&self) -> u32 {
         u32::try_from(self.ids.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many there may be.
+    /// The maximum number of vCPUs.
     pub fn most(&self) -> u32 {
         self.most
     }
 
-    /// True if a plan has a place for each of them.
+    /// True if a plan has a placement for each of them.
     pub fn are_in(&self, plan: &Plan) -> bool {
         let has = |id: &u32| plan.threads().any(|(_, thread)| thread.role == Role::Vcpu(*id));
         self.ids.iter().all(has)
     }
 
-    /// Refuses a plan from a file that is for fewer vCPUs, for more than there may be, or for
-    /// other ones.
+    /// Rejects a plan from a file that is for fewer vCPUs, for more than the maximum, or for other
+    /// numbers.
     pub fn require_in(&self, path: &str, plan: &Plan) -> Result<(), Failure> {
         let vnode = common::single(plan)?;
         let is_for = |kind: &str, other: &str, advice: &str| {
@@ -83,7 +83,8 @@ impl Vcpus {
         )))
     }
 
-    /// A planner counts vCPUs from 0: pins that name one mean its place among those that are there.
+    /// Planning numbers vCPUs from 0: converts pins that name a vCPU to its index among the present
+    /// ones.
     pub fn count_pins(&self, request: &mut Request) -> Result<(), Failure> {
         for pin in request.vnodes.iter_mut().flat_map(|vnode| &mut vnode.pins) {
             let number = pin.role.strip_prefix("vcpu(").and_then(|rest| rest.strip_suffix(')'));
@@ -97,7 +98,7 @@ impl Vcpus {
         Ok(())
     }
 
-    /// Gives the vCPUs of a plan for so many of them the numbers that they have.
+    /// Renumbers the vCPUs of a plan from indexes to their numbers.
     pub fn number(&self, plan: &mut Plan) {
         let threads = plan.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads);
         let vcpus = threads.filter(|thread| matches!(thread.role, Role::Vcpu(_)));

@@ -1,6 +1,6 @@
-//! From a tuning run's report to the report page: the one place where study meets report.
+//! Converts the report of a tuning run to the report page: the only place that uses both crates.
 //!
-//! Nothing is computed here; numbers are carried over and given their words.
+//! Nothing is computed here; numbers are copied and formatted.
 
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Finding, LoadState, Metric, Plan, Topology};
@@ -17,26 +17,26 @@ use crate::failure::{Exit, Failure};
 use crate::time;
 use crate::tune::Scratch;
 
-/// What the page needs besides the store.
+/// The data of the page that are not in the store.
 pub struct Context<'a> {
     /// The host's topology.
     pub topology: &'a Topology,
     /// The command line as it was typed.
     pub command: String,
-    /// The guest in words.
+    /// The guest, as text.
     pub guest: String,
     /// The user's QEMU command, for the start script; empty for the demo guest.
     pub argv: Vec<String>,
     /// Findings from before the first start.
     pub findings: Vec<Finding>,
-    /// When the page is made (seconds since 1970).
+    /// Time at which the page is made (seconds since 1970).
     pub ended_unix_s: u64,
 }
 
 /// The page of a tuning run.
 ///
 /// # Errors
-/// If the store cannot be read or holds a plan that does not read back.
+/// If the store cannot be read or has a plan that cannot be parsed.
 pub fn page(store: &Store, report: &TuneReport, context: &Context<'_>) -> Result<Page, Failure> {
     let records = store.candidates(report.run).map_err(|e| failed(&e))?;
     let build = Build { store, report, context, tried: tried(&records)?, records };
@@ -70,7 +70,7 @@ fn failed(error: &(dyn std::error::Error + 'static)) -> Failure {
     Failure::from_error(Exit::Input, error, None)
 }
 
-/// Indexes (in the run) and plans of the candidates that were started, the twin included.
+/// Indexes (in the run) and plans of the candidates that were started, including the twin.
 fn tried(records: &[CandidateRecord]) -> Result<Vec<(usize, Plan)>, Failure> {
     records
         .iter()
@@ -102,7 +102,7 @@ impl Build<'_> {
         self.id(self.records.iter().position(|record| record.name == name)?)
     }
 
-    /// Candidates whose confirmation has samples: those ranked, and the twin.
+    /// Candidates with samples of the confirmation: those ranked, and the twin.
     fn confirmed(&self) -> Vec<usize> {
         let ranked = |index: usize| self.report.ranking.iter().any(|row| row.candidate == index);
         let twin = |index: usize| self.records[index].role == CandidateRole::Twin;
@@ -143,7 +143,7 @@ impl Build<'_> {
             .collect()
     }
 
-    /// Names of the candidates that have this one's placement.
+    /// Names of the candidates with the same placement.
     fn alike(&self, index: usize) -> Vec<String> {
         let name = &self.records[index].name;
         let alike = self.report.same_as.iter().filter(|(_, other)| other == name);
@@ -309,7 +309,7 @@ impl Build<'_> {
         let Some((_, plan)) = winner.and_then(|id| self.tried.get(id.0)) else {
             return Vec::new(); // the baseline is the best: there is nothing to set up
         };
-        // Stores of older versions hold commands that name files of the run, which are gone.
+        // Stores of older versions have commands with temporary files of the run, which are gone.
         let lasts = |word: &String| !word.contains(&Scratch::prefix());
         let words = match self.context.argv.iter().all(lasts) {
             true => self.context.argv.as_slice(),
@@ -320,7 +320,7 @@ impl Build<'_> {
         let (Ok(libvirt), Ok(qemu)) =
             (pinfold_plan::emit::libvirt(plan, self.context.topology), qemu)
         else {
-            // A tuned plan places one machine; a store that says otherwise has none to emit.
+            // A tuned plan places one machine; a plan with another number has no output formats.
             return Vec::new();
         };
         vec![
@@ -381,12 +381,12 @@ impl Build<'_> {
     }
 }
 
-/// Gaps from here on count.
+/// Shortest stall that counts (ns).
 const SHORTEST_GAP_NS: u64 = 1_000;
-/// Points of a curve of arrivals.
+/// Number of points of a curve of arrivals.
 const ARRIVAL_POINTS: usize = 90;
 
-/// Gaps as arrivals see them, other metrics by their samples.
+/// Stalls as arrivals see them, other metrics by their samples.
 fn curve(id: CandidateId, pooled: &tune::Pooled) -> Curve {
     if pooled.metric != Metric::SpinGap {
         return Curve::from_samples(id, &pooled.samples);
@@ -398,7 +398,7 @@ fn curve(id: CandidateId, pooled: &tune::Pooled) -> Curve {
     Curve::from_arrivals(id, points, (longest, moments))
 }
 
-/// What stands for one block of a metric.
+/// The statistic of one block of a metric.
 fn statistic(metric: Metric) -> &'static str {
     match metric {
         Metric::SpinGap => "longest gap of the block",
@@ -420,7 +420,7 @@ fn comparison(contrast: &Contrast) -> Option<Comparison> {
     })
 }
 
-/// The verdict in the report's words.
+/// Converts the verdict to that of the report.
 pub fn verdict(verdict: &stats::Verdict) -> Verdict {
     match verdict {
         stats::Verdict::Better => Verdict::Better,
@@ -437,7 +437,7 @@ pub fn verdict(verdict: &stats::Verdict) -> Verdict {
 }
 
 fn seconds(seconds: f64) -> String {
-    // Budgets and durations are small positive numbers: the cast is exact enough for words.
+    // Budgets and durations are small positive numbers: the cast is exact enough for text.
     let whole = std::time::Duration::try_from_secs_f64(seconds.max(0.0))
         .unwrap_or(std::time::Duration::MAX);
     time::wait(u64::try_from(whole.as_nanos()).unwrap_or(u64::MAX))

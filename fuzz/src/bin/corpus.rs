@@ -1,4 +1,4 @@
-//! Corpora as folders of files, which the engine wants, and as the kept files of lines.
+//! Converts corpora between folders of files, for the engine, and the stored files of lines.
 //!
 //! ```text
 //! pinfold-corpus targets
@@ -39,7 +39,7 @@ fn say(lines: impl IntoIterator<Item = String>) -> Result<(), String> {
     lines.into_iter().try_for_each(|line| writeln!(out, "{line}")).map_err(|why| why.to_string())
 }
 
-/// One file per line, named by its number; a corpus that is not there yet is empty.
+/// Writes one file per line, named by its number; a missing corpus is empty.
 fn unpack(file: &Path, folder: &Path) -> Result<(), String> {
     let wrong = |path: &Path, why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
     fs::create_dir_all(folder).map_err(|why| wrong(folder, &why))?;
@@ -57,10 +57,10 @@ fn unpack(file: &Path, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What a kept corpus may hold, in bytes of its file.
+/// Maximum size of a stored corpus (bytes).
 const MOST: usize = 64 << 10;
 
-/// Shortest first, so that a reader meets the plain ones first, and as many as fit.
+/// Shortest first, so that the simple ones are at the top, and as many as fit.
 fn pack(folder: &Path, file: &Path) -> Result<(), String> {
     let wrong = |path: &Path, why: std::io::Error| format!("{}: {why}", path.display());
     let mut lines = BTreeSet::new();

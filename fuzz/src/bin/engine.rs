@@ -1,4 +1,4 @@
-//! The fuzzing engine (libFuzzer) around one target, which `PINFOLD_FUZZ_TARGET` names.
+//! The fuzzing engine (libFuzzer) for one target, which `PINFOLD_FUZZ_TARGET` names.
 //!
 //! Built and started by `cargo xtask fuzz`.
 #![no_main]

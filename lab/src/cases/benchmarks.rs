@@ -1,16 +1,16 @@
-//! The rulers under the guest's own kernel: every command of `pinload`, and what `pinfold measure`
-//! says of a PU that is offline.
+//! The benchmarks under the guest's own kernel: every command of `pinload`, and the error of
+//! `pinfold measure` for an offline CPU.
 
 use crate::error::LabError;
 use crate::guest::Guest;
 
-/// Whether it gives figures, the command, its arguments.
+/// Whether it prints figures, the command, its arguments.
 const RUNS: &str = include_str!("../../../fixtures/pinload-runs.txt");
-/// The last of the shape's two, on which commands are and which goes offline.
+/// The last of the shape's two CPUs, on which the commands run and which goes offline.
 const PU: &str = "1";
 const FOLDER: &str = "/tmp/rulers";
 const FILE: &str = "/tmp/rulers/blocks";
-/// What a command says of a machine on which it cannot find a quiet moment.
+/// The message of a command on a machine without a quiet interval.
 const BUSY: &str = "too busy to measure";
 
 pub(super) fn all(guest: &mut Guest) -> Result<String, LabError> {

@@ -1,6 +1,6 @@
 //! Exits of a guest of a real KVM, counted one by one: those of the micro-guest must be exact.
 //!
-//! Nothing is mounted for it: the trace file system is Pinfold's own mount, which nobody sees.
+//! Nothing is mounted for it: Pinfold mounts tracefs in its own mount namespace.
 
 use pinfold_model::Isa;
 use serde_json::Value;
@@ -10,13 +10,13 @@ use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
 use crate::isa::{LEAVING_ROM, firmware};
 
-/// A machine that makes no exits, because it is translated.
+/// A machine without exits, because it is run by TCG.
 const TRANSLATED: &str =
     "-accel tcg,thread=multi -name t,debug-threads=on -qmp unix:/tmp/t.qmp,server=on,wait=off";
-/// What the micro-guest makes: CPUID, RDMSR, port writes, MMIO writes.
+/// The exits that the micro-guest causes: CPUID, RDMSR, port writes, MMIO writes.
 const EXPECTED: [(&str, u64); 4] =
     [("CPUID", 500), ("RDMSR", 500), ("port writes", 1_000), ("MMIO writes", 200)];
-/// A kernel that is locked down this far lets no program look into it.
+/// In this lockdown mode a kernel allows no tracing.
 const LOCK: &str = "mount -t securityfs none /sys/kernel/security 2>/dev/null || true
     [ -e /sys/kernel/security/lockdown ] && echo confidentiality > /sys/kernel/security/lockdown";
 
@@ -25,14 +25,13 @@ pub(super) fn counted(guest: &mut Guest) -> Result<String, LabError> {
     match guest.isa {
         Isa::X86 => of_micro_guest(guest),
         Isa::Arm => of_firmware(guest, &["HVC64", "DABT_IO_MEM"], Some(0x900_0000)),
-        // Its KVM makes no event for an access to a device.
+        // Its KVM has no event for an access to a device.
         Isa::Riscv => of_firmware(guest, &["SUPERVISOR_SYSCALL", "STORE_GUEST_PAGE_FAULT"], None),
     }
 }
 
-/// Exits of a machine that goes on: for each write to its serial port at `address`, if the kernel
-/// tells of that, it makes two calls, whenever one looks; `names` are those of a call and of a
-/// write.
+/// Exits of a machine that runs all the time: for each write to its serial port at `address` (if
+/// the kernel reports it) it makes two calls; `names` are those of a call and of a write.
 fn of_firmware(
     guest: &mut Guest,
     names: &[&str; 2],
@@ -62,7 +61,7 @@ fn of_firmware(
         rows.filter(|row| row["type"] == name).filter_map(|row| row["count"].as_u64()).sum::<u64>()
     });
     let mut wrong = Vec::new();
-    // It may begin and end between the exits of a round.
+    // The observation may start and end between the exits of an iteration.
     if writes < 5 || calls.abs_diff(2 * writes) > 2 {
         wrong.push(format!("{calls} calls for {writes} writes: {}", json["rows"]));
     }
@@ -129,7 +128,7 @@ fn of_micro_guest(guest: &mut Guest) -> Result<String, LabError> {
             wrong.push(format!("{kind} {address:#x}: not {count}: {}", json["addresses"]));
         }
     }
-    // It is made and ended while it is watched.
+    // Created and ended during the observation.
     wrong.extend(findings(&json).into_iter().filter(|text| !text.contains("is in no row")));
     if guest.shell("cat /proc/mounts")? != mounts {
         wrong.push("a mount is left".to_owned());
@@ -151,13 +150,13 @@ fn names(json: &Value) -> Vec<String> {
     rows.filter_map(|row| row["type"].as_str().map(str::to_owned)).collect()
 }
 
-/// What was told beside the numbers, such as exits that were not counted.
+/// The findings in addition to the numbers, such as exits that were not counted.
 fn findings(json: &Value) -> Vec<String> {
     let findings = json["findings"].as_array().into_iter().flatten();
     findings.filter_map(|finding| finding["text"].as_str().map(str::to_owned)).collect()
 }
 
-/// A machine without exits, and one that is not there.
+/// A machine without exits, and one that does not exist.
 fn refused(guest: &mut Guest) -> Result<(), LabError> {
     let machine = guest.machine();
     guest.background(&format!("exec {machine} {TRANSLATED}"))?;
@@ -170,7 +169,7 @@ fn refused(guest: &mut Guest) -> Result<(), LabError> {
     }
 }
 
-/// The other programs that look into the kernel are taken by this one too.
+/// The other programs that trace the kernel are accepted by this one too.
 fn watched(guest: &mut Guest) -> Result<(), LabError> {
     let look = |guest: &mut Guest, probe: &str| {
         let words = ["measure", probe, "--qmp", "/tmp/t.qmp", "--seconds", "1", "--json"];
@@ -185,13 +184,13 @@ fn watched(guest: &mut Guest) -> Result<(), LabError> {
     look(guest, "locks").map(drop)
 }
 
-/// The last thing that can be asked of this guest: a kernel is not unlocked.
+/// The last test in this guest: lockdown cannot be reverted.
 fn lock(guest: &mut Guest, exits: &[&str]) -> Result<&'static str, LabError> {
     if !guest.run(&["/bin/busybox", "sh", "-c", LOCK])?.success() {
         return Ok("this kernel has no lockdown");
     }
     let output = guest.run(&[&["/usr/bin/pinfold"], exits].concat())?;
-    // A machine with a monitor has a table of counts nevertheless, which says why there are no times.
+    // A machine with a monitor still has a table of counts, which says why there are no times.
     let said = match exits.contains(&"--qmp") {
         true => output.stdout_text(),
         false => output.stderr_text(),

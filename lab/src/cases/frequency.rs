@@ -1,5 +1,6 @@
-//! A real cpufreq driver, of which two neighbouring PUs share a frequency: governor and limits
-//! of the plan's PUs are set, killed half way and put back; those of the others stay.
+//! A real cpufreq driver with two adjacent CPUs that share a frequency: governor and limits of the
+//! plan's CPUs are set, also with a kill in between, and restored; those of the others do not
+//! change.
 
 use super::shapes::{self, MONITOR};
 use super::{Extent, kill};
@@ -11,7 +12,7 @@ const APPLY: [&str; 5] = ["apply", "--qmp", MONITOR, "--strategy", "low-latency"
 const KNOBS: [&str; 6] =
     ["--knob", "governor=performance", "--knob", "max-khz=2000000", "--knob", "min-khz=2000000"];
 const UNDO: [&str; 2] = ["undo", "--all"];
-/// Oracle for every PU.
+/// Reads the values of every CPU, independently of Pinfold.
 const FILES: &str = "cd /sys/devices/system/cpu; for c in 0 1 2 3; do \
     echo $c $(cat cpu$c/cpufreq/scaling_governor cpu$c/cpufreq/scaling_min_freq cpu$c/cpufreq/scaling_max_freq); done";
 const BEFORE: &str = "schedutil 1600000 2400000";
@@ -53,7 +54,8 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     Ok(format!("governor and limits of one domain of {}; {killed}", driver.trim()))
 }
 
-/// What the driver does not know is told with what it knows, and ends a plan that requires it.
+/// A value that the driver does not support is reported with the supported ones, and is an error
+/// for a plan that requires it.
 fn refused(guest: &mut Guest) -> Result<(), LabError> {
     let apply = [APPLY.as_slice(), &["--knob", "governor=warp"]].concat();
     let reported = guest.pinfold(&apply)?;

@@ -1,12 +1,13 @@
-//! Vnodes of a real cpufreq driver: the frequencies of their domain alternate, the freezer is
-//! below the lowest, the nearest level alone; the governor comes back, also after a kill.
+//! Vnodes with a real cpufreq driver. With `gov` the frequencies of the domain alternate, and
+//! speeds below the lowest one use the freezer; `freq` uses only the nearest frequency. The
+//! governor is restored, also after a kill.
 
 use super::vnodes::{PLATFORM, UP, mount, put, signal};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
 use crate::ship::MODULES;
 
-/// Core 1, PUs 2 and 3, is one domain.
+/// Core 1, CPUs 2 and 3, is one domain.
 const SCALED: &str = "/sys/devices/system/cpu/cpu2/cpufreq";
 const FROZEN: &str = "/sys/fs/cgroup/pinfold-vnode-one/cgroup.freeze";
 const INSERT: &str = "insmod MODULES/acpi_cpufreq.ko; insmod MODULES/cpufreq_userspace.ko
@@ -89,7 +90,7 @@ fn up(guest: &mut Guest, method: &str, speed: &str) -> Result<(), LabError> {
     shows(guest, PLATFORM, DURING)
 }
 
-/// The governors of all PUs.
+/// The governors of all CPUs.
 fn shows(guest: &mut Guest, what: &str, wanted: &str) -> Result<(), LabError> {
     let found = guest.shell(GOVERNORS)?;
     match found.trim() == wanted {
@@ -98,7 +99,7 @@ fn shows(guest: &mut Guest, what: &str, wanted: &str) -> Result<(), LabError> {
     }
 }
 
-/// What a file holds at different moments of two seconds and more, each once.
+/// The distinct contents of a file during at least two seconds.
 fn seen(guest: &mut Guest, path: &str) -> Result<Vec<String>, LabError> {
     let text =
         guest.shell(&format!("for i in $(seq 60); do cat {path}; usleep 33000; done | sort -u"))?;

@@ -1,4 +1,4 @@
-//! PUs that go offline: asked by the plan, or under a plan that is in force.
+//! CPUs that go offline: requested by the plan, or while a plan is active.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::snapshot::Snapshot;
 
 const PLAN: &str = "/tmp/plan.json";
 const UNDO: [&str; 2] = ["undo", "--all"];
-/// Oracle for PUs and the switch.
+/// Reads the online CPUs and the SMT control, independently of Pinfold.
 const ONLINE: &str = "cd /sys/devices/system/cpu; cat online smt/control";
 
 pub(super) fn smt(guest: &mut Guest, extent: Extent) -> Result<String, LabError> {
@@ -63,8 +63,8 @@ fn same(guest: &mut Guest, before: &Snapshot, what: &str) -> Result<(), LabError
     expect_none(what, differences(&after, before, &shapes::near(&after)))
 }
 
-/// The thread of an interrupt has the mask of that PU of the interrupt's list which the kernel has
-/// chosen, anew whenever a PU went or the list was written.
+/// The thread of an interrupt has the mask of the CPU that the kernel has chosen from the
+/// interrupt's list; it chooses again whenever a CPU goes offline or the list is written.
 pub(super) fn differences(
     after: &Snapshot,
     before: &Snapshot,
@@ -94,12 +94,13 @@ fn kills(
     kill::report(killed, chosen.len(), &calls)
 }
 
-/// Somebody else takes siblings, then a vCPU's PU, while the plan is in force.
+/// Another program takes siblings offline, then the CPU of a vCPU, while the plan is active.
 fn under_a_plan(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
     guest.pinfold(&["apply", "--qmp", MONITOR, "--plan", PLAN])?;
     guest.shell("cd /sys/devices/system/cpu; echo off > smt/control; echo on > smt/control")?;
     if forgets_masks(&guest.release) {
-        // It gives every task its whole cpuset then: status tells, and the plan is made true again.
+        // The kernel then gives every task its whole cpuset: status reports it, and the plan is
+        // applied again.
         let drifted = !guest.run(&["/usr/bin/pinfold", "status"])?.success();
         if !drifted {
             return Err(LabError::wrong("masks that 6.1 overwrites", "status calls them planned"));
@@ -111,7 +112,7 @@ fn under_a_plan(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError
     let said = shapes::Said::parse(&status)?;
     let pu = said.alone.first().ok_or_else(|| LabError::wrong("PUs of the plan", status))?;
     guest.shell(&format!("echo 0 > /sys/devices/system/cpu/cpu{pu}/online"))?;
-    // It ends with 1 where something is not as planned.
+    // It exits with 1 if there is drift.
     let status = guest.run(&["/usr/bin/pinfold", "status"])?.stdout_text();
     let reported = format!("PU {pu} is offline: vcpu(0)");
     if !status.contains(&reported) {
@@ -124,7 +125,7 @@ fn under_a_plan(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError
     near.extend(while_offline(&after));
     let mut found = differences(&after, before, &near);
     let all = found.len();
-    // A kernel that keeps no mask with an offline PU gives it back without: undo says of whom.
+    // A kernel that stores no mask with an offline CPU restores it without: undo reports the tasks.
     found.retain(|one| {
         let task = one.split(" (").next().unwrap_or(one);
         !undone.contains(&format!("the mask of {task} is ")) || !undone.contains("without PUs")
@@ -143,14 +144,14 @@ fn forgets_masks(release: &str) -> bool {
     shapes::version(release) < (6, 2)
 }
 
-/// Undo gave by name what there was, which then was less than all.
+/// Undo restored the explicit list of that time, which was not all CPUs.
 fn while_offline(after: &Snapshot) -> BTreeMap<String, String> {
     let path = format!("{ROOT}/init.scope/cpuset.cpus");
     let now = after.knobs.get(&path).filter(|list| list.trim() != "");
     now.map(|list| (path, list.clone())).into_iter().collect()
 }
 
-/// A plan takes one PU that is nobody's.
+/// A plan takes one unused CPU offline.
 fn one_offline(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
     guest.pinfold(&["apply", "--qmp", MONITOR, "--plan", PLAN, "--knob", "offline=7"])?;
     shows(guest, "0-6\non\n")?;
@@ -163,7 +164,7 @@ fn one_offline(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError>
     Ok("PU 7 offline by the plan, and back".to_owned())
 }
 
-/// A PU of a vCPU is not taken.
+/// The CPU of a vCPU is not taken offline.
 fn refused(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
     let words = ["apply", "--qmp", MONITOR, "--plan", PLAN, "--knob", "offline=4"];
     let mut command = vec!["/usr/bin/pinfold"];

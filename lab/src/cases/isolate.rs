@@ -1,4 +1,4 @@
-//! `apply --isolate host`, what is true then, and that `undo` leaves no trace.
+//! `apply --isolate host`, the state while it is active, and that `undo` leaves no trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use crate::error::{LabError, expect_none};
 use crate::snapshot::Snapshot;
 use crate::stage::{MONITOR, Stage};
 
-/// What is applied in every case.
+/// The plan of every case.
 pub(super) const APPLY: [&str; 7] =
     ["apply", "--qmp", MONITOR, "--strategy", "balanced", "--isolate", "host"];
-/// How undo tells of a list that could only be given by name.
+/// The text with which undo reports a list that could only be restored with explicit CPUs.
 const NEAR: &str = " was empty and is now ";
 
 pub(super) fn isolate(stage: &mut Stage, _: Extent) -> Result<String, LabError> {
@@ -44,12 +44,12 @@ pub(super) fn isolate(stage: &mut Stage, _: Extent) -> Result<String, LabError> 
             many => format!("; {many} empty lists came back by name"),
         }
     );
-    // What comes after begins with the lists by name.
+    // The following cases start with the explicit lists.
     stage.before.knobs.extend(near);
     Ok(text)
 }
 
-/// Fails unless the host is isolated as `status` says.
+/// Fails unless the host is isolated as `status` reports.
 pub(super) fn check(stage: &mut Stage) -> Result<(), LabError> {
     let text = stage.guest.pinfold(&["status", "--json"])?;
     let status = Status::parse(&text)?;
@@ -57,7 +57,7 @@ pub(super) fn check(stage: &mut Stage) -> Result<(), LabError> {
     expect_none("isolation is not so", intruders(stage, &during, &status))
 }
 
-/// The knobs that are the same in effect only, with what they hold then.
+/// The tunables that are only equivalent, with their contents.
 fn near(stage: &Stage) -> BTreeMap<String, String> {
     let root = stage.cgroups.root();
     let groups = stage.cgroups.near_after_undo(&stage.guest.release).iter();
@@ -77,7 +77,7 @@ fn unreported(reported: &str, near: &BTreeMap<String, String>) -> Vec<String> {
     found
 }
 
-/// What `pinfold status --json` says of the one placement.
+/// The single placement in the output of `pinfold status --json`.
 struct Status {
     movable: BTreeSet<u32>,
     immovable: BTreeSet<u32>,
@@ -102,8 +102,8 @@ impl Status {
     }
 }
 
-/// Who may run on the machine's PUs and should not, or is not told of. A task whose group has
-/// only those PUs stays, and is told of as movable.
+/// Tasks that may run on the machine's CPUs and should not, or are not reported. A task whose group
+/// has only those CPUs stays, and is reported as movable.
 fn intruders(stage: &Stage, during: &Snapshot, status: &Status) -> Vec<String> {
     let (before, vm) = (&stage.before, stage.vm);
     let mut found = Vec::new();

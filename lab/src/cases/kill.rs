@@ -1,10 +1,10 @@
 //! `kill -9` before each system call of an apply, or of an undo, that could change anything.
 //!
-//! `strace` counts the calls in a run that is let through, then runs the same command again for
-//! each of them and injects `SIGKILL` when that call is entered. Nothing in Pinfold knows of
-//! it. (With `--seccomp-bpf`, which would be faster, strace 6.1 injects no signal.) After each
-//! kill the shells fork, then `pinfold undo` must restore the host, with those who were born
-//! in between as their parents were.
+//! `strace` counts the calls in a complete run, then runs the same command again for each of them
+//! and injects `SIGKILL` at the entry of that call. Pinfold has no code for this. (With
+//! `--seccomp-bpf`, which would be faster, strace 6.1 injects no signal.) After each kill the
+//! shells fork, then `pinfold undo` must restore the host, with the tasks created in between equal
+//! to their parents.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +16,17 @@ use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
 use crate::stage::Stage;
 
-/// Calls that change the host or the journal; those with a question mark are not everywhere.
+/// Calls that change the host or the journal; those with a question mark do not exist on all
+/// architectures.
 const CALLS: &str = "write,fsync,fdatasync,?mkdir,mkdirat,?rmdir,unlinkat,?renameat,renameat2,sched_setaffinity,sched_setattr";
 const STRACE: &str = "/usr/bin/strace";
 const LOG: &str = "/tmp/strace.log";
 const UNDO: [&str; 2] = ["undo", "--all"];
-/// Kills of a fixed extent, spread over all.
+/// Number of kills in a fixed extent, spread over all calls.
 const FIXED: usize = 4;
 const KILLED: u32 = 9;
 
-/// A system call by its name and how often it was entered until then.
+/// A system call by its name and the number of times that it was entered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Call {
     name: String,
@@ -78,7 +79,7 @@ pub(super) fn undo_killed(stage: &mut Stage, extent: Extent) -> Result<String, L
     report(killed, chosen.len(), &calls)
 }
 
-/// Most kills must have come, or nothing was tried.
+/// Most kills must have hit, otherwise nothing was tested.
 pub(super) fn report(killed: usize, chosen: usize, calls: &[Call]) -> Result<String, LabError> {
     match killed * 2 > chosen {
         true => Ok(format!("killed before {killed} of {} calls", calls.len())),
@@ -96,7 +97,7 @@ pub(super) fn choose(calls: &[Call], extent: Extent) -> Vec<Call> {
         Extent::Full => 1,
         Extent::Fixed => calls.len().div_ceil(FIXED).max(1),
     };
-    // From the middle of each stretch, so that the last is not always the same end.
+    // From the middle of each interval, so that the last one is not always the same end.
     calls.iter().skip(step / 2).step_by(step).cloned().collect()
 }
 
@@ -105,7 +106,8 @@ pub(super) fn calls_of(guest: &mut Guest, arguments: &[&str]) -> Result<Vec<Call
     calls_with(guest, arguments, "")
 }
 
-/// The same, but only those in which a text occurs, such as the folder of the file that is written.
+/// As [`calls_of`], with only the calls that contain a text, such as the folder of the file that is
+/// written.
 pub(super) fn calls_with(
     guest: &mut Guest,
     arguments: &[&str],
@@ -148,14 +150,14 @@ pub(super) fn calls_in(text: &str, part: &str) -> Vec<Call> {
     calls
 }
 
-/// What stops a command when it returns from a call, as the words before it.
+/// Arguments that stop a command when it returns from a call.
 pub(super) fn stopping(call: &Call) -> String {
     let Call { name, count } = call;
     format!("{STRACE} -f -qq -e trace={name} -e inject={name}:signal=STOP:when={count} -o {LOG}")
 }
 
-/// Runs a command of Pinfold that is killed when it enters a call. False if it came to its end
-/// before: the number of calls depends on how many kernel threads there are at the moment.
+/// Runs a command of Pinfold that is killed when it enters a call. False if it ended before: the
+/// number of calls depends on the present number of kernel threads.
 pub(super) fn kill_at(
     guest: &mut Guest,
     arguments: &[&str],

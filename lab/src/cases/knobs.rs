@@ -1,8 +1,8 @@
-//! The host's own knobs: interrupts, kernel work, memory, frequency, run time.
+//! The tunables of the host: interrupts, kernel work, memory, frequency, run time.
 //!
-//! A machine whose memory is on node 0 is planned for node 1. What each knob holds, and every task's
-//! group, mask and policy, is read by busybox before, during and after; what this kernel or machine
-//! lacks must be told, and so must interrupts that the kernel manages.
+//! A machine whose memory is on node 0 is planned for node 1. The contents of each tunable, and
+//! every task's group, mask and policy, are read by busybox before, during and after. Tunables that
+//! this kernel or machine lacks must be reported, and so must interrupts that the kernel manages.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ const MONITOR: &str = "/tmp/knobs.qmp";
 const ROOT: &str = "/sys/fs/cgroup";
 const GROUP: &str = "/sys/fs/cgroup/vm.scope";
 const UNDO: [&str; 2] = ["undo", "--all"];
-/// Pages that QEMU has by itself are enough: it is bound to node 0 while it starts.
+/// QEMU's own pages suffice: it is bound to node 0 while it starts.
 const PREPARE: &str = "mount -t cgroup2 none /sys/fs/cgroup; cd /sys/fs/cgroup; mkdir vm.scope
     echo '+cpuset +cpu' > cgroup.subtree_control";
 const READY: &str = "until [ -S /tmp/knobs.qmp ] && [ -s /tmp/knobs.pid ]; do usleep 50000; done
     until [ $(ls /proc/$(cat /tmp/knobs.pid)/task | wc -l) -ge 3 ]; do usleep 50000; done
     for t in $(ls /proc/$(cat /tmp/knobs.pid)/task); do taskset -p ff $t; done";
 
-/// A knob's file, its key and value, and what the file holds then.
+/// The file of a tunable, its key and value, and the contents that the file must have.
 struct Knob {
     file: &'static str,
     words: &'static str,
@@ -91,7 +91,7 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
         return Err(LabError::wrong("a guest without cpufreq was not told of", reported));
     }
     let managed = managed(guest, &after)?;
-    // The group's nodes are given by name from here on.
+    // From here on the group's nodes are explicit.
     let killed = kills(guest, &apply, &after, extent)?;
     let names =
         |knobs: &[&Knob]| knobs.iter().map(|knob| knob.name()).collect::<Vec<_>>().join(", ");
@@ -136,7 +136,7 @@ fn first(guest: &mut Guest, pattern: &str) -> Result<String, LabError> {
     if device.is_empty() { Err(LabError::wrong(pattern, "no device has it")) } else { Ok(device) }
 }
 
-/// Every task, and every knob that may be changed, with its bytes.
+/// Every task, and every tunable that may be changed, byte for byte.
 fn look(guest: &mut Guest) -> Result<Snapshot, LabError> {
     Snapshot::take_with(guest, ROOT, false, HOST_KNOBS)
 }
@@ -145,8 +145,8 @@ fn same(guest: &mut Guest, before: &Snapshot, what: &str) -> Result<(), LabError
     expect_none(what, differences(&look(guest)?, before, &BTreeMap::new()))
 }
 
-/// A disk with a queue for each PU: the kernel manages the interrupts of its queues and takes no word
-/// for them, which is told once with the way out, and nothing is left behind.
+/// A disk with a queue for each CPU: the kernel manages the interrupts of its queues and rejects
+/// changes, which is reported once with a hint, and nothing is left behind.
 fn managed(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
     let disk = first(guest, "/sys/bus/pci/devices/*/virtio*/block")?;
     let knob = format!("irq:{disk}=6-7");
@@ -199,7 +199,7 @@ fn not_so(guest: &mut Guest, present: &[&Knob], device: &str) -> Result<Vec<Stri
     Ok(found)
 }
 
-/// Where the machine's own (anonymous) pages are now; most must have been moved.
+/// The node of the machine's own (anonymous) pages; most must have been moved.
 fn pages(guest: &mut Guest) -> Result<String, LabError> {
     let text = guest.shell(
         "grep anon= /proc/$(cat /tmp/knobs.pid)/numa_maps | tr ' ' '\\n' | grep '^N[01]=' | \
@@ -214,8 +214,8 @@ fn pages(guest: &mut Guest) -> Result<String, LabError> {
     }
 }
 
-/// Page tables of each node, which `numa_maps` does not show and no call moves; those of a
-/// virtual machine's second level are apart since Linux 6.1.
+/// Page tables of each node, which `numa_maps` does not show and no system call moves; those of the
+/// second level of a virtual machine are counted separately since Linux 6.1.
 fn page_tables(guest: &mut Guest) -> Result<String, LabError> {
     let text = guest.shell(
         "for n in 0 1; do awk -v n=$n '$3 == \"PageTables:\" {a=$4} $3 == \"SecPageTables:\" {b=$4} \

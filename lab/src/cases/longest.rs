@@ -1,13 +1,14 @@
-//! The longest plan: isolation, a partition, real-time vCPUs, SMT off and the host's knobs at once.
+//! The longest plan: isolation, a partition, real-time vCPUs, SMT off and the host's tunables
+//! together.
 //!
-//! It is killed before each call that could change something, and at random moments, its undo too.
-//! After each kill shells fork and `undo` runs; then every task's group, mask and policy and every
-//! knob must be as before, byte for byte. At random moments Pinfold runs without `strace`, which
-//! makes a kill cheap, and stops where no call is entered, too.
+//! It is killed before each call that could change something, and at random times, and so is its
+//! undo. After each kill shells fork and `undo` runs; then every task's group, mask and policy and
+//! every tunable must be as before, byte for byte. At random times Pinfold runs without `strace`,
+//! which makes a kill fast, and also stops it between system calls.
 //!
-//! SMT that goes and comes has the kernel patch its own code, which this emulator takes badly at times
-//! ([`Guest::was_upset`]): hundreds of kills take several boots, each of which goes on where the last
-//! one ended.
+//! When SMT is switched, the kernel patches its own code, which sometimes fails under TCG
+//! ([`Guest::was_upset`]): hundreds of kills take several boots, each of which continues where the
+//! last one ended.
 
 use std::collections::BTreeMap;
 
@@ -36,12 +37,12 @@ pub(super) const PLANNING: [&str; 11] = [
     "--json",
 ];
 pub(super) const IOTHREAD: &str = "-object iothread,id=iothread1";
-/// A slice that leaves each kind of task to itself, and one with a list of its own.
+/// A slice for each kind of task, and one with its own list.
 const GROUPS: &str = "cd /sys/fs/cgroup; mkdir system.slice user.slice
     echo +cpu > cgroup.subtree_control; echo 0-5 > user.slice/cpuset.cpus";
 const KINDS: [&str; 5] = ["", "taskset c ", "taskset 3c ", "chrt -b 0 ", "chrt -f 5 "];
 
-/// A knob's words, the file that shows it, and what that holds then.
+/// The argument of a tunable, its file, and the contents that the file must have.
 pub(super) type Knob = (&'static str, &'static str, &'static str);
 pub(super) const KNOBS: [Knob; 11] = [
     ("partition=isolated", "", ""),
@@ -61,21 +62,21 @@ pub(super) const KNOBS: [Knob; 11] = [
     ("cpu-quota=90000/100000", "/sys/fs/cgroup/vm.scope/cpu.max", "90000 100000"),
 ];
 
-/// Kills at random moments.
+/// Number of kills at random times.
 const MANY: usize = 200;
 const FEW: usize = 8;
-/// So many tries for each of them: who ends before the moment comes is not killed.
+/// Attempts for each of them: a command that ends early is not killed.
 const TRIES: usize = 3;
-/// How the shell tells of a `SIGKILL`.
+/// Exit status of the shell for `SIGKILL`.
 const KILLED: &str = "137";
 
-/// The kills that are done, each with its undo and the look at what is left.
+/// The kills so far, each with its undo and a check.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// Calls before which a kill was tried, and how many came.
+    /// Number of calls before which a kill was tried, and number of hits.
     changes: usize,
     killed: usize,
-    /// Random moments, of which so many came, and so many of undo.
+    /// Number of random times, of hits, and of hits of undo.
     tries: usize,
     random: usize,
     undos: usize,
@@ -87,7 +88,7 @@ impl Progress {
         Self { changes: 0, killed: 0, tries: 0, random: 0, undos: 0, moments: Moments(1) }
     }
 
-    /// How much is done, for who asks whether it goes on.
+    /// Number of kills so far, to detect progress.
     pub(super) fn done(&self) -> usize {
         self.changes + self.tries
     }
@@ -103,7 +104,7 @@ pub(super) fn killed(
     let mut apply = vec!["apply", "--qmp", MONITOR, "--plan", PLAN, "--knob", "wake-up-us=0"];
     apply.extend(["--knob", &irq]);
     for (words, ..) in &KNOBS {
-        // A kernel that lacks one tells it; the case of the knobs asserts that.
+        // A kernel without one of them reports it; the case of the tunables checks this.
         apply.extend(["--knob", words]);
     }
     let (before, pus) = there_and_back(guest, vm, &apply)?;
@@ -113,7 +114,7 @@ pub(super) fn killed(
         "rr 1 on PUs {pus} in an isolated partition, SMT off, interrupts, memory nodes, wake-up latency \
          and {} more knobs at once; {each}; {random}; each time group, mask and policy of {} tasks and \
          {} knobs as before",
-        // This kernel may lack some, and two are named.
+        // This kernel may lack some, and two have other names.
         KNOBS.iter().skip(2).filter(|(_, file, _)| before.knobs.contains_key(*file)).count(),
         before.tasks.len(),
         before.knobs.len()
@@ -133,7 +134,7 @@ fn prepare(guest: &mut Guest) -> Result<u32, LabError> {
     }
     let plan = guest.run(&PLANNING)?.stdout_text();
     guest.shell(&format!("cat > {PLAN} <<'END'\n{plan}\nEND"))?;
-    // All of them are under way.
+    // All kinds of changes have started.
     stage::fork(guest)?;
     stage::reap(guest)?;
     Ok(vm)
@@ -143,8 +144,9 @@ fn look(guest: &mut Guest) -> Result<Snapshot, LabError> {
     Snapshot::take_with(guest, ROOT, false, HOST_KNOBS)
 }
 
-/// The plan once, in force as asked; gives how the host is afterwards, and the vCPUs' PUs. That is
-/// how it was, but for lists that a kernel takes by name alone, of which undo tells.
+/// Applies the plan once and undoes it; returns the state of the host afterwards, and the CPUs of
+/// the vCPUs. The state must be the initial one, except for lists that a kernel only accepts with
+/// explicit CPUs, which undo reports.
 fn there_and_back(
     guest: &mut Guest,
     vm: u32,
@@ -169,13 +171,13 @@ fn there_and_back(
     Ok((after, pus))
 }
 
-/// The root's file of all that a list can hold.
+/// The root's file with the maximum contents of a list.
 fn whole(path: &str) -> Option<String> {
     let file = path.rsplit('/').next()?;
     Some(format!("{ROOT}/{file}.effective"))
 }
 
-/// Fails unless everything is as the plan asks, as busybox reads it.
+/// Fails unless everything matches the plan, as read by busybox.
 fn in_force(guest: &mut Guest, vm: u32) -> Result<String, LabError> {
     let during = look(guest)?;
     let status = guest.pinfold(&["status", "--json"])?;
@@ -207,7 +209,7 @@ fn same(guest: &mut Guest, before: &Snapshot, what: &str) -> Result<(), LabError
     expect_none(what, differences(&after, before, &BTreeMap::new()))
 }
 
-/// What follows a kill: tasks are born, undo runs, and nothing is left.
+/// After a kill: tasks are created, undo runs, and nothing must be left.
 fn undone(guest: &mut Guest, before: &Snapshot, what: &str) -> Result<(), LabError> {
     guest.pinfold(&UNDO)?;
     same(guest, before, what)?;
@@ -254,7 +256,7 @@ fn at_random(
         let came = kill_after(guest, apply, moment)?;
         stage::fork(guest)?;
         let mut what = format!("apply killed after {moment} us");
-        // Every second time undo is killed as well.
+        // Every second time undo is killed too.
         let mut undo_came = false;
         if progress.tries % 2 == 1 {
             let moment = progress.moments.within(back);
@@ -275,7 +277,7 @@ fn at_random(
     ))
 }
 
-/// How long a command of Pinfold takes in the guest.
+/// Duration of a command of Pinfold in the guest.
 fn time_us(guest: &mut Guest, arguments: &[&str]) -> Result<u64, LabError> {
     let script = format!(
         "read a b < /proc/uptime; /usr/bin/pinfold {} > /tmp/timed.txt 2>&1; \
@@ -293,7 +295,7 @@ fn time_us(guest: &mut Guest, arguments: &[&str]) -> Result<u64, LabError> {
     }
 }
 
-/// True if it was killed; false if it had ended well before.
+/// True if it was killed; false if it ended successfully before.
 fn kill_after(guest: &mut Guest, arguments: &[&str], us: u64) -> Result<bool, LabError> {
     let script = format!(
         "/usr/bin/pinfold {} > /tmp/killed.txt 2>&1 & p=$!; usleep {us}; kill -9 $p || true; \
@@ -301,7 +303,7 @@ fn kill_after(guest: &mut Guest, arguments: &[&str], us: u64) -> Result<bool, La
         arguments.join(" ")
     );
     let text = guest.shell(&script)?;
-    // The shell itself may say "Killed" behind it.
+    // The shell itself may print "Killed" after it.
     match text.lines().next() {
         Some(KILLED) => Ok(true),
         Some("0") => Ok(false),
@@ -312,12 +314,12 @@ fn kill_after(guest: &mut Guest, arguments: &[&str], us: u64) -> Result<bool, La
     }
 }
 
-/// Moments that are the same in each run: a linear congruence (Knuth's MMIX).
+/// Times that are the same in each run: a linear congruential generator (Knuth's MMIX).
 #[derive(Debug)]
 struct Moments(u64);
 
 impl Moments {
-    /// One until a little after the end of what takes so long.
+    /// A time up to slightly after the end of a command with this duration.
     fn within(&mut self, us: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

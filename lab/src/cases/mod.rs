@@ -1,7 +1,8 @@
-//! The cases: what is tried in which host under test, and the verdicts.
+//! The cases: what is tested in which host under test, and the results.
 //!
 //! Cases that need the same host share a boot, in an order in which each leaves the host as it
-//! found it; after a failure the host is not trusted any more, and the rest is not tried.
+//! found it. After a failure the state of the host is not reliable, and the remaining cases are not
+//! tried.
 
 mod benchmarks;
 mod exits;
@@ -40,7 +41,7 @@ use crate::guest::{Guest, Shape};
 use crate::ship::Cargo;
 use crate::stage::{Cgroups, Stage};
 
-/// What a host under test may insert beside the modules of its port.
+/// Modules that a host under test may insert in addition to those of its port.
 const MODULES: [&str; 12] = [
     "virtio_pci",
     "virtio_console",
@@ -52,16 +53,16 @@ const MODULES: [&str; 12] = [
     "vhost_net",
     "acpi_cpufreq",
     "cpufreq_userspace",
-    // A file system, and what it checks its blocks with.
+    // A file system, and the checksum for its blocks.
     "crc32c_generic",
     "ext4",
 ];
 
-/// The kernels that are booted, by their Debian metapackage and suite. The first two have the
-/// same cpuset code; 6.2 and newer keep masks, 6.7 and newer have remote partitions, 7.0 and
-/// newer take an empty list for a group with tasks.
+/// The kernels that are booted, by their Debian metapackage and suite. The first two have the same
+/// cpuset code; 6.2 and newer keep masks, 6.7 and newer have remote partitions, 7.0 and newer
+/// accept an empty list for a group with tasks.
 ///
-/// The last are of other instruction sets, with Debian 13's programs.
+/// The last ones are for other instruction sets, with Debian 13's programs.
 pub const FLAVOURS: [(Flavour, Extent); 7] = [
     (flavour("linux-image-cloud-amd64", None), Extent::Full),
     (flavour("linux-image-amd64", None), Extent::Fixed),
@@ -79,67 +80,67 @@ const fn flavour(package: &'static str, suite: Option<&'static str>) -> Flavour 
     Flavour { package, suite, isa: None }
 }
 
-/// How many of a case's variants are tried.
+/// Number of variants of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// A fixed part, for every run of the tests.
     Fixed,
-    /// All.
+    /// All variants.
     Full,
 }
 
-/// What became of a case.
+/// Result of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As it must be; with what was tried.
+    /// Passed; with a description of what was tested.
     Passed(String),
-    /// Not as it must be, and where the evidence is.
+    /// Failed; with the location of the evidence.
     Failed(String),
-    /// Not tried, and why.
+    /// Not tried, for this reason.
     Skipped(String),
 }
 
-/// One host under test with the cases that are tried in it.
+/// One host under test with its cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
-    /// Isolation, kills and what is born meanwhile, under a way of using cgroups.
+    /// Isolation, kills and tasks created in between, with this use of cgroups.
     Host(Cgroups),
-    /// What Pinfold sees of a shape.
+    /// The topology of a shape as Pinfold sees it.
     Topology(Shape),
     /// Isolation once, on a shape.
     Placed(Shape, Placed),
-    /// The host's own knobs, on two NUMA nodes.
+    /// The tunables of the host, on two NUMA nodes.
     Knobs,
     /// The cpu controller of cgroup version 1.
     Shares,
-    /// All kinds of change in one plan, killed before each of them and at random.
+    /// All kinds of change in one plan, killed before each of them and at random times.
     Longest,
-    /// PUs that go offline, by the plan and under it.
+    /// CPUs that go offline, by the plan and while it is active.
     Hotplug,
-    /// A machine of a real KVM.
+    /// A machine under a real KVM.
     Nested,
     /// Exits of a guest of that KVM, counted.
     Exits,
-    /// Every command of `pinload`, and a PU that is offline.
+    /// Every command of `pinload`, and an offline CPU.
     Benchmarks,
-    /// A study of memory that is near and far, and of neighbours on both nodes.
+    /// A study of near and far memory, and of neighbours on both nodes.
     FarMemory,
-    /// A study on a host that was booted with isolated PUs, at a fixed frequency.
+    /// A study on a host booted with isolated CPUs, at a fixed frequency.
     Isolated,
     /// A study of guests of that KVM, with their exits.
     Overhead,
-    /// The longest plan, cut off the power at calls that change the disk.
+    /// The longest plan, with power cuts at calls that change the disk.
     PowerCuts,
-    /// systemd as the keeper of all groups.
+    /// systemd as the manager of all groups.
     Systemd,
     /// Governor and limits of a cpufreq driver.
     Frequency,
-    /// Virtual nodes that are slowed by a method; `gov` stands for `freq` too.
+    /// Virtual nodes slowed by a method; `gov` includes `freq`.
     Vnodes(Method),
 }
 
 impl Case {
-    /// All, in the order of the table.
+    /// All cases, in the order of the table.
     pub const ALL: [Case; 31] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
@@ -204,16 +205,17 @@ impl Case {
         }
     }
 
-    /// Whether it can be tried with a kernel: hosts of other instruction sets have a part of the cases.
+    /// True if it can be tried with a kernel: hosts of other instruction sets have a subset of the
+    /// cases.
     #[must_use]
     pub fn fits(self, flavour: &Flavour) -> bool {
         match (self, flavour.isa) {
-            // RISC-V's board has no cores of several threads.
+            // The RISC-V board has no SMT.
             (Case::Topology(SMALL | NUMA), Some(Isa::Riscv)) => false,
             (Case::Topology(FOUR), isa) => isa == Some(Isa::Riscv),
-            // Without a suite it is 6.1, which has no remote partition.
+            // Without a suite it is 6.1, which has no remote partitions.
             (Case::Longest, None) => flavour.suite.is_some(),
-            // The disk does not depend on the kernel; what is volatile goes under each.
+            // The disk does not depend on the kernel; volatile state is lost under each.
             (Case::PowerCuts, _) => *flavour == LONGEST,
             (_, None) => true,
             (
@@ -228,16 +230,16 @@ impl Case {
         }
     }
 
-    /// Whether a whole run of the lab tries it with a kernel: the full build of 6.1 has the source of
-    /// the cloud build, and only its modules show more.
+    /// True if a complete run of the lab tries it with a kernel: the full build of 6.1 has the
+    /// source of the cloud build, and only its modules show more.
     #[must_use]
     pub fn is_tried_with(self, flavour: &Flavour) -> bool {
         flavour.package != "linux-image-amd64"
             || matches!(self, Case::Nested | Case::Exits | Case::Systemd | Case::Frequency)
     }
 
-    /// Whether a whole run of the lab writes a row of this name under a kernel, which is named by its
-    /// release (`6.1.0-56-cloud-amd64`) or, where it was not booted, by its package.
+    /// True if a complete run of the lab writes a row of this name under a kernel, which is named
+    /// by its release (`6.1.0-56-cloud-amd64`) or, if it was not booted, by its package.
     pub(crate) fn is_in_whole_run(row: &str, kernel: &str) -> bool {
         let build = |flavour: &Flavour| flavour.package.trim_start_matches("linux-image");
         let of_kernel = FLAVOURS.iter().filter(|(flavour, _)| kernel.ends_with(build(flavour)));
@@ -252,7 +254,7 @@ impl Case {
         })
     }
 
-    /// A host writes a row for each of what is tried in it.
+    /// A host writes one row for each of its cases.
     fn writes(self, row: &str) -> bool {
         let name = self.name();
         let rest = row.strip_prefix(&name);
@@ -262,8 +264,8 @@ impl Case {
         }
     }
 
-    /// How much of it a whole run of the lab tries with a kernel for which `usual` is usual: the
-    /// longest plan is killed everywhere under one that has all that it asks for.
+    /// The extent in a complete run of the lab with a kernel, where `usual` is the default: the
+    /// longest plan is killed everywhere under one kernel that supports all of it.
     #[must_use]
     pub fn extent_with(self, flavour: &Flavour, usual: Extent) -> Extent {
         match matches!(self, Case::Longest | Case::PowerCuts) && *flavour == LONGEST {
@@ -272,7 +274,7 @@ impl Case {
         }
     }
 
-    /// Boots the host and tries its cases; each verdict has the case's name and the kernel.
+    /// Boots the host and runs its cases; each result has the name of the case and the kernel.
     #[must_use]
     pub fn run(self, lab: &Lab) -> Vec<(String, String, Verdict)> {
         match self {
@@ -325,7 +327,7 @@ const fn placed(strategy: &'static str, vcpus: u32, offline: Option<u32>) -> Pla
     Placed { strategy, vcpus, offline }
 }
 
-/// What all cases of a run share.
+/// The data that all cases of a run share.
 #[derive(Debug)]
 pub struct Lab {
     cargo: Cargo,
@@ -336,7 +338,7 @@ pub struct Lab {
 
 type Try = (&'static str, fn(&mut Stage, Extent) -> Result<String, LabError>);
 
-/// In this order, because each begins with what the one before left.
+/// In this order, because each starts with the state that the previous one left.
 const TRIES: [Try; 4] = [
     ("isolate, status, undo", isolate::isolate),
     ("partition", partition::partition),
@@ -345,10 +347,11 @@ const TRIES: [Try; 4] = [
 ];
 
 impl Lab {
-    /// Gets the kernel `flavour` and loads the programs; evidence of failures goes into `folder`.
+    /// Downloads the kernel `flavour` and loads the programs; evidence of failures is written to
+    /// `folder`.
     ///
     /// # Errors
-    /// [`LabError`]; [`LabError::is_skip`] tells what only means that this machine cannot.
+    /// [`LabError`]; if [`LabError::is_skip`] is true, this machine cannot run the lab.
     pub fn open(
         pinfold: &str,
         flavour: &Flavour,
@@ -403,7 +406,7 @@ impl Lab {
         rows
     }
 
-    /// A case whose host has more in it.
+    /// A case whose host has more files.
     fn with(
         &self,
         name: String,
@@ -419,8 +422,8 @@ impl Lab {
         }
     }
 
-    /// A case that has a boot of its own. If this emulator upsets the guest's kernel
-    /// ([`Guest::was_upset`]), it is tried once more, and that is told.
+    /// A case with its own boot. If TCG caused a kernel failure ([`Guest::was_upset`]), it is tried
+    /// once more, and that is reported.
     fn alone(
         &self,
         shape: &Shape,
@@ -441,7 +444,7 @@ impl Lab {
         vec![(name, release, verdict)]
     }
 
-    /// The longest plan, in as many boots as it takes while each gets further than the one before.
+    /// The longest plan, in as many boots as necessary while each makes progress.
     fn longest(&self, name: String) -> Vec<(String, String, Verdict)> {
         let progress = RefCell::new(longest::Progress::new());
         let (mut boots, mut done) = (1, 0);
@@ -464,7 +467,7 @@ impl Lab {
         }
     }
 
-    /// Each boot but the first recovers from a cut, and each but the last is cut.
+    /// Each boot except the first recovers from a cut, and each except the last is cut.
     fn power_cuts(&self, name: String) -> Vec<(String, String, Verdict)> {
         let mut cuts = power::Cuts::new(self.extent);
         let mut upset = None;
@@ -493,7 +496,7 @@ impl Lab {
         }
     }
 
-    /// Its kernel, what became of it, and whether the emulator upset that kernel.
+    /// The kernel, the result, and whether TCG caused a kernel failure.
     fn once(
         &self,
         shape: &Shape,
@@ -523,7 +526,8 @@ fn verdict(result: Result<String, LabError>) -> Verdict {
     }
 }
 
-/// A failure in a guest that runs: its evidence is kept. What the guest lacks is none.
+/// A failure in a running guest: its evidence is kept. A missing feature of the guest is not a
+/// failure.
 fn failed(mut guest: Guest, error: &LabError) -> Verdict {
     if error.is_skip() {
         return match guest.end() {
@@ -537,8 +541,8 @@ fn failed(mut guest: Guest, error: &LabError) -> Verdict {
     })
 }
 
-/// What `balanced` keeps for the two vCPUs of the machine in a shape of four PUs: core 1 of two, or
-/// two cores.
+/// The CPUs that `balanced` reserves for the two vCPUs of the machine on a shape with four CPUs:
+/// core 1 of two, or two cores.
 fn exclusive(shape: &Shape) -> CpuSet {
     let pus = if shape.threads == 2 { [2, 3] } else { [1, 2] };
     pus.into_iter().map(pinfold_model::PuId).collect()

@@ -1,6 +1,7 @@
-//! A machine of a real KVM, in a host under test whose processor virtualises (itself emulated).
+//! A machine under a real KVM, in a host under test whose (emulated) processor supports
+//! virtualisation.
 //!
-//! Only there are kernel threads of KVM and vhost, and page tables of the hardware.
+//! Only such a host has kernel threads of KVM and vhost, and hardware page tables.
 
 use pinfold_model::Isa;
 
@@ -10,15 +11,16 @@ use crate::guest::Guest;
 use crate::ship::MODULES;
 use crate::snapshot::Snapshot;
 
-/// Inserts what is not built in, and makes the devices that nobody else makes here.
+/// Inserts the modules that are not built in, and creates the device nodes, which no other program
+/// does here.
 const INSERT: &str = "for m in $(cat DIR/list); do insmod $m || echo \"$m is not inserted\"; done
     mkdir -p /dev/net; [ -e /dev/net/tun ] || mknod /dev/net/tun c 10 200
     [ -e /dev/kvm ] || mknod /dev/kvm c 10 232; [ -e /dev/vhost-net ] || mknod /dev/vhost-net c 10 238";
-/// Its network has a thread in the kernel.
+/// Its network has a kernel thread.
 const NETWORK: &str = "-netdev tap,id=n0,ifname=t0,script=no,downscript=no,vhost=on,vhostforce=on \
     -device virtio-net-device,netdev=n0";
 
-/// Gives the guest its KVM.
+/// Enables KVM in the guest.
 pub(super) fn insert(guest: &mut Guest) -> Result<(), LabError> {
     let said = guest.shell(&INSERT.replace("DIR", MODULES))?;
     if guest.run(&["/bin/busybox", "grep", "-qw", "kvm", "/proc/misc"])?.success() {
@@ -35,7 +37,7 @@ pub(super) fn insert(guest: &mut Guest) -> Result<(), LabError> {
     }
 }
 
-/// QEMU's words for a machine of this KVM.
+/// QEMU's arguments for a machine under this KVM.
 pub(super) fn accelerated(guest: &Guest) -> &'static str {
     match guest.isa {
         Isa::X86 => "-accel kvm -cpu host,-svm",
@@ -67,7 +69,7 @@ pub(super) fn kvm(guest: &mut Guest) -> Result<String, LabError> {
     Ok(format!("vCPUs of KVM on PUs {alone}; {named}; {}", tables.trim_end_matches(',')))
 }
 
-/// The kernel's helpers of this machine, each with its mask while the plan is in force.
+/// The kernel threads of this machine, each with its mask while the plan is active.
 fn threads(during: &Snapshot, vm: u32) -> Result<String, LabError> {
     let is_vcpu = |name: &str| name.ends_with("/KVM");
     let vcpus = during.of_group(vm).filter(|(_, task)| is_vcpu(&task.name)).count();
@@ -86,7 +88,7 @@ fn threads(during: &Snapshot, vm: u32) -> Result<String, LabError> {
     }
 }
 
-/// `vhost-812` without its number, which differs from run to run.
+/// `vhost-812` without its number, which differs between runs.
 fn kind(name: &str) -> &str {
     name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-')
 }

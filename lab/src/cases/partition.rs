@@ -1,5 +1,5 @@
-//! `partition=isolated`: local below the root, remote elsewhere, invalid when a rival comes, and
-//! that undo leaves no trace.
+//! `partition=isolated`: local below the root, remote elsewhere, invalid when another group
+//! requests the CPUs, and that undo leaves no trace.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub(super) fn partition(stage: &mut Stage, extent: Extent) -> Result<String, Lab
     Ok(format!("{kind}, isolated, the vCPUs alone in it; {rival}; {killed}"))
 }
 
-/// A host on which there can be none says so, and isolates as it does without.
+/// A host without partitions reports this, and isolates as without the option.
 fn not_here(stage: &mut Stage, apply: &[&str], words: &str) -> Result<String, LabError> {
     let reported = stage.guest.pinfold(apply)?;
     if !reported.contains(words) {
@@ -61,7 +61,7 @@ fn same(stage: &mut Stage, what: &str) -> Result<(), LabError> {
     expect_none(what, after.differences(&stage.before, &BTreeMap::new()))
 }
 
-/// The partition's file and what is left to others, read by busybox.
+/// The partition's file and the CPUs of other groups, as read by busybox.
 fn is_made(stage: &mut Stage) -> Result<(), LabError> {
     let root = stage.cgroups.root();
     let text = stage.guest.shell(&format!(
@@ -75,12 +75,12 @@ fn is_made(stage: &mut Stage) -> Result<(), LabError> {
     }
 }
 
-/// What others have of four PUs.
+/// The CPUs of other tasks, out of four.
 fn rest(alone: &CpuSet) -> CpuSet {
     CpuSet::first_n(4).difference(alone)
 }
 
-/// Another group asks for the same PUs: what the kernel makes of it is told by `status`.
+/// Another group requests the same CPUs: `status` reports the reaction of the kernel.
 fn rival(stage: &mut Stage) -> Result<String, LabError> {
     let root = stage.cgroups.root();
     let shown = stage.guest.shell(&format!(
@@ -88,7 +88,7 @@ fn rival(stage: &mut Stage) -> Result<String, LabError> {
          cat $(find {root} -name 'pinfold-*-part')/cpuset.cpus.partition",
         stage.alone
     ))?;
-    // It ends with 1 where something is not as planned.
+    // It exits with 1 if there is drift.
     let status = stage.guest.run(&["/usr/bin/pinfold", "status", "--json"])?.stdout_text();
     stage.guest.shell(&format!("rmdir {root}/rival"))?;
     let invalid = shown.contains("invalid");

@@ -1,14 +1,14 @@
 //! Power cuts: the machine itself is killed after a call of an apply, or of an undo, that changes
 //! the disk, and booted again from that disk.
 //!
-//! `/etc` and `/var/lib` are on the disk, systemd is init, and `pinfold-recover.service` is enabled
-//! there. `strace` stops Pinfold when the chosen call returns; then QEMU gets `SIGKILL`, so that what
-//! the guest's kernel had not written is lost. Whatever of the placement was volatile is gone with
-//! the machine. The host after the next boot is compared with the host before the first apply:
-//! every file on the disk but the journals, every knob, and the masks, policies and groups of all
-//! tasks. Each boot recovers from one cut and is then cut itself.
+//! `/etc` and `/var/lib` are on the disk, systemd is init, and `pinfold-recover.service` is
+//! enabled. `strace` stops Pinfold when the chosen call returns; then QEMU gets `SIGKILL`, so that
+//! data that the guest's kernel had not written are lost. The volatile parts of the placement are
+//! gone with the machine. The host after the next boot is compared with the host before the first
+//! apply: every file on the disk except the journals, every tunable, and the masks, policies and
+//! groups of all tasks. Each boot recovers from one cut and is then cut itself.
 //!
-//! A disk that loses what it has acknowledged is not tried: QEMU's image keeps it.
+//! A disk that loses acknowledged writes is not tested: QEMU's image keeps them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,39 +24,39 @@ const ROOT: &str = "/sys/fs/cgroup";
 const MONITOR: &str = "/run/vm.qmp";
 const PLAN: &str = "/tmp/plan.json";
 const UNDO: [&str; 2] = ["undo", "--all"];
-/// The calls that change the disk name a file there.
+/// The calls that change the disk refer to a file there.
 const LASTING: &str = "/var/lib/pinfold";
-/// Cuts of a fixed extent: of an apply, and of an undo.
+/// Number of cuts in a fixed extent: of an apply, and of an undo.
 const FIXED: [usize; 2] = [2, 1];
-/// A host that has just booted is not at rest.
+/// Maximum number of snapshots: a host that has just booted is not settled.
 const LOOKS: usize = 10;
 
-/// Every file of the disk but the journals, by its content, its mode and its owner.
+/// Every file of the disk except the journals, with its content, mode and owner.
 const FILES: &str = "cd /disk
     own='( -path ./lib/pinfold -o -path ./lib/pinfold/journal )'
     find . -xdev ! $own ! -path './lib/pinfold/journal/*' -exec stat -c '%n: %A %u:%g' {} + | sort
     find . -xdev -type f ! -path './lib/pinfold/journal/*' -exec md5sum {} + | sort";
-/// The unit has begun, or its conditions were not met, and it is not at work.
+/// Waits until the unit has started, or its conditions were not met, and it is inactive.
 const RECOVERED: &str = "
     unit() { systemctl show --value -p $1 pinfold-recover; }
     until [ $(unit ConditionTimestampMonotonic) -gt 0 ]; do usleep 50000; done
     while [ $(unit ActiveState) = activating ]; do usleep 50000; done
     unit Result";
-/// Until Pinfold is stopped at the chosen call, or has ended.
+/// Waits until Pinfold is stopped at the chosen call, or has ended.
 const STOPPED: &str = "
     until grep -q 'stopped by SIGSTOP' /tmp/strace.log || [ -e /tmp/ended ]; do usleep 20000; done
     [ -e /tmp/ended ] && echo ended || echo stopped";
 
-/// How a host is whose tasks are all new.
+/// The state of a host, independent of the identity of its tasks.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct State {
-    /// By path; of the disk, and of the kernel.
+    /// Files by path, of the disk and of the kernel.
     files: BTreeMap<String, String>,
-    /// Group, mask and policy of the tasks of each name.
+    /// Group, mask and policy of the tasks, by name.
     tasks: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// A command that is cut, and after which of its calls.
+/// A command that is cut, and the call after which it is.
 #[derive(Clone, Debug)]
 struct Cut {
     command: Command,
@@ -69,17 +69,17 @@ enum Command {
     Undo,
 }
 
-/// The cuts that are done, over all boots.
+/// The cuts so far, over all boots.
 #[derive(Debug)]
 pub(super) struct Cuts {
     extent: Extent,
     before: State,
     plan: Vec<Cut>,
-    /// Calls that change the disk, of both commands.
+    /// Number of calls of both commands that change the disk.
     calls: usize,
     done: usize,
     came: usize,
-    /// Journals that a recovery has ended, and those of which nothing had reached the disk.
+    /// Number of journals that a recovery has ended, and of those that had not reached the disk.
     ended: usize,
     none: usize,
 }
@@ -95,8 +95,8 @@ impl Cuts {
         self.done
     }
 
-    /// What follows one boot: the recovery is checked, and a command runs up to its cut. `None` if
-    /// the machine is to be cut now, else what was tried.
+    /// The work after one boot: the recovery is checked, and a command runs up to its cut. `None`
+    /// if the machine is to be cut now, else a description of what was tested.
     pub(super) fn boot(&mut self, guest: &mut Guest) -> Result<Option<String>, LabError> {
         let apply = if self.plan.is_empty() {
             guest.shell("systemctl enable pinfold-recover")?;
@@ -124,7 +124,7 @@ impl Cuts {
         Ok(None)
     }
 
-    /// Runs both commands once, to know their calls, and chooses.
+    /// Runs both commands once to list their calls, and chooses the cuts.
     fn count(&mut self, guest: &mut Guest, apply: &[String]) -> Result<(), LabError> {
         for (command, share) in [Command::Apply, Command::Undo].into_iter().zip(FIXED) {
             let all = match command {
@@ -141,7 +141,7 @@ impl Cuts {
         Ok(())
     }
 
-    /// Fails unless the recovery at boot left nothing of what was cut.
+    /// Fails unless the recovery at boot removed all traces of the cut command.
     fn recovered(&mut self, guest: &mut Guest) -> Result<(), LabError> {
         let last = &self.plan[self.done - 1];
         let what = format!("{:?} cut after {}", last.command, last.call);
@@ -161,7 +161,8 @@ impl Cuts {
         expect_none(&what, found)
     }
 
-    /// Of the journals each must have ended, the last by the restart, and nothing else may lie there.
+    /// Each journal must have ended, the last one because of the restart, and there must be no
+    /// other files.
     fn journals(&mut self, guest: &mut Guest, what: &str) -> Result<(), LabError> {
         let text = guest.shell("pinfold journal --json")?;
         let all = states(&text).ok_or_else(|| LabError::wrong("pinfold journal", text.clone()))?;
@@ -183,12 +184,12 @@ impl Cuts {
             name.starts_with('.') || !(name.ends_with(".jsonl") || name.ends_with(".lock"))
         });
         expect_none(what, odd.map(|name| format!("the journals' folder has {name}")).collect())?;
-        // The next cut begins without them, as the first did.
+        // The next cut starts without them, like the first one.
         guest.shell("rm -rf /var/lib/pinfold/journal; sync")?;
         Ok(())
     }
 
-    /// Most cuts must have come, or nothing was tried.
+    /// Most cuts must have hit, otherwise nothing was tested.
     fn reported(&self) -> Result<String, LabError> {
         if self.came * 2 <= self.done {
             return Err(LabError::wrong("cuts", format!("{} of {} came", self.came, self.done)));
@@ -221,7 +222,7 @@ impl State {
             }
         }
         for (name, is) in &self.tasks {
-            // A kernel makes workers as it needs them.
+            // The kernel creates workers on demand.
             if let Some(was) = before.tasks.get(name)
                 && is != was
             {
@@ -246,7 +247,7 @@ fn look(guest: &mut Guest) -> Result<State, LabError> {
     Ok(state)
 }
 
-/// The virtual machine in its unit, and the words of the apply.
+/// Starts the virtual machine in its unit, and returns the arguments of the apply.
 fn prepare(guest: &mut Guest) -> Result<Vec<String>, LabError> {
     let machine = format!("{} {}", guest.machine(), longest::IOTHREAD);
     guest.shell(&systemd::PREPARE.replace("MACHINE", &machine))?;
@@ -260,7 +261,7 @@ fn prepare(guest: &mut Guest) -> Result<Vec<String>, LabError> {
     Ok(apply)
 }
 
-/// Runs a command of Pinfold until it is stopped at a call; false if it came to its end before.
+/// Runs a command of Pinfold until it is stopped at a call; false if it ended before.
 fn run_until(guest: &mut Guest, arguments: &[String], call: &Call) -> Result<bool, LabError> {
     guest.shell("rm -f /tmp/ended /tmp/strace.log; touch /tmp/strace.log")?;
     let script = format!(
@@ -276,7 +277,7 @@ fn words(command: &[String]) -> Vec<&str> {
     command.iter().map(String::as_str).collect()
 }
 
-/// So many of them, the first and the last among them; of one, that in the middle.
+/// This number of calls, including the first and the last; the middle one if it is 1.
 fn spread(calls: &[Call], wanted: usize) -> Vec<Call> {
     let last = calls.len().saturating_sub(1);
     let places: BTreeSet<usize> = match wanted {

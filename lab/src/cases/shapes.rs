@@ -1,6 +1,6 @@
-//! A machine of each shape is isolated once and undone.
+//! A machine on each shape is isolated once and undone.
 //!
-//! Which PUs are the machine's is read from the plan; who may run there, by busybox.
+//! The machine's CPUs are read from the plan, and the tasks that may run there by busybox.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,14 @@ use crate::snapshot::{Snapshot, Task};
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
 pub(super) const MONITOR: &str = "/tmp/vm.qmp";
 
-/// What is placed on a shape.
+/// The machine that is placed on a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The strategy.
     pub strategy: &'static str,
-    /// vCPUs of the machine.
+    /// Number of vCPUs of the machine.
     pub vcpus: u32,
-    /// A PU that is offline meanwhile.
+    /// A CPU that is offline meanwhile.
     pub offline: Option<u32>,
 }
 
@@ -40,11 +40,11 @@ pub(super) fn isolate(guest: &mut Guest, placed: &Placed) -> Result<String, LabE
         false => String::new(),
     };
     guest.pinfold(&["undo", "--all"])?;
-    // The kernel shows and takes no mask with a PU that is offline.
+    // The kernel shows and accepts no mask with an offline CPU.
     put(guest, placed.offline, "1")?;
     let after = Snapshot::take(guest, ROOT, false)?;
     let found = after.differences(&before, &near(&after));
-    // What was not shown cannot be put back for those who never asked for a mask.
+    // Masks that were not visible cannot be restored for tasks that never set one.
     let (short, found): (Vec<String>, Vec<String>) =
         found.into_iter().partition(|one| placed.offline.is_some() && is_of_node(one));
     expect_none("undo left a trace", found)?;
@@ -56,7 +56,7 @@ pub(super) fn isolate(guest: &mut Guest, placed: &Placed) -> Result<String, LabE
     Ok(format!("{strategy} on PUs {pus}{real_time}, {many} tasks and back{short}"))
 }
 
-/// The vCPUs take turns at the lowest real-time priority (`SCHED_RR`), nobody else of the machine.
+/// Only the vCPUs of the machine are real-time, `SCHED_RR` with the lowest priority.
 pub(super) fn real_time(during: &Snapshot, vm: u32) -> Result<String, LabError> {
     const ROUND_ROBIN: (i64, i64) = (1, 2);
     let of_vm: Vec<_> = during.tasks.values().filter(|task| task.process_group == vm).collect();
@@ -78,7 +78,7 @@ fn is_of_node(difference: &str) -> bool {
     ["(kcompactd", "(kswapd"].iter().any(|name| difference.contains(name))
 }
 
-/// Takes a PU offline or back.
+/// Takes a CPU offline, or brings it online.
 fn put(guest: &mut Guest, pu: Option<u32>, value: &str) -> Result<(), LabError> {
     if let Some(pu) = pu {
         guest.shell(&format!("echo {value} > /sys/devices/system/cpu/cpu{pu}/online"))?;
@@ -86,7 +86,7 @@ fn put(guest: &mut Guest, pu: Option<u32>, value: &str) -> Result<(), LabError> 
     Ok(())
 }
 
-/// Starts a machine in a group of its own below the root, and waits for its threads.
+/// Starts a machine in its own group below the root, and waits for its threads.
 pub(super) fn start(guest: &mut Guest, vcpus: u32, more: &str) -> Result<u32, LabError> {
     guest.shell(&format!(
         "mount -t cgroup2 none {ROOT}; cd {ROOT}; mkdir init.scope vm.scope
@@ -95,7 +95,7 @@ pub(super) fn start(guest: &mut Guest, vcpus: u32, more: &str) -> Result<u32, La
     start_in(guest, &format!("{ROOT}/vm.scope"), vcpus, more)
 }
 
-/// The same in a group that is there.
+/// As [`start`], in an existing group.
 pub(super) fn start_in(
     guest: &mut Guest,
     group: &str,
@@ -129,11 +129,11 @@ pub(super) fn start_in(
     pid.trim().parse().map_err(|_| LabError::wrong("pid of the machine", pid))
 }
 
-/// What `pinfold status --json` says of the one placement.
+/// The single placement in the output of `pinfold status --json`.
 pub(super) struct Said {
-    /// PUs that are the vCPUs'.
+    /// The CPUs of the vCPUs.
     pub(super) alone: CpuSet,
-    /// Tasks that may still run there, whether they could be moved or not.
+    /// Tasks that may still run there, movable or not.
     named: BTreeSet<u32>,
 }
 
@@ -159,8 +159,8 @@ impl Said {
     }
 }
 
-/// Who may run on the vCPUs' PUs; a kernel thread that status names is none. (Some are given
-/// their PUs by the kernel again and again, as RCU's are when a PU goes offline.)
+/// Tasks that may run on the vCPUs' CPUs, without kernel threads that status names. (The kernel
+/// sets the CPUs of some of them repeatedly, as for RCU when a CPU goes offline.)
 pub(super) fn intruders(during: &Snapshot, vm: u32, said: &Said) -> Vec<String> {
     let others = during.tasks.iter().filter(|(tid, task)| {
         let named = task.is_kernel_thread() && said.named.contains(tid);
@@ -172,9 +172,9 @@ pub(super) fn intruders(during: &Snapshot, vm: u32, said: &Said) -> Vec<String> 
         .collect()
 }
 
-/// Before 7.0 a group with tasks keeps its lists by name: all that the root has.
+/// Before 7.0 a group with tasks keeps explicit lists: all CPUs of the root.
 pub(super) fn near(after: &Snapshot) -> BTreeMap<String, String> {
-    // A machine of KVM leaves its group to a kernel thread of KVM's before 6.12.
+    // Before 6.12, a KVM machine leaves a kernel thread of KVM in its group.
     let lists = [("init.scope", "cpus"), ("vm.scope", "cpus"), ("vm.scope", "mems")];
     let all = lists.into_iter().filter_map(|(group, list)| {
         let path = format!("{ROOT}/{group}/cpuset.{list}");

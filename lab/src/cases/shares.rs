@@ -1,5 +1,5 @@
-//! Shares and quota in the cpu controller of cgroup version 1: set, read by busybox, killed half way
-//! and put back. The other controllers are not in use.
+//! Shares and quota in the cpu controller of cgroup version 1: set, read by busybox, killed in
+//! between, and restored. The other controllers are not used.
 
 use std::collections::BTreeMap;
 
@@ -25,10 +25,10 @@ const APPLY: [&str; 9] = [
     "cpu-quota=45000/50000",
 ];
 const UNDO: [&str; 2] = ["undo", "--all"];
-/// A weight of 100 is called 1024.
+/// A weight of 100 is 1024 in version 1.
 const HOLDS: [(&str, &str); 3] =
     [("cpu.shares", "3072"), ("cpu.cfs_quota_us", "45000"), ("cpu.cfs_period_us", "50000")];
-/// There with `RT_GROUP_SCHED` alone.
+/// Only available with `RT_GROUP_SCHED`.
 const REAL_TIME: &str = "[ -e /sys/fs/cgroup/cpu/vm/cpu.rt_runtime_us ] && echo y || echo n";
 
 pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError> {

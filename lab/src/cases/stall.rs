@@ -1,8 +1,9 @@
-//! A core that stalls: the kernel takes the program, the account is near what was asked, and
-//! a supervisor that is stopped slows nobody.
+//! The method `stall`: the kernel loads its program, the CPU time is close to the requested share,
+//! and a stopped supervisor slows no vnode.
 //!
-//! How far a loop gets is counted, not how fast it is. The guest's clock counts instructions:
-//! else what the guest waits for this machine would seem to be what an interrupt costs.
+//! The test counts the iterations of a loop and not its speed. The guest's clock counts
+//! instructions, otherwise the time that the guest waits for this machine would count as interrupt
+//! cost.
 
 use serde_json::Value;
 
@@ -11,13 +12,13 @@ use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
 
 const TEXT: &str = "[[vnode]]\nname = \"slow\"\ncores = 1\nspeed = \"25%\"\nmethod = \"stall\"\nperiod = \"1ms\"\n";
-/// A loop that adds a byte to its file now and then.
+/// A loop that appends a byte to its file at intervals.
 const LOOP: &str = "exec pinfold emulate exec slow -- /bin/busybox sh -c 'echo $$ > /tmp/loop
     while :; do k=0; while [ $k -lt 200 ]; do k=$((k+1)); done; echo; done > /tmp/steps'";
-/// How far it gets in three seconds of the guest's time.
+/// Its number of steps in three seconds of guest time.
 const STEPS: &str = "until [ -s /tmp/steps ]; do usleep 50000; done; usleep 300000
     stat -c %s /tmp/steps; sleep 3; stat -c %s /tmp/steps";
-/// What a kernel says that was hurt.
+/// Kernel messages that show a problem.
 const HURT: [&str; 7] = [
     "WARNING:",
     "BUG:",
@@ -25,10 +26,10 @@ const HURT: [&str; 7] = [
     "Oops",
     "soft lockup",
     "hard LOCKUP",
-    // Interrupts were too long for it: events are throttled from then on.
+    // Interrupts were too long: the kernel throttles events.
     "lowering kernel.perf_event_max_sample_rate",
 ];
-/// The account is the kernel's, of a second or two.
+/// Tolerance: the kernel's counter covers one or two seconds.
 const ACCOUNT: f64 = 0.05;
 
 pub(super) fn stalls(guest: &mut Guest) -> Result<String, LabError> {
@@ -68,7 +69,7 @@ pub(super) fn stalls(guest: &mut Guest) -> Result<String, LabError> {
     ))
 }
 
-/// Skips a kernel of which Pinfold itself says why it cannot.
+/// Skips a kernel for which Pinfold itself reports why the method is not available.
 fn able(guest: &mut Guest) -> Result<(), LabError> {
     let text = guest.pinfold(&["emulate", "methods", "--json"])?;
     let json: Value = serde_json::from_str(text.trim())
@@ -94,7 +95,7 @@ fn steps(guest: &mut Guest) -> Result<f64, LabError> {
     }
 }
 
-/// What it got of its core, in percent.
+/// Percent of its core that it got.
 fn accounted(guest: &mut Guest) -> Result<f64, LabError> {
     let status = status(guest)?;
     match cores_of(&status, "slow").as_slice() {

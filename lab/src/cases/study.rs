@@ -1,8 +1,8 @@
-//! Studies on hosts that few have: two NUMA nodes, PUs that were isolated at boot and frequencies that
-//! are governed, guests of a real KVM whose exits are counted.
+//! Studies on uncommon hosts: two NUMA nodes; CPUs isolated at boot with frequency control; guests
+//! of a real KVM whose exits are counted.
 //!
-//! What a study says of far memory is held against what the kernel says of the pages of the very
-//! programs that it ran. The numbers of time speak of an emulator, and are only asked to be there.
+//! The results of a study on far memory are compared with the kernel's data on the pages of the
+//! programs that it ran. Measured times are those of an emulator, and are only required to exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
 use crate::ship::MODULES;
 
-/// The program of a trial. It writes a line: the levels of its cell, its own PUs and pages on either
-/// node, and those of its neighbour, once that has filled most of its memory.
+/// The program of a trial. It prints a line: the levels of its cell, its own CPUs and pages on
+/// either node, and those of its neighbour, as soon as that has filled most of its memory.
 const LOOK: &str = r#"
 pages() { awk '/anon=/ && !/file=/ { for (i = 1; i <= NF; i++) if ($i ~ /^N[01]=/) n[substr($i, 2, 1)] += substr($i, 4) }
     END { printf "%d %d", n[0], n[1] }' /proc/$1/numa_maps; }
@@ -79,7 +79,7 @@ const TRIALS: u64 = 14;
 /// Pages of the 64 MB that each trial of `loop64` uses.
 const LOOP_PAGES: u64 = 16_384;
 
-/// Memory of trials and neighbours is where the study says.
+/// The memory of trials and neighbours is on the node of the study's levels.
 pub(super) fn far_memory(guest: &mut Guest) -> Result<String, LabError> {
     write(guest, "/tmp/look.sh", LOOK)?;
     let before = from_other_nodes(guest)?;
@@ -102,7 +102,7 @@ pub(super) fn far_memory(guest: &mut Guest) -> Result<String, LabError> {
     if !homes.contains(&0) {
         wrong.push(format!("trials were measured on both nodes: {homes:?}"));
     }
-    // Three cells of six, in two blocks, have their memory on the node where nobody of them runs.
+    // Three cells of six, in two blocks, have their memory on the node where none of them runs.
     let far = usize::from(homes[0] > 0);
     let moved = after[far].saturating_sub(before[far]);
     if moved < 6 * LOOP_PAGES {
@@ -115,13 +115,13 @@ pub(super) fn far_memory(guest: &mut Guest) -> Result<String, LabError> {
     ))
 }
 
-/// Whether a look shows what its cell asks for, and the node of its PU.
+/// Whether a line matches its cell, and the node of its CPU.
 fn is_placed(line: &str) -> Option<(usize, bool)> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let [memory, neighbour, pu, own0, own1, beside, beside0, beside1] = words.as_slice() else {
         return None;
     };
-    // Four PUs a node.
+    // Four CPUs per node.
     let node = |pus: &str| pus.parse::<usize>().ok().map(|pu| usize::from(pu > 3));
     let number = |word: &str| word.parse::<u64>().ok();
     let home = node(pu)?;
@@ -134,14 +134,14 @@ fn is_placed(line: &str) -> Option<(usize, bool)> {
         place => {
             let there = if place == "same-node" { home } else { 1 - home };
             node(beside)? == there && pu != beside && other[there] >= 10_000
-                // Its program, which was in memory before it began.
+                // Its program, which was in memory before the trial.
                 && other[1 - there] < 100
         }
     };
     Some((home, is_own && is_beside))
 }
 
-/// Pages of each node that were given to programs on another one.
+/// Pages of each node that were allocated to programs on another one.
 fn from_other_nodes(guest: &mut Guest) -> Result<[u64; 2], LabError> {
     let text = guest.shell("cat /sys/devices/system/node/node[01]/numastat")?;
     let counts: Vec<u64> = text
@@ -151,7 +151,7 @@ fn from_other_nodes(guest: &mut Guest) -> Result<[u64; 2], LabError> {
     counts.try_into().map_err(|_| LabError::wrong("numastat", text))
 }
 
-/// The program of a trial: its cell, its own PUs, and who governs the frequency of each PU.
+/// The program of a trial: its cell, its own CPUs, and the governor of each CPU.
 const WHERE: &str = r#"
 governors=$(for c in 0 1 2 3; do cat /sys/devices/system/cpu/cpu$c/cpufreq/scaling_governor; done)
 echo $1 $2 $(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status) $governors >> /tmp/where.txt
@@ -194,11 +194,11 @@ regex = "looked (\\d+)"
 "#;
 /// Six cells and the baseline's twins, in two blocks.
 const BOOTED_TRIALS: u64 = 16;
-/// A process of the guest has the mask that `isolcpus=` leaves; a study is given all PUs.
+/// A process of the guest has the mask that `isolcpus=` leaves; a study gets all CPUs.
 const ON_ALL: &str = "taskset -c 0-3 ";
 
-/// On isolated PUs are the trials of `isolcpus` alone; frequencies are kept during trials, and come
-/// back; the page says how the host was booted.
+/// Only the trials of `isolcpus` are on isolated CPUs; frequencies are fixed during trials, and
+/// restored; the page reports the kernel command line.
 pub(super) fn isolated(guest: &mut Guest) -> Result<String, LabError> {
     const GOVERNORS: &str = "cat /sys/devices/system/cpu/cpu[0-3]/cpufreq/scaling_governor";
     let schedutil = "for c in 0 1 2 3; do \
@@ -224,7 +224,7 @@ pub(super) fn isolated(guest: &mut Guest) -> Result<String, LabError> {
     ))
 }
 
-/// Whether a trial has the PUs of its strategy, and all of them their frequency.
+/// Whether a trial has the CPUs of its strategy, and all CPUs their frequency.
 fn is_kept(line: &str) -> bool {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let [strategy, threads, pus, governors @ ..] = words.as_slice() else { return false };
@@ -271,13 +271,13 @@ pinload = ["os-latency", "--seconds", "0.2", "--cpus", "0", "--operations", "nul
 lasts = "2s"
 "#;
 
-/// Rows of the table that are no exits.
+/// Rows of the table that are not exits.
 const OTHERS: [&str; 3] = ["TIMEINGUEST", "DESCHEDULED: preempted", "DESCHEDULED: asleep"];
 
-/// A study starts guests under KVM, watches their exits, and keeps them with each trial.
+/// A study starts guests under KVM, observes their exits, and stores them with each trial.
 pub(super) fn overhead(guest: &mut Guest) -> Result<String, LabError> {
     nested::insert(guest)?;
-    // Two workloads on two grounds and the baseline's twin, in two blocks.
+    // Two workloads in two environments and the baseline's twin, in two blocks.
     run(guest, "overhead", OVERHEAD, 12)?;
     guest.shell("cd /tmp; pinfold study export overhead.sqlite --out tables > /dev/null")?;
     let rows = guest.shell("grep ',exits,' /tmp/tables/samples.csv")?;
@@ -294,7 +294,7 @@ pub(super) fn overhead(guest: &mut Guest) -> Result<String, LabError> {
             rows.filter(|row| row.0 == "count").map(|(_, kind, count)| (kind, count)).collect();
         let of_exits = counts.iter().filter(|(kind, _)| !OTHERS.contains(kind));
         let exits: f64 = of_exits.map(|(_, count)| count).sum();
-        // Each exit ends a stretch in the guest, and begins one outside of it.
+        // Each exit ends an interval in the guest, and starts one outside of it.
         let inside = counts.get(OTHERS[0]).copied().unwrap_or(0.0);
         if exits < 50.0 || (exits - inside).abs() > 1.0 {
             wrong.push(format!("trial {trial}: {exits} exits, {inside} stretches in the guest"));
@@ -315,7 +315,7 @@ pub(super) fn overhead(guest: &mut Guest) -> Result<String, LabError> {
     ))
 }
 
-/// Statistic, type and value in a row of a trial's exits, if it is one:
+/// Statistic, type and value in a row of a trial's exits; `None` for other rows. Example:
 /// `2,exits,level=A statistic=count type=msr,count,count,,0,288,0,0,""`.
 fn exit_row<'r>(row: &'r str, trial: &str) -> Option<(&'r str, &'r str, f64)> {
     let mut fields = row.strip_prefix(trial)?.strip_prefix(",exits,level=A statistic=")?.split(',');
@@ -323,12 +323,12 @@ fn exit_row<'r>(row: &'r str, trial: &str) -> Option<(&'r str, &'r str, f64)> {
     Some((statistic, kind, fields.nth(4)?.parse().ok()?))
 }
 
-/// Runs a study, all of whose trials must do well, and none of whose cells may be skipped.
+/// Runs a study; all of its trials must succeed, and no cell may be skipped.
 fn run(guest: &mut Guest, name: &str, study: &str, trials: u64) -> Result<(), LabError> {
     run_as(guest, "", name, study, trials)
 }
 
-/// The same with words before the command.
+/// As [`run`], with a prefix of the command.
 fn run_as(
     guest: &mut Guest,
     before: &str,

@@ -1,5 +1,5 @@
-//! A host that systemd runs: what Pinfold asks of it stays, goes with `undo`, and comes back to
-//! what it was through the unit that is installed for a crash.
+//! A host with systemd: settings that Pinfold makes through it persist, are reverted by `undo`, and
+//! are restored after a crash by the installed unit.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use crate::snapshot::Snapshot;
 const ROOT: &str = "/sys/fs/cgroup";
 const MONITOR: &str = "/run/vm.qmp";
 const APPLY: [&str; 7] = ["apply", "--qmp", MONITOR, "--strategy", "balanced", "--isolate", "host"];
-/// How undo tells of a list that could only be given by name.
+/// The text with which undo reports a list that could only be restored with explicit CPUs.
 const NEAR: &str = " was empty and is now 0-3";
-/// A slice whose own file has a list, services plain and with PUs of their own, a session, and the
+/// A slice whose own file has a list, services with and without their own CPUs, a session, and the
 /// machine.
 pub(super) const PREPARE: &str = "
     mkdir -p /run/systemd/system/user.slice.d
@@ -30,8 +30,8 @@ pub(super) const PREPARE: &str = "
         -qmp unix:/run/vm.qmp,server=on,wait=off -pidfile /run/vm.pid
     until [ -S /run/vm.qmp ] && [ -s /run/vm.pid ]; do usleep 50000; done
     until [ $(ls /proc/$(cat /run/vm.pid)/task | wc -l) -ge 3 ]; do usleep 50000; done";
-/// What systemd holds of PUs, and the files in which it keeps what was set at run time; the empty
-/// folder that it makes for them stays.
+/// The CPU settings of systemd, and the files in which it stores run-time settings; the empty
+/// folder that it creates for them stays.
 const SETTINGS: &str = "
     for u in init.scope system.slice user.slice machine.slice web narrow batch session vm; do
         echo $u $(systemctl show -p AllowedCPUs $u); done
@@ -55,7 +55,7 @@ pub(super) fn keeps(guest: &mut Guest) -> Result<String, LabError> {
         }
     }
     expect_none("isolation is not so", intruders(&look(guest)?, vm))?;
-    // systemd writes the lists of a slice again when it reads its units or makes one.
+    // systemd writes the lists of a slice again when it reloads its units or creates one.
     guest.shell("systemctl daemon-reload; systemd-run --quiet --unit=late sleep 99999")?;
     let during = look(guest)?;
     expect_none("a new service is not kept off", intruders(&during, vm))?;
@@ -65,8 +65,8 @@ pub(super) fn keeps(guest: &mut Guest) -> Result<String, LabError> {
     guest.shell("systemctl stop late")?;
     let near = undone(guest, &mut before, &settings)?;
 
-    // The supervisor is killed, as by the kernel when memory is short; then the installed unit
-    // runs `undo` with the few rights that it has.
+    // The supervisor is killed, as by the OOM killer; then the installed unit runs `undo` with its
+    // restricted privileges.
     let reported = "StandardError=file:/run/holder.txt";
     let mut watch =
         vec!["systemd-run", "--quiet", "--unit=holder", "-p", reported, "/usr/bin/pinfold"];
@@ -99,8 +99,8 @@ fn look(guest: &mut Guest) -> Result<Snapshot, LabError> {
     Snapshot::take(guest, ROOT, false)
 }
 
-/// Takes the placement back; lists that the kernel does not take empty come back by name, are
-/// told of, and count as they are from then on.
+/// Undoes the placement; lists that the kernel does not accept empty are restored with explicit
+/// CPUs, are reported, and are the reference from then on.
 fn undone(guest: &mut Guest, before: &mut Snapshot, settings: &str) -> Result<usize, LabError> {
     let reported = guest.pinfold(&["undo", "--all"])?;
     let empty = |text: &str| text.trim().is_empty();
@@ -119,7 +119,7 @@ fn undone(guest: &mut Guest, before: &mut Snapshot, settings: &str) -> Result<us
     Ok(many)
 }
 
-/// Everything as before, also after systemd has read its units again.
+/// Everything is as before, also after systemd has reloaded its units.
 fn same(guest: &mut Guest, before: &Snapshot, settings: &str, what: &str) -> Result<(), LabError> {
     for reload in ["true", "systemctl daemon-reload"] {
         guest.shell(reload)?;
@@ -135,7 +135,7 @@ fn same(guest: &mut Guest, before: &Snapshot, settings: &str, what: &str) -> Res
     Ok(())
 }
 
-/// Who may run on the machine's PUs and is neither it nor the kernel's.
+/// Tasks that may run on the machine's CPUs and are neither the machine's nor kernel threads.
 fn intruders(during: &Snapshot, vm: u32) -> Vec<String> {
     let others = during.tasks.iter().filter(|(_, task)| {
         task.process_group != vm

@@ -1,4 +1,5 @@
-//! What `pinfold topo` says of a shaped guest, against `lscpu`, which reads sysfs by itself.
+//! The output of `pinfold topo` in a shaped guest, compared with that of `lscpu`, which reads sysfs
+//! independently.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +8,8 @@ use serde_json::Value;
 use crate::error::{LabError, expect_none};
 use crate::guest::{Guest, Shape};
 
-/// A PU as both must see it: OS index, and the OS indexes of the PUs that share its core, its
-/// package and its NUMA node. The numbers of cores and packages are each tool's own.
+/// A CPU as both must see it: OS index, and the OS indexes of the CPUs that share its core, its
+/// package and its NUMA node. The numbers of cores and packages are specific to each tool.
 type Place = (u64, Vec<u64>, Vec<u64>, Vec<u64>);
 
 pub(super) fn agrees(guest: &mut Guest, shape: &Shape) -> Result<String, LabError> {
@@ -29,7 +30,7 @@ pub(super) fn agrees(guest: &mut Guest, shape: &Shape) -> Result<String, LabErro
     Ok(format!("{} PUs as lscpu sees them", theirs.len()))
 }
 
-/// Turns (PU, core, package, node) by number into sets of PUs.
+/// Converts (CPU, core, package, node) numbers to sets of CPUs.
 fn places(rows: &[[u64; 4]]) -> BTreeSet<Place> {
     let sharing = |row: &[u64; 4], at: usize| -> Vec<u64> {
         let mut pus: Vec<u64> =
@@ -50,7 +51,7 @@ fn of_pinfold(text: &str) -> Option<BTreeSet<Place>> {
     Some(places(&rows))
 }
 
-/// `0,0,0,0` for CPU, core, socket and node; an empty node is the only one.
+/// `0,0,0,0` for CPU, core, socket and node; an empty node means a single one.
 fn of_lscpu(text: &str) -> Option<BTreeSet<Place>> {
     let mut rows = Vec::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {

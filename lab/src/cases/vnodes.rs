@@ -1,8 +1,8 @@
-//! The platform of Buchert 2011, Fig. 2, on eight cores: groups, PUs, and the CPU time that busy
-//! loops in each vnode get of the guest's time; changed, taken down, killed and undone.
+//! The platform of Buchert 2011, Fig. 2, on eight cores: groups, CPUs, and the share of the guest's
+//! time that busy loops in each vnode get; changed, shut down, killed and undone.
 //!
-//! Nothing here is a figure: the guest's clock goes on while its PUs wait for those of this
-//! machine. Turns are 100 ms long, so that a fair share is still seen.
+//! None of the values is a measurement: the guest's clock continues while its CPUs wait for those
+//! of this machine. Periods are 100 ms long, so that a fair share is still visible.
 
 use std::collections::BTreeMap;
 
@@ -19,42 +19,42 @@ pub(super) const PLATFORM: &str = "/tmp/platform.toml";
 pub(super) const UP: [&str; 3] = ["emulate", "up", PLATFORM];
 const DOWN: [&str; 2] = ["emulate", "down"];
 const UNDO: [&str; 2] = ["undo", "--all"];
-/// What the example asks for: name, cores, speed.
+/// The vnodes of the example: name, cores, speed.
 const ASKED: [(&str, usize, f64); 4] =
     [("vnode1", 1, 0.75), ("vnode2", 1, 0.4), ("vnode3", 2, 0.6), ("vnode4", 4, 0.25)];
-/// The speeds lie at least so far apart; with half of it a measured order is no accident.
+/// Minimum distance of the speeds; with half of it, a measured order is not random.
 const NEAR: f64 = 0.15;
-/// The account of the last second or two may lack one turn of it, or have one more.
+/// Tolerance: the CPU time of the last one or two seconds may lack one period, or have one more.
 const ACCOUNT: f64 = 0.12;
 const LOOKS: usize = 10;
-/// How often shares are measured until they are right.
+/// Maximum number of measurements until the shares are right.
 const SHARES: usize = 4;
 
-/// A host whose groups nobody divides yet, with the scheduler's tunables in sight.
+/// A host without enabled controllers, with the scheduler's tunables mounted.
 const MOUNT: &str = "mount -t cgroup2 none ROOT; mkdir ROOT/init.scope
     echo 1 > ROOT/init.scope/cgroup.procs; mount -t debugfs none /sys/kernel/debug";
 /// What a method may change besides groups.
 const TUNABLES: &str =
     "grep -s -H '' /sys/kernel/debug/sched/*_ns /proc/sys/kernel/sched_*_ns || true";
 const GROUPS: &str = "find ROOT -mindepth 1 -name 'pinfold-*'";
-/// Files of all groups of ours that tell what the kernel made of them.
+/// Files of all Pinfold groups with the values that the kernel accepted.
 const FILES: &str = "find ROOT -path '*/pinfold-vnode-*' \\( -name cpuset.cpus.effective -o \
     -name cgroup.type -o -name cpu.max -o -name cpu.weight \\) | sort | xargs grep -H ''";
-/// Real-time burners of all supervisors, each with its PU and its policy.
+/// Real-time burners of all supervisors, each with its CPU and its policy.
 const HOGS: &str = "for t in $(grep -s -l '(hog-' /proc/[0-9]*/task/[0-9]*/stat); do d=${t%/stat}
     echo $(cut -d' ' -f41 $t) $(grep Cpus_allowed_list $d/status | cut -f2); done | sort";
-/// Waits until the loops of a vnode have told who they are.
+/// Waits until the loops of a vnode have reported their process ids.
 const SPUN: &str =
     "until [ $(cat /tmp/NAME.pids 2>/dev/null | wc -l) = CORES ]; do usleep 50000; done
     cat /tmp/NAME.pids";
-/// Guest's time in seconds, then what the kernel tells of each, read by the shell alone.
+/// Guest time in seconds, then the CPU time of each process, read by the shell alone.
 const LOOK: &str = "look() { for p in PIDS; do read up rest < /proc/uptime
     read stat < /proc/$p/stat; echo \"$up $stat\"; done; }; look; sleep 5; look";
 /// `of WORD`: processes of Pinfold with a word on their command line.
 pub(super) const OF: &str = "of() { for p in $(pidof pinfold); do
     tr '\\0' ' ' < /proc/$p/cmdline 2>/dev/null | grep -q -e \"$1\" && echo $p; done; true; }";
 
-/// A vnode as it runs.
+/// A running vnode.
 struct Vnode {
     name: &'static str,
     asked: f64,
@@ -74,11 +74,11 @@ pub(super) fn platform(guest: &mut Guest, method: Method) -> Result<String, LabE
     pinned(guest, method, &vnodes)?;
     let said = accounted(guest, method)?;
 
-    // Down, not up: a PU that is left free has the host's other tasks.
+    // Decreased, not increased: a CPU that is left free runs the host's other tasks.
     guest.pinfold(&["emulate", "set", "vnode2", "--speed", "10%"])?;
     vnodes[1].asked = 0.1;
     let changed = measure(guest, &vnodes)?;
-    // Busy loops live on, without a vnode.
+    // Busy loops continue to run, without a vnode.
     guest.pinfold(&DOWN)?;
     stop(guest, &vnodes)?;
     same(guest, &before, "down left a trace")?;
@@ -111,14 +111,14 @@ pub(super) fn put(guest: &mut Guest, text: &str) -> Result<(), LabError> {
     guest.shell(&format!("cat > {PLATFORM} <<'END'\n{text}\nEND")).map(|_| ())
 }
 
-/// The example, of which the first vnode shares the host's PU, under a method.
+/// The example under a method, with the first vnode sharing the host's CPU.
 fn text(method: Method) -> String {
     let vnodes = EXAMPLE.replace("[[vnode]]\n", "[[vnode]]\nperiod = \"100ms\"\n");
     let share = method == Method::Hogs;
     format!("share-housekeeping = {share}\nmethod = \"{}\"\n{vnodes}", method.name())
 }
 
-/// Starts the platform; gives where its vnodes are, which are apart.
+/// Starts the platform, and returns its vnodes, which must be disjoint.
 fn up(guest: &mut Guest) -> Result<Vec<Vnode>, LabError> {
     guest.pinfold(&UP)?;
     let status = status(guest)?;
@@ -161,7 +161,7 @@ pub(super) fn cores_of(status: &Value, vnode: &str) -> Vec<Core> {
     cores.flatten().map(core).collect()
 }
 
-/// The groups are there, and hold what the method asked of the kernel.
+/// The groups exist, and have the values that the method set.
 fn made(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabError> {
     let text = guest.shell(&FILES.replace("ROOT", ROOT))?;
     let files: BTreeMap<&str, &str> =
@@ -196,7 +196,7 @@ fn made(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabEr
         wrong.extend(vnodes.iter().flat_map(|vnode| unbalanced(vnode, &files)));
     }
     let hogs = guest.shell(HOGS)?;
-    // SCHED_FIFO, one on each PU.
+    // SCHED_FIFO, one on each CPU.
     let wanted = (0..8).map(|pu| format!("1 {pu}\n")).collect::<String>();
     if method == Method::Hogs && hogs != wanted {
         wrong.push(format!("burners by policy and PU:\n{hogs}"));
@@ -204,8 +204,8 @@ fn made(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabEr
     expect_none("the kernel's files", wrong)
 }
 
-/// The supervisor may run on the host's PU alone: kernels before 6.2 forget that when the controller
-/// is handed out.
+/// The supervisor may run only on the host's CPU: kernels before 6.2 reset that when the controller
+/// is enabled.
 fn kept_off(guest: &mut Guest) -> Result<(), LabError> {
     let list = format!(
         "{OF}; for p in $(of --foreground); do grep Cpus_allowed_list /proc/$p/status; done"
@@ -217,7 +217,7 @@ fn kept_off(guest: &mut Guest) -> Result<(), LabError> {
     }
 }
 
-/// Weights that do not stand to each other as the speed asks.
+/// Weights whose ratio does not match the speed.
 fn unbalanced(vnode: &Vnode, files: &BTreeMap<&str, &str>) -> Vec<String> {
     let mut wrong = Vec::new();
     for pu in vnode.pus.iter() {
@@ -234,7 +234,7 @@ fn unbalanced(vnode: &Vnode, files: &BTreeMap<&str, &str>) -> Vec<String> {
     wrong
 }
 
-/// Busy loops, one for each core of each vnode, which one process starts in the vnode.
+/// Busy loops, one for each core of each vnode, started in the vnode by one process.
 fn spin(guest: &mut Guest, vnodes: &mut [Vnode]) -> Result<(), LabError> {
     guest.shell("rm -f /tmp/*.pids")?;
     for vnode in vnodes.iter() {
@@ -253,8 +253,9 @@ fn spin(guest: &mut Guest, vnodes: &mut [Vnode]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The share of the guest's time that each vnode's loops had, per core; near what was asked, and
-/// in that order. A PU of the guest that waited for this machine too long gets another look.
+/// The share of the guest's time of each vnode's loops, per core; it must be close to the requested
+/// one, and in that order. If a CPU of the guest waited for this machine too long, it is measured
+/// again.
 fn measure(guest: &mut Guest, vnodes: &[Vnode]) -> Result<Vec<f64>, LabError> {
     let mut seen = Vec::new();
     for _ in 0..SHARES {
@@ -271,7 +272,7 @@ fn measure(guest: &mut Guest, vnodes: &[Vnode]) -> Result<Vec<f64>, LabError> {
     Err(LabError::Wrong { what: "vnodes are not as slow as asked".to_owned(), found: seen })
 }
 
-/// One look of five seconds.
+/// One measurement of five seconds.
 fn shares(guest: &mut Guest, vnodes: &[Vnode]) -> Result<Vec<f64>, LabError> {
     let pids: Vec<String> =
         vnodes.iter().flat_map(|vnode| &vnode.loops).map(u32::to_string).collect();
@@ -293,7 +294,7 @@ fn shares(guest: &mut Guest, vnodes: &[Vnode]) -> Result<Vec<f64>, LabError> {
     Ok(shares)
 }
 
-/// Number of a process, the time of the look, and its CPU time, in seconds: `stat` fields 14, 15.
+/// Process id, time of the sample, and CPU time, in seconds: `stat` fields 14, 15.
 fn ran(line: &str) -> Option<(u32, f64, f64)> {
     let (head, tail) = line.rsplit_once(')')?;
     let mut head = head.split_whitespace();
@@ -303,7 +304,7 @@ fn ran(line: &str) -> Option<(u32, f64, f64)> {
     Some((pid, up, (ticks(14)? + ticks(15)?) / 100.0))
 }
 
-/// The loops may run on their vnode's PUs; where each core has a group, on one each.
+/// The loops may run on the CPUs of their vnode; if each core has a group, on one CPU each.
 fn pinned(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabError> {
     let mut wrong = Vec::new();
     for vnode in vnodes {
@@ -328,8 +329,8 @@ fn pinned(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), Lab
     expect_none("the loops' PUs", wrong)
 }
 
-/// What status tells by the method's own account, if it keeps one. It is of a second or two, in
-/// which a PU of the guest may have waited for this machine: then it is looked at again.
+/// The method's own record in status, if it has one. It covers one or two seconds, in which a CPU
+/// of the guest may have waited for this machine: then it is read again.
 fn accounted(guest: &mut Guest, method: Method) -> Result<String, LabError> {
     let mut wrong = Vec::new();
     for _ in 0..LOOKS {
@@ -360,7 +361,7 @@ fn accounted(guest: &mut Guest, method: Method) -> Result<String, LabError> {
     Err(LabError::Wrong { what: "the speeds by the method's own account".to_owned(), found: wrong })
 }
 
-/// A supervisor that was killed leaves no burner, and nobody to ask.
+/// A supervisor that was killed leaves no burner, and no socket that responds.
 fn orphaned(guest: &mut Guest) -> Result<(), LabError> {
     guest.shell("usleep 500000")?;
     let burners =
@@ -378,7 +379,7 @@ pub(super) fn signal(guest: &mut Guest, signal: &str) -> Result<(), LabError> {
     guest.shell(&format!("{OF}; kill -{signal} $(of --foreground)")).map(|_| ())
 }
 
-/// Ends the loops, which must have lived until now, and those who wait for them.
+/// Ends the loops, which must have run until now, and the processes that wait for them.
 fn stop(guest: &mut Guest, vnodes: &[Vnode]) -> Result<(), LabError> {
     let pids: Vec<String> =
         vnodes.iter().flat_map(|vnode| &vnode.loops).map(u32::to_string).collect();
@@ -389,7 +390,7 @@ fn stop(guest: &mut Guest, vnodes: &[Vnode]) -> Result<(), LabError> {
     guest.shell(&script).map(|_| ())
 }
 
-/// No group of ours, and all tasks and files as before.
+/// No Pinfold group, and all tasks and files as before.
 fn same(
     guest: &mut Guest,
     (before, tunables): &(Snapshot, String),

@@ -1,8 +1,8 @@
-//! oslat beside the log of who made the stalls: how many it saw, and the longest.
+//! oslat compared with the log of the injected stalls: how many it saw, and the longest.
 //!
-//! Its histogram has 1,024 buckets of a microsecond at most, and the last holds all that is longer:
-//! so it tells how many stalls of a millisecond or more there were, and its maximum how long the
-//! longest was. A stall lasts at least as long as its maker spins, so that none is below.
+//! Its histogram has at most 1,024 buckets of one microsecond, and the last one contains all longer
+//! stalls: so it gives the number of stalls of at least one millisecond, and its maximum gives the
+//! longest. A stall lasts at least as long as the injecting thread spins, so none is shorter.
 
 use std::collections::BTreeMap;
 
@@ -18,27 +18,27 @@ use crate::benchmarks::{Goal, Row};
 
 const FILE: &str = "oslat.json";
 const BUCKETS: u64 = 1_024;
-/// What counts as a stall: the shortest that is injected (µs).
+/// Minimum length of a stall: the shortest that is injected (µs).
 const STALL_US: u64 = 1_000;
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// What a run told.
+/// Result of a run.
 #[derive(Debug, PartialEq)]
 pub struct Found {
     /// The longest (ns).
     longest: f64,
-    /// How many lasted a millisecond or more.
+    /// Number of stalls of at least one millisecond.
     stalls: u64,
 }
 
-/// Runs it at normal priority on a PU.
+/// Runs it at normal priority on a CPU.
 pub fn run(pu: PuId, duration_ns: u64, scratch: &StateDir) -> Result<Found, Failure> {
     let file = scratch.path_of(FILE);
     if scratch.contains(FILE) {
-        scratch.remove(FILE)?; // an old answer must not pass for a new one
+        scratch.remove(FILE)?; // an old result must not be taken for a new one
     }
     let (pu, seconds) = (pu.to_string(), duration_ns.div_ceil(1_000_000_000).to_string());
-    // Its main thread sleeps: on the same PU it disturbs nobody.
+    // Its main thread sleeps, so it causes no disturbance on the same CPU.
     let output = Spawn::new(&ReferenceTool::Oslat.program()?)
         .args(["-q", "-c", &pu, "-C", &pu, "-D", &seconds, "-b", &BUCKETS.to_string()])
         .args(["--json", &file])
@@ -62,11 +62,11 @@ fn found(text: &str) -> Result<Found, Failure> {
             stalls += count;
         }
     }
-    // 1234 µs are anything from 1234 to 1235.
+    // 1234 µs means between 1234 and 1235.
     Ok(Found { longest: (longest as f64 + 0.5) * 1e3, stalls })
 }
 
-/// What oslat saw, run by run, and the log of who made the stalls.
+/// The results of oslat by run, and the log of the injected stalls.
 #[derive(Default)]
 pub struct Runs {
     longest: [Vec<f64>; 2],
@@ -74,7 +74,7 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// A run, and for how long each stall in it spun.
+    /// Adds a run, and the spin time of each stall in it.
     pub fn add(&mut self, found: &Found, log: &[f64]) {
         self.longest[0].push(found.longest);
         self.longest[1].push(log.iter().copied().fold(0.0, f64::max));
@@ -82,7 +82,7 @@ impl Runs {
         self.counts[1].push(log.len() as f64);
     }
 
-    /// A sentence on them.
+    /// A note on them.
     pub fn note(&self, length_ms: u64) -> String {
         let [seen, made] = &self.counts;
         let sum = |values: &[f64]| values.iter().sum::<f64>();
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn its_histogram_reports_how_many_it_saw() {
-        // As version 2.40 writes it with -b 1024.
+        // Output of version 2.40 with -b 1024.
         let text = r#"{"file_version":1,"thread":{"0":{"cpu":1,"max":10203,"duration":1.588,"histogram":{"1":78807167,"999":1,"1000":2,"1023":1,"1024":7}}}}"#;
         let run = found(text).unwrap();
         assert_eq!(run, Found { longest: 10_203_500.0, stalls: 10 });

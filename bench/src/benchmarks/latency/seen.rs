@@ -1,8 +1,8 @@
-//! What spin-gap saw of stalls that are known: by time, not by length.
+//! Detection of known stalls by spin-gap: matched by time, not by length.
 //!
-//! A stall is seen if a gap covers at least half of it; which gap of the run happens to be about
-//! as long says nothing. The two clocks agree to some microseconds, and a gap begins some more
-//! after its stall was due, so that the whole of a stall cannot be asked for.
+//! A stall is detected if a measured one covers at least half of it; a match by length alone would
+//! mean nothing. The two clocks agree within some microseconds, and a measured stall starts some
+//! microseconds after the injected one was due, so full coverage cannot be required.
 
 use pinfold_probe::benchmarks::Gap;
 use pinfold_study::stats::median;
@@ -10,12 +10,12 @@ use pinfold_study::stats::median;
 use super::stalls::Stall;
 use crate::Failure;
 
-/// What spin-gap saw of the stalls, block by block.
+/// The detected stalls, block by block.
 #[derive(Default)]
 pub struct Seen {
-    /// Median of the gaps.
+    /// Median of the measured stalls.
     pub gaps: Vec<f64>,
-    /// Median of the stalls that they cover.
+    /// Median of the injected stalls that they cover.
     pub logs: Vec<f64>,
     injected: usize,
     unseen: usize,
@@ -24,7 +24,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The gaps and the stalls of a run.
+    /// Adds the measured and the injected stalls of a run.
     pub fn add(&mut self, gaps: &[Gap], stalls: &[Stall]) -> Result<(), Failure> {
         let (mut seen, mut known) = (Vec::new(), Vec::new());
         for stall in stalls {
@@ -42,7 +42,7 @@ impl Seen {
         Ok(())
     }
 
-    /// A sentence on them.
+    /// A note on them.
     pub fn note(&self, length_ms: u64) -> String {
         format!(
             "Of {} stalls of {length_ms} ms spin-gap had a gap at the time of {}, and none at that of {}; {} are within 1 % of their length, and the furthest is {:.2} % off.",
@@ -55,7 +55,7 @@ impl Seen {
     }
 }
 
-/// The gap that covers most of a stall, if it is half of it at least.
+/// The measured stall that covers most of an injected one, if it is at least half of it.
 fn gap_of<'g>(stall: &Stall, gaps: &'g [Gap]) -> Option<&'g Gap> {
     let covered = |gap: &Gap| {
         let start = gap.start_ns as f64;

@@ -1,12 +1,12 @@
-//! Stalls of known length, and what the kernel's trace tells of each.
+//! Injects stalls of known length, and reads the kernel's trace of each.
 //!
-//! A thread of our own at the highest real-time priority spins for a given time at random moments
-//! on the ruler's PU. That takes a thread there away for longer than it spins: from the moment for
-//! which its timer was set until the switch back, which is the length that counts. The switch is
-//! the kernel's trace; the interrupt that the timer brings is not what begins the stall, because in a
-//! virtual machine the thread stands still some 10 to 40 µs before the first line of its handler
-//! runs: [`before_handler`] looks at that on ordinary ticks. `schedstat` leaves out the interrupt
-//! as well.
+//! A thread of our own with the highest real-time priority spins for a given time at random moments
+//! on the benchmark's CPU. The thread that ran there is stopped for longer than the spin: from the
+//! time for which the timer was set until the switch back, which is the length that counts. The
+//! switch is in the kernel's trace. The timer interrupt is not used as the start of the stall,
+//! because in a virtual machine the thread stops some 10 to 40 µs before the first line of the
+//! interrupt handler runs; [`before_handler`] measures that on ordinary ticks. `schedstat` does not
+//! include the interrupt either.
 
 use std::thread::JoinHandle;
 
@@ -20,34 +20,34 @@ use crate::benchmarks::perf_in_own_mounts;
 
 const HIGHEST: u8 = 99;
 const NAME: &str = "injector";
-/// From the start of perf until its events are on.
+/// Time from the start of perf until its events are enabled.
 const PERF_STARTS_NS: u64 = 1_000 * NS_PER_MS;
 const PERF_ENDS_NS: u64 = 20_000 * NS_PER_MS;
-/// The interrupt of a timer, as the architecture's kernel traces it.
+/// Name of the timer interrupt in the trace of the architecture's kernel.
 const INTERRUPT: &str = if cfg!(target_arch = "x86_64") {
     "irq_vectors:local_timer_entry"
 } else {
     "irq:irq_handler_entry"
 };
-/// Less than a second of it may be real-time.
+/// Less than one second, because of real-time throttling.
 const READS_FOR_NS: u64 = 900 * NS_PER_MS;
-/// A switch that comes later than this after the time of a timer is not its work.
+/// A switch later than this after the time of a timer was not caused by it.
 const LATEST_NS: f64 = 500_000.0;
-/// No interrupt is so short.
+/// Minimum duration of an interrupt.
 const LEAST_GAP_NS: u64 = 1_000;
 const SWITCH: &str = "sched:sched_switch";
 
-/// A thread that stalls a PU; it gives what it learned.
+/// A thread that stalls a CPU and returns its measurements.
 pub struct Injector<T>(JoinHandle<Result<T, String>>);
 
 impl<T> Injector<T> {
-    /// Waits until it is done.
+    /// Waits for its end.
     pub fn finish(self) -> Result<T, Failure> {
         Ok(self.0.join().map_err(|_| "the injector fell over")??)
     }
 }
 
-/// Stalls whatever runs there. Gives for how long ours spun each time (ns).
+/// Stalls the CPU regardless of the running task. Returns the duration of each spin (ns).
 pub fn anyhow(pu: PuId, starts: Vec<u64>, length_ns: u64) -> Result<Injector<Vec<f64>>, Failure> {
     begin(pu, move |_| {
         let one = |start| {
@@ -58,23 +58,23 @@ pub fn anyhow(pu: PuId, starts: Vec<u64>, length_ns: u64) -> Result<Injector<Vec
     })
 }
 
-/// What was stalled, and when each stall was due: the times for which its timers were set.
+/// The stalled thread, and the times for which the timers of the stalls were set.
 pub struct Stalled {
     thread: Tid,
     due: Vec<u64>,
 }
 
-/// A stall that took a thread away.
+/// A stall that stopped a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stall {
-    /// For when its timer was set, by the monotonic clock (ns).
+    /// The time for which its timer was set, by the monotonic clock (ns).
     pub due: f64,
-    /// From then until the thread had its PU again (ns).
+    /// Time from then until the thread had its CPU again (ns).
     pub length: f64,
 }
 
-/// Stalls a process's thread of this policy, only at moments at which it runs: a stall while it
-/// sleeps is seen by nobody.
+/// Stalls a thread with this policy of a process, only while it runs: a stall while it sleeps would
+/// not be visible.
 pub fn of(
     (process, policy): (Tid, Policy),
     pu: PuId,
@@ -88,7 +88,8 @@ pub fn of(
         for start in starts {
             let mut due = start.max(SystemClock.now_ns() + NS_PER_MS);
             SystemClock.sleep_until(due);
-            // While we run it does not: it is runnable if it was spinning, else asleep.
+            // While our thread runs, the other does not: it is runnable if it was spinning, else
+            // asleep.
             while !is_runnable(host, (process, stalled.thread))? {
                 due = SystemClock.now_ns() + NS_PER_MS;
                 SystemClock.sleep_until(due);
@@ -119,7 +120,7 @@ fn reported(error: pinfold_host::HostError) -> String {
     format!("the {NAME}: {error}")
 }
 
-/// Spins for so long; gives how long that really was (ns).
+/// Spins for this time and returns the actual duration (ns).
 fn spin(length_ns: u64) -> f64 {
     let begin = SystemClock.now_ns();
     let mut now = begin;
@@ -145,14 +146,14 @@ fn is_runnable(host: &LiveHost, (process, tid): (Tid, Tid)) -> Result<bool, Stri
     Ok(after.starts_with('R'))
 }
 
-/// What the kernel traces on one PU, from [`Trace::begin`] on.
+/// The kernel's trace of one CPU, from [`Trace::begin`] on.
 pub struct Trace {
     perf: Child,
     file: String,
 }
 
 impl Trace {
-    /// Begins to trace into a file.
+    /// Starts to trace into a file.
     pub fn begin(file: String, pu: PuId) -> Result<Self, Failure> {
         let perf = perf_in_own_mounts()
             .args(["record", "-q", "-k", "CLOCK_MONOTONIC", "-m", "4M", "-C", &pu.to_string()])
@@ -164,7 +165,7 @@ impl Trace {
         Ok(Self { perf, file })
     }
 
-    /// Ends, and gives those of these stalls that took their thread away.
+    /// Ends the trace, and returns those stalls that stopped their thread.
     pub fn stalls_of(self, stalled: &Stalled) -> Result<Vec<Stall>, Failure> {
         let stalls = stalls_in(&self.end()?, stalled);
         match stalls.is_empty() {
@@ -192,7 +193,7 @@ impl Trace {
     }
 }
 
-/// What the kernel told at a time of its monotonic clock (ns).
+/// An event of the kernel with its monotonic time (ns).
 #[derive(Debug, PartialEq)]
 struct Event {
     at: f64,
@@ -210,7 +211,8 @@ fn events_in(text: &str) -> Result<Vec<Event>, Failure> {
     text.lines().map(reported).collect()
 }
 
-/// From when a stall was due until the thread has its PU again, of those that took it away.
+/// From the time that a stall was due until the thread has its CPU again, for stalls that stopped
+/// it.
 fn stalls_in(events: &[Event], stalled: &Stalled) -> Vec<Stall> {
     let next = format!("next_comm={NAME} ");
     let left = format!("prev_pid={} ", stalled.thread);
@@ -230,8 +232,8 @@ fn stalls_in(events: &[Event], stalled: &Stalled) -> Vec<Stall> {
     stalls
 }
 
-/// For how long a thread has stood still already when the first line of a tick's handler runs
-/// (ns): one of ours reads the clock without a pause, and each tick falls between two readings.
+/// How long a thread is already stopped when the first line of a tick's handler runs (ns): one of
+/// our threads reads the clock continuously, and each tick falls between two readings.
 pub fn before_handler(file: String, pu: PuId, policy: Policy) -> Result<Vec<f64>, Failure> {
     let trace = Trace::begin(file, pu)?;
     let thread = std::thread::Builder::new().name("reader".to_owned());

@@ -1,8 +1,8 @@
-//! How long a load takes by the area that it comes from, around the last-level cache.
+//! Load latency by the size of the memory area, around the last-level cache.
 //!
-//! sysfs tells a cache's size, which others on the package use too, and in a virtual machine the
-//! hypervisor tells it: what a program gets shows in its own loads only. With huge pages few of
-//! them miss the TLB, so that they tell of the cache alone.
+//! sysfs reports the size of a cache, which other CPUs of the package use too, and in a virtual
+//! machine the value comes from the hypervisor. The part that a program gets shows only in its own
+//! loads. With huge pages few loads miss the TLB, so the result depends on the cache alone.
 
 use pinfold_host::{Host as _, LiveHost, paths};
 use pinfold_probe::figures::Instrument;
@@ -14,7 +14,7 @@ use super::{Bench, Best, CHASE_WINDOWS, Match, ROUNDS, ReferenceTool};
 use crate::benchmarks::{Goal, Measured};
 use crate::{Arguments, Failure};
 
-/// Measures the rows: of each area one with small pages and one with huge ones.
+/// Measures the rows: for each area one with small pages and one with huge pages.
 pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     let bench = Bench::new()?;
     let caches = bench.caches()?;
@@ -52,14 +52,15 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     })
 }
 
-/// From the last cache but one, each twice the one before, and at the end twice the last cache,
-/// which need not be such a multiple. What does not fit into memory is left out; the second is the
-/// largest area if that is left out.
+/// From the second-last cache, each area twice the one before, and finally twice the last-level
+/// cache, which need not be such a multiple. Areas that do not fit into memory are left out; the
+/// second value is the largest area if that is left out.
 fn areas(caches: &[u64], available: u64) -> (Vec<u64>, Option<u64>) {
     let last = caches.last().copied().unwrap_or(0);
     let first = caches.iter().rev().nth(1).copied().unwrap_or(last / 2);
     let most = 2 * last;
-    // The plain code has its order beside the area, an eighth of it; the rest is left to others.
+    // The plain code stores its order in addition to the area, an eighth of it; the rest is left to
+    // other programs.
     let fits = |bytes: &u64| bytes * 2 <= available;
     let areas = std::iter::successors(Some(first), |bytes| Some(bytes * 2))
         .take_while(|bytes| *bytes < most)
@@ -67,7 +68,7 @@ fn areas(caches: &[u64], available: u64) -> (Vec<u64>, Option<u64>) {
     (areas.filter(fits).collect(), (!fits(&most)).then_some(most))
 }
 
-/// Memory that may be taken without swapping.
+/// Memory that may be used without swapping (bytes).
 fn available_bytes() -> Result<u64, Failure> {
     let text = LiveHost::new()?.read_text(&paths::meminfo())?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -110,8 +111,8 @@ fn matches_of(bench: &Bench, bytes: u64) -> [Match; 2] {
     ]
 }
 
-/// The largest area before loads take longer than the geometric mean of the first and the last,
-/// and this mean; `None` if they do not differ enough to tell.
+/// The largest area before loads take longer than the geometric mean of the first and the last, and
+/// this mean; `None` if these do not differ enough.
 fn held(areas: &[u64], times: &[f64]) -> Option<(u64, f64)> {
     let (first, last) = (times.first()?, times.last()?);
     let limit = (first * last).sqrt();
@@ -128,7 +129,7 @@ mod tests {
         let all = |caches: &[u64]| areas(caches, u64::MAX).0;
         assert_eq!(all(&[32, 1024, 4096]), [1024, 2048, 4096, 8192]);
         assert_eq!(all(&[64]), [32, 64, 128]);
-        // 512 is not twice the last cache.
+        // 512 is not twice the last-level cache.
         assert_eq!(all(&[2, 480]), [2, 4, 8, 16, 32, 64, 128, 256, 512, 960]);
         assert_eq!(areas(&[32, 64], 256), (vec![32, 64, 128], None));
         assert_eq!(areas(&[32, 64], 255), (vec![32, 64], Some(128)));

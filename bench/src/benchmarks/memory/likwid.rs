@@ -1,7 +1,7 @@
-//! Runs of likwid-bench: as much volume as takes it some 0.3 s, and at most 0.8 s if that can be.
+//! Runs of likwid-bench: with a volume that takes about 0.3 s, and at most 0.8 s if possible.
 //!
-//! Under a real-time policy the kernel takes 5 % of each second for others, which would make a
-//! long run of likwid-bench slower and never the quick windows of ours.
+//! Under a real-time policy, throttling takes 5 % of each second, which would slow a long run of
+//! likwid-bench and never the fast windows of ours.
 
 use super::Bench;
 use crate::Failure;
@@ -35,8 +35,8 @@ impl Bench {
     }
 }
 
-/// A thread's area. likwid-bench reads at most 2³¹ − 1 bytes of it and understands KiB as bytes, so
-/// that larger ones are told in thousands, some bytes more.
+/// The area of a thread. likwid-bench reads at most 2³¹ − 1 bytes and interprets KiB as bytes, so
+/// larger areas are given in kB, a few bytes more.
 fn work_group(bytes: u64) -> String {
     match i32::try_from(bytes) {
         Ok(bytes) => format!("N:{bytes}B:1"),
@@ -44,7 +44,7 @@ fn work_group(bytes: u64) -> String {
     }
 }
 
-/// What a reader should know of how long its runs took.
+/// A remark on the duration of its runs.
 pub(super) fn remark((least, most): (f64, f64)) -> String {
     let long = match most > MOST_S {
         true => {
@@ -55,8 +55,8 @@ pub(super) fn remark((least, most): (f64, f64)) -> String {
     format!(" likwid-bench gives the mean of a run, which took {least:.2} to {most:.2} s{long};")
 }
 
-/// So many iterations that they take half of the longest time, if these took longer than that;
-/// `None` if they did not or cannot be fewer.
+/// The number of iterations that takes half of the maximum time, if these took longer than the
+/// maximum; `None` if they did not, or cannot be fewer.
 fn fewer(iterations: u64, took: f64) -> Option<u64> {
     if took <= MOST_S || iterations == 1 {
         return None;
@@ -66,7 +66,7 @@ fn fewer(iterations: u64, took: f64) -> Option<u64> {
     Some(u64::try_from(less).unwrap_or(1).clamp(1, iterations - 1))
 }
 
-/// The number behind a key of likwid-bench's output.
+/// The number after a key in the output of likwid-bench.
 fn value(text: &str, key: &str) -> Result<f64, Failure> {
     let line = text.lines().find_map(|line| line.strip_prefix(key));
     let word = line.and_then(|rest| rest.split_whitespace().next());
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn likwid_bench_is_read() {
-        // As version 5.2.2 prints it.
+        // Output of version 5.2.2.
         let text = "Cycles:\t\t\t2877860336\nCPU Clock:\t\t2596015097\nData volume (Byte):\t68719476736\nMByte/s:\t\t61989.39\n";
         assert_eq!(value(text, "Cycles:").unwrap(), 2_877_860_336.0);
         assert_eq!(value(text, "Data volume (Byte):").unwrap(), 68_719_476_736.0);
@@ -91,7 +91,7 @@ mod tests {
     fn an_area_is_reported_so_that_likwid_bench_understands_it() {
         assert_eq!(work_group(24_576), "N:24576B:1");
         assert_eq!(work_group(2_147_483_647), "N:2147483647B:1");
-        // "N:2147483648B:1" is refused by version 5.2.2: "Stream size cannot be read".
+        // Version 5.2.2 rejects "N:2147483648B:1": "Stream size cannot be read".
         assert_eq!(work_group(2_147_483_648), "N:2147484kB:1");
     }
 

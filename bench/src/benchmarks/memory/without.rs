@@ -1,5 +1,5 @@
-//! Memory rulers beside plain code only, or beside nothing: the linear chase, parts of lines,
-//! latency under load, and the 64 MB loop.
+//! Memory benchmarks that are compared with plain code only, or with nothing: the linear chase,
+//! partial lines, latency under load, and the 64 MB loop.
 
 use pinfold_host::{Host as _, LiveHost, process};
 use pinfold_model::{CpuSet, Figure, Unit};
@@ -17,9 +17,9 @@ const NO_LOAD: &str =
     "none, because what measures it (multichase, Intel's MLC) is in no free package";
 const NO_LOOP: &str = "none, because Kuehn and Baum published no program of theirs";
 const NO_MACHINE: &str = "none, because it is here to tell how much the machine itself changes";
-/// Of the copying thread: more than the caches of its own.
+/// Memory of the copying thread: larger than its own caches.
 const LOAD_MIB: u32 = 64;
-/// Less than the second of which the kernel leaves 5 % to others.
+/// Less than one second, because of real-time throttling.
 const LOOP_NS: u64 = 800_000_000;
 const PARTIAL: [Operation; 5] = [
     Operation::ReadPartial,
@@ -92,7 +92,7 @@ fn passes(bench: &Bench) -> Match {
     alone("64 MB loop", ("loop64, quick passes".to_owned(), NO_LOOP), ours, milliseconds)
 }
 
-/// What the machine itself does meanwhile.
+/// The variation of the machine itself.
 fn machine(bench: &Bench) -> Result<Match, Failure> {
     let ours = Intmix { cpus: Some(CpuSet::single(bench.pu)), duration_ns: 1_000_000_000 };
     let is_crc = |figure: &Figure| {
@@ -106,7 +106,7 @@ fn machine(bench: &Bench) -> Result<Match, Failure> {
     Ok(Match { picks: vec![pick], best: Best::Most, ..alone })
 }
 
-/// One without an anchor.
+/// A benchmark without a reference tool.
 fn alone(
     name: &str,
     (how, why): (String, &str),

@@ -1,19 +1,20 @@
-//! The programs' own time: what the kernel says that it spent in them.
+//! The programs' own time, as measured by the kernel.
 //!
-//! With `BPF_ENABLE_STATS` (Linux 5.8) it reads a clock before and after each call and adds up,
-//! for each program, in `/proc/PID/fdinfo`. Other tenants and the work's own chances are not in
-//! it; the way to the program and the cache lines that it takes from the work are not either.
+//! With `BPF_ENABLE_STATS` (Linux 5.8), the kernel reads a clock before and after each call and
+//! sums the time for each program in `/proc/PID/fdinfo`. This excludes other virtual machines and
+//! the variation of the work, and also the overhead of calling the program and the cache lines that
+//! it evicts.
 
 use aya::sys::Stats;
 use pinfold_host::{Host as _, LiveHost, paths};
 
 use crate::Failure;
 
-/// The time spent so far in all programs that this process holds (ns).
+/// The time spent so far in all BPF programs of this process (ns).
 fn spent_ns(host: &LiveHost) -> Result<u64, Failure> {
     let mut sum = 0;
     for name in host.list(&format!("{}/fdinfo", paths::own_dir()))? {
-        // The listing's own number is closed by now.
+        // The descriptor of the directory listing is closed by now.
         let Ok(text) = host.read_text(&paths::own_fdinfo(name.parse()?)) else { continue };
         if let Some(ns) = text.lines().find_map(|line| line.strip_prefix("run_time_ns:")) {
             sum += ns.trim().parse::<u64>()?;
@@ -22,7 +23,7 @@ fn spent_ns(host: &LiveHost) -> Result<u64, Failure> {
     Ok(sum)
 }
 
-/// Does the work, while programs that are open have their time taken; how long they took (ns).
+/// Runs the work while the time of open programs is measured; returns their time (ns).
 pub fn of(host: &LiveHost, work: &dyn Fn() -> Result<(), Failure>) -> Result<u64, Failure> {
     let timed = aya::sys::enable_stats(Stats::RunTime)?;
     let before = spent_ns(host)?;

@@ -1,4 +1,5 @@
-//! Rulers of the operating system that have no anchor, with why: their own values by block.
+//! Benchmarks of the operating system without a reference tool, with the reason: their own values
+//! by block.
 
 use pinfold_host::process::own_tid;
 use pinfold_host::{Host as _, LiveHost};
@@ -13,23 +14,23 @@ use pinfold_study::stats::quantile;
 use crate::Failure;
 use crate::benchmarks::{Goal, Row};
 
-/// They wander little and have nothing to be told from.
+/// They vary little and are not compared.
 pub const BLOCKS: u32 = 8;
 const EACH_NS: u64 = 100_000_000;
 const NO_LMBENCH: &str = "none, because lmbench, whose measurement it is, is in no free package";
-/// Why what else there is does not do.
+/// Why other tools are not used.
 pub const OTHERS: &str = "Of operations and ways between processes perf bench (6.1) has a system call and a pipe, a round of stress-ng is many operations, and its pipe fills and checks the 4 KiB of each write.";
 const NO_PLACE: &str =
     "none, because the two processes of perf bench and stress-ng cannot be placed on one PU each";
 const NO_RING: &str =
     "none, because perf bench and stress-ng have two processes and no memory to sum";
 
-/// One run of pinload and which of its figures are rows.
+/// One run of pinload, and the figures that become rows.
 struct Run {
     instrument: Instrument,
     how: &'static str,
     why: &'static str,
-    /// The ruler's name and whether the figure is a row.
+    /// The name of the benchmark if the figure is a row.
     name: fn(&Figure) -> Option<String>,
 }
 
@@ -122,7 +123,7 @@ fn ring(figure: &Figure) -> Option<String> {
     is_whole.then(|| format!("context switch, {processes} processes of {kib} KiB on {place}"))
 }
 
-/// The least time or the highest rate.
+/// The smallest time or the highest rate.
 fn best(figure: &Figure) -> Result<f64, Failure> {
     let at = if figure.unit == Unit::BytesPerSecond { 1.0 } else { 0.0 };
     Ok(quantile(&figure.samples, at).ok_or("a figure of pinload has no samples")?)

@@ -1,7 +1,7 @@
-//! What has come from the agent, sorted by channel, and the waiting for it.
+//! Received data sorted by channel, and waiting for it.
 //!
-//! The reading thread fills it; any number of threads wait on it. The end of the stream is
-//! an event like others and wakes all of them.
+//! The reading thread fills it; any number of threads can wait for it. The end of the stream is an
+//! event like any other, and wakes all waiting threads.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -11,10 +11,10 @@ use std::time::Duration;
 use super::frame::{self, Event};
 use super::{Exit, Output};
 
-/// No program's output is kept beyond this; rulers stay far below.
+/// Upper limit for the output of one program; benchmarks print far less.
 const OUTPUT_LIMIT: usize = 256 << 20;
 
-/// What a wait ended with.
+/// The result of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Hello(String),
@@ -46,7 +46,7 @@ pub(super) struct ChannelBuffers {
 }
 
 impl ChannelBuffers {
-    /// Reads to the end of the stream. Runs in a thread of its own.
+    /// Reads to the end of the stream, in a thread of its own.
     pub(super) fn read_all(&self, mut input: impl Read) {
         loop {
             match frame::read(&mut input) {
@@ -63,18 +63,18 @@ impl ChannelBuffers {
         self.lock().channels.insert(channel, entry);
     }
 
-    /// Notes that nothing more will come; the first reason stays.
+    /// Records that the stream has ended. Only the first reason is kept.
     pub(super) fn end(&self, why: &str) {
         self.lock().gone.get_or_insert_with(|| why.to_owned());
         self.changed.notify_all();
     }
 
-    /// Why nothing more will come, if that is so.
+    /// Why the stream has ended; `None` if it has not.
     pub(super) fn gone(&self) -> Option<String> {
         self.lock().gone.clone()
     }
 
-    /// Forgets the HELLO that came, so that the next one can be awaited.
+    /// Discards the last HELLO, so that the next one can be awaited.
     pub(super) fn forget_hello(&self) {
         self.lock().hello = None;
     }
@@ -94,20 +94,21 @@ impl ChannelBuffers {
         matches!(self.wait(timeout_ns, |_| None), End::Gone(_))
     }
 
-    /// Takes a channel's output and closes it.
+    /// Takes the output of a channel and closes the channel.
     pub(super) fn take(&self, channel: u32, exit: Exit) -> Output {
         let entry = self.lock().channels.remove(&channel).unwrap_or_default();
         Output { exit, stdout: entry.stdout, stderr: entry.stderr }
     }
 
-    /// Closes a channel; what still comes for it is thrown away. Returns its program.
+    /// Closes a channel and discards what is received for it later. Returns the name of its
+    /// program.
     pub(super) fn forget(&self, channel: u32) -> String {
         self.lock().channels.remove(&channel).map_or_else(|| "a program".to_owned(), |c| c.what)
     }
 
     fn wait(&self, timeout_ns: u64, answer: impl Fn(&State) -> Option<End>) -> End {
         let answered = |state: &State| {
-            // What came before the end still counts.
+            // Data received before the end is still returned.
             answer(state).or_else(|| state.gone.clone().map(End::Gone))
         };
         let (state, _) = self

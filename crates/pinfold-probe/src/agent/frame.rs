@@ -1,4 +1,4 @@
-//! Frames as bytes, and the HELLO of the agent.
+//! Encoding of frames, and the HELLO of the agent.
 
 use std::io::{self, Read};
 
@@ -7,11 +7,11 @@ use serde::Deserialize;
 
 /// Version of the protocol; `FRAME_PROTOCOL` of `pinload/src/frame.h`.
 pub(super) const PROTOCOL: u32 = 1;
-/// Longest payload.
+/// Largest payload (bytes).
 pub(super) const FRAME_LIMIT: usize = 1 << 20;
 const HEADER: usize = 9;
 
-/// What the host sends.
+/// Frames from the host to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Run,
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// What the agent sends.
+/// Frames from the agent to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Hello(String),
@@ -50,7 +50,7 @@ pub(super) enum Event {
     Error(String),
 }
 
-/// A frame as bytes. The callers keep the payload below [`FRAME_LIMIT`].
+/// Encodes a frame. The callers keep the payload below [`FRAME_LIMIT`].
 pub(super) fn encode(kind: Kind, channel: u32, payload: &[u8]) -> Vec<u8> {
     debug_assert!(payload.len() <= FRAME_LIMIT);
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -62,7 +62,7 @@ pub(super) fn encode(kind: Kind, channel: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The next frame of the agent; `None` at the end of the stream between two frames.
+/// The next frame of the agent; `None` if the stream ends between two frames.
 pub(super) fn read(input: &mut impl Read) -> io::Result<Option<(u32, Event)>> {
     let mut header = [0_u8; HEADER];
     if !fill(input, &mut header)? {
@@ -109,20 +109,20 @@ fn garbage(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("it sent {what}"))
 }
 
-/// What an agent says about itself and its guest.
+/// What an agent reports about itself and its guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// Version of its `pinload`.
     pub pinload: String,
-    /// The guest's kernel release.
+    /// Kernel release of the guest.
     pub kernel: String,
-    /// The guest's architecture as `uname -m` gives it.
+    /// Architecture of the guest, as printed by `uname -m`.
     pub machine: String,
-    /// True if it is process 1.
+    /// True if the agent is process 1.
     pub is_init: bool,
-    /// The guest's CPUs that are online.
+    /// CPUs of the guest that are online.
     pub cpus_online: CpuSet,
-    /// Kernel modules that could not be inserted: name and reason.
+    /// Kernel modules that could not be loaded: name and reason.
     pub module_failures: Vec<(String, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! A thread that beats for a guest's supervised programs.
+//! A thread that sends heartbeats to the supervised programs of a guest.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::{Agent, AgentError};
 
-/// Well below the 1.5 s after which supervised programs pause.
+/// Interval of heartbeats: well below the 1.5 s after which supervised programs pause.
 pub(crate) const BEAT: Duration = Duration::from_millis(400);
 
-/// Beats until it is dropped. If this process is stopped, so is the beat, and the guest's
-/// loads pause until it goes on.
+/// Sends heartbeats until it is dropped. If this process is stopped, the heartbeats stop too, and
+/// the loads of the guest pause until it continues.
 #[derive(Debug)]
 pub struct Heartbeat {
     stop: Option<mpsc::Sender<()>>,
@@ -19,16 +19,17 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Begins to beat.
+    /// Starts sending heartbeats.
     ///
     /// # Errors
-    /// [`AgentError::Connect`] if there can be no further thread.
+    /// [`AgentError::Connect`] if the thread cannot be created.
     pub fn start(agent: &Arc<Agent>) -> Result<Self, AgentError> {
         Self::start_while(agent, || true)
     }
 
-    /// The same, and hangs up when it is not to go on, which is asked with each beat: then every
-    /// call that waits for the guest returns [`AgentError::Gone`].
+    /// As [`Heartbeat::start`], and closes the connection when the callback, which is called with
+    /// each heartbeat, returns false: then every call that waits for the guest returns
+    /// [`AgentError::Gone`].
     ///
     /// # Errors
     /// As [`Heartbeat::start`].
@@ -39,7 +40,7 @@ impl Heartbeat {
         let thread = std::thread::Builder::new()
             .name("agent-heartbeat".to_owned())
             .spawn(move || {
-                // A guest that is gone is told by whatever waits for its results.
+                // The call that waits for results reports the loss of the guest.
                 while agent.heartbeat().is_ok()
                     && stopped.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout)
                 {
@@ -58,7 +59,7 @@ impl Drop for Heartbeat {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             match thread.join() {
-                Ok(()) | Err(_) => {} // a panic there has been printed; nothing depends on it now
+                Ok(()) | Err(_) => {} // a panic has been printed; no code depends on the thread
             }
         }
     }

@@ -1,71 +1,71 @@
-//! What comes of a request: a program's output and end, or why there is none.
+//! The result of a request: the output and exit status of a program, or an error.
 
 use std::fmt;
 use std::io;
 
 use super::{NS_PER_S, PORT};
 
-/// Why a guest did not do what was asked.
+/// Why a guest did not execute a request.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// The stream could not be opened.
     #[error("cannot connect to the agent of {name}")]
     Connect {
-        /// The guest, by its socket.
+        /// Name of the guest's socket.
         name: String,
-        /// Why.
+        /// Error of the socket.
         source: io::Error,
     },
-    /// The other side did not say HELLO in time.
+    /// The agent did not send HELLO in time.
     #[error("the agent of {name} did not answer within {} s", seconds(*waited_ns))]
     Silent {
-        /// The guest, by its socket.
+        /// Name of the guest's socket.
         name: String,
-        /// For how long.
+        /// Time waited (ns).
         waited_ns: u64,
     },
-    /// The other side does not speak the protocol.
+    /// The peer does not implement the protocol.
     #[error("{name} is not an agent that can be used: {why}")]
     Protocol {
-        /// The guest, by its socket.
+        /// Name of the guest's socket.
         name: String,
-        /// What came instead.
+        /// What was received instead.
         why: String,
     },
     /// The guest ended or its stream broke.
     #[error("the guest behind {name} is gone: {why}")]
     Gone {
-        /// The guest, by its socket.
+        /// Name of the guest's socket.
         name: String,
-        /// How that showed.
+        /// How this was detected.
         why: String,
     },
-    /// A program took too long; it was killed.
+    /// A program reached its timeout and was killed.
     #[error("{what} in the guest behind {name} did not end within {} s", seconds(*waited_ns))]
     Timeout {
-        /// The guest, by its socket.
+        /// Name of the guest's socket.
         name: String,
-        /// The program.
+        /// The program that was killed.
         what: String,
-        /// For how long.
+        /// Time waited (ns).
         waited_ns: u64,
     },
     /// The agent refused a request.
     #[error("the agent of {name} refused {what}: {why}")]
     Refused {
-        /// The guest, by its socket.
+        /// Name of the guest's socket.
         name: String,
-        /// What was asked.
+        /// The request that was refused.
         what: String,
-        /// Its answer.
+        /// The reason that the agent gave.
         why: String,
     },
-    /// A request that cannot be written as a frame.
+    /// A request cannot be encoded as a frame.
     #[error("{what} cannot be sent to a guest: {why}")]
     Unsendable {
-        /// What was asked.
+        /// The request that was not sent.
         what: String,
-        /// Why.
+        /// Why it cannot be encoded.
         why: &'static str,
     },
 }
@@ -80,7 +80,7 @@ fn seconds(ns: u64) -> String {
 }
 
 impl AgentError {
-    /// What the user can do next.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -104,9 +104,9 @@ impl AgentError {
 /// How a program in the guest ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself, with this code.
+    /// It exited with this code.
     Code(u32),
-    /// By this signal.
+    /// It was killed by this signal.
     Signal(u32),
 }
 
@@ -119,19 +119,19 @@ impl fmt::Display for Exit {
     }
 }
 
-/// What a program in the guest gave.
+/// Result of a program in the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// How it ended.
+    /// Its exit status.
     pub exit: Exit,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub stderr: Vec<u8>,
 }
 
 impl Output {
-    /// True if it ended by itself with code 0.
+    /// True if the program exited with code 0.
     #[must_use]
     pub fn success(&self) -> bool {
         self.exit == Exit::Code(0)

@@ -1,4 +1,4 @@
-//! The client against the real agent on the host, and against peers that misbehave.
+//! The client against the real agent on the host, and against peers that violate the protocol.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixListener;
@@ -165,7 +165,7 @@ fn a_supervised_load_lives_by_the_heartbeat_and_stops() {
     let beat = Heartbeat::start(&agent).unwrap();
     let argv = ["load", "cpu", "--threads", "1", "--seconds", "600", "--supervised"];
     let load = agent.start(&argv).unwrap();
-    SystemClock.sleep_ns(2 * NS_PER_S); // longer than the silence after which it pauses
+    SystemClock.sleep_ns(2 * NS_PER_S); // it pauses after 1.5 s without a heartbeat
     let output = agent.stop(load).unwrap();
     assert!(output.success(), "{}", output.stderr_text());
     assert!(output.stdout_text().contains("\"pauses\":0"), "{}", output.stdout_text());
@@ -208,7 +208,7 @@ fn a_guest_that_dies_wakes_those_who_wait_and_is_named() {
     assert!(error.hint().is_some());
 }
 
-/// The agent's answer to raw bytes, and how it ended.
+/// The frames that the agent sends in response to raw bytes, and its exit code.
 fn answer_to(bytes: &[u8]) -> (Vec<(u32, frame::Event)>, Option<i32>) {
     let mut served = serve();
     let mut stdout = served.child.stdout().unwrap();
@@ -239,7 +239,7 @@ fn malformed_frames_end_the_connection_with_an_error() {
     check(&[0; 9]); // kind 0
     check(&[1, 0, 16, 0, 1, 0, 0, 0, 1]); // one byte beyond the limit
     check(&[0, 0, 0, 0, 1, 0, 0, 0, 66]); // a kind of the other direction
-    // What follows garbage is not executed.
+    // Frames after malformed data are not executed.
     let run = frame::encode(Kind::Run, 1, b"/bin/echo\0never\0");
     check(&[&[0xFF_u8; 9], run.as_slice()].concat());
 }
@@ -279,11 +279,11 @@ fn frames_that_ask_for_nonsense_are_answered_on_their_channel() {
     check(&[file(b"/tmp/x\0\xFF\xFF\xFF\xFF")], 1, "mode");
 }
 
-/// A peer that sends these bytes after the connection, and ends if told so.
+/// A peer that sends these bytes after the connection, and then closes it if `ends` is true.
 fn against(bytes: &[u8], ends: bool) -> AgentError {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(bytes).unwrap();
-    let kept = (!ends).then_some(theirs); // else it is dropped here
+    let kept = (!ends).then_some(theirs); // otherwise it is dropped here
     let error = Agent::over_socket(ours, "peer", 200 * NS_PER_MS).unwrap_err();
     drop(kept);
     error

@@ -1,46 +1,47 @@
-//! Wake-ups with and without the periods that passed while a thread was late.
+//! Wake-ups with and without the periods that were skipped while a thread was late.
 //!
-//! The wake-up ruler keeps an open-loop schedule: when a thread wakes after more than a period,
-//! each period that passed is a sample too, with the lateness that a sleeper of that period would
-//! have seen (the correction of coordinated omission known from G. Tene's `HdrHistogram`). A
-//! ruler such as cyclictest leaves them out, so that a stall of a second is one sample among
-//! thousands. Both views are wanted: the first says what arrivals at fixed times meet, the second
-//! compares with cyclictest.
+//! The wake-up benchmark has an open-loop schedule: when a thread wakes after more than one period,
+//! each skipped period is a sample too, with the lateness that a wake-up in that period would have
+//! had (the correction for coordinated omission of G. Tene's `HdrHistogram`). Tools such as
+//! cyclictest omit the skipped periods, so a stall of one second is one sample among thousands.
+//! Both views are needed: the first gives the latency of arrivals at fixed times, the second can be
+//! compared with cyclictest.
 
 use pinfold_model::{Family, Figure, Series, Unit};
 
 /// Wake-ups in both views.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenLoop {
-    /// Lateness of the wake-ups that happened (ns), as cyclictest tells it.
+    /// Lateness of the wake-ups that happened (ns), as cyclictest reports it.
     pub woken: Vec<f64>,
     /// Periods that passed without a wake-up.
     pub skipped: usize,
-    /// Lateness of all periods (ns).
+    /// Lateness of all periods (ns), with the skipped ones.
     pub every_period: Vec<f64>,
 }
 
-/// Why the samples are not those of the wake-up ruler.
+/// Why the samples cannot come from the wake-up benchmark.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenLoopError {
-    /// Samples were lost, so that it is not known which periods passed.
+    /// This number of samples was dropped, so the skipped periods cannot be determined.
     #[error("{0} wake-ups did not fit into the benchmark's memory; raise its number of samples")]
     Dropped(u64),
-    /// A sample after a long lateness is not what the period makes it.
+    /// A sample after a late wake-up does not have the value that the period requires.
     #[error("sample {place} is {found} ns instead of {expected} ns after a wake-up that was late")]
     Sample {
         /// Index of the sample.
         place: usize,
-        /// What it is (ns).
+        /// Its value (ns).
         found: String,
-        /// What it must be (ns).
+        /// The required value (ns).
         expected: String,
     },
 }
 
 impl OpenLoop {
-    /// Takes the samples of a wake-up series apart, which the period allows: after a lateness of
-    /// L there are ⌊L / period⌋ samples of L less one period each, but for the end of the series.
+    /// Separates the wake-ups of a series from the skipped periods: a lateness L is followed by ⌊L
+    /// / period⌋ samples, each one period less than the one before, or fewer at the end of the
+    /// series.
     ///
     /// # Errors
     /// [`OpenLoopError`].
@@ -73,8 +74,8 @@ impl OpenLoop {
         Ok(Self { woken, skipped, every_period: series.samples.clone() })
     }
 
-    /// Both views as figures of the probe `wakeup`, told apart by the label `periods`: `woken`
-    /// (raw) and `every` (with the skipped ones added).
+    /// Both views as figures of the probe `wakeup`, distinguished by the label `periods`: `woken`
+    /// (raw) and `every` (with the skipped periods).
     #[must_use]
     pub fn figures(self, series: &Series) -> [Figure; 2] {
         let mut flags = series.flags.clone();
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn skipped_periods_are_distinguished_from_wake_ups() {
-        // A period of 100 µs: 230 µs late means that two more periods have passed.
+        // A period of 100 µs: 230 µs late means that two periods were skipped.
         let late = series(&[5_000.0, 230_000.0, 130_000.0, 30_000.0, 7_000.0, 100_000.0, 0.0]);
         let apart = OpenLoop::of(&late, 100).unwrap();
         assert_eq!(apart.woken, [5_000.0, 230_000.0, 7_000.0, 100_000.0]);

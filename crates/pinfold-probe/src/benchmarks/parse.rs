@@ -1,11 +1,11 @@
-//! From a ruler's JSON lines to series, believing nothing.
+//! Parses and validates the JSON lines of a benchmark.
 
 use pinfold_model::{Metric, PuId, Series};
 use serde::Deserialize;
 
 use super::{Benchmark, BenchmarkError, Cpus};
 
-/// The members that Pinfold needs; rulers write more, for people.
+/// The members that Pinfold needs; benchmarks print more, for the user.
 #[derive(Deserialize)]
 struct Line {
     probe: String,
@@ -14,23 +14,23 @@ struct Line {
     observed_ns: u64,
     unit: String,
     dropped: u64,
-    /// Indexes of the windows in which the thread lost its CPU; rulers of rates have them.
+    /// Indexes of the windows in which the thread lost its CPU; only for benchmarks of rates.
     #[serde(default)]
     disturbed: Vec<usize>,
     flags: Vec<String>,
     samples: Vec<f64>,
-    /// Of gaps: the monotonic time from which `begins_ns` count.
+    /// Only for stalls: the monotonic time to which `begins_ns` is relative.
     start_ns: Option<u64>,
-    /// When each began; a `pinload` of before did not tell it.
+    /// Start of each stall; missing in the output of older `pinload` versions.
     begins_ns: Option<Vec<u64>>,
 }
 
-/// A series, and which of its windows were disturbed.
+/// A series, and its disturbed windows.
 pub(crate) struct Observation {
     pub(crate) series: Series,
-    /// Indexes of samples, ascending.
+    /// Indexes of the disturbed samples, ascending.
     pub(crate) disturbed: Vec<usize>,
-    /// When each sample began, by the monotonic clock (ns), if that was told.
+    /// Start of each sample by the monotonic clock (ns), if the output has it.
     pub(crate) starts_ns: Option<Vec<u64>>,
 }
 
@@ -71,7 +71,7 @@ fn one(benchmark: &Benchmark, line: Line) -> Result<Observation, String> {
         return Err("holds no samples".to_owned());
     }
     let sum: f64 = line.samples.iter().sum();
-    // A whole number of nanoseconds: exact in a double up to 104 days of gaps.
+    // A whole number of nanoseconds: a double represents up to 104 days of stalls exactly.
     if metric == Metric::SpinGap && sum > line.observed_ns as f64 {
         return Err(format!("holds {sum} ns of gaps in {} ns of observation", line.observed_ns));
     }
@@ -92,7 +92,7 @@ fn one(benchmark: &Benchmark, line: Line) -> Result<Observation, String> {
     Ok(Observation { series, disturbed: line.disturbed, starts_ns })
 }
 
-/// When each sample began.
+/// Start of each sample by the monotonic clock (ns).
 fn starts(line: &Line) -> Result<Option<Vec<u64>>, String> {
     let (start, begins) = match (line.start_ns, &line.begins_ns) {
         (Some(start), Some(begins)) => (start, begins),
@@ -109,7 +109,7 @@ fn starts(line: &Line) -> Result<Option<Vec<u64>>, String> {
         .ok_or_else(|| format!("began at {start} ns, and gaps end after the clock's range"))
 }
 
-/// What is wrong with the CPUs of all lines together.
+/// The error in the set of CPUs of all lines together, if there is one.
 fn wrong_cpus(benchmark: &Benchmark, observations: &[Observation]) -> Option<String> {
     let all: Vec<&Series> = observations.iter().map(|one| &one.series).collect();
     if all.is_empty() {

@@ -48,7 +48,7 @@ fn metrics() {
     check(Benchmark::io_latency(Disk::Virtio, target, 1), Metric::IoVirtio);
 }
 
-/// A good line with one part replaced.
+/// A valid line with one part replaced.
 fn line(from: &str, to: &str) -> String {
     let good = r#"{"probe":"spin-gap","cpu":0,"duration_ns":1000,"observed_ns":500,"unit":"ns","floor_ns":100,"dropped":2,"clock":"tsc","flags":["migrated"],"samples":[120,340]}"#;
     assert!(good.contains(from), "{from}");

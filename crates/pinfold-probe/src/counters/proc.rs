@@ -1,4 +1,4 @@
-//! What the kernel's own statistics give where perf events are refused.
+//! The kernel's statistics in `/proc`, for use where perf events are refused.
 
 use pinfold_host::{Host, HostError, paths, proc_stat, proc_status, schedstat};
 use pinfold_model::Tid;
@@ -6,7 +6,8 @@ use pinfold_model::Tid;
 use super::{Counted, Outcome, Quantity, Source};
 use crate::roles::read_migrations;
 
-/// The cumulative statistics of one thread at one moment; `None` where the kernel does not tell.
+/// The cumulative statistics of one thread at one moment; `None` where the kernel does not have
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     pub(super) start_time: u64,
@@ -16,7 +17,7 @@ pub(super) struct Standing {
     pub(super) faults: Option<u64>,
 }
 
-/// Reads them; `None` if the thread has ended.
+/// Reads the statistics of a thread; `None` if it has ended.
 pub(super) fn read(host: &dyn Host, tid: Tid) -> Result<Option<Standing>, HostError> {
     match read_all(host, tid) {
         Ok(standing) => Ok(Some(standing)),
@@ -34,7 +35,7 @@ fn read_all(host: &dyn Host, tid: Tid) -> Result<Standing, HostError> {
     let path = paths::task_schedstat(tid, tid);
     let run_ns = match host.read_text(&path) {
         Ok(text) => Some(schedstat::parse(&text).map_err(|error| error.at(&path))?.run_ns),
-        // A kernel without it.
+        // The kernel does not have this file.
         Err(error) if error.is_gone() => None,
         Err(error) => return Err(error),
     };
@@ -48,22 +49,23 @@ fn read_all(host: &dyn Host, tid: Tid) -> Result<Standing, HostError> {
     })
 }
 
-/// Fields 10 and 12 of `stat`: the faults without and with I/O.
+/// Fields 10 and 12 of `stat`: minor and major page faults.
 /// <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>
 fn faults(stat: &str) -> Option<u64> {
-    // The name in parentheses may hold anything; the third field follows the last one.
+    // The name in parentheses may contain any character; the third field follows the last
+    // parenthesis.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     Some(field(10)? + field(12)?)
 }
 
-/// True if there is a statistic for it.
+/// True if `/proc` has this quantity.
 pub(super) fn has(quantity: Quantity) -> bool {
     !quantity.needs_pmu()
 }
 
-/// The difference, over all threads that are still there.
+/// The difference, summed over all threads that still exist.
 pub(super) fn since(quantity: Quantity, pairs: &[(Standing, Standing)], why: String) -> Outcome {
     let (source, of): (Source, fn(&Standing) -> Option<u64>) = match quantity {
         Quantity::RunTime => (Source::Schedstat, |one| one.run_ns),
@@ -79,7 +81,7 @@ pub(super) fn since(quantity: Quantity, pairs: &[(Standing, Standing)], why: Str
         | Quantity::L1dMisses
         | Quantity::LlcMisses => return Outcome::Absent(why),
     };
-    // A number that was used again for a later thread is another thread.
+    // A thread with the same number but another start time is another thread.
     let same: Vec<_> =
         pairs.iter().filter(|(before, now)| before.start_time == now.start_time).collect();
     if same.is_empty() {

@@ -1,15 +1,15 @@
-//! Why a counter is refused, in words that lead on.
+//! The reason why a counter is refused, with a hint.
 
 use pinfold_host::{CounterError, Host, paths};
 
-/// What the reasons depend on.
+/// Properties of the machine that the reasons depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Machine {
     /// `kernel.perf_event_paranoid`, if it can be read.
     pub(super) paranoid: Option<String>,
     /// Names of the PMUs of the cores; `None` if the kernel does not list them.
     pub(super) pmus: Option<Vec<String>>,
-    /// A hypervisor's mark among the processor's flags.
+    /// True if the processor's flags include that of a hypervisor.
     pub(super) is_guest: bool,
 }
 
@@ -31,7 +31,7 @@ impl Machine {
         }
     }
 
-    /// The reason, with what can be done.
+    /// The reason, with a hint.
     pub(super) fn why(&self, error: &CounterError) -> String {
         match error {
             CounterError::NoPmu => self.no_pmu(),

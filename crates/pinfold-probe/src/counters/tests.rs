@@ -1,4 +1,4 @@
-//! Sums of readings, statistics that stand in, and the reasons for what is absent.
+//! Sums of readings, the statistics in `/proc`, and the reasons for absent quantities.
 
 use pinfold_host::{SimClock, SnapshotHost};
 
@@ -81,7 +81,8 @@ fn what_a_machine_says_of_itself() {
     assert_eq!(Machine::of(&SnapshotHost::new()), nothing);
 }
 
-/// A task with these numbers; without a `sched` file, as before `CONFIG_SCHED_DEBUG`.
+/// The `/proc` files of a task with these values; without a `sched` file, as without
+/// `CONFIG_SCHED_DEBUG`.
 fn task_files(tid: u32, minor: u64, major: u64, switches: u64, run_ns: u64) -> SnapshotHost {
     let mut tree = SnapshotHost::new();
     // Fields 10 and 12 are the faults, 22 is the start time.
@@ -123,7 +124,7 @@ fn statistics_stand_in_and_what_has_none_is_absent() {
     assert_eq!(value(Quantity::RunTime), (900, Source::Schedstat));
     assert!(absent(&outcomes[&Quantity::Migrations]).contains("/proc does not report it"));
     assert_eq!(absent(&outcomes[&Quantity::Cycles]), "this is not the running machine");
-    // What is absent has no figure, and is told once with its reason.
+    // An absent quantity has no figure, and is listed once with its reason.
     let figures = found.figures();
     assert_eq!(figures.len(), 3);
     assert!(figures.iter().all(|one| one.flags[0].starts_with("stands in: ")));

@@ -1,29 +1,31 @@
 //! Speed inside short bursts of work, each after a sleep.
 //!
-//! The number of units is the caller's: [`super::MicroOutcome::per_second`] of an unthrottled
-//! [`super::MicroKind::Cpu`] times the wanted length. What a burst takes at full speed is
-//! what this same ruler gives when nothing slows it.
+//! The caller chooses the number of units: [`super::MicroOutcome::per_second`] of an unthrottled
+//! [`super::MicroKind::Cpu`] times the wanted length. The length of a burst at full speed is the
+//! result of this benchmark without emulation.
 
 use serde::Deserialize;
 
 use super::{SpeedBenchmark, WORK_LIMIT_NS, argv, line, timeout_ns};
 use crate::benchmarks::{BenchmarkError, seconds};
 
-/// One use of the ruler.
+/// The settings of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
     /// Units of work in a burst, 1 to 100000000000.
     pub units: u64,
     /// Sleep before each burst (µs), 1 to 60000000.
     pub sleep_us: u32,
-    /// For how long, 10 ms to a day; a burst that has begun is ended, and there is at least one.
+    /// Duration (ns), 10 ms to one day; the last burst is always completed, and there is at least
+    /// one.
     pub duration_ns: u64,
-    /// Memory for bursts, 1 to 10000000; what does not fit is counted as dropped.
+    /// Number of bursts for which memory is reserved, 1 to 10000000; further ones are counted as
+    /// dropped.
     pub max_samples: u32,
 }
 
 impl Burst {
-    /// With memory for 200000 bursts.
+    /// Settings with memory for 200000 bursts.
     #[must_use]
     pub fn new(units: u64, sleep_us: u32, duration_ns: u64) -> Self {
         Self { units, sleep_us, duration_ns, max_samples: 200_000 }
@@ -56,29 +58,30 @@ impl Burst {
     }
 }
 
-/// What the bursts took.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BurstOutcome {
-    /// From the beginning of the first sleep to the end of the last burst.
+    /// From the start of the first sleep to the end of the last burst (ns).
     pub elapsed_ns: u64,
-    /// CPU time, to the microsecond.
+    /// CPU time (ns), with a resolution of 1 µs.
     pub cpu_ns: u64,
-    /// Each burst; at least one.
+    /// The bursts; at least one.
     pub bursts: Vec<BurstSample>,
-    /// Bursts for which there was no memory.
+    /// Number of bursts for which there was no memory.
     pub dropped: u64,
 }
 
 /// One burst.
 ///
-/// What has the CPU when the sleep ends delays the start and is not in the burst. For methods
-/// that take the CPU by turns the two together are what a slower CPU would have taken:
-/// a burst that always begins right after a turn of theirs looks too fast by itself.
+/// A task that occupies the CPU at the end of the sleep delays the start; this delay is not part of
+/// the burst. For methods that take the CPU at intervals, the sum of both is what a slower CPU
+/// would have taken: a burst that always starts right after such an interval looks too fast by
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BurstSample {
-    /// From its first instruction to its last.
+    /// From the first instruction of the burst to the last (ns).
     pub burst_ns: u64,
-    /// From the end of the sleep, as it was asked for, to the first instruction.
+    /// From the requested end of the sleep to the first instruction (ns).
     pub late_ns: u64,
 }
 

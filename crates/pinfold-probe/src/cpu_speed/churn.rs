@@ -1,34 +1,34 @@
-//! Work of short-lived and of alternating processes, of which one works at a time.
+//! Work of short-lived and of alternating processes, one of which works at a time.
 
 use serde::Deserialize;
 
 use super::{SpeedBenchmark, WORK_LIMIT_NS, argv, line, per_second, timeout_ns};
 use crate::benchmarks::{BenchmarkError, seconds};
 
-/// Who works.
+/// The kind of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChurnKind {
-    /// A child at a time works and ends.
+    /// Children, one after the other; each works and exits.
     Fork,
-    /// The same, and each child first becomes a new program.
+    /// As `Fork`, and each child first executes a new program.
     Spawn,
-    /// Two processes hand a byte to and fro, and each works in its turn.
+    /// Two processes pass a byte back and forth, and each works in its turn.
     Pipe,
 }
 
-/// One use of the ruler.
+/// The settings of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Churn {
-    /// Who works.
+    /// The kind of processes.
     pub kind: ChurnKind,
-    /// Units of work of each child or turn, 1 to 100000000000; 1500 are somewhat below 1 ms.
+    /// Units of work per child or turn, 1 to 100000000000; 1500 take a little less than 1 ms.
     pub units: u64,
-    /// For how long, 10 ms to an hour; a child or turn that has begun is ended.
+    /// Duration (ns), 10 ms to one hour; the last child or turn is always completed.
     pub duration_ns: u64,
 }
 
 impl Churn {
-    /// With 1500 units to each child or turn.
+    /// Settings with 1500 units per child or turn.
     #[must_use]
     pub fn new(kind: ChurnKind, duration_ns: u64) -> Self {
         Self { kind, units: 1_500, duration_ns }
@@ -55,18 +55,18 @@ impl Churn {
     }
 }
 
-/// What was done.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChurnOutcome {
     /// Units of all processes.
     pub units: u64,
-    /// From before the first child was made until after the last was waited for.
+    /// From before the first child was created until after the last was reaped (ns).
     pub elapsed_ns: u64,
-    /// CPU time of all processes, to the microsecond.
+    /// CPU time of all processes (ns), with a resolution of 1 µs.
     pub cpu_ns: u64,
-    /// Children one after the other, or turns of each of the two.
+    /// Number of children in sequence, or of turns of each of the two processes.
     pub rounds: u64,
-    /// Children that were waited for.
+    /// Number of children that were reaped.
     pub children: u64,
 }
 

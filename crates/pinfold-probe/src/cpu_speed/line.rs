@@ -1,17 +1,18 @@
-//! The one JSON line of a ruler of speed.
+//! Parses the one JSON line of a benchmark of speed.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::benchmarks::BenchmarkError;
 
-/// What every line begins with.
+/// The first members of every line.
 #[derive(Deserialize)]
 struct Head {
     probe: String,
 }
 
-/// Reads the only line and hands it to `check`, whose texts tell what is wrong with the line.
+/// Parses the only line and passes it to `check`, which returns the error in the line if there is
+/// one.
 pub(super) fn read<Line: DeserializeOwned, Outcome>(
     probe: &'static str,
     output: &str,
@@ -31,7 +32,7 @@ pub(super) fn read<Line: DeserializeOwned, Outcome>(
     check(serde_json::from_str(text).map_err(not_a_result)?).map_err(wrong)
 }
 
-/// Refuses a result without work or time.
+/// Rejects a result without work or time.
 pub(super) fn something_done(units: u64, elapsed_ns: u64) -> Result<(), String> {
     if units == 0 || elapsed_ns == 0 {
         return Err(format!("reports {units} units in {elapsed_ns} ns"));
@@ -39,7 +40,7 @@ pub(super) fn something_done(units: u64, elapsed_ns: u64) -> Result<(), String> 
     Ok(())
 }
 
-/// Refuses a total that is not the sum of its parts.
+/// Rejects a total that is not the sum of its parts.
 pub(super) fn adds_up(
     what: &str,
     total: u64,

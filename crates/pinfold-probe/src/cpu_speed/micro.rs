@@ -8,67 +8,69 @@ use crate::benchmarks::{BenchmarkError, seconds};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What works.
+/// The kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MicroKind {
     /// Units of integer work.
     Cpu,
-    /// UDP datagrams of 1 KiB that nobody reads.
+    /// UDP datagrams of 1 KiB without a receiver.
     Udp,
     /// Integer work, a sleep, integer work.
     Sleep {
-        /// Length of the sleep, 1 ms to an hour.
+        /// Length of the sleep (ns), 1 ms to one hour.
         sleep_ns: u64,
     },
-    /// Blocks of 96 KiB of a stream through memory.
+    /// Streams through memory, in blocks of 96 KiB.
     Memory {
-        /// MiB of all arrays together, 1 to 65536; where the last cache holds them a flag says so.
+        /// Size of all arrays together (MiB), 1 to 65536; a flag reports if they fit in the
+        /// last-level cache.
         mib: u32,
     },
-    /// Integer work in processes, until the last has been waited for.
+    /// Integer work in processes, until the last has been reaped.
     Processes(
-        /// How many, 1 to 1024.
+        /// Number of processes, 1 to 1024.
         u32,
     ),
     /// Integer work in threads, until the last has been joined.
     Threads(
-        /// How many, 1 to 1024.
+        /// Number of threads, 1 to 1024.
         u32,
     ),
 }
 
-/// How much each stretch of work is (of which `sleep` has two).
+/// Amount of work of each phase (`sleep` has two phases).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// As much as can be done in this time (ns), 10 ms to an hour: takes as long at every speed.
+    /// As much as can be done in this time (ns), 10 ms to one hour; takes the same time at every
+    /// speed.
     Time(u64),
-    /// So many units, by each worker: takes the longer the slower the CPU is, at most an hour.
+    /// This number of units for each worker; takes longer on a slower CPU, at most one hour.
     Units(u64),
 }
 
-/// One micro-benchmark.
+/// The settings of one micro-benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MicroBenchmark {
-    /// What works.
+    /// The kind of work.
     pub kind: MicroKind,
-    /// How much.
+    /// The amount of work.
     pub amount: Amount,
 }
 
-/// What a micro-benchmark did.
+/// Result of a micro-benchmark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MicroOutcome {
     /// Units of all workers.
     pub units: u64,
-    /// From before the first worker was made until after the last was joined.
+    /// From before the first worker was created until after the last was joined (ns).
     pub elapsed_ns: u64,
-    /// The same without the sleep.
+    /// `elapsed_ns` without the sleep.
     pub working_ns: u64,
-    /// CPU time of all workers, to the microsecond.
+    /// CPU time of all workers (ns), with a resolution of 1 µs.
     pub cpu_ns: u64,
-    /// Units of each worker; one, except for processes and threads.
+    /// Units of each worker; one entry, except for processes and threads.
     pub worker_units: Vec<u64>,
-    /// What limits it: `fits-in-last-cache 128 of 480 MiB`.
+    /// Limitations of the result: `fits-in-last-cache 128 of 480 MiB`.
     pub flags: Vec<String>,
 }
 
@@ -79,7 +81,7 @@ impl MicroOutcome {
         per_second(self.units, self.elapsed_ns)
     }
 
-    /// Units per second of the time that was not slept.
+    /// Units per second of elapsed time without the sleep.
     #[must_use]
     pub fn per_working_second(&self) -> f64 {
         per_second(self.units, self.working_ns)
@@ -87,7 +89,7 @@ impl MicroOutcome {
 }
 
 impl MicroBenchmark {
-    /// The six with the lengths of the paper: 3 s of CPU, else 1 s; five workers.
+    /// The six benchmarks with the durations of the paper: 3 s for CPU, else 1 s; five workers.
     #[must_use]
     pub fn all_of_the_paper() -> [Self; 6] {
         let lasting = |kind, ns| Self { kind, amount: Amount::Time(ns) };
@@ -113,7 +115,7 @@ impl MicroBenchmark {
         }
     }
 
-    /// How often each worker does the amount.
+    /// Number of phases of each worker.
     fn stretches(&self) -> u64 {
         match self.kind {
             MicroKind::Sleep { .. } => 2,

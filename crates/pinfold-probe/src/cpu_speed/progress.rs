@@ -1,4 +1,4 @@
-//! How evenly workers get on: units of work in each millisecond, and every stop.
+//! Evenness of progress: units of work in each millisecond, and every stop.
 
 use pinfold_model::{CpuSet, PuId};
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use crate::benchmarks::{BenchmarkError, seconds};
 
 const MS: u64 = 1_000_000;
 
-/// Workers that work side by side, 1 to 1024.
+/// Concurrent workers, 1 to 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
     /// Threads of one process.
@@ -18,7 +18,7 @@ pub enum Workers {
 }
 
 impl Workers {
-    /// How many.
+    /// Number of workers.
     #[must_use]
     pub fn count(self) -> u32 {
         match self {
@@ -34,24 +34,25 @@ impl Workers {
     }
 }
 
-/// One use of the ruler.
+/// The settings of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Who works.
+    /// The workers.
     pub workers: Workers,
-    /// One PU to each worker in turn; `None`: free to migrate.
+    /// One CPU for each worker, in order; `None`: not pinned.
     pub pinned: Option<CpuSet>,
-    /// For how long (ms), 10 to 600000; as many windows come back.
+    /// Duration (ms), 10 to 600000; the result has one window per millisecond.
     pub duration_ms: u32,
-    /// Stops below this or four units of work are not recorded, 1000 to 1000000000. A unit takes
-    /// some 600.
+    /// Stops shorter than this (ns), or than four units of work, are not recorded; 1000 to
+    /// 1000000000. A unit takes about 600 ns.
     pub gap_min_ns: u64,
-    /// Memory for stops, per worker, 1 to 10000000; what does not fit is counted as dropped.
+    /// Number of stops per worker for which memory is reserved, 1 to 10000000; further ones are
+    /// counted as dropped.
     pub max_stops: u32,
 }
 
 impl Progress {
-    /// Free to migrate, stops from 20 µs, memory for 100000 of them.
+    /// Settings without pinning, with stops from 20 µs and memory for 100000 of them.
     #[must_use]
     pub fn new(workers: Workers, duration_ms: u32) -> Self {
         Self { workers, pinned: None, duration_ms, gap_min_ns: 20_000, max_stops: 100_000 }
@@ -124,58 +125,60 @@ impl Progress {
     }
 }
 
-/// What all workers did.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgressOutcome {
-    /// CLOCK_MONOTONIC at the common start.
+    /// `CLOCK_MONOTONIC` at the common start (ns).
     pub start_ns: u64,
-    /// What a unit of work took before the start, without a stop.
+    /// Duration of a unit of work without a stop, measured before the start (ns).
     pub unit_ns: u64,
-    /// Units of all workers that ended in time.
+    /// Units of all workers that were completed in time.
     pub units: u64,
-    /// The duration asked for, from the common start.
+    /// The requested duration, from the common start (ns).
     pub elapsed_ns: u64,
-    /// CPU time of all workers while they were measured.
+    /// CPU time of all workers during the measurement (ns).
     pub cpu_ns: u64,
-    /// Each worker.
+    /// The result of each worker.
     pub workers: Vec<WorkerProgress>,
 }
 
-/// What one worker did.
+/// Result of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerProgress {
-    /// The PU that it was pinned to.
+    /// The CPU that it was pinned to.
     pub cpu: Option<PuId>,
-    /// Units that ended in time.
+    /// Units that were completed in time.
     pub units: u64,
-    /// Its CPU time while it was measured.
+    /// CPU time during the measurement (ns).
     pub cpu_ns: u64,
-    /// How long after the common start it began.
+    /// Delay of its start after the common start (ns).
     pub late_ns: u64,
-    /// Units that ended in each millisecond since the common start.
+    /// Units completed in each millisecond since the common start.
     pub windows: Vec<u32>,
     /// Its stops, in order.
     pub stops: Vec<Stop>,
-    /// Stops for which there was no memory. With any, [`WorkerProgress::stops`] ends early.
+    /// Number of stops for which there was no memory. If there are any, [`WorkerProgress::stops`]
+    /// is incomplete at the end.
     pub dropped_stops: u64,
 }
 
-/// Time between two readings of the clock that one unit of work lies between.
+/// A long interval between two readings of the clock, before and after one unit of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stop {
-    /// Since the common start.
+    /// Start, since the common start (ns).
     pub start_ns: u64,
-    /// Holds the unit of work too.
+    /// Length, including the unit of work (ns).
     pub length_ns: u64,
 }
 
 impl WorkerProgress {
-    /// Time of the worker's own between two points since the common start: what its stops leave,
-    /// and the unit of work in each of those that end there. `None` where stops are missing.
+    /// Time (ns) in which the worker ran between two points since the common start: the interval
+    /// minus the stops, plus the unit of work in each stop that ends there. `None` where stops are
+    /// missing.
     ///
-    /// That tells what was taken from it to a fraction of a microsecond a stop; the units that it
-    /// did tell how fast the CPU was meanwhile too, which changes by percents from one 10 ms to
-    /// the next.
+    /// This gives the time taken from the worker with an accuracy of a fraction of a microsecond
+    /// per stop. The number of units also depends on the speed of the CPU, which varies by some
+    /// percent between intervals of 10 ms.
     #[must_use]
     pub fn own_ns(&self, unit_ns: u64, (from_ns, to_ns): (u64, u64)) -> Option<u64> {
         let mut own_ns = to_ns.saturating_sub(from_ns);

@@ -45,7 +45,7 @@ fn arguments() {
     check(&Churn::new(ChurnKind::Pipe, MS), "churn pipe --seconds 0.001000000 --units 1500");
 }
 
-/// Checks that a good line with each of these replacements is refused with this text.
+/// Checks that a valid line with each of these replacements is rejected with this text.
 fn refused<Benchmark: SpeedBenchmark>(
     benchmark: &Benchmark,
     good: &str,

@@ -1,25 +1,26 @@
-//! What watching exits costs: a micro-guest's CPU time with and without, in pairs.
+//! Overhead of observing exits: CPU time of a micro-guest with and without observation, in pairs.
 //!
-//! Blocks alternate (without, with, with, without, …), so that a slow change of the machine falls
-//! on both. Each block is several short runs of so many port writes of the micro-guest, of which the
-//! one with the least CPU time counts: what others do to the caches only ever adds to it, and what
-//! they take of the clock's time is not in it. The cost of an event is the difference of a pair
-//! over the events that the kernel looked at in a run.
+//! Blocks alternate (without, with, with, without, …), so that slow changes of the machine affect
+//! both equally. Each block is several short runs with a fixed number of port writes of the
+//! micro-guest, and the run with the least CPU time counts: cache interference by other tasks can
+//! only increase it, and time in which other tasks run is not CPU time of the guest. The cost of an
+//! event is the difference of a pair divided by the number of events that the kernel processed in a
+//! run.
 
 use pinfold_host::{Clock, ExitCounter, ExitScope, Host, Ran, Work};
 
 use super::ExitsError;
 
-/// Pairs of blocks.
+/// Number of pairs of blocks.
 const PAIRS: usize = 15;
-/// Runs of a block.
+/// Number of runs in a block.
 const RUNS: u64 = 10;
-/// CPU time that a run is to take (ns).
+/// Target CPU time of a run (ns).
 const RUN_NS: u64 = 3_000_000;
 const FEWEST: u32 = 100;
 const MOST: u32 = 5_000;
 
-/// A median with an interval that has it with at least 95 % of certainty, whatever the distribution.
+/// A median with a distribution-free confidence interval of at least 95 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The median.
@@ -30,41 +31,41 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// What watching costs.
+/// Overhead of observing exits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// CPU time of an event (ns); can be below 0 where it is lost in the noise.
+    /// CPU time per event (ns); can be negative if it is below the noise.
     pub per_event_ns: Interval,
-    /// CPU time of an exit (ns).
+    /// CPU time per exit (ns).
     pub per_exit_ns: Interval,
-    /// CPU time of an exit without being watched (ns): the median of the blocks' quickest runs.
+    /// CPU time of an exit without observation (ns): the median of the minima of the blocks.
     pub unwatched_ns: f64,
-    /// Events of an exit.
+    /// Events per exit.
     pub events_per_exit: f64,
-    /// Pairs of blocks.
+    /// Number of pairs of blocks.
     pub pairs: usize,
-    /// Runs of a block, of which the quickest counts.
+    /// Number of runs in a block, of which the fastest counts.
     pub runs: u64,
-    /// Exits of a run.
+    /// Number of exits in a run.
     pub exits: u32,
 }
 
-/// Who runs the micro-guest.
+/// Runs the micro-guest.
 pub trait MicroRunner {
-    /// The thread whose vCPU it is.
+    /// The vCPU thread of the micro-guest.
     fn thread(&self) -> pinfold_model::Tid;
 
-    /// Runs it once.
+    /// Runs the work once.
     ///
     /// # Errors
-    /// [`ExitsError`] if it cannot, or did something else.
+    /// [`ExitsError`] if the run fails or does something else.
     fn run(&mut self, work: Work) -> Result<Ran, ExitsError>;
 }
 
-/// Measures it on a live micro-guest, watched in this way.
+/// Measures the overhead on a live micro-guest, for this kind of observation.
 ///
 /// # Errors
-/// [`ExitsError`] of the runner or of watching; [`ExitsError::Silent`] if no event fires.
+/// [`ExitsError`] of the runner or of the observation; [`ExitsError::Silent`] if no event fires.
 pub fn measure(
     host: &dyn Host,
     clock: &dyn Clock,
@@ -79,7 +80,8 @@ pub fn measure(
     let mut pairs = Vec::with_capacity(PAIRS);
     let mut counter = None;
     for pair in 0..PAIRS {
-        // The counter of one pair's second block goes on into the next pair's first.
+        // The counter of the second block of one pair continues into the first block of the next
+        // pair.
         let is_watched_first = pair % 2 == 1;
         let mut block = |is_watched: bool| -> Result<(u64, u64), ExitsError> {
             let watching = match (is_watched, counter.take()) {
@@ -114,7 +116,7 @@ fn open(
     Ok(counter)
 }
 
-/// The least CPU time of the runs of a block.
+/// The least CPU time of the runs of a block (ns).
 fn quickest(runner: &mut dyn MicroRunner, work: Work) -> Result<u64, ExitsError> {
     let mut least = u64::MAX;
     for _ in 0..RUNS {
@@ -127,7 +129,7 @@ fn events(counter: &ExitCounter) -> Result<u64, ExitsError> {
     Ok(counter.read()?.iter().map(|(_, thread)| thread.events).sum())
 }
 
-/// A block with and one without.
+/// One block with and one without observation.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     watched_ns: u64,
@@ -135,7 +137,7 @@ struct Pair {
     events: u64,
 }
 
-/// `None` without an event.
+/// `None` if no event was counted.
 fn summary(pairs: &[Pair], exits: u32) -> Option<Cost> {
     if pairs.iter().any(|pair| pair.events == 0) {
         return None;
@@ -159,12 +161,12 @@ fn summary(pairs: &[Pair], exits: u32) -> Option<Cost> {
     })
 }
 
-/// The median, and the closest pair of order statistics that has it with 95 % certainty (the
-/// binomial interval of the sign test). `None` for fewer than six, which cannot give one.
+/// The median, and the narrowest pair of order statistics that covers it with 95 % confidence (the
+/// binomial interval of the sign test). `None` for fewer than six values, which cannot give one.
 fn interval(mut values: Vec<f64>) -> Option<Interval> {
     values.sort_by(f64::total_cmp);
     let n = values.len();
-    // Chance that fewer than `rank` of n values lie below the median: sum of C(n, i) / 2^n.
+    // Probability that fewer than `rank` of n values are below the median: sum of C(n, i) / 2^n.
     let mut term = 0.5_f64.powi(i32::try_from(n).ok()?);
     let (mut below, mut rank) = (0.0, 0);
     while below + term <= 0.025 {

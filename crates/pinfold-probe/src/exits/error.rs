@@ -1,4 +1,4 @@
-//! Why exits cannot be watched, and the way out.
+//! Why exits cannot be observed, with hints.
 
 use pinfold_host::{Host, HostError, paths};
 
@@ -8,75 +8,75 @@ const EACCES: i32 = 13;
 const ENODEV: i32 = 19;
 const EINVAL: i32 = 22;
 
-/// Why exits cannot be watched.
+/// Why exits cannot be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExitsError {
-    /// The kernel does not let anybody look into it.
+    /// Kernel lockdown forbids the observation.
     #[error("this kernel is locked down ({mode}): no program may look at its events")]
     LockedDown {
-        /// The mode: `confidentiality`.
+        /// The lockdown mode: `confidentiality`.
         mode: String,
-        /// What was refused.
+        /// The operation that was refused.
         source: HostError,
     },
-    /// This user may not.
+    /// The user lacks the privileges.
     #[error("the kernel does not let this user watch its events")]
     Rights {
-        /// What was refused.
+        /// The operation that was refused.
         source: HostError,
     },
     /// The kernel has no trace file system.
     #[error("this kernel has no trace file system, so its events cannot be found")]
     NoTracing {
-        /// What was refused.
+        /// The operation that failed.
         source: HostError,
     },
-    /// KVM is not there.
+    /// KVM is not available.
     #[error("this kernel has no events of KVM")]
     NoKvm {
-        /// What is missing.
+        /// The operation that failed.
         source: HostError,
     },
-    /// The program was refused although the rights are there.
+    /// The BPF program was refused although the privileges suffice.
     #[error("the kernel does not take the program that watches its events")]
     Refused {
-        /// What was refused.
+        /// The operation that was refused.
         source: HostError,
     },
-    /// The numbers of processes are not those that events speak of.
+    /// This process is not in the initial PID namespace, whose process ids the events contain.
     #[error("this is a container with process numbers of its own, and events speak of the host's")]
     Container,
-    /// Events are there, and none fired.
+    /// The events exist, but none fired.
     #[error(
         "no exit in {} s: neither kvm_exit nor kvm_userspace_exit fired for this machine",
         *timeout_ns as f64 / 1e9
     )]
     Silent {
-        /// How long was looked (ns).
+        /// Length of the observation (ns).
         timeout_ns: u64,
     },
-    /// The machine is not there any more.
+    /// The machine has ended.
     #[error("the machine ended before it could be watched")]
     Ended,
-    /// The micro-guest did not do what it was asked.
+    /// The micro-guest did not do the requested work.
     #[error("the micro-guest {what}")]
     MicroGuest {
         /// What it did.
         what: String,
     },
-    /// The reply to `query-stats` is not what QEMU documents.
+    /// The reply to `query-stats` does not have the format that QEMU documents.
     #[error("query-stats: {why}")]
     Statistics {
-        /// What is wrong with it.
+        /// What is wrong with the reply.
         why: String,
     },
-    /// Something else of the host.
+    /// Any other error of the host.
     #[error(transparent)]
     Host(HostError),
 }
 
 impl ExitsError {
-    /// What a refusal of this host means.
+    /// Classifies an error of this host.
     pub(crate) fn explain(host: &dyn Host, source: HostError) -> Self {
         let is_load = matches!(source, HostError::File { operation: "load", .. });
         match (lockdown(host), source.errno()) {
@@ -91,7 +91,7 @@ impl ExitsError {
         }
     }
 
-    /// What the user can do about it.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
@@ -134,7 +134,7 @@ impl ExitsError {
     }
 }
 
-/// The mode of lockdown, which is the word in brackets: `none [integrity] confidentiality`.
+/// The lockdown mode, which is the word in brackets: `none [integrity] confidentiality`.
 fn lockdown(host: &dyn Host) -> Option<String> {
     let text = host.read_text(&paths::lockdown()).ok()?;
     let (_, rest) = text.split_once('[')?;

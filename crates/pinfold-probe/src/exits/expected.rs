@@ -1,25 +1,25 @@
-//! What the micro-guest makes, so that counts can be held against it.
+//! The exits that the micro-guest causes, to check the counts.
 
 use pinfold_host::Work;
 
 use super::{ExitTable, Level};
 
-/// What it is asked for.
+/// The work that is requested.
 pub const WORK: Work = Work { cpuid: 500, rdmsr: 500, out: 1_000, mmio: 200 };
 
-/// A kind of exit that the micro-guest makes.
+/// A type of exit that the micro-guest causes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// What the guest does.
+    /// The operation of the guest.
     pub what: &'static str,
-    /// How often.
+    /// Expected number of exits.
     pub expected: u64,
-    /// How many exits were counted; `None` if this level does not see them.
+    /// Number of exits that were counted; `None` if this level does not have them.
     pub counted: Option<u64>,
 }
 
 impl Expected {
-    /// What is wrong with it, if anything is.
+    /// The mismatch, if there is one.
     #[must_use]
     pub fn wrong(&self) -> Option<String> {
         let counted = self.counted.filter(|counted| *counted != self.expected)?;
@@ -27,7 +27,7 @@ impl Expected {
     }
 }
 
-/// What a table of [`WORK`] counted of each kind.
+/// The expected and counted exits of each type in a table of [`WORK`].
 #[must_use]
 pub fn expected(table: &ExitTable) -> Vec<Expected> {
     let counted = |names: &[&str]| -> u64 {
@@ -37,7 +37,7 @@ pub fn expected(table: &ExitTable) -> Vec<Expected> {
         };
         table.total.rows.iter().filter(|row| is_one(&row.name)).map(|row| row.count).sum()
     };
-    // KVM answers them itself: they never reach the emulator.
+    // KVM handles them in the kernel: they never reach user space.
     let inside = |names: &[&str]| match table.level {
         Level::A => Some(counted(names)),
         Level::B | Level::C => None,

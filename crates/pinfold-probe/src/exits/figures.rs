@@ -1,7 +1,7 @@
 //! The table as figures, for studies and comparisons.
 //!
-//! The kernel keeps sums, not single exits, so each figure has one sample: the count, the rate,
-//! the mean and the rest of one observation. Several observations are several samples.
+//! The kernel keeps sums and not single exits, so each figure has one sample: the count, the rate,
+//! the mean and so on of one observation. Several observations give several samples.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use pinfold_model::{Family, Figure, Unit};
 
 use super::table::{ExitTable, Row};
 
-/// A figure for each number of each row, of all vCPUs together and of each. Labels: `type`, `vcpu`
-/// (an index, or `all`), `level` and `statistic` (`count`, `per-second`, `mean`, `shortest`,
-/// `longest`, `sum`, `deviation`, `share`). What is not known has no figure.
+/// One figure for each number of each row, of all vCPUs together and of each. Labels: `type`,
+/// `vcpu` (an index, or `all`), `level` and `statistic` (`count`, `per-second`, `mean`, `shortest`,
+/// `longest`, `sum`, `deviation`, `share`). Unknown numbers have no figure.
 #[must_use]
 pub fn figures(table: &ExitTable) -> Vec<Figure> {
     let mut all = Vec::new();

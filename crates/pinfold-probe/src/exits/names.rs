@@ -1,16 +1,16 @@
-//! What kernels call the reasons of exits: Intel VMX, AMD SVM, Arm, RISC-V, and KVM to its user.
+//! Names of exit reasons: Intel VMX, AMD SVM, Arm, RISC-V, and KVM exits to user space.
 //!
-//! The numbers are those of the processors' manuals, the names those that the kernel's own events
-//! print (`VMX_EXIT_REASONS`, `SVM_EXIT_REASONS`, `kvm_arm_exception_class`, `KVM_EXIT_…`), so that
-//! a table here reads as one of `perf kvm stat` or of Crăciun 2016. A number without a name is
+//! The numbers are those of the processor manuals, the names those that the kernel's events print
+//! (`VMX_EXIT_REASONS`, `SVM_EXIT_REASONS`, `kvm_arm_exception_class`, `KVM_EXIT_…`). So a table
+//! can be compared with one of `perf kvm stat` or of Crăciun 2016. A number without a name is
 //! printed as a number.
 
 use pinfold_host::{ExitKey, ExitSource};
 
-/// A kind of processor.
+/// A processor architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
-    /// x86: which of VMX and SVM it is, each event says itself.
+    /// x86; each event contains whether it is VMX or SVM.
     X86,
     /// Arm, 64 bit.
     Arm,
@@ -19,7 +19,7 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// That of this program; `None` if KVM's exits have no names here.
+    /// The architecture of this program; `None` if exits have no names on it.
     #[must_use]
     pub fn here() -> Option<Self> {
         match std::env::consts::ARCH {
@@ -31,7 +31,7 @@ impl Architecture {
     }
 }
 
-/// What an exit is called in tables.
+/// Name of an exit in tables.
 #[must_use]
 pub fn name(source: ExitSource, architecture: Option<Architecture>, key: ExitKey) -> String {
     let low = key.reason & 0xffff_ffff;
@@ -72,8 +72,8 @@ fn x86(reason: u64, isa: u64) -> String {
     }
 }
 
-/// Data aborts are told apart as in Crăciun 2016: a page of memory that is not there yet, a device,
-/// and the device that sends interprocessor interrupts.
+/// Data aborts are distinguished as in Crăciun 2016: a page of memory that is not mapped yet, a
+/// device, and the device that sends interprocessor interrupts.
 fn arm(code: u64, class: u64, key: ExitKey) -> String {
     match code & 0x7fff_ffff {
         0 => "IRQ".to_owned(),
@@ -97,7 +97,7 @@ fn risc_v(cause: u64) -> String {
     }
 }
 
-/// The error number is negative if the call failed, and 0 or less of it says nothing.
+/// A negative error number means that the call failed; the exit reason is then not valid.
 fn userspace(reason: u64, errno: u64) -> String {
     let errno = u32::try_from(errno).unwrap_or(0).cast_signed();
     match errno {
@@ -107,9 +107,9 @@ fn userspace(reason: u64, errno: u64) -> String {
     }
 }
 
-/// Class of a data abort from a lower exception level.
+/// Exception class of a data abort from a lower exception level.
 const DABT_LOW: u64 = 0x24;
-/// Class of an access to a system register.
+/// Exception class of an access to a system register.
 const SYS64: u64 = 0x18;
 
 /// Intel: `arch/x86/include/uapi/asm/vmx.h`.
@@ -266,7 +266,7 @@ mod tests {
         check(99, 0, "KVM exit 99");
     }
 
-    /// Every name that this machine's kernel gives to a reason is ours.
+    /// Every name that the kernel of this machine gives to a reason equals ours.
     #[test]
     fn the_running_kernel_says_the_same() {
         let format = Tracefs::open().and_then(|tracing| tracing.format("kvm/kvm_exit"));

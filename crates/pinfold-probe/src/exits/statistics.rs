@@ -1,4 +1,4 @@
-//! Level C: KVM's own counters, as QEMU's `query-stats` tells them.
+//! Level C: KVM's own counters, as reported by QEMU's `query-stats`.
 //!
 //! ```text
 //! {"return": [{"provider": "kvm", "qom-path": "/machine/unattached/device[0]",
@@ -6,8 +6,8 @@
 //!                        {"name": "halt_poll_success_hist", "value": [1, 2]}]}]}
 //! ```
 //!
-//! Counters run from the start of the machine, so two looks give the counts between them. Those
-//! with `exit` in their name are taken; `exits` is all of them.
+//! Counters start at the creation of the machine, so two readings give the counts in between.
+//! Counters with `exit` in their name are used; `exits` is the total.
 //! <https://www.qemu.org/docs/master/interop/qemu-qmp-ref.html>, `query-stats`.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::table::{ExitTable, Kind, Row, Vcpu};
 use super::{ExitsError, Level};
 
-/// The counter that has all exits.
+/// The counter of all exits.
 const ALL: &str = "exits";
 
 /// The counters of each vCPU, in the order of the reply.
@@ -28,10 +28,10 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Reads a reply to `query-stats` with the target `vcpu`.
+    /// Parses a reply to `query-stats` with the target `vcpu`.
     ///
     /// # Errors
-    /// [`ExitsError::Statistics`] if it is not as above or has no counter of exits.
+    /// [`ExitsError::Statistics`] if the format differs or there is no counter of exits.
     pub fn parse(reply: &Value) -> Result<Self, ExitsError> {
         let wrong = |why: &str| ExitsError::Statistics { why: why.to_owned() };
         let list = reply.as_array().ok_or_else(|| wrong("the reply is not a list"))?;
@@ -58,10 +58,10 @@ impl Statistics {
     }
 }
 
-/// The table of what was counted between two looks, `duration_ns` apart.
+/// The table of the counts between two readings, `duration_ns` apart.
 ///
 /// # Errors
-/// [`ExitsError::Statistics`] if the vCPUs are not the same ones, or a counter went back.
+/// [`ExitsError::Statistics`] if the vCPUs differ, or a counter decreased.
 pub fn counted(
     before: &Statistics,
     after: &Statistics,
@@ -106,8 +106,8 @@ pub fn counted(
     })
 }
 
-/// Counters overlap (an exit may be in several), so the one of all exits is the only one of its
-/// kind, and the others stand below it.
+/// Counters overlap (an exit can be in several), so the total is the first row, and the others
+/// follow by count.
 fn rows(counts: &BTreeMap<String, u64>, time_ns: u64) -> Vec<Row> {
     let seconds = time_ns as f64 / 1e9;
     let mut rows: Vec<Row> = counts

@@ -1,4 +1,4 @@
-//! The table of exits: pure arithmetic on what the kernel summed.
+//! The table of exits: pure arithmetic on the sums of the kernel.
 
 use std::collections::BTreeMap;
 
@@ -9,62 +9,63 @@ use pinfold_model::text::{agree, counted};
 use super::names::{self, Architecture};
 use super::{Level, cost::Cost};
 
-/// What a row is of.
+/// The kind of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Exits of one type.
     Exit,
-    /// Stretches in the guest; at level B with KVM's own part.
+    /// Intervals in the guest; at level B including the time in KVM.
     Guest,
-    /// Stretches without a PU: another thread had it (Crăciun's DESCHEDULED, first part).
+    /// Intervals without a CPU because another thread had it (DESCHEDULED of Crăciun, first part).
     Preempted,
-    /// Stretches without a PU: the thread waited, as that of a halted vCPU does (second part).
+    /// Intervals without a CPU because the thread slept, like that of a halted vCPU (second part).
     Asleep,
 }
 
 /// Times of a row (ns).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Times {
-    /// The shortest.
+    /// The shortest occurrence.
     pub shortest_ns: u64,
-    /// The longest.
+    /// The longest occurrence.
     pub longest_ns: u64,
-    /// The mean.
+    /// The mean over the occurrences.
     pub mean_ns: f64,
-    /// The sum.
+    /// The sum over the occurrences.
     pub sum_ns: u64,
     /// Standard deviation of the sample; `None` for a single one.
     pub deviation_ns: Option<f64>,
-    /// Part of the observation, 0 to 1; of several vCPUs, of their time together.
+    /// Share of the observation, 0 to 1; for several vCPUs, share of their total time.
     pub share: f64,
 }
 
-/// One type.
+/// One row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Its name.
+    /// Name of the row.
     pub name: String,
-    /// What it is of.
+    /// Kind of the row.
     pub kind: Kind,
-    /// How often; never 0 in a table of times.
+    /// Number of occurrences; never 0 in a table with times.
     pub count: u64,
-    /// How often in a second of one vCPU's observation.
+    /// Occurrences per second of one vCPU's observation.
     pub per_second: f64,
-    /// How long; `None` where only counts are known.
+    /// Times; `None` where only counts are known.
     pub times: Option<Times>,
 }
 
 /// The rows of one vCPU, or of all together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vcpu {
-    /// Its index; `None` for all together.
+    /// Index of the vCPU; `None` for all together.
     pub vcpu: Option<u32>,
-    /// Exits by summed time (by count where there are no times), then the other kinds.
+    /// Exits by total time (by count where there are no times), then the other kinds.
     pub rows: Vec<Row>,
 }
 
 impl Vcpu {
-    /// Number of exits.
+    /// Sum of the counts of all exit rows. At level C these overlap, because an exit can be in
+    /// several counters.
     #[must_use]
     pub fn exits(&self) -> u64 {
         self.rows.iter().filter(|row| row.kind == Kind::Exit).map(|row| row.count).sum()
@@ -74,37 +75,37 @@ impl Vcpu {
 /// An address that was accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRow {
-    /// What it is.
+    /// The accessed address.
     pub address: Address,
     /// True for a write.
     pub is_write: bool,
-    /// How often.
+    /// Number of accesses.
     pub count: u64,
 }
 
 /// The table of exits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExitTable {
-    /// Where it comes from.
+    /// The level of the data.
     pub level: Level,
-    /// Observation time (ns).
+    /// Duration of the observation (ns).
     pub duration_ns: u64,
     /// All vCPUs together.
     pub total: Vcpu,
-    /// Each of them.
+    /// The rows of each vCPU.
     pub vcpus: Vec<Vcpu>,
-    /// What was accessed, most first; all of them.
+    /// All accessed addresses, by descending count.
     pub addresses: Vec<AddressRow>,
-    /// Events that the kernel looked at for it; `None` where it looked at none.
+    /// Number of events that the kernel processed; `None` where it processed none.
     pub events: Option<u64>,
-    /// What watching costs, if it was measured.
+    /// Overhead of the observation, if it was measured.
     pub cost: Option<Cost>,
-    /// What makes it less than whole.
+    /// Findings that limit the table.
     pub findings: Vec<Finding>,
 }
 
 impl ExitTable {
-    /// Part of the vCPUs' time that watching took, if its cost was measured.
+    /// Share of the vCPUs' time that the observation took, if its cost was measured.
     #[must_use]
     pub fn cost_share(&self) -> Option<f64> {
         let time = self.duration_ns as f64 * self.vcpus.len() as f64;
@@ -113,14 +114,14 @@ impl ExitTable {
     }
 }
 
-/// What a thread did, and whose it is.
+/// The exits of a thread, and its vCPU.
 pub(super) struct Watched {
     pub(super) vcpu: u32,
     pub(super) exits: ThreadExits,
     pub(super) has_ended: bool,
 }
 
-/// What gives the names.
+/// The data from which the names are derived.
 #[derive(Clone, Copy)]
 pub(super) struct Origin {
     pub(super) source: ExitSource,
@@ -187,7 +188,7 @@ fn added(mut sum: ThreadExits, one: &ThreadExits) -> ThreadExits {
 }
 
 fn rows(of: Origin, time_ns: u64, thread: &ThreadExits) -> Vec<Row> {
-    // Several reasons may have one name (a signal and another): they are one row.
+    // Several reasons may have the same name (a signal and another): they are merged into one row.
     let mut named: BTreeMap<String, ThreadExits> = BTreeMap::new();
     for (key, stretches) in &thread.exits {
         let name = names::name(of.source, of.architecture, *key);
@@ -215,7 +216,7 @@ fn rows(of: Origin, time_ns: u64, thread: &ThreadExits) -> Vec<Row> {
     exits
 }
 
-/// `None` for a type that did not come: its absence is not a row of zeros.
+/// `None` for a type that did not occur, instead of a row of zeros.
 fn row(name: String, kind: Kind, sum: DurationStats, time_ns: u64) -> Option<Row> {
     if sum.count == 0 {
         return None;
@@ -234,7 +235,7 @@ fn row(name: String, kind: Kind, sum: DurationStats, time_ns: u64) -> Option<Row
     Some(Row { name, kind, count: sum.count, per_second, times: Some(times) })
 }
 
-/// √((n Σx² − (Σx)²) / (n (n − 1))), in whole numbers as long as they fit.
+/// √((n Σx² − (Σx)²) / (n (n − 1))), in integers if they do not overflow.
 fn deviation(sum: &DurationStats) -> Option<f64> {
     let n = sum.count;
     if n < 2 {
@@ -250,7 +251,7 @@ fn deviation(sum: &DurationStats) -> Option<f64> {
     Some((above / (n as f64 * (n - 1) as f64)).sqrt())
 }
 
-/// Tells of time that is in no row, if that is more than a hundredth.
+/// A finding on time that is in no row, if that is more than 1 %.
 fn unfinished(total: &Vcpu) -> Option<Finding> {
     const WORTH_TELLING: f64 = 0.01;
     let shares = total.rows.iter().filter_map(|row| row.times).map(|times| times.share);
@@ -265,7 +266,7 @@ fn unfinished(total: &Vcpu) -> Option<Finding> {
     })
 }
 
-/// What the kernel kept from the programs, if anything.
+/// A finding on events that the kernel did not pass to the programs, if there are any.
 pub fn missed(events: u64) -> Option<Finding> {
     (events > 0).then(|| {
         let text = format!(

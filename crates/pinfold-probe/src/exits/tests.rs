@@ -1,4 +1,4 @@
-//! The table of exits from sums that are known.
+//! The table of exits from known sums.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ fn watched(vcpu: u32, exits: &[(ExitKey, &[u64])]) -> Watched {
     Watched { vcpu, exits, has_ended: false }
 }
 
-/// Time of a thread that is watched with a single exit of 1 ns: all of it is in the rows.
+/// Time of an observed thread with a single exit of 1 ns: all of it is in the rows.
 const WHOLE_NS: u64 = 100 + 300 + 50 + 1;
 const X86: Origin = Origin { source: ExitSource::Hardware, architecture: Some(Architecture::X86) };
 
@@ -68,7 +68,7 @@ fn rows_hold_what_craciun_has() {
     assert!(!table.total.rows.iter().any(|row| row.name.contains("asleep")), "no row of zeros");
     assert_eq!(table.addresses.len(), 1);
     assert_eq!((table.addresses[0].count, table.addresses[0].is_write), (3, true));
-    // Of the second one 510 ns of 1,000, of the first one 10.
+    // The vCPUs have 510 ns of 1,000 and 10 ns in no row.
     let reported: Vec<&str> = table.findings.iter().map(|found| found.text.as_str()).collect();
     assert!(
         reported.len() == 1 && reported[0].starts_with("26 % of the time is in no row"),

@@ -1,4 +1,4 @@
-//! The thread behind [`super::HostLoads`]: owns the child processes.
+//! The thread of a [`super::HostLoads`], which owns the child processes.
 
 use std::io::{Read as _, Write as _};
 use std::process::ChildStdin;
@@ -12,7 +12,7 @@ use pinfold_model::TaskId;
 
 use super::{BEAT, LoadError, LoadSpec, Placement};
 
-/// How long a load gets to end after its standard input was closed.
+/// Time (ns) that a load has to end after its standard input was closed.
 const END_PATIENCE_NS: u64 = 3_000_000_000;
 
 struct Load {
@@ -27,7 +27,7 @@ pub(super) struct LoadSupervisor {
 }
 
 impl LoadSupervisor {
-    /// Starts all; if one fails, those before it are killed with the dropped value.
+    /// Starts all loads; if one fails, dropping this value kills those that were started.
     pub(super) fn start(
         program: &str,
         specs: &[LoadSpec],
@@ -59,7 +59,7 @@ impl LoadSupervisor {
         self.loads.iter().map(|load| load.child.task()).collect()
     }
 
-    /// Beats until the other end of `stopped` is dropped, then ends all loads.
+    /// Sends heartbeats until the other end of `stopped` is dropped, then ends all loads.
     pub(super) fn beat_until(mut self, stopped: &Receiver<()>, trouble: &Mutex<Option<LoadError>>) {
         loop {
             self.loads.retain_mut(|load| match load.beat() {
@@ -73,7 +73,7 @@ impl LoadSupervisor {
                 break;
             }
         }
-        // All at once, then one after the other: they end in the time of the slowest.
+        // Close all inputs first, then wait for each load: this takes only the time of the slowest.
         for load in &mut self.loads {
             drop(load.stdin.take());
         }
@@ -85,7 +85,7 @@ impl LoadSupervisor {
     }
 }
 
-/// The first trouble is the one to tell.
+/// Only the first error is kept.
 fn note(trouble: &Mutex<Option<LoadError>>, error: LoadError) {
     trouble.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
 }
@@ -95,7 +95,8 @@ impl Load {
         if self.child.try_wait()?.is_some() {
             return Err(self.ended()?);
         }
-        // A pipe without reader means that the load is ending: the next beat sees it.
+        // A pipe without a reader means that the load is ending; the next heartbeat detects its
+        // end.
         match self.stdin.as_mut().map(|stdin| stdin.write_all(b"\n")) {
             None | Some(Ok(()) | Err(_)) => Ok(()),
         }
@@ -105,7 +106,7 @@ impl Load {
         match self.child.wait_for(&SystemClock, END_PATIENCE_NS)? {
             Some(status) if !status.success() => Err(self.ended()?),
             Some(_) => Ok(()),
-            // It had its chance; it is one of ours, and nothing of it is worth keeping.
+            // It did not end in time. It is our own child, and its state need not be preserved.
             None => self.child.kill().map(|_| ()).map_err(LoadError::from),
         }
     }

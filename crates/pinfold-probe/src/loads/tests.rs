@@ -56,10 +56,10 @@ fn loads_run_where_they_were_put_and_end_with_the_value() {
     let placement = Placement { affinity: Some(pu.clone()), ..Placement::default() };
     let specs = [spec(LoadKind::Cpu), spec(LoadKind::Memory { mib: 2 })];
     let loads = HostLoads::start(&pinload.path(), &specs, &placement).unwrap();
-    drop(pinload); // the file may go while they run
+    drop(pinload); // the file may be removed while they run
     let processes = loads.processes().to_vec();
     assert_eq!(processes.len(), 2);
-    // Each has its first thread and one that works.
+    // Each load has its main thread and one that works.
     let tasks = eventually(|| loads.tasks(&host).ok().filter(|tasks| tasks.len() == 4));
     for task in &tasks {
         assert_eq!(host.affinity(task.tid).unwrap(), pu);

@@ -7,10 +7,10 @@ use pinfold_model::{Family, Figure, Unit};
 
 use super::Locks;
 
-/// The instrument's name.
+/// Name of the probe.
 pub const PROBE: &str = "locks";
 
-/// The name of a kind in figures.
+/// Name of a kind in figures.
 #[must_use]
 pub fn kind_name(kind: FutexKind) -> &'static str {
     match kind {
@@ -22,7 +22,7 @@ pub fn kind_name(kind: FutexKind) -> &'static str {
 
 impl Locks {
     /// For each role and kind: calls, time, share of the threads' time, and the longest call if
-    /// there was one; for each word its time.
+    /// there was one; for each futex word its time.
     #[must_use]
     pub fn figures(&self) -> Vec<Figure> {
         let mut figures = Vec::new();

@@ -1,4 +1,4 @@
-//! What is made of the calls.
+//! Merging of the calls.
 
 use pinfold_host::{OpenCall, SnapshotHost};
 
@@ -41,7 +41,7 @@ fn calls_are_joined_by_role_and_by_word() {
             place(8, 0x10, FutexKind::Lock, 3, 500),
             place(8, 0x20, FutexKind::Wait, 1, 200),
             place(8, 0x10, FutexKind::Wake, 4, 10),
-            place(9, 0x10, FutexKind::Lock, 1, 50), // born meanwhile
+            place(9, 0x10, FutexKind::Lock, 1, 50), // created during the observation
         ],
         open: vec![OpenCall {
             process: Tid(7),

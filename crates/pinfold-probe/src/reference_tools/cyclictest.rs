@@ -1,9 +1,10 @@
 //! cyclictest (rt-tests): timer wake-ups.
 //!
-//! Its JSON has keys with a stray colon (`"cmdline:"`), and its histogram leaves out what lies
-//! above `-h`, while `max` and `cycles` do not: quantiles count from `cycles`. Times are cut to
-//! whole microseconds, so half of one is added. It keeps all CPUs awake (`cpu_dma_latency` 0)
-//! unless it is told `--default-system`: as ours does or does not.
+//! The keys of its JSON have a stray colon (`"cmdline:"`). Its histogram omits values above `-h`,
+//! while `max` and `cycles` include them, so quantiles are computed from `cycles`. Times are
+//! truncated to whole microseconds, so 0.5 µs is added. It keeps all CPUs out of deep idle states
+//! (`cpu_dma_latency` 0), unless `--default-system` is given; the call follows the setting of our
+//! probe.
 //!
 //! ```text
 //! { "file_version": 1, "cmdline:": "…", "thread": { "0": {
@@ -22,10 +23,10 @@ use crate::benchmarks::SchedPolicy;
 use crate::registry::Settings;
 
 const FILE: &str = "cyclictest.json";
-/// Longest latency of the histogram, in µs.
+/// Longest latency in the histogram (µs).
 const LONGEST_US: &str = "100000";
 const NS_PER_US: f64 = 1_000.0;
-/// From so many samples on there is a 99.9 % quantile.
+/// Minimum number of samples for the 99.9 % quantile.
 const P999_SAMPLES: u64 = 10_000;
 
 pub(super) fn call(settings: &Settings, scratch: &StateDir) -> Call {
@@ -104,7 +105,7 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
     Ok(Found { readings, samples: Some(cycles) })
 }
 
-/// The bucket of a quantile of all cycles; `None` if it lies above the histogram.
+/// The bucket of a quantile of all cycles; `None` if it is above the histogram.
 pub(super) fn at(counts: &BTreeMap<u64, u64>, cycles: u64, quantile: f64) -> Option<u64> {
     let rank = (cycles - 1) as f64 * quantile;
     let mut below = 0_u64;

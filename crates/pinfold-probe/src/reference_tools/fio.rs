@@ -1,10 +1,10 @@
 //! fio: random reads of a file or a block device.
 //!
-//! The document goes to a file (`--output=`), because fio mixes other lines into its standard
-//! output. Percentiles stand under `clat_ns` only, as `json+` also has the histogram itself
-//! (`bins`: ns → count), from which every read comes back to 1 % of its duration; the unit is in
-//! the names of the keys. With one request at a time `clat_ns` is the duration of the system
-//! call, which is what the built-in prober times too.
+//! The JSON is written to a file (`--output=`), because fio mixes other lines into its standard
+//! output. Percentiles are in `clat_ns` only. With `json+` it also has the histogram (`bins`: ns →
+//! count), from which the duration of every read is known to 1 %. The names of the keys contain the
+//! unit. With one request at a time, `clat_ns` is the duration of the system call, which is what
+//! our own I/O benchmark measures too.
 //!
 //! ```text
 //! { "fio version": "fio-3.33", "jobs": [ { "error": 0, "read": { "total_ios": 27756,
@@ -26,11 +26,11 @@ use crate::registry::Settings;
 const FILE: &str = "fio.json";
 const P999_SAMPLES: u64 = 10_000;
 const BLOCK: u32 = 4096;
-/// Why there is no cross-check where blocks cannot be read past the page cache.
+/// Why there is no cross-check where reads cannot bypass the page cache.
 pub(super) const BUFFERED: &str = "drops the page cache once and ours before each read, which is no \
                                    comparison here, where reads go through it: name a file of \
                                    another file system with --file";
-/// More reads than these are not written out one by one.
+/// Limit for the number of reads that are expanded to single samples.
 const MOST_SAMPLES: u64 = 5_000_000;
 
 pub(super) fn call(settings: &Settings, target: &IoTarget, scratch: &StateDir) -> Call {
@@ -54,7 +54,7 @@ pub(super) fn call(settings: &Settings, target: &IoTarget, scratch: &StateDir) -
     Call::of(argv, Some(FILE)).on(settings.cpus.clone())
 }
 
-/// True if our reads went through the page cache, because the file system allows no others.
+/// True if our reads used the page cache, because the file system does not support others.
 pub fn is_buffered(ours: &[Figure]) -> bool {
     ours.iter().any(|figure| figure.flags.iter().any(|flag| flag == "buffered"))
 }
@@ -122,7 +122,7 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
     Ok(Found { readings, samples: Some(latency.count) })
 }
 
-/// Measures with fio in the place of our own prober: every read, from fio's histogram.
+/// Measures with fio instead of our own I/O benchmark: every read, from fio's histogram.
 ///
 /// # Errors
 /// [`ReferenceToolError`].
@@ -143,7 +143,7 @@ pub fn figure(
     Ok(vec![figure])
 }
 
-/// The reads of a document as a figure.
+/// The reads in a document, as a figure.
 pub(super) fn samples(text: &str) -> Result<Figure, String> {
     let Read { runtime, clat_ns: latency } = read(text)?;
     if latency.count > MOST_SAMPLES {
@@ -161,7 +161,7 @@ pub(super) fn samples(text: &str) -> Result<Figure, String> {
     }
     let mut samples = Vec::new();
     for (ns, count) in bins {
-        // A bin is named by its middle, which can lie outside of what was seen.
+        // The name of a bin is its midpoint, which can be outside of the observed range.
         let ns = ns.clamp(latency.min, latency.max) as f64;
         samples.extend((0..count).map(|_| ns));
     }

@@ -1,9 +1,9 @@
 //! likwid-bench: memory bandwidth by block size.
 //!
-//! Its calibration of the clock (`Cycle Clock`) errs on machines that are robbed of time, by up to
-//! 15 %, and with it all that it tells of seconds. `kB` is 1000 bytes, and a size is cut down to
-//! whole loops. Its `triad` is not STREAM's; its `stream` is. What it tells is the mean of its run,
-//! which is held against the median of our windows.
+//! On machines with steal time, its calibration of the clock (`Cycle Clock`) is wrong by up to 15
+//! %, and so are all its times in seconds. `kB` is 1000 bytes, and a size is rounded down to whole
+//! loop iterations. Its `triad` is not that of STREAM; its `stream` is. It reports the mean of its
+//! run, which is compared with the median of our windows.
 //!
 //! ```text
 //! Cycles: 4927675324
@@ -18,11 +18,11 @@ use pinfold_model::{Figure, Statistic};
 use super::{Call, Found, pu_of, reading, sound, whole_seconds};
 use crate::registry::Settings;
 
-/// The labels of a figure that say how many bytes a block has, what is done with them, and how wide
-/// its loads and stores are.
+/// The labels of a figure that give the block size in bytes, the operation, and the width of loads
+/// and stores.
 const LABELS: [&str; 3] = ["bytes", "operation", "width"];
 
-/// Our operations and widths, and likwid's tests of the same.
+/// Our operations and widths, and the corresponding tests of likwid.
 const TESTS: [(&str, &str, &str); 14] = [
     ("read", "avx512", "load_avx512"),
     ("read", "avx2", "load_avx"),
@@ -40,7 +40,7 @@ const TESTS: [(&str, &str, &str); 14] = [
     ("copy-nt", "avx2", "copy_mem_avx"),
 ];
 
-/// One call for each of our figures that it has a test for.
+/// One call for each of our figures for which likwid has a test.
 pub(super) fn calls(settings: &Settings, ours: &[Figure]) -> Result<Vec<Call>, String> {
     let mut calls: Vec<Call> = Vec::new();
     for figure in ours {

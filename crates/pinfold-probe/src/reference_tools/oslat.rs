@@ -1,8 +1,8 @@
-//! oslat (rt-tests): a thread that reads the clock all the time.
+//! oslat (rt-tests): a thread that reads the clock in a loop.
 //!
-//! It puts every reading into buckets of a microsecond, also those in which nothing happened,
-//! and the last bucket holds all that is longer; only `max` is comparable with gaps. Its average
-//! is one over all readings of the clock and says nothing.
+//! It sorts every reading into buckets of one microsecond, also readings without a stall. The last
+//! bucket contains all longer ones; only `max` is comparable with our stalls. Its average is over
+//! all readings of the clock and has no meaning for stalls.
 //!
 //! ```text
 //! { "file_version": 1, "thread": { "0": { "cpu": 1, "freq": 2597, "min": 1, "avg": 1.001,
@@ -24,7 +24,8 @@ const FILE: &str = "oslat.json";
 pub(super) fn call(settings: &Settings, scratch: &StateDir) -> Call {
     let mut argv = vec!["-q".to_owned(), "-c".to_owned(), settings.cpus.to_string()];
     argv.extend(["-D".to_owned(), whole_seconds(settings.duration_ns)]);
-    // Its main thread sleeps; on a PU of its own it disturbs nobody, and there may be no other.
+    // Its main thread sleeps, so it can share a measured CPU without disturbing it; there may be no
+    // other CPU.
     if let Some(first) = settings.cpus.iter().next() {
         argv.extend(["-C".to_owned(), first.0.to_string()]);
     }
@@ -63,7 +64,7 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
         longest = longest.max(Some(thread.max));
     }
     let longest = longest.ok_or("reports no thread")?;
-    // A gap of 1234 µs is anything from 1234 to 1235.
+    // A stall of 1234 µs is between 1234 and 1235 µs.
     let readings = vec![reading(Statistic::Max, (longest as f64 + 0.5) * 1_000.0)];
     Ok(Found { readings, samples: None })
 }

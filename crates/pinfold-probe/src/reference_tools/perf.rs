@@ -1,7 +1,7 @@
 //! perf: `perf bench sched pipe`, a token between two processes.
 //!
-//! `--format=simple` prints the seconds of the whole run and nothing else. One operation is the
-//! way there and back: two switches.
+//! `--format=simple` prints only the seconds of the whole run. One operation is a round trip: two
+//! switches.
 //!
 //! ```text
 //! 1.126
@@ -22,7 +22,7 @@ pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String>
     let pu = pu_of(ours, "context-switch")?;
     let loops = LOOPS.to_string();
     let argv = ["bench", "--format=simple", "sched", "pipe", "-l", &loops].map(str::to_owned);
-    // It does not place its two processes, which inherit mask and policy.
+    // It does not set the affinity of its two processes, which inherit mask and policy.
     let call = Call::of(argv.to_vec(), None).on(pu).under(settings.policy);
     Ok(Call { labels: token(), ..call })
 }

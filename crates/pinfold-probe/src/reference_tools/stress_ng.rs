@@ -1,7 +1,7 @@
 //! stress-ng: its stressors `cyclic` (timer wake-ups) and `switch` (context switches).
 //!
-//! Its "bogo-ops" are no metric: they change between versions. The latencies stand in the log of
-//! `cyclic` and in the metrics of `switch` only, both lines of text:
+//! Its "bogo-ops" are not a metric: they change between versions. The latencies are only in the log
+//! of `cyclic` and in the metrics of `switch`, as lines of text:
 //!
 //! ```text
 //! stress-ng: info:  [24879] cyclic:   mean: 66628.08 ns, mode: 50401 ns
@@ -32,7 +32,8 @@ pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String>
             "measures wake-ups under a real-time policy only: give --policy fifo:N".to_owned()
         );
     };
-    // Ours has a thread held on each PU; one that wanders over all of them is another thing.
+    // Our probe pins one thread to each CPU; a thread that migrates between them measures something
+    // else.
     if settings.cpus.len() != 1 {
         return Err("has one thread: name one PU with --cpus".to_owned());
     }

@@ -1,4 +1,4 @@
-//! Tests of the readers of anchors, on what the real ones wrote (`fixtures/reference_tools/`).
+//! Tests of the parsers of reference tools, with recorded output (`fixtures/reference_tools/`).
 
 use pinfold_model::{CpuSet, Family, Unit};
 
@@ -40,7 +40,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Value of one statistic, to a millionth.
+/// Value of one statistic, rounded to a millionth.
 fn value(
     reference_tool: ReferenceTool,
     text: &str,
@@ -57,7 +57,8 @@ fn real_outputs_are_read() {
     let wakeup = [figure("wakeup", &[])];
     let switch = [figure("context-switch", &[])];
     let cyclic = |what| value(ReferenceTool::Cyclictest, CYCLICTEST, &wakeup, what);
-    // 22.11 µs on average, the middle one of 2000 in the bucket of 16 µs; half a µs was cut off.
+    // 22.11 µs on average; the median of 2000 is in the bucket of 16 µs; 0.5 µs is added for
+    // truncation.
     assert_eq!(cyclic(Statistic::Mean), Some(22_610.0));
     assert_eq!(cyclic(Statistic::Max), Some(2_359_500.0));
     assert_eq!(cyclic(Statistic::P999), None, "2000 samples carry no such quantile");
@@ -138,7 +139,7 @@ fn reference_tools_are_called_for_what_ours_measures() {
             assert!(words[0].contains(one), "{one}: {words:?}");
         }
     };
-    // 1.5 s of 500 µs are 3000 wake-ups.
+    // 1.5 s with a period of 500 µs are 3000 wake-ups.
     let cyclic = ["-t 2 -a 1,3 -i 500 -l 3000 -p 80", "--default-system"];
     has(ReferenceTool::Cyclictest, &[figure("wakeup", &[])], &cyclic);
     let awake = Settings { keep_awake: true, ..settings() };
@@ -197,7 +198,7 @@ fn reference_tools_are_held_where_ours_ran_and_under_its_policy() {
     let call = |reference_tool: ReferenceTool, settings: &Settings, ours: &[Figure]| {
         reference_tool.calls(settings, ours, &scratch).map(|mut calls| calls.remove(0))
     };
-    // Of the two PUs of the settings ours took the second.
+    // Of the two CPUs in the settings, ours used the second.
     let switch = [figure("context-switch", &[])];
     for reference_tool in [ReferenceTool::Perf, ReferenceTool::StressNg] {
         let found = call(reference_tool, &settings(), &switch).unwrap();
@@ -235,7 +236,7 @@ fn names_lead_back_and_say_what_to_install() {
     assert_eq!(ReferenceTool::from_name("cyclictests"), None);
 }
 
-/// The anchors that are installed here give what their readers know.
+/// The reference tools that are installed here print what their parsers expect.
 #[test]
 fn installed_reference_tools_are_understood() {
     let folder = tempfile::tempdir().unwrap();
@@ -263,7 +264,7 @@ fn installed_reference_tools_are_understood() {
                 println!("skipped: {} is not installed", reference_tool.name());
                 continue;
             }
-            // The machine of the test may forbid it: no O_DIRECT, no perf in a container.
+            // The test machine may not allow it: no O_DIRECT, no perf in a container.
             Err(error @ ReferenceToolError::Failed { .. }) => {
                 println!("skipped: {error}");
                 continue;

@@ -89,7 +89,7 @@ fn differences_are_summed_by_role() {
     let expected = [
         stats(Role::Vcpu(0), 1, 2000, 40),
         stats(Role::Vcpu(1), 1, 0, 0),
-        stats(Role::Emulator, 2, 800, 80), // the thread without a role counts here
+        stats(Role::Emulator, 2, 800, 80), // includes the thread without a role
     ];
     assert_eq!(found, expected);
 }

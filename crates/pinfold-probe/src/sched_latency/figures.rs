@@ -7,12 +7,12 @@ use pinfold_model::{Family, Figure, Unit};
 use super::{Level, RoleLatency, SchedLatency, Waits};
 use crate::histogram::PERCENTILES;
 
-/// The instrument's name.
+/// Name of the probe.
 pub const PROBE: &str = "sched-latency";
 
 impl SchedLatency {
-    /// One figure for each number of each role; the label `quantity` tells which. Nothing is told
-    /// of what was not seen: no maximum and no percentile without a wait.
+    /// One figure for each quantity of each role, with the label `quantity`. Without a wait there
+    /// is no maximum and no percentile.
     #[must_use]
     pub fn figures(&self) -> Vec<Figure> {
         let flags = match &self.level {

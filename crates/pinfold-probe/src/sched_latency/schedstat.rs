@@ -1,4 +1,4 @@
-//! What remains without BPF: the kernel's sums per thread, before and after.
+//! Without BPF: the kernel's sums per thread, before and after.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ fn read(host: &dyn Host, tid: Tid) -> Result<Option<Sum>, HostError> {
     }
 }
 
-/// What happened since the first reading.
+/// The difference since the first reading.
 pub(super) fn since(
     host: &dyn Host,
     watched: &Watched,

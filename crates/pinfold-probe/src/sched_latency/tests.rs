@@ -1,4 +1,4 @@
-//! What is made of the accounts, and what remains of a host that gives only sums.
+//! Merging of the statistics, and the result on a host that has only sums.
 
 use pinfold_host::{SimClock, Slice, SnapshotHost, WAIT_BUCKETS};
 
@@ -104,7 +104,7 @@ fn threads_are_joined_by_role_and_children_are_strangers() {
         account(8, &[20]),
         born(9, 0, 7),
         born(10, 0, 10), // a child process
-        born(11, 3, 10), // and its thread
+        born(11, 3, 10), // and a thread of it
     ];
     let found = of_reading(&watched(), &reading(accounts), &[(Tid(7), Tid(12))]);
     assert_eq!(found.roles.len(), 2);
@@ -168,7 +168,7 @@ fn a_captured_machine_gives_sums_and_says_so() {
     let watching = start(&before, &clock, &threads).unwrap();
     assert!(!watching.sees_each_wait());
     clock.sleep_ns(1_000);
-    // Thread 9 has ended, thread 11 was born.
+    // Thread 9 has ended, thread 11 was created.
     let after = machine(&[(7, "1 15 2"), (8, "1 120 7"), (11, "1 4 1")]);
     let found = watching.stop(&after, &clock).unwrap();
     let Level::Schedstat { why } = &found.level else { panic!("{found:?}") };
@@ -195,7 +195,7 @@ fn no_threads_and_ended_threads() {
     assert_eq!(error, "there is no thread to watch");
     let error = start(&host, &clock, &[(task(99), Role::Task)]).unwrap_err().to_string();
     assert_eq!(error, "all 1 threads that were to be watched have ended");
-    // A later task with its number is another.
+    // A later task with the same number is another task.
     let later = TaskId { start_time: 6, ..task(7) };
     assert!(matches!(
         start(&host, &clock, &[(later, Role::Task)]),

@@ -1,8 +1,8 @@
-//! Dot plot: one dot per block, so that the spread behind each median is seen.
+//! Dot plot: one dot per block, to show the spread of each median.
 //!
-//! A row per candidate on a common logarithmic axis; the bar marks the median,
-//! which is also written at the end of the row. Dots lie on three lanes by
-//! turns, because blocks often agree.
+//! One row per candidate on a common logarithmic axis; the bar marks the median, which is also
+//! written at the end of the row. Dots are on three lanes in turn, because the values of blocks are
+//! often equal.
 
 use pinfold_model::{Metric, Unit};
 
@@ -13,9 +13,9 @@ use crate::page::{BlockRow, BlockValues, Page};
 use crate::series::Series;
 use crate::svg::{ReferenceTool, Svg};
 
-/// Width of the marks' area.
+/// Width of the plot area.
 const PLOT: f64 = 260.0;
-/// Room of a name: at least, for its gap, and for each letter.
+/// Width for names: minimum, gap, and width of a letter.
 const LEFT: (f64, f64, f64) = (122.0, 16.0, 6.8);
 const RIGHT: f64 = 58.0;
 const TOP: f64 = 8.0;
@@ -24,7 +24,7 @@ const ROW: f64 = 26.0;
 /// Vertical offsets of successive dots.
 const LANES: [f64; 3] = [0.0, -5.0, 5.0];
 
-/// What the dot plots of a metric share; `None` if there is nothing to draw.
+/// The data that the dot plots of a metric share; `None` if there is nothing to draw.
 pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
     let values = page
         .blocks
@@ -45,7 +45,7 @@ pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
     Some(Shared { values, tail: 0.0, left, right, width: right + RIGHT, limit })
 }
 
-/// The middle value; of an even number the mean of the middle two; finite values only.
+/// The median, ignoring values that are not finite.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);

@@ -1,8 +1,7 @@
-//! Forest plot: ratios with their intervals against the line at 1.
+//! Forest plot: ratios with their intervals and a reference line at 1.
 //!
-//! One small drawing per row of a ranking, all on the axis of the table, whose
-//! head carries the ticks. An interval that crosses the line at 1 is no
-//! difference that one could rely on.
+//! One small drawing per row of a ranking, all on the axis of the table, whose header has the
+//! ticks. An interval that includes 1 is not a significant difference.
 
 use pinfold_model::Unit;
 
@@ -14,11 +13,10 @@ use crate::svg::{ReferenceTool, Svg};
 const WIDTH: f64 = 190.0;
 const HEIGHT: f64 = 24.0;
 const EDGE: f64 = 10.0;
-/// Ratios closer to 1 than this still get an axis as wide as this, so that
-/// noise does not look like a difference.
+/// Minimum width of the axis as a ratio, so that noise does not look like a difference.
 const NARROWEST: f64 = 1.25;
 
-/// The axis of a ranking; it always holds 1.
+/// The axis of a ranking; it always includes 1.
 pub(crate) fn axis(ranking: &Ranking) -> Option<LogAxis> {
     let ends = ranking
         .rows
@@ -29,7 +27,7 @@ pub(crate) fn axis(ranking: &Ranking) -> Option<LogAxis> {
     LogAxis::over(ends, (EDGE, WIDTH - EDGE))
 }
 
-/// The head of the column: ticks, and which side is the better one.
+/// The header of the column: ticks, and which side is better.
 pub(crate) fn head(axis: &LogAxis, id: &str, higher_is_better: bool) -> String {
     let (left, right) = if higher_is_better { ("worse", "better") } else { ("better", "worse") };
     let description = format!("ratios below 1 are {left}, above 1 {right}");
@@ -44,7 +42,7 @@ pub(crate) fn head(axis: &LogAxis, id: &str, higher_is_better: bool) -> String {
     svg.line("one", (one, 0.0), (one, 17.0));
     let mut ticks: Vec<f64> =
         axis.ticks().iter().filter(|tick| tick.labelled).map(|tick| tick.value).collect();
-    // 1 first: whatever would touch it gives way.
+    // 1 first: labels that would touch it are left out.
     ticks.sort_by(|a, b| f64::total_cmp(&(a.ln().abs()), &(b.ln().abs())));
     let mut kept: Vec<f64> = Vec::new();
     for tick in ticks {
@@ -61,7 +59,7 @@ pub(crate) fn head(axis: &LogAxis, id: &str, higher_is_better: bool) -> String {
     svg.close()
 }
 
-/// One row.
+/// The drawing of one row.
 pub(crate) fn row(axis: &LogAxis, id: &str, name: &str, comparison: &Comparison) -> String {
     let interval = interval(comparison);
     let title = format!("{name} against the baseline: {interval}");
@@ -93,7 +91,7 @@ pub(crate) fn interval(comparison: &Comparison) -> String {
     )
 }
 
-/// The verdict in one word.
+/// The verdict as one word.
 pub(crate) fn verdict_word(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Better => "better",
@@ -103,7 +101,7 @@ pub(crate) fn verdict_word(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// The verdict as a sign that does not need colour.
+/// The verdict as a symbol that needs no colour.
 pub(crate) fn verdict_sign(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Better => "▲",

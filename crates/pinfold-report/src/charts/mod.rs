@@ -15,10 +15,10 @@ pub(crate) fn chart_id(kind: &str, metric: Metric, load: LoadState) -> String {
     format!("{kind}-{}-{}{}", metric.name(), bit(load.host), bit(load.guest))
 }
 
-/// What charts of one metric share, so that small multiples can be compared by eye.
+/// The data that charts of one metric share, so that they can be compared visually.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shared {
-    /// The axis of values; charts set its pixels.
+    /// The value axis; charts set its pixels.
     pub(crate) values: LogAxis,
     /// End of the percentile axis, as `-log10(1 - share)`.
     pub(crate) tail: f64,
@@ -28,6 +28,6 @@ pub(crate) struct Shared {
     pub(crate) right: f64,
     /// Width of the picture with its labels.
     pub(crate) width: f64,
-    /// A limit that was asked for, drawn as a line.
+    /// The requested limit, drawn as a line.
     pub(crate) limit: Option<f64>,
 }

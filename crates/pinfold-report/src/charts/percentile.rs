@@ -1,9 +1,8 @@
-//! Percentile plot: how long the worst share of the samples took.
+//! Percentile plot: the tail of the samples.
 //!
-//! x is the percentile on the scale `-log10(1 - p)`, so that each nine gets
-//! the same room; y is the value on a logarithmic scale. One line per
-//! candidate, its largest sample as a marker at its own place (`1 - 1/n`),
-//! joined by dots because there is nothing known between.
+//! The x axis is the percentile as −log10(1 − p), the y axis the value on a logarithmic scale.
+//! There is one line per candidate. Its largest sample is a marker at `1 - 1/n`, joined with a
+//! dotted line because nothing is known in between.
 
 use pinfold_model::Metric;
 
@@ -17,17 +16,17 @@ use crate::svg::{ReferenceTool, Svg};
 const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 282.0;
 const LEFT: f64 = 52.0;
-/// Room for the longest label beside the lines, and for the rest of a label per letter.
+/// Width for the labels next to the lines: constant part, and per letter.
 const RIGHT: (f64, f64) = (28.0, 7.4);
-/// Longest label in letters that has room without a wider picture.
+/// Length in letters of the longest label that fits without a wider chart.
 const LONGEST_LABEL: usize = 16;
-/// Width of a letter of a tick's label.
+/// Width of a letter of a tick label.
 const LETTER: f64 = 6.2;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 44.0;
-/// Distance of the labels beside the lines.
+/// Minimum vertical distance of the labels next to the lines.
 const LABEL_STEP: f64 = 14.0;
-/// Percentiles that get a tick, and markers on the lines.
+/// Percentiles with ticks, and with markers on the lines.
 const TICKS: [(f64, &str); 8] = [
     (0.5, "50 %"),
     (0.9, "90 %"),
@@ -39,7 +38,7 @@ const TICKS: [(f64, &str); 8] = [
     (0.999_999_9, "7 nines"),
 ];
 
-/// A curve with its look and its pixels.
+/// A curve with its appearance and its pixels.
 struct Drawn {
     series: Series,
     line: Vec<(f64, f64)>,
@@ -48,17 +47,17 @@ struct Drawn {
     title: String,
 }
 
-/// Where `share` lies on the scale of nines.
+/// Position of `share` on the x axis.
 fn nines(share: f64) -> f64 {
     -(1.0 - share.clamp(0.0, 0.999_999_999)).log10()
 }
 
-/// Place of the largest of `samples` on the scale of nines.
+/// Position of the largest of `samples` on the x axis.
 fn place_of_max(samples: u64) -> f64 {
     (samples.max(2) as f64).log10()
 }
 
-/// What all distributions of a metric share; `None` if there is nothing to draw.
+/// The data that all distributions of a metric share; `None` if there is nothing to draw.
 pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
     let curves = || {
         page.distributions
@@ -79,9 +78,9 @@ pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
     Some(Shared { values, tail, left: LEFT, right, width, limit })
 }
 
-/// What the shares are shares of. Gaps of different placements are different populations:
-/// the better placement has fewer, and its percentiles would mean something else. An arrival
-/// at a random moment is the same question to all.
+/// The population of the shares. The stalls of different placements are different populations: the
+/// better placement has fewer, and its percentiles would have another meaning. Arrivals at random
+/// times are the same population for all.
 fn population(metric: Metric) -> (&'static str, &'static str) {
     match metric {
         Metric::SpinGap => ("share of arrivals that wait at most so long", "moments"),
@@ -195,7 +194,7 @@ fn draw_curve(svg: &mut Svg, curve: &Drawn) {
     svg.close_group();
 }
 
-/// Names beside the ends of the lines, moved apart where they would meet.
+/// Names next to the ends of the lines, moved apart where they would overlap.
 fn labels(svg: &mut Svg, drawn: &[Drawn], right: f64) {
     let x = right + 14.0;
     let mut ends: Vec<(&Drawn, (f64, f64))> = drawn
@@ -213,7 +212,7 @@ fn labels(svg: &mut Svg, drawn: &[Drawn], right: f64) {
     }
 }
 
-/// Moves ascending positions apart to at least `step`, inside `bounds` if they fit.
+/// Moves ascending positions apart to a distance of at least `step`, inside `bounds` if they fit.
 fn spread(wanted: &[f64], step: f64, bounds: (f64, f64)) -> Vec<f64> {
     let mut places: Vec<f64> = Vec::with_capacity(wanted.len());
     for place in wanted {

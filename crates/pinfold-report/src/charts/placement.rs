@@ -1,12 +1,11 @@
-//! The host's picture: packages, NUMA nodes, L3 domains, cores and PUs as
-//! nested boxes, with who runs where under one plan.
+//! The placement chart: packages, NUMA nodes, L3 domains, cores and CPUs of the host as nested
+//! boxes, with the threads on each CPU under one plan.
 //!
-//! It is made of HTML boxes that wrap, not of SVG: the same picture must be
-//! legible with 1 PU and with 256, on a telephone and on paper, and its texts
-//! must stay texts. Boxes nest by their sets of PUs, so NUMA nodes may be
-//! larger or smaller than packages; boxes with the same PUs become one with
-//! both names; a set that only overlaps another (no known machine) is left
-//! out of the picture, never drawn wrongly.
+//! It consists of HTML boxes that wrap and not of SVG, because the same chart must be legible with
+//! 1 and with 256 CPUs, on a phone and on paper, and its texts must stay texts. Boxes are nested by
+//! their sets of CPUs, so NUMA nodes may be larger or smaller than packages. Boxes with the same
+//! CPUs are merged and have both names. A set that partially overlaps another (on no known machine)
+//! is left out of the chart.
 
 use std::fmt::Write as _;
 
@@ -15,23 +14,23 @@ use pinfold_model::{CoreKind, CpuSet, Plan, Pu, PuId, Role, Topology};
 use crate::format;
 use crate::svg::escape;
 
-/// Up to this many PUs three pictures stand side by side.
+/// Up to this number of CPUs, three charts are side by side.
 const ROOMY_TO: usize = 8;
-/// Up to this many, two.
+/// Up to this number of CPUs, two charts are side by side.
 const MIDDLE_TO: usize = 16;
-/// Up to this many, cells still hold words; pictures take the whole width and fold.
+/// Up to this number of CPUs, cells still contain words; charts take the full width and are folded.
 const DENSE_TO: usize = 64;
 
-/// How large the cells are.
+/// Size of the cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// A handful of PUs.
+    /// A few CPUs.
     Roomy,
     /// A common machine.
     Middle,
-    /// A server: one picture across the page, short words.
+    /// A server: one chart across the page, short words.
     Dense,
-    /// A large server: a letter or a number per PU, words as tool tips.
+    /// A large server: a letter or a number per CPU, words as tool tips.
     Small,
 }
 
@@ -45,7 +44,7 @@ impl Scale {
         }
     }
 
-    /// True if only the pictures that matter most are unfolded.
+    /// True if only the most important charts are unfolded.
     pub(crate) fn folds(self) -> bool {
         match self {
             Scale::Roomy | Scale::Middle => false,
@@ -64,7 +63,7 @@ impl Scale {
     }
 }
 
-/// A box of the picture.
+/// A box of the chart.
 #[derive(Debug)]
 struct Block {
     class: &'static str,
@@ -73,20 +72,20 @@ struct Block {
     inside: Vec<Block>,
 }
 
-/// Who is on a PU.
+/// The threads on a CPU.
 #[derive(Debug, Default)]
 struct CpuBox {
     /// Indexes of the vCPUs that may run here.
     vcpus: Vec<u32>,
     /// True if one of them may run only here.
     pinned: bool,
-    /// The emulator, iothreads and other roles.
+    /// The emulator threads, iothreads and other roles.
     others: Vec<String>,
     host: bool,
     exclusive: bool,
 }
 
-/// The picture of a plan on its host.
+/// The chart of a plan on its host.
 pub(crate) fn draw(topology: &Topology, plan: &Plan) -> String {
     let scale = Scale::of(topology);
     let mut html = String::new();
@@ -100,7 +99,7 @@ pub(crate) fn draw(topology: &Topology, plan: &Plan) -> String {
     html
 }
 
-/// What the picture cannot show: offline PUs and NUMA nodes without PUs.
+/// What the chart cannot show: offline CPUs and NUMA nodes without CPUs.
 pub(crate) fn asides(topology: &Topology) -> Vec<String> {
     let mut asides = Vec::new();
     if !topology.offline.is_empty() {
@@ -126,7 +125,7 @@ pub(crate) fn asides(topology: &Topology) -> Vec<String> {
     asides
 }
 
-/// The boxes, outermost first, by containment of their PUs.
+/// The boxes, outermost first, nested by their CPUs.
 fn nest(topology: &Topology) -> Vec<Block> {
     let mut blocks: Vec<(usize, Block)> = Vec::new();
     let mut add = |rank: usize, class: &'static str, label: String, pus: &CpuSet| {
@@ -156,7 +155,7 @@ fn nest(topology: &Topology) -> Vec<Block> {
     for core in topology.cores.iter().filter(|_| draw_cores) {
         add(3, "core", format!("core {}{}", core.id, kind_suffix(core.kind)), &core.pus);
     }
-    // Largest first; of equal ones the outer kind first. The sort keeps the order of the tables.
+    // Largest first; among equal ones the outer kind first. The sort keeps the order of the tables.
     blocks.sort_by_key(|(rank, block)| (usize::MAX - block.pus.len(), *rank));
     let mut roots = Vec::new();
     for (_, block) in blocks {
@@ -165,8 +164,8 @@ fn nest(topology: &Topology) -> Vec<Block> {
     roots
 }
 
-/// Puts a block below the smallest one that holds it; equal ones become one,
-/// except cores, which stay boxes of their own.
+/// Inserts a block into the smallest one that contains it; equal ones are merged, except cores,
+/// which stay separate boxes.
 fn insert(level: &mut Vec<Block>, block: Block) {
     if let Some(outer) = level.iter_mut().find(|outer| block.pus.is_subset(&outer.pus)) {
         if outer.pus == block.pus && outer.inside.is_empty() && block.class != "core" {
@@ -196,7 +195,7 @@ fn put_blocks(
 ) {
     for block in blocks {
         let mut label = escape(&block.labels.join(" · "));
-        // Small cells do not show their PU: the innermost box that has a label does.
+        // Small cells have no CPU number, so the innermost box with a label has it.
         let innermost = block.class != "core" && block.inside.iter().all(|it| it.class == "core");
         if innermost && Scale::of(topology) == Scale::Small {
             label.push_str(&format!(" · CPU {}", block.pus));
@@ -213,7 +212,7 @@ fn put_blocks(
     }
 }
 
-/// Who may run on a PU under a plan.
+/// The threads that may run on a CPU under a plan.
 fn seat(plan: &Plan, pu: PuId) -> CpuBox {
     let mut seat = CpuBox {
         host: plan.housekeeping.contains(pu),
@@ -247,7 +246,7 @@ impl CpuBox {
         format!("pu {main}{}", if self.exclusive { " exclusive" } else { "" })
     }
 
-    /// Everyone on the PU, in words.
+    /// All threads on the CPU, as words.
     fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         if !self.vcpus.is_empty() {
@@ -267,7 +266,7 @@ impl CpuBox {
         words
     }
 
-    /// Everyone in a few letters, for small cells.
+    /// All threads on the CPU, as a few letters, for small cells.
     fn letters(&self) -> String {
         let mut letters = match self.vcpus.as_slice() {
             [] => String::new(),
@@ -292,7 +291,7 @@ fn put_pu(html: &mut String, pu: &Pu, seat: &CpuBox, scale: Scale) {
             let kind = kind_suffix(pu.kind);
             write!(html, "<div class=\"{}\"><b>CPU {}{kind}</b>", seat.class(), pu.os).and_then(
                 |()| {
-                    // Dense pictures leave to the double frame what it says alone.
+                    // In dense charts, the double frame replaces the word.
                     for word in seat
                         .words()
                         .iter()

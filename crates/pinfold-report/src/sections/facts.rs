@@ -1,4 +1,4 @@
-//! What was asked, and where every number comes from: rows of label and text.
+//! The request, and the origin of every number: rows of label and text.
 
 use pinfold_model::{Source, Topology, shown_parameters};
 
@@ -13,11 +13,11 @@ pub(crate) struct Fact {
     pub(crate) kind: FactKind,
 }
 
-/// How a fact is set.
+/// How a fact is typeset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FactKind {
     Prose,
-    /// Something that is typed or that a machine wrote, letter for letter.
+    /// Literal input or output of a program.
     Code,
 }
 
@@ -35,7 +35,7 @@ impl Fact {
     }
 }
 
-/// What was asked.
+/// The request.
 pub(crate) fn asked(page: &Page) -> Vec<Fact> {
     let asked = &page.asked;
     let mut facts = vec![
@@ -119,7 +119,7 @@ pub(crate) fn host_line(topology: &Topology) -> String {
     parts.join(" · ")
 }
 
-/// Where every number comes from.
+/// The origin of every number.
 pub(crate) fn origin(page: &Page) -> Vec<Fact> {
     let provenance = &page.provenance;
     let origin = &provenance.origin;

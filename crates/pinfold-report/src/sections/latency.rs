@@ -9,7 +9,7 @@ use crate::page::{CandidateId, Page};
 /// All charts of one kind and metric.
 pub(crate) struct Multiples {
     pub(crate) title: &'static str,
-    /// What stands for a block, for dot plots.
+    /// The statistic of a block, for dot plots.
     pub(crate) statistic: String,
     pub(crate) charts: Vec<Chart>,
 }
@@ -74,7 +74,8 @@ pub(crate) fn block_dots(page: &Page) -> Vec<Multiples> {
     Metric::ALL.into_iter().filter_map(of_metric).collect()
 }
 
-/// The comparison that decides, each start a mark; its identifier is unique on the page.
+/// The chart of the deciding comparison, with one mark for each start; its id is unique on the
+/// page.
 pub(crate) fn convincing(page: &Page) -> Option<Convincing> {
     let (metric, load) = (page.answer.metric, page.answer.load);
     let shared = dots::shared(page, metric)?;
@@ -86,7 +87,7 @@ pub(crate) fn convincing(page: &Page) -> Option<Convincing> {
     })
 }
 
-/// The legend: every candidate that some chart shows.
+/// The legend: every candidate that appears in a chart.
 pub(crate) fn legend(page: &Page) -> Vec<Name> {
     let mut shown: Vec<CandidateId> = page
         .distributions

@@ -1,4 +1,4 @@
-//! What the page does not say, which starts failed, and what was found besides.
+//! Limitations of the page, failed starts, and findings.
 
 use pinfold_model::{Accelerator, Finding, IsolationScope, Severity};
 
@@ -7,7 +7,7 @@ use crate::format;
 use crate::headline::repeat;
 use crate::page::{CandidateKind, Comparison, Page, Stage, Verdict};
 
-/// A finding ready to be shown.
+/// A finding as text.
 pub(crate) struct Shown {
     pub(crate) class: &'static str,
     pub(crate) sign: &'static str,
@@ -17,14 +17,14 @@ pub(crate) struct Shown {
     pub(crate) hint: Option<String>,
 }
 
-/// A failed start ready to be shown.
+/// A failed start as text.
 pub(crate) struct Failed {
     pub(crate) who: String,
     pub(crate) block: u32,
     pub(crate) why: String,
 }
 
-/// A finding with its sign; problems first is the caller's business.
+/// A finding with its symbol; the caller sorts them.
 pub(crate) fn shown(finding: &Finding) -> Shown {
     let (class, sign) = match finding.severity {
         Severity::Note => ("f-note", "i"),
@@ -41,7 +41,7 @@ pub(crate) fn shown(finding: &Finding) -> Shown {
     }
 }
 
-/// All findings of host, run and winner, the gravest first.
+/// All findings of host, run and winner, the most severe first.
 pub(crate) fn findings(page: &Page) -> Vec<Shown> {
     let mut findings: Vec<&Finding> = page.findings.iter().chain(&page.topology.findings).collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -54,7 +54,7 @@ pub(crate) fn findings(page: &Page) -> Vec<Shown> {
     seen.into_iter().map(shown).collect()
 }
 
-/// Starts that gave no number.
+/// Starts without a result.
 pub(crate) fn failed(page: &Page) -> Vec<Failed> {
     page.failed_starts
         .iter()
@@ -69,7 +69,7 @@ pub(crate) fn failed(page: &Page) -> Vec<Failed> {
         .collect()
 }
 
-/// What the page does not say, as sentences.
+/// The limitations of the page, as sentences.
 pub(crate) fn limits(page: &Page) -> Vec<String> {
     let mut limits = vec![of_accelerator(page)];
     if let Some(hypervisor) = &page.provenance.origin.hypervisor {
@@ -126,7 +126,7 @@ fn of_noise(page: &Page) -> String {
     }
 }
 
-/// The shown differences of the deciding ranking that the A/A pair has too.
+/// The significant differences of the deciding ranking that are within the A/A pair's noise.
 fn within_noise(page: &Page, noise: &Comparison) -> String {
     let is_shown = |it: &Comparison| matches!(it.verdict, Verdict::Better | Verdict::Worse);
     let rows = page.deciding().into_iter().flat_map(|ranking| &ranking.rows);
@@ -193,7 +193,7 @@ fn of_isolation(page: &Page) -> Option<String> {
     }
 }
 
-/// How many starts failed, in words.
+/// A sentence on the number of failed starts.
 pub(crate) fn failed_words(page: &Page) -> String {
     let lost = page.failed_starts.iter().filter(|start| !start.recovered).count() as u64;
     let recovered = page.failed_starts.len() as u64 - lost;

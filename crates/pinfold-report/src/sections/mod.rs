@@ -1,4 +1,4 @@
-//! The sections of the page as rows of finished texts: the template only places them.
+//! The sections of the page as rows of finished texts: the template only positions them.
 
 pub(crate) mod facts;
 pub(crate) mod latency;
@@ -10,7 +10,7 @@ pub(crate) mod roles;
 use crate::page::{CandidateId, CandidateKind, Page, Stage};
 use crate::series::Series;
 
-/// A candidate's name with the key to its look in the charts.
+/// A candidate's name with the key to its appearance in the charts.
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub(crate) name: String,

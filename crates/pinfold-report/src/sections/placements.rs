@@ -1,4 +1,4 @@
-//! One picture per plan, with its pins, reasons and fallbacks in words.
+//! One chart per plan, with its pinning, reasons and fallbacks as text.
 
 use pinfold_model::{CpuSet, Finding, Plan, Role, ThreadPlan, VnodePlan, pins_of};
 
@@ -10,23 +10,23 @@ use crate::page::{CandidateId, CandidateKind, Page};
 pub(crate) struct Picture {
     pub(crate) name: Name,
     pub(crate) html: String,
-    /// The same in one line of text.
+    /// The same as one line of text.
     pub(crate) words: String,
     pub(crate) reasons: Vec<Reason>,
     pub(crate) findings: Vec<Finding>,
-    /// Large machines show the baseline and the winner at once, the rest on demand.
+    /// Large machines show the baseline and the winner unfolded, the rest folded.
     pub(crate) open: bool,
 }
 
-/// Why a role got its PUs.
+/// Why a role got its CPUs.
 pub(crate) struct Reason {
     pub(crate) who: String,
     pub(crate) pus: String,
     pub(crate) why: String,
 }
 
-/// All pictures: the winner first, then in the order of the candidates; a
-/// repeat of the baseline has the baseline's picture and none of its own.
+/// All charts: the winner first, then in the order of the candidates; a repeat of the baseline has
+/// no chart of its own.
 pub(crate) fn pictures(page: &Page) -> Vec<Picture> {
     let mut order: Vec<CandidateId> = (0..page.candidates.len()).map(CandidateId).collect();
     order.sort_by_key(|id| (page.answer.winner != Some(*id), *id));
@@ -100,7 +100,7 @@ fn reasons(plan: &Plan) -> Vec<Reason> {
     merge_alike(of_threads.chain([host]).chain(guests).collect())
 }
 
-/// Neighbours with the same PUs and the same reason become one line.
+/// Merges adjacent rows with the same CPUs and the same reason.
 fn merge_alike(reasons: Vec<Reason>) -> Vec<Reason> {
     let mut merged: Vec<Reason> = Vec::new();
     for reason in reasons {

@@ -1,5 +1,5 @@
-//! Rankings: the deciding one in full, the others by metric and load state,
-//! and the winner's verdicts in all of them at one glance.
+//! Rankings: the deciding one in full, the others by metric and load state, and a matrix of the
+//! winner's verdicts.
 
 use pinfold_model::{LoadState, Metric};
 
@@ -13,16 +13,16 @@ use crate::page::{Comparison, Page, Ranking, RankingRow, Verdict};
 /// A ranking as a table.
 pub(crate) struct Table {
     pub(crate) caption: String,
-    /// What stands for a block.
+    /// The statistic of a block.
     pub(crate) statistic: String,
-    /// One line that tells the result while the table is folded.
+    /// One line with the result, shown while the table is folded.
     pub(crate) summary: String,
-    /// Head of the forest plot.
+    /// Header of the forest plot.
     pub(crate) head: String,
     pub(crate) rows: Vec<Row>,
 }
 
-/// A row of it.
+/// A row of the table.
 pub(crate) struct Row {
     pub(crate) place: String,
     pub(crate) name: Name,
@@ -42,7 +42,7 @@ pub(crate) struct Against {
     pub(crate) class: &'static str,
     pub(crate) sign: &'static str,
     pub(crate) word: &'static str,
-    /// What the verdict says: the change, or why there is none.
+    /// The change, or why there is no verdict.
     pub(crate) why: String,
 }
 
@@ -76,7 +76,8 @@ pub(crate) struct Cost {
     pub(crate) p: String,
 }
 
-/// Where the winner is shown to be worse than the baseline, the largest loss first.
+/// The metrics and load states in which the winner is significantly worse than the baseline, the
+/// largest loss first.
 pub(crate) fn costs(page: &Page) -> Vec<Cost> {
     let cost = |(metric, load, comparison): (Metric, LoadState, &Comparison)| Cost {
         metric: heading(metric),
@@ -110,7 +111,7 @@ pub(crate) fn groups(page: &Page) -> Vec<Group> {
     Metric::ALL.into_iter().filter_map(of_metric).collect()
 }
 
-/// The winner's verdicts in all rankings; nothing without a winner.
+/// The winner's verdicts in all rankings; `None` without a winner.
 pub(crate) fn matrix(page: &Page) -> Option<Matrix> {
     let winner = page.answer.winner?;
     let loads: Vec<LoadState> = LoadState::ALL

@@ -1,13 +1,13 @@
-//! What the host's kernel says of the VM's threads: run delay, migrations and switches per role.
+//! Kernel statistics of the VM's threads: run delay, migrations and switches per role.
 //!
-//! Times are shares of the time that the counters cover, in the mean of a role's threads: no
-//! thread can run and wait for more than the whole of it.
+//! Times are shares of the time that the counters cover, as the mean over a role's threads: no
+//! thread can run and wait for more than all of it.
 
 use super::Name;
 use crate::format;
 use crate::page::{Page, RoleRow};
 
-/// One load state.
+/// The table of one load state.
 pub(crate) struct Table {
     pub(crate) caption: String,
     pub(crate) rows: Vec<Row>,

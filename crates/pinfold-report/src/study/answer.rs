@@ -1,4 +1,4 @@
-//! What a study answers, in a sentence and a few large figures, and what the compared cells cost.
+//! The answer of a study in a sentence and a few key figures, and the costs of the compared cells.
 
 use pinfold_model::Unit;
 
@@ -8,7 +8,7 @@ use crate::format;
 use crate::headline::{Figure, change, change_between};
 use crate::page::{Comparison, Verdict};
 
-/// So many losses are in the table of costs.
+/// Maximum number of losses in the table of costs.
 const MOST_COSTS: usize = 10;
 
 /// A loss against the baseline.
@@ -20,7 +20,7 @@ pub(super) struct Cost {
     pub(super) p: String,
 }
 
-/// How many claims hold, do not, and cannot be judged.
+/// Number of claims that are confirmed, not confirmed, and undecided.
 fn claims(page: &StudyPage) -> [usize; 3] {
     let count = |is: fn(&Agreement) -> bool| page.claims.iter().filter(|it| is(&it.agree)).count();
     [
@@ -34,7 +34,7 @@ fn compared(page: &StudyPage) -> impl Iterator<Item = (&MeasuredFigure, &Compari
     page.measured.iter().filter_map(|one| Some((one, one.comparison.as_ref()?)))
 }
 
-/// How many comparisons are better, the same, worse, unknown.
+/// Number of comparisons that are better, the same, worse, unknown.
 fn verdicts(page: &StudyPage) -> [usize; 4] {
     let count = |is: fn(&Verdict) -> bool| {
         compared(page).filter(|(_, comparison)| is(&comparison.verdict)).count()
@@ -47,7 +47,7 @@ fn verdicts(page: &StudyPage) -> [usize; 4] {
     ]
 }
 
-/// The answer: what became of the source's statements, else of the comparisons.
+/// The answer: the result for the claims of the source, else for the comparisons.
 pub(super) fn sentence(page: &StudyPage) -> String {
     let [yes, no, open] = claims(page);
     let comparisons = compared(page).count();
@@ -85,7 +85,8 @@ pub(super) fn sentence(page: &StudyPage) -> String {
     }
 }
 
-/// The figures: comparisons, worst cost, noise floor, trials, accelerator; each only if it is known.
+/// The key figures: comparisons, worst cost, noise floor, trials, accelerator; each only if it is
+/// known.
 pub(super) fn figures(page: &StudyPage) -> Vec<Figure> {
     [of_comparisons(page), worst_cost(page), noise(page), Some(trials(page)), accelerator(page)]
         .into_iter()
@@ -104,7 +105,7 @@ fn of_comparisons(page: &StudyPage) -> Option<Figure> {
     })
 }
 
-/// Comparisons that are shown to be worse, the largest loss first.
+/// Comparisons that are significantly worse, the largest loss first.
 fn losses(page: &StudyPage) -> Vec<(&MeasuredFigure, &Comparison)> {
     let mut losses: Vec<_> =
         compared(page).filter(|(_, it)| it.verdict == Verdict::Worse).collect();
@@ -141,7 +142,7 @@ pub(super) fn costs(page: &StudyPage) -> Vec<Cost> {
     losses(page).into_iter().take(MOST_COSTS).map(cost).collect()
 }
 
-/// How many comparisons there are, by their verdicts.
+/// A sentence on the number of comparisons by verdict.
 pub(super) fn costs_words(page: &StudyPage) -> String {
     let [better, same, worse, unknown] = verdicts(page);
     let all = better + same + worse + unknown;
@@ -206,7 +207,7 @@ fn accelerator(page: &StudyPage) -> Option<Figure> {
     })
 }
 
-/// `0.998× (0.981× to 1.02×)` with what it is a ratio of in the head of its column.
+/// `0.998× (0.981× to 1.02×)`; the header of the column says what it is a ratio of.
 pub(super) fn interval(comparison: &Comparison) -> String {
     forest::interval(comparison)
 }

@@ -1,31 +1,31 @@
-//! Words along an axis: whole, however long they are. They lie level where they fit, else break
-//! into lines, else slant; what is too long for that gets a number and stands in a list below.
+//! Labels of an axis, never truncated. They are horizontal where they fit, else broken into lines,
+//! else slanted; labels that are too long for that are replaced by numbers, with a list below.
 
 use crate::svg::{ReferenceTool, Svg};
 
-/// Width of a letter, with the larger print of narrow screens.
+/// Width of a letter, with the larger font of narrow screens.
 const LETTER: f64 = 6.2;
-/// Free room between two labels.
+/// Minimum gap between two labels.
 const GAP: f64 = 5.0;
 /// Height of a line of a label.
 const LINE: f64 = 11.5;
 const MOST_LINES: usize = 3;
-/// Slanting labels closer than this would touch.
+/// Minimum distance of slanted labels.
 const SLANT_PITCH: f64 = 15.0;
-/// Width and height of a slanting letter, at 45 degrees.
+/// Width and height of a slanted letter, at 45 degrees.
 const SLANT_LETTER: f64 = LETTER * std::f64::consts::FRAC_1_SQRT_2;
 
-/// Places and words.
+/// Positions and labels.
 type Ticks = Vec<(f64, String)>;
 
-/// How the words of an axis are set.
+/// How the labels of an axis are drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Labels {
-    /// Lines of words, one below the other.
+    /// Horizontal, in one or more lines.
     Level(Vec<(f64, Vec<String>)>),
-    /// Words that rise to the right.
+    /// Slanted, rising to the right.
     Slanting(Ticks),
-    /// Numbers in place of these words.
+    /// Numbers in place of these labels.
     Numbered(Ticks, Vec<String>),
 }
 
@@ -33,8 +33,8 @@ fn width(text: &str) -> f64 {
     text.chars().count() as f64 * LETTER
 }
 
-/// Numbers on a scale: those that would touch the one before are left out, the marks show their
-/// place.
+/// Numbers on a scale: those that would touch the previous one are left out; the tick marks show
+/// their positions.
 pub(super) fn of_scale(ticks: Ticks) -> Labels {
     Labels::Level(thinned(ticks).into_iter().map(|(x, text)| (x, vec![text])).collect())
 }
@@ -52,7 +52,7 @@ fn thinned(ticks: Ticks) -> Ticks {
     ticks.into_iter().filter(is_free).collect()
 }
 
-/// Names, each with this room: every one is there, and whole.
+/// Names, each with this width: none is left out or truncated.
 pub(super) fn of_names(ticks: Ticks, room: f64) -> Labels {
     let broken: Option<Vec<(f64, Vec<String>)>> =
         ticks.iter().map(|(x, text)| Some((*x, broken(text, room - GAP)?))).collect();
@@ -68,7 +68,7 @@ pub(super) fn of_names(ticks: Ticks, room: f64) -> Labels {
     Labels::Numbered(thinned(numbers.collect()), names)
 }
 
-/// A text in lines of this width, broken after spaces and signs; `None` if a word is wider or
+/// A text in lines of this width, broken after spaces and punctuation; `None` if a word is wider or
 /// there are too many lines.
 fn broken(text: &str, room: f64) -> Option<Vec<String>> {
     let mut lines: Vec<String> = Vec::new();
@@ -86,7 +86,7 @@ fn broken(text: &str, room: f64) -> Option<Vec<String>> {
 }
 
 impl Labels {
-    /// Room that they take below the axis.
+    /// Height that they take below the axis.
     pub(super) fn height(&self) -> f64 {
         match self {
             Labels::Level(ticks) => {
@@ -101,7 +101,7 @@ impl Labels {
         }
     }
 
-    /// What the numbers stand for.
+    /// The labels that the numbers stand for.
     pub(super) fn numbered(&self) -> Vec<String> {
         match self {
             Labels::Numbered(_, names) => names.clone(),
@@ -109,7 +109,7 @@ impl Labels {
         }
     }
 
-    /// Draws them below an axis at this height.
+    /// Draws the labels below an axis at this height.
     pub(super) fn draw(&self, svg: &mut Svg, floor: f64) {
         match self {
             Labels::Level(ticks) => {

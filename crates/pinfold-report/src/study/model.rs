@@ -5,19 +5,19 @@ use pinfold_model::Unit;
 use crate::format;
 use crate::page::Comparison;
 
-/// What the numbers of a picture or table are.
+/// The kind of numbers in a chart or table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Values of a unit.
+    /// Values with a unit.
     Of(Unit),
     /// Ratios, and to what.
     Ratio(&'static str),
-    /// Points of 100.
+    /// Percentage points.
     Points,
 }
 
 impl Scale {
-    /// A number as people read it.
+    /// Formats a number.
     #[must_use]
     pub fn show(self, number: f64) -> String {
         match self {
@@ -28,7 +28,7 @@ impl Scale {
         }
     }
 
-    /// The same at a tick of an axis: without needless zeros.
+    /// Formats a number as a tick label, without trailing zeros.
     #[must_use]
     pub fn tick(self, number: f64) -> String {
         match self {
@@ -38,7 +38,7 @@ impl Scale {
         }
     }
 
-    /// What the numbers are, where their unit does not say it.
+    /// The kind of numbers, if their unit does not show it.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -49,122 +49,121 @@ impl Scale {
     }
 }
 
-/// How a picture is drawn.
+/// The kind of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PictureKind {
     /// Lines with intervals.
     Lines,
     /// Bars with intervals.
     Bars,
-    /// Samples by their percentile: along lie shares from 0 to 1, each nine as wide as the one
-    /// before.
+    /// Samples by percentile: shares from 0 to 1 on the x axis, as −log10(1 − p).
     Percentiles,
 }
 
-/// One number of a picture.
+/// One point of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spot {
-    /// Where along the axis, by its text.
+    /// Position on the x axis, as text.
     pub x: String,
-    /// The number.
+    /// The value of the point.
     pub value: f64,
-    /// Its interval.
+    /// The interval of the value.
     pub range: Option<(f64, f64)>,
 }
 
-/// One line of a picture, or one kind of bar.
+/// One line of a chart, or one group of bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// Its name.
+    /// Name of the line.
     pub name: String,
-    /// Its numbers, along the axis.
+    /// Its points, along the x axis.
     pub spots: Vec<Spot>,
 }
 
-/// One of the small pictures of a picture.
+/// One panel of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// Its title.
+    /// Title of the panel.
     pub title: String,
-    /// Its lines; each has the look of its place in [`Picture::names`].
+    /// Its lines; each has the appearance of its index in [`Picture::names`].
     pub lines: Vec<Line>,
-    /// What should be, by the axis's texts.
+    /// Expected values, by the text on the x axis.
     pub ideal: Vec<(String, f64)>,
 }
 
-/// A figure of the report.
+/// A chart of the report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Picture {
     /// Its name, unique on the page.
     pub name: String,
-    /// Its title.
+    /// Title of the chart.
     pub title: String,
-    /// How it is drawn.
+    /// Kind of the chart.
     pub kind: PictureKind,
-    /// What its numbers are.
+    /// The kind of its numbers.
     pub scale: Scale,
-    /// What the axis along is.
+    /// Title of the x axis.
     pub x: String,
-    /// Its unit, where its texts are numbers that have one.
+    /// Unit of the x axis, if its texts are numbers with a unit.
     pub x_unit: Option<Unit>,
-    /// The texts along the axis, in order.
+    /// The texts on the x axis, in order.
     pub along: Vec<String>,
-    /// Names of its lines, in the order of their looks.
+    /// Names of its lines, in the order of their appearance.
     pub names: Vec<String>,
-    /// Whether the axes are logarithmic: along, up.
+    /// True for logarithmic axes: x, y.
     pub log: (bool, bool),
-    /// A line across the axis: what it is, and its number.
+    /// A horizontal line: its name and value.
     pub mark: Option<(String, f64)>,
-    /// Whether points stand for several cells.
+    /// True if points stand for several cells.
     pub joined: bool,
-    /// The small pictures.
+    /// The panels of the chart.
     pub panels: Vec<Panel>,
 }
 
-/// Whether we agree with the source.
+/// Agreement of the results with a claim of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Agreement {
-    /// We see it too.
+    /// The results agree.
     Yes,
-    /// We do not.
+    /// The results disagree.
     No,
-    /// Unknown, and why.
+    /// Undecided, for this reason.
     CannotTell(String),
 }
 
-/// A statement of the source next to the result here.
+/// A claim of the source with the result of this study.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRow {
-    /// What the source says.
+    /// Text of the claim.
     pub source: String,
-    /// Where.
+    /// Where the source makes it.
     pub place: String,
-    /// What we see.
+    /// The result of this study.
     pub see: String,
-    /// Whether we agree.
+    /// Agreement of the result with the claim.
     pub agree: Agreement,
-    /// The rule that says so.
+    /// The rule that decides it.
     pub rule: String,
 }
 
-/// A table of the page: its values as people read them.
+/// A table of the page, with formatted values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageTable {
     /// Its name, unique on the page.
     pub name: String,
-    /// Its title.
+    /// Title of the table.
     pub title: String,
-    /// What is to be known of it.
+    /// Remarks on the table.
     pub note: String,
-    /// How many of its columns are names; the others are numbers.
+    /// Number of its columns that are names; the others are numbers.
     pub names: usize,
-    /// Its columns.
+    /// Its column headers.
     pub header: Vec<String>,
-    /// Its rows.
+    /// Rows of the table.
     pub rows: Vec<Vec<String>>,
 }
 
-/// What a cell gave of one figure.
+/// The estimate of one figure in one cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredFigure {
     /// The cell's levels.
@@ -173,30 +172,30 @@ pub struct MeasuredFigure {
     pub figure: String,
     /// Unit of its values.
     pub unit: Unit,
-    /// Blocks behind it.
+    /// Number of blocks.
     pub blocks: u32,
     /// Median of the blocks.
     pub median: f64,
     /// Its 95 % interval.
     pub interval: Option<(f64, f64)>,
-    /// The source's own summary, where it is another.
+    /// The source's own summary, if it is another one.
     pub summary: Option<(f64, Spread)>,
-    /// Against the baseline.
+    /// The comparison with the baseline.
     pub comparison: Option<Comparison>,
 }
 
-/// How far a summary is from its values.
+/// The uncertainty of a summary.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spread {
-    /// Not known, as of one value.
+    /// Unknown, for example for a single value.
     Unknown,
     /// Standard deviation.
     Deviation(f64),
-    /// Interval of 95 %.
+    /// 95 % interval.
     Interval(f64, f64),
 }
 
-/// The same cell measured twice in each block.
+/// A cell that was measured twice in each block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pair {
     /// The cell's levels.
@@ -205,58 +204,58 @@ pub struct Pair {
     pub figure: String,
     /// Unit of its values.
     pub unit: Unit,
-    /// Blocks behind it.
+    /// Number of blocks.
     pub blocks: u32,
-    /// The second measurement against the first.
+    /// The second measurement compared with the first.
     pub comparison: Comparison,
 }
 
-/// A study's page.
+/// The page of a study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StudyPage {
-    /// Its title.
+    /// Title of the study.
     pub title: String,
-    /// The question.
+    /// Question of the study.
     pub question: String,
-    /// Whose experiment it repeats.
+    /// The experiment that it repeats.
     pub source: String,
     /// The baseline's levels, if the study has one.
     pub baseline: Option<String>,
-    /// A line across the top: what the reader must know first.
+    /// A banner across the top: what the reader must know first.
     pub banner: Option<String>,
-    /// When it ended, in words.
+    /// End of the run, as text.
     pub date: String,
-    /// Pinfold's version.
+    /// Version of Pinfold.
     pub version: String,
-    /// What the source says, and we see.
+    /// Claims of the source, with the results.
     pub claims: Vec<ClaimRow>,
-    /// Its figures.
+    /// Charts of the page.
     pub pictures: Vec<Picture>,
-    /// Its tables.
+    /// Tables of the page.
     pub tables: Vec<PageTable>,
-    /// Every cell and figure that was measured.
+    /// All estimates, by cell and figure.
     pub measured: Vec<MeasuredFigure>,
-    /// What [`MeasuredFigure::summary`] is: `mean`, `mean [95 %]`.
+    /// The name of [`MeasuredFigure::summary`]: `mean`, `mean [95 %]`.
     pub summary_name: String,
-    /// The A/A pairs: a cell of the baseline against itself.
+    /// The A/A pairs: a baseline cell compared with itself.
     pub pairs: Vec<Pair>,
-    /// Further tables behind the numbers.
+    /// Further tables with data.
     pub evidence: Vec<PageTable>,
-    /// Trials that were measured, and that failed.
+    /// Number of trials that were measured, and that failed.
     pub trials: (u64, u64),
-    /// Cells that were skipped.
+    /// Number of skipped cells.
     pub skipped_cells: usize,
     /// What executed the workloads: `native`, `TCG`.
     pub executed_by: Vec<String>,
-    /// What was not measured: reason, and which cells.
+    /// What was not measured: reason, and cells.
     pub skipped: Vec<(String, String)>,
-    /// What failed: cell, and the message.
+    /// What failed: cell, and error message.
     pub failed: Vec<(String, String)>,
-    /// What else is to be known.
+    /// Further findings about the study.
     pub findings: Vec<String>,
-    /// How it was measured: label and text.
+    /// The method: label and text.
     pub how: Vec<(String, String)>,
-    /// The command that repeats it.
+    /// The command that repeats the study.
     pub repeat: String,
     /// The study file.
     pub file: String,

@@ -1,7 +1,7 @@
 //! Lines and bars over a factor, with intervals.
 //!
-//! Lines lie over numbers where all texts along the axis are numbers, else over places; bars
-//! always over places. All panels of a picture have the same axes.
+//! The x axis of lines is numeric if all its texts are numbers, else categorical; that of bars is
+//! always categorical. All panels of a chart have the same axes.
 
 use pinfold_model::Unit;
 
@@ -16,11 +16,11 @@ const WIDTH: f64 = 440.0;
 const LEFT: f64 = 62.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 24.0;
-/// Where the axis along lies.
+/// Vertical position of the x axis.
 const FLOOR: f64 = 224.0;
-/// Room of the axis's title.
+/// Height of the title of the x axis.
 const TITLE: f64 = 25.0;
-/// Shares that get a tick.
+/// Shares with a tick.
 const PERCENTILES: [(f64, &str); 8] = [
     (0.0, "0 %"),
     (0.9, "90 %"),
@@ -31,10 +31,10 @@ const PERCENTILES: [(f64, &str); 8] = [
     (0.999_999, "6 nines"),
     (0.999_999_9, "7 nines"),
 ];
-/// Half of a whisker's foot.
+/// Half of the width of a whisker's end.
 const FOOT: f64 = 2.5;
 
-/// Line and marker of a look, for the legend.
+/// Line and marker with this appearance, for the legend.
 pub(super) fn key(index: usize) -> String {
     let (class, marker) = look(index);
     format!(
@@ -46,7 +46,7 @@ pub(super) fn key(index: usize) -> String {
     )
 }
 
-/// The axis up.
+/// The y axis.
 enum Up {
     Log(LogAxis),
     Linear { low: f64, high: f64 },
@@ -62,7 +62,7 @@ impl Up {
         });
         let ideals = picture.panels.iter().flat_map(|panel| &panel.ideal).map(|(_, ideal)| *ideal);
         let all: Vec<f64> = match picture.scale {
-            // An error should be none.
+            // The axis of errors includes zero.
             Scale::Points => numbers.chain([0.0]).collect(),
             Scale::Of(_) | Scale::Ratio(_) => numbers.chain(ideals).collect(),
         };
@@ -89,7 +89,7 @@ impl Up {
         }
     }
 
-    /// Where bars stand.
+    /// The base of bars.
     fn floor(&self) -> f64 {
         match self {
             Up::Log(_) => FLOOR,
@@ -110,7 +110,7 @@ impl Up {
                 let mut ticks = Vec::new();
                 let mut value = (low / step).ceil() * step;
                 while value <= high + step * 1e-6 && ticks.len() < 20 {
-                    // Sums of tenths drift.
+                    // Sums of tenths accumulate rounding errors.
                     ticks.push((value / step).round() * step);
                     value += step;
                 }
@@ -130,12 +130,12 @@ fn step(least: f64) -> f64 {
         .unwrap_or(power * 10.0)
 }
 
-/// How numbers lie along an axis.
+/// Scale of the x axis.
 #[derive(Clone, Copy, PartialEq)]
 enum Spacing {
     Linear,
     Log,
-    /// Each nine of a share is as wide as the one before.
+    /// −log10(1 − share).
     Nines,
 }
 
@@ -149,10 +149,10 @@ impl Spacing {
     }
 }
 
-/// The axis along.
+/// The x axis.
 struct Along<'p> {
     texts: Vec<&'p str>,
-    /// The scaled ends where it has numbers, and how they lie.
+    /// The scaled ends and the scale, if the axis is numeric.
     numbers: Option<((f64, f64), Spacing)>,
 }
 
@@ -183,7 +183,7 @@ impl<'p> Along<'p> {
         Self { texts, numbers: ends.map(|ends| (ends, spacing)) }
     }
 
-    /// The pixel of a number, where the axis has numbers.
+    /// The pixel of a number, if the axis is numeric.
     fn at(&self, number: f64) -> Option<f64> {
         let ((low, high), spacing) = self.numbers?;
         let share = (spacing.scaled(number) - low) / (high - low);
@@ -201,7 +201,7 @@ impl<'p> Along<'p> {
         }
     }
 
-    /// Places and words of the ticks.
+    /// Positions and labels of the ticks.
     fn labels(&self, unit: Option<Unit>) -> Labels {
         if let Some(((_, high), Spacing::Nines)) = self.numbers {
             let there =
@@ -220,7 +220,7 @@ impl<'p> Along<'p> {
         }
     }
 
-    /// Room of one place.
+    /// Width of one category.
     fn room(&self) -> f64 {
         (WIDTH - LEFT - RIGHT) / self.texts.len().max(1) as f64
     }
@@ -235,15 +235,15 @@ fn number_of(text: &str) -> Option<f64> {
     digits.trim().parse::<f64>().ok().filter(|number| number.is_finite()).map(|n| n / scale)
 }
 
-/// The panels of a picture.
+/// The panels of a chart.
 pub(super) struct Panels {
-    /// Title and markup of each.
+    /// Title and markup of each panel.
     pub(super) panels: Vec<(String, String)>,
-    /// What the numbers along their axis stand for.
+    /// The labels that the numbers on the x axis stand for.
     pub(super) numbered: Vec<String>,
 }
 
-/// Draws the panels, all on the same axes.
+/// Draws the panels, all with the same axes.
 pub(super) fn panels(picture: &Picture) -> Panels {
     let along = Along::of(picture);
     let labels = along.labels(picture.x_unit);
@@ -320,7 +320,7 @@ fn ideal(svg: &mut Svg, panel: &Panel, (along, up): (&Along<'_>, &Up)) {
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     svg.open_group("series base", Some("what was asked"));
     match points.as_slice() {
-        // Of places apart from each other there is no line between: each has its own.
+        // Isolated points have no line between them; each is drawn separately.
         [(x, y)] => {
             let half = along.room() / 2.0;
             svg.polyline("line", &[(x - half, *y), (x + half, *y)]);
@@ -355,7 +355,7 @@ fn draw_line(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>,
     }
 }
 
-/// A line with few markers: its points are dense.
+/// A line with few markers, because its points are dense.
 fn draw_percentiles(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>, &Up)) {
     let (_, marker) = look(place);
     let pixel = |spot: &Spot| Some((along.place(&spot.x)?, up.pixel(spot.value)));

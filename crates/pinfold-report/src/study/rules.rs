@@ -1,11 +1,11 @@
-//! The rules that every number of a study's page keeps, whatever was measured.
+//! Consistency rules for the numbers of a study's page, independent of the measured values.
 
 use pinfold_model::Unit;
 
 use super::model::{Line, MeasuredFigure, Picture, PictureKind, Scale, Spot, Spread, StudyPage};
 use crate::rules::{ROUNDING, of_comparison};
 
-/// Every number of the page that cannot be, or that contradicts another: a sentence each.
+/// Every number of the page that is impossible or contradicts another: one sentence each.
 #[must_use]
 pub fn contradictions(page: &StudyPage) -> Vec<String> {
     let mut found = Vec::new();
@@ -26,7 +26,7 @@ pub fn contradictions(page: &StudyPage) -> Vec<String> {
     found
 }
 
-/// A value that its unit allows: shares up to 1, nothing below 0.
+/// The unit must allow the value: shares up to 1, nothing below 0.
 fn of_value(unit: Unit, value: f64) -> Option<String> {
     let most = if unit == Unit::Share { 1.0 + ROUNDING } else { f64::MAX };
     (!(0.0..=most).contains(&value)).then(|| format!("a value of {value} ({})", unit.name()))

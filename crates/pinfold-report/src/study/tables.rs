@@ -1,4 +1,4 @@
-//! The tables behind a study's numbers: every cell, and the A/A pairs.
+//! The data tables of a study: every cell, and the A/A pairs.
 
 use super::answer::{interval, with_interval};
 use super::model::{MeasuredFigure, PageTable, Pair, Spread, StudyPage};
@@ -6,10 +6,10 @@ use crate::charts::forest;
 use crate::format;
 use crate::page::{Comparison, Verdict};
 
-/// So many rows of a table are on the page; the exported tables have all.
+/// Maximum number of rows of a table on the page; the exported tables have all rows.
 const MOST_ROWS: usize = 400;
 
-/// All of them.
+/// All data tables.
 pub(super) fn evidence(page: &StudyPage) -> Vec<PageTable> {
     [measured(page), pairs(page)].into_iter().chain(page.evidence.iter().cloned()).collect()
 }

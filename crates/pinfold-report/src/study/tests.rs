@@ -167,7 +167,7 @@ fn the_page_is_one_file_of_well_formed_markup() {
             "{word}"
         );
     }
-    // Four bars, four whiskers of three strokes each in either picture.
+    // Four bars, four whiskers of three strokes each in either chart.
     let class = |wanted: &str| {
         parsed.descendants().filter(|node| node.attribute("class") == Some(wanted)).count()
     };

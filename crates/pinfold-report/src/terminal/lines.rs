@@ -1,4 +1,4 @@
-//! Lines of points over a common axis.
+//! Lines of points over a common axis, as characters.
 //!
 //! ```text
 //!   34 µs ┤                                ·····●
@@ -14,14 +14,14 @@ use pinfold_model::Unit;
 use super::{LEAST_WIDTH, LEFT, LINEAR_RATIO, ROWS, axis, index, rounded};
 use crate::format;
 
-/// Of the points, line by line.
+/// Markers of the points, by line.
 const MARKS: [char; 4] = ['●', '○', '■', '□'];
 
-/// A name, and points `(place, value)` in ascending order of places.
+/// A name, and points `(x, value)` in ascending order of x.
 type Line = (String, Vec<(f64, f64)>);
 
-/// A line for each name; the axis of places is logarithmic. `None` without two places or a value
-/// above zero.
+/// A line for each name, over a logarithmic x axis. `None` without two x values or a value above
+/// zero.
 #[must_use]
 pub fn lines(series: &[Line], unit: Unit, width: usize) -> Option<String> {
     let series: Vec<Line> = series.iter().map(drawable).collect();
@@ -44,18 +44,18 @@ pub fn lines(series: &[Line], unit: Unit, width: usize) -> Option<String> {
     Some(text)
 }
 
-/// Without the points that have no place on logarithmic axes.
+/// Removes the points that cannot be on logarithmic axes.
 fn drawable((name, points): &Line) -> Line {
     let is_drawn = |(place, value): &&(f64, f64)| *place > 0.0 && *value > 0.0 && value.is_finite();
     (name.clone(), points.iter().filter(is_drawn).copied().collect())
 }
 
-/// Where places and values lie.
+/// The ranges of the axes.
 struct Frame {
     columns: usize,
-    /// The first and the last place.
+    /// The first and the last x.
     places: (f64, f64),
-    /// The least and the most value.
+    /// The smallest and the largest value.
     values: (f64, f64),
 }
 
@@ -93,7 +93,7 @@ impl Frame {
         if self.is_log() { least * (most / least).powf(share) } else { most * share }
     }
 
-    /// The rows, from the lowest to the highest.
+    /// The rows, from bottom to top.
     fn drawn(&self, series: &[Line]) -> Vec<Vec<char>> {
         let mut grid = vec![vec![' '; self.columns]; ROWS];
         for pair in series.iter().flat_map(|(_, points)| points.windows(2)) {
@@ -104,7 +104,7 @@ impl Frame {
                 grid[index(start + share * (end - start))][column] = '·';
             });
         }
-        // Over the lines, so that none hides a point.
+        // Drawn over the lines, so that none hides a point.
         for ((_, points), mark) in series.iter().zip(MARKS.into_iter().cycle()) {
             for (place, value) in points {
                 grid[index(self.row(*value))][index(self.column(*place))] = mark;
@@ -113,7 +113,7 @@ impl Frame {
         grid
     }
 
-    /// Every place with its number.
+    /// Every x with its label.
     fn ticks(&self, series: &[Line]) -> Vec<(usize, String)> {
         let all = series.iter().flat_map(|(_, points)| points);
         let mut places: Vec<f64> = all.map(|point| point.0).collect();
@@ -149,7 +149,7 @@ mod tests {
             16 + 2,
             "{picture}"
         );
-        // Over more than a factor of four the axis is logarithmic.
+        // With a ratio above four the axis is logarithmic.
         let steep = lines(&[line("a", 1.0), line("b", 9.0)], Unit::Nanoseconds, 80).unwrap();
         assert!(steep.contains("18 µs ┤") && steep.contains("1 µs ┤"), "{steep}");
         assert_eq!(lines(&[], Unit::Nanoseconds, 80), None);

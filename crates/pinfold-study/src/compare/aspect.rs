@@ -1,9 +1,10 @@
-//! What of a figure is compared, and how small a value can be seen.
+//! The statistics that are compared for a figure, and the smallest detectable values.
 //!
-//! Gaps are compared as arrivals meet them: percentiles over gaps belong to another population on
-//! each side, and a placement that takes the short gaps away looks worse by them
-//! (`docs/decisions/arrival-view.md`). A side without a gap is the best there is, not one of which
-//! nothing is known: it lies below what the ruler sees, and enters with that bound.
+//! Scheduling stalls are compared as arrivals see them: percentiles over stalls refer to a
+//! different population on each side, and a placement that removes the short stalls would look
+//! worse by them (`docs/decisions/arrival-view.md`). A side without a stall is the best possible
+//! result and not missing data: its value is below the detection limit of the benchmark, and is
+//! raised to this limit.
 
 use std::fmt;
 
@@ -12,20 +13,21 @@ use pinfold_model::{Family, GAP_FLOOR_NS, Statistic, Unit};
 use super::{Key, Merged, Outcome, Population, Side, Values};
 use crate::stats::{Direction, P999_SAMPLES, RandomArrival, of_samples};
 
-/// The ruler whose samples are gaps.
+/// The benchmark whose samples are scheduling stalls.
 const GAPS: &str = "spin-gap";
-/// Times of looking that differ by no more are alike: a crowded machine adds some.
+/// Observation times count as equal if they differ by at most this share; a heavily loaded machine
+/// adds some time.
 const ALIKE: f64 = 0.1;
 const NS_PER_US: f64 = 1_000.0;
 
-/// What of a figure a row compares.
+/// The statistic of a figure that a row compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aspect {
     /// A statistic of the samples.
     Of(Statistic),
-    /// The share of the time that was taken: of arrivals that wait at all.
+    /// Share of the time in stalls: the share of arrivals that wait at all.
     Taken,
-    /// The share of arrivals at random moments that wait longer than so many microseconds.
+    /// Share of arrivals at random times that wait longer than this number of microseconds.
     WaitsOver(u32),
 }
 
@@ -40,7 +42,7 @@ impl Aspect {
         }
     }
 
-    /// Unit of its values, of a figure in that unit.
+    /// Unit of its values, for a figure with this unit.
     pub(super) fn unit(self, figure: Unit) -> Unit {
         match self {
             Aspect::Of(_) => figure,
@@ -48,7 +50,7 @@ impl Aspect {
         }
     }
 
-    /// Which way it improves; `None` where nobody says.
+    /// The direction of improvement; `None` if there is none.
     pub(super) fn direction(self, figure: Unit) -> Option<Direction> {
         let is_higher_better = match self {
             Aspect::Of(_) => figure.higher_is_better()?,
@@ -60,7 +62,7 @@ impl Aspect {
         })
     }
 
-    /// True for what grows with the time of looking.
+    /// True for statistics that grow with the observation time.
     fn is_longest(self) -> bool {
         self == Aspect::Of(Statistic::Max)
     }
@@ -77,7 +79,7 @@ impl fmt::Display for Aspect {
     }
 }
 
-/// What sums up a figure of this instrument.
+/// The statistics that are compared for a probe.
 pub(super) fn aspects(probe: &str, one: &Population, other: &Population) -> Vec<Aspect> {
     let long =
         |all: &Population| all.blocks.iter().all(|block| block.samples.len() >= P999_SAMPLES);
@@ -100,15 +102,15 @@ pub(super) fn aspects(probe: &str, one: &Population, other: &Population) -> Vec<
     }
 }
 
-/// The values of both sides, block by block.
+/// The values of both sides, by block.
 pub(super) struct Both {
-    /// As they were measured.
+    /// Measured values.
     pub(super) seen: (Values, Values),
-    /// As they are compared: what lies below the floor of its block is raised to it.
+    /// Compared values: those below the floor of their block are raised to it.
     pub(super) raised: (Values, Values),
-    /// The largest floor of a block; `None` where there is none.
+    /// The largest floor of a block; `None` if there is none.
     pub(super) floor: Option<f64>,
-    /// Why no verdict can rest on them.
+    /// The reason why they allow no verdict, if there is one.
     pub(super) trouble: Option<Outcome>,
 }
 
@@ -129,8 +131,8 @@ impl Both {
         };
         let seen = (values(one), values(other));
         let pairs = || one.blocks.iter().zip(&other.blocks);
-        // Both sides of a block have one floor, or two quiet sides that were looked at for
-        // unequal times would differ by those alone.
+        // Both sides of a block have the same floor. Otherwise two sides without stalls and with
+        // unequal observation times would differ.
         let floors: Vec<f64> = match is_gap {
             true => pairs().map(|(a, b)| a.floor(aspect).max(b.floor(aspect))).collect(),
             false => Vec::new(),
@@ -146,7 +148,8 @@ impl Both {
         let raised = (raise(&seen.0), raise(&seen.1));
         let is_raised = raised != seen;
         let unequal = pairs().find(|(a, b)| !alike(a.looked(duty), b.looked(duty)));
-        // Shares do not grow with the time, but the shorter look misses what is rare more often.
+        // Shares do not grow with the time, but a shorter observation misses rare events more
+        // often.
         let unequal = unequal
             .filter(|_| one.family == Family::Tail && (aspect.is_longest() || is_raised))
             .map(|(a, b)| Outcome::UnequalTime(a.observed_ns, b.observed_ns));
@@ -160,24 +163,23 @@ impl Both {
     }
 }
 
-/// The share of each period for which the ruler of gaps spins; 0 where it is not told.
+/// The share of each period for which the spin-gap benchmark spins; 0 if unknown.
 fn duty(key: &Key) -> f64 {
     let percent = key.labels.get("duty-percent").and_then(|text| text.parse::<f64>().ok());
     percent.map_or(0.0, |percent| (percent / 100.0).clamp(0.0, 1.0))
 }
 
-/// True if two times of looking, each from the least to the most that it can have been meant to
-/// be, may be the same.
+/// True if two observation times, each given as the range of its possible intended values, may be
+/// equal.
 fn alike(one: (f64, f64), other: (f64, f64)) -> bool {
     let reach = |(_, most): (f64, f64)| most * (1.0 + ALIKE);
     one.0 <= reach(other) && other.0 <= reach(one)
 }
 
 impl Merged {
-    /// How long it was meant to be looked: a spin that ends within a gap lasts as long as that,
-    /// so the gaps may be why one side was looked at for longer.
-    /// They can have filled no more than the rests between the spins (`duty` is the share of a
-    /// spin in its period).
+    /// The range of the intended observation time: a spin that ends within a stall is longer by the
+    /// stall, so stalls may be the reason why one side was observed for longer. They can have
+    /// filled at most the pauses between the spins (`duty` is the share of a spin in its period).
     fn looked(&self, duty: Option<f64>) -> (f64, f64) {
         let most = self.observed_ns as f64;
         let least = duty.map_or(most, |duty| {
@@ -194,7 +196,7 @@ impl Merged {
         }
     }
 
-    /// The same of gaps; without one everything is 0, if somebody looked.
+    /// The same for stalls; without a stall all values are 0, if there was an observation.
     fn gaps(&self, aspect: Aspect) -> Option<f64> {
         let arrivals = RandomArrival::of(self.samples.clone(), self.observed_ns)?;
         match aspect {
@@ -205,8 +207,8 @@ impl Merged {
         }
     }
 
-    /// The least that the ruler of gaps can tell from nothing: one gap as long as its floor, or
-    /// one that lasts so much longer than the wait in question.
+    /// The smallest value that the spin-gap benchmark can detect: one stall of its minimum length,
+    /// or one that exceeds the wait in question by this length.
     fn floor(&self, aspect: Aspect) -> f64 {
         match aspect {
             Aspect::Of(_) => GAP_FLOOR_NS as f64,

@@ -110,7 +110,7 @@ fn nothing_and_trouble_give_no_verdict() {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Blocks of one CPU's gaps.
+/// Blocks of one CPU's stalls.
 fn gaps(samples: &[f64], seconds: u64) -> Vec<Vec<Figure>> {
     let mut figure = figure("4", Unit::Nanoseconds, Family::Tail, samples.to_vec());
     figure.probe = "spin-gap".to_owned();
@@ -124,8 +124,8 @@ fn row(found: &Comparison, aspect: Aspect) -> &Row {
 
 #[test]
 fn gaps_are_compared_as_arrivals_meet_them() {
-    // The same two long gaps; the first has none of the short ones, so that its median over gaps
-    // is 250 times that of the second, and it takes half of the time.
+    // The same two long stalls; the first side has no short ones, so its median over stalls is 250
+    // times that of the second, and half of the time is in stalls.
     let mut many = vec![20e3; 500];
     many.extend([5e6, 5e6]);
     let found = compare(&gaps(&[5e6, 5e6], 1), &gaps(&many, 1));
@@ -148,7 +148,7 @@ fn a_side_without_a_gap_lies_below_the_floor_and_wins() {
         assert_eq!(row.first, Some(0.0));
         assert!(row.floor.is_some_and(|floor| floor > 0.0));
     }
-    // One gap of the shortest length in a second.
+    // One stall of the minimum length in one second.
     assert_eq!(row(&found, Aspect::Taken).floor, Some(1e-6));
     let quiet = compare(&gaps(&[], 1), &gaps(&[], 1));
     assert!(quiet.rows.iter().all(|row| row.outcome == Outcome::Verdict(Verdict::Same)));
@@ -164,7 +164,7 @@ fn unequal_times_of_looking_give_the_longest_no_verdict() {
     assert_eq!((&longest.outcome, longest.p_holm), (&unequal, None));
     assert_eq!(longest.outcome.to_string(), "no verdict: 1.000 s against 60.000 s");
     assert!(longest.ratio.is_some(), "it is told all the same");
-    // What the short look never saw may be there.
+    // The short observation may have missed it.
     assert_eq!(row(&found, Aspect::WaitsOver(1_000)).outcome, unequal);
     assert!(matches!(row(&found, Aspect::Taken).outcome, Outcome::Verdict(_)));
     let tail = |seconds: u64| {
@@ -174,14 +174,14 @@ fn unequal_times_of_looking_give_the_longest_no_verdict() {
     };
     assert_eq!(row(&compare(&tail(1), &tail(60)), max).outcome, unequal);
     assert!(matches!(row(&compare(&tail(60), &tail(61)), max).outcome, Outcome::Verdict(_)));
-    // Nor can gaps fill more than the rests between spins.
+    // Stalls cannot fill more than the pauses between spins.
     let mut full = [gaps(&[900e6], 1), gaps(&[9_900e6], 10)];
     for figure in full.iter_mut().flatten().flatten() {
         figure.labels.insert("duty-percent".to_owned(), "50".to_owned());
     }
     let outcome = row(&compare(&full[0], &full[1]), max).outcome.clone();
     assert_eq!(outcome, Outcome::UnequalTime(SECOND, 10 * SECOND));
-    // A crowded spin lasts longer by what it was late: as long was asked of both.
+    // A delayed spin lasts longer by its delay: the intended times of both are equal.
     let mut crowded = gaps(&[300e6, 200e6], 1);
     crowded.iter_mut().flatten().for_each(|figure| figure.duration_ns += 400_000_000);
     let found = compare(&gaps(&[], 1), &crowded);

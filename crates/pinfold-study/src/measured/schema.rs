@@ -1,4 +1,4 @@
-//! `pinfold-measure/1`: the JSON of a measurement. Formats are promises.
+//! `pinfold-measure/1`: the JSON of a measurement. The format is stable.
 //!
 //! ```json
 //! { "format": "pinfold-measure/1", "probe": "wakeup", "place": "PU 1", "tool": "pinload 0.1.0",
@@ -60,7 +60,7 @@ struct Head {
 /// The measurement as JSON.
 ///
 /// # Errors
-/// [`MeasuredError::Json`] for a sample that is no number.
+/// [`MeasuredError::Json`] for a sample that is not a number.
 pub fn to_json(measurement: &Measurement) -> Result<String, MeasuredError> {
     let block = |block: &MeasuredBlock| BlockV1 {
         steal_ticks: block.surroundings.steal_ticks,
@@ -79,10 +79,10 @@ pub fn to_json(measurement: &Measurement) -> Result<String, MeasuredError> {
     })?)
 }
 
-/// Reads a measurement; nothing in it is believed.
+/// Parses and validates a measurement.
 ///
 /// # Errors
-/// [`MeasuredError`] with the place of what is wrong.
+/// [`MeasuredError`] with the location of the error.
 pub fn from_json(text: &str) -> Result<Measurement, MeasuredError> {
     let head: Head = serde_json::from_str(text)?;
     if head.format.as_deref() != Some(FORMAT) {
@@ -138,7 +138,7 @@ impl FigureV1 {
     }
 
     fn into_figure(self) -> Result<Figure, String> {
-        // A difference of two measurements may lie below zero, and then says so.
+        // A difference of two measurements may be negative, and then has a flag.
         let is_difference = self.flags.iter().any(|flag| flag.starts_with("negative "));
         if let Some(sample) = self.samples.iter().find(|one| **one < 0.0 && !is_difference) {
             return Err(format!("holds the sample {sample}"));
@@ -146,7 +146,7 @@ impl FigureV1 {
         self.into_finite()
     }
 
-    /// The figure; what a workload counts may lie below zero.
+    /// The figure; the values of a workload's own figures may be negative.
     pub(crate) fn into_finite(self) -> Result<Figure, String> {
         let unit = Unit::from_name(&self.unit)
             .ok_or_else(|| format!("has the unknown unit {:?}", self.unit))?;

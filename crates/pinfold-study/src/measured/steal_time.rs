@@ -1,8 +1,8 @@
-//! Stolen time: which blocks the hypervisor below contaminated, and what became of it.
+//! Steal time: which blocks it affected, and how the samples were treated.
 //!
-//! Windows of a capacity in which a tick was stolen are left out before they come here, and
-//! counted; of a tail nothing is left out, because a stall that the hypervisor made is one that a
-//! user meets. So a contaminated tail is told, not cleaned.
+//! Windows of a capacity in which a tick was stolen are left out and counted earlier. No sample of
+//! a tail is left out, because a user sees stalls that the hypervisor causes. So an affected tail
+//! is reported and not corrected.
 
 use std::fmt;
 
@@ -11,23 +11,23 @@ use pinfold_model::text::counted;
 
 use super::MeasuredBlock;
 
-/// What was stolen while something was measured.
+/// Steal time during a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stolen {
-    /// Ticks (10 ms each) that the hypervisor took from the PUs that were measured on.
+    /// Ticks (10 ms each) that the hypervisor took from the measured CPUs.
     pub ticks: u64,
-    /// Blocks in which there was one.
+    /// Number of blocks with steal time.
     pub contaminated: usize,
-    /// Blocks of which the kernel does not tell.
+    /// Number of blocks for which the kernel has no steal time.
     pub unknown: usize,
-    /// All blocks.
+    /// Number of all blocks.
     pub blocks: usize,
-    /// Windows that were left out because of it.
+    /// Number of windows that were left out for this reason.
     pub windows: u64,
 }
 
 impl Stolen {
-    /// Of these blocks.
+    /// The steal time of these blocks.
     #[must_use]
     pub fn of(blocks: &[MeasuredBlock]) -> Self {
         let mut all = Self { blocks: blocks.len(), ..Self::default() };
@@ -42,7 +42,7 @@ impl Stolen {
         all
     }
 
-    /// True if a block is contaminated, or nobody can tell.
+    /// True if a block is affected or unknown.
     #[must_use]
     pub fn is_worth_telling(&self) -> bool {
         self.contaminated > 0 || self.unknown > 0
@@ -67,7 +67,7 @@ impl fmt::Display for Stolen {
     }
 }
 
-/// Windows of a figure that a stolen tick spoiled, as `pinload` flags them.
+/// Number of windows of a figure that steal time affected, from the flags of `pinload`.
 fn windows(figure: &Figure) -> u64 {
     let reported = figure.flags.iter().filter_map(|flag| flag.strip_prefix("stolen-windows "));
     reported.filter_map(|number| number.parse::<u64>().ok()).sum()
@@ -109,7 +109,7 @@ mod tests {
         let reported = "3 ticks of 10 ms in 1 of 3 blocks, 4 windows left out, 1 block unknown";
         check(&three, true, reported);
         check(&[block(None, &[])], true, "not reported by the kernel");
-        // In a guest its own kernel tells, although its host lost nothing.
+        // In a guest the value comes from the guest's kernel, even if the host had no steal time.
         let reported = "0 ticks of 10 ms in 1 of 1 block, 2 windows left out";
         check(&[block(Some(0), &["stolen-windows 1"])], true, reported);
     }

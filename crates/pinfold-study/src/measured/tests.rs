@@ -6,7 +6,7 @@ use pinfold_model::{Accelerator, Family, Unit};
 
 use super::*;
 
-/// As version 1 wrote it on its first day; never edited.
+/// As the first release of version 1 wrote it; must not be changed.
 const GOLDEN: &str = concat!(
     r#"{"format":"pinfold-measure/1","probe":"wakeup","command":["pinfold","measure","wakeup"],"#,
     r#""place":"PU 1, fifo:80","tool":"pinload 0.1.0","origin":{"fingerprint":"f","kernel":"6.12","#,

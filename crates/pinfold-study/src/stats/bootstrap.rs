@@ -1,12 +1,11 @@
-//! The interval of a candidate's ratio to the baseline, by hierarchical paired bootstrap.
+//! Confidence interval of a candidate's ratio to the baseline, by hierarchical paired bootstrap.
 //!
-//! Each block yields one ratio: the median over the candidate's starts in the block,
-//! divided by the median over the baseline's. The estimate is the median of these
-//! ratios. Its interval comes from 10,000 draws that resample blocks with replacement
-//! and, inside each drawn block, the starts of either side: the levels at which luck
-//! varies (Kalibera and Jones 2013). With one start per block, as in tuning, the second
-//! level has nothing to choose. Percentile interval, 95 %, from a fixed seed: the same
-//! data give the same interval on every machine.
+//! Each block gives one ratio: the median over the candidate's starts in the block, divided by the
+//! median over the baseline's. The estimate is the median of these ratios. Its interval comes from
+//! 10,000 draws that resample blocks with replacement and, inside each drawn block, the starts of
+//! either side: the levels of random variation (Kalibera and Jones 2013). With one start per block,
+//! as in tuning, the second level has no effect. The result is the 95 % percentile interval, with a
+//! fixed seed: the same data give the same interval on every machine.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,15 +17,15 @@ use crate::random::Pcg32;
 /// Number of bootstrap draws.
 pub const BOOTSTRAP_DRAWS: u32 = 10_000;
 
-/// Seed of the bootstrap's generator: the letters `pinfold`.
+/// Seed of the bootstrap's generator: the ASCII letters `pinfold`.
 pub const BOOTSTRAP_SEED: u64 = 0x0070_696e_666f_6c64;
 
-/// One block: a summary value per start, for both sides.
+/// One block: one summary value per start, for both sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
-    /// The candidate's starts.
+    /// Values of the candidate's starts.
     pub candidate: Vec<f64>,
-    /// The baseline's starts.
+    /// Values of the baseline's starts.
     pub baseline: Vec<f64>,
 }
 
@@ -48,7 +47,7 @@ impl Block {
 /// A ratio with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// The estimate: median over the blocks' ratios.
+    /// The estimate: the median of the blocks' ratios.
     pub ratio: f64,
     /// Lower end.
     pub low: f64,
@@ -64,15 +63,15 @@ impl Interval {
     }
 }
 
-/// The median ratio over the blocks and its interval. `None` with fewer than two
-/// blocks, or if a block lacks a side or has a ratio that is not positive.
+/// The median of the blocks' ratios with its interval. `None` with fewer than two blocks, or if a
+/// block lacks a side or has a ratio that is not positive.
 #[must_use]
 pub fn ratio_interval(blocks: &[Block]) -> Option<Interval> {
     ratio_interval_of(blocks, BOOTSTRAP_DRAWS)
 }
 
-/// The 95 % interval of the median of values of any sign, by the same draws. `None` with fewer than
-/// two values.
+/// The 95 % interval of the median of values of any sign, from the same draws. `None` with fewer
+/// than two values.
 #[must_use]
 pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     if values.len() < 2 {
@@ -85,8 +84,8 @@ pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     quantile_sorted(&drawn, 0.025).zip(quantile_sorted(&drawn, 0.975))
 }
 
-/// The ratio of the medians of two sides that were not measured side by side, and its interval by
-/// redrawing the starts of both. `None` with fewer than two starts on a side, or if a median is
+/// The ratio of the medians of two sides that were not measured in pairs, and its interval by
+/// resampling the starts of both. `None` with fewer than two starts on a side, or if a median is
 /// not positive.
 #[must_use]
 pub fn ratio_interval_unpaired(sides: &Block) -> Option<Interval> {
@@ -126,24 +125,24 @@ pub(super) fn ratio_interval_of(blocks: &[Block], draws: u32) -> Option<Interval
     })
 }
 
-/// Medians of redrawn blocks, from the smallest on or nearly so. With the ratios sorted, the
-/// median follows from how often each place was drawn: no draw needs sorting, and the order of
+/// Medians of resampled blocks, in nearly ascending order. With sorted ratios, the median follows
+/// from the number of times that each index was drawn: no draw needs sorting, and the order of
 /// blocks does not matter.
 fn draw_blocks(sorted: &[f64], draws: u32) -> Vec<f64> {
     let middle = |[low, high]: &[usize; 2]| f64::midpoint(sorted[*low], sorted[*high]);
     middles(sorted.len(), draws).iter().map(middle).collect()
 }
 
-/// Of each draw of so many places, those of its two middle ranks.
+/// For each draw of a given number of indexes, the indexes of its two middle ranks.
 type Middles = Rc<Vec<[usize; 2]>>;
 
 thread_local! {
-    /// What was drawn, by number of places and of draws. The generator's seed is fixed, so that it
-    /// is the same whatever the values are; a study has thousands of intervals over as many blocks.
+    /// Cached draws, by number of indexes and of draws. The seed is fixed, so the draws do not
+    /// depend on the values; a study has thousands of intervals over equally many blocks.
     static DRAWN: RefCell<BTreeMap<(usize, u32), Middles>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// So many are kept.
+/// Maximum number of cached entries.
 const MOST_DRAWN: usize = 64;
 
 fn middles(places: usize, draws: u32) -> Middles {
@@ -173,7 +172,7 @@ fn draw_middles(places: usize, draws: u32) -> Middles {
     Rc::new(middles)
 }
 
-/// The place of the draw with this rank, given how often each place was drawn.
+/// The index with this rank in a draw, given the number of times that each index was drawn.
 fn place(times: &[usize], rank: usize) -> usize {
     let mut before = 0;
     for (place, count) in times.iter().enumerate() {
@@ -185,7 +184,7 @@ fn place(times: &[usize], rank: usize) -> usize {
     times.len() - 1
 }
 
-/// Medians of redrawn blocks whose starts are redrawn too.
+/// Medians of resampled blocks whose starts are resampled too.
 fn draw_starts(blocks: &[Block], ratios: &[f64], draws: u32) -> Option<Vec<f64>> {
     let mut generator = Pcg32::new(BOOTSTRAP_SEED, 0);
     let mut drawn = vec![0.0; ratios.len()];
@@ -201,7 +200,7 @@ fn draw_starts(blocks: &[Block], ratios: &[f64], draws: u32) -> Option<Vec<f64>>
     Some(medians)
 }
 
-/// The block's ratio with its starts drawn again; its only one if it has only one.
+/// The block's ratio with its starts resampled; unchanged with one start per side.
 fn resampled_ratio(block: &Block, ratio: f64, generator: &mut Pcg32) -> Option<f64> {
     if block.candidate.len() == 1 && block.baseline.len() == 1 {
         return Some(ratio);

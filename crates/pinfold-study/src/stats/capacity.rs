@@ -1,10 +1,10 @@
-//! Capacities: bandwidth, memory latency, compute. Noise has one side.
+//! Capacities: bandwidth, memory latency, compute rate. Their noise is one-sided.
 //!
-//! A neighbour, an interrupt or the hypervisor can only make a window worse, so the best window
-//! is where the machine's own ability lies (Chen and Revels, arXiv 1608.04295), and the median
-//! is what a user gets: both are told, with the tenth percentile between them.
-//! Windows that were disturbed may be left out, but not silently: with more than a fifth of
-//! them gone the machine was *contended*, and no verdict is built on what remains.
+//! Other tasks, interrupts or the hypervisor can only make a window worse. So the best window
+//! estimates the capability of the machine (Chen and Revels, arXiv 1608.04295), and the median is
+//! what a user gets. Both are reported, with the tenth percentile. Disturbed windows may be left
+//! out, and they are counted: if they are more than a fifth, the machine was *contended*, and there
+//! is no verdict.
 
 use pinfold_model::Statistic;
 
@@ -15,18 +15,18 @@ use super::verdict::Direction;
 /// Share of windows left out above which a capacity gives no verdict.
 pub const CONTENDED_SHARE: f64 = 0.2;
 
-/// Summary of one capacity.
+/// Summary of a capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
-    /// Windows that count.
+    /// Number of windows in the summary.
     pub windows: usize,
-    /// Windows that were left out because they were disturbed.
+    /// Number of windows that were left out because they were disturbed.
     pub disturbed: u64,
-    /// The best window: the largest rate, the smallest time.
+    /// The best window: the largest rate or the smallest time.
     pub best: f64,
-    /// The value that a tenth of the windows reach.
+    /// The value that the best tenth of the windows reach.
     pub p10: f64,
-    /// The middle window.
+    /// The median window.
     pub median: f64,
 }
 
@@ -55,15 +55,15 @@ impl Capacity {
         self.disturbed as f64 / (self.windows as f64 + self.disturbed as f64)
     }
 
-    /// True if so many windows were disturbed that what remains proves nothing.
+    /// True if too many windows were disturbed for a verdict.
     #[must_use]
     pub fn is_contended(&self) -> bool {
         self.left_out() > CONTENDED_SHARE
     }
 }
 
-/// One statistic of samples in any order; `None` without samples, and for the 99.9 % quantile
-/// with fewer than [`P999_SAMPLES`].
+/// One statistic of samples in any order; `None` without samples, and for the 99.9 % quantile with
+/// fewer than [`P999_SAMPLES`].
 #[must_use]
 pub fn of_samples(samples: &[f64], statistic: Statistic, direction: Direction) -> Option<f64> {
     let mut sorted = samples.to_vec();

@@ -1,24 +1,24 @@
-//! Gaps as arrivals at random moments meet them.
+//! Scheduling stalls as seen by arrivals at random times.
 //!
-//! Gaps and waits are different populations: a gap of 10 ms every second is one event in
-//! thousands, yet one arrival in a hundred falls into it. With the gaps g of an observation of
-//! length T, an arrival at a random moment waits longer than x with the probability
-//! P(wait > x) = Σ max(0, g − x) / T, and on average Σ g² / 2T. Rulers that wake by a timer see
-//! this view, so tools are to be compared on it.
+//! Stalls and waits are different populations: a stall of 10 ms every second is one event in
+//! thousands, but one arrival in a hundred falls into it. With the stalls g of an observation of
+//! length T, an arrival at a random time waits longer than x with the probability P(wait > x) = Σ
+//! max(0, g − x) / T, and the mean wait is Σ g² / 2T. Benchmarks that wake by a timer measure these
+//! waits, so tools are compared in this view.
 
-/// The waits of arrivals at random moments.
+/// Distribution of the waits of arrivals at random times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RandomArrival {
-    /// Ascending.
+    /// The stalls (ns), ascending.
     gaps: Vec<f64>,
-    /// Sums of the gaps from each index to the end, one more than gaps.
+    /// Sums of the stalls from each index to the end; one entry more than `gaps`.
     sums: Vec<f64>,
     observed_ns: f64,
 }
 
 impl RandomArrival {
-    /// The view of these gaps (ns, in any order); `None` if nothing was observed or the gaps add
-    /// up to more than was.
+    /// The distribution for these stalls (ns, in any order); `None` if the observed time is zero or
+    /// less than the sum of the stalls.
     #[must_use]
     pub fn of(mut gaps: Vec<f64>, observed_ns: u64) -> Option<Self> {
         gaps.sort_unstable_by(f64::total_cmp);
@@ -43,32 +43,32 @@ impl RandomArrival {
         ((self.sums[first] - longer * wait_ns) / self.observed_ns).clamp(0.0, 1.0)
     }
 
-    /// Gaps longer than that.
+    /// Number of stalls longer than `wait_ns`.
     #[must_use]
     pub fn gaps_beyond(&self, wait_ns: f64) -> usize {
         self.gaps.len() - self.gaps.partition_point(|&gap| gap <= wait_ns)
     }
 
-    /// Share of the time that was taken: the probability that an arrival waits at all.
+    /// Share of the time in stalls: the probability that an arrival waits at all.
     #[must_use]
     pub fn taken_share(&self) -> f64 {
         self.beyond(0.0)
     }
 
-    /// Mean wait (ns), of all arrivals, most of which wait for nothing.
+    /// Mean wait (ns) over all arrivals, including those that do not wait.
     #[must_use]
     pub fn mean_ns(&self) -> f64 {
         self.gaps.iter().map(|gap| gap * gap).sum::<f64>() / (2.0 * self.observed_ns)
     }
 
-    /// The longest possible wait (ns): the longest gap; 0 without gaps.
+    /// The longest possible wait (ns), which is the longest stall; 0 without stalls.
     #[must_use]
     pub fn max_ns(&self) -> f64 {
         self.gaps.last().copied().unwrap_or(0.0)
     }
 
-    /// The wait (ns) that the share `p` (0 to 1) of all arrivals does not exceed; exact, for
-    /// between two gaps the probability is linear in the wait.
+    /// The wait (ns) that the share `p` (0 to 1) of all arrivals does not exceed. It is exact,
+    /// because the probability is linear in the wait between two stall lengths.
     ///
     /// # Panics
     /// If `p` is outside 0 to 1.
@@ -76,7 +76,8 @@ impl RandomArrival {
     pub fn quantile_ns(&self, p: f64) -> f64 {
         assert!((0.0..=1.0).contains(&p), "a quantile lies between 0 and 1, not at {p}");
         let time = (1.0 - p) * self.observed_ns;
-        // Time lost beyond a wait as long as gap i falls with i: the first at most `time`.
+        // The time lost beyond a wait as long as stall i decreases with i; find the first that is
+        // at most `time`.
         let lost =
             |index: usize| self.sums[index] - (self.gaps.len() - index) as f64 * self.gaps[index];
         let (mut low, mut high) = (0, self.gaps.len());
@@ -116,7 +117,7 @@ mod tests {
         close(arrivals.quantile_ns(0.991), 1e6);
         close(arrivals.quantile_ns(0.999), 9e6);
         close(arrivals.quantile_ns(1.0), 10e6);
-        // Between the two: three gaps are longer than 0.5 ms, 10.5 ms beyond it.
+        // Between the two: three stalls are longer than 0.5 ms, by 10.5 ms in total.
         close(arrivals.quantile_ns(1.0 - 0.0105), 0.5e6);
     }
 
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(RandomArrival::of(vec![2.0], 1), None);
         assert_eq!(RandomArrival::of(vec![f64::NAN], SECOND), None);
         assert_eq!(RandomArrival::of(vec![-1.0], SECOND), None);
-        // All of the time: half of the arrivals wait for more than half of it.
+        // Stalled all the time: half of the arrivals wait for more than half of it.
         close(RandomArrival::of(vec![1e9], SECOND).unwrap().quantile_ns(0.5), 0.5e9);
     }
 

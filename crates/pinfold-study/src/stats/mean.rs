@@ -1,18 +1,18 @@
-//! Mean, standard deviation, and Student's interval: the summaries of papers.
+//! Mean, standard deviation and Student's t interval: the summaries used in papers.
 //!
-//! Verdicts never rest on them; they stand beside our own so that figures can be compared with
-//! what a source printed (mean of 10 runs; mean of 40 with its 95 % interval).
+//! No verdict depends on them. They are reported so that figures can be compared with published
+//! ones (mean of 10 runs; mean of 40 with its 95 % interval).
 
 /// Mean and spread of independent values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mean {
-    /// How many values.
+    /// Number of values.
     pub count: usize,
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
-    /// Their standard deviation (of a sample: by n − 1); `None` for one value.
+    /// Sample standard deviation (n − 1); `None` for one value.
     pub deviation: Option<f64>,
-    /// The 95 % interval of the mean by Student's t; `None` for one value.
+    /// 95 % interval of the mean by Student's t; `None` for one value.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -35,14 +35,15 @@ impl Mean {
     }
 }
 
-/// Student's t below which 97.5 % lie, for degrees of freedom from 1 on.
+/// The 97.5 % quantile of Student's t, for degrees of freedom from 1 on.
 const STUDENT: [f64; 30] = [
     12.706, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788,
     2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639,
     2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423,
 ];
 
-/// Beyond the table by the expansion of Cornish and Fisher, right to four digits there.
+/// The 97.5 % quantile; beyond the table by the Cornish-Fisher expansion, which is accurate to four
+/// digits there.
 fn student_975(freedom: usize) -> f64 {
     if let Some(t) = freedom.checked_sub(1).and_then(|index| STUDENT.get(index)) {
         return *t;

@@ -32,7 +32,7 @@ pub fn quantile_sorted(sorted: &[f64], p: f64) -> Option<f64> {
     Some(left + (place - whole) * (right - left))
 }
 
-/// The middle of samples in any order; `None` if there are none.
+/// The median of samples in any order; `None` if there are none.
 #[must_use]
 pub fn median(samples: &[f64]) -> Option<f64> {
     quantile(samples, 0.5)

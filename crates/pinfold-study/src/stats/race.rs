@@ -1,70 +1,73 @@
-//! Racing: who cannot be the best any more, asked after each complete block.
+//! Racing: after each complete block, drops the candidates that cannot be the best any more.
 //!
 //! A candidate is dropped when it is shown not to be better than the leader by more than the
-//! margin. The one mistake that matters is to drop the candidate that is better than all others
-//! by more than the margin; its chance is at most [`RaceRule::alpha`], over all looks and
+//! margin. The error to control is dropping the candidate that is better than all others by more
+//! than the margin; its probability is at most [`RaceRule::alpha`], over all interim analyses and
 //! candidates together:
 //!
-//! - The best one may be compared with any other, for the leader is picked by the same data. Each
-//!   comparison therefore gets the level of its look divided by the number of rivals
-//!   (Bonferroni's bound over rivals; Holm's step would make it depend on who was dropped before).
-//! - Each look has a level of its own, and the levels of all looks add up to α (alpha spending;
-//!   elimination at each step as Paulson 1964, Maron and Moore 1994, and Birattari's F-Race 2002).
-//! - Dropping others is no mistake in this sense: nothing is claimed of them but that they are
-//!   not the best. So the number of candidates costs a logarithm and no more.
+//! - The best candidate may be compared with any other, because the leader is selected by the
+//!   same data. So each comparison gets the level of its analysis divided by the number of rivals
+//!   (Bonferroni's bound over rivals; Holm's step would make it depend on which candidates were
+//!   dropped before).
+//! - Each analysis has its own level, and the levels of all analyses add up to α (alpha spending;
+//!   elimination at each step as in Paulson 1964, Maron and Moore 1994, and Birattari's F-Race
+//!   2002).
+//! - Dropping other candidates is not an error in this sense: the only claim about them is that
+//!   they are not the best. So the cost grows only with the logarithm of the number of candidates.
 //!
 //! Two tests share α, half each:
 //!
-//! - *Exact*: the one-sided sign-flip test of the log ratios to the leader. It assumes nothing
-//!   but symmetry, and cannot speak before 2⁻ⁿ is below its level, with twelve candidates after
-//!   nine or ten blocks. It looks from that block on.
-//! - *Spread*: with fewer blocks, Student's test with the spread that all candidates showed
-//!   together after blocks and candidates are taken out (two-way layout; Dunnett 1955, Hsu 1984).
-//!   It assumes that logarithms of different candidates spread about equally and about normally;
-//!   where the pair itself spreads more than all together, its own spread is taken. Its levels
-//!   are α/2 · 1/(n(n−1)) after block n = 2, 3, …, which add up to α/2. How often it errs where
-//!   its assumption does not hold is measured: tests here, `cargo xtask bench race` on recorded
-//!   data.
+//! - *Exact*: the one-sided sign-flip test of the log ratios to the leader. It assumes only
+//!   symmetry, and cannot reject before 2⁻ⁿ is below its level: with twelve candidates after nine
+//!   or ten blocks. It is used from that block on.
+//! - *Spread*: with fewer blocks, Student's t test with the residual variance of all candidates
+//!   after removal of block and candidate effects (two-way layout; Dunnett 1955, Hsu 1984). It
+//!   assumes that the logarithms of the candidates are roughly normal with roughly equal variances;
+//!   if the variance of the pair itself is larger, that one is used. Its levels are α/2 ·
+//!   1/(n(n−1)) after block n = 2, 3, …, which add up to α/2. Its error rate where the assumption
+//!   is violated is measured by the tests in this module and by `cargo xtask bench race` on
+//!   recorded data.
 
 use super::quantile::median;
 use super::sign_flip::{EXACT_BLOCKS, sign_flip, smallest_p};
 use super::student::student_tail;
 
-/// Fewer degrees of freedom give no spread that is worth believing.
+/// Minimum number of degrees of freedom for an estimate of the variance.
 const LEAST_FREEDOM: u32 = 4;
 
 /// The thresholds of a race.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RaceRule {
-    /// Chance that the best candidate is dropped, over all looks and candidates.
+    /// Probability that the best candidate is dropped, over all analyses and candidates.
     pub alpha: f64,
-    /// Better by less than this share does not count as better.
+    /// Improvements below this share do not count.
     pub margin: f64,
-    /// Blocks of the whole race: the exact test shares its half among those in which it can speak.
+    /// Number of blocks of the whole race: the exact test divides its half of α among the blocks in
+    /// which it can reject.
     pub blocks: u32,
 }
 
-/// What one participant has shown so far.
+/// Results of one participant so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lane {
-    /// The natural logarithm of its number in each block, smaller is better; `None` where its
-    /// start failed. One that was dropped has no further entries.
+    /// Natural logarithm of its value in each block, smaller is better; `None` where its start
+    /// failed. A dropped participant has no further entries.
     pub blocks: Vec<Option<f64>>,
-    /// True if it may be dropped now: it is still in the race, and not the baseline.
+    /// True if it may be dropped now: it is still in the race, and is not the baseline.
     pub may_go: bool,
 }
 
-/// Which test dropped a candidate.
+/// The test that dropped a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RaceTest {
     /// The exact sign-flip test.
     Exact,
-    /// Student's, with the spread of all candidates.
+    /// Student's t test with the residual variance of all candidates.
     Spread,
 }
 
 impl RaceTest {
-    /// In words, for tables.
+    /// Name for tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -79,18 +82,18 @@ impl RaceTest {
 pub struct Loss {
     /// Index of its lane.
     pub lane: usize,
-    /// Median ratio of its number to the leader's, above 1 if it is worse.
+    /// Median ratio of its value to the leader's, above 1 if it is worse.
     pub ratio: f64,
-    /// Which test.
+    /// The test that dropped it.
     pub test: RaceTest,
     /// One-sided p-value of "it is better than the leader by more than the margin".
     pub p: f64,
-    /// What it had to be at most.
+    /// Upper limit of the p-value for dropping.
     pub level: f64,
 }
 
 impl RaceRule {
-    /// Level of one comparison of the spread after so many blocks.
+    /// Level of one comparison of the spread test after this number of blocks.
     #[must_use]
     pub fn spread_level(&self, blocks: u32, rivals: u32) -> f64 {
         if blocks < 2 {
@@ -100,8 +103,8 @@ impl RaceRule {
         self.alpha / 2.0 / (blocks * (blocks - 1.0)) / f64::from(rivals.max(1))
     }
 
-    /// Level of one comparison of the exact test after so many blocks; 0 before the first block
-    /// in which it can drop anyone.
+    /// Level of one comparison of the exact test after this number of blocks; 0 before the first
+    /// block in which it can drop a candidate.
     #[must_use]
     pub fn exact_level(&self, blocks: u32, rivals: u32) -> f64 {
         let last = self.blocks.min(u32::try_from(EXACT_BLOCKS).unwrap_or(u32::MAX));
@@ -114,7 +117,7 @@ impl RaceRule {
         }
     }
 
-    /// Who is dropped after a block, given who leads. The order is that of the lanes.
+    /// The candidates that are dropped after a block, given the leader, in the order of the lanes.
     #[must_use]
     pub fn look(&self, lanes: &[Lane], leader: usize) -> Vec<Loss> {
         let rivals = u32::try_from(lanes.len().saturating_sub(1)).unwrap_or(u32::MAX);
@@ -135,8 +138,9 @@ impl RaceRule {
             .collect()
     }
 
-    /// One-sided p-value of "it is better than the leader by more than the margin", by the spread
-    /// of all and for this comparison alone; `None` with fewer than two blocks.
+    /// One-sided p-value of "it is better than the leader by more than the margin", with the
+    /// residual variance of all candidates and without correction; `None` with fewer than two
+    /// blocks.
     #[must_use]
     pub fn p(&self, lanes: &[Lane], lane: usize, leader: usize) -> Option<f64> {
         let pair = differences(&lanes[lane], &lanes[leader]);
@@ -152,7 +156,7 @@ impl RaceRule {
     }
 }
 
-/// Log ratios of the blocks that both have.
+/// Log ratios of the blocks that both lanes have.
 fn differences(one: &Lane, other: &Lane) -> Vec<f64> {
     let pairs = one.blocks.iter().zip(&other.blocks);
     pairs.filter_map(|(one, other)| Some((*one)? - (*other)?)).collect()
@@ -161,18 +165,18 @@ fn differences(one: &Lane, other: &Lane) -> Vec<f64> {
 /// One-sided exact p-value; 1 where it cannot be as small as the level.
 fn exact_p(shifted: &[f64], level: f64) -> f64 {
     let sum: f64 = shifted.iter().sum();
-    // Each choice of signs that only turns negative ones is at least as far out.
+    // Each sign choice that flips only negative values is at least as extreme.
     let negative = shifted.iter().filter(|value| **value < 0.0).count();
     let turned = i32::try_from(shifted.len() - negative).unwrap_or(i32::MAX);
     if sum <= 0.0 || 0.5_f64.powi(turned) > level {
         return 1.0;
     }
-    // The choices are symmetric: half of the two-sided value lies on this side.
+    // The choices are symmetric: half of the two-sided value is on this side.
     sign_flip(shifted).map_or(1.0, |p| p.value / 2.0)
 }
 
-/// One-sided p-value by Student with the larger of the common and the pair's own spread; 1 while
-/// there is no common one, `None` if a number is not finite.
+/// One-sided p-value of Student's t test with the larger of the common variance and the variance of
+/// the pair; 1 if there is no common one, `None` if a value is not finite.
 fn spread_p(shifted: &[f64], spread: Option<(f64, u32)>) -> Option<f64> {
     let count = shifted.len() as f64;
     let mean = shifted.iter().sum::<f64>() / count;
@@ -189,8 +193,9 @@ fn spread_p(shifted: &[f64], spread: Option<(f64, u32)>) -> Option<f64> {
     })
 }
 
-/// Variance of a single number after blocks and candidates are taken out, and its degrees of
-/// freedom. Those who left after the same block make a rectangle with block effects of its own.
+/// Residual variance of a single value after removal of block and candidate effects, and its
+/// degrees of freedom. Candidates that left after the same block form a rectangle with its own
+/// block effects.
 fn spread_of(lanes: &[Lane]) -> Option<(f64, u32)> {
     let mut lengths: Vec<usize> = lanes.iter().map(|lane| lane.blocks.len()).collect();
     lengths.sort_unstable();
@@ -211,12 +216,13 @@ fn spread_of(lanes: &[Lane]) -> Option<(f64, u32)> {
     (freedom >= LEAST_FREEDOM).then(|| (squares / f64::from(freedom), freedom))
 }
 
-/// Sum of squares that neither blocks (rows) nor candidates (columns) explain.
+/// Residual sum of squares after removal of block (row) and candidate (column) effects.
 fn residual_squares(rows: &[Vec<f64>]) -> f64 {
     unexplained(rows).iter().flatten().map(|rest| rest * rest).sum()
 }
 
-/// What neither blocks (rows) nor candidates (columns) explain of each number; rows have one length.
+/// Residuals after removal of block (row) and candidate (column) effects; all rows have the same
+/// length.
 pub(crate) fn unexplained(rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let of_rows: Vec<f64> = rows.iter().map(|row| mean(row)).collect();

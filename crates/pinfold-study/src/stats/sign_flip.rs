@@ -1,29 +1,27 @@
-//! The exact paired test on per-block log ratios, and the correction for several tests.
+//! The exact paired test on log ratios per block, and the correction for multiple tests.
 //!
-//! If a candidate were no different from the baseline, each block's log ratio could as
-//! well have had the other sign. The p-value is the share of all 2ⁿ choices of signs
-//! whose sum is at least as far from zero as the one that was seen (Fisher 1935). It
-//! assumes nothing about the distribution, and its smallest value for n blocks is
-//! 2^-(n-1): with few blocks no data whatever can give a verdict, and [`blocks_needed`]
-//! says how many it takes.
+//! If a candidate does not differ from the baseline, each block's log ratio could equally have the
+//! opposite sign. The p-value is the share of all 2ⁿ sign choices whose sum is at least as far from
+//! zero as the observed sum (Fisher 1935). The test needs no assumption about the distribution. Its
+//! smallest possible value for n blocks is 2^-(n-1): with few blocks no data can give a verdict,
+//! and [`blocks_needed`] is the number that is needed.
 
 use crate::random::Pcg32;
 
-/// Up to this many blocks all choices of signs are counted.
+/// Up to this number of blocks, all sign choices are counted.
 pub const EXACT_BLOCKS: usize = 20;
 
-/// Choices of signs that are drawn when there are more blocks than [`EXACT_BLOCKS`].
+/// Number of sign choices that are drawn if there are more blocks than [`EXACT_BLOCKS`].
 pub const MONTE_CARLO_DRAWS: u32 = 100_000;
 
 const MONTE_CARLO_SEED: u64 = 0x7069_6e66_6f6c_6400;
 
-/// How a p-value was found.
+/// How a p-value was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Every choice of signs was counted.
+    /// All sign choices were counted.
     Exact,
-    /// This many random choices were drawn; the value is accurate to about
-    /// `sqrt(p(1-p)/draws)`.
+    /// Random sign choices were drawn; the standard error is about `sqrt(p(1-p)/draws)`.
     MonteCarlo {
         /// Number of draws.
         draws: u32,
@@ -35,26 +33,26 @@ pub enum Method {
 pub struct PValue {
     /// The value, never 0.
     pub value: f64,
-    /// How it was found.
+    /// How it was computed.
     pub method: Method,
 }
 
-/// Two-sided paired sign-flip test of the hypothesis that the log ratios, one per
-/// block, are symmetric about zero. `None` without blocks or if a value is not finite.
+/// Two-sided paired sign-flip test of the hypothesis that the log ratios, one per block, are
+/// symmetric about zero. `None` without blocks or if a value is not finite.
 #[must_use]
 pub fn sign_flip(log_ratios: &[f64]) -> Option<PValue> {
     if log_ratios.is_empty() || !log_ratios.iter().all(|value| value.is_finite()) {
         return None;
     }
-    // The sign of each number does not matter to the set of all choices. Large ones
-    // first: their partial sums decide early.
+    // The signs of the values do not change the set of all choices. Large values first: their
+    // partial sums decide early.
     let mut sizes: Vec<f64> = log_ratios.iter().map(|value| value.abs()).collect();
     sizes.sort_unstable_by(|a, b| b.total_cmp(a));
     let total: f64 = sizes.iter().sum();
-    // Sums of the same numbers in another order differ by rounding; ties must count.
+    // Sums of the same numbers in another order differ by rounding errors; ties must count.
     let seen = log_ratios.iter().sum::<f64>().abs() - total * 1e-12;
     Some(if sizes.len() <= EXACT_BLOCKS {
-        // Flipping all signs gives the same distance, so the first sign stays.
+        // Flipping all signs gives the same distance, so the first sign is fixed.
         let count = count_at_least(&sizes[1..], sizes[0], total - sizes[0], seen);
         let choices = (1_u64 << (sizes.len() - 1)) as f64;
         PValue { value: count as f64 / choices, method: Method::Exact }
@@ -93,12 +91,12 @@ fn monte_carlo(sizes: &[f64], seen: f64) -> PValue {
         }
         count += u32::from(f64::abs(sum) >= seen);
     }
-    // The choice that was seen counts as one of the draws: a p-value is never 0.
+    // The observed choice counts as one of the draws, so a p-value is never 0.
     let value = (f64::from(count) + 1.0) / (f64::from(MONTE_CARLO_DRAWS) + 1.0);
     PValue { value, method: Method::MonteCarlo { draws: MONTE_CARLO_DRAWS } }
 }
 
-/// The sums of up to eight sizes with all choices of signs: a bit that is set is a minus.
+/// The sums of up to eight sizes for all sign choices: a set bit is a minus.
 fn signed_sums(sizes: &[f64]) -> [f64; 256] {
     std::array::from_fn(|signs| {
         let signed =
@@ -107,30 +105,31 @@ fn signed_sums(sizes: &[f64]) -> [f64; 256] {
     })
 }
 
-/// The smallest p-value that any data of this many blocks can reach.
+/// The smallest p-value that any data with this number of blocks can reach.
 #[must_use]
 pub fn smallest_p(blocks: u32) -> f64 {
     0.5_f64.powi(i32::try_from(blocks.saturating_sub(1)).unwrap_or(i32::MAX))
 }
 
-/// No verdict rests on fewer blocks, however few things are compared.
+/// Minimum number of blocks for a verdict, even for a single comparison.
 ///
-/// Six blocks could reach p = 0.031, but only if all six agree: one that a disturbance turned
-/// round would make every verdict impossible. With eight, one small one to the contrary still
-/// leaves p = 0.016, and up to six comparisons keep a verdict under Holm's correction.
+/// Six blocks can reach p = 0.031, but only if all six agree: a single block reversed by a
+/// disturbance would make every verdict impossible. With eight blocks, one small value to the
+/// contrary still gives p = 0.016, and up to six comparisons can keep a verdict under Holm's
+/// correction.
 pub const LEAST_BLOCKS: u32 = 8;
 
-/// The number of blocks from which a verdict is possible at level `alpha` when `family`
-/// comparisons are tested together under Holm's correction: [`LEAST_BLOCKS`], and one more each
-/// time that the comparisons double. The one rule of `tune`, studies and `compare`.
+/// The number of blocks from which a verdict is possible at level `alpha` if `family` comparisons
+/// are tested together under Holm's correction: [`LEAST_BLOCKS`], and one more each time that the
+/// number of comparisons doubles. `tune`, studies and `compare` all use this rule.
 #[must_use]
 pub fn blocks_needed(family: u32, alpha: f64) -> u32 {
     let tests = f64::from(family.max(1));
     (LEAST_BLOCKS..1_100).find(|&blocks| smallest_p(blocks) * tests <= alpha).unwrap_or(u32::MAX)
 }
 
-/// Holm's step-down correction: adjusted p-values in the order given. Comparing them
-/// with a level bounds the chance of any false verdict in the family by that level.
+/// Holm's step-down correction: adjusted p-values in the given order. Comparing them with a level
+/// bounds the probability of any false verdict in the family by that level.
 #[must_use]
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();

@@ -1,43 +1,44 @@
-//! Whether a run reached a steady state, and from where on.
+//! Detects whether a run reached a steady state, and from which sample on.
 //!
-//! The samples, in the order in which they were taken, are cut into windows; the first is
-//! dropped (warm-up), and the medians of the others are searched for changes of their level:
-//! PELT (Killick, Fearnhead and Eckley 2012) with squared deviations as cost. The last stretch
-//! of one level counts if it covers at least half of the run; otherwise there was no steady
-//! state, and none is invented (Barrett et al., arXiv 1602.00602: many programs never have one).
-//! "Running until it stops falling" is what this is not: that stops at a lucky moment.
+//! The samples, in the order in which they were taken, are divided into windows. The first window
+//! is dropped (warm-up), and the medians of the others are searched for changes of their level with
+//! PELT (Killick, Fearnhead and Eckley 2012) with squared deviations as cost. The last segment is
+//! the steady state if it covers at least half of the run; otherwise there is none (Barrett et al.,
+//! arXiv 1602.00602: many programs never reach one). The method does not run until the values stop
+//! falling, because that would stop at a random moment.
 
 use super::quantile::median;
 
-/// Fewer samples than these show no steady state, and none is asked of them.
+/// Minimum number of samples for the detection; shorter runs need no steady state.
 pub const STEADY_SAMPLES: usize = 30;
 
 const MOST_WINDOWS: usize = 60;
-/// Shortest stretch of one level, in windows.
+/// Minimum length of a segment (windows).
 const SHORTEST: usize = 3;
-/// Part of the run that the last stretch must cover.
+/// Share of the run that the last segment must cover.
 const LAST_PART: f64 = 0.5;
-/// Spread below which a change of level interests nobody, as part of the level.
+/// Lower bound of the noise estimate, as a share of the level: smaller changes of level are
+/// ignored.
 const LEAST_SPREAD: f64 = 0.005;
-/// Price of one more change, times the logarithm of the number of windows.
+/// Penalty per change, times the logarithm of the number of windows.
 const PENALTY: f64 = 4.0;
 
-/// What the order of the samples shows.
+/// Result of the detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steadiness {
-    /// Too few samples to tell.
+    /// Too few samples.
     TooFew,
     /// Steady from this sample on.
     From(usize),
-    /// The level changed and did not come to rest: so many stretches.
+    /// The level kept changing.
     No {
-        /// Stretches of one level each.
+        /// Number of segments with one level each.
         stretches: usize,
     },
 }
 
 impl Steadiness {
-    /// The samples that count: those of the steady state, or all where there is none to tell.
+    /// The samples of the steady state; all samples where there is none.
     #[must_use]
     pub fn of_samples<'s>(&self, samples: &'s [f64]) -> &'s [f64] {
         match self {
@@ -47,7 +48,7 @@ impl Steadiness {
     }
 }
 
-/// Looks for the steady state of samples in the order in which they were taken.
+/// Detects the steady state of samples in the order in which they were taken.
 #[must_use]
 pub fn steady(samples: &[f64]) -> Steadiness {
     if samples.len() < STEADY_SAMPLES {
@@ -65,7 +66,7 @@ pub fn steady(samples: &[f64]) -> Steadiness {
     }
 }
 
-/// Indexes at which a new level begins, ascending.
+/// Indexes at which a new level starts, ascending.
 fn changes(values: &[f64]) -> Vec<usize> {
     let variance = spread(values).powi(2);
     if values.len() < 2 * SHORTEST || variance <= 0.0 {
@@ -73,7 +74,7 @@ fn changes(values: &[f64]) -> Vec<usize> {
     }
     let penalty = PENALTY * (values.len() as f64).ln();
     let sums = Sums::of(values);
-    // best[end]: lowest cost of values[..end]; from[end]: where its last stretch begins.
+    // best[end]: lowest cost of values[..end]; from[end]: start of its last segment.
     let mut best = vec![f64::INFINITY; values.len() + 1];
     let mut from = vec![0; values.len() + 1];
     best[0] = -penalty;
@@ -86,7 +87,7 @@ fn changes(values: &[f64]) -> Vec<usize> {
             .map(|start| (*start, cost(*start)))
             .min_by(|one, other| one.1.total_cmp(&other.1))
             .unwrap_or((0, f64::INFINITY));
-        // A start that costs more even without the price of a change can never win again.
+        // A start that costs more even without the penalty can never be optimal later.
         open.retain(|start| end - start < SHORTEST || cost(*start) <= least + penalty);
         (best[end], from[end]) = (least + penalty, start);
         let next = end + 1 - SHORTEST;
@@ -104,17 +105,17 @@ fn changes(values: &[f64]) -> Vec<usize> {
     found
 }
 
-/// Standard deviation inside a stretch: from the differences of neighbours, which a change of
-/// level hardly touches.
+/// Standard deviation inside a segment, from the differences of neighbours, which a change of level
+/// hardly affects.
 fn spread(values: &[f64]) -> f64 {
     let steps: Vec<f64> = values.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect();
     let level = median(values).unwrap_or(0.0).abs();
-    // For normal noise the median of |a - b| is 0.6745 · √2 of its standard deviation.
+    // For normal noise, the median of |a - b| is 0.6745 · √2 of its standard deviation.
     let noise = median(&steps).unwrap_or(0.0) / (0.6745 * std::f64::consts::SQRT_2);
     noise.max(LEAST_SPREAD * level)
 }
 
-/// Running sums, so that the cost of a stretch takes no loop.
+/// Prefix sums, so that the cost of a segment needs no loop.
 struct Sums {
     values: Vec<f64>,
     squares: Vec<f64>,
@@ -122,7 +123,7 @@ struct Sums {
 
 impl Sums {
     fn of(values: &[f64]) -> Self {
-        // Deviations from the middle: squares of large numbers would lose the small differences.
+        // Deviations from the median: squares of large numbers would lose the small differences.
         let middle = median(values).unwrap_or(0.0);
         let mut sums = Self { values: vec![0.0], squares: vec![0.0] };
         let (mut value, mut square) = (0.0, 0.0);

@@ -1,8 +1,8 @@
-//! Student's distribution: how likely a t is as large as the one that was seen.
+//! Student's t distribution.
 
-/// Chance of a value of at least `t` under Student's distribution with so many degrees of freedom
-/// (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4: finite sums, right to about 12 digits after the
-/// point). 1 without a degree of freedom.
+/// Probability of a value of at least `t` under Student's distribution with this number of degrees
+/// of freedom (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4: finite sums, accurate to about 12
+/// decimals). 1 with zero degrees of freedom.
 #[must_use]
 pub fn student_tail(t: f64, freedom: u32) -> f64 {
     if freedom == 0 || t.is_nan() {
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn agrees_with_tables() {
-        // t, degrees of freedom, chance: the usual tables of critical values.
+        // t, degrees of freedom, probability: from standard tables of critical values.
         let table = [
             (12.706_2, 1, 0.025),
             (6.964_6, 2, 0.01),

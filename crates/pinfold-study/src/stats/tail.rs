@@ -1,38 +1,39 @@
-//! Tails: what the rare bad moments look like. Nothing is trimmed.
+//! Tails: statistics of rare large values. Nothing is trimmed.
 //!
-//! Gaps and waits are different populations ([`RandomArrival`]); [`gap_curve`] gives both views.
-//! Zero events among n bound their share by 3/n (95 %, the "rule of three").
+//! Stalls and waits are different populations ([`RandomArrival`]); [`gap_curve`] gives both views.
+//! If 0 of n samples exceed a limit, the upper bound of their share is 3/n (95 %, the rule of
+//! three).
 
 use super::coordinated_omission::RandomArrival;
 use super::quantile::quantile_sorted;
 
-/// Limits over which gaps and waits are counted (ns): 100, 500 and 1000 µs.
+/// Limits for the counts of stalls and waits (ns): 100, 500 and 1000 µs.
 pub const EXCEEDANCE_LIMITS_NS: [f64; 3] = [100_000.0, 500_000.0, 1_000_000.0];
 
-/// A 99.9 % quantile is given from this many samples on: at least ten lie beyond it.
+/// Minimum number of samples for a 99.9 % quantile: at least ten lie beyond it.
 pub const P999_SAMPLES: usize = 10_000;
 
-/// How many samples exceeded a limit.
+/// Number of samples above a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exceedance {
     /// The limit (ns).
     pub limit_ns: f64,
-    /// Samples above it.
+    /// Number of samples above it.
     pub count: usize,
-    /// Samples in all.
+    /// Total number of samples.
     pub samples: usize,
-    /// If none exceeded the limit: the share that still cannot be ruled out (95 %).
+    /// If no sample exceeded the limit: upper bound of the share (95 %).
     pub upper_bound: Option<f64>,
 }
 
-/// Summary of one tail.
+/// Summary of a tail.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tail {
     /// Number of samples.
     pub samples: usize,
-    /// Time during which the ruler looked (ns), summed over all observations.
+    /// Observation time (ns), summed over all observations.
     pub observed_ns: u64,
-    /// Samples that the recorder lost: the maximum may be too small.
+    /// Number of samples that did not fit in memory: the maximum may be too small.
     pub dropped: u64,
     /// The largest sample (ns).
     pub max_ns: Option<f64>,
@@ -40,7 +41,7 @@ pub struct Tail {
     pub p50_ns: Option<f64>,
     /// 99 % quantile (ns).
     pub p99_ns: Option<f64>,
-    /// 99.9 % quantile (ns), only from [`P999_SAMPLES`] samples on.
+    /// 99.9 % quantile (ns), only with at least [`P999_SAMPLES`] samples.
     pub p999_ns: Option<f64>,
     /// Counts over [`EXCEEDANCE_LIMITS_NS`].
     pub exceedances: Vec<Exceedance>,
@@ -75,20 +76,19 @@ impl Tail {
     }
 }
 
-/// One point of a gap curve.
+/// One point of a stall curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GapPoint {
-    /// The length in question (ns).
+    /// The length (ns).
     pub wait_ns: f64,
-    /// Gaps longer than that per observed second.
+    /// Stalls longer than this, per observed second.
     pub gaps_per_s: f64,
-    /// Probability that an arrival at a random moment waits longer.
+    /// Probability that an arrival at a random time waits longer.
     pub arrival_probability: f64,
 }
 
-/// Both views of the gaps at `points` lengths, evenly spaced on a log scale from
-/// `floor_ns` to the longest gap. Empty without gaps longer than the floor or without
-/// observed time.
+/// Both views of the stalls at `points` lengths, evenly spaced on a log scale from `floor_ns` to
+/// the longest stall. Empty without stalls longer than the floor or without observed time.
 #[must_use]
 pub fn gap_curve(gaps: &[f64], observed_ns: u64, floor_ns: f64, points: usize) -> Vec<GapPoint> {
     let Some(arrivals) = RandomArrival::of(gaps.to_vec(), observed_ns) else { return Vec::new() };
@@ -115,12 +115,12 @@ pub fn gap_curve(gaps: &[f64], observed_ns: u64, floor_ns: f64, points: usize) -
 pub struct QuantilePoint {
     /// The quantile, 0 to 1.
     pub quantile: f64,
-    /// The sample there.
+    /// The sample at this quantile.
     pub value: f64,
 }
 
-/// The quantiles of a percentile plot whose axis is logarithmic towards 1: ten points
-/// per decade of `1 − p`, as far as the number of samples carries them, then the maximum.
+/// The quantiles of a percentile plot with the x axis −log10(1 − p): ten points per decade of
+/// `1 − p`, as far as the number of samples permits, then the maximum.
 #[must_use]
 pub fn quantile_curve(samples: &[f64]) -> Vec<QuantilePoint> {
     let mut sorted = samples.to_vec();

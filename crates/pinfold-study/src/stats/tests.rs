@@ -46,7 +46,7 @@ fn sign_flip_gives_known_exact_values() {
     check(&[-1.0; 3], 0.25);
     check(&[1.0; 5], 0.0625);
     check(&[1.0; 8], 0.007_812_5);
-    // One of eight against: 2·(1 + 8) of 256 choices are at least as far.
+    // One of eight has the opposite sign: 2·(1 + 8) of 256 choices are at least as extreme.
     check(&[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, -1.0], 18.0 / 256.0);
     // Fisher's and Darwin's maize, in eighths of an inch: 1726 of 32768 (Fisher 1935, §21).
     let maize =
@@ -66,13 +66,13 @@ fn beyond_twenty_blocks_the_method_says_so() {
     let values: Vec<f64> = (0..24).map(|index| if index < 17 { 1.0 } else { -1.0 }).collect();
     let p = sign_flip(&values).unwrap();
     assert_eq!(p.method, Method::MonteCarlo { draws: MONTE_CARLO_DRAWS });
-    // Two-sided binomial: P(at least 17 of 24 alike) = 0.06391466…
+    // Two-sided binomial: P(at least 17 of 24 with the same sign) = 0.06391466…
     assert!((p.value - 0.063_914_66).abs() < 0.004, "{p:?}");
     assert_eq!(sign_flip(&values), Some(p), "the seed is fixed");
     assert!(sign_flip(&[1.0; 40]).unwrap().value > 0.0);
 }
 
-/// The plain way to what is looked up in tables: the same draws, one addition each.
+/// Compares the table lookup with the direct computation: the same draws, one addition each.
 #[test]
 fn random_signs_are_those_of_the_plain_loop() {
     let mut generator = Pcg32::new(5, 5);
@@ -98,14 +98,14 @@ fn random_signs_are_those_of_the_plain_loop() {
     }
 }
 
-/// The plain way to what is looked up by place: values are drawn and sorted.
+/// Compares the lookup by index with the direct computation: values are drawn and sorted.
 #[test]
 fn drawn_medians_are_those_of_the_plain_loop() {
     let mut values = Pcg32::new(6, 6);
     for count in [2, 7, 8, 40] {
         let mut sorted: Vec<f64> = (0..count).map(|_| normal(&mut values)).collect();
         sorted.sort_unstable_by(f64::total_cmp);
-        // Twice: the second time the draws are known.
+        // Twice: the second time the draws are cached.
         for shift in [0.0, 1.0] {
             let shifted: Vec<f64> = sorted.iter().map(|value| value + shift).collect();
             let mut generator = Pcg32::new(BOOTSTRAP_SEED, 0);
@@ -152,7 +152,7 @@ fn blocks_needed_follow_from_the_smallest_p() {
 
 #[test]
 fn interval_is_paired_and_of_medians() {
-    // Blocks differ wildly, their ratios do not.
+    // The levels of the blocks differ widely, their ratios do not.
     let blocks: Vec<Block> = [1.0, 1000.0, 3.0, 70.0, 5.0, 400.0, 2.0, 9.0]
         .map(|level| Block::pair(level * 0.5, level))
         .to_vec();
@@ -336,7 +336,7 @@ fn a_tenfold_gap_is_found_in_eight_blocks() {
     assert_eq!(verdict, Verdict::Better);
 }
 
-/// All 2ⁿ sums by counting, the slow and obvious way.
+/// All 2ⁿ sums by enumeration: slow and simple.
 fn sign_flip_oracle(values: &[f64]) -> f64 {
     let seen = values.iter().sum::<f64>().abs();
     let total: f64 = values.iter().map(|value| value.abs()).sum();
@@ -410,7 +410,7 @@ proptest! {
         prop_assert!(interval.low <= interval.high);
         let turned: Vec<Block> = blocks.iter().rev().cloned().collect();
         prop_assert_eq!(ratio_interval_of(&turned, 100), Some(interval));
-        // Two equal starts on one side take the other road to nearly the same interval.
+        // Two equal starts on one side take the other code path to nearly the same interval.
         let double: Vec<Block> = ratios
             .iter()
             .map(|&ratio| Block { candidate: vec![ratio; 2], baseline: vec![1.0] })

@@ -1,18 +1,17 @@
-//! Verdicts: better, same, worse, or unknown with what it would take.
+//! Verdicts: better, same, worse, or unknown with the number of blocks needed.
 //!
-//! - *unknown*, first of all, while there are fewer blocks than any verdict needs;
-//! - *same* if the whole interval lies within the margin around 1 (2 % by default);
-//! - *better* or *worse* if the corrected p-value is at most the level **and** the
-//!   interval lies on that side of 1: a verdict that its own interval contradicts
-//!   would be hard to believe;
-//! - *unknown* otherwise: the blocks do not settle it.
+//! - *unknown*, before anything else, if there are fewer blocks than any verdict needs;
+//! - *same* if the whole interval is within the margin around 1 (2 % by default);
+//! - *better* or *worse* if the corrected p-value is at most the level **and** the interval is on
+//!   that side of 1, because a verdict that contradicts its own interval is not credible;
+//! - *unknown* otherwise: the blocks do not decide it.
 
 use pinfold_model::text::{agree, counted};
 use std::fmt;
 
 use super::bootstrap::Interval;
 
-/// Which way a metric improves.
+/// The direction in which a metric improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// A smaller value is better: times.
@@ -24,18 +23,18 @@ pub enum Direction {
 /// The thresholds of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
-    /// Level: the chance of a false better or worse in one family of candidates.
+    /// Level: the probability of a false better or worse in one family of candidates.
     pub alpha: f64,
     /// Ratios within `1 ± margin` count as the same.
     pub margin: f64,
-    /// Blocks below which there is no verdict.
+    /// Minimum number of blocks for a verdict.
     pub blocks_needed: u32,
 }
 
-/// What a verdict rests on.
+/// The data for a verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evidence {
-    /// Complete blocks: both sides were measured.
+    /// Number of complete blocks: both sides were measured.
     pub blocks: u32,
     /// Ratio to the baseline.
     pub interval: Interval,
@@ -43,27 +42,27 @@ pub struct Evidence {
     pub p_holm: f64,
 }
 
-/// The answer for one candidate, metric and load state against the baseline.
+/// The verdict on one candidate against the baseline, in one metric and load state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Shown to be better.
+    /// Significantly better.
     Better,
-    /// Shown to differ by less than the margin.
+    /// The difference is shown to be less than the margin.
     Same,
-    /// Shown to be worse.
+    /// Significantly worse.
     Worse,
-    /// Not shown. If `have < need` there are too few complete blocks for any verdict;
-    /// otherwise the blocks do not settle it.
+    /// Not decided. If `have < need`, there are too few complete blocks for any verdict; otherwise
+    /// the blocks do not decide it.
     Unknown {
-        /// Complete blocks.
+        /// Number of complete blocks.
         have: u32,
-        /// Blocks from which a verdict is possible.
+        /// Number of blocks from which a verdict is possible.
         need: u32,
     },
 }
 
 impl Verdict {
-    /// Weighs the evidence.
+    /// Computes the verdict.
     #[must_use]
     pub fn of(evidence: &Evidence, direction: Direction, rule: &Rule) -> Verdict {
         let unknown = Verdict::Unknown { have: evidence.blocks, need: rule.blocks_needed };
@@ -86,7 +85,7 @@ impl Verdict {
         }
     }
 
-    /// One word, for tables.
+    /// The verdict as one word, for tables.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Runs on a cluster in the store: what was submitted, which node delivered what.
+//! Runs on a cluster in the store: submitted tasks, and results by node.
 
 use std::collections::BTreeMap;
 
@@ -10,54 +10,54 @@ use super::study::PreparedTrial;
 use super::{OpenRun, Store, StoreError, TrialId, TrialRecord, sql_error};
 use crate::schema;
 
-/// A task that was submitted.
+/// A submitted task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskRecord {
-    /// The part that it runs.
+    /// Number of the part that it runs.
     pub part: u32,
-    /// 1, or 2 for the second.
+    /// Attempt, 1 or 2.
     pub attempt: u32,
-    /// The array job's number.
+    /// Id of the array job.
     pub job: u64,
-    /// Its index in the array.
+    /// Index in the array.
     pub element: u32,
-    /// When (seconds since 1970).
+    /// Time of submission (seconds since 1970).
     pub submitted_unix_s: u64,
-    /// Why it gave nothing, once that is known.
+    /// Why it gave no result, if that is known.
     pub failed: Option<String>,
 }
 
-/// What a node delivered: a whole part, or nothing.
+/// A result from a node: a complete part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewDelivery {
-    /// The part.
+    /// Number of the part.
     pub part: u32,
-    /// Which attempt at it.
+    /// Attempt, 1 or 2.
     pub attempt: u32,
-    /// The node's name.
+    /// Name of the node.
     pub node: String,
-    /// The node at that time.
+    /// Origin data of the node at that time.
     pub origin: Origin,
-    /// Number of the job.
+    /// Id of the job.
     pub job: String,
-    /// The PUs that the job might use.
+    /// The CPUs that the job could use.
     pub mask: String,
-    /// When it began (seconds since 1970).
+    /// Start of the part (seconds since 1970).
     pub began_unix_s: u64,
-    /// Its trials with what they measured.
+    /// Its trials with their figures.
     pub trials: Vec<(TrialRecord, Vec<Figure>)>,
 }
 
 /// Where a trial was run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryRecord {
-    /// The node's name.
+    /// Name of the node.
     pub node: String,
-    /// Index of the node as it was then, in [`Store::nodes`].
+    /// Index of the node's origin data in [`Store::nodes`].
     pub identity: i64,
-    /// Number of the job.
+    /// Id of the job.
     pub job: String,
-    /// The PUs that the job might use.
+    /// The CPUs that the job could use.
     pub mask: String,
 }
 
@@ -71,7 +71,7 @@ pub(super) const TASKS: &str =
      ORDER BY part, attempt";
 
 impl Store {
-    /// Notes how the run's tasks are submitted, in its own JSON.
+    /// Saves how the run's tasks are submitted, as JSON.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be written.
@@ -86,7 +86,7 @@ impl Store {
             .map(drop)
     }
 
-    /// How the run's tasks are submitted; `None` for a run on one machine.
+    /// How the run's tasks are submitted, as JSON; `None` for a run on one machine.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -97,7 +97,7 @@ impl Store {
             .map_err(self.sql("read the cluster"))
     }
 
-    /// Notes tasks that were submitted, all or none.
+    /// Saves submitted tasks, all or none.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be written.
@@ -134,7 +134,7 @@ impl Store {
         transaction.commit().map_err(fail)
     }
 
-    /// Forgets a task that was taken back, as if it had never been submitted.
+    /// Removes tasks that were cancelled, as if they had never been submitted.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be written.
@@ -151,7 +151,7 @@ impl Store {
         transaction.commit().map_err(fail)
     }
 
-    /// The tasks of a run that were submitted.
+    /// The submitted tasks of a run.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -174,11 +174,11 @@ impl Store {
             .collect()
     }
 
-    /// Saves what nodes delivered, all of it in one transaction. A part of which the run holds a
-    /// trial already is left as it is: false in its place.
+    /// Saves results from nodes in one transaction. A part is skipped if the run has one of its
+    /// trials already; its element of the result is then false.
     ///
     /// # Errors
-    /// [`StoreError`] if the file cannot be written; then nothing of it is in the store.
+    /// [`StoreError`] if the file cannot be written; then the store is unchanged.
     pub fn save_deliveries(
         &mut self,
         run: OpenRun,
@@ -221,7 +221,7 @@ impl Store {
     /// Saves trials that were never run, all or none.
     ///
     /// # Errors
-    /// [`StoreError`] if the file cannot be written, or the run holds one of them.
+    /// [`StoreError`] if the file cannot be written, or the run has one of them.
     pub fn save_trials(&mut self, run: OpenRun, trials: &[TrialRecord]) -> Result<(), StoreError> {
         let prepared: Vec<PreparedTrial<'_>> =
             trials.iter().map(|trial| self.prepare_trial(trial, &[])).collect::<Result<_, _>>()?;
@@ -234,7 +234,7 @@ impl Store {
         transaction.commit().map_err(fail)
     }
 
-    /// The nodes that delivered to a run: number, name and what they were at that time.
+    /// The nodes that gave results for a run: number, name and origin data at that time.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.

@@ -1,4 +1,4 @@
-//! What can go wrong with a store, and the way out of each.
+//! Errors of a store, with hints.
 
 use pinfold_host::HostError;
 
@@ -8,134 +8,134 @@ use crate::schema::SchemaError;
 /// Why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The folder of the file cannot be made.
+    /// The folder of the file cannot be created.
     #[error("the folder of the store {path} cannot be made")]
     Folder {
-        /// The store's path.
+        /// Path of the store.
         path: String,
-        /// Why.
+        /// Error of the host.
         source: HostError,
     },
-    /// There is no such file.
+    /// The file does not exist.
     #[error("there is no store at {path}")]
     Missing {
-        /// The store's path.
+        /// Path of the store.
         path: String,
     },
     /// The file cannot be opened.
     #[error("the store {path} cannot be opened")]
     Open {
-        /// The store's path.
+        /// Path of the store.
         path: String,
-        /// SQLite's answer.
+        /// Error of SQLite.
         source: rusqlite::Error,
     },
     /// The file belongs to another program.
     #[error("{path} is not a store of Pinfold: {why}")]
     Foreign {
-        /// The path.
+        /// Path of the file.
         path: String,
-        /// How one sees it.
+        /// How this was detected.
         why: String,
     },
-    /// A later Pinfold wrote it.
+    /// A later version of Pinfold wrote it.
     #[error("the store {path} has version {found}, this Pinfold knows versions up to {known}")]
     Newer {
-        /// The store's path.
+        /// Path of the store.
         path: String,
-        /// Its version.
+        /// Version of the store.
         found: i64,
-        /// The newest version that is understood.
+        /// The newest version that is supported.
         known: i64,
     },
-    /// Another process holds it.
+    /// Another process has locked it.
     #[error("the store {path} is locked by another process")]
     Locked {
-        /// The store's path.
+        /// Path of the store.
         path: String,
     },
     /// The file is truncated or damaged.
     #[error("the store {path} is damaged")]
     Damaged {
-        /// The store's path.
+        /// Path of the store.
         path: String,
-        /// SQLite's answer.
+        /// Error of SQLite.
         source: rusqlite::Error,
     },
     /// The disk is full.
     #[error("the disk under the store {path} is full")]
     Full {
-        /// The store's path.
+        /// Path of the store.
         path: String,
     },
-    /// The file may not be written.
+    /// The file is not writable.
     #[error("the store {path} may not be written")]
     ReadOnly {
-        /// The store's path.
+        /// Path of the store.
         path: String,
     },
     /// SQLite failed in another way.
     #[error("the store {path}: cannot {doing}")]
     Sql {
-        /// The store's path.
+        /// Path of the store.
         path: String,
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
-        /// SQLite's answer.
+        /// Error of SQLite.
         source: rusqlite::Error,
     },
-    /// A value in it is not one that Pinfold writes.
+    /// It contains a value that Pinfold does not write.
     #[error("the store {path}: {what} holds {value:?}")]
     Value {
-        /// The store's path.
+        /// Path of the store.
         path: String,
-        /// Which column or number.
+        /// The column or number.
         what: &'static str,
-        /// The value.
+        /// The invalid value.
         value: String,
     },
-    /// A document in it is not one that Pinfold writes.
+    /// It contains a document that Pinfold does not write.
     #[error("the store {path}: {what}")]
     Document {
-        /// The store's path.
+        /// Path of the store.
         path: String,
-        /// Which document.
+        /// Name of the document.
         what: &'static str,
-        /// What is wrong with it.
+        /// Error of the document.
         source: SchemaError,
     },
-    /// It has no such run.
+    /// It does not have this run.
     #[error("the store {path} has no run {run}")]
     NoRun {
-        /// The store's path.
+        /// Path of the store.
         path: String,
-        /// The run.
+        /// Number of the missing run.
         run: RunId,
     },
-    /// The run is not of the kind that was asked for.
+    /// The run is of another kind.
     #[error("run {run} of the store {path} is a {found}, not a {wanted}")]
     Kind {
-        /// The store's path.
+        /// Path of the store.
         path: String,
-        /// The run.
+        /// Number of the run.
         run: RunId,
-        /// Its kind.
+        /// Kind of the run.
         found: String,
-        /// What was asked for.
+        /// The requested kind.
         wanted: &'static str,
     },
-    /// The host is not the one on which the run began.
+    /// The host is not the one on which the run started.
     #[error("run {run} began on another host: {}", changes.join(", "))]
     HostChanged {
-        /// The run.
+        /// Number of the run.
         run: RunId,
-        /// What differs, each as `kernel: 6.1 then, 6.12 now`.
+        /// The differences, each as `kernel: 6.1 then, 6.12 now`.
         changes: Vec<String>,
     },
-    /// The start is in the store already.
+    /// The store has this start already.
     #[error("run {run} already holds this start: {start}")]
     AlreadySaved {
-        /// The run.
+        /// Number of the run.
         run: RunId,
         /// Phase, block and candidate.
         start: String,
@@ -143,7 +143,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// What the user can do next.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {

@@ -1,4 +1,4 @@
-//! Opening a store: what is it, whose is it, how old is it.
+//! Opens a store: checks its format, owner and version.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::{APPLICATION_ID, Store, StoreError, VERSION, sql_error};
 
-/// The tables of each version, which come to those of the versions before it.
+/// The additional tables of each version.
 const TABLES: [(i64, &str); 4] = [
     (1, include_str!("schema.sql")),
     (2, include_str!("schema_2.sql")),
@@ -15,10 +15,10 @@ const TABLES: [(i64, &str); 4] = [
     (4, include_str!("schema_4.sql")),
 ];
 
-/// How long another process may hold the file before we say that it is locked.
+/// Time to wait for a lock of another process.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// What the file's marks say.
+/// The identification of the file.
 struct Marks {
     application: i64,
     version: i64,
@@ -26,7 +26,7 @@ struct Marks {
 }
 
 impl Store {
-    /// Opens a store that exists.
+    /// Opens an existing store.
     ///
     /// # Errors
     /// [`StoreError`]: missing, foreign, newer, locked or damaged.
@@ -37,10 +37,10 @@ impl Store {
         Self::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, BUSY)
     }
 
-    /// Opens a store, making file and folder if they are not there.
+    /// Opens a store, and creates file and folder if needed.
     ///
     /// # Errors
-    /// [`StoreError`]: as [`Store::open`], or the folder cannot be made.
+    /// [`StoreError`]: as [`Store::open`], or the folder cannot be created.
     pub fn open_or_create(path: &str) -> Result<Store, StoreError> {
         if let Some(folder) = Path::new(path).parent().and_then(Path::to_str)
             && !folder.is_empty()
@@ -52,10 +52,10 @@ impl Store {
         Self::connect(path, flags, BUSY)
     }
 
-    /// A store that is nowhere but in memory, for what is handed on as a whole.
+    /// A store in memory, for data that are passed on as a whole.
     ///
     /// # Errors
-    /// [`StoreError`] if SQLite cannot make it.
+    /// [`StoreError`] if SQLite cannot create it.
     pub fn in_memory() -> Result<Store, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         Self::connect(":memory:", flags, BUSY)
@@ -72,7 +72,7 @@ impl Store {
             .map_err(|source| sql_error(path, "open it", source))?;
         let mut store = Store { connection, path: path.to_owned() };
         store.connection.busy_timeout(busy).map_err(store.sql("set the waiting time"))?;
-        // Nothing of the file is changed before it is known to be ours.
+        // The file is not modified before it is identified as a store.
         if store.is_blank()? {
             if !may_create {
                 let why = "it is empty".to_owned();
@@ -89,13 +89,13 @@ impl Store {
         Ok(store)
     }
 
-    /// Says within a moment that the file is locked.
+    /// Reports a locked file after a short time.
     #[cfg(test)]
     pub(crate) fn be_impatient(&self) {
         self.connection.busy_timeout(Duration::from_millis(10)).expect("a waiting time");
     }
 
-    /// True for a file without content, false for a store of a version that is known.
+    /// True for an empty file, false for a store of a known version.
     fn is_blank(&self) -> Result<bool, StoreError> {
         let marks = self.marks()?;
         if marks.application == APPLICATION_ID {
@@ -138,7 +138,7 @@ impl Store {
             .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
             .map_err(fail)?;
         if mode != "wal" {
-            // File systems without shared memory keep the old journal, which is as safe.
+            // File systems without shared memory keep the rollback journal, which is equally safe.
             self.connection.pragma_update(None, "journal_mode", "DELETE").map_err(fail)?;
         }
         self.connection.pragma_update(None, "synchronous", "FULL").map_err(fail)?;
@@ -152,7 +152,8 @@ impl Store {
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(fail)?;
-        // Another process may have been faster; an older Pinfold may have made the first ones.
+        // Another process may have created tables in the meantime, or an older version of Pinfold
+        // the first ones.
         let made: i64 =
             transaction.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
         if made < VERSION {

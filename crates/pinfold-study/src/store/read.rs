@@ -1,4 +1,4 @@
-//! Reading: runs, candidates, starts, and the raw samples of one start at a time.
+//! Reading: runs, candidates, starts, and the raw samples, one start at a time.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use super::rows::{
 use super::{Store, StoreError};
 use crate::schema;
 
-// The queries whose cost must not grow with the size of the store; a test looks at how
-// SQLite would carry them out.
+// The queries whose cost must not grow with the size of the store; a test checks SQLite's query
+// plans.
 pub(super) const STARTS: &str =
     "SELECT id, phase, block, position, candidate, status, attempts, error,
             began_unix_s, duration_ns
@@ -41,7 +41,7 @@ impl Store {
         })
     }
 
-    /// The latest run of a kind that is not finished, if any.
+    /// The latest unfinished run of a kind, if any.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -126,7 +126,7 @@ impl Store {
             .collect()
     }
 
-    /// The run's starts that have ended, in the order in which they did.
+    /// The run's starts that have ended, in the order of their end.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -155,7 +155,7 @@ impl Store {
         })
     }
 
-    /// What a start measured, in the order of its load states.
+    /// The results of a start, in the order of its load states.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -217,7 +217,7 @@ impl Store {
         Ok(stats)
     }
 
-    /// Number of starts that have ended, by phase and status. Fast at any size.
+    /// Number of starts that have ended, by phase and status. Fast for stores of any size.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.

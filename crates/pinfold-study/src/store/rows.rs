@@ -1,4 +1,4 @@
-//! What the store holds, as values.
+//! The rows of the store, as values.
 
 use std::fmt;
 
@@ -18,10 +18,10 @@ impl fmt::Display for RunId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StartId(pub i64);
 
-/// Part of a run. Verdicts come from the confirmation alone.
+/// Phase of a run. Only the confirmation gives verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Few blocks, many candidates: who is worth confirming.
+    /// Few blocks, many candidates: selects those to confirm.
     Screening,
     /// Many blocks, few candidates, fresh data.
     Confirmation,
@@ -48,14 +48,14 @@ impl fmt::Display for Phase {
     }
 }
 
-/// The part that a candidate plays in its run.
+/// Role of a candidate in its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CandidateRole {
-    /// What the others are compared with.
+    /// The candidate that the others are compared with.
     Baseline,
-    /// One of the others.
+    /// Any other candidate.
     Candidate,
-    /// The baseline under a second name: its difference from itself is the noise floor.
+    /// The baseline under a second name: its difference from the baseline is the noise floor.
     Twin,
 }
 
@@ -75,29 +75,29 @@ impl CandidateRole {
     }
 }
 
-/// A candidate as the store holds it; its index is its place in the run's list.
+/// A candidate in the store; its index is its position in the run's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CandidateRecord {
     /// Name, unique in its run.
     pub name: String,
-    /// The plan, in the plan's own JSON.
+    /// The plan, as its JSON.
     pub plan_json: String,
-    /// Its part.
+    /// Role in the run.
     pub role: CandidateRole,
-    /// Index of an earlier candidate with the same placement; such a one is not started.
+    /// Index of an earlier candidate with the same placement; such a candidate is not started.
     pub same_as: Option<usize>,
 }
 
-/// A run that is about to begin.
+/// A new run.
 #[derive(Clone, Debug)]
 pub struct NewRun<'a> {
-    /// When (seconds since 1970).
+    /// Start of the run (seconds since 1970).
     pub created_unix_s: u64,
-    /// `tune`.
+    /// Kind of the run, such as `tune`.
     pub kind: &'a str,
-    /// Its settings, in their own JSON.
+    /// Its settings, as JSON.
     pub config_json: &'a str,
-    /// Where and with what.
+    /// Host and software.
     pub origin: &'a Origin,
     /// Seed of its design.
     pub seed: u64,
@@ -105,44 +105,44 @@ pub struct NewRun<'a> {
     pub candidates: &'a [CandidateRecord],
 }
 
-/// A run as the store holds it.
+/// A run in the store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunRecord {
-    /// Its number.
+    /// Its number in the store.
     pub id: RunId,
-    /// When it began (seconds since 1970).
+    /// Start of the run (seconds since 1970).
     pub created_unix_s: u64,
-    /// `tune`.
+    /// Kind of the run, such as `tune`.
     pub kind: String,
-    /// Its settings, in their own JSON.
+    /// Its settings, as JSON.
     pub config_json: String,
-    /// Where and with what it began.
+    /// Host and software at the start of the run.
     pub origin: Origin,
     /// Seed of its design.
     pub seed: u64,
-    /// What the screening settled, in its own JSON; `None` before.
+    /// Result of the screening, as JSON; `None` before its end.
     pub confirm_json: Option<String>,
-    /// When its last start was done (seconds since 1970).
+    /// End of its last start (seconds since 1970).
     pub finished_unix_s: Option<u64>,
-    /// Every time that a Pinfold worked on it.
+    /// All sessions of the run.
     pub sessions: Vec<SessionRecord>,
 }
 
-/// One opening of a run for work.
+/// A session: one opening of a run for work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionRecord {
-    /// When (seconds since 1970).
+    /// Start of the session (seconds since 1970).
     pub began_unix_s: u64,
-    /// The host at that time.
+    /// Host and software in this session.
     pub origin: Origin,
 }
 
-/// How a start ended.
+/// Status of a start that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartStatus {
-    /// Measured.
+    /// The start was measured.
     Ok,
-    /// Failed, also on the second attempt.
+    /// Failed, and the second attempt failed too.
     Failed,
 }
 
@@ -159,10 +159,10 @@ impl StartStatus {
     }
 }
 
-/// The place of a start in the design.
+/// Position of a start in the design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
-    /// Part of the run.
+    /// Phase of the run.
     pub phase: Phase,
     /// Block, from 0.
     pub block: u32,
@@ -179,32 +179,32 @@ impl fmt::Display for Slot {
 /// A start that has ended, without its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartRecord {
-    /// Its place in the design.
+    /// Its position in the design.
     pub slot: Slot,
-    /// Its place in the block's order, from 0.
+    /// Its position in the order of the block, from 0.
     pub position: u32,
-    /// How it ended.
+    /// Whether it was measured or failed.
     pub status: StartStatus,
-    /// Attempts, 1 or 2.
+    /// Number of attempts, 1 or 2.
     pub attempts: u32,
     /// Message of the last failed attempt, if any.
     pub error: Option<String>,
-    /// When it began (seconds since 1970).
+    /// Start of the start (seconds since 1970).
     pub began_unix_s: u64,
-    /// How long all its attempts took together (ns).
+    /// Duration of all its attempts together (ns).
     pub duration_ns: u64,
 }
 
-/// A start as the store holds it.
+/// A start in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredStart {
-    /// Its number.
+    /// Its number in the store.
     pub id: StartId,
-    /// What is known of it.
+    /// The start without its samples.
     pub record: StartRecord,
 }
 
-/// What was measured in one load state of a start.
+/// Result of a start in one load state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellResult {
     /// The load state.
@@ -217,11 +217,11 @@ pub struct CellResult {
     pub roles_ns: Option<u64>,
 }
 
-/// What to do when a run goes on under another kernel or topology.
+/// How to handle a run that is resumed under another kernel or topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostChange {
-    /// Refuse, naming what changed.
+    /// Refuse, and report the changes.
     Refuse,
-    /// Go on; the change is recorded and reported.
+    /// Continue; the change is recorded and reported.
     Accept,
 }

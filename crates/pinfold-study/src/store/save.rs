@@ -8,7 +8,7 @@ use super::{OpenRun, Store, StoreError, sql_error};
 use crate::schema;
 
 impl Store {
-    /// Begins a run: the run, its first session and its candidates.
+    /// Creates a run: the run, its first session and its candidates.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be written.
@@ -60,11 +60,11 @@ impl Store {
         Ok(OpenRun { id: RunId(run) })
     }
 
-    /// Opens a run to go on with it. The host at hand is compared with that of the run's
-    /// last session: topology, kernel and its command line, QEMU, accelerator, guest kernel.
+    /// Opens a run to continue it. The host is compared with that of the run's last session:
+    /// topology, kernel and its command line, QEMU, accelerator, guest kernel.
     ///
     /// # Errors
-    /// [`StoreError::HostChanged`] if they differ and that is not accepted,
+    /// [`StoreError::HostChanged`] if they differ and the change is not accepted,
     /// [`StoreError::NoRun`], or the file cannot be read or written.
     pub fn open_run(
         &mut self,
@@ -95,8 +95,8 @@ impl Store {
     /// Saves a start that has ended, with all its samples, in one transaction.
     ///
     /// # Errors
-    /// [`StoreError::AlreadySaved`] if the run holds this start, or the file cannot be
-    /// written; then nothing of the start is in the store.
+    /// [`StoreError::AlreadySaved`] if the run has this start, or the file cannot be written; then
+    /// the store is unchanged.
     pub fn save_start(
         &mut self,
         run: OpenRun,
@@ -143,7 +143,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Notes what the screening settled.
+    /// Saves the result of the screening.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be written.
@@ -154,7 +154,7 @@ impl Store {
             .map(drop)
     }
 
-    /// Notes that the run's last start is done.
+    /// Records the end of the run's last start.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be written.
@@ -170,7 +170,8 @@ impl Store {
     }
 
     pub(super) fn begin(&mut self) -> rusqlite::Result<Transaction<'_>> {
-        // Takes the write lock at once: waiting for it later could fail half-way.
+        // Takes the write lock at once: waiting for it later could fail in the middle of the
+        // transaction.
         self.connection.transaction_with_behavior(TransactionBehavior::Immediate)
     }
 
@@ -217,7 +218,7 @@ impl Store {
     }
 }
 
-/// A cell whose values are known to fit, before the transaction begins.
+/// A cell whose values were converted before the transaction starts.
 struct PreparedCell<'a> {
     cell: &'a CellResult,
     series: Vec<PreparedSeries<'a>>,
@@ -311,7 +312,7 @@ pub(super) fn is_duplicate(error: &rusqlite::Error) -> bool {
             .is_some_and(|code| code.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE)
 }
 
-/// What differs between the hosts of two sessions that should be one, in words.
+/// The differences between the hosts of two sessions, as sentences.
 #[must_use]
 pub fn host_changes(then: &Origin, now: &Origin) -> Vec<String> {
     let none = || "none".to_owned();

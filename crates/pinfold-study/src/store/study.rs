@@ -1,4 +1,4 @@
-//! Studies in the store: cells when a run begins, each trial in one transaction when it ends.
+//! Studies in the store: cells at the start of a run, each trial in one transaction when it ends.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::save::is_duplicate;
 use super::{OpenRun, Store, StoreError, sql_error};
 use crate::schema;
 
-/// A cell of a study as the store holds it; its index is its place in the run's list.
+/// A cell of a study in the store; its index is its position in the run's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StudyCell {
-    /// Its workload's name.
+    /// Name of its workload.
     pub workload: String,
     /// Its level of each factor.
     pub levels: BTreeMap<String, String>,
@@ -30,25 +30,25 @@ pub struct TrialRecord {
     pub block: u32,
     /// Index of the cell.
     pub cell: usize,
-    /// Start of the cell in the block, from 0.
+    /// Index of the start of the cell in the block, from 0.
     pub start: u32,
-    /// True for the second look at a cell that others are compared with.
+    /// True for the repeated run (twin) of a cell that others are compared with.
     pub twin: bool,
-    /// Its place in the block's order, from 0.
+    /// Its position in the order of the block, from 0.
     pub position: u32,
-    /// The machine's name where several work on one run, else empty.
+    /// Name of the machine if several work on one run, else empty.
     pub node: String,
-    /// False if it failed, also on the second attempt.
+    /// False if it failed, and the second attempt failed too.
     pub ok: bool,
-    /// Attempts, 1 or 2.
+    /// Number of attempts, 1 or 2.
     pub attempts: u32,
     /// Message of the last failed attempt, if any.
     pub error: Option<String>,
-    /// When its last attempt began (seconds since 1970).
+    /// Start of its last attempt (seconds since 1970).
     pub began_unix_s: u64,
-    /// How long it took with its share of the start, all attempts together (ns).
+    /// Duration of all attempts, each including its share of the start (ns).
     pub duration_ns: u64,
-    /// How long the workload itself took (ns); 0 if it failed.
+    /// Duration of the workload itself (ns); 0 if it failed.
     pub work_ns: u64,
 }
 
@@ -56,16 +56,16 @@ pub struct TrialRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrialId(pub i64);
 
-/// How far a study is.
+/// Progress of a study.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StudyProgress {
-    /// Trials that were measured.
+    /// Number of trials that were measured.
     pub ok: u64,
-    /// Trials that failed.
+    /// Number of trials that failed.
     pub failed: u64,
-    /// Time that all of them took (ns).
+    /// Duration of all trials together (ns).
     pub duration_ns: u64,
-    /// Time that the workloads themselves took (ns).
+    /// Duration of all workloads together (ns).
     pub work_ns: u64,
 }
 
@@ -84,7 +84,7 @@ pub(super) const FAILURES: &str =
      GROUP BY cell ORDER BY cell";
 
 impl Store {
-    /// Saves the cells of a study's run that has just begun.
+    /// Saves the cells of a new run of a study.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be written.
@@ -151,8 +151,8 @@ impl Store {
     /// Saves a trial that has ended, with all its samples, in one transaction.
     ///
     /// # Errors
-    /// [`StoreError::AlreadySaved`] if the run holds this trial, or the file cannot be written;
-    /// then nothing of the trial is in the store.
+    /// [`StoreError::AlreadySaved`] if the run has this trial, or the file cannot be written; then
+    /// the store is unchanged.
     pub fn save_trial(
         &mut self,
         run: OpenRun,
@@ -175,7 +175,7 @@ impl Store {
         Ok(id)
     }
 
-    /// A trial whose values are known to fit, before the transaction begins.
+    /// A trial whose values were converted before the transaction starts.
     pub(super) fn prepare_trial<'a>(
         &self,
         trial: &'a TrialRecord,
@@ -243,7 +243,7 @@ impl Store {
         Ok((TrialId(row.id), record))
     }
 
-    /// What a trial measured.
+    /// The figures of a trial.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -275,7 +275,7 @@ impl Store {
         })
     }
 
-    /// How many trials have ended, and how long they took. Fast at any size.
+    /// Number and duration of the trials that have ended. Fast for stores of any size.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -315,13 +315,13 @@ impl Store {
 pub(super) struct PreparedTrial<'a> {
     trial: &'a TrialRecord,
     cell: i64,
-    /// When it began, its duration, that of its work.
+    /// Start time, duration, duration of the work.
     numbers: [i64; 3],
     figures: Vec<PreparedFigure<'a>>,
 }
 
 impl PreparedTrial<'_> {
-    /// True if the run holds this trial.
+    /// True if the run has this trial.
     pub(super) fn is_saved(
         &self,
         transaction: &rusqlite::Transaction<'_>,
@@ -481,7 +481,7 @@ impl FigureRow {
 
 #[cfg(test)]
 impl Store {
-    /// As many trials of the first cell.
+    /// Adds this number of trials of the first cell.
     pub(crate) fn fill_with_trials(&self, run: RunId, count: u64) -> rusqlite::Result<()> {
         self.connection.execute(
             "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?2 - 1)
@@ -493,7 +493,7 @@ impl Store {
         Ok(())
     }
 
-    /// How SQLite carries out the queries whose cost must not grow with other runs.
+    /// SQLite's plans for the queries whose cost must not grow with other runs.
     pub(crate) fn study_query_plans(&self) -> rusqlite::Result<Vec<String>> {
         let mut steps = Vec::new();
         for query in [STUDY_PROGRESS, TRIALS, FIGURES, FAILURES] {

@@ -240,7 +240,7 @@ fn a_locked_file_is_called_locked() {
     store.connection.busy_timeout(Duration::from_millis(10)).unwrap();
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    // Reading goes on, writing does not.
+    // Reading is possible, writing is not.
     assert_eq!(store.runs().unwrap().len(), 1);
     let error = store.save_start(run, &record(0, 1), &[]).unwrap_err();
     assert!(matches!(error, StoreError::Locked { .. }), "{error:?}");
@@ -386,7 +386,7 @@ fn a_hundred_thousand_cells_are_found_by_index() {
 const KILL_STORE: &str = "PINFOLD_TEST_KILL_STORE";
 const KILL_SAMPLES: u32 = 60_000;
 
-/// The child of the test below; on its own it has nothing to do.
+/// Child process of the test below; it does nothing when run alone.
 #[test]
 fn killed_child() {
     let Ok(path) = std::env::var(KILL_STORE) else {
@@ -416,7 +416,7 @@ fn nothing_is_lost_when_killed_but_the_running_start() {
         let acknowledged = kill_after(&path, wanted);
         let store = Store::open(&path).unwrap();
         let starts = store.starts(run.id()).unwrap();
-        // The start that was being saved is either whole or not there.
+        // The start that was being saved is either complete or absent.
         assert!(starts.len() >= before + acknowledged, "a saved start is lost");
         for start in &starts {
             let cells = store.cells(start.id).unwrap();
@@ -432,8 +432,8 @@ fn nothing_is_lost_when_killed_but_the_running_start() {
     assert_eq!(check, "ok");
 }
 
-/// Runs [`killed_child`] until it has said `wanted` times that it saved a start, kills it
-/// with SIGKILL, and counts what it said in all.
+/// Runs [`killed_child`] until it has reported `wanted` saved starts, kills it with SIGKILL, and
+/// returns the number of all starts that it reported.
 #[expect(clippy::disallowed_methods, reason = "the test binary starts itself")]
 fn kill_after(path: &str, wanted: usize) -> usize {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap())

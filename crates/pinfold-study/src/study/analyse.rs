@@ -1,11 +1,14 @@
-//! What a study's numbers say: per cell and figure, and against the baseline. From the store alone.
+//! Analyses a study from the store alone: estimates per cell and figure, and comparisons with the
+//! baseline.
 //!
-//! The unit is the start: each trial gives one value per figure (the median of its samples, where
-//! they settle of the steady part; of tails the largest, which is what matters there and is never trimmed). A cell's value is the
-//! median of its blocks, each the median of its starts, with a bootstrap interval; its ratio to the baseline is the median over
-//! blocks of the ratio of medians, with the hierarchical bootstrap's interval (starts, then
-//! blocks); verdicts come from the exact paired test with Holm's correction over the cells that
-//! are compared with one. The source's own summary (mean, Student's interval) stands beside.
+//! The unit of replication is the start. Each trial gives one value per figure: the median of its
+//! samples (of the steady part if they reach a steady state); for tails the largest sample, which
+//! is what matters there and is never trimmed. The value of a cell is the median of its blocks,
+//! each the median of its starts, with a bootstrap interval. Its ratio to the baseline is the
+//! median over blocks of the ratio of medians, with the interval of the hierarchical bootstrap
+//! (starts, then blocks). Verdicts come from the exact paired test with Holm's correction over the
+//! cells that are compared with the same cell. The source's own summary (mean, Student's interval)
+//! is reported in addition.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,22 +24,22 @@ use crate::stats::{
 };
 use crate::store::{RunId, RunRecord, Store, StudyProgress};
 
-/// How the flag begins of a figure that the host does not give; the reason follows.
+/// Prefix of the flag of a figure that the host does not provide; the reason follows.
 pub const ABSENT: &str = "absent: ";
 
 /// A figure by its name and labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FigureName {
-    /// Its name.
+    /// Name of the probe or figure rule.
     pub probe: String,
-    /// Its labels.
+    /// Labels of the figure.
     pub labels: BTreeMap<String, String>,
 }
 
 /// A comparison with the baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
-    /// Blocks in which both were measured.
+    /// Number of blocks in which both were measured.
     pub blocks: u32,
     /// Ratio to the baseline.
     pub interval: Interval,
@@ -46,71 +49,71 @@ pub struct Comparison {
     pub verdict: Verdict,
 }
 
-/// What a cell gave of one figure.
+/// The estimate of one figure in one cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     /// Index of the cell.
     pub cell: usize,
-    /// The figure.
+    /// The figure that was measured.
     pub figure: FigureName,
     /// Unit of its values.
     pub unit: Unit,
-    /// How samples became values.
+    /// How samples are reduced to values.
     pub family: Family,
     /// One value per start, by block.
     pub starts: BTreeMap<u32, Vec<f64>>,
-    /// The same of the second look at a cell of the baseline.
+    /// The same for the twin of a baseline cell.
     pub twins: BTreeMap<u32, Vec<f64>>,
-    /// The node of each block, where several work on one run.
+    /// The node of each block, if several nodes work on one run.
     pub nodes: BTreeMap<u32, String>,
     /// Median of the blocks, each the median of its starts.
     pub median: f64,
     /// Its 95 % interval; `None` with one start.
     pub interval: Option<(f64, f64)>,
-    /// The source's way: mean, deviation, Student's interval.
+    /// The source's summary: mean, deviation, Student's interval.
     pub mean: Mean,
-    /// Trials whose samples never settled.
+    /// Number of trials whose samples did not reach a steady state.
     pub unsteady: u32,
-    /// Trials whose samples were looked at for that.
+    /// Number of trials that were checked for a steady state.
     pub looked_at: u32,
     /// All samples of its starts, if a percentile plot shows them.
     pub pooled: Vec<f64>,
-    /// Against the baseline; `None` for the baseline and where nothing can be compared.
+    /// The comparison with the baseline; `None` for the baseline, and where no comparison is
+    /// possible.
     pub comparison: Option<Comparison>,
-    /// The median of the blocks' ratios to the baseline; without an interval it is all that one
-    /// block tells.
+    /// The median of the blocks' ratios to the baseline; with one block there is no interval.
     pub ratio: Option<f64>,
 }
 
-/// A cell of the baseline against itself: what is seen where there is nothing.
+/// The comparison of a baseline cell with its twin: the noise floor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Noise {
     /// Index of the cell.
     pub cell: usize,
-    /// The figure.
+    /// The figure that was measured.
     pub figure: FigureName,
-    /// Ratio of the second look to the first.
+    /// Ratio of the twin to the cell.
     pub interval: Interval,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// The verdict, as if it were a candidate alone.
+    /// The verdict, as for a single candidate.
     pub verdict: Verdict,
 }
 
-/// A whole analysis.
+/// The analysis of a run.
 #[derive(Clone, Debug)]
 pub struct Analysis {
     /// The study and its cells.
     pub loaded: Loaded,
-    /// The run.
+    /// The analysed run.
     pub run: RunRecord,
-    /// Trials that ended.
+    /// Number and duration of the trials that have ended.
     pub progress: StudyProgress,
-    /// Cell by cell, figure by figure.
+    /// The estimates, by cell and figure.
     pub estimates: Vec<Estimate>,
     /// The A/A pairs.
     pub noise: Vec<Noise>,
-    /// What the host does not give: the figure, why, and in how many trials.
+    /// Figures that the host does not provide: by figure and reason, the number of trials.
     pub absent: BTreeMap<(String, String), u64>,
     /// Failed trials by cell, with one of the messages.
     pub failures: Vec<(usize, u64, String)>,
@@ -119,7 +122,7 @@ pub struct Analysis {
 /// Analyses a run, finished or not.
 ///
 /// # Errors
-/// [`StudyError`]: the run is none of a study, or the store cannot be read.
+/// [`StudyError`]: the run is not one of a study, or the store cannot be read.
 pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, StudyError> {
     let loaded = Loaded::read(store, run)?;
     let mut absent = BTreeMap::new();
@@ -138,8 +141,8 @@ pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, StudyError> {
 }
 
 impl Analysis {
-    /// Share of the A/A pairs that were given a false verdict (better or worse), and how many
-    /// pairs had enough blocks for one.
+    /// Number of A/A pairs with a false verdict (better or worse), and number of pairs with enough
+    /// blocks for a verdict.
     #[must_use]
     pub fn false_verdicts(&self) -> (usize, usize) {
         let judged = |noise: &&Noise| match noise.verdict {
@@ -151,8 +154,7 @@ impl Analysis {
     }
 }
 
-/// True if all intervals of a figure's ratios are at most so wide to either side of their middle;
-/// false while there is none.
+/// True if all intervals of a figure's ratios have at most this half-width; false if there is none.
 pub(super) fn is_narrow(
     store: &Store,
     run: RunId,
@@ -171,13 +173,13 @@ pub(super) fn is_narrow(
     Ok(ratios.peek().is_some() && ratios.all(narrow))
 }
 
-/// The figures of which all samples are kept.
+/// The figures whose samples are all kept.
 fn pooled(loaded: &Loaded) -> BTreeSet<String> {
     let plots = loaded.study.plots.iter().filter(|plot| plot.kind == PlotKind::Percentiles);
     plots.map(|plot| plot.selection.figure.clone()).collect()
 }
 
-/// One value per start, figure by figure, and what was not to be had.
+/// One value per start for each figure, and the figures that were not available.
 fn gather(
     store: &Store,
     run: RunId,
@@ -188,7 +190,7 @@ fn gather(
         if !trial.ok {
             continue;
         }
-        // The samples of all CPUs of one figure are one figure's.
+        // The samples of all CPUs with the same labels belong to one figure.
         let mut figures: BTreeMap<FigureName, (Unit, Family, Vec<f64>)> = BTreeMap::new();
         for figure in store.figures(id)? {
             if let Some(why) = figure.flags.iter().find_map(|flag| flag.strip_prefix(ABSENT)) {
@@ -261,13 +263,13 @@ fn summarised(mut one: Estimate) -> Option<Estimate> {
     Some(one)
 }
 
-/// Student's interval knows no bounds; a unit's values do.
+/// Limits Student's interval to the range of the unit.
 fn possible(unit: Unit, (low, high): (f64, f64)) -> (f64, f64) {
     let most = if unit == Unit::Share { 1.0 } else { f64::INFINITY };
     (low.max(0.0), high.min(most))
 }
 
-/// Which way a unit improves; where it has no better side, less is taken for better.
+/// The direction of improvement of a unit; lower if it has none.
 fn direction(unit: Unit) -> Direction {
     match unit.higher_is_better() {
         Some(true) => Direction::HigherIsBetter,
@@ -288,7 +290,7 @@ fn blocks_of(
         .collect()
 }
 
-/// Compares each cell with its baseline, those of one baseline as a family.
+/// Compares each cell with its baseline; the cells with the same baseline are one family.
 fn compare(loaded: &Loaded, estimates: &mut [Estimate]) {
     let mut families: BTreeMap<(usize, FigureName), Vec<usize>> = BTreeMap::new();
     for (index, one) in estimates.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Cells: one workload at one level of each factor; who is compared with whom.
+//! Cells: one workload at one level of each factor, and the baseline of each cell.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct Cell {
     pub workload: usize,
     /// Index of its level, for each factor.
     pub levels: Vec<usize>,
-    /// The cell that it is compared with; its own index for one that others are compared with.
+    /// The cell that it is compared with; its own index for a baseline cell.
     pub baseline: Option<usize>,
     /// Why it is not run.
     pub skipped: Option<String>,
@@ -25,9 +25,9 @@ pub struct Cell {
 /// The guest in which a cell runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestRequest {
-    /// Its instruction set; `None` for the host's own.
+    /// Its instruction set; `None` for that of the host.
     pub isa: Option<Isa>,
-    /// What executes it.
+    /// What executes the guest.
     pub accelerator: Accelerator,
     /// Number of its vCPUs.
     pub vcpus: u32,
@@ -36,14 +36,14 @@ pub struct GuestRequest {
 /// All cells of a study on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cells {
-    /// In the order of the file: workloads, then factors, the last of them fastest.
+    /// The cells in the order of the file: workloads, then factors, the last factor varies fastest.
     pub all: Vec<Cell>,
-    /// Combinations that a constraint rules out.
+    /// Number of combinations that a constraint excludes.
     pub excluded: usize,
 }
 
 impl Cell {
-    /// What it varies by, by name, as text.
+    /// The level of the factor with this name, or the name of the workload, as text.
     #[must_use]
     pub fn level<'s>(&self, study: &'s Study, name: &str) -> Option<&'s str> {
         if name == "workload" {
@@ -57,25 +57,25 @@ impl Cell {
         study.factors[place].levels.get(*self.levels.get(place)?)
     }
 
-    /// The level of the factor that does this; `None` if the study has none.
+    /// The level of the factor with this effect; `None` if the study has none.
     #[must_use]
     pub fn acting<'s>(&self, study: &'s Study, acts: &Acts) -> Option<&'s Level> {
         let place = study.factors.iter().position(|factor| factor.acts == *acts)?;
         study.factors[place].levels.get(*self.levels.get(place)?)
     }
 
-    /// Its workload.
+    /// The workload of the cell.
     #[must_use]
     pub fn workload<'s>(&self, study: &'s Study) -> &'s Workload {
         &study.workloads[self.workload]
     }
 
-    /// The guest that it wants; `None` if it runs on the host itself. It wants one if its level of
-    /// `isa` or `accelerator` is not `native`, or, where the study has neither factor, if it has a
+    /// The guest of the cell; `None` if it runs on the host itself. It has a guest if its level of
+    /// `isa` or `accelerator` is not `native`, or, if the study has neither factor, if it has a
     /// number of vCPUs or a load in the guest.
     ///
     /// # Errors
-    /// In words, if its levels contradict each other.
+    /// A message, if its levels contradict each other.
     pub fn guest(&self, study: &Study) -> Result<Option<GuestRequest>, String> {
         let level = |acts: Acts| self.acting(study, &acts).map(|level| level.text.as_str());
         let (isa, accelerator) = (level(Acts::Isa), level(Acts::Accelerator));
@@ -109,10 +109,10 @@ impl Cell {
         Ok(Some(GuestRequest { isa: isa.and_then(Isa::from_name), accelerator, vcpus }))
     }
 
-    /// The file of the program that its command is in a guest; `None` if it names none.
+    /// The program file for its command in a guest; `None` if it has none.
     ///
     /// # Errors
-    /// Names what has no value.
+    /// Names a placeholder without a value.
     pub fn guest_program(&self, study: &Study) -> Result<Option<String>, String> {
         let path = self.workload(study).guest_program.as_ref();
         path.map(|path| template::fill(path, &|name| self.word(study, name))).transpose()
@@ -123,10 +123,11 @@ impl Cell {
         level.or_else(|| study.values.get(name).map(|level| level.text.clone()))
     }
 
-    /// The words of its command. `built_in` knows `pus` and what else only the runner does.
+    /// The arguments of its command. `built_in` provides `pus` and the other values that only the
+    /// runner has.
     ///
     /// # Errors
-    /// Names what has no value.
+    /// Names a placeholder without a value.
     pub fn words(
         &self,
         study: &Study,
@@ -149,7 +150,7 @@ impl Cell {
         text
     }
 
-    /// Its levels but those of some factors, to tell which cells belong together.
+    /// Its levels without those of some factors, to find the cells that belong together.
     pub(super) fn key(
         &self,
         study: &Study,
@@ -162,13 +163,13 @@ impl Cell {
     }
 }
 
-/// What expressions see of a cell on a host.
+/// The scope of expressions over a cell on a host.
 pub struct CellScope<'a> {
-    /// The study.
+    /// The study of the cell.
     pub study: &'a Study,
-    /// The cell.
+    /// The cell whose levels are visible.
     pub cell: &'a Cell,
-    /// The host.
+    /// The facts of the host.
     pub facts: &'a HostFacts,
 }
 
@@ -184,11 +185,11 @@ impl Scope for CellScope<'_> {
 }
 
 impl Cells {
-    /// The cells of a study on a host, without what only its runner can refuse.
+    /// The cells of a study on a host, before the runner refuses any.
     ///
     /// # Errors
     /// [`StudyError::Rule`] for an expression that has no value for a cell, or if the constraints
-    /// exclude everything.
+    /// exclude all cells.
     pub fn of(study: &Study, facts: &HostFacts) -> Result<Self, StudyError> {
         let mut cells = Self { all: Vec::new(), excluded: 0 };
         let mut by_rule: BTreeMap<usize, usize> = BTreeMap::new();
@@ -214,7 +215,7 @@ impl Cells {
         Ok(cells)
     }
 
-    /// Keeps a cell, or tells which constraint excludes it.
+    /// Adds a cell, or counts it as excluded by a constraint.
     fn admit(
         &mut self,
         mut cell: Cell,
@@ -241,7 +242,8 @@ impl Cells {
         Ok(None)
     }
 
-    /// Gives each cell the one that agrees with it in all but the factors of the baseline.
+    /// Gives each cell its baseline: the cell that agrees with it in all but the factors of the
+    /// baseline.
     fn compare(&mut self, study: &Study) {
         if study.baseline.is_empty() {
             return;
@@ -263,13 +265,13 @@ impl Cells {
         }
     }
 
-    /// True if others are compared with it.
+    /// True if other cells are compared with it.
     #[must_use]
     pub fn is_reference(&self, index: usize) -> bool {
         self.all.get(index).is_some_and(|cell| cell.baseline == Some(index))
     }
 
-    /// Most cells that are compared with one; `None` if nothing is compared.
+    /// The largest number of cells that are compared with one cell; `None` if nothing is compared.
     #[must_use]
     pub fn largest_family(&self) -> Option<u32> {
         let mut sizes: BTreeMap<usize, u32> = BTreeMap::new();
@@ -280,8 +282,9 @@ impl Cells {
         sizes.into_values().max()
     }
 
-    /// True if it runs twice in each block, under two names: the pair shows the noise. It is what
-    /// others are compared with; in a study that compares nothing, the first cell that runs.
+    /// True if it runs twice in each block, under two names: the pair gives the noise floor. These
+    /// are the cells that others are compared with; in a study without comparisons, the first cell
+    /// that runs.
     #[must_use]
     pub fn has_twin(&self, index: usize, study: &Study) -> bool {
         match study.baseline.is_empty() {
@@ -290,7 +293,7 @@ impl Cells {
         }
     }
 
-    /// Those that run.
+    /// The cells that run.
     pub fn running(&self) -> impl Iterator<Item = (usize, &Cell)> {
         self.all.iter().enumerate().filter(|(_, cell)| cell.skipped.is_none())
     }

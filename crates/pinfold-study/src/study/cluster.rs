@@ -1,4 +1,5 @@
-//! A study on many nodes: parts of blocks, the documents that travel, and the one who collects.
+//! A study on several nodes: parts of blocks, the documents that are transferred, and the
+//! collector.
 //!
 //! ```text
 //! design ─► [`Parts`] ─► [`Collector`]: which parts are to be submitted ─► a cluster's tasks
@@ -7,12 +8,12 @@
 //! ```
 //!
 //! A *part* is what must stay on one node: of one block, the cells that are compared with one
-//! another, that share a start or belong together. So a block's ratios never compare two nodes,
-//! and the node is a blocking factor of the design. A node delivers a part whole or not at all;
-//! a part that failed on one node is run whole on another.
+//! another, share a start or belong together. So the ratios of a block never compare two nodes, and
+//! the node is a blocking factor of the design. A node returns a part completely or not at all; a
+//! part that failed on one node is run completely on another.
 //!
-//! Nothing here starts a process or reads a folder: [`slurm`] makes the texts that Slurm is given
-//! and reads its answers, the caller carries them.
+//! This module starts no process and reads no folder: [`slurm`] composes the arguments and scripts
+//! for Slurm and parses its output, and the caller runs the commands.
 
 mod collector;
 mod documents;

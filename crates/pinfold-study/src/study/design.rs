@@ -1,10 +1,10 @@
-//! Randomised complete blocks of a study: each cell once per block (or as often as it has
-//! starts), those that others are compared with once more.
+//! Randomised complete blocks of a study: each cell once per block (or as often as it has starts),
+//! and baseline cells once more.
 //!
-//! Cells that share a start run inside one start, in random order; starts of cells that belong
-//! together follow each other, so that what is compared is near in time; all else is at random.
-//! The order depends on the seed, the block and the cells alone: a run that goes on rebuilds the
-//! very design that it began with.
+//! Cells that share a start run in one start, in random order. Starts of cells that belong together
+//! follow each other, so that what is compared is close in time; everything else is in random
+//! order. The order depends only on the seed, the block and the cells: a resumed run rebuilds the
+//! same design.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,30 @@ use super::cells::Cells;
 use super::file::Study;
 use crate::random::Pcg32;
 
-/// Streams of the generator that studies use; those of `tune` are below.
+/// Streams of the generator for studies; those of `tune` are below.
 const STREAM: u64 = 3 << 32;
 
-/// The place of a trial in the design.
+/// Position of a trial in the design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrialSlot {
     /// Block, from 0.
     pub block: u32,
     /// Index of the cell.
     pub cell: usize,
-    /// Start of this cell in the block, from 0.
+    /// Index of the start of this cell in the block, from 0.
     pub start: u32,
-    /// True for the second look at a cell that others are compared with.
+    /// True for the twin of a baseline cell.
     pub twin: bool,
 }
 
 /// One start of the design with its trials in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedStart {
-    /// Its trials.
+    /// The trials, in the order in which they run.
     pub trials: Vec<TrialSlot>,
 }
 
-/// Trials of each block.
+/// Number of trials of each block.
 #[must_use]
 pub(super) fn trials_per_block(study: &Study, cells: &Cells) -> u64 {
     let per_start: u64 =
@@ -51,10 +51,10 @@ pub(super) fn block(study: &Study, cells: &Cells, block: u32) -> Vec<PlannedStar
         .chain(study.factors.iter().map(|factor| factor.name.clone()))
         .filter(|name| !study.together.contains(name))
         .collect();
-    // What belongs together, then what shares a start.
+    // By cells that belong together, then by cells that share a start.
     let mut groups: BTreeMap<_, BTreeMap<_, PlannedStart>> = BTreeMap::new();
     for (index, cell) in cells.running() {
-        // Without the key all cells belong together.
+        // Without the key, all cells belong together.
         let near = cell.key(study, &everything_else);
         let shared = cell.key(study, &study.share);
         for start in 0..study.starts {

@@ -1,32 +1,32 @@
-//! Two runs of one study, or one study on two machines: cell by cell, figure by figure.
+//! Differences of two runs of one study, or of one study on two machines, by cell and figure.
 //!
-//! The blocks of two runs have nothing in common, so nothing is paired: the ratio is that of the
-//! medians over starts, its interval by redrawing the starts of both sides. That says what
-//! differs, not why; a verdict needs both in one study.
+//! The blocks of two runs are not paired: the ratio is that of the medians over starts, with an
+//! interval from resampling the starts of both sides. It shows what differs, not why; a verdict
+//! needs both in one study.
 
 use super::analyse::{Analysis, Estimate, FigureName};
 use crate::stats::{Block, Interval, ratio_interval_unpaired};
 
-/// One difference.
+/// The difference of one figure in one cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The cell, by its levels.
+    /// The cell, described by its levels.
     pub cell: String,
-    /// The figure.
+    /// The figure that both runs have.
     pub figure: FigureName,
-    /// Medians of both.
+    /// The medians of the first and the second run.
     pub medians: (f64, f64),
     /// Second over first; `None` with fewer than two starts on a side, or a value that is not
     /// positive.
     pub interval: Option<Interval>,
 }
 
-/// What two runs have, and what only one of them has.
+/// What both runs have, and what only one of them has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Compared {
-    /// In both.
+    /// Differences of the figures that both have.
     pub both: Vec<Difference>,
-    /// Cells with figures in the first alone, or in the second alone.
+    /// Cells with figures only in the first, and only in the second run.
     pub alone: (Vec<String>, Vec<String>),
 }
 

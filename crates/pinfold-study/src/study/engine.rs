@@ -1,8 +1,8 @@
-//! A study's run: the trials that the store does not hold yet, block by block.
+//! Runs the trials of a study that the store does not have yet, block by block.
 //!
-//! The store is its only memory. Going on after an interruption, a crash or a power cut is the
-//! same call: the design is rebuilt from the seed, what the store holds is skipped. How a start is
-//! made, tried again and saved is the engine's, which tuning shares.
+//! The store is the only state. The same call resumes a run after an interruption, a crash or a
+//! power failure: the design is rebuilt from the seed, and what the store has is skipped. The
+//! common engine, which tuning uses too, runs, retries and saves the starts.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -21,34 +21,34 @@ use crate::engine::{
 };
 use crate::store::{OpenRun, Store, TrialRecord};
 
-/// After this many failed trials in a row the run stops.
+/// The run stops after this number of consecutive failed trials.
 pub const MAX_FAILURES_IN_A_ROW: u32 = 12;
 
-/// What a study needs from outside.
+/// The environment of a study.
 pub type Environment<'a> = engine::Environment<'a, dyn Runner + 'a>;
 
 /// How a call of [`run`] ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All is done, or enough.
+    /// All trials are done, or enough of them.
     Finished {
-        /// Why before the last block, if it was.
+        /// Why the run ended before its last block, if it did.
         early: Option<Early>,
     },
     /// The stop flag was set.
     Interrupted {
-        /// Trials that are done.
+        /// Number of trials that are done.
         done: u64,
-        /// Trials of the whole run.
+        /// Number of trials of the whole run.
         total: u64,
     },
 }
 
-/// Runs the study's remaining trials.
+/// Runs the remaining trials of the study.
 ///
 /// # Errors
-/// [`StudyError`]: no trial can be run, trial after trial failed, or the store failed. What was
-/// saved is kept.
+/// [`StudyError`]: no trial can be run, several consecutive trials failed, or the store failed.
+/// Saved data are kept.
 pub fn run(
     store: &mut Store,
     run: OpenRun,
@@ -57,7 +57,7 @@ pub fn run(
     go(&mut Engine::new(Trials::of(store, run)?, MAX_FAILURES_IN_A_ROW), environment)
 }
 
-/// Runs the starts of one part of a block, however many of its trials fail.
+/// Runs the starts of one part of a block, regardless of the number of failed trials.
 ///
 /// # Errors
 /// [`StudyError`]: no trial can be run, or the store failed.
@@ -80,19 +80,19 @@ pub(super) fn slot_of(record: &TrialRecord) -> TrialSlot {
     TrialSlot { block: record.block, cell: record.cell, start: record.start, twin: record.twin }
 }
 
-/// The trials of a study, as the engine's work.
+/// The trials of a study, as the [`Work`] of the engine.
 struct Trials<'a> {
     store: &'a mut Store,
     run: OpenRun,
     loaded: Loaded,
-    /// Study and cells as each start is given them.
+    /// Study and cells, passed to each start.
     design: Rc<(Study, Cells)>,
     prediction: Prediction,
-    /// By trial, whether it went well.
+    /// By trial, whether it succeeded.
     done: BTreeMap<TrialSlot, bool>,
-    /// In all sessions (ns).
+    /// Time of all sessions (ns).
     spent_ns: u64,
-    /// Trials of this session, and what they took (ns).
+    /// Number and duration (ns) of the trials of this session.
     session: (u64, u64),
 }
 
@@ -139,7 +139,7 @@ impl<'a> Trials<'a> {
         Ok(Self { store, run, loaded, design, prediction, done, spent_ns, session: (0, 0) })
     }
 
-    /// Why no further block begins. One that has begun is always ended.
+    /// Why no further block starts. A block that has started is always completed.
     fn is_enough(&self, block: u32) -> Result<Option<String>, StudyError> {
         let begun = self.done.keys().next_back().is_some_and(|slot| slot.block >= block);
         if begun || block == 0 {
@@ -213,7 +213,7 @@ impl Work for Trials<'_> {
 
     fn report(&self, progress: &mut dyn Progress, event: Event, (block, name): (u32, &str)) {
         let (done, total) = (self.done.len() as u64, self.prediction.trials());
-        // What this session has shown, else what was predicted.
+        // The mean of this session, else the prediction.
         let trial_s = match self.session {
             (0, _) => self.prediction.seconds() / total.max(1) as f64,
             (trials, ns) => ns as f64 / 1e9 / trials as f64,
@@ -231,7 +231,7 @@ impl Work for Trials<'_> {
     }
 }
 
-/// Why no block needs to begin after so many that are done, which took that long (ns).
+/// Why no block needs to start after this number of completed blocks, which took this time (ns).
 pub(super) fn enough(
     (store, run): (&Store, OpenRun),
     loaded: &Loaded,

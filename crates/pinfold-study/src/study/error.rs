@@ -1,85 +1,85 @@
-//! What can go wrong with a study, and the way out of each.
+//! Errors of a study, with hints.
 
 use pinfold_plan::requests::RequestError;
 
 use crate::schema::SchemaError;
 use crate::store::StoreError;
 
-/// Why a study cannot begin or go on.
+/// Why a study cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
-    /// An expression of the file has no value for a cell, or excludes everything.
+    /// An expression of the file has no value for a cell, or excludes all cells.
     #[error(transparent)]
     Rule(RequestError),
-    /// Nothing of it can be run here.
+    /// No cell can be run on this host.
     #[error("none of the {cells} cells can be run here, the first because {reason}")]
     AllSkipped {
-        /// How many.
+        /// Number of cells.
         cells: usize,
-        /// Why the first one cannot.
+        /// Why the first cell cannot be run.
         reason: String,
     },
-    /// The store holds another study.
+    /// The store has another study.
     #[error("the store {path} holds the study {found:?}, not {wanted:?}")]
     OtherStudy {
-        /// The store's path.
+        /// Path of the store.
         path: String,
-        /// What it holds.
+        /// Name of the study in the store.
         found: String,
-        /// What was asked for.
+        /// Name of the requested study.
         wanted: String,
     },
-    /// The file is not the one that the run began with.
+    /// The file differs from that at the start of the run.
     #[error("{file} is not the file that the run began with: line {line} differs")]
     OtherText {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// The first line that differs, from 1.
         line: usize,
     },
-    /// The store has a run of it that is not finished.
+    /// The store has an unfinished run of the study.
     #[error("the store {path} holds a run of this study that is not finished")]
     Unfinished {
-        /// The store's path.
+        /// Path of the store.
         path: String,
     },
     /// The text in the store is not a study file of this version.
     #[error("the study in the store cannot be read: {0}")]
     Stored(RequestError),
-    /// The cells of the stored run are not those of its text.
+    /// The cells of the stored run differ from those of its text.
     #[error("the store's {stored} cells are not the {found} of its study")]
     OtherCells {
-        /// In the store.
+        /// Number in the store.
         stored: usize,
-        /// By the text.
+        /// Number by the text.
         found: usize,
     },
-    /// The host or the program cannot run any trial.
+    /// No trial can be run on this host.
     #[error("the study cannot be run: {message}")]
     Runner {
-        /// The runner's message.
+        /// The error message of the runner.
         message: String,
-        /// The runner's hint.
+        /// The hint of the runner.
         hint: Option<String>,
     },
-    /// Trial after trial failed, or on a cluster part after part.
+    /// Several consecutive trials failed, or parts on a cluster.
     #[error("{count} {what} in a row failed, the last one {name:?}: {message}")]
     KeepsFailing {
-        /// How many.
+        /// Number of failures.
         count: u32,
-        /// Of what: `trials`, `parts`.
+        /// The kind: `trials`, `parts`.
         what: &'static str,
-        /// The last one.
+        /// Name of the last one.
         name: String,
-        /// The last message.
+        /// The last error message.
         message: String,
     },
     /// A document of the run cannot be read or written.
     #[error("the run's {what} cannot be used")]
     Document {
-        /// Which document.
+        /// Name of the document.
         what: &'static str,
-        /// Why.
+        /// Error of the document.
         source: SchemaError,
     },
     /// The store failed.
@@ -88,7 +88,7 @@ pub enum StudyError {
 }
 
 impl StudyError {
-    /// What the user can do next.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {

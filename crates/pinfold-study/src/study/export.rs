@@ -1,4 +1,4 @@
-//! Every table of a study as data: what it had, what it ran, what it measured, what that says.
+//! All tables of a study as data: cells, trials, samples, estimates, and those of the report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,11 @@ use super::error::StudyError;
 use super::file::{Plot, PlotKind, Selection};
 use crate::store::{RunId, Store, TrialId};
 
-/// Trials whose samples are in memory at a time.
+/// Number of trials whose samples are in memory at a time.
 const PIECE: usize = 1_000;
 
-/// All tables of an analysed run but its [`samples`]: cells, trials, estimates, noise, and those of the report.
+/// All tables of an analysed run except [`samples`]: cells, trials, estimates, noise, and those of
+/// the report.
 ///
 /// # Errors
 /// [`StudyError`] if the store cannot be read.
@@ -56,7 +57,7 @@ fn table(name: &str, columns: &[(&str, ColumnKind)]) -> DataTable {
 
 use ColumnKind::{Number, Text, Truth, Whole};
 
-/// The factors' columns, in front of others.
+/// Adds the columns of the factors before the others.
 fn with_factors(analysis: &Analysis, name: &str, columns: &[(&str, ColumnKind)]) -> DataTable {
     let mut table = table(name, &[("cell", Whole), ("workload", Text)]);
     let factors = analysis.loaded.study.factors.iter();
@@ -127,7 +128,7 @@ fn trials(store: &Store, run: RunId, analysis: &Analysis) -> Result<DataTable, S
             Datum::whole(trial.duration_ns),
             Datum::whole(trial.work_ns),
         ]);
-        // Of a run on one machine the run itself tells the machine.
+        // For a run on one machine, the origin of the run is used.
         let place = places.get(&id);
         let node = place.and_then(|place| nodes.get(&place.identity));
         let text = |text: Option<&String>| text.map_or(Datum::Nothing, Datum::text);
@@ -142,7 +143,7 @@ fn trials(store: &Store, run: RunId, analysis: &Analysis) -> Result<DataTable, S
     Ok(table)
 }
 
-/// The samples of a run: a table that comes in pieces of so many trials, at least one.
+/// The samples of a run: a table in pieces of this number of trials, at least one piece.
 ///
 /// # Errors
 /// [`StudyError`] if the store cannot be read.
@@ -280,7 +281,7 @@ fn noise(analysis: &Analysis) -> DataTable {
     table
 }
 
-/// The numbers of a plot or a table of the report, one row each.
+/// The values of a plot or a table of the report, one row each.
 fn selected(
     analysis: &Analysis,
     name: &str,
@@ -294,7 +295,7 @@ fn selected(
         table.columns.push((column.0.to_owned(), column.1));
     }
     table.columns.extend([("cells".to_owned(), Whole), ("blocks".to_owned(), Whole)]);
-    // An expression that has no value was refused when the file was read.
+    // An expression without a value was rejected when the file was read.
     let Ok(groups) = analysis.groups(selection, &fresh) else { return table };
     for (key, point) in &groups.points {
         let (low, high) = point.range.unzip();
@@ -312,7 +313,8 @@ fn selected(
     table
 }
 
-/// The lines of a percentile plot, one row per point; the last of each line is the largest sample.
+/// The lines of a percentile plot, one row per point; the last row of each line is the largest
+/// sample.
 fn percentiles(analysis: &Analysis, plot: &Plot, names: &[&str]) -> DataTable {
     let mut table = table(&plot.name, &[]);
     table.columns.extend(names.iter().map(|name| ((*name).to_owned(), Text)));

@@ -1,26 +1,26 @@
-//! The small expression language of study files.
+//! The expression language of study files.
 //!
-//! Constraints (`strategy == "isolcpus" -> n_vcpu <= 15`), reasons to skip, figures out of a
-//! program's JSON (`units / elapsed_ns * 1e9`) and the rules of the report's claims. Pure: names
-//! and functions are the business of a [`Scope`].
+//! It is used for constraints (`strategy == "isolcpus" -> n_vcpu <= 15`), reasons to skip, figures
+//! from a program's JSON (`units / elapsed_ns * 1e9`) and the rules of the report's claims. It is
+//! pure: names and functions are defined by a [`Scope`].
 //!
 //! From the weakest to the strongest binding: `->` (implies), `or`, `and`, `not`, comparisons and
-//! `in [a, b]`, `+ -`, `* / %`, `-x`. Texts stand in double or single quotes. Functions that every
-//! scope knows: `power_of_two(x)`, `abs(x)`, `min(a, b, …)`, `max(a, b, …)`, `round(x, digits)`.
+//! `in [a, b]`, `+ -`, `* / %`, `-x`. Strings are in double or single quotes. Functions available
+//! in every scope: `power_of_two(x)`, `abs(x)`, `min(a, b, …)`, `max(a, b, …)`, `round(x, digits)`.
 
 use std::fmt;
 
-/// Deeper nesting is refused: nobody writes it by hand, and the stack is finite.
+/// Maximum nesting depth, because the stack is finite.
 const DEEPEST: u32 = 64;
 
-/// A value.
+/// A value of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// A number.
     Number(f64),
-    /// A text.
+    /// A string.
     Text(String),
-    /// True or false.
+    /// A boolean.
     Truth(bool),
 }
 
@@ -44,38 +44,38 @@ impl fmt::Display for Value {
     }
 }
 
-/// What is wrong with an expression, and where in its text, in bytes.
+/// An error in an expression, with its byte offset in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExprError {
-    /// Where.
+    /// Byte offset.
     pub at: usize,
-    /// What.
+    /// What is wrong with the expression.
     pub why: String,
 }
 
 impl ExprError {
-    /// An error at a place.
+    /// An error at this byte offset.
     pub fn new(at: usize, why: impl Into<String>) -> Self {
         Self { at, why: why.into() }
     }
 }
 
-/// What names and further functions mean.
+/// Defines names and further functions.
 pub trait Scope {
     /// The value of a name; `None` if it is unknown or has no value here.
     fn value(&self, name: &str) -> Option<Value>;
 
-    /// The value of a function that is not one of the language's own; `None` if it is unknown.
+    /// The value of a function that is not built in; `None` if it is unknown.
     ///
     /// # Errors
-    /// Why it has no value.
+    /// The reason if it has no value.
     fn call(&self, function: &str, arguments: &[Argument]) -> Option<Result<Value, ExprError>> {
         let _unknown = (function, arguments);
         None
     }
 }
 
-/// An expression.
+/// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {
     at: usize,
@@ -85,9 +85,9 @@ pub struct Expr {
 /// An argument of a function: `method = "hogs"`, or without a name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Argument {
-    /// Its name.
+    /// Name of the argument, if it has one.
     pub name: Option<String>,
-    /// Its value.
+    /// Expression of the argument.
     pub value: Expr,
 }
 
@@ -121,10 +121,10 @@ enum Operator {
 }
 
 impl Expr {
-    /// Reads an expression.
+    /// Parses an expression.
     ///
     /// # Errors
-    /// [`ExprError`] with the place of what is not understood.
+    /// [`ExprError`] with the position of the syntax error.
     pub fn parse(text: &str) -> Result<Self, ExprError> {
         let mut parser = Parser { tokens: tokens(text)?, next: 0, depth: 0 };
         let expr = parser.implies()?;
@@ -134,7 +134,7 @@ impl Expr {
         Err(ExprError::new(parser.at(), format!("{} is not expected here", parser.peek())))
     }
 
-    /// Its name, if it is nothing but one.
+    /// The name, if the expression is only a name.
     #[must_use]
     pub fn as_name(&self) -> Option<&str> {
         match &self.node {
@@ -148,14 +148,14 @@ impl Expr {
         }
     }
 
-    /// Where it stands in its text, in bytes.
+    /// Its byte offset in the text.
     #[must_use]
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// All names that it uses, with their places; arguments of functions that are not the
-    /// language's own are left out, their names are those functions' business.
+    /// All names in the expression, with their byte offsets. Arguments of functions that are not
+    /// built in are left out, because those functions interpret the names themselves.
     #[must_use]
     pub fn names(&self) -> Vec<(&str, usize)> {
         let mut names = Vec::new();
@@ -183,7 +183,7 @@ impl Expr {
         }
     }
 
-    /// All calls of functions that are not the language's own.
+    /// All calls of functions that are not built in.
     #[must_use]
     pub fn calls(&self) -> Vec<(&str, &[Argument], usize)> {
         let mut calls = Vec::new();
@@ -212,10 +212,10 @@ impl Expr {
         }
     }
 
-    /// Its value.
+    /// Evaluates the expression.
     ///
     /// # Errors
-    /// [`ExprError`]: a name or function is unknown, or kinds of values do not go together.
+    /// [`ExprError`]: a name or function is unknown, or the types do not match.
     pub fn evaluate(&self, scope: &dyn Scope) -> Result<Value, ExprError> {
         match &self.node {
             Node::Constant(value) => Ok(value.clone()),
@@ -245,7 +245,7 @@ impl Expr {
         }
     }
 
-    /// Its value, which must be true or false.
+    /// Evaluates the expression, which must give a boolean.
     ///
     /// # Errors
     /// As [`Expr::evaluate`].
@@ -258,7 +258,7 @@ impl Expr {
         }
     }
 
-    /// Its value, which must be a number.
+    /// Evaluates the expression, which must give a number.
     ///
     /// # Errors
     /// As [`Expr::evaluate`].
@@ -289,7 +289,7 @@ impl Expr {
             Ok(Value::Number(result(left, right)))
         };
         match operator {
-            // What the left side rules out is not asked of the right one.
+            // Short-circuit: the right side is only evaluated if the left side is true.
             Operator::Implies => Ok(Value::Truth(!left.truth(scope)? || right.truth(scope)?)),
             Operator::Or => Ok(Value::Truth(left.truth(scope)? || right.truth(scope)?)),
             Operator::And => Ok(Value::Truth(left.truth(scope)? && right.truth(scope)?)),
@@ -343,7 +343,7 @@ impl Expr {
     }
 }
 
-/// The functions that every scope knows.
+/// True for the built-in functions.
 fn is_own(function: &str) -> bool {
     matches!(function, "power_of_two" | "abs" | "min" | "max" | "round")
 }
@@ -381,7 +381,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// Longer signs first.
+/// Longer operators first.
 const SIGNS: [&str; 18] =
     ["->", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%", "(", ")", "[", "]", ",", "="];
 
@@ -421,7 +421,7 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>, ExprError> {
     Ok(found)
 }
 
-/// The number at the start of a text, and its length.
+/// The number at the start of a text, and its length in bytes.
 fn number(text: &str) -> Option<(f64, usize)> {
     let mut length = 0;
     let mut last = ' ';
@@ -474,7 +474,7 @@ impl Parser {
         }
     }
 
-    /// Goes one level deeper.
+    /// Increments the nesting depth.
     fn deeper(
         &mut self,
         inner: fn(&mut Parser) -> Result<Expr, ExprError>,

@@ -1,4 +1,4 @@
-//! A study as its file says it. `docs/studies/study-file.md` describes the keys.
+//! The contents of a study file. `docs/studies/study-file.md` describes the keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,35 +10,36 @@ use regex_lite::Regex;
 
 use super::expr::{Expr, Value};
 
-/// Words in braces that every command may use besides factors and values: the list of PUs that the
-/// trial runs on (in a guest: of its CPUs), how many they are, the places of its threads in the
-/// order of the strategy (`any` where it pins none), the workload's name, the number of the block.
+/// Placeholders that every command may use in addition to factors and values: the list of CPUs that
+/// the trial runs on (in a guest: of its CPUs), their number, the CPUs of its threads in the order
+/// of the strategy (`any` if it does not pin them), the name of the workload, the number of the
+/// block.
 pub const BUILT_IN: [&str; 5] = ["pus", "n_pus", "places", "workload", "block"];
 
-/// Names of the host's facts that expressions may use.
+/// Names of host facts that expressions may use.
 pub const HOST_FACTS: [&str; 6] =
     ["host_pus", "host_cores", "host_nodes", "host_packages", "host_smt", "host_cpufreq"];
 
-/// The level of a method or strategy that leaves everything as it is.
+/// The level of a method or strategy that changes nothing.
 pub const NONE: &str = "none";
 
-/// The level of an instruction set or accelerator that is no guest.
+/// The level of an instruction set or accelerator without a guest.
 pub const NATIVE: &str = "native";
 
-/// The figure of the time that a guest took to boot, which the first trial of each boot has.
+/// The figure of the boot time of a guest, which the first trial of each boot has.
 pub const BOOT: &str = "boot";
 
 /// One level of a factor, or the value of a constant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {
-    /// As it is put into commands and shown in tables.
+    /// The text for commands and tables.
     pub text: String,
-    /// As expressions see it: `40%` is 0.4.
+    /// The value for expressions: `40%` is 0.4.
     pub value: Value,
 }
 
 impl Level {
-    /// The number that it is, if it is one.
+    /// The value as a number, if it is one.
     #[must_use]
     pub fn number(&self) -> Option<f64> {
         match self.value {
@@ -48,78 +49,80 @@ impl Level {
     }
 }
 
-/// What the engine does with a factor.
+/// The effect of a factor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acts {
-    /// Nothing: its levels stand in commands and tables.
+    /// None: its levels appear in commands and tables.
     Variable,
-    /// Places the workload by this strategy.
+    /// The strategy that places the workload.
     Strategy,
-    /// So many cores are used: of the virtual node, or of the placement.
+    /// Number of cores: of the virtual node, or of the placement.
     Cores,
-    /// So many threads has the workload.
+    /// Number of threads of the workload.
     Threads,
-    /// So many virtual CPUs has the guest.
+    /// Number of virtual CPUs of the guest.
     Vcpus,
-    /// How fast the cores are, 0 to 1.
+    /// Speed of the cores, 0 to 1.
     Speed,
-    /// How they are slowed; `none` leaves them as they are.
+    /// The method of slowing the cores; `none` leaves them unchanged.
     Method,
-    /// `idle` or `loaded`: whether the host carries loads.
+    /// `idle` or `loaded`: whether loads run on the host.
     HostLoad,
-    /// `idle`, `loaded` or `loaded-no-disk`: which loads the guest carries.
+    /// `idle`, `loaded` or `loaded-no-disk`: which loads run in the guest.
     GuestLoad,
-    /// The guest's instruction set; `native` is no guest.
+    /// The instruction set of the guest; `native` is no guest.
     Isa,
-    /// What executes the guest; `native` is no guest.
+    /// The accelerator of the guest; `native` is no guest.
     Accelerator,
-    /// The NUMA node that memory is bound to: a number, `near` (that of the PUs), `far` (another);
-    /// `any` binds none.
+    /// The NUMA node that memory is bound to: a number, `near` (that of the CPUs), `far` (another);
+    /// `any` does not bind it.
     MemoryNode,
-    /// Where threads run that stream through memory meanwhile: `none`, `same-node`, `other-node`.
+    /// The NUMA node of threads that stream through memory at the same time: `none`, `same-node`,
+    /// `other-node`.
     Neighbour,
-    /// How many such threads.
+    /// Number of these threads.
     Neighbours,
-    /// Where the emulator of a guest runs: `usual`, `real-time`, `apart` (of the strategy `balanced`).
+    /// Where the emulator threads of a guest run: `usual`, `real-time`, `apart` (of the strategy
+    /// `balanced`).
     Emulator,
-    /// How many equal guests run at a time; all but the measured one carry loads and float free.
+    /// Number of equal guests at a time; all except the measured one run loads and are not pinned.
     Machines,
-    /// A knob of the host, as `--knob KEY=LEVEL`; `as-is` leaves it.
+    /// A tunable of the host, as `--knob KEY=LEVEL`; `as-is` leaves it unchanged.
     Knob(String),
 }
 
-/// One thing that is varied.
+/// A factor: one thing that is varied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Factor {
-    /// Its name.
+    /// Name of the factor.
     pub name: String,
-    /// What it does.
+    /// Effect of its levels.
     pub acts: Acts,
     /// Its levels, in the order of tables.
     pub levels: Vec<Level>,
 }
 
-/// An expression with the text that it was read from.
+/// An expression with its source text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// The text.
+    /// The source text.
     pub text: String,
-    /// What it says.
+    /// The parsed expression.
     pub expr: Expr,
-    /// Where the text starts in the file, in bytes.
+    /// Byte offset of the text in the file.
     pub at: usize,
 }
 
-/// Cells that are recorded as skipped.
+/// A rule for cells that are recorded as skipped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Skip {
-    /// Which.
+    /// The condition.
     pub when: Rule,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// What runs.
+/// The program of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Program {
     /// A subcommand of `pinload` with its arguments.
@@ -129,7 +132,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// Its words, with `{factor}` not yet replaced.
+    /// Its arguments, before `{factor}` is replaced.
     #[must_use]
     pub fn words(&self) -> &[String] {
         match self {
@@ -138,25 +141,25 @@ impl Program {
     }
 }
 
-/// Where a figure comes from.
+/// Source of a figure.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// An expression over the fields of a JSON document in the output, one per line or the whole.
+    /// An expression over the fields of JSON documents in the output, one per line or a single one.
     Json(Expr),
     /// The first group of each match of a regular expression.
     Regex(Box<Regex>),
 }
 
-/// Which way a figure improves.
+/// The direction of improvement of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// Times.
+    /// Lower is better: times.
     Lower,
-    /// Rates.
+    /// Higher is better: rates.
     Higher,
 }
 
-/// A figure that is read from what a workload prints.
+/// A figure that is read from the output of a workload.
 #[derive(Clone, Debug)]
 pub struct FigureRule {
     /// Its name.
@@ -165,33 +168,35 @@ pub struct FigureRule {
     pub unit: Unit,
     /// How its samples are summarised.
     pub family: Family,
-    /// Where it comes from.
+    /// Source of its samples.
     pub source: Source,
-    /// Of JSON: the documents that it is read from; all if it is not said.
+    /// For JSON: a condition on the documents; `None` for all.
     pub only: Option<Expr>,
-    /// Of JSON: fields that tell its figures apart; the last step of each path is a label.
+    /// For JSON: fields whose values become labels; the last component of each path is the name of
+    /// the label.
     pub labels: Vec<String>,
 }
 
-/// A program and how to read what it prints.
+/// A program, and how to parse its output.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// Its name.
     pub name: String,
-    /// What runs.
+    /// The program.
     pub program: Program,
-    /// The file of a static program that is sent into a guest in the place of a command's first
-    /// word, with `{factor}` not yet replaced.
+    /// A static program file that is sent into a guest and replaces the first word of a command,
+    /// before `{factor}` is replaced.
     pub guest_program: Option<String>,
-    /// About how long (seconds), over factors and values.
+    /// Approximate duration (seconds), over factors and values.
     pub lasts_s: Rule,
-    /// Longest time that a trial may take (ns).
+    /// Timeout of a trial (ns).
     pub time_limit_ns: u64,
-    /// What is read from its output. Without any the lines of a `pinload` instrument are.
+    /// Figures to read from its output. If empty, the output has the lines of a `pinload`
+    /// instrument.
     pub figures: Vec<FigureRule>,
 }
 
-/// The study's own summary of a cell beside Pinfold's.
+/// The source's summary of a cell, in addition to Pinfold's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Summary {
     /// Median of the starts.
@@ -203,7 +208,7 @@ pub enum Summary {
 }
 
 impl Summary {
-    /// Its name in files.
+    /// Name in files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -214,27 +219,27 @@ impl Summary {
     }
 }
 
-/// What is looked at beside the workload.
+/// What is observed during the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Probe {
-    /// Share of the PUs' time that the hypervisor took.
+    /// Share of the CPUs' time that the hypervisor took.
     Steal,
-    /// Share of the PUs' time that was busy.
+    /// Share of the CPUs' time that was busy.
     Busy,
-    /// Moves of threads from one PU to another: of the vCPUs' threads, or of the process's.
+    /// Migrations of the vCPU threads, or of the threads of the process.
     Migrations,
-    /// Their context switches.
+    /// Context switches of these threads.
     Switches,
-    /// Their loads that missed the first level's data cache, where there is a PMU.
+    /// Loads of these threads that missed the L1 data cache, if there is a PMU.
     L1dMisses,
-    /// Share of their time that they waited for locks.
+    /// Share of these threads' time that they waited for locks.
     LockTime,
-    /// What made the guest leave the processor, by type, where events of KVM fire.
+    /// VM exits by type, if KVM events fire.
     Exits,
 }
 
 impl Probe {
-    /// All of them.
+    /// All probes.
     pub const ALL: [Probe; 7] = [
         Probe::Steal,
         Probe::Busy,
@@ -245,7 +250,7 @@ impl Probe {
         Probe::Exits,
     ];
 
-    /// Its name in files, which is its figure's name too.
+    /// Name in files and of the figure.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -260,14 +265,14 @@ impl Probe {
     }
 }
 
-/// When enough was measured.
+/// The condition to stop early.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stop {
     /// The figure that decides.
     pub figure: String,
-    /// All intervals of ratios are at most so wide to either side of their middle, as a share.
+    /// Maximum half-width of all intervals of ratios, as a share.
     pub half_width: f64,
-    /// But not before so many blocks.
+    /// Minimum number of blocks.
     pub at_least: u32,
 }
 
@@ -278,109 +283,109 @@ pub enum Shown {
     Value,
     /// Its ratio to the baseline.
     Ratio,
-    /// The ratio less what was asked (`ideal`), in points of 100.
+    /// The ratio minus `ideal`, in percentage points.
     Error,
 }
 
-/// How a plot is drawn.
+/// Kind of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlotKind {
     /// Lines over a factor, with intervals.
     Lines,
     /// Groups of bars, with intervals.
     Bars,
-    /// All samples by their percentile, each nine as wide as the one before.
+    /// All samples by percentile; the x axis is −log10(1 − p).
     Percentiles,
 }
 
-/// What a plot and a table have in common.
+/// The settings that plots and tables have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selection {
     /// Name of the figure.
     pub figure: String,
-    /// Labels that the figure has.
+    /// Labels that the figure must have.
     pub labels: BTreeMap<String, String>,
-    /// Which cells.
+    /// A condition on the cells.
     pub only: Option<Rule>,
-    /// What is shown of it.
+    /// What is shown of the figure.
     pub shown: Shown,
-    /// What it should be, over factors: drawn as a line, and what an error is counted from.
+    /// The expected value, over factors: drawn as a line, and the reference of an error.
     pub ideal: Option<Rule>,
 }
 
-/// A figure of the report.
+/// A plot of the report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
-    /// Its name, in names of files too.
+    /// Name, also in file names.
     pub name: String,
-    /// Its title.
+    /// Title.
     pub title: String,
-    /// How it is drawn.
+    /// Kind.
     pub kind: PlotKind,
     /// What it shows.
     pub selection: Selection,
-    /// The factor (or label of the figure) along the axis; empty for percentiles.
+    /// The factor (or label of the figure) on the x axis; empty for percentiles.
     pub x: String,
-    /// The unit of what lies along the axis, if it has one.
+    /// The unit of the x axis, if it has one.
     pub x_unit: Option<Unit>,
-    /// The factor (or label) that tells its lines apart.
+    /// The factor (or label) with one line for each level.
     pub series: Option<String>,
-    /// The factor whose levels get a plot each.
+    /// The factor with one plot for each level.
     pub panel: Option<String>,
-    /// A line across the axis at this value.
+    /// The value of a horizontal line.
     pub mark: Option<Rule>,
-    /// Whether the axis along is logarithmic.
+    /// True if the x axis is logarithmic.
     pub log_x: bool,
-    /// Whether the axis up is logarithmic.
+    /// True if the y axis is logarithmic.
     pub log_y: bool,
 }
 
 /// A table of the report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Its name, in names of files too.
+    /// Name, also in file names.
     pub name: String,
-    /// Its title.
+    /// Title.
     pub title: String,
-    /// What it shows: of one figure, or of several side by side.
+    /// What it shows: one figure, or several side by side.
     pub selections: Vec<Selection>,
-    /// Factors (or labels) that tell its rows apart.
+    /// Factors (or labels) whose levels are the rows.
     pub rows: Vec<String>,
-    /// The factor (or label) that tells the columns of a single figure apart.
+    /// The factor (or label) whose levels are the columns, for a single figure.
     pub columns: Option<String>,
 }
 
-/// A sentence of the source, and what would make it true here.
+/// A claim of the source, and the condition under which it is reproduced.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// What the source says, in its words.
+    /// The claim, as a quotation.
     pub source: String,
-    /// Where it says so.
+    /// Where the source makes it.
     pub place: String,
-    /// What we see: a text with expressions in braces.
+    /// What this study observes: a text with expressions in braces.
     pub see: String,
-    /// True if we agree.
+    /// The condition under which the results agree.
     pub agree: Rule,
 }
 
-/// A documented reduction that still shows the shape.
+/// A documented reduction of the study that still shows the same shape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quick {
-    /// What it leaves out and what that costs, in a sentence.
+    /// What it leaves out and the consequences, in a sentence.
     pub note: String,
-    /// Repetitions.
+    /// Number of repetitions.
     pub repetitions: Option<u32>,
-    /// Starts per cell and block.
+    /// Number of starts per cell and block.
     pub starts: Option<u32>,
-    /// Warm-up runs.
+    /// Number of warm-up runs.
     pub warm_up: Option<u32>,
     /// Levels of factors.
     pub levels: BTreeMap<String, Vec<Level>>,
     /// Constants.
     pub values: BTreeMap<String, Level>,
-    /// The longest time of one run of a workload, where its own is not shorter (ns).
+    /// Upper limit of the timeout of a workload (ns).
     pub time_limit_ns: Option<u64>,
-    /// The workloads that stay; empty for all.
+    /// The workloads that are run; empty for all.
     pub workloads: Vec<String>,
 }
 
@@ -395,58 +400,58 @@ pub struct Study {
     pub title: String,
     /// The question that it answers.
     pub question: String,
-    /// Whose experiment it repeats.
+    /// The experiment that it repeats.
     pub source: String,
-    /// Seed of the order.
+    /// Seed of the random order.
     pub seed: u64,
-    /// Complete blocks.
+    /// Number of complete blocks.
     pub repetitions: u32,
-    /// Starts of a process or machine per cell and block.
+    /// Number of starts of a process or machine per cell and block.
     pub starts: u32,
-    /// Runs of the workload before the measured one, thrown away.
+    /// Number of warm-up runs of the workload before the measured one.
     pub warm_up: u32,
-    /// Time that the whole may take (ns); no further block begins that would exceed it.
+    /// Time limit of the whole study (ns); no block starts that would exceed it.
     pub budget_ns: Option<u64>,
-    /// When enough was measured.
+    /// The condition to stop early.
     pub stop: Option<Stop>,
-    /// PUs that may be used; all if it is not said.
+    /// The CPUs that may be used; `None` for all.
     pub pus: Option<CpuSet>,
-    /// Whether real-time burners may use the last PU of the host's own tasks too.
+    /// If true, real-time burners may also use the last CPU of the host's own tasks.
     pub share_housekeeping: bool,
-    /// Ratios within so much of 1 count as the same.
+    /// Ratios within `1 ± margin` count as the same.
     pub margin: f64,
     /// Constants for commands and expressions.
     pub values: BTreeMap<String, Level>,
-    /// What is varied.
+    /// The factors.
     pub factors: Vec<Factor>,
     /// Factors whose cells run next to each other in a block.
     pub together: Vec<String>,
     /// Factors whose cells share a start.
     pub share: Vec<String>,
-    /// What must hold of a cell.
+    /// Conditions that each cell must meet.
     pub constraints: Vec<Rule>,
     /// Cells that are recorded as skipped.
     pub skips: Vec<Skip>,
     /// The levels that others are compared with.
     pub baseline: BTreeMap<String, Level>,
-    /// What runs.
+    /// The workloads.
     pub workloads: Vec<Workload>,
-    /// What is looked at beside.
+    /// What is observed during the workloads.
     pub probes: Vec<Probe>,
-    /// The source's own summary.
+    /// The source's summary.
     pub summary: Summary,
-    /// Figures of the report.
+    /// Plots of the report.
     pub plots: Vec<Plot>,
     /// Tables of the report.
     pub tables: Vec<Table>,
-    /// What the source says.
+    /// Claims of the source.
     pub claims: Vec<Claim>,
-    /// The reduction.
+    /// The reduction, if there is one.
     pub quick: Option<Quick>,
 }
 
 impl Study {
-    /// The factor of this name.
+    /// The factor with this name.
     #[must_use]
     pub fn factor(&self, name: &str) -> Option<&Factor> {
         self.factors.iter().find(|factor| factor.name == name)
@@ -458,7 +463,7 @@ impl Study {
         name == "workload" || self.factor(name).is_some()
     }
 
-    /// A fault in the file's text, with line and column.
+    /// An error at this byte offset of the file, with line and column.
     #[must_use]
     pub fn fault(&self, at: usize, why: String) -> RequestError {
         RequestError::in_file(&self.text, Fault::new(at, why))
@@ -471,25 +476,25 @@ impl Study {
     }
 }
 
-/// What is known of the host without measuring.
+/// Properties of the host that are known without measuring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFacts {
-    /// PUs that may be used.
+    /// Number of CPUs that may be used.
     pub pus: usize,
-    /// Their cores.
+    /// Number of their cores.
     pub cores: usize,
-    /// NUMA nodes.
+    /// Number of NUMA nodes.
     pub nodes: usize,
-    /// Packages.
+    /// Number of packages.
     pub packages: usize,
-    /// Whether a core has several PUs.
+    /// True if a core has several CPUs (SMT).
     pub smt: bool,
-    /// Whether the kernel governs their frequency.
+    /// True if the kernel controls their frequency (cpufreq).
     pub cpufreq: bool,
 }
 
 impl HostFacts {
-    /// The fact of this name.
+    /// The fact with this name.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<Value> {
         let number = |count: usize| Some(Value::Number(count as f64));

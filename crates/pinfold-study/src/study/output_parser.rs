@@ -1,7 +1,7 @@
-//! Figures out of what a program prints.
+//! Parses figures from the output of a program.
 //!
-//! Nothing is believed: a program that prints nothing, a figure that is not there, a number that
-//! is none or not finite is an error that names it and shows the beginning of the output.
+//! All output is validated. An empty output, a missing figure, or a value that is not a finite
+//! number is an error that names it and shows the beginning of the output.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use super::expr::{Expr, Scope, Value};
 use super::file::{FigureRule, Source};
 use crate::stats::{Mean, median};
 
-/// So much of an output is shown in an error.
+/// Number of characters of the output that an error shows.
 const SHOWN: usize = 120;
 
-/// The label that a path into a document becomes: its last step.
+/// The label for a path into a document: its last component.
 pub(super) fn label_of(path: &str) -> &str {
     path.rsplit_once('.').map_or(path, |(_, last)| last)
 }
 
-/// Reads the figures of one run; each has one sample per place where it was found, and a rule with
-/// labels gives one figure for each of their values.
+/// Reads the figures of one run. Each has one sample per occurrence; a rule with labels gives one
+/// figure for each combination of label values.
 ///
 /// # Errors
-/// In words, with the figure's name.
+/// A message with the name of the figure.
 pub fn extract(
     rules: &[FigureRule],
     output: &str,
@@ -44,7 +44,7 @@ pub fn extract(
                 by_json((expr, rule), documents, &mut found)?;
             }
         }
-        // In a tail it may be that nothing happened.
+        // A tail may be empty: nothing happened.
         found.retain(|(_, samples)| !samples.is_empty() || rule.family == Family::Tail);
         if found.is_empty() {
             return Err(format!("it printed no figure {}, but: {}", rule.name, beginning(output)));
@@ -89,7 +89,7 @@ fn by_regex(regex: &regex_lite::Regex, output: &str) -> Result<Vec<f64>, String>
         .collect()
 }
 
-/// The whole output as one document, or each of its lines that is one.
+/// The whole output as one document, or each line that is a document.
 fn documents_of(output: &str) -> Vec<Json> {
     match serde_json::from_str(output) {
         Ok(document) => vec![document],
@@ -97,7 +97,7 @@ fn documents_of(output: &str) -> Vec<Json> {
     }
 }
 
-/// Adds the samples of each document to those with its labels.
+/// Adds the samples of each document to those with the same labels.
 fn by_json(
     (expr, rule): (&Expr, &FigureRule),
     documents: &[Json],
@@ -124,7 +124,7 @@ fn by_json(
             Some(_) | None if valued(expr) => {
                 samples.push(expr.number(&scope).map_err(|error| reported(&error.why))?);
             }
-            // The mean of an empty list is no number; that of a list that is not there is a mistake.
+            // The mean of an empty list has no value; a missing list is an error.
             Some(_) | None if expr.names().iter().all(|(name, _)| scope.has(name)) => {}
             Some(_) | None => continue,
         }
@@ -136,7 +136,7 @@ fn by_json(
     Ok(())
 }
 
-/// The labels of a document; `None` if it has not all of them.
+/// The labels of a document; `None` if it lacks one of them.
 fn labels(paths: &[String], scope: &Document<'_>) -> Option<BTreeMap<String, String>> {
     let label = |path: &String| Some((label_of(path).to_owned(), scope.value(path)?.to_string()));
     paths.iter().map(label).collect()
@@ -151,8 +151,8 @@ fn field<'d>(document: &'d Json, path: &str) -> Option<&'d Json> {
     })
 }
 
-/// `burst_ns.median` is the median of the list `burst_ns`; there are `mean`, `deviation` (of the
-/// sample), `min`, `max`, `sum` and `count` too.
+/// `burst_ns.median` is the median of the list `burst_ns`; `mean`, `deviation` (of the sample),
+/// `min`, `max`, `sum` and `count` work likewise.
 fn summary(document: &Json, path: &str) -> Option<Value> {
     let (path, what) = path.rsplit_once('.')?;
     let Json::Array(items) = field(document, path)? else { return None };
@@ -174,7 +174,7 @@ fn summary(document: &Json, path: &str) -> Option<Value> {
 struct Document<'d>(&'d Json);
 
 impl Document<'_> {
-    /// True for a field, and for a number of a list that is one, though it may be empty.
+    /// True for a field, and for a statistic of a list, even if the list is empty.
     fn has(&self, name: &str) -> bool {
         let is_list = |path: &str| matches!(field(self.0, path), Some(Json::Array(_)));
         self.value(name).is_some() || name.rsplit_once('.').is_some_and(|(path, _)| is_list(path))

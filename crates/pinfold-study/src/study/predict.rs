@@ -1,4 +1,4 @@
-//! How many trials, and how long: told before anything runs.
+//! Predicts the number of trials and the duration, before anything runs.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,17 @@ use super::design::{self, trials_per_block};
 use super::error::StudyError;
 use super::file::{Acts, HostFacts, Level, NONE, Study};
 
-/// What a trial costs besides its workload, before one was seen (seconds).
+/// Overhead of a trial in addition to its workload, before one was measured (seconds).
 const TRIAL_S: f64 = 0.02;
-/// What the start of a virtual node costs whose method knows its own cost (seconds).
+/// Overhead of starting a virtual node with a method of known cost (seconds).
 const NODE_S: f64 = 0.5;
-/// What the first start costs of a method that measures its own cost, which is then kept (seconds).
+/// Duration of the first start of a method that measures its own cost, which is then stored
+/// (seconds).
 const CALIBRATION_S: f64 = 8.0;
 
-/// What a start with a guest costs: its boot, its end, and what is around them (seconds). Under
-/// QEMU's translator a kernel's boot grows with its vCPUs, which all work at it and wait for each
-/// other; measured on two cores with 1 to 128 vCPUs.
+/// Overhead of a start with a guest: boot, shutdown, and setup (seconds). Under TCG the boot time
+/// grows with the number of vCPUs, which all take part and wait for each other; measured on two
+/// cores with 1 to 128 vCPUs.
 fn boot_s(guest: GuestRequest) -> f64 {
     if guest.accelerator == Accelerator::Kvm {
         return 2.0;
@@ -32,43 +33,43 @@ fn boot_s(guest: GuestRequest) -> f64 {
     least + each * vcpus + each_pair * vcpus * vcpus
 }
 
-/// What a study will do.
+/// The size and duration of a study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// Cells that run.
+    /// Number of cells that run.
     pub cells: usize,
-    /// Cells that are recorded as skipped.
+    /// Number of cells that are recorded as skipped.
     pub skipped: usize,
-    /// Combinations that constraints rule out.
+    /// Number of combinations that constraints exclude.
     pub excluded: usize,
-    /// Trials of a block, the second looks among them.
+    /// Number of trials of a block, including twins.
     pub block_trials: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Time of a block (seconds).
+    /// Duration of a block (seconds).
     pub block_s: f64,
-    /// What the first block takes longer (seconds).
+    /// Additional duration of the first block (seconds).
     pub once_s: f64,
 }
 
 impl Prediction {
-    /// Trials of the whole.
+    /// Number of trials of the study.
     #[must_use]
     pub fn trials(&self) -> u64 {
         self.block_trials * u64::from(self.blocks)
     }
 
-    /// Time of the whole (seconds).
+    /// Duration of the study (seconds).
     #[must_use]
     pub fn seconds(&self) -> f64 {
         self.once_s + self.block_s * f64::from(self.blocks)
     }
 }
 
-/// Predicts.
+/// Computes the prediction.
 ///
 /// # Errors
-/// [`StudyError::Rule`] if the time of a workload has no value for a cell.
+/// [`StudyError::Rule`] if the duration of a workload has no value for a cell.
 pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Prediction, StudyError> {
     let mut block_s = 0.0;
     for (index, cell) in cells.running() {
@@ -112,8 +113,8 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
     })
 }
 
-/// How many costs are measured for these cells: one for each method that measures its own and
-/// number of cores.
+/// Number of calibrations for these cells: one for each combination of a method that measures its
+/// own cost and a number of cores.
 fn calibrations(study: &Study, slow: &[&Cell]) -> usize {
     let one = |cell: &&Cell| {
         let text = |acts| cell.acting(study, &acts).map(|level| level.text.clone());

@@ -1,4 +1,4 @@
-//! Study files: TOML in, [`Study`] out, what is wrong with line and column.
+//! Study files: parses TOML into a [`Study`], and reports errors with line and column.
 
 mod report;
 mod workload;
@@ -52,16 +52,16 @@ const SKIP: &[&str] = &["when", "reason"];
 const STOP: &[&str] = &["figure", "half-width", "at-least"];
 const QUICK: &[&str] =
     &["note", "repetitions", "starts", "warm-up", "levels", "values", "time-limit", "workloads"];
-/// More cells than that are a mistake.
+/// Maximum number of cells.
 const MOST_CELLS: usize = 1_000_000;
 const USUAL_LIMIT_NS: u64 = 600_000_000_000;
 
-/// Reads a study file.
+/// Parses a study file.
 ///
 /// # Errors
-/// [`RequestError`] with line and column: not TOML, an unknown or missing key, a value of the
-/// wrong kind or out of range, a factor that does not exist, a factor without levels, an
-/// expression that is not understood, a workload without figures.
+/// [`RequestError`] with line and column: not TOML, an unknown or missing key, a value of the wrong
+/// type or out of range, an unknown factor, a factor without levels, a syntax error in an
+/// expression, a workload without figures.
 pub fn from_toml(text: &str) -> Result<Study, RequestError> {
     value::parse_toml(text)
         .and_then(|root| study(Keys::of(root, "the study", STUDY)?))
@@ -143,7 +143,7 @@ fn truth(keys: &mut Keys, key: &str) -> Result<bool, Fault> {
     }
 }
 
-/// What picks, orders and compares cells.
+/// The keys that select, order and compare cells.
 fn cells(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
     study.together = factor_names(keys, "together", study)?;
     study.share = shared(keys, study)?;
@@ -201,7 +201,7 @@ fn factor_names(keys: &mut Keys, key: &str, study: &Study) -> Result<Vec<String>
         .collect()
 }
 
-/// Factors that a start can have several levels of, one after the other.
+/// Factors of which one start can run several levels in sequence.
 fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
     let sized = study.factors.iter().any(|one| matches!(one.acts, Acts::Cores | Acts::Vcpus));
     let placed = study.factors.iter().any(|one| one.acts == Acts::Strategy);
@@ -264,13 +264,13 @@ fn unknown_name(key: &str, name: &str, at: usize, study: &Study) -> Fault {
     ))
 }
 
-/// An expression whose names are not looked at.
+/// An expression whose names are not checked.
 fn rule((text, at): (String, usize), key: &str) -> Result<Rule, Fault> {
     let expr = Expr::parse(&text).map_err(|error| expr_fault(key, at, &error))?;
     Ok(Rule { text, expr, at })
 }
 
-/// The place in a quoted text: the quote is one letter.
+/// The position in a quoted text: the quote takes one character.
 fn expr_fault(key: &str, at: usize, error: &ExprError) -> Fault {
     Fault::new(at + 1 + error.at, format!("{key}: {}", error.why))
 }
@@ -560,7 +560,7 @@ fn quick(table: Toml, study: &Study) -> Result<Quick, Fault> {
 }
 
 impl Study {
-    /// The study as its `[quick]` table reduces it; `None` if it has none.
+    /// The study reduced by its `[quick]` table; `None` if it has none.
     #[must_use]
     pub fn quickly(&self) -> Option<Study> {
         let quick = self.quick.clone()?;

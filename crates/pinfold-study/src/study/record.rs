@@ -1,4 +1,4 @@
-//! A study in its store: the document that the run keeps, beginning a run, reading one back.
+//! A study in the store: the document of the run, creating a run, reading one back.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use super::runner::Runner;
 use crate::schema::SchemaError;
 use crate::store::{NewRun, OpenRun, RunId, Store, StoreError, StudyCell};
 
-/// What runs of studies are called in the store.
+/// Kind of a study's run in the store.
 pub const KIND: &str = "study";
 
 const FORMAT: &str = "pinfold-study/1";
 
-/// What the run keeps besides its cells: enough to go on and to make the page.
+/// The data that the run stores besides its cells: enough to resume it and to render the page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StudyRecord {
     format: String,
     /// The study file's text.
     pub toml: String,
-    /// Whether its `[quick]` form was run.
+    /// True if its `[quick]` form was run.
     pub quick: bool,
-    /// The command line that began it.
+    /// The command line that started it.
     pub command: String,
     facts: FactsV1,
 }
@@ -54,44 +54,44 @@ impl FactsV1 {
     }
 }
 
-/// What ended a run before its last block.
+/// The early end of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Early {
-    /// Blocks that were run.
+    /// Number of blocks that were run.
     pub blocks: u32,
-    /// Why no further one was.
+    /// Why the run ended.
     pub reason: String,
 }
 
-/// A run read back.
+/// A run read back from the store.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The study, in the form that is run.
     pub study: Study,
-    /// Its cells, those that the runner refused among the skipped.
+    /// Its cells; those that the runner refused are marked as skipped.
     pub cells: Cells,
-    /// The host that it began on.
+    /// The host on which it started.
     pub facts: HostFacts,
-    /// Its document.
+    /// The stored document of the run.
     pub record: StudyRecord,
     /// Set if it ended before its last block.
     pub early: Option<Early>,
 }
 
-/// What is begun.
+/// The data of a new run.
 #[derive(Clone, Copy, Debug)]
 pub struct NewStudy<'a> {
-    /// The study, as its file has it.
+    /// The study, as in its file.
     pub study: &'a Study,
-    /// Whether its `[quick]` form is run.
+    /// True if its `[quick]` form is run.
     pub quick: bool,
     /// The command line.
     pub command: &'a str,
-    /// Where and with what.
+    /// Host and software.
     pub origin: &'a Origin,
-    /// The host.
+    /// Facts of the host.
     pub facts: &'a HostFacts,
-    /// When (seconds since 1970).
+    /// Start of the run (seconds since 1970).
     pub now_unix_s: u64,
 }
 
@@ -116,10 +116,10 @@ pub fn cells(study: &Study, facts: &HostFacts, runner: &dyn Runner) -> Result<Ce
     }
 }
 
-/// Begins a run: its document and its cells are in the store when this returns.
+/// Creates a run: when this returns, its document and its cells are in the store.
 ///
 /// # Errors
-/// [`StudyError`]: nothing can be run, the store holds another study or an unfinished run.
+/// [`StudyError`]: nothing can be run, or the store has another study or an unfinished run.
 pub fn create(
     store: &mut Store,
     new: &NewStudy<'_>,
@@ -128,10 +128,10 @@ pub fn create(
     create_with(store, new, (runner, None))
 }
 
-/// Checks that a store may take a new run of the study of this name.
+/// Checks that a store can take a new run of the study with this name.
 ///
 /// # Errors
-/// [`StudyError`]: it holds another study, or a run that is not finished.
+/// [`StudyError`]: it has another study, or an unfinished run.
 pub fn vacant(store: &Store, name: &str) -> Result<(), StudyError> {
     for run in store.runs()? {
         let record = store.run(run)?;
@@ -151,7 +151,7 @@ pub fn vacant(store: &Store, name: &str) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// As [`create`], for a run whose tasks go to a cluster if there are options of one (JSON).
+/// As [`create`]; with options of a cluster (JSON), the run's tasks are submitted to it.
 pub(super) fn create_with(
     store: &mut Store,
     new: &NewStudy<'_>,
@@ -205,7 +205,7 @@ impl Loaded {
     /// Reads a run back.
     ///
     /// # Errors
-    /// [`StudyError`]: the run is none of a study, or its documents are of another version.
+    /// [`StudyError`]: the run is not one of a study, or its documents have another version.
     pub fn read(store: &Store, run: RunId) -> Result<Self, StudyError> {
         let row = store.run(run)?;
         if row.kind != KIND {
@@ -238,7 +238,7 @@ impl Loaded {
         Ok(Self { study, cells, facts, record, early })
     }
 
-    /// Checks that a file is the one that the run began with.
+    /// Checks that a file equals the one at the start of the run.
     ///
     /// # Errors
     /// [`StudyError::OtherText`] with the first line that differs.

@@ -1,4 +1,4 @@
-//! The engine's door of a study: what places and runs a workload.
+//! The interface of a study to the code that places and runs a workload.
 
 use pinfold_model::Figure;
 
@@ -7,30 +7,30 @@ use super::design::TrialSlot;
 use super::file::Study;
 use crate::engine::{Next, TrialError};
 
-/// One start that is to be made: a placement, a virtual node or a machine, and the trials in it.
+/// A request for one start: a placement, a virtual node or a machine, with its trials.
 #[derive(Clone, Copy, Debug)]
 pub struct StartRequest<'a> {
-    /// The study.
+    /// The study of the trials.
     pub study: &'a Study,
     /// All its cells.
     pub cells: &'a Cells,
-    /// The trials, in this order. All agree in what is not shared.
+    /// The trials, in this order. They differ only in shared factors.
     pub trials: &'a [TrialSlot],
 }
 
-/// A trial of a start, as its runner sees it. A second look at a cell is like the first.
+/// A trial as the runner sees it. A twin cannot be distinguished from its cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// The study.
+    /// The study of the trial.
     pub study: &'a Study,
-    /// The cell.
+    /// The cell of the trial.
     pub cell: &'a Cell,
     /// Block, from 0.
     pub block: u32,
 }
 
 impl<'a> StartRequest<'a> {
-    /// Its trials.
+    /// The trials of the request.
     pub fn wanted(&self) -> impl Iterator<Item = Wanted<'a>> + use<'a> {
         let (study, cells) = (self.study, self.cells);
         let trials = self.trials.iter();
@@ -38,28 +38,29 @@ impl<'a> StartRequest<'a> {
     }
 }
 
-/// What a trial measured.
+/// Result of a trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrialResult {
-    /// Raw samples; `t_full` among them.
+    /// Raw samples, including `t_full`.
     pub figures: Vec<Figure>,
-    /// Time that the workload itself took, its warm-up runs too (ns).
+    /// Duration of the workload itself, including its warm-up runs (ns).
     pub work_ns: u64,
 }
 
-/// Told of each trial of a start when it ends, by its place in the request.
+/// Called with each trial of a start when it ends, by its index in the request.
 pub type Finished<'f> = dyn FnMut(usize, Result<TrialResult, TrialError>) -> Next + 'f;
 
-/// Places, runs, measures, and takes all back.
+/// Places, runs and measures a workload, and undoes all changes.
 pub trait Runner {
     /// Why a cell cannot be run on this host; `None` if it can.
     fn refusal(&self, study: &Study, cell: &Cell) -> Option<String>;
 
-    /// Makes one start. `finished` is called after each trial. It is over when this returns:
-    /// no process, load, pin or slowed core is left.
+    /// Runs one start. `finished` is called after each trial. When this returns, no process, load,
+    /// pinning or slowed core is left.
     ///
     /// # Errors
-    /// [`TrialError`] if the start itself failed; trials that were not told of have then failed.
+    /// [`TrialError`] if the start itself failed; trials that were not passed to `finished` have
+    /// then failed.
     fn start(
         &mut self,
         request: &StartRequest<'_>,

@@ -1,4 +1,5 @@
-//! Numbers for plots, tables and claims: cells picked, grouped, shown as value, ratio or error.
+//! Values for plots, tables and claims: selects and groups cells, and converts them to value, ratio
+//! or error.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +12,20 @@ use super::file::{Claim, Selection, Shown, Study};
 use super::template;
 use crate::stats::{QuantilePoint, median, quantile_curve};
 
-/// One number with its interval.
+/// One value with its range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// The number.
+    /// The value, ratio or error.
     pub value: f64,
-    /// Of one cell its 95 % interval; of several the smallest and the largest of their numbers.
+    /// For one cell its 95 % interval; for several the smallest and the largest of their values.
     pub range: Option<(f64, f64)>,
-    /// How many cells it stands for.
+    /// Number of cells.
     pub cells: usize,
-    /// Blocks behind it; the fewest of its cells.
+    /// Number of blocks; the minimum over its cells.
     pub blocks: u32,
 }
 
-/// A cell's number, with what tells it from others.
+/// The value of a cell, with its levels and labels.
 struct Picked<'a> {
     estimate: &'a Estimate,
     value: f64,
@@ -33,34 +34,34 @@ struct Picked<'a> {
     ideal: Option<f64>,
 }
 
-/// The key of a group: levels in the order of the names that were asked for.
+/// The key of a group: levels in the order of the requested names.
 pub type Key = Vec<String>;
 
-/// What a selection gives.
+/// The result of a selection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Groups {
-    /// Unit of a shown value; `None` for ratios and errors.
+    /// Unit of a value; `None` for ratios and errors.
     pub unit: Option<Unit>,
-    /// One number per group, in the order of the study's levels.
+    /// One value per group, in the order of the study's levels.
     pub points: Vec<(Key, Point)>,
-    /// What each group should be, where the study says.
+    /// The expected value of each group, if the study has one.
     pub ideals: BTreeMap<Key, f64>,
 }
 
 /// The percentiles of samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleCurve {
-    /// Dense towards the largest, which is the last.
+    /// Dense towards the largest sample, which is the last point.
     pub points: Vec<QuantilePoint>,
-    /// How many samples there are.
+    /// Number of samples.
     pub samples: u64,
 }
 
 impl Analysis {
-    /// The numbers of a selection, grouped by factors, `workload` or labels of the figure.
+    /// The values of a selection, grouped by factors, `workload` or labels of the figure.
     ///
     /// # Errors
-    /// In words: an expression has no value for a cell.
+    /// A message: an expression has no value for a cell.
     pub fn groups(&self, selection: &Selection, names: &[&str]) -> Result<Groups, String> {
         let picked = self.pick(selection)?;
         let mut unit = None;
@@ -88,10 +89,10 @@ impl Analysis {
         Ok(Groups { unit, points, ideals })
     }
 
-    /// The percentiles of all samples of a selection, grouped likewise.
+    /// The percentiles of all samples of a selection, grouped in the same way.
     ///
     /// # Errors
-    /// In words: an expression has no value for a cell.
+    /// A message: an expression has no value for a cell.
     pub fn curves(
         &self,
         selection: &Selection,
@@ -144,7 +145,7 @@ impl Analysis {
         Ok(picked)
     }
 
-    /// Whether a claim holds here, and what we see.
+    /// Evaluates a claim on the results.
     #[must_use]
     pub fn judge(&self, claim: &Claim) -> Judged {
         let scope = ClaimScope { analysis: self };
@@ -159,12 +160,12 @@ impl Analysis {
     }
 }
 
-/// What became of a claim.
+/// The evaluation of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
-    /// What we see.
+    /// What this study observes.
     pub see: String,
-    /// Whether we agree; else why that cannot be told.
+    /// True if the results agree with the claim; or why this cannot be decided.
     pub agree: Result<bool, String>,
 }
 
@@ -200,7 +201,7 @@ fn joined(members: &[&Picked<'_>]) -> Option<Point> {
     Some(Point { value: median(&values)?, range, cells: members.len(), blocks })
 }
 
-/// What the expressions of claims see.
+/// The scope of the expressions in claims.
 struct ClaimScope<'a> {
     analysis: &'a Analysis,
 }
@@ -284,7 +285,7 @@ impl ClaimScope<'_> {
     }
 }
 
-/// What a figure should be, by the first plot or table that says so.
+/// The expected value of a figure, from the first plot or table that has one.
 fn ideal_of(study: &Study, figure: &str) -> Option<super::file::Rule> {
     let plots = study.plots.iter().map(|plot| &plot.selection);
     let tables = study.tables.iter().flat_map(|table| &table.selections);

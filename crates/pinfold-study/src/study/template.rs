@@ -1,9 +1,9 @@
-//! `{factor}` in commands, and times as people write them.
+//! `{factor}` in commands, and durations in text form.
 
-/// Puts values into the braces of a word: `{n_threads}`; `{{` and `}}` are braces themselves.
+/// Replaces the placeholders in a word: `{n_threads}`; `{{` and `}}` are literal braces.
 ///
 /// # Errors
-/// Names what stands in the braces and has no value, or a brace that is not closed.
+/// Names a placeholder without a value, or an unclosed brace.
 pub fn fill(word: &str, value: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut filled = String::with_capacity(word.len());
     let mut rest = word;
@@ -27,7 +27,7 @@ pub fn fill(word: &str, value: &dyn Fn(&str) -> Option<String>) -> Result<String
     Ok(filled)
 }
 
-/// A time such as `90s`, `1.5 min`, `200ms` or `2h 30min`, in nanoseconds.
+/// Parses a duration such as `90s`, `1.5 min`, `200ms` or `2h 30min` to nanoseconds.
 #[must_use]
 pub fn duration_ns(text: &str) -> Option<u64> {
     let mut total = 0_u64;

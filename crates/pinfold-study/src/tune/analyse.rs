@@ -1,10 +1,10 @@
-//! From the store to the report. Nothing but the stored samples and settings is used, so
-//! that anyone who has the file can compute the same verdicts.
+//! Computes the report from the store. Only the stored samples and settings are used, so anyone
+//! with the file can compute the same verdicts.
 //!
-//! Holm's correction covers the confirmed candidates, within one metric and load state:
-//! the goal's metric in the goal's load state is the question that was asked, the others
-//! are shown beside it. A comparison whose blocks are incomplete because a start failed
-//! or a metric is missing is `unknown`: what failed may well have been the bad ones.
+//! Holm's correction covers the confirmed candidates, within one metric and load state. The goal's
+//! metric in the goal's load state is the question of the run; the others are reported in addition.
+//! A comparison with incomplete blocks, because a start failed or a metric is missing, is
+//! `unknown`: the failed starts may be the bad ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,11 +27,10 @@ use crate::stats::{
 };
 use crate::store::{Phase, RunId, StartRecord, StartStatus, Store};
 
-/// Computes a run's report from the store alone. A run that is not finished gives a
-/// report too, with what there is.
+/// Computes a run's report from the store alone. For an unfinished run it reports the data so far.
 ///
 /// # Errors
-/// [`TuneError`] if the store cannot be read or holds no such tuning run.
+/// [`TuneError`] if the store cannot be read or does not have this tuning run.
 pub fn analyse(store: &Store, run: RunId) -> Result<TuneReport, TuneError> {
     let analysis = Analysis::read(store, run)?;
     let record = store.run(run)?;
@@ -65,19 +64,19 @@ struct Analysis {
     confirmation: Summaries,
     /// Confirmed candidates besides the baseline.
     kept: Vec<usize>,
-    /// Blocks of the confirmation.
+    /// Number of blocks of the confirmation.
     blocks: u32,
 }
 
-/// Pairs of one comparison, before the correction.
+/// Paired values of one comparison, before the correction.
 struct Pairs {
     blocks: Vec<Block>,
     p: Option<PValue>,
-    /// Some block has one side only although both were started.
+    /// Some block has only one side, although both were started.
     incomplete: bool,
-    /// The recorder lost samples: of the candidate, of the baseline.
+    /// Samples were dropped: of the candidate, of the baseline.
     dropped: (bool, bool),
-    /// Time observed, in the mean of the blocks, in units of the baseline's.
+    /// Mean observation time over the blocks, relative to the baseline's.
     time: f64,
 }
 
@@ -92,7 +91,7 @@ impl Analysis {
             loaded: &loaded,
             screening: &screening,
             confirmation: &confirmation,
-            // What is not begun is not told of.
+            // Blocks that have not started are not reported.
             has_time: &|_| false,
         });
         Ok(Self {
@@ -180,14 +179,14 @@ impl Analysis {
         for key in self.confirmation.keys() {
             let pairs: Vec<Pairs> =
                 family.iter().map(|&candidate| self.pairs(candidate, key)).collect();
-            // Who has no p-value still counts as a member of the family.
+            // A candidate without a p-value still counts as a member of the family.
             let raw: Vec<f64> =
                 pairs.iter().map(|pairs| pairs.p.map_or(1.0, |p| p.value)).collect();
             for ((&candidate, pairs), p_holm) in family.iter().zip(&pairs).zip(holm(&raw)) {
                 let mut contrast = self.contrast(pairs, p_holm, key.1, family.len());
                 if self.is_dropped(candidate) && contrast.pairs < self.blocks {
-                    // It left because of what these data showed: they give no verdict besides.
-                    // Dropping it after the last block changed nothing.
+                    // It was dropped because of these data, so they give no verdict in addition.
+                    // Dropping it after the last block had no effect.
                     let (have, need) = (contrast.pairs, self.blocks.max(contrast.pairs + 1));
                     contrast.verdict = Verdict::Unknown { have, need };
                 }
@@ -384,8 +383,8 @@ impl Analysis {
     }
 }
 
-/// Takes a verdict back that lost samples might have changed: a maximum or quantile of
-/// what is left may be too small, never too large.
+/// Withdraws a verdict that dropped samples might have changed: a maximum or quantile of the
+/// remaining samples may be too small, never too large.
 fn censor(
     verdict: Verdict,
     metric: Metric,
@@ -405,8 +404,8 @@ fn censor(
     if is_tail && doubtful { Verdict::Unknown { have, need: have } } else { verdict }
 }
 
-/// A longest wait grows with the time observed, at most in proportion unless the tail is heavier
-/// than 1/x: a verdict that the times alone could explain is none.
+/// A longest wait grows with the observation time, at most in proportion unless the tail is heavier
+/// than 1/x. A verdict that the observation times alone could explain is withdrawn.
 fn allow_for_time(
     verdict: Verdict,
     metric: Metric,

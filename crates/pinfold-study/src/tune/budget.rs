@@ -1,26 +1,26 @@
-//! From a budget to a design: how long to look, how many blocks to confirm.
+//! Fits the design into the budget: observation time and number of confirmation blocks.
 //!
-//! The smallest design is the shortest observation with the fewest blocks that can give
-//! a verdict; if that does not fit, the run is refused with the time that it needs.
-//! What is left goes into longer observations first, because the worst gap of a short
-//! look says little, and then into further blocks.
+//! The smallest design has the shortest observation and the fewest blocks that can give a verdict.
+//! If it does not fit, the run is refused with the time that it needs. Remaining time is used for
+//! longer observations first, because the longest stall of a short observation says little, and
+//! then for more blocks.
 
 use super::config::{ObservationRange, TuneConfig};
 use super::error::TuneError;
 
-/// Sums that equal the budget but for rounding fit.
+/// Tolerance for rounding: sums that equal the budget except for rounding errors fit.
 const SLACK: f64 = 1.0 + 1e-9;
 
-/// What a run will be and how long it will take.
+/// The size and duration of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// Candidates besides the baseline, of different placement.
+    /// Number of candidates besides the baseline, with different placements.
     pub candidates: u32,
-    /// Starts of the screening; 0 if all candidates can be confirmed.
+    /// Number of starts of the screening; 0 if all candidates can be confirmed.
     pub screening_starts: u32,
-    /// Candidates besides the baseline that are confirmed.
+    /// Number of candidates besides the baseline that are confirmed.
     pub confirmed: u32,
-    /// Blocks of the confirmation.
+    /// Number of blocks of the confirmation.
     pub confirm_blocks: u32,
     /// Observation time per load state (seconds).
     pub observation_s: f64,
@@ -29,13 +29,13 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// Starts of one confirmation block: the candidates, the baseline and its twin.
+    /// Number of starts of one confirmation block: the candidates, the baseline and its twin.
     #[must_use]
     pub fn block_starts(&self) -> u32 {
         self.confirmed + 2
     }
 
-    /// Starts of the whole run.
+    /// Number of starts of the whole run.
     #[must_use]
     pub fn starts(&self) -> u32 {
         self.screening_starts + self.confirm_blocks * self.block_starts()
@@ -48,15 +48,15 @@ impl Prediction {
     }
 }
 
-/// Fits a run with this many candidates of different placement, besides the baseline,
-/// into the budget.
+/// Fits a run with this number of candidates besides the baseline, with different placements, into
+/// the budget.
 ///
 /// # Errors
 /// [`TuneError::Budget`] with the time needed, or [`TuneError::Config`].
 pub fn predict(config: &TuneConfig, candidates: u32) -> Result<Prediction, TuneError> {
     config.check()?;
     let confirmed = candidates.min(config.keep);
-    // Nobody can be dropped: the time is better spent on confirmation.
+    // No candidate can be dropped: the time is better used for the confirmation.
     let screens = candidates > config.keep;
     let screening_starts = if screens { config.screening_blocks * (candidates + 1) } else { 0 };
     let smallest = Prediction {
@@ -78,15 +78,15 @@ pub fn predict(config: &TuneConfig, candidates: u32) -> Result<Prediction, TuneE
     Ok(grow(config, smallest, config.budget_s))
 }
 
-/// The same design, spending `seconds`: longer looks first, then more blocks. Never less
-/// than the shortest look, even if the time does not suffice.
+/// The same design, enlarged to `seconds`: longer observations first, then more blocks. Never less
+/// than the shortest observation, even if the time does not suffice.
 pub(super) fn grow(config: &TuneConfig, smallest: Prediction, seconds: f64) -> Prediction {
     let states = config.load_states.len();
     let per_start = seconds / f64::from(smallest.starts().max(1));
     let observed = per_start - config.costs.start(states, 0.0);
     let ObservationRange { min_s, max_s } = config.observation;
     let fitting = observed / (states as f64 * config.costs.per_observed_s);
-    // Whole hundredths, downwards: a time that people can read and a sum that fits.
+    // Rounded down to hundredths: readable, and the sum fits.
     let observation_s = ((fitting * SLACK * 100.0).floor() / 100.0).clamp(min_s, max_s);
     let start_s = config.costs.start(states, observation_s);
     let mut design = Prediction { observation_s, start_s, ..smallest };

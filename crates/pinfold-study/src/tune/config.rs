@@ -1,29 +1,29 @@
-//! What a tuning run is asked to do, and whether that makes sense.
+//! Settings of a tuning run, and their validation.
 
 use pinfold_model::{LoadState, Metric};
 
 use super::error::TuneError;
 use crate::stats::{LEAST_BLOCKS, blocks_needed};
 
-/// What the best placement is best at.
+/// The quantity that is optimised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// Smallest worst spin-gap (median over blocks) under the heaviest load state.
+    /// Smallest longest stall (median over blocks) under the heaviest load state.
     Latency,
     /// Largest median compute rate under the heaviest load state.
     Throughput,
-    /// Smallest worst spin-gap among the candidates that keep at least
-    /// [`BALANCED_SHARE`] of the best compute rate.
+    /// Smallest longest stall among the candidates that keep at least [`BALANCED_SHARE`] of the
+    /// best compute rate.
     Balanced,
 }
 
-/// Share of the best candidate's compute rate that [`Goal::Balanced`] insists on.
+/// Share of the best candidate's compute rate that [`Goal::Balanced`] requires.
 pub const BALANCED_SHARE: f64 = 0.95;
 
-/// Chance that the best candidate is dropped in a race, if nothing else is said.
+/// Default probability that the best candidate is dropped in a race.
 pub const RACE_ALPHA: f64 = 0.05;
 
-/// A race has at most so many blocks before the confirmation, however much time there is.
+/// Maximum number of blocks of a race before the confirmation, independent of the time.
 pub const MOST_RACE_BLOCKS: u32 = 8;
 
 impl Goal {
@@ -50,30 +50,30 @@ impl Goal {
 /// Bounds of the observation time per load state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ObservationRange {
-    /// Shorter observations say too little (seconds).
+    /// Shortest observation (seconds); shorter ones say too little.
     pub min_s: f64,
-    /// Longer ones are not worth the time; further blocks are (seconds).
+    /// Longest observation (seconds); more blocks are a better use of further time.
     pub max_s: f64,
 }
 
 /// Bounds of the number of confirmation blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRange {
-    /// At least this many, and never fewer than [`LEAST_BLOCKS`].
+    /// Minimum, at least [`LEAST_BLOCKS`].
     pub min: u32,
-    /// At most this many, whatever the budget.
+    /// Maximum, independent of the budget.
     pub max: u32,
 }
 
-/// What a start costs besides looking, from experience or from one trial start.
+/// Time that a start takes in addition to the observation, from experience or from one trial start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// Boot, placement and shutdown of one start (seconds).
     pub start_s: f64,
-    /// Settling in of one load state (seconds).
+    /// Settling time of one load state (seconds).
     pub state_s: f64,
-    /// Seconds that one observed second takes: 1 if all rulers look at once, their
-    /// number if one looks after the other.
+    /// Seconds per observed second: 1 if all benchmarks run at the same time, their number if they
+    /// run in sequence.
     pub per_observed_s: f64,
 }
 
@@ -85,47 +85,48 @@ impl Costs {
     }
 }
 
-/// A tuning run's settings. [`TuneConfig::new`] has the usual ones.
+/// Settings of a tuning run. [`TuneConfig::new`] returns the defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TuneConfig {
-    /// What is to be optimised.
+    /// The quantity to optimise.
     pub goal: Goal,
-    /// A candidate that exceeds this gap in any confirmation block violates the constraint.
+    /// Maximum stall (ns): a candidate that exceeds it in any confirmation block violates the
+    /// constraint.
     pub max_gap_ns: Option<u64>,
     /// Time for the whole run (seconds).
     pub budget_s: f64,
     /// Bounds of the observation time.
     pub observation: ObservationRange,
-    /// Blocks of the race (the screening phase), if it does not end before; more while somebody else
-    /// than those who would be kept may well be the best, and there is time.
+    /// Number of blocks of the race (the screening phase), if it does not end earlier. It has more
+    /// blocks while a candidate that would be left out may still be the best, and there is time.
     pub screening_blocks: u32,
     /// Bounds of the confirmation's blocks.
     pub confirm_blocks: BlockRange,
-    /// Candidates besides the baseline that are confirmed, at most.
+    /// Maximum number of candidates besides the baseline that are confirmed.
     pub keep: u32,
-    /// Seed of every order.
+    /// Seed of all random orders.
     pub seed: u64,
     /// Load states of every start.
     pub load_states: Vec<LoadState>,
-    /// What a start costs.
+    /// Costs of a start.
     pub costs: Costs,
     /// Level of the verdicts.
     pub alpha: f64,
-    /// Candidates are dropped as soon as they cannot win any more, with at most this chance that
-    /// the best one is among them; `None`: nobody is dropped by a test.
+    /// Maximum probability that the best candidate is among those dropped in the race, which drops
+    /// candidates as soon as they cannot win any more; `None`: no candidate is dropped by a test.
     pub race: Option<f64>,
     /// Ratios within `1 ± margin` are the same.
     pub margin: f64,
-    /// What counts as a gap: [`Metric::SpinGap`], or [`Metric::RunDelay`] for a guest that is
-    /// only seen from the host.
+    /// The metric of stalls: [`Metric::SpinGap`], or [`Metric::RunDelay`] for a guest that is
+    /// observed only from the host.
     pub gap_metric: Metric,
-    /// What the caller wants kept with the run: opaque here, given back by [`super::analyse`].
+    /// Data of the caller that are stored with the run; opaque, returned by [`super::analyse`].
     pub context: String,
 }
 
 impl TuneConfig {
-    /// The usual run: all four load states, a race of 2 blocks or more, the best 3 confirmed in
-    /// 8 to 16 blocks, 1 to 5 observed seconds per load state.
+    /// The defaults: all four load states, a race of 2 blocks or more, the best 3 confirmed in 8 to
+    /// 16 blocks, 1 to 5 observed seconds per load state.
     #[must_use]
     pub fn new(goal: Goal, budget_s: f64, seed: u64, costs: Costs) -> Self {
         Self {
@@ -147,7 +148,7 @@ impl TuneConfig {
         }
     }
 
-    /// The metric whose verdict decides about the winner.
+    /// The metric that decides the winner.
     #[must_use]
     pub fn metric(&self) -> Metric {
         match self.goal {
@@ -156,7 +157,7 @@ impl TuneConfig {
         }
     }
 
-    /// The load state that the goal is judged in: the heaviest that is measured, and of
+    /// The load state in which the goal is evaluated: the heaviest that is measured, and among
     /// equal ones that with a loaded host.
     #[must_use]
     pub fn goal_load(&self) -> LoadState {
@@ -165,34 +166,35 @@ impl TuneConfig {
         self.load_states.iter().max_by_key(weight).copied().unwrap_or(LoadState::BOTH)
     }
 
-    /// Blocks that a confirmation of this many candidates besides the baseline needs.
+    /// Minimum number of blocks of a confirmation of this number of candidates besides the
+    /// baseline.
     #[must_use]
     pub fn least_blocks(&self, candidates: u32) -> u32 {
         self.confirm_blocks.min.max(blocks_needed(candidates, self.alpha))
     }
 
-    /// The same settings for the full matrix: nobody is dropped, everybody is confirmed.
+    /// The same settings for the full matrix: no candidate is dropped, all are confirmed.
     #[must_use]
     pub fn in_full(self) -> Self {
         Self { race: None, keep: u32::MAX, ..self }
     }
 
-    /// Blocks that a race may have before the confirmation.
+    /// Maximum number of blocks of a race before the confirmation.
     #[must_use]
     pub fn most_race_blocks(&self) -> u32 {
         self.screening_blocks.max(MOST_RACE_BLOCKS)
     }
 
-    /// Looks that a race counts on, over both phases: fixed before the first start.
+    /// Number of interim analyses of a race, over both phases; fixed before the first start.
     #[must_use]
     pub fn race_looks(&self) -> u32 {
         self.screening_blocks.saturating_add(self.confirm_blocks.min)
     }
 
-    /// Checks that the settings make sense.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// [`TuneError::Config`] names the first setting that does not.
+    /// [`TuneError::Config`] names the first invalid setting.
     pub fn check(&self) -> Result<(), TuneError> {
         let fail = |setting, why: &str| Err(TuneError::Config { setting, why: why.to_owned() });
         let positive = |value: f64| value.is_finite() && value > 0.0;

@@ -1,4 +1,4 @@
-//! Beginning a run: check the candidates, merge equal placements, fit the budget, save.
+//! Creates a run: checks the candidates, merges equal placements, fits the budget, saves.
 
 use pinfold_model::{Origin, Plan};
 
@@ -11,41 +11,41 @@ use crate::store::{CandidateRecord, CandidateRole, NewRun, OpenRun, Store};
 /// Kind of a tuning run in the store.
 pub const KIND: &str = "tune";
 
-/// Name of the baseline among the candidates: the machine is left unplaced.
+/// Name of the baseline among the candidates: the machine is not placed.
 pub const NONE: &str = "none";
 
 /// Name of the baseline's twin: the other half of the A/A pair.
 pub const TWIN_NAME: &str = "none (again)";
 
-/// A placement that is to be tried.
+/// A placement to be tried.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// Name, unique among the candidates; usually the strategy's.
     pub name: String,
-    /// The plan.
+    /// The plan of the placement.
     pub plan: Plan,
-    /// The same plan in its own JSON, as it is stored and shown.
+    /// The plan as JSON, as it is stored and shown.
     pub plan_json: String,
 }
 
-/// A run that was begun.
+/// A new run.
 #[derive(Clone, Debug)]
 pub struct Created {
     /// The run, ready to be worked on.
     pub run: OpenRun,
-    /// What it will be and how long it will take.
+    /// Its size and duration.
     pub prediction: Prediction,
-    /// Candidates that place the machine as an earlier one does, and which one: they
-    /// are not started.
+    /// Candidates with the placement of an earlier one, and the name of that one: they are not
+    /// started.
     pub same_as: Vec<(String, String)>,
 }
 
-/// Begins a run: checks everything that can be checked before the first start and writes
-/// the run into the store. Indexes of `candidates` are those of the later requests.
+/// Creates a run: checks everything that can be checked before the first start, and writes the run
+/// into the store. Indexes of `candidates` are those of the later requests.
 ///
 /// # Errors
-/// [`TuneError`]: a setting, the candidates, the budget, or the store. Nothing is written
-/// if the request is refused.
+/// [`TuneError`]: a setting, the candidates, the budget, or the store. If the request is refused,
+/// nothing is written.
 pub fn create(
     store: &mut Store,
     config: &TuneConfig,
@@ -82,7 +82,7 @@ pub fn create(
     Ok(Created { run, prediction, same_as })
 }
 
-/// The candidates as they are stored, in their order, the twin last.
+/// The candidates for the store, in their order, the twin last.
 fn records(candidates: &[Candidate]) -> Result<Vec<CandidateRecord>, TuneError> {
     let baseline = candidates
         .iter()
@@ -112,7 +112,7 @@ fn records(candidates: &[Candidate]) -> Result<Vec<CandidateRecord>, TuneError> 
     Ok(records)
 }
 
-/// The candidate that stands for this one: the baseline, else the first of equals.
+/// The candidate that represents this one: the baseline, else the first with the same placement.
 fn same_placement(candidates: &[Candidate], index: usize, baseline: usize) -> Option<usize> {
     if index == baseline {
         return None;

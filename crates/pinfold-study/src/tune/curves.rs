@@ -1,4 +1,4 @@
-//! Access to the raw samples: what the report draws its distributions from.
+//! Access to the raw samples, for the distributions in the report.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ pub struct Pooled {
     pub metric: Metric,
     /// The samples, in the metric's unit, in the order of blocks.
     pub samples: Vec<f64>,
-    /// Time looked (ns), summed over blocks and vCPUs.
+    /// Observation time (ns), summed over blocks and vCPUs.
     pub observed_ns: u64,
-    /// Samples that the recorder lost.
+    /// Number of dropped samples.
     pub dropped: u64,
-    /// Series that were put together.
+    /// Number of series that were pooled.
     pub series: u32,
 }
 
@@ -38,8 +38,8 @@ impl Pooled {
         self.series = self.series.saturating_add(1);
     }
 
-    /// Gaps and arrivals beyond each of `points` lengths, from 1 µs to the longest gap.
-    /// Only gaps have this view: for other metrics it is empty.
+    /// Stalls and arrivals beyond each of `points` lengths, from 1 µs to the longest stall. Empty
+    /// for metrics other than stalls.
     #[must_use]
     pub fn gap_curve(&self, points: usize) -> Vec<GapPoint> {
         match self.metric {
@@ -61,7 +61,7 @@ impl Pooled {
     }
 }
 
-/// Puts the confirmation's samples of one candidate together.
+/// Pools the confirmation's samples of one candidate.
 ///
 /// # Errors
 /// [`TuneError`] if the store cannot be read.
@@ -90,8 +90,8 @@ pub struct RoleTotals {
     pub time_ns: Option<u64>,
 }
 
-/// Puts the confirmation's scheduler statistics of one candidate in one load state
-/// together, by role. Migrations are `None` if any block could not tell.
+/// Sums the confirmation's scheduler statistics of one candidate in one load state, by role.
+/// Migrations are `None` if any block does not have them.
 ///
 /// # Errors
 /// [`TuneError`] if the store cannot be read.
@@ -132,7 +132,8 @@ fn add_role(total: &mut RoleStats, stats: &RoleStats) {
     total.lost_threads = total.lost_threads.saturating_add(stats.lost_threads);
 }
 
-/// Calls `visit` for every cell of the candidate's confirmation, one start in memory.
+/// Calls `visit` for every cell of the candidate's confirmation, with one start in memory at a
+/// time.
 pub(super) fn each_cell(
     store: &Store,
     run: RunId,

@@ -1,8 +1,8 @@
-//! Randomised complete blocks: every candidate once per block, in random order, and the
-//! load states of each start in random order too.
+//! Randomised complete blocks: every candidate once per block, in random order, with the load
+//! states of each start in random order too.
 //!
-//! The order depends on the seed, the phase, the block and who takes part, and on nothing
-//! else: a run that goes on rebuilds the very design it began with.
+//! The order depends only on the seed, the phase, the block and the participants: a resumed run
+//! rebuilds the same design.
 
 use pinfold_model::LoadState;
 
@@ -14,7 +14,7 @@ use crate::store::{Phase, Slot};
 pub struct PlannedStart {
     /// Phase, block and candidate.
     pub slot: Slot,
-    /// Place in the block's order, from 0.
+    /// Position in the order of the block, from 0.
     pub position: u32,
     /// Load states in their order.
     pub load_states: Vec<LoadState>,

@@ -1,8 +1,8 @@
-//! A run's course: the starts that the store does not hold yet, block by block.
+//! Runs the starts of a run that the store does not have yet, block by block.
 //!
-//! The store is its only memory. Going on after an interruption, a crash or a power cut is
-//! the same call: the design is rebuilt from the seed, what the store holds is skipped. How a
-//! start is made, tried again and saved is the engine's, which studies share.
+//! The store is the only state. The same call resumes a run after an interruption, a crash or a
+//! power failure: the design is rebuilt from the seed, and what the store has is skipped. The
+//! common engine, which studies use too, runs, retries and saves the starts.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +24,10 @@ use crate::store::{
     StartStatus, Store, StoreError,
 };
 
-/// After this many failed starts in a row the run stops.
+/// The run stops after this number of consecutive failed starts.
 pub const MAX_FAILURES_IN_A_ROW: u32 = 4;
 
-/// What a run needs from outside.
+/// The environment of a tuning run.
 pub type Environment<'a> = engine::Environment<'a, dyn Starter + 'a>;
 
 /// How a call of [`run`] ended.
@@ -37,21 +37,21 @@ pub enum Outcome {
     Finished,
     /// The stop flag was set.
     Interrupted {
-        /// Starts that are done.
+        /// Number of completed starts.
         done: u32,
-        /// Starts of the whole run, as far as it is known.
+        /// Number of starts of the whole run, as far as known.
         total: u32,
     },
 }
 
-/// A run's settings and parts, read back from the store.
+/// Settings and candidates of a run, read from the store.
 pub(super) struct Loaded {
     pub config: TuneConfig,
     pub records: Vec<CandidateRecord>,
     pub confirm: Option<ConfirmPlan>,
     pub baseline: usize,
     pub twin: usize,
-    /// Candidates besides baseline and twin whose placement is their own.
+    /// Candidates besides baseline and twin with a placement of their own.
     pub distinct: Vec<usize>,
 }
 
@@ -88,11 +88,11 @@ impl Loaded {
     }
 }
 
-/// Makes the run's remaining starts.
+/// Runs the remaining starts of the run.
 ///
 /// # Errors
-/// [`TuneError`]: no machine can be started, start after start failed, or the store
-/// failed. What was saved is kept.
+/// [`TuneError`]: no machine can be started, several consecutive starts failed, or the store
+/// failed. Saved data are kept.
 pub fn run(
     store: &mut Store,
     run: OpenRun,
@@ -122,7 +122,7 @@ pub fn run(
     go(&mut Engine::new(work, MAX_FAILURES_IN_A_ROW), environment)
 }
 
-/// The starts of a run, as the engine's work.
+/// The starts of a run, as the [`Work`] of the engine.
 struct Starts<'a> {
     store: &'a mut Store,
     run: OpenRun,
@@ -131,11 +131,11 @@ struct Starts<'a> {
     done: BTreeMap<Slot, StartRecord>,
     screening: Summaries,
     confirmation: Summaries,
-    /// The block under way.
+    /// The current block.
     block: Vec<PlannedStart>,
-    /// Blocks of the race so far.
+    /// Number of blocks of the race so far.
     raced: u32,
-    /// Starts of the whole run, as far as it is known.
+    /// Number of starts of the whole run, as far as known.
     total: u32,
 }
 
@@ -186,7 +186,7 @@ impl Starts<'_> {
         })
     }
 
-    /// Settles who is confirmed.
+    /// Decides which candidates are confirmed.
     fn settle(&mut self, course: &Schedule, progress: &mut dyn Progress) -> Result<(), TuneError> {
         let confirm = if course.screening.is_empty() {
             ConfirmPlan {
@@ -218,7 +218,7 @@ impl Starts<'_> {
         self.report(progress, Event::Dropped { reason }, (block, name(dropped.candidate)));
     }
 
-    /// Whether the budget allows one more block of the race before the smallest confirmation.
+    /// True if the budget allows one more block of the race before the smallest confirmation.
     fn has_time(&self, running: usize) -> bool {
         let config = &self.loaded.config;
         let Some(start_s) = self.mean_start_s(Phase::Screening) else { return false };
@@ -230,8 +230,8 @@ impl Starts<'_> {
         self.spent_s() + block_s + rest_s <= config.budget_s
     }
 
-    /// Who is confirmed, and what the rest of the budget allows, with the durations that
-    /// the screening has shown instead of those that were guessed.
+    /// The candidates that are confirmed, and the design for the remaining budget, with the
+    /// durations measured in the screening.
     fn fitted(&self, running: &[usize]) -> Result<ConfirmPlan, TuneError> {
         let config = &self.loaded.config;
         let kept = kept_of(config, &self.screening, running);
@@ -254,7 +254,8 @@ impl Starts<'_> {
         Ok(ConfirmPlan { kept, blocks: fitted.confirm_blocks, observation_s: fitted.observation_s })
     }
 
-    /// The given costs, with the boot time corrected by what the starts so far took.
+    /// The given costs, with the boot time corrected by the measured durations of the starts so
+    /// far.
     fn measured_costs(&self) -> Costs {
         let config = &self.loaded.config;
         let Some(mean_s) = self.mean_start_s(Phase::Screening) else {
@@ -297,7 +298,7 @@ impl Starts<'_> {
         Ok(())
     }
 
-    /// Nobody was ever measured.
+    /// The error if no candidate was ever measured.
     fn none_measured(&self) -> TuneError {
         let failed = self.done.values().filter(|record| record.status == StartStatus::Failed);
         let count = u32::try_from(failed.clone().count()).unwrap_or(u32::MAX);
@@ -312,7 +313,7 @@ impl Starts<'_> {
         u32::try_from(self.done.len()).unwrap_or(u32::MAX)
     }
 
-    /// Starts of the whole run, if nobody is dropped any more.
+    /// Number of starts of the whole run, if no further candidate is dropped.
     fn total_of(&self, course: &Schedule) -> u32 {
         let raced: usize = course.screening.iter().map(Vec::len).sum();
         let confirmed = match &self.loaded.confirm {
@@ -329,7 +330,7 @@ impl Starts<'_> {
         self.done.values().map(|record| record.duration_ns as f64 / 1e9).sum()
     }
 
-    /// Mean duration of the phase's starts that went well at once.
+    /// Mean duration of the phase's starts that succeeded at the first attempt.
     fn mean_start_s(&self, phase: Phase) -> Option<f64> {
         let smooth = |record: &&StartRecord| {
             record.slot.phase == phase && record.attempts == 1 && record.status == StartStatus::Ok
@@ -364,7 +365,7 @@ impl Work for Starts<'_> {
     }
 
     fn request(&self, slots: &[Slot]) -> StartRequest {
-        // Each start is of one candidate alone.
+        // Each start has a single candidate.
         let mut planned = self.block.iter().filter(|start| slots.contains(&start.slot));
         let slot = slots[0];
         let is_twin = slot.candidate == self.loaded.twin;
@@ -418,7 +419,7 @@ impl Work for Starts<'_> {
 
     fn report(&self, progress: &mut dyn Progress, event: Event, (block, name): (u32, &str)) {
         let (done, total) = (self.done_starts(), self.total);
-        // What this part of the run has shown, else the race, else what was predicted.
+        // Measured durations of this phase, else of the race, else the prediction.
         let now = match self.loaded.confirm {
             Some(_) => self.mean_start_s(Phase::Confirmation),
             None => None,
@@ -439,7 +440,7 @@ impl Work for Starts<'_> {
     }
 }
 
-/// Who of those that are left is confirmed: the best that were measured at all.
+/// The remaining candidates that are confirmed: the best ones that were measured.
 pub(super) fn kept_of(config: &TuneConfig, screening: &Summaries, running: &[usize]) -> Vec<usize> {
     if screening.starts.is_empty() {
         return running.to_vec();

@@ -1,40 +1,40 @@
-//! What can go wrong in tuning, and the way out of each.
+//! Errors of tuning, with hints.
 
 use crate::schema::SchemaError;
 use crate::store::StoreError;
 use pinfold_model::text::counted;
 
-/// Why a tuning run cannot begin or go on.
+/// Why a tuning run cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error("the setting {setting} {why}")]
     Config {
-        /// Which one.
+        /// Name of the setting.
         setting: &'static str,
-        /// Why.
+        /// Why it is invalid.
         why: String,
     },
-    /// There is no candidate that leaves the machine unplaced.
+    /// No candidate leaves the machine without placement.
     #[error("the candidates lack the baseline \"none\"")]
     NoBaseline,
-    /// There is nothing to compare with the baseline.
+    /// There is no candidate to compare with the baseline.
     #[error("no candidate places the machine otherwise than the baseline")]
     NothingToCompare,
-    /// Two candidates have one name.
+    /// Two candidates have the same name.
     #[error("two candidates are called {name:?}")]
     DuplicateName {
-        /// The name.
+        /// The name that occurs twice.
         name: String,
     },
-    /// Candidates differ in their number of vCPUs.
+    /// Candidates have different numbers of vCPUs.
     #[error("{name:?} has {vcpus} vCPUs, the baseline has {baseline}")]
     UnequalVcpus {
-        /// The candidate.
+        /// Name of the candidate that differs.
         name: String,
-        /// Its vCPUs.
+        /// Its number of vCPUs.
         vcpus: usize,
-        /// The baseline's vCPUs.
+        /// The baseline's number of vCPUs.
         baseline: usize,
     },
     /// The time does not suffice for the smallest design that can give a verdict.
@@ -43,16 +43,16 @@ pub enum TuneError {
          need {needed_s:.0} s"
     )]
     Budget {
-        /// What was given (seconds).
+        /// The given time (seconds).
         budget_s: f64,
-        /// What is needed (seconds).
+        /// The required time (seconds).
         needed_s: f64,
-        /// Starts of the smallest design.
+        /// Number of starts of the smallest design.
         starts: u32,
         /// Shortest duration of one start (seconds).
         start_s: f64,
     },
-    /// The host or the program cannot start any machine.
+    /// No machine can be started on this host.
     #[error("the virtual machine cannot be started: {message}")]
     Starter {
         /// The starter's message.
@@ -60,22 +60,22 @@ pub enum TuneError {
         /// The starter's hint.
         hint: Option<String>,
     },
-    /// Start after start failed.
+    /// Several consecutive starts failed.
     #[error("{} in a row failed, the last one of {name:?}: {message}", counted(*count, "start"))]
     KeepsFailing {
-        /// How many.
+        /// Number of failures.
         count: u32,
-        /// The last candidate.
+        /// Name of the last candidate.
         name: String,
-        /// The last message.
+        /// The last error message.
         message: String,
     },
     /// A document of the run cannot be read or written.
     #[error("the run's {what} cannot be used")]
     Document {
-        /// Which document.
+        /// Name of the document.
         what: &'static str,
-        /// Why.
+        /// Error of the document.
         source: SchemaError,
     },
     /// The store failed.
@@ -84,7 +84,7 @@ pub enum TuneError {
 }
 
 impl TuneError {
-    /// What the user can do next.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -1,4 +1,4 @@
-//! What one should know before believing a report.
+//! Findings that limit the conclusions of a report.
 
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Accelerator, Command, Finding};
@@ -278,7 +278,7 @@ fn about_samples(report: &TuneReport, confirmation: &Summaries, findings: &mut V
     unequal_times(report, confirmation, findings);
 }
 
-/// A longest wait grows with the time observed: where the times differ, the reader must know.
+/// A longest wait grows with the observation time, so differing times are reported.
 fn unequal_times(report: &TuneReport, confirmation: &Summaries, findings: &mut Vec<Finding>) {
     let Some(baseline) = report.ranking.iter().find(|row| row.is_baseline) else {
         return;

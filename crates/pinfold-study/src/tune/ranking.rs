@@ -1,4 +1,4 @@
-//! Who comes first, by the goal. The same rule picks whom to confirm and who wins.
+//! Ranks the candidates by the goal. The same rule selects those to confirm and the winner.
 
 use std::cmp::Ordering;
 
@@ -8,27 +8,27 @@ use super::config::{BALANCED_SHARE, Goal, TuneConfig};
 use super::summary::Summaries;
 use crate::stats::median;
 
-/// Where a candidate stands.
+/// The rank data of a candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standing {
     /// Index of the candidate.
     pub candidate: usize,
-    /// Median over blocks of the worst spin-gap, in the goal's load state (ns).
+    /// Median over blocks of the longest stall, in the goal's load state (ns).
     pub gap_ns: Option<f64>,
     /// Median over blocks of the compute rate, in the goal's load state (per second).
     pub rate_per_s: Option<f64>,
-    /// The worst gap of any block in any load state (ns).
+    /// The longest stall of any block in any load state (ns).
     pub worst_gap_ns: Option<f64>,
-    /// True if that exceeds the constraint.
+    /// True if `worst_gap_ns` exceeds the constraint.
     pub violates: bool,
-    /// True if the goal is balanced and the rate is below the share that it insists on.
+    /// True if the goal is balanced and the rate is below the required share.
     pub gives_up_rate: bool,
-    /// Starts that failed for good.
+    /// Number of starts that failed.
     pub failures: u32,
 }
 
 impl Standing {
-    /// What the goal looks at: a gap in ns or a rate per second.
+    /// The value that the goal optimises: a stall in ns or a rate per second.
     #[must_use]
     pub fn score(&self, goal: Goal) -> Option<f64> {
         match goal {
@@ -38,9 +38,9 @@ impl Standing {
     }
 }
 
-/// The candidates from best to worst: first those that keep the constraint, then those
-/// without failed starts, then those that keep the rate (balanced only), then by score;
-/// the order of the list decides between equals.
+/// The candidates from best to worst: first those that keep the constraint, then those without
+/// failed starts, then those that keep the rate (balanced only), then by score; ties keep the order
+/// of the list.
 pub(super) fn rank(
     config: &TuneConfig,
     summaries: &Summaries,
@@ -92,7 +92,7 @@ fn mark_slow(standings: &mut [Standing]) {
     }
 }
 
-/// Better scores first, none last.
+/// Better scores first, missing ones last.
 fn by_score(goal: Goal, a: &Standing, b: &Standing) -> Ordering {
     match (a.score(goal), b.score(goal)) {
         (Some(a), Some(b)) if goal == Goal::Throughput => b.total_cmp(&a),

@@ -1,8 +1,8 @@
-//! A race on recorded data: what it would have started, and whom it would have found.
+//! Simulates a race on recorded data: the starts that it would have made, and its winner.
 //!
-//! A [`Matrix`] holds the numbers of a run in which every candidate was started in every block
-//! (`pinfold tune --full`). [`replay`] plays a race on it with the engine's own decisions
-//! ([`Schedule`]); [`full`] says whom the whole matrix finds. Text form, one number a line:
+//! A [`Matrix`] has the values of a run in which every candidate was started in every block
+//! (`pinfold tune --full`). [`replay`] simulates a race on it with the decisions of the engine
+//! ([`Schedule`]); [`full`] is the winner of the whole matrix. Text form, one value per line:
 //!
 //! ```text
 //! block,candidate,host,guest,metric,value
@@ -29,21 +29,21 @@ use crate::store::{
 
 const HEAD: &str = "block,candidate,host,guest,metric,value";
 
-/// Numbers of every candidate in every block.
+/// Values of every candidate in every block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
-    /// Names of the candidates, [`NONE`] and [`TWIN_NAME`] among them.
+    /// Names of the candidates, including [`NONE`] and [`TWIN_NAME`].
     pub names: Vec<String>,
-    /// By block and candidate: its numbers.
+    /// The values by block and candidate.
     blocks: Vec<Vec<BTreeMap<CellKey, f64>>>,
 }
 
-/// Why a text is no matrix.
+/// Why a text is not a matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatrixError {
-    /// Number of the line, from 1; 0 for what is wrong with the whole.
+    /// Line number, from 1; 0 for an error of the text as a whole.
     pub line: usize,
-    /// What is wrong.
+    /// What is wrong with the line.
     pub why: String,
 }
 
@@ -58,24 +58,24 @@ impl fmt::Display for MatrixError {
 
 impl std::error::Error for MatrixError {}
 
-/// What a race did.
+/// Result of a simulated race.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// Starts that it made.
+    /// Number of starts.
     pub starts: u32,
     /// Index of the winner.
     pub winner: usize,
     /// Candidates that were dropped by a test, in order.
     pub dropped: Vec<usize>,
-    /// Candidates that were left out without one.
+    /// Candidates that were left out without a test.
     pub left_out: Vec<usize>,
 }
 
 impl Matrix {
-    /// The blocks of a run's confirmation that all its candidates were measured in.
+    /// The blocks of a run's confirmation in which all its candidates were measured.
     ///
     /// # Errors
-    /// [`TuneError`] if the store cannot be read or holds no such run.
+    /// [`TuneError`] if the store cannot be read or does not have this run.
     pub fn of_run(store: &Store, run: RunId) -> Result<Self, TuneError> {
         let loaded = Loaded::read(store, run)?;
         let all = Summaries::load(store, run, Phase::Confirmation, u32::MAX)?;
@@ -108,13 +108,13 @@ impl Matrix {
         self.blocks.len()
     }
 
-    /// True without blocks.
+    /// True if there are no blocks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// The same without some candidates.
+    /// The matrix without some candidates.
     #[must_use]
     pub fn only(&self, keep: impl Fn(&str) -> bool) -> Self {
         let kept: Vec<usize> = (0..self.names.len()).filter(|&i| keep(&self.names[i])).collect();
@@ -126,8 +126,8 @@ impl Matrix {
         }
     }
 
-    /// The same with starts that spread so many times as much: what neither blocks nor candidates
-    /// explain of the logarithms is multiplied. Numbers that not everybody has stay as they are.
+    /// The matrix with the residuals of the logarithms (after removal of block and candidate
+    /// effects) multiplied by `times`. Keys that not all candidates have are unchanged.
     #[must_use]
     pub fn with_spread(&self, times: f64) -> Self {
         let mut wider = self.clone();
@@ -151,13 +151,13 @@ impl Matrix {
         wider
     }
 
-    /// Load states and metrics that it holds.
+    /// Load states and metrics of the matrix.
     #[must_use]
     pub fn keys(&self) -> BTreeSet<(LoadState, Metric)> {
         self.blocks.iter().flatten().flat_map(|cells| cells.keys().copied()).collect()
     }
 
-    /// A candidate's number in a block.
+    /// The value of a candidate in a block.
     #[must_use]
     pub fn value(&self, block: usize, candidate: usize, key: (LoadState, Metric)) -> Option<f64> {
         self.blocks.get(block)?.get(candidate)?.get(&key).copied()
@@ -186,7 +186,7 @@ impl Matrix {
         text
     }
 
-    /// Reads the text form; lines that begin with `#` are remarks.
+    /// Parses the text form; lines that start with `#` are comments.
     ///
     /// # Errors
     /// [`MatrixError`] with the line.
@@ -293,9 +293,9 @@ impl Matrix {
     }
 }
 
-/// Plays a race: `order` says which recorded block each of its blocks is. The confirmation has the
-/// least blocks that a verdict needs. `None` if there are too few blocks in the order, no such
-/// candidates, or numbers for the goal are missing.
+/// Simulates a race: `order` gives the recorded block for each of its blocks. The confirmation has
+/// the minimum number of blocks for a verdict. `None` if there are too few blocks in the order, no
+/// such candidates, or values for the goal are missing.
 #[must_use]
 pub fn replay(matrix: &Matrix, config: &TuneConfig, order: &[usize]) -> Option<Replayed> {
     let mut loaded = matrix.loaded(config)?;
@@ -340,7 +340,7 @@ pub fn replay(matrix: &Matrix, config: &TuneConfig, order: &[usize]) -> Option<R
     }
 }
 
-/// Whom the full matrix finds: every candidate in each of these blocks.
+/// The winner of the full matrix: every candidate in each of these blocks.
 #[must_use]
 pub fn full(matrix: &Matrix, config: &TuneConfig, order: &[usize]) -> Option<Replayed> {
     let loaded = matrix.loaded(config)?;
@@ -375,7 +375,7 @@ fn winner(
     first.score(config.goal).map(|_| first.candidate)
 }
 
-/// Six significant digits: more than any ruler has, and less to keep.
+/// Six significant digits: more than any benchmark provides, and shorter.
 fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(race.winner, 1);
         assert!(race.starts < 60, "{race:?}");
         assert_eq!(race, replay(&matrix, &config(), &order).unwrap());
-        // Too few blocks for the race and eight of the confirmation.
+        // Too few blocks for the race and the eight of the confirmation.
         assert_eq!(replay(&matrix, &config(), &order[..8]), None);
         let two = matrix.only(|name| ["none", TWIN_NAME, "b"].contains(&name));
         assert_eq!(replay(&two, &config(), &order).unwrap().starts, 8 * 3);
@@ -440,7 +440,8 @@ mod tests {
         let wider = matrix.with_spread(2.0);
         let mean = |matrix: &Matrix, one| (0..16).map(|b| log(matrix, b, one)).sum::<f64>() / 16.0;
         let sum = |matrix: &Matrix, block| (0..7).map(|one| log(matrix, block, one)).sum::<f64>();
-        // The difference of two candidates in a block lies twice as far from their mean difference.
+        // The deviation of the difference of two candidates in a block from their mean difference
+        // doubles.
         let rest = |matrix: &Matrix, block| {
             log(matrix, block, 1) - log(matrix, block, 4) - mean(matrix, 1) + mean(matrix, 4)
         };

@@ -1,4 +1,4 @@
-//! What a tuning run found, as values. Rendering is done elsewhere.
+//! The result of a tuning run, as values. It is rendered elsewhere.
 
 use pinfold_model::{Finding, LoadState, Metric, Origin};
 
@@ -12,13 +12,13 @@ use crate::store::{Phase, RunId};
 /// The comparison of one candidate with the baseline, in one metric and load state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contrast {
-    /// Blocks in which both were measured.
+    /// Number of blocks in which both were measured.
     pub pairs: u32,
     /// Ratio candidate / baseline; `None` with fewer than two pairs.
     pub interval: Option<Interval>,
     /// p-value of the paired sign-flip test.
     pub p: Option<PValue>,
-    /// The same after Holm's correction over the confirmed candidates.
+    /// The p-value after Holm's correction over the confirmed candidates.
     pub p_holm: Option<f64>,
     /// The verdict.
     pub verdict: Verdict,
@@ -31,53 +31,53 @@ pub struct CellReport {
     pub load: LoadState,
     /// The metric.
     pub metric: Metric,
-    /// The number of each block: worst gap, 99 % quantile of wake-ups, median rate or
-    /// median I/O latency, in the metric's unit.
+    /// The value of each block: longest stall, 99 % quantile of wake-ups, median rate or median I/O
+    /// latency, in the metric's unit.
     pub blocks: Vec<f64>,
     /// Median over the blocks.
     pub median: f64,
-    /// The worst block: the largest time, the smallest rate.
+    /// The worst block: the largest time or the smallest rate.
     pub worst: f64,
-    /// All samples of all blocks together; `None` for rates.
+    /// All samples of all blocks pooled; `None` for rates.
     pub tail: Option<Tail>,
-    /// Against the baseline; `None` for the baseline itself.
+    /// The comparison with the baseline; `None` for the baseline itself.
     pub against_baseline: Option<Contrast>,
 }
 
-/// One line of the ranking, best first.
+/// One row of the ranking, best first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankingRow {
     /// Index of the candidate in the run.
     pub candidate: usize,
-    /// Its name.
+    /// Name of the candidate.
     pub name: String,
-    /// Other candidates with the same placement, which were not started.
+    /// Names of other candidates with the same placement, which were not started.
     pub same_as: Vec<String>,
-    /// Its plan, in the plan's own JSON.
+    /// Its plan, as JSON.
     pub plan_json: String,
     /// True for `none`.
     pub is_baseline: bool,
-    /// Score, constraint, failures.
+    /// Its score, constraint and failures.
     pub standing: Standing,
-    /// The goal's number: a gap in ns or a rate per second.
+    /// The value that the goal optimises: a stall in ns or a rate per second.
     pub score: Option<f64>,
-    /// Confirmation blocks in which it was measured.
+    /// Number of confirmation blocks in which it was measured.
     pub blocks: u32,
-    /// True if it was dropped in the confirmation: it stands behind all who were not.
+    /// True if it was dropped in the confirmation; it then ranks below all that were not.
     pub dropped: bool,
-    /// Every metric and load state that was measured.
+    /// One entry for each metric and load state that was measured.
     pub cells: Vec<CellReport>,
 }
 
 impl RankingRow {
-    /// The numbers of one metric in one load state.
+    /// The entry of one metric in one load state.
     #[must_use]
     pub fn cell(&self, metric: Metric, load: LoadState) -> Option<&CellReport> {
         self.cells.iter().find(|cell| cell.metric == metric && cell.load == load)
     }
 }
 
-/// The baseline against itself, in one metric and load state: the noise floor.
+/// The comparison of the baseline with its twin, in one metric and load state: the noise floor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AaRow {
     /// The load state.
@@ -88,147 +88,148 @@ pub struct AaRow {
     pub contrast: Contrast,
 }
 
-/// One line of the screening, best first.
+/// One row of the screening, best first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScreeningRow {
-    /// Its name.
+    /// Name of the candidate.
     pub name: String,
-    /// Score, constraint, failures. Three blocks give no verdict.
+    /// Its score, constraint and failures. Three blocks give no verdict.
     pub standing: Standing,
-    /// The goal's number.
+    /// The value that the goal optimises.
     pub score: Option<f64>,
-    /// Blocks in which it was measured.
+    /// Number of blocks in which it was measured.
     pub blocks: u32,
-    /// True if it was confirmed. Who was not and is not among [`TuneReport::dropped`] was left out
-    /// without proof, because no more are confirmed.
+    /// True if it was confirmed. A candidate that was neither confirmed nor is among
+    /// [`TuneReport::dropped`] was left out without a test, because the number of confirmed
+    /// candidates is limited.
     pub kept: bool,
 }
 
-/// The winner against the candidate behind it. An interval only: the two were picked
-/// because of these very data, so that a test would promise too much.
+/// The comparison of the winner with the next candidate. It is an interval only: the two were
+/// selected by the same data, so a test would not be valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunnerUp {
-    /// Its name.
+    /// Name of the next candidate.
     pub name: String,
     /// Ratio winner / runner-up in the goal's metric.
     pub interval: Option<Interval>,
 }
 
-/// The best candidate, and how sure that is.
+/// The best candidate, with its uncertainty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Winner {
     /// Index of the candidate in the run.
     pub candidate: usize,
-    /// Its name.
+    /// Name of the candidate.
     pub name: String,
-    /// Its plan, in the plan's own JSON.
+    /// Its plan, as JSON.
     pub plan_json: String,
-    /// The metric that the goal is judged by.
+    /// The metric of the goal.
     pub metric: Metric,
-    /// The load state that it is judged in.
+    /// The load state in which the goal is evaluated.
     pub load: LoadState,
-    /// Against `none`; `None` if `none` itself is the best.
+    /// The comparison with `none`; `None` if `none` itself is the best.
     pub against_baseline: Option<Contrast>,
-    /// True if the ratio lies within the A/A pair's interval.
+    /// True if the ratio is within the A/A pair's interval.
     pub within_noise: bool,
-    /// The candidate behind it.
+    /// The next candidate.
     pub runner_up: Option<RunnerUp>,
 }
 
 /// A candidate that was dropped because it could not win any more.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DroppedRow {
-    /// Its name.
+    /// Name of the candidate.
     pub name: String,
-    /// Name of the one that it could not beat.
+    /// Name of the leader that it could not beat.
     pub leader: String,
-    /// After a block of this phase.
+    /// The phase in which it was dropped.
     pub phase: Phase,
-    /// The block, from 0.
+    /// The block after which it was dropped, from 0.
     pub block: u32,
-    /// Blocks that it took part in, of both phases.
+    /// Number of blocks in which it took part, over both phases.
     pub blocks: u32,
-    /// Median ratio to the leader's number, in the goal's metric.
+    /// Median ratio to the leader's value, in the goal's metric.
     pub ratio: f64,
-    /// By which test.
+    /// The test that dropped it.
     pub test: RaceTest,
     /// p-value of "it is better than the leader by more than the margin".
     pub p: f64,
-    /// What it had to be at most.
+    /// Upper limit of the p-value for dropping.
     pub level: f64,
 }
 
 /// A start that failed at least once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Part of the run.
+    /// Phase of the run.
     pub phase: Phase,
     /// Block, from 0.
     pub block: u32,
-    /// The candidate's name.
+    /// Name of the candidate.
     pub name: String,
-    /// The message.
+    /// The error message.
     pub message: String,
     /// True if the second attempt succeeded.
     pub recovered: bool,
 }
 
-/// The design as it was carried out.
+/// The design as it was run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Design {
     /// Seed of all orders.
     pub seed: u64,
-    /// The screening's blocks, each in its order; empty if it was not needed.
+    /// The blocks of the screening, each in its order; empty without a screening.
     pub screening: Vec<Vec<PlannedStart>>,
     /// Observation time of the screening, per load state (seconds).
     pub screening_observation_s: f64,
-    /// What the screening settled; `None` before it ended.
+    /// Result of the screening; `None` before its end.
     pub confirm: Option<ConfirmPlan>,
-    /// The confirmation's blocks, each in its order.
+    /// The blocks of the confirmation, each in its order.
     pub confirmation: Vec<Vec<PlannedStart>>,
-    /// Starts that have ended.
+    /// Number of starts that have ended.
     pub done: u32,
-    /// Starts of the design; if it is not done, as if nobody were dropped any more.
+    /// Number of starts of the design; for an unfinished run, assuming that no further candidate is
+    /// dropped.
     pub planned: u32,
-    /// Starts that the full matrix has: everybody in every block of the confirmation.
+    /// Number of starts of the full matrix: all candidates in every block of the confirmation.
     pub full: u32,
-    /// Time that all starts took (seconds).
+    /// Duration of all starts together (seconds).
     pub spent_s: f64,
 }
 
-/// Everything that a tuning run found.
+/// The result of a tuning run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TuneReport {
     /// Number of the run in its store.
     pub run: RunId,
-    /// When it began (seconds since 1970).
+    /// Start of the run (seconds since 1970).
     pub created_unix_s: u64,
     /// True if all starts are done.
     pub finished: bool,
-    /// Where and with what it was measured.
+    /// Host and software of the measurement.
     pub origin: Origin,
-    /// What was asked.
+    /// Settings of the run.
     pub config: TuneConfig,
-    /// The load state that the goal is judged in.
+    /// The load state in which the goal is evaluated.
     pub goal_load: LoadState,
-    /// The candidates that were confirmed, and `none`, best first. Empty before the
-    /// confirmation.
+    /// The confirmed candidates and `none`, best first. Empty before the confirmation.
     pub ranking: Vec<RankingRow>,
-    /// The best one; `None` before the confirmation.
+    /// The best candidate; `None` before the confirmation.
     pub winner: Option<Winner>,
-    /// The baseline against itself.
+    /// The comparison of the baseline with its twin.
     pub aa: Vec<AaRow>,
-    /// The screening, best first; empty if it was not needed.
+    /// The screening, best first; empty without a screening.
     pub screening: Vec<ScreeningRow>,
-    /// Who was dropped in the race, in order. The chance that the best is among them is at most
-    /// [`TuneConfig::race`].
+    /// The candidates that were dropped in the race, in order. The probability that the best one is
+    /// among them is at most [`TuneConfig::race`].
     pub dropped: Vec<DroppedRow>,
-    /// Candidates with the placement of another: name, and whose.
+    /// Candidates with the placement of another one: the name, and the name of the other.
     pub same_as: Vec<(String, String)>,
-    /// Every start that failed, also those that succeeded on the second attempt.
+    /// Every start that failed, including those whose second attempt succeeded.
     pub failures: Vec<Failure>,
-    /// What one should know.
+    /// Findings that limit the conclusions.
     pub findings: Vec<Finding>,
-    /// How it was done.
+    /// The design as it was run.
     pub design: Design,
 }

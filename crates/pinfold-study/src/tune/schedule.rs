@@ -1,13 +1,14 @@
-//! The course of a run: whose turn it is, and who was dropped when, from what has been measured.
+//! The schedule of a run, computed from the data so far: the next block, and which candidates were
+//! dropped and when.
 //!
-//! Nothing of it is stored. It follows from the settings, the seed and the starts that have
-//! ended, so that a run that goes on takes the very decisions that it took before.
+//! It is not stored. It follows from the settings, the seed and the starts that have ended, so a
+//! resumed run takes the same decisions.
 //!
 //! ```text
-//! race (screening): all, without the twin; after each block from the second on those are dropped
-//!   │               that cannot win any more ([`RaceRule`])
-//!   ▼  at most `keep` are left, or its blocks are used up and nobody else may well be the best
-//! confirmation: who is left, none and its twin; the looks go on, over all blocks of both phases
+//! race (screening): all, without the twin; after each block from the second on, candidates that
+//!   │               cannot win any more are dropped ([`RaceRule`])
+//!   ▼  at most `keep` are left, or its blocks are used up and no other candidate may be the best
+//! confirmation: those left, none and its twin; interim analyses continue over all blocks
 //! ```
 //! Neither the baseline nor its twin is ever dropped: verdicts and the noise floor need them.
 
@@ -22,82 +23,82 @@ use crate::schema::ConfirmPlan;
 use crate::stats::{Lane, RaceRule, RaceTest};
 use crate::store::Phase;
 
-/// A race goes on while somebody who would be left out at its end has a larger p-value of "it is better
-/// than the leader", taken by itself.
+/// A race continues while a candidate that would be left out at its end has a larger uncorrected
+/// p-value of "it is better than the leader".
 const LEFT_OUT: f64 = 0.2;
 
-/// A candidate that was dropped before the run's end, and why.
+/// A candidate that was dropped before the end of the run, with the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dropped {
-    /// Its index.
+    /// Index of the candidate.
     pub candidate: usize,
-    /// After a block of this phase.
+    /// The phase in which it was dropped.
     pub phase: Phase,
-    /// The block, from 0.
+    /// The block after which it was dropped, from 0.
     pub block: u32,
-    /// Blocks that it took part in, of both phases.
+    /// Number of blocks in which it took part, over both phases.
     pub blocks: u32,
-    /// Index of the one that it cannot beat any more.
+    /// Index of the leader that it cannot beat any more.
     pub leader: usize,
-    /// Median ratio to the leader's number, in the goal's metric.
+    /// Median ratio to the leader's value, in the goal's metric.
     pub ratio: f64,
-    /// By which test.
+    /// The test that dropped it.
     pub test: RaceTest,
     /// p-value of "it is better than the leader by more than the margin".
     pub p: f64,
-    /// What it had to be at most.
+    /// Upper limit of the p-value for dropping.
     pub level: f64,
 }
 
-/// What is to be done next.
+/// The next action.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Turn {
-    /// The starts of a block that have not ended.
+    /// Run the starts of a block that have not ended.
     Block(Phase, u32),
-    /// To settle who is confirmed.
+    /// Decide which candidates are confirmed.
     Settle,
-    /// Nothing.
+    /// All starts are done.
     End,
 }
 
-/// Where a run is.
+/// The state of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
-    /// Blocks of the race, as they were run and as far as they can be told.
+    /// Blocks of the race, as they were run and as far as they are known.
     pub screening: Vec<Vec<PlannedStart>>,
-    /// Blocks of the confirmation; without those who have left, as far as that is known.
+    /// Blocks of the confirmation, without candidates that are known to be dropped.
     pub confirmation: Vec<Vec<PlannedStart>>,
-    /// Who was dropped, in order.
+    /// The dropped candidates, in order.
     pub dropped: Vec<Dropped>,
     /// Candidates besides the baseline that are still in the race.
     pub running: Vec<usize>,
-    /// What comes next.
+    /// The next action.
     pub turn: Turn,
 }
 
-/// What a course follows from.
+/// The data that determine a schedule.
 pub(super) struct Facts<'a> {
     pub loaded: &'a Loaded,
     pub screening: &'a Summaries,
     pub confirmation: &'a Summaries,
-    /// Whether there is time for one more block of the race, with so many candidates.
+    /// True if there is time for one more block of the race, with this number of candidates.
     pub has_time: &'a dyn Fn(usize) -> bool,
 }
 
-/// What all have shown.
+/// The results of all candidates so far.
 struct View {
-    /// Who ever ran, the baseline last.
+    /// All candidates that ever ran, the baseline last.
     who: Vec<usize>,
-    /// Who still runs, the best first.
+    /// The candidates that still run, the best first.
     standings: Vec<Standing>,
-    /// Of each of `who`.
+    /// One lane for each entry of `who`.
     lanes: Vec<Lane>,
-    /// Place of the one that leads among them.
+    /// Index of the leader in `who`.
     leader: usize,
 }
 
 impl Schedule {
-    /// The course so far.
+    /// The schedule so far.
     pub(super) fn of(facts: &Facts<'_>) -> Self {
         let mut course = Self {
             screening: Vec::new(),
@@ -115,7 +116,7 @@ impl Schedule {
         course
     }
 
-    /// The race; what is to be done if it has not ended.
+    /// The race; returns the next action if it has not ended.
     fn race(&mut self, facts: &Facts<'_>) -> Option<Turn> {
         let Loaded { config, confirm, .. } = facts.loaded;
         if self.running.len() <= config.keep as usize {
@@ -140,7 +141,7 @@ impl Schedule {
             let who = self.participants(facts, false);
             self.screening.push(order(facts, (Phase::Screening, block), &who));
             if !facts.screening.has_ended(block, &who) {
-                // As if nobody were dropped any more.
+                // Assuming that no further candidate is dropped.
                 for later in block + 1..config.screening_blocks {
                     self.screening.push(order(facts, (Phase::Screening, later), &who));
                 }
@@ -175,7 +176,7 @@ impl Schedule {
         who
     }
 
-    /// Drops who cannot win any more after this block.
+    /// Drops the candidates that cannot win any more after this block.
     fn look(&mut self, facts: &Facts<'_>, (phase, block): (Phase, u32)) {
         let config = &facts.loaded.config;
         let Some(alpha) = config.race else { return };
@@ -211,7 +212,7 @@ impl Schedule {
         }
     }
 
-    /// True if one of those who would be left out now may well be the best.
+    /// True if a candidate that would be left out now may be the best.
     fn is_open(&self, facts: &Facts<'_>, blocks: u32) -> bool {
         let config = &facts.loaded.config;
         let Some(alpha) = config.race else { return false };
@@ -230,10 +231,10 @@ impl Schedule {
         })
     }
 
-    /// What all have shown, in an order of its own; `None` while nobody leads.
+    /// The results of all candidates; `None` while there is no leader.
     fn view(&self, facts: &Facts<'_>, so_far: &Summaries, blocks: u32) -> Option<View> {
         let config = &facts.loaded.config;
-        // All who ever ran: those who left still tell of the spread.
+        // All candidates that ever ran: those that left still contribute to the variance.
         let mut who = facts.loaded.distinct.clone();
         who.push(facts.loaded.baseline);
         let still = |candidate: usize| {
@@ -262,16 +263,16 @@ impl Schedule {
         Some(View { who, standings, lanes, leader })
     }
 
-    /// Blocks that a candidate took part in before it left.
+    /// Number of blocks in which a candidate took part before it left.
     fn left_after(&self, candidate: usize) -> Option<u32> {
         let dropped = self.dropped.iter().find(|dropped| dropped.candidate == candidate);
-        // Who was not kept without being dropped left with the race.
+        // A candidate that was neither kept nor dropped left at the end of the race.
         dropped.map(|dropped| dropped.blocks).or_else(|| u32::try_from(self.screening.len()).ok())
     }
 }
 
-/// True if nothing but the goal's number speaks for the one against the leader: the constraint and
-/// the rate that `balanced` insists on are judged by what was seen, not tested.
+/// True if the leader is at least as good in everything except the goal's value: the constraint and
+/// the rate that `balanced` requires. These are compared by observed values, without a test.
 fn is_beaten(config: &TuneConfig, one: &Standing, leader: &Standing) -> bool {
     let gap = config.max_gap_ns.is_none_or(|_| {
         let worst = one.worst_gap_ns.zip(leader.worst_gap_ns);

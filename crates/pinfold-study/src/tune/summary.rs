@@ -1,15 +1,15 @@
-//! From the raw samples of a start to one number per metric and load state.
+//! Reduces the raw samples of a start to one value per metric and load state.
 //!
-//! | metric | number per start | floor |
+//! | metric | value per start | floor |
 //! |---|---|---|
-//! | spin-gap | the worst gap on any vCPU: maximum over equal observation time | 1 µs |
+//! | spin-gap | the longest stall on any vCPU: maximum over equal observation time | 1 µs |
 //! | wake-up | 99 % quantile over all vCPUs, from 100 samples on | 1 µs |
 //! | compute rate | median over all windows and vCPUs | 1 per second |
 //! | I/O latency | median | 1 ns |
 //! | run delay | the longest wait of any vCPU in one window | 1 µs |
 //!
-//! Values below the floor count as the floor: log ratios need positive numbers, and a
-//! ruler that saw no gap at all says no more than that there was none above its own floor.
+//! Values below the floor are raised to the floor: log ratios need positive numbers, and a
+//! benchmark that saw no stall only shows that there was none above its own floor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,37 +20,37 @@ use super::starter::{StartRequest, StartResult};
 use crate::stats::{median, quantile};
 use crate::store::{CellResult, Phase, RunId, StartRecord, StartStatus, Store, StoreError};
 
-/// Fewer wake-ups than this have no 99 % quantile.
+/// Minimum number of wake-ups for a 99 % quantile.
 const WAKEUP_SAMPLES: usize = 100;
 
 /// One metric of one start in one load state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Summary {
-    /// The number.
+    /// The value of the metric.
     pub value: f64,
-    /// Time looked, summed over the vCPUs (ns).
+    /// Observation time, summed over the vCPUs (ns).
     pub observed_ns: u64,
-    /// Part of it that gaps took (ns): a spin that ends within a gap lasts as long as that.
+    /// The part of it in stalls (ns): a spin that ends within a stall is longer by it.
     pub taken_ns: u64,
-    /// Samples that the recorder lost.
+    /// Number of dropped samples.
     pub dropped: u64,
 }
 
 /// A metric in a load state.
 pub(super) type CellKey = (LoadState, Metric);
 
-/// Everything that one phase of a run measured, as numbers per start.
+/// All results of one phase of a run, as one value per start.
 #[derive(Debug, Default)]
 pub(super) struct Summaries {
-    /// By candidate and block.
+    /// The values, by candidate and block.
     values: BTreeMap<usize, BTreeMap<u32, BTreeMap<CellKey, Summary>>>,
     /// All starts of the phase that have ended.
     pub starts: Vec<StartRecord>,
-    /// How many series carry each flag.
+    /// Number of series with each flag.
     pub flags: BTreeMap<String, u32>,
 }
 
-/// The smallest number that counts for a metric, in its unit.
+/// The floor of a metric, in its unit.
 pub(super) fn floor_of(metric: Metric) -> f64 {
     match metric {
         Metric::SpinGap | Metric::Wakeup | Metric::RunDelay => 1_000.0,
@@ -58,7 +58,7 @@ pub(super) fn floor_of(metric: Metric) -> f64 {
     }
 }
 
-/// One number for the samples of one metric, all vCPUs together.
+/// The value of the samples of one metric, over all vCPUs.
 pub(super) fn value_of(metric: Metric, samples: &[f64]) -> Option<f64> {
     let value = match metric {
         Metric::SpinGap | Metric::RunDelay => Some(samples.iter().copied().fold(0.0, f64::max)),
@@ -117,7 +117,7 @@ impl Summaries {
         Ok(summaries)
     }
 
-    /// Takes up a start that has ended.
+    /// Adds a start that has ended.
     pub(super) fn add(&mut self, start: StartRecord, cells: &[CellResult]) {
         match start.status {
             StartStatus::Ok => {
@@ -128,15 +128,15 @@ impl Summaries {
         }
     }
 
-    /// Takes up a start whose numbers are known.
+    /// Adds a start with known values.
     pub(super) fn add_numbers(&mut self, start: StartRecord, numbers: BTreeMap<CellKey, Summary>) {
         let slot = start.slot;
         self.values.entry(slot.candidate).or_default().insert(slot.block, numbers);
         self.starts.push(start);
     }
 
-    /// The first blocks of a race and the first of the confirmation behind them, as blocks of one
-    /// sequence.
+    /// The first blocks of a race followed by the first blocks of the confirmation, as one sequence
+    /// of blocks.
     pub(super) fn chained(&self, raced: u32, confirmation: &Self, confirmed: u32) -> Self {
         let mut all = Self::default();
         for (side, first, blocks) in [(self, 0, raced), (confirmation, raced, confirmed)] {
@@ -151,8 +151,8 @@ impl Summaries {
         all
     }
 
-    /// What a race looks at: the logarithm of the goal's number in each of the first blocks,
-    /// smaller is better.
+    /// The data of a race: the logarithm of the goal's value in each of the first blocks, smaller
+    /// is better.
     pub(super) fn lane(
         &self,
         config: &TuneConfig,
@@ -168,7 +168,7 @@ impl Summaries {
         (0..blocks).map(number).collect()
     }
 
-    /// True if all these candidates' starts of a block have ended, well or not.
+    /// True if the starts of all these candidates in a block have ended, successfully or not.
     pub(super) fn has_ended(&self, block: u32, who: &[usize]) -> bool {
         let ended = |candidate: &usize| {
             self.starts
@@ -180,30 +180,30 @@ impl Summaries {
 
     fn note_flags(&mut self, cells: &[CellResult]) {
         for flag in cells.iter().flat_map(|cell| &cell.series).flat_map(|series| &series.flags) {
-            // `preempted 12` and `preempted 3` are one kind.
+            // `preempted 12` and `preempted 3` are the same flag.
             let kind = flag.split_whitespace().next().unwrap_or(flag);
             *self.flags.entry(kind.to_owned()).or_insert(0) += 1;
         }
     }
 
-    /// A candidate's numbers by block.
+    /// The values of a candidate by block.
     pub(super) fn by_block(&self, candidate: usize, key: CellKey) -> BTreeMap<u32, Summary> {
         let blocks = self.values.get(&candidate).into_iter().flatten();
         blocks.filter_map(|(&block, cells)| Some((block, *cells.get(&key)?))).collect()
     }
 
-    /// A candidate's numbers, in block order.
+    /// The values of a candidate, in block order.
     pub(super) fn values(&self, candidate: usize, key: CellKey) -> Vec<f64> {
         self.by_block(candidate, key).into_values().map(|summary| summary.value).collect()
     }
 
-    /// Metrics and load states that any start measured.
+    /// The metrics and load states that any start measured.
     pub(super) fn keys(&self) -> BTreeSet<CellKey> {
         let starts = self.values.values().flat_map(BTreeMap::values);
         starts.flat_map(|cells| cells.keys().copied()).collect()
     }
 
-    /// Blocks in which the candidate's start has ended, well or not.
+    /// Blocks in which the start of the candidate has ended, successfully or not.
     pub(super) fn ended(&self, candidate: usize) -> BTreeSet<u32> {
         let own = self.starts.iter().filter(|start| start.slot.candidate == candidate);
         own.map(|start| start.slot.block).collect()
@@ -215,7 +215,7 @@ impl Summaries {
         u32::try_from(blocks).unwrap_or(u32::MAX)
     }
 
-    /// Number of the candidate's starts that failed for good.
+    /// Number of the candidate's starts that failed.
     pub(super) fn failures(&self, candidate: usize) -> u32 {
         let failed = self.starts.iter().filter(|start| {
             start.slot.candidate == candidate && start.status == StartStatus::Failed
@@ -224,20 +224,20 @@ impl Summaries {
     }
 }
 
-/// Share of its period for which the gap benchmark of a tuning run spins.
+/// Share of its period for which the spin-gap benchmark of a tuning run spins.
 const DUTY: f64 = 0.5;
 
 /// Observation times that differ by no more than this share are equal.
 const EQUAL_TIME: f64 = 0.1;
 
-/// True if a longest wait is not affected by a ratio of observation times.
+/// True if this ratio of observation times does not affect a longest wait.
 pub(super) fn is_equal_time(ratio: f64) -> bool {
     (ratio - 1.0).abs() <= EQUAL_TIME
 }
 
-/// Mean time that one side's blocks were meant to be observed, in units of the other's; `None` if
-/// a side has none. What was meant lies between the time observed without its gaps and all of it:
-/// where both ranges meet, the gaps themselves may be the difference, and the ratio is 1.
+/// Mean intended observation time of one side's blocks, relative to the other's; `None` if a side
+/// has none. The intended time is between the observed time without its stalls and all of it. If
+/// both ranges overlap, the stalls may be the only difference, and the ratio is 1.
 pub(super) fn time_ratio(
     own: &BTreeMap<u32, Summary>,
     base: &BTreeMap<u32, Summary>,
@@ -257,16 +257,16 @@ pub(super) fn time_ratio(
     })
 }
 
-/// Nanoseconds of a sum of samples; what is not a time is 0.
+/// Nanoseconds of a sum of samples; 0 if it is not a valid time.
 fn whole_ns(sum: f64) -> u64 {
     let time = std::time::Duration::try_from_secs_f64(sum / 1e9).unwrap_or_default();
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Checks that a start measured what was asked and nothing impossible.
+/// Checks that a start measured what was requested, with valid values.
 ///
 /// # Errors
-/// What is wrong, as the message of a failed start.
+/// The reason, as the message of a failed start.
 pub(super) fn check_result(request: &StartRequest, result: &StartResult) -> Result<(), String> {
     for load in &request.load_states {
         match result.cells.iter().filter(|cell| cell.load == *load).count() {
@@ -322,10 +322,10 @@ mod tests {
         };
         check((100, 0), (100, 0), Some(1.0));
         check((150, 0), (100, 0), Some(1.5));
-        // 60 of the 150 lie within gaps: what was meant may have been 100.
+        // 60 of the 150 are in stalls: the intended time may have been 100.
         check((150, 60), (100, 0), Some(1.0));
         check((100, 0), (150, 60), Some(1.0));
-        // Gaps fill no more than the rests between the spins.
+        // Stalls fill at most the pauses between the spins.
         check((400, 400), (100, 0), Some(2.0));
         check((100, 0), (400, 400), Some(0.5));
         check((100, 0), (0, 0), None);

@@ -1,5 +1,5 @@
-//! Whole runs against a simulated machine: seeded distributions, a clock that only moves
-//! when a start takes time, failures on demand.
+//! Whole runs against a simulated machine: seeded distributions, a clock that only advances when a
+//! start takes time, failures on demand.
 
 mod bad;
 mod goals;
@@ -43,12 +43,12 @@ fn finds_the_better_layout_and_says_how_sure() {
     let runner_up = winner.runner_up.as_ref().unwrap();
     assert_eq!(runner_up.name, "compact");
     assert!(runner_up.interval.unwrap().high < 0.5);
-    // The screening dropped the worst one and says so.
+    // The screening dropped the worst candidate and reports it.
     let dropped: Vec<&str> =
         report.screening.iter().filter(|row| !row.kept).map(|row| row.name.as_str()).collect();
     assert_eq!(dropped, ["scatter"]);
     assert!(report.screening.iter().all(|row| row.blocks == 3));
-    // Every start of the design was made, and its rows carry every metric and load state.
+    // Every start of the design was run, and its rows have every metric and load state.
     assert_eq!(report.design.done, report.design.planned);
     let row = &report.ranking[0];
     assert_eq!(row.cells.len(), 4 * MEASURED);
@@ -129,7 +129,7 @@ fn equal_layouts_on_a_quiet_host_are_the_same() {
 fn a_baseline_that_differs_from_itself_is_reported() {
     let mut world = World::new(&[("none", 1e6, 100.0), ("compact", 0.5e6, 100.0)]);
     let created = world.create(&config(Goal::Latency)).unwrap();
-    // The engine does not tell the machine who the twin is; the design does.
+    // The machine cannot distinguish the twin from the baseline; the design can.
     world.stop.store(true, Ordering::SeqCst);
     world.go(created.run).unwrap();
     let design = analyse(&world.store, created.run.id()).unwrap().design;
@@ -185,7 +185,7 @@ fn progress_counts_up_and_predicts() {
         ("c", 3e6, 100.0),
         ("d", 4e6, 100.0),
     ]);
-    // No freedom for the fit: one observation time, one number of blocks.
+    // The fit has no freedom: one observation time, one number of blocks.
     let config = TuneConfig {
         observation: ObservationRange { min_s: 1.0, max_s: 1.0 },
         confirm_blocks: BlockRange { min: 8, max: 8 },
@@ -198,7 +198,7 @@ fn progress_counts_up_and_predicts() {
     assert_eq!((last.done, last.left_s), (last.total, 0.0));
     assert_eq!(last.done, u64::from(created.prediction.starts()));
     assert!(seen.windows(2).all(|pair| pair[0].done <= pair[1].done));
-    // The world's starts take what was predicted, so that the sum is exact.
+    // The simulated starts take the predicted time, so that the sum is exact.
     let first = seen.first().unwrap();
     let after_first = created.prediction.seconds() - created.prediction.start_s;
     assert!((first.left_s - after_first).abs() < 1e-6);

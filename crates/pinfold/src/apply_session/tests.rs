@@ -31,8 +31,8 @@ fn topology(host: &SimHost) -> Topology {
     pinfold_topology::discover(host).unwrap()
 }
 
-/// A plan as its file says it, made while all CPUs were online: vCPUs on 1 and 2, the emulator on
-/// their siblings 5 and 6, the host on 0 and 4.
+/// A plan as in its file, made while all CPUs were online: vCPUs on 1 and 2, the emulator on their
+/// siblings 5 and 6, the host on 0 and 4.
 fn saved() -> Plan {
     let request = Request::vm("vm", VcpuCount::Exactly(2));
     let plan = pinfold_plan::plan("low-latency", &topology(&host(2)), &request).unwrap();
@@ -48,7 +48,7 @@ fn target(host: &SimHost) -> Target {
     Target::new(Tid(VM), vcpus.into_iter().chain([(task(VM), Role::Emulator)]).collect())
 }
 
-/// Places the machine of a host in a journal of its own.
+/// Places the machine of a host, with a journal of its own.
 fn placed(
     host: &SimHost,
     plan: &Plan,
@@ -69,7 +69,7 @@ fn online(host: &SimHost) -> String {
     host.read_text(&paths::cpu_online()).unwrap().trim().to_owned()
 }
 
-/// The CPUs that a compute service took offline after the plan was saved come online for the
+/// CPUs that a compute service took offline after the plan was saved are brought online for the
 /// machine, and only those that it needs.
 #[test]
 fn a_saved_plan_brings_its_cpus_online_and_undo_takes_them_offline() {
@@ -97,7 +97,7 @@ fn a_saved_plan_brings_its_cpus_online_and_undo_takes_them_offline() {
     check("0-1,4-5", "0-2,4-6");
 }
 
-/// CPUs that the plan does not use say nothing against it.
+/// CPUs that the plan does not use do not matter.
 #[test]
 fn a_saved_plan_is_for_its_host_whatever_else_is_online() {
     let (host, plan) = (host(2), saved());
@@ -108,7 +108,7 @@ fn a_saved_plan_is_for_its_host_whatever_else_is_online() {
     assert_eq!(pinfold_plan::fit(&old, &topology(&host)), Fit::Other(Vec::new()));
 }
 
-/// What only shows once the CPUs are online: they are no siblings here.
+/// This is only detected when the CPUs are online: they are not siblings here.
 #[test]
 fn a_plan_of_another_host_goes_no_further_than_to_bring_cpus_online() {
     let (host, plan) = (host(1), saved());
@@ -125,7 +125,7 @@ fn a_plan_of_another_host_goes_no_further_than_to_bring_cpus_online() {
     });
     assert_eq!(online(&host), "0,4");
     assert_eq!(host.snapshot(), snapshot);
-    // Where one of them is online already nothing is touched.
+    // If one of them is online already, nothing is changed.
     host.set_online(&set("0-1,4-5"));
     assert!(matches!(pinfold_plan::fit(&plan, &topology(&host)), Fit::Other(_)));
 }

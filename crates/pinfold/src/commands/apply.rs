@@ -1,4 +1,4 @@
-//! `pinfold apply`: places a machine that runs already.
+//! `pinfold apply`: places a running machine.
 
 use pinfold_apply::{Journals, Target};
 use pinfold_host::{LiveHost, SystemClock};
@@ -14,7 +14,7 @@ use crate::target::{Definition, Vm, placeable, vm_failure};
 use crate::vcpus::Vcpus;
 use crate::{apply_session, common, interrupt, run_monitor};
 
-/// Prints the steps, takes them, or takes them and stays.
+/// Prints the steps, or applies them, or applies them and stays.
 pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = common::host()?;
     let clock = SystemClock;
@@ -34,7 +34,7 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     }
     let state = common::state(state)?;
     let journals = apply_session::journals(&state, &clock)?;
-    // From here on a request to stop finds something to take back.
+    // From here on, a request to stop leads to an undo.
     interrupt::install()?;
     match arguments.watch {
         true => stay(&host, (&plan, &target), &journals, vm.teller.monitor()),
@@ -42,7 +42,7 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     }
 }
 
-/// Makes the plan true and goes.
+/// Applies the plan and exits.
 fn leave(
     host: &LiveHost,
     placed: (&Plan, &Target),
@@ -57,7 +57,7 @@ fn leave(
     Ok(())
 }
 
-/// Makes the plan true and keeps it so until it is asked to end.
+/// Applies the plan and monitors it until a stop is requested.
 fn stay(
     host: &LiveHost,
     placed: (&Plan, &Target),
@@ -123,7 +123,7 @@ fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan,
     let count = VcpuCount::Exactly(vcpus.count());
     let mut vnode = described.unwrap_or_else(|| VnodeRequest::vm(&vm.name, VmRequest::of(count)));
     if let Work::Vm(asked) = &mut vnode.work {
-        // The threads that run are those to be placed.
+        // The running threads are those to be placed.
         common::set_vcpus(asked, count);
         asked.iothreads = iothreads;
     }

@@ -1,8 +1,9 @@
-//! `pinfold plan --check`: what is wrong with placements that somebody wrote, or that run.
+//! `pinfold plan --check`: finds errors in existing configurations, in files or of running
+//! machines.
 //!
-//! Files are plans (`pinfold plan --json`) or libvirt domain files, told apart by their first
-//! character; a running machine is looked at thread by thread. All that are handed in together
-//! are taken as of one host, so that PUs used twice are seen.
+//! Files are plans (`pinfold plan --json`) or libvirt domain files, distinguished by their first
+//! character; a running machine is checked thread by thread. All of them are assumed to be on one
+//! host, so that CPUs used twice are found.
 
 use pinfold_host::{Host, files, numa_maps, paths};
 use pinfold_model::text::counted;
@@ -23,7 +24,7 @@ use crate::output::Tone;
 use crate::target::{Teller, Vm, vm_failure};
 use crate::{apply_session, common, output, screen};
 
-/// Prints the review; fails with [`Exit::No`] if anything of it is a warning or a problem.
+/// Prints the findings; fails with [`Exit::No`] if there is a warning or a problem.
 pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
     let host = common::host()?;
     if arguments.fix {
@@ -78,7 +79,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
     })
 }
 
-/// Prints the one domain file with the review's advice followed.
+/// Prints the domain file with the suggested changes.
 fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<(), Failure> {
     let [file] = files else {
         return Err(Failure::new(Exit::Input, "--fix takes one domain file")
@@ -134,8 +135,7 @@ fn summary(layouts: &[Layout], wrong: usize) -> String {
     format!("{} worse than a note in {}", counted(wrong, "finding"), of.join(", "))
 }
 
-/// The command that does what the review advises, if there is one, under the conditions that this
-/// one was given.
+/// The command that makes the suggested changes, if there is one, with the options of this command.
 fn next(
     (topology, conditions): (&Topology, &Request),
     layouts: &[Layout],
@@ -161,7 +161,8 @@ fn next(
             under(&fix)
         ));
     };
-    // What no placement removes stays: advice names a number of vCPUs that has one.
+    // A finding that no placement removes stays: the hint names a number of vCPUs for which there
+    // is one.
     let stays = found.flaws.iter().any(|flaw| flaw.is_final);
     let command = match (&only.language, strategy) {
         (Language::Libvirt, _) if stays => return None,
@@ -205,7 +206,7 @@ fn of_file(path: &str) -> Result<(Vec<Layout>, Option<Plan>), Failure> {
     ))
 }
 
-/// A domain file's text; `path` is for messages.
+/// Parses a domain file; `path` is for messages.
 pub fn read_domain(path: &str, text: &str) -> Result<Domain, Failure> {
     Domain::read(text).map_err(|error| domain_failure(path, &error))
 }
@@ -215,14 +216,14 @@ fn domain_failure(path: &str, error: &DomainError) -> Failure {
     Failure { message: format!("{path}: {}", failure.message), ..failure }
 }
 
-/// A running machine: each thread's mask and policy, and where its memory is, as the kernel has
-/// them.
+/// A running machine: the mask and policy of each thread, and the nodes of its memory, as reported
+/// by the kernel.
 fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
     let pid = vm.found.pid;
     let mut pins: Vec<Pin> = Vec::new();
     for thread in &vm.found.threads {
         let (role, tid) = (&thread.role, thread.task.tid);
-        // Workers come and go, and follow what the emulator is bound to.
+        // Workers are created and ended, and inherit the affinity of the emulator.
         let wanted = match role {
             Role::Vcpu(_) | Role::Iothread(_) | Role::Vhost(_) => true,
             Role::Emulator => tid == pid,
@@ -278,14 +279,14 @@ fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
     })
 }
 
-/// The name that QEMU was given, if it tells one; so a plan of that name is known as the machine's.
+/// The name of the machine in QEMU, if it has one; a plan with this name is then for this machine.
 fn name_of(vm: &mut Vm) -> Result<String, Failure> {
     let Teller::Qmp(qmp) = &mut vm.teller else { return Ok(vm.name.clone()) };
     let reported = qmp.execute("query-name", None).map_err(|error| vm_failure(&error))?;
     Ok(reported.get("name").and_then(|name| name.as_str()).unwrap_or(&vm.name).to_owned())
 }
 
-/// On which nodes the memory of a process is.
+/// The NUMA nodes of the memory of a process.
 fn pages_of(host: &dyn Host, pid: Tid) -> Result<Pages, Failure> {
     let path = paths::process_numa_maps(pid);
     match host.read_text(&path) {
@@ -298,7 +299,7 @@ fn pages_of(host: &dyn Host, pid: Tid) -> Result<Pages, Failure> {
     }
 }
 
-/// The guest's cores from the places that QEMU tells for its vCPUs.
+/// The guest's cores from the positions of its vCPUs in QEMU.
 fn guest_shape(places: &[(u32, GuestPlace)]) -> GuestShape {
     let mut cores: Vec<(GuestPlace, Vec<u32>)> = Vec::new();
     let mut sockets = Vec::new();

@@ -1,4 +1,4 @@
-//! `pinfold doctor`: what this host can and cannot do, and what to change.
+//! `pinfold doctor`: the capabilities of this host, and suggested changes.
 
 use pinfold_host::{LiveHost, SnapshotHost};
 use pinfold_model::Method;
@@ -14,7 +14,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::{self, Tone};
 use crate::screen;
 
-/// Prints each capability; fails if the main job cannot run.
+/// Prints each capability; fails if `pinfold tune` cannot run.
 pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
     let host = common::host()?;
     let found = match &arguments.input {
@@ -41,7 +41,7 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
         .with_hint("see the lines that begin with \"no\" above"))
 }
 
-/// A captured machine's files.
+/// The files of a captured machine.
 fn capture(host: &LiveHost, path: &str) -> Result<SnapshotHost, Failure> {
     pinfold_topology::read_capture(host, path).map_err(|error: TopologyError| {
         let hint = error.hint();
@@ -78,7 +78,7 @@ fn slower_cpus(host: &LiveHost) -> Capability {
     }
 }
 
-/// The answer, then each capability.
+/// Prints the answer, then each capability.
 fn report(found: &[Capability], is_capture: bool) {
     let (tone, text) = if is_capture { of_capture(found) } else { answer(found) };
     output::answer(tone, &text);
@@ -98,7 +98,8 @@ fn report(found: &[Capability], is_capture: bool) {
     output::data(&lines.join("\n"));
 }
 
-/// How much a capture decides. Whether `pinfold tune` can run is asked on the machine itself.
+/// The answer for a capture. Whether `pinfold tune` can run can only be determined on the machine
+/// itself.
 fn of_capture(found: &[Capability]) -> (Tone, String) {
     let decided = || found.iter().filter(|one| one.why != NOT_IN_CAPTURE);
     let of = |verdict: Verdict| decided().filter(|one| one.verdict == verdict).count();
@@ -114,7 +115,7 @@ fn of_capture(found: &[Capability]) -> (Tone, String) {
     (Tone::Mixed, text)
 }
 
-/// Whether `pinfold tune` can run, and how much of the rest is there.
+/// Whether `pinfold tune` can run, and how many other capabilities there are.
 fn answer(found: &[Capability]) -> (Tone, String) {
     let of = |verdict: Verdict| found.iter().filter(|one| one.verdict == verdict).count();
     let counts = format!(

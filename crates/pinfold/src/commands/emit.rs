@@ -1,4 +1,4 @@
-//! `pinfold plan --emit`: the plan in the language of another tool.
+//! `pinfold plan --emit`: prints the plan in the format of another tool.
 
 use pinfold_host::files;
 use pinfold_model::{NotSingle, Plan, QemuCommand, Topology, VnodePlan};
@@ -10,16 +10,16 @@ use crate::commands::check;
 use crate::failure::{Exit, Failure};
 use crate::{common, output};
 
-/// A libvirt domain file of the user's.
+/// A libvirt domain file of the user.
 pub struct DomainFile {
     path: String,
     text: String,
-    /// What it says.
+    /// The parsed contents.
     pub domain: Domain,
 }
 
 impl DomainFile {
-    /// Reads it.
+    /// Reads the file.
     pub fn read(path: &str) -> Result<Self, Failure> {
         let text = files::read_text(path).map_err(|error| common::input_failure(&error))?;
         let domain = check::read_domain(path, &text)?;
@@ -27,17 +27,17 @@ impl DomainFile {
     }
 }
 
-/// What the text is for.
+/// The target of the output.
 pub struct Target<'a> {
     /// The domain file to merge into.
     pub file: Option<&'a DomainFile>,
-    /// The name of the only vnode whose text is wanted.
+    /// The name of a vnode, if only that one is wanted.
     pub vnode: Option<&'a str>,
     /// The QEMU command.
     pub command: &'a QemuCommand,
 }
 
-/// The plan as `format`: one text for each vnode, where the format is not the host's.
+/// The plan as `format`: one text for each vnode, unless the format is for the host.
 pub fn emit(
     format: Emit,
     (plan, topology): (&Plan, &Topology),
@@ -74,7 +74,7 @@ pub fn emit(
     }
 }
 
-/// The text of a plan of one vnode.
+/// The text of a plan for one vnode.
 fn one(
     format: Emit,
     (plan, topology): (&Plan, &Topology),
@@ -102,8 +102,8 @@ fn named<'p>(plan: &'p Plan, name: &str) -> Result<&'p VnodePlan, Failure> {
     })
 }
 
-/// What stands before the texts of several vnodes. Scripts that take one machine as their
-/// argument must not run one after the other: such a file ends at once.
+/// The text before those of several vnodes. Scripts that take one machine as their argument must
+/// not run in sequence: such a file exits at once.
 fn several_in_one(format: Emit, count: usize) -> String {
     let said = format!("{count} texts, one for each vnode; --vnode NAME prints one alone");
     match format {
@@ -117,14 +117,14 @@ fn several_in_one(format: Emit, count: usize) -> String {
     }
 }
 
-/// The line before a vnode's text.
+/// The line before the text of a vnode.
 fn mark(format: Emit, name: &str) -> String {
     let plain = |character: char| if character.is_control() { ' ' } else { character };
     let name: String = name.chars().map(plain).collect();
     match format {
-        // No comment of XML holds two hyphens, or ends with one.
+        // An XML comment must not contain `--` or end with a hyphen.
         Emit::Libvirt => format!("<!-- ==== {} ==== -->\n", name.replace('-', "\u{2010}")),
-        // Each is a document of its own.
+        // Each is a separate document.
         Emit::Kubevirt => format!("---\n# ==== {name} ====\n"),
         Emit::Qemu
         | Emit::Virsh
@@ -141,7 +141,7 @@ fn into(
     (plan, topology): (&Plan, &Topology),
     chosen: Option<&VnodePlan>,
 ) -> Result<String, Failure> {
-    // Of several machines the one that was named, or that bears the file's name.
+    // With several machines: the one from the command line, or the one with the name in the file.
     let same = || plan.vnodes.iter().find(|vnode| vnode.name == file.domain.name);
     let vnode = match chosen.or_else(same) {
         Some(vnode) => vnode,
@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// A format that is added must say the tunables too.
+    /// A new format must include the tunables too.
     #[test]
     fn every_format_of_the_command_line_names_the_tunables() {
         let text = "package:1 l3:1 core:4 pu:2";

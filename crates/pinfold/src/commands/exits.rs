@@ -1,7 +1,7 @@
-//! `pinfold exits`: what makes a virtual machine leave the processor.
+//! `pinfold exits`: prints the VM exits of a virtual machine.
 //!
-//! The library finds the level and makes the table; here the machine is named, level C is asked
-//! of QEMU where no event may be watched, and the table is printed.
+//! The library determines the level and computes the table; this module finds the machine, queries
+//! QEMU for level C where events may not be observed, and prints the table.
 
 mod micro;
 mod text;
@@ -25,25 +25,25 @@ pub use micro::micro_guest;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// How long it is looked for which events fire.
+/// Duration of the check which events fire.
 const LOOK: &str = "2s";
 
-/// A table with what belongs to it.
+/// A table with additional information.
 pub struct Answer {
-    /// Whose it is.
+    /// Description of the machine.
     subject: String,
     table: ExitTable,
-    /// What was watched; nothing at level C.
+    /// The scope of the observation; `None` at level C.
     scope: Option<ExitScope>,
-    /// Why the cost was not measured, if it was not.
+    /// Why the cost was not measured, if so.
     no_cost: Option<String>,
-    /// What the micro-guest was to make.
+    /// The expected exits of the micro-guest.
     expected: Vec<expected::Expected>,
-    /// True if a vCPU ended meanwhile.
+    /// True if a vCPU ended during the observation.
     has_ended: bool,
 }
 
-/// Watches a machine, prints the table.
+/// Observes a machine and prints the table.
 pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
     let host = common::host()?;
     let wish = Wish::of(&arguments.how, arguments.seconds.saturating_mul(SECOND_NS))?;
@@ -63,7 +63,7 @@ pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
     answer.verdict()
 }
 
-/// How a machine is to be watched.
+/// The settings of an observation.
 pub struct Wish {
     look_ns: u64,
     distributor: u64,
@@ -72,7 +72,7 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// What was typed, for so long.
+    /// The settings from the command line, with this duration.
     pub fn of(how: &ExitsHow, duration_ns: u64) -> Result<Self, Failure> {
         let look_ns = time::parse_ns("--look", how.look.as_deref().unwrap_or(LOOK))?;
         let distributor = distributor(how.distributor.as_deref())?;
@@ -91,17 +91,17 @@ fn distributor(text: Option<&str>) -> Result<u64, Failure> {
 }
 
 impl Answer {
-    /// For people.
+    /// The answer as text.
     pub fn text(&self, how: &ExitsHow) -> String {
         text::table(self, how)
     }
 
-    /// For programs.
+    /// The answer as JSON.
     pub fn json(&self) -> Value {
         text::json(self)
     }
 
-    /// The rows of all vCPUs together as figures, and of each if that is wanted.
+    /// The rows of all vCPUs together as figures, and optionally of each.
     pub fn figures(&self, how: &ExitsHow) -> Vec<Figure> {
         let mut figures = exits::figures(&self.table);
         let is_of_all =
@@ -110,12 +110,12 @@ impl Answer {
         figures
     }
 
-    /// True if the machine is gone.
+    /// True if the machine has ended.
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Measures what watching costs, on a micro-guest beside the machine.
+    /// Measures the overhead, with a micro-guest that runs next to the machine.
     pub fn measure_cost(&mut self, host: &LiveHost) {
         let Some(scope) = self.scope else { return };
         let cost = match interrupt::requested() {
@@ -125,7 +125,7 @@ impl Answer {
         self.no_cost = cost.map(|cost| self.table.cost = Some(cost)).err();
     }
 
-    /// Wrong counts, a machine that is gone, and no exit at all are failures.
+    /// The failure for wrong counts, a machine that has ended, and no exit at all.
     pub fn verdict(&self) -> Result<(), Failure> {
         let wrong: Vec<String> =
             self.expected.iter().filter_map(expected::Expected::wrong).collect();
@@ -148,7 +148,7 @@ impl Answer {
     }
 }
 
-/// A failure of the probe.
+/// The failure for an error of the probe.
 fn exits_failure(error: &ExitsError) -> Failure {
     let exit = match error {
         ExitsError::Silent { .. } => Exit::No,
@@ -165,7 +165,7 @@ fn exits_failure(error: &ExitsError) -> Failure {
     Failure::from_error(exit, error, error.hint())
 }
 
-/// Watches a machine; what that costs is not measured yet.
+/// Observes a machine, without measuring the overhead.
 pub fn of_machine(host: &LiveHost, mut vm: Vm, wish: &Wish) -> Result<Answer, Failure> {
     if matches!(vm.found.accelerator, Some(Accelerator::TcgMulti | Accelerator::TcgSingle)) {
         let text = format!(
@@ -220,7 +220,7 @@ fn watched(
     })
 }
 
-/// What watching costs, on a micro-guest beside the machine.
+/// The overhead, measured with a micro-guest that runs next to the machine.
 fn measured(host: &LiveHost, scope: ExitScope) -> Result<cost::Cost, String> {
     let reported = |error: ExitsError| {
         let failure = exits_failure(&error);
@@ -230,7 +230,7 @@ fn measured(host: &LiveHost, scope: ExitScope) -> Result<cost::Cost, String> {
     cost::measure(host, &SystemClock, scope, &mut guest).map_err(reported)
 }
 
-/// Level C, because of `why`; without a monitor that reason is the answer.
+/// Level C, because of `why`; without a monitor, `why` is the failure.
 fn counted(vm: &mut Vm, wish: &Wish, why: &ExitsError) -> Result<ExitTable, Failure> {
     let because = exits_failure(why);
     let Some(monitor) = vm.teller.monitor() else { return Err(because) };

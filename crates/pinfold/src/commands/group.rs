@@ -1,9 +1,9 @@
-//! `pinfold run --cores N`: any command, placed like a machine for as long as it runs.
+//! `pinfold run --cores N`: runs any command, placed like a machine.
 //!
-//! The command waits at a gate until it is placed: what it starts later inherits CPUs, group,
-//! memory nodes and policy. The gate is a socket and not the standard input, which is the
-//! command's own. Should Pinfold be killed before, the gate ends; after that, the command goes on
-//! and `pinfold undo` takes the placement back.
+//! The command waits at a gate until it is placed: the processes that it starts later inherit CPUs,
+//! cgroup, memory nodes and policy. The gate is a socket and not the standard input, which belongs
+//! to the command. If Pinfold is killed before that, the gate ends too; if it is killed later, the
+//! command continues, and `pinfold undo` reverts the placement.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -25,13 +25,13 @@ use crate::rt_watchdog::Guard;
 use crate::vcpus::Vcpus;
 use crate::{apply_session, common, interrupt};
 
-/// A gate that has not come to the socket by then never will.
+/// Timeout for the gate to connect to the socket.
 const GATE_NS: u64 = 10_000_000_000;
-/// Without a guard that must hear of this process, signals and the command's end wake it.
+/// Maximum wait if no watchdog needs heartbeats; signals and the end of the command interrupt it.
 const LONGEST_WAIT_NS: u64 = 5_000_000_000;
 const GO: u8 = b'g';
 
-/// True if the command is a process group and no QEMU: `--cores`, `--speed`, or a plan for such.
+/// True if the command is a process group and not QEMU: `--cores`, `--speed`, or a plan for one.
 pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
     let of_plan = match &arguments.plan {
         Some(path) => {
@@ -43,7 +43,7 @@ pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
     Ok(arguments.cores.is_some() || arguments.speed.is_some() || of_plan)
 }
 
-/// Runs a command under a plan until it ends, and answers as it did.
+/// Runs a command under a plan until it ends, and exits with its status.
 pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.speed.is_some() {
         return run_slow(arguments, state);
@@ -64,7 +64,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let target = Target::new(command.pid(), vec![(command.task(), Role::Task)]);
     let (mut applied, journal, mut guard) =
         apply_session::apply_guarded(&host, (&plan, &target), &journals, OnStop::Finish)?;
-    // What apply could not bind by a group is bound by the policy that the command inherits.
+    // Memory that could not be bound by a cgroup is bound by the policy that the command inherits.
     applied.findings.retain(|finding| node.is_none() || finding.subject != "memory");
     apply_session::report(&applied);
     let ended = gate.let_go(&mut command).and_then(|()| wait(&mut command, guard.as_mut()));
@@ -105,7 +105,7 @@ fn plan_for(arguments: &RunArgs, topology: &Topology) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// The node to which the command's memory is bound, on a host that has several.
+/// The node to which the command's memory is bound, on a host with several nodes.
 fn memory_node(plan: &Plan, topology: &Topology) -> Option<NodeId> {
     let memory = plan.vnodes.first()?.memory.as_ref()?;
     match memory.nodes.as_slice() {
@@ -114,7 +114,7 @@ fn memory_node(plan: &Plan, topology: &Topology) -> Option<NodeId> {
     }
 }
 
-/// The program's own name, as far as a vnode may be called so.
+/// The name of the program, as far as it is a valid vnode name.
 fn name_of(command: &[String]) -> String {
     let program = command.first().map_or("", String::as_str);
     let name = program.rsplit('/').next().unwrap_or_default();
@@ -123,7 +123,7 @@ fn name_of(command: &[String]) -> String {
     if name.is_empty() { "command".to_owned() } else { name }
 }
 
-/// Waits for the command's end, hands signals on, and lets the guard know that all is well.
+/// Waits for the end of the command, forwards signals to it, and sends heartbeats to the watchdog.
 fn wait(
     command: &mut Child,
     mut guard: Option<&mut Guard>,
@@ -146,7 +146,7 @@ fn wait(
     }
 }
 
-/// Where a command waits until it is placed.
+/// The point where a command waits until it is placed.
 struct Gate {
     door: ControlSocket,
     path: String,
@@ -159,7 +159,7 @@ impl Gate {
         Ok(Self { door, path })
     }
 
-    /// Starts the command at the gate; its memory comes from `node`, if one is given.
+    /// Starts the command at the gate; its memory is bound to `node`, if given.
     fn start(&self, command: &[String], node: Option<NodeId>) -> Result<Child, Failure> {
         let program = std::env::current_exe().map_err(|error| {
             Failure::new(Exit::Host, format!("cannot find this program: {error}"))
@@ -172,7 +172,7 @@ impl Gate {
         start.map_err(|error| common::host_failure(&error))
     }
 
-    /// Lets the command go.
+    /// Lets the command continue.
     fn let_go(self, command: &mut Child) -> Result<(), Failure> {
         let gone = || Failure::new(Exit::Host, "the command ended before it was let go");
         let until = SystemClock.now_ns().saturating_add(GATE_NS);
@@ -192,8 +192,8 @@ impl Gate {
     }
 }
 
-/// `pinfold gate --socket PATH`: becomes the command when it is let go, and ends if no process is
-/// there any more to do that.
+/// `pinfold gate --socket PATH`: executes the command when the gate is opened, and exits if the
+/// process that would open it has ended.
 pub fn wait_at(socket: &str, arguments: &GateArgs) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(Exit::Host, format!("gate: {error}"));
     let mut go = [0];

@@ -1,7 +1,7 @@
-//! `pinfold journal`: what was changed, when, and what was there before.
+//! `pinfold journal`: the changes, their times, and the previous values.
 //!
-//! Reads only. A journal that is damaged, foreign or of a later Pinfold is named with the way
-//! out, and the others are shown all the same.
+//! It only reads. A journal that is damaged, foreign or of a later version of Pinfold is reported
+//! with a hint, and the others are still shown.
 
 use std::fmt::Write as _;
 
@@ -50,7 +50,7 @@ fn all(host: &LiveHost, journals: &Journals<'_>, as_json: bool) -> Result<(), Fa
     table.set_header(["id", "machine", "begun", "steps", ""]);
     let (mut entries, mut bad) = (Vec::new(), 0_usize);
     let mut all = journals.list().map_err(|error| failure(&error))?;
-    // In the order of time; those whose time is not known come last.
+    // By time; those with unknown time come last.
     all.sort_by_key(|one| match &one.record {
         Ok(Some(record)) => (record.header.created_unix_s, one.id.clone()),
         Ok(None) | Err(_) => (u64::MAX, one.id.clone()),
@@ -104,7 +104,7 @@ fn failure(error: &JournalError) -> Failure {
     Failure::from_error(Exit::Host, error, error.hint())
 }
 
-/// What a journal means now.
+/// The state of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     InForce,
@@ -138,7 +138,7 @@ impl Standing {
     }
 }
 
-/// How much of a journal is shown.
+/// The level of detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
     Counts,
@@ -196,7 +196,7 @@ fn word(outcome: Outcome) -> &'static str {
     }
 }
 
-/// What was there before a step.
+/// The value before a step.
 fn before(undo: &Undo) -> String {
     match undo {
         Undo::WriteFile { original, .. } => {

@@ -1,10 +1,10 @@
-//! `pinfold libvirt-hook`: what libvirt calls when a domain starts and stops.
+//! `pinfold libvirt-hook`: the program that libvirt calls when a domain starts and stops.
 //!
-//! libvirt waits for its hook, holds the domain's lock meanwhile, and kills the domain if a hook
-//! fails when it has started. So libvirt is never called back, and whatever happens is said on
-//! standard error and never as a failure: a domain without its placement is better than none.
-//! A hook cannot change pins through libvirt; it sets the masks themselves, and says so
-//! where the domain's own XML has others.
+//! libvirt waits for its hook while it holds the domain's lock, and kills the domain if the hook
+//! fails after the start. So the hook never calls libvirt, and errors are printed to standard error
+//! without a failure status: a domain without its placement is better than none. A hook cannot
+//! change pinning through libvirt. It sets the masks itself, and reports differences from the
+//! domain's own XML.
 
 use std::io::Read as _;
 
@@ -22,15 +22,15 @@ use crate::target::{placeable, vm_failure};
 use crate::vcpus::Vcpus;
 use crate::{apply_session, common};
 
-/// A domain's XML is some kilobytes.
+/// The XML of a domain has a few kilobytes.
 const MAX_XML: u64 = 4 << 20;
 
-/// Does what is to be done at this moment of the domain's life, and never fails.
+/// Handles one event of the domain's life cycle, and never fails.
 pub fn libvirt_hook(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failure> {
     let done = match (arguments.operation.as_str(), arguments.phase.as_str()) {
         ("started", "begin") => started(arguments, state),
         ("stopped" | "release", "end") => stopped(arguments, state),
-        // Also `reconnect`: what was applied is still in force when libvirt comes back.
+        // Also `reconnect`: the placement is still active when libvirt restarts.
         (_, _) => Ok(()),
     };
     if let Err(failure) = done {
@@ -48,7 +48,7 @@ fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
     let pid = domain.process(&host, &arguments.run_dir).map_err(|e| vm_failure(&e))?;
     let found = threads::discover(&host, pid, None).map_err(|e| vm_failure(&e))?;
     let mut plan = common::fitting(&path, plan, &topology, &Vcpus::of(&found))?;
-    // The journal is found by the domain's name when it stops.
+    // The journal is found by the domain's name when the domain stops.
     plan.vnodes[0].name.clone_from(&domain.name);
     if plan.strategy != "none" {
         found.require_own_threads().map_err(|e| vm_failure(&e))?;
@@ -60,7 +60,7 @@ fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
     let state = common::state(state)?;
     let journals = apply_session::journals(&state, &clock)?;
     let placed = (&plan, &target);
-    // What is begun is finished: libvirt waits for it.
+    // Not interrupted: libvirt waits for it.
     crate::interrupt::install()?;
     let (applied, _journal) = apply_session::apply(&host, placed, &journals, OnStop::Finish)?;
     apply_session::report(&applied);
@@ -68,7 +68,7 @@ fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
     Ok(())
 }
 
-/// Clears up after a domain that has ended: groups, and others that were kept off its PUs.
+/// Cleans up after a domain that has ended: cgroups, and tasks that were excluded from its CPUs.
 fn stopped(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = common::host()?;
     let clock = SystemClock;
@@ -106,9 +106,9 @@ fn read_domain() -> Result<Described, Failure> {
     })
 }
 
-/// The plan that is kept for a domain, by its UUID or else by its name, with its path; `None` if
-/// none is. Root does what a plan says: folder and file must be the caller's, no links, and
-/// writable by nobody else.
+/// The plan for a domain, by its UUID or else by its name, with its path; `None` if there is none.
+/// The plan is executed as root, so folder and file must belong to the caller, must not be links,
+/// and must not be writable by others.
 fn plan_of(
     arguments: &LibvirtHookArgs,
     domain: &Described,
@@ -120,14 +120,14 @@ fn plan_of(
     let names = [&domain.uuid, &domain.name].map(|name| format!("{name}.json"));
     let name = names.iter().find(|name| !name.starts_with('.') && folder.contains(name));
     let Some(name) = name else { return Ok(None) };
-    // Through the open folder: by its path it could be another file by now.
+    // Through the open folder: the path could refer to another file by now.
     let bytes = folder.read(name).map_err(|e| common::host_failure(&e))?;
     let path = folder.path_of(name);
     let plan = common::parse_plan(&path, bytes)?;
     Ok(Some((path, plan)))
 }
 
-/// Pins of the domain's own that say something else than the plan: libvirt sets them again.
+/// Pinning in the domain's XML that differs from the plan: libvirt would set it again.
 fn contradictions(plan: &Plan, domain: &Described) -> Vec<Finding> {
     let mut roles = Vec::new();
     for thread in &plan.vnodes[0].threads {

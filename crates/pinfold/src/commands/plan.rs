@@ -1,4 +1,4 @@
-//! `pinfold plan`: a placement, its reasons, and its form for other tools.
+//! `pinfold plan`: a placement with its reasons, and its output for other tools.
 
 use pinfold_model::{
     Command, QemuCommand, Request, Severity, Topology, VcpuCount, VnodeRequest, Work,
@@ -14,7 +14,7 @@ use crate::failure::{Exit, Failure};
 use crate::target::vm_failure;
 use crate::{output, qemu_line, screen};
 
-/// Prints the plan in the form that was asked for.
+/// Prints the plan in the requested format.
 pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     if arguments.list {
         match arguments.json {
@@ -73,7 +73,7 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// QEMU's command line, if one was given; what QEMU would refuse in it is refused here.
+/// QEMU's command line, if there is one; options that QEMU would reject are rejected here.
 fn qemu_command(arguments: &PlanArgs) -> Result<QemuCommand, Failure> {
     let command = argv::parse(&arguments.command);
     if command.is_shell_text() {
@@ -82,7 +82,7 @@ fn qemu_command(arguments: &PlanArgs) -> Result<QemuCommand, Failure> {
     if let Some(why) = command.smp_error() {
         return Err(Failure::new(Exit::Input, why));
     }
-    // The files of -readconfig may hold a `[smp-opts]`.
+    // The files of -readconfig may contain a `[smp-opts]` section.
     if command.has("readconfig") && command.vcpus().is_none() && arguments.vcpus.is_none() {
         return Err(Failure::new(
             Exit::Input,
@@ -93,8 +93,8 @@ fn qemu_command(arguments: &PlanArgs) -> Result<QemuCommand, Failure> {
     Ok(command)
 }
 
-/// What is asked by options; of one machine that is not described further, what
-/// its domain file or its command line says.
+/// The request from the options; for one machine without further options, from its domain file or
+/// its command line.
 fn request(
     arguments: &PlanArgs,
     (file, command): (Option<&emit::DomainFile>, &QemuCommand),
@@ -124,7 +124,7 @@ fn request(
     Ok(request)
 }
 
-/// The machine with what the options say of it in place of what its description says.
+/// The machine with the values of the options in place of those of its description.
 fn asked_vnode(arguments: &PlanArgs, mut vnode: VnodeRequest) -> Result<VnodeRequest, Failure> {
     if let Some(name) = &arguments.name {
         vnode.name = common::asked("--name", requests::vnode_name(name))?;

@@ -1,5 +1,4 @@
-//! `pinfold report`: the page of a stored run, made again from the store alone; and which
-//! runs there are.
+//! `pinfold report`: makes the page of a stored run again from the store alone, and lists the runs.
 
 use pinfold_host::SnapshotHost;
 use pinfold_model::Command;

@@ -1,4 +1,4 @@
-//! `pinfold run`: QEMU stopped, placed, let go, watched, cleaned up.
+//! `pinfold run`: starts QEMU paused, places it, continues and monitors it, and cleans up.
 
 use pinfold_apply::Target;
 use pinfold_host::SystemClock;
@@ -15,10 +15,10 @@ use crate::target::{placeable, vm_failure};
 use crate::vcpus::Vcpus;
 use crate::{apply_session, common, interrupt, qemu_line, run_monitor, time};
 
-/// Patience with a QEMU that is asked to end.
+/// Timeout for QEMU to quit.
 const QUIT_NS: u64 = 5_000_000_000;
 
-/// Why a command did not start as a machine; one that does not name QEMU may not be meant as one.
+/// Why a command did not start as a machine; a command that is not QEMU may not be meant as one.
 fn start_failure(command: &[String], failure: Failure) -> Failure {
     let names_qemu = |word: &String| word.contains("qemu") || word.contains("kvm");
     if failure.hint.is_some() || command.iter().any(names_qemu) {
@@ -28,7 +28,7 @@ fn start_failure(command: &[String], failure: Failure) -> Failure {
     failure.with_hint(format!("`run` starts QEMU; with --cores N it places any command: {any}"))
 }
 
-/// Starts QEMU; a start that a signal broke off is no fault of the command.
+/// Starts QEMU; a start that a signal interrupted is not an error of the command.
 fn start(command: &[String], options: &LaunchOptions) -> Result<RunningVm, Failure> {
     launch::start_stopped(command, options).or_else(|error| {
         interrupt::check()?;
@@ -46,13 +46,14 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let topology = common::topology(&host, None)?;
     let state = common::state(state)?;
     let journals = apply_session::journals(&state, &clock)?;
-    // What can be refused before QEMU is started is refused here.
+    // Everything that can be rejected before QEMU is started is rejected here.
     let command = argv::parse(&arguments.command);
     let vcpus = command.vcpus().unwrap_or(1);
     let room = Vcpus::counted(vcpus..=command.max_vcpus().unwrap_or(1));
     let guess = plan_for((arguments, &command), &topology, &room)?;
     let options = LaunchOptions {
-        // The kernel takes no mask of offline CPUs alone; those are brought online before the pins.
+        // The kernel accepts no mask with only offline CPUs; those are brought online before the
+        // pinning.
         affinity: Some(guess.pus().intersection(&topology.online())).filter(|pus| !pus.is_empty()),
         start_timeout_ns: time::parse_ns("--start-timeout", &arguments.start_timeout)?,
         goes_on: || !interrupt::requested(),
@@ -60,7 +61,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     };
     interrupt::install()?;
     let mut vm = start(&arguments.command, &options)?;
-    // QEMU knows best which vCPUs it has (-readconfig, defaults of the machine, -device).
+    // QEMU reports the vCPUs that it has (-readconfig, defaults of the machine, -device).
     let there = Vcpus::of(&vm.found);
     let plan = match there.count() == vcpus && there.are_in(&guess) {
         true => guess,
@@ -132,8 +133,7 @@ fn plan_for(
     Ok(plan)
 }
 
-/// The plan for as many vCPUs as there may be; where they have no room on this host, for those
-/// that the machine starts with.
+/// The plan for the maximum number of vCPUs; if the host is too small, for the initial ones.
 fn planned(
     (arguments, command): (&RunArgs, &QemuCommand),
     topology: &Topology,

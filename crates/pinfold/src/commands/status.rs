@@ -1,4 +1,4 @@
-//! `pinfold status`: what was planned against what is found.
+//! `pinfold status`: compares the active placements with their plans.
 
 use pinfold_apply::{Counter, KnobStatus, Record, Status, Target};
 use pinfold_host::{LiveHost, SystemClock, process};
@@ -26,7 +26,7 @@ struct InForce {
     vanished: Vec<Finding>,
     counters: Vec<Counter>,
     supervised: bool,
-    /// The process that watches it, if that is stopped.
+    /// The process that monitors it, if that process is stopped.
     stopped: Option<Tid>,
 }
 
@@ -38,7 +38,7 @@ impl InForce {
     }
 }
 
-/// A journal that cannot be read; the others are shown.
+/// A journal that cannot be read; the others are still shown.
 struct Damaged {
     id: String,
     failure: Failure,
@@ -48,7 +48,7 @@ struct Damaged {
 struct Platform {
     id: String,
     supervisor: Tid,
-    /// Whether `emulate status` and `emulate down` reach it.
+    /// True if `emulate status` and `emulate down` can access it.
     answers: bool,
     is_alive: bool,
 }
@@ -105,11 +105,11 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
     verdict(&found, &damaged, orphans)
 }
 
-/// The answer, then each placement and platform.
+/// Prints the answer, then each placement and platform.
 fn report(host: &LiveHost, found: &[InForce], damaged: &[Damaged], platforms: &[Platform]) {
     let (tone, text) = answer(found, damaged, platforms);
     output::answer(tone, &text);
-    // What is placed is shown on the machine's cores, if they can be read.
+    // Placements are shown on the machine's cores, if the topology can be read.
     let topology = match found.is_empty() {
         true => None,
         false => common::topology(host, None).ok(),
@@ -220,8 +220,8 @@ fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
     })
 }
 
-/// The machine's threads by name; where QEMU gives none, by the journal: a thread that was
-/// set to a role's PUs has that role.
+/// The threads of the machine by name; if QEMU sets no names, by the journal: a thread that was set
+/// to the CPUs of a role has this role.
 fn threads_of(host: &LiveHost, plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
     match pinfold_vm::threads::discover(host, record.header.vm.tid, None) {
         Ok(found) => found.tasks(),
@@ -229,7 +229,7 @@ fn threads_of(host: &LiveHost, plan: &Plan, record: &Record) -> Vec<(TaskId, Rol
     }
 }
 
-/// The threads that were set to a role's PUs, with that role.
+/// The threads that were set to the CPUs of a role, with this role.
 pub fn threads_by_journal(plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
     let role_of = |mask: &CpuSet| {
         let thread = plan.threads().find(|(_, thread)| thread.pus == *mask);
@@ -298,7 +298,7 @@ fn to_text(one: &InForce, topology: Option<&Topology>) -> String {
     text
 }
 
-/// Where each thread was placed, and where it may run now.
+/// The planned and the actual CPUs of each thread.
 fn roles(status: &Status) -> String {
     let mut table = screen::rows();
     table.set_header(["role", "thread", "planned", "found", ""]);
@@ -321,7 +321,7 @@ fn roles(status: &Status) -> String {
     screen::drawn(table, 1..2)
 }
 
-/// The cores with what is found on them.
+/// The cores with the threads on them.
 fn picture(one: &InForce, status: &Status, topology: &Topology) -> String {
     let mut layouts = Layout::of_plan(&one.plan, "");
     if let [only] = layouts.as_mut_slice() {

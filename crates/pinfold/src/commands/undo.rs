@@ -14,12 +14,11 @@ use crate::failure::{Exit, Failure};
 use crate::output::{self, say};
 use crate::{apply_session, common, interrupt, leftovers};
 
-/// How often a journal is asked for that `pinfold watch` may have at the moment, and the pause
-/// between.
+/// Number of attempts to open a journal that `pinfold watch` may have locked at the moment.
 const LOOKS: u32 = 20;
 const PAUSE_NS: u64 = 100_000_000;
 
-/// Takes back one apply, or all, or all that nobody answers for any more.
+/// Undoes one placement, or all, or all without a live process that is responsible for them.
 pub fn undo(arguments: &UndoArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = common::host()?;
     let state = common::state(state)?;
@@ -33,7 +32,7 @@ fn undo_journals(arguments: &UndoArgs, host: &LiveHost, state: &StateDir) -> Res
     let journals = apply_session::journals(state, &clock)?;
     let mut summaries =
         journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
-    // The newest first: what an older one has set may be what a newer one found.
+    // The newest first: its previous values may have been set by an older one.
     summaries.sort_by_key(|one| Reverse(begun(one)));
     if arguments.left {
         return undo_left(host, &journals, summaries);
@@ -62,13 +61,13 @@ fn undo_journals(arguments: &UndoArgs, host: &LiveHost, state: &StateDir) -> Res
     undo_each(ids, |id| undo_one(host, &journals, id))
 }
 
-/// When a placement began; several of one second follow each other as their processes did.
+/// When a placement began; several within one second are ordered by their processes.
 fn begun(summary: &Summary) -> Option<(u64, u64)> {
     let header = &summary.record.as_ref().ok()?.as_ref()?.header;
     Some((header.created_unix_s, header.supervisor.start_time))
 }
 
-/// Takes back what a crash or a restart left behind; what is in force and as it was meant stays.
+/// Undoes what a crash or a restart left behind; active placements that match their plan stay.
 fn undo_left(
     host: &LiveHost,
     journals: &Journals<'_>,
@@ -80,7 +79,7 @@ fn undo_left(
         match &one.record {
             Ok(Some(record)) if record.has_ended() => {}
             Ok(Some(record)) if !is_left(host, record)? => stay += 1,
-            // What is not understood is told by the attempt.
+            // An unreadable one is reported by the attempt to undo it.
             Ok(_) | Err(_) => left.push(one.id),
         }
     }
@@ -102,7 +101,7 @@ fn is_left(host: &LiveHost, record: &pinfold_apply::Record) -> Result<bool, Fail
     record.is_left(host).map_err(|e| common::host_failure(&e))
 }
 
-/// Takes back one that was left behind, unless that has changed since it was looked at.
+/// Undoes one that was left behind, unless it has changed since the check.
 fn undo_one_left(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
     match reopened(journals, id)? {
         Some(journal) if !is_left(host, journal.record())? => Ok(()),
@@ -110,13 +109,14 @@ fn undo_one_left(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(
     }
 }
 
-/// Opens a journal; `pinfold watch` may have it for a moment. One whose process holds it until it
-/// ends is not waited for.
+/// Opens a journal, and waits while `pinfold watch` holds it for a short time. A journal that its
+/// process holds until its end is not waited for.
 fn reopened<'c>(journals: &Journals<'c>, id: &str) -> Result<Option<Journal<'c>>, Failure> {
     for look in 0.. {
         let answer = journals.reopen(id);
         if !matches!(answer, Err(JournalError::Busy { .. })) || look == LOOKS {
-            // What another process holds is that one's to revert; what cannot be read stays.
+            // A journal that another process holds is reverted by that process; one that cannot be
+            // read stays.
             let exit = match &answer {
                 Err(JournalError::Busy { .. }) => Exit::Host,
                 Ok(_) | Err(_) => Exit::Residue,
@@ -134,7 +134,7 @@ fn reopened<'c>(journals: &Journals<'c>, id: &str) -> Result<Option<Journal<'c>>
     Ok(None)
 }
 
-/// A placement that is reverted by the process that holds it.
+/// The failure for a placement that is reverted by the process that holds it.
 fn held(record: &Record) -> Failure {
     let Header { id, vm_name, supervisor, .. } = &record.header;
     let pid = supervisor.tid;
@@ -159,17 +159,17 @@ fn undo_each(
     ids: Vec<String>,
     mut undo: impl FnMut(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    // What is begun is finished, also when it is asked to stop.
+    // An undo is completed, even if a stop is requested.
     interrupt::install()?;
     let mut exits = Vec::new();
     for id in ids {
-        // One that cannot be taken back does not keep the others.
+        // A failed undo does not prevent the others.
         if let Err(failure) = undo(&id) {
             say(&failure.to_string());
             exits.push(failure.exit);
         }
     }
-    // A residue counts more than what a live process holds.
+    // A residue is more severe than a journal held by a live process.
     match exits.iter().find(|exit| **exit == Exit::Residue).or(exits.first()) {
         None => Ok(()),
         Some(Exit::Residue) => Err(Failure::new(Exit::Residue, "not everything was restored")),

@@ -1,10 +1,11 @@
-//! `pinfold watch`: keeps all placements that are in force true, until it is ended.
+//! `pinfold watch`: monitors all active placements and corrects drift, until it is stopped.
 //!
-//! Placements stay when it ends, and `pinfold undo` works beside it, because it holds the journal
-//! of a machine only while it puts something right there. It answers for the real-time rights of
-//! machines that no other Pinfold guards: they end with it. One lock keeps a second watcher away. Machines come and go: the journals' directory tells of new
-//! placements, and one that was taken back is found so when it is looked at. While nothing
-//! happens it sleeps; see [`watching`].
+//! Placements stay active when it ends. `pinfold undo` works at the same time, because the watcher
+//! holds the journal of a machine only while it corrects something there. The watcher supervises
+//! the real-time policies of machines that no other Pinfold process supervises: they end with it. A
+//! lock prevents a second watcher. Machines come and go: changes of the journals' directory show
+//! new placements, and a placement that was undone is detected at its next check. Without events it
+//! sleeps; see [`run_monitor`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,12 +29,13 @@ use crate::run_monitor::{COMPARE_NS, Due, Ear, Rounds, TICK_NS};
 use crate::target::kept_since;
 use crate::{apply_session, common, interrupt, run_monitor, time};
 
-/// A QEMU that does not answer holds the others up for so long at most.
+/// Timeout for QEMU, so that an instance that does not answer delays the others only shortly.
 const QMP_TIMEOUT_NS: u64 = 1_000_000_000;
-/// And so does a libvirt: less than the silence after which real-time rights are taken away.
+/// Timeout for libvirt: less than the time without heartbeats after which real-time policies are
+/// removed.
 const KEEPER_NS: u64 = 2_000_000_000;
 
-/// Watches until it is ended.
+/// Watches until it is stopped.
 pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = common::host_within(KEEPER_NS)?;
     let clock = SystemClock;
@@ -84,7 +86,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
     Ok(())
 }
 
-/// A watch that cannot see the threads of an active placement does not begin.
+/// The watcher does not start if it cannot see the threads of an active placement.
 fn refuse_elsewhere(host: &LiveHost, journals: &Journals<'_>) -> Result<(), Failure> {
     let failure = |error: JournalError| Failure::from_error(Exit::Host, &error, error.hint());
     for summary in journals.list().map_err(failure)? {
@@ -97,26 +99,26 @@ fn refuse_elsewhere(host: &LiveHost, journals: &Journals<'_>) -> Result<(), Fail
     Ok(())
 }
 
-/// All that is watched.
+/// The state of the watcher.
 struct Desk<'a> {
     host: &'a LiveHost,
     journals: &'a Journals<'a>,
     tellers: Subscribers<'a>,
     json: bool,
     placements: BTreeMap<String, Placement>,
-    // Of placements that are about to be found again.
+    // Watchdogs of placements that are about to be found again.
     guards: BTreeMap<String, Guard>,
     reported: BTreeSet<String>,
-    // Of the journals when all of them were read.
+    // Modification time of the journals' directory when all of them were read.
     mark: Option<u64>,
-    // They are read again soon, whatever is heard.
+    // They are read again soon, regardless of events.
     is_unsettled: bool,
     ear: Ear,
-    // Who is listened to may have changed.
+    // The set of monitored threads may have changed.
     is_changed: bool,
 }
 
-/// One placement that is in force.
+/// An active placement.
 struct Placement {
     begun: (u64, TaskId),
     watcher: Watcher,
@@ -124,13 +126,13 @@ struct Placement {
     counts: Counts,
     trouble: Option<String>,
     rounds: Rounds,
-    // So many times all its threads were looked at.
+    // Number of full checks of its threads.
     looks: u64,
-    // When it was last found as planned, in seconds since 1970.
+    // When it was last found as planned (seconds since 1970).
     right_unix_s: u64,
 }
 
-/// What is to become of a placement.
+/// What happens with a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Watched,
@@ -147,7 +149,7 @@ impl Desk<'_> {
         self.mark = None;
     }
 
-    /// Takes up placements that are new since the last time.
+    /// Adds placements that are new since the last call.
     fn find_placements(&mut self) -> Result<(), Failure> {
         let failure = |error: JournalError| Failure::from_error(Exit::Host, &error, error.hint());
         let mark = self.journals.mark().map_err(failure)?;
@@ -159,16 +161,16 @@ impl Desk<'_> {
             match summary.record {
                 Ok(Some(record)) if !record.has_ended() => self.take_up(&record),
                 Ok(Some(_)) => {}
-                // It is just being begun.
+                // It is just being created.
                 Ok(None) => all = false,
                 Err(error) => self.log_once(&failure(error).to_string()),
             }
         }
-        // The kernel counts the mark's time in ticks: what comes in the same one has the same mark.
+        // The kernel updates this time in ticks: two changes in the same tick have the same time.
         let seconds = mark / 1_000_000_000;
         self.is_unsettled = SystemClock.unix_seconds().abs_diff(seconds) <= 1;
         self.mark = (all && !self.is_unsettled).then_some(mark);
-        // Who is not watched any more is not answered for.
+        // Placements that are no longer monitored are not supervised.
         self.guards.clear();
         Ok(())
     }
@@ -179,7 +181,7 @@ impl Desk<'_> {
         if self.placements.get(&header.id).is_some_and(|known| known.begun == begun) {
             return;
         }
-        // A platform of vnodes has a supervisor of its own.
+        // A platform of vnodes has its own supervisor.
         if is_platform(&header.plan) {
             return;
         }
@@ -190,7 +192,7 @@ impl Desk<'_> {
         let alive = process::task_alive(self.host, header.vm).map_err(|error| error.to_string());
         match here.and_then(|here| alive.map(|alive| here && alive)) {
             Ok(true) => {}
-            // What ended or is void is `undo`'s.
+            // Placements that have ended or are void are left to `undo`.
             Ok(false) => return,
             Err(why) => return self.log_once(&format!("{}: {why}", header.id)),
         }
@@ -233,7 +235,7 @@ impl Desk<'_> {
         Ok((watcher, guard.or_else(new)))
     }
 
-    /// Beats for those who are guarded from here, before anything is put right.
+    /// Sends heartbeats to the watchdogs, before anything is corrected.
     fn beat(&mut self) {
         let now = SystemClock.now_ns();
         let mut troubles = Vec::new();
@@ -248,7 +250,7 @@ impl Desk<'_> {
         troubles.iter().for_each(|trouble| self.log_once(trouble));
     }
 
-    /// Looks at what is due.
+    /// Runs the checks that are due.
     fn look(&mut self) {
         let mut over = Vec::new();
         for (id, placement) in &mut self.placements {
@@ -259,7 +261,7 @@ impl Desk<'_> {
                         placement.trouble = None;
                         answer
                     }
-                    // The same trouble at each tick is told once; it may pass.
+                    // The same error is reported once; it may be temporary.
                     Err(why) if placement.trouble.as_ref() == Some(&why) => continue,
                     Err(why) => {
                         placement.trouble = Some(why.clone());
@@ -284,7 +286,7 @@ impl Desk<'_> {
         }
     }
 
-    /// Listens to all that is watched, and waits.
+    /// Subscribes to events of all monitored machines, and waits.
     fn wait(&mut self, metrics: &Metrics) -> Result<(), Failure> {
         if std::mem::take(&mut self.is_changed) && self.follow() {
             return Ok(());
@@ -302,8 +304,8 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// True if somebody is listened to now who was not before: what was born until then shows in
-    /// the link counts, which are looked at without waiting.
+    /// True if there is a new subscription: threads created before it show in the link counts,
+    /// which are checked without waiting.
     fn follow(&mut self) -> bool {
         let watchers = || self.placements.values().map(|placement| &placement.watcher);
         let threads = watchers().flat_map(|watcher| watcher.threads().iter().copied()).collect();
@@ -350,7 +352,7 @@ impl Placement {
         let mut journal = match journals.reopen(id) {
             Ok(Some(journal)) if !journal.record().has_ended() => journal,
             Ok(_) => return nothing(Fate::Over),
-            // Another Pinfold is at work on the machine: it keeps it true, or takes it back.
+            // Another Pinfold process works on the machine: it monitors or undoes the placement.
             Err(JournalError::Busy { .. }) => return nothing(Fate::Watched),
             Err(error) => return Err(in_words(&error)),
         };
@@ -388,8 +390,8 @@ fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
     Failure::from_error(Exit::Host, error, None).message
 }
 
-/// Tells an event: as talk, or as a line of JSON. Drift has happened between the last time
-/// when all was right and now.
+/// Reports an event, as text or as a line of JSON. Drift happened between the last time without
+/// drift and now.
 fn report(placement: &Placement, event: &WatchEvent, as_json: bool) {
     let (now, counts) = (SystemClock.unix_seconds(), &placement.counts);
     let sentence = run_monitor::sentence(event);
@@ -429,7 +431,7 @@ fn report(placement: &Placement, event: &WatchEvent, as_json: bool) {
     data(&line.to_string());
 }
 
-/// What somebody else has changed.
+/// A change by another program.
 struct Drift<'e> {
     what: Option<&'e str>,
     found: &'e str,
@@ -449,9 +451,9 @@ impl<'e> Drift<'e> {
     }
 }
 
-/// Who tells the roles of threads: QEMUs by their sockets, else names.
+/// Sources of the roles of threads: QEMU by its socket, else the names of the threads.
 ///
-/// A socket is connected to only for a question: QEMU serves one at a time.
+/// A socket is connected only for a query, because QEMU serves one client at a time.
 struct Subscribers<'a> {
     sockets: &'a [String],
 }
@@ -459,7 +461,7 @@ struct Subscribers<'a> {
 impl Roles for Subscribers<'_> {
     fn roles(&mut self, host: &dyn Host, pid: Tid) -> Result<Vec<(TaskId, Role)>, String> {
         for socket in self.sockets {
-            // One that cannot be reached is perhaps another machine's that has ended.
+            // An unreachable one may be another machine's that has ended.
             let Ok(mut qmp) = Qmp::connect(socket, QMP_TIMEOUT_NS, SystemClock) else { continue };
             if qmp.peer() == Some(pid) {
                 let found = threads::discover(host, pid, Some(&mut qmp));

@@ -1,5 +1,5 @@
-//! `pinfold measure PROBE --against TOOL`: ours beside an instrument of others, in the same
-//! blocks, so that anyone can see for himself whether our ruler is straight.
+//! `pinfold measure PROBE --against TOOL`: runs our probe and a reference tool in the same blocks,
+//! so that users can check the accuracy of the benchmark.
 
 use pinfold_model::{CpuSet, Figure, Statistic, Unit};
 use pinfold_probe::benchmarks::SchedPolicy;
@@ -18,17 +18,17 @@ use crate::failure::{Exit, Failure};
 use crate::output::{data, say};
 use crate::screen;
 
-/// One statistic of ours and of the anchor's, block by block.
+/// One statistic of our probe and of the reference tool, block by block.
 pub struct CrossCheck {
-    /// Which figure, where there are several.
+    /// The figure, if there are several.
     pub figure: String,
-    /// What sums it up.
+    /// The statistic.
     pub statistic: Statistic,
     /// Unit of both.
     pub unit: Unit,
-    /// Ours.
+    /// Values of our probe.
     pub ours: Vec<f64>,
-    /// The anchor's.
+    /// Values of the reference tool.
     pub theirs: Vec<f64>,
 }
 
@@ -39,7 +39,7 @@ impl CrossCheck {
         median(&ratios)
     }
 
-    /// Its interval, from two blocks on.
+    /// Its interval, with at least two blocks.
     pub fn interval(&self) -> Option<Interval> {
         ratio_interval(&self.blocks())
     }
@@ -50,7 +50,7 @@ impl CrossCheck {
     }
 }
 
-/// Measures both and tells the ratio.
+/// Measures both and reports the ratio.
 pub fn against(
     bench: &Bench,
     probe: &Probe,
@@ -75,7 +75,7 @@ pub fn against(
     say(&announcement(probe, blocks, 2.0 * taking.seconds()));
     let mut random = Pcg32::new(bench.seed, 0);
     let mut checks: Vec<CrossCheck> = Vec::new();
-    // What ours looks like decides how some anchors are called: one block that is not counted.
+    // Our figures determine how some tools are called: one block that is not counted.
     let sample = taking.take()?.figures;
     let mut taken = Vec::new();
     for block in 1..=blocks {
@@ -138,13 +138,13 @@ fn reference_tool_of(probe: &Probe, name: &str) -> Result<ReferenceTool, Failure
         .with_hint(hint))
 }
 
-/// A thread that spins under fifo must leave a PU to everybody else.
+/// A thread that spins under SCHED_FIFO must leave a CPU to all other tasks.
 fn spare_a_pu(
     bench: &Bench,
     reference_tool: ReferenceTool,
     place: &HostPlace,
 ) -> Result<(), Failure> {
-    // All but oslat are held on one of them.
+    // All tools except oslat are pinned to one CPU.
     let many = if reference_tool == ReferenceTool::Oslat { place.pus.len() } else { 1 };
     let pus: CpuSet = place.pus.iter().take(many).collect();
     if !bench.topology.online().difference(&pus).is_empty() {
@@ -156,7 +156,7 @@ fn spare_a_pu(
         .with_hint("leave one out with --cpus, or use --policy other"))
 }
 
-/// Puts a block's values into the rows.
+/// Adds the values of a block to the rows.
 fn add(checks: &mut Vec<CrossCheck>, probe: &Probe, ours: &[Figure], theirs: &Found) {
     let direction = match probe.unit.higher_is_better() {
         Some(true) => Direction::HigherIsBetter,

@@ -1,7 +1,8 @@
-//! `pinfold compare`: two files, two plans, or a guest against this machine.
+//! `pinfold compare`: two files, two plans, or a guest with this machine.
 //!
-//! What can be interleaved is: each block measures both sides once, in random order, so that
-//! what changes on the machine meanwhile changes for both. Two files cannot, and that is said.
+//! Plans and guests are measured in interleaved order: each block measures both sides once, in
+//! random order, so that changes of the machine affect both equally. Files cannot be interleaved,
+//! and the output says so.
 
 use pinfold_host::files;
 use pinfold_model::{CpuSet, Family, Plan};
@@ -22,19 +23,19 @@ use crate::output::{self, data, say};
 use crate::vcpus::Vcpus;
 use crate::{common, interrupt, screen};
 
-/// What is compared, and how it is told.
+/// The two sides of a comparison.
 pub struct Sides {
-    /// Name of the first.
+    /// Name of the first side.
     pub first: String,
-    /// Name of the second.
+    /// Name of the second side.
     pub second: String,
-    /// What the hypervisor below took from each.
+    /// Steal time of each side.
     pub stolen: [Stolen; 2],
-    /// What a reader should know.
+    /// Remarks for the reader.
     pub remarks: Vec<String>,
 }
 
-/// Compares.
+/// Runs the comparison.
 pub fn compare(arguments: &CompareArgs, state: Option<&str>) -> Result<(), Failure> {
     match (&arguments.files[..], &arguments.plans[..], &arguments.guest) {
         ([first, second], [], None) if arguments.probe.is_empty() => {
@@ -78,7 +79,7 @@ fn files((first, second): (&str, &str), arguments: &CompareArgs) -> Result<(), F
     report(&sides, &compared(&one.blocks, &other.blocks), arguments)
 }
 
-/// What was looked at for longer has more of what is counted, and a longer longest.
+/// A side that was observed for longer has higher counts and a larger maximum.
 fn durations(one: &Measurement, other: &Measurement) -> Option<String> {
     let of = |measurement: &Measurement, family: Family| {
         let figures = measurement.blocks.first()?.figures.iter();
@@ -86,7 +87,7 @@ fn durations(one: &Measurement, other: &Measurement) -> Option<String> {
     };
     let unequal = |family: Family| {
         let (first, second) = (of(one, family)? as f64, of(other, family)? as f64);
-        // What a crowded machine adds to the time of looking is less.
+        // The time that a heavily loaded machine adds to the observation is less.
         let is_alike = (first - second).abs() <= 0.1 * first.max(second);
         (!is_alike).then_some((first, second))
     };
@@ -184,7 +185,7 @@ fn against_native(
     let bench = Bench::new(arguments.seed)?;
     interrupt::install()?;
     let guest = Guest::open(&bench, wanted, state)?;
-    // Without --cpus the probe gets as many PUs natively as the guest has CPUs.
+    // Without --cpus the native probe gets as many CPUs as the guest has.
     let mut native = how.clone();
     if native.cpus.is_none() && native.node.is_none() {
         let many: CpuSet = bench.topology.inherited().iter().take(guest.cpus()).collect();
@@ -208,7 +209,7 @@ fn against_native(
     report(&sides, &compared(&inside, &outside), arguments)
 }
 
-/// The probe behind `--`.
+/// The probe after `--`.
 fn probe_of(arguments: &CompareArgs) -> Result<(&'static Probe, ProbeArgs), Failure> {
     if arguments.probe.is_empty() {
         return Err(Failure::new(Exit::Input, "no probe was named")
@@ -221,7 +222,7 @@ fn probe_of(arguments: &CompareArgs) -> Result<(&'static Probe, ProbeArgs), Fail
     Ok((find(&line.probe)?, line.how))
 }
 
-/// Both sides in each block, in random order.
+/// Measures both sides in each block, in random order.
 fn interleaved(
     bench: &Bench,
     blocks: u32,

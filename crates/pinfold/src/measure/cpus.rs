@@ -1,4 +1,4 @@
-//! Where a probe is put on this machine: PUs, a node, a role of a plan, a vnode.
+//! The placement of a probe on this machine: CPUs, a node, a role of a plan, a vnode.
 
 use pinfold_host::paths;
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, ThreadPlan};
@@ -12,21 +12,21 @@ use crate::commands::emulate;
 use crate::common;
 use crate::failure::{Exit, Failure};
 
-/// A place on this machine.
+/// A placement on this machine.
 #[derive(Clone, Debug)]
 pub struct HostPlace {
-    /// The PUs; never empty.
+    /// The CPUs; never empty.
     pub pus: CpuSet,
-    /// The policy.
+    /// The scheduling policy.
     pub policy: SchedPolicy,
     /// The cgroups and the mask.
     pub placement: Placement,
-    /// The place in words.
+    /// Description of the placement.
     pub text: String,
 }
 
 impl HostPlace {
-    /// The place that the command line names.
+    /// The placement from the command line.
     pub fn find(
         bench: &Bench,
         arguments: &MeasureArgs,
@@ -43,7 +43,7 @@ impl HostPlace {
         }
     }
 
-    /// `--cpus`, `--node`, or all PUs.
+    /// `--cpus`, `--node`, or all CPUs.
     pub fn of_words(bench: &Bench, how: &ProbeArgs) -> Result<Self, Failure> {
         let topology = &bench.topology;
         let pus = match (&how.cpus, how.node) {
@@ -63,7 +63,7 @@ impl HostPlace {
         Ok(Self::on(pus, policy, Vec::new(), None))
     }
 
-    /// The place of a role in a plan.
+    /// The placement of a role in a plan.
     pub fn of_plan(
         bench: &Bench,
         plan: &Plan,
@@ -71,7 +71,7 @@ impl HostPlace {
         how: &ProbeArgs,
     ) -> Result<Self, Failure> {
         let wrong = |why: String| Failure::new(Exit::Input, format!("{file}: {why}"));
-        // Offline CPUs are refused with the command that brings them online.
+        // Offline CPUs are rejected with the command that brings them online.
         if let Fit::Other(differences) = pinfold_plan::fit(plan, &bench.topology) {
             return Err(crate::apply_session::another_host(file, &differences)
                 .with_hint(format!("make it again here: `{}`", command::again(plan, None))));
@@ -112,7 +112,7 @@ impl HostPlace {
         Ok(Self::on(pus, policy, Vec::new(), Some(text)))
     }
 
-    /// A vnode of a platform that is up.
+    /// A vnode of an active platform.
     fn of_vnode(
         bench: &Bench,
         name: &str,
@@ -161,7 +161,7 @@ fn union(threads: &[&ThreadPlan]) -> Option<CpuSet> {
     (!all.is_empty()).then_some(all)
 }
 
-/// PUs that are there, online, and this process's to use.
+/// CPUs that exist, are online, and may be used by this process.
 fn require_usable(bench: &Bench, option: &str, pus: &CpuSet) -> Result<(), Failure> {
     let topology = &bench.topology;
     if pus.is_empty() {
@@ -185,14 +185,14 @@ fn require_usable(bench: &Bench, option: &str, pus: &CpuSet) -> Result<(), Failu
     Ok(())
 }
 
-/// The policy of the command line, if it names one.
+/// The policy on the command line, if there is one.
 pub fn policy(how: &ProbeArgs) -> Result<Option<SchedPolicy>, Failure> {
     let Some(text) = how.policy.as_deref() else { return Ok(None) };
     let fifo = text.strip_prefix("fifo:").and_then(|number| number.parse::<u8>().ok());
     match (text, fifo) {
         ("other", _) => Ok(Some(SchedPolicy::Other)),
         (_, Some(priority @ 1..=98)) => Ok(Some(SchedPolicy::Fifo(priority))),
-        // What watches over a real-time ruler needs a priority above it.
+        // The supervisor of a real-time benchmark needs a higher priority.
         (_, Some(priority)) => Err(Failure::new(
             Exit::Input,
             format!("--policy: the priority {priority} is out of range"),
@@ -218,7 +218,7 @@ fn planned_policy(planned: Option<Policy>) -> Result<SchedPolicy, String> {
     }
 }
 
-/// As it is typed.
+/// The policy as on the command line.
 pub fn policy_text(policy: SchedPolicy) -> String {
     match policy {
         SchedPolicy::Other => "other".to_owned(),

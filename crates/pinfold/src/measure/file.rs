@@ -1,4 +1,4 @@
-//! What `io` reads, and folders for what anchors write.
+//! The file or device that `io` reads, and folders for files of reference tools.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,10 +8,10 @@ use pinfold_probe::benchmarks::IoTarget;
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 
-/// Larger than what a disk keeps in its own memory for one reader, small enough to write at once.
+/// Larger than the internal cache of a disk for one reader, small enough to be written quickly.
 const FILE_BYTES: usize = 64 << 20;
 
-/// Number of the next folder: two in one process must not be the same.
+/// Number of the next folder: two in one process must differ.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A folder in the cache directory, removed when dropped.
@@ -21,7 +21,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes it; folders of processes that were killed are removed first.
+    /// Creates the folder, and removes those of processes that were killed.
     pub fn new() -> Result<Self, Failure> {
         let parent = Owned::Measured.folder().map_err(|error| host_failure(&error))?;
         files::make_dirs(&parent).map_err(|error| host_failure(&error))?;
@@ -35,12 +35,12 @@ impl Folder {
         Ok(Self { directory, _held: held })
     }
 
-    /// The folder itself.
+    /// The folder.
     pub fn directory(&self) -> &StateDir {
         &self.directory
     }
 
-    /// The file or device that was named, else a file of our own.
+    /// The file or device from the command line, else a file in this folder.
     pub fn target(&self, named: Option<&str>) -> Result<IoTarget, Failure> {
         let Some(path) = named else { return self.own_file() };
         if files::is_dir(path) {
@@ -55,7 +55,7 @@ impl Folder {
 
     fn own_file(&self) -> Result<IoTarget, Failure> {
         let path = self.directory.path_of("blocks");
-        // No zeros: a file system may leave those out, and then nothing is read.
+        // Not zeros: a file system may store those as holes, and then nothing is read.
         let bytes: Vec<u8> = (0..FILE_BYTES).map(|place| (place % 251).to_le_bytes()[0]).collect();
         files::write_atomic(&path, &bytes).map_err(|error| host_failure(&error))?;
         Ok(IoTarget::File(path))
@@ -64,14 +64,14 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What stays behind is removed by the next measurement.
+        // The next measurement removes the rest.
         match files::remove_tree(self.directory.path()) {
             Ok(()) | Err(_) => {}
         }
     }
 }
 
-/// A device if it lies among the devices, else a file.
+/// A device if the path is in `/dev`, else a file.
 pub fn target_of(path: &str) -> IoTarget {
     match path.starts_with("/dev/") && !path.starts_with("/dev/shm/") {
         true => IoTarget::Device(path.to_owned()),

@@ -1,8 +1,8 @@
-//! A probe inside a guest: the demo guest, started for each block, or one that runs already.
+//! Runs a probe inside a guest: the demo guest, started for each block, or a running one.
 //!
-//! The demo guest is started under a plan, journalled and undone as `tune` does it: a start of
-//! the machine is the unit in which luck comes. A guest that runs already is reached at the
-//! socket of its agent, and nothing of it is changed.
+//! The demo guest is started under a plan, with journal and undo as in `tune`, because the start of
+//! the machine is the unit of replication. A running guest is accessed through the socket of its
+//! agent, and is not changed.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use crate::failure::{Exit, Failure};
 use crate::output::say;
 use crate::tune::{Facts, Scratch, Subject, VmStarter};
 
-/// The word for the demo guest.
+/// The argument for the demo guest.
 const DEMO: &str = "demo";
-/// The disk of the demo guest that is paravirtual.
+/// The paravirtual disk of the demo guest.
 const DEMO_DISK: &str = "/dev/vda";
 const DEMO_CPUS: usize = 1;
 const HELLO_NS: u64 = 10_000_000_000;
@@ -43,7 +43,7 @@ enum Kind {
     Demo(Box<Demo>),
 }
 
-/// A guest that runs already.
+/// A running guest.
 struct Reached {
     agent: Arc<Agent>,
     _beat: Heartbeat,
@@ -52,7 +52,7 @@ struct Reached {
 
 /// The demo guest.
 struct Demo {
-    // The folder of its files goes after everything that uses it.
+    // The folder of its files must be dropped after everything that uses it.
     subject: Subject,
     _scratch: Scratch,
     state: StateDir,
@@ -60,7 +60,7 @@ struct Demo {
     reported: RefCell<Reported>,
 }
 
-/// What the last start told.
+/// Information from the last start.
 #[derive(Default)]
 struct Reported {
     qemu: Option<String>,
@@ -69,7 +69,7 @@ struct Reported {
 }
 
 impl<'b> Guest<'b> {
-    /// Reaches the guest, or prepares the demo guest.
+    /// Connects to the guest, or prepares the demo guest.
     pub fn open(bench: &'b Bench, wanted: &str, state: Option<&str>) -> Result<Self, Failure> {
         let kind = match wanted {
             DEMO => Kind::Demo(Box::new(Demo::prepare(bench, state)?)),
@@ -82,7 +82,7 @@ impl<'b> Guest<'b> {
         Ok(guest)
     }
 
-    /// Takes one block; the demo guest is started for it, under this plan or none.
+    /// Measures one block; the demo guest is started for it, under this plan or without one.
     pub fn take(
         &self,
         probe: &Probe,
@@ -126,12 +126,12 @@ impl<'b> Guest<'b> {
         }
     }
 
-    /// True if the guest is started anew for each block, and so can be under a plan.
+    /// True if the guest is started for each block, so that it can be under a plan.
     pub fn takes_plans(&self) -> bool {
         matches!(self.kind, Kind::Demo(_))
     }
 
-    /// The place in words.
+    /// Description of the placement.
     pub fn place(&self, how: &ProbeArgs) -> String {
         let policy = how.policy.as_deref().unwrap_or("other");
         let cpus = how.cpus.as_deref().map_or_else(String::new, |list| format!(" on CPU {list}"));
@@ -142,7 +142,7 @@ impl<'b> Guest<'b> {
         format!("{name}{cpus}, {policy}, {}", self.accelerator())
     }
 
-    /// The `pinload` inside.
+    /// Version of the `pinload` in the guest.
     pub fn tool(&self) -> String {
         match &self.kind {
             Kind::Socket(reached) => format!("pinload {}", reached.agent.hello().pinload),
@@ -150,7 +150,7 @@ impl<'b> Guest<'b> {
         }
     }
 
-    /// QEMU's version, where it was asked.
+    /// QEMU's version, if known.
     pub fn qemu(&self) -> Option<String> {
         match &self.kind {
             Kind::Socket(_) => None,
@@ -158,7 +158,7 @@ impl<'b> Guest<'b> {
         }
     }
 
-    /// What executes the guest.
+    /// The accelerator of the guest.
     pub fn accelerator(&self) -> Accelerator {
         match &self.kind {
             Kind::Socket(reached) => reached.accelerator,
@@ -203,7 +203,7 @@ impl Reached {
     }
 }
 
-/// What executes the guest whose QEMU has this socket in its command line.
+/// The accelerator of the guest whose QEMU has this socket in its command line.
 fn accelerator_behind(bench: &Bench, socket: &str) -> Result<Accelerator, Failure> {
     let host = &bench.host;
     for name in host.list(&paths::proc_dir()).map_err(|error| host_failure(&error))? {
@@ -211,12 +211,13 @@ fn accelerator_behind(bench: &Bench, socket: &str) -> Result<Accelerator, Failur
         if Tid(pid) == process::own_pid() {
             continue; // its command line has the socket too
         }
-        // Processes come and go, and those of others may not be read.
+        // Processes start and end, and those of other users may not be readable.
         let Ok(words) = host.read_text(&paths::process_cmdline(Tid(pid))) else { continue };
         if !words.contains(socket) {
             continue;
         }
-        // Others speak of the socket too, and QEMU names its threads only when it is told to.
+        // Other processes have the socket in their command line too, and QEMU names its threads
+        // only with `-name debug-threads=on`.
         let Ok(reported) = threads::accelerator_of(host, Tid(pid)) else { continue };
         let by_names = threads::discover(host, Tid(pid), None).ok();
         let by_names = by_names.and_then(|found| found.accelerator);
@@ -265,7 +266,7 @@ impl Demo {
         }
     }
 
-    /// Starts it under a plan, lets `work` use it, and takes everything back.
+    /// Starts the guest under a plan, lets `work` use it, ends it and undoes the placement.
     fn start(
         &self,
         bench: &Bench,

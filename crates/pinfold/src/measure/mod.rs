@@ -1,11 +1,12 @@
-//! `pinfold measure` and `pinfold compare`: one probe now, and two of them side by side.
+//! `pinfold measure` and `pinfold compare`: one probe, and two of them side by side.
 //!
 //! ```text
-//! place (PUs, plan, vnode, guest) ─► take, block by block ─► figures ─► table, picture, file
-//!                                          └── anchor, other plan, native ─► ratio, verdict
+//! place (CPUs, plan, vnode, guest) ─► run, block by block ─► figures ─► table, chart, file
+//!                                          └── reference tool, other plan, native ─► ratio, verdict
 //! ```
-//! What is measured is the probe crate's, what the numbers say is the study crate's; here is
-//! where a probe is put and how the answer is shown.
+//!
+//! The probes are in the probe crate, the statistics in the study crate; this module places the
+//! probe and shows the result.
 
 mod against;
 mod compare;
@@ -34,12 +35,12 @@ use crate::screen;
 
 pub use compare::compare;
 
-/// Blocks of a comparison that nobody gave a number for.
+/// Default number of blocks of a comparison.
 const COMPARED_BLOCKS: u32 = 8;
-/// How long `pinload` may take to describe itself.
+/// Timeout for `pinload` to describe itself.
 const TOLD_NS: u64 = 10_000_000_000;
 
-/// What every measurement on this machine needs.
+/// The data for every measurement on this machine.
 struct Bench {
     host: LiveHost,
     topology: Topology,
@@ -104,7 +105,7 @@ fn list(arguments: &MeasureArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the options that a probe takes behind `--`, as its instrument describes them.
+/// Prints the options that a probe accepts after `--`, as its instrument describes them.
 fn options(probe: &Probe) -> Result<(), Failure> {
     let Some(command) = probe.command_with_options() else {
         return Err(Failure::new(Exit::Input, format!("{} has no further options", probe.name))
@@ -117,7 +118,7 @@ fn options(probe: &Probe) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The probe of that name, or the one that was probably meant.
+/// The probe with this name, or a failure with the most similar name.
 fn find(name: &str) -> Result<&'static Probe, Failure> {
     registry::find(name).ok_or_else(|| {
         let outside = observe::Instrument::ALL.iter().map(|one| one.name());
@@ -219,7 +220,7 @@ impl Bench {
         Ok(Origin {
             fingerprint: self.topology.fingerprint.clone(),
             kernel: read(paths::kernel_release())?,
-            // A saved measurement is a file for others.
+            // A saved measurement may be passed to other people, so it has no secrets.
             cmdline: scrubbed_parameters(&read(paths::kernel_cmdline())?),
             cpu_model: self.topology.model.clone().unwrap_or_else(|| "unknown".to_owned()),
             hypervisor: self.topology.hypervisor.clone(),

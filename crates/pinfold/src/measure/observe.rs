@@ -1,7 +1,8 @@
-//! `pinfold measure sched|counters|locks|exits`: a machine or a process group seen from outside.
+//! `pinfold measure sched|counters|locks|exits`: observes a machine or a process group from
+//! outside.
 //!
-//! Nothing runs in the workload: its threads are watched for a while. Which instrument sees what,
-//! and what each loses where it lacks rights: `docs/scheduling.md`, `docs/exits.md`.
+//! Nothing runs in the workload: its threads are observed for some time. `docs/scheduling.md` and
+//! `docs/exits.md` describe what each instrument measures, and what it loses without privileges.
 
 mod json;
 mod text;
@@ -26,28 +27,28 @@ use crate::output::{data, say};
 use crate::screen;
 use crate::target::Vm;
 
-/// How often it is looked whether the workload is still there.
+/// Interval of checking that the workload still exists.
 const LOOK_NS: u64 = 100_000_000;
 
-/// An instrument that looks from outside.
+/// An instrument that observes from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instrument {
-    /// How long threads wait for a PU.
+    /// How long threads wait for a CPU.
     Sched,
-    /// What they do in numbers.
+    /// Performance counters of the threads.
     Counters,
-    /// How long they stand at locks.
+    /// How long threads wait for locks.
     Locks,
-    /// What makes a virtual machine leave the processor.
+    /// VM exits.
     Exits,
 }
 
 impl Instrument {
-    /// All of them.
+    /// All instruments.
     pub const ALL: [Instrument; 4] =
         [Instrument::Sched, Instrument::Counters, Instrument::Locks, Instrument::Exits];
 
-    /// Its name on the command line.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Instrument::Sched => "sched",
@@ -67,7 +68,7 @@ impl Instrument {
         }
     }
 
-    /// What its figures are told apart by.
+    /// The labels of its figures.
     pub fn by(self) -> &'static str {
         match self {
             Instrument::Sched | Instrument::Counters | Instrument::Locks => "by role",
@@ -75,13 +76,13 @@ impl Instrument {
         }
     }
 
-    /// The instrument of this name.
+    /// The instrument with this name.
     pub fn find(name: &str) -> Option<Instrument> {
         Self::ALL.into_iter().find(|instrument| instrument.name() == name)
     }
 }
 
-/// What an instrument saw.
+/// Result of an instrument.
 enum Seen {
     Sched(SchedLatency),
     Counters(Counters),
@@ -108,7 +109,7 @@ impl Seen {
         }
     }
 
-    /// What the figures do not say.
+    /// The results that are not in the figures.
     fn json(&self) -> Value {
         match self {
             Seen::Sched(found) => json::sched(found),
@@ -118,7 +119,7 @@ impl Seen {
         }
     }
 
-    /// Why there is no figure, where the instrument knows.
+    /// Why there is no figure, if the instrument knows.
     fn absence(&self) -> Option<String> {
         match self {
             Seen::Counters(found) => found.absent().into_iter().next().map(|(_, why, _)| why),
@@ -126,12 +127,12 @@ impl Seen {
         }
     }
 
-    /// True if there is nobody left to look at.
+    /// True if no thread is left to observe.
     fn is_last(&self) -> bool {
         matches!(self, Seen::Exits(answer) if answer.has_ended())
     }
 
-    /// What makes it a failure although there is something to show.
+    /// The failure, if there is one in addition to the results.
     fn verdict(&self) -> Result<(), Failure> {
         match self {
             Seen::Sched(_) | Seen::Counters(_) | Seen::Locks(_) => Ok(()),
@@ -140,7 +141,7 @@ impl Seen {
     }
 }
 
-/// Measures and shows.
+/// Measures and prints.
 pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Failure> {
     refuse_others(instrument, arguments)?;
     quantities(&arguments.quantities)?;
@@ -165,7 +166,7 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
     seen.iter().try_for_each(Seen::verdict)
 }
 
-/// Looks so often; who was looked at, and what was seen, block by block.
+/// Runs the blocks; returns the subject and the result of each block.
 fn observed(
     bench: &Bench,
     instrument: Instrument,
@@ -176,7 +177,7 @@ fn observed(
     let (mut name, mut seen, mut blocks) = (String::new(), Vec::new(), Vec::new());
     let count = arguments.blocks.unwrap_or(1);
     for block in 1..=count {
-        // Threads may have come and gone since the last one.
+        // Threads may have been created or ended since the last block.
         let subject = Subject::find(&bench.host, arguments)?;
         name = subject.name();
         let times = if count == 1 { String::new() } else { format!("block {block} of {count}: ") };
@@ -199,7 +200,7 @@ fn observed(
             break;
         }
     }
-    // Once, and when nothing is watched any more.
+    // Once, at the end of the observation.
     if let Some(Seen::Exits(answer)) = seen.last_mut() {
         answer.measure_cost(&bench.host);
     }
@@ -234,7 +235,7 @@ fn show(
     Ok(())
 }
 
-/// Options of the probes that run in the workload, and of other instruments.
+/// Rejects options of the probes that run in the workload, and of other instruments.
 fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Failure> {
     let how = &arguments.how;
     let is_exits = instrument == Instrument::Exits;
@@ -270,7 +271,7 @@ fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), 
     }
 }
 
-/// Who is looked at.
+/// What is observed.
 enum Subject {
     Machine(Box<Vm>),
     Processes(Vec<u32>, Vec<(TaskId, Role)>),
@@ -285,7 +286,7 @@ impl Subject {
         Ok(Subject::Processes(arguments.processes.clone(), threads))
     }
 
-    /// In words.
+    /// Description of the subject.
     fn name(&self) -> String {
         match self {
             Subject::Machine(vm) => format!("machine {} ({})", vm.name, vm.asked),
@@ -296,7 +297,7 @@ impl Subject {
         }
     }
 
-    /// By role.
+    /// Its threads with their roles.
     fn threads(&self) -> Vec<(TaskId, Role)> {
         match self {
             Subject::Machine(vm) => vm.found.tasks(),
@@ -324,7 +325,7 @@ fn threads_of(host: &LiveHost, pids: &[u32]) -> Result<Vec<(TaskId, Role)>, Fail
     Ok(threads)
 }
 
-/// Waits until the time is over or nobody is left.
+/// Waits until the time is over or no thread is left.
 fn watch(host: &LiveHost, threads: &[(TaskId, Role)], duration_ns: u64) -> Result<(), Failure> {
     let end = SystemClock.now_ns().saturating_add(duration_ns);
     loop {
@@ -396,7 +397,7 @@ fn sched(
     watching.stop(host, &SystemClock).map_err(|error| host_failure(&error))
 }
 
-/// The quantities of the command line, in the order of tables; all without any.
+/// The quantities on the command line, in the order of tables; all if there are none.
 fn quantities(names: &[String]) -> Result<Vec<Quantity>, Failure> {
     if let Some(name) = names.iter().find(|name| Quantity::from_name(name).is_none()) {
         let known = Quantity::ALL.map(Quantity::name).join(", ");

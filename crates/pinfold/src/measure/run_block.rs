@@ -1,4 +1,4 @@
-//! One block on this machine: the probe is started once, in its place.
+//! One block on this machine: one start of the probe.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use pinfold_host::process;
@@ -21,19 +21,19 @@ use crate::output::{has_person, say};
 use crate::time;
 
 const LONGEST_S: f64 = 86_400.0;
-/// How long it is looked whether blocks can be read past the page cache.
+/// Duration of the check whether reads can bypass the page cache.
 const LOOK_NS: u64 = 20_000_000;
 
-/// Who reads the blocks of `io`.
+/// The program that reads for `io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// fio where it is installed.
+    /// fio if it is installed.
     Best,
-    /// Our own prober: the same on both sides of a comparison.
+    /// Our own benchmark: the same on both sides of a comparison.
     Own,
 }
 
-/// A probe in its place, ready to be taken again and again.
+/// A probe with its placement, ready for any number of blocks.
 pub struct Taking<'b> {
     bench: &'b Bench,
     probe: &'b Probe,
@@ -45,7 +45,7 @@ pub struct Taking<'b> {
 }
 
 impl<'b> Taking<'b> {
-    /// Prepares; `io` is read by fio where that is installed.
+    /// Prepares the probe; `io` uses fio if it is installed.
     pub fn on_host(
         bench: &'b Bench,
         probe: &'b Probe,
@@ -54,7 +54,7 @@ impl<'b> Taking<'b> {
         Self::with(bench, probe, (how, place), Reader::Best)
     }
 
-    /// Prepares with this reader of blocks.
+    /// Prepares the probe with this reader.
     pub fn with(
         bench: &'b Bench,
         probe: &'b Probe,
@@ -84,19 +84,19 @@ impl<'b> Taking<'b> {
         Ok(Self { bench, probe, place, settings, job, folder, by_fio })
     }
 
-    /// What is asked of the probe.
+    /// The settings of the probe.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The same with other settings, for an anchor that needs them.
+    /// Changes the settings, for a reference tool that needs others.
     pub fn change(&mut self, change: impl FnOnce(&Settings) -> Settings) -> Result<(), Failure> {
         self.settings = change(&self.settings);
         self.job = self.probe.job(&self.settings).map_err(|refusal| refused(&refusal))?;
         Ok(())
     }
 
-    /// Takes one block.
+    /// Measures one block.
     pub fn take(&self) -> Result<MeasuredBlock, Failure> {
         let moment = || interference::now(&self.bench.host, &self.place.pus);
         let before = moment().map_err(|error| host_failure(&error))?;
@@ -111,7 +111,7 @@ impl<'b> Taking<'b> {
             return reference_tools::fio_figure(&self.settings, place)
                 .map_err(|e| reference_tool_failure(&e));
         }
-        // Told as they come to one who waits; drawn by nothing that would run meanwhile.
+        // Figures are printed as they arrive, without any activity of ours in between.
         let line = (self.probe.has_several_figures() && has_person()).then(|| {
             let line = ProgressBar::new_spinner();
             if let Ok(style) = ProgressStyle::with_template("{pos} figures, {elapsed}: {msg}") {
@@ -133,7 +133,7 @@ impl<'b> Taking<'b> {
         taken.map_err(|error| benchmark_failure(&error))
     }
 
-    /// Runs an anchor in the same place, and gives what it found.
+    /// Runs a reference tool with the same placement.
     pub fn reference_tool(
         &self,
         reference_tool: ReferenceTool,
@@ -145,12 +145,12 @@ impl<'b> Taking<'b> {
             .map_err(|error| reference_tool_failure(&error))
     }
 
-    /// The place in words.
+    /// Description of the placement.
     pub fn place(&self) -> String {
         self.place.text.clone()
     }
 
-    /// What measures.
+    /// The tool that measures.
     pub fn tool(&self) -> Result<String, Failure> {
         if !self.by_fio {
             return Ok(self.bench.version.clone());
@@ -160,14 +160,14 @@ impl<'b> Taking<'b> {
         Ok(reported.stdout_text().trim().to_owned())
     }
 
-    /// How long a block lasts.
+    /// Duration of a block (seconds).
     pub fn seconds(&self) -> f64 {
         self.settings.duration_ns as f64 / 1e9
     }
 }
 
-/// True if blocks of this target cannot be read past the page cache: a short look of our own
-/// prober, which tries it.
+/// True if reads of this target cannot bypass the page cache: a short run of our own benchmark
+/// tries it.
 fn is_buffered(
     bench: &Bench,
     probe: &Probe,
@@ -179,7 +179,7 @@ fn is_buffered(
     Ok(reference_tools::is_buffered(&figures.map_err(|error| benchmark_failure(&error))?))
 }
 
-/// The settings of the command line.
+/// The settings from the command line.
 pub fn settings(
     how: &ProbeArgs,
     cpus: pinfold_model::CpuSet,
@@ -216,13 +216,14 @@ pub fn settings(
     })
 }
 
-/// A setting that the probe does not have.
+/// The failure for a setting that the probe does not have.
 pub fn refused(refusal: &Refusal) -> Failure {
     Failure::from_error(Exit::Input, refusal, None)
         .with_hint("`pinfold measure --list` shows what each probe measures")
 }
 
-/// A ruler that gave nothing: by wrong words, by the host, or because the guest is gone.
+/// The failure for a benchmark without a result: invalid arguments, the host, or a guest that is
+/// gone.
 pub fn benchmark_failure(error: &BenchmarkError) -> Failure {
     let exit = match error {
         BenchmarkError::Agent(_) => Exit::Vm,
@@ -235,7 +236,7 @@ pub fn benchmark_failure(error: &BenchmarkError) -> Failure {
     Failure::from_error(exit, error, error.hint())
 }
 
-/// An anchor that gave nothing.
+/// The failure for a reference tool without a result.
 pub fn reference_tool_failure(error: &ReferenceToolError) -> Failure {
     let exit = match error {
         ReferenceToolError::Cannot { .. } => Exit::Input,

@@ -1,9 +1,8 @@
-//! Tables, pictures and JSON of what was measured and compared.
+//! Tables, charts and JSON of measurements and comparisons.
 //!
-//! A figure's labels that differ between the rows are columns, those that do not are told once.
-//! Nothing is printed for what is not there: a quantile that the samples do not carry is a dash
-//! with the number of samples that it needs, and a tail without events gets the bound that
-//! their absence proves.
+//! Labels that differ between rows are columns; the others are printed once. Missing values are not
+//! printed as numbers: a quantile with too few samples is a dash with the number of samples that it
+//! needs, and a tail without events gets the upper bound that follows.
 
 mod arrivals;
 mod compared;
@@ -30,29 +29,29 @@ pub use json::json;
 pub use list::{list, list_json};
 use wakeups::Wakeups;
 
-/// What becomes of samples that stolen time touched.
+/// How samples with steal time are treated.
 pub const KEPT: &str = "capacities leave such windows out, tails keep every sample";
-/// Points of the picture of gaps.
+/// Number of points of the chart of stalls.
 const GAP_POINTS: usize = 120;
-/// Columns of a bar.
+/// Number of columns of a bar.
 const BAR: usize = 12;
-/// More pictures than these hide the table.
+/// Maximum number of charts; more would hide the table.
 const MOST_PICTURES: usize = 4;
 
 /// The samples of one figure over all blocks.
 pub struct Pooled {
     /// The figure, with the samples of all blocks.
     pub figure: Figure,
-    /// What the first block's order of samples shows.
+    /// Steadiness of the samples of the first block.
     pub steadiness: Steadiness,
-    /// Of wake-ups: those that happened, apart from the periods that passed meanwhile.
+    /// For wake-ups: those that happened, separated from the skipped periods.
     pub wakeups: Option<Wakeups>,
 }
 
-/// Instrument, labels and CPU.
+/// Probe, labels and CPU.
 type Key = (String, BTreeMap<String, String>, Option<u32>);
 
-/// The figures of all blocks, those that name the same thing as one.
+/// The figures of all blocks, pooled by key.
 pub fn pooled(measurement: &Measurement) -> Vec<Pooled> {
     pool(measurement.blocks.iter().flat_map(|block| &block.figures))
 }
@@ -67,7 +66,7 @@ fn pool<'f>(figures: impl Iterator<Item = &'f Figure>) -> Vec<Pooled> {
             Family::Tail | Family::Count | Family::Place => Steadiness::TooFew,
         };
         let kept = steadiness.of_samples(&figure.samples).to_vec();
-        // Of each block by itself: behind its end the periods of a late wake-up are cut off.
+        // For each block separately: the skipped periods of a late wake-up end with the block.
         let wakeups = Wakeups::of(figure);
         match all.get_mut(&key) {
             Some(one) => {
@@ -91,7 +90,7 @@ fn pool<'f>(figures: impl Iterator<Item = &'f Figure>) -> Vec<Pooled> {
     order.iter().filter_map(|key| all.remove(key)).collect()
 }
 
-/// The whole answer for people.
+/// The complete text output.
 pub fn text(measurement: &Measurement, probe: &Probe) -> String {
     let all = pooled(measurement);
     let blocks = measurement.blocks.len();
@@ -125,7 +124,7 @@ pub fn text(measurement: &Measurement, probe: &Probe) -> String {
     text
 }
 
-/// A figure that has just come: what it is of, and its median; of places their number.
+/// A figure that has just arrived: its labels and its median, or the number of places.
 pub fn coming(figure: &Figure) -> String {
     let value = match figure.family {
         Family::Place => figure.samples.len().to_string(),
@@ -149,7 +148,7 @@ fn table(all: &[&Pooled], family: Family) -> String {
     head.extend(columns(family).iter().map(|name| (*name).to_owned()));
     let width = head.len();
     table.set_header(head);
-    // Bars compare, so there must be several of one unit.
+    // Bars compare, so there must be several with the same unit.
     let units: BTreeSet<&str> = all.iter().map(|one| one.figure.unit.name()).collect();
     let most = match all.len() > 1 && units.len() == 1 {
         true => all.iter().filter_map(|one| middle(one)).fold(0.0, f64::max),
@@ -232,7 +231,7 @@ pub fn tail(figure: &Figure) -> Tail {
     Tail::of(figure.samples.clone(), figure.duration_ns, figure.dropped)
 }
 
-/// Which way a figure improves; of counts nobody asks.
+/// The direction of improvement of a figure; counts are never compared.
 pub fn direction(figure: &Figure) -> Direction {
     match figure.unit.higher_is_better() {
         Some(true) => Direction::HigherIsBetter,
@@ -244,7 +243,7 @@ fn middle(one: &Pooled) -> Option<f64> {
     pinfold_study::stats::median(&one.figure.samples)
 }
 
-/// Instrument and labels, each with its name.
+/// Probe and labels, each with its name.
 type Words = Vec<(String, String)>;
 
 fn words(figure: &Figure) -> Words {
@@ -256,14 +255,14 @@ fn words_of(probe: &str, labels: &BTreeMap<String, String>) -> Words {
     std::iter::once((String::new(), probe.to_owned())).chain(labels).collect()
 }
 
-/// What all rows share, which is told once.
+/// What all rows have in common, which is printed once.
 fn common(mut rows: impl Iterator<Item = Words>) -> Words {
     let mut shared = rows.next().unwrap_or_default();
     rows.for_each(|row| shared.retain(|word| row.contains(word)));
     shared
 }
 
-/// What tells a figure from the others: words speak for themselves, numbers need their name.
+/// The labels of a single figure: words are printed alone, numbers with their name.
 fn own_words(mut own: Words, common: &Words) -> Vec<String> {
     own.retain(|word| !common.contains(word));
     own.sort_by_key(|(_, text)| text.starts_with(|letter: char| letter.is_ascii_digit()));
@@ -273,13 +272,13 @@ fn own_words(mut own: Words, common: &Words) -> Vec<String> {
         .collect()
 }
 
-/// What is shared, in a line: `period-us 1000, policy other`.
+/// The common labels as one line: `period-us 1000, policy other`.
 fn reported(common: &Words) -> String {
     let reported = common.iter().filter(|(name, _)| !name.is_empty());
     reported.map(|(name, text)| format!("{name} {text}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Sizes in bytes as people read them; they have the word in their name.
+/// Formats sizes in bytes; they have the word in their name.
 fn shown(name: &str, text: &str) -> String {
     match text.parse::<u64>() {
         Ok(size) if name.ends_with("bytes") => format::bytes(size),
@@ -287,7 +286,7 @@ fn shown(name: &str, text: &str) -> String {
     }
 }
 
-/// What the table cannot say.
+/// Remarks that are not in the table.
 fn notes(all: &[Pooled]) -> Vec<String> {
     let mut notes = bounds(all);
     let of = |one: &Pooled| name(&one.figure);
@@ -326,7 +325,8 @@ fn notes(all: &[Pooled]) -> Vec<String> {
     notes
 }
 
-/// What the absence of long samples proves: one line for each CPU, however many figures it has.
+/// Upper bounds from the absence of long samples: one line for each CPU, regardless of the number
+/// of figures.
 fn bounds(all: &[Pooled]) -> Vec<String> {
     let mut found: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for one in all.iter().filter(|one| one.figure.family == Family::Tail) {
@@ -346,7 +346,7 @@ fn bounds(all: &[Pooled]) -> Vec<String> {
     reported.collect()
 }
 
-/// The flags of all figures; of those with a number, from the least to the most.
+/// The flags of all figures; for those with a number, the range.
 fn flags(all: &[Pooled]) -> Vec<String> {
     let mut ranges: BTreeMap<(String, &str), (u64, u64)> = BTreeMap::new();
     let mut plain = BTreeSet::new();
@@ -372,7 +372,7 @@ fn flags(all: &[Pooled]) -> Vec<String> {
     plain.into_iter().chain(reported).collect()
 }
 
-/// A flag that has a number, for people.
+/// A flag with a number, as text for the user.
 fn worded(flag: &str) -> &str {
     match flag {
         "stolen" => "ticks of 10 ms that the hypervisor stole:",
@@ -381,7 +381,7 @@ fn worded(flag: &str) -> &str {
     }
 }
 
-/// Says once what holds for several CPUs.
+/// Merges notes that apply to several CPUs.
 fn merge(notes: &mut Vec<String>) {
     let mut said: Vec<(String, Vec<String>)> = Vec::new();
     for note in notes.drain(..) {
@@ -459,8 +459,8 @@ fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
     pictures
 }
 
-/// The medians of figures with the label `of`: a line for each value of `series`, over the
-/// numbers of `x`. `None` where nothing is to be seen.
+/// The medians of figures with the label `of`: a line for each value of `series`, over the numbers
+/// of `x`. `None` if there is nothing to show.
 fn lines(all: &[Pooled], (x, series): (&str, &str), of: (&str, &str)) -> Option<String> {
     let mut found: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
     let mut unit = None;
@@ -506,7 +506,7 @@ fn origin(measurement: &Measurement) -> String {
     )
 }
 
-/// What disturbed the measurement as a whole, for standard error.
+/// Disturbances of the measurement as a whole, for standard error.
 pub fn warnings(measurement: &Measurement) -> Vec<String> {
     let mut warnings = Vec::new();
     let around = || measurement.blocks.iter().map(|block| &block.surroundings);
@@ -530,7 +530,7 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
         .max()
         .unwrap_or(0);
     let looked = looked.saturating_mul(measurement.blocks.len() as u64);
-    // A tenth of the time: somebody else works here.
+    // A tenth of the time: other tasks run on these CPUs.
     if waited.saturating_mul(10_000) > looked && looked > 0 {
         warnings.push(format!(
             "warning: neighbours: some task of this machine waited for a PU for {} meanwhile",
@@ -549,12 +549,12 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
     warnings
 }
 
-/// Columns of a bar: few where there is little room.
+/// Number of columns of a bar: fewer on a narrow terminal.
 fn bar_columns() -> usize {
     if width() < 100 { BAR / 2 } else { BAR }
 }
 
-/// Columns of a picture.
+/// Number of columns of a chart.
 fn width() -> usize {
     usize::from(screen::width().min(120))
 }

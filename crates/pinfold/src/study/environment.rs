@@ -1,4 +1,5 @@
-//! On what a start runs: the PUs as they are, a plan, a virtual node of slow cores, or a guest.
+//! The environment of a start: the CPUs unchanged, a plan, a virtual node of slow cores, or a
+//! guest.
 
 use pinfold_apply::{ApplyError, Refusal, Target};
 use pinfold_host::{Host as _, LiveHost, paths, proc_stat, process};
@@ -14,17 +15,17 @@ use pinfold_study::study::{Acts, Cell, Level, NONE, Study, Wanted};
 use super::guests::{self, GuestGround};
 use super::interference::memory_node;
 
-/// Name of the vnode and of the group that are measured.
+/// Name of the measured vnode and cgroup.
 pub const NAME: &str = "study";
-/// The level of a knob that leaves it.
+/// The level of a tunable that leaves it unchanged.
 const AS_IS: &str = "as-is";
 
-/// On what a start runs.
+/// The environment of a start.
 pub enum TrialEnvironment {
-    /// These PUs, with nothing else changed.
+    /// These CPUs, without changes.
     Plain(CpuSet),
-    /// A plan, made true for each process that is measured and taken back after it; with the
-    /// places of the process's threads, where the strategy gives each its own.
+    /// A plan, which is applied for each measured process and then undone; with the CPUs of the
+    /// threads of the process, if the strategy pins them individually.
     Planned(Box<Plan>, Option<Vec<PuId>>),
     /// A virtual node, for all trials of the start.
     Slowed(Box<EmulationPlan>),
@@ -32,7 +33,7 @@ pub enum TrialEnvironment {
     Guest(Box<GuestGround>),
 }
 
-/// What is known of this host.
+/// The data about this host.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
     pub host: &'a LiveHost,
@@ -41,7 +42,7 @@ pub struct Known<'a> {
 }
 
 impl TrialEnvironment {
-    /// The PUs that are measured.
+    /// The measured CPUs.
     pub fn pus(&self) -> CpuSet {
         match self {
             TrialEnvironment::Plain(pus) => pus.clone(),
@@ -55,12 +56,15 @@ impl TrialEnvironment {
         }
     }
 
-    /// The speed that a trial wants of its virtual node.
+    /// The speed of the virtual node in a trial.
     pub fn speed(wanted: Wanted<'_>) -> Option<Speed> {
         speed_of(wanted.cell.acting(wanted.study, &Acts::Speed)).ok()
     }
 
-    /// The ground of a cell; in words why there is none on this host.
+    /// The environment of a cell.
+    ///
+    /// # Errors
+    /// Why this host does not support it.
     pub fn of(
         study: &Study,
         cell: &Cell,
@@ -124,7 +128,8 @@ impl TrialEnvironment {
     }
 }
 
-/// The places as often as they stand before they go round: a list names each PU once.
+/// The first cycle of a list that repeats its CPUs cyclically (with more threads than CPUs), else
+/// the whole list.
 fn once(places: Vec<PuId>) -> Vec<PuId> {
     let again = (1..places.len()).find(|at| places[..*at].contains(&places[*at]));
     let Some(turn) = again.map(|at| &places[..at]) else { return places };
@@ -132,7 +137,7 @@ fn once(places: Vec<PuId>) -> Vec<PuId> {
     if goes_round { turn.to_vec() } else { places }
 }
 
-/// The knobs of the host that a cell turns, as `KEY=VALUE`.
+/// The tunables that a cell sets, as `KEY=VALUE`.
 fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
     study
         .factors
@@ -162,8 +167,8 @@ fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
         .collect()
 }
 
-/// Why this host cannot set one of these tunables, as planning them for this process shows.
-/// Those of a role that this process does not have are checked when a trial applies them.
+/// Why this host cannot set one of these tunables, determined by planning them for this process.
+/// Tunables of a role that this process does not have are checked when a trial applies them.
 fn lacking(host: &LiveHost, knobs: &[String], topology: &Topology) -> Option<String> {
     if knobs.is_empty() {
         return None;
@@ -181,7 +186,7 @@ fn lacking(host: &LiveHost, knobs: &[String], topology: &Topology) -> Option<Str
     }
 }
 
-/// With the knob `smt=off` only the first PU of each core is there to be planned for.
+/// With the tunable `smt=off`, only the first CPU of each core is available for planning.
 fn without_siblings(knobs: &[String], topology: &Topology) -> Option<Topology> {
     if !knobs.iter().any(|knob| knob == "smt=off") {
         return None;
@@ -214,7 +219,7 @@ fn speed_of(level: Option<&Level>) -> Result<Speed, String> {
     speed.ok_or_else(|| format!("{share} is no speed"))
 }
 
-/// A vnode; or its very PUs at full speed, where nothing is to slow them.
+/// A vnode, or its CPUs at full speed if nothing slows them.
 fn slowed(
     study: &Study,
     (cores, node): (u32, Option<&Level>),
@@ -242,7 +247,7 @@ fn slowed(
             .map_err(|error| error.to_string())
     };
     if method.is_none() && speed == Speed::FULL {
-        // The PUs that the slow ones have too, so that like is compared with like.
+        // The same CPUs as the slow cells, so that the cells are comparable.
         let plan = resolve(vnode(Some(Method::Quota), speed, None))?;
         return Ok(TrialEnvironment::Plain(TrialEnvironment::Slowed(Box::new(plan)).pus()));
     }

@@ -1,8 +1,8 @@
 //! The trials of a start with a guest: each runs in the guest through its agent, with the loads of
 //! its cell on both sides.
 //!
-//! A program that takes too long is killed and its trial has failed; a guest that does not answer
-//! ends the start, and the trials that it had still to run have failed with its last words.
+//! A program that takes too long is killed, and its trial has failed. A guest that does not respond
+//! ends the start, and the remaining trials have failed with its last output lines.
 
 use std::collections::BTreeMap;
 
@@ -21,17 +21,17 @@ use crate::interrupt;
 use crate::tune::loads::GuestSide;
 use crate::tune::{Facts, Running};
 
-/// The guest's disk that its reader reads.
+/// The disk that the guest's reader load reads.
 const DISK: &str = "/dev/vda";
-/// Time for loads to get under way or to end.
+/// Time for loads to start or to end.
 const SETTLE_NS: u64 = 150_000_000;
-/// How often it is asked whether the user wants to stop.
+/// Interval of checking for a stop request.
 const TURN_NS: u64 = 100_000_000;
 /// A program that was killed ends within this time, or its guest hangs.
 const DEATH_NS: u64 = 20_000_000_000;
 const SIGKILL: u8 = 9;
 
-/// A guest that runs, and where.
+/// A running guest, with its environment.
 pub struct Inside<'a> {
     pub running: &'a Running<'a>,
     pub facts: &'a Facts,
@@ -41,9 +41,9 @@ pub struct Inside<'a> {
     pub sent: BTreeMap<String, String>,
 }
 
-/// What stopped a trial: nothing of its own.
+/// What stopped a trial, other than itself.
 enum Stopped {
-    /// The user.
+    /// A stop request of the user.
     Interrupted,
     /// The guest is lost.
     Lost(Failure),
@@ -89,9 +89,9 @@ impl Inside<'_> {
         Ok(())
     }
 
-    /// What ended the guest, with the end of its console.
+    /// The error that ended the guest, with the last lines of its console.
     fn with_last_lines(&self, failure: &Failure) -> String {
-        // The kernel's last lines come when QEMU is gone at the latest.
+        // The kernel's last lines appear when QEMU has ended, at the latest.
         SystemClock.sleep_ns(SETTLE_NS);
         match self.running.last_lines() {
             lines if lines.is_empty() => failure.message.clone(),
@@ -99,7 +99,7 @@ impl Inside<'_> {
         }
     }
 
-    /// The time from the start of QEMU to the agent's hello, labelled with what was booted.
+    /// The time from the start of QEMU to the agent's HELLO, labelled with what was booted.
     fn boot(&self) -> Figure {
         let boot_ns = self.facts.boot_ns;
         let labels = [
@@ -150,7 +150,7 @@ impl Inside<'_> {
         })
     }
 
-    /// The warm-up runs and the one that counts.
+    /// The warm-up runs and the measured one.
     fn measured(&self, agent: &Agent, wanted: Wanted<'_>, argv: &[String]) -> Tried<TrialResult> {
         let limit_ns = wanted.cell.workload(wanted.study).time_limit_ns;
         let mut work_ns = 0;
@@ -181,7 +181,7 @@ impl Inside<'_> {
         }))
     }
 
-    /// Its command as the guest takes it.
+    /// The command with its paths in the guest.
     fn argv(&mut self, agent: &Agent, wanted: Wanted<'_>) -> Tried<Vec<String>> {
         let mut words = match words(wanted, (&agent.hello().cpus_online, None)) {
             Ok(words) => words,
@@ -196,7 +196,7 @@ impl Inside<'_> {
             }
             (Program::Command(_), Err(why)) => return Ok(Err(TrialError::fatal(why))),
         };
-        // Its name stays: some programs do by it what they do.
+        // The file name is kept: some programs depend on it.
         let inside = format!("/tmp/{}", path.rsplit('/').next().unwrap_or(&path));
         if self.sent.get(&inside) != Some(&path) {
             let bytes = match files::read(&path) {
@@ -230,7 +230,7 @@ impl Inside<'_> {
                 let why = format!("it did not end within its {limit} s, and the guest hangs");
                 return Err(Stopped::Lost(Failure::new(Exit::Vm, why)));
             }
-            // Its output is thrown away.
+            // Its output is discarded.
             agent.wait(channel, 0).map_err(|error| lost(&error))?;
             let why = format!("it did not end within its {limit} s in the guest");
             return Ok(Err(TrialError::failed(why)));

@@ -1,5 +1,5 @@
-//! The guests of a study: what each instruction set needs, prepared before the first trial, and
-//! what cannot run here with the reason.
+//! The guests of a study: prepares the images of each instruction set before the first trial, and
+//! determines which guests cannot run here and why.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,24 +19,28 @@ use crate::failure::Failure;
 use crate::output::say;
 use crate::tune::{GuestImage, Scratch, Shape, Subject, VmStarter, lacking};
 
-/// Memory of a guest: room for the largest input of `pinload parallel` beside its initramfs.
+/// Memory of a guest: enough for the largest input of `pinload parallel` in addition to its
+/// initramfs.
 const MEMORY_MIB: u32 = 1024;
-/// A guest that has not said hello under KVM by then does not run under it.
+/// Timeout for the HELLO of a guest under KVM, after which KVM counts as not working.
 const KVM_HELLO_NS: u64 = 20_000_000_000;
 const VERSION_NS: u64 = 10_000_000_000;
 
-/// A guest with its place.
+/// A guest with its placement.
 pub struct GuestGround {
     pub plan: Plan,
     pub isa: Isa,
     pub accelerator: Accelerator,
     pub vcpus: u32,
-    /// Guests that run at a time, this one among them.
+    /// Number of guests at the same time, including this one.
     pub machines: u32,
 }
 
 impl GuestGround {
-    /// The guest that a cell wants; in words why there is none on this host.
+    /// The guest of a cell.
+    ///
+    /// # Errors
+    /// Why this host does not support it.
     pub fn of(
         (study, cell): (&Study, &Cell),
         wish: GuestRequest,
@@ -87,7 +91,7 @@ impl GuestGround {
     }
 }
 
-/// A failure with its way out, as the reason of a skipped cell.
+/// A failure with its hint, as the reason of a skipped cell.
 fn in_words(failure: &Failure) -> String {
     match &failure.hint {
         Some(hint) => format!("{} ({hint})", failure.message),
@@ -95,7 +99,7 @@ fn in_words(failure: &Failure) -> String {
     }
 }
 
-/// What a guest cannot be combined with.
+/// Rejects levels that cannot be combined with a guest.
 fn refuse_other_grounds(study: &Study, cell: &Cell) -> Result<(), String> {
     let has = |acts: Acts, plain: &str| {
         cell.acting(study, &acts).is_some_and(|level| level.text != plain)
@@ -123,7 +127,7 @@ fn refuse_other_grounds(study: &Study, cell: &Cell) -> Result<(), String> {
     }
 }
 
-/// The plan of a guest. Its isolation keeps off the loads that Pinfold started, and itself.
+/// The plan of a guest. Its isolation excludes the loads that Pinfold started, and Pinfold itself.
 pub fn plan(
     (strategy, emulator): (&str, EmulatorRequest),
     vcpus: u32,
@@ -134,8 +138,8 @@ pub fn plan(
     pinfold_plan::plan(strategy, topology, &request).map_err(|error| error.to_string())
 }
 
-/// A plan with tunables of the host, checked. All of them are required: a cell is about its
-/// tunables, so a trial without one must fail.
+/// Adds tunables of the host to a plan, and checks it. All of them are required: a cell is about
+/// its tunables, so a trial without one must fail.
 pub fn with_knobs(mut plan: Plan, knobs: &[String], topology: &Topology) -> Result<Plan, String> {
     for words in knobs {
         requests::knob(&mut plan, words).map_err(|error| error.to_string())?;
@@ -148,33 +152,33 @@ pub fn with_knobs(mut plan: Plan, knobs: &[String], topology: &Topology) -> Resu
     }
 }
 
-/// The PUs of the vCPUs in their order; `None` if one has several to choose from.
+/// The CPUs of the vCPUs, in order; `None` if one may run on several.
 pub fn places(plan: &Plan) -> Option<Vec<pinfold_model::PuId>> {
     let vnode = plan.single().ok()?;
     let one = |pus: &pinfold_model::CpuSet| (pus.len() == 1).then(|| pus.first()).flatten();
     vnode.vcpus().map(|thread| one(&thread.pus)).collect()
 }
 
-/// What guests need, prepared.
+/// The prepared images.
 #[derive(Default)]
 pub struct Guests {
     kits: BTreeMap<Isa, GuestImage>,
-    /// By instruction set, and whether under KVM alone.
+    /// By instruction set, and whether only under KVM.
     refused: BTreeMap<(Isa, bool), String>,
     versions: BTreeSet<String>,
-    // Goes last: the kits' files are in it.
+    // Dropped last: it contains the files of the images.
     scratch: Option<Scratch>,
 }
 
 impl Guests {
-    /// Why none of these can be started, as preparing has shown.
+    /// Why none of these guests can be started, as found by the preparation.
     pub fn refusal(&self, ground: &GuestGround) -> Option<String> {
         let all = self.refused.get(&(ground.isa, false));
         let kvm = self.refused.get(&(ground.isa, true));
         all.or(kvm.filter(|_| ground.accelerator == Accelerator::Kvm)).cloned()
     }
 
-    /// Prepares what these need.
+    /// Prepares the images for these guests.
     pub fn prepare(&mut self, grounds: &[GuestGround], host: &LiveHost) -> Result<(), Failure> {
         for ground in grounds {
             let isa = ground.isa;
@@ -199,14 +203,14 @@ impl Guests {
         Ok(())
     }
 
-    /// The guest of a ground, for trying whether KVM runs it.
+    /// The guest for the check whether KVM works.
     pub fn kvm_subject(&self, ground: &GuestGround) -> Option<Subject> {
         let is_kvm = ground.accelerator == Accelerator::Kvm;
         let subject = is_kvm.then(|| self.subject(ground, 0).ok()).flatten()?;
         Some(Subject { hello_ns: KVM_HELLO_NS, ..subject })
     }
 
-    /// KVM does not run it.
+    /// Records that KVM does not work.
     pub fn refuse_kvm(&mut self, isa: Isa, why: &Failure) {
         let words = why.message.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         let why = format!("KVM does not run the guest here: {words}");
@@ -214,7 +218,7 @@ impl Guests {
         self.refused.insert((isa, true), why);
     }
 
-    /// Name of the kernel of an instruction set, with its version and tick.
+    /// Name of the kernel of an instruction set, with its version and tick rate.
     pub fn kernel(&self, isa: Isa) -> String {
         let Some(kit) = self.kits.get(&isa) else { return String::new() };
         let kernel = kit.kernel();
@@ -222,7 +226,7 @@ impl Guests {
         format!("{} {}{hz}", kernel.package, kernel.version)
     }
 
-    /// The guest of a ground: 0 is the measured one, others have files of their own.
+    /// The guest of an environment: 0 is the measured one, others have separate files.
     pub fn subject(&self, ground: &GuestGround, index: u32) -> Result<Subject, String> {
         let kit = self.kits.get(&ground.isa).ok_or_else(|| {
             let known = self.refused.get(&(ground.isa, false)).cloned();
@@ -236,7 +240,7 @@ impl Guests {
         Ok(kit.subject(NAME, Shape { vcpus, accelerator, memory_mib: MEMORY_MIB }))
     }
 
-    /// Where numbers come from, with the guests.
+    /// The origin of the numbers, with the guests.
     pub fn origin(&self, origin: Origin) -> Origin {
         let joined = |texts: Vec<String>| (!texts.is_empty()).then(|| texts.join("; "));
         let kernel = |(isa, kit): (&Isa, &GuestImage)| {
@@ -257,7 +261,7 @@ impl Guests {
     }
 }
 
-/// `7.2.22`, as QEMU tells it.
+/// QEMU's version, such as `7.2.22`.
 fn version(isa: Isa) -> Option<String> {
     let program = pinfold_vm::guest::emulator_of(isa).0;
     let output = process::capture(&program, ["--version"], VERSION_NS).ok()?;
@@ -265,7 +269,7 @@ fn version(isa: Isa) -> Option<String> {
     text.lines().next()?.strip_prefix("QEMU emulator version ").map(str::to_owned)
 }
 
-/// The guests that the cells of a study want and could have.
+/// The guests of a study's cells that are not skipped.
 pub fn wanted(
     study: &Study,
     cells: &Cells,
@@ -286,7 +290,7 @@ pub fn wanted(
     grounds
 }
 
-/// What starts a guest.
+/// The starter of a guest.
 pub fn starter<'a>(
     (host, state): (&'a LiveHost, &'a files::StateDir),
     (pinload, topology): (&'a Pinload, &Topology),

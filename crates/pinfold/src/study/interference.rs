@@ -1,5 +1,5 @@
-//! What a trial has beside its PUs: the NUMA node of its memory, and neighbours that stream
-//! through theirs.
+//! The interference in a trial: the NUMA node of its memory, and neighbours that stream through
+//! theirs.
 
 use pinfold_host::{Host, paths};
 use pinfold_model::text::counted;
@@ -8,23 +8,26 @@ use pinfold_probe::loads::{HostLoads, Life, LoadError, LoadKind, LoadSpec, Place
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{Acts, Cell, Level, NONE, Study};
 
-/// Memory of a neighbour at least: more than most caches hold.
+/// Minimum memory of a neighbour: larger than most caches.
 const LEAST_MIB: u64 = 256;
 const MIB: u64 = 1 << 20;
-/// No neighbour runs longer, whatever happens.
+/// Time limit of a neighbour (ns).
 const LIMIT_NS: u64 = 86_400_000_000_000;
 
-/// What a trial has beside its PUs.
+/// Memory node and neighbours of a trial.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Neighbours {
     /// The node that its memory is bound to.
     pub memory: Option<NodeId>,
-    /// The PUs of its neighbours; empty without any.
+    /// The CPUs of its neighbours; empty without any.
     pub neighbours: CpuSet,
 }
 
 impl Neighbours {
-    /// What a cell has beside these PUs; in words why this host cannot give it.
+    /// The interference of a cell with these CPUs.
+    ///
+    /// # Errors
+    /// Why this host does not support it.
     pub fn of(
         (study, cell): (&Study, &Cell),
         pus: &CpuSet,
@@ -48,16 +51,16 @@ impl Neighbours {
         Ok(Self { memory, neighbours })
     }
 
-    /// Memory of each neighbour (MiB): twice the largest cache, but of what is free an eighth at
-    /// most for all of them together.
+    /// Memory of each neighbour (MiB): twice the largest cache, but at most an eighth of the free
+    /// memory for all of them together.
     pub fn neighbour_mib(&self, topology: &Topology, free_bytes: Option<u64>) -> u32 {
         let share = free_bytes.unwrap_or(0) / 8 / (self.neighbours.len() as u64).max(1);
         let wanted = (2 * largest_cache(topology)).min(share) / MIB;
         u32::try_from(wanted.max(LEAST_MIB)).unwrap_or(u32::MAX)
     }
 
-    /// Says that a cache holds what the neighbours stream through, so that they may never reach
-    /// memory.
+    /// A warning if a cache is larger than the memory of the neighbours, so that they may never
+    /// access memory.
     pub fn caveat(&self, topology: &Topology, mib: u32) -> Option<String> {
         let all = u64::from(mib) * self.neighbours.len() as u64;
         let cache = largest_cache(topology) / MIB;
@@ -69,7 +72,7 @@ impl Neighbours {
         })
     }
 
-    /// Its neighbours, running, each with so much memory.
+    /// Starts the neighbours, each with this amount of memory.
     pub fn start(&self, pinload: &Pinload, mib: u32) -> Result<Option<HostLoads>, LoadError> {
         if self.neighbours.is_empty() {
             return Ok(None);
@@ -83,7 +86,7 @@ impl Neighbours {
     }
 }
 
-/// Free memory, as the kernel tells (bytes).
+/// Free memory as reported by the kernel (bytes).
 pub fn free_bytes(host: &impl Host) -> Option<u64> {
     let text = host.read_text(&paths::meminfo()).ok()?;
     let reported = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -94,12 +97,12 @@ fn largest_cache(topology: &Topology) -> u64 {
     topology.l3.iter().map(|cache| cache.size_bytes).max().unwrap_or(0)
 }
 
-/// The node of the first of these PUs.
+/// The node of the first of these CPUs.
 fn home(pus: &CpuSet, topology: &Topology) -> Option<NodeId> {
     pus.first().and_then(|pu| topology.pu(pu)).and_then(|pu| pu.node)
 }
 
-/// The other nodes that have memory, from the one that follows this.
+/// The other nodes with memory, starting with the next one.
 fn others(
     near: Option<NodeId>,
     topology: &Topology,
@@ -110,7 +113,10 @@ fn others(
     around.filter(move |node| Some(node.id) != near && node.memory_bytes > 0)
 }
 
-/// The node that a level means beside these PUs; in words why this host has none.
+/// The node of a level, relative to these CPUs.
+///
+/// # Errors
+/// Why this host has none.
 pub fn memory_node(
     level: Option<&Level>,
     pus: &CpuSet,
@@ -137,7 +143,7 @@ pub fn memory_node(
     }
 }
 
-/// One PU of each of so many cores of a node on which nothing is measured.
+/// One CPU of each of this number of cores of a node, without the measured ones.
 fn neighbours(
     count: usize,
     node: Option<NodeId>,
@@ -184,7 +190,7 @@ command = ["true"]
 lasts = "1s"
 "#;
 
-    /// What a cell gets, in words.
+    /// The interference of a cell, as text.
     fn beside(synthetic: &str, measured: &str, levels: [&str; 3]) -> String {
         let topology =
             crate::common::topology(&crate::common::host().unwrap(), Some(synthetic)).unwrap();
@@ -218,7 +224,7 @@ lasts = "1s"
         check("6", ["near", "none", "1"], "memory 1, neighbours ");
         check("6", ["far", "none", "1"], "memory 0, neighbours ");
         check("0", ["7", "none", "1"], "this host has no NUMA node 7 with memory");
-        // Never a sibling of what is measured, one PU of a core.
+        // Never an SMT sibling of a measured CPU, and one CPU per core.
         check("0", ["any", "same-node", "1"], "memory any, neighbours 2");
         check("3", ["any", "same-node", "1"], "memory any, neighbours 0");
         check("0", ["any", "other-node", "1"], "memory any, neighbours 6");
@@ -243,7 +249,7 @@ lasts = "1s"
         check(32, 16, 1, 256, false);
         check(480, 16, 1, 960, false);
         check(480, 16, 3, 682, false);
-        // A small machine: no more than before, and it is said.
+        // A small machine: the minimum, with a warning.
         check(480, 1, 1, 256, true);
         check(32, 0, 1, 256, false);
     }

@@ -1,7 +1,9 @@
-//! One run of a workload: a child whose output is gathered, with a bell at its end.
+//! One run of a workload: a child process whose output is collected, with a bell that rings at its
+//! end.
 //!
-//! The thread that started it may have other work (the turns of a method of slowing): nothing
-//! here waits. Two threads read the output to its end, a third keeps the time limit; each rings.
+//! Nothing here blocks, because the calling thread may have other work (the turns of a method of
+//! slowing). Two threads read the output to its end, a third supervises the time limit; each of
+//! them rings the bell.
 
 use std::io::{Read, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -16,12 +18,12 @@ use pinfold_host::process::{Child, Spawn, Stdio, describe};
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_study::study::TrialError;
 
-/// More output than that is no list of figures.
+/// Maximum length of the output (bytes).
 const MOST_BYTES: u64 = 64 << 20;
-/// A child whose output has ended ends itself within this time.
+/// Time that a child has to exit after its output has ended (ns).
 const END_NS: u64 = 2_000_000_000;
 
-/// Rings when something has happened to a job.
+/// Rings at an event of a job.
 pub struct Bell {
     here: UnixStream,
     there: UnixStream,
@@ -34,12 +36,12 @@ impl Bell {
         Ok(Self { here, there })
     }
 
-    /// Can be read from when it has rung.
+    /// Readable when it has rung.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.here.as_fd()
     }
 
-    /// Silent until it rings again.
+    /// Resets the bell.
     pub fn silence(&self) {
         let mut room = [0; 16];
         let mut here = &self.here;
@@ -47,30 +49,30 @@ impl Bell {
     }
 }
 
-/// What a run gave.
+/// Result of a run.
 pub struct Ended {
     pub stdout: String,
-    /// From its start until its output ended (ns).
+    /// Time from its start to the end of its output (ns).
     pub elapsed_ns: u64,
 }
 
-/// What a stream gave, and when it ended.
+/// The contents of a stream, and when it ended.
 type Gathered = (Vec<u8>, u64);
 
-/// A run under way. Dropping it ends it, with all of its process group.
+/// A run in progress. Dropping it kills its process group.
 pub struct Job {
     child: Child,
     readers: Vec<JoinHandle<Gathered>>,
-    /// How many of them are done.
+    /// Number of streams that have ended.
     done: Arc<AtomicUsize>,
-    /// Dropped to end the thread that keeps the limit.
+    /// Dropped to end the thread that supervises the limit.
     _limit: mpsc::Sender<()>,
     began_ns: u64,
     limit_ns: u64,
 }
 
 fn ring(stream: &mut UnixStream) {
-    // Nobody listens any more: nobody need be told.
+    // The receiver may be gone.
     match stream.write_all(b".") {
         Ok(()) | Err(_) => {}
     }
@@ -85,7 +87,7 @@ fn gather(
     Ok(std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(stream) = stream {
-            // What could be read is what there is to be judged.
+            // The data read so far are evaluated.
             match stream.take(MOST_BYTES).read_to_end(&mut bytes) {
                 Ok(_) | Err(_) => {}
             }
@@ -98,7 +100,7 @@ fn gather(
 }
 
 impl Job {
-    /// Starts it.
+    /// Starts the run.
     pub fn start(spawn: Spawn, limit_ns: u64, bell: &Bell) -> Result<Self, TrialError> {
         let failed =
             |error: &dyn std::fmt::Display| TrialError::failed(format!("cannot run it: {error}"));
@@ -124,17 +126,17 @@ impl Job {
         Ok(Self { child, readers, done, _limit: limit, began_ns, limit_ns })
     }
 
-    /// The child.
+    /// The child process.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// It begins only now: it waited at a gate until it was placed.
+    /// Resets the start time: the process waited at a gate until it was placed.
     pub fn begins_now(&mut self) {
         self.began_ns = SystemClock.now_ns();
     }
 
-    /// What it gave, once it has ended; a failure if it took too long or ended badly.
+    /// The result, if it has ended; an error if it reached the time limit or failed.
     pub fn ended(&mut self) -> Option<Result<Ended, TrialError>> {
         if self.done.load(Ordering::SeqCst) == self.readers.len() {
             return Some(self.collect());

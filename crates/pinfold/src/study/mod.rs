@@ -4,8 +4,9 @@
 //! file ─► pinfold_study::study (cells, design, store) ─► HostRunner: plan → apply → run → undo
 //!                                                          or: boot → plan → apply → run in it
 //! ```
-//! The design, the store and the statistics are `pinfold-study`'s; here is what places and runs
-//! a workload ([`runner`]), and how it is told.
+//!
+//! The design, the store and the statistics are in `pinfold-study`; this module places and runs the
+//! workloads ([`runner`]) and prints the progress.
 
 mod environment;
 mod guest_trials;
@@ -42,10 +43,10 @@ use crate::interrupt;
 use crate::output::{data, say};
 use crate::progress;
 
-/// Held while trials run: nobody else's measure at the same time.
+/// Lock held while trials run: only one process may measure at a time.
 const LOCK: &str = "measuring";
 
-/// Dispatches.
+/// Runs a subcommand of `pinfold study`.
 pub fn study(arguments: &StudyArgs, state: Option<&str>) -> Result<(), Failure> {
     match &arguments.command {
         StudyCommand::Check(arguments) => check(arguments, state),
@@ -59,7 +60,7 @@ pub fn study(arguments: &StudyArgs, state: Option<&str>) -> Result<(), Failure> 
     }
 }
 
-/// `pinfold gate`: waits until its standard input ends, then becomes the command.
+/// `pinfold gate`: waits until its standard input ends, then executes the command.
 pub fn gate(arguments: &GateArgs) -> Result<(), Failure> {
     if let Some(socket) = &arguments.socket {
         return crate::commands::group::wait_at(socket, arguments);
@@ -72,7 +73,7 @@ pub fn gate(arguments: &GateArgs) -> Result<(), Failure> {
     Err(host_failure(&Spawn::new(program).args(words).replace_self()))
 }
 
-/// A failure of the study's library.
+/// The failure for an error of the study crate.
 pub fn study_failure(error: &StudyError) -> Failure {
     let exit = match error {
         StudyError::Runner { .. } | StudyError::KeepsFailing { .. } => Exit::Host,
@@ -89,7 +90,7 @@ pub fn study_failure(error: &StudyError) -> Failure {
     Failure::from_error(exit, error, error.hint())
 }
 
-/// The same for one that speaks of a file.
+/// The failure for an error that refers to a file.
 fn file_failure(file: &str, error: &StudyError) -> Failure {
     let failure = study_failure(error);
     match error {
@@ -109,7 +110,7 @@ fn file_failure(file: &str, error: &StudyError) -> Failure {
     }
 }
 
-/// A store's failure.
+/// The failure for an error of the store.
 pub fn store_failure(error: &StoreError) -> Failure {
     Failure::from_error(Exit::Input, error, error.hint())
 }
@@ -121,7 +122,7 @@ fn read(path: &str) -> Result<Study, Failure> {
     common::asked(path, library::from_toml(&text))
 }
 
-/// What the file's expressions may know of this host.
+/// The facts about this host for the expressions of the file.
 fn facts(topology: &Topology) -> HostFacts {
     let usable = &topology.allowed;
     let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(usable)).count();
@@ -135,7 +136,7 @@ fn facts(topology: &Topology) -> HostFacts {
     }
 }
 
-/// Everything that trials need.
+/// The data for the trials.
 struct Bench {
     host: LiveHost,
     topology: Topology,
@@ -143,7 +144,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// This host, with the PUs that the study leaves.
+    /// This host, with the CPUs that the study may use.
     fn of(study: &Study, file: &str) -> Result<Self, Failure> {
         let host = common::host()?;
         let mut topology = common::topology(&host, None)?;
@@ -178,7 +179,7 @@ fn check(arguments: &CheckArgs, state: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The form that is run.
+/// The form of the study that is run.
 fn chosen(study: &Study, quick: bool, file: &str) -> Result<Study, Failure> {
     match quick {
         false => Ok(study.clone()),
@@ -218,8 +219,8 @@ fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     work(&mut store, run, (&bench, &mut runner), &state)
 }
 
-/// A store names commands, which a resume runs: it must be this user's alone, with the files that
-/// SQLite reads next to it.
+/// A store contains commands that a resume executes: only this user may have access to it, and to
+/// the files that SQLite reads next to it.
 fn require_own(store: &str) -> Result<(), Failure> {
     for suffix in ["", "-wal", "-journal", "-shm"] {
         let path = format!("{store}{suffix}");
@@ -282,7 +283,7 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
     work(&mut store, run, (&bench, &mut runner), &state)
 }
 
-/// Runs what is left of a run.
+/// Runs the remaining trials of a run.
 fn work(
     store: &mut Store,
     run: OpenRun,
@@ -309,7 +310,7 @@ fn work(
         },
     );
     bar.finish();
-    // Children of later work must not inherit the mask of the last trial's supervisor.
+    // Child processes of later work must not inherit the mask of the last trial's supervisor.
     runner.release(&bench.topology)?;
     match outcome.map_err(|error| study_failure(&error))? {
         Outcome::Finished { .. } => print::ended(store, run.id()),
@@ -374,7 +375,7 @@ fn analysed(path: &str, run: Option<i64>) -> Result<(Store, Analysis), Failure> 
     Ok((store, analysis))
 }
 
-/// The run that is meant: the last of a study.
+/// The requested run, else the last one of a study.
 fn run_of(store: &Store, asked: Option<i64>) -> Result<RunId, Failure> {
     if let Some(run) = asked {
         return Ok(RunId(run));

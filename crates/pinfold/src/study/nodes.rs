@@ -1,4 +1,4 @@
-//! The nodes of a study on its page: who they were, and how far they differ.
+//! The nodes of a study on its page: their properties and their differences.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use pinfold_study::study::cluster::NodeTable;
 
 use super::page::figure_name;
 
-/// So many nodes are drawn; a table has them all.
+/// Maximum number of nodes in the chart; the table has all of them.
 const MOST_DRAWN: usize = 40;
-/// So many rows are on the page.
+/// Maximum number of rows on the page.
 const MOST_ROWS: usize = 400;
 
-/// What each node measured over what all measured, if there were several.
+/// The results of each node relative to those of all nodes, if there were several.
 pub fn picture(nodes: &NodeTable) -> Option<Picture> {
     let mut along: Vec<String> = nodes.figures.iter().map(|one| one.node.clone()).collect();
     along.sort_unstable();
@@ -48,7 +48,7 @@ pub fn picture(nodes: &NodeTable) -> Option<Picture> {
     })
 }
 
-/// The nodes, and figure by figure what they measured.
+/// The nodes, and their results by figure.
 pub fn tables(nodes: &NodeTable) -> Vec<PageTable> {
     if nodes.nodes.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! A study's analysis as a page, as files of data, and beside another.
+//! Converts the analysis of a study to a page and to data files, and compares two analyses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,10 +21,10 @@ use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::time;
 
-/// What a ratio of the page is.
+/// The meaning of a ratio on the page.
 const RATIO: &str = "ratio to the baseline (median of the blocks’ ratios)";
 
-/// The page of an analysis, with its nodes where there were several.
+/// The page of an analysis, with its nodes if there were several.
 pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure> {
     let (loaded, run) = (&analysis.loaded, &analysis.run);
     let study = &loaded.study;
@@ -81,7 +81,7 @@ pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure
     Ok(page)
 }
 
-/// The levels that others are compared with.
+/// The levels of the baseline.
 fn baseline(analysis: &Analysis) -> Option<String> {
     let levels = &analysis.loaded.study.baseline;
     let words = levels.iter().map(|(name, level)| format!("{name} {}", level.text));
@@ -129,7 +129,8 @@ fn scale(selection: &Selection, groups: &Groups) -> Scale {
     }
 }
 
-/// Texts in the order of the study's levels; those of labels as they come, numbers by size.
+/// Texts in the order of the study's levels; those of labels in order of appearance, numbers by
+/// size.
 fn ordered(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<String> {
     let study = &analysis.loaded.study;
     let known: Vec<&str> = match study.factor(name) {
@@ -144,7 +145,7 @@ fn ordered(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<Strin
     found
 }
 
-/// A level as it stands alone: a number says nothing without its factor.
+/// A level with the name of its factor if it is a number.
 fn labelled(factor: &str, level: &str) -> String {
     match level.parse::<f64>() {
         Ok(_) => format!("{factor} {level}"),
@@ -152,7 +153,7 @@ fn labelled(factor: &str, level: &str) -> String {
     }
 }
 
-/// The lines of a percentile plot: along lies the share of all samples.
+/// The lines of a percentile plot over the share of all samples.
 fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     let names = [plot.panel.as_deref().unwrap_or(""), plot.series.as_deref().unwrap_or("")];
     let curves = analysis.curves(&plot.selection, &names);
@@ -162,7 +163,7 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     let panels = ordered(analysis, names[0], column(0));
     let lines = ordered(analysis, names[1], column(1));
     let spots = |curve: &library::SampleCurve| {
-        // The largest of n samples has its place at 1 - 1/n.
+        // The largest of n samples is at 1 - 1/n.
         let last = 1.0 - 1.0 / (curve.samples.max(2) as f64);
         let spot = |point: &QuantilePoint| Spot {
             x: point.quantile.min(last).to_string(),
@@ -254,7 +255,7 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     })
 }
 
-/// The mark is the same for all cells: it is worked out for the first.
+/// The value of the mark is the same for all cells: it is computed for the first.
 fn mark(analysis: &Analysis, plot: &Plot) -> Option<(String, f64)> {
     let loaded = &analysis.loaded;
     let cell = loaded.cells.all.first()?;
@@ -267,7 +268,7 @@ fn mark(analysis: &Analysis, plot: &Plot) -> Option<(String, f64)> {
 fn table_field(scale: Scale, point: &library::Point) -> String {
     let range =
         point.range.map(|(low, high)| format!("[{}, {}]", scale.show(low), scale.show(high)));
-    // A wide table may break lines before the range, nowhere else.
+    // Lines may be broken before the range, and nowhere else.
     let whole = |text: String| text.replace(' ', "\u{a0}");
     [Some(scale.show(point.value)), range]
         .map(|text| text.map(whole))
@@ -336,7 +337,7 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
     })
 }
 
-/// What the numbers of a table are, and what stands in brackets.
+/// The meaning of the numbers of a table, and of those in brackets.
 fn table_note(table: &Table, several: bool) -> String {
     let shows = |shown: Shown| table.selections.iter().any(|selection| selection.shown == shown);
     let mut note = String::new();
@@ -409,7 +410,7 @@ pub(super) fn figure_name(figure: &library::FigureName) -> String {
     format!("{}{}", figure.probe, labels.concat())
 }
 
-/// The second measurement of a cell against the first.
+/// The comparison of the twin of a cell with the cell.
 fn pair(analysis: &Analysis, one: &library::Noise) -> Pair {
     let of_figure = |known: &&library::Estimate| known.figure == one.figure;
     Pair {
@@ -491,7 +492,7 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
     rows
 }
 
-/// What executed the cells, and how many.
+/// What executed the cells, with the number of cells.
 fn executed(analysis: &Analysis) -> BTreeMap<String, usize> {
     let (loaded, origin) = (&analysis.loaded, &analysis.run.origin);
     let mut by: BTreeMap<String, usize> = BTreeMap::new();
@@ -508,7 +509,7 @@ fn executed(analysis: &Analysis) -> BTreeMap<String, usize> {
     by
 }
 
-/// What executed the cells, where some are guests.
+/// What executed the cells, if some are guests.
 fn guests(analysis: &Analysis) -> Vec<(String, String)> {
     let origin = &analysis.run.origin;
     let by = executed(analysis);
@@ -526,7 +527,7 @@ fn guests(analysis: &Analysis) -> Vec<(String, String)> {
     rows
 }
 
-/// Writes every table as CSV and Parquet into a folder; tells their names and sizes.
+/// Writes every table as CSV and Parquet into a folder, and returns their names and sizes.
 pub fn export(
     store: &Store,
     analysis: &Analysis,
@@ -557,7 +558,7 @@ pub fn export(
     Ok(written)
 }
 
-/// Writes a table's files; tells its rows.
+/// Writes the files of a table and returns its number of rows.
 fn save(files: TableFiles, (folder, name): (&str, &str)) -> Result<usize, Failure> {
     let table = files.finish().map_err(|error| table_failure(&error))?;
     for (ending, bytes) in [("csv", table.csv.as_bytes()), ("parquet", &table.parquet)] {
@@ -571,7 +572,7 @@ fn table_failure(error: &TableError) -> Failure {
     Failure::from_error(Exit::Host, error, None)
 }
 
-/// Two runs side by side.
+/// The comparison of two runs.
 pub fn diff(first: &Analysis, second: &Analysis, as_json: bool) -> String {
     let compared = library::diff(first, second);
     if as_json {
@@ -612,7 +613,7 @@ pub fn diff(first: &Analysis, second: &Analysis, as_json: bool) -> String {
     crate::screen::drawn(table, 2..5)
 }
 
-/// What two runs do not have in common, for a person to know.
+/// The differences between two runs, as messages for the user.
 pub fn differences(first: &Analysis, second: &Analysis) -> Vec<String> {
     let mut lines = pinfold_study::store::host_changes(&first.run.origin, &second.run.origin)
         .iter()

@@ -1,4 +1,4 @@
-//! What `pinfold study` says: what a study will do, and how far it is.
+//! The output of `pinfold study`: the size and duration of a study, and its progress.
 
 use pinfold_model::text::counted;
 use std::collections::BTreeMap;
@@ -15,10 +15,10 @@ use crate::failure::{Exit, Failure};
 use crate::output::{data, say, show};
 use crate::{screen, time};
 
-/// So many cells with one reason are named.
+/// Maximum number of cells that are listed for one reason.
 const NAMED: usize = 3;
 
-/// What a study will do.
+/// Prints the size and duration of a study.
 pub fn check(arguments: &CheckArgs, study: &Study, (cells, prediction): (&Cells, &Prediction)) {
     if arguments.json {
         data(&check_json(study, cells, prediction).to_string());
@@ -123,7 +123,7 @@ fn check_json(study: &Study, cells: &Cells, prediction: &Prediction) -> serde_js
     })
 }
 
-/// Said before the trials begin.
+/// Prints the size and duration before the trials start.
 pub fn announce(store: &Store, run: RunId) -> Result<(), Failure> {
     let loaded = Loaded::read(store, run).map_err(|error| study_failure(&error))?;
     let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)
@@ -143,7 +143,7 @@ pub fn announce(store: &Store, run: RunId) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How a run ended; trials that failed are a failure of the command too.
+/// Prints how a run ended; failed trials make the command fail too.
 pub fn ended(store: &Store, run: RunId) -> Result<(), Failure> {
     status(store, run, false)?;
     say(&format!("Finished; the samples are in {}", store.path()));
@@ -158,7 +158,7 @@ pub fn ended(store: &Store, run: RunId) -> Result<(), Failure> {
     }
 }
 
-/// How far a study is.
+/// Prints the progress of a study.
 pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
     let failed = |error: StoreError| store_failure(&error);
     let loaded = Loaded::read(store, run).map_err(|error| study_failure(&error))?;
@@ -216,13 +216,13 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a trial took beyond its workload (ms), in the mean.
+/// Mean overhead of a trial in addition to its workload (ms).
 fn overhead_ms(progress: StudyProgress) -> f64 {
     let done = (progress.ok + progress.failed).max(1);
     progress.duration_ns.saturating_sub(progress.work_ns) as f64 / 1e6 / done as f64
 }
 
-/// The same in words. What the trials of a guest take is mostly its boot.
+/// The overhead as text. For the trials of a guest it is mostly its boot.
 pub fn besides_workload(loaded: &Loaded, progress: StudyProgress) -> String {
     let boots =
         loaded.cells.running().any(|(_, cell)| matches!(cell.guest(&loaded.study), Ok(Some(_))));
@@ -230,7 +230,7 @@ pub fn besides_workload(loaded: &Loaded, progress: StudyProgress) -> String {
     format!("{:.1} ms besides the workload{among}", overhead_ms(progress))
 }
 
-/// What changed on the host between the sessions of a run.
+/// Changes of the host between the sessions of a run.
 pub fn host_changes(run: &RunRecord) -> Vec<String> {
     let pairs = run.sessions.windows(2);
     pairs.flat_map(|pair| store::host_changes(&pair[0].origin, &pair[1].origin)).collect()

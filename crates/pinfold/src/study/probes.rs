@@ -1,7 +1,8 @@
-//! What is looked at beside a trial: the clocks of its PUs, counters and lock time of its threads.
+//! Observations during a trial: CPU times of its CPUs, counters and lock time of its threads.
 //!
-//! Of a guest the threads are those of its vCPUs, of a process its own with all that it makes. What
-//! the host does not give becomes a figure without samples, whose flag says why.
+//! For a guest, the threads are those of its vCPUs; for a process, its own and those of its
+//! children. A probe that the host does not provide becomes a figure without samples, with the
+//! reason in its flag.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +15,21 @@ use pinfold_study::study::{ABSENT, Probe, TrialError};
 
 use crate::common::host_failure;
 
-/// What the PUs' clocks in `/proc/stat` say.
+/// CPU times in `/proc/stat`.
 #[derive(Clone, Copy, Default)]
 struct Clocks {
     busy: u64,
     stolen: u64,
 }
 
-/// Whether locks are watched.
+/// Whether locks are observed.
 enum LockWatch {
     Unwanted,
     Refused(String),
     Begun(Box<Watching>),
 }
 
-/// An observation under way.
+/// An observation in progress.
 pub struct Observation {
     probes: Vec<Probe>,
     pus: CpuSet,
@@ -38,7 +39,7 @@ pub struct Observation {
     locks: LockWatch,
 }
 
-/// True if threads must be known before the work begins.
+/// True if threads must be known before the work starts.
 pub fn need_threads(probes: &[Probe]) -> bool {
     probes.iter().any(|probe| quantity(*probe).is_some() || *probe == Probe::LockTime)
 }
@@ -57,7 +58,7 @@ fn failed(error: &dyn std::fmt::Display) -> TrialError {
 }
 
 impl Observation {
-    /// Begins.
+    /// Starts the observation.
     pub fn begin(
         host: &LiveHost,
         probes: &[Probe],
@@ -86,7 +87,7 @@ impl Observation {
         Ok(Self { probes, pus, began_ns, clocks, counting, locks })
     }
 
-    /// Ends it.
+    /// Ends the observation.
     pub fn end(self, host: &LiveHost) -> Result<Vec<Figure>, TrialError> {
         let elapsed_ns = SystemClock.now_ns().saturating_sub(self.began_ns).max(1);
         let after =
@@ -101,7 +102,7 @@ impl Observation {
                 Ok(lock_share(&locks))
             }
         };
-        // The kernel counts here in hundredths of a second.
+        // The kernel counts in units of 10 ms here.
         let all = elapsed_ns as f64 / 1e7 * self.pus.len().max(1) as f64;
         let share = |after: u64, before: u64| (after.saturating_sub(before) as f64 / all).min(1.0);
         let sample = |probe: &Probe| match probe {
@@ -126,13 +127,13 @@ impl Observation {
                 Err(why) => absent(probe.name(), unit, &why),
             }
         };
-        // Exits are watched by who has a guest.
+        // Exits are observed by the caller that has a guest.
         let own = self.probes.iter().filter(|probe| **probe != Probe::Exits);
         Ok(own.map(figure).collect())
     }
 }
 
-/// The threads that execute the workload: not QEMU's main loop.
+/// True for threads that execute the workload, and false for QEMU's main loop.
 fn is_of_the_work(role: &Role) -> bool {
     match role {
         Role::Vcpu(_) | Role::Task => true,
@@ -160,7 +161,7 @@ fn lock_share(locks: &Locks) -> f64 {
     if time > 0.0 { (spent / time).min(1.0) } else { 0.0 }
 }
 
-/// A figure that this host does not give.
+/// A figure that this host does not provide.
 fn absent(name: &str, unit: Unit, why: &str) -> Figure {
     Figure {
         samples: Vec::new(),
@@ -169,18 +170,18 @@ fn absent(name: &str, unit: Unit, why: &str) -> Figure {
     }
 }
 
-/// Exits of a guest's vCPUs, watched while a trial runs; or why they cannot be.
+/// The observation of the exits of a guest's vCPUs during a trial, or why it is not possible.
 pub struct Exits(Result<exits::Watch, String>);
 
 impl Exits {
-    /// Begins, if they are asked for.
+    /// Starts the observation, if it was requested.
     pub fn begin(
         host: &LiveHost,
         probes: &[Probe],
         accelerator: Accelerator,
         threads: &[(TaskId, Role)],
     ) -> Option<Self> {
-        /// An idle guest makes some in this time.
+        /// Even an idle guest has some exits in this time.
         const LOOK_NS: u64 = 500_000_000;
         if !probes.contains(&Probe::Exits) {
             return None;
@@ -204,7 +205,7 @@ impl Exits {
         Some(Self(watch.map_err(|error| error.to_string())))
     }
 
-    /// Ends it: the rows of all vCPUs together.
+    /// Ends the observation: the rows of all vCPUs together.
     pub fn end(self, host: &LiveHost) -> Vec<Figure> {
         let table = self
             .0
@@ -223,7 +224,7 @@ impl Exits {
     }
 }
 
-/// A figure of one sample.
+/// A figure with one sample.
 pub fn one_figure(name: &str, (unit, sample): (Unit, f64), duration_ns: u64) -> Figure {
     Figure {
         probe: name.to_owned(),
@@ -239,7 +240,7 @@ pub fn one_figure(name: &str, (unit, sample): (Unit, f64), duration_ns: u64) -> 
     }
 }
 
-/// The clocks of these PUs, in the kernel's ticks.
+/// The times of these CPUs, in the kernel's ticks.
 fn clocks(host: &LiveHost, pus: &CpuSet) -> Result<Clocks, HostError> {
     Ok(sums(&host.read_text(&paths::kernel_stat())?, pus))
 }

@@ -1,4 +1,5 @@
-//! Starts on this host: a ground is made, its trials run on it, and all is taken back.
+//! Runs starts on this host: creates the environment, runs the trials in it, and undoes all
+//! changes.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -28,10 +29,10 @@ use crate::tune::Subject;
 use crate::tune::loads::{GuestSide, HostSide};
 use crate::{apply_session, interrupt};
 
-/// A wait never lasts longer, whatever rings.
+/// Maximum duration of a wait.
 const LOOK_NS: u64 = 500_000_000;
 
-/// A guest that runs beside the measured one.
+/// A guest that runs next to the measured one.
 #[derive(Clone, Copy)]
 struct Other<'a> {
     side: &'a GuestSide,
@@ -47,9 +48,9 @@ pub struct HostRunner<'a> {
     facts: Facts,
     bell: Bell,
     guests: Guests,
-    /// Refusals by what decides them: cells differ in much that does not.
+    /// Cached refusals, by the levels that determine them.
     refused: RefCell<BTreeMap<Vec<String>, Option<String>>>,
-    /// That neighbours may never reach memory was told.
+    /// Set when the warning that neighbours may never access memory was printed.
     cautioned: OnceCell<()>,
 }
 
@@ -68,8 +69,8 @@ impl<'a> HostRunner<'a> {
         Ok(Self { host, topology, state, pinload, facts, bell, guests, refused, cautioned })
     }
 
-    /// Gets what the guests of these cells need, and tries KVM where they want it; what cannot be
-    /// had is refused from now on.
+    /// Prepares the guests of these cells, and checks KVM if they use it; guests that are not
+    /// available are refused from now on.
     pub fn prepare(&mut self, study: &Study, cells: &Cells) -> Result<(), Failure> {
         let ground = |cell: &Cell| match TrialEnvironment::of(study, cell, self.known()) {
             Ok(TrialEnvironment::Guest(guest)) => Some(*guest),
@@ -95,7 +96,7 @@ impl<'a> HostRunner<'a> {
         Ok(())
     }
 
-    /// Where numbers come from, with the guests that were prepared.
+    /// The origin of the numbers, with the prepared guests.
     pub fn origin(&self, origin: Origin) -> Origin {
         self.guests.origin(origin)
     }
@@ -104,7 +105,7 @@ impl<'a> HostRunner<'a> {
         Known { host: self.host, topology: self.topology, facts: &self.facts }
     }
 
-    /// This process may run on all PUs again.
+    /// Allows this process to run on all CPUs again.
     pub fn release(&self, topology: &Topology) -> Result<(), Failure> {
         self.host
             .set_affinity(process::own_tid(), &topology.inherited())
@@ -117,7 +118,7 @@ impl<'a> HostRunner<'a> {
         request: &StartRequest<'_>,
         finished: &mut Finished<'_>,
     ) -> Result<(), Failure> {
-        // Loads and guests are born where this process may run.
+        // Loads and guests inherit the affinity of this process.
         self.release(self.topology)?;
         let Some(first) = request.wanted().next() else { return Ok(()) };
         let beside = Neighbours::of((request.study, first.cell), &ground.pus(), self.topology)
@@ -129,7 +130,7 @@ impl<'a> HostRunner<'a> {
             say(&format!("warning: {caveat}"));
         }
         let neighbours = beside.start(self.pinload, mib).map_err(|error| load_failure(&error))?;
-        // What was measured after the end of a load was not measured under it.
+        // A trial that ended after the end of a load was not measured under it.
         let mut finished = |index: usize, result: Result<TrialResult, TrialError>| {
             let kept = neighbours.as_ref().map_or(Ok(()), HostLoads::check);
             let kept = kept.map_err(|error| TrialError::failed(load_failure(&error).message));
@@ -157,7 +158,7 @@ impl<'a> HostRunner<'a> {
         }
     }
 
-    /// The trials of a start, as processes of this host.
+    /// Runs the trials of a start as processes of this host.
     fn with_trials(
         &self,
         (request, plan): (&StartRequest<'_>, Option<&Plan>),
@@ -177,7 +178,7 @@ impl<'a> HostRunner<'a> {
         work(Trials::new(means, request, plan, &mut finished))
     }
 
-    /// A guest for all trials of the start.
+    /// Runs the trials of a start in one guest.
     fn in_guest(
         &self,
         guest: &GuestGround,
@@ -191,7 +192,8 @@ impl<'a> HostRunner<'a> {
             starter.with_guest(&guest.plan, |running, facts| {
                 let kernel = self.guests.kernel(guest.isa);
                 let (pus, sent) = (guest.plan.pus(), BTreeMap::new());
-                // What was measured after the end of another's loads was not measured beside them.
+                // A trial that ended after the end of another guest's loads was not measured under
+                // them.
                 let mut finished = |index: usize, result: Result<TrialResult, TrialError>| {
                     let kept = crowd.iter().all(|one| one.side.all_run(one.agent));
                     let ended = || TrialError::failed("the load of another machine has ended");
@@ -207,8 +209,8 @@ impl<'a> HostRunner<'a> {
         self.guests.subject(guest, index).map_err(|why| Failure::new(Exit::Host, why))
     }
 
-    /// Starts so many other guests of the same kind, floating free and loaded, one inside the start
-    /// of the next, and does the work beside them.
+    /// Starts this number of other guests of the same kind, not pinned and loaded, recursively, and
+    /// runs the work next to them.
     fn among(
         &self,
         guest: &GuestGround,
@@ -237,7 +239,7 @@ impl<'a> HostRunner<'a> {
         })
     }
 
-    /// The host's loads, stopped, if cells of this start want them.
+    /// The host's loads, stopped, if cells of this start need them.
     fn loads(&self, request: &StartRequest<'_>) -> Result<Option<HostSide>, Failure> {
         let loaded = |cell: &Cell| {
             cell.acting(request.study, &Acts::HostLoad).is_some_and(|level| level.text == "loaded")
@@ -252,7 +254,7 @@ impl<'a> HostRunner<'a> {
         side.map(Some).map_err(|error| load_failure(&error))
     }
 
-    /// Lets trials go on whenever the bell rings.
+    /// Continues the trials whenever the bell rings.
     fn wait_out(&self, trials: &mut Trials<'_, '_>, enter: &Enter) -> Result<(), Failure> {
         self.keep_off(&enter.pus)?;
         let mut watcher = EventWatcher::new();
@@ -275,7 +277,7 @@ impl<'a> HostRunner<'a> {
         worked.and(trials.abandon())
     }
 
-    /// This process stays off the PUs that are measured, if there are others.
+    /// Excludes this process from the measured CPUs, if there are others.
     fn keep_off(&self, pus: &CpuSet) -> Result<(), Failure> {
         let all = self.topology.inherited();
         let rest = all.difference(pus);
@@ -289,7 +291,7 @@ impl<'a> HostRunner<'a> {
         let programs = programs.without_renewal();
         let bell = Some(self.bell.fd());
         let mut enter = None;
-        // What the node begins with; the trials of a start may share it at several speeds.
+        // The initial speed of the node; the trials of a start may use it at several speeds.
         let begun = plan.vnodes.first().and_then(|vnode| vnode.pus.first());
         let mut speed = begun.map_or(Speed::FULL, |(_, speed)| *speed);
         let (host, topology, facts) = (self.host, self.topology, &self.facts);
@@ -321,7 +323,7 @@ impl<'a> HostRunner<'a> {
                     Ok(())
                 })?;
                 if !goes_on {
-                    // Its processes end before the groups that they are in.
+                    // Its processes must end before their cgroups are removed.
                     trials.abandon()?;
                 }
                 Ok(goes_on)
@@ -374,7 +376,7 @@ impl Runner for HostRunner<'_> {
         let ground = ground.map_err(TrialError::failed)?;
         self.start_on(&ground, request, finished).map_err(|failure| {
             let error = match failure.exit {
-                // What is left behind would be measured by the next.
+                // A residue would affect the next measurement.
                 Exit::Residue => TrialError::fatal(failure.message),
                 Exit::No | Exit::Input | Exit::Host | Exit::Vm | Exit::Interrupted => {
                     TrialError::failed(failure.message)

@@ -1,5 +1,5 @@
-//! The trials of one start, one after the other, without ever waiting: whoever drives them (a
-//! plain wait, or the turns of a method of slowing) asks them to go on whenever the bell rings.
+//! The trials of one start, in sequence and without blocking: the caller (a plain wait, or the
+//! turns of a method of slowing) continues them whenever the bell rings.
 
 use pinfold_apply::{Journal, Journals, Target};
 use pinfold_host::LiveHost;
@@ -17,10 +17,11 @@ use crate::failure::Failure;
 use crate::rt_watchdog::{Beating, Guard};
 use crate::tune::loads::HostSide;
 
-/// The figure that every trial has: from the start of its command until its output ended.
+/// The figure that every trial has: the time from the start of its command to the end of its
+/// output.
 const WHOLE_TIME: &str = "t_full";
 
-/// In the place of a list of PUs: a thread may run on any.
+/// Replaces a list of CPUs: a thread may run on any.
 const ANYWHERE: &str = "any";
 
 /// Where a process of the start begins.
@@ -28,15 +29,15 @@ const ANYWHERE: &str = "any";
 pub struct Enter {
     /// Files of cgroups.
     pub files: Vec<String>,
-    /// PUs.
+    /// CPUs on which the process may run.
     pub pus: CpuSet,
-    /// The node of its memory; `None` where it was set otherwise, or may be any.
+    /// The node of its memory; `None` if it is set elsewhere, or any.
     pub memory: Option<NodeId>,
-    /// The PUs of its threads in their order, if they are to have places of their own.
+    /// The CPUs of its threads in order, if they are pinned individually.
     pub places: Option<Vec<PuId>>,
 }
 
-/// What the trials of a start need.
+/// The resources for the trials of a start.
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
     pub host: &'a LiveHost,
@@ -47,15 +48,15 @@ pub struct Means<'a> {
     pub loads: Option<&'a HostSide>,
 }
 
-/// A plan that is in force for one process.
+/// An active plan for one process.
 struct InForce<'a> {
     journal: Journal<'a>,
     beating: Option<Beating>,
 }
 
-/// A run of a workload under way.
+/// A run of a workload in progress.
 struct Running<'a> {
-    // Ends before what it runs under is taken back.
+    // Must end before its placement is undone.
     job: Job,
     in_force: Option<InForce<'a>>,
     observation: Option<Observation>,
@@ -84,8 +85,8 @@ impl<'a, 'f> Trials<'a, 'f> {
         Self { means, wanted, plan, finished, next: 0, warm_ups: 0, work_ns: 0, running: None }
     }
 
-    /// Goes on. False when all are done or no more are wanted. `prepare` is called before each run
-    /// of a trial's command.
+    /// Continues the trials. False when all are done or no more are requested. `prepare` is called
+    /// before each run of a trial's command.
     pub fn turn(
         &mut self,
         enter: &Enter,
@@ -110,7 +111,7 @@ impl<'a, 'f> Trials<'a, 'f> {
             let seen = observation.map_or(Ok(Vec::new()), |it| it.end(self.means.host));
             let running = self.running.take();
             let taken_back = running.map_or(Ok(()), |running| end(self.means.host, running));
-            // What cannot be taken back ends the study: the next trial would run beside it.
+            // A failed undo ends the study: it would affect the next trial.
             taken_back?;
             let result = match ended {
                 Ok(ended) => {
@@ -166,7 +167,7 @@ impl<'a, 'f> Trials<'a, 'f> {
             .map_err(|error| TrialError::failed(error.to_string()))
     }
 
-    /// Starts a command at a gate, places it, begins to observe it, and lets it go.
+    /// Starts a command at a gate, places it, starts to observe it, and opens the gate.
     fn at_a_gate(
         &self,
         (wanted, enter): (Wanted<'a>, &Enter),
@@ -210,13 +211,13 @@ impl<'a, 'f> Trials<'a, 'f> {
         Ok(running)
     }
 
-    /// Ends what runs and takes back what it runs under.
+    /// Ends the running trial and undoes its placement.
     pub fn abandon(&mut self) -> Result<(), Failure> {
         self.running.take().map_or(Ok(()), |running| end(self.means.host, running))
     }
 }
 
-/// The process first, then what it ran under.
+/// Ends the process first, then undoes its placement.
 fn end(host: &LiveHost, running: Running<'_>) -> Result<(), Failure> {
     let Running { job, in_force, .. } = running;
     drop(job);
@@ -243,7 +244,8 @@ fn spawn(argv: &[String], enter: &Enter) -> Spawn {
         .memory_node(enter.memory)
 }
 
-/// The words of its command, on these PUs; `places` are those of its threads, if each has one.
+/// The arguments of a command, on these CPUs; `places` are the CPUs of its threads, if they are
+/// pinned individually.
 pub fn words(
     wanted: Wanted<'_>,
     (pus, places): (&CpuSet, Option<&[PuId]>),
@@ -260,7 +262,7 @@ pub fn words(
     wanted.cell.words(wanted.study, &built_in).map_err(TrialError::fatal)
 }
 
-/// What a run printed, and how long it took.
+/// The figures from the output of a run and its duration.
 pub fn figures(wanted: Wanted<'_>, ended: &Ended) -> Result<Vec<Figure>, TrialError> {
     let workload = wanted.cell.workload(wanted.study);
     let mut figures = match (&workload.program, workload.figures.is_empty()) {
@@ -270,7 +272,7 @@ pub fn figures(wanted: Wanted<'_>, ended: &Ended) -> Result<Vec<Figure>, TrialEr
         }
         (Program::Pinload(_), true) => pinfold_probe::figures::parse("pinload", &ended.stdout)
             .map_err(|error| TrialError::failed(error.to_string()))?,
-        // Its time is all that is asked of it.
+        // Only its duration is measured.
         (Program::Command(_), true) => Vec::new(),
     };
     let whole = (Unit::Nanoseconds, ended.elapsed_ns as f64);

@@ -1,25 +1,25 @@
-//! The vCPUs that a booting guest does not use yet do not interrupt its first.
+//! Prevents the vCPUs that a booting guest does not use yet from preempting its first one.
 //!
-//! A kernel patches itself tens of thousands of times while it starts, and flushes the translation
-//! of a page each time. On Arm that is broadcast, and QEMU's translator wakes the threads of all
-//! vCPUs for it, started or not. A thread of `SCHED_BATCH` does not preempt another when it wakes
-//! (`sched(7)`): it runs when the first vCPU has had its slice, and does the work of many flushes at
-//! once. `SCHED_IDLE` will not do: such a thread may hold QEMU's lock, and then not run for seconds
-//! where anything else uses its PU.
+//! A kernel patches itself tens of thousands of times while it boots, and flushes the translation
+//! of a page each time. On Arm the flush is broadcast, and TCG wakes the threads of all vCPUs for
+//! it, started or not. A thread of `SCHED_BATCH` does not preempt another when it wakes
+//! (`sched(7)`): it runs when the first vCPU has used its slice, and then handles many flushes at
+//! once. `SCHED_IDLE` is not suitable: such a thread may hold QEMU's lock and then not run for
+//! seconds while another task uses its CPU.
 
 use pinfold_host::{Host as _, HostError, HostMut as _, LiveHost};
 use pinfold_model::{Policy, Role, Tid};
 use pinfold_vm::threads::Found;
 
-/// Threads that yield until they are told not to.
+/// Threads with `SCHED_BATCH` until [`Yielding::end`].
 pub struct Yielding<'a> {
     host: &'a LiveHost,
     former: Vec<(Tid, Policy)>,
 }
 
 impl<'a> Yielding<'a> {
-    /// Has all vCPUs but the first yield; none whose plan gives it a policy: real-time rights are the
-    /// guard's to take.
+    /// Sets `SCHED_BATCH` for all vCPUs except the first, and except those whose plan sets a
+    /// policy: the watchdog must be able to remove real-time policies.
     pub fn all_but_first(host: &'a LiveHost, found: &Found) -> Result<Self, HostError> {
         let mut yielding = Self { host, former: Vec::new() };
         let is_other = |role: &Role| matches!(role, Role::Vcpu(index) if *index > 0);
@@ -35,7 +35,7 @@ impl<'a> Yielding<'a> {
         Ok(yielding)
     }
 
-    /// Gives them back what they had.
+    /// Restores their policies.
     pub fn end(self) -> Result<(), HostError> {
         self.former.into_iter().try_for_each(|(tid, policy)| self.host.set_policy(tid, policy))
     }
@@ -71,7 +71,7 @@ mod tests {
             }
             let policies =
                 || threads.iter().map(|one| host.policy(one.task.tid).unwrap()).collect::<Vec<_>>();
-            // One has a policy of its own, which it keeps.
+            // One thread has another policy, which it keeps.
             host.set_policy(threads[2].task.tid, Policy::Idle).unwrap();
             host.set_policy(threads[1].task.tid, Policy::Other { nice: 3 }).unwrap();
             let before = policies();

@@ -1,4 +1,4 @@
-//! The placements that are tried: one per strategy, all with the same number of vCPUs.
+//! The candidate placements: one per strategy, all with the same number of vCPUs.
 
 use pinfold_model::{Finding, IsolationScope, Request, Topology, VcpuCount, VnodeRequest};
 use pinfold_plan::{schema, strategies};
@@ -11,9 +11,9 @@ use crate::common;
 use crate::failure::{Exit, Failure};
 use crate::qemu_line;
 
-/// The candidates, `none` first, and what was left out with the reason.
+/// The candidates, `none` first, and the strategies that were left out, with the reason.
 ///
-/// Isolation is `own`: the loads are Pinfold's children, and no other task is moved.
+/// Isolation is `own`: the loads are child processes of Pinfold, and no other task is moved.
 pub fn candidates(
     arguments: &TuneArgs,
     subject: &Subject,
@@ -39,7 +39,7 @@ pub fn candidates(
             Err(error @ pinfold_plan::PlanError::UnknownStrategy { .. }) => {
                 return Err(Failure::from_error(Exit::Input, &error, error.hint()));
             }
-            // Named by the user, or the baseline itself: its refusal is the answer.
+            // Given by the user, or the baseline itself: its refusal is the result.
             Err(error) if name == NONE || !arguments.strategies.is_empty() => {
                 return Err(Failure::from_error(Exit::Input, &error, error.hint()));
             }
@@ -49,7 +49,7 @@ pub fn candidates(
     Ok((candidates, findings))
 }
 
-/// `none` first, each once.
+/// `none` first, without duplicates.
 fn names(arguments: &TuneArgs) -> Vec<String> {
     let mut names = vec![NONE.to_owned()];
     let asked: Vec<String> = match arguments.strategies.is_empty() {

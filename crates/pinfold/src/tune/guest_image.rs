@@ -1,7 +1,7 @@
-//! What guests of one instruction set are made of: QEMU, a kernel, an initramfs, two disks.
+//! The parts of guests of one instruction set: QEMU, a kernel, an initramfs, two disks.
 //!
-//! A kit is prepared once and boots any number of guests, with any number of vCPUs. What it needs
-//! and this machine lacks is told before anything is fetched.
+//! An image is prepared once and boots any number of guests, with any number of vCPUs. Missing
+//! programs are reported before anything is downloaded.
 
 use pinfold_host::{files, process};
 use pinfold_model::{Accelerator, Finding, Isa};
@@ -16,11 +16,12 @@ use crate::failure::{Exit, Failure};
 use crate::output::say;
 
 const DISK_BYTES: usize = 32 << 20;
-/// Time (ns) in which a guest says hello: the least, and for each vCPU more. Measured boots take
+/// Timeout for the HELLO of a guest (ns): a constant, and an addition per vCPU. Measured boots take
 /// a tenth of it on two idle cores.
 const HELLO_NS: u64 = 60_000_000_000;
 const HELLO_PER_VCPU_NS: u64 = 10_000_000_000;
-/// The same of a guest that starts on one vCPU; it takes that long once more to bring the others online.
+/// The addition per vCPU for a guest that boots on one vCPU; bringing the others online takes the
+/// same time again.
 const HELLO_PER_LATER_VCPU_NS: u64 = 1_000_000_000;
 
 /// The parts of guests.
@@ -35,7 +36,7 @@ pub struct GuestImage {
     console: String,
 }
 
-/// What makes one guest differ from another of the same kit.
+/// The properties in which guests of the same image differ.
 #[derive(Clone, Copy)]
 pub struct Shape {
     /// Number of vCPUs.
@@ -46,7 +47,7 @@ pub struct Shape {
     pub memory_mib: u32,
 }
 
-/// The program that this machine lacks for guests of an instruction set.
+/// The program that is missing on this machine for guests of an instruction set.
 pub fn lacking(isa: Isa) -> Option<Failure> {
     let (qemu, package) = guest::emulator_of(isa);
     if process::find_program(&qemu).is_none() {
@@ -56,7 +57,7 @@ pub fn lacking(isa: Isa) -> Option<Failure> {
     cross_compile::missing(isa).map(|error| Failure::from_error(Exit::Host, &error, error.hint()))
 }
 
-/// Empty disks in these files.
+/// Creates empty disks in these files.
 fn disks(file: &dyn Fn(&str) -> String) -> Result<GuestDisks, Failure> {
     let disks = GuestDisks { ahci: file("ahci.img"), virtio: file("virtio.img") };
     for disk in [&disks.ahci, &disks.virtio] {
@@ -66,7 +67,7 @@ fn disks(file: &dyn Fn(&str) -> String) -> Result<GuestDisks, Failure> {
 }
 
 impl GuestImage {
-    /// Gets and builds what is needed.
+    /// Downloads and builds the parts.
     pub fn prepare(isa: Isa, scratch: &Scratch) -> Result<Self, Failure> {
         if let Some(failure) = lacking(isa) {
             return Err(failure);
@@ -93,12 +94,12 @@ impl GuestImage {
         })
     }
 
-    /// Its kernel.
+    /// Kernel of the guests.
     pub fn kernel(&self) -> &GuestKernel {
         &self.kernel
     }
 
-    /// The same with files of their own for another guest that runs meanwhile.
+    /// The same image with separate files for another guest that runs at the same time.
     pub fn other(&self, scratch: &Scratch, index: u32) -> Result<Self, Failure> {
         let file = |name: &str| scratch.file(&format!("{index}-{name}"));
         let disks = disks(&file)?;
@@ -106,7 +107,7 @@ impl GuestImage {
         Ok(Self { disks, agent_socket, console, ..self.clone() })
     }
 
-    /// One guest.
+    /// A guest with these properties.
     pub fn subject(&self, name: &str, shape: Shape) -> Subject {
         let demo = DemoGuest {
             qemu: self.qemu.clone(),

@@ -7,19 +7,19 @@ use pinfold_probe::agent::{Agent, AgentError, ChannelId};
 use pinfold_probe::loads::{HostLoads, Life, LoadError, LoadKind, LoadSpec, Placement, threads_of};
 use pinfold_probe::pinload::Pinload;
 
-/// No load runs longer, whatever happens.
+/// Time limit of all loads (ns).
 const LIMIT_NS: u64 = 86_400_000_000_000;
 const HOST_MEMORY_MIB: u32 = 64;
 const GUEST_MEMORY_MIB: u32 = 32;
 
-/// The host's loads of one start: made before the plan is applied, so that isolation `own`
-/// can place them, and stopped (`SIGSTOP`) whenever the host is to be idle.
+/// The host's loads of one start. They are started before the plan is applied, so that isolation
+/// `own` can place them, and stopped (`SIGSTOP`) when the host must be idle.
 pub struct HostSide {
     loads: HostLoads,
 }
 
 impl HostSide {
-    /// Starts them, stopped. One spinner for each PU, one memory streamer, one writer.
+    /// Starts them, stopped: one spinner for each CPU, one memory streamer, one writer.
     pub fn start(pinload: &Pinload, pus: u32, directory: &str) -> Result<Self, LoadError> {
         let spec = |kind, threads| LoadSpec { kind, threads, life: Life::Limited(LIMIT_NS) };
         let specs = [
@@ -33,29 +33,30 @@ impl HostSide {
         Ok(side)
     }
 
-    /// What the isolation scope `own` keeps off the guest's PUs: the loads, and this process,
-    /// whose beats and answers would disturb what it measures.
+    /// The tasks that isolation `own` excludes from the guest's CPUs: the loads, and this process,
+    /// whose heartbeats would disturb the measurement.
     pub fn tasks(&self, host: &dyn Host) -> Result<Vec<TaskId>, HostError> {
         let mut tasks = self.loads.tasks(host)?;
         tasks.extend(threads_of(host, process::own_pid())?);
         Ok(tasks)
     }
 
-    /// Lets them run, or stops them.
+    /// Continues or stops them.
     pub fn set(&self, loaded: bool) -> Result<(), LoadError> {
         self.signal(if loaded { Signaled::Continue } else { Signaled::Stop })?;
         self.loads.check()
     }
 
     fn signal(&self, signal: Signaled) -> Result<(), HostError> {
-        // They are children of ours that nobody else waits for.
+        // They are child processes that no other thread waits for.
         self.loads.processes().iter().try_for_each(|task| process::signal(task.tid, signal))
     }
 }
 
 impl Drop for HostSide {
     fn drop(&mut self) {
-        // A stopped load cannot see that its input was closed. One that is gone needs nothing.
+        // A stopped load cannot detect that its input was closed. A load that has ended needs no
+        // signal.
         if self.signal(Signaled::Continue).is_err() {}
     }
 }
@@ -66,7 +67,7 @@ pub struct GuestSide {
 }
 
 impl GuestSide {
-    /// Starts a spinner for each vCPU and a memory streamer; a reader if the disk is known.
+    /// Starts a spinner for each vCPU and a memory streamer; also a reader if the disk is known.
     pub fn start(agent: &Agent, vcpus: u32, disk: Option<&str>) -> Result<Self, AgentError> {
         let spec = |kind, threads| LoadSpec { kind, threads, life: Life::Limited(LIMIT_NS) };
         let mut specs =

@@ -1,5 +1,5 @@
-//! What is measured in one load state of one start: rulers inside the guest, the kernel's
-//! statistics of its threads outside.
+//! The measurements in one load state of one start: benchmarks inside the guest, kernel statistics
+//! of its threads outside.
 
 use std::sync::Arc;
 
@@ -17,36 +17,36 @@ use super::subject::Inside;
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
 
-/// The gap ruler runs above the guest's load, so that it sees the host's share alone.
+/// Priority of the spin-gap benchmark: above the guest's load, so that it measures only the host.
 const GAP_PRIORITY: u8 = 80;
-/// Time for loads to get under way or to end.
+/// Time for loads to start or to end.
 const SETTLE_NS: u64 = 150_000_000;
-/// Windows of the host's view: run delay is read this often.
+/// Windows of the measurement from the host: interval of reading the run delay.
 const WINDOW_NS: u64 = 10_000_000;
 
-/// So many lines of a console are told.
+/// Number of console lines that are shown.
 const LINES: usize = 3;
 
-/// Share of the gap ruler's time that the other rulers get.
+/// Duration of the other benchmarks as a share of the spin-gap benchmark's.
 const WAKEUP_SHARE: f64 = 0.5;
 const OTHER_SHARE: f64 = 0.2;
 
-/// Seconds that one observed second takes with all rulers one after the other.
+/// Seconds per observed second with all benchmarks in sequence.
 pub const PER_OBSERVED_S: f64 = 1.0 + WAKEUP_SHARE + 3.0 * OTHER_SHARE;
-/// Seconds that a load state takes besides: settling, and starting and ending five rulers,
-/// which takes 0.04 s each in an idle guest and up to 0.5 s in a crowded one. The mean over
-/// the four load states of measured runs.
+/// Additional seconds of a load state: settling, and starting and ending five benchmarks, which
+/// takes 0.04 s each in an idle guest and up to 0.5 s in a heavily loaded one. The mean over the
+/// four load states of measured runs.
 pub const PER_STATE_S: f64 = 0.9;
 
 /// A guest that runs and is placed.
 pub struct Running<'a> {
     /// The host.
     pub host: &'a LiveHost,
-    /// Time.
+    /// The clock.
     pub clock: &'a dyn Clock,
-    /// Its process.
+    /// Process of the guest.
     pub pid: Tid,
-    /// Its threads.
+    /// Threads of the guest.
     pub found: &'a Found,
     /// Its agent, if it has one.
     pub agent: Option<Arc<Agent>>,
@@ -56,7 +56,7 @@ pub struct Running<'a> {
     pub vcpus: u32,
     /// The host's loads.
     pub host_side: &'a HostSide,
-    /// The file that takes its console's output, if that is known.
+    /// The file with the output of its console, if known.
     pub console: Option<&'a str>,
 }
 
@@ -78,7 +78,7 @@ impl Running<'_> {
             Some(agent) => self.inside(agent, observation_s)?,
             None => self.outside(observation_s)?,
         };
-        // What was broken off is no measurement.
+        // An interrupted measurement is discarded.
         interrupt::check()?;
         let after = self.snapshot()?;
         let elapsed_ns = self.clock.now_ns().saturating_sub(begin_ns);
@@ -98,7 +98,7 @@ impl Running<'_> {
         Ok(CellResult { load, series, roles, roles_ns })
     }
 
-    /// The end of its console's output.
+    /// The end of its console output.
     pub fn last_lines(&self) -> String {
         self.console.map(last_lines).unwrap_or_default()
     }
@@ -108,7 +108,7 @@ impl Running<'_> {
             .map_err(|error| Failure::from_error(Exit::Vm, &error, None))
     }
 
-    /// The rulers, one after the other.
+    /// Runs the benchmarks in sequence.
     fn inside(&self, agent: &Agent, observation_s: f64) -> Result<Vec<Series>, Failure> {
         let part = |share: f64| nanoseconds(observation_s * share);
         let mut benchmarks = vec![
@@ -130,7 +130,7 @@ impl Running<'_> {
         Ok(series)
     }
 
-    /// Without an agent: how long the vCPUs waited for a PU, window by window.
+    /// Without an agent: how long the vCPUs waited for a CPU, window by window.
     fn outside(&self, observation_s: f64) -> Result<Vec<Series>, Failure> {
         let duration_ns = nanoseconds(observation_s * PER_OBSERVED_S);
         let goes_on = &|| !interrupt::requested();
@@ -140,18 +140,18 @@ impl Running<'_> {
     }
 }
 
-/// The last lines of a console, in one.
+/// The last lines of a console, joined.
 pub fn last_lines(path: &str) -> String {
     let Ok(bytes) = pinfold_host::files::read(path) else { return String::new() };
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let last = lines.len().saturating_sub(LINES);
-    // What brought a kernel down stands above the state that it was in.
+    // The cause of a kernel panic is printed before the register dump.
     let cause = lines[..last].iter().rfind(|line| line.contains("Kernel panic"));
     cause.into_iter().chain(&lines[last..]).copied().collect::<Vec<_>>().join(" | ")
 }
 
-/// A guest that ended while it was measured.
+/// The failure if a guest ended during the measurement.
 fn lost(error: &pinfold_probe::agent::AgentError) -> Failure {
     Failure::from_error(Exit::Vm, error, error.hint())
 }

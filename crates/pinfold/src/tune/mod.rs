@@ -1,10 +1,11 @@
-//! `pinfold tune`: find the best placement for a virtual machine on this host.
+//! `pinfold tune`: finds the best placement for a virtual machine on this host.
 //!
 //! ```text
 //! subject (demo or the user's) ─► candidates ─► trial start ─► design ─► starts ─► verdicts ─► page
 //! ```
-//! The design, the store and the statistics are `pinfold-study`'s; here is what starts a
-//! machine ([`starter`]), what is measured in it ([`measure`]) and how it is told.
+//!
+//! The design, the store and the statistics are in `pinfold-study`; this module starts the machine
+//! ([`starter`]), measures in it ([`measure`]) and prints the result.
 
 mod boot_priority;
 mod candidates;
@@ -43,13 +44,13 @@ use crate::output::say;
 use crate::progress::Bar;
 use crate::{interrupt, time};
 
-/// Shortest look of the gap ruler in one load state (seconds).
+/// Shortest observation of the spin-gap benchmark in one load state (seconds).
 const SHORTEST_LOOK_S: f64 = 0.25;
 const LONGEST_LOOK_S: f64 = 5.0;
-/// What is measured at least, where the budget is short.
+/// The load states that are measured if the budget is short.
 const HEAVIEST_AND_LIGHTEST: [LoadState; 2] = [LoadState::ALL[0], LoadState::BOTH];
 
-/// Everything that a run works with.
+/// The data of a run.
 struct Bench<'a> {
     arguments: &'a TuneArgs,
     host: &'a LiveHost,
@@ -59,7 +60,7 @@ struct Bench<'a> {
     findings: Vec<Finding>,
 }
 
-/// Tunes, and tells the result.
+/// Runs the tuning and prints the result.
 pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = common::host()?;
     let clock = SystemClock;
@@ -71,7 +72,7 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
         Store::open_or_create(&arguments.store.path)
             .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))
     };
-    // What is refused leaves no store behind.
+    // A refused run leaves no store behind.
     let (mut store, candidates, findings) = match arguments.resume {
         Some(run) => {
             let store = open()?;
@@ -139,8 +140,8 @@ impl Bench<'_> {
         })
     }
 
-    /// One start that is not counted: tells whether KVM works for the demo guest, how long
-    /// a start takes, and QEMU's version.
+    /// One start that is not counted, to determine whether KVM works for the demo guest, how long a
+    /// start takes, and QEMU's version.
     fn trial(
         &self,
         subject: &mut Subject,
@@ -181,7 +182,7 @@ impl Bench<'_> {
         reported.ok_or_else(|| Failure::new(Exit::Vm, "the trial start gave no facts"))
     }
 
-    /// A new run that fits the budget, or the broken-off one that is to go on.
+    /// Creates a run that fits the budget, or opens the interrupted one.
     fn open_run(
         &self,
         store: &mut Store,
@@ -234,7 +235,7 @@ impl Bench<'_> {
             cli::Goal::Balanced => Goal::Balanced,
         };
         let budget_ns = time::parse_ns("--budget", &self.arguments.budget)?;
-        let start_s = facts.boot_ns as f64 / 1e9 + 0.2; // its end: QEMU's, the loads', the undo's
+        let start_s = facts.boot_ns as f64 / 1e9 + 0.2; // shutdown and undo
         let costs = Costs { start_s, state_s: PER_STATE_S, per_observed_s: PER_OBSERVED_S };
         let mut config = TuneConfig::new(goal, budget_ns as f64 / 1e9, seed, costs);
         config.observation.min_s = SHORTEST_LOOK_S;
@@ -245,7 +246,7 @@ impl Bench<'_> {
         let max_gap = self.arguments.max_gap.as_deref();
         config.max_gap_ns = max_gap.map(|text| time::parse_ns("--max-gap", text)).transpose()?;
         if matches!(subject.inside, Inside::Nothing { .. }) {
-            // What the guest does is the user's: only the host's load can be set.
+            // The user's guest cannot be loaded: only the host's load can be set.
             config.load_states.retain(|load| !load.guest);
             config.gap_metric = Metric::RunDelay;
             if goal != Goal::Latency {

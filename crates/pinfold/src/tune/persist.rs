@@ -1,5 +1,5 @@
-//! What is kept with a run besides its samples, so that its page can be made again from the
-//! store alone, and so that a broken-off run goes on as it began.
+//! The data that are stored with a run in addition to its samples, so that its page can be made
+//! from the store alone, and an interrupted run can be resumed.
 
 use pinfold_host::Clock;
 use pinfold_model::text::counted;
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 use crate::common;
 use crate::failure::{Exit, Failure};
 
-/// Format of the kept text.
+/// Format of the stored text.
 pub const KEPT: &str = "pinfold-tune-context/1";
 
-/// What the page needs besides the store's numbers.
+/// The data of the page that are not in the store's tables.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     /// The command line as it was typed.
     pub command: String,
-    /// The guest in words.
+    /// The guest, as text.
     pub guest: String,
     /// The user's QEMU command; empty for the demo guest.
     pub argv: Vec<String>,
-    /// The host as a capture.
+    /// The host, as a capture.
     pub capture: String,
     /// Findings from before the first start.
     pub findings: Vec<Finding>,
@@ -69,7 +69,7 @@ pub fn context(kept: &Kept) -> Result<String, Failure> {
 }
 
 impl Kept {
-    /// Reads the stored text.
+    /// Parses the stored text.
     pub fn read(text: &str) -> Result<Self, Failure> {
         let document: Document = serde_json::from_str(text).map_err(|error| {
             Failure::new(
@@ -98,8 +98,8 @@ impl Kept {
     }
 }
 
-/// The candidates of a broken-off run, in their order: it goes on with the plans that it
-/// began with, whatever the command line says now.
+/// The candidates of an interrupted run, in their order: it continues with its original plans,
+/// regardless of the command line.
 pub fn candidates(store: &Store, run: i64, vcpus: u32) -> Result<Vec<Candidate>, Failure> {
     let records =
         store.candidates(RunId(run)).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
@@ -127,7 +127,7 @@ pub fn candidates(store: &Store, run: i64, vcpus: u32) -> Result<Vec<Candidate>,
     Ok(candidates)
 }
 
-/// Opens a broken-off run, if the host is still the same.
+/// Opens an interrupted run, if the host has not changed.
 pub fn resume(
     store: &mut Store,
     run: i64,

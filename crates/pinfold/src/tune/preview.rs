@@ -1,4 +1,4 @@
-//! What will be done and how long it takes, said before it begins.
+//! Prints the size and duration of a run before it starts.
 
 use pinfold_model::text::counted;
 use pinfold_model::{Accelerator, Finding};
@@ -7,7 +7,7 @@ use pinfold_study::tune::Created;
 use crate::output::say;
 use crate::progress::seconds;
 
-/// Says what will be done and how long it will take, before it begins.
+/// Prints what will be done and how long it will take.
 pub fn announce(created: &Created, accelerator: Accelerator, findings: &[Finding]) {
     let prediction = &created.prediction;
     for finding in findings {

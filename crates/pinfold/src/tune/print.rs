@@ -1,4 +1,5 @@
-//! The end of a run: the answer, the table, the page, and the winner as files for other tools.
+//! The end of a run: the answer, the table, the page, and the winner's plan as files for other
+//! tools.
 
 use pinfold_host::files;
 use pinfold_model::{Command, Topology};
@@ -30,7 +31,7 @@ pub fn report(
     show(&format!("\nReport page: {}", arguments.report));
     let stem = arguments.report.trim_end_matches(".html");
     for form in &page.emitted {
-        // The forms are what a shell or libvirt reads.
+        // The output formats are read by a shell or by libvirt.
         let path = match form.text.trim_start().starts_with('<') {
             true => format!("{stem}.xml"),
             false => format!("{stem}.sh"),
@@ -43,7 +44,7 @@ pub fn report(
     Ok(())
 }
 
-/// The answer, then the ranking and what limits it.
+/// Prints the answer, then the ranking and its limitations.
 pub fn show_result(page: &Page) {
     let summary = pinfold_report::summary(page);
     output::answer(tone(page), &summary.answer);
@@ -66,7 +67,7 @@ fn tone(page: &Page) -> Tone {
     if page.answer.winner.is_some() { Tone::Good } else { Tone::Mixed }
 }
 
-/// What to type next.
+/// The next commands for the user.
 fn next(arguments: &TuneArgs, page: &Page, run: RunId) -> String {
     match page.answer.winner.and_then(|id| page.candidate(id)) {
         Some(winner) if !arguments.demo => {

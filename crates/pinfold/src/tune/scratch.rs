@@ -1,8 +1,8 @@
 //! A folder in memory for one tuning run: initramfs, disks, sockets, console.
 //!
-//! It lies on `/dev/shm`, so that the guest's disks are memory and only QEMU is measured.
-//! It is made with mode 0700, checked against links and foreign owners, and removed at the
-//! end; folders of runs that were killed are removed by the next run and by `pinfold undo`.
+//! It is on `/dev/shm`, so that the guest's disks are in memory and only QEMU is measured. It has
+//! mode 0700, is checked for links and other owners, and is removed at the end; the next run and
+//! `pinfold undo` remove folders of runs that were killed.
 
 use pinfold_host::files::{self, Held, Owned, StateDir};
 use pinfold_host::{Host, HostError, paths};
@@ -14,10 +14,10 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes it.
+    /// Creates the folder.
     ///
     /// # Errors
-    /// [`HostError`] if shared memory is not there or full.
+    /// [`HostError`] if shared memory is not available or full.
     pub fn new(host: &dyn Host) -> Result<Self, HostError> {
         let memory = Owned::Memory.folder()?;
         Owned::Memory.remove_orphans(host, &memory)?;
@@ -26,7 +26,7 @@ impl Scratch {
         Ok(Self { _held: Owned::hold(&path)?, path })
     }
 
-    /// How the paths of all such folders begin.
+    /// Common prefix of the paths of these folders.
     pub fn prefix() -> String {
         format!("{}/pinfold-", paths::shared_memory())
     }
@@ -39,7 +39,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It holds nothing that anybody needs, and the next run removes what stays.
+        // It has no data to keep, and the next run removes the rest.
         if let Err(error) = files::remove_tree(&self.path) {
             crate::output::say(&format!("pinfold: {error}"));
         }

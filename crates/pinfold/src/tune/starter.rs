@@ -1,4 +1,5 @@
-//! One start: QEMU stopped, placed, let go, measured in each load state, ended, undone.
+//! One start: QEMU is started paused, placed, continued, measured in each load state, ended, and
+//! the placement undone.
 
 use std::sync::Arc;
 
@@ -24,36 +25,36 @@ use crate::interrupt;
 use crate::rt_watchdog::{Beating, Guard};
 use crate::target::placeable;
 
-/// How often a guest that is given time to start is looked at.
+/// Polling interval while a guest starts.
 const LOOK_NS: u64 = 100_000_000;
-/// Patience with a QEMU that is asked to end.
+/// Timeout for QEMU to quit.
 const QUIT_NS: u64 = 3_000_000_000;
 
-/// Starts the subject under the candidates' plans.
+/// Starts the subject under the plans of the candidates.
 pub struct VmStarter<'a> {
     /// The host.
     pub host: &'a LiveHost,
-    /// Time.
+    /// The clock.
     pub clock: &'a dyn Clock,
-    /// Where the journals are.
+    /// The directory of the journals.
     pub state: &'a StateDir,
     /// What is started.
     pub subject: &'a Subject,
     /// Plan of each candidate, by its index.
     pub plans: Vec<Plan>,
-    /// The program that loads and measures.
+    /// The program for loads and benchmarks.
     pub pinload: &'a Pinload,
-    /// Number of PUs that this process may use.
+    /// Number of CPUs that this process may use.
     pub pus: u32,
     /// Directory for the host's I/O load.
     pub io_directory: String,
 }
 
-/// What one start told besides its measurements.
+/// Information from one start, in addition to its measurements.
 pub struct Facts {
     /// QEMU's version.
     pub qemu: String,
-    /// What executed the guest.
+    /// The accelerator of the guest.
     pub accelerator: Accelerator,
     /// Time from the start of QEMU to the agent's hello (ns).
     pub boot_ns: u64,
@@ -84,8 +85,8 @@ impl Starter for VmStarter<'_> {
 }
 
 impl VmStarter<'_> {
-    /// Starts the guest under a plan, lets `work` use it, ends it and takes everything back,
-    /// whatever happened.
+    /// Starts the guest under a plan, lets `work` use it, ends it and undoes the placement, even
+    /// after an error.
     pub fn with_guest(
         &self,
         plan: &Plan,
@@ -110,7 +111,7 @@ impl VmStarter<'_> {
         let was_received = beating.is_none_or(Beating::end);
         drop(host_side);
         if result.is_err() && interrupt::requested() {
-            // A wait that was broken off is no fault of the guest.
+            // An interrupted wait is not an error of the guest.
             return undone.and_then(|()| interrupt::check());
         }
         result.map_err(|failure| match console {
@@ -145,7 +146,7 @@ impl VmStarter<'_> {
         };
         let vm = launch::start_stopped(&argv, &options)
             .map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
-        // vCPUs that share a thread can be placed alike, and in no other way.
+        // vCPUs that share a thread can only be placed on the same CPUs.
         let mut places = vnode.vcpus().map(|thread| &thread.pus);
         let first = places.next();
         if places.any(|pus| Some(pus) != first) {
@@ -203,7 +204,7 @@ impl VmStarter<'_> {
         result
     }
 
-    /// The agent's connection; for a guest without one, the time that it needs to start.
+    /// The agent's connection; for a guest without one, waits for the time that it needs to start.
     fn greet(
         &self,
         vm: &mut RunningVm,
@@ -228,7 +229,7 @@ impl VmStarter<'_> {
         }
     }
 
-    /// Gives a guest time to start.
+    /// Waits while a guest starts.
     fn settle(&self, vm: &mut RunningVm, settle_ns: u64) -> Result<(), Failure> {
         let end = self.clock.now_ns().saturating_add(settle_ns);
         loop {
@@ -246,7 +247,8 @@ impl VmStarter<'_> {
         }
     }
 
-    /// Fails unless all vCPUs of a guest of ours are online: its programs would share the others.
+    /// Fails unless all vCPUs of our own guest are online: otherwise its programs would share the
+    /// online ones.
     fn check_cpus(&self, agent: &Agent) -> Result<(), Failure> {
         let (online, vcpus) = (agent.hello().cpus_online.len(), self.subject.vcpus);
         match self.subject.demo.is_none() || online == vcpus as usize {

@@ -1,4 +1,4 @@
-//! What is tuned: the demo guest, or a QEMU command of the user's.
+//! What is tuned: the demo guest, or the user's QEMU command.
 
 use pinfold_host::LiveHost;
 use pinfold_model::{Accelerator, Finding, GuestTopology, Isa};
@@ -12,7 +12,7 @@ use crate::failure::{Exit, Failure};
 use crate::time;
 
 const MEMORY_MIB: u32 = 256;
-/// A user's guest that has not said hello by then has not started.
+/// Timeout for the HELLO of a user's guest.
 const HELLO_NS: u64 = 60_000_000_000;
 
 /// How a guest is measured from inside.
@@ -20,20 +20,20 @@ const HELLO_NS: u64 = 60_000_000_000;
 pub enum Inside {
     /// It runs the agent; its two disks are the demo's.
     Demo,
-    /// It runs the agent, nothing is known of its disks.
+    /// It runs the agent; nothing is known about its disks.
     Agent,
-    /// It has no agent: it is only seen from the host, after this time (ns).
+    /// It has no agent and is observed only from the host, after `settle_ns`.
     Nothing {
-        /// Time that it needs to start.
+        /// Time that it needs to start (ns).
         settle_ns: u64,
     },
 }
 
 /// What is tuned.
 pub struct Subject {
-    /// QEMU's command line, as it is started for a measurement.
+    /// QEMU's command line for a measurement.
     pub argv: Vec<String>,
-    /// The user's own command; empty for the demo guest, whose files do not outlive the run.
+    /// The user's own command; empty for the demo guest, whose files are temporary.
     pub command: Vec<String>,
     /// Number of vCPUs.
     pub vcpus: u32,
@@ -43,20 +43,20 @@ pub struct Subject {
     pub inside: Inside,
     /// Path of the agent's socket.
     pub agent_socket: String,
-    /// Time in which the agent says hello (ns).
+    /// Timeout for the agent's HELLO (ns).
     pub hello_ns: u64,
     /// The demo guest's kernel.
     pub kernel: Option<GuestKernel>,
-    /// The demo guest, to be built again with another accelerator.
+    /// The demo guest, to be rebuilt with another accelerator.
     pub demo: Option<DemoGuest>,
-    /// Time that QEMU has to open its monitor (ns).
+    /// Timeout for QEMU to open its monitor (ns).
     pub start_timeout_ns: u64,
-    /// What one should know about it.
+    /// Findings about it.
     pub findings: Vec<Finding>,
 }
 
 impl Subject {
-    /// Prepares what the command line asks for.
+    /// Prepares the subject of the command line.
     pub fn prepare(
         arguments: &TuneArgs,
         scratch: &Scratch,
@@ -82,7 +82,7 @@ impl Subject {
         let parsed = argv::parse(&command);
         let vcpus = parsed.vcpus().unwrap_or(1);
         let name = parsed.name().unwrap_or("vm").to_owned();
-        // Trials end abruptly: the user's disks must not see that.
+        // Trials end abruptly: the user's disks must not be changed by that.
         if !parsed.has("snapshot") {
             command.push("-snapshot".to_owned());
         }
@@ -126,7 +126,7 @@ impl Subject {
         }
     }
 
-    /// The command line with the topology that a plan shows the guest.
+    /// The command line with the guest topology of a plan.
     pub fn argv_for(&self, guest: Option<&GuestTopology>) -> Vec<String> {
         match guest {
             Some(guest) => argv::set_smp(&self.argv, guest),
@@ -134,7 +134,7 @@ impl Subject {
         }
     }
 
-    /// The guest in words, for the report.
+    /// The guest, as text for the report.
     pub fn describe(&self) -> String {
         match &self.kernel {
             Some(kernel) => format!(

@@ -1,4 +1,4 @@
-//! Boxes of odd machines, and who sits on a PU.
+//! Boxes of unusual machines, and the threads on a CPU.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn numbered(lists: &[&str]) -> impl Iterator<Item = (u32, CpuSet)> {
     (0_u32..).zip(lists.iter().map(|list| set(list)))
 }
 
-/// A machine from lists of PUs: packages, NUMA nodes, L3 domains, cores.
+/// A machine from lists of CPUs: packages, NUMA nodes, L3 domains, cores.
 fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> Topology {
     let everything = cores.iter().fold(CpuSet::new(), |all, core| all.union(&set(core)));
     let pu = |(logical, os): (u32, PuId)| Pu {
@@ -84,7 +84,7 @@ fn boxes_nest_by_their_pus() {
     let check = |topology: &Topology, expected: &str| {
         assert_eq!(outline(&nest(topology)), expected);
     };
-    // One PU: everything is the same box.
+    // With one CPU, all boxes are merged.
     check(&machine(&["0"], &["0"], &["0"], &["0"]), "Package 0+NUMA 0+L3 0");
     // Siblings make cores visible.
     check(
@@ -100,10 +100,10 @@ fn boxes_nest_by_their_pus() {
         &machine(&["0-1", "2-3"], &["0-3"], &[], &["0", "1", "2", "3"]),
         "NUMA 0[Package 0 Package 1]",
     );
-    // A node without PUs is no box; nothing at all is no picture.
+    // A node without CPUs has no box; an empty machine has no chart.
     check(&machine(&["0"], &["0", ""], &[], &["0"]), "Package 0+NUMA 0");
     check(&machine(&[], &[], &[], &[]), "");
-    // What only overlaps is left out.
+    // A set that partially overlaps another one is left out.
     check(&machine(&["0-2"], &["0-1", "1-2"], &[], &["0", "1", "2"]), "Package 0[NUMA 0]");
 }
 
@@ -120,7 +120,7 @@ fn every_pu_is_drawn_once_whatever_the_nesting() {
     }
 }
 
-/// vCPU 0 on PU 0 alone, the emulator everywhere.
+/// vCPU 0 only on CPU 0, the emulator on all CPUs.
 fn plan(topology: &Topology) -> Plan {
     let thread = |role, pus| ThreadPlan { role, pus, policy: None, reason: String::new() };
     let online = topology.online();

@@ -1,20 +1,20 @@
-//! Races on simulated data: how often the best is dropped, and how soon the others are.
+//! Races on simulated data: how often the best candidate is dropped, and how early the others are.
 
 use super::*;
 use crate::random::Pcg32;
 
 const RULE: RaceRule = RaceRule { alpha: 0.05, margin: 0.02, blocks: 16 };
 
-/// How single numbers spread around their candidate's level.
+/// Distribution of single values around their candidate's level.
 #[derive(Clone, Copy, Debug)]
 enum Noise {
-    /// Normal, all alike.
+    /// Normal, with equal variances.
     Normal,
-    /// Normal, but one start in ten is thrown by five times as much.
+    /// Normal, but one start in ten deviates five times as much.
     Tailed,
-    /// Long to one side, as waiting times are.
+    /// Skewed to one side, as waiting times are.
     Skewed,
-    /// The first candidate spreads three times as much as the others.
+    /// The first candidate has three times the spread of the others.
     Unequal,
 }
 
@@ -32,7 +32,7 @@ fn draw(noise: Noise, lane: usize, generator: &mut Pcg32) -> f64 {
     }
 }
 
-/// A race of all blocks. Gives after which block each lane was dropped.
+/// A race over all blocks. Returns the block after which each lane was dropped.
 fn race(levels: &[f64], (noise, sigma): (Noise, f64), generator: &mut Pcg32) -> Vec<Option<usize>> {
     let lane = |_| Lane { blocks: Vec::new(), may_go: true };
     let mut lanes: Vec<Lane> = levels.iter().map(lane).collect();
@@ -68,7 +68,7 @@ fn first_dropped(levels: &[f64], noise: (Noise, f64), seed: u64) -> f64 {
 
 #[test]
 fn the_best_is_dropped_at_most_as_often_as_stated() {
-    // The hardest case: all others are worse by exactly the margin, with small and large spread.
+    // The worst case: all others are worse by exactly the margin, with small and large spread.
     let cases = [
         (Noise::Normal, 0.01, 13),
         (Noise::Normal, 0.3, 5),
@@ -80,14 +80,15 @@ fn the_best_is_dropped_at_most_as_often_as_stated() {
         let mut levels = vec![0.02_f64.ln_1p(); candidates];
         levels[0] = 0.0;
         let share = first_dropped(&levels, (noise, sigma), seed);
-        // 5 %, and three standard errors of so many races.
+        // 5 %, plus three standard errors for this number of races.
         assert!(share <= 0.05 + 0.033, "{noise:?}, {sigma}, {candidates}: {share}");
     }
 }
 
 #[test]
 fn a_best_one_that_spreads_more_than_the_others_is_dropped_more_often() {
-    // What the spread test does not promise, measured: three times the others' spread.
+    // The spread test does not guarantee this case, so it is measured: three times the others'
+    // spread.
     let mut levels = vec![0.02_f64.ln_1p(); 8];
     levels[0] = 0.0;
     let share = first_dropped(&levels, (Noise::Unequal, 0.3), 4);
@@ -96,7 +97,7 @@ fn a_best_one_that_spreads_more_than_the_others_is_dropped_more_often() {
 
 #[test]
 fn those_far_behind_are_gone_after_few_blocks() {
-    // Twice to four times the best one's number, with a spread of 15 %.
+    // Twice to four times the best candidate's value, with a spread of 15 %.
     let mut levels: Vec<f64> = (0..12).map(|index| (2.0 + f64::from(index) / 6.0).ln()).collect();
     levels.insert(0, 0.0);
     let mut generator = Pcg32::new(5, 0);
@@ -111,7 +112,7 @@ fn those_far_behind_are_gone_after_few_blocks() {
 
 #[test]
 fn the_exact_test_decides_where_the_spread_cannot() {
-    // Two lanes have too few degrees of freedom at first; the signs tell at last.
+    // Two lanes have too few degrees of freedom at first; the exact test decides in the end.
     let worse = |index: usize| Some(1.0 + 40.0 * f64::from(u32::from(index == 0)));
     let lanes = |blocks: usize| {
         let lane = |value: &dyn Fn(usize) -> Option<f64>, may_go| Lane {
@@ -138,7 +139,7 @@ fn levels_add_up_to_what_is_stated() {
             assert!(sum * f64::from(rivals) <= rule.alpha + 1e-12, "{blocks}, {rivals}: {sum}");
         }
     }
-    // Twelve rivals: 2^-10 is the first that the exact test can use in 16 blocks… and no sooner.
+    // Twelve rivals: 2^-10 is the first value that the exact test can use in 16 blocks.
     let first = (1..=16).find(|&block| RULE.exact_level(block, 12) > 0.0);
     assert_eq!(first, Some(12));
     assert!((RULE.spread_level(2, 1) - 0.0125).abs() < 1e-12);
@@ -152,7 +153,7 @@ fn missing_starts_and_equal_numbers_drop_no_one() {
     let level = [Some(1.0), Some(2.0), Some(3.0)];
     let worse = [Some(9.0), None, None];
     let lanes = [lane(&level), lane(&gone), lane(&level), lane(&level), lane(&worse), lane(&level)];
-    // One block in common is no block's worth of evidence.
+    // One common block is not sufficient evidence.
     assert_eq!(RULE.look(&lanes, 0), []);
     assert_eq!(RULE.look(&lanes[..1], 0), []);
 }

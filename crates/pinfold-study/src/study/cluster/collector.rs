@@ -1,8 +1,8 @@
-//! The one who collects: which parts are out, which came back, which are tried again.
+//! The collector: which parts are submitted, returned, and retried.
 //!
-//! The store is its only memory but for what `squeue` tells: opened again after a crash it knows
-//! what was submitted, what was delivered and what failed. A task that gave nothing is submitted
-//! once more; then its trials are recorded as failed, with the reason.
+//! Its state is the store and the output of `squeue`: opened again after a crash, it knows which
+//! parts were submitted, returned and failed. A task without a result is submitted once more; after
+//! that its trials are recorded as failed, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,90 +17,90 @@ use super::queue_limit::Room;
 use super::slurm::{QueueLine, State};
 use crate::store::{NewDelivery, OpenRun, Store, TaskRecord, TrialRecord};
 
-/// A part that is to be submitted.
+/// A part to be submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ask {
-    /// The part.
+    /// Number of the part.
     pub part: u32,
-    /// 1, or 2 for the second attempt.
+    /// Attempt, 1 or 2.
     pub attempt: u32,
 }
 
-/// How much may be out at a time.
+/// Limits on the tasks in Slurm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Tasks that are submitted and have not ended.
+    /// Maximum number of submitted tasks that have not ended.
     pub most_out: usize,
-    /// How long the result of a task that ended well may be on its way (ns).
+    /// Maximum delay of the result of a task that ended successfully (ns).
     pub grace_ns: u64,
 }
 
-/// What became of a result.
+/// How a result was handled.
 #[derive(Debug)]
 pub enum Accepted {
-    /// It is in the store.
+    /// It was added to the store.
     Merged {
-        /// The part.
+        /// Number of the part.
         part: u32,
-        /// The node's name.
+        /// Name of the node.
         node: String,
-        /// How many trials it has.
+        /// Number of trials.
         trials: usize,
-        /// Those that failed, with their messages.
+        /// The failed trials, with their error messages.
         failed: Vec<(TrialSlot, String)>,
     },
     /// The store had it already.
     Known {
-        /// The part.
+        /// Number of the part.
         part: u32,
     },
-    /// It was not taken.
+    /// It was rejected.
     Refused(Refusal),
 }
 
-/// A result that was not taken.
+/// A result that was rejected.
 #[derive(Debug)]
 pub struct Refusal {
-    /// Where it came from: a file, a task.
+    /// Its source: a file, a task.
     pub from: String,
-    /// Why.
+    /// Why it was rejected.
     pub error: ResultError,
 }
 
-/// A task that ended and gave nothing.
+/// A task that ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Its part and attempt.
     pub ask: Ask,
-    /// The array job's number.
+    /// Id of the array job.
     pub job: u64,
-    /// Its index in it.
+    /// Index in the array.
     pub element: u32,
-    /// Its node, if it had one.
+    /// Its node; empty if it had none.
     pub node: String,
     /// Its last state; `None` if Slurm does not know it any more.
     pub state: Option<String>,
 }
 
-/// What becomes of a part whose task failed.
+/// How a part is handled whose task failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
     /// It is submitted once more.
     Again,
     /// Its trials are recorded as failed.
     Recorded,
-    /// It was no task of ours any more.
+    /// The task was not (or no longer) one of the run.
     Ignored,
 }
 
-/// What `squeue` told.
+/// The state of the tasks according to `squeue`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Tasks that run.
+    /// Number of running tasks.
     pub running: usize,
-    /// Tasks that wait, by reason.
+    /// Number of pending tasks, by reason.
     pub pending: BTreeMap<String, usize>,
-    /// Tasks that gave nothing.
+    /// Tasks that ended without a result.
     pub ended: Vec<Ended>,
 }
 
@@ -111,36 +111,36 @@ enum At {
     Done,
 }
 
-/// Collects a run.
+/// Collects the results of a run.
 pub struct Collector {
     loaded: Loaded,
     prediction: Prediction,
     parts: Parts,
     room: Room,
     grace_ns: u64,
-    /// Run's key, digest of its study, our version.
+    /// Key of the run, digest of its study, version of this program.
     marks: (String, String, String),
     at: Vec<At>,
     waiting: BTreeSet<u32>,
     out: BTreeSet<u32>,
-    /// Parts that are missing, by block.
+    /// Missing parts of each block.
     missing: Vec<u32>,
-    /// Trials that are in the store.
+    /// Number of trials in the store.
     done: u64,
     spent_ns: u64,
-    /// Parts in a row of which no trial went well.
+    /// Number of consecutive parts without a successful trial.
     failures_in_a_row: u32,
     /// Blocks below this may be submitted.
     horizon: u32,
-    /// Those blocks whose parts were asked for.
+    /// The parts of those blocks that were requested.
     blocks: BTreeMap<u32, Vec<Part>>,
 }
 
 impl Collector {
-    /// For a run of the store, with what is known of it.
+    /// Opens a run of the store, with its state.
     ///
     /// # Errors
-    /// [`StudyError`] if the run is none of a study, or the store cannot be read.
+    /// [`StudyError`] if the run is not one of a study, or the store cannot be read.
     pub fn open(
         store: &mut Store,
         run: OpenRun,
@@ -205,19 +205,19 @@ impl Collector {
         &self.loaded
     }
 
-    /// How the blocks come apart.
+    /// The division of the blocks into parts.
     #[must_use]
     pub fn parts(&self) -> &Parts {
         &self.parts
     }
 
-    /// Trials in the store, and of the whole run.
+    /// Number of trials in the store, and of the whole run.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
         (self.done, self.prediction.block_trials * u64::from(self.last_block()))
     }
 
-    /// What was predicted of one node alone (seconds).
+    /// Predicted duration on a single node (seconds).
     #[must_use]
     pub fn predicted_s(&self) -> f64 {
         self.prediction.seconds()
@@ -227,7 +227,7 @@ impl Collector {
         self.loaded.early.as_ref().map_or(self.prediction.blocks, |early| early.blocks)
     }
 
-    /// True when nothing is missing.
+    /// True if nothing is missing.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.missing.iter().take(self.last_block() as usize).all(|missing| *missing == 0)
@@ -249,23 +249,24 @@ impl Collector {
         self.horizon.saturating_mul(self.parts.per_block())
     }
 
-    /// How many parts are kept back because Slurm takes no more tasks.
+    /// Number of parts that are held back because Slurm accepts no more tasks.
     #[must_use]
     pub fn kept_back(&self) -> usize {
         if self.room.is_short() { self.waiting.range(..self.end()).count() } else { 0 }
     }
 
-    /// Slurm did not take any of so many tasks: fewer are tried, and for a while no more.
+    /// Called when Slurm rejected this number of tasks: fewer are tried next, and no more for some
+    /// time.
     pub fn refused(&mut self, asked: usize, now_ns: u64) {
         self.room.refused((self.out.len(), asked), now_ns);
     }
 
-    /// Slurm took all that it was given.
+    /// Called when Slurm accepted all submitted tasks.
     pub fn taken(&mut self, now_ns: u64) {
         self.room.taken(self.out.len(), now_ns);
     }
 
-    /// Notes that these were submitted.
+    /// Records that these tasks were submitted.
     ///
     /// # Errors
     /// [`StudyError`] if the store failed.
@@ -279,13 +280,13 @@ impl Collector {
         Ok(())
     }
 
-    /// How many tasks are out.
+    /// Number of outstanding tasks.
     #[must_use]
     pub fn out(&self) -> usize {
         self.out.len()
     }
 
-    /// Tasks that are out: part, attempt, job.
+    /// Outstanding tasks: part, attempt, job.
     #[must_use]
     pub fn outstanding(&self) -> Vec<(Ask, u64)> {
         let one = |part: &u32| match self.at.get(*part as usize)? {
@@ -295,7 +296,7 @@ impl Collector {
         self.out.iter().filter_map(one).collect()
     }
 
-    /// Forgets the tasks that are out: they were cancelled by who collects.
+    /// Removes the outstanding tasks, which the collector cancelled.
     ///
     /// # Errors
     /// [`StudyError`] if the store failed.
@@ -304,7 +305,7 @@ impl Collector {
         self.forget((store, run), &asks)
     }
 
-    /// Forgets tasks as if they had never been submitted.
+    /// Removes tasks as if they had never been submitted.
     ///
     /// # Errors
     /// [`StudyError`] if the store failed.
@@ -324,10 +325,10 @@ impl Collector {
         Ok(())
     }
 
-    /// Takes results in: each is checked, and merged unless the store has it.
+    /// Adds results to the store: each is checked, and merged unless the store has it already.
     ///
     /// # Errors
-    /// [`StudyError`]: the store failed (nothing of these is then in it), or part after part
+    /// [`StudyError`]: the store failed (then none of them is added), or several consecutive parts
     /// failed.
     pub fn accept(
         &mut self,
@@ -429,7 +430,7 @@ impl Collector {
         self.failures_in_a_row = if all_failed { self.failures_in_a_row + 1 } else { 0 };
     }
 
-    /// An error once part after part failed.
+    /// An error after several consecutive failed parts.
     ///
     /// # Errors
     /// [`StudyError::KeepsFailing`].
@@ -445,7 +446,7 @@ impl Collector {
         }
     }
 
-    /// Compares what is out with what `squeue` tells.
+    /// Compares the outstanding tasks with the output of `squeue`.
     pub fn seen(&mut self, queue: &[QueueLine], now_ns: u64) -> Seen {
         let reported: BTreeMap<(u64, u32), &QueueLine> =
             queue.iter().map(|line| ((line.job, line.element.unwrap_or(0)), line)).collect();
@@ -466,7 +467,7 @@ impl Collector {
                     continue;
                 }
                 Some(State::Ended(state)) => Some(state.clone()),
-                // Its result may be on its way through the file system.
+                // Its result may be delayed by the file system.
                 ended @ (Some(State::Completed) | None) => {
                     let since = *ended_ns.get_or_insert(now_ns);
                     if now_ns.saturating_sub(since) < self.grace_ns {
@@ -486,8 +487,8 @@ impl Collector {
         seen
     }
 
-    /// A task ended and gave nothing: it is submitted once more, or its trials are recorded as
-    /// failed.
+    /// Handles a task that ended without a result: it is submitted once more, or its trials are
+    /// recorded as failed.
     ///
     /// # Errors
     /// [`StudyError`] if the store failed.
@@ -544,7 +545,7 @@ impl Collector {
         Ok(if attempt >= 2 { Failed::Recorded } else { Failed::Again })
     }
 
-    /// Lets further blocks begin; a study with a budget or a rule to stop goes block by block.
+    /// Permits more blocks to start; a study with a budget or a stop rule runs block by block.
     fn widen(&mut self, store: &mut Store, run: OpenRun) -> Result<(), StudyError> {
         let study = &self.loaded.study;
         if study.stop.is_none() && study.budget_ns.is_none() {
@@ -554,7 +555,7 @@ impl Collector {
         let at_least = study.stop.as_ref().map_or(1, |stop| stop.at_least).max(1);
         let whole = self.missing.iter().take_while(|missing| **missing == 0).count();
         let whole = u32::try_from(whole).unwrap_or(u32::MAX);
-        // A block that has begun is ended.
+        // A block that has started is completed.
         let begun = self.missing.iter().rposition(|missing| *missing < self.parts.per_block());
         let begun = begun.map_or(0, |block| u32::try_from(block + 1).unwrap_or(u32::MAX));
         self.horizon = self.horizon.max(begun).max(at_least);

@@ -1,8 +1,8 @@
-//! What travels between the one who collects and the nodes. Nothing that comes back is believed.
+//! The documents between the collector and the nodes. Everything that nodes return is validated.
 //!
-//! A job is one JSON document. A result is one line of JSON, and behind it a line
-//! `pinfold-end SHA256` with the digest of that line: a file that was cut off, or written over,
-//! has no such end. What a node's prolog printed before is passed over.
+//! A job is one JSON document. A result is one line of JSON, followed by a line
+//! `pinfold-end SHA256` with the digest of the first line: a truncated or overwritten file does not
+//! have it. Output of a node's prolog before the result is skipped.
 
 use std::collections::BTreeSet;
 
@@ -27,18 +27,18 @@ const END: &str = "pinfold-end ";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     format: String,
-    /// Tells this run's tasks and results from all others.
+    /// Identifies the tasks and results of this run.
     pub key: String,
-    /// A folder that all nodes share, under one path; without one results come by the output of
-    /// `srun`.
+    /// A folder that all nodes share, with the same path; without one, results are returned through
+    /// the output of `srun`.
     pub shared: Option<String>,
-    /// The program on the nodes, where it is there already.
+    /// Path of the program on the nodes, if it is installed there.
     pub program: Option<String>,
-    /// The partition, if not the default one.
+    /// The partition; `None` for the default one.
     pub partition: Option<String>,
-    /// So many nodes at a time, or these alone, as on the command line.
+    /// Number of nodes at a time, or a list of nodes, as on the command line.
     pub nodes: Option<String>,
-    /// Time limit of a task, as Slurm writes it.
+    /// Time limit of a task, in Slurm's format.
     pub time: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl Options {
         Self { format: OPTIONS.to_owned(), key, ..Self::default() }
     }
 
-    /// As the store keeps them.
+    /// The options as JSON for the store.
     ///
     /// # Errors
     /// [`SchemaError`] if they cannot be written.
@@ -58,10 +58,10 @@ impl Options {
     }
 }
 
-/// Options that the store kept.
+/// Parses options from the store.
 ///
 /// # Errors
-/// [`SchemaError`] if they are of another version.
+/// [`SchemaError`] if they have another version.
 pub fn read_options(text: &str) -> Result<Options, SchemaError> {
     let options: Options = serde_json::from_str(text)?;
     match options.format == OPTIONS {
@@ -70,27 +70,27 @@ pub fn read_options(text: &str) -> Result<Options, SchemaError> {
     }
 }
 
-/// What a node is given.
+/// The document that a node receives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobDocument {
-    /// The run's key.
+    /// Key of the run.
     pub key: String,
-    /// Version of the Pinfold that gives it.
+    /// Version of Pinfold that wrote it.
     pub pinfold: String,
     /// The study file's text.
     pub toml: String,
-    /// Whether its `[quick]` form is run.
+    /// True if its `[quick]` form is run.
     pub quick: bool,
-    /// What the first node said; `None` for that one itself.
+    /// The answer of the first node; `None` in the job of that node.
     pub scouted: Option<Scouted>,
 }
 
-/// What a node has, as far as the design depends on it.
+/// The properties of a node on which the design depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scouted {
-    /// What expressions may know of it.
+    /// Facts for expressions.
     pub facts: HostFacts,
-    /// By cell, why it is not run.
+    /// For each cell, why it is not run.
     pub skipped: Vec<Option<String>>,
 }
 
@@ -121,7 +121,7 @@ impl ScoutedV1 {
 }
 
 impl JobDocument {
-    /// The document.
+    /// The document as JSON.
     ///
     /// # Errors
     /// [`SchemaError`] if it cannot be written.
@@ -136,10 +136,10 @@ impl JobDocument {
         })?)
     }
 
-    /// Reads one.
+    /// Parses a document.
     ///
     /// # Errors
-    /// [`SchemaError`] if it is none, or of another version.
+    /// [`SchemaError`] if it is malformed, or of another version.
     pub fn from_json(text: &str) -> Result<Self, SchemaError> {
         let read: JobV1 = serde_json::from_str(text)?;
         if read.format != JOB {
@@ -155,48 +155,48 @@ impl JobDocument {
     }
 }
 
-/// Who delivers what.
+/// Identification of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Head {
-    /// The run's key.
+    /// Key of the run.
     pub key: String,
-    /// Version of the node's Pinfold.
+    /// Version of Pinfold on the node.
     pub pinfold: String,
-    /// Digest of the study and its form, by [`study_digest`].
+    /// Digest of the study and its form, from [`study_digest`].
     pub study: String,
-    /// The part; `None` of the first node, which only looked.
+    /// The part; `None` for the first node, which only reports its properties.
     pub part: Option<u32>,
-    /// Which attempt at it.
+    /// Attempt, 1 or 2.
     pub attempt: u32,
-    /// The node's name.
+    /// Name of the node.
     pub node: String,
-    /// Number of its job.
+    /// Id of the job.
     pub job: String,
-    /// The PUs that the job may use.
+    /// The CPUs that the job can use.
     pub mask: String,
-    /// The node itself.
+    /// Host and software of the node.
     pub origin: Origin,
-    /// When it began (seconds since 1970).
+    /// Start (seconds since 1970).
     pub began_unix_s: u64,
 }
 
-/// What is delivered.
+/// The contents of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Given {
-    /// What the node has.
+    /// The properties of the node.
     Scouted(Scouted),
     /// All trials of a part.
     Trials(Vec<(TrialRecord, Vec<Figure>)>),
-    /// Nothing: the node is not like the first one, or its Pinfold is another.
+    /// None: the node differs from the first one, or its version of Pinfold differs.
     Refused(String),
 }
 
-/// A whole result.
+/// A complete result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// Who.
+    /// Node, job and run of the result.
     pub head: Head,
-    /// What.
+    /// What the node returned.
     pub given: Given,
 }
 
@@ -237,7 +237,7 @@ struct TrialV1 {
     figures: Vec<FigureV1>,
 }
 
-/// What every version of a result says of itself.
+/// The members that every version of a result has.
 #[derive(Deserialize)]
 struct Plate {
     format: Option<String>,
@@ -246,59 +246,59 @@ struct Plate {
     node: Option<String>,
 }
 
-/// Why a result is refused.
+/// Why a result is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
-    /// It is not whole.
+    /// It is incomplete.
     #[error("it is torn: {0}")]
     Torn(&'static str),
-    /// It is no result.
+    /// It is not a result.
     #[error("it is not a result of this format")]
     Json(#[from] serde_json::Error),
-    /// It is something else.
+    /// It has another format.
     #[error("its format is {0:?}, not {RESULT:?}")]
     Format(String),
-    /// Another Pinfold made it.
+    /// Another version of Pinfold wrote it.
     #[error("node {node} has Pinfold {found}, this is {own}")]
     Version {
-        /// The node's name.
+        /// Name of the node.
         node: String,
-        /// The node's version.
+        /// Version on the node.
         found: String,
-        /// Ours.
+        /// Version of this program.
         own: String,
     },
     /// It belongs to another run.
     #[error("it belongs to the run {found}, not to {own}")]
     Run {
-        /// Its key.
+        /// Key of the other run.
         found: String,
-        /// Ours.
+        /// Key of this run.
         own: String,
     },
     /// It belongs to another study.
     #[error("it is of another study or another form of it (digest {0})")]
     Study(String),
-    /// The node is not like the first one.
+    /// The node differs from the first one.
     #[error("node {node} does not fit: {why}")]
     Node {
-        /// The node's name.
+        /// Name of the node.
         node: String,
-        /// What differs.
+        /// The differences from the first node.
         why: String,
     },
-    /// A value of it cannot be.
+    /// It has an invalid value.
     #[error("{field} {why}")]
     Value {
-        /// Where.
+        /// Location of the value.
         field: String,
-        /// What is wrong.
+        /// What is wrong with the value.
         why: String,
     },
 }
 
 impl ResultError {
-    /// True if no further result can be better: the study is to stop.
+    /// True if no further result can be better, so that the study must stop.
     #[must_use]
     pub fn ends_the_study(&self) -> bool {
         match self {
@@ -312,7 +312,7 @@ impl ResultError {
         }
     }
 
-    /// What the user can do next.
+    /// A hint for the user.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -334,7 +334,7 @@ impl ResultError {
     }
 }
 
-/// Digest of a study's text and of the form that is run.
+/// Digest of the text of a study and the form that is run.
 #[must_use]
 pub fn study_digest(toml: &str, quick: bool) -> String {
     hex(format!("{}{toml}", if quick { "quick\n" } else { "whole\n" }).as_bytes())
@@ -344,7 +344,7 @@ fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A result as it travels.
+/// A result as text.
 ///
 /// # Errors
 /// [`SchemaError`] if it cannot be written.
@@ -388,16 +388,16 @@ pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
     Ok(sealed(&line))
 }
 
-/// A line with the one that ends it, as results have.
+/// A line followed by the line with its digest.
 #[must_use]
 pub fn sealed(line: &str) -> String {
     format!("{line}\n{END}{}\n", hex(line.as_bytes()))
 }
 
-/// Reads a result of the run with this key and study.
+/// Parses a result of the run with this key and study.
 ///
 /// # Errors
-/// [`ResultError`]: torn, foreign, of another run, study or version, or with impossible values.
+/// [`ResultError`]: incomplete, foreign, of another run, study or version, or with invalid values.
 pub fn read_result(
     text: &str,
     (key, study, own): (&str, &str, &str),
@@ -508,10 +508,10 @@ impl TrialV1 {
     }
 }
 
-/// Checks that trials are those of a part, each once and at its place.
+/// Checks that the trials are those of a part, each once and in its position.
 ///
 /// # Errors
-/// [`ResultError::Value`] that names the first that is not.
+/// [`ResultError::Value`] for the first that is not.
 pub(super) fn check_part(
     part: &Part,
     trials: &[(TrialRecord, Vec<Figure>)],

@@ -1,10 +1,10 @@
-//! The nodes of a run side by side: who they were, and how far what they measured differs.
+//! The nodes of a run: their properties, and the differences between their results.
 //!
-//! A block's ratios compare what one node measured, so that no difference between nodes is in
-//! them. It is in the values, and is shown here: each value of a cell and block over the median
-//! of its cell on all nodes. A node differs if the exact sign-flip test says so at the level of
-//! the study's verdicts, with Holm's correction over the nodes, and by more than the study's
-//! margin.
+//! The ratios of a block compare results of the same node, so they do not include differences
+//! between nodes. The values do, and the differences are computed here: each value of a cell and
+//! block divided by the median of its cell over all nodes. A node differs if the exact sign-flip
+//! test is significant at the level of the study's verdicts, with Holm's correction over the nodes,
+//! and the difference exceeds the study's margin.
 
 use std::collections::BTreeMap;
 
@@ -16,48 +16,48 @@ use super::super::error::StudyError;
 use crate::stats::{holm, median, median_interval, sign_flip};
 use crate::store::Store;
 
-/// A node as it was.
+/// A node with fixed properties.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeRow {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// What it was.
+    /// Host and software.
     pub origin: Origin,
-    /// The PUs that its jobs might use.
+    /// The CPUs that its jobs could use.
     pub masks: Vec<String>,
-    /// Number of its jobs, and of their trials, of which so many failed.
+    /// Number of its jobs.
     pub jobs: usize,
-    /// Its trials.
+    /// Number of its trials.
     pub trials: u64,
-    /// Those that failed.
+    /// Number of its failed trials.
     pub failed: u64,
 }
 
-/// How what a node measured of a figure lies to what all measured.
+/// The results of a node for a figure, relative to those of all nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeFigure {
-    /// The figure.
+    /// The figure that was measured.
     pub figure: FigureName,
-    /// The node's name.
+    /// Name of the node.
     pub node: String,
-    /// Cells and blocks of it.
+    /// Number of its cells and blocks.
     pub values: usize,
-    /// The median of the node's values, each over the median of its cell.
+    /// The median of the node's values, each divided by the median of its cell.
     pub ratio: f64,
     /// Its 95 % interval; `None` with one value.
     pub interval: Option<(f64, f64)>,
-    /// Whether the node differs.
+    /// True if the node differs.
     pub differs: bool,
 }
 
-/// All of it.
+/// The comparison of the nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeTable {
-    /// The nodes, each as often as it changed.
+    /// The nodes; a node whose properties changed has several rows.
     pub nodes: Vec<NodeRow>,
-    /// Figure by figure, node by node.
+    /// By figure and node.
     pub figures: Vec<NodeFigure>,
-    /// What a reader must know.
+    /// Warnings for the reader.
     pub warnings: Vec<String>,
 }
 
@@ -100,7 +100,7 @@ pub fn node_table(store: &Store, analysis: &Analysis) -> Result<NodeTable, Study
     Ok(NodeTable { nodes, figures, warnings })
 }
 
-/// What the nodes do not have in common.
+/// The properties in which the nodes differ.
 fn identities(nodes: &[NodeRow]) -> Vec<String> {
     let list = |masks: &[String]| masks.join(" or ");
     let columns: [(&str, Vec<String>); 6] = [
@@ -180,7 +180,7 @@ fn figures(analysis: &Analysis) -> Vec<NodeFigure> {
     rows
 }
 
-/// How likely such values are of a node that is like the others.
+/// Probability of such values for a node that does not differ from the others.
 fn chance(values: &[f64]) -> f64 {
     let logs: Option<Vec<f64>> =
         values.iter().map(|value| (*value > 0.0).then(|| value.ln())).collect();

@@ -1,4 +1,4 @@
-//! Parts of blocks: the smallest pieces of a design that may go to a node of their own.
+//! Parts of blocks: the smallest units of a design that can run on different nodes.
 
 use std::collections::BTreeMap;
 
@@ -6,28 +6,28 @@ use super::super::cells::{Cell, Cells};
 use super::super::design::{self, TrialSlot};
 use super::super::file::Study;
 
-/// A part of a block: its starts in the block's order, each trial with its place in that order.
+/// A part of a block: its starts in the block's order, each trial with its position in that order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Its number in the study, from 0.
     pub number: u32,
     /// Its block, from 0.
     pub block: u32,
-    /// Its starts.
+    /// Its starts, in the order of the block.
     pub starts: Vec<Vec<(TrialSlot, u32)>>,
 }
 
 impl Part {
-    /// Its trials with their places in the block's order.
+    /// Its trials with their positions in the block's order.
     pub fn trials(&self) -> impl Iterator<Item = (TrialSlot, u32)> {
         self.starts.iter().flatten().copied()
     }
 }
 
-/// How the blocks of a study come apart.
+/// The division of a study's blocks into parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// By cell, which part of each block it is in; `None` for one that is not run.
+    /// By cell, the part of each block that contains it; `None` for a cell that is not run.
     of_cell: Vec<Option<u32>>,
     per_block: u32,
     blocks: u32,
@@ -72,25 +72,25 @@ impl Parts {
         Self { of_cell, per_block, blocks: study.repetitions }
     }
 
-    /// How many each block has.
+    /// Number of parts in each block.
     #[must_use]
     pub fn per_block(&self) -> u32 {
         self.per_block
     }
 
-    /// How many the study has.
+    /// Number of parts in the study.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.per_block.saturating_mul(self.blocks)
     }
 
-    /// The block that a part is of.
+    /// The block of a part.
     #[must_use]
     pub fn block_of(&self, number: u32) -> u32 {
         number.checked_div(self.per_block).unwrap_or(0)
     }
 
-    /// The part that a trial is in.
+    /// The part of a trial.
     #[must_use]
     pub fn part_of(&self, slot: TrialSlot) -> Option<u32> {
         let within = self.of_cell.get(slot.cell).copied().flatten()?;
@@ -118,7 +118,7 @@ impl Parts {
         parts
     }
 
-    /// One part.
+    /// The part with this number.
     #[must_use]
     pub fn part(&self, study: &Study, cells: &Cells, number: u32) -> Option<Part> {
         let block = self.block_of(number);
@@ -129,7 +129,7 @@ impl Parts {
     }
 }
 
-/// Sets of numbers that are joined.
+/// Disjoint sets of numbers (union-find).
 struct Sets(Vec<usize>);
 
 impl Sets {

@@ -1,34 +1,34 @@
-//! How many tasks may be out at a time: as many as were asked for, or as Slurm has room for.
+//! Limits the number of outstanding tasks to the requested number, or to what Slurm accepts.
 //!
 //! A limit on submitted jobs (`MaxSubmitJobs` of an account, `MaxJobCount` of the controller) can
-//! be asked for by submitting alone, and what others submit changes it. So a refusal halves what
-//! is tried until something is taken; what is out then is the room that was found. Now and then
-//! twice as much is tried, less and less often while that is refused too.
+//! only be found by submitting, and changes with the jobs of other users. So a rejection halves the
+//! number that is tried, until some tasks are accepted; the outstanding tasks are then the limit.
+//! From time to time twice as many are tried, less often if that is rejected too.
 
-/// The first pause after a refusal of a single task (ns).
+/// The first pause after the rejection of a single task (ns).
 const FIRST_WAIT_NS: u64 = 15_000_000_000;
-/// The longest (ns).
+/// The longest pause (ns).
 const LONGEST_WAIT_NS: u64 = 300_000_000_000;
 
-/// Room for tasks.
+/// The limit of outstanding tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     most: usize,
-    /// What was found by a refusal; `None` while there was none.
+    /// The limit found by a rejection; `None` before the first one.
     found: Option<usize>,
-    /// From then on more is tried (ns).
+    /// Time from which more are tried (ns).
     again_ns: u64,
     wait_ns: u64,
 }
 
 impl Room {
-    /// Room for so many at most, as long as Slurm takes them.
+    /// A limit of at most this number, while Slurm accepts them.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { most, found: None, again_ns: 0, wait_ns: FIRST_WAIT_NS }
     }
 
-    /// How many may be out now.
+    /// Number of tasks that may be outstanding now.
     #[must_use]
     pub fn at(&self, now_ns: u64) -> usize {
         match self.found {
@@ -38,13 +38,13 @@ impl Room {
         }
     }
 
-    /// Whether a refusal keeps tasks back.
+    /// True if a rejection holds back tasks.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.found.is_some()
     }
 
-    /// Slurm took none of `asked` more while `out` were out.
+    /// Called when Slurm accepted none of `asked` further tasks while `out` were outstanding.
     pub fn refused(&mut self, (out, asked): (usize, usize), now_ns: u64) {
         self.found = Some(out + asked / 2);
         self.again_ns = now_ns.saturating_add(self.wait_ns);
@@ -53,7 +53,7 @@ impl Room {
         }
     }
 
-    /// Slurm took all that it was given; so many are out.
+    /// Called when Slurm accepted all submitted tasks; `out` are outstanding.
     pub fn taken(&mut self, out: usize, now_ns: u64) {
         let Some(found) = self.found else { return };
         if out >= self.most {

@@ -1,24 +1,24 @@
-//! The texts that Slurm is given, and its answers. Nothing here runs anything.
+//! Composes the arguments and scripts for Slurm, and parses its output. Runs nothing.
 //!
-//! Programs get their words one by one, never by a shell; the one shell there is runs the script
-//! of a batch job, which has fixed text and words in single quotes. Of Slurm's answers only those
-//! forms are read that it has kept for twenty years (`-o` formats, `scontrol -o`), from 22.05 on
-//! as tested; what is not as expected is named, not guessed at.
+//! Programs are called with separate arguments, never through a shell; the only shell runs the
+//! script of a batch job, which has fixed text and single-quoted words. Only output formats of
+//! Slurm that have been stable for twenty years are parsed (`-o` formats, `scontrol -o`), tested
+//! with 22.05 and later. Unexpected output is an error that shows it.
 
 use std::collections::BTreeMap;
 
 use super::collector::Ask;
 use crate::store::TaskRecord;
 
-/// An answer that is not what Slurm gives.
+/// Output that Slurm is not expected to print.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{program} answered {line:?}, {why}")]
 pub struct BadAnswer {
-    /// Which program.
+    /// Name of the program.
     pub program: &'static str,
     /// The line, or its beginning.
     pub line: String,
-    /// What is wrong with it.
+    /// What is wrong with the line.
     pub why: String,
 }
 
@@ -26,22 +26,22 @@ fn bad(program: &'static str, line: &str, why: impl Into<String>) -> BadAnswer {
     BadAnswer { program, line: line.chars().take(120).collect(), why: why.into() }
 }
 
-/// A word of the command line that Slurm would not take.
+/// An argument on the command line that Slurm would not accept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option}: {word:?} {why}")]
 pub struct BadWord {
-    /// Which option.
+    /// Name of the option.
     pub option: &'static str,
-    /// What was typed.
+    /// The rejected value.
     pub word: String,
-    /// What is wrong with it.
+    /// Why it is rejected.
     pub why: &'static str,
 }
 
 /// Checks the name of a partition.
 ///
 /// # Errors
-/// [`BadWord`] for one that is none.
+/// [`BadWord`] if it is invalid.
 pub fn partition(word: &str) -> Result<(), BadWord> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     match !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
@@ -81,10 +81,10 @@ pub fn time(word: &str) -> Result<(), BadWord> {
     }
 }
 
-/// `--nodes`: a number (so many at a time), or a list of names.
+/// Parses `--nodes`: a number (of nodes at a time), or a list of names.
 ///
 /// # Errors
-/// [`BadWord`] for 0 and for what is no list.
+/// [`BadWord`] for 0 and for an invalid list.
 pub fn nodes(word: &str) -> Result<NodeWish, BadWord> {
     let wrong = |why| BadWord { option: "--nodes", word: word.to_owned(), why };
     if word.bytes().all(|byte| byte.is_ascii_digit()) && !word.is_empty() {
@@ -100,30 +100,30 @@ pub fn nodes(word: &str) -> Result<NodeWish, BadWord> {
     }
 }
 
-/// What `--nodes` says.
+/// The value of `--nodes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeWish {
-    /// So many at a time, whichever.
+    /// Any nodes, at most this number at a time.
     AtOnce(u32),
-    /// These alone.
+    /// Only these nodes.
     These(String),
 }
 
-/// What a job wants of Slurm.
+/// The requirements of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
     /// Its name, by which it is found again.
     pub name: String,
-    /// The partition.
+    /// The partition; `None` for the default one.
     pub partition: Option<String>,
-    /// Nodes that it must not use.
+    /// Nodes to exclude.
     pub exclude: Vec<String>,
-    /// Time limit.
+    /// Time limit in Slurm's format; `None` for the default of the partition.
     pub time: Option<String>,
 }
 
 impl Wish {
-    /// Words that `sbatch` and `srun` have in common: a node as a whole, once, never requeued.
+    /// Common arguments of `sbatch` and `srun`: a whole node, exclusively, without requeueing.
     fn words(&self) -> Vec<String> {
         let mut words: Vec<String> =
             ["--nodes=1", "--ntasks=1", "--exclusive", "--mem=0"].map(str::to_owned).to_vec();
@@ -136,14 +136,15 @@ impl Wish {
         words
     }
 
-    /// Words of `sbatch`, whose script comes on standard input; an array if there are elements.
+    /// Arguments of `sbatch`, which reads the script from standard input; an array if there are
+    /// elements.
     #[must_use]
     pub fn sbatch(&self, output: &str, (elements, at_once): (&[u32], Option<u32>)) -> Vec<String> {
         let mut words = vec!["--parsable".to_owned(), "--no-requeue".to_owned()];
         words.extend(self.words());
         words.push(format!("--output={output}"));
         words.push("--open-mode=append".to_owned());
-        // The worker takes back what it changed before the limit kills it.
+        // The worker undoes its changes before the time limit kills it.
         words.push("--signal=B:TERM@30".to_owned());
         if !elements.is_empty() {
             let most = at_once.map_or_else(String::new, |most| format!("%{most}"));
@@ -152,7 +153,8 @@ impl Wish {
         words
     }
 
-    /// Words of `srun` in front of the program; the program is copied to `copy` on the node first.
+    /// Arguments of `srun` before the program; with `copy`, the program is first copied to this
+    /// path on the node.
     #[must_use]
     pub fn srun(&self, copy: Option<&str>) -> Vec<String> {
         let mut words = self.words();
@@ -162,7 +164,7 @@ impl Wish {
     }
 }
 
-/// `0-3,7,9-12`.
+/// Indexes of an array in Slurm's format: `0-3,7,9-12`.
 #[must_use]
 pub fn array(elements: &[u32]) -> String {
     let mut sorted = elements.to_vec();
@@ -182,17 +184,17 @@ pub fn array(elements: &[u32]) -> String {
     ranges.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Parts that become one array job: element `e` runs part `offset + e`.
+/// Parts in one array job: element `e` runs part `offset + e`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// What is added to the index in the array.
+    /// Offset that is added to the index in the array.
     pub offset: u32,
-    /// The indexes.
+    /// Indexes in the array.
     pub elements: Vec<u32>,
 }
 
 impl Batch {
-    /// Its tasks, once they have a job's number.
+    /// Its tasks, when the job's id is known.
     #[must_use]
     pub fn tasks(&self, attempt: u32, (job, now_unix_s): (u64, u64)) -> Vec<TaskRecord> {
         let task = |element: &u32| TaskRecord {
@@ -231,20 +233,20 @@ pub(super) fn batches(parts: &[u32], max_array: u32) -> Vec<Batch> {
     by_offset.into_iter().map(|(offset, elements)| Batch { offset, elements }).collect()
 }
 
-/// A word as the shell of a script reads it back.
+/// A word quoted for the shell.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// The script of a batch job: it becomes the program.
+/// The script of a batch job: it executes the program.
 #[must_use]
 pub fn script(words: &[String]) -> String {
     let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
     format!("#!/bin/sh\nexec {}\n", words.join(" "))
 }
 
-/// The number that `sbatch --parsable` prints: `17`, or `17;cluster`.
+/// The job id that `sbatch --parsable` prints: `17`, or `17;cluster`.
 ///
 /// # Errors
 /// [`BadAnswer`].
@@ -257,33 +259,33 @@ pub fn submitted(answer: &str) -> Result<u64, BadAnswer> {
     }
 }
 
-/// How a task is.
+/// State of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It waits, for this reason.
+    /// It is pending, for this reason.
     Pending(String),
-    /// It runs, or is about to, or to end.
+    /// It is running, starting or completing.
     Running,
-    /// It ended well.
+    /// It ended successfully.
     Completed,
-    /// It ended badly: `TIMEOUT`, `NODE_FAIL`.
+    /// It failed: `TIMEOUT`, `NODE_FAIL`.
     Ended(String),
 }
 
-/// One task as `squeue` tells of it.
+/// One task in the output of `squeue`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueLine {
-    /// The array job's number.
+    /// Id of the array job.
     pub job: u64,
-    /// Its index in the array; `None` for a job that is no array.
+    /// Index in the array; `None` for a job that is not an array.
     pub element: Option<u32>,
-    /// How it is.
+    /// State of the task.
     pub state: State,
     /// Its node; empty while it has none.
     pub node: String,
 }
 
-/// Words of `squeue` for [`queue`].
+/// Arguments of `squeue` for [`queue`].
 #[must_use]
 pub fn queue_words(name: &str) -> Vec<String> {
     let format = "--format=%F|%K|%T|%N|%r";
@@ -291,10 +293,10 @@ pub fn queue_words(name: &str) -> Vec<String> {
     fixed.into_iter().chain([format!("--name={name}")]).collect()
 }
 
-/// Reads `squeue`'s answer, one task a line.
+/// Parses the output of `squeue`, one task per line.
 ///
 /// # Errors
-/// [`BadAnswer`] that names the first line that is not as expected.
+/// [`BadAnswer`] with the first malformed line.
 pub fn queue(answer: &str) -> Result<Vec<QueueLine>, BadAnswer> {
     answer.lines().filter(|line| !line.trim().is_empty()).map(queue_line).collect()
 }
@@ -323,7 +325,7 @@ fn queue_line(line: &str) -> Result<QueueLine, BadAnswer> {
     Ok(QueueLine { job: number, element, state, node: node.to_owned() })
 }
 
-/// Whether waiting for this reason is usual in a busy cluster; else a person must do something.
+/// True if this reason for waiting is usual in a busy cluster; otherwise the user must act.
 #[must_use]
 pub fn waits_as_usual(reason: &str) -> bool {
     matches!(
@@ -338,7 +340,7 @@ pub fn waits_as_usual(reason: &str) -> bool {
     )
 }
 
-/// What a state means, in words.
+/// Description of a state.
 #[must_use]
 pub fn ended_words(state: &str, exit_code: Option<&str>) -> String {
     let exit = exit_code.filter(|code| *code != "0:0");
@@ -369,23 +371,23 @@ pub fn job_field<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
     words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// What `scontrol show config` says of limits.
+/// Limits in the output of `scontrol show config`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Indexes of arrays are below this.
+    /// `MaxArraySize`: indexes of arrays are below this.
     pub max_array: u32,
-    /// Jobs that the controller keeps at most, all users together.
+    /// `MaxJobCount`: maximum number of jobs in the controller, of all users.
     pub max_jobs: u32,
-    /// Slurm's version.
+    /// Version of Slurm.
     pub version: String,
     /// Name of the cluster.
     pub cluster: String,
 }
 
-/// Reads `scontrol show config`.
+/// Parses the output of `scontrol show config`.
 ///
 /// # Errors
-/// [`BadAnswer`] if a limit is missing or no number.
+/// [`BadAnswer`] if a limit is missing or not a number.
 pub fn config(answer: &str) -> Result<Config, BadAnswer> {
     let field = |name: &str| {
         let value = answer.lines().find_map(|line| {
@@ -410,18 +412,18 @@ pub fn config(answer: &str) -> Result<Config, BadAnswer> {
 /// A node of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeLine {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// `idle`, `down*`.
+    /// State: `idle`, `down*`.
     pub state: String,
-    /// The partition.
+    /// Name of the partition.
     pub partition: String,
-    /// True for the partition that is used if none is named.
+    /// True for the default partition.
     pub is_default: bool,
 }
 
 impl NodeLine {
-    /// True if it may run something, now or after what runs there.
+    /// True if it can run jobs, now or after the running ones.
     #[must_use]
     pub fn is_up(&self) -> bool {
         let state = self.state.trim_end_matches(['*', '~', '#', '!', '%', '$', '@', '^', '-', '+']);
@@ -440,10 +442,10 @@ impl NodeLine {
     }
 }
 
-/// Words of `sinfo` for [`node_lines`].
+/// Arguments of `sinfo` for [`node_lines`].
 pub const NODE_WORDS: [&str; 3] = ["--noheader", "--Node", "--format=%N|%T|%P"];
 
-/// Reads `sinfo`'s answer, a line for each node and partition.
+/// Parses the output of `sinfo`, one line for each node and partition.
 ///
 /// # Errors
 /// [`BadAnswer`].
@@ -466,11 +468,11 @@ pub fn node_lines(answer: &str) -> Result<Vec<NodeLine>, BadAnswer> {
     answer.lines().filter(|line| !line.trim().is_empty()).map(line).collect()
 }
 
-/// The nodes of a partition (the default one without a name): those that may be used, and those
-/// that tasks must not use because they are not among `these`.
+/// The nodes of a partition (the default one without a name): those that may be used, and those to
+/// exclude because they are not among `these`.
 ///
 /// # Errors
-/// What is not there, in words, with the way out.
+/// A message on what is missing, with a hint.
 pub fn choose(
     lines: &[NodeLine],
     partition: Option<&str>,
@@ -511,7 +513,7 @@ pub fn choose(
     Ok((used, excluded.into_iter().map(|line| line.name).collect()))
 }
 
-/// What a program of Slurm says when it fails, and the way out.
+/// The error message of a Slurm program, and a hint.
 #[must_use]
 pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
     let has = |text: &str| said.contains(text);
@@ -545,14 +547,14 @@ pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
     let lines = said.lines().map(|line| line.trim().trim_start_matches(&prefix));
     let mut lines = lines.map(|line| line.trim_start_matches("error: "));
     let last = lines.rfind(|line| !line.is_empty()).unwrap_or("it failed");
-    // The limit that refused stands in a line of its own.
+    // The limit that caused the rejection is in a line of its own.
     let limit = lines.rfind(|line| names_a_limit(line));
     let limit = limit.map_or_else(String::new, |limit| format!(" ({limit})"));
     (format!("{program}: {last}{limit}"), hint)
 }
 
-/// What `srun` says of a task's end: why, where it names more than an exit code, and the node,
-/// as in `srun: error: n1: task 0: Exited with exit code 3`.
+/// The messages of `srun` about the end of a task: the reason, if there is more than an exit code,
+/// and the node, as in `srun: error: n1: task 0: Exited with exit code 3`.
 #[must_use]
 pub fn srun_end(said: &str) -> (Option<&'static str>, Option<&str>) {
     let has = |text: &str| said.contains(text);
@@ -572,19 +574,19 @@ pub fn srun_end(said: &str) -> (Option<&'static str>, Option<&str>) {
     (how, node)
 }
 
-/// Why Slurm did not take tasks, where it may take fewer of them, or later.
+/// Why Slurm rejected tasks, if it may accept fewer of them, or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// The controller, an account or a QOS has room for no more jobs now.
+    /// The controller, an account or a QOS accepts no more jobs now.
     NoRoom,
-    /// A limit that this version of Slurm does not name; it may be one that no waiting helps.
+    /// A limit that this version of Slurm does not name; waiting may not help.
     Unnamed,
     /// The array has an index, or a number of tasks, above the cluster's limit.
     ArrayTooLarge,
 }
 
-/// What `sbatch` or `srun` said when it took no task; `None` for what neither fewer nor later
-/// tasks would change. Only its own lines count, not those of a task.
+/// The reason in the output of `sbatch` or `srun` when it accepted no task; `None` if neither fewer
+/// nor later tasks would help. Only its own lines count, not those of a task.
 #[must_use]
 pub fn not_taken(said: &str) -> Option<NotTaken> {
     let own: Vec<&str> = said
@@ -613,7 +615,7 @@ fn names_a_limit(word: &str) -> bool {
         .any(|begin| word.starts_with(begin))
 }
 
-/// Whether `sbatch` waits by itself to ask again, for two minutes in all.
+/// True if `sbatch` itself waits to retry, for two minutes in total.
 #[must_use]
 pub fn will_ask_again(said: &str) -> bool {
     said.lines().any(|line| line.trim().starts_with("sbatch: ") && waits(line))
@@ -624,7 +626,7 @@ fn waits(line: &str) -> bool {
     !not_reached && (line.contains("sleeping and retrying") || line.contains("disabled, retrying"))
 }
 
-/// The last thing that a task said, without what Slurm says to every one.
+/// The last output line of a task, without the messages that Slurm prints for every task.
 #[must_use]
 pub fn last_words(said: &str) -> Option<&str> {
     let noise =

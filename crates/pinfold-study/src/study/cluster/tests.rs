@@ -1,4 +1,4 @@
-//! Parts, documents, answers of Slurm, and a simulated cluster of any size.
+//! Parts, documents, output of Slurm, and a simulated cluster of any size.
 
 mod answers;
 mod cluster;

@@ -1,4 +1,4 @@
-//! What a node does: looks whether it is like the first one, and runs a part in memory.
+//! The work of a node: checks that it equals the first node, and runs a part in memory.
 
 use std::collections::BTreeMap;
 
@@ -16,29 +16,30 @@ use super::parts::Parts;
 use crate::engine::TrialError;
 use crate::store::{OpenRun, Store, TrialRecord};
 
-/// A study as a job brings it, in the form that is run.
+/// The study of a job.
 #[derive(Debug)]
 pub struct Scout {
-    /// As the file has it.
+    /// As in the file.
     pub whole: Study,
     /// In the form that is run.
     pub study: Study,
     quick: bool,
 }
 
-/// What a node has run.
+/// The result of a node.
 #[derive(Debug)]
 pub enum Found {
     /// All trials of the part.
     Whole(Vec<(TrialRecord, Vec<Figure>)>),
-    /// It was told to end after so many of so many.
+    /// Interrupted after this number of trials, of this total.
     Interrupted(u64, u64),
 }
 
-/// Reads the study of a job.
+/// Parses the study of a job.
 ///
 /// # Errors
-/// [`StudyError::Stored`] if it is no study file, [`StudyError::Runner`] if it has no quick form.
+/// [`StudyError::Stored`] if it is not a study file, [`StudyError::Runner`] if it has no quick
+/// form.
 pub fn scout(job: &JobDocument) -> Result<Scout, StudyError> {
     let whole = from_toml(&job.toml).map_err(StudyError::Stored)?;
     let study = match job.quick {
@@ -52,7 +53,7 @@ pub fn scout(job: &JobDocument) -> Result<Scout, StudyError> {
 }
 
 impl Scout {
-    /// What this node has of it.
+    /// The properties of this node for the study.
     ///
     /// # Errors
     /// [`StudyError`] if nothing can be run here.
@@ -63,7 +64,8 @@ impl Scout {
     }
 }
 
-/// What keeps a node from running what was designed for another; `None` if nothing does.
+/// The differences that prevent this node from running a design of the first node; `None` if there
+/// are none.
 #[must_use]
 pub fn differences(scout: &Scout, first: &Scouted, here: &Scouted) -> Option<String> {
     let numbers = |facts: &HostFacts| {
@@ -97,10 +99,10 @@ pub fn differences(scout: &Scout, first: &Scouted, here: &Scouted) -> Option<Str
         .then(|| "it makes other cells of the study".to_owned())
 }
 
-/// Runs a part with this node's runner; nothing of it is on a disk.
+/// Runs a part with the runner of this node; nothing is stored on disk.
 ///
 /// # Errors
-/// [`StudyError`]: there is no such part, no trial can be run at all.
+/// [`StudyError`]: there is no such part, or no trial can be run.
 pub fn work(
     (scout, number): (&Scout, u32),
     (origin, facts): (&Origin, &HostFacts),
@@ -134,10 +136,11 @@ pub fn work(
     }
 }
 
-/// Begins a run on a cluster, as the first node saw it.
+/// Creates a run on a cluster, with the properties of the first node.
 ///
 /// # Errors
-/// [`StudyError`] as [`record::create`]; [`StudyError::OtherCells`] if the node made others.
+/// [`StudyError`] as [`record::create`]; [`StudyError::OtherCells`] if the cells of the node
+/// differ.
 pub fn create_on_cluster(
     store: &mut Store,
     new: &NewStudy<'_>,
@@ -159,7 +162,7 @@ pub fn create_on_cluster(
     record::create_with(store, new, (&Elsewhere { reasons }, Some(&json)))
 }
 
-/// A runner whose machine is elsewhere: it knows what that one refused.
+/// A runner for another machine: it has the list of cells that that machine refused.
 struct Elsewhere {
     reasons: BTreeMap<(usize, Vec<usize>), String>,
 }

@@ -1,4 +1,5 @@
-//! `[[plot]]`, `[[table]]` and `[[claim]]`: what the report shows, and what the source says.
+//! `[[plot]]`, `[[table]]` and `[[claim]]`: the contents of the report, and the claims of the
+//! source.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +20,9 @@ const SELECTION: &[&str] = &["figure", "labels", "where", "show", "ideal"];
 const PLOT: &[&str] = &["name", "title", "kind", "x", "x-unit", "series", "panel", "mark", "log"];
 const TABLE: &[&str] = &["name", "title", "figures", "rows", "columns"];
 const CLAIM: &[&str] = &["source", "place", "see", "agree"];
-/// What tells the figures of exits apart.
+/// The labels of exit figures.
 const EXIT_LABELS: [&str; 3] = ["type", "statistic", "level"];
-/// The functions of claims: one number out of the cells that their arguments pick.
+/// The functions of claims: each gives one value from the cells that its arguments select.
 pub(in super::super) const FUNCTIONS: [&str; 6] =
     ["value", "ratio", "error", "spread", "smallest", "largest"];
 
@@ -58,8 +59,8 @@ pub(super) fn report(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The figure must be one that a workload or probe gives. Workloads that print lines of figures
-/// name them only when they run.
+/// The figure must be one of a workload or probe. The figures of workloads that print lines of
+/// figures are known only when they run.
 pub(super) fn check_figure(name: &str, at: usize, study: &Study) -> Result<(), Fault> {
     let declared = study.workloads.iter().flat_map(|workload| &workload.figures);
     let mut known: Vec<&str> = declared.map(|figure| figure.name.as_str()).collect();
@@ -81,7 +82,7 @@ fn selection(keys: &mut Keys, study: &Study) -> Result<Selection, Fault> {
     Ok(Selection { figure, ..shared_selection(keys, study, at)? })
 }
 
-/// All of a selection but the figure.
+/// The keys of a selection without the figure.
 fn shared_selection(keys: &mut Keys, study: &Study, at: usize) -> Result<Selection, Fault> {
     let labels = match keys.take("labels") {
         None => BTreeMap::new(),
@@ -160,7 +161,7 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
     Ok(plot)
 }
 
-/// The unit of a name.
+/// The unit with this name.
 pub(super) fn unit_named((text, at): (String, usize)) -> Result<Unit, Fault> {
     Unit::from_name(&text).ok_or_else(|| {
         Fault::new(at, format!("there is no unit {text:?}"))
@@ -256,7 +257,7 @@ fn check_see(see: &str, at: usize, study: &Study) -> Result<(), Fault> {
     }
 }
 
-/// Its functions are those of claims, and what they pick are factors.
+/// Its functions must be those of claims, and their arguments must select by factors.
 fn check_claim(rule: &Rule, study: &Study, key: &str) -> Result<(), Fault> {
     let fault = |at: usize, why: String| expr_fault(key, rule.at, &super::ExprError { at, why });
     for (name, at) in rule.expr.names() {

@@ -1,4 +1,4 @@
-//! `[[workload]]`: what runs, and how to read what it prints.
+//! `[[workload]]`: the program, and how to parse its output.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use super::{cell_rule, check_name, rule, time, truth};
 const WORKLOAD: &[&str] =
     &["name", "pinload", "command", "guest-program", "lasts", "time-limit", "figure", "roi"];
 const FIGURE: &[&str] = &["name", "unit", "family", "json", "regex", "where", "labels"];
-/// What the hooks of PARSEC print at the end of the region of interest.
+/// The line that the PARSEC hooks print at the end of the region of interest.
 const ROI: &str = r"\[HOOKS\] Total time spent in ROI:\s*([0-9.]+)\s*s";
-/// Figures that every trial has.
+/// The figure that every trial has.
 pub(super) const WHOLE_TIME: &str = "t_full";
 
 pub(super) fn workloads(
@@ -128,7 +128,7 @@ fn guest_program(
     Ok(Some(path))
 }
 
-/// A time such as `"3s"`, or seconds as an expression over factors.
+/// A duration such as `"3s"`, or seconds as an expression over factors.
 fn lasts(keys: &mut Keys, study: &Study) -> Result<Rule, Fault> {
     let (text, at) = keys.required("lasts")?.into_text("lasts")?;
     match template::duration_ns(&text) {
@@ -149,7 +149,7 @@ fn figure(table: Toml) -> Result<FigureRule, Fault> {
     let family = match keys.text("family")? {
         None => Family::Capacity,
         Some((text, at)) => {
-            // Places are told and not summed up: a study has no use for them.
+            // Counts of places are reported and not summarised: studies do not use them.
             let known = [Family::Capacity, Family::Tail, Family::Count];
             known.into_iter().find(|family| family.name() == text).ok_or_else(|| {
                 Fault::new(at, format!("there is no family {text:?}"))

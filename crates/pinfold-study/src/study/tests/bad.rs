@@ -1,4 +1,4 @@
-//! Bad study files: each refused with line and column and what is wrong.
+//! Invalid study files: each is rejected with line, column and reason.
 
 use super::super::*;
 use super::world::{FACTS, STUDY, World};

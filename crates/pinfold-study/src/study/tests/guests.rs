@@ -1,4 +1,4 @@
-//! Studies with guests: which cells want one, what contradicts itself, what boots cost.
+//! Studies with guests: cells with a guest, contradictory levels, boot times.
 
 use pinfold_model::{Accelerator, Isa};
 

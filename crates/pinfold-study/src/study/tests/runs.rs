@@ -1,4 +1,4 @@
-//! Runs: complete, resumed, retried, early; and what the analysis makes of them.
+//! Runs: complete, resumed, retried, ended early; and their analysis.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ fn cells_are_excluded_skipped_refused_and_compared() {
     assert_eq!((cells.all.len(), cells.excluded), (18, 18));
     assert_eq!((prediction.cells, prediction.skipped), (10, 8));
     assert_eq!((prediction.block_trials, prediction.blocks), (PER_BLOCK as u64, 8));
-    // The cost of stall is measured once for each number of cores, and not in each block.
+    // The cost of stall is calibrated once for each number of cores, not in each block.
     assert!((prediction.once_s - 16.0).abs() < f64::EPSILON, "{}", prediction.once_s);
     assert!(prediction.block_s < 16.0, "{}", prediction.block_s);
     let reasons: BTreeSet<&str> =
@@ -201,7 +201,7 @@ fn the_analysis_says_what_the_world_does() {
     assert!((ratio("quota").interval.ratio - 0.7).abs() < 0.01);
     // Rates: lower is worse; 8 blocks suffice for two compared at a time.
     assert_eq!((ratio("stall").verdict, ratio("stall").blocks), (Verdict::Worse, 8));
-    // The second looks are no different from the first.
+    // The twins do not differ from their cells.
     assert_eq!((analysis.noise.len(), analysis.false_verdicts()), (4, (0, 4)));
     let claims = &analysis.loaded.study.claims;
     let judged = analysis.judge(&claims[0]);

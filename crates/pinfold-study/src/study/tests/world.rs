@@ -1,4 +1,4 @@
-//! A simulated machine that runs trials: what the engine's tests run on.
+//! A simulated machine that runs trials, for the tests of the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,7 +75,7 @@ levels = { cores = [1] }
 pub const FACTS: HostFacts =
     HostFacts { pus: 2, cores: 2, nodes: 1, packages: 1, smt: false, cpufreq: false };
 
-/// How a trial is to go wrong.
+/// How a trial fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     Once,

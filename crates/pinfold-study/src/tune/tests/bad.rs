@@ -1,4 +1,4 @@
-//! Bad input and bad luck: failures are retried once, then told, never dropped.
+//! Bad input and failures: a failed start is retried once, then reported.
 
 use pinfold_model::{LoadState, Metric, Severity};
 
@@ -43,7 +43,7 @@ fn a_candidate_that_failed_in_the_confirmation_is_unknown() {
         let verdict = cell.against_baseline.as_ref().unwrap().verdict;
         assert_eq!(verdict, Verdict::Unknown { have: blocks - 1, need: blocks });
     }
-    // The best that can be shown comes first.
+    // The best one that can be shown comes first.
     assert_eq!(report.winner.as_ref().unwrap().name, "compact");
     let warning = report.findings.iter().find(|found| found.text.contains("failed twice")).unwrap();
     assert_eq!((warning.subject.as_str(), warning.severity), ("low-latency", Severity::Warning));
@@ -138,7 +138,7 @@ fn lost_samples_cannot_make_a_layout_better() {
     assert!(matches!(verdict("compact", Metric::SpinGap), Verdict::Unknown { .. }));
     assert_eq!(verdict("low-latency", Metric::SpinGap), Verdict::Better);
     assert!(report.findings.iter().any(|found| found.text.contains("were lost")));
-    // If the baseline lost some, its true gaps are longer still.
+    // If samples of the baseline were dropped, its true stalls are even longer.
     let mut world = World::new(&THREE);
     world.machine.troubles.insert((Phase::Confirmation, 1, 0), Trouble::Drops);
     let report = world.tune(&config(Goal::Latency)).unwrap();

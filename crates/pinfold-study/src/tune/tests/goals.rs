@@ -6,7 +6,7 @@ use super::super::*;
 use super::world::{COSTS, World, config};
 use crate::stats::Verdict;
 
-/// Fast but jumpy, slow but smooth, and one in between.
+/// Fast with long stalls, slow with short ones, and one in between.
 const TRADE: [(&str, f64, f64); 4] =
     [("none", 5e6, 100.0), ("jumpy", 8e6, 150.0), ("smooth", 0.1e6, 90.0), ("middle", 1e6, 148.0)];
 
@@ -124,7 +124,7 @@ fn too_small_budgets_are_refused_with_what_it_takes() {
 fn slow_starts_shorten_the_confirmation_but_never_below_eight_blocks() {
     let five: Vec<(&str, f64, f64)> =
         ["none", "a", "b", "c", "d"].iter().map(|&name| (name, 1e6, 100.0)).collect();
-    // Screened: the confirmation is planned anew with the durations that were seen.
+    // With screening: the confirmation is planned again with the measured durations.
     let mut world = World::new(&five);
     world.slowness = 1.5;
     let config = TuneConfig { budget_s: 900.0, ..config(Goal::Latency) };
@@ -136,7 +136,7 @@ fn slow_starts_shorten_the_confirmation_but_never_below_eight_blocks() {
     assert!(confirm.blocks >= 8);
     assert!(report.design.spent_s < 900.0 * 1.3, "{}", report.design.spent_s);
 
-    // Not screened: the confirmation ends at a block's end when the time is up.
+    // Without screening: the confirmation ends at the end of a block when the time is up.
     let mut world = World::new(&five[..2]);
     world.slowness = 1.5;
     let config = TuneConfig { budget_s: 1_000.0, ..config };
@@ -148,7 +148,7 @@ fn slow_starts_shorten_the_confirmation_but_never_below_eight_blocks() {
     assert_eq!(report.design.done, report.design.planned);
     assert!(report.finished && report.design.spent_s <= 1_000.0);
 
-    // Much slower than said: eight blocks all the same, and it says so.
+    // Much slower than predicted: eight blocks all the same, with a finding.
     let mut world = World::new(&five[..2]);
     world.slowness = 4.0;
     let report = world.tune(&config).unwrap();

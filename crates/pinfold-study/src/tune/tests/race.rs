@@ -1,4 +1,5 @@
-//! Races: who cannot win is dropped early and told of; what verdicts need is never dropped.
+//! Races: candidates that cannot win are dropped early and reported; the baseline and its twin are
+//! never dropped.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +40,7 @@ fn those_who_cannot_win_are_dropped_and_reported_of() {
     let winner = report.winner.as_ref().unwrap();
     assert!(["a", "b"].contains(&winner.name.as_str()), "{}", winner.name);
     assert_eq!(winner.against_baseline.as_ref().unwrap().verdict, Verdict::Better);
-    // The baseline and its twin are in every block of the confirmation, the winner too.
+    // The baseline and its twin are in every block of the confirmation, and so is the winner.
     let candidate = |name| world.candidates.iter().position(|one| one.name == name).unwrap();
     let needed = [0, candidate(winner.name.as_str()), world.candidates.len()];
     for order in &report.design.confirmation {
@@ -47,7 +48,7 @@ fn those_who_cannot_win_are_dropped_and_reported_of() {
         assert!(needed.iter().all(|one| who.contains(one)), "{who:?}");
     }
     assert!(!report.aa.is_empty());
-    // Who was dropped in the confirmation stands last and has no verdict.
+    // A candidate dropped in the confirmation ranks last and has no verdict.
     for row in report.ranking.iter().filter(|row| row.dropped) {
         let cells = row.cells.iter().filter_map(|cell| cell.against_baseline.as_ref());
         for contrast in cells {
@@ -87,7 +88,7 @@ fn a_race_that_is_broken_off_takes_the_same_decisions_again() {
         for stop in &stops {
             world.stop_after(*stop);
             assert!(matches!(world.go(open).unwrap(), Outcome::Interrupted { .. }), "{stop}");
-            // What an unfinished run shows as dropped stays so.
+            // A candidate that an unfinished run shows as dropped stays dropped.
             let half = analyse(&world.store, open.id()).unwrap();
             assert_eq!(half.dropped[..], expected.dropped[..half.dropped.len()], "{stop}");
             open = world.reopen(open.id(), fixture::origin(), HostChange::Refuse);
@@ -112,7 +113,7 @@ fn the_same_seed_gives_the_same_race() {
 
 #[test]
 fn only_what_the_goal_does_not_need_is_dropped() {
-    // jumpy has the rate that others are measured by, smooth the gaps.
+    // jumpy has the reference rate, smooth the shortest stalls.
     let five = [
         ("none", 5e6, 100.0),
         ("jumpy", 8e6, 150.0),
@@ -123,7 +124,7 @@ fn only_what_the_goal_does_not_need_is_dropped() {
     let mut world = World::new(&five);
     let report = world.tune(&racing(Goal::Balanced)).unwrap();
     assert_eq!(report.winner.as_ref().unwrap().name, "middle");
-    // With a limit that only smooth keeps, the fastest cannot push it out.
+    // With a limit that only smooth keeps, the fastest cannot displace it.
     let mut world = World::new(&five);
     let limit = TuneConfig { max_gap_ns: Some(500_000), ..racing(Goal::Throughput) };
     let report = world.tune(&limit).unwrap();
@@ -136,7 +137,7 @@ fn a_race_goes_on_while_there_is_time_and_others_than_the_three_may_be_the_best(
     let names = ["none", "a", "b", "c", "d", "e", "f", "g"];
     let alike: Vec<(&str, f64, f64)> = names.iter().map(|&name| (name, 1e6, 100.0)).collect();
     let mut world = World::new(&alike);
-    // Starts that are faster than was said leave time.
+    // Starts that are faster than predicted leave time.
     (world.noise, world.slowness) = (1.0, 0.2);
     let config = TuneConfig { budget_s: 1_000.0, ..racing(Goal::Latency) };
     let report = world.tune(&config).unwrap();
@@ -144,7 +145,7 @@ fn a_race_goes_on_while_there_is_time_and_others_than_the_three_may_be_the_best(
     assert!((4..=8).contains(&blocks), "{blocks}");
     assert!(report.findings.iter().any(|finding| finding.text.contains("without proof")));
     assert!(report.design.spent_s <= world.budget_s);
-    // As much time, and three that are far ahead of all others.
+    // The same amount of time, and three that are far ahead of all others.
     let mut world = World::new(&SEVEN);
     world.slowness = 0.4;
     let report = world.tune(&racing(Goal::Latency)).unwrap();

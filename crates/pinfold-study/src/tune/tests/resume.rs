@@ -1,4 +1,4 @@
-//! Interruption and going on: the same design, no start twice, the same report.
+//! Interruption and resumption: the same design, no start twice, the same report.
 
 use std::collections::BTreeSet;
 
@@ -61,7 +61,7 @@ fn a_finished_start_is_never_repeated() {
     let made = world.machine.requests.len();
     let retries = report.failures.len();
     assert_eq!(made, report.design.done as usize + retries);
-    // Once more on a finished run: nothing to do.
+    // Once more on a finished run: there is nothing to do.
     let open = world.reopen(report.run, fixture::origin(), HostChange::Refuse);
     assert_eq!(world.go(open).unwrap(), Outcome::Finished);
     assert_eq!(world.machine.requests.len(), made);
@@ -72,7 +72,7 @@ fn a_finished_start_is_never_repeated() {
 fn a_start_that_the_stop_signal_killed_is_made_again() {
     let mut world = world();
     let created = world.create(&config(Goal::Latency)).unwrap();
-    // The signal reaches the machine too, in the middle of a start that then fails.
+    // The signal reaches the machine too, in the middle of a start, which then fails.
     let order = &analyse(&world.store, created.run.id()).unwrap().design.screening[0];
     let (victim, at) = (order[2].slot.candidate, 3);
     world.machine.troubles.insert((Phase::Screening, 0, victim), Trouble::Once);

@@ -1,4 +1,4 @@
-//! A simulated host with a simulated machine: what the engine's tests run on.
+//! A simulated host with a simulated machine, for the tests of the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,20 +14,20 @@ use crate::fixture;
 use crate::random::Pcg32;
 use crate::store::{HostChange, OpenRun, Phase, RunId, SessionRecord, Store};
 
-/// What a start costs in this world (seconds).
+/// Costs of a start in the simulation (seconds).
 pub const COSTS: Costs = Costs { start_s: 2.0, state_s: 0.1, per_observed_s: 1.0 };
 
-/// A run without a race: three blocks to screen, nobody is dropped by a test.
+/// A run without a race: three screening blocks, no candidate is dropped by a test.
 pub fn config(goal: Goal) -> TuneConfig {
     TuneConfig { race: None, screening_blocks: 3, ..racing(goal) }
 }
 
-/// The usual run.
+/// A run with the defaults.
 pub fn racing(goal: Goal) -> TuneConfig {
     TuneConfig { load_states: LoadState::ALL.to_vec(), ..TuneConfig::new(goal, 400.0, 11, COSTS) }
 }
 
-/// How a start of the world is to go wrong.
+/// How a start of the simulation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     Once,
@@ -38,7 +38,7 @@ pub enum Trouble {
     Drops,
 }
 
-/// An update, kept.
+/// A recorded update.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub event: Event,
@@ -53,7 +53,7 @@ pub struct World {
     pub seen: Vec<Seen>,
     /// Standard deviation of the logarithms between starts.
     pub noise: f64,
-    /// Starts take this many times what was predicted.
+    /// Starts take the predicted time multiplied by this factor.
     pub slowness: f64,
     pub budget_s: f64,
     pub stop: AtomicBool,
@@ -62,20 +62,20 @@ pub struct World {
     _folder: tempfile::TempDir,
 }
 
-/// The machine's side: survives interruptions of the engine, as a real host does.
+/// The state of the machine: survives interruptions of the engine, like a real host.
 #[derive(Default)]
 pub struct Machine {
-    /// Gap under full load (ns) and rate (per second) of each candidate.
+    /// Stall under full load (ns) and rate (per second) of each candidate.
     pub levels: Vec<(f64, f64)>,
     /// By phase, block and candidate.
     pub troubles: BTreeMap<(Phase, u32, usize), Trouble>,
     /// Candidates that never start.
     pub broken: BTreeSet<usize>,
-    /// Requests in order.
+    /// The requests, in order.
     pub requests: Vec<StartRequest>,
-    /// By confirmation block: true spoils the baseline's first start, false its second.
+    /// By confirmation block: true disturbs the baseline's first start, false its second.
     pub spoiled: Vec<bool>,
-    /// Set the stop flag when this many requests have been made.
+    /// Set the stop flag after this number of requests.
     pub stop_at: Option<usize>,
     calls: BTreeMap<(Phase, u32, usize), u32>,
 }
@@ -262,7 +262,7 @@ impl WorldStarter<'_> {
         if request.candidate == 0 && spoiled.is_some_and(|first| *first == (call == 1)) {
             gap_ns *= 4.0;
         }
-        // Luck of this start.
+        // Random deviation of this start.
         let spread = |generator: &mut Pcg32| (self.noise * (generator.unit() * 3.4 - 1.7)).exp();
         let gap_ns = gap_ns * spread(&mut generator);
         let rate = rate * spread(&mut generator).powf(0.1);

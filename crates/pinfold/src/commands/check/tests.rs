@@ -1,4 +1,4 @@
-//! A running machine as a simulated host with two NUMA nodes shows it.
+//! A running machine on a simulated host with two NUMA nodes.
 
 use pinfold_host::{CgroupVersion, SimBuilder, SimPages, SimTask};
 use pinfold_model::PuId;
@@ -17,12 +17,13 @@ fn cores_come_from_the_places_that_qemu_reports() {
     let found = guest_shape(&[(0, place(0, 0, 0)), (1, place(0, 0, 1)), (2, place(1, 0, 0))]);
     assert_eq!((found.sockets, found.threads), (2, 2));
     assert_eq!(found.cores, [vec![0, 1], vec![2]]);
-    // A board that tells no places shows single CPUs.
+    // A board that reports no positions gives single CPUs.
     let found = guest_shape(&[(0, GuestPlace::default()), (1, GuestPlace::default())]);
     assert_eq!((found.threads, found.cores.len()), (1, 2));
 }
 
-/// Two nodes of two PUs; a QEMU with a vCPU on each PU of node 0 and this many pages by node.
+/// Two nodes with two CPUs each; a QEMU with a vCPU on each CPU of node 0 and this number of pages
+/// by node.
 fn on_two_nodes(pages: &[(u32, u64)]) -> (Vec<Layout>, Topology) {
     const QEMU: u32 = 200;
     let mut process = SimTask::new(QEMU, "qemu-system-x86_64");
@@ -69,7 +70,7 @@ fn pages_on_another_node_than_the_pins() {
         memory_flaws(&layouts, &topology)
     };
     assert_eq!(of(&[(0, 25_600)]), []);
-    // A quarter of 100 MiB, then a hundredth, then less than anybody would look at.
+    // A quarter of 100 MiB, then a hundredth, then less than the threshold.
     let far = "memory-elsewhere: of the 100 MiB of memory that it holds, 25 MiB are on another node \
                (node 1 25 MiB); its vCPUs are pinned to node 0";
     assert_eq!(of(&[(0, 19_200), (1, 6_400)]), [(Severity::Warning, far.to_owned())]);

@@ -15,7 +15,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::say;
 use crate::{common, interrupt};
 
-/// Becomes a command in a vnode.
+/// Executes a command in a vnode.
 pub fn exec(arguments: &ExecArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = common::state(state)?;
     let enter = ipc::require(&state, &Ask::Enter { vnode: arguments.vnode.clone() })?.enter()?;
@@ -42,24 +42,25 @@ fn spawn(enter: &Enter, command: &[String]) -> Result<Spawn, Failure> {
     Ok(Spawn::new(program).args(arguments).cgroup_files(enter.files.clone()).affinity(pus))
 }
 
-/// Answers as a command did.
+/// Exits with the status of a command.
 pub fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
     use std::os::unix::process::ExitStatusExt as _;
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
-        // The command's own answer, as every program that runs another gives it.
+        // The exit status of the command, as with every program that runs another.
         (Some(code), _) => std::process::exit(code),
         (None, Some(signal)) => std::process::exit(128 + signal),
         (None, None) => Err(Failure::new(Exit::Host, "the command ended in an unknown way")),
     }
 }
 
-/// One command on so many cores at a speed: a platform of one vnode for as long as it runs.
+/// Runs one command on a number of cores at a speed: a platform with one vnode until the command
+/// ends.
 pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = common::state(state)?;
     let host = common::host()?;
     let speed = arguments.speed.as_deref().unwrap_or("100%");
-    // Several may run at a time.
+    // Several may run at the same time.
     let name = format!("run-{}", process::own_pid());
     let mut words = format!("name={name},cores={},speed={speed}", arguments.cores.unwrap_or(1));
     if let Some(method) = &arguments.method {
@@ -71,7 +72,7 @@ pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure>
     let vnode = common::asked("--speed", platforms::vnode_from_words(&words))?;
     let share_housekeeping = arguments.share_housekeeping;
     let plan = resolved(Platform { vnodes: vec![vnode], share_housekeeping }, &host)?;
-    // The vnode is there as long as the command: its end is the command's to decide.
+    // The vnode exists as long as the command, so the signals are left to the command.
     interrupt::install_forward()?;
     let mut child: Option<Child> = None;
     let mut ended = None;
@@ -93,8 +94,8 @@ pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure>
     ended.map_or_else(|| Err(Failure::new(Exit::Interrupted, "interrupted")), as_it_ended)
 }
 
-/// Hands signals on to the command. Ctrl-C of a terminal reaches it by itself, and many programs
-/// take a second one for impatience.
+/// Forwards signals to the command. Ctrl-C of a terminal reaches it directly, and many programs
+/// treat a second one as a forced exit.
 pub fn hand_on(command: &mut Child) -> Result<(), Failure> {
     for signal in interrupt::forwarded() {
         let by_terminal = signal == Signaled::Interrupt && std::io::stdin().is_terminal();

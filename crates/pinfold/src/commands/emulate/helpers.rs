@@ -1,4 +1,4 @@
-//! What the methods start outside: witnesses and burners, both `pinload`.
+//! The helper processes of the methods: reference runs and burners, both `pinload`.
 
 use std::io::Read as _;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -35,21 +35,23 @@ impl<'p> Programs<'p> {
         Self { pinload, kept, renews: true }
     }
 
-    /// The same for vnodes in which something is measured: no witness runs next to it.
+    /// For vnodes in which a measurement runs: no reference run at the same time.
     pub fn without_renewal(self) -> Self {
         Self { renews: false, ..self }
     }
 }
 
-/// Silence after which a burner pauses: what is slowed is at full speed again within 100 ms.
+/// Time without heartbeats after which a burner pauses: the vnode is at full speed again within 100
+/// ms.
 const BURNER_SILENCE_NS: u64 = 90_000_000;
-/// Windows of the witness, as many as fit, each of so many ms: several ticks of the kernel.
+/// Length of the windows of a reference run (ms): several ticks of the kernel. There are as many as
+/// fit.
 const WINDOW_MS: usize = 20;
-/// What stops it for so long, or for four units of its work, is seen: shorter is no timer interrupt
-/// with a stall in it, however short the period.
+/// Stops of at least this length (ns), or of four units of work, are recorded: even with a short
+/// period, an interrupted timer tick with a stall is longer.
 const STOP_NS: u64 = 1_000;
 
-/// One worker on each CPU, every stop noted.
+/// One worker on each CPU, with all stops recorded.
 fn benchmark(pus: &CpuSet, duration_ns: u64) -> Progress {
     let workers = Workers::Threads(u32::try_from(pus.len()).unwrap_or(u32::MAX));
     let duration_ms = u32::try_from(duration_ns / 1_000_000).unwrap_or(u32::MAX);
@@ -64,7 +66,7 @@ fn failed(why: String) -> SpeedError {
     SpeedError::HelperSpawner { what: "the witness", why }
 }
 
-/// What the workers did, in whole windows.
+/// The results of the workers, in whole windows.
 fn rates(outcome: &ProgressOutcome) -> Result<Throughput, SpeedError> {
     let window = |worker: &WorkerProgress, (begin, ms): (usize, &[u32])| {
         let at_ns = |ms: usize| u64::try_from(ms).unwrap_or(u64::MAX).saturating_mul(1_000_000);
@@ -77,7 +79,7 @@ fn rates(outcome: &ProgressOutcome) -> Result<Throughput, SpeedError> {
     };
     let witnessed = |worker: &WorkerProgress| {
         let whole = worker.windows.chunks_exact(WINDOW_MS);
-        // The threads begin one after the other.
+        // The threads do not start at the same time.
         let numbered = (0..).step_by(WINDOW_MS).zip(whole).skip(1);
         let windows = numbered.map(|one| window(worker, one)).collect::<Result<_, _>>()?;
         let elapsed_ns = outcome.elapsed_ns.saturating_sub(worker.late_ns);
@@ -136,12 +138,12 @@ impl HelperSpawner for Programs<'_> {
             .start()?;
         let (report, output) = mpsc::channel();
         let mut pipe = child.stdout().ok_or_else(|| failed("it has no output".to_owned()))?;
-        // It writes more than a pipe holds. The thread ends with the pipe.
+        // The output is larger than a pipe buffer. The thread ends with the pipe.
         std::thread::Builder::new()
             .name("witness".to_owned())
             .spawn(move || {
                 let mut text = Vec::new();
-                // Half a line is no answer, and nobody may be there to hear it.
+                // An incomplete line is discarded, and the receiver may be gone.
                 match pipe.read_to_end(&mut text) {
                     Ok(_) | Err(_) => report.send(text).ok(),
                 }
@@ -186,7 +188,7 @@ impl HelperSpawner for Programs<'_> {
     }
 }
 
-/// A witness that runs while vnodes do.
+/// A reference run while vnodes are active.
 struct Watched {
     child: Child,
     output: Receiver<Vec<u8>>,
@@ -205,9 +207,9 @@ impl Witness for Watched {
     }
 }
 
-/// A sentinel without its pipe has this long to release and end.
+/// Time that a sentinel has to release and exit after its pipe was closed.
 const SENTINEL_END_NS: u64 = 2_000_000_000;
-/// Silence after which it releases.
+/// Time without heartbeats after which it releases.
 const SILENCE: Duration = Duration::from_millis(100);
 
 struct Watching {
@@ -224,7 +226,7 @@ impl Watchdog for Watching {
     }
 }
 
-/// Its pipe is closed first, so that it releases before it ends.
+/// Its pipe is closed first, so that it releases before it exits.
 impl Drop for Watching {
     fn drop(&mut self) {
         drop(self.beat.take());
@@ -236,7 +238,7 @@ impl Drop for Watching {
     }
 }
 
-/// `pinfold sentinel`: releases what a supervisor froze or stopped, when that falls silent.
+/// `pinfold sentinel`: releases what a supervisor froze or stopped, when the heartbeats stop.
 pub fn sentinel(arguments: &SentinelArgs) -> Result<(), Failure> {
     let host = LiveHost::new().map_err(|error| common::host_failure(&error))?;
     let what = match (&arguments.group, arguments.write.as_slice()) {

@@ -1,6 +1,6 @@
-//! What the supervisor of a platform and the other commands say to each other: one line of JSON
-//! there, one back, at a Unix socket in the state directory that only the same user and root
-//! are let in at.
+//! The protocol between the supervisor of a platform and the other commands: one line of JSON in
+//! each direction, on a Unix socket in the state directory that only the same user and root can
+//! access.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -19,29 +19,29 @@ use crate::{apply_session, common, interrupt};
 
 /// Name of the socket in the state directory.
 const SOCKET: &str = "emulate.sock";
-/// Why the last platform ended by itself.
+/// The file with the reason why the last platform ended by itself.
 const LAST_WORDS: &str = "emulate.last";
-/// So many callers are listened to at a time, each for so long, for so much.
+/// Limits on concurrent clients, their time, and the length of a request.
 const MAX_CALLERS: usize = 8;
 const PATIENCE_NS: u64 = 2_000_000_000;
 const MAX_LINE: usize = 4096;
-/// How long an answer may take: a platform with many vnodes takes time to end.
+/// Timeout for a response: ending a platform with many vnodes takes time.
 const DOWN_AFTER: Duration = Duration::from_secs(60);
 const ANSWER_AFTER: Duration = Duration::from_secs(10);
-/// After each slice of that a supervisor that is stopped is noticed.
+/// Interval of checking whether the supervisor is stopped.
 const SLICE: Duration = Duration::from_millis(500);
 
-/// What is asked.
+/// A request to the supervisor.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ask {
-    /// How do all do?
+    /// The status of all vnodes.
     Status,
-    /// Change a speed.
+    /// Changes a speed.
     Set { vnode: String, speed: String, pu: Option<u32> },
-    /// Where does a vnode's process start?
+    /// Where a process of a vnode starts.
     Enter { vnode: String },
-    /// End.
+    /// Ends the platform.
     Down,
 }
 
@@ -54,23 +54,23 @@ impl Ask {
     }
 }
 
-/// What is answered.
+/// A response of the supervisor.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
-    /// What was wrong, and the way out.
+    /// The error, and a hint.
     Refused { why: String, hint: Option<String> },
-    /// To `Status`.
+    /// Response to [`Ask::Status`].
     Status(serde_json::Value),
-    /// To `Set`.
+    /// Response to [`Ask::Set`].
     Done,
-    /// To `Enter`.
+    /// Response to [`Ask::Enter`].
     Enter(Enter),
-    /// To `Down`: what was taken back.
+    /// Response to [`Ask::Down`]: what was undone.
     Down(String),
 }
 
-/// Where a vnode's process starts.
+/// Where a process of a vnode starts.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Enter {
     pub files: Vec<String>,
@@ -83,7 +83,7 @@ impl Answer {
         Self::Refused { why: failure.message.clone(), hint: failure.hint.clone() }
     }
 
-    /// The failure of one who had asked for another answer.
+    /// The failure for a response of an unexpected kind.
     fn unexpected(self) -> Failure {
         Failure::new(Exit::Host, format!("the supervisor of the platform answers {self:?}"))
             .with_hint(format!(
@@ -114,7 +114,7 @@ pub fn socket(state: &StateDir) -> String {
     state.path_of(SOCKET)
 }
 
-/// Asks the supervisor; `None` if there is none.
+/// Sends a request to the supervisor; `None` if there is none.
 pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
     let (stream, pid) = match ControlSocket::knock(&socket(state)) {
         Ok(found) => found,
@@ -153,8 +153,8 @@ pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
     }
 }
 
-/// The line that a process answers. One that is stopped, or says nothing within the time, is a
-/// failure that names it.
+/// The response of a process. A process that is stopped, or does not respond in time, is a failure
+/// that names it.
 fn hear(mut stream: &UnixStream, pid: Tid, ask: &Ask) -> Result<std::io::Result<String>, Failure> {
     let (mut line, mut room) = (Vec::new(), [0; 4096]);
     let mut waited = Duration::ZERO;
@@ -162,7 +162,7 @@ fn hear(mut stream: &UnixStream, pid: Tid, ask: &Ask) -> Result<std::io::Result<
         return Ok(Err(error));
     }
     while !line.ends_with(b"\n") {
-        // What is changed or restored is waited for.
+        // Changes and undos are waited for.
         if matches!(ask, Ask::Status) {
             interrupt::check()?;
         }
@@ -188,7 +188,7 @@ fn state_of(pid: Tid) -> Result<Option<char>, Failure> {
     Ok(stat.map(|stat| stat.state))
 }
 
-/// The failure about a supervisor that is there and does not answer.
+/// The failure for a supervisor that exists and does not respond.
 fn silent(pid: Option<Tid>) -> Failure {
     let Some(pid) = pid else {
         return Failure::new(Exit::Host, "the supervisor of the platform does not answer");
@@ -207,7 +207,7 @@ fn silent(pid: Option<Tid>) -> Failure {
     ))
 }
 
-/// Journals of platforms that are active, each with its supervisor and whether that runs.
+/// Journals of active platforms, each with its supervisor and whether it runs.
 fn platforms(state: &StateDir) -> Result<Vec<(String, TaskId, bool)>, Failure> {
     let (host, clock) = (common::host()?, SystemClock);
     let failure = |error: JournalError| Failure::from_error(Exit::Host, &error, error.hint());
@@ -226,13 +226,13 @@ fn platforms(state: &StateDir) -> Result<Vec<(String, TaskId, bool)>, Failure> {
     Ok(found)
 }
 
-/// The process of the supervisor that runs.
+/// The process of the running supervisor.
 fn supervisor(state: &StateDir) -> Result<Option<Tid>, Failure> {
     let running = platforms(state)?.into_iter().find(|(_, _, runs)| *runs);
     Ok(running.map(|(_, supervisor, _)| supervisor.tid))
 }
 
-/// The same of one who needs a platform.
+/// As [`ask`], with a failure if there is no platform.
 pub fn require(state: &StateDir, question: &Ask) -> Result<Answer, Failure> {
     if let Some(answer) = ask(state, question)? {
         return Ok(answer);
@@ -255,13 +255,13 @@ pub fn require(state: &StateDir, question: &Ask) -> Result<Answer, Failure> {
         .with_hint(format!("start one with `{}`", Command::new("emulate up PLATFORM.toml"))))
 }
 
-/// Why the last platform ended that nobody had asked to end; `None` if it did not.
+/// Why the last platform ended without a request; `None` if it did not.
 fn last_words(state: &StateDir) -> Option<String> {
     let words = state.read(LAST_WORDS).ok()?;
     Some(String::from_utf8_lossy(&words).trim().to_owned())
 }
 
-/// Keeps why a platform ends. Where that cannot be written there is nobody left to tell.
+/// Stores why a platform ended. A failed write cannot be reported.
 pub fn keep_last_words(state: &StateDir, failure: &Failure) {
     let hint = failure.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
     match state.replace(LAST_WORDS, format!("{}{hint}\n", failure.message).as_bytes()) {
@@ -269,7 +269,7 @@ pub fn keep_last_words(state: &StateDir, failure: &Failure) {
     }
 }
 
-/// A platform that comes has none yet.
+/// Removes the reason of an earlier platform.
 pub fn forget_last_words(state: &StateDir) -> Result<(), Failure> {
     match state.contains(LAST_WORDS) {
         true => state.remove(LAST_WORDS).map_err(|error| common::host_failure(&error)),
@@ -277,13 +277,13 @@ pub fn forget_last_words(state: &StateDir) -> Result<(), Failure> {
     }
 }
 
-/// The supervisor's end.
+/// The supervisor's side.
 pub struct Listener {
     bell: ControlSocket,
     callers: Vec<Caller>,
 }
 
-/// Somebody who asks.
+/// A connected client.
 pub struct Caller {
     stream: UnixStream,
     line: Vec<u8>,
@@ -297,20 +297,20 @@ impl Listener {
         Ok(Self { bell, callers: Vec::new() })
     }
 
-    /// What can be read from when there is something to hear.
+    /// File descriptors that are readable when there is a request.
     pub fn sources(&self) -> Vec<BorrowedFd<'_>> {
         let callers = self.callers.iter().map(|caller| caller.stream.as_fd());
         let bell = (self.callers.len() < MAX_CALLERS).then(|| self.bell.as_fd());
         bell.into_iter().chain(callers).collect()
     }
 
-    /// True if somebody has begun to ask, whose patience may end.
+    /// True if a client has connected, whose time may run out.
     pub fn is_waiting(&self) -> bool {
         !self.callers.is_empty()
     }
 
-    /// Whole questions that have come, without waiting. Who is slow or asks for too much is hung
-    /// up on.
+    /// The complete requests received so far, without waiting. Clients that are slow or send too
+    /// much are disconnected.
     pub fn hear(&mut self, now: u64) -> Vec<(Caller, Result<Ask, Failure>)> {
         while self.callers.len() < MAX_CALLERS
             && let Some(stream) = self.bell.answer()
@@ -363,11 +363,12 @@ impl Caller {
         }
     }
 
-    /// Answers and hangs up. One who has gone away needs no answer.
+    /// Sends the response and closes the connection. A client that has disconnected needs no
+    /// response.
     pub fn answer(mut self, answer: &Answer) {
         let Ok(mut line) = serde_json::to_vec(answer) else { return };
         line.push(b'\n');
-        // A line that does not fit the socket's room is read while it is written.
+        // A line that does not fit into the socket buffer is read while it is written.
         let patient = self
             .stream
             .set_nonblocking(false)

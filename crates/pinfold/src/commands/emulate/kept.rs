@@ -1,4 +1,4 @@
-//! The costs of methods in the state directory: what was measured since the last boot.
+//! The calibrated costs of methods in the state directory, measured since the last boot.
 //!
 //! ```text
 //! {"format":"pinfold-calibration/1","machine":"97a2…","kernel":"6.18.1","boot_id":"0f4c…",
@@ -7,10 +7,9 @@
 //!              "free_millionths":994000}]}]}
 //! ```
 //!
-//! `measured_ns` is CLOCK_MONOTONIC. A file of another machine, kernel or boot says nothing of
-//! this one; one that is not ours or not whole is ignored, and that is reported. Two supervisors
-//! may write at the same time: the file is replaced as a whole, and what is lost by that is
-//! measured again.
+//! `measured_ns` is `CLOCK_MONOTONIC`. A file of another machine, kernel or boot is not valid; a
+//! foreign or incomplete file is ignored, and this is reported. Two supervisors may write at the
+//! same time: the file is replaced atomically, and lost entries are measured again.
 
 use pinfold_host::files::StateDir;
 use pinfold_host::{Host, HostError, paths, with_causes};
@@ -25,16 +24,16 @@ use crate::output::say;
 /// Name of the file in the state directory.
 const FILE: &str = "calibration.json";
 const FORMAT: &str = "pinfold-calibration/1";
-/// A file that is longer is none of ours.
+/// Maximum length of the file (bytes).
 const LONGEST: usize = 1 << 20;
 
-/// The costs that are kept for this machine.
+/// The costs stored for this machine.
 pub struct Kept<'s> {
     state: &'s StateDir,
     key: Key,
 }
 
-/// What the costs hold for.
+/// The conditions under which the costs are valid.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 struct Key {
     machine: String,
@@ -82,7 +81,7 @@ impl<'s> Kept<'s> {
         Ok(Self { state, key })
     }
 
-    /// All of them; a file that cannot be used is reported.
+    /// Reads all costs; an unusable file is reported.
     pub fn load(&self) -> Calibrations {
         self.read().unwrap_or_else(|why| {
             let path = self.state.path_of(FILE);
@@ -91,7 +90,7 @@ impl<'s> Kept<'s> {
         })
     }
 
-    /// Adds one. That it cannot be kept ends nothing: it is measured again at the next start.
+    /// Adds one. A failed write is not fatal: the costs are measured again at the next start.
     pub fn add(&self, new: &Calibration) {
         let mut all = self.read().unwrap_or_default();
         all.add(new.clone());
@@ -129,7 +128,7 @@ impl<'s> Kept<'s> {
     }
 }
 
-/// Removes them; false if there were none.
+/// Removes the costs; false if there were none.
 pub fn forget(state: &StateDir) -> Result<bool, Failure> {
     match state.remove(FILE) {
         Ok(()) => Ok(true),
@@ -154,7 +153,7 @@ fn entry(one: &Calibration) -> Entry {
     }
 }
 
-/// `None` for what no witness could have found.
+/// `None` for values that no reference run can give.
 fn calibration(entry: Entry) -> Option<Calibration> {
     let method = Method::named(&entry.method)?;
     let together = CpuSet::parse_list(&entry.together).ok()?;
@@ -237,7 +236,7 @@ mod tests {
             kept.add(&one());
             assert_eq!(kept.read(), Ok(Calibrations(vec![one()])));
         }
-        // A file that others may write to is not believed.
+        // A file that other users can write to is not trusted.
         state.remove(FILE).unwrap();
         let path = state.path_of(FILE);
         pinfold_host::files::write_atomic(&path, good.as_bytes()).unwrap();

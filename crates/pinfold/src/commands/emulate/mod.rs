@@ -1,4 +1,4 @@
-//! `pinfold emulate`: virtual nodes whose CPUs are as slow as asked.
+//! `pinfold emulate`: virtual nodes with slowed CPUs.
 
 mod exec;
 mod helpers;
@@ -31,7 +31,7 @@ pub use kept::Kept;
 pub use status::{answers, is_platform, way_to_end};
 pub use supervisor::{Endpoint, Machine, with_programs};
 
-/// The groups and PUs of a vnode of the platform that is up.
+/// The cgroups and CPUs of a vnode of the active platform.
 pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), Failure> {
     let ask = Ask::Enter { vnode: vnode.to_owned() };
     let ipc::Enter { files, pus, .. } = ipc::require(state, &ask)?.enter()?;
@@ -42,7 +42,7 @@ pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), 
     Ok((files, pus))
 }
 
-/// Dispatches.
+/// Runs a subcommand of `pinfold emulate`.
 pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failure> {
     match &arguments.command {
         EmulateCommand::Methods(arguments) => methods(arguments),
@@ -58,7 +58,7 @@ pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failu
     }
 }
 
-/// What each method does, needs and cannot do, and whether this host can.
+/// Prints what each method does, requires and does not support, and whether this host can use it.
 fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
     let host = common::host()?;
     let facts = Facts::find(&host).map_err(|error| supervisor::speed_failure(&error))?;
@@ -146,7 +146,7 @@ fn record(arguments: &RecordArgs) -> Result<(), Failure> {
     let interval_ns = u64::from(arguments.interval_ms) * 1_000_000;
     let load = pinfold_speed::record(&host, &SystemClock, &pus, interval_ns, ns(arguments.seconds))
         .map_err(|error| supervisor::speed_failure(&error))?;
-    // A row of a file tells of the time before it, one of the method of the time from it on.
+    // A row of a file is about the time before it, a row of the method about the time after it.
     let ends = load.iter().skip(1).map(|(at, _)| *at).chain([ns(arguments.seconds)]);
     let rows = load
         .iter()

@@ -1,4 +1,4 @@
-//! How a platform does, as JSON between processes and as text for people.
+//! The status of a platform, as JSON between processes and as text for the user.
 
 use pinfold_model::{Command, EmulationPlan, Tid};
 use pinfold_speed::NodeStatus;
@@ -10,7 +10,7 @@ use crate::{output, screen};
 /// Version of the format.
 const FORMAT: &str = "pinfold-emulation/1";
 
-/// What a journal keeps of a platform.
+/// The text of a platform in its journal.
 pub fn plan_text(plan: &EmulationPlan, door: Endpoint) -> String {
     let vnodes = plan.vnodes.iter().map(|vnode| {
         json!({
@@ -24,14 +24,14 @@ pub fn plan_text(plan: &EmulationPlan, door: Endpoint) -> String {
         .to_string()
 }
 
-/// False for the text of a platform that no other command can ask or end: that of `run --speed`
-/// or of a study, which ends with its process.
+/// False for the text of a platform that other commands cannot access: that of `run --speed` or of
+/// a study, which ends with its process.
 pub fn answers(text: &str) -> bool {
     let value: Option<Value> = serde_json::from_str(text).ok();
     value.is_none_or(|value| value.get("answers").and_then(Value::as_bool) != Some(false))
 }
 
-/// How a platform whose supervisor runs is ended.
+/// How to end a platform with a running supervisor.
 pub fn way_to_end(text: &str, supervisor: Tid) -> String {
     match answers(text) {
         true => format!("end it with `{}`", Command::new("emulate down")),
@@ -47,7 +47,7 @@ pub fn is_platform(text: &str) -> bool {
     value.is_some_and(|value| value.get("format").and_then(Value::as_str) == Some(FORMAT))
 }
 
-/// How all vnodes do.
+/// The status of all vnodes.
 pub fn to_json(nodes: &[NodeStatus], plan: &EmulationPlan) -> Value {
     let share = |millionths: u32| f64::from(millionths) / 1e6;
     let vnodes: Vec<Value> = nodes
@@ -80,12 +80,12 @@ pub fn to_json(nodes: &[NodeStatus], plan: &EmulationPlan) -> Value {
     })
 }
 
-/// The status where there is none, and why.
+/// The status without a platform, with the reason.
 pub fn none(why: &str) -> Value {
     json!({ "format": FORMAT, "running": false, "why": why, "vnodes": [] })
 }
 
-/// The same for people.
+/// The status as text.
 pub fn to_text(status: &Value) -> String {
     let mut table = screen::rows();
     table.set_header(["vnode", "method", "CPU", "asked", "got (last s)", "error"]);

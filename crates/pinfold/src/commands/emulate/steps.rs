@@ -1,4 +1,4 @@
-//! `pinfold emulate up --dry-run`: the steps of a platform before they are taken.
+//! `pinfold emulate up --dry-run`: prints the steps of a platform without executing them.
 
 use pinfold_host::LiveHost;
 use pinfold_model::text::counted;
@@ -11,7 +11,7 @@ use crate::common;
 use crate::failure::Failure;
 use crate::output::{say, show};
 
-/// Prints them, and what the methods start and write while the vnodes are up.
+/// Prints the steps, and what the methods start and write while the vnodes are active.
 pub fn print(arguments: &UpArgs) -> Result<(), Failure> {
     let host = common::host()?;
     let plan = supervisor::plan_of(arguments, &host)?;
@@ -28,17 +28,17 @@ pub fn print(arguments: &UpArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a platform would do.
+/// The steps and actions of a platform.
 #[derive(Default)]
 struct Planned {
     steps: Vec<Step>,
-    /// By vnode.
+    /// The actions by vnode.
     at_work: Vec<(String, String)>,
     cautions: Vec<String>,
 }
 
-/// The steps of all vnodes. Each vnode's are planned on the host as the ones before it left it,
-/// and none of them was taken: what two of them need is done once.
+/// The steps of all vnodes. The steps of each vnode are planned for the state after those of the
+/// previous ones, without executing any: a step that two of them need appears once.
 fn of(host: &LiveHost, plan: &EmulationPlan) -> Result<Planned, Failure> {
     let topology: Topology = common::topology(host, None)?;
     let facts = Facts::find(host).map_err(|error| supervisor::speed_failure(&error))?;

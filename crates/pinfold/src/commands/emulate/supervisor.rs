@@ -1,8 +1,8 @@
-//! `pinfold emulate up`: the process that keeps a platform's vnodes slow.
+//! `pinfold emulate up`: the supervisor of a platform, which slows its vnodes.
 //!
-//! Without `--foreground` it starts itself again in a session of its own and waits until the
-//! vnodes are there. All that it changes is a step in the journal, which it takes back at its end;
-//! after a crash `pinfold undo` does. What it has to say while it works is in `status`.
+//! Without `--foreground` it starts itself again in a new session and waits until the vnodes are
+//! ready. All changes are steps in the journal, and are undone at its end; after a crash by
+//! `pinfold undo`. Messages during its work are in `status`.
 
 use std::io::BufRead as _;
 use std::os::fd::BorrowedFd;
@@ -30,15 +30,15 @@ use crate::failure::{Exit, Failure};
 use crate::output::say;
 use crate::{apply_session, common, interrupt};
 
-/// The child has this much time to measure its costs and answer.
+/// Timeout for the child to calibrate and respond.
 const READY_NS: u64 = 60_000_000_000;
-/// It has this much time to revert its platform.
+/// Timeout for the child to undo its platform.
 const END_NS: u64 = 60_000_000_000;
 const LOOK_NS: u64 = 20_000_000;
-/// How often those whom a process forked into meanwhile are moved after it.
+/// Maximum number of rounds to move processes that were forked in the meantime.
 const MOST_MOVES: usize = 8;
 
-/// A failure of the speed crate.
+/// The failure for an error of the speed crate.
 pub fn speed_failure(error: &pinfold_speed::SpeedError) -> Failure {
     Failure::from_error(Exit::Host, error, error.hint())
 }
@@ -59,7 +59,7 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.foreground {
         return supervise(arguments, &state);
     }
-    // What can be refused is refused here, where it is read.
+    // Everything that can be rejected is rejected here, where the user sees it.
     let host = common::host()?;
     let plan = plan_of(arguments, &host)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
@@ -67,8 +67,8 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     start_child(arguments, &state)
 }
 
-/// Ends a supervisor that is not waited for any longer, and waits until it has reverted its
-/// platform. Fails if its starter was interrupted.
+/// Ends a supervisor that is no longer needed, and waits until it has undone its platform. Fails if
+/// its starter was interrupted.
 fn end_child(mut child: Child) -> Result<(), Failure> {
     child.terminate().map_err(|error| common::host_failure(&error))?;
     let ended = child.wait_for(&SystemClock, END_NS).map_err(|error| common::host_failure(&error));
@@ -110,7 +110,7 @@ fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
         if interrupt::requested() {
             return end_child(child);
         }
-        // One that ends again hangs up; its last words say why.
+        // A supervisor that ends closes the connection; its last lines contain the reason.
         if let Ok(Some(answer)) = ipc::ask(state, &Ask::Status) {
             hand_over(said.try_iter(), &mut last_words);
             crate::output::show(&status::to_text(&answer.status()?));
@@ -130,7 +130,7 @@ fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
     )))
 }
 
-/// The lines that a child says, until its pipe closes or this process ends.
+/// The output lines of a child, until its pipe closes or this process ends.
 fn listen(pipe: std::process::ChildStderr) -> Result<Receiver<String>, Failure> {
     let (report, said) = mpsc::channel();
     let lines = std::io::BufReader::new(pipe).lines().map_while(Result::ok);
@@ -141,7 +141,7 @@ fn listen(pipe: std::process::ChildStderr) -> Result<Receiver<String>, Failure> 
     Ok(said)
 }
 
-/// Reports what a child says while it works; the rest, from its failure on, is its last words.
+/// Prints the messages of a child; from its failure on, lines are collected in `last_words`.
 fn hand_over(lines: impl Iterator<Item = String>, last_words: &mut Vec<String>) {
     for line in lines {
         match line.strip_prefix("pinfold: ") {
@@ -164,13 +164,13 @@ pub fn plan_of(arguments: &UpArgs, host: &LiveHost) -> Result<EmulationPlan, Fai
     resolved(platform, host)
 }
 
-/// A file that another one names: its path is relative to that one's folder.
+/// A file named in another file: its path is relative to the folder of that file.
 fn beside(path: &str, named: &str) -> String {
     let folder = Path::new(path).parent().unwrap_or(Path::new(""));
     folder.join(named).to_string_lossy().into_owned()
 }
 
-/// A platform on this machine: vnodes that name no method get the best that works here.
+/// A platform on this machine: vnodes without a method get the best one that works here.
 pub fn resolved(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Failure> {
     let topology: Topology = common::topology(host, None)?;
     let facts = Facts::find(host).map_err(|error| speed_failure(&error))?;
@@ -197,7 +197,7 @@ pub fn resolved(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan
         .map_err(|error| Failure::from_error(Exit::Input, &error, error.hint()))
 }
 
-/// What the planner placed, as the methods take it.
+/// Converts a planned vnode for the methods.
 pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure> {
     let method = vnode.method.unwrap_or(Method::Stall);
     let (profile, load) = match &vnode.profile {
@@ -219,8 +219,8 @@ pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure>
     })
 }
 
-/// A recorded load for the cores of a vnode: the columns of the file in order, whatever the PUs
-/// were called where it was recorded.
+/// A recorded load for the cores of a vnode: the columns of the file in order, regardless of their
+/// CPU numbers on the recorded machine.
 fn load(path: &str, vnode: &EmulatedVnode) -> Result<pinfold_speed::Load, Failure> {
     let bytes =
         files::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
@@ -274,23 +274,23 @@ fn supervise(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
     ipc::forget_last_words(state)?;
     let ended = with_platform(&host, (state, Endpoint::Open), &plan, &mut nobody);
     if let Err(failure) = &ended {
-        // In the background nobody hears them: `status` tells them.
+        // In the background the messages have no reader: `status` reports them.
         ipc::keep_last_words(state, failure);
     }
     ended
 }
 
-/// A platform that is in force.
+/// An active platform.
 pub struct Platformed<'h> {
     pub nodes: VnodeController<'h>,
     pub enclosures: Vec<(String, VnodeCgroup)>,
-    /// What whoever chose the methods has to know.
+    /// Warnings about the chosen methods.
     pub cautions: Vec<String>,
     plan: &'h EmulationPlan,
     topology: &'h Topology,
 }
 
-/// The machine that a platform is put in force on.
+/// The machine for a platform.
 #[derive(Clone, Copy)]
 pub struct Machine<'m> {
     pub host: &'m LiveHost,
@@ -300,18 +300,18 @@ pub struct Machine<'m> {
 
 type Work<'w> = dyn FnMut(&mut Platformed<'_>) -> Result<bool, Failure> + 'w;
 
-/// Whether others can ask and end it.
+/// Whether other commands can access the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// At the socket of the state directory.
     Open,
-    /// Nobody can.
+    /// No other command can access it.
     Closed,
 }
 
-/// Puts a platform in force, works while `work` wants to go on, and takes it back.
+/// Activates a platform, runs while `work` returns true, and undoes the platform.
 ///
-/// `work` is asked whenever the methods have had their turn; it must not wait.
+/// `work` is called after each turn of the methods; it must not block.
 pub fn with_platform(
     host: &LiveHost,
     (state, door): (&StateDir, Endpoint),
@@ -327,8 +327,8 @@ pub fn with_platform(
     with_programs(machine, (state, door), plan, (&programs, None), work)
 }
 
-/// The same on a machine that is known, with a copy of `pinload` that is there already. `work` is
-/// also asked when `bell` can be read from.
+/// As [`with_platform`], on a known machine, with an installed copy of `pinload`. `work` is also
+/// called when `bell` is readable.
 pub fn with_programs(
     machine: Machine<'_>,
     (state, door): (&StateDir, Endpoint),
@@ -360,7 +360,8 @@ pub fn with_programs(
         let (restored, right) = (report.restored, report.already_right);
         let reported =
             format!("{} restored, {right} already as before", counted(restored, "value"));
-        // Who asked for the end hears what was found, whoever hears the supervisor itself.
+        // The client that requested the end receives the findings, else the reader of the
+        // supervisor's output.
         let found = report.near.iter().chain(&report.vanished).chain(&report.changed);
         found.fold(reported, |reported, finding| format!("{reported}\n{finding}"))
     });
@@ -373,11 +374,11 @@ pub fn with_programs(
     answered.map(|_| ())
 }
 
-/// The caller who has asked for the end, if one has, and whether all methods ended.
+/// The client that requested the end, if any, and whether all methods ended without an error.
 type Ended = (Option<Caller>, Result<(), Failure>);
 
-/// The supervisor itself stays on the host's PUs: its beats would disturb the vnodes. Kernels
-/// before 6.2 forget that when a step hands out cpuset, so it is said after the steps.
+/// The supervisor itself stays on the host's CPUs: its heartbeats would disturb the vnodes. Kernels
+/// before 6.2 reset the affinity when a step enables cpuset, so it is set after the steps.
 fn keep_off(host: &LiveHost, plan: &EmulationPlan) -> Result<(), Failure> {
     let mut free = plan.plan.housekeeping.clone();
     for vnode in &plan.vnodes {
@@ -407,7 +408,7 @@ fn in_force(
                 .map_err(|error| apply_session::apply_failure(&error))
         };
         take(steps)?;
-        // Whom a process forks into once it is inside is born inside.
+        // Processes forked by a process inside the vnode are created inside.
         for moves in 1.. {
             let missed = enclosure
                 .missed(host, &facts.hierarchies, &node)
@@ -428,7 +429,7 @@ fn in_force(
     keep_off(host, plan)?;
     let nodes = VnodeController::start(host, &SystemClock, programs, nodes)
         .map_err(|e| speed_failure(&e))?;
-    // Beats that come too late let the vnodes run at full speed.
+    // With late heartbeats the vnodes would run at full speed.
     if let Err(error) = process::hasten() {
         say(&format!("on a busy machine speeds may fail at times: {error}"));
     }
@@ -453,7 +454,7 @@ fn moved(steps: &[Step]) -> Vec<TaskId> {
     tasks.flatten().collect()
 }
 
-/// The caller who has asked for the end, if one has.
+/// The client that requested the end, if any.
 fn until_done(
     platformed: &mut Platformed<'_>,
     (mut listener, bell): (Option<Listener>, Option<BorrowedFd<'_>>),
@@ -464,7 +465,7 @@ fn until_done(
     loop {
         let now = SystemClock.now_ns();
         let next = platformed.nodes.turn(now).map_err(|error| speed_failure(&error))?;
-        // Before any caller hears that the vnodes are there.
+        // Before any client learns that the vnodes are ready.
         if interrupt::requested() || !work(platformed)? {
             return Ok(None);
         }
@@ -504,7 +505,7 @@ impl Platformed<'_> {
                 Ok(Answer::Done)
             }
             Ask::Enter { vnode } => Ok(Answer::Enter(self.enter(vnode)?)),
-            // Answered when it has been done.
+            // The response is sent when it is done.
             Ask::Down => Ok(Answer::Done),
         }
     }
@@ -520,7 +521,7 @@ impl Platformed<'_> {
     fn set(&mut self, name: &str, speed: &str, only: Option<PuId>) -> Result<(), Failure> {
         let wish = common::asked("--speed", platforms::speed(speed))?;
         let vnode = self.vnode(name)?;
-        // As the platform file does.
+        // As in the platform file.
         if vnode.method == Some(Method::Inject) {
             let why = "not for inject: the recorded load decides what is left of each core";
             return Err(Failure::new(Exit::Input, format!("{name}: speed: {why}"))

@@ -1,9 +1,9 @@
-//! `pinfold emulate verify`: the six micro-benchmarks of Buchert 2011 in a vnode, each next to the
-//! same at full speed on the same PUs.
+//! `pinfold emulate verify`: runs the six micro-benchmarks of Buchert 2011 in a vnode, each paired
+//! with a run at full speed on the same CPUs.
 //!
-//! The runs at full speed are outside the vnode's groups. Methods that take the core itself
-//! would slow them too, so the vnode is asked for 100 % meanwhile; its speeds are set again
-//! after each, also when something fails.
+//! The runs at full speed are outside the vnode's cgroups. Methods that act on the core itself
+//! would slow them too, so the vnode is set to 100 % for them; its speeds are restored after each
+//! run, also after an error.
 
 use pinfold_host::Clock as _;
 use pinfold_host::SystemClock;
@@ -21,16 +21,16 @@ use crate::failure::{Exit, Failure};
 use crate::output::{data, say, show};
 use crate::{common, interrupt, screen};
 
-/// A change of speed takes effect within two turns, of which few are longer than this.
+/// A change of speed takes effect within two periods, few of which are longer than this.
 const SETTLE_NS: u64 = 200_000_000;
 const QUICK: u64 = 10;
 
-/// A vnode as it is when the measurement begins.
+/// A vnode at the start of the measurement.
 struct Vnode<'s> {
     state: &'s StateDir,
     name: &'s str,
     method: String,
-    // Speed asked, by PU.
+    // Requested speed, by CPU.
     asked: Vec<(u32, f64)>,
     inside: Placement,
     outside: Placement,
@@ -72,7 +72,7 @@ pub fn verify(arguments: &VerifyArgs, state: Option<&str>) -> Result<(), Failure
     Ok(())
 }
 
-/// The six, with the paper's lengths or a tenth of them.
+/// The six benchmarks, with the durations of the paper or a tenth of them.
 fn benchmarks(is_quick: bool) -> Vec<MicroBenchmark> {
     let shorter = |ns: u64| if is_quick { ns / QUICK } else { ns };
     let one = |micro: MicroBenchmark| MicroBenchmark {
@@ -106,7 +106,7 @@ impl<'s> Vnode<'s> {
         Ok(Self { state, name, method, asked, inside, outside })
     }
 
-    /// Mean over its cores.
+    /// Mean of the requested speeds of its cores.
     fn requested(&self) -> f64 {
         let sum: f64 = self.asked.iter().map(|(_, speed)| speed).sum();
         sum / self.asked.len().max(1) as f64
@@ -128,7 +128,7 @@ impl<'s> Vnode<'s> {
         worked
     }
 
-    /// Work per second.
+    /// Units of work per second.
     fn rate(
         &self,
         micro: &MicroBenchmark,
@@ -163,7 +163,7 @@ impl<'s> Vnode<'s> {
     }
 }
 
-/// The method of a vnode and the speeds asked of its PUs.
+/// The method of a vnode and the requested speeds of its CPUs.
 fn asked(status: &Value, name: &str) -> Option<(String, Vec<(u32, f64)>)> {
     let vnodes = status.get("vnodes")?.as_array()?;
     let vnode =
@@ -177,8 +177,7 @@ fn asked(status: &Value, name: &str) -> Option<(String, Vec<(u32, f64)>)> {
 }
 
 impl Row {
-    /// Achieved speed, and its interval where there are two pairs; `None` without a pair that
-    /// tells anything.
+    /// Achieved speed, with its interval if there are two pairs; `None` without a valid pair.
     fn achieved(&self) -> Option<(f64, Option<(f64, f64)>)> {
         let blocks: Vec<Block> =
             self.pairs.iter().map(|(slow, full)| Block::pair(*slow, *full)).collect();

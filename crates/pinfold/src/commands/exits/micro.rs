@@ -1,8 +1,8 @@
-//! The micro-guest as a process of its own, which ends itself if it takes too long.
+//! The micro-guest as a separate process, which ends itself if it takes too long.
 //!
-//! A line of four numbers on its standard input (CPUID, RDMSR, port writes, MMIO writes) is a run;
-//! it answers with the port writes and MMIO writes that came back and its CPU time in nanoseconds,
-//! or with `error` and why. Its only thread that ever runs the guest is its first.
+//! A line of four numbers on its standard input (CPUID, RDMSR, port writes, MMIO writes) requests a
+//! run. The response has the port writes and MMIO writes that were returned and its CPU time in
+//! nanoseconds, or `error` and the reason. Only its main thread ever runs the guest.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, ChildStdout};
@@ -20,10 +20,11 @@ use super::{Answer, exits_failure};
 use crate::failure::{Exit, Failure};
 use crate::output::data;
 
-/// A run that takes longer hangs.
+/// Timeout of a run.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// Watches a run of the micro-guest, with all addresses; what that costs is measured as asked for.
+/// Observes a run of the micro-guest, with all addresses; the overhead is measured for the scope of
+/// the caller.
 pub fn watched(host: &LiveHost, addresses: bool) -> Result<Answer, Failure> {
     let failed = |error: ExitsError| exits_failure(&error);
     let clock = SystemClock;
@@ -47,7 +48,7 @@ pub fn watched(host: &LiveHost, addresses: bool) -> Result<Answer, Failure> {
     Ok(Answer { subject, table, scope, no_cost, expected, has_ended: false })
 }
 
-/// The process, as its parent sees it.
+/// The process, on the side of its parent.
 pub struct MicroChild {
     child: Child,
     ask: ChildStdin,
@@ -55,7 +56,7 @@ pub struct MicroChild {
 }
 
 impl MicroChild {
-    /// Starts it; it waits for its first run.
+    /// Starts the process, which then waits for its first run.
     pub fn start() -> Result<Self, ExitsError> {
         let failed = |what: &str| ExitsError::MicroGuest { what: what.to_owned() };
         let program =
@@ -71,7 +72,8 @@ impl MicroChild {
         let ask = child.stdin().ok_or_else(|| failed("has no standard input"))?;
         let answers = child.stdout().ok_or_else(|| failed("has no standard output"))?;
         let mut guest = Self { child, ask, answers: BufReader::new(answers) };
-        // The first answer is to nothing: so a host without KVM is known before it is watched.
+        // The first response is to an empty run: so a host without KVM is detected before the
+        // observation.
         guest.run(Work::default())?;
         Ok(guest)
     }
@@ -132,7 +134,7 @@ pub fn micro_guest() -> Result<(), Failure> {
             return Err(Failure::new(Exit::Input, format!("{line:?} is not four numbers")));
         };
         let work = Work { cpuid: *cpuid, rdmsr: *rdmsr, out: *out, mmio: *mmio };
-        // Nobody listens any more only if the watching thread has ended, which it does not.
+        // The receiver is gone only if the observing thread has ended, which it does not.
         let report = |running| begin.send(running).is_ok();
         report(true);
         let ran = match &mut guest {

@@ -10,10 +10,10 @@ use crate::cli::exits::ExitsHow;
 use crate::{output, screen};
 use pinfold_probe::exits::expected::Expected;
 
-/// Addresses of each kind that are shown of the micro-guest, which makes few.
+/// Number of addresses of each kind that are shown for the micro-guest.
 const ADDRESSES: usize = 5;
 
-/// The answer for people.
+/// The answer as text.
 pub fn table(answer: &Answer, how: &ExitsHow) -> String {
     let table = &answer.table;
     let level = table.level;
@@ -118,7 +118,7 @@ fn title_of(address: Address) -> &'static str {
     }
 }
 
-/// An Arm system register as assemblers write it.
+/// An Arm system register in assembler syntax.
 fn address(address: Address) -> String {
     match address {
         Address::Port(at) | Address::Mmio(at) => format!("{at:#x}"),
@@ -181,7 +181,7 @@ fn cost(answer: &Answer) -> String {
     text
 }
 
-/// The answer for programs; times in nanoseconds, what is not known is null.
+/// The answer as JSON; times in nanoseconds, unknown values are null.
 pub fn json(answer: &Answer) -> Value {
     let table = &answer.table;
     let cost = table.cost.as_ref().map(|cost| {
@@ -265,7 +265,7 @@ fn findings(table: &ExitTable) -> Vec<Value> {
     table.findings.iter().map(one).collect()
 }
 
-/// Three significant digits, without a power of ten.
+/// Three significant digits, without an exponent.
 fn three(value: f64) -> String {
     match value.abs() {
         small if small < 0.0005 => "0".to_owned(),

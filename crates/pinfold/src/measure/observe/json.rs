@@ -1,4 +1,4 @@
-//! What was seen from outside, for programs: what the figures do not say.
+//! JSON of observations: the results that are not in the figures.
 
 use pinfold_model::Role;
 use pinfold_probe::counters::Counters;
@@ -6,7 +6,7 @@ use pinfold_probe::locks::{self, Locks};
 use pinfold_probe::sched_latency::{self, SchedLatency};
 use serde_json::{Value, json};
 
-/// Scheduler latency.
+/// The result of `sched` as JSON.
 pub fn sched(found: &SchedLatency) -> Value {
     let (level, why) = match &found.level {
         sched_latency::Level::Tracepoints => ("tracepoints", None),
@@ -15,7 +15,7 @@ pub fn sched(found: &SchedLatency) -> Value {
     json!({ "level": level, "why": why, "lost": found.lost })
 }
 
-/// Counters.
+/// The result of `counters` as JSON.
 pub fn counters(found: &Counters) -> Value {
     let absent: Vec<Value> = found
         .absent()
@@ -28,7 +28,7 @@ pub fn counters(found: &Counters) -> Value {
     json!({ "absent": absent, "restless": found.restless })
 }
 
-/// Locks.
+/// The result of `locks` as JSON.
 pub fn locks(found: &Locks) -> Value {
     let sites = found.sites.as_ref().map(|all| {
         let kept = all.frame_pointers.map(|verdict| verdict == locks::FramePointers::Kept);

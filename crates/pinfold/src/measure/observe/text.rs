@@ -1,4 +1,4 @@
-//! Tables of what was seen from outside.
+//! Tables of observations.
 
 use pinfold_host::FutexKind;
 use pinfold_model::Unit;
@@ -11,9 +11,9 @@ use pinfold_report::format::{self, MISSING};
 
 use crate::screen;
 
-/// Names in a list of who woke and who ran.
+/// Maximum number of names in a list of wakers or of tasks that ran.
 const NAMES: usize = 3;
-/// Rows of words and of call sites.
+/// Maximum number of rows of futex words and of call sites.
 const ROWS: usize = 12;
 
 fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
@@ -35,7 +35,7 @@ fn time(ns: u64) -> String {
     format::duration(ns as f64)
 }
 
-/// Scheduler latency.
+/// The result of `sched` as a table.
 pub fn sched(found: &SchedLatency) -> String {
     let mut text = match &found.level {
         Level::Tracepoints => "every wait was seen\n".to_owned(),
@@ -101,7 +101,7 @@ fn of_waits(role: &RoleLatency, waits: &Waits) -> String {
     text
 }
 
-/// Counters: a row for each quantity that somebody counted, a column for each role.
+/// Counters: a row for each quantity that was counted for any role, a column for each role.
 pub fn counters(found: &Counters) -> String {
     let mut head = vec!["quantity".to_owned()];
     head.extend(found.roles.iter().map(|role| role.role.to_string()));
@@ -136,7 +136,7 @@ pub fn counters(found: &Counters) -> String {
     text
 }
 
-/// What was not counted by perf events, once for each quantity and reason.
+/// Quantities that were not counted by perf events, once for each quantity and reason.
 fn stand_ins(found: &Counters) -> Vec<(Quantity, Source, String)> {
     let mut all: Vec<(Quantity, Source, String)> = Vec::new();
     for (quantity, outcome) in found.roles.iter().flat_map(|role| &role.outcomes) {
@@ -168,7 +168,7 @@ fn value(role: &RoleCounters, quantity: Quantity) -> Option<String> {
     })
 }
 
-/// Locks.
+/// The result of `locks` as a table.
 pub fn locks(found: &Locks) -> String {
     let kinds = [FutexKind::Lock, FutexKind::Wait];
     let head = ["role", "threads", "kind", "calls", "time", "share", "longest", "too late"];

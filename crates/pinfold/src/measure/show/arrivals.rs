@@ -1,5 +1,5 @@
-//! Gaps as arrivals at random moments meet them: what gaps are to be compared by
-//! (`docs/decisions/arrival-view.md`), beside the table that counts them.
+//! Scheduling stalls as seen by arrivals at random times, which is the view for comparisons
+//! (`docs/decisions/arrival-view.md`), in addition to the table of stalls.
 
 use pinfold_model::{GAP_FLOOR_NS, Unit};
 use pinfold_report::format::{self, MISSING};
@@ -8,10 +8,10 @@ use pinfold_study::stats::RandomArrival;
 use super::Pooled;
 use crate::screen;
 
-/// Waits in question (ns), and their columns.
+/// Waits (ns), and their columns.
 const WAITS: [(f64, &str); 3] = [(10e3, "> 10 µs"), (100e3, "> 100 µs"), (1e6, "> 1 ms")];
 
-/// The arrivals of all CPUs, for people.
+/// The arrivals of all CPUs, as a table.
 pub fn table(all: &[Pooled]) -> String {
     let mut table = screen::rows();
     let waits = WAITS.iter().map(|(_, name)| *name);
@@ -19,7 +19,7 @@ pub fn table(all: &[Pooled]) -> String {
     for one in all {
         let figure = &one.figure;
         let cpu = figure.cpu.map_or_else(|| MISSING.to_owned(), |cpu| cpu.to_string());
-        // Of what the recorder lost nobody knows how long it was.
+        // The lengths of dropped stalls are unknown.
         let arrivals = RandomArrival::of(figure.samples.clone(), figure.duration_ns)
             .filter(|_| figure.dropped == 0);
         let cells = arrivals.map_or_else(
@@ -36,7 +36,7 @@ pub fn table(all: &[Pooled]) -> String {
 
 fn cells(arrivals: &RandomArrival, observed_ns: u64) -> Vec<String> {
     let floor = GAP_FLOOR_NS as f64 / observed_ns.max(1) as f64;
-    // None was seen: that is less than the shortest gap would have been.
+    // No stall was seen: the share is below that of the shortest detectable stall.
     let share = |share: f64| match share < floor {
         true => format!("< {}", format::percent(floor)),
         false => format::percent(share),

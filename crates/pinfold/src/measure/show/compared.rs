@@ -1,4 +1,4 @@
-//! Tables and JSON of comparisons: two sides, or ours and an anchor.
+//! Tables and JSON of comparisons: two sides, or our probe and a reference tool.
 
 use pinfold_model::text::counted;
 use pinfold_report::format::{self, MISSING};
@@ -13,21 +13,21 @@ use super::{KEPT, common, own_words, reported, words_of};
 use crate::output::Tone;
 use crate::screen;
 
-/// What a cross-check is about.
+/// The settings of a cross-check.
 pub struct Reported {
     /// Our probe.
     pub probe: &'static str,
-    /// The instrument of others.
+    /// The reference tool.
     pub reference_tool: &'static str,
     /// Where both ran.
     pub place: String,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// What a reader should know.
+    /// Remarks for the reader.
     pub remarks: Vec<String>,
 }
 
-/// The answer in one line: in how many figures the first side is better.
+/// The result in one line: the number of figures in which the first side is better.
 pub fn answer(found: &Comparison) -> (Tone, String) {
     let of = |wanted: fn(&Verdict) -> bool| {
         let verdicts = found.rows.iter().filter_map(|row| match &row.outcome {
@@ -66,7 +66,7 @@ pub fn answer(found: &Comparison) -> (Tone, String) {
     }
 }
 
-/// Two sides, for people.
+/// Two sides, as text.
 pub fn comparison(sides: &Sides, found: &Comparison) -> String {
     let mut table = screen::rows();
     let words = |row: &Row| words_of(&row.key.probe, &row.key.labels);
@@ -112,7 +112,7 @@ pub fn comparison(sides: &Sides, found: &Comparison) -> String {
     text
 }
 
-/// Two sides, for programs.
+/// Two sides, as JSON.
 pub fn comparison_json(sides: &Sides, found: &Comparison) -> Value {
     let row = |row: &Row| {
         let verdict = match &row.outcome {
@@ -152,7 +152,7 @@ pub fn comparison_json(sides: &Sides, found: &Comparison) -> Value {
     })
 }
 
-/// Ours and an anchor, for people.
+/// Our probe and a reference tool, as text.
 pub fn cross_check(reported: &Reported, checks: &[CrossCheck]) -> String {
     let mut table = screen::rows();
     let head = [reported.probe, "of", "ours", reported.reference_tool, "ours / theirs [95 %]"];
@@ -182,7 +182,7 @@ pub fn cross_check(reported: &Reported, checks: &[CrossCheck]) -> String {
     text
 }
 
-/// Ours and an anchor, for programs.
+/// Our probe and a reference tool, as JSON.
 pub fn cross_check_json(reported: &Reported, checks: &[CrossCheck]) -> Value {
     let row = |check: &CrossCheck| {
         json!({
@@ -206,7 +206,7 @@ pub fn cross_check_json(reported: &Reported, checks: &[CrossCheck]) -> Value {
     })
 }
 
-/// One side's value; what the ruler cannot tell from nothing is no 0.
+/// The value of one side; a value below the detection limit is not shown as 0.
 fn side(row: &Row, value: Option<f64>) -> String {
     match (value, row.floor) {
         (Some(value), Some(floor)) if value < floor => {
@@ -216,7 +216,7 @@ fn side(row: &Row, value: Option<f64>) -> String {
     }
 }
 
-/// The ratio with its interval, or without one where there was a single block.
+/// The ratio with its interval, or without one for a single block.
 fn ratio_text(ratio: Option<f64>, interval: Option<Interval>) -> String {
     let number = format::significant;
     match (ratio, interval) {

@@ -1,4 +1,4 @@
-//! A measurement as JSON: what `--save` writes, with what the numbers say beside it.
+//! A measurement as JSON: the contents of `--save`, with statistics.
 
 use pinfold_model::Family;
 use pinfold_probe::registry::Probe;
@@ -25,7 +25,7 @@ pub fn json(measurement: &Measurement, probe: &Probe) -> Result<String, Failure>
     .to_string())
 }
 
-/// Stolen time; what no block tells is null.
+/// Steal time; null if no block has it.
 pub fn stolen(of: &Stolen) -> Value {
     json!({
         "ticks": (of.unknown < of.blocks).then_some(of.ticks),
@@ -72,7 +72,7 @@ fn one(pooled: &Pooled) -> Value {
                 .map(|one| {
                     json!({
                         "limit_ns": one.limit_ns,
-                        // Of no sample nothing is counted.
+                        // Without samples nothing was counted.
                         "count": (one.samples > 0).then_some(one.count),
                         "share_at_most": one.upper_bound,
                         "arrivals_share": arrivals.as_ref().map(|all| all.beyond(one.limit_ns)),
@@ -90,7 +90,7 @@ fn one(pooled: &Pooled) -> Value {
                 "exceedances": over,
             })
         }
-        // Of each block by itself, as `measurement` tells them.
+        // For each block separately, as in `measurement`.
         Family::Place => json!({ "places": figure.samples }),
         Family::Count => json!({ "median": pinfold_study::stats::median(&figure.samples) }),
     };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::observe::Instrument;
 use crate::screen;
 
-/// For people: two lines for each, so that it fits any terminal.
+/// As text: two lines for each, so that it fits any terminal.
 pub fn list() -> String {
     let mut table = screen::rows();
     table.set_header(["probe", "what it measures\nunit, family; instruments for --against"]);
@@ -27,7 +27,7 @@ pub fn list() -> String {
     screen::drawn(table, 0..0)
 }
 
-/// For programs.
+/// As JSON.
 pub fn list_json() -> String {
     let reference_tool = |reference_tool: &ReferenceTool| {
         json!({

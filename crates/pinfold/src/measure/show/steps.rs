@@ -1,11 +1,13 @@
-//! Where the steps of a sweep over sizes lie, beside the cache sizes that the kernel tells.
+//! Finds the steps of a sweep over sizes, for comparison with the cache sizes that the kernel
+//! reports.
 //!
-//! sysfs, and in a guest its hypervisor, tell how large a cache is, not how much of it a program
-//! gets. The rule: a block costs what it takes per byte or per load, by its median. A level costs
-//! what the cheapest of its blocks costs, the next one what its middle block costs; there is a
-//! step if that is half as much again. The level ends with the last block before two in a row that
-//! cost more than the geometric mean of both. Blocks behind it that are told to fit are slower
-//! than their level. A sweep that does not reach the next level shows no step.
+//! sysfs (in a guest: its hypervisor) reports the size of a cache, not how much of it a program
+//! gets. The cost of a block is its median time per byte or per load. The cost of a level is that
+//! of its cheapest block, the cost of the next level is that of its middle block; there is a step
+//! if the latter is at least 1.5 times the former. The level ends at the last block before two
+//! consecutive ones that cost more than the geometric mean of both. Larger blocks that should fit
+//! by the reported size are slower than their level. A sweep that does not reach the next level has
+//! no step.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,7 @@ use pinfold_study::stats::median;
 
 use super::{Pooled, Words, common, own_words, words_of};
 
-/// The next level costs so many times as much, or the step is not clear.
+/// Minimum ratio of the costs of two levels for a step.
 const CLEAR: f64 = 1.5;
 
 /// A block of a sweep.
@@ -26,13 +28,13 @@ struct Block {
     cost: f64,
 }
 
-/// Where a level ends.
+/// The end of a level.
 #[derive(Debug, PartialEq)]
 struct Step {
     level: String,
-    /// The largest block that is as fast as the level; none where not even the smallest is.
+    /// The largest block that is as fast as the level; `None` if not even the smallest is.
     measured: Option<u64>,
-    /// The least and the largest block that is told to fit and is slower.
+    /// The smallest and the largest block that are slower although the reported size includes them.
     slower: Option<(u64, u64)>,
 }
 
@@ -59,8 +61,8 @@ pub fn lines(all: &[Pooled]) -> Vec<String> {
     lines
 }
 
-/// The sweep that a figure belongs to, the caches that are told, and its block; none of what is
-/// no sweep or has loads beside it.
+/// The sweep of a figure, the reported caches, and its block; `None` for a figure without a sweep,
+/// or with concurrent loads.
 fn block(figure: &Figure) -> Option<(Words, String, Block)> {
     let mut labels = figure.labels.clone();
     let bytes = labels.remove("bytes")?.parse().ok()?;
@@ -74,7 +76,7 @@ fn block(figure: &Figure) -> Option<(Words, String, Block)> {
     Some((words_of(&figure.probe, &labels), caches, Block { bytes, level, cost }))
 }
 
-/// The steps of a sweep in ascending order of its blocks.
+/// The steps of a sweep with blocks in ascending order.
 fn steps(blocks: &[Block]) -> Vec<Step> {
     let levels: Vec<&[Block]> = blocks.chunk_by(|one, next| one.level == next.level).collect();
     let ends = levels.windows(2).filter_map(|pair| match pair {
@@ -103,7 +105,7 @@ fn step(own: &[Block], next: &[Block]) -> Option<Step> {
     })
 }
 
-/// `L3 reported 32 MiB, measured 4 MiB (…)`.
+/// Text of a step: `L3 reported 32 MiB, measured 4 MiB (…)`.
 fn report(step: &Step, caches: &str) -> String {
     let reported = caches.split(", ").filter_map(|cache| cache.split_once(' '));
     let reported = reported.filter(|(level, _)| *level == step.level).find_map(|(_, size)| {
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn steps_are_where_blocks_get_slower_not_where_sysfs_reports() {
-        // The program gets 4 MiB of the 32 that are told.
+        // The program gets 4 MiB of the reported 32.
         assert_eq!(
             reported("L2:4 L3:20 L3:21 L3:70 L3:85 L3:90 memory:100 memory:101"),
             "L2 reported 1 MiB, measured 1 MiB; \
@@ -157,7 +159,8 @@ mod tests {
             reported("L3:20 L3:20 L3:20 L3:20 L3:21 L3:22 memory:90 memory:101"),
             "L3 reported 32 MiB, measured 32 MiB"
         );
-        // One disturbed block ends no level, and more of it may be had than is told.
+        // One disturbed block does not end a level, and more than the reported size may be
+        // available.
         assert_eq!(
             reported("L3:20 L3:90 L3:20 L3:20 L3:21 L3:22 memory:22 memory:100 memory:101"),
             "L3 reported 32 MiB, measured 64 MiB"

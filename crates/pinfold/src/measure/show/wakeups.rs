@@ -1,8 +1,8 @@
-//! Wake-ups that happened, apart from the periods that passed while the thread was late.
+//! Wake-ups that happened, separated from the periods that were skipped while the thread was late.
 //!
-//! The table of a tail counts each period, because that is what arrivals at fixed times meet.
-//! cyclictest and its like count a thread that woke a second late once; who compares with them
-//! needs the same view, and how many periods it leaves out.
+//! The table of a tail counts each period, because that is the latency of arrivals at fixed times.
+//! cyclictest and similar tools count a thread that woke one second late once; a comparison with
+//! them needs the same view, and the number of periods that it omits.
 
 use pinfold_model::Figure;
 use pinfold_probe::job::open_loop;
@@ -15,19 +15,19 @@ use crate::screen;
 
 /// The wake-ups of one CPU.
 pub enum Wakeups {
-    /// They could be told apart.
+    /// They could be separated.
     Apart {
-        /// Lateness of those that happened (ns).
+        /// Lateness of the wake-ups that happened (ns).
         woken: Vec<f64>,
-        /// Periods that passed without one.
+        /// Number of skipped periods.
         skipped: usize,
     },
-    /// They could not, for this reason.
+    /// They could not be separated, for this reason.
     Unknown(String),
 }
 
 impl Wakeups {
-    /// Those of a figure; `None` if it is of something else.
+    /// The wake-ups of a figure; `None` for other figures.
     pub fn of(figure: &Figure) -> Option<Self> {
         Some(match open_loop(figure)? {
             Ok(views) => Self::Apart { woken: views.woken, skipped: views.skipped },
@@ -35,7 +35,7 @@ impl Wakeups {
         })
     }
 
-    /// Both blocks as one.
+    /// Merges two blocks.
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Apart { mut woken, skipped }, Self::Apart { woken: more, skipped: others }) => {
@@ -46,7 +46,7 @@ impl Wakeups {
         }
     }
 
-    /// For programs.
+    /// As JSON.
     pub fn json(&self) -> Value {
         match self {
             Self::Apart { woken, skipped } => {
@@ -65,7 +65,7 @@ impl Wakeups {
     }
 }
 
-/// The wake-ups of all CPUs for people; nothing for other probes.
+/// The wake-ups of all CPUs as a table; empty for other probes.
 pub fn table(all: &[Pooled]) -> String {
     let wakeups = || all.iter().filter_map(|one| one.wakeups.as_ref());
     if wakeups().next().is_none() {
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn what_was_skipped_is_counted_over_the_blocks() {
         let late = [5e3, 2.5e6, 1.5e6, 0.5e6, 7e3];
-        // The first block ends while the thread is late: the second does not go on with it.
+        // The first block ends while the thread is late: the second one does not continue it.
         let all = pooled(&[figure(&[9e3, 3e6, 2e6], 0), figure(&late, 0)]);
         let found = all[0].wakeups.as_ref().unwrap().json();
         assert_eq!((&found["woken"], &found["skipped"]), (&5.into(), &3.into()));

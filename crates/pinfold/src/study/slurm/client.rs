@@ -1,4 +1,4 @@
-//! Slurm's own programs, asked one by one; what they answer is read by `pinfold-study`.
+//! Runs the programs of Slurm; `pinfold-study` parses their output.
 
 use std::io::Write as _;
 
@@ -11,10 +11,10 @@ use pinfold_study::study::cluster::slurm::{
 use crate::common::host_failure;
 use crate::failure::{Exit, Failure};
 
-/// An answer takes longer only if the controller is in trouble.
+/// Timeout of a command; only a controller with problems takes longer.
 const ANSWER_NS: u64 = 120_000_000_000;
 
-/// The programs, by their paths.
+/// The programs, by path.
 pub struct Slurm {
     sbatch: String,
     srun: String,
@@ -24,25 +24,25 @@ pub struct Slurm {
     sinfo: String,
 }
 
-/// What a cluster offers to a study.
+/// What a cluster offers for a study.
 pub struct Offer {
     pub config: Config,
     /// The nodes that may be used.
     pub nodes: Vec<NodeLine>,
-    /// Those of the partition that must not be.
+    /// The nodes of the partition that are excluded.
     pub excluded: Vec<String>,
-    /// At most so many at a time.
+    /// Maximum number of nodes at a time.
     pub at_once: Option<u32>,
 }
 
-/// An answer that is not as Slurm gives it.
+/// The failure for malformed output of Slurm.
 pub fn bad_answer(error: &BadAnswer) -> Failure {
     Failure::new(Exit::Host, error.to_string())
         .with_hint("this Pinfold was tried with Slurm 22.05; run the program by hand to see more")
 }
 
 impl Slurm {
-    /// The programs of this host.
+    /// Finds the programs on this host.
     pub fn find() -> Result<Self, Failure> {
         let program = |name: &str| {
             find_program(name).ok_or_else(|| {
@@ -97,8 +97,9 @@ impl Slurm {
         Ok(Offer { config, nodes, excluded, at_once })
     }
 
-    /// Submits a batch job; tells its number. Where `sbatch` would wait for room by itself, for
-    /// two minutes in which nobody collects, it is ended: who collects asks again.
+    /// Submits a batch job and returns its id. If `sbatch` would itself wait for up to two minutes
+    /// for room, it is ended, because results would not be collected meanwhile; the collector
+    /// retries.
     pub fn sbatch(
         &self,
         wish: &Wish,
@@ -117,7 +118,7 @@ impl Slurm {
         queue(&answer).map_err(|error| bad_answer(&error))
     }
 
-    /// `7:0`, as long as Slurm knows it.
+    /// The exit code, such as `7:0`, while Slurm knows it.
     pub fn exit_code(&self, job: &str) -> Option<String> {
         let words = ["-o", "show", "job", job].map(str::to_owned);
         let answer = self.ask(("scontrol", &self.scontrol), &words).ok()?;
@@ -137,7 +138,7 @@ impl Slurm {
     }
 }
 
-/// A word of the command line that is not one of Slurm's.
+/// The failure for an argument that Slurm would not accept.
 pub fn bad_word(error: &pinfold_study::study::cluster::slurm::BadWord) -> Failure {
     Failure::new(Exit::Input, error.to_string())
 }
@@ -154,8 +155,8 @@ fn checked(name: &str, output: &Output) -> Result<String, Failure> {
     })
 }
 
-/// Runs a program with this on its standard input; Slurm itself ends it if it must. Once what it
-/// says on standard error is enough, it is ended.
+/// Runs a program with this standard input; Slurm itself ends it if needed. It is ended early when
+/// `enough` is true for its standard error.
 pub fn fed(
     spawn: Spawn,
     input: &[u8],
@@ -176,7 +177,7 @@ pub fn fed(
     let gathered = std::thread::scope(|scope| {
         let written = scope.spawn(move || {
             let Some(mut pipe) = stdin else { return };
-            // Who does not read to the end will tell why.
+            // If the program does not read all of its input, its output has the reason.
             match pipe.write_all(input) {
                 Ok(()) | Err(_) => {}
             }
@@ -184,7 +185,7 @@ pub fn fed(
         let errors = scope.spawn(move || {
             gather(stderr, &mut |so_far| {
                 if is_enough(&String::from_utf8_lossy(so_far)) {
-                    // It may have ended by itself; nobody has waited for it yet.
+                    // It may have ended by itself; it was not waited for yet.
                     match process::signal(pid, Signaled::Kill) {
                         Ok(()) | Err(_) => {}
                     }
@@ -202,7 +203,7 @@ pub fn fed(
     Ok(Output { status, stdout, stderr })
 }
 
-/// Reads to the end, and hands on what came so far whenever something came.
+/// Reads to the end, and passes on the data so far at each read.
 fn gather(
     stream: Option<impl std::io::Read>,
     received: &mut dyn FnMut(&[u8]),
@@ -222,7 +223,7 @@ fn gather(
     }
 }
 
-/// What a task said last: Pinfold's own sentence if there is one.
+/// The last message of a task: Pinfold's own if there is one.
 pub fn said(text: &str) -> Option<String> {
     let marks = ["pinfold: ", "error: "];
     let own = text

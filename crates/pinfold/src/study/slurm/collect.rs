@@ -1,5 +1,5 @@
-//! The loop of who collects a run: submits what may be, merges what came, tells how it goes, and
-//! leaves nothing behind when it is stopped.
+//! The loop of the collector: submits tasks, merges results, prints the progress, and cleans up
+//! when it is stopped.
 
 use pinfold_model::Command;
 use pinfold_model::text::counted;
@@ -21,12 +21,12 @@ use crate::failure::{Exit, Failure};
 use crate::output::say;
 use crate::study::{print, progress, study_failure};
 
-/// How long the result of a task that ended well may need to be seen here.
+/// Maximum delay of the result of a task that ended successfully.
 pub(super) const GRACE_NS: u64 = 90_000_000_000;
 /// `srun` keeps two connections open for each task.
 const MOST_STREAMS: usize = 500;
 
-/// A run under way.
+/// A run in progress.
 pub(super) struct Work<'a> {
     pub(super) options: &'a Options,
     pub(super) offer: &'a Offer,
@@ -62,7 +62,8 @@ impl Work<'_> {
             merged: 0,
         };
         if !collecting.transport.outlives() {
-            // What an earlier Pinfold left in the queue has nobody who listens to it.
+            // The results of tasks that an earlier process left in the queue would have no
+            // receiver.
             collecting.transport.cancel()?;
             collecting.take_back()?;
         }
@@ -91,7 +92,7 @@ impl Work<'_> {
 
     fn most_out(&self, transport: &dyn Transport) -> usize {
         if transport.outlives() {
-            // Half of what the controller keeps: others want to submit too.
+            // Half of the controller's limit: other users submit jobs too.
             return (self.offer.config.max_jobs as usize / 2).max(1);
         }
         let up = self.offer.nodes.iter().filter(|node| node.is_up()).count().max(1);
@@ -100,7 +101,7 @@ impl Work<'_> {
     }
 }
 
-/// What the loop works on.
+/// The state of the loop.
 struct Collecting<'a, 't> {
     store: &'a mut Store,
     run: OpenRun,
@@ -108,10 +109,10 @@ struct Collecting<'a, 't> {
     transport: &'t mut dyn Transport,
     patience: &'t mut Patience,
     bar: progress::Bar,
-    /// Whether it was told that Slurm takes no more tasks.
+    /// True if it was reported that Slurm accepts no more tasks.
     is_short: bool,
     began_ns: u64,
-    /// Trials that came in this session.
+    /// Number of trials that were merged in this session.
     merged: u64,
 }
 
@@ -146,7 +147,7 @@ impl Collecting<'_, '_> {
         }
     }
 
-    /// Nothing runs: how long yet?
+    /// Called when no task runs; checks the patience.
     fn waits(&mut self, mut pending: BTreeMap<String, usize>) -> Result<(), Failure> {
         let kept = self.collector.kept_back();
         if kept > 0 {
@@ -155,8 +156,8 @@ impl Collecting<'_, '_> {
         self.patience.waits(&pending)
     }
 
-    /// Submits what may be, as far as Slurm takes it; `refused` is what it did not take of what
-    /// was submitted before.
+    /// Submits tasks as far as Slurm accepts them; `refused` are earlier tasks that it did not
+    /// accept.
     fn submit(&mut self, refused: Vec<(Ask, String)>) -> Result<(), Failure> {
         let mut refusal = None;
         if let Some((_, why)) = refused.first() {
@@ -192,8 +193,8 @@ impl Collecting<'_, '_> {
         })
     }
 
-    /// Slurm took none of so many tasks: fewer are tried, and after a while more again. What it
-    /// said; the failure itself where no waiting helps.
+    /// Slurm accepted none of this number of tasks: fewer are tried, and later more again. Returns
+    /// Slurm's message, or the failure itself if waiting does not help.
     fn keep_back(&mut self, left: usize, failure: Failure) -> Result<String, Failure> {
         let is_least = left <= 1 && self.collector.out() == 0;
         match slurm::not_taken(&failure.message) {
@@ -205,7 +206,7 @@ impl Collecting<'_, '_> {
         Ok(failure.message)
     }
 
-    /// Says that there is no room, or that there is again; once each.
+    /// Reports once that Slurm accepts no more tasks, and once that it does again.
     fn report_room(&mut self, refusal: Option<String>) {
         let (out, kept) = (self.collector.out(), self.collector.kept_back());
         match (refusal, kept) {
@@ -224,7 +225,7 @@ impl Collecting<'_, '_> {
         }
     }
 
-    /// Takes in what is there; true if something was.
+    /// Merges the available results; true if there were any.
     fn collect(&mut self) -> Result<bool, Failure> {
         let mut came = false;
         loop {
@@ -322,13 +323,13 @@ impl Collecting<'_, '_> {
         self.bar.update(&Update { event, block, name, done, total, left_s });
     }
 
-    /// Forgets tasks that were cancelled, as if they had not been submitted.
+    /// Removes tasks that were cancelled, as if they had not been submitted.
     fn take_back(&mut self) -> Result<(), Failure> {
         let taken = self.collector.taken_back(self.store, self.run);
         taken.map_err(|error| study_failure(&error))
     }
 
-    /// Takes back what is out; what came is kept.
+    /// Cancels the outstanding tasks; merged results are kept.
     fn give_up(&mut self, failure: Failure) -> Failure {
         if failure.exit == Exit::Input {
             return self.leave(failure);
@@ -360,7 +361,8 @@ impl Collecting<'_, '_> {
         }
     }
 
-    /// The store is in trouble; what the tasks deliver is kept for later, or made again.
+    /// Called after an error of the store; the results of the tasks are kept for later, or produced
+    /// again.
     fn leave(&mut self, failure: Failure) -> Failure {
         let then = match self.transport.outlives() {
             true => "its tasks go on, what they deliver stays in the shared folder".to_owned(),
@@ -379,7 +381,7 @@ impl Collecting<'_, '_> {
         let now = SystemClock.unix_seconds();
         let (store, run) = (&mut *self.store, self.run);
         self.patience.with_store(|| Ok(store.finish_run(run, now)?))?;
-        // Nothing of it is wanted any more: blocks that a rule made unneeded.
+        // Its results are no longer needed: a stop rule made the blocks unnecessary.
         if self.collector.out() > 0 {
             self.transport.cancel()?;
         }

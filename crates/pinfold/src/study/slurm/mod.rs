@@ -1,11 +1,12 @@
 //! A study on the nodes of a Slurm cluster: submits, collects, resumes.
 //!
 //! ```text
-//! one node looks ─► cells, store ─► tasks (a part of a block each) ─► results ─► store
+//! check on one node ─► cells, store ─► tasks (a part of a block each) ─► results ─► store
 //! ```
-//! Which parts there are, what is tried again and what a result must be is `pinfold-study`'s
-//! ([`pinfold_study::study::cluster`]); here are the programs of Slurm ([`client`]), the two ways
-//! to the nodes ([`shared`], [`stream`]) and what a node runs ([`worker`]).
+//!
+//! `pinfold-study` ([`pinfold_study::study::cluster`]) defines the parts, the retries and the
+//! format of results; this module has the programs of Slurm ([`client`]), the two transports
+//! ([`shared`], [`stream`]) and the program of a node ([`worker`]).
 
 mod client;
 mod collect;
@@ -41,7 +42,7 @@ use crate::{interrupt, time};
 
 const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Whether the tasks go to Slurm; its options go with that engine alone.
+/// True if the tasks are submitted to Slurm. Rejects options of Slurm with another engine.
 pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
     if arguments.engine == Engine::Slurm {
         return Ok(true);
@@ -54,7 +55,7 @@ pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
     }
 }
 
-/// Options of Slurm where the trials are this machine's.
+/// Rejects options of Slurm if the trials run on this machine.
 pub fn refuse_words(words: &SlurmArgs) -> Result<(), Failure> {
     let given = [
         ("--partition", words.partition.is_some()),
@@ -82,26 +83,26 @@ pub fn options_of(store: &Store, run: RunId) -> Result<Option<Options>, Failure>
         .map_err(|error| Failure::from_error(Exit::Input, &error, None))
 }
 
-/// This program's path.
+/// Path of this program.
 fn own_path() -> Result<String, Failure> {
     let path = std::env::current_exe()
         .map_err(|error| Failure::new(Exit::Host, format!("cannot find this program: {error}")))?;
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// This program.
+/// Contents of this program.
 fn own_program() -> Result<Vec<u8>, Failure> {
     files::read(&own_path()?).map_err(|error| host_failure(&error))
 }
 
-/// The first node could not look.
+/// The failure if the first node could not report its properties.
 fn scout_failed(node: &str, how: &str, said: Option<&str>) -> Failure {
     let node = if node.is_empty() { "the first node" } else { node };
     let said = said.map_or_else(String::new, |said| format!(": {said}"));
     Failure::new(Exit::Host, format!("{node} could not look at the study, {how}{said}"))
 }
 
-/// Puts the words of the command line into the options.
+/// Applies the command line to the options.
 fn set_words(options: &mut Options, words: &SlurmArgs) -> Result<(), Failure> {
     if let Some(name) = &words.partition {
         slurm::partition(name).map_err(|error| bad_word(&error))?;
@@ -129,7 +130,7 @@ fn patience(words: &SlurmArgs) -> Result<Patience, Failure> {
     Ok(Patience::new(limit.transpose()?))
 }
 
-/// Begins a study on the cluster.
+/// Starts a study on the cluster.
 pub fn run(arguments: &RunArgs, whole: &Study, state: Option<&str>) -> Result<(), Failure> {
     let file = arguments.file.as_str();
     let path = arguments.store.clone().unwrap_or_else(|| format!("{}.sqlite", whole.name));
@@ -187,7 +188,7 @@ pub fn run(arguments: &RunArgs, whole: &Study, state: Option<&str>) -> Result<()
     work.go((&mut store, run), &mut *transport, &mut patience)
 }
 
-/// Goes on with a run.
+/// Resumes a run.
 pub fn resume(
     arguments: &ResumeArgs,
     (mut store, id, loaded): (Store, RunId, &Loaded),
@@ -206,7 +207,7 @@ pub fn resume(
     let mut patience = patience(&arguments.slurm)?;
     let slurm = Slurm::find()?;
     let offer = slurm.offer(options.partition.as_deref(), options.nodes.as_deref())?;
-    // Each trial names its own node: the run stays one of the first node's kind.
+    // Each trial has its own node: the properties of the run are those of the first node.
     let before = record.sessions.last().map_or(&record.origin, |session| &session.origin);
     let now = SessionRecord { began_unix_s: SystemClock.unix_seconds(), origin: before.clone() };
     let run = store.open_run(id, &now, HostChange::Refuse).map_err(|e| store_failure(&e))?;
@@ -239,7 +240,7 @@ fn open_transport<'a>(
         time: options.time.clone(),
     };
     let program = options.program.as_deref();
-    // A program of the nodes has a folder of the nodes.
+    // With a program of the nodes, the state directory is theirs too.
     let state = state.filter(|_| program.is_none());
     match &options.shared {
         None => Ok(Box::new(Stream::new(slurm, (&options.key, program, state), wish))),
@@ -278,7 +279,7 @@ fn announce(offer: &Offer, transport: &dyn Transport) {
     }
 }
 
-/// Lets one node look, as soon as Slurm takes a job for that.
+/// Runs the check of the first node, as soon as Slurm accepts a job for it.
 fn first_look(transport: &mut dyn Transport, patience: &mut Patience) -> Result<String, Failure> {
     let mut reported = false;
     loop {
@@ -294,7 +295,7 @@ fn first_look(transport: &mut dyn Transport, patience: &mut Patience) -> Result<
     }
 }
 
-/// What the first node said of itself.
+/// The properties that the first node reported.
 fn scouted(
     text: &str,
     key: &str,

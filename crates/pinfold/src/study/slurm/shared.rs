@@ -1,14 +1,15 @@
-//! Through a folder that all nodes share: array jobs, a file for each result.
+//! Transport through a folder that all nodes share: array jobs, a file for each result.
 //!
 //! ```text
-//! DIR/pinfold-KEY/            0700, made by who submits
+//! DIR/pinfold-KEY/            0700, created by the submitting process
 //!     pinfold                 the program, unless the nodes have their own
-//!     job.json                the study, and what the first node said
-//!     out/17_3.txt            what a task said
-//!     results/0/3-1.json      part 3, attempt 1; a thousand parts to a folder
+//!     job.json                the study, and the properties of the first node
+//!     out/17_3.txt            output of a task
+//!     results/0/3-1.json      part 3, attempt 1; a thousand parts per folder
 //! ```
-//! A result is written whole (a temporary file, `fsync`, a new name), merged, and removed once
-//! the store has it. One that is refused stays, as `.refused`.
+//!
+//! A result is written atomically (a temporary file, `fsync`, rename), merged, and removed when the
+//! store has it. A rejected result is renamed to `.refused`.
 
 use std::collections::BTreeMap;
 
@@ -26,37 +27,37 @@ use crate::common::host_failure;
 use crate::failure::{Exit, Failure};
 use crate::output::say;
 
-/// Parts whose results share a folder.
+/// Number of parts whose results are in the same folder.
 const SHARD: u32 = 1000;
-/// So many results are read at a time.
+/// Maximum number of results that are read at a time.
 const BATCH: usize = 256;
 
-/// Where the result of a part goes.
+/// Path of the result of a part.
 pub fn result_path(results: &str, part: u32, attempt: u32) -> String {
     format!("{results}/{}/{part}-{attempt}.json", part / SHARD)
 }
 
-/// Where the first look goes.
+/// Path of the result of the first node's check.
 pub fn scout_path(results: &str) -> String {
     format!("{results}/scout.json")
 }
 
-/// The folder and who works through it.
+/// The transport, with its folder.
 pub struct Shared<'a> {
     slurm: &'a Slurm,
     folder: String,
-    /// The words in front of `study worker`.
+    /// The arguments before `study worker`.
     program: Vec<String>,
     wish: Wish,
     at_once: Option<u32>,
     max_array: u32,
     grace_ns: u64,
     queue: Vec<QueueLine>,
-    /// Why results were refused, by part and attempt.
+    /// Why results were rejected, by part and attempt.
     refused: BTreeMap<(u32, u32), String>,
 }
 
-/// What it is made of.
+/// The settings of the transport.
 pub struct SharedRequest<'a> {
     pub key: &'a str,
     pub program: Option<&'a str>,
@@ -68,7 +69,7 @@ pub struct SharedRequest<'a> {
 }
 
 impl<'a> Shared<'a> {
-    /// Makes the folder, and puts the program into it.
+    /// Creates the folder, and copies the program into it.
     pub fn open(slurm: &'a Slurm, shared: &str, wish: SharedRequest<'_>) -> Result<Self, Failure> {
         let fine = shared.starts_with('/')
             && !shared.chars().any(|c| c.is_control() || c == '\\' || c == '%');
@@ -119,7 +120,7 @@ impl<'a> Shared<'a> {
         script(&self.program.iter().cloned().chain(words).collect::<Vec<_>>())
     }
 
-    /// One array job; its number.
+    /// Submits one array job and returns its id.
     fn submit_array(&self, attempt: u32, batch: &Batch) -> Result<u64, Failure> {
         let output = format!("{}/out/%A_%a.txt", self.folder);
         let (offset, number) = (batch.offset.to_string(), attempt.to_string());
@@ -127,7 +128,7 @@ impl<'a> Shared<'a> {
         self.slurm.sbatch(&self.wish, (&output, &script), (&batch.elements, self.at_once))
     }
 
-    /// Shorter arrays from here on, if that is why this one was refused.
+    /// Uses shorter arrays from now on, if this is why the array was rejected.
     fn shorten(&mut self, refused: &Batch, failure: Failure) -> Result<(), Failure> {
         let largest = refused.elements.iter().max().copied().unwrap_or(0);
         if not_taken(&failure.message) != Some(NotTaken::ArrayTooLarge) || largest == 0 {
@@ -139,7 +140,7 @@ impl<'a> Shared<'a> {
         Ok(())
     }
 
-    /// What a task said last.
+    /// The last message of a task.
     fn words_of(&self, name: &str) -> Option<String> {
         let bytes = files::read(&format!("{}/out/{name}.txt", self.folder)).ok()?;
         said(&String::from_utf8_lossy(&bytes))
@@ -214,7 +215,7 @@ impl Transport for Shared<'_> {
             };
             let tasks = batch.tasks(attempt, (job, SystemClock.unix_seconds()));
             if let Err(failure) = note(&tasks) {
-                // Nobody would know of them: they would be submitted once more.
+                // They are not recorded, so they would be submitted once more.
                 self.slurm.cancel_job(job)?;
                 return Err(failure);
             }

@@ -1,9 +1,9 @@
-//! Without a shared file system: `srun` from this host, one for each task.
+//! Transport without a shared file system: one `srun` from this host for each task.
 //!
-//! `srun --bcast` copies this program to the node (as `sbcast` does, but from here: a batch job's
-//! `sbcast` would read the node's own disk), the job goes to the task's standard input, and the
-//! result comes back as its standard output. A batch job's output would stay on its node. So the
-//! tasks live as long as this process.
+//! `srun --bcast` copies this program to the node (like `sbcast`, but from this host: the `sbcast`
+//! of a batch job would read the node's own disk). The job is the task's standard input, and the
+//! result its standard output. The output of a batch job would stay on its node. So the tasks end
+//! with this process.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -21,7 +21,7 @@ use super::transport::{Look, Lost, Note, Taken, Transport, pending_of};
 use super::watch::Patience;
 use crate::failure::{Exit, Failure};
 
-/// What an `srun` gave.
+/// The result of an `srun`.
 type Given = (Option<Ask>, Result<Output, Failure>);
 
 /// The tasks of this process.
@@ -33,7 +33,7 @@ pub struct Stream<'a> {
     wish: Wish,
     job: String,
     given: (Sender<Given>, Receiver<Given>),
-    /// Ended, with a result that is to be taken or refused.
+    /// Tasks that have ended, with a result to be merged or rejected.
     ended: BTreeMap<String, (Ask, Output)>,
     lost: Vec<Lost>,
     refused: Vec<(Ask, String)>,
@@ -61,7 +61,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Starts an `srun` in a thread of its own.
+    /// Starts an `srun` in a separate thread.
     fn start(&mut self, ask: Option<Ask>) -> Result<(), Failure> {
         let name = ask.map_or("scout".to_owned(), |ask| format!("{}-{}", ask.part, ask.attempt));
         let copy = match self.program {
@@ -89,7 +89,7 @@ impl<'a> Stream<'a> {
         let given = self.given.0.clone();
         std::thread::spawn(move || {
             let output = fed(Spawn::new(&srun).args(words), job.as_bytes(), &|_| false);
-            // Nobody listens any more once the study was broken off.
+            // The receiver is gone if the study was interrupted.
             match given.send((ask, output)) {
                 Ok(()) | Err(_) => {}
             }
@@ -120,13 +120,13 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// What `srun` said if Slurm took no more jobs: then no node had the task.
+/// The message of `srun` if Slurm accepted no more jobs: then no node had the task.
 fn refusal(output: &Output) -> Option<String> {
     let said = output.stderr_text();
     not_taken(&said).map(|_| complaint("srun", &said).0)
 }
 
-/// Why an `srun` gave nothing.
+/// Why an `srun` gave no result.
 fn reason(output: &Output) -> String {
     let text = output.stderr_text();
     let how = srun_end(&text).0.map_or_else(|| describe(output.status), str::to_owned);
@@ -136,7 +136,7 @@ fn reason(output: &Output) -> String {
     }
 }
 
-/// The node, where `srun` names it.
+/// The node, if `srun` names it.
 fn node_of(output: &Output) -> String {
     srun_end(&output.stderr_text()).1.unwrap_or_default().to_owned()
 }
@@ -215,7 +215,8 @@ impl Transport for Stream<'_> {
     fn settle(&mut self, from: &str, taken: Taken<'_>) -> Result<(), Failure> {
         let ended = self.ended.remove(from);
         if let (Some((ask, output)), Taken::No(why)) = (ended, taken) {
-            // A task that broke in the middle of its result says more than the torn result.
+            // If a task failed in the middle of its result, its error is more useful than the
+            // incomplete result.
             let reason = match output.status.success() {
                 true => format!("its result was refused: {why}"),
                 false => reason(&output),

@@ -1,4 +1,4 @@
-//! How tasks reach the nodes and results come back: the door that the two ways share.
+//! The interface of the two transports: how tasks reach the nodes, and how results are returned.
 
 use std::collections::BTreeMap;
 
@@ -9,72 +9,72 @@ use pinfold_study::study::cluster::{Ask, Collector, JobDocument};
 use super::watch::Patience;
 use crate::failure::Failure;
 
-/// Told of tasks as soon as they are submitted.
+/// Called with tasks as soon as they are submitted.
 pub type Note<'n> = dyn FnMut(&[TaskRecord]) -> Result<(), Failure> + 'n;
 
-/// What became of a result.
+/// How a result was handled.
 #[derive(Clone, Copy)]
 pub enum Taken<'a> {
     /// The store has it.
     Yes,
-    /// It was refused, and why.
+    /// It was rejected, for this reason.
     No(&'a str),
 }
 
-/// A task that ended and gave nothing.
+/// A task that ended without a result.
 pub struct Lost {
     pub ask: Ask,
     pub node: String,
     pub reason: String,
 }
 
-/// How the tasks are.
+/// The state of the tasks.
 pub struct Look {
     pub running: usize,
-    /// Those that wait, by reason.
+    /// Number of pending tasks, by reason.
     pub pending: BTreeMap<String, usize>,
     pub lost: Vec<Lost>,
-    /// Tasks that were submitted and that Slurm did not take, and what it said.
+    /// Tasks that Slurm did not accept, with its message.
     pub refused: Vec<(Ask, String)>,
 }
 
-/// A way to the nodes and back.
+/// A transport to the nodes and back.
 pub trait Transport {
-    /// In words, for who runs the study.
+    /// Description for the user.
     fn describe(&self) -> String;
 
-    /// What the tasks from here on are given.
+    /// Sets the job of the following tasks.
     fn give(&mut self, job: &JobDocument) -> Result<(), Failure>;
 
-    /// Lets one node look; its result.
+    /// Runs the check of one node and returns its result.
     fn scout(&mut self, patience: &mut Patience) -> Result<String, Failure>;
 
-    /// Submits tasks, those before the first that is not taken.
+    /// Submits tasks, up to the first that is not accepted.
     fn submit(&mut self, asks: &[Ask], note: &mut Note<'_>) -> Result<(), Failure>;
 
-    /// Asks Slurm how the tasks are.
+    /// Queries the state of the tasks.
     fn poll(&mut self) -> Result<(), Failure>;
 
-    /// Results that are there: from where, and their text. Some of them, if there are many.
+    /// Available results: source and text. If there are many, some of them.
     fn collect(&mut self) -> Result<Vec<(String, String)>, Failure>;
 
-    /// Told what became of each.
+    /// Called with the outcome of each result.
     fn settle(&mut self, from: &str, taken: Taken<'_>) -> Result<(), Failure>;
 
-    /// Which tasks ended with nothing, by the last poll.
+    /// The tasks that ended without a result, by the last poll.
     fn judge(&mut self, collector: &mut Collector) -> Result<Look, Failure>;
 
-    /// Takes back everything that was submitted.
+    /// Cancels everything that was submitted.
     fn cancel(&mut self) -> Result<(), Failure>;
 
-    /// Whether tasks go on without this process.
+    /// True if tasks continue without this process.
     fn outlives(&self) -> bool;
 
-    /// Cleans up after the last result; tells what it leaves behind.
+    /// Cleans up after the last result; returns a message on what is left behind.
     fn close(&mut self) -> Result<Option<String>, Failure>;
 }
 
-/// What waits, by reason.
+/// Number of pending tasks, by reason.
 pub fn pending_of(queue: &[QueueLine]) -> BTreeMap<String, usize> {
     let mut pending = BTreeMap::new();
     for line in queue {

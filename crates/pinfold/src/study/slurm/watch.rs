@@ -1,4 +1,4 @@
-//! Waiting for a cluster: politely, and not for ever if it was so asked.
+//! Waiting for a cluster, with a limited rate of queries and an optional timeout.
 
 use pinfold_model::text::{agree, counted};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,30 +13,30 @@ use crate::failure::{Exit, Failure};
 use crate::output::say;
 use crate::{interrupt, time};
 
-/// The shortest time between two questions to Slurm.
+/// The shortest interval between two queries.
 const SHORTEST_NS: u64 = 500_000_000;
-/// The longest.
+/// The longest interval.
 const LONGEST_NS: u64 = 30_000_000_000;
-/// A signal is seen within this time.
+/// Maximum delay of the reaction to a signal.
 const LOOK_NS: u64 = 50_000_000;
-/// Asking Slurm takes at most this part of the time.
+/// Queries take at most 1/`SHARE` of the time.
 const SHARE: u64 = 20;
-/// A store that another process holds is waited for so long, where no patience was given.
+/// Maximum wait for a store that another process has locked, if no patience is set.
 const LOCKED_NS: u64 = 60_000_000_000;
-/// A controller that does not answer is asked again for so long.
+/// Maximum time of retries if the controller does not respond.
 const SILENCE_NS: u64 = 300_000_000_000;
-/// So long after a refusal the first node is asked for again.
+/// Delay of the next attempt for the first node after a rejection.
 const ROOM_NS: u64 = 15_000_000_000;
 
-/// Why tasks are not even submitted, beside Slurm's reasons for those that are.
+/// Reason why tasks are not submitted, in addition to Slurm's reasons for pending ones.
 pub const NO_ROOM: &str = "Slurm takes no more jobs";
 
-/// How long nothing may happen.
+/// Limits the time without progress.
 pub struct Patience {
     limit_ns: Option<u64>,
     since_ns: u64,
     asked_ns: u64,
-    /// Since when Slurm does not answer.
+    /// Since when Slurm does not respond.
     silent_ns: Option<u64>,
     reported: BTreeSet<String>,
 }
@@ -47,12 +47,12 @@ impl Patience {
         Self { limit_ns, since_ns: now, asked_ns: now, silent_ns: None, reported: BTreeSet::new() }
     }
 
-    /// Something runs, or has ended.
+    /// Called when a task runs, or has ended.
     pub fn moves(&mut self) {
         self.since_ns = SystemClock.now_ns();
     }
 
-    /// Nothing runs, and tasks wait for these reasons.
+    /// Called when no task runs, with the reasons of pending ones.
     pub fn waits(&mut self, pending: &BTreeMap<String, usize>) -> Result<(), Failure> {
         for (reason, count) in pending {
             if !waits_as_usual(reason) && reason != NO_ROOM && self.reported.insert(reason.clone())
@@ -80,7 +80,7 @@ impl Patience {
         ))
     }
 
-    /// Waits until Slurm may be asked again: questions take a twentieth of the time.
+    /// Waits until Slurm may be queried again: queries take at most a twentieth of the time.
     pub fn pause(&mut self) -> Result<(), Failure> {
         let took_ns = SystemClock.now_ns().saturating_sub(self.asked_ns);
         rest((took_ns * SHARE).clamp(SHORTEST_NS, LONGEST_NS))?;
@@ -88,7 +88,7 @@ impl Patience {
         Ok(())
     }
 
-    /// What Slurm answered; `None`, after a pause, while it does not: it is to be asked again.
+    /// The output of Slurm; `None`, after a pause, if it does not respond: the caller must retry.
     pub fn received<T>(&mut self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
         let failure = match answer {
             Ok(answer) => {
@@ -108,14 +108,14 @@ impl Patience {
         Ok(None)
     }
 
-    /// Waits until there may be room for a single task.
+    /// Waits until Slurm may accept a single task.
     pub fn wait_for_room(&mut self) -> Result<(), Failure> {
         self.waits(&[(NO_ROOM.to_owned(), 1)].into())?;
         rest(self.limit_ns.map_or(ROOM_NS, |limit_ns| limit_ns.min(ROOM_NS)))
     }
 
-    /// Works on the store; while another process holds it, again and again, as long as patience
-    /// lasts. Nothing is lost meanwhile: what came stays where it is.
+    /// Runs an operation on the store; while another process has locked it, retries as long as the
+    /// patience permits. Results stay where they are in the meantime.
     pub fn with_store<T>(
         &self,
         mut work: impl FnMut() -> Result<T, StudyError>,
@@ -142,7 +142,7 @@ impl Patience {
     }
 }
 
-/// Waits, but not when a signal came.
+/// Waits; fails as interrupted after a signal.
 fn rest(lasts_ns: u64) -> Result<(), Failure> {
     let until = SystemClock.now_ns() + lasts_ns;
     while SystemClock.now_ns() < until {

@@ -1,8 +1,8 @@
-//! `pinfold study worker`: what a task of the cluster runs on its node.
+//! `pinfold study worker`: the program that a task of the cluster runs on its node.
 //!
-//! It reads the job, looks whether this node is like the first one, runs its part with the
-//! ordinary runner of this host, and delivers one whole result. A trial that fails is part of the
-//! result; if the task cannot go on at all it ends with a sentence and delivers nothing.
+//! It reads the job, checks that this node equals the first one, runs its part with the usual
+//! runner of this host, and returns one complete result. A failed trial is part of the result; if
+//! the task cannot continue at all, it exits with an error message and without a result.
 
 use std::io::Read as _;
 
@@ -23,13 +23,13 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt;
 use crate::output::{data, say};
 
-/// Another Pinfold on this node is waited for in such steps.
+/// Interval of waiting for another Pinfold process on this node.
 const LOCK_NS: u64 = 200_000_000;
 
-/// Runs a part, or looks.
+/// Runs a part, or the check.
 pub fn worker(arguments: &WorkerArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.remove_self {
-        // A copy that cannot be removed is the node's to clean; the work is the same.
+        // If the copy cannot be removed, it is left on the node; this does not affect the work.
         if let Ok(path) = std::env::current_exe() {
             match files::remove(&path.to_string_lossy()) {
                 Ok(()) => {}
@@ -113,7 +113,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
-/// What Slurm tells each of its tasks.
+/// The variables that Slurm sets for each of its tasks.
 fn reported(name: &str) -> Result<String, Failure> {
     variable(name).ok_or_else(|| {
         Failure::new(Exit::Input, format!("{name} is not set: this is no task of Slurm"))
@@ -128,8 +128,8 @@ fn job_number() -> Result<String, Failure> {
     }
 }
 
-/// The folder of this node's journals, locks and programs. A user's own folders may be shared by
-/// all nodes; locks and copies of programs must not be.
+/// The folder of this node's journals, locks and programs. The user's own folders may be shared by
+/// all nodes, but locks and copies of programs must not be.
 fn own_folder(state: Option<&str>) -> Result<StateDir, Failure> {
     match (state, process::is_root()) {
         (Some(_), _) | (None, true) => common::state(state),

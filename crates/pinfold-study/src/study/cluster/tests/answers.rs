@@ -1,4 +1,4 @@
-//! What Slurm is given and what it answers, with answers that it never gave.
+//! Arguments for Slurm and its output, including malformed output.
 
 use super::super::Ask;
 use super::super::slurm::*;
@@ -116,7 +116,7 @@ fn queues_are_read_and_nothing_else() {
     check("1|5-99%3|PENDING||", "\"5-99%3\" is no index");
     check("1|2|DREAMING|n1|", "\"DREAMING\" is no state of a job");
     check("1|-2|RUNNING|n1|", "\"-2\" is no index");
-    // A line of a megabyte is not repeated as a whole.
+    // A line of one megabyte is not repeated in full.
     let long = queue(&"x".repeat(1 << 20)).unwrap_err().to_string();
     assert!(long.len() < 300, "{}", long.len());
 }
@@ -233,7 +233,7 @@ fn refusals_are_distinguished_by_what_waiting_helps() {
     let failed = "sbatch: error: Batch job submission failed:";
     let check = |said: &str, expected: Option<NotTaken>| {
         assert_eq!(not_taken(said), expected, "{said}");
-        // The sentence that is made of it says the same.
+        // The message that is composed from it gives the same result.
         assert_eq!(not_taken(&complaint("sbatch", said).0), expected, "{said}");
     };
     let room = Some(NotTaken::NoRoom);
@@ -246,12 +246,12 @@ fn refusals_are_distinguished_by_what_waiting_helps() {
     ] {
         check(&format!("sbatch: error: {limit}\n{failed} {policy}\n"), room);
     }
-    // The same last line, for limits that no waiting helps.
+    // The same last line, for limits where waiting does not help.
     for limit in ["AssocMaxWallDurationPerJobLimit", "QOSMaxNodePerJobLimit", "QOSMinGRES"] {
         check(&format!("sbatch: error: {limit}\n{failed} {policy}\n"), None);
     }
     check(&format!("{failed} {policy}\n"), Some(NotTaken::Unnamed));
-    // MaxJobCount, by Slurm 22.05: at once, and at the end of sbatch's own waiting.
+    // MaxJobCount in Slurm 22.05: at once, and after the wait of sbatch itself.
     let full = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n";
     check(full, room);
     check(&format!("{full}{failed} Resource temporarily unavailable\n"), room);
@@ -261,7 +261,8 @@ fn refusals_are_distinguished_by_what_waiting_helps() {
     check(&format!("{failed} Invalid partition name specified\n"), None);
     check("", None);
     assert!(will_ask_again(full) && !will_ask_again(failed));
-    // What a task of srun says is not srun's; a controller that does not answer is not full.
+    // The output of a task of srun is not output of srun; a controller that does not answer is not
+    // full.
     let task = "fork: Resource temporarily unavailable\nsrun: error: n1: task 0: Exited with exit code 2\n";
     assert_eq!(not_taken(task), None);
     assert_eq!(
@@ -288,7 +289,7 @@ fn arrays_hold_each_task_once_with_its_attempt() {
         tasks,
         [(0, 1, 7, 0), (3, 1, 7, 3), (1001, 1, 8, 0), (2, 2, 9, 2), (1002, 2, 10, 1)]
     );
-    // Half as long, wherever the parts lie.
+    // Half as long, for any position of the parts.
     for size in [1, 2, 500] {
         let found = arrays(&asks, size);
         assert!(found.iter().all(|(_, one)| one.elements.iter().all(|index| *index < size)));

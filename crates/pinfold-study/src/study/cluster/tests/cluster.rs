@@ -1,4 +1,4 @@
-//! A simulated cluster: tasks wait, run, fail, and their results come in any order.
+//! A simulated cluster: tasks wait, run, fail, and their results arrive in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::store::{OpenRun, Store, StoreError, TaskRecord, TrialRecord};
 const OWN: &str = "0.1.0";
 const LIMITS: Limits = Limits { most_out: 5, grace_ns: 1_000 };
 
-/// A result of the first part, as a node gives it.
+/// A result of the first part, as a node returns it.
 pub fn answer(attempt: u32) -> Answer {
     let figure = Figure {
         probe: "rate".to_owned(),
@@ -70,9 +70,9 @@ struct Simulated {
     job: JobDocument,
     run: OpenRun,
     generator: Pcg32,
-    /// By part, how its first and second task end badly; `None` if it does not.
+    /// By part, how its first and second task fail; `None` if they do not.
     bad: BTreeMap<u32, [Option<&'static str>; 2]>,
-    /// How much faster a node is than the others.
+    /// The speed of a node relative to the others.
     fast: BTreeMap<String, f64>,
 }
 
@@ -109,7 +109,7 @@ impl Simulated {
         Collector::open(&mut self.world.store, self.run, ("key", OWN, LIMITS)).unwrap()
     }
 
-    /// What a node gives for a part.
+    /// The result of a node for a part.
     fn result(&mut self, part: u32, attempt: u32, node: &str) -> String {
         let scout = scout(&self.job).unwrap();
         let mut seen = |_: &super::super::super::Update<'_>| {};
@@ -201,7 +201,7 @@ fn a_run_on_nodes_is_the_run_of_one_machine() {
     };
     let world = &simulated.world;
     assert_eq!(places(&world.store, simulated.run), places(&local.store, run));
-    // A block's parts stay on a node each, and every trial names it.
+    // The parts of a block stay on one node each, and every trial has the name of its node.
     let deliveries = world.store.trial_deliveries(simulated.run.id()).unwrap();
     let mut nodes: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
     for (id, trial) in world.store.trials(simulated.run.id()).unwrap() {
@@ -268,7 +268,7 @@ fn merging_is_idempotent_and_only_whole_parts_are_taken() {
     };
     assert!(matches!(accept(&mut simulated, &text), Accepted::Merged { part: 4, .. }));
     let before = store(&simulated);
-    // The same again, the second attempt of a task that was thought dead.
+    // The same again: the second attempt of a task that was considered dead.
     assert!(matches!(accept(&mut simulated, &text), Accepted::Known { part: 4 }));
     assert!(matches!(accept(&mut simulated, &second), Accepted::Known { part: 4 }));
     assert_eq!(store(&simulated), before);
@@ -316,7 +316,7 @@ fn a_locked_store_loses_nothing() {
     let ask = Ask { part: 5, attempt: 1 };
     let open = (&mut simulated.world.store, simulated.run);
     is_locked(&collector.failed(open, (ask, "n2"), ("it broke", 1)).unwrap_err());
-    // Who collects knows what it knew, and so does the next one.
+    // The collector keeps its state, and the next one has the same.
     assert_eq!((collector.outstanding(), collector.progress().0), (before.clone(), 0));
     assert_eq!(simulated.world.store.trials(simulated.run.id()).unwrap(), []);
     other.execute_batch("ROLLBACK").unwrap();
@@ -343,7 +343,7 @@ fn tasks_that_are_not_taken_count_as_never_submitted() {
     collector.refused(1, 0);
     assert_eq!((collector.out(), collector.kept_back()), (2, 14));
     assert_eq!(collector.to_submit(0), []);
-    // Later the same ones are asked for, with the attempt that they had.
+    // Later the same ones are requested, with the same attempts.
     assert_eq!(collector.to_submit(u64::MAX), asks[2..4]);
     let reopened = simulated.collector();
     assert_eq!((reopened.out(), reopened.kept_back()), (2, 0));
@@ -379,12 +379,12 @@ fn a_collector_that_was_killed_goes_on_with_what_is_out() {
     ];
     let seen = collector.seen(&queue, 5_000);
     assert_eq!((seen.running, seen.pending["Priority"], seen.ended.len()), (2, 1, 0));
-    // Their results had time enough to be seen.
+    // The time for their results to appear has passed.
     let seen = collector.seen(&queue, 5_000 + LIMITS.grace_ns);
     let ended: Vec<(Ask, Option<&str>)> =
         seen.ended.iter().map(|one| (one.ask, one.state.as_deref())).collect();
     assert_eq!(ended, [(asks[3], None), (asks[4], Some("COMPLETED"))]);
-    // Who collects takes them back: they count as never submitted.
+    // The collector cancels them: they count as never submitted.
     collector.taken_back(&mut simulated.world.store, simulated.run).unwrap();
     assert_eq!(collector.to_submit(0), asks);
     assert_eq!(simulated.collector().to_submit(0), asks);
@@ -430,7 +430,7 @@ fn differences_between_nodes_are_reported_and_not_in_the_ratios() {
         let width = one.interval.high - one.interval.low;
         assert!(width < 0.01, "nodes are in the ratio: {:?}", one.interval);
     }
-    // On one machine there are none.
+    // There are none on one machine.
     let mut local = World::new();
     let run = local.create(STUDY, false).unwrap();
     local.run(run).unwrap();

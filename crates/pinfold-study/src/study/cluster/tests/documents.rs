@@ -1,4 +1,4 @@
-//! Results that are torn, foreign, of another study, run or version, or hold what cannot be.
+//! Results that are incomplete, foreign, of another study, run or version, or have invalid values.
 
 use super::super::super::tests::world::{FACTS, STUDY};
 use super::super::*;
@@ -16,7 +16,7 @@ fn check(text: &str, expected: &str) {
     assert_eq!(pinfold_host::with_causes(&error).split(" at line").next(), Some(expected));
 }
 
-/// The result with its line changed and its digest made right again.
+/// The result with its line changed and its digest recomputed.
 fn changed(from: &str, to: &str) -> String {
     let text = result_text(&answer(1)).unwrap();
     let line = text.lines().next().unwrap();
@@ -29,7 +29,7 @@ fn results_come_back_as_they_went() {
     let answer = answer(1);
     let text = result_text(&answer).unwrap();
     assert_eq!(read_result(&text, ("key", &digest(), OWN)).unwrap(), answer);
-    // A node's prolog may speak first.
+    // The prolog of a node may print first.
     let noisy = format!("Welcome to the cluster!\n{{}}\n{text}\n\n");
     assert_eq!(read_result(&noisy, ("key", &digest(), OWN)).unwrap(), answer);
     let scouted = Scouted { facts: FACTS, skipped: vec![None, Some("no".to_owned())] };
@@ -110,7 +110,7 @@ proptest::proptest! {
         assert!(read_result(&text, ("key", "digest", OWN)).is_err());
         assert!(JobDocument::from_json(&text).is_err());
         assert!(slurm::config(&text).is_err());
-        // They may find sense in it; if not they name what they read, and not all of it.
+        // The parser may accept them; otherwise the error shows what was read, shortened.
         let errors = [
             slurm::queue(&text).err(),
             slurm::submitted(&text).err(),
@@ -126,7 +126,7 @@ proptest::proptest! {
     #[test]
     fn a_shell_reads_a_quoted_word_back(word in "[ -~]{0,40}") {
         let quoted = slurm::quoted(&word);
-        // Within single quotes all is plain; outside there are only escaped quotes.
+        // In single quotes all characters are literal; outside there are only escaped quotes.
         let mut plain = String::new();
         let mut inside = false;
         let mut letters = quoted.chars();

@@ -1,4 +1,4 @@
-//! How blocks come apart.
+//! Division of blocks into parts.
 
 use std::collections::BTreeSet;
 
@@ -32,11 +32,11 @@ fn what_is_compared_stays_together_and_nothing_is_lost() {
         assert_eq!(seen.len(), 8 * 14);
         assert_eq!(parts.part(&study, &cells, parts.count()), None);
     };
-    // What has the same number of cores belongs together, its workloads share starts.
+    // Cells with the same number of cores belong together, and their workloads share starts.
     check(STUDY, 2);
     let apart = STUDY.replace("together = [\"cores\"]\n", "");
     check(&apart, 2);
-    // Each workload on each number of cores has a baseline of its own.
+    // Each workload on each number of cores has its own baseline.
     check(&apart.replace("share = [\"workload\"]\n", ""), 4);
     let one = STUDY.replace("together = [\"cores\"]", "together = [\"method\"]");
     check(&one, 1);

@@ -1,11 +1,11 @@
-//! Room for tasks on a cluster that takes only so many.
+//! The limit of outstanding tasks, on a cluster that accepts a limited number.
 
 use super::super::queue_limit::Room;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Submits as who collects does, to a cluster that takes `limit` at a time, `left` of them; how
-/// many are out then, and how often was asked.
+/// Submits like the collector, to a cluster that accepts `limit` at a time, with `left` tasks to
+/// submit. Returns the number of outstanding tasks and the number of requests.
 fn fill(
     room: &mut Room,
     (mut out, mut left, limit): (usize, usize, usize),
@@ -39,13 +39,13 @@ fn all_is_out_where_slurm_takes_all() {
 fn a_limit_is_found_within_a_turn_and_kept() {
     let mut room = Room::new(5_000);
     let (out, questions) = fill(&mut room, (0, 25_000, 100), 0);
-    // Half of 5,000 again and again: 78 are taken, more are tried later.
+    // 5,000 is halved repeatedly: 78 are accepted, more are tried later.
     assert_eq!((out, room.is_short()), (78, true));
     assert!(questions <= 8, "{questions}");
-    // Nothing is asked before the time is up, but what ended is replaced at once.
+    // Nothing is tried before the pause is over, but tasks that ended are replaced at once.
     assert_eq!(fill(&mut room, (78, 24_922, 100), SECOND_NS), (78, 0));
     assert_eq!(fill(&mut room, (70, 24_914, 100), SECOND_NS), (78, 1));
-    // Then the rest of the room is found.
+    // Then the rest of the limit is found.
     let (out, _) = fill(&mut room, (78, 24_906, 100), 15 * SECOND_NS);
     assert_eq!(out, 97);
 }
@@ -63,7 +63,7 @@ fn a_full_cluster_is_asked_less_and_less_often() {
     }
     let pauses: Vec<u64> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert_eq!(pauses, [30, 60, 120, 240, 300, 300, 300, 300, 300]);
-    // Once there is room again, it grows to all that is wanted.
+    // When tasks are accepted again, the limit grows to the requested number.
     let mut out = 0;
     for second in 2_000..2_600 {
         out = fill(&mut room, (out, 50 - out, 1_000), second * SECOND_NS).0;
