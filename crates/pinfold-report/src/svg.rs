@@ -12,7 +12,7 @@ pub(crate) struct Svg {
 
 /// Alignment of a text to its point.
 #[derive(Clone, Copy)]
-pub(crate) enum ReferenceTool {
+pub(crate) enum TextAnchor {
     Start,
     Middle,
     End,
@@ -52,11 +52,11 @@ impl Svg {
         ));
     }
 
-    pub(crate) fn text(&mut self, class: &str, anchor: ReferenceTool, at: (f64, f64), text: &str) {
+    pub(crate) fn text(&mut self, class: &str, anchor: TextAnchor, at: (f64, f64), text: &str) {
         let anchor = match anchor {
-            ReferenceTool::Start => "start",
-            ReferenceTool::Middle => "middle",
-            ReferenceTool::End => "end",
+            TextAnchor::Start => "start",
+            TextAnchor::Middle => "middle",
+            TextAnchor::End => "end",
         };
         let ([x, y], text) = ([at.0, at.1].map(number), escape(text));
         self.put(format_args!(

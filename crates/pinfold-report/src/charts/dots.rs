@@ -11,7 +11,7 @@ use crate::axis::LogAxis;
 use crate::format;
 use crate::page::{BlockRow, BlockValues, Page};
 use crate::series::Series;
-use crate::svg::{ReferenceTool, Svg};
+use crate::svg::{Svg, TextAnchor};
 
 /// Width of the plot area.
 const PLOT: f64 = 260.0;
@@ -72,7 +72,7 @@ pub(crate) fn draw(page: &Page, blocks: &BlockValues, shared: &Shared) -> String
         draw_row(&mut svg, series, row, (shared, y));
         svg.text(
             "row-value",
-            ReferenceTool::End,
+            TextAnchor::End,
             (shared.width - 2.0, y + 4.0),
             &format::maybe(median(&row.values), unit),
         );
@@ -100,7 +100,7 @@ fn axis(svg: &mut Svg, shared: &Shared, unit: Unit, height: f64) {
         svg.line(if tick.labelled { "grid" } else { "grid minor" }, (x, TOP), (x, bottom));
         if tick.labelled {
             let label = format::tick(tick.value, unit);
-            svg.text("tick", ReferenceTool::Middle, (x, bottom + 16.0), &label);
+            svg.text("tick", TextAnchor::Middle, (x, bottom + 16.0), &label);
         }
     }
     if let Some(limit) = shared.limit.filter(|limit| shared.values.holds(*limit)) {
@@ -112,7 +112,7 @@ fn axis(svg: &mut Svg, shared: &Shared, unit: Unit, height: f64) {
 fn draw_row(svg: &mut Svg, series: &Series, row: &BlockRow, place: (&Shared, f64)) {
     let (shared, y) = place;
     let values = &shared.values;
-    svg.text("row-label", ReferenceTool::End, (shared.left - 12.0, y + 4.0), &series.name);
+    svg.text("row-label", TextAnchor::End, (shared.left - 12.0, y + 4.0), &series.name);
     svg.line("track", (shared.left, y), (shared.right, y));
     let drawn = row.values.iter().filter(|value| value.is_finite());
     for (value, lane) in drawn.zip(LANES.iter().cycle()) {

@@ -8,7 +8,7 @@ use pinfold_model::Unit;
 use crate::axis::LogAxis;
 use crate::format;
 use crate::page::{Comparison, Ranking, Verdict};
-use crate::svg::{ReferenceTool, Svg};
+use crate::svg::{Svg, TextAnchor};
 
 const WIDTH: f64 = 190.0;
 const HEIGHT: f64 = 24.0;
@@ -34,10 +34,10 @@ pub(crate) fn head(axis: &LogAxis, id: &str, higher_is_better: bool) -> String {
     let mut svg = Svg::open(id, (WIDTH, 34.0), "Axis of ratios against the baseline", &description);
     let one = axis.pixel(1.0);
     if one - EDGE > 42.0 {
-        svg.text("side", ReferenceTool::End, (one - 6.0, 10.0), &format!("← {left}"));
+        svg.text("side", TextAnchor::End, (one - 6.0, 10.0), &format!("← {left}"));
     }
     if WIDTH - EDGE - one > 42.0 {
-        svg.text("side", ReferenceTool::Start, (one + 6.0, 10.0), &format!("{right} →"));
+        svg.text("side", TextAnchor::Start, (one + 6.0, 10.0), &format!("{right} →"));
     }
     svg.line("one", (one, 0.0), (one, 17.0));
     let mut ticks: Vec<f64> =
@@ -54,7 +54,7 @@ pub(crate) fn head(axis: &LogAxis, id: &str, higher_is_better: bool) -> String {
     for tick in kept {
         let x = axis.pixel(tick).clamp(14.0, WIDTH - 14.0);
         let label = format!("{}×", format::tick(tick, Unit::Count));
-        svg.text("tick", ReferenceTool::Middle, (x, 28.0), &label);
+        svg.text("tick", TextAnchor::Middle, (x, 28.0), &label);
     }
     svg.close()
 }

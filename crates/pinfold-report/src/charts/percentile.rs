@@ -11,7 +11,7 @@ use crate::axis::LogAxis;
 use crate::format;
 use crate::page::{Curve, Distribution, Page, Quantile};
 use crate::series::Series;
-use crate::svg::{ReferenceTool, Svg};
+use crate::svg::{Svg, TextAnchor};
 
 const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 282.0;
@@ -157,7 +157,7 @@ fn axes(svg: &mut Svg, shared: &Shared, metric: Metric) {
         svg.line(if tick.labelled { "grid" } else { "grid minor" }, (LEFT, y), (right, y));
         if tick.labelled {
             let label = format::tick(tick.value, unit);
-            svg.text("tick", ReferenceTool::End, (LEFT - 7.0, y + 4.0), &label);
+            svg.text("tick", TextAnchor::End, (LEFT - 7.0, y + 4.0), &label);
         }
     }
     let mut free = LEFT;
@@ -166,18 +166,18 @@ fn axes(svg: &mut Svg, shared: &Shared, metric: Metric) {
         svg.line("grid", (x, TOP), (x, bottom));
         let half = LETTER * label.chars().count() as f64 / 2.0;
         if x - half >= free {
-            svg.text("tick", ReferenceTool::Middle, (x, bottom + 16.0), label);
+            svg.text("tick", TextAnchor::Middle, (x, bottom + 16.0), label);
             free = x + half + LETTER;
         }
     }
     svg.line("axis", (LEFT, bottom), (right, bottom));
     let middle = (LEFT + right) / 2.0;
-    svg.text("axis-title", ReferenceTool::Middle, (middle, HEIGHT - 8.0), population(metric).0);
+    svg.text("axis-title", TextAnchor::Middle, (middle, HEIGHT - 8.0), population(metric).0);
     if let Some(limit) = shared.limit.filter(|limit| shared.values.holds(*limit)) {
         let y = shared.values.pixel(limit);
         svg.line("limit", (LEFT, y), (right, y));
         let label = format!("limit {}", format::tick(limit, unit));
-        svg.text("limit-label", ReferenceTool::Start, (LEFT + 5.0, y - 5.0), &label);
+        svg.text("limit-label", TextAnchor::Start, (LEFT + 5.0, y - 5.0), &label);
     }
 }
 
@@ -207,7 +207,7 @@ fn labels(svg: &mut Svg, drawn: &[Drawn], right: f64) {
     for ((curve, end), y) in ends.iter().zip(places) {
         svg.open_group(&curve.series.classes(), Some(&curve.title));
         svg.polyline("leader", &[(end.0 + 6.0, end.1), (x - 7.0, y), (x - 3.0, y)]);
-        svg.text("label", ReferenceTool::Start, (x, y + 4.0), &curve.series.name);
+        svg.text("label", TextAnchor::Start, (x, y + 4.0), &curve.series.name);
         svg.close_group();
     }
 }

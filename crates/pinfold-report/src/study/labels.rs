@@ -1,7 +1,7 @@
 //! Labels of an axis, never truncated. They are horizontal where they fit, else broken into lines,
 //! else slanted; labels that are too long for that are replaced by numbers, with a list below.
 
-use crate::svg::{ReferenceTool, Svg};
+use crate::svg::{Svg, TextAnchor};
 
 /// Width of a letter, with the larger font of narrow screens.
 const LETTER: f64 = 6.2;
@@ -116,7 +116,7 @@ impl Labels {
                 for (x, lines) in ticks {
                     for (line, text) in lines.iter().enumerate() {
                         let y = floor + 3.5 + LINE * (line + 1) as f64;
-                        svg.text("tick", ReferenceTool::Middle, (*x, y), text);
+                        svg.text("tick", TextAnchor::Middle, (*x, y), text);
                     }
                 }
             }
@@ -127,7 +127,7 @@ impl Labels {
             }
             Labels::Numbered(ticks, _) => {
                 for (x, text) in ticks {
-                    svg.text("tick", ReferenceTool::Middle, (*x, floor + 3.5 + LINE), text);
+                    svg.text("tick", TextAnchor::Middle, (*x, floor + 3.5 + LINE), text);
                 }
             }
         }

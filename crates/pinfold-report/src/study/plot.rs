@@ -10,7 +10,7 @@ use super::model::{Line, Panel, Picture, PictureKind, Scale, Spot};
 use crate::axis::LogAxis;
 use crate::format;
 use crate::series::look;
-use crate::svg::{ReferenceTool, Svg};
+use crate::svg::{Svg, TextAnchor};
 
 const WIDTH: f64 = 440.0;
 const LEFT: f64 = 62.0;
@@ -294,7 +294,7 @@ fn draw(
         }
     }
     let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
-    svg.text("axis-title", ReferenceTool::Middle, (middle, height - 8.0), &picture.x);
+    svg.text("axis-title", TextAnchor::Middle, (middle, height - 8.0), &picture.x);
     svg.close()
 }
 
@@ -302,10 +302,10 @@ fn axes(svg: &mut Svg, picture: &Picture, (along, up): (&Along<'_>, &Up)) {
     for tick in up.ticks() {
         let y = up.pixel(tick);
         svg.line("grid", (LEFT, y), (WIDTH - RIGHT, y));
-        svg.text("tick", ReferenceTool::End, (LEFT - 6.0, y + 3.5), &picture.scale.tick(tick));
+        svg.text("tick", TextAnchor::End, (LEFT - 6.0, y + 3.5), &picture.scale.tick(tick));
     }
     svg.line("axis", (LEFT, up.floor()), (WIDTH - RIGHT, up.floor()));
-    svg.text("axis-title", ReferenceTool::Start, (2.0, TOP - 12.0), picture.scale.label());
+    svg.text("axis-title", TextAnchor::Start, (2.0, TOP - 12.0), picture.scale.label());
     if let Some(x) = picture.mark.as_ref().and_then(|(_, mark)| along.at(*mark))
         && (LEFT..=WIDTH - RIGHT).contains(&x)
     {
@@ -387,7 +387,7 @@ fn draw_bars(
         if width > 6.0 * shown.chars().count() as f64 {
             // Above the whisker, which would cross it.
             let end = spot.range.map_or(top, |(_, high)| up.pixel(high).min(top));
-            svg.text("tick", ReferenceTool::Middle, (x, end - 4.0), &shown);
+            svg.text("tick", TextAnchor::Middle, (x, end - 4.0), &shown);
         }
     }
 }
