@@ -255,7 +255,7 @@ fn at_random(
         let moment = progress.moments.within(there);
         let came = kill_after(guest, apply, moment)?;
         // A command that ended before was slower when it was timed, on a host with other work.
-        there = if came { there } else { moment };
+        there = if came { there } else { there.min(moment) };
         stage::fork(guest)?;
         let mut what = format!("apply killed after {moment} us");
         // Every second time undo is killed too.
@@ -263,7 +263,7 @@ fn at_random(
         if progress.tries % 2 == 1 {
             let moment = progress.moments.within(back);
             undo_came = kill_after(guest, &UNDO, moment)?;
-            back = if undo_came { back } else { moment };
+            back = if undo_came { back } else { back.min(moment) };
             what.push_str(&format!(", undo after {moment} us"));
         }
         undone(guest, before, &what)?;
