@@ -208,7 +208,8 @@ impl Domain {
     ///
     /// # Errors
     /// [`DomainError`] with line and column: not well formed, a document type, another root
-    /// than `<domain>`, a number or list that is none, half a pin, a thread pinned twice.
+    /// than `<domain>`, a number or list that is none, half a pin, a thread pinned twice, a second
+    /// `<cputune>`.
     pub fn read(xml: &str) -> Result<Self, DomainError> {
         read::domain(xml)
     }

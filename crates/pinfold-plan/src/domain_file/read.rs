@@ -23,6 +23,9 @@ const MAX_LIBVIRT_PU: u32 = 16_384;
 /// More vCPUs, iothreads and nodes than any machine of libvirt's has.
 const MAX_COUNT: u32 = 16_384;
 
+/// The elements of placement, each of which stands once in a domain.
+const SINGLE: [&str; 6] = ["vcpu", "iothreads", "cputune", "numatune", "cpu", "memoryBacking"];
+
 /// What to do about a value that libvirt would refuse too.
 const CORRECT_IT: &str =
     "correct it in the file; `virt-xml-validate FILE` shows what libvirt expects there";
@@ -99,6 +102,9 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
         );
         return Err(error);
     }
+    for name in SINGLE {
+        only(root, name)?;
+    }
     let (vcpus, default) = vcpu_element(root)?;
     let iothreads = iothreads(root)?;
     let mut found = Domain {
@@ -129,6 +135,19 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
         numatune(tune, &mut found)?;
     }
     Ok(found)
+}
+
+/// Refuses an element that stands twice: libvirt takes the first or both, by element.
+fn only(root: Node<'_, '_>, name: &'static str) -> Result<(), DomainError> {
+    match children(root, name).nth(1) {
+        None => Ok(()),
+        Some(second) => {
+            let mut error = error_at(second, format!("a second <{name}>"));
+            error.hint =
+                Some("put both into one element first, `virsh edit` shows how libvirt reads them");
+            Err(error)
+        }
+    }
 }
 
 /// The board of the guest's architecture; libvirt's own default is that of the host.
