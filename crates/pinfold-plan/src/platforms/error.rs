@@ -1,5 +1,6 @@
 //! Why a platform cannot be on a host, and what the user can do about it.
 
+use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, Method, NodeId, PuId, Speed, SpeedRequest};
 use thiserror::Error;
 
@@ -72,7 +73,7 @@ pub enum PlatformError {
         why: FrequencyError,
     },
     /// There is neither one speed for all cores nor one for each.
-    #[error("{vnode:?} has {given} speeds for {cores} cores")]
+    #[error("{vnode:?} has {} for {}", counted(*given, "speed"), counted(*cores, "core"))]
     Speeds {
         /// The vnode.
         vnode: String,
