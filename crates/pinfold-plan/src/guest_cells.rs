@@ -424,7 +424,11 @@ fn one_sentence(sentences: &[&str]) -> Option<String> {
     let (first, others) = all.split_first()?;
     let shortest = all.iter().map(Vec::len).min()?;
     let begins = |count: &usize| others.iter().all(|other| other[..*count] == first[..*count]);
-    let before = (0..=shortest).rev().find(begins)?;
+    let alike = (0..=shortest).rev().find(begins)?;
+    // CPUs are named whole: `the PUs 0,8 and the PUs 1,9`.
+    let noun: &[&str] = &["the", "PUs", "PU"];
+    let is_noun = |word: &&&str| noun.contains(*word);
+    let before = alike - first[..alike].iter().rev().take_while(is_noun).count();
     let end = |words: &[&str], count: usize| words[words.len() - count..].join(" ");
     let ends = |count: &usize| others.iter().all(|other| end(other, *count) == end(first, *count));
     let after = (0..=shortest - before).rev().find(ends)?;
