@@ -572,7 +572,7 @@ fn free(
                     ),
                 ),
                 (true, true, _) => {
-                    fail("no PU".to_owned(), "an empty list keeps nothing".to_owned())
+                    fail("an empty list of CPUs".to_owned(), "it names none".to_owned())
                 }
                 (true, false, true) => {
                     fail(format!("the PUs {pus}"), "nothing would be left to place on".to_owned())

@@ -120,7 +120,15 @@ impl<'a> Choice<'a> {
         })
     }
 
-    /// For vCPUs on nodes without memory: true if the nodes with memory have a CPU for each vCPU.
+    /// How many L3 domains the vCPUs of one node lie in, if these are several.
+    pub fn l3s_of_one_node(&self, pins: &CpuSet) -> Option<usize> {
+        let pus = || self.index.pus(pins);
+        let nodes: BTreeSet<_> = pus().filter_map(|pu| pu.node).collect();
+        let l3s: BTreeSet<_> = pus().filter_map(|pu| pu.l3).collect();
+        (nodes.len() <= 1 && l3s.len() > 1).then_some(l3s.len())
+    }
+
+    /// vCPUs on nodes without memory: those with memory have a PU for each.
     pub fn near_memory(&self) -> bool {
         let nodes = self.index.topology.nodes.iter().filter(|node| node.memory_bytes > 0);
         let pus = nodes.map(|node| &node.pus).collect::<CpuSet>();

@@ -207,8 +207,9 @@ impl Domain {
     /// Parses a domain file, such as `virsh dumpxml` writes.
     ///
     /// # Errors
-    /// [`DomainError`] with line and column: not well formed, a document type, another root than
-    /// `<domain>`, an invalid number or list, an incomplete pin, a thread pinned twice.
+    /// [`DomainError`] with line and column: not well formed, a document type, another root
+    /// than `<domain>`, a number or list that is none, half a pin, a thread pinned twice, a second
+    /// `<cputune>`.
     pub fn read(xml: &str) -> Result<Self, DomainError> {
         read::domain(xml)
     }

@@ -416,7 +416,32 @@ fn common_reason(parts: &[&ThreadPlan], pus: &CpuSet) -> String {
     }
     let mut own: Vec<&str> = parts.iter().map(|part| part.reason.as_str()).collect();
     own.dedup();
-    own.join("; ")
+    one_sentence(&own).unwrap_or_else(|| own.join("; "))
+}
+
+/// One sentence of several that differ in a few words only, which it lists; `None` if they differ in
+/// more.
+fn one_sentence(sentences: &[&str]) -> Option<String> {
+    let all: Vec<Vec<&str>> =
+        sentences.iter().map(|sentence| sentence.split(' ').collect()).collect();
+    let (first, others) = all.split_first()?;
+    let shortest = all.iter().map(Vec::len).min()?;
+    let begins = |count: &usize| others.iter().all(|other| other[..*count] == first[..*count]);
+    let alike = (0..=shortest).rev().find(begins)?;
+    // CPUs are named whole: `the PUs 0,8 and the PUs 1,9`.
+    let noun: &[&str] = &["the", "PUs", "PU"];
+    let is_noun = |word: &&&str| noun.contains(*word);
+    let before = alike - first[..alike].iter().rev().take_while(is_noun).count();
+    let end = |words: &[&str], count: usize| words[words.len() - count..].join(" ");
+    let ends = |count: &usize| others.iter().all(|other| end(other, *count) == end(first, *count));
+    let after = (0..=shortest - before).rev().find(ends)?;
+    let differ: Vec<String> =
+        all.iter().map(|words| words[before..words.len() - after].join(" ")).collect();
+    let is_alike = differ.iter().all(|words| !words.is_empty()) && 2 * (before + after) > shortest;
+    is_alike.then(|| {
+        let parts = [first[..before].join(" "), differ.join(" and "), end(first, after)];
+        parts.join(" ").trim().to_owned()
+    })
 }
 
 /// The only CPU of a set.

@@ -16,6 +16,7 @@ mod devices;
 mod enlightenments;
 mod file;
 mod fix;
+mod floating;
 mod guest;
 mod host;
 mod layout;
@@ -172,6 +173,7 @@ fn of_one(view: &LintContext<'_, '_>, written: Option<&Layout>) -> Vec<Diagnosti
 fn placement(view: &LintContext<'_, '_>, written: Option<&Layout>) -> Vec<Diagnostic> {
     let mut flaws = Vec::new();
     masks::check(view, &mut flaws);
+    floating::check(view, &mut flaws);
     cores::check(view, &mut flaws);
     guest::check(view, &mut flaws);
     memory::check(view, &mut flaws);

@@ -392,7 +392,8 @@ fn crossed_l3s(
         choice(ground, spread.pus.len()).crossed_l3s(&pins).is_some()
     };
     let crosses = |it: &&(&VnodePlan, TopologySpan)| {
-        it.1.l3s.len() > 1 && it.1.nodes.len() <= 1 || one_for_all(it)
+        let pus = &it.1.pus;
+        choice(ground, pus.len()).l3s_of_one_node(pus).is_some() || one_for_all(it)
     };
     let crossing: Vec<_> = spreads.iter().filter(crosses).collect();
     let text = match (crossing.as_slice(), spreads.len()) {

@@ -14,11 +14,13 @@
 mod attach;
 mod csv;
 mod error;
+mod locate;
 mod resolve;
 mod speeds;
 
 use std::collections::BTreeSet;
 
+use pinfold_model::text::counted;
 use pinfold_model::{
     Attach, Command, Method, NodeId, Platform, PlatformVnode, Speed, SpeedRequest, Variant,
 };
@@ -29,6 +31,7 @@ use crate::requests::value::{self, Value, Whole};
 use crate::requests::{at_least_one, one_of};
 pub use csv::{load, profile, to_csv};
 pub use error::{FrequencyError, PlatformError};
+pub use locate::{place_of, place_of_key};
 pub use resolve::{resolve, speed_on};
 
 const PLATFORM: &[&str] = &["share-housekeeping", "method", "vnode"];
@@ -63,8 +66,9 @@ pub fn from_toml(text: &str) -> Result<Platform, RequestError> {
 /// # Errors
 /// [`RequestError`] as [`from_toml`], without a position.
 pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, RequestError> {
-    let mut table = value::parse_words(words, &["speed"])?;
-    // A single speed applies to all cores, as in a file without a list.
+    let example = |fault: Fault| fault.or_hint("write such as name=slow,cores=2,speed=40%");
+    let mut table = value::parse_words(words, &["speed"]).map_err(example)?;
+    // One speed is for all cores, as in a file that holds no list.
     if let Whole::Table(entries) = &mut table.what {
         for (_, _, value) in entries {
             if let Whole::List(items) = &mut value.what
@@ -75,7 +79,7 @@ pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, RequestError> {
             }
         }
     }
-    Ok(vnode(table, None)?)
+    Ok(vnode(table, None).map_err(example)?)
 }
 
 /// Parses a speed: `40%`, `0.4`, `2.1 GHz`, `800 MHz`.
@@ -166,7 +170,11 @@ fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<Spe
     match &value.what {
         Whole::List(items) if u32::try_from(items.len()) != Ok(cores) => Err(Fault::new(
             value.at,
-            format!("speed: the list has {} speeds for {cores} cores", items.len()),
+            format!(
+                "speed: the list has {} for {}",
+                counted(items.len(), "speed"),
+                counted(cores, "core")
+            ),
         )
         .with_hint("write one speed for all cores, or a list of one for each")),
         Whole::List(items) => items.iter().map(speeds::wish).collect(),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use pinfold_model::text::agree;
 use pinfold_model::{
     CpuSet, Device, NodeId, NumaNode, Request, Topology, VcpuCount, VnodeRequest, Work,
 };
@@ -76,7 +77,8 @@ pub(crate) fn node_of(topology: &Topology, device: &Device) -> Result<Option<Nod
         Device::Node(_) => {
             let nodes: Vec<String> =
                 topology.nodes.iter().map(|node| node.id.to_string()).collect();
-            fail(format!("this host has the nodes {}", nodes.join(", ")))
+            let noun = agree(nodes.len(), "node", "nodes");
+            fail(format!("this host has the {noun} {}", nodes.join(", ")))
         }
         Device::Pci(_) if topology.devices.is_empty() => {
             fail("this topology knows no PCI devices".to_owned())

@@ -12,7 +12,7 @@
 
 pub mod keys;
 mod knobs;
-mod locate;
+pub(crate) mod locate;
 mod pins;
 mod policies;
 pub mod value;
@@ -89,7 +89,9 @@ pub fn from_toml(text: &str) -> Result<Request, RequestError> {
 /// # Errors
 /// [`RequestError`] as [`from_toml`], without a position.
 pub fn parse_vm_spec(words: &str) -> Result<VnodeRequest, RequestError> {
-    Ok(vm(value::parse_words(words, &["iothreads", "devices", "policies", "pins"])?)?)
+    let lists = &["iothreads", "devices", "policies", "pins"];
+    let read = value::parse_words(words, lists).and_then(vm);
+    Ok(read.map_err(|fault| fault.or_hint("write such as name=web,vcpus=4"))?)
 }
 
 /// Parses a process group from words such as `name=slow,cores=2,speed=40%`.
@@ -97,7 +99,8 @@ pub fn parse_vm_spec(words: &str) -> Result<VnodeRequest, RequestError> {
 /// # Errors
 /// [`RequestError`] as [`from_toml`], without a position.
 pub fn group_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
-    Ok(group(value::parse_words(words, &["devices", "policies", "pins"])?)?)
+    let read = value::parse_words(words, &["devices", "policies", "pins"]).and_then(group);
+    Ok(read.map_err(|fault| fault.or_hint("write such as name=build,cores=2"))?)
 }
 
 /// Parses the share kept free: a number of CPUs such as `4`, or a part such as `25%`.
@@ -108,7 +111,15 @@ pub fn free_share(text: &str) -> Result<Free, RequestError> {
     Ok(free(&Value::guess(text, 0))?)
 }
 
-/// Parses a device: a PCI address such as `0000:05:00.0`, or `node:1`.
+/// Reads the CPUs that stay free for the host: `0,8`.
+///
+/// # Errors
+/// [`RequestError`] if it is no list, or an empty one; `option` is named in it.
+pub fn free_pus(option: &str, text: &str) -> Result<Free, RequestError> {
+    Ok(Free::These(host_pus(option, text, 0)?))
+}
+
+/// Reads a device: a PCI address such as `0000:05:00.0`, or `node:1`.
 ///
 /// # Errors
 /// [`RequestError`] if it is neither.
@@ -228,7 +239,7 @@ fn host(mut keys: Keys) -> Result<Option<Free>, Fault> {
             at,
             "host.pus and host.free exclude each other: the PUs are named or counted".to_owned(),
         )),
-        (None, Some((text, at))) => Ok(Some(Free::These(pus("host.pus", &text, at)?))),
+        (None, Some((text, at))) => Ok(Some(Free::These(host_pus("host.pus", &text, at)?))),
         (share, None) => Ok(share),
     }
 }
@@ -318,6 +329,15 @@ fn pus(key: &str, text: &str, at: usize) -> Result<CpuSet, Fault> {
         Fault::new(at, format!("{key}: {error}"))
             .with_hint("write OS indexes, such as 0-3,8; `pinfold topo` shows them as P#")
     })
+}
+
+/// The CPUs that stay free: at least one.
+fn host_pus(key: &str, text: &str, at: usize) -> Result<CpuSet, Fault> {
+    match pus(key, text, at)? {
+        set if set.is_empty() => Err(Fault::new(at, format!("{key}: the list names no CPU"))
+            .with_hint("name the CPUs that stay free, such as 0,8, or leave the list out")),
+        set => Ok(set),
+    }
 }
 
 fn free(value: &Value) -> Result<Free, Fault> {

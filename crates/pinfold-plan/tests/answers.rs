@@ -404,3 +404,11 @@ fn a_sibling_is_called_isolated_only_where_it_is() {
         }
     }
 }
+
+#[test]
+fn the_reason_of_an_emulator_on_two_nodes_is_one_sentence() {
+    let plan = made("auto", "e5-2670-dual.synthetic", &with_memory(20, 100));
+    let emulator = plan.vnodes[0].thread(&Role::Emulator).expect("an emulator");
+    assert_eq!(emulator.reason.matches("the emulator runs on").count(), 1, "{}", emulator.reason);
+    assert_eq!(emulator.reason.matches("with the host's tasks").count(), 1, "{}", emulator.reason);
+}

@@ -118,9 +118,11 @@ pub fn request(
     request.free = match (&arguments.free, &arguments.host_pus) {
         (Some(share), _) => Some(asked("--free", requests::free_share(share))?),
         (None, Some(list)) => {
-            let pus = pus("--host-pus", list)?;
-            require_known("--host-pus", &pus, topology)?;
-            Some(Free::These(pus))
+            let free = asked("--host-pus", requests::free_pus("--host-pus", list))?;
+            if let Free::These(pus) = &free {
+                require_known("--host-pus", pus, topology)?;
+            }
+            Some(free)
         }
         (None, None) => None,
     };
@@ -146,16 +148,27 @@ pub fn set_vcpus(vm: &mut VmRequest, vcpus: VcpuCount) {
     vm.vcpus = vcpus;
 }
 
-/// Prefixes an error in the value of an option with the name of the option.
+/// What an option asks, with the option's name in front of what is wrong with it: once, where the
+/// reader names its key too.
 pub fn asked<T>(option: &str, read: Result<T, RequestError>) -> Result<T, Failure> {
     read.map_err(|error| {
         let failure = Failure::from_error(Exit::Input, &error, error.hint());
-        Failure { message: format!("{option}: {}", failure.message), ..failure }
+        let key = option.trim_start_matches('-');
+        let named = [option.to_owned(), key.to_owned(), format!("{key}s")];
+        let bare = named.iter().find_map(|name| failure.message.strip_prefix(&format!("{name}: ")));
+        let message = format!("{option}: {}", bare.unwrap_or(&failure.message));
+        Failure { message, ..failure }
     })
 }
 
 /// An input file that cannot be read.
 pub fn input_failure(error: &HostError) -> Failure {
+    if let HostError::File { path, source, .. } = error
+        && source.kind() == std::io::ErrorKind::IsADirectory
+    {
+        return Failure::new(Exit::Input, format!("{path} is a folder, not a file"))
+            .with_hint("name a file in it");
+    }
     let hint = error.hint().filter(|_| matches!(error, HostError::Encoding { .. }));
     Failure::from_error(Exit::Input, error, hint)
 }
@@ -238,8 +251,7 @@ pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
 
 /// A plan from a file made by `pinfold plan --json`.
 pub fn read_plan(path: &str) -> Result<Plan, Failure> {
-    let bytes =
-        files::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let bytes = files::read(path).map_err(|error| input_failure(&error))?;
     parse_plan(path, bytes)
 }
 

@@ -96,7 +96,7 @@ fn what_is_wrong_is_reported_with_its_place() {
         assert!(said.contains(reported), "{said}");
     };
     check(&["--vm", "name=a,vcpus=0"], "--vm: vcpus: 0 is not a number of at least 1");
-    check(&["--free", "all"], "--free: free: \"all\" is not a number of PUs");
+    check(&["--free", "all"], "--free: \"all\" is not a number of PUs");
     check(&["--vm", "name=a", "--vcpus", "2"], "cannot be used with");
     check(&["--request", "/nonexistent/request.toml"], "/nonexistent/request.toml");
     let two = ["--vm", "name=a,vcpus=1", "--vm", "name=b,vcpus=1", "--emit"];
@@ -201,7 +201,7 @@ fn a_pin_that_cannot_be_is_refused_before_anything_is_planned() {
         assert_eq!(code, Some(2), "{said}");
         assert!(said.contains(reported), "{said}");
     };
-    check(&["--pin", "vcpu3"], "--pin: pins: \"vcpu3\" is not written ROLE=PUS");
+    check(&["--pin", "vcpu3"], "--pin: \"vcpu3\" is not written ROLE=PUS");
     check(&["--pin", "vcpu3=40"], "vcpu(3) cannot be pinned to 40: PU 40 does not exist");
     check(&["--pin", "vcpu3=2", "--avoid", "2"], "the request avoids PU 2");
     check(&["--name", "my vm"], "--name: the name \"my vm\" cannot be used: it has a blank");

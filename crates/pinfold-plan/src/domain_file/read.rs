@@ -23,7 +23,10 @@ const MAX_LIBVIRT_PU: u32 = 16_384;
 /// Maximum number of vCPUs, iothreads and nodes, more than any libvirt domain has.
 const MAX_COUNT: u32 = 16_384;
 
-/// The hint for a value that libvirt would refuse too.
+/// The elements of placement, each of which stands once in a domain.
+const SINGLE: [&str; 6] = ["vcpu", "iothreads", "cputune", "numatune", "cpu", "memoryBacking"];
+
+/// What to do about a value that libvirt would refuse too.
 const CORRECT_IT: &str =
     "correct it in the file; `virt-xml-validate FILE` shows what libvirt expects there";
 
@@ -99,6 +102,9 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
         );
         return Err(error);
     }
+    for name in SINGLE {
+        only(root, name)?;
+    }
     let (vcpus, default) = vcpu_element(root)?;
     let iothreads = iothreads(root)?;
     let mut found = Domain {
@@ -131,7 +137,20 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
     Ok(found)
 }
 
-/// The board of the guest's architecture; libvirt's own default is the host's architecture.
+/// Refuses an element that stands twice: libvirt takes the first or both, by element.
+fn only(root: Node<'_, '_>, name: &'static str) -> Result<(), DomainError> {
+    match children(root, name).nth(1) {
+        None => Ok(()),
+        Some(second) => {
+            let mut error = error_at(second, format!("a second <{name}>"));
+            error.hint =
+                Some("put both into one element first, `virsh edit` shows how libvirt reads them");
+            Err(error)
+        }
+    }
+}
+
+/// The board of the guest's architecture; libvirt's own default is that of the host.
 fn board(root: Node<'_, '_>) -> Board {
     let arch = child(root, "os").and_then(|os| child(os, "type"));
     match arch.and_then(|kind| kind.attribute("arch")) {

@@ -36,8 +36,8 @@ pub struct Merged {
 /// Merges the plan of one virtual machine into its domain file.
 ///
 /// # Errors
-/// [`DomainError`] with line and column: an error as of [`Domain::read`], a duplicate element, or
-/// settings of single vCPUs that do not match the plan's number of vCPUs.
+/// [`DomainError`] with line and column: the file is refused as by [`Domain::read`], or what it
+/// says of single vCPUs does not fit the plan's number of them.
 pub fn libvirt_into(
     xml: &str,
     (plan, vnode): (&Plan, &VnodePlan),
@@ -46,9 +46,6 @@ pub fn libvirt_into(
     let domain = Domain::read(xml)?;
     let document = parse(xml)?;
     let root = document.root_element();
-    for name in ["vcpu", "iothreads", "cputune", "numatune", "cpu", "memoryBacking"] {
-        only(root, name)?;
-    }
     let count = vnode.vcpus().count();
     if count == 0 {
         return Err(error_at(root, "the plan has no vCPU, so there is nothing to merge"));
@@ -358,19 +355,6 @@ fn block(open: &str, lines: &[String]) -> Vec<String> {
     block.extend(lines.iter().map(|line| format!("  {line}")));
     block.push(format!("</{name}>"));
     block
-}
-
-/// Refuses a duplicate element: libvirt uses the first or both, depending on the element.
-fn only(root: Node<'_, '_>, name: &str) -> Result<(), DomainError> {
-    match root.children().filter(|node| is(node, name)).nth(1) {
-        None => Ok(()),
-        Some(second) => {
-            let mut error = error_at(second, format!("a second <{name}>"));
-            error.hint =
-                Some("put both into one element first, `virsh edit` shows how libvirt reads them");
-            Err(error)
-        }
-    }
 }
 
 fn child<'a, 'x>(node: Node<'a, 'x>, name: &str) -> Option<Node<'a, 'x>> {

@@ -11,6 +11,7 @@ use pinfold_model::{Command, CpuSet, IsolationScope, Plan, Request, Role, Severi
 use roxmltree::Node;
 
 use super::lookup::{LintContext, Lookup};
+use super::repair::{Parents, Repair};
 use super::target::{self, Target, asks_for_another_place};
 use super::{Diagnostic, Language, Layout, again, memory, of_one, repair};
 use crate::boot;
@@ -27,8 +28,8 @@ struct Change {
     old: Option<String>,
     /// The new line; `None` if it is removed.
     new: Option<String>,
-    /// Description of its parent, if it is added.
-    parent: Option<String>,
+    /// The opening tags of the elements that it is to stand in, if it is new.
+    parents: Vec<String>,
 }
 
 impl Change {
@@ -47,38 +48,63 @@ pub(super) fn give(
     conditions: &Request,
 ) -> Option<Target> {
     bind_in_place(flaws, view);
-    for flaw in flaws.iter_mut().filter(|flaw| !flaw.repairs.is_empty()) {
-        flaw.instead = repair::instead(&flaw.repairs, view.layout.text.as_deref());
-    }
+    let target = target_of(flaws, view, conditions);
+    let Some(target) = target else {
+        let shares = flaws.iter().map(|_| Share::default()).collect();
+        write(flaws, shares, view);
+        return None;
+    };
+    let asking: Vec<usize> =
+        (0..flaws.len()).filter(|at| asks_for_another_place(&flaws[*at])).collect();
+    let (target, then) = with_new_repairs(target, flaws, view);
+    let mut changes = changes(view, &target.layout);
+    judge_by(flaws, &then, &changes);
+    let repairs = flaws.iter().flat_map(|flaw| &flaw.repairs);
+    let repaired: Vec<&String> = repairs.filter_map(|repair| repair.line.as_ref()).collect();
+    changes.retain(|change| change.new.as_ref().is_none_or(|new| !repaired.contains(&new)));
+    let shares = share_out(flaws, &asking, &changes);
+    write(flaws, shares, view);
+    Some(target)
+}
+
+/// The target, if a flaw asks for another placement; of those that no placement removes it is said.
+fn target_of(
+    flaws: &mut [Diagnostic],
+    view: &LintContext<'_, '_>,
+    conditions: &Request,
+) -> Option<Target> {
     if !flaws.iter().any(asks_for_another_place) {
         return None;
     }
-    let target = match target::find(view, conditions) {
-        Ok(target) => target,
+    match target::find(view, conditions) {
+        Ok(target) => {
+            if !target.left.is_empty() {
+                let line = without_target(view, conditions);
+                stay(flaws, &line, |flaw| target.left.contains(&flaw.name));
+            }
+            Some(target)
+        }
         Err(why) => {
             let line = match why {
                 Some(error) => format!("this file cannot be changed: {error}"),
                 None => without_target(view, conditions),
             };
             stay(flaws, &line, |_| true);
-            return None;
+            None
         }
-    };
-    if !target.left.is_empty() {
-        let line = without_target(view, conditions);
-        stay(flaws, &line, |flaw| target.left.contains(&flaw.name));
     }
-    let repaired: Vec<String> = flaws
-        .iter()
-        .filter(|flaw| !flaw.repairs.is_empty())
-        .flat_map(|flaw| flaw.instead.clone())
-        .collect();
-    let (target, then) = with_new_repairs(target, flaws, view);
-    keep_caches_that_become_true(flaws, &then);
-    let mut changes = changes(view, &target.layout);
-    changes.retain(|change| change.new.as_ref().is_none_or(|new| !repaired.contains(new)));
-    share_out(flaws, &changes);
-    Some(target)
+}
+
+/// Writes the advice of each flaw, in their order: what one adds is there for the next.
+fn write(flaws: &mut [Diagnostic], shares: Vec<Share<'_>>, view: &LintContext<'_, '_>) {
+    let mut parents = Parents::of(view.layout.text.as_deref());
+    for (flaw, share) in flaws.iter_mut().zip(shares) {
+        if !flaw.repairs.is_empty() {
+            flaw.instead = repair::instead(&flaw.repairs, &mut parents);
+        }
+        flaw.instead.extend(together(&share.changes, &mut parents));
+        flaw.instead.extend(share.settled);
+    }
 }
 
 /// If unbound memory is the only flaw that another placement would remove, it is bound to the nodes
@@ -92,20 +118,37 @@ fn bind_in_place(flaws: &mut [Diagnostic], view: &LintContext<'_, '_>) {
     }
 }
 
-/// Keeps the file's cache settings if the new pins make them valid.
-fn keep_caches_that_become_true(flaws: &mut [Diagnostic], then: &[Diagnostic]) {
-    let untrue = |flaw: &Diagnostic| flaw.name == "cache-untrue";
-    if then.iter().any(untrue) {
-        return;
-    }
-    for flaw in flaws.iter_mut().filter(|flaw| untrue(flaw)) {
-        flaw.repairs.clear();
-        flaw.instead = vec!["nothing: with the pins that are advised it is true".to_owned()];
+/// Of what has advice of its own, the advice for the placement that is advised: what is true of the
+/// present pins need not be true of those.
+fn judge_by(flaws: &mut [Diagnostic], then: &[Diagnostic], changes: &[Change]) {
+    let has_own = |flaw: &&mut Diagnostic| {
+        let is_noted = flaw.severity == Severity::Note && !flaw.instead.is_empty();
+        !flaw.is_final && !OPEN.contains(&flaw.name) && (is_noted || !flaw.repairs.is_empty())
+    };
+    let is_written = |repair: &Repair| changes.iter().any(|change| change.new == repair.line);
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for flaw in flaws.iter_mut().filter(has_own) {
+        let before = seen.entry(flaw.name).or_default();
+        let same = then.iter().filter(|other| other.name == flaw.name).nth(*before);
+        *before += 1;
+        match same {
+            Some(same) => {
+                flaw.repairs.clone_from(&same.repairs);
+                flaw.instead.clone_from(&same.instead);
+            }
+            None if flaw.repairs.iter().any(is_written) => {}
+            None => {
+                flaw.repairs.clear();
+                flaw.instead = vec![NO_LONGER.to_owned()];
+            }
+        }
     }
 }
 
-/// Adds to the target the repairs of new flaws in the rest of its file: settings that become
-/// invalid with the new pins.
+const NO_LONGER: &str = "nothing: this does not hold for the placement that is advised";
+
+/// The target with what its own check still has to say of the rest of its file, where the check of
+/// the file did not: what becomes untrue by the new pins.
 fn with_new_repairs(
     target: Target,
     flaws: &[Diagnostic],
@@ -248,65 +291,86 @@ fn tags(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// Assigns each change to the first flaw that it belongs to, or else to the first flaw.
-fn share_out(flaws: &mut [Diagnostic], changes: &[Change]) {
+/// What a flaw quotes of the changes.
+#[derive(Default)]
+struct Share<'c> {
+    changes: Vec<&'c Change>,
+    /// That lines under another flaw settle it.
+    settled: Option<String>,
+}
+
+/// Each change under the first flaw that it belongs to, of those `asking` for another placement;
+/// what belongs to none under the first.
+fn share_out<'c>(
+    flaws: &mut [Diagnostic],
+    asking: &[usize],
+    changes: &'c [Change],
+) -> Vec<Share<'c>> {
+    let mut shares: Vec<Share<'_>> = flaws.iter().map(|_| Share::default()).collect();
     let mut quoted: Vec<Option<&'static str>> = vec![None; changes.len()];
     let mut waiting = Vec::new();
-    for (index, flaw) in flaws.iter_mut().enumerate().filter(|(_, f)| asks_for_another_place(f)) {
-        let about = tags(flaw.name);
+    let still = asking.iter().copied().filter(|at| asks_for_another_place(&flaws[*at]));
+    let asking: Vec<usize> = still.collect();
+    for index in asking.iter().copied() {
+        let name = flaws[index].name;
+        let about = tags(name);
         let mine: Vec<usize> =
             (0..changes.len()).filter(|at| about.contains(&changes[*at].tag.as_str())).collect();
         let new: Vec<usize> = mine.iter().copied().filter(|at| quoted[*at].is_none()).collect();
         let elsewhere = mine.iter().find_map(|at| quoted[*at]);
-        flaw.instead.extend(together(new.iter().map(|at| &changes[*at])));
-        new.iter().for_each(|at| quoted[*at] = Some(flaw.name));
-        // A new topology removes these flaws too.
-        let is_cured = ["topology-count", "guest-sockets-lie"].contains(&flaw.name)
+        shares[index].changes.extend(new.iter().map(|at| &changes[*at]));
+        new.iter().for_each(|at| quoted[*at] = Some(name));
+        // Another topology cures these by itself.
+        let is_cured = ["topology-count", "guest-sockets-lie"].contains(&name)
             && new.iter().any(|at| changes[*at].tag == "topology");
         match elsewhere {
             Some(_) if is_cured => {}
-            Some(elsewhere) => flaw.instead.push(settled_by(elsewhere)),
+            Some(elsewhere) => shares[index].settled = Some(settled_by(elsewhere)),
             None if new.is_empty() => waiting.push(index),
             None => {}
         }
     }
     let rest = changes.iter().zip(&quoted).filter(|(_, by)| by.is_none());
-    let mut rest = together(rest.map(|(change, _)| change));
-    let first = flaws.iter().position(asks_for_another_place);
-    if let Some(flaw) = first.and_then(|first| flaws.get_mut(first)) {
-        // A flaw without lines of its own shows those of the others.
-        if waiting.first() == first.as_ref() {
-            flaw.instead.clear();
+    let first = asking.first().copied();
+    if let Some(first) = first {
+        // One that waits has no lines of its own: those of the others are all it can show.
+        if waiting.first() == Some(&first) {
+            flaws[first].instead.clear();
         }
-        flaw.instead.append(&mut rest);
+        shares[first].changes.extend(rest.map(|(change, _)| change));
     }
     let by = quoted.iter().flatten().next().copied().or(first.map(|first| flaws[first].name));
     for index in waiting {
-        if Some(index) != first || flaws[index].instead.is_empty() {
-            flaws[index].instead = by.map(settled_by).into_iter().collect();
+        let is_empty = flaws[index].instead.is_empty() && shares[index].changes.is_empty();
+        if Some(index) != first || is_empty {
+            flaws[index].instead.clear();
+            shares[index].settled = by.map(settled_by);
         }
     }
+    shares
 }
 
 fn settled_by(by: &str) -> String {
     format!("the lines under {by} settle this too")
 }
 
-/// The lines of several changes: replacements first, then the new lines of each parent, which is
-/// named once.
-fn together<'c>(changes: impl Iterator<Item = &'c Change>) -> Vec<String> {
-    let mut parents: Vec<(Option<&String>, Vec<String>)> = vec![(None, Vec::new())];
+/// The lines of several changes: those in place of others, then the new ones of each parent, which
+/// is named once.
+fn together(changes: &[&Change], parents: &mut Parents<'_>) -> Vec<String> {
+    let mut groups: Vec<(&[String], Vec<String>)> = vec![(&[], Vec::new())];
     for change in changes {
-        let parent = change.parent.as_ref();
-        match parents.iter_mut().find(|(known, _)| *known == parent) {
+        let path = change.parents.as_slice();
+        match groups.iter_mut().find(|(known, _)| *known == path) {
             Some((_, lines)) => lines.push(change.line()),
-            None => parents.push((parent, vec![change.line()])),
+            None => groups.push((path, vec![change.line()])),
         }
     }
-    parents
-        .into_iter()
-        .flat_map(|(parent, lines)| parent.cloned().into_iter().chain(lines))
-        .collect()
+    let of_group = |(path, lines): (&[String], Vec<String>)| {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        let place = (!path.is_empty()).then(|| parents.whereabouts(&path));
+        place.into_iter().chain(lines).collect::<Vec<_>>()
+    };
+    groups.into_iter().flat_map(of_group).collect()
 }
 
 fn changes(view: &LintContext<'_, '_>, target: &Layout) -> Vec<Change> {
@@ -350,15 +414,7 @@ fn difference(old: &[Line], new: &[Line]) -> Vec<Change> {
         lines.iter().map(|line| (line.path(), line.text.as_str())).collect()
     }
     let (before, after) = (texts(old), texts(new));
-    let is_there = |path: &[(&str, &str)]| old.iter().any(|line| line.path().starts_with(path));
-    let place = |line: &Line| -> Option<String> {
-        let path = line.path();
-        let there = (0..path.len()).rev().find(|end| is_there(&path[..*end])).unwrap_or(0);
-        let parents: Vec<&str> = line.parents.iter().map(|one| one.opening.as_str()).collect();
-        (!parents.is_empty()).then(|| repair::whereabouts(&parents, there))
-    };
-    // An element that gets its first child, or loses its last one, is unchanged: the change is that
-    // child.
+    // An element that gets its first child, or loses its last one, stays: that child is the change.
     let holds = |lines: &[Line], line: &Line| {
         let path = line.path();
         lines.iter().any(|other| other.path().len() > path.len() && other.path().starts_with(&path))
@@ -367,15 +423,18 @@ fn difference(old: &[Line], new: &[Line]) -> Vec<Change> {
         |line: &&Line| before.get(&line.path()) != Some(&line.text.as_str()) && !holds(old, line);
     let put = new.iter().filter(is_put).map(|line| {
         let old = before.get(&line.path()).map(|text| (*text).to_owned());
-        let parent = if old.is_none() { place(line) } else { None };
-        Change { tag: line.tag.clone(), old, new: Some(line.text.clone()), parent }
+        let parents = match &old {
+            None => line.parents.iter().map(|one| one.opening.clone()).collect(),
+            Some(_) => Vec::new(),
+        };
+        Change { tag: line.tag.clone(), old, new: Some(line.text.clone()), parents }
     });
     let is_gone = |line: &&Line| !after.contains_key(&line.path()) && !holds(new, line);
     let gone = old.iter().filter(is_gone).map(|line| Change {
         tag: line.tag.clone(),
         old: Some(line.text.clone()),
         new: None,
-        parent: None,
+        parents: Vec::new(),
     });
     put.chain(gone).collect()
 }

@@ -59,6 +59,21 @@ impl<'t> Lookup<'t> {
         keys.all(|other| other.as_ref() == Some(&first)).then_some(first)
     }
 
+    /// Whether all PUs of a set are of one kind of core.
+    pub fn is_of_one_kind(&self, pus: &CpuSet) -> bool {
+        self.common(pus, |pu| pu.kind).is_some()
+    }
+
+    /// The number of cores that a set touches.
+    pub fn count_cores(&self, pus: &CpuSet) -> usize {
+        sorted(pus.iter().filter_map(|pu| Some(self.pu(pu)?.core))).len()
+    }
+
+    /// The number of L3 caches that a set touches.
+    pub fn count_l3s(&self, pus: &CpuSet) -> usize {
+        sorted(pus.iter().filter_map(|pu| self.pu(pu)?.l3)).len()
+    }
+
     pub fn core_of(&self, pus: &CpuSet) -> Option<CoreId> {
         self.common(pus, |pu| pu.core)
     }
@@ -218,7 +233,30 @@ pub(super) fn describe(role: &Role) -> String {
     }
 }
 
-/// Host CPUs for messages: `CPU 3` or `the CPUs 0-2,5`.
+/// Roles in a sentence: `the vCPUs 0-11 and the emulator`.
+pub(super) fn describe_all<'r>(roles: impl Iterator<Item = &'r Role>) -> String {
+    let (mut vcpus, mut named) = (Vec::new(), Vec::new());
+    for role in roles {
+        match role {
+            Role::Vcpu(index) => vcpus.push(*index),
+            other @ (Role::Emulator
+            | Role::Iothread(_)
+            | Role::Vhost(_)
+            | Role::Worker
+            | Role::Task) => named.push(describe(other)),
+        }
+    }
+    if !vcpus.is_empty() {
+        named.insert(0, describe_vcpus(vcpus));
+    }
+    match named.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, before)) => format!("{} and {last}", before.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// CPUs of the host in a sentence: `CPU 3` or `the CPUs 0-2,5`.
 pub(super) fn cpus(set: &CpuSet) -> String {
     if set.len() == 1 { format!("CPU {set}") } else { format!("the CPUs {set}") }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, PuId, Role, Severity};
 
-use super::lookup::{LintContext, cpus, describe, describe_vcpus, places};
+use super::lookup::{LintContext, cpus, describe, describe_all, describe_vcpus, places};
 use super::{Diagnostic, Pin};
 use crate::avoidable::severity;
 use crate::online;
@@ -23,14 +23,14 @@ pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
 
 fn absent(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let topology = view.lookup.topology;
-    for pin in view.layout.pins.iter().chain(&view.layout.strays) {
-        let Some(pus) = &pin.pus else { continue };
+    let all = view.layout.pins.iter().chain(&view.layout.strays);
+    for pins in by_place(all) {
+        let Some(pus) = pins.first().and_then(|pin| pin.pus.as_ref()) else { continue };
         let offline = pus.intersection(&topology.offline);
         let gone = pus.difference(&view.lookup.usable).difference(&offline);
         let left = pus.intersection(&view.lookup.usable);
-        let role = describe(&pin.role);
         if !offline.is_empty() {
-            flaws.push(waiting(view, pin, (&offline, &left)));
+            flaws.push(waiting(view, &pins, (&offline, &left)));
         }
         if gone.is_empty() {
             continue;
@@ -49,34 +49,60 @@ fn absent(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         let mut flaw = view.flaw(
             severity,
             "absent-pu",
-            format!("{role} is pinned to {pus}, of which {} {why}", cpus(&gone)),
+            format!("{} to {pus}, of which {} {why}", bound(&pins), cpus(&gone)),
         );
-        flaw.places = places([pin]);
+        flaw.places = places(pins.iter().copied());
         flaw.cost = match left.is_empty() {
             true => "the machine does not start, or the pin is refused (EINVAL)".to_owned(),
-            false => format!("it runs on {left} only, not where the text says"),
+            false => format!("{} on {left} only, not where the text says", runs(&pins)),
         };
         flaws.push(flaw);
     }
 }
 
-/// A pin to CPUs that a compute service may have taken offline because no guest needed them.
+/// The pins by where they are written: those that one attribute gives are together.
+fn by_place<'p>(pins: impl Iterator<Item = &'p Pin>) -> Vec<Vec<&'p Pin>> {
+    let mut groups: Vec<Vec<&Pin>> = Vec::new();
+    let mut known: BTreeMap<(u32, &str), usize> = BTreeMap::new();
+    for pin in pins.filter(|pin| pin.pus.is_some()) {
+        let group = match pin.place.line {
+            Some(line) => *known.entry((line, &pin.place.text)).or_insert(groups.len()),
+            None => groups.len(),
+        };
+        match groups.get_mut(group) {
+            Some(group) => group.push(pin),
+            None => groups.push(vec![pin]),
+        }
+    }
+    groups
+}
+
+/// Threads that one text binds: `vCPU 3 is pinned`, `the vCPUs 0-3 and the emulator are limited`.
+fn bound(pins: &[&Pin]) -> String {
+    let roles = describe_all(pins.iter().map(|pin| &pin.role));
+    if pins.len() == 1 { format!("{roles} is pinned") } else { format!("{roles} are limited") }
+}
+
+fn runs(pins: &[&Pin]) -> &'static str {
+    if pins.len() == 1 { "it runs" } else { "they run" }
+}
+
+/// Pins to PUs that a compute service may have taken offline while no guest needed them.
 fn waiting(
     view: &LintContext<'_, '_>,
-    pin: &Pin,
+    pins: &[&Pin],
     (offline, left): (&CpuSet, &CpuSet),
 ) -> Diagnostic {
     let is = verb(offline, "is offline", "are offline");
-    let role = describe(&pin.role);
     let mut flaw = view.flaw(
         Severity::Warning,
         "offline-pu",
-        format!("{role} is pinned to {}, which {is}: usable once online", cpus(offline)),
+        format!("{} to {}, which {is}: usable once online", bound(pins), cpus(offline)),
     );
-    flaw.places = places([pin]);
+    flaw.places = places(pins.iter().copied());
     flaw.cost = match left.is_empty() {
         true => "until then the machine does not start, or the pin is refused (EINVAL)".to_owned(),
-        false => format!("until then it runs on {left} only"),
+        false => format!("until then {} on {left} only", runs(pins)),
     };
     flaw.instead = vec![format!("`{}`", online::command(offline))];
     // The pins are right: the host is what changes.
@@ -110,11 +136,6 @@ fn strays(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
 /// Some vCPUs are pinned and others float over the pinned ones' CPUs.
 fn half_pinned(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     if view.held.is_empty() {
-        if view.layout.vcpus > 0
-            && !view.vcpus().any(|(_, pin)| pin.pus.as_ref().is_some_and(|pus| pus.len() == 1))
-        {
-            flaws.push(unpinned(view));
-        }
         return;
     }
     let floats =
@@ -139,22 +160,7 @@ fn half_pinned(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     flaws.push(flaw);
 }
 
-fn unpinned(view: &LintContext<'_, '_>) -> Diagnostic {
-    let mut flaw = view.flaw(
-        Severity::Note,
-        "not-pinned",
-        "no vCPU is pinned: the kernel places them, which is a legal choice",
-    );
-    flaw.cost =
-        "vCPUs move between cores, and share them with the host's tasks under load".to_owned();
-    flaw.instead = vec![
-        "`pinfold plan --list` shows what else there is; `pinfold tune` measures what it buys"
-            .to_owned(),
-    ];
-    flaw
-}
-
-/// Two vCPUs that may only run on the same CPU.
+/// Two vCPUs that may only run on the same PU.
 fn shared(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let mut by_pu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (index, pin) in view.vcpus() {
@@ -262,13 +268,12 @@ fn unbalanced(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let Some(first) = wide.first().and_then(|pin| pin.pus.as_ref()) else {
         return;
     };
-    let roles: Vec<String> = wide.iter().map(|pin| describe(&pin.role)).collect();
     let mut flaw = view.flaw(
         Severity::Warning,
         "mask-on-isolated",
         format!(
             "{} may run on several isolated CPUs at once ({})",
-            roles.join(", "),
+            describe_all(wide.iter().map(|pin| &pin.role)),
             first.intersection(isolated)
         ),
     );

@@ -354,37 +354,48 @@ fn shares_out(view: &LintContext<'_, '_>, nodes: &[NodeId]) -> bool {
         || nodes.len() > 1 && nodes.iter().all(|node| by_cell.contains(node))
 }
 
-/// vCPUs on several L3 domains, although one would be enough.
+/// vCPUs on several L3 domains: a warning where one would do.
 fn spread_over_l3(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
-    let Some((domains, best)) = view.choice(view.tight.len()).crossed_l3s(&view.tight_pins())
-    else {
-        return;
+    let choice = view.choice(view.tight.len());
+    let roomy = choice.crossed_l3s(&view.tight_pins()).filter(|(_, best)| has_a_cpu(view, best));
+    let mut flaw = match (roomy, choice.l3s_of_one_node(&view.tight)) {
+        (Some((domains, best)), _) => view.flaw(
+            Severity::Warning,
+            "l3-crossed",
+            format!(
+                "the vCPUs are spread over {domains} L3 caches, although one of them has {} CPUs for \
+                 them",
+                best.len()
+            ),
+        ),
+        (None, Some(domains)) => view.flaw(
+            Severity::Note,
+            "l3-crossed",
+            format!("the vCPUs are spread over {domains} L3 caches"),
+        ),
+        (None, None) => return,
     };
-    // vCPUs without a pin, and those that share one, need a CPU there too.
-    let there = view.lookup.nodes_of(&best);
+    flaw.places = places(view.vcpus().map(|(_, pin)| pin));
+    flaw.cost =
+        "what vCPUs share (locks, queues, frames) travels between the caches, several times \
+                 slower than within one"
+            .to_owned();
+    if flaw.severity == Severity::Warning {
+        flaw.cost.push_str("; the guest is not told of the border");
+    }
+    flaws.push(flaw);
+}
+
+/// Whether an L3 domain has a CPU also for the vCPUs there that have no pin, and for those that
+/// share one.
+fn has_a_cpu(view: &LintContext<'_, '_>, best: &CpuSet) -> bool {
+    let there = view.lookup.nodes_of(best);
     let is_there = |pin: &Pin| {
         let nodes = pin.pus.as_ref().map(|pus| view.lookup.nodes_of(pus));
         nodes.is_none_or(|nodes| nodes.iter().any(|node| there.contains(node)))
     };
-    if there.is_empty() && best.len() < view.vcpus().count()
-        || best.len() < view.vcpus().filter(|(_, pin)| is_there(pin)).count()
-    {
-        return;
-    }
-    let mut flaw = view.flaw(
-        Severity::Warning,
-        "l3-crossed",
-        format!(
-            "the vCPUs are spread over {domains} L3 caches, although one of them has {} CPUs for them",
-            best.len()
-        ),
-    );
-    flaw.places = places(view.vcpus().map(|(_, pin)| pin));
-    flaw.cost =
-        "what vCPUs share (locks, queues, frames) travels between the caches, several times \
-                 slower than within one; the guest does not see the boundary"
-            .to_owned();
-    flaws.push(flaw);
+    let vcpus = view.vcpus().filter(|(_, pin)| there.is_empty() || is_there(pin)).count();
+    best.len() >= vcpus
 }
 
 /// Those of the nodes that have memory, if memory sizes are known.

@@ -15,6 +15,7 @@ use pinfold_model::text::{agree, counted};
 use pinfold_model::{Core, CpuSet, PuId, Role, Topology};
 
 use super::Layout;
+use crate::plan_builder::narrow;
 
 /// Maximum number of lines.
 const MOST_LINES: usize = 24;
@@ -168,21 +169,7 @@ fn cells(group: &[CoreRow]) -> Vec<String> {
     let of_cell = |(at, cell): (usize, &Cell)| {
         let here: Vec<&Cell> = group.iter().filter_map(|row| row.cells.get(at)).collect();
         let cpus: Vec<u32> = here.iter().map(|cell| cell.cpu).collect();
-        let names: Vec<String> = (0..cell.occupants.len())
-            .map(|index| {
-                let all = here.iter().filter_map(|cell| cell.occupants.get(index));
-                let vcpus: Vec<u32> = all
-                    .filter_map(|one| match one {
-                        Occupant::Vcpu(_, vcpu) => Some(*vcpu),
-                        Occupant::Other(_) => None,
-                    })
-                    .collect();
-                match &cell.occupants[index] {
-                    Occupant::Vcpu(name, _) => format!("{name}vCPU {}", numbers(&vcpus)),
-                    Occupant::Other(name) => name.clone(),
-                }
-            })
-            .collect();
+        let names = names(cell, &here);
         let who = match (names.len(), cell.is_isolated) {
             (0, true) => "(isolated)".to_owned(),
             (0, false) => "–".to_owned(),
@@ -194,7 +181,41 @@ fn cells(group: &[CoreRow]) -> Vec<String> {
     first.cells.iter().enumerate().map(of_cell).collect()
 }
 
-/// Numbers that grow by a constant: `7`, `0-7`, `0,2,…,14`.
+/// What is on a CPU of each core of a group, where `first` is that of the first core. Where the
+/// cores have the same vCPUs, as those that float have, neighbours by number are one part.
+fn names(first: &Cell, group: &[&Cell]) -> Vec<String> {
+    let vcpu = |cell: &Cell, at: usize| match cell.occupants.get(at) {
+        Some(Occupant::Vcpu(_, vcpu)) => Some(*vcpu),
+        Some(Occupant::Other(_)) | None => None,
+    };
+    let is_same = |at: usize| group.iter().all(|cell| vcpu(cell, at) == vcpu(first, at));
+    let mut names: Vec<String> = Vec::new();
+    let mut at = 0;
+    while let Some(occupant) = first.occupants.get(at) {
+        let mut end = at + 1;
+        match occupant {
+            Occupant::Vcpu(name, number) => {
+                let follows = |end: usize| {
+                    let next = Occupant::Vcpu(name.clone(), number + narrow(end - at));
+                    is_same(at) && is_same(end) && first.occupants.get(end) == Some(&next)
+                };
+                while follows(end) {
+                    end += 1;
+                }
+                let all: Vec<u32> = match end - at {
+                    1 => group.iter().filter_map(|cell| vcpu(cell, at)).collect(),
+                    _ => (at..end).filter_map(|at| vcpu(first, at)).collect(),
+                };
+                names.push(format!("{name}vCPU {}", numbers(&all)));
+            }
+            Occupant::Other(name) => names.push(name.clone()),
+        }
+        at = end;
+    }
+    names
+}
+
+/// Numbers that grow by the same each time: `7`, `0-7`, `0,2,…,14`.
 fn numbers(values: &[u32]) -> String {
     match values {
         [] => String::new(),

@@ -13,7 +13,7 @@
 //! ```
 
 use pinfold_model::text::counted;
-use pinfold_model::{Severity, Topology};
+use pinfold_model::{Severity, Source, Topology};
 
 use super::{Diagnostic, Layout, picture};
 use crate::sheet::Sheet;
@@ -70,7 +70,11 @@ pub fn counts(flaws: &[Diagnostic]) -> String {
 }
 
 fn head(layout: &Layout, topology: &Topology) -> String {
-    let host = topology.model.as_deref().unwrap_or("this machine");
+    let host = match (&topology.model, &topology.source) {
+        (Some(model), _) => model,
+        (None, Source::Live) => "this machine",
+        (None, Source::Captured(input) | Source::Synthetic(input)) => input,
+    };
     let name = if layout.name.is_empty() { "a machine without name" } else { &layout.name };
     let shape = match &layout.guest {
         Some(guest) if guest.threads > 1 => format!(

@@ -1,6 +1,8 @@
 //! Changes of single elements of a domain file that need no other placement.
 
-use roxmltree::Node;
+use std::collections::BTreeSet;
+
+use roxmltree::{Document, Node};
 
 use crate::domain_file::{DomainError, error_at, parse};
 use crate::emit::libvirt_merge::edits::Edits;
@@ -55,9 +57,8 @@ impl Repair {
     }
 }
 
-/// Describes what to write into a domain file: the position, then the elements.
-pub(super) fn instead(repairs: &[Repair], xml: Option<&str>) -> Vec<String> {
-    let document = xml.and_then(|xml| parse(xml).ok());
+/// What to write into a domain file, for a person: where, then the elements.
+pub(super) fn instead(repairs: &[Repair], parents: &mut Parents<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     let mut shown: Option<&[&str]> = None;
     for repair in repairs {
@@ -66,9 +67,7 @@ pub(super) fn instead(repairs: &[Repair], xml: Option<&str>) -> Vec<String> {
             continue;
         };
         if shown != Some(repair.path) && !repair.path.is_empty() {
-            let there =
-                document.as_ref().map(|document| depth(document.root_element(), repair.path));
-            lines.push(whereabouts(repair.path, there.unwrap_or(repair.path.len())));
+            lines.push(parents.whereabouts(repair.path));
             shown = Some(repair.path);
         }
         lines.push(line.clone());
@@ -76,7 +75,36 @@ pub(super) fn instead(repairs: &[Repair], xml: Option<&str>) -> Vec<String> {
     lines
 }
 
-/// Number of existing parents of a path.
+/// The elements that advice writes into: those of the file, and those that earlier advice adds.
+pub(super) struct Parents<'d> {
+    file: Option<Document<'d>>,
+    /// The tags of each that is added, outermost first.
+    added: BTreeSet<Vec<String>>,
+}
+
+impl<'d> Parents<'d> {
+    /// Those of a domain file; without one none is there.
+    pub fn of(xml: Option<&'d str>) -> Self {
+        Self { file: xml.and_then(|xml| parse(xml).ok()), added: BTreeSet::new() }
+    }
+
+    /// Where to write, in words, for the opening tags of an element's parents, outermost first.
+    pub fn whereabouts(&mut self, path: &[&str]) -> String {
+        let prefix = |end: usize| -> Vec<String> {
+            path.iter().take(end).map(|opening| tag_of(opening).to_owned()).collect()
+        };
+        let in_file = match &self.file {
+            Some(document) => depth(document.root_element(), path),
+            None => path.len(),
+        };
+        let is_added = |end: &usize| self.added.contains(&prefix(*end));
+        let there = (1..=path.len()).rev().find(is_added).map_or(in_file, |end| end.max(in_file));
+        self.added.extend((there + 1..=path.len()).map(prefix));
+        in_words(path, there)
+    }
+}
+
+/// How many parents of a path are there.
 fn depth(root: Node<'_, '_>, path: &[&str]) -> usize {
     let mut parent = root;
     let is_there = |opening: &&&str| {
@@ -86,8 +114,8 @@ fn depth(root: Node<'_, '_>, path: &[&str]) -> usize {
     path.iter().take_while(is_there).count()
 }
 
-/// Describes the position, if the outermost `there` parents exist.
-pub(super) fn whereabouts(path: &[&str], there: usize) -> String {
+/// Where to write, if so many of the parents are there, outermost first.
+fn in_words(path: &[&str], there: usize) -> String {
     let (known, missing) = path.split_at(there.min(path.len()));
     let joined = |parents: Vec<String>| parents.join(" ");
     match missing {

@@ -8,7 +8,7 @@
 
 use pinfold_model::{
     CellRequest, CpuSet, GuestTopology, MemoryPlan, NodeId, Plan, PolicyRequest, PuId, Request,
-    Role, Severity, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
+    Role, Severity, ThreadPlan, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
 use super::lookup::{LintContext, Lookup, is_real_time};
@@ -380,7 +380,9 @@ fn realize(view: &LintContext<'_, '_>, plan: &Plan) -> Result<(Layout, Vec<Strin
     if let (Language::Libvirt, Some(text), Some(vnode)) =
         (&old.language, &old.text, plan.vnodes.first())
     {
-        let merged = emit::libvirt_into(text, (plan, vnode), view.lookup.topology)?;
+        let mut vnode = vnode.clone();
+        vnode.threads.retain(|thread| !says_nothing(view, thread));
+        let merged = emit::libvirt_into(text, (plan, &vnode), view.lookup.topology)?;
         return Ok((Layout::of_text(&merged.text, &old.source)?, merged.notes));
     }
     // The request has one vnode, so the plan has one too.
@@ -394,8 +396,14 @@ fn realize(view: &LintContext<'_, '_>, plan: &Plan) -> Result<(Layout, Vec<Strin
     Ok((placed, Vec::new()))
 }
 
-/// The binding of memory that a plan does not mention: unchanged if it matches the vCPUs' new
-/// nodes, else moved with them. Bound memory stays bound.
+/// True for a pin of the emulator to all CPUs where the layout has none: it changes nothing.
+fn says_nothing(view: &LintContext<'_, '_>, thread: &ThreadPlan) -> bool {
+    let now = view.layout.pin(&Role::Emulator).and_then(|pin| pin.pus.as_ref());
+    thread.role == Role::Emulator && now.is_none() && view.lookup.usable.is_subset(&thread.pus)
+}
+
+/// The binding of memory that a plan says nothing of: as it is, if that is where the vCPUs go, and
+/// else with them. Memory that is bound stays bound.
 fn bound_on(view: &LintContext<'_, '_>, placed: &Layout) -> Vec<MemoryOf> {
     let then =
         memory::filled(view, view.lookup.nodes_of(&LintContext::of(placed, view.lookup).held));

@@ -1,5 +1,6 @@
 //! Why a platform is not possible on a host, and what the user can do about it.
 
+use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, Method, NodeId, PuId, Speed, SpeedRequest};
 use thiserror::Error;
 
@@ -71,8 +72,8 @@ pub enum PlatformError {
         /// The reason.
         why: FrequencyError,
     },
-    /// The number of speeds is neither one nor the number of cores.
-    #[error("{vnode:?} has {given} speeds for {cores} cores")]
+    /// There is neither one speed for all cores nor one for each.
+    #[error("{vnode:?} has {} for {}", counted(*given, "speed"), counted(*cores, "core"))]
     Speeds {
         /// Name of the vnode.
         vnode: String,

@@ -4,6 +4,7 @@
 //! frequencies become shares of each CPU's maximum, methods that set frequencies must agree within
 //! a frequency domain, and real-time burners must not use the last CPU of the host's own tasks.
 
+use pinfold_model::text::agree;
 use pinfold_model::{
     CpuSet, Device, EmulatedVnode, EmulationPlan, Finding, IsolationScope, MemoryPlan, Method,
     NodeId, NumaNode, Plan, Platform, PlatformVnode, PuId, Request, Speed, SpeedRequest, Topology,
@@ -215,7 +216,8 @@ fn node<'t>(
         None if topology.nodes.is_empty() => refused("this host shows no nodes".to_owned()),
         None => {
             let all: Vec<String> = topology.nodes.iter().map(|node| node.id.to_string()).collect();
-            refused(format!("this host has the nodes {}", all.join(", ")))
+            let nodes = agree(all.len(), "node", "nodes");
+            refused(format!("this host has the {nodes} {}", all.join(", ")))
         }
     }
 }

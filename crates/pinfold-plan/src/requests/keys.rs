@@ -22,7 +22,13 @@ impl Fault {
         Self { at, why, hint: None }
     }
 
-    /// Adds a hint.
+    /// The same with this hint if it has none.
+    #[must_use]
+    pub fn or_hint(self, hint: &str) -> Self {
+        if self.hint.is_some() { self } else { self.with_hint(hint) }
+    }
+
+    /// The same with the way out.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -23,7 +23,7 @@ pub fn place_of_key(text: &str, path: &[&str]) -> Option<(usize, usize)> {
     place(text, found.at)
 }
 
-fn place(text: &str, at: usize) -> Option<(usize, usize)> {
+pub(crate) fn place(text: &str, at: usize) -> Option<(usize, usize)> {
     RequestError::in_file(text, Fault::new(at, String::new())).place
 }
 
@@ -77,13 +77,13 @@ fn number(value: &Value) -> i64 {
     if let Whole::Number(number) = value.what { number } else { 0 }
 }
 
-fn get<'v>(table: &'v Value, key: &str) -> Option<&'v Value> {
+pub(crate) fn get<'v>(table: &'v Value, key: &str) -> Option<&'v Value> {
     let Whole::Table(entries) = &table.what else { return None };
     entries.iter().find(|(known, _, _)| known == key).map(|(_, _, value)| value)
 }
 
-/// The items of a list; a single value is a list of one.
-fn items(list: &Value) -> &[Value] {
+/// The items of a list; a single value is its own only one.
+pub(crate) fn items(list: &Value) -> &[Value] {
     if let Whole::List(items) = &list.what { items } else { std::slice::from_ref(list) }
 }
 

@@ -24,7 +24,8 @@ use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "low-latency",
-    summary: "each vCPU alone on a core, never the host's; the emulator on the cores' siblings",
+    summary: "each vCPU alone on a core, never the host's; the emulator on weaker cores, else on the \
+              cores' siblings, else on the host's core",
     source: "Lindroth 2017, i7-4790K: vcpupin 1, 2, 3; emulatorpin 5-7; topology 1×3×1; \
              the host on core 0",
     plan,

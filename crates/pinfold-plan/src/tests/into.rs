@@ -304,6 +304,10 @@ fn half_a_cputune_is_refused() {
         "<domain type='qemu'><vcpu>2</vcpu>\n<cputune/>\n<cputune/></domain>",
         "line 3, column 1: a second <cputune>",
     );
+    // The check reads it as the merge does.
+    let twice = "<domain type='kvm'><vcpu>2</vcpu>\n<cputune/>\n<cputune/></domain>";
+    let error = Domain::read(twice).unwrap_err();
+    assert_eq!(error.to_string(), "line 3, column 1: a second <cputune>");
     check(
         "<domain type='qemu'><vcpu>1</vcpu>\n<vcpus><vcpu id='0' enabled='yes'/></vcpus></domain>",
         "line 2, column 1: <vcpus> lists 1 single vCPUs, the plan has 2",

@@ -8,7 +8,7 @@ use pinfold_model::{
 use super::machine::{Machine, dual_l5420, dual_x5540, i7_4790k, plain};
 use super::set;
 use crate::platforms::{
-    from_toml, load, profile, resolve, speed, speed_on, to_csv, vnode_from_words,
+    self, from_toml, load, profile, resolve, speed, speed_on, to_csv, vnode_from_words,
 };
 use crate::validate;
 
@@ -172,7 +172,7 @@ fn bad_speeds_are_reported_with_line_column_value_and_way_out() {
     wrong("\"99999999999999999999 GHz\"", "\"99999999999999999999 GHz\"", "");
     in_vnode(
         "speed = [\"40%\"]",
-        "line 3, column 9: speed: the list has 1 speeds for 2 cores",
+        "line 3, column 9: speed: the list has 1 speed for 2 cores",
         "a list of one for each",
     );
     in_vnode(
@@ -484,6 +484,27 @@ fn more_than_the_host_gives() {
     odd.vnodes[0].speeds = vec![share(10), share(20)];
     let error = resolve(&odd, &plain(8).build()).unwrap_err();
     assert_eq!(error.to_string(), "\"a\" has 2 speeds for 3 cores");
+}
+
+/// Where in its file the value of a platform stands that a host refuses.
+fn refused_at(text: &str, host: &Topology) -> Option<(usize, usize)> {
+    let platform = platforms::from_toml(text).unwrap();
+    platforms::place_of(text, &resolve(&platform, host).unwrap_err())
+}
+
+#[test]
+fn what_a_host_refuses_has_its_place_in_the_file() {
+    let host = dual_x5540().build();
+    let first = "[[vnode]]\nname = \"a\"\ncores = 1\n[[vnode]]\nname = \"b\"\n";
+    let at = |keys: &str| refused_at(&format!("{first}{keys}\n"), &host);
+    assert_eq!(at("cores = 2\nmemory-node = 7"), Some((7, 15)));
+    assert_eq!(at("cores = 9"), Some((6, 9)));
+    assert_eq!(at("cores = 2\nspeed = \"2.1 GHz\""), Some((7, 9)));
+    let text = format!("{first}cores = 2\nprofile = \"no.csv\"\n");
+    assert_eq!(platforms::place_of_key(&text, "b", "profile"), Some((7, 11)));
+    // What is not written is at its vnode.
+    assert_eq!(platforms::place_of_key(&text, "a", "method"), Some((1, 1)));
+    assert_eq!(platforms::place_of_key(&text, "c", "method"), None);
 }
 
 #[test]

@@ -297,3 +297,16 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
     let error = crate::schema::from_json(&crate::schema::to_json(&layout)).unwrap_err();
     assert_eq!(error.to_string(), "tuning.cpu_weight: 0 is not in 1 to 10000");
 }
+
+#[test]
+fn words_that_are_wrong_have_an_example_and_an_empty_list_frees_nothing() {
+    let hint = |error: crate::requests::RequestError| error.hint().unwrap_or_default();
+    assert!(hint(parse_vm_spec("").unwrap_err()).contains("name=web,vcpus=4"));
+    assert!(hint(group_from_words("cores=2").unwrap_err()).contains("name=build,cores=2"));
+    let error = crate::requests::free_pus("--host-pus", "").unwrap_err();
+    assert_eq!(error.to_string(), "--host-pus: the list names no CPU");
+    assert!(hint(error).contains("such as 0,8"));
+    let file = "[host]\npus = \"\"\n[[vm]]\nname = \"a\"\nvcpus = 1\n";
+    let error = from_toml(file).unwrap_err().to_string();
+    assert_eq!(error, "line 2, column 7: host.pus: the list names no CPU");
+}

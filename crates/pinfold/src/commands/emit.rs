@@ -105,9 +105,15 @@ fn named<'p>(plan: &'p Plan, name: &str) -> Result<&'p VnodePlan, Failure> {
 /// The text before those of several vnodes. Scripts that take one machine as their argument must
 /// not run in sequence: such a file exits at once.
 fn several_in_one(format: Emit, count: usize) -> String {
-    let said = format!("{count} texts, one for each vnode; --vnode NAME prints one alone");
+    let texts = format!("{count} texts, one for each vnode");
+    let said = format!("{texts}; --vnode NAME prints one alone");
     match format {
-        Emit::Libvirt => format!("<!-- Pinfold: {} -->\n", said.replace("--", "")),
+        // No comment of XML holds two hyphens.
+        Emit::Libvirt => {
+            format!(
+                "<!-- Pinfold: {texts}; the option vnode (with two dashes) prints one alone -->\n"
+            )
+        }
         Emit::Qemu | Emit::Proxmox | Emit::Nova => {
             format!("#!/bin/sh\n# Pinfold: {said}\necho \"$0: {said}\" >&2\nexit 2\n")
         }
@@ -122,7 +128,7 @@ fn mark(format: Emit, name: &str) -> String {
     let plain = |character: char| if character.is_control() { ' ' } else { character };
     let name: String = name.chars().map(plain).collect();
     match format {
-        // An XML comment must not contain `--` or end with a hyphen.
+        // Nor does one end with one.
         Emit::Libvirt => format!("<!-- ==== {} ==== -->\n", name.replace('-', "\u{2010}")),
         // Each is a separate document.
         Emit::Kubevirt => format!("---\n# ==== {name} ====\n"),

@@ -112,8 +112,7 @@ fn durations(one: &Measurement, other: &Measurement) -> Option<String> {
 }
 
 fn read(path: &str) -> Result<Measurement, Failure> {
-    let text =
-        files::read_text(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let text = files::read_text(path).map_err(|error| common::input_failure(&error))?;
     from_json(&text).map_err(|error| {
         let failure = Failure::from_error(Exit::Input, &error, error.hint());
         Failure { message: format!("{path}: {}", failure.message), ..failure }

@@ -117,8 +117,7 @@ pub fn store_failure(error: &StoreError) -> Failure {
 
 /// A study from its file.
 fn read(path: &str) -> Result<Study, Failure> {
-    let text =
-        files::read_text(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let text = files::read_text(path).map_err(|error| common::input_failure(&error))?;
     common::asked(path, library::from_toml(&text))
 }
 

@@ -17,7 +17,7 @@ use pinfold_model::text::counted;
 use pinfold_model::{
     Change, Command, EmulatedVnode, EmulationPlan, Method, Platform, PuId, Step, TaskId, Topology,
 };
-use pinfold_plan::platforms;
+use pinfold_plan::platforms::{self, PlatformError};
 use pinfold_probe::pinload::Pinload;
 use pinfold_speed::{Facts, Node, ProfileRow, VnodeCgroup, VnodeController};
 
@@ -158,10 +158,39 @@ pub fn plan_of(arguments: &UpArgs, host: &LiveHost) -> Result<EmulationPlan, Fai
     let text = files::read_text(path).map_err(|error| common::input_failure(&error))?;
     let mut platform = common::asked(path, platforms::from_toml(&text))?;
     platform.share_housekeeping |= arguments.share_housekeeping;
-    for file in platform.vnodes.iter_mut().filter_map(|vnode| vnode.profile.as_mut()) {
+    let at = |place: Option<(usize, usize)>, failure: Failure| {
+        let place = place.map(|(line, column)| format!("line {line}, column {column}: "));
+        let message = format!("{path}: {}{}", place.unwrap_or_default(), failure.message);
+        Failure { message, ..failure }
+    };
+    for vnode in &mut platform.vnodes {
+        let Some(file) = &mut vnode.profile else { continue };
         *file = beside(path, file);
+        if let Err(error) = files::read(file) {
+            let place = platforms::place_of_key(&text, &vnode.name, "profile");
+            return Err(at(place, no_profile(path, &error)));
+        }
     }
-    resolved(platform, host)
+    resolve(platform, host).map_err(|unresolved| {
+        let place = match &unresolved {
+            Unresolved::Host(_) => return unresolved.into(),
+            Unresolved::Method(vnode, _) => platforms::place_of_key(&text, vnode, "method"),
+            Unresolved::Platform(error) => platforms::place_of(&text, error),
+        };
+        at(place, unresolved.into())
+    })
+}
+
+/// The profile of a platform file that cannot be read.
+fn no_profile(platform: &str, error: &pinfold_host::HostError) -> Failure {
+    let failure = common::input_failure(error);
+    let folder = Path::new(platform).parent().filter(|folder| !folder.as_os_str().is_empty());
+    let hint = match folder {
+        Some(folder) => format!("it is looked for in {}, next to {platform}", folder.display()),
+        None => format!("it is looked for in the current folder, next to {platform}"),
+    };
+    let message = format!("profile: {}", failure.message);
+    Failure { message, hint: failure.hint.or(Some(hint)), ..failure }
 }
 
 /// A file named in another file: its path is relative to the folder of that file.
@@ -170,10 +199,33 @@ fn beside(path: &str, named: &str) -> String {
     folder.join(named).to_string_lossy().into_owned()
 }
 
-/// A platform on this machine: vnodes without a method get the best one that works here.
-pub fn resolved(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Failure> {
-    let topology: Topology = common::topology(host, None)?;
-    let facts = Facts::find(host).map_err(|error| speed_failure(&error))?;
+/// Why a platform cannot be on this machine.
+enum Unresolved {
+    /// The machine cannot be read.
+    Host(Failure),
+    /// The method of a vnode does not work here.
+    Method(String, Failure),
+    /// The planner refuses it.
+    Platform(PlatformError),
+}
+
+impl From<Unresolved> for Failure {
+    fn from(unresolved: Unresolved) -> Self {
+        match unresolved {
+            Unresolved::Host(failure) | Unresolved::Method(_, failure) => failure,
+            Unresolved::Platform(error) => Self::from_error(Exit::Input, &error, error.hint()),
+        }
+    }
+}
+
+/// A platform on this machine: vnodes that name no method get the best that works here.
+pub fn resolved(platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Failure> {
+    Ok(resolve(platform, host)?)
+}
+
+fn resolve(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Unresolved> {
+    let topology: Topology = common::topology(host, None).map_err(Unresolved::Host)?;
+    let facts = Facts::find(host).map_err(|error| Unresolved::Host(speed_failure(&error)))?;
     for vnode in &mut platform.vnodes {
         let method = vnode.method.or_else(|| pinfold_speed::best(&facts));
         let why = match method {
@@ -187,14 +239,13 @@ pub fn resolved(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan
                 true => "`pinfold emulate methods` lists what each needs",
                 false => "run it as root; `pinfold emulate methods` lists what each needs",
             };
-            return Err(
-                Failure::new(Exit::Host, format!("vnode {}: {why}", vnode.name)).with_hint(hint)
-            );
+            let why = format!("vnode {}: {why}", vnode.name);
+            let failure = Failure::new(Exit::Host, why).with_hint(hint);
+            return Err(Unresolved::Method(vnode.name.clone(), failure));
         }
         vnode.method = method;
     }
-    platforms::resolve(&platform, &topology)
-        .map_err(|error| Failure::from_error(Exit::Input, &error, error.hint()))
+    platforms::resolve(&platform, &topology).map_err(Unresolved::Platform)
 }
 
 /// Converts a planned vnode for the methods.
@@ -222,8 +273,7 @@ pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure>
 /// A recorded load for the cores of a vnode: the columns of the file in order, regardless of their
 /// CPU numbers on the recorded machine.
 fn load(path: &str, vnode: &EmulatedVnode) -> Result<pinfold_speed::Load, Failure> {
-    let bytes =
-        files::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let bytes = files::read(path).map_err(|error| common::input_failure(&error))?;
     let text = String::from_utf8_lossy(&bytes);
     let recorded = common::asked(path, platforms::load(&text))?;
     let cores = vnode.pus.len();
@@ -250,8 +300,7 @@ fn profile(
     vnode: &EmulatedVnode,
     topology: &Topology,
 ) -> Result<Vec<ProfileRow>, Failure> {
-    let bytes =
-        files::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let bytes = files::read(path).map_err(|error| common::input_failure(&error))?;
     let text = String::from_utf8_lossy(&bytes);
     let profile = common::asked(path, platforms::profile(&text))?;
     let first = vnode.pus.first().map_or(PuId(0), |(pu, _)| *pu);
