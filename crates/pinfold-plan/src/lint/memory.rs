@@ -381,7 +381,7 @@ fn spread_over_l3(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
                  slower than within one"
             .to_owned();
     if flaw.severity == Severity::Warning {
-        flaw.cost.push_str("; the guest is not told of the border");
+        flaw.cost.push_str("; the guest does not see the boundary");
     }
     flaws.push(flaw);
 }

@@ -30,7 +30,7 @@ pub fn place_of(text: &str, error: &PlatformError) -> Option<(usize, usize)> {
             | PlanError::GuestSmt { .. }
             | PlanError::Policy { .. }
             | PlanError::Pin { .. }
-            | PlanError::VnodeController { .. }
+            | PlanError::Nodes { .. }
             | PlanError::Cells { .. }
             | PlanError::WrongKind { .. }
             | PlanError::UnknownStrategy { .. }
