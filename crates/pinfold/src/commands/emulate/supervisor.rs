@@ -173,11 +173,11 @@ pub fn plan_of(arguments: &UpArgs, host: &LiveHost) -> Result<EmulationPlan, Fai
     }
     resolve(platform, host).map_err(|unresolved| {
         let place = match &unresolved {
-            Unresolved::Host(_) => return unresolved.into(),
+            Unresolved::Host(_) => return unresolved.into_failure(),
             Unresolved::Method(vnode, _) => platforms::place_of_key(&text, vnode, "method"),
             Unresolved::Platform(error) => platforms::place_of(&text, error),
         };
-        at(place, unresolved.into())
+        at(place, unresolved.into_failure())
     })
 }
 
@@ -209,18 +209,18 @@ enum Unresolved {
     Platform(PlatformError),
 }
 
-impl From<Unresolved> for Failure {
-    fn from(unresolved: Unresolved) -> Self {
-        match unresolved {
+impl Unresolved {
+    fn into_failure(self) -> Failure {
+        match self {
             Unresolved::Host(failure) | Unresolved::Method(_, failure) => failure,
-            Unresolved::Platform(error) => Self::from_error(Exit::Input, &error, error.hint()),
+            Unresolved::Platform(error) => Failure::from_error(Exit::Input, &error, error.hint()),
         }
     }
 }
 
 /// A platform on this machine: vnodes that name no method get the best that works here.
 pub fn resolved(platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Failure> {
-    Ok(resolve(platform, host)?)
+    resolve(platform, host).map_err(Unresolved::into_failure)
 }
 
 fn resolve(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Unresolved> {
