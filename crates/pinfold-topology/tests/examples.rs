@@ -1,7 +1,6 @@
 //! The example of this crate runs and prints what it reads.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
-#![allow(dead_code, reason = "each test file uses its own part of the runner")]
 
 #[path = "common/example.rs"]
 mod example;
