@@ -256,6 +256,22 @@ pub struct Series {
     pub flags: Vec<String>,
 }
 
+impl Series {
+    /// A complete series of CPU 0: measured during the whole of `duration_ns`, without flags.
+    #[must_use]
+    pub fn of(metric: Metric, duration_ns: u64, samples: Vec<f64>) -> Self {
+        Self {
+            metric,
+            cpu: 0,
+            duration_ns,
+            observed_ns: duration_ns,
+            dropped: 0,
+            samples,
+            flags: Vec::new(),
+        }
+    }
+}
+
 /// The kernel's statistics of all threads of one role over one observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleStats {

@@ -10,8 +10,8 @@
 //! creates such a file, [`render_tree`] and [`schema`] show the result, and [`capabilities`]
 //! reports which features of a host Pinfold can use.
 //!
-//! Only `hwloc.rs` uses hwloc. Only `facts.rs`, `groups.rs`, `sysfs.rs` and `capabilities` read a
-//! host; everything else is pure. Nothing here changes a host.
+//! Only `hwloc.rs` uses hwloc. Only `facts.rs`, `groups.rs`, `sysfs.rs`, `origin.rs` and
+//! `capabilities` read a host; everything else is pure. Nothing here changes a host.
 
 mod build;
 mod capabilities;
@@ -26,6 +26,7 @@ mod hwloc;
 mod hypervisor;
 mod input;
 mod kinds;
+mod origin;
 mod render;
 pub mod schema;
 mod synthetic;
@@ -39,6 +40,7 @@ pub use capabilities::{
 pub use capture::capture;
 pub use error::TopologyError;
 pub use input::{describe_source, discover, read_capture, read_input};
+pub use origin::origin;
 pub use render::render_tree;
 
 #[cfg(test)]

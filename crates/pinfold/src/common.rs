@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{HostError, LiveHost, Systemd, process};
 use pinfold_model::{
-    Accelerator, CpuSet, Free, Origin, Plan, Request, Severity, Topology, VcpuCount, VmRequest,
-    VnodePlan, VnodeRequest,
+    CpuSet, Free, Origin, Plan, Request, Severity, Topology, VcpuCount, VmRequest, VnodePlan,
+    VnodeRequest,
 };
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::requests::{self, RequestError};
@@ -351,23 +351,7 @@ pub fn beats() -> mpsc::Receiver<u8> {
 
 /// The origin of numbers of this host, without a guest.
 pub fn origin(host: &LiveHost, topology: &Topology, seed: u64) -> Result<Origin, Failure> {
-    use pinfold_host::{Host as _, paths};
-    let read = |path: String| {
-        let text = host.read_text(&path).map_err(|error| host_failure(&error))?;
-        Ok::<String, Failure>(text.trim().to_owned())
-    };
-    Ok(Origin {
-        fingerprint: topology.fingerprint.clone(),
-        kernel: read(paths::kernel_release())?,
-        cmdline: read(paths::kernel_cmdline())?,
-        cpu_model: topology.model.clone().unwrap_or_else(|| "unknown".to_owned()),
-        hypervisor: topology.hypervisor.clone(),
-        qemu: None,
-        accelerator: Accelerator::Native,
-        guest_kernel: None,
-        pinfold: env!("CARGO_PKG_VERSION").to_owned(),
-        seed,
-    })
+    pinfold_topology::origin(host, topology, seed).map_err(|error| host_failure(&error))
 }
 
 /// The command line as it was typed, with quotes where needed.

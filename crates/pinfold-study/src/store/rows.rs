@@ -217,6 +217,14 @@ pub struct CellResult {
     pub roles_ns: Option<u64>,
 }
 
+impl CellResult {
+    /// A result without scheduler statistics.
+    #[must_use]
+    pub fn of(load: LoadState, series: Vec<Series>) -> Self {
+        Self { load, series, roles: Vec::new(), roles_ns: None }
+    }
+}
+
 /// How to handle a run that is resumed under another kernel or topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostChange {

@@ -28,6 +28,15 @@ pub struct Candidate {
     pub plan_json: String,
 }
 
+impl Candidate {
+    /// A plan as a candidate with the name of its strategy.
+    #[must_use]
+    pub fn of(plan: Plan) -> Self {
+        let (name, plan_json) = (plan.strategy.clone(), pinfold_plan::schema::to_json(&plan));
+        Self { name, plan, plan_json }
+    }
+}
+
 /// A new run.
 #[derive(Clone, Debug)]
 pub struct Created {

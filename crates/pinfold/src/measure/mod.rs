@@ -17,7 +17,7 @@ mod observe;
 mod run_block;
 mod show;
 
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, paths, process};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, files, process};
 use pinfold_model::{Accelerator, Origin, Topology, scrubbed_parameters};
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::registry::{self, PROBES, Probe};
@@ -213,22 +213,14 @@ impl Bench {
     }
 
     fn origin(&self, guest: Option<&Guest<'_>>) -> Result<Origin, Failure> {
-        let read = |path: String| {
-            let text = self.host.read_text(&path).map_err(|error| host_failure(&error))?;
-            Ok::<String, Failure>(text.trim().to_owned())
-        };
+        let native = common::origin(&self.host, &self.topology, self.seed)?;
         Ok(Origin {
-            fingerprint: self.topology.fingerprint.clone(),
-            kernel: read(paths::kernel_release())?,
             // A saved measurement may be passed to other people, so it has no secrets.
-            cmdline: scrubbed_parameters(&read(paths::kernel_cmdline())?),
-            cpu_model: self.topology.model.clone().unwrap_or_else(|| "unknown".to_owned()),
-            hypervisor: self.topology.hypervisor.clone(),
+            cmdline: scrubbed_parameters(&native.cmdline),
             qemu: guest.and_then(Guest::qemu),
             accelerator: guest.map_or(Accelerator::Native, Guest::accelerator),
             guest_kernel: guest.and_then(Guest::kernel),
-            pinfold: env!("CARGO_PKG_VERSION").to_owned(),
-            seed: self.seed,
+            ..native
         })
     }
 }
