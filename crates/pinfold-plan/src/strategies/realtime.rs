@@ -211,7 +211,9 @@ fn take<'r>(
             (poor, small, one.isolated < need, !part, away)
         })?;
     let taken = fits.pool.take_around(&pins::wishes(asked, need), &[])?;
-    fits.isolated -= taken.cores.iter().filter(|spot| spot.isolated).count();
+    // Machines whose vCPUs are pinned by hand to the same core take it more than once.
+    let isolated = taken.cores.iter().filter(|spot| spot.isolated).count();
+    fits.isolated = fits.isolated.saturating_sub(isolated);
     fits.memory_left = fits.memory_left.saturating_sub(bytes);
     Some((fits.room.node, taken))
 }
