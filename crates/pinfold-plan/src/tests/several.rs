@@ -62,6 +62,19 @@ fn three_machines_on_two_packages() {
     check(plain(4), "multi-vm", &two, &["1 | 0", "2,3 | 0"]);
 }
 
+/// What a machine's own text names: the cores of its vCPUs, with their idle siblings.
+#[test]
+fn a_machine_of_several_keeps_its_own_cores_only() {
+    let two = ask(vec![vm("rt", 4), vm("db", 6)]);
+    let own = |strategy| {
+        let layout = plan(strategy, &dual_e5_2670().build(), &two).unwrap();
+        let own = layout.vnodes.iter().map(|vnode| layout.alone(vnode).exclusive.to_string());
+        own.collect::<Vec<_>>()
+    };
+    assert_eq!(own("realtime"), ["8-11,24-27", "1-6,17-22"]);
+    assert_eq!(own("multi-vm"), ["0-3,16-19", "9-14,25-30"]);
+}
+
 /// The question in the same thread: one whole package for the machine.
 #[test]
 fn one_of_two_x5540_for_the_machine() {
