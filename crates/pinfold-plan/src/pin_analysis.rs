@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::text::counted;
 use pinfold_model::{
-    CoreId, CpuSet, Finding, L3Id, NodeId, Plan, PuId, Request, Role, ThreadPlan, Topology,
+    CoreId, CpuSet, Finding, L3Id, NodeId, Plan, PuId, Request, Role, Speed, ThreadPlan, Topology,
     VnodePlan, Work,
 };
 
@@ -160,18 +160,30 @@ fn oversubscribed(
 /// The subject of [`short`].
 const SHORT: &str = "fewer CPUs";
 
-/// True if a process group of a plan gets fewer CPUs than it asks for.
+/// The same for cores of which a group at less than full speed gets too few.
+const SHORT_OF_CORES: &str = "fewer cores";
+
+/// True if a process group of a plan gets fewer CPUs, or at less than full speed fewer cores, than
+/// it asks for.
 pub(crate) fn is_short(plan: &Plan) -> bool {
-    plan.findings.iter().any(|finding| finding.subject == SHORT)
+    let is_short = |finding: &Finding| [SHORT, SHORT_OF_CORES].contains(&finding.subject.as_str());
+    plan.findings.iter().any(is_short)
 }
 
 /// Process groups that get fewer CPUs than they ask for, under strategies that start again at the
-/// first CPU when they run out.
-pub(crate) fn short(request: &Request, vnodes: &[VnodePlan]) -> Vec<Finding> {
+/// first CPU when they run out, and slowed ones that get siblings in place of cores.
+pub(crate) fn short(
+    ground: &AvailableCpus<'_>,
+    request: &Request,
+    vnodes: &[VnodePlan],
+) -> Vec<Finding> {
     let found = request.vnodes.iter().zip(vnodes).filter_map(|(asked, vnode)| {
-        let Work::Processes { cores, .. } = asked.work else { return None };
+        let Work::Processes { cores, speed, .. } = asked.work else { return None };
         let pus = vnode.pus();
         let count = narrow(pus.len());
+        if count >= cores && speed != Speed::FULL {
+            return short_of_cores((ground, request), vnode, cores);
+        }
         (count < cores).then(|| {
             let text = format!(
                 "{} asks for {}, and gets CPU {pus}: its threads take turns on {}",
@@ -184,6 +196,33 @@ pub(crate) fn short(request: &Request, vnodes: &[VnodePlan]) -> Vec<Finding> {
         })
     });
     found.collect()
+}
+
+/// A slowed group on fewer cores than it asks for: each task's speed depends on its sibling's load.
+fn short_of_cores(
+    (ground, request): (&AvailableCpus<'_>, &Request),
+    vnode: &VnodePlan,
+    asked: u32,
+) -> Option<Finding> {
+    let own: BTreeSet<CoreId> = ground.index().pus(&vnode.pus()).map(|pu| pu.core).collect();
+    let (count, all) = (narrow(own.len()), narrow(ground.cores.len()));
+    let only_groups = request.vnodes.iter().all(|of| matches!(of.work, Work::Processes { .. }));
+    let hint = match all < asked {
+        true => format!("`-s vnodes` gives at most {}, each alone", counted(all, "core")),
+        false => "vnodes gives each core of a group a core of its own".to_owned(),
+    };
+    (count < asked).then(|| {
+        let text = format!(
+            "{} asks for {} at {} of full speed, and gets the CPUs of {}: siblings of one core slow \
+             each other, so the speed of a task depends on what its sibling does",
+            vnode.name,
+            counted(asked, "core"),
+            vnode.speed,
+            counted(count, "core")
+        );
+        let finding = Finding::warning(SHORT_OF_CORES, text);
+        if only_groups { finding.with_hint(hint) } else { finding }
+    })
 }
 
 /// Cores that carry vCPUs of more than one vnode.

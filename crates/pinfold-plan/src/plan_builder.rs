@@ -548,7 +548,8 @@ impl<'a> PlanBuilder<'a> {
         locality::check_huge_pages(self.ground.topology, &vnodes)?;
         let common = pin_analysis::findings(self.ground, &vnodes);
         self.findings.extend(common);
-        self.findings.extend(pin_analysis::short(self.request, &vnodes));
+        let short = pin_analysis::short(self.ground, self.request, &vnodes);
+        self.findings.extend(short);
         let far = locality::far_devices(self.ground, self.request, &vnodes)?;
         self.findings.extend(far);
         let housekeeping = self.ground.hostable.difference(&reserve.exclusive);

@@ -37,6 +37,18 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 const NO_WARNING: &str = "its plan has no warning";
 
+/// The end of a rule that holds for a plan without a warning only.
+const THERE_ONLY: &str = ", and without a warning there only";
+
+/// A rule for a plan that warns of something: no strategy has a plan that does not.
+fn despite(why: String) -> String {
+    match why.strip_suffix(THERE_ONLY) {
+        Some(rest) => rest.to_owned(),
+        None if why == NO_WARNING => "each strategy's plan has a warning".to_owned(),
+        None => why,
+    }
+}
+
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let mut passed = Passed::default();
@@ -61,6 +73,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             continue;
         }
         let warnings = warnings(&plan);
+        let why = if warnings.is_empty() { why } else { despite(why) };
         let before =
             if passed.is_empty() || (costly.is_some() || noted.is_some()) && !warnings.is_empty() {
                 String::new()
@@ -286,7 +299,7 @@ fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<(Strategy, String
     if sum.groups < sum.vnodes {
         let why = format!("{asked} fit on the {threads} PUs of the cores that are not the host's");
         rules.push((balanced::STRATEGY, why));
-        let why = format!("{asked} fit into one NUMA node, and without a warning there only");
+        let why = format!("{asked} fit into one NUMA node{THERE_ONLY}");
         rules.push((numa_exclusive::STRATEGY, why));
         let why = match sum.vcpus > threads {
             true => {

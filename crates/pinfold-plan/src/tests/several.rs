@@ -75,6 +75,33 @@ fn a_machine_of_several_keeps_its_own_cores_only() {
     assert_eq!(own("multi-vm"), ["0-3,16-19", "9-14,25-30"]);
 }
 
+/// A core of a slowed group is a core of its own: `auto` refuses more than there are, and a
+/// strategy by name warns.
+#[test]
+fn slowed_groups_have_whole_cores() {
+    let slow = Request::of(vec![group("slow", 20, 40)]);
+    let topology = dual_e5_2670().build();
+    let refused = plan("auto", &topology, &slow).unwrap_err();
+    assert!(
+        matches!(refused, PlanError::TooManyVcpus { most: 16, nearest: None, .. }),
+        "{refused}"
+    );
+    let layout = plan("balanced", &topology, &slow).unwrap();
+    assert!(
+        finds(&layout, "fewer cores", "slow asks for 20 cores at 40%"),
+        "{:?}",
+        layout.findings
+    );
+    let few = Request::of(vec![group("slow", 16, 40)]);
+    let layout = plan("vnodes", &topology, &few).unwrap();
+    assert!(!finds(&layout, "fewer cores", ""), "{:?}", layout.findings);
+    // At full speed the threads of a core are as good as cores to the kernel.
+    let fast = Request::of(vec![group("fast", 20, 100)]);
+    let layout = plan("auto", &topology, &fast).unwrap();
+    assert!(!finds(&layout, "fewer cores", ""));
+    assert!(finds(&layout, "NUMA", "") && !finds(&layout, "auto", "no warning"));
+}
+
 /// The question in the same thread: one whole package for the machine.
 #[test]
 fn one_of_two_x5540_for_the_machine() {
