@@ -2,7 +2,8 @@
 //! a finding.
 //!
 //! Each answer is planned before it is given, so that who follows it gets a plan without that
-//! finding. Only a request for one machine gets such hints: of several, each is a choice.
+//! finding and without a new cost. Only a request for one machine gets such hints: of several,
+//! each is a choice.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,9 @@ use pinfold_model::{
     VmRequest, Work,
 };
 
+use crate::definition;
 use crate::error::size;
+use crate::pin_analysis::is_cost;
 use crate::plan_builder::{ground, narrow};
 use crate::strategies::{Strategy, made, strategies};
 
@@ -31,7 +34,9 @@ pub(crate) fn add(
     if topology.pus.len() > MOST_PUS {
         return;
     }
-    let asks = Asks { topology, request, strategy };
+    let costs = plan.findings.iter().filter(|finding| is_cost(finding));
+    let costs = costs.map(|finding| finding.subject.clone()).collect();
+    let asks = Asks { topology, request, strategy, costs };
     let hints: Vec<Option<String>> = plan
         .findings
         .iter()
@@ -47,6 +52,8 @@ struct Asks<'a> {
     topology: &'a Topology,
     request: &'a Request,
     strategy: &'a Strategy,
+    /// The subjects of the costs that the plan has.
+    costs: BTreeSet<String>,
 }
 
 impl Asks<'_> {
@@ -127,8 +134,11 @@ impl Asks<'_> {
     /// Numbers of vCPUs that fill cores, or a strategy that gives each a core.
     fn whole_cores(&self, (vm, now): (&VmRequest, u32), subject: &str) -> Option<String> {
         let widest = self.topology.cores.iter().map(|core| core.pus.len()).max()?;
+        let most = narrow(ground(self.topology, self.request).ok()?.usable.len());
         let near = |step: u32| [now.checked_sub(step), now.checked_add(step)];
-        let goes = |count: &u32| *count > 0 && self.goes(subject, &self.with_vcpus(vm, *count));
+        let goes = |count: &u32| {
+            (1..=most).contains(count) && self.goes(subject, &self.with_vcpus(vm, *count))
+        };
         for step in 1..=narrow(widest) {
             let found: Vec<u32> = near(step).into_iter().flatten().filter(goes).collect();
             match found.as_slice() {
@@ -149,20 +159,29 @@ impl Asks<'_> {
         request
     }
 
-    /// True if the same strategy has a plan for a request without such a finding.
+    /// True if the same strategy has a plan for a request without such a finding, and none worse.
     fn goes(&self, subject: &str, request: &Request) -> bool {
-        is_without(subject, made(self.strategy, self.topology, request).ok())
+        self.is_better(subject, self.made(self.strategy, request))
     }
 
-    /// True if another strategy has a plan for the request without such a finding.
+    /// True if another strategy has a plan for the request without such a finding, and none worse.
     fn by(&self, strategy: &str, subject: &str) -> bool {
         let known = strategies().iter().find(|known| known.name == strategy);
         let known = known.filter(|known| known.name != self.strategy.name);
-        let plan = known.and_then(|known| made(known, self.topology, self.request).ok());
-        is_without(subject, plan)
+        self.is_better(subject, known.and_then(|known| self.made(known, self.request)))
     }
-}
 
-fn is_without(subject: &str, plan: Option<Plan>) -> bool {
-    plan.is_some_and(|plan| plan.findings.iter().all(|finding| finding.subject != subject))
+    /// What a strategy that is named gives for a request.
+    fn made(&self, strategy: &Strategy, request: &Request) -> Option<Plan> {
+        let mut plan = made(strategy, self.topology, request).ok()?;
+        definition::settle(&mut plan, (strategy.name, request));
+        Some(plan)
+    }
+
+    /// True if a plan is without such a finding, and costs nothing that the present one does not.
+    fn is_better(&self, subject: &str, plan: Option<Plan>) -> bool {
+        let is_new = |finding: &Finding| is_cost(finding) && !self.costs.contains(&finding.subject);
+        let is_bad = |finding: &Finding| finding.subject == subject || is_new(finding);
+        plan.is_some_and(|plan| !plan.findings.iter().any(is_bad))
+    }
 }

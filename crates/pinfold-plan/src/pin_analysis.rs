@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::text::counted;
 use pinfold_model::{
-    CoreId, CpuSet, Finding, L3Id, NodeId, Plan, PuId, Request, Role, Speed, ThreadPlan, Topology,
-    VnodePlan, Work,
+    CoreId, CpuSet, Finding, L3Id, NodeId, Plan, PuId, Request, Role, Severity, Speed, ThreadPlan,
+    Topology, VnodePlan, Work,
 };
 
 use crate::available::{AvailableCpus, Index};
@@ -76,6 +76,18 @@ pub(crate) fn is_of_pins(finding: &Finding) -> bool {
         ["oversubscription", "shared cores", "host", "NUMA", "core kinds", "L3", HOST_MEMORY];
     subjects.contains(&finding.subject.as_str())
         || [ON_VCPUS, ON_OTHERS].iter().any(|what| finding.text.contains(what))
+}
+
+/// True for what makes a plan worse: a warning, or one of those costs that are a note where no other
+/// placement of the same strategy avoids them. No placement changes
+/// how much memory is asked for.
+pub(crate) fn is_cost(finding: &Finding) -> bool {
+    is_warning(finding) || ["NUMA", "core kinds", CROWDED].contains(&finding.subject.as_str())
+}
+
+/// True for a warning of what a placement can avoid.
+pub(crate) fn is_warning(finding: &Finding) -> bool {
+    finding.severity > Severity::Note && finding.subject != HOST_MEMORY
 }
 
 /// What the finding of [`helpers_on_vcpus`] says.

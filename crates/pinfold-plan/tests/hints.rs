@@ -161,3 +161,18 @@ fn the_command_for_a_plan_keeps_it_and_is_without_the_finding() {
         }
     }
 }
+
+/// The hint of a plan's finding, if it has such a finding.
+fn hint_of<'p>(plan: &'p Plan, subject: &str) -> Option<&'p str> {
+    plan.findings.iter().find(|finding| finding.subject == subject)?.hint.as_deref()
+}
+
+#[test]
+fn no_hint_asks_for_more_than_the_host_has_or_for_something_worse() {
+    let (_, topology) = common::read("i5-12600k.capture".to_owned());
+    let layout = plan("auto", &topology, &asked(16, None)).expect("a plan");
+    assert!(layout.findings.iter().any(|finding| finding.subject == "guest topology"));
+    let hint = hint_of(&layout, "guest topology").unwrap_or_default();
+    assert!(!hint.contains("17"), "{hint}");
+    assert_eq!(hint_of(&layout, "core kinds"), Some("ask for at most 12 vCPUs"));
+}

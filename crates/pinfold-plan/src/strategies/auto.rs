@@ -11,8 +11,8 @@ use std::fmt::{self, Display, Formatter};
 
 use pinfold_model::text::counted;
 use pinfold_model::{
-    EmulatorRequest, Finding, NodeId, NumaNode, Plan, Preference, Request, Severity, SmtRequest,
-    Topology, VcpuCount, Work,
+    EmulatorRequest, Finding, NodeId, NumaNode, Plan, Preference, Request, SmtRequest, Topology,
+    VcpuCount, Work,
 };
 
 use super::{
@@ -21,7 +21,6 @@ use super::{
 };
 use crate::PlanError;
 use crate::available::AvailableCpus;
-use crate::locality::HOST_MEMORY;
 use crate::pin_analysis;
 use crate::plan_builder::ground;
 use crate::prefer::ORDERED;
@@ -86,7 +85,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             return Ok(plan);
         }
         passed.costly(strategy.name, warnings);
-        match plan.findings.iter().any(is_warning) {
+        match plan.findings.iter().any(pin_analysis::is_warning) {
             false => noted = noted.or(Some(plan)),
             true => costly = costly.or(Some(plan)),
         }
@@ -166,18 +165,10 @@ fn honours(strategy: Strategy, request: &Request) -> bool {
 /// What a plan warns of, in a few words; empty if of nothing. Some costs are a note where no other
 /// placement of the same strategy avoids them, but another strategy may.
 fn warnings(plan: &Plan) -> String {
-    let costs = ["NUMA", "core kinds", "oversubscription"];
-    let warns =
-        |finding: &&Finding| is_warning(finding) || costs.contains(&finding.subject.as_str());
-    let mut subjects: Vec<&str> =
-        plan.findings.iter().filter(warns).map(|finding| finding.subject.as_str()).collect();
+    let costs = plan.findings.iter().filter(|finding| pin_analysis::is_cost(finding));
+    let mut subjects: Vec<&str> = costs.map(|finding| finding.subject.as_str()).collect();
     subjects.dedup();
     subjects.join(", ")
-}
-
-/// True for what a strategy can avoid: how much memory is asked for it cannot change.
-fn is_warning(finding: &Finding) -> bool {
-    finding.severity > Severity::Note && finding.subject != HOST_MEMORY
 }
 
 /// What else may have a plan without a warning.
