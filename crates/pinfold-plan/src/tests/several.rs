@@ -9,7 +9,8 @@ use super::machine::{
     Machine, dual_e5_2670, dual_l5420, dual_x5540, i7_4790k, plain, r910, two_complexes,
 };
 use super::{auto, exactly, finds, set, shape};
-use crate::{PlanError, plan};
+use crate::guest_numa::cells;
+use crate::{PlanError, plan, validate};
 
 fn vm(name: &str, vcpus: u32) -> VnodeRequest {
     VnodeRequest::vm(name, VmRequest::of(VcpuCount::Exactly(vcpus)))
@@ -297,6 +298,37 @@ fn a_machine_that_spans_nodes_is_planned_with_another() {
     // 60 GiB and 8 GiB are more than the host has.
     let request = ask(vec![sized("a", 18, 60), sized("b", 6, 8)]);
     assert!(plan("multi-vm", &four, &request).is_err());
+}
+
+/// A second machine, however small, takes no NUMA cell from one that spans nodes.
+#[test]
+fn a_machine_that_spans_nodes_keeps_its_cells_with_another() {
+    let sized = |name: &str, vcpus, gib: u64| VnodeRequest {
+        memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
+        ..vm(name, vcpus)
+    };
+    let shape = |topology: &pinfold_model::Topology, strategy: &str, vnodes: Vec<VnodeRequest>| {
+        let layout = plan(strategy, topology, &ask(vnodes)).unwrap();
+        assert_eq!(validate(&layout, topology), vec![]);
+        let a = layout.vnodes.iter().find(|vnode| vnode.name == "a").unwrap();
+        let guest = a.guest.as_ref().unwrap();
+        (guest.sockets, guest.cores, guest.threads, cells(a, topology).len())
+    };
+    // Two packages with four nodes of sixteen cores each.
+    let mut eight = Machine::new([2, 4, 2, 8, 2], |p| {
+        p.core + 8 * (p.l3 + 2 * (p.node + 4 * p.package)) + 128 * p.thread
+    })
+    .build();
+    eight.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
+    let a = || sized("a", 48, 96);
+    assert_eq!(shape(&eight, "low-latency", vec![a()]), (3, 16, 1, 3));
+    assert_eq!(shape(&eight, "low-latency", vec![a(), vm("b", 2)]), (3, 16, 1, 3));
+    assert_eq!(shape(&eight, "auto", vec![vm("b", 2), a()]), (3, 16, 1, 3));
+    let mut two = dual_e5_2670().build();
+    two.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
+    let a = || sized("a", 20, 40);
+    assert_eq!(shape(&two, "balanced", vec![a()]), (2, 5, 2, 2));
+    assert_eq!(shape(&two, "balanced", vec![a(), vm("b", 2)]), (2, 5, 2, 2));
 }
 
 /// The PUs of the host are in the node too, and carry no vCPU.
