@@ -455,15 +455,35 @@ fn crossed_l3s(
             spread.l3s.len(),
             names(&spread.l3s)
         ),
-        (several, _) => format!(
-            "the vCPUs of {} lie in several L3 domains ({}): what one writes, another in a \
-             different domain reads through memory or the interconnect",
-            counted(several.len(), "machine"),
-            some(several.iter().map(|(vnode, _)| vnode.name.clone()))
-        ),
+        _ => {
+            let several: Vec<_> = spreads.iter().filter(|it| it.1.l3s.len() > 1).collect();
+            format!(
+                "the vCPUs of {} lie in several L3 domains ({}): what one writes, another in a \
+                 different domain reads through memory or the interconnect{}",
+                counted(several.len(), "machine"),
+                some(several.iter().map(|(vnode, _)| vnode.name.clone())),
+                roomy(&several, &one_for_all)
+            )
+        }
     };
     let avoidable = crossing.iter().any(|it| one_for_all(it));
     Some(Finding { severity: severity(avoidable), ..Finding::note("L3", text) })
+}
+
+/// Which of the vnodes could have fewer L3 domains, where that is not true of all.
+fn roomy(
+    several: &[&(&VnodePlan, TopologySpan)],
+    one_for_all: &dyn Fn(&(&VnodePlan, TopologySpan)) -> bool,
+) -> String {
+    let roomy: Vec<_> = several.iter().filter(|it| one_for_all(it)).collect();
+    match roomy.len() {
+        0 => String::new(),
+        count if count == several.len() => String::new(),
+        _ => format!(
+            "; {} could lie in fewer",
+            some(roomy.iter().map(|(vnode, _)| vnode.name.clone()))
+        ),
+    }
 }
 
 fn memoryless(

@@ -331,6 +331,21 @@ fn a_machine_that_spans_nodes_keeps_its_cells_with_another() {
     assert_eq!(shape(&two, "balanced", vec![a(), vm("b", 2)]), (2, 5, 2, 2));
 }
 
+/// Of a machine that spans nodes, too, the vCPUs are in several L3 domains.
+#[test]
+fn all_machines_in_several_l3_domains_are_named() {
+    let eight = Machine::new([2, 4, 2, 8, 2], |p| {
+        p.core + 8 * (p.l3 + 2 * (p.node + 4 * p.package)) + 128 * p.thread
+    });
+    let three = ask(vec![vm("a", 48), vm("b", 16), vm("c", 8)]);
+    let layout = plan("auto", &eight.build(), &three).unwrap();
+    let l3 = layout.findings.iter().find(|finding| finding.subject == "L3").unwrap();
+    assert!(
+        l3.text.starts_with("the vCPUs of 2 machines lie in several L3 domains (a, b)"),
+        "{l3:?}"
+    );
+}
+
 /// The PUs of the host are in the node too, and carry no vCPU.
 #[test]
 fn the_reason_of_an_emulator_with_the_host_excepts_the_hosts_pus() {
