@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use pinfold_model::text::counted;
 use pinfold_model::{
-    CpuSet, Finding, MemoryRequest, Plan, Request, Severity, SmtRequest, Topology, VcpuCount,
+    CpuSet, Finding, Free, MemoryRequest, Plan, Request, Severity, SmtRequest, Topology, VcpuCount,
     VmRequest, Work,
 };
 
@@ -17,6 +17,7 @@ use crate::definition;
 use crate::error::size;
 use crate::pin_analysis::is_cost;
 use crate::plan_builder::{ground, narrow};
+use crate::prefer::runs_on;
 use crate::strategies::{Strategy, made, strategies};
 
 /// How many numbers of vCPUs are tried for a finding.
@@ -66,6 +67,7 @@ impl Asks<'_> {
             "emulator" if finding.severity > Severity::Note => self
                 .by("balanced", subject)
                 .then(|| "`-s balanced` runs them with the host's tasks".to_owned()),
+            "boot PU" => self.host_on_boot_core(plan),
             "oversubscription" | "core kinds" | "NUMA" | "guest topology" => {
                 let vm = self.machine()?;
                 let now = narrow(plan.single().ok()?.vcpus().count());
@@ -76,6 +78,22 @@ impl Asks<'_> {
             }
             _ => None,
         }
+    }
+
+    /// The core on which the kernel boots for the host's tasks, where all vCPUs and tasks then stay
+    /// on such cores as they are on now, and nothing is worse.
+    fn host_on_boot_core(&self, plan: &Plan) -> Option<String> {
+        let ground = ground(self.topology, self.request).ok()?;
+        let boot = self.topology.online().first()?;
+        let core = ground.siblings(boot).union(&CpuSet::single(boot));
+        let request = Request { free: Some(Free::These(core.clone())), ..self.request.clone() };
+        let other = self.made(self.strategy, &request)?;
+        let part = |pu| ground.spot_of(pu).map(|spot| spot.part);
+        let parts = |plan: &Plan| -> Vec<BTreeSet<Option<u32>>> {
+            plan.vnodes.iter().map(|vnode| runs_on(vnode).iter().map(part).collect()).collect()
+        };
+        let stays = parts(plan) == parts(&other) && self.is_better("boot PU", Some(other));
+        stays.then(|| format!("`--host-pus {core}` keeps it for the host"))
     }
 
     /// The only machine of the request, if neither cells nor pins by hand fix its vCPUs.

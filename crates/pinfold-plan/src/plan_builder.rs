@@ -513,7 +513,6 @@ impl<'a> PlanBuilder<'a> {
         let online = self.ground.topology.online();
         let boot = online.first().filter(|pu| self.ground.hostable.contains(*pu))?;
         (ended.carried().contains(boot) && ended.exclusive.contains(boot)).then(|| {
-            let core = self.ground.siblings(boot).union(&CpuSet::single(boot));
             Finding::note(
                 "boot PU",
                 format!(
@@ -521,7 +520,6 @@ impl<'a> PlanBuilder<'a> {
                      plan gives to a vCPU or task"
                 ),
             )
-            .with_hint(format!("`--host-pus {core}` keeps it for the host"))
         })
     }
 

@@ -126,7 +126,8 @@ fn places(plan: &Plan) -> Vec<CpuSet> {
     plan.vnodes.iter().map(runs_on).collect()
 }
 
-fn runs_on(vnode: &VnodePlan) -> CpuSet {
+/// Where the vCPUs and tasks of a vnode run.
+pub(crate) fn runs_on(vnode: &VnodePlan) -> CpuSet {
     let runs = |role: &Role| matches!(role, Role::Vcpu(_) | Role::Task);
     let threads = vnode.threads.iter().filter(|thread| runs(&thread.role));
     threads.map(|thread| &thread.pus).collect::<CpuSet>()

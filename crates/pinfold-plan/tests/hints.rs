@@ -176,3 +176,17 @@ fn no_hint_asks_for_more_than_the_host_has_or_for_something_worse() {
     assert!(!hint.contains("17"), "{hint}");
     assert_eq!(hint_of(&layout, "core kinds"), Some("ask for at most 12 vCPUs"));
 }
+
+#[test]
+fn the_boot_core_is_offered_to_the_host_only_where_the_guest_stays_on_its_part() {
+    let of = |host: &str, strategy: &str, vcpus| {
+        let (_, topology) = common::read(host.to_owned());
+        let layout = plan(strategy, &topology, &asked(vcpus, None)).expect("a plan");
+        assert!(layout.findings.iter().any(|finding| finding.subject == "boot PU"), "{host}");
+        hint_of(&layout, "boot PU").map(str::to_owned)
+    };
+    // The guest has all CPUs of the large cache.
+    assert_eq!(of("ryzen-7950x3d.xml", "auto", 16), None);
+    let offered = Some("`--host-pus 0,16` keeps it for the host".to_owned());
+    assert_eq!(of("e5-2670-dual.synthetic", "multi-vm", 4), offered);
+}
