@@ -190,3 +190,13 @@ fn the_boot_core_is_offered_to_the_host_only_where_the_guest_stays_on_its_part()
     let offered = Some("`--host-pus 0,16` keeps it for the host".to_owned());
     assert_eq!(of("e5-2670-dual.synthetic", "multi-vm", 4), offered);
 }
+
+#[test]
+fn a_guest_on_slow_cores_is_told_how_many_fit_the_fast_ones() {
+    let (_, topology) = common::read("ultra-255h.capture".to_owned());
+    let layout = plan("auto", &topology, &asked(8, None)).expect("a plan");
+    assert_eq!(hint_of(&layout, "preference"), Some("`--vcpus 6` fits the faster cores"));
+    let fast = plan("auto", &topology, &asked(6, None)).expect("a plan");
+    let pins: Vec<String> = fast.vnodes[0].vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
+    assert_eq!(pins, ["0", "1", "2", "3", "4", "5"]);
+}
