@@ -190,6 +190,35 @@ pub(crate) fn left_for_the_host(topology: &Topology, vnodes: &[VnodePlan]) -> Op
     })
 }
 
+/// The subject of [`part_of_a_page`].
+pub(crate) const HUGE_PAGES: &str = "huge pages";
+
+/// Memory in huge pages that is no whole number of them.
+pub(crate) fn part_of_a_page(vnodes: &[VnodePlan]) -> Option<Finding> {
+    vnodes.iter().find_map(|vnode| {
+        let memory = vnode.memory.as_ref()?;
+        let (bytes, page) = memory.bytes.zip(memory.page_bytes.filter(|page| *page > 0))?;
+        let text = format!(
+            "{} of memory for {} are no whole number of pages of {}: QEMU refuses that, or takes one \
+             page more",
+            size(bytes),
+            vnode.name,
+            size(page)
+        );
+        let finding = Finding::warning(HUGE_PAGES, text);
+        (!bytes.is_multiple_of(page)).then(|| finding.with_hint(format!("ask for {}", whole_pages(bytes, page))))
+    })
+}
+
+/// The sizes next to one that is no whole number of pages.
+pub(crate) fn whole_pages(bytes: u64, page: u64) -> String {
+    let less = bytes - bytes % page.max(1);
+    match less {
+        0 => format!("{} of memory", size(page)),
+        _ => format!("{} or {} of memory", size(less), size(less.saturating_add(page))),
+    }
+}
+
 /// All memory of some nodes.
 fn memory_of(topology: &Topology, nodes: &[NodeId]) -> u64 {
     let own = topology.nodes.iter().filter(|node| nodes.contains(&node.id));

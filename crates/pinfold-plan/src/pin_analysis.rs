@@ -15,7 +15,7 @@ use pinfold_model::{
 
 use crate::available::{AvailableCpus, Index};
 use crate::avoidable::{Choice, Pins, severity};
-use crate::locality::{HOST_MEMORY, is_empty_node, left_for_the_host};
+use crate::locality::{HOST_MEMORY, HUGE_PAGES, is_empty_node, left_for_the_host, part_of_a_page};
 use crate::plan_builder::{narrow, pus_text, verb};
 
 /// Where the pinned vCPUs of a vnode, or the tasks of a process group, lie.
@@ -72,8 +72,16 @@ fn pinned(thread: &ThreadPlan) -> Option<PuId> {
 
 /// True if a finding is of those that [`findings`] gives.
 pub(crate) fn is_of_pins(finding: &Finding) -> bool {
-    let subjects =
-        ["oversubscription", "shared cores", "host", "NUMA", "core kinds", "L3", HOST_MEMORY];
+    let subjects = [
+        "oversubscription",
+        "shared cores",
+        "host",
+        "NUMA",
+        "core kinds",
+        "L3",
+        HOST_MEMORY,
+        HUGE_PAGES,
+    ];
     subjects.contains(&finding.subject.as_str())
         || [ON_VCPUS, ON_OTHERS].iter().any(|what| finding.text.contains(what))
 }
@@ -87,7 +95,8 @@ pub(crate) fn is_cost(finding: &Finding) -> bool {
 
 /// True for a warning of what a placement can avoid.
 pub(crate) fn is_warning(finding: &Finding) -> bool {
-    finding.severity > Severity::Note && finding.subject != HOST_MEMORY
+    finding.severity > Severity::Note
+        && ![HOST_MEMORY, HUGE_PAGES].contains(&finding.subject.as_str())
 }
 
 /// What the finding of [`helpers_on_vcpus`] says.
@@ -123,6 +132,7 @@ pub(crate) fn findings(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Vec<
         unbalanced(ground.topology, vnodes),
         nested(ground.topology, &spreads),
         left_for_the_host(ground.topology, vnodes),
+        part_of_a_page(vnodes),
     ];
     let helpers = helpers_on_vcpus(ground, &spreads);
     before.into_iter().flatten().chain(helpers).chain(after.into_iter().flatten()).collect()

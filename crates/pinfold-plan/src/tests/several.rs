@@ -1,14 +1,15 @@
 //! Several vnodes at once, process groups, and what the host keeps.
 
 use pinfold_model::{
-    Device, EmulatorRequest, Free, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request,
-    Role, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
+    Device, EmulatorRequest, Free, HugePagePool, HugePages, IsolationScope, MemoryRequest, NodeId,
+    Plan, Request, Role, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
 };
 
 use super::machine::{
     Machine, dual_e5_2670, dual_l5420, dual_x5540, i7_4790k, plain, r910, two_complexes,
 };
 use super::{auto, exactly, finds, set, shape};
+use crate::emit::cmdline;
 use crate::guest_numa::cells;
 use crate::{PlanError, plan, validate};
 
@@ -344,6 +345,28 @@ fn all_machines_in_several_l3_domains_are_named() {
         l3.text.starts_with("the vCPUs of 2 machines lie in several L3 domains (a, b)"),
         "{l3:?}"
     );
+}
+
+/// What a plan needs of huge pages, and memory that is no whole number of them.
+#[test]
+fn huge_pages_are_counted_for_the_kernel_command_line() {
+    let paged = |mib: u64| VnodeRequest {
+        memory: Some(MemoryRequest { bytes: mib << 20, page_bytes: Some(1 << 30) }),
+        ..vm("rt", 4)
+    };
+    let mut topology = dual_e5_2670().build();
+    topology.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
+    let mut layout = plan("realtime", &topology, &ask(vec![paged(16 << 10)])).unwrap();
+    let node = layout.vnodes[0].memory.as_ref().unwrap().nodes[0];
+    let knob = format!("`--knob huge-pages={node}:1048576:16`");
+    let folded = |layout: &Plan| cmdline(layout, &topology).replace("\n# ", " ");
+    assert!(folded(&layout).contains(&knob), "{}", folded(&layout));
+    layout.tuning.huge_pages = vec![HugePagePool { node, page_bytes: 1 << 30, pages: 16 }];
+    assert!(!folded(&layout).contains("--knob huge-pages"), "{}", folded(&layout));
+    assert!(!finds(&layout, "huge pages", ""));
+    let layout = plan("realtime", &topology, &ask(vec![paged(4608)])).unwrap();
+    let finding = layout.findings.iter().find(|it| it.subject == "huge pages").unwrap();
+    assert_eq!(finding.hint.as_deref(), Some("ask for 4 GiB or 5 GiB of memory"));
 }
 
 /// The PUs of the host are in the node too, and carry no vCPU.
