@@ -14,7 +14,7 @@ use pinfold_model::{
 };
 
 use crate::definition;
-use crate::error::size;
+use crate::error::{size, whole_mib};
 use crate::pin_analysis::is_cost;
 use crate::plan_builder::{ground, narrow};
 use crate::prefer::runs_on;
@@ -117,6 +117,7 @@ impl Asks<'_> {
         let memory = self.request.vnodes.first()?.memory.filter(|_| subject == "NUMA")?;
         let most = self.topology.nodes.iter().map(|node| node.memory_bytes).max()?;
         let mut less = self.request.clone();
+        let most = whole_mib(most);
         less.vnodes.first_mut()?.memory = Some(MemoryRequest { bytes: most, ..memory });
         (most < memory.bytes && self.goes(subject, &less))
             .then(|| format!("ask for at most {} of memory", size(most)))

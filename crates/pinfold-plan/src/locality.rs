@@ -10,7 +10,7 @@ use pinfold_model::{
 use crate::PlanError;
 use crate::available::AvailableCpus;
 use crate::capacity::sizes_are_known;
-use crate::error::size;
+use crate::error::{size, size_below};
 use crate::guest_numa::{GuestCell, cells};
 use crate::plan_builder::pus_text;
 use crate::request_check::{self, node_of};
@@ -182,9 +182,9 @@ pub(crate) fn left_for_the_host(topology: &Topology, vnodes: &[VnodePlan]) -> Op
         let text = format!(
             "{} of the host's {} of memory are planned, so {} is left for the host's own tasks, the \
              emulators and page tables: the kernel may kill a machine or swap",
-            size(planned),
-            size(all),
-            size(left)
+            size_below(planned),
+            size_below(all),
+            size_below(left)
         );
         Finding::note(HOST_MEMORY, text).with_hint("plan less memory")
     })

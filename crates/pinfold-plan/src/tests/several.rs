@@ -369,6 +369,21 @@ fn huge_pages_are_counted_for_the_kernel_command_line() {
     assert_eq!(finding.hint.as_deref(), Some("ask for 4 GiB or 5 GiB of memory"));
 }
 
+/// A limit on memory is given in the unit of requests, rounded down.
+#[test]
+fn memory_that_is_left_is_given_in_whole_mib() {
+    let mut topology = i7_4790k().build();
+    topology.nodes[0].memory_bytes = 37_738_264 << 10;
+    let sized = |name: &str, bytes: u64| VnodeRequest {
+        memory: Some(MemoryRequest { bytes, page_bytes: None }),
+        ..vm(name, 1)
+    };
+    let two = ask(vec![sized("a", 33 << 30), sized("b", 8 << 30)]);
+    let refused = plan("multi-vm", &topology, &two).unwrap_err();
+    assert!(refused.to_string().contains("3061 MiB left of 36853 MiB"), "{refused}");
+    assert_eq!(refused.hint().as_deref(), Some("ask for at most 3061 MiB"));
+}
+
 /// The PUs of the host are in the node too, and carry no vCPU.
 #[test]
 fn the_reason_of_an_emulator_with_the_host_excepts_the_hosts_pus() {
