@@ -300,14 +300,19 @@ impl Plan {
         }
     }
 
-    /// The plan of a single vnode, for code that handles one at a time. Nothing is reserved for the
-    /// threads of the other vnodes; the housekeeping CPUs are those of the whole plan.
+    /// The plan of one of its vnodes, for those that take one at a time: nothing is kept free for
+    /// the threads of the others and the idle siblings of their CPUs, and the housekeeping is that
+    /// of the whole.
     #[must_use]
     pub fn alone(&self, vnode: &VnodePlan) -> Plan {
-        let mut taken = CpuSet::new();
+        let mut of_others = CpuSet::new();
         for other in self.vnodes.iter().filter(|other| other.name != vnode.name) {
-            other.threads.iter().for_each(|thread| taken.add(&thread.pus));
+            other.threads.iter().for_each(|thread| of_others.add(&thread.pus));
         }
+        let own = vnode.pus();
+        let cores = self.cpus.iter().flat_map(|cpus| &cpus.cores);
+        let idle = cores.filter(|core| !core.is_disjoint(&of_others) && core.is_disjoint(&own));
+        let taken = idle.fold(of_others.clone(), |taken, core| taken.union(core));
         let exclusive = self.exclusive.difference(&taken);
         let isolation = if exclusive.is_empty() { IsolationScope::None } else { self.isolation };
         Plan { vnodes: vec![vnode.clone()], exclusive, isolation, ..self.clone() }

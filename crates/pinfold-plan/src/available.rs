@@ -356,20 +356,17 @@ impl<'a> AvailableCpus<'a> {
     pub fn host_on_the_last_package(&self) -> HostShare {
         let usual = self.host();
         let first = usual.pus.first().and_then(|pu| self.pu(pu)).map(|pu| pu.package);
-        let hosts = |spot: &&AvailableCore| {
-            let is_left = |pu: &PuId| self.hostable.contains(*pu) && !self.by_hand.contains(*pu);
-            spot.pus.iter().any(is_left)
-        };
-        let last = self.cores.iter().filter(hosts).map(|spot| spot.package).max();
+        // A machine that stays on some nodes leaves the others to the host as well.
+        let left = self.hostable.difference(&self.by_hand);
+        let hosts = || self.topology.pus.iter().filter(|pu| left.contains(pu.os));
+        let last = hosts().map(|pu| pu.package).max();
         if !self.free.is_empty() || last.is_none() || last <= first {
             return usual;
         }
-        let mut there = self.cores.iter().filter(hosts).filter(|spot| Some(spot.package) == last);
-        let spot = there.next();
-        let pu = spot.and_then(|spot| spot.pus.iter().find(|pu| self.hostable.contains(**pu)));
+        let pu = hosts().find(|pu| Some(pu.package) == last).map(|pu| pu.os);
         let package = last.map_or_else(String::new, |package| package.to_string());
         self.share(
-            pu.copied(),
+            pu,
             format!(
                 "it is the first of package {package}, the last one, and leaves the others whole"
             ),

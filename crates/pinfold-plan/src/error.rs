@@ -276,7 +276,7 @@ fn less_memory(most: u64, nearest: Option<&str>) -> String {
     match (most, nearest) {
         (0, Some(nearest)) => format!("use {nearest}, which takes the memory of more nodes"),
         (0, None) => "place it on nodes that have memory".to_owned(),
-        (_, _) => format!("ask for at most {}{other}", size(most)),
+        (_, _) => format!("ask for at most {}{other}", size_below(most)),
     }
 }
 
@@ -407,12 +407,12 @@ fn node_names(nodes: &[NodeId]) -> String {
 /// The memory that the nodes can give to a vnode, and why it is not all of theirs.
 fn held(most: u64, all: u64, in_cells: bool) -> String {
     match (most < all, in_cells) {
-        (false, _) => size(most),
-        (true, false) => format!("{} left of {}", size(most), size(all)),
+        (false, _) => size_below(most),
+        (true, false) => format!("{} left of {}", size_below(most), size_below(all)),
         (true, true) => format!(
             "{}, of which a machine with a NUMA cell on each can have {}",
-            size(all),
-            size(most)
+            size_below(all),
+            size_below(most)
         ),
     }
 }
@@ -423,6 +423,16 @@ pub(crate) fn size(bytes: u64) -> String {
         true => format!("{} GiB", bytes >> 30),
         false => mib(bytes),
     }
+}
+
+/// The same of a limit, in whole MiB.
+pub(crate) fn size_below(bytes: u64) -> String {
+    size(whole_mib(bytes))
+}
+
+/// A limit rounded down to whole MiB, if it has any.
+pub(crate) fn whole_mib(bytes: u64) -> u64 {
+    if bytes < 1 << 20 { bytes } else { bytes & !((1 << 20) - 1) }
 }
 
 fn list(pus: &CpuSet) -> String {

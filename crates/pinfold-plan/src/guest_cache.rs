@@ -7,10 +7,11 @@
 //! imply separate memory, and some software is licensed by socket.
 //!
 //! With `host-cache-info=on` (libvirt: `<cache mode='passthrough'/>`) the guest sees the sizes of
-//! the host's caches and the number of neighbouring CPUs that share each cache. That is correct
-//! only for a guest with as many threads per core as the host, whole L2 domains if cores share
-//! them, and whole L3 domains or at most one. Otherwise neighbours in the guest would seem to share
-//! caches that they do not share (<https://bugzilla.redhat.com/show_bug.cgi?id=1184125>).
+//! the host's caches, and, of each, by how many neighbouring CPUs it is shared. That is true only
+//! of a guest that has as many threads on a core as the host, whole L2 domains where cores share
+//! them, and whole L3 domains or no more than one, all on cores of one kind whose L2 is shared
+//! alike (all vCPUs see the same sizes): elsewhere neighbours in the guest would seem to share what they do not
+//! (<https://bugzilla.redhat.com/show_bug.cgi?id=1184125>).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,18 +72,31 @@ pub(crate) fn caches(vnode: &VnodePlan, topology: &Topology) -> Caches {
         domain.is_some_and(|domain| domain.pus.iter().all(|pu| used.contains(&pu)))
     };
     let told_apart = dies.is_some_and(|dies| dies * guest.sockets >= narrow(known.len()));
-    // Of a shared L2, the guest must use all CPUs or none.
-    let same_l2s = topology.l2_domains.iter().all(|domain| {
-        let held = domain.iter().filter(|pu| used.contains(pu)).count();
-        held == 0 || held == domain.len() || held == guest.threads as usize && pus.len() == held
-    });
-    let as_host =
-        same_cores && same_l2s && (known.len() == 1 || told_apart && known.iter().all(whole));
+    let same_l2s = are_l2s_alike(topology, &used, guest.threads as usize);
+    let same_kind = pus.windows(2).all(|pair| pair[0].kind == pair[1].kind);
+    let as_host = same_cores
+        && same_kind
+        && same_l2s
+        && (known.len() == 1 || told_apart && known.iter().all(whole));
     Caches { dies: dies.unwrap_or(1), as_host }
 }
 
-/// Number of dies per socket, if all L3 domains have the same number of consecutive vCPUs, and all
-/// sockets the same number of domains.
+/// Of an L2 that cores share, the vCPUs have all CPUs or none, and as many have each L2.
+fn are_l2s_alike(topology: &Topology, used: &BTreeSet<PuId>, threads: usize) -> bool {
+    let held = topology.l2_domains.iter().map(|domain| {
+        let own = domain.iter().filter(|pu| used.contains(pu)).count();
+        (own, domain.len())
+    });
+    let held: Vec<(usize, usize)> = held.filter(|(own, _)| *own > 0).collect();
+    let is_one_core = |own| own == threads && own == used.len();
+    let whole = held.iter().all(|(own, all)| own == all || is_one_core(*own));
+    let shared: usize = held.iter().map(|(own, _)| own).sum();
+    let alike = held.windows(2).all(|pair| pair[0].1 == pair[1].1);
+    whole && alike && (shared == 0 || shared == used.len())
+}
+
+/// Dies of each socket, if each L3 domain holds as many neighbouring vCPUs as every other, and
+/// each socket as many domains.
 fn dies(l3s: &[L3Id], (sockets, threads): (u32, u32)) -> Option<u32> {
     let mut runs: Vec<(L3Id, usize)> = Vec::new();
     for l3 in l3s {

@@ -1,20 +1,23 @@
 //! Hints to request another number of vCPUs, less memory or another strategy, if that avoids a
 //! finding.
 //!
-//! Each alternative is planned before it is suggested, so that following the hint gives a plan
-//! without the finding. Only requests for one machine get such hints, because several machines
-//! allow several choices.
+//! Each answer is planned before it is given, so that who follows it gets a plan without that
+//! finding and without a new cost. Only a request for one machine gets such hints: of several,
+//! each is a choice.
 
 use std::collections::BTreeSet;
 
 use pinfold_model::text::counted;
 use pinfold_model::{
-    CpuSet, Finding, MemoryRequest, Plan, Request, Severity, SmtRequest, Topology, VcpuCount,
+    CpuSet, Finding, Free, MemoryRequest, Plan, Request, Severity, SmtRequest, Topology, VcpuCount,
     VmRequest, Work,
 };
 
-use crate::error::size;
+use crate::definition;
+use crate::error::{size, whole_mib};
+use crate::pin_analysis::is_cost;
 use crate::plan_builder::{ground, narrow};
+use crate::prefer::runs_on;
 use crate::strategies::{Strategy, made, strategies};
 
 /// Maximum number of vCPU numbers that are tried for a finding.
@@ -32,7 +35,9 @@ pub(crate) fn add(
     if topology.pus.len() > MOST_PUS {
         return;
     }
-    let asks = Asks { topology, request, strategy };
+    let costs = plan.findings.iter().filter(|finding| is_cost(finding));
+    let costs = costs.map(|finding| finding.subject.clone()).collect();
+    let asks = Asks { topology, request, strategy, costs };
     let hints: Vec<Option<String>> = plan
         .findings
         .iter()
@@ -48,6 +53,8 @@ struct Asks<'a> {
     topology: &'a Topology,
     request: &'a Request,
     strategy: &'a Strategy,
+    /// The subjects of the costs that the plan has.
+    costs: BTreeSet<String>,
 }
 
 impl Asks<'_> {
@@ -60,6 +67,7 @@ impl Asks<'_> {
             "emulator" if finding.severity > Severity::Note => self
                 .by("balanced", subject)
                 .then(|| "`-s balanced` runs them with the host's tasks".to_owned()),
+            "boot PU" => self.host_on_boot_core(plan),
             "oversubscription" | "core kinds" | "NUMA" | "guest topology" => {
                 let vm = self.machine()?;
                 let now = narrow(plan.single().ok()?.vcpus().count());
@@ -72,7 +80,23 @@ impl Asks<'_> {
         }
     }
 
-    /// The single machine of the request, if neither cells nor pins by hand fix its vCPUs.
+    /// The core on which the kernel boots for the host's tasks, where all vCPUs and tasks then stay
+    /// on such cores as they are on now, and nothing is worse.
+    fn host_on_boot_core(&self, plan: &Plan) -> Option<String> {
+        let ground = ground(self.topology, self.request).ok()?;
+        let boot = self.topology.online().first()?;
+        let core = ground.siblings(boot).union(&CpuSet::single(boot));
+        let request = Request { free: Some(Free::These(core.clone())), ..self.request.clone() };
+        let other = self.made(self.strategy, &request)?;
+        let part = |pu| ground.spot_of(pu).map(|spot| spot.part);
+        let parts = |plan: &Plan| -> Vec<BTreeSet<Option<u32>>> {
+            plan.vnodes.iter().map(|vnode| runs_on(vnode).iter().map(part).collect()).collect()
+        };
+        let stays = parts(plan) == parts(&other) && self.is_better("boot PU", Some(other));
+        stays.then(|| format!("`--host-pus {core}` keeps it for the host"))
+    }
+
+    /// The only machine of the request, if neither cells nor pins by hand fix its vCPUs.
     fn machine(&self) -> Option<&VmRequest> {
         let [vnode] = self.request.vnodes.as_slice() else { return None };
         match &vnode.work {
@@ -93,6 +117,7 @@ impl Asks<'_> {
         let memory = self.request.vnodes.first()?.memory.filter(|_| subject == "NUMA")?;
         let most = self.topology.nodes.iter().map(|node| node.memory_bytes).max()?;
         let mut less = self.request.clone();
+        let most = whole_mib(most);
         less.vnodes.first_mut()?.memory = Some(MemoryRequest { bytes: most, ..memory });
         (most < memory.bytes && self.goes(subject, &less))
             .then(|| format!("ask for at most {} of memory", size(most)))
@@ -128,8 +153,11 @@ impl Asks<'_> {
     /// Numbers of vCPUs that fill whole cores, or a strategy that gives each vCPU a core.
     fn whole_cores(&self, (vm, now): (&VmRequest, u32), subject: &str) -> Option<String> {
         let widest = self.topology.cores.iter().map(|core| core.pus.len()).max()?;
+        let most = narrow(ground(self.topology, self.request).ok()?.usable.len());
         let near = |step: u32| [now.checked_sub(step), now.checked_add(step)];
-        let goes = |count: &u32| *count > 0 && self.goes(subject, &self.with_vcpus(vm, *count));
+        let goes = |count: &u32| {
+            (1..=most).contains(count) && self.goes(subject, &self.with_vcpus(vm, *count))
+        };
         for step in 1..=narrow(widest) {
             let found: Vec<u32> = near(step).into_iter().flatten().filter(goes).collect();
             match found.as_slice() {
@@ -150,20 +178,29 @@ impl Asks<'_> {
         request
     }
 
-    /// True if the same strategy has a plan for a request without such a finding.
+    /// True if the same strategy has a plan for a request without such a finding, and none worse.
     fn goes(&self, subject: &str, request: &Request) -> bool {
-        is_without(subject, made(self.strategy, self.topology, request).ok())
+        self.is_better(subject, self.made(self.strategy, request))
     }
 
-    /// True if another strategy has a plan for the request without such a finding.
+    /// True if another strategy has a plan for the request without such a finding, and none worse.
     fn by(&self, strategy: &str, subject: &str) -> bool {
         let known = strategies().iter().find(|known| known.name == strategy);
         let known = known.filter(|known| known.name != self.strategy.name);
-        let plan = known.and_then(|known| made(known, self.topology, self.request).ok());
-        is_without(subject, plan)
+        self.is_better(subject, known.and_then(|known| self.made(known, self.request)))
     }
-}
 
-fn is_without(subject: &str, plan: Option<Plan>) -> bool {
-    plan.is_some_and(|plan| plan.findings.iter().all(|finding| finding.subject != subject))
+    /// What a strategy that is named gives for a request.
+    fn made(&self, strategy: &Strategy, request: &Request) -> Option<Plan> {
+        let mut plan = made(strategy, self.topology, request).ok()?;
+        definition::settle(&mut plan, (strategy.name, request));
+        Some(plan)
+    }
+
+    /// True if a plan is without such a finding, and costs nothing that the present one does not.
+    fn is_better(&self, subject: &str, plan: Option<Plan>) -> bool {
+        let is_new = |finding: &Finding| is_cost(finding) && !self.costs.contains(&finding.subject);
+        let is_bad = |finding: &Finding| finding.subject == subject || is_new(finding);
+        plan.is_some_and(|plan| !plan.findings.iter().any(is_bad))
+    }
 }

@@ -10,7 +10,7 @@ use pinfold_model::{
 use crate::PlanError;
 use crate::available::AvailableCpus;
 use crate::capacity::sizes_are_known;
-use crate::error::size;
+use crate::error::{size, size_below};
 use crate::guest_numa::{GuestCell, cells};
 use crate::plan_builder::pus_text;
 use crate::request_check::{self, node_of};
@@ -182,15 +182,44 @@ pub(crate) fn left_for_the_host(topology: &Topology, vnodes: &[VnodePlan]) -> Op
         let text = format!(
             "{} of the host's {} of memory are planned, so {} is left for the host's own tasks, the \
              emulators and page tables: the kernel may kill a machine or swap",
-            size(planned),
-            size(all),
-            size(left)
+            size_below(planned),
+            size_below(all),
+            size_below(left)
         );
         Finding::note(HOST_MEMORY, text).with_hint("plan less memory")
     })
 }
 
-/// Total memory of some nodes.
+/// The subject of [`part_of_a_page`].
+pub(crate) const HUGE_PAGES: &str = "huge pages";
+
+/// Memory in huge pages that is no whole number of them.
+pub(crate) fn part_of_a_page(vnodes: &[VnodePlan]) -> Option<Finding> {
+    vnodes.iter().find_map(|vnode| {
+        let memory = vnode.memory.as_ref()?;
+        let (bytes, page) = memory.bytes.zip(memory.page_bytes.filter(|page| *page > 0))?;
+        let text = format!(
+            "{} of memory for {} are no whole number of pages of {}: QEMU refuses that, or takes one \
+             page more",
+            size(bytes),
+            vnode.name,
+            size(page)
+        );
+        let finding = Finding::warning(HUGE_PAGES, text);
+        (!bytes.is_multiple_of(page)).then(|| finding.with_hint(format!("ask for {}", whole_pages(bytes, page))))
+    })
+}
+
+/// The sizes next to one that is no whole number of pages.
+pub(crate) fn whole_pages(bytes: u64, page: u64) -> String {
+    let less = bytes - bytes % page.max(1);
+    match less {
+        0 => format!("{} of memory", size(page)),
+        _ => format!("{} or {} of memory", size(less), size(less.saturating_add(page))),
+    }
+}
+
+/// All memory of some nodes.
 fn memory_of(topology: &Topology, nodes: &[NodeId]) -> u64 {
     let own = topology.nodes.iter().filter(|node| nodes.contains(&node.id));
     own.map(|node| node.memory_bytes).sum()

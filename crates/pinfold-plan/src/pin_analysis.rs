@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::text::counted;
 use pinfold_model::{
-    CoreId, CpuSet, Finding, L3Id, NodeId, Plan, PuId, Request, Role, ThreadPlan, Topology,
-    VnodePlan, Work,
+    CoreId, CpuSet, Finding, L3Id, NodeId, Plan, PuId, Request, Role, Severity, Speed, ThreadPlan,
+    Topology, VnodePlan, Work,
 };
 
 use crate::available::{AvailableCpus, Index};
 use crate::avoidable::{Choice, Pins, severity};
-use crate::locality::{HOST_MEMORY, is_empty_node, left_for_the_host};
+use crate::locality::{HOST_MEMORY, HUGE_PAGES, is_empty_node, left_for_the_host, part_of_a_page};
 use crate::plan_builder::{narrow, pus_text, verb};
 
 /// CPUs, cores and domains of the pinned vCPUs of a vnode, or of the tasks of a process group.
@@ -71,13 +71,34 @@ fn pinned(thread: &ThreadPlan) -> Option<PuId> {
 
 /// True if a finding comes from [`findings`].
 pub(crate) fn is_of_pins(finding: &Finding) -> bool {
-    let subjects =
-        ["oversubscription", "shared cores", "host", "NUMA", "core kinds", "L3", HOST_MEMORY];
+    let subjects = [
+        "oversubscription",
+        "shared cores",
+        "host",
+        "NUMA",
+        "core kinds",
+        "L3",
+        HOST_MEMORY,
+        HUGE_PAGES,
+    ];
     subjects.contains(&finding.subject.as_str())
         || [ON_VCPUS, ON_OTHERS].iter().any(|what| finding.text.contains(what))
 }
 
-/// Phrase in the finding of [`helpers_on_vcpus`].
+/// True for what makes a plan worse: a warning, or one of those costs that are a note where no other
+/// placement of the same strategy avoids them. No placement changes
+/// how much memory is asked for.
+pub(crate) fn is_cost(finding: &Finding) -> bool {
+    is_warning(finding) || ["NUMA", "core kinds", CROWDED].contains(&finding.subject.as_str())
+}
+
+/// True for a warning of what a placement can avoid.
+pub(crate) fn is_warning(finding: &Finding) -> bool {
+    finding.severity > Severity::Note
+        && ![HOST_MEMORY, HUGE_PAGES].contains(&finding.subject.as_str())
+}
+
+/// What the finding of [`helpers_on_vcpus`] says.
 const ON_VCPUS: &str = " run on CPUs of its vCPUs";
 
 /// The same for the vCPUs of other machines.
@@ -110,6 +131,7 @@ pub(crate) fn findings(ground: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Vec<
         unbalanced(ground.topology, vnodes),
         nested(ground.topology, &spreads),
         left_for_the_host(ground.topology, vnodes),
+        part_of_a_page(vnodes),
     ];
     let helpers = helpers_on_vcpus(ground, &spreads);
     before.into_iter().flatten().chain(helpers).chain(after.into_iter().flatten()).collect()
@@ -160,18 +182,30 @@ fn oversubscribed(
 /// The subject of [`short`].
 const SHORT: &str = "fewer CPUs";
 
-/// True if a process group of a plan gets fewer CPUs than requested.
+/// The same for cores of which a group at less than full speed gets too few.
+const SHORT_OF_CORES: &str = "fewer cores";
+
+/// True if a process group of a plan gets fewer CPUs, or at less than full speed fewer cores, than
+/// it asks for.
 pub(crate) fn is_short(plan: &Plan) -> bool {
-    plan.findings.iter().any(|finding| finding.subject == SHORT)
+    let is_short = |finding: &Finding| [SHORT, SHORT_OF_CORES].contains(&finding.subject.as_str());
+    plan.findings.iter().any(is_short)
 }
 
-/// Process groups that get fewer CPUs than requested, under strategies that start again at the
-/// first CPU.
-pub(crate) fn short(request: &Request, vnodes: &[VnodePlan]) -> Vec<Finding> {
+/// Process groups that get fewer CPUs than they ask for, under strategies that start again at the
+/// first CPU when they run out, and slowed ones that get siblings in place of cores.
+pub(crate) fn short(
+    ground: &AvailableCpus<'_>,
+    request: &Request,
+    vnodes: &[VnodePlan],
+) -> Vec<Finding> {
     let found = request.vnodes.iter().zip(vnodes).filter_map(|(asked, vnode)| {
-        let Work::Processes { cores, .. } = asked.work else { return None };
+        let Work::Processes { cores, speed, .. } = asked.work else { return None };
         let pus = vnode.pus();
         let count = narrow(pus.len());
+        if count >= cores && speed != Speed::FULL {
+            return short_of_cores((ground, request), vnode, cores);
+        }
         (count < cores).then(|| {
             let text = format!(
                 "{} asks for {}, and gets CPU {pus}: its threads take turns on {}",
@@ -184,6 +218,33 @@ pub(crate) fn short(request: &Request, vnodes: &[VnodePlan]) -> Vec<Finding> {
         })
     });
     found.collect()
+}
+
+/// A slowed group on fewer cores than it asks for: each task's speed depends on its sibling's load.
+fn short_of_cores(
+    (ground, request): (&AvailableCpus<'_>, &Request),
+    vnode: &VnodePlan,
+    asked: u32,
+) -> Option<Finding> {
+    let own: BTreeSet<CoreId> = ground.index().pus(&vnode.pus()).map(|pu| pu.core).collect();
+    let (count, all) = (narrow(own.len()), narrow(ground.cores.len()));
+    let only_groups = request.vnodes.iter().all(|of| matches!(of.work, Work::Processes { .. }));
+    let hint = match all < asked {
+        true => format!("`-s vnodes` gives at most {}, each alone", counted(all, "core")),
+        false => "vnodes gives each core of a group a core of its own".to_owned(),
+    };
+    (count < asked).then(|| {
+        let text = format!(
+            "{} asks for {} at {} of full speed, and gets the CPUs of {}: siblings of one core slow \
+             each other, so the speed of a task depends on what its sibling does",
+            vnode.name,
+            counted(asked, "core"),
+            vnode.speed,
+            counted(count, "core")
+        );
+        let finding = Finding::warning(SHORT_OF_CORES, text);
+        if only_groups { finding.with_hint(hint) } else { finding }
+    })
 }
 
 /// Cores that carry vCPUs of more than one vnode.
@@ -404,15 +465,35 @@ fn crossed_l3s(
             spread.l3s.len(),
             names(&spread.l3s)
         ),
-        (several, _) => format!(
-            "the vCPUs of {} lie in several L3 domains ({}): what one writes, another in a \
-             different domain reads through memory or the interconnect",
-            counted(several.len(), "machine"),
-            some(several.iter().map(|(vnode, _)| vnode.name.clone()))
-        ),
+        _ => {
+            let several: Vec<_> = spreads.iter().filter(|it| it.1.l3s.len() > 1).collect();
+            format!(
+                "the vCPUs of {} lie in several L3 domains ({}): what one writes, another in a \
+                 different domain reads through memory or the interconnect{}",
+                counted(several.len(), "machine"),
+                some(several.iter().map(|(vnode, _)| vnode.name.clone())),
+                roomy(&several, &one_for_all)
+            )
+        }
     };
     let avoidable = crossing.iter().any(|it| one_for_all(it));
     Some(Finding { severity: severity(avoidable), ..Finding::note("L3", text) })
+}
+
+/// Which of the vnodes could have fewer L3 domains, where that is not true of all.
+fn roomy(
+    several: &[&(&VnodePlan, TopologySpan)],
+    one_for_all: &dyn Fn(&(&VnodePlan, TopologySpan)) -> bool,
+) -> String {
+    let roomy: Vec<_> = several.iter().filter(|it| one_for_all(it)).collect();
+    match roomy.len() {
+        0 => String::new(),
+        count if count == several.len() => String::new(),
+        _ => format!(
+            "; {} could lie in fewer",
+            some(roomy.iter().map(|(vnode, _)| vnode.name.clone()))
+        ),
+    }
 }
 
 fn memoryless(

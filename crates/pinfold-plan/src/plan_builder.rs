@@ -517,7 +517,6 @@ impl<'a> PlanBuilder<'a> {
         let online = self.ground.topology.online();
         let boot = online.first().filter(|pu| self.ground.hostable.contains(*pu))?;
         (ended.carried().contains(boot) && ended.exclusive.contains(boot)).then(|| {
-            let core = self.ground.siblings(boot).union(&CpuSet::single(boot));
             Finding::note(
                 "boot PU",
                 format!(
@@ -525,7 +524,6 @@ impl<'a> PlanBuilder<'a> {
                      plan gives to a vCPU or task"
                 ),
             )
-            .with_hint(format!("`--host-pus {core}` keeps it for the host"))
         })
     }
 
@@ -552,7 +550,8 @@ impl<'a> PlanBuilder<'a> {
         locality::check_huge_pages(self.ground.topology, &vnodes)?;
         let common = pin_analysis::findings(self.ground, &vnodes);
         self.findings.extend(common);
-        self.findings.extend(pin_analysis::short(self.request, &vnodes));
+        let short = pin_analysis::short(self.ground, self.request, &vnodes);
+        self.findings.extend(short);
         let far = locality::far_devices(self.ground, self.request, &vnodes)?;
         self.findings.extend(far);
         let housekeeping = self.ground.hostable.difference(&reserve.exclusive);

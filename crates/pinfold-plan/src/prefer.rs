@@ -1,9 +1,15 @@
 //! Findings about the effect of a preference, with the command to try another one.
 
-use pinfold_model::{CpuSet, Finding, Plan, Preference, PuId, Request, Role, Topology, VnodePlan};
+use std::cmp::Reverse;
 
+use pinfold_model::{
+    CpuSet, Finding, Plan, Preference, PuId, Request, Role, Topology, VcpuCount, VnodePlan, Work,
+};
+
+use crate::available::AvailableCore;
 use crate::command;
-use crate::plan_builder::ground;
+use crate::pin_analysis::is_cost;
+use crate::plan_builder::{ground, narrow};
 use crate::strategies::{Strategy, made};
 
 /// Strategies that use a fixed order of CPUs.
@@ -40,7 +46,7 @@ pub(crate) fn findings(
             };
             match found.is_empty() {
                 true => {
-                    let other = other(last).or_else(|| slower(topology, request, plan));
+                    let other = other(last).or_else(|| slower(strategy, topology, (request, plan)));
                     other.into_iter().collect()
                 }
                 false => found,
@@ -104,8 +110,12 @@ fn other(
     Some(Finding::note("preference", text).with_hint(hint))
 }
 
-/// A finding about a vnode on slower cores because there are too few fast ones.
-fn slower(topology: &Topology, request: &Request, plan: &Plan) -> Option<Finding> {
+/// That a vnode is on slower cores than others because the fast ones are too few for it.
+fn slower(
+    strategy: Strategy,
+    topology: &Topology,
+    (request, plan): (&Request, &Plan),
+) -> Option<Finding> {
     let ground = ground(topology, request).ok()?;
     let fastest = ground.cores.iter().map(|spot| spot.kind).min()?;
     let is_slower = |pu: PuId| ground.pu(pu).is_some_and(|pu| pu.kind > fastest);
@@ -118,7 +128,36 @@ fn slower(topology: &Topology, request: &Request, plan: &Plan) -> Option<Finding
         vnode.name,
         ground.parts_of(&on)
     );
-    Some(Finding::note("preference", text))
+    let finding = Finding::note("preference", text);
+    let fast: Vec<&AvailableCore> =
+        ground.cores.iter().filter(|spot| spot.kind == fastest).collect();
+    let threads = fast.iter().map(|spot| spot.pus.len()).sum::<usize>();
+    let is_fast = |plan: &Plan| plan.vnodes.iter().all(|it| !runs_on(it).iter().any(is_slower));
+    let mut counts =
+        vec![threads, threads.saturating_sub(1), fast.len(), fast.len().saturating_sub(1)];
+    counts.sort_unstable_by_key(|count| Reverse(*count));
+    let fits = counts.into_iter().find(|count| {
+        let fewer = with_vcpus(request, *count).filter(|_| (1..on.len()).contains(count));
+        let made = fewer.and_then(|fewer| made(&strategy, topology, &fewer).ok());
+        made.is_some_and(|made| is_fast(&made) && !made.findings.iter().any(is_cost))
+    });
+    Some(match fits {
+        Some(count) => finding.with_hint(format!("`--vcpus {count}` fits the faster cores")),
+        None => finding,
+    })
+}
+
+/// A request for one virtual machine of fixed size with another number of vCPUs.
+fn with_vcpus(request: &Request, count: usize) -> Option<Request> {
+    let mut request = request.clone();
+    let [vnode] = request.vnodes.as_mut_slice() else { return None };
+    match &mut vnode.work {
+        Work::Vm(vm) if vm.cells.is_empty() && vnode.pins.is_empty() => {
+            vm.vcpus = VcpuCount::Exactly(narrow(count));
+        }
+        Work::Vm(_) | Work::Processes { .. } => return None,
+    }
+    Some(request)
 }
 
 /// The CPUs of the vCPUs and tasks of each vnode.
@@ -126,7 +165,8 @@ fn places(plan: &Plan) -> Vec<CpuSet> {
     plan.vnodes.iter().map(runs_on).collect()
 }
 
-fn runs_on(vnode: &VnodePlan) -> CpuSet {
+/// Where the vCPUs and tasks of a vnode run.
+pub(crate) fn runs_on(vnode: &VnodePlan) -> CpuSet {
     let runs = |role: &Role| matches!(role, Role::Vcpu(_) | Role::Task);
     let threads = vnode.threads.iter().filter(|thread| runs(&thread.role));
     threads.map(|thread| &thread.pus).collect::<CpuSet>()

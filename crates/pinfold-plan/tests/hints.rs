@@ -161,3 +161,42 @@ fn the_command_for_a_plan_keeps_it_and_is_without_the_finding() {
         }
     }
 }
+
+/// The hint of a plan's finding, if it has such a finding.
+fn hint_of<'p>(plan: &'p Plan, subject: &str) -> Option<&'p str> {
+    plan.findings.iter().find(|finding| finding.subject == subject)?.hint.as_deref()
+}
+
+#[test]
+fn no_hint_asks_for_more_than_the_host_has_or_for_something_worse() {
+    let (_, topology) = common::read("i5-12600k.capture".to_owned());
+    let layout = plan("auto", &topology, &asked(16, None)).expect("a plan");
+    assert!(layout.findings.iter().any(|finding| finding.subject == "guest topology"));
+    let hint = hint_of(&layout, "guest topology").unwrap_or_default();
+    assert!(!hint.contains("17"), "{hint}");
+    assert_eq!(hint_of(&layout, "core kinds"), Some("ask for at most 12 vCPUs"));
+}
+
+#[test]
+fn the_boot_core_is_offered_to_the_host_only_where_the_guest_stays_on_its_part() {
+    let of = |host: &str, strategy: &str, vcpus| {
+        let (_, topology) = common::read(host.to_owned());
+        let layout = plan(strategy, &topology, &asked(vcpus, None)).expect("a plan");
+        assert!(layout.findings.iter().any(|finding| finding.subject == "boot PU"), "{host}");
+        hint_of(&layout, "boot PU").map(str::to_owned)
+    };
+    // The guest has all CPUs of the large cache.
+    assert_eq!(of("ryzen-7950x3d.xml", "auto", 16), None);
+    let offered = Some("`--host-pus 0,16` keeps it for the host".to_owned());
+    assert_eq!(of("e5-2670-dual.synthetic", "multi-vm", 4), offered);
+}
+
+#[test]
+fn a_guest_on_slow_cores_is_told_how_many_fit_the_fast_ones() {
+    let (_, topology) = common::read("ultra-255h.capture".to_owned());
+    let layout = plan("auto", &topology, &asked(8, None)).expect("a plan");
+    assert_eq!(hint_of(&layout, "preference"), Some("`--vcpus 6` fits the faster cores"));
+    let fast = plan("auto", &topology, &asked(6, None)).expect("a plan");
+    let pins: Vec<String> = fast.vnodes[0].vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
+    assert_eq!(pins, ["0", "1", "2", "3", "4", "5"]);
+}

@@ -313,6 +313,21 @@ fn real_time_vcpus_that_float_over_the_emulators_cpus_starve_it() {
 
 /// An element that the file lacks is to be added, with the one that it goes into.
 #[test]
+fn memory_is_a_whole_number_of_its_huge_pages() {
+    let pages = |memory: &str| {
+        let pages =
+            "<memoryBacking><hugepages><page size='1' unit='GiB'/></hugepages></memoryBacking>";
+        let text = file("a", (4, FOUR), pages);
+        text.replace("<memory unit='GiB'>4</memory>", memory)
+    };
+    let found = worse(&[&pages("<memory unit='MiB'>4608</memory>")], &dual());
+    let flaw = found.iter().find(|flaw| flaw.name == "huge-page-multiple").expect("a finding");
+    assert_eq!(flaw.instead, ["4 GiB or 5 GiB of memory"]);
+    let found = worse(&[&pages("<memory unit='GiB'>4</memory>")], &dual());
+    assert!(!names(&found).contains(&"huge-page-multiple"));
+}
+
+#[test]
 fn advice_says_what_to_add_and_below_what() {
     let topology = host("ryzen-7950x3d.xml");
     let windows = |features: &str, clock: &str| {

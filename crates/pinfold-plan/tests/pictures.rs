@@ -181,13 +181,13 @@ Isolation is requested.
 
 For every strategy:
 
-- **Kinds of cores and unequal caches**: a machine stays on one kind of core, and inside one L3 cache, if there is room; the preferred part is taken first, and the host's tasks and the emulator take the weaker one. `--prefer` selects the preferred part ([requests](requests.md#which-cores-are-taken-first)). Strategies that are an order of CPUs (`compact`, `sequential`, `scatter`, `isolcpus`) stay on one kind and keep their order.
-- **Isolated CPUs** (`isolcpus=`, isolated partitions) are used for vCPUs first, and never for the host. `--explain` names those that stay unused.
-- **Offline CPUs** are not used. A request that names one is refused with the command that brings it online. A saved plan may be applied while its CPUs are offline: they are brought online first, and `undo` takes them offline again. The offline sibling of a `realtime` vCPU is listed by `--emit cmdline`, so that it stays isolated if it comes online.
-- **Process groups** get as many CPUs as they request cores, or the strategy refuses. The strategies that start again at their first CPU (\"wraps\") and `none` place a group that requests more than available, with the warning `fewer CPUs`.
-- **Large machines**: a machine that does not fit on one NUMA node is divided over as few nodes as possible, by the strategies that promise no order of CPUs and no domain. If several machines do not fit otherwise, the largest is placed first, and the others on the remaining CPUs.
-- **Emulators** that float use CPUs without a vCPU. If there are none, they get the CPUs of their own machine's vCPUs, with the note `emulator`, and never only those of another machine.
-- **Memory** that leaves the host at most 1 GiB, or less than 5 % of its memory, gives the warning `host memory`.
+- **Kinds of cores and unequal caches**: a machine stays on one kind of core, and inside one L3 cache, where that has room; the preferred part is taken first, and the host's tasks and the emulator take the weaker one. `--prefer` says which part is preferred ([requests](requests.md#which-cores-are-taken-first)). Strategies that are an order of CPUs (`compact`, `sequential`, `scatter`, `isolcpus`) stay on one kind and keep their order.
+- **Isolated CPUs** (`isolcpus=`, isolated partitions) carry vCPUs first, and are never the host's. `--explain` names those that stay unused.
+- **Offline CPUs** are not used. A request that names one is refused with the command that brings it online. A saved plan may be applied while its CPUs are offline: they are brought online first, and `undo` takes them offline again. The sibling of a `realtime` vCPU that is offline is on the line of `--emit cmdline`, so that it stays isolated if it comes online.
+- **Process groups** get as many CPUs as they ask for cores, or the strategy refuses. The strategies that start again at their first CPU (\"wraps\") and `none` place a group that asks for more than there are, with the warning `fewer CPUs`. A group at less than full speed that gets siblings in place of cores has the warning `fewer cores`, and `auto` refuses it.
+- **Large machines**: a machine that no NUMA node holds is divided over as few nodes as can be, by the strategies that promise no order of CPUs and no domain. Of several machines that do not fit next to each other otherwise the largest is placed first, the others on what is left.
+- **Emulators** that float do so over CPUs without a vCPU. Where none is left, they have the CPUs of their own machine's vCPUs, with the note `emulator`, and never those of another machine alone.
+- **Memory** that leaves the host at most 1 GiB, or less than 5 % of what it has, is the warning `host memory`.
 ";
 
 fn section(strategy: &pinfold_plan::Strategy, hosts: &[(String, Topology)]) -> String {

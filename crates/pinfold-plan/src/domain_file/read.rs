@@ -168,8 +168,8 @@ fn mark(root: Node<'_, '_>) -> Option<Mark> {
     Mark::read(mark.attribute("strategy")?, mark.attribute("pins")?)
 }
 
-/// Size of the first kind of huge pages.
-fn page_bytes(root: Node<'_, '_>) -> Result<Option<u64>, DomainError> {
+/// The size of the first kind of huge pages.
+pub(crate) fn page_bytes(root: Node<'_, '_>) -> Result<Option<u64>, DomainError> {
     let pages = child(root, "memoryBacking").and_then(|backing| child(backing, "hugepages"));
     let Some(page) = pages.and_then(|pages| child(pages, "page")) else { return Ok(None) };
     let text = attribute(page, "size")?;

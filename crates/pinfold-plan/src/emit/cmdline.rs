@@ -3,12 +3,17 @@
 //! Parameters are documented at <https://docs.kernel.org/admin-guide/kernel-parameters.html>. Most
 //! effects of `isolcpus` can be set, and undone, at run time; the text names the exceptions.
 
-use pinfold_model::{CpuSet, HugePagePool, IrqPlan, Partition, Plan, Role, ThreadPlan, Topology};
+use std::collections::BTreeMap;
+
+use pinfold_model::{
+    CpuSet, HugePagePool, IrqPlan, NodeId, Partition, Plan, Role, ThreadPlan, Topology, VnodePlan,
+};
 
 use super::common::{comment, headline, nothing_kept, without_boot_pu};
 use super::qemu::safe;
 use super::said::{Answers, Line, Said, Scope};
 use crate::boot::{self, Standing};
+use crate::guest_numa::{cells, shares};
 use crate::plan_builder::verb;
 use crate::tunables::Tunable;
 
@@ -39,6 +44,7 @@ pub fn cmdline(plan: &Plan, topology: &Topology) -> String {
         text.push_str(&format!("\n# On this line from the plan's tunables:\n{notes}"));
     }
     text.push_str(&tunables.missing_text("The kernel command line"));
+    text.push_str(&missing_pages(plan, topology));
     if !reserved.online.is_empty() {
         remarks(&mut text, plan, &reserved.all());
         reserved.remark(&mut text, topology);
@@ -46,7 +52,56 @@ pub fn cmdline(plan: &Plan, topology: &Topology) -> String {
     wrapped(&text)
 }
 
-/// Wraps the comments; the parameters stay on one line.
+/// The huge pages of the plan's memory that neither its tunables nor the host's boot parameters
+/// reserve, as a comment with the tunables that do.
+fn missing_pages(plan: &Plan, topology: &Topology) -> String {
+    let mut needed: BTreeMap<(NodeId, u64), u64> = BTreeMap::new();
+    for vnode in &plan.vnodes {
+        for (key, pages) in pages_of(vnode, topology) {
+            *needed.entry(key).or_default() += pages;
+        }
+    }
+    let at_boot = topology.boot_parameters.iter().any(|word| word.starts_with("hugepages="));
+    let has = |(node, size): (NodeId, u64)| {
+        let set = plan.tuning.huge_pages.iter();
+        let set = set.filter(|pool| (pool.node, pool.page_bytes) == (node, size));
+        let there = topology.nodes.iter().filter(|known| at_boot && known.id == node);
+        let there = there.flat_map(|known| &known.huge_pages);
+        let there = there.filter(|pool| pool.page_bytes == size).map(|pool| pool.total);
+        set.map(|pool| pool.pages).chain(there).max().unwrap_or(0)
+    };
+    let missing = needed.into_iter().filter(|(key, pages)| has(*key) < *pages);
+    let tunables: Vec<String> = missing
+        .map(|((node, page_bytes), pages)| {
+            let pool = HugePagePool { node, page_bytes, pages };
+            format!("`--knob {}`", Tunable::HugePages(pool))
+        })
+        .collect();
+    match tunables.is_empty() {
+        true => String::new(),
+        false => format!(
+            "# The plan's memory is in huge pages, and this line reserves none for it: {} adds them.\n",
+            tunables.join(" ")
+        ),
+    }
+}
+
+/// How many huge pages of which size a machine needs on each node.
+fn pages_of(vnode: &VnodePlan, topology: &Topology) -> Vec<((NodeId, u64), u64)> {
+    let Some(memory) = &vnode.memory else { return Vec::new() };
+    let size = memory.page_bytes.filter(|size| *size > 0);
+    let Some((bytes, size)) = memory.bytes.zip(size) else { return Vec::new() };
+    let pages = bytes.div_ceil(size);
+    let cells = cells(vnode, topology);
+    if let Some(parts) = shares(&cells, pages, 1) {
+        return cells.iter().zip(parts).map(|(cell, part)| ((cell.node, size), part)).collect();
+    }
+    let count = memory.nodes.len().max(1) as u64;
+    let part = |place: u64| pages / count + u64::from(place < pages % count);
+    (0..).zip(&memory.nodes).map(|(place, node)| ((*node, size), part(place))).collect()
+}
+
+/// The same with its comments wrapped; the parameters stay on one line.
 fn wrapped(text: &str) -> String {
     let line = |line: &str| match line.starts_with('#') {
         true => comment(line),

@@ -8,7 +8,8 @@ use pinfold_model::Severity;
 use super::Diagnostic;
 use super::file::File;
 use super::repair::Repair;
-use crate::domain_file::bytes;
+use crate::domain_file::{bytes, page_bytes};
+use crate::locality::whole_pages;
 
 const HUGE: u64 = 2 << 20;
 /// Bytes that libvirt adds to the guest's memory for the limit of locked pages if none is given.
@@ -23,6 +24,7 @@ pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     if file.vfio || locked {
         hard_limit(file, memory, flaws);
     }
+    flaws.extend(part_of_a_page(file, memory));
     if file.vfio && file.x86 && !huge && memory >= LARGE_GUEST {
         flaws.push(small_pages(file, memory));
     }
@@ -65,6 +67,23 @@ fn hard_limit(file: &File<'_>, memory: u64, flaws: &mut Vec<Diagnostic>) {
     let line = format!("<hard_limit unit='KiB'>{kib}</hard_limit>");
     flaw.repairs = vec![Repair::put(&["memtune"], "hard_limit", line)];
     flaws.push(flaw);
+}
+
+/// Memory that is no whole number of the huge pages that the file names.
+fn part_of_a_page(file: &File<'_>, memory: u64) -> Option<Diagnostic> {
+    let node = file.find(&["memoryBacking", "hugepages", "page"])?;
+    let page = page_bytes(file.root).ok().flatten().filter(|page| !memory.is_multiple_of(*page))?;
+    let mut flaw = file.flaw(
+        (Severity::Warning, "huge-page-multiple"),
+        (
+            "the guest's memory is no whole number of its huge pages",
+            "QEMU does not start with it, or takes one page more",
+        ),
+        &[node],
+    );
+    flaw.is_final = true;
+    flaw.instead = vec![whole_pages(memory, page)];
+    Some(flaw)
 }
 
 fn small_pages(file: &File<'_>, memory: u64) -> Diagnostic {

@@ -11,8 +11,8 @@ use std::fmt::{self, Display, Formatter};
 
 use pinfold_model::text::counted;
 use pinfold_model::{
-    EmulatorRequest, Finding, NodeId, NumaNode, Plan, Preference, Request, Severity, SmtRequest,
-    Topology, VcpuCount, Work,
+    EmulatorRequest, Finding, NodeId, NumaNode, Plan, Preference, Request, SmtRequest, Topology,
+    VcpuCount, Work,
 };
 
 use super::{
@@ -21,7 +21,6 @@ use super::{
 };
 use crate::PlanError;
 use crate::available::AvailableCpus;
-use crate::locality::HOST_MEMORY;
 use crate::pin_analysis;
 use crate::plan_builder::ground;
 use crate::prefer::ORDERED;
@@ -36,6 +35,18 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 const NO_WARNING: &str = "its plan has no warning";
+
+/// The end of a rule that holds for a plan without a warning only.
+const THERE_ONLY: &str = ", and without a warning there only";
+
+/// A rule for a plan that warns of something: no strategy has a plan that does not.
+fn despite(why: String) -> String {
+    match why.strip_suffix(THERE_ONLY) {
+        Some(rest) => rest.to_owned(),
+        None if why == NO_WARNING => "each strategy's plan has a warning".to_owned(),
+        None => why,
+    }
+}
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
@@ -61,6 +72,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             continue;
         }
         let warnings = warnings(&plan);
+        let why = if warnings.is_empty() { why } else { despite(why) };
         let before =
             if passed.is_empty() || (costly.is_some() || noted.is_some()) && !warnings.is_empty() {
                 String::new()
@@ -73,7 +85,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             return Ok(plan);
         }
         passed.costly(strategy.name, warnings);
-        match plan.findings.iter().any(is_warning) {
+        match plan.findings.iter().any(pin_analysis::is_warning) {
             false => noted = noted.or(Some(plan)),
             true => costly = costly.or(Some(plan)),
         }
@@ -154,21 +166,13 @@ fn honours(strategy: Strategy, request: &Request) -> bool {
 /// The warnings of a plan in a few words; empty if there are none. Some costs are only a note
 /// because no placement of the same strategy avoids them, but another strategy may.
 fn warnings(plan: &Plan) -> String {
-    let costs = ["NUMA", "core kinds", "oversubscription"];
-    let warns =
-        |finding: &&Finding| is_warning(finding) || costs.contains(&finding.subject.as_str());
-    let mut subjects: Vec<&str> =
-        plan.findings.iter().filter(warns).map(|finding| finding.subject.as_str()).collect();
+    let costs = plan.findings.iter().filter(|finding| pin_analysis::is_cost(finding));
+    let mut subjects: Vec<&str> = costs.map(|finding| finding.subject.as_str()).collect();
     subjects.dedup();
     subjects.join(", ")
 }
 
-/// True for a warning that a strategy can avoid; it cannot change the requested memory.
-fn is_warning(finding: &Finding) -> bool {
-    finding.severity > Severity::Note && finding.subject != HOST_MEMORY
-}
-
-/// Other strategies that may have a plan without a warning.
+/// What else may have a plan without a warning.
 fn others(request: &Request) -> impl Iterator<Item = (Strategy, String)> + use<> {
     let others = [
         balanced::STRATEGY,
@@ -287,7 +291,7 @@ fn rules(ground: &AvailableCpus<'_>, request: &Request) -> Vec<(Strategy, String
     if sum.groups < sum.vnodes {
         let why = format!("{asked} fit on the {threads} PUs of the cores that are not the host's");
         rules.push((balanced::STRATEGY, why));
-        let why = format!("{asked} fit into one NUMA node, and without a warning there only");
+        let why = format!("{asked} fit into one NUMA node{THERE_ONLY}");
         rules.push((numa_exclusive::STRATEGY, why));
         let why = match sum.vcpus > threads {
             true => {

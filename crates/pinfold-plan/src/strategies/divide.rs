@@ -1,26 +1,28 @@
 //! A machine that fits on no single node, because of its vCPUs or its memory: it is planned as NUMA
 //! cells of equal size, on as few nodes as possible.
 //!
-//! Then no guest socket spans two nodes, and the plan is the same as for a domain file with these
-//! cells. If the nodes do not divide the number of vCPUs, they are distributed as evenly as
-//! possible. Sockets have one size, so the guest then has one socket and no cells, and its memory
-//! is interleaved over the nodes. Strategies that promise an order of CPUs, or one domain for each
-//! machine, are not changed. If there are several machines that no node can hold, they are planned
-//! one after the other, the largest first.
+//! Then no guest socket spans two nodes, and the plan is the one that a domain file with these
+//! cells gets. A number of vCPUs that the nodes do not divide is shared out as evenly as can be:
+//! sockets have one size, so the guest then is shown one socket and no cells, and its memory goes
+//! to the nodes in turns. Strategies that promise an order of PUs, or one domain for each machine, are not
+//! changed. Of several machines, those that no node holds are planned one after the other, the
+//! largest first, and the others on what these leave.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use pinfold_model::{
-    CellRequest, CpuSet, Finding, NodeId, NumaNode, Plan, PuId, Request, Topology, VcpuCount,
+    CellRequest, CpuSet, Finding, NodeId, NumaNode, Plan, PuId, Request, Role, Topology, VcpuCount,
     VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
 use super::Strategy;
 use crate::PlanError;
 use crate::guest_cells::{Parts, cores_of, joined, scope_of_part};
-use crate::guest_numa::node_list;
+use crate::guest_numa::{cells, node_list};
 use crate::locality::{check_huge_pages, check_memory, is_empty_node};
-use crate::pin_analysis::are_helpers_on_others;
+use crate::pin_analysis::{are_helpers_on_others, is_warning};
+use crate::plan_builder::pus_text;
 
 const DIVIDED: [&str; 6] =
     ["low-latency", "low-latency-rt", "balanced", "balanced-shared", "max-performance", "multi-vm"];
@@ -42,12 +44,17 @@ pub(super) fn planned(
         return plain;
     }
     if request.vnodes.len() != 1 {
-        return plain.or_else(|refusal| one_by_one(strategy, (topology, request), refusal));
+        return match plain {
+            Ok(joint) => Ok(largest_first(strategy, (topology, request), joint)),
+            Err(refusal) => one_by_one(strategy, (topology, request), refusal),
+        };
     }
     let (divisions, mut findings) = match &plain {
         Ok(plan) => {
             let numa = plan.findings.iter().filter(|finding| finding.subject == "NUMA");
-            (spanned(request, (topology, plan)), numa.cloned().collect())
+            let pairs = request.vnodes.iter().zip(&plan.vnodes);
+            let divisions = pairs.flat_map(|(asked, vnode)| spanned(asked, (topology, vnode)));
+            (divisions.collect(), numa.cloned().collect())
         }
         Err(PlanError::Memory { bytes, .. }) => (by_memory(topology, request, *bytes), Vec::new()),
         Err(_) => return plain,
@@ -91,43 +98,118 @@ fn one_by_one(
     let sizes = sizes(request).filter(|sizes| may_help && spans_nodes(topology, sizes));
     let Some(sizes) = sizes else { return Err(refusal) };
     let mut order: Vec<usize> = (0..sizes.len()).collect();
-    order.sort_by_key(|place| std::cmp::Reverse(sizes.get(*place)));
+    order.sort_by_key(|place| Reverse(sizes.get(*place)));
+    let steps: Vec<Vec<usize>> = order.into_iter().map(|place| vec![place]).collect();
+    in_steps(strategy, (topology, request), &steps).ok_or(refusal)
+}
+
+/// More machines than this that span nodes are left as they are: each takes a plan of its own.
+const MOST_DIVIDED: usize = 16;
+
+/// The plan for several machines, some of which may span nodes: those one after the other, the
+/// largest first, then the others together, where that gives a plan with no more warnings.
+fn largest_first(
+    strategy: &Strategy,
+    (topology, request): (&Topology, &Request),
+    joint: Plan,
+) -> Plan {
+    let spans = |(asked, vnode): (&VnodeRequest, &VnodePlan)| {
+        size(asked).filter(|_| {
+            is_on_several(topology, vnode)
+                && cells(vnode, topology).is_empty()
+                && !spanned(asked, (topology, vnode)).is_empty()
+        })
+    };
+    let sizes: Vec<_> = request.vnodes.iter().zip(&joint.vnodes).map(spans).collect();
+    let (mut first, others): (Vec<usize>, Vec<usize>) =
+        (0..sizes.len()).partition(|place| sizes.get(*place).is_some_and(Option::is_some));
+    if first.is_empty() || first.len() > MOST_DIVIDED {
+        return joint;
+    }
+    first.sort_by_key(|place| Reverse(sizes.get(*place)));
+    let steps: Vec<Vec<usize>> =
+        first.into_iter().map(|place| vec![place]).chain([others]).collect();
+    let warnings = |plan: &Plan| plan.findings.iter().filter(|it| is_warning(it)).count();
+    let divided = in_steps(strategy, (topology, request), &steps);
+    divided.filter(|plan| warnings(plan) <= warnings(&joint)).unwrap_or(joint)
+}
+
+/// True if the vCPUs of a machine are on several nodes.
+fn is_on_several(topology: &Topology, vnode: &VnodePlan) -> bool {
+    let pus = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
+    topology.nodes.iter().filter(|node| !node.pus.is_disjoint(&pus)).nth(1).is_some()
+}
+
+/// The vnodes of each step planned on the cores and the memory that those of the steps before it
+/// leave. `None` if a step finds no place, or helpers of one machine are on vCPUs of another.
+fn in_steps(
+    strategy: &Strategy,
+    (topology, request): (&Topology, &Request),
+    steps: &[Vec<usize>],
+) -> Option<Plan> {
     let (mut left, mut taken) = (topology.clone(), CpuSet::new());
-    let mut plans: Vec<(usize, Plan)> = Vec::new();
-    for place in order {
+    let mut plans: Vec<Plan> = Vec::new();
+    let mut vnodes: Vec<(usize, VnodePlan)> = Vec::new();
+    for places in steps.iter().filter(|places| !places.is_empty()) {
+        let asked = places.iter().filter_map(|place| request.vnodes.get(*place));
         let part = Request {
-            vnodes: request.vnodes.get(place).cloned().into_iter().collect(),
+            vnodes: asked.cloned().collect(),
             avoid: request.avoid.union(&taken),
             isolation: scope_of_part(request),
             ..request.clone()
         };
-        let Ok(plan) = planned(strategy, &left, &part) else { return Err(refusal) };
-        taken.add(&cores_of(topology, &plan));
+        let plan = match places.as_slice() {
+            [_] => planned(strategy, &left, &part),
+            _ => (strategy.plan)(&left, &part),
+        };
+        let mut plan = plan.ok()?;
+        if let ([vnode], true) = (part.vnodes.as_slice(), request.vnodes.len() > 1) {
+            let guest = plan.findings.iter_mut().filter(|it| it.subject == "guest topology");
+            guest.for_each(|finding| finding.text = format!("{}: {}", vnode.name, finding.text));
+        }
+        let cores = cores_of(topology, &plan);
+        vnodes.iter_mut().for_each(|(_, vnode)| keep_helpers_off(&cores, vnode));
+        taken.add(&cores);
         plan.vnodes.iter().for_each(|vnode| take_memory(&mut left, vnode));
-        plans.push((place, plan));
+        vnodes.extend(places.iter().copied().zip(plan.vnodes.iter().cloned()));
+        plans.push(plan);
     }
-    plans.sort_by_key(|(place, _)| *place);
-    let plans: Vec<Plan> = plans.into_iter().map(|(_, plan)| plan).collect();
-    let vnodes: Vec<VnodePlan> = plans.iter().flat_map(|plan| plan.vnodes.clone()).collect();
-    let fits = check_memory(topology, &vnodes).and(check_huge_pages(topology, &vnodes)).is_ok();
-    match joined((topology, request), &plans, (vnodes, "no machine needs")) {
-        Ok(plan) if fits && !are_helpers_on_others(&plan) => Ok(plan),
-        Ok(_) | Err(_) => Err(refusal),
+    vnodes.sort_by_key(|(place, _)| *place);
+    let vnodes: Vec<VnodePlan> = vnodes.into_iter().map(|(_, vnode)| vnode).collect();
+    check_memory(topology, &vnodes).and(check_huge_pages(topology, &vnodes)).ok()?;
+    let plan = joined((topology, request), &plans, (vnodes, "no machine needs")).ok()?;
+    (!are_helpers_on_others(&plan)).then_some(plan)
+}
+
+/// Takes a machine's helpers off the `cores` of vCPUs that are placed after it, where other CPUs
+/// are left to them.
+fn keep_helpers_off(cores: &CpuSet, vnode: &mut VnodePlan) {
+    let helpers = vnode.threads.iter_mut().filter(|it| !matches!(it.role, Role::Vcpu(_)));
+    for thread in helpers.filter(|thread| !thread.pus.is_disjoint(cores)) {
+        let rest = thread.pus.difference(cores);
+        if !rest.is_empty() && thread.role != Role::Task {
+            thread.reason = thread.reason.replace(&pus_text(&thread.pus), &pus_text(&rest));
+            thread.pus = rest;
+        }
     }
 }
 
 /// Memory in bytes and vCPUs of each vnode; `None` if one is no virtual machine of a fixed size, or
 /// has pins by hand.
 fn sizes(request: &Request) -> Option<Vec<(u64, u32)>> {
-    let of = |vnode: &VnodeRequest| match &vnode.work {
+    request.vnodes.iter().map(size).collect()
+}
+
+/// The same of one vnode.
+fn size(vnode: &VnodeRequest) -> Option<(u64, u32)> {
+    match &vnode.work {
         Work::Vm(VmRequest { vcpus: VcpuCount::Exactly(vcpus), cells, .. })
             if cells.is_empty() && vnode.pins.is_empty() =>
         {
             Some((vnode.memory.map_or(0, |memory| memory.bytes), *vcpus))
         }
         Work::Vm(_) | Work::Processes { .. } => None,
-    };
-    request.vnodes.iter().map(of).collect()
+    }
 }
 
 /// True if a machine of these sizes exceeds every node.
@@ -175,31 +257,30 @@ fn too_large(shares: &Shares, is_even: bool) -> Finding {
     )
 }
 
-/// Ways to divide a machine whose plan spans nodes: equally, in whole cores if possible, else in
-/// single CPUs; as equally as possible if the nodes do not divide the number of vCPUs.
-fn spanned(request: &Request, (topology, plan): (&Topology, &Plan)) -> Vec<Shares> {
+/// How to divide a machine whose plan spans nodes: equally, in whole cores if that can be, else in
+/// single CPUs; as equally as can be if the nodes do not divide the number of vCPUs.
+fn spanned(asked: &VnodeRequest, (topology, vnode): (&Topology, &VnodePlan)) -> Vec<Shares> {
     let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
-    for thread in plan.vnodes.iter().flat_map(VnodePlan::vcpus) {
+    for thread in vnode.vcpus() {
         let pu = thread.pus.first().filter(|_| thread.pus.len() == 1);
         let Some(node) = pu.and_then(|pu| topology.pu(pu)?.node) else { return Vec::new() };
         *counts.entry(node).or_default() += 1;
     }
     let own: Shares = counts.into_iter().collect();
-    let with_memory = request.vnodes.iter().any(|vnode| vnode.memory.is_some());
+    let with_memory = asked.memory.is_some();
     let is_even = own.windows(2).all(|pair| pair[0].1 == pair[1].1);
     let is_empty = |(node, _): &(NodeId, u32)| is_empty_node(topology, *node);
     if own.len() < 2 || is_even && !with_memory || own.iter().any(is_empty) {
         return Vec::new();
     }
-    let guests = plan.vnodes.iter().filter_map(|vnode| vnode.guest.as_ref());
-    ways(own, guests.map(|guest| guest.threads).max().unwrap_or(1).max(1))
+    ways(own, vnode.guest.as_ref().map_or(1, |guest| guest.threads.max(1)))
 }
 
 /// The ways to divide vCPUs over nodes, the best first, with `threads` per core. The remainder is
 /// added to the nodes that have the most vCPUs.
 fn ways(mut own: Shares, threads: u32) -> Vec<Shares> {
     let all = own.iter().map(|(_, count)| count).sum::<u32>();
-    own.sort_by_key(|(node, count)| (std::cmp::Reverse(*count), *node));
+    own.sort_by_key(|(node, count)| (Reverse(*count), *node));
     let nodes: Vec<NodeId> = own.iter().map(|(node, _)| *node).collect();
     let by_core = all.is_multiple_of(threads).then(|| evenly(&nodes, all / threads, threads));
     let single = evenly(&nodes, all, 1);
@@ -233,7 +314,7 @@ fn by_memory(topology: &Topology, request: &Request, bytes: u64) -> Vec<Shares> 
             && (vm.nodes.is_empty() || vm.nodes.contains(&node.id))
     };
     let mut nodes: Vec<&NumaNode> = topology.nodes.iter().filter(is_usable).collect();
-    nodes.sort_by_key(|node| (std::cmp::Reverse(node.memory_bytes), node.id));
+    nodes.sort_by_key(|node| (Reverse(node.memory_bytes), node.id));
     let over = |count: usize| {
         let chosen = nodes.get(..count)?;
         let part = bytes.div_ceil(count as u64);

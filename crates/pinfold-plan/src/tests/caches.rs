@@ -69,6 +69,11 @@ fn an_l2_that_cores_share_is_the_guests_whole_or_not_shown() {
     topology.l2_domains = [0, 2, 4, 6].map(pair).to_vec();
     assert!(!passed(&topology, "balanced", 6));
     assert!(passed(&topology, "balanced", 8));
+    // One pair shares an L2 and the other cores do not: no one description is true for both.
+    let mixed =
+        [0, 2, 4, 6].map(|first| Topology { l2_domains: vec![pair(first)], ..topology.clone() });
+    let shown = mixed.map(|topology| passed(&topology, "balanced", 8));
+    assert_eq!(shown.into_iter().filter(|shown| !shown).count(), 2, "{shown:?}");
 }
 
 #[test]

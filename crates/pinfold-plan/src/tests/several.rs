@@ -1,15 +1,17 @@
 //! Several vnodes at once, process groups, and the host's CPUs.
 
 use pinfold_model::{
-    Device, EmulatorRequest, Free, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request,
-    Role, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
+    Device, EmulatorRequest, Free, HugePagePool, HugePages, IsolationScope, MemoryRequest, NodeId,
+    Plan, Request, Role, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
 };
 
 use super::machine::{
     Machine, dual_e5_2670, dual_l5420, dual_x5540, i7_4790k, plain, r910, two_complexes,
 };
 use super::{auto, exactly, finds, set, shape};
-use crate::{PlanError, plan};
+use crate::emit::cmdline;
+use crate::guest_numa::cells;
+use crate::{PlanError, plan, validate};
 
 fn vm(name: &str, vcpus: u32) -> VnodeRequest {
     VnodeRequest::vm(name, VmRequest::of(VcpuCount::Exactly(vcpus)))
@@ -63,7 +65,47 @@ fn three_machines_on_two_packages() {
     check(plain(4), "multi-vm", &two, &["1 | 0", "2,3 | 0"]);
 }
 
-/// The question in the same thread: a whole package for the machine.
+/// What a machine's own text names: the cores of its vCPUs, with their idle siblings.
+#[test]
+fn a_machine_of_several_keeps_its_own_cores_only() {
+    let two = ask(vec![vm("rt", 4), vm("db", 6)]);
+    let own = |strategy| {
+        let layout = plan(strategy, &dual_e5_2670().build(), &two).unwrap();
+        let own = layout.vnodes.iter().map(|vnode| layout.alone(vnode).exclusive.to_string());
+        own.collect::<Vec<_>>()
+    };
+    assert_eq!(own("realtime"), ["8-11,24-27", "1-6,17-22"]);
+    assert_eq!(own("multi-vm"), ["0-3,16-19", "9-14,25-30"]);
+}
+
+/// A core of a slowed group is a core of its own: `auto` refuses more than there are, and a
+/// strategy by name warns.
+#[test]
+fn slowed_groups_have_whole_cores() {
+    let slow = Request::of(vec![group("slow", 20, 40)]);
+    let topology = dual_e5_2670().build();
+    let refused = plan("auto", &topology, &slow).unwrap_err();
+    assert!(
+        matches!(refused, PlanError::TooManyVcpus { most: 16, nearest: None, .. }),
+        "{refused}"
+    );
+    let layout = plan("balanced", &topology, &slow).unwrap();
+    assert!(
+        finds(&layout, "fewer cores", "slow asks for 20 cores at 40%"),
+        "{:?}",
+        layout.findings
+    );
+    let few = Request::of(vec![group("slow", 16, 40)]);
+    let layout = plan("vnodes", &topology, &few).unwrap();
+    assert!(!finds(&layout, "fewer cores", ""), "{:?}", layout.findings);
+    // At full speed the threads of a core are as good as cores to the kernel.
+    let fast = Request::of(vec![group("fast", 20, 100)]);
+    let layout = plan("auto", &topology, &fast).unwrap();
+    assert!(!finds(&layout, "fewer cores", ""));
+    assert!(finds(&layout, "NUMA", "") && !finds(&layout, "auto", "no warning"));
+}
+
+/// The question in the same thread: one whole package for the machine.
 #[test]
 fn one_of_two_x5540_for_the_machine() {
     let layout = check(dual_x5540(), "numa-exclusive", &auto(), &["4,12,5,13,6,14,7,15 | 0,8"]);
@@ -260,7 +302,90 @@ fn a_machine_that_spans_nodes_is_planned_with_another() {
     assert!(plan("multi-vm", &four, &request).is_err());
 }
 
-/// The host's CPUs are in the node too, and carry no vCPU.
+/// A second machine, however small, takes no NUMA cell from one that spans nodes.
+#[test]
+fn a_machine_that_spans_nodes_keeps_its_cells_with_another() {
+    let sized = |name: &str, vcpus, gib: u64| VnodeRequest {
+        memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
+        ..vm(name, vcpus)
+    };
+    let shape = |topology: &pinfold_model::Topology, strategy: &str, vnodes: Vec<VnodeRequest>| {
+        let layout = plan(strategy, topology, &ask(vnodes)).unwrap();
+        assert_eq!(validate(&layout, topology), vec![]);
+        let a = layout.vnodes.iter().find(|vnode| vnode.name == "a").unwrap();
+        let guest = a.guest.as_ref().unwrap();
+        (guest.sockets, guest.cores, guest.threads, cells(a, topology).len())
+    };
+    // Two packages with four nodes of sixteen cores each.
+    let mut eight = Machine::new([2, 4, 2, 8, 2], |p| {
+        p.core + 8 * (p.l3 + 2 * (p.node + 4 * p.package)) + 128 * p.thread
+    })
+    .build();
+    eight.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
+    let a = || sized("a", 48, 96);
+    assert_eq!(shape(&eight, "low-latency", vec![a()]), (3, 16, 1, 3));
+    assert_eq!(shape(&eight, "low-latency", vec![a(), vm("b", 2)]), (3, 16, 1, 3));
+    assert_eq!(shape(&eight, "auto", vec![vm("b", 2), a()]), (3, 16, 1, 3));
+    let mut two = dual_e5_2670().build();
+    two.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
+    let a = || sized("a", 20, 40);
+    assert_eq!(shape(&two, "balanced", vec![a()]), (2, 5, 2, 2));
+    assert_eq!(shape(&two, "balanced", vec![a(), vm("b", 2)]), (2, 5, 2, 2));
+}
+
+/// Of a machine that spans nodes, too, the vCPUs are in several L3 domains.
+#[test]
+fn all_machines_in_several_l3_domains_are_named() {
+    let eight = Machine::new([2, 4, 2, 8, 2], |p| {
+        p.core + 8 * (p.l3 + 2 * (p.node + 4 * p.package)) + 128 * p.thread
+    });
+    let three = ask(vec![vm("a", 48), vm("b", 16), vm("c", 8)]);
+    let layout = plan("auto", &eight.build(), &three).unwrap();
+    let l3 = layout.findings.iter().find(|finding| finding.subject == "L3").unwrap();
+    assert!(
+        l3.text.starts_with("the vCPUs of 2 machines lie in several L3 domains (a, b)"),
+        "{l3:?}"
+    );
+}
+
+/// What a plan needs of huge pages, and memory that is no whole number of them.
+#[test]
+fn huge_pages_are_counted_for_the_kernel_command_line() {
+    let paged = |mib: u64| VnodeRequest {
+        memory: Some(MemoryRequest { bytes: mib << 20, page_bytes: Some(1 << 30) }),
+        ..vm("rt", 4)
+    };
+    let mut topology = dual_e5_2670().build();
+    topology.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
+    let mut layout = plan("realtime", &topology, &ask(vec![paged(16 << 10)])).unwrap();
+    let node = layout.vnodes[0].memory.as_ref().unwrap().nodes[0];
+    let knob = format!("`--knob huge-pages={node}:1048576:16`");
+    let folded = |layout: &Plan| cmdline(layout, &topology).replace("\n# ", " ");
+    assert!(folded(&layout).contains(&knob), "{}", folded(&layout));
+    layout.tuning.huge_pages = vec![HugePagePool { node, page_bytes: 1 << 30, pages: 16 }];
+    assert!(!folded(&layout).contains("--knob huge-pages"), "{}", folded(&layout));
+    assert!(!finds(&layout, "huge pages", ""));
+    let layout = plan("realtime", &topology, &ask(vec![paged(4608)])).unwrap();
+    let finding = layout.findings.iter().find(|it| it.subject == "huge pages").unwrap();
+    assert_eq!(finding.hint.as_deref(), Some("ask for 4 GiB or 5 GiB of memory"));
+}
+
+/// A limit on memory is given in the unit of requests, rounded down.
+#[test]
+fn memory_that_is_left_is_given_in_whole_mib() {
+    let mut topology = i7_4790k().build();
+    topology.nodes[0].memory_bytes = 37_738_264 << 10;
+    let sized = |name: &str, bytes: u64| VnodeRequest {
+        memory: Some(MemoryRequest { bytes, page_bytes: None }),
+        ..vm(name, 1)
+    };
+    let two = ask(vec![sized("a", 33 << 30), sized("b", 8 << 30)]);
+    let refused = plan("multi-vm", &topology, &two).unwrap_err();
+    assert!(refused.to_string().contains("3061 MiB left of 36853 MiB"), "{refused}");
+    assert_eq!(refused.hint().as_deref(), Some("ask for at most 3061 MiB"));
+}
+
+/// The PUs of the host are in the node too, and carry no vCPU.
 #[test]
 fn the_reason_of_an_emulator_with_the_host_excepts_the_hosts_pus() {
     let two = ask(vec![vm("web", 6), vm("db", 6)]);
