@@ -270,13 +270,15 @@ impl<'a> Parts<'a> {
             if !free.is_empty() {
                 thread.pus = free;
             }
-            // The kernel does not balance threads over isolated CPUs.
+            // The kernel does not balance threads over isolated CPUs. On the host's CPUs they have no
+            // real-time policy of the strategy: that is for the siblings of vCPUs.
             let isolated = &self.topology.isolated;
             if thread.pus.intersection(isolated).len() > 1 {
                 let hosts = self.topology.allowed.difference(&self.request.avoid);
                 let choices = [thread.pus.clone(), hosts.difference(&carried), hosts];
                 let balanced = choices.map(|pus| pus.difference(isolated));
                 thread.pus = balanced.into_iter().find(|pus| !pus.is_empty()).unwrap_or_default();
+                thread.policy = None;
             }
             thread.reason = common_reason(&parts, &thread.pus);
         }
