@@ -7,12 +7,12 @@
 //!
 //! 1. *Polling overhead*: every check reads files of every process.
 //! 2. *Visible signals*: the parent of a stopped process is notified, shells and debuggers react, a
-//!   program can detect that it was continued, and a process that stops itself cannot be
-//!   distinguished.
+//!    program can detect that it was continued, and a process that stops itself cannot be
+//!    distinguished.
 //! 3. *Accounting since creation favours sleepers*: a process that slept runs at full speed until
-//!   its average since creation reaches the speed again.
+//!    its average since creation reaches the speed again.
 //! 4. *Processes, not threads*: two threads on two cores use up the time of one, so that each of
-//!   them has half the speed.
+//!    them has half the speed.
 //!
 //! A watchdog continues the stopped processes if the supervisor is killed or stopped.
 
