@@ -99,7 +99,7 @@ fn bad_output_is_refused_with_what_is_wrong() {
     check(&line("\"observed_ns\":500", "\"observed_ns\":0"), "observed 0 of 1000 ns");
     check(&line("\"observed_ns\":500", "\"observed_ns\":1001"), "observed 1001 of 1000 ns");
     check(&line("\"ns\"", "\"us\""), "unit \"us\"");
-    check(&line("\"spin-gap\"", "\"wakeup\""), "of the ruler \"wakeup\"");
+    check(&line("\"spin-gap\"", "\"wakeup\""), "of the benchmark \"wakeup\"");
     check(&line("\"dropped\":2,", ""), "missing field");
     check(&line("\"cpu\":0", "\"cpu\":1"), "has no line for CPU 0");
     check(&format!("{0}\n{0}", line("", "")), "two lines for CPU 0");
@@ -122,7 +122,7 @@ fn gaps_have_their_moments_where_they_were_reported() {
     for (members, part) in [
         ("\"start_ns\":7000,\"begins_ns\":[30]", "1 begins of 2 gaps"),
         ("\"begins_ns\":[30,200]", "only one of start_ns and begins_ns"),
-        ("\"start_ns\":18446744073709551615,\"begins_ns\":[1,2]", "no clock can tell"),
+        ("\"start_ns\":18446744073709551615,\"begins_ns\":[1,2]", "end after the clock's range"),
     ] {
         let error = benchmark.parse(&reported(members)).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");

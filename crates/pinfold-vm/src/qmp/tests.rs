@@ -167,7 +167,7 @@ fn reports_why_it_cannot_connect() {
     assert!(connect(&folder.path().join("absent")).contains("there is no such socket"));
     let dead = folder.path().join("dead");
     drop(UnixListener::bind(&dead).unwrap());
-    assert!(connect(&dead).contains("nobody listens"));
+    assert!(connect(&dead).contains("no process listens"));
     assert!(connect(&folder.path().join("x".repeat(200))).contains("at most 107 bytes"));
 
     // With a full backlog, connect(2) itself would wait forever.

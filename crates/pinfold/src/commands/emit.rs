@@ -111,7 +111,7 @@ fn several_in_one(format: Emit, count: usize) -> String {
         // No comment of XML holds two hyphens.
         Emit::Libvirt => {
             format!(
-                "<!-- Pinfold: {texts}; the option vnode (with two dashes) prints one alone -->\n"
+                "<!-- Pinfold: {texts}; the option vnode NAME (with two dashes) prints one alone -->\n"
             )
         }
         Emit::Qemu | Emit::Proxmox | Emit::Nova => {
