@@ -104,7 +104,7 @@ pub fn run(_: &Arguments) -> Result<Measured, Failure> {
     let registered = PROBES.iter().map(|probe| (of(probe.name), probe.name, probe.what));
     let outside = FROM_OUTSIDE.iter().map(|(entry, what)| (Some(entry), entry.benchmark, *what));
     let row = |(entry, name, what): (Option<&Entry>, &str, &str)| {
-        let entry = entry.ok_or_else(|| format!("the ruler {name} is not in the inventory"))?;
+        let entry = entry.ok_or_else(|| format!("the benchmark {name} is not in the inventory"))?;
         let rows = match entry.groups {
             [] => "–".to_owned(),
             groups => groups.iter().map(|one| format!("“{one}”")).collect::<Vec<_>>().join(", "),
@@ -136,13 +136,17 @@ mod tests {
             let has_reference_tool = !entry.reference_tool.starts_with("none, ");
             assert!(
                 has_reference_tool || probe.reference_tools.is_empty(),
-                "{} has anchors",
+                "{} has reference tools",
                 probe.name
             );
         }
         let outside = FROM_OUTSIDE.iter().map(|(entry, _)| entry);
         let all: Vec<&Entry> = MEASURED.iter().chain(outside).collect();
-        assert_eq!(MEASURED.len(), PROBES.len(), "no entry of a ruler that is gone, none twice");
+        assert_eq!(
+            MEASURED.len(),
+            PROBES.len(),
+            "no entry of a benchmark that is gone, none twice"
+        );
         for entry in &all {
             for group in entry.groups {
                 let is_known = GROUPS.iter().any(|(name, ..)| name == group);
@@ -152,7 +156,10 @@ mod tests {
             assert!(stands_alone || !entry.groups.is_empty(), "{} has no row", entry.benchmark);
         }
         for (name, ..) in GROUPS.iter().filter(|(name, ..)| *name != "inventory") {
-            assert!(all.iter().any(|entry| entry.groups.contains(name)), "{name} is of no ruler");
+            assert!(
+                all.iter().any(|entry| entry.groups.contains(name)),
+                "{name} is of no benchmark"
+            );
         }
     }
 }

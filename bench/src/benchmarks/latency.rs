@@ -167,7 +167,7 @@ impl Bench {
 
     /// One run of ours with stalls at times at which it spins.
     fn spin_gap(&mut self, job: &Job, length_ms: u64) -> Result<(Vec<Gap>, Vec<Stall>), Failure> {
-        let Job::Benchmark(benchmark) = job else { return Err("spin-gap is no ruler".into()) };
+        let Job::Benchmark(benchmark) = job else { return Err("spin-gap is no benchmark".into()) };
         let trace = Trace::begin(self.folder.file("trace"), self.pu)?;
         let mut argv = job.argv();
         argv.push("--supervised".to_owned());

@@ -137,7 +137,7 @@ fn thread_of(host: &LiveHost, process: Tid, policy: Policy) -> Result<Tid, Strin
             return Ok(tid);
         }
     }
-    Err(format!("the {NAME}: the ruler has no thread with {policy} (is this root?)"))
+    Err(format!("the {NAME}: the benchmark has no thread with {policy} (is this root?)"))
 }
 
 fn is_runnable(host: &LiveHost, (process, tid): (Tid, Tid)) -> Result<bool, String> {
