@@ -489,7 +489,7 @@ fn a_store_that_is_locked(cluster: &Cluster, file: &str) {
     let (store, shared) = (cluster.path("locked.sqlite"), cluster.path("shared"));
     let program = cluster.program("pinfold-1", "");
     let words = ["run", file, "--quick", "--engine", "slurm", "--store", &store];
-    let more = ["--shared", &shared, "--program", &program, "--patience", "10s"];
+    let more = ["--shared", &shared, "--program", &program, "--patience", "20s"];
     let child = cluster.study(&[&words[..], &more].concat());
     let mut child = child.stdout(Stdio::Null).stderr(Stdio::Pipe).start().expect("it starts");
     let running = |c: &Cluster| c.ask("squeue", &["-h", "-t", "R"]).lines().count();
@@ -503,8 +503,8 @@ fn a_store_that_is_locked(cluster: &Cluster, file: &str) {
     let status = child.wait_for(&SystemClock, MINUTE_NS).expect("it ends").expect("in time");
     assert_eq!(status.code(), Some(2), "{said}");
     for text in [
-        "is locked by another process; waiting for it, up to 10 s",
-        "is locked by another process, for 1",
+        "is locked by another process; waiting for it, up to 20 s",
+        "is locked by another process, for 2",
         "its tasks go on, what they deliver stays in the shared folder",
         " study resume ",
     ] {

@@ -174,7 +174,13 @@ impl Collecting<'_, '_> {
             }
             let before = self.collector.out();
             match self.hand_over(&asks) {
-                Ok(()) => self.collector.taken(now),
+                Ok(()) => {
+                    if before == 0 {
+                        // No task was there that could have run until now.
+                        self.patience.moves();
+                    }
+                    self.collector.taken(now);
+                }
                 Err(failure) => {
                     let taken = self.collector.out().saturating_sub(before);
                     refusal = Some(self.keep_back(asks.len().saturating_sub(taken), failure)?);
