@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
 const NOTES: [&str; 6] = [
     "All times begin before the connection to the monitor and end when the last mask is read back.",
     "The goal is at most 1.3 times the bare calls, each with what it writes: in memory against the plain ones, on disk against those with one fsync.",
-    "An undo that cannot hit a stranger of the same number needs the start times of the threads, and the kernel tells those one by one: Pinfold reads them while QEMU works on its answers. Bare calls that note them too are the third contender.",
+    "An undo that cannot affect another thread with the same number needs the start times of the threads, which the kernel gives one by one: Pinfold reads them while QEMU prepares its answers. Bare calls that record them too are the third contender.",
     "Pinfold's include the journal with the undo of every step, written and synced before the first mask is set; the bare calls note nothing, except where “one fsync” writes the old masks into a file that is there already.",
     "The shell script asks the monitor through Python, lists the threads and calls taskset for each; it reads nothing back.",
     "`virsh` is called once with a `vcpupin` for each vCPU of a domain of a libvirtd of the benchmark's own, which runs already: it finds nothing, leaves the emulator's threads alone and reads nothing back.",

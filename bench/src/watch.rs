@@ -69,13 +69,13 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         name: "watch".to_owned(),
         title: format!("watching {GUESTS} guests with {VCPUS} vCPUs"),
         origin: format!(
-            "{machine}; QEMU {} under {}, stopped; Pinfold {}; {births} births",
+            "{machine}; QEMU {} under {}, stopped; Pinfold {}; {births} new threads",
             guest.version, origin::of_accelerator(guest.found.accelerator), env!("CARGO_PKG_VERSION")
         ),
         tables: vec![table(share, &times)],
         notes: vec![
             format!("The CPU time is that of the process over {} s without events.", MEASURE_NS / SECOND_NS),
-            "From birth to placed: from the first look that sees the thread to the first that sees its PUs, a look every half millisecond; the journal, in memory, is written between them.".to_owned(),
+            "From creation to placed: from the first sample that shows the thread to the first that shows its CPUs, one sample every half millisecond; the journal, in memory, is written between them.".to_owned(),
         ],
     })
 }
@@ -91,12 +91,12 @@ fn table(share: f64, times: &[f64]) -> Table {
                 "1 s".to_owned(),
             ],
             vec![
-                "from birth to placed: median".to_owned(),
+                "from creation to placed: median".to_owned(),
                 milliseconds(median(times)),
                 "100 ms".to_owned(),
             ],
-            vec!["from birth to placed: 95 %".to_owned(), of(0.95), "100 ms".to_owned()],
-            vec!["from birth to placed: longest".to_owned(), of(1.0), "100 ms".to_owned()],
+            vec!["from creation to placed: 95 %".to_owned(), of(0.95), "100 ms".to_owned()],
+            vec!["from creation to placed: longest".to_owned(), of(1.0), "100 ms".to_owned()],
         ],
     }
 }

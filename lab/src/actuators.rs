@@ -58,7 +58,7 @@ const V2: &[&str] = &[
     "cgroup v2, cpuset in use: undo",
 ];
 /// The text with which the case of the tunables reports those that a kernel lacks.
-const LACKING: &str = "; lacking and told: ";
+const LACKING: &str = "; not available and reported: ";
 const KNOBS: &[&str] = &["knobs of the host"];
 
 const PART: &[&str] = &["cgroup v2, cpuset unused: part"];
@@ -81,7 +81,12 @@ const ACTUATORS: [Actuator; 35] = [
     saying("PUs offline by a plan", SIMULATED, OFFLINE, "offline by the plan"),
     saying("interrupts of a device", SIMULATED, KNOBS, "interrupts of"),
     saying("interrupts that come later", SIMULATED, KNOBS, "new-irqs"),
-    saying("interrupts that the kernel manages, told", SIMULATED, KNOBS, "queues are the kernel's"),
+    saying(
+        "interrupts that the kernel manages, reported",
+        SIMULATED,
+        KNOBS,
+        "queues are the kernel's",
+    ),
     saying("unbound workqueues", SIMULATED, KNOBS, "workqueues"),
     saying("memory nodes, pages moved", SIMULATED, KNOBS, "on the planned node"),
     saying("huge pages", SIMULATED, KNOBS, "huge-pages"),
@@ -163,8 +168,8 @@ fn cell(one: &Actuator, kernel: &str, lines: &[Line<'_>]) -> String {
     if has("**failed**") {
         return "**failed**".to_owned();
     }
-    if found.iter().any(|(.., text)| text.starts_with("told that there can be none")) {
-        return "told: this kernel has none".to_owned();
+    if found.iter().any(|(.., text)| text.starts_with("reported that there can be none")) {
+        return "reported: this kernel has none".to_owned();
     }
     let passed = || found.iter().filter(|(_, _, result, _)| *result == "passed");
     // Tunables that a kernel lacks are at the end of the text.
@@ -173,7 +178,7 @@ fn cell(one: &Actuator, kernel: &str, lines: &[Line<'_>]) -> String {
         return "lab".to_owned();
     }
     if passed().any(|(.., text)| text.contains(says)) {
-        return "told: this kernel has none".to_owned();
+        return "reported: this kernel has none".to_owned();
     }
     if has("passed") {
         return "not tested: its case did not do it under this kernel".to_owned();
@@ -216,7 +221,7 @@ mod tests {
         let table = markdown(
             "| case | kernel | result | what was tried |\n|---|---|---|---|\n\
              | SMT and PUs offline | 6.12 | passed | SMT off |\n\
-             | cgroup v2, cpuset in use: partition | 6.1 | passed | told that there can be none |\n\
+             | cgroup v2, cpuset in use: partition | 6.1 | passed | reported that there can be none |\n\
              | knobs of the host | 6.12 | **failed** | y |\n\
              | cgroup v1: stage | 6.12 | skipped | it is missing |\n\
              | cgroup v2, cpuset in use: undo killed | 6.12+deb13-arm64 | passed | z |\n",
@@ -227,7 +232,7 @@ mod tests {
         );
         let x86 = "not tested: the lab tries it on x86-64 only |";
         assert!(row("SMT off").ends_with(&format!("| not tested: not run | lab | {x86}")));
-        assert!(row("remote").contains("| told: this kernel has none |"));
+        assert!(row("remote").contains("| reported: this kernel has none |"));
         assert!(row("huge pages").ends_with(&format!("| **failed** | {x86}")));
         assert!(row("cgroup v1 | live").ends_with(&format!("has no cpuset of cgroup v1 | {x86}")));
         let none = |why: &str| format!("| not tested: {why} ").repeat(3) + "|";
@@ -242,12 +247,12 @@ mod tests {
             "| isolate, undo: 2 PUs | 6.1 | passed | low-latency on PUs 1, 58 tasks and back |\n\
              | isolate, undo: 2 PUs | 6.12 | passed | low-latency-rt on PUs 1 with rr 1 |\n\
              | knobs of the host | 6.1 | passed | thp, ksm, interrupts of 0000:00:01.0 |\n\
-             | knobs of the host | 6.12 | passed | ksm; no cpufreq here; lacking and told: thp |\n",
+             | knobs of the host | 6.12 | passed | ksm; no cpufreq here; not available and reported: thp |\n",
         );
         let row = |name: &str| table.lines().find(|line| line.contains(name)).unwrap();
         let undone = "| not tested: its case did not do it under this kernel";
         assert!(row("scheduling policy").ends_with(&format!("{undone} | lab |")));
-        assert!(row("| transparent").ends_with("| lab | told: this kernel has none |"));
+        assert!(row("| transparent").ends_with("| lab | reported: this kernel has none |"));
         assert!(row("KSM").ends_with("| lab | lab |"));
         assert!(row("workqueues").ends_with(&format!("{undone} {undone} |")));
     }

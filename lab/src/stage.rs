@@ -179,10 +179,10 @@ pub(crate) const SHELLS: [&str; 2] = ["root", "beside"];
 /// Starts one of [`SHELLS`], which first runs `first`. The end of a child interrupts the open(2) of
 /// a pipe: then the shell retries.
 pub(crate) fn forks_on_demand(guest: &mut Guest, name: &str, first: &str) -> Result<(), LabError> {
-    guest.shell(&format!("mkfifo /tmp/{name}.ask /tmp/{name}.told"))?;
+    guest.shell(&format!("mkfifo /tmp/{name}.ask /tmp/{name}.done"))?;
     guest.background(&format!(
         "{first}; while true; do read what < /tmp/{name}.ask || continue; /bin/sleep 99999 & \
-         (/bin/sleep 99999 &); echo done > /tmp/{name}.told; done"
+         (/bin/sleep 99999 &); echo done > /tmp/{name}.done; done"
     ))?;
     Ok(())
 }
@@ -190,7 +190,7 @@ pub(crate) fn forks_on_demand(guest: &mut Guest, name: &str, first: &str) -> Res
 /// Makes each shell fork a child and an orphan.
 pub(crate) fn fork(guest: &mut Guest) -> Result<(), LabError> {
     guest.shell(&format!(
-        "for s in {}; do echo fork > /tmp/$s.ask; read done < /tmp/$s.told; done",
+        "for s in {}; do echo fork > /tmp/$s.ask; read done < /tmp/$s.done; done",
         SHELLS.join(" ")
     ))?;
     Ok(())

@@ -34,6 +34,7 @@ const JOBS: &[Job] = &[
             "cargo check --workspace --locked --quiet --target aarch64-unknown-linux-gnu",
         ],
     },
+    Job { name: "musl", target: Some(crate::musl::TARGET), commands: &["cargo xtask musl"] },
     Job { name: "docs", target: None, commands: &["cargo doc --workspace --no-deps --locked --quiet"] },
     Job { name: "fuzz", target: None, commands: &["cargo xtask fuzz --minutes 0.1"] },
 ];

@@ -1,5 +1,5 @@
-//! The developer commands: `cargo xtask demo`, `test`, `ci-local`, `lab`, `bench`, `fuzz`, `tidy`,
-//! `golden`, `bpf`.
+//! The developer commands: `cargo xtask demo`, `test`, `ci-local`, `lab`, `bench`, `fuzz`, `musl`,
+//! `tidy`, `golden`, `bpf`.
 //!
 //! It has no dependencies and uses an old edition, so that a cargo that is too old for
 //! the workspace still builds it and prints in one line what to install.
@@ -10,6 +10,7 @@ mod ci;
 mod demo;
 mod fuzz;
 mod lab;
+mod musl;
 mod packages;
 mod run;
 mod test;
@@ -37,6 +38,7 @@ cargo xtask COMMAND
   fuzz    [TARGET…] [--minutes N] [--keep]: every parser under coverage-guided fuzzing, 10
           minutes each; --keep adds what it found to fixtures/fuzz/, minimised
   bpf     compile the BPF programs after a change of their source
+  musl    the static binary, which runs on any x86-64 Linux: hwloc is built with it
   tidy    check the project rules only (arrows, file heads, unsafe, paths, fixtures)
   golden  rewrite the golden files, to be read before they are committed
 ";
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         "bpf" => bpf::bpf(&root),
         "lab" => lab::lab(&root, &arguments[1..]),
         "fuzz" => fuzz::fuzz(&root, &arguments[1..]),
+        "musl" => musl::build(&root),
         "tidy" => tidy::report(&root),
         "golden" => test::golden(&root),
         other => Err(format!("there is no command {:?}\n\n{}", other, HELP)),

@@ -6,6 +6,9 @@ use std::process::{Command, Stdio};
 const BUILD: &[&str] = &["gcc", "libc6-dev", "pkg-config", "libhwloc-dev", "libudev-dev"];
 /// Packages for a guest: the emulator, its firmware, and the tools to unpack a kernel package.
 const GUEST: &[&str] = &["qemu-system-x86", "seabios", "xz-utils"];
+/// Additional packages for the static binary: a compiler for musl, and what fetches and unpacks
+/// hwloc's source.
+const STATIC: &[&str] = &["musl-tools", "make", "curl", "bzip2", "binutils"];
 /// Additional packages for a host under test: a shell with its tools, and the tool that kills at a
 /// system call.
 const LAB: &[&str] = &["busybox-static", "strace"];
@@ -60,6 +63,8 @@ pub enum Purpose {
     Fuzz,
     /// Running the lab.
     Lab,
+    /// Building the static binary.
+    Static,
     /// Running the tests, which include a part of the lab.
     Test,
 }
@@ -72,6 +77,7 @@ pub fn ensure(purpose: &Purpose) {
         Purpose::Demo => {}
         Purpose::Bpf => wanted.extend(BPF),
         Purpose::Fuzz => wanted.extend(FUZZ),
+        Purpose::Static => wanted.extend(STATIC),
         Purpose::Lab => wanted.extend(LAB.iter().chain(CROSS).chain(FOREIGN)),
         Purpose::Test => {
             wanted.extend(LAB.iter().chain(TEST).chain(CROSS).chain(FOREIGN).chain(SLURM))

@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
         format!("{} in {same} of {count} blocks", quantity.name())
     });
     let equal = format!(
-        "The same number, to the last one: {}. Both count from before the child is told to work until it waits again, so that nothing may differ but the run time, of which a few microseconds are those of putting counters on and off.",
+        "The same number, to the last one: {}. Both count from before the child starts to work until it waits again, so that only the run time may differ, by the few microseconds in which counters are switched on and off.",
         equal.collect::<Vec<_>>().join(", ")
     );
     let rows: Vec<Row> =

@@ -92,7 +92,7 @@ const FROM_OUTSIDE: &[(Entry, &str)] = &[
     (
         entry(
             "locks",
-            "none, because perf lock and perf trace tell no time by lock address and call site; its tests hold it against a known number of calls",
+            "none, because perf lock and perf trace report no time by lock address and call site; its tests compare it with a known number of calls",
             &[],
         ),
         "futex calls and time by lock and call site",

@@ -270,7 +270,7 @@ fn notes(matches: &[Match], likwid_runs: Option<(f64, f64)>) -> Vec<String> {
     let mut notes = vec![
         format!("Ours is the slowest of the quickest tenth of a run's windows (2 ms, of the chase 4 ms), because noise has one side;{likwid} the plain code gives the best of its passes or samples of 0.5 s."),
         "likwid-bench's rates are computed from its cycles and our rate of the time stamp counter; both sides have blocks of equally many bytes, which all arrays of a kernel share; of each width its best kernel is taken. A block that the L2 holds lies on the best of four sets of pages; likwid-bench and the plain code take those that they get.".to_owned(),
-        "The levels are those that sysfs tells; in a virtual machine the hypervisor tells them, and others use the caches too. The area of the L3 is twice the L2, because a program may have only a part of it: see “area”.".to_owned(),
+        "The levels are those of sysfs; in a virtual machine the hypervisor defines them, and other machines use the caches too. The area of the L3 is twice the L2, because a program may have only a part of it: see “area”.".to_owned(),
     ];
     let of_all = |value: fn(&[Vec<f64>; 3]) -> Option<String>| {
         let named = matches.iter().flat_map(|one| one.names.iter().zip(&one.values));

@@ -92,6 +92,29 @@ fn the_capabilities_of_the_page_suffice_and_each_is_needed() {
 }
 
 #[test]
+fn numa_balancing_is_written_only_with_the_capability_of_the_page() {
+    let file = paths::sysctl_kernel("numa_balancing");
+    let host = LiveHost::new().expect("a host");
+    let Ok(value) = host.read_text(&file) else {
+        println!("skipped: this kernel has no {file}");
+        return;
+    };
+    if cannot_run() {
+        return;
+    }
+    // The same value again: the setting stays.
+    let line = format!("printf %s {} > {file}", value.trim());
+    let writes = |names: &[&str]| {
+        let mut words = with_capabilities(names);
+        words.extend(["sh", "-c", &line].map(str::to_owned));
+        let program = words.remove(0);
+        capture(&program, words, 60 * SECOND_NS).expect("it runs").status.success()
+    };
+    assert!(writes(&["sys_admin"]));
+    assert!(!writes(&["sys_nice", "sys_ptrace", "dac_override", "perfmon"]));
+}
+
+#[test]
 fn a_state_directory_that_others_could_have_filled_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();

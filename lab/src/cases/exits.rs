@@ -91,8 +91,8 @@ fn of_firmware(
     watched(guest)?;
     let locked = lock(guest, &["exits", "--qmp", shapes::MONITOR])?;
     Ok(format!(
-        "level A: two calls for each write to a device, and {reported}; types {}; a translated \
-         machine is told to make none, and its waits for a PU and for locks are seen; {locked}",
+        "level A: two calls for each write to a device, and {reported}; types {}; a TCG \
+         machine is reported to make none, and its waits for a CPU and for locks are recorded; {locked}",
         self::names(&json).join(", ")
     ))
 }
@@ -179,7 +179,7 @@ fn watched(guest: &mut Guest) -> Result<(), LabError> {
     };
     let seen = look(guest, "sched")?;
     if seen["found"][0]["level"] != "tracepoints" {
-        return Err(LabError::wrong("waits that only sums tell", seen["found"].to_string()));
+        return Err(LabError::wrong("waits that only sums show", seen["found"].to_string()));
     }
     look(guest, "locks").map(drop)
 }

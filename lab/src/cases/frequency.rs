@@ -65,7 +65,7 @@ fn refused(guest: &mut Guest) -> Result<(), LabError> {
     let ended = guest.run(&words)?.success();
     let mut wrong = Vec::new();
     if !(reported.contains("warp") && reported.contains("scaling_available_governors")) {
-        wrong.push(format!("not told with the way out: {reported}"));
+        wrong.push(format!("not reported with a hint: {reported}"));
     }
     if ended {
         wrong.push("a plan that requires it was applied".to_owned());

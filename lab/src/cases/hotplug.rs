@@ -134,7 +134,7 @@ fn under_a_plan(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError
     expect_none("undo while a PU was offline", found)?;
     let short = match short {
         0 => String::new(),
-        many => format!(" ({many} masks without that PU, which undo tells)"),
+        many => format!(" ({many} masks without that CPU, which undo reports)"),
     };
     Ok(format!("SMT off and on and a PU offline under a plan are named, and undone{short}"))
 }

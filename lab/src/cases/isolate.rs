@@ -145,6 +145,6 @@ fn not_forked(before: &Snapshot, during: &Snapshot) -> Vec<String> {
     let orphans = born.clone().filter(|(_, task)| task.parent == 1).count();
     match (born.count(), orphans) {
         (4, 2) => Vec::new(),
-        (all, orphans) => vec![format!("{all} tasks were born, {orphans} of them orphans")],
+        (all, orphans) => vec![format!("{all} tasks were created, {orphans} of them orphans")],
     }
 }

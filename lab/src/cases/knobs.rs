@@ -88,7 +88,7 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
         return Err(LabError::wrong("undo does not mention the pages", undone));
     }
     if !reported.contains("cpufreq") {
-        return Err(LabError::wrong("a guest without cpufreq was not told of", reported));
+        return Err(LabError::wrong("a guest without cpufreq was not reported", reported));
     }
     let managed = managed(guest, &after)?;
     // From here on the group's nodes are explicit.
@@ -97,7 +97,7 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
         |knobs: &[&Knob]| knobs.iter().map(|knob| knob.name()).collect::<Vec<_>>().join(", ");
     let lacks = match lacking.len() {
         0 => String::new(),
-        _ => format!("; lacking and told: {}", names(&lacking)),
+        _ => format!("; not available and reported: {}", names(&lacking)),
     };
     Ok(format!(
         "{}, interrupts of {device}, wake-up latency, memory nodes; {pages}; {managed}; {killed}; no cpufreq here{lacks}",
@@ -154,7 +154,7 @@ fn managed(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
     let many = reported.matches("the kernel manages this interrupt itself").count();
     let mut wrong = Vec::new();
     if many == 0 || !reported.contains("isolcpus=managed_irq") {
-        wrong.push(format!("it is not told: {reported}"));
+        wrong.push(format!("it is not reported: {reported}"));
     }
     let names: Vec<&str> = reported.lines().filter(|line| line.contains("manages this")).collect();
     wrong.extend(
@@ -171,12 +171,14 @@ fn managed(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
     let moved =
         irqs.filter(|irq| kept.knob(&list(irq)) == "6-7" && before.knob(&list(irq)) != "6-7");
     if moved.count() + many != queues.split_whitespace().count() {
-        wrong.push(format!("{many} are told of {queues:?}"));
+        wrong.push(format!("{many} are reported of {queues:?}"));
     }
     guest.pinfold(&UNDO)?;
     expect_none("managed interrupts", wrong)?;
     same(guest, before, "managed interrupts left a trace")?;
-    Ok(format!("{many} interrupts of a disk's queues are the kernel's, which is told once each"))
+    Ok(format!(
+        "{many} interrupts of a disk's queues are the kernel's, which is reported once each"
+    ))
 }
 
 fn not_so(guest: &mut Guest, present: &[&Knob], device: &str) -> Result<Vec<String>, LabError> {

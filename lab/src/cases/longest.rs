@@ -199,7 +199,7 @@ fn in_force(guest: &mut Guest, vm: u32) -> Result<String, LabError> {
     if during.knob("/sys/devices/system/cpu/online") != "0,2,4,6" {
         wrong.push("siblings are online".to_owned());
     }
-    expect_none("the plan is not in force", wrong)?;
+    expect_none("the plan is not active", wrong)?;
     shapes::real_time(&during, vm)?;
     Ok(said.alone.to_string())
 }

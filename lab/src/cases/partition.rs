@@ -41,7 +41,7 @@ pub(super) fn partition(stage: &mut Stage, extent: Extent) -> Result<String, Lab
 fn not_here(stage: &mut Stage, apply: &[&str], words: &str) -> Result<String, LabError> {
     let reported = stage.guest.pinfold(apply)?;
     if !reported.contains(words) {
-        return Err(LabError::wrong(format!("nothing tells {words:?}"), reported));
+        return Err(LabError::wrong(format!("nothing reports {words:?}"), reported));
     }
     isolate::check(stage)?;
     stage.guest.pinfold(&["undo", "--all"])?;
@@ -53,7 +53,7 @@ fn not_here(stage: &mut Stage, apply: &[&str], words: &str) -> Result<String, La
         return Err(LabError::wrong("a partition that is required", "the plan was applied"));
     }
     same(stage, "a refused plan left a trace")?;
-    Ok("told that there can be none, with the way out; refused where it is required".to_owned())
+    Ok("reported that there can be none, with a hint; refused where it is required".to_owned())
 }
 
 fn same(stage: &mut Stage, what: &str) -> Result<(), LabError> {

@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     }));
     notes.extend(held(&areas, &huge).map(|(bytes, limit)| {
         format!(
-            "From huge pages, where the TLB is hardly in it, a load takes less than {limit:.0} ns, the geometric mean of its times from the smallest and the largest area, up to {} MiB: so much of the last-level cache, of which sysfs tells {} MiB, a program on this PU has while others use it too.",
+            "From huge pages, where the TLB is hardly in it, a load takes less than {limit:.0} ns, the geometric mean of its times from the smallest and the largest area, up to {} MiB: so much of the last-level cache, of which sysfs reports {} MiB, a program on this CPU has while others use it too.",
             bytes >> 20,
             last >> 20
         )
@@ -73,7 +73,7 @@ fn available_bytes() -> Result<u64, Failure> {
     let text = LiveHost::new()?.read_text(&paths::meminfo())?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
-    Ok(kib.ok_or("the kernel tells no MemAvailable")? * 1024)
+    Ok(kib.ok_or("the kernel reports no MemAvailable")? * 1024)
 }
 
 fn matches_of(bench: &Bench, bytes: u64) -> [Match; 2] {

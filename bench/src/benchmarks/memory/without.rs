@@ -16,7 +16,7 @@ const NO_FILL: &str = "none, because it measures the C library's memset itself";
 const NO_LOAD: &str =
     "none, because what measures it (multichase, Intel's MLC) is in no free package";
 const NO_LOOP: &str = "none, because Kuehn and Baum published no program of theirs";
-const NO_MACHINE: &str = "none, because it is here to tell how much the machine itself changes";
+const NO_MACHINE: &str = "none, because it shows how much the machine itself changes";
 /// Memory of the copying thread: larger than its own caches.
 const LOAD_MIB: u32 = 64;
 /// Less than one second, because of real-time throttling.

@@ -1,4 +1,4 @@
-//! What may be typed after `pinfold emulate`.
+//! Arguments of `pinfold emulate`.
 
 use clap::{Args, Subcommand};
 
@@ -13,9 +13,9 @@ pub struct EmulateArgs {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum EmulateCommand {
-    /// What each method does, needs and cannot do, and whether this host can
+    /// List the methods of slowing: effect, requirements, limits, availability on this host
     Methods(MethodsArgs),
-    /// Divide this machine into the vnodes of a platform file
+    /// Create the virtual nodes of a platform file on this machine
     Up(UpArgs),
     /// Run a command in a vnode
     Exec(ExecArgs),
@@ -23,15 +23,15 @@ pub enum EmulateCommand {
     Shell(ShellArgs),
     /// Change the speed of a vnode
     Set(SetArgs),
-    /// What was asked and what the vnodes got in the last second
+    /// Show requested and actual speed of the vnodes in the last second
     Status(StatusArgs),
-    /// Measure what speed the vnode really has: requested against achieved, with intervals
+    /// Measure the speed of a vnode: requested against achieved, with intervals
     Verify(VerifyArgs),
-    /// Record how much each PU works, to be replayed by the method inject
+    /// Record the load of each CPU, to be replayed by the method inject
     Record(RecordArgs),
-    /// Remove the kept costs of the methods, so that the next start measures them again
+    /// Remove the stored calibration, so that the next start measures it again
     Forget,
-    /// End all vnodes and restore the host; their processes go on at full speed
+    /// End all vnodes and restore the host; their processes continue at full speed
     Down,
 }
 
@@ -46,16 +46,16 @@ pub struct MethodsArgs {
 /// `pinfold emulate up`.
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// The platform file; docs/platforms.md describes it
+    /// Platform file, see docs/platforms.md
     #[arg(value_name = "FILE")]
     pub platform: String,
-    /// Print the steps that would be taken, with their reasons, and change nothing
+    /// Print the steps with their reasons, and change nothing
     #[arg(long, conflicts_with = "foreground")]
     pub dry_run: bool,
-    /// Stay here until ctrl-C (exit code 0) instead of going to the background
+    /// Stay in the foreground until ctrl-C (exit code 0)
     #[arg(long)]
     pub foreground: bool,
-    /// Let real-time burners run on the last PU of the host's own tasks too
+    /// Allow real-time burners on the last CPU of the host's own tasks
     #[arg(long)]
     pub share_housekeeping: bool,
 }
@@ -85,10 +85,10 @@ pub struct VerifyArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// How often each of the six micro-benchmarks runs, in the vnode and at full speed next to it
+    /// Runs of each of the six micro-benchmarks, in the vnode and at full speed
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
-    /// Take a tenth of the lengths of the paper (10 s for the six together)
+    /// Use a tenth of the paper's durations (10 s for all six)
     #[arg(long)]
     pub quick: bool,
 }
@@ -98,10 +98,10 @@ pub struct VerifyArgs {
 pub struct SetArgs {
     /// Name of the vnode
     pub vnode: String,
-    /// The speed from now on: 30%, 0.3, "800 MHz"
+    /// The new speed: 30%, 0.3, "800 MHz"
     #[arg(long, value_name = "SPEED")]
     pub speed: String,
-    /// Only of this PU (OS index)
+    /// Only for this CPU
     #[arg(long, value_name = "PU")]
     pub pu: Option<u32>,
 }
@@ -117,13 +117,13 @@ pub struct StatusArgs {
 /// `pinfold emulate record`.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
-    /// For so long
+    /// Duration in seconds
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86400))]
     pub seconds: u32,
-    /// One row for each so many milliseconds; the kernel counts in steps of 10
+    /// Interval between rows in milliseconds; the kernel counts in steps of 10
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(20..=60000))]
     pub interval_ms: u32,
-    /// Only these PUs (OS indexes)
+    /// Only these CPUs
     #[arg(long, value_name = "PUS")]
     pub pus: Option<String>,
     /// Write to this file instead of standard output

@@ -1,4 +1,4 @@
-//! What may be typed after `pinfold exits`.
+//! Arguments of `pinfold exits`.
 
 use clap::Args;
 
@@ -9,13 +9,13 @@ use super::VmArgs;
 pub struct ExitsArgs {
     #[command(flatten)]
     pub vm: VmArgs,
-    /// Watch a guest of Pinfold's own, which makes a known number of exits, and compare
+    /// Observe a built-in guest that makes a known number of exits, and compare the counts
     #[arg(long, conflicts_with_all = ["qmp", "libvirt", "pid", "seconds"])]
     pub micro_guest: bool,
-    /// How long to watch
+    /// How long to observe, in seconds
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
-    /// What to look for, and what to show.
+    /// What to count and show.
     #[command(flatten)]
     pub how: ExitsHow,
     /// Print JSON
@@ -23,19 +23,20 @@ pub struct ExitsArgs {
     pub json: bool,
 }
 
-/// How exits are looked at; `pinfold measure exits` has the same options.
+/// How exits are observed; `pinfold measure exits` has the same options.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ExitsHow {
-    /// Exits: show each vCPU too
+    /// Exits: also show each vCPU
     #[arg(long)]
     pub per_vcpu: bool,
-    /// Exits: watch addresses too, and show so many of each kind: ports, MMIO, registers
+    /// Exits: also count addresses, and show the top N of each kind: ports, MMIO, registers
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
-    /// Exits: how long to look for which events fire, at most [default: 2s]
+    /// Exits: longest time for finding out which events fire [default: 2s]
     #[arg(long, value_name = "TIME")]
     pub look: Option<String>,
-    /// Exits of Arm with a GICv2: where the guest has its distributor [default: as QEMU's machine virt]
+    /// Exits of Arm with a GICv2: address of the guest's distributor [default: as in QEMU's machine
+    /// virt]
     #[arg(long, value_name = "ADDRESS")]
     pub distributor: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What may be typed after `pinfold study`.
+//! Arguments of `pinfold study`.
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -17,22 +17,22 @@ pub enum StudyCommand {
     Check(CheckArgs),
     /// Run a study; each trial is stored when it ends
     Run(RunArgs),
-    /// Go on with a study that was broken off
+    /// Continue an interrupted study
     Resume(ResumeArgs),
-    /// How far a study is, and what failed
+    /// Show the progress of a study, and failed trials
     Status(StoreArgs),
-    /// Write every table as CSV and Parquet: cells, trials, raw samples, estimates, the report's
+    /// Write all tables as CSV and Parquet: cells, trials, raw samples, estimates, report tables
     Export(ExportArgs),
-    /// Two runs of a study, or one on two machines: what differs
+    /// Compare two runs of a study, or one study on two machines
     Diff(DiffArgs),
-    /// Make the page of a study from its store, with a folder of its tables
+    /// Write the page of a study from its store, with a directory of its tables
     Report(ReportArgs),
-    /// What a task of a cluster runs on its node
+    /// Run one task of a cluster on its node
     #[command(hide = true)]
     Worker(WorkerArgs),
 }
 
-/// What makes the trials of a study.
+/// What runs the trials of a study.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Engine {
     /// This machine, one trial at a time
@@ -42,23 +42,23 @@ pub enum Engine {
     Slurm,
 }
 
-/// How tasks are given to Slurm.
+/// How tasks are submitted to Slurm.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SlurmArgs {
-    /// The partition [default: that of the cluster]
+    /// Partition [default: that of the cluster]
     #[arg(long, value_name = "NAME", help_heading = "Slurm")]
     pub partition: Option<String>,
-    /// So many nodes at a time, or these nodes alone, such as n[1-4,7] [default: all of the partition]
+    /// Number of nodes at a time, or a list such as n[1-4,7] [default: all of the partition]
     #[arg(long, value_name = "N|LIST", help_heading = "Slurm")]
     pub nodes: Option<String>,
-    /// Time limit of a task, as Slurm writes it [default: the partition's]
+    /// Time limit of a task, in Slurm's format [default: that of the partition]
     #[arg(long, value_name = "TIME", help_heading = "Slurm")]
     pub time: Option<String>,
-    /// Leave the tasks in Slurm's hands and return; `study resume` collects. Needs --shared
+    /// Submit the tasks and return; `study resume` collects the results. Needs --shared
     #[arg(long, help_heading = "Slurm")]
     pub detach: bool,
-    /// Stop, resumable, when for so long no task ran and none ended, or the store was locked, such
-    /// as 30m [default: wait; 1m for a locked store]
+    /// Stop (resumable) if no task ran or ended, or the store was locked, for this long, such as
+    /// 30m [default: wait; 1m for a locked store]
     #[arg(long, value_name = "TIME", help_heading = "Slurm")]
     pub patience: Option<String>,
 }
@@ -69,22 +69,22 @@ pub struct WorkerArgs {
     /// The job's document; `-` for standard input
     #[arg(long, value_name = "FILE")]
     pub job: String,
-    /// Folder of the results; `-` for standard output
+    /// Directory of the results; `-` for standard output
     #[arg(long, value_name = "DIR")]
     pub out: String,
-    /// Only look what this node has
+    /// Only report what this node has
     #[arg(long, conflicts_with_all = ["part", "offset"])]
     pub scout: bool,
     /// Number of the part
     #[arg(long, value_name = "N", conflicts_with = "offset")]
     pub part: Option<u32>,
-    /// What is added to the index of an array's task to get that number
+    /// Added to the index of an array task to get the number of the part
     #[arg(long, value_name = "N")]
     pub offset: Option<u32>,
-    /// Which attempt it is
+    /// Number of the attempt
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub attempt: u32,
-    /// This program is a copy for this task alone: remove it
+    /// Remove this program, which is a copy for this task, at the end
     #[arg(long)]
     pub remove_self: bool,
 }
@@ -98,7 +98,7 @@ pub struct ExportArgs {
     /// Number of the run in the store [default: the last one]
     #[arg(long, value_name = "N")]
     pub run: Option<i64>,
-    /// Folder of the files [default: NAME-tables of the study's name]
+    /// Directory of the files [default: NAME-tables, with the name of the study]
     #[arg(long, value_name = "DIR")]
     pub out: Option<String>,
 }
@@ -106,10 +106,10 @@ pub struct ExportArgs {
 /// `pinfold study diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// The first store; with a run other than the last as STORE:N
+    /// The first store; STORE:N selects a run other than the last
     #[arg(value_name = "STORE")]
     pub first: String,
-    /// The second
+    /// The second store
     #[arg(value_name = "STORE")]
     pub second: String,
     /// Print JSON
@@ -126,7 +126,8 @@ pub struct ReportArgs {
     /// Number of the run in the store [default: the last one]
     #[arg(long, value_name = "N")]
     pub run: Option<i64>,
-    /// The page [default: NAME.html of the study's name]; the tables go to a folder next to it
+    /// File of the page [default: NAME.html, with the name of the study]; the tables are written to
+    /// a directory next to it
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
 }
@@ -134,10 +135,10 @@ pub struct ReportArgs {
 /// `pinfold study check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The study file; docs/studies/study-file.md describes it
+    /// Study file, see docs/studies/study-file.md
     #[arg(value_name = "FILE")]
     pub file: String,
-    /// The reduced form of its table `quick`
+    /// Run the reduced form that the table `quick` of the file defines
     #[arg(long)]
     pub quick: bool,
     /// List every cell
@@ -154,23 +155,23 @@ pub struct RunArgs {
     /// The study file
     #[arg(value_name = "FILE")]
     pub file: String,
-    /// The reduced form of its table `quick`
+    /// Run the reduced form that the table `quick` of the file defines
     #[arg(long)]
     pub quick: bool,
-    /// Where the results go [default: NAME.sqlite of the study's name]
+    /// File of the results [default: NAME.sqlite, with the name of the study]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// What makes the trials; docs/scale.md describes `slurm`
+    /// What runs the trials; for `slurm` see docs/scale.md
     #[arg(long, value_enum, value_name = "ENGINE", default_value_t)]
     pub engine: Engine,
-    /// How tasks are given to Slurm.
+    /// How tasks are submitted to Slurm.
     #[command(flatten)]
     pub slurm: SlurmArgs,
-    /// A folder that all nodes and this host share, under one path: through it go program, study
-    /// and results [default: none, they go through `srun`]
+    /// A directory that all nodes and this host share under the same path, for program, study and
+    /// results [default: none, they are transferred through `srun`]
     #[arg(long, value_name = "DIR", help_heading = "Slurm")]
     pub shared: Option<String>,
-    /// The pinfold on the nodes, if one is there already [default: this program, sent to them]
+    /// Path of pinfold on the nodes [default: this program is sent to them]
     #[arg(long, value_name = "PATH", help_heading = "Slurm")]
     pub program: Option<String>,
 }
@@ -181,13 +182,13 @@ pub struct ResumeArgs {
     /// The store
     #[arg(value_name = "STORE")]
     pub store: String,
-    /// The study file, to be compared with the one that the run began with
+    /// Study file, compared with the one that the run began with
     #[arg(value_name = "FILE")]
     pub file: Option<String>,
-    /// Go on although kernel, topology or command line changed; that is stored and reported
+    /// Continue although kernel, topology or command line changed; stored and reported
     #[arg(long)]
     pub accept_host_change: bool,
-    /// How tasks are given to Slurm, for a run that began on one.
+    /// How tasks are submitted to Slurm, for a run that began on one.
     #[command(flatten)]
     pub slurm: SlurmArgs,
 }
@@ -209,7 +210,7 @@ pub struct StoreArgs {
 /// `pinfold gate`.
 #[derive(Debug, Args)]
 pub struct GateArgs {
-    /// Wait at this socket, and leave the standard input to the command
+    /// Wait at this socket, and leave standard input to the command
     #[arg(long, value_name = "PATH")]
     pub socket: Option<String>,
     /// The command
