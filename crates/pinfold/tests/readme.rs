@@ -1,14 +1,15 @@
-//! Every command of the README, the guide and the pages on libvirt, measuring and exits is run, or parsed where it needs a machine of
-//! the reader's.
+//! Every command of the README, the guide, the FAQ and the pages on libvirt, measuring and exits is
+//! run, or parsed where it needs a machine of the reader's.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use pinfold_host::process::capture;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 6] = [
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md"),
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide.md"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/faq.md"),
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/libvirt.md"),
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measuring.md"),
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/exits.md"),
@@ -69,7 +70,8 @@ fn the_commands_of_readme_and_guide_work() {
             continue;
         }
         // Files of the pages are named from the repository's root.
-        let is_file = |word: &str| ["docs/", "studies/"].iter().any(|at| word.starts_with(at));
+        let folders = ["docs/", "fixtures/", "studies/"];
+        let is_file = |word: &str| folders.iter().any(|at| word.starts_with(at));
         let file = |word: &String| match is_file(word) {
             true => format!("{}/../../{word}", env!("CARGO_MANIFEST_DIR")),
             false => word.clone(),
