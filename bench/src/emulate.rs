@@ -23,7 +23,7 @@ use pinfold_model::CpuSet;
 use pinfold_plan::platforms;
 use pinfold_probe::cpu_speed::{ChurnKind, Stop, Workers};
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::random::Pcg32;
+use pinfold_stats::random::Pcg32;
 use serde_json::json;
 
 use crate::page::{self, Table};

@@ -11,8 +11,8 @@ use pinfold_model::{CpuSet, LoadRow, Method, PuId, RecordedLoad};
 use pinfold_plan::platforms;
 use pinfold_probe::cpu_speed::{Progress, ProgressOutcome, SpeedBenchmark as _, Workers};
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::random::Pcg32;
-use pinfold_study::stats::{median, quantile};
+use pinfold_stats::random::Pcg32;
+use pinfold_stats::{median, quantile};
 
 use crate::emulate::load::{Load, PATIENCE_NS};
 use crate::emulate::platform::{Platform, Tools};

@@ -7,8 +7,9 @@ use pinfold_model::{GuestTopology, Plan, Request, Severity, Topology, VcpuCount}
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::lint::{Layout, fix, lint, render};
 use pinfold_plan::{emit, explain, platforms, requests, schema, validate};
+use pinfold_stats::compare;
+use pinfold_study::measured;
 use pinfold_study::study::{self, Cells, HostFacts};
-use pinfold_study::{compare, measured};
 use pinfold_vm::argv as qemu;
 use pinfold_vm::libvirt::{Described, Pins};
 

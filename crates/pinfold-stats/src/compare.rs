@@ -22,7 +22,7 @@ use pinfold_model::text::counted;
 use pinfold_model::{Family, Figure, Unit};
 
 use self::aspect::{Both, aspects};
-use crate::stats::{
+use crate::{
     Block, CONTENDED_SHARE, Direction, Evidence, Interval, Rule, Steadiness, Verdict,
     blocks_needed, holm, median, ratio_interval, sign_flip, steady,
 };

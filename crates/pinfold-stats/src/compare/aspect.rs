@@ -11,7 +11,7 @@ use std::fmt;
 use pinfold_model::{Family, GAP_FLOOR_NS, Statistic, Unit};
 
 use super::{Key, Merged, Outcome, Population, Side, Values};
-use crate::stats::{Direction, P999_SAMPLES, RandomArrival, of_samples};
+use crate::{Direction, P999_SAMPLES, RandomArrival, of_samples};
 
 /// The benchmark whose samples are scheduling stalls.
 const GAPS: &str = "spin-gap";

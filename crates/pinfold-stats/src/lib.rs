@@ -9,13 +9,18 @@
 //! The unit of replication is the start of a virtual machine, one per candidate and block. A
 //! verdict needs both the exact paired test ([`sign_flip`], corrected by [`holm`]) and the
 //! bootstrap interval ([`ratio_interval`]). Three starts are never enough for a verdict.
+//!
+//! [`compare`] applies all of this to two sets of figures. All randomness comes from a recorded
+//! seed through [`random::Pcg32`].
 
 mod bootstrap;
 mod capacity;
+pub mod compare;
 mod coordinated_omission;
 mod mean;
 mod quantile;
 mod race;
+pub mod random;
 mod sign_flip;
 mod steady;
 mod student;
@@ -30,8 +35,7 @@ pub use capacity::{CONTENDED_SHARE, Capacity, of_samples};
 pub use coordinated_omission::RandomArrival;
 pub use mean::Mean;
 pub use quantile::{median, quantile, quantile_sorted};
-pub(crate) use race::unexplained;
-pub use race::{Lane, Loss, RaceRule, RaceTest};
+pub use race::{Lane, Loss, RaceRule, RaceTest, residuals};
 pub use sign_flip::{
     EXACT_BLOCKS, LEAST_BLOCKS, MONTE_CARLO_DRAWS, Method, PValue, blocks_needed, holm, sign_flip,
     smallest_p,

@@ -218,12 +218,13 @@ fn spread_of(lanes: &[Lane]) -> Option<(f64, u32)> {
 
 /// Residual sum of squares after removal of block (row) and candidate (column) effects.
 fn residual_squares(rows: &[Vec<f64>]) -> f64 {
-    unexplained(rows).iter().flatten().map(|rest| rest * rest).sum()
+    residuals(rows).iter().flatten().map(|rest| rest * rest).sum()
 }
 
 /// Residuals after removal of block (row) and candidate (column) effects; all rows have the same
 /// length.
-pub(crate) fn unexplained(rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
+#[must_use]
+pub fn residuals(rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let of_rows: Vec<f64> = rows.iter().map(|row| mean(row)).collect();
     let all = mean(&of_rows);
