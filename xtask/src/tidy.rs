@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-model", &[]),
     ("pinfold-host", &["pinfold-model"]),
+    ("pinfold-sim", &["pinfold-model", "pinfold-host"]),
     ("pinfold-topology", &["pinfold-model", "pinfold-host"]),
     ("pinfold-plan", &["pinfold-model"]),
     ("pinfold-apply", &["pinfold-model", "pinfold-host"]),

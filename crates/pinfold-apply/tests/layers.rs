@@ -11,7 +11,8 @@ mod common;
 
 use common::{Bench, assert_same, set};
 use pinfold_apply::{NewJournal, Target, UndoReport, apply, undo, unobserved};
-use pinfold_host::{Host as _, HostMut as _, Knob, SimBuilder, SimHost, paths};
+use pinfold_host::{Host as _, HostMut as _, paths};
+use pinfold_sim::{Knob, SimBuilder, SimHost};
 use pinfold_model::{
     HugePagePool, IsolationScope, NodeId, Plan, PuId, Role, SamePageMerging, Tid,
     TransparentHugePages, Tuning,

@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 
 use common::{Bench, Case, assert_same, break_at, set};
 use pinfold_apply::{ApplyError, Point, plan_steps};
-use pinfold_host::{Host as _, HostMut as _, Knob, SimBuilder, SimHost, SimPages, SimTask, paths};
+use pinfold_host::{Host as _, HostMut as _, paths};
+use pinfold_sim::{Knob, SimBuilder, SimHost, SimPages, SimTask};
 use pinfold_model::{
     Change, CpuSet, HugePagePool, IrqPlan, MemoryPlan, NodeId, PuId, SamePageMerging, Tid,
     TransparentHugePages, Tuning,

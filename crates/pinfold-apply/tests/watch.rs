@@ -15,7 +15,8 @@ use common::{
 use pinfold_apply::{
     Extent, Journal, MAX_REPAIRS, Roles, Rules, WatchEvent, Watcher, apply, undo, unobserved,
 };
-use pinfold_host::{Host, HostMut as _, SimHost, SimTask, paths};
+use pinfold_host::{Host, HostMut as _, paths};
+use pinfold_sim::{SimHost, SimTask};
 use pinfold_model::{IsolationScope, Lifetime, Policy, Role, TaskId, Tid};
 
 /// Roles as QMP would tell them: what the test has put in.

@@ -11,7 +11,8 @@ use pinfold_apply::{
     apply, undo, unobserved,
 };
 use pinfold_host::files::StateDir;
-use pinfold_host::{CgroupVersion, SimBuilder, SimClock, SimHost, SimTask, paths};
+use pinfold_host::{SimClock, paths};
+use pinfold_sim::{CgroupVersion, SimBuilder, SimHost, SimTask};
 use pinfold_model::{
     CpuSet, IsolationScope, Keeper, Lifetime, Plan, Policy, PuId, Role, Setting, Speed, ThreadPlan,
     Tid, VnodeKind, VnodePlan,

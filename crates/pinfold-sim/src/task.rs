@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_host::proc_stat::{PF_KTHREAD, PF_NO_SETAFFINITY};
+use pinfold_host::schedstat::SchedStat;
 use pinfold_model::{CpuSet, NodeId, Policy, TaskId, Tid};
-
-use crate::proc_stat::{PF_KTHREAD, PF_NO_SETAFFINITY};
-use crate::schedstat::SchedStat;
 
 /// A clock tick of `/proc`, `USER_HZ`.
 const NS_PER_TICK: u64 = 10_000_000;

@@ -1,10 +1,10 @@
 //! Features for speed emulation: weights, quotas, the freezer, signals, frequencies.
 
+use pinfold_host::process::Signaled;
+use pinfold_host::{Host as _, paths};
 use pinfold_model::{CpuSet, TaskId, Tid};
 
 use super::*;
-use crate::process::Signaled;
-use crate::{Host as _, paths};
 
 #[test]
 fn freezing_waits_for_those_that_cannot_be_woken() {

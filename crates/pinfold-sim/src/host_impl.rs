@@ -5,15 +5,15 @@
 
 use std::collections::BTreeSet;
 
+use pinfold_host::process::Signaled;
+use pinfold_host::{Host, HostError, HostMut, Writable, paths};
 use pinfold_model::{CpuSet, KeptFile, NodeId, Policy, Setting, TaskId, Tid};
 use rustix::io::Errno;
 
 use super::SimHost;
-use super::cgroup::Place;
+use super::cgroup::CgroupPath;
 use super::proc_files::ProcPath;
 use super::state::Machine;
-use crate::process::Signaled;
-use crate::{Host, HostError, HostMut, paths, sealed};
 
 /// Removes double slashes, `.` components and a trailing slash from a path.
 fn tidy(path: &str) -> String {
@@ -29,8 +29,8 @@ impl Machine {
         }
         if let Some((index, place)) = self.cgroup_place(&path) {
             return match place? {
-                Place::Group(_) => Err(Errno::ISDIR),
-                Place::File { group, name } => {
+                CgroupPath::Group(_) => Err(Errno::ISDIR),
+                CgroupPath::File { group, name } => {
                     self.read_group_file(index, &group, &name).map(String::into_bytes)
                 }
             };
@@ -52,7 +52,7 @@ impl Machine {
             return answer;
         }
         if let Some((index, place)) = self.cgroup_place(&path) {
-            let Place::Group(group) = place? else {
+            let CgroupPath::Group(group) = place? else {
                 return Err(Errno::NOTDIR);
             };
             let mut names = self.file_names(index, &group);
@@ -100,8 +100,10 @@ impl Machine {
         }
         if let Some((index, place)) = self.cgroup_place(&tidied) {
             return match place? {
-                Place::Group(group) => count(2 + self.hierarchies[index].children(&group).count()),
-                Place::File { .. } => Ok(1),
+                CgroupPath::Group(group) => {
+                    count(2 + self.hierarchies[index].children(&group).count())
+                }
+                CgroupPath::File { .. } => Ok(1),
             };
         }
         match self.proc_place(&tidied) {
@@ -122,8 +124,10 @@ impl Machine {
         }
         if let Some((index, place)) = self.cgroup_place(&path) {
             return match place? {
-                Place::Group(_) => Err(Errno::ISDIR),
-                Place::File { group, name } => self.write_group_file(index, (&group, &name), &text),
+                CgroupPath::Group(_) => Err(Errno::ISDIR),
+                CgroupPath::File { group, name } => {
+                    self.write_group_file(index, (&group, &name), &text)
+                }
             };
         }
         match self.proc_place(&path) {
@@ -137,7 +141,7 @@ impl Machine {
 
 /// Errors of the tree always have an errno.
 fn errno_of(error: HostError) -> Errno {
-    Errno::from_raw_os_error(error.errno().unwrap_or(libc::EIO))
+    error.errno().map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
 impl Host for SimHost {
@@ -215,7 +219,7 @@ impl Host for SimHost {
     }
 }
 
-impl sealed::Writable for SimHost {}
+impl Writable for SimHost {}
 
 impl HostMut for SimHost {
     fn write(&self, path: &str, value: &[u8]) -> Result<(), HostError> {
@@ -250,8 +254,8 @@ impl HostMut for SimHost {
             }
             match machine.cgroup_place(&path) {
                 Some((index, place)) => match place? {
-                    Place::Group(group) => machine.remove_group(index, &group),
-                    Place::File { .. } => Err(Errno::NOTDIR),
+                    CgroupPath::Group(group) => machine.remove_group(index, &group),
+                    CgroupPath::File { .. } => Err(Errno::NOTDIR),
                 },
                 None => machine.link_count_any(&path).and(Err(Errno::PERM)),
             }

@@ -6,11 +6,11 @@ mod speed;
 mod v1_rules;
 mod v2_rules;
 
+use pinfold_host::{HostError, HostMut as _};
 use pinfold_model::{CpuSet, Policy, Tid};
 use rustix::io::Errno;
 
 use super::*;
-use crate::{HostError, HostMut as _};
 
 fn set(text: &str) -> CpuSet {
     CpuSet::parse_list(text).unwrap()

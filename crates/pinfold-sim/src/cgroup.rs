@@ -145,14 +145,14 @@ pub(super) fn is_inside(group: &str, ancestor: &str) -> bool {
 }
 
 /// Kind of a path below a hierarchy's mount.
-pub(super) enum Place {
+pub(super) enum CgroupPath {
     Group(String),
     File { group: String, name: String },
 }
 
 impl Machine {
     /// The hierarchy that contains a path, and the kind of the path.
-    pub(super) fn cgroup_place(&self, path: &str) -> Option<(usize, Result<Place, Errno>)> {
+    pub(super) fn cgroup_place(&self, path: &str) -> Option<(usize, Result<CgroupPath, Errno>)> {
         let (index, below) = self
             .hierarchies
             .iter()
@@ -162,13 +162,13 @@ impl Machine {
         let hierarchy = &self.hierarchies[index];
         let group = if below.is_empty() { "/" } else { below };
         if hierarchy.groups.contains_key(group) {
-            return Some((index, Ok(Place::Group(group.to_owned()))));
+            return Some((index, Ok(CgroupPath::Group(group.to_owned()))));
         }
         let place = parent(group).and_then(|above| {
             let name = group.rsplit('/').next()?;
             let known = hierarchy.groups.contains_key(above);
             (known && self.file_names(index, above).iter().any(|file| file == name))
-                .then(|| Place::File { group: above.to_owned(), name: name.to_owned() })
+                .then(|| CgroupPath::File { group: above.to_owned(), name: name.to_owned() })
         });
         Some((index, place.ok_or(Errno::NOENT)))
     }

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_host::process::Signaled;
+use pinfold_host::{Host as _, SnapshotHost, paths};
 use pinfold_model::{CpuSet, NodeId, Policy, PuId, Setting, TaskId, Tid};
 use rustix::io::Errno;
 
@@ -13,8 +15,6 @@ use super::cgroup::{CgroupVersion, Hierarchy, parent};
 use super::resctrl::Resctrl;
 use super::setting_backend::Kept;
 use super::{Knob, SimTask, parse, v1, v2};
-use crate::process::Signaled;
-use crate::{Host as _, SnapshotHost, paths};
 
 /// `MAX_NUMNODES` of a distribution kernel.
 pub(super) const MAX_NODES: u32 = 1024;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
+use pinfold_host::{SnapshotHost, paths};
 use pinfold_model::{CpuSet, Tid};
 
 use super::cgroup::{CgroupVersion, Cpuset, Group, Hierarchy, parent};
 use super::resctrl::Resctrl;
 use super::state::{Held, Machine};
 use super::{Knob, SimHost, SimTask, real_time, v1};
-use crate::{SnapshotHost, paths};
 
 /// PID of Pinfold itself on a simulated machine.
 const OWN: u32 = 100;

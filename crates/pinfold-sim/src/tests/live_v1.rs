@@ -6,11 +6,11 @@
 
 use std::fmt::Debug;
 
+use pinfold_host::process::{Child, Spawn, own_pid};
+use pinfold_host::{HostMut, LiveHost, mountinfo, paths};
 use pinfold_model::PuId;
 
 use super::*;
-use crate::process::{Child, Spawn, own_pid};
-use crate::{HostMut, LiveHost, mountinfo, paths};
 
 const MOUNT: &str = "/sys/fs/cgroup/cpuset";
 
@@ -30,7 +30,7 @@ enum Task {
 
 /// The two machines, or the reason why the comparison is not possible here.
 fn pair() -> Result<Pair, &'static str> {
-    if !crate::process::is_root() {
+    if !pinfold_host::process::is_root() {
         return Err("only root may make cpuset groups");
     }
     let live = LiveHost::new().map_err(|_| "the kernel has no openat2")?;

@@ -8,11 +8,11 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_host::paths;
 use pinfold_model::Tid;
 use rustix::io::Errno;
 
 use super::state::Machine;
-use crate::paths;
 
 /// Number of cache ways: the L3 of an Intel server of 2017.
 const WAYS: u32 = 11;

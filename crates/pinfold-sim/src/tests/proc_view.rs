@@ -1,9 +1,9 @@
 //! Reads `/proc` of simulated tasks with the real parsers.
 
+use pinfold_host::{ThreadSet, mountinfo, paths, proc_cgroup, proc_stat, proc_status, schedstat};
 use pinfold_model::Policy;
 
 use super::*;
-use crate::{ThreadSet, mountinfo, paths, proc_cgroup, proc_stat, proc_status, schedstat};
 
 #[test]
 fn tasks_are_shown_as_the_kernel_shows_them() {

@@ -33,9 +33,9 @@ use rustix::io::Errno;
 
 pub use build::SimBuilder;
 pub use cgroup::CgroupVersion;
+use pinfold_host::Host as _;
 pub use task::{SimPages, SimTask};
 
-use crate::Host as _;
 use state::{Held, Machine};
 
 /// What a writable file accepts, and how it shows its value.
@@ -178,7 +178,7 @@ impl SimHost {
     /// Creates a process with its parent's groups, mask and policy. False if the parent does not
     /// exist.
     pub fn fork(&self, parent: Tid, child: Tid) -> bool {
-        self.born(parent, |parent, start_time| SimTask {
+        self.spawn_task(parent, |parent, start_time| SimTask {
             tid: child,
             tgid: child,
             ppid: parent.tgid,
@@ -190,10 +190,14 @@ impl SimHost {
     /// Creates a thread with the groups, mask and policy of its creator. False if the creator does
     /// not exist.
     pub fn clone_thread(&self, creator: Tid, thread: Tid) -> bool {
-        self.born(creator, |creator, start_time| SimTask { tid: thread, start_time, ..creator })
+        self.spawn_task(creator, |creator, start_time| SimTask {
+            tid: thread,
+            start_time,
+            ..creator
+        })
     }
 
-    fn born(&self, from: Tid, make: impl FnOnce(SimTask, u64) -> SimTask) -> bool {
+    fn spawn_task(&self, from: Tid, make: impl FnOnce(SimTask, u64) -> SimTask) -> bool {
         let mut state = self.state();
         let machine = &mut state.machine;
         let latest = machine.tasks.values().map(|held| held.task.start_time).max().unwrap_or(0);

@@ -7,12 +7,12 @@
 //! 43846). It keeps a drop-in that takes precedence over the unit file, and that is empty in this
 //! case.
 
+use pinfold_host::paths;
 use pinfold_model::{CpuSet, Keeper, KeptFile, Lifetime, Setting, Tid};
 use rustix::io::Errno;
 
 use super::SimHost;
 use super::state::Machine;
-use crate::paths;
 
 /// A setting and its effects.
 #[derive(Clone, Debug)]
