@@ -2,11 +2,12 @@
 
 use std::sync::OnceLock;
 
+use pinfold_config::{platforms, requests};
 use pinfold_host::SnapshotHost;
 use pinfold_model::{GuestTopology, Plan, Request, Severity, Topology, VcpuCount};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::lint::{Layout, fix, lint, render};
-use pinfold_plan::{emit, explain, platforms, requests, schema, validate};
+use pinfold_plan::{emit, explain, resolve_platform, schema, validate};
 use pinfold_stats::compare;
 use pinfold_study::measured;
 use pinfold_study::study::{self, Cells, HostFacts};
@@ -42,7 +43,7 @@ pub(crate) fn platform(bytes: &[u8]) {
     fast.highest_khz = (0_u64..).zip(&topology.pus).map(|(n, pu)| (pu.os, 2_000_000 + n)).collect();
     fast.frequency_domains = topology.cores.iter().map(|core| core.pus.clone()).collect();
     for host in [topology, &fast] {
-        let Ok(placed) = platforms::resolve(&platform, host) else { continue };
+        let Ok(placed) = resolve_platform(&platform, host) else { continue };
         assert_eq!(placed.vnodes.len(), platform.vnodes.len());
         let cores: usize = placed.vnodes.iter().map(|vnode| vnode.pus.len()).sum();
         assert_eq!(placed.plan.pus().len(), cores, "a PU has two vnodes");

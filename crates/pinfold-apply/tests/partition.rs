@@ -14,10 +14,10 @@ use pinfold_apply::{
     ApplyError, Extent, Point, Refusal, Roles, WatchEvent, Watcher, plan_steps, status, vanished,
 };
 use pinfold_host::{Host, HostMut as _, paths};
-use pinfold_sim::{CgroupVersion, SimBuilder, SimHost, SimTask};
 use pinfold_model::{
     CpuSet, IsolationScope, Partition, PuId, Role, Severity, TaskId, ThreadPlan, Tid,
 };
+use pinfold_sim::{CgroupVersion, SimBuilder, SimHost, SimTask};
 
 fn with_partition(case: &Case, scope: IsolationScope) -> Case {
     let mut case = case.with(scope);

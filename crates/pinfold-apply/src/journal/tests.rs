@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use pinfold_host::files::{Lock, StateDir};
 use pinfold_host::{Host as _, HostError, SimClock};
-use pinfold_sim::{CgroupVersion, SimHost, SimTask};
 use pinfold_model::{
     Change, CpuSet, IsolationScope, Keeper, KeptFile, Lifetime, Plan, Role, Setting, Speed, Step,
     TaskId, ThreadPlan, Tid, Undo, VnodeKind, VnodePlan,
 };
+use pinfold_sim::{CgroupVersion, SimHost, SimTask};
 
 use super::*;
 use crate::{ApplyError, apply, plan_steps, undo, unobserved};

@@ -12,11 +12,11 @@ use pinfold_apply::{
 };
 use pinfold_host::files::StateDir;
 use pinfold_host::{SimClock, paths};
-use pinfold_sim::{CgroupVersion, SimBuilder, SimHost, SimTask};
 use pinfold_model::{
     CpuSet, IsolationScope, Keeper, Lifetime, Plan, Policy, PuId, Role, Setting, Speed, ThreadPlan,
     Tid, VnodeKind, VnodePlan,
 };
+use pinfold_sim::{CgroupVersion, SimBuilder, SimHost, SimTask};
 
 pub const VM: u32 = 500;
 pub const PLAN_TEXT: &str = r#"{"strategy":"test"}"#;

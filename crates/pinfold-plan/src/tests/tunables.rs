@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use pinfold_config::requests::{KNOBS, knob};
 use pinfold_host::{files, paths, process};
 use pinfold_model::{NodeId, Plan, PuId, Severity, Topology};
 
 use super::machine::{Machine, dual_e5_2670, i7_4790k};
 use super::{auto, exactly, golden, one};
 use crate::emit::{self, said};
-use crate::requests::{KNOBS, knob};
 use crate::{plan, tunables, validate};
 
 const SECOND: u64 = 1_000_000_000;

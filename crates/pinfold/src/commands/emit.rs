@@ -172,7 +172,8 @@ fn not_single(error: NotSingle) -> Failure {
 #[cfg(test)]
 mod tests {
     use clap::ValueEnum as _;
-    use pinfold_plan::{requests, tunables};
+    use pinfold_config::requests;
+    use pinfold_plan::tunables;
 
     use super::*;
 

@@ -10,26 +10,24 @@
 //! vcpus = 4
 //! ```
 
-pub mod keys;
 mod knobs;
 pub(crate) mod locate;
 mod pins;
 mod policies;
-pub mod value;
 
 use std::collections::BTreeSet;
 
 use pinfold_model::{
     CpuSet, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, PinWish,
-    Preference, Request, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
+    Preference, Request, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest, closest,
 };
 use thiserror::Error;
 
-use crate::suggest;
-use keys::{Fault, Keys};
+use crate::keys::{Fault, Keys};
+use crate::value::{self, Value, Whole, decimal, unit_bytes};
+
 pub use knobs::{KNOBS, knob};
 pub use locate::{place_of, place_of_key};
-use value::{Value, Whole, decimal, unit_bytes};
 
 /// An error in a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -418,7 +416,7 @@ pub(crate) fn one_of<T: Copy>(
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
         let words = names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
         let fault = Fault::new(at, format!("{key}: {text:?} is not one of {words}"));
-        match suggest::nearest(text, names.into_iter()) {
+        match closest(text, names.into_iter()) {
             Some(nearest) => fault.with_hint(format!("did you mean {nearest}?")),
             None => fault,
         }

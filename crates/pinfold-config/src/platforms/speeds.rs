@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use pinfold_model::{Method, Speed, SpeedRequest};
 
-use crate::requests::keys::Fault;
-use crate::requests::value::{Value, Whole, decimal};
+use crate::keys::Fault;
+use crate::value::{Value, Whole, decimal};
 
 const FORMS: &str = "write a share such as \"40%\" or 0.4, or a frequency such as \"2.1 GHz\" or \
     \"800 MHz\"";

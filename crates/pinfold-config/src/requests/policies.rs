@@ -2,7 +2,7 @@
 
 use pinfold_model::{Policy, PolicyRequest};
 
-use super::keys::Fault;
+use crate::keys::Fault;
 
 /// Syntax of a policy.
 pub(super) const FORMS: &str =

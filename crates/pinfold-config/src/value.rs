@@ -2,7 +2,7 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::keys::Fault;
+use crate::keys::Fault;
 
 /// A value with its position.
 pub struct Value {

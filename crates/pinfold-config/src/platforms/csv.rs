@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use pinfold_model::{LoadRow, MAX_PUS, PuId, RecordedLoad, SpeedChange, SpeedProfile};
 
 use super::speeds;
+use crate::keys::Fault;
 use crate::requests::RequestError;
-use crate::requests::keys::Fault;
-use crate::requests::value::{Value, Whole, decimal};
+use crate::value::{Value, Whole, decimal};
 
 /// Parses a speed profile: the header `seconds,speed`, then a row for each change, in ascending
 /// order of time; speeds as in a platform file. Before the first row the vnode's own speed applies.

@@ -2,12 +2,11 @@
 
 use pinfold_model::{
     CpuQuota, CpuSet, Device, HugePagePool, IrqPlan, NodeId, Partition, Plan, PolicyRequest,
-    ResourceShare, SamePageMerging, TransparentHugePages,
+    ResourceShare, SamePageMerging, TransparentHugePages, closest,
 };
 
-use super::keys::Fault;
 use super::{RequestError, policies};
-use crate::suggest;
+use crate::keys::Fault;
 
 /// The keys, each with its value syntax; for help and messages.
 pub const KNOBS: [(&str, &str); 20] = [
@@ -57,7 +56,8 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
     }
     if let Some(role) = key.strip_prefix("policy:") {
         let wish = PolicyRequest { role: role.to_owned(), policy: policies::policy(value, 0)? };
-        return crate::policies::give(plan, None, &wish)
+        return plan
+            .set_policy(None, &wish)
             .map_err(|why| Fault::new(0, why).with_hint(policies::ROLES));
     }
     let tuning = &mut plan.tuning;
@@ -95,7 +95,7 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
         "required" => tuning.required = word(key, value, &[("yes", true), ("no", false)])?,
         _ => {
             let fault = Fault::new(0, format!("there is no knob {key:?}"));
-            let nearest = suggest::nearest(key, KNOBS.iter().map(|(name, _)| *name));
+            let nearest = closest(key, KNOBS.iter().map(|(name, _)| *name));
             let meant = nearest.map_or_else(String::new, |one| format!("did you mean {one}? "));
             return Err(fault.with_hint(format!("{meant}{}", keys())));
         }

@@ -2,17 +2,17 @@
 //!
 //! A request does not store positions: the file is parsed again after an error.
 
-use super::RequestError;
-use super::keys::Fault;
-use super::value::{self, Value, Whole};
-use crate::PlanError;
+use pinfold_model::{RequestField, VnodeField};
 
-/// Line and column of the value that an error is about, both from 1; `None` if it is about no value
-/// of the file.
+use super::RequestError;
+use crate::keys::Fault;
+use crate::value::{self, Value, Whole};
+
+/// Line and column of a part of the request, both from 1; `None` if the file does not contain it.
 #[must_use]
-pub fn place_of(text: &str, error: &PlanError) -> Option<(usize, usize)> {
+pub fn place_of(text: &str, field: &RequestField) -> Option<(usize, usize)> {
     let root = value::parse_toml(text).ok()?;
-    place(text, at_of(&root, error)?)
+    place(text, at_of(&root, field)?)
 }
 
 /// Line and column of the value of a key such as `["host", "pus"]`.
@@ -27,46 +27,45 @@ pub(crate) fn place(text: &str, at: usize) -> Option<(usize, usize)> {
     RequestError::in_file(text, Fault::new(at, String::new())).place
 }
 
-fn at_of(root: &Value, error: &PlanError) -> Option<usize> {
-    match error {
-        PlanError::Device { device, .. } => {
+fn at_of(root: &Value, field: &RequestField) -> Option<usize> {
+    match field {
+        RequestField::Device(device) => {
             let is_it =
                 |text: &str| super::device(text).is_ok_and(|found| found.to_string() == *device);
             let lists = vnodes(root).filter_map(|vnode| get(vnode, "devices"));
             item(lists.chain(get(root, "interrupts")), is_it)
         }
-        PlanError::BadIothread { id, .. } => {
+        RequestField::Iothread(id) => {
             item(vnodes(root).filter_map(|vnode| get(vnode, "iothreads")), |text| text == id)
         }
-        PlanError::Free { .. } => {
+        RequestField::Free => {
             let host = get(root, "host")?;
             Some(get(host, "pus").or_else(|| get(host, "free"))?.at)
         }
-        PlanError::EmulatorRequest { .. } => Some(get(root, "emulator")?.at),
-        PlanError::NoPus { .. } => Some(get(root, "avoid")?.at),
-        PlanError::BadName { name, .. } => of_vnode(root, name, &["name"]),
-        PlanError::NoVcpus { vnode, .. } | PlanError::NoRoom { vnode, .. } => {
-            of_vnode(root, vnode, COUNTS)
-        }
-        PlanError::TooManyVhosts { vnode, .. } => of_vnode(root, vnode, &["vhosts"]),
-        PlanError::Memory { vnode, .. } => of_vnode(root, vnode, &["memory"]),
-        PlanError::HugePages { vnode, .. } => of_vnode(root, vnode, &["huge-pages"]),
-        PlanError::GuestSmt { vnode, .. } => of_vnode(root, vnode, &["smt"]),
-        PlanError::Policy { vnode, .. } => of_vnode(root, vnode, &["policies"]),
-        PlanError::Pin { vnode, .. } => of_vnode(root, vnode, &["pins"]),
-        PlanError::Nodes { vnode, .. }
-        | PlanError::Cells { vnode, .. }
-        | PlanError::WrongKind { vnode, .. } => of_vnode(root, vnode, &[]),
-        // Of several vnodes, the largest is the first that has no room.
-        PlanError::TooManyVcpus { .. } => {
+        RequestField::Emulator => Some(get(root, "emulator")?.at),
+        RequestField::Avoid => Some(get(root, "avoid")?.at),
+        RequestField::LargestVnode => {
             let counts =
                 vnodes(root).filter_map(|vnode| COUNTS.iter().find_map(|key| get(vnode, key)));
             Some(counts.max_by_key(|count| number(count))?.at)
         }
-        PlanError::UnknownStrategy { .. }
-        | PlanError::NoVnodes
-        | PlanError::NoHousekeeping { .. }
-        | PlanError::TooFewPus { .. } => None,
+        RequestField::Vnode(name, field) => of_vnode(root, name, keys_of(*field)),
+    }
+}
+
+/// The keys of a request file for a property of a vnode; none for the vnode as a whole, and for
+/// those of platforms only.
+fn keys_of(field: VnodeField) -> &'static [&'static str] {
+    match field {
+        VnodeField::Name => &["name"],
+        VnodeField::Count => COUNTS,
+        VnodeField::Vhosts => &["vhosts"],
+        VnodeField::Memory => &["memory"],
+        VnodeField::HugePages => &["huge-pages"],
+        VnodeField::GuestSmt => &["smt"],
+        VnodeField::Policies => &["policies"],
+        VnodeField::Pins => &["pins"],
+        VnodeField::Whole | VnodeField::Speed | VnodeField::MemoryNode | VnodeField::Method => &[],
     }
 }
 

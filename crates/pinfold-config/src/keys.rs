@@ -2,8 +2,9 @@
 //!
 //! Also used for the study files of `pinfold-study`, which have the same syntax.
 
-use super::value::{Value, Whole};
-use crate::suggest;
+use pinfold_model::closest;
+
+use crate::value::{Value, Whole};
 
 /// A fault with its position in the text.
 pub struct Fault {
@@ -57,7 +58,7 @@ impl Keys {
         let unknown = entries.iter().find(|(key, _, _)| !known.contains(&key.as_str()));
         if let Some((key, at, _)) = unknown {
             let fault = Fault::new(*at, format!("{name} has no key {key:?}"));
-            return Err(match suggest::nearest(key, known.iter().copied()) {
+            return Err(match closest(key, known.iter().copied()) {
                 Some(nearest) => fault.with_hint(format!("did you mean {nearest}?")),
                 None => fault.with_hint(format!("its keys are {}", known.join(", "))),
             });

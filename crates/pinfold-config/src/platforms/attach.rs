@@ -2,7 +2,7 @@
 
 use pinfold_model::{Attach, PlatformVnode};
 
-use crate::requests::keys::Fault;
+use crate::keys::Fault;
 
 /// Maximum PID (`PID_MAX_LIMIT`, `proc_sys_kernel(5)`).
 const HIGHEST_PID: u32 = 1 << 22;

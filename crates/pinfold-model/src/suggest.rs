@@ -5,7 +5,7 @@ const LONGEST: usize = 64;
 
 /// The known name with the smallest edit distance from `typed`, if it is small enough.
 #[must_use]
-pub fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn closest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_lowercase().replace(['_', ' '], "-");
     if typed.is_empty() || typed.len() > LONGEST {
         return None;
@@ -42,7 +42,7 @@ mod tests {
     fn the_name_that_was_meant() {
         let known = ["none", "compact", "compact-cores", "low-latency", "balanced"];
         let check = |typed: &str, meant: Option<&str>| {
-            assert_eq!(nearest(typed, known.into_iter()), meant, "{typed}");
+            assert_eq!(closest(typed, known.into_iter()), meant, "{typed}");
         };
         check("lowlatency", Some("low-latency"));
         check("LOW_LATENCY", Some("low-latency"));
