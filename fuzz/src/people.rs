@@ -119,15 +119,13 @@ fn look_at(plan: &Plan, topology: &Topology) {
     drop(explain(plan, topology, 80));
     let layouts = Layout::of_plan(plan, "plan.json");
     drop(render(&layouts, &lint(&layouts, topology), (topology, 80)));
-    drop(emit::cmdline(plan, topology));
-    drop(emit::tuned(plan, topology));
-    drop(emit::libvirt(plan, topology));
-    drop(emit::qemu(plan, topology, &qemu::parse(&[])));
-    for vnode in &plan.vnodes {
-        let (name, pair) = (&vnode.name, (plan, vnode));
-        let texts = [emit::kubevirt, emit::nova, emit::proxmox].map(|text| text(pair, topology));
-        let more = [emit::systemd(pair), emit::virsh(pair)];
-        assert!(texts.iter().chain(&more).all(|text| !text.is_empty()), "{name}");
+    let command = qemu::parse(&[]);
+    for format in &emit::FORMATS {
+        drop(format.text(plan, topology, &command));
+        for vnode in &plan.vnodes {
+            let text = format.text(&plan.alone(vnode), topology, &command);
+            assert!(text.is_ok_and(|text| !text.is_empty()), "{} of {}", format.name, vnode.name);
+        }
     }
 }
 

@@ -9,8 +9,10 @@ pub mod measure;
 mod pages;
 pub mod study;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pinfold_model::IsolationScope;
+use pinfold_plan::emit::{self, Format};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -191,27 +193,11 @@ impl From<Isolate> for IsolationScope {
     }
 }
 
-/// Formats of `plan --emit`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Emit {
-    /// Domain XML elements
-    Libvirt,
-    /// A start script for QEMU
-    Qemu,
-    /// A script of virsh commands for a domain that exists
-    Virsh,
-    /// Kernel parameters
-    Cmdline,
-    /// A slice, a service drop-in, and the host's slices
-    Systemd,
-    /// A profile of tuned
-    Tuned,
-    /// A script for a Proxmox host: qm set, and a hookscript for the pins
-    Proxmox,
-    /// The domain part of a KubeVirt VirtualMachine
-    Kubevirt,
-    /// Extra specs of an OpenStack Nova flavor
-    Nova,
+/// The formats of `plan --emit`, by name.
+fn formats() -> impl TypedValueParser<Value = &'static Format> {
+    let names = emit::FORMATS.iter().map(|one| PossibleValue::new(one.name).help(one.summary));
+    PossibleValuesParser::new(names)
+        .try_map(|name| emit::format(&name).ok_or("there is no such format"))
 }
 
 /// `pinfold plan`.
@@ -273,8 +259,8 @@ pub struct PlanArgs {
     #[arg(long, conflicts_with_all = ["emit", "explain"])]
     pub json: bool,
     /// Print it in a format that other tools take
-    #[arg(long, value_name = "FORMAT", conflicts_with = "explain")]
-    pub emit: Option<Emit>,
+    #[arg(long, value_name = "FORMAT", conflicts_with = "explain", value_parser = formats())]
+    pub emit: Option<&'static Format>,
     /// Of several virtual machines, emit this one's text alone
     #[arg(long, value_name = "NAME", requires = "emit")]
     pub vnode: Option<String>,
