@@ -19,7 +19,7 @@ use std::io::Write as _;
 use pinfold_host::process::{Spawn, own_tid};
 use pinfold_host::{Host as _, LiveHost, paths};
 use pinfold_model::PuId;
-use pinfold_study::stats::{Block, median, quantile, ratio_interval};
+use pinfold_stats::{Block, median, quantile, ratio_interval};
 
 use crate::page::{Figures, Table};
 use crate::pairs::ratio;

@@ -18,12 +18,13 @@ mod trial;
 
 use std::io::Write as _;
 
+use pinfold_config::platforms;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, files, process};
 use pinfold_model::CpuSet;
-use pinfold_plan::platforms;
+use pinfold_plan::resolve_platform;
 use pinfold_probe::cpu_speed::{ChurnKind, Stop, Workers};
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::random::Pcg32;
+use pinfold_stats::random::Pcg32;
 use serde_json::json;
 
 use crate::page::{self, Table};
@@ -170,7 +171,7 @@ fn pus(cores: u32, topology: &pinfold_model::Topology) -> Result<CpuSet, Failure
     let there = u32::try_from(topology.online().intersection(&topology.allowed).len())?;
     let text =
         format!("[[vnode]]\nname = \"bench\"\ncores = {}\nmethod = \"lim\"\n", cores.min(there));
-    let plan = platforms::resolve(&platforms::from_toml(&text)?, topology)?;
+    let plan = resolve_platform(&platforms::from_toml(&text)?, topology)?;
     Ok(plan.vnodes.first().ok_or("no vnode")?.cpus())
 }
 

@@ -16,8 +16,8 @@ use pinfold_probe::figures::Instrument;
 use pinfold_probe::memory::{Chase, Order, Place, Sizes, Windows};
 use pinfold_probe::os::{Operation, OsLatency};
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::random::Pcg32;
-use pinfold_study::stats::{median, quantile};
+use pinfold_stats::random::Pcg32;
+use pinfold_stats::{median, quantile};
 
 use crate::emulate::platform::{Platform, Tools};
 use crate::page::{self, Table};

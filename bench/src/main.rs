@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask bench` runs them; `cargo xtask bench pin --write` also writes the figures to
 //! `docs/figures.md`. A figure has the machine on which it was measured, its spread, and the
-//! interval of its ratio to the competitor (bootstrap over the rounds, `pinfold_study::stats`).
+//! interval of its ratio to the competitor (bootstrap over the rounds, `pinfold_stats`).
 //! Nothing here is a test: a slow machine gives other figures, not a failure.
 
 mod benchmarks;

@@ -4,8 +4,8 @@
 //! warmer cache) affect all of them, and the ratio is computed inside the round.
 
 use pinfold_host::{Clock as _, SystemClock};
-use pinfold_study::random::Pcg32;
-use pinfold_study::stats::{Block, median, quantile, ratio_interval, sign_flip};
+use pinfold_stats::random::Pcg32;
+use pinfold_stats::{Block, median, quantile, ratio_interval, sign_flip};
 
 use crate::Failure;
 use crate::page::Table;

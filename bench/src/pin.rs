@@ -13,7 +13,7 @@ use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, process};
 use pinfold_model::{CpuSet, Plan, Request, Topology, VcpuCount};
 use pinfold_plan::schema;
-use pinfold_study::stats::median;
+use pinfold_stats::median;
 use pinfold_vm::launch::{self, RunningVm};
 use pinfold_vm::{Qmp, threads};
 

@@ -121,7 +121,7 @@ fn growth(rounds: u32, seed: u64) -> Result<(Table, f64), Failure> {
             let work = || Ok(time(|| plan(strategy.name, topology, &asked)));
             let mut one = [Contender::new(strategy.name, work)];
             let times = pairs::rounds(&mut one, rounds, seed)?;
-            let median = pinfold_study::stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
+            let median = pinfold_stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
             slowest = slowest.max(median);
             by_size.push((f64::from(*pus), median));
             row.push(format!("{median:.3}"));
@@ -151,7 +151,7 @@ fn checking(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<
         let layouts = Layout::of_plan(&made, "plan.json");
         let work = || Ok(time(|| lint::lint(&layouts, topology)));
         let times = pairs::rounds(&mut [Contender::new("check", work)], rounds, seed)?;
-        let median = pinfold_study::stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
+        let median = pinfold_stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
         by_size.push((f64::from(*pus), median));
         row.push(format!("{median:.3}"));
     }

@@ -8,8 +8,8 @@
 
 use pinfold_host::files;
 use pinfold_model::{LoadState, Metric};
-use pinfold_study::random::Pcg32;
-use pinfold_study::stats::{
+use pinfold_stats::random::Pcg32;
+use pinfold_stats::{
     Block, Direction, Evidence, Rule, Verdict, blocks_needed, quantile, ratio_interval, sign_flip,
 };
 use pinfold_study::store::Store;

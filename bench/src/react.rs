@@ -5,14 +5,14 @@
 //! A thread works in the vnode and reports its progress in each millisecond; the times are on the
 //! clock of the controlling process.
 
+use pinfold_config::platforms;
 use pinfold_host::process::Signaled;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, files};
 use pinfold_model::{CpuSet, LoadRow, Method, PuId, RecordedLoad};
-use pinfold_plan::platforms;
 use pinfold_probe::cpu_speed::{Progress, ProgressOutcome, SpeedBenchmark as _, Workers};
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::random::Pcg32;
-use pinfold_study::stats::{median, quantile};
+use pinfold_stats::random::Pcg32;
+use pinfold_stats::{median, quantile};
 
 use crate::emulate::load::{Load, PATIENCE_NS};
 use crate::emulate::platform::{Platform, Tools};

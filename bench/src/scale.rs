@@ -5,7 +5,7 @@
 //! Slurm's daemons and the network are not simulated.
 
 use pinfold_host::{Clock as _, LiveHost, SystemClock, files};
-use pinfold_study::stats::quantile;
+use pinfold_stats::quantile;
 
 use crate::page::{self, Table, thousands};
 use crate::pairs::{milliseconds, since};

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{Accelerator, Family, Figure, Origin, Unit};
-use pinfold_study::random::Pcg32;
+use pinfold_stats::random::Pcg32;
 use pinfold_study::store::{OpenRun, Store, TrialRecord};
 use pinfold_study::study::cluster::slurm::{arrays, queue};
 use pinfold_study::study::cluster::{

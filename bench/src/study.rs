@@ -9,7 +9,7 @@
 
 use pinfold_host::{Clock as _, LiveHost, SystemClock, files, process};
 use pinfold_model::Topology;
-use pinfold_study::stats::{median, median_interval, quantile};
+use pinfold_stats::{median, median_interval, quantile};
 use pinfold_study::store::{RunId, Store};
 
 use crate::page::{Figures, Table, thousands};

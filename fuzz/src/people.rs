@@ -2,13 +2,15 @@
 
 use std::sync::OnceLock;
 
+use pinfold_config::{platforms, requests};
 use pinfold_host::SnapshotHost;
 use pinfold_model::{GuestTopology, Plan, Request, Severity, Topology, VcpuCount};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::lint::{Layout, fix, lint, render};
-use pinfold_plan::{emit, explain, platforms, requests, schema, validate};
+use pinfold_plan::{emit, explain, resolve_platform, schema, validate};
+use pinfold_stats::compare;
+use pinfold_study::measured;
 use pinfold_study::study::{self, Cells, HostFacts};
-use pinfold_study::{compare, measured};
 use pinfold_vm::argv as qemu;
 use pinfold_vm::libvirt::{Described, Pins};
 
@@ -41,7 +43,7 @@ pub(crate) fn platform(bytes: &[u8]) {
     fast.highest_khz = (0_u64..).zip(&topology.pus).map(|(n, pu)| (pu.os, 2_000_000 + n)).collect();
     fast.frequency_domains = topology.cores.iter().map(|core| core.pus.clone()).collect();
     for host in [topology, &fast] {
-        let Ok(placed) = platforms::resolve(&platform, host) else { continue };
+        let Ok(placed) = resolve_platform(&platform, host) else { continue };
         assert_eq!(placed.vnodes.len(), platform.vnodes.len());
         let cores: usize = placed.vnodes.iter().map(|vnode| vnode.pus.len()).sum();
         assert_eq!(placed.plan.pus().len(), cores, "a PU has two vnodes");
@@ -117,15 +119,13 @@ fn look_at(plan: &Plan, topology: &Topology) {
     drop(explain(plan, topology, 80));
     let layouts = Layout::of_plan(plan, "plan.json");
     drop(render(&layouts, &lint(&layouts, topology), (topology, 80)));
-    drop(emit::cmdline(plan, topology));
-    drop(emit::tuned(plan, topology));
-    drop(emit::libvirt(plan, topology));
-    drop(emit::qemu(plan, topology, &qemu::parse(&[])));
-    for vnode in &plan.vnodes {
-        let (name, pair) = (&vnode.name, (plan, vnode));
-        let texts = [emit::kubevirt, emit::nova, emit::proxmox].map(|text| text(pair, topology));
-        let more = [emit::systemd(pair), emit::virsh(pair)];
-        assert!(texts.iter().chain(&more).all(|text| !text.is_empty()), "{name}");
+    let command = qemu::parse(&[]);
+    for format in &emit::FORMATS {
+        drop(format.text(plan, topology, &command));
+        for vnode in &plan.vnodes {
+            let text = format.text(&plan.alone(vnode), topology, &command);
+            assert!(text.is_ok_and(|text| !text.is_empty()), "{} of {}", format.name, vnode.name);
+        }
     }
 }
 

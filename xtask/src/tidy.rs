@@ -11,13 +11,16 @@ use std::path::{Path, PathBuf};
 const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-model", &[]),
     ("pinfold-host", &["pinfold-model"]),
+    ("pinfold-sim", &["pinfold-model", "pinfold-host"]),
     ("pinfold-topology", &["pinfold-model", "pinfold-host"]),
+    ("pinfold-config", &["pinfold-model"]),
     ("pinfold-plan", &["pinfold-model"]),
     ("pinfold-apply", &["pinfold-model", "pinfold-host"]),
     ("pinfold-speed", &["pinfold-model", "pinfold-host"]),
     ("pinfold-vm", &["pinfold-model", "pinfold-host"]),
     ("pinfold-probe", &["pinfold-model", "pinfold-host"]),
-    ("pinfold-study", &["pinfold-model", "pinfold-host", "pinfold-plan"]),
+    ("pinfold-stats", &["pinfold-model"]),
+    ("pinfold-study", &["pinfold-model", "pinfold-host", "pinfold-config", "pinfold-stats"]),
     ("pinfold-report", &["pinfold-model"]),
     ("pinfold-lab", &["pinfold-model", "pinfold-host", "pinfold-vm", "pinfold-probe"]),
     (
@@ -26,11 +29,13 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-model",
             "pinfold-host",
             "pinfold-topology",
+            "pinfold-config",
             "pinfold-plan",
             "pinfold-apply",
             "pinfold-speed",
             "pinfold-vm",
             "pinfold-probe",
+            "pinfold-stats",
             "pinfold-study",
             "pinfold-report",
         ],
@@ -41,10 +46,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-model",
             "pinfold-host",
             "pinfold-topology",
+            "pinfold-config",
             "pinfold-plan",
             "pinfold-apply",
             "pinfold-vm",
             "pinfold-probe",
+            "pinfold-stats",
             "pinfold-study",
             "pinfold-report",
         ],
@@ -55,10 +62,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-model",
             "pinfold-host",
             "pinfold-topology",
+            "pinfold-config",
             "pinfold-plan",
             "pinfold-apply",
             "pinfold-vm",
             "pinfold-probe",
+            "pinfold-stats",
             "pinfold-study",
         ],
     ),
@@ -197,7 +206,10 @@ fn source(name: &str, text: &str, broken: &mut Vec<String>) {
         if of_product && shell {
             broken.push(format!("{}: no shell; give a program its words", place));
         }
-        if of_product && kernel_path && !named && !name.starts_with("crates/pinfold-host/src/") {
+        // The simulated kernel has these files.
+        let of_kernel =
+            name.starts_with("crates/pinfold-host/src/") || name.starts_with("crates/pinfold-sim/src/");
+        if of_product && kernel_path && !named && !of_kernel {
             broken.push(format!("{}: kernel paths belong into pinfold_host::paths", place));
         }
     }

@@ -13,7 +13,7 @@ use pinfold_host::process::{Child, Signaled, Spawn, Stdio, own_tid};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, paths};
 use pinfold_model::{CpuSet, PuId, Role, Tid};
 use pinfold_probe::counters::{self, Counters, Outcome, Quantity};
-use pinfold_study::random::Pcg32;
+use pinfold_stats::random::Pcg32;
 
 use super::{Goal, Measured, Row, table};
 use crate::page::thousands;

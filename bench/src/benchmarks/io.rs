@@ -13,8 +13,8 @@ use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::registry::Settings;
-use pinfold_study::random::Pcg32;
-use pinfold_study::stats::{Block, Direction, of_samples, ratio_interval};
+use pinfold_stats::random::Pcg32;
+use pinfold_stats::{Block, Direction, of_samples, ratio_interval};
 
 use super::{Goal, Measured, Row, last_pu, table};
 use crate::scratch::Scratch;

@@ -22,8 +22,8 @@ use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::registry::{self, Settings};
-use pinfold_study::random::Pcg32;
-use pinfold_study::stats::{Block, Direction, of_samples, quantile, ratio_interval};
+use pinfold_stats::random::Pcg32;
+use pinfold_stats::{Block, Direction, of_samples, quantile, ratio_interval};
 
 use self::seen::Seen;
 use self::stalls::{Stall, Trace};

@@ -22,8 +22,8 @@ use pinfold_probe::memory::{
     Bandwidth, Chase, Operation, Order, Place, Sizes, StreamVariant, Width, Windows,
 };
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::random::Pcg32;
-use pinfold_study::stats::{median, quantile};
+use pinfold_stats::random::Pcg32;
+use pinfold_stats::{median, quantile};
 
 use super::{Goal, Measured, Row};
 use crate::page::Table;

@@ -22,7 +22,7 @@ use pinfold_probe::counters::{self, Quantity};
 use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::parallel::{Parallel, Size};
 use pinfold_probe::sched_latency;
-use pinfold_study::stats::median;
+use pinfold_stats::median;
 use pinfold_vm::launch::{self, RunningVm};
 
 use super::{Goal, Measured, Row, table};

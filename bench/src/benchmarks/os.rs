@@ -13,8 +13,8 @@ use pinfold_probe::figures::Instrument;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::os::{Operation, OsLatency, Switch};
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::random::Pcg32;
-use pinfold_study::stats::{median, quantile};
+use pinfold_stats::random::Pcg32;
+use pinfold_stats::{median, quantile};
 
 use super::{Goal, Measured, Row, last_pu, table, version};
 use crate::{Arguments, Failure};

@@ -4,7 +4,7 @@
 //! it counts as met by a subject that is no worse than the floor. For signed figures, whose median
 //! could be near 0 by chance, the end of the median's 95 % interval that is further from 0 is used.
 
-use pinfold_study::stats::{median, median_interval, quantile};
+use pinfold_stats::{median, median_interval, quantile};
 
 use super::tables::Findings;
 use super::trial::Trial;

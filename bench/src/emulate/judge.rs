@@ -1,7 +1,7 @@
 //! Statistics of readings: errors, evenness, stops. Pure.
 
 use pinfold_probe::cpu_speed::Stop;
-use pinfold_study::stats::{median, median_interval, quantile};
+use pinfold_stats::{median, median_interval, quantile};
 
 /// Achieved minus requested speed, in points of full speed.
 pub fn error_points(achieved: f64, asked: f64) -> f64 {

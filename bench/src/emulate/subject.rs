@@ -243,7 +243,7 @@ mod tests {
         let subject =
             Subject::Method { name: "fracas".to_owned(), as_published: true, period: None };
         let text = shared(&subject.vnode("bench", (2, 1.0)));
-        let platform = pinfold_plan::platforms::from_toml(&text).unwrap();
+        let platform = pinfold_config::platforms::from_toml(&text).unwrap();
         assert!(platform.share_housekeeping);
         assert_eq!((platform.vnodes.len(), platform.vnodes[0].cores), (1, 2));
     }
@@ -255,7 +255,7 @@ mod tests {
         let labels: Vec<String> = turns.iter().map(Subject::label).collect();
         assert_eq!(labels, ["hogs, 500us", "hogs, 2ms", "hogs, 10ms", "hogs, 100ms"]);
         let text = shared(&turns[3].vnode("bench", (1, 0.5)));
-        let platform = pinfold_plan::platforms::from_toml(&text).unwrap();
+        let platform = pinfold_config::platforms::from_toml(&text).unwrap();
         assert_eq!(platform.vnodes[0].period_ns, Some(100_000_000));
         assert!(Subject::PlainQuota.in_turns().is_empty());
     }

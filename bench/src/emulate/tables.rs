@@ -1,6 +1,6 @@
 //! The tables, from the raw trials. Pure.
 
-use pinfold_study::stats::median;
+use pinfold_stats::median;
 
 use super::judge::{Stops, median_text, quantile_text, signed_text};
 use super::picture::Line;

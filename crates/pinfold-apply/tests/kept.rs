@@ -13,7 +13,7 @@ use pinfold_apply::{
 use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{Change, IsolationScope, Keeper, Lifetime, Setting, Tid};
 
-fn value(host: &pinfold_host::SimHost, key: &str, lifetime: Lifetime) -> Option<String> {
+fn value(host: &pinfold_sim::SimHost, key: &str, lifetime: Lifetime) -> Option<String> {
     host.setting(&pin(key, lifetime)).unwrap()
 }
 

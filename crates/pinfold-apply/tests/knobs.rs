@@ -6,8 +6,9 @@ mod common;
 
 use common::{Bench, Case, set};
 use pinfold_apply::{Extent, Roles, WatchEvent, Watcher, knobs};
-use pinfold_host::{Host, HostMut as _, Knob, SimTask, paths};
+use pinfold_host::{Host, HostMut as _, paths};
 use pinfold_model::{HugePagePool, NodeId, Role, TaskId, Tid, TransparentHugePages};
+use pinfold_sim::{Knob, SimTask};
 
 const PAGE: u64 = 2 << 20;
 

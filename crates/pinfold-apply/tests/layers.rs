@@ -11,11 +11,12 @@ mod common;
 
 use common::{Bench, assert_same, set};
 use pinfold_apply::{NewJournal, Target, UndoReport, apply, undo, unobserved};
-use pinfold_host::{Host as _, HostMut as _, Knob, SimBuilder, SimHost, paths};
+use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{
     HugePagePool, IsolationScope, NodeId, Plan, PuId, Role, SamePageMerging, Tid,
     TransparentHugePages, Tuning,
 };
+use pinfold_sim::{Knob, SimBuilder, SimHost};
 
 /// Processes that are placed one after the other: virtual machines, or what stands for one.
 const PLACED: [u32; 3] = [500, 720, 300];

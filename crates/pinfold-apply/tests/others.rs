@@ -11,8 +11,9 @@ mod common;
 
 use common::{Bench, Case, assert_same, set, v1, v1_machine_group, v2};
 use pinfold_apply::{ApplyError, Refusal, plan_steps, status};
-use pinfold_host::{Host, HostError, HostMut as _, Roll, SimHost, SimTask, ThreadSet, paths};
+use pinfold_host::{Host, HostError, HostMut as _, Roll, ThreadSet, paths};
 use pinfold_model::{Change, CpuSet, Finding, IsolationScope, Policy, Role, Tid};
+use pinfold_sim::{SimHost, SimTask};
 
 #[test]
 fn what_another_program_changed_is_left_and_reported() {

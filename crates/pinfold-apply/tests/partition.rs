@@ -13,10 +13,11 @@ use common::{Bench, Case, VM, assert_same, break_at, set};
 use pinfold_apply::{
     ApplyError, Extent, Point, Refusal, Roles, WatchEvent, Watcher, plan_steps, status, vanished,
 };
-use pinfold_host::{CgroupVersion, Host, HostMut as _, SimBuilder, SimHost, SimTask, paths};
+use pinfold_host::{Host, HostMut as _, paths};
 use pinfold_model::{
     CpuSet, IsolationScope, Partition, PuId, Role, Severity, TaskId, ThreadPlan, Tid,
 };
+use pinfold_sim::{CgroupVersion, SimBuilder, SimHost, SimTask};
 
 fn with_partition(case: &Case, scope: IsolationScope) -> Case {
     let mut case = case.with(scope);

@@ -7,8 +7,9 @@ mod common;
 
 use common::{Bench, Case, assert_same, break_at, set};
 use pinfold_apply::{ApplyError, Point, Refusal, plan_steps, status};
-use pinfold_host::{Host as _, HostMut as _, SimHost, paths};
+use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{IsolationScope, Partition, Policy, Tid};
+use pinfold_sim::SimHost;
 
 const US: u64 = 1000;
 const CPU: &str = "/sys/fs/cgroup/cpu";

@@ -13,9 +13,10 @@ use std::ops::ControlFlow;
 
 use common::{Bench, Case, assert_same, break_at, cases, set};
 use pinfold_apply::{ApplyError, Point, plan_steps, undo_observed};
+use pinfold_host::Host as _;
 use pinfold_host::files::StateDir;
-use pinfold_host::{Host as _, SimHost};
 use pinfold_model::{IsolationScope, Tid};
+use pinfold_sim::SimHost;
 
 fn label(case: &Case) -> String {
     format!("{}, isolate {}", case.name, case.plan.isolation)

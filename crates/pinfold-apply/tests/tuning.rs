@@ -13,11 +13,12 @@ use std::collections::BTreeSet;
 
 use common::{Bench, Case, assert_same, break_at, set};
 use pinfold_apply::{ApplyError, Point, plan_steps};
-use pinfold_host::{Host as _, HostMut as _, Knob, SimBuilder, SimHost, SimPages, SimTask, paths};
+use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{
     Change, CpuSet, HugePagePool, IrqPlan, MemoryPlan, NodeId, PuId, SamePageMerging, Tid,
     TransparentHugePages, Tuning,
 };
+use pinfold_sim::{Knob, SimBuilder, SimHost, SimPages, SimTask};
 
 const DEVICE: &str = "0000:05:00.0";
 const ENOSPC: i32 = 28;

@@ -6,8 +6,9 @@ mod common;
 
 use common::{Bench, Case, assert_same, plan};
 use pinfold_apply::{Target, take_steps, undo, unobserved};
-use pinfold_host::{CgroupVersion, Host as _, HostMut as _, SimHost, SimTask, paths};
+use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{Change, CpuSet, Step, TaskState, Tid, Undo};
+use pinfold_sim::{CgroupVersion, SimHost, SimTask};
 
 const VNODE: &str = "/sys/fs/cgroup/pinfold-vnode-web";
 

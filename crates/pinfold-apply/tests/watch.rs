@@ -15,8 +15,9 @@ use common::{
 use pinfold_apply::{
     Extent, Journal, MAX_REPAIRS, Roles, Rules, WatchEvent, Watcher, apply, undo, unobserved,
 };
-use pinfold_host::{Host, HostMut as _, SimHost, SimTask, paths};
+use pinfold_host::{Host, HostMut as _, paths};
 use pinfold_model::{IsolationScope, Lifetime, Policy, Role, TaskId, Tid};
+use pinfold_sim::{SimHost, SimTask};
 
 /// Roles as QMP would tell them: what the test has put in.
 struct Reported {

@@ -122,13 +122,13 @@ impl HostError {
     }
 
     /// A failed file operation.
-    pub(crate) fn file(operation: &'static str, path: &str, source: impl Into<io::Error>) -> Self {
+    pub fn file(operation: &'static str, path: &str, source: impl Into<io::Error>) -> Self {
         HostError::File { operation, path: path.to_owned(), value: None, source: source.into() }
     }
 
     /// Adds the value that was written.
     #[must_use]
-    pub(crate) fn with_value(mut self, written: &[u8]) -> Self {
+    pub fn with_value(mut self, written: &[u8]) -> Self {
         if let HostError::File { value, .. } = &mut self {
             *value = Some(String::from_utf8_lossy(written).trim_end().to_owned());
         }

@@ -3,9 +3,9 @@
 //! The other crates read a machine through [`Host`] and change it through [`HostMut`]; nothing else
 //! in Pinfold opens a kernel file, makes a scheduling system call, reads a clock or starts a
 //! process. There are four implementations: [`LiveHost`], [`SnapshotHost`] (a captured machine, in
-//! memory), [`SimHost`] (a tree plus the kernel's rules) and [`RecordingHost`] (records every
-//! access). Only live and simulated hosts implement [`HostMut`]: code that changes a capture does
-//! not compile.
+//! memory), `pinfold_sim::SimHost` (for tests: a tree plus the kernel's rules) and [`RecordingHost`]
+//! (records every access). Only live and simulated hosts implement [`HostMut`]: code that changes a
+//! capture does not compile.
 
 mod bpf;
 mod clock;
@@ -25,7 +25,6 @@ mod raw;
 mod recording;
 mod sched_trace;
 mod setting_backend;
-mod sim;
 mod snapshot;
 mod stall;
 mod thread_set;
@@ -54,7 +53,6 @@ pub use sched_trace::{
     BUCKETS as WAIT_BUCKETS, Runner, SchedAccount, SchedReading, SchedTracer, Slice, WorstWait,
 };
 pub use setting_backend::{SettingBackend, Systemd};
-pub use sim::{CgroupVersion, Knob, SimBuilder, SimHost, SimPages, SimTask};
 pub use snapshot::{SnapshotHost, TreeError};
 pub use stall::{Stall, StallAccount, StallConfig};
 pub use thread_set::{Roll, ThreadSet};
@@ -166,8 +164,8 @@ pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Write access to a host. Sealed: only live and simulated hosts implement it.
-pub trait HostMut: Host + sealed::Writable {
+/// Write access to a host: the live one or a simulated one.
+pub trait HostMut: Host + Writable {
     /// One `write(2)` of the whole value to an existing file, opened without truncation.
     ///
     /// # Errors
@@ -227,7 +225,7 @@ pub trait HostMut: Host + sealed::Writable {
     fn put_setting_files(&self, setting: &Setting, files: &[KeptFile]) -> Result<bool, HostError>;
 }
 
-mod sealed {
-    /// Marks the hosts that can be changed.
-    pub trait Writable {}
-}
+/// Marks the hosts that can be changed. Only [`LiveHost`] and the simulated host implement it, and
+/// [`RecordingHost`] of one of these.
+#[doc(hidden)]
+pub trait Writable {}

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::process::Signaled;
-use crate::{EachFile, Host, HostError, HostMut, SettingBackend, raw, sealed};
+use crate::{EachFile, Host, HostError, HostMut, SettingBackend, Writable, raw};
 
 /// Buffer size for directory entries, in bytes; each entry takes about 32.
 const LIST_BYTES: usize = 16 << 10;
@@ -231,7 +231,7 @@ impl Host for LiveHost {
     }
 }
 
-impl sealed::Writable for LiveHost {}
+impl Writable for LiveHost {}
 
 impl HostMut for LiveHost {
     fn write(&self, path: &str, value: &[u8]) -> Result<(), HostError> {

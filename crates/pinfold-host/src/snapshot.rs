@@ -221,7 +221,10 @@ impl SnapshotHost {
     }
 
     /// The content of a file for writing; links are followed.
-    pub(crate) fn file_mut(&mut self, path: &str) -> Result<&mut Vec<u8>, Errno> {
+    ///
+    /// # Errors
+    /// The errno of `open(2)`; `ENODATA` for a file without recorded content.
+    pub fn file_mut(&mut self, path: &str) -> Result<&mut Vec<u8>, Errno> {
         let names = self.resolve(path, LastLink::Follow)?;
         let (last, parents) = names.split_last().ok_or(Errno::ISDIR)?;
         match directory_at(&mut self.root, parents).get_mut(last) {
@@ -233,7 +236,10 @@ impl SnapshotHost {
     }
 
     /// The path without links, `.` and `..`.
-    pub(crate) fn canonical(&self, path: &str) -> Result<String, Errno> {
+    ///
+    /// # Errors
+    /// The errno of `realpath(3)`.
+    pub fn canonical(&self, path: &str) -> Result<String, Errno> {
         self.resolve(path, LastLink::Follow).map(|names| format!("/{}", names.join("/")))
     }
 }

@@ -18,9 +18,11 @@ mod parameters;
 mod plan;
 mod qemu_command;
 mod request;
+mod request_field;
 mod setting;
 pub mod shown;
 mod step;
+mod suggest;
 mod table;
 pub mod text;
 mod topology;
@@ -40,15 +42,17 @@ pub use measure::{Accelerator, LoadState, Metric, Origin, Role, RoleStats, Serie
 pub use parameters::{scrubbed_parameters, shown_parameters};
 pub use plan::{
     GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NotSingle, Plan, PlannedCpus, Policy,
-    ThreadPlan, VnodeKind, VnodePlan, pins_of,
+    STRATEGY_NAMES, ThreadPlan, VnodeKind, VnodePlan, pins_of,
 };
 pub use qemu_command::{QemuCell, QemuCommand, QemuOption};
 pub use request::{
-    CellRequest, Device, EmulatorRequest, Free, MemoryRequest, PinWish, PolicyRequest, Preference,
-    Request, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest, Work,
+    CellRequest, Device, EmulatorRequest, Free, MAX_VCPUS, MemoryRequest, PinWish, PolicyRequest,
+    Preference, Request, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest, Work,
 };
+pub use request_field::{RequestField, VnodeField};
 pub use setting::{Keeper, Lifetime, Setting};
 pub use step::{Change, KeptFile, Step, TaskId, TaskState, Undo};
+pub use suggest::closest;
 pub use table::{ColumnKind, DataTable, Datum};
 pub use topology::{
     Core, CoreKind, HugePages, L3Domain, NumaNode, Package, PciDevice, Pu, Smt, Source, Topology,

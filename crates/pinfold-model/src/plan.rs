@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{CpuSet, Finding, NodeId, Role, Speed, Tuning};
+use crate::{CpuSet, Finding, NodeId, PolicyRequest, Role, Speed, Tuning};
 
 /// Which tasks are excluded from the CPUs that a plan reserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -219,6 +219,28 @@ impl VnodePlan {
     }
 }
 
+/// The names of all strategies, in the order of `pinfold plan --list`. Study files are checked against
+/// them; a test of the planner compares them with its table.
+pub const STRATEGY_NAMES: [&str; 17] = [
+    "none",
+    "compact",
+    "compact-cores",
+    "sequential",
+    "isolcpus",
+    "scatter",
+    "low-latency",
+    "low-latency-rt",
+    "realtime",
+    "balanced-shared",
+    "balanced",
+    "max-performance",
+    "numa-exclusive",
+    "l3-exclusive",
+    "multi-vm",
+    "vnodes",
+    "auto",
+];
+
 /// A complete plan: the result of a strategy for a request and a topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -287,6 +309,30 @@ impl fmt::Display for NotSingle {
 impl std::error::Error for NotSingle {}
 
 impl Plan {
+    /// Sets the policy of the threads with a role, in the vnode of this name or in all.
+    ///
+    /// # Errors
+    /// A sentence with the roles that exist, if no thread has the role.
+    pub fn set_policy(
+        &mut self,
+        vnode: Option<&str>,
+        policy: &PolicyRequest,
+    ) -> Result<(), String> {
+        let vnodes = self.vnodes.iter_mut();
+        let vnodes = vnodes.filter(|one| vnode.is_none_or(|name| one.name == name));
+        let mut all: Vec<_> = vnodes.flat_map(|vnode| &mut vnode.threads).collect();
+        let known: Vec<String> = all.iter().map(|thread| thread.role.to_string()).collect();
+        all.retain(|thread| thread.role.is_called(&policy.role));
+        if all.is_empty() {
+            let (role, known) = (&policy.role, known.join(", "));
+            return Err(format!("no thread is called {role:?}; there are {known}"));
+        }
+        for thread in all {
+            thread.policy = Some(policy.policy);
+        }
+        Ok(())
+    }
+
     /// The vnode of a plan that places exactly one.
     ///
     /// # Errors

@@ -8,6 +8,8 @@ use pinfold_model::{
 
 pub use pinfold_model::command::quote;
 
+use crate::tunables::policy_words;
+
 /// A hint with the command that plans this request under this strategy, for the machine of this
 /// topology. Properties that a domain file fixes have no options; for such a request the hint names
 /// only the preference, to be added to the user's command.
@@ -234,17 +236,6 @@ fn device_word(device: &Device) -> String {
 
 /// `vcpu=fifo:1`; `None` for a policy that has no request syntax.
 fn policy_word(wish: &PolicyRequest) -> Option<String> {
-    let policy = match wish.policy {
-        Policy::Other { nice } => format!("other:{nice}"),
-        Policy::Batch { nice } => format!("batch:{nice}"),
-        Policy::Idle => "idle".to_owned(),
-        Policy::Fifo { priority } => format!("fifo:{priority}"),
-        Policy::RoundRobin { priority } => format!("rr:{priority}"),
-        Policy::Deadline { runtime_ns, deadline_ns, period_ns } => {
-            let [run, deadline, period] = [runtime_ns, deadline_ns, period_ns].map(|ns| ns / 1000);
-            format!("deadline:{run}/{deadline}/{period}")
-        }
-        Policy::Unknown(_) => return None,
-    };
-    Some(format!("{}={policy}", wish.role))
+    let is_known = !matches!(wish.policy, Policy::Unknown(_));
+    is_known.then(|| format!("{}={}", wish.role, policy_words(wish.policy)))
 }

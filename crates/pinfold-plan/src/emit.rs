@@ -6,6 +6,7 @@
 
 pub(crate) mod cmdline;
 mod common;
+mod format;
 mod kernel_files;
 mod kubevirt;
 pub(crate) mod libvirt;
@@ -19,6 +20,9 @@ mod tuned;
 mod virsh;
 
 pub use cmdline::cmdline;
+pub use format::Format;
+#[cfg(test)]
+pub(crate) use format::table;
 pub use kubevirt::kubevirt;
 pub use libvirt::libvirt;
 pub use libvirt_merge::{Merged, libvirt_into};
@@ -28,3 +32,23 @@ pub use qemu::qemu;
 pub use systemd::systemd;
 pub use tuned::tuned;
 pub use virsh::virsh;
+
+/// All output formats, in the order of the help. The command line, the tests and the fuzzer use this
+/// table.
+pub static FORMATS: [Format; 9] = [
+    libvirt::FORMAT,
+    qemu::FORMAT,
+    virsh::FORMAT,
+    cmdline::FORMAT,
+    systemd::FORMAT,
+    tuned::FORMAT,
+    proxmox::FORMAT,
+    kubevirt::FORMAT,
+    nova::FORMAT,
+];
+
+/// The format of this name.
+#[must_use]
+pub fn format(name: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| format.name == name)
+}

@@ -5,7 +5,7 @@
 //! the other strategies.
 
 use pinfold_model::text::agree;
-use pinfold_model::{CpuSet, NodeId};
+use pinfold_model::{CpuSet, NodeId, RequestField, VnodeField};
 use thiserror::Error;
 
 use crate::parts::mib;
@@ -341,6 +341,38 @@ impl PlanError {
             PlanError::BadIothread { .. } => {
                 Some("give each iothread the id that it has in `-object iothread,id=`".to_owned())
             }
+        }
+    }
+
+    /// The part of the request that the error is about, if any.
+    #[must_use]
+    pub fn field(&self) -> Option<RequestField> {
+        let of = |vnode: &str, field| Some(RequestField::Vnode(vnode.to_owned(), field));
+        match self {
+            PlanError::Device { device, .. } => Some(RequestField::Device(device.clone())),
+            PlanError::BadIothread { id, .. } => Some(RequestField::Iothread(id.clone())),
+            PlanError::Free { .. } => Some(RequestField::Free),
+            PlanError::EmulatorRequest { .. } => Some(RequestField::Emulator),
+            PlanError::NoPus { .. } => Some(RequestField::Avoid),
+            PlanError::BadName { name, .. } => of(name, VnodeField::Name),
+            PlanError::NoVcpus { vnode, .. } | PlanError::NoRoom { vnode, .. } => {
+                of(vnode, VnodeField::Count)
+            }
+            PlanError::TooManyVhosts { vnode, .. } => of(vnode, VnodeField::Vhosts),
+            PlanError::Memory { vnode, .. } => of(vnode, VnodeField::Memory),
+            PlanError::HugePages { vnode, .. } => of(vnode, VnodeField::HugePages),
+            PlanError::GuestSmt { vnode, .. } => of(vnode, VnodeField::GuestSmt),
+            PlanError::Policy { vnode, .. } => of(vnode, VnodeField::Policies),
+            PlanError::Pin { vnode, .. } => of(vnode, VnodeField::Pins),
+            PlanError::Nodes { vnode, .. }
+            | PlanError::Cells { vnode, .. }
+            | PlanError::WrongKind { vnode, .. } => of(vnode, VnodeField::Whole),
+            // Of several vnodes, the largest is the first that has no room.
+            PlanError::TooManyVcpus { .. } => Some(RequestField::LargestVnode),
+            PlanError::UnknownStrategy { .. }
+            | PlanError::NoVnodes
+            | PlanError::NoHousekeeping { .. }
+            | PlanError::TooFewPus { .. } => None,
         }
     }
 

@@ -6,8 +6,8 @@
 
 use pinfold_model::text::agree;
 use pinfold_model::{
-    CpuSet, EmulatorRequest, Finding, Free, GuestTopology, IsolationScope, Plan, Policy, PuId,
-    Request, Role, SmtRequest, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind, VnodePlan,
+    CpuSet, EmulatorRequest, Finding, Free, GuestTopology, IsolationScope, MAX_VCPUS, Plan, Policy,
+    PuId, Request, Role, SmtRequest, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind, VnodePlan,
     VnodeRequest, Work,
 };
 
@@ -18,10 +18,6 @@ use crate::guest_numa::node_list;
 use crate::pins::{self, ByHand};
 use crate::select::{Count, Pool};
 use crate::{locality, pin_analysis, request_check};
-
-/// Maximum number of vCPUs of any strategy: KVM's own limit (`KVM_MAX_NR_VCPUS`) is at most 4096 on
-/// x86.
-pub(crate) const MAX_VCPUS: u32 = 4096;
 
 /// The reason why the host has all CPUs although the strategy would reserve some.
 pub(crate) const NOT_ISOLATED: &str =

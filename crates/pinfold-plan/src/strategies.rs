@@ -23,11 +23,11 @@ mod scatter;
 mod sequential;
 mod vnodes;
 
-use pinfold_model::{Finding, Plan, Request, Topology};
+use pinfold_model::{Finding, Plan, Request, Topology, closest};
 
 use crate::PlanError;
 use crate::guest_cells::{self, Parts};
-use crate::{definition, fit, group_words, hints, pin_analysis, pins, policies, prefer, suggest};
+use crate::{definition, fit, group_words, hints, pin_analysis, pins, policies, prefer};
 
 /// A named placement strategy.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +89,7 @@ fn planned(strategy: &str, topology: &Topology, request: &Request) -> Result<Pla
         let known = TABLE.iter().map(|known| known.name);
         PlanError::UnknownStrategy {
             name: strategy.to_owned(),
-            nearest: suggest::nearest(strategy, known).map(str::to_owned),
+            nearest: closest(strategy, known).map(str::to_owned),
         }
     })?;
     let mut planned = made(found, topology, request).map_err(|error| {

@@ -186,7 +186,7 @@ fn policies(plan: &Plan) -> Vec<Tunable<'static>> {
 }
 
 /// A policy in the syntax of the command line.
-fn policy_words(policy: Policy) -> String {
+pub(crate) fn policy_words(policy: Policy) -> String {
     match policy {
         Policy::Other { nice } => format!("other:{nice}"),
         Policy::Batch { nice } => format!("batch:{nice}"),

@@ -4,13 +4,14 @@
 
 mod common;
 
+use pinfold_config::requests;
 use pinfold_model::{
     CpuSet, EmulatorRequest, Free, IsolationScope, MemoryRequest, NumaNode, Plan, Preference,
     Request, Role, Severity, SmtRequest, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::emit::{cmdline, libvirt, libvirt_into};
-use pinfold_plan::{PlanError, plan, requests};
+use pinfold_plan::{PlanError, plan};
 
 fn host(name: &str) -> Topology {
     common::read(name.to_owned()).1

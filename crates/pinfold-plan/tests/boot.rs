@@ -52,7 +52,7 @@ fn siblings_that_are_offline_are_isolated_from_boot_on() {
     assert!(profile.contains("# CPU 5,7 are offline"), "{profile}");
     // Core 2 has both threads: no offline CPU is a sibling of its vCPU.
     let request = Request::vm("vm", VcpuCount::Exactly(1));
-    let pins = pinfold_plan::requests::pins("vcpu0=2").expect("a pin");
+    let pins = pinfold_config::requests::pins("vcpu0=2").expect("a pin");
     let mut request = Request { isolation: IsolationScope::Host, ..request };
     request.vnodes[0].pins.extend(pins);
     let layout = plan("realtime", &topology, &request).expect("a plan");
@@ -152,9 +152,9 @@ fn parameters_of_a_real_time_plan_are_the_same_under_any_scope() {
     check("isolated-realtime.capture", &exactly(4), ("4-7,12-15", "0-3,8-11"));
     check("isolated-realtime.capture", &Request::vm("vm", VcpuCount::Auto), ("1-7,9-15", "0,8"));
     let mut by_hand = exactly(2);
-    by_hand.vnodes[0].pins = pinfold_plan::requests::pins("vcpu0=1").expect("a pin");
+    by_hand.vnodes[0].pins = pinfold_config::requests::pins("vcpu0=1").expect("a pin");
     check("isolated-realtime.capture", &by_hand, ("1,4,9,12", "0,2-3,8,10-11"));
-    by_hand.vnodes[0].pins = pinfold_plan::requests::pins("vcpu0=9").expect("a pin");
+    by_hand.vnodes[0].pins = pinfold_config::requests::pins("vcpu0=9").expect("a pin");
     check("isolated-realtime.capture", &by_hand, ("1,4,9,12", "0,2-3,8,10-11"));
     check("e5-2670-dual.synthetic", &exactly(4), ("8-11,24-27", "0-7,12-23,28-31"));
     for strategy in ["low-latency-rt", "low-latency"] {

@@ -4,12 +4,12 @@
 
 mod common;
 
+use pinfold_config::requests;
 use pinfold_model::{Plan, Request, Severity, Topology, VcpuCount};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::emit::{libvirt, libvirt_into};
 use pinfold_plan::lint::{Layout, lint};
 use pinfold_plan::plan;
-use pinfold_plan::requests;
 
 fn host(name: &str) -> Topology {
     common::read(name.to_owned()).1

@@ -119,7 +119,7 @@ fn of_command(command: &str) -> (String, Request) {
             "--name" => request.vnodes[0].name = value().to_owned(),
             "--vm" => request
                 .vnodes
-                .push(pinfold_plan::requests::parse_vm_spec(value()).expect("a machine")),
+                .push(pinfold_config::requests::parse_vm_spec(value()).expect("a machine")),
             "--isolate" if value() == "host" => request.isolation = IsolationScope::Host,
             "--json" => {}
             // The host is the one that the test has, and its description has spaces.

@@ -10,12 +10,13 @@ mod common;
 use std::cell::Cell;
 use std::fmt::Write as _;
 
+use pinfold_config::platforms;
 use pinfold_host::files;
 use pinfold_model::{
     CpuSet, EmulationPlan, Method, NodeId, Platform, PlatformVnode, Speed, SpeedRequest, Topology,
     Variant,
 };
-use pinfold_plan::{platforms, validate};
+use pinfold_plan::{resolve_platform, validate};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -49,7 +50,7 @@ fn lines(plan: &EmulationPlan) -> String {
 #[test]
 fn buchert_figure_2() {
     let platform = platforms::from_toml(&files::read_text(EXAMPLE).expect("the example"));
-    let plan = platforms::resolve(&platform.expect("a platform"), &host("l5420-dual"));
+    let plan = resolve_platform(&platform.expect("a platform"), &host("l5420-dual"));
     let text = lines(&plan.expect("a place for each"));
     if std::env::var_os("PINFOLD_BLESS").is_some() {
         files::write_atomic(LAYOUT, text.as_bytes()).expect("the file can be written");
@@ -177,8 +178,8 @@ fn the_same_platform_has_the_same_place() {
     let tried = Cell::new(0_usize);
     let checked = TestRunner::deterministic().run(&any_platform(), |platform| {
         for (name, topology) in &hosts {
-            let plan = platforms::resolve(&platform, topology);
-            prop_assert_eq!(&plan, &platforms::resolve(&platform, topology), "{}", name);
+            let plan = resolve_platform(&platform, topology);
+            prop_assert_eq!(&plan, &resolve_platform(&platform, topology), "{}", name);
             tried.set(tried.get() + 1);
             match plan {
                 Ok(plan) => {

@@ -320,8 +320,8 @@ pub(crate) fn in_us(ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pinfold_host::{CgroupVersion, SimHost};
     use pinfold_model::CpuSet;
+    use pinfold_sim::{CgroupVersion, SimHost};
 
     use super::*;
 

@@ -5,8 +5,9 @@
 mod common;
 
 use common::{node, take, undo};
-use pinfold_host::{CgroupVersion, Host as _, HostMut as _, SimHost, SimTask, paths};
+use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{Attach, Change, CpuSet, Method, NodeId, Step, Tid, Undo};
+use pinfold_sim::{CgroupVersion, SimHost, SimTask};
 use pinfold_speed::{Hierarchies, Node, SpeedError, VnodeCgroup};
 
 const GROUP: &str = "/sys/fs/cgroup/web.slice";

@@ -9,10 +9,9 @@ use std::sync::atomic::Ordering;
 
 use common::{node, speed, take, undo};
 use notes::Notes;
-use pinfold_host::{
-    CgroupVersion, Clock as _, Host as _, HostMut as _, Knob, SimClock, SimHost, SimTask, paths,
-};
+use pinfold_host::{Clock as _, Host as _, HostMut as _, SimClock, paths};
 use pinfold_model::{Attach, Change, CpuSet, Method, PuId, Tid, Undo, Variant};
+use pinfold_sim::{CgroupVersion, Knob, SimHost, SimTask};
 use pinfold_speed::{
     Burner, Cleanup, HelperSpawner, Hierarchies, Node, ProfileRow, ReferenceRun, SpeedError,
     Throughput, VnodeCgroup, VnodeController, Watchdog, Window, release,

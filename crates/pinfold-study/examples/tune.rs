@@ -1,5 +1,4 @@
-//! Tunes with a starter that computes a stall from each plan, in place of a virtual machine.
-//! `cargo run -p pinfold-study --example tune`
+//! Tunes with computed stalls, no machine: `cargo run -p pinfold-study --example tune`
 
 #![expect(clippy::print_stdout, reason = "the example prints its result")]
 
@@ -24,7 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let host = LiveHost::new()?;
     let topology = pinfold_topology::read_input(&host, "package:1 l3:1 core:4 pu:2")?;
     let request = Request::vm("guest", VcpuCount::Exactly(2));
-    let plan = |name| pinfold_plan::plan(name, &topology, &request).map(Candidate::of);
+    let candidate = |plan| Candidate::of(plan, pinfold_plan::schema::to_json);
+    let plan = |name| pinfold_plan::plan(name, &topology, &request).map(candidate);
     let candidates = vec![plan("none")?, plan("balanced")?, plan("compact")?];
     let costs = Costs { start_s: 1.0, state_s: 1.0, per_observed_s: 1.0 };
     let config = tune::TuneConfig::new(Goal::Latency, 600.0, 1, costs);
@@ -32,8 +32,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut store, now) = (Store::in_memory()?, SystemClock.unix_seconds());
     let run = tune::create(&mut store, &config, &candidates, &origin, now)?.run;
     let (runner, progress) = (&mut Simulated(candidates), &mut |_: &tune::Update<'_>| {});
-    let (clock, stop) = (&SystemClock, &std::sync::atomic::AtomicBool::new(false));
-    let mut environment = tune::Environment { runner, clock, progress, stop, node: "" };
+    let (clock, stop, node) = (&SystemClock, &std::sync::atomic::AtomicBool::new(false), "");
+    let mut environment = tune::Environment { runner, clock, progress, stop, node };
     tune::run(&mut store, run, &mut environment)?;
     println!("winner: {}", tune::analyse(&store, run.id())?.winner.ok_or("no winner")?.name);
     Ok(())

@@ -1,9 +1,7 @@
 //! Design, store, statistics and tuning of measurements.
 //!
-//! - [`stats`]: the statistics; pure and deterministic.
 //! - [`store`]: one SQLite file with every start and its raw samples.
 //! - [`measured`]: the figures of one probe with their origin, as a file.
-//! - [`compare`]: two sets of figures side by side: ratio, interval, verdict.
 //! - [`study`]: factors × repetitions of workloads from a file, run, resumed, analysed.
 //! - [`tune`]: finds the best placement of one virtual machine on one host: a randomised, blocked
 //!   experiment over candidate plans, and its analysis.
@@ -11,16 +9,14 @@
 //! One engine runs studies and tuning: it starts, retries, saves and resumes. Starting and
 //! measuring a virtual machine is behind [`tune::Starter`], placing and running a workload behind
 //! [`study::Runner`]; this crate does not know QEMU and does not access the host, except for the
-//! store's own file. All randomness comes from a recorded seed through [`random::Pcg32`].
+//! store's own file. All randomness comes from a recorded seed through
+//! [`pinfold_stats::random::Pcg32`].
 
-pub mod compare;
 mod engine;
 #[cfg(test)]
 mod fixture;
 pub mod measured;
-pub mod random;
 mod schema;
-pub mod stats;
 pub mod store;
 pub mod study;
 pub mod tune;

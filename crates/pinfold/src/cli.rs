@@ -9,8 +9,10 @@ pub mod measure;
 mod pages;
 pub mod study;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pinfold_model::IsolationScope;
+use pinfold_plan::emit::{self, Format};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -192,27 +194,11 @@ impl From<Isolate> for IsolationScope {
     }
 }
 
-/// Formats of `plan --emit`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Emit {
-    /// Domain XML elements
-    Libvirt,
-    /// A start script for QEMU
-    Qemu,
-    /// A script of virsh commands for an existing domain
-    Virsh,
-    /// Kernel parameters
-    Cmdline,
-    /// A slice, a service drop-in, and the host's slices
-    Systemd,
-    /// A tuned profile
-    Tuned,
-    /// A script for a Proxmox host: qm set, and a hookscript for the pins
-    Proxmox,
-    /// The domain part of a KubeVirt VirtualMachine
-    Kubevirt,
-    /// Extra specs of an OpenStack Nova flavor
-    Nova,
+/// The formats of `plan --emit`, by name.
+fn formats() -> impl TypedValueParser<Value = &'static Format> {
+    let names = emit::FORMATS.iter().map(|one| PossibleValue::new(one.name).help(one.summary));
+    PossibleValuesParser::new(names)
+        .try_map(|name| emit::format(&name).ok_or("there is no such format"))
 }
 
 /// `pinfold plan`.
@@ -275,8 +261,8 @@ pub struct PlanArgs {
     #[arg(long, conflicts_with_all = ["emit", "explain"])]
     pub json: bool,
     /// Print the plan in the format of another tool
-    #[arg(long, value_name = "FORMAT", conflicts_with = "explain")]
-    pub emit: Option<Emit>,
+    #[arg(long, value_name = "FORMAT", conflicts_with = "explain", value_parser = formats())]
+    pub emit: Option<&'static Format>,
     /// Emit only the text of this virtual machine
     #[arg(long, value_name = "NAME", requires = "emit")]
     pub vnode: Option<String>,

@@ -3,6 +3,7 @@
 use std::io::Read as _;
 use std::sync::mpsc;
 
+use pinfold_config::requests::{self, RequestError};
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{HostError, LiveHost, Systemd, process};
 use pinfold_model::{
@@ -10,7 +11,6 @@ use pinfold_model::{
     VnodeRequest,
 };
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::requests::{self, RequestError};
 use pinfold_plan::{Fit, PlanError, command};
 use pinfold_topology::TopologyError;
 use pinfold_vm::libvirt::LibvirtBackend;
@@ -208,7 +208,8 @@ impl RequestFile {
             if matches!(error, PlanError::UnknownStrategy { .. }) {
                 return failure;
             }
-            let place = self.place(requests::place_of(&self.text, &error));
+            let place = error.field().and_then(|field| requests::place_of(&self.text, &field));
+            let place = self.place(place);
             Failure { message: format!("{place}{}", failure.message), ..failure }
         })
     }

@@ -9,7 +9,7 @@ use pinfold_report::{
     Distribution, Emitted, FailedStart, Page, Provenance, Ranking, RankingRow, RoleRow, RoleTable,
     Stage, Verdict,
 };
-use pinfold_study::stats;
+use pinfold_stats as stats;
 use pinfold_study::store::{CandidateRecord, CandidateRole, Store};
 use pinfold_study::tune::{self, Contrast, TuneReport};
 

@@ -4,6 +4,7 @@
 
 use pinfold_host::files;
 use pinfold_host::process::capture;
+use pinfold_plan::emit::{FORMATS, Format};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -115,7 +116,9 @@ fn several_machines_are_emitted_one_by_one() {
         assert_eq!(code, Some(0), "{said}");
         text
     };
-    for format in ["libvirt", "qemu", "virsh", "systemd", "proxmox", "kubevirt", "nova"] {
+    let (of_host, of_vnode): (Vec<&Format>, Vec<&Format>) =
+        FORMATS.iter().partition(|format| format.is_of_host);
+    for format in of_vnode.iter().map(|format| format.name) {
         let all = emit(&[format]);
         let (head, texts) = all.split_once("==== web ====").expect("marked by name");
         let (web, db) = texts.split_once("==== db ====").expect("marked by name");
@@ -137,8 +140,8 @@ fn several_machines_are_emitted_one_by_one() {
         script.contains("\"exclusive_pus\": \"0,4,16,20\"") && !script.contains("\"db\""),
         "{script}"
     );
-    for host in ["cmdline", "tuned"] {
-        assert!(!emit(&[host]).contains("===="), "one text for the host");
+    for format in of_host {
+        assert!(!emit(&[format.name]).contains("===="), "one text for the host");
     }
 }
 

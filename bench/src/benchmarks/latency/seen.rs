@@ -5,7 +5,7 @@
 //! microseconds after the injected one was due, so full coverage cannot be required.
 
 use pinfold_probe::benchmarks::Gap;
-use pinfold_study::stats::median;
+use pinfold_stats::median;
 
 use super::stalls::Stall;
 use crate::Failure;

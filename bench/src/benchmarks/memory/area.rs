@@ -7,8 +7,8 @@
 use pinfold_host::{Host as _, LiveHost, paths};
 use pinfold_probe::figures::Instrument;
 use pinfold_probe::memory::{Chase, Order, Pages, Place, Sizes};
-use pinfold_study::random::Pcg32;
-use pinfold_study::stats::median;
+use pinfold_stats::median;
+use pinfold_stats::random::Pcg32;
 
 use super::{Bench, Best, CHASE_WINDOWS, Match, ROUNDS, ReferenceTool};
 use crate::benchmarks::{Goal, Measured};

@@ -9,7 +9,7 @@ use pinfold_probe::figures::Instrument;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::os::{IpcBandwidth, Operation, OsLatency, Switch, SwitchPlacement};
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::stats::quantile;
+use pinfold_stats::quantile;
 
 use crate::Failure;
 use crate::benchmarks::{Goal, Row};

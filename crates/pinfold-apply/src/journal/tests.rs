@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pinfold_host::files::{Lock, StateDir};
-use pinfold_host::{CgroupVersion, Host as _, HostError, SimClock, SimHost, SimTask};
+use pinfold_host::{Host as _, HostError, SimClock};
 use pinfold_model::{
     Change, CpuSet, IsolationScope, Keeper, KeptFile, Lifetime, Plan, Role, Setting, Speed, Step,
     TaskId, ThreadPlan, Tid, Undo, VnodeKind, VnodePlan,
 };
+use pinfold_sim::{CgroupVersion, SimHost, SimTask};
 
 use super::*;
 use crate::{ApplyError, apply, plan_steps, undo, unobserved};
@@ -633,7 +634,7 @@ fn placements_of_several_state_folders_leave_nothing_in_any_order() {
             .task(SimTask::new(500, "a"))
             .task(SimTask::new(501, "b"))
             .task(SimTask::new(502, "c"))
-            .knob(FILE, pinfold_host::Knob::Integer, "0\n")
+            .knob(FILE, pinfold_sim::Knob::Integer, "0\n")
             .build();
         let folders: Vec<_> = (0..3).map(|_| folder()).collect();
         let journals: Vec<Journals<'_>> = folders

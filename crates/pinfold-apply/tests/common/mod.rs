@@ -11,11 +11,12 @@ use pinfold_apply::{
     apply, undo, unobserved,
 };
 use pinfold_host::files::StateDir;
-use pinfold_host::{CgroupVersion, SimBuilder, SimClock, SimHost, SimTask, paths};
+use pinfold_host::{SimClock, paths};
 use pinfold_model::{
     CpuSet, IsolationScope, Keeper, Lifetime, Plan, Policy, PuId, Role, Setting, Speed, ThreadPlan,
     Tid, VnodeKind, VnodePlan,
 };
+use pinfold_sim::{CgroupVersion, SimBuilder, SimHost, SimTask};
 
 pub const VM: u32 = 500;
 pub const PLAN_TEXT: &str = r#"{"strategy":"test"}"#;

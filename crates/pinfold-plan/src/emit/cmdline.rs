@@ -10,12 +10,24 @@ use pinfold_model::{
 };
 
 use super::common::{comment, headline, nothing_kept, without_boot_pu};
+use super::format::{Format, Syntax};
 use super::qemu::safe;
-use super::said::{Answers, Line, Said, Scope};
+use super::said::{Line, Said, Scope};
 use crate::boot::{self, Standing};
 use crate::guest_numa::{cells, shares};
 use crate::plan_builder::verb;
 use crate::tunables::Tunable;
+
+/// The format.
+pub(super) const FORMAT: Format = Format {
+    name: "cmdline",
+    summary: "Kernel parameters",
+    is_of_host: true,
+    can_merge: false,
+    syntax: Syntax::Lines,
+    write: |plan, topology, _| Ok(cmdline(plan, topology)),
+    tunable: words,
+};
 
 /// The parameters on one line, with comments on how to set them, their requirements and their
 /// costs.
@@ -23,7 +35,7 @@ use crate::tunables::Tunable;
 pub fn cmdline(plan: &Plan, topology: &Topology) -> String {
     let mut text = format!("# {}\n", headline(plan));
     let reserved = Reserved::of(plan, topology);
-    let tunables = Answers::of(Scope::of_host(plan), words);
+    let tunables = FORMAT.answers(Scope::of_host(plan));
     let mut line = isolation(plan, &reserved.all());
     let mut notes = String::new();
     for said in tunables.lines("") {

@@ -9,9 +9,21 @@
 use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
 use super::common::{self, Siblings, headline};
-use super::said::{Answers, Said, Scope};
+use super::format::{Format, Syntax};
+use super::said::{Said, Scope};
 use crate::guest_numa::node_list;
 use crate::tunables::Tunable;
+
+/// The format.
+pub(super) const FORMAT: Format = Format {
+    name: "kubevirt",
+    summary: "The domain part of a KubeVirt VirtualMachine",
+    is_of_host: false,
+    can_merge: false,
+    syntax: Syntax::Yaml,
+    write: |plan, topology, _| Ok(kubevirt((plan, plan.single()?), topology)),
+    tunable: words,
+};
 
 /// YAML for `spec.template` of a `VirtualMachine`, with comments on what it cannot express.
 #[must_use]
@@ -20,7 +32,7 @@ pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Stri
         return text;
     }
     let guest = Guest::of(vnode);
-    let tunables = Answers::of(Scope::of_vnode((plan, vnode)), words);
+    let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
     let mut text = format!("# {}\n# Under spec.template of a VirtualMachine.\n", headline(plan));
     let annotations = tunables.text(ANNOTATIONS);
     if !annotations.is_empty() {

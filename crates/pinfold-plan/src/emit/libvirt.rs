@@ -13,6 +13,7 @@ use pinfold_model::{
     ThreadPlan, Topology, VnodePlan,
 };
 
+use super::format::{Format, Syntax};
 use super::said::Line;
 use crate::definition::Mark;
 use crate::domain_file::STRICT;
@@ -24,6 +25,17 @@ pub(crate) const TOPOEXT: &str = "<feature policy='require' name='topoext'/>";
 
 /// The element that shows a guest the host's cache data; QEMU's `host-cache-info=on`.
 pub(crate) const PASSTHROUGH: &str = "<cache mode='passthrough'/>";
+
+/// The format.
+pub(super) const FORMAT: Format = Format {
+    name: "libvirt",
+    summary: "Domain XML elements",
+    is_of_host: false,
+    can_merge: true,
+    syntax: Syntax::Xml,
+    write: |plan, topology, _| libvirt(plan, topology),
+    tunable: tune::words,
+};
 
 /// The plan as a fragment of libvirt's domain XML, with the reason of each pin.
 ///

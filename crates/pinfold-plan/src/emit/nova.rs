@@ -9,9 +9,21 @@ use pinfold_model::text::counted;
 use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
 use super::common::{self, Siblings, headline, reserved};
-use super::said::{Answers, Said, Scope};
+use super::format::{Format, Syntax};
+use super::said::{Said, Scope};
 use crate::guest_numa::{cells, shares};
 use crate::tunables::Tunable;
+
+/// The format.
+pub(super) const FORMAT: Format = Format {
+    name: "nova",
+    summary: "Extra specs of an OpenStack Nova flavor",
+    is_of_host: false,
+    can_merge: false,
+    syntax: Syntax::Script,
+    write: |plan, topology, _| Ok(nova((plan, plan.single()?), topology)),
+    tunable: words,
+};
 
 /// Commands for the flavor `$1`, and the lines for `nova.conf` in comments.
 #[must_use]
@@ -29,7 +41,7 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
             format!(" and {} MiB of memory (--vcpus {vcpus} --ram {})", bytes >> 20, bytes >> 20)
         })
     );
-    let tunables = Answers::of(Scope::of_vnode((plan, vnode)), words);
+    let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
     for property in properties((plan, vnode), topology) {
         script.push_str(&property_line(&property));
         script.push('\n');

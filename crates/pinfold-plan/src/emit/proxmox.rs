@@ -8,12 +8,24 @@
 use pinfold_model::{CpuQuota, CpuSet, MemoryPlan, Plan, PuId, Role, Topology, VnodePlan};
 
 use super::common::{self, headline, plain_name};
+use super::format::{Format, Syntax};
 use super::libvirt::unit;
 use super::qemu::{FUNCTIONS, function, taskset_lines};
-use super::said::{Answers, Said, Scope};
+use super::said::{Said, Scope};
 use crate::guest_cache::{Vendor, caches};
 use crate::guest_numa::{cells, node_list, shares};
 use crate::tunables::Tunable;
+
+/// The format.
+pub(super) const FORMAT: Format = Format {
+    name: "proxmox",
+    summary: "A script for a Proxmox host: qm set, and a hookscript for the pins",
+    is_of_host: false,
+    can_merge: false,
+    syntax: Syntax::Script,
+    write: |plan, topology, _| Ok(proxmox((plan, plan.single()?), topology)),
+    tunable: words,
+};
 
 /// Commands and hookscript in one script for the Proxmox host: `sh THIS VMID`.
 #[must_use]
@@ -41,7 +53,7 @@ pub fn proxmox((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Strin
     if let Some(memory) = &vnode.memory {
         script.push_str(&memory_lines(memory, (vnode, topology)));
     }
-    let tunables = Answers::of(Scope::of_vnode((plan, vnode)), words);
+    let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
     script.push_str(&tunables.text(""));
     script.push_str(&tunables.missing_text("qm"));
     script.push_str(&format!(

@@ -20,7 +20,8 @@ use pinfold_model::{
 
 use self::cpu::Cpu;
 use self::memory::Options;
-use super::said::{Answers, Said, Scope};
+use super::format::{Format, Syntax};
+use super::said::{Said, Scope};
 use crate::schema;
 use crate::tunables::Tunable;
 
@@ -28,6 +29,17 @@ const HEAD: &str = include_str!("qemu/head.sh");
 pub(super) const FUNCTIONS: &str = include_str!("qemu/functions.sh");
 const PREPARE: &str = include_str!("qemu/prepare.sh");
 const RUN: &str = include_str!("qemu/run.sh");
+
+/// The format.
+pub(super) const FORMAT: Format = Format {
+    name: "qemu",
+    summary: "A start script for QEMU",
+    is_of_host: false,
+    can_merge: false,
+    syntax: Syntax::Script,
+    write: qemu,
+    tunable: words,
+};
 
 /// A start script for a QEMU command under `plan`.
 ///
@@ -165,7 +177,7 @@ fn settings(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &C
 
 /// The tunables that only `pinfold apply` sets, not taskset and chrt.
 fn by_apply(plan: (&Plan, &VnodePlan)) -> Vec<String> {
-    Answers::of(Scope::of_vnode(plan), words).names(APPLY)
+    FORMAT.answers(Scope::of_vnode(plan)).names(APPLY)
 }
 
 const APPLY: &str = "apply";

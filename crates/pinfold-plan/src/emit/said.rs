@@ -170,59 +170,6 @@ impl Answers {
 const ELSEWHERE: &str = "(`pinfold apply` sets them and `pinfold undo` resets them; \
                          the formats systemd and tuned write them for every boot)";
 
-/// Function with a format's answers.
-#[cfg(test)]
-type Words = fn(&Tunable<'_>, &Scope<'_>) -> Said;
-
-/// Each format with its name on the command line.
-#[cfg(test)]
-const FORMATS: [(&str, Words); 9] = [
-    ("libvirt", super::libvirt::tune::words),
-    ("virsh", super::virsh::words),
-    ("qemu", super::qemu::words),
-    ("cmdline", super::cmdline::words),
-    ("systemd", super::systemd::words),
-    ("tuned", super::tuned::words),
-    ("proxmox", super::proxmox::words),
-    ("kubevirt", super::kubevirt::words),
-    ("nova", super::nova::words),
-];
-
-/// A table with tunables in rows and formats in columns. With several plans, `some` means that it
-/// depends on the value or on the rest of the plan.
-#[cfg(test)]
-pub(crate) fn table(plans: &[Plan], topology: &Topology) -> String {
-    use std::collections::BTreeMap;
-    let mut rows: Vec<&'static str> = Vec::new();
-    let mut cells: BTreeMap<(&str, &str), Vec<bool>> = BTreeMap::new();
-    for plan in plans {
-        for tunable in tunables(plan) {
-            if !rows.contains(&tunable.key()) {
-                rows.push(tunable.key());
-            }
-            for (name, words) in FORMATS {
-                let vnode = Some(&plan.vnodes[0]);
-                let said = words(&tunable, &Scope { plan, vnode, topology: Some(topology) });
-                let own = !matches!(said, Said::Nothing(_));
-                cells.entry((tunable.key(), name)).or_default().push(own);
-            }
-        }
-    }
-    let names: Vec<&str> = FORMATS.iter().map(|(name, _)| *name).collect();
-    let mut text = format!("| tunable | {} |\n", names.join(" | "));
-    text.push_str(&format!("|---{}|\n", "|---".repeat(names.len())));
-    for key in rows {
-        let word = |name: &&str| match cells[&(key, *name)].as_slice() {
-            all if all.iter().all(|own| *own) => "yes",
-            all if all.contains(&true) => "some",
-            _ => "no",
-        };
-        let row: Vec<&str> = names.iter().map(word).collect();
-        text.push_str(&format!("| `{key}` | {} |\n", row.join(" | ")));
-    }
-    text
-}
-
 /// The files and sysctls of a plan's tunables, to compare them with those of `pinfold apply`.
 #[cfg(test)]
 pub(crate) fn paths(plan: &Plan) -> Vec<String> {

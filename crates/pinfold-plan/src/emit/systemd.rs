@@ -8,12 +8,23 @@
 
 use pinfold_model::{CpuQuota, IrqPlan, Plan, Policy, Role, Speed, VnodeKind, VnodePlan};
 
-use crate::guest_numa::node_list;
-
 use super::common::{headline, plain_name, reserved};
+use super::format::{Format, Syntax};
 use super::kernel_files::{IRQS, Setting, setting};
-use super::said::{Answers, Said, Scope};
+use super::said::{Said, Scope};
+use crate::guest_numa::node_list;
 use crate::tunables::Tunable;
+
+/// The format.
+pub(super) const FORMAT: Format = Format {
+    name: "systemd",
+    summary: "A slice, a service drop-in, and the host's slices",
+    is_of_host: false,
+    can_merge: false,
+    syntax: Syntax::Lines,
+    write: |plan, _, _| Ok(systemd((plan, plan.single()?))),
+    tunable: words,
+};
 
 /// The files, one after the other, each after a line `# FILE: PATH`.
 #[must_use]
@@ -27,7 +38,7 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
     if let Some(nodes) = &nodes {
         text.push_str(&format!("AllowedMemoryNodes={nodes}\n"));
     }
-    let tunables = Answers::of(Scope::of_vnode((plan, vnode)), words);
+    let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
     text.push_str(&tunables.text(SLICE));
     text.push('\n');
     text.push_str(&format!(

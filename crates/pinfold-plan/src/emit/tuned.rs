@@ -10,12 +10,24 @@
 use pinfold_model::{CpuSet, IrqPlan, Plan, Policy, ThreadPlan, Topology, VnodePlan};
 
 use super::common::{headline, nothing_kept, plain_name, without_boot_pu};
+use super::format::{Format, Syntax};
 use super::kernel_files::{Setting, WORKQUEUES, WRITEBACK, setting};
 use super::qemu::safe;
 use super::said::{Answers, Said, Scope};
 use crate::boot;
 use crate::plan_builder::verb;
 use crate::tunables::Tunable;
+
+/// The format.
+pub(super) const FORMAT: Format = Format {
+    name: "tuned",
+    summary: "A profile of tuned",
+    is_of_host: true,
+    can_merge: false,
+    syntax: Syntax::Lines,
+    write: |plan, topology, _| Ok(tuned(plan, topology)),
+    tunable: words,
+};
 
 /// `tuned.conf` of a profile, with its path in the first line.
 #[must_use]
@@ -25,7 +37,7 @@ pub fn tuned(plan: &Plan, topology: &Topology) -> String {
         _ => "host".to_owned(),
     };
     let mut text = format!("# FILE: /etc/tuned/pinfold-{name}/tuned.conf\n# {}\n", headline(plan));
-    let tunables = Answers::of(Scope::of_host(plan), words);
+    let tunables = FORMAT.answers(Scope::of_host(plan));
     let reserved = boot::kept(plan, topology);
     let shares_all = reserved.is_empty();
     if shares_all {

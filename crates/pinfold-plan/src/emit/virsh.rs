@@ -9,10 +9,22 @@ use pinfold_model::command::quote;
 use pinfold_model::{Plan, Role, VnodePlan};
 
 use super::common::{self, headline};
+use super::format::{Format, Syntax};
 use super::qemu::safe;
-use super::said::{Answers, Said, Scope};
+use super::said::{Said, Scope};
 use crate::guest_numa::node_list;
 use crate::tunables::Tunable;
+
+/// The format.
+pub(super) const FORMAT: Format = Format {
+    name: "virsh",
+    summary: "A script of virsh commands for a domain that exists",
+    is_of_host: false,
+    can_merge: false,
+    syntax: Syntax::Lines,
+    write: |plan, _, _| Ok(virsh((plan, plan.single()?))),
+    tunable: words,
+};
 
 /// A shell script of `virsh` commands that pin the domain `vnode.name` as planned.
 #[must_use]
@@ -62,7 +74,7 @@ pub fn virsh((plan, vnode): (&Plan, &VnodePlan)) -> String {
         let (index, pus) = (thread.role.short(), &thread.pus);
         line(format!("virsh vcpupin --domain \"$domain\" --vcpu {index} --cpulist {pus} \"$@\""));
     }
-    let tunables = Answers::of(Scope::of_vnode((plan, vnode)), words);
+    let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
     script.push_str(&tunables.text(""));
     missing(&mut script, vnode);
     script.push_str(&tunables.missing_text("virsh"));

@@ -1,7 +1,7 @@
 //! Why a platform is not possible on a host, and what the user can do about it.
 
 use pinfold_model::text::counted;
-use pinfold_model::{CpuSet, Method, NodeId, PuId, Speed, SpeedRequest};
+use pinfold_model::{CpuSet, Method, NodeId, PuId, RequestField, Speed, SpeedRequest, VnodeField};
 use thiserror::Error;
 
 use crate::PlanError;
@@ -174,6 +174,23 @@ impl PlatformError {
                     .to_owned(),
             ),
         }
+    }
+
+    /// The part of the platform that the error is about, if any.
+    #[must_use]
+    pub fn field(&self) -> Option<RequestField> {
+        let (vnode, field) = match self {
+            PlatformError::Plan(error) => return error.field(),
+            PlatformError::Frequency { vnode, .. }
+            | PlatformError::Speeds { vnode, .. }
+            | PlatformError::TwoFrequencies { second: (vnode, _), .. } => {
+                (vnode, VnodeField::Speed)
+            }
+            PlatformError::MemoryNode { vnode, .. } => (vnode, VnodeField::MemoryNode),
+            PlatformError::SlowedTwice { slowed: vnode, .. }
+            | PlatformError::LastHousekeeping { vnode, .. } => (vnode, VnodeField::Method),
+        };
+        Some(RequestField::Vnode(vnode.clone(), field))
     }
 }
 

@@ -18,7 +18,10 @@ use crate::plan_builder::{pus_text, verb};
 ///
 /// # Errors
 /// [`PlatformError`] with the vnode that is not possible, and the reason.
-pub fn resolve(platform: &Platform, topology: &Topology) -> Result<EmulationPlan, PlatformError> {
+pub fn resolve_platform(
+    platform: &Platform,
+    topology: &Topology,
+) -> Result<EmulationPlan, PlatformError> {
     let groups = platform.vnodes.iter().map(|vnode| group(vnode, topology));
     // Scope `own`: other tasks are not moved, yet the plan names the host's CPUs.
     let isolation = IsolationScope::Own;

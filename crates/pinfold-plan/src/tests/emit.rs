@@ -110,7 +110,7 @@ fn systemd_takes_the_units() {
     let units = format!("{root}/etc/systemd/system");
     let mut layout = balanced();
     for words in ["cpu-weight=200", "cpu-quota=33333/100000"] {
-        crate::requests::knob(&mut layout, words).unwrap();
+        pinfold_config::requests::knob(&mut layout, words).unwrap();
     }
     let text = emit::systemd(one(&layout));
     let mut names = Vec::new();
@@ -198,7 +198,7 @@ fn real_time_vcpus_are_real_time_in_every_format() {
     request.vnodes[0].memory =
         Some(pinfold_model::MemoryRequest { bytes: 1 << 30, page_bytes: Some(1 << 30) });
     let mut layout = plan("low-latency", &topology, &request).unwrap();
-    crate::requests::knob(&mut layout, "policy:vcpu(1)=fifo:1").unwrap();
+    pinfold_config::requests::knob(&mut layout, "policy:vcpu(1)=fifo:1").unwrap();
     let nova = emit::nova(one(&layout), &topology);
     assert!(nova.contains("hw:cpu_realtime=yes\n"), "{nova}");
     assert!(nova.contains("'hw:cpu_realtime_mask=^0'\n"), "{nova}");
@@ -216,7 +216,7 @@ fn a_process_group_is_a_service_and_nothing_else() {
     let vnode = pinfold_model::VnodeRequest::processes("slow", 2, speed);
     let request = pinfold_model::Request::of(vec![vnode]);
     let mut layout = plan("vnodes", &topology, &request).unwrap();
-    crate::requests::knob(&mut layout, "policy:task=batch:5").unwrap();
+    pinfold_config::requests::knob(&mut layout, "policy:task=batch:5").unwrap();
     let units = emit::systemd(one(&layout));
     for part in ["\nCPUSchedulingPolicy=batch\nNice=5\n", "cannot express the speed 40%"] {
         assert!(units.contains(part), "{part} is not in\n{units}");

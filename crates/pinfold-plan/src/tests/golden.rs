@@ -9,6 +9,12 @@ use super::{auto, emulator, exactly, pins, set, shape};
 use crate::plan;
 
 #[test]
+fn the_names_in_the_model_are_those_of_the_table() {
+    let names: Vec<&str> = crate::strategies().iter().map(|strategy| strategy.name).collect();
+    assert_eq!(names, pinfold_model::STRATEGY_NAMES);
+}
+
+#[test]
 fn badaroux_compact_on_the_r910() {
     let layout = plan("compact", &r910().build(), &exactly(34)).unwrap();
     assert_eq!(

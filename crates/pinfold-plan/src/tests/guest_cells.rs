@@ -170,7 +170,7 @@ fn pins_by_hand_name_the_vcpus_of_the_whole_machine() {
     let topology = server();
     let mut request = with_cells(&[cell("0-3", &[0]), cell("4-7", &[1])]);
     for text in ["vcpu5=15", "emulator=0,16"] {
-        request.vnodes[0].pins.extend(crate::requests::pins(text).unwrap());
+        request.vnodes[0].pins.extend(pinfold_config::requests::pins(text).unwrap());
     }
     let layout = plan("low-latency", &topology, &request).unwrap();
     let pins = super::pins(&layout);
@@ -178,10 +178,10 @@ fn pins_by_hand_name_the_vcpus_of_the_whole_machine() {
     assert_eq!((fifth, super::emulator(&layout).as_str()), (Some("15"), "0,16"), "{pins}");
     assert_eq!(nodes_of(&layout, &topology, &set("0-3")), [0]);
     assert_eq!(nodes_of(&layout, &topology, &set("4-7")), [1]);
-    request.vnodes[0].pins = crate::requests::pins("vcpu5=3").unwrap();
+    request.vnodes[0].pins = pinfold_config::requests::pins("vcpu5=3").unwrap();
     let error = plan("low-latency", &topology, &request).unwrap_err();
     assert!(matches!(error, PlanError::Nodes { .. } | PlanError::Pin { .. }), "{error}");
-    request.vnodes[0].pins = crate::requests::pins("vcpu9=3").unwrap();
+    request.vnodes[0].pins = pinfold_config::requests::pins("vcpu9=3").unwrap();
     let error = plan("low-latency", &topology, &request).unwrap_err();
     assert!(error.to_string().contains("no thread is called \"vcpu(9)\""), "{error}");
 }

@@ -1,11 +1,11 @@
 //! Pins by hand in combination with strategies.
 
+use pinfold_config::requests::{self, from_toml, parse_vm_spec};
 use pinfold_model::{CpuSet, EmulatorRequest, Free, Plan, Policy, Request, Role, VcpuCount};
 use proptest::prelude::*;
 
 use super::machine::{dual_e5_2670, i7_4790k, two_complexes};
 use super::{emulator, exactly, finds, pins, set};
-use crate::requests::{self, from_toml, parse_vm_spec};
 use crate::{PlanError, plan, schema, validate};
 
 fn with(request: Request, texts: &[&str]) -> Request {

@@ -1,5 +1,6 @@
 //! Platform files, their command line syntax, and their result on a host.
 
+use pinfold_config::platforms::{self, from_toml, load, profile, speed, to_csv, vnode_from_words};
 use pinfold_model::{
     Attach, EmulationPlan, Method, NodeId, Platform, PlatformVnode, PuId, Speed, SpeedRequest,
     Topology, Variant,
@@ -7,10 +8,7 @@ use pinfold_model::{
 
 use super::machine::{Machine, dual_l5420, dual_x5540, i7_4790k, plain};
 use super::set;
-use crate::platforms::{
-    self, from_toml, load, profile, resolve, speed, speed_on, to_csv, vnode_from_words,
-};
-use crate::validate;
+use crate::{resolve_platform, speed_on, validate};
 
 const PAGE: &str = include_str!("../../../../docs/platforms.md");
 
@@ -64,7 +62,7 @@ fn the_documented_examples_are_read() {
     assert_eq!(platform, Platform { vnodes: vec![web, uneven.clone()], share_housekeeping: false });
     let words = PAGE.split("one vnode is `").nth(1).unwrap().split('`').next().unwrap();
     assert_eq!(vnode_from_words(words), Ok(uneven));
-    let plan = resolve(&platform, &dual_x5540().build()).unwrap();
+    let plan = resolve_platform(&platform, &dual_x5540().build()).unwrap();
     assert_eq!(places(&plan), ["web: 1 at 40%, 2 at 40%", "uneven: 4 at 75%, 5 at 25%"]);
     let [speeds, recorded] = examples("csv").try_into().unwrap();
     let speeds = profile(speeds).unwrap();
@@ -319,7 +317,7 @@ fn platform(vnodes: &[&str]) -> Platform {
 
 #[track_caller]
 fn impossible(vnodes: &[&str], topology: &Topology, why: &str, hint: &str) {
-    let error = resolve(&platform(vnodes), topology).unwrap_err();
+    let error = resolve_platform(&platform(vnodes), topology).unwrap_err();
     assert_eq!(error.to_string(), why);
     assert_eq!(error.hint().as_deref(), Some(hint));
 }
@@ -327,7 +325,8 @@ fn impossible(vnodes: &[&str], topology: &Topology, why: &str, hint: &str) {
 #[test]
 fn frequencies_are_shares_of_each_core() {
     let two = || plain(4).khz("0-3", 2_000_000);
-    let plan = resolve(&platform(&["name=a,cores=2,speed=1.5 GHz+0.3"]), &two().build()).unwrap();
+    let plan =
+        resolve_platform(&platform(&["name=a,cores=2,speed=1.5 GHz+0.3"]), &two().build()).unwrap();
     assert_eq!(places(&plan), ["a: 1 at 75%, 2 at 30%"]);
     assert_eq!(plan.plan.vnodes[0].speed.to_string(), "75%");
     impossible(
@@ -351,7 +350,7 @@ fn frequencies_are_shares_of_each_core() {
     );
     // The fast cores reach it; the small ones, on which the vnode is, do not.
     let hybrid = Machine::hybrid(2, 4).khz("0-3", 5_000_000).khz("4-7", 4_000_000).build();
-    let plan = resolve(&platform(&["name=a,cores=4,speed=3 GHz"]), &hybrid).unwrap();
+    let plan = resolve_platform(&platform(&["name=a,cores=4,speed=3 GHz"]), &hybrid).unwrap();
     let expected = ["a: 4 at 75%, 5 at 75%, 6 at 75%, 7 at 75%"];
     assert_eq!(places(&plan), expected);
     impossible(
@@ -371,7 +370,7 @@ fn cores_that_share_a_frequency_agree() {
     let check = |words: &str, why: &str, hint: &str| {
         let all = eight(words);
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
-        let error = resolve(&platform(&all), &host).unwrap_err();
+        let error = resolve_platform(&platform(&all), &host).unwrap_err();
         assert_eq!(error.to_string(), why);
         assert!(error.hint().unwrap().contains(hint));
     };
@@ -397,16 +396,17 @@ fn cores_that_share_a_frequency_agree() {
          both, such as stall or hogs",
     );
     let alike = ["name=a,cores=5,speed=40%,method=gov", "name=b,cores=3,speed=40%,method=freq"];
-    assert!(resolve(&platform(&alike), &host).is_ok());
+    assert!(resolve_platform(&platform(&alike), &host).is_ok());
     let by_time = ["name=a,cores=5,speed=40%,method=stall", "name=b,cores=3,speed=60%,method=lim"];
-    let plan = resolve(&platform(&by_time), &host).unwrap();
+    let plan = resolve_platform(&platform(&by_time), &host).unwrap();
     assert!(!super::finds(&plan.plan, "frequency domains", ""));
     // If the method is not given, a finding names what frequency methods cannot do.
     let open = ["name=a,cores=5,speed=40%", "name=b,cores=3,speed=60%"];
-    let plan = resolve(&platform(&open), &host).unwrap();
+    let plan = resolve_platform(&platform(&open), &host).unwrap();
     assert!(super::finds(&plan.plan, "frequency domains", "change frequency together"));
     // A finding about the host's own tasks on the other half of a pair.
-    let half = resolve(&platform(&["name=a,cores=7,speed=40%,method=gov"]), &host).unwrap();
+    let half =
+        resolve_platform(&platform(&["name=a,cores=7,speed=40%,method=gov"]), &host).unwrap();
     assert!(super::finds(&half.plan, "frequency domains", "PU 0 is as slow as a"));
 }
 
@@ -418,29 +418,31 @@ fn burners_keep_off_the_last_housekeeping_pu() {
     };
     let host = plain(4).build();
     for method in ["stall", "quota", "fracas", "lim", "gov"] {
-        let plan = resolve(&all(method), &host).unwrap();
+        let plan = resolve_platform(&all(method), &host).unwrap();
         assert_eq!(plan.plan.housekeeping, set("0"));
         assert_eq!(plan.vnodes.iter().filter(|vnode| vnode.on_last_housekeeping).count(), 1);
         assert!(super::finds(&plan.plan, "housekeeping", "share PU 0 with one of them"));
     }
     let mut hogs = all("hogs");
-    let error = resolve(&hogs, &host).unwrap_err();
+    let error = resolve_platform(&hogs, &host).unwrap_err();
     let why = "the real-time burners of \"a\" (hogs) would run on PU 0, and the host's own tasks have \
                no PU besides that no vnode uses";
     assert_eq!(error.to_string(), why);
     assert!(error.hint().unwrap().contains("--share-housekeeping"));
     hogs.share_housekeeping = true;
-    let plan = resolve(&hogs, &host).unwrap();
+    let plan = resolve_platform(&hogs, &host).unwrap();
     assert!(plan.share_housekeeping && plan.vnodes[0].on_last_housekeeping);
     // With a spare core, or with the sibling of the host's core, the host has its own CPU.
-    let plan = resolve(&all("hogs"), &plain(5).build()).unwrap();
+    let plan = resolve_platform(&all("hogs"), &plain(5).build()).unwrap();
     assert_eq!(plan.plan.housekeeping, set("0"));
     assert!(plan.vnodes.iter().all(|vnode| !vnode.on_last_housekeeping));
-    let plan = resolve(&all("hogs"), &i7_4790k().build()).unwrap();
+    let plan = resolve_platform(&all("hogs"), &i7_4790k().build()).unwrap();
     assert_eq!(plan.plan.housekeeping, set("0,4"));
     assert!(plan.vnodes.iter().all(|vnode| !vnode.on_last_housekeeping));
     let replay = ["name=a,cores=4,method=inject,profile=load.csv"];
-    assert!(resolve(&platform(&replay), &host).unwrap_err().to_string().contains("(inject)"));
+    assert!(
+        resolve_platform(&platform(&replay), &host).unwrap_err().to_string().contains("(inject)")
+    );
 }
 
 #[test]
@@ -453,7 +455,7 @@ fn more_than_the_host_gives() {
         "ask for at most 8 cores",
     );
     let huge = ["name=a,cores=4294967295"];
-    assert!(resolve(&platform(&huge), &plain(8).build()).is_err());
+    assert!(resolve_platform(&platform(&huge), &plain(8).build()).is_err());
     let node = |node: u32| format!("name=a,cores=1,memory-node={node}");
     let host = dual_x5540().memoryless(1).build();
     let hint = "`pinfold topo` shows the nodes; or leave memory-node out";
@@ -471,25 +473,26 @@ fn more_than_the_host_gives() {
     );
     // Its cores are on that node while it has room.
     let host = dual_x5540().build();
-    let plan = resolve(&platform(&[&node(0), "name=b,cores=1,memory-node=1"]), &host).unwrap();
+    let plan =
+        resolve_platform(&platform(&[&node(0), "name=b,cores=1,memory-node=1"]), &host).unwrap();
     assert_eq!(places(&plan), ["a: 1 at 100%", "b: 4 at 100%"]);
     assert_eq!(plan.vnodes[0].memory_node, Some(NodeId(0)));
     assert_eq!(plan.plan.vnodes[0].memory.as_ref().unwrap().nodes, [NodeId(0)]);
     assert!(!super::finds(&plan.plan, "memory", "") && !super::finds(&plan.plan, "devices", ""));
     assert_eq!(validate(&plan.plan, &host), vec![]);
-    let plan = resolve(&platform(&["name=b,cores=4", &node(1)]), &host).unwrap();
+    let plan = resolve_platform(&platform(&["name=b,cores=4", &node(1)]), &host).unwrap();
     assert_eq!(places(&plan)[1], "a: 1 at 100%");
     assert!(super::finds(&plan.plan, "memory", "on node 1, far from PU 1"));
     let mut odd = platform(&["name=a,cores=3"]);
     odd.vnodes[0].speeds = vec![share(10), share(20)];
-    let error = resolve(&odd, &plain(8).build()).unwrap_err();
+    let error = resolve_platform(&odd, &plain(8).build()).unwrap_err();
     assert_eq!(error.to_string(), "\"a\" has 2 speeds for 3 cores");
 }
 
 /// Where in its file the value of a platform stands that a host refuses.
 fn refused_at(text: &str, host: &Topology) -> Option<(usize, usize)> {
     let platform = platforms::from_toml(text).unwrap();
-    platforms::place_of(text, &resolve(&platform, host).unwrap_err())
+    platforms::place_of(text, &resolve_platform(&platform, host).unwrap_err().field()?)
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Scheduling policies in request files and on the command line.
 
+use pinfold_config::requests::{from_toml, knob, parse_vm_spec};
 use pinfold_model::{Policy, Request, Role, VcpuCount};
 
 use super::machine::dual_x5540;
 use crate::plan;
-use crate::requests::{from_toml, knob, parse_vm_spec};
 
 fn policies(text: &str) -> Result<Vec<(String, Option<Policy>)>, String> {
     let request = from_toml(text).map_err(|error| error.to_string())?;

@@ -1,5 +1,8 @@
 //! Request files and their command line syntax.
 
+use pinfold_config::requests::{
+    device, emulator_wish, free_share, from_toml, group_from_words, knob, parse_vm_spec, vnode_name,
+};
 use pinfold_model::{
     Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, SmtRequest, VcpuCount,
     VmRequest, VnodeRequest, Work,
@@ -8,9 +11,6 @@ use pinfold_model::{
 use super::machine::dual_x5540;
 use super::set;
 use crate::plan;
-use crate::requests::{
-    device, emulator_wish, free_share, from_toml, group_from_words, knob, parse_vm_spec, vnode_name,
-};
 
 /// The code block with the example in the documentation.
 fn example() -> &'static str {
@@ -300,10 +300,10 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
 
 #[test]
 fn words_that_are_wrong_have_an_example_and_an_empty_list_frees_nothing() {
-    let hint = |error: crate::requests::RequestError| error.hint().unwrap_or_default();
+    let hint = |error: pinfold_config::requests::RequestError| error.hint().unwrap_or_default();
     assert!(hint(parse_vm_spec("").unwrap_err()).contains("name=web,vcpus=4"));
     assert!(hint(group_from_words("cores=2").unwrap_err()).contains("name=build,cores=2"));
-    let error = crate::requests::free_pus("--host-pus", "").unwrap_err();
+    let error = pinfold_config::requests::free_pus("--host-pus", "").unwrap_err();
     assert_eq!(error.to_string(), "--host-pus: the list names no CPU");
     assert!(hint(error).contains("such as 0,8"));
     let file = "[host]\npus = \"\"\n[[vm]]\nname = \"a\"\nvcpus = 1\n";

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use pinfold_config::requests::{KNOBS, knob};
 use pinfold_host::{files, paths, process};
 use pinfold_model::{NodeId, Plan, PuId, Severity, Topology};
 
 use super::machine::{Machine, dual_e5_2670, i7_4790k};
 use super::{auto, exactly, golden, one};
-use crate::emit::{self, said};
-use crate::requests::{KNOBS, knob};
+use crate::emit::{self, Format, said};
 use crate::{plan, tunables, validate};
 
 const SECOND: u64 = 1_000_000_000;
@@ -52,20 +52,18 @@ pub fn everything() -> (Plan, Topology) {
     (with("low-latency", 2, &topology, &[&ALL[..], &more].concat()), topology)
 }
 
-/// The text of each format.
-fn texts(layout: &Plan, topology: &Topology) -> Vec<(&'static str, String)> {
-    let qemu = emit::qemu(layout, topology, &pinfold_model::QemuCommand::default()).unwrap();
-    vec![
-        ("libvirt.xml", emit::libvirt(layout, topology).unwrap()),
-        ("virsh.sh", emit::virsh(one(layout))),
-        ("qemu.sh", qemu),
-        ("cmdline", emit::cmdline(layout, topology)),
-        ("systemd", emit::systemd(one(layout))),
-        ("tuned.conf", emit::tuned(layout, topology)),
-        ("proxmox.sh", emit::proxmox(one(layout), topology)),
-        ("kubevirt.yaml", emit::kubevirt(one(layout), topology)),
-        ("nova.sh", emit::nova(one(layout), topology)),
-    ]
+/// The text of each format, with its file name.
+fn texts(layout: &Plan, topology: &Topology) -> Vec<(String, String)> {
+    let command = pinfold_model::QemuCommand::default();
+    let file_name = |name: &str| match name {
+        "libvirt" => "libvirt.xml".to_owned(),
+        "tuned" => "tuned.conf".to_owned(),
+        "kubevirt" => "kubevirt.yaml".to_owned(),
+        "cmdline" | "systemd" => name.to_owned(),
+        script => format!("{script}.sh"),
+    };
+    let text = |format: &Format| format.text(layout, topology, &command).unwrap();
+    emit::FORMATS.iter().map(|format| (file_name(format.name), text(format))).collect()
 }
 
 #[test]
@@ -89,7 +87,7 @@ fn every_format_names_every_tunable() {
     for (name, text) in texts(&layout, &topology) {
         golden(&format!("tunables.{name}"), &text);
         for tunable in tunables(&layout) {
-            let said = match (tunable.key(), name) {
+            let said = match (tunable.key(), name.as_str()) {
                 ("policy", "libvirt.xml") => "<vcpusched vcpus='0' scheduler='fifo' priority='1'/>",
                 ("policy", "virsh.sh") => "# vcpu(0) under the policy fifo 1",
                 ("policy", "qemu.sh" | "proxmox.sh") => "schedule 'CPU 0/' -f -p 1",
@@ -352,7 +350,7 @@ fn the_page_has_the_table_of_tunables() {
         knob(&mut floating, "cpu-quota=50000/100000").unwrap();
         floating
     });
-    let table = said::table(&plans, &topology);
+    let table = emit::table(&emit::FORMATS, &plans, &topology);
     let path = format!("{}/../../docs/emit.md", env!("CARGO_MANIFEST_DIR"));
     let page = files::read_text(&path).unwrap();
     let (before, rest) = page.split_once("<!-- tunables -->\n").unwrap();

@@ -176,7 +176,8 @@ impl Drop for Lim<'_> {
 
 #[cfg(test)]
 mod tests {
-    use pinfold_host::{CgroupVersion, RecordingHost, SimHost, SimTask};
+    use pinfold_host::RecordingHost;
+    use pinfold_sim::{CgroupVersion, SimHost, SimTask};
 
     use super::*;
 

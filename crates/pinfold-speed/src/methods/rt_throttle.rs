@@ -76,7 +76,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use pinfold_host::{CgroupVersion, Knob, SimHost};
+    use pinfold_sim::{CgroupVersion, Knob, SimHost};
 
     use super::*;
 

@@ -13,15 +13,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{Family, Unit};
+use pinfold_stats::{
+    Block, Direction, Evidence, Interval, Mean, Rule, Steadiness, Verdict, blocks_needed, holm,
+    median, median_interval, ratio_interval, sign_flip, steady,
+};
 
 use super::ALPHA;
 use super::error::StudyError;
 use super::file::PlotKind;
 use super::record::Loaded;
-use crate::stats::{
-    Block, Direction, Evidence, Interval, Mean, Rule, Steadiness, Verdict, blocks_needed, holm,
-    median, median_interval, ratio_interval, sign_flip, steady,
-};
 use crate::store::{RunId, RunRecord, Store, StudyProgress};
 
 /// Prefix of the flag of a figure that the host does not provide; the reason follows.

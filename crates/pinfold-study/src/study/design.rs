@@ -8,9 +8,10 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_stats::random::Pcg32;
+
 use super::cells::Cells;
 use super::file::Study;
-use crate::random::Pcg32;
 
 /// Streams of the generator for studies; those of `tune` are below.
 const STREAM: u64 = 3 << 32;

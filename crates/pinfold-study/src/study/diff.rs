@@ -4,8 +4,9 @@
 //! interval from resampling the starts of both sides. It shows what differs, not why; a verdict
 //! needs both in one study.
 
+use pinfold_stats::{Block, Interval, ratio_interval_unpaired};
+
 use super::analyse::{Analysis, Estimate, FigureName};
-use crate::stats::{Block, Interval, ratio_interval_unpaired};
 
 /// The difference of one figure in one cell.
 #[derive(Clone, Debug, PartialEq)]

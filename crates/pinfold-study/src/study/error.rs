@@ -1,6 +1,6 @@
 //! Errors of a study, with hints.
 
-use pinfold_plan::requests::RequestError;
+use pinfold_config::requests::RequestError;
 
 use crate::schema::SchemaError;
 use crate::store::StoreError;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use pinfold_config::keys::Fault;
+use pinfold_config::requests::RequestError;
 use pinfold_model::{CpuSet, Family, Unit};
-use pinfold_plan::requests::RequestError;
-use pinfold_plan::requests::keys::Fault;
-use regex_lite::Regex;
 
 use super::expr::{Expr, Value};
+use regex_lite::Regex;
 
 /// Placeholders that every command may use in addition to factors and values: the list of CPUs that
 /// the trial runs on (in a guest: of its CPUs), their number, the CPUs of its threads in the order

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{Family, Figure};
+use pinfold_stats::{Mean, median};
 use serde_json::Value as Json;
 
 use super::expr::{Expr, Scope, Value};
 use super::file::{FigureRule, Source};
-use crate::stats::{Mean, median};
 
 /// Number of characters of the output that an error shows.
 const SHOWN: usize = 120;

@@ -5,10 +5,10 @@ mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{CpuSet, Isa, Method};
-use pinfold_plan::requests::RequestError;
-use pinfold_plan::requests::keys::{Fault, Keys};
-use pinfold_plan::requests::value::{self, Value as Toml, Whole};
+use pinfold_config::keys::{Fault, Keys};
+use pinfold_config::requests::RequestError;
+use pinfold_config::value::{self, Value as Toml, Whole};
+use pinfold_model::{CpuSet, Isa, Method, STRATEGY_NAMES};
 
 use super::expr::{Expr, ExprError, Value};
 use super::file::{
@@ -394,11 +394,7 @@ fn check_level(acts: &Acts, level: &Level, at: usize) -> Result<(), Fault> {
     };
     match acts {
         Acts::Variable | Acts::Knob(_) => Ok(()),
-        Acts::Strategy => {
-            let names: Vec<&str> =
-                pinfold_plan::strategies().iter().map(|strategy| strategy.name).collect();
-            one_of("strategy", &names)
-        }
+        Acts::Strategy => one_of("strategy", &STRATEGY_NAMES),
         Acts::Method => {
             let mut names = vec![NONE];
             names.extend(Method::ALL.map(Method::name));

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::Unit;
+use pinfold_stats::{QuantilePoint, median, quantile_curve};
 
 use super::analyse::{Analysis, Estimate};
 use super::cells::CellScope;
 use super::expr::{Argument, Expr, ExprError, Scope, Value};
 use super::file::{Claim, Selection, Shown, Study};
 use super::template;
-use crate::stats::{QuantilePoint, median, quantile_curve};
 
 /// One value with its range.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,6 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::Metric;
+use pinfold_stats::{
+    Block, Direction, Evidence, Interval, PValue, Rule, Tail, Verdict, holm, median,
+    ratio_interval, sign_flip,
+};
 
 use super::curves::{Pooled, each_cell};
 use super::engine::Loaded;
@@ -21,10 +25,6 @@ use super::report::{
 };
 use super::schedule::{Dropped, Facts, Schedule};
 use super::summary::{CellKey, Summaries, Summary, is_equal_time, time_ratio};
-use crate::stats::{
-    Block, Direction, Evidence, Interval, PValue, Rule, Tail, Verdict, holm, median,
-    ratio_interval, sign_flip,
-};
 use crate::store::{Phase, RunId, StartRecord, StartStatus, Store};
 
 /// Computes a run's report from the store alone. For an unfinished run it reports the data so far.
@@ -287,7 +287,7 @@ impl Analysis {
         })
     }
 
-    fn between(&self, one: usize, other: usize, key: CellKey) -> Option<crate::stats::Interval> {
+    fn between(&self, one: usize, other: usize, key: CellKey) -> Option<pinfold_stats::Interval> {
         let others = self.confirmation.by_block(other, key);
         let blocks: Vec<Block> = self
             .confirmation

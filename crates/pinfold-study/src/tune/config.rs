@@ -1,9 +1,9 @@
 //! Settings of a tuning run, and their validation.
 
 use pinfold_model::{LoadState, Metric};
+use pinfold_stats::{LEAST_BLOCKS, blocks_needed};
 
 use super::error::TuneError;
-use crate::stats::{LEAST_BLOCKS, blocks_needed};
 
 /// The quantity that is optimised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{LoadState, Metric, Role, RoleStats, Series};
+use pinfold_stats::{GapPoint, QuantilePoint, gap_curve, quantile_curve};
 
 use super::engine::Loaded;
 use super::error::TuneError;
 use super::summary::floor_of;
-use crate::stats::{GapPoint, QuantilePoint, gap_curve, quantile_curve};
 use crate::store::{CellResult, Phase, RunId, StartStatus, Store};
 
 /// All samples of one metric of one candidate in one load state, over all confirmation

@@ -5,8 +5,8 @@
 //! rebuilds the same design.
 
 use pinfold_model::LoadState;
+use pinfold_stats::random::Pcg32;
 
-use crate::random::Pcg32;
 use crate::store::{Phase, Slot};
 
 /// One start of the design.

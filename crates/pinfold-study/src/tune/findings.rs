@@ -2,11 +2,11 @@
 
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Accelerator, Command, Finding};
+use pinfold_stats::{EXACT_BLOCKS, Verdict};
 
 use super::config::Goal;
 use super::report::{AaRow, TuneReport};
 use super::summary::{Summaries, is_equal_time, time_ratio};
-use crate::stats::{EXACT_BLOCKS, Verdict};
 use crate::store::SessionRecord;
 
 pub(super) fn of(

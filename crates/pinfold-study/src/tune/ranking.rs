@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 
 use pinfold_model::Metric;
+use pinfold_stats::median;
 
 use super::config::{BALANCED_SHARE, Goal, TuneConfig};
 use super::summary::Summaries;
-use crate::stats::median;
 
 /// The rank data of a candidate.
 #[derive(Clone, Debug, PartialEq)]

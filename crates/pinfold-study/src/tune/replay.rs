@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use pinfold_model::{LoadState, Metric};
+use pinfold_stats::residuals;
 
 use super::config::TuneConfig;
 use super::create::{NONE, TWIN_NAME};
@@ -22,7 +23,6 @@ use super::ranking::rank;
 use super::schedule::{Facts, Schedule, Turn};
 use super::summary::{CellKey, Summaries, Summary};
 use crate::schema::ConfirmPlan;
-use crate::stats::unexplained;
 use crate::store::{
     CandidateRecord, CandidateRole, Phase, RunId, Slot, StartRecord, StartStatus, Store,
 };
@@ -141,7 +141,7 @@ impl Matrix {
             if logs.len() < self.len() {
                 continue;
             }
-            for (block, rest) in unexplained(&logs).iter().enumerate() {
+            for (block, rest) in residuals(&logs).iter().enumerate() {
                 for (candidate, rest) in rest.iter().enumerate() {
                     let value = (logs[block][candidate] + (times - 1.0) * rest).exp();
                     wider.blocks[block][candidate].insert(key, value);
@@ -382,9 +382,10 @@ fn rounded(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use pinfold_stats::random::Pcg32;
+
     use super::super::config::{Costs, Goal};
     use super::*;
-    use crate::random::Pcg32;
 
     fn matrix(levels: &[(&str, f64)], blocks: usize) -> Matrix {
         let mut generator = Pcg32::new(9, 9);

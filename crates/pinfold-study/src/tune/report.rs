@@ -1,12 +1,12 @@
 //! The result of a tuning run, as values. It is rendered elsewhere.
 
 use pinfold_model::{Finding, LoadState, Metric, Origin};
+use pinfold_stats::{Interval, PValue, RaceTest, Tail, Verdict};
 
 use super::config::TuneConfig;
 use super::design::PlannedStart;
 use super::ranking::Standing;
 use crate::schema::ConfirmPlan;
-use crate::stats::{Interval, PValue, RaceTest, Tail, Verdict};
 use crate::store::{Phase, RunId};
 
 /// The comparison of one candidate with the baseline, in one metric and load state.

@@ -14,10 +14,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{LoadState, Metric, Series};
+use pinfold_stats::{median, quantile};
 
 use super::config::TuneConfig;
 use super::starter::{StartRequest, StartResult};
-use crate::stats::{median, quantile};
 use crate::store::{CellResult, Phase, RunId, StartRecord, StartStatus, Store, StoreError};
 
 /// Minimum number of wake-ups for a 99 % quantile.

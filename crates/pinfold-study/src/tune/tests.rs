@@ -10,9 +10,9 @@ mod world;
 use std::sync::atomic::Ordering;
 
 use pinfold_model::{LoadState, Metric, Severity};
+use pinfold_stats::Verdict;
 
 use super::*;
-use crate::stats::Verdict;
 use world::{World, config};
 
 /// Metrics of a guest with an agent: all but the run delay.

@@ -2,8 +2,9 @@
 
 use pinfold_apply::{Journal, Journals, NewJournal, unobserved};
 use pinfold_host::files::StateDir;
-use pinfold_host::{CgroupVersion, Host as _, SimClock, SimHost, SimTask, paths};
+use pinfold_host::{Host as _, SimClock, paths};
 use pinfold_model::{CpuSet, Request, Role, Tid, Topology, VcpuCount};
+use pinfold_sim::{CgroupVersion, SimHost, SimTask};
 
 use super::*;
 

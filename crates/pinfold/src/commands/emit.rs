@@ -3,9 +3,8 @@
 use pinfold_host::files;
 use pinfold_model::{NotSingle, Plan, QemuCommand, Topology, VnodePlan};
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::emit;
+use pinfold_plan::emit::{self, Format};
 
-use crate::cli::Emit;
 use crate::commands::check;
 use crate::failure::{Exit, Failure};
 use crate::{common, output};
@@ -39,59 +38,40 @@ pub struct Target<'a> {
 
 /// The plan as `format`: one text for each vnode, unless the format is for the host.
 pub fn emit(
-    format: Emit,
+    format: &Format,
     (plan, topology): (&Plan, &Topology),
     target: &Target<'_>,
 ) -> Result<String, Failure> {
-    if let (Some(file), false) = (target.file, format == Emit::Libvirt) {
+    if let (Some(file), false) = (target.file, format.can_merge) {
         let message = format!("--into {} goes with --emit libvirt only", file.path);
         return Err(Failure::new(Exit::Input, message).with_hint("leave --into out"));
     }
-    match (format, target.vnode) {
-        (Emit::Cmdline | Emit::Tuned, Some(name)) => {
-            let message = format!("--vnode {name:?}: the format is for the host as a whole");
-            return Err(Failure::new(Exit::Input, message).with_hint("leave --vnode out"));
-        }
-        (Emit::Cmdline, None) => return Ok(emit::cmdline(plan, topology)),
-        (Emit::Tuned, None) => return Ok(emit::tuned(plan, topology)),
-        (_, _) => {}
+    let text = |plan: &Plan| format.text(plan, topology, target.command).map_err(not_single);
+    if format.is_of_host {
+        return match target.vnode {
+            None => text(plan),
+            Some(name) => {
+                let message = format!("--vnode {name:?}: the format is for the host as a whole");
+                Err(Failure::new(Exit::Input, message).with_hint("leave --vnode out"))
+            }
+        };
     }
     let chosen = target.vnode.map(|name| named(plan, name)).transpose()?;
     if let Some(file) = target.file {
         return into(file, (plan, topology), chosen);
     }
     match (chosen, plan.vnodes.as_slice()) {
-        (Some(vnode), _) => one(format, (&plan.alone(vnode), topology), target),
-        (None, [_]) => one(format, (plan, topology), target),
+        (Some(vnode), _) => text(&plan.alone(vnode)),
+        (None, [_]) => text(plan),
         (None, vnodes) => {
-            let mut text = several_in_one(format, vnodes.len());
+            let mut all = format.heading(vnodes.len());
             for vnode in vnodes {
-                text.push_str(&mark(format, &vnode.name));
-                text.push_str(&one(format, (&plan.alone(vnode), topology), target)?);
+                all.push_str(&format.mark(&vnode.name));
+                all.push_str(&text(&plan.alone(vnode))?);
             }
-            Ok(text)
+            Ok(all)
         }
     }
-}
-
-/// The text of a plan for one vnode.
-fn one(
-    format: Emit,
-    (plan, topology): (&Plan, &Topology),
-    target: &Target<'_>,
-) -> Result<String, Failure> {
-    let only = || plan.single().map(|vnode| (plan, vnode)).map_err(not_single);
-    Ok(match format {
-        Emit::Libvirt => emit::libvirt(plan, topology).map_err(not_single)?,
-        Emit::Qemu => emit::qemu(plan, topology, target.command).map_err(not_single)?,
-        Emit::Virsh => emit::virsh(only()?),
-        Emit::Systemd => emit::systemd(only()?),
-        Emit::Proxmox => emit::proxmox(only()?, topology),
-        Emit::Kubevirt => emit::kubevirt(only()?, topology),
-        Emit::Nova => emit::nova(only()?, topology),
-        Emit::Cmdline => emit::cmdline(plan, topology),
-        Emit::Tuned => emit::tuned(plan, topology),
-    })
 }
 
 fn named<'p>(plan: &'p Plan, name: &str) -> Result<&'p VnodePlan, Failure> {
@@ -100,46 +80,6 @@ fn named<'p>(plan: &'p Plan, name: &str) -> Result<&'p VnodePlan, Failure> {
         Failure::new(Exit::Input, format!("--vnode: the plan places no {name:?}"))
             .with_hint(format!("it places {}", names.join(", ")))
     })
-}
-
-/// The text before those of several vnodes. Scripts that take one machine as their argument must
-/// not run in sequence: such a file exits at once.
-fn several_in_one(format: Emit, count: usize) -> String {
-    let texts = format!("{count} texts, one for each vnode");
-    let said = format!("{texts}; --vnode NAME prints one alone");
-    match format {
-        // No comment of XML holds two hyphens.
-        Emit::Libvirt => {
-            format!(
-                "<!-- Pinfold: {texts}; the option vnode NAME (with two dashes) prints one alone -->\n"
-            )
-        }
-        Emit::Qemu | Emit::Proxmox | Emit::Nova => {
-            format!("#!/bin/sh\n# Pinfold: {said}\necho \"$0: {said}\" >&2\nexit 2\n")
-        }
-        Emit::Virsh | Emit::Systemd | Emit::Kubevirt | Emit::Cmdline | Emit::Tuned => {
-            format!("# Pinfold: {said}\n")
-        }
-    }
-}
-
-/// The line before the text of a vnode.
-fn mark(format: Emit, name: &str) -> String {
-    let plain = |character: char| if character.is_control() { ' ' } else { character };
-    let name: String = name.chars().map(plain).collect();
-    match format {
-        // Nor does one end with one.
-        Emit::Libvirt => format!("<!-- ==== {} ==== -->\n", name.replace('-', "\u{2010}")),
-        // Each is a separate document.
-        Emit::Kubevirt => format!("---\n# ==== {name} ====\n"),
-        Emit::Qemu
-        | Emit::Virsh
-        | Emit::Systemd
-        | Emit::Proxmox
-        | Emit::Nova
-        | Emit::Cmdline
-        | Emit::Tuned => format!("\n# ==== {name} ====\n"),
-    }
 }
 
 fn into(
@@ -171,8 +111,8 @@ fn not_single(error: NotSingle) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum as _;
-    use pinfold_plan::{requests, tunables};
+    use pinfold_config::requests;
+    use pinfold_plan::tunables;
 
     use super::*;
 
@@ -189,12 +129,16 @@ mod tests {
         }
         let command = QemuCommand::default();
         let target = Target { file: None, vnode: None, command: &command };
-        for format in Emit::value_variants() {
-            let text = emit(*format, (&plan, &topology), &target).unwrap_or_else(|failure| {
-                panic!("{format:?}: {}", failure.message);
+        for format in &emit::FORMATS {
+            let text = emit(format, (&plan, &topology), &target).unwrap_or_else(|failure| {
+                panic!("{}: {}", format.name, failure.message);
             });
             for tunable in tunables(&plan) {
-                assert!(text.contains(&tunable.to_string()), "{format:?} lacks {tunable}:\n{text}");
+                assert!(
+                    text.contains(&tunable.to_string()),
+                    "{} lacks {tunable}:\n{text}",
+                    format.name
+                );
             }
         }
     }

@@ -6,9 +6,9 @@ use pinfold_probe::benchmarks::SchedPolicy;
 use pinfold_probe::job::without_skipped;
 use pinfold_probe::reference_tools::{Found, ReferenceTool};
 use pinfold_probe::registry::Probe;
+use pinfold_stats::random::Pcg32;
+use pinfold_stats::{Block, Direction, Interval, median, of_samples, ratio_interval};
 use pinfold_study::measured::Stolen;
-use pinfold_study::random::Pcg32;
-use pinfold_study::stats::{Block, Direction, Interval, median, of_samples, ratio_interval};
 
 use super::cpus::HostPlace;
 use super::run_block::{Reader, Taking, reference_tool_failure};

@@ -7,9 +7,9 @@
 use pinfold_host::files;
 use pinfold_model::{CpuSet, Family, Plan};
 use pinfold_probe::registry::Probe;
-use pinfold_study::compare::{self, Comparison};
+use pinfold_stats::compare::{self, Comparison};
+use pinfold_stats::random::Pcg32;
 use pinfold_study::measured::{MeasuredBlock, Measurement, Stolen, from_json};
-use pinfold_study::random::Pcg32;
 
 use clap::Parser as _;
 

@@ -123,7 +123,7 @@ fn find(name: &str) -> Result<&'static Probe, Failure> {
     registry::find(name).ok_or_else(|| {
         let outside = observe::Instrument::ALL.iter().map(|one| one.name());
         let known = PROBES.iter().map(|probe| probe.name).chain(outside);
-        let hint = match pinfold_plan::nearest(name, known) {
+        let hint = match pinfold_model::closest(name, known) {
             Some(nearest) => format!("did you mean {nearest}? "),
             None => String::new(),
         };

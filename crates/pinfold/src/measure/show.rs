@@ -17,10 +17,10 @@ use pinfold_model::{Accelerator, Family, Figure, Unit};
 use pinfold_probe::registry::{Picture, Probe};
 use pinfold_report::format::{self, MISSING};
 use pinfold_report::terminal;
-use pinfold_study::measured::{Measurement, Stolen};
-use pinfold_study::stats::{
+use pinfold_stats::{
     Capacity, Direction, P999_SAMPLES, Steadiness, Tail, gap_curve, quantile_curve, steady,
 };
+use pinfold_study::measured::{Measurement, Stolen};
 
 use crate::screen;
 
@@ -129,7 +129,7 @@ pub fn coming(figure: &Figure) -> String {
     let value = match figure.family {
         Family::Place => figure.samples.len().to_string(),
         Family::Capacity | Family::Tail | Family::Count => {
-            format::maybe(pinfold_study::stats::median(&figure.samples), figure.unit)
+            format::maybe(pinfold_stats::median(&figure.samples), figure.unit)
         }
     };
     format!("{}: {value}", own_words(words(figure), &Vec::new()).join(" "))
@@ -220,7 +220,7 @@ fn cells(one: &Pooled, most: f64) -> Vec<String> {
         }
         Family::Place => Vec::new(),
         Family::Count => {
-            let of = |p| value(pinfold_study::stats::quantile(samples, p));
+            let of = |p| value(pinfold_stats::quantile(samples, p));
             vec![samples.len().to_string(), of(0.5), of(0.0), of(1.0)]
         }
     }
@@ -240,7 +240,7 @@ pub fn direction(figure: &Figure) -> Direction {
 }
 
 fn middle(one: &Pooled) -> Option<f64> {
-    pinfold_study::stats::median(&one.figure.samples)
+    pinfold_stats::median(&one.figure.samples)
 }
 
 /// Probe and labels, each with its name.

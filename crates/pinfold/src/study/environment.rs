@@ -8,7 +8,7 @@ use pinfold_model::{
     CpuSet, EmulationPlan, EmulatorRequest, Method, Plan, Platform, PlatformVnode, PuId, Request,
     Role, Speed, SpeedRequest, Topology, Variant, VnodeRequest,
 };
-use pinfold_plan::platforms;
+use pinfold_plan::resolve_platform;
 use pinfold_speed::Facts;
 use pinfold_study::study::{Acts, Cell, Level, NONE, Study, Wanted};
 
@@ -243,7 +243,7 @@ fn slowed(
     };
     let resolve = |vnode: PlatformVnode| {
         let share_housekeeping = study.share_housekeeping;
-        platforms::resolve(&Platform { vnodes: vec![vnode], share_housekeeping }, topology)
+        resolve_platform(&Platform { vnodes: vec![vnode], share_housekeeping }, topology)
             .map_err(|error| error.to_string())
     };
     if method.is_none() && speed == Speed::FULL {

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pinfold_config::requests;
 use pinfold_host::{Host as _, LiveHost, SystemClock, files, paths, process};
 use pinfold_model::{
     Accelerator, EmulatorRequest, Isa, IsolationScope, Origin, Plan, Request, Severity, Topology,
     VcpuCount,
 };
-use pinfold_plan::requests;
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{Acts, Cell, Cells, GuestRequest, NONE, Program, Study};
 use pinfold_vm::guest::MOST_VCPUS;

@@ -9,7 +9,7 @@ use pinfold_report::{
     Agreement, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture, PictureKind, Scale,
     Spot, Spread, StudyPage, TableError, TableFiles, format,
 };
-use pinfold_study::stats::{Interval, QuantilePoint, Verdict};
+use pinfold_stats::{Interval, QuantilePoint, Verdict};
 use pinfold_study::store::Store;
 use pinfold_study::study::cluster::NodeTable;
 use pinfold_study::study::{

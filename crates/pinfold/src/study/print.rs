@@ -3,7 +3,7 @@
 use pinfold_model::text::counted;
 use std::collections::BTreeMap;
 
-use pinfold_study::stats::blocks_needed;
+use pinfold_stats::blocks_needed;
 use pinfold_study::store::{self, RunId, RunRecord, Store, StoreError, StudyProgress};
 use pinfold_study::study::{Cells, Loaded, Prediction, Study, predict};
 use serde_json::json;

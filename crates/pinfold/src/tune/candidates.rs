@@ -1,7 +1,7 @@
 //! The candidate placements: one per strategy, all with the same number of vCPUs.
 
 use pinfold_model::{Finding, IsolationScope, Request, Topology, VcpuCount, VnodeRequest};
-use pinfold_plan::strategies;
+use pinfold_plan::{schema, strategies};
 use pinfold_study::tune::{Candidate, NONE};
 use pinfold_vm::argv;
 
@@ -33,7 +33,7 @@ pub fn candidates(
     for name in names(arguments) {
         match pinfold_plan::plan(&name, topology, &request) {
             Ok(plan) => {
-                candidates.push(Candidate { name, ..Candidate::of(plan) });
+                candidates.push(Candidate { name, ..Candidate::of(plan, schema::to_json) });
             }
             Err(error @ pinfold_plan::PlanError::UnknownStrategy { .. }) => {
                 return Err(Failure::from_error(Exit::Input, &error, error.hint()));

@@ -9,11 +9,11 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{Origin, shown_parameters};
+use pinfold_stats::{holm, median, median_interval, sign_flip};
 
 use super::super::ALPHA;
 use super::super::analyse::{Analysis, FigureName};
 use super::super::error::StudyError;
-use crate::stats::{holm, median, median_interval, sign_flip};
 use crate::store::Store;
 
 /// A node with fixed properties.

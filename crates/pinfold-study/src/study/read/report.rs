@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_config::keys::{Fault, Keys};
+use pinfold_config::value::Value as Toml;
 use pinfold_model::Unit;
-use pinfold_plan::requests::keys::{Fault, Keys};
-use pinfold_plan::requests::value::Value as Toml;
 
 use super::super::expr::Expr;
 use super::super::file::{

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use pinfold_config::keys::{Fault, Keys};
+use pinfold_config::value::Value as Toml;
 use pinfold_model::{Family, Unit};
-use pinfold_plan::requests::keys::{Fault, Keys};
-use pinfold_plan::requests::value::Value as Toml;
-use regex_lite::Regex;
 
 use super::super::file::{BUILT_IN, FigureRule, Program, Rule, Source, Study, Workload};
 use super::super::template;
 use super::{cell_rule, check_name, rule, time, truth};
+use regex_lite::Regex;
 
 const WORKLOAD: &[&str] =
     &["name", "pinload", "command", "guest-program", "lasts", "time-limit", "figure", "roi"];

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use pinfold_model::{Datum, Origin};
+use pinfold_stats::Verdict;
 
 use super::super::*;
 use super::world::{FACTS, STUDY, Trouble, World, origin};
-use crate::stats::Verdict;
 use crate::store::{Store, StoreError};
 
 /// 2 workloads × (baseline twice, stall, quota) on one core, without quota on two: 8 + 6.

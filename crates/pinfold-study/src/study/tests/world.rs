@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinfold_host::{Clock as _, SimClock};
 use pinfold_model::{Family, Figure, Origin, Unit};
+use pinfold_stats::random::Pcg32;
 
 use super::super::*;
 use crate::fixture;
-use crate::random::Pcg32;
 use crate::store::{HostChange, OpenRun, SessionRecord, Store};
 
 /// Three methods at two speeds, on one and two cores.

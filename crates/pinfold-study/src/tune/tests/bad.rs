@@ -1,10 +1,10 @@
 //! Bad input and failures: a failed start is retried once, then reported.
 
 use pinfold_model::{LoadState, Metric, Severity};
+use pinfold_stats::Verdict;
 
 use super::super::*;
 use super::world::{Trouble, World, candidate, config};
-use crate::stats::Verdict;
 use crate::store::{NewRun, Phase, RunId};
 
 const THREE: [(&str, f64, f64); 3] =

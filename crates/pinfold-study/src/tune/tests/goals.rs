@@ -1,10 +1,10 @@
 //! Goals, the constraint, and the fit into the budget.
 
 use pinfold_model::{LoadState, Metric, Severity};
+use pinfold_stats::Verdict;
 
 use super::super::*;
 use super::world::{COSTS, World, config};
-use crate::stats::Verdict;
 
 /// Fast with long stalls, slow with short ones, and one in between.
 const TRADE: [(&str, f64, f64); 4] =

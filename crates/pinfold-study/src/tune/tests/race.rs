@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use pinfold_stats::Verdict;
+
 use super::super::*;
 use super::world::{Trouble, World, racing};
 use crate::fixture;
-use crate::stats::Verdict;
 use crate::store::{HostChange, Phase};
 
 const SEVEN: [(&str, f64, f64); 7] = [

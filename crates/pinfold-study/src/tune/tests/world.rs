@@ -8,10 +8,10 @@ use pinfold_model::{
     CpuSet, IsolationScope, LoadState, Metric, Origin, Plan, PuId, Role, Speed, ThreadPlan,
     VnodeKind, VnodePlan,
 };
+use pinfold_stats::random::Pcg32;
 
 use super::super::*;
 use crate::fixture;
-use crate::random::Pcg32;
 use crate::store::{HostChange, OpenRun, Phase, RunId, SessionRecord, Store};
 
 /// Costs of a start in the simulation (seconds).

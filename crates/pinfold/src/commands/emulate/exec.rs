@@ -3,9 +3,9 @@
 use std::io::IsTerminal as _;
 use std::process::ExitStatus;
 
+use pinfold_config::platforms;
 use pinfold_host::process::{self, Child, Signaled, Spawn};
 use pinfold_model::{Command, CpuSet, Platform};
-use pinfold_plan::platforms;
 
 use super::ipc::{self, Ask, Enter};
 use super::supervisor::{Endpoint, resolved, with_platform};

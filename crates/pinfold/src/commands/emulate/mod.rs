@@ -9,10 +9,10 @@ mod steps;
 mod supervisor;
 mod verify;
 
+use pinfold_config::platforms;
 use pinfold_host::files::StateDir;
 use pinfold_host::{SystemClock, files};
 use pinfold_model::{CpuSet, LoadRow, RecordedLoad};
-use pinfold_plan::platforms;
 use pinfold_speed::{Facts, METHODS};
 use serde_json::json;
 

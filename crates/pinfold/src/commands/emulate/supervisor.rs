@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 
 use pinfold_apply::{Journal, NewJournal, Target};
+use pinfold_config::platforms;
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::{self, Child, Spawn, Stdio};
 use pinfold_host::{Clock as _, EventWatcher, HostMut as _, LiveHost, SystemClock};
@@ -17,7 +18,7 @@ use pinfold_model::text::counted;
 use pinfold_model::{
     Change, Command, EmulatedVnode, EmulationPlan, Method, Platform, PuId, Step, TaskId, Topology,
 };
-use pinfold_plan::platforms::{self, PlatformError};
+use pinfold_plan::{PlatformError, resolve_platform, speed_on};
 use pinfold_probe::pinload::Pinload;
 use pinfold_speed::{Facts, Node, ProfileRow, VnodeCgroup, VnodeController};
 
@@ -175,7 +176,9 @@ pub fn plan_of(arguments: &UpArgs, host: &LiveHost) -> Result<EmulationPlan, Fai
         let place = match &unresolved {
             Unresolved::Host(_) => return unresolved.into_failure(),
             Unresolved::Method(vnode, _) => platforms::place_of_key(&text, vnode, "method"),
-            Unresolved::Platform(error) => platforms::place_of(&text, error),
+            Unresolved::Platform(error) => {
+                error.field().and_then(|field| platforms::place_of(&text, &field))
+            }
         };
         at(place, unresolved.into_failure())
     })
@@ -245,7 +248,7 @@ fn resolve(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Unr
         }
         vnode.method = method;
     }
-    platforms::resolve(&platform, &topology).map_err(Unresolved::Platform)
+    resolve_platform(&platform, &topology).map_err(Unresolved::Platform)
 }
 
 /// Converts a planned vnode for the methods.
@@ -305,7 +308,7 @@ fn profile(
     let profile = common::asked(path, platforms::profile(&text))?;
     let first = vnode.pus.first().map_or(PuId(0), |(pu, _)| *pu);
     let one = |change: &pinfold_model::SpeedChange| {
-        let speed = platforms::speed_on(first, change.speed, topology).map_err(|error| {
+        let speed = speed_on(first, change.speed, topology).map_err(|error| {
             Failure::new(Exit::Input, format!("{path}: {error}")).with_hint(error.hint())
         })?;
         Ok(ProfileRow { at_ns: change.at_ns, speed, line: change.line })
@@ -583,7 +586,7 @@ impl Platformed<'_> {
                 .with_hint(format!("its PUs are {}", vnode.cpus())));
         }
         let first = only.or_else(|| vnode.cpus().first()).unwrap_or(PuId(0));
-        let speed = platforms::speed_on(first, wish, self.topology).map_err(|error| {
+        let speed = speed_on(first, wish, self.topology).map_err(|error| {
             Failure::new(Exit::Input, error.to_string()).with_hint(error.hint())
         })?;
         self.nodes.set(name, speed, only).map_err(|error| speed_failure(&error))

@@ -3,7 +3,7 @@
 
 use pinfold_model::{GAP_FLOOR_NS, Unit};
 use pinfold_report::format::{self, MISSING};
-use pinfold_study::stats::RandomArrival;
+use pinfold_stats::RandomArrival;
 
 use super::Pooled;
 use crate::screen;

@@ -2,8 +2,8 @@
 
 use pinfold_model::text::counted;
 use pinfold_report::format::{self, MISSING};
-use pinfold_study::compare::{Comparison, Outcome, Row};
-use pinfold_study::stats::{Interval, Verdict};
+use pinfold_stats::compare::{Comparison, Outcome, Row};
+use pinfold_stats::{Interval, Verdict};
 use serde_json::{Value, json};
 
 use super::super::against::CrossCheck;
@@ -158,8 +158,7 @@ pub fn cross_check(reported: &Reported, checks: &[CrossCheck]) -> String {
     let head = [reported.probe, "of", "ours", reported.reference_tool, "ours / theirs [95 %]"];
     table.set_header(head);
     for check in checks {
-        let middle =
-            |values: &[f64]| format::maybe(pinfold_study::stats::median(values), check.unit);
+        let middle = |values: &[f64]| format::maybe(pinfold_stats::median(values), check.unit);
         table.add_row([
             check.figure.clone(),
             check.statistic.name().to_owned(),

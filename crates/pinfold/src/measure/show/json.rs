@@ -2,8 +2,8 @@
 
 use pinfold_model::Family;
 use pinfold_probe::registry::Probe;
+use pinfold_stats::{Capacity, RandomArrival, Steadiness};
 use pinfold_study::measured::{Measurement, Stolen, to_json};
-use pinfold_study::stats::{Capacity, RandomArrival, Steadiness};
 use serde_json::{Value, json};
 
 use super::{Pooled, direction, pooled, tail};
@@ -92,7 +92,7 @@ fn one(pooled: &Pooled) -> Value {
         }
         // For each block separately, as in `measurement`.
         Family::Place => json!({ "places": figure.samples }),
-        Family::Count => json!({ "median": pinfold_study::stats::median(&figure.samples) }),
+        Family::Count => json!({ "median": pinfold_stats::median(&figure.samples) }),
     };
     if let (Some(all), Some(more)) = (summary.as_object_mut(), more.as_object()) {
         all.extend(more.clone());

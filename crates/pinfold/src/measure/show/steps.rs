@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{Family, Figure};
 use pinfold_report::format;
-use pinfold_study::stats::median;
+use pinfold_stats::median;
 
 use super::{Pooled, Words, common, own_words, words_of};
 

@@ -7,7 +7,7 @@
 use pinfold_model::Figure;
 use pinfold_probe::job::open_loop;
 use pinfold_report::format::{self, MISSING};
-use pinfold_study::stats::Tail;
+use pinfold_stats::Tail;
 use serde_json::{Value, json};
 
 use super::Pooled;

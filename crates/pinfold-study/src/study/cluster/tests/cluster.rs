@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{Family, Figure, Origin, Unit};
+use pinfold_stats::random::Pcg32;
 
 use super::super::super::tests::world::{FACTS, STUDY, World, origin};
 use super::super::super::{
@@ -10,7 +11,6 @@ use super::super::super::{
 };
 use super::super::slurm::{QueueLine, State};
 use super::super::*;
-use crate::random::Pcg32;
 use crate::store::{OpenRun, Store, StoreError, TaskRecord, TrialRecord};
 
 const OWN: &str = "0.1.0";

@@ -1,0 +1,120 @@
+//! The keys of one table: each is taken once, and unknown keys are refused.
+//!
+//! Also used for the study files of `pinfold-study`, which have the same syntax.
+
+use pinfold_model::closest;
+
+use crate::value::{Value, Whole};
+
+/// A fault with its position in the text.
+pub struct Fault {
+    /// Byte offset in the text.
+    pub at: usize,
+    /// The fault.
+    pub why: String,
+    /// What the user can do, if known.
+    pub hint: Option<String>,
+}
+
+impl Fault {
+    /// A fault without a hint.
+    #[must_use]
+    pub fn new(at: usize, why: String) -> Self {
+        Self { at, why, hint: None }
+    }
+
+    /// The same with this hint if it has none.
+    #[must_use]
+    pub fn or_hint(self, hint: &str) -> Self {
+        if self.hint.is_some() { self } else { self.with_hint(hint) }
+    }
+
+    /// The same with the way out.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// The keys of a table that were not taken yet.
+pub struct Keys {
+    /// Byte offset of the table.
+    at: usize,
+    name: &'static str,
+    entries: Vec<(String, usize, Value)>,
+}
+
+impl Keys {
+    /// The keys of a table, all of which must be `known`.
+    ///
+    /// # Errors
+    /// [`Fault`] with the position.
+    pub fn of(table: Value, name: &'static str, known: &[&'static str]) -> Result<Self, Fault> {
+        let at = table.at;
+        let Whole::Table(entries) = table.what else {
+            return Err(table.not(name, "a table"));
+        };
+        let unknown = entries.iter().find(|(key, _, _)| !known.contains(&key.as_str()));
+        if let Some((key, at, _)) = unknown {
+            let fault = Fault::new(*at, format!("{name} has no key {key:?}"));
+            return Err(match closest(key, known.iter().copied()) {
+                Some(nearest) => fault.with_hint(format!("did you mean {nearest}?")),
+                None => fault.with_hint(format!("its keys are {}", known.join(", "))),
+            });
+        }
+        Ok(Self { at, name, entries })
+    }
+
+    /// The value of a key, if present.
+    pub fn take(&mut self, key: &str) -> Option<Value> {
+        let place = self.entries.iter().position(|(known, _, _)| known == key)?;
+        Some(self.entries.swap_remove(place).2)
+    }
+
+    /// The value of a required key.
+    ///
+    /// # Errors
+    /// [`Fault`] with the position.
+    pub fn required(&mut self, key: &str) -> Result<Value, Fault> {
+        let missing = Fault::new(self.at, format!("{} needs the key {key:?}", self.name));
+        self.take(key).ok_or(missing)
+    }
+
+    /// The text of a key, if present.
+    ///
+    /// # Errors
+    /// [`Fault`] with the position.
+    pub fn text(&mut self, key: &str) -> Result<Option<(String, usize)>, Fault> {
+        self.take(key).map(|value| value.into_text(key)).transpose()
+    }
+
+    /// The texts of a key whose value is a list of texts, or a single text.
+    ///
+    /// # Errors
+    /// [`Fault`] with the position.
+    pub fn texts(&mut self, key: &str) -> Result<Vec<(String, usize)>, Fault> {
+        match self.take(key) {
+            None => Ok(Vec::new()),
+            Some(Value { what: Whole::List(items), .. }) => {
+                items.into_iter().map(|item| item.into_text(key)).collect()
+            }
+            Some(value @ Value { what: Whole::Text(_), .. }) => Ok(vec![value.into_text(key)?]),
+            Some(value) => Err(value.not(key, "a list of texts")),
+        }
+    }
+
+    /// The tables of a key: `[[key]]`.
+    ///
+    /// # Errors
+    /// [`Fault`] with the position.
+    pub fn tables(&mut self, key: &'static str) -> Result<Vec<Value>, Fault> {
+        match self.take(key) {
+            None => Ok(Vec::new()),
+            Some(Value { what: Whole::List(items), .. }) => Ok(items),
+            Some(value) => Err(value
+                .not(key, "a list of tables")
+                .with_hint(format!("write [[{key}]] in double brackets"))),
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Reads the files that people write, and the same syntax on the command line.
+//!
+//! - [`requests`]: what to place, and the tunables of `--knob`.
+//! - [`platforms`]: a machine divided into virtual nodes, and time series for playback.
+//! - [`keys`] and [`value`]: the tables and values of any such file, each with its position. Study
+//!   files are read with them too.
+//!
+//! An error names line and column, and the most similar known name. This crate opens no file and
+//! plans nothing: text in, values of the model out.
+
+pub mod keys;
+pub mod platforms;
+pub mod requests;
+pub mod value;

@@ -1,0 +1,254 @@
+//! Platform files: a machine divided into virtual nodes of given speeds.
+//!
+//! The input is a TOML file, or `key=value` words for one vnode on the command line;
+//! `docs/platforms.md` lists the keys. [`profile`] and [`load`] read time series for playback.
+//!
+//! ```toml
+//! [[vnode]]
+//! name = "slow"
+//! cores = 2
+//! speed = "40%"
+//! ```
+
+mod attach;
+mod csv;
+mod locate;
+mod speeds;
+
+use std::collections::BTreeSet;
+
+use pinfold_model::text::counted;
+use pinfold_model::{
+    Attach, Command, Method, NodeId, Platform, PlatformVnode, Speed, SpeedRequest, Variant,
+};
+
+use crate::keys::{Fault, Keys};
+use crate::requests::RequestError;
+use crate::requests::{at_least_one, one_of};
+use crate::value::{self, Value, Whole};
+pub use csv::{load, profile, to_csv};
+pub use locate::{place_of, place_of_key};
+
+const PLATFORM: &[&str] = &["share-housekeeping", "method", "vnode"];
+const VNODE: &[&str] = &[
+    "name",
+    "cores",
+    "speed",
+    "memory-node",
+    "method",
+    "variant",
+    "period",
+    "calibrate",
+    "attach",
+    "profile",
+];
+/// Names are used in directory names, which are limited to 255 bytes.
+const LONGEST_NAME: usize = 64;
+
+/// Parses a platform file.
+///
+/// # Errors
+/// [`RequestError`] with line and column: not TOML, an unknown or missing key, a value of the wrong
+/// type or out of range, a duplicate name or group.
+pub fn from_toml(text: &str) -> Result<Platform, RequestError> {
+    value::parse_toml(text)
+        .and_then(|root| platform(Keys::of(root, "the platform", PLATFORM)?))
+        .map_err(|fault| RequestError::in_file(text, fault))
+}
+
+/// Parses a vnode from words such as `name=a,cores=2,speed=40%+60%,method=hogs`.
+///
+/// # Errors
+/// [`RequestError`] as [`from_toml`], without a position.
+pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, RequestError> {
+    let example = |fault: Fault| fault.or_hint("write such as name=slow,cores=2,speed=40%");
+    let mut table = value::parse_words(words, &["speed"]).map_err(example)?;
+    // One speed is for all cores, as in a file that holds no list.
+    if let Whole::Table(entries) = &mut table.what {
+        for (_, _, value) in entries {
+            if let Whole::List(items) = &mut value.what
+                && items.len() == 1
+                && let Some(only) = items.pop()
+            {
+                *value = only;
+            }
+        }
+    }
+    Ok(vnode(table, None).map_err(example)?)
+}
+
+/// Parses a speed: `40%`, `0.4`, `2.1 GHz`, `800 MHz`.
+///
+/// # Errors
+/// [`RequestError`] if it is invalid, not above 0, or above full speed.
+pub fn speed(text: &str) -> Result<SpeedRequest, RequestError> {
+    Ok(speeds::wish(&Value { at: 0, what: Whole::Text(text.to_owned()) })?)
+}
+
+fn platform(mut keys: Keys) -> Result<Platform, Fault> {
+    let share_housekeeping = truth(&mut keys, "share-housekeeping")?.is_some_and(|(yes, _)| yes);
+    let usual = keys.text("method")?.map(|(text, at)| method(&text, at)).transpose()?;
+    let mut vnodes: Vec<PlatformVnode> = Vec::new();
+    let mut names = BTreeSet::new();
+    for table in keys.tables("vnode")? {
+        let at = table.at;
+        let one = vnode(table, usual)?;
+        if !names.insert(one.name.clone()) {
+            return Err(Fault::new(at, format!("the name {:?} is given twice", one.name))
+                .with_hint("give each vnode a name of its own"));
+        }
+        let twice = vnodes.iter().find(|other| attach::overlap(other, &one));
+        if let (Some(other), Some(what)) = (twice, &one.attach) {
+            let what = attach::text(what);
+            return Err(Fault::new(
+                at,
+                format!("{what} cannot be {:?}: all or a part of it is {:?}", one.name, other.name),
+            )
+            .with_hint("a task has one speed: attach groups that do not hold each other"));
+        }
+        vnodes.push(one);
+    }
+    if vnodes.is_empty() {
+        return Err(Fault::new(0, "the platform names no [[vnode]]".to_owned())
+            .with_hint("write [[vnode]] with a name and a number of cores"));
+    }
+    Ok(Platform { vnodes, share_housekeeping })
+}
+
+fn vnode(table: Value, usual: Option<Method>) -> Result<PlatformVnode, Fault> {
+    let mut keys = Keys::of(table, "vnode", VNODE)?;
+    let (name, at) = keys.required("name")?.into_text("name")?;
+    let name = safe_name(name, at)?;
+    let cores = at_least_one("cores", &keys.required("cores")?, "")?;
+    let method = keys.text("method")?.map(|(text, at)| method(&text, at)).transpose()?.or(usual);
+    let memory_node = keys.take("memory-node").map(|node| node.count("memory-node")).transpose()?;
+    Ok(PlatformVnode {
+        name,
+        cores,
+        speeds: speeds(&mut keys, cores, method)?,
+        memory_node: memory_node.map(NodeId),
+        method,
+        variant: variant(&mut keys, method)?,
+        period_ns: period(&mut keys, method)?,
+        calibrate: calibrate(&mut keys, method)?,
+        attach: attach(&mut keys)?,
+        profile: profile_file(&mut keys, at, method)?,
+    })
+}
+
+fn safe_name(name: String, at: usize) -> Result<String, Fault> {
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let why = match name.as_str() {
+        "" => "it is empty",
+        "." | ".." => "every directory has that",
+        _ if name.len() > LONGEST_NAME => "it is longer than 64 letters",
+        _ if !name.chars().all(fits) => "it has other letters than those",
+        _ => return Ok(name),
+    };
+    Err(Fault::new(at, format!("name: {name:?} cannot be part of a cgroup's name: {why}"))
+        .with_hint("write letters (a-z, A-Z), digits, - _ and ., at most 64 of them"))
+}
+
+fn method(text: &str, at: usize) -> Result<Method, Fault> {
+    one_of("method", (text, at), &Method::ALL.map(|method| (method.name(), method)))
+}
+
+fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<SpeedRequest>, Fault> {
+    let Some(value) = keys.take("speed") else {
+        return Ok(vec![SpeedRequest::Share(Speed::FULL)]);
+    };
+    if method == Some(Method::Inject) {
+        return Err(value
+            .not("speed", "for inject: the recorded load decides what is left of each core")
+            .with_hint("leave the speed out, or take another method"));
+    }
+    match &value.what {
+        Whole::List(items) if u32::try_from(items.len()) != Ok(cores) => Err(Fault::new(
+            value.at,
+            format!(
+                "speed: the list has {} for {}",
+                counted(items.len(), "speed"),
+                counted(cores, "core")
+            ),
+        )
+        .with_hint("write one speed for all cores, or a list of one for each")),
+        Whole::List(items) => items.iter().map(speeds::wish).collect(),
+        Whole::Text(_)
+        | Whole::Number(_)
+        | Whole::Fraction(_)
+        | Whole::Truth(_)
+        | Whole::Table(_)
+        | Whole::Date => Ok(vec![speeds::wish(&value)?]),
+    }
+}
+
+fn variant(keys: &mut Keys, method: Option<Method>) -> Result<Variant, Fault> {
+    let Some((text, at)) = keys.text("variant")? else { return Ok(Variant::default()) };
+    let known = [("corrected", Variant::Corrected), ("as-published", Variant::AsPublished)];
+    let variant = one_of("variant", (&text, at), &known)?;
+    if variant == Variant::AsPublished && method == Some(Method::Stall) {
+        return Err(Fault::new(at, "variant: stall is Pinfold's own and has one form".to_owned())
+            .with_hint("leave the variant out, or take a method of the literature, such as hogs"));
+    }
+    Ok(variant)
+}
+
+fn period(keys: &mut Keys, method: Option<Method>) -> Result<Option<u64>, Fault> {
+    let Some(value) = keys.take("period") else { return Ok(None) };
+    match method {
+        Some(method) => speeds::period(&value, method).map(Some),
+        None => Err(Fault::new(
+            value.at,
+            "period: each method has bounds of its own, and none is named".to_owned(),
+        )
+        .with_hint("name the method, such as method = \"stall\"")),
+    }
+}
+
+fn calibrate(keys: &mut Keys, method: Option<Method>) -> Result<bool, Fault> {
+    match truth(keys, "calibrate")? {
+        Some((true, at)) if !method.is_some_and(Method::sets_frequency) => {
+            Err(Fault::new(at, "calibrate: only gov and freq set hardware frequencies".to_owned())
+                .with_hint("leave it out: stall and hogs measure their own cost by themselves"))
+        }
+        found => Ok(found.is_some_and(|(yes, _)| yes)),
+    }
+}
+
+/// A boolean with its position; on the command line it is a text.
+fn truth(keys: &mut Keys, name: &str) -> Result<Option<(bool, usize)>, Fault> {
+    match keys.take(name) {
+        None => Ok(None),
+        Some(Value { what: Whole::Truth(yes), at }) => Ok(Some((yes, at))),
+        Some(Value { what: Whole::Text(text), at }) if text == "true" || text == "false" => {
+            Ok(Some((text == "true", at)))
+        }
+        Some(value) => Err(value.not(name, "true or false").with_hint("write it without quotes")),
+    }
+}
+
+fn attach(keys: &mut Keys) -> Result<Option<Attach>, Fault> {
+    keys.text("attach")?.map(|(text, at)| attach::read(&text, at)).transpose()
+}
+
+fn profile_file(
+    keys: &mut Keys,
+    at: usize,
+    method: Option<Method>,
+) -> Result<Option<String>, Fault> {
+    match keys.text("profile")? {
+        Some((file, at)) if file.is_empty() || file.contains('\0') => {
+            Err(Fault::new(at, format!("profile: {file:?} is no name of a file"))
+                .with_hint("name a CSV file, or leave the profile out"))
+        }
+        Some((file, _)) => Ok(Some(file)),
+        None if method == Some(Method::Inject) => {
+            Err(Fault::new(at, "inject needs the key \"profile\": the load to replay".to_owned())
+                .with_hint(format!(
+                    "record one with `{}`, and name its file",
+                    Command::new("emulate record")
+                )))
+        }
+        None => Ok(None),
+    }
+}

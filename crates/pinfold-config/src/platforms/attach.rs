@@ -1,0 +1,55 @@
+//! Existing processes and groups that become vnodes: `group:/system.slice/web.service`, `pid:1234`.
+
+use pinfold_model::{Attach, PlatformVnode};
+
+use crate::keys::Fault;
+
+/// Maximum PID (`PID_MAX_LIMIT`, `proc_sys_kernel(5)`).
+const HIGHEST_PID: u32 = 1 << 22;
+const HINT: &str = "write group:/system.slice/web.service, or pid:1234";
+
+pub(super) fn read(text: &str, at: usize) -> Result<Attach, Fault> {
+    let wrong = |why: &str| {
+        Err(Fault::new(at, format!("attach: {text:?} cannot be a vnode: {why}")).with_hint(HINT))
+    };
+    if let Some(path) = text.strip_prefix("group:") {
+        return match path.strip_prefix('/') {
+            None => wrong("the path of a group starts with /, at the mount of cgroup"),
+            Some("") => wrong("the root group holds all of the host"),
+            Some(below) if below.split('/').any(|part| matches!(part, "" | "." | "..")) => {
+                wrong("a part of its path is empty, . or ..")
+            }
+            Some(_) if path.chars().any(char::is_control) => wrong("it has a control character"),
+            Some(_) => Ok(Attach::Group(path.to_owned())),
+        };
+    }
+    match text.strip_prefix("pid:").map(str::parse) {
+        Some(Ok(0 | 1)) => wrong("that is all of the host"),
+        Some(Ok(pid)) if pid < HIGHEST_PID => Ok(Attach::Process(pid)),
+        Some(Ok(_)) => wrong("no process has so high a number"),
+        Some(Err(_)) => wrong("a process has a number"),
+        None => wrong("it is neither a group nor a process"),
+    }
+}
+
+/// The text form in a platform file.
+pub(super) fn text(attach: &Attach) -> String {
+    match attach {
+        Attach::Group(path) => format!("group:{path}"),
+        Attach::Process(pid) => format!("pid:{pid}"),
+    }
+}
+
+/// True if a task could belong to both vnodes.
+pub(super) fn overlap(one: &PlatformVnode, other: &PlatformVnode) -> bool {
+    let inside = |inner: &str, outer: &str| {
+        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    match (&one.attach, &other.attach) {
+        (Some(Attach::Group(one)), Some(Attach::Group(other))) => {
+            inside(one, other) || inside(other, one)
+        }
+        (Some(Attach::Process(one)), Some(Attach::Process(other))) => one == other,
+        (Some(_) | None, Some(_) | None) => false,
+    }
+}

@@ -1,0 +1,466 @@
+//! Requests: a TOML file, or `key=value` words on the command line.
+//!
+//! Both use the same keys; `docs/requests.md` lists them. An error in a file has line and column;
+//! an unknown key is reported with the most similar known key.
+//!
+//! ```toml
+//! isolate = "host"
+//! [[vm]]
+//! name = "web"
+//! vcpus = 4
+//! ```
+
+mod knobs;
+pub(crate) mod locate;
+mod pins;
+mod policies;
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{
+    CpuSet, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, PinWish,
+    Preference, Request, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest, closest,
+};
+use thiserror::Error;
+
+use crate::keys::{Fault, Keys};
+use crate::value::{self, Value, Whole, decimal, unit_bytes};
+
+pub use knobs::{KNOBS, knob};
+pub use locate::{place_of, place_of_key};
+
+/// An error in a request.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}{why}", place.map_or_else(String::new, |(line, column)| format!("line {line}, column {column}: ")))]
+pub struct RequestError {
+    /// Line and column in a file, both from 1; `None` for words of the command line.
+    pub place: Option<(usize, usize)>,
+    /// The fault.
+    pub why: String,
+    hint: Option<String>,
+}
+
+impl RequestError {
+    /// What the user can do about the error, if anything.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        self.hint.clone()
+    }
+
+    /// A fault in a file's text, with its line and column.
+    #[must_use]
+    pub fn in_file(text: &str, fault: Fault) -> Self {
+        let before = text.get(..fault.at).unwrap_or(text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|letter| *letter != '\n').count() + 1;
+        Self { place: Some((line, column)), why: fault.why, hint: fault.hint }
+    }
+}
+
+impl From<Fault> for RequestError {
+    fn from(fault: Fault) -> Self {
+        Self { place: None, why: fault.why, hint: fault.hint }
+    }
+}
+
+const REQUEST: &[&str] =
+    &["vm", "group", "host", "avoid", "isolate", "emulator", "interrupts", "prefer"];
+const HOST: &[&str] = &["free", "pus"];
+const VNODE: &[&str] = &["name", "memory", "huge-pages", "devices", "priority", "policies", "pins"];
+const VM: &[&str] = &["vcpus", "iothreads", "vhosts", "smt"];
+const GROUP: &[&str] = &["cores", "speed"];
+
+/// Parses a request file.
+///
+/// # Errors
+/// [`RequestError`] with line and column: not TOML, an unknown or missing key, a value of the wrong
+/// type or out of range, a duplicate name.
+pub fn from_toml(text: &str) -> Result<Request, RequestError> {
+    value::parse_toml(text)
+        .and_then(|root| request(keys_of(root, "the request", REQUEST)?))
+        .map_err(|fault| RequestError::in_file(text, fault))
+}
+
+/// Parses a virtual machine from words such as `name=web,vcpus=4,iothreads=disk+net`, separated by
+/// commas or blanks.
+///
+/// # Errors
+/// [`RequestError`] as [`from_toml`], without a position.
+pub fn parse_vm_spec(words: &str) -> Result<VnodeRequest, RequestError> {
+    let lists = &["iothreads", "devices", "policies", "pins"];
+    let read = value::parse_words(words, lists).and_then(vm);
+    Ok(read.map_err(|fault| fault.or_hint("write such as name=web,vcpus=4"))?)
+}
+
+/// Parses a process group from words such as `name=slow,cores=2,speed=40%`.
+///
+/// # Errors
+/// [`RequestError`] as [`from_toml`], without a position.
+pub fn group_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
+    let read = value::parse_words(words, &["devices", "policies", "pins"]).and_then(group);
+    Ok(read.map_err(|fault| fault.or_hint("write such as name=build,cores=2"))?)
+}
+
+/// Parses the share kept free: a number of CPUs such as `4`, or a part such as `25%`.
+///
+/// # Errors
+/// [`RequestError`] if it is neither.
+pub fn free_share(text: &str) -> Result<Free, RequestError> {
+    Ok(free(&Value::guess(text, 0))?)
+}
+
+/// Reads the CPUs that stay free for the host: `0,8`.
+///
+/// # Errors
+/// [`RequestError`] if it is no list, or an empty one; `option` is named in it.
+pub fn free_pus(option: &str, text: &str) -> Result<Free, RequestError> {
+    Ok(Free::These(host_pus(option, text, 0)?))
+}
+
+/// Reads a device: a PCI address such as `0000:05:00.0`, or `node:1`.
+///
+/// # Errors
+/// [`RequestError`] if it is neither.
+pub fn device(text: &str) -> Result<Device, RequestError> {
+    Ok(device_of(text, 0)?)
+}
+
+/// Parses pins by hand such as `vcpu3=7`, `vcpu0-3=8-11` or `emulator=0,8`.
+///
+/// # Errors
+/// [`RequestError`] if role or CPUs are invalid.
+pub fn pins(text: &str) -> Result<Vec<PinWish>, RequestError> {
+    Ok(pins::wishes(text, 0)?)
+}
+
+/// Parses the requested placement of the emulator: `usual`, `real-time` or `apart`.
+///
+/// # Errors
+/// [`RequestError`] if it is none of them.
+pub fn emulator_wish(text: &str) -> Result<EmulatorRequest, RequestError> {
+    Ok(wish(text, 0)?)
+}
+
+/// Parses the name of a vnode.
+///
+/// # Errors
+/// [`RequestError`] if it is empty or has a blank, `=`, `,`, `/` or a control character.
+pub fn vnode_name(text: &str) -> Result<String, RequestError> {
+    check_name(text, 0)?;
+    Ok(text.to_owned())
+}
+
+/// Blanks, `=` and `,` would make a name ambiguous on the command line; libvirt refuses `/`.
+fn check_name(name: &str, at: usize) -> Result<(), Fault> {
+    let wrong = |c: char| c.is_whitespace() || c.is_control() || "=,/".contains(c);
+    let why = match name.chars().find(|c| wrong(*c)) {
+        None if name.is_empty() => "it is empty".to_owned(),
+        None => return Ok(()),
+        Some(c) if c.is_whitespace() && !c.is_control() => "it has a blank".to_owned(),
+        Some(c) if c.is_control() => "it has a control character".to_owned(),
+        Some(c) => format!("it has the character {c:?}"),
+    };
+    Err(Fault::new(at, format!("the name {name:?} cannot be used: {why}"))
+        .with_hint("use letters, digits, `-`, `_` and `.`"))
+}
+
+/// Parses a preference for cores: `cache`, `frequency`, `efficiency` or `none`.
+///
+/// # Errors
+/// [`RequestError`] if it is none of them.
+pub fn preference(text: &str) -> Result<Preference, RequestError> {
+    Ok(preferred(text, 0)?)
+}
+
+fn request(mut keys: Keys) -> Result<Request, Fault> {
+    let mut vnodes: Vec<(usize, VnodeRequest)> = Vec::new();
+    for table in keys.tables("vm")? {
+        vnodes.push((table.at, vm(table)?));
+    }
+    for table in keys.tables("group")? {
+        vnodes.push((table.at, group(table)?));
+    }
+    vnodes.sort_by_key(|(at, _)| *at);
+    let mut names = BTreeSet::new();
+    for (at, vnode) in &vnodes {
+        if !names.insert(vnode.name.clone()) {
+            return Err(Fault::new(*at, format!("the name {:?} is given twice", vnode.name)));
+        }
+    }
+    if vnodes.is_empty() {
+        return Err(Fault::new(0, "the request names neither a [[vm]] nor a [[group]]".to_owned()));
+    }
+    let mut request = Request::of(vnodes.into_iter().map(|(_, vnode)| vnode).collect());
+    if let Some((text, at)) = keys.text("avoid")? {
+        request.avoid = pus("avoid", &text, at)?;
+    }
+    if let Some((text, at)) = keys.text("isolate")? {
+        request.isolation = one_of(
+            "isolate",
+            (&text, at),
+            &[
+                ("none", IsolationScope::None),
+                ("own", IsolationScope::Own),
+                ("host", IsolationScope::Host),
+            ],
+        )?;
+    }
+    if let Some((text, at)) = keys.text("emulator")? {
+        request.emulator = wish(&text, at)?;
+    }
+    if let Some((text, at)) = keys.text("prefer")? {
+        request.prefer = preferred(&text, at)?;
+    }
+    request.interrupts = devices(keys.texts("interrupts")?)?;
+    if let Some(table) = keys.take("host") {
+        request.free = host(keys_of(table, "host", HOST)?)?;
+    }
+    Ok(request)
+}
+
+/// The keys of a table of a request. The strategy is not included: one request can be planned with
+/// several.
+fn keys_of(table: Value, name: &'static str, known: &[&'static str]) -> Result<Keys, Fault> {
+    if let Whole::Table(entries) = &table.what
+        && let Some((_, at, _)) = entries.iter().find(|(key, _, _)| key == "strategy")
+    {
+        return Err(Fault::new(*at, format!("{name} has no key \"strategy\""))
+            .with_hint("name the strategy on the command line: --strategy NAME"));
+    }
+    Keys::of(table, name, known)
+}
+
+fn host(mut keys: Keys) -> Result<Option<Free>, Fault> {
+    let share = keys.take("free").map(|value| free(&value)).transpose()?;
+    match (share, keys.text("pus")?) {
+        (Some(_), Some((_, at))) => Err(Fault::new(
+            at,
+            "host.pus and host.free exclude each other: the PUs are named or counted".to_owned(),
+        )),
+        (None, Some((text, at))) => Ok(Some(Free::These(host_pus("host.pus", &text, at)?))),
+        (share, None) => Ok(share),
+    }
+}
+
+fn vm(table: Value) -> Result<VnodeRequest, Fault> {
+    let mut keys = keys_of(table, "vm", &[VNODE, VM].concat())?;
+    let vcpus = match keys.take("vcpus") {
+        None => VcpuCount::Auto,
+        Some(Value { what: Whole::Text(text), .. }) if text == "auto" => VcpuCount::Auto,
+        Some(value) => VcpuCount::Exactly(at_least_one("vcpus", &value, " or \"auto\"")?),
+    };
+    let iothreads = keys.texts("iothreads")?;
+    let mut ids = BTreeSet::new();
+    for (id, at) in &iothreads {
+        if !ids.insert(id) {
+            return Err(Fault::new(*at, format!("the iothread {id:?} is given twice")));
+        }
+    }
+    let iothreads = iothreads.into_iter().map(|(id, _)| id).collect();
+    let vhosts = keys.take("vhosts").map(|value| value.count("vhosts")).transpose()?.unwrap_or(0);
+    let smt = match keys.take("smt") {
+        None => SmtRequest::Auto,
+        Some(Value { what: Whole::Truth(true), .. }) => SmtRequest::Shown,
+        Some(Value { what: Whole::Truth(false), .. }) => SmtRequest::Hidden,
+        Some(Value { what: Whole::Text(text), .. }) if text == "auto" => SmtRequest::Auto,
+        Some(value) => return Err(value.not("smt", "true, false or \"auto\"")),
+    };
+    let vm = VmRequest { iothreads, vhosts, smt, ..VmRequest::of(vcpus) };
+    common(keys, |name| VnodeRequest::vm(name, vm))
+}
+
+fn group(table: Value) -> Result<VnodeRequest, Fault> {
+    let mut keys = keys_of(table, "group", &[VNODE, GROUP].concat())?;
+    let cores = keys.required("cores")?;
+    let cores = at_least_one("cores", &cores, "")?;
+    let speed = keys.take("speed").map(|value| speed(&value)).transpose()?.unwrap_or(Speed::FULL);
+    common(keys, |name| VnodeRequest::processes(name, cores, speed))
+}
+
+/// Parses the keys that all vnodes have.
+fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<VnodeRequest, Fault> {
+    let name = keys.required("name")?;
+    let (name, at) = name.into_text("name")?;
+    check_name(&name, at)?;
+    let mut vnode = make(&name);
+    let page = keys.take("huge-pages");
+    let memory = keys.take("memory").map(|value| size("memory", &value)).transpose()?;
+    vnode.memory = match (memory, page) {
+        (Some(bytes), page) => Some(MemoryRequest {
+            bytes,
+            page_bytes: page.map(|value| page_size(&value)).transpose()?,
+        }),
+        (None, Some(page)) => {
+            return Err(Fault::new(
+                page.at,
+                "huge-pages says of which size, memory how much: it is missing".to_owned(),
+            ));
+        }
+        (None, None) => None,
+    };
+    vnode.devices = devices(keys.texts("devices")?)?;
+    let wishes = keys.texts("policies")?;
+    vnode.policies =
+        wishes.iter().map(|(text, at)| policies::wish(text, *at)).collect::<Result<_, _>>()?;
+    for (text, at) in keys.texts("pins")? {
+        vnode.pins.extend(pins::wishes(&text, at)?);
+    }
+    if let Some(value) = keys.take("priority") {
+        let Whole::Number(number) = value.what else {
+            return Err(value.not("priority", "a whole number, higher chooses first"));
+        };
+        vnode.priority = i32::try_from(number)
+            .map_err(|_| value.not("priority", "a number of at most nine digits"))?;
+    }
+    Ok(vnode)
+}
+
+pub(crate) fn at_least_one(key: &str, value: &Value, or: &str) -> Result<u32, Fault> {
+    match value.count(key)? {
+        0 => Err(value.not(key, &format!("a number of at least 1{or}"))),
+        count => Ok(count),
+    }
+}
+
+fn pus(key: &str, text: &str, at: usize) -> Result<CpuSet, Fault> {
+    CpuSet::parse_list(text).map_err(|error| {
+        Fault::new(at, format!("{key}: {error}"))
+            .with_hint("write OS indexes, such as 0-3,8; `pinfold topo` shows them as P#")
+    })
+}
+
+/// The CPUs that stay free: at least one.
+fn host_pus(key: &str, text: &str, at: usize) -> Result<CpuSet, Fault> {
+    match pus(key, text, at)? {
+        set if set.is_empty() => Err(Fault::new(at, format!("{key}: the list names no CPU"))
+            .with_hint("name the CPUs that stay free, such as 0,8, or leave the list out")),
+        set => Ok(set),
+    }
+}
+
+fn free(value: &Value) -> Result<Free, Fault> {
+    let wrong =
+        || value.not("free", "a number of PUs such as 4, or a part such as \"25%\", 1 to 99");
+    match &value.what {
+        Whole::Number(_) => match value.count("free")? {
+            0 => Err(wrong()),
+            count => Ok(Free::Pus(count)),
+        },
+        Whole::Text(text) => {
+            let percent = text.strip_suffix('%').and_then(|percent| percent.parse().ok());
+            percent
+                .filter(|percent| (1..100).contains(percent))
+                .map(Free::Percent)
+                .ok_or_else(wrong)
+        }
+        Whole::Fraction(_) | Whole::Truth(_) | Whole::List(_) | Whole::Table(_) | Whole::Date => {
+            Err(wrong())
+        }
+    }
+}
+
+fn devices(texts: Vec<(String, usize)>) -> Result<Vec<Device>, Fault> {
+    texts.iter().map(|(text, at)| device_of(text, *at)).collect()
+}
+
+fn device_of(text: &str, at: usize) -> Result<Device, Fault> {
+    if let Some(node) = text.strip_prefix("node:").and_then(|node| node.parse().ok()) {
+        return Ok(Device::Node(NodeId(node)));
+    }
+    // domain:bus:device.function, in hexadecimal; the domain is often omitted.
+    let address =
+        if text.matches(':').count() == 1 { format!("0000:{text}") } else { text.to_owned() };
+    let address = address.to_ascii_lowercase();
+    let parts: Vec<&str> = address.split([':', '.']).collect();
+    let hex = |part: &str, digits: usize| {
+        part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    match parts.as_slice() {
+        [domain, bus, device, function]
+            if hex(domain, 4) && hex(bus, 2) && hex(device, 2) && hex(function, 1) =>
+        {
+            Ok(Device::Pci(address))
+        }
+        _ => Err(Fault::new(at, format!("{text:?} is neither a PCI address nor a node"))
+            .with_hint("write 0000:05:00.0 or node:1")),
+    }
+}
+
+fn wish(text: &str, at: usize) -> Result<EmulatorRequest, Fault> {
+    one_of(
+        "emulator",
+        (text, at),
+        &[
+            ("usual", EmulatorRequest::Usual),
+            ("real-time", EmulatorRequest::RealTime),
+            ("apart", EmulatorRequest::Apart),
+        ],
+    )
+}
+
+fn preferred(text: &str, at: usize) -> Result<Preference, Fault> {
+    let known =
+        [Preference::Cache, Preference::Frequency, Preference::Efficiency, Preference::None];
+    let names = known.map(|preference| preference.to_string());
+    let words: Vec<(&str, Preference)> = names.iter().map(String::as_str).zip(known).collect();
+    one_of("prefer", (text, at), &words)
+}
+
+/// Parses one of several words; a fault lists them with the most similar one.
+pub(crate) fn one_of<T: Copy>(
+    key: &str,
+    (text, at): (&str, usize),
+    known: &[(&str, T)],
+) -> Result<T, Fault> {
+    known.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        let words = names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        let fault = Fault::new(at, format!("{key}: {text:?} is not one of {words}"));
+        match closest(text, names.into_iter()) {
+            Some(nearest) => fault.with_hint(format!("did you mean {nearest}?")),
+            None => fault,
+        }
+    })
+}
+
+/// `40%`, `12.5%`, or a fraction such as 0.4.
+fn speed(value: &Value) -> Result<Speed, Fault> {
+    let wrong =
+        || value.not("speed", "a part of full speed such as \"40%\" or 0.4, above 0 and at most 1");
+    let (digits, shift) = match &value.what {
+        Whole::Text(text) => (text.strip_suffix('%').ok_or_else(wrong)?.to_owned(), 4),
+        Whole::Fraction(text) => (text.clone(), 6),
+        Whole::Number(number) => (number.to_string(), 6),
+        Whole::Truth(_) | Whole::List(_) | Whole::Table(_) | Whole::Date => return Err(wrong()),
+    };
+    let millionths = decimal(&digits, shift).and_then(|number| u32::try_from(number).ok());
+    millionths.and_then(Speed::from_millionths).ok_or_else(wrong)
+}
+
+fn size(key: &str, value: &Value) -> Result<u64, Fault> {
+    let wrong = || {
+        let forms = "a size such as \"16GiB\" or \"16G\" (B, K, M, G, T), or a number of bytes";
+        value.not(key, forms)
+    };
+    let bytes = match &value.what {
+        Whole::Number(number) => u64::try_from(*number).ok(),
+        Whole::Text(text) => {
+            let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+            let unit = text.get(digits.len()..).and_then(|unit| unit_bytes(unit.trim()));
+            let number = digits.parse::<u64>().ok();
+            number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit))
+        }
+        Whole::Fraction(_) | Whole::Truth(_) | Whole::List(_) | Whole::Table(_) | Whole::Date => {
+            None
+        }
+    };
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(wrong)
+}
+
+fn page_size(value: &Value) -> Result<u64, Fault> {
+    let bytes = size("huge-pages", value)?;
+    match bytes.is_power_of_two() && bytes >= 4096 {
+        true => Ok(bytes),
+        false => Err(value.not("huge-pages", "a size of pages such as \"2MiB\" or \"1GiB\"")),
+    }
+}

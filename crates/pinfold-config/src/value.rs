@@ -1,0 +1,208 @@
+//! Values with their position, from TOML or from words of the command line.
+
+use toml::de::{DeTable, DeValue};
+
+use crate::keys::Fault;
+
+/// A value with its position.
+pub struct Value {
+    /// Byte offset of its start.
+    pub at: usize,
+    /// The value itself.
+    pub what: Whole,
+}
+
+/// The kinds of values.
+pub enum Whole {
+    /// A text.
+    Text(String),
+    /// A whole number.
+    Number(i64),
+    /// A number with a decimal point, as it is written.
+    Fraction(String),
+    /// `true` or `false`.
+    Truth(bool),
+    /// A list.
+    List(Vec<Value>),
+    /// Keys and values, each key with its byte offset.
+    Table(Vec<(String, usize, Value)>),
+    /// Date or time, which no key accepts.
+    Date,
+}
+
+impl Value {
+    /// A word of the command line: a number or a boolean if it has that form, else a text.
+    #[must_use]
+    pub fn guess(word: &str, at: usize) -> Self {
+        let what = match (word, word.parse::<i64>()) {
+            ("true", _) => Whole::Truth(true),
+            ("false", _) => Whole::Truth(false),
+            (_, Ok(number)) => Whole::Number(number),
+            (_, Err(_)) if word.parse::<f64>().is_ok_and(f64::is_finite) => {
+                Whole::Fraction(word.to_owned())
+            }
+            (_, Err(_)) => Whole::Text(word.to_owned()),
+        };
+        Self { at, what }
+    }
+
+    /// The value as a text.
+    ///
+    /// # Errors
+    /// [`Fault`] if it is no text.
+    pub fn into_text(self, key: &str) -> Result<(String, usize), Fault> {
+        if let Whole::Text(text) = self.what {
+            return Ok((text, self.at));
+        }
+        Err(self.not(key, "a text"))
+    }
+
+    /// The value as a number, 0 to 2^32 - 1.
+    ///
+    /// # Errors
+    /// [`Fault`] if it is none.
+    pub fn count(&self, key: &str) -> Result<u32, Fault> {
+        let Whole::Number(number) = self.what else {
+            return Err(self.not(key, "a whole number"));
+        };
+        u32::try_from(number).map_err(|_| self.not(key, "a number from 0 to 4294967295"))
+    }
+
+    /// The fault that the value does not have the kind that the key needs.
+    #[must_use]
+    pub fn not(&self, key: &str, wanted: &str) -> Fault {
+        let found = match &self.what {
+            Whole::Text(text) => format!("{text:?}"),
+            Whole::Number(number) => number.to_string(),
+            Whole::Fraction(text) => text.clone(),
+            Whole::Truth(truth) => truth.to_string(),
+            Whole::List(_) => "a list".to_owned(),
+            Whole::Table(_) => "a table".to_owned(),
+            Whole::Date => "a date".to_owned(),
+        };
+        Fault::new(self.at, format!("{key}: {found} is not {wanted}"))
+    }
+}
+
+/// Parses a decimal number such as `12.5` and multiplies it by 10^`shift`; `None` if it is invalid,
+/// has more than `shift` decimals, or is too large.
+pub(crate) fn decimal(text: &str, shift: usize) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(part) || part.len() > shift {
+        return None;
+    }
+    format!("{whole}{part:0<shift$}").parse().ok()
+}
+
+/// Bytes of a unit of size, in any case. As in libvirt and QEMU, `K`, `M`, `G`, `T` and `KiB`, …
+/// are powers of 1024; as in libvirt, `KB`, … are powers of 1000.
+pub(crate) fn unit_bytes(unit: &str) -> Option<u64> {
+    let unit = unit.to_ascii_lowercase();
+    let (letter, rest) = (unit.get(..1)?, unit.get(1..)?);
+    if let ("b", "" | "ytes") = (letter, rest) {
+        return Some(1);
+    }
+    let power = match letter {
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        _ => return None,
+    };
+    match rest {
+        "" | "ib" => Some(1 << (10 * power)),
+        "b" => Some(1000_u64.pow(power)),
+        _ => None,
+    }
+}
+
+/// Parses a TOML text into its root table.
+///
+/// # Errors
+/// [`Fault`] if the text is not TOML or contains a number that is too large.
+pub fn parse_toml(text: &str) -> Result<Value, Fault> {
+    let root = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        Fault::new(at, format!("the text is not TOML: {}", error.message().trim()))
+    })?;
+    Ok(Value { at: 0, what: table(root.get_ref())? })
+}
+
+fn table(table: &DeTable<'_>) -> Result<Whole, Fault> {
+    let mut entries = Vec::new();
+    for (key, value) in table {
+        let what = whole(value.get_ref(), value.span().start)?;
+        let value = Value { at: value.span().start, what };
+        entries.push((key.get_ref().to_string(), key.span().start, value));
+    }
+    Ok(Whole::Table(entries))
+}
+
+fn whole(value: &DeValue<'_>, at: usize) -> Result<Whole, Fault> {
+    Ok(match value {
+        DeValue::String(text) => Whole::Text(text.to_string()),
+        DeValue::Integer(number) => {
+            let parsed = i64::from_str_radix(number.as_str(), number.radix());
+            Whole::Number(parsed.map_err(|_| {
+                Fault::new(at, format!("{} is too large for any number here", number.as_str()))
+            })?)
+        }
+        DeValue::Float(number) => Whole::Fraction(number.as_str().to_owned()),
+        DeValue::Boolean(truth) => Whole::Truth(*truth),
+        DeValue::Datetime(_) => Whole::Date,
+        DeValue::Array(items) => {
+            let item = |item: &toml::Spanned<DeValue<'_>>| {
+                let at = item.span().start;
+                Ok(Value { at, what: whole(item.get_ref(), at)? })
+            };
+            Whole::List(items.iter().map(item).collect::<Result<_, Fault>>()?)
+        }
+        DeValue::Table(inner) => table(inner)?,
+    })
+}
+
+/// Parses `key=value,key=value` or `key=value key=value`. The values of `lists` are separated by
+/// `+`; `name` is always a text.
+pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
+    let mut entries: Vec<(String, usize, Value)> = Vec::new();
+    for word in divided(words) {
+        let Some((key, value)) = word.split_once('=') else {
+            return Err(Fault::new(0, format!("{word:?} is not written key=value")));
+        };
+        if entries.iter().any(|(known, _, _)| known == key) {
+            return Err(Fault::new(0, format!("{key} is given twice")));
+        }
+        let text = |text: &str| Value { at: 0, what: Whole::Text(text.to_owned()) };
+        let value = match key {
+            "name" => text(value),
+            key if lists.contains(&key) => {
+                Value { at: 0, what: Whole::List(value.split('+').map(text).collect()) }
+            }
+            _ => Value::guess(value, 0),
+        };
+        entries.push((key.to_owned(), 0, value));
+    }
+    Ok(Value { at: 0, what: Whole::Table(entries) })
+}
+
+/// The `key=value` words of a text, separated by commas and blanks. A word without `=` belongs to
+/// the value before it, as in `memory=16 GiB` or `pins=emulator=0,8`.
+fn divided(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        for (place, word) in part.split_whitespace().enumerate() {
+            match words.last_mut() {
+                Some(last) if !word.contains('=') => {
+                    last.push(if place == 0 { ',' } else { ' ' });
+                    last.push_str(word);
+                }
+                Some(_) | None => words.push(word.to_owned()),
+            }
+        }
+        if part.trim().is_empty() {
+            words.push(String::new());
+        }
+    }
+    words
+}

@@ -1,0 +1,123 @@
+//! Simulated programs that manage settings: which values they accept, and their effect in the
+//! kernel.
+//!
+//! libvirt sets the mask of the threads of a pin at each write, even if the value is unchanged. It
+//! cannot remove the pin of a running domain: instead it lists all CPUs. systemd writes a unit's
+//! list into its cgroup, and leaves that value there when the list is removed (systemd issue
+//! 43846). It keeps a drop-in that takes precedence over the unit file, and that is empty in this
+//! case.
+
+use pinfold_host::paths;
+use pinfold_model::{CpuSet, Keeper, KeptFile, Lifetime, Setting, Tid};
+use rustix::io::Errno;
+
+use super::SimHost;
+use super::state::Machine;
+
+/// A setting and its effects.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) value: Option<String>,
+    /// Threads whose mask libvirt sets.
+    tasks: Vec<Tid>,
+    /// The file that systemd writes.
+    file: Option<String>,
+    /// The value in the unit file.
+    unit: Option<String>,
+    /// The list in the drop-in that `set-property` creates; empty if the drop-in sets none.
+    pub(super) drop_in: Option<String>,
+}
+
+impl SimHost {
+    /// Makes libvirt manage this setting of a domain, which affects these threads.
+    pub fn keep_pin(&self, setting: Setting, value: Option<&str>, tasks: &[Tid]) {
+        let value = value.map(str::to_owned);
+        let kept = Kept { value, tasks: tasks.to_vec(), file: None, unit: None, drop_in: None };
+        self.state().machine.settings.insert(setting, kept);
+    }
+
+    /// Makes systemd manage this list of a unit and write it to the cgroup file `file`. `unit` is
+    /// the list in the unit file, if any.
+    pub fn keep_unit(&self, setting: Setting, file: &str, unit: Option<&str>) {
+        let unit = unit.map(str::to_owned);
+        let file = Some(file.to_owned());
+        let kept = Kept { value: unit.clone(), tasks: Vec::new(), file, unit, drop_in: None };
+        self.state().machine.settings.insert(setting, kept);
+    }
+
+    /// Removes an object with its settings.
+    pub fn forget_settings(&self, object: &str) {
+        self.state().machine.settings.retain(|setting, _| setting.object != object);
+    }
+}
+
+impl Machine {
+    /// Effect of a change request to the managing program.
+    pub(super) fn keep(&mut self, setting: &Setting, value: Option<&str>) -> Result<(), Errno> {
+        let kept = self.settings.get(setting).ok_or(Errno::NOENT)?.clone();
+        let list = |text: &str| CpuSet::parse_list(text).map_err(|_| Errno::INVAL);
+        let pus = value.map(list).transpose()?;
+        if pus.as_ref().is_some_and(|pus| pus.is_disjoint(&self.online)) {
+            return Err(Errno::INVAL);
+        }
+        let running = setting.lifetime == Lifetime::Running;
+        let mut drop_in = kept.drop_in.clone();
+        let new = match &setting.keeper {
+            Keeper::Libvirt { .. } if running => {
+                let pus = pus.unwrap_or_else(|| self.online.clone());
+                for tid in &kept.tasks {
+                    match self.set_affinity(*tid, &pus) {
+                        Ok(()) | Err(Errno::SRCH) => {}
+                        Err(errno) => return Err(errno),
+                    }
+                }
+                Some(pus.to_string())
+            }
+            Keeper::Libvirt { .. } => pus.map(|pus| pus.to_string()),
+            Keeper::Systemd => {
+                if let (Some(pus), Some(file)) = (&pus, &kept.file) {
+                    self.write_any(file, pus.to_string().as_bytes())?;
+                }
+                drop_in = Some(pus.as_ref().map(CpuSet::to_string).unwrap_or_default());
+                pus.map(|pus| pus.to_string())
+            }
+        };
+        self.settings.insert(setting.clone(), Kept { value: new, drop_in, ..kept });
+        Ok(())
+    }
+
+    /// The drop-in in which systemd stores a setting.
+    pub(super) fn kept_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, Errno> {
+        let kept = self.settings.get(setting).ok_or(Errno::NOENT)?;
+        if kept.file.is_none() {
+            return Ok(Vec::new());
+        }
+        let [path, _] = paths::systemd_drop_ins(&setting.object, &setting.key, setting.lifetime);
+        Ok(vec![KeptFile { path, content: kept.drop_in.clone().map(String::into_bytes) }])
+    }
+
+    /// Writes or removes the drop-in and reloads the units; true if it differed.
+    pub(super) fn put_kept_files(
+        &mut self,
+        setting: &Setting,
+        files: &[KeptFile],
+    ) -> Result<bool, Errno> {
+        let Some(now) = self.kept_files(setting)?.pop() else { return Ok(false) };
+        let Some(then) = files.iter().find(|file| file.path == now.path) else { return Ok(false) };
+        if then.content == now.content {
+            return Ok(false);
+        }
+        let kept = self.settings.get(setting).ok_or(Errno::NOENT)?.clone();
+        let text = then.content.clone().map(String::from_utf8);
+        let drop_in = text.transpose().map_err(|_| Errno::INVAL)?;
+        let value = match &drop_in {
+            Some(list) => (!list.is_empty()).then(|| list.clone()),
+            None => kept.unit.clone(),
+        };
+        if let (Some(list), Some(file)) = (&value, &kept.file) {
+            self.write_any(file, list.as_bytes())?;
+        }
+        self.settings.insert(setting.clone(), Kept { value, drop_in, ..kept });
+        Ok(true)
+    }
+}

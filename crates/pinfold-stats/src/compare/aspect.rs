@@ -1,0 +1,220 @@
+//! The statistics that are compared for a figure, and the smallest detectable values.
+//!
+//! Scheduling stalls are compared as arrivals see them: percentiles over stalls refer to a
+//! different population on each side, and a placement that removes the short stalls would look
+//! worse by them (`docs/decisions/arrival-view.md`). A side without a stall is the best possible
+//! result and not missing data: its value is below the detection limit of the benchmark, and is
+//! raised to this limit.
+
+use std::fmt;
+
+use pinfold_model::{Family, GAP_FLOOR_NS, Statistic, Unit};
+
+use super::{Key, Merged, Outcome, Population, Side, Values};
+use crate::{Direction, P999_SAMPLES, RandomArrival, of_samples};
+
+/// The benchmark whose samples are scheduling stalls.
+const GAPS: &str = "spin-gap";
+/// Observation times count as equal if they differ by at most this share; a heavily loaded machine
+/// adds some time.
+const ALIKE: f64 = 0.1;
+const NS_PER_US: f64 = 1_000.0;
+
+/// The statistic of a figure that a row compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aspect {
+    /// A statistic of the samples.
+    Of(Statistic),
+    /// Share of the time in stalls: the share of arrivals that wait at all.
+    Taken,
+    /// Share of arrivals at random times that wait longer than this number of microseconds.
+    WaitsOver(u32),
+}
+
+impl Aspect {
+    /// Stable name, used in files.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Aspect::Of(statistic) => statistic.name().to_owned(),
+            Aspect::Taken => "taken".to_owned(),
+            Aspect::WaitsOver(us) => format!("waits-over-{us}us"),
+        }
+    }
+
+    /// Unit of its values, for a figure with this unit.
+    pub(super) fn unit(self, figure: Unit) -> Unit {
+        match self {
+            Aspect::Of(_) => figure,
+            Aspect::Taken | Aspect::WaitsOver(_) => Unit::Share,
+        }
+    }
+
+    /// The direction of improvement; `None` if there is none.
+    pub(super) fn direction(self, figure: Unit) -> Option<Direction> {
+        let is_higher_better = match self {
+            Aspect::Of(_) => figure.higher_is_better()?,
+            Aspect::Taken | Aspect::WaitsOver(_) => false,
+        };
+        Some(match is_higher_better {
+            true => Direction::HigherIsBetter,
+            false => Direction::LowerIsBetter,
+        })
+    }
+
+    /// True for statistics that grow with the observation time.
+    fn is_longest(self) -> bool {
+        self == Aspect::Of(Statistic::Max)
+    }
+}
+
+impl fmt::Display for Aspect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Aspect::Of(statistic) => f.write_str(statistic.name()),
+            Aspect::Taken => f.write_str("time taken"),
+            Aspect::WaitsOver(1_000) => f.write_str("waits > 1 ms"),
+            Aspect::WaitsOver(us) => write!(f, "waits > {us} µs"),
+        }
+    }
+}
+
+/// The statistics that are compared for a probe.
+pub(super) fn aspects(probe: &str, one: &Population, other: &Population) -> Vec<Aspect> {
+    let long =
+        |all: &Population| all.blocks.iter().all(|block| block.samples.len() >= P999_SAMPLES);
+    let of = |statistics: &[Statistic]| statistics.iter().copied().map(Aspect::Of).collect();
+    match one.family {
+        Family::Tail if probe == GAPS => vec![
+            Aspect::Taken,
+            Aspect::WaitsOver(10),
+            Aspect::WaitsOver(100),
+            Aspect::WaitsOver(1_000),
+            Aspect::Of(Statistic::Max),
+        ],
+        Family::Capacity => of(&[Statistic::Best, Statistic::Median]),
+        Family::Tail if long(one) && long(other) => {
+            of(&[Statistic::Median, Statistic::P999, Statistic::Max])
+        }
+        Family::Tail => of(&[Statistic::Median, Statistic::Max]),
+        Family::Count => of(&[Statistic::Median]),
+        Family::Place => of(&[]),
+    }
+}
+
+/// The values of both sides, by block.
+pub(super) struct Both {
+    /// Measured values.
+    pub(super) seen: (Values, Values),
+    /// Compared values: those below the floor of their block are raised to it.
+    pub(super) raised: (Values, Values),
+    /// The largest floor of a block; `None` if there is none.
+    pub(super) floor: Option<f64>,
+    /// The reason why they allow no verdict, if there is one.
+    pub(super) trouble: Option<Outcome>,
+}
+
+impl Both {
+    pub(super) fn of(
+        (key, aspect): (&Key, Aspect),
+        (one, other): (&Population, &Population),
+    ) -> Self {
+        let direction = aspect.direction(one.unit).unwrap_or(Direction::LowerIsBetter);
+        let is_gap = key.probe == GAPS;
+        let duty = is_gap.then(|| duty(key));
+        let values = |all: &Population| -> Values {
+            let of = |block: &Merged| match is_gap {
+                true => block.gaps(aspect),
+                false => block.value(aspect, direction),
+            };
+            all.blocks.iter().map(of).collect()
+        };
+        let seen = (values(one), values(other));
+        let pairs = || one.blocks.iter().zip(&other.blocks);
+        // Both sides of a block have the same floor. Otherwise two sides without stalls and with
+        // unequal observation times would differ.
+        let floors: Vec<f64> = match is_gap {
+            true => pairs().map(|(a, b)| a.floor(aspect).max(b.floor(aspect))).collect(),
+            false => Vec::new(),
+        };
+        let raise = |values: &Values| -> Values {
+            let floors = floors.iter().copied().chain(std::iter::repeat(f64::NEG_INFINITY));
+            values
+                .iter()
+                .zip(floors)
+                .map(|(value, floor)| Some(value.as_ref()?.max(floor)))
+                .collect()
+        };
+        let raised = (raise(&seen.0), raise(&seen.1));
+        let is_raised = raised != seen;
+        let unequal = pairs().find(|(a, b)| !alike(a.looked(duty), b.looked(duty)));
+        // Shares do not grow with the time, but a shorter observation misses rare events more
+        // often.
+        let unequal = unequal
+            .filter(|_| one.family == Family::Tail && (aspect.is_longest() || is_raised))
+            .map(|(a, b)| Outcome::UnequalTime(a.observed_ns, b.observed_ns));
+        let lost = |side: Side, all: &Population| {
+            (is_gap && all.blocks.iter().any(|block| block.dropped > 0))
+                .then_some(Outcome::Lost(side))
+        };
+        let trouble = lost(Side::First, one).or_else(|| lost(Side::Second, other)).or(unequal);
+        let floor = floors.into_iter().reduce(f64::max);
+        Self { seen, raised, floor, trouble }
+    }
+}
+
+/// The share of each period for which the spin-gap benchmark spins; 0 if unknown.
+fn duty(key: &Key) -> f64 {
+    let percent = key.labels.get("duty-percent").and_then(|text| text.parse::<f64>().ok());
+    percent.map_or(0.0, |percent| (percent / 100.0).clamp(0.0, 1.0))
+}
+
+/// True if two observation times, each given as the range of its possible intended values, may be
+/// equal.
+fn alike(one: (f64, f64), other: (f64, f64)) -> bool {
+    let reach = |(_, most): (f64, f64)| most * (1.0 + ALIKE);
+    one.0 <= reach(other) && other.0 <= reach(one)
+}
+
+impl Merged {
+    /// The range of the intended observation time: a spin that ends within a stall is longer by the
+    /// stall, so stalls may be the reason why one side was observed for longer. They can have
+    /// filled at most the pauses between the spins (`duty` is the share of a spin in its period).
+    fn looked(&self, duty: Option<f64>) -> (f64, f64) {
+        let most = self.observed_ns as f64;
+        let least = duty.map_or(most, |duty| {
+            let taken: f64 = self.samples.iter().sum();
+            f64::max(most - taken, most * duty)
+        });
+        (least, most)
+    }
+
+    fn value(&self, aspect: Aspect, direction: Direction) -> Option<f64> {
+        match aspect {
+            Aspect::Of(statistic) => of_samples(&self.samples, statistic, direction),
+            Aspect::Taken | Aspect::WaitsOver(_) => None,
+        }
+    }
+
+    /// The same for stalls; without a stall all values are 0, if there was an observation.
+    fn gaps(&self, aspect: Aspect) -> Option<f64> {
+        let arrivals = RandomArrival::of(self.samples.clone(), self.observed_ns)?;
+        match aspect {
+            Aspect::Taken => Some(arrivals.taken_share()),
+            Aspect::WaitsOver(us) => Some(arrivals.beyond(f64::from(us) * NS_PER_US)),
+            Aspect::Of(Statistic::Max) => Some(arrivals.max_ns()),
+            Aspect::Of(_) => None,
+        }
+    }
+
+    /// The smallest value that the spin-gap benchmark can detect: one stall of its minimum length,
+    /// or one that exceeds the wait in question by this length.
+    fn floor(&self, aspect: Aspect) -> f64 {
+        match aspect {
+            Aspect::Of(_) => GAP_FLOOR_NS as f64,
+            Aspect::Taken | Aspect::WaitsOver(_) => {
+                GAP_FLOOR_NS as f64 / self.observed_ns.max(1) as f64
+            }
+        }
+    }
+}
