@@ -20,6 +20,7 @@ mod qemu_command;
 mod request;
 mod setting;
 pub mod shown;
+mod speed;
 mod step;
 mod table;
 pub mod text;
@@ -45,9 +46,10 @@ pub use plan::{
 pub use qemu_command::{QemuCell, QemuCommand, QemuOption};
 pub use request::{
     CellRequest, Device, EmulatorRequest, Free, MemoryRequest, PinWish, PolicyRequest, Preference,
-    Request, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest, Work,
+    Request, SmtRequest, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 pub use setting::{Keeper, Lifetime, Setting};
+pub use speed::Speed;
 pub use step::{Change, KeptFile, Step, TaskId, TaskState, Undo};
 pub use table::{ColumnKind, DataTable, Datum};
 pub use topology::{

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 use super::names::{names, Import, Names};
 
-/// The uses that may close a cycle: crate, user, used module, reason.
-const ALLOWED: &[(&str, &str, &str, &str)] = &[];
+/// Cycles that are allowed: crate, all modules of the cycle, reason.
+const ALLOWED: &[(&str, &[&str], &str)] = &[];
 
 /// A module of a crate: `[]` is the root, `["a", "b"]` is `crate::a::b`.
 type Module = Vec<String>;
@@ -31,18 +31,18 @@ type Seen = HashSet<(usize, Vec<String>)>;
 pub fn check(root: &Path, broken: &mut Vec<String>) {
     let mut used = HashSet::new();
     for (name, file) in roots(root) {
-        let krate = Crate::read(&file);
-        let allowed = |from: &str, to: &str| {
-            let row = ALLOWED.iter().position(|row| row.0 == name && row.1 == from && row.2 == to);
-            row.map_or(false, |row| {
-                used.insert(row);
-                true
-            })
-        };
-        broken.extend(krate.cycles(allowed).into_iter().map(|line| format!("{}: {}", name, line)));
+        for cycle in Crate::read(&file).cycles() {
+            let is_allowed = |row: &&(&str, &[&str], &str)| {
+                row.0 == name && cycle.modules.iter().all(|module| row.1.contains(&module.as_str()))
+            };
+            match ALLOWED.iter().find(is_allowed) {
+                Some(row) => drop(used.insert(row)),
+                None => broken.push(format!("{}: {}", name, cycle.text)),
+            }
+        }
     }
-    let unused = ALLOWED.iter().enumerate().filter(|(row, _)| !used.contains(row));
-    broken.extend(unused.map(|(_, row)| format!("{}: the allowed use {} → {} does not exist", row.0, row.1, row.2)));
+    let unused = ALLOWED.iter().filter(|row| !used.contains(row));
+    broken.extend(unused.map(|row| format!("{}: there is no cycle between {}", row.0, row.1.join(", "))));
 }
 
 /// The name of each crate and the file of its root.
@@ -56,6 +56,12 @@ fn roots(root: &Path) -> Vec<(String, PathBuf)> {
         ["lib.rs", "main.rs"].iter().map(move |file| (name.clone(), folder.join("src").join(file)))
     };
     folders.into_iter().flat_map(files).filter(|(_, file)| file.exists()).collect()
+}
+
+/// Modules of which each uses all others of them, directly or indirectly.
+struct Cycle {
+    modules: Vec<String>,
+    text: String,
 }
 
 struct Crate {
@@ -143,7 +149,7 @@ impl Crate {
     fn search(&self, module: usize, path: &[String], seen: &mut Seen) -> Option<Vec<usize>> {
         let (first, rest) = path.split_first()?;
         if !seen.insert((module, path.to_vec())) {
-            return None;
+            return Some(Vec::new());
         }
         let names = &self.names[module];
         let child: Module = self.modules[module].iter().chain(Some(first)).cloned().collect();
@@ -168,10 +174,8 @@ impl Crate {
         Some(found).filter(|found| known || !found.is_empty())
     }
 
-    /// One text for each set of modules that use each other in a cycle.
-    fn cycles(&self, mut allowed: impl FnMut(&str, &str) -> bool) -> Vec<String> {
-        let mut uses = self.uses();
-        uses.retain(|(user, used), _| !allowed(&self.title(*user), &self.title(*used)));
+    fn cycles(&self) -> Vec<Cycle> {
+        let uses = self.uses();
         let mut found = Vec::new();
         let mut open = components(&uses, &(0..self.modules.len()).collect());
         while let Some(members) = open.pop() {
@@ -183,7 +187,7 @@ impl Crate {
                 None => found.push(self.describe(&uses, &members)),
             }
         }
-        found.sort();
+        found.sort_by(|one, other| one.text.cmp(&other.text));
         found
     }
 
@@ -195,13 +199,15 @@ impl Crate {
         Some(top).filter(|_| is_parent)
     }
 
-    fn describe(&self, uses: &Uses, members: &HashSet<usize>) -> String {
+    fn describe(&self, uses: &Uses, members: &HashSet<usize>) -> Cycle {
         let cycle = shortest(uses, members);
         let steps = cycle.iter().enumerate().map(|(at, user)| {
             let used = cycle[(at + 1) % cycle.len()];
             format!("\n    {} → {} ({})", self.title(*user), self.title(used), uses[&(*user, used)])
         });
-        format!("import cycle between {} modules, for example:{}", members.len(), steps.collect::<String>())
+        let count = members.len();
+        let text = format!("import cycle between {} modules, for example:{}", count, steps.collect::<String>());
+        Cycle { text, modules: members.iter().map(|member| self.title(*member)).collect() }
     }
 }
 
@@ -267,7 +273,8 @@ mod tests {
             let module = path.split("::").filter(|name| !name.is_empty()).map(String::from).collect();
             (module, names(text))
         };
-        let found = Crate::new(files.iter().map(read).collect()).cycles(|_, _| false);
+        let found = Crate::new(files.iter().map(read).collect()).cycles();
+        let found: Vec<String> = found.into_iter().map(|cycle| cycle.text).collect();
         assert_eq!(found.len(), expected.len(), "{:?}", found);
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.contains(expected), "{} is not in {}", expected, found);

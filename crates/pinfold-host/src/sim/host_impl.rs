@@ -13,7 +13,7 @@ use super::cgroup::Place;
 use super::proc_files::ProcPath;
 use super::state::Machine;
 use crate::process::Signaled;
-use crate::{Host, HostError, HostMut, paths, sealed};
+use crate::{Host, HostError, HostMut, Writable, paths};
 
 /// Removes double slashes, `.` components and a trailing slash from a path.
 fn tidy(path: &str) -> String {
@@ -215,7 +215,7 @@ impl Host for SimHost {
     }
 }
 
-impl sealed::Writable for SimHost {}
+impl Writable for SimHost {}
 
 impl HostMut for SimHost {
     fn write(&self, path: &str, value: &[u8]) -> Result<(), HostError> {

@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_model::Metric;
 
 use super::curves::{Pooled, each_cell};
-use super::engine::Loaded;
 use super::error::TuneError;
 use super::findings;
+use super::loaded::Loaded;
 use super::ranking::{Standing, rank};
 use super::report::{
     AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,

@@ -4,8 +4,8 @@ use pinfold_model::{Finding, LoadState, Metric, Origin};
 
 use super::config::TuneConfig;
 use super::design::PlannedStart;
+use super::documents::ConfirmPlan;
 use super::ranking::Standing;
-use crate::schema::ConfirmPlan;
 use crate::stats::{Interval, PValue, RaceTest, Tail, Verdict};
 use crate::store::{Phase, RunId};
 

@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 
 use super::config::{BALANCED_SHARE, Goal, TuneConfig};
 use super::design::{PlannedStart, block_order};
-use super::engine::Loaded;
+use super::documents::ConfirmPlan;
+use super::loaded::Loaded;
 use super::ranking::{Standing, rank};
 use super::summary::Summaries;
-use crate::schema::ConfirmPlan;
 use crate::stats::{Lane, RaceRule, RaceTest};
 use crate::store::Phase;
 
