@@ -7,7 +7,7 @@ use pinfold_host::{
 use pinfold_model::{CpuSet, Topology};
 use pinfold_topology::{capabilities, capture as captured, discover, read_input, render_tree};
 
-use crate::text;
+use crate::text::text;
 
 pub(crate) fn cpu_list(bytes: &[u8]) {
     if let Ok(set) = CpuSet::parse_list(&text(bytes)) {

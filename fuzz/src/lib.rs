@@ -9,6 +9,7 @@ pub mod corpus;
 mod kernel;
 mod machines;
 mod people;
+mod text;
 
 /// A parser with a name.
 #[derive(Clone, Copy, Debug)]
@@ -64,9 +65,4 @@ pub const TARGETS: [Target; 31] = [
 #[must_use]
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
-}
-
-/// The bytes as text, converted like the contents of a file.
-fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
-    String::from_utf8_lossy(bytes)
 }

@@ -18,7 +18,7 @@ use pinfold_study::study::{self, Study};
 use pinfold_vm::{Monitor, Qmp, VmError};
 use serde_json::Value;
 
-use crate::text;
+use crate::text::text;
 
 /// Long enough for bytes that are available already.
 const TIMEOUT_NS: u64 = 1_000_000_000;

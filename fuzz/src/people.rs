@@ -14,7 +14,7 @@ use pinfold_study::study::{self, Cells, HostFacts};
 use pinfold_vm::argv as qemu;
 use pinfold_vm::libvirt::{Described, Pins};
 
-use crate::text;
+use crate::text::text;
 
 /// Two packages of two cores of two threads.
 fn topology() -> Option<&'static Topology> {

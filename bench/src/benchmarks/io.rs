@@ -12,7 +12,7 @@ use pinfold_probe::job::Job;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::reference_tools::ReferenceTool;
-use pinfold_probe::registry::Settings;
+use pinfold_probe::settings::Settings;
 use pinfold_stats::random::Pcg32;
 use pinfold_stats::{Block, Direction, of_samples, ratio_interval};
 

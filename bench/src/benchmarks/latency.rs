@@ -21,7 +21,8 @@ use pinfold_probe::job::{Job, without_skipped};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::reference_tools::ReferenceTool;
-use pinfold_probe::registry::{self, Settings};
+use pinfold_probe::registry;
+use pinfold_probe::settings::Settings;
 use pinfold_stats::random::Pcg32;
 use pinfold_stats::{Block, Direction, of_samples, quantile, ratio_interval};
 

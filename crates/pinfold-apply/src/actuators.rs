@@ -7,6 +7,7 @@
 
 mod affinity;
 mod cgroup_procs;
+mod controllers;
 mod cpuset_reset;
 mod group;
 mod kernel_file;
@@ -24,12 +25,10 @@ use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{Change, Finding, Step, TaskId, TaskState, Undo};
 
 pub(crate) use affinity::{allowed, narrowed};
+pub(crate) use controllers::{ENABLE as ENABLE_CPUSET, has_cpuset};
 pub(crate) use cpuset_reset::obstacle;
 pub(crate) use group::PREFIX as GROUP_PREFIX;
-pub(crate) use kernel_file::{
-    ENABLE as ENABLE_CPUSET, LATE_LOOKS, LATE_PAUSE_NS, has_cpuset, holds, is_knob, knob_hint,
-    still_holds,
-};
+pub(crate) use kernel_file::{LATE_LOOKS, LATE_PAUSE_NS, holds, is_knob, knob_hint, still_holds};
 pub(crate) use partition::fault as partition_fault;
 pub(crate) use resctrl::{is_inside as is_in_resctrl, shares};
 pub(crate) use undo_context::UndoContext;
@@ -117,16 +116,7 @@ pub(crate) fn take(host: &dyn HostMut, seen: &Seen, change: &Change) -> Result<T
 
 /// True for a change that the kernel completes some time after the request.
 pub(crate) fn comes_late(change: &Change) -> bool {
-    match change {
-        Change::WriteFile { path, .. } => kernel_file::comes_late(path),
-        Change::MakeGroup { .. }
-        | Change::MoveTasks { .. }
-        | Change::SetAffinity { .. }
-        | Change::SetPolicy { .. }
-        | Change::WriteSetting { .. }
-        | Change::MovePages { .. }
-        | Change::SignalProcesses { .. } => false,
-    }
+    change.as_write_file().is_some_and(|(path, _)| kernel_file::comes_late(path))
 }
 
 /// Reads a change back.
@@ -233,18 +223,8 @@ fn confirmed_of(
 
 /// Completes a step whose revert returned [`Reverted::Later`], after all other steps are undone.
 pub(crate) fn finish(past: &UndoContext<'_>, step: &Step) -> Result<Reverted, HostError> {
-    match &step.undo {
-        Undo::WriteFile { path, .. } => {
-            confirmed(past.host, step, cpuset_reset::finish(past, path))
-        }
-        Undo::RemoveGroup { .. }
-        | Undo::MoveTasks { .. }
-        | Undo::SetAffinity { .. }
-        | Undo::SetPolicy { .. }
-        | Undo::WriteSetting { .. }
-        | Undo::LeavePages { .. }
-        | Undo::ContinueProcesses { .. } => Ok(Reverted::Nothing),
-    }
+    let Undo::WriteFile { path, .. } = &step.undo else { return Ok(Reverted::Nothing) };
+    confirmed(past.host, step, cpuset_reset::finish(past, path))
 }
 
 /// Restores the masks of bystanders that a kernel before 6.2 overwrote when their cpuset changed.

@@ -17,8 +17,8 @@ use pinfold_model::{Change, CpuSet, Finding, Plan, Step, TaskId, Undo};
 use crate::actuators::{self, Shown, Taken};
 use crate::cpusets::{self, Hierarchy};
 use crate::error::ApplyError;
-use crate::journal::{Journal, JournalError, Outcome};
-use crate::layers::{self, Earlier, Others, first_undo};
+use crate::journal::{Earlier, Journal, JournalError, Outcome};
+use crate::layers::{self, Others, first_undo};
 use crate::steps::{Planned, group_name, plan_steps_in};
 use crate::tasks::{Seen, Target};
 use crate::undo::undo;
@@ -112,17 +112,8 @@ pub fn take_steps(
 }
 
 fn made(step: &Step, name: &str) -> Option<String> {
-    match &step.change {
-        Change::MakeGroup { path } if path.rsplit('/').next() == Some(name) => Some(path.clone()),
-        Change::MakeGroup { .. }
-        | Change::WriteFile { .. }
-        | Change::MoveTasks { .. }
-        | Change::SetAffinity { .. }
-        | Change::SetPolicy { .. }
-        | Change::WriteSetting { .. }
-        | Change::MovePages { .. }
-        | Change::SignalProcesses { .. } => None,
-    }
+    let path = step.change.made_group()?;
+    (path.rsplit('/').next() == Some(name)).then(|| path.to_owned())
 }
 
 /// Why an apply stopped, before its steps are undone.
@@ -457,15 +448,10 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
 
 /// Key of a change that is not tried again: a tunable with its value, or the pages of a process.
 fn settled(change: &Change) -> String {
-    match change {
-        Change::MovePages { task, .. } => format!("pages of {task}"),
-        Change::WriteFile { .. }
-        | Change::MakeGroup { .. }
-        | Change::MoveTasks { .. }
-        | Change::SetAffinity { .. }
-        | Change::SetPolicy { .. }
-        | Change::WriteSetting { .. }
-        | Change::SignalProcesses { .. } => change.to_string(),
+    if let Change::MovePages { task, .. } = change {
+        format!("pages of {task}")
+    } else {
+        change.to_string()
     }
 }
 

@@ -12,6 +12,7 @@
 
 mod error;
 mod marks;
+mod read;
 mod record;
 mod schema;
 mod storage;
@@ -27,13 +28,12 @@ use pinfold_model::{CpuSet, Step, TaskId, Tid};
 
 pub use error::JournalError;
 pub(crate) use record::RESTARTED;
-pub use record::{Entry, Header, Namespaces, Outcome, Record};
+pub use record::{Earlier, Entry, Header, Namespaces, Outcome, Record};
 pub(crate) use storage::Storage;
 
 use self::marks::{Mark, Marks};
-use crate::layers::{Earlier, Others};
+use crate::layers::Others;
 use crate::tasks::{self, Target};
-use crate::undo::is_lasting;
 
 /// Number of ended journals that are kept for the reader. Older ones are removed once there are
 /// more than twice as many.
@@ -280,7 +280,7 @@ impl<'c> Journals<'c> {
         if let Some(old) = Record::parse(&path, &self.files.read(name)?)?
             && !old.has_ended()
             && (old.is_of_this_boot(host).map_err(JournalError::Host)?
-                || old.steps().any(|(_, step)| is_lasting(step)))
+                || old.steps().any(|(_, step)| step.is_lasting()))
         {
             return Err(JournalError::Active { id: old.header.id, vm_name: old.header.vm_name });
         }

@@ -10,7 +10,7 @@ use pinfold_host::{Host, HostError};
 use pinfold_model::{Change, Finding, Undo};
 
 use crate::actuators;
-use crate::journal::{Entry, Outcome, Record};
+use crate::journal::Record;
 use crate::tasks;
 
 /// A tunable that was set.
@@ -48,7 +48,7 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
         else {
             continue;
         };
-        if actuators::is_knob(path) && was_set(record, index) {
+        if actuators::is_knob(path) && record.was_set(index) {
             set.insert(path, (index, value, original));
         }
     }
@@ -76,19 +76,6 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
         });
     }
     Ok(all)
-}
-
-/// True if the last outcome of a step says that it was done. A step without an outcome was in
-/// progress when the journal was last written.
-pub(crate) fn was_set(record: &Record, step: usize) -> bool {
-    let mut outcomes = record.entries.iter().filter_map(|entry| match entry {
-        Entry::Outcome { index, outcome, .. } if *index == step => Some(*outcome),
-        Entry::Outcome { .. } | Entry::Step { .. } | Entry::Masks(_) | Entry::End { .. } => None,
-    });
-    match outcomes.next_back() {
-        Some(Outcome::Done | Outcome::Kept) => true,
-        Some(Outcome::Skipped | Outcome::Failed | Outcome::Restored) | None => false,
-    }
 }
 
 /// Tunables that another program changed, each with the programs that may have done it.

@@ -19,19 +19,7 @@ use pinfold_host::paths;
 use pinfold_model::{Change, Keeper, Step, TaskId, Undo};
 
 use crate::actuators;
-use crate::journal::{Entry, Header, Outcome, Record};
-use crate::knobs::was_set;
-
-/// The undo of another placement that had set the same thing before.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Earlier {
-    /// Path of its journal.
-    pub journal: String,
-    /// When it began, in Unix seconds: a later placement may have a journal at the same path.
-    pub created_unix_s: u64,
-    /// How that placement would revert the setting.
-    pub undo: Undo,
-}
+use crate::journal::{Earlier, Entry, Header, Outcome, Record};
 
 /// The other active placements, each with the path of its journal.
 #[derive(Debug, Default)]
@@ -73,8 +61,9 @@ impl Others {
         let sets = |record: &Record| {
             let mut lists = lineage.iter().map(|group| paths::cpuset_cpus(group));
             lists.any(|list| {
-                let is_list = |step: &Step| matches!(&step.change, Change::WriteFile { path, .. } if *path == list);
-                record.steps().any(|(index, step)| is_list(step) && was_set(record, index))
+                let is_list =
+                    |step: &Step| step.change.as_write_file().is_some_and(|(path, _)| path == list);
+                record.steps().any(|(index, step)| is_list(step) && record.was_set(index))
             })
         };
         let (journal, record) = self.0.iter().find(|(_, record)| sets(record))?;
@@ -156,7 +145,7 @@ fn is_above(record: &Record, (path, header): (&String, &Header), undo: &Undo) ->
     earlier_of(record, undo).iter().any(is_below)
         && record
             .steps()
-            .any(|(index, step)| is_same_thing(undo, &step.undo) && was_set(record, index))
+            .any(|(index, step)| is_same_thing(undo, &step.undo) && record.was_set(index))
 }
 
 /// True if the value that a step found is the one that another placement set last.

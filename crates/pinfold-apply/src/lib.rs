@@ -33,11 +33,10 @@ mod watch;
 pub use apply::{Applied, Event, Observer, Point, apply, take_steps, unobserved};
 pub use error::{ApplyError, Refusal};
 pub use journal::{
-    Entry, Header, JOURNALS, Journal, JournalError, Journals, Namespaces, NewJournal, Outcome,
-    Record, Summary, remove_void_marks, void_marks,
+    Earlier, Entry, Header, JOURNALS, Journal, JournalError, Journals, Namespaces, NewJournal,
+    Outcome, Record, Summary, remove_void_marks, void_marks,
 };
 pub use knobs::{KnobStatus, knobs};
-pub use layers::Earlier;
 pub use missing_cgroups::vanished;
 pub use resctrl_monitor::{Counter, monitored};
 pub use rt_watchdog::{Demoted, real_time_priority, take_rights};

@@ -9,11 +9,10 @@ use std::collections::BTreeMap;
 
 use pinfold_host::{Host, HostError};
 use pinfold_model::text::counted;
-use pinfold_model::{Change, Finding, TaskState, Undo};
+use pinfold_model::{Finding, TaskState, Undo};
 
 use crate::cpusets::Cpusets;
 use crate::journal::Record;
-use crate::knobs::was_set;
 use crate::tasks;
 
 /// Groups of a placement that have disappeared while its machine runs: a warning for one that
@@ -26,17 +25,8 @@ pub fn vanished(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostEr
     if !tasks::is_alive(host, record.header.vm)? {
         return Ok(Vec::new());
     }
-    let made = record.steps().filter(|(index, _)| was_set(record, *index));
-    let made = made.filter_map(|(_, step)| match &step.change {
-        Change::MakeGroup { path } => Some(path),
-        Change::WriteFile { .. }
-        | Change::MoveTasks { .. }
-        | Change::SetAffinity { .. }
-        | Change::SetPolicy { .. }
-        | Change::WriteSetting { .. }
-        | Change::MovePages { .. }
-        | Change::SignalProcesses { .. } => None,
-    });
+    let made = record.steps().filter(|(index, _)| record.was_set(*index));
+    let made = made.filter_map(|(_, step)| step.change.made_group());
     let mut findings = Vec::new();
     for path in made.filter(|path| !host.exists(path)) {
         tasks::confirm_missing(host, path)?;
@@ -70,7 +60,7 @@ pub fn vanished(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostEr
     Ok(findings)
 }
 
-fn lost(path: &String) -> Finding {
+fn lost(path: &str) -> Finding {
     let text = format!(
         "{path} does not exist any more: another program or an interrupted undo removed it"
     );

@@ -8,7 +8,6 @@
 //! <https://docs.kernel.org/filesystems/resctrl.html>
 
 use pinfold_host::{Host, HostError, paths};
-use pinfold_model::Change;
 
 use crate::actuators;
 use crate::journal::Record;
@@ -29,18 +28,10 @@ pub struct Counter {
 /// # Errors
 /// [`HostError`] if a counter exists and cannot be read.
 pub fn monitored(host: &dyn Host, record: &Record) -> Result<Vec<Counter>, HostError> {
-    let made = record.steps().find_map(|(_, step)| match &step.change {
-        Change::MakeGroup { path } if actuators::is_in_resctrl(path) => Some(path),
-        Change::MakeGroup { .. }
-        | Change::WriteFile { .. }
-        | Change::MoveTasks { .. }
-        | Change::SetAffinity { .. }
-        | Change::SetPolicy { .. }
-        | Change::WriteSetting { .. }
-        | Change::MovePages { .. }
-        | Change::SignalProcesses { .. } => None,
-    });
-    let Some(group) = made else { return Ok(Vec::new()) };
+    let mut made = record.steps().filter_map(|(_, step)| step.change.made_group());
+    let Some(group) = made.find(|path| actuators::is_in_resctrl(path)) else {
+        return Ok(Vec::new());
+    };
     let folder = paths::resctrl_file(group, "mon_data");
     let mut counters = Vec::new();
     for domain in tasks::unless_gone(host.list(&folder))?.unwrap_or_default() {

@@ -28,10 +28,9 @@ use crate::actuators::GROUP_PREFIX;
 use crate::cpusets::Hierarchy;
 use crate::error::{ApplyError, Refusal};
 use crate::tasks::{Rules, Target};
-use draft::Draft;
+use draft::{Ask, Draft};
 pub(crate) use partition::name as partition_name;
 pub(crate) use real_time::throttle_that_is_off;
-use threads::Ask;
 pub(crate) use tuning::hotplug::missing as missing_pus;
 
 /// The steps that apply a plan, and what cannot be done as requested.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use pinfold_host::{HostError, HostMut, files, with_causes};
-use pinfold_model::{Command, CpuSet, Finding, Lifetime, Step, TaskId, Tid, Undo};
+use pinfold_model::{Command, CpuSet, Finding, Step, TaskId, Tid};
 
 use crate::actuators::{self, Reverted, UndoContext};
 use crate::journal::{Header, Journal, Outcome, RESTARTED, Record};
@@ -155,31 +155,17 @@ pub fn undo_observed(
 /// void.
 fn undo_lasting(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport) {
     let record = journal.record().clone();
-    report.dropped = record.steps().filter(|(_, step)| !is_lasting(step)).count();
+    report.dropped = record.steps().filter(|(_, step)| !step.is_lasting()).count();
     if report.dropped == record.step_count() {
         return;
     }
     match UndoContext::new(host, journal.clock(), &record) {
         Ok(past) => {
-            for (index, step) in record.steps().rev().filter(|(_, step)| is_lasting(step)) {
+            for (index, step) in record.steps().rev().filter(|(_, step)| step.is_lasting()) {
                 revert_one(&past, (index, step), journal, report);
             }
         }
         Err(error) => report.fail("the definitions", &error),
-    }
-}
-
-/// True for a step that remains effective across a reboot.
-pub(crate) fn is_lasting(step: &Step) -> bool {
-    match &step.undo {
-        Undo::WriteSetting { setting, .. } => setting.lifetime == Lifetime::Lasting,
-        Undo::WriteFile { .. }
-        | Undo::RemoveGroup { .. }
-        | Undo::MoveTasks { .. }
-        | Undo::SetAffinity { .. }
-        | Undo::SetPolicy { .. }
-        | Undo::LeavePages { .. }
-        | Undo::ContinueProcesses { .. } => false,
     }
 }
 
@@ -347,7 +333,7 @@ fn root_of(pid: Tid, roots: &BTreeSet<Tid>, parents: &BTreeMap<Tid, Tid>) -> Opt
 
 fn finish(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport, why: &str) {
     // Definitions are libvirt's files. They must reach the disk before the journal's end does.
-    if host.is_live() && journal.record().steps().any(|(_, step)| is_lasting(step)) {
+    if host.is_live() && journal.record().steps().any(|(_, step)| step.is_lasting()) {
         files::sync_disks();
     }
     let written = if report.is_complete() { journal.end(why) } else { journal.flush() };

@@ -551,16 +551,9 @@ impl Watcher {
 
     fn done(&self, Chosen { task, step, clue }: Chosen, found: String) -> WatchEvent {
         let role = self.role(task);
-        let pus = match &step.change {
-            Change::SetAffinity { mask, .. } => Some(mask.clone()),
-            Change::WriteSetting { value, .. } => CpuSet::parse_list(value).ok(),
-            Change::WriteFile { .. }
-            | Change::MakeGroup { .. }
-            | Change::MoveTasks { .. }
-            | Change::SetPolicy { .. }
-            | Change::MovePages { .. }
-            | Change::SignalProcesses { .. } => None,
-        };
+        let set = || step.change.as_set_affinity().map(|(_, mask)| mask.clone());
+        let kept = || CpuSet::parse_list(step.change.as_write_setting()?.1).ok();
+        let pus = set().or_else(kept);
         match pus.filter(|_| !self.seen.contains(&task.tid)) {
             Some(pus) => WatchEvent::Placed { task, role, pus },
             None => {

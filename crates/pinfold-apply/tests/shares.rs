@@ -7,7 +7,7 @@ mod common;
 use common::{Bench, Case, assert_same, break_at};
 use pinfold_apply::{Counter, Point, plan_steps};
 use pinfold_host::{Host as _, HostMut as _, paths};
-use pinfold_model::{Change, ResourceShare};
+use pinfold_model::ResourceShare;
 
 fn case(shares: &[&str], classes: usize) -> Case {
     let mut case = common::alone("shares", common::v2_builder().resctrl(2, classes));
@@ -96,14 +96,9 @@ fn a_host_without_it_and_threads_of_another_program_are_reported() {
     taken.host.write(&paths::resctrl_file(&other, "tasks"), b"501").unwrap();
     let planned = plan_steps(&taken.host, &taken.plan, &taken.target).unwrap();
     assert!(planned.findings.iter().any(|one| one.text.contains("thread 501 is in")));
-    let touches = |step: &pinfold_model::Step| match &step.change {
-        Change::MakeGroup { path } | Change::WriteFile { path, .. } => path.contains("resctrl"),
-        Change::MoveTasks { .. }
-        | Change::SetAffinity { .. }
-        | Change::SetPolicy { .. }
-        | Change::WriteSetting { .. }
-        | Change::MovePages { .. }
-        | Change::SignalProcesses { .. } => false,
+    let touches = |step: &pinfold_model::Step| {
+        let (made, written) = (step.change.made_group(), step.change.as_write_file());
+        made.or(written.map(|(path, _)| path)).is_some_and(|path| path.contains("resctrl"))
     };
     assert!(!planned.steps.iter().any(touches));
 }

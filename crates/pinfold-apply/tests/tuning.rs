@@ -213,16 +213,7 @@ fn what_is_refused_is_reported_with_a_hint_or_ends_a_plan_that_requires_it() {
     let every = plan_steps(&case().host, &case().plan, &case().target).unwrap().steps;
     let files: BTreeSet<String> = every
         .into_iter()
-        .filter_map(|step| match step.change {
-            Change::WriteFile { path, .. } => Some(path),
-            Change::MakeGroup { .. }
-            | Change::MoveTasks { .. }
-            | Change::SetAffinity { .. }
-            | Change::SetPolicy { .. }
-            | Change::WriteSetting { .. }
-            | Change::MovePages { .. }
-            | Change::SignalProcesses { .. } => None,
-        })
+        .filter_map(|step| step.change.as_write_file().map(|(path, _)| path.to_owned()))
         .filter(|path| *path != paths::irq_file(MANAGED, "smp_affinity_list"))
         .collect();
     assert!(files.len() > 15, "{files:?}");
@@ -315,17 +306,8 @@ fn a_knob_that_vanishes_before_it_is_written_is_named_and_nothing_is_half_done()
         let steps = plan_steps(&case.host, &case.plan, &case.target).unwrap().steps;
         let path = steps
             .iter()
-            .find_map(|step| match &step.change {
-                Change::WriteFile { path, .. } if path.ends_with(file) => Some(path.clone()),
-                Change::WriteFile { .. }
-                | Change::MakeGroup { .. }
-                | Change::MoveTasks { .. }
-                | Change::SetAffinity { .. }
-                | Change::SetPolicy { .. }
-                | Change::WriteSetting { .. }
-                | Change::MovePages { .. }
-                | Change::SignalProcesses { .. } => None,
-            })
+            .filter_map(|step| step.change.as_write_file().map(|(path, _)| path.to_owned()))
+            .find(|path| path.ends_with(file))
             .unwrap();
         case.host.fail_on(&format!("write {path}"), errno);
         match bench.apply(&case) {

@@ -8,6 +8,7 @@ mod dirs;
 mod given;
 mod owned;
 mod state;
+mod temporary;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -170,7 +171,7 @@ fn names_of(directory: OwnedFd) -> Result<Vec<String>, Errno> {
 
 /// Writes and syncs a temporary file next to the target, and renames it over the target.
 fn replace_in(directory: &OwnedFd, name: &str, content: &[u8], mode: Mode) -> Result<(), Errno> {
-    let temporary = owned::temporary(name);
+    let temporary = temporary::name(name);
     // Left over from a killed process with the same PID.
     match rustix::fs::unlinkat(directory, &temporary, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}

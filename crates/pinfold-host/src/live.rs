@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
+use crate::fd::{read_into, read_to_end};
 use crate::process::Signaled;
 use crate::{EachFile, Host, HostError, HostMut, SettingBackend, Writable, raw};
 
@@ -99,33 +100,6 @@ fn open_below(directory: &OwnedFd, path: &str) -> Result<OwnedFd, Errno> {
             // As in `LiveHost::open`.
             Err(Errno::AGAIN | Errno::INTR) => {}
             opened => return opened,
-        }
-    }
-}
-
-/// Reads to the end, regardless of the reported size.
-pub(crate) fn read_to_end(descriptor: &OwnedFd) -> Result<Vec<u8>, Errno> {
-    let mut bytes = Vec::with_capacity(4096);
-    read_into(descriptor, &mut bytes)?;
-    Ok(bytes)
-}
-
-/// Reads to the end into a buffer and replaces its content.
-fn read_into(descriptor: &OwnedFd, bytes: &mut Vec<u8>) -> Result<(), Errno> {
-    bytes.resize(bytes.capacity().max(4096), 0);
-    let mut used = 0;
-    loop {
-        if bytes.len() - used < 1024 {
-            bytes.resize(bytes.len() * 2, 0);
-        }
-        match rustix::io::read(descriptor, &mut bytes[used..]) {
-            Ok(0) => {
-                bytes.truncate(used);
-                return Ok(());
-            }
-            Ok(count) => used += count,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
         }
     }
 }

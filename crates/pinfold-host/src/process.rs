@@ -8,6 +8,7 @@
 mod child;
 mod heartbeat;
 mod output;
+mod signal;
 mod spawn;
 #[cfg(test)]
 mod tests;
@@ -19,59 +20,15 @@ use std::sync::atomic::AtomicBool;
 
 use pinfold_model::{Policy, PuId, TaskId, Tid};
 use rustix::mm::MlockAllFlags;
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 
 pub use child::{Child, describe};
 pub use heartbeat::Heartbeat;
 pub use output::{Output, capture};
+pub use signal::Signaled;
 pub use spawn::{Spawn, Stdio};
 
 use crate::{Host, HostError, proc_stat, raw};
-
-/// Signals that Pinfold sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signaled {
-    /// `SIGTERM`: request to terminate.
-    Terminate,
-    /// `SIGKILL`: terminate at once.
-    Kill,
-    /// `SIGINT`: interrupt from the terminal.
-    Interrupt,
-    /// `SIGHUP`: the terminal was closed.
-    HangUp,
-    /// `SIGQUIT`: terminate with a core dump.
-    Quit,
-    /// `SIGALRM`.
-    Alarm,
-    /// `SIGUSR1`.
-    User1,
-    /// `SIGUSR2`.
-    User2,
-    /// `SIGPIPE`.
-    Pipe,
-    /// `SIGSTOP`: stop.
-    Stop,
-    /// `SIGCONT`: continue.
-    Continue,
-}
-
-impl Signaled {
-    pub(crate) fn number(self) -> Signal {
-        match self {
-            Signaled::Terminate => Signal::TERM,
-            Signaled::Kill => Signal::KILL,
-            Signaled::Interrupt => Signal::INT,
-            Signaled::HangUp => Signal::HUP,
-            Signaled::Quit => Signal::QUIT,
-            Signaled::Alarm => Signal::ALARM,
-            Signaled::User1 => Signal::USR1,
-            Signaled::User2 => Signal::USR2,
-            Signaled::Pipe => Signal::PIPE,
-            Signaled::Stop => Signal::STOP,
-            Signaled::Continue => Signal::CONT,
-        }
-    }
-}
 
 /// True if the effective user is root.
 #[must_use]

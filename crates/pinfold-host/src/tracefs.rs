@@ -22,7 +22,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
-use crate::live::read_to_end;
+use crate::fd::read_to_end;
 use crate::{HostError, paths};
 
 /// tracefs of the running kernel.

@@ -21,6 +21,7 @@ mod request;
 mod request_field;
 mod setting;
 pub mod shown;
+mod speed;
 mod step;
 mod suggest;
 mod table;
@@ -47,10 +48,11 @@ pub use plan::{
 pub use qemu_command::{QemuCell, QemuCommand, QemuOption};
 pub use request::{
     CellRequest, Device, EmulatorRequest, Free, MAX_VCPUS, MemoryRequest, PinWish, PolicyRequest,
-    Preference, Request, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest, Work,
+    Preference, Request, SmtRequest, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 pub use request_field::{RequestField, VnodeField};
 pub use setting::{Keeper, Lifetime, Setting};
+pub use speed::Speed;
 pub use step::{Change, KeptFile, Step, TaskId, TaskState, Undo};
 pub use suggest::closest;
 pub use table::{ColumnKind, DataTable, Datum};

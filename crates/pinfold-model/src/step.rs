@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::text::{agree, counted};
-use crate::{CpuSet, NodeId, Policy, Setting, Tid};
+use crate::{CpuSet, Lifetime, NodeId, Policy, Setting, Tid};
 
 /// A host thread, identified so that a later thread with the same number is not mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -185,6 +185,50 @@ pub struct Step {
     pub undo: Undo,
     /// The reason, as a sentence without full stop.
     pub reason: String,
+}
+
+impl Change {
+    /// Path and bytes of a [`Change::WriteFile`].
+    #[must_use]
+    pub fn as_write_file(&self) -> Option<(&str, &[u8])> {
+        if let Self::WriteFile { path, value } = self { Some((path, value)) } else { None }
+    }
+
+    /// Path of the directory that a [`Change::MakeGroup`] creates.
+    #[must_use]
+    pub fn made_group(&self) -> Option<&str> {
+        if let Self::MakeGroup { path } = self { Some(path) } else { None }
+    }
+
+    /// Target group and tasks of a [`Change::MoveTasks`].
+    #[must_use]
+    pub fn as_move_tasks(&self) -> Option<(&str, &[TaskId])> {
+        if let Self::MoveTasks { group, tasks, .. } = self { Some((group, tasks)) } else { None }
+    }
+
+    /// Thread and mask of a [`Change::SetAffinity`].
+    #[must_use]
+    pub fn as_set_affinity(&self) -> Option<(TaskId, &CpuSet)> {
+        if let Self::SetAffinity { task, mask } = self { Some((*task, mask)) } else { None }
+    }
+
+    /// Setting and value of a [`Change::WriteSetting`].
+    #[must_use]
+    pub fn as_write_setting(&self) -> Option<(&Setting, &str)> {
+        if let Self::WriteSetting { setting, value, .. } = self {
+            Some((setting, value))
+        } else {
+            None
+        }
+    }
+}
+
+impl Step {
+    /// True if the change remains effective across a reboot.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        matches!(&self.undo, Undo::WriteSetting { setting, .. } if setting.lifetime == Lifetime::Lasting)
+    }
 }
 
 impl fmt::Display for Change {

@@ -42,5 +42,6 @@ pub mod registry;
 pub mod roles;
 pub mod run_delay;
 pub mod sched_latency;
+pub mod settings;
 pub mod symbols;
 mod traced_threads;

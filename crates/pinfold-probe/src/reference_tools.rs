@@ -25,7 +25,7 @@ use pinfold_model::{CpuSet, Figure, Policy, PuId, Statistic};
 use crate::benchmarks::{IoTarget, SchedPolicy};
 use crate::loads::Placement;
 use crate::os::Switch;
-use crate::registry::Settings;
+use crate::settings::Settings;
 
 pub use fio::{figure as fio_figure, is_buffered};
 

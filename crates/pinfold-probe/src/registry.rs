@@ -9,12 +9,13 @@ mod tests;
 
 use pinfold_model::{CpuSet, Family, GAP_FLOOR_NS, Unit};
 
-use crate::benchmarks::{Benchmark, Cpus, Disk, IoTarget, Kind, SchedPolicy, seconds};
+use crate::benchmarks::{Benchmark, Cpus, Disk, Kind, SchedPolicy, seconds};
 use crate::cpu_speed::{Amount, MicroBenchmark, MicroKind};
 use crate::figures::Instrument;
 use crate::job::Job;
 use crate::os::Switch;
 use crate::reference_tools::ReferenceTool;
+use crate::settings::Settings;
 
 /// The chart that suits the figures of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,29 +38,6 @@ pub enum Picture {
         /// Restricts the chart to the figures with this label and value.
         of: (&'static str, &'static str),
     },
-}
-
-/// The settings of one run of a probe.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Duration (ns).
-    pub duration_ns: u64,
-    /// The CPUs. A probe with a thread per CPU runs on each of them; any other runs anywhere on
-    /// them.
-    pub cpus: CpuSet,
-    /// Scheduling policy of the probe's threads.
-    pub policy: SchedPolicy,
-    /// Period between two wake-ups, or of spinning and sleeping (µs); `None` for the probe's
-    /// default.
-    pub period_us: Option<u32>,
-    /// Percent of its period for which the spin-gap benchmark spins; `None` for its default.
-    pub duty_percent: Option<u8>,
-    /// If true, all CPUs are kept out of deep idle states (`cpu_dma_latency` 0) during the run.
-    pub keep_awake: bool,
-    /// The file or device that the I/O probe reads.
-    pub target: Option<IoTarget>,
-    /// Further arguments, passed to the `pinload` command unchanged.
-    pub more: Vec<String>,
 }
 
 /// Why settings do not make a job, as a sentence without a full stop.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pinfold_model::{PuId, Speed};
 
 use crate::SpeedError;
-use crate::calibrate::{Cost, Costs};
+use crate::cost::{Cost, Costs};
 
 /// Statistics of a core since the method started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

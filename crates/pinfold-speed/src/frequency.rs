@@ -2,21 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Host, HostError, HostMut, paths, with_causes};
+use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{Change, CpuSet, Method, PuId, Speed, Step, Undo};
 
 use crate::SpeedError;
-use crate::controller::Node;
-use crate::methods::Ground;
+use crate::node::Node;
 
 /// The governor that accepts a frequency from user space.
 const USERSPACE: &str = "userspace";
-/// Number of samples per frequency in a calibration,
-const LOOKS: usize = 3;
-/// duration of a sample,
-const LOOK_NS: u64 = 200_000_000;
-/// and time between setting a frequency and its sample.
-const SETTLE_NS: u64 = 20_000_000;
 /// Unit of shares: billionths.
 pub(crate) const WHOLE: u64 = 1_000_000_000;
 
@@ -27,11 +20,11 @@ pub(crate) struct Domain {
     /// All its CPUs, including those of other vnodes.
     pub(crate) pus: CpuSet,
     /// Supported frequencies, ascending.
-    khz: Vec<u64>,
+    pub(crate) khz: Vec<u64>,
     /// True if the driver accepts any frequency between the first and the last.
     is_continuous: bool,
     /// Measured speed by frequency, in millionths of full speed; empty if not measured.
-    measured: BTreeMap<u64, u32>,
+    pub(crate) measured: BTreeMap<u64, u32>,
 }
 
 /// A frequency and its speed in billionths of full speed.
@@ -79,54 +72,6 @@ impl Domain {
         host.write(&path, khz.to_string().as_bytes())
     }
 
-    /// Measures the speed at each frequency with reference runs in the vnode. The frequencies
-    /// alternate, so that drift affects all of them equally. The result is the median of three
-    /// samples, relative to the highest. If a reference run fails, the nominal frequencies are
-    /// used.
-    pub(crate) fn calibrate(&mut self, ground: &Ground<'_, '_>) -> Result<(), SpeedError> {
-        let pus = self.pus.intersection(&ground.node.pus());
-        let mut looks: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-        let mut failed = None;
-        for _ in 0..LOOKS {
-            for khz in &self.khz {
-                self.set(ground.host, *khz)?;
-                ground.clock.sleep_ns(SETTLE_NS);
-                let rates = match ground.outside.rates(&ground.enclosure.entries(), &pus, LOOK_NS) {
-                    Ok(rates) => rates,
-                    Err(error) => {
-                        failed = failed.or(Some(error));
-                        continue;
-                    }
-                };
-                let windows: Vec<u64> = rates
-                    .into_values()
-                    .flat_map(|one| one.windows)
-                    .map(|window| window.units)
-                    .collect();
-                looks.entry(*khz).or_default().extend(middle(windows));
-            }
-        }
-        self.set_full(ground.host)?;
-        let rates: BTreeMap<u64, u64> =
-            looks.into_iter().filter_map(|(khz, rates)| Some((khz, middle(rates)?))).collect();
-        let most = self.khz.last().and_then(|khz| rates.get(khz)).copied().unwrap_or(0);
-        if most == 0 || rates.len() != self.khz.len() || rates.values().any(|rate| *rate == 0) {
-            let why = failed.map(|error| format!(" ({})", with_causes(&error))).unwrap_or_default();
-            ground.outside.report(&format!(
-                "vnode {}: the frequencies of CPU {pus} could not be measured, because other tasks \
-                 ran there{why}: each counts as the speed that its name says",
-                ground.node.name
-            ));
-            return Ok(());
-        }
-        let share = |(khz, rate): (u64, u64)| {
-            let millionths = rate.saturating_mul(1_000_000) / most;
-            (khz, u32::try_from(millionths).unwrap_or(u32::MAX))
-        };
-        self.measured = rates.into_iter().map(share).collect();
-        Ok(())
-    }
-
     /// A description of the measured speeds; `None` if they were not measured.
     pub(crate) fn note(&self) -> Option<String> {
         let each = |(khz, millionths): (&u64, &u32)| {
@@ -140,12 +85,6 @@ impl Domain {
     pub(crate) fn set_full(&self, host: &dyn HostMut) -> Result<(), HostError> {
         self.khz.last().map_or(Ok(()), |khz| self.set(host, *khz))
     }
-}
-
-/// The median.
-fn middle(mut values: Vec<u64>) -> Option<u64> {
-    values.sort_unstable();
-    values.get(values.len() / 2).copied()
 }
 
 /// The frequency domains of these CPUs; empty on a host without cpufreq.
@@ -245,20 +184,6 @@ fn reported(host: &dyn Host, node: &Node, domain: &Domain) -> Result<Option<Step
         undo: Undo::WriteFile { path, original },
         reason: format!("{} sets the frequency of vnode {} from here on", node.method, node.name),
     }))
-}
-
-/// The domains of a vnode at its start, checked to be settable, and calibrated on request.
-pub(crate) fn ready(ground: &Ground<'_, '_>) -> Result<Vec<Domain>, SpeedError> {
-    let mut domains = domains(ground.host, &ground.node.pus())?;
-    for domain in &mut domains {
-        if let Some(why) = domain.refusal(ground.host)? {
-            return Err(ground.unavailable(&why));
-        }
-        if ground.node.calibrate {
-            domain.calibrate(ground)?;
-        }
-    }
-    Ok(domains)
 }
 
 /// Checks that all CPUs of a domain have the same frequency, whichever vnodes they belong to.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{CpuSet, Method, PuId};
 
-use crate::calibrate::Cost;
+use crate::cost::Cost;
 
 /// Validity of a cost: a start measures again after a day.
 pub const CALIBRATION_HOLDS_NS: u64 = 24 * 3_600 * 1_000_000_000;

@@ -16,26 +16,32 @@
 mod calibrate;
 mod cleanup;
 mod controller;
+mod cost;
 mod emulation;
 mod error;
 mod frequency;
+mod helper_spawner;
 mod hierarchies;
 mod kept;
 mod methods;
+mod node;
 mod profiles;
 mod record;
 mod renewal;
+mod units;
 mod vnode_cgroup;
 
-pub use calibrate::{
-    Burner, Cost, HelperSpawner, ReferenceRun, Throughput, Watchdog, Window, Witness,
-};
 pub use cleanup::{Cleanup, release};
-pub use controller::{CoreStatus, Node, NodeStatus, ProfileRow, VnodeController};
+pub use controller::{CoreStatus, NodeStatus, VnodeController};
+pub use cost::Cost;
 pub use emulation::{CoreAccount, Emulation};
 pub use error::SpeedError;
+pub use helper_spawner::{
+    Burner, HelperSpawner, ReferenceRun, Throughput, Watchdog, Window, Witness,
+};
 pub use hierarchies::Hierarchies;
 pub use kept::{CALIBRATION_HOLDS_NS, Calibration, Calibrations};
 pub use methods::{Facts, METHODS, MethodInfo, at_work, best, cautions, info, refusal};
+pub use node::{Node, ProfileRow};
 pub use record::{Load, record};
 pub use vnode_cgroup::{GROUP_PREFIX, Part, VnodeCgroup};

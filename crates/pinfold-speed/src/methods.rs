@@ -1,166 +1,39 @@
-//! The methods: what each does, needs and does not support.
+//! The methods: which of them a host supports, and their start.
 
 mod burner;
 mod described;
 mod fracas;
 mod freq;
+mod freq_calibration;
 mod gov;
 mod hogs;
 mod inject;
 mod lim;
 mod perf_sample_rate;
+mod preparation;
 mod quota;
 mod rt_throttle;
 mod stall;
+mod table;
 mod thread_balancer;
 
 pub use described::{at_work, cautions};
 use pinfold_host::{Clock, Host, HostMut, paths, process};
-use pinfold_model::{Method, Speed, Step};
+use pinfold_model::{Method, Speed};
+pub(crate) use preparation::steps;
+pub use table::{METHODS, MethodInfo, info};
 
-use crate::controller::Node;
 use crate::emulation::Emulation;
 use crate::hierarchies::Hierarchies;
+use crate::node::Node;
+use crate::units::MS;
 use crate::vnode_cgroup::VnodeCgroup;
-use crate::{HelperSpawner, SpeedError, frequency};
+use crate::{HelperSpawner, SpeedError};
 
-/// The hierarchies, in addition to cpuset, in which a vnode needs a group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Groups {
-    /// The hierarchy with the cpu controller.
-    pub cpu: bool,
-    /// The hierarchy with the freezer.
-    pub freezer: bool,
-    /// The hierarchy with `perf_event`.
-    pub perf: bool,
-}
-
-/// Description of a method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MethodInfo {
-    /// The method.
-    pub method: Method,
-    /// What it does, in one line.
-    pub summary: &'static str,
-    /// Its source.
-    pub source: &'static str,
-    /// What it needs of the host.
-    pub needs: &'static str,
-    /// Its limitations.
-    pub limits: &'static str,
-    /// The groups that it needs.
-    pub groups: Groups,
-    /// Default period in nanoseconds; [`Method::periods_ns`] limits it.
-    pub usual_period_ns: u64,
-}
-
-const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
-const S: u64 = 1_000_000_000;
 /// Timeout of the supervisor's heartbeat, after which no more time is taken.
 const HEARTBEAT_TIMEOUT_NS: u64 = 90 * MS;
 /// Interval of the heartbeat.
 const HEARTBEAT_NS: u64 = 40 * MS;
-
-/// All methods, the preferred one first.
-pub const METHODS: &[MethodInfo] = &[
-    MethodInfo {
-        method: Method::Stall,
-        summary: "spins in a timer interrupt of the vnode's own tasks",
-        source: "Pinfold",
-        needs: "Linux 5.17, root (CAP_BPF, CAP_PERFMON), cgroup version 2 mounted, \
-                kernel.perf_event_max_sample_rate of 2000 or more",
-        limits: "interrupts of others wait for up to one stall on these cores; other BPF tracing \
-                 programs are not called while one spins; speeds just below 100% only as far as \
-                 an interrupt costs less than is to be taken",
-        groups: Groups { cpu: false, freezer: false, perf: true },
-        usual_period_ns: 200 * US,
-    },
-    MethodInfo {
-        method: Method::Hogs,
-        summary: "a real-time burner on each core, all cores in step",
-        source: "CPU-Hogs, Buchert 2011; spin and sleep ratio of Distem",
-        needs: "real-time rights (root)",
-        limits: "slows whatever runs on the core, not only the vnode; not below the \
-                 part, usually 5%, that the kernel keeps from real-time threads; not on the last housekeeping PU unless asked",
-        groups: Groups { cpu: false, freezer: false, perf: false },
-        usual_period_ns: 500 * US,
-    },
-    MethodInfo {
-        method: Method::Fracas,
-        summary: "a burner on each core in a group next to the vnode's, by weights",
-        source: "Fracas, Buchert 2011",
-        needs: "root; cgroups with cpu and cpuset; debugfs for the shortest slices",
-        limits: "meters a budget: bursts of up to some 10 ms are not slowed; weights bound the \
-                 speed: 2 to 262144 of version 1 to 0.0008% to 99.9992%, 1 to 10000 of version \
-                 2 to 0.01% to 99.99%; as published it fails with several tasks; other tasks on \
-                 these cores upset it; real-time tasks are not slowed, or get EPERM where groups \
-                 have real-time budgets (RT_GROUP_SCHED)",
-        groups: Groups { cpu: true, freezer: false, perf: false },
-        usual_period_ns: 5 * MS,
-    },
-    MethodInfo {
-        method: Method::Quota,
-        summary: "a quota of CPU time for each core",
-        source: "cgroup bandwidth: cpu.max, cpu.cfs_quota_us",
-        needs: "root; cgroups with cpu and cpuset",
-        limits: "meters a budget: bursts shorter than the period are not slowed; periods below \
-                 10 ms are refused, because the kernel hands out slices of 5 ms, and quotas below \
-                 1 ms too; a burst of new threads shares one core for some milliseconds; as \
-                 published one thread runs at several times its share; real-time tasks are not \
-                 slowed, or get EPERM where groups have real-time budgets (RT_GROUP_SCHED)",
-        groups: Groups { cpu: true, freezer: false, perf: false },
-        usual_period_ns: 100 * MS,
-    },
-    MethodInfo {
-        method: Method::Gov,
-        summary: "two hardware frequencies in turns, the freezer below the lowest",
-        source: "CPU-Gov, Buchert 2011",
-        needs: "root; a freezer; cpufreq with the governor userspace for more than the freezer",
-        limits: "cores of one frequency domain have one speed, and below the lowest frequency all \
-                 cores of a vnode; uneven within the period; a task in the kernel freezes late",
-        groups: Groups { cpu: false, freezer: true, perf: false },
-        usual_period_ns: 100 * MS,
-    },
-    MethodInfo {
-        method: Method::Freq,
-        summary: "the nearest hardware frequency",
-        source: "cpufreq",
-        needs: "root; cpufreq with the governor userspace",
-        limits: "only the frequencies that the hardware has; cores of one frequency domain have \
-                 one speed; memory is as fast as before",
-        groups: Groups { cpu: false, freezer: false, perf: false },
-        usual_period_ns: S,
-    },
-    MethodInfo {
-        method: Method::Lim,
-        summary: "stops and continues processes by signals",
-        source: "CPU-Lim of Wrekavoc, Buchert 2011",
-        needs: "root; a cgroup",
-        limits: "to compare with the literature: polling costs, signals are seen, a process that \
-                 slept or is new runs at full speed, so programs that fork are hardly slowed, and \
-                 a process with several threads has the speed of one",
-        groups: Groups { cpu: false, freezer: true, perf: false },
-        usual_period_ns: 10 * MS,
-    },
-    MethodInfo {
-        method: Method::Inject,
-        summary: "replays a recorded load by real-time burners",
-        source: "after KRASH",
-        needs: "real-time rights (root); a recorded load",
-        limits: "no speed of its own, but of what the load leaves; not above the \
-                 part, usually 95%, that the kernel gives real-time threads; not on the last housekeeping PU unless asked",
-        groups: Groups { cpu: false, freezer: false, perf: false },
-        usual_period_ns: 10 * MS,
-    },
-];
-
-/// The description of a method.
-#[must_use]
-pub fn info(method: Method) -> &'static MethodInfo {
-    let found = METHODS.iter().find(|info| info.method == method);
-    found.unwrap_or(&METHODS[0])
-}
 
 /// What a host supports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -252,17 +125,6 @@ pub fn best(facts: &Facts) -> Option<Method> {
     all.into_iter().find(|method| refusal(*method, facts).is_none())
 }
 
-/// The steps that a method needs in addition to its groups.
-pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedError> {
-    match node.method {
-        Method::Fracas => Ok(fracas::steps(host, node)?),
-        Method::Gov | Method::Freq => frequency::steps(host, node),
-        Method::Stall | Method::Hogs | Method::Lim | Method::Quota | Method::Inject => {
-            Ok(Vec::new())
-        }
-    }
-}
-
 /// What a method needs to start.
 #[derive(Clone, Copy)]
 pub(crate) struct Ground<'h, 'n> {
@@ -311,11 +173,6 @@ pub(crate) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Box<dyn Emulation + '
 /// Share of the time to take, in millionths.
 fn steal_of(speed: Speed) -> u64 {
     u64::from(Speed::FULL.millionths() - speed.millionths())
-}
-
-/// A time in microseconds: `5.1 µs`.
-pub(crate) fn in_us(ns: u64) -> String {
-    format!("{}.{} µs", ns / US, ns % US / 100)
 }
 
 #[cfg(test)]

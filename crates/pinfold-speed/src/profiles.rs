@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use pinfold_host::Host;
 use pinfold_model::Method;
 
-use crate::controller::{Node, ProfileRow};
 use crate::emulation::Emulation;
+use crate::node::{Node, ProfileRow};
 use crate::{SpeedError, frequency};
 
 /// Checks that every row of every vnode's profile can be applied.

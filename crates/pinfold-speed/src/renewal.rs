@@ -10,8 +10,10 @@ use std::collections::BTreeMap;
 use pinfold_host::{Host, HostError};
 use pinfold_model::{CpuSet, PuId};
 
-use crate::calibrate::{Cost, HelperSpawner, Throughput, Witness, extra};
+use crate::calibrate::extra;
+use crate::cost::Cost;
 use crate::emulation::Turn;
+use crate::helper_spawner::{HelperSpawner, Throughput, Witness};
 use crate::record::{Ticks, share, ticks};
 
 /// Delay of the first reference run, and interval of the next ones.
@@ -124,7 +126,7 @@ mod tests {
     use pinfold_host::SnapshotHost;
 
     use super::*;
-    use crate::calibrate::{Burner, ReferenceRun, Watchdog, Window};
+    use crate::helper_spawner::{Burner, ReferenceRun, Watchdog, Window};
     use crate::{Cleanup, SpeedError};
 
     const S: u64 = 1_000_000_000;

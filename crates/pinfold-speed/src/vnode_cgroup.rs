@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{Attach, Change, CpuSet, Method, Step, Undo};
 
-use crate::controller::Node;
 use crate::hierarchies::{Hierarchies, Place};
+use crate::node::Node;
 use crate::{SpeedError, cleanup, methods};
 
 pub use per_core::Part;

@@ -20,9 +20,11 @@ mod config;
 mod create;
 mod curves;
 mod design;
+mod documents;
 mod engine;
 mod error;
 mod findings;
+mod loaded;
 mod ranking;
 mod replay;
 mod report;
@@ -31,7 +33,6 @@ mod starter;
 mod summary;
 
 pub use crate::engine::{Event, Progress, TrialError, Update};
-pub use crate::schema::ConfirmPlan;
 pub use crate::store::CellResult;
 pub use analyse::analyse;
 pub use budget::{Prediction, predict};
@@ -42,6 +43,7 @@ pub use config::{
 pub use create::{Candidate, Created, KIND, NONE, TWIN_NAME, create};
 pub use curves::{Pooled, RoleTotals, pooled, role_totals};
 pub use design::PlannedStart;
+pub use documents::ConfirmPlan;
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
 pub use error::TuneError;
 pub use ranking::Standing;

@@ -17,8 +17,8 @@ mod scheduling;
 
 use pinfold_host::{Host, HostError, SnapshotHost, paths, proc_status};
 
-use crate::facts::because;
 use crate::groups::Groups;
+use crate::reader::because;
 
 /// The answer to one question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

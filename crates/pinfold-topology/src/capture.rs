@@ -13,8 +13,9 @@ use pinfold_model::scrubbed_parameters;
 
 use crate::capabilities::ask_for_capture;
 use crate::error::TopologyError;
-use crate::facts::{Facts, cpuinfo_field};
+use crate::facts::Facts;
 use crate::input::live_error;
+use crate::reader::cpuinfo_field;
 use crate::{hwloc, hypervisor, xml};
 
 /// Lines of `/proc/cpuinfo` that a capture keeps, of the first processor. On some boards other

@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_host::{Host, HostError, paths, proc_status};
+use pinfold_host::{Host, paths, proc_status};
 use pinfold_model::{
     CoreKind, CpuSet, Finding, HugePages, NodeId, PciDevice, PuId, Tid, scrubbed_parameters,
 };
 
 use crate::groups::{self, Groups};
 use crate::hypervisor;
+use crate::reader::{Reader, because, cpuinfo_field};
 
 /// CPU data from the host's kernel files.
 #[derive(Clone, Debug, Default)]
@@ -101,61 +102,6 @@ impl Facts {
             online,
             findings: reader.findings,
         }
-    }
-}
-
-/// Reads optional files and records those that failed.
-pub(crate) struct Reader<'h> {
-    pub host: &'h dyn Host,
-    pub findings: Vec<Finding>,
-}
-
-impl Reader<'_> {
-    /// The trimmed text of a file; `None` if it does not exist, or was recorded as unreadable.
-    pub(crate) fn text(&mut self, path: &str) -> Option<String> {
-        match self.host.read_text(path) {
-            Ok(text) => Some(text.trim().to_owned()),
-            Err(error) => {
-                self.failed(path, &error);
-                None
-            }
-        }
-    }
-
-    /// A file with a CPU list. Old kernels write `(null)` for an empty set.
-    pub(crate) fn list(&mut self, path: &str) -> Option<CpuSet> {
-        let text = self.text(path)?;
-        if text == "(null)" {
-            return Some(CpuSet::new());
-        }
-        match CpuSet::parse_list(&text) {
-            Ok(set) => Some(set),
-            Err(error) => {
-                self.findings.push(Finding::warning(path, error.to_string()));
-                None
-            }
-        }
-    }
-
-    fn nodes(&mut self, state: &str) -> Option<BTreeSet<NodeId>> {
-        // Every machine has such a node, so an empty file has no meaning.
-        let list = self.list(&paths::node_state(state)).filter(|list| !list.is_empty())?;
-        Some(list.iter().map(|number| NodeId(number.0)).collect())
-    }
-
-    /// Records a failure, unless the file does not exist.
-    pub(crate) fn failed(&mut self, path: &str, error: &HostError) {
-        if !error.is_gone() {
-            self.findings.push(Finding::warning(path, because(error)));
-        }
-    }
-}
-
-/// An error with the kernel's error message, for a sentence.
-pub(crate) fn because(error: &HostError) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
     }
 }
 
@@ -381,14 +327,6 @@ fn model_name(cpuinfo: &str) -> Option<String> {
         .find_map(|key| cpuinfo_field(cpuinfo, key))
         .map(|model| model.split_ascii_whitespace().collect::<Vec<_>>().join(" "))
         .filter(|model| !model.is_empty())
-}
-
-/// The first value of a key in `/proc/cpuinfo`.
-pub(crate) fn cpuinfo_field<'t>(cpuinfo: &'t str, key: &str) -> Option<&'t str> {
-    cpuinfo.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        (name.trim() == key).then(|| value.trim())
-    })
 }
 
 #[cfg(test)]

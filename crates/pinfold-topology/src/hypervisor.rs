@@ -6,7 +6,7 @@
 
 use pinfold_host::paths;
 
-use crate::facts::{Reader, cpuinfo_field};
+use crate::reader::{Reader, cpuinfo_field};
 
 /// Firmware vendors that are hypervisors, with the name of the hypervisor.
 const VENDORS: [(&str, &str); 10] = [

@@ -27,6 +27,7 @@ mod hypervisor;
 mod input;
 mod kinds;
 mod origin;
+mod reader;
 mod render;
 pub mod schema;
 mod synthetic;

@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{CpuSet, Finding};
 
-use super::kernel_file::{DISABLE, ENABLE, has_cpuset};
+use super::controllers::{DISABLE, ENABLE, has_cpuset};
 use super::{Reverted, UndoContext};
 use crate::cpusets::{self, Cpusets};
 use crate::tasks;

@@ -11,16 +11,11 @@ use pinfold_host::mountinfo::Version;
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding};
 
+use super::controllers::{CPU, DISABLE, controller, has_controller, has_cpuset};
 use super::group::PREFIX;
 use super::{Reverted, Shown, Taken, UndoContext, cpuset_reset, partition, resctrl, write_error};
-use crate::cpusets::{self, CPUSET, Hierarchy};
+use crate::cpusets::{self, Hierarchy};
 use crate::tasks;
-
-/// Value that [`pinfold_model::Change::WriteFile`] writes to enable the controller for the
-/// children.
-pub(crate) const ENABLE: &[u8] = b"+cpuset";
-pub(super) const DISABLE: &[u8] = b"-cpuset";
-const CPU: &[u8] = b"cpu";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -427,20 +422,6 @@ fn inherited(path: &str, now: &[u8]) -> Finding {
         shown(now)
     );
     Finding::note("cgroup cpuset", text)
-}
-
-/// True if a list of controllers contains cpuset.
-pub(crate) fn has_cpuset(bytes: &[u8]) -> bool {
-    has_controller(bytes, CPUSET.as_bytes())
-}
-
-fn has_controller(bytes: &[u8], name: &[u8]) -> bool {
-    bytes.split(u8::is_ascii_whitespace).any(|at| at == name)
-}
-
-/// The controller that `+NAME` enables.
-fn controller(value: &[u8]) -> &[u8] {
-    value.strip_prefix(b"+").unwrap_or(value).trim_ascii()
 }
 
 fn unexpected(path: &str, now: &[u8], original: &[u8]) -> HostError {

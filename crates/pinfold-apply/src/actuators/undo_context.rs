@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use pinfold_host::{Clock, HostError, HostMut, paths};
 use pinfold_model::{Change, CpuSet, Policy, Setting, Step, TaskId, TaskState, Tid, Undo};
 
-use super::ENABLE_CPUSET;
+use super::controllers::ENABLE;
 use crate::cpusets::{self, Cpusets};
 use crate::journal::Record;
 
@@ -51,31 +51,14 @@ impl<'a> UndoContext<'a> {
 
     /// Values that were written to a file.
     pub(super) fn written_values(&self, file: &str) -> impl Iterator<Item = &'a [u8]> {
-        self.steps.iter().filter_map(move |step| match &step.change {
-            Change::WriteFile { path, value } if path == file => Some(value.as_slice()),
-            Change::WriteFile { .. }
-            | Change::MakeGroup { .. }
-            | Change::MoveTasks { .. }
-            | Change::SetAffinity { .. }
-            | Change::SetPolicy { .. }
-            | Change::WriteSetting { .. }
-            | Change::MovePages { .. }
-            | Change::SignalProcesses { .. } => None,
-        })
+        let written = self.steps.iter().filter_map(|step| step.change.as_write_file());
+        written.filter(move |(path, _)| *path == file).map(|(_, value)| value)
     }
 
     /// True if a step set a setting to this value.
     pub(super) fn wrote_setting(&self, setting: &Setting, now: &str) -> bool {
-        self.steps.iter().any(|step| match &step.change {
-            Change::WriteSetting { setting: at, value, .. } => **at == *setting && value == now,
-            Change::WriteFile { .. }
-            | Change::MakeGroup { .. }
-            | Change::MoveTasks { .. }
-            | Change::SetAffinity { .. }
-            | Change::SetPolicy { .. }
-            | Change::MovePages { .. }
-            | Change::SignalProcesses { .. } => false,
-        })
+        let mut written = self.steps.iter().filter_map(|step| step.change.as_write_setting());
+        written.any(|pair| pair == (setting, now))
     }
 
     /// True if a step wrote a value, compared as the kernel shows it.
@@ -92,7 +75,7 @@ impl<'a> UndoContext<'a> {
     /// True if a step enabled the controller for the children of a group.
     pub(super) fn enabled(&self, group: &str) -> bool {
         let path = paths::cgroup_subtree_control(group);
-        self.written_values(&path).any(|value| value == ENABLE_CPUSET)
+        self.written_values(&path).any(|value| value == ENABLE)
     }
 
     /// True if a mask was set for a task, completely or within its cpuset. If all its CPUs are
@@ -171,16 +154,7 @@ impl<'a> UndoContext<'a> {
 
     /// Groups that a step made.
     pub(super) fn own_groups(&self) -> impl Iterator<Item = &'a str> {
-        self.steps.iter().filter_map(|step| match &step.change {
-            Change::MakeGroup { path } => Some(path.as_str()),
-            Change::WriteFile { .. }
-            | Change::MoveTasks { .. }
-            | Change::SetAffinity { .. }
-            | Change::SetPolicy { .. }
-            | Change::WriteSetting { .. }
-            | Change::MovePages { .. }
-            | Change::SignalProcesses { .. } => None,
-        })
+        self.steps.iter().filter_map(|step| step.change.made_group())
     }
 
     /// True if a step made the group.
@@ -250,14 +224,8 @@ impl<'a> UndoContext<'a> {
 }
 
 fn given(record: &Record) -> impl Iterator<Item = (&str, &str)> {
-    record.steps().filter_map(|(index, step)| match &step.change {
-        Change::WriteFile { path, .. } => Some((path.as_str(), record.given(index)?)),
-        Change::MakeGroup { .. }
-        | Change::MoveTasks { .. }
-        | Change::SetAffinity { .. }
-        | Change::SetPolicy { .. }
-        | Change::WriteSetting { .. }
-        | Change::MovePages { .. }
-        | Change::SignalProcesses { .. } => None,
+    record.steps().filter_map(|(index, step)| {
+        let (path, _) = step.change.as_write_file()?;
+        Some((path, record.given(index)?))
     })
 }

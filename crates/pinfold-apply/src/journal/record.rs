@@ -1,18 +1,11 @@
-//! The content of a journal, parsed from its text.
-//!
-//! The text ends at the last newline. Anything after it was being written at a power failure or a
-//! kill. Its step was not done, because a step is done only after its line has reached the disk.
-//! Any other line that is not understood makes the whole journal invalid: nothing of it is
-//! executed.
+//! The content of a journal: its header, steps and their outcomes.
 
 use std::collections::BTreeMap;
 
 use pinfold_host::{Host, HostError, paths};
-use pinfold_model::{CpuSet, Step, TaskId};
+use pinfold_model::{CpuSet, Step, TaskId, Undo};
 
 use super::JournalError;
-use super::schema::{FAMILY, FormatLine, HeaderLine, Line, READABLE};
-use crate::layers::Earlier;
 use crate::tasks;
 
 /// First line of a journal: which process applied which plan to which virtual machine.
@@ -103,6 +96,17 @@ pub enum Entry {
     },
 }
 
+/// The undo of another placement that had set the same thing before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Earlier {
+    /// Path of its journal.
+    pub journal: String,
+    /// When it began, in Unix seconds: a later placement may have a journal at the same path.
+    pub created_unix_s: u64,
+    /// How that placement would revert the setting.
+    pub undo: Undo,
+}
+
 /// A journal's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -116,27 +120,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// Parses a journal; `None` if not even its header is complete, which means that nothing was
-    /// done.
-    ///
-    /// # Errors
-    /// [`JournalError::Malformed`] with the line, [`JournalError::Newer`].
-    pub fn parse(path: &str, bytes: &[u8]) -> Result<Option<Self>, JournalError> {
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        let mut lines = bytes[..whole].split_inclusive(|byte| *byte == b'\n').zip(1..);
-        let Some((first, _)) = lines.next() else { return Ok(None) };
-        let header = parse_header(path, first)?;
-        let mut record = Self { header, steps: 0, entries: Vec::new(), torn: whole < bytes.len() };
-        for (line, number) in lines {
-            let malformed =
-                |why: String| JournalError::Malformed { path: path.to_owned(), line: number, why };
-            let line: Line =
-                serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
-            record.add(line.into()).map_err(|why| malformed(why.to_owned()))?;
-        }
-        Ok(Some(record))
-    }
-
     pub(super) fn new(header: Header) -> Self {
         Self { header, entries: Vec::new(), torn: false, steps: 0 }
     }
@@ -174,6 +157,21 @@ impl Record {
                 None
             }
         })
+    }
+
+    /// True if the last outcome of a step says that it was done. A step without an outcome was in
+    /// progress when the journal was last written.
+    pub(crate) fn was_set(&self, step: usize) -> bool {
+        let mut outcomes = self.entries.iter().filter_map(|entry| match entry {
+            Entry::Outcome { index, outcome, .. } if *index == step => Some(*outcome),
+            Entry::Outcome { .. } | Entry::Step { .. } | Entry::Masks(_) | Entry::End { .. } => {
+                None
+            }
+        });
+        match outcomes.next_back() {
+            Some(Outcome::Done | Outcome::Kept) => true,
+            Some(Outcome::Skipped | Outcome::Failed | Outcome::Restored) | None => false,
+        }
     }
 
     /// True if the placement is no longer active.
@@ -280,20 +278,4 @@ pub(super) fn namespaces(host: &dyn Host) -> Result<Namespaces, HostError> {
         }
     }
     Ok(found)
-}
-
-fn parse_header(path: &str, line: &[u8]) -> Result<Header, JournalError> {
-    let malformed = |why: String| JournalError::Malformed { path: path.to_owned(), line: 1, why };
-    let format: FormatLine =
-        serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
-    if !READABLE.contains(&format.format.as_str()) {
-        return Err(if format.format.starts_with(FAMILY) {
-            JournalError::Newer { path: path.to_owned(), format: format.format }
-        } else {
-            malformed(format!("{:?} is not a journal's format", format.format))
-        });
-    }
-    let header: HeaderLine =
-        serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
-    Ok(header.into())
 }

@@ -18,8 +18,7 @@ use pinfold_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Header, Namespaces, Outcome};
-use crate::layers::Earlier;
+use super::{Earlier, Entry, Header, Namespaces, Outcome};
 
 /// The format that this version writes.
 pub(super) const FORMAT: &str = "pinfold-journal/4";

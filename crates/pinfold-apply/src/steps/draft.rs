@@ -9,12 +9,19 @@ use pinfold_model::{
     Undo, VnodePlan,
 };
 
-use super::threads::Ask;
 use super::{Planned, group_name};
 use crate::actuators::{self, ENABLE_CPUSET};
 use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::error::{ApplyError, Refusal};
 use crate::tasks::{self, Kept, Target};
+
+/// Whether the managing program is queried even if the kernel shows the right masks. Each query
+/// takes a child process, which is too much for a check every second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    Always,
+    WhenMasksDiffer,
+}
 
 /// Steps under construction.
 pub(super) struct Draft<'a> {
@@ -107,33 +114,17 @@ impl<'a> Draft<'a> {
 
     /// True if a step of this draft moves the task.
     pub(super) fn moves(&self, task: TaskId) -> bool {
-        self.planned.steps.iter().any(|step| match &step.change {
-            Change::MoveTasks { tasks, .. } => tasks.contains(&task),
-            Change::WriteFile { .. }
-            | Change::MakeGroup { .. }
-            | Change::SetAffinity { .. }
-            | Change::SetPolicy { .. }
-            | Change::WriteSetting { .. }
-            | Change::MovePages { .. }
-            | Change::SignalProcesses { .. } => false,
-        })
+        self.group_of_move(task).is_some()
     }
 
     /// The group into which a step of this draft moves the machine.
     pub(super) fn group_to_be(&self) -> Option<String> {
-        self.planned.steps.iter().find_map(|step| match &step.change {
-            Change::MoveTasks { group, tasks, .. } if tasks.contains(&self.vm) => {
-                Some(group.clone())
-            }
-            Change::MoveTasks { .. }
-            | Change::WriteFile { .. }
-            | Change::MakeGroup { .. }
-            | Change::SetAffinity { .. }
-            | Change::SetPolicy { .. }
-            | Change::WriteSetting { .. }
-            | Change::MovePages { .. }
-            | Change::SignalProcesses { .. } => None,
-        })
+        self.group_of_move(self.vm).map(str::to_owned)
+    }
+
+    fn group_of_move(&self, task: TaskId) -> Option<&str> {
+        let mut moves = self.planned.steps.iter().filter_map(|step| step.change.as_move_tasks());
+        moves.find(|(_, tasks)| tasks.contains(&task)).map(|(group, _)| group)
     }
 
     /// Sets a thread's mask if it differs. False if the thread has ended.

@@ -6,18 +6,10 @@
 
 use pinfold_model::{Finding, Policy, Role, TaskId, VnodeKind};
 
-use super::draft::Draft;
+use super::draft::{Ask, Draft};
 use super::real_time;
 use crate::error::ApplyError;
 use crate::tasks;
-
-/// Whether the managing program is queried even if the kernel shows the right masks. Each query
-/// takes a child process, which is too much for a check every second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
-    Always,
-    WhenMasksDiffer,
-}
 
 pub(super) fn place(draft: &mut Draft<'_>, ask: Ask) -> Result<(), ApplyError> {
     let threads = in_order(draft)?;

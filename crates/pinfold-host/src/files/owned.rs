@@ -11,6 +11,7 @@ use pinfold_model::{TaskId, Tid};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::temporary::writer_of;
 use super::{cache_dir, dirs, list, remove, remove_tree};
 use crate::{Host, HostError, paths, proc_stat, process};
 
@@ -134,17 +135,6 @@ pub fn temporaries(host: &dyn Host, folder: &str) -> Result<Vec<String>, HostErr
     Ok(paths.filter(|path| is_own(path) && lock(path).is_ok()).collect())
 }
 
-/// Name of the temporary file that replaces `name` when it is complete.
-pub(super) fn temporary(name: &str) -> String {
-    format!(".{name}.{}.tmp", process::own_tid())
-}
-
-/// The thread that wrote such a file, from its name.
-pub(super) fn writer_of(temporary: &str) -> Option<Tid> {
-    let (_, tid) = temporary.strip_prefix('.')?.strip_suffix(".tmp")?.rsplit_once('.')?;
-    tid.parse().ok().map(Tid)
-}
-
 /// Locks such a file while it is written, because a TID has no meaning in another PID namespace
 /// that shares the folder. Does nothing on a file system without locks.
 pub(super) fn mark_in_use(file: &OwnedFd) {
@@ -230,7 +220,7 @@ mod tests {
     fn a_file_whose_replacement_was_cut_off_is_found_and_one_that_is_written_is_not() {
         let (folder, host) = (tempfile::tempdir().unwrap(), LiveHost::new().unwrap());
         let folder = folder.path().to_str().unwrap();
-        let (ended, own) = (".1-2.jsonl.4194999.tmp", temporary("1-2.jsonl"));
+        let (ended, own) = (".1-2.jsonl.4194999.tmp", super::super::temporary::name("1-2.jsonl"));
         let locked = ".a.jsonl.4194998.tmp";
         for name in [ended, &own, locked, "1-2.jsonl", ".hidden", ".x.tmp"] {
             std::fs::write(format!("{folder}/{name}"), b"half").unwrap();

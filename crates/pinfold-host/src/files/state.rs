@@ -10,7 +10,8 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::{names_of, open_dir, replace_in, sync_directory, write_all};
-use crate::{HostError, live::read_to_end};
+use crate::HostError;
+use crate::fd::read_to_end;
 
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 
@@ -168,7 +169,7 @@ impl StateDir {
         let mut names = rustix::fs::openat(&self.directory, ".", flags, Mode::empty())
             .and_then(names_of)
             .map_err(|errno| HostError::file("list", &self.path, errno))?;
-        names.retain(|name| super::owned::writer_of(name).is_none());
+        names.retain(|name| super::temporary::writer_of(name).is_none());
         Ok(names)
     }
 

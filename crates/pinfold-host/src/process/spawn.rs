@@ -315,7 +315,7 @@ fn start_time_of(pid: Tid) -> Result<u64, HostError> {
     let fail = |errno: Errno| HostError::file("read", &path, errno);
     let file = rustix::fs::open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map_err(fail)?;
-    let bytes = crate::live::read_to_end(&file).map_err(fail)?;
+    let bytes = crate::fd::read_to_end(&file).map_err(fail)?;
     proc_stat::parse(&String::from_utf8_lossy(&bytes))
         .map(|stat| stat.start_time)
         .map_err(|error| error.at(&path))

@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use super::{Call, Found, reading, sound};
 use crate::benchmarks::SchedPolicy;
-use crate::registry::Settings;
+use crate::settings::Settings;
 
 const FILE: &str = "cyclictest.json";
 /// Longest latency in the histogram (µs).

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use super::{Call, Found, ReferenceTool, ReferenceToolError, path_of, reading, sound};
 use crate::benchmarks::{IoTarget, seconds};
 use crate::loads::Placement;
-use crate::registry::Settings;
+use crate::settings::Settings;
 
 const FILE: &str = "fio.json";
 const P999_SAMPLES: u64 = 10_000;

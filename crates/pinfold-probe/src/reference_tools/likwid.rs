@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use pinfold_model::{Figure, Statistic};
 
 use super::{Call, Found, pu_of, reading, sound, whole_seconds};
-use crate::registry::Settings;
+use crate::settings::Settings;
 
 /// The labels of a figure that give the block size in bytes, the operation, and the width of loads
 /// and stores.

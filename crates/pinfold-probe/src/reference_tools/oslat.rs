@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use super::{Call, Found, reading, sound, whole_seconds};
 use crate::benchmarks::SchedPolicy;
-use crate::registry::Settings;
+use crate::settings::Settings;
 
 const FILE: &str = "oslat.json";
 

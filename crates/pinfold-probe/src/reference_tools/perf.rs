@@ -10,7 +10,7 @@
 use pinfold_model::{Figure, Statistic};
 
 use super::{Call, Found, pu_of, reading, sound, token};
-use crate::registry::Settings;
+use crate::settings::Settings;
 
 /// Round trips per run.
 const LOOPS: u32 = 20_000;

@@ -14,7 +14,7 @@ use pinfold_model::{Figure, Statistic};
 
 use super::{Call, Found, pu_of, reading, sound, token, whole_seconds};
 use crate::benchmarks::SchedPolicy;
-use crate::registry::Settings;
+use crate::settings::Settings;
 
 const P999_SAMPLES: u64 = 10_000;
 

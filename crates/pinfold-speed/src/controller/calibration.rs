@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use pinfold_host::{Clock, with_causes};
 use pinfold_model::{CpuSet, PuId};
 
-use super::{Node, VnodeController};
-use crate::calibrate::{Cost, Costs, Found, Known, SHARES, Sample, Source, witness};
+use super::VnodeController;
+use crate::calibrate::{Found, Sample, witness};
+use crate::cost::{Cost, Costs, Known, SHARES, Source};
 use crate::emulation::Emulation;
 use crate::kept::{Calibration, Calibrations};
+use crate::node::Node;
 use crate::vnode_cgroup::VnodeCgroup;
 use crate::{HelperSpawner, SpeedError};
 

@@ -18,7 +18,7 @@ use pinfold_model::{CpuSet, Policy, PuId, Tid};
 
 use super::{Ground, HEARTBEAT_TIMEOUT_NS};
 use crate::SpeedError;
-use crate::controller::Node;
+use crate::node::Node;
 
 /// Higher than the priority of any thread in a plan.
 pub(super) const PRIORITY: u8 = 98;

@@ -7,8 +7,9 @@
 use pinfold_host::{Host, paths};
 use pinfold_model::Method;
 
-use super::{burner, in_us};
-use crate::controller::Node;
+use super::burner;
+use crate::node::Node;
+use crate::units::in_us;
 use crate::vnode_cgroup::{Part, VnodeCgroup};
 
 /// What a method starts and writes while its vnode is active, one line each.

@@ -13,23 +13,18 @@
 
 use pinfold_host::{Clock, Host, HostError, HostMut, paths};
 use pinfold_model::text::counted;
-use pinfold_model::{Change, Method, PuId, Speed, Step, Undo};
+use pinfold_model::{Method, PuId, Speed};
 
 use super::Ground;
+use super::preparation::tunables;
 use super::thread_balancer::ThreadBalancer;
-use crate::calibrate::Burner;
-use crate::controller::Node;
 use crate::emulation::{CoreAccount, Emulation};
+use crate::helper_spawner::Burner;
 use crate::vnode_cgroup::Part;
 use crate::{HelperSpawner, SpeedError};
 
-/// The shortest slice that kernels accept (`min_sched_granularity_ns` of `kernel/sched/debug.c`).
-const SLICE: &[u8] = b"100000";
-/// Tunables of slices, newest kernels first; in debugfs since 5.13, before in sysctl.
-const TUNABLES: [&str; 3] = ["base_slice_ns", "min_granularity_ns", "latency_ns"];
 /// A burner that ends earlier would also end after a restart.
-const LEAST_LIFE_NS: u64 = super::S;
-const SYSCTLS: [&str; 2] = ["sched_min_granularity_ns", "sched_latency_ns"];
+const LEAST_LIFE_NS: u64 = crate::units::S;
 
 /// Range of weights of a cgroup version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,30 +132,6 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Fracas<'h>, SpeedErro
         slices: slices(ground.host)?,
         lost: None,
     })
-}
-
-/// The steps that set the scheduler's slices to the shortest value; none if the kernel does not
-/// expose them.
-pub(super) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, HostError> {
-    let mut steps = Vec::new();
-    for path in tunables(host) {
-        let original = host.read(&path)?;
-        if original.trim_ascii() == SLICE {
-            continue;
-        }
-        steps.push(Step {
-            change: Change::WriteFile { path: path.clone(), value: SLICE.to_vec() },
-            undo: Undo::WriteFile { path, original },
-            reason: format!("fracas of vnode {} is as even as slices are short", node.name),
-        });
-    }
-    Ok(steps)
-}
-
-fn tunables(host: &dyn Host) -> Vec<String> {
-    let debug = TUNABLES.into_iter().map(paths::debug_sched);
-    let all = debug.chain(SYSCTLS.into_iter().map(paths::sysctl_kernel));
-    all.filter(|path| host.exists(path)).collect()
 }
 
 fn slices(host: &dyn Host) -> Result<String, HostError> {

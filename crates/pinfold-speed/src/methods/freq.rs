@@ -5,13 +5,13 @@
 use pinfold_host::HostMut;
 use pinfold_model::{PuId, Speed};
 
-use super::Ground;
+use super::{Ground, freq_calibration};
 use crate::SpeedError;
 use crate::emulation::{CoreAccount, Emulation};
-use crate::frequency::{self, Domain, Level, WHOLE};
+use crate::frequency::{Domain, Level, WHOLE};
 
 /// Interval at which the frequency is written again, in case another program changed it.
-const AGAIN_NS: u64 = super::S;
+const AGAIN_NS: u64 = crate::units::S;
 
 pub(super) struct Freq<'h> {
     host: &'h dyn HostMut,
@@ -20,7 +20,7 @@ pub(super) struct Freq<'h> {
 }
 
 pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Freq<'h>, SpeedError> {
-    let domains = frequency::ready(ground)?;
+    let domains = freq_calibration::ready(ground)?;
     if domains.is_empty() {
         return Err(ground.unavailable("the kernel has no cpufreq driver for these CPUs"));
     }

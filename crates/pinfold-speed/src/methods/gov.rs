@@ -17,10 +17,11 @@ use pinfold_model::{Method, PuId, Speed};
 
 use self::freezer::Freezer;
 use self::freq_domain::{FreqSchedule, Mix, mix};
-use super::{Ground, HEARTBEAT_NS, MS};
-use crate::calibrate::Watchdog;
+use super::{Ground, HEARTBEAT_NS, freq_calibration};
 use crate::emulation::{CoreAccount, Emulation};
-use crate::frequency::{self, Domain, Level, WHOLE};
+use crate::frequency::{Domain, Level, WHOLE};
+use crate::helper_spawner::Watchdog;
+use crate::units::MS;
 use crate::{Cleanup, HelperSpawner, SpeedError};
 
 /// A switch that is due within this time also counts as the next heartbeat, because each wake-up
@@ -41,7 +42,7 @@ pub(super) struct Gov<'h> {
 
 pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Gov<'h>, SpeedError> {
     let pus = ground.node.pus();
-    let domains = frequency::ready(ground)?;
+    let domains = freq_calibration::ready(ground)?;
     let is_unified = |group: &String| ground.enclosure.unified.contains(group);
     let freezer =
         ground.enclosure.freezer.as_ref().map(|group| Freezer::of(group, is_unified(group)));

@@ -18,10 +18,11 @@ use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{Method, PuId, Speed, Variant};
 
 use super::burner::{self, Burning};
-use super::{Ground, HEARTBEAT_NS, in_us, rt_throttle, steal_of};
+use super::{Ground, HEARTBEAT_NS, rt_throttle, steal_of};
 use crate::SpeedError;
-use crate::calibrate::{Cost, Costs, Source, Spent};
+use crate::cost::{Cost, Costs, Source, Spent};
 use crate::emulation::{CoreAccount, Emulation, Turn};
+use crate::units::in_us;
 
 /// Maximum period for which the overhead is measured; in longer ones it is about 0.05 %.
 const LONGEST_MEASURED_NS: u64 = 10_000_000;

@@ -115,7 +115,11 @@ impl Emulation for Inject<'_> {
         let since = self.clock.now_ns().saturating_sub(self.started_ns);
         let last = self.load.last().map_or(0, |(at, _)| *at);
         let mut notes = vec![match row(&self.load, since).1 {
-            Some(_) => format!("{} s of {} s are replayed", since / super::S, last / super::S),
+            Some(_) => format!(
+                "{} s of {} s are replayed",
+                since / crate::units::S,
+                last / crate::units::S
+            ),
             None => "the last row of the load holds".to_owned(),
         }];
         if self.floor > 0 {

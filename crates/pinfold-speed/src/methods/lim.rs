@@ -23,10 +23,11 @@ use pinfold_host::process::Signaled;
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{Method, PuId, Speed, TaskId};
 
-use super::{Ground, MS};
-use crate::calibrate::Watchdog;
+use super::Ground;
 use crate::cleanup::processes;
 use crate::emulation::{CoreAccount, Emulation};
+use crate::helper_spawner::Watchdog;
+use crate::units::MS;
 use crate::{Cleanup, HelperSpawner, SpeedError};
 
 /// A clock tick of `/proc`: `USER_HZ` is 100 on every current Linux architecture.
@@ -74,7 +75,8 @@ fn uptime_ns(host: &dyn Host) -> Result<u64, HostError> {
     let first = text.split_ascii_whitespace().next().ok_or_else(fail)?;
     let (seconds, hundredths) = first.split_once('.').ok_or_else(fail)?;
     let number = |text: &str| text.parse::<u64>().map_err(|_| fail());
-    Ok(number(seconds)?.saturating_mul(super::S) + number(hundredths)?.saturating_mul(TICK_NS))
+    Ok(number(seconds)?.saturating_mul(crate::units::S)
+        + number(hundredths)?.saturating_mul(TICK_NS))
 }
 
 impl Lim<'_> {

@@ -8,7 +8,7 @@
 
 use pinfold_host::{Host, HostError, paths};
 
-use super::{S, US};
+use crate::units::{S, US};
 
 const RATE: &str = "perf_event_max_sample_rate";
 const SHARE: &str = "perf_cpu_time_max_percent";

@@ -12,10 +12,11 @@
 use pinfold_host::{Clock, HostError, HostMut, paths};
 use pinfold_model::{Method, PuId, Speed};
 
+use super::Ground;
 use super::thread_balancer::{LOOK_NS, ThreadBalancer};
-use super::{Ground, US};
 use crate::SpeedError;
 use crate::emulation::{CoreAccount, Emulation};
+use crate::units::US;
 use crate::vnode_cgroup::Part;
 
 /// The kernel accepts no quota below a millisecond (`min_cfs_quota_period`).

@@ -15,11 +15,12 @@ use pinfold_host::{
 use pinfold_model::{CpuSet, Method, PuId, Speed};
 
 use super::perf_sample_rate::Allowed;
-use super::{Ground, HEARTBEAT_NS, HEARTBEAT_TIMEOUT_NS, in_us, steal_of};
+use super::{Ground, HEARTBEAT_NS, HEARTBEAT_TIMEOUT_NS, steal_of};
 use crate::SpeedError;
-use crate::calibrate::{Cost, Costs, Source, Spent};
+use crate::cost::{Cost, Costs, Source, Spent};
 use crate::emulation::{CoreAccount, Emulation, Turn};
 use crate::hierarchies::Hierarchies;
+use crate::units::in_us;
 
 /// Longest single stall, and the maximum time that may be owed.
 const LONGEST_NS: u64 = 2_000_000;
@@ -34,7 +35,7 @@ const LEAST_LEFT_NS: u64 = 20_000;
 const MARGIN_NS: u64 = 5_000;
 
 /// Interval at which the kernel's limit on interrupts is checked.
-const LOOK_NS: u64 = super::S;
+const LOOK_NS: u64 = crate::units::S;
 /// Smaller values in the statistics arise between two steps of this code, and are not reported.
 const LEAST_TOLD_NS: u64 = 1_000_000;
 

@@ -14,9 +14,9 @@
 use pinfold_host::{Clock, HostMut, paths, proc_stat};
 use pinfold_model::Tid;
 
-use super::MS;
 use crate::SpeedError;
 use crate::cleanup::{listed, numbers};
+use crate::units::MS;
 use crate::vnode_cgroup::{Part, VnodeCgroup};
 
 /// Default interval of checks while threads come and go.

@@ -10,8 +10,8 @@ use pinfold_model::{Change, CpuSet, Step, Tid, Undo};
 
 use super::{GROUP_PREFIX, VnodeCgroup, confine};
 use crate::SpeedError;
-use crate::controller::Node;
 use crate::hierarchies::{Hierarchies, Place};
+use crate::node::Node;
 
 impl VnodeCgroup {
     /// The steps that prepare the restriction of an attached group; its processes are moved later.

@@ -8,8 +8,8 @@ use pinfold_model::{Change, Method, Step, TaskState, Tid, Undo};
 use super::VnodeCgroup;
 use crate::SpeedError;
 use crate::cleanup::pids;
-use crate::controller::Node;
 use crate::hierarchies::{Hierarchies, Place};
+use crate::node::Node;
 
 /// Uses a v2 group as it is; `VnodeCgroup::hold` restricts it to the vnode's CPUs.
 pub(super) fn group(

@@ -15,8 +15,8 @@ use pinfold_model::{Change, CpuSet, Method, PuId, Step, Undo, Variant};
 
 use super::{VnodeCgroup, confine, missing, write};
 use crate::SpeedError;
-use crate::controller::Node;
 use crate::hierarchies::{Hierarchies, Place};
+use crate::node::Node;
 
 /// Groups for some cores of a vnode.
 #[derive(Clone, Debug, PartialEq, Eq)]

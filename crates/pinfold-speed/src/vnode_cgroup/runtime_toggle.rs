@@ -8,7 +8,7 @@ use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{Change, Method, Step, TaskId, Undo};
 
 use super::{Attach, VnodeCgroup, attach};
-use crate::controller::Node;
+use crate::node::Node;
 use crate::{SpeedError, cleanup};
 
 impl VnodeCgroup {

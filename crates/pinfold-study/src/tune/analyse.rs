@@ -15,9 +15,9 @@ use pinfold_stats::{
 };
 
 use super::curves::{Pooled, each_cell};
-use super::engine::Loaded;
 use super::error::TuneError;
 use super::findings;
+use super::loaded::Loaded;
 use super::ranking::{Standing, rank};
 use super::report::{
     AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,

@@ -4,8 +4,8 @@ use pinfold_model::{Origin, Plan};
 
 use super::budget::{Prediction, predict};
 use super::config::TuneConfig;
+use super::documents;
 use super::error::TuneError;
-use crate::schema;
 use crate::store::{CandidateRecord, CandidateRole, NewRun, OpenRun, Store};
 
 /// Kind of a tuning run in the store.
@@ -72,7 +72,7 @@ pub fn create(
         return Err(TuneError::NothingToCompare);
     }
     let prediction = predict(config, distinct)?;
-    let config_json = schema::config_to_json(config)
+    let config_json = documents::config_to_json(config)
         .map_err(|source| TuneError::Document { what: "settings", source })?;
     let run = store.create_run(&NewRun {
         created_unix_s,

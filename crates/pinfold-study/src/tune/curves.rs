@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use pinfold_model::{LoadState, Metric, Role, RoleStats, Series};
 use pinfold_stats::{GapPoint, QuantilePoint, gap_curve, quantile_curve};
 
-use super::engine::Loaded;
 use super::error::TuneError;
+use super::loaded::Loaded;
 use super::summary::floor_of;
 use crate::store::{CellResult, Phase, RunId, StartStatus, Store};
 

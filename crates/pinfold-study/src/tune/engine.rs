@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use super::budget::{Prediction, grow, predict};
+use super::budget::{Prediction, grow};
 use super::config::{Costs, TuneConfig};
-use super::create::KIND;
 use super::design::PlannedStart;
+use super::documents::{self, ConfirmPlan};
 use super::error::TuneError;
+use super::loaded::Loaded;
 use super::ranking::rank;
 use super::schedule::{Dropped, Facts, Schedule, Turn};
 use super::starter::{StartRequest, Starter};
@@ -18,11 +19,7 @@ use super::summary::{Summaries, check_result};
 use crate::engine::{
     self, Ended, Engine, Event, Next, Progress, Reported, TrialError, Update, Work,
 };
-use crate::schema::{self, ConfirmPlan};
-use crate::store::{
-    CandidateRecord, CandidateRole, CellResult, OpenRun, Phase, RunId, Slot, StartRecord,
-    StartStatus, Store, StoreError,
-};
+use crate::store::{CellResult, OpenRun, Phase, Slot, StartRecord, StartStatus, Store};
 
 /// The run stops after this number of consecutive failed starts.
 pub const MAX_FAILURES_IN_A_ROW: u32 = 4;
@@ -42,50 +39,6 @@ pub enum Outcome {
         /// Number of starts of the whole run, as far as known.
         total: u32,
     },
-}
-
-/// Settings and candidates of a run, read from the store.
-pub(super) struct Loaded {
-    pub config: TuneConfig,
-    pub records: Vec<CandidateRecord>,
-    pub confirm: Option<ConfirmPlan>,
-    pub baseline: usize,
-    pub twin: usize,
-    /// Candidates besides baseline and twin with a placement of their own.
-    pub distinct: Vec<usize>,
-}
-
-impl Loaded {
-    pub(super) fn read(store: &Store, run: RunId) -> Result<Self, TuneError> {
-        let record = store.run(run)?;
-        if record.kind != KIND {
-            let path = store.path().to_owned();
-            let found = record.kind;
-            return Err(StoreError::Kind { path, run, found, wanted: KIND }.into());
-        }
-        let document = |what| move |source| TuneError::Document { what, source };
-        let config = schema::config_from_json(&record.config_json).map_err(document("settings"))?;
-        let confirm = record.confirm_json.as_deref().map(schema::confirm_from_json);
-        let records = store.candidates(run)?;
-        let with_role = |role| records.iter().position(|record| record.role == role);
-        let baseline = with_role(CandidateRole::Baseline).ok_or(TuneError::NoBaseline)?;
-        let twin = with_role(CandidateRole::Twin).ok_or(TuneError::NoBaseline)?;
-        let distinct = (0..records.len()).filter(|&index| {
-            records[index].role == CandidateRole::Candidate && records[index].same_as.is_none()
-        });
-        Ok(Self {
-            config,
-            confirm: confirm.transpose().map_err(document("outcome of the screening"))?,
-            baseline,
-            twin,
-            distinct: distinct.collect(),
-            records,
-        })
-    }
-
-    pub(super) fn prediction(&self) -> Result<Prediction, TuneError> {
-        predict(&self.config, u32::try_from(self.distinct.len()).unwrap_or(u32::MAX))
-    }
 }
 
 /// Runs the remaining starts of the run.
@@ -291,7 +244,7 @@ impl Starts<'_> {
     }
 
     fn save_confirm(&mut self, confirm: &ConfirmPlan) -> Result<(), TuneError> {
-        let json = schema::confirm_to_json(confirm)
+        let json = documents::confirm_to_json(confirm)
             .map_err(|source| TuneError::Document { what: "outcome of the screening", source })?;
         self.store.set_confirmation(self.run, &json)?;
         self.loaded.confirm = Some(confirm.clone());

@@ -17,12 +17,13 @@ use pinfold_stats::residuals;
 
 use super::config::TuneConfig;
 use super::create::{NONE, TWIN_NAME};
-use super::engine::{Loaded, kept_of};
+use super::documents::ConfirmPlan;
+use super::engine::kept_of;
 use super::error::TuneError;
+use super::loaded::Loaded;
 use super::ranking::rank;
 use super::schedule::{Facts, Schedule, Turn};
 use super::summary::{CellKey, Summaries, Summary};
-use crate::schema::ConfirmPlan;
 use crate::store::{
     CandidateRecord, CandidateRole, Phase, RunId, Slot, StartRecord, StartStatus, Store,
 };

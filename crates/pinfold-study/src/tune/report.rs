@@ -5,8 +5,8 @@ use pinfold_stats::{Interval, PValue, RaceTest, Tail, Verdict};
 
 use super::config::TuneConfig;
 use super::design::PlannedStart;
+use super::documents::ConfirmPlan;
 use super::ranking::Standing;
-use crate::schema::ConfirmPlan;
 use crate::store::{Phase, RunId};
 
 /// The comparison of one candidate with the baseline, in one metric and load state.

@@ -18,10 +18,10 @@ use pinfold_stats::{Lane, RaceRule, RaceTest};
 
 use super::config::{BALANCED_SHARE, Goal, TuneConfig};
 use super::design::{PlannedStart, block_order};
-use super::engine::Loaded;
+use super::documents::ConfirmPlan;
+use super::loaded::Loaded;
 use super::ranking::{Standing, rank};
 use super::summary::Summaries;
-use crate::schema::ConfirmPlan;
 use crate::store::Phase;
 
 /// A race continues while a candidate that would be left out at its end has a larger uncorrected

@@ -5,7 +5,7 @@ use pinfold_host::{HostError, paths};
 
 use super::scheduling::not_live;
 use super::{Capability, Context};
-use crate::facts::because;
+use crate::reader::because;
 
 /// Timeout of `qemu --version`.
 const VERSION_TIMEOUT_NS: u64 = 5_000_000_000;

@@ -93,7 +93,7 @@ fn search(context: &Context<'_>, pids: &[Tid], wanted: &str) -> Search {
             Ok(Some(_) | None) => {}
             Err(error) => {
                 blind += 1;
-                first.get_or_insert_with(|| crate::facts::because(&error));
+                first.get_or_insert_with(|| crate::reader::because(&error));
             }
         }
     }

@@ -5,7 +5,7 @@ use pinfold_host::{HostError, paths};
 use pinfold_model::Tid;
 
 use super::{Capability, Context, Right};
-use crate::facts::because;
+use crate::reader::because;
 
 /// Setting affinity masks: always for own children, with permission for other processes.
 pub(super) fn affinity(context: &Context<'_>) -> Capability {

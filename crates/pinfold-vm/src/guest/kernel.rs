@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 
 use pinfold_host::files::{Lock, StateDir};
 use pinfold_host::{Clock as _, SystemClock, files, process};
-use pinfold_model::Isa;
 use sha2::{Digest, Sha256};
 
 use super::GuestError;
+use super::flavour::Flavour;
 use super::modules;
 use super::package::{Apt, PackageName};
 
@@ -22,25 +22,6 @@ const MINUTE_NS: u64 = 60_000_000_000;
 /// Polling interval for the lock of the cache.
 const TURN_NS: u64 = 250_000_000;
 const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
-
-/// A metapackage that names a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flavour {
-    /// Its name, such as `linux-image-amd64`.
-    pub package: &'static str,
-    /// The Debian suite of the package; `None` for the machine's own sources.
-    pub suite: Option<&'static str>,
-    /// The instruction set, if it is not the machine's own; requires a suite.
-    pub isa: Option<Isa>,
-}
-
-impl std::fmt::Display for Flavour {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.package)?;
-        self.suite.map_or(Ok(()), |suite| write!(f, "-{suite}"))?;
-        self.isa.map_or(Ok(()), |isa| write!(f, "-{isa}"))
-    }
-}
 
 /// A kernel that is ready to boot.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@
 
 mod command;
 mod cpio;
+mod flavour;
 mod initramfs;
 mod kernel;
 mod modules;
@@ -19,8 +20,9 @@ mod root;
 
 pub use command::{DemoGuest, GuestDisks, agent_port};
 pub use cpio::Cpio;
+pub use flavour::Flavour;
 pub use initramfs::build as build_initramfs;
-pub use kernel::{Flavour, GuestKernel, KernelLimits, fetch as fetch_kernel};
+pub use kernel::{GuestKernel, KernelLimits, fetch as fetch_kernel};
 pub use root::fetch as fetch_root;
 
 use pinfold_host::HostError;

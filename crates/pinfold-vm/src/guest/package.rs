@@ -13,7 +13,7 @@
 use pinfold_host::{HostError, files, process};
 
 use super::GuestError;
-use super::kernel::Flavour;
+use super::flavour::Flavour;
 
 const MINUTE_NS: u64 = 60_000_000_000;
 const ARCHIVE: &str = "http://deb.debian.org/debian";

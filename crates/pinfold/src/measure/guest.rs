@@ -13,7 +13,8 @@ use pinfold_model::{Accelerator, CpuSet, Plan, Request, Tid, VcpuCount};
 use pinfold_probe::agent::{Agent, Heartbeat, Hello};
 use pinfold_probe::benchmarks::{IoTarget, SchedPolicy};
 use pinfold_probe::interference;
-use pinfold_probe::registry::{Probe, Settings};
+use pinfold_probe::registry::Probe;
+use pinfold_probe::settings::Settings;
 use pinfold_study::measured::MeasuredBlock;
 use pinfold_vm::threads;
 

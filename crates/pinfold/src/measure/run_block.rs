@@ -7,7 +7,8 @@ use pinfold_probe::benchmarks::{BenchmarkError, SchedPolicy};
 use pinfold_probe::interference;
 use pinfold_probe::job::Job;
 use pinfold_probe::reference_tools::{self, ReferenceTool, ReferenceToolError};
-use pinfold_probe::registry::{Probe, Refusal, Settings};
+use pinfold_probe::registry::{Probe, Refusal};
+use pinfold_probe::settings::Settings;
 use pinfold_study::measured::MeasuredBlock;
 
 use super::Bench;

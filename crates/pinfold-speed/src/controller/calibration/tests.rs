@@ -8,8 +8,8 @@ use pinfold_host::SimClock;
 use pinfold_model::{Method, Speed};
 
 use super::*;
-use crate::calibrate::{Burner, ReferenceRun, Throughput, Watchdog, Window};
 use crate::emulation::CoreAccount;
+use crate::helper_spawner::{Burner, ReferenceRun, Throughput, Watchdog, Window};
 use crate::kept::CALIBRATION_HOLDS_NS;
 use crate::{Cleanup, SpeedError};
 

@@ -6,7 +6,7 @@
 use pinfold_host::{Clock, Host, HostError, HostMut, paths};
 
 use crate::SpeedError;
-use crate::methods::{MS, US};
+use crate::units::{MS, US};
 
 /// Maximum wait for tasks in kernel mode, which freeze when they return from it.
 const WAIT_NS: u64 = 10 * MS;

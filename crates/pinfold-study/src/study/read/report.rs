@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use pinfold_config::keys::{Fault, Keys};
 use pinfold_config::value::Value as Toml;
-use pinfold_model::Unit;
 
 use super::super::expr::Expr;
 use super::super::file::{
@@ -13,7 +12,7 @@ use super::super::file::{
 };
 use super::super::output_parser::label_of;
 use super::super::template;
-use super::workload::WHOLE_TIME;
+use super::workload::{WHOLE_TIME, unit_named};
 use super::{cell_rule, expr_fault, named_levels, rule};
 
 const SELECTION: &[&str] = &["figure", "labels", "where", "show", "ideal"];
@@ -159,14 +158,6 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
         return Err(Fault::new(at, "show: percentiles are of values".to_owned()));
     }
     Ok(plot)
-}
-
-/// The unit with this name.
-pub(super) fn unit_named((text, at): (String, usize)) -> Result<Unit, Fault> {
-    Unit::from_name(&text).ok_or_else(|| {
-        Fault::new(at, format!("there is no unit {text:?}"))
-            .with_hint(format!("there are {}", Unit::ALL.map(Unit::name).join(", ")))
-    })
 }
 
 fn missing(key: &str) -> Fault {

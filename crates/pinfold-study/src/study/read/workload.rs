@@ -144,7 +144,7 @@ fn figure(table: Toml) -> Result<FigureRule, Fault> {
     check_name(&name, name_at)?;
     let unit = match keys.text("unit")? {
         None => Unit::Count,
-        Some(named) => super::report::unit_named(named)?,
+        Some(named) => unit_named(named)?,
     };
     let family = match keys.text("family")? {
         None => Family::Capacity,
@@ -183,4 +183,12 @@ fn regex(text: &str, at: usize) -> Result<Regex, Fault> {
             .with_hint("put round brackets around the number: 'time: ([0-9.]+)'")),
         _ => Ok(regex),
     }
+}
+
+/// The unit with this name.
+pub(super) fn unit_named((text, at): (String, usize)) -> Result<Unit, Fault> {
+    Unit::from_name(&text).ok_or_else(|| {
+        Fault::new(at, format!("there is no unit {text:?}"))
+            .with_hint(format!("there are {}", Unit::ALL.map(Unit::name).join(", ")))
+    })
 }

@@ -1,0 +1,52 @@
+//! The settings and candidates of a run, as the store has them.
+
+use super::budget::{Prediction, predict};
+use super::config::TuneConfig;
+use super::create::KIND;
+use super::documents::{ConfirmPlan, config_from_json, confirm_from_json};
+use super::error::TuneError;
+use crate::store::{CandidateRecord, CandidateRole, RunId, Store, StoreError};
+
+/// Settings and candidates of a run, read from the store.
+pub(super) struct Loaded {
+    pub config: TuneConfig,
+    pub records: Vec<CandidateRecord>,
+    pub confirm: Option<ConfirmPlan>,
+    pub baseline: usize,
+    pub twin: usize,
+    /// Candidates besides baseline and twin with a placement of their own.
+    pub distinct: Vec<usize>,
+}
+
+impl Loaded {
+    pub(super) fn read(store: &Store, run: RunId) -> Result<Self, TuneError> {
+        let record = store.run(run)?;
+        if record.kind != KIND {
+            let path = store.path().to_owned();
+            let found = record.kind;
+            return Err(StoreError::Kind { path, run, found, wanted: KIND }.into());
+        }
+        let document = |what| move |source| TuneError::Document { what, source };
+        let config = config_from_json(&record.config_json).map_err(document("settings"))?;
+        let confirm = record.confirm_json.as_deref().map(confirm_from_json);
+        let records = store.candidates(run)?;
+        let with_role = |role| records.iter().position(|record| record.role == role);
+        let baseline = with_role(CandidateRole::Baseline).ok_or(TuneError::NoBaseline)?;
+        let twin = with_role(CandidateRole::Twin).ok_or(TuneError::NoBaseline)?;
+        let distinct = (0..records.len()).filter(|&index| {
+            records[index].role == CandidateRole::Candidate && records[index].same_as.is_none()
+        });
+        Ok(Self {
+            config,
+            confirm: confirm.transpose().map_err(document("outcome of the screening"))?,
+            baseline,
+            twin,
+            distinct: distinct.collect(),
+            records,
+        })
+    }
+
+    pub(super) fn prediction(&self) -> Result<Prediction, TuneError> {
+        predict(&self.config, u32::try_from(self.distinct.len()).unwrap_or(u32::MAX))
+    }
+}

@@ -1,0 +1,69 @@
+//! Reads optional files of the host, and records those that cannot be read.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::{CpuSet, Finding, NodeId};
+
+/// Reads optional files and records those that failed.
+pub(crate) struct Reader<'h> {
+    pub host: &'h dyn Host,
+    pub findings: Vec<Finding>,
+}
+
+impl Reader<'_> {
+    /// The trimmed text of a file; `None` if it does not exist, or was recorded as unreadable.
+    pub(crate) fn text(&mut self, path: &str) -> Option<String> {
+        match self.host.read_text(path) {
+            Ok(text) => Some(text.trim().to_owned()),
+            Err(error) => {
+                self.failed(path, &error);
+                None
+            }
+        }
+    }
+
+    /// A file with a CPU list. Old kernels write `(null)` for an empty set.
+    pub(crate) fn list(&mut self, path: &str) -> Option<CpuSet> {
+        let text = self.text(path)?;
+        if text == "(null)" {
+            return Some(CpuSet::new());
+        }
+        match CpuSet::parse_list(&text) {
+            Ok(set) => Some(set),
+            Err(error) => {
+                self.findings.push(Finding::warning(path, error.to_string()));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn nodes(&mut self, state: &str) -> Option<BTreeSet<NodeId>> {
+        // Every machine has such a node, so an empty file has no meaning.
+        let list = self.list(&paths::node_state(state)).filter(|list| !list.is_empty())?;
+        Some(list.iter().map(|number| NodeId(number.0)).collect())
+    }
+
+    /// Records a failure, unless the file does not exist.
+    pub(crate) fn failed(&mut self, path: &str, error: &HostError) {
+        if !error.is_gone() {
+            self.findings.push(Finding::warning(path, because(error)));
+        }
+    }
+}
+
+/// An error with the kernel's error message, for a sentence.
+pub(crate) fn because(error: &HostError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// The first value of a key in `/proc/cpuinfo`.
+pub(crate) fn cpuinfo_field<'t>(cpuinfo: &'t str, key: &str) -> Option<&'t str> {
+    cpuinfo.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == key).then(|| value.trim())
+    })
+}
