@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-vm", &["pinfold-model", "pinfold-host"]),
     ("pinfold-probe", &["pinfold-model", "pinfold-host"]),
     ("pinfold-study", &["pinfold-model", "pinfold-host", "pinfold-plan"]),
+    ("pinfold-cluster", &["pinfold-model", "pinfold-host", "pinfold-study"]),
     ("pinfold-report", &["pinfold-model"]),
     ("pinfold-lab", &["pinfold-model", "pinfold-host", "pinfold-vm", "pinfold-probe"]),
     (
@@ -32,6 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-vm",
             "pinfold-probe",
             "pinfold-study",
+            "pinfold-cluster",
             "pinfold-report",
         ],
     ),
@@ -46,6 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-vm",
             "pinfold-probe",
             "pinfold-study",
+            "pinfold-cluster",
             "pinfold-report",
         ],
     ),
@@ -60,6 +63,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-vm",
             "pinfold-probe",
             "pinfold-study",
+            "pinfold-cluster",
         ],
     ),
 ];

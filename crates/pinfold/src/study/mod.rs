@@ -359,7 +359,7 @@ fn report(arguments: &ReportArgs) -> Result<(), Failure> {
     let (store, analysis) = analysed(&arguments.store, arguments.run)?;
     let name = &analysis.loaded.study.name;
     let path = arguments.out.clone().unwrap_or_else(|| format!("{name}.html"));
-    let nodes = library::cluster::node_table(&store, &analysis).map_err(|e| study_failure(&e))?;
+    let nodes = library::node_table(&store, &analysis).map_err(|e| study_failure(&e))?;
     page::write(&page::page(&analysis, &nodes)?, &path)?;
     let folder = format!("{}-tables", path.trim_end_matches(".html"));
     page::export(&store, &analysis, &folder)?;

@@ -11,7 +11,7 @@ use pinfold_report::{
 };
 use pinfold_study::stats::{Interval, QuantilePoint, Verdict};
 use pinfold_study::store::Store;
-use pinfold_study::study::cluster::NodeTable;
+use pinfold_study::study::NodeTable;
 use pinfold_study::study::{
     self as library, Analysis, Groups, Plot, PlotKind, Selection, Shown, StudyError, Summary, Table,
 };

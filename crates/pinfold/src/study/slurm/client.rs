@@ -2,11 +2,12 @@
 
 use std::io::Write as _;
 
-use pinfold_host::process::{self, Output, Signaled, Spawn, Stdio, capture, find_program};
-use pinfold_study::study::cluster::slurm::{
-    BadAnswer, Config, NODE_WORDS, NodeLine, NodeWish, QueueLine, Wish, choose, complaint, config,
-    job_field, last_words, node_lines, nodes, queue, queue_words, submitted, will_ask_again,
+use pinfold_cluster::scheduler::QueuedTask;
+use pinfold_cluster::slurm::{
+    BadAnswer, Config, NODE_WORDS, NodeLine, NodeWish, Wish, choose, complaint, config, job_field,
+    last_words, node_lines, nodes, queue, queue_words, submitted, will_ask_again,
 };
+use pinfold_host::process::{self, Output, Signaled, Spawn, Stdio, capture, find_program};
 
 use crate::common::host_failure;
 use crate::failure::{Exit, Failure};
@@ -113,7 +114,7 @@ impl Slurm {
     }
 
     /// The tasks with this name that Slurm knows.
-    pub fn queue(&self, name: &str) -> Result<Vec<QueueLine>, Failure> {
+    pub fn queue(&self, name: &str) -> Result<Vec<QueuedTask>, Failure> {
         let answer = self.ask(("squeue", &self.squeue), &queue_words(name))?;
         queue(&answer).map_err(|error| bad_answer(&error))
     }
@@ -139,7 +140,7 @@ impl Slurm {
 }
 
 /// The failure for an argument that Slurm would not accept.
-pub fn bad_word(error: &pinfold_study::study::cluster::slurm::BadWord) -> Failure {
+pub fn bad_word(error: &pinfold_cluster::slurm::BadWord) -> Failure {
     Failure::new(Exit::Input, error.to_string())
 }
 

@@ -5,11 +5,11 @@ use pinfold_model::Command;
 use pinfold_model::text::counted;
 use std::collections::BTreeMap;
 
+use pinfold_cluster::slurm::{self, NotTaken};
+use pinfold_cluster::{Accepted, Ask, Collector, Failed, Limits, Options};
 use pinfold_host::files::{Lock, StateDir};
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_study::store::{OpenRun, Store};
-use pinfold_study::study::cluster::slurm::{self, NotTaken};
-use pinfold_study::study::cluster::{Accepted, Ask, Collector, Failed, Limits, Options};
 use pinfold_study::study::{Event, Progress as _, TrialSlot, Update};
 
 use super::client::Offer;

@@ -4,7 +4,7 @@
 //! check on one node ─► cells, store ─► tasks (a part of a block each) ─► results ─► store
 //! ```
 //!
-//! `pinfold-study` ([`pinfold_study::study::cluster`]) defines the parts, the retries and the
+//! `pinfold-study` ([`pinfold_cluster`]) defines the parts, the retries and the
 //! format of results; this module has the programs of Slurm ([`client`]), the two transports
 //! ([`shared`], [`stream`]) and the program of a node ([`worker`]).
 
@@ -16,15 +16,15 @@ mod transport;
 mod watch;
 pub mod worker;
 
+use pinfold_cluster::slurm::{self, NotTaken, Wish};
+use pinfold_cluster::{
+    self as cluster, Given, JobDocument, Options, ResultError, Scouted, read_options, read_result,
+    study_digest,
+};
 use pinfold_host::files;
 use pinfold_host::{Clock as _, SystemClock, process};
 use pinfold_model::text::counted;
 use pinfold_study::store::{HostChange, RunId, SessionRecord, Store};
-use pinfold_study::study::cluster::slurm::{self, NotTaken, Wish};
-use pinfold_study::study::cluster::{
-    self, Given, JobDocument, Options, ResultError, Scouted, read_options, read_result,
-    study_digest,
-};
 use pinfold_study::study::{self as library, Loaded, NewStudy, Study};
 
 use self::client::{Offer, Slurm, bad_word};

@@ -13,12 +13,11 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_cluster::scheduler::{QueuedTask, TaskState};
+use pinfold_cluster::slurm::{Batch, NotTaken, Wish, arrays, ended_words, not_taken, script};
+use pinfold_cluster::{Ask, Collector, JobDocument};
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock as _, SystemClock};
-use pinfold_study::study::cluster::slurm::{
-    Batch, NotTaken, QueueLine, State, Wish, arrays, ended_words, not_taken, script,
-};
-use pinfold_study::study::cluster::{Ask, Collector, JobDocument};
 
 use super::client::{Slurm, said};
 use super::transport::{Look, Lost, Note, Taken, Transport};
@@ -52,7 +51,7 @@ pub struct Shared<'a> {
     at_once: Option<u32>,
     max_array: u32,
     grace_ns: u64,
-    queue: Vec<QueueLine>,
+    queue: Vec<QueuedTask>,
     /// Why results were rejected, by part and attempt.
     refused: BTreeMap<(u32, u32), String>,
 }
@@ -175,16 +174,18 @@ impl Transport for Shared<'_> {
             }
             let line = queue.iter().find(|line| line.job == job);
             match line.map(|line| &line.state) {
-                Some(State::Pending(reason)) => patience.waits(&[(reason.clone(), 1)].into())?,
-                Some(State::Running) => patience.moves(),
-                Some(State::Ended(state)) => {
+                Some(TaskState::Pending(reason)) => {
+                    patience.waits(&[(reason.clone(), 1)].into())?
+                }
+                Some(TaskState::Running) => patience.moves(),
+                Some(TaskState::Ended(state)) => {
                     let node = line.map_or("", |line| line.node.as_str());
                     let code = self.slurm.exit_code(&job.to_string());
                     let how = ended_words(state, code.as_deref());
                     let why = self.words_of(&job.to_string());
                     return Err(super::scout_failed(node, &how, why.as_deref()));
                 }
-                Some(State::Completed) | None => {
+                Some(TaskState::Completed) | None => {
                     let now = SystemClock.now_ns();
                     if now.saturating_sub(*ended_ns.get_or_insert(now)) > self.grace_ns {
                         let node = line.map_or("a node", |line| line.node.as_str());

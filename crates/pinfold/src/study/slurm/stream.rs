@@ -8,13 +8,12 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, Sender};
 
+use pinfold_cluster::scheduler::{QueuedTask, TaskState};
+use pinfold_cluster::slurm::{Wish, complaint, not_taken, srun_end};
+use pinfold_cluster::{Ask, Collector, JobDocument};
 use pinfold_host::process::{Output, Spawn, describe};
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_study::store::TaskRecord;
-use pinfold_study::study::cluster::slurm::{
-    QueueLine, State, Wish, complaint, not_taken, srun_end,
-};
-use pinfold_study::study::cluster::{Ask, Collector, JobDocument};
 
 use super::client::{Slurm, fed, said};
 use super::transport::{Look, Lost, Note, Taken, Transport, pending_of};
@@ -37,7 +36,7 @@ pub struct Stream<'a> {
     ended: BTreeMap<String, (Ask, Output)>,
     lost: Vec<Lost>,
     refused: Vec<(Ask, String)>,
-    queue: Vec<QueueLine>,
+    queue: Vec<QueuedTask>,
 }
 
 impl<'a> Stream<'a> {
@@ -227,7 +226,7 @@ impl Transport for Stream<'_> {
     }
 
     fn judge(&mut self, _: &mut Collector) -> Result<Look, Failure> {
-        let running = |line: &&QueueLine| line.state == State::Running;
+        let running = |line: &&QueuedTask| line.state == TaskState::Running;
         Ok(Look {
             running: self.queue.iter().filter(running).count(),
             pending: pending_of(&self.queue),

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_cluster::scheduler::{QueuedTask, TaskState};
+use pinfold_cluster::{Ask, Collector, JobDocument};
 use pinfold_study::store::TaskRecord;
-use pinfold_study::study::cluster::slurm::{QueueLine, State};
-use pinfold_study::study::cluster::{Ask, Collector, JobDocument};
 
 use super::watch::Patience;
 use crate::failure::Failure;
@@ -75,10 +75,10 @@ pub trait Transport {
 }
 
 /// Number of pending tasks, by reason.
-pub fn pending_of(queue: &[QueueLine]) -> BTreeMap<String, usize> {
+pub fn pending_of(queue: &[QueuedTask]) -> BTreeMap<String, usize> {
     let mut pending = BTreeMap::new();
     for line in queue {
-        if let State::Pending(reason) = &line.state {
+        if let TaskState::Pending(reason) = &line.state {
             *pending.entry(reason.clone()).or_default() += 1;
         }
     }

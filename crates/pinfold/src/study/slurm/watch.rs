@@ -3,10 +3,10 @@
 use pinfold_model::text::{agree, counted};
 use std::collections::{BTreeMap, BTreeSet};
 
+use pinfold_cluster::slurm::waits_as_usual;
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_study::store::StoreError;
 use pinfold_study::study::StudyError;
-use pinfold_study::study::cluster::slurm::waits_as_usual;
 
 use super::super::{store_failure, study_failure};
 use crate::failure::{Exit, Failure};

@@ -6,13 +6,13 @@
 
 use std::io::Read as _;
 
+use pinfold_cluster::{
+    self as cluster, Answer, Found, Given, Head, JobDocument, result_text, study_digest,
+};
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock as _, SystemClock, process};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::Environment;
-use pinfold_study::study::cluster::{
-    self, Answer, Found, Given, Head, JobDocument, result_text, study_digest,
-};
 
 use super::super::runner::HostRunner;
 use super::super::{Bench, LOCK, study_failure};

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{Origin, shown_parameters};
 
-use super::super::ALPHA;
-use super::super::analyse::{Analysis, FigureName};
-use super::super::error::StudyError;
+use super::ALPHA;
+use super::analyse::{Analysis, FigureName};
+use super::error::StudyError;
 use crate::stats::{holm, median, median_interval, sign_flip};
 use crate::store::Store;
 

@@ -10,13 +10,12 @@ use pinfold_model::{Figure, Origin};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::super::design::TrialSlot;
-use super::super::file::HostFacts;
-use super::super::record::FactsV1;
+use pinfold_study::SchemaError;
+use pinfold_study::store::TrialRecord;
+use pinfold_study::study::{HostFacts, TrialSlot};
+use pinfold_study::wire::{FactsV1, FigureV1, OriginV1};
+
 use super::parts::Part;
-use crate::measured::FigureV1;
-use crate::schema::{OriginV1, SchemaError};
-use crate::store::TrialRecord;
 
 const JOB: &str = "pinfold-job/1";
 const RESULT: &str = "pinfold-result/1";
@@ -520,7 +519,7 @@ pub(super) fn check_part(
     let wanted: BTreeSet<(TrialSlot, u32)> = part.trials().collect();
     let mut found = BTreeSet::new();
     for (record, _) in trials {
-        let slot = super::super::engine::slot_of(record);
+        let slot = TrialSlot::of(record);
         let name = format!("block {}, cell {}, place {}", slot.block, slot.cell, record.position);
         if !wanted.contains(&(slot, record.position)) {
             return Err(wrong(format!("has not the trial of {name}")));

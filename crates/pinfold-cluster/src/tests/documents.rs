@@ -1,8 +1,8 @@
 //! Results that are incomplete, foreign, of another study, run or version, or have invalid values.
 
-use super::super::super::tests::world::{FACTS, STUDY};
 use super::super::*;
 use super::cluster::answer;
+use super::world::{FACTS, STUDY};
 
 const OWN: &str = "0.1.0";
 

@@ -1,17 +1,19 @@
 //! A simulated cluster: tasks wait, run, fail, and their results arrive in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use pinfold_model::{Family, Figure, Origin, Unit};
 
-use super::super::super::tests::world::{FACTS, STUDY, World, origin};
-use super::super::super::{
-    Environment, MAX_FAILURES_IN_A_ROW, NewStudy, StudyError, analyse, from_toml,
-};
-use super::super::slurm::{QueueLine, State};
+use super::super::scheduler::{QueuedTask, TaskState};
 use super::super::*;
-use crate::random::Pcg32;
-use crate::store::{OpenRun, Store, StoreError, TaskRecord, TrialRecord};
+use super::world::{FACTS, STUDY, World, origin};
+use pinfold_study::random::Pcg32;
+use pinfold_study::store::{OpenRun, Store, StoreError, TaskRecord, TrialRecord};
+use pinfold_study::study::{
+    Environment, MAX_FAILURES_IN_A_ROW, NewStudy, NodeTable, StudyError, TrialSlot, analyse,
+    from_toml, node_table,
+};
 
 const OWN: &str = "0.1.0";
 const LIMITS: Limits = Limits { most_out: 5, grace_ns: 1_000 };
@@ -112,7 +114,7 @@ impl Simulated {
     /// The result of a node for a part.
     fn result(&mut self, part: u32, attempt: u32, node: &str) -> String {
         let scout = scout(&self.job).unwrap();
-        let mut seen = |_: &super::super::super::Update<'_>| {};
+        let mut seen = |_: &pinfold_study::study::Update<'_>| {};
         let mut environment = Environment {
             runner: &mut self.world.machine,
             clock: &*self.world.clock,
@@ -161,14 +163,14 @@ impl Simulated {
                 let node = format!("n{}", self.generator.below(3) + 1);
                 let bad = self.bad.get(&ask.part).and_then(|bad| bad[ask.attempt as usize - 1]);
                 let state = match bad {
-                    Some(state) => State::Ended(state.to_owned()),
+                    Some(state) => TaskState::Ended(state.to_owned()),
                     None => {
                         let from = format!("{}-{}", ask.part, ask.attempt);
                         results.push((from, self.result(ask.part, ask.attempt, &node)));
-                        State::Completed
+                        TaskState::Completed
                     }
                 };
-                queue.push(QueueLine { job, element: Some(ask.part), state, node });
+                queue.push(QueuedTask { job, element: Some(ask.part), state, node });
             }
             self.generator.shuffle(&mut results);
             let accepted = collector.accept((&mut self.world.store, self.run), &results)?;
@@ -207,7 +209,7 @@ fn a_run_on_nodes_is_the_run_of_one_machine() {
     for (id, trial) in world.store.trials(simulated.run.id()).unwrap() {
         let place = &deliveries[&id];
         assert_eq!((place.node.as_str(), place.mask.as_str()), (trial.node.as_str(), "0-1"));
-        let slot = super::super::super::engine::slot_of(&trial);
+        let slot = TrialSlot::of(&trial);
         nodes.entry(collector.parts().part_of(slot).unwrap()).or_default().insert(trial.node);
     }
     assert_eq!(nodes.len(), 16);
@@ -224,7 +226,7 @@ fn failed_tasks_are_tried_once_more_and_recorded() {
     let trials = simulated.world.store.trials(simulated.run.id()).unwrap();
     assert_eq!(trials.len(), 112);
     for (_, trial) in &trials {
-        let part = collector.parts().part_of(super::super::super::engine::slot_of(trial));
+        let part = collector.parts().part_of(TrialSlot::of(trial));
         assert_eq!(trial.ok, part != Some(5), "{trial:?}");
         if !trial.ok {
             assert!(trial.error.as_ref().unwrap().ends_with(": CANCELLED"), "{trial:?}");
@@ -303,7 +305,7 @@ fn a_locked_store_loses_nothing() {
     let open = (&mut simulated.world.store, simulated.run);
     collector.submitted(open, &[2, 4, 5].map(|part| task(Ask { part, attempt: 1 }, 7))).unwrap();
     let before = collector.outstanding();
-    simulated.world.store.be_impatient();
+    simulated.world.store.set_busy_timeout(Duration::from_millis(10)).unwrap();
     let other = rusqlite::Connection::open(simulated.world.store.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let is_locked = |error: &StudyError| {
@@ -365,17 +367,17 @@ fn a_collector_that_was_killed_goes_on_with_what_is_out() {
     let mut collector = simulated.collector();
     assert_eq!(collector.outstanding().iter().map(|(ask, _)| *ask).collect::<Vec<_>>(), asks);
     assert_eq!(collector.to_submit(0), []);
-    let line = |index: usize, state| QueueLine {
+    let line = |index: usize, state| QueuedTask {
         job: 7,
         element: Some(asks[index].part),
         state,
         node: "n1".to_owned(),
     };
     let queue = [
-        line(0, State::Running),
-        line(1, State::Running),
-        line(2, State::Pending("Priority".to_owned())),
-        line(4, State::Completed),
+        line(0, TaskState::Running),
+        line(1, TaskState::Running),
+        line(2, TaskState::Pending("Priority".to_owned())),
+        line(4, TaskState::Completed),
     ];
     let seen = collector.seen(&queue, 5_000);
     assert_eq!((seen.running, seen.pending["Priority"], seen.ended.len()), (2, 1, 0));

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::super::super::tests::world::{FACTS, STUDY, World};
-use super::super::super::{cells, from_toml};
 use super::super::Parts;
+use super::world::{FACTS, STUDY, World};
+use pinfold_study::study::{cells, from_toml};
 
 #[test]
 fn what_is_compared_stays_together_and_nothing_is_lost() {

@@ -1,21 +1,20 @@
 //! The collector: which parts are submitted, returned, and retried.
 //!
-//! Its state is the store and the output of `squeue`: opened again after a crash, it knows which
+//! Its state is the store and the scheduler's queue: opened again after a crash, it knows which
 //! parts were submitted, returned and failed. A task without a result is submitted once more; after
 //! that its trials are recorded as failed, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::design::TrialSlot;
-use super::super::engine::{self, MAX_FAILURES_IN_A_ROW, slot_of};
-use super::super::error::StudyError;
-use super::super::predict::{Prediction, predict};
-use super::super::record::{Early, Loaded, early_to_json};
+use pinfold_study::store::{NewDelivery, OpenRun, Store, TaskRecord, TrialRecord};
+use pinfold_study::study::{
+    self, Early, Loaded, MAX_FAILURES_IN_A_ROW, Prediction, StudyError, TrialSlot, predict,
+};
+
 use super::documents::{Answer, Given, ResultError, check_part, read_result, study_digest};
 use super::parts::{Part, Parts};
 use super::queue_limit::Room;
-use super::slurm::{QueueLine, State};
-use crate::store::{NewDelivery, OpenRun, Store, TaskRecord, TrialRecord};
+use super::scheduler::{QueuedTask, TaskState};
 
 /// A part to be submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,7 +25,7 @@ pub struct Ask {
     pub attempt: u32,
 }
 
-/// Limits on the tasks in Slurm.
+/// Limits on the submitted tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of submitted tasks that have not ended.
@@ -78,7 +77,7 @@ pub struct Ended {
     pub element: u32,
     /// Its node; empty if it had none.
     pub node: String,
-    /// Its last state; `None` if Slurm does not know it any more.
+    /// Its last state; `None` if the scheduler does not know it any more.
     pub state: Option<String>,
 }
 
@@ -93,7 +92,7 @@ pub enum Failed {
     Ignored,
 }
 
-/// The state of the tasks according to `squeue`.
+/// The state of the tasks according to the scheduler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Number of running tasks.
@@ -171,7 +170,7 @@ impl Collector {
         for (_, record) in store.trials(run.id())? {
             collector.done += 1;
             collector.spent_ns += record.duration_ns;
-            if let Some(part) = collector.parts.part_of(slot_of(&record)) {
+            if let Some(part) = collector.parts.part_of(TrialSlot::of(&record)) {
                 collector.is_done_now(part);
             }
         }
@@ -249,19 +248,19 @@ impl Collector {
         self.horizon.saturating_mul(self.parts.per_block())
     }
 
-    /// Number of parts that are held back because Slurm accepts no more tasks.
+    /// Number of parts that are held back because the scheduler accepts no more tasks.
     #[must_use]
     pub fn kept_back(&self) -> usize {
         if self.room.is_short() { self.waiting.range(..self.end()).count() } else { 0 }
     }
 
-    /// Called when Slurm rejected this number of tasks: fewer are tried next, and no more for some
+    /// Called when the scheduler rejected this number of tasks: fewer are tried next, and no more for some
     /// time.
     pub fn refused(&mut self, asked: usize, now_ns: u64) {
         self.room.refused((self.out.len(), asked), now_ns);
     }
 
-    /// Called when Slurm accepted all submitted tasks.
+    /// Called when the scheduler accepted all submitted tasks.
     pub fn taken(&mut self, now_ns: u64) {
         self.room.taken(self.out.len(), now_ns);
     }
@@ -360,7 +359,7 @@ impl Collector {
                 self.done += 1;
                 self.spent_ns += record.duration_ns;
                 if let Some(message) = record.error.as_ref().filter(|_| !record.ok) {
-                    failed.push((slot_of(record), message.clone()));
+                    failed.push((TrialSlot::of(record), message.clone()));
                 }
             }
             self.count_failures(failed.len() == delivery.trials.len());
@@ -446,9 +445,9 @@ impl Collector {
         }
     }
 
-    /// Compares the outstanding tasks with the output of `squeue`.
-    pub fn seen(&mut self, queue: &[QueueLine], now_ns: u64) -> Seen {
-        let reported: BTreeMap<(u64, u32), &QueueLine> =
+    /// Compares the outstanding tasks with the scheduler's queue.
+    pub fn seen(&mut self, queue: &[QueuedTask], now_ns: u64) -> Seen {
+        let reported: BTreeMap<(u64, u32), &QueuedTask> =
             queue.iter().map(|line| ((line.job, line.element.unwrap_or(0)), line)).collect();
         let mut seen = Seen::default();
         for part in &self.out {
@@ -458,17 +457,17 @@ impl Collector {
             };
             let line = reported.get(&(*job, *element));
             let state = match line.map(|line| &line.state) {
-                Some(State::Running) => {
+                Some(TaskState::Running) => {
                     seen.running += 1;
                     continue;
                 }
-                Some(State::Pending(reason)) => {
+                Some(TaskState::Pending(reason)) => {
                     *seen.pending.entry(reason.clone()).or_default() += 1;
                     continue;
                 }
-                Some(State::Ended(state)) => Some(state.clone()),
+                Some(TaskState::Ended(state)) => Some(state.clone()),
                 // Its result may be delayed by the file system.
-                ended @ (Some(State::Completed) | None) => {
+                ended @ (Some(TaskState::Completed) | None) => {
                     let since = *ended_ns.get_or_insert(now_ns);
                     if now_ns.saturating_sub(since) < self.grace_ns {
                         continue;
@@ -563,10 +562,10 @@ impl Collector {
             self.horizon = self.horizon.min(self.last_block());
             return Ok(());
         }
-        match engine::enough((&*store, run), &self.loaded, (whole, self.spent_ns))? {
+        match study::enough((&*store, run), &self.loaded, (whole, self.spent_ns))? {
             Some(reason) => {
                 let early = Early { blocks: whole, reason };
-                store.set_confirmation(run, &early_to_json(&early)?)?;
+                early.save(store, run)?;
                 self.loaded.early = Some(early);
                 self.horizon = whole;
             }

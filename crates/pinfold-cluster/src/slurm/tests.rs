@@ -1,7 +1,6 @@
 //! Arguments for Slurm and its output, including malformed output.
 
-use super::super::Ask;
-use super::super::slurm::*;
+use super::*;
 
 #[test]
 fn words_of_the_command_line_are_checked() {
@@ -90,18 +89,18 @@ fn numbers_of_jobs() {
 #[test]
 fn queues_are_read_and_nothing_else() {
     let line =
-        |element, state, node: &str| QueueLine { job: 1, element, state, node: node.to_owned() };
+        |element, state, node: &str| QueuedTask { job: 1, element, state, node: node.to_owned() };
     let text = "1|5|COMPLETED|n3|None\n1|2|FAILED|n3|NonZeroExitCode\n1|3|RUNNING|n1|None\n\
                 1|N/A|PENDING||ReqNodeNotAvail, UnavailableNodes:n[1-2] | odd\n\n";
     assert_eq!(
         queue(text).unwrap(),
         [
-            line(Some(5), State::Completed, "n3"),
-            line(Some(2), State::Ended("FAILED".to_owned()), "n3"),
-            line(Some(3), State::Running, "n1"),
+            line(Some(5), TaskState::Completed, "n3"),
+            line(Some(2), TaskState::Ended("FAILED".to_owned()), "n3"),
+            line(Some(3), TaskState::Running, "n1"),
             line(
                 None,
-                State::Pending("ReqNodeNotAvail, UnavailableNodes:n[1-2] | odd".to_owned()),
+                TaskState::Pending("ReqNodeNotAvail, UnavailableNodes:n[1-2] | odd".to_owned()),
                 ""
             ),
         ]

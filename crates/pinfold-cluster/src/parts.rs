@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::cells::{Cell, Cells};
-use super::super::design::{self, TrialSlot};
-use super::super::file::Study;
+use pinfold_study::study::{Cell, Cells, Study, TrialSlot, design};
 
 /// A part of a block: its starts in the block's order, each trial with its position in that order.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,9 +17,9 @@
 
 mod collector;
 mod documents;
-mod nodes;
 mod parts;
 mod queue_limit;
+pub mod scheduler;
 pub mod slurm;
 mod worker;
 
@@ -28,7 +28,6 @@ pub use documents::{
     Answer, Given, Head, JobDocument, Options, ResultError, Scouted, read_options, read_result,
     result_text, sealed, study_digest,
 };
-pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
 pub use parts::{Part, Parts};
 pub use worker::{Found, Scout, create_on_cluster, differences, scout, work};
 

@@ -1,4 +1,4 @@
-//! Limits the number of outstanding tasks to the requested number, or to what Slurm accepts.
+//! Limits the number of outstanding tasks to the requested number, or to what the scheduler accepts.
 //!
 //! A limit on submitted jobs (`MaxSubmitJobs` of an account, `MaxJobCount` of the controller) can
 //! only be found by submitting, and changes with the jobs of other users. So a rejection halves the
@@ -22,7 +22,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// A limit of at most this number, while Slurm accepts them.
+    /// A limit of at most this number, while the scheduler accepts them.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { most, found: None, again_ns: 0, wait_ns: FIRST_WAIT_NS }
@@ -44,7 +44,7 @@ impl Room {
         self.found.is_some()
     }
 
-    /// Called when Slurm accepted none of `asked` further tasks while `out` were outstanding.
+    /// Called when the scheduler accepted none of `asked` further tasks while `out` were outstanding.
     pub fn refused(&mut self, (out, asked): (usize, usize), now_ns: u64) {
         self.found = Some(out + asked / 2);
         self.again_ns = now_ns.saturating_add(self.wait_ns);
@@ -53,7 +53,7 @@ impl Room {
         }
     }
 
-    /// Called when Slurm accepted all submitted tasks; `out` are outstanding.
+    /// Called when the scheduler accepted all submitted tasks; `out` are outstanding.
     pub fn taken(&mut self, out: usize, now_ns: u64) {
         let Some(found) = self.found else { return };
         if out >= self.most {

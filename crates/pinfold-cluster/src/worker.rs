@@ -4,17 +4,14 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{Figure, Origin};
 
-use super::super::cells::{Cell, Cells};
-use super::super::engine::{self, Environment, Outcome};
-use super::super::error::StudyError;
-use super::super::file::{HostFacts, Study};
-use super::super::read::from_toml;
-use super::super::record::{self, Loaded, NewStudy};
-use super::super::runner::{Finished, Runner, StartRequest};
+use pinfold_study::store::{OpenRun, Store, TrialRecord};
+use pinfold_study::study::{
+    self, Cell, Cells, Environment, Finished, HostFacts, Loaded, NewStudy, Outcome, Runner,
+    StartRequest, Study, StudyError, TrialError, from_toml,
+};
+
 use super::documents::{JobDocument, Options, Scouted};
 use super::parts::Parts;
-use crate::engine::TrialError;
-use crate::store::{OpenRun, Store, TrialRecord};
 
 /// The study of a job.
 #[derive(Debug)]
@@ -58,7 +55,7 @@ impl Scout {
     /// # Errors
     /// [`StudyError`] if nothing can be run here.
     pub fn look(&self, facts: &HostFacts, runner: &dyn Runner) -> Result<Scouted, StudyError> {
-        let cells = record::cells(&self.study, facts, runner)?;
+        let cells = study::cells(&self.study, facts, runner)?;
         let skipped = cells.all.into_iter().map(|cell| cell.skipped).collect();
         Ok(Scouted { facts: facts.clone(), skipped })
     }
@@ -117,14 +114,14 @@ pub fn work(
         facts,
         now_unix_s: environment.clock.unix_seconds(),
     };
-    let run = record::create(&mut store, &new, &*environment.runner)?;
+    let run = study::create(&mut store, &new, &*environment.runner)?;
     let loaded = Loaded::read(&store, run.id())?;
     let parts = Parts::of(&loaded.study, &loaded.cells);
     let part = parts.part(&loaded.study, &loaded.cells, number).ok_or_else(|| {
         let message = format!("the study has no part {number}, only {}", parts.count());
         StudyError::Runner { message, hint: None }
     })?;
-    match engine::run_part((&mut store, run), &part, environment)? {
+    match study::run_starts((&mut store, run), &part.starts, environment)? {
         Outcome::Interrupted { done, total } => Ok(Found::Interrupted(done, total)),
         Outcome::Finished { .. } => {
             let mut trials = Vec::new();
@@ -139,7 +136,7 @@ pub fn work(
 /// Creates a run on a cluster, with the properties of the first node.
 ///
 /// # Errors
-/// [`StudyError`] as [`record::create`]; [`StudyError::OtherCells`] if the cells of the node
+/// [`StudyError`] as [`study::create`]; [`StudyError::OtherCells`] if the cells of the node
 /// differ.
 pub fn create_on_cluster(
     store: &mut Store,
@@ -159,7 +156,7 @@ pub fn create_on_cluster(
         .collect();
     let json =
         options.to_json().map_err(|source| StudyError::Document { what: "cluster", source })?;
-    record::create_with(store, new, (&Elsewhere { reasons }, Some(&json)))
+    study::create_with(store, new, (&Elsewhere { reasons }, Some(&json)))
 }
 
 /// A runner for another machine: it has the list of cells that that machine refused.

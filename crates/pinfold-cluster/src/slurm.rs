@@ -7,8 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use super::collector::Ask;
-use crate::store::TaskRecord;
+use pinfold_study::store::TaskRecord;
+
+use crate::collector::Ask;
+use crate::scheduler::{QueuedTask, TaskState};
 
 /// Output that Slurm is not expected to print.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -224,7 +226,7 @@ pub fn arrays(asks: &[Ask], max_array: u32) -> Vec<(u32, Batch)> {
 }
 
 /// Array jobs for these parts, in order, each with indexes below `MaxArraySize`.
-pub(super) fn batches(parts: &[u32], max_array: u32) -> Vec<Batch> {
+fn batches(parts: &[u32], max_array: u32) -> Vec<Batch> {
     let size = max_array.max(1);
     let mut by_offset: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for part in parts {
@@ -259,32 +261,6 @@ pub fn submitted(answer: &str) -> Result<u64, BadAnswer> {
     }
 }
 
-/// State of a task.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It is pending, for this reason.
-    Pending(String),
-    /// It is running, starting or completing.
-    Running,
-    /// It ended successfully.
-    Completed,
-    /// It failed: `TIMEOUT`, `NODE_FAIL`.
-    Ended(String),
-}
-
-/// One task in the output of `squeue`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueLine {
-    /// Id of the array job.
-    pub job: u64,
-    /// Index in the array; `None` for a job that is not an array.
-    pub element: Option<u32>,
-    /// State of the task.
-    pub state: State,
-    /// Its node; empty while it has none.
-    pub node: String,
-}
-
 /// Arguments of `squeue` for [`queue`].
 #[must_use]
 pub fn queue_words(name: &str) -> Vec<String> {
@@ -297,11 +273,11 @@ pub fn queue_words(name: &str) -> Vec<String> {
 ///
 /// # Errors
 /// [`BadAnswer`] with the first malformed line.
-pub fn queue(answer: &str) -> Result<Vec<QueueLine>, BadAnswer> {
+pub fn queue(answer: &str) -> Result<Vec<QueuedTask>, BadAnswer> {
     answer.lines().filter(|line| !line.trim().is_empty()).map(queue_line).collect()
 }
 
-fn queue_line(line: &str) -> Result<QueueLine, BadAnswer> {
+fn queue_line(line: &str) -> Result<QueuedTask, BadAnswer> {
     let wrong = |why: String| bad("squeue", line, why);
     let fields: Vec<&str> = line.splitn(5, '|').map(str::trim).collect();
     let [job, element, state, node, reason] = fields[..] else {
@@ -314,15 +290,15 @@ fn queue_line(line: &str) -> Result<QueueLine, BadAnswer> {
     };
     let state = match state {
         "PENDING" | "REQUEUED" | "REQUEUE_HOLD" | "REQUEUE_FED" | "SPECIAL_EXIT"
-        | "RESV_DEL_HOLD" => State::Pending(reason.to_owned()),
+        | "RESV_DEL_HOLD" => TaskState::Pending(reason.to_owned()),
         "RUNNING" | "COMPLETING" | "CONFIGURING" | "RESIZING" | "SIGNALING" | "STAGE_OUT"
-        | "STOPPED" | "SUSPENDED" => State::Running,
-        "COMPLETED" => State::Completed,
+        | "STOPPED" | "SUSPENDED" => TaskState::Running,
+        "COMPLETED" => TaskState::Completed,
         "FAILED" | "TIMEOUT" | "NODE_FAIL" | "CANCELLED" | "BOOT_FAIL" | "DEADLINE"
-        | "OUT_OF_MEMORY" | "PREEMPTED" | "REVOKED" => State::Ended(state.to_owned()),
+        | "OUT_OF_MEMORY" | "PREEMPTED" | "REVOKED" => TaskState::Ended(state.to_owned()),
         other => return Err(wrong(format!("where {other:?} is no state of a job"))),
     };
-    Ok(QueueLine { job: number, element, state, node: node.to_owned() })
+    Ok(QueuedTask { job: number, element, state, node: node.to_owned() })
 }
 
 /// True if this reason for waiting is usual in a busy cluster; otherwise the user must act.
@@ -635,3 +611,6 @@ pub fn last_words(said: &str) -> Option<&str> {
     let own = said.lines().map(str::trim).rfind(is_own);
     own.or_else(|| said.lines().map(str::trim).rfind(|line| !line.is_empty()))
 }
+
+#[cfg(test)]
+mod tests;
