@@ -19,6 +19,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-probe", &["pinfold-model", "pinfold-host"]),
     ("pinfold-study", &["pinfold-model", "pinfold-host", "pinfold-plan"]),
     ("pinfold-report", &["pinfold-model"]),
+    (
+        "pinfold-run",
+        &["pinfold-model", "pinfold-host", "pinfold-topology", "pinfold-plan", "pinfold-apply", "pinfold-vm"],
+    ),
     ("pinfold-lab", &["pinfold-model", "pinfold-host", "pinfold-vm", "pinfold-probe"]),
     (
         "pinfold",
@@ -33,6 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-probe",
             "pinfold-study",
             "pinfold-report",
+            "pinfold-run",
         ],
     ),
     (

@@ -3,13 +3,11 @@
 use std::io::Write as _;
 
 use pinfold_host::process::{self, Output, Signaled, Spawn, Stdio, capture, find_program};
+use pinfold_run::{Exit, Failure};
 use pinfold_study::study::cluster::slurm::{
     BadAnswer, Config, NODE_WORDS, NodeLine, NodeWish, QueueLine, Wish, choose, complaint, config,
     job_field, last_words, node_lines, nodes, queue, queue_words, submitted, will_ask_again,
 };
-
-use crate::common::host_failure;
-use crate::failure::{Exit, Failure};
 
 /// Timeout of a command; only a controller with problems takes longer.
 const ANSWER_NS: u64 = 120_000_000_000;
@@ -69,7 +67,7 @@ impl Slurm {
     }
 
     fn ask(&self, (name, program): (&str, &str), words: &[String]) -> Result<String, Failure> {
-        let output = capture(program, words, ANSWER_NS).map_err(|error| host_failure(&error))?;
+        let output = capture(program, words, ANSWER_NS)?;
         checked(name, &output)
     }
 
@@ -170,8 +168,7 @@ pub fn fed(
         .stdout(Stdio::Pipe)
         .stderr(Stdio::Pipe)
         .own_group()
-        .start()
-        .map_err(|error| host_failure(&error))?;
+        .start()?;
     let (stdin, stdout, stderr) = (child.stdin(), child.stdout(), child.stderr());
     let pid = child.pid();
     let gathered = std::thread::scope(|scope| {
@@ -199,7 +196,7 @@ pub fn fed(
         Ok((out?, errors?))
     });
     let (stdout, stderr) = gathered.map_err(failed)?;
-    let status = child.wait().map_err(|error| host_failure(&error))?;
+    let status = child.wait()?;
     Ok(Output { status, stdout, stderr })
 }
 

@@ -10,6 +10,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 use pinfold_host::process::{Output, Spawn, describe};
 use pinfold_host::{Clock as _, SystemClock};
+use pinfold_run::{Exit, Failure};
 use pinfold_study::store::TaskRecord;
 use pinfold_study::study::cluster::slurm::{
     QueueLine, State, Wish, complaint, not_taken, srun_end,
@@ -19,7 +20,6 @@ use pinfold_study::study::cluster::{Ask, Collector, JobDocument};
 use super::client::{Slurm, fed, said};
 use super::transport::{Look, Lost, Note, Taken, Transport, pending_of};
 use super::watch::Patience;
-use crate::failure::{Exit, Failure};
 
 /// The result of an `srun`.
 type Given = (Option<Ask>, Result<Output, Failure>);

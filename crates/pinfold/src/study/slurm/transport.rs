@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_run::Failure;
 use pinfold_study::store::TaskRecord;
 use pinfold_study::study::cluster::slurm::{QueueLine, State};
 use pinfold_study::study::cluster::{Ask, Collector, JobDocument};
 
 use super::watch::Patience;
-use crate::failure::Failure;
 
 /// Called with tasks as soon as they are submitted.
 pub type Note<'n> = dyn FnMut(&[TaskRecord]) -> Result<(), Failure> + 'n;
