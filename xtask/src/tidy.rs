@@ -20,6 +20,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-study", &["pinfold-model", "pinfold-host", "pinfold-plan"]),
     ("pinfold-cluster", &["pinfold-model", "pinfold-host", "pinfold-study"]),
     ("pinfold-report", &["pinfold-model"]),
+    (
+        "pinfold-run",
+        &["pinfold-model", "pinfold-host", "pinfold-topology", "pinfold-plan", "pinfold-apply", "pinfold-vm"],
+    ),
     ("pinfold-lab", &["pinfold-model", "pinfold-host", "pinfold-vm", "pinfold-probe"]),
     (
         "pinfold",
@@ -35,6 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-study",
             "pinfold-cluster",
             "pinfold-report",
+            "pinfold-run",
         ],
     ),
     (

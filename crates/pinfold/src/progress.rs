@@ -1,10 +1,10 @@
 //! Progress of the trials: a bar on a terminal, occasional lines in a log.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use pinfold_run::time;
 use pinfold_study::study::{Event, Progress, Update};
 
 use crate::output::{has_person, say};
-use crate::time;
 
 /// A progress bar.
 pub struct Bar {

@@ -6,6 +6,7 @@ use pinfold_probe::benchmarks::SchedPolicy;
 use pinfold_probe::job::without_skipped;
 use pinfold_probe::reference_tools::{Found, ReferenceTool};
 use pinfold_probe::registry::Probe;
+use pinfold_run::{Exit, Failure};
 use pinfold_study::measured::Stolen;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{Block, Direction, Interval, median, of_samples, ratio_interval};
@@ -14,7 +15,6 @@ use super::cpus::HostPlace;
 use super::run_block::{Reader, Taking, reference_tool_failure};
 use super::{Bench, COMPARED_BLOCKS, announcement, show};
 use crate::cli::measure::MeasureArgs;
-use crate::failure::{Exit, Failure};
 use crate::output::{data, say};
 use crate::screen;
 

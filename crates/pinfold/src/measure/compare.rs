@@ -7,6 +7,7 @@
 use pinfold_host::files;
 use pinfold_model::{CpuSet, Family, Plan};
 use pinfold_probe::registry::Probe;
+use pinfold_run::{Exit, Failure, inputs, interrupt, vcpus::Vcpus};
 use pinfold_study::compare::{self, Comparison};
 use pinfold_study::measured::{MeasuredBlock, Measurement, Stolen, from_json};
 use pinfold_study::random::Pcg32;
@@ -18,10 +19,8 @@ use super::guest::Guest;
 use super::run_block::{Reader, Taking};
 use super::{Bench, find, show};
 use crate::cli::measure::{CompareArgs, ProbeArgs, ProbeLine};
-use crate::failure::{Exit, Failure};
 use crate::output::{self, data, say};
-use crate::vcpus::Vcpus;
-use crate::{common, interrupt, screen};
+use crate::screen;
 
 /// The two sides of a comparison.
 pub struct Sides {
@@ -112,7 +111,7 @@ fn durations(one: &Measurement, other: &Measurement) -> Option<String> {
 }
 
 fn read(path: &str) -> Result<Measurement, Failure> {
-    let text = files::read_text(path).map_err(|error| common::input_failure(&error))?;
+    let text = files::read_text(path).map_err(|error| inputs::input_failure(&error))?;
     from_json(&text).map_err(|error| {
         let failure = Failure::from_error(Exit::Input, &error, error.hint());
         Failure { message: format!("{path}: {}", failure.message), ..failure }
@@ -128,7 +127,7 @@ fn plans(
     let (probe, how) = probe_of(arguments)?;
     let bench = Bench::new(arguments.seed)?;
     let names = (first.to_owned(), second.to_owned());
-    let plans = (common::read_plan(first)?, common::read_plan(second)?);
+    let plans = (inputs::read_plan(first)?, inputs::read_plan(second)?);
     let mut remarks = vec![format!("seed {}", bench.seed)];
     if plans.0.same_placement(&plans.1) {
         remarks.push("both plans place alike: this shows the noise, not a difference".to_owned());
@@ -147,7 +146,7 @@ fn plans(
                 ));
             }
             let one = Vcpus::counted(1..=1);
-            let check = |file: &str| common::plan_for_host(file, &bench.topology, &one);
+            let check = |file: &str| inputs::plan_for_host(file, &bench.topology, &one);
             let plans: (Plan, Plan) = (check(first)?, check(second)?);
             remarks.push(format!("each block starts the guest twice; {}", guest.place(&how)));
             let taken = interleaved(&bench, arguments.blocks, |side| {

@@ -5,12 +5,11 @@ use pinfold_model::{CpuSet, NodeId, Plan, Policy, ThreadPlan};
 use pinfold_plan::{Fit, command};
 use pinfold_probe::benchmarks::SchedPolicy;
 use pinfold_probe::loads::Placement;
+use pinfold_run::{Exit, Failure, host, inputs};
 
 use super::Bench;
 use crate::cli::measure::{MeasureArgs, ProbeArgs};
 use crate::commands::emulate;
-use crate::common;
-use crate::failure::{Exit, Failure};
 
 /// A placement on this machine.
 #[derive(Clone, Debug)]
@@ -34,7 +33,7 @@ impl HostPlace {
     ) -> Result<Self, Failure> {
         match (&arguments.plan, &arguments.vnode) {
             (Some(file), vnode) => {
-                let plan = common::read_plan(file)?;
+                let plan = inputs::read_plan(file)?;
                 let role = (vnode.as_deref(), arguments.role.as_deref());
                 Self::of_plan(bench, &plan, (file, role), &arguments.how)
             }
@@ -47,7 +46,7 @@ impl HostPlace {
     pub fn of_words(bench: &Bench, how: &ProbeArgs) -> Result<Self, Failure> {
         let topology = &bench.topology;
         let pus = match (&how.cpus, how.node) {
-            (Some(list), _) => common::pus("--cpus", list)?,
+            (Some(list), _) => inputs::pus("--cpus", list)?,
             (None, Some(node)) => {
                 let found = topology.nodes.iter().find(|one| one.id == NodeId(node));
                 found.map(|node| node.pus.clone()).ok_or_else(|| {
@@ -73,7 +72,7 @@ impl HostPlace {
         let wrong = |why: String| Failure::new(Exit::Input, format!("{file}: {why}"));
         // Offline CPUs are rejected with the command that brings them online.
         if let Fit::Other(differences) = pinfold_plan::fit(plan, &bench.topology) {
-            return Err(crate::apply_session::another_host(file, &differences)
+            return Err(pinfold_run::apply_session::another_host(file, &differences)
                 .with_hint(format!("make it again here: `{}`", command::again(plan, None))));
         }
         let names: Vec<&str> = plan.vnodes.iter().map(|one| one.name.as_str()).collect();
@@ -118,11 +117,11 @@ impl HostPlace {
         name: &str,
         (how, state): (&ProbeArgs, Option<&str>),
     ) -> Result<Self, Failure> {
-        let state = common::state(state)?;
+        let state = host::state(state)?;
         let (files, pus) = emulate::place_of(&state, name)?;
         let pus = match &how.cpus {
             Some(list) => {
-                let asked = common::pus("--cpus", list)?;
+                let asked = inputs::pus("--cpus", list)?;
                 let strange = asked.difference(&pus);
                 if !strange.is_empty() {
                     let text = format!("--cpus: the vnode {name} has no PU {strange}");
@@ -167,7 +166,7 @@ fn require_usable(bench: &Bench, option: &str, pus: &CpuSet) -> Result<(), Failu
     if pus.is_empty() {
         return Err(Failure::new(Exit::Input, format!("{option}: there is no PU to measure on")));
     }
-    common::require_known(option, pus, topology)?;
+    inputs::require_known(option, pus, topology)?;
     let offline = pus.intersection(&topology.offline);
     if let Some(first) = offline.iter().next() {
         let path = paths::cpu_is_online(first);

@@ -4,9 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pinfold_host::files::{self, Held, Owned, StateDir};
 use pinfold_probe::benchmarks::IoTarget;
-
-use crate::common::{self, host_failure};
-use crate::failure::{Exit, Failure};
+use pinfold_run::{Exit, Failure, host};
 
 /// Larger than the internal cache of a disk for one reader, small enough to be written quickly.
 const FILE_BYTES: usize = 64 << 20;
@@ -23,15 +21,15 @@ pub struct Folder {
 impl Folder {
     /// Creates the folder, and removes those of processes that were killed.
     pub fn new() -> Result<Self, Failure> {
-        let parent = Owned::Measured.folder().map_err(|error| host_failure(&error))?;
-        files::make_dirs(&parent).map_err(|error| host_failure(&error))?;
-        let host = common::host()?;
-        Owned::Measured.remove_orphans(&host, &parent).map_err(|error| host_failure(&error))?;
+        let parent = Owned::Measured.folder()?;
+        files::make_dirs(&parent)?;
+        let host = host::live()?;
+        Owned::Measured.remove_orphans(&host, &parent)?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = Owned::Measured.name(&host, number).map_err(|error| host_failure(&error))?;
+        let name = Owned::Measured.name(&host, number)?;
         let path = format!("{parent}/{name}");
-        let directory = StateDir::open(&path).map_err(|error| host_failure(&error))?;
-        let held = Owned::hold(&path).map_err(|error| host_failure(&error))?;
+        let directory = StateDir::open(&path)?;
+        let held = Owned::hold(&path)?;
         Ok(Self { directory, _held: held })
     }
 
@@ -57,7 +55,7 @@ impl Folder {
         let path = self.directory.path_of("blocks");
         // Not zeros: a file system may store those as holes, and then nothing is read.
         let bytes: Vec<u8> = (0..FILE_BYTES).map(|place| (place % 251).to_le_bytes()[0]).collect();
-        files::write_atomic(&path, &bytes).map_err(|error| host_failure(&error))?;
+        files::write_atomic(&path, &bytes)?;
         Ok(IoTarget::File(path))
     }
 }

@@ -14,14 +14,13 @@ use pinfold_probe::agent::{Agent, Heartbeat, Hello};
 use pinfold_probe::benchmarks::{IoTarget, SchedPolicy};
 use pinfold_probe::interference;
 use pinfold_probe::registry::{Probe, Settings};
+use pinfold_run::{Exit, Failure, host, inputs};
 use pinfold_study::measured::MeasuredBlock;
 use pinfold_vm::threads;
 
 use super::file::target_of;
 use super::{Bench, cpus, run_block};
 use crate::cli::measure::ProbeArgs;
-use crate::common::{self, host_failure};
-use crate::failure::{Exit, Failure};
 use crate::output::say;
 use crate::tune::{Facts, Scratch, Subject, VmStarter};
 
@@ -111,10 +110,10 @@ impl<'b> Guest<'b> {
         let settings = guest_settings(probe, how, (agent.hello(), disk))?;
         let job = probe.job(&settings).map_err(|refusal| run_block::refused(&refusal))?;
         let moment = || interference::now(&self.bench.host, &self.bench.topology.allowed);
-        let before = moment().map_err(|error| host_failure(&error))?;
+        let before = moment()?;
         let figures =
             job.run_in_guest(agent).map_err(|error| run_block::benchmark_failure(&error))?;
-        let after = moment().map_err(|error| host_failure(&error))?;
+        let after = moment()?;
         Ok(MeasuredBlock { figures, surroundings: after.since(&before) })
     }
 
@@ -206,7 +205,7 @@ impl Reached {
 /// The accelerator of the guest whose QEMU has this socket in its command line.
 fn accelerator_behind(bench: &Bench, socket: &str) -> Result<Accelerator, Failure> {
     let host = &bench.host;
-    for name in host.list(&paths::proc_dir()).map_err(|error| host_failure(&error))? {
+    for name in host.list(&paths::proc_dir())? {
         let Ok(pid) = name.parse::<u32>() else { continue };
         if Tid(pid) == process::own_pid() {
             continue; // its command line has the socket too
@@ -238,14 +237,14 @@ fn accelerator_behind(bench: &Bench, socket: &str) -> Result<Accelerator, Failur
 
 impl Demo {
     fn prepare(bench: &Bench, state: Option<&str>) -> Result<Self, Failure> {
-        let scratch = Scratch::new(&bench.host).map_err(|error| host_failure(&error))?;
+        let scratch = Scratch::new(&bench.host)?;
         let subject = Subject::demo(1, &scratch)?;
-        let plan = common::make_plan(
+        let plan = inputs::make_plan(
             Some("none"),
             &bench.topology,
             &Request::vm(&subject.name, VcpuCount::Exactly(1)),
         )?;
-        let state = common::state(state)?;
+        let state = host::state(state)?;
         let reported = RefCell::default();
         let mut demo = Self { subject, _scratch: scratch, state, plan, reported };
         demo.choose_accelerator(bench)?;
@@ -273,8 +272,8 @@ impl Demo {
         plan: &Plan,
         work: impl FnOnce(&Agent) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let io_directory = files::cache_dir().map_err(|error| host_failure(&error))?;
-        files::make_dirs(&io_directory).map_err(|error| host_failure(&error))?;
+        let io_directory = files::cache_dir()?;
+        files::make_dirs(&io_directory)?;
         let starter = VmStarter {
             host: &bench.host,
             clock: &SystemClock,

@@ -21,15 +21,13 @@ use pinfold_host::{Clock as _, LiveHost, SystemClock, files, process};
 use pinfold_model::{Accelerator, Origin, Topology, scrubbed_parameters};
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::registry::{self, PROBES, Probe};
+use pinfold_run::{Exit, Failure, host, inputs, interrupt};
 use pinfold_study::measured::{MeasuredBlock, Measurement, to_json};
 
 use self::cpus::HostPlace;
 use self::guest::Guest;
 use self::run_block::Taking;
 use crate::cli::measure::MeasureArgs;
-use crate::common::{self, host_failure};
-use crate::failure::{Exit, Failure};
-use crate::interrupt;
 use crate::output::{data, say};
 use crate::screen;
 
@@ -84,7 +82,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     if let Some(path) = &arguments.save {
         let text = to_json(&measurement)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-        files::write_atomic(path, text.as_bytes()).map_err(|error| host_failure(&error))?;
+        files::write_atomic(path, text.as_bytes())?;
     }
     match arguments.json {
         true => data(&show::json(&measurement, probe)?),
@@ -111,9 +109,8 @@ fn options(probe: &Probe) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Input, format!("{} has no further options", probe.name))
             .with_hint("`pinfold measure --help` lists those of all probes"));
     };
-    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
-    let help = process::capture(&pinload.path(), [command, "--help"], TOLD_NS)
-        .map_err(|error| host_failure(&error))?;
+    let pinload = Pinload::install()?;
+    let help = process::capture(&pinload.path(), [command, "--help"], TOLD_NS)?;
     data(help.stdout_text().trim_end());
     Ok(())
 }
@@ -174,11 +171,10 @@ fn announcement(probe: &Probe, blocks: u32, seconds: f64) -> String {
 
 impl Bench {
     fn new(seed: Option<u64>) -> Result<Self, Failure> {
-        let host = common::host()?;
-        let topology = common::topology(&host, None)?;
-        let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
-        let reported = process::capture(&pinload.path(), ["--version"], TOLD_NS)
-            .map_err(|error| host_failure(&error))?;
+        let host = host::live()?;
+        let topology = inputs::topology(&host, None)?;
+        let pinload = Pinload::install()?;
+        let reported = process::capture(&pinload.path(), ["--version"], TOLD_NS)?;
         let clock = SystemClock;
         let seed = seed.unwrap_or_else(|| clock.now_ns() ^ clock.unix_seconds());
         Ok(Self {
@@ -213,7 +209,7 @@ impl Bench {
     }
 
     fn origin(&self, guest: Option<&Guest<'_>>) -> Result<Origin, Failure> {
-        let native = common::origin(&self.host, &self.topology, self.seed)?;
+        let native = host::origin(&self.host, &self.topology, self.seed)?;
         Ok(Origin {
             // A saved measurement may be passed to other people, so it has no secrets.
             cmdline: scrubbed_parameters(&native.cmdline),

@@ -15,17 +15,15 @@ use pinfold_probe::counters::{self, Counters, Quantity};
 use pinfold_probe::interference;
 use pinfold_probe::locks::{self, Locks};
 use pinfold_probe::sched_latency::{self, SchedLatency};
+use pinfold_run::{Exit, Failure, target::Vm};
 use pinfold_study::measured::{MeasuredBlock, Measurement, to_json};
 use serde_json::{Value, json};
 
 use super::Bench;
 use crate::cli::measure::MeasureArgs;
 use crate::commands::exits;
-use crate::common::host_failure;
-use crate::failure::{Exit, Failure};
 use crate::output::{data, say};
-use crate::screen;
-use crate::target::Vm;
+use crate::{common, screen};
 
 /// Interval of checking that the workload still exists.
 const LOOK_NS: u64 = 100_000_000;
@@ -159,7 +157,7 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
     let saved = to_json(&measurement)
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
     if let Some(path) = &arguments.save {
-        files::write_atomic(path, saved.as_bytes()).map_err(|error| host_failure(&error))?;
+        files::write_atomic(path, saved.as_bytes())?;
         say(&format!("saved to {path}; `pinfold compare` takes two of them"));
     }
     show(instrument, arguments, (&measurement, &saved), &seen)?;
@@ -173,7 +171,7 @@ fn observed(
     (arguments, duration_ns): (&MeasureArgs, u64),
 ) -> Result<(String, Vec<Seen>, Vec<MeasuredBlock>), Failure> {
     let online = bench.topology.online();
-    let moment = || interference::now(&bench.host, &online).map_err(|error| host_failure(&error));
+    let moment = || interference::now(&bench.host, &online).map_err(Failure::from);
     let (mut name, mut seen, mut blocks) = (String::new(), Vec::new(), Vec::new());
     let count = arguments.blocks.unwrap_or(1);
     for block in 1..=count {
@@ -280,7 +278,10 @@ enum Subject {
 impl Subject {
     fn find(host: &LiveHost, arguments: &MeasureArgs) -> Result<Self, Failure> {
         if arguments.processes.is_empty() {
-            return Ok(Subject::Machine(Box::new(Vm::find(host, &arguments.machine)?)));
+            return Ok(Subject::Machine(Box::new(Vm::find(
+                host,
+                &common::vm(&arguments.machine)?,
+            )?)));
         }
         let threads = threads_of(host, &arguments.processes)?;
         Ok(Subject::Processes(arguments.processes.clone(), threads))
@@ -315,10 +316,10 @@ fn threads_of(host: &LiveHost, pids: &[u32]) -> Result<Vec<(TaskId, Role)>, Fail
                 true => {
                     Failure::new(Exit::Input, format!("--process {pid}: there is no such process"))
                 }
-                false => host_failure(&error),
+                false => Failure::from(error),
             })?;
         for tid in names.iter().filter_map(|name| name.parse().ok().map(Tid)) {
-            let stat = proc_stat::of(host, tid).map_err(|error| host_failure(&error))?;
+            let stat = proc_stat::of(host, tid)?;
             threads.extend(stat.map(|stat| (stat.task(), Role::Task)));
         }
     }
@@ -336,7 +337,7 @@ fn watch(host: &LiveHost, threads: &[(TaskId, Role)], duration_ns: u64) -> Resul
         SystemClock.sleep_ns(left.min(LOOK_NS));
         let mut alive = false;
         for (task, _) in threads {
-            alive |= process::task_alive(host, *task).map_err(|error| host_failure(&error))?;
+            alive |= process::task_alive(host, *task)?;
             if alive {
                 break;
             }
@@ -348,9 +349,9 @@ fn watch(host: &LiveHost, threads: &[(TaskId, Role)], duration_ns: u64) -> Resul
     }
 }
 
-fn watch_failure(error: &sched_latency::WatchError) -> Failure {
+fn watch_failure(error: sched_latency::WatchError) -> Failure {
     match error {
-        sched_latency::WatchError::Host(error) => host_failure(error),
+        sched_latency::WatchError::Host(error) => Failure::from(error),
         sched_latency::WatchError::Nobody | sched_latency::WatchError::Gone { .. } => {
             Failure::new(Exit::Vm, error.to_string())
         }
@@ -392,9 +393,9 @@ fn sched(
     duration_ns: u64,
 ) -> Result<SchedLatency, Failure> {
     let watching = sched_latency::start(host, &SystemClock, threads);
-    let watching = watching.map_err(|error| watch_failure(&error))?;
+    let watching = watching.map_err(watch_failure)?;
     watch(host, threads, duration_ns)?;
-    watching.stop(host, &SystemClock).map_err(|error| host_failure(&error))
+    watching.stop(host, &SystemClock).map_err(Failure::from)
 }
 
 /// The quantities on the command line, in the order of tables; all if there are none.
@@ -414,9 +415,9 @@ fn counted(
     duration_ns: u64,
 ) -> Result<Counters, Failure> {
     let counting = counters::start(host, &SystemClock, threads, quantities);
-    let counting = counting.map_err(|error| watch_failure(&error))?;
+    let counting = counting.map_err(watch_failure)?;
     watch(host, threads, duration_ns)?;
-    counting.stop(host, &SystemClock).map_err(|error| host_failure(&error))
+    counting.stop(host, &SystemClock).map_err(Failure::from)
 }
 
 fn locked(
@@ -424,11 +425,11 @@ fn locked(
     (threads, sites): (&[(TaskId, Role)], bool),
     duration_ns: u64,
 ) -> Result<Locks, Failure> {
-    let watching = locks::start(host, threads, sites).map_err(|error| match &error {
+    let watching = locks::start(host, threads, sites).map_err(|error| match error {
         locks::LocksError::Watch(error) => watch_failure(error),
         locks::LocksError::Unavailable { .. } => Failure::new(Exit::Host, error.to_string())
             .with_hint("it takes CAP_BPF and CAP_PERFMON, as root has them"),
     })?;
     watch(host, threads, duration_ns)?;
-    watching.stop(host).map_err(|error| host_failure(&error))
+    watching.stop(host).map_err(Failure::from)
 }

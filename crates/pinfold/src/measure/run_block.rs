@@ -8,6 +8,7 @@ use pinfold_probe::interference;
 use pinfold_probe::job::Job;
 use pinfold_probe::reference_tools::{self, ReferenceTool, ReferenceToolError};
 use pinfold_probe::registry::{Probe, Refusal, Settings};
+use pinfold_run::{Exit, Failure, time};
 use pinfold_study::measured::MeasuredBlock;
 
 use super::Bench;
@@ -15,10 +16,7 @@ use super::cpus::HostPlace;
 use super::file::Folder;
 use super::show;
 use crate::cli::measure::ProbeArgs;
-use crate::common::host_failure;
-use crate::failure::{Exit, Failure};
 use crate::output::{has_person, say};
-use crate::time;
 
 const LONGEST_S: f64 = 86_400.0;
 /// Duration of the check whether reads can bypass the page cache.
@@ -99,9 +97,9 @@ impl<'b> Taking<'b> {
     /// Measures one block.
     pub fn take(&self) -> Result<MeasuredBlock, Failure> {
         let moment = || interference::now(&self.bench.host, &self.place.pus);
-        let before = moment().map_err(|error| host_failure(&error))?;
+        let before = moment()?;
         let figures = self.figures()?;
-        let after = moment().map_err(|error| host_failure(&error))?;
+        let after = moment()?;
         Ok(MeasuredBlock { figures, surroundings: after.since(&before) })
     }
 
@@ -155,8 +153,7 @@ impl<'b> Taking<'b> {
         if !self.by_fio {
             return Ok(self.bench.version.clone());
         }
-        let reported = process::capture("fio", ["--version"], 10_000_000_000)
-            .map_err(|error| host_failure(&error))?;
+        let reported = process::capture("fio", ["--version"], 10_000_000_000)?;
         Ok(reported.stdout_text().trim().to_owned())
     }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use pinfold_host::{Clock as _, SystemClock, files};
 use pinfold_model::{CpuSet, Figure, Unit};
 use pinfold_probe::agent::{Agent, AgentError, Exit as GuestExit};
+use pinfold_run::{Exit, Failure, interrupt};
 use pinfold_study::study::{
     Acts, BOOT, Finished, Next, Program, StartRequest, TrialError, TrialResult, Wanted,
 };
@@ -16,8 +17,6 @@ use pinfold_study::study::{
 use super::job::Ended;
 use super::probes::{Exits, Observation, one_figure};
 use super::trials::{figures, words};
-use crate::failure::{Exit, Failure};
-use crate::interrupt;
 use crate::tune::loads::GuestSide;
 use crate::tune::{Facts, Running};
 

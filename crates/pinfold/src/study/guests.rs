@@ -10,12 +10,11 @@ use pinfold_model::{
 };
 use pinfold_plan::requests;
 use pinfold_probe::pinload::Pinload;
+use pinfold_run::Failure;
 use pinfold_study::study::{Acts, Cell, Cells, GuestRequest, NONE, Program, Study};
 use pinfold_vm::guest::MOST_VCPUS;
 
 use super::environment::NAME;
-use crate::common::host_failure;
-use crate::failure::Failure;
 use crate::output::say;
 use crate::tune::{GuestImage, Scratch, Shape, Subject, VmStarter, lacking};
 
@@ -187,7 +186,7 @@ impl Guests {
             }
             let scratch = match self.scratch.take() {
                 Some(scratch) => scratch,
-                None => Scratch::new(host).map_err(|error| host_failure(&error))?,
+                None => Scratch::new(host)?,
             };
             match GuestImage::prepare(isa, &scratch) {
                 Ok(kit) => {
@@ -296,8 +295,8 @@ pub fn starter<'a>(
     (pinload, topology): (&'a Pinload, &Topology),
     subject: &'a Subject,
 ) -> Result<VmStarter<'a>, Failure> {
-    let io_directory = files::cache_dir().map_err(|error| host_failure(&error))?;
-    files::make_dirs(&io_directory).map_err(|error| host_failure(&error))?;
+    let io_directory = files::cache_dir()?;
+    files::make_dirs(&io_directory)?;
     Ok(VmStarter {
         host,
         clock: &SystemClock,

@@ -193,7 +193,8 @@ lasts = "1s"
     /// The interference of a cell, as text.
     fn beside(synthetic: &str, measured: &str, levels: [&str; 3]) -> String {
         let topology =
-            crate::common::topology(&crate::common::host().unwrap(), Some(synthetic)).unwrap();
+            pinfold_run::inputs::topology(&pinfold_run::host::live().unwrap(), Some(synthetic))
+                .unwrap();
         let study = library::from_toml(STUDY).unwrap();
         let facts =
             HostFacts { pus: 1, cores: 1, nodes: 1, packages: 1, smt: false, cpufreq: false };
@@ -236,10 +237,10 @@ lasts = "1s"
 
     #[test]
     fn neighbours_reach_memory_where_there_is_room() {
-        let host = crate::common::host().unwrap();
+        let host = pinfold_run::host::live().unwrap();
         let check = |cache: u64, free_gib: u64, count: usize, expected: u32, caveat: bool| {
             let synthetic = format!("numa:1 l3:1(size={}) core:4 pu:1", cache << 20);
-            let topology = crate::common::topology(&host, Some(&synthetic)).unwrap();
+            let topology = pinfold_run::inputs::topology(&host, Some(&synthetic)).unwrap();
             let neighbours = (1..=count).map(|pu| PuId(u32::try_from(pu).unwrap())).collect();
             let beside = Neighbours { memory: None, neighbours };
             let mib = beside.neighbour_mib(&topology, Some(free_gib << 30));

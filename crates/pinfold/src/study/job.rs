@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use pinfold_host::process::{Child, Spawn, Stdio, describe};
 use pinfold_host::{Clock as _, SystemClock};
+use pinfold_run::Failure;
 use pinfold_study::study::TrialError;
 
 /// Maximum length of the output (bytes).
@@ -111,7 +112,7 @@ impl Job {
             .stderr(Stdio::Pipe)
             .own_group()
             .start()
-            .map_err(|error| TrialError::failed(crate::common::host_failure(&error).message))?;
+            .map_err(|error| TrialError::failed(Failure::from(error).message))?;
         let done = Arc::new(AtomicUsize::new(0));
         let stdout = gather(child.stdout(), (bell, &done)).map_err(|error| failed(&error))?;
         let stderr = gather(child.stderr(), (bell, &done)).map_err(|error| failed(&error))?;

@@ -26,6 +26,7 @@ use pinfold_host::{Clock as _, LiveHost, SystemClock, files};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, Topology};
 use pinfold_probe::pinload::Pinload;
+use pinfold_run::{Exit, Failure, host, inputs, interrupt};
 use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store, StoreError};
 use pinfold_study::study::{
     self as library, Analysis, Environment, HostFacts, KIND, Loaded, NewStudy, Outcome, Study,
@@ -37,9 +38,7 @@ use crate::cli::study::{
     CheckArgs, DiffArgs, ExportArgs, GateArgs, ReportArgs, ResumeArgs, RunArgs, StoreArgs,
     StudyArgs, StudyCommand,
 };
-use crate::common::{self, host_failure};
-use crate::failure::{Exit, Failure};
-use crate::interrupt;
+use crate::common;
 use crate::output::{data, say};
 use crate::progress;
 
@@ -70,7 +69,7 @@ pub fn gate(arguments: &GateArgs) -> Result<(), Failure> {
     let Some((program, words)) = arguments.command.split_first() else {
         return Err(Failure::new(Exit::Input, "no command is given"));
     };
-    Err(host_failure(&Spawn::new(program).args(words).replace_self()))
+    Err(Failure::from(Spawn::new(program).args(words).replace_self()))
 }
 
 /// The failure for an error of the study crate.
@@ -117,8 +116,8 @@ pub fn store_failure(error: &StoreError) -> Failure {
 
 /// A study from its file.
 fn read(path: &str) -> Result<Study, Failure> {
-    let text = files::read_text(path).map_err(|error| common::input_failure(&error))?;
-    common::asked(path, library::from_toml(&text))
+    let text = files::read_text(path).map_err(|error| inputs::input_failure(&error))?;
+    inputs::asked(path, library::from_toml(&text))
 }
 
 /// The facts about this host for the expressions of the file.
@@ -145,10 +144,10 @@ struct Bench {
 impl Bench {
     /// This host, with the CPUs that the study may use.
     fn of(study: &Study, file: &str) -> Result<Self, Failure> {
-        let host = common::host()?;
-        let mut topology = common::topology(&host, None)?;
+        let host = host::live()?;
+        let mut topology = inputs::topology(&host, None)?;
         if let Some(pus) = &study.pus {
-            common::require_known(&format!("{file}: pus"), pus, &topology)?;
+            inputs::require_known(&format!("{file}: pus"), pus, &topology)?;
             topology.allowed = topology.allowed.intersection(pus);
             if topology.allowed.is_empty() {
                 return Err(Failure::new(
@@ -167,8 +166,8 @@ fn check(arguments: &CheckArgs, state: Option<&str>) -> Result<(), Failure> {
     let whole = read(file)?;
     let study = chosen(&whole, arguments.quick, file)?;
     let bench = Bench::of(&study, file)?;
-    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
-    let state = common::state(state)?;
+    let pinload = Pinload::install()?;
+    let state = host::state(state)?;
     let runner = HostRunner::new(&bench.host, &bench.topology, (&state, &pinload))?;
     let cells = library::cells(&study, &bench.facts, &runner);
     let cells = cells.map_err(|error| file_failure(file, &error))?;
@@ -197,14 +196,14 @@ fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         return slurm::run(arguments, &whole, state);
     }
     let bench = Bench::of(&study, file)?;
-    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
-    let state = common::state(state)?;
+    let pinload = Pinload::install()?;
+    let state = host::state(state)?;
     let mut runner = HostRunner::new(&bench.host, &bench.topology, (&state, &pinload))?;
     let path = arguments.store.clone().unwrap_or_else(|| format!("{}.sqlite", study.name));
     let mut store = Store::open_or_create(&path).map_err(|error| store_failure(&error))?;
     let cells = library::cells(&study, &bench.facts, &runner);
     runner.prepare(&study, &cells.map_err(|error| file_failure(file, &error))?)?;
-    let origin = runner.origin(common::origin(&bench.host, &bench.topology, study.seed)?);
+    let origin = runner.origin(host::origin(&bench.host, &bench.topology, study.seed)?);
     let new = NewStudy {
         study: &whole,
         quick: arguments.quick,
@@ -225,7 +224,7 @@ fn require_own(store: &str) -> Result<(), Failure> {
         let path = format!("{store}{suffix}");
         if suffix.is_empty() || files::exists(&path) {
             files::require_own(&path).map_err(|error| {
-                host_failure(&error).with_hint(
+                Failure::from(error).with_hint(
                     "a resume runs the commands that it holds: read them, then copy it to a file that \
                      only you may write to, and resume the copy",
                 )
@@ -259,11 +258,11 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
     }
     slurm::refuse_words(&arguments.slurm)?;
     let bench = Bench::of(&loaded.study, &arguments.store)?;
-    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
-    let state = common::state(state)?;
+    let pinload = Pinload::install()?;
+    let state = host::state(state)?;
     let mut runner = HostRunner::new(&bench.host, &bench.topology, (&state, &pinload))?;
     runner.prepare(&loaded.study, &loaded.cells)?;
-    let origin = common::origin(&bench.host, &bench.topology, loaded.study.seed)?;
+    let origin = host::origin(&bench.host, &bench.topology, loaded.study.seed)?;
     let origin = runner.origin(origin);
     let now = SessionRecord { began_unix_s: SystemClock.unix_seconds(), origin };
     let on_change = match arguments.accept_host_change {
@@ -289,7 +288,7 @@ fn work(
     (bench, runner): (&Bench, &mut HostRunner<'_>),
     state: &files::StateDir,
 ) -> Result<(), Failure> {
-    let lock = state.lock(LOCK).map_err(|error| host_failure(&error))?;
+    let lock = state.lock(LOCK)?;
     let Some(_lock) = lock else {
         return Err(Failure::new(Exit::Host, "another Pinfold measures on this machine")
             .with_hint("wait until it has ended: two at a time would measure each other"));

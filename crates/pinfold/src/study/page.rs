@@ -9,6 +9,7 @@ use pinfold_report::{
     Agreement, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture, PictureKind, Scale,
     Spot, Spread, StudyPage, TableError, TableFiles, format,
 };
+use pinfold_run::{Exit, Failure, time};
 use pinfold_study::stats::{Interval, QuantilePoint, Verdict};
 use pinfold_study::store::Store;
 use pinfold_study::study::NodeTable;
@@ -17,9 +18,6 @@ use pinfold_study::study::{
 };
 
 use super::{nodes, print, study_failure};
-use crate::common::{self, host_failure};
-use crate::failure::{Exit, Failure};
-use crate::time;
 
 /// The meaning of a ratio on the page.
 const RATIO: &str = "ratio to the baseline (median of the blocks’ ratios)";
@@ -536,7 +534,7 @@ pub fn export(
     let failed = |error: StudyError| study_failure(&error);
     let tables = library::tables(store, analysis).map_err(failed)?;
     let samples = library::samples(store, analysis.run.id).map_err(failed)?;
-    files::make_dirs(folder).map_err(|error| host_failure(&error))?;
+    files::make_dirs(folder)?;
     let mut written = Vec::new();
     for table in &tables {
         let files = TableFiles::of(table).map_err(|error| table_failure(&error))?;
@@ -562,8 +560,7 @@ pub fn export(
 fn save(files: TableFiles, (folder, name): (&str, &str)) -> Result<usize, Failure> {
     let table = files.finish().map_err(|error| table_failure(&error))?;
     for (ending, bytes) in [("csv", table.csv.as_bytes()), ("parquet", &table.parquet)] {
-        files::write_atomic(&format!("{folder}/{name}.{ending}"), bytes)
-            .map_err(|error| host_failure(&error))?;
+        files::write_atomic(&format!("{folder}/{name}.{ending}"), bytes)?;
     }
     Ok(table.rows)
 }
@@ -634,5 +631,5 @@ pub fn differences(first: &Analysis, second: &Analysis) -> Vec<String> {
 pub fn write(page: &StudyPage, path: &str) -> Result<(), Failure> {
     let html = pinfold_report::render_study(page)
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-    files::write_atomic(path, html.as_bytes()).map_err(|error| common::host_failure(&error))
+    files::write_atomic(path, html.as_bytes()).map_err(Failure::from)
 }

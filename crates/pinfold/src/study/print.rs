@@ -3,6 +3,7 @@
 use pinfold_model::text::counted;
 use std::collections::BTreeMap;
 
+use pinfold_run::{Exit, Failure, time};
 use pinfold_study::stats::blocks_needed;
 use pinfold_study::store::{self, RunId, RunRecord, Store, StoreError, StudyProgress};
 use pinfold_study::study::{Cells, Loaded, Prediction, Study, predict};
@@ -11,9 +12,8 @@ use serde_json::json;
 use super::progress::seconds;
 use super::{store_failure, study_failure};
 use crate::cli::study::CheckArgs;
-use crate::failure::{Exit, Failure};
 use crate::output::{data, say, show};
-use crate::{screen, time};
+use crate::screen;
 
 /// Maximum number of cells that are listed for one reason.
 const NAMED: usize = 3;

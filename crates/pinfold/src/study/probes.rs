@@ -11,9 +11,8 @@ use pinfold_model::{Accelerator, CpuSet, Family, Figure, PuId, Role, TaskId, Uni
 use pinfold_probe::counters::{self, Counting, Outcome, Quantity};
 use pinfold_probe::exits;
 use pinfold_probe::locks::{self, Locks, LocksError, Watching};
+use pinfold_run::Failure;
 use pinfold_study::study::{ABSENT, Probe, TrialError};
-
-use crate::common::host_failure;
 
 /// CPU times in `/proc/stat`.
 #[derive(Clone, Copy, Default)]
@@ -81,7 +80,7 @@ impl Observation {
                 Err(error @ LocksError::Watch(_)) => return Err(failed(&error)),
             },
         };
-        let clocks = clocks(host, pus).map_err(|error| failed(&host_failure(&error).message))?;
+        let clocks = clocks(host, pus).map_err(|error| failed(&Failure::from(error).message))?;
         let began_ns = SystemClock.now_ns();
         let (probes, pus) = (probes.to_vec(), pus.clone());
         Ok(Self { probes, pus, began_ns, clocks, counting, locks })
@@ -91,7 +90,7 @@ impl Observation {
     pub fn end(self, host: &LiveHost) -> Result<Vec<Figure>, TrialError> {
         let elapsed_ns = SystemClock.now_ns().saturating_sub(self.began_ns).max(1);
         let after =
-            clocks(host, &self.pus).map_err(|error| failed(&host_failure(&error).message))?;
+            clocks(host, &self.pus).map_err(|error| failed(&Failure::from(error).message))?;
         let counted = self.counting.map(|counting| counting.stop(host, &SystemClock));
         let counted = counted.transpose().map_err(|error| failed(&error))?;
         let locks = match self.locks {

@@ -10,6 +10,7 @@ use pinfold_model::{CpuSet, EmulationPlan, EmulatorRequest, Origin, Plan, Speed,
 use pinfold_probe::agent::{Agent, AgentError};
 use pinfold_probe::loads::{HostLoads, LoadError};
 use pinfold_probe::pinload::Pinload;
+use pinfold_run::{Exit, Failure, apply_session, inputs, interrupt};
 use pinfold_speed::Facts;
 use pinfold_study::study::{
     Acts, Cell, Cells, Finished, NONE, Runner, StartRequest, Study, TrialError, TrialResult,
@@ -22,12 +23,9 @@ use super::interference::{Neighbours, free_bytes};
 use super::job::Bell;
 use super::trials::{Enter, Means, Trials};
 use crate::commands::emulate::{Endpoint, Kept, Machine, Programs, with_programs};
-use crate::common::{self, host_failure};
-use crate::failure::{Exit, Failure};
 use crate::output::say;
 use crate::tune::Subject;
 use crate::tune::loads::{GuestSide, HostSide};
-use crate::{apply_session, interrupt};
 
 /// Maximum duration of a wait.
 const LOOK_NS: u64 = 500_000_000;
@@ -107,9 +105,7 @@ impl<'a> HostRunner<'a> {
 
     /// Allows this process to run on all CPUs again.
     pub fn release(&self, topology: &Topology) -> Result<(), Failure> {
-        self.host
-            .set_affinity(process::own_tid(), &topology.inherited())
-            .map_err(|error| host_failure(&error))
+        self.host.set_affinity(process::own_tid(), &topology.inherited()).map_err(Failure::from)
     }
 
     fn start_on(
@@ -247,8 +243,8 @@ impl<'a> HostRunner<'a> {
         if !request.wanted().any(|wanted| loaded(wanted.cell)) {
             return Ok(None);
         }
-        let directory = files::cache_dir().map_err(|error| host_failure(&error))?;
-        files::make_dirs(&directory).map_err(|error| host_failure(&error))?;
+        let directory = files::cache_dir()?;
+        files::make_dirs(&directory)?;
         let pus = u32::try_from(self.topology.allowed.len()).unwrap_or(u32::MAX);
         let side = HostSide::start(self.pinload, pus, &directory);
         side.map(Some).map_err(|error| load_failure(&error))
@@ -270,7 +266,7 @@ impl<'a> HostRunner<'a> {
             let mut sources = vec![self.bell.fd()];
             sources.extend(interrupt::bell());
             if let Err(error) = watcher.wait(LOOK_NS, &sources) {
-                break Err(host_failure(&error));
+                break Err(Failure::from(error));
             }
             interrupt::silence();
         };
@@ -282,12 +278,12 @@ impl<'a> HostRunner<'a> {
         let all = self.topology.inherited();
         let rest = all.difference(pus);
         let free = if rest.is_empty() { all } else { rest };
-        self.host.set_affinity(process::own_tid(), &free).map_err(|error| host_failure(&error))
+        self.host.set_affinity(process::own_tid(), &free).map_err(Failure::from)
     }
 
     fn slowed(&self, plan: &EmulationPlan, mut trials: Trials<'_, '_>) -> Result<(), Failure> {
         let kept = Kept::of(self.host, self.state, self.topology);
-        let programs = Programs::new(self.pinload, kept.map_err(|error| host_failure(&error))?);
+        let programs = Programs::new(self.pinload, kept?);
         let programs = programs.without_renewal();
         let bell = Some(self.bell.fd());
         let mut enter = None;
@@ -305,7 +301,7 @@ impl<'a> HostRunner<'a> {
                     Some(place) => place,
                     None => {
                         let found = platformed.enter(NAME)?;
-                        let pus = common::pus("the vnode's PUs", &found.pus)?;
+                        let pus = inputs::pus("the vnode's PUs", &found.pus)?;
                         enter.insert(Enter { files: found.files, pus, places: None, memory: None })
                     }
                 };

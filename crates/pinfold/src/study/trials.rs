@@ -6,15 +6,17 @@ use pinfold_host::LiveHost;
 use pinfold_host::process::{Spawn, Stdio};
 use pinfold_model::{CpuSet, Figure, NodeId, Plan, PuId, Role, Unit};
 use pinfold_probe::pinload::Pinload;
+use pinfold_run::{
+    Failure,
+    apply_session::{self, OnStop},
+    rt_watchdog::{Beating, Guard},
+};
 use pinfold_study::study::{
     Acts, Finished, Next, Program, StartRequest, TrialError, TrialResult, Wanted, extract,
 };
 
 use super::job::{Bell, Ended, Job};
 use super::probes::{Observation, need_threads, one_figure};
-use crate::apply_session::{self, OnStop};
-use crate::failure::Failure;
-use crate::rt_watchdog::{Beating, Guard};
 use crate::tune::loads::HostSide;
 
 /// The figure that every trial has: the time from the start of its command to the end of its
@@ -228,7 +230,7 @@ fn end(host: &LiveHost, running: Running<'_>) -> Result<(), Failure> {
     match was_received {
         true => Ok(()),
         false => Err(Failure::new(
-            crate::failure::Exit::Host,
+            pinfold_run::Exit::Host,
             "this Pinfold was stopped, and what it measured has lost its real-time rights",
         )),
     }

@@ -2,14 +2,12 @@
 
 use pinfold_model::{Finding, IsolationScope, Request, Topology, VcpuCount, VnodeRequest};
 use pinfold_plan::strategies;
+use pinfold_run::{Exit, Failure, inputs, qemu_line};
 use pinfold_study::tune::{Candidate, NONE};
 use pinfold_vm::argv;
 
 use super::subject::Subject;
 use crate::cli::TuneArgs;
-use crate::common;
-use crate::failure::{Exit, Failure};
-use crate::qemu_line;
 
 /// The candidates, `none` first, and the strategies that were left out, with the reason.
 ///
@@ -19,8 +17,8 @@ pub fn candidates(
     subject: &Subject,
     topology: &Topology,
 ) -> Result<(Vec<Candidate>, Vec<Finding>), Failure> {
-    let avoid = common::pus("--avoid", &arguments.avoid)?;
-    common::require_known("--avoid", &avoid, topology)?;
+    let avoid = inputs::pus("--avoid", &arguments.avoid)?;
+    inputs::require_known("--avoid", &avoid, topology)?;
     let command = argv::parse(&subject.argv);
     let vcpus = VcpuCount::Exactly(subject.vcpus);
     let vnode = qemu_line::vnode(&command, vcpus, topology);

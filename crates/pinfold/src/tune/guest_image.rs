@@ -6,13 +6,12 @@
 use pinfold_host::{files, process};
 use pinfold_model::{Accelerator, Finding, Isa};
 use pinfold_probe::cross_compile;
+use pinfold_run::{Exit, Failure};
 use pinfold_vm::guest::{self, DemoGuest, GuestDisks, GuestKernel};
 use pinfold_vm::launch::LaunchOptions;
 
 use super::scratch::Scratch;
 use super::subject::{Inside, Subject};
-use crate::common::host_failure;
-use crate::failure::{Exit, Failure};
 use crate::output::say;
 
 const DISK_BYTES: usize = 32 << 20;
@@ -61,7 +60,7 @@ pub fn lacking(isa: Isa) -> Option<Failure> {
 fn disks(file: &dyn Fn(&str) -> String) -> Result<GuestDisks, Failure> {
     let disks = GuestDisks { ahci: file("ahci.img"), virtio: file("virtio.img") };
     for disk in [&disks.ahci, &disks.virtio] {
-        files::write_atomic(disk, &vec![0; DISK_BYTES]).map_err(|error| host_failure(&error))?;
+        files::write_atomic(disk, &vec![0; DISK_BYTES])?;
     }
     Ok(disks)
 }
@@ -72,7 +71,7 @@ impl GuestImage {
         if let Some(failure) = lacking(isa) {
             return Err(failure);
         }
-        let cache = files::cache_dir().map_err(|error| host_failure(&error))?;
+        let cache = files::cache_dir()?;
         let pinload = cross_compile::program(isa, &format!("{cache}/cross"))
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
         say(&format!("Getting the {isa} guest's kernel from Debian's packages …"));
@@ -81,7 +80,7 @@ impl GuestImage {
         let archive = guest::build_initramfs(&kernel, &pinload)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
         let initramfs = scratch.file(&format!("initramfs-{isa}"));
-        files::write_atomic(&initramfs, &archive).map_err(|error| host_failure(&error))?;
+        files::write_atomic(&initramfs, &archive)?;
         let disks = disks(&|name| scratch.file(name))?;
         Ok(Self {
             isa,

@@ -9,13 +9,12 @@ use pinfold_probe::agent::Agent;
 use pinfold_probe::benchmarks::{Benchmark, Disk, IoTarget, SchedPolicy};
 use pinfold_probe::roles::{self, Snapshot};
 use pinfold_probe::run_delay::{self, Watch};
+use pinfold_run::{Exit, Failure, interrupt};
 use pinfold_study::store::CellResult;
 use pinfold_vm::threads::Found;
 
 use super::loads::{GuestSide, HostSide};
 use super::subject::Inside;
-use crate::failure::{Exit, Failure};
-use crate::interrupt;
 
 /// Priority of the spin-gap benchmark: above the guest's load, so that it measures only the host.
 const GAP_PRIORITY: u8 = 80;

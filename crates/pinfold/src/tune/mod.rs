@@ -30,6 +30,7 @@ pub use subject::Subject;
 use pinfold_host::{Clock, LiveHost, SystemClock, files};
 use pinfold_model::{Accelerator, Finding, LoadState, Metric, Origin, Plan, Topology};
 use pinfold_probe::pinload::Pinload;
+use pinfold_run::{Exit, Failure, host, inputs, interrupt, time};
 use pinfold_study::store::{OpenRun, Store};
 use pinfold_study::tune::{
     self as study, Candidate, Costs, Environment, Goal, Outcome, TuneConfig, TuneError,
@@ -38,11 +39,9 @@ use pinfold_study::tune::{
 use self::measure::{PER_OBSERVED_S, PER_STATE_S};
 use self::subject::Inside;
 use crate::cli::{self, TuneArgs};
-use crate::common::{self, host_failure};
-use crate::failure::{Exit, Failure};
+use crate::common;
 use crate::output::say;
 use crate::progress::Bar;
-use crate::{interrupt, time};
 
 /// Shortest observation of the spin-gap benchmark in one load state (seconds).
 const SHORTEST_LOOK_S: f64 = 0.25;
@@ -62,11 +61,11 @@ struct Bench<'a> {
 
 /// Runs the tuning and prints the result.
 pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
-    let host = common::host()?;
+    let host = host::live()?;
     let clock = SystemClock;
     interrupt::install()?;
-    let topology = common::topology(&host, None)?;
-    let scratch = Scratch::new(&host).map_err(|error| host_failure(&error))?;
+    let topology = inputs::topology(&host, None)?;
+    let scratch = Scratch::new(&host)?;
     let mut subject = Subject::prepare(arguments, &scratch, &host)?;
     let open = || {
         Store::open_or_create(&arguments.store.path)
@@ -86,8 +85,8 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     };
     let bench =
         Bench { arguments, host: &host, clock: &clock, topology: &topology, candidates, findings };
-    let state = common::state(state)?;
-    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
+    let state = host::state(state)?;
+    let pinload = Pinload::install()?;
     let facts = bench.trial(&mut subject, &pinload, &state)?;
     let mut starter = bench.starter(&subject, &pinload, &state)?;
     let run = bench.open_run(&mut store, &subject, &facts)?;
@@ -124,8 +123,8 @@ impl Bench<'_> {
         pinload: &'s Pinload,
         state: &'s files::StateDir,
     ) -> Result<VmStarter<'s>, Failure> {
-        let io_directory = files::cache_dir().map_err(|error| host_failure(&error))?;
-        files::make_dirs(&io_directory).map_err(|error| host_failure(&error))?;
+        let io_directory = files::cache_dir()?;
+        files::make_dirs(&io_directory)?;
         let pus = u32::try_from(self.topology.allowed.len()).unwrap_or(u32::MAX);
         let plans: Vec<Plan> = self.candidates.iter().map(|one| one.plan.clone()).collect();
         Ok(VmStarter {
@@ -207,7 +206,7 @@ impl Bench<'_> {
         let mut create = |config: &mut TuneConfig, kept: &Kept| {
             config.context = persist::context(kept)?;
             let now = self.clock.unix_seconds();
-            Ok(study::create(store, config, &self.candidates, &origin, now))
+            Ok::<_, Failure>(study::create(store, config, &self.candidates, &origin, now))
         };
         let mut created = create(&mut config, &kept)?;
         if let Err(TuneError::Budget { needed_s, .. }) = &created
@@ -265,7 +264,7 @@ impl Bench<'_> {
             qemu: Some(facts.qemu.clone()),
             accelerator: facts.accelerator,
             guest_kernel: subject.kernel.as_ref().map(pinfold_vm::guest::GuestKernel::origin),
-            ..common::origin(self.host, self.topology, seed)?
+            ..host::origin(self.host, self.topology, seed)?
         })
     }
 }

@@ -5,12 +5,10 @@ use pinfold_host::Clock;
 use pinfold_model::text::counted;
 use pinfold_model::{Finding, Origin, Severity};
 use pinfold_plan::schema;
+use pinfold_run::{Exit, Failure, inputs};
 use pinfold_study::store::{CandidateRole, HostChange, OpenRun, RunId, SessionRecord, Store};
 use pinfold_study::tune::Candidate;
 use serde::{Deserialize, Serialize};
-
-use crate::common;
-use crate::failure::{Exit, Failure};
 
 /// Format of the stored text.
 pub const KEPT: &str = "pinfold-tune-context/1";
@@ -107,7 +105,7 @@ pub fn candidates(store: &Store, run: i64, vcpus: u32) -> Result<Vec<Candidate>,
     for record in records.into_iter().filter(|record| record.role != CandidateRole::Twin) {
         let plan = schema::from_json(&record.plan_json)
             .map_err(|e| Failure::from_error(Exit::Input, &e, None))?;
-        let planned = common::single(&plan)?.vcpus().count();
+        let planned = inputs::single(&plan)?.vcpus().count();
         if planned != vcpus as usize {
             return Err(Failure::new(
                 Exit::Input,

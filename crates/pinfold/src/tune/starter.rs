@@ -10,6 +10,13 @@ use pinfold_host::{Clock, LiveHost};
 use pinfold_model::{Accelerator, Plan};
 use pinfold_probe::agent::{Agent, AgentError, Heartbeat};
 use pinfold_probe::pinload::Pinload;
+use pinfold_run::{
+    Exit, Failure,
+    apply_session::{self, OnStop},
+    inputs, interrupt,
+    rt_watchdog::{Beating, Guard},
+    target::placeable,
+};
 use pinfold_study::tune::{StartRequest, StartResult, Starter, TrialError};
 use pinfold_vm::guest::DemoGuest;
 use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
@@ -18,12 +25,6 @@ use super::boot_priority::Yielding;
 use super::loads::HostSide;
 use super::measure::{Running, last_lines};
 use super::subject::{Inside, Subject};
-use crate::apply_session::{self, OnStop};
-use crate::common::{self, host_failure};
-use crate::failure::{Exit, Failure};
-use crate::interrupt;
-use crate::rt_watchdog::{Beating, Guard};
-use crate::target::placeable;
 
 /// Polling interval while a guest starts.
 const LOOK_NS: u64 = 100_000_000;
@@ -132,7 +133,7 @@ impl VmStarter<'_> {
     }
 
     fn launch(&self, plan: &Plan) -> Result<RunningVm, Failure> {
-        let vnode = common::single(plan)?;
+        let vnode = inputs::single(plan)?;
         let argv = self.subject.argv_for(vnode.guest.as_ref());
         let options = LaunchOptions {
             echo: Echo::Off,
@@ -166,7 +167,12 @@ impl VmStarter<'_> {
         let own =
             host_side.tasks(self.host).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
         let target = Target { own, ..placeable(&vm.found) };
-        crate::apply_session::apply_guarded(self.host, (plan, &target), journals, OnStop::Finish)
+        pinfold_run::apply_session::apply_guarded(
+            self.host,
+            (plan, &target),
+            journals,
+            OnStop::Finish,
+        )
     }
 
     fn use_guest(
@@ -177,7 +183,7 @@ impl VmStarter<'_> {
     ) -> Result<(), Failure> {
         let starts_on_one = self.subject.demo.as_ref().is_some_and(DemoGuest::starts_on_one);
         let yielding = starts_on_one.then(|| Yielding::all_but_first(self.host, &vm.found));
-        let yielding = yielding.transpose().map_err(|e| host_failure(&e))?;
+        let yielding = yielding.transpose()?;
         vm.cont().map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
         let agent = self.greet(vm, yielding)?;
         let beat = |agent| Heartbeat::start_while(agent, || !interrupt::requested());
@@ -219,7 +225,7 @@ impl VmStarter<'_> {
                 let mut agent =
                     Agent::connect_while(socket, patience, self.clock).map_err(failed)?;
                 if let Some(yielding) = yielding {
-                    yielding.end().map_err(|e| host_failure(&e))?;
+                    yielding.end()?;
                     agent.bring_cpus_online(patience).map_err(failed)?;
                 }
                 self.check_cpus(&agent)?;
@@ -262,7 +268,7 @@ impl VmStarter<'_> {
 
     /// Undoes what was applied; what cannot be restored is a failure.
     fn take_back(&self, journal: Journal<'_>) -> Result<(), Failure> {
-        crate::apply_session::undo(self.host, journal).map(|_| ())
+        pinfold_run::apply_session::undo(self.host, journal).map(|_| ())
     }
 
     /// QEMU's error output and the end of the guest's console.

@@ -2,14 +2,13 @@
 
 use pinfold_host::LiveHost;
 use pinfold_model::{Accelerator, Finding, GuestTopology, Isa};
+use pinfold_run::{Exit, Failure, time};
 use pinfold_vm::argv;
 use pinfold_vm::guest::{self, DemoGuest, GuestKernel};
 
 use super::guest_image::{GuestImage, Shape};
 use super::scratch::Scratch;
 use crate::cli::TuneArgs;
-use crate::failure::{Exit, Failure};
-use crate::time;
 
 const MEMORY_MIB: u32 = 256;
 /// Timeout for the HELLO of a user's guest.

@@ -6,20 +6,19 @@ use std::process::ExitStatus;
 use pinfold_host::process::{self, Child, Signaled, Spawn};
 use pinfold_model::{Command, CpuSet, Platform};
 use pinfold_plan::platforms;
+use pinfold_run::{Exit, Failure, host, inputs, interrupt};
 
 use super::ipc::{self, Ask, Enter};
 use super::supervisor::{Endpoint, resolved, with_platform};
 use crate::cli::RunArgs;
 use crate::cli::emulate::{ExecArgs, ShellArgs};
-use crate::failure::{Exit, Failure};
 use crate::output::say;
-use crate::{common, interrupt};
 
 /// Executes a command in a vnode.
 pub fn exec(arguments: &ExecArgs, state: Option<&str>) -> Result<(), Failure> {
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     let enter = ipc::require(&state, &Ask::Enter { vnode: arguments.vnode.clone() })?.enter()?;
-    Err(common::host_failure(&spawn(&enter, &arguments.command)?.replace_self()))
+    Err(Failure::from(spawn(&enter, &arguments.command)?.replace_self()))
 }
 
 /// Runs a shell in a vnode.
@@ -57,8 +56,8 @@ pub fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
 /// Runs one command on a number of cores at a speed: a platform with one vnode until the command
 /// ends.
 pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
-    let state = common::state(state)?;
-    let host = common::host()?;
+    let state = host::state(state)?;
+    let host = host::live()?;
     let speed = arguments.speed.as_deref().unwrap_or("100%");
     // Several may run at the same time.
     let name = format!("run-{}", process::own_pid());
@@ -69,7 +68,7 @@ pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure>
     if let Some(period) = &arguments.period {
         words.push_str(&format!(",period={period}"));
     }
-    let vnode = common::asked("--speed", platforms::vnode_from_words(&words))?;
+    let vnode = inputs::asked("--speed", platforms::vnode_from_words(&words))?;
     let share_housekeeping = arguments.share_housekeeping;
     let plan = resolved(Platform { vnodes: vec![vnode], share_housekeeping }, &host)?;
     // The vnode exists as long as the command, so the signals are left to the command.
@@ -82,11 +81,11 @@ pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure>
             None => {
                 platformed.cautions.drain(..).for_each(|caution| say(&caution));
                 let spawn = spawn(&platformed.enter(&name)?, &arguments.command)?;
-                child.insert(spawn.start().map_err(|error| common::host_failure(&error))?)
+                child.insert(spawn.start()?)
             }
         };
         hand_on(running)?;
-        ended = running.try_wait().map_err(|error| common::host_failure(&error))?;
+        ended = running.try_wait()?;
         Ok(ended.is_none())
     });
     drop(child);
@@ -100,7 +99,7 @@ pub fn hand_on(command: &mut Child) -> Result<(), Failure> {
     for signal in interrupt::forwarded() {
         let by_terminal = signal == Signaled::Interrupt && std::io::stdin().is_terminal();
         if !by_terminal {
-            command.signal(signal).map_err(|error| common::host_failure(&error))?;
+            command.signal(signal)?;
         }
     }
     Ok(())

@@ -12,6 +12,7 @@ use pinfold_probe::cpu_speed::{
 };
 use pinfold_probe::loads::{HostLoads, Life, LoadKind, LoadSpec, Placement};
 use pinfold_probe::pinload::Pinload;
+use pinfold_run::{Exit, Failure, host};
 use pinfold_speed::{
     Burner, Calibration, Calibrations, Cleanup, HelperSpawner, ReferenceRun, SpeedError,
     Throughput, Watchdog, Window, Witness,
@@ -19,8 +20,6 @@ use pinfold_speed::{
 
 use super::kept::Kept;
 use crate::cli::SentinelArgs;
-use crate::common;
-use crate::failure::{Exit, Failure};
 use crate::output::say;
 
 /// Programs from a copy of `pinload` that this process has installed.
@@ -240,7 +239,7 @@ impl Drop for Watching {
 
 /// `pinfold sentinel`: releases what a supervisor froze or stopped, when the heartbeats stop.
 pub fn sentinel(arguments: &SentinelArgs) -> Result<(), Failure> {
-    let host = LiveHost::new().map_err(|error| common::host_failure(&error))?;
+    let host = LiveHost::new()?;
     let what = match (&arguments.group, arguments.write.as_slice()) {
         (Some(group), []) => Cleanup::Continue { group: group.clone() },
         (None, files) => {
@@ -260,7 +259,7 @@ pub fn sentinel(arguments: &SentinelArgs) -> Result<(), Failure> {
         pinfold_speed::release(&host, &what)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))
     };
-    let beats = common::beats();
+    let beats = host::beats();
     loop {
         match beats.recv_timeout(SILENCE) {
             Ok(_) => {}

@@ -11,14 +11,12 @@ use pinfold_apply::JournalError;
 use pinfold_host::files::StateDir;
 use pinfold_host::{ControlSocket, SystemClock, proc_stat, process};
 use pinfold_model::{Command, TaskId, Tid};
+use pinfold_run::leftovers::platform_socket;
+use pinfold_run::{Exit, Failure, apply_session, host, interrupt};
 use serde::{Deserialize, Serialize};
 
 use super::status::is_platform;
-use crate::failure::{Exit, Failure};
-use crate::{apply_session, common, interrupt};
 
-/// Name of the socket in the state directory.
-const SOCKET: &str = "emulate.sock";
 /// The file with the reason why the last platform ended by itself.
 const LAST_WORDS: &str = "emulate.last";
 /// Limits on concurrent clients, their time, and the length of a request.
@@ -109,20 +107,15 @@ impl Answer {
     }
 }
 
-/// Path of the socket.
-pub fn socket(state: &StateDir) -> String {
-    state.path_of(SOCKET)
-}
-
 /// Sends a request to the supervisor; `None` if there is none.
 pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
-    let (stream, pid) = match ControlSocket::knock(&socket(state)) {
+    let (stream, pid) = match ControlSocket::knock(&platform_socket(state)) {
         Ok(found) => found,
         Err(error) => {
             return match error.errno().map(std::io::Error::from_raw_os_error).map(|e| e.kind()) {
                 Some(ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
                 Some(ErrorKind::WouldBlock) => Err(silent(supervisor(state)?)),
-                Some(_) | None => Err(common::host_failure(&error)),
+                Some(_) | None => Err(Failure::from(error)),
             };
         }
     };
@@ -184,7 +177,7 @@ fn hear(mut stream: &UnixStream, pid: Tid, ask: &Ask) -> Result<std::io::Result<
 
 /// The state letter of a process; `None` if it has ended.
 fn state_of(pid: Tid) -> Result<Option<char>, Failure> {
-    let stat = proc_stat::of(&common::host()?, pid).map_err(|e| common::host_failure(&e))?;
+    let stat = proc_stat::of(&host::live()?, pid)?;
     Ok(stat.map(|stat| stat.state))
 }
 
@@ -209,7 +202,7 @@ fn silent(pid: Option<Tid>) -> Failure {
 
 /// Journals of active platforms, each with its supervisor and whether it runs.
 fn platforms(state: &StateDir) -> Result<Vec<(String, TaskId, bool)>, Failure> {
-    let (host, clock) = (common::host()?, SystemClock);
+    let (host, clock) = (host::live()?, SystemClock);
     let failure = |error: JournalError| Failure::from_error(Exit::Host, &error, error.hint());
     let mut found = Vec::new();
     for summary in apply_session::journals(state, &clock)?.list().map_err(failure)? {
@@ -219,8 +212,8 @@ fn platforms(state: &StateDir) -> Result<Vec<(String, TaskId, bool)>, Failure> {
         }
         record.require_here(&host).map_err(failure)?;
         let supervisor = record.header.supervisor;
-        let here = record.is_of_this_boot(&host).map_err(|e| common::host_failure(&e))?;
-        let alive = process::task_alive(&host, supervisor).map_err(|e| common::host_failure(&e))?;
+        let here = record.is_of_this_boot(&host)?;
+        let alive = process::task_alive(&host, supervisor)?;
         found.push((summary.id, supervisor, here && alive));
     }
     Ok(found)
@@ -272,7 +265,7 @@ pub fn keep_last_words(state: &StateDir, failure: &Failure) {
 /// Removes the reason of an earlier platform.
 pub fn forget_last_words(state: &StateDir) -> Result<(), Failure> {
     match state.contains(LAST_WORDS) {
-        true => state.remove(LAST_WORDS).map_err(|error| common::host_failure(&error)),
+        true => state.remove(LAST_WORDS).map_err(Failure::from),
         false => Ok(()),
     }
 }
@@ -292,8 +285,7 @@ pub struct Caller {
 
 impl Listener {
     pub fn open(state: &StateDir) -> Result<Self, Failure> {
-        let bell =
-            ControlSocket::at(&socket(state)).map_err(|error| common::host_failure(&error))?;
+        let bell = ControlSocket::at(&platform_socket(state))?;
         Ok(Self { bell, callers: Vec::new() })
     }
 

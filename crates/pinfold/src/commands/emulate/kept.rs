@@ -14,11 +14,10 @@
 use pinfold_host::files::StateDir;
 use pinfold_host::{Host, HostError, paths, with_causes};
 use pinfold_model::{CpuSet, Method, PuId, Topology};
+use pinfold_run::Failure;
 use pinfold_speed::{Calibration, Calibrations, Cost};
 use serde::{Deserialize, Serialize};
 
-use crate::common;
-use crate::failure::Failure;
 use crate::output::say;
 
 /// Name of the file in the state directory.
@@ -133,7 +132,7 @@ pub fn forget(state: &StateDir) -> Result<bool, Failure> {
     match state.remove(FILE) {
         Ok(()) => Ok(true),
         Err(error) if error.is_gone() => Ok(false),
-        Err(error) => Err(common::host_failure(&error)),
+        Err(error) => Err(Failure::from(error)),
     }
 }
 

@@ -13,20 +13,19 @@ use pinfold_host::files::StateDir;
 use pinfold_host::{SystemClock, files};
 use pinfold_model::{CpuSet, LoadRow, RecordedLoad};
 use pinfold_plan::platforms;
+use pinfold_run::{Exit, Failure, host, inputs};
 use pinfold_speed::{Facts, METHODS};
 use serde_json::json;
 
 use crate::cli::emulate::{
     EmulateArgs, EmulateCommand, MethodsArgs, RecordArgs, SetArgs, StatusArgs,
 };
-use crate::failure::{Exit, Failure};
 use crate::output::{self, data, say};
-use crate::{common, screen};
+use crate::screen;
 use ipc::Ask;
 
 pub use exec::{as_it_ended, hand_on, run_slow};
 pub use helpers::{Programs, sentinel};
-pub use ipc::socket;
 pub use kept::Kept;
 pub use status::{answers, is_platform, way_to_end};
 pub use supervisor::{Endpoint, Machine, with_programs};
@@ -60,7 +59,7 @@ pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failu
 
 /// Prints what each method does, requires and does not support, and whether this host can use it.
 fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
-    let host = common::host()?;
+    let host = host::live()?;
     let facts = Facts::find(&host).map_err(|error| supervisor::speed_failure(&error))?;
     let in_us = |ns: u64| ns / 1000;
     if arguments.json {
@@ -102,7 +101,7 @@ fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
 }
 
 fn set(arguments: &SetArgs, state: Option<&str>) -> Result<(), Failure> {
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     let ask = Ask::Set {
         vnode: arguments.vnode.clone(),
         speed: arguments.speed.clone(),
@@ -112,7 +111,7 @@ fn set(arguments: &SetArgs, state: Option<&str>) -> Result<(), Failure> {
 }
 
 fn show(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     let found = ipc::require(&state, &Ask::Status).and_then(|answer| answer.status());
     let status = match found {
         Ok(status) => status,
@@ -132,13 +131,13 @@ fn show(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
 
 /// Records the load of this machine, to be replayed by the method `inject`.
 fn record(arguments: &RecordArgs) -> Result<(), Failure> {
-    let host = common::host()?;
-    let topology = common::topology(&host, None)?;
+    let host = host::live()?;
+    let topology = inputs::topology(&host, None)?;
     let pus = match &arguments.pus {
         None => topology.online(),
         Some(text) => {
-            let pus = common::pus("--pus", text)?;
-            common::require_known("--pus", &pus, &topology)?;
+            let pus = inputs::pus("--pus", text)?;
+            inputs::require_known("--pus", &pus, &topology)?;
             pus
         }
     };
@@ -163,7 +162,7 @@ fn record(arguments: &RecordArgs) -> Result<(), Failure> {
 }
 
 fn forget(state: Option<&str>) -> Result<(), Failure> {
-    say(match kept::forget(&common::state(state)?)? {
+    say(match kept::forget(&host::state(state)?)? {
         true => "the measured costs are removed; the next start measures them again",
         false => "no measured costs are kept",
     });
@@ -171,7 +170,7 @@ fn forget(state: Option<&str>) -> Result<(), Failure> {
 }
 
 fn down(state: Option<&str>) -> Result<(), Failure> {
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     let reported = ipc::require(&state, &Ask::Down)?.down()?;
     say(&format!("the platform is down: {reported}"));
     Ok(())

@@ -3,17 +3,16 @@
 use pinfold_host::LiveHost;
 use pinfold_model::text::counted;
 use pinfold_model::{Change, EmulationPlan, Step, Topology};
+use pinfold_run::{Failure, host, inputs};
 use pinfold_speed::{Facts, VnodeCgroup};
 
 use super::supervisor;
 use crate::cli::emulate::UpArgs;
-use crate::common;
-use crate::failure::Failure;
 use crate::output::{say, show};
 
 /// Prints the steps, and what the methods start and write while the vnodes are active.
 pub fn print(arguments: &UpArgs) -> Result<(), Failure> {
-    let host = common::host()?;
+    let host = host::live()?;
     let plan = supervisor::plan_of(arguments, &host)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     let Planned { steps, at_work, cautions } = of(&host, &plan)?;
@@ -40,7 +39,7 @@ struct Planned {
 /// The steps of all vnodes. The steps of each vnode are planned for the state after those of the
 /// previous ones, without executing any: a step that two of them need appears once.
 fn of(host: &LiveHost, plan: &EmulationPlan) -> Result<Planned, Failure> {
-    let topology: Topology = common::topology(host, None)?;
+    let topology: Topology = inputs::topology(host, None)?;
     let facts = Facts::find(host).map_err(|error| supervisor::speed_failure(&error))?;
     let mut all = Planned::default();
     for vnode in &plan.vnodes {

@@ -19,6 +19,7 @@ use pinfold_model::{
 };
 use pinfold_plan::platforms::{self, PlatformError};
 use pinfold_probe::pinload::Pinload;
+use pinfold_run::{Exit, Failure, apply_session, host, inputs, interrupt};
 use pinfold_speed::{Facts, Node, ProfileRow, VnodeCgroup, VnodeController};
 
 use super::helpers::Programs;
@@ -26,9 +27,7 @@ use super::ipc::{self, Answer, Ask, Caller, Enter, Listener};
 use super::kept::Kept;
 use super::{status, steps};
 use crate::cli::emulate::UpArgs;
-use crate::failure::{Exit, Failure};
 use crate::output::say;
-use crate::{apply_session, common, interrupt};
 
 /// Timeout for the child to calibrate and respond.
 const READY_NS: u64 = 60_000_000_000;
@@ -45,7 +44,7 @@ pub fn speed_failure(error: &pinfold_speed::SpeedError) -> Failure {
 
 /// Starts a platform.
 pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     if arguments.dry_run {
         return steps::print(arguments);
     }
@@ -60,7 +59,7 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
         return supervise(arguments, &state);
     }
     // Everything that can be rejected is rejected here, where the user sees it.
-    let host = common::host()?;
+    let host = host::live()?;
     let plan = plan_of(arguments, &host)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     interrupt::check()?;
@@ -70,8 +69,8 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
 /// Ends a supervisor that is no longer needed, and waits until it has undone its platform. Fails if
 /// its starter was interrupted.
 fn end_child(mut child: Child) -> Result<(), Failure> {
-    child.terminate().map_err(|error| common::host_failure(&error))?;
-    let ended = child.wait_for(&SystemClock, END_NS).map_err(|error| common::host_failure(&error));
+    child.terminate()?;
+    let ended = child.wait_for(&SystemClock, END_NS).map_err(Failure::from);
     match ended? {
         Some(_) => interrupt::check(),
         None => {
@@ -99,8 +98,7 @@ fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
         .stdout(Stdio::Null)
         .stderr(Stdio::Pipe)
         .own_group()
-        .start()
-        .map_err(|error| common::host_failure(&error))?;
+        .start()?;
     let pipe = child.stderr().ok_or_else(|| Failure::new(Exit::Host, "the child has no pipe"))?;
     let said = listen(pipe)?;
     let end = SystemClock.now_ns().saturating_add(READY_NS);
@@ -117,7 +115,7 @@ fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
             let _its_task = child.detach();
             return Ok(());
         }
-        if child.try_wait().map_err(|error| common::host_failure(&error))?.is_some() {
+        if child.try_wait()?.is_some() {
             hand_over(said.iter(), &mut last_words);
             return Err(Failure::new(Exit::Host, last_words.join("\n")));
         }
@@ -155,8 +153,8 @@ fn hand_over(lines: impl Iterator<Item = String>, last_words: &mut Vec<String>) 
 /// The platform of a file on this machine.
 pub fn plan_of(arguments: &UpArgs, host: &LiveHost) -> Result<EmulationPlan, Failure> {
     let path = &arguments.platform;
-    let text = files::read_text(path).map_err(|error| common::input_failure(&error))?;
-    let mut platform = common::asked(path, platforms::from_toml(&text))?;
+    let text = files::read_text(path).map_err(|error| inputs::input_failure(&error))?;
+    let mut platform = inputs::asked(path, platforms::from_toml(&text))?;
     platform.share_housekeeping |= arguments.share_housekeeping;
     let at = |place: Option<(usize, usize)>, failure: Failure| {
         let place = place.map(|(line, column)| format!("line {line}, column {column}: "));
@@ -183,7 +181,7 @@ pub fn plan_of(arguments: &UpArgs, host: &LiveHost) -> Result<EmulationPlan, Fai
 
 /// The profile of a platform file that cannot be read.
 fn no_profile(platform: &str, error: &pinfold_host::HostError) -> Failure {
-    let failure = common::input_failure(error);
+    let failure = inputs::input_failure(error);
     let folder = Path::new(platform).parent().filter(|folder| !folder.as_os_str().is_empty());
     let hint = match folder {
         Some(folder) => format!("it is looked for in {}, next to {platform}", folder.display()),
@@ -224,7 +222,7 @@ pub fn resolved(platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Fa
 }
 
 fn resolve(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Unresolved> {
-    let topology: Topology = common::topology(host, None).map_err(Unresolved::Host)?;
+    let topology: Topology = inputs::topology(host, None).map_err(Unresolved::Host)?;
     let facts = Facts::find(host).map_err(|error| Unresolved::Host(speed_failure(&error)))?;
     for vnode in &mut platform.vnodes {
         let method = vnode.method.or_else(|| pinfold_speed::best(&facts));
@@ -273,9 +271,9 @@ pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure>
 /// A recorded load for the cores of a vnode: the columns of the file in order, regardless of their
 /// CPU numbers on the recorded machine.
 fn load(path: &str, vnode: &EmulatedVnode) -> Result<pinfold_speed::Load, Failure> {
-    let bytes = files::read(path).map_err(|error| common::input_failure(&error))?;
+    let bytes = files::read(path).map_err(|error| inputs::input_failure(&error))?;
     let text = String::from_utf8_lossy(&bytes);
-    let recorded = common::asked(path, platforms::load(&text))?;
+    let recorded = inputs::asked(path, platforms::load(&text))?;
     let cores = vnode.pus.len();
     if recorded.pus.len() < cores {
         let why = format!(
@@ -300,9 +298,9 @@ fn profile(
     vnode: &EmulatedVnode,
     topology: &Topology,
 ) -> Result<Vec<ProfileRow>, Failure> {
-    let bytes = files::read(path).map_err(|error| common::input_failure(&error))?;
+    let bytes = files::read(path).map_err(|error| inputs::input_failure(&error))?;
     let text = String::from_utf8_lossy(&bytes);
-    let profile = common::asked(path, platforms::profile(&text))?;
+    let profile = inputs::asked(path, platforms::profile(&text))?;
     let first = vnode.pus.first().map_or(PuId(0), |(pu, _)| *pu);
     let one = |change: &pinfold_model::SpeedChange| {
         let speed = platforms::speed_on(first, change.speed, topology).map_err(|error| {
@@ -314,7 +312,7 @@ fn profile(
 }
 
 fn supervise(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
-    let host = common::host()?;
+    let host = host::live()?;
     let plan = plan_of(arguments, &host)?;
     let mut nobody = |platformed: &mut Platformed<'_>| {
         platformed.cautions.drain(..).for_each(|caution| say(&caution));
@@ -367,9 +365,9 @@ pub fn with_platform(
     plan: &EmulationPlan,
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
-    let pinload = Pinload::install().map_err(|error| common::host_failure(&error))?;
-    let topology = common::topology(host, None)?;
-    let kept = Kept::of(host, state, &topology).map_err(|error| common::host_failure(&error))?;
+    let pinload = Pinload::install()?;
+    let topology = inputs::topology(host, None)?;
+    let kept = Kept::of(host, state, &topology)?;
     let programs = Programs::new(&pinload, kept);
     let facts = Facts::find(host).map_err(|error| speed_failure(&error))?;
     let machine = Machine { host, topology: &topology, facts: &facts };
@@ -434,7 +432,7 @@ fn keep_off(host: &LiveHost, plan: &EmulationPlan) -> Result<(), Failure> {
         free = free.difference(&vnode.cpus());
     }
     let pus = if free.is_empty() { &plan.plan.housekeeping } else { &free };
-    host.set_affinity(process::own_tid(), pus).map_err(|error| common::host_failure(&error))
+    host.set_affinity(process::own_tid(), pus).map_err(Failure::from)
 }
 
 fn in_force(
@@ -454,7 +452,7 @@ fn in_force(
                 .bind(host, &moved(&steps))
                 .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
             pinfold_apply::take_steps(host, steps, journal, &mut pinfold_apply::unobserved())
-                .map_err(|error| apply_session::apply_failure(&error))
+                .map_err(Failure::from)
         };
         take(steps)?;
         // Processes forked by a process inside the vnode are created inside.
@@ -534,7 +532,7 @@ fn until_done(
         sources.extend(interrupt::bell());
         sources.extend(bell);
         let ns = next.saturating_sub(SystemClock.now_ns());
-        let woken = watcher.wait(ns, &sources).map_err(|error| common::host_failure(&error))?;
+        let woken = watcher.wait(ns, &sources)?;
         is_asked = woken.others;
         if is_asked {
             interrupt::silence();
@@ -568,7 +566,7 @@ impl Platformed<'_> {
     }
 
     fn set(&mut self, name: &str, speed: &str, only: Option<PuId>) -> Result<(), Failure> {
-        let wish = common::asked("--speed", platforms::speed(speed))?;
+        let wish = inputs::asked("--speed", platforms::speed(speed))?;
         let vnode = self.vnode(name)?;
         // As in the platform file.
         if vnode.method == Some(Method::Inject) {

@@ -12,14 +12,14 @@ use pinfold_model::text::{agree, counted};
 use pinfold_probe::cpu_speed::{Amount, MicroBenchmark, MicroKind, SpeedBenchmark as _};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
+use pinfold_run::{Exit, Failure, host, interrupt};
 use pinfold_study::stats::{Block, median, ratio_interval};
 use serde_json::{Value, json};
 
 use super::ipc::{self, Ask};
 use crate::cli::emulate::VerifyArgs;
-use crate::failure::{Exit, Failure};
 use crate::output::{data, say, show};
-use crate::{common, interrupt, screen};
+use crate::screen;
 
 /// A change of speed takes effect within two periods, few of which are longer than this.
 const SETTLE_NS: u64 = 200_000_000;
@@ -44,9 +44,9 @@ struct Row {
 
 /// Measures and prints.
 pub fn verify(arguments: &VerifyArgs, state: Option<&str>) -> Result<(), Failure> {
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     let vnode = Vnode::find(&state, &arguments.vnode)?;
-    let pinload = Pinload::install().map_err(|error| common::host_failure(&error))?;
+    let pinload = Pinload::install()?;
     interrupt::install()?;
     let mut rows: Vec<(MicroBenchmark, Row)> = benchmarks(arguments.quick)
         .into_iter()

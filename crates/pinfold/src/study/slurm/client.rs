@@ -8,9 +8,7 @@ use pinfold_cluster::slurm::{
     last_words, node_lines, nodes, queue, queue_words, submitted, will_ask_again,
 };
 use pinfold_host::process::{self, Output, Signaled, Spawn, Stdio, capture, find_program};
-
-use crate::common::host_failure;
-use crate::failure::{Exit, Failure};
+use pinfold_run::{Exit, Failure};
 
 /// Timeout of a command; only a controller with problems takes longer.
 const ANSWER_NS: u64 = 120_000_000_000;
@@ -70,7 +68,7 @@ impl Slurm {
     }
 
     fn ask(&self, (name, program): (&str, &str), words: &[String]) -> Result<String, Failure> {
-        let output = capture(program, words, ANSWER_NS).map_err(|error| host_failure(&error))?;
+        let output = capture(program, words, ANSWER_NS)?;
         checked(name, &output)
     }
 
@@ -171,8 +169,7 @@ pub fn fed(
         .stdout(Stdio::Pipe)
         .stderr(Stdio::Pipe)
         .own_group()
-        .start()
-        .map_err(|error| host_failure(&error))?;
+        .start()?;
     let (stdin, stdout, stderr) = (child.stdin(), child.stdout(), child.stderr());
     let pid = child.pid();
     let gathered = std::thread::scope(|scope| {
@@ -200,7 +197,7 @@ pub fn fed(
         Ok((out?, errors?))
     });
     let (stdout, stderr) = gathered.map_err(failed)?;
-    let status = child.wait().map_err(|error| host_failure(&error))?;
+    let status = child.wait()?;
     Ok(Output { status, stdout, stderr })
 }
 

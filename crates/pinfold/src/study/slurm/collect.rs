@@ -9,6 +9,7 @@ use pinfold_cluster::slurm::{self, NotTaken};
 use pinfold_cluster::{Accepted, Ask, Collector, Failed, Limits, Options};
 use pinfold_host::files::{Lock, StateDir};
 use pinfold_host::{Clock as _, SystemClock};
+use pinfold_run::{Exit, Failure, host};
 use pinfold_study::store::{OpenRun, Store};
 use pinfold_study::study::{Event, Progress as _, TrialSlot, Update};
 
@@ -16,8 +17,6 @@ use super::client::Offer;
 use super::transport::{Lost, Taken, Transport};
 use super::watch::{NO_ROOM, Patience};
 use super::{OWN_VERSION, refused};
-use crate::common::{self, host_failure};
-use crate::failure::{Exit, Failure};
 use crate::output::say;
 use crate::study::{print, progress, study_failure};
 
@@ -41,9 +40,9 @@ impl Work<'_> {
         transport: &mut dyn Transport,
         patience: &mut Patience,
     ) -> Result<(), Failure> {
-        let state: StateDir = common::state(self.state)?;
+        let state: StateDir = host::state(self.state)?;
         let lock = state.lock(&format!("cluster-{}", self.options.key));
-        let Some(_lock): Option<Lock> = lock.map_err(|error| host_failure(&error))? else {
+        let Some(_lock): Option<Lock> = lock? else {
             return Err(Failure::new(Exit::Host, "another Pinfold collects this run")
                 .with_hint("wait until it has ended"));
         };

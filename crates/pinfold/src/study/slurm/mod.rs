@@ -24,6 +24,7 @@ use pinfold_cluster::{
 use pinfold_host::files;
 use pinfold_host::{Clock as _, SystemClock, process};
 use pinfold_model::text::counted;
+use pinfold_run::{Exit, Failure, interrupt, time};
 use pinfold_study::store::{HostChange, RunId, SessionRecord, Store};
 use pinfold_study::study::{self as library, Loaded, NewStudy, Study};
 
@@ -35,10 +36,8 @@ use self::transport::Transport;
 use self::watch::Patience;
 use super::{file_failure, store_failure, study_failure};
 use crate::cli::study::{Engine, ResumeArgs, RunArgs, SlurmArgs};
-use crate::common::{self, host_failure};
-use crate::failure::{Exit, Failure};
+use crate::common;
 use crate::output::say;
-use crate::{interrupt, time};
 
 const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -92,7 +91,7 @@ fn own_path() -> Result<String, Failure> {
 
 /// Contents of this program.
 fn own_program() -> Result<Vec<u8>, Failure> {
-    files::read(&own_path()?).map_err(|error| host_failure(&error))
+    files::read(&own_path()?).map_err(Failure::from)
 }
 
 /// The failure if the first node could not report its properties.

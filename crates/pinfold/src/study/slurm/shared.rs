@@ -18,12 +18,11 @@ use pinfold_cluster::slurm::{Batch, NotTaken, Wish, arrays, ended_words, not_tak
 use pinfold_cluster::{Ask, Collector, JobDocument};
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock as _, SystemClock};
+use pinfold_run::{Exit, Failure};
 
 use super::client::{Slurm, said};
 use super::transport::{Look, Lost, Note, Taken, Transport};
 use super::watch::Patience;
-use crate::common::host_failure;
-use crate::failure::{Exit, Failure};
 use crate::output::say;
 
 /// Number of parts whose results are in the same folder.
@@ -78,16 +77,15 @@ impl<'a> Shared<'a> {
                 .with_hint("name a folder of the shared file system, such as /home/me/runs"));
         }
         let folder = format!("{}/pinfold-{}", shared.trim_end_matches('/'), wish.key);
-        StateDir::open(&folder).map_err(|error| host_failure(&error))?;
+        StateDir::open(&folder)?;
         for name in ["out", "results"] {
-            files::make_dirs(&format!("{folder}/{name}")).map_err(|error| host_failure(&error))?;
+            files::make_dirs(&format!("{folder}/{name}"))?;
         }
         let path = match wish.program {
             Some(path) => path.to_owned(),
             None => {
                 let path = format!("{folder}/pinfold");
-                files::write_program(&path, &super::own_program()?)
-                    .map_err(|error| host_failure(&error))?;
+                files::write_program(&path, &super::own_program()?)?;
                 path
             }
         };
@@ -154,7 +152,7 @@ impl Transport for Shared<'_> {
     fn give(&mut self, job: &JobDocument) -> Result<(), Failure> {
         let text = job.to_json().map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
         files::write_atomic(&format!("{}/job.json", self.folder), text.as_bytes())
-            .map_err(|error| host_failure(&error))
+            .map_err(Failure::from)
     }
 
     fn scout(&mut self, patience: &mut Patience) -> Result<String, Failure> {
@@ -168,8 +166,8 @@ impl Transport for Shared<'_> {
                 continue;
             };
             if files::exists(&path) {
-                let text = files::read_text(&path).map_err(|error| host_failure(&error))?;
-                files::remove(&path).map_err(|error| host_failure(&error))?;
+                let text = files::read_text(&path)?;
+                files::remove(&path)?;
                 return Ok(text);
             }
             let line = queue.iter().find(|line| line.job == job);
@@ -234,7 +232,7 @@ impl Transport for Shared<'_> {
 
     fn collect(&mut self) -> Result<Vec<(String, String)>, Failure> {
         let results = self.results();
-        let list = |path: &str| files::list(path).map_err(|error| host_failure(&error));
+        let list = |path: &str| files::list(path).map_err(Failure::from);
         let mut found = Vec::new();
         for shard in list(&results)? {
             let folder = format!("{results}/{shard}");
@@ -249,7 +247,7 @@ impl Transport for Shared<'_> {
                     continue;
                 }
                 let path = format!("{folder}/{name}");
-                let bytes = files::read(&path).map_err(|error| host_failure(&error))?;
+                let bytes = files::read(&path)?;
                 found.push((path, String::from_utf8_lossy(&bytes).into_owned()));
             }
         }
@@ -266,7 +264,7 @@ impl Transport for Shared<'_> {
                 files::rename(from, &format!("{from}.refused"))
             }
         };
-        done.map_err(|error| host_failure(&error))
+        done.map_err(Failure::from)
     }
 
     fn judge(&mut self, collector: &mut Collector) -> Result<Look, Failure> {
@@ -303,15 +301,15 @@ impl Transport for Shared<'_> {
 
     fn close(&mut self) -> Result<Option<String>, Failure> {
         let folder = self.results();
-        for shard in files::list(&folder).map_err(|error| host_failure(&error))? {
+        for shard in files::list(&folder)? {
             let path = format!("{folder}/{shard}");
             let names = if files::is_dir(&path) { files::list(&path) } else { Ok(vec![shard]) };
-            let names = names.map_err(|error| host_failure(&error))?;
+            let names = names?;
             if names.iter().any(|name| name.ends_with(".refused")) {
                 return Ok(Some(format!("refused results are kept in {folder}")));
             }
         }
-        files::remove_tree(&self.folder).map_err(|error| host_failure(&error))?;
+        files::remove_tree(&self.folder)?;
         Ok(None)
     }
 }

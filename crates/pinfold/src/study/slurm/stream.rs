@@ -13,12 +13,12 @@ use pinfold_cluster::slurm::{Wish, complaint, not_taken, srun_end};
 use pinfold_cluster::{Ask, Collector, JobDocument};
 use pinfold_host::process::{Output, Spawn, describe};
 use pinfold_host::{Clock as _, SystemClock};
+use pinfold_run::{Exit, Failure};
 use pinfold_study::store::TaskRecord;
 
 use super::client::{Slurm, fed, said};
 use super::transport::{Look, Lost, Note, Taken, Transport, pending_of};
 use super::watch::Patience;
-use crate::failure::{Exit, Failure};
 
 /// The result of an `srun`.
 type Given = (Option<Ask>, Result<Output, Failure>);

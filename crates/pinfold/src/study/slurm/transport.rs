@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use pinfold_cluster::scheduler::{QueuedTask, TaskState};
 use pinfold_cluster::{Ask, Collector, JobDocument};
+use pinfold_run::Failure;
 use pinfold_study::store::TaskRecord;
 
 use super::watch::Patience;
-use crate::failure::Failure;
 
 /// Called with tasks as soon as they are submitted.
 pub type Note<'n> = dyn FnMut(&[TaskRecord]) -> Result<(), Failure> + 'n;

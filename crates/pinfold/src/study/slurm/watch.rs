@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_cluster::slurm::waits_as_usual;
 use pinfold_host::{Clock as _, SystemClock};
+use pinfold_run::{Exit, Failure, interrupt, time};
 use pinfold_study::store::StoreError;
 use pinfold_study::study::StudyError;
 
 use super::super::{store_failure, study_failure};
-use crate::failure::{Exit, Failure};
 use crate::output::say;
-use crate::{interrupt, time};
 
 /// The shortest interval between two queries.
 const SHORTEST_NS: u64 = 500_000_000;

@@ -12,15 +12,13 @@ use pinfold_cluster::{
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock as _, SystemClock, process};
 use pinfold_probe::pinload::Pinload;
+use pinfold_run::{Exit, Failure, host, inputs, interrupt};
 use pinfold_study::study::Environment;
 
 use super::super::runner::HostRunner;
 use super::super::{Bench, LOCK, study_failure};
 use super::shared::{result_path, scout_path};
 use crate::cli::study::WorkerArgs;
-use crate::common::{self, host_failure};
-use crate::failure::{Exit, Failure};
-use crate::interrupt;
 use crate::output::{data, say};
 
 /// Interval of waiting for another Pinfold process on this node.
@@ -45,8 +43,8 @@ pub fn worker(arguments: &WorkerArgs, state: Option<&str>) -> Result<(), Failure
         true => None,
         false => Some(number(arguments)?),
     };
-    let host = common::host()?;
-    let topology = common::topology(&host, None)?;
+    let host = host::live()?;
+    let topology = inputs::topology(&host, None)?;
     let head = Head {
         key: job.key.clone(),
         pinfold: env!("CARGO_PKG_VERSION").to_owned(),
@@ -56,7 +54,7 @@ pub fn worker(arguments: &WorkerArgs, state: Option<&str>) -> Result<(), Failure
         node: reported("SLURMD_NODENAME")?,
         job: job_number()?,
         mask: topology.inherited().to_string(),
-        origin: common::origin(&host, &topology, 0)?,
+        origin: host::origin(&host, &topology, 0)?,
         began_unix_s,
     };
     drop((host, topology));
@@ -77,14 +75,14 @@ pub fn worker(arguments: &WorkerArgs, state: Option<&str>) -> Result<(), Failure
         None => scout_path(&arguments.out),
     };
     let folder = path.rsplit_once('/').map_or(".", |(folder, _)| folder);
-    files::make_dirs(folder).map_err(|error| host_failure(&error))?;
-    files::write_atomic(&path, text.as_bytes()).map_err(|error| host_failure(&error))
+    files::make_dirs(folder)?;
+    files::write_atomic(&path, text.as_bytes()).map_err(Failure::from)
 }
 
 fn read(job: &str) -> Result<String, Failure> {
     if job != "-" {
         return files::read_text(job).map_err(|error| {
-            host_failure(&error).with_hint("is the folder of --shared the same one on this node?")
+            Failure::from(error).with_hint("is the folder of --shared the same one on this node?")
         });
     }
     let mut text = String::new();
@@ -132,10 +130,10 @@ fn job_number() -> Result<String, Failure> {
 /// all nodes, but locks and copies of programs must not be.
 fn own_folder(state: Option<&str>) -> Result<StateDir, Failure> {
     match (state, process::is_root()) {
-        (Some(_), _) | (None, true) => common::state(state),
+        (Some(_), _) | (None, true) => host::state(state),
         (None, false) => {
             let path = format!("/tmp/pinfold-{}-node", process::own_uid());
-            common::state(Some(&path))
+            host::state(Some(&path))
         }
     }
 }
@@ -148,7 +146,7 @@ fn given(
     let scout = cluster::scout(job).map_err(|error| study_failure(&error))?;
     let bench = Bench::of(&scout.study, &scout.study.name)?;
     let state = own_folder(state)?;
-    let pinload = Pinload::install_in(&state.path_of("bin")).map_err(|e| host_failure(&e))?;
+    let pinload = Pinload::install_in(&state.path_of("bin"))?;
     let mut runner = HostRunner::new(&bench.host, &bench.topology, (&state, &pinload))?;
     let here = scout.look(&bench.facts, &runner).map_err(|error| study_failure(&error))?;
     let Some(first) = &job.scouted else { return Ok(Given::Scouted(here)) };
@@ -157,7 +155,7 @@ fn given(
     }
     let part = part.ok_or_else(|| Failure::new(Exit::Input, "no part is named"))?;
     let _lock = loop {
-        if let Some(lock) = state.lock(LOCK).map_err(|error| host_failure(&error))? {
+        if let Some(lock) = state.lock(LOCK)? {
             break lock;
         }
         if interrupt::requested() {

@@ -14,8 +14,7 @@ use pinfold_host::process::{self, Signaled};
 use pinfold_host::{files, paths};
 use signal_hook::consts::{SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-use crate::common;
-use crate::failure::{Exit, Failure};
+use crate::{Exit, Failure};
 
 static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
 static CHILD: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
@@ -88,7 +87,7 @@ fn is_meant(signal: i32) -> Result<bool, Failure> {
         return Ok(true);
     }
     let path = paths::own_status();
-    let text = files::read_text(&path).map_err(|error| common::host_failure(&error))?;
+    let text = files::read_text(&path)?;
     let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     let mask = mask.ok_or_else(|| {
@@ -107,7 +106,7 @@ fn catch_pipe(flag: &Arc<AtomicBool>) -> Result<(), Failure> {
     let failure =
         |error: std::io::Error| Failure::new(Exit::Host, format!("cannot catch signals: {error}"));
     let ours = ours.try_clone().map_err(failure)?;
-    process::catch_pipe_signal(Arc::clone(flag), ours).map_err(|error| common::host_failure(&error))
+    process::catch_pipe_signal(Arc::clone(flag), ours).map_err(Failure::from)
 }
 
 fn catch(signal: i32, flag: &Arc<AtomicBool>) -> Result<(), Failure> {

@@ -1,7 +1,9 @@
 //! Failures of commands: a message, its causes, a hint, and an exit code.
 
-use pinfold_host::with_causes;
+use pinfold_apply::{ApplyError, JournalError};
+use pinfold_host::{HostError, process, with_causes};
 use pinfold_model::shown;
+use pinfold_vm::VmError;
 use std::error::Error;
 use std::fmt;
 
@@ -86,6 +88,71 @@ impl fmt::Display for Failure {
             Some(hint) => write!(f, "\n\n  {hint}"),
             None => Ok(()),
         }
+    }
+}
+
+/// With a hint if the error number suggests one.
+impl From<HostError> for Failure {
+    fn from(error: HostError) -> Self {
+        const EPERM: i32 = 1;
+        const EACCES: i32 = 13;
+        const ENOSPC: i32 = 28;
+        let hint = if matches!(error, HostError::Kept { .. }) { error.hint() } else { None };
+        let failure = Failure::from_error(Exit::Host, &error, hint);
+        match error.errno() {
+            Some(EPERM | EACCES) if !process::is_root() => {
+                failure.with_hint("run it as root; `pinfold doctor` lists which rights are missing")
+            }
+            Some(EPERM | EACCES) => {
+                failure.with_hint("`pinfold doctor` lists which rights are missing")
+            }
+            Some(ENOSPC) => {
+                failure.with_hint("make room on that file system, or use another with --state-dir")
+            }
+            Some(_) | None => failure,
+        }
+    }
+}
+
+impl From<JournalError> for Failure {
+    fn from(error: JournalError) -> Self {
+        Failure::from_error(Exit::Host, &error, error.hint())
+    }
+}
+
+/// If something could not be undone, that determines the exit code.
+impl From<ApplyError> for Failure {
+    fn from(error: ApplyError) -> Self {
+        let exit = match (error.undone(), &error) {
+            (Some(report), _) if !report.is_complete() => Exit::Residue,
+            (_, ApplyError::VmGone { .. }) => Exit::Vm,
+            (_, _) => Exit::Host,
+        };
+        Failure::from_error(exit, &error, error.hint())
+    }
+}
+
+impl From<VmError> for Failure {
+    fn from(error: VmError) -> Self {
+        let exit = match error {
+            VmError::Host(_) => Exit::Host,
+            VmError::NoCommand
+            | VmError::Daemonize
+            | VmError::ShellText { .. }
+            | VmError::HandedOver => Exit::Input,
+            VmError::Qmp(_)
+            | VmError::Libvirt(_)
+            | VmError::NoProcess { .. }
+            | VmError::NotQemu { .. }
+            | VmError::ForeignThread { .. }
+            | VmError::ForeignOwner { .. }
+            | VmError::NoVcpus
+            | VmError::Nameless { .. }
+            | VmError::OneThread { .. }
+            | VmError::StartFailed { .. }
+            | VmError::StartTimeout { .. } => Exit::Vm,
+        };
+        Failure::from_error(exit, &error, error.hint())
     }
 }
 

@@ -12,12 +12,10 @@ use pinfold_host::{Clock, EventWatcher, LiveHost};
 use pinfold_model::{Finding, Plan};
 use pinfold_vm::Monitor;
 
-use crate::apply_session::apply_failure;
-use crate::failure::Failure;
-use crate::output::say;
+use crate::message::say;
 use crate::rt_watchdog::Guard;
 use crate::target::Asking;
-use crate::{common, interrupt};
+use crate::{Failure, interrupt};
 
 /// Polling interval if events about new threads are not available.
 pub const TICK_NS: u64 = 75_000_000;
@@ -131,7 +129,7 @@ impl Ear {
             Err(error) => {
                 self.is_deaf = true;
                 if self.reported.insert("threads") {
-                    let failure = common::host_failure(&error);
+                    let failure = Failure::from(error);
                     let text = format!(
                         "new threads are looked for every {} ms, which takes CPU time: {}",
                         TICK_NS / 1_000_000,
@@ -149,7 +147,7 @@ impl Ear {
         {
             let text = format!(
                 "changes of groups are seen by the masks alone: {}",
-                common::host_failure(&error).message
+                Failure::from(error).message
             );
             findings.push(
                 Finding::note("watch", text)
@@ -170,8 +168,7 @@ impl Ear {
         let longest = if self.is_deaf { TICK_NS } else { COMPARE_NS };
         let ns = next.saturating_sub(now).min(longest);
         let others: Vec<_> = interrupt::bell().into_iter().chain(others.iter().copied()).collect();
-        let received =
-            self.watcher.wait(ns, &others).map_err(|error| common::host_failure(&error))?;
+        let received = self.watcher.wait(ns, &others)?;
         interrupt::silence();
         Ok(received)
     }
@@ -185,7 +182,7 @@ pub fn watch(
     journal: &mut Journal<'_>,
     (monitor, mut guard): (Option<&mut dyn Monitor>, Option<&mut Guard>),
 ) -> Result<(), Failure> {
-    let mut watcher = Watcher::new(host, plan, target).map_err(|e| apply_failure(&e))?;
+    let mut watcher = Watcher::new(host, plan, target)?;
     let mut asking = Asking { monitor };
     let (mut ear, mut rounds) = (Ear::default(), Rounds::new(clock.now_ns()));
     while !interrupt::requested() {
@@ -194,14 +191,14 @@ pub fn watch(
         }
         let look = match rounds.due(clock.now_ns()) {
             Due::Look => Glance::Look,
-            Due::Glance(extent) => watcher.glance(host, extent).map_err(|e| apply_failure(&e))?,
+            Due::Glance(extent) => watcher.glance(host, extent)?,
         };
         match look {
             Glance::Quiet => {}
             Glance::Ended => return Ok(()),
             Glance::Look => {
                 let events = watcher.put_right(host, journal, &mut asking);
-                for event in events.map_err(|e| apply_failure(&e))? {
+                for event in events? {
                     if event == WatchEvent::Ended {
                         return Ok(());
                     }

@@ -6,31 +6,39 @@ use std::io::ErrorKind;
 use pinfold_host::files::{self, Owned, StateDir};
 use pinfold_host::{Clock as _, ControlSocket, LiveHost, SystemClock};
 
-use crate::commands::emulate;
-use crate::common::host_failure;
-use crate::failure::{Exit, Failure};
-use crate::output::{self, say};
+use pinfold_model::shown;
+
+use crate::Failure;
+use crate::message::say;
 
 /// A supervisor refuses connections between the two calls that open its socket (`bind` and
 /// `listen`).
 const PAUSE_NS: u64 = 50_000_000;
 
+/// Name of the socket of a platform of vnodes in the state directory.
+const SOCKET: &str = "emulate.sock";
+
+/// Path of the socket of a platform of vnodes.
+pub fn platform_socket(state: &StateDir) -> String {
+    state.path_of(SOCKET)
+}
+
 /// The paths of all leftovers.
 pub fn find(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
     let mut found = files(host, state)?;
-    found.extend(pinfold_apply::void_marks(host).map_err(|error| mark_failure(&error))?);
+    found.extend(pinfold_apply::void_marks(host)?);
     Ok(found)
 }
 
 /// The paths of temporary files and folders, and of a socket, whose process has ended.
 fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
-    let mut found = files::orphans(host).map_err(|error| host_failure(&error))?;
+    let mut found = files::orphans(host)?;
     let programs = Owned::Program.orphans(host, &state.path_of("bin"));
-    found.extend(programs.map_err(|error| host_failure(&error))?);
+    found.extend(programs?);
     for folder in [state.path(), &state.path_of(pinfold_apply::JOURNALS)] {
-        found.extend(files::temporaries(host, folder).map_err(|error| host_failure(&error))?);
+        found.extend(files::temporaries(host, folder)?);
     }
-    let socket = emulate::socket(state);
+    let socket = platform_socket(state);
     if is_dead(&socket) {
         SystemClock.sleep_ns(PAUSE_NS);
         found.extend(is_dead(&socket).then_some(socket));
@@ -41,20 +49,16 @@ fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
 /// Removes and lists them.
 pub fn remove(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
     let removed = |path: &String| {
-        say(&format!("removed {}, which an ended process had left", output::name(path)));
+        say(&format!("removed {}, which an ended process had left", shown::name(path)));
     };
     // While holding their locks: another Pinfold process may be placing the same process.
-    let marks = pinfold_apply::remove_void_marks(host).map_err(|error| mark_failure(&error))?;
+    let marks = pinfold_apply::remove_void_marks(host)?;
     marks.iter().for_each(removed);
     for path in &files(host, state)? {
-        files::remove_orphan(path).map_err(|error| host_failure(&error))?;
+        files::remove_orphan(path)?;
         removed(path);
     }
     Ok(())
-}
-
-fn mark_failure(error: &pinfold_apply::JournalError) -> Failure {
-    Failure::from_error(Exit::Host, error, error.hint())
 }
 
 /// True for a socket without a listening process.

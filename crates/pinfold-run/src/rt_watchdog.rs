@@ -19,10 +19,8 @@ use pinfold_host::process::{self, Child, Heartbeat, Spawn, Stdio};
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, Plan, Policy, TaskId};
 
-use crate::cli::GuardArgs;
-use crate::failure::{Exit, Failure};
-use crate::output::say;
-use crate::{apply_session, common, interrupt};
+use crate::message::say;
+use crate::{Exit, Failure, apply_session, host, interrupt};
 
 /// Interval of heartbeats (ns).
 pub const HEARTBEAT_NS: u64 = 500_000_000;
@@ -104,15 +102,15 @@ impl Guard {
         let started = spawn(Some(above)).or_else(|error| {
             say(&format!(
                 "note: guard: it has no real-time priority of its own: {}",
-                common::host_failure(&error).message
+                Failure::from(error).message
             ));
             spawn(None)
         });
-        let mut child = started.map_err(|error| common::host_failure(&error))?;
+        let mut child = started?;
         let Some(pipe) = child.stdin() else {
             return Err(Failure::new(Exit::Host, "no guard: it has no standard input"));
         };
-        let beat = Heartbeat::over(pipe).map_err(|error| common::host_failure(&error))?;
+        let beat = Heartbeat::over(pipe)?;
         self.child = Some((child, beat));
         Ok(())
     }
@@ -121,7 +119,7 @@ impl Guard {
     /// removes the policies, and this supervisor sets them again.
     pub fn take_over(&mut self, host: &LiveHost, now: u64) -> Result<(), Failure> {
         let Some(other) = self.other.filter(|_| now >= self.beat_at) else { return Ok(()) };
-        if process::task_alive(host, other).map_err(|error| common::host_failure(&error))? {
+        if process::task_alive(host, other)? {
             self.beat_at = now.saturating_add(HEARTBEAT_NS);
             return Ok(());
         }
@@ -228,15 +226,15 @@ impl Beating {
 }
 
 /// `pinfold guard`: receives heartbeats, and removes the policies when they stop.
-pub fn guard(arguments: &GuardArgs, state: Option<&str>) -> Result<(), Failure> {
+pub fn guard(id: &str, state: Option<&str>) -> Result<(), Failure> {
     // If a service manager ends all processes of a service, this one ends last, after it has done
     // its work.
     interrupt::install()?;
-    let host = common::host()?;
+    let host = host::live()?;
     let clock = SystemClock;
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     let journals = apply_session::journals(&state, &clock)?;
-    let beats = common::beats();
+    let beats = host::beats();
     let mut is_silent = false;
     loop {
         match beats.recv_timeout(SILENCE) {
@@ -244,14 +242,14 @@ pub fn guard(arguments: &GuardArgs, state: Option<&str>) -> Result<(), Failure> 
             Ok(_) => is_silent = false,
             Err(RecvTimeoutError::Timeout) => {
                 let why = if is_silent { "is still not heard" } else { "is stopped or hangs" };
-                take(&host, &journals, &arguments.id, why)?;
+                take(&host, &journals, id, why)?;
                 is_silent = true;
             }
             Err(RecvTimeoutError::Disconnected) => {
-                take(&host, &journals, &arguments.id, "has ended")?;
+                take(&host, &journals, id, "has ended")?;
                 // A thread that was just being created has inherited the policy of its parent.
                 clock.sleep_ns(HEARTBEAT_NS);
-                return take(&host, &journals, &arguments.id, "has ended");
+                return take(&host, &journals, id, "has ended");
             }
         }
     }
@@ -266,7 +264,7 @@ fn take(host: &LiveHost, journals: &Journals<'_>, id: &str, why: &str) -> Result
     let Some(record) = found.record.map_err(failure)?.filter(|record| !record.has_ended()) else {
         return Ok(());
     };
-    let demoted = take_rights(host, &record).map_err(|error| common::host_failure(&error))?;
+    let demoted = take_rights(host, &record)?;
     if !demoted.is_empty() {
         let threads: Vec<String> =
             demoted.iter().map(|one| format!("{} ({})", one.task.tid, one.from)).collect();

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::failure::{Exit, Failure};
+use crate::{Exit, Failure};
 
 /// Parses `330s`, `10m`, `1ms`, `1m 30s` to nanoseconds.
 ///

@@ -11,9 +11,7 @@ use pinfold_vm::libvirt::{
 };
 use pinfold_vm::{Found, Monitor, Qmp, VmError, threads};
 
-use crate::cli::VmArgs;
-use crate::common;
-use crate::failure::{Exit, Failure};
+use crate::{Exit, Failure, inputs};
 
 const QMP_TIMEOUT_NS: u64 = 5_000_000_000;
 const VIRSH_TIMEOUT_NS: u64 = 20_000_000_000;
@@ -31,6 +29,17 @@ pub enum Teller {
     Libvirt(Box<DomainMonitor>),
     /// Only the names of the threads.
     Names,
+}
+
+/// Selects a virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VmSelector {
+    /// By its QMP socket.
+    Qmp(String),
+    /// By name, UUID or id of its libvirt domain.
+    Libvirt(String),
+    /// By its process id.
+    Pid(Tid),
 }
 
 /// A machine that was found.
@@ -57,45 +66,19 @@ pub struct ManagedDomain {
     xml: String,
 }
 
-/// A failure of the VM crate.
-pub fn vm_failure(error: &VmError) -> Failure {
-    let exit = match error {
-        VmError::Host(_) => Exit::Host,
-        VmError::NoCommand
-        | VmError::Daemonize
-        | VmError::ShellText { .. }
-        | VmError::HandedOver => Exit::Input,
-        VmError::Qmp(_)
-        | VmError::Libvirt(_)
-        | VmError::NoProcess { .. }
-        | VmError::NotQemu { .. }
-        | VmError::ForeignThread { .. }
-        | VmError::ForeignOwner { .. }
-        | VmError::NoVcpus
-        | VmError::Nameless { .. }
-        | VmError::OneThread { .. }
-        | VmError::StartFailed { .. }
-        | VmError::StartTimeout { .. } => Exit::Vm,
-    };
-    Failure::from_error(exit, error, error.hint())
-}
-
 impl Vm {
-    /// Finds the machine that the command line selects.
-    pub fn find(host: &LiveHost, arguments: &VmArgs) -> Result<Self, Failure> {
-        match (&arguments.qmp, &arguments.libvirt, arguments.pid) {
-            (Some(socket), _, _) => Self::by_qmp(host, socket),
-            (None, Some(domain), _) => Self::by_libvirt(host, domain),
-            (None, None, Some(pid)) => Self::by_pid(host, Tid(pid)),
-            (None, None, None) => Err(Failure::new(Exit::Input, "no virtual machine was named")
-                .with_hint("name one with --qmp, --libvirt or --pid")),
+    /// Finds a machine by the socket of its QMP, its libvirt domain, or its process id.
+    pub fn find(host: &LiveHost, by: &VmSelector) -> Result<Self, Failure> {
+        match by {
+            VmSelector::Qmp(socket) => Self::by_qmp(host, socket),
+            VmSelector::Libvirt(domain) => Self::by_libvirt(host, domain),
+            VmSelector::Pid(pid) => Self::by_pid(host, *pid),
         }
     }
 
     fn by_qmp(host: &LiveHost, socket: &str) -> Result<Self, Failure> {
-        let mut qmp =
-            Qmp::connect(socket, QMP_TIMEOUT_NS, SystemClock).map_err(|e| vm_failure(&e))?;
-        let found = threads::find(host, &mut qmp).map_err(|e| vm_failure(&e))?;
+        let mut qmp = Qmp::connect(socket, QMP_TIMEOUT_NS, SystemClock)?;
+        let found = threads::find(host, &mut qmp)?;
         let name = format!("vm-{}", found.pid);
         Ok(Self {
             name,
@@ -108,13 +91,12 @@ impl Vm {
     }
 
     fn by_libvirt(host: &LiveHost, wanted: &str) -> Result<Self, Failure> {
-        let libvirt = Libvirt::new(None, VIRSH_TIMEOUT_NS).map_err(|e| vm_failure(&e))?;
-        let domain = libvirt.find(host, wanted).map_err(|e| vm_failure(&e))?;
+        let libvirt = Libvirt::new(None, VIRSH_TIMEOUT_NS)?;
+        let domain = libvirt.find(host, wanted)?;
         let mut monitor = libvirt.monitor(&domain);
-        let found =
-            threads::discover(host, domain.pid, Some(&mut monitor)).map_err(|e| vm_failure(&e))?;
-        let xml = libvirt.xml(&domain).map_err(|e| vm_failure(&e))?;
-        let pins = Pins::from_xml(&xml).map_err(|e| vm_failure(&e.into()))?;
+        let found = threads::discover(host, domain.pid, Some(&mut monitor))?;
+        let xml = libvirt.xml(&domain)?;
+        let pins = Pins::from_xml(&xml).map_err(VmError::from)?;
         let teller = Teller::Libvirt(Box::new(monitor));
         Ok(Self {
             name: domain.name.clone(),
@@ -127,7 +109,7 @@ impl Vm {
     }
 
     fn by_pid(host: &LiveHost, pid: Tid) -> Result<Self, Failure> {
-        let found = threads::discover(host, pid, None).map_err(|e| vm_failure(&e))?;
+        let found = threads::discover(host, pid, None)?;
         Ok(Self {
             name: format!("vm-{pid}"),
             asked: format!("--pid {pid}"),
@@ -149,7 +131,7 @@ impl ManagedDomain {
             let failure = Failure::new(Exit::Vm, message);
             hint.into_iter().fold(failure, Failure::with_hint)
         })?;
-        Ok(common::vnode_of_domain(&domain, topology))
+        Ok(inputs::vnode_of_domain(&domain, topology))
     }
 
     /// Mode and nodes of the memory of the running domain, if libvirt binds it.
@@ -208,7 +190,7 @@ impl ManagedDomain {
     }
 
     fn setting(&self, key: &str, lifetime: Lifetime) -> Result<Setting, Failure> {
-        self.libvirt.setting(&self.domain, key, lifetime).map_err(|e| vm_failure(&e))
+        self.libvirt.setting(&self.domain, key, lifetime).map_err(Failure::from)
     }
 }
 

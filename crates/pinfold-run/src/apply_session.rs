@@ -11,20 +11,9 @@ use pinfold_model::text::counted;
 use pinfold_model::{Command, Plan, Severity};
 use pinfold_plan::{Fit, command, schema};
 
-use crate::failure::{Exit, Failure};
-use crate::output::say;
+use crate::message::say;
 use crate::rt_watchdog::Guard;
-use crate::{common, interrupt};
-
-/// A failure of the apply crate. If something could not be undone, that determines the exit code.
-pub fn apply_failure(error: &ApplyError) -> Failure {
-    let exit = match (error.undone(), error) {
-        (Some(report), _) if !report.is_complete() => Exit::Residue,
-        (_, ApplyError::VmGone { .. }) => Exit::Vm,
-        (_, _) => Exit::Host,
-    };
-    Failure::from_error(exit, error, error.hint())
-}
+use crate::{Exit, Failure, inputs, interrupt};
 
 /// Opens the journals of a state directory.
 pub fn journals<'c>(
@@ -91,7 +80,7 @@ fn begin<'c>(
     (journals, stay): (&Journals<'c>, Stay),
 ) -> Result<Journal<'c>, Failure> {
     let text = schema::to_json_line(plan);
-    let vnode = common::single(plan)?;
+    let vnode = inputs::single(plan)?;
     let supervised = matches!(stay, Stay::WithThisProcess);
     let new = NewJournal { vm_name: &vnode.name, plan: &text, target, supervised };
     journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
@@ -114,7 +103,7 @@ fn make_true(
             take_back(host, journal)?;
             Err(Failure::new(Exit::Interrupted, "interrupted; what was done was reverted"))
         }
-        Err(NotPlaced::Apply(error)) => Err(apply_failure(&error)),
+        Err(NotPlaced::Apply(error)) => Err(Failure::from(error)),
         Err(NotPlaced::Elsewhere(failure)) => Err(failure),
     }
 }
