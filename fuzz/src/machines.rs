@@ -70,7 +70,7 @@ impl Monitor for Parrot {
 
 /// Output of `squeue`, `sbatch`, `scontrol` and `sinfo`, and their error messages.
 pub(crate) fn slurm(bytes: &[u8]) {
-    use pinfold_cluster::slurm;
+    use pinfold_cluster::slurm::protocol as slurm;
     let text = text(bytes);
     for line in slurm::queue(&text).into_iter().flatten() {
         assert!(text.contains(&line.node));

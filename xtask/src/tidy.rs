@@ -18,11 +18,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-vm", &["pinfold-model", "pinfold-host"]),
     ("pinfold-probe", &["pinfold-model", "pinfold-host"]),
     ("pinfold-study", &["pinfold-model", "pinfold-host", "pinfold-plan"]),
-    ("pinfold-cluster", &["pinfold-model", "pinfold-host", "pinfold-study"]),
+    (
+        "pinfold-cluster",
+        &["pinfold-model", "pinfold-host", "pinfold-probe", "pinfold-study", "pinfold-run"],
+    ),
     ("pinfold-report", &["pinfold-model"]),
     (
         "pinfold-run",
-        &["pinfold-model", "pinfold-host", "pinfold-topology", "pinfold-plan", "pinfold-apply", "pinfold-vm"],
+        &[
+            "pinfold-model",
+            "pinfold-host",
+            "pinfold-topology",
+            "pinfold-plan",
+            "pinfold-apply",
+            "pinfold-speed",
+            "pinfold-vm",
+            "pinfold-probe",
+            "pinfold-study",
+        ],
     ),
     ("pinfold-lab", &["pinfold-model", "pinfold-host", "pinfold-vm", "pinfold-probe"]),
     (

@@ -78,7 +78,7 @@ pub struct Ended {
     /// Its node; empty if it had none.
     pub node: String,
     /// Its last state; `None` if the scheduler does not know it any more.
-    pub state: Option<String>,
+    pub state: Option<TaskState>,
 }
 
 /// How a part is handled whose task failed.
@@ -465,14 +465,14 @@ impl Collector {
                     *seen.pending.entry(reason.clone()).or_default() += 1;
                     continue;
                 }
-                Some(TaskState::Ended(state)) => Some(state.clone()),
+                Some(state @ TaskState::Ended(_)) => Some(state.clone()),
                 // Its result may be delayed by the file system.
                 ended @ (Some(TaskState::Completed) | None) => {
                     let since = *ended_ns.get_or_insert(now_ns);
                     if now_ns.saturating_sub(since) < self.grace_ns {
                         continue;
                     }
-                    ended.map(|_| "COMPLETED".to_owned())
+                    ended.cloned()
                 }
             };
             seen.ended.push(Ended {

@@ -7,13 +7,12 @@
 use std::collections::BTreeSet;
 
 use pinfold_model::{Figure, Origin};
-use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
-
 use pinfold_study::SchemaError;
 use pinfold_study::store::TrialRecord;
 use pinfold_study::study::{HostFacts, TrialSlot};
 use pinfold_study::wire::{FactsV1, FigureV1, OriginV1};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use super::parts::Part;
 
@@ -26,10 +25,13 @@ const END: &str = "pinfold-end ";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     format: String,
+    /// Name of the batch system; `None` for the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<String>,
     /// Identifies the tasks and results of this run.
     pub key: String,
     /// A folder that all nodes share, with the same path; without one, results are returned through
-    /// the output of `srun`.
+    /// the output of attached processes.
     pub shared: Option<String>,
     /// Path of the program on the nodes, if it is installed there.
     pub program: Option<String>,
@@ -37,7 +39,7 @@ pub struct Options {
     pub partition: Option<String>,
     /// Number of nodes at a time, or a list of nodes, as on the command line.
     pub nodes: Option<String>,
-    /// Time limit of a task, in Slurm's format.
+    /// Time limit of a task, in the scheduler's format.
     pub time: Option<String>,
 }
 

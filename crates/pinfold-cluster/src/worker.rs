@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{Figure, Origin};
-
 use pinfold_study::store::{OpenRun, Store, TrialRecord};
 use pinfold_study::study::{
     self, Cell, Cells, Environment, Finished, HostFacts, Loaded, NewStudy, Outcome, Runner,

@@ -3,6 +3,8 @@
 use pinfold_apply::{ApplyError, JournalError};
 use pinfold_host::{HostError, process, with_causes};
 use pinfold_model::shown;
+use pinfold_study::store::StoreError;
+use pinfold_study::study::StudyError;
 use pinfold_vm::VmError;
 use std::error::Error;
 use std::fmt;
@@ -153,6 +155,30 @@ impl From<VmError> for Failure {
             | VmError::StartTimeout { .. } => Exit::Vm,
         };
         Failure::from_error(exit, &error, error.hint())
+    }
+}
+
+impl From<StudyError> for Failure {
+    fn from(error: StudyError) -> Self {
+        let exit = match error {
+            StudyError::Runner { .. } | StudyError::KeepsFailing { .. } => Exit::Host,
+            StudyError::Rule(_)
+            | StudyError::AllSkipped { .. }
+            | StudyError::OtherStudy { .. }
+            | StudyError::OtherText { .. }
+            | StudyError::Unfinished { .. }
+            | StudyError::Stored(_)
+            | StudyError::OtherCells { .. }
+            | StudyError::Document { .. }
+            | StudyError::Store(_) => Exit::Input,
+        };
+        Failure::from_error(exit, &error, error.hint())
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Failure::from_error(Exit::Input, &error, error.hint())
     }
 }
 

@@ -27,13 +27,6 @@ impl Bar {
         Self { what, bar, reported: None }
     }
 
-    /// Removes the bar.
-    pub fn finish(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-    }
-
     fn report(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| say(line)),
@@ -43,6 +36,12 @@ impl Bar {
 }
 
 impl Progress for Bar {
+    fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
     fn update(&mut self, update: &Update<'_>) {
         let left = seconds(update.left_s);
         match &update.event {

@@ -14,7 +14,7 @@ use pinfold_study::stats;
 use pinfold_study::store::{CandidateRecord, CandidateRole, Store};
 use pinfold_study::tune::{self, Contrast, TuneReport};
 
-use crate::tune::Scratch;
+use pinfold_run::guest::Scratch;
 
 /// The data of the page that are not in the store.
 pub struct Context<'a> {

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pinfold_model::{Family, Figure, Origin, Unit};
-
-use super::super::scheduler::{QueuedTask, TaskState};
-use super::super::*;
-use super::world::{FACTS, STUDY, World, origin};
 use pinfold_study::random::Pcg32;
 use pinfold_study::store::{OpenRun, Store, StoreError, TaskRecord, TrialRecord};
 use pinfold_study::study::{
     Environment, MAX_FAILURES_IN_A_ROW, NewStudy, NodeTable, StudyError, TrialSlot, analyse,
     from_toml, node_table,
 };
+
+use super::super::scheduler::{QueuedTask, TaskState};
+use super::super::*;
+use super::world::{FACTS, STUDY, World, origin};
 
 const OWN: &str = "0.1.0";
 const LIMITS: Limits = Limits { most_out: 5, grace_ns: 1_000 };
@@ -179,7 +179,11 @@ impl Simulated {
                 "{accepted:?}"
             );
             for ended in collector.seen(&queue, u64::from(round)).ended {
-                let state = ended.state.unwrap_or_default();
+                let state = match ended.state {
+                    Some(TaskState::Ended(state)) => state,
+                    Some(TaskState::Completed) => "COMPLETED".to_owned(),
+                    Some(TaskState::Pending(_) | TaskState::Running) | None => String::new(),
+                };
                 let task = (ended.ask, ended.node.as_str());
                 collector.failed((&mut self.world.store, self.run), task, (&state, 1))?;
             }
@@ -383,9 +387,9 @@ fn a_collector_that_was_killed_goes_on_with_what_is_out() {
     assert_eq!((seen.running, seen.pending["Priority"], seen.ended.len()), (2, 1, 0));
     // The time for their results to appear has passed.
     let seen = collector.seen(&queue, 5_000 + LIMITS.grace_ns);
-    let ended: Vec<(Ask, Option<&str>)> =
-        seen.ended.iter().map(|one| (one.ask, one.state.as_deref())).collect();
-    assert_eq!(ended, [(asks[3], None), (asks[4], Some("COMPLETED"))]);
+    let ended: Vec<(Ask, Option<TaskState>)> =
+        seen.ended.iter().map(|one| (one.ask, one.state.clone())).collect();
+    assert_eq!(ended, [(asks[3], None), (asks[4], Some(TaskState::Completed))]);
     // The collector cancels them: they count as never submitted.
     collector.taken_back(&mut simulated.world.store, simulated.run).unwrap();
     assert_eq!(collector.to_submit(0), asks);

@@ -109,23 +109,23 @@ proptest::proptest! {
     fn no_text_breaks_a_reader(text in ".{0,200}") {
         assert!(read_result(&text, ("key", "digest", OWN)).is_err());
         assert!(JobDocument::from_json(&text).is_err());
-        assert!(slurm::config(&text).is_err());
+        assert!(slurm::protocol::config(&text).is_err());
         // The parser may accept them; otherwise the error shows what was read, shortened.
         let errors = [
-            slurm::queue(&text).err(),
-            slurm::submitted(&text).err(),
-            slurm::node_lines(&text).err(),
+            slurm::protocol::queue(&text).err(),
+            slurm::protocol::submitted(&text).err(),
+            slurm::protocol::node_lines(&text).err(),
         ];
         for error in errors.into_iter().flatten() {
             assert!(error.line.chars().count() <= 120 && !error.why.is_empty());
         }
-        let (sentence, _) = slurm::complaint("sbatch", &text);
+        let (sentence, _) = slurm::protocol::complaint("sbatch", &text);
         assert!(!sentence.is_empty());
     }
 
     #[test]
     fn a_shell_reads_a_quoted_word_back(word in "[ -~]{0,40}") {
-        let quoted = slurm::quoted(&word);
+        let quoted = slurm::protocol::quoted(&word);
         // In single quotes all characters are literal; outside there are only escaped quotes.
         let mut plain = String::new();
         let mut inside = false;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use pinfold_study::study::{cells, from_toml};
+
 use super::super::Parts;
 use super::world::{FACTS, STUDY, World};
-use pinfold_study::study::{cells, from_toml};
 
 #[test]
 fn what_is_compared_stays_together_and_nothing_is_lost() {

@@ -8,7 +8,9 @@ use pinfold_study::store::{RunId, Store, StoreError};
 use crate::cli::ReportArgs;
 use crate::output::{data, say};
 use crate::screen;
-use crate::tune::{self, Kept};
+use pinfold_run::tune::Kept;
+
+use crate::tune;
 
 /// Writes the page and prints the summary.
 pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {

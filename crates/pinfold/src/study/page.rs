@@ -14,10 +14,10 @@ use pinfold_study::stats::{Interval, QuantilePoint, Verdict};
 use pinfold_study::store::Store;
 use pinfold_study::study::NodeTable;
 use pinfold_study::study::{
-    self as library, Analysis, Groups, Plot, PlotKind, Selection, Shown, StudyError, Summary, Table,
+    self as library, Analysis, Groups, Plot, PlotKind, Selection, Shown, Summary, Table,
 };
 
-use super::{nodes, print, study_failure};
+use super::{nodes, print};
 
 /// The meaning of a ratio on the page.
 const RATIO: &str = "ratio to the baseline (median of the blocks’ ratios)";
@@ -469,7 +469,7 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
         )),
         row("trials", format!(
             "{} measured, {} failed, in {}; each {}",
-            progress.ok, progress.failed, super::progress::seconds(took_s),
+            progress.ok, progress.failed, crate::progress::seconds(took_s),
             super::print::besides_workload(loaded, progress),
         )),
         row("values", "a start gives the median of its samples, of a tail the largest; a block the median of its starts, a cell the median of its blocks".to_owned()),
@@ -531,9 +531,8 @@ pub fn export(
     analysis: &Analysis,
     folder: &str,
 ) -> Result<Vec<(String, usize)>, Failure> {
-    let failed = |error: StudyError| study_failure(&error);
-    let tables = library::tables(store, analysis).map_err(failed)?;
-    let samples = library::samples(store, analysis.run.id).map_err(failed)?;
+    let tables = library::tables(store, analysis)?;
+    let samples = library::samples(store, analysis.run.id)?;
     files::make_dirs(folder)?;
     let mut written = Vec::new();
     for table in &tables {
@@ -542,7 +541,7 @@ pub fn export(
     }
     let mut files: Option<(String, TableFiles)> = None;
     for piece in samples {
-        let piece = piece.map_err(failed)?;
+        let piece = piece?;
         let added = match &mut files {
             Some((_, files)) => files.push(&piece),
             None => TableFiles::of(&piece).map(|begun| files = Some((piece.name, begun))),

@@ -4,11 +4,11 @@
 use pinfold_host::files;
 use pinfold_model::{Command, Topology};
 use pinfold_report::Page;
+use pinfold_run::tune::Kept;
 use pinfold_run::{Exit, Failure};
 use pinfold_study::store::{RunId, Store};
 use pinfold_study::tune as study;
 
-use super::persist::Kept;
 use crate::cli::TuneArgs;
 use crate::output::{self, Tone, data, show};
 use crate::{screen, view};

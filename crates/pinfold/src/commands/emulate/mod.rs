@@ -28,7 +28,7 @@ pub use exec::{as_it_ended, hand_on, run_slow};
 pub use helpers::{Programs, sentinel};
 pub use kept::Kept;
 pub use status::{answers, is_platform, way_to_end};
-pub use supervisor::{Endpoint, Machine, with_programs};
+pub use supervisor::{Endpoint, Machine, Platformed, with_programs};
 
 /// The cgroups and CPUs of a vnode of the active platform.
 pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), Failure> {
