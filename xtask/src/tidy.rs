@@ -21,7 +21,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-report", &["pinfold-model"]),
     (
         "pinfold-run",
-        &["pinfold-model", "pinfold-host", "pinfold-topology", "pinfold-plan", "pinfold-apply", "pinfold-vm"],
+        &[
+            "pinfold-model",
+            "pinfold-host",
+            "pinfold-topology",
+            "pinfold-plan",
+            "pinfold-apply",
+            "pinfold-speed",
+            "pinfold-vm",
+            "pinfold-probe",
+            "pinfold-study",
+        ],
     ),
     ("pinfold-lab", &["pinfold-model", "pinfold-host", "pinfold-vm", "pinfold-probe"]),
     (

@@ -5,11 +5,11 @@ use pinfold_model::{CpuSet, NodeId, Plan, Policy, ThreadPlan};
 use pinfold_plan::{Fit, command};
 use pinfold_probe::benchmarks::SchedPolicy;
 use pinfold_probe::loads::Placement;
+use pinfold_run::emulate::ipc;
 use pinfold_run::{Exit, Failure, host, inputs};
 
 use super::Bench;
 use crate::cli::measure::{MeasureArgs, ProbeArgs};
-use crate::commands::emulate;
 
 /// A placement on this machine.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ impl HostPlace {
         (how, state): (&ProbeArgs, Option<&str>),
     ) -> Result<Self, Failure> {
         let state = host::state(state)?;
-        let (files, pus) = emulate::place_of(&state, name)?;
+        let (files, pus) = ipc::place_of(&state, name)?;
         let pus = match &how.cpus {
             Some(list) => {
                 let asked = inputs::pus("--cpus", list)?;

@@ -10,6 +10,9 @@ use pinfold_model::{CpuSet, EmulationPlan, EmulatorRequest, Origin, Plan, Speed,
 use pinfold_probe::agent::{Agent, AgentError};
 use pinfold_probe::loads::{HostLoads, LoadError};
 use pinfold_probe::pinload::Pinload;
+use pinfold_run::emulate::helpers::Programs;
+use pinfold_run::emulate::kept::Kept;
+use pinfold_run::emulate::supervisor::{Endpoint, Machine, with_programs};
 use pinfold_run::{Exit, Failure, apply_session, inputs, interrupt};
 use pinfold_speed::Facts;
 use pinfold_study::study::{
@@ -22,7 +25,6 @@ use super::guests::{self, GuestGround, Guests};
 use super::interference::{Neighbours, free_bytes};
 use super::job::Bell;
 use super::trials::{Enter, Means, Trials};
-use crate::commands::emulate::{Endpoint, Kept, Machine, Programs, with_programs};
 use crate::output::say;
 use crate::tune::Subject;
 use crate::tune::loads::{GuestSide, HostSide};
