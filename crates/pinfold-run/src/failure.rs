@@ -3,6 +3,7 @@
 use pinfold_apply::{ApplyError, JournalError};
 use pinfold_host::{HostError, process, with_causes};
 use pinfold_model::shown;
+use pinfold_speed::SpeedError;
 use pinfold_study::store::StoreError;
 use pinfold_study::study::StudyError;
 use pinfold_vm::VmError;
@@ -118,6 +119,12 @@ impl From<HostError> for Failure {
 
 impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Self {
+        Failure::from_error(Exit::Host, &error, error.hint())
+    }
+}
+
+impl From<SpeedError> for Failure {
+    fn from(error: SpeedError) -> Self {
         Failure::from_error(Exit::Host, &error, error.hint())
     }
 }

@@ -8,20 +8,12 @@ use pinfold_host::{Clock as _, ControlSocket, LiveHost, SystemClock};
 
 use pinfold_model::shown;
 
-use crate::Failure;
 use crate::message::say;
+use crate::{Failure, emulate};
 
 /// A supervisor refuses connections between the two calls that open its socket (`bind` and
 /// `listen`).
 const PAUSE_NS: u64 = 50_000_000;
-
-/// Name of the socket of a platform of vnodes in the state directory.
-const SOCKET: &str = "emulate.sock";
-
-/// Path of the socket of a platform of vnodes.
-pub fn platform_socket(state: &StateDir) -> String {
-    state.path_of(SOCKET)
-}
 
 /// The paths of all leftovers.
 pub fn find(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
@@ -38,7 +30,7 @@ fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
     for folder in [state.path(), &state.path_of(pinfold_apply::JOURNALS)] {
         found.extend(files::temporaries(host, folder)?);
     }
-    let socket = platform_socket(state);
+    let socket = emulate::ipc::socket(state);
     if is_dead(&socket) {
         SystemClock.sleep_ns(PAUSE_NS);
         found.extend(is_dead(&socket).then_some(socket));

@@ -4,6 +4,7 @@
 //!   real-time policies with this process, [`run_monitor`] keeps the threads as planned.
 //! - [`target`], [`vcpus`], [`qemu_line`]: the machine that is meant, and the request for it.
 //! - [`inputs`], [`host`]: plans, requests and lists of CPUs, checked against this host.
+//! - [`emulate`]: platforms of slowed virtual nodes.
 //! - [`leftovers`]: what killed processes left.
 //! - [`guest`], [`tune`], [`study`], [`measure`]: the runners of experiments.
 //! - [`interrupt`]: the request to stop, as a flag.
@@ -12,6 +13,7 @@
 //! nothing: a [`message`] goes to the program that uses it, an error is a [`Failure`].
 
 pub mod apply_session;
+pub mod emulate;
 mod failure;
 pub mod guest;
 pub mod host;

@@ -26,7 +26,7 @@ pub use self::against::{CrossCheck, Reported, against};
 pub use self::compare::{Request, Sides, against_native, compared, plans};
 pub use self::guest::Guest;
 pub use self::observe::{counted, locked, quantities, sched, threads_of};
-pub use self::place::{FindVnode, HostPlace, PlaceRequest};
+pub use self::place::{HostPlace, PlaceRequest};
 pub use self::run_block::Taking;
 
 use crate::{Exit, Failure, host, inputs, interrupt};

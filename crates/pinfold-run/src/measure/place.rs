@@ -1,6 +1,5 @@
 //! The placement of a probe on this machine: CPUs, a node, a role of a plan, a vnode.
 
-use pinfold_host::files::StateDir;
 use pinfold_host::paths;
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, ThreadPlan};
 use pinfold_plan::{Fit, command};
@@ -8,6 +7,7 @@ use pinfold_probe::benchmarks::SchedPolicy;
 use pinfold_probe::loads::Placement;
 
 use super::{Bench, ProbeOptions};
+use crate::emulate::ipc;
 use crate::{Exit, Failure, apply_session, host, inputs};
 
 /// Where a probe is to run on this machine.
@@ -23,12 +23,7 @@ pub struct PlaceRequest<'a> {
     pub how: &'a ProbeOptions,
     /// The state directory.
     pub state: Option<&'a str>,
-    /// Files of the cgroup, and CPUs, of a vnode that is up.
-    pub find_vnode: FindVnode,
 }
-
-/// Finds a vnode that is up.
-pub type FindVnode = fn(&StateDir, &str) -> Result<(Vec<String>, CpuSet), Failure>;
 
 /// A placement on this machine.
 #[derive(Clone, Debug)]
@@ -131,7 +126,7 @@ impl HostPlace {
     /// A vnode of an active platform.
     fn of_vnode(bench: &Bench, name: &str, request: &PlaceRequest<'_>) -> Result<Self, Failure> {
         let how = request.how;
-        let (files, pus) = (request.find_vnode)(&host::state(request.state)?, name)?;
+        let (files, pus) = ipc::place_of(&host::state(request.state)?, name)?;
         let pus = match &how.cpus {
             Some(list) => {
                 let asked = inputs::pus("--cpus", list)?;

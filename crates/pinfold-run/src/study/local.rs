@@ -7,7 +7,7 @@ use pinfold_probe::pinload::Pinload;
 use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store, StoreError};
 use pinfold_study::study::{self, Environment, Loaded, NewStudy, Outcome, Study};
 
-use super::runner::{HostRunner, SlowCores};
+use super::runner::HostRunner;
 use super::{Display, LOCK, Machine, file_failure};
 use crate::{Exit, Failure, host, interrupt};
 
@@ -35,13 +35,12 @@ pub struct NewRun<'a> {
 pub fn run(
     new: &NewRun<'_>,
     state: Option<&str>,
-    slow_cores: &dyn SlowCores,
     display: Display<'_>,
 ) -> Result<(Store, RunId), Failure> {
     let machine = Machine::of(new.study, new.file)?;
     let pinload = Pinload::install()?;
     let state = host::state(state)?;
-    let mut runner = HostRunner::new(&machine, (&state, &pinload), slow_cores)?;
+    let mut runner = HostRunner::new(&machine, (&state, &pinload))?;
     let mut store = Store::open_or_create(new.store)?;
     let cells = study::cells(new.study, &machine.facts, &runner);
     runner.prepare(new.study, &cells.map_err(|error| file_failure(new.file, error))?)?;
@@ -88,13 +87,12 @@ pub fn require_own(store: &str) -> Result<(), Failure> {
 pub fn resume(
     (store, id, loaded): (&mut Store, RunId, &Loaded),
     (state, accept): (Option<&str>, HostChange),
-    slow_cores: &dyn SlowCores,
     display: Display<'_>,
 ) -> Result<(), Failure> {
     let machine = Machine::of(&loaded.study, store.path())?;
     let pinload = Pinload::install()?;
     let state = host::state(state)?;
-    let mut runner = HostRunner::new(&machine, (&state, &pinload), slow_cores)?;
+    let mut runner = HostRunner::new(&machine, (&state, &pinload))?;
     runner.prepare(&loaded.study, &loaded.cells)?;
     let origin = host::origin(&machine.host, &machine.topology, loaded.study.seed)?;
     let origin = runner.origin(origin);

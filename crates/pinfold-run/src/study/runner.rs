@@ -3,7 +3,6 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
 
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{EventWatcher, HostMut as _, LiveHost, SystemClock, process};
@@ -23,59 +22,16 @@ use super::guests::{self, GuestGround, Guests};
 use super::interference::{Neighbours, free_bytes};
 use super::job::Bell;
 use super::trials::{Enter, Means, Trials};
+use crate::emulate::helpers::Programs;
+use crate::emulate::kept::Kept;
+use crate::emulate::supervisor::{self, Endpoint, with_programs};
 use crate::guest::Subject;
 use crate::guest::loads::{GuestSide, HostSide};
 use crate::message::say;
-use crate::{Exit, Failure, apply_session, interrupt};
+use crate::{Exit, Failure, apply_session, inputs, interrupt};
 
 /// Maximum duration of a wait.
 const LOOK_NS: u64 = 500_000_000;
-
-/// A node of slow cores that is up.
-pub trait SlowNode {
-    /// The files of its cgroups, and its CPUs.
-    ///
-    /// # Errors
-    /// [`Failure`] if there is no such node.
-    fn enter(&self, name: &str) -> Result<(Vec<String>, CpuSet), Failure>;
-
-    /// Changes its speed.
-    ///
-    /// # Errors
-    /// [`Failure`] if it cannot have this speed.
-    fn set_speed(&mut self, name: &str, speed: Speed) -> Result<(), Failure>;
-}
-
-/// The node that a trial needs, and the means to slow it.
-#[derive(Clone, Copy)]
-pub struct SlowRequest<'a> {
-    /// Access to the host.
-    pub host: &'a LiveHost,
-    /// Its topology.
-    pub topology: &'a Topology,
-    /// What the host can slow.
-    pub facts: &'a Facts,
-    /// The folder of journals.
-    pub state: &'a StateDir,
-    /// The program that calibrates.
-    pub pinload: &'a Pinload,
-    /// The node.
-    pub plan: &'a EmulationPlan,
-    /// Readable when a trial has to go on.
-    pub bell: BorrowedFd<'a>,
-}
-
-/// Called whenever the bell rings; false ends the node.
-pub type Turn<'t> = dyn FnMut(&mut dyn SlowNode) -> Result<bool, Failure> + 't;
-
-/// Slows cores while trials run.
-pub trait SlowCores {
-    /// Brings a node up, calls `turn` until it ends, and undoes all changes.
-    ///
-    /// # Errors
-    /// [`Failure`] of a turn, or if the node cannot be made.
-    fn run(&self, request: &SlowRequest<'_>, turn: &mut Turn<'_>) -> Result<(), Failure>;
-}
 
 /// A guest that runs next to the measured one.
 #[derive(Clone, Copy)]
@@ -97,15 +53,13 @@ pub struct HostRunner<'a> {
     refused: RefCell<BTreeMap<Vec<String>, Option<String>>>,
     /// Set when the warning that neighbours may never access memory was printed.
     cautioned: OnceCell<()>,
-    slow_cores: &'a dyn SlowCores,
 }
 
 impl<'a> HostRunner<'a> {
-    /// A runner with the folder of its journals, its loads, and what slows cores.
+    /// A runner with the folder of its journals, and the program of its loads.
     pub fn new(
         machine: &'a Machine,
         (state, pinload): (&'a StateDir, &'a Pinload),
-        slow_cores: &'a dyn SlowCores,
     ) -> Result<Self, Failure> {
         let (host, topology) = (&machine.host, &machine.topology);
         let facts = Facts::find(host)
@@ -114,18 +68,7 @@ impl<'a> HostRunner<'a> {
             Bell::new().map_err(|error| Failure::new(Exit::Host, format!("no bell: {error}")))?;
         let (refused, guests) = (RefCell::default(), Guests::default());
         let cautioned = OnceCell::new();
-        Ok(Self {
-            host,
-            topology,
-            state,
-            pinload,
-            facts,
-            bell,
-            guests,
-            refused,
-            cautioned,
-            slow_cores,
-        })
+        Ok(Self { host, topology, state, pinload, facts, bell, guests, refused, cautioned })
     }
 
     /// Prepares the guests of these cells, and checks KVM if they use it; guests that are not
@@ -343,43 +286,49 @@ impl<'a> HostRunner<'a> {
     }
 
     fn slowed(&self, plan: &EmulationPlan, mut trials: Trials<'_, '_>) -> Result<(), Failure> {
+        let kept = Kept::of(self.host, self.state, self.topology);
+        let programs = Programs::new(self.pinload, kept?);
+        let programs = programs.without_renewal();
+        let bell = Some(self.bell.fd());
         let mut enter = None;
         // The initial speed of the node; the trials of a start may use it at several speeds.
         let begun = plan.vnodes.first().and_then(|vnode| vnode.pus.first());
         let mut speed = begun.map_or(Speed::FULL, |(_, speed)| *speed);
-        let request = SlowRequest {
-            host: self.host,
-            topology: self.topology,
-            facts: &self.facts,
-            state: self.state,
-            pinload: self.pinload,
+        let (host, topology, facts) = (self.host, self.topology, &self.facts);
+        let worked = with_programs(
+            supervisor::Machine { host, topology, facts },
+            (self.state, Endpoint::Closed),
             plan,
-            bell: self.bell.fd(),
-        };
-        let worked = self.slow_cores.run(&request, &mut |node| {
-            let place = match &enter {
-                Some(place) => place,
-                None => {
-                    let (files, pus) = node.enter(NAME)?;
-                    enter.insert(Enter { files, pus, places: None, memory: None })
-                }
-            };
-            let goes_on = trials.turn(place, &mut |wanted| {
-                let Some(wanted) =
-                    TrialEnvironment::speed(wanted).filter(|wanted| *wanted != speed)
-                else {
-                    return Ok(());
+            (&programs, bell),
+            &mut |platformed| {
+                let place = match &enter {
+                    Some(place) => place,
+                    None => {
+                        let found = platformed.enter(NAME)?;
+                        let pus = inputs::pus("the vnode's PUs", &found.pus)?;
+                        enter.insert(Enter { files: found.files, pus, places: None, memory: None })
+                    }
                 };
-                node.set_speed(NAME, wanted)?;
-                speed = wanted;
-                Ok(())
-            })?;
-            if !goes_on {
-                // Its processes must end before their cgroups are removed.
-                trials.abandon()?;
-            }
-            Ok(goes_on)
-        });
+                let nodes = &mut platformed.nodes;
+                let goes_on = trials.turn(place, &mut |wanted| {
+                    let Some(wanted) =
+                        TrialEnvironment::speed(wanted).filter(|wanted| *wanted != speed)
+                    else {
+                        return Ok(());
+                    };
+                    nodes
+                        .set(NAME, wanted, None)
+                        .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
+                    speed = wanted;
+                    Ok(())
+                })?;
+                if !goes_on {
+                    // Its processes must end before their cgroups are removed.
+                    trials.abandon()?;
+                }
+                Ok(goes_on)
+            },
+        );
         worked.and(trials.abandon())
     }
 }

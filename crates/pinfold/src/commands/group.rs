@@ -14,6 +14,7 @@ use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Child, Spawn};
 use pinfold_host::{Clock as _, ControlSocket, EventWatcher, SystemClock};
 use pinfold_model::{NodeId, Plan, Role, Speed, Topology, VnodeKind, VnodeRequest};
+use pinfold_run::emulate::exec::hand_on;
 use pinfold_run::{
     Exit, Failure,
     apply_session::{self, OnStop},
@@ -22,7 +23,7 @@ use pinfold_run::{
     vcpus::Vcpus,
 };
 
-use super::emulate::{as_it_ended, hand_on, run_slow};
+use super::emulate::{as_it_ended, run_slow};
 use crate::cli::RunArgs;
 use crate::cli::study::GateArgs;
 use crate::common;

@@ -7,11 +7,11 @@ use pinfold_model::{
     Change, Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid, Topology, VnodeKind,
 };
 use pinfold_plan::lint::{self, Layout};
+use pinfold_run::emulate::status::{answers, is_platform};
 use pinfold_run::{Exit, Failure, apply_session, host, inputs, leftovers};
 use serde_json::json;
 
 use crate::cli::StatusArgs;
-use crate::commands::emulate::{answers, is_platform};
 use crate::output::{self, Tone, data, say, show};
 use crate::screen;
 

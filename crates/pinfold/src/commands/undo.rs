@@ -7,10 +7,10 @@ use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::Command;
 use pinfold_model::text::{agree, counted};
+use pinfold_run::emulate::status::{is_platform, way_to_end};
 use pinfold_run::{Exit, Failure, apply_session, host, interrupt, leftovers};
 
 use crate::cli::UndoArgs;
-use crate::commands::emulate::{is_platform, way_to_end};
 use crate::output::{self, say};
 
 /// Number of attempts to open a journal that `pinfold watch` may have locked at the moment.

@@ -15,6 +15,7 @@ use pinfold_apply::{
 use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, Finding, Plan, Role, TaskId, Tid};
+use pinfold_run::emulate::status::is_platform;
 use pinfold_run::{
     Exit, Failure, apply_session, host, interrupt,
     rt_watchdog::Guard,
@@ -26,7 +27,6 @@ use pinfold_vm::{Monitor as _, Qmp, threads};
 use serde_json::json;
 
 use crate::cli::WatchArgs;
-use crate::commands::emulate::is_platform;
 use crate::commands::status;
 use crate::metrics::{Counts, Metrics};
 use crate::output::{self, data, say, show};

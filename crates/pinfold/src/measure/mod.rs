@@ -20,7 +20,6 @@ use pinfold_run::{Exit, Failure};
 use pinfold_study::measured::to_json;
 
 use crate::cli::measure::MeasureArgs;
-use crate::commands::emulate;
 use crate::output::{data, has_person, say};
 use crate::screen;
 
@@ -60,7 +59,6 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
         role: arguments.role.as_deref(),
         how: &how,
         state,
-        find_vnode: emulate::place_of,
     };
     if let Some(tool) = &arguments.against {
         let blocks = arguments.blocks.unwrap_or(COMPARED_BLOCKS);

@@ -7,7 +7,6 @@
 mod nodes;
 mod page;
 mod print;
-mod slow_cores;
 
 use pinfold_cluster::{self as cluster, Options, Submission, node};
 use pinfold_host::files;
@@ -19,7 +18,6 @@ use pinfold_run::{Exit, Failure, host};
 use pinfold_study::store::{HostChange, RunId, Store};
 use pinfold_study::study::{self as library, Analysis, KIND, Loaded};
 
-use self::slow_cores::Emulated;
 use crate::cli::study::{
     CheckArgs, DiffArgs, Engine, ExportArgs, GateArgs, ReportArgs, ResumeArgs, RunArgs, SlurmArgs,
     StoreArgs, StudyArgs, StudyCommand, WorkerArgs,
@@ -61,7 +59,7 @@ fn check(arguments: &CheckArgs, state: Option<&str>) -> Result<(), Failure> {
     let machine = Machine::of(&study, file)?;
     let pinload = Pinload::install()?;
     let state = host::state(state)?;
-    let runner = HostRunner::new(&machine, (&state, &pinload), &Emulated)?;
+    let runner = HostRunner::new(&machine, (&state, &pinload))?;
     let cells = library::cells(&study, &machine.facts, &runner);
     let cells = cells.map_err(|error| file_failure(file, error))?;
     let prediction = library::predict(&study, &cells, &machine.facts);
@@ -104,7 +102,7 @@ fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     }
     let (whole, study, store) = (&whole, &study, &path(&study.name));
     let new = runner::NewRun { whole, study, quick, file, store, command: &command };
-    let (store, run) = with_bar(|display| runner::run(&new, state, &Emulated, display))?;
+    let (store, run) = with_bar(|display| runner::run(&new, state, display))?;
     print::ended(&store, run)
 }
 
@@ -134,9 +132,7 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
         true => HostChange::Accept,
         false => HostChange::Refuse,
     };
-    with_bar(|display| {
-        runner::resume((&mut store, id, &loaded), (state, on_change), &Emulated, display)
-    })?;
+    with_bar(|display| runner::resume((&mut store, id, &loaded), (state, on_change), display))?;
     print::ended(&store, id)
 }
 
@@ -203,7 +199,7 @@ fn worker(arguments: &WorkerArgs, state: Option<&str>) -> Result<(), Failure> {
         attempt: arguments.attempt,
         remove_self: arguments.remove_self,
     };
-    if let Some(text) = node::work(&task, state, &Emulated)? {
+    if let Some(text) = node::work(&task, state)? {
         data(text.trim_end());
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! `pinfold emulate up`: the supervisor of a platform, which slows its vnodes.
+//! The supervisor of a platform, which slows its vnodes.
 //!
-//! Without `--foreground` it starts itself again in a new session and waits until the vnodes are
-//! ready. All changes are steps in the journal, and are undone at its end; after a crash by
+//! In the background, the program is started again in a new session, and its starter waits until
+//! the vnodes are ready. All changes are steps in the journal, and are undone at its end; after a crash by
 //! `pinfold undo`. Messages during its work are in `status`.
 
 use std::io::BufRead as _;
@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 
+use crate::{Exit, Failure, apply_session, host, inputs, interrupt};
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::{self, Child, Spawn, Stdio};
@@ -19,15 +20,14 @@ use pinfold_model::{
 };
 use pinfold_plan::platforms::{self, PlatformError};
 use pinfold_probe::pinload::Pinload;
-use pinfold_run::{Exit, Failure, apply_session, host, inputs, interrupt};
 use pinfold_speed::{Facts, Node, ProfileRow, VnodeCgroup, VnodeController};
+use serde_json::Value;
 
 use super::helpers::Programs;
 use super::ipc::{self, Answer, Ask, Caller, Enter, Listener};
 use super::kept::Kept;
-use super::{status, steps};
-use crate::cli::emulate::UpArgs;
-use crate::output::say;
+use super::status;
+use crate::message::say;
 
 /// Timeout for the child to calibrate and respond.
 const READY_NS: u64 = 60_000_000_000;
@@ -36,35 +36,6 @@ const END_NS: u64 = 60_000_000_000;
 const LOOK_NS: u64 = 20_000_000;
 /// Maximum number of rounds to move processes that were forked in the meantime.
 const MOST_MOVES: usize = 8;
-
-/// The failure for an error of the speed crate.
-pub fn speed_failure(error: &pinfold_speed::SpeedError) -> Failure {
-    Failure::from_error(Exit::Host, error, error.hint())
-}
-
-/// Starts a platform.
-pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
-    let state = host::state(state)?;
-    if arguments.dry_run {
-        return steps::print(arguments);
-    }
-    if ipc::ask(&state, &Ask::Status)?.is_some() {
-        return Err(Failure::new(Exit::Input, "a platform is up already").with_hint(format!(
-            "end it with `{}`; one file can hold all vnodes",
-            Command::new("emulate down")
-        )));
-    }
-    interrupt::install()?;
-    if arguments.foreground {
-        return supervise(arguments, &state);
-    }
-    // Everything that can be rejected is rejected here, where the user sees it.
-    let host = host::live()?;
-    let plan = plan_of(arguments, &host)?;
-    plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
-    interrupt::check()?;
-    start_child(arguments, &state)
-}
 
 /// Ends a supervisor that is no longer needed, and waits until it has undone its platform. Fails if
 /// its starter was interrupted.
@@ -83,13 +54,23 @@ fn end_child(mut child: Child) -> Result<(), Failure> {
     }
 }
 
-fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
+/// A platform file, with the option of the command line.
+#[derive(Clone, Copy, Debug)]
+pub struct PlatformFile<'a> {
+    /// Its path.
+    pub path: &'a str,
+    /// Real-time burners may run on the last CPU of the host's own tasks too.
+    pub share_housekeeping: bool,
+}
+
+/// Starts a supervisor in the background, waits for its vnodes, and returns their status.
+pub fn start_child(file: &PlatformFile<'_>, state: &StateDir) -> Result<Value, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(Exit::Host, format!("cannot find this program: {error}")))?;
     let mut words = vec!["--state-dir".to_owned(), state.path_of("")];
     words.extend(["emulate", "up", "--foreground"].map(str::to_owned));
-    words.push(arguments.platform.clone());
-    if arguments.share_housekeeping {
+    words.push(file.path.to_owned());
+    if file.share_housekeeping {
         words.push("--share-housekeeping".to_owned());
     }
     let mut child = Spawn::new(&program.to_string_lossy())
@@ -103,28 +84,25 @@ fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
     let said = listen(pipe)?;
     let end = SystemClock.now_ns().saturating_add(READY_NS);
     let mut last_words: Vec<String> = Vec::new();
-    while SystemClock.now_ns() < end {
-        hand_over(said.try_iter(), &mut last_words);
-        if interrupt::requested() {
-            return end_child(child);
-        }
+    while SystemClock.now_ns() < end && !interrupt::requested() {
         // A supervisor that ends closes the connection; its last lines contain the reason.
         if let Ok(Some(answer)) = ipc::ask(state, &Ask::Status) {
             hand_over(said.try_iter(), &mut last_words);
-            crate::output::show(&status::to_text(&answer.status()?));
+            let status = answer.status()?;
             let _its_task = child.detach();
-            return Ok(());
+            return Ok(status);
         }
         if child.try_wait()?.is_some() {
             hand_over(said.iter(), &mut last_words);
             return Err(Failure::new(Exit::Host, last_words.join("\n")));
         }
         SystemClock.sleep_ns(LOOK_NS);
+        hand_over(said.try_iter(), &mut last_words);
     }
     end_child(child)?;
     Err(Failure::new(Exit::Host, "the vnodes were not there after a minute").with_hint(format!(
         "`{}` shows what it waits for",
-        Command::new("emulate up --foreground").arg(&arguments.platform)
+        Command::new("emulate up --foreground").arg(file.path)
     )))
 }
 
@@ -151,11 +129,11 @@ fn hand_over(lines: impl Iterator<Item = String>, last_words: &mut Vec<String>) 
 }
 
 /// The platform of a file on this machine.
-pub fn plan_of(arguments: &UpArgs, host: &LiveHost) -> Result<EmulationPlan, Failure> {
-    let path = &arguments.platform;
+pub fn plan_of(platform: &PlatformFile<'_>, host: &LiveHost) -> Result<EmulationPlan, Failure> {
+    let PlatformFile { path, share_housekeeping } = *platform;
     let text = files::read_text(path).map_err(|error| inputs::input_failure(&error))?;
     let mut platform = inputs::asked(path, platforms::from_toml(&text))?;
-    platform.share_housekeeping |= arguments.share_housekeeping;
+    platform.share_housekeeping |= share_housekeeping;
     let at = |place: Option<(usize, usize)>, failure: Failure| {
         let place = place.map(|(line, column)| format!("line {line}, column {column}: "));
         let message = format!("{path}: {}{}", place.unwrap_or_default(), failure.message);
@@ -223,7 +201,7 @@ pub fn resolved(platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Fa
 
 fn resolve(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Unresolved> {
     let topology: Topology = inputs::topology(host, None).map_err(Unresolved::Host)?;
-    let facts = Facts::find(host).map_err(|error| Unresolved::Host(speed_failure(&error)))?;
+    let facts = Facts::find(host).map_err(|error| Unresolved::Host(error.into()))?;
     for vnode in &mut platform.vnodes {
         let method = vnode.method.or_else(|| pinfold_speed::best(&facts));
         let why = match method {
@@ -311,9 +289,10 @@ fn profile(
     profile.changes.iter().map(one).collect()
 }
 
-fn supervise(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
+/// Is the supervisor of a platform, until a request or a signal ends it.
+pub fn supervise(platform: &PlatformFile<'_>, state: &StateDir) -> Result<(), Failure> {
     let host = host::live()?;
-    let plan = plan_of(arguments, &host)?;
+    let plan = plan_of(platform, &host)?;
     let mut nobody = |platformed: &mut Platformed<'_>| {
         platformed.cautions.drain(..).for_each(|caution| say(&caution));
         Ok(true)
@@ -329,7 +308,9 @@ fn supervise(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
 
 /// An active platform.
 pub struct Platformed<'h> {
+    /// The controller of the vnodes.
     pub nodes: VnodeController<'h>,
+    /// The cgroups of each vnode.
     pub enclosures: Vec<(String, VnodeCgroup)>,
     /// Warnings about the chosen methods.
     pub cautions: Vec<String>,
@@ -340,8 +321,11 @@ pub struct Platformed<'h> {
 /// The machine for a platform.
 #[derive(Clone, Copy)]
 pub struct Machine<'m> {
+    /// The host.
     pub host: &'m LiveHost,
+    /// Its topology.
     pub topology: &'m Topology,
+    /// What the methods of slowing can use.
     pub facts: &'m Facts,
 }
 
@@ -369,7 +353,7 @@ pub fn with_platform(
     let topology = inputs::topology(host, None)?;
     let kept = Kept::of(host, state, &topology)?;
     let programs = Programs::new(&pinload, kept);
-    let facts = Facts::find(host).map_err(|error| speed_failure(&error))?;
+    let facts = Facts::find(host)?;
     let machine = Machine { host, topology: &topology, facts: &facts };
     with_programs(machine, (state, door), plan, (&programs, None), work)
 }
@@ -394,8 +378,7 @@ pub fn with_programs(
         target: &target,
         supervised: true,
     };
-    let mut journal =
-        journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+    let mut journal = journals.begin(host, &new)?;
     let listener = match door {
         Endpoint::Open => Some(Listener::open(state)?),
         Endpoint::Closed => None,
@@ -444,22 +427,17 @@ fn in_force(
     let (mut nodes, mut enclosures, mut cautions) = (Vec::new(), Vec::new(), Vec::new());
     for vnode in &plan.vnodes {
         let node = node(vnode, topology)?;
-        let (enclosure, steps) = VnodeCgroup::plan(host, &facts.hierarchies, &node)
-            .map_err(|error| speed_failure(&error))?;
+        let (enclosure, steps) = VnodeCgroup::plan(host, &facts.hierarchies, &node)?;
         cautions.extend(pinfold_speed::cautions(host, &node, &enclosure));
         let mut take = |steps: Vec<Step>| {
-            journal
-                .bind(host, &moved(&steps))
-                .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+            journal.bind(host, &moved(&steps))?;
             pinfold_apply::take_steps(host, steps, journal, &mut pinfold_apply::unobserved())
                 .map_err(Failure::from)
         };
         take(steps)?;
         // Processes forked by a process inside the vnode are created inside.
         for moves in 1.. {
-            let missed = enclosure
-                .missed(host, &facts.hierarchies, &node)
-                .map_err(|error| speed_failure(&error))?;
+            let missed = enclosure.missed(host, &facts.hierarchies, &node)?;
             if missed.is_empty() {
                 break;
             }
@@ -474,15 +452,14 @@ fn in_force(
         nodes.push((node, enclosure));
     }
     keep_off(host, plan)?;
-    let nodes = VnodeController::start(host, &SystemClock, programs, nodes)
-        .map_err(|e| speed_failure(&e))?;
+    let nodes = VnodeController::start(host, &SystemClock, programs, nodes)?;
     // With late heartbeats the vnodes would run at full speed.
     if let Err(error) = process::hasten() {
         say(&format!("on a busy machine speeds may fail at times: {error}"));
     }
     let mut platformed = Platformed { nodes, enclosures, cautions, plan, topology };
     let worked = until_done(&mut platformed, (listener, bell), work);
-    let stopped = platformed.nodes.stop().map_err(|error| speed_failure(&error));
+    let stopped = platformed.nodes.stop().map_err(Failure::from);
     Ok((worked?, stopped))
 }
 
@@ -511,7 +488,7 @@ fn until_done(
     let mut is_asked = true;
     loop {
         let now = SystemClock.now_ns();
-        let next = platformed.nodes.turn(now).map_err(|error| speed_failure(&error))?;
+        let next = platformed.nodes.turn(now)?;
         // Before any client learns that the vnodes are ready.
         if interrupt::requested() || !work(platformed)? {
             return Ok(None);
@@ -544,7 +521,7 @@ impl Platformed<'_> {
     fn answer(&mut self, question: &Ask) -> Result<Answer, Failure> {
         match question {
             Ask::Status => {
-                let nodes = self.nodes.status().map_err(|error| speed_failure(&error))?;
+                let nodes = self.nodes.status()?;
                 Ok(Answer::Status(status::to_json(&nodes, self.plan)))
             }
             Ask::Set { vnode, speed, pu } => {
@@ -584,7 +561,7 @@ impl Platformed<'_> {
         let speed = platforms::speed_on(first, wish, self.topology).map_err(|error| {
             Failure::new(Exit::Input, error.to_string()).with_hint(error.hint())
         })?;
-        self.nodes.set(name, speed, only).map_err(|error| speed_failure(&error))
+        self.nodes.set(name, speed, only).map_err(Failure::from)
     }
 
     /// Where a process of a vnode starts.

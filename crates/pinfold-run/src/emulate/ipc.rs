@@ -7,16 +7,16 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use pinfold_apply::JournalError;
+use crate::{Exit, Failure, apply_session, host, interrupt};
 use pinfold_host::files::StateDir;
 use pinfold_host::{ControlSocket, SystemClock, proc_stat, process};
-use pinfold_model::{Command, TaskId, Tid};
-use pinfold_run::leftovers::platform_socket;
-use pinfold_run::{Exit, Failure, apply_session, host, interrupt};
+use pinfold_model::{Command, CpuSet, TaskId, Tid};
 use serde::{Deserialize, Serialize};
 
 use super::status::is_platform;
 
+/// Name of the socket in the state directory.
+const SOCKET: &str = "emulate.sock";
 /// The file with the reason why the last platform ended by itself.
 const LAST_WORDS: &str = "emulate.last";
 /// Limits on concurrent clients, their time, and the length of a request.
@@ -36,9 +36,19 @@ pub enum Ask {
     /// The status of all vnodes.
     Status,
     /// Changes a speed.
-    Set { vnode: String, speed: String, pu: Option<u32> },
+    Set {
+        /// Its name.
+        vnode: String,
+        /// As in a platform file.
+        speed: String,
+        /// Only of this CPU.
+        pu: Option<u32>,
+    },
     /// Where a process of a vnode starts.
-    Enter { vnode: String },
+    Enter {
+        /// Its name.
+        vnode: String,
+    },
     /// Ends the platform.
     Down,
 }
@@ -57,7 +67,12 @@ impl Ask {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
     /// The error, and a hint.
-    Refused { why: String, hint: Option<String> },
+    Refused {
+        /// The message of the failure.
+        why: String,
+        /// Its hint.
+        hint: Option<String>,
+    },
     /// Response to [`Ask::Status`].
     Status(serde_json::Value),
     /// Response to [`Ask::Set`].
@@ -71,13 +86,16 @@ pub enum Answer {
 /// Where a process of a vnode starts.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Enter {
+    /// The files of its cgroups into which its number is written.
     pub files: Vec<String>,
+    /// Its CPUs as a list.
     pub pus: String,
+    /// The node of its memory.
     pub memory_node: Option<u32>,
 }
 
 impl Answer {
-    pub fn refused(failure: &Failure) -> Self {
+    pub(crate) fn refused(failure: &Failure) -> Self {
         Self::Refused { why: failure.message.clone(), hint: failure.hint.clone() }
     }
 
@@ -90,26 +108,35 @@ impl Answer {
             ))
     }
 
+    /// The status of all vnodes.
     pub fn status(self) -> Result<serde_json::Value, Failure> {
         if let Self::Status(status) = self { Ok(status) } else { Err(self.unexpected()) }
     }
 
+    /// For a request whose response has no contents.
     pub fn done(self) -> Result<(), Failure> {
         if let Self::Done = self { Ok(()) } else { Err(self.unexpected()) }
     }
 
+    /// Where a process of a vnode starts.
     pub fn enter(self) -> Result<Enter, Failure> {
         if let Self::Enter(enter) = self { Ok(enter) } else { Err(self.unexpected()) }
     }
 
+    /// What was undone.
     pub fn down(self) -> Result<String, Failure> {
         if let Self::Down(reported) = self { Ok(reported) } else { Err(self.unexpected()) }
     }
 }
 
+/// Path of the socket.
+pub fn socket(state: &StateDir) -> String {
+    state.path_of(SOCKET)
+}
+
 /// Sends a request to the supervisor; `None` if there is none.
 pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
-    let (stream, pid) = match ControlSocket::knock(&platform_socket(state)) {
+    let (stream, pid) = match ControlSocket::knock(&socket(state)) {
         Ok(found) => found,
         Err(error) => {
             return match error.errno().map(std::io::Error::from_raw_os_error).map(|e| e.kind()) {
@@ -203,14 +230,13 @@ fn silent(pid: Option<Tid>) -> Failure {
 /// Journals of active platforms, each with its supervisor and whether it runs.
 fn platforms(state: &StateDir) -> Result<Vec<(String, TaskId, bool)>, Failure> {
     let (host, clock) = (host::live()?, SystemClock);
-    let failure = |error: JournalError| Failure::from_error(Exit::Host, &error, error.hint());
     let mut found = Vec::new();
-    for summary in apply_session::journals(state, &clock)?.list().map_err(failure)? {
+    for summary in apply_session::journals(state, &clock)?.list()? {
         let Ok(Some(record)) = summary.record else { continue };
         if record.has_ended() || !is_platform(&record.header.plan) {
             continue;
         }
-        record.require_here(&host).map_err(failure)?;
+        record.require_here(&host)?;
         let supervisor = record.header.supervisor;
         let here = record.is_of_this_boot(&host)?;
         let alive = process::task_alive(&host, supervisor)?;
@@ -248,6 +274,17 @@ pub fn require(state: &StateDir, question: &Ask) -> Result<Answer, Failure> {
         .with_hint(format!("start one with `{}`", Command::new("emulate up PLATFORM.toml"))))
 }
 
+/// The cgroups and CPUs of a vnode of the active platform.
+pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), Failure> {
+    let ask = Ask::Enter { vnode: vnode.to_owned() };
+    let Enter { files, pus, .. } = require(state, &ask)?.enter()?;
+    let strange = |what: &str| {
+        Failure::new(Exit::Host, format!("the supervisor's answer is not understood: {what}"))
+    };
+    let pus = CpuSet::parse_list(&pus).map_err(|error| strange(&error.to_string()))?;
+    Ok((files, pus))
+}
+
 /// Why the last platform ended without a request; `None` if it did not.
 fn last_words(state: &StateDir) -> Option<String> {
     let words = state.read(LAST_WORDS).ok()?;
@@ -255,7 +292,7 @@ fn last_words(state: &StateDir) -> Option<String> {
 }
 
 /// Stores why a platform ended. A failed write cannot be reported.
-pub fn keep_last_words(state: &StateDir, failure: &Failure) {
+pub(crate) fn keep_last_words(state: &StateDir, failure: &Failure) {
     let hint = failure.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
     match state.replace(LAST_WORDS, format!("{}{hint}\n", failure.message).as_bytes()) {
         Ok(()) | Err(_) => {}
@@ -263,7 +300,7 @@ pub fn keep_last_words(state: &StateDir, failure: &Failure) {
 }
 
 /// Removes the reason of an earlier platform.
-pub fn forget_last_words(state: &StateDir) -> Result<(), Failure> {
+pub(crate) fn forget_last_words(state: &StateDir) -> Result<(), Failure> {
     match state.contains(LAST_WORDS) {
         true => state.remove(LAST_WORDS).map_err(Failure::from),
         false => Ok(()),
@@ -271,39 +308,39 @@ pub fn forget_last_words(state: &StateDir) -> Result<(), Failure> {
 }
 
 /// The supervisor's side.
-pub struct Listener {
+pub(crate) struct Listener {
     bell: ControlSocket,
     callers: Vec<Caller>,
 }
 
 /// A connected client.
-pub struct Caller {
+pub(crate) struct Caller {
     stream: UnixStream,
     line: Vec<u8>,
     until: u64,
 }
 
 impl Listener {
-    pub fn open(state: &StateDir) -> Result<Self, Failure> {
-        let bell = ControlSocket::at(&platform_socket(state))?;
+    pub(crate) fn open(state: &StateDir) -> Result<Self, Failure> {
+        let bell = ControlSocket::at(&socket(state))?;
         Ok(Self { bell, callers: Vec::new() })
     }
 
     /// File descriptors that are readable when there is a request.
-    pub fn sources(&self) -> Vec<BorrowedFd<'_>> {
+    pub(crate) fn sources(&self) -> Vec<BorrowedFd<'_>> {
         let callers = self.callers.iter().map(|caller| caller.stream.as_fd());
         let bell = (self.callers.len() < MAX_CALLERS).then(|| self.bell.as_fd());
         bell.into_iter().chain(callers).collect()
     }
 
     /// True if a client has connected, whose time may run out.
-    pub fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         !self.callers.is_empty()
     }
 
     /// The complete requests received so far, without waiting. Clients that are slow or send too
     /// much are disconnected.
-    pub fn hear(&mut self, now: u64) -> Vec<(Caller, Result<Ask, Failure>)> {
+    pub(crate) fn hear(&mut self, now: u64) -> Vec<(Caller, Result<Ask, Failure>)> {
         while self.callers.len() < MAX_CALLERS
             && let Some(stream) = self.bell.answer()
         {
@@ -357,7 +394,7 @@ impl Caller {
 
     /// Sends the response and closes the connection. A client that has disconnected needs no
     /// response.
-    pub fn answer(mut self, answer: &Answer) {
+    pub(crate) fn answer(mut self, answer: &Answer) {
         let Ok(mut line) = serde_json::to_vec(answer) else { return };
         line.push(b'\n');
         // A line that does not fit into the socket buffer is read while it is written.

@@ -11,14 +11,14 @@
 //! foreign or incomplete file is ignored, and this is reported. Two supervisors may write at the
 //! same time: the file is replaced atomically, and lost entries are measured again.
 
+use crate::Failure;
 use pinfold_host::files::StateDir;
 use pinfold_host::{Host, HostError, paths, with_causes};
 use pinfold_model::{CpuSet, Method, PuId, Topology};
-use pinfold_run::Failure;
 use pinfold_speed::{Calibration, Calibrations, Cost};
 use serde::{Deserialize, Serialize};
 
-use crate::output::say;
+use crate::message::say;
 
 /// Name of the file in the state directory.
 const FILE: &str = "calibration.json";
@@ -66,6 +66,7 @@ struct CostOf {
 }
 
 impl<'s> Kept<'s> {
+    /// The costs for this host, kept in this state directory.
     pub fn of(
         host: &dyn Host,
         state: &'s StateDir,

@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use crate::{Failure, host};
 use pinfold_host::process::{self, Child, Heartbeat, Spawn, Stdio};
 use pinfold_host::{LiveHost, SystemClock, with_causes};
 use pinfold_model::{CpuSet, Policy, PuId};
@@ -12,15 +13,13 @@ use pinfold_probe::cpu_speed::{
 };
 use pinfold_probe::loads::{HostLoads, Life, LoadKind, LoadSpec, Placement};
 use pinfold_probe::pinload::Pinload;
-use pinfold_run::{Exit, Failure, host};
 use pinfold_speed::{
     Burner, Calibration, Calibrations, Cleanup, HelperSpawner, ReferenceRun, SpeedError,
     Throughput, Watchdog, Window, Witness,
 };
 
 use super::kept::Kept;
-use crate::cli::SentinelArgs;
-use crate::output::say;
+use crate::message::say;
 
 /// Programs from a copy of `pinload` that this process has installed.
 pub struct Programs<'p> {
@@ -30,6 +29,7 @@ pub struct Programs<'p> {
 }
 
 impl<'p> Programs<'p> {
+    /// The programs of this copy, with the file of their costs.
     pub fn new(pinload: &'p Pinload, kept: Kept<'p>) -> Self {
         Self { pinload, kept, renews: true }
     }
@@ -237,28 +237,10 @@ impl Drop for Watching {
     }
 }
 
-/// `pinfold sentinel`: releases what a supervisor froze or stopped, when the heartbeats stop.
-pub fn sentinel(arguments: &SentinelArgs) -> Result<(), Failure> {
+/// Releases what a supervisor froze or stopped, when the heartbeats stop.
+pub fn sentinel(what: &Cleanup) -> Result<(), Failure> {
     let host = LiveHost::new()?;
-    let what = match (&arguments.group, arguments.write.as_slice()) {
-        (Some(group), []) => Cleanup::Continue { group: group.clone() },
-        (None, files) => {
-            let pair = |word: &String| {
-                let (path, value) = word.rsplit_once('=')?;
-                Some((path.to_owned(), value.to_owned()))
-            };
-            let files: Option<Vec<_>> = files.iter().map(pair).collect();
-            Cleanup::Thaw {
-                files: files
-                    .ok_or_else(|| Failure::new(Exit::Input, "--write takes PATH=VALUE"))?,
-            }
-        }
-        (Some(_), _) => return Err(Failure::new(Exit::Input, "one of --write and --continue")),
-    };
-    let release = || {
-        pinfold_speed::release(&host, &what)
-            .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))
-    };
+    let release = || pinfold_speed::release(&host, what).map_err(Failure::from);
     let beats = host::beats();
     loop {
         match beats.recv_timeout(SILENCE) {
