@@ -7,15 +7,15 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
+use pinfold_cluster::slurm::protocol::queue;
+use pinfold_cluster::{
+    Accepted, Answer, Collector, Failed, Given, Head, Limits, Options, Scouted, arrays,
+    create_on_cluster, result_text, study_digest,
+};
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{Accelerator, Family, Figure, Origin, Unit};
 use pinfold_stats::random::Pcg32;
 use pinfold_study::store::{OpenRun, Store, TrialRecord};
-use pinfold_study::study::cluster::slurm::{arrays, queue};
-use pinfold_study::study::cluster::{
-    Accepted, Answer, Collector, Failed, Given, Head, Limits, Options, Scouted, create_on_cluster,
-    result_text, study_digest,
-};
 use pinfold_study::study::{Cells, HostFacts, NewStudy, Study, TrialSlot, from_toml};
 
 use crate::Failure;

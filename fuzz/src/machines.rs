@@ -70,7 +70,7 @@ impl Monitor for Parrot {
 
 /// Output of `squeue`, `sbatch`, `scontrol` and `sinfo`, and their error messages.
 pub(crate) fn slurm(bytes: &[u8]) {
-    use pinfold_study::study::cluster::slurm;
+    use pinfold_cluster::slurm::protocol as slurm;
     let text = text(bytes);
     for line in slurm::queue(&text).into_iter().flatten() {
         assert!(text.contains(&line.node));
@@ -86,7 +86,7 @@ pub(crate) fn slurm(bytes: &[u8]) {
 
 /// A result of a node, with its valid digest.
 pub(crate) fn result(bytes: &[u8]) {
-    use pinfold_study::study::cluster::{read_result, result_text, sealed};
+    use pinfold_cluster::{read_result, result_text, sealed};
     let marks = ("k", "d", "0.1.0");
     let text = text(bytes);
     drop(read_result(&text, marks));

@@ -26,7 +26,25 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-probe", &["pinfold-model", "pinfold-host"]),
     ("pinfold-stats", &["pinfold-model"]),
     ("pinfold-study", &["pinfold-model", "pinfold-host", "pinfold-config", "pinfold-stats"]),
+    (
+        "pinfold-cluster",
+        &["pinfold-model", "pinfold-host", "pinfold-probe", "pinfold-study", "pinfold-run"],
+    ),
     ("pinfold-report", &["pinfold-model"]),
+    (
+        "pinfold-run",
+        &[
+            "pinfold-model",
+            "pinfold-host",
+            "pinfold-topology",
+            "pinfold-plan",
+            "pinfold-apply",
+            "pinfold-speed",
+            "pinfold-vm",
+            "pinfold-probe",
+            "pinfold-study",
+        ],
+    ),
     ("pinfold-lab", &["pinfold-model", "pinfold-host", "pinfold-vm", "pinfold-probe"]),
     (
         "pinfold",
@@ -42,7 +60,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-probe",
             "pinfold-stats",
             "pinfold-study",
+            "pinfold-cluster",
             "pinfold-report",
+            "pinfold-run",
         ],
     ),
     (
@@ -58,6 +78,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-probe",
             "pinfold-stats",
             "pinfold-study",
+            "pinfold-cluster",
             "pinfold-report",
         ],
     ),
@@ -74,6 +95,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-probe",
             "pinfold-stats",
             "pinfold-study",
+            "pinfold-cluster",
         ],
     ),
 ];

@@ -122,6 +122,9 @@ pub struct Update<'a> {
 pub trait Progress {
     /// Called at each [`Event`].
     fn update(&mut self, update: &Update<'_>);
+
+    /// Called when no further update follows.
+    fn finish(&mut self) {}
 }
 
 impl<F: FnMut(&Update<'_>)> Progress for F {

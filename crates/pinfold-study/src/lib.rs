@@ -14,6 +14,8 @@
 
 mod engine;
 #[cfg(test)]
+extern crate self as pinfold_study; // tests share a file with the crate above
+#[cfg(test)]
 mod fixture;
 pub mod measured;
 mod schema;
@@ -22,3 +24,10 @@ pub mod study;
 pub mod tune;
 
 pub use schema::SchemaError;
+
+/// The forms in which documents of other crates contain values of this one.
+pub mod wire {
+    pub use crate::measured::FigureV1;
+    pub use crate::schema::OriginV1;
+    pub use crate::study::FactsV1;
+}

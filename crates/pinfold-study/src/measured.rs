@@ -10,8 +10,7 @@ mod tests;
 
 use pinfold_model::{Figure, Origin, SystemNoise};
 
-pub(crate) use schema::FigureV1;
-pub use schema::{FORMAT, from_json, to_json};
+pub use schema::{FORMAT, FigureV1, from_json, to_json};
 pub use steal_time::Stolen;
 
 /// One measurement: a probe with fixed settings, in one or more blocks.

@@ -25,8 +25,9 @@ pub enum SchemaError {
     },
 }
 
+/// Host and software in documents.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct OriginV1 {
+pub struct OriginV1 {
     fingerprint: String,
     kernel: String,
     cmdline: String,
@@ -56,7 +57,9 @@ fn accelerator_from(word: &str) -> Result<Accelerator, SchemaError> {
 }
 
 impl OriginV1 {
-    pub(crate) fn of(origin: &Origin) -> Self {
+    /// The origin in its stored form.
+    #[must_use]
+    pub fn of(origin: &Origin) -> Self {
         Self {
             fingerprint: origin.fingerprint.clone(),
             kernel: origin.kernel.clone(),
@@ -73,7 +76,11 @@ impl OriginV1 {
 }
 
 impl OriginV1 {
-    pub(crate) fn into_origin(self) -> Result<Origin, SchemaError> {
+    /// The origin.
+    ///
+    /// # Errors
+    /// [`SchemaError`] for an unknown accelerator.
+    pub fn into_origin(self) -> Result<Origin, SchemaError> {
         Ok(Origin {
             accelerator: accelerator_from(&self.accelerator)?,
             fingerprint: self.fingerprint,

@@ -14,14 +14,14 @@
 
 mod analyse;
 mod cells;
-pub mod cluster;
-mod design;
+pub mod design;
 mod diff;
 mod engine;
 mod error;
 mod export;
 pub mod expr;
 mod file;
+mod nodes;
 mod output_parser;
 mod predict;
 mod read;
@@ -39,7 +39,7 @@ pub use analyse::{ABSENT, Analysis, Comparison, Estimate, FigureName, Noise, ana
 pub use cells::{Cell, CellScope, Cells, GuestRequest};
 pub use design::{PlannedStart, TrialSlot};
 pub use diff::{Compared, Difference, diff};
-pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
+pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, enough, run, run_starts};
 pub use error::StudyError;
 pub use export::{samples, tables};
 pub use file::{
@@ -47,10 +47,13 @@ pub use file::{
     PlotKind, Probe, Program, Quick, Rule, Selection, Shown, Skip, Source, Stop, Study, Summary,
     Table, Workload,
 };
+pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
 pub use output_parser::extract;
 pub use predict::{Prediction, predict};
 pub use read::from_toml;
-pub use record::{Early, KIND, Loaded, NewStudy, StudyRecord, cells, create, vacant};
+pub use record::{
+    Early, FactsV1, KIND, Loaded, NewStudy, StudyRecord, cells, create, create_with, vacant,
+};
 pub use runner::{Finished, Runner, StartRequest, TrialResult, Wanted};
 pub use select::{Groups, Judged, Key, Point, SampleCurve};
 

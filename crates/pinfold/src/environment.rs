@@ -10,9 +10,9 @@ use std::process::ExitCode;
 
 use clap::{Command, CommandFactory as _, FromArgMatches as _};
 use pinfold_model::command::quote;
+use pinfold_run::Exit;
 
 use crate::cli::Cli;
-use crate::failure::Exit;
 use crate::{common, output, screen};
 
 /// Prefix of the variables of this program.

@@ -4,33 +4,24 @@
 //! output and everything else to standard error, and exit with a documented code. Logic that other
 //! programs could use is in the libraries.
 
-mod apply_session;
 mod cli;
 mod commands;
 mod common;
 mod environment;
-mod failure;
-mod interrupt;
-mod leftovers;
 mod measure;
 mod metrics;
 mod output;
 mod progress;
-mod qemu_line;
-mod rt_watchdog;
-mod run_monitor;
 mod screen;
 mod study;
-mod target;
-mod time;
 mod tune;
-mod vcpus;
 mod view;
 
 use std::process::ExitCode;
 
 use pinfold_host::process;
 use pinfold_model::command;
+use pinfold_run::{message, rt_watchdog};
 
 use cli::Command;
 use commands::{
@@ -39,6 +30,7 @@ use commands::{
 };
 
 fn main() -> ExitCode {
+    message::set_sink(output::say);
     let cli = match environment::parse() {
         Ok(cli) => cli,
         Err(error) => return environment::explain(&error),
@@ -57,7 +49,7 @@ fn main() -> ExitCode {
         Command::Watch(arguments) => watch::watch(arguments, state),
         Command::Journal(arguments) => journal::journal(arguments, state),
         Command::LibvirtHook(arguments) => libvirt_hook::libvirt_hook(arguments, state),
-        Command::Guard(arguments) => rt_watchdog::guard(arguments, state),
+        Command::Guard(arguments) => rt_watchdog::guard(&arguments.id, state),
         Command::Emulate(arguments) => emulate::emulate(arguments, state),
         Command::Sentinel(arguments) => emulate::sentinel(arguments),
         Command::Measure(arguments) => measure::measure(arguments, state),

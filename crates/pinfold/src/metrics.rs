@@ -9,9 +9,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use pinfold_host::ControlSocket;
-
-use crate::common;
-use crate::failure::{Exit, Failure};
+use pinfold_run::{Exit, Failure};
 
 /// Maximum number of open connections; a new one replaces the oldest.
 const MAX_CALLERS: usize = 32;
@@ -61,7 +59,7 @@ impl Metrics {
     /// Opens the requested socket and port.
     pub fn open(socket: Option<&str>, port: Option<u16>) -> Result<Self, Failure> {
         let bell = socket.map(ControlSocket::at).transpose().map_err(|error| {
-            common::host_failure(&error)
+            Failure::from(error)
                 .with_hint("name a socket in a directory of your own, such as /run/pinfold/metrics")
         })?;
         let port = port.map(listen).transpose()?;

@@ -112,7 +112,7 @@ fn write_all(stream: &mut dyn Write, text: &str) -> io::Result<()> {
 fn ignore_closed_pipe(result: io::Result<()>) {
     if let Err(error) = result {
         if error.kind() != io::ErrorKind::BrokenPipe {
-            std::process::exit(i32::from(crate::failure::Exit::Host.code()));
+            std::process::exit(i32::from(pinfold_run::Exit::Host.code()));
         }
         std::process::exit(0);
     }

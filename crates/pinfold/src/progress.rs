@@ -1,10 +1,10 @@
 //! Progress of the trials: a bar on a terminal, occasional lines in a log.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use pinfold_run::time;
 use pinfold_study::study::{Event, Progress, Update};
 
 use crate::output::{has_person, say};
-use crate::time;
 
 /// A progress bar.
 pub struct Bar {
@@ -27,13 +27,6 @@ impl Bar {
         Self { what, bar, reported: None }
     }
 
-    /// Removes the bar.
-    pub fn finish(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-    }
-
     fn report(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| say(line)),
@@ -43,6 +36,12 @@ impl Bar {
 }
 
 impl Progress for Bar {
+    fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
     fn update(&mut self, update: &Update<'_>) {
         let left = seconds(update.left_s);
         match &update.event {

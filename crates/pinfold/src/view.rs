@@ -9,13 +9,12 @@ use pinfold_report::{
     Distribution, Emitted, FailedStart, Page, Provenance, Ranking, RankingRow, RoleRow, RoleTable,
     Stage, Verdict,
 };
-use pinfold_stats as stats;
+use pinfold_run::{Exit, Failure, time};
+use pinfold_study::stats;
 use pinfold_study::store::{CandidateRecord, CandidateRole, Store};
 use pinfold_study::tune::{self, Contrast, TuneReport};
 
-use crate::failure::{Exit, Failure};
-use crate::time;
-use crate::tune::Scratch;
+use pinfold_run::guest::Scratch;
 
 /// The data of the page that are not in the store.
 pub struct Context<'a> {

@@ -38,8 +38,9 @@ struct BlockV1 {
     figures: Vec<FigureV1>,
 }
 
+/// A figure in documents.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct FigureV1 {
+pub struct FigureV1 {
     probe: String,
     labels: BTreeMap<String, String>,
     unit: String,
@@ -122,7 +123,9 @@ pub fn from_json(text: &str) -> Result<Measurement, MeasuredError> {
 }
 
 impl FigureV1 {
-    pub(crate) fn of(figure: &Figure) -> Self {
+    /// The figure in its stored form.
+    #[must_use]
+    pub fn of(figure: &Figure) -> Self {
         Self {
             probe: figure.probe.clone(),
             labels: figure.labels.clone(),
@@ -147,7 +150,10 @@ impl FigureV1 {
     }
 
     /// The figure; the values of a workload's own figures may be negative.
-    pub(crate) fn into_finite(self) -> Result<Figure, String> {
+    ///
+    /// # Errors
+    /// What is invalid.
+    pub fn into_finite(self) -> Result<Figure, String> {
         let unit = Unit::from_name(&self.unit)
             .ok_or_else(|| format!("has the unknown unit {:?}", self.unit))?;
         let family = Family::from_name(&self.family)

@@ -71,7 +71,7 @@ impl Store {
         let connection = Connection::open_with_flags(path, flags)
             .map_err(|source| sql_error(path, "open it", source))?;
         let mut store = Store { connection, path: path.to_owned() };
-        store.connection.busy_timeout(busy).map_err(store.sql("set the waiting time"))?;
+        store.set_busy_timeout(busy)?;
         // The file is not modified before it is identified as a store.
         if store.is_blank()? {
             if !may_create {
@@ -89,10 +89,12 @@ impl Store {
         Ok(store)
     }
 
-    /// Reports a locked file after a short time.
-    #[cfg(test)]
-    pub(crate) fn be_impatient(&self) {
-        self.connection.busy_timeout(Duration::from_millis(10)).expect("a waiting time");
+    /// Sets the time after which a file that another process has locked is an error.
+    ///
+    /// # Errors
+    /// [`StoreError`] if SQLite refuses it.
+    pub fn set_busy_timeout(&self, busy: Duration) -> Result<(), StoreError> {
+        self.connection.busy_timeout(busy).map_err(self.sql("set the waiting time"))
     }
 
     /// True for an empty file, false for a store of a known version.

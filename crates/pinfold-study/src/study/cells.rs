@@ -151,11 +151,7 @@ impl Cell {
     }
 
     /// Its levels without those of some factors, to find the cells that belong together.
-    pub(super) fn key(
-        &self,
-        study: &Study,
-        without: &[String],
-    ) -> (Option<usize>, Vec<Option<usize>>) {
+    pub fn key(&self, study: &Study, without: &[String]) -> (Option<usize>, Vec<Option<usize>>) {
         let has = |name: &str| without.iter().any(|known| known == name);
         let workload = (!has("workload")).then_some(self.workload);
         let levels = study.factors.iter().zip(&self.levels);

@@ -12,6 +12,8 @@ use pinfold_stats::random::Pcg32;
 
 use super::cells::Cells;
 use super::file::Study;
+use crate::random::Pcg32;
+use crate::store::TrialRecord;
 
 /// Streams of the generator for studies; those of `tune` are below.
 const STREAM: u64 = 3 << 32;
@@ -27,6 +29,14 @@ pub struct TrialSlot {
     pub start: u32,
     /// True for the twin of a baseline cell.
     pub twin: bool,
+}
+
+impl TrialSlot {
+    /// The position of a stored trial.
+    #[must_use]
+    pub fn of(record: &TrialRecord) -> Self {
+        Self { block: record.block, cell: record.cell, start: record.start, twin: record.twin }
+    }
 }
 
 /// One start of the design with its trials in order.
@@ -46,7 +56,7 @@ pub(super) fn trials_per_block(study: &Study, cells: &Cells) -> u64 {
 
 /// The starts of one block in their order.
 #[must_use]
-pub(super) fn block(study: &Study, cells: &Cells, block: u32) -> Vec<PlannedStart> {
+pub fn block(study: &Study, cells: &Cells, block: u32) -> Vec<PlannedStart> {
     let mut generator = Pcg32::new(study.seed, STREAM | u64::from(block));
     let everything_else: Vec<String> = std::iter::once("workload".to_owned())
         .chain(study.factors.iter().map(|factor| factor.name.clone()))

@@ -9,12 +9,11 @@ use std::rc::Rc;
 
 use super::analyse::is_narrow;
 use super::cells::Cells;
-use super::cluster::Part;
 use super::design::{self, TrialSlot};
 use super::error::StudyError;
 use super::file::Study;
 use super::predict::{Prediction, predict};
-use super::record::{Early, Loaded, early_to_json};
+use super::record::{Early, Loaded};
 use super::runner::{Runner, StartRequest, TrialResult};
 use crate::engine::{
     self, Ended, Engine, Event, Next, Progress, Reported, TrialError, Update, Work,
@@ -57,27 +56,25 @@ pub fn run(
     go(&mut Engine::new(Trials::of(store, run)?, MAX_FAILURES_IN_A_ROW), environment)
 }
 
-/// Runs the starts of one part of a block, regardless of the number of failed trials.
+/// Runs these starts, each trial with its position in its block, regardless of the number of failed
+/// trials.
 ///
 /// # Errors
 /// [`StudyError`]: no trial can be run, or the store failed.
-pub(super) fn run_part(
+pub fn run_starts(
     (store, run): (&mut Store, OpenRun),
-    part: &Part,
+    starts: &[Vec<(TrialSlot, u32)>],
     environment: &mut Environment<'_>,
 ) -> Result<Outcome, StudyError> {
     let mut engine = Engine::new(Trials::of(store, run)?, u32::MAX);
-    for start in &part.starts {
+    for start in starts {
         if engine.start(start.clone(), environment)? == Next::Stop {
-            let (done, total) = (engine.work.done.len() as u64, part.trials().count() as u64);
+            let done = engine.work.done.len() as u64;
+            let total = starts.iter().flatten().count() as u64;
             return Ok(Outcome::Interrupted { done, total });
         }
     }
     Ok(Outcome::Finished { early: None })
-}
-
-pub(super) fn slot_of(record: &TrialRecord) -> TrialSlot {
-    TrialSlot { block: record.block, cell: record.cell, start: record.start, twin: record.twin }
 }
 
 /// The trials of a study, as the [`Work`] of the engine.
@@ -133,7 +130,7 @@ impl<'a> Trials<'a> {
         let mut spent_ns = 0;
         for (_, record) in store.trials(run.id())? {
             spent_ns += record.duration_ns;
-            done.insert(slot_of(&record), record.ok);
+            done.insert(TrialSlot::of(&record), record.ok);
         }
         let design = Rc::new((loaded.study.clone(), loaded.cells.clone()));
         Ok(Self { store, run, loaded, design, prediction, done, spent_ns, session: (0, 0) })
@@ -149,7 +146,7 @@ impl<'a> Trials<'a> {
     }
 
     fn end(&mut self, end: Early, progress: &mut dyn Progress) -> Result<Early, StudyError> {
-        self.store.set_confirmation(self.run, &early_to_json(&end)?)?;
+        end.save(self.store, self.run)?;
         self.report(progress, Event::Ends { reason: end.reason.clone() }, (end.blocks, ""));
         Ok(end)
     }
@@ -232,7 +229,10 @@ impl Work for Trials<'_> {
 }
 
 /// Why no block needs to start after this number of completed blocks, which took this time (ns).
-pub(super) fn enough(
+///
+/// # Errors
+/// [`StudyError`] if the store cannot be read.
+pub fn enough(
     (store, run): (&Store, OpenRun),
     loaded: &Loaded,
     (blocks, spent_ns): (u32, u64),

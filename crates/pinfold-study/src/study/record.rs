@@ -31,8 +31,9 @@ pub struct StudyRecord {
     facts: FactsV1,
 }
 
+/// The facts of a host in documents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct FactsV1 {
+pub struct FactsV1 {
     pus: usize,
     cores: usize,
     nodes: usize,
@@ -43,12 +44,16 @@ pub(super) struct FactsV1 {
 }
 
 impl FactsV1 {
-    pub(super) fn of(facts: &HostFacts) -> Self {
+    /// The facts in their stored form.
+    #[must_use]
+    pub fn of(facts: &HostFacts) -> Self {
         let HostFacts { pus, cores, nodes, packages, smt, cpufreq } = *facts;
         Self { pus, cores, nodes, packages, smt, cpufreq }
     }
 
-    pub(super) fn into_facts(self) -> HostFacts {
+    /// The facts.
+    #[must_use]
+    pub fn into_facts(self) -> HostFacts {
         let Self { pus, cores, nodes, packages, smt, cpufreq } = self;
         HostFacts { pus, cores, nodes, packages, smt, cpufreq }
     }
@@ -152,7 +157,10 @@ pub fn vacant(store: &Store, name: &str) -> Result<(), StudyError> {
 }
 
 /// As [`create`]; with options of a cluster (JSON), the run's tasks are submitted to it.
-pub(super) fn create_with(
+///
+/// # Errors
+/// As [`create`].
+pub fn create_with(
     store: &mut Store,
     new: &NewStudy<'_>,
     (runner, cluster): (&dyn Runner, Option<&str>),
@@ -251,7 +259,13 @@ impl Loaded {
     }
 }
 
-/// The document of an early end.
-pub(super) fn early_to_json(early: &Early) -> Result<String, StudyError> {
-    serde_json::to_string(early).map_err(|error| document(error.into()))
+impl Early {
+    /// Saves it: the run is not continued.
+    ///
+    /// # Errors
+    /// [`StudyError`] if the store failed.
+    pub fn save(&self, store: &mut Store, run: OpenRun) -> Result<(), StudyError> {
+        let json = serde_json::to_string(self).map_err(|error| document(error.into()))?;
+        Ok(store.set_confirmation(run, &json)?)
+    }
 }

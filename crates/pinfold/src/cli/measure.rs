@@ -1,6 +1,7 @@
 //! Arguments of `pinfold measure` and `pinfold compare`.
 
 use clap::{Args, Parser};
+use pinfold_run::measure::ProbeOptions;
 
 use super::VmArgs;
 use super::exits::ExitsHow;
@@ -36,6 +37,14 @@ pub struct ProbeArgs {
     /// Arguments for the benchmark itself; `pinfold measure PROBE -- --help` lists them
     #[arg(last = true, value_name = "INSTRUMENT-OPTIONS")]
     pub more: Vec<String>,
+}
+
+impl From<ProbeArgs> for ProbeOptions {
+    fn from(arguments: ProbeArgs) -> Self {
+        let ProbeArgs { cpus, node, policy, seconds, period, duty, keep_awake, file, more } =
+            arguments;
+        Self { cpus, node, policy, seconds, period, duty, keep_awake, file, more }
+    }
 }
 
 /// `pinfold measure`.

@@ -4,26 +4,29 @@ use pinfold_apply::{Journals, Target};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, Plan, Role, Topology, VcpuCount, VmRequest, VnodeRequest, Work};
+use pinfold_run::{
+    Failure,
+    apply_session::{self, OnStop},
+    host, inputs, interrupt, run_monitor,
+    target::{Definition, Vm, placeable},
+    vcpus::Vcpus,
+};
 use pinfold_vm::Monitor;
 
-use crate::apply_session::{OnStop, apply_failure};
 use crate::cli::ApplyArgs;
-use crate::failure::Failure;
+use crate::common;
 use crate::output::{say, show};
-use crate::target::{Definition, Vm, placeable, vm_failure};
-use crate::vcpus::Vcpus;
-use crate::{apply_session, common, interrupt, run_monitor};
 
 /// Prints the steps, or applies them, or applies them and stays.
 pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> {
-    let host = common::host()?;
+    let host = host::live()?;
     let clock = SystemClock;
-    let topology = common::topology(&host, None)?;
-    let mut vm = Vm::find(&host, &arguments.vm)?;
+    let topology = inputs::topology(&host, None)?;
+    let mut vm = Vm::find(&host, &common::vm(&arguments.vm)?)?;
     let mut plan = plan_for(arguments, &topology, &vm)?;
-    common::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
+    inputs::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
     if plan.strategy != "none" {
-        vm.found.require_own_threads().map_err(|e| vm_failure(&e))?;
+        vm.found.require_own_threads()?;
     }
     for finding in vm.findings.iter().chain(&plan.findings) {
         say(&finding.to_string());
@@ -32,7 +35,7 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     if arguments.dry_run {
         return dry_run(&host, &plan, &target);
     }
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     let journals = apply_session::journals(&state, &clock)?;
     // From here on, a request to stop leads to an undo.
     interrupt::install()?;
@@ -81,7 +84,7 @@ fn target_of(vm: &Vm, plan: &Plan, config: bool) -> Result<Target, Failure> {
     let mut target = placeable(&vm.found);
     if let Some(domain) = &vm.domain {
         let definition = if config { Definition::Changed } else { Definition::Untouched };
-        let (kept, findings) = domain.kept(common::single(plan)?, definition)?;
+        let (kept, findings) = domain.kept(inputs::single(plan)?, definition)?;
         findings.iter().for_each(|finding| say(&finding.to_string()));
         target.kept = kept;
     }
@@ -89,14 +92,14 @@ fn target_of(vm: &Vm, plan: &Plan, config: bool) -> Result<Target, Failure> {
 }
 
 fn dry_run(host: &LiveHost, plan: &Plan, target: &Target) -> Result<(), Failure> {
-    let planned = pinfold_apply::plan_steps(host, plan, target).map_err(|e| apply_failure(&e))?;
+    let planned = pinfold_apply::plan_steps(host, plan, target)?;
     for step in &planned.steps {
         show(&format!("{}   ({})", step.change, step.reason));
     }
     for finding in &planned.findings {
         say(&finding.to_string());
     }
-    let online = pinfold_apply::online_steps(host, plan, target).map_err(|e| apply_failure(&e))?;
+    let online = pinfold_apply::online_steps(host, plan, target)?;
     if !online.steps.is_empty() {
         say("note: once these CPUs are online the host is compared with the plan's, and if it is \
              another one they go offline again and nothing is placed");
@@ -108,7 +111,7 @@ fn dry_run(host: &LiveHost, plan: &Plan, target: &Target) -> Result<(), Failure>
 fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan, Failure> {
     let vcpus = Vcpus::of(&vm.found);
     if let Some(path) = &arguments.plan {
-        return common::plan_for_host(path, topology, &vcpus);
+        return inputs::plan_for_host(path, topology, &vcpus);
     }
     let iothreads = vm
         .found
@@ -124,13 +127,13 @@ fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan,
     let mut vnode = described.unwrap_or_else(|| VnodeRequest::vm(&vm.name, VmRequest::of(count)));
     if let Work::Vm(asked) = &mut vnode.work {
         // The running threads are those to be placed.
-        common::set_vcpus(asked, count);
+        inputs::set_vcpus(asked, count);
         asked.iothreads = iothreads;
     }
     let mut request = common::request(&arguments.placement, vec![vnode], topology)?;
     vcpus.count_pins(&mut request)?;
     let strategy = arguments.placement.strategy.as_deref();
-    let mut plan = common::make_plan(strategy, topology, &request)?;
+    let mut plan = inputs::make_plan(strategy, topology, &request)?;
     vcpus.number(&mut plan);
     Ok(plan)
 }

@@ -15,20 +15,22 @@ use pinfold_plan::lint::{
     self, Diagnostic, GuestShape, Language, Layout, LintReport, MemoryOf, Pages, Pin,
 };
 use pinfold_plan::{Fit, command};
+use pinfold_run::{
+    Exit, Failure, apply_session, host, inputs,
+    target::{Teller, Vm},
+};
 use pinfold_vm::{GuestPlace, Monitor as _};
 use serde_json::json;
 
 use crate::cli::PlanArgs;
-use crate::failure::{Exit, Failure};
 use crate::output::Tone;
-use crate::target::{Teller, Vm, vm_failure};
-use crate::{apply_session, common, output, screen};
+use crate::{common, output, screen};
 
 /// Prints the findings; fails with [`Exit::No`] if there is a warning or a problem.
 pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
-    let host = common::host()?;
+    let host = host::live()?;
     if arguments.fix {
-        return fix(arguments, files, &common::topology(&host, arguments.input.as_deref())?);
+        return fix(arguments, files, &inputs::topology(&host, arguments.input.as_deref())?);
     }
     let mut layouts = Vec::new();
     let mut plans = Vec::new();
@@ -42,7 +44,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
             return Err(Failure::new(Exit::Input, "--input describes another machine")
                 .with_hint("what runs is checked against this one: leave --input out"));
         }
-        let mut vm = Vm::find(&host, vm)?;
+        let mut vm = Vm::find(&host, &common::vm(vm)?)?;
         layouts.push(of_running(&host, &mut vm)?);
     }
     if layouts.is_empty() {
@@ -51,7 +53,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
              NAME, --check --qmp SOCKET",
         ));
     }
-    let topology = common::topology(&host, arguments.input.as_deref())?;
+    let topology = inputs::topology(&host, arguments.input.as_deref())?;
     let conditions = common::request(&arguments.placement, Vec::new(), &topology)?;
     let found = lint::lint_under(&layouts, &topology, &conditions);
     for (file, plan) in &plans {
@@ -85,11 +87,11 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
         return Err(Failure::new(Exit::Input, "--fix takes one domain file")
             .with_hint("fix several files one after the other"));
     };
-    let text = files::read_text(file).map_err(|error| common::input_failure(&error))?;
+    let text = files::read_text(file).map_err(|error| inputs::input_failure(&error))?;
     let conditions = common::request(&arguments.placement, Vec::new(), topology)?;
     if !starts_with(&text, '<') {
         let failure = Failure::new(Exit::Input, format!("{file} is no domain file"));
-        let plan = common::parse_plan(file, text.into_bytes())?;
+        let plan = inputs::parse_plan(file, text.into_bytes())?;
         let isolated = plan.isolation != IsolationScope::None;
         let isolation = if isolated { IsolationScope::None } else { conditions.isolation };
         let others = Request { isolation, ..conditions };
@@ -192,9 +194,9 @@ fn starts_with(text: &str, first: char) -> bool {
 
 /// The layouts of a file, and the plan if it is one.
 fn of_file(path: &str) -> Result<(Vec<Layout>, Option<Plan>), Failure> {
-    let text = files::read_text(path).map_err(|error| common::input_failure(&error))?;
+    let text = files::read_text(path).map_err(|error| inputs::input_failure(&error))?;
     if starts_with(&text, '{') {
-        let plan = common::read_plan(path)?;
+        let plan = inputs::read_plan(path)?;
         return Ok((Layout::of_plan(&plan, path), Some(plan)));
     }
     if starts_with(&text, '<') {
@@ -232,8 +234,8 @@ fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
         if !wanted || pins.iter().any(|pin| pin.role == *role) {
             continue;
         }
-        let mask = host.affinity(tid).map_err(|error| common::host_failure(&error))?;
-        let policy = host.policy(tid).map_err(|error| common::host_failure(&error))?;
+        let mask = host.affinity(tid)?;
+        let policy = host.policy(tid)?;
         let text = format!("thread {tid} ({}): {mask}, {policy}", thread.name);
         pins.push(Pin {
             role: role.clone(),
@@ -244,7 +246,7 @@ fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
     }
     let guest = match vm.teller.monitor() {
         Some(monitor) => {
-            let cpus = monitor.cpus().map_err(|error| vm_failure(&error))?;
+            let cpus = monitor.cpus()?;
             let places: Vec<(u32, GuestPlace)> =
                 cpus.iter().map(|cpu| (cpu.index, cpu.place)).collect();
             Some(guest_shape(&places))
@@ -282,7 +284,7 @@ fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
 /// The name of the machine in QEMU, if it has one; a plan with this name is then for this machine.
 fn name_of(vm: &mut Vm) -> Result<String, Failure> {
     let Teller::Qmp(qmp) = &mut vm.teller else { return Ok(vm.name.clone()) };
-    let reported = qmp.execute("query-name", None).map_err(|error| vm_failure(&error))?;
+    let reported = qmp.execute("query-name", None)?;
     Ok(reported.get("name").and_then(|name| name.as_str()).unwrap_or(&vm.name).to_owned())
 }
 
@@ -291,8 +293,7 @@ fn pages_of(host: &dyn Host, pid: Tid) -> Result<Pages, Failure> {
     let path = paths::process_numa_maps(pid);
     match host.read_text(&path) {
         Ok(text) => {
-            let kib =
-                numa_maps::parse(&text).map_err(|error| common::host_failure(&error.at(&path)))?;
+            let kib = numa_maps::parse(&text).map_err(|error| error.at(&path))?;
             Ok(Pages::Found { process: pid, kib: kib.into_iter().collect() })
         }
         Err(error) => Ok(Pages::Unseen(error.to_string())),

@@ -2,6 +2,7 @@
 
 use pinfold_host::{LiveHost, SnapshotHost};
 use pinfold_model::Method;
+use pinfold_run::{Exit, Failure, host};
 use pinfold_speed::{Facts, METHODS};
 use pinfold_topology::{
     Capability, NOT_IN_CAPTURE, TopologyError, Verdict, can_run_main_job, capabilities,
@@ -9,14 +10,12 @@ use pinfold_topology::{
 };
 
 use crate::cli::DoctorArgs;
-use crate::common;
-use crate::failure::{Exit, Failure};
 use crate::output::{self, Tone};
 use crate::screen;
 
 /// Prints each capability; fails if `pinfold tune` cannot run.
 pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
-    let host = common::host()?;
+    let host = host::live()?;
     let found = match &arguments.input {
         Some(path) => captured_capabilities(&capture(&host, path)?),
         None => {

@@ -3,11 +3,11 @@
 use pinfold_host::files;
 use pinfold_model::{NotSingle, Plan, QemuCommand, Topology, VnodePlan};
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::emit::{self, Format};
+use pinfold_plan::emit;
+use pinfold_run::{Exit, Failure, inputs};
 
 use crate::commands::check;
-use crate::failure::{Exit, Failure};
-use crate::{common, output};
+use crate::output;
 
 /// A libvirt domain file of the user.
 pub struct DomainFile {
@@ -20,7 +20,7 @@ pub struct DomainFile {
 impl DomainFile {
     /// Reads the file.
     pub fn read(path: &str) -> Result<Self, Failure> {
-        let text = files::read_text(path).map_err(|error| common::input_failure(&error))?;
+        let text = files::read_text(path).map_err(|error| inputs::input_failure(&error))?;
         let domain = check::read_domain(path, &text)?;
         Ok(Self { path: path.to_owned(), text, domain })
     }

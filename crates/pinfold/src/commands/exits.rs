@@ -12,14 +12,13 @@ use pinfold_probe::exits::{
     self, ExitTable, ExitsError, Statistics, VIRT_DISTRIBUTOR, VcpuThread, Watch,
 };
 use pinfold_probe::exits::{cost, expected};
+use pinfold_run::{Exit, Failure, host, interrupt, target::Vm, time};
 use pinfold_vm::Monitor;
 use serde_json::{Value, json};
 
 use crate::cli::exits::{ExitsArgs, ExitsHow};
-use crate::failure::{Exit, Failure};
 use crate::output::data;
-use crate::target::{Vm, vm_failure};
-use crate::{common, interrupt, screen, time};
+use crate::{common, screen};
 
 pub use micro::micro_guest;
 
@@ -45,13 +44,14 @@ pub struct Answer {
 
 /// Observes a machine and prints the table.
 pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
-    let host = common::host()?;
+    let host = host::live()?;
     let wish = Wish::of(&arguments.how, arguments.seconds.saturating_mul(SECOND_NS))?;
     interrupt::install()?;
     let answer = match arguments.micro_guest {
         true => micro::watched(&host, wish.addresses)?,
         false => {
-            let mut answer = of_machine(&host, Vm::find(&host, &arguments.vm)?, &wish)?;
+            let mut answer =
+                of_machine(&host, Vm::find(&host, &common::vm(&arguments.vm)?)?, &wish)?;
             answer.measure_cost(&host);
             answer
         }
@@ -255,6 +255,6 @@ fn counted(vm: &mut Vm, wish: &Wish, why: &ExitsError) -> Result<ExitTable, Fail
 
 fn statistics(monitor: &mut dyn Monitor) -> Result<Statistics, Failure> {
     let of_vcpus = json!({"target": "vcpu", "providers": [{"provider": "kvm"}]});
-    let reply = monitor.execute("query-stats", Some(of_vcpus)).map_err(|e| vm_failure(&e))?;
+    let reply = monitor.execute("query-stats", Some(of_vcpus))?;
     Statistics::parse(&reply).map_err(|error| exits_failure(&error))
 }

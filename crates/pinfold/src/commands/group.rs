@@ -14,16 +14,20 @@ use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Child, Spawn};
 use pinfold_host::{Clock as _, ControlSocket, EventWatcher, SystemClock};
 use pinfold_model::{NodeId, Plan, Role, Speed, Topology, VnodeKind, VnodeRequest};
+use pinfold_run::emulate::exec::hand_on;
+use pinfold_run::{
+    Exit, Failure,
+    apply_session::{self, OnStop},
+    host, inputs, interrupt,
+    rt_watchdog::Guard,
+    vcpus::Vcpus,
+};
 
-use super::emulate::{as_it_ended, hand_on, run_slow};
-use crate::apply_session::OnStop;
+use super::emulate::{as_it_ended, run_slow};
 use crate::cli::RunArgs;
 use crate::cli::study::GateArgs;
-use crate::failure::{Exit, Failure};
+use crate::common;
 use crate::output::say;
-use crate::rt_watchdog::Guard;
-use crate::vcpus::Vcpus;
-use crate::{apply_session, common, interrupt};
 
 /// Timeout for the gate to connect to the socket.
 const GATE_NS: u64 = 10_000_000_000;
@@ -35,7 +39,7 @@ const GO: u8 = b'g';
 pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
     let of_plan = match &arguments.plan {
         Some(path) => {
-            let plan = common::read_plan(path)?;
+            let plan = inputs::read_plan(path)?;
             plan.single().is_ok_and(|vnode| vnode.kind == VnodeKind::ProcessGroup)
         }
         None => false,
@@ -48,10 +52,10 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.speed.is_some() {
         return run_slow(arguments, state);
     }
-    let host = common::host()?;
+    let host = host::live()?;
     let clock = SystemClock;
-    let topology = common::topology(&host, None)?;
-    let state = common::state(state)?;
+    let topology = inputs::topology(&host, None)?;
+    let state = host::state(state)?;
     let journals = apply_session::journals(&state, &clock)?;
     require_program(&arguments.command)?;
     let plan = plan_for(arguments, &topology)?;
@@ -92,16 +96,16 @@ fn require_program(command: &[String]) -> Result<(), Failure> {
 
 fn plan_for(arguments: &RunArgs, topology: &Topology) -> Result<Plan, Failure> {
     let mut plan = match &arguments.plan {
-        Some(path) => common::plan_for_host(path, topology, &Vcpus::counted(0..=0))?,
+        Some(path) => inputs::plan_for_host(path, topology, &Vcpus::counted(0..=0))?,
         None => {
             let cores = arguments.cores.unwrap_or(1);
             let vnodes =
                 vec![VnodeRequest::processes(&name_of(&arguments.command), cores, Speed::FULL)];
             let request = common::request(&arguments.placement, vnodes, topology)?;
-            common::make_plan(arguments.placement.strategy.as_deref(), topology, &request)?
+            inputs::make_plan(arguments.placement.strategy.as_deref(), topology, &request)?
         }
     };
-    common::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
+    inputs::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
     Ok(plan)
 }
 
@@ -137,11 +141,11 @@ fn wait(
             guard.beat(now)?;
             wait_ns = guard.next().saturating_sub(now);
         }
-        if let Some(status) = command.try_wait().map_err(|e| common::host_failure(&e))? {
+        if let Some(status) = command.try_wait()? {
             return Ok(status);
         }
         let bell: Vec<_> = interrupt::bell().into_iter().collect();
-        watcher.wait(wait_ns, &bell).map_err(|e| common::host_failure(&e))?;
+        watcher.wait(wait_ns, &bell)?;
         interrupt::silence();
     }
 }
@@ -155,7 +159,7 @@ struct Gate {
 impl Gate {
     fn open(state: &StateDir) -> Result<Self, Failure> {
         let path = state.path_of(&format!("run-{}.sock", process::own_pid()));
-        let door = ControlSocket::at(&path).map_err(|error| common::host_failure(&error))?;
+        let door = ControlSocket::at(&path)?;
         Ok(Self { door, path })
     }
 
@@ -169,7 +173,7 @@ impl Gate {
             .args(command)
             .memory_node(node)
             .start();
-        start.map_err(|error| common::host_failure(&error))
+        start.map_err(Failure::from)
     }
 
     /// Lets the command continue.
@@ -182,11 +186,11 @@ impl Gate {
                 break stream;
             }
             let left = until.saturating_sub(SystemClock.now_ns());
-            let ended = command.try_wait().map_err(|e| common::host_failure(&e))?.is_some();
+            let ended = command.try_wait()?.is_some();
             if left == 0 || ended {
                 return Err(gone());
             }
-            watcher.wait(left, &[self.door.as_fd()]).map_err(|e| common::host_failure(&e))?;
+            watcher.wait(left, &[self.door.as_fd()])?;
         };
         stream.write_all(&[GO]).map_err(|_| gone())
     }
@@ -203,7 +207,7 @@ pub fn wait_at(socket: &str, arguments: &GateArgs) -> Result<(), Failure> {
     let Some((program, words)) = arguments.command.split_first() else {
         return Err(Failure::new(Exit::Input, "no command is given"));
     };
-    Err(common::host_failure(&Spawn::new(program).args(words).replace_self()))
+    Err(Failure::from(Spawn::new(program).args(words).replace_self()))
 }
 
 #[cfg(test)]

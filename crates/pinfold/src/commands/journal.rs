@@ -9,18 +9,18 @@ use pinfold_apply::{Entry, JournalError, Journals, Outcome, Record};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Command, Undo};
+use pinfold_run::{Exit, Failure, apply_session, host, time};
 use serde_json::{Value, json};
 
 use crate::cli::JournalArgs;
-use crate::failure::{Exit, Failure};
 use crate::output::{self, data, say, show};
-use crate::{apply_session, common, screen, time};
+use crate::screen;
 
 /// Lists all journals, or shows one.
 pub fn journal(arguments: &JournalArgs, state: Option<&str>) -> Result<(), Failure> {
-    let host = common::host()?;
+    let host = host::live()?;
     let clock = SystemClock;
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     let journals = apply_session::journals(&state, &clock)?;
     match &arguments.id {
         Some(id) => one(&host, &journals, id, arguments.json),
@@ -123,7 +123,7 @@ impl Standing {
         if record.has_ended() {
             return Ok(Standing::TakenBack);
         }
-        let now = record.is_of_this_boot(host).map_err(|error| common::host_failure(&error))?;
+        let now = record.is_of_this_boot(host)?;
         Ok(if now { Standing::InForce } else { Standing::EarlierBoot })
     }
 

@@ -11,16 +11,18 @@ use std::io::Read as _;
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::{Command, Finding, Plan};
+use pinfold_run::{
+    Exit, Failure,
+    apply_session::{self, OnStop},
+    host, inputs,
+    target::placeable,
+    vcpus::Vcpus,
+};
 use pinfold_vm::libvirt::{Described, PinTarget};
 use pinfold_vm::threads;
 
-use crate::apply_session::OnStop;
 use crate::cli::LibvirtHookArgs;
-use crate::failure::{Exit, Failure};
 use crate::output::say;
-use crate::target::{placeable, vm_failure};
-use crate::vcpus::Vcpus;
-use crate::{apply_session, common};
 
 /// The XML of a domain has a few kilobytes.
 const MAX_XML: u64 = 4 << 20;
@@ -42,26 +44,26 @@ pub fn libvirt_hook(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<
 fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failure> {
     let domain = read_domain()?;
     let Some((path, plan)) = plan_of(arguments, &domain)? else { return Ok(()) };
-    let host = common::host()?;
+    let host = host::live()?;
     let clock = SystemClock;
-    let topology = common::topology(&host, None)?;
-    let pid = domain.process(&host, &arguments.run_dir).map_err(|e| vm_failure(&e))?;
-    let found = threads::discover(&host, pid, None).map_err(|e| vm_failure(&e))?;
-    let mut plan = common::fitting(&path, plan, &topology, &Vcpus::of(&found))?;
+    let topology = inputs::topology(&host, None)?;
+    let pid = domain.process(&host, &arguments.run_dir)?;
+    let found = threads::discover(&host, pid, None)?;
+    let mut plan = inputs::fitting(&path, plan, &topology, &Vcpus::of(&found))?;
     // The journal is found by the domain's name when the domain stops.
     plan.vnodes[0].name.clone_from(&domain.name);
     if plan.strategy != "none" {
-        found.require_own_threads().map_err(|e| vm_failure(&e))?;
+        found.require_own_threads()?;
     }
     for finding in found.findings.iter().chain(&contradictions(&plan, &domain)) {
         say(&finding.to_string());
     }
     let target = placeable(&found);
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     let journals = apply_session::journals(&state, &clock)?;
     let placed = (&plan, &target);
     // Not interrupted: libvirt waits for it.
-    crate::interrupt::install()?;
+    pinfold_run::interrupt::install()?;
     let (applied, _journal) = apply_session::apply(&host, placed, &journals, OnStop::Finish)?;
     apply_session::report(&applied);
     apply_session::report_unguarded(&plan);
@@ -70,9 +72,9 @@ fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
 
 /// Cleans up after a domain that has ended: cgroups, and tasks that were excluded from its CPUs.
 fn stopped(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failure> {
-    let host = common::host()?;
+    let host = host::live()?;
     let clock = SystemClock;
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     let journals = apply_session::journals(&state, &clock)?;
     for summary in journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))? {
         let Ok(Some(record)) = &summary.record else { continue };
@@ -91,7 +93,7 @@ fn stopped(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
 }
 
 fn is_alive(host: &LiveHost, task: pinfold_model::TaskId) -> Result<bool, Failure> {
-    pinfold_host::process::task_alive(host, task).map_err(|e| common::host_failure(&e))
+    pinfold_host::process::task_alive(host, task).map_err(Failure::from)
 }
 
 fn read_domain() -> Result<Described, Failure> {
@@ -116,14 +118,14 @@ fn plan_of(
     if !files::exists(&arguments.plans) {
         return Ok(None);
     }
-    let folder = StateDir::open(&arguments.plans).map_err(|e| common::host_failure(&e))?;
+    let folder = StateDir::open(&arguments.plans)?;
     let names = [&domain.uuid, &domain.name].map(|name| format!("{name}.json"));
     let name = names.iter().find(|name| !name.starts_with('.') && folder.contains(name));
     let Some(name) = name else { return Ok(None) };
     // Through the open folder: the path could refer to another file by now.
-    let bytes = folder.read(name).map_err(|e| common::host_failure(&e))?;
+    let bytes = folder.read(name)?;
     let path = folder.path_of(name);
-    let plan = common::parse_plan(&path, bytes)?;
+    let plan = inputs::parse_plan(&path, bytes)?;
     Ok(Some((path, plan)))
 }
 

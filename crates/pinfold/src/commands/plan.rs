@@ -4,15 +4,15 @@ use pinfold_config::requests;
 use pinfold_model::{
     Command, QemuCommand, Request, Severity, Topology, VcpuCount, VnodeRequest, Work,
 };
+use pinfold_plan::requests;
+use pinfold_run::{Exit, Failure, host, inputs, qemu_line};
 use pinfold_vm::{VmError, argv};
 use serde_json::json;
 
 use crate::cli::PlanArgs;
 use crate::commands::{check, emit};
 use crate::common;
-use crate::failure::{Exit, Failure};
-use crate::target::vm_failure;
-use crate::{output, qemu_line, screen};
+use crate::{output, screen};
 
 /// Prints the plan in the requested format.
 pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
@@ -33,19 +33,19 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
                 Command::new("apply --libvirt NAME")
             )));
     }
-    let host = common::host()?;
-    let topology = common::topology(&host, arguments.input.as_deref())?;
+    let host = host::live()?;
+    let topology = inputs::topology(&host, arguments.input.as_deref())?;
     let file = arguments.into.as_deref().map(emit::DomainFile::read).transpose()?;
     let command = qemu_command(arguments)?;
     let strategy = arguments.placement.strategy.as_deref();
     let mut plan = match &arguments.request {
-        Some(path) => common::RequestFile::read(path)?.plan(strategy, &topology)?,
+        Some(path) => inputs::RequestFile::read(path)?.plan(strategy, &topology)?,
         None => {
             let request = request(arguments, (file.as_ref(), &command), &topology)?;
-            common::make_plan(strategy, &topology, &request)?
+            inputs::make_plan(strategy, &topology, &request)?
         }
     };
-    common::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
+    inputs::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
     if let Some(format) = arguments.emit {
         let target = emit::Target {
             file: file.as_ref(),
@@ -77,7 +77,7 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
 fn qemu_command(arguments: &PlanArgs) -> Result<QemuCommand, Failure> {
     let command = argv::parse(&arguments.command);
     if command.is_shell_text() {
-        return Err(vm_failure(&VmError::ShellText { program: command.program }));
+        return Err(VmError::ShellText { program: command.program }.into());
     }
     if let Some(why) = command.smp_error() {
         return Err(Failure::new(Exit::Input, why));
@@ -102,14 +102,14 @@ fn request(
 ) -> Result<Request, Failure> {
     let mut vnodes = Vec::new();
     for words in &arguments.vm {
-        vnodes.push(common::asked("--vm", requests::parse_vm_spec(words))?);
+        vnodes.push(inputs::asked("--vm", requests::parse_vm_spec(words))?);
     }
     for words in &arguments.group {
-        vnodes.push(common::asked("--group", requests::group_from_words(words))?);
+        vnodes.push(inputs::asked("--group", requests::group_from_words(words))?);
     }
     if vnodes.is_empty() {
         let described = match file {
-            Some(file) => common::vnode_of_domain(&file.domain, topology),
+            Some(file) => inputs::vnode_of_domain(&file.domain, topology),
             None => {
                 let vcpus = command.max_vcpus().map_or(VcpuCount::Auto, VcpuCount::Exactly);
                 qemu_line::vnode(command, vcpus, topology)
@@ -119,7 +119,7 @@ fn request(
     }
     let mut request = common::request(&arguments.placement, vnodes, topology)?;
     for device in &arguments.interrupts {
-        request.interrupts.push(common::asked("--interrupts", requests::device(device))?);
+        request.interrupts.push(inputs::asked("--interrupts", requests::device(device))?);
     }
     Ok(request)
 }
@@ -127,11 +127,11 @@ fn request(
 /// The machine with the values of the options in place of those of its description.
 fn asked_vnode(arguments: &PlanArgs, mut vnode: VnodeRequest) -> Result<VnodeRequest, Failure> {
     if let Some(name) = &arguments.name {
-        vnode.name = common::asked("--name", requests::vnode_name(name))?;
+        vnode.name = inputs::asked("--name", requests::vnode_name(name))?;
     }
     if let Work::Vm(vm) = &mut vnode.work {
         if let Some(text) = &arguments.vcpus {
-            common::set_vcpus(vm, vcpu_count(text)?);
+            inputs::set_vcpus(vm, vcpu_count(text)?);
         }
         if !arguments.iothreads.is_empty() {
             vm.iothreads.clone_from(&arguments.iothreads);

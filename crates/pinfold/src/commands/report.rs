@@ -2,13 +2,15 @@
 
 use pinfold_host::SnapshotHost;
 use pinfold_model::Command;
+use pinfold_run::{Exit, Failure, time};
 use pinfold_study::store::{RunId, Store, StoreError};
 
 use crate::cli::ReportArgs;
-use crate::failure::{Exit, Failure};
 use crate::output::{data, say};
-use crate::tune::{self, Kept};
-use crate::{screen, time};
+use crate::screen;
+use pinfold_run::tune::Kept;
+
+use crate::tune;
 
 /// Writes the page and prints the summary.
 pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {

@@ -3,17 +3,22 @@
 use pinfold_apply::Target;
 use pinfold_host::SystemClock;
 use pinfold_model::{Command, Plan, QemuCommand, Topology, VcpuCount};
+use pinfold_run::{
+    Exit, Failure,
+    apply_session::{self, OnStop},
+    host, inputs, interrupt, qemu_line,
+    rt_watchdog::Guard,
+    run_monitor,
+    target::placeable,
+    time,
+    vcpus::Vcpus,
+};
 use pinfold_vm::argv;
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 
-use crate::apply_session::OnStop;
 use crate::cli::RunArgs;
-use crate::failure::{Exit, Failure};
+use crate::common;
 use crate::output::say;
-use crate::rt_watchdog::Guard;
-use crate::target::{placeable, vm_failure};
-use crate::vcpus::Vcpus;
-use crate::{apply_session, common, interrupt, qemu_line, run_monitor, time};
 
 /// Timeout for QEMU to quit.
 const QUIT_NS: u64 = 5_000_000_000;
@@ -32,7 +37,7 @@ fn start_failure(command: &[String], failure: Failure) -> Failure {
 fn start(command: &[String], options: &LaunchOptions) -> Result<RunningVm, Failure> {
     launch::start_stopped(command, options).or_else(|error| {
         interrupt::check()?;
-        Err(start_failure(command, vm_failure(&error)))
+        Err(start_failure(command, Failure::from(error)))
     })
 }
 
@@ -41,10 +46,10 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     if super::group::is_meant(arguments)? {
         return super::group::run(arguments, state);
     }
-    let host = common::host()?;
+    let host = host::live()?;
     let clock = SystemClock;
-    let topology = common::topology(&host, None)?;
-    let state = common::state(state)?;
+    let topology = inputs::topology(&host, None)?;
+    let state = host::state(state)?;
     let journals = apply_session::journals(&state, &clock)?;
     // Everything that can be rejected before QEMU is started is rejected here.
     let command = argv::parse(&arguments.command);
@@ -68,7 +73,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         false => plan_for((arguments, &command), &topology, &there)?,
     };
     if plan.strategy != "none" {
-        vm.found.require_own_threads().map_err(|e| vm_failure(&e))?;
+        vm.found.require_own_threads()?;
     }
     for finding in vm.found.findings.iter().chain(&plan.findings) {
         say(&finding.to_string());
@@ -88,7 +93,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         guard.end();
     }
     watched?;
-    let status = status.map_err(|e| vm_failure(&e))?;
+    let status = status?;
     if interrupt::requested() {
         return Err(Failure::new(
             Exit::Interrupted,
@@ -110,7 +115,7 @@ fn go(
     (plan, target, journal): (&Plan, &Target, &mut pinfold_apply::Journal<'_>),
     guard: Option<&mut Guard>,
 ) -> Result<(), Failure> {
-    match vm.cont().map_err(|e| vm_failure(&e))? {
+    match vm.cont()? {
         Resumed::Running => {}
         Resumed::LeftStopped => {
             say("your command has -S: the guest is placed and waits for your `cont`")
@@ -126,10 +131,10 @@ fn plan_for(
 ) -> Result<Plan, Failure> {
     let (arguments, _) = asked;
     let mut plan = match &arguments.plan {
-        Some(path) => common::plan_for_host(path, topology, vcpus)?,
+        Some(path) => inputs::plan_for_host(path, topology, vcpus)?,
         None => planned(asked, topology, vcpus)?,
     };
-    common::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
+    inputs::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
     Ok(plan)
 }
 
@@ -142,7 +147,7 @@ fn planned(
     let of = |count: u32| {
         let vnodes = vec![qemu_line::vnode(command, VcpuCount::Exactly(count), topology)];
         let request = common::request(&arguments.placement, vnodes, topology)?;
-        common::make_plan(arguments.placement.strategy.as_deref(), topology, &request)
+        inputs::make_plan(arguments.placement.strategy.as_deref(), topology, &request)
     };
     match of(vcpus.most()) {
         Err(_) if vcpus.count() < vcpus.most() => {

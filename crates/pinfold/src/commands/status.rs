@@ -7,13 +7,13 @@ use pinfold_model::{
     Change, Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid, Topology, VnodeKind,
 };
 use pinfold_plan::lint::{self, Layout};
+use pinfold_run::emulate::status::{answers, is_platform};
+use pinfold_run::{Exit, Failure, apply_session, host, inputs, leftovers};
 use serde_json::json;
 
 use crate::cli::StatusArgs;
-use crate::commands::emulate::{answers, is_platform};
-use crate::failure::{Exit, Failure};
 use crate::output::{self, Tone, data, say, show};
-use crate::{apply_session, common, leftovers, screen};
+use crate::screen;
 
 /// One active placement.
 struct InForce {
@@ -55,9 +55,9 @@ struct Platform {
 
 /// Prints each active placement; fails if one has drifted.
 pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
-    let host = common::host()?;
+    let host = host::live()?;
     let clock = SystemClock;
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     let journals = apply_session::journals(&state, &clock)?;
     let (mut found, mut damaged, mut platforms) = (Vec::new(), Vec::new(), Vec::new());
     for summary in journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))? {
@@ -73,7 +73,7 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
                     id: summary.id.clone(),
                     supervisor: record.header.supervisor.tid,
                     answers: answers(&record.header.plan),
-                    is_alive: alive.map_err(|e| common::host_failure(&e))?,
+                    is_alive: alive?,
                 });
                 Ok(None)
             }
@@ -112,7 +112,7 @@ fn report(host: &LiveHost, found: &[InForce], damaged: &[Damaged], platforms: &[
     // Placements are shown on the machine's cores, if the topology can be read.
     let topology = match found.is_empty() {
         true => None,
-        false => common::topology(host, None).ok(),
+        false => inputs::topology(host, None).ok(),
     };
     found.iter().for_each(|one| show(&format!("\n{}", to_text(one, topology.as_ref()))));
     platforms.iter().for_each(|one| show(&platform(one)));
@@ -195,15 +195,14 @@ fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
     let header = &record.header;
     let plan = pinfold_plan::schema::from_json(&header.plan)
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-    let alive =
-        |task| pinfold_host::process::task_alive(host, task).map_err(|e| common::host_failure(&e));
+    let alive = |task| pinfold_host::process::task_alive(host, task).map_err(Failure::from);
     let status = match alive(header.vm)? {
         false => None,
         true => {
             let threads = threads_of(host, &plan, record);
             let target = Target::new(header.vm.tid, threads);
             let status = pinfold_apply::status(host, &plan, &target);
-            Some(status.map_err(|e| common::host_failure(&e))?)
+            Some(status?)
         }
     };
     let supervised = alive(header.supervisor)?;
@@ -212,11 +211,11 @@ fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
         vm_name: header.vm_name.clone(),
         plan,
         status,
-        knobs: pinfold_apply::knobs(host, record).map_err(|e| common::host_failure(&e))?,
-        vanished: pinfold_apply::vanished(host, record).map_err(|e| common::host_failure(&e))?,
-        counters: pinfold_apply::monitored(host, record).map_err(|e| common::host_failure(&e))?,
+        knobs: pinfold_apply::knobs(host, record)?,
+        vanished: pinfold_apply::vanished(host, record)?,
+        counters: pinfold_apply::monitored(host, record)?,
         supervised,
-        stopped: Some(header.supervisor.tid).filter(|pid| supervised && common::is_stopped(*pid)),
+        stopped: Some(header.supervisor.tid).filter(|pid| supervised && host::is_stopped(*pid)),
     })
 }
 

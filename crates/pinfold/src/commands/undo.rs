@@ -7,12 +7,11 @@ use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::Command;
 use pinfold_model::text::{agree, counted};
+use pinfold_run::emulate::status::{is_platform, way_to_end};
+use pinfold_run::{Exit, Failure, apply_session, host, interrupt, leftovers};
 
 use crate::cli::UndoArgs;
-use crate::commands::emulate::{is_platform, way_to_end};
-use crate::failure::{Exit, Failure};
 use crate::output::{self, say};
-use crate::{apply_session, common, interrupt, leftovers};
 
 /// Number of attempts to open a journal that `pinfold watch` may have locked at the moment.
 const LOOKS: u32 = 20;
@@ -20,8 +19,8 @@ const PAUSE_NS: u64 = 100_000_000;
 
 /// Undoes one placement, or all, or all without a live process that is responsible for them.
 pub fn undo(arguments: &UndoArgs, state: Option<&str>) -> Result<(), Failure> {
-    let host = common::host()?;
-    let state = common::state(state)?;
+    let host = host::live()?;
+    let state = host::state(state)?;
     let undone = undo_journals(arguments, &host, &state);
     let removed = leftovers::remove(&host, &state);
     undone.and(removed)
@@ -98,7 +97,7 @@ fn undo_left(
 }
 
 fn is_left(host: &LiveHost, record: &pinfold_apply::Record) -> Result<bool, Failure> {
-    record.is_left(host).map_err(|e| common::host_failure(&e))
+    record.is_left(host).map_err(Failure::from)
 }
 
 /// Undoes one that was left behind, unless it has changed since the check.
@@ -138,7 +137,7 @@ fn reopened<'c>(journals: &Journals<'c>, id: &str) -> Result<Option<Journal<'c>>
 fn held(record: &Record) -> Failure {
     let Header { id, vm_name, supervisor, .. } = &record.header;
     let pid = supervisor.tid;
-    if common::is_stopped(pid) {
+    if host::is_stopped(pid) {
         let text =
             format!("{id} ({}) is held by process {pid}, which is stopped", output::name(vm_name));
         let undo = Command::new("undo").arg(id);
@@ -188,7 +187,7 @@ fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<
     };
     let name = output::name(&journal.record().header.vm_name);
     let of_this_boot = journal.record().is_of_this_boot(host);
-    let restarted = !of_this_boot.map_err(|e| common::host_failure(&e))?;
+    let restarted = !of_this_boot?;
     let report = apply_session::undo(host, journal)?;
     let counts = format!(
         "{} restored, {} already as before, {} gone",

@@ -15,19 +15,21 @@ use pinfold_apply::{
 use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, Finding, Plan, Role, TaskId, Tid};
+use pinfold_run::emulate::status::is_platform;
+use pinfold_run::{
+    Exit, Failure, apply_session, host, interrupt,
+    rt_watchdog::Guard,
+    run_monitor::{self, COMPARE_NS, Due, Ear, Rounds, TICK_NS},
+    target::kept_since,
+    time,
+};
 use pinfold_vm::{Monitor as _, Qmp, threads};
 use serde_json::json;
 
 use crate::cli::WatchArgs;
-use crate::commands::emulate::is_platform;
 use crate::commands::status;
-use crate::failure::{Exit, Failure};
 use crate::metrics::{Counts, Metrics};
 use crate::output::{self, data, say, show};
-use crate::rt_watchdog::Guard;
-use crate::run_monitor::{COMPARE_NS, Due, Ear, Rounds, TICK_NS};
-use crate::target::kept_since;
-use crate::{apply_session, common, interrupt, run_monitor, time};
 
 /// Timeout for QEMU, so that an instance that does not answer delays the others only shortly.
 const QMP_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -37,10 +39,10 @@ const KEEPER_NS: u64 = 2_000_000_000;
 
 /// Watches until it is stopped.
 pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> {
-    let host = common::host_within(KEEPER_NS)?;
+    let host = host::live_within(KEEPER_NS)?;
     let clock = SystemClock;
-    let state = common::state(state)?;
-    let lock = state.lock("watch.lock").map_err(|error| common::host_failure(&error))?;
+    let state = host::state(state)?;
+    let lock = state.lock("watch.lock")?;
     let Some(_lock) = lock else {
         return Err(Failure::new(
             Exit::Host,

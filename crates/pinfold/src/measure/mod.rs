@@ -5,50 +5,28 @@
 //!                                          └── reference tool, other plan, native ─► ratio, verdict
 //! ```
 //!
-//! The probes are in the probe crate, the statistics in the study crate; this module places the
-//! probe and shows the result.
+//! The probes are placed and run by [`pinfold_run::measure`]; this module shows the result.
 
-mod against;
 mod compare;
-mod cpus;
-mod file;
-mod guest;
 mod observe;
-mod run_block;
 mod show;
 
-use pinfold_host::{Clock as _, LiveHost, SystemClock, files, process};
-use pinfold_model::{Accelerator, Origin, Topology, scrubbed_parameters};
-use pinfold_probe::pinload::Pinload;
+use indicatif::{ProgressBar, ProgressStyle};
+use pinfold_host::files;
+use pinfold_model::Figure;
 use pinfold_probe::registry::{self, PROBES, Probe};
-use pinfold_study::measured::{MeasuredBlock, Measurement, to_json};
+use pinfold_run::measure::{self as library, Bench, PlaceRequest, ProbeOptions};
+use pinfold_run::{Exit, Failure};
+use pinfold_study::measured::to_json;
 
-use self::cpus::HostPlace;
-use self::guest::Guest;
-use self::run_block::Taking;
 use crate::cli::measure::MeasureArgs;
-use crate::common::{self, host_failure};
-use crate::failure::{Exit, Failure};
-use crate::interrupt;
-use crate::output::{data, say};
+use crate::output::{data, has_person, say};
 use crate::screen;
 
 pub use compare::compare;
 
 /// Default number of blocks of a comparison.
 const COMPARED_BLOCKS: u32 = 8;
-/// Timeout for `pinload` to describe itself.
-const TOLD_NS: u64 = 10_000_000_000;
-
-/// The data for every measurement on this machine.
-struct Bench {
-    host: LiveHost,
-    topology: Topology,
-    pinload: Pinload,
-    version: String,
-    seed: u64,
-}
-
 /// Measures, or lists what can be measured.
 pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failure> {
     let Some(name) = arguments.probe.as_deref().filter(|_| !arguments.list) else {
@@ -70,21 +48,36 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
         .with_hint("sched, counters, locks and exits do; --guest measures inside a guest"));
     }
     if arguments.how.more == ["--help"] {
-        return options(probe);
+        data(&library::options(probe)?);
+        return Ok(());
     }
-    let bench = Bench::new(arguments.seed)?;
-    if let Some(reference_tool) = &arguments.against {
-        return against::against(&bench, probe, (arguments, reference_tool), state);
+    let bench = bench(arguments.seed)?;
+    let how = ProbeOptions::from(arguments.how.clone());
+    let place = PlaceRequest {
+        plan: arguments.plan.as_deref(),
+        vnode: arguments.vnode.as_deref(),
+        role: arguments.role.as_deref(),
+        how: &how,
+        state,
+    };
+    if let Some(tool) = &arguments.against {
+        let blocks = arguments.blocks.unwrap_or(COMPARED_BLOCKS);
+        let (reported, checks) = library::against(&bench, probe, (tool, blocks), &place)?;
+        match arguments.json {
+            true => data(&show::cross_check_json(&reported, &checks).to_string()),
+            false => data(&screen::fitted(&show::cross_check(&reported, &checks))),
+        }
+        return Ok(());
     }
     let blocks = arguments.blocks.unwrap_or(1);
     let measurement = match &arguments.guest {
-        Some(guest) => in_guest(&bench, probe, (arguments, guest), (blocks, state))?,
-        None => on_host(&bench, probe, arguments, (blocks, state))?,
+        Some(guest) => library::in_guest(&bench, probe, (guest, &how), (blocks, state))?,
+        None => library::on_host(&bench, probe, &place, blocks)?,
     };
     if let Some(path) = &arguments.save {
         let text = to_json(&measurement)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-        files::write_atomic(path, text.as_bytes()).map_err(|error| host_failure(&error))?;
+        files::write_atomic(path, text.as_bytes())?;
     }
     match arguments.json {
         true => data(&show::json(&measurement, probe)?),
@@ -105,19 +98,6 @@ fn list(arguments: &MeasureArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the options that a probe accepts after `--`, as its instrument describes them.
-fn options(probe: &Probe) -> Result<(), Failure> {
-    let Some(command) = probe.command_with_options() else {
-        return Err(Failure::new(Exit::Input, format!("{} has no further options", probe.name))
-            .with_hint("`pinfold measure --help` lists those of all probes"));
-    };
-    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
-    let help = process::capture(&pinload.path(), [command, "--help"], TOLD_NS)
-        .map_err(|error| host_failure(&error))?;
-    data(help.stdout_text().trim_end());
-    Ok(())
-}
-
 /// The probe with this name, or a failure with the most similar name.
 fn find(name: &str) -> Result<&'static Probe, Failure> {
     registry::find(name).ok_or_else(|| {
@@ -132,95 +112,34 @@ fn find(name: &str) -> Result<&'static Probe, Failure> {
     })
 }
 
-fn on_host(
-    bench: &Bench,
-    probe: &Probe,
-    arguments: &MeasureArgs,
-    (blocks, state): (u32, Option<&str>),
-) -> Result<Measurement, Failure> {
-    let place = HostPlace::find(bench, arguments, state)?;
-    let taking = Taking::on_host(bench, probe, (&arguments.how, place))?;
-    say(&announcement(probe, blocks, taking.seconds()));
-    let blocks = (0..blocks).map(|_| taking.take()).collect::<Result<Vec<_>, Failure>>()?;
-    bench.measurement(probe.name, (taking.place(), taking.tool()?), blocks, None)
+/// This machine, for measurements.
+fn bench(seed: Option<u64>) -> Result<Bench, Failure> {
+    let mut command: Vec<String> = std::env::args().collect();
+    if let Some(program) = command.first_mut() {
+        *program = "pinfold".to_owned();
+    }
+    Bench::new(seed, command, spinner)
 }
 
-fn in_guest(
-    bench: &Bench,
-    probe: &Probe,
-    (arguments, wanted): (&MeasureArgs, &str),
-    (blocks, state): (u32, Option<&str>),
-) -> Result<Measurement, Failure> {
-    interrupt::install()?;
-    let guest = Guest::open(bench, wanted, state)?;
-    say(&announcement(probe, blocks, arguments.how.seconds));
-    let mut taken = Vec::new();
-    for _ in 0..blocks {
-        if interrupt::requested() {
-            return Err(Failure::new(Exit::Interrupted, "interrupted"));
+/// Shows the figures of a block as they arrive, without any activity of ours in between.
+fn spinner(probe: &Probe) -> Box<dyn FnMut(&Figure)> {
+    /// Removed from the terminal at the end of the block.
+    struct Line(ProgressBar);
+    impl Drop for Line {
+        fn drop(&mut self) {
+            self.0.finish_and_clear();
         }
-        taken.push(guest.take(probe, &arguments.how, None)?);
     }
-    bench.measurement(probe.name, (guest.place(&arguments.how), guest.tool()), taken, Some(&guest))
-}
-
-fn announcement(probe: &Probe, blocks: u32, seconds: f64) -> String {
-    let times = if blocks == 1 { String::new() } else { format!("{blocks} blocks of ") };
-    match probe.has_several_figures() {
-        true => format!("measuring {}: {times}one figure after the other …", probe.name),
-        false => format!("measuring {}: {times}about {seconds} s …", probe.name),
+    if !(probe.has_several_figures() && has_person()) {
+        return Box::new(|_| {});
     }
-}
-
-impl Bench {
-    fn new(seed: Option<u64>) -> Result<Self, Failure> {
-        let host = common::host()?;
-        let topology = common::topology(&host, None)?;
-        let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
-        let reported = process::capture(&pinload.path(), ["--version"], TOLD_NS)
-            .map_err(|error| host_failure(&error))?;
-        let clock = SystemClock;
-        let seed = seed.unwrap_or_else(|| clock.now_ns() ^ clock.unix_seconds());
-        Ok(Self {
-            host,
-            topology,
-            pinload,
-            version: reported.stdout_text().trim().to_owned(),
-            seed,
-        })
+    let line = Line(ProgressBar::new_spinner());
+    if let Ok(style) = ProgressStyle::with_template("{pos} figures, {elapsed}: {msg}") {
+        line.0.set_style(style);
     }
-
-    fn measurement(
-        &self,
-        probe: &str,
-        (place, tool): (String, String),
-        blocks: Vec<MeasuredBlock>,
-        guest: Option<&Guest<'_>>,
-    ) -> Result<Measurement, Failure> {
-        let mut command: Vec<String> = std::env::args().collect();
-        if let Some(program) = command.first_mut() {
-            *program = "pinfold".to_owned();
-        }
-        Ok(Measurement {
-            probe: probe.to_owned(),
-            command,
-            place,
-            tool,
-            origin: self.origin(guest)?,
-            unix_seconds: SystemClock.unix_seconds(),
-            blocks,
-        })
-    }
-
-    fn origin(&self, guest: Option<&Guest<'_>>) -> Result<Origin, Failure> {
-        let native = common::origin(&self.host, &self.topology, self.seed)?;
-        Ok(Origin {
-            // A saved measurement may be passed to other people, so it has no secrets.
-            cmdline: scrubbed_parameters(&native.cmdline),
-            qemu: guest.and_then(Guest::qemu),
-            accelerator: guest.map_or(Accelerator::Native, Guest::accelerator),
-            guest_kernel: guest.and_then(Guest::kernel),
-            ..native
-        })
-    }
+    Box::new(move |figure| {
+        let Line(line) = &line;
+        line.inc(1);
+        line.set_message(show::coming(figure));
+    })
 }

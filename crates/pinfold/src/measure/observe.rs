@@ -7,28 +7,21 @@
 mod json;
 mod text;
 
-use pinfold_host::{
-    Clock as _, Host as _, LiveHost, SystemClock, files, paths, proc_stat, process,
-};
-use pinfold_model::{Figure, Role, TaskId, Tid};
-use pinfold_probe::counters::{self, Counters, Quantity};
+use pinfold_host::{LiveHost, files};
+use pinfold_model::{Figure, Role, TaskId};
+use pinfold_probe::counters::Counters;
 use pinfold_probe::interference;
-use pinfold_probe::locks::{self, Locks};
-use pinfold_probe::sched_latency::{self, SchedLatency};
+use pinfold_probe::locks::Locks;
+use pinfold_probe::sched_latency::SchedLatency;
+use pinfold_run::measure::{Bench, counted, locked, quantities, sched, threads_of};
+use pinfold_run::{Exit, Failure, target::Vm};
 use pinfold_study::measured::{MeasuredBlock, Measurement, to_json};
 use serde_json::{Value, json};
 
-use super::Bench;
 use crate::cli::measure::MeasureArgs;
 use crate::commands::exits;
-use crate::common::host_failure;
-use crate::failure::{Exit, Failure};
 use crate::output::{data, say};
-use crate::screen;
-use crate::target::Vm;
-
-/// Interval of checking that the workload still exists.
-const LOOK_NS: u64 = 100_000_000;
+use crate::{common, screen};
 
 /// An instrument that observes from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +138,7 @@ impl Seen {
 pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Failure> {
     refuse_others(instrument, arguments)?;
     quantities(&arguments.quantities)?;
-    let bench = Bench::new(arguments.seed)?;
+    let bench = super::bench(arguments.seed)?;
     let seconds = arguments.how.seconds;
     if !(0.01..=86_400.0).contains(&seconds) {
         return Err(Failure::new(Exit::Input, format!("--seconds {seconds}: is out of range"))
@@ -159,7 +152,7 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
     let saved = to_json(&measurement)
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
     if let Some(path) = &arguments.save {
-        files::write_atomic(path, saved.as_bytes()).map_err(|error| host_failure(&error))?;
+        files::write_atomic(path, saved.as_bytes())?;
         say(&format!("saved to {path}; `pinfold compare` takes two of them"));
     }
     show(instrument, arguments, (&measurement, &saved), &seen)?;
@@ -173,7 +166,7 @@ fn observed(
     (arguments, duration_ns): (&MeasureArgs, u64),
 ) -> Result<(String, Vec<Seen>, Vec<MeasuredBlock>), Failure> {
     let online = bench.topology.online();
-    let moment = || interference::now(&bench.host, &online).map_err(|error| host_failure(&error));
+    let moment = || interference::now(&bench.host, &online).map_err(Failure::from);
     let (mut name, mut seen, mut blocks) = (String::new(), Vec::new(), Vec::new());
     let count = arguments.blocks.unwrap_or(1);
     for block in 1..=count {
@@ -280,7 +273,10 @@ enum Subject {
 impl Subject {
     fn find(host: &LiveHost, arguments: &MeasureArgs) -> Result<Self, Failure> {
         if arguments.processes.is_empty() {
-            return Ok(Subject::Machine(Box::new(Vm::find(host, &arguments.machine)?)));
+            return Ok(Subject::Machine(Box::new(Vm::find(
+                host,
+                &common::vm(&arguments.machine)?,
+            )?)));
         }
         let threads = threads_of(host, &arguments.processes)?;
         Ok(Subject::Processes(arguments.processes.clone(), threads))
@@ -302,57 +298,6 @@ impl Subject {
         match self {
             Subject::Machine(vm) => vm.found.tasks(),
             Subject::Processes(_, threads) => threads.clone(),
-        }
-    }
-}
-
-/// The threads of processes.
-fn threads_of(host: &LiveHost, pids: &[u32]) -> Result<Vec<(TaskId, Role)>, Failure> {
-    let mut threads = Vec::new();
-    for pid in pids {
-        let names =
-            host.list(&paths::task_dir(Tid(*pid))).map_err(|error| match error.is_gone() {
-                true => {
-                    Failure::new(Exit::Input, format!("--process {pid}: there is no such process"))
-                }
-                false => host_failure(&error),
-            })?;
-        for tid in names.iter().filter_map(|name| name.parse().ok().map(Tid)) {
-            let stat = proc_stat::of(host, tid).map_err(|error| host_failure(&error))?;
-            threads.extend(stat.map(|stat| (stat.task(), Role::Task)));
-        }
-    }
-    Ok(threads)
-}
-
-/// Waits until the time is over or no thread is left.
-fn watch(host: &LiveHost, threads: &[(TaskId, Role)], duration_ns: u64) -> Result<(), Failure> {
-    let end = SystemClock.now_ns().saturating_add(duration_ns);
-    loop {
-        let left = end.saturating_sub(SystemClock.now_ns());
-        if left == 0 {
-            return Ok(());
-        }
-        SystemClock.sleep_ns(left.min(LOOK_NS));
-        let mut alive = false;
-        for (task, _) in threads {
-            alive |= process::task_alive(host, *task).map_err(|error| host_failure(&error))?;
-            if alive {
-                break;
-            }
-        }
-        if !alive {
-            say("warning: all of the threads have ended meanwhile");
-            return Ok(());
-        }
-    }
-}
-
-fn watch_failure(error: &sched_latency::WatchError) -> Failure {
-    match error {
-        sched_latency::WatchError::Host(error) => host_failure(error),
-        sched_latency::WatchError::Nobody | sched_latency::WatchError::Gone { .. } => {
-            Failure::new(Exit::Vm, error.to_string())
         }
     }
 }
@@ -384,51 +329,4 @@ impl Instrument {
             }
         }
     }
-}
-
-fn sched(
-    host: &LiveHost,
-    threads: &[(TaskId, Role)],
-    duration_ns: u64,
-) -> Result<SchedLatency, Failure> {
-    let watching = sched_latency::start(host, &SystemClock, threads);
-    let watching = watching.map_err(|error| watch_failure(&error))?;
-    watch(host, threads, duration_ns)?;
-    watching.stop(host, &SystemClock).map_err(|error| host_failure(&error))
-}
-
-/// The quantities on the command line, in the order of tables; all if there are none.
-fn quantities(names: &[String]) -> Result<Vec<Quantity>, Failure> {
-    if let Some(name) = names.iter().find(|name| Quantity::from_name(name).is_none()) {
-        let known = Quantity::ALL.map(Quantity::name).join(", ");
-        return Err(Failure::new(Exit::Input, format!("--quantities: there is no {name:?}"))
-            .with_hint(format!("known are {known}")));
-    }
-    let is_wanted = |one: &Quantity| names.is_empty() || names.iter().any(|n| n == one.name());
-    Ok(Quantity::ALL.into_iter().filter(is_wanted).collect())
-}
-
-fn counted(
-    host: &LiveHost,
-    (threads, quantities): (&[(TaskId, Role)], &[Quantity]),
-    duration_ns: u64,
-) -> Result<Counters, Failure> {
-    let counting = counters::start(host, &SystemClock, threads, quantities);
-    let counting = counting.map_err(|error| watch_failure(&error))?;
-    watch(host, threads, duration_ns)?;
-    counting.stop(host, &SystemClock).map_err(|error| host_failure(&error))
-}
-
-fn locked(
-    host: &LiveHost,
-    (threads, sites): (&[(TaskId, Role)], bool),
-    duration_ns: u64,
-) -> Result<Locks, Failure> {
-    let watching = locks::start(host, threads, sites).map_err(|error| match &error {
-        locks::LocksError::Watch(error) => watch_failure(error),
-        locks::LocksError::Unavailable { .. } => Failure::new(Exit::Host, error.to_string())
-            .with_hint("it takes CAP_BPF and CAP_PERFMON, as root has them"),
-    })?;
-    watch(host, threads, duration_ns)?;
-    watching.stop(host).map_err(|error| host_failure(&error))
 }

@@ -24,7 +24,7 @@ use pinfold_study::measured::{Measurement, Stolen};
 
 use crate::screen;
 
-pub use compared::{Reported, answer, comparison, comparison_json, cross_check, cross_check_json};
+pub use compared::{answer, comparison, comparison_json, cross_check, cross_check_json};
 pub use json::json;
 pub use list::{list, list_json};
 use wakeups::Wakeups;

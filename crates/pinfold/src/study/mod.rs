@@ -1,50 +1,30 @@
-//! `pinfold study`: an experiment from a file, on this host.
+//! `pinfold study`: an experiment from a file, on this host or on the nodes of a cluster.
 //!
-//! ```text
-//! file ─► pinfold_study::study (cells, design, store) ─► HostRunner: plan → apply → run → undo
-//!                                                          or: boot → plan → apply → run in it
-//! ```
-//!
-//! The design, the store and the statistics are in `pinfold-study`; this module places and runs the
-//! workloads ([`runner`]) and prints the progress.
+//! The design, the store and the statistics are in `pinfold-study`, the trials in
+//! [`pinfold_run::study`], the batch systems in `pinfold-cluster`; this module reads the arguments
+//! and prints.
 
-mod environment;
-mod guest_trials;
-mod guests;
-mod interference;
-mod job;
 mod nodes;
 mod page;
 mod print;
-mod probes;
-mod runner;
-mod slurm;
-mod trials;
 
+use pinfold_cluster::{self as cluster, Options, Submission, node};
+use pinfold_host::files;
 use pinfold_host::process::Spawn;
-use pinfold_host::{Clock as _, LiveHost, SystemClock, files};
 use pinfold_model::text::counted;
-use pinfold_model::{Command, Topology};
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store, StoreError};
-use pinfold_study::study::{
-    self as library, Analysis, Environment, HostFacts, KIND, Loaded, NewStudy, Outcome, Study,
-    StudyError,
-};
+use pinfold_run::study::{self as runner, Display, HostRunner, Machine, file_failure};
+use pinfold_run::{Exit, Failure, host};
+use pinfold_study::store::{HostChange, RunId, Store};
+use pinfold_study::study::{self as library, Analysis, KIND, Loaded};
 
-use self::runner::HostRunner;
 use crate::cli::study::{
-    CheckArgs, DiffArgs, ExportArgs, GateArgs, ReportArgs, ResumeArgs, RunArgs, StoreArgs,
-    StudyArgs, StudyCommand,
+    CheckArgs, DiffArgs, Engine, ExportArgs, GateArgs, ReportArgs, ResumeArgs, RunArgs, SlurmArgs,
+    StoreArgs, StudyArgs, StudyCommand, WorkerArgs,
 };
-use crate::common::{self, host_failure};
-use crate::failure::{Exit, Failure};
-use crate::interrupt;
+use crate::common;
 use crate::output::{data, say};
-use crate::progress;
-
-/// Lock held while trials run: only one process may measure at a time.
-const LOCK: &str = "measuring";
+use crate::progress::Bar;
 
 /// Runs a subcommand of `pinfold study`.
 pub fn study(arguments: &StudyArgs, state: Option<&str>) -> Result<(), Failure> {
@@ -56,7 +36,7 @@ pub fn study(arguments: &StudyArgs, state: Option<&str>) -> Result<(), Failure> 
         StudyCommand::Export(arguments) => export(arguments),
         StudyCommand::Diff(arguments) => diff(arguments),
         StudyCommand::Report(arguments) => report(arguments),
-        StudyCommand::Worker(arguments) => slurm::worker::worker(arguments, state),
+        StudyCommand::Worker(arguments) => worker(arguments, state),
     }
 }
 
@@ -70,262 +50,163 @@ pub fn gate(arguments: &GateArgs) -> Result<(), Failure> {
     let Some((program, words)) = arguments.command.split_first() else {
         return Err(Failure::new(Exit::Input, "no command is given"));
     };
-    Err(host_failure(&Spawn::new(program).args(words).replace_self()))
-}
-
-/// The failure for an error of the study crate.
-pub fn study_failure(error: &StudyError) -> Failure {
-    let exit = match error {
-        StudyError::Runner { .. } | StudyError::KeepsFailing { .. } => Exit::Host,
-        StudyError::Rule(_)
-        | StudyError::AllSkipped { .. }
-        | StudyError::OtherStudy { .. }
-        | StudyError::OtherText { .. }
-        | StudyError::Unfinished { .. }
-        | StudyError::Stored(_)
-        | StudyError::OtherCells { .. }
-        | StudyError::Document { .. }
-        | StudyError::Store(_) => Exit::Input,
-    };
-    Failure::from_error(exit, error, error.hint())
-}
-
-/// The failure for an error that refers to a file.
-fn file_failure(file: &str, error: &StudyError) -> Failure {
-    let failure = study_failure(error);
-    match error {
-        StudyError::Rule(_) => {
-            Failure { message: format!("{file}: {}", failure.message), ..failure }
-        }
-        StudyError::AllSkipped { .. }
-        | StudyError::OtherStudy { .. }
-        | StudyError::OtherText { .. }
-        | StudyError::Unfinished { .. }
-        | StudyError::Stored(_)
-        | StudyError::OtherCells { .. }
-        | StudyError::Runner { .. }
-        | StudyError::KeepsFailing { .. }
-        | StudyError::Document { .. }
-        | StudyError::Store(_) => failure,
-    }
-}
-
-/// The failure for an error of the store.
-pub fn store_failure(error: &StoreError) -> Failure {
-    Failure::from_error(Exit::Input, error, error.hint())
-}
-
-/// A study from its file.
-fn read(path: &str) -> Result<Study, Failure> {
-    let text = files::read_text(path).map_err(|error| common::input_failure(&error))?;
-    common::asked(path, library::from_toml(&text))
-}
-
-/// The facts about this host for the expressions of the file.
-fn facts(topology: &Topology) -> HostFacts {
-    let usable = &topology.allowed;
-    let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(usable)).count();
-    HostFacts {
-        pus: usable.len(),
-        cores,
-        nodes: topology.nodes.len(),
-        packages: topology.packages.len(),
-        smt: topology.has_smt(),
-        cpufreq: !topology.frequency_domains.is_empty(),
-    }
-}
-
-/// The data for the trials.
-struct Bench {
-    host: LiveHost,
-    topology: Topology,
-    facts: HostFacts,
-}
-
-impl Bench {
-    /// This host, with the CPUs that the study may use.
-    fn of(study: &Study, file: &str) -> Result<Self, Failure> {
-        let host = common::host()?;
-        let mut topology = common::topology(&host, None)?;
-        if let Some(pus) = &study.pus {
-            common::require_known(&format!("{file}: pus"), pus, &topology)?;
-            topology.allowed = topology.allowed.intersection(pus);
-            if topology.allowed.is_empty() {
-                return Err(Failure::new(
-                    Exit::Input,
-                    format!("{file}: pus: none may be used here"),
-                ));
-            }
-        }
-        let facts = facts(&topology);
-        Ok(Self { host, topology, facts })
-    }
+    Err(Failure::from(Spawn::new(program).args(words).replace_self()))
 }
 
 fn check(arguments: &CheckArgs, state: Option<&str>) -> Result<(), Failure> {
     let file = arguments.file.as_str();
-    let whole = read(file)?;
-    let study = chosen(&whole, arguments.quick, file)?;
-    let bench = Bench::of(&study, file)?;
-    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
-    let state = common::state(state)?;
-    let runner = HostRunner::new(&bench.host, &bench.topology, (&state, &pinload))?;
-    let cells = library::cells(&study, &bench.facts, &runner);
-    let cells = cells.map_err(|error| file_failure(file, &error))?;
-    let prediction = library::predict(&study, &cells, &bench.facts);
-    let prediction = prediction.map_err(|error| file_failure(file, &error))?;
+    let study = runner::chosen(&runner::read(file)?, arguments.quick, file)?;
+    let machine = Machine::of(&study, file)?;
+    let pinload = Pinload::install()?;
+    let state = host::state(state)?;
+    let runner = HostRunner::new(&machine, (&state, &pinload))?;
+    let cells = library::cells(&study, &machine.facts, &runner);
+    let cells = cells.map_err(|error| file_failure(file, error))?;
+    let prediction = library::predict(&study, &cells, &machine.facts);
+    let prediction = prediction.map_err(|error| file_failure(file, error))?;
     print::check(arguments, &study, (&cells, &prediction));
     Ok(())
 }
 
-/// The form of the study that is run.
-fn chosen(study: &Study, quick: bool, file: &str) -> Result<Study, Failure> {
-    match quick {
-        false => Ok(study.clone()),
-        true => study.quickly().ok_or_else(|| {
-            Failure::new(Exit::Input, format!("{file} has no [quick] table"))
-                .with_hint("write one: what it leaves out, and its repetitions, levels and values")
-        }),
-    }
+/// Runs or resumes with a progress bar.
+fn with_bar<T>(work: impl FnOnce(Display<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
+    let mut bar = Bar::new("trials");
+    work(Display { begins: &print::announce, progress: &mut bar })
 }
 
 fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let file = arguments.file.as_str();
-    let whole = read(file)?;
-    let study = chosen(&whole, arguments.quick, file)?;
-    if slurm::is_meant(arguments)? {
-        return slurm::run(arguments, &whole, state);
+    let whole = runner::read(file)?;
+    let study = runner::chosen(&whole, arguments.quick, file)?;
+    let (quick, command) = (arguments.quick, common::command_line());
+    let path = |name: &str| arguments.store.clone().unwrap_or_else(|| format!("{name}.sqlite"));
+    if let Some(scheduler) = scheduler(arguments.engine) {
+        let new = cluster::NewRun {
+            study: &whole,
+            scheduler,
+            file,
+            quick,
+            store: &path(&whole.name),
+            command: &command,
+            shared: arguments.shared.clone(),
+            program: arguments.program.clone(),
+        };
+        let submission = submission(&arguments.slurm);
+        let (store, outcome) = with_bar(|display| cluster::run(&new, &submission, state, display))?;
+        return ended_on_cluster(&store, outcome);
     }
-    let bench = Bench::of(&study, file)?;
-    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
-    let state = common::state(state)?;
-    let mut runner = HostRunner::new(&bench.host, &bench.topology, (&state, &pinload))?;
-    let path = arguments.store.clone().unwrap_or_else(|| format!("{}.sqlite", study.name));
-    let mut store = Store::open_or_create(&path).map_err(|error| store_failure(&error))?;
-    let cells = library::cells(&study, &bench.facts, &runner);
-    runner.prepare(&study, &cells.map_err(|error| file_failure(file, &error))?)?;
-    let origin = runner.origin(common::origin(&bench.host, &bench.topology, study.seed)?);
-    let new = NewStudy {
-        study: &whole,
-        quick: arguments.quick,
-        command: &common::command_line(),
-        origin: &origin,
-        facts: &bench.facts,
-        now_unix_s: SystemClock.unix_seconds(),
-    };
-    let run = library::create(&mut store, &new, &runner);
-    let run = run.map_err(|error| file_failure(file, &error))?;
-    work(&mut store, run, (&bench, &mut runner), &state)
-}
-
-/// A store contains commands that a resume executes: only this user may have access to it, and to
-/// the files that SQLite reads next to it.
-fn require_own(store: &str) -> Result<(), Failure> {
-    for suffix in ["", "-wal", "-journal", "-shm"] {
-        let path = format!("{store}{suffix}");
-        if suffix.is_empty() || files::exists(&path) {
-            files::require_own(&path).map_err(|error| {
-                host_failure(&error).with_hint(
-                    "a resume runs the commands that it holds: read them, then copy it to a file that \
-                     only you may write to, and resume the copy",
-                )
-            })?;
-        }
+    refuse_cluster_options(&arguments.slurm)?;
+    let given = [("--shared", &arguments.shared), ("--program", &arguments.program)];
+    if let Some((option, _)) = given.iter().find(|(_, word)| word.is_some()) {
+        return Err(wants_engine(option));
     }
-    Ok(())
+    let (whole, study, store) = (&whole, &study, &path(&study.name));
+    let new = runner::NewRun { whole, study, quick, file, store, command: &command };
+    let (store, run) = with_bar(|display| runner::run(&new, state, display))?;
+    print::ended(&store, run)
 }
 
 fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
     if files::exists(&arguments.store) {
-        require_own(&arguments.store)?;
+        runner::require_own(&arguments.store)?;
     }
-    let mut store = Store::open(&arguments.store).map_err(|error| store_failure(&error))?;
-    let unfinished = store.unfinished_run(KIND).map_err(|error| store_failure(&error))?;
-    let Some(id) = unfinished else {
+    let mut store = Store::open(&arguments.store)?;
+    let Some(id) = store.unfinished_run(KIND)? else {
         return Err(Failure::new(
             Exit::Input,
             format!("{} holds no run of a study that is not finished", arguments.store),
         )
         .with_hint("begin one with `pinfold study run FILE`"));
     };
-    let loaded = Loaded::read(&store, id).map_err(|error| study_failure(&error))?;
+    let loaded = Loaded::read(&store, id)?;
     if let Some(file) = &arguments.file {
         let text = files::read_text(file)
             .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
-        loaded.same_text(file, &text).map_err(|error| study_failure(&error))?;
+        loaded.same_text(file, &text)?;
     }
-    if let Some(options) = slurm::options_of(&store, id)? {
-        return slurm::resume(arguments, (store, id, &loaded), (options, state));
+    if let Some(options) = cluster::options_of(&store, id)? {
+        return resume_on_cluster(arguments, (store, id, &loaded), (options, state));
     }
-    slurm::refuse_words(&arguments.slurm)?;
-    let bench = Bench::of(&loaded.study, &arguments.store)?;
-    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
-    let state = common::state(state)?;
-    let mut runner = HostRunner::new(&bench.host, &bench.topology, (&state, &pinload))?;
-    runner.prepare(&loaded.study, &loaded.cells)?;
-    let origin = common::origin(&bench.host, &bench.topology, loaded.study.seed)?;
-    let origin = runner.origin(origin);
-    let now = SessionRecord { began_unix_s: SystemClock.unix_seconds(), origin };
+    refuse_cluster_options(&arguments.slurm)?;
     let on_change = match arguments.accept_host_change {
         true => HostChange::Accept,
         false => HostChange::Refuse,
     };
-    let run = store.open_run(id, &now, on_change).map_err(|error| {
-        let failure = store_failure(&error);
-        if matches!(error, StoreError::HostChanged { .. }) {
-            return failure.with_hint(
-                "begin a new run, or go on with --accept-host-change: the page will say so",
-            );
-        }
-        failure
-    })?;
-    work(&mut store, run, (&bench, &mut runner), &state)
+    with_bar(|display| runner::resume((&mut store, id, &loaded), (state, on_change), display))?;
+    print::ended(&store, id)
 }
 
-/// Runs the remaining trials of a run.
-fn work(
-    store: &mut Store,
-    run: OpenRun,
-    (bench, runner): (&Bench, &mut HostRunner<'_>),
-    state: &files::StateDir,
+fn resume_on_cluster(
+    arguments: &ResumeArgs,
+    (mut store, id, loaded): (Store, RunId, &Loaded),
+    (options, state): (Options, Option<&str>),
 ) -> Result<(), Failure> {
-    let lock = state.lock(LOCK).map_err(|error| host_failure(&error))?;
-    let Some(_lock) = lock else {
-        return Err(Failure::new(Exit::Host, "another Pinfold measures on this machine")
-            .with_hint("wait until it has ended: two at a time would measure each other"));
-    };
-    interrupt::install()?;
-    print::announce(store, run.id())?;
-    let mut bar = progress::Bar::new("trials");
-    let outcome = library::run(
-        store,
-        run,
-        &mut Environment {
-            runner,
-            clock: &SystemClock,
-            progress: &mut bar,
-            stop: interrupt::flag(),
-            node: "",
-        },
-    );
-    bar.finish();
-    // Child processes of later work must not inherit the mask of the last trial's supervisor.
-    runner.release(&bench.topology)?;
-    match outcome.map_err(|error| study_failure(&error))? {
-        Outcome::Finished { .. } => print::ended(store, run.id()),
-        Outcome::Interrupted { done, total } => Err(Failure::new(
-            Exit::Interrupted,
-            format!(
-                "interrupted after {done} of {total} trials; they are kept in {}",
-                store.path()
-            ),
-        )
-        .with_hint(format!("go on with `{}`", Command::new("study resume").arg(store.path())))),
+    let submission = submission(&arguments.slurm);
+    let outcome = with_bar(|display| {
+        cluster::resume((&mut store, id, loaded), (options, &submission), state, display)
+    })?;
+    ended_on_cluster(&store, outcome)
+}
+
+fn ended_on_cluster(store: &Store, outcome: cluster::Outcome) -> Result<(), Failure> {
+    match outcome {
+        cluster::Outcome::Finished(run) => print::ended(store, run),
+        cluster::Outcome::Detached => Ok(()),
     }
 }
 
+/// The batch system of an engine; `None` for this machine.
+fn scheduler(engine: Engine) -> Option<&'static str> {
+    match engine {
+        Engine::Local => None,
+        Engine::Slurm => Some("slurm"),
+    }
+}
+
+fn submission(arguments: &SlurmArgs) -> Submission {
+    let SlurmArgs { partition, nodes, time, detach, patience } = arguments.clone();
+    Submission { partition, nodes, time, detach, patience }
+}
+
+/// Rejects options of a cluster if the trials run on this machine.
+fn refuse_cluster_options(words: &SlurmArgs) -> Result<(), Failure> {
+    let given = [
+        ("--partition", words.partition.is_some()),
+        ("--nodes", words.nodes.is_some()),
+        ("--time", words.time.is_some()),
+        ("--detach", words.detach),
+        ("--patience", words.patience.is_some()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(wants_engine(option)),
+        None => Ok(()),
+    }
+}
+
+fn wants_engine(option: &str) -> Failure {
+    Failure::new(Exit::Input, format!("{option} goes with --engine slurm"))
+        .with_hint("`local` runs the trials on this machine")
+}
+
+/// The program that a task of the cluster runs on its node.
+fn worker(arguments: &WorkerArgs, state: Option<&str>) -> Result<(), Failure> {
+    let task = node::Task {
+        job: &arguments.job,
+        out: &arguments.out,
+        scout: arguments.scout,
+        part: arguments.part,
+        offset: arguments.offset,
+        attempt: arguments.attempt,
+        remove_self: arguments.remove_self,
+    };
+    if let Some(text) = node::work(&task, state)? {
+        data(text.trim_end());
+    }
+    Ok(())
+}
+
 fn status(arguments: &StoreArgs) -> Result<(), Failure> {
-    let store = Store::open(&arguments.store).map_err(|error| store_failure(&error))?;
+    let store = Store::open(&arguments.store)?;
     print::status(&store, run_of(&store, arguments.run)?, arguments.json)
 }
 
@@ -359,7 +240,7 @@ fn report(arguments: &ReportArgs) -> Result<(), Failure> {
     let (store, analysis) = analysed(&arguments.store, arguments.run)?;
     let name = &analysis.loaded.study.name;
     let path = arguments.out.clone().unwrap_or_else(|| format!("{name}.html"));
-    let nodes = library::cluster::node_table(&store, &analysis).map_err(|e| study_failure(&e))?;
+    let nodes = library::node_table(&store, &analysis)?;
     page::write(&page::page(&analysis, &nodes)?, &path)?;
     let folder = format!("{}-tables", path.trim_end_matches(".html"));
     page::export(&store, &analysis, &folder)?;
@@ -368,9 +249,9 @@ fn report(arguments: &ReportArgs) -> Result<(), Failure> {
 }
 
 fn analysed(path: &str, run: Option<i64>) -> Result<(Store, Analysis), Failure> {
-    let store = Store::open(path).map_err(|error| store_failure(&error))?;
+    let store = Store::open(path)?;
     let run = run_of(&store, run)?;
-    let analysis = library::analyse(&store, run).map_err(|error| study_failure(&error))?;
+    let analysis = library::analyse(&store, run)?;
     Ok((store, analysis))
 }
 
@@ -379,9 +260,9 @@ fn run_of(store: &Store, asked: Option<i64>) -> Result<RunId, Failure> {
     if let Some(run) = asked {
         return Ok(RunId(run));
     }
-    let runs = store.runs().map_err(|error| store_failure(&error))?;
+    let runs = store.runs()?;
     for run in runs.into_iter().rev() {
-        if store.run(run).map_err(|error| store_failure(&error))?.kind == KIND {
+        if store.run(run)?.kind == KIND {
             return Ok(run);
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_report::{Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, format};
-use pinfold_study::study::cluster::NodeTable;
+use pinfold_study::study::NodeTable;
 
 use super::page::figure_name;
 

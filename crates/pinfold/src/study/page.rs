@@ -9,17 +9,15 @@ use pinfold_report::{
     Agreement, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture, PictureKind, Scale,
     Spot, Spread, StudyPage, TableError, TableFiles, format,
 };
-use pinfold_stats::{Interval, QuantilePoint, Verdict};
+use pinfold_run::{Exit, Failure, time};
+use pinfold_study::stats::{Interval, QuantilePoint, Verdict};
 use pinfold_study::store::Store;
-use pinfold_study::study::cluster::NodeTable;
+use pinfold_study::study::NodeTable;
 use pinfold_study::study::{
-    self as library, Analysis, Groups, Plot, PlotKind, Selection, Shown, StudyError, Summary, Table,
+    self as library, Analysis, Groups, Plot, PlotKind, Selection, Shown, Summary, Table,
 };
 
-use super::{nodes, print, study_failure};
-use crate::common::{self, host_failure};
-use crate::failure::{Exit, Failure};
-use crate::time;
+use super::{nodes, print};
 
 /// The meaning of a ratio on the page.
 const RATIO: &str = "ratio to the baseline (median of the blocks’ ratios)";
@@ -471,7 +469,7 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
         )),
         row("trials", format!(
             "{} measured, {} failed, in {}; each {}",
-            progress.ok, progress.failed, super::progress::seconds(took_s),
+            progress.ok, progress.failed, crate::progress::seconds(took_s),
             super::print::besides_workload(loaded, progress),
         )),
         row("values", "a start gives the median of its samples, of a tail the largest; a block the median of its starts, a cell the median of its blocks".to_owned()),
@@ -533,10 +531,9 @@ pub fn export(
     analysis: &Analysis,
     folder: &str,
 ) -> Result<Vec<(String, usize)>, Failure> {
-    let failed = |error: StudyError| study_failure(&error);
-    let tables = library::tables(store, analysis).map_err(failed)?;
-    let samples = library::samples(store, analysis.run.id).map_err(failed)?;
-    files::make_dirs(folder).map_err(|error| host_failure(&error))?;
+    let tables = library::tables(store, analysis)?;
+    let samples = library::samples(store, analysis.run.id)?;
+    files::make_dirs(folder)?;
     let mut written = Vec::new();
     for table in &tables {
         let files = TableFiles::of(table).map_err(|error| table_failure(&error))?;
@@ -544,7 +541,7 @@ pub fn export(
     }
     let mut files: Option<(String, TableFiles)> = None;
     for piece in samples {
-        let piece = piece.map_err(failed)?;
+        let piece = piece?;
         let added = match &mut files {
             Some((_, files)) => files.push(&piece),
             None => TableFiles::of(&piece).map(|begun| files = Some((piece.name, begun))),
@@ -562,8 +559,7 @@ pub fn export(
 fn save(files: TableFiles, (folder, name): (&str, &str)) -> Result<usize, Failure> {
     let table = files.finish().map_err(|error| table_failure(&error))?;
     for (ending, bytes) in [("csv", table.csv.as_bytes()), ("parquet", &table.parquet)] {
-        files::write_atomic(&format!("{folder}/{name}.{ending}"), bytes)
-            .map_err(|error| host_failure(&error))?;
+        files::write_atomic(&format!("{folder}/{name}.{ending}"), bytes)?;
     }
     Ok(table.rows)
 }
@@ -634,5 +630,5 @@ pub fn differences(first: &Analysis, second: &Analysis) -> Vec<String> {
 pub fn write(page: &StudyPage, path: &str) -> Result<(), Failure> {
     let html = pinfold_report::render_study(page)
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-    files::write_atomic(path, html.as_bytes()).map_err(|error| common::host_failure(&error))
+    files::write_atomic(path, html.as_bytes()).map_err(Failure::from)
 }

@@ -3,17 +3,16 @@
 use pinfold_model::text::counted;
 use std::collections::BTreeMap;
 
-use pinfold_stats::blocks_needed;
-use pinfold_study::store::{self, RunId, RunRecord, Store, StoreError, StudyProgress};
+use pinfold_run::{Exit, Failure, time};
+use pinfold_study::stats::blocks_needed;
+use pinfold_study::store::{self, RunId, RunRecord, Store, StudyProgress};
 use pinfold_study::study::{Cells, Loaded, Prediction, Study, predict};
 use serde_json::json;
 
-use super::progress::seconds;
-use super::{store_failure, study_failure};
 use crate::cli::study::CheckArgs;
-use crate::failure::{Exit, Failure};
 use crate::output::{data, say, show};
-use crate::{screen, time};
+use crate::progress::seconds;
+use crate::screen;
 
 /// Maximum number of cells that are listed for one reason.
 const NAMED: usize = 3;
@@ -125,10 +124,9 @@ fn check_json(study: &Study, cells: &Cells, prediction: &Prediction) -> serde_js
 
 /// Prints the size and duration before the trials start.
 pub fn announce(store: &Store, run: RunId) -> Result<(), Failure> {
-    let loaded = Loaded::read(store, run).map_err(|error| study_failure(&error))?;
-    let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)
-        .map_err(|error| study_failure(&error))?;
-    let progress = store.study_progress(run).map_err(|error| store_failure(&error))?;
+    let loaded = Loaded::read(store, run)?;
+    let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)?;
+    let progress = store.study_progress(run)?;
     let done = progress.ok + progress.failed;
     let left = prediction.trials().saturating_sub(done);
     let left_s = prediction.seconds() * left as f64 / prediction.trials().max(1) as f64;
@@ -147,7 +145,7 @@ pub fn announce(store: &Store, run: RunId) -> Result<(), Failure> {
 pub fn ended(store: &Store, run: RunId) -> Result<(), Failure> {
     status(store, run, false)?;
     say(&format!("Finished; the samples are in {}", store.path()));
-    let progress = store.study_progress(run).map_err(|error| store_failure(&error))?;
+    let progress = store.study_progress(run)?;
     match progress.failed {
         0 => Ok(()),
         failed => {
@@ -160,13 +158,11 @@ pub fn ended(store: &Store, run: RunId) -> Result<(), Failure> {
 
 /// Prints the progress of a study.
 pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
-    let failed = |error: StoreError| store_failure(&error);
-    let loaded = Loaded::read(store, run).map_err(|error| study_failure(&error))?;
-    let row = store.run(run).map_err(failed)?;
-    let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)
-        .map_err(|error| study_failure(&error))?;
-    let progress = store.study_progress(run).map_err(failed)?;
-    let failures = store.study_failures(run).map_err(failed)?;
+    let loaded = Loaded::read(store, run)?;
+    let row = store.run(run)?;
+    let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)?;
+    let progress = store.study_progress(run)?;
+    let failures = store.study_failures(run)?;
     let done = progress.ok + progress.failed;
     let blocks = loaded.early.as_ref().map_or(prediction.blocks, |early| early.blocks);
     let total = prediction.block_trials * u64::from(blocks);

@@ -4,13 +4,12 @@
 use pinfold_host::files;
 use pinfold_model::{Command, Topology};
 use pinfold_report::Page;
+use pinfold_run::tune::Kept;
+use pinfold_run::{Exit, Failure};
 use pinfold_study::store::{RunId, Store};
 use pinfold_study::tune as study;
 
-use super::persist::Kept;
 use crate::cli::TuneArgs;
-use crate::common::host_failure;
-use crate::failure::{Exit, Failure};
 use crate::output::{self, Tone, data, show};
 use crate::{screen, view};
 
@@ -36,7 +35,7 @@ pub fn report(
             true => format!("{stem}.xml"),
             false => format!("{stem}.sh"),
         };
-        files::write_atomic(&path, form.text.as_bytes()).map_err(|error| host_failure(&error))?;
+        files::write_atomic(&path, form.text.as_bytes())?;
         show(&format!("{}: {path}", form.title));
     }
     output::answer(tone(&page), &pinfold_report::summary(&page).answer);
@@ -106,5 +105,5 @@ pub fn page_of(store: &Store, run: RunId, topology: &Topology) -> Result<Page, F
 pub fn write_page(page: &Page, path: &str) -> Result<(), Failure> {
     let html =
         pinfold_report::render(page).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
-    files::write_atomic(path, html.as_bytes()).map_err(|error| host_failure(&error))
+    files::write_atomic(path, html.as_bytes()).map_err(Failure::from)
 }

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinfold_host::{Clock as _, SimClock};
-use pinfold_model::{Family, Figure, Origin, Unit};
-use pinfold_stats::random::Pcg32;
+use pinfold_model::{Accelerator, Family, Figure, Origin, Unit};
 
-use super::super::*;
-use crate::fixture;
-use crate::store::{HostChange, OpenRun, SessionRecord, Store};
+use pinfold_study::random::Pcg32;
+use pinfold_study::store::{HostChange, OpenRun, SessionRecord, Store};
+use pinfold_study::study::*;
 
 /// Three methods at two speeds, on one and two cores.
 pub const STUDY: &str = r#"
@@ -108,7 +107,18 @@ pub struct Machine {
 }
 
 pub fn origin() -> Origin {
-    Origin { qemu: None, ..fixture::origin() }
+    Origin {
+        fingerprint: "c0ffee".to_owned(),
+        kernel: "6.12.1".to_owned(),
+        cmdline: "quiet".to_owned(),
+        cpu_model: "Test CPU".to_owned(),
+        hypervisor: None,
+        qemu: None,
+        accelerator: Accelerator::Kvm,
+        guest_kernel: None,
+        pinfold: "0.1.0".to_owned(),
+        seed: 1,
+    }
 }
 
 impl World {

@@ -1,52 +1,34 @@
 //! `pinfold emulate`: virtual nodes with slowed CPUs.
 
 mod exec;
-mod helpers;
-mod ipc;
-mod kept;
 mod status;
-mod steps;
-mod supervisor;
 mod verify;
 
-use pinfold_config::platforms;
-use pinfold_host::files::StateDir;
 use pinfold_host::{SystemClock, files};
-use pinfold_model::{CpuSet, LoadRow, RecordedLoad};
-use pinfold_speed::{Facts, METHODS};
+use pinfold_model::text::counted;
+use pinfold_model::{Command, LoadRow, RecordedLoad};
+use pinfold_plan::platforms;
+use pinfold_run::emulate::ipc::{self, Ask};
+use pinfold_run::emulate::steps::{PlannedPlatform, steps_of};
+use pinfold_run::emulate::supervisor::{PlatformFile, plan_of, start_child, supervise};
+use pinfold_run::{Exit, Failure, emulate, host, inputs, interrupt};
+use pinfold_speed::{Cleanup, Facts, METHODS};
 use serde_json::json;
 
+use crate::cli::SentinelArgs;
 use crate::cli::emulate::{
-    EmulateArgs, EmulateCommand, MethodsArgs, RecordArgs, SetArgs, StatusArgs,
+    EmulateArgs, EmulateCommand, MethodsArgs, RecordArgs, SetArgs, StatusArgs, UpArgs,
 };
-use crate::failure::{Exit, Failure};
 use crate::output::{self, data, say};
-use crate::{common, screen};
-use ipc::Ask;
+use crate::screen;
 
-pub use exec::{as_it_ended, hand_on, run_slow};
-pub use helpers::{Programs, sentinel};
-pub use ipc::socket;
-pub use kept::Kept;
-pub use status::{answers, is_platform, way_to_end};
-pub use supervisor::{Endpoint, Machine, with_programs};
-
-/// The cgroups and CPUs of a vnode of the active platform.
-pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), Failure> {
-    let ask = Ask::Enter { vnode: vnode.to_owned() };
-    let ipc::Enter { files, pus, .. } = ipc::require(state, &ask)?.enter()?;
-    let strange = |what: &str| {
-        Failure::new(Exit::Host, format!("the supervisor's answer is not understood: {what}"))
-    };
-    let pus = CpuSet::parse_list(&pus).map_err(|error| strange(&error.to_string()))?;
-    Ok((files, pus))
-}
+pub use exec::{as_it_ended, run_slow};
 
 /// Runs a subcommand of `pinfold emulate`.
 pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failure> {
     match &arguments.command {
         EmulateCommand::Methods(arguments) => methods(arguments),
-        EmulateCommand::Up(arguments) => supervisor::up(arguments, state),
+        EmulateCommand::Up(arguments) => up(arguments, state),
         EmulateCommand::Exec(arguments) => exec::exec(arguments, state),
         EmulateCommand::Shell(arguments) => exec::shell(arguments, state),
         EmulateCommand::Set(arguments) => set(arguments, state),
@@ -60,8 +42,8 @@ pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failu
 
 /// Prints what each method does, requires and does not support, and whether this host can use it.
 fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
-    let host = common::host()?;
-    let facts = Facts::find(&host).map_err(|error| supervisor::speed_failure(&error))?;
+    let host = host::live()?;
+    let facts = Facts::find(&host)?;
     let in_us = |ns: u64| ns / 1000;
     if arguments.json {
         let all: Vec<serde_json::Value> = METHODS
@@ -101,8 +83,54 @@ fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Starts a platform.
+pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
+    let state = host::state(state)?;
+    let file = PlatformFile {
+        path: &arguments.platform,
+        share_housekeeping: arguments.share_housekeeping,
+    };
+    if arguments.dry_run {
+        return print_steps(&file);
+    }
+    if ipc::ask(&state, &Ask::Status)?.is_some() {
+        return Err(Failure::new(Exit::Input, "a platform is up already").with_hint(format!(
+            "end it with `{}`; one file can hold all vnodes",
+            Command::new("emulate down")
+        )));
+    }
+    interrupt::install()?;
+    if arguments.foreground {
+        return supervise(&file, &state);
+    }
+    // Everything that can be rejected is rejected here, where the user sees it.
+    let host = host::live()?;
+    let plan = plan_of(&file, &host)?;
+    plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
+    interrupt::check()?;
+    output::show(&status::to_text(&start_child(&file, &state)?));
+    Ok(())
+}
+
+/// Prints the steps, and what the methods start and write while the vnodes are active.
+fn print_steps(file: &PlatformFile<'_>) -> Result<(), Failure> {
+    let host = host::live()?;
+    let plan = plan_of(file, &host)?;
+    plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
+    let PlannedPlatform { steps, at_work, cautions } = steps_of(&host, &plan)?;
+    for step in &steps {
+        output::show(&format!("{}   ({})", step.change, step.reason));
+    }
+    for (vnode, line) in &at_work {
+        output::show(&format!("{line}   (as long as vnode {vnode} is up)"));
+    }
+    cautions.iter().for_each(|caution| say(caution));
+    say(&format!("{}; nothing was changed", counted(steps.len(), "step")));
+    Ok(())
+}
+
 fn set(arguments: &SetArgs, state: Option<&str>) -> Result<(), Failure> {
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     let ask = Ask::Set {
         vnode: arguments.vnode.clone(),
         speed: arguments.speed.clone(),
@@ -112,13 +140,13 @@ fn set(arguments: &SetArgs, state: Option<&str>) -> Result<(), Failure> {
 }
 
 fn show(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     let found = ipc::require(&state, &Ask::Status).and_then(|answer| answer.status());
     let status = match found {
         Ok(status) => status,
         Err(failure) => {
             if arguments.json {
-                data(&status::none(&failure.message).to_string());
+                data(&emulate::status::none(&failure.message).to_string());
             }
             return Err(failure);
         }
@@ -132,20 +160,20 @@ fn show(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
 
 /// Records the load of this machine, to be replayed by the method `inject`.
 fn record(arguments: &RecordArgs) -> Result<(), Failure> {
-    let host = common::host()?;
-    let topology = common::topology(&host, None)?;
+    let host = host::live()?;
+    let topology = inputs::topology(&host, None)?;
     let pus = match &arguments.pus {
         None => topology.online(),
         Some(text) => {
-            let pus = common::pus("--pus", text)?;
-            common::require_known("--pus", &pus, &topology)?;
+            let pus = inputs::pus("--pus", text)?;
+            inputs::require_known("--pus", &pus, &topology)?;
             pus
         }
     };
     let ns = |seconds: u32| u64::from(seconds).saturating_mul(1_000_000_000);
     let interval_ns = u64::from(arguments.interval_ms) * 1_000_000;
-    let load = pinfold_speed::record(&host, &SystemClock, &pus, interval_ns, ns(arguments.seconds))
-        .map_err(|error| supervisor::speed_failure(&error))?;
+    let load =
+        pinfold_speed::record(&host, &SystemClock, &pus, interval_ns, ns(arguments.seconds))?;
     // A row of a file is about the time before it, a row of the method about the time after it.
     let ends = load.iter().skip(1).map(|(at, _)| *at).chain([ns(arguments.seconds)]);
     let rows = load
@@ -163,7 +191,7 @@ fn record(arguments: &RecordArgs) -> Result<(), Failure> {
 }
 
 fn forget(state: Option<&str>) -> Result<(), Failure> {
-    say(match kept::forget(&common::state(state)?)? {
+    say(match emulate::kept::forget(&host::state(state)?)? {
         true => "the measured costs are removed; the next start measures them again",
         false => "no measured costs are kept",
     });
@@ -171,8 +199,28 @@ fn forget(state: Option<&str>) -> Result<(), Failure> {
 }
 
 fn down(state: Option<&str>) -> Result<(), Failure> {
-    let state = common::state(state)?;
+    let state = host::state(state)?;
     let reported = ipc::require(&state, &Ask::Down)?.down()?;
     say(&format!("the platform is down: {reported}"));
     Ok(())
+}
+
+/// `pinfold sentinel`: releases what a supervisor froze or stopped, when the heartbeats stop.
+pub fn sentinel(arguments: &SentinelArgs) -> Result<(), Failure> {
+    let what = match (&arguments.group, arguments.write.as_slice()) {
+        (Some(group), []) => Cleanup::Continue { group: group.clone() },
+        (None, files) => {
+            let pair = |word: &String| {
+                let (path, value) = word.rsplit_once('=')?;
+                Some((path.to_owned(), value.to_owned()))
+            };
+            let files: Option<Vec<_>> = files.iter().map(pair).collect();
+            Cleanup::Thaw {
+                files: files
+                    .ok_or_else(|| Failure::new(Exit::Input, "--write takes PATH=VALUE"))?,
+            }
+        }
+        (Some(_), _) => return Err(Failure::new(Exit::Input, "one of --write and --continue")),
+    };
+    emulate::helpers::sentinel(&what)
 }

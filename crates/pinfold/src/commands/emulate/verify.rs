@@ -1,197 +1,29 @@
-//! `pinfold emulate verify`: runs the six micro-benchmarks of Buchert 2011 in a vnode, each paired
-//! with a run at full speed on the same CPUs.
-//!
-//! The runs at full speed are outside the vnode's cgroups. Methods that act on the core itself
-//! would slow them too, so the vnode is set to 100 % for them; its speeds are restored after each
-//! run, also after an error.
+//! `pinfold emulate verify`: requested against achieved speed of a vnode.
 
-use pinfold_host::Clock as _;
-use pinfold_host::SystemClock;
-use pinfold_host::files::StateDir;
-use pinfold_model::text::{agree, counted};
-use pinfold_probe::cpu_speed::{Amount, MicroBenchmark, MicroKind, SpeedBenchmark as _};
-use pinfold_probe::loads::Placement;
-use pinfold_probe::pinload::Pinload;
-use pinfold_stats::{Block, median, ratio_interval};
+use pinfold_run::emulate::verify::{self, Row, Verification};
+use pinfold_run::{Failure, host};
 use serde_json::{Value, json};
 
-use super::ipc::{self, Ask};
 use crate::cli::emulate::VerifyArgs;
-use crate::failure::{Exit, Failure};
 use crate::output::{data, say, show};
-use crate::{common, interrupt, screen};
-
-/// A change of speed takes effect within two periods, few of which are longer than this.
-const SETTLE_NS: u64 = 200_000_000;
-const QUICK: u64 = 10;
-
-/// A vnode at the start of the measurement.
-struct Vnode<'s> {
-    state: &'s StateDir,
-    name: &'s str,
-    method: String,
-    // Requested speed, by CPU.
-    asked: Vec<(u32, f64)>,
-    inside: Placement,
-    outside: Placement,
-}
-
-/// One benchmark with its pairs of rates: in the vnode, at full speed.
-struct Row {
-    name: &'static str,
-    pairs: Vec<(f64, f64)>,
-}
+use crate::screen;
 
 /// Measures and prints.
 pub fn verify(arguments: &VerifyArgs, state: Option<&str>) -> Result<(), Failure> {
-    let state = common::state(state)?;
-    let vnode = Vnode::find(&state, &arguments.vnode)?;
-    let pinload = Pinload::install().map_err(|error| common::host_failure(&error))?;
-    interrupt::install()?;
-    let mut rows: Vec<(MicroBenchmark, Row)> = benchmarks(arguments.quick)
-        .into_iter()
-        .map(|micro| {
-            (micro, Row { name: micro.probe().trim_start_matches("micro-"), pairs: Vec::new() })
-        })
-        .collect();
-    for repetition in 1..=arguments.repetitions {
-        say(&format!("repetition {repetition} of {}", arguments.repetitions));
-        for (micro, row) in &mut rows {
-            let full = vnode.at_full_speed(|| vnode.rate(micro, &pinload, &vnode.outside))?;
-            row.pairs.push((vnode.rate(micro, &pinload, &vnode.inside)?, full));
-        }
-    }
-    let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
-    let requested = vnode.requested();
+    let repetitions = arguments.repetitions;
+    let how = (repetitions, arguments.quick);
+    let found = verify::verify(&host::state(state)?, &arguments.vnode, how)?;
     if arguments.json {
-        data(&to_json((&vnode, requested), &rows).to_string());
+        data(&to_json(&found).to_string());
     } else {
-        show(&to_text(requested, &rows));
-        vnode.remarks(arguments.repetitions).iter().for_each(|remark| say(remark));
+        show(&to_text(found.requested(), &found.rows));
+        found.remarks(repetitions).iter().for_each(|remark| say(remark));
     }
     Ok(())
 }
 
-/// The six benchmarks, with the durations of the paper or a tenth of them.
-fn benchmarks(is_quick: bool) -> Vec<MicroBenchmark> {
-    let shorter = |ns: u64| if is_quick { ns / QUICK } else { ns };
-    let one = |micro: MicroBenchmark| MicroBenchmark {
-        kind: match micro.kind {
-            MicroKind::Sleep { sleep_ns } => MicroKind::Sleep { sleep_ns: shorter(sleep_ns) },
-            MicroKind::Cpu
-            | MicroKind::Udp
-            | MicroKind::Memory { .. }
-            | MicroKind::Processes(_)
-            | MicroKind::Threads(_) => micro.kind,
-        },
-        amount: match micro.amount {
-            Amount::Time(ns) => Amount::Time(shorter(ns)),
-            Amount::Units(units) => Amount::Units(units),
-        },
-    };
-    MicroBenchmark::all_of_the_paper().map(one).to_vec()
-}
-
-impl<'s> Vnode<'s> {
-    fn find(state: &'s StateDir, name: &'s str) -> Result<Self, Failure> {
-        let strange = |what: &str| {
-            Failure::new(Exit::Host, format!("the supervisor's answer is not understood: {what}"))
-        };
-        let (files, mask) = super::place_of(state, name)?;
-        let status = ipc::require(state, &Ask::Status)?.status()?;
-        let (method, asked) =
-            asked(&status, name).ok_or_else(|| strange(&format!("nothing of {name}")))?;
-        let outside = Placement { cgroup_files: Vec::new(), affinity: Some(mask.clone()) };
-        let inside = Placement { cgroup_files: files, affinity: Some(mask) };
-        Ok(Self { state, name, method, asked, inside, outside })
-    }
-
-    /// Mean of the requested speeds of its cores.
-    fn requested(&self) -> f64 {
-        let sum: f64 = self.asked.iter().map(|(_, speed)| speed).sum();
-        sum / self.asked.len().max(1) as f64
-    }
-
-    fn set(&self, pu: Option<u32>, speed: f64) -> Result<(), Failure> {
-        let ask = Ask::Set { vnode: self.name.to_owned(), speed: format!("{speed:.6}"), pu };
-        ipc::require(self.state, &ask)?.done()
-    }
-
-    fn at_full_speed<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-        self.set(None, 1.0)?;
-        SystemClock.sleep_ns(SETTLE_NS);
-        let worked = work();
-        for (pu, speed) in &self.asked {
-            self.set(Some(*pu), *speed)?;
-        }
-        SystemClock.sleep_ns(SETTLE_NS);
-        worked
-    }
-
-    /// Units of work per second.
-    fn rate(
-        &self,
-        micro: &MicroBenchmark,
-        pinload: &Pinload,
-        place: &Placement,
-    ) -> Result<f64, Failure> {
-        if interrupt::requested() {
-            return Err(Failure::new(Exit::Interrupted, "interrupted"));
-        }
-        let outcome = micro
-            .run_on_host(pinload, place)
-            .map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
-        Ok(outcome.per_second())
-    }
-
-    fn remarks(&self, repetitions: u32) -> Vec<String> {
-        let mut remarks = Vec::new();
-        if repetitions < 5 {
-            remarks.push(format!(
-                "{} {} too few: a useful interval needs five",
-                counted(repetitions, "repetition"),
-                agree(repetitions, "is", "are")
-            ));
-        }
-        if self.asked.iter().any(|(_, speed)| *speed != self.requested()) {
-            remarks.push(format!(
-                "the cores of {} differ: requested is their mean, and what one thread achieves depends on where it runs",
-                self.name
-            ));
-        }
-        remarks
-    }
-}
-
-/// The method of a vnode and the requested speeds of its CPUs.
-fn asked(status: &Value, name: &str) -> Option<(String, Vec<(u32, f64)>)> {
-    let vnodes = status.get("vnodes")?.as_array()?;
-    let vnode =
-        vnodes.iter().find(|vnode| vnode.get("vnode").and_then(Value::as_str) == Some(name))?;
-    let core = |core: &Value| {
-        let pu = u32::try_from(core.get("pu")?.as_u64()?).ok()?;
-        Some((pu, core.get("asked")?.as_f64()?))
-    };
-    let cores = vnode.get("cores")?.as_array()?.iter().map(core).collect::<Option<Vec<_>>>()?;
-    Some((vnode.get("method")?.as_str()?.to_owned(), cores))
-}
-
-impl Row {
-    /// Achieved speed, with its interval if there are two pairs; `None` without a valid pair.
-    fn achieved(&self) -> Option<(f64, Option<(f64, f64)>)> {
-        let blocks: Vec<Block> =
-            self.pairs.iter().map(|(slow, full)| Block::pair(*slow, *full)).collect();
-        match ratio_interval(&blocks) {
-            Some(found) => Some((found.ratio, Some((found.low, found.high)))),
-            None => {
-                let ratios: Vec<f64> = blocks.iter().filter_map(Block::ratio).collect();
-                Some((median(&ratios)?, None))
-            }
-        }
-    }
-}
-
-fn to_json((vnode, requested): (&Vnode<'_>, f64), rows: &[Row]) -> Value {
+fn to_json(found: &Verification) -> Value {
+    let requested = found.requested();
     let row = |row: &Row| {
         let reported = row.achieved();
         json!({
@@ -205,10 +37,10 @@ fn to_json((vnode, requested): (&Vnode<'_>, f64), rows: &[Row]) -> Value {
     };
     json!({
         "format": "pinfold-verification/1",
-        "vnode": vnode.name,
-        "method": vnode.method,
-        "pus": vnode.asked.iter().map(|(pu, speed)| json!({ "pu": pu, "asked": speed })).collect::<Vec<_>>(),
-        "benchmarks": rows.iter().map(row).collect::<Vec<_>>(),
+        "vnode": found.vnode,
+        "method": found.method,
+        "pus": found.asked.iter().map(|(pu, speed)| json!({ "pu": pu, "asked": speed })).collect::<Vec<_>>(),
+        "benchmarks": found.rows.iter().map(row).collect::<Vec<_>>(),
     })
 }
 
@@ -238,36 +70,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn achieved_is_the_median_ratio() {
-        let row = |pairs: &[(f64, f64)]| Row { name: "cpu", pairs: pairs.to_vec() };
-        assert_eq!(row(&[(1.0, 4.0)]).achieved(), Some((0.25, None)));
-        let three = row(&[(1.0, 4.0), (2.0, 4.0), (3.0, 4.0)]).achieved();
-        assert_eq!(three, Some((0.5, Some((0.25, 0.75)))));
-        assert_eq!(row(&[]).achieved(), None);
-        let text = to_text(0.3, &[row(&[(1.0, 4.0)])]);
+    fn the_error_is_in_points() {
+        let text = to_text(0.3, &[Row { name: "cpu", pairs: vec![(1.0, 4.0)] }]);
         assert!(text.contains("-5.00 points") && text.contains("one run"), "{text}");
-    }
-
-    #[test]
-    fn asked_is_read_from_the_status() {
-        let status = json!({"vnodes": [
-            {"vnode": "a", "method": "stall", "cores": [{"pu": 3, "asked": 0.4}, {"pu": 4, "asked": 0.5}]},
-        ]});
-        assert_eq!(asked(&status, "a"), Some(("stall".to_owned(), vec![(3, 0.4), (4, 0.5)])));
-        assert_eq!(asked(&status, "b"), None);
-        assert_eq!(asked(&json!({}), "a"), None);
-    }
-
-    #[test]
-    fn the_quick_six_are_a_tenth() {
-        let total = |is_quick| -> u64 {
-            let ns = |micro: MicroBenchmark| match (micro.amount, micro.kind) {
-                (Amount::Time(ns), MicroKind::Sleep { sleep_ns }) => 2 * ns + sleep_ns,
-                (Amount::Time(ns), _) => ns,
-                (Amount::Units(_), _) => 0,
-            };
-            benchmarks(is_quick).into_iter().map(ns).sum()
-        };
-        assert_eq!((total(false), total(true)), (10_000_000_000, 1_000_000_000));
     }
 }

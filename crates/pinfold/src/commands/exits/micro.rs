@@ -15,9 +15,9 @@ use pinfold_model::Tid;
 use pinfold_probe::exits::cost::{self, MicroRunner};
 use pinfold_probe::exits::expected::{WORK, expected};
 use pinfold_probe::exits::{ExitsError, Look, VcpuThread, Watch, timed};
+use pinfold_run::{Exit, Failure};
 
 use super::{Answer, exits_failure};
-use crate::failure::{Exit, Failure};
 use crate::output::data;
 
 /// Timeout of a run.

@@ -2,30 +2,15 @@
 
 use pinfold_model::text::counted;
 use pinfold_report::format::{self, MISSING};
-use pinfold_stats::compare::{Comparison, Outcome, Row};
-use pinfold_stats::{Interval, Verdict};
+use pinfold_run::measure::{CrossCheck, Reported, Sides};
+use pinfold_study::compare::{Comparison, Outcome, Row};
+use pinfold_study::stats::{Interval, Verdict};
 use serde_json::{Value, json};
 
-use super::super::against::CrossCheck;
-use super::super::compare::Sides;
 use super::json::stolen;
 use super::{KEPT, common, own_words, reported, words_of};
 use crate::output::Tone;
 use crate::screen;
-
-/// The settings of a cross-check.
-pub struct Reported {
-    /// Our probe.
-    pub probe: &'static str,
-    /// The reference tool.
-    pub reference_tool: &'static str,
-    /// Where both ran.
-    pub place: String,
-    /// Number of blocks.
-    pub blocks: u32,
-    /// Remarks for the reader.
-    pub remarks: Vec<String>,
-}
 
 /// The result in one line: the number of figures in which the first side is better.
 pub fn answer(found: &Comparison) -> (Tone, String) {

@@ -2,12 +2,11 @@
 
 use pinfold_model::Family;
 use pinfold_probe::registry::Probe;
-use pinfold_stats::{Capacity, RandomArrival, Steadiness};
+use pinfold_run::{Exit, Failure};
 use pinfold_study::measured::{Measurement, Stolen, to_json};
 use serde_json::{Value, json};
 
 use super::{Pooled, direction, pooled, tail};
-use crate::failure::{Exit, Failure};
 
 /// The document.
 pub fn json(measurement: &Measurement, probe: &Probe) -> Result<String, Failure> {

@@ -1,0 +1,411 @@
+//! The loop of the collector: submits tasks, merges results, prints the progress, and cleans up
+//! when it is stopped.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::files::Lock;
+use pinfold_host::{Clock as _, SystemClock};
+use pinfold_model::Command;
+use pinfold_model::text::counted;
+use pinfold_run::message::say;
+use pinfold_run::study::Display;
+use pinfold_run::{Exit, Failure, host};
+use pinfold_study::store::{OpenRun, RunId, Store};
+use pinfold_study::study::{Event, Progress, TrialSlot, Update};
+
+use crate::collector::{Accepted, Ask, Collector, Failed, Limits};
+use crate::documents::Options;
+use crate::patience::Patience;
+use crate::run::{OWN_VERSION, refused};
+use crate::scheduler::{NotTaken, Offer, Scheduler};
+use crate::transport::{Lost, Taken, Transport};
+
+/// Maximum delay of the result of a task that ended successfully.
+pub const GRACE_NS: u64 = 90_000_000_000;
+/// An attached process keeps two connections open for each task.
+const MOST_STREAMS: usize = 500;
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing is missing in this run.
+    Finished(RunId),
+    /// The rest is left to the scheduler.
+    Detached,
+}
+
+/// A run in progress.
+pub struct Work<'a> {
+    pub scheduler: &'a dyn Scheduler,
+    pub options: &'a Options,
+    pub offer: &'a Offer,
+    pub detach: bool,
+    pub state: Option<&'a str>,
+}
+
+impl Work<'_> {
+    /// Runs the tasks of a run, or submits them.
+    pub fn go(
+        &self,
+        (store, run): (&mut Store, OpenRun),
+        (transport, patience): (&mut dyn Transport, &mut Patience<'_>),
+        display: Display<'_>,
+    ) -> Result<Outcome, Failure> {
+        let state = host::state(self.state)?;
+        let lock = state.lock(&format!("cluster-{}", self.options.key))?;
+        let Some(_lock): Option<Lock> = lock else {
+            return Err(Failure::new(Exit::Host, "another Pinfold collects this run")
+                .with_hint("wait until it has ended"));
+        };
+        let limits = Limits { most_out: self.most_out(transport), grace_ns: GRACE_NS };
+        let marks = (self.options.key.as_str(), OWN_VERSION, limits);
+        let collector = patience.with_store(|| Collector::open(store, run, marks))?;
+        let mut collecting = Collecting {
+            scheduler: self.scheduler,
+            store,
+            run,
+            collector,
+            transport,
+            patience,
+            is_short: false,
+            progress: display.progress,
+            began_ns: SystemClock.now_ns(),
+            merged: 0,
+        };
+        if !collecting.transport.outlives() {
+            // The results of tasks that an earlier process left in the queue would have no
+            // receiver.
+            collecting.transport.cancel()?;
+            collecting.take_back()?;
+        }
+        (display.begins)(collecting.store, run.id())?;
+        let outcome = collecting.until_done(self.detach);
+        collecting.progress.finish();
+        match outcome {
+            Ok(true) => collecting.finish().map(|()| Outcome::Finished(run.id())),
+            Ok(false) => {
+                collecting.report_detached();
+                Ok(Outcome::Detached)
+            }
+            Err(failure) => Err(collecting.give_up(failure)),
+        }
+    }
+
+    fn most_out(&self, transport: &dyn Transport) -> usize {
+        if transport.outlives() {
+            // Half of the controller's limit: other users submit jobs too.
+            return (self.offer.max_jobs as usize / 2).max(1);
+        }
+        let up = self.offer.up().max(1);
+        let most = self.offer.at_once.map_or(up, |most| (most as usize).min(up));
+        most.min(MOST_STREAMS)
+    }
+}
+
+/// The state of the loop.
+struct Collecting<'t, 's> {
+    scheduler: &'t dyn Scheduler,
+    store: &'t mut Store,
+    run: OpenRun,
+    collector: Collector,
+    transport: &'t mut dyn Transport,
+    patience: &'t mut Patience<'s>,
+    progress: &'t mut dyn Progress,
+    /// True if it was reported that the scheduler accepts no more tasks.
+    is_short: bool,
+    began_ns: u64,
+    /// Number of trials that were merged in this session.
+    merged: u64,
+}
+
+impl Collecting<'_, '_> {
+    fn report_detached(&self) {
+        let (out, kept) = (self.collector.out(), self.collector.kept_back());
+        let kept = match kept {
+            0 => String::new(),
+            kept => format!(", {kept} more are submitted by it"),
+        };
+        let resume = Command::new("study resume").arg(self.store.path());
+        let (scheduler, tasks) = (self.scheduler.name(), counted(out, "task"));
+        say(&format!("{scheduler} keeps {tasks}; collect with `{resume}`{kept}"));
+    }
+
+    /// True when all is done, false when the rest is left to the scheduler.
+    fn until_done(&mut self, detach: bool) -> Result<bool, Failure> {
+        loop {
+            let polled = self.transport.poll();
+            if self.patience.received(polled)?.is_none() {
+                continue;
+            }
+            let came = self.collect()?;
+            let look = self.transport.judge(&mut self.collector)?;
+            let moves = came || look.running > 0 || !look.lost.is_empty();
+            if moves {
+                self.patience.moves();
+            }
+            for lost in look.lost {
+                self.lost(&lost)?;
+            }
+            if self.collector.is_done() {
+                return Ok(true);
+            }
+            self.submit(look.refused)?;
+            if detach {
+                return Ok(false);
+            }
+            if !moves {
+                self.waits(look.pending)?;
+            }
+            self.patience.pause()?;
+        }
+    }
+
+    /// Called when no task runs; checks the patience.
+    fn waits(&mut self, mut pending: BTreeMap<String, usize>) -> Result<(), Failure> {
+        let kept = self.collector.kept_back();
+        if kept > 0 {
+            pending.insert(self.patience.no_room(), kept);
+        }
+        self.patience.waits(&pending)
+    }
+
+    /// Submits tasks as far as the scheduler accepts them; `refused` are earlier tasks that it did not
+    /// accept.
+    fn submit(&mut self, refused: Vec<(Ask, String)>) -> Result<(), Failure> {
+        let mut refusal = None;
+        if let Some((_, why)) = refused.first() {
+            let asks: Vec<Ask> = refused.iter().map(|(ask, _)| *ask).collect();
+            let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
+            self.patience.with_store(|| collector.forget((&mut *store, run), &asks))?;
+            refusal = Some(self.keep_back(1, Failure::new(Exit::Host, why.clone()))?);
+        }
+        loop {
+            let now = SystemClock.now_ns();
+            let asks = self.collector.to_submit(now);
+            if asks.is_empty() {
+                break;
+            }
+            let before = self.collector.out();
+            match self.hand_over(&asks) {
+                Ok(()) => {
+                    if before == 0 {
+                        // No task was there that could have run until now.
+                        self.patience.moves();
+                    }
+                    self.collector.taken(now);
+                }
+                Err(failure) => {
+                    let taken = self.collector.out().saturating_sub(before);
+                    refusal = Some(self.keep_back(asks.len().saturating_sub(taken), failure)?);
+                }
+            }
+        }
+        self.report_room(refusal);
+        Ok(())
+    }
+
+    fn hand_over(&mut self, asks: &[Ask]) -> Result<(), Failure> {
+        let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
+        let patience = &*self.patience;
+        self.transport.submit(asks, &mut |tasks| {
+            patience.with_store(|| collector.submitted((&mut *store, run), tasks))
+        })
+    }
+
+    /// The scheduler accepted none of this number of tasks: fewer are tried, and later more again.
+    /// Returns its message, or the failure itself if waiting does not help.
+    fn keep_back(&mut self, left: usize, failure: Failure) -> Result<String, Failure> {
+        let is_least = left <= 1 && self.collector.out() == 0;
+        match self.scheduler.not_taken(&failure.message) {
+            Some(NotTaken::NoRoom) => {}
+            Some(NotTaken::Unnamed) if !is_least => {}
+            Some(NotTaken::Unnamed | NotTaken::ArrayTooLarge) | None => return Err(failure),
+        }
+        self.collector.refused(left, SystemClock.now_ns());
+        Ok(failure.message)
+    }
+
+    /// Reports once that the scheduler accepts no more tasks, and once that it does again.
+    fn report_room(&mut self, refusal: Option<String>) {
+        let (out, kept) = (self.collector.out(), self.collector.kept_back());
+        match (refusal, kept) {
+            (Some(why), 1..) if !self.is_short => {
+                say(&format!(
+                    "note: {why}; {} submitted, {kept} more follow when there is room",
+                    counted(out, "task")
+                ));
+                self.is_short = true;
+            }
+            (None, 0) if self.is_short => {
+                let scheduler = self.scheduler.name();
+                say(&format!("note: {scheduler} has room again; all tasks are submitted"));
+                self.is_short = false;
+            }
+            (Some(_) | None, _) => {}
+        }
+    }
+
+    /// Merges the available results; true if there were any.
+    fn collect(&mut self) -> Result<bool, Failure> {
+        let mut came = false;
+        loop {
+            let results = self.transport.collect()?;
+            if results.is_empty() {
+                return Ok(came);
+            }
+            came = true;
+            let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
+            let outcomes =
+                self.patience.with_store(|| collector.accept((&mut *store, run), &results))?;
+            let (mut fatal, mut last) = (None, None);
+            for ((from, _), outcome) in results.iter().zip(outcomes) {
+                match outcome {
+                    Accepted::Merged { part, node, trials, failed } => {
+                        self.transport.settle(from, Taken::Yes)?;
+                        self.merged += trials as u64;
+                        self.merged(part, &node, &failed)?;
+                        last = Some((part, node));
+                    }
+                    Accepted::Known { part } => {
+                        self.transport.settle(from, Taken::Yes)?;
+                        say(&format!("note: {from}: the store has part {part} already"));
+                    }
+                    Accepted::Refused(refusal) => {
+                        let why = pinfold_host::with_causes(&refusal.error);
+                        self.transport.settle(from, Taken::No(&why))?;
+                        say(&format!("warning: {from} was refused: {why}"));
+                        if refusal.error.ends_the_study() {
+                            fatal.get_or_insert_with(|| refused(&refusal.error));
+                        }
+                    }
+                }
+            }
+            if let Some((part, node)) = last {
+                self.report(part, &node, Event::Done);
+            }
+            if let Some(failure) = fatal {
+                return Err(failure);
+            }
+        }
+    }
+
+    fn merged(
+        &mut self,
+        part: u32,
+        node: &str,
+        failed: &[(TrialSlot, String)],
+    ) -> Result<(), Failure> {
+        for (slot, message) in failed {
+            let loaded = self.collector.loaded();
+            let name = format!("{} on {node}", loaded.cells.all[slot.cell].name(&loaded.study));
+            self.report(part, &name, Event::Failed { message: message.clone() });
+        }
+        let last = failed.last().map_or("", |(_, message)| message.as_str());
+        self.collector.keeps_failing(&format!("part {part} on {node}"), last).map_err(Failure::from)
+    }
+
+    fn lost(&mut self, lost: &Lost) -> Result<(), Failure> {
+        let now = SystemClock.unix_seconds();
+        let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
+        let task = (lost.ask, lost.node.as_str());
+        let outcome = self.patience.with_store(|| {
+            collector.failed((&mut *store, run), task, (lost.reason.as_str(), now))
+        })?;
+        let Ask { part, .. } = lost.ask;
+        let block = self.collector.parts().block_of(part) + 1;
+        let on = if lost.node.is_empty() { String::new() } else { format!(" on {}", lost.node) };
+        let name = format!("part {part} (of block {block}){on}");
+        let message = lost.reason.clone();
+        match outcome {
+            Failed::Again => self.report(part, &name, Event::Retries { message }),
+            Failed::Recorded => {
+                self.report(part, &name, Event::Failed { message });
+                let kept = self.collector.keeps_failing(&name, &lost.reason);
+                return kept.map_err(Failure::from);
+            }
+            Failed::Ignored => {}
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, part: u32, name: &str, event: Event) {
+        let (done, total) = self.collector.progress();
+        let trial_s = match self.merged {
+            0 => self.collector.predicted_s() / total.max(1) as f64,
+            merged => {
+                SystemClock.now_ns().saturating_sub(self.began_ns) as f64 / 1e9 / merged as f64
+            }
+        };
+        let left_s = total.saturating_sub(done) as f64 * trial_s;
+        let block = self.collector.parts().block_of(part);
+        self.progress.update(&Update { event, block, name, done, total, left_s });
+    }
+
+    /// Removes tasks that were cancelled, as if they had not been submitted.
+    fn take_back(&mut self) -> Result<(), Failure> {
+        let taken = self.collector.taken_back(self.store, self.run);
+        taken.map_err(Failure::from)
+    }
+
+    /// Cancels the outstanding tasks; merged results are kept.
+    fn give_up(&mut self, failure: Failure) -> Failure {
+        if failure.exit == Exit::Input {
+            return self.leave(failure);
+        }
+        let trouble = match self.transport.cancel() {
+            Err(error) => Some(format!("its tasks are not cancelled: {}", error.message)),
+            Ok(()) => self.take_back().err().map(|error| {
+                let why = error.message;
+                format!(
+                    "that its tasks are cancelled could not be noted, they count as failed: {why}"
+                )
+            }),
+        };
+        let (done, total) = self.collector.progress();
+        let path = self.store.path();
+        let message = match failure.exit {
+            Exit::Interrupted => format!(
+                "interrupted after {done} of {total} trials, the tasks are cancelled; what came is kept in {path}"
+            ),
+            Exit::No | Exit::Input | Exit::Host | Exit::Vm | Exit::Residue => failure.message,
+        };
+        let hint = failure
+            .hint
+            .unwrap_or_else(|| format!("go on with `{}`", Command::new("study resume").arg(path)));
+        let failed = Failure::new(failure.exit, message).with_hint(hint);
+        match trouble {
+            None => failed,
+            Some(why) => Failure { message: format!("{}; and {why}", failed.message), ..failed },
+        }
+    }
+
+    /// Called after an error of the store; the results of the tasks are kept for later, or produced
+    /// again.
+    fn leave(&mut self, failure: Failure) -> Failure {
+        let then = match self.transport.outlives() {
+            true => "its tasks go on, what they deliver stays in the shared folder".to_owned(),
+            false => match self.transport.cancel() {
+                Ok(()) => "its tasks are cancelled, and run again when it goes on".to_owned(),
+                Err(error) => format!("its tasks are not cancelled: {}", error.message),
+            },
+        };
+        let message = format!("{}; {then}", failure.message);
+        let path = self.store.path();
+        let hint = format!("when that is fixed: `{}`", Command::new("study resume").arg(path));
+        Failure { message, ..failure }.with_hint(hint)
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        let now = SystemClock.unix_seconds();
+        let (store, run) = (&mut *self.store, self.run);
+        self.patience.with_store(|| Ok(store.finish_run(run, now)?))?;
+        // Its results are no longer needed: a stop rule made the blocks unnecessary.
+        if self.collector.out() > 0 {
+            self.transport.cancel()?;
+        }
+        if let Some(left) = self.transport.close()? {
+            say(&format!("note: {left}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,537 @@
+//! The documents between the collector and the nodes. Everything that nodes return is validated.
+//!
+//! A job is one JSON document. A result is one line of JSON, followed by a line
+//! `pinfold-end SHA256` with the digest of the first line: a truncated or overwritten file does not
+//! have it. Output of a node's prolog before the result is skipped.
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{Figure, Origin};
+use pinfold_study::SchemaError;
+use pinfold_study::store::TrialRecord;
+use pinfold_study::study::{HostFacts, TrialSlot};
+use pinfold_study::wire::{FactsV1, FigureV1, OriginV1};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::parts::Part;
+
+const JOB: &str = "pinfold-job/1";
+const RESULT: &str = "pinfold-result/1";
+const OPTIONS: &str = "pinfold-cluster/1";
+const END: &str = "pinfold-end ";
+
+/// How the tasks of a run are submitted; kept in its store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    format: String,
+    /// Name of the batch system; `None` for the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<String>,
+    /// Identifies the tasks and results of this run.
+    pub key: String,
+    /// A folder that all nodes share, with the same path; without one, results are returned through
+    /// the output of attached processes.
+    pub shared: Option<String>,
+    /// Path of the program on the nodes, if it is installed there.
+    pub program: Option<String>,
+    /// The partition; `None` for the default one.
+    pub partition: Option<String>,
+    /// Number of nodes at a time, or a list of nodes, as on the command line.
+    pub nodes: Option<String>,
+    /// Time limit of a task, in the scheduler's format.
+    pub time: Option<String>,
+}
+
+impl Options {
+    /// Options of a run with this key.
+    #[must_use]
+    pub fn new(key: String) -> Self {
+        Self { format: OPTIONS.to_owned(), key, ..Self::default() }
+    }
+
+    /// The options as JSON for the store.
+    ///
+    /// # Errors
+    /// [`SchemaError`] if they cannot be written.
+    pub fn to_json(&self) -> Result<String, SchemaError> {
+        Ok(serde_json::to_string(self)?)
+    }
+}
+
+/// Parses options from the store.
+///
+/// # Errors
+/// [`SchemaError`] if they have another version.
+pub fn read_options(text: &str) -> Result<Options, SchemaError> {
+    let options: Options = serde_json::from_str(text)?;
+    match options.format == OPTIONS {
+        true => Ok(options),
+        false => Err(SchemaError::Word { what: "format", word: options.format }),
+    }
+}
+
+/// The document that a node receives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobDocument {
+    /// Key of the run.
+    pub key: String,
+    /// Version of Pinfold that wrote it.
+    pub pinfold: String,
+    /// The study file's text.
+    pub toml: String,
+    /// True if its `[quick]` form is run.
+    pub quick: bool,
+    /// The answer of the first node; `None` in the job of that node.
+    pub scouted: Option<Scouted>,
+}
+
+/// The properties of a node on which the design depends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scouted {
+    /// Facts for expressions.
+    pub facts: HostFacts,
+    /// For each cell, why it is not run.
+    pub skipped: Vec<Option<String>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct JobV1 {
+    format: String,
+    key: String,
+    pinfold: String,
+    study: String,
+    quick: bool,
+    scouted: Option<ScoutedV1>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ScoutedV1 {
+    facts: FactsV1,
+    skipped: Vec<Option<String>>,
+}
+
+impl ScoutedV1 {
+    fn of(scouted: &Scouted) -> Self {
+        Self { facts: FactsV1::of(&scouted.facts), skipped: scouted.skipped.clone() }
+    }
+
+    fn into_scouted(self) -> Scouted {
+        Scouted { facts: self.facts.into_facts(), skipped: self.skipped }
+    }
+}
+
+impl JobDocument {
+    /// The document as JSON.
+    ///
+    /// # Errors
+    /// [`SchemaError`] if it cannot be written.
+    pub fn to_json(&self) -> Result<String, SchemaError> {
+        Ok(serde_json::to_string(&JobV1 {
+            format: JOB.to_owned(),
+            key: self.key.clone(),
+            pinfold: self.pinfold.clone(),
+            study: self.toml.clone(),
+            quick: self.quick,
+            scouted: self.scouted.as_ref().map(ScoutedV1::of),
+        })?)
+    }
+
+    /// Parses a document.
+    ///
+    /// # Errors
+    /// [`SchemaError`] if it is malformed, or of another version.
+    pub fn from_json(text: &str) -> Result<Self, SchemaError> {
+        let read: JobV1 = serde_json::from_str(text)?;
+        if read.format != JOB {
+            return Err(SchemaError::Word { what: "format", word: read.format });
+        }
+        Ok(Self {
+            key: read.key,
+            pinfold: read.pinfold,
+            toml: read.study,
+            quick: read.quick,
+            scouted: read.scouted.map(ScoutedV1::into_scouted),
+        })
+    }
+}
+
+/// Identification of a result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Head {
+    /// Key of the run.
+    pub key: String,
+    /// Version of Pinfold on the node.
+    pub pinfold: String,
+    /// Digest of the study and its form, from [`study_digest`].
+    pub study: String,
+    /// The part; `None` for the first node, which only reports its properties.
+    pub part: Option<u32>,
+    /// Attempt, 1 or 2.
+    pub attempt: u32,
+    /// Name of the node.
+    pub node: String,
+    /// Id of the job.
+    pub job: String,
+    /// The CPUs that the job can use.
+    pub mask: String,
+    /// Host and software of the node.
+    pub origin: Origin,
+    /// Start (seconds since 1970).
+    pub began_unix_s: u64,
+}
+
+/// The contents of a result.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Given {
+    /// The properties of the node.
+    Scouted(Scouted),
+    /// All trials of a part.
+    Trials(Vec<(TrialRecord, Vec<Figure>)>),
+    /// None: the node differs from the first one, or its version of Pinfold differs.
+    Refused(String),
+}
+
+/// A complete result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// Node, job and run of the result.
+    pub head: Head,
+    /// What the node returned.
+    pub given: Given,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ResultV1 {
+    format: String,
+    pinfold: String,
+    key: String,
+    study: String,
+    part: Option<u32>,
+    attempt: u32,
+    node: String,
+    job: String,
+    mask: String,
+    origin: OriginV1,
+    began_unix_s: u64,
+    #[serde(default)]
+    scouted: Option<ScoutedV1>,
+    #[serde(default)]
+    refused: Option<String>,
+    #[serde(default)]
+    trials: Vec<TrialV1>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct TrialV1 {
+    block: u32,
+    cell: usize,
+    start: u32,
+    second_look: bool,
+    position: u32,
+    ok: bool,
+    attempts: u32,
+    error: Option<String>,
+    began_unix_s: u64,
+    duration_ns: u64,
+    work_ns: u64,
+    figures: Vec<FigureV1>,
+}
+
+/// The members that every version of a result has.
+#[derive(Deserialize)]
+struct Plate {
+    format: Option<String>,
+    pinfold: Option<String>,
+    key: Option<String>,
+    node: Option<String>,
+}
+
+/// Why a result is rejected.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultError {
+    /// It is incomplete.
+    #[error("it is torn: {0}")]
+    Torn(&'static str),
+    /// It is not a result.
+    #[error("it is not a result of this format")]
+    Json(#[from] serde_json::Error),
+    /// It has another format.
+    #[error("its format is {0:?}, not {RESULT:?}")]
+    Format(String),
+    /// Another version of Pinfold wrote it.
+    #[error("node {node} has Pinfold {found}, this is {own}")]
+    Version {
+        /// Name of the node.
+        node: String,
+        /// Version on the node.
+        found: String,
+        /// Version of this program.
+        own: String,
+    },
+    /// It belongs to another run.
+    #[error("it belongs to the run {found}, not to {own}")]
+    Run {
+        /// Key of the other run.
+        found: String,
+        /// Key of this run.
+        own: String,
+    },
+    /// It belongs to another study.
+    #[error("it is of another study or another form of it (digest {0})")]
+    Study(String),
+    /// The node differs from the first one.
+    #[error("node {node} does not fit: {why}")]
+    Node {
+        /// Name of the node.
+        node: String,
+        /// The differences from the first node.
+        why: String,
+    },
+    /// It has an invalid value.
+    #[error("{field} {why}")]
+    Value {
+        /// Location of the value.
+        field: String,
+        /// What is wrong with the value.
+        why: String,
+    },
+}
+
+impl ResultError {
+    /// True if no further result can be better, so that the study must stop.
+    #[must_use]
+    pub fn ends_the_study(&self) -> bool {
+        match self {
+            ResultError::Version { .. } | ResultError::Node { .. } => true,
+            ResultError::Torn(_)
+            | ResultError::Json(_)
+            | ResultError::Format(_)
+            | ResultError::Run { .. }
+            | ResultError::Study(_)
+            | ResultError::Value { .. } => false,
+        }
+    }
+
+    /// A hint for the user.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            ResultError::Version { .. } => Some(
+                "install one version on all nodes, leave --program out so that this one travels, \
+                 or leave the node out with --nodes LIST",
+            ),
+            ResultError::Node { .. } => Some(
+                "cells mean the same on like nodes only: name those with --nodes LIST or \
+                 --partition, and go on with `pinfold study resume`",
+            ),
+            ResultError::Torn(_)
+            | ResultError::Json(_)
+            | ResultError::Format(_)
+            | ResultError::Run { .. }
+            | ResultError::Study(_)
+            | ResultError::Value { .. } => None,
+        }
+    }
+}
+
+/// Digest of the text of a study and the form that is run.
+#[must_use]
+pub fn study_digest(toml: &str, quick: bool) -> String {
+    hex(format!("{}{toml}", if quick { "quick\n" } else { "whole\n" }).as_bytes())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A result as text.
+///
+/// # Errors
+/// [`SchemaError`] if it cannot be written.
+pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
+    let head = &answer.head;
+    let trial = |(record, figures): &(TrialRecord, Vec<Figure>)| TrialV1 {
+        block: record.block,
+        cell: record.cell,
+        start: record.start,
+        second_look: record.twin,
+        position: record.position,
+        ok: record.ok,
+        attempts: record.attempts,
+        error: record.error.clone(),
+        began_unix_s: record.began_unix_s,
+        duration_ns: record.duration_ns,
+        work_ns: record.work_ns,
+        figures: figures.iter().map(FigureV1::of).collect(),
+    };
+    let (scouted, refused, trials) = match &answer.given {
+        Given::Scouted(scouted) => (Some(ScoutedV1::of(scouted)), None, Vec::new()),
+        Given::Refused(why) => (None, Some(why.clone()), Vec::new()),
+        Given::Trials(trials) => (None, None, trials.iter().map(trial).collect()),
+    };
+    let line = serde_json::to_string(&ResultV1 {
+        format: RESULT.to_owned(),
+        pinfold: head.pinfold.clone(),
+        key: head.key.clone(),
+        study: head.study.clone(),
+        part: head.part,
+        attempt: head.attempt,
+        node: head.node.clone(),
+        job: head.job.clone(),
+        mask: head.mask.clone(),
+        origin: OriginV1::of(&head.origin),
+        began_unix_s: head.began_unix_s,
+        scouted,
+        refused,
+        trials,
+    })?;
+    Ok(sealed(&line))
+}
+
+/// A line followed by the line with its digest.
+#[must_use]
+pub fn sealed(line: &str) -> String {
+    format!("{line}\n{END}{}\n", hex(line.as_bytes()))
+}
+
+/// Parses a result of the run with this key and study.
+///
+/// # Errors
+/// [`ResultError`]: incomplete, foreign, of another run, study or version, or with invalid values.
+pub fn read_result(
+    text: &str,
+    (key, study, own): (&str, &str, &str),
+) -> Result<Answer, ResultError> {
+    let mut lines = text.trim_end_matches('\n').lines().rev();
+    let end = lines.next().and_then(|line| line.strip_prefix(END));
+    let end = end.ok_or(ResultError::Torn("its last line, with its digest, is missing"))?;
+    let line = lines.next().ok_or(ResultError::Torn("it has nothing but its last line"))?;
+    if hex(line.as_bytes()) != end {
+        return Err(ResultError::Torn("its digest is not that of its content"));
+    }
+    let plate: Plate = serde_json::from_str(line)?;
+    let format = plate.format.unwrap_or_default();
+    if !format.starts_with(RESULT.trim_end_matches('1')) {
+        return Err(ResultError::Format(format));
+    }
+    if let Some(found) = plate.key.filter(|found| found != key) {
+        return Err(ResultError::Run { found, own: key.to_owned() });
+    }
+    if plate.pinfold.as_deref() != Some(own) {
+        return Err(ResultError::Version {
+            node: plate.node.unwrap_or_default(),
+            found: plate.pinfold.unwrap_or_default(),
+            own: own.to_owned(),
+        });
+    }
+    if format != RESULT {
+        return Err(ResultError::Format(format));
+    }
+    let read: ResultV1 = serde_json::from_str(line)?;
+    if read.key != key {
+        return Err(ResultError::Run { found: read.key, own: key.to_owned() });
+    }
+    if read.study != study {
+        return Err(ResultError::Study(read.study));
+    }
+    if let Some(why) = read.refused {
+        return Err(ResultError::Node { node: read.node, why });
+    }
+    read.into_answer()
+}
+
+impl ResultV1 {
+    fn into_answer(self) -> Result<Answer, ResultError> {
+        let wrong = |field: &str, why: String| ResultError::Value { field: field.to_owned(), why };
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if self.node.is_empty() || self.node.len() > 255 || !self.node.chars().all(is_name) {
+            return Err(wrong("node", format!("is {:?}, which is no name", self.node)));
+        }
+        if !(1..=2).contains(&self.attempt) {
+            return Err(wrong("attempt", format!("is {}", self.attempt)));
+        }
+        let given = match self.scouted {
+            Some(scouted) => Given::Scouted(scouted.into_scouted()),
+            None => {
+                let node = self.node.clone();
+                let trial = |(index, trial): (usize, TrialV1)| {
+                    trial
+                        .into_trial(node.clone())
+                        .map_err(|why| wrong("trials", format!("[{index}]: {why}")))
+                };
+                let trials = self.trials.into_iter().enumerate().map(trial);
+                Given::Trials(trials.collect::<Result<_, _>>()?)
+            }
+        };
+        let origin = self.origin.into_origin();
+        let head = Head {
+            key: self.key,
+            pinfold: self.pinfold,
+            study: self.study,
+            part: self.part,
+            attempt: self.attempt,
+            node: self.node,
+            job: self.job,
+            mask: self.mask,
+            origin: origin.map_err(|error| wrong("origin", error.to_string()))?,
+            began_unix_s: self.began_unix_s,
+        };
+        Ok(Answer { head, given })
+    }
+}
+
+impl TrialV1 {
+    fn into_trial(self, node: String) -> Result<(TrialRecord, Vec<Figure>), String> {
+        if !self.ok && self.error.is_none() {
+            return Err("it failed and does not say why".to_owned());
+        }
+        if self.ok && self.figures.is_empty() {
+            return Err("it went well and measured nothing".to_owned());
+        }
+        let figures =
+            self.figures.into_iter().map(FigureV1::into_finite).collect::<Result<_, _>>()?;
+        let record = TrialRecord {
+            block: self.block,
+            cell: self.cell,
+            start: self.start,
+            twin: self.second_look,
+            position: self.position,
+            node,
+            ok: self.ok,
+            attempts: self.attempts,
+            error: self.error,
+            began_unix_s: self.began_unix_s,
+            duration_ns: self.duration_ns,
+            work_ns: self.work_ns,
+        };
+        Ok((record, figures))
+    }
+}
+
+/// Checks that the trials are those of a part, each once and in its position.
+///
+/// # Errors
+/// [`ResultError::Value`] for the first that is not.
+pub(super) fn check_part(
+    part: &Part,
+    trials: &[(TrialRecord, Vec<Figure>)],
+) -> Result<(), ResultError> {
+    let wrong = |why: String| ResultError::Value { field: format!("part {}", part.number), why };
+    let wanted: BTreeSet<(TrialSlot, u32)> = part.trials().collect();
+    let mut found = BTreeSet::new();
+    for (record, _) in trials {
+        let slot = TrialSlot::of(record);
+        let name = format!("block {}, cell {}, place {}", slot.block, slot.cell, record.position);
+        if !wanted.contains(&(slot, record.position)) {
+            return Err(wrong(format!("has not the trial of {name}")));
+        }
+        if !found.insert((slot, record.position)) {
+            return Err(wrong(format!("holds the trial of {name} twice")));
+        }
+    }
+    match found.len() == wanted.len() {
+        true => Ok(()),
+        false => Err(wrong(format!("holds {} of its {} trials", found.len(), wanted.len()))),
+    }
+}

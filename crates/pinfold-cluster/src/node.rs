@@ -1,0 +1,193 @@
+//! The program that a task of the cluster runs on its node.
+//!
+//! It reads the job, checks that this node equals the first one, runs its part with the usual
+//! runner of this host, and returns one complete result. A failed trial is part of the result; if
+//! the task cannot continue at all, it fails with an error message and without a result.
+
+use std::io::Read as _;
+
+use pinfold_host::files::{self, StateDir};
+use pinfold_host::{Clock as _, SystemClock, process};
+use pinfold_probe::pinload::Pinload;
+use pinfold_run::message::say;
+use pinfold_run::study::{HostRunner, LOCK, Machine};
+use pinfold_run::{Exit, Failure, host, inputs, interrupt};
+use pinfold_study::study::{Environment, Update, cells};
+
+use crate::documents::{Answer, Given, Head, JobDocument, result_text, study_digest};
+use crate::run::OWN_VERSION;
+use crate::scheduler::kind_here;
+use crate::transport::{result_path, scout_path};
+use crate::worker::{self, Found};
+
+/// Interval of waiting for another Pinfold process on this node.
+const LOCK_NS: u64 = 200_000_000;
+
+/// What a task is to do.
+#[derive(Clone, Debug)]
+pub struct Task<'a> {
+    /// The job's document; `-` for standard input.
+    pub job: &'a str,
+    /// Folder of the results; `-` to return the text.
+    pub out: &'a str,
+    /// True to only report the properties of this node.
+    pub scout: bool,
+    /// Number of the part.
+    pub part: Option<u32>,
+    /// What is added to the index of an array's task to get that number.
+    pub offset: Option<u32>,
+    /// Attempt, 1 or 2.
+    pub attempt: u32,
+    /// True if this program is a copy for this task: it is removed.
+    pub remove_self: bool,
+}
+
+/// Runs a part, or the check. Returns the result if it is not written to a folder.
+///
+/// # Errors
+/// [`Failure`] if there is no result.
+pub fn work(task: &Task<'_>, state: Option<&str>) -> Result<Option<String>, Failure> {
+    if task.remove_self {
+        // If the copy cannot be removed, it is left on the node; this does not affect the work.
+        if let Ok(path) = std::env::current_exe() {
+            match files::remove(&path.to_string_lossy()) {
+                Ok(()) => {}
+                Err(error) => say(&format!("note: {error}")),
+            }
+        }
+    }
+    interrupt::install()?;
+    let began_unix_s = SystemClock.unix_seconds();
+    let job = JobDocument::from_json(&read(task.job)?)
+        .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let kind = kind_here();
+    let part = match task.scout {
+        true => None,
+        false => Some(number(task, (kind.array_index)())?),
+    };
+    let live = host::live()?;
+    let topology = inputs::topology(&live, None)?;
+    let here = (kind.task)()?;
+    let head = Head {
+        key: job.key.clone(),
+        pinfold: OWN_VERSION.to_owned(),
+        study: study_digest(&job.toml, job.quick),
+        part,
+        attempt: task.attempt,
+        node: here.node,
+        job: here.job,
+        mask: topology.inherited().to_string(),
+        origin: host::origin(&live, &topology, 0)?,
+        began_unix_s,
+    };
+    drop((live, topology));
+    let given = match job.pinfold == head.pinfold {
+        true => given(&job, part, (&head, state))?,
+        false => Given::Refused(format!("it has Pinfold {}, not {}", head.pinfold, job.pinfold)),
+    };
+    let answer = Answer { head, given };
+    let text =
+        result_text(&answer).map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
+    if task.out == "-" {
+        return Ok(Some(text));
+    }
+    let path = match part {
+        Some(part) => result_path(task.out, part, task.attempt),
+        None => scout_path(task.out),
+    };
+    let folder = path.rsplit_once('/').map_or(".", |(folder, _)| folder);
+    files::make_dirs(folder)?;
+    files::write_atomic(&path, text.as_bytes())?;
+    Ok(None)
+}
+
+fn read(job: &str) -> Result<String, Failure> {
+    if job != "-" {
+        return files::read_text(job).map_err(|error| {
+            Failure::from(error).with_hint("is the folder of --shared the same one on this node?")
+        });
+    }
+    let mut text = String::new();
+    let read = std::io::stdin().lock().read_to_string(&mut text);
+    read.map_err(|error| Failure::new(Exit::Input, format!("the job cannot be read: {error}")))?;
+    Ok(text)
+}
+
+fn number(task: &Task<'_>, index: Option<u32>) -> Result<u32, Failure> {
+    if let Some(part) = task.part {
+        return Ok(part);
+    }
+    let (Some(offset), Some(index)) = (task.offset, index) else {
+        return Err(Failure::new(
+            Exit::Input,
+            "neither a part is named nor is this an array's task",
+        ));
+    };
+    offset
+        .checked_add(index)
+        .ok_or_else(|| Failure::new(Exit::Input, format!("{offset} + {index} is no part")))
+}
+
+/// The folder of this node's journals, locks and programs. The user's own folders may be shared by
+/// all nodes, but locks and copies of programs must not be.
+fn own_folder(state: Option<&str>) -> Result<StateDir, Failure> {
+    match (state, process::is_root()) {
+        (Some(_), _) | (None, true) => host::state(state),
+        (None, false) => {
+            let path = format!("/tmp/pinfold-{}-node", process::own_uid());
+            host::state(Some(&path))
+        }
+    }
+}
+
+fn given(
+    job: &JobDocument,
+    part: Option<u32>,
+    (head, state): (&Head, Option<&str>),
+) -> Result<Given, Failure> {
+    let scout = worker::scout(job)?;
+    let machine = Machine::of(&scout.study, &scout.study.name)?;
+    let state = own_folder(state)?;
+    let pinload = Pinload::install_in(&state.path_of("bin"))?;
+    let mut runner = HostRunner::new(&machine, (&state, &pinload))?;
+    let here = scout.look(&machine.facts, &runner)?;
+    let Some(first) = &job.scouted else { return Ok(Given::Scouted(here)) };
+    if let Some(why) = worker::differences(&scout, first, &here) {
+        return Ok(Given::Refused(why));
+    }
+    let part = part.ok_or_else(|| Failure::new(Exit::Input, "no part is named"))?;
+    let _lock = loop {
+        if let Some(lock) = state.lock(LOCK)? {
+            break lock;
+        }
+        if interrupt::requested() {
+            return Err(interrupted(0, 0).with_hint("another Pinfold measured on this node"));
+        }
+        SystemClock.sleep_ns(LOCK_NS);
+    };
+    runner.prepare(&scout.study, &cells(&scout.study, &machine.facts, &runner)?)?;
+    let mut quiet = |_: &Update<'_>| {};
+    let found = worker::work(
+        (&scout, part),
+        (&head.origin, &machine.facts),
+        &mut Environment {
+            runner: &mut runner,
+            clock: &SystemClock,
+            progress: &mut quiet,
+            stop: interrupt::flag(),
+            node: &head.node,
+        },
+    );
+    runner.release(&machine.topology)?;
+    match found? {
+        Found::Whole(trials) => Ok(Given::Trials(trials)),
+        Found::Interrupted(done, total) => Err(interrupted(done, total)),
+    }
+}
+
+fn interrupted(done: u64, total: u64) -> Failure {
+    Failure::new(
+        Exit::Interrupted,
+        format!("ended by a signal, as before a time limit, after {done} of {total} trials"),
+    )
+}

@@ -1,0 +1,293 @@
+//! Starts and resumes a study on the nodes of a cluster.
+//!
+//! ```text
+//! check on one node ─► cells, store ─► tasks (a part of a block each) ─► results ─► store
+//! ```
+
+use pinfold_host::{Clock as _, SystemClock, process};
+use pinfold_model::Origin;
+use pinfold_model::text::counted;
+use pinfold_run::message::say;
+use pinfold_run::study::{Display, file_failure};
+use pinfold_run::{Exit, Failure, interrupt, time};
+use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store};
+use pinfold_study::study::{Loaded, NewStudy, Study, vacant};
+
+use crate::collect::{GRACE_NS, Outcome, Work};
+use crate::documents::{
+    Given, JobDocument, Options, ResultError, Scouted, read_options, read_result, study_digest,
+};
+use crate::patience::Patience;
+use crate::scheduler::{JobRequest, KINDS, NotTaken, Offer, Scheduler, kind_of};
+use crate::transport::{self, Request, Transport};
+use crate::worker::create_on_cluster;
+
+/// Version of this program.
+pub const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// How tasks are submitted in this session.
+#[derive(Clone, Debug, Default)]
+pub struct Submission {
+    /// The partition, instead of the earlier one.
+    pub partition: Option<String>,
+    /// Number of nodes at a time, or a list of nodes, instead of the earlier one.
+    pub nodes: Option<String>,
+    /// Time limit of a task, instead of the earlier one.
+    pub time: Option<String>,
+    /// True to return when all tasks are submitted.
+    pub detach: bool,
+    /// Maximum time without progress, such as `30m`.
+    pub patience: Option<String>,
+}
+
+/// A new run on a cluster.
+#[derive(Clone, Debug)]
+pub struct NewRun<'a> {
+    /// The study, as in its file.
+    pub study: &'a Study,
+    /// Name of the batch system, of [`crate::scheduler::KINDS`].
+    pub scheduler: &'a str,
+    /// Path of the file, for messages.
+    pub file: &'a str,
+    /// True to run its `[quick]` form.
+    pub quick: bool,
+    /// Path of the store.
+    pub store: &'a str,
+    /// The command line.
+    pub command: &'a str,
+    /// A folder that all nodes share.
+    pub shared: Option<String>,
+    /// Path of the program on the nodes, if it is installed there.
+    pub program: Option<String>,
+}
+
+/// How a run of the store is submitted; `None` for one of this machine.
+///
+/// # Errors
+/// [`Failure`] if the store cannot be read.
+pub fn options_of(store: &Store, run: RunId) -> Result<Option<Options>, Failure> {
+    let text = store.cluster(run)?;
+    text.map(|text| read_options(&text))
+        .transpose()
+        .map_err(|error| Failure::from_error(Exit::Input, &error, None))
+}
+
+impl Submission {
+    /// Applies it to the options.
+    fn set(&self, options: &mut Options) -> Result<(), Failure> {
+        let mut given = Options::new(String::new());
+        given.partition.clone_from(&self.partition);
+        given.nodes.clone_from(&self.nodes);
+        given.time.clone_from(&self.time);
+        (kind_of(options).check)(&given)?;
+        let set = |value: &mut Option<String>, given: Option<String>| {
+            if given.is_some() {
+                *value = given;
+            }
+        };
+        set(&mut options.partition, given.partition);
+        set(&mut options.nodes, given.nodes);
+        set(&mut options.time, given.time);
+        if self.detach && options.shared.is_none() {
+            return Err(Failure::new(Exit::Input, "--detach needs --shared").with_hint(
+                "without a shared folder results come through srun, which lives no longer than \
+                 this command",
+            ));
+        }
+        Ok(())
+    }
+
+    fn patience_ns(&self) -> Result<Option<u64>, Failure> {
+        self.patience.as_deref().map(|text| time::parse_ns("--patience", text)).transpose()
+    }
+}
+
+/// Starts a study on the cluster. Returns its store.
+///
+/// # Errors
+/// [`Failure`] if it cannot be started, or was interrupted.
+pub fn run(
+    new: &NewRun<'_>,
+    submission: &Submission,
+    state: Option<&str>,
+    display: Display<'_>,
+) -> Result<(Store, Outcome), Failure> {
+    let (whole, path) = (new.study, new.store);
+    let now = SystemClock.unix_seconds();
+    let salt = format!("{path} {now} {} {}", SystemClock.now_ns(), process::own_pid());
+    let mut options = Options::new(study_digest(&salt, false)[..16].to_owned());
+    options.scheduler = Some(new.scheduler.to_owned()).filter(|name| name != KINDS[0].name);
+    options.shared.clone_from(&new.shared);
+    options.program.clone_from(&new.program);
+    submission.set(&mut options)?;
+    let patience_ns = submission.patience_ns()?;
+    let scheduler = (kind_of(&options).find)()?;
+    let mut patience = Patience::new(&*scheduler, patience_ns);
+    let offer = scheduler.offer(&options)?;
+    let mut store = Store::open_or_create(path)?;
+    vacant(&store, &whole.name)?;
+    interrupt::install()?;
+    let mut transport = open_transport(&*scheduler, &options, (&offer, state))?;
+    announce(&offer, &*transport);
+    let mut job = JobDocument {
+        key: options.key.clone(),
+        pinfold: OWN_VERSION.to_owned(),
+        toml: whole.text.clone(),
+        quick: new.quick,
+        scouted: None,
+    };
+    let (origin, scouted) = look(&*scheduler, &mut *transport, (&mut patience, &job))?;
+    job.scouted = Some(scouted.clone());
+    transport.give(&job)?;
+    let study = NewStudy {
+        study: whole,
+        quick: new.quick,
+        command: new.command,
+        origin: &origin,
+        facts: &scouted.facts,
+        now_unix_s: SystemClock.unix_seconds(),
+    };
+    let run = match create_on_cluster(&mut store, &study, (&scouted, &options)) {
+        Ok(run) => run,
+        Err(error) => {
+            transport.close()?;
+            return Err(file_failure(new.file, error));
+        }
+    };
+    let detach = submission.detach;
+    let work = Work { scheduler: &*scheduler, options: &options, offer: &offer, detach, state };
+    let outcome = work.go((&mut store, run), (&mut *transport, &mut patience), display)?;
+    Ok((store, outcome))
+}
+
+/// Resumes a run.
+///
+/// # Errors
+/// [`Failure`] if it cannot be resumed, or was interrupted.
+pub fn resume(
+    (store, id, loaded): (&mut Store, RunId, &Loaded),
+    (mut options, submission): (Options, &Submission),
+    state: Option<&str>,
+    display: Display<'_>,
+) -> Result<Outcome, Failure> {
+    let record = store.run(id)?;
+    if record.origin.pinfold != OWN_VERSION {
+        let then = &record.origin.pinfold;
+        return Err(Failure::new(
+            Exit::Input,
+            format!("the run was begun with Pinfold {then}, this is {OWN_VERSION}"),
+        )
+        .with_hint("go on with that version, or begin a new run"));
+    }
+    submission.set(&mut options)?;
+    let patience_ns = submission.patience_ns()?;
+    let scheduler = (kind_of(&options).find)()?;
+    let mut patience = Patience::new(&*scheduler, patience_ns);
+    let offer = scheduler.offer(&options)?;
+    // Each trial has its own node: the properties of the run are those of the first node.
+    let before = record.sessions.last().map_or(&record.origin, |session| &session.origin);
+    let now = SessionRecord { began_unix_s: SystemClock.unix_seconds(), origin: before.clone() };
+    let run: OpenRun = store.open_run(id, &now, HostChange::Refuse)?;
+    let json = options.to_json().map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
+    store.save_cluster(run, &json)?;
+    interrupt::install()?;
+    let mut transport = open_transport(&*scheduler, &options, (&offer, state))?;
+    announce(&offer, &*transport);
+    let skipped = loaded.cells.all.iter().map(|cell| cell.skipped.clone()).collect();
+    transport.give(&JobDocument {
+        key: options.key.clone(),
+        pinfold: OWN_VERSION.to_owned(),
+        toml: loaded.record.toml.clone(),
+        quick: loaded.record.quick,
+        scouted: Some(Scouted { facts: loaded.facts.clone(), skipped }),
+    })?;
+    let detach = submission.detach;
+    let work = Work { scheduler: &*scheduler, options: &options, offer: &offer, detach, state };
+    work.go((store, run), (&mut *transport, &mut patience), display)
+}
+
+fn open_transport<'a>(
+    scheduler: &'a dyn Scheduler,
+    options: &Options,
+    (offer, state): (&Offer, Option<&str>),
+) -> Result<Box<dyn Transport + 'a>, Failure> {
+    let job = JobRequest {
+        name: format!("pinfold-{}", options.key),
+        partition: options.partition.clone(),
+        exclude: offer.excluded.clone(),
+        time: options.time.clone(),
+    };
+    let program = options.program.as_deref();
+    // With a program of the nodes, the state directory is theirs too.
+    let state = state.filter(|_| program.is_none());
+    let request = Request { key: &options.key, program, state, job, offer, grace_ns: GRACE_NS };
+    transport::open(scheduler, options.shared.as_deref(), &request)
+}
+
+fn announce(offer: &Offer, transport: &dyn Transport) {
+    let up = offer.up();
+    let nodes = counted(offer.nodes.len(), "node");
+    say(&format!("{}: {nodes}, {up} of them up; {}", offer.cluster, transport.describe()));
+    if up == 0 {
+        let first = offer.nodes.iter().take(8);
+        let states: Vec<String> =
+            first.map(|node| format!("{} {}", node.name, node.state)).collect();
+        say(&format!("warning: no node is up ({}); tasks wait until one is", states.join(", ")));
+    }
+}
+
+/// Runs the check of the first node; without a result, nothing is left behind.
+fn look(
+    scheduler: &dyn Scheduler,
+    transport: &mut dyn Transport,
+    (patience, job): (&mut Patience<'_>, &JobDocument),
+) -> Result<(Origin, Scouted), Failure> {
+    transport.give(job)?;
+    let looked = first_look(scheduler, transport, patience);
+    looked.and_then(|text| scouted(&text, job)).or_else(|failure| {
+        transport.cancel()?;
+        transport.close()?;
+        Err(failure)
+    })
+}
+
+/// Runs the check of the first node, as soon as the scheduler accepts a job for it.
+fn first_look(
+    scheduler: &dyn Scheduler,
+    transport: &mut dyn Transport,
+    patience: &mut Patience<'_>,
+) -> Result<String, Failure> {
+    let mut reported = false;
+    loop {
+        match transport.scout(patience) {
+            Err(failure) if scheduler.not_taken(&failure.message) == Some(NotTaken::NoRoom) => {
+                if !std::mem::replace(&mut reported, true) {
+                    say(&format!("note: {}; waiting until a job is taken", failure.message));
+                }
+                patience.wait_for_room()?;
+            }
+            looked => return looked,
+        }
+    }
+}
+
+/// The properties that the first node reported.
+fn scouted(text: &str, job: &JobDocument) -> Result<(Origin, Scouted), Failure> {
+    let digest = study_digest(&job.toml, job.quick);
+    let answer = read_result(text, (&job.key, &digest, OWN_VERSION)).map_err(|e| refused(&e))?;
+    match answer.given {
+        Given::Scouted(scouted) => Ok((answer.head.origin, scouted)),
+        Given::Trials(_) | Given::Refused(_) => {
+            Err(Failure::new(Exit::Host, "the first node gave another result than was asked for"))
+        }
+    }
+}
+
+/// The failure for a result that ends the study.
+pub fn refused(error: &ResultError) -> Failure {
+    let failure = Failure::from_error(Exit::Host, error, None);
+    match error.hint() {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
+    }
+}

@@ -1,0 +1,174 @@
+//! The work of a node: checks that it equals the first node, and runs a part in memory.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{Figure, Origin};
+use pinfold_study::store::{OpenRun, Store, TrialRecord};
+use pinfold_study::study::{
+    self, Cell, Cells, Environment, Finished, HostFacts, Loaded, NewStudy, Outcome, Runner,
+    StartRequest, Study, StudyError, TrialError, from_toml,
+};
+
+use super::documents::{JobDocument, Options, Scouted};
+use super::parts::Parts;
+
+/// The study of a job.
+#[derive(Debug)]
+pub struct Scout {
+    /// As in the file.
+    pub whole: Study,
+    /// In the form that is run.
+    pub study: Study,
+    quick: bool,
+}
+
+/// The result of a node.
+#[derive(Debug)]
+pub enum Found {
+    /// All trials of the part.
+    Whole(Vec<(TrialRecord, Vec<Figure>)>),
+    /// Interrupted after this number of trials, of this total.
+    Interrupted(u64, u64),
+}
+
+/// Parses the study of a job.
+///
+/// # Errors
+/// [`StudyError::Stored`] if it is not a study file, [`StudyError::Runner`] if it has no quick
+/// form.
+pub fn scout(job: &JobDocument) -> Result<Scout, StudyError> {
+    let whole = from_toml(&job.toml).map_err(StudyError::Stored)?;
+    let study = match job.quick {
+        true => whole.quickly().ok_or_else(|| StudyError::Runner {
+            message: "the job wants a quick form, and its study has none".to_owned(),
+            hint: None,
+        })?,
+        false => whole.clone(),
+    };
+    Ok(Scout { whole, study, quick: job.quick })
+}
+
+impl Scout {
+    /// The properties of this node for the study.
+    ///
+    /// # Errors
+    /// [`StudyError`] if nothing can be run here.
+    pub fn look(&self, facts: &HostFacts, runner: &dyn Runner) -> Result<Scouted, StudyError> {
+        let cells = study::cells(&self.study, facts, runner)?;
+        let skipped = cells.all.into_iter().map(|cell| cell.skipped).collect();
+        Ok(Scouted { facts: facts.clone(), skipped })
+    }
+}
+
+/// The differences that prevent this node from running a design of the first node; `None` if there
+/// are none.
+#[must_use]
+pub fn differences(scout: &Scout, first: &Scouted, here: &Scouted) -> Option<String> {
+    let numbers = |facts: &HostFacts| {
+        [
+            ("PUs", facts.pus),
+            ("cores", facts.cores),
+            ("NUMA nodes", facts.nodes),
+            ("packages", facts.packages),
+            ("cores with several PUs", usize::from(facts.smt)),
+            ("governed frequencies", usize::from(facts.cpufreq)),
+        ]
+    };
+    for ((what, then), (_, now)) in numbers(&first.facts).iter().zip(numbers(&here.facts)) {
+        if *then != now {
+            return Some(format!("it has {now} {what}, the first node had {then}"));
+        }
+    }
+    let cells = Cells::of(&scout.study, &here.facts).ok()?;
+    let pairs = first.skipped.iter().zip(&here.skipped).zip(&cells.all);
+    for ((then, now), cell) in pairs {
+        let name = cell.name(&scout.study);
+        match (then, now) {
+            (None, Some(why)) => return Some(format!("it cannot run {name}: {why}")),
+            (Some(why), None) => {
+                return Some(format!("it can run {name}, which the first node could not: {why}"));
+            }
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+    }
+    (first.skipped.len() != here.skipped.len())
+        .then(|| "it makes other cells of the study".to_owned())
+}
+
+/// Runs a part with the runner of this node; nothing is stored on disk.
+///
+/// # Errors
+/// [`StudyError`]: there is no such part, or no trial can be run.
+pub fn work(
+    (scout, number): (&Scout, u32),
+    (origin, facts): (&Origin, &HostFacts),
+    environment: &mut Environment<'_>,
+) -> Result<Found, StudyError> {
+    let mut store = Store::in_memory()?;
+    let new = NewStudy {
+        study: &scout.whole,
+        quick: scout.quick,
+        command: "",
+        origin,
+        facts,
+        now_unix_s: environment.clock.unix_seconds(),
+    };
+    let run = study::create(&mut store, &new, &*environment.runner)?;
+    let loaded = Loaded::read(&store, run.id())?;
+    let parts = Parts::of(&loaded.study, &loaded.cells);
+    let part = parts.part(&loaded.study, &loaded.cells, number).ok_or_else(|| {
+        let message = format!("the study has no part {number}, only {}", parts.count());
+        StudyError::Runner { message, hint: None }
+    })?;
+    match study::run_starts((&mut store, run), &part.starts, environment)? {
+        Outcome::Interrupted { done, total } => Ok(Found::Interrupted(done, total)),
+        Outcome::Finished { .. } => {
+            let mut trials = Vec::new();
+            for (id, trial) in store.trials(run.id())? {
+                trials.push((trial, store.figures(id)?));
+            }
+            Ok(Found::Whole(trials))
+        }
+    }
+}
+
+/// Creates a run on a cluster, with the properties of the first node.
+///
+/// # Errors
+/// [`StudyError`] as [`study::create`]; [`StudyError::OtherCells`] if the cells of the node
+/// differ.
+pub fn create_on_cluster(
+    store: &mut Store,
+    new: &NewStudy<'_>,
+    (scouted, options): (&Scouted, &Options),
+) -> Result<OpenRun, StudyError> {
+    let quick = new.quick.then(|| new.study.quickly()).flatten();
+    let study = quick.as_ref().unwrap_or(new.study);
+    let cells = Cells::of(study, new.facts)?;
+    if cells.all.len() != scouted.skipped.len() {
+        let (stored, found) = (scouted.skipped.len(), cells.all.len());
+        return Err(StudyError::OtherCells { stored, found });
+    }
+    let reasons = cells.all.iter().zip(&scouted.skipped);
+    let reasons = reasons
+        .filter_map(|(cell, why)| Some(((cell.workload, cell.levels.clone()), why.clone()?)))
+        .collect();
+    let json =
+        options.to_json().map_err(|source| StudyError::Document { what: "cluster", source })?;
+    study::create_with(store, new, (&Elsewhere { reasons }, Some(&json)))
+}
+
+/// A runner for another machine: it has the list of cells that that machine refused.
+struct Elsewhere {
+    reasons: BTreeMap<(usize, Vec<usize>), String>,
+}
+
+impl Runner for Elsewhere {
+    fn refusal(&self, _: &Study, cell: &Cell) -> Option<String> {
+        self.reasons.get(&(cell.workload, cell.levels.clone())).cloned()
+    }
+
+    fn start(&mut self, _: &StartRequest<'_>, _: &mut Finished<'_>) -> Result<(), TrialError> {
+        Err(TrialError::fatal("trials of this run are made by the nodes of its cluster"))
+    }
+}

@@ -1,0 +1,217 @@
+//! Applying and undoing for the commands: journal, steps, findings.
+
+use std::ops::ControlFlow;
+
+use pinfold_apply::{
+    Applied, ApplyError, Event, Journal, Journals, NewJournal, Observer, Planned, Target,
+    UndoReport,
+};
+use pinfold_host::{HostMut, LiveHost};
+use pinfold_model::text::counted;
+use pinfold_model::{Command, Plan, Severity};
+use pinfold_plan::{Fit, command, schema};
+
+use crate::message::say;
+use crate::rt_watchdog::Guard;
+use crate::{Exit, Failure, inputs, interrupt};
+
+/// Opens the journals of a state directory.
+pub fn journals<'c>(
+    state: &pinfold_host::files::StateDir,
+    clock: &'c dyn pinfold_host::Clock,
+) -> Result<Journals<'c>, Failure> {
+    let journals = Journals::open(state, clock).map(Journals::with_marks);
+    journals.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
+}
+
+/// Effect of a [request to stop](interrupt::requested) on an apply in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnStop {
+    /// The steps so far are undone.
+    TakeBack,
+    /// The apply is completed: the caller checks for the request afterwards, or there is none.
+    Finish,
+}
+
+/// Applies a plan, with a journal. The journal is locked until it is dropped: until then no other
+/// Pinfold process works on the same machine.
+pub fn apply<'c>(
+    host: &LiveHost,
+    (plan, target): (&Plan, &Target),
+    journals: &Journals<'c>,
+    on_stop: OnStop,
+) -> Result<(Applied, Journal<'c>), Failure> {
+    let mut journal = begin(host, plan, target, (journals, Stay::UntilUndone))?;
+    let applied = make_true(host, (plan, target), &mut journal, on_stop)?;
+    Ok((applied, journal))
+}
+
+/// As [`apply`], for a caller that stays: a plan with real-time threads gets a watchdog before it
+/// is applied.
+pub fn apply_guarded<'c>(
+    host: &LiveHost,
+    (plan, target): (&Plan, &Target),
+    journals: &Journals<'c>,
+    on_stop: OnStop,
+) -> Result<(Applied, Journal<'c>, Option<Guard>), Failure> {
+    let mut journal = begin(host, plan, target, (journals, Stay::WithThisProcess))?;
+    let guard = Guard::of(plan, journals, &journal.record().header.id)?;
+    match make_true(host, (plan, target), &mut journal, on_stop) {
+        Ok(applied) => Ok((applied, journal, guard)),
+        Err(failure) => {
+            if let Some(guard) = guard {
+                guard.end();
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// How long a placement stays.
+enum Stay {
+    UntilUndone,
+    WithThisProcess,
+}
+
+fn begin<'c>(
+    host: &LiveHost,
+    plan: &Plan,
+    target: &Target,
+    (journals, stay): (&Journals<'c>, Stay),
+) -> Result<Journal<'c>, Failure> {
+    let text = schema::to_json_line(plan);
+    let vnode = inputs::single(plan)?;
+    let supervised = matches!(stay, Stay::WithThisProcess);
+    let new = NewJournal { vm_name: &vnode.name, plan: &text, target, supervised };
+    journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
+}
+
+fn make_true(
+    host: &LiveHost,
+    (plan, target): (&Plan, &Target),
+    journal: &mut Journal<'_>,
+    on_stop: OnStop,
+) -> Result<Applied, Failure> {
+    let is_asked = || on_stop == OnStop::TakeBack && interrupt::requested();
+    let mut observer = |_: &Event<'_>| match is_asked() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    match online_and_placed(host, (plan, target), journal, &mut observer) {
+        Ok(applied) if !is_asked() => Ok(applied),
+        Ok(_) | Err(NotPlaced::Apply(ApplyError::Abandoned { .. })) => {
+            take_back(host, journal)?;
+            Err(Failure::new(Exit::Interrupted, "interrupted; what was done was reverted"))
+        }
+        Err(NotPlaced::Apply(error)) => Err(Failure::from(error)),
+        Err(NotPlaced::Elsewhere(failure)) => Err(failure),
+    }
+}
+
+/// Why a plan was not applied; earlier steps were undone.
+enum NotPlaced {
+    Apply(ApplyError),
+    /// The plan is for another host.
+    Elsewhere(Failure),
+}
+
+impl From<ApplyError> for NotPlaced {
+    fn from(error: ApplyError) -> Self {
+        NotPlaced::Apply(error)
+    }
+}
+
+/// Applies a plan. Offline CPUs that its threads need are first brought online. Then the topology
+/// is read again, and threads are placed only if the plan is for this host.
+fn online_and_placed<H: HostMut>(
+    host: &H,
+    (plan, target): (&Plan, &Target),
+    journal: &mut Journal<'_>,
+    observer: &mut Observer<'_>,
+) -> Result<Applied, NotPlaced> {
+    let Planned { steps, findings } = pinfold_apply::online_steps(host, plan, target)?;
+    if steps.is_empty() && findings.is_empty() {
+        return Ok(pinfold_apply::apply(host, plan, target, journal, observer)?);
+    }
+    let online = pinfold_apply::take_steps(host, steps, journal, observer)?;
+    if let Err(failure) = require_fit(host, plan) {
+        return Err(NotPlaced::Elsewhere(match take_back(host, journal) {
+            Ok(_) => failure,
+            Err(left) => left,
+        }));
+    }
+    let mut applied = pinfold_apply::apply(host, plan, target, journal, observer)?;
+    applied.steps.splice(0..0, online.steps);
+    applied.findings.splice(0..0, online.findings);
+    Ok(applied)
+}
+
+/// Refuses a plan of another host, as far as the online CPUs show it.
+fn require_fit<H: HostMut>(host: &H, plan: &Plan) -> Result<(), Failure> {
+    let topology = pinfold_topology::discover(host)
+        .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
+    match pinfold_plan::fit(plan, &topology) {
+        Fit::Same | Fit::OtherOnline => Ok(()),
+        Fit::Offline(pus) => {
+            let text = format!("CPU {pus} did not come online, and threads of the plan need it");
+            Err(Failure::new(Exit::Host, text)
+                .with_hint("run as root; `journalctl -k` shows what the kernel says of it"))
+        }
+        Fit::Other(differences) => Err(another_host("the plan", &differences)
+            .with_hint(format!("make it again here: {}", command::again(plan, None)))),
+    }
+}
+
+/// The refusal of a plan that was made for another host; `name` is the name of the plan.
+pub fn another_host(name: &str, differences: &[String]) -> Failure {
+    let why = match differences {
+        [] => String::new(),
+        _ => format!(": {}", differences.join("; ")),
+    };
+    Failure::new(Exit::Input, format!("{name} was made for another machine{why}"))
+}
+
+/// Undoes all steps; if something could not be restored, the failure names it.
+pub fn undo(host: &LiveHost, mut journal: Journal<'_>) -> Result<UndoReport, Failure> {
+    take_back(host, &mut journal)
+}
+
+fn take_back(host: &dyn HostMut, journal: &mut Journal<'_>) -> Result<UndoReport, Failure> {
+    let report = pinfold_apply::undo(host, journal);
+    for finding in report.near.iter().chain(&report.vanished).chain(&report.changed) {
+        say(&finding.to_string());
+    }
+    if report.is_complete() {
+        return Ok(report);
+    }
+    let lines: Vec<String> = report.failed.iter().map(ToString::to_string).collect();
+    Err(Failure::new(
+        Exit::Residue,
+        format!("not everything was restored:\n  {}", lines.join("\n  ")),
+    )
+    .with_hint(format!(
+        "then run `{}` again",
+        Command::new("undo").arg(&journal.record().header.id)
+    )))
+}
+
+/// Prints what an apply did and could not do.
+pub fn report(applied: &Applied) {
+    say(&format!("{} applied", counted(applied.steps.len(), "step")));
+    for finding in applied.findings.iter().filter(|one| one.severity > Severity::Note) {
+        say(&finding.to_string());
+    }
+}
+
+/// Prints what is not supervised after an apply that does not stay.
+pub fn report_unguarded(plan: &Plan) {
+    if pinfold_apply::real_time_priority(plan).is_some() {
+        say(
+            "warning: guard: its threads keep their real-time priority until the undo, even if they \
+             never sleep; with --watch or `pinfold watch` they lose it when Pinfold ends or hangs",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! Processes in a vnode.
+
+use std::io::IsTerminal as _;
+use std::process::ExitStatus;
+
+use crate::{Exit, Failure, host, interrupt};
+use pinfold_host::files::StateDir;
+use pinfold_host::process::{Child, Signaled, Spawn};
+use pinfold_model::{CpuSet, Platform};
+
+use super::ipc::Enter;
+use super::supervisor::{Endpoint, resolved, with_platform};
+use crate::message::say;
+
+/// The start of a command in a vnode.
+pub fn spawn(enter: &Enter, command: &[String]) -> Result<Spawn, Failure> {
+    let (program, arguments) =
+        command.split_first().ok_or_else(|| Failure::new(Exit::Input, "no command is given"))?;
+    let pus = CpuSet::parse_list(&enter.pus)
+        .map_err(|error| Failure::new(Exit::Host, format!("the supervisor's PUs: {error}")))?;
+    Ok(Spawn::new(program).args(arguments).cgroup_files(enter.files.clone()).affinity(pus))
+}
+
+/// Runs a command in a platform with one vnode, until the command ends, and returns its status.
+pub fn run_slow(
+    state: &StateDir,
+    platform: Platform,
+    command: &[String],
+) -> Result<ExitStatus, Failure> {
+    let host = host::live()?;
+    let name = platform.vnodes.first().map(|vnode| vnode.name.clone()).unwrap_or_default();
+    let plan = resolved(platform, &host)?;
+    // The vnode exists as long as the command, so the signals are left to the command.
+    interrupt::install_forward()?;
+    let mut child: Option<Child> = None;
+    let mut ended = None;
+    let worked = with_platform(&host, (state, Endpoint::Closed), &plan, &mut |platformed| {
+        let running = match &mut child {
+            Some(running) => running,
+            None => {
+                platformed.cautions.drain(..).for_each(|caution| say(&caution));
+                let spawn = spawn(&platformed.enter(&name)?, command)?;
+                child.insert(spawn.start()?)
+            }
+        };
+        hand_on(running)?;
+        ended = running.try_wait()?;
+        Ok(ended.is_none())
+    });
+    drop(child);
+    worked?;
+    ended.ok_or_else(|| Failure::new(Exit::Interrupted, "interrupted"))
+}
+
+/// Forwards signals to the command. Ctrl-C of a terminal reaches it directly, and many programs
+/// treat a second one as a forced exit.
+pub fn hand_on(command: &mut Child) -> Result<(), Failure> {
+    for signal in interrupt::forwarded() {
+        let by_terminal = signal == Signaled::Interrupt && std::io::stdin().is_terminal();
+        if !by_terminal {
+            command.signal(signal)?;
+        }
+    }
+    Ok(())
+}

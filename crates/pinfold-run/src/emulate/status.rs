@@ -1,0 +1,85 @@
+//! The status of a platform, as JSON between processes.
+
+use pinfold_model::{Command, EmulationPlan, Tid};
+use pinfold_speed::NodeStatus;
+use serde_json::{Value, json};
+
+use super::supervisor::Endpoint;
+
+/// Version of the format.
+const FORMAT: &str = "pinfold-emulation/1";
+
+/// The text of a platform in its journal.
+pub fn plan_text(plan: &EmulationPlan, door: Endpoint) -> String {
+    let vnodes = plan.vnodes.iter().map(|vnode| {
+        json!({
+            "vnode": vnode.name,
+            "pus": vnode.cpus().to_string(),
+            "method": vnode.method.map(pinfold_model::Method::name),
+        })
+    });
+    let answers = door == Endpoint::Open;
+    json!({ "format": FORMAT, "answers": answers, "vnodes": vnodes.collect::<Vec<_>>() })
+        .to_string()
+}
+
+/// False for the text of a platform that other commands cannot access: that of `run --speed` or of
+/// a study, which ends with its process.
+pub fn answers(text: &str) -> bool {
+    let value: Option<Value> = serde_json::from_str(text).ok();
+    value.is_none_or(|value| value.get("answers").and_then(Value::as_bool) != Some(false))
+}
+
+/// How to end a platform with a running supervisor.
+pub fn way_to_end(text: &str, supervisor: Tid) -> String {
+    match answers(text) {
+        true => format!("end it with `{}`", Command::new("emulate down")),
+        false => format!(
+            "it ends with the command of process {supervisor}: kill -INT {supervisor} ends both"
+        ),
+    }
+}
+
+/// True for the text of [`plan_text`].
+pub fn is_platform(text: &str) -> bool {
+    let value: Option<Value> = serde_json::from_str(text).ok();
+    value.is_some_and(|value| value.get("format").and_then(Value::as_str) == Some(FORMAT))
+}
+
+/// The status of all vnodes.
+pub fn to_json(nodes: &[NodeStatus], plan: &EmulationPlan) -> Value {
+    let share = |millionths: u32| f64::from(millionths) / 1e6;
+    let vnodes: Vec<Value> = nodes
+        .iter()
+        .map(|node| {
+            let cores: Vec<Value> = node
+                .cores
+                .iter()
+                .map(|core| {
+                    json!({
+                        "pu": core.pu.0,
+                        "asked": share(core.asked.millionths()),
+                        "got": core.got_millionths.map(share),
+                    })
+                })
+                .collect();
+            json!({
+                "vnode": node.name,
+                "method": node.method.name(),
+                "cores": cores,
+                "notes": node.notes,
+            })
+        })
+        .collect();
+    json!({
+        "format": FORMAT,
+        "running": true,
+        "housekeeping": plan.plan.housekeeping.to_string(),
+        "vnodes": vnodes,
+    })
+}
+
+/// The status without a platform, with the reason.
+pub fn none(why: &str) -> Value {
+    json!({ "format": FORMAT, "running": false, "why": why, "vnodes": [] })
+}

@@ -1,0 +1,583 @@
+//! The supervisor of a platform, which slows its vnodes.
+//!
+//! In the background, the program is started again in a new session, and its starter waits until
+//! the vnodes are ready. All changes are steps in the journal, and are undone at its end; after a crash by
+//! `pinfold undo`. Messages during its work are in `status`.
+
+use std::io::BufRead as _;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
+
+use crate::{Exit, Failure, apply_session, host, inputs, interrupt};
+use pinfold_apply::{Journal, NewJournal, Target};
+use pinfold_config::platforms;
+use pinfold_host::files::{self, StateDir};
+use pinfold_host::process::{self, Child, Spawn, Stdio};
+use pinfold_host::{Clock as _, EventWatcher, HostMut as _, LiveHost, SystemClock};
+use pinfold_model::text::counted;
+use pinfold_model::{
+    Change, Command, EmulatedVnode, EmulationPlan, Method, Platform, PuId, Step, TaskId, Topology,
+};
+use pinfold_plan::{PlatformError, resolve_platform, speed_on};
+use pinfold_probe::pinload::Pinload;
+use pinfold_speed::{Facts, Node, ProfileRow, VnodeCgroup, VnodeController};
+use serde_json::Value;
+
+use super::helpers::Programs;
+use super::ipc::{self, Answer, Ask, Caller, Enter, Listener};
+use super::kept::Kept;
+use super::status;
+use crate::message::say;
+
+/// Timeout for the child to calibrate and respond.
+const READY_NS: u64 = 60_000_000_000;
+/// Timeout for the child to undo its platform.
+const END_NS: u64 = 60_000_000_000;
+const LOOK_NS: u64 = 20_000_000;
+/// Maximum number of rounds to move processes that were forked in the meantime.
+const MOST_MOVES: usize = 8;
+
+/// Ends a supervisor that is no longer needed, and waits until it has undone its platform. Fails if
+/// its starter was interrupted.
+fn end_child(mut child: Child) -> Result<(), Failure> {
+    child.terminate()?;
+    let ended = child.wait_for(&SystemClock, END_NS).map_err(Failure::from);
+    match ended? {
+        Some(_) => interrupt::check(),
+        None => {
+            let pid = child.detach().tid;
+            let exit = if interrupt::requested() { Exit::Interrupted } else { Exit::Host };
+            let text = format!("the supervisor (process {pid}) was asked to end and still runs");
+            let hint = format!("if it is stopped, let it go on: kill -CONT {pid}");
+            Err(Failure::new(exit, text).with_hint(hint))
+        }
+    }
+}
+
+/// A platform file, with the option of the command line.
+#[derive(Clone, Copy, Debug)]
+pub struct PlatformFile<'a> {
+    /// Its path.
+    pub path: &'a str,
+    /// Real-time burners may run on the last CPU of the host's own tasks too.
+    pub share_housekeeping: bool,
+}
+
+/// Starts a supervisor in the background, waits for its vnodes, and returns their status.
+pub fn start_child(file: &PlatformFile<'_>, state: &StateDir) -> Result<Value, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::new(Exit::Host, format!("cannot find this program: {error}")))?;
+    let mut words = vec!["--state-dir".to_owned(), state.path_of("")];
+    words.extend(["emulate", "up", "--foreground"].map(str::to_owned));
+    words.push(file.path.to_owned());
+    if file.share_housekeeping {
+        words.push("--share-housekeeping".to_owned());
+    }
+    let mut child = Spawn::new(&program.to_string_lossy())
+        .args(&words)
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Null)
+        .stderr(Stdio::Pipe)
+        .own_group()
+        .start()?;
+    let pipe = child.stderr().ok_or_else(|| Failure::new(Exit::Host, "the child has no pipe"))?;
+    let said = listen(pipe)?;
+    let end = SystemClock.now_ns().saturating_add(READY_NS);
+    let mut last_words: Vec<String> = Vec::new();
+    while SystemClock.now_ns() < end && !interrupt::requested() {
+        // A supervisor that ends closes the connection; its last lines contain the reason.
+        if let Ok(Some(answer)) = ipc::ask(state, &Ask::Status) {
+            hand_over(said.try_iter(), &mut last_words);
+            let status = answer.status()?;
+            let _its_task = child.detach();
+            return Ok(status);
+        }
+        if child.try_wait()?.is_some() {
+            hand_over(said.iter(), &mut last_words);
+            return Err(Failure::new(Exit::Host, last_words.join("\n")));
+        }
+        SystemClock.sleep_ns(LOOK_NS);
+        hand_over(said.try_iter(), &mut last_words);
+    }
+    end_child(child)?;
+    Err(Failure::new(Exit::Host, "the vnodes were not there after a minute").with_hint(format!(
+        "`{}` shows what it waits for",
+        Command::new("emulate up --foreground").arg(file.path)
+    )))
+}
+
+/// The output lines of a child, until its pipe closes or this process ends.
+fn listen(pipe: std::process::ChildStderr) -> Result<Receiver<String>, Failure> {
+    let (report, said) = mpsc::channel();
+    let lines = std::io::BufReader::new(pipe).lines().map_while(Result::ok);
+    std::thread::Builder::new()
+        .name("listener".to_owned())
+        .spawn(move || lines.map(|line| report.send(line)).all(|sent| sent.is_ok()))
+        .map_err(|error| Failure::new(Exit::Host, format!("cannot listen to a child: {error}")))?;
+    Ok(said)
+}
+
+/// Prints the messages of a child; from its failure on, lines are collected in `last_words`.
+fn hand_over(lines: impl Iterator<Item = String>, last_words: &mut Vec<String>) {
+    for line in lines {
+        match line.strip_prefix("pinfold: ") {
+            Some(why) => last_words.push(why.to_owned()),
+            None if last_words.is_empty() => say(&line),
+            None => last_words.push(line),
+        }
+    }
+}
+
+/// The platform of a file on this machine.
+pub fn plan_of(platform: &PlatformFile<'_>, host: &LiveHost) -> Result<EmulationPlan, Failure> {
+    let PlatformFile { path, share_housekeeping } = *platform;
+    let text = files::read_text(path).map_err(|error| inputs::input_failure(&error))?;
+    let mut platform = inputs::asked(path, platforms::from_toml(&text))?;
+    platform.share_housekeeping |= share_housekeeping;
+    let at = |place: Option<(usize, usize)>, failure: Failure| {
+        let place = place.map(|(line, column)| format!("line {line}, column {column}: "));
+        let message = format!("{path}: {}{}", place.unwrap_or_default(), failure.message);
+        Failure { message, ..failure }
+    };
+    for vnode in &mut platform.vnodes {
+        let Some(file) = &mut vnode.profile else { continue };
+        *file = beside(path, file);
+        if let Err(error) = files::read(file) {
+            let place = platforms::place_of_key(&text, &vnode.name, "profile");
+            return Err(at(place, no_profile(path, &error)));
+        }
+    }
+    resolve(platform, host).map_err(|unresolved| {
+        let place = match &unresolved {
+            Unresolved::Host(_) => return unresolved.into_failure(),
+            Unresolved::Method(vnode, _) => platforms::place_of_key(&text, vnode, "method"),
+            Unresolved::Platform(error) => {
+                error.field().and_then(|field| platforms::place_of(&text, &field))
+            }
+        };
+        at(place, unresolved.into_failure())
+    })
+}
+
+/// The profile of a platform file that cannot be read.
+fn no_profile(platform: &str, error: &pinfold_host::HostError) -> Failure {
+    let failure = inputs::input_failure(error);
+    let folder = Path::new(platform).parent().filter(|folder| !folder.as_os_str().is_empty());
+    let hint = match folder {
+        Some(folder) => format!("it is looked for in {}, next to {platform}", folder.display()),
+        None => format!("it is looked for in the current folder, next to {platform}"),
+    };
+    let message = format!("profile: {}", failure.message);
+    Failure { message, hint: failure.hint.or(Some(hint)), ..failure }
+}
+
+/// A file named in another file: its path is relative to the folder of that file.
+fn beside(path: &str, named: &str) -> String {
+    let folder = Path::new(path).parent().unwrap_or(Path::new(""));
+    folder.join(named).to_string_lossy().into_owned()
+}
+
+/// Why a platform cannot be on this machine.
+enum Unresolved {
+    /// The machine cannot be read.
+    Host(Failure),
+    /// The method of a vnode does not work here.
+    Method(String, Failure),
+    /// The planner refuses it.
+    Platform(PlatformError),
+}
+
+impl Unresolved {
+    fn into_failure(self) -> Failure {
+        match self {
+            Unresolved::Host(failure) | Unresolved::Method(_, failure) => failure,
+            Unresolved::Platform(error) => Failure::from_error(Exit::Input, &error, error.hint()),
+        }
+    }
+}
+
+/// A platform on this machine: vnodes that name no method get the best that works here.
+pub fn resolved(platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Failure> {
+    resolve(platform, host).map_err(Unresolved::into_failure)
+}
+
+fn resolve(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Unresolved> {
+    let topology: Topology = inputs::topology(host, None).map_err(Unresolved::Host)?;
+    let facts = Facts::find(host).map_err(|error| Unresolved::Host(error.into()))?;
+    for vnode in &mut platform.vnodes {
+        let method = vnode.method.or_else(|| pinfold_speed::best(&facts));
+        let why = match method {
+            Some(method) => {
+                pinfold_speed::refusal(method, &facts).map(|why| format!("{method}: {why}"))
+            }
+            None => Some("no method works here".to_owned()),
+        };
+        if let Some(why) = why {
+            let hint = match process::is_root() {
+                true => "`pinfold emulate methods` lists what each needs",
+                false => "run it as root; `pinfold emulate methods` lists what each needs",
+            };
+            let why = format!("vnode {}: {why}", vnode.name);
+            let failure = Failure::new(Exit::Host, why).with_hint(hint);
+            return Err(Unresolved::Method(vnode.name.clone(), failure));
+        }
+        vnode.method = method;
+    }
+    resolve_platform(&platform, &topology).map_err(Unresolved::Platform)
+}
+
+/// Converts a planned vnode for the methods.
+pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure> {
+    let method = vnode.method.unwrap_or(Method::Stall);
+    let (profile, load) = match &vnode.profile {
+        None => (Vec::new(), Vec::new()),
+        Some(path) if method == Method::Inject => (Vec::new(), load(path, vnode)?),
+        Some(path) => (profile(path, vnode, topology)?, Vec::new()),
+    };
+    Ok(Node {
+        name: vnode.name.clone(),
+        cores: vnode.pus.clone(),
+        memory_node: vnode.memory_node,
+        method,
+        variant: vnode.variant,
+        period_ns: vnode.period_ns,
+        profile,
+        attach: vnode.attach.clone(),
+        load,
+        calibrate: vnode.calibrate,
+    })
+}
+
+/// A recorded load for the cores of a vnode: the columns of the file in order, regardless of their
+/// CPU numbers on the recorded machine.
+fn load(path: &str, vnode: &EmulatedVnode) -> Result<pinfold_speed::Load, Failure> {
+    let bytes = files::read(path).map_err(|error| inputs::input_failure(&error))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let recorded = inputs::asked(path, platforms::load(&text))?;
+    let cores = vnode.pus.len();
+    if recorded.pus.len() < cores {
+        let why = format!(
+            "{path} is of {}, {} has {cores}",
+            counted(recorded.pus.len(), "CPU"),
+            vnode.name
+        );
+        return Err(Failure::new(Exit::Input, why)
+            .with_hint("record as many, or give the vnode fewer cores"));
+    }
+    let mut from_ns = 0;
+    let mut rows = Vec::with_capacity(recorded.rows.len());
+    for row in &recorded.rows {
+        rows.push((from_ns, row.busy_millionths.iter().copied().take(cores).collect()));
+        from_ns = row.at_ms.saturating_mul(1_000_000);
+    }
+    Ok(rows)
+}
+
+fn profile(
+    path: &str,
+    vnode: &EmulatedVnode,
+    topology: &Topology,
+) -> Result<Vec<ProfileRow>, Failure> {
+    let bytes = files::read(path).map_err(|error| inputs::input_failure(&error))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let profile = inputs::asked(path, platforms::profile(&text))?;
+    let first = vnode.pus.first().map_or(PuId(0), |(pu, _)| *pu);
+    let one = |change: &pinfold_model::SpeedChange| {
+        let speed = speed_on(first, change.speed, topology).map_err(|error| {
+            Failure::new(Exit::Input, format!("{path}: {error}")).with_hint(error.hint())
+        })?;
+        Ok(ProfileRow { at_ns: change.at_ns, speed, line: change.line })
+    };
+    profile.changes.iter().map(one).collect()
+}
+
+/// Is the supervisor of a platform, until a request or a signal ends it.
+pub fn supervise(platform: &PlatformFile<'_>, state: &StateDir) -> Result<(), Failure> {
+    let host = host::live()?;
+    let plan = plan_of(platform, &host)?;
+    let mut nobody = |platformed: &mut Platformed<'_>| {
+        platformed.cautions.drain(..).for_each(|caution| say(&caution));
+        Ok(true)
+    };
+    ipc::forget_last_words(state)?;
+    let ended = with_platform(&host, (state, Endpoint::Open), &plan, &mut nobody);
+    if let Err(failure) = &ended {
+        // In the background the messages have no reader: `status` reports them.
+        ipc::keep_last_words(state, failure);
+    }
+    ended
+}
+
+/// An active platform.
+pub struct Platformed<'h> {
+    /// The controller of the vnodes.
+    pub nodes: VnodeController<'h>,
+    /// The cgroups of each vnode.
+    pub enclosures: Vec<(String, VnodeCgroup)>,
+    /// Warnings about the chosen methods.
+    pub cautions: Vec<String>,
+    plan: &'h EmulationPlan,
+    topology: &'h Topology,
+}
+
+/// The machine for a platform.
+#[derive(Clone, Copy)]
+pub struct Machine<'m> {
+    /// The host.
+    pub host: &'m LiveHost,
+    /// Its topology.
+    pub topology: &'m Topology,
+    /// What the methods of slowing can use.
+    pub facts: &'m Facts,
+}
+
+type Work<'w> = dyn FnMut(&mut Platformed<'_>) -> Result<bool, Failure> + 'w;
+
+/// Whether other commands can access the platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// At the socket of the state directory.
+    Open,
+    /// No other command can access it.
+    Closed,
+}
+
+/// Activates a platform, runs while `work` returns true, and undoes the platform.
+///
+/// `work` is called after each turn of the methods; it must not block.
+pub fn with_platform(
+    host: &LiveHost,
+    (state, door): (&StateDir, Endpoint),
+    plan: &EmulationPlan,
+    work: &mut Work<'_>,
+) -> Result<(), Failure> {
+    let pinload = Pinload::install()?;
+    let topology = inputs::topology(host, None)?;
+    let kept = Kept::of(host, state, &topology)?;
+    let programs = Programs::new(&pinload, kept);
+    let facts = Facts::find(host)?;
+    let machine = Machine { host, topology: &topology, facts: &facts };
+    with_programs(machine, (state, door), plan, (&programs, None), work)
+}
+
+/// As [`with_platform`], on a known machine, with an installed copy of `pinload`. `work` is also
+/// called when `bell` is readable.
+pub fn with_programs(
+    machine: Machine<'_>,
+    (state, door): (&StateDir, Endpoint),
+    plan: &EmulationPlan,
+    (programs, bell): (&Programs<'_>, Option<BorrowedFd<'_>>),
+    work: &mut Work<'_>,
+) -> Result<(), Failure> {
+    let host = machine.host;
+    let clock = SystemClock;
+    let journals = apply_session::journals(state, &clock)?;
+    let target = Target::new(process::own_pid(), Vec::new());
+    let text = status::plan_text(plan, door);
+    let new = NewJournal {
+        vm_name: "a platform of vnodes",
+        plan: &text,
+        target: &target,
+        supervised: true,
+    };
+    let mut journal = journals.begin(host, &new)?;
+    let listener = match door {
+        Endpoint::Open => Some(Listener::open(state)?),
+        Endpoint::Closed => None,
+    };
+    let ended = in_force(machine, (plan, listener, bell), (&mut journal, programs), work);
+    let undone = apply_session::undo(host, journal);
+    let (caller, stopped) = ended?;
+    let answered = stopped.and(undone).map(|report| {
+        let (restored, right) = (report.restored, report.already_right);
+        let reported =
+            format!("{} restored, {right} already as before", counted(restored, "value"));
+        // The client that requested the end receives the findings, else the reader of the
+        // supervisor's output.
+        let found = report.near.iter().chain(&report.vanished).chain(&report.changed);
+        found.fold(reported, |reported, finding| format!("{reported}\n{finding}"))
+    });
+    if let Some(caller) = caller {
+        caller.answer(&match &answered {
+            Ok(reported) => Answer::Down(reported.clone()),
+            Err(failure) => Answer::refused(failure),
+        });
+    }
+    answered.map(|_| ())
+}
+
+/// The client that requested the end, if any, and whether all methods ended without an error.
+type Ended = (Option<Caller>, Result<(), Failure>);
+
+/// The supervisor itself stays on the host's CPUs: its heartbeats would disturb the vnodes. Kernels
+/// before 6.2 reset the affinity when a step enables cpuset, so it is set after the steps.
+fn keep_off(host: &LiveHost, plan: &EmulationPlan) -> Result<(), Failure> {
+    let mut free = plan.plan.housekeeping.clone();
+    for vnode in &plan.vnodes {
+        free = free.difference(&vnode.cpus());
+    }
+    let pus = if free.is_empty() { &plan.plan.housekeeping } else { &free };
+    host.set_affinity(process::own_tid(), pus).map_err(Failure::from)
+}
+
+fn in_force(
+    Machine { host, topology, facts }: Machine<'_>,
+    (plan, listener, bell): (&EmulationPlan, Option<Listener>, Option<BorrowedFd<'_>>),
+    (journal, programs): (&mut Journal<'_>, &Programs<'_>),
+    work: &mut Work<'_>,
+) -> Result<Ended, Failure> {
+    let (mut nodes, mut enclosures, mut cautions) = (Vec::new(), Vec::new(), Vec::new());
+    for vnode in &plan.vnodes {
+        let node = node(vnode, topology)?;
+        let (enclosure, steps) = VnodeCgroup::plan(host, &facts.hierarchies, &node)?;
+        cautions.extend(pinfold_speed::cautions(host, &node, &enclosure));
+        let mut take = |steps: Vec<Step>| {
+            journal.bind(host, &moved(&steps))?;
+            pinfold_apply::take_steps(host, steps, journal, &mut pinfold_apply::unobserved())
+                .map_err(Failure::from)
+        };
+        take(steps)?;
+        // Processes forked by a process inside the vnode are created inside.
+        for moves in 1.. {
+            let missed = enclosure.missed(host, &facts.hierarchies, &node)?;
+            if missed.is_empty() {
+                break;
+            }
+            if moves == MOST_MOVES {
+                let what = format!("vnode {}: its process forks faster than it moves", node.name);
+                return Err(Failure::new(Exit::Host, what)
+                    .with_hint("stop it with SIGSTOP, and let it go on when the platform is up"));
+            }
+            take(missed)?;
+        }
+        enclosures.push((node.name.clone(), enclosure.clone()));
+        nodes.push((node, enclosure));
+    }
+    keep_off(host, plan)?;
+    let nodes = VnodeController::start(host, &SystemClock, programs, nodes)?;
+    // With late heartbeats the vnodes would run at full speed.
+    if let Err(error) = process::hasten() {
+        say(&format!("on a busy machine speeds may fail at times: {error}"));
+    }
+    let mut platformed = Platformed { nodes, enclosures, cautions, plan, topology };
+    let worked = until_done(&mut platformed, (listener, bell), work);
+    let stopped = platformed.nodes.stop().map_err(Failure::from);
+    Ok((worked?, stopped))
+}
+
+/// The processes that steps move into a vnode.
+fn moved(steps: &[Step]) -> Vec<TaskId> {
+    let tasks = steps.iter().filter_map(|step| match &step.change {
+        Change::MoveTasks { tasks, .. } => Some(tasks.iter().copied()),
+        Change::SetAffinity { .. }
+        | Change::WriteFile { .. }
+        | Change::MakeGroup { .. }
+        | Change::SetPolicy { .. }
+        | Change::WriteSetting { .. }
+        | Change::MovePages { .. }
+        | Change::SignalProcesses { .. } => None,
+    });
+    tasks.flatten().collect()
+}
+
+/// The client that requested the end, if any.
+fn until_done(
+    platformed: &mut Platformed<'_>,
+    (mut listener, bell): (Option<Listener>, Option<BorrowedFd<'_>>),
+    work: &mut Work<'_>,
+) -> Result<Option<Caller>, Failure> {
+    let mut watcher = EventWatcher::new();
+    let mut is_asked = true;
+    loop {
+        let now = SystemClock.now_ns();
+        let next = platformed.nodes.turn(now)?;
+        // Before any client learns that the vnodes are ready.
+        if interrupt::requested() || !work(platformed)? {
+            return Ok(None);
+        }
+        let listener_due = listener.as_mut().filter(|listener| is_asked || listener.is_waiting());
+        let received = listener_due.map(|listener| listener.hear(now)).unwrap_or_default();
+        for (caller, question) in received {
+            match question {
+                Ok(Ask::Down) => return Ok(Some(caller)),
+                Ok(question) => match platformed.answer(&question) {
+                    Ok(answer) => caller.answer(&answer),
+                    Err(failure) => caller.answer(&Answer::refused(&failure)),
+                },
+                Err(failure) => caller.answer(&Answer::refused(&failure)),
+            }
+        }
+        let mut sources = listener.as_ref().map(Listener::sources).unwrap_or_default();
+        sources.extend(interrupt::bell());
+        sources.extend(bell);
+        let ns = next.saturating_sub(SystemClock.now_ns());
+        let woken = watcher.wait(ns, &sources)?;
+        is_asked = woken.others;
+        if is_asked {
+            interrupt::silence();
+        }
+    }
+}
+
+impl Platformed<'_> {
+    fn answer(&mut self, question: &Ask) -> Result<Answer, Failure> {
+        match question {
+            Ask::Status => {
+                let nodes = self.nodes.status()?;
+                Ok(Answer::Status(status::to_json(&nodes, self.plan)))
+            }
+            Ask::Set { vnode, speed, pu } => {
+                self.set(vnode, speed, pu.map(PuId))?;
+                Ok(Answer::Done)
+            }
+            Ask::Enter { vnode } => Ok(Answer::Enter(self.enter(vnode)?)),
+            // The response is sent when it is done.
+            Ask::Down => Ok(Answer::Done),
+        }
+    }
+
+    fn vnode(&self, name: &str) -> Result<&EmulatedVnode, Failure> {
+        let known = || self.plan.vnodes.iter().map(|one| one.name.as_str()).collect::<Vec<_>>();
+        self.plan.vnodes.iter().find(|one| one.name == name).ok_or_else(|| {
+            Failure::new(Exit::Input, format!("there is no vnode {name:?}"))
+                .with_hint(format!("there are {}", known().join(", ")))
+        })
+    }
+
+    fn set(&mut self, name: &str, speed: &str, only: Option<PuId>) -> Result<(), Failure> {
+        let wish = inputs::asked("--speed", platforms::speed(speed))?;
+        let vnode = self.vnode(name)?;
+        // As in the platform file.
+        if vnode.method == Some(Method::Inject) {
+            let why = "not for inject: the recorded load decides what is left of each core";
+            return Err(Failure::new(Exit::Input, format!("{name}: speed: {why}"))
+                .with_hint("take another method in the platform file"));
+        }
+        if let Some(pu) = only
+            && !vnode.cpus().contains(pu)
+        {
+            return Err(Failure::new(Exit::Input, format!("{name} has no PU {pu}"))
+                .with_hint(format!("its PUs are {}", vnode.cpus())));
+        }
+        let first = only.or_else(|| vnode.cpus().first()).unwrap_or(PuId(0));
+        let speed = speed_on(first, wish, self.topology).map_err(|error| {
+            Failure::new(Exit::Input, error.to_string()).with_hint(error.hint())
+        })?;
+        self.nodes.set(name, speed, only).map_err(Failure::from)
+    }
+
+    /// Where a process of a vnode starts.
+    pub fn enter(&self, name: &str) -> Result<Enter, Failure> {
+        let vnode = self.vnode(name)?;
+        let enclosure = self.enclosures.iter().find(|(at, _)| at == name);
+        let (_, enclosure) = enclosure.ok_or_else(|| {
+            Failure::new(Exit::Host, format!("the groups of {name} are not known"))
+        })?;
+        Ok(Enter {
+            files: enclosure.entries(),
+            pus: vnode.cpus().to_string(),
+            memory_node: vnode.memory_node.map(|node| node.0),
+        })
+    }
+}

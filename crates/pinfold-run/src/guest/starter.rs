@@ -1,0 +1,275 @@
+//! One start: QEMU is started paused, placed, continued, measured in each load state, ended, and
+//! the placement undone.
+
+use std::sync::Arc;
+
+use pinfold_apply::{Applied, Journal, Journals, Target};
+use pinfold_host::files::StateDir;
+use pinfold_host::process::Stdio;
+use pinfold_host::{Clock, LiveHost};
+use pinfold_model::{Accelerator, Plan};
+use pinfold_probe::agent::{Agent, AgentError, Heartbeat};
+use pinfold_probe::pinload::Pinload;
+use pinfold_study::tune::{StartRequest, StartResult, Starter, TrialError};
+use pinfold_vm::guest::DemoGuest;
+use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
+
+use super::boot_priority::Yielding;
+use super::loads::HostSide;
+use super::measure::{Running, last_lines};
+use super::subject::{Inside, Subject};
+use crate::{
+    Exit, Failure,
+    apply_session::{self, OnStop},
+    inputs, interrupt,
+    rt_watchdog::{Beating, Guard},
+    target::placeable,
+};
+
+/// Polling interval while a guest starts.
+const LOOK_NS: u64 = 100_000_000;
+/// Timeout for QEMU to quit.
+const QUIT_NS: u64 = 3_000_000_000;
+
+/// Starts the subject under the plans of the candidates.
+pub struct VmStarter<'a> {
+    /// The host.
+    pub host: &'a LiveHost,
+    /// The clock.
+    pub clock: &'a dyn Clock,
+    /// The directory of the journals.
+    pub state: &'a StateDir,
+    /// What is started.
+    pub subject: &'a Subject,
+    /// Plan of each candidate, by its index.
+    pub plans: Vec<Plan>,
+    /// The program for loads and benchmarks.
+    pub pinload: &'a Pinload,
+    /// Number of CPUs that this process may use.
+    pub pus: u32,
+    /// Directory for the host's I/O load.
+    pub io_directory: String,
+}
+
+/// Information from one start, in addition to its measurements.
+pub struct Facts {
+    /// QEMU's version.
+    pub qemu: String,
+    /// The accelerator of the guest.
+    pub accelerator: Accelerator,
+    /// Time from the start of QEMU to the agent's hello (ns).
+    pub boot_ns: u64,
+}
+
+impl Starter for VmStarter<'_> {
+    fn start(&mut self, request: &StartRequest) -> Result<StartResult, TrialError> {
+        let plan = self.plans.get(request.candidate).ok_or_else(|| {
+            TrialError::fatal(format!("there is no candidate {}", request.candidate))
+        })?;
+        let mut cells = Vec::new();
+        self.with_guest(plan, |running, _| {
+            for load in &request.load_states {
+                interrupt::check()?;
+                cells.push(running.cell(*load, request.observation_s)?);
+            }
+            Ok(())
+        })
+        .map_err(|failure| {
+            let error = TrialError::failed(failure.message);
+            match failure.hint {
+                Some(hint) => error.with_hint(hint),
+                None => error,
+            }
+        })?;
+        Ok(StartResult { cells })
+    }
+}
+
+impl VmStarter<'_> {
+    /// Starts the guest under a plan, lets `work` use it, ends it and undoes the placement, even
+    /// after an error.
+    pub fn with_guest(
+        &self,
+        plan: &Plan,
+        work: impl FnOnce(&Running<'_>, &Facts) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        interrupt::check()?;
+        let host_side = HostSide::start(self.pinload, self.pus, &self.io_directory)
+            .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+        let began = self.clock.now_ns();
+        let mut vm = self.launch(plan)?;
+        let journals = apply_session::journals(self.state, self.clock)?;
+        let (applied, journal, guard) = self.place(&vm, plan, &host_side, &journals)?;
+        let (beating, result) = match guard.map(Beating::start).transpose() {
+            Ok(beating) => (beating, self.use_guest(&mut vm, (&host_side, began), work)),
+            Err(failure) => (None, Err(failure)),
+        };
+        let ended = vm.quit(QUIT_NS).map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()));
+        let console = result.as_ref().err().map(|_| self.last_words(&vm));
+        drop(vm);
+        drop(applied);
+        let undone = self.take_back(journal);
+        let was_received = beating.is_none_or(Beating::end);
+        drop(host_side);
+        if result.is_err() && interrupt::requested() {
+            // An interrupted wait is not an error of the guest.
+            return undone.and_then(|()| interrupt::check());
+        }
+        result.map_err(|failure| match console {
+            Some(words) if !words.is_empty() => Failure {
+                message: format!("{}; the guest said: {words}", failure.message),
+                ..failure
+            },
+            Some(_) | None => failure,
+        })?;
+        undone?;
+        if !was_received {
+            return Err(Failure::new(
+                Exit::Vm,
+                "this Pinfold was stopped, and the guest has lost its real-time rights: this start does not count",
+            ));
+        }
+        ended.map(|_| ())
+    }
+
+    fn launch(&self, plan: &Plan) -> Result<RunningVm, Failure> {
+        let vnode = inputs::single(plan)?;
+        let argv = self.subject.argv_for(vnode.guest.as_ref());
+        let options = LaunchOptions {
+            echo: Echo::Off,
+            stdin: Stdio::Null,
+            stdout: Stdio::Null,
+            affinity: Some(vnode.pus()),
+            start_timeout_ns: self.subject.start_timeout_ns,
+            terminal: Terminal::Apart,
+            goes_on: || !interrupt::requested(),
+            ..LaunchOptions::default()
+        };
+        let vm = launch::start_stopped(&argv, &options)
+            .map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+        // vCPUs that share a thread can only be placed on the same CPUs.
+        let mut places = vnode.vcpus().map(|thread| &thread.pus);
+        let first = places.next();
+        if places.any(|pus| Some(pus) != first) {
+            let own = vm.found.require_own_threads();
+            own.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+        }
+        Ok(vm)
+    }
+
+    fn place<'j>(
+        &self,
+        vm: &RunningVm,
+        plan: &Plan,
+        host_side: &HostSide,
+        journals: &Journals<'j>,
+    ) -> Result<(Applied, Journal<'j>, Option<Guard>), Failure> {
+        let own =
+            host_side.tasks(self.host).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
+        let target = Target { own, ..placeable(&vm.found) };
+        apply_session::apply_guarded(self.host, (plan, &target), journals, OnStop::Finish)
+    }
+
+    fn use_guest(
+        &self,
+        vm: &mut RunningVm,
+        (host_side, began): (&HostSide, u64),
+        work: impl FnOnce(&Running<'_>, &Facts) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let starts_on_one = self.subject.demo.as_ref().is_some_and(DemoGuest::starts_on_one);
+        let yielding = starts_on_one.then(|| Yielding::all_but_first(self.host, &vm.found));
+        let yielding = yielding.transpose()?;
+        vm.cont().map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+        let agent = self.greet(vm, yielding)?;
+        let beat = |agent| Heartbeat::start_while(agent, || !interrupt::requested());
+        let beat = agent.as_ref().map(beat).transpose();
+        let beat = beat.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+        let facts = Facts {
+            qemu: vm.version.to_string(),
+            accelerator: vm.found.accelerator.unwrap_or(Accelerator::TcgMulti),
+            boot_ns: self.clock.now_ns().saturating_sub(began),
+        };
+        let running = Running {
+            host: self.host,
+            clock: self.clock,
+            pid: vm.pid(),
+            found: &vm.found,
+            agent,
+            inside: &self.subject.inside,
+            vcpus: self.subject.vcpus,
+            host_side,
+            console: self.subject.demo.as_ref().map(|demo| demo.console.as_str()),
+        };
+        let result = work(&running, &facts);
+        drop(beat);
+        result
+    }
+
+    /// The agent's connection; for a guest without one, waits for the time that it needs to start.
+    fn greet(
+        &self,
+        vm: &mut RunningVm,
+        yielding: Option<Yielding<'_>>,
+    ) -> Result<Option<Arc<Agent>>, Failure> {
+        match &self.subject.inside {
+            Inside::Demo | Inside::Agent => {
+                let waits: &dyn Fn() -> bool = &|| !interrupt::requested();
+                let patience = (self.subject.hello_ns, waits);
+                let failed = |e: AgentError| Failure::from_error(Exit::Vm, &e, e.hint());
+                let socket = &self.subject.agent_socket;
+                let mut agent =
+                    Agent::connect_while(socket, patience, self.clock).map_err(failed)?;
+                if let Some(yielding) = yielding {
+                    yielding.end()?;
+                    agent.bring_cpus_online(patience).map_err(failed)?;
+                }
+                self.check_cpus(&agent)?;
+                Ok(Some(Arc::new(agent)))
+            }
+            Inside::Nothing { settle_ns } => self.settle(vm, *settle_ns).map(|()| None),
+        }
+    }
+
+    /// Waits while a guest starts.
+    fn settle(&self, vm: &mut RunningVm, settle_ns: u64) -> Result<(), Failure> {
+        let end = self.clock.now_ns().saturating_add(settle_ns);
+        loop {
+            interrupt::check()?;
+            let left = end.saturating_sub(self.clock.now_ns());
+            let ended = vm.wait_for(left.min(LOOK_NS));
+            let ended = ended.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+            if let Some(status) = ended {
+                let text = format!("the virtual machine ended before it was measured ({status})");
+                return Err(Failure::new(Exit::Vm, text));
+            }
+            if left == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Fails unless all vCPUs of our own guest are online: otherwise its programs would share the
+    /// online ones.
+    fn check_cpus(&self, agent: &Agent) -> Result<(), Failure> {
+        let (online, vcpus) = (agent.hello().cpus_online.len(), self.subject.vcpus);
+        match self.subject.demo.is_none() || online == vcpus as usize {
+            true => Ok(()),
+            false => Err(Failure::new(
+                Exit::Vm,
+                format!("only {online} of the guest's {vcpus} vCPUs came online"),
+            )),
+        }
+    }
+
+    /// Undoes what was applied; what cannot be restored is a failure.
+    fn take_back(&self, journal: Journal<'_>) -> Result<(), Failure> {
+        apply_session::undo(self.host, journal).map(|_| ())
+    }
+
+    /// QEMU's error output and the end of the guest's console.
+    fn last_words(&self, vm: &RunningVm) -> String {
+        let console = self.subject.demo.as_ref().map(|demo| last_lines(&demo.console));
+        let words = [vm.error_output(), console.unwrap_or_default()];
+        words.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("; ")
+    }
+}

@@ -1,0 +1,146 @@
+//! What is measured: the demo guest, or the user's QEMU command.
+
+use pinfold_model::{Accelerator, Finding, GuestTopology, Isa};
+use pinfold_vm::argv;
+use pinfold_vm::guest::{self, DemoGuest, GuestKernel};
+
+use super::image::{GuestImage, Shape};
+use super::scratch::Scratch;
+use crate::{Exit, Failure};
+
+const MEMORY_MIB: u32 = 256;
+/// Timeout for the HELLO of a user's guest.
+const HELLO_NS: u64 = 60_000_000_000;
+
+/// How a guest is measured from inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inside {
+    /// It runs the agent; its two disks are the demo's.
+    Demo,
+    /// It runs the agent; nothing is known about its disks.
+    Agent,
+    /// It has no agent and is observed only from the host, after `settle_ns`.
+    Nothing {
+        /// Time that it needs to start (ns).
+        settle_ns: u64,
+    },
+}
+
+/// A user's QEMU command.
+#[derive(Clone, Debug)]
+pub struct UserGuest {
+    /// The command line.
+    pub command: Vec<String>,
+    /// Time that it needs to start (ns); `None` if it runs the agent.
+    pub settle_ns: Option<u64>,
+    /// Timeout for QEMU to open its monitor (ns).
+    pub start_timeout_ns: u64,
+}
+
+/// What is tuned.
+pub struct Subject {
+    /// QEMU's command line for a measurement.
+    pub argv: Vec<String>,
+    /// The user's own command; empty for the demo guest, whose files are temporary.
+    pub command: Vec<String>,
+    /// Number of vCPUs.
+    pub vcpus: u32,
+    /// Name for plans and reports.
+    pub name: String,
+    /// How it is measured from inside.
+    pub inside: Inside,
+    /// Path of the agent's socket.
+    pub agent_socket: String,
+    /// Timeout for the agent's HELLO (ns).
+    pub hello_ns: u64,
+    /// The demo guest's kernel.
+    pub kernel: Option<GuestKernel>,
+    /// The demo guest, to be rebuilt with another accelerator.
+    pub demo: Option<DemoGuest>,
+    /// Timeout for QEMU to open its monitor (ns).
+    pub start_timeout_ns: u64,
+    /// Findings about it.
+    pub findings: Vec<Finding>,
+}
+
+impl Subject {
+    /// Prepares the demo guest.
+    pub fn demo(vcpus: u32, scratch: &Scratch) -> Result<Self, Failure> {
+        if vcpus == 0 {
+            return Err(Failure::new(Exit::Input, "--vcpus 0: a guest needs at least one"));
+        }
+        let shape = Shape { vcpus, accelerator: Accelerator::Kvm, memory_mib: MEMORY_MIB };
+        Ok(GuestImage::prepare(Isa::X86, scratch)?.subject("demo", shape))
+    }
+
+    /// A user's guest.
+    #[must_use]
+    pub fn user(guest: UserGuest, scratch: &Scratch) -> Self {
+        let agent_socket = scratch.file("agent.sock");
+        let mut command = guest.command.clone();
+        let parsed = argv::parse(&command);
+        let vcpus = parsed.vcpus().unwrap_or(1);
+        let name = parsed.name().unwrap_or("vm").to_owned();
+        // Trials end abruptly: the user's disks must not be changed by that.
+        if !parsed.has("snapshot") {
+            command.push("-snapshot".to_owned());
+        }
+        let inside = match guest.settle_ns {
+            None => {
+                command.extend(guest::agent_port(&agent_socket));
+                Inside::Agent
+            }
+            Some(settle_ns) => Inside::Nothing { settle_ns },
+        };
+        let findings = match inside {
+            Inside::Demo | Inside::Agent => Vec::new(),
+            Inside::Nothing { .. } => vec![
+                Finding::warning(
+                    "measurement",
+                    "the guest runs no agent, so it was only seen from the host: how long its vCPUs waited for a PU",
+                )
+                .with_hint("run `pinload agent` in the guest and give --agent to measure inside"),
+            ],
+        };
+        Self {
+            argv: command,
+            command: guest.command,
+            vcpus,
+            name,
+            inside,
+            agent_socket,
+            hello_ns: HELLO_NS,
+            kernel: None,
+            demo: None,
+            start_timeout_ns: guest.start_timeout_ns,
+            findings,
+        }
+    }
+
+    /// Switches the demo guest to another accelerator.
+    pub fn use_accelerator(&mut self, accelerator: Accelerator) {
+        if let Some(demo) = &mut self.demo {
+            demo.accelerator = accelerator;
+            self.argv = demo.argv();
+        }
+    }
+
+    /// The command line with the guest topology of a plan.
+    pub fn argv_for(&self, guest: Option<&GuestTopology>) -> Vec<String> {
+        match guest {
+            Some(guest) => argv::set_smp(&self.argv, guest),
+            None => self.argv.clone(),
+        }
+    }
+
+    /// The guest, as text for the report.
+    pub fn describe(&self) -> String {
+        match &self.kernel {
+            Some(kernel) => format!(
+                "demo guest: {} vCPU, {MEMORY_MIB} MiB, kernel {} {}, a disk on emulated AHCI and one on virtio, both in memory",
+                self.vcpus, kernel.package, kernel.version
+            ),
+            None => format!("{}: {} vCPU, the user's own QEMU command", self.name, self.vcpus),
+        }
+    }
+}

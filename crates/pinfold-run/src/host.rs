@@ -1,0 +1,64 @@
+//! The running host: access to it, its state directory, the origin of its numbers.
+
+use std::io::Read as _;
+use std::sync::mpsc;
+
+use pinfold_host::files::{self, StateDir};
+use pinfold_host::{LiveHost, Systemd};
+use pinfold_model::{Origin, Topology};
+use pinfold_vm::libvirt::LibvirtBackend;
+
+use crate::Failure;
+
+/// Timeout for systemd and libvirt when a setting is made through them (ns).
+const KEEPER_NS: u64 = 20_000_000_000;
+
+/// The running machine.
+pub fn live() -> Result<LiveHost, Failure> {
+    live_within(KEEPER_NS)
+}
+
+/// As [`live`], with another timeout for systemd and libvirt (ns).
+pub fn live_within(keeper_ns: u64) -> Result<LiveHost, Failure> {
+    let host = LiveHost::new()?;
+    Ok(host
+        .with_setting_backend(Systemd::new(keeper_ns))
+        .with_setting_backend(LibvirtBackend::new(keeper_ns)))
+}
+
+/// True for a process that a signal or a debugger has stopped.
+pub fn is_stopped(pid: pinfold_model::Tid) -> bool {
+    let stat = live().map(|host| pinfold_host::proc_stat::of(&host, pid));
+    matches!(stat, Ok(Ok(Some(stat))) if matches!(stat.state, 'T' | 't'))
+}
+
+/// The directory of the journals and locks.
+pub fn state(path: Option<&str>) -> Result<StateDir, Failure> {
+    let path = match path {
+        // The path is recorded for other processes, which have other working directories.
+        Some(path) => std::path::absolute(path)
+            .map_or_else(|_| path.to_owned(), |path| path.to_string_lossy().into_owned()),
+        None => files::default_state_dir()?,
+    };
+    Ok(StateDir::open(&path)?)
+}
+
+/// Bytes on standard input, each a heartbeat of the parent; the channel closes at the end of the
+/// input.
+pub fn beats() -> mpsc::Receiver<u8> {
+    let (received, beats) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut byte = [0];
+        while let Ok(1) = std::io::stdin().read(&mut byte) {
+            if received.send(byte[0]).is_err() {
+                return;
+            }
+        }
+    });
+    beats
+}
+
+/// The origin of numbers of this host, without a guest.
+pub fn origin(host: &LiveHost, topology: &Topology, seed: u64) -> Result<Origin, Failure> {
+    Ok(pinfold_topology::origin(host, topology, seed)?)
+}

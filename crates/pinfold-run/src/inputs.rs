@@ -1,0 +1,234 @@
+//! What commands take: CPUs, requests, plans and their files, checked against the host.
+
+use pinfold_host::{HostError, LiveHost, files};
+use pinfold_model::{
+    CpuSet, Free, Plan, Request, Severity, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest,
+};
+use pinfold_plan::domain_file::Domain;
+use pinfold_plan::requests::{self, RequestError};
+use pinfold_plan::{Fit, PlanError, command};
+use pinfold_topology::TopologyError;
+
+use crate::vcpus::Vcpus;
+use crate::{Exit, Failure, apply_session};
+
+/// The topology of this machine, or of the one that `input` names.
+pub fn topology(host: &LiveHost, input: Option<&str>) -> Result<Topology, Failure> {
+    let found = match input {
+        Some(text) => pinfold_topology::read_input(host, text),
+        None => pinfold_topology::discover(host),
+    };
+    found.map_err(|error: TopologyError| {
+        let exit = if input.is_some() { Exit::Input } else { Exit::Host };
+        Failure::from_error(exit, &error, error.hint())
+    })
+}
+
+/// A list of CPUs from the command line.
+pub fn pus(option: &str, text: &str) -> Result<CpuSet, Failure> {
+    CpuSet::parse_list(text).map_err(|error| {
+        Failure::new(Exit::Input, format!("{option}: {error}"))
+            .with_hint("write OS indexes, such as 0-3,8; `pinfold topo` shows them as P#")
+    })
+}
+
+/// Checks that CPUs from the command line exist on this machine.
+pub fn require_known(option: &str, pus: &CpuSet, topology: &Topology) -> Result<(), Failure> {
+    let known = topology.online().union(&topology.offline);
+    let strange = pus.difference(&known);
+    if strange.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Input, format!("{option}: this machine has no PU {strange}"))
+        .with_hint(format!("its PUs are {known}; `pinfold topo` shows them")))
+}
+
+/// The machine that a domain file, or the XML of a running domain, describes.
+pub fn vnode_of_domain(domain: &Domain, topology: &Topology) -> VnodeRequest {
+    let vnode = VnodeRequest::vm(&domain.name, domain.request(topology));
+    VnodeRequest { memory: domain.memory_request(topology), ..vnode }
+}
+
+/// Sets another number of vCPUs. The guest's NUMA cells are removed, because they are for the
+/// former number.
+pub fn set_vcpus(vm: &mut VmRequest, vcpus: VcpuCount) {
+    if vcpus != vm.vcpus {
+        vm.cells.clear();
+    }
+    vm.vcpus = vcpus;
+}
+
+/// What an option asks, with the option's name in front of what is wrong with it: once, where the
+/// reader names its key too.
+pub fn asked<T>(option: &str, read: Result<T, RequestError>) -> Result<T, Failure> {
+    read.map_err(|error| {
+        let failure = Failure::from_error(Exit::Input, &error, error.hint());
+        let key = option.trim_start_matches('-');
+        let named = [option.to_owned(), key.to_owned(), format!("{key}s")];
+        let bare = named.iter().find_map(|name| failure.message.strip_prefix(&format!("{name}: ")));
+        let message = format!("{option}: {}", bare.unwrap_or(&failure.message));
+        Failure { message, ..failure }
+    })
+}
+
+/// An input file that cannot be read.
+pub fn input_failure(error: &HostError) -> Failure {
+    if let HostError::File { path, source, .. } = error
+        && source.kind() == std::io::ErrorKind::IsADirectory
+    {
+        return Failure::new(Exit::Input, format!("{path} is a folder, not a file"))
+            .with_hint("name a file in it");
+    }
+    let hint = error.hint().filter(|_| matches!(error, HostError::Encoding { .. }));
+    Failure::from_error(Exit::Input, error, hint)
+}
+
+/// A request file; its name and position are put before errors.
+pub struct RequestFile {
+    path: String,
+    text: String,
+}
+
+impl RequestFile {
+    /// Reads the file.
+    pub fn read(path: &str) -> Result<Self, Failure> {
+        let text = files::read_text(path).map_err(|error| input_failure(&error))?;
+        Ok(Self { path: path.to_owned(), text })
+    }
+
+    /// The request for a machine.
+    pub fn request(&self, topology: &Topology) -> Result<Request, Failure> {
+        let request = asked(&self.path, requests::from_toml(&self.text))?;
+        let known = |key: &[&str], pus: &CpuSet| {
+            let place = requests::place_of_key(&self.text, key);
+            require_known(&format!("{}{}", self.place(place), key.join(".")), pus, topology)
+        };
+        known(&["avoid"], &request.avoid)?;
+        if let Some(Free::These(pus)) = &request.free {
+            known(&["host", "pus"], pus)?;
+        }
+        Ok(request)
+    }
+
+    /// Makes a plan for the request.
+    pub fn plan(&self, strategy: Option<&str>, topology: &Topology) -> Result<Plan, Failure> {
+        let request = self.request(topology)?;
+        pinfold_plan::plan(strategy.unwrap_or("auto"), topology, &request).map_err(|error| {
+            let failure = plan_failure(&error);
+            if matches!(error, PlanError::UnknownStrategy { .. }) {
+                return failure;
+            }
+            let place = self.place(requests::place_of(&self.text, &error));
+            Failure { message: format!("{place}{}", failure.message), ..failure }
+        })
+    }
+
+    fn place(&self, place: Option<(usize, usize)>) -> String {
+        match place {
+            Some((line, column)) => format!("{}: line {line}, column {column}: ", self.path),
+            None => format!("{}: ", self.path),
+        }
+    }
+}
+
+fn plan_failure(error: &PlanError) -> Failure {
+    Failure::from_error(Exit::Input, error, error.hint())
+}
+
+/// Makes a plan with the given strategy, or with `auto`.
+pub fn make_plan(
+    strategy: Option<&str>,
+    topology: &Topology,
+    request: &Request,
+) -> Result<Plan, Failure> {
+    pinfold_plan::plan(strategy.unwrap_or("auto"), topology, request)
+        .map_err(|error| plan_failure(&error))
+}
+
+/// The only vnode of a plan.
+pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
+    plan.single().map_err(|error| {
+        let failure = Failure::from_error(Exit::Input, &error, None);
+        match plan.vnodes.first() {
+            Some(first) => {
+                let command = command::again(&plan.alone(first), None);
+                failure.with_hint(format!("plan for one of them: `{command}`"))
+            }
+            None => failure,
+        }
+    })
+}
+
+/// A plan from a file made by `pinfold plan --json`.
+pub fn read_plan(path: &str) -> Result<Plan, Failure> {
+    let bytes = files::read(path).map_err(|error| input_failure(&error))?;
+    parse_plan(path, bytes)
+}
+
+/// Parses the contents of a plan file.
+pub fn parse_plan(path: &str, bytes: Vec<u8>) -> Result<Plan, Failure> {
+    let text = files::text(path, bytes).map_err(|error| input_failure(&error))?;
+    pinfold_plan::schema::from_json(&text).map_err(|error| {
+        let failure = Failure::from_error(Exit::Input, &error, error.hint());
+        Failure { message: format!("{path}: {}", failure.message), ..failure }
+    })
+}
+
+/// A plan from a file, checked against this host and the vCPUs of a machine.
+pub fn plan_for_host(path: &str, topology: &Topology, vcpus: &Vcpus) -> Result<Plan, Failure> {
+    fitting(path, read_plan(path)?, topology, vcpus)
+}
+
+/// A plan that was read from a file, if it fits this host and the vCPUs of a machine.
+pub fn fitting(
+    path: &str,
+    plan: Plan,
+    topology: &Topology,
+    vcpus: &Vcpus,
+) -> Result<Plan, Failure> {
+    let wrong = pinfold_plan::validate(&plan, topology);
+    let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
+    if let Some(finding) = problem {
+        let failure =
+            Failure::new(Exit::Input, format!("{path}: {}: {}", finding.subject, finding.text));
+        return Err(match &finding.hint {
+            Some(hint) => failure.with_hint(hint),
+            None => failure,
+        });
+    }
+    // A plan with offline CPUs can only be checked when they are online.
+    if let Fit::Other(differences) = pinfold_plan::fit(&plan, topology) {
+        let failure = apply_session::another_host(path, &differences);
+        // Without a record of its CPUs, the offline ones may be the only difference.
+        let offline = wrong.iter().find(|finding| finding.subject == "offline");
+        let offline = offline.filter(|_| plan.cpus.is_none());
+        return Err(
+            match offline.and_then(|finding| Some((&finding.text, finding.hint.as_ref()?))) {
+                Some((text, hint)) => Failure::new(Exit::Input, format!("{path}: {text}"))
+                    .with_hint(format!("{hint}, and apply it again")),
+                None => failure
+                    .with_hint(format!("make it again here: `{}`", command::again(&plan, None))),
+            },
+        );
+    }
+    vcpus.require_in(path, &plan)?;
+    Ok(plan)
+}
+
+/// Adds tunables from the command line to a plan.
+pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Result<(), Failure> {
+    for words in knobs {
+        asked("--knob", requests::knob(plan, words))?;
+    }
+    let wrong = pinfold_plan::validate(plan, topology);
+    let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
+    match problem.filter(|_| !knobs.is_empty()) {
+        Some(finding) => {
+            let text = format!("--knob: {}: {}", finding.subject, finding.text);
+            let hint = finding.hint.as_deref();
+            Err(Failure::new(Exit::Input, text)
+                .with_hint(hint.unwrap_or("`pinfold topo` shows the PUs of this machine")))
+        }
+        None => Ok(()),
+    }
+}

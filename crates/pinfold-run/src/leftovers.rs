@@ -1,0 +1,65 @@
+//! Files and sockets left by killed processes, and marks of placements whose journal is missing or
+//! has ended: `status` lists them, `undo` removes them.
+
+use std::io::ErrorKind;
+
+use pinfold_host::files::{self, Owned, StateDir};
+use pinfold_host::{Clock as _, ControlSocket, LiveHost, SystemClock};
+
+use pinfold_model::shown;
+
+use crate::message::say;
+use crate::{Failure, emulate};
+
+/// A supervisor refuses connections between the two calls that open its socket (`bind` and
+/// `listen`).
+const PAUSE_NS: u64 = 50_000_000;
+
+/// The paths of all leftovers.
+pub fn find(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
+    let mut found = files(host, state)?;
+    found.extend(pinfold_apply::void_marks(host)?);
+    Ok(found)
+}
+
+/// The paths of temporary files and folders, and of a socket, whose process has ended.
+fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
+    let mut found = files::orphans(host)?;
+    let programs = Owned::Program.orphans(host, &state.path_of("bin"));
+    found.extend(programs?);
+    for folder in [state.path(), &state.path_of(pinfold_apply::JOURNALS)] {
+        found.extend(files::temporaries(host, folder)?);
+    }
+    let socket = emulate::ipc::socket(state);
+    if is_dead(&socket) {
+        SystemClock.sleep_ns(PAUSE_NS);
+        found.extend(is_dead(&socket).then_some(socket));
+    }
+    Ok(found)
+}
+
+/// Removes and lists them.
+pub fn remove(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
+    let removed = |path: &String| {
+        say(&format!("removed {}, which an ended process had left", shown::name(path)));
+    };
+    // While holding their locks: another Pinfold process may be placing the same process.
+    let marks = pinfold_apply::remove_void_marks(host)?;
+    marks.iter().for_each(removed);
+    for path in &files(host, state)? {
+        files::remove_orphan(path)?;
+        removed(path);
+    }
+    Ok(())
+}
+
+/// True for a socket without a listening process.
+fn is_dead(socket: &str) -> bool {
+    match ControlSocket::knock(socket) {
+        Ok(_) => false,
+        Err(error) => error
+            .errno()
+            .map(std::io::Error::from_raw_os_error)
+            .is_some_and(|error| error.kind() == ErrorKind::ConnectionRefused),
+    }
+}

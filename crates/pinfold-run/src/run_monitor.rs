@@ -1,0 +1,286 @@
+//! Keeps a placement in the planned state until the machine ends or the user requests a stop.
+//!
+//! The kernel wakes the monitor when a thread of the machine creates another one or exits. Only if
+//! it may not receive these events, it polls every [`TICK_NS`]. It checks again shortly after an
+//! event, and queries a thread without a role again, because threads get their names after their
+//! creation. [`Rounds`] schedules the checks.
+
+use std::collections::BTreeSet;
+
+use pinfold_apply::{Extent, Glance, Journal, Target, WatchEvent, Watcher};
+use pinfold_host::{Clock, EventWatcher, LiveHost};
+use pinfold_model::{Finding, Plan};
+use pinfold_vm::Monitor;
+
+use crate::message::say;
+use crate::rt_watchdog::Guard;
+use crate::target::Asking;
+use crate::{Failure, interrupt};
+
+/// Polling interval if events about new threads are not available.
+pub const TICK_NS: u64 = 75_000_000;
+/// Interval of comparing masks and policies: the kernel sends no event when they are changed.
+pub const COMPARE_NS: u64 = 6_000_000_000;
+/// Minimum time between two checks of all threads, regardless of the rate of new threads.
+const PAUSE_NS: u64 = 50_000_000;
+/// Time after which a thread without a role is queried again.
+const ASK_AGAIN_NS: u64 = 25_000_000;
+/// A process exits slightly later than its threads: this check finds it ended.
+const ECHO_NS: u64 = 100_000_000;
+
+/// Schedule of the checks of a machine.
+#[derive(Debug)]
+pub struct Rounds {
+    /// Time of the next full check of all threads, without a quick check before.
+    look_at: Option<u64>,
+    compare_at: u64,
+    looked_at: u64,
+    extent: Extent,
+    has_echo: bool,
+}
+
+/// The check that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// A full check of all threads: [`Watcher::put_right`].
+    Look,
+    /// A quick check: [`Watcher::glance`], and a full one if it finds changes.
+    Glance(Extent),
+}
+
+impl Rounds {
+    /// Starts with a full check.
+    pub fn new(now: u64) -> Self {
+        Self {
+            look_at: Some(now),
+            compare_at: now.saturating_add(COMPARE_NS),
+            looked_at: 0,
+            extent: Extent::TaskEvents,
+            has_echo: false,
+        }
+    }
+
+    /// Called when a thread of the machine created another one, or exited.
+    pub fn received_threads(&mut self, now: u64) {
+        let soon = now.max(self.looked_at.saturating_add(PAUSE_NS));
+        self.look_at = Some(self.look_at.map_or(soon, |at| at.min(soon)));
+        self.has_echo = true;
+    }
+
+    /// Called when a process wrote to a file of the machine's cgroups.
+    pub fn received_files(&mut self, now: u64) {
+        self.extent = Extent::Groups;
+        self.compare_at = self.compare_at.min(now.max(self.looked_at.saturating_add(PAUSE_NS)));
+    }
+
+    /// The check that is due.
+    pub fn due(&mut self, now: u64) -> Due {
+        if now >= self.compare_at {
+            self.compare_at = now.saturating_add(COMPARE_NS);
+            let extent = std::mem::replace(&mut self.extent, Extent::TaskEvents);
+            return Due::Glance(if extent == Extent::Groups { extent } else { Extent::Masks });
+        }
+        match self.look_at {
+            Some(at) if now >= at => Due::Look,
+            Some(_) | None => Due::Glance(Extent::TaskEvents),
+        }
+    }
+
+    /// Called after a full check of all threads.
+    pub fn looked(&mut self, now: u64, has_questions: bool) {
+        self.looked_at = now;
+        let again = match (has_questions, std::mem::take(&mut self.has_echo)) {
+            (true, _) => Some(ASK_AGAIN_NS),
+            (false, true) => Some(ECHO_NS),
+            (false, false) => None,
+        };
+        self.look_at = again.map(|after| now.saturating_add(after));
+    }
+
+    /// Time of the next check if no event occurs before.
+    pub fn next(&self) -> u64 {
+        self.look_at.map_or(self.compare_at, |at| at.min(self.compare_at))
+    }
+}
+
+/// Receives the events of some machines.
+#[derive(Default)]
+pub struct Ear {
+    watcher: EventWatcher,
+    is_deaf: bool,
+    /// Events that are not available; reported once.
+    reported: BTreeSet<&'static str>,
+}
+
+impl Ear {
+    /// Receives events of these threads and files from now on. True if earlier events may have been
+    /// missed.
+    pub fn follow(
+        &mut self,
+        threads: &BTreeSet<pinfold_model::Tid>,
+        files: &BTreeSet<String>,
+    ) -> (bool, Vec<Finding>) {
+        let mut findings = Vec::new();
+        let is_new = match self.watcher.follow_threads(threads) {
+            Ok(is_new) => {
+                self.is_deaf = false;
+                is_new
+            }
+            Err(error) => {
+                self.is_deaf = true;
+                if self.reported.insert("threads") {
+                    let failure = Failure::from(error);
+                    let text = format!(
+                        "new threads are looked for every {} ms, which takes CPU time: {}",
+                        TICK_NS / 1_000_000,
+                        failure.message
+                    );
+                    findings.push(Finding::note("watch", text).with_hint(
+                        "run it as root outside a container, so that the kernel reports them; ulimit -n must allow a file for each thread",
+                    ));
+                }
+                false
+            }
+        };
+        if let Err(error) = self.watcher.follow_files(files)
+            && self.reported.insert("files")
+        {
+            let text = format!(
+                "changes of groups are seen by the masks alone: {}",
+                Failure::from(error).message
+            );
+            findings.push(
+                Finding::note("watch", text)
+                    .with_hint("raise fs.inotify.max_user_instances and max_user_watches"),
+            );
+        }
+        (is_new, findings)
+    }
+
+    /// Waits until `next`, or until an event.
+    pub fn wait(
+        &mut self,
+        clock: &dyn Clock,
+        next: u64,
+        others: &[std::os::fd::BorrowedFd<'_>],
+    ) -> Result<pinfold_host::Events, Failure> {
+        let now = clock.now_ns();
+        let longest = if self.is_deaf { TICK_NS } else { COMPARE_NS };
+        let ns = next.saturating_sub(now).min(longest);
+        let others: Vec<_> = interrupt::bell().into_iter().chain(others.iter().copied()).collect();
+        let received = self.watcher.wait(ns, &others)?;
+        interrupt::silence();
+        Ok(received)
+    }
+}
+
+/// Monitors a machine; returns when it has ended or the user requested a stop.
+pub fn watch(
+    host: &LiveHost,
+    clock: &dyn Clock,
+    (plan, target): (&Plan, &Target),
+    journal: &mut Journal<'_>,
+    (monitor, mut guard): (Option<&mut dyn Monitor>, Option<&mut Guard>),
+) -> Result<(), Failure> {
+    let mut watcher = Watcher::new(host, plan, target)?;
+    let mut asking = Asking { monitor };
+    let (mut ear, mut rounds) = (Ear::default(), Rounds::new(clock.now_ns()));
+    while !interrupt::requested() {
+        if let Some(guard) = guard.as_deref_mut() {
+            guard.beat(clock.now_ns())?;
+        }
+        let look = match rounds.due(clock.now_ns()) {
+            Due::Look => Glance::Look,
+            Due::Glance(extent) => watcher.glance(host, extent)?,
+        };
+        match look {
+            Glance::Quiet => {}
+            Glance::Ended => return Ok(()),
+            Glance::Look => {
+                let events = watcher.put_right(host, journal, &mut asking);
+                for event in events? {
+                    if event == WatchEvent::Ended {
+                        return Ok(());
+                    }
+                    say(&sentence(&event));
+                }
+                rounds.looked(clock.now_ns(), watcher.has_questions());
+            }
+        }
+        let (is_new, findings) = ear.follow(watcher.threads(), &watcher.files().cloned().collect());
+        findings.iter().for_each(|finding| say(&finding.to_string()));
+        if is_new {
+            // Threads created before the events were received change the link count.
+            continue;
+        }
+        let next = guard.as_deref().map_or(rounds.next(), |one| one.next().min(rounds.next()));
+        let received = ear.wait(clock, next, &[])?;
+        if !received.threads.is_empty() {
+            rounds.received_threads(clock.now_ns());
+        }
+        if received.files {
+            rounds.received_files(clock.now_ns());
+        }
+    }
+    Ok(())
+}
+
+/// Describes an event for the user.
+pub fn sentence(event: &WatchEvent) -> String {
+    match event {
+        WatchEvent::Placed { task, role, pus } => {
+            format!("new thread {} ({role}) placed on {pus}", task.tid)
+        }
+        WatchEvent::Repaired { task, role, change, found, clue } => {
+            format!(
+                "thread {} ({role}) had moved, it had {found}: {change}; changed by: {clue}",
+                task.tid
+            )
+        }
+        WatchEvent::Contested { task, role, found, clue, .. } => format!(
+            "thread {} ({role}) is moved repeatedly by another program, now it has {found}; Pinfold leaves it alone; changed by: {clue}",
+            task.tid
+        ),
+        WatchEvent::Groups { what, before, after, clue } => {
+            format!("{what} was {before} and is {after}; changed by: {clue}")
+        }
+        WatchEvent::Finding(finding) => finding.to_string(),
+        WatchEvent::Ended => "the process has ended".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_threads_are_read_at_once_but_not_all_the_time() {
+        let mut rounds = Rounds::new(1_000);
+        assert_eq!(rounds.due(1_000), Due::Look);
+        rounds.looked(1_000, false);
+        assert_eq!(rounds.due(2_000), Due::Glance(Extent::TaskEvents));
+        assert_eq!(rounds.next(), 1_000 + COMPARE_NS);
+        let later = 10 * PAUSE_NS;
+        rounds.received_threads(later);
+        assert_eq!(rounds.due(later), Due::Look);
+        rounds.looked(later, true);
+        assert_eq!(rounds.next(), later + ASK_AGAIN_NS, "it may have got its name");
+        rounds.received_threads(later + 1);
+        assert_eq!(rounds.due(later + 1), Due::Glance(Extent::TaskEvents), "a pause between looks");
+        rounds.looked(later + PAUSE_NS, false);
+        assert_eq!(rounds.next(), later + PAUSE_NS + ECHO_NS, "the end of a process");
+        rounds.looked(rounds.next(), false);
+        assert_eq!(rounds.next(), 1_000 + COMPARE_NS);
+    }
+
+    #[test]
+    fn masks_are_compared_every_few_seconds_and_files_when_one_was_written() {
+        let mut rounds = Rounds::new(0);
+        rounds.looked(0, false);
+        assert_eq!(rounds.due(COMPARE_NS), Due::Glance(Extent::Masks));
+        assert_eq!(rounds.due(COMPARE_NS + 1), Due::Glance(Extent::TaskEvents));
+        rounds.received_files(COMPARE_NS + 2);
+        assert_eq!(rounds.due(COMPARE_NS + 2), Due::Glance(Extent::Groups));
+        assert_eq!(rounds.next(), 2 * COMPARE_NS + 2);
+    }
+}

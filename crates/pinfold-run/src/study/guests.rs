@@ -1,0 +1,310 @@
+//! The guests of a study: prepares the images of each instruction set before the first trial, and
+//! determines which guests cannot run here and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_config::requests;
+use pinfold_host::{Host as _, LiveHost, SystemClock, files, paths, process};
+use pinfold_model::{
+    Accelerator, EmulatorRequest, Isa, IsolationScope, Origin, Plan, Request, Severity, Topology,
+    VcpuCount,
+};
+use pinfold_probe::pinload::Pinload;
+use pinfold_study::study::{Acts, Cell, Cells, GuestRequest, NONE, Program, Study};
+use pinfold_vm::guest::MOST_VCPUS;
+
+use super::environment::NAME;
+use crate::Failure;
+use crate::guest::{GuestImage, Scratch, Shape, Subject, VmStarter, lacking};
+use crate::message::say;
+
+/// Memory of a guest: enough for the largest input of `pinload parallel` in addition to its
+/// initramfs.
+const MEMORY_MIB: u32 = 1024;
+/// Timeout for the HELLO of a guest under KVM, after which KVM counts as not working.
+const KVM_HELLO_NS: u64 = 20_000_000_000;
+const VERSION_NS: u64 = 10_000_000_000;
+
+/// A guest with its placement.
+pub struct GuestGround {
+    pub plan: Plan,
+    pub isa: Isa,
+    pub accelerator: Accelerator,
+    pub vcpus: u32,
+    /// Number of guests at the same time, including this one.
+    pub machines: u32,
+}
+
+impl GuestGround {
+    /// The guest of a cell.
+    ///
+    /// # Errors
+    /// Why this host does not support it.
+    pub fn of(
+        (study, cell): (&Study, &Cell),
+        wish: GuestRequest,
+        knobs: &[String],
+        (topology, host): (&Topology, &LiveHost),
+    ) -> Result<Self, String> {
+        let isa = wish.isa.or_else(Isa::of_host);
+        let isa = isa.ok_or("there is no guest of this host's instruction set: name one in isa")?;
+        if wish.vcpus > MOST_VCPUS {
+            return Err(format!(
+                "it needs {} vCPUs, and guests end at {MOST_VCPUS}: so does the kernel of riscv64",
+                wish.vcpus
+            ));
+        }
+        refuse_other_grounds(study, cell)?;
+        if wish.accelerator == Accelerator::Kvm {
+            if let Some(own) = Isa::of_host().filter(|own| *own != isa) {
+                return Err(format!("KVM runs this host's own instruction set, {own}, not {isa}"));
+            }
+            if !host.exists(&paths::kvm_device()) {
+                return Err(format!(
+                    "there is no {}: load the module kvm_intel or kvm_amd, or turn \
+                     virtualisation on in the firmware",
+                    paths::kvm_device()
+                ));
+            }
+        }
+        if let Some(failure) = lacking(isa) {
+            return Err(in_words(&failure));
+        }
+        let strategy =
+            cell.acting(study, &Acts::Strategy).map_or(NONE, |level| level.text.as_str());
+        let emulator = match cell.acting(study, &Acts::Emulator).map(|level| level.text.as_str()) {
+            Some("real-time") => EmulatorRequest::RealTime,
+            Some("apart") => EmulatorRequest::Apart,
+            Some(_) | None => EmulatorRequest::Usual,
+        };
+        let machines =
+            cell.acting(study, &Acts::Machines).map_or(Ok(1), |level| level.text.parse());
+        let machines = machines.map_err(|_| "machines is no whole number".to_owned())?;
+        let plan = plan((strategy, emulator), wish.vcpus, topology)?;
+        let plan = with_knobs(plan, knobs, topology)?;
+        let pins = places(&plan);
+        if wish.accelerator == Accelerator::TcgSingle && wish.vcpus > 1 && pins.is_some() {
+            return Err("one thread runs all vCPUs: there is nothing to place apart".to_owned());
+        }
+        Ok(Self { plan, isa, accelerator: wish.accelerator, vcpus: wish.vcpus, machines })
+    }
+}
+
+/// A failure with its hint, as the reason of a skipped cell.
+fn in_words(failure: &Failure) -> String {
+    match &failure.hint {
+        Some(hint) => format!("{} ({hint})", failure.message),
+        None => failure.message.clone(),
+    }
+}
+
+/// Rejects levels that cannot be combined with a guest.
+fn refuse_other_grounds(study: &Study, cell: &Cell) -> Result<(), String> {
+    let has = |acts: Acts, plain: &str| {
+        cell.acting(study, &acts).is_some_and(|level| level.text != plain)
+    };
+    if has(Acts::Method, NONE) || has(Acts::Speed, "1") {
+        return Err("slow cores hold processes, not guests".to_owned());
+    }
+    if has(Acts::MemoryNode, "any") {
+        return Err("a guest's memory follows its plan: use the strategy numa-exclusive".to_owned());
+    }
+    if cell.acting(study, &Acts::Cores).is_some() {
+        return Err("cores are those of processes: a guest has n_vcpu".to_owned());
+    }
+    match &cell.workload(study).program {
+        Program::Pinload(_) => Ok(()),
+        Program::Command(_) => match cell.guest_program(study)? {
+            None => Err("its command is a program of the host: name a static one for the guest \
+                         with guest-program"
+                .to_owned()),
+            Some(path) if !files::exists(&path) => {
+                Err(format!("the program for the guest, {path}, is not there"))
+            }
+            Some(_) => Ok(()),
+        },
+    }
+}
+
+/// The plan of a guest. Its isolation excludes the loads that Pinfold started, and Pinfold itself.
+pub fn plan(
+    (strategy, emulator): (&str, EmulatorRequest),
+    vcpus: u32,
+    topology: &Topology,
+) -> Result<Plan, String> {
+    let vm = Request::vm(NAME, VcpuCount::Exactly(vcpus));
+    let request = Request { isolation: IsolationScope::Own, emulator, ..vm };
+    pinfold_plan::plan(strategy, topology, &request).map_err(|error| error.to_string())
+}
+
+/// Adds tunables of the host to a plan, and checks it. All of them are required: a cell is about
+/// its tunables, so a trial without one must fail.
+pub fn with_knobs(mut plan: Plan, knobs: &[String], topology: &Topology) -> Result<Plan, String> {
+    for words in knobs {
+        requests::knob(&mut plan, words).map_err(|error| error.to_string())?;
+    }
+    plan.tuning.required = !knobs.is_empty();
+    let wrong = pinfold_plan::validate(&plan, topology);
+    match wrong.iter().find(|finding| finding.severity == Severity::Problem) {
+        Some(finding) => Err(format!("{}: {}", finding.subject, finding.text)),
+        None => Ok(plan),
+    }
+}
+
+/// The CPUs of the vCPUs, in order; `None` if one may run on several.
+pub fn places(plan: &Plan) -> Option<Vec<pinfold_model::PuId>> {
+    let vnode = plan.single().ok()?;
+    let one = |pus: &pinfold_model::CpuSet| (pus.len() == 1).then(|| pus.first()).flatten();
+    vnode.vcpus().map(|thread| one(&thread.pus)).collect()
+}
+
+/// The prepared images.
+#[derive(Default)]
+pub struct Guests {
+    kits: BTreeMap<Isa, GuestImage>,
+    /// By instruction set, and whether only under KVM.
+    refused: BTreeMap<(Isa, bool), String>,
+    versions: BTreeSet<String>,
+    // Dropped last: it contains the files of the images.
+    scratch: Option<Scratch>,
+}
+
+impl Guests {
+    /// Why none of these guests can be started, as found by the preparation.
+    pub fn refusal(&self, ground: &GuestGround) -> Option<String> {
+        let all = self.refused.get(&(ground.isa, false));
+        let kvm = self.refused.get(&(ground.isa, true));
+        all.or(kvm.filter(|_| ground.accelerator == Accelerator::Kvm)).cloned()
+    }
+
+    /// Prepares the images for these guests.
+    pub fn prepare(&mut self, grounds: &[GuestGround], host: &LiveHost) -> Result<(), Failure> {
+        for ground in grounds {
+            let isa = ground.isa;
+            if self.kits.contains_key(&isa) || self.refused.contains_key(&(isa, false)) {
+                continue;
+            }
+            let scratch = match self.scratch.take() {
+                Some(scratch) => scratch,
+                None => Scratch::new(host)?,
+            };
+            match GuestImage::prepare(isa, &scratch) {
+                Ok(kit) => {
+                    self.versions.extend(version(isa));
+                    self.kits.insert(isa, kit);
+                }
+                Err(failure) => {
+                    self.refused.insert((isa, false), in_words(&failure));
+                }
+            }
+            self.scratch = Some(scratch);
+        }
+        Ok(())
+    }
+
+    /// The guest for the check whether KVM works.
+    pub fn kvm_subject(&self, ground: &GuestGround) -> Option<Subject> {
+        let is_kvm = ground.accelerator == Accelerator::Kvm;
+        let subject = is_kvm.then(|| self.subject(ground, 0).ok()).flatten()?;
+        Some(Subject { hello_ns: KVM_HELLO_NS, ..subject })
+    }
+
+    /// Records that KVM does not work.
+    pub fn refuse_kvm(&mut self, isa: Isa, why: &Failure) {
+        let words = why.message.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        let why = format!("KVM does not run the guest here: {words}");
+        say(&why);
+        self.refused.insert((isa, true), why);
+    }
+
+    /// Name of the kernel of an instruction set, with its version and tick rate.
+    pub fn kernel(&self, isa: Isa) -> String {
+        let Some(kit) = self.kits.get(&isa) else { return String::new() };
+        let kernel = kit.kernel();
+        let hz = kernel.limits.hz.map_or_else(String::new, |hz| format!(", HZ {hz}"));
+        format!("{} {}{hz}", kernel.package, kernel.version)
+    }
+
+    /// The guest of an environment: 0 is the measured one, others have separate files.
+    pub fn subject(&self, ground: &GuestGround, index: u32) -> Result<Subject, String> {
+        let kit = self.kits.get(&ground.isa).ok_or_else(|| {
+            let known = self.refused.get(&(ground.isa, false)).cloned();
+            known.unwrap_or_else(|| format!("the {} guest was not prepared", ground.isa))
+        })?;
+        let GuestGround { vcpus, accelerator, .. } = *ground;
+        let scratch = self.scratch.as_ref().filter(|_| index > 0);
+        let other = scratch.map(|scratch| kit.other(scratch, index)).transpose();
+        let other = other.map_err(|failure| in_words(&failure))?;
+        let kit = other.as_ref().unwrap_or(kit);
+        Ok(kit.subject(NAME, Shape { vcpus, accelerator, memory_mib: MEMORY_MIB }))
+    }
+
+    /// The origin of the numbers, with the guests.
+    pub fn origin(&self, origin: Origin) -> Origin {
+        let joined = |texts: Vec<String>| (!texts.is_empty()).then(|| texts.join("; "));
+        let kernel = |(isa, kit): (&Isa, &GuestImage)| {
+            let kernel = kit.kernel();
+            let number = |value: Option<u32>| value.map_or("?".to_owned(), |it| it.to_string());
+            format!(
+                "{isa}: {} (HZ {}, at most {} CPUs)",
+                kernel.origin(),
+                number(kernel.limits.hz),
+                number(kernel.limits.cpus)
+            )
+        };
+        Origin {
+            qemu: joined(self.versions.iter().cloned().collect()),
+            guest_kernel: joined(self.kits.iter().map(kernel).collect()),
+            ..origin
+        }
+    }
+}
+
+/// QEMU's version, such as `7.2.22`.
+fn version(isa: Isa) -> Option<String> {
+    let program = pinfold_vm::guest::emulator_of(isa).0;
+    let output = process::capture(&program, ["--version"], VERSION_NS).ok()?;
+    let text = output.stdout_text();
+    text.lines().next()?.strip_prefix("QEMU emulator version ").map(str::to_owned)
+}
+
+/// The guests of a study's cells that are not skipped.
+pub fn wanted(
+    study: &Study,
+    cells: &Cells,
+    ground: &dyn Fn(&Cell) -> Option<GuestGround>,
+) -> Vec<GuestGround> {
+    let mut seen = BTreeSet::new();
+    let mut grounds = Vec::new();
+    for (_, cell) in cells.running() {
+        let Ok(Some(wish)) = cell.guest(study) else { continue };
+        let key = (wish.isa, wish.accelerator == Accelerator::Kvm);
+        if !seen.contains(&key)
+            && let Some(ground) = ground(cell)
+        {
+            seen.insert(key);
+            grounds.push(ground);
+        }
+    }
+    grounds
+}
+
+/// The starter of a guest.
+pub fn starter<'a>(
+    (host, state): (&'a LiveHost, &'a files::StateDir),
+    (pinload, topology): (&'a Pinload, &Topology),
+    subject: &'a Subject,
+) -> Result<VmStarter<'a>, Failure> {
+    let io_directory = files::cache_dir()?;
+    files::make_dirs(&io_directory)?;
+    Ok(VmStarter {
+        host,
+        clock: &SystemClock,
+        state,
+        subject,
+        plans: Vec::new(),
+        pinload,
+        pus: u32::try_from(topology.allowed.len()).unwrap_or(u32::MAX),
+        io_directory,
+    })
+}

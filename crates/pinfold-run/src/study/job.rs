@@ -1,0 +1,195 @@
+//! One run of a workload: a child process whose output is collected, with a bell that rings at its
+//! end.
+//!
+//! Nothing here blocks, because the calling thread may have other work (the turns of a method of
+//! slowing). Two threads read the output to its end, a third supervises the time limit; each of
+//! them rings the bell.
+
+use std::io::{Read, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pinfold_host::process::{Child, Spawn, Stdio, describe};
+use pinfold_host::{Clock as _, SystemClock};
+use pinfold_study::study::TrialError;
+
+use crate::Failure;
+
+/// Maximum length of the output (bytes).
+const MOST_BYTES: u64 = 64 << 20;
+/// Time that a child has to exit after its output has ended (ns).
+const END_NS: u64 = 2_000_000_000;
+
+/// Rings at an event of a job.
+pub struct Bell {
+    here: UnixStream,
+    there: UnixStream,
+}
+
+impl Bell {
+    pub fn new() -> std::io::Result<Self> {
+        let (here, there) = UnixStream::pair()?;
+        here.set_nonblocking(true)?;
+        Ok(Self { here, there })
+    }
+
+    /// Readable when it has rung.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.here.as_fd()
+    }
+
+    /// Resets the bell.
+    pub fn silence(&self) {
+        let mut room = [0; 16];
+        let mut here = &self.here;
+        while here.read(&mut room).is_ok_and(|count| count == room.len()) {}
+    }
+}
+
+/// Result of a run.
+pub struct Ended {
+    pub stdout: String,
+    /// Time from its start to the end of its output (ns).
+    pub elapsed_ns: u64,
+}
+
+/// The contents of a stream, and when it ended.
+type Gathered = (Vec<u8>, u64);
+
+/// A run in progress. Dropping it kills its process group.
+pub struct Job {
+    child: Child,
+    readers: Vec<JoinHandle<Gathered>>,
+    /// Number of streams that have ended.
+    done: Arc<AtomicUsize>,
+    /// Dropped to end the thread that supervises the limit.
+    _limit: mpsc::Sender<()>,
+    began_ns: u64,
+    limit_ns: u64,
+}
+
+fn ring(stream: &mut UnixStream) {
+    // The receiver may be gone.
+    match stream.write_all(b".") {
+        Ok(()) | Err(_) => {}
+    }
+}
+
+fn gather(
+    stream: Option<impl Read + Send + 'static>,
+    (bell, done): (&Bell, &Arc<AtomicUsize>),
+) -> std::io::Result<JoinHandle<Gathered>> {
+    let done = Arc::clone(done);
+    let mut bell = bell.there.try_clone()?;
+    Ok(std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(stream) = stream {
+            // The data read so far are evaluated.
+            match stream.take(MOST_BYTES).read_to_end(&mut bytes) {
+                Ok(_) | Err(_) => {}
+            }
+        }
+        let ended_ns = SystemClock.now_ns();
+        done.fetch_add(1, Ordering::SeqCst);
+        ring(&mut bell);
+        (bytes, ended_ns)
+    }))
+}
+
+impl Job {
+    /// Starts the run.
+    pub fn start(spawn: Spawn, limit_ns: u64, bell: &Bell) -> Result<Self, TrialError> {
+        let failed =
+            |error: &dyn std::fmt::Display| TrialError::failed(format!("cannot run it: {error}"));
+        let began_ns = SystemClock.now_ns();
+        let mut child = spawn
+            .env("LC_ALL", "C")
+            .stdout(Stdio::Pipe)
+            .stderr(Stdio::Pipe)
+            .own_group()
+            .start()
+            .map_err(|error| TrialError::failed(Failure::from(error).message))?;
+        let done = Arc::new(AtomicUsize::new(0));
+        let stdout = gather(child.stdout(), (bell, &done)).map_err(|error| failed(&error))?;
+        let stderr = gather(child.stderr(), (bell, &done)).map_err(|error| failed(&error))?;
+        let (limit, over) = mpsc::channel::<()>();
+        let mut late = bell.there.try_clone().map_err(|error| failed(&error))?;
+        std::thread::spawn(move || {
+            if over.recv_timeout(Duration::from_nanos(limit_ns)) == Err(RecvTimeoutError::Timeout) {
+                ring(&mut late);
+            }
+        });
+        let readers = vec![stdout, stderr];
+        Ok(Self { child, readers, done, _limit: limit, began_ns, limit_ns })
+    }
+
+    /// The child process.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Resets the start time: the process waited at a gate until it was placed.
+    pub fn begins_now(&mut self) {
+        self.began_ns = SystemClock.now_ns();
+    }
+
+    /// The result, if it has ended; an error if it reached the time limit or failed.
+    pub fn ended(&mut self) -> Option<Result<Ended, TrialError>> {
+        if self.done.load(Ordering::SeqCst) == self.readers.len() {
+            return Some(self.collect());
+        }
+        let so_far = SystemClock.now_ns().saturating_sub(self.began_ns);
+        if so_far < self.limit_ns {
+            return None;
+        }
+        let killed = self.child.kill();
+        let limit_s = self.limit_ns as f64 / 1e9;
+        let message = match killed {
+            Ok(_) => format!("it did not end within its {limit_s} s"),
+            Err(error) => {
+                format!("it did not end within its {limit_s} s, nor when killed: {error}")
+            }
+        };
+        Some(Err(TrialError::failed(message)))
+    }
+
+    fn collect(&mut self) -> Result<Ended, TrialError> {
+        let mut streams = Vec::new();
+        let mut ended_ns = self.began_ns;
+        for reader in self.readers.drain(..) {
+            let gathered = reader.join();
+            let (bytes, at) =
+                gathered.map_err(|_| TrialError::failed("its output could not be read"))?;
+            ended_ns = ended_ns.max(at);
+            streams.push(bytes);
+        }
+        let waited = self.child.wait_for(&SystemClock, END_NS);
+        let status = waited.map_err(|error| TrialError::failed(error.to_string()))?;
+        let [stdout, stderr] = <[Vec<u8>; 2]>::try_from(streams)
+            .map_err(|_| TrialError::failed("its output could not be read"))?;
+        let said = String::from_utf8_lossy(&stderr);
+        let said = said.trim().lines().next_back().unwrap_or("").to_owned();
+        match status {
+            Some(status) if status.success() => {}
+            Some(status) => {
+                let said = if said.is_empty() { said } else { format!(": {said}") };
+                return Err(TrialError::failed(format!("{}{said}", describe(status))));
+            }
+            None => {
+                return Err(TrialError::failed("it closed its output and did not end"));
+            }
+        }
+        if stdout.len() as u64 >= MOST_BYTES {
+            return Err(TrialError::failed(format!("it printed more than {MOST_BYTES} bytes")));
+        }
+        Ok(Ended {
+            stdout: String::from_utf8_lossy(&stdout).into_owned(),
+            elapsed_ns: ended_ns.saturating_sub(self.began_ns),
+        })
+    }
+}

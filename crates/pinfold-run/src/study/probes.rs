@@ -1,0 +1,281 @@
+//! Observations during a trial: CPU times of its CPUs, counters and lock time of its threads.
+//!
+//! For a guest, the threads are those of its vCPUs; for a process, its own and those of its
+//! children. A probe that the host does not provide becomes a figure without samples, with the
+//! reason in its flag.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{Clock as _, FutexKind, Host as _, HostError, LiveHost, SystemClock, paths};
+use pinfold_model::{Accelerator, CpuSet, Family, Figure, PuId, Role, TaskId, Unit};
+use pinfold_probe::counters::{self, Counting, Outcome, Quantity};
+use pinfold_probe::exits;
+use pinfold_probe::locks::{self, Locks, LocksError, Watching};
+use pinfold_study::study::{ABSENT, Probe, TrialError};
+
+use crate::Failure;
+
+/// CPU times in `/proc/stat`.
+#[derive(Clone, Copy, Default)]
+struct Clocks {
+    busy: u64,
+    stolen: u64,
+}
+
+/// Whether locks are observed.
+enum LockWatch {
+    Unwanted,
+    Refused(String),
+    Begun(Box<Watching>),
+}
+
+/// An observation in progress.
+pub struct Observation {
+    probes: Vec<Probe>,
+    pus: CpuSet,
+    began_ns: u64,
+    clocks: Clocks,
+    counting: Option<Counting>,
+    locks: LockWatch,
+}
+
+/// True if threads must be known before the work starts.
+pub fn need_threads(probes: &[Probe]) -> bool {
+    probes.iter().any(|probe| quantity(*probe).is_some() || *probe == Probe::LockTime)
+}
+
+fn quantity(probe: Probe) -> Option<Quantity> {
+    match probe {
+        Probe::Steal | Probe::Busy | Probe::LockTime | Probe::Exits => None,
+        Probe::Migrations => Some(Quantity::Migrations),
+        Probe::Switches => Some(Quantity::ContextSwitches),
+        Probe::L1dMisses => Some(Quantity::L1dMisses),
+    }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> TrialError {
+    TrialError::failed(format!("it cannot be observed: {error}"))
+}
+
+impl Observation {
+    /// Starts the observation.
+    pub fn begin(
+        host: &LiveHost,
+        probes: &[Probe],
+        pus: &CpuSet,
+        threads: &[(TaskId, Role)],
+    ) -> Result<Self, TrialError> {
+        let quantities: Vec<Quantity> = probes.iter().copied().filter_map(quantity).collect();
+        let counting = match quantities.is_empty() {
+            true => None,
+            false => Some(
+                counters::start(host, &SystemClock, threads, &quantities)
+                    .map_err(|error| failed(&error))?,
+            ),
+        };
+        let locks = match probes.contains(&Probe::LockTime) {
+            false => LockWatch::Unwanted,
+            true => match locks::start(host, threads, false) {
+                Ok(watching) => LockWatch::Begun(Box::new(watching)),
+                Err(LocksError::Unavailable { why }) => LockWatch::Refused(why),
+                Err(error @ LocksError::Watch(_)) => return Err(failed(&error)),
+            },
+        };
+        let clocks = clocks(host, pus).map_err(|error| failed(&Failure::from(error).message))?;
+        let began_ns = SystemClock.now_ns();
+        let (probes, pus) = (probes.to_vec(), pus.clone());
+        Ok(Self { probes, pus, began_ns, clocks, counting, locks })
+    }
+
+    /// Ends the observation.
+    pub fn end(self, host: &LiveHost) -> Result<Vec<Figure>, TrialError> {
+        let elapsed_ns = SystemClock.now_ns().saturating_sub(self.began_ns).max(1);
+        let after =
+            clocks(host, &self.pus).map_err(|error| failed(&Failure::from(error).message))?;
+        let counted = self.counting.map(|counting| counting.stop(host, &SystemClock));
+        let counted = counted.transpose().map_err(|error| failed(&error))?;
+        let locks = match self.locks {
+            LockWatch::Unwanted => Err(String::new()),
+            LockWatch::Refused(why) => Err(why),
+            LockWatch::Begun(watching) => {
+                let locks = watching.stop(host).map_err(|error| failed(&error))?;
+                Ok(lock_share(&locks))
+            }
+        };
+        // The kernel counts in units of 10 ms here.
+        let all = elapsed_ns as f64 / 1e7 * self.pus.len().max(1) as f64;
+        let share = |after: u64, before: u64| (after.saturating_sub(before) as f64 / all).min(1.0);
+        let sample = |probe: &Probe| match probe {
+            Probe::Steal => Ok(share(after.stolen, self.clocks.stolen)),
+            Probe::Busy => Ok(share(after.busy, self.clocks.busy)),
+            Probe::LockTime => locks.clone(),
+            Probe::Exits => Err(String::new()),
+            Probe::Migrations | Probe::Switches | Probe::L1dMisses => {
+                let outcomes = counted.iter().flat_map(|counted| &counted.roles);
+                let outcomes = outcomes.filter(|role| is_of_the_work(&role.role));
+                let outcomes = outcomes.flat_map(|role| &role.outcomes);
+                sum(outcomes.filter(|(one, _)| quantity(*probe) == Some(*one)).map(|(_, it)| it))
+            }
+        };
+        let figure = |probe: &Probe| {
+            let unit = match probe {
+                Probe::Steal | Probe::Busy | Probe::LockTime | Probe::Exits => Unit::Share,
+                Probe::Migrations | Probe::Switches | Probe::L1dMisses => Unit::Count,
+            };
+            match sample(probe) {
+                Ok(sample) => one_figure(probe.name(), (unit, sample), elapsed_ns),
+                Err(why) => absent(probe.name(), unit, &why),
+            }
+        };
+        // Exits are observed by the caller that has a guest.
+        let own = self.probes.iter().filter(|probe| **probe != Probe::Exits);
+        Ok(own.map(figure).collect())
+    }
+}
+
+/// True for threads that execute the workload, and false for QEMU's main loop.
+fn is_of_the_work(role: &Role) -> bool {
+    match role {
+        Role::Vcpu(_) | Role::Task => true,
+        Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker => false,
+    }
+}
+
+fn sum<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> Result<f64, String> {
+    let mut all = None;
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Counted(counted) => *all.get_or_insert(0.0) += counted.value as f64,
+            Outcome::Absent(why) => return Err(why.clone()),
+        }
+    }
+    all.ok_or_else(|| "there was no thread to count for".to_owned())
+}
+
+fn lock_share(locks: &Locks) -> f64 {
+    let (mut spent, mut time) = (0.0, 0.0);
+    for role in locks.roles.iter().filter(|role| is_of_the_work(&role.role)) {
+        spent += role.spent.get(&FutexKind::Lock).map_or(0.0, |spent| spent.sum_ns as f64);
+        time += locks.duration_ns as f64 * f64::from(role.threads);
+    }
+    if time > 0.0 { (spent / time).min(1.0) } else { 0.0 }
+}
+
+/// A figure that this host does not provide.
+fn absent(name: &str, unit: Unit, why: &str) -> Figure {
+    Figure {
+        samples: Vec::new(),
+        flags: vec![format!("{ABSENT}{why}")],
+        ..one_figure(name, (unit, 0.0), 0)
+    }
+}
+
+/// The observation of the exits of a guest's vCPUs during a trial, or why it is not possible.
+pub struct Exits(Result<exits::Watch, String>);
+
+impl Exits {
+    /// Starts the observation, if it was requested.
+    pub fn begin(
+        host: &LiveHost,
+        probes: &[Probe],
+        accelerator: Accelerator,
+        threads: &[(TaskId, Role)],
+    ) -> Option<Self> {
+        /// Even an idle guest has some exits in this time.
+        const LOOK_NS: u64 = 500_000_000;
+        if !probes.contains(&Probe::Exits) {
+            return None;
+        }
+        if accelerator != Accelerator::Kvm {
+            let why = "a guest in QEMU's translator never gets the processor: it makes no exits";
+            return Some(Self(Err(why.to_owned())));
+        }
+        let vcpus: Vec<exits::VcpuThread> = threads
+            .iter()
+            .filter_map(|(task, role)| match role {
+                Role::Vcpu(vcpu) => Some(exits::VcpuThread { vcpu: *vcpu, task: *task }),
+                Role::Task | Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker => {
+                    None
+                }
+            })
+            .collect();
+        let clock = &SystemClock;
+        let watch = exits::look(host, clock, &vcpus, LOOK_NS)
+            .and_then(|source| exits::Watch::begin(host, clock, exits::timed(source), &vcpus));
+        Some(Self(watch.map_err(|error| error.to_string())))
+    }
+
+    /// Ends the observation: the rows of all vCPUs together.
+    pub fn end(self, host: &LiveHost) -> Vec<Figure> {
+        let table = self
+            .0
+            .and_then(|watch| watch.finish(host, &SystemClock).map_err(|error| error.to_string()));
+        match table {
+            Err(why) => vec![absent(Probe::Exits.name(), Unit::Count, &why)],
+            Ok(table) => {
+                let mut figures = exits::figures(&table);
+                figures.retain(|figure| figure.labels.get("vcpu").is_some_and(|it| it == "all"));
+                for figure in &mut figures {
+                    figure.labels.remove("vcpu");
+                }
+                figures
+            }
+        }
+    }
+}
+
+/// A figure with one sample.
+pub fn one_figure(name: &str, (unit, sample): (Unit, f64), duration_ns: u64) -> Figure {
+    Figure {
+        probe: name.to_owned(),
+        labels: BTreeMap::new(),
+        unit,
+        family: Family::Count,
+        cpu: None,
+        duration_ns,
+        samples: vec![sample],
+        dropped: 0,
+        disturbed: 0,
+        flags: Vec::new(),
+    }
+}
+
+/// The times of these CPUs, in the kernel's ticks.
+fn clocks(host: &LiveHost, pus: &CpuSet) -> Result<Clocks, HostError> {
+    Ok(sums(&host.read_text(&paths::kernel_stat())?, pus))
+}
+
+fn sums(text: &str, pus: &CpuSet) -> Clocks {
+    let mut clocks = Clocks::default();
+    for line in text.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let pu = fields.next().and_then(|name| name.strip_prefix("cpu")?.parse().ok()).map(PuId);
+        if !pu.is_some_and(|pu| pus.contains(pu)) {
+            continue;
+        }
+        let numbers: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
+        let field = |index: usize| numbers.get(index).copied().unwrap_or(0);
+        // user, nice, system, idle, iowait, irq, softirq, steal
+        clocks.busy += field(0) + field(1) + field(2) + field(5) + field(6);
+        clocks.stolen += field(7);
+    }
+    clocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_are_those_of_the_pus() {
+        let text =
+            "cpu  9 9 9 9 9 9 9 9\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 10 20 30 40 50 60 70 80\n";
+        let check = |list: &str, busy: u64, stolen: u64| {
+            let clocks = sums(text, &CpuSet::parse_list(list).unwrap());
+            assert_eq!((clocks.busy, clocks.stolen), (busy, stolen), "{list}");
+        };
+        check("0", 19, 8);
+        check("0-1", 209, 88);
+        check("2", 0, 0);
+    }
+}

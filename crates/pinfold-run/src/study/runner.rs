@@ -1,0 +1,391 @@
+//! Runs starts on this host: creates the environment, runs the trials in it, and undoes all
+//! changes.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+
+use pinfold_host::files::{self, StateDir};
+use pinfold_host::{EventWatcher, HostMut as _, LiveHost, SystemClock, process};
+use pinfold_model::{CpuSet, EmulationPlan, EmulatorRequest, Origin, Plan, Speed, Topology};
+use pinfold_probe::agent::{Agent, AgentError};
+use pinfold_probe::loads::{HostLoads, LoadError};
+use pinfold_probe::pinload::Pinload;
+use pinfold_speed::Facts;
+use pinfold_study::study::{
+    Acts, Cell, Cells, Finished, NONE, Runner, StartRequest, Study, TrialError, TrialResult,
+};
+
+use super::Machine;
+use super::environment::{Known, NAME, TrialEnvironment};
+use super::guest_trials::Inside;
+use super::guests::{self, GuestGround, Guests};
+use super::interference::{Neighbours, free_bytes};
+use super::job::Bell;
+use super::trials::{Enter, Means, Trials};
+use crate::emulate::helpers::Programs;
+use crate::emulate::kept::Kept;
+use crate::emulate::supervisor::{self, Endpoint, with_programs};
+use crate::guest::Subject;
+use crate::guest::loads::{GuestSide, HostSide};
+use crate::message::say;
+use crate::{Exit, Failure, apply_session, inputs, interrupt};
+
+/// Maximum duration of a wait.
+const LOOK_NS: u64 = 500_000_000;
+
+/// A guest that runs next to the measured one.
+#[derive(Clone, Copy)]
+struct Other<'a> {
+    side: &'a GuestSide,
+    agent: &'a Agent,
+}
+
+/// Runs trials on this host.
+pub struct HostRunner<'a> {
+    host: &'a LiveHost,
+    topology: &'a Topology,
+    state: &'a StateDir,
+    pinload: &'a Pinload,
+    facts: Facts,
+    bell: Bell,
+    guests: Guests,
+    /// Cached refusals, by the levels that determine them.
+    refused: RefCell<BTreeMap<Vec<String>, Option<String>>>,
+    /// Set when the warning that neighbours may never access memory was printed.
+    cautioned: OnceCell<()>,
+}
+
+impl<'a> HostRunner<'a> {
+    /// A runner with the folder of its journals, and the program of its loads.
+    pub fn new(
+        machine: &'a Machine,
+        (state, pinload): (&'a StateDir, &'a Pinload),
+    ) -> Result<Self, Failure> {
+        let (host, topology) = (&machine.host, &machine.topology);
+        let facts = Facts::find(host)
+            .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
+        let bell =
+            Bell::new().map_err(|error| Failure::new(Exit::Host, format!("no bell: {error}")))?;
+        let (refused, guests) = (RefCell::default(), Guests::default());
+        let cautioned = OnceCell::new();
+        Ok(Self { host, topology, state, pinload, facts, bell, guests, refused, cautioned })
+    }
+
+    /// Prepares the guests of these cells, and checks KVM if they use it; guests that are not
+    /// available are refused from now on.
+    pub fn prepare(&mut self, study: &Study, cells: &Cells) -> Result<(), Failure> {
+        let ground = |cell: &Cell| match TrialEnvironment::of(study, cell, self.known()) {
+            Ok(TrialEnvironment::Guest(guest)) => Some(*guest),
+            Ok(
+                TrialEnvironment::Plain(_)
+                | TrialEnvironment::Planned(..)
+                | TrialEnvironment::Slowed(_),
+            )
+            | Err(_) => None,
+        };
+        let wanted = guests::wanted(study, cells, &ground);
+        self.guests.prepare(&wanted, self.host)?;
+        for ground in &wanted {
+            let Some(subject) = self.guests.kvm_subject(ground) else { continue };
+            say("Trying a start under KVM …");
+            let means = (self.host, self.state);
+            let starter = guests::starter(means, (self.pinload, self.topology), &subject)?;
+            if let Err(failure) = starter.with_guest(&ground.plan, |_, _| Ok(())) {
+                self.guests.refuse_kvm(ground.isa, &failure);
+            }
+        }
+        self.refused.borrow_mut().clear();
+        Ok(())
+    }
+
+    /// The origin of the numbers, with the prepared guests.
+    pub fn origin(&self, origin: Origin) -> Origin {
+        self.guests.origin(origin)
+    }
+
+    fn known(&self) -> Known<'_> {
+        Known { host: self.host, topology: self.topology, facts: &self.facts }
+    }
+
+    /// Allows this process to run on all CPUs again.
+    pub fn release(&self, topology: &Topology) -> Result<(), Failure> {
+        self.host.set_affinity(process::own_tid(), &topology.inherited()).map_err(Failure::from)
+    }
+
+    fn start_on(
+        &self,
+        ground: &TrialEnvironment,
+        request: &StartRequest<'_>,
+        finished: &mut Finished<'_>,
+    ) -> Result<(), Failure> {
+        // Loads and guests inherit the affinity of this process.
+        self.release(self.topology)?;
+        let Some(first) = request.wanted().next() else { return Ok(()) };
+        let beside = Neighbours::of((request.study, first.cell), &ground.pus(), self.topology)
+            .map_err(|why| Failure::new(Exit::Input, why))?;
+        let mib = beside.neighbour_mib(self.topology, free_bytes(self.host));
+        if let Some(caveat) = beside.caveat(self.topology, mib)
+            && self.cautioned.set(()).is_ok()
+        {
+            say(&format!("warning: {caveat}"));
+        }
+        let neighbours = beside.start(self.pinload, mib).map_err(|error| load_failure(&error))?;
+        // A trial that ended after the end of a load was not measured under it.
+        let mut finished = |index: usize, result: Result<TrialResult, TrialError>| {
+            let kept = neighbours.as_ref().map_or(Ok(()), HostLoads::check);
+            let kept = kept.map_err(|error| TrialError::failed(load_failure(&error).message));
+            finished(index, result.and_then(|result| kept.map(|()| result)))
+        };
+        let memory = beside.memory;
+        match ground {
+            TrialEnvironment::Guest(guest) => self.in_guest(guest, request, &mut finished),
+            TrialEnvironment::Plain(pus) => {
+                let enter = Enter { files: Vec::new(), pus: pus.clone(), places: None, memory };
+                self.with_trials((request, None), &mut finished, |mut trials| {
+                    self.wait_out(&mut trials, &enter)
+                })
+            }
+            TrialEnvironment::Planned(plan, places) => {
+                let enter =
+                    Enter { files: Vec::new(), pus: plan.pus(), places: places.clone(), memory };
+                self.with_trials((request, Some(plan)), &mut finished, |mut trials| {
+                    self.wait_out(&mut trials, &enter)
+                })
+            }
+            TrialEnvironment::Slowed(plan) => {
+                self.with_trials((request, None), &mut finished, |trials| self.slowed(plan, trials))
+            }
+        }
+    }
+
+    /// Runs the trials of a start as processes of this host.
+    fn with_trials(
+        &self,
+        (request, plan): (&StartRequest<'_>, Option<&Plan>),
+        finished: &mut Finished<'_>,
+        work: impl FnOnce(Trials<'_, '_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let journals = apply_session::journals(self.state, &SystemClock)?;
+        let loads = self.loads(request)?;
+        let means = Means {
+            host: self.host,
+            pinload: self.pinload,
+            journals: &journals,
+            bell: &self.bell,
+            loads: loads.as_ref(),
+        };
+        let mut finished = |index: usize, result| finished(index, result);
+        work(Trials::new(means, request, plan, &mut finished))
+    }
+
+    /// Runs the trials of a start in one guest.
+    fn in_guest(
+        &self,
+        guest: &GuestGround,
+        request: &StartRequest<'_>,
+        finished: &mut Finished<'_>,
+    ) -> Result<(), Failure> {
+        self.among(guest, guest.machines.saturating_sub(1), &mut |crowd| {
+            let subject = self.subject(guest, 0)?;
+            let means = (self.host, self.state);
+            let starter = guests::starter(means, (self.pinload, self.topology), &subject)?;
+            starter.with_guest(&guest.plan, |running, facts| {
+                let kernel = self.guests.kernel(guest.isa);
+                let (pus, sent) = (guest.plan.pus(), BTreeMap::new());
+                // A trial that ended after the end of another guest's loads was not measured under
+                // them.
+                let mut finished = |index: usize, result: Result<TrialResult, TrialError>| {
+                    let kept = crowd.iter().all(|one| one.side.all_run(one.agent));
+                    let ended = || TrialError::failed("the load of another machine has ended");
+                    let kept = if kept { Ok(()) } else { Err(ended()) };
+                    finished(index, result.and_then(|result| kept.map(|()| result)))
+                };
+                Inside { running, facts, kernel, pus, sent }.trials(request, &mut finished)
+            })
+        })
+    }
+
+    fn subject(&self, guest: &GuestGround, index: u32) -> Result<Subject, Failure> {
+        self.guests.subject(guest, index).map_err(|why| Failure::new(Exit::Host, why))
+    }
+
+    /// Starts this number of other guests of the same kind, not pinned and loaded, recursively, and
+    /// runs the work next to them.
+    fn among(
+        &self,
+        guest: &GuestGround,
+        others: u32,
+        work: &mut dyn FnMut(&[Other<'_>]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if others == 0 {
+            return work(&[]);
+        }
+        let subject = self.subject(guest, others)?;
+        let plan = guests::plan((NONE, EmulatorRequest::Usual), guest.vcpus, self.topology)
+            .map_err(|why| Failure::new(Exit::Input, why))?;
+        let means = (self.host, self.state);
+        let starter = guests::starter(means, (self.pinload, self.topology), &subject)?;
+        starter.with_guest(&plan, |running, _| {
+            let Some(agent) = running.agent.as_deref() else {
+                return Err(Failure::new(Exit::Vm, "the guest has no agent"));
+            };
+            let lost = |error: &AgentError| Failure::from_error(Exit::Vm, error, error.hint());
+            let side = GuestSide::start(agent, running.vcpus, None).map_err(|e| lost(&e))?;
+            let own = Other { side: &side, agent };
+            let worked =
+                self.among(guest, others - 1, &mut |inner| work(&[&[own], inner].concat()));
+            side.stop(agent).map_err(|error| lost(&error))?;
+            worked
+        })
+    }
+
+    /// The host's loads, stopped, if cells of this start need them.
+    fn loads(&self, request: &StartRequest<'_>) -> Result<Option<HostSide>, Failure> {
+        let loaded = |cell: &Cell| {
+            cell.acting(request.study, &Acts::HostLoad).is_some_and(|level| level.text == "loaded")
+        };
+        if !request.wanted().any(|wanted| loaded(wanted.cell)) {
+            return Ok(None);
+        }
+        let directory = files::cache_dir()?;
+        files::make_dirs(&directory)?;
+        let pus = u32::try_from(self.topology.allowed.len()).unwrap_or(u32::MAX);
+        let side = HostSide::start(self.pinload, pus, &directory);
+        side.map(Some).map_err(|error| load_failure(&error))
+    }
+
+    /// Continues the trials whenever the bell rings.
+    fn wait_out(&self, trials: &mut Trials<'_, '_>, enter: &Enter) -> Result<(), Failure> {
+        self.keep_off(&enter.pus)?;
+        let mut watcher = EventWatcher::new();
+        let worked = loop {
+            if interrupt::requested() {
+                break Ok(());
+            }
+            match trials.turn(enter, &mut |_| Ok(())) {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(failure) => break Err(failure),
+            }
+            let mut sources = vec![self.bell.fd()];
+            sources.extend(interrupt::bell());
+            if let Err(error) = watcher.wait(LOOK_NS, &sources) {
+                break Err(Failure::from(error));
+            }
+            interrupt::silence();
+        };
+        worked.and(trials.abandon())
+    }
+
+    /// Excludes this process from the measured CPUs, if there are others.
+    fn keep_off(&self, pus: &CpuSet) -> Result<(), Failure> {
+        let all = self.topology.inherited();
+        let rest = all.difference(pus);
+        let free = if rest.is_empty() { all } else { rest };
+        self.host.set_affinity(process::own_tid(), &free).map_err(Failure::from)
+    }
+
+    fn slowed(&self, plan: &EmulationPlan, mut trials: Trials<'_, '_>) -> Result<(), Failure> {
+        let kept = Kept::of(self.host, self.state, self.topology);
+        let programs = Programs::new(self.pinload, kept?);
+        let programs = programs.without_renewal();
+        let bell = Some(self.bell.fd());
+        let mut enter = None;
+        // The initial speed of the node; the trials of a start may use it at several speeds.
+        let begun = plan.vnodes.first().and_then(|vnode| vnode.pus.first());
+        let mut speed = begun.map_or(Speed::FULL, |(_, speed)| *speed);
+        let (host, topology, facts) = (self.host, self.topology, &self.facts);
+        let worked = with_programs(
+            supervisor::Machine { host, topology, facts },
+            (self.state, Endpoint::Closed),
+            plan,
+            (&programs, bell),
+            &mut |platformed| {
+                let place = match &enter {
+                    Some(place) => place,
+                    None => {
+                        let found = platformed.enter(NAME)?;
+                        let pus = inputs::pus("the vnode's PUs", &found.pus)?;
+                        enter.insert(Enter { files: found.files, pus, places: None, memory: None })
+                    }
+                };
+                let nodes = &mut platformed.nodes;
+                let goes_on = trials.turn(place, &mut |wanted| {
+                    let Some(wanted) =
+                        TrialEnvironment::speed(wanted).filter(|wanted| *wanted != speed)
+                    else {
+                        return Ok(());
+                    };
+                    nodes
+                        .set(NAME, wanted, None)
+                        .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
+                    speed = wanted;
+                    Ok(())
+                })?;
+                if !goes_on {
+                    // Its processes must end before their cgroups are removed.
+                    trials.abandon()?;
+                }
+                Ok(goes_on)
+            },
+        );
+        worked.and(trials.abandon())
+    }
+}
+
+fn load_failure(error: &LoadError) -> Failure {
+    Failure::from_error(Exit::Host, error, error.hint())
+}
+
+impl Runner for HostRunner<'_> {
+    fn refusal(&self, study: &Study, cell: &Cell) -> Option<String> {
+        let mut key: Vec<String> = study
+            .factors
+            .iter()
+            .filter(|factor| factor.acts != Acts::Variable)
+            .filter_map(|factor| cell.level(study, &factor.name).map(str::to_owned))
+            .collect();
+        key.push(cell.workload(study).name.clone());
+        if let Some(known) = self.refused.borrow().get(&key) {
+            return known.clone();
+        }
+        let ground = TrialEnvironment::of(study, cell, self.known());
+        let refusal = match &ground {
+            Ok(TrialEnvironment::Guest(guest)) => self.guests.refusal(guest),
+            Ok(
+                TrialEnvironment::Plain(_)
+                | TrialEnvironment::Planned(..)
+                | TrialEnvironment::Slowed(_),
+            ) => None,
+            Err(why) => Some(why.clone()),
+        };
+        let beside =
+            |ground: TrialEnvironment| Neighbours::of((study, cell), &ground.pus(), self.topology);
+        let refusal = refusal.or_else(|| ground.and_then(beside).err());
+        self.refused.borrow_mut().insert(key, refusal.clone());
+        refusal
+    }
+
+    fn start(
+        &mut self,
+        request: &StartRequest<'_>,
+        finished: &mut Finished<'_>,
+    ) -> Result<(), TrialError> {
+        let Some(first) = request.wanted().next() else { return Ok(()) };
+        let ground = TrialEnvironment::of(request.study, first.cell, self.known());
+        let ground = ground.map_err(TrialError::failed)?;
+        self.start_on(&ground, request, finished).map_err(|failure| {
+            let error = match failure.exit {
+                // A residue would affect the next measurement.
+                Exit::Residue => TrialError::fatal(failure.message),
+                Exit::No | Exit::Input | Exit::Host | Exit::Vm | Exit::Interrupted => {
+                    TrialError::failed(failure.message)
+                }
+            };
+            match failure.hint {
+                Some(hint) => error.with_hint(hint),
+                None => error,
+            }
+        })
+    }
+}

@@ -1,0 +1,283 @@
+//! The trials of one start, in sequence and without blocking: the caller (a plain wait, or the
+//! turns of a method of slowing) continues them whenever the bell rings.
+
+use pinfold_apply::{Journal, Journals, Target};
+use pinfold_host::LiveHost;
+use pinfold_host::process::{Spawn, Stdio};
+use pinfold_model::{CpuSet, Figure, NodeId, Plan, PuId, Role, Unit};
+use pinfold_probe::pinload::Pinload;
+use pinfold_study::study::{
+    Acts, Finished, Next, Program, StartRequest, TrialError, TrialResult, Wanted, extract,
+};
+
+use super::job::{Bell, Ended, Job};
+use super::probes::{Observation, need_threads, one_figure};
+use crate::guest::loads::HostSide;
+use crate::{
+    Failure,
+    apply_session::{self, OnStop},
+    rt_watchdog::{Beating, Guard},
+};
+
+/// The figure that every trial has: the time from the start of its command to the end of its
+/// output.
+const WHOLE_TIME: &str = "t_full";
+
+/// Replaces a list of CPUs: a thread may run on any.
+const ANYWHERE: &str = "any";
+
+/// Where a process of the start begins.
+#[derive(Clone)]
+pub struct Enter {
+    /// Files of cgroups.
+    pub files: Vec<String>,
+    /// CPUs on which the process may run.
+    pub pus: CpuSet,
+    /// The node of its memory; `None` if it is set elsewhere, or any.
+    pub memory: Option<NodeId>,
+    /// The CPUs of its threads in order, if they are pinned individually.
+    pub places: Option<Vec<PuId>>,
+}
+
+/// The resources for the trials of a start.
+#[derive(Clone, Copy)]
+pub struct Means<'a> {
+    pub host: &'a LiveHost,
+    pub pinload: &'a Pinload,
+    pub journals: &'a Journals<'a>,
+    pub bell: &'a Bell,
+    /// The host's loads, if the study has any.
+    pub loads: Option<&'a HostSide>,
+}
+
+/// An active plan for one process.
+struct InForce<'a> {
+    journal: Journal<'a>,
+    beating: Option<Beating>,
+}
+
+/// A run of a workload in progress.
+struct Running<'a> {
+    // Must end before its placement is undone.
+    job: Job,
+    in_force: Option<InForce<'a>>,
+    observation: Option<Observation>,
+}
+
+/// The trials of a start.
+pub struct Trials<'a, 'f> {
+    means: Means<'a>,
+    wanted: Vec<Wanted<'a>>,
+    plan: Option<&'a Plan>,
+    finished: &'f mut Finished<'f>,
+    next: usize,
+    warm_ups: u32,
+    work_ns: u64,
+    running: Option<Running<'a>>,
+}
+
+impl<'a, 'f> Trials<'a, 'f> {
+    pub fn new(
+        means: Means<'a>,
+        request: &StartRequest<'a>,
+        plan: Option<&'a Plan>,
+        finished: &'f mut Finished<'f>,
+    ) -> Self {
+        let wanted = request.wanted().collect();
+        Self { means, wanted, plan, finished, next: 0, warm_ups: 0, work_ns: 0, running: None }
+    }
+
+    /// Continues the trials. False when all are done or no more are requested. `prepare` is called
+    /// before each run of a trial's command.
+    pub fn turn(
+        &mut self,
+        enter: &Enter,
+        prepare: &mut dyn FnMut(Wanted<'_>) -> Result<(), Failure>,
+    ) -> Result<bool, Failure> {
+        self.means.bell.silence();
+        loop {
+            let Some(wanted) = self.wanted.get(self.next).copied() else { return Ok(false) };
+            let Some(running) = &mut self.running else {
+                prepare(wanted)?;
+                match self.begin(wanted, enter) {
+                    Ok(running) => self.running = Some(running),
+                    Err(error) => match self.report(Err(error)) {
+                        Next::GoOn => continue,
+                        Next::Stop => return Ok(false),
+                    },
+                }
+                return Ok(true);
+            };
+            let Some(ended) = running.job.ended() else { return Ok(true) };
+            let observation = running.observation.take();
+            let seen = observation.map_or(Ok(Vec::new()), |it| it.end(self.means.host));
+            let running = self.running.take();
+            let taken_back = running.map_or(Ok(()), |running| end(self.means.host, running));
+            // A failed undo ends the study: it would affect the next trial.
+            taken_back?;
+            let result = match ended {
+                Ok(ended) => {
+                    self.work_ns += ended.elapsed_ns;
+                    if self.warm_ups < wanted.study.warm_up {
+                        self.warm_ups += 1;
+                        continue;
+                    }
+                    figures(wanted, &ended).and_then(|mut figures| {
+                        figures.extend(seen?);
+                        Ok(TrialResult { figures, work_ns: self.work_ns })
+                    })
+                }
+                Err(error) => Err(error),
+            };
+            if self.report(result) == Next::Stop {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn report(&mut self, result: Result<TrialResult, TrialError>) -> Next {
+        let index = self.next;
+        self.next += 1;
+        self.warm_ups = 0;
+        self.work_ns = 0;
+        (self.finished)(index, result)
+    }
+
+    fn begin(&self, wanted: Wanted<'a>, enter: &Enter) -> Result<Running<'a>, TrialError> {
+        let words = words(wanted, (&enter.pus, enter.places.as_deref()))?;
+        let workload = wanted.cell.workload(wanted.study);
+        let argv = match &workload.program {
+            Program::Pinload(_) => [vec![self.means.pinload.path()], words].concat(),
+            Program::Command(_) => words,
+        };
+        self.set_loads(wanted)?;
+        let limit_ns = workload.time_limit_ns;
+        let probes = &wanted.study.probes;
+        if self.plan.is_some() || need_threads(probes) {
+            return self.at_a_gate((wanted, enter), &argv, limit_ns);
+        }
+        let observation = Observation::begin(self.means.host, probes, &enter.pus, &[])?;
+        let spawn = spawn(&argv, enter).stdin(Stdio::Null);
+        let job = Job::start(spawn, limit_ns, self.means.bell)?;
+        Ok(Running { job, in_force: None, observation: Some(observation) })
+    }
+
+    fn set_loads(&self, wanted: Wanted<'_>) -> Result<(), TrialError> {
+        let Some(side) = self.means.loads else { return Ok(()) };
+        let level = wanted.cell.acting(wanted.study, &Acts::HostLoad);
+        side.set(level.is_some_and(|level| level.text == "loaded"))
+            .map_err(|error| TrialError::failed(error.to_string()))
+    }
+
+    /// Starts a command at a gate, places it, starts to observe it, and opens the gate.
+    fn at_a_gate(
+        &self,
+        (wanted, enter): (Wanted<'a>, &Enter),
+        argv: &[String],
+        limit_ns: u64,
+    ) -> Result<Running<'a>, TrialError> {
+        let failed = |failure: Failure| TrialError::failed(failure.message);
+        let program = std::env::current_exe()
+            .map_err(|error| TrialError::fatal(format!("cannot find this program: {error}")))?;
+        let gate = [program.to_string_lossy().into_owned(), "gate".to_owned(), "--".to_owned()];
+        let argv = [&gate[..], argv].concat();
+        let spawn = spawn(&argv, enter).stdin(Stdio::Pipe);
+        let mut job = Job::start(spawn, limit_ns, self.means.bell)?;
+        let gate = job.child().stdin();
+        let threads = vec![(job.child().task(), Role::Task)];
+        let mut in_force = None;
+        if let Some(plan) = self.plan {
+            let target = Target::new(job.child().task().tid, threads.clone());
+            let (_, journal, guard) = apply_session::apply_guarded(
+                self.means.host,
+                (plan, &target),
+                self.means.journals,
+                OnStop::Finish,
+            )
+            .map_err(failed)?;
+            let beating = guard.map(|guard: Guard| Beating::start(guard)).transpose();
+            in_force = Some(InForce { journal, beating: beating.map_err(failed)? });
+        }
+        let (host, probes) = (self.means.host, &wanted.study.probes);
+        let observation = Observation::begin(host, probes, &enter.pus, &threads);
+        let mut running = Running { job, in_force, observation: None };
+        match observation {
+            Ok(observation) => running.observation = Some(observation),
+            Err(error) => {
+                end(host, running).map_err(failed)?;
+                return Err(error);
+            }
+        }
+        running.job.begins_now();
+        drop(gate);
+        Ok(running)
+    }
+
+    /// Ends the running trial and undoes its placement.
+    pub fn abandon(&mut self) -> Result<(), Failure> {
+        self.running.take().map_or(Ok(()), |running| end(self.means.host, running))
+    }
+}
+
+/// Ends the process first, then undoes its placement.
+fn end(host: &LiveHost, running: Running<'_>) -> Result<(), Failure> {
+    let Running { job, in_force, .. } = running;
+    drop(job);
+    let Some(InForce { journal, beating }) = in_force else { return Ok(()) };
+    let undone = apply_session::undo(host, journal);
+    let was_received = beating.is_none_or(Beating::end);
+    undone?;
+    match was_received {
+        true => Ok(()),
+        false => Err(Failure::new(
+            crate::Exit::Host,
+            "this Pinfold was stopped, and what it measured has lost its real-time rights",
+        )),
+    }
+}
+
+fn spawn(argv: &[String], enter: &Enter) -> Spawn {
+    let (program, words) =
+        argv.split_first().map_or(("", argv), |(program, words)| (program, words));
+    Spawn::new(program)
+        .args(words)
+        .cgroup_files(enter.files.clone())
+        .affinity(enter.pus.clone())
+        .memory_node(enter.memory)
+}
+
+/// The arguments of a command, on these CPUs; `places` are the CPUs of its threads, if they are
+/// pinned individually.
+pub fn words(
+    wanted: Wanted<'_>,
+    (pus, places): (&CpuSet, Option<&[PuId]>),
+) -> Result<Vec<String>, TrialError> {
+    let list =
+        |places: &[PuId]| places.iter().map(ToString::to_string).collect::<Vec<String>>().join(",");
+    let built_in = |name: &str| match name {
+        "pus" => Some(pus.to_string()),
+        "n_pus" => Some(pus.len().to_string()),
+        "places" => Some(places.map_or_else(|| ANYWHERE.to_owned(), list)),
+        "block" => Some((wanted.block + 1).to_string()),
+        _ => None,
+    };
+    wanted.cell.words(wanted.study, &built_in).map_err(TrialError::fatal)
+}
+
+/// The figures from the output of a run and its duration.
+pub fn figures(wanted: Wanted<'_>, ended: &Ended) -> Result<Vec<Figure>, TrialError> {
+    let workload = wanted.cell.workload(wanted.study);
+    let mut figures = match (&workload.program, workload.figures.is_empty()) {
+        (Program::Pinload(_) | Program::Command(_), false) => {
+            extract(&workload.figures, &ended.stdout, ended.elapsed_ns)
+                .map_err(TrialError::failed)?
+        }
+        (Program::Pinload(_), true) => pinfold_probe::figures::parse("pinload", &ended.stdout)
+            .map_err(|error| TrialError::failed(error.to_string()))?,
+        // Only its duration is measured.
+        (Program::Command(_), true) => Vec::new(),
+    };
+    let whole = (Unit::Nanoseconds, ended.elapsed_ns as f64);
+    figures.push(one_figure(WHOLE_TIME, whole, ended.elapsed_ns));
+    Ok(figures)
+}

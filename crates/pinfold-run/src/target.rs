@@ -1,0 +1,271 @@
+//! The virtual machine of a command, and how its threads are found again later.
+
+use pinfold_apply::{Kept, Record, Roles, Rules, Target};
+use pinfold_host::{Host, LiveHost, SystemClock};
+use pinfold_model::{
+    Change, CpuSet, Finding, Keeper, Lifetime, MemoryPlan, Plan, PuId, Role, Setting, TaskId,
+    ThreadPlan, Tid, Topology, VnodePlan, VnodeRequest,
+};
+use pinfold_vm::libvirt::{
+    Domain, DomainMonitor, Libvirt, NUMATUNE, PinTarget, Pins, memory_value,
+};
+use pinfold_vm::{Found, Monitor, Qmp, VmError, threads};
+
+use crate::{Exit, Failure, inputs};
+
+const QMP_TIMEOUT_NS: u64 = 5_000_000_000;
+const VIRSH_TIMEOUT_NS: u64 = 20_000_000_000;
+
+/// The machine that was found, as a target for a plan.
+pub fn placeable(found: &Found) -> Target {
+    Target { roll: found.roll.clone(), ..Target::new(found.pid, found.tasks()) }
+}
+
+/// Source of the roles of a machine's threads.
+pub enum Teller {
+    /// QEMU itself, through QMP.
+    Qmp(Box<Qmp>),
+    /// libvirt, through the domain's monitor.
+    Libvirt(Box<DomainMonitor>),
+    /// Only the names of the threads.
+    Names,
+}
+
+/// Selects a virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VmSelector {
+    /// By its QMP socket.
+    Qmp(String),
+    /// By name, UUID or id of its libvirt domain.
+    Libvirt(String),
+    /// By its process id.
+    Pid(Tid),
+}
+
+/// A machine that was found.
+pub struct Vm {
+    /// Name of the machine.
+    pub name: String,
+    /// The arguments of the command line that select it: `--qmp SOCKET`.
+    pub asked: String,
+    /// Threads of the machine.
+    pub found: Found,
+    /// The source of their roles.
+    pub teller: Teller,
+    /// Findings about it.
+    pub findings: Vec<Finding>,
+    /// The domain, if libvirt manages it.
+    pub domain: Option<ManagedDomain>,
+}
+
+/// A domain of libvirt, which has its own pinning.
+pub struct ManagedDomain {
+    libvirt: Libvirt,
+    domain: Domain,
+    pins: Pins,
+    xml: String,
+}
+
+impl Vm {
+    /// Finds a machine by the socket of its QMP, its libvirt domain, or its process id.
+    pub fn find(host: &LiveHost, by: &VmSelector) -> Result<Self, Failure> {
+        match by {
+            VmSelector::Qmp(socket) => Self::by_qmp(host, socket),
+            VmSelector::Libvirt(domain) => Self::by_libvirt(host, domain),
+            VmSelector::Pid(pid) => Self::by_pid(host, *pid),
+        }
+    }
+
+    fn by_qmp(host: &LiveHost, socket: &str) -> Result<Self, Failure> {
+        let mut qmp = Qmp::connect(socket, QMP_TIMEOUT_NS, SystemClock)?;
+        let found = threads::find(host, &mut qmp)?;
+        let name = format!("vm-{}", found.pid);
+        Ok(Self {
+            name,
+            asked: format!("--qmp {socket}"),
+            findings: found.findings.clone(),
+            found,
+            teller: Teller::Qmp(Box::new(qmp)),
+            domain: None,
+        })
+    }
+
+    fn by_libvirt(host: &LiveHost, wanted: &str) -> Result<Self, Failure> {
+        let libvirt = Libvirt::new(None, VIRSH_TIMEOUT_NS)?;
+        let domain = libvirt.find(host, wanted)?;
+        let mut monitor = libvirt.monitor(&domain);
+        let found = threads::discover(host, domain.pid, Some(&mut monitor))?;
+        let xml = libvirt.xml(&domain)?;
+        let pins = Pins::from_xml(&xml).map_err(VmError::from)?;
+        let teller = Teller::Libvirt(Box::new(monitor));
+        Ok(Self {
+            name: domain.name.clone(),
+            asked: format!("--libvirt {wanted}"),
+            findings: found.findings.clone(),
+            found,
+            teller,
+            domain: Some(ManagedDomain { libvirt, domain, pins, xml }),
+        })
+    }
+
+    fn by_pid(host: &LiveHost, pid: Tid) -> Result<Self, Failure> {
+        let found = threads::discover(host, pid, None)?;
+        Ok(Self {
+            name: format!("vm-{pid}"),
+            asked: format!("--pid {pid}"),
+            findings: found.findings.clone(),
+            found,
+            teller: Teller::Names,
+            domain: None,
+        })
+    }
+}
+
+impl ManagedDomain {
+    /// The request that follows from the domain, like from its file: its memory with the nodes, the
+    /// NUMA cells of its guest.
+    pub fn request(&self, topology: &Topology) -> Result<VnodeRequest, Failure> {
+        let domain = pinfold_plan::domain_file::Domain::read(&self.xml).map_err(|error| {
+            let hint = error.hint;
+            let message = format!("the XML of domain {}: {error}", self.domain.name);
+            let failure = Failure::new(Exit::Vm, message);
+            hint.into_iter().fold(failure, Failure::with_hint)
+        })?;
+        Ok(inputs::vnode_of_domain(&domain, topology))
+    }
+
+    /// Mode and nodes of the memory of the running domain, if libvirt binds it.
+    pub fn memory_nodes(&self) -> Option<(&str, &CpuSet)> {
+        self.pins.memory.as_ref().map(|(mode, nodes)| (mode.as_str(), nodes))
+    }
+
+    /// The settings of a plan to make through libvirt: pinning and memory nodes of the running
+    /// domain, and optionally of its definition. Also returns findings on what libvirt does not
+    /// support.
+    pub fn kept(
+        &self,
+        vnode: &VnodePlan,
+        definition: Definition,
+    ) -> Result<(Vec<Kept>, Vec<Finding>), Failure> {
+        let (mut kept, mut findings) = (Vec::new(), Vec::new());
+        for lifetime in definition.lifetimes() {
+            for thread in &vnode.threads {
+                // Other roles share the emulator's pinning; Pinfold sets their masks itself.
+                let Ok(target) = PinTarget::of(&thread.role) else { continue };
+                kept.push(pin(thread, self.setting(&target.key(), *lifetime)?));
+            }
+            if let Some(memory) = &vnode.memory {
+                match self.memory(memory, *lifetime)? {
+                    Ok(one) => kept.push(one),
+                    Err(finding) => findings.push(finding),
+                }
+            }
+        }
+        Ok((kept, findings))
+    }
+
+    fn memory(
+        &self,
+        plan: &MemoryPlan,
+        lifetime: Lifetime,
+    ) -> Result<Result<Kept, Finding>, Failure> {
+        let nodes: CpuSet = plan.nodes.iter().map(|node| PuId(node.0)).collect();
+        let mode = self.pins.memory.as_ref().map(|(mode, _)| mode.as_str());
+        let (mode, rules) = match (lifetime, mode) {
+            (Lifetime::Lasting, _) => ("strict", Rules::NextStart),
+            // libvirt can move the memory of a running domain only in this mode.
+            (Lifetime::Running, Some("restrictive")) => ("restrictive", Rules::Memory),
+            (Lifetime::Running, _) => {
+                let text = "libvirt does not move the memory of a running domain whose <numatune> is not in mode restrictive";
+                return Ok(Err(Finding::warning("libvirt", text)
+                    .with_hint("add --config: the next start then binds it")));
+            }
+        };
+        Ok(Ok(Kept {
+            setting: self.setting(NUMATUNE, lifetime)?,
+            value: memory_value(mode, &nodes),
+            rules,
+            reason: format!("memory: {}", plan.reason),
+        }))
+    }
+
+    fn setting(&self, key: &str, lifetime: Lifetime) -> Result<Setting, Failure> {
+        self.libvirt.setting(&self.domain, key, lifetime).map_err(Failure::from)
+    }
+}
+
+/// The setting to make through libvirt for the threads of a role.
+fn pin(thread: &ThreadPlan, setting: Setting) -> Kept {
+    Kept {
+        value: thread.pus.to_string(),
+        rules: match setting.lifetime {
+            Lifetime::Running => Rules::Masks(thread.role.clone()),
+            Lifetime::Lasting => Rules::NextStart,
+        },
+        reason: format!("{}: {}", thread.role, thread.reason),
+        setting,
+    }
+}
+
+/// The settings of an active placement in libvirt: the masks of all roles for which libvirt has
+/// pinning, if the journal has a domain. vCPUs that are plugged in later are included.
+///
+/// If libvirt had all planned settings already, nothing was changed through it and the result is
+/// empty: corrections then equal what libvirt has.
+pub fn kept_since(plan: &Plan, record: &Record) -> Vec<Kept> {
+    let domain = record.steps().find_map(|(_, step)| {
+        let Change::WriteSetting { setting, .. } = &step.change else { return None };
+        matches!(setting.keeper, Keeper::Libvirt { .. }).then_some(setting)
+    });
+    let Some(domain) = domain else { return Vec::new() };
+    let kept = plan.threads().filter_map(|(_, thread)| {
+        let key = PinTarget::of(&thread.role).ok()?.key();
+        let lifetime = Lifetime::Running;
+        Some(pin(thread, Setting { key, lifetime, ..Setting::clone(domain) }))
+    });
+    kept.collect()
+}
+
+/// Whether a domain's definition is changed in addition to the running domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Definition {
+    /// It is not changed.
+    Untouched,
+    /// It is changed too.
+    Changed,
+}
+
+impl Definition {
+    fn lifetimes(self) -> &'static [Lifetime] {
+        match self {
+            Definition::Untouched => &[Lifetime::Running],
+            Definition::Changed => &[Lifetime::Running, Lifetime::Lasting],
+        }
+    }
+}
+
+/// Queries the roles again, for the watcher.
+pub struct Asking<'a> {
+    /// The monitor to query.
+    pub monitor: Option<&'a mut dyn Monitor>,
+}
+
+impl Roles for Asking<'_> {
+    fn roles(&mut self, host: &dyn Host, pid: Tid) -> Result<Vec<(TaskId, Role)>, String> {
+        let monitor = self.monitor.as_mut().map(|monitor| &mut **monitor as &mut dyn Monitor);
+        threads::discover(host, pid, monitor)
+            .map(|found| found.tasks())
+            .map_err(|error| error.to_string())
+    }
+}
+
+impl Teller {
+    /// The underlying monitor, if there is one.
+    pub fn monitor(&mut self) -> Option<&mut dyn Monitor> {
+        match self {
+            Teller::Qmp(qmp) => Some(&mut **qmp),
+            Teller::Libvirt(monitor) => Some(&mut **monitor),
+            Teller::Names => None,
+        }
+    }
+}

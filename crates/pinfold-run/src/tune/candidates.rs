@@ -1,0 +1,60 @@
+//! The candidate placements: one per strategy, all with the same number of vCPUs.
+
+use pinfold_model::{Finding, IsolationScope, Request, Topology, VcpuCount, VnodeRequest};
+use pinfold_plan::{schema, strategies};
+use pinfold_study::tune::{Candidate, NONE};
+use pinfold_vm::argv;
+
+use super::Options;
+use crate::guest::Subject;
+use crate::{Exit, Failure, qemu_line};
+
+/// The candidates, `none` first, and the strategies that were left out, with the reason.
+///
+/// Isolation is `own`: the loads are child processes of Pinfold, and no other task is moved.
+pub fn candidates(
+    options: &Options,
+    subject: &Subject,
+    topology: &Topology,
+) -> Result<(Vec<Candidate>, Vec<Finding>), Failure> {
+    let command = argv::parse(&subject.argv);
+    let vcpus = VcpuCount::Exactly(subject.vcpus);
+    let vnode = qemu_line::vnode(&command, vcpus, topology);
+    let vnode = VnodeRequest { name: subject.name.clone(), ..vnode };
+    let mut request = Request::of(vec![vnode]);
+    request.avoid = options.avoid.clone();
+    request.isolation = IsolationScope::Own;
+    let mut candidates = Vec::new();
+    let mut findings = Vec::new();
+    for name in names(options) {
+        match pinfold_plan::plan(&name, topology, &request) {
+            Ok(plan) => {
+                candidates.push(Candidate { name, ..Candidate::of(plan, schema::to_json) });
+            }
+            Err(error @ pinfold_plan::PlanError::UnknownStrategy { .. }) => {
+                return Err(Failure::from_error(Exit::Input, &error, error.hint()));
+            }
+            // Given by the user, or the baseline itself: its refusal is the result.
+            Err(error) if name == NONE || !options.strategies.is_empty() => {
+                return Err(Failure::from_error(Exit::Input, &error, error.hint()));
+            }
+            Err(error) => findings.push(Finding::note(name, format!("was not tried: {error}"))),
+        }
+    }
+    Ok((candidates, findings))
+}
+
+/// `none` first, without duplicates.
+fn names(options: &Options) -> Vec<String> {
+    let mut names = vec![NONE.to_owned()];
+    let asked: Vec<String> = match options.strategies.is_empty() {
+        true => strategies().iter().map(|strategy| strategy.name.to_owned()).collect(),
+        false => options.strategies.clone(),
+    };
+    for name in asked {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}

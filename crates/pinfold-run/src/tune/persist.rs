@@ -1,0 +1,162 @@
+//! The data that are stored with a run in addition to its samples, so that its page can be made
+//! from the store alone, and an interrupted run can be resumed.
+
+use pinfold_host::Clock;
+use pinfold_model::text::counted;
+use pinfold_model::{Finding, Origin, Severity};
+use pinfold_plan::schema;
+use pinfold_study::store::{CandidateRole, HostChange, OpenRun, RunId, SessionRecord, Store};
+use pinfold_study::tune::Candidate;
+use serde::{Deserialize, Serialize};
+
+use crate::{Exit, Failure, inputs};
+
+/// Format of the stored text.
+pub const KEPT: &str = "pinfold-tune-context/1";
+
+/// The data of the page that are not in the store's tables.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    /// The command line as it was typed.
+    pub command: String,
+    /// The guest, as text.
+    pub guest: String,
+    /// The user's QEMU command; empty for the demo guest.
+    pub argv: Vec<String>,
+    /// The host, as a capture.
+    pub capture: String,
+    /// Findings from before the first start.
+    pub findings: Vec<Finding>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    format: String,
+    command: String,
+    guest: String,
+    argv: Vec<String>,
+    capture: String,
+    findings: Vec<FindingEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FindingEntry {
+    severity: String,
+    subject: String,
+    text: String,
+    hint: Option<String>,
+}
+
+/// The text that is stored.
+pub fn context(kept: &Kept) -> Result<String, Failure> {
+    let entry = |finding: &Finding| FindingEntry {
+        severity: finding.severity.to_string(),
+        subject: finding.subject.clone(),
+        text: finding.text.clone(),
+        hint: finding.hint.clone(),
+    };
+    let document = Document {
+        format: KEPT.to_owned(),
+        command: kept.command.clone(),
+        guest: kept.guest.clone(),
+        argv: kept.argv.clone(),
+        capture: kept.capture.clone(),
+        findings: kept.findings.iter().map(entry).collect(),
+    };
+    serde_json::to_string(&document).map_err(|error| Failure::from_error(Exit::Host, &error, None))
+}
+
+impl Kept {
+    /// Parses the stored text.
+    pub fn read(text: &str) -> Result<Self, Failure> {
+        let document: Document = serde_json::from_str(text).map_err(|error| {
+            Failure::new(
+                Exit::Input,
+                format!("the store's context of the run does not read: {error}"),
+            )
+            .with_hint("was it written by a newer Pinfold?")
+        })?;
+        let finding = |entry: FindingEntry| Finding {
+            severity: match entry.severity.as_str() {
+                "note" => Severity::Note,
+                "warning" => Severity::Warning,
+                _ => Severity::Problem,
+            },
+            subject: entry.subject,
+            text: entry.text,
+            hint: entry.hint,
+        };
+        Ok(Self {
+            command: document.command,
+            guest: document.guest,
+            argv: document.argv,
+            capture: document.capture,
+            findings: document.findings.into_iter().map(finding).collect(),
+        })
+    }
+}
+
+/// The candidates of an interrupted run, in their order: it continues with its original plans,
+/// regardless of the command line.
+pub fn candidates(store: &Store, run: i64, vcpus: u32) -> Result<Vec<Candidate>, Failure> {
+    let records =
+        store.candidates(RunId(run)).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    let mut candidates = Vec::new();
+    for record in records.into_iter().filter(|record| record.role != CandidateRole::Twin) {
+        let plan = schema::from_json(&record.plan_json)
+            .map_err(|e| Failure::from_error(Exit::Input, &e, None))?;
+        let planned = inputs::single(&plan)?.vcpus().count();
+        if planned != vcpus as usize {
+            return Err(Failure::new(
+                Exit::Input,
+                format!(
+                    "run {run} is of a guest with {}, and this one has {vcpus}",
+                    counted(planned, "vCPU")
+                ),
+            )
+            .with_hint("give the guest of that run, or begin a new run without --resume"));
+        }
+        candidates.push(Candidate { name: record.name, plan, plan_json: record.plan_json });
+    }
+    if candidates.is_empty() {
+        return Err(Failure::new(Exit::Input, format!("the store holds no run {run}"))
+            .with_hint("list the runs with `pinfold report --list`"));
+    }
+    Ok(candidates)
+}
+
+/// Opens an interrupted run, if the host has not changed.
+pub fn resume(
+    store: &mut Store,
+    run: i64,
+    origin: &Origin,
+    clock: &dyn Clock,
+) -> Result<OpenRun, Failure> {
+    let session = SessionRecord { began_unix_s: clock.unix_seconds(), origin: origin.clone() };
+    store
+        .open_run(RunId(run), &session, HostChange::Refuse)
+        .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_reads_back() {
+        let kept = Kept {
+            command: "pinfold tune --demo".to_owned(),
+            argv: vec!["qemu".to_owned()],
+            findings: vec![Finding::warning("smt", "is off").with_hint("turn it on")],
+            ..Kept::default()
+        };
+        let text = context(&kept).unwrap();
+        let back = Kept::read(&text).unwrap();
+        assert_eq!(
+            (back.command, back.argv, back.findings),
+            (kept.command, kept.argv, kept.findings)
+        );
+        assert!(Kept::read("{}").is_err());
+    }
+}

@@ -1,0 +1,113 @@
+//! The vCPUs of a machine. Their numbers have gaps if one was plugged into a later slot
+//! (`device_add` at socket 3 makes vCPU 3 next to 0 and 1).
+
+use std::ops::RangeInclusive;
+
+use pinfold_model::text::counted;
+use pinfold_model::{Plan, Request, Role, VnodeKind};
+use pinfold_plan::command;
+use pinfold_vm::Found;
+
+use crate::{Exit, Failure, inputs};
+
+/// The numbers of a machine's vCPUs, and their maximum number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vcpus {
+    /// The numbers, ascending.
+    ids: Vec<u32>,
+    most: u32,
+}
+
+impl Vcpus {
+    /// The vCPUs of a running machine.
+    pub fn of(found: &Found) -> Self {
+        Self { ids: found.vcpu_ids(), most: found.max_vcpus }
+    }
+
+    /// Numbers from 0 on; the range is from the initial to the maximum number of vCPUs.
+    pub fn counted(range: RangeInclusive<u32>) -> Self {
+        Self { ids: (0..*range.start()).collect(), most: *range.end() }
+    }
+
+    /// The number of vCPUs.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.ids.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The maximum number of vCPUs.
+    pub fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// True if a plan has a placement for each of them.
+    pub fn are_in(&self, plan: &Plan) -> bool {
+        let has = |id: &u32| plan.threads().any(|(_, thread)| thread.role == Role::Vcpu(*id));
+        self.ids.iter().all(has)
+    }
+
+    /// Rejects a plan from a file that is for fewer vCPUs, for more than the maximum, or for other
+    /// numbers.
+    pub fn require_in(&self, path: &str, plan: &Plan) -> Result<(), Failure> {
+        let vnode = inputs::single(plan)?;
+        let is_for = |kind: &str, other: &str, advice: &str| {
+            let text = format!("{path} is a plan for a {kind}, and this is a {other}");
+            Err(Failure::new(Exit::Input, text).with_hint(advice))
+        };
+        match (vnode.kind, self.most == 0 && self.ids.is_empty()) {
+            (VnodeKind::ProcessGroup, false) => {
+                let advice = "`pinfold run --plan FILE -- COMMAND` starts a command under it";
+                return is_for("process group", "virtual machine", advice);
+            }
+            (VnodeKind::VirtualMachine, true) => {
+                let advice = "leave --cores out to start QEMU under it";
+                return is_for("virtual machine", "process group", advice);
+            }
+            (VnodeKind::VirtualMachine, false) | (VnodeKind::ProcessGroup, true) => {}
+        }
+        let (count, planned) = (self.count(), vnode.vcpus().count());
+        if !u32::try_from(planned).is_ok_and(|planned| (count..=self.most).contains(&planned)) {
+            let planned = counted(planned, "vCPU");
+            let text = format!("{path} places {planned}, the virtual machine has {count}");
+            return Err(Failure::new(Exit::Input, text)
+                .with_hint(format!("make it again: `{}`", command::again(plan, Some(count)))));
+        }
+        if self.are_in(plan) {
+            return Ok(());
+        }
+        let count = self.ids.last().map_or(0, |last| last + 1);
+        let text = format!("{path} has no place for some of the vCPUs {}", self.list());
+        Err(Failure::new(Exit::Input, text).with_hint(format!(
+            "make it again: `{}`; or apply without --plan",
+            command::again(plan, Some(count))
+        )))
+    }
+
+    /// Planning numbers vCPUs from 0: converts pins that name a vCPU to its index among the present
+    /// ones.
+    pub fn count_pins(&self, request: &mut Request) -> Result<(), Failure> {
+        for pin in request.vnodes.iter_mut().flat_map(|vnode| &mut vnode.pins) {
+            let number = pin.role.strip_prefix("vcpu(").and_then(|rest| rest.strip_suffix(')'));
+            let Some(id) = number.and_then(|number| number.parse().ok()) else { continue };
+            let place = self.ids.binary_search(&id).map_err(|_| {
+                let text = format!("--pin: the virtual machine has no vCPU {id}");
+                Failure::new(Exit::Input, text).with_hint(format!("it has {}", self.list()))
+            })?;
+            pin.role = format!("vcpu({place})");
+        }
+        Ok(())
+    }
+
+    /// Renumbers the vCPUs of a plan from indexes to their numbers.
+    pub fn number(&self, plan: &mut Plan) {
+        let threads = plan.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads);
+        let vcpus = threads.filter(|thread| matches!(thread.role, Role::Vcpu(_)));
+        for (thread, id) in vcpus.zip(&self.ids) {
+            thread.role = Role::Vcpu(*id);
+        }
+    }
+
+    fn list(&self) -> String {
+        let ids: Vec<String> = self.ids.iter().map(ToString::to_string).collect();
+        ids.join(", ")
+    }
+}
