@@ -7,6 +7,7 @@
 //!   [`running_layout`]: its placement, for the checks.
 //! - [`inputs`], [`host`]: plans, requests and lists of CPUs, checked against this host.
 //! - [`status`], [`undo`], [`leftovers`]: compares and reverts placements, and removes what killed processes left.
+//! - [`qemu_run`]: starts QEMU under a plan.
 //! - [`gate`]: any command, placed like a machine; [`libvirt_hook`]: domains as libvirt starts them.
 //! - [`exits`]: the VM exits of a machine; [`tune_page`]: the report of a tuning run.
 //! - [`emulate`]: platforms of slowed virtual nodes.
@@ -28,6 +29,7 @@ pub mod libvirt_hook;
 pub mod message;
 pub mod metrics;
 pub mod qemu_line;
+pub mod qemu_run;
 pub mod rt_watchdog;
 pub mod run_monitor;
 pub mod running_layout;

@@ -138,3 +138,33 @@ fn threads_of(host: &LiveHost, plan: &Plan, record: &Record) -> Vec<(TaskId, Rol
         Err(_) => threads_by_journal(plan, record),
     }
 }
+
+/// The state of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is active.
+    InForce,
+    /// It was active in an earlier boot.
+    EarlierBoot,
+    /// It was reverted.
+    TakenBack,
+    /// A restart of the host ended it.
+    Restarted,
+    /// It has no step.
+    NothingDone,
+}
+
+impl Standing {
+    /// The state of a record; `None` for a journal without one.
+    pub fn of(host: &LiveHost, record: Option<&Record>) -> Result<Self, Failure> {
+        let Some(record) = record else { return Ok(Standing::NothingDone) };
+        if record.was_ended_by_restart() {
+            return Ok(Standing::Restarted);
+        }
+        if record.has_ended() {
+            return Ok(Standing::TakenBack);
+        }
+        let now = record.is_of_this_boot(host)?;
+        Ok(if now { Standing::InForce } else { Standing::EarlierBoot })
+    }
+}
