@@ -1,6 +1,7 @@
 //! A running machine on a simulated host with two NUMA nodes.
 
-use pinfold_model::PuId;
+use pinfold_model::{PuId, Severity, Topology};
+use pinfold_plan::lint;
 use pinfold_sim::{CgroupVersion, SimBuilder, SimPages, SimTask};
 use pinfold_vm::discover;
 
