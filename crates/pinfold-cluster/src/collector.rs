@@ -13,7 +13,6 @@ use pinfold_study::study::{
 
 use super::documents::{Answer, Given, ResultError, check_part, read_result, study_digest};
 use super::parts::{Part, Parts};
-use super::queue::{QueueLine, State};
 use super::queue_limit::Room;
 use super::scheduler::{QueuedTask, TaskState};
 

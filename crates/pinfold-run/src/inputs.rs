@@ -5,7 +5,7 @@ use pinfold_model::{
     CpuSet, Free, Plan, Request, Severity, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest,
 };
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::requests::{self, RequestError};
+use pinfold_config::requests::{self, RequestError};
 use pinfold_plan::{Fit, PlanError, command};
 use pinfold_topology::TopologyError;
 
@@ -118,7 +118,8 @@ impl RequestFile {
             if matches!(error, PlanError::UnknownStrategy { .. }) {
                 return failure;
             }
-            let place = self.place(requests::place_of(&self.text, &error));
+            let place = error.field().and_then(|field| requests::place_of(&self.text, &field));
+            let place = self.place(place);
             Failure { message: format!("{place}{}", failure.message), ..failure }
         })
     }

@@ -9,11 +9,10 @@ use pinfold_report::{
     Distribution, Emitted, FailedStart, Page, Provenance, Ranking, RankingRow, RoleRow, RoleTable,
     Stage, Verdict,
 };
-use pinfold_study::stats;
+use pinfold_stats as stats;
 use pinfold_study::store::{CandidateRecord, CandidateRole, Store};
 use pinfold_study::tune::{self, Contrast, TuneReport};
 
-use crate::guest::Scratch;
 use crate::{Exit, Failure, time};
 
 /// The data of the page that are not in the store.

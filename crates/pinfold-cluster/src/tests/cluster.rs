@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pinfold_model::{Family, Figure, Origin, Unit};
-use pinfold_study::random::Pcg32;
+use pinfold_stats::random::Pcg32;
 use pinfold_study::store::{OpenRun, Store, StoreError, TaskRecord, TrialRecord};
 use pinfold_study::study::{
     Environment, MAX_FAILURES_IN_A_ROW, NewStudy, NodeTable, StudyError, TrialSlot, analyse,

@@ -12,7 +12,7 @@ use pinfold_model::text::{agree, counted};
 use pinfold_probe::cpu_speed::{Amount, MicroBenchmark, MicroKind, SpeedBenchmark as _};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::stats::{Block, median, ratio_interval};
+use pinfold_stats::{Block, median, ratio_interval};
 use serde_json::Value;
 
 use super::ipc::{self, Ask};

@@ -12,7 +12,6 @@ use pinfold_stats::random::Pcg32;
 
 use super::cells::Cells;
 use super::file::Study;
-use crate::random::Pcg32;
 use crate::store::TrialRecord;
 
 /// Streams of the generator for studies; those of `tune` are below.

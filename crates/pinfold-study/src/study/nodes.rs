@@ -14,7 +14,6 @@ use pinfold_stats::{holm, median, median_interval, sign_flip};
 use super::ALPHA;
 use super::analyse::{Analysis, FigureName};
 use super::error::StudyError;
-use crate::stats::{holm, median, median_interval, sign_flip};
 use crate::store::Store;
 
 /// A node with fixed properties.

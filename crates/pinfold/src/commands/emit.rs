@@ -3,7 +3,7 @@
 use pinfold_host::files;
 use pinfold_model::{NotSingle, Plan, QemuCommand, Topology, VnodePlan};
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::emit;
+use pinfold_plan::emit::{self, Format};
 use pinfold_run::{Exit, Failure, inputs};
 
 use crate::commands::check;

@@ -9,7 +9,7 @@ use pinfold_model::Family;
 use pinfold_probe::registry::Probe;
 use pinfold_run::measure::{self, ProbeOptions, Request, Sides, compared};
 use pinfold_run::{Exit, Failure, inputs};
-use pinfold_study::compare::Comparison;
+use pinfold_stats::compare::Comparison;
 use pinfold_study::measured::{Measurement, Stolen, from_json};
 
 use clap::Parser as _;

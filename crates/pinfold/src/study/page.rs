@@ -10,7 +10,7 @@ use pinfold_report::{
     Spot, Spread, StudyPage, TableError, TableFiles, format,
 };
 use pinfold_run::{Exit, Failure, time};
-use pinfold_study::stats::{Interval, QuantilePoint, Verdict};
+use pinfold_stats::{Interval, QuantilePoint, Verdict};
 use pinfold_study::store::Store;
 use pinfold_study::study::NodeTable;
 use pinfold_study::study::{

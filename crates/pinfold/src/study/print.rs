@@ -4,7 +4,7 @@ use pinfold_model::text::counted;
 use std::collections::BTreeMap;
 
 use pinfold_run::{Exit, Failure, time};
-use pinfold_study::stats::blocks_needed;
+use pinfold_stats::blocks_needed;
 use pinfold_study::store::{self, RunId, RunRecord, Store, StudyProgress};
 use pinfold_study::study::{Cells, Loaded, Prediction, Study, predict};
 use serde_json::json;

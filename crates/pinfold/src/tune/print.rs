@@ -4,6 +4,7 @@
 use pinfold_host::files;
 use pinfold_model::{Command, Topology};
 use pinfold_report::Page;
+use pinfold_run::guest::Scratch;
 use pinfold_run::tune::Kept;
 use pinfold_run::{Exit, Failure, tune_page};
 use pinfold_study::store::{RunId, Store};

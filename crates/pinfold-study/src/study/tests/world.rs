@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pinfold_host::{Clock as _, SimClock};
 use pinfold_model::{Accelerator, Family, Figure, Origin, Unit};
 
-use pinfold_study::random::Pcg32;
+use pinfold_stats::random::Pcg32;
 use pinfold_study::store::{HostChange, OpenRun, SessionRecord, Store};
 use pinfold_study::study::*;
 

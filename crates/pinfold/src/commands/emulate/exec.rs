@@ -4,7 +4,7 @@ use std::process::ExitStatus;
 
 use pinfold_host::process;
 use pinfold_model::{Command, Platform};
-use pinfold_plan::platforms;
+use pinfold_config::platforms;
 use pinfold_run::emulate::exec::{self, spawn};
 use pinfold_run::emulate::ipc::{self, Ask};
 use pinfold_run::{Exit, Failure, host, inputs};

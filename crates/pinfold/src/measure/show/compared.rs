@@ -3,8 +3,8 @@
 use pinfold_model::text::counted;
 use pinfold_report::format::{self, MISSING};
 use pinfold_run::measure::{CrossCheck, Reported, Sides};
-use pinfold_study::compare::{Comparison, Outcome, Row};
-use pinfold_study::stats::{Interval, Verdict};
+use pinfold_stats::compare::{Comparison, Outcome, Row};
+use pinfold_stats::{Interval, Verdict};
 use serde_json::{Value, json};
 
 use super::json::stolen;

@@ -3,6 +3,7 @@
 use pinfold_model::Family;
 use pinfold_probe::registry::Probe;
 use pinfold_run::{Exit, Failure};
+use pinfold_stats::{Capacity, RandomArrival, Steadiness};
 use pinfold_study::measured::{Measurement, Stolen, to_json};
 use serde_json::{Value, json};
 
