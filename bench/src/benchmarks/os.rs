@@ -17,7 +17,7 @@ use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 
 use super::{Goal, Measured, Row, last_pu, table, version};
-use crate::{Arguments, Failure};
+use crate::arguments::{Arguments, Failure};
 
 const BLOCKS: u32 = 40;
 const WINDOWS: u32 = 20;

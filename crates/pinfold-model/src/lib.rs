@@ -45,8 +45,8 @@ pub use plan::{
 };
 pub use qemu_command::{QemuCell, QemuCommand, QemuOption};
 pub use request::{
-    CellRequest, Device, EmulatorRequest, Free, MemoryRequest, PinWish, PolicyRequest, Preference,
-    Request, SmtRequest, VcpuCount, VmRequest, VnodeRequest, Work,
+    CellRequest, Device, EmulatorRequest, Free, MAX_VCPUS, MemoryRequest, PinWish, PolicyRequest,
+    Preference, Request, SmtRequest, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 pub use setting::{Keeper, Lifetime, Setting};
 pub use speed::Speed;

@@ -8,6 +8,10 @@ use std::fmt;
 
 use crate::{CpuSet, IsolationScope, NodeId, Policy, Speed};
 
+/// Maximum number of vCPUs of any strategy: KVM's own limit (`KVM_MAX_NR_VCPUS`) is at most 4096 on
+/// x86.
+pub const MAX_VCPUS: u32 = 4096;
+
 /// Number of vCPUs of a virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VcpuCount {

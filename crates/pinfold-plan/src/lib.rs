@@ -11,6 +11,7 @@
 //! machine.
 
 mod available;
+mod available_core;
 mod avoidable;
 mod board;
 mod boot;
@@ -38,6 +39,7 @@ mod online;
 mod parts;
 mod pin_analysis;
 mod pins;
+mod plan;
 mod plan_builder;
 pub mod platforms;
 mod policies;
@@ -48,17 +50,21 @@ mod rows;
 pub mod schema;
 mod select;
 mod sheet;
+mod starvation;
 mod strategies;
 mod suggest;
 #[cfg(test)]
 mod tests;
+mod text;
 mod tunables;
 mod validate;
+mod vnode_builder;
 
 pub use error::PlanError;
 pub use explain::{explain, outline};
 pub use fit::{Fit, fit};
-pub use strategies::{Strategy, plan, strategies};
+pub use plan::plan;
+pub use strategies::{Strategy, strategies};
 pub use suggest::nearest;
 pub use tunables::{Tunable, tunables};
 pub use validate::validate;

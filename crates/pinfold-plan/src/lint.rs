@@ -27,6 +27,7 @@ mod overlap;
 mod pages;
 mod picture;
 mod processor;
+mod properties;
 mod quotas;
 mod render;
 mod repair;

@@ -58,7 +58,7 @@ fn check_work(vnode: &VnodeRequest) -> Result<(), PlanError> {
         };
         return Err(PlanError::BadIothread { id: id.clone(), why });
     }
-    if vm.vhosts > crate::plan_builder::MAX_VCPUS {
+    if vm.vhosts > pinfold_model::MAX_VCPUS {
         return Err(PlanError::TooManyVhosts { vnode: vnode.name.clone(), asked: vm.vhosts });
     }
     Ok(())

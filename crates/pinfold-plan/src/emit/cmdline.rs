@@ -9,12 +9,12 @@ use pinfold_model::{
     CpuSet, HugePagePool, IrqPlan, NodeId, Partition, Plan, Role, ThreadPlan, Topology, VnodePlan,
 };
 
+use super::common::safe;
 use super::common::{comment, headline, nothing_kept, without_boot_pu};
-use super::qemu::safe;
 use super::said::{Answers, Line, Said, Scope};
 use crate::boot::{self, Standing};
 use crate::guest_numa::{cells, shares};
-use crate::plan_builder::verb;
+use crate::text::verb;
 use crate::tunables::Tunable;
 
 /// The parameters on one line, with comments on how to set them, their requirements and their

@@ -9,12 +9,12 @@
 
 use pinfold_model::{CpuSet, IrqPlan, Plan, Policy, ThreadPlan, Topology, VnodePlan};
 
+use super::common::safe;
 use super::common::{headline, nothing_kept, plain_name, without_boot_pu};
 use super::kernel_files::{Setting, WORKQUEUES, WRITEBACK, setting};
-use super::qemu::safe;
 use super::said::{Answers, Said, Scope};
 use crate::boot;
-use crate::plan_builder::verb;
+use crate::text::verb;
 use crate::tunables::Tunable;
 
 /// `tuned.conf` of a profile, with its path in the first line.

@@ -1,9 +1,8 @@
 //! Text form of pins by hand: `vcpu3=7`, `emulator=0,8`, `iothread:disk=9`, `vcpu0-3=8-11`.
 
-use pinfold_model::{CpuSet, PinWish, PuId};
+use pinfold_model::{CpuSet, MAX_VCPUS, PinWish, PuId};
 
 use super::keys::Fault;
-use crate::plan_builder::MAX_VCPUS;
 
 const HINT: &str = "such as vcpu3=7, vcpu0-3=8-11, emulator=0,8, iothread:disk=9; roles are vcpu, \
                     vcpuN, vcpuN-M, emulator, iothread, iothread:ID, vhost, vhostN, worker and task";

@@ -19,7 +19,6 @@ mod collector;
 mod documents;
 mod nodes;
 mod parts;
-mod queue;
 mod queue_limit;
 pub mod slurm;
 mod worker;
@@ -31,7 +30,6 @@ pub use documents::{
 };
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
 pub use parts::{Part, Parts};
-pub use queue::{QueueLine, State};
 pub use worker::{Found, Scout, create_on_cluster, differences, scout, work};
 
 #[cfg(test)]

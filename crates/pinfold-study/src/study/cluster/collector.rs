@@ -13,8 +13,8 @@ use super::super::predict::{Prediction, predict};
 use super::super::record::{Early, Loaded, early_to_json};
 use super::documents::{Answer, Given, ResultError, check_part, read_result, study_digest};
 use super::parts::{Part, Parts};
-use super::queue::{QueueLine, State};
 use super::queue_limit::Room;
+use super::slurm::{QueueLine, State};
 use crate::store::{NewDelivery, OpenRun, Store, TaskRecord, TrialRecord};
 
 /// A part to be submitted.

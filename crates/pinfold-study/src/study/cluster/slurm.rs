@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 
 use super::collector::Ask;
-use super::queue::{QueueLine, State};
 use crate::store::TaskRecord;
 
 /// Output that Slurm is not expected to print.
@@ -258,6 +257,32 @@ pub fn submitted(answer: &str) -> Result<u64, BadAnswer> {
         Ok(job) if job > 0 => Ok(job),
         Ok(_) | Err(_) => Err(bad("sbatch", line, "which is no number of a job")),
     }
+}
+
+/// State of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is pending, for this reason.
+    Pending(String),
+    /// It is running, starting or completing.
+    Running,
+    /// It ended successfully.
+    Completed,
+    /// It failed: `TIMEOUT`, `NODE_FAIL`.
+    Ended(String),
+}
+
+/// One task in the output of `squeue`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueLine {
+    /// Id of the array job.
+    pub job: u64,
+    /// Index in the array; `None` for a job that is not an array.
+    pub element: Option<u32>,
+    /// State of the task.
+    pub state: State,
+    /// Its node; empty while it has none.
+    pub node: String,
 }
 
 /// Arguments of `squeue` for [`queue`].

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use pinfold_study::store::TaskRecord;
-use pinfold_study::study::cluster::{Ask, Collector, JobDocument, QueueLine, State};
+use pinfold_study::study::cluster::slurm::{QueueLine, State};
+use pinfold_study::study::cluster::{Ask, Collector, JobDocument};
 
 use super::watch::Patience;
 use crate::failure::Failure;

@@ -8,7 +8,7 @@ use super::super::super::tests::world::{FACTS, STUDY, World, origin};
 use super::super::super::{
     Environment, MAX_FAILURES_IN_A_ROW, NewStudy, StudyError, analyse, from_toml,
 };
-use super::super::queue::{QueueLine, State};
+use super::super::slurm::{QueueLine, State};
 use super::super::*;
 use crate::random::Pcg32;
 use crate::store::{OpenRun, Store, StoreError, TaskRecord, TrialRecord};
