@@ -23,7 +23,8 @@ use pinfold_stats::{Block, median, quantile, ratio_interval};
 
 use crate::page::{Figures, Table};
 use crate::pairs::ratio;
-use crate::{Arguments, Failure, origin, page};
+use crate::arguments::{Arguments, Failure};
+use crate::{origin, page};
 
 const PAGE: &str = "docs/rulers.md";
 

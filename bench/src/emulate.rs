@@ -29,7 +29,8 @@ use serde_json::json;
 
 use crate::page::{self, Table};
 use crate::scratch::Scratch;
-use crate::{Arguments, Failure, origin, topo};
+use crate::arguments::{Arguments, Failure};
+use crate::{origin, topo};
 use load::Load;
 use platform::Tools;
 use subject::{Refused, Subject, Turn};

@@ -23,7 +23,8 @@ use serde_json::json;
 use crate::page::{Figures, Table};
 use crate::pairs::milliseconds;
 use crate::scratch::Scratch;
-use crate::{Arguments, Failure, guest, origin};
+use crate::arguments::{Arguments, Failure};
+use crate::{guest, origin};
 
 const STARTS: u32 = 20;
 const SECOND_NS: u64 = 1_000_000_000;

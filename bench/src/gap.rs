@@ -10,7 +10,8 @@ use pinfold_study::tune;
 
 use crate::page::{Figures, Table};
 use crate::scratch::Scratch;
-use crate::{Arguments, Failure, topo};
+use crate::arguments::{Arguments, Failure};
+use crate::topo;
 
 /// Time for 8 blocks with observations of one second.
 const BUDGET: &str = "7m";

@@ -7,7 +7,7 @@ use pinfold_probe::pinload;
 use pinfold_vm::guest::{self, DemoGuest, GuestDisks};
 use pinfold_vm::launch::{Echo, LaunchOptions, Terminal};
 
-use crate::Failure;
+use crate::arguments::Failure;
 use crate::scratch::Scratch;
 
 const DISK_BYTES: usize = 1 << 20;

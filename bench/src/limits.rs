@@ -22,7 +22,8 @@ use pinfold_stats::{median, quantile};
 use crate::emulate::platform::{Platform, Tools};
 use crate::page::{self, Table};
 use crate::scratch::Scratch;
-use crate::{Arguments, Failure, origin, pairs, topo};
+use crate::arguments::{Arguments, Failure};
+use crate::{origin, pairs, topo};
 
 const PAGE: &str = "docs/emulation-limits.md";
 const VNODE: &str = "limits";

@@ -4,7 +4,7 @@ use pinfold_host::{Host as _, HostError, LiveHost, mountinfo, paths};
 use pinfold_model::text::counted;
 use pinfold_model::{Accelerator, Topology};
 
-use crate::Failure;
+use crate::arguments::Failure;
 
 /// CPU, number of CPUs, hypervisor and kernel.
 pub fn of_host(host: &LiveHost, topology: &Topology) -> Result<String, HostError> {

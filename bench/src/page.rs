@@ -3,7 +3,7 @@
 use pinfold_host::files;
 use pinfold_report::format::grouped;
 
-use crate::Failure;
+use crate::arguments::Failure;
 
 /// The text above the sections of `docs/figures.md`.
 pub const HEAD: &str = "\

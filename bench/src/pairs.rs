@@ -7,7 +7,7 @@ use pinfold_host::{Clock as _, SystemClock};
 use pinfold_stats::random::Pcg32;
 use pinfold_stats::{Block, median, quantile, ratio_interval, sign_flip};
 
-use crate::Failure;
+use crate::arguments::Failure;
 use crate::page::Table;
 
 /// One implementation of the job.

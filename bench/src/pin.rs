@@ -21,7 +21,8 @@ use self::rival::Note;
 use crate::page::{Figures, Table};
 use crate::pairs::{self, Contender, milliseconds};
 use crate::scratch::Scratch;
-use crate::{Arguments, Failure, guest, origin};
+use crate::arguments::{Arguments, Failure};
+use crate::{guest, origin};
 
 /// Numbers of vCPUs, each with its number of rounds.
 const SIZES: [(u32, u32); 2] = [(32, 100), (128, 100)];

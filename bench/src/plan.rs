@@ -20,7 +20,8 @@ use pinfold_plan::{plan, strategies};
 
 use crate::page::{Figures, Table};
 use crate::pairs::{self, Contender, Times};
-use crate::{Arguments, Failure, origin};
+use crate::arguments::{Arguments, Failure};
+use crate::origin;
 
 const ROUNDS: u32 = 15;
 const SIZES: [u32; 8] = [2, 8, 32, 64, 256, 1024, 2048, 4096];

@@ -18,7 +18,7 @@ use pinfold_study::tune::{
 };
 
 use crate::page::{Figures, Table};
-use crate::{Arguments, Failure};
+use crate::arguments::{Arguments, Failure};
 
 const FOLDER: &str = "fixtures/tune";
 /// Number of races per row of the table.

@@ -19,7 +19,8 @@ use crate::emulate::platform::{Platform, Tools};
 use crate::page::{Figures, Table};
 use crate::pairs::milliseconds;
 use crate::scratch::Scratch;
-use crate::{Arguments, Failure, origin, topo};
+use crate::arguments::{Arguments, Failure};
+use crate::{origin, topo};
 
 const MS: u64 = 1_000_000;
 const ROUNDS: u32 = 15;

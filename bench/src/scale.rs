@@ -12,7 +12,8 @@ use crate::pairs::{milliseconds, since};
 use crate::scratch::Scratch;
 use crate::simulated::{Simulation, Size};
 use crate::topo::{program_beside, time};
-use crate::{Arguments, Failure, origin};
+use crate::arguments::{Arguments, Failure};
+use crate::origin;
 
 const PAGE: &str = "docs/scale.md";
 /// Maximum number of results written as files.

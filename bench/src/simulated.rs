@@ -18,7 +18,7 @@ use pinfold_stats::random::Pcg32;
 use pinfold_study::store::{OpenRun, Store, TrialRecord};
 use pinfold_study::study::{Cells, HostFacts, NewStudy, Study, TrialSlot, from_toml};
 
-use crate::Failure;
+use crate::arguments::Failure;
 use crate::pairs::since;
 
 const KEY: &str = "0123456789abcdef";

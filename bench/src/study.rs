@@ -17,7 +17,8 @@ use crate::pairs::{self, Contender, Times, milliseconds, since};
 use crate::scratch::Scratch;
 use crate::simulated::{Simulation, Size};
 use crate::topo::{program_beside, time};
-use crate::{Arguments, Failure, origin};
+use crate::arguments::{Arguments, Failure};
+use crate::origin;
 
 const ROUNDS: u32 = 20;
 /// Number of rounds of queries to the large store.

@@ -8,7 +8,8 @@ use pinfold_host::{Clock as _, LiveHost, SystemClock, files, process};
 
 use crate::page::Figures;
 use crate::pairs::{self, Contender};
-use crate::{Arguments, Failure, origin};
+use crate::arguments::{Arguments, Failure};
+use crate::origin;
 
 const ROUNDS: u32 = 100;
 /// Machines with more CPUs are artificial.

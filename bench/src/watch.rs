@@ -20,7 +20,8 @@ use serde_json::json;
 use crate::page::{Figures, Table};
 use crate::pairs::milliseconds;
 use crate::scratch::Scratch;
-use crate::{Arguments, Failure, guest, origin, topo};
+use crate::arguments::{Arguments, Failure};
+use crate::{guest, origin, topo};
 
 const GUESTS: u32 = 10;
 const VCPUS: u32 = 16;

@@ -18,7 +18,7 @@ use pinfold_stats::random::Pcg32;
 use super::{Goal, Measured, Row, table};
 use crate::page::thousands;
 use crate::scratch::Scratch;
-use crate::{Arguments, Failure};
+use crate::arguments::{Arguments, Failure};
 
 const BLOCKS: u32 = 12;
 const WORK: &str = "while read line; do all=$all$line; echo kept; done";

@@ -15,7 +15,7 @@ use pinfold_probe::exits::{ExitsError, Level, Look, VcpuThread, Watch, timed};
 use super::{Goal, Measured, Row, perf_in_own_mounts, table};
 use crate::page::thousands;
 use crate::scratch::Scratch;
-use crate::{Arguments, Failure};
+use crate::arguments::{Arguments, Failure};
 
 const BLOCKS: u32 = 8;
 /// Upper limit of the cost of a complete exit (ns), which causes several events.

@@ -8,7 +8,7 @@ use pinfold_probe::registry::PROBES;
 
 use super::Measured;
 use crate::page::Table;
-use crate::{Arguments, Failure};
+use crate::arguments::{Arguments, Failure};
 
 /// The reference tool of a probe, and its groups.
 struct Entry {

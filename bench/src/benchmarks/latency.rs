@@ -30,7 +30,7 @@ use self::seen::Seen;
 use self::stalls::{Stall, Trace};
 use super::{Goal, Measured, Row};
 use crate::scratch::Scratch;
-use crate::{Arguments, Failure};
+use crate::arguments::{Arguments, Failure};
 
 const NS_PER_MS: u64 = 1_000_000;
 /// Lengths of the stalls.

@@ -28,7 +28,7 @@ use pinfold_stats::{median, quantile};
 use super::{Goal, Measured, Row};
 use crate::page::Table;
 use crate::scratch::Scratch;
-use crate::{Arguments, Failure};
+use crate::arguments::{Arguments, Failure};
 
 const ROUNDS: u32 = 8;
 const MINUTE_NS: u64 = 60_000_000_000;

@@ -29,7 +29,8 @@ use pinfold_vm::launch::{self, RunningVm};
 use super::{Goal, Measured, Row, table};
 use crate::pairs::{self, Contender};
 use crate::scratch::Scratch;
-use crate::{Arguments, Failure, guest};
+use crate::arguments::{Arguments, Failure};
+use crate::guest;
 
 const PAIRS: usize = 4;
 const VCPUS: u32 = 8;

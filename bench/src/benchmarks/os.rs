@@ -17,7 +17,7 @@ use pinfold_stats::random::Pcg32;
 use pinfold_stats::{median, quantile};
 
 use super::{Goal, Measured, Row, last_pu, table, version};
-use crate::{Arguments, Failure};
+use crate::arguments::{Arguments, Failure};
 
 const BLOCKS: u32 = 40;
 const WINDOWS: u32 = 20;

@@ -14,7 +14,7 @@ use pinfold_model::{CpuSet, PuId, Tid};
 use serde_json::{Value, json};
 
 use super::load::{Load, PATIENCE_NS, Reading};
-use crate::Failure;
+use crate::arguments::Failure;
 
 const READY_NS: u64 = 60_000_000_000;
 const LOOK_NS: u64 = 20_000_000;

@@ -6,7 +6,7 @@ use pinfold_host::{Host as _, HostMut as _, LiveHost, paths};
 use pinfold_model::CpuSet;
 
 use super::load::{Load, PATIENCE_NS, Reading};
-use crate::Failure;
+use crate::arguments::Failure;
 
 /// systemd's period, which is the kernel's default.
 const PERIOD_US: u64 = 100_000;

@@ -13,7 +13,7 @@ use super::load::{Load, Reading};
 use super::platform::{Platform, Tools};
 use super::subject::{Subject, Turn, shared};
 use super::trial::{self, Place, Run, Trial};
-use crate::Failure;
+use crate::arguments::Failure;
 
 /// The platform file of the guide.
 const EXAMPLE: &str = include_str!("../../../docs/examples/two-vnodes.toml");

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::load::{Load, Reading};
 use super::platform::{Platform, Tools};
 use super::rival::{self, Quota};
-use crate::Failure;
+use crate::arguments::Failure;
 
 /// A subject.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::judge::{self, Stops};
 use super::load::{Load, Reading};
 use super::subject::Turn;
-use crate::Failure;
+use crate::arguments::Failure;
 
 /// Above this steal share, the run is repeated.
 const STEAL_LIMIT: f64 = 0.015;

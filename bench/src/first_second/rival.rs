@@ -6,7 +6,7 @@ use pinfold_model::{CpuSet, Tid};
 use pinfold_vm::Qmp;
 
 use super::{Bench, LOOK_NS, SECOND_NS, Seen, has_begun, threads, vcpu_of};
-use crate::Failure;
+use crate::arguments::Failure;
 
 const START_NS: u64 = 30 * SECOND_NS;
 

@@ -9,7 +9,7 @@ use pinfold_model::{CpuSet, Role, TaskId, Tid};
 use pinfold_vm::threads;
 
 use super::TOOL_TIMEOUT_NS;
-use crate::Failure;
+use crate::arguments::Failure;
 use crate::scratch::Scratch;
 
 const NAME: &str = "pinfold-bench";

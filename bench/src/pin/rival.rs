@@ -9,7 +9,7 @@ use pinfold_model::{CpuSet, Role, Tid};
 use pinfold_vm::{Monitor as _, Qmp};
 
 use super::{Bench, QMP_TIMEOUT_NS, TOOL_TIMEOUT_NS};
-use crate::Failure;
+use crate::arguments::Failure;
 
 /// Pins everything to the emulator's CPUs first, then each vCPU to its own.
 const SCRIPT: &str = r#"set -e

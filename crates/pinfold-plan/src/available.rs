@@ -8,45 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{
-    CoreId, CoreKind, CpuSet, Free, L3Id, NodeId, NumaNode, PackageId, Pu, PuId, Request, Topology,
+    CoreId, CpuSet, Free, L3Id, NodeId, NumaNode, PackageId, Pu, PuId, Request, Topology,
 };
 
 use crate::PlanError;
-use crate::locality;
-use crate::parts::{Parts, mib};
-use crate::plan_builder::pus_text;
+use crate::available_core::AvailableCore;
+use crate::parts::Parts;
 use crate::request_check::{self, nodes_to_stay_on};
-
-/// The part of one core that the plan may use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AvailableCore {
-    pub core: CoreId,
-    /// Its usable CPUs in hwloc's order; never empty.
-    pub pus: Vec<PuId>,
-    pub kind: CoreKind,
-    /// The cache that it shares with other cores, by its index in the topology's table.
-    pub l2: Option<u32>,
-    pub l3: Option<L3Id>,
-    pub node: Option<NodeId>,
-    pub package: PackageId,
-    /// True if all its usable CPUs are isolated.
-    pub isolated: bool,
-    /// The part of the machine to which it belongs; 0 is the preferred one, see [`crate::parts`].
-    pub part: u32,
-    /// Its speed if the request prefers fast cores; else 0.
-    pub speed: u64,
-    /// True if its node has no memory although other nodes have.
-    pub memoryless: bool,
-    /// True for the core on which the kernel boots, if the host's tasks are elsewhere.
-    pub boots: bool,
-}
-
-impl AvailableCore {
-    /// The CPUs as a set.
-    pub fn set(&self) -> CpuSet {
-        self.pus.iter().copied().collect()
-    }
-}
+use crate::text::{mib, pus_text};
 
 /// The CPUs of a topology by OS index.
 pub(crate) struct Index<'a> {
@@ -322,7 +291,7 @@ impl<'a> AvailableCpus<'a> {
 
     /// A core for the host on a node without memory, if other nodes have memory.
     pub fn host_without_memory(&self) -> Option<HostShare> {
-        let is_empty = |node| locality::is_empty_node(self.topology, node);
+        let is_empty = |node| crate::capacity::is_empty_node(self.topology, node);
         let of_empty = |pu: &PuId| self.pu(*pu).and_then(|pu| pu.node).is_some_and(is_empty);
         let first = self.hostable.iter().find(of_empty).filter(|_| self.free.is_empty())?;
         let why = "its node has no memory, and what is placed needs the others".to_owned();

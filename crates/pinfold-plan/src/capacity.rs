@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pinfold_model::{NodeId, Source, Topology};
 
 use crate::guest_numa::node_list;
-use crate::parts::mib;
+use crate::text::mib;
 
 type Nodes = BTreeSet<NodeId>;
 
@@ -125,6 +125,19 @@ pub(crate) fn sizes_are_known(topology: &Topology) -> bool {
         Source::Synthetic(text) => text.contains("memory"),
         Source::Live | Source::Captured(_) => true,
     }
+}
+
+/// True for a node without memory on a host that reports memory.
+pub(crate) fn is_empty_node(topology: &Topology, id: NodeId) -> bool {
+    topology.nodes.iter().any(|node| node.memory_bytes > 0)
+        && !topology.nodes.iter().any(|node| node.id == id && node.memory_bytes > 0)
+}
+
+/// Those of the nodes that exist on the host and have CPUs.
+pub(crate) fn with_cpus(nodes: &[NodeId], topology: &Topology) -> Vec<NodeId> {
+    let has =
+        |id: &&NodeId| topology.nodes.iter().any(|node| node.id == **id && !node.pus.is_empty());
+    nodes.iter().filter(has).copied().collect()
 }
 
 #[cfg(test)]

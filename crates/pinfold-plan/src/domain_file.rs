@@ -232,4 +232,3 @@ impl Domain {
 }
 
 pub(crate) use read::{bytes, error_at, is, page_bytes, parse, place, text_of};
-pub(crate) use request::with_cpus;

@@ -11,14 +11,17 @@ use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, MemoryRequest, NodeId, Plan, PuId, SmtRequest, VnodeRequest, Work};
 
 use crate::PlanError;
-use crate::available::{AvailableCore, HostShare};
+use crate::available::HostShare;
+use crate::available_core::AvailableCore;
 use crate::exclusive_cores::off_memory;
 use crate::guest::GuestSmt;
 use crate::home::{self, HomeKind};
 use crate::pins;
-use crate::plan_builder::{Limits, PlanBuilder, Reserve, VnodeBuilder, pus_text};
+use crate::plan_builder::{Limits, PlanBuilder};
 use crate::request_check::{nodes_of, noun, pinned_of};
 use crate::select::{Count, Pool};
+use crate::text::pus_text;
+use crate::vnode_builder::{Reserve, VnodeBuilder};
 
 /// A kind of domain.
 pub(crate) struct Kind {

@@ -8,8 +8,7 @@ use pinfold_model::text::agree;
 use pinfold_model::{CpuSet, NodeId, RequestField, VnodeField};
 use thiserror::Error;
 
-use crate::parts::mib;
-use crate::plan_builder::numbered;
+use crate::text::{mib, numbered};
 
 /// Why a strategy cannot make a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

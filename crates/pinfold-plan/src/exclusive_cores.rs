@@ -4,11 +4,13 @@
 use pinfold_model::{CpuSet, PuId};
 
 use crate::PlanError;
-use crate::available::{AvailableCore, AvailableCpus, HostShare};
+use crate::available::{AvailableCpus, HostShare};
+use crate::available_core::AvailableCore;
 use crate::pins;
-use crate::plan_builder::{Limits, PlanBuilder, Reserve};
+use crate::plan_builder::{Limits, PlanBuilder};
 use crate::request_check::{self, nodes_of};
 use crate::select::{Count, Pool, Selection};
+use crate::vnode_builder::Reserve;
 
 /// The cores of one vnode.
 pub(crate) struct ExclusiveCores<'g> {

@@ -15,11 +15,10 @@ use crate::error::size;
 use crate::fit::{Fit, fit};
 use crate::group_words::of_groups;
 use crate::lint::{Layout, picture};
-use crate::parts::mib;
 use crate::pin_analysis::TopologySpan;
-use crate::plan_builder::{pus_text, verb};
 use crate::rows::{Alike, Row, rows};
 use crate::sheet::Sheet;
+use crate::text::{mib, pus_text, verb};
 
 /// A short summary of a plan for the machine of `topology`: its purpose, its cores, and the CPUs of
 /// each role.

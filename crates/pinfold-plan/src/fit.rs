@@ -7,7 +7,7 @@
 
 use pinfold_model::{CpuSet, NodeId, Plan, PlannedCpus, PuId, Topology};
 
-use crate::parts::mib;
+use crate::text::mib;
 
 /// Maximum number of differences that are named.
 const NAMED: usize = 4;

@@ -16,11 +16,12 @@ use pinfold_model::{
 };
 
 use crate::PlanError;
-use crate::domain_file::with_cpus;
+use crate::capacity::with_cpus;
 use crate::guest::{self, GuestSmt};
 use crate::pin_analysis;
-use crate::plan_builder::{NOT_ISOLATED, ground, not_isolated, pus_text};
+use crate::plan_builder::{NOT_ISOLATED, ground, not_isolated};
 use crate::request_check::node_of;
+use crate::text::pus_text;
 
 /// The cells of a file as a request. Cells without vCPUs are omitted, and so are nodes that the
 /// host lacks or that have no CPU. A cell without memory nodes of its own gets those of the whole

@@ -16,9 +16,10 @@ use pinfold_model::{
 use crate::definition;
 use crate::error::{size, whole_mib};
 use crate::pin_analysis::is_cost;
-use crate::plan_builder::{ground, narrow};
+use crate::plan_builder::ground;
 use crate::prefer::runs_on;
 use crate::strategies::{Strategy, made, strategies};
+use crate::text::narrow;
 
 /// Maximum number of vCPU numbers that are tried for a finding.
 const MOST_TRIED: usize = 4;

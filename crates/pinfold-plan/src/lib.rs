@@ -11,6 +11,7 @@
 //! machine.
 
 mod available;
+mod available_core;
 mod avoidable;
 mod board;
 mod boot;
@@ -38,6 +39,7 @@ mod online;
 mod parts;
 mod pin_analysis;
 mod pins;
+mod plan;
 mod plan_builder;
 mod platforms;
 mod policies;
@@ -47,16 +49,20 @@ mod rows;
 pub mod schema;
 mod select;
 mod sheet;
+mod starvation;
 mod strategies;
 #[cfg(test)]
 mod tests;
+mod text;
 mod tunables;
 mod validate;
+mod vnode_builder;
 
 pub use error::PlanError;
 pub use explain::{explain, outline};
 pub use fit::{Fit, fit};
+pub use plan::plan;
 pub use platforms::{FrequencyError, PlatformError, resolve_platform, speed_on};
-pub use strategies::{Strategy, plan, strategies};
+pub use strategies::{Strategy, strategies};
 pub use tunables::{Tunable, tunables};
 pub use validate::validate;

@@ -10,7 +10,8 @@ use pinfold_model::{CpuSet, PuId};
 use crate::PlanError;
 use crate::available::AvailableCpus;
 use crate::guest::GuestSmt;
-use crate::plan_builder::{Limits, PlanBuilder, pus_text};
+use crate::plan_builder::{Limits, PlanBuilder};
+use crate::text::pus_text;
 
 /// Gives the reason why a CPU follows another.
 pub(crate) type Why = dyn Fn(&AvailableCpus<'_>, Option<PuId>, PuId) -> String;

@@ -28,6 +28,7 @@ mod overlap;
 mod pages;
 mod picture;
 mod processor;
+mod properties;
 mod quotas;
 mod render;
 mod repair;

@@ -9,11 +9,11 @@ use pinfold_model::{
 
 use crate::PlanError;
 use crate::available::AvailableCpus;
-use crate::capacity::sizes_are_known;
+use crate::capacity::{is_empty_node, sizes_are_known};
 use crate::error::{size, size_below};
 use crate::guest_numa::{GuestCell, cells};
-use crate::plan_builder::pus_text;
 use crate::request_check::{self, node_of};
+use crate::text::pus_text;
 
 /// Nodes of a vnode's memory: those of its vCPUs' CPUs, if the request gives its size, the strategy
 /// binds it to `bound`, or the vCPUs of a machine are pinned to nodes.
@@ -80,12 +80,6 @@ pub(crate) fn says_where<'a>(
     let filled = known.iter().filter(|node| !is_empty_node(topology, node.id)).count();
     let on_one = |pus: &CpuSet| known.iter().any(|node| pus.is_subset(&node.pus));
     nodes.len() < filled || vcpus.all(on_one)
-}
-
-/// True for a node without memory on a host that reports memory.
-pub(crate) fn is_empty_node(topology: &Topology, id: NodeId) -> bool {
-    topology.nodes.iter().any(|node| node.memory_bytes > 0)
-        && !topology.nodes.iter().any(|node| node.id == id && node.memory_bytes > 0)
 }
 
 /// Refuses vCPUs outside the nodes to which the request restricts their machine.

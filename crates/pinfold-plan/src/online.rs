@@ -5,7 +5,7 @@
 
 use pinfold_model::CpuSet;
 
-use crate::plan_builder::{pus_text, verb};
+use crate::text::{pus_text, verb};
 
 /// Longer lists are written as a shell loop.
 const WRITTEN_OUT: usize = 4;

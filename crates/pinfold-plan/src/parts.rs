@@ -18,7 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CoreKind, L3Id, PackageId, Preference, Topology};
 
-use crate::available::AvailableCore;
+use crate::available_core::AvailableCore;
+use crate::text::mib;
 
 /// A smaller L3 cache is never a reason to move a guest by default.
 const LARGE_BYTES: u64 = 64 << 20;
@@ -166,13 +167,5 @@ fn kind_name(kind: CoreKind) -> Option<&'static str> {
         CoreKind::Performance => Some("performance"),
         CoreKind::Efficiency => Some("efficiency"),
         CoreKind::LowPower => Some("low-power"),
-    }
-}
-
-/// `96 MiB`; in KiB if it is not a whole number of MiB.
-pub(crate) fn mib(bytes: u64) -> String {
-    match bytes % (1 << 20) {
-        0 => format!("{} MiB", bytes >> 20),
-        _ => format!("{} KiB", bytes >> 10),
     }
 }

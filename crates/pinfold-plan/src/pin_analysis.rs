@@ -14,8 +14,9 @@ use pinfold_model::{
 
 use crate::available::{AvailableCpus, Index};
 use crate::avoidable::{Choice, Pins, severity};
-use crate::locality::{HOST_MEMORY, HUGE_PAGES, is_empty_node, left_for_the_host, part_of_a_page};
-use crate::plan_builder::{narrow, pus_text, verb};
+use crate::capacity::is_empty_node;
+use crate::locality::{HOST_MEMORY, HUGE_PAGES, left_for_the_host, part_of_a_page};
+use crate::text::{narrow, pus_text, verb};
 
 /// CPUs, cores and domains of the pinned vCPUs of a vnode, or of the tasks of a process group.
 #[derive(Debug, Default)]

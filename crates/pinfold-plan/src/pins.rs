@@ -14,8 +14,9 @@ use pinfold_model::{
 use crate::PlanError;
 use crate::available::AvailableCpus;
 use crate::online;
-use crate::plan_builder::{Reserve, VnodeBuilder, pus_text};
+use crate::text::pus_text;
 use crate::validate::faults;
+use crate::vnode_builder::{Reserve, VnodeBuilder};
 
 /// Changes by pins by hand, over all vnodes.
 #[derive(Default)]

@@ -4,10 +4,9 @@
 //! the iothreads, the host's CPUs, memory, interrupts and the findings that are independent of the
 //! strategy.
 
-use pinfold_model::text::agree;
 use pinfold_model::{
-    CpuSet, EmulatorRequest, Finding, Free, GuestTopology, IsolationScope, MAX_VCPUS, Plan, Policy,
-    PuId, Request, Role, SmtRequest, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind, VnodePlan,
+    CpuSet, EmulatorRequest, Finding, Free, GuestTopology, IsolationScope, MAX_VCPUS, Plan,
+    Request, Role, SmtRequest, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind, VnodePlan,
     VnodeRequest, Work,
 };
 
@@ -17,6 +16,8 @@ use crate::guest::{self, GuestSmt};
 use crate::guest_numa::node_list;
 use crate::pins::{self, ByHand};
 use crate::select::{Count, Pool};
+use crate::text::{narrow, pus_text, verb};
+use crate::vnode_builder::{Reserve, VnodeBuilder};
 use crate::{locality, pin_analysis, request_check};
 
 /// The reason why the host has all CPUs although the strategy would reserve some.
@@ -77,116 +78,6 @@ impl Ended<'_> {
         let mut pus = CpuSet::new();
         threads.filter(|thread| of(&thread.role)).for_each(|thread| pus.add(&thread.pus));
         pus
-    }
-}
-
-/// CPUs that are reserved for the vnodes.
-pub(crate) struct Reserve {
-    /// CPUs from which other tasks are excluded.
-    pub exclusive: CpuSet,
-    /// The reason for the host's CPUs.
-    pub reason: String,
-}
-
-/// A vnode under construction.
-pub(crate) struct VnodeBuilder<'a> {
-    /// The request for this vnode.
-    pub asked: &'a VnodeRequest,
-    place: usize,
-    strategy: &'static str,
-    /// CPUs of each vCPU (of a process group: of each core), with the reason.
-    pub pins: Vec<(CpuSet, String)>,
-    /// CPUs of the emulator, with the reason.
-    pub emulator: Option<(CpuSet, String)>,
-    /// Policy of the vCPUs; policy of the emulator and all threads that follow it.
-    pub policies: [Option<Policy>; 2],
-    /// The node to which its memory is bound even if the request gives no size.
-    pub node: Option<pinfold_model::NodeId>,
-}
-
-impl VnodeBuilder<'_> {
-    /// The counted unit for messages.
-    pub fn unit(&self) -> &'static str {
-        match self.asked.work {
-            Work::Vm(_) => "vCPU",
-            Work::Processes { .. } => "task",
-        }
-    }
-
-    /// Places the next vCPU.
-    pub fn vcpu(&mut self, pus: CpuSet, reason: impl Into<String>) {
-        self.pins.push((pus, reason.into()));
-    }
-
-    /// Places the emulator with the iothreads and vhost workers. Ignored for a process group.
-    pub fn emulator(&mut self, pus: &CpuSet, reason: impl FnOnce() -> String) {
-        if matches!(self.asked.work, Work::Vm(_)) {
-            self.emulator = Some((pus.clone(), reason()));
-        }
-    }
-
-    /// The CPUs of the vCPUs that are pinned to one CPU each.
-    pub fn pinned(&self) -> Vec<PuId> {
-        let one = |pus: &CpuSet| if pus.len() == 1 { pus.first() } else { None };
-        self.pins.iter().filter_map(|(pus, _)| one(pus)).collect()
-    }
-
-    fn into_threads(self) -> Vec<ThreadPlan> {
-        let [of_vcpus, of_emulator] = self.policies;
-        let thread = |role, pus, policy, reason| ThreadPlan { role, pus, policy, reason };
-        let vm = match &self.asked.work {
-            Work::Vm(vm) => vm,
-            Work::Processes { .. } => {
-                let mut all = CpuSet::new();
-                self.pins.iter().for_each(|(pus, _)| all.add(pus));
-                let first = self.pins.into_iter().map(|(_, reason)| reason).next();
-                let reason = match all.len() {
-                    1 => first.unwrap_or_default(),
-                    _ => format!(
-                        "its tasks share {}; of the first of them: {}",
-                        pus_text(&all),
-                        first.unwrap_or_default()
-                    ),
-                };
-                return vec![thread(Role::Task, all, of_vcpus, reason)];
-            }
-        };
-        let helpers = vm.iothreads.len() + vm.vhosts as usize;
-        let mut threads = Vec::with_capacity(self.pins.len() + helpers + 1);
-        let mut carried = CpuSet::new();
-        for (index, (pus, reason)) in (0_u32..).zip(self.pins) {
-            if helpers > 0 {
-                carried.add(&pus);
-            }
-            threads.push(thread(Role::Vcpu(index), pus, of_vcpus, reason));
-        }
-        let Some((pus, reason)) = self.emulator else { return threads };
-        let apart = carried.is_disjoint(&pus);
-        threads.push(thread(Role::Emulator, pus.clone(), of_emulator, reason));
-        let iothreads = vm.iothreads.iter().map(|id| Role::Iothread(id.clone()));
-        for role in iothreads.chain((0..vm.vhosts).map(Role::Vhost)) {
-            let reason = helper_reason(&role, &pus, self.strategy, apart);
-            threads.push(thread(role, pus.clone(), of_emulator, reason));
-        }
-        threads
-    }
-}
-
-fn helper_reason(role: &Role, pus: &CpuSet, strategy: &str, apart: bool) -> String {
-    let who = match role {
-        Role::Iothread(id) => format!("iothread {id}"),
-        Role::Vhost(index) => format!("vhost worker {index}"),
-        Role::Vcpu(_) | Role::Emulator | Role::Worker | Role::Task => role.to_string(),
-    };
-    match apart {
-        true => format!(
-            "{who} runs where the emulator runs, on {}: its I/O then never takes a vCPU's PU",
-            pus_text(pus)
-        ),
-        false => format!(
-            "{who} runs where the emulator runs: {strategy} reserves no PU for I/O, so it competes \
-             with the vCPUs"
-        ),
     }
 }
 
@@ -622,32 +513,4 @@ pub(crate) fn ground_beside<'a>(
     };
     let boot = AvailableCpus::with_free(topology, request, FreeFrom::Boot);
     Ok(boot.ok().filter(|boot| !fits(&usual) && fits(boot)).unwrap_or(usual))
-}
-
-/// `PU 3` or `the PUs 1-3`.
-pub(crate) fn pus_text(pus: &CpuSet) -> String {
-    match pus.len() {
-        1 => format!("PU {pus}"),
-        _ => format!("the PUs {pus}"),
-    }
-}
-
-/// The verb that goes with [`pus_text`].
-pub(crate) fn verb<'a>(pus: &CpuSet, of_one: &'a str, of_many: &'a str) -> &'a str {
-    agree(pus.len(), of_one, of_many)
-}
-
-/// The same for nouns given in the plural: `1 vCPU` for `vCPUs`, `1 vCPU or core` for `vCPUs and
-/// cores`.
-pub(crate) fn numbered(count: u32, plural: &str) -> String {
-    if count != 1 {
-        return format!("{count} {plural}");
-    }
-    let nouns = plural.split(" and ").map(|noun| noun.strip_suffix('s').unwrap_or(noun));
-    format!("1 {}", nouns.collect::<Vec<_>>().join(" or "))
-}
-
-/// A count for a message.
-pub(crate) fn narrow(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
 }

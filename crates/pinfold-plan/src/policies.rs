@@ -4,7 +4,7 @@
 //! plan, and again when it is applied: a vCPU that spins must leave a CPU to every other thread of
 //! the plan.
 
-use pinfold_model::{CpuSet, Plan, Policy, Request, Role, ThreadPlan, VnodePlan};
+use pinfold_model::{Plan, Request};
 
 use crate::error::PlanError;
 use crate::validate::faults;
@@ -23,74 +23,4 @@ pub(crate) fn set(mut plan: Plan, request: &Request) -> Result<Plan, PlanError> 
         }
     }
     Ok(plan)
-}
-
-/// The reason why a thread of a vnode would be starved by the plan's policies, if any.
-pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
-    let is_real_time = |thread: &ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
-    let any = plan.vnodes.iter().any(|of| of.vcpus().any(is_real_time));
-    let mut threads = vnode.threads.iter().filter(|_| any);
-    let starved = threads.find_map(|thread| starved(plan, (vnode, thread)));
-    if starved.is_some() {
-        return starved;
-    }
-    let strange = vnode.threads.iter().find(|thread| {
-        matches!(thread.policy, Some(Policy::Deadline { .. }))
-            && !matches!(thread.role, Role::Vcpu(_))
-    });
-    strange.map(|thread| {
-        format!("{} may not have a deadline: such a thread can start no other", thread.role)
-    })
-}
-
-/// The reason, if real-time vCPUs leave a thread no CPU on which it can run.
-fn starved(plan: &Plan, (vnode, thread): (&VnodePlan, &ThreadPlan)) -> Option<String> {
-    let mut taken = CpuSet::new();
-    let mut names = Vec::new();
-    for of in &plan.vnodes {
-        let same = of.name == vnode.name;
-        for vcpu in of.vcpus().filter(|vcpu| !same || vcpu.role != thread.role) {
-            if keeps_waiting(vcpu, thread) && !vcpu.pus.is_disjoint(&thread.pus) {
-                taken.add(&vcpu.pus);
-                let name = vcpu.role.to_string();
-                names.push(if same { name } else { format!("{}: {name}", of.name) });
-            }
-        }
-    }
-    (!names.is_empty() && thread.pus.is_subset(&taken)).then(|| {
-        format!(
-            "{} may run on CPU {} only, all taken by real-time vCPUs ({}), which it would wait for",
-            thread.role,
-            thread.pus,
-            names.join(", ")
-        )
-    })
-}
-
-/// True if a thread cannot run on a CPU while this vCPU spins there. vCPUs and tasks with several
-/// CPUs can move to another of them.
-fn keeps_waiting(vcpu: &ThreadPlan, thread: &ThreadPlan) -> bool {
-    let Some(priority) = vcpu.policy.and_then(real_time_priority) else { return false };
-    let is_fifo = matches!(vcpu.policy, Some(Policy::Fifo { .. }));
-    let stays = vcpu.pus.len() == 1;
-    let moves = matches!(thread.role, Role::Vcpu(_) | Role::Task);
-    match thread.policy {
-        Some(Policy::Deadline { .. }) => false,
-        other => match other.and_then(real_time_priority) {
-            None => stays || !moves,
-            // At equal priority, only round-robin threads take turns.
-            Some(own) => stays && (own < priority || (own == priority && is_fifo)),
-        },
-    }
-}
-
-fn real_time_priority(policy: Policy) -> Option<u32> {
-    match policy {
-        Policy::Fifo { priority } | Policy::RoundRobin { priority } => Some(priority.into()),
-        Policy::Other { .. }
-        | Policy::Batch { .. }
-        | Policy::Idle
-        | Policy::Deadline { .. }
-        | Policy::Unknown(_) => None,
-    }
 }

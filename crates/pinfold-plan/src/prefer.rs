@@ -6,15 +6,12 @@ use pinfold_model::{
     CpuSet, Finding, Plan, Preference, PuId, Request, Role, Topology, VcpuCount, VnodePlan, Work,
 };
 
-use crate::available::AvailableCore;
+use crate::available_core::AvailableCore;
 use crate::command;
 use crate::pin_analysis::is_cost;
-use crate::plan_builder::{ground, narrow};
-use crate::strategies::{Strategy, made};
-
-/// Strategies that use a fixed order of CPUs.
-pub(crate) const ORDERED: [&str; 6] =
-    ["none", "compact", "compact-cores", "sequential", "scatter", "isolcpus"];
+use crate::plan_builder::ground;
+use crate::strategies::{ORDERED, Strategy, made};
+use crate::text::narrow;
 
 /// Findings about the preference of a request, for a plan that a strategy made for it.
 pub(crate) fn findings(

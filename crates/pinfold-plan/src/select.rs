@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{CpuSet, NodeId, PuId};
 
-use crate::available::{AvailableCore, HostShare};
+use crate::available::HostShare;
+use crate::available_core::AvailableCore;
 
 /// The unit for selecting cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

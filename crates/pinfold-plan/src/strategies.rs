@@ -27,7 +27,6 @@ use pinfold_model::{Finding, Plan, Request, Topology, closest};
 
 use crate::PlanError;
 use crate::guest_cells::{self, Parts};
-use crate::{definition, fit, group_words, hints, pin_analysis, pins, policies, prefer};
 
 /// A named placement strategy.
 #[derive(Clone, Copy, Debug)]
@@ -61,51 +60,14 @@ static TABLE: &[Strategy] = &[
     auto::STRATEGY,
 ];
 
-/// Alternatives when a strategy refuses: the first one that works and is not that strategy.
-const FALLBACK_ORDER: &[&str] = &["low-latency", "balanced", "max-performance", "compact", "none"];
+/// Strategies that use a fixed order of CPUs.
+pub(crate) const ORDERED: [&str; 6] =
+    ["none", "compact", "compact-cores", "sequential", "scatter", "isolcpus"];
 
 /// All strategies, the baseline first.
 #[must_use]
 pub fn strategies() -> &'static [Strategy] {
     TABLE
-}
-
-/// Makes the plan of the named strategy for a topology and a request. The same input gives the same
-/// plan.
-///
-/// # Errors
-/// [`PlanError::UnknownStrategy`] if there is none of that name; otherwise the strategy's error,
-/// with the most similar strategy that succeeds.
-pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let planned = planned(strategy, topology, request);
-    match group_words::are_meant(request) {
-        true => planned.map(group_words::plan).map_err(group_words::error),
-        false => planned,
-    }
-}
-
-fn planned(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let found = TABLE.iter().find(|known| known.name == strategy).ok_or_else(|| {
-        let known = TABLE.iter().map(|known| known.name);
-        PlanError::UnknownStrategy {
-            name: strategy.to_owned(),
-            nearest: closest(strategy, known).map(str::to_owned),
-        }
-    })?;
-    let mut planned = made(found, topology, request).map_err(|error| {
-        match error.depends_on_strategy().then(|| instead_of(found.name, topology, request)) {
-            Some(Some(nearest)) => error.with_nearest(nearest),
-            Some(None) | None => error,
-        }
-    })?;
-    let preferred = prefer::findings(*found, topology, (request, &planned));
-    planned.findings.extend(preferred);
-    definition::settle(&mut planned, (found.name, request));
-    hints::add(&mut planned, found, (topology, request));
-    let mut planned =
-        policies::set(planned, request).and_then(|planned| pins::checked(planned, request))?;
-    planned.cpus = Some(fit::recorded(&planned, topology));
-    Ok(planned)
 }
 
 /// The plan of one strategy, cell by cell if the request fixes the guest's NUMA cells.
@@ -140,23 +102,4 @@ pub(crate) fn made(
         }
     }
     last.map_or_else(|| parts.merged(&plans), Err)
-}
-
-fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&'static str> {
-    let place = FALLBACK_ORDER.iter().position(|name| *name == refused);
-    FALLBACK_ORDER
-        .iter()
-        .skip(place.map_or(0, |place| place + 1))
-        .filter_map(|name| TABLE.iter().find(|known| known.name == *name))
-        .find(|known| {
-            let made = (known.name != refused).then(|| made(known, topology, request));
-            // A plan in which a process group gets fewer CPUs than requested is not suitable. vCPUs
-            // that share CPUs run better if the kernel chooses the CPUs.
-            let suits = |plan: Plan| {
-                !pin_analysis::is_short(&plan)
-                    && (known.name == none::STRATEGY.name || !pin_analysis::is_crowded(&plan))
-            };
-            made.is_some_and(|made| made.is_ok_and(suits))
-        })
-        .map(|known| known.name)
 }

@@ -15,8 +15,7 @@ use pinfold_model::{
 
 use crate::fit::{Fit, fit};
 use crate::online;
-use crate::plan_builder::{pus_text, verb};
-use crate::policies;
+use crate::text::{pus_text, verb};
 
 /// Reasons against applying `plan` on the host of `topology`; empty if there are none. The plan's
 /// own findings are not repeated.
@@ -192,7 +191,7 @@ fn vnode_faults(plan: &Plan, vnode: &VnodePlan) -> Vec<(String, String)> {
     if vnode.memory.as_ref().is_some_and(|memory| memory.nodes.is_empty()) {
         faults.push(("memory.nodes".to_owned(), "the memory has no node to be on".to_owned()));
     }
-    faults.extend(policies::shut_out(plan, vnode).map(|why| ("threads".to_owned(), why)));
+    faults.extend(crate::starvation::shut_out(plan, vnode).map(|why| ("threads".to_owned(), why)));
     faults.extend(guest_fault(vnode).map(|why| ("guest".to_owned(), why)));
     faults
 }

@@ -13,7 +13,7 @@ use pinfold_probe::reference_tools::ReferenceTool;
 use serde_json::Value;
 
 use super::microseconds;
-use crate::Failure;
+use crate::arguments::Failure;
 use crate::benchmarks::{Goal, Row};
 
 const FILE: &str = "oslat.json";

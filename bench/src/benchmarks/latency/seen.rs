@@ -8,7 +8,7 @@ use pinfold_probe::benchmarks::Gap;
 use pinfold_stats::median;
 
 use super::stalls::Stall;
-use crate::Failure;
+use crate::arguments::Failure;
 
 /// The detected stalls, block by block.
 #[derive(Default)]

@@ -15,7 +15,7 @@ use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, p
 use pinfold_model::{CpuSet, Policy, PuId, Tid};
 
 use super::NS_PER_MS;
-use crate::Failure;
+use crate::arguments::Failure;
 use crate::benchmarks::perf_in_own_mounts;
 
 const HIGHEST: u8 = 99;

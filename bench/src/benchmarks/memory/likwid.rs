@@ -4,7 +4,7 @@
 //! likwid-bench and never the fast windows of ours.
 
 use super::Bench;
-use crate::Failure;
+use crate::arguments::Failure;
 
 /// Longer runs are repeated with fewer iterations.
 const MOST_S: f64 = 0.8;

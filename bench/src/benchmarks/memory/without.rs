@@ -8,7 +8,7 @@ use pinfold_probe::memory::{Bandwidth, Chase, Loads, Loop64, Operation, Order, S
 use pinfold_probe::os::Intmix;
 
 use super::{Bench, Best, CHASE_WINDOWS, Match, ReferenceTool, WINDOWS};
-use crate::Failure;
+use crate::arguments::Failure;
 use crate::benchmarks::Goal;
 
 const NO_PARTIAL: &str = "none, because those of lmbench, which define them, are in no free package, and likwid-bench has no kernels for parts of lines";

@@ -8,7 +8,7 @@
 use aya::sys::Stats;
 use pinfold_host::{Host as _, LiveHost, paths};
 
-use crate::Failure;
+use crate::arguments::Failure;
 
 /// The time spent so far in all BPF programs of this process (ns).
 fn spent_ns(host: &LiveHost) -> Result<u64, Failure> {

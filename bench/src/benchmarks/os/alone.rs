@@ -11,7 +11,7 @@ use pinfold_probe::os::{IpcBandwidth, Operation, OsLatency, Switch, SwitchPlacem
 use pinfold_probe::pinload::Pinload;
 use pinfold_stats::quantile;
 
-use crate::Failure;
+use crate::arguments::Failure;
 use crate::benchmarks::{Goal, Row};
 
 /// They vary little and are not compared.

@@ -6,7 +6,7 @@ use pinfold_model::{
 };
 
 use super::{Board, Cell, Domain, Memnode, Placed};
-use crate::capacity::{Demand, excesses, sizes_are_known};
+use crate::capacity::{Demand, excesses, sizes_are_known, with_cpus};
 use crate::guest_cells;
 
 impl Domain {
@@ -93,11 +93,4 @@ impl Domain {
         let demands = self.demands(bytes);
         excesses(&demands, topology).first().map(|excess| excess.of_one(&demands))
     }
-}
-
-/// Those of the nodes that exist on the host and have CPUs.
-pub(crate) fn with_cpus(nodes: &[NodeId], topology: &Topology) -> Vec<NodeId> {
-    let has =
-        |id: &&NodeId| topology.nodes.iter().any(|node| node.id == **id && !node.pus.is_empty());
-    nodes.iter().filter(has).copied().collect()
 }

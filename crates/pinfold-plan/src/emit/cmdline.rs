@@ -9,13 +9,13 @@ use pinfold_model::{
     CpuSet, HugePagePool, IrqPlan, NodeId, Partition, Plan, Role, ThreadPlan, Topology, VnodePlan,
 };
 
+use super::common::safe;
 use super::common::{comment, headline, nothing_kept, without_boot_pu};
 use super::format::{Format, Syntax};
-use super::qemu::safe;
 use super::said::{Line, Said, Scope};
 use crate::boot::{self, Standing};
 use crate::guest_numa::{cells, shares};
-use crate::plan_builder::verb;
+use crate::text::verb;
 use crate::tunables::Tunable;
 
 /// The format.

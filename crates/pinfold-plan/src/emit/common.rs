@@ -23,7 +23,7 @@ pub(super) fn nothing_kept(plan: &Plan, topology: &Topology, format: &str) -> St
     } else {
         ("A strategy that reserves CPUs keeps the host off them, as in", "low-latency")
     };
-    let command = super::qemu::safe(&command::isolating(plan, topology, (strategy, format)));
+    let command = safe(&command::isolating(plan, topology, (strategy, format)));
     let text = "This plan shares all its CPUs with the host: nothing is to be kept apart.";
     comment(&format!("# {text} {why} `{command}`"))
 }
@@ -60,7 +60,7 @@ pub(super) fn headline(plan: &Plan) -> String {
         true => format!("tasks on {}", plan.pus()),
         false => format!("vCPUs {pins}"),
     };
-    super::qemu::safe(&format!("Pinfold: {} for {}: {pins}", plan.strategy, names.join(", ")))
+    safe(&format!("Pinfold: {} for {}: {pins}", plan.strategy, names.join(", ")))
 }
 
 /// The siblings of the vCPUs' CPUs.
@@ -112,10 +112,15 @@ pub(super) fn not_a_machine(vnode: &VnodePlan, format: &str) -> Option<String> {
     match vnode.kind {
         VnodeKind::VirtualMachine => None,
         VnodeKind::ProcessGroup => Some(
-            super::qemu::safe(&format!(
+            safe(&format!(
                 "# {} is a process group: {format} is for virtual machines only (`--emit systemd` is for both)",
                 vnode.name
             )) + "\n",
         ),
     }
+}
+
+/// A text without line breaks, for a comment.
+pub(super) fn safe(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }

@@ -20,6 +20,7 @@ use pinfold_model::{
 
 use self::cpu::Cpu;
 use self::memory::Options;
+use super::common::safe;
 use super::format::{Format, Syntax};
 use super::said::{Said, Scope};
 use crate::schema;
@@ -339,9 +340,4 @@ fn reason(body: &mut String, thread: &ThreadPlan) {
 
 fn comment(script: &mut String, text: &str) {
     script.push_str(&format!("# {}\n", safe(text)));
-}
-
-/// A text without line breaks, for a comment.
-pub(super) fn safe(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }

@@ -6,7 +6,7 @@
 
 use pinfold_model::{CpuSet, Plan, Topology, VnodePlan};
 
-use super::qemu::safe;
+use super::common::safe;
 use crate::tunables::{Tunable, tunables};
 
 /// A format's answer for one tunable.

@@ -9,13 +9,13 @@
 
 use pinfold_model::{CpuSet, IrqPlan, Plan, Policy, ThreadPlan, Topology, VnodePlan};
 
+use super::common::safe;
 use super::common::{headline, nothing_kept, plain_name, without_boot_pu};
 use super::format::{Format, Syntax};
 use super::kernel_files::{Setting, WORKQUEUES, WRITEBACK, setting};
-use super::qemu::safe;
 use super::said::{Answers, Said, Scope};
 use crate::boot;
-use crate::plan_builder::verb;
+use crate::text::verb;
 use crate::tunables::Tunable;
 
 /// The format.

@@ -8,9 +8,9 @@
 use pinfold_model::command::quote;
 use pinfold_model::{Plan, Role, VnodePlan};
 
+use super::common::safe;
 use super::common::{self, headline};
 use super::format::{Format, Syntax};
-use super::qemu::safe;
 use super::said::{Said, Scope};
 use crate::guest_numa::node_list;
 use crate::tunables::Tunable;

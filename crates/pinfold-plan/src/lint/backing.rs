@@ -6,7 +6,7 @@
 use pinfold_model::Severity;
 
 use super::Diagnostic;
-use super::file::File;
+use super::properties::File;
 use super::repair::Repair;
 use crate::domain_file::{bytes, page_bytes};
 use crate::locality::whole_pages;

@@ -7,7 +7,7 @@ use super::lookup::{LintContext, cpus, describe, describe_vcpus, is_real_time, p
 use super::{Diagnostic, Pin};
 use crate::avoidable::severity;
 use crate::domain_file::Place;
-use crate::plan_builder::verb;
+use crate::text::verb;
 
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     for pin in &view.layout.pins {
@@ -110,7 +110,7 @@ pub(super) fn is_far(view: &LintContext<'_, '_>, pus: &CpuSet, held: &CpuSet) ->
 /// is a note, because few requests wait for it if iothreads and vhost serve the devices.
 fn far(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
     let Some(pus) = pin.pus.as_ref().filter(|pus| is_far(view, pus, &view.tight)) else { return };
-    let nodes = |pus: &CpuSet| super::memory::spoken(&view.lookup.nodes_of(pus));
+    let nodes = |pus: &CpuSet| super::lookup::spoken(&view.lookup.nodes_of(pus));
     let is_emulator = pin.role == Role::Emulator;
     let (severity, name) = match is_emulator {
         true => (Severity::Note, "emulator-far"),

@@ -12,7 +12,7 @@ use pinfold_model::{Role, Severity};
 use roxmltree::Node;
 
 use super::Diagnostic;
-use super::file::{File, Windows};
+use super::properties::{File, Windows};
 
 const DEVICES: &[&str] = &["devices"];
 

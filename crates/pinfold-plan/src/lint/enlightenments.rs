@@ -7,7 +7,7 @@ use pinfold_model::Severity;
 use roxmltree::Node;
 
 use super::Diagnostic;
-use super::file::{File, Windows};
+use super::properties::{File, Windows};
 use super::repair::Repair;
 
 const HYPERV: &[&str] = &["features", "hyperv mode='custom'"];

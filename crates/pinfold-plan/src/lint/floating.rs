@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, Role, Severity};
 
+use super::lookup::spoken;
 use super::lookup::{LintContext, cpus, describe_all, describe_vcpus, places};
-use super::memory::spoken;
 use super::{Diagnostic, Pin};
 
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {

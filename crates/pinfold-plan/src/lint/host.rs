@@ -7,7 +7,7 @@ use super::repair::Repair;
 use super::{Diagnostic, Pin};
 use crate::avoidable::severity;
 use crate::domain_file::{parse, place};
-use crate::plan_builder::verb;
+use crate::text::verb;
 
 const REFUSED: &str = "the kernel refuses the policy (EINVAL), and the machine does not start";
 

@@ -185,7 +185,7 @@ impl<'a, 't> LintContext<'a, 't> {
 
     /// A memory binding in a language other than domain files.
     pub fn write_memory(&self, nodes: &[NodeId]) -> String {
-        let nodes = super::memory::spoken(nodes);
+        let nodes = spoken(nodes);
         match &self.layout.language {
             Language::Plan | Language::Libvirt => format!("bind the memory to {nodes}"),
             Language::Running(_) => format!(
@@ -281,4 +281,10 @@ pub(super) fn places<'a>(pins: impl IntoIterator<Item = &'a Pin>) -> Vec<Place> 
         }
     }
     found
+}
+
+/// `node 1` or `nodes 1, 2`.
+pub(super) fn spoken(nodes: &[NodeId]) -> String {
+    let list: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    format!("{} {}", if list.len() == 1 { "node" } else { "nodes" }, list.join(", "))
 }

@@ -9,7 +9,7 @@ use super::lookup::{LintContext, cpus, describe, describe_all, describe_vcpus, p
 use super::{Diagnostic, Pin};
 use crate::avoidable::severity;
 use crate::online;
-use crate::plan_builder::verb;
+use crate::text::verb;
 
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     absent(view, flaws);

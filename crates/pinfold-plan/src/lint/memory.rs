@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, NodeId, Severity};
 
-use super::lookup::{LintContext, places};
+use super::lookup::{LintContext, places, spoken};
 use super::repair::Repair;
 use super::{Diagnostic, Language, MemoryOf, Pin};
 use crate::avoidable::severity;
-use crate::capacity::{room, sizes_are_known};
+use crate::capacity::{is_empty_node, room, sizes_are_known};
 use crate::domain_file::{Domain, RESTRICTIVE, STRICT};
 use crate::emit::libvirt::memnode_line;
 use crate::guest_numa::node_list;
-use crate::locality::{self, is_empty_node};
+use crate::locality;
 
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     nodes_that_are_not(view, flaws);
@@ -406,9 +406,4 @@ pub(super) fn filled(view: &LintContext<'_, '_>, mut nodes: Vec<NodeId>) -> Vec<
         nodes.retain(has);
     }
     nodes
-}
-
-pub(super) fn spoken(nodes: &[NodeId]) -> String {
-    let list: Vec<String> = nodes.iter().map(ToString::to_string).collect();
-    format!("{} {}", if list.len() == 1 { "node" } else { "nodes" }, list.join(", "))
 }

@@ -10,7 +10,7 @@ use pinfold_model::{CoreId, CpuSet, PuId, Severity};
 use super::Diagnostic;
 use super::lookup::{LintContext, Lookup, cpus, places};
 use crate::domain_file::Place;
-use crate::plan_builder::verb;
+use crate::text::verb;
 
 /// Maximum number of machines that one flaw names.
 const MOST_NAMES: usize = 6;

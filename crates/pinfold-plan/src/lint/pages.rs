@@ -7,8 +7,8 @@
 
 use pinfold_model::{NodeId, Severity, Tid};
 
-use super::lookup::LintContext;
-use super::memory::{filled, spoken};
+use super::lookup::{LintContext, spoken};
+use super::memory::filled;
 use super::{Diagnostic, Layout, MemoryOf, Pages};
 use crate::domain_file::Place;
 

@@ -15,7 +15,7 @@ use pinfold_model::text::{agree, counted};
 use pinfold_model::{Core, CpuSet, PuId, Role, Topology};
 
 use super::Layout;
-use crate::plan_builder::narrow;
+use crate::text::narrow;
 
 /// Maximum number of lines.
 const MOST_LINES: usize = 24;

@@ -9,7 +9,7 @@
 use pinfold_model::{Role, Severity};
 use roxmltree::Node;
 
-use super::file::{File, Windows};
+use super::properties::{File, Windows};
 use super::repair::Repair;
 use super::{Diagnostic, target};
 use crate::emit::libvirt::{PASSTHROUGH, TOPOEXT};

@@ -7,7 +7,7 @@ use pinfold_model::Severity;
 use pinfold_model::text::counted;
 
 use super::Diagnostic;
-use super::file::File;
+use super::properties::File;
 use super::repair::Repair;
 use crate::domain_file::text_of;
 

@@ -6,14 +6,13 @@ use std::collections::BTreeSet;
 use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, NodeId, PuId, Severity};
 
-use super::lookup::LintContext;
-use super::memory::spoken;
+use super::lookup::{LintContext, spoken};
 use super::overlap::Among;
 use super::{Diagnostic, Language, MemoryOf};
 use crate::capacity::{Demand, Excess, excesses, room};
 use crate::domain_file::{Domain, Place};
 use crate::guest_numa::{GuestCell, node_list, shares};
-use crate::parts::mib;
+use crate::text::mib;
 
 /// Checks one machine.
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {

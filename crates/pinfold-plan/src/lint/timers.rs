@@ -6,7 +6,7 @@
 use pinfold_model::Severity;
 
 use super::Diagnostic;
-use super::file::{File, Windows};
+use super::properties::{File, Windows};
 use super::repair::Repair;
 
 const CLOCK: &[&str] = &["clock offset='utc'"];

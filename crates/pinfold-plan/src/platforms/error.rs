@@ -5,7 +5,7 @@ use pinfold_model::{CpuSet, Method, NodeId, PuId, RequestField, Speed, SpeedRequ
 use thiserror::Error;
 
 use crate::PlanError;
-use crate::plan_builder::{numbered, pus_text};
+use crate::text::{numbered, pus_text};
 
 /// Why a CPU cannot have a speed that is given as a frequency.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -12,7 +12,7 @@ use pinfold_model::{
 };
 
 use super::error::{FrequencyError, PlatformError};
-use crate::plan_builder::{pus_text, verb};
+use crate::text::{pus_text, verb};
 
 /// Resolves a platform on a host. The same platform gives the same result.
 ///

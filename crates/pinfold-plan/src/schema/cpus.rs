@@ -4,7 +4,6 @@ use pinfold_model::{CpuSet, NodeId, PlannedCpus};
 use serde::{Deserialize, Serialize};
 
 use super::SchemaError;
-use super::v1::pus;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,4 +73,10 @@ impl CpusV1 {
             model: self.model,
         })
     }
+}
+
+/// A list of CPUs in a field.
+pub(super) fn pus(field: &str, text: &str) -> Result<CpuSet, SchemaError> {
+    CpuSet::parse_list(text)
+        .map_err(|error| SchemaError::Field { field: field.to_owned(), why: error.to_string() })
 }

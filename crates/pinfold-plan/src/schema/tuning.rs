@@ -7,7 +7,7 @@ use pinfold_model::{
 use serde::{Deserialize, Serialize};
 
 use super::SchemaError;
-use super::v1::pus;
+use super::cpus::pus;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -9,7 +9,7 @@ use pinfold_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::cpus::CpusV1;
+use super::cpus::{CpusV1, pus};
 use super::tuning::TuningV1;
 use super::{FORMAT, SchemaError};
 
@@ -360,11 +360,6 @@ impl FindingV1 {
             hint: self.hint.as_deref().map(line),
         }
     }
-}
-
-pub(super) fn pus(field: &str, text: &str) -> Result<CpuSet, SchemaError> {
-    CpuSet::parse_list(text)
-        .map_err(|error| SchemaError::Field { field: field.to_owned(), why: error.to_string() })
 }
 
 /// A sentence of a plan as one line, so that it cannot imitate other output of Pinfold.

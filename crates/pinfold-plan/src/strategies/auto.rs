@@ -16,14 +16,13 @@ use pinfold_model::{
 };
 
 use super::{
-    Strategy, balanced, compact, compact_cores, divide, l3_exclusive, low_latency, max_performance,
-    multi_vm, none, numa_exclusive, scatter, sequential, vnodes,
+    ORDERED, Strategy, balanced, compact, compact_cores, divide, l3_exclusive, low_latency,
+    max_performance, multi_vm, none, numa_exclusive, scatter, sequential, vnodes,
 };
 use crate::PlanError;
 use crate::available::AvailableCpus;
 use crate::pin_analysis;
 use crate::plan_builder::ground;
-use crate::prefer::ORDERED;
 use crate::request_check::noun;
 use crate::select::{Count, Pool};
 

@@ -23,15 +23,16 @@ use pinfold_model::{CpuSet, EmulatorRequest, Finding, Plan, PuId, Request, Topol
 
 use super::{Strategy, low_latency_rt};
 use crate::PlanError;
-use crate::available::{AvailableCore, AvailableCpus, HostShare};
+use crate::available::{AvailableCpus, HostShare};
+use crate::available_core::AvailableCore;
 use crate::exclusive_cores::{Terms, enclose, host_beside};
 use crate::guest::GuestSmt;
 use crate::home::Home;
-use crate::plan_builder::{
-    Ended, PlanBuilder, Reserve, VnodeBuilder, ground_beside, pus_text, verb,
-};
+use crate::plan_builder::{Ended, PlanBuilder, ground_beside};
 use crate::select::Count;
+use crate::text::{pus_text, verb};
 use crate::validate::faults;
+use crate::vnode_builder::{Reserve, VnodeBuilder};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "balanced",

@@ -11,8 +11,9 @@ use super::Strategy;
 use super::balanced::{self, Cores};
 use crate::PlanError;
 use crate::exclusive_cores::host_beside;
-use crate::plan_builder::{PlanBuilder, ground_beside, pus_text};
+use crate::plan_builder::{PlanBuilder, ground_beside};
 use crate::select::Count;
+use crate::text::pus_text;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "balanced-shared",

@@ -18,11 +18,12 @@ use pinfold_model::{
 
 use super::Strategy;
 use crate::PlanError;
+use crate::capacity::is_empty_node;
 use crate::guest_cells::{Parts, cores_of, joined, scope_of_part};
 use crate::guest_numa::{cells, node_list};
-use crate::locality::{check_huge_pages, check_memory, is_empty_node};
+use crate::locality::{check_huge_pages, check_memory};
 use crate::pin_analysis::{are_helpers_on_others, is_warning};
-use crate::plan_builder::pus_text;
+use crate::text::pus_text;
 
 const DIVIDED: [&str; 6] =
     ["low-latency", "low-latency-rt", "balanced", "balanced-shared", "max-performance", "multi-vm"];

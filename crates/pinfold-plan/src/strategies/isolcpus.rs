@@ -18,7 +18,9 @@ use crate::boot;
 use crate::emit::cmdline::keeping_off;
 use crate::guest::GuestSmt;
 use crate::linear::{self, Line};
-use crate::plan_builder::{PlanBuilder, Reserve, ground, pus_text, verb};
+use crate::plan_builder::{PlanBuilder, ground};
+use crate::text::{pus_text, verb};
+use crate::vnode_builder::Reserve;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "isolcpus",

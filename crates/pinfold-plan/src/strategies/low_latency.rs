@@ -15,12 +15,15 @@ use pinfold_model::{CpuSet, Finding, Plan, Policy, Request, Role, Topology};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::available::{AvailableCore, AvailableCpus, HostShare};
+use crate::available::{AvailableCpus, HostShare};
+use crate::available_core::AvailableCore;
 use crate::exclusive_cores::{ExclusiveCores, Terms, enclose, host_beside};
 use crate::guest::GuestSmt;
 use crate::home::{Home, HomeKind};
-use crate::plan_builder::{PlanBuilder, VnodeBuilder, ground_beside, pus_text};
+use crate::plan_builder::{PlanBuilder, ground_beside};
 use crate::select::Count;
+use crate::text::pus_text;
+use crate::vnode_builder::VnodeBuilder;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "low-latency",

@@ -12,8 +12,9 @@ use super::{Strategy, compact};
 use crate::PlanError;
 use crate::exclusive_cores::{Terms, enclose};
 use crate::guest::GuestSmt;
-use crate::plan_builder::{PlanBuilder, ground, pus_text};
+use crate::plan_builder::{PlanBuilder, ground};
 use crate::select::Count;
+use crate::text::pus_text;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "max-performance",

@@ -8,7 +8,8 @@ use pinfold_model::{Plan, Request, Topology};
 use super::Strategy;
 use crate::PlanError;
 use crate::guest;
-use crate::plan_builder::{Limits, PlanBuilder, ground, pus_text};
+use crate::plan_builder::{Limits, PlanBuilder, ground};
+use crate::text::pus_text;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "none",

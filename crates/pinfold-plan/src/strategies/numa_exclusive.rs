@@ -25,7 +25,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let draft = PlanBuilder::new(STRATEGY.name, &ground, request)?;
-    let of = |spot: &crate::available::AvailableCore| spot.node.map(|node| node.0);
+    let of = |spot: &crate::available_core::AvailableCore| spot.node.map(|node| node.0);
     let of_host = |host: &crate::available::HostShare| host.node.map(|node| node.0);
     inside(draft, &Kind { noun: "node", of, of_host, binds_memory: true })
 }

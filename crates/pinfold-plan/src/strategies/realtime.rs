@@ -20,15 +20,17 @@ use pinfold_model::{
 
 use super::{Strategy, isolcpus};
 use crate::PlanError;
-use crate::available::{AvailableCore, AvailableCpus, HostShare};
+use crate::available::{AvailableCpus, HostShare};
+use crate::available_core::AvailableCore;
 use crate::boot;
 use crate::exclusive_cores::host_beside;
 use crate::guest::GuestSmt;
-use crate::locality;
 use crate::pins;
-use crate::plan_builder::{Ended, Limits, PlanBuilder, Reserve, ground_beside, pus_text};
+use crate::plan_builder::{Ended, Limits, PlanBuilder, ground_beside};
 use crate::request_check::nodes_of;
 use crate::select::{Count, Pool, Selection};
+use crate::text::pus_text;
+use crate::vnode_builder::Reserve;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "realtime",
@@ -205,7 +207,7 @@ fn take<'r>(
         .min_by_key(|one| {
             let part = one.pool.fits_a_part(need);
             let node = one.room.node;
-            let poor = node.is_some_and(|node| locality::is_empty_node(topology, node));
+            let poor = node.is_some_and(|node| crate::capacity::is_empty_node(topology, node));
             let small = one.room.memory_bytes > 0 && one.memory_left < bytes;
             let away = (Reverse(one.pool.left()), one.room.with_host);
             (poor, small, one.isolated < need, !part, away)

@@ -14,7 +14,8 @@ use pinfold_model::{Plan, PuId, Request, Topology};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::available::{AvailableCore, AvailableCpus};
+use crate::available::AvailableCpus;
+use crate::available_core::AvailableCore;
 use crate::guest::GuestSmt;
 use crate::linear::{self, Line};
 use crate::plan_builder::{PlanBuilder, ground};

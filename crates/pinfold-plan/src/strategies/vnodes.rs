@@ -17,12 +17,15 @@ use pinfold_model::{CpuSet, Finding, NodeId, Plan, Request, Speed, Topology, Vno
 
 use super::Strategy;
 use crate::PlanError;
-use crate::available::{AvailableCore, AvailableCpus, HostShare};
+use crate::available::{AvailableCpus, HostShare};
+use crate::available_core::AvailableCore;
 use crate::exclusive_cores::host_beside;
 use crate::guest::GuestSmt;
-use crate::plan_builder::{Limits, PlanBuilder, Reserve, ground_beside, pus_text};
+use crate::plan_builder::{Limits, PlanBuilder, ground_beside};
 use crate::request_check::nodes_of;
 use crate::select::{Count, Pool};
+use crate::text::pus_text;
+use crate::vnode_builder::Reserve;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "vnodes",

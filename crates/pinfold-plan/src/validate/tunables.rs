@@ -10,7 +10,7 @@ use pinfold_model::{
 };
 
 use crate::guest_cache::Vendor;
-use crate::plan_builder::pus_text;
+use crate::text::pus_text;
 
 /// All faults of the plan's tunables on this host.
 pub(super) fn wrong(plan: &Plan, topology: &Topology) -> Vec<Finding> {

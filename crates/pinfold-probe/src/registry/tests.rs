@@ -1,5 +1,6 @@
 //! Tests of the registry.
 
+use super::super::benchmarks::IoTarget;
 use super::*;
 
 fn settings() -> Settings {

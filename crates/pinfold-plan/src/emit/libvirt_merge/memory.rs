@@ -10,7 +10,8 @@ use super::super::libvirt::{
     memnode_line, memory_line, memory_mode, numatune_lines, page_line, unit,
 };
 use super::{Cells, Merge, block, child, error_at};
-use crate::domain_file::{Cell, DomainError, Placed, RESTRICTIVE, STRICT, with_cpus};
+use crate::capacity::with_cpus;
+use crate::domain_file::{Cell, DomainError, Placed, RESTRICTIVE, STRICT};
 use crate::guest_numa::{cells, node_list, shares};
 
 impl<'a, 'x> Merge<'a, 'x> {

@@ -1,0 +1,116 @@
+//! A vnode under construction: the CPUs of its threads.
+
+use pinfold_model::{CpuSet, Policy, PuId, Role, ThreadPlan, VnodeRequest, Work};
+
+use crate::text::pus_text;
+
+/// CPUs that are reserved for the vnodes.
+pub(crate) struct Reserve {
+    /// CPUs from which other tasks are excluded.
+    pub exclusive: CpuSet,
+    /// The reason for the host's CPUs.
+    pub reason: String,
+}
+
+/// A vnode under construction.
+pub(crate) struct VnodeBuilder<'a> {
+    /// The request for this vnode.
+    pub asked: &'a VnodeRequest,
+    pub place: usize,
+    pub strategy: &'static str,
+    /// CPUs of each vCPU (of a process group: of each core), with the reason.
+    pub pins: Vec<(CpuSet, String)>,
+    /// CPUs of the emulator, with the reason.
+    pub emulator: Option<(CpuSet, String)>,
+    /// Policy of the vCPUs; policy of the emulator and all threads that follow it.
+    pub policies: [Option<Policy>; 2],
+    /// The node to which its memory is bound even if the request gives no size.
+    pub node: Option<pinfold_model::NodeId>,
+}
+
+impl VnodeBuilder<'_> {
+    /// The counted unit for messages.
+    pub fn unit(&self) -> &'static str {
+        match self.asked.work {
+            Work::Vm(_) => "vCPU",
+            Work::Processes { .. } => "task",
+        }
+    }
+
+    /// Places the next vCPU.
+    pub fn vcpu(&mut self, pus: CpuSet, reason: impl Into<String>) {
+        self.pins.push((pus, reason.into()));
+    }
+
+    /// Places the emulator with the iothreads and vhost workers. Ignored for a process group.
+    pub fn emulator(&mut self, pus: &CpuSet, reason: impl FnOnce() -> String) {
+        if matches!(self.asked.work, Work::Vm(_)) {
+            self.emulator = Some((pus.clone(), reason()));
+        }
+    }
+
+    /// The CPUs of the vCPUs that are pinned to one CPU each.
+    pub fn pinned(&self) -> Vec<PuId> {
+        let one = |pus: &CpuSet| if pus.len() == 1 { pus.first() } else { None };
+        self.pins.iter().filter_map(|(pus, _)| one(pus)).collect()
+    }
+
+    /// The threads, in the order of a plan.
+    pub fn into_threads(self) -> Vec<ThreadPlan> {
+        let [of_vcpus, of_emulator] = self.policies;
+        let thread = |role, pus, policy, reason| ThreadPlan { role, pus, policy, reason };
+        let vm = match &self.asked.work {
+            Work::Vm(vm) => vm,
+            Work::Processes { .. } => {
+                let mut all = CpuSet::new();
+                self.pins.iter().for_each(|(pus, _)| all.add(pus));
+                let first = self.pins.into_iter().map(|(_, reason)| reason).next();
+                let reason = match all.len() {
+                    1 => first.unwrap_or_default(),
+                    _ => format!(
+                        "its tasks share {}; of the first of them: {}",
+                        pus_text(&all),
+                        first.unwrap_or_default()
+                    ),
+                };
+                return vec![thread(Role::Task, all, of_vcpus, reason)];
+            }
+        };
+        let helpers = vm.iothreads.len() + vm.vhosts as usize;
+        let mut threads = Vec::with_capacity(self.pins.len() + helpers + 1);
+        let mut carried = CpuSet::new();
+        for (index, (pus, reason)) in (0_u32..).zip(self.pins) {
+            if helpers > 0 {
+                carried.add(&pus);
+            }
+            threads.push(thread(Role::Vcpu(index), pus, of_vcpus, reason));
+        }
+        let Some((pus, reason)) = self.emulator else { return threads };
+        let apart = carried.is_disjoint(&pus);
+        threads.push(thread(Role::Emulator, pus.clone(), of_emulator, reason));
+        let iothreads = vm.iothreads.iter().map(|id| Role::Iothread(id.clone()));
+        for role in iothreads.chain((0..vm.vhosts).map(Role::Vhost)) {
+            let reason = helper_reason(&role, &pus, self.strategy, apart);
+            threads.push(thread(role, pus.clone(), of_emulator, reason));
+        }
+        threads
+    }
+}
+
+fn helper_reason(role: &Role, pus: &CpuSet, strategy: &str, apart: bool) -> String {
+    let who = match role {
+        Role::Iothread(id) => format!("iothread {id}"),
+        Role::Vhost(index) => format!("vhost worker {index}"),
+        Role::Vcpu(_) | Role::Emulator | Role::Worker | Role::Task => role.to_string(),
+    };
+    match apart {
+        true => format!(
+            "{who} runs where the emulator runs, on {}: its I/O then never takes a vCPU's PU",
+            pus_text(pus)
+        ),
+        false => format!(
+            "{who} runs where the emulator runs: {strategy} reserves no PU for I/O, so it competes \
+             with the vCPUs"
+        ),
+    }
+}
