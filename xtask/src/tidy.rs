@@ -35,6 +35,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-vm",
             "pinfold-probe",
             "pinfold-study",
+            "pinfold-report",
         ],
     ),
     ("pinfold-lab", &["pinfold-model", "pinfold-host", "pinfold-vm", "pinfold-probe"]),
