@@ -17,7 +17,7 @@ use pinfold_plan::schema;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 use pinfold_vm::launch::{self, LaunchOptions};
-use pinfold_vm::{Found, Monitor, threads};
+use pinfold_vm::{Found, Monitor, argv, threads};
 use serde_json::json;
 
 use crate::page::{Figures, Table};
@@ -126,7 +126,7 @@ impl Bench {
     fn pinfold(&self) -> Result<Seen, Failure> {
         let clock = SystemClock;
         let options = LaunchOptions { affinity: Some(self.plan.pus()), ..guest::quiet() };
-        let mut vm = launch::start_stopped(&self.argv, &options)?;
+        let mut vm = launch::start_stopped(&argv::parse(&self.argv), &options)?;
         let target = Target::new(vm.pid(), vm.found.tasks());
         let journals = Journals::open(&StateDir::open(&self.scratch.file("state"))?, &clock)?;
         let text = schema::to_json_line(&self.plan);

@@ -15,7 +15,7 @@ use pinfold_model::{CpuSet, Plan, Request, Topology, VcpuCount};
 use pinfold_plan::schema;
 use pinfold_study::stats::median;
 use pinfold_vm::launch::{self, RunningVm};
-use pinfold_vm::{Qmp, threads};
+use pinfold_vm::{Qmp, argv, threads};
 
 use self::rival::Note;
 use crate::page::{Figures, Table};
@@ -143,7 +143,7 @@ fn start(socket: &str, vcpus: u32) -> Result<RunningVm, Failure> {
         "{qemu} -nodefaults -no-user-config -display none -M q35 -m 64 -accel tcg,thread=multi,tb-size=16 -smp {vcpus} -qmp unix:{socket},server=on,wait=off"
     );
     let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
-    Ok(launch::start_stopped(&argv, &guest::quiet())?)
+    Ok(launch::start_stopped(&argv::parse(&argv), &guest::quiet())?)
 }
 
 /// The parts of Pinfold's time (ns).

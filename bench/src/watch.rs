@@ -13,8 +13,8 @@ use pinfold_model::{CpuSet, Plan, Request, Role, ThreadPlan, Tid, VcpuCount};
 use pinfold_plan::schema;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
-use pinfold_vm::Monitor as _;
 use pinfold_vm::launch::{self, RunningVm};
+use pinfold_vm::{Monitor as _, argv};
 use serde_json::json;
 
 use crate::page::{Figures, Table};
@@ -134,7 +134,7 @@ fn start(number: u32) -> Result<RunningVm, Failure> {
         "{qemu} -nodefaults -no-user-config -display none -M q35 -m 64 -accel tcg,thread=multi,tb-size=16 -smp {VCPUS} -name guest=bench{number},debug-threads=on"
     );
     let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
-    Ok(launch::start_stopped(&argv, &guest::quiet())?)
+    Ok(launch::start_stopped(&argv::parse(&argv), &guest::quiet())?)
 }
 
 fn place(

@@ -23,6 +23,7 @@ use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::parallel::{Parallel, Size};
 use pinfold_probe::sched_latency;
 use pinfold_study::stats::median;
+use pinfold_vm::argv;
 use pinfold_vm::launch::{self, RunningVm};
 
 use super::{Goal, Measured, Row, table};
@@ -220,7 +221,10 @@ struct Guest {
 impl Guest {
     fn boot() -> Result<Self, Failure> {
         let scratch = Scratch::on_disk()?;
-        let mut vm = launch::start_stopped(&guest::command(&scratch, VCPUS)?, &guest::quiet())?;
+        let mut vm = launch::start_stopped(
+            &argv::parse(&guest::command(&scratch, VCPUS)?),
+            &guest::quiet(),
+        )?;
         vm.cont()?;
         let socket = guest::agent_socket(&scratch);
         let mut agent = Agent::connect(&socket, PATIENCE_NS, &SystemClock)?;

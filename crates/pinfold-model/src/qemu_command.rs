@@ -64,6 +64,8 @@ pub struct QemuCell {
 /// A parsed QEMU command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QemuCommand {
+    /// All arguments as given; in `wrapper`, the string of `env -S` is split.
+    pub given: Vec<String>,
     /// The arguments before the program: other programs that start it, with their options.
     pub wrapper: Vec<String>,
     /// QEMU's program as written; empty if the command line has none.

@@ -23,6 +23,7 @@ mod layout;
 mod lookup;
 mod masks;
 mod memory;
+mod next;
 mod overlap;
 mod pages;
 mod picture;
@@ -42,6 +43,7 @@ use pinfold_model::{CpuSet, Request, Severity, Topology};
 pub use again::again;
 pub use fix::{Fixed, fix};
 pub use layout::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
+pub use next::next;
 pub use picture::picture;
 pub use render::{counts, render};
 

@@ -2,6 +2,7 @@
 //!
 //! Slowing itself is in `pinfold_speed`: this module has the processes around it.
 
+pub mod capability;
 pub mod exec;
 pub mod helpers;
 pub mod ipc;

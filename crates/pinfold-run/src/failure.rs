@@ -3,6 +3,7 @@
 use pinfold_apply::{ApplyError, JournalError};
 use pinfold_host::{HostError, process, with_causes};
 use pinfold_model::shown;
+use pinfold_probe::exits::ExitsError;
 use pinfold_speed::SpeedError;
 use pinfold_study::store::StoreError;
 use pinfold_study::study::StudyError;
@@ -136,6 +137,24 @@ impl From<ApplyError> for Failure {
             (Some(report), _) if !report.is_complete() => Exit::Residue,
             (_, ApplyError::VmGone { .. }) => Exit::Vm,
             (_, _) => Exit::Host,
+        };
+        Failure::from_error(exit, &error, error.hint())
+    }
+}
+
+impl From<ExitsError> for Failure {
+    fn from(error: ExitsError) -> Self {
+        let exit = match error {
+            ExitsError::Silent { .. } => Exit::No,
+            ExitsError::Ended | ExitsError::Statistics { .. } => Exit::Vm,
+            ExitsError::LockedDown { .. }
+            | ExitsError::Rights { .. }
+            | ExitsError::NoTracing { .. }
+            | ExitsError::NoKvm { .. }
+            | ExitsError::Refused { .. }
+            | ExitsError::Container
+            | ExitsError::MicroGuest { .. }
+            | ExitsError::Host(_) => Exit::Host,
         };
         Failure::from_error(exit, &error, error.hint())
     }

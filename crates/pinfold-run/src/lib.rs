@@ -1,11 +1,16 @@
 //! Whole tasks, made of the stages: what a command does after its arguments are read.
 //!
 //! - [`apply_session`]: applies a plan with its journal and undoes it; [`rt_watchdog`] ends its
-//!   real-time policies with this process, [`run_monitor`] keeps the threads as planned.
-//! - [`target`], [`vcpus`], [`qemu_line`]: the machine that is meant, and the request for it.
+//!   real-time policies with this process, [`run_monitor`] keeps the
+//!   threads of one machine as planned, [`watch`] those of all active placements.
+//! - [`target`], [`vcpus`], [`qemu_line`]: the machine that is meant, and the request for it;
+//!   [`running_layout`]: its placement, for the checks.
 //! - [`inputs`], [`host`]: plans, requests and lists of CPUs, checked against this host.
+//! - [`status`], [`undo`], [`leftovers`]: compares and reverts placements, and removes what killed processes left.
+//! - [`qemu_run`]: starts QEMU under a plan.
+//! - [`gate`]: any command, placed like a machine; [`libvirt_hook`]: domains as libvirt starts them.
+//! - [`exits`]: the VM exits of a machine; [`tune_page`]: the report of a tuning run.
 //! - [`emulate`]: platforms of slowed virtual nodes.
-//! - [`leftovers`]: what killed processes left.
 //! - [`guest`], [`tune`], [`study`], [`measure`]: the runners of experiments.
 //! - [`interrupt`]: the request to stop, as a flag.
 //!
@@ -14,21 +19,31 @@
 
 pub mod apply_session;
 pub mod emulate;
+pub mod exits;
 mod failure;
+pub mod gate;
 pub mod guest;
 pub mod host;
 pub mod inputs;
 pub mod interrupt;
 pub mod leftovers;
+pub mod libvirt_hook;
 pub mod measure;
 pub mod message;
+pub mod metrics;
 pub mod qemu_line;
+pub mod qemu_run;
 pub mod rt_watchdog;
 pub mod run_monitor;
+pub mod running_layout;
+pub mod status;
 pub mod study;
 pub mod target;
 pub mod time;
 pub mod tune;
+pub mod tune_page;
+pub mod undo;
 pub mod vcpus;
+pub mod watch;
 
 pub use failure::{Exit, Failure};

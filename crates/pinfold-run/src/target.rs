@@ -226,6 +226,27 @@ pub fn kept_since(plan: &Plan, record: &Record) -> Vec<Kept> {
     kept.collect()
 }
 
+/// The threads that were set to the CPUs of a role, with this role.
+pub fn threads_by_journal(plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
+    let role_of = |mask: &CpuSet| {
+        let thread = plan.threads().find(|(_, thread)| thread.pus == *mask);
+        thread.map_or(Role::Emulator, |(_, thread)| thread.role.clone())
+    };
+    record
+        .steps()
+        .filter_map(|(_, step)| match &step.change {
+            Change::SetAffinity { task, mask } => Some((*task, role_of(mask))),
+            Change::WriteFile { .. }
+            | Change::MakeGroup { .. }
+            | Change::MoveTasks { .. }
+            | Change::SetPolicy { .. }
+            | Change::WriteSetting { .. }
+            | Change::MovePages { .. }
+            | Change::SignalProcesses { .. } => None,
+        })
+        .collect()
+}
+
 /// Whether a domain's definition is changed in addition to the running domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Definition {

@@ -102,7 +102,12 @@ pub fn parse(argv: &[String]) -> QemuCommand {
     let at = wrappers::program_at(&mut words);
     let options = words.split_off((at + 1).min(words.len()));
     let program = if at < words.len() { words.pop() } else { None };
-    QemuCommand { wrapper: words, program: program.unwrap_or_default(), options: read(options) }
+    QemuCommand {
+        given: argv.to_vec(),
+        wrapper: words,
+        program: program.unwrap_or_default(),
+        options: read(options),
+    }
 }
 
 fn read(words: Vec<String>) -> Vec<QemuOption> {

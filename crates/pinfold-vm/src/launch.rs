@@ -25,7 +25,7 @@ use std::process::ExitStatus;
 
 use pinfold_host::process::{Child, Spawn, Stdio, describe};
 use pinfold_host::{Clock as _, HostError, LiveHost, SystemClock, proc_stat};
-use pinfold_model::{CpuSet, TaskId, Tid};
+use pinfold_model::{CpuSet, QemuCommand, TaskId, Tid};
 
 use self::socket::Socket;
 use self::started::{Grandchild, Started};
@@ -150,9 +150,9 @@ pub struct RunningVm {
 /// [`VmError::NoCommand`], [`VmError::Daemonize`], [`VmError::ShellText`], [`VmError::HandedOver`],
 /// [`VmError::StartFailed`] with QEMU's own message, [`VmError::StartTimeout`], or an error of QMP
 /// or the host. No process is left running.
-pub fn start_stopped(argv: &[String], options: &LaunchOptions) -> Result<RunningVm, VmError> {
-    let program = argv.first().filter(|program| !program.is_empty()).ok_or(VmError::NoCommand)?;
-    let command = argv::parse(argv);
+pub fn start_stopped(command: &QemuCommand, options: &LaunchOptions) -> Result<RunningVm, VmError> {
+    let program = command.given.first().filter(|program| !program.is_empty());
+    let program = program.ok_or(VmError::NoCommand)?;
     if command.program.is_empty() {
         return Err(VmError::NoCommand);
     }
@@ -160,14 +160,14 @@ pub fn start_stopped(argv: &[String], options: &LaunchOptions) -> Result<Running
         return Err(VmError::Daemonize);
     }
     if command.is_shell_text() {
-        return Err(VmError::ShellText { program: command.program });
+        return Err(VmError::ShellText { program: command.program.clone() });
     }
-    if argv::is_handed_over(&command) {
+    if argv::is_handed_over(command) {
         return Err(VmError::HandedOver);
     }
     let socket = Socket::new(options.runtime_dir.as_deref())?;
     let mut child = Spawn::new(program)
-        .args(added(argv, &socket.path).iter().skip(1))
+        .args(added(&command.given, &socket.path).iter().skip(1))
         .stdin(options.stdin)
         .stdout(options.stdout)
         .stderr(Stdio::Pipe)

@@ -9,7 +9,7 @@ use pinfold_host::process::{self, Signaled, Spawn, Stdio, find_program};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
 use pinfold_model::{Accelerator, CpuSet, Role, Tid};
 use pinfold_vm::launch::{self, Echo, LaunchOptions, Resumed, RunningVm};
-use pinfold_vm::{Found, Monitor as _, Qmp, QmpError, VmError, discover, threads};
+use pinfold_vm::{Found, Monitor as _, Qmp, QmpError, VmError, argv, discover, threads};
 use serde_json::json;
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -40,7 +40,7 @@ fn options(folder: &tempfile::TempDir) -> LaunchOptions {
 }
 
 fn start(folder: &tempfile::TempDir, line: &str) -> RunningVm {
-    launch::start_stopped(&words(line), &options(folder)).unwrap()
+    launch::start_stopped(&argv::parse(&words(line)), &options(folder)).unwrap()
 }
 
 fn tid_of(found: &Found, role: &Role) -> Option<Tid> {
@@ -134,7 +134,8 @@ fn recognises_single_threaded_tcg() {
 #[test]
 fn recognises_kvm() {
     let Some(folder) = folder() else { return };
-    let started = launch::start_stopped(&words("-accel kvm -smp 2"), &options(&folder));
+    let started =
+        launch::start_stopped(&argv::parse(&words("-accel kvm -smp 2")), &options(&folder));
     let vm = match started {
         Err(VmError::StartFailed { message, .. }) => {
             eprintln!("skipped: KVM cannot be used here: {message}");
@@ -179,7 +180,7 @@ fn is_created_where_it_is_asked_for() {
     let own = host.affinity(pinfold_host::process::own_tid()).unwrap();
     let last = CpuSet::single(own.iter().last().unwrap());
     let reported = LaunchOptions { affinity: Some(last.clone()), ..options(&folder) };
-    let vm = launch::start_stopped(&words("-accel tcg -smp 2"), &reported).unwrap();
+    let vm = launch::start_stopped(&argv::parse(&words("-accel tcg -smp 2")), &reported).unwrap();
     for thread in &vm.found.threads {
         assert_eq!(host.affinity(thread.task.tid).unwrap(), last, "{}", thread.role);
     }
@@ -197,7 +198,8 @@ fn respects_the_users_stop() {
 fn shows_why_qemu_did_not_start() {
     let Some(folder) = folder() else { return };
     let check = |line: &str, expected: &str| {
-        let error = launch::start_stopped(&words(line), &options(&folder)).err().unwrap();
+        let error =
+            launch::start_stopped(&argv::parse(&words(line)), &options(&folder)).err().unwrap();
         assert!(matches!(error, VmError::StartFailed { .. }), "{line}: {error:?}");
         assert!(error.to_string().contains(expected), "{line}: {error}");
     };
@@ -208,7 +210,7 @@ fn shows_why_qemu_did_not_start() {
 
     let fail = |argv: &[&str]| {
         let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
-        launch::start_stopped(&argv, &options(&folder)).err().unwrap()
+        launch::start_stopped(&argv::parse(&argv), &options(&folder)).err().unwrap()
     };
     assert!(matches!(fail(&[]), VmError::NoCommand));
     assert!(matches!(fail(&[QEMU, "-daemonize"]), VmError::Daemonize));
@@ -219,7 +221,7 @@ fn shows_why_qemu_did_not_start() {
     let text = b"echo waiting >&2; exec sleep 60\n";
     pinfold_host::files::write_atomic(&script, text).unwrap();
     let sleeper = ["sh".to_owned(), script];
-    let error = launch::start_stopped(&sleeper, &hasty).err().unwrap();
+    let error = launch::start_stopped(&argv::parse(&sleeper), &hasty).err().unwrap();
     assert!(error.to_string().contains("no QMP socket within 1 s; it said:\nwaiting"), "{error}");
 }
 
@@ -242,7 +244,7 @@ fn starts_below_other_programs() {
     let check = |line: &str, inner: bool| {
         let line = format!("{line} {QEMU} -M q35 -m 32 -display none -nodefaults -accel tcg");
         let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let mut vm = launch::start_stopped(&argv, &options(&folder)).unwrap();
+        let mut vm = launch::start_stopped(&argv::parse(&argv), &options(&folder)).unwrap();
         assert_eq!(vm.pid() != vm.child().pid(), inner, "{line}");
         assert_eq!(vm.cont().unwrap(), Resumed::Running, "{line}");
         assert!(vm.qmp.wait_event(&["RESUME"], 60 * SECOND).unwrap().is_some(), "{line}");
@@ -256,13 +258,13 @@ fn starts_below_other_programs() {
     check("env A=1 nice -n 1", false);
     let line = format!("env|-S|{QEMU} -M q35 -m 32 -display none -nodefaults -accel tcg");
     let argv: Vec<String> = line.split('|').map(str::to_owned).collect();
-    let mut vm = launch::start_stopped(&argv, &options(&folder)).unwrap();
+    let mut vm = launch::start_stopped(&argv::parse(&argv), &options(&folder)).unwrap();
     assert_eq!(vm.cont().unwrap(), Resumed::Running);
     let argv = ["sh", "-ec", &format!("{QEMU} -m 32")].map(str::to_owned);
-    let refused = launch::start_stopped(&argv, &options(&folder)).err().unwrap();
+    let refused = launch::start_stopped(&argv::parse(&argv), &options(&folder)).err().unwrap();
     assert!(matches!(refused, VmError::ShellText { .. }), "{refused}");
     let argv = ["systemd-run", "--user", QEMU].map(str::to_owned);
-    let refused = launch::start_stopped(&argv, &options(&folder)).err().unwrap();
+    let refused = launch::start_stopped(&argv::parse(&argv), &options(&folder)).err().unwrap();
     assert!(matches!(refused, VmError::HandedOver), "{refused}");
 }
 
@@ -286,7 +288,7 @@ fn says_that_a_script_drops_its_arguments() {
         let argv = ["sh", &path, "-smp", "2"].map(str::to_owned);
         let mut hasty = options(&folder);
         hasty.start_timeout_ns = SECOND;
-        let error = launch::start_stopped(&argv, &hasty).err().unwrap();
+        let error = launch::start_stopped(&argv::parse(&argv), &hasty).err().unwrap();
         let VmError::StartTimeout { deaf: Some(pid), .. } = error else { panic!("{error}") };
         assert!(error.to_string().contains("without the arguments that Pinfold adds"), "{error}");
         assert!(error.hint().unwrap().contains("\"$@\""), "{error}");
@@ -407,7 +409,7 @@ fn reports_workers_of_io_uring() {
         "-accel tcg -drive file={disk},format=raw,if=none,id=d0,aio=io_uring,cache.direct=on \
          -device virtio-blk,drive=d0"
     );
-    let mut vm = match launch::start_stopped(&words(&line), &options(&folder)) {
+    let mut vm = match launch::start_stopped(&argv::parse(&words(&line)), &options(&folder)) {
         Ok(vm) => vm,
         Err(VmError::StartFailed { message, .. })
             if message.contains("io_uring") || message.contains("O_DIRECT") =>

@@ -9,13 +9,11 @@ mod commands;
 mod common;
 mod environment;
 mod measure;
-mod metrics;
 mod output;
 mod progress;
 mod screen;
 mod study;
 mod tune;
-mod view;
 
 use std::process::ExitCode;
 

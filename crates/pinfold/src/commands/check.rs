@@ -5,21 +5,15 @@
 //! character; a running machine is checked thread by thread. All of them are assumed to be on one
 //! host, so that CPUs used twice are found.
 
-use pinfold_host::{Host, files, numa_maps, paths};
+use pinfold_host::files;
 use pinfold_model::text::counted;
-use pinfold_model::{
-    Command, CpuSet, IsolationScope, NodeId, Plan, Request, Role, Severity, Tid, Topology,
-};
-use pinfold_plan::domain_file::{Domain, DomainError, Place};
-use pinfold_plan::lint::{
-    self, Diagnostic, GuestShape, Language, Layout, LintReport, MemoryOf, Pages, Pin,
-};
+use pinfold_model::{IsolationScope, Plan, Request, Severity, Topology};
+use pinfold_plan::domain_file::{Domain, DomainError};
+use pinfold_plan::lint::{self, Diagnostic, Layout};
 use pinfold_plan::{Fit, command};
-use pinfold_run::{
-    Exit, Failure, apply_session, host, inputs,
-    target::{Teller, Vm},
-};
-use pinfold_vm::{GuestPlace, Monitor as _};
+use pinfold_run::running_layout::of_running;
+use pinfold_run::target::Vm;
+use pinfold_run::{Exit, Failure, apply_session, host, inputs};
 use serde_json::json;
 
 use crate::cli::PlanArgs;
@@ -75,7 +69,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         return Ok(());
     }
     let failure = Failure::new(Exit::No, summary(&layouts, wrong));
-    Err(match next((&topology, &conditions), &layouts, &found) {
+    Err(match lint::next((&topology, &conditions), &layouts, &found) {
         Some(hint) => failure.with_hint(hint),
         None => failure,
     })
@@ -137,57 +131,6 @@ fn summary(layouts: &[Layout], wrong: usize) -> String {
     format!("{} worse than a note in {}", counted(wrong, "finding"), of.join(", "))
 }
 
-/// The command that makes the suggested changes, if there is one, with the options of this command.
-fn next(
-    (topology, conditions): (&Topology, &Request),
-    layouts: &[Layout],
-    found: &LintReport,
-) -> Option<String> {
-    let under = |words: &str| command::on(&command::under(words, conditions), topology);
-    // Layouts of one plan are planned again together.
-    let plan = layouts.first().and_then(|layout| layout.plan.as_deref());
-    let plan = plan.filter(|plan| layouts.iter().all(|it| it.plan.as_deref() == Some(*plan)));
-    if let Some(again) = plan.and_then(|plan| lint::again(plan, topology, conditions)) {
-        return Some(format!("`{again}` places it without them"));
-    }
-    if plan.is_some() && layouts.len() > 1 {
-        return None;
-    }
-    let ([only], [strategy]) = (layouts, found.strategies.as_slice()) else {
-        let mut files = layouts.iter().filter(|layout| layout.language == Language::Libvirt);
-        let first = files.next().map_or("FILE", |layout| layout.source.as_str());
-        let fix = format!("pinfold plan --check {} --fix", command::quote(first));
-        return Some(format!(
-            "check one file at a time with --fix, as `{} > NEW`; `pinfold plan --list` shows the \
-             strategies that keep several machines apart",
-            under(&fix)
-        ));
-    };
-    // A finding that no placement removes stays: the hint names a number of vCPUs for which there
-    // is one.
-    let stays = found.flaws.iter().any(|flaw| flaw.is_final);
-    let command = match (&only.language, strategy) {
-        (Language::Libvirt, _) if stays => return None,
-        (Language::Libvirt, _) => {
-            let fix = format!("pinfold plan --check {} --fix", command::quote(&only.source));
-            return Some(format!("`{} > NEW` writes a file without them", under(&fix)));
-        }
-        (Language::Plan, None) => return None,
-        (Language::Plan, Some(strategy)) => {
-            let vnodes = plan.map(command::asked_of).unwrap_or_default();
-            let request = Request { vnodes, ..conditions.clone() };
-            format!("{} --json", command::plan(strategy, topology, &request))
-        }
-        (Language::Running(option), strategy) => {
-            let strategy = strategy.unwrap_or("auto");
-            let apply = Command::new(format!("apply {option} --strategy {strategy} --dry-run"));
-            under(&apply.to_string())
-        }
-    };
-    let what = if stays { "places it with fewer of them" } else { "places it without them" };
-    Some(format!("`{command}` {what}"))
-}
-
 fn starts_with(text: &str, first: char) -> bool {
     text.trim_start_matches('\u{feff}').trim_start().starts_with(first)
 }
@@ -218,117 +161,6 @@ fn domain_failure(path: &str, error: &DomainError) -> Failure {
     Failure { message: format!("{path}: {}", failure.message), ..failure }
 }
 
-/// A running machine: the mask and policy of each thread, and the nodes of its memory, as reported
-/// by the kernel.
-fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
-    let pid = vm.found.pid;
-    let mut pins: Vec<Pin> = Vec::new();
-    for thread in &vm.found.threads {
-        let (role, tid) = (&thread.role, thread.task.tid);
-        // Workers are created and ended, and inherit the affinity of the emulator.
-        let wanted = match role {
-            Role::Vcpu(_) | Role::Iothread(_) | Role::Vhost(_) => true,
-            Role::Emulator => tid == pid,
-            Role::Worker | Role::Task => false,
-        };
-        if !wanted || pins.iter().any(|pin| pin.role == *role) {
-            continue;
-        }
-        let mask = host.affinity(tid)?;
-        let policy = host.policy(tid)?;
-        let text = format!("thread {tid} ({}): {mask}, {policy}", thread.name);
-        pins.push(Pin {
-            role: role.clone(),
-            pus: Some(mask),
-            policy: Some(policy),
-            place: Place::said(text),
-        });
-    }
-    let guest = match vm.teller.monitor() {
-        Some(monitor) => {
-            let cpus = monitor.cpus()?;
-            let places: Vec<(u32, GuestPlace)> =
-                cpus.iter().map(|cpu| (cpu.index, cpu.place)).collect();
-            Some(guest_shape(&places))
-        }
-        None => None,
-    };
-    let bound = vm.domain.as_ref().and_then(|domain| domain.memory_nodes());
-    let memory = bound.map(|(mode, nodes)| MemoryOf {
-        cell: None,
-        interleaved: mode == "interleave",
-        nodes: Some(nodes.iter().map(|node| NodeId(node.0)).collect()),
-        place: Place::said(format!("libvirt: <numatune>: {mode} {nodes}")),
-    });
-    Ok(Layout {
-        name: name_of(vm)?,
-        source: vm.asked.clone(),
-        language: Language::Running(vm.asked.clone()),
-        text: None,
-        vcpus: vm.found.vcpus,
-        pins,
-        strays: Vec::new(),
-        guest,
-        wrong_product: None,
-        cells: Vec::new(),
-        memory: memory.into_iter().collect(),
-        bytes: None,
-        pages: Some(pages_of(host, pid)?),
-        housekeeping: None,
-        exclusive: CpuSet::new(),
-        defined_by: None,
-        plan: None,
-    })
-}
-
-/// The name of the machine in QEMU, if it has one; a plan with this name is then for this machine.
-fn name_of(vm: &mut Vm) -> Result<String, Failure> {
-    let Teller::Qmp(qmp) = &mut vm.teller else { return Ok(vm.name.clone()) };
-    let reported = qmp.execute("query-name", None)?;
-    Ok(reported.get("name").and_then(|name| name.as_str()).unwrap_or(&vm.name).to_owned())
-}
-
-/// The NUMA nodes of the memory of a process.
-fn pages_of(host: &dyn Host, pid: Tid) -> Result<Pages, Failure> {
-    let path = paths::process_numa_maps(pid);
-    match host.read_text(&path) {
-        Ok(text) => {
-            let kib = numa_maps::parse(&text).map_err(|error| error.at(&path))?;
-            Ok(Pages::Found { process: pid, kib: kib.into_iter().collect() })
-        }
-        Err(error) => Ok(Pages::Unseen(error.to_string())),
-    }
-}
-
-/// The guest's cores from the positions of its vCPUs in QEMU.
-fn guest_shape(places: &[(u32, GuestPlace)]) -> GuestShape {
-    let mut cores: Vec<(GuestPlace, Vec<u32>)> = Vec::new();
-    let mut sockets = Vec::new();
-    for (index, place) in places {
-        let core = GuestPlace { thread: None, node: None, ..*place };
-        match cores.iter_mut().find(|(known, _)| *known == core && place.core.is_some()) {
-            Some((_, members)) => members.push(*index),
-            None => cores.push((core, vec![*index])),
-        }
-        if !sockets.contains(&place.socket) {
-            sockets.push(place.socket);
-        }
-    }
-    let threads = cores.iter().map(|(_, members)| members.len()).max().unwrap_or(1);
-    let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    GuestShape {
-        sockets: narrow(sockets.len()),
-        threads: narrow(threads),
-        place: Place::said(format!(
-            "query-cpus-fast: {}, {}, {} on a core",
-            counted(sockets.len(), "socket"),
-            counted(cores.len(), "core"),
-            counted(threads, "thread")
-        )),
-        cores: cores.into_iter().map(|(_, members)| members).collect(),
-    }
-}
-
 fn to_json(layouts: &[Layout], flaws: &[Diagnostic]) -> String {
     let sources: Vec<&str> = layouts.iter().map(|layout| layout.source.as_str()).collect();
     let flaws: Vec<_> = flaws
@@ -353,6 +185,3 @@ fn to_json(layouts: &[Layout], flaws: &[Diagnostic]) -> String {
     let value = json!({"format": "pinfold-review/1", "checked": sources, "findings": flaws});
     format!("{value:#}\n")
 }
-
-#[cfg(test)]
-mod tests;

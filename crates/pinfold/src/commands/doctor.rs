@@ -1,9 +1,8 @@
 //! `pinfold doctor`: the capabilities of this host, and suggested changes.
 
 use pinfold_host::{LiveHost, SnapshotHost};
-use pinfold_model::Method;
+use pinfold_run::emulate::capability;
 use pinfold_run::{Exit, Failure, host};
-use pinfold_speed::{Facts, METHODS};
 use pinfold_topology::{
     Capability, NOT_IN_CAPTURE, TopologyError, Verdict, can_run_main_job, capabilities,
     captured_capabilities, schema,
@@ -20,7 +19,7 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
         Some(path) => captured_capabilities(&capture(&host, path)?),
         None => {
             let mut found = capabilities(&host);
-            found.push(slower_cpus(&host));
+            found.push(capability::slower_cpus(&host));
             found
         }
     };
@@ -46,35 +45,6 @@ fn capture(host: &LiveHost, path: &str) -> Result<SnapshotHost, Failure> {
         let hint = error.hint();
         Failure::from_error(Exit::Input, &error, hint)
     })
-}
-
-/// Whether CPUs can be made to appear slower, and how.
-fn slower_cpus(host: &LiveHost) -> Capability {
-    let capability = |verdict, why: String, hint: Option<String>| Capability {
-        name: "slower CPUs (pinfold emulate)",
-        verdict,
-        why,
-        hint,
-        required: false,
-    };
-    let facts = match Facts::find(host) {
-        Ok(facts) => facts,
-        Err(error) => return capability(Verdict::No, error.to_string(), error.hint()),
-    };
-    let works: Vec<&str> = METHODS
-        .iter()
-        .filter(|info| pinfold_speed::refusal(info.method, &facts).is_none())
-        .map(|info| info.method.name())
-        .collect();
-    let hint = "`pinfold emulate methods` shows what each needs".to_owned();
-    match (works.as_slice(), pinfold_speed::refusal(Method::Stall, &facts)) {
-        ([], why) => capability(Verdict::No, why.unwrap_or_default(), Some(hint)),
-        (works, None) => capability(Verdict::Yes, format!("by {}", works.join(", ")), None),
-        (works, Some(why)) => {
-            let text = format!("by {}, but not by stall: {why}", works.join(", "));
-            capability(Verdict::Partly, text, Some(hint))
-        }
-    }
 }
 
 /// Prints the answer, then each capability.

@@ -5,10 +5,11 @@
 
 use std::fmt::Write as _;
 
-use pinfold_apply::{Entry, JournalError, Journals, Outcome, Record};
+use pinfold_apply::{Entry, Journals, Outcome, Record};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Command, Undo};
+use pinfold_run::status::Standing;
 use pinfold_run::{Exit, Failure, apply_session, host, time};
 use serde_json::{Value, json};
 
@@ -29,18 +30,18 @@ pub fn journal(arguments: &JournalArgs, state: Option<&str>) -> Result<(), Failu
 }
 
 fn one(host: &LiveHost, journals: &Journals<'_>, id: &str, as_json: bool) -> Result<(), Failure> {
-    let known = journals.list().map_err(|error| failure(&error))?;
+    let known = journals.list()?;
     if !known.iter().any(|summary| summary.id == id) {
         return Err(Failure::new(Exit::Input, format!("there is no journal {id:?}"))
             .with_hint(format!("`{}` lists them", Command::new("journal"))));
     }
-    let record = journals.read(id).map_err(|error| failure(&error))?;
+    let record = journals.read(id)?;
     let standing = Standing::of(host, record.as_ref())?;
     match (record, as_json) {
         (Some(record), true) => data(&in_json(id, &record, standing, Depth::Steps).to_string()),
         (Some(record), false) => show(&in_full(id, &record, standing)),
         (None, true) => data(&empty_json(id).to_string()),
-        (None, false) => show(&format!("{id}: {}", standing.words())),
+        (None, false) => show(&format!("{id}: {}", words(standing))),
     }
     Ok(())
 }
@@ -49,7 +50,7 @@ fn all(host: &LiveHost, journals: &Journals<'_>, as_json: bool) -> Result<(), Fa
     let mut table = screen::rows();
     table.set_header(["id", "machine", "begun", "steps", ""]);
     let (mut entries, mut bad) = (Vec::new(), 0_usize);
-    let mut all = journals.list().map_err(|error| failure(&error))?;
+    let mut all = journals.list()?;
     // By time; those with unknown time come last.
     all.sort_by_key(|one| match &one.record {
         Ok(Some(record)) => (record.header.created_unix_s, one.id.clone()),
@@ -60,8 +61,8 @@ fn all(host: &LiveHost, journals: &Journals<'_>, as_json: bool) -> Result<(), Fa
             Ok(record) => record,
             Err(error) => {
                 bad += 1;
-                say(&failure(&error).to_string());
-                let why = failure(&error);
+                let why = Failure::from(error);
+                say(&why.to_string());
                 entries.push(json!({ "id": summary.id, "state": "not understood", "why": why.message, "hint": why.hint }));
                 table.add_row([output::name(&summary.id).as_str(), "", "", "", "not understood"]);
                 continue;
@@ -70,7 +71,7 @@ fn all(host: &LiveHost, journals: &Journals<'_>, as_json: bool) -> Result<(), Fa
         let standing = Standing::of(host, record.as_ref())?;
         let Some(record) = record else {
             entries.push(empty_json(&summary.id));
-            table.add_row([output::name(&summary.id).as_str(), "", "", "0", standing.words()]);
+            table.add_row([output::name(&summary.id).as_str(), "", "", "0", words(standing)]);
             continue;
         };
         entries.push(in_json(&summary.id, &record, standing, Depth::Counts));
@@ -79,7 +80,7 @@ fn all(host: &LiveHost, journals: &Journals<'_>, as_json: bool) -> Result<(), Fa
             output::name(&record.header.vm_name),
             time::date(record.header.created_unix_s),
             record.step_count().to_string(),
-            standing.words().to_owned(),
+            words(standing).to_owned(),
         ]);
     }
     match (as_json, entries.is_empty()) {
@@ -100,41 +101,14 @@ fn all(host: &LiveHost, journals: &Journals<'_>, as_json: bool) -> Result<(), Fa
     }
 }
 
-fn failure(error: &JournalError) -> Failure {
-    Failure::from_error(Exit::Host, error, error.hint())
-}
-
-/// The state of a journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    InForce,
-    EarlierBoot,
-    TakenBack,
-    Restarted,
-    NothingDone,
-}
-
-impl Standing {
-    fn of(host: &LiveHost, record: Option<&Record>) -> Result<Self, Failure> {
-        let Some(record) = record else { return Ok(Standing::NothingDone) };
-        if record.was_ended_by_restart() {
-            return Ok(Standing::Restarted);
-        }
-        if record.has_ended() {
-            return Ok(Standing::TakenBack);
-        }
-        let now = record.is_of_this_boot(host)?;
-        Ok(if now { Standing::InForce } else { Standing::EarlierBoot })
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Standing::InForce => "active",
-            Standing::EarlierBoot => "of an earlier boot; `undo --left` clears up",
-            Standing::TakenBack => "reverted",
-            Standing::Restarted => "ended by a restart of the host",
-            Standing::NothingDone => "nothing was done",
-        }
+/// The state of a journal in words.
+fn words(standing: Standing) -> &'static str {
+    match standing {
+        Standing::InForce => "active",
+        Standing::EarlierBoot => "of an earlier boot; `undo --left` clears up",
+        Standing::TakenBack => "reverted",
+        Standing::Restarted => "ended by a restart of the host",
+        Standing::NothingDone => "nothing was done",
     }
 }
 
@@ -153,7 +127,7 @@ fn in_full(id: &str, record: &Record, standing: Standing) -> String {
         header.vm.tid,
         time::date(header.created_unix_s),
         header.supervisor.tid,
-        standing.words()
+        words(standing)
     );
     for entry in &record.entries {
         // Writing to a String cannot fail.
@@ -227,7 +201,7 @@ fn before(undo: &Undo) -> String {
 }
 
 fn empty_json(id: &str) -> Value {
-    json!({ "id": id, "state": Standing::NothingDone.words(), "step_count": 0 })
+    json!({ "id": id, "state": words(Standing::NothingDone), "step_count": 0 })
 }
 
 fn in_json(id: &str, record: &Record, standing: Standing, depth: Depth) -> Value {
@@ -239,7 +213,7 @@ fn in_json(id: &str, record: &Record, standing: Standing, depth: Depth) -> Value
         "supervisor_pid": header.supervisor.tid.0,
         "boot_id": header.boot_id,
         "begun_unix_s": header.created_unix_s,
-        "state": standing.words(),
+        "state": words(standing),
         "step_count": record.step_count(),
         "torn": record.torn,
     });

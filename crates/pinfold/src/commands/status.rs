@@ -1,13 +1,11 @@
 //! `pinfold status`: compares the active placements with their plans.
 
-use pinfold_apply::{Counter, KnobStatus, Record, Status, Target};
-use pinfold_host::{LiveHost, SystemClock, process};
+use pinfold_apply::{KnobStatus, Status};
+use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::{agree, counted};
-use pinfold_model::{
-    Change, Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid, Topology, VnodeKind,
-};
+use pinfold_model::{Command, Finding, Topology, VnodeKind};
 use pinfold_plan::lint::{self, Layout};
-use pinfold_run::emulate::status::{answers, is_platform};
+use pinfold_run::status::{ActivePlacement, ActivePlatform, Damaged, Found, find};
 use pinfold_run::{Exit, Failure, apply_session, host, inputs, leftovers};
 use serde_json::json;
 
@@ -15,77 +13,13 @@ use crate::cli::StatusArgs;
 use crate::output::{self, Tone, data, say, show};
 use crate::screen;
 
-/// One active placement.
-struct InForce {
-    id: String,
-    vm_name: String,
-    plan: Plan,
-    /// `None` if the machine has ended.
-    status: Option<Status>,
-    knobs: Vec<KnobStatus>,
-    vanished: Vec<Finding>,
-    counters: Vec<Counter>,
-    supervised: bool,
-    /// The process that monitors it, if that process is stopped.
-    stopped: Option<Tid>,
-}
-
-impl InForce {
-    fn is_as_planned(&self) -> bool {
-        self.status.as_ref().is_some_and(Status::is_as_planned)
-            && self.knobs.iter().all(|knob| knob.ok)
-            && self.vanished.iter().all(|finding| finding.severity == Severity::Note)
-    }
-}
-
-/// A journal that cannot be read; the others are still shown.
-struct Damaged {
-    id: String,
-    failure: Failure,
-}
-
-/// A platform of vnodes that is active.
-struct Platform {
-    id: String,
-    supervisor: Tid,
-    /// True if `emulate status` and `emulate down` can access it.
-    answers: bool,
-    is_alive: bool,
-}
-
 /// Prints each active placement; fails if one has drifted.
 pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let clock = SystemClock;
     let state = host::state(state)?;
     let journals = apply_session::journals(&state, &clock)?;
-    let (mut found, mut damaged, mut platforms) = (Vec::new(), Vec::new(), Vec::new());
-    for summary in journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))? {
-        let record = summary.record.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()));
-        let here = |record: &Record| record.require_here(&host);
-        let looked = match record {
-            Ok(Some(record)) if !record.has_ended() && here(&record).is_err() => here(&record)
-                .map(|()| None)
-                .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint())),
-            Ok(Some(record)) if !record.has_ended() && is_platform(&record.header.plan) => {
-                let alive = process::task_alive(&host, record.header.supervisor);
-                platforms.push(Platform {
-                    id: summary.id.clone(),
-                    supervisor: record.header.supervisor.tid,
-                    answers: answers(&record.header.plan),
-                    is_alive: alive?,
-                });
-                Ok(None)
-            }
-            Ok(Some(record)) if !record.has_ended() => look(&host, &record).map(Some),
-            Ok(_) => Ok(None),
-            Err(failure) => Err(failure),
-        };
-        match looked {
-            Ok(one) => found.extend(one),
-            Err(failure) => damaged.push(Damaged { id: summary.id, failure }),
-        }
-    }
+    let Found { placements: found, damaged, platforms } = find(&host, &journals)?;
     let left = leftovers::find(&host, &state)?;
     if arguments.json {
         data(&to_json(&found, &damaged, &platforms, &left));
@@ -106,7 +40,12 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
 }
 
 /// Prints the answer, then each placement and platform.
-fn report(host: &LiveHost, found: &[InForce], damaged: &[Damaged], platforms: &[Platform]) {
+fn report(
+    host: &LiveHost,
+    found: &[ActivePlacement],
+    damaged: &[Damaged],
+    platforms: &[ActivePlatform],
+) {
     let (tone, text) = answer(found, damaged, platforms);
     output::answer(tone, &text);
     // Placements are shown on the machine's cores, if the topology can be read.
@@ -118,7 +57,7 @@ fn report(host: &LiveHost, found: &[InForce], damaged: &[Damaged], platforms: &[
     platforms.iter().for_each(|one| show(&platform(one)));
 }
 
-fn platform(Platform { id, supervisor, answers, is_alive }: &Platform) -> String {
+fn platform(ActivePlatform { id, supervisor, answers, is_alive }: &ActivePlatform) -> String {
     match is_alive {
         true if !answers => format!(
             "{id}: vnodes of the command of process {supervisor}; they end with it \
@@ -136,7 +75,11 @@ fn platform(Platform { id, supervisor, answers, is_alive }: &Platform) -> String
 }
 
 /// The answer in one line.
-fn answer(found: &[InForce], damaged: &[Damaged], platforms: &[Platform]) -> (Tone, String) {
+fn answer(
+    found: &[ActivePlacement],
+    damaged: &[Damaged],
+    platforms: &[ActivePlatform],
+) -> (Tone, String) {
     let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
     let orphans = platforms.iter().filter(|one| !one.is_alive).count();
     let mut parts = Vec::new();
@@ -165,7 +108,7 @@ fn answer(found: &[InForce], damaged: &[Damaged], platforms: &[Platform]) -> (To
     }
 }
 
-fn verdict(found: &[InForce], damaged: &[Damaged], orphans: usize) -> Result<(), Failure> {
+fn verdict(found: &[ActivePlacement], damaged: &[Damaged], orphans: usize) -> Result<(), Failure> {
     let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
     if drifted == 0 && orphans > 0 && damaged.is_empty() {
         let text = format!("{} of vnodes without a supervisor", counted(orphans, "platform"));
@@ -191,65 +134,7 @@ fn verdict(found: &[InForce], damaged: &[Damaged], orphans: usize) -> Result<(),
     }
 }
 
-fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
-    let header = &record.header;
-    let plan = pinfold_plan::schema::from_json(&header.plan)
-        .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-    let alive = |task| pinfold_host::process::task_alive(host, task).map_err(Failure::from);
-    let status = match alive(header.vm)? {
-        false => None,
-        true => {
-            let threads = threads_of(host, &plan, record);
-            let target = Target::new(header.vm.tid, threads);
-            let status = pinfold_apply::status(host, &plan, &target);
-            Some(status?)
-        }
-    };
-    let supervised = alive(header.supervisor)?;
-    Ok(InForce {
-        id: header.id.clone(),
-        vm_name: header.vm_name.clone(),
-        plan,
-        status,
-        knobs: pinfold_apply::knobs(host, record)?,
-        vanished: pinfold_apply::vanished(host, record)?,
-        counters: pinfold_apply::monitored(host, record)?,
-        supervised,
-        stopped: Some(header.supervisor.tid).filter(|pid| supervised && host::is_stopped(*pid)),
-    })
-}
-
-/// The threads of the machine by name; if QEMU sets no names, by the journal: a thread that was set
-/// to the CPUs of a role has this role.
-fn threads_of(host: &LiveHost, plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
-    match pinfold_vm::threads::discover(host, record.header.vm.tid, None) {
-        Ok(found) => found.tasks(),
-        Err(_) => threads_by_journal(plan, record),
-    }
-}
-
-/// The threads that were set to the CPUs of a role, with this role.
-pub fn threads_by_journal(plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
-    let role_of = |mask: &CpuSet| {
-        let thread = plan.threads().find(|(_, thread)| thread.pus == *mask);
-        thread.map_or(Role::Emulator, |(_, thread)| thread.role.clone())
-    };
-    record
-        .steps()
-        .filter_map(|(_, step)| match &step.change {
-            Change::SetAffinity { task, mask } => Some((*task, role_of(mask))),
-            Change::WriteFile { .. }
-            | Change::MakeGroup { .. }
-            | Change::MoveTasks { .. }
-            | Change::SetPolicy { .. }
-            | Change::WriteSetting { .. }
-            | Change::MovePages { .. }
-            | Change::SignalProcesses { .. } => None,
-        })
-        .collect()
-}
-
-fn to_text(one: &InForce, topology: Option<&Topology>) -> String {
+fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
     let mut text =
         format!("{}: {} under {}", one.id, output::name(&one.vm_name), one.plan.strategy);
     text.push_str(&match (one.stopped, one.supervised) {
@@ -321,7 +206,7 @@ fn roles(status: &Status) -> String {
 }
 
 /// The cores with the threads on them.
-fn picture(one: &InForce, status: &Status, topology: &Topology) -> String {
+fn picture(one: &ActivePlacement, status: &Status, topology: &Topology) -> String {
     let mut layouts = Layout::of_plan(&one.plan, "");
     if let [only] = layouts.as_mut_slice() {
         for pin in &mut only.pins {
@@ -352,9 +237,9 @@ fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
 }
 
 fn to_json(
-    found: &[InForce],
+    found: &[ActivePlacement],
     damaged: &[Damaged],
-    platforms: &[Platform],
+    platforms: &[ActivePlatform],
     left: &[String],
 ) -> String {
     let intruders = |tasks: &[pinfold_apply::Intruder]| -> Vec<serde_json::Value> {

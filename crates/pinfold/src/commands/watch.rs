@@ -1,407 +1,34 @@
 //! `pinfold watch`: monitors all active placements and corrects drift, until it is stopped.
-//!
-//! Placements stay active when it ends. `pinfold undo` works at the same time, because the watcher
-//! holds the journal of a machine only while it corrects something there. The watcher supervises
-//! the real-time policies of machines that no other Pinfold process supervises: they end with it. A
-//! lock prevents a second watcher. Machines come and go: changes of the journals' directory show
-//! new placements, and a placement that was undone is detected at its next check. Without events it
-//! sleeps; see [`run_monitor`].
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use pinfold_apply::{
-    Extent, Glance, JournalError, Journals, Record, Roles, Target, WatchEvent, Watcher,
-};
-use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
-use pinfold_model::text::counted;
-use pinfold_model::{Command, Finding, Plan, Role, TaskId, Tid};
-use pinfold_run::emulate::status::is_platform;
-use pinfold_run::{
-    Exit, Failure, apply_session, host, interrupt,
-    rt_watchdog::Guard,
-    run_monitor::{self, COMPARE_NS, Due, Ear, Rounds, TICK_NS},
-    target::kept_since,
-    time,
-};
-use pinfold_vm::{Monitor as _, Qmp, threads};
+use pinfold_apply::WatchEvent;
+use pinfold_host::{Clock as _, SystemClock};
+use pinfold_model::Command;
+use pinfold_run::metrics::Counts;
+use pinfold_run::{Failure, host, run_monitor, time, watch};
 use serde_json::json;
 
 use crate::cli::WatchArgs;
-use crate::commands::status;
-use crate::metrics::{Counts, Metrics};
-use crate::output::{self, data, say, show};
-
-/// Timeout for QEMU, so that an instance that does not answer delays the others only shortly.
-const QMP_TIMEOUT_NS: u64 = 1_000_000_000;
-/// Timeout for libvirt: less than the time without heartbeats after which real-time policies are
-/// removed.
-const KEEPER_NS: u64 = 2_000_000_000;
+use crate::output::{self, data, show};
 
 /// Watches until it is stopped.
 pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> {
-    let host = host::live_within(KEEPER_NS)?;
-    let clock = SystemClock;
-    let state = host::state(state)?;
-    let lock = state.lock("watch.lock")?;
-    let Some(_lock) = lock else {
-        return Err(Failure::new(
-            Exit::Host,
-            "another `pinfold watch` is running on this state folder",
-        )
-        .with_hint("end that one first; kill -HUP makes it read everything again"));
+    let metrics = (arguments.metrics.as_deref(), arguments.metrics_port);
+    let print = |counts: &Counts, right_unix_s: u64, event: &WatchEvent| {
+        report(counts, right_unix_s, event, arguments.json);
     };
-    let journals = apply_session::journals(&state, &clock)?;
-    let mut metrics = Metrics::open(arguments.metrics.as_deref(), arguments.metrics_port)?;
-    interrupt::install_with_reread()?;
-    let mut desk = Desk {
-        host: &host,
-        journals: &journals,
-        tellers: Subscribers { sockets: &arguments.qmp },
-        json: arguments.json,
-        placements: BTreeMap::new(),
-        guards: BTreeMap::new(),
-        reported: BTreeSet::new(),
-        mark: None,
-        is_unsettled: false,
-        ear: Ear::default(),
-        is_changed: true,
-    };
-    refuse_elsewhere(&host, &journals)?;
-    desk.find_placements()?;
-    say(&format!(
-        "watching {}; ctrl-C ends the watch, placements stay active",
-        counted(desk.placements.len(), "placement")
-    ));
-    while !interrupt::requested() {
-        if interrupt::reread() {
-            say("reading everything again");
-            desk.forget();
-        }
-        desk.find_placements()?;
-        desk.beat();
-        desk.look();
-        metrics.serve(clock.now_ns(), || {
-            desk.placements.values().map(|one| one.counts.clone()).collect()
-        });
-        desk.wait(&metrics)?;
-    }
-    Ok(())
-}
-
-/// The watcher does not start if it cannot see the threads of an active placement.
-fn refuse_elsewhere(host: &LiveHost, journals: &Journals<'_>) -> Result<(), Failure> {
-    let failure = |error: JournalError| Failure::from_error(Exit::Host, &error, error.hint());
-    for summary in journals.list().map_err(failure)? {
-        if let Ok(Some(record)) = summary.record
-            && !record.has_ended()
-        {
-            record.require_here(host).map_err(failure)?;
-        }
-    }
-    Ok(())
-}
-
-/// The state of the watcher.
-struct Desk<'a> {
-    host: &'a LiveHost,
-    journals: &'a Journals<'a>,
-    tellers: Subscribers<'a>,
-    json: bool,
-    placements: BTreeMap<String, Placement>,
-    // Watchdogs of placements that are about to be found again.
-    guards: BTreeMap<String, Guard>,
-    reported: BTreeSet<String>,
-    // Modification time of the journals' directory when all of them were read.
-    mark: Option<u64>,
-    // They are read again soon, regardless of events.
-    is_unsettled: bool,
-    ear: Ear,
-    // The set of monitored threads may have changed.
-    is_changed: bool,
-}
-
-/// An active placement.
-struct Placement {
-    begun: (u64, TaskId),
-    watcher: Watcher,
-    guard: Option<Guard>,
-    counts: Counts,
-    trouble: Option<String>,
-    rounds: Rounds,
-    // Number of full checks of its threads.
-    looks: u64,
-    // When it was last found as planned (seconds since 1970).
-    right_unix_s: u64,
-}
-
-/// What happens with a placement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Watched,
-    Over,
-}
-
-impl Desk<'_> {
-    fn forget(&mut self) {
-        for (id, placement) in std::mem::take(&mut self.placements) {
-            self.guards.extend(placement.guard.map(|guard| (id, guard)));
-        }
-        self.is_changed = true;
-        self.reported.clear();
-        self.mark = None;
-    }
-
-    /// Adds placements that are new since the last call.
-    fn find_placements(&mut self) -> Result<(), Failure> {
-        let failure = |error: JournalError| Failure::from_error(Exit::Host, &error, error.hint());
-        let mark = self.journals.mark().map_err(failure)?;
-        if self.mark == Some(mark) {
-            return Ok(());
-        }
-        let mut all = true;
-        for summary in self.journals.list().map_err(failure)? {
-            match summary.record {
-                Ok(Some(record)) if !record.has_ended() => self.take_up(&record),
-                Ok(Some(_)) => {}
-                // It is just being created.
-                Ok(None) => all = false,
-                Err(error) => self.log_once(&failure(error).to_string()),
-            }
-        }
-        // The kernel updates this time in ticks: two changes in the same tick have the same time.
-        let seconds = mark / 1_000_000_000;
-        self.is_unsettled = SystemClock.unix_seconds().abs_diff(seconds) <= 1;
-        self.mark = (all && !self.is_unsettled).then_some(mark);
-        // Placements that are no longer monitored are not supervised.
-        self.guards.clear();
-        Ok(())
-    }
-
-    fn take_up(&mut self, record: &Record) {
-        let header = &record.header;
-        let begun = (header.created_unix_s, header.supervisor);
-        if self.placements.get(&header.id).is_some_and(|known| known.begun == begun) {
-            return;
-        }
-        // A platform of vnodes has its own supervisor.
-        if is_platform(&header.plan) {
-            return;
-        }
-        if let Err(error) = record.require_here(self.host) {
-            return self.log_once(&format!("{} is not watched: {error}", header.id));
-        }
-        let here = record.is_of_this_boot(self.host).map_err(|error| error.to_string());
-        let alive = process::task_alive(self.host, header.vm).map_err(|error| error.to_string());
-        match here.and_then(|here| alive.map(|alive| here && alive)) {
-            Ok(true) => {}
-            // Placements that have ended or are void are left to `undo`.
-            Ok(false) => return,
-            Err(why) => return self.log_once(&format!("{}: {why}", header.id)),
-        }
-        match self.watcher(record) {
-            Ok((watcher, guard)) => {
-                let (id, vm) = (header.id.clone(), header.vm_name.clone());
-                let counts = Counts { id: id.clone(), vm, ..Counts::default() };
-                let rounds = Rounds::new(SystemClock.now_ns());
-                let right_unix_s = SystemClock.unix_seconds();
-                let placement = Placement {
-                    begun,
-                    watcher,
-                    guard,
-                    counts,
-                    trouble: None,
-                    rounds,
-                    looks: 0,
-                    right_unix_s,
-                };
-                self.placements.insert(id, placement);
-                self.is_changed = true;
-            }
-            Err(why) => self.log_once(&format!("{} cannot be watched: {why}", header.id)),
-        }
-    }
-
-    fn watcher(&mut self, record: &Record) -> Result<(Watcher, Option<Guard>), String> {
-        let header = &record.header;
-        let plan: Plan =
-            pinfold_plan::schema::from_json(&header.plan).map_err(|e| e.to_string())?;
-        let pid = header.vm.tid;
-        let threads = self
-            .tellers
-            .roles(self.host, pid)
-            .unwrap_or_else(|_| status::threads_by_journal(&plan, record));
-        let target = Target { kept: kept_since(&plan, record), ..Target::new(pid, threads) };
-        let watcher = Watcher::new(self.host, &plan, &target).map_err(|error| error.to_string())?;
-        let guard = self.guards.remove(&header.id);
-        let new = || Guard::after(header.supervisor, &plan, self.journals, &header.id);
-        Ok((watcher, guard.or_else(new)))
-    }
-
-    /// Sends heartbeats to the watchdogs, before anything is corrected.
-    fn beat(&mut self) {
-        let now = SystemClock.now_ns();
-        let mut troubles = Vec::new();
-        for (id, placement) in &mut self.placements {
-            let Some(guard) = &mut placement.guard else { continue };
-            let begun = guard.take_over(self.host, now).and_then(|()| guard.beat(now));
-            if let Err(failure) = begun {
-                troubles
-                    .push(format!("warning: {id}: its real-time threads have no guard: {failure}"));
-            }
-        }
-        troubles.iter().for_each(|trouble| self.log_once(trouble));
-    }
-
-    /// Runs the checks that are due.
-    fn look(&mut self) {
-        let mut over = Vec::new();
-        for (id, placement) in &mut self.placements {
-            let before = placement.looks;
-            let (fate, events) =
-                match placement.look(self.host, self.journals, (id, &mut self.tellers)) {
-                    Ok(answer) => {
-                        placement.trouble = None;
-                        answer
-                    }
-                    // The same error is reported once; it may be temporary.
-                    Err(why) if placement.trouble.as_ref() == Some(&why) => continue,
-                    Err(why) => {
-                        placement.trouble = Some(why.clone());
-                        let finding = Finding::warning("watch", why);
-                        (Fate::Watched, vec![WatchEvent::Finding(finding)])
-                    }
-                };
-            self.is_changed |= placement.looks != before;
-            for event in &events {
-                placement.count(event);
-                report(placement, event, self.json);
-            }
-            if fate == Fate::Over {
-                over.push(id.clone());
-            }
-        }
-        for id in over {
-            self.is_changed = true;
-            if let Some(guard) = self.placements.remove(&id).and_then(|placement| placement.guard) {
-                guard.end();
-            }
-        }
-    }
-
-    /// Subscribes to events of all monitored machines, and waits.
-    fn wait(&mut self, metrics: &Metrics) -> Result<(), Failure> {
-        if std::mem::take(&mut self.is_changed) && self.follow() {
-            return Ok(());
-        }
-        let beats = self.placements.values().filter_map(|placement| placement.guard.as_ref());
-        let looks = self.placements.values().map(|placement| placement.rounds.next());
-        let next = looks.chain(beats.map(Guard::next));
-        let pause = if self.is_unsettled { TICK_NS } else { COMPARE_NS };
-        let idle = SystemClock.now_ns().saturating_add(pause);
-        let next = next.chain(metrics.next()).fold(idle, u64::min);
-        let received = self.ear.wait(&SystemClock, next, &metrics.sources())?;
-        self.is_changed |= received.files || !received.threads.is_empty();
-        let now = SystemClock.now_ns();
-        self.placements.values_mut().for_each(|placement| placement.received(&received, now));
-        Ok(())
-    }
-
-    /// True if there is a new subscription: threads created before it show in the link counts,
-    /// which are checked without waiting.
-    fn follow(&mut self) -> bool {
-        let watchers = || self.placements.values().map(|placement| &placement.watcher);
-        let threads = watchers().flat_map(|watcher| watcher.threads().iter().copied()).collect();
-        let files = watchers().flat_map(Watcher::files).cloned();
-        let files = files.chain([self.journals.path()]).collect();
-        let (is_new, findings) = self.ear.follow(&threads, &files);
-        findings.iter().for_each(|finding| say(&finding.to_string()));
-        is_new
-    }
-
-    fn log_once(&mut self, text: &str) {
-        if self.reported.insert(text.to_owned()) {
-            say(text);
-        }
-    }
-}
-
-impl Placement {
-    fn look(
-        &mut self,
-        host: &LiveHost,
-        journals: &Journals<'_>,
-        (id, tellers): (&str, &mut Subscribers<'_>),
-    ) -> Result<(Fate, Vec<WatchEvent>), String> {
-        let nothing = |fate| Ok((fate, Vec::new()));
-        let now = SystemClock.now_ns();
-        let due = self.rounds.due(now);
-        let glance = match due {
-            Due::Look => Glance::Look,
-            Due::Glance(extent) => {
-                self.watcher.glance(host, extent).map_err(|error| in_words(&error))?
-            }
-        };
-        match glance {
-            Glance::Quiet => {
-                if due != Due::Glance(Extent::TaskEvents) {
-                    self.right_unix_s = SystemClock.unix_seconds();
-                }
-                return nothing(Fate::Watched);
-            }
-            Glance::Ended => return Ok((Fate::Over, vec![WatchEvent::Ended])),
-            Glance::Look => self.rounds.looked(now, false),
-        }
-        let mut journal = match journals.reopen(id) {
-            Ok(Some(journal)) if !journal.record().has_ended() => journal,
-            Ok(_) => return nothing(Fate::Over),
-            // Another Pinfold process works on the machine: it monitors or undoes the placement.
-            Err(JournalError::Busy { .. }) => return nothing(Fate::Watched),
-            Err(error) => return Err(in_words(&error)),
-        };
-        self.looks += 1;
-        let put = self.watcher.put_right(host, &mut journal, tellers);
-        let events = put.map_err(|error| in_words(&error))?;
-        self.rounds.looked(SystemClock.now_ns(), self.watcher.has_questions());
-        let fate = if events.contains(&WatchEvent::Ended) { Fate::Over } else { Fate::Watched };
-        Ok((fate, events))
-    }
-
-    fn received(&mut self, received: &Events, now: u64) {
-        if !received.threads.is_disjoint(self.watcher.threads()) {
-            self.rounds.received_threads(now);
-        }
-        if received.files {
-            self.rounds.received_files(now);
-        }
-    }
-
-    fn count(&mut self, event: &WatchEvent) {
-        let counts = &mut self.counts;
-        *match event {
-            WatchEvent::Placed { .. } => &mut counts.placed,
-            WatchEvent::Repaired { .. } => &mut counts.restored,
-            WatchEvent::Contested { .. } => &mut counts.contested,
-            WatchEvent::Groups { .. } => &mut counts.groups,
-            WatchEvent::Finding(_) => &mut counts.findings,
-            WatchEvent::Ended => return,
-        } += 1;
-    }
-}
-
-fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
-    Failure::from_error(Exit::Host, error, None).message
+    watch::watch(&host::state(state)?, &arguments.qmp, metrics, &print)
 }
 
 /// Reports an event, as text or as a line of JSON. Drift happened between the last time without
 /// drift and now.
-fn report(placement: &Placement, event: &WatchEvent, as_json: bool) {
-    let (now, counts) = (SystemClock.unix_seconds(), &placement.counts);
+fn report(counts: &Counts, right_unix_s: u64, event: &WatchEvent, as_json: bool) {
+    let now = SystemClock.unix_seconds();
     let sentence = run_monitor::sentence(event);
     let drift = Drift::of(event);
     if !as_json {
         let more = match (event, &drift) {
             (WatchEvent::Ended, _) => format!("; `{}` clears up", Command::new("undo")),
-            (_, Some(_)) => format!("; after {}", time::date(placement.right_unix_s)),
+            (_, Some(_)) => format!("; after {}", time::date(right_unix_s)),
             (_, None) => String::new(),
         };
         let (id, vm) = (&counts.id, output::name(&counts.vm));
@@ -427,7 +54,7 @@ fn report(placement: &Placement, event: &WatchEvent, as_json: bool) {
         "what": drift.as_ref().and_then(|drift| drift.what),
         "found": drift.as_ref().map(|drift| drift.found),
         "who": drift.as_ref().map(|drift| drift.clue),
-        "after_unix_s": drift.as_ref().map(|_| placement.right_unix_s),
+        "after_unix_s": drift.as_ref().map(|_| right_unix_s),
         "text": sentence,
     });
     data(&line.to_string());
@@ -450,27 +77,5 @@ impl<'e> Drift<'e> {
             }
             WatchEvent::Placed { .. } | WatchEvent::Finding(_) | WatchEvent::Ended => None,
         }
-    }
-}
-
-/// Sources of the roles of threads: QEMU by its socket, else the names of the threads.
-///
-/// A socket is connected only for a query, because QEMU serves one client at a time.
-struct Subscribers<'a> {
-    sockets: &'a [String],
-}
-
-impl Roles for Subscribers<'_> {
-    fn roles(&mut self, host: &dyn Host, pid: Tid) -> Result<Vec<(TaskId, Role)>, String> {
-        for socket in self.sockets {
-            // An unreachable one may be another machine's that has ended.
-            let Ok(mut qmp) = Qmp::connect(socket, QMP_TIMEOUT_NS, SystemClock) else { continue };
-            if qmp.peer() == Some(pid) {
-                let found = threads::discover(host, pid, Some(&mut qmp));
-                return found.map(|found| found.tasks()).map_err(|error| in_words(&error));
-            }
-        }
-        let found = threads::discover(host, pid, None);
-        found.map(|found| found.tasks()).map_err(|error| in_words(&error))
     }
 }

@@ -80,7 +80,7 @@ enum Seen {
     Sched(SchedLatency),
     Counters(Counters),
     Locks(Locks),
-    Exits(Box<exits::Answer>),
+    Exits(Box<pinfold_run::exits::Answer>),
 }
 
 impl Seen {
@@ -89,7 +89,7 @@ impl Seen {
             Seen::Sched(found) => found.figures(),
             Seen::Counters(found) => found.figures(),
             Seen::Locks(found) => found.figures(),
-            Seen::Exits(answer) => answer.figures(&arguments.exits),
+            Seen::Exits(answer) => answer.figures(arguments.exits.per_vcpu),
         }
     }
 
@@ -98,7 +98,7 @@ impl Seen {
             Seen::Sched(found) => text::sched(found),
             Seen::Counters(found) => text::counters(found),
             Seen::Locks(found) => text::locks(found),
-            Seen::Exits(answer) => answer.text(&arguments.exits),
+            Seen::Exits(answer) => exits::text::table(answer, &arguments.exits),
         }
     }
 
@@ -108,7 +108,7 @@ impl Seen {
             Seen::Sched(found) => json::sched(found),
             Seen::Counters(found) => json::counters(found),
             Seen::Locks(found) => json::locks(found),
-            Seen::Exits(answer) => answer.json(),
+            Seen::Exits(answer) => exits::text::json(answer),
         }
     }
 
@@ -122,7 +122,7 @@ impl Seen {
 
     /// True if no thread is left to observe.
     fn is_last(&self) -> bool {
-        matches!(self, Seen::Exits(answer) if answer.has_ended())
+        matches!(self, Seen::Exits(answer) if answer.has_ended)
     }
 
     /// The failure, if there is one in addition to the results.
@@ -320,8 +320,8 @@ impl Instrument {
                 locked(host, (&threads, arguments.sites), duration_ns).map(Seen::Locks)
             }
             (Instrument::Exits, Subject::Machine(vm)) => {
-                let wish = exits::Wish::of(&arguments.exits, duration_ns)?;
-                let answer = exits::of_machine(host, *vm, &wish)?;
+                let wish = exits::wish(&arguments.exits, duration_ns)?;
+                let answer = pinfold_run::exits::of_machine(host, *vm, &wish)?;
                 Ok(Seen::Exits(Box::new(answer)))
             }
             (Instrument::Exits, Subject::Processes(..)) => {

@@ -41,7 +41,7 @@ pub fn study(arguments: &StudyArgs, state: Option<&str>) -> Result<(), Failure> 
 /// `pinfold gate`: waits until its standard input ends, then executes the command.
 pub fn gate(arguments: &GateArgs) -> Result<(), Failure> {
     if let Some(socket) = &arguments.socket {
-        return crate::commands::group::wait_at(socket, arguments);
+        return pinfold_run::gate::wait_at(socket, &arguments.command);
     }
     let failed = |error: std::io::Error| Failure::new(Exit::Host, format!("gate: {error}"));
     std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()).map_err(failed)?;

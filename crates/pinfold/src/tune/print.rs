@@ -5,13 +5,13 @@ use pinfold_host::files;
 use pinfold_model::{Command, Topology};
 use pinfold_report::Page;
 use pinfold_run::tune::Kept;
-use pinfold_run::{Exit, Failure};
+use pinfold_run::{Exit, Failure, tune_page};
 use pinfold_study::store::{RunId, Store};
 use pinfold_study::tune as study;
 
 use crate::cli::TuneArgs;
 use crate::output::{self, Tone, data, show};
-use crate::{screen, view};
+use crate::screen;
 
 /// Writes the page and prints the result.
 pub fn report(
@@ -23,7 +23,7 @@ pub fn report(
     let page = page_of(store, run, topology)?;
     write_page(&page, &arguments.report)?;
     if arguments.json {
-        data(&crate::view::json(&page)?);
+        data(&tune_page::json(&page)?);
         return Ok(());
     }
     show_result(&page);
@@ -90,7 +90,7 @@ pub fn page_of(store: &Store, run: RunId, topology: &Topology) -> Result<Page, F
         study::analyse(store, run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
     let record = store.run(run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
     let kept = Kept::read(&report.config.context)?;
-    let context = view::Context {
+    let context = tune_page::Context {
         topology,
         command: kept.command,
         guest: kept.guest,
@@ -98,7 +98,7 @@ pub fn page_of(store: &Store, run: RunId, topology: &Topology) -> Result<Page, F
         findings: kept.findings,
         ended_unix_s: record.finished_unix_s.unwrap_or(record.created_unix_s),
     };
-    view::page(store, &report, &context)
+    tune_page::page(store, &report, &context)
 }
 
 /// Writes the page.

@@ -5,10 +5,10 @@ use pinfold_probe::exits::{AddressRow, ExitTable, Kind, Row, Vcpu};
 use pinfold_report::format;
 use serde_json::{Value, json};
 
-use super::Answer;
 use crate::cli::exits::ExitsHow;
 use crate::{output, screen};
 use pinfold_probe::exits::expected::Expected;
+use pinfold_run::exits::Answer;
 
 /// Number of addresses of each kind that are shown for the micro-guest.
 const ADDRESSES: usize = 5;

@@ -9,7 +9,9 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use pinfold_host::ControlSocket;
-use pinfold_run::{Exit, Failure};
+use pinfold_model::shown;
+
+use crate::{Exit, Failure};
 
 /// Maximum number of open connections; a new one replaces the oldest.
 const MAX_CALLERS: usize = 32;
@@ -182,7 +184,7 @@ fn page(counts: &[Counts]) -> String {
 /// A label value, with the three characters escaped that the format requires, and without other
 /// control characters.
 fn label(text: &str) -> String {
-    crate::output::name(&text.replace('\n', " ")).replace('\\', "\\\\").replace('"', "\\\"")
+    shown::name(&text.replace('\n', " ")).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Converts the report of a tuning run to the report page: the only place that uses both crates.
+//! Converts the report of a tuning run to the report page.
 //!
 //! Nothing is computed here; numbers are copied and formatted.
 
@@ -9,12 +9,12 @@ use pinfold_report::{
     Distribution, Emitted, FailedStart, Page, Provenance, Ranking, RankingRow, RoleRow, RoleTable,
     Stage, Verdict,
 };
-use pinfold_run::{Exit, Failure, time};
 use pinfold_study::stats;
 use pinfold_study::store::{CandidateRecord, CandidateRole, Store};
 use pinfold_study::tune::{self, Contrast, TuneReport};
 
-use pinfold_run::guest::Scratch;
+use crate::guest::Scratch;
+use crate::{Exit, Failure, time};
 
 /// The data of the page that are not in the store.
 pub struct Context<'a> {
@@ -309,7 +309,8 @@ impl Build<'_> {
             return Vec::new(); // the baseline is the best: there is nothing to set up
         };
         // Stores of older versions have commands with temporary files of the run, which are gone.
-        let lasts = |word: &String| !word.contains(&Scratch::prefix());
+        let scratch = Scratch::prefix();
+        let lasts = |word: &String| !word.contains(&scratch);
         let words = match self.context.argv.iter().all(lasts) {
             true => self.context.argv.as_slice(),
             false => &[],

@@ -1,7 +1,8 @@
 //! A running machine on a simulated host with two NUMA nodes.
 
 use pinfold_host::{CgroupVersion, SimBuilder, SimPages, SimTask};
-use pinfold_model::PuId;
+use pinfold_model::{PuId, Severity, Topology};
+use pinfold_plan::lint;
 use pinfold_vm::discover;
 
 use super::*;

@@ -15,10 +15,9 @@ use pinfold_model::Tid;
 use pinfold_probe::exits::cost::{self, MicroRunner};
 use pinfold_probe::exits::expected::{WORK, expected};
 use pinfold_probe::exits::{ExitsError, Look, VcpuThread, Watch, timed};
-use pinfold_run::{Exit, Failure};
 
-use super::{Answer, exits_failure};
-use crate::output::data;
+use super::Answer;
+use crate::{Exit, Failure};
 
 /// Timeout of a run.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -26,22 +25,21 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// Observes a run of the micro-guest, with all addresses; the overhead is measured for the scope of
 /// the caller.
 pub fn watched(host: &LiveHost, addresses: bool) -> Result<Answer, Failure> {
-    let failed = |error: ExitsError| exits_failure(&error);
     let clock = SystemClock;
-    let mut guest = MicroChild::start().map_err(failed)?;
+    let mut guest = MicroChild::start()?;
     let threads = [VcpuThread { vcpu: 0, task: guest.child.task() }];
-    let look = Look::begin(host, &threads).map_err(failed)?;
-    guest.run(WORK).map_err(failed)?;
+    let look = Look::begin(host, &threads)?;
+    guest.run(WORK)?;
     let silent = ExitsError::Silent { timeout_ns: 0 };
-    let source = look.fired().map_err(failed)?.ok_or_else(|| failed(silent))?;
+    let source = look.fired()?.ok_or(silent)?;
     drop(look);
     let all = ExitScope { addresses: true, ..timed(source) };
-    let watch = Watch::begin(host, &clock, all, &threads).map_err(failed)?;
-    guest.run(WORK).map_err(failed)?;
-    let mut table = watch.finish(host, &clock).map_err(failed)?;
+    let watch = Watch::begin(host, &clock, all, &threads)?;
+    guest.run(WORK)?;
+    let mut table = watch.finish(host, &clock)?;
     let scope = ExitScope { addresses, ..all };
     let cost = cost::measure(host, &clock, scope, &mut guest);
-    let no_cost = cost.map(|cost| table.cost = Some(cost)).err().map(|e| failed(e).message);
+    let no_cost = cost.map(|cost| table.cost = Some(cost)).err().map(|e| Failure::from(e).message);
     let expected = expected(&table);
     let subject = "the micro-guest".to_owned();
     let scope = Some(scope);
@@ -109,8 +107,8 @@ impl MicroRunner for MicroChild {
     }
 }
 
-/// `pinfold micro-guest`: the process itself.
-pub fn micro_guest() -> Result<(), Failure> {
+/// The process itself; `answer` prints a line.
+pub fn micro_guest(answer: fn(&str)) -> Result<(), Failure> {
     let (begin, begun) = mpsc::channel();
     std::thread::spawn(move || {
         let mut is_running = false;
@@ -143,8 +141,8 @@ pub fn micro_guest() -> Result<(), Failure> {
         };
         report(false);
         match ran {
-            Ok(ran) => data(&format!("{} {} {}", ran.out, ran.mmio, ran.cpu_ns)),
-            Err(why) => data(&format!("error {why}")),
+            Ok(ran) => answer(&format!("{} {} {}", ran.out, ran.mmio, ran.cpu_ns)),
+            Err(why) => answer(&format!("error {why}")),
         }
     }
     Ok(())

@@ -1,0 +1,203 @@
+//! The VM exits of a virtual machine.
+//!
+//! The probe determines the level and computes the table; this module queries QEMU for level C
+//! where events may not be observed, and measures the overhead with a micro-guest.
+
+mod micro;
+
+use pinfold_host::{Clock as _, ExitScope, ExitSource, LiveHost, SystemClock};
+use pinfold_model::{Accelerator, Figure, Finding, Role};
+use pinfold_probe::exits::{
+    self, ExitTable, ExitsError, Statistics, VIRT_DISTRIBUTOR, VcpuThread, Watch,
+};
+use pinfold_probe::exits::{cost, expected};
+use pinfold_vm::Monitor;
+use serde_json::json;
+
+use crate::target::Vm;
+use crate::{Exit, Failure, interrupt, time};
+
+pub use micro::{micro_guest, watched as micro_watched};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Duration of the check which events fire.
+const LOOK: &str = "2s";
+
+/// A table with additional information.
+pub struct Answer {
+    /// Description of the machine.
+    pub subject: String,
+    /// Its exits.
+    pub table: ExitTable,
+    /// The scope of the observation; `None` at level C.
+    pub scope: Option<ExitScope>,
+    /// Why the cost was not measured, if so.
+    pub no_cost: Option<String>,
+    /// The expected exits of the micro-guest.
+    pub expected: Vec<expected::Expected>,
+    /// True if a vCPU ended during the observation.
+    pub has_ended: bool,
+}
+
+/// The settings of an observation.
+pub struct Wish {
+    look_ns: u64,
+    distributor: u64,
+    /// Addresses are counted too.
+    pub addresses: bool,
+    duration_ns: u64,
+}
+
+impl Wish {
+    /// The settings from the texts of the options `--look` and `--distributor`.
+    pub fn of(
+        (look, distributor): (Option<&str>, Option<&str>),
+        addresses: bool,
+        duration_ns: u64,
+    ) -> Result<Self, Failure> {
+        let look_ns = time::parse_ns("--look", look.unwrap_or(LOOK))?;
+        let distributor = address(distributor)?;
+        Ok(Self { look_ns, distributor, addresses, duration_ns })
+    }
+}
+
+fn address(text: Option<&str>) -> Result<u64, Failure> {
+    let Some(text) = text else { return Ok(VIRT_DISTRIBUTOR) };
+    let digits = text.trim().trim_start_matches("0x");
+    u64::from_str_radix(digits, 16).map_err(|_| {
+        Failure::new(Exit::Input, format!("--distributor {text:?}: is not an address"))
+            .with_hint("write it in hexadecimal, such as 0x8000000")
+    })
+}
+
+impl Answer {
+    /// The rows of all vCPUs together as figures, and optionally of each.
+    pub fn figures(&self, per_vcpu: bool) -> Vec<Figure> {
+        let mut figures = exits::figures(&self.table);
+        let is_of_all =
+            |figure: &Figure| figure.labels.get("vcpu").is_some_and(|vcpu| vcpu == "all");
+        figures.retain(|figure| per_vcpu || is_of_all(figure));
+        figures
+    }
+
+    /// Measures the overhead, with a micro-guest that runs next to the machine.
+    pub fn measure_cost(&mut self, host: &LiveHost) {
+        let Some(scope) = self.scope else { return };
+        let cost = match interrupt::requested() {
+            true => Err("it was interrupted".to_owned()),
+            false => measured(host, scope),
+        };
+        self.no_cost = cost.map(|cost| self.table.cost = Some(cost)).err();
+    }
+
+    /// The failure for wrong counts, a machine that has ended, and no exit at all.
+    pub fn verdict(&self) -> Result<(), Failure> {
+        let wrong: Vec<String> =
+            self.expected.iter().filter_map(expected::Expected::wrong).collect();
+        if !wrong.is_empty() {
+            let text =
+                format!("the micro-guest's exits were not counted exactly: {}", wrong.join(", "));
+            return Err(Failure::new(Exit::No, text)
+                .with_hint("see the findings above: counts of other machines are as wrong here"));
+        }
+        if self.has_ended {
+            let text = format!("{} ended while it was watched", self.subject);
+            return Err(Failure::new(Exit::Vm, text)
+                .with_hint("what was counted until then is above; measure again while it runs"));
+        }
+        match self.table.total.exits() {
+            0 => Err(Failure::new(Exit::No, format!("{} made no exits", self.subject))
+                .with_hint("an idle or stopped guest makes none: give it work, or watch longer")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Observes a machine, without measuring the overhead.
+pub fn of_machine(host: &LiveHost, mut vm: Vm, wish: &Wish) -> Result<Answer, Failure> {
+    if matches!(vm.found.accelerator, Some(Accelerator::TcgMulti | Accelerator::TcgSingle)) {
+        let text = format!(
+            "{} runs in QEMU's translator (TCG), which never gives the processor to the guest: it \
+             makes no exits at all",
+            vm.name
+        );
+        return Err(Failure::new(Exit::No, text).with_hint(
+            "start it with -accel kvm; `pinfold doctor` shows whether this host has KVM",
+        ));
+    }
+    let threads: Vec<VcpuThread> = vm
+        .found
+        .threads
+        .iter()
+        .filter_map(|thread| match thread.role {
+            Role::Vcpu(vcpu) => Some(VcpuThread { vcpu, task: thread.task }),
+            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => None,
+        })
+        .collect();
+    let subject = vm.name.clone();
+    let mut table = match exits::look(host, &SystemClock, &threads, wish.look_ns) {
+        Ok(source) => return watched(host, subject, (source, wish), &threads),
+        Err(error) => counted(&mut vm, wish, error.into())?,
+    };
+    table.findings.extend(vm.findings);
+    let no_cost = Some("nothing of the kernel's is watched at level C".to_owned());
+    Ok(Answer { subject, table, scope: None, no_cost, expected: Vec::new(), has_ended: false })
+}
+
+/// Levels A and B.
+fn watched(
+    host: &LiveHost,
+    subject: String,
+    (source, wish): (ExitSource, &Wish),
+    threads: &[VcpuThread],
+) -> Result<Answer, Failure> {
+    let clock = SystemClock;
+    let scope = ExitScope { source, addresses: wish.addresses, distributor: wish.distributor };
+    let watch = Watch::begin(host, &clock, scope, threads)?;
+    watch.wait(host, &clock, wish.duration_ns, &interrupt::requested)?;
+    let has_ended = !watch.ended(host)?.is_empty();
+    let table = watch.finish(host, &clock)?;
+    Ok(Answer {
+        subject,
+        table,
+        scope: Some(scope),
+        no_cost: None,
+        expected: Vec::new(),
+        has_ended,
+    })
+}
+
+/// The overhead, measured with a micro-guest that runs next to the machine.
+fn measured(host: &LiveHost, scope: ExitScope) -> Result<cost::Cost, String> {
+    let reported = |error: ExitsError| Failure::from(error).message;
+    let mut guest = micro::MicroChild::start().map_err(reported)?;
+    cost::measure(host, &SystemClock, scope, &mut guest).map_err(reported)
+}
+
+/// Level C, because of a failure of the others; without a monitor, it is that failure.
+fn counted(vm: &mut Vm, wish: &Wish, because: Failure) -> Result<ExitTable, Failure> {
+    let Some(monitor) = vm.teller.monitor() else { return Err(because) };
+    let clock = SystemClock;
+    let Ok(before) = statistics(monitor) else { return Err(because) };
+    let began = clock.now_ns();
+    let until = began.saturating_add(wish.duration_ns);
+    while clock.now_ns() < until && !interrupt::requested() {
+        clock.sleep_ns((SECOND_NS / 20).min(until.saturating_sub(clock.now_ns())));
+    }
+    let after = statistics(monitor)?;
+    let duration_ns = clock.now_ns().saturating_sub(began);
+    let mut table = exits::counted(&before, &after, duration_ns)?;
+    let finding = Finding::note("exits", format!("level C, because: {}", because.message));
+    table.findings.push(match because.hint {
+        Some(hint) => finding.with_hint(hint),
+        None => finding,
+    });
+    Ok(table)
+}
+
+fn statistics(monitor: &mut dyn Monitor) -> Result<Statistics, Failure> {
+    let of_vcpus = json!({"target": "vcpu", "providers": [{"provider": "kvm"}]});
+    let reply = monitor.execute("query-stats", Some(of_vcpus))?;
+    Ok(Statistics::parse(&reply)?)
+}

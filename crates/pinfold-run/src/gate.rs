@@ -1,0 +1,185 @@
+//! Runs any command, placed like a machine.
+//!
+//! The command waits at a gate until it is placed: the processes that it starts later inherit CPUs,
+//! cgroup, memory nodes and policy. The gate is a socket and not the standard input, which belongs
+//! to the command. If Pinfold is killed before that, the gate ends too; if it is killed later, the
+//! command continues, and `pinfold undo` reverts the placement.
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::process::ExitStatus;
+
+use pinfold_apply::Target;
+use pinfold_host::files::StateDir;
+use pinfold_host::process::{self, Child, Spawn};
+use pinfold_host::{Clock as _, ControlSocket, EventWatcher, SystemClock};
+use pinfold_model::{NodeId, Plan, Role, Topology};
+
+use crate::apply_session::{self, OnStop};
+use crate::emulate::exec::hand_on;
+use crate::message::say;
+use crate::rt_watchdog::Guard;
+use crate::{Exit, Failure, host, interrupt};
+
+/// Timeout for the gate to connect to the socket.
+const GATE_NS: u64 = 10_000_000_000;
+/// Maximum wait if no watchdog needs heartbeats; signals and the end of the command interrupt it.
+const LONGEST_WAIT_NS: u64 = 5_000_000_000;
+const GO: u8 = b'g';
+
+/// Runs a command under a plan until it ends, and returns its status.
+pub fn run(
+    state: &StateDir,
+    (plan, topology): (&Plan, &Topology),
+    words: &[String],
+) -> Result<ExitStatus, Failure> {
+    let host = host::live()?;
+    let clock = SystemClock;
+    let journals = apply_session::journals(state, &clock)?;
+    plan.findings.iter().for_each(|finding| say(&finding.to_string()));
+    interrupt::install_forward()?;
+    interrupt::install_child()?;
+    let gate = Gate::open(state)?;
+    let node = memory_node(plan, topology);
+    let mut command = gate.start(words, node)?;
+    let target = Target::new(command.pid(), vec![(command.task(), Role::Task)]);
+    let (mut applied, journal, mut guard) =
+        apply_session::apply_guarded(&host, (plan, &target), &journals, OnStop::Finish)?;
+    // Memory that could not be bound by a cgroup is bound by the policy that the command inherits.
+    applied.findings.retain(|finding| node.is_none() || finding.subject != "memory");
+    apply_session::report(&applied);
+    let ended = gate.let_go(&mut command).and_then(|()| wait(&mut command, guard.as_mut()));
+    if ended.is_err() {
+        drop(command);
+    }
+    let undone = apply_session::undo(&host, journal);
+    if let Some(guard) = guard {
+        guard.end();
+    }
+    let ended = ended?;
+    undone?;
+    Ok(ended)
+}
+
+/// Fails if there is no such program.
+pub fn require_program(command: &[String]) -> Result<(), Failure> {
+    let Some(program) = command.first() else {
+        return Err(Failure::new(Exit::Input, "no command is given"));
+    };
+    match program.contains('/') || process::find_program(program).is_some() {
+        true => Ok(()),
+        false => Err(Failure::new(Exit::Input, format!("there is no program {program:?} in PATH"))),
+    }
+}
+
+/// The node to which the command's memory is bound, on a host with several nodes.
+fn memory_node(plan: &Plan, topology: &Topology) -> Option<NodeId> {
+    let memory = plan.vnodes.first()?.memory.as_ref()?;
+    match memory.nodes.as_slice() {
+        [only] if topology.nodes.len() > 1 => Some(*only),
+        _ => None,
+    }
+}
+
+/// The name of the program, as far as it is a valid vnode name.
+pub fn name_of(command: &[String]) -> String {
+    let program = command.first().map_or("", String::as_str);
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let plain = |c: char| if c.is_alphanumeric() || "-_.+".contains(c) { c } else { '_' };
+    let name: String = name.chars().map(plain).take(64).collect();
+    if name.is_empty() { "command".to_owned() } else { name }
+}
+
+/// Waits for the end of the command, forwards signals to it, and sends heartbeats to the watchdog.
+fn wait(command: &mut Child, mut guard: Option<&mut Guard>) -> Result<ExitStatus, Failure> {
+    let mut watcher = EventWatcher::default();
+    loop {
+        hand_on(command)?;
+        let now = SystemClock.now_ns();
+        let mut wait_ns = LONGEST_WAIT_NS;
+        if let Some(guard) = guard.as_deref_mut() {
+            guard.beat(now)?;
+            wait_ns = guard.next().saturating_sub(now);
+        }
+        if let Some(status) = command.try_wait()? {
+            return Ok(status);
+        }
+        let bell: Vec<_> = interrupt::bell().into_iter().collect();
+        watcher.wait(wait_ns, &bell)?;
+        interrupt::silence();
+    }
+}
+
+/// The point where a command waits until it is placed.
+struct Gate {
+    door: ControlSocket,
+    path: String,
+}
+
+impl Gate {
+    fn open(state: &StateDir) -> Result<Self, Failure> {
+        let path = state.path_of(&format!("run-{}.sock", process::own_pid()));
+        let door = ControlSocket::at(&path)?;
+        Ok(Self { door, path })
+    }
+
+    /// Starts the command at the gate; its memory is bound to `node`, if given.
+    fn start(&self, command: &[String], node: Option<NodeId>) -> Result<Child, Failure> {
+        let program = std::env::current_exe().map_err(|error| {
+            Failure::new(Exit::Host, format!("cannot find this program: {error}"))
+        })?;
+        let start = Spawn::new(&program.to_string_lossy())
+            .args(["gate", "--socket", &self.path, "--"])
+            .args(command)
+            .memory_node(node)
+            .start();
+        start.map_err(Failure::from)
+    }
+
+    /// Lets the command continue.
+    fn let_go(self, command: &mut Child) -> Result<(), Failure> {
+        let gone = || Failure::new(Exit::Host, "the command ended before it was let go");
+        let until = SystemClock.now_ns().saturating_add(GATE_NS);
+        let mut watcher = EventWatcher::default();
+        let mut stream = loop {
+            if let Some(stream) = self.door.answer() {
+                break stream;
+            }
+            let left = until.saturating_sub(SystemClock.now_ns());
+            let ended = command.try_wait()?.is_some();
+            if left == 0 || ended {
+                return Err(gone());
+            }
+            watcher.wait(left, &[self.door.as_fd()])?;
+        };
+        stream.write_all(&[GO]).map_err(|_| gone())
+    }
+}
+
+/// The process at the gate: executes the command when the gate is opened, and exits if the process
+/// that would open it has ended.
+pub fn wait_at(socket: &str, command: &[String]) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::new(Exit::Host, format!("gate: {error}"));
+    let mut go = [0];
+    let mut stream = UnixStream::connect(socket).map_err(failed)?;
+    stream.read_exact(&mut go).map_err(failed)?;
+    drop(stream);
+    let Some((program, words)) = command.split_first() else {
+        return Err(Failure::new(Exit::Input, "no command is given"));
+    };
+    Err(Failure::from(Spawn::new(program).args(words).replace_self()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_called_as_its_program() {
+        let name = |program: &str| name_of(&[program.to_owned()]);
+        assert_eq!(name("/usr/bin/make"), "make");
+        assert_eq!(name("./my script=1"), "my_script_1");
+        assert_eq!((name("").as_str(), name("/").as_str()), ("command", "command"));
+    }
+}

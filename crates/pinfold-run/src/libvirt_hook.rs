@@ -1,0 +1,156 @@
+//! The hook that libvirt calls when a domain starts and stops.
+//!
+//! libvirt waits for its hook while it holds the domain's lock, and kills the domain if the hook
+//! fails after the start. So the hook never calls libvirt, and errors are printed to standard error
+//! without a failure status: a domain without its placement is better than none. A hook cannot
+//! change pinning through libvirt. It sets the masks itself, and reports differences from the
+//! domain's own XML.
+
+use std::io::Read as _;
+
+use pinfold_host::files::{self, StateDir};
+use pinfold_host::{LiveHost, SystemClock};
+use pinfold_model::{Command, Finding, Plan};
+use pinfold_vm::libvirt::{Described, PinTarget};
+use pinfold_vm::threads;
+
+use crate::apply_session::{self, OnStop};
+use crate::message::say;
+use crate::target::placeable;
+use crate::vcpus::Vcpus;
+use crate::{Exit, Failure, host, inputs, interrupt};
+
+/// The XML of a domain has a few kilobytes.
+const MAX_XML: u64 = 4 << 20;
+
+/// An event of a domain's life cycle.
+#[derive(Clone, Copy, Debug)]
+pub struct HookEvent<'a> {
+    /// Name of the domain.
+    pub domain: &'a str,
+    /// What happens: `started`, `stopped`, …
+    pub operation: &'a str,
+    /// `begin` or `end`.
+    pub phase: &'a str,
+    /// Folder with the plans.
+    pub plans: &'a str,
+    /// Folder with the pid files of domains.
+    pub run_dir: &'a str,
+}
+
+/// Handles one event; failures are only reported.
+pub fn handle(event: &HookEvent<'_>, state: Option<&str>) {
+    let done = match (event.operation, event.phase) {
+        ("started", "begin") => started(event, state),
+        ("stopped" | "release", "end") => stopped(event, state),
+        // Also `reconnect`: the placement is still active when libvirt restarts.
+        (_, _) => Ok(()),
+    };
+    if let Err(failure) = done {
+        say(&format!("domain {:?} is not placed: {failure}", event.domain));
+    }
+}
+
+fn started(event: &HookEvent<'_>, state: Option<&str>) -> Result<(), Failure> {
+    let domain = read_domain()?;
+    let Some((path, plan)) = plan_of(event, &domain)? else { return Ok(()) };
+    let host = host::live()?;
+    let clock = SystemClock;
+    let topology = inputs::topology(&host, None)?;
+    let pid = domain.process(&host, event.run_dir)?;
+    let found = threads::discover(&host, pid, None)?;
+    let mut plan = inputs::fitting(&path, plan, &topology, &Vcpus::of(&found))?;
+    // The journal is found by the domain's name when the domain stops.
+    plan.vnodes[0].name.clone_from(&domain.name);
+    if plan.strategy != "none" {
+        found.require_own_threads()?;
+    }
+    for finding in found.findings.iter().chain(&contradictions(&plan, &domain)) {
+        say(&finding.to_string());
+    }
+    let target = placeable(&found);
+    let state = host::state(state)?;
+    let journals = apply_session::journals(&state, &clock)?;
+    let placed = (&plan, &target);
+    // Not interrupted: libvirt waits for it.
+    interrupt::install()?;
+    let (applied, _journal) = apply_session::apply(&host, placed, &journals, OnStop::Finish)?;
+    apply_session::report(&applied);
+    apply_session::report_unguarded(&plan);
+    Ok(())
+}
+
+/// Cleans up after a domain that has ended: cgroups, and tasks that were excluded from its CPUs.
+fn stopped(event: &HookEvent<'_>, state: Option<&str>) -> Result<(), Failure> {
+    let host = host::live()?;
+    let clock = SystemClock;
+    let state = host::state(state)?;
+    let journals = apply_session::journals(&state, &clock)?;
+    for summary in journals.list()? {
+        let Ok(Some(record)) = &summary.record else { continue };
+        let header = &record.header;
+        if record.has_ended() || header.vm_name != event.domain || is_alive(&host, header.vm)? {
+            continue;
+        }
+        let journal = journals.reopen(&summary.id)?;
+        if let Some(journal) = journal {
+            apply_session::undo(&host, journal)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_alive(host: &LiveHost, task: pinfold_model::TaskId) -> Result<bool, Failure> {
+    pinfold_host::process::task_alive(host, task).map_err(Failure::from)
+}
+
+fn read_domain() -> Result<Described, Failure> {
+    let wrong = |why: String| Failure::new(Exit::Input, format!("standard input: {why}"));
+    let mut xml = String::new();
+    std::io::stdin()
+        .take(MAX_XML)
+        .read_to_string(&mut xml)
+        .map_err(|error| wrong(error.to_string()))?;
+    Described::from_xml(&xml).map_err(|error| {
+        wrong(error.to_string()).with_hint("libvirt calls this, with the domain's XML")
+    })
+}
+
+/// The plan for a domain, by its UUID or else by its name, with its path; `None` if there is none.
+/// The plan is executed as root, so folder and file must belong to the caller, must not be links,
+/// and must not be writable by others.
+fn plan_of(event: &HookEvent<'_>, domain: &Described) -> Result<Option<(String, Plan)>, Failure> {
+    if !files::exists(event.plans) {
+        return Ok(None);
+    }
+    let folder = StateDir::open(event.plans)?;
+    let names = [&domain.uuid, &domain.name].map(|name| format!("{name}.json"));
+    let name = names.iter().find(|name| !name.starts_with('.') && folder.contains(name));
+    let Some(name) = name else { return Ok(None) };
+    // Through the open folder: the path could refer to another file by now.
+    let bytes = folder.read(name)?;
+    let path = folder.path_of(name);
+    let plan = inputs::parse_plan(&path, bytes)?;
+    Ok(Some((path, plan)))
+}
+
+/// Pinning in the domain's XML that differs from the plan: libvirt would set it again.
+fn contradictions(plan: &Plan, domain: &Described) -> Vec<Finding> {
+    let mut roles = Vec::new();
+    for thread in &plan.vnodes[0].threads {
+        let Ok(target) = PinTarget::of(&thread.role) else { continue };
+        if domain.pins.of(target).is_some_and(|own| *own != thread.pus) {
+            roles.push(thread.role.to_string());
+        }
+    }
+    if roles.is_empty() {
+        return Vec::new();
+    }
+    let text = format!(
+        "the domain's own <cputune> places {} elsewhere, and libvirt sets that again at its next change",
+        roles.join(", ")
+    );
+    let apply = Command::new("apply --libvirt NAME --plan FILE --config");
+    let hint = format!("put the plan into the domain: `{apply}`");
+    vec![Finding::warning("libvirt", text).with_hint(hint)]
+}

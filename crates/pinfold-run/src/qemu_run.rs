@@ -1,0 +1,123 @@
+//! Starts QEMU paused, places it, continues and monitors it, and cleans up.
+
+use pinfold_apply::Target;
+use pinfold_host::SystemClock;
+use pinfold_host::files::StateDir;
+use pinfold_model::{Command, Plan, QemuCommand, Topology};
+use pinfold_vm::argv;
+use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
+
+use crate::apply_session::{self, OnStop};
+use crate::message::say;
+use crate::rt_watchdog::Guard;
+use crate::target::placeable;
+use crate::vcpus::Vcpus;
+use crate::{Exit, Failure, host, interrupt, run_monitor, time};
+
+/// Timeout for QEMU to quit.
+const QUIT_NS: u64 = 5_000_000_000;
+
+/// Why a command did not start as a machine; a command that is not QEMU may not be meant as one.
+fn start_failure(command: &[String], failure: Failure) -> Failure {
+    let names_qemu = |word: &String| word.contains("qemu") || word.contains("kvm");
+    if failure.hint.is_some() || command.iter().any(names_qemu) {
+        return failure;
+    }
+    let any = command.iter().fold(Command::new("run --cores 1 --"), |line, word| line.arg(word));
+    failure.with_hint(format!("`run` starts QEMU; with --cores N it places any command: {any}"))
+}
+
+/// Starts QEMU; a start that a signal interrupted is not an error of the command.
+fn start(command: &QemuCommand, options: &LaunchOptions) -> Result<RunningVm, Failure> {
+    launch::start_stopped(command, options).or_else(|error| {
+        interrupt::check()?;
+        Err(start_failure(&command.given, Failure::from(error)))
+    })
+}
+
+/// Plans for the vCPUs of a machine.
+pub type Planner<'a> = dyn Fn(&QemuCommand, &Vcpus) -> Result<Plan, Failure> + 'a;
+
+/// Runs QEMU under a plan until it ends. `plan_for` is called before the start, and again if QEMU
+/// has other vCPUs than its command line.
+pub fn run(
+    state: &StateDir,
+    words: &[String],
+    (topology, start_timeout): (&Topology, &str),
+    plan_for: &Planner<'_>,
+) -> Result<(), Failure> {
+    let host = host::live()?;
+    let clock = SystemClock;
+    let journals = apply_session::journals(state, &clock)?;
+    // Everything that can be rejected before QEMU is started is rejected here.
+    let command = argv::parse(words);
+    let vcpus = command.vcpus().unwrap_or(1);
+    let room = Vcpus::counted(vcpus..=command.max_vcpus().unwrap_or(1));
+    let guess = plan_for(&command, &room)?;
+    let options = LaunchOptions {
+        // The kernel accepts no mask with only offline CPUs; those are brought online before the
+        // pinning.
+        affinity: Some(guess.pus().intersection(&topology.online())).filter(|pus| !pus.is_empty()),
+        start_timeout_ns: time::parse_ns("--start-timeout", start_timeout)?,
+        goes_on: || !interrupt::requested(),
+        ..LaunchOptions::default()
+    };
+    interrupt::install()?;
+    let mut vm = start(&command, &options)?;
+    // QEMU reports the vCPUs that it has (-readconfig, defaults of the machine, -device).
+    let there = Vcpus::of(&vm.found);
+    let plan = match there.count() == vcpus && there.are_in(&guess) {
+        true => guess,
+        false => plan_for(&command, &there)?,
+    };
+    if plan.strategy != "none" {
+        vm.found.require_own_threads()?;
+    }
+    for finding in vm.found.findings.iter().chain(&plan.findings) {
+        say(&finding.to_string());
+    }
+    let target = placeable(&vm.found);
+    let (applied, mut journal, mut guard) =
+        apply_session::apply_guarded(&host, (&plan, &target), &journals, OnStop::TakeBack)?;
+    apply_session::report(&applied);
+    let placed = (&plan, &target, &mut journal);
+    let watched = go(&mut vm, &host, placed, guard.as_mut());
+    let status = match vm.try_wait() {
+        Ok(Some(status)) => Ok(status),
+        Ok(None) | Err(_) => vm.quit(QUIT_NS),
+    };
+    apply_session::undo(&host, journal)?;
+    if let Some(guard) = guard {
+        guard.end();
+    }
+    watched?;
+    let status = status?;
+    if interrupt::requested() {
+        return Err(Failure::new(
+            Exit::Interrupted,
+            "interrupted; QEMU was ended and the host restored",
+        ));
+    }
+    match status.success() {
+        true => Ok(()),
+        false => Err(Failure::new(
+            Exit::Vm,
+            format!("QEMU ended: {}", pinfold_host::process::describe(status)),
+        )),
+    }
+}
+
+fn go(
+    vm: &mut RunningVm,
+    host: &pinfold_host::LiveHost,
+    (plan, target, journal): (&Plan, &Target, &mut pinfold_apply::Journal<'_>),
+    guard: Option<&mut Guard>,
+) -> Result<(), Failure> {
+    match vm.cont()? {
+        Resumed::Running => {}
+        Resumed::LeftStopped => {
+            say("your command has -S: the guest is placed and waits for your `cont`")
+        }
+    }
+    run_monitor::watch(host, &SystemClock, (plan, target), journal, (Some(&mut vm.qmp), guard))
+}

@@ -1,0 +1,125 @@
+//! A running machine as a layout for the checks of `pinfold_plan::lint`.
+
+use pinfold_host::{Host, numa_maps, paths};
+use pinfold_model::text::counted;
+use pinfold_model::{CpuSet, NodeId, Role, Tid};
+use pinfold_plan::domain_file::Place;
+use pinfold_plan::lint::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
+use pinfold_vm::{GuestPlace, Monitor as _};
+
+use crate::Failure;
+use crate::target::{Teller, Vm};
+
+/// A running machine: the mask and policy of each thread, and the nodes of its memory, as reported
+/// by the kernel.
+pub fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
+    let pid = vm.found.pid;
+    let mut pins: Vec<Pin> = Vec::new();
+    for thread in &vm.found.threads {
+        let (role, tid) = (&thread.role, thread.task.tid);
+        // Workers are created and ended, and inherit the affinity of the emulator.
+        let wanted = match role {
+            Role::Vcpu(_) | Role::Iothread(_) | Role::Vhost(_) => true,
+            Role::Emulator => tid == pid,
+            Role::Worker | Role::Task => false,
+        };
+        if !wanted || pins.iter().any(|pin| pin.role == *role) {
+            continue;
+        }
+        let mask = host.affinity(tid)?;
+        let policy = host.policy(tid)?;
+        let text = format!("thread {tid} ({}): {mask}, {policy}", thread.name);
+        pins.push(Pin {
+            role: role.clone(),
+            pus: Some(mask),
+            policy: Some(policy),
+            place: Place::said(text),
+        });
+    }
+    let guest = match vm.teller.monitor() {
+        Some(monitor) => {
+            let cpus = monitor.cpus()?;
+            let places: Vec<(u32, GuestPlace)> =
+                cpus.iter().map(|cpu| (cpu.index, cpu.place)).collect();
+            Some(guest_shape(&places))
+        }
+        None => None,
+    };
+    let bound = vm.domain.as_ref().and_then(|domain| domain.memory_nodes());
+    let memory = bound.map(|(mode, nodes)| MemoryOf {
+        cell: None,
+        interleaved: mode == "interleave",
+        nodes: Some(nodes.iter().map(|node| NodeId(node.0)).collect()),
+        place: Place::said(format!("libvirt: <numatune>: {mode} {nodes}")),
+    });
+    Ok(Layout {
+        name: name_of(vm)?,
+        source: vm.asked.clone(),
+        language: Language::Running(vm.asked.clone()),
+        text: None,
+        vcpus: vm.found.vcpus,
+        pins,
+        strays: Vec::new(),
+        guest,
+        wrong_product: None,
+        cells: Vec::new(),
+        memory: memory.into_iter().collect(),
+        bytes: None,
+        pages: Some(pages_of(host, pid)?),
+        housekeeping: None,
+        exclusive: CpuSet::new(),
+        defined_by: None,
+        plan: None,
+    })
+}
+
+/// The name of the machine in QEMU, if it has one; a plan with this name is then for this machine.
+fn name_of(vm: &mut Vm) -> Result<String, Failure> {
+    let Teller::Qmp(qmp) = &mut vm.teller else { return Ok(vm.name.clone()) };
+    let reported = qmp.execute("query-name", None)?;
+    Ok(reported.get("name").and_then(|name| name.as_str()).unwrap_or(&vm.name).to_owned())
+}
+
+/// The NUMA nodes of the memory of a process.
+fn pages_of(host: &dyn Host, pid: Tid) -> Result<Pages, Failure> {
+    let path = paths::process_numa_maps(pid);
+    match host.read_text(&path) {
+        Ok(text) => {
+            let kib = numa_maps::parse(&text).map_err(|error| error.at(&path))?;
+            Ok(Pages::Found { process: pid, kib: kib.into_iter().collect() })
+        }
+        Err(error) => Ok(Pages::Unseen(error.to_string())),
+    }
+}
+
+/// The guest's cores from the positions of its vCPUs in QEMU.
+fn guest_shape(places: &[(u32, GuestPlace)]) -> GuestShape {
+    let mut cores: Vec<(GuestPlace, Vec<u32>)> = Vec::new();
+    let mut sockets = Vec::new();
+    for (index, place) in places {
+        let core = GuestPlace { thread: None, node: None, ..*place };
+        match cores.iter_mut().find(|(known, _)| *known == core && place.core.is_some()) {
+            Some((_, members)) => members.push(*index),
+            None => cores.push((core, vec![*index])),
+        }
+        if !sockets.contains(&place.socket) {
+            sockets.push(place.socket);
+        }
+    }
+    let threads = cores.iter().map(|(_, members)| members.len()).max().unwrap_or(1);
+    let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    GuestShape {
+        sockets: narrow(sockets.len()),
+        threads: narrow(threads),
+        place: Place::said(format!(
+            "query-cpus-fast: {}, {}, {} on a core",
+            counted(sockets.len(), "socket"),
+            counted(cores.len(), "core"),
+            counted(threads, "thread")
+        )),
+        cores: cores.into_iter().map(|(_, members)| members).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

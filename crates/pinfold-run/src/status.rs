@@ -1,0 +1,170 @@
+//! The active placements and platforms, compared with their plans.
+
+use pinfold_apply::{Counter, Journals, KnobStatus, Record, Status, Target};
+use pinfold_host::{LiveHost, process};
+use pinfold_model::{Finding, Plan, Role, Severity, TaskId, Tid};
+
+use crate::emulate::status::{answers, is_platform};
+use crate::target::threads_by_journal;
+use crate::{Exit, Failure, host};
+
+/// One active placement.
+pub struct ActivePlacement {
+    /// Id of the apply.
+    pub id: String,
+    /// Name of the machine or group.
+    pub vm_name: String,
+    /// The plan.
+    pub plan: Plan,
+    /// `None` if the machine has ended.
+    pub status: Option<Status>,
+    /// The tunables that were set.
+    pub knobs: Vec<KnobStatus>,
+    /// Cgroups that are missing.
+    pub vanished: Vec<Finding>,
+    /// Counters of monitoring groups.
+    pub counters: Vec<Counter>,
+    /// True if the process that applied it lives.
+    pub supervised: bool,
+    /// The process that monitors it, if that process is stopped.
+    pub stopped: Option<Tid>,
+}
+
+impl ActivePlacement {
+    /// True if nothing has drifted.
+    pub fn is_as_planned(&self) -> bool {
+        self.status.as_ref().is_some_and(Status::is_as_planned)
+            && self.knobs.iter().all(|knob| knob.ok)
+            && self.vanished.iter().all(|finding| finding.severity == Severity::Note)
+    }
+}
+
+/// A journal that cannot be read; the others are still shown.
+pub struct Damaged {
+    /// Id of the journal.
+    pub id: String,
+    /// Why it cannot be read.
+    pub failure: Failure,
+}
+
+/// A platform of vnodes that is active.
+pub struct ActivePlatform {
+    /// Id of its journal.
+    pub id: String,
+    /// The process that slows it.
+    pub supervisor: Tid,
+    /// True if `emulate status` and `emulate down` can access it.
+    pub answers: bool,
+    /// True if the supervisor lives.
+    pub is_alive: bool,
+}
+
+/// What the journals have.
+#[derive(Default)]
+pub struct Found {
+    /// The active placements.
+    pub placements: Vec<ActivePlacement>,
+    /// Journals that cannot be read.
+    pub damaged: Vec<Damaged>,
+    /// The active platforms.
+    pub platforms: Vec<ActivePlatform>,
+}
+
+/// Compares everything that is active with its plan.
+pub fn find(host: &LiveHost, journals: &Journals<'_>) -> Result<Found, Failure> {
+    let mut found = Found::default();
+    for summary in journals.list()? {
+        let record = summary.record.map_err(Failure::from);
+        let here = |record: &Record| record.require_here(host);
+        let looked = match record {
+            Ok(Some(record)) if !record.has_ended() && here(&record).is_err() => {
+                here(&record).map(|()| None).map_err(Failure::from)
+            }
+            Ok(Some(record)) if !record.has_ended() && is_platform(&record.header.plan) => {
+                let alive = process::task_alive(host, record.header.supervisor);
+                found.platforms.push(ActivePlatform {
+                    id: summary.id.clone(),
+                    supervisor: record.header.supervisor.tid,
+                    answers: answers(&record.header.plan),
+                    is_alive: alive?,
+                });
+                Ok(None)
+            }
+            Ok(Some(record)) if !record.has_ended() => look(host, &record).map(Some),
+            Ok(_) => Ok(None),
+            Err(failure) => Err(failure),
+        };
+        match looked {
+            Ok(one) => found.placements.extend(one),
+            Err(failure) => found.damaged.push(Damaged { id: summary.id, failure }),
+        }
+    }
+    Ok(found)
+}
+
+fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {
+    let header = &record.header;
+    let plan = pinfold_plan::schema::from_json(&header.plan)
+        .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
+    let alive = |task| pinfold_host::process::task_alive(host, task).map_err(Failure::from);
+    let status = match alive(header.vm)? {
+        false => None,
+        true => {
+            let threads = threads_of(host, &plan, record);
+            let target = Target::new(header.vm.tid, threads);
+            let status = pinfold_apply::status(host, &plan, &target);
+            Some(status?)
+        }
+    };
+    let supervised = alive(header.supervisor)?;
+    Ok(ActivePlacement {
+        id: header.id.clone(),
+        vm_name: header.vm_name.clone(),
+        plan,
+        status,
+        knobs: pinfold_apply::knobs(host, record)?,
+        vanished: pinfold_apply::vanished(host, record)?,
+        counters: pinfold_apply::monitored(host, record)?,
+        supervised,
+        stopped: Some(header.supervisor.tid).filter(|pid| supervised && host::is_stopped(*pid)),
+    })
+}
+
+/// The threads of the machine by name; if QEMU sets no names, by the journal: a thread that was set
+/// to the CPUs of a role has this role.
+fn threads_of(host: &LiveHost, plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
+    match pinfold_vm::threads::discover(host, record.header.vm.tid, None) {
+        Ok(found) => found.tasks(),
+        Err(_) => threads_by_journal(plan, record),
+    }
+}
+
+/// The state of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is active.
+    InForce,
+    /// It was active in an earlier boot.
+    EarlierBoot,
+    /// It was reverted.
+    TakenBack,
+    /// A restart of the host ended it.
+    Restarted,
+    /// It has no step.
+    NothingDone,
+}
+
+impl Standing {
+    /// The state of a record; `None` for a journal without one.
+    pub fn of(host: &LiveHost, record: Option<&Record>) -> Result<Self, Failure> {
+        let Some(record) = record else { return Ok(Standing::NothingDone) };
+        if record.was_ended_by_restart() {
+            return Ok(Standing::Restarted);
+        }
+        if record.has_ended() {
+            return Ok(Standing::TakenBack);
+        }
+        let now = record.is_of_this_boot(host)?;
+        Ok(if now { Standing::InForce } else { Standing::EarlierBoot })
+    }
+}

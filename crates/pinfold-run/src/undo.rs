@@ -1,0 +1,219 @@
+//! Reverts active placements, also after a crash.
+
+use std::cmp::Reverse;
+
+use pinfold_apply::{Header, Journal, JournalError, Journals, Record, Summary};
+use pinfold_host::files::StateDir;
+use pinfold_host::{Clock as _, LiveHost, SystemClock};
+use pinfold_model::text::{agree, counted};
+use pinfold_model::{Command, shown};
+
+use crate::emulate::status::{is_platform, way_to_end};
+use crate::message::say;
+use crate::{Exit, Failure, apply_session, host, interrupt, leftovers};
+
+/// Number of attempts to open a journal that `pinfold watch` may have locked at the moment.
+const LOOKS: u32 = 20;
+const PAUSE_NS: u64 = 100_000_000;
+
+/// The placements to undo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selection<'a> {
+    /// The only active one.
+    Only,
+    /// The one with this id.
+    Id(&'a str),
+    /// All active ones.
+    All,
+    /// All without a live process that is responsible for them.
+    Left,
+}
+
+/// Undoes placements, and removes what ended processes left.
+pub fn undo(selection: Selection<'_>, state: &StateDir) -> Result<(), Failure> {
+    let host = host::live()?;
+    let undone = undo_journals(selection, &host, state);
+    let removed = leftovers::remove(&host, state);
+    undone.and(removed)
+}
+
+fn undo_journals(
+    selection: Selection<'_>,
+    host: &LiveHost,
+    state: &StateDir,
+) -> Result<(), Failure> {
+    let clock = SystemClock;
+    let journals = apply_session::journals(state, &clock)?;
+    let mut summaries = journals.list()?;
+    // The newest first: its previous values may have been set by an older one.
+    summaries.sort_by_key(|one| Reverse(begun(one)));
+    if selection == Selection::Left {
+        return undo_left(host, &journals, summaries);
+    }
+    let in_force: Vec<String> = summaries
+        .into_iter()
+        .filter(|one| !matches!(&one.record, Ok(Some(record)) if record.has_ended()))
+        .map(|one| one.id)
+        .collect();
+    let ids = match (selection, in_force.len()) {
+        (Selection::Id(id), _) if in_force.iter().any(|one| one == id) => vec![id.to_owned()],
+        (Selection::Id(id), _) => {
+            return Err(Failure::new(Exit::Input, format!("no active placement is named {id}"))
+                .with_hint(format!("`{}` lists them", Command::new("status"))));
+        }
+        (_, 0) => {
+            say("no placement is active");
+            return Ok(());
+        }
+        (Selection::Only, many) if many > 1 => {
+            return Err(Failure::new(Exit::Input, format!("{many} placements are active"))
+                .with_hint(format!("name one of {}, or use --all", in_force.join(", "))));
+        }
+        (_, _) => in_force,
+    };
+    undo_each(ids, |id| undo_one(host, &journals, id))
+}
+
+/// When a placement began; several within one second are ordered by their processes.
+fn begun(summary: &Summary) -> Option<(u64, u64)> {
+    let header = &summary.record.as_ref().ok()?.as_ref()?.header;
+    Some((header.created_unix_s, header.supervisor.start_time))
+}
+
+/// Undoes what a crash or a restart left behind; active placements that match their plan stay.
+fn undo_left(
+    host: &LiveHost,
+    journals: &Journals<'_>,
+    summaries: Vec<Summary>,
+) -> Result<(), Failure> {
+    let mut left = Vec::new();
+    let mut stay = 0_usize;
+    for one in summaries {
+        match &one.record {
+            Ok(Some(record)) if record.has_ended() => {}
+            Ok(Some(record)) if !is_left(host, record)? => stay += 1,
+            // An unreadable one is reported by the attempt to undo it.
+            Ok(_) | Err(_) => left.push(one.id),
+        }
+    }
+    let verb = agree(stay, "stays", "stay");
+    let stays = format!("{} {verb} active", counted(stay, "placement"));
+    match (left.is_empty(), stay) {
+        (true, 0) => say("no placement is left behind"),
+        (true, _) => say(&format!("no placement is left behind: {stays}")),
+        (false, 0) => {}
+        (false, _) => say(&format!("{stays}, which no crash or restart left behind")),
+    }
+    if left.is_empty() {
+        return Ok(());
+    }
+    undo_each(left, |id| undo_one_left(host, journals, id))
+}
+
+fn is_left(host: &LiveHost, record: &pinfold_apply::Record) -> Result<bool, Failure> {
+    record.is_left(host).map_err(Failure::from)
+}
+
+/// Undoes one that was left behind, unless it has changed since the check.
+fn undo_one_left(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
+    match reopened(journals, id)? {
+        Some(journal) if !is_left(host, journal.record())? => Ok(()),
+        journal => take_back(host, id, journal),
+    }
+}
+
+/// Opens a journal, and waits while `pinfold watch` holds it for a short time. A journal that its
+/// process holds until its end is not waited for.
+fn reopened<'c>(journals: &Journals<'c>, id: &str) -> Result<Option<Journal<'c>>, Failure> {
+    for look in 0.. {
+        let answer = journals.reopen(id);
+        if !matches!(answer, Err(JournalError::Busy { .. })) || look == LOOKS {
+            // A journal that another process holds is reverted by that process; one that cannot be
+            // read stays.
+            let exit = match &answer {
+                Err(JournalError::Busy { .. }) => Exit::Host,
+                Ok(_) | Err(_) => Exit::Residue,
+            };
+            return answer.map_err(|e| Failure::from_error(exit, &e, e.hint()));
+        }
+        if let Ok(Some(record)) = journals.read(id)
+            && record.header.supervised
+            && !record.has_ended()
+        {
+            return Err(held(&record));
+        }
+        SystemClock.sleep_ns(PAUSE_NS);
+    }
+    Ok(None)
+}
+
+/// The failure for a placement that is reverted by the process that holds it.
+fn held(record: &Record) -> Failure {
+    let Header { id, vm_name, supervisor, .. } = &record.header;
+    let pid = supervisor.tid;
+    if host::is_stopped(pid) {
+        let text =
+            format!("{id} ({}) is held by process {pid}, which is stopped", shown::name(vm_name));
+        let undo = Command::new("undo").arg(id);
+        return Failure::new(Exit::Host, text).with_hint(format!(
+            "let it go on: kill -CONT {pid}; or end it: kill -KILL {pid}, then `{undo}`"
+        ));
+    }
+    if is_platform(&record.header.plan) {
+        return Failure::new(Exit::Host, format!("{id} is a platform of vnodes that is up"))
+            .with_hint(way_to_end(&record.header.plan, pid));
+    }
+    let text = format!("{id} ({}) is held by process {pid}, which runs", shown::name(vm_name));
+    Failure::new(Exit::Host, text)
+        .with_hint(format!("kill -INT {pid} ends that process, which reverts its placement first"))
+}
+
+fn undo_each(
+    ids: Vec<String>,
+    mut undo: impl FnMut(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    // An undo is completed, even if a stop is requested.
+    interrupt::install()?;
+    let mut exits = Vec::new();
+    for id in ids {
+        // A failed undo does not prevent the others.
+        if let Err(failure) = undo(&id) {
+            say(&failure.to_string());
+            exits.push(failure.exit);
+        }
+    }
+    // A residue is more severe than a journal held by a live process.
+    match exits.iter().find(|exit| **exit == Exit::Residue).or(exits.first()) {
+        None => Ok(()),
+        Some(Exit::Residue) => Err(Failure::new(Exit::Residue, "not everything was restored")),
+        Some(exit) => Err(Failure::new(*exit, "not everything was reverted")),
+    }
+}
+
+fn undo_one(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
+    take_back(host, id, reopened(journals, id)?)
+}
+
+fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<(), Failure> {
+    let Some(journal) = journal else {
+        say(&format!("{id}: nothing had been done"));
+        return Ok(());
+    };
+    let name = shown::name(&journal.record().header.vm_name).into_owned();
+    let of_this_boot = journal.record().is_of_this_boot(host);
+    let restarted = !of_this_boot?;
+    let report = apply_session::undo(host, journal)?;
+    let counts = format!(
+        "{} restored, {} already as before, {} gone",
+        report.restored, report.already_right, report.gone
+    );
+    say(&match restarted {
+        true => format!(
+            "{id} ({name}): the host was restarted, so {} {} void; lasting changes: {counts}",
+            counted(report.dropped, "step"),
+            agree(report.dropped, "is", "are")
+        ),
+        false => format!("{id} ({name}): {counts}"),
+    });
+    Ok(())
+}
