@@ -14,6 +14,7 @@ mod guests;
 mod interference;
 mod job;
 mod local;
+pub mod page;
 mod probes;
 mod runner;
 mod trials;

@@ -42,6 +42,12 @@ pub fn wait(nanoseconds: u64) -> String {
     }
 }
 
+/// Seconds as `1 min 40 s`.
+pub fn seconds(seconds: f64) -> String {
+    let time = std::time::Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
+    wait(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,7 @@ use pinfold_stats as stats;
 use pinfold_study::store::{CandidateRecord, CandidateRole, Store};
 use pinfold_study::tune::{self, Contrast, TuneReport};
 
+use crate::guest::Scratch;
 use crate::{Exit, Failure, time};
 
 /// The data of the page that are not in the store.
@@ -25,8 +26,6 @@ pub struct Context<'a> {
     pub guest: String,
     /// The user's QEMU command, for the start script; empty for the demo guest.
     pub argv: Vec<String>,
-    /// Prefix of the paths of temporary files of a run.
-    pub scratch: String,
     /// Findings from before the first start.
     pub findings: Vec<Finding>,
     /// Time at which the page is made (seconds since 1970).
@@ -310,7 +309,8 @@ impl Build<'_> {
             return Vec::new(); // the baseline is the best: there is nothing to set up
         };
         // Stores of older versions have commands with temporary files of the run, which are gone.
-        let lasts = |word: &String| !word.contains(&self.context.scratch);
+        let scratch = Scratch::prefix();
+        let lasts = |word: &String| !word.contains(&scratch);
         let words = match self.context.argv.iter().all(lasts) {
             true => self.context.argv.as_slice(),
             false => &[],

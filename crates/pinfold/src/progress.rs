@@ -43,7 +43,7 @@ impl Progress for Bar {
     }
 
     fn update(&mut self, update: &Update<'_>) {
-        let left = seconds(update.left_s);
+        let left = time::seconds(update.left_s);
         match &update.event {
             Event::Done => {}
             Event::Retries { message } => {
@@ -78,10 +78,4 @@ impl Progress for Bar {
             }
         }
     }
-}
-
-/// Seconds, as text.
-pub fn seconds(seconds: f64) -> String {
-    let time = std::time::Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
-    time::wait(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }

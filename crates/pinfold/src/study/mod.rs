@@ -4,8 +4,6 @@
 //! [`pinfold_run::study`], the batch systems in `pinfold-cluster`; this module reads the arguments
 //! and prints.
 
-mod nodes;
-mod page;
 mod print;
 
 use pinfold_cluster::{self as cluster, Options, Submission, node};
@@ -13,7 +11,7 @@ use pinfold_host::files;
 use pinfold_host::process::Spawn;
 use pinfold_model::text::counted;
 use pinfold_probe::pinload::Pinload;
-use pinfold_run::study::{self as runner, Display, HostRunner, Machine, file_failure};
+use pinfold_run::study::{self as runner, Display, HostRunner, Machine, file_failure, page};
 use pinfold_run::{Exit, Failure, host};
 use pinfold_study::store::{HostChange, RunId, Store};
 use pinfold_study::study::{self as library, Analysis, KIND, Loaded};
@@ -232,7 +230,7 @@ fn diff(arguments: &DiffArgs) -> Result<(), Failure> {
     for line in page::differences(&first, &second) {
         say(&format!("note: {line}"));
     }
-    data(&page::diff(&first, &second, arguments.json));
+    data(&print::diff(&first, &second, arguments.json));
     Ok(())
 }
 

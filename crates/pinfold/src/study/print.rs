@@ -1,17 +1,18 @@
 //! The output of `pinfold study`: the size and duration of a study, and its progress.
 
-use pinfold_model::text::counted;
 use std::collections::BTreeMap;
 
+use pinfold_model::text::counted;
+use pinfold_report::format;
+use pinfold_run::study::page::{besides_workload, figure_name, host_changes, overhead_ms};
 use pinfold_run::{Exit, Failure, time};
 use pinfold_stats::blocks_needed;
-use pinfold_study::store::{self, RunId, RunRecord, Store, StudyProgress};
-use pinfold_study::study::{Cells, Loaded, Prediction, Study, predict};
+use pinfold_study::store::{RunId, Store};
+use pinfold_study::study::{self, Analysis, Cells, Loaded, Prediction, Study, predict};
 use serde_json::json;
 
 use crate::cli::study::CheckArgs;
 use crate::output::{data, say, show};
-use crate::progress::seconds;
 use crate::screen;
 
 /// Maximum number of cells that are listed for one reason.
@@ -50,7 +51,7 @@ pub fn check(arguments: &CheckArgs, study: &Study, (cells, prediction): (&Cells,
             prediction.block_trials
         ),
     );
-    row("time", format!("about {}", seconds(prediction.seconds())));
+    row("time", format!("about {}", time::seconds(prediction.seconds())));
     if let Some(verdicts) = verdicts(study, cells) {
         row("verdicts", verdicts);
     }
@@ -135,7 +136,7 @@ pub fn announce(store: &Store, run: RunId) -> Result<(), Failure> {
         loaded.study.name,
         prediction.trials(),
         counted(prediction.skipped, "cell"),
-        seconds(left_s),
+        time::seconds(left_s),
         store.path()
     ));
     Ok(())
@@ -175,7 +176,7 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
     let state = match (row.finished_unix_s, &loaded.early) {
         (Some(_), None) => "finished".to_owned(),
         (Some(_), Some(early)) => format!("finished early: {}", early.reason),
-        (None, _) => format!("{} left", seconds(left_s)),
+        (None, _) => format!("{} left", time::seconds(left_s)),
     };
     if as_json {
         let failures: Vec<serde_json::Value> = failures
@@ -212,26 +213,6 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Mean overhead of a trial in addition to its workload (ms).
-fn overhead_ms(progress: StudyProgress) -> f64 {
-    let done = (progress.ok + progress.failed).max(1);
-    progress.duration_ns.saturating_sub(progress.work_ns) as f64 / 1e6 / done as f64
-}
-
-/// The overhead as text. For the trials of a guest it is mostly its boot.
-pub fn besides_workload(loaded: &Loaded, progress: StudyProgress) -> String {
-    let boots =
-        loaded.cells.running().any(|(_, cell)| matches!(cell.guest(&loaded.study), Ok(Some(_))));
-    let among = if boots { ", the boots of its guests among it" } else { "" };
-    format!("{:.1} ms besides the workload{among}", overhead_ms(progress))
-}
-
-/// Changes of the host between the sessions of a run.
-pub fn host_changes(run: &RunRecord) -> Vec<String> {
-    let pairs = run.sessions.windows(2);
-    pairs.flat_map(|pair| store::host_changes(&pair[0].origin, &pair[1].origin)).collect()
-}
-
 fn report_failures(loaded: &Loaded, failures: Vec<(usize, u64, String)>) {
     if failures.is_empty() {
         return;
@@ -242,4 +223,45 @@ fn report_failures(loaded: &Loaded, failures: Vec<(usize, u64, String)>) {
         rows.add_row([loaded.cells.all[cell].name(&loaded.study), count.to_string(), message]);
     }
     data(&screen::drawn(rows, 1..2));
+}
+
+/// The comparison of two runs.
+pub fn diff(first: &Analysis, second: &Analysis, as_json: bool) -> String {
+    let compared = study::diff(first, second);
+    if as_json {
+        let rows: Vec<serde_json::Value> = compared
+            .both
+            .iter()
+            .map(|one| {
+                json!({
+                    "cell": one.cell, "figure": figure_name(&one.figure),
+                    "first": one.medians.0, "second": one.medians.1,
+                    "ratio": one.interval.map(|interval| interval.ratio),
+                    "ratio_low": one.interval.map(|interval| interval.low),
+                    "ratio_high": one.interval.map(|interval| interval.high),
+                })
+            })
+            .collect();
+        let document = json!({
+            "format": "pinfold-study-diff/1", "both": rows,
+            "only_in_first": compared.alone.0, "only_in_second": compared.alone.1,
+        });
+        return document.to_string();
+    }
+    let mut table = screen::rows();
+    table.set_header(["cell", "figure", "first", "second", "second over first [95 %]"]);
+    for one in &compared.both {
+        let ratio = one.interval.map_or_else(
+            || format::MISSING.to_owned(),
+            |interval| {
+                let [ratio, low, high] =
+                    [interval.ratio, interval.low, interval.high].map(format::significant);
+                let differs = if interval.contains(1.0) { "" } else { " differs" };
+                format!("{ratio} [{low}, {high}]{differs}")
+            },
+        );
+        let [a, b] = [one.medians.0, one.medians.1].map(format::significant);
+        table.add_row([one.cell.clone(), figure_name(&one.figure), a, b, ratio]);
+    }
+    screen::drawn(table, 2..5)
 }

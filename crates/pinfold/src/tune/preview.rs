@@ -2,10 +2,10 @@
 
 use pinfold_model::text::counted;
 use pinfold_model::{Accelerator, Finding};
+use pinfold_run::time;
 use pinfold_study::tune::Created;
 
 use crate::output::say;
-use crate::progress::seconds;
 
 /// Prints what will be done and how long it will take.
 pub fn announce(created: &Created, accelerator: Accelerator, findings: &[Finding]) {
@@ -28,6 +28,6 @@ pub fn announce(created: &Created, accelerator: Accelerator, findings: &[Finding
         prediction.confirm_blocks,
         prediction.block_starts(),
         prediction.observation_s,
-        seconds(prediction.seconds()),
+        time::seconds(prediction.seconds()),
     ));
 }

@@ -4,7 +4,6 @@
 use pinfold_host::files;
 use pinfold_model::{Command, Topology};
 use pinfold_report::Page;
-use pinfold_run::guest::Scratch;
 use pinfold_run::tune::Kept;
 use pinfold_run::{Exit, Failure, tune_page};
 use pinfold_study::store::{RunId, Store};
@@ -96,7 +95,6 @@ pub fn page_of(store: &Store, run: RunId, topology: &Topology) -> Result<Page, F
         command: kept.command,
         guest: kept.guest,
         argv: kept.argv,
-        scratch: Scratch::prefix(),
         findings: kept.findings,
         ended_unix_s: record.finished_unix_s.unwrap_or(record.created_unix_s),
     };

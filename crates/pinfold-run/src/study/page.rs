@@ -1,5 +1,7 @@
 //! Converts the analysis of a study to a page and to data files, and compares two analyses.
 
+mod nodes;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::files;
@@ -9,20 +11,22 @@ use pinfold_report::{
     Agreement, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture, PictureKind, Scale,
     Spot, Spread, StudyPage, TableError, TableFiles, format,
 };
-use pinfold_run::{Exit, Failure, time};
 use pinfold_stats::{Interval, QuantilePoint, Verdict};
-use pinfold_study::store::Store;
+use pinfold_study::store::{self, RunRecord, Store, StudyProgress};
 use pinfold_study::study::NodeTable;
 use pinfold_study::study::{
-    self as library, Analysis, Groups, Plot, PlotKind, Selection, Shown, Summary, Table,
+    self as library, Analysis, Groups, Loaded, Plot, PlotKind, Selection, Shown, Summary, Table,
 };
 
-use super::{nodes, print};
+use crate::{Exit, Failure, time};
 
 /// The meaning of a ratio on the page.
 const RATIO: &str = "ratio to the baseline (median of the blocks’ ratios)";
 
 /// The page of an analysis, with its nodes if there were several.
+///
+/// # Errors
+/// [`Failure`] if a plot or a table selects nothing that was measured.
 pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure> {
     let (loaded, run) = (&analysis.loaded, &analysis.run);
     let study = &loaded.study;
@@ -402,7 +406,9 @@ fn comparison(
     pinfold_report::Comparison { ratio, low, high, p_holm, verdict }
 }
 
-pub(super) fn figure_name(figure: &library::FigureName) -> String {
+/// Name of a figure with its labels.
+#[must_use]
+pub fn figure_name(figure: &library::FigureName) -> String {
     let labels: Vec<String> =
         figure.labels.iter().map(|(name, value)| format!(" {name} {value}")).collect();
     format!("{}{}", figure.probe, labels.concat())
@@ -421,7 +427,7 @@ fn pair(analysis: &Analysis, one: &library::Noise) -> Pair {
 }
 
 fn findings(analysis: &Analysis) -> Vec<String> {
-    let mut findings: Vec<String> = print::host_changes(&analysis.run)
+    let mut findings: Vec<String> = host_changes(&analysis.run)
         .into_iter()
         .map(|change| format!("the host changed between sessions: {change}"))
         .collect();
@@ -469,8 +475,8 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
         )),
         row("trials", format!(
             "{} measured, {} failed, in {}; each {}",
-            progress.ok, progress.failed, crate::progress::seconds(took_s),
-            super::print::besides_workload(loaded, progress),
+            progress.ok, progress.failed, time::seconds(took_s),
+            besides_workload(loaded, progress),
         )),
         row("values", "a start gives the median of its samples, of a tail the largest; a block the median of its starts, a cell the median of its blocks".to_owned()),
         row("intervals", "95 %, by bootstrap of blocks and of the starts in them, 10,000 draws, fixed seed; ratios are medians of the blocks' ratios".to_owned()),
@@ -526,6 +532,9 @@ fn guests(analysis: &Analysis) -> Vec<(String, String)> {
 }
 
 /// Writes every table as CSV and Parquet into a folder, and returns their names and sizes.
+///
+/// # Errors
+/// [`Failure`] if a file cannot be written.
 pub fn export(
     store: &Store,
     analysis: &Analysis,
@@ -568,50 +577,10 @@ fn table_failure(error: &TableError) -> Failure {
     Failure::from_error(Exit::Host, error, None)
 }
 
-/// The comparison of two runs.
-pub fn diff(first: &Analysis, second: &Analysis, as_json: bool) -> String {
-    let compared = library::diff(first, second);
-    if as_json {
-        let rows: Vec<serde_json::Value> = compared
-            .both
-            .iter()
-            .map(|one| {
-                serde_json::json!({
-                    "cell": one.cell, "figure": figure_name(&one.figure),
-                    "first": one.medians.0, "second": one.medians.1,
-                    "ratio": one.interval.map(|interval| interval.ratio),
-                    "ratio_low": one.interval.map(|interval| interval.low),
-                    "ratio_high": one.interval.map(|interval| interval.high),
-                })
-            })
-            .collect();
-        let document = serde_json::json!({
-            "format": "pinfold-study-diff/1", "both": rows,
-            "only_in_first": compared.alone.0, "only_in_second": compared.alone.1,
-        });
-        return document.to_string();
-    }
-    let mut table = crate::screen::rows();
-    table.set_header(["cell", "figure", "first", "second", "second over first [95 %]"]);
-    for one in &compared.both {
-        let ratio = one.interval.map_or_else(
-            || format::MISSING.to_owned(),
-            |interval| {
-                let [ratio, low, high] =
-                    [interval.ratio, interval.low, interval.high].map(format::significant);
-                let differs = if interval.contains(1.0) { "" } else { " differs" };
-                format!("{ratio} [{low}, {high}]{differs}")
-            },
-        );
-        let [a, b] = [one.medians.0, one.medians.1].map(format::significant);
-        table.add_row([one.cell.clone(), figure_name(&one.figure), a, b, ratio]);
-    }
-    crate::screen::drawn(table, 2..5)
-}
-
 /// The differences between two runs, as messages for the user.
+#[must_use]
 pub fn differences(first: &Analysis, second: &Analysis) -> Vec<String> {
-    let mut lines = pinfold_study::store::host_changes(&first.run.origin, &second.run.origin)
+    let mut lines = store::host_changes(&first.run.origin, &second.run.origin)
         .iter()
         .map(|change| {
             change.replace(" then, ", " in the first, ").replace(" now", " in the second")
@@ -627,8 +596,34 @@ pub fn differences(first: &Analysis, second: &Analysis) -> Vec<String> {
 }
 
 /// Writes a page.
+///
+/// # Errors
+/// [`Failure`] if it cannot be written.
 pub fn write(page: &StudyPage, path: &str) -> Result<(), Failure> {
     let html = pinfold_report::render_study(page)
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
     files::write_atomic(path, html.as_bytes()).map_err(Failure::from)
+}
+
+/// Mean overhead of a trial in addition to its workload (ms).
+#[must_use]
+pub fn overhead_ms(progress: StudyProgress) -> f64 {
+    let done = (progress.ok + progress.failed).max(1);
+    progress.duration_ns.saturating_sub(progress.work_ns) as f64 / 1e6 / done as f64
+}
+
+/// The overhead as text. For the trials of a guest it is mostly its boot.
+#[must_use]
+pub fn besides_workload(loaded: &Loaded, progress: StudyProgress) -> String {
+    let boots =
+        loaded.cells.running().any(|(_, cell)| matches!(cell.guest(&loaded.study), Ok(Some(_))));
+    let among = if boots { ", the boots of its guests among it" } else { "" };
+    format!("{:.1} ms besides the workload{among}", overhead_ms(progress))
+}
+
+/// Changes of the host between the sessions of a run.
+#[must_use]
+pub fn host_changes(run: &RunRecord) -> Vec<String> {
+    let pairs = run.sessions.windows(2);
+    pairs.flat_map(|pair| store::host_changes(&pair[0].origin, &pair[1].origin)).collect()
 }

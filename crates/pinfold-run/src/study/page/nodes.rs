@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pinfold_report::{Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, format};
 use pinfold_study::study::NodeTable;
 
-use super::page::figure_name;
+use super::figure_name;
 
 /// Maximum number of nodes in the chart; the table has all of them.
 const MOST_DRAWN: usize = 40;
