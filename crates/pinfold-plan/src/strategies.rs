@@ -23,7 +23,7 @@ mod scatter;
 mod sequential;
 mod vnodes;
 
-use pinfold_model::{Finding, Plan, Request, Topology, closest};
+use pinfold_model::{Finding, Plan, Request, Topology};
 
 use crate::PlanError;
 use crate::guest_cells::{self, Parts};

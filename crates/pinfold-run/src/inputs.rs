@@ -1,11 +1,11 @@
 //! What commands take: CPUs, requests, plans and their files, checked against the host.
 
+use pinfold_config::requests::{self, RequestError};
 use pinfold_host::{HostError, LiveHost, files};
 use pinfold_model::{
     CpuSet, Free, Plan, Request, Severity, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest,
 };
 use pinfold_plan::domain_file::Domain;
-use pinfold_config::requests::{self, RequestError};
 use pinfold_plan::{Fit, PlanError, command};
 use pinfold_topology::TopologyError;
 

@@ -1,8 +1,8 @@
 //! The options that several commands share, as a request.
 
+use pinfold_config::requests;
 use pinfold_model::{Free, Request, Tid, Topology, VnodeRequest};
 use pinfold_plan::command;
-use pinfold_config::requests;
 use pinfold_run::inputs::{asked, pus, require_known};
 use pinfold_run::target::VmSelector;
 use pinfold_run::{Exit, Failure};

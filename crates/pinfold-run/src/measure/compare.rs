@@ -6,8 +6,8 @@
 use pinfold_model::{CpuSet, Plan};
 use pinfold_probe::registry::Probe;
 use pinfold_stats::compare::{self, Comparison};
-use pinfold_study::measured::{MeasuredBlock, Stolen};
 use pinfold_stats::random::Pcg32;
+use pinfold_study::measured::{MeasuredBlock, Stolen};
 
 use super::guest::Guest;
 use super::place::HostPlace;

@@ -1,9 +1,9 @@
 //! `pinfold plan`: a placement with its reasons, and its output for other tools.
 
+use pinfold_config::requests;
 use pinfold_model::{
     Command, QemuCommand, Request, Severity, Topology, VcpuCount, VnodeRequest, Work,
 };
-use pinfold_config::requests;
 use pinfold_run::{Exit, Failure, host, inputs, qemu_line};
 use pinfold_vm::{VmError, argv};
 use serde_json::json;

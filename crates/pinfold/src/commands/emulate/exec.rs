@@ -2,9 +2,9 @@
 
 use std::process::ExitStatus;
 
+use pinfold_config::platforms;
 use pinfold_host::process;
 use pinfold_model::{Command, Platform};
-use pinfold_config::platforms;
 use pinfold_run::emulate::exec::{self, spawn};
 use pinfold_run::emulate::ipc::{self, Ask};
 use pinfold_run::{Exit, Failure, host, inputs};

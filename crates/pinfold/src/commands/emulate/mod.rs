@@ -4,10 +4,10 @@ mod exec;
 mod status;
 mod verify;
 
+use pinfold_config::platforms;
 use pinfold_host::{SystemClock, files};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, LoadRow, RecordedLoad};
-use pinfold_config::platforms;
 use pinfold_run::emulate::ipc::{self, Ask};
 use pinfold_run::emulate::steps::{PlannedPlatform, steps_of};
 use pinfold_run::emulate::supervisor::{PlatformFile, plan_of, start_child, supervise};
