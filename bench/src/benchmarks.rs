@@ -21,9 +21,9 @@ use pinfold_host::{Host as _, LiveHost, paths};
 use pinfold_model::PuId;
 use pinfold_study::stats::{Block, median, quantile, ratio_interval};
 
+use crate::arguments::{Arguments, Failure};
 use crate::page::{Figures, Table};
 use crate::pairs::ratio;
-use crate::arguments::{Arguments, Failure};
 use crate::{origin, page};
 
 const PAGE: &str = "docs/rulers.md";

@@ -26,9 +26,9 @@ use pinfold_probe::pinload::Pinload;
 use pinfold_study::random::Pcg32;
 use serde_json::json;
 
+use crate::arguments::{Arguments, Failure};
 use crate::page::{self, Table};
 use crate::scratch::Scratch;
-use crate::arguments::{Arguments, Failure};
 use crate::{origin, topo};
 use load::Load;
 use platform::Tools;

@@ -20,10 +20,10 @@ use pinfold_vm::launch::{self, LaunchOptions};
 use pinfold_vm::{Found, Monitor, threads};
 use serde_json::json;
 
+use crate::arguments::{Arguments, Failure};
 use crate::page::{Figures, Table};
 use crate::pairs::milliseconds;
 use crate::scratch::Scratch;
-use crate::arguments::{Arguments, Failure};
 use crate::{guest, origin};
 
 const STARTS: u32 = 20;

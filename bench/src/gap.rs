@@ -8,9 +8,9 @@ use pinfold_model::Metric;
 use pinfold_study::store::Store;
 use pinfold_study::tune;
 
+use crate::arguments::{Arguments, Failure};
 use crate::page::{Figures, Table};
 use crate::scratch::Scratch;
-use crate::arguments::{Arguments, Failure};
 use crate::topo;
 
 /// Time for 8 blocks with observations of one second.

@@ -19,10 +19,10 @@ use pinfold_probe::pinload::Pinload;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 
+use crate::arguments::{Arguments, Failure};
 use crate::emulate::platform::{Platform, Tools};
 use crate::page::{self, Table};
 use crate::scratch::Scratch;
-use crate::arguments::{Arguments, Failure};
 use crate::{origin, pairs, topo};
 
 const PAGE: &str = "docs/emulation-limits.md";

@@ -18,10 +18,10 @@ use pinfold_vm::launch::{self, RunningVm};
 use pinfold_vm::{Qmp, threads};
 
 use self::rival::Note;
+use crate::arguments::{Arguments, Failure};
 use crate::page::{Figures, Table};
 use crate::pairs::{self, Contender, milliseconds};
 use crate::scratch::Scratch;
-use crate::arguments::{Arguments, Failure};
 use crate::{guest, origin};
 
 /// Numbers of vCPUs, each with its number of rounds.

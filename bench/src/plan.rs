@@ -18,10 +18,10 @@ use pinfold_model::{
 use pinfold_plan::lint::{self, Layout};
 use pinfold_plan::{plan, strategies};
 
-use crate::page::{Figures, Table};
-use crate::pairs::{self, Contender, Times};
 use crate::arguments::{Arguments, Failure};
 use crate::origin;
+use crate::page::{Figures, Table};
+use crate::pairs::{self, Contender, Times};
 
 const ROUNDS: u32 = 15;
 const SIZES: [u32; 8] = [2, 8, 32, 64, 256, 1024, 2048, 4096];

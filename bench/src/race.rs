@@ -17,8 +17,8 @@ use pinfold_study::tune::{
     Costs, Goal, Matrix, NONE, Replayed, TWIN_NAME, TuneConfig, full, replay,
 };
 
-use crate::page::{Figures, Table};
 use crate::arguments::{Arguments, Failure};
+use crate::page::{Figures, Table};
 
 const FOLDER: &str = "fixtures/tune";
 /// Number of races per row of the table.

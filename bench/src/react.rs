@@ -14,12 +14,12 @@ use pinfold_probe::pinload::Pinload;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 
+use crate::arguments::{Arguments, Failure};
 use crate::emulate::load::{Load, PATIENCE_NS};
 use crate::emulate::platform::{Platform, Tools};
 use crate::page::{Figures, Table};
 use crate::pairs::milliseconds;
 use crate::scratch::Scratch;
-use crate::arguments::{Arguments, Failure};
 use crate::{origin, topo};
 
 const MS: u64 = 1_000_000;

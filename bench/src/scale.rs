@@ -7,13 +7,13 @@
 use pinfold_host::{Clock as _, LiveHost, SystemClock, files};
 use pinfold_study::stats::quantile;
 
+use crate::arguments::{Arguments, Failure};
+use crate::origin;
 use crate::page::{self, Table, thousands};
 use crate::pairs::{milliseconds, since};
 use crate::scratch::Scratch;
 use crate::simulated::{Simulation, Size};
 use crate::topo::{program_beside, time};
-use crate::arguments::{Arguments, Failure};
-use crate::origin;
 
 const PAGE: &str = "docs/scale.md";
 /// Maximum number of results written as files.

@@ -12,13 +12,13 @@ use pinfold_model::Topology;
 use pinfold_study::stats::{median, median_interval, quantile};
 use pinfold_study::store::{RunId, Store};
 
+use crate::arguments::{Arguments, Failure};
+use crate::origin;
 use crate::page::{Figures, Table, thousands};
 use crate::pairs::{self, Contender, Times, milliseconds, since};
 use crate::scratch::Scratch;
 use crate::simulated::{Simulation, Size};
 use crate::topo::{program_beside, time};
-use crate::arguments::{Arguments, Failure};
-use crate::origin;
 
 const ROUNDS: u32 = 20;
 /// Number of rounds of queries to the large store.

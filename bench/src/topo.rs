@@ -6,10 +6,10 @@
 
 use pinfold_host::{Clock as _, LiveHost, SystemClock, files, process};
 
-use crate::page::Figures;
-use crate::pairs::{self, Contender};
 use crate::arguments::{Arguments, Failure};
 use crate::origin;
+use crate::page::Figures;
+use crate::pairs::{self, Contender};
 
 const ROUNDS: u32 = 100;
 /// Machines with more CPUs are artificial.

@@ -17,10 +17,10 @@ use pinfold_vm::Monitor as _;
 use pinfold_vm::launch::{self, RunningVm};
 use serde_json::json;
 
+use crate::arguments::{Arguments, Failure};
 use crate::page::{Figures, Table};
 use crate::pairs::milliseconds;
 use crate::scratch::Scratch;
-use crate::arguments::{Arguments, Failure};
 use crate::{guest, origin, topo};
 
 const GUESTS: u32 = 10;

@@ -16,9 +16,9 @@ use pinfold_probe::counters::{self, Counters, Outcome, Quantity};
 use pinfold_study::random::Pcg32;
 
 use super::{Goal, Measured, Row, table};
+use crate::arguments::{Arguments, Failure};
 use crate::page::thousands;
 use crate::scratch::Scratch;
-use crate::arguments::{Arguments, Failure};
 
 const BLOCKS: u32 = 12;
 const WORK: &str = "while read line; do all=$all$line; echo kept; done";

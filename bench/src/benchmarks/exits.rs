@@ -13,9 +13,9 @@ use pinfold_probe::exits::expected::{Expected, WORK, expected};
 use pinfold_probe::exits::{ExitsError, Level, Look, VcpuThread, Watch, timed};
 
 use super::{Goal, Measured, Row, perf_in_own_mounts, table};
+use crate::arguments::{Arguments, Failure};
 use crate::page::thousands;
 use crate::scratch::Scratch;
-use crate::arguments::{Arguments, Failure};
 
 const BLOCKS: u32 = 8;
 /// Upper limit of the cost of a complete exit (ns), which causes several events.

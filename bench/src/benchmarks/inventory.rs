@@ -7,8 +7,8 @@ use pinfold_probe::counters;
 use pinfold_probe::registry::PROBES;
 
 use super::Measured;
-use crate::page::Table;
 use crate::arguments::{Arguments, Failure};
+use crate::page::Table;
 
 /// The reference tool of a probe, and its groups.
 struct Entry {

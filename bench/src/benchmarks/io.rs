@@ -17,9 +17,9 @@ use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{Block, Direction, of_samples, ratio_interval};
 
 use super::{Goal, Measured, Row, last_pu, table};
-use crate::scratch::Scratch;
 use crate::arguments::{Arguments, Failure};
 use crate::origin;
+use crate::scratch::Scratch;
 
 const BLOCKS: u32 = 20;
 const RUN_NS: u64 = 2_000_000_000;

@@ -29,8 +29,8 @@ use pinfold_study::stats::{Block, Direction, of_samples, quantile, ratio_interva
 use self::seen::Seen;
 use self::stalls::{Stall, Trace};
 use super::{Goal, Measured, Row};
-use crate::scratch::Scratch;
 use crate::arguments::{Arguments, Failure};
+use crate::scratch::Scratch;
 
 const NS_PER_MS: u64 = 1_000_000;
 /// Lengths of the stalls.

@@ -26,9 +26,9 @@ use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 
 use super::{Goal, Measured, Row};
+use crate::arguments::{Arguments, Failure};
 use crate::page::Table;
 use crate::scratch::Scratch;
-use crate::arguments::{Arguments, Failure};
 
 const ROUNDS: u32 = 8;
 const MINUTE_NS: u64 = 60_000_000_000;

@@ -26,10 +26,10 @@ use pinfold_study::stats::median;
 use pinfold_vm::launch::{self, RunningVm};
 
 use super::{Goal, Measured, Row, table};
-use crate::pairs::{self, Contender};
-use crate::scratch::Scratch;
 use crate::arguments::{Arguments, Failure};
 use crate::guest;
+use crate::pairs::{self, Contender};
+use crate::scratch::Scratch;
 
 const PAIRS: usize = 4;
 const VCPUS: u32 = 8;

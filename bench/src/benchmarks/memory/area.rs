@@ -11,8 +11,8 @@ use pinfold_study::random::Pcg32;
 use pinfold_study::stats::median;
 
 use super::{Bench, Best, CHASE_WINDOWS, Match, ROUNDS, ReferenceTool};
-use crate::benchmarks::{Goal, Measured};
 use crate::arguments::{Arguments, Failure};
+use crate::benchmarks::{Goal, Measured};
 
 /// Measures the rows: for each area one with small pages and one with huge pages.
 pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {

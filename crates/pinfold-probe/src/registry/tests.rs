@@ -1,6 +1,7 @@
 //! Tests of the registry.
 
 use super::*;
+use crate::benchmarks::IoTarget;
 
 fn settings() -> Settings {
     Settings {
