@@ -2,6 +2,7 @@
 
 use super::super::benchmarks::IoTarget;
 use super::*;
+use crate::benchmarks::IoTarget;
 
 fn settings() -> Settings {
     Settings {
