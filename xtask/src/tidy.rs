@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-study", &["pinfold-model", "pinfold-host", "pinfold-config", "pinfold-stats"]),
     (
         "pinfold-cluster",
-        &["pinfold-model", "pinfold-host", "pinfold-probe", "pinfold-study", "pinfold-run"],
+        &["pinfold-model", "pinfold-host", "pinfold-probe", "pinfold-stats", "pinfold-study", "pinfold-run"],
     ),
     ("pinfold-report", &["pinfold-model"]),
     (
@@ -42,6 +42,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-speed",
             "pinfold-vm",
             "pinfold-probe",
+            "pinfold-config",
+            "pinfold-stats",
             "pinfold-study",
             "pinfold-report",
         ],
