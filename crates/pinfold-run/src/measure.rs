@@ -23,9 +23,9 @@ use pinfold_probe::registry::Probe;
 use pinfold_study::measured::{MeasuredBlock, Measurement};
 
 pub use self::against::{CrossCheck, Reported, against};
-pub use self::compare::{Request, Sides, against_native, compared, plans};
+pub use self::compare::{Request, Sides, against_native, files, plans};
 pub use self::guest::Guest;
-pub use self::observe::{counted, locked, quantities, sched, threads_of};
+pub use self::observe::{Instrument, Named, ObserveRequest, Seen, observe, quantities};
 pub use self::place::{HostPlace, PlaceRequest};
 pub use self::run_block::Taking;
 

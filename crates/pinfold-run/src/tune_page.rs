@@ -2,6 +2,7 @@
 //!
 //! Nothing is computed here; numbers are copied and formatted.
 
+use pinfold_host::files;
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Finding, LoadState, Metric, Plan, Topology};
 use pinfold_report::{
@@ -10,14 +11,15 @@ use pinfold_report::{
     Stage, Verdict,
 };
 use pinfold_stats as stats;
-use pinfold_study::store::{CandidateRecord, CandidateRole, Store};
+use pinfold_study::store::{CandidateRecord, CandidateRole, RunId, Store};
 use pinfold_study::tune::{self, Contrast, TuneReport};
 
 use crate::guest::Scratch;
+use crate::tune::Kept;
 use crate::{Exit, Failure, time};
 
 /// The data of the page that are not in the store.
-pub struct Context<'a> {
+struct Context<'a> {
     /// The host's topology.
     pub topology: &'a Topology,
     /// The command line as it was typed.
@@ -32,11 +34,41 @@ pub struct Context<'a> {
     pub ended_unix_s: u64,
 }
 
+/// The page of a stored run.
+///
+/// # Errors
+/// If the store cannot be read or has a plan that cannot be parsed.
+pub fn of(store: &Store, run: RunId, topology: &Topology) -> Result<Page, Failure> {
+    let report =
+        tune::analyse(store, run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    let record = store.run(run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    let kept = Kept::read(&report.config.context)?;
+    let context = Context {
+        topology,
+        command: kept.command,
+        guest: kept.guest,
+        argv: kept.argv,
+        findings: kept.findings,
+        ended_unix_s: record.finished_unix_s.unwrap_or(record.created_unix_s),
+    };
+    page(store, &report, &context)
+}
+
+/// Writes the page.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write(page: &Page, path: &str) -> Result<(), Failure> {
+    let html =
+        pinfold_report::render(page).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
+    files::write_atomic(path, html.as_bytes()).map_err(Failure::from)
+}
+
 /// The page of a tuning run.
 ///
 /// # Errors
 /// If the store cannot be read or has a plan that cannot be parsed.
-pub fn page(store: &Store, report: &TuneReport, context: &Context<'_>) -> Result<Page, Failure> {
+fn page(store: &Store, report: &TuneReport, context: &Context<'_>) -> Result<Page, Failure> {
     let records = store.candidates(report.run).map_err(|e| failed(&e))?;
     let build = Build { store, report, context, tried: tried(&records)?, records };
     let candidates = build.candidates();

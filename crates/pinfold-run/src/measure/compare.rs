@@ -1,13 +1,14 @@
-//! Compares two plans, or a guest with this machine.
+//! Compares two files, two plans, or a guest with this machine.
 //!
-//! Both are measured in interleaved order: each block measures both sides once, in random order, so
+//! Plans and guests are measured in interleaved order: each block measures both sides once, in random order, so
 //! that changes of the machine affect both equally.
 
-use pinfold_model::{CpuSet, Plan};
+use pinfold_host::files::read_text;
+use pinfold_model::{CpuSet, Family, Plan};
 use pinfold_probe::registry::Probe;
 use pinfold_stats::compare::{self, Comparison};
+use pinfold_study::measured::{MeasuredBlock, Measurement, Stolen, from_json};
 use pinfold_stats::random::Pcg32;
-use pinfold_study::measured::{MeasuredBlock, Stolen};
 
 use super::guest::Guest;
 use super::place::HostPlace;
@@ -42,6 +43,78 @@ pub struct Sides {
     pub stolen: [Stolen; 2],
     /// Remarks for the reader.
     pub remarks: Vec<String>,
+}
+
+/// Compares two saved measurements.
+///
+/// # Errors
+/// [`Failure`] if one of them cannot be read.
+pub fn files(first: &str, second: &str) -> Result<(Sides, Comparison), Failure> {
+    let (one, other) = (read(first)?, read(second)?);
+    let mut remarks = vec![
+        "the two were not measured in the same blocks: what changed on the machine between them is in the ratio"
+            .to_owned(),
+    ];
+    if one.origin.fingerprint != other.origin.fingerprint {
+        remarks.push("the two are of different machines".to_owned());
+    }
+    if one.origin.kernel != other.origin.kernel {
+        remarks.push(format!(
+            "the two ran under different kernels: {} and {}",
+            one.origin.kernel, other.origin.kernel
+        ));
+    }
+    if one.tool != other.tool {
+        remarks.push(format!("measured by {} and by {}", one.tool, other.tool));
+    }
+    remarks.extend(durations(&one, &other));
+    let sides = Sides {
+        first: format!("{first} ({})", one.place),
+        second: format!("{second} ({})", other.place),
+        stolen: [Stolen::of(&one.blocks), Stolen::of(&other.blocks)],
+        remarks,
+    };
+    Ok((sides, compared(&one.blocks, &other.blocks)))
+}
+
+/// A side that was observed for longer has higher counts and a larger maximum.
+fn durations(one: &Measurement, other: &Measurement) -> Option<String> {
+    let of = |measurement: &Measurement, family: Family| {
+        let figures = measurement.blocks.first()?.figures.iter();
+        figures.filter(|figure| figure.family == family).map(|f| f.duration_ns).max()
+    };
+    let unequal = |family: Family| {
+        let (first, second) = (of(one, family)? as f64, of(other, family)? as f64);
+        // The time that a heavily loaded machine adds to the observation is less.
+        let is_alike = (first - second).abs() <= 0.1 * first.max(second);
+        (!is_alike).then_some((first, second))
+    };
+    let reported = |(first, second): (f64, f64), what: &str| {
+        let time = pinfold_report::format::duration;
+        format!(
+            "the first was looked at for {}, the second for {}: {what}",
+            time(first),
+            time(second)
+        )
+    };
+    let counts = unequal(Family::Count)
+        .map(|times| reported(times, "rates and shares compare, counts and sums do not"));
+    counts.or_else(|| {
+        unequal(Family::Tail).map(|times| {
+            reported(
+                times,
+                "medians and shares compare, the longest grows with the time of looking",
+            )
+        })
+    })
+}
+
+fn read(path: &str) -> Result<Measurement, Failure> {
+    let text = read_text(path).map_err(|error| inputs::input_failure(&error))?;
+    from_json(&text).map_err(|error| {
+        let failure = Failure::from_error(Exit::Input, &error, error.hint());
+        Failure { message: format!("{path}: {}", failure.message), ..failure }
+    })
 }
 
 /// Compares two plans, in the guest if one is named.
@@ -154,8 +227,7 @@ fn interleaved(
 }
 
 /// The comparison of two sides, block by block.
-#[must_use]
-pub fn compared(one: &[MeasuredBlock], other: &[MeasuredBlock]) -> Comparison {
+fn compared(one: &[MeasuredBlock], other: &[MeasuredBlock]) -> Comparison {
     let figures = |blocks: &[MeasuredBlock]| -> Vec<_> {
         blocks.iter().map(|block| block.figures.clone()).collect()
     };

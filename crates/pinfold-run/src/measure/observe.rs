@@ -1,22 +1,256 @@
 //! Observes threads from outside for some time.
 
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, process};
-use pinfold_model::{Role, TaskId, Tid};
+use pinfold_model::text::counted as count_of;
+use pinfold_model::{Figure, Role, TaskId, Tid};
 use pinfold_probe::counters::{self, Counters, Quantity};
+use pinfold_probe::interference;
 use pinfold_probe::locks::{self, Locks};
 use pinfold_probe::sched_latency::{self, SchedLatency};
+use pinfold_study::measured::MeasuredBlock;
 
+use super::Bench;
 use crate::message::say;
-use crate::{Exit, Failure};
+use crate::target::{Vm, VmSelector};
+use crate::{Exit, Failure, exits};
 
 /// Interval of checking that the workload still exists.
 const LOOK_NS: u64 = 100_000_000;
 
-/// The threads of processes.
+/// An instrument that observes from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instrument {
+    /// How long threads wait for a CPU.
+    Sched,
+    /// Performance counters of the threads.
+    Counters,
+    /// How long threads wait for locks.
+    Locks,
+    /// VM exits.
+    Exits,
+}
+
+impl Instrument {
+    /// All instruments.
+    pub const ALL: [Instrument; 4] =
+        [Instrument::Sched, Instrument::Counters, Instrument::Locks, Instrument::Exits];
+
+    /// Name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Instrument::Sched => "sched",
+            Instrument::Counters => "counters",
+            Instrument::Locks => "locks",
+            Instrument::Exits => "exits",
+        }
+    }
+
+    /// What it measures, in one line.
+    pub fn what(self) -> &'static str {
+        match self {
+            Instrument::Sched => "waits of a machine's threads for a PU, and who ran instead",
+            Instrument::Counters => "switches, migrations, faults, cycles and misses by role",
+            Instrument::Locks => "time of a machine's threads in futex, by lock and call site",
+            Instrument::Exits => "what makes a machine of KVM leave the processor, how long",
+        }
+    }
+
+    /// The labels of its figures.
+    pub fn by(self) -> &'static str {
+        match self {
+            Instrument::Sched | Instrument::Counters | Instrument::Locks => "by role",
+            Instrument::Exits => "by type",
+        }
+    }
+
+    /// The instrument with this name.
+    pub fn find(name: &str) -> Option<Instrument> {
+        Self::ALL.into_iter().find(|instrument| instrument.name() == name)
+    }
+}
+
+/// What is to be observed.
+pub enum Named {
+    /// A machine.
+    Machine(VmSelector),
+    /// Processes.
+    Processes(Vec<u32>),
+}
+
+/// What is observed, and how.
+pub struct ObserveRequest<'a> {
+    /// The machine or the processes.
+    pub subject: &'a Named,
+    /// What is counted.
+    pub quantities: &'a [Quantity],
+    /// True for the call sites of waits too.
+    pub sites: bool,
+    /// How exits are observed.
+    pub exits: &'a exits::Wish,
+    /// True for the exits of each vCPU too.
+    pub per_vcpu: bool,
+    /// Duration of a block.
+    pub seconds: f64,
+    /// The same (ns).
+    pub duration_ns: u64,
+    /// Number of blocks.
+    pub blocks: u32,
+}
+
+/// Result of an instrument.
+pub enum Seen {
+    /// How long threads waited for a CPU.
+    Sched(SchedLatency),
+    /// Their counters.
+    Counters(Counters),
+    /// How long they waited for locks.
+    Locks(Locks),
+    /// The exits of a machine.
+    Exits(Box<exits::Answer>),
+}
+
+impl Seen {
+    fn figures(&self, request: &ObserveRequest<'_>) -> Vec<Figure> {
+        match self {
+            Seen::Sched(found) => found.figures(),
+            Seen::Counters(found) => found.figures(),
+            Seen::Locks(found) => found.figures(),
+            Seen::Exits(answer) => answer.figures(request.per_vcpu),
+        }
+    }
+
+    /// Why there is no figure, if the instrument knows.
+    fn absence(&self) -> Option<String> {
+        match self {
+            Seen::Counters(found) => found.absent().into_iter().next().map(|(_, why, _)| why),
+            Seen::Sched(_) | Seen::Locks(_) | Seen::Exits(_) => None,
+        }
+    }
+
+    /// True if no thread is left to observe.
+    fn is_last(&self) -> bool {
+        matches!(self, Seen::Exits(answer) if answer.has_ended)
+    }
+
+    /// The failure, if there is one in addition to the results.
+    ///
+    /// # Errors
+    /// [`Failure`]: the machine has ended, or made no exits.
+    pub fn verdict(&self) -> Result<(), Failure> {
+        match self {
+            Seen::Sched(_) | Seen::Counters(_) | Seen::Locks(_) => Ok(()),
+            Seen::Exits(answer) => answer.verdict(),
+        }
+    }
+}
+
+/// Observes block by block; returns the subject and the result of each block.
 ///
 /// # Errors
-/// [`Failure`] if there is no such process.
-pub fn threads_of(host: &LiveHost, pids: &[u32]) -> Result<Vec<(TaskId, Role)>, Failure> {
+/// [`Failure`] if there is no such subject, or nothing was seen.
+pub fn observe(
+    bench: &Bench,
+    instrument: Instrument,
+    request: &ObserveRequest<'_>,
+) -> Result<(String, Vec<Seen>, Vec<MeasuredBlock>), Failure> {
+    let online = bench.topology.online();
+    let moment = || interference::now(&bench.host, &online).map_err(Failure::from);
+    let (mut name, mut seen, mut blocks) = (String::new(), Vec::new(), Vec::new());
+    let count = request.blocks;
+    for block in 1..=count {
+        // Threads may have been created or ended since the last block.
+        let subject = Subject::find(&bench.host, request.subject)?;
+        name = subject.name();
+        let times = if count == 1 { String::new() } else { format!("block {block} of {count}: ") };
+        let threads = count_of(subject.threads().len(), "thread");
+        let seconds = request.seconds;
+        say(&format!("{times}watching {threads} of {name} for {seconds} s …"));
+        let before = moment()?;
+        let one = instrument.look(&bench.host, subject, request)?;
+        let surroundings = moment()?.since(&before);
+        let figures = one.figures(request);
+        if figures.is_empty() {
+            one.verdict()?;
+            let why = one.absence().map_or_else(String::new, |why| format!(", because {why}"));
+            return Err(Failure::new(Exit::No, format!("{name}: nothing was seen{why}")));
+        }
+        let is_last = one.is_last();
+        blocks.push(MeasuredBlock { figures, surroundings });
+        seen.push(one);
+        if is_last {
+            break;
+        }
+    }
+    // Once, at the end of the observation.
+    if let Some(Seen::Exits(answer)) = seen.last_mut() {
+        answer.measure_cost(&bench.host);
+    }
+    Ok((name, seen, blocks))
+}
+
+/// What is observed.
+enum Subject {
+    Machine(Box<Vm>),
+    Processes(Vec<u32>, Vec<(TaskId, Role)>),
+}
+
+impl Subject {
+    fn find(host: &LiveHost, named: &Named) -> Result<Self, Failure> {
+        Ok(match named {
+            Named::Machine(by) => Subject::Machine(Box::new(Vm::find(host, by)?)),
+            Named::Processes(pids) => Subject::Processes(pids.clone(), threads_of(host, pids)?),
+        })
+    }
+
+    /// Description of the subject.
+    fn name(&self) -> String {
+        match self {
+            Subject::Machine(vm) => format!("machine {} ({})", vm.name, vm.asked),
+            Subject::Processes(pids, _) => {
+                let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+                format!("process {}", pids.join(", "))
+            }
+        }
+    }
+
+    /// Its threads with their roles.
+    fn threads(&self) -> Vec<(TaskId, Role)> {
+        match self {
+            Subject::Machine(vm) => vm.found.tasks(),
+            Subject::Processes(_, threads) => threads.clone(),
+        }
+    }
+}
+
+impl Instrument {
+    fn look(
+        self,
+        host: &LiveHost,
+        subject: Subject,
+        request: &ObserveRequest<'_>,
+    ) -> Result<Seen, Failure> {
+        let (threads, duration_ns) = (subject.threads(), request.duration_ns);
+        match (self, subject) {
+            (Instrument::Sched, _) => sched(host, &threads, duration_ns).map(Seen::Sched),
+            (Instrument::Counters, _) => {
+                counted(host, (&threads, request.quantities), duration_ns).map(Seen::Counters)
+            }
+            (Instrument::Locks, _) => {
+                locked(host, (&threads, request.sites), duration_ns).map(Seen::Locks)
+            }
+            (Instrument::Exits, Subject::Machine(vm)) => {
+                let answer = exits::of_machine(host, *vm, request.exits)?;
+                Ok(Seen::Exits(Box::new(answer)))
+            }
+            (Instrument::Exits, Subject::Processes(..)) => {
+                Err(Failure::new(Exit::Input, "only virtual machines make exits"))
+            }
+        }
+    }
+}
+
+/// The threads of processes.
+fn threads_of(host: &LiveHost, pids: &[u32]) -> Result<Vec<(TaskId, Role)>, Failure> {
     let mut threads = Vec::new();
     for pid in pids {
         let names =
@@ -70,7 +304,7 @@ fn watch_failure(error: sched_latency::WatchError) -> Failure {
 ///
 /// # Errors
 /// [`Failure`] if they cannot be observed.
-pub fn sched(
+fn sched(
     host: &LiveHost,
     threads: &[(TaskId, Role)],
     duration_ns: u64,
@@ -99,7 +333,7 @@ pub fn quantities(names: &[String]) -> Result<Vec<Quantity>, Failure> {
 ///
 /// # Errors
 /// [`Failure`] if they cannot be counted.
-pub fn counted(
+fn counted(
     host: &LiveHost,
     (threads, quantities): (&[(TaskId, Role)], &[Quantity]),
     duration_ns: u64,
@@ -114,7 +348,7 @@ pub fn counted(
 ///
 /// # Errors
 /// [`Failure`] if they cannot be observed.
-pub fn locked(
+fn locked(
     host: &LiveHost,
     (threads, sites): (&[(TaskId, Role)], bool),
     duration_ns: u64,

@@ -2,15 +2,13 @@
 
 use pinfold_host::SnapshotHost;
 use pinfold_model::Command;
-use pinfold_run::{Exit, Failure, time};
+use pinfold_run::tune::Kept;
+use pinfold_run::{Exit, Failure, time, tune_page};
 use pinfold_study::store::{RunId, Store, StoreError};
 
 use crate::cli::ReportArgs;
 use crate::output::{data, say};
-use crate::screen;
-use pinfold_run::tune::Kept;
-
-use crate::tune;
+use crate::{screen, tune};
 
 /// Writes the page and prints the summary.
 pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
@@ -31,8 +29,8 @@ pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     let topology = pinfold_topology::discover(&host)
         .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
-    let page = tune::page_of(&store, run, &topology)?;
-    tune::write_page(&page, &arguments.out)?;
+    let page = tune_page::of(&store, run, &topology)?;
+    tune_page::write(&page, &arguments.out)?;
     tune::show_result(&page);
     say(&format!("Report page: {}", arguments.out));
     Ok(())

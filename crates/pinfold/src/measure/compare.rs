@@ -4,13 +4,10 @@
 //! random order, so that changes of the machine affect both equally. Files cannot be interleaved,
 //! and the output says so.
 
-use pinfold_host::files;
-use pinfold_model::Family;
 use pinfold_probe::registry::Probe;
-use pinfold_run::measure::{self, ProbeOptions, Request, Sides, compared};
-use pinfold_run::{Exit, Failure, inputs};
+use pinfold_run::measure::{self, ProbeOptions, Request, Sides};
+use pinfold_run::{Exit, Failure};
 use pinfold_stats::compare::Comparison;
-use pinfold_study::measured::{Measurement, Stolen, from_json};
 
 use clap::Parser as _;
 
@@ -23,7 +20,8 @@ use crate::screen;
 pub fn compare(arguments: &CompareArgs, state: Option<&str>) -> Result<(), Failure> {
     match (&arguments.files[..], &arguments.plans[..], &arguments.guest) {
         ([first, second], [], None) if arguments.probe.is_empty() => {
-            files((first, second), arguments)
+            let (sides, found) = measure::files(first, second)?;
+            report(&sides, &found, arguments)
         }
         ([], [first, second], guest) => measured(arguments, state, |request| {
             measure::plans(request, (first, second), guest.as_deref())
@@ -49,74 +47,6 @@ fn measured(
     let (bench, blocks) = (bench(arguments.seed)?, arguments.blocks);
     let (sides, found) = measure(&Request { bench: &bench, probe, how: &how, blocks, state })?;
     report(&sides, &found, arguments)
-}
-
-fn files((first, second): (&str, &str), arguments: &CompareArgs) -> Result<(), Failure> {
-    let (one, other) = (read(first)?, read(second)?);
-    let mut remarks = vec![
-        "the two were not measured in the same blocks: what changed on the machine between them is in the ratio"
-            .to_owned(),
-    ];
-    if one.origin.fingerprint != other.origin.fingerprint {
-        remarks.push("the two are of different machines".to_owned());
-    }
-    if one.origin.kernel != other.origin.kernel {
-        remarks.push(format!(
-            "the two ran under different kernels: {} and {}",
-            one.origin.kernel, other.origin.kernel
-        ));
-    }
-    if one.tool != other.tool {
-        remarks.push(format!("measured by {} and by {}", one.tool, other.tool));
-    }
-    remarks.extend(durations(&one, &other));
-    let sides = Sides {
-        first: format!("{first} ({})", one.place),
-        second: format!("{second} ({})", other.place),
-        stolen: [Stolen::of(&one.blocks), Stolen::of(&other.blocks)],
-        remarks,
-    };
-    report(&sides, &compared(&one.blocks, &other.blocks), arguments)
-}
-
-/// A side that was observed for longer has higher counts and a larger maximum.
-fn durations(one: &Measurement, other: &Measurement) -> Option<String> {
-    let of = |measurement: &Measurement, family: Family| {
-        let figures = measurement.blocks.first()?.figures.iter();
-        figures.filter(|figure| figure.family == family).map(|f| f.duration_ns).max()
-    };
-    let unequal = |family: Family| {
-        let (first, second) = (of(one, family)? as f64, of(other, family)? as f64);
-        // The time that a heavily loaded machine adds to the observation is less.
-        let is_alike = (first - second).abs() <= 0.1 * first.max(second);
-        (!is_alike).then_some((first, second))
-    };
-    let reported = |(first, second): (f64, f64), what: &str| {
-        let time = pinfold_report::format::duration;
-        format!(
-            "the first was looked at for {}, the second for {}: {what}",
-            time(first),
-            time(second)
-        )
-    };
-    let counts = unequal(Family::Count)
-        .map(|times| reported(times, "rates and shares compare, counts and sums do not"));
-    counts.or_else(|| {
-        unequal(Family::Tail).map(|times| {
-            reported(
-                times,
-                "medians and shares compare, the longest grows with the time of looking",
-            )
-        })
-    })
-}
-
-fn read(path: &str) -> Result<Measurement, Failure> {
-    let text = files::read_text(path).map_err(|error| inputs::input_failure(&error))?;
-    from_json(&text).map_err(|error| {
-        let failure = Failure::from_error(Exit::Input, &error, error.hint());
-        Failure { message: format!("{path}: {}", failure.message), ..failure }
-    })
 }
 
 /// The probe after `--`.

@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use pinfold_host::files;
 use pinfold_model::Figure;
 use pinfold_probe::registry::{self, PROBES, Probe};
-use pinfold_run::measure::{self as library, Bench, PlaceRequest, ProbeOptions};
+use pinfold_run::measure::{self as library, Bench, Instrument, PlaceRequest, ProbeOptions};
 use pinfold_run::{Exit, Failure};
 use pinfold_study::measured::to_json;
 
@@ -32,7 +32,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     let Some(name) = arguments.probe.as_deref().filter(|_| !arguments.list) else {
         return list(arguments);
     };
-    if let Some(instrument) = observe::Instrument::find(name) {
+    if let Some(instrument) = Instrument::find(name) {
         return observe::measure(instrument, arguments);
     }
     let probe = find(name)?;
@@ -101,7 +101,7 @@ fn list(arguments: &MeasureArgs) -> Result<(), Failure> {
 /// The probe with this name, or a failure with the most similar name.
 fn find(name: &str) -> Result<&'static Probe, Failure> {
     registry::find(name).ok_or_else(|| {
-        let outside = observe::Instrument::ALL.iter().map(|one| one.name());
+        let outside = Instrument::ALL.iter().map(|one| one.name());
         let known = PROBES.iter().map(|probe| probe.name).chain(outside);
         let hint = match pinfold_model::closest(name, known) {
             Some(nearest) => format!("did you mean {nearest}? "),

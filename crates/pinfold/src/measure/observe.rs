@@ -7,15 +7,10 @@
 mod json;
 mod text;
 
-use pinfold_host::{LiveHost, files};
-use pinfold_model::{Figure, Role, TaskId};
-use pinfold_probe::counters::Counters;
-use pinfold_probe::interference;
-use pinfold_probe::locks::Locks;
-use pinfold_probe::sched_latency::SchedLatency;
-use pinfold_run::measure::{Bench, counted, locked, quantities, sched, threads_of};
-use pinfold_run::{Exit, Failure, target::Vm};
-use pinfold_study::measured::{MeasuredBlock, Measurement, to_json};
+use pinfold_host::files;
+use pinfold_run::measure::{Instrument, Named, ObserveRequest, Seen, observe, quantities};
+use pinfold_run::{Exit, Failure};
+use pinfold_study::measured::{Measurement, to_json};
 use serde_json::{Value, json};
 
 use crate::cli::measure::MeasureArgs;
@@ -23,121 +18,10 @@ use crate::commands::exits;
 use crate::output::{data, say};
 use crate::{common, screen};
 
-/// An instrument that observes from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Instrument {
-    /// How long threads wait for a CPU.
-    Sched,
-    /// Performance counters of the threads.
-    Counters,
-    /// How long threads wait for locks.
-    Locks,
-    /// VM exits.
-    Exits,
-}
-
-impl Instrument {
-    /// All instruments.
-    pub const ALL: [Instrument; 4] =
-        [Instrument::Sched, Instrument::Counters, Instrument::Locks, Instrument::Exits];
-
-    /// Name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Instrument::Sched => "sched",
-            Instrument::Counters => "counters",
-            Instrument::Locks => "locks",
-            Instrument::Exits => "exits",
-        }
-    }
-
-    /// What it measures, in one line.
-    pub fn what(self) -> &'static str {
-        match self {
-            Instrument::Sched => "waits of a machine's threads for a PU, and who ran instead",
-            Instrument::Counters => "switches, migrations, faults, cycles and misses by role",
-            Instrument::Locks => "time of a machine's threads in futex, by lock and call site",
-            Instrument::Exits => "what makes a machine of KVM leave the processor, how long",
-        }
-    }
-
-    /// The labels of its figures.
-    pub fn by(self) -> &'static str {
-        match self {
-            Instrument::Sched | Instrument::Counters | Instrument::Locks => "by role",
-            Instrument::Exits => "by type",
-        }
-    }
-
-    /// The instrument with this name.
-    pub fn find(name: &str) -> Option<Instrument> {
-        Self::ALL.into_iter().find(|instrument| instrument.name() == name)
-    }
-}
-
-/// Result of an instrument.
-enum Seen {
-    Sched(SchedLatency),
-    Counters(Counters),
-    Locks(Locks),
-    Exits(Box<pinfold_run::exits::Answer>),
-}
-
-impl Seen {
-    fn figures(&self, arguments: &MeasureArgs) -> Vec<Figure> {
-        match self {
-            Seen::Sched(found) => found.figures(),
-            Seen::Counters(found) => found.figures(),
-            Seen::Locks(found) => found.figures(),
-            Seen::Exits(answer) => answer.figures(arguments.exits.per_vcpu),
-        }
-    }
-
-    fn text(&self, arguments: &MeasureArgs) -> String {
-        match self {
-            Seen::Sched(found) => text::sched(found),
-            Seen::Counters(found) => text::counters(found),
-            Seen::Locks(found) => text::locks(found),
-            Seen::Exits(answer) => exits::text::table(answer, &arguments.exits),
-        }
-    }
-
-    /// The results that are not in the figures.
-    fn json(&self) -> Value {
-        match self {
-            Seen::Sched(found) => json::sched(found),
-            Seen::Counters(found) => json::counters(found),
-            Seen::Locks(found) => json::locks(found),
-            Seen::Exits(answer) => exits::text::json(answer),
-        }
-    }
-
-    /// Why there is no figure, if the instrument knows.
-    fn absence(&self) -> Option<String> {
-        match self {
-            Seen::Counters(found) => found.absent().into_iter().next().map(|(_, why, _)| why),
-            Seen::Sched(_) | Seen::Locks(_) | Seen::Exits(_) => None,
-        }
-    }
-
-    /// True if no thread is left to observe.
-    fn is_last(&self) -> bool {
-        matches!(self, Seen::Exits(answer) if answer.has_ended)
-    }
-
-    /// The failure, if there is one in addition to the results.
-    fn verdict(&self) -> Result<(), Failure> {
-        match self {
-            Seen::Sched(_) | Seen::Counters(_) | Seen::Locks(_) => Ok(()),
-            Seen::Exits(answer) => answer.verdict(),
-        }
-    }
-}
-
 /// Measures and prints.
 pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Failure> {
     refuse_others(instrument, arguments)?;
-    quantities(&arguments.quantities)?;
+    let quantities = quantities(&arguments.quantities)?;
     let bench = super::bench(arguments.seed)?;
     let seconds = arguments.how.seconds;
     if !(0.01..=86_400.0).contains(&seconds) {
@@ -146,7 +30,21 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
     }
     let duration = std::time::Duration::from_secs_f64(seconds);
     let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    let (name, seen, blocks) = observed(&bench, instrument, (arguments, duration_ns))?;
+    let subject = match arguments.processes.is_empty() {
+        true => Named::Machine(common::vm(&arguments.machine)?),
+        false => Named::Processes(arguments.processes.clone()),
+    };
+    let request = ObserveRequest {
+        subject: &subject,
+        quantities: &quantities,
+        sites: arguments.sites,
+        exits: &exits::wish(&arguments.exits, duration_ns)?,
+        per_vcpu: arguments.exits.per_vcpu,
+        seconds,
+        duration_ns,
+        blocks: arguments.blocks.unwrap_or(1),
+    };
+    let (name, seen, blocks) = observe(&bench, instrument, &request)?;
     let tool = format!("pinfold {}", env!("CARGO_PKG_VERSION"));
     let measurement = bench.measurement(instrument.name(), (name, tool), blocks, None)?;
     let saved = to_json(&measurement)
@@ -159,47 +57,6 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
     seen.iter().try_for_each(Seen::verdict)
 }
 
-/// Runs the blocks; returns the subject and the result of each block.
-fn observed(
-    bench: &Bench,
-    instrument: Instrument,
-    (arguments, duration_ns): (&MeasureArgs, u64),
-) -> Result<(String, Vec<Seen>, Vec<MeasuredBlock>), Failure> {
-    let online = bench.topology.online();
-    let moment = || interference::now(&bench.host, &online).map_err(Failure::from);
-    let (mut name, mut seen, mut blocks) = (String::new(), Vec::new(), Vec::new());
-    let count = arguments.blocks.unwrap_or(1);
-    for block in 1..=count {
-        // Threads may have been created or ended since the last block.
-        let subject = Subject::find(&bench.host, arguments)?;
-        name = subject.name();
-        let times = if count == 1 { String::new() } else { format!("block {block} of {count}: ") };
-        let threads = pinfold_model::text::counted(subject.threads().len(), "thread");
-        let seconds = arguments.how.seconds;
-        say(&format!("{times}watching {threads} of {name} for {seconds} s …"));
-        let before = moment()?;
-        let one = instrument.look(&bench.host, subject, (arguments, duration_ns))?;
-        let surroundings = moment()?.since(&before);
-        let figures = one.figures(arguments);
-        if figures.is_empty() {
-            one.verdict()?;
-            let why = one.absence().map_or_else(String::new, |why| format!(", because {why}"));
-            return Err(Failure::new(Exit::No, format!("{name}: nothing was seen{why}")));
-        }
-        let is_last = one.is_last();
-        blocks.push(MeasuredBlock { figures, surroundings });
-        seen.push(one);
-        if is_last {
-            break;
-        }
-    }
-    // Once, at the end of the observation.
-    if let Some(Seen::Exits(answer)) = seen.last_mut() {
-        answer.measure_cost(&bench.host);
-    }
-    Ok((name, seen, blocks))
-}
-
 fn show(
     instrument: Instrument,
     arguments: &MeasureArgs,
@@ -210,7 +67,7 @@ fn show(
     if arguments.json {
         let saved: Value = serde_json::from_str(saved)
             .map_err(|error| Failure::new(Exit::Host, error.to_string()))?;
-        let found: Vec<Value> = seen.iter().map(Seen::json).collect();
+        let found: Vec<Value> = seen.iter().map(to_value).collect();
         let all = json!({
             "format": "pinfold-observed/2", "what": what, "found": found, "measurement": saved,
         });
@@ -222,10 +79,29 @@ fn show(
         if seen.len() > 1 {
             text.push_str(&format!("\nblock {} of {}\n", index + 1, seen.len()));
         }
-        text.push_str(&format!("\n{}", one.text(arguments)));
+        text.push_str(&format!("\n{}", to_text(one, arguments)));
     }
     data(&screen::fitted(&text));
     Ok(())
+}
+
+fn to_text(seen: &Seen, arguments: &MeasureArgs) -> String {
+    match seen {
+        Seen::Sched(found) => text::sched(found),
+        Seen::Counters(found) => text::counters(found),
+        Seen::Locks(found) => text::locks(found),
+        Seen::Exits(answer) => exits::text::table(answer, &arguments.exits),
+    }
+}
+
+/// The results that are not in the figures.
+fn to_value(seen: &Seen) -> Value {
+    match seen {
+        Seen::Sched(found) => json::sched(found),
+        Seen::Counters(found) => json::counters(found),
+        Seen::Locks(found) => json::locks(found),
+        Seen::Exits(answer) => exits::text::json(answer),
+    }
 }
 
 /// Rejects options of the probes that run in the workload, and of other instruments.
@@ -261,72 +137,5 @@ fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), 
             format!("{option} is of no use to {name}, which looks at threads from outside"),
         )
         .with_hint("name a machine with --qmp, --libvirt or --pid, or processes with --process")),
-    }
-}
-
-/// What is observed.
-enum Subject {
-    Machine(Box<Vm>),
-    Processes(Vec<u32>, Vec<(TaskId, Role)>),
-}
-
-impl Subject {
-    fn find(host: &LiveHost, arguments: &MeasureArgs) -> Result<Self, Failure> {
-        if arguments.processes.is_empty() {
-            return Ok(Subject::Machine(Box::new(Vm::find(
-                host,
-                &common::vm(&arguments.machine)?,
-            )?)));
-        }
-        let threads = threads_of(host, &arguments.processes)?;
-        Ok(Subject::Processes(arguments.processes.clone(), threads))
-    }
-
-    /// Description of the subject.
-    fn name(&self) -> String {
-        match self {
-            Subject::Machine(vm) => format!("machine {} ({})", vm.name, vm.asked),
-            Subject::Processes(pids, _) => {
-                let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-                format!("process {}", pids.join(", "))
-            }
-        }
-    }
-
-    /// Its threads with their roles.
-    fn threads(&self) -> Vec<(TaskId, Role)> {
-        match self {
-            Subject::Machine(vm) => vm.found.tasks(),
-            Subject::Processes(_, threads) => threads.clone(),
-        }
-    }
-}
-
-impl Instrument {
-    fn look(
-        self,
-        host: &LiveHost,
-        subject: Subject,
-        (arguments, duration_ns): (&MeasureArgs, u64),
-    ) -> Result<Seen, Failure> {
-        let threads = subject.threads();
-        match (self, subject) {
-            (Instrument::Sched, _) => sched(host, &threads, duration_ns).map(Seen::Sched),
-            (Instrument::Counters, _) => {
-                let wanted = quantities(&arguments.quantities)?;
-                counted(host, (&threads, &wanted), duration_ns).map(Seen::Counters)
-            }
-            (Instrument::Locks, _) => {
-                locked(host, (&threads, arguments.sites), duration_ns).map(Seen::Locks)
-            }
-            (Instrument::Exits, Subject::Machine(vm)) => {
-                let wish = exits::wish(&arguments.exits, duration_ns)?;
-                let answer = pinfold_run::exits::of_machine(host, *vm, &wish)?;
-                Ok(Seen::Exits(Box::new(answer)))
-            }
-            (Instrument::Exits, Subject::Processes(..)) => {
-                Err(Failure::new(Exit::Input, "only virtual machines make exits"))
-            }
-        }
     }
 }

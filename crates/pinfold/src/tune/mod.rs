@@ -14,7 +14,7 @@ use crate::cli::{self, TuneArgs};
 use crate::common;
 use crate::progress::Bar;
 
-pub use print::{page_of, show_result, write_page};
+pub use print::show_result;
 
 /// Runs the tuning and prints the result.
 pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {

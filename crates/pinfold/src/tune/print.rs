@@ -4,10 +4,8 @@
 use pinfold_host::files;
 use pinfold_model::{Command, Topology};
 use pinfold_report::Page;
-use pinfold_run::tune::Kept;
-use pinfold_run::{Exit, Failure, tune_page};
+use pinfold_run::{Failure, tune_page};
 use pinfold_study::store::{RunId, Store};
-use pinfold_study::tune as study;
 
 use crate::cli::TuneArgs;
 use crate::output::{self, Tone, data, show};
@@ -20,8 +18,8 @@ pub fn report(
     run: RunId,
     topology: &Topology,
 ) -> Result<(), Failure> {
-    let page = page_of(store, run, topology)?;
-    write_page(&page, &arguments.report)?;
+    let page = tune_page::of(store, run, topology)?;
+    tune_page::write(&page, &arguments.report)?;
     if arguments.json {
         data(&tune_page::json(&page)?);
         return Ok(());
@@ -82,28 +80,4 @@ fn next(arguments: &TuneArgs, page: &Page, run: RunId) -> String {
             arguments.budget
         ),
     }
-}
-
-/// The page of a stored run.
-pub fn page_of(store: &Store, run: RunId, topology: &Topology) -> Result<Page, Failure> {
-    let report =
-        study::analyse(store, run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
-    let record = store.run(run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
-    let kept = Kept::read(&report.config.context)?;
-    let context = tune_page::Context {
-        topology,
-        command: kept.command,
-        guest: kept.guest,
-        argv: kept.argv,
-        findings: kept.findings,
-        ended_unix_s: record.finished_unix_s.unwrap_or(record.created_unix_s),
-    };
-    tune_page::page(store, &report, &context)
-}
-
-/// Writes the page.
-pub fn write_page(page: &Page, path: &str) -> Result<(), Failure> {
-    let html =
-        pinfold_report::render(page).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
-    files::write_atomic(path, html.as_bytes()).map_err(Failure::from)
 }

@@ -2,9 +2,9 @@
 
 use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::registry::PROBES;
+use pinfold_run::measure::Instrument;
 use serde_json::{Value, json};
 
-use super::super::observe::Instrument;
 use crate::screen;
 
 /// As text: two lines for each, so that it fits any terminal.
