@@ -7,8 +7,8 @@ use pinfold_host::files::read_text;
 use pinfold_model::{CpuSet, Family, Plan};
 use pinfold_probe::registry::Probe;
 use pinfold_stats::compare::{self, Comparison};
-use pinfold_study::measured::{MeasuredBlock, Measurement, Stolen, from_json};
 use pinfold_stats::random::Pcg32;
+use pinfold_study::measured::{MeasuredBlock, Measurement, Stolen, from_json};
 
 use super::guest::Guest;
 use super::place::HostPlace;
