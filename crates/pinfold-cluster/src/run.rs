@@ -15,15 +15,13 @@ use pinfold_study::study::{Loaded, NewStudy, Study, vacant};
 
 use crate::collect::{GRACE_NS, Outcome, Work};
 use crate::documents::{
-    Given, JobDocument, Options, ResultError, Scouted, read_options, read_result, study_digest,
+    Given, JobDocument, OWN_VERSION, Options, Scouted, read_options, read_result, refused,
+    study_digest,
 };
 use crate::patience::Patience;
 use crate::scheduler::{JobRequest, KINDS, NotTaken, Offer, Scheduler, kind_of};
 use crate::transport::{self, Request, Transport};
 use crate::worker::create_on_cluster;
-
-/// Version of this program.
-pub const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How tasks are submitted in this session.
 #[derive(Clone, Debug, Default)]
@@ -280,14 +278,5 @@ fn scouted(text: &str, job: &JobDocument) -> Result<(Origin, Scouted), Failure> 
         Given::Trials(_) | Given::Refused(_) => {
             Err(Failure::new(Exit::Host, "the first node gave another result than was asked for"))
         }
-    }
-}
-
-/// The failure for a result that ends the study.
-pub fn refused(error: &ResultError) -> Failure {
-    let failure = Failure::from_error(Exit::Host, error, None);
-    match error.hint() {
-        Some(hint) => failure.with_hint(hint),
-        None => failure,
     }
 }
