@@ -15,7 +15,7 @@ use pinfold_run::{Exit, Failure, host, inputs, interrupt};
 use pinfold_study::study::{Environment, Update, cells};
 
 use crate::documents::{Answer, Given, Head, JobDocument, OWN_VERSION, result_text, study_digest};
-use crate::scheduler::kind_here;
+use crate::kinds::kind_here;
 use crate::transport::{result_path, scout_path};
 use crate::worker::{self, Found};
 

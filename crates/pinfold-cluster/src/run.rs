@@ -18,8 +18,9 @@ use crate::documents::{
     Given, JobDocument, OWN_VERSION, Options, Scouted, read_options, read_result, refused,
     study_digest,
 };
+use crate::kinds::{KINDS, kind_of};
 use crate::patience::Patience;
-use crate::scheduler::{JobRequest, KINDS, NotTaken, Offer, Scheduler, kind_of};
+use crate::scheduler::{JobRequest, NotTaken, Offer, Scheduler};
 use crate::transport::{self, Request, Transport};
 use crate::worker::create_on_cluster;
 
@@ -43,7 +44,7 @@ pub struct Submission {
 pub struct NewRun<'a> {
     /// The study, as in its file.
     pub study: &'a Study,
-    /// Name of the batch system, of [`crate::scheduler::KINDS`].
+    /// Name of the batch system, of `KINDS`.
     pub scheduler: &'a str,
     /// Path of the file, for messages.
     pub file: &'a str,
