@@ -16,7 +16,8 @@ use pinfold_study::study::{
 };
 
 use super::Machine;
-use super::environment::{Known, NAME, TrialEnvironment};
+use super::NAME;
+use super::environment::{Known, TrialEnvironment};
 use super::guest_trials::Inside;
 use super::guests::{self, GuestGround, Guests};
 use super::interference::{Neighbours, free_bytes};
