@@ -27,7 +27,7 @@ use serde_json::Value;
 use super::helpers::Programs;
 use super::ipc::{self, Answer, Ask, Caller, Enter, Listener};
 use super::kept::Kept;
-use super::status;
+use super::status::{self, Endpoint};
 use crate::message::say;
 
 /// Timeout for the child to calibrate and respond.
@@ -333,15 +333,6 @@ pub struct Machine<'m> {
 }
 
 type Work<'w> = dyn FnMut(&mut Platformed<'_>) -> Result<bool, Failure> + 'w;
-
-/// Whether other commands can access the platform.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// At the socket of the state directory.
-    Open,
-    /// No other command can access it.
-    Closed,
-}
 
 /// Activates a platform, runs while `work` returns true, and undoes the platform.
 ///
