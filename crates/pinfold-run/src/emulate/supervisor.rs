@@ -363,7 +363,7 @@ pub fn with_programs(
 ) -> Result<(), Failure> {
     let host = machine.host;
     let clock = SystemClock;
-    let journals = apply_session::journals(state, &clock)?;
+    let journals = host::journals(state, &clock)?;
     let target = Target::new(process::own_pid(), Vec::new());
     let text = status::plan_text(plan, door);
     let new = NewJournal {

@@ -30,7 +30,7 @@ use crate::emulate::supervisor::{self, with_programs};
 use crate::guest::Subject;
 use crate::guest::loads::{GuestSide, HostSide};
 use crate::message::say;
-use crate::{Exit, Failure, apply_session, inputs, interrupt};
+use crate::{Exit, Failure, host, inputs, interrupt};
 
 /// Maximum duration of a wait.
 const LOOK_NS: u64 = 500_000_000;
@@ -167,7 +167,7 @@ impl<'a> HostRunner<'a> {
         finished: &mut Finished<'_>,
         work: impl FnOnce(Trials<'_, '_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let journals = apply_session::journals(self.state, &SystemClock)?;
+        let journals = host::journals(self.state, &SystemClock)?;
         let loads = self.loads(request)?;
         let means = Means {
             host: self.host,
