@@ -1,6 +1,5 @@
 //! Tests of the registry.
 
-use super::super::benchmarks::IoTarget;
 use super::*;
 use crate::benchmarks::IoTarget;
 
