@@ -14,9 +14,8 @@ use pinfold_study::store::{OpenRun, RunId, Store};
 use pinfold_study::study::{Event, Progress, TrialSlot, Update};
 
 use crate::collector::{Accepted, Ask, Collector, Failed, Limits};
-use crate::documents::Options;
+use crate::documents::{OWN_VERSION, Options, refused};
 use crate::patience::Patience;
-use crate::run::{OWN_VERSION, refused};
 use crate::scheduler::{NotTaken, Offer, Scheduler};
 use crate::transport::{Lost, Taken, Transport};
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use pinfold_model::{Figure, Origin};
+use pinfold_run::{Exit, Failure};
 use pinfold_study::SchemaError;
 use pinfold_study::store::TrialRecord;
 use pinfold_study::study::{HostFacts, TrialSlot};
@@ -15,6 +16,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::parts::Part;
+
+/// Version of this program.
+pub const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const JOB: &str = "pinfold-job/1";
 const RESULT: &str = "pinfold-result/1";
@@ -332,6 +336,15 @@ impl ResultError {
             | ResultError::Study(_)
             | ResultError::Value { .. } => None,
         }
+    }
+}
+
+/// The failure for a result that ends the study.
+pub fn refused(error: &ResultError) -> Failure {
+    let failure = Failure::from_error(Exit::Host, error, None);
+    match error.hint() {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
     }
 }
 

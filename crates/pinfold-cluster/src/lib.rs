@@ -13,14 +13,14 @@
 //! part that failed on one node is run completely on another.
 //!
 //! A batch system implements [`scheduler::Scheduler`] in a folder of its own, such as [`slurm`], with
-//! a row in [`scheduler::KINDS`]; [`run`], [`resume`], the collector and the two transports know
-//! none.
+//! a row in `KINDS`; [`run`], [`resume`], the collector and the two transports know none.
 
 mod arrays;
 mod collect;
 mod collector;
 mod documents;
 mod feed;
+mod kinds;
 pub mod node;
 mod parts;
 mod patience;

@@ -14,9 +14,8 @@ use pinfold_run::study::{HostRunner, LOCK, Machine};
 use pinfold_run::{Exit, Failure, host, inputs, interrupt};
 use pinfold_study::study::{Environment, Update, cells};
 
-use crate::documents::{Answer, Given, Head, JobDocument, result_text, study_digest};
-use crate::run::OWN_VERSION;
-use crate::scheduler::kind_here;
+use crate::documents::{Answer, Given, Head, JobDocument, OWN_VERSION, result_text, study_digest};
+use crate::kinds::kind_here;
 use crate::transport::{result_path, scout_path};
 use crate::worker::{self, Found};
 

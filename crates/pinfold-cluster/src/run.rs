@@ -15,15 +15,14 @@ use pinfold_study::study::{Loaded, NewStudy, Study, vacant};
 
 use crate::collect::{GRACE_NS, Outcome, Work};
 use crate::documents::{
-    Given, JobDocument, Options, ResultError, Scouted, read_options, read_result, study_digest,
+    Given, JobDocument, OWN_VERSION, Options, Scouted, read_options, read_result, refused,
+    study_digest,
 };
+use crate::kinds::{KINDS, kind_of};
 use crate::patience::Patience;
-use crate::scheduler::{JobRequest, KINDS, NotTaken, Offer, Scheduler, kind_of};
+use crate::scheduler::{JobRequest, NotTaken, Offer, Scheduler};
 use crate::transport::{self, Request, Transport};
 use crate::worker::create_on_cluster;
-
-/// Version of this program.
-pub const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How tasks are submitted in this session.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +44,7 @@ pub struct Submission {
 pub struct NewRun<'a> {
     /// The study, as in its file.
     pub study: &'a Study,
-    /// Name of the batch system, of [`crate::scheduler::KINDS`].
+    /// Name of the batch system, of `KINDS`.
     pub scheduler: &'a str,
     /// Path of the file, for messages.
     pub file: &'a str,
@@ -280,14 +279,5 @@ fn scouted(text: &str, job: &JobDocument) -> Result<(Origin, Scouted), Failure> 
         Given::Trials(_) | Given::Refused(_) => {
             Err(Failure::new(Exit::Host, "the first node gave another result than was asked for"))
         }
-    }
-}
-
-/// The failure for a result that ends the study.
-pub fn refused(error: &ResultError) -> Failure {
-    let failure = Failure::from_error(Exit::Host, error, None);
-    match error.hint() {
-        Some(hint) => failure.with_hint(hint),
-        None => failure,
     }
 }

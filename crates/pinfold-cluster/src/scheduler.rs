@@ -1,12 +1,11 @@
 //! The interface of a batch system: what the collector and the transports know of it.
 //!
-//! Each batch system is one folder that implements [`Scheduler`], with a row in [`KINDS`].
+//! Each batch system is one folder that implements [`Scheduler`], with a row in `KINDS`.
 
 use pinfold_host::process::Spawn;
 use pinfold_run::Failure;
 
 use crate::documents::Options;
-use crate::slurm;
 
 /// A batch system of this program.
 pub struct Kind {
@@ -22,22 +21,6 @@ pub struct Kind {
     pub task: fn() -> Result<TaskEnvironment, Failure>,
     /// The index of this process in its array, if it runs in one.
     pub array_index: fn() -> Option<u32>,
-}
-
-/// All batch systems.
-pub const KINDS: &[Kind] = &[slurm::KIND];
-
-/// The batch system of a run; a store that names none is for the first one.
-#[must_use]
-pub fn kind_of(options: &Options) -> &'static Kind {
-    let named = |kind: &&Kind| options.scheduler.as_deref() == Some(kind.name);
-    KINDS.iter().find(named).unwrap_or(&KINDS[0])
-}
-
-/// The batch system that started this process; the first one if none did.
-#[must_use]
-pub fn kind_here() -> &'static Kind {
-    KINDS.iter().find(|kind| (kind.is_here)()).unwrap_or(&KINDS[0])
 }
 
 /// The task in which a process runs.

@@ -2,12 +2,13 @@
 //!
 //! - [`requests`]: what to place, and the tunables of `--knob`.
 //! - [`platforms`]: a machine divided into virtual nodes, and time series for playback.
-//! - [`keys`] and [`value`]: the tables and values of any such file, each with its position. Study
-//!   files are read with them too.
+//! - [`keys`] and [`value`]: the tables and values of any such file, each with its position, and the
+//!   [`fault`] at a position. Study files are read with them too.
 //!
 //! An error names line and column, and the most similar known name. This crate opens no file and
 //! plans nothing: text in, values of the model out.
 
+pub mod fault;
 pub mod keys;
 pub mod platforms;
 pub mod requests;

@@ -22,7 +22,8 @@ use pinfold_model::{
     Attach, Command, Method, NodeId, Platform, PlatformVnode, Speed, SpeedRequest, Variant,
 };
 
-use crate::keys::{Fault, Keys};
+use crate::fault::Fault;
+use crate::keys::Keys;
 use crate::requests::RequestError;
 use crate::requests::{at_least_one, one_of};
 use crate::value::{self, Value, Whole};

@@ -23,7 +23,8 @@ use pinfold_model::{
 };
 use thiserror::Error;
 
-use crate::keys::{Fault, Keys};
+use crate::fault::Fault;
+use crate::keys::Keys;
 use crate::value::{self, Value, Whole, decimal, unit_bytes};
 
 pub use knobs::{KNOBS, knob};

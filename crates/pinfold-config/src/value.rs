@@ -2,7 +2,7 @@
 
 use toml::de::{DeTable, DeValue};
 
-use crate::keys::Fault;
+use crate::fault::Fault;
 
 /// A value with its position.
 pub struct Value {

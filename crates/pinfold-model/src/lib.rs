@@ -16,6 +16,7 @@ mod isa;
 mod measure;
 mod parameters;
 mod plan;
+mod policy;
 mod qemu_command;
 mod request;
 mod request_field;
@@ -42,9 +43,10 @@ pub use isa::Isa;
 pub use measure::{Accelerator, LoadState, Metric, Origin, Role, RoleStats, Series, Unit};
 pub use parameters::{scrubbed_parameters, shown_parameters};
 pub use plan::{
-    GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NotSingle, Plan, PlannedCpus, Policy,
-    STRATEGY_NAMES, ThreadPlan, VnodeKind, VnodePlan, pins_of,
+    GuestTopology, IrqPlan, MemoryPlan, NotSingle, Plan, PlannedCpus, STRATEGY_NAMES, ThreadPlan,
+    VnodeKind, VnodePlan, pins_of,
 };
+pub use policy::{IsolationScope, Policy};
 pub use qemu_command::{QemuCell, QemuCommand, QemuOption};
 pub use request::{
     CellRequest, Device, EmulatorRequest, Free, MAX_VCPUS, MemoryRequest, PinWish, PolicyRequest,

@@ -13,16 +13,7 @@ use pinfold_plan::{Fit, command, schema};
 
 use crate::message::say;
 use crate::rt_watchdog::Guard;
-use crate::{Exit, Failure, inputs, interrupt};
-
-/// Opens the journals of a state directory.
-pub fn journals<'c>(
-    state: &pinfold_host::files::StateDir,
-    clock: &'c dyn pinfold_host::Clock,
-) -> Result<Journals<'c>, Failure> {
-    let journals = Journals::open(state, clock).map(Journals::with_marks);
-    journals.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
-}
+use crate::{Exit, Failure, interrupt, plans};
 
 /// Effect of a [request to stop](interrupt::requested) on an apply in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +71,7 @@ fn begin<'c>(
     (journals, stay): (&Journals<'c>, Stay),
 ) -> Result<Journal<'c>, Failure> {
     let text = schema::to_json_line(plan);
-    let vnode = inputs::single(plan)?;
+    let vnode = plans::single(plan)?;
     let supervised = matches!(stay, Stay::WithThisProcess);
     let new = NewJournal { vm_name: &vnode.name, plan: &text, target, supervised };
     journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
@@ -157,18 +148,9 @@ fn require_fit<H: HostMut>(host: &H, plan: &Plan) -> Result<(), Failure> {
             Err(Failure::new(Exit::Host, text)
                 .with_hint("run as root; `journalctl -k` shows what the kernel says of it"))
         }
-        Fit::Other(differences) => Err(another_host("the plan", &differences)
+        Fit::Other(differences) => Err(plans::another_host("the plan", &differences)
             .with_hint(format!("make it again here: {}", command::again(plan, None)))),
     }
-}
-
-/// The refusal of a plan that was made for another host; `name` is the name of the plan.
-pub fn another_host(name: &str, differences: &[String]) -> Failure {
-    let why = match differences {
-        [] => String::new(),
-        _ => format!(": {}", differences.join("; ")),
-    };
-    Failure::new(Exit::Input, format!("{name} was made for another machine{why}"))
 }
 
 /// Undoes all steps; if something could not be restored, the failure names it.

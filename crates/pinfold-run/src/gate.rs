@@ -36,7 +36,7 @@ pub fn run(
 ) -> Result<ExitStatus, Failure> {
     let host = host::live()?;
     let clock = SystemClock;
-    let journals = apply_session::journals(state, &clock)?;
+    let journals = host::journals(state, &clock)?;
     plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     interrupt::install_forward()?;
     interrupt::install_child()?;

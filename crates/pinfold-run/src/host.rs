@@ -3,12 +3,13 @@
 use std::io::Read as _;
 use std::sync::mpsc;
 
+use pinfold_apply::Journals;
 use pinfold_host::files::{self, StateDir};
-use pinfold_host::{LiveHost, Systemd};
+use pinfold_host::{Clock, LiveHost, Systemd};
 use pinfold_model::{Origin, Topology};
 use pinfold_vm::libvirt::LibvirtBackend;
 
-use crate::Failure;
+use crate::{Exit, Failure};
 
 /// Timeout for systemd and libvirt when a setting is made through them (ns).
 const KEEPER_NS: u64 = 20_000_000_000;
@@ -41,6 +42,12 @@ pub fn state(path: Option<&str>) -> Result<StateDir, Failure> {
         None => files::default_state_dir()?,
     };
     Ok(StateDir::open(&path)?)
+}
+
+/// Opens the journals of a state directory.
+pub fn journals<'c>(state: &StateDir, clock: &'c dyn Clock) -> Result<Journals<'c>, Failure> {
+    let journals = Journals::open(state, clock).map(Journals::with_marks);
+    journals.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
 }
 
 /// Bytes on standard input, each a heartbeat of the parent; the channel closes at the end of the

@@ -3,14 +3,14 @@
 use pinfold_config::requests::{self, RequestError};
 use pinfold_host::{HostError, LiveHost, files};
 use pinfold_model::{
-    CpuSet, Free, Plan, Request, Severity, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest,
+    CpuSet, Free, Plan, Request, Severity, Topology, VcpuCount, VmRequest, VnodeRequest,
 };
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::{Fit, PlanError, command};
 use pinfold_topology::TopologyError;
 
 use crate::vcpus::Vcpus;
-use crate::{Exit, Failure, apply_session};
+use crate::{Exit, Failure, plans};
 
 /// The topology of this machine, or of the one that `input` names.
 pub fn topology(host: &LiveHost, input: Option<&str>) -> Result<Topology, Failure> {
@@ -146,20 +146,6 @@ pub fn make_plan(
         .map_err(|error| plan_failure(&error))
 }
 
-/// The only vnode of a plan.
-pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
-    plan.single().map_err(|error| {
-        let failure = Failure::from_error(Exit::Input, &error, None);
-        match plan.vnodes.first() {
-            Some(first) => {
-                let command = command::again(&plan.alone(first), None);
-                failure.with_hint(format!("plan for one of them: `{command}`"))
-            }
-            None => failure,
-        }
-    })
-}
-
 /// A plan from a file made by `pinfold plan --json`.
 pub fn read_plan(path: &str) -> Result<Plan, Failure> {
     let bytes = files::read(path).map_err(|error| input_failure(&error))?;
@@ -199,7 +185,7 @@ pub fn fitting(
     }
     // A plan with offline CPUs can only be checked when they are online.
     if let Fit::Other(differences) = pinfold_plan::fit(&plan, topology) {
-        let failure = apply_session::another_host(path, &differences);
+        let failure = plans::another_host(path, &differences);
         // Without a record of its CPUs, the offline ones may be the only difference.
         let offline = wrong.iter().find(|finding| finding.subject == "offline");
         let offline = offline.filter(|_| plan.cpus.is_none());

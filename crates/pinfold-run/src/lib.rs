@@ -5,7 +5,7 @@
 //!   threads of one machine as planned, [`watch`] those of all active placements.
 //! - [`target`], [`vcpus`], [`qemu_line`]: the machine that is meant, and the request for it;
 //!   [`running_layout`]: its placement, for the checks.
-//! - [`inputs`], [`host`]: plans, requests and lists of CPUs, checked against this host.
+//! - [`inputs`], [`plans`], [`host`]: plans, requests and lists of CPUs, checked against this host.
 //! - [`status`], [`undo`], [`leftovers`]: compares and reverts placements, and removes what killed processes left.
 //! - [`qemu_run`]: starts QEMU under a plan.
 //! - [`gate`]: any command, placed like a machine; [`libvirt_hook`]: domains as libvirt starts them.
@@ -31,6 +31,7 @@ pub mod libvirt_hook;
 pub mod measure;
 pub mod message;
 pub mod metrics;
+pub mod plans;
 pub mod qemu_line;
 pub mod qemu_run;
 pub mod rt_watchdog;

@@ -70,7 +70,7 @@ fn started(event: &HookEvent<'_>, state: Option<&str>) -> Result<(), Failure> {
     }
     let target = placeable(&found);
     let state = host::state(state)?;
-    let journals = apply_session::journals(&state, &clock)?;
+    let journals = host::journals(&state, &clock)?;
     let placed = (&plan, &target);
     // Not interrupted: libvirt waits for it.
     interrupt::install()?;
@@ -85,7 +85,7 @@ fn stopped(event: &HookEvent<'_>, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let clock = SystemClock;
     let state = host::state(state)?;
-    let journals = apply_session::journals(&state, &clock)?;
+    let journals = host::journals(&state, &clock)?;
     for summary in journals.list()? {
         let Ok(Some(record)) = &summary.record else { continue };
         let header = &record.header;

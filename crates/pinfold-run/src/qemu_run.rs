@@ -48,7 +48,7 @@ pub fn run(
 ) -> Result<(), Failure> {
     let host = host::live()?;
     let clock = SystemClock;
-    let journals = apply_session::journals(state, &clock)?;
+    let journals = host::journals(state, &clock)?;
     // Everything that can be rejected before QEMU is started is rejected here.
     let command = argv::parse(words);
     let vcpus = command.vcpus().unwrap_or(1);

@@ -20,7 +20,7 @@ use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, Plan, Policy, TaskId};
 
 use crate::message::say;
-use crate::{Exit, Failure, apply_session, host, interrupt};
+use crate::{Exit, Failure, host, interrupt};
 
 /// Interval of heartbeats (ns).
 pub const HEARTBEAT_NS: u64 = 500_000_000;
@@ -233,7 +233,7 @@ pub fn guard(id: &str, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let clock = SystemClock;
     let state = host::state(state)?;
-    let journals = apply_session::journals(&state, &clock)?;
+    let journals = host::journals(&state, &clock)?;
     let beats = host::beats();
     let mut is_silent = false;
     loop {

@@ -32,6 +32,9 @@ use crate::{Exit, Failure, host, inputs};
 /// Lock held while trials run: only one process may measure at a time.
 pub const LOCK: &str = "measuring";
 
+/// Name of the measured vnode and cgroup.
+const NAME: &str = "study";
+
 /// What the caller shows while trials run.
 pub struct Display<'a> {
     /// Called before the first trial.

@@ -43,7 +43,7 @@ fn undo_journals(
     state: &StateDir,
 ) -> Result<(), Failure> {
     let clock = SystemClock;
-    let journals = apply_session::journals(state, &clock)?;
+    let journals = host::journals(state, &clock)?;
     let mut summaries = journals.list()?;
     // The newest first: its previous values may have been set by an older one.
     summaries.sort_by_key(|one| Reverse(begun(one)));

@@ -8,7 +8,7 @@ use pinfold_model::{Plan, Request, Role, VnodeKind};
 use pinfold_plan::command;
 use pinfold_vm::Found;
 
-use crate::{Exit, Failure, inputs};
+use crate::{Exit, Failure, plans};
 
 /// The numbers of a machine's vCPUs, and their maximum number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Vcpus {
     /// Rejects a plan from a file that is for fewer vCPUs, for more than the maximum, or for other
     /// numbers.
     pub fn require_in(&self, path: &str, plan: &Plan) -> Result<(), Failure> {
-        let vnode = inputs::single(plan)?;
+        let vnode = plans::single(plan)?;
         let is_for = |kind: &str, other: &str, advice: &str| {
             let text = format!("{path} is a plan for a {kind}, and this is a {other}");
             Err(Failure::new(Exit::Input, text).with_hint(advice))

@@ -24,7 +24,7 @@ use crate::metrics::{Counts, Metrics};
 use crate::rt_watchdog::Guard;
 use crate::run_monitor::{COMPARE_NS, Due, Ear, Rounds, TICK_NS};
 use crate::target::{kept_since, threads_by_journal};
-use crate::{Exit, Failure, apply_session, host, interrupt};
+use crate::{Exit, Failure, host, interrupt};
 
 /// Timeout for QEMU, so that an instance that does not answer delays the others only shortly.
 const QMP_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -54,7 +54,7 @@ pub fn watch(
         )
         .with_hint("end that one first; kill -HUP makes it read everything again"));
     };
-    let journals = apply_session::journals(state, &clock)?;
+    let journals = host::journals(state, &clock)?;
     let mut metrics = Metrics::open(metrics, metrics_port)?;
     interrupt::install_with_reread()?;
     let mut desk = Desk {

@@ -12,21 +12,7 @@ use pinfold_model::{CpuSet, Keeper, KeptFile, Lifetime, Setting, Tid};
 use rustix::io::Errno;
 
 use super::SimHost;
-use super::state::Machine;
-
-/// A setting and its effects.
-#[derive(Clone, Debug)]
-pub(super) struct Kept {
-    pub(super) value: Option<String>,
-    /// Threads whose mask libvirt sets.
-    tasks: Vec<Tid>,
-    /// The file that systemd writes.
-    file: Option<String>,
-    /// The value in the unit file.
-    unit: Option<String>,
-    /// The list in the drop-in that `set-property` creates; empty if the drop-in sets none.
-    pub(super) drop_in: Option<String>,
-}
+use super::state::{Kept, Machine};
 
 impl SimHost {
     /// Makes libvirt manage this setting of a domain, which affects these threads.

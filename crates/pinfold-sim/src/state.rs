@@ -13,11 +13,24 @@ use rustix::io::Errno;
 
 use super::cgroup::{CgroupVersion, Hierarchy, parent};
 use super::resctrl::Resctrl;
-use super::setting_backend::Kept;
 use super::{Knob, SimTask, parse, v1, v2};
 
 /// `MAX_NUMNODES` of a distribution kernel.
 pub(super) const MAX_NODES: u32 = 1024;
+
+/// A setting and its effects.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) value: Option<String>,
+    /// Threads whose mask libvirt sets.
+    pub(super) tasks: Vec<Tid>,
+    /// The file that systemd writes.
+    pub(super) file: Option<String>,
+    /// The value in the unit file.
+    pub(super) unit: Option<String>,
+    /// The list in the drop-in that `set-property` creates; empty if the drop-in sets none.
+    pub(super) drop_in: Option<String>,
+}
 
 /// A simulated machine.
 #[derive(Clone, Debug)]

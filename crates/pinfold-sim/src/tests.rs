@@ -6,7 +6,7 @@ mod speed;
 mod v1_rules;
 mod v2_rules;
 
-use pinfold_host::{HostError, HostMut as _};
+use pinfold_host::{Host as _, HostError, HostMut as _};
 use pinfold_model::{CpuSet, Policy, Tid};
 use rustix::io::Errno;
 

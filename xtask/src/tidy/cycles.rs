@@ -16,60 +16,11 @@ use std::path::{Path, PathBuf};
 use super::names::{names, Import, Names};
 
 /// Cycles that are allowed: crate, all modules of the cycle, reason.
-const ALLOWED: &[(&str, &[&str], &str)] = &[
-    (
-        "pinfold-host",
-        &[
-            "sim::bandwidth",
-            "sim::cgroup",
-            "sim::domains",
-            "sim::freezer",
-            "sim::real_time",
-            "sim::resctrl",
-            "sim::setting_backend",
-            "sim::state",
-            "sim::v1",
-            "sim::v2",
-        ],
-        "the state of the simulated kernel dispatches to controllers that change the whole state",
-    ),
-    ("pinfold-plan", &["requests::keys", "requests::value"], "keys and values report the same errors"),
-    (
-        "pinfold-study",
-        &["study::cluster::collector", "study::cluster::slurm"],
-        "the collector uses Slurm's terms until there is a second batch system",
-    ),
-    ("pinfold", &["apply_session", "common", "interrupt", "rt_watchdog", "vcpus"], "logic that leaves the binary"),
-    (
-        "pinfold",
-        &[
-            "commands::emulate::ipc",
-            "commands::emulate::status",
-            "commands::emulate::steps",
-            "commands::emulate::supervisor",
-        ],
-        "logic that leaves the binary",
-    ),
-    (
-        "pinfold",
-        &[
-            "measure::against",
-            "measure::compare",
-            "measure::guest",
-            "measure::run_block",
-            "measure::show",
-            "measure::show::arrivals",
-            "measure::show::compared",
-            "measure::show::json",
-            "measure::show::steps",
-            "measure::show::wakeups",
-        ],
-        "logic that leaves the binary",
-    ),
-    ("pinfold", &["study::environment", "study::guests"], "logic that leaves the binary"),
-    ("pinfold", &["study::nodes", "study::page"], "logic that leaves the binary"),
-    ("pinfold", &["tune::guest_image", "tune::subject"], "logic that leaves the binary"),
-];
+const ALLOWED: &[(&str, &[&str], &str)] = &[(
+    "pinfold-sim",
+    &["bandwidth", "cgroup", "domains", "freezer", "real_time", "resctrl", "state", "v1", "v2"],
+    "the state of the simulated kernel dispatches to controllers that change the whole state",
+)];
 
 /// A module of a crate: `[]` is the root, `["a", "b"]` is `crate::a::b`.
 type Module = Vec<String>;

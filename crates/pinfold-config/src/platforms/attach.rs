@@ -2,7 +2,7 @@
 
 use pinfold_model::{Attach, PlatformVnode};
 
-use crate::keys::Fault;
+use crate::fault::Fault;
 
 /// Maximum PID (`PID_MAX_LIMIT`, `proc_sys_kernel(5)`).
 const HIGHEST_PID: u32 = 1 << 22;

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use pinfold_model::{LoadRow, MAX_PUS, PuId, RecordedLoad, SpeedChange, SpeedProfile};
 
 use super::speeds;
-use crate::keys::Fault;
+use crate::fault::Fault;
 use crate::requests::RequestError;
 use crate::value::{Value, Whole, decimal};
 

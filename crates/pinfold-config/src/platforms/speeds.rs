@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pinfold_model::{Method, Speed, SpeedRequest};
 
-use crate::keys::Fault;
+use crate::fault::Fault;
 use crate::value::{Value, Whole, decimal};
 
 const FORMS: &str = "write a share such as \"40%\" or 0.4, or a frequency such as \"2.1 GHz\" or \

@@ -6,7 +6,7 @@ use pinfold_model::{
 };
 
 use super::{RequestError, policies};
-use crate::keys::Fault;
+use crate::fault::Fault;
 
 /// The keys, each with its value syntax; for help and messages.
 pub const KNOBS: [(&str, &str); 20] = [

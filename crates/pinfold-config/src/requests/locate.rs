@@ -5,7 +5,7 @@
 use pinfold_model::{RequestField, VnodeField};
 
 use super::RequestError;
-use crate::keys::Fault;
+use crate::fault::Fault;
 use crate::value::{self, Value, Whole};
 
 /// Line and column of a part of the request, both from 1; `None` if the file does not contain it.

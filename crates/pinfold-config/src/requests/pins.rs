@@ -2,7 +2,7 @@
 
 use pinfold_model::{CpuSet, MAX_VCPUS, PinWish, PuId};
 
-use crate::keys::Fault;
+use crate::fault::Fault;
 
 const HINT: &str = "such as vcpu3=7, vcpu0-3=8-11, emulator=0,8, iothread:disk=9; roles are vcpu, \
                     vcpuN, vcpuN-M, emulator, iothread, iothread:ID, vhost, vhostN, worker and task";

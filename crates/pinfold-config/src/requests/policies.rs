@@ -2,7 +2,7 @@
 
 use pinfold_model::{Policy, PolicyRequest};
 
-use crate::keys::Fault;
+use crate::fault::Fault;
 
 /// Syntax of a policy.
 pub(super) const FORMS: &str =

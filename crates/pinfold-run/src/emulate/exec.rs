@@ -9,7 +9,8 @@ use pinfold_host::process::{Child, Signaled, Spawn};
 use pinfold_model::{CpuSet, Platform};
 
 use super::ipc::Enter;
-use super::supervisor::{Endpoint, resolved, with_platform};
+use super::status::Endpoint;
+use super::supervisor::{resolved, with_platform};
 use crate::message::say;
 
 /// The start of a command in a vnode.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::{Exit, Failure, apply_session, host, interrupt};
+use crate::{Exit, Failure, host, interrupt};
 use pinfold_host::files::StateDir;
 use pinfold_host::{ControlSocket, SystemClock, proc_stat, process};
 use pinfold_model::{Command, CpuSet, TaskId, Tid};
@@ -231,7 +231,7 @@ fn silent(pid: Option<Tid>) -> Failure {
 fn platforms(state: &StateDir) -> Result<Vec<(String, TaskId, bool)>, Failure> {
     let (host, clock) = (host::live()?, SystemClock);
     let mut found = Vec::new();
-    for summary in apply_session::journals(state, &clock)?.list()? {
+    for summary in host::journals(state, &clock)?.list()? {
         let Ok(Some(record)) = summary.record else { continue };
         if record.has_ended() || !is_platform(&record.header.plan) {
             continue;

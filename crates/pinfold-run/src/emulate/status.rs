@@ -4,10 +4,17 @@ use pinfold_model::{Command, EmulationPlan, Tid};
 use pinfold_speed::NodeStatus;
 use serde_json::{Value, json};
 
-use super::supervisor::Endpoint;
-
 /// Version of the format.
 const FORMAT: &str = "pinfold-emulation/1";
+
+/// Whether other commands can access the platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// At the socket of the state directory.
+    Open,
+    /// No other command can access it.
+    Closed,
+}
 
 /// The text of a platform in its journal.
 pub fn plan_text(plan: &EmulationPlan, door: Endpoint) -> String {

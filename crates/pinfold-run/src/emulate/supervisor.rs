@@ -27,7 +27,7 @@ use serde_json::Value;
 use super::helpers::Programs;
 use super::ipc::{self, Answer, Ask, Caller, Enter, Listener};
 use super::kept::Kept;
-use super::status;
+use super::status::{self, Endpoint};
 use crate::message::say;
 
 /// Timeout for the child to calibrate and respond.
@@ -334,15 +334,6 @@ pub struct Machine<'m> {
 
 type Work<'w> = dyn FnMut(&mut Platformed<'_>) -> Result<bool, Failure> + 'w;
 
-/// Whether other commands can access the platform.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// At the socket of the state directory.
-    Open,
-    /// No other command can access it.
-    Closed,
-}
-
 /// Activates a platform, runs while `work` returns true, and undoes the platform.
 ///
 /// `work` is called after each turn of the methods; it must not block.
@@ -372,7 +363,7 @@ pub fn with_programs(
 ) -> Result<(), Failure> {
     let host = machine.host;
     let clock = SystemClock;
-    let journals = apply_session::journals(state, &clock)?;
+    let journals = host::journals(state, &clock)?;
     let target = Target::new(process::own_pid(), Vec::new());
     let text = status::plan_text(plan, door);
     let new = NewJournal {

@@ -10,7 +10,7 @@ use pinfold_vm::guest::{self, DemoGuest, GuestDisks, GuestKernel};
 use pinfold_vm::launch::LaunchOptions;
 
 use super::scratch::Scratch;
-use super::subject::{Inside, Subject};
+use super::subject::{Inside, MEMORY_MIB, Subject};
 use crate::message::say;
 use crate::{Exit, Failure};
 
@@ -142,5 +142,16 @@ impl GuestImage {
             demo: Some(demo),
             findings: if self.kernel.from_cache_only { vec![stale] } else { Vec::new() },
         }
+    }
+}
+
+impl Subject {
+    /// Prepares the demo guest.
+    pub fn demo(vcpus: u32, scratch: &Scratch) -> Result<Self, Failure> {
+        if vcpus == 0 {
+            return Err(Failure::new(Exit::Input, "--vcpus 0: a guest needs at least one"));
+        }
+        let shape = Shape { vcpus, accelerator: Accelerator::Kvm, memory_mib: MEMORY_MIB };
+        Ok(GuestImage::prepare(Isa::X86, scratch)?.subject("demo", shape))
     }
 }

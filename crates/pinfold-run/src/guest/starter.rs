@@ -22,7 +22,7 @@ use super::subject::{Inside, Subject};
 use crate::{
     Exit, Failure,
     apply_session::{self, OnStop},
-    inputs, interrupt,
+    host, interrupt, plans,
     rt_watchdog::{Beating, Guard},
     target::placeable,
 };
@@ -99,7 +99,7 @@ impl VmStarter<'_> {
             .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
         let began = self.clock.now_ns();
         let mut vm = self.launch(plan)?;
-        let journals = apply_session::journals(self.state, self.clock)?;
+        let journals = host::journals(self.state, self.clock)?;
         let (applied, journal, guard) = self.place(&vm, plan, &host_side, &journals)?;
         let (beating, result) = match guard.map(Beating::start).transpose() {
             Ok(beating) => (beating, self.use_guest(&mut vm, (&host_side, began), work)),
@@ -134,7 +134,7 @@ impl VmStarter<'_> {
     }
 
     fn launch(&self, plan: &Plan) -> Result<RunningVm, Failure> {
-        let vnode = inputs::single(plan)?;
+        let vnode = plans::single(plan)?;
         let argv = self.subject.argv_for(vnode.guest.as_ref());
         let options = LaunchOptions {
             echo: Echo::Off,

@@ -1,14 +1,13 @@
 //! What is measured: the demo guest, or the user's QEMU command.
 
-use pinfold_model::{Accelerator, Finding, GuestTopology, Isa};
+use pinfold_model::{Accelerator, Finding, GuestTopology};
 use pinfold_vm::argv;
 use pinfold_vm::guest::{self, DemoGuest, GuestKernel};
 
-use super::image::{GuestImage, Shape};
 use super::scratch::Scratch;
-use crate::{Exit, Failure};
 
-const MEMORY_MIB: u32 = 256;
+/// Memory of the demo guest.
+pub(super) const MEMORY_MIB: u32 = 256;
 /// Timeout for the HELLO of a user's guest.
 const HELLO_NS: u64 = 60_000_000_000;
 
@@ -64,15 +63,6 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Prepares the demo guest.
-    pub fn demo(vcpus: u32, scratch: &Scratch) -> Result<Self, Failure> {
-        if vcpus == 0 {
-            return Err(Failure::new(Exit::Input, "--vcpus 0: a guest needs at least one"));
-        }
-        let shape = Shape { vcpus, accelerator: Accelerator::Kvm, memory_mib: MEMORY_MIB };
-        Ok(GuestImage::prepare(Isa::X86, scratch)?.subject("demo", shape))
-    }
-
     /// A user's guest.
     #[must_use]
     pub fn user(guest: UserGuest, scratch: &Scratch) -> Self {

@@ -8,7 +8,7 @@ use pinfold_probe::loads::Placement;
 
 use super::{Bench, ProbeOptions};
 use crate::emulate::ipc;
-use crate::{Exit, Failure, apply_session, host, inputs};
+use crate::{Exit, Failure, host, inputs, plans};
 
 /// Where a probe is to run on this machine.
 #[derive(Clone, Copy)]
@@ -84,7 +84,7 @@ impl HostPlace {
         let wrong = |why: String| Failure::new(Exit::Input, format!("{file}: {why}"));
         // Offline CPUs are rejected with the command that brings them online.
         if let Fit::Other(differences) = pinfold_plan::fit(plan, &bench.topology) {
-            return Err(apply_session::another_host(file, &differences)
+            return Err(plans::another_host(file, &differences)
                 .with_hint(format!("make it again here: `{}`", command::again(plan, None))));
         }
         let names: Vec<&str> = plan.vnodes.iter().map(|one| one.name.as_str()).collect();

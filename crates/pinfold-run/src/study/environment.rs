@@ -12,11 +12,10 @@ use pinfold_plan::resolve_platform;
 use pinfold_speed::Facts;
 use pinfold_study::study::{Acts, Cell, Level, NONE, Study, Wanted};
 
+use super::NAME;
 use super::guests::{self, GuestGround};
 use super::interference::memory_node;
 
-/// Name of the measured vnode and cgroup.
-pub const NAME: &str = "study";
 /// The level of a tunable that leaves it unchanged.
 const AS_IS: &str = "as-is";
 

@@ -13,7 +13,7 @@ use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{Acts, Cell, Cells, GuestRequest, NONE, Program, Study};
 use pinfold_vm::guest::MOST_VCPUS;
 
-use super::environment::NAME;
+use super::NAME;
 use crate::Failure;
 use crate::guest::{GuestImage, Scratch, Shape, Subject, VmStarter, lacking};
 use crate::message::say;

@@ -16,7 +16,8 @@ use pinfold_study::study::{
 };
 
 use super::Machine;
-use super::environment::{Known, NAME, TrialEnvironment};
+use super::NAME;
+use super::environment::{Known, TrialEnvironment};
 use super::guest_trials::Inside;
 use super::guests::{self, GuestGround, Guests};
 use super::interference::{Neighbours, free_bytes};
@@ -24,11 +25,12 @@ use super::job::Bell;
 use super::trials::{Enter, Means, Trials};
 use crate::emulate::helpers::Programs;
 use crate::emulate::kept::Kept;
-use crate::emulate::supervisor::{self, Endpoint, with_programs};
+use crate::emulate::status::Endpoint;
+use crate::emulate::supervisor::{self, with_programs};
 use crate::guest::Subject;
 use crate::guest::loads::{GuestSide, HostSide};
 use crate::message::say;
-use crate::{Exit, Failure, apply_session, inputs, interrupt};
+use crate::{Exit, Failure, host, inputs, interrupt};
 
 /// Maximum duration of a wait.
 const LOOK_NS: u64 = 500_000_000;
@@ -165,7 +167,7 @@ impl<'a> HostRunner<'a> {
         finished: &mut Finished<'_>,
         work: impl FnOnce(Trials<'_, '_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let journals = apply_session::journals(self.state, &SystemClock)?;
+        let journals = host::journals(self.state, &SystemClock)?;
         let loads = self.loads(request)?;
         let means = Means {
             host: self.host,

@@ -9,7 +9,7 @@ use pinfold_study::store::{CandidateRole, HostChange, OpenRun, RunId, SessionRec
 use pinfold_study::tune::Candidate;
 use serde::{Deserialize, Serialize};
 
-use crate::{Exit, Failure, inputs};
+use crate::{Exit, Failure, plans};
 
 /// Format of the stored text.
 pub const KEPT: &str = "pinfold-tune-context/1";
@@ -106,7 +106,7 @@ pub fn candidates(store: &Store, run: i64, vcpus: u32) -> Result<Vec<Candidate>,
     for record in records.into_iter().filter(|record| record.role != CandidateRole::Twin) {
         let plan = schema::from_json(&record.plan_json)
             .map_err(|e| Failure::from_error(Exit::Input, &e, None))?;
-        let planned = inputs::single(&plan)?.vcpus().count();
+        let planned = plans::single(&plan)?.vcpus().count();
         if planned != vcpus as usize {
             return Err(Failure::new(
                 Exit::Input,

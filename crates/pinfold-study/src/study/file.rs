@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use pinfold_config::keys::Fault;
+use pinfold_config::fault::Fault;
 use pinfold_config::requests::RequestError;
 use pinfold_model::{CpuSet, Family, Unit};
 

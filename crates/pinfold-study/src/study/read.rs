@@ -5,7 +5,8 @@ mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_config::keys::{Fault, Keys};
+use pinfold_config::fault::Fault;
+use pinfold_config::keys::Keys;
 use pinfold_config::requests::RequestError;
 use pinfold_config::value::{self, Value as Toml, Whole};
 use pinfold_model::{CpuSet, Isa, Method, STRATEGY_NAMES};

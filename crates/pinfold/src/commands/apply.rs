@@ -7,7 +7,7 @@ use pinfold_model::{Command, Plan, Role, Topology, VcpuCount, VmRequest, VnodeRe
 use pinfold_run::{
     Failure,
     apply_session::{self, OnStop},
-    host, inputs, interrupt, run_monitor,
+    host, inputs, interrupt, plans, run_monitor,
     target::{Definition, Vm, placeable},
     vcpus::Vcpus,
 };
@@ -36,7 +36,7 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
         return dry_run(&host, &plan, &target);
     }
     let state = host::state(state)?;
-    let journals = apply_session::journals(&state, &clock)?;
+    let journals = host::journals(&state, &clock)?;
     // From here on, a request to stop leads to an undo.
     interrupt::install()?;
     match arguments.watch {
@@ -84,7 +84,7 @@ fn target_of(vm: &Vm, plan: &Plan, config: bool) -> Result<Target, Failure> {
     let mut target = placeable(&vm.found);
     if let Some(domain) = &vm.domain {
         let definition = if config { Definition::Changed } else { Definition::Untouched };
-        let (kept, findings) = domain.kept(inputs::single(plan)?, definition)?;
+        let (kept, findings) = domain.kept(plans::single(plan)?, definition)?;
         findings.iter().for_each(|finding| say(&finding.to_string()));
         target.kept = kept;
     }

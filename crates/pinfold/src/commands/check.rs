@@ -13,7 +13,7 @@ use pinfold_plan::lint::{self, Diagnostic, Layout};
 use pinfold_plan::{Fit, command};
 use pinfold_run::running_layout::of_running;
 use pinfold_run::target::Vm;
-use pinfold_run::{Exit, Failure, apply_session, host, inputs};
+use pinfold_run::{Exit, Failure, host, inputs, plans};
 use serde_json::json;
 
 use crate::cli::PlanArgs;
@@ -52,7 +52,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
     let found = lint::lint_under(&layouts, &topology, &conditions);
     for (file, plan) in &plans {
         if let Fit::Other(differences) = pinfold_plan::fit(plan, &topology) {
-            let why = apply_session::another_host(file, &differences).message;
+            let why = plans::another_host(file, &differences).message;
             output::say(&format!("note: {why}; it is checked on this one"));
         }
     }

@@ -10,7 +10,7 @@ use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Command, Undo};
 use pinfold_run::status::Standing;
-use pinfold_run::{Exit, Failure, apply_session, host, time};
+use pinfold_run::{Exit, Failure, host, time};
 use serde_json::{Value, json};
 
 use crate::cli::JournalArgs;
@@ -22,7 +22,7 @@ pub fn journal(arguments: &JournalArgs, state: Option<&str>) -> Result<(), Failu
     let host = host::live()?;
     let clock = SystemClock;
     let state = host::state(state)?;
-    let journals = apply_session::journals(&state, &clock)?;
+    let journals = host::journals(&state, &clock)?;
     match &arguments.id {
         Some(id) => one(&host, &journals, id, arguments.json),
         None => all(&host, &journals, arguments.json),

@@ -6,7 +6,7 @@ use pinfold_model::text::{agree, counted};
 use pinfold_model::{Command, Finding, Topology, VnodeKind};
 use pinfold_plan::lint::{self, Layout};
 use pinfold_run::status::{ActivePlacement, ActivePlatform, Damaged, Found, find};
-use pinfold_run::{Exit, Failure, apply_session, host, inputs, leftovers};
+use pinfold_run::{Exit, Failure, host, inputs, leftovers};
 use serde_json::json;
 
 use crate::cli::StatusArgs;
@@ -18,7 +18,7 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
     let host = host::live()?;
     let clock = SystemClock;
     let state = host::state(state)?;
-    let journals = apply_session::journals(&state, &clock)?;
+    let journals = host::journals(&state, &clock)?;
     let Found { placements: found, damaged, platforms } = find(&host, &journals)?;
     let left = leftovers::find(&host, &state)?;
     if arguments.json {

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_config::keys::{Fault, Keys};
+use pinfold_config::fault::Fault;
+use pinfold_config::keys::Keys;
 use pinfold_config::value::Value as Toml;
 
 use super::super::expr::Expr;

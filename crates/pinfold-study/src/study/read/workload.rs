@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_config::keys::{Fault, Keys};
+use pinfold_config::fault::Fault;
+use pinfold_config::keys::Keys;
 use pinfold_config::value::Value as Toml;
 use pinfold_model::{Family, Unit};
 

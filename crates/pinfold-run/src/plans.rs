@@ -1,0 +1,29 @@
+//! What every use of a plan checks: that it is for one machine, and for this host.
+
+use pinfold_model::{Plan, VnodePlan};
+use pinfold_plan::command;
+
+use crate::{Exit, Failure};
+
+/// The only vnode of a plan.
+pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
+    plan.single().map_err(|error| {
+        let failure = Failure::from_error(Exit::Input, &error, None);
+        match plan.vnodes.first() {
+            Some(first) => {
+                let command = command::again(&plan.alone(first), None);
+                failure.with_hint(format!("plan for one of them: `{command}`"))
+            }
+            None => failure,
+        }
+    })
+}
+
+/// The refusal of a plan that was made for another host; `name` is the name of the plan.
+pub fn another_host(name: &str, differences: &[String]) -> Failure {
+    let why = match differences {
+        [] => String::new(),
+        _ => format!(": {}", differences.join("; ")),
+    };
+    Failure::new(Exit::Input, format!("{name} was made for another machine{why}"))
+}

@@ -1,0 +1,32 @@
+//! The rules of a writable file.
+
+use pinfold_model::PuId;
+
+/// What a writable file accepts, and how it shows its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Knob {
+    /// Any text.
+    Text,
+    /// An integer; anything else is `EINVAL`.
+    Integer,
+    /// A hexadecimal CPU mask; one without an online CPU is `EINVAL`.
+    Mask,
+    /// A CPU list; one without an online CPU is `EINVAL`.
+    List,
+    /// A list that cannot be changed: `EIO`, as for a managed interrupt.
+    Managed,
+    /// One of several words, shown as `always [madvise] never`; other words are `EINVAL`.
+    Choice,
+    /// Whether this CPU is online, `0` or `1`; taking the last one offline is `EBUSY`.
+    Online(PuId),
+    /// `on` or `off`; `off` leaves only this number of first CPUs online, one per core.
+    Smt(u32),
+    /// A cpufreq governor: one of those in `scaling_available_governors` of the same directory.
+    Governor,
+    /// A frequency in kHz, accepted only under the governor `userspace`.
+    Frequency,
+    /// A number of huge pages; there is memory for this number only.
+    Pool(u64),
+    /// A number that is rounded down to a multiple of this step, as some drivers do.
+    Steps(u64),
+}
