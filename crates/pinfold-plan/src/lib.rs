@@ -4,8 +4,7 @@
 //! [`validate()`] compares a plan, perhaps one from a file, with a topology; [`lint`] finds faults
 //! of an existing placement, in a plan or in a libvirt [domain file](domain_file); [`emit`] writes
 //! a plan in the formats of other tools; [`schema`] in the JSON that later versions of Pinfold read
-//! too; [`requests`] reads requests, [`platforms`] the virtual nodes into which a machine is
-//! divided.
+//! too; [`resolve_platform`] gives virtual nodes their CPUs, and each CPU its speed.
 //!
 //! Nothing here accesses a host, a clock or randomness. The same input gives the same plan, on any
 //! machine.
@@ -41,7 +40,7 @@ mod pin_analysis;
 mod pins;
 mod plan;
 mod plan_builder;
-mod platforms;
+mod platform;
 mod policies;
 mod prefer;
 mod request_check;
@@ -62,7 +61,7 @@ pub use error::PlanError;
 pub use explain::{explain, outline};
 pub use fit::{Fit, fit};
 pub use plan::plan;
-pub use platforms::{FrequencyError, PlatformError, resolve_platform, speed_on};
+pub use platform::{FrequencyError, PlatformError, resolve_platform, speed_on};
 pub use strategies::{Strategy, strategies};
 pub use tunables::{Tunable, tunables};
 pub use validate::validate;

@@ -21,7 +21,7 @@ use crate::tunables::Tunable;
 /// The format.
 pub(super) const FORMAT: Format = Format {
     name: "tuned",
-    summary: "A profile of tuned",
+    summary: "A tuned profile",
     is_of_host: true,
     can_merge: false,
     syntax: Syntax::Lines,

@@ -18,7 +18,7 @@ use crate::tunables::Tunable;
 /// The format.
 pub(super) const FORMAT: Format = Format {
     name: "virsh",
-    summary: "A script of virsh commands for a domain that exists",
+    summary: "A script of virsh commands for an existing domain",
     is_of_host: false,
     can_merge: false,
     syntax: Syntax::Lines,
