@@ -20,8 +20,7 @@ pub fn journals<'c>(
     state: &pinfold_host::files::StateDir,
     clock: &'c dyn pinfold_host::Clock,
 ) -> Result<Journals<'c>, Failure> {
-    let journals = Journals::open(state, clock).map(Journals::with_marks);
-    journals.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
+    Ok(Journals::open(state, clock)?.with_marks())
 }
 
 /// Effect of a [request to stop](interrupt::requested) on an apply in progress.
@@ -83,7 +82,7 @@ fn begin<'c>(
     let vnode = inputs::single(plan)?;
     let supervised = matches!(stay, Stay::WithThisProcess);
     let new = NewJournal { vm_name: &vnode.name, plan: &text, target, supervised };
-    journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
+    Ok(journals.begin(host, &new)?)
 }
 
 fn make_true(
