@@ -74,7 +74,7 @@ fn begin<'c>(
     let vnode = plans::single(plan)?;
     let supervised = matches!(stay, Stay::WithThisProcess);
     let new = NewJournal { vm_name: &vnode.name, plan: &text, target, supervised };
-    journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
+    Ok(journals.begin(host, &new)?)
 }
 
 fn make_true(

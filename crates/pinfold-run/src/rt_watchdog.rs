@@ -256,12 +256,10 @@ pub fn guard(id: &str, state: Option<&str>) -> Result<(), Failure> {
 }
 
 fn take(host: &LiveHost, journals: &Journals<'_>, id: &str, why: &str) -> Result<(), Failure> {
-    let failure =
-        |error: pinfold_apply::JournalError| Failure::from_error(Exit::Host, &error, error.hint());
-    let list = journals.list().map_err(failure)?;
+    let list = journals.list()?;
     let Some(found) = list.into_iter().find(|summary| summary.id == id) else { return Ok(()) };
     // A placement that was undone has no real-time policies left.
-    let Some(record) = found.record.map_err(failure)?.filter(|record| !record.has_ended()) else {
+    let Some(record) = found.record?.filter(|record| !record.has_ended()) else {
         return Ok(());
     };
     let demoted = take_rights(host, &record)?;
