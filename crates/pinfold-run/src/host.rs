@@ -46,8 +46,7 @@ pub fn state(path: Option<&str>) -> Result<StateDir, Failure> {
 
 /// Opens the journals of a state directory.
 pub fn journals<'c>(state: &StateDir, clock: &'c dyn Clock) -> Result<Journals<'c>, Failure> {
-    let journals = Journals::open(state, clock).map(Journals::with_marks);
-    journals.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
+    Ok(Journals::open(state, clock)?.with_marks())
 }
 
 /// Bytes on standard input, each a heartbeat of the parent; the channel closes at the end of the
