@@ -9,7 +9,7 @@ use pinfold_host::{Clock, LiveHost, Systemd};
 use pinfold_model::{Origin, Topology};
 use pinfold_vm::libvirt::LibvirtBackend;
 
-use crate::{Exit, Failure};
+use crate::Failure;
 
 /// Timeout for systemd and libvirt when a setting is made through them (ns).
 const KEEPER_NS: u64 = 20_000_000_000;
