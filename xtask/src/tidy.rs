@@ -116,7 +116,7 @@ pub fn report(root: &Path) -> Result<(), String> {
     if broken.is_empty() {
         Ok(())
     } else {
-        Err(format!("{} house rule(s) broken", broken.len()))
+        Err(format!("{} project rule(s) violated", broken.len()))
     }
 }
 
