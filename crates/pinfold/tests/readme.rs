@@ -142,5 +142,6 @@ fn bad_input_is_reported_with_a_hint() {
     check(&["apply", "--qmp", "/nonexistent/qmp", "--strategy", "none"], 4, "no such socket");
     check(&["apply", "--pid", "1", "--strategy", "none"], 4, "not QEMU");
     check(&["report", "--store", "/nonexistent/store"], 2, "/nonexistent/store");
-    check(&["tune", "--budget", "10", "--demo", "--strategies", "nonsense"], 2, "nonsense");
+    check(&["tune", "--budget", "10", "--demo"], 2, "\"10\": is not a time");
+    check(&["tune", "--budget", "10s", "--demo", "--strategies", "nonsense"], 2, "nonsense");
 }

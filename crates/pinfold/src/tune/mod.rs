@@ -21,8 +21,6 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     interrupt::install()?;
     let topology = inputs::topology(&host, None)?;
-    let scratch = Scratch::new(&host)?;
-    let mut subject = subject(arguments, &scratch)?;
     let avoid = inputs::pus("--avoid", &arguments.avoid)?;
     inputs::require_known("--avoid", &avoid, &topology)?;
     let max_gap = arguments.max_gap.as_deref();
@@ -42,6 +40,8 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
         seed: arguments.seed,
         command: common::command_line(),
     };
+    let scratch = Scratch::new(&host)?;
+    let mut subject = subject(arguments, &scratch)?;
     let mut bar = Bar::new("starts");
     let display = Display { begins: &preview::announce, progress: &mut bar };
     let machine = (&host, &topology);
