@@ -62,6 +62,8 @@ fn hwloc(work: &Path, installed: &Path) -> Result<(), String> {
     for part in &["include", "hwloc"] {
         run(&source.join(part), "make", &["-j2", "install"])?;
     }
+    // musl's libc contains libm and libpthread; named, they would be found in the host's glibc.
+    run(&source, "sed", &["--in-place", "/^Libs.private/d", "hwloc.pc"])?;
     run(&source, "make", &["install-hwlocpkgconfigDATA"])
 }
 
