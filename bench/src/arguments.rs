@@ -20,17 +20,17 @@ pub struct Arguments {
     /// Seed of the random order
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Put the figures into a page [default: docs/figures.md, docs/emulation.md, docs/emulation-limits.md, docs/rulers.md, docs/scale.md]
+    /// Write the figures to a page [default: docs/figures.md, docs/emulation.md, docs/emulation-limits.md, docs/rulers.md, docs/scale.md]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub write: Option<Option<String>>,
-    /// A first look of a few minutes (emulate), of the first cache only (memory of rulers), of 100
-    /// nodes (scale), of two blocks and a store of 800 trials (study)
+    /// A short run: a few minutes (emulate), the first cache only (memory of rulers), 100
+    /// nodes (scale), two blocks and a store of 800 trials (study)
     #[arg(long)]
     pub quick: bool,
-    /// Only these, by their names in the tables, with commas between them (emulate, rulers)
+    /// Only these rows, by their names in the tables, separated by commas (emulate, rulers)
     #[arg(long, value_name = "NAMES")]
     pub only: Option<String>,
-    /// The `pinfold` program [default: the one beside this program]
+    /// The `pinfold` program [default: the one next to this program]
     #[arg(long, value_name = "FILE")]
     pub pinfold: Option<String>,
     /// Write the numbers of this store's last run beside it, as a matrix to race on (race)
@@ -56,7 +56,7 @@ pub enum Name {
     Watch,
     /// The worst gap, pinned against left alone
     Gap,
-    /// Starts that a race of placements saves on recorded data, and whom it finds
+    /// Starts that a race of placements saves on recorded data, and which placement it finds
     Race,
     /// How true the speed of a virtual node is, by method
     Emulate,

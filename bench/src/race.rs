@@ -80,7 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     ]);
     Ok(Figures {
         name: "race".to_owned(),
-        title: "starts that a race saves, and whom it finds".to_owned(),
+        title: "starts that a race saves, and which placement it finds".to_owned(),
         origin: format!(
             "recorded runs of the demo guest under TCG (fixtures/tune); {RACES} races per row; seed {}",
             arguments.seed
