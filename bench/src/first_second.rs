@@ -17,7 +17,8 @@ use pinfold_plan::schema;
 use pinfold_stats::random::Pcg32;
 use pinfold_stats::{median, quantile};
 use pinfold_vm::launch::{self, LaunchOptions};
-use pinfold_vm::{Found, Monitor, argv, threads};
+use pinfold_vm::qemu::{Qmp, QmpTransport as _, argv};
+use pinfold_vm::{Found, threads};
 use serde_json::json;
 
 use crate::arguments::{Arguments, Failure};
@@ -137,7 +138,8 @@ impl Bench {
         pinfold_apply::apply(&self.host, &self.plan, &target, &mut journal, &mut observer)?;
         let vcpu = vcpu_of(&vm.found)?;
         let pinned = self.times(vm.pid(), vcpu)?;
-        let had_begun = has_begun(&mut vm.qmp)?;
+        let had_begun =
+            has_begun(Qmp::behind(&mut *vm.monitor).ok_or("the machine has no QMP connection")?)?;
         let stopped = self.times(vm.pid(), vcpu)?.run_ns.saturating_sub(pinned.run_ns) as f64;
         vm.cont()?;
         let mut seen = Seen {
@@ -186,9 +188,9 @@ fn vcpu_of(found: &Found) -> Result<Tid, Failure> {
 }
 
 /// True unless the vCPU's instruction pointer is at the reset vector.
-fn has_begun(monitor: &mut dyn Monitor) -> Result<bool, Failure> {
+fn has_begun(qmp: &mut Qmp) -> Result<bool, Failure> {
     let ask = json!({"command-line": "info registers"});
-    let reply = monitor.execute("human-monitor-command", Some(ask))?;
+    let reply = qmp.execute("human-monitor-command", Some(ask))?;
     let text = reply.as_str().ok_or("`info registers` gave no text")?;
     let pointer = ["RIP=", "EIP="].iter().find_map(|name| text.split(name).nth(1));
     let digits = pointer.and_then(|rest| rest.split_ascii_whitespace().next());

@@ -15,7 +15,8 @@ use pinfold_model::{CpuSet, Plan, Request, Topology, VcpuCount};
 use pinfold_plan::schema;
 use pinfold_stats::median;
 use pinfold_vm::launch::{self, RunningVm};
-use pinfold_vm::{Qmp, argv, threads};
+use pinfold_vm::qemu::{Qmp, argv};
+use pinfold_vm::threads;
 
 use self::rival::Note;
 use crate::arguments::{Arguments, Failure};

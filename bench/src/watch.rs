@@ -14,7 +14,7 @@ use pinfold_plan::schema;
 use pinfold_stats::random::Pcg32;
 use pinfold_stats::{median, quantile};
 use pinfold_vm::launch::{self, RunningVm};
-use pinfold_vm::{Monitor as _, argv};
+use pinfold_vm::qemu::{Qmp, QmpTransport as _, argv};
 use serde_json::json;
 
 use crate::arguments::{Arguments, Failure};
@@ -165,12 +165,16 @@ fn share(host: &LiveHost, watch: &Child) -> Result<f64, Failure> {
     Ok(after.saturating_sub(before) as f64 / end.saturating_sub(begin) as f64)
 }
 
+fn qmp(vm: &mut RunningVm) -> Result<&mut Qmp, Failure> {
+    Ok(Qmp::behind(&mut *vm.monitor).ok_or("the machine has no QMP connection")?)
+}
+
 /// Nanoseconds from the creation of an iothread to its placement.
 fn birth(host: &LiveHost, vm: &mut RunningVm, plan: &Plan) -> Result<f64, Failure> {
     let pus = &plan.single()?.thread(&role()).ok_or("no iothread in the plan")?.pus;
     let folder = paths::task_dir(vm.pid());
     let before = host.list(&folder)?;
-    vm.qmp.execute("object-add", Some(json!({"qom-type": "iothread", "id": "late"})))?;
+    qmp(vm)?.execute("object-add", Some(json!({"qom-type": "iothread", "id": "late"})))?;
     let born = SystemClock.now_ns();
     let names = host.list(&folder)?;
     let new = names.iter().find(|name| !before.contains(name)).ok_or("no new thread")?;
@@ -182,6 +186,6 @@ fn birth(host: &LiveHost, vm: &mut RunningVm, plan: &Plan) -> Result<f64, Failur
         SystemClock.sleep_ns(LOOK_NS);
     }
     let time = SystemClock.now_ns().saturating_sub(born) as f64;
-    vm.qmp.execute("object-del", Some(json!({"id": "late"})))?;
+    qmp(vm)?.execute("object-del", Some(json!({"id": "late"})))?;
     Ok(time)
 }

@@ -15,7 +15,8 @@ use pinfold_probe::exits::{Statistics, counted};
 use pinfold_probe::reference_tools::ReferenceTool;
 use pinfold_probe::symbols::Symbols;
 use pinfold_study::study::{self, Study};
-use pinfold_vm::{Monitor, Qmp, VmError};
+use pinfold_vm::qemu::{Qmp, QmpTransport};
+use pinfold_vm::{Monitor, VmError};
 use serde_json::Value;
 
 use crate::text::text;
@@ -62,7 +63,7 @@ fn ask(monitor: &mut dyn Monitor) {
 /// A monitor that returns the same response for every request.
 struct Parrot(Value);
 
-impl Monitor for Parrot {
+impl QmpTransport for Parrot {
     fn execute(&mut self, _: &str, _: Option<Value>) -> Result<Value, VmError> {
         Ok(self.0.clone())
     }

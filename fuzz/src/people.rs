@@ -11,8 +11,8 @@ use pinfold_plan::{emit, explain, resolve_platform, schema, validate};
 use pinfold_stats::compare;
 use pinfold_study::measured;
 use pinfold_study::study::{self, Cells, HostFacts};
-use pinfold_vm::argv as qemu;
 use pinfold_vm::libvirt::{Described, Pins};
+use pinfold_vm::qemu::argv as qemu;
 
 use crate::text::text;
 
@@ -156,7 +156,7 @@ pub(crate) fn argv(bytes: &[u8]) {
     let guest = GuestTopology { sockets: 1, cores: 2, threads: 1, reason: String::new() };
     // A word after an option without a value would be taken for its value.
     if command.options.iter().all(|option| option.value().is_some()) {
-        let changed = qemu::set_smp(&argv, &guest);
+        let changed = qemu::set_smp(&command, &guest);
         assert_eq!(qemu::parse(&changed).vcpus(), Some(2), "{changed:?}");
     }
     if let Some(topology) = topology() {

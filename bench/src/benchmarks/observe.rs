@@ -23,8 +23,8 @@ use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::parallel::{Parallel, Size};
 use pinfold_probe::sched_latency;
 use pinfold_stats::median;
-use pinfold_vm::argv;
 use pinfold_vm::launch::{self, RunningVm};
+use pinfold_vm::qemu::argv;
 
 use super::{Goal, Measured, Row, table};
 use crate::arguments::{Arguments, Failure};
@@ -231,7 +231,7 @@ impl Guest {
         let mut agent = Agent::connect(&socket, PATIENCE_NS, &SystemClock)?;
         agent.bring_cpus_online((PATIENCE_NS, &|| true))?;
         let threads = vm.found.tasks();
-        let is_vcpu = |role: &Role| matches!(role, Role::Vcpu(_));
+        let is_vcpu = |role: &Role| role.is_vcpu();
         let vcpus = threads.iter().filter(|(_, role)| is_vcpu(role)).cloned().collect();
         Ok(Self { agent, vm, threads, vcpus, _scratch: scratch })
     }

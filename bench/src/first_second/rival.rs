@@ -3,7 +3,7 @@
 use pinfold_host::process::{Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock as _, Host as _, SystemClock, files, paths};
 use pinfold_model::{CpuSet, Tid};
-use pinfold_vm::Qmp;
+use pinfold_vm::qemu::Qmp;
 
 use super::{Bench, LOOK_NS, SECOND_NS, Seen, has_begun, threads, vcpu_of};
 use crate::arguments::Failure;

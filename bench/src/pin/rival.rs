@@ -6,7 +6,8 @@
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, SystemClock, paths, proc_stat, process};
 use pinfold_model::{CpuSet, Role, Tid};
-use pinfold_vm::{Monitor as _, Qmp};
+use pinfold_vm::Monitor as _;
+use pinfold_vm::qemu::Qmp;
 
 use super::{Bench, QMP_TIMEOUT_NS, TOOL_TIMEOUT_NS};
 use crate::arguments::Failure;

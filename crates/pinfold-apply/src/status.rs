@@ -114,7 +114,7 @@ fn findings(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Vec<Finding
 /// True for a vCPU that follows the emulator, which no plan intends.
 fn is_stray(plan: &Plan, role: &Role) -> bool {
     let vnode = plan.vnodes.first();
-    matches!(role, Role::Vcpu(_)) && vnode.is_some_and(|vnode| tasks::has_no_place(vnode, role))
+    role.is_vcpu() && vnode.is_some_and(|vnode| tasks::has_no_place(vnode, role))
 }
 
 /// A warning if a plan has real-time threads and the host's real-time throttling is off.

@@ -21,7 +21,7 @@ mod tuning;
 use pinfold_host::Host;
 use pinfold_host::mountinfo::Version;
 use pinfold_model::{
-    CpuSet, Finding, IsolationScope, Plan, Policy, Role, Speed, Step, TaskId, Tid, VnodePlan,
+    CpuSet, Finding, IsolationScope, Plan, Policy, Speed, Step, TaskId, Tid, VnodePlan,
 };
 
 use crate::actuators::GROUP_PREFIX;
@@ -131,9 +131,8 @@ fn not_applied(draft: &mut Draft<'_>) {
 fn check_servants(vnode: &VnodePlan) -> Result<(), Refusal> {
     for vcpu in vnode.vcpus().filter(|thread| thread.policy.is_some_and(Policy::is_real_time)) {
         for thread in &vnode.threads {
-            let serves = matches!(thread.role, Role::Emulator | Role::Iothread(_));
             // A thread that also has another CPU is not blocked.
-            if serves
+            if thread.role.kind().is_awaited
                 && thread.pus.is_subset(&vcpu.pus)
                 && !thread.policy.is_some_and(Policy::is_real_time)
             {

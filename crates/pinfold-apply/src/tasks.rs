@@ -86,8 +86,7 @@ impl Target {
 /// True for a vCPU or an iothread that the plan of a virtual machine does not place; its thread
 /// follows the emulator.
 pub(crate) fn has_no_place(vnode: &VnodePlan, role: &Role) -> bool {
-    let is_own = matches!(role, Role::Vcpu(_) | Role::Iothread(_));
-    is_own && vnode.threads.iter().all(|thread| thread.role != *role)
+    role.kind().is_reported && vnode.threads.iter().all(|thread| thread.role != *role)
 }
 
 /// The finding about a thread that the plan does not place.

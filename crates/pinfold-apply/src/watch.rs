@@ -435,7 +435,7 @@ impl Watcher {
         self.questions.extend(new.map(|tid| (*tid, 0)));
         let target = &self.target;
         self.questions.retain(|tid, asked| {
-            let is_known = *asked > 0 && target.role(*tid).is_some_and(is_own);
+            let is_known = *asked > 0 && target.role(*tid).is_some_and(Role::is_of_one_thread);
             present.contains(tid) && !is_known
         });
         if !std::mem::take(&mut self.ask_for_helpers) && !self.has_questions() {
@@ -574,14 +574,6 @@ struct Chosen {
     task: TaskId,
     step: Step,
     clue: String,
-}
-
-/// True for a role that belongs to one thread only.
-fn is_own(role: &Role) -> bool {
-    match role {
-        Role::Vcpu(_) | Role::Iothread(_) | Role::Vhost(_) => true,
-        Role::Emulator | Role::Worker | Role::Task => false,
-    }
 }
 
 /// The value of a thread when a step was made for it.

@@ -13,6 +13,7 @@ mod finding;
 pub mod fold;
 mod ids;
 mod isa;
+mod machine;
 mod measure;
 mod parameters;
 mod plan;
@@ -20,6 +21,7 @@ mod policy;
 mod qemu_command;
 mod request;
 mod request_field;
+mod role;
 mod setting;
 pub mod shown;
 mod speed;
@@ -40,19 +42,21 @@ pub use figure::{Family, Figure, GAP_FLOOR_NS, Statistic, SystemNoise};
 pub use finding::{Finding, Severity};
 pub use ids::{CoreId, L3Id, LogicalPu, NodeId, PackageId, PuId, Tid};
 pub use isa::Isa;
-pub use measure::{Accelerator, LoadState, Metric, Origin, Role, RoleStats, Series, Unit};
+pub use machine::{CellSpec, MachineSpec};
+pub use measure::{Accelerator, LoadState, Metric, Origin, RoleStats, Series, Unit};
 pub use parameters::{scrubbed_parameters, shown_parameters};
 pub use plan::{
     GuestTopology, IrqPlan, MemoryPlan, NotSingle, Plan, PlannedCpus, STRATEGY_NAMES, ThreadPlan,
     VnodeKind, VnodePlan, pins_of,
 };
 pub use policy::{IsolationScope, Policy};
-pub use qemu_command::{QemuCell, QemuCommand, QemuOption};
+pub use qemu_command::{QemuCommand, QemuOption};
 pub use request::{
     CellRequest, Device, EmulatorRequest, Free, MAX_VCPUS, MemoryRequest, PinWish, PolicyRequest,
     Preference, Request, SmtRequest, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 pub use request_field::{RequestField, VnodeField};
+pub use role::{ROLES, Role, RoleArgument, RoleClass, RoleKind};
 pub use setting::{Keeper, Lifetime, Setting};
 pub use speed::Speed;
 pub use step::{Change, KeptFile, Step, TaskId, TaskState, Undo};

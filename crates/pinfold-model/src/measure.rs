@@ -1,58 +1,8 @@
-//! Measurements: roles, metrics, series of raw samples and their origin.
+//! Measurements: metrics, series of raw samples and their origin.
 
 use std::fmt;
 
-/// The role of a thread in a vnode.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// Virtual CPU with this index.
-    Vcpu(u32),
-    /// QEMU's main loop, and every thread that has no other role.
-    Emulator,
-    /// An `-object iothread` with this ID.
-    Iothread(String),
-    /// A vhost worker, numbered in tid order.
-    Vhost(u32),
-    /// A thread of QEMU's worker pools.
-    Worker,
-    /// A thread of a process group.
-    Task,
-}
-
-impl Role {
-    /// True for the role's name (`vcpu(1)`) and for the name of its kind (`vcpu`).
-    #[must_use]
-    pub fn is_called(&self, name: &str) -> bool {
-        let own = self.to_string();
-        own == name || own.split_once('(').is_some_and(|(kind, _)| kind == name)
-    }
-
-    /// Short form for tables: `0`, `emulator`, `io:disk`.
-    #[must_use]
-    pub fn short(&self) -> String {
-        match self {
-            Role::Vcpu(index) => index.to_string(),
-            Role::Emulator => "emulator".to_owned(),
-            Role::Iothread(id) => format!("io:{id}"),
-            Role::Vhost(index) => format!("vhost:{index}"),
-            Role::Worker => "worker".to_owned(),
-            Role::Task => "task".to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Role::Vcpu(index) => write!(f, "vcpu({index})"),
-            Role::Emulator => f.write_str("emulator"),
-            Role::Iothread(id) => write!(f, "iothread({id})"),
-            Role::Vhost(index) => write!(f, "vhost({index})"),
-            Role::Worker => f.write_str("worker"),
-            Role::Task => f.write_str("task"),
-        }
-    }
-}
+use crate::Role;
 
 /// What executes a guest's instructions. TCG results do not carry over to KVM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

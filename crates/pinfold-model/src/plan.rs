@@ -107,7 +107,7 @@ impl VnodePlan {
 
     /// The entries of the vCPUs, in order.
     pub fn vcpus(&self) -> impl Iterator<Item = &ThreadPlan> {
-        self.threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_)))
+        self.threads.iter().filter(|thread| thread.role.is_vcpu())
     }
 
     /// All CPUs that any role of this vnode may use.

@@ -4,12 +4,12 @@
 //! sudo -u vm numactl -m 0   qemu-system-x86_64   -smp 4 -m 4G …
 //! └─ wrapper ────────────┘  └─ program ───────┘  └─ options ─┘
 //! ```
-//! Only options after the program are QEMU's: `-m 0` above is numactl's. `pinfold_vm::argv` parses
-//! the text; options in a `-readconfig` file are not included.
+//! Only options after the program are QEMU's: `-m 0` above is numactl's. `pinfold_vm::qemu::argv`
+//! parses the text; options in a `-readconfig` file are not included.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Accelerator, CpuSet, NodeId, PuId};
+use crate::{Accelerator, CellSpec, CpuSet, MachineSpec, NodeId, PuId};
 
 /// One option of a QEMU command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,17 +50,6 @@ impl QemuOption {
     }
 }
 
-/// A NUMA node of the guest (`-numa node`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QemuCell {
-    /// Its vCPUs by index (`cpus=`); empty if the command line leaves them to QEMU.
-    pub vcpus: CpuSet,
-    /// Its memory in bytes, if the command line gives it.
-    pub memory_bytes: Option<u64>,
-    /// Host nodes of its memory; empty if the kernel chooses.
-    pub host_nodes: Vec<NodeId>,
-}
-
 /// A parsed QEMU command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QemuCommand {
@@ -79,6 +68,24 @@ const LEVELS: [&str; 8] =
     ["drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads"];
 
 impl QemuCommand {
+    /// The machine that it describes.
+    #[must_use]
+    pub fn machine_spec(&self) -> MachineSpec {
+        MachineSpec {
+            name: self.name().map(str::to_owned),
+            vcpus: self.vcpus(),
+            max_vcpus: self.max_vcpus(),
+            iothreads: self.iothreads(),
+            memory_bytes: self.memory_bytes(),
+            memory_nodes: self.memory_nodes(),
+            has_cells: self.has("numa"),
+            cells: self.cells(),
+            unread: self.has("readconfig").then_some("the file of -readconfig"),
+            accelerator: self.accelerator(),
+            without_kvm: self.translator(),
+        }
+    }
+
     /// All arguments, as written.
     #[must_use]
     pub fn words(&self) -> Vec<String> {
@@ -219,15 +226,15 @@ impl QemuCommand {
 
     /// The guest's NUMA nodes, in command-line order.
     #[must_use]
-    pub fn cells(&self) -> Vec<QemuCell> {
+    pub fn cells(&self) -> Vec<CellSpec> {
         let nodes = self.all("numa").filter(|option| option.key("type") == Some("node"));
-        let mut cells: BTreeMap<u32, QemuCell> = BTreeMap::new();
+        let mut cells: BTreeMap<u32, CellSpec> = BTreeMap::new();
         for (option, number) in nodes.zip(0_u32..) {
             let id = option.key("nodeid").and_then(|id| id.parse().ok()).unwrap_or(number);
             let backend = option.key("memdev").and_then(|id| self.backend(id));
             let size = backend.and_then(|backend| bytes(backend.key("size")?, 1));
             let own = option.key("mem").and_then(|text| bytes(text, 1 << 20));
-            let cell = QemuCell {
+            let cell = CellSpec {
                 vcpus: option.set("cpus"),
                 memory_bytes: size.or(own),
                 host_nodes: backend.map(QemuOption::host_nodes).unwrap_or_default(),

@@ -2,8 +2,8 @@
 
 use pinfold_model::{
     Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, PinWish, Plan, Policy,
-    PolicyRequest, Preference, Request, Role, SmtRequest, Source, Topology, VcpuCount, VmRequest,
-    VnodeKind, VnodePlan, VnodeRequest, Work,
+    PolicyRequest, Preference, Request, Role, RoleKind, SmtRequest, Source, ThreadPlan, Topology,
+    VcpuCount, VmRequest, VnodeKind, VnodePlan, VnodeRequest, Work,
 };
 
 pub use pinfold_model::command::quote;
@@ -134,13 +134,10 @@ fn asked(vnode: &VnodePlan, vcpus: Option<u32>) -> VnodeRequest {
         VnodeKind::VirtualMachine => {
             let count =
                 vcpus.unwrap_or_else(|| vnode.vcpus().zip(1..).last().map_or(1, |(_, n)| n));
-            let iothread = |role: &Role| match role {
-                Role::Iothread(id) => Some(id.clone()),
-                Role::Vcpu(_) | Role::Emulator | Role::Vhost(_) | Role::Worker | Role::Task => None,
-            };
+            let iothread = |one: &ThreadPlan| one.role.iothread().map(str::to_owned);
             let vhosts = vnode.threads.iter().filter(|one| matches!(one.role, Role::Vhost(_)));
             let vm = VmRequest {
-                iothreads: vnode.threads.iter().filter_map(|one| iothread(&one.role)).collect(),
+                iothreads: vnode.threads.iter().filter_map(iothread).collect(),
                 vhosts: vhosts.zip(1..).last().map_or(0, |(_, n)| n),
                 ..VmRequest::of(VcpuCount::Exactly(count))
             };
@@ -219,8 +216,9 @@ fn vnode_words(vnode: &VnodeRequest) -> String {
 
 /// `vcpu3=7`, `iothread:disk=9`
 fn pin_word(wish: &PinWish) -> String {
+    let has_ids = RoleKind::of_text(&wish.role).is_some_and(RoleKind::has_ids);
     let role = match wish.role.split_once('(') {
-        Some(("iothread", id)) => format!("iothread:{}", id.trim_end_matches(')')),
+        Some((kind, id)) if has_ids => format!("{kind}:{}", id.trim_end_matches(')')),
         Some((kind, number)) => format!("{kind}{}", number.trim_end_matches(')')),
         None => wish.role.clone(),
     };

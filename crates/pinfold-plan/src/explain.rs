@@ -134,7 +134,7 @@ fn memory_line(memory: &MemoryPlan) -> String {
 }
 
 fn summary(plan: &Plan, vnode: &VnodePlan) -> String {
-    let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    let runs = |thread: &&ThreadPlan| thread.role.runs_work();
     let mut pus = CpuSet::new();
     vnode.threads.iter().filter(runs).for_each(|thread| pus.add(&thread.pus));
     let what = match vnode.kind {

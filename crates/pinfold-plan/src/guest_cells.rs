@@ -251,7 +251,7 @@ impl<'a> Parts<'a> {
             for (thread, index) in part.vcpus().zip(group.vcpus.iter()) {
                 vcpus.push(ThreadPlan { role: Role::Vcpu(index.0), ..thread.clone() });
             }
-            let others = part.threads.iter().filter(|it| !matches!(it.role, Role::Vcpu(_)));
+            let others = part.threads.iter().filter(|it| !it.role.is_vcpu());
             for thread in others {
                 match helpers.iter_mut().find(|known| known.role == thread.role) {
                     Some(known) => {

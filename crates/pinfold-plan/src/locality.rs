@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{
-    CpuSet, Finding, IrqPlan, MemoryPlan, NodeId, Request, Role, ThreadPlan, Topology, VnodePlan,
+    CpuSet, Finding, IrqPlan, MemoryPlan, NodeId, Request, ThreadPlan, Topology, VnodePlan,
     VnodeRequest,
 };
 
@@ -62,7 +62,7 @@ fn with_memory(topology: &Topology) -> Vec<NodeId> {
 fn pinned_to(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], nodes: &[NodeId]) -> bool {
     let topology = ground.topology;
     let filled = topology.nodes.iter().filter(|node| !is_empty_node(topology, node.id)).count();
-    let mut vcpus = threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).peekable();
+    let mut vcpus = threads.iter().filter(|thread| thread.role.is_vcpu()).peekable();
     filled > 1
         && vcpus.peek().is_some()
         && !nodes.iter().any(|node| is_empty_node(topology, *node))
@@ -105,7 +105,7 @@ pub(crate) fn check_nodes(
 
 /// True if all vCPUs or tasks run on CPUs of this node.
 pub(crate) fn all_on(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], node: NodeId) -> bool {
-    let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    let runs = |thread: &&ThreadPlan| thread.role.runs_work();
     let pus = threads.iter().filter(runs).flat_map(|thread| thread.pus.iter());
     let mut nodes = pus.filter_map(|pu| ground.pu(pu).and_then(|pu| pu.node));
     nodes.all(|of| of == node)
@@ -114,7 +114,7 @@ pub(crate) fn all_on(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], node: N
 /// The nodes with memory of those CPUs on which vCPUs and tasks may run.
 fn nodes_of(ground: &AvailableCpus<'_>, threads: &[ThreadPlan]) -> Vec<NodeId> {
     let mut seen = CpuSet::new();
-    let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    let runs = |thread: &&ThreadPlan| thread.role.runs_work();
     threads.iter().filter(runs).for_each(|thread| seen.add(&thread.pus));
     let mut nodes: Vec<NodeId> = ground.nodes_of(&seen).into_iter().collect();
     let known = &ground.topology.nodes;
@@ -326,7 +326,7 @@ pub(crate) fn interrupts(
         return Ok((irqs, findings));
     }
     let mut carried = CpuSet::new();
-    let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    let runs = |thread: &&ThreadPlan| thread.role.runs_work();
     let threads = vnodes.iter().flat_map(|vnode| &vnode.threads);
     threads.filter(runs).for_each(|thread| carried.add(&thread.pus));
     let quiet = housekeeping.difference(&carried);

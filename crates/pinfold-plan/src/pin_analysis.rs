@@ -319,8 +319,7 @@ fn far_helpers(
             let nodes = ground.nodes_of(&thread.pus);
             !nodes.is_empty() && nodes.is_disjoint(&spread.nodes)
         };
-        let serves =
-            |thread: &&ThreadPlan| matches!(thread.role, Role::Iothread(_) | Role::Vhost(_));
+        let serves = |thread: &&ThreadPlan| thread.role.is_device();
         let thread = vnode.threads.iter().filter(serves).find(far).filter(|_| room)?;
         let text = format!(
             "{} of {} runs on {}, on another NUMA node than its vCPUs: each request crosses the \
@@ -563,11 +562,11 @@ fn nested(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) -> Option
 }
 
 fn is_helper(thread: &&ThreadPlan) -> bool {
-    !matches!(thread.role, Role::Vcpu(_) | Role::Task)
+    !thread.role.runs_work()
 }
 
 fn is_vcpu(thread: &ThreadPlan) -> bool {
-    matches!(thread.role, Role::Vcpu(_))
+    thread.role.is_vcpu()
 }
 
 fn names<T: ToString>(items: &BTreeSet<T>) -> String {

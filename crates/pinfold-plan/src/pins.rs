@@ -7,7 +7,7 @@
 //! topology, memory, interrupts and findings are computed afterwards, from the resulting pins.
 
 use pinfold_model::{
-    CpuSet, Free, PinWish, Plan, PuId, Request, Role, ThreadPlan, Topology, VnodePlan,
+    CpuSet, Free, PinWish, Plan, PuId, Request, Role, RoleKind, ThreadPlan, Topology, VnodePlan,
     VnodeRequest, Work,
 };
 
@@ -127,7 +127,7 @@ fn emulator(enclave: &mut VnodeBuilder<'_>, taken: &CpuSet, beside: bool) {
 /// Moves the iothreads, vhost workers and worker threads that are pinned by hand.
 pub(crate) fn helpers(wishes: &[PinWish], threads: &mut Vec<ThreadPlan>, by_hand: &mut ByHand) {
     for thread in &mut *threads {
-        let helps = !matches!(thread.role, Role::Vcpu(_) | Role::Task);
+        let helps = !thread.role.runs_work();
         if let Some(pus) = wish(wishes, &thread.role).filter(|_| helps) {
             (thread.pus, thread.reason) = (pus.clone(), reason(pus));
             by_hand.helpers.add(pus);
@@ -166,7 +166,7 @@ fn check(
         if !avoided.is_empty() {
             return Err(format!("{name}: the request avoids {}", pus_text(&avoided)));
         }
-        let runs = wish.role.starts_with("vcpu") || wish.role == "task";
+        let runs = RoleKind::of_text(&wish.role).is_some_and(RoleKind::runs_work);
         let free = wish.pus.intersection(&ground.free);
         if runs && !free.is_empty() {
             return Err(format!("{name}: {} is kept free for the host", pus_text(&free)));
@@ -186,7 +186,7 @@ fn roles(enclave: &VnodeBuilder<'_>) -> Vec<Role> {
 
 /// The roles for a message; for the vCPUs the first and the last.
 fn names(roles: &[Role]) -> Vec<String> {
-    let vcpus = roles.iter().filter(|role| matches!(role, Role::Vcpu(_))).count();
+    let vcpus = roles.iter().filter(|role| role.is_vcpu()).count();
     let mut names: Vec<String> = Vec::new();
     for (place, role) in roles.iter().enumerate() {
         if place == 0 || place + 1 >= vcpus {
@@ -243,7 +243,7 @@ pub(crate) fn reserve(
     let (mut used, mut carried) = (CpuSet::new(), CpuSet::new());
     for thread in vnodes.iter().flat_map(|vnode| &vnode.threads) {
         used.add(&thread.pus);
-        if matches!(thread.role, Role::Vcpu(_) | Role::Task) {
+        if thread.role.runs_work() {
             carried.add(&thread.pus);
         }
     }

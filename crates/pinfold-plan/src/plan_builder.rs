@@ -6,8 +6,8 @@
 
 use pinfold_model::{
     CpuSet, EmulatorRequest, Finding, Free, GuestTopology, IsolationScope, MAX_VCPUS, Plan,
-    Request, Role, SmtRequest, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind, VnodePlan,
-    VnodeRequest, Work,
+    Request, Role, RoleClass, SmtRequest, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind,
+    VnodePlan, VnodeRequest, Work,
 };
 
 use crate::PlanError;
@@ -69,7 +69,7 @@ pub(crate) struct Ended<'p> {
 impl Ended<'_> {
     /// The CPUs of all vCPUs and tasks.
     pub fn carried(&self) -> CpuSet {
-        self.pus(|role| matches!(role, Role::Vcpu(_) | Role::Task))
+        self.pus(|role| role.runs_work())
     }
 
     /// The CPUs of all threads whose role matches.
@@ -308,12 +308,12 @@ impl<'a> PlanBuilder<'a> {
     /// Adds the reason for a vCPU on an isolated CPU. Moves helper roles off several isolated CPUs:
     /// each role has several threads, and the kernel does not balance threads over isolated CPUs.
     fn mind_isolation(&self, thread: &mut ThreadPlan) {
-        match &thread.role {
-            Role::Vcpu(_) if !thread.pus.is_disjoint(&self.by_hand.vcpus) => {}
-            Role::Vcpu(_) => {
+        match thread.role.kind().class {
+            RoleClass::Vcpu if !thread.pus.is_disjoint(&self.by_hand.vcpus) => {}
+            RoleClass::Vcpu => {
                 thread.reason.push_str(self.ground.isolated_reason(&thread.pus, self.strategy));
             }
-            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker => {
+            RoleClass::Main | RoleClass::Device | RoleClass::Pool => {
                 let isolated = thread.pus.intersection(&self.ground.topology.isolated);
                 if isolated.len() < 2 {
                     return;
@@ -329,7 +329,7 @@ impl<'a> PlanBuilder<'a> {
                 ));
                 thread.pus = balanced;
             }
-            Role::Task => {}
+            RoleClass::Task => {}
         }
     }
 

@@ -164,7 +164,7 @@ fn places(plan: &Plan) -> Vec<CpuSet> {
 
 /// Where the vCPUs and tasks of a vnode run.
 pub(crate) fn runs_on(vnode: &VnodePlan) -> CpuSet {
-    let runs = |role: &Role| matches!(role, Role::Vcpu(_) | Role::Task);
+    let runs = |role: &Role| role.runs_work();
     let threads = vnode.threads.iter().filter(|thread| runs(&thread.role));
     threads.map(|thread| &thread.pus).collect::<CpuSet>()
 }

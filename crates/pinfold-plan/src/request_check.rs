@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use pinfold_model::text::agree;
 use pinfold_model::{
-    CpuSet, Device, NodeId, NumaNode, Request, Topology, VcpuCount, VnodeRequest, Work,
+    CpuSet, Device, NodeId, NumaNode, Request, RoleKind, Topology, VcpuCount, VnodeRequest, Work,
 };
 
 use crate::PlanError;
@@ -163,7 +163,7 @@ pub(crate) fn pinned(request: &Request) -> CpuSet {
 
 /// The same for one vnode.
 pub(crate) fn pinned_of(vnode: &VnodeRequest) -> CpuSet {
-    let runs = |role: &str| role.starts_with("vcpu") || role == "task";
+    let runs = |role: &str| RoleKind::of_text(role).is_some_and(RoleKind::runs_work);
     let wishes = vnode.pins.iter().filter(|wish| runs(&wish.role));
     wishes.map(|wish| &wish.pus).collect::<CpuSet>()
 }

@@ -1,6 +1,6 @@
 //! Threads that a vCPU with a real-time policy would keep from running.
 
-use pinfold_model::{CpuSet, Plan, Policy, Role, ThreadPlan, VnodePlan};
+use pinfold_model::{CpuSet, Plan, Policy, ThreadPlan, VnodePlan};
 
 /// The reason why a thread of a vnode would be starved by the plan's policies, if any.
 pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
@@ -12,8 +12,7 @@ pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
         return starved;
     }
     let strange = vnode.threads.iter().find(|thread| {
-        matches!(thread.policy, Some(Policy::Deadline { .. }))
-            && !matches!(thread.role, Role::Vcpu(_))
+        matches!(thread.policy, Some(Policy::Deadline { .. })) && !thread.role.is_vcpu()
     });
     strange.map(|thread| {
         format!("{} may not have a deadline: such a thread can start no other", thread.role)
@@ -50,7 +49,7 @@ fn keeps_waiting(vcpu: &ThreadPlan, thread: &ThreadPlan) -> bool {
     let Some(priority) = vcpu.policy.and_then(real_time_priority) else { return false };
     let is_fifo = matches!(vcpu.policy, Some(Policy::Fifo { .. }));
     let stays = vcpu.pus.len() == 1;
-    let moves = matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    let moves = thread.role.runs_work();
     match thread.policy {
         Some(Policy::Deadline { .. }) => false,
         other => match other.and_then(real_time_priority) {

@@ -98,11 +98,7 @@ impl VnodeBuilder<'_> {
 }
 
 fn helper_reason(role: &Role, pus: &CpuSet, strategy: &str, apart: bool) -> String {
-    let who = match role {
-        Role::Iothread(id) => format!("iothread {id}"),
-        Role::Vhost(index) => format!("vhost worker {index}"),
-        Role::Vcpu(_) | Role::Emulator | Role::Worker | Role::Task => role.to_string(),
-    };
+    let who = role.in_words();
     match apart {
         true => format!(
             "{who} runs where the emulator runs, on {}: its I/O then never takes a vCPU's PU",

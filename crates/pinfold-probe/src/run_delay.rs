@@ -30,13 +30,8 @@ pub fn series(
     threads: &[(TaskId, Role)],
     watch: &Watch<'_>,
 ) -> Result<Vec<Series>, HostError> {
-    let vcpus: Vec<(u32, Tid)> = threads
-        .iter()
-        .filter_map(|(task, role)| match role {
-            Role::Vcpu(index) => Some((*index, task.tid)),
-            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => None,
-        })
-        .collect();
+    let vcpus: Vec<(u32, Tid)> =
+        threads.iter().filter_map(|(task, role)| Some((role.vcpu()?, task.tid))).collect();
     let began = clock.now_ns();
     let mut before = read(host, &vcpus)?;
     let mut samples: Vec<Vec<f64>> = vec![Vec::new(); vcpus.len()];

@@ -360,13 +360,11 @@ fn owner(watched: &Watched, account: &SchedAccount, owners: &[Option<Role>]) -> 
     let Some((maker, makers_process)) = account.maker else {
         return Some(Role::Emulator); // Added as a thread of a machine without a role.
     };
-    match owners.get(maker)?.as_ref()? {
-        Role::Task => Some(Role::Task),
-        Role::Vcpu(_) | Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker => {
-            let same = account.process.is_none_or(|process| process == makers_process);
-            same.then(|| watched.role_of_others(makers_process))
-        }
+    if owners.get(maker)?.as_ref()? == &Role::Task {
+        return Some(Role::Task);
     }
+    let same = account.process.is_none_or(|process| process == makers_process);
+    same.then(|| watched.role_of_others(makers_process))
 }
 
 fn join((role, waits): &mut (RoleLatency, Waits), account: &SchedAccount, began_ns: u64) {

@@ -1,18 +1,17 @@
 //! The VM exits of a virtual machine.
 //!
-//! The probe determines the level and computes the table; this module queries QEMU for level C
-//! where events may not be observed, and measures the overhead with a micro-guest.
+//! The probe determines the level and computes the table; this module queries the hypervisor for
+//! level C where events may not be observed, and measures the overhead with a micro-guest.
 
 mod micro;
 
 use pinfold_host::{Clock as _, ExitScope, ExitSource, LiveHost, SystemClock};
-use pinfold_model::{Accelerator, Figure, Finding, Role};
+use pinfold_model::{Accelerator, Figure, Finding};
 use pinfold_probe::exits::{
     self, ExitTable, ExitsError, Statistics, VIRT_DISTRIBUTOR, VcpuThread, Watch,
 };
 use pinfold_probe::exits::{cost, expected};
 use pinfold_vm::Monitor;
-use serde_json::json;
 
 use crate::target::Vm;
 use crate::{Exit, Failure, interrupt, time};
@@ -130,10 +129,7 @@ pub fn of_machine(host: &LiveHost, mut vm: Vm, wish: &Wish) -> Result<Answer, Fa
         .found
         .threads
         .iter()
-        .filter_map(|thread| match thread.role {
-            Role::Vcpu(vcpu) => Some(VcpuThread { vcpu, task: thread.task }),
-            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => None,
-        })
+        .filter_map(|thread| Some(VcpuThread { vcpu: thread.role.vcpu()?, task: thread.task }))
         .collect();
     let subject = vm.name.clone();
     let mut table = match exits::look(host, &SystemClock, &threads, wish.look_ns) {
@@ -177,7 +173,7 @@ fn measured(host: &LiveHost, scope: ExitScope) -> Result<cost::Cost, String> {
 
 /// Level C, because of a failure of the others; without a monitor, it is that failure.
 fn counted(vm: &mut Vm, wish: &Wish, because: Failure) -> Result<ExitTable, Failure> {
-    let Some(monitor) = vm.teller.monitor() else { return Err(because) };
+    let Some(monitor) = vm.monitor.as_deref_mut() else { return Err(because) };
     let clock = SystemClock;
     let Ok(before) = statistics(monitor) else { return Err(because) };
     let began = clock.now_ns();
@@ -197,7 +193,7 @@ fn counted(vm: &mut Vm, wish: &Wish, because: Failure) -> Result<ExitTable, Fail
 }
 
 fn statistics(monitor: &mut dyn Monitor) -> Result<Statistics, Failure> {
-    let of_vcpus = json!({"target": "vcpu", "providers": [{"provider": "kvm"}]});
-    let reply = monitor.execute("query-stats", Some(of_vcpus))?;
+    let none = || ExitsError::Statistics { why: "the hypervisor has none".to_owned() };
+    let reply = monitor.kvm_statistics()?.ok_or_else(none)?;
     Ok(Statistics::parse(&reply)?)
 }

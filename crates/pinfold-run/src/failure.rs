@@ -163,15 +163,12 @@ impl From<ExitsError> for Failure {
 impl From<VmError> for Failure {
     fn from(error: VmError) -> Self {
         let exit = match error {
-            VmError::Host(_) => Exit::Host,
-            VmError::NoCommand
-            | VmError::Daemonize
-            | VmError::ShellText { .. }
-            | VmError::HandedOver => Exit::Input,
-            VmError::Qmp(_)
-            | VmError::Libvirt(_)
+            VmError::Host(_) | VmError::NoProgram { .. } => Exit::Host,
+            ref error if error.is_input() => Exit::Input,
+            VmError::Driver(_)
+            | VmError::NoCommand
             | VmError::NoProcess { .. }
-            | VmError::NotQemu { .. }
+            | VmError::NotHypervisor { .. }
             | VmError::ForeignThread { .. }
             | VmError::ForeignOwner { .. }
             | VmError::NoVcpus

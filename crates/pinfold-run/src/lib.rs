@@ -3,11 +3,11 @@
 //! - [`apply_session`]: applies a plan with its journal and undoes it; [`rt_watchdog`] ends its
 //!   real-time policies with this process, [`run_monitor`] keeps the
 //!   threads of one machine as planned, [`watch`] those of all active placements.
-//! - [`target`], [`vcpus`], [`qemu_line`]: the machine that is meant, and the request for it;
+//! - [`target`], [`vcpus`], [`machine_request`]: the machine that is meant, and the request for it;
 //!   [`running_layout`]: its placement, for the checks.
 //! - [`inputs`], [`plans`], [`host`]: plans, requests and lists of CPUs, checked against this host.
 //! - [`status`], [`undo`], [`leftovers`]: compares and reverts placements, and removes what killed processes left.
-//! - [`qemu_run`]: starts QEMU under a plan.
+//! - [`machine_run`]: starts a machine under a plan.
 //! - [`gate`]: any command, placed like a machine; [`libvirt_hook`]: domains as libvirt starts them.
 //! - [`exits`]: the VM exits of a machine; [`tune_page`]: the report of a tuning run.
 //! - [`emulate`]: platforms of slowed virtual nodes.
@@ -28,12 +28,12 @@ pub mod inputs;
 pub mod interrupt;
 pub mod leftovers;
 pub mod libvirt_hook;
+pub mod machine_request;
+pub mod machine_run;
 pub mod measure;
 pub mod message;
 pub mod metrics;
 pub mod plans;
-pub mod qemu_line;
-pub mod qemu_run;
 pub mod rt_watchdog;
 pub mod run_monitor;
 pub mod running_layout;

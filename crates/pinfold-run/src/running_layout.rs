@@ -5,10 +5,10 @@ use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, NodeId, Role, Tid};
 use pinfold_plan::domain_file::Place;
 use pinfold_plan::lint::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
-use pinfold_vm::{GuestPlace, Monitor as _};
+use pinfold_vm::GuestPlace;
 
 use crate::Failure;
-use crate::target::{Teller, Vm};
+use crate::target::Vm;
 
 /// A running machine: the mask and policy of each thread, and the nodes of its memory, as reported
 /// by the kernel.
@@ -18,11 +18,7 @@ pub fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
     for thread in &vm.found.threads {
         let (role, tid) = (&thread.role, thread.task.tid);
         // Workers are created and ended, and inherit the affinity of the emulator.
-        let wanted = match role {
-            Role::Vcpu(_) | Role::Iothread(_) | Role::Vhost(_) => true,
-            Role::Emulator => tid == pid,
-            Role::Worker | Role::Task => false,
-        };
+        let wanted = role.is_of_one_thread() || *role == Role::Emulator && tid == pid;
         if !wanted || pins.iter().any(|pin| pin.role == *role) {
             continue;
         }
@@ -36,12 +32,12 @@ pub fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
             place: Place::said(text),
         });
     }
-    let guest = match vm.teller.monitor() {
+    let guest = match vm.monitor.as_deref_mut() {
         Some(monitor) => {
             let cpus = monitor.cpus()?;
             let places: Vec<(u32, GuestPlace)> =
                 cpus.iter().map(|cpu| (cpu.index, cpu.place)).collect();
-            Some(guest_shape(&places))
+            Some(guest_shape(&places, monitor.hypervisor().texts().vcpu_query))
         }
         None => None,
     };
@@ -73,11 +69,14 @@ pub fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
     })
 }
 
-/// The name of the machine in QEMU, if it has one; a plan with this name is then for this machine.
+/// The name of the machine in its hypervisor, if it has one; a plan with this name is then for this
+/// machine.
 fn name_of(vm: &mut Vm) -> Result<String, Failure> {
-    let Teller::Qmp(qmp) = &mut vm.teller else { return Ok(vm.name.clone()) };
-    let reported = qmp.execute("query-name", None)?;
-    Ok(reported.get("name").and_then(|name| name.as_str()).unwrap_or(&vm.name).to_owned())
+    let reported = match (&vm.domain, vm.monitor.as_deref_mut()) {
+        (None, Some(monitor)) => monitor.name()?,
+        (Some(_), _) | (None, None) => None,
+    };
+    Ok(reported.unwrap_or_else(|| vm.name.clone()))
 }
 
 /// The NUMA nodes of the memory of a process.
@@ -92,8 +91,8 @@ fn pages_of(host: &dyn Host, pid: Tid) -> Result<Pages, Failure> {
     }
 }
 
-/// The guest's cores from the positions of its vCPUs in QEMU.
-fn guest_shape(places: &[(u32, GuestPlace)]) -> GuestShape {
+/// The guest's cores from the positions of its vCPUs; `query` reported them.
+fn guest_shape(places: &[(u32, GuestPlace)], query: &str) -> GuestShape {
     let mut cores: Vec<(GuestPlace, Vec<u32>)> = Vec::new();
     let mut sockets = Vec::new();
     for (index, place) in places {
@@ -112,7 +111,7 @@ fn guest_shape(places: &[(u32, GuestPlace)]) -> GuestShape {
         sockets: narrow(sockets.len()),
         threads: narrow(threads),
         place: Place::said(format!(
-            "query-cpus-fast: {}, {}, {} on a core",
+            "{query}: {}, {}, {} on a core",
             counted(sockets.len(), "socket"),
             counted(cores.len(), "core"),
             counted(threads, "thread")

@@ -1,45 +1,22 @@
 //! The virtual machine of a command, and how its threads are found again later.
 
 use pinfold_apply::{Kept, Record, Roles, Rules, Target};
-use pinfold_host::{Host, LiveHost, SystemClock};
+use pinfold_host::{Host, LiveHost};
 use pinfold_model::{
     Change, CpuSet, Finding, Keeper, Lifetime, MemoryPlan, Plan, PuId, Role, Setting, TaskId,
     ThreadPlan, Tid, Topology, VnodePlan, VnodeRequest,
 };
-use pinfold_vm::libvirt::{
-    Domain, DomainMonitor, Libvirt, NUMATUNE, PinTarget, Pins, memory_value,
-};
-use pinfold_vm::{Found, Monitor, Qmp, VmError, threads};
+use pinfold_vm::libvirt::{Domain, Libvirt, NUMATUNE, PinTarget, Pins, memory_value};
+use pinfold_vm::{Found, Hypervisor, Monitor, VmError, VmSelector, threads};
 
 use crate::{Exit, Failure, inputs};
 
-const QMP_TIMEOUT_NS: u64 = 5_000_000_000;
+const MONITOR_TIMEOUT_NS: u64 = 5_000_000_000;
 const VIRSH_TIMEOUT_NS: u64 = 20_000_000_000;
 
 /// The machine that was found, as a target for a plan.
 pub fn placeable(found: &Found) -> Target {
     Target { roll: found.roll.clone(), ..Target::new(found.pid, found.tasks()) }
-}
-
-/// Source of the roles of a machine's threads.
-pub enum Teller {
-    /// QEMU itself, through QMP.
-    Qmp(Box<Qmp>),
-    /// libvirt, through the domain's monitor.
-    Libvirt(Box<DomainMonitor>),
-    /// Only the names of the threads.
-    Names,
-}
-
-/// Selects a virtual machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VmSelector {
-    /// By its QMP socket.
-    Qmp(String),
-    /// By name, UUID or id of its libvirt domain.
-    Libvirt(String),
-    /// By its process id.
-    Pid(Tid),
 }
 
 /// A machine that was found.
@@ -50,8 +27,8 @@ pub struct Vm {
     pub asked: String,
     /// Threads of the machine.
     pub found: Found,
-    /// The source of their roles.
-    pub teller: Teller,
+    /// The source of their roles; without one, only the names of the threads are.
+    pub monitor: Option<Box<dyn Monitor>>,
     /// Findings about it.
     pub findings: Vec<Finding>,
     /// The domain, if libvirt manages it.
@@ -67,25 +44,30 @@ pub struct ManagedDomain {
 }
 
 impl Vm {
-    /// Finds a machine by the socket of its QMP, its libvirt domain, or its process id.
+    /// Finds a machine by the control socket of its hypervisor, its libvirt domain, or its process
+    /// ID.
     pub fn find(host: &LiveHost, by: &VmSelector) -> Result<Self, Failure> {
         match by {
-            VmSelector::Qmp(socket) => Self::by_qmp(host, socket),
+            VmSelector::Socket(hypervisor, socket) => Self::by_socket(host, *hypervisor, socket),
             VmSelector::Libvirt(domain) => Self::by_libvirt(host, domain),
             VmSelector::Pid(pid) => Self::by_pid(host, *pid),
         }
     }
 
-    fn by_qmp(host: &LiveHost, socket: &str) -> Result<Self, Failure> {
-        let mut qmp = Qmp::connect(socket, QMP_TIMEOUT_NS, SystemClock)?;
-        let found = threads::find(host, &mut qmp)?;
+    fn by_socket(
+        host: &LiveHost,
+        hypervisor: &dyn Hypervisor,
+        socket: &str,
+    ) -> Result<Self, Failure> {
+        let mut monitor = hypervisor.connect(socket, MONITOR_TIMEOUT_NS)?;
+        let found = threads::find(host, &mut *monitor)?;
         let name = format!("vm-{}", found.pid);
         Ok(Self {
             name,
-            asked: format!("--qmp {socket}"),
+            asked: format!("{} {socket}", hypervisor.texts().option),
             findings: found.findings.clone(),
             found,
-            teller: Teller::Qmp(Box::new(qmp)),
+            monitor: Some(monitor),
             domain: None,
         })
     }
@@ -97,13 +79,12 @@ impl Vm {
         let found = threads::discover(host, domain.pid, Some(&mut monitor))?;
         let xml = libvirt.xml(&domain)?;
         let pins = Pins::from_xml(&xml).map_err(VmError::from)?;
-        let teller = Teller::Libvirt(Box::new(monitor));
         Ok(Self {
             name: domain.name.clone(),
             asked: format!("--libvirt {wanted}"),
             findings: found.findings.clone(),
             found,
-            teller,
+            monitor: Some(Box::new(monitor)),
             domain: Some(ManagedDomain { libvirt, domain, pins, xml }),
         })
     }
@@ -115,7 +96,7 @@ impl Vm {
             asked: format!("--pid {pid}"),
             findings: found.findings.clone(),
             found,
-            teller: Teller::Names,
+            monitor: None,
             domain: None,
         })
     }
@@ -277,16 +258,5 @@ impl Roles for Asking<'_> {
         threads::discover(host, pid, monitor)
             .map(|found| found.tasks())
             .map_err(|error| error.to_string())
-    }
-}
-
-impl Teller {
-    /// The underlying monitor, if there is one.
-    pub fn monitor(&mut self) -> Option<&mut dyn Monitor> {
-        match self {
-            Teller::Qmp(qmp) => Some(&mut **qmp),
-            Teller::Libvirt(monitor) => Some(&mut **monitor),
-            Teller::Names => None,
-        }
     }
 }

@@ -347,7 +347,7 @@ impl Build<'_> {
             true => self.context.argv.as_slice(),
             false => &[],
         };
-        let command = pinfold_vm::argv::parse(words);
+        let command = pinfold_vm::qemu::command_of(&*pinfold_vm::hypervisors::parse(words));
         let qemu = pinfold_plan::emit::qemu(plan, self.context.topology, &command);
         let (Ok(libvirt), Ok(qemu)) =
             (pinfold_plan::emit::libvirt(plan, self.context.topology), qemu)

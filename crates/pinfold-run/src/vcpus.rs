@@ -100,7 +100,7 @@ impl Vcpus {
     /// Renumbers the vCPUs of a plan from indexes to their numbers.
     pub fn number(&self, plan: &mut Plan) {
         let threads = plan.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads);
-        let vcpus = threads.filter(|thread| matches!(thread.role, Role::Vcpu(_)));
+        let vcpus = threads.filter(|thread| thread.role.is_vcpu());
         for (thread, id) in vcpus.zip(&self.ids) {
             thread.role = Role::Vcpu(*id);
         }

@@ -16,7 +16,7 @@ use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
 use pinfold_model::text::counted;
 use pinfold_model::{Finding, Plan, Role, TaskId, Tid};
-use pinfold_vm::{Monitor as _, Qmp, threads};
+use pinfold_vm::{Hypervisor, threads};
 
 use crate::emulate::status::is_platform;
 use crate::message::say;
@@ -26,8 +26,8 @@ use crate::run_monitor::{COMPARE_NS, Due, Ear, Rounds, TICK_NS};
 use crate::target::{kept_since, threads_by_journal};
 use crate::{Exit, Failure, host, interrupt};
 
-/// Timeout for QEMU, so that an instance that does not answer delays the others only shortly.
-const QMP_TIMEOUT_NS: u64 = 1_000_000_000;
+/// Timeout for a monitor, so that an instance that does not answer delays the others only shortly.
+const MONITOR_TIMEOUT_NS: u64 = 1_000_000_000;
 /// Timeout for libvirt: less than the time without heartbeats after which real-time policies are
 /// removed.
 const KEEPER_NS: u64 = 2_000_000_000;
@@ -36,11 +36,14 @@ const KEEPER_NS: u64 = 2_000_000_000;
 /// 1970), and the event.
 pub type OnEvent<'a> = dyn Fn(&Counts, u64, &WatchEvent) + 'a;
 
-/// Watches until it is stopped; `sockets` are the QMP sockets of machines whose threads have no
+/// A control socket with its hypervisor.
+pub type Socket<'a> = (&'static dyn Hypervisor, &'a str);
+
+/// Watches until it is stopped; `sockets` are the control sockets of machines whose threads have no
 /// names.
 pub fn watch(
     state: &StateDir,
-    sockets: &[String],
+    sockets: &[Socket<'_>],
     (metrics, metrics_port): (Option<&str>, Option<u16>),
     on_event: &OnEvent<'_>,
 ) -> Result<(), Failure> {
@@ -394,20 +397,20 @@ fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
     Failure::from_error(Exit::Host, error, None).message
 }
 
-/// Sources of the roles of threads: QEMU by its socket, else the names of the threads.
+/// Sources of the roles of threads: the hypervisor by its socket, else the names of the threads.
 ///
 /// A socket is connected only for a query, because QEMU serves one client at a time.
 struct Subscribers<'a> {
-    sockets: &'a [String],
+    sockets: &'a [Socket<'a>],
 }
 
 impl Roles for Subscribers<'_> {
     fn roles(&mut self, host: &dyn Host, pid: Tid) -> Result<Vec<(TaskId, Role)>, String> {
-        for socket in self.sockets {
+        for (hypervisor, socket) in self.sockets {
             // An unreachable one may be another machine's that has ended.
-            let Ok(mut qmp) = Qmp::connect(socket, QMP_TIMEOUT_NS, SystemClock) else { continue };
-            if qmp.peer() == Some(pid) {
-                let found = threads::discover(host, pid, Some(&mut qmp));
+            let Ok(mut monitor) = hypervisor.connect(socket, MONITOR_TIMEOUT_NS) else { continue };
+            if monitor.peer() == Some(pid) {
+                let found = threads::discover(host, pid, Some(&mut *monitor));
                 return found.map(|found| found.tasks()).map_err(|error| in_words(&error));
             }
         }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{Accelerator, Origin, Role};
+use pinfold_model::{Accelerator, Origin, Role, RoleArgument};
 use serde::{Deserialize, Serialize};
 
 /// Why a document of the store cannot be read or written.
@@ -122,28 +122,18 @@ pub fn words_from_json(text: &str) -> Result<BTreeMap<String, String>, SchemaErr
 
 /// `vcpu:0`, `emulator`, `iothread:disk`, `vhost:1`, `worker`, `task`.
 pub fn role_to_word(role: &Role) -> String {
-    match role {
-        Role::Vcpu(index) => format!("vcpu:{index}"),
-        Role::Emulator => "emulator".to_owned(),
-        Role::Iothread(id) => format!("iothread:{id}"),
-        Role::Vhost(index) => format!("vhost:{index}"),
-        Role::Worker => "worker".to_owned(),
-        Role::Task => "task".to_owned(),
+    match role.parts() {
+        (kind, RoleArgument::None) => kind.name.to_owned(),
+        (kind, argument) => format!("{}:{argument}", kind.name),
     }
 }
 
 pub fn role_from_word(word: &str) -> Result<Role, SchemaError> {
-    let unknown = || SchemaError::Word { what: "role", word: word.to_owned() };
-    let number = |text: &str| text.parse().map_err(|_| unknown());
-    match word.split_once(':') {
-        Some(("vcpu", index)) => Ok(Role::Vcpu(number(index)?)),
-        Some(("vhost", index)) => Ok(Role::Vhost(number(index)?)),
-        Some(("iothread", id)) => Ok(Role::Iothread(id.to_owned())),
-        None if word == "emulator" => Ok(Role::Emulator),
-        None if word == "worker" => Ok(Role::Worker),
-        None if word == "task" => Ok(Role::Task),
-        Some(_) | None => Err(unknown()),
-    }
+    let role = match word.split_once(':') {
+        Some((name, argument)) => Role::of(name, Some(argument)),
+        None => Role::of(word, None),
+    };
+    role.ok_or_else(|| SchemaError::Word { what: "role", word: word.to_owned() })
 }
 
 #[cfg(test)]

@@ -1,28 +1,69 @@
 //! Errors concerning a virtual machine, each with a hint.
 //!
-//! [`VmError`] is returned by this crate's functions. It contains separate enums for errors of the
-//! QMP connection and of libvirt.
+//! [`VmError`] is returned by this crate's functions. Errors of one hypervisor, and of libvirt, are
+//! enums in their folders; they implement [`DriverError`].
 
-mod libvirt;
-mod qmp;
-
+use std::error::Error;
+use std::fmt;
 use std::io;
 
 use pinfold_host::HostError;
 use pinfold_model::Tid;
 
-pub use self::libvirt::LibvirtError;
-pub use self::qmp::QmpError;
+use crate::texts::Texts;
+
+/// Class of a driver's error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// The command line of the machine is wrong.
+    Input,
+    /// The machine may still be starting.
+    NotReady,
+    /// The machine has ended.
+    Gone,
+    /// Anything else.
+    Other,
+}
+
+/// An error of the interface to one hypervisor, or to libvirt.
+pub trait DriverError: Error + Send + Sync + 'static {
+    /// What the user can do next, if anything.
+    fn hint(&self) -> Option<String>;
+
+    /// Its class.
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Other
+    }
+}
+
+/// A [`DriverError`] of any type.
+#[derive(Debug)]
+pub struct AnyDriverError(Box<dyn DriverError>);
+
+impl fmt::Display for AnyDriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for AnyDriverError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl<E: DriverError> From<E> for VmError {
+    fn from(error: E) -> Self {
+        VmError::Driver(AnyDriverError(Box::new(error)))
+    }
+}
 
 /// An operation on a virtual machine that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
-    /// The QMP connection failed.
+    /// The interface to the hypervisor or to libvirt failed, or refuses the command line.
     #[error(transparent)]
-    Qmp(#[from] QmpError),
-    /// libvirt failed.
-    #[error(transparent)]
-    Libvirt(#[from] LibvirtError),
+    Driver(AnyDriverError),
     /// No process has this ID.
     #[error("there is no process {pid}")]
     NoProcess {
@@ -30,16 +71,20 @@ pub enum VmError {
         pid: Tid,
     },
     /// The process is no virtual machine.
-    #[error("process {pid} is not QEMU: it runs {program}")]
-    NotQemu {
+    #[error("process {pid} is not {expected}: it runs {program}")]
+    NotHypervisor {
         /// The process ID.
         pid: Tid,
+        /// The names of the hypervisors that it could be.
+        expected: String,
         /// The program that it runs.
         program: String,
     },
     /// The monitor reports a thread that the process does not have.
-    #[error("QEMU's monitor reports thread {tid}, which is no thread of process {pid}")]
+    #[error("{}'s monitor reports thread {tid}, which is no thread of process {pid}", texts.name)]
     ForeignThread {
+        /// Words about the hypervisor.
+        texts: &'static Texts,
         /// The process ID that was given.
         pid: Tid,
         /// The reported thread.
@@ -68,6 +113,8 @@ pub enum VmError {
     Nameless {
         /// The process ID.
         pid: Tid,
+        /// Words about the hypervisor.
+        texts: &'static Texts,
     },
     /// All vCPUs share one thread and cannot be pinned separately.
     #[error(
@@ -80,27 +127,21 @@ pub enum VmError {
     /// No program was given.
     #[error("no QEMU command line was given")]
     NoCommand,
-    /// With `-daemonize` QEMU would detach from the process that starts it.
-    #[error(
-        "QEMU cannot be watched with -daemonize: the process that Pinfold starts would end at once"
-    )]
-    Daemonize,
-    /// A shell's `-c` takes a text and does not pass arguments on to the command in it.
-    #[error(
-        "{program} -c runs a text: the options that Pinfold adds would be the shell's, not QEMU's"
-    )]
-    ShellText {
-        /// Name of the shell.
-        program: String,
+    /// The program that was given does not exist.
+    #[error("{message}")]
+    NoProgram {
+        /// Words about the hypervisor.
+        texts: &'static Texts,
+        /// What failed.
+        message: String,
+        /// The kernel's error.
+        source: io::Error,
     },
-    /// QEMU would be the child of another process.
-    #[error(
-        "systemd-run without --scope has the service manager start QEMU: it is then no child of Pinfold, and does not end with it"
-    )]
-    HandedOver,
-    /// QEMU ended before it could be placed.
+    /// The hypervisor ended before the machine could be placed.
     #[error("{program} did not start ({status}){}", said_by(message))]
     StartFailed {
+        /// Words about the hypervisor.
+        texts: &'static Texts,
         /// The program that was started.
         program: String,
         /// Its exit status in words.
@@ -108,20 +149,23 @@ pub enum VmError {
         /// Its standard error output.
         message: String,
     },
-    /// QEMU runs but opened no QMP socket.
+    /// The hypervisor runs but opened no control socket.
     #[error(
-        "{program} opened no QMP socket within {seconds} s{}{}",
-        without_arguments(deaf),
+        "{program} opened no {} within {seconds} s{}{}",
+        texts.socket,
+        without_arguments(deaf, texts),
         said_by(message)
     )]
     StartTimeout {
+        /// Words about the hypervisor.
+        texts: &'static Texts,
         /// The program that was started.
         program: String,
         /// Time that Pinfold waited, in seconds.
         seconds: u64,
         /// Its standard error output.
         message: String,
-        /// A QEMU process that runs but was not given the arguments that Pinfold adds.
+        /// A process of the hypervisor that runs but was not given the arguments that Pinfold adds.
         deaf: Option<Tid>,
     },
     /// An operation on the host failed.
@@ -130,16 +174,17 @@ pub enum VmError {
 }
 
 /// The reason for the missing socket, if it is known.
-fn without_arguments(qemu: &Option<Tid>) -> String {
-    match qemu {
+fn without_arguments(process: &Option<Tid>, texts: &Texts) -> String {
+    match process {
         Some(pid) => format!(
-            ": it started QEMU (process {pid}) without the arguments that Pinfold adds (-S -qmp … -name …)"
+            ": it started {} (process {pid}) without the arguments that Pinfold adds ({})",
+            texts.name, texts.added_options
         ),
         None => String::new(),
     }
 }
 
-/// QEMU's own message on separate lines.
+/// The program's own message on separate lines.
 fn said_by(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!("; it said:\n{message}") }
 }
@@ -149,9 +194,8 @@ impl VmError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            VmError::Qmp(error) => return error.hint(),
-            VmError::Libvirt(error) => return error.hint(),
-            VmError::NoProcess { .. } | VmError::NotQemu { .. } => {
+            VmError::Driver(error) => return error.0.hint(),
+            VmError::NoProcess { .. } | VmError::NotHypervisor { .. } => {
                 "the virtual machine may have ended: list those that run with pgrep -a qemu"
             }
             VmError::ForeignThread { .. } => {
@@ -161,8 +205,8 @@ impl VmError {
             VmError::ForeignOwner { .. } => {
                 "name QEMU's own socket, or one whose proxy runs as root, as you or as QEMU's user"
             }
-            VmError::Nameless { .. } => {
-                "name its QMP socket (--qmp) or libvirt domain (--libvirt), or start it with -name NAME,debug-threads=on"
+            VmError::Nameless { texts, .. } => {
+                return Some(format!("name {}, or {}", texts.selectors, texts.thread_names));
             }
             VmError::OneThread { .. } => {
                 "start QEMU with -accel tcg,thread=multi (not possible with -icount), or use KVM"
@@ -170,28 +214,14 @@ impl VmError {
             VmError::NoCommand => {
                 "give it after two dashes: pinfold run --strategy compact -- qemu-system-x86_64 …"
             }
-            VmError::ShellText { .. } => {
-                "write QEMU's command line itself, or have the shell hand its arguments on: \
-                 sh -c 'exec \"$0\" \"$@\"' qemu-system-x86_64 …"
+            VmError::StartFailed { status, texts, .. } if status == "exit code 0" => {
+                texts.ends_at_once
             }
-            VmError::Daemonize => {
-                "leave -daemonize out and put Pinfold itself in the background, or start QEMU alone and use `pinfold apply --qmp SOCKET`"
-            }
-            VmError::StartFailed { status, .. } if status == "exit code 0" => {
-                "QEMU ended of its own accord, as it does after -version, -help or -device help"
-            }
-            VmError::HandedOver => "add --scope: systemd-run --scope … qemu-system-x86_64 …",
-            VmError::StartTimeout { deaf: Some(_), .. } => {
-                "a start script must hand its arguments on to QEMU: end its QEMU line with \"$@\""
-            }
+            VmError::StartTimeout { deaf: Some(_), texts, .. } => texts.script,
             VmError::StartTimeout { .. } => {
                 "try the same command line without Pinfold, or allow it more time with --start-timeout"
             }
-            VmError::Host(HostError::Process { source, .. })
-                if source.kind() == io::ErrorKind::NotFound =>
-            {
-                "install QEMU (Debian: apt-get install qemu-system-x86), or give the program's whole path"
-            }
+            VmError::NoProgram { texts, .. } => texts.install,
             VmError::NoVcpus | VmError::StartFailed { .. } | VmError::Host(_) => return None,
         };
         Some(hint.to_owned())
@@ -200,7 +230,32 @@ impl VmError {
     /// True if the virtual machine has ended meanwhile.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        matches!(self, VmError::Qmp(QmpError::Closed { .. }) | VmError::NoProcess { .. })
+        self.is_of(ErrorClass::Gone)
+            || matches!(self, VmError::NoProcess { .. })
             || matches!(self, VmError::Host(error) if error.is_gone())
+    }
+
+    /// True while a machine that was started has no control interface yet.
+    #[must_use]
+    pub fn is_not_ready(&self) -> bool {
+        self.is_of(ErrorClass::NotReady)
+    }
+
+    /// True if the command line of the machine is wrong.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        matches!(self, VmError::NoCommand) || self.is_of(ErrorClass::Input)
+    }
+
+    fn is_of(&self, class: ErrorClass) -> bool {
+        matches!(self, VmError::Driver(error) if error.0.class() == class)
+    }
+
+    /// The error of a driver, if it is of this type.
+    #[must_use]
+    pub fn of<E: DriverError>(&self) -> Option<&E> {
+        let VmError::Driver(error) = self else { return None };
+        let error: &(dyn Error + 'static) = &*error.0;
+        error.downcast_ref()
     }
 }

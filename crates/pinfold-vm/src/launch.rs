@@ -1,20 +1,20 @@
-//! Starts QEMU so that it can be placed before its first instruction.
+//! Starts a virtual machine so that it can be placed before its first instruction.
 //!
-//! The user's command line is kept and three options are appended: `-S` (no vCPU runs until
-//! `cont`), `-qmp` with a separate socket (the user's socket stays free), and `-name
-//! debug-threads=on` (QEMU merges `-name` options, so the user's name stays; the names identify
-//! threads that QMP does not report). The sequence is: start, wait for the greeting, find the
-//! threads, return. The caller places the threads and calls [`RunningVm::cont`].
+//! The user's command line is kept and the options of [`Hypervisor::start_options`] are appended:
+//! the guest does not run until it is continued, the control socket is a separate one, threads have
+//! names. The sequence is: start, wait for the control socket, find the threads, return. The caller
+//! places the threads and calls [`RunningVm::cont`].
 //!
 //! Standard input and output stay the user's. Standard error goes through a pipe, so that the
-//! message of a QEMU that fails to start can be reported; after the start it is passed on.
+//! message of a hypervisor that fails to start can be reported; after the start it is passed on.
 //!
-//! The options are appended at the end of the command line, after those of QEMU. A wrapper in front
-//! of it (`sudo`, `numactl`) passes them on; a script must do so (`"$@"`). A QEMU that does not get
-//! them opens no socket; the start then times out, and all processes that were started are ended.
+//! The options are appended at the end of the command line, after those of the hypervisor. A
+//! wrapper in front of it (`sudo`, `numactl`) passes them on; a script must do so (`"$@"`). A
+//! hypervisor that does not get them opens no socket; the start then times out, and all processes
+//! that were started are ended.
 //!
-//! Dropping a [`RunningVm`] kills its QEMU and removes the socket. With [`Lifetime::WithPinfold`]
-//! the kernel kills QEMU even if Pinfold exits first.
+//! Dropping a [`RunningVm`] kills the hypervisor and removes the socket. With
+//! [`Lifetime::WithPinfold`] the kernel kills it even if Pinfold exits first.
 
 mod socket;
 mod started;
@@ -25,29 +25,29 @@ use std::process::ExitStatus;
 
 use pinfold_host::process::{Child, Spawn, Stdio, describe};
 use pinfold_host::{Clock as _, HostError, LiveHost, SystemClock, proc_stat};
-use pinfold_model::{CpuSet, QemuCommand, TaskId, Tid};
+use pinfold_model::{CpuSet, TaskId, Tid};
 
 use self::socket::Socket;
 use self::started::{Grandchild, Started};
 use self::stderr::Chatter;
-use crate::control::{Monitor as _, QemuVersion};
-use crate::qmp::Qmp;
+use crate::VmError;
+use crate::hypervisor::{Hypervisor, MachineCommand, Monitor, Version};
+use crate::texts::Texts;
 use crate::threads::{self, Found};
-use crate::{QmpError, VmError, argv};
 
-/// Timeout of one QMP command after QEMU's greeting.
+/// Timeout of one query after the start.
 const COMMAND_TIMEOUT_NS: u64 = 10_000_000_000;
 /// Maximum wait for a greeting between two calls of [`LaunchOptions::goes_on`].
 const TURN_NS: u64 = 1_000_000_000;
 /// Pause between two tries to connect to the socket.
 const NAP_NS: u64 = 2_000_000;
-/// Timeout for the exit of a QEMU that closed the connection.
+/// Timeout for the exit of a hypervisor that closed the connection.
 const END_TIMEOUT_NS: u64 = 2_000_000_000;
 
-/// What happens to QEMU if Pinfold exits first.
+/// What happens to the hypervisor if Pinfold exits first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lifetime {
-    /// The kernel kills it when the *thread* that started QEMU ends. Start it from a thread that
+    /// The kernel kills it when the *thread* that started it ends. Start it from a thread that
     /// lives at least as long as the virtual machine.
     #[default]
     WithPinfold,
@@ -56,7 +56,7 @@ pub enum Lifetime {
     OnItsOwn,
 }
 
-/// What happens to QEMU's standard error output after the start.
+/// What happens to the hypervisor's standard error output after the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Echo {
     /// It is passed on to Pinfold's own.
@@ -66,28 +66,28 @@ pub enum Echo {
     Off,
 }
 
-/// Whether signals of the terminal reach QEMU.
+/// Whether signals of the terminal reach the hypervisor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Terminal {
-    /// Ctrl-C ends QEMU, as if the user had started it directly.
+    /// Ctrl-C ends it, as if the user had started it directly.
     #[default]
     Shared,
-    /// QEMU has a separate process group; Pinfold decides when it ends.
+    /// It has a separate process group; Pinfold decides when it ends.
     Apart,
 }
 
-/// Options for starting QEMU.
+/// Options for starting a virtual machine.
 #[derive(Clone, Debug)]
 pub struct LaunchOptions {
     /// Time limit from the start to the QMP greeting, in nanoseconds.
     pub start_timeout_ns: u64,
     /// What happens if Pinfold exits first.
     pub lifetime: Lifetime,
-    /// What happens to QEMU's standard error output.
+    /// What happens to the hypervisor's standard error output.
     pub echo: Echo,
-    /// QEMU's standard input.
+    /// The hypervisor's standard input.
     pub stdin: Stdio,
-    /// QEMU's standard output.
+    /// The hypervisor's standard output.
     pub stdout: Stdio,
     /// CPUs on which it is created, so that its work before the placement (reading the firmware,
     /// first touch of memory) happens there too; `None` for Pinfold's own CPUs.
@@ -96,7 +96,7 @@ pub struct LaunchOptions {
     pub cgroup_files: Vec<String>,
     /// Directory for the QMP socket, created with mode 0700; `None` for Pinfold's own.
     pub runtime_dir: Option<String>,
-    /// Whether ctrl-C at the terminal reaches QEMU.
+    /// Whether ctrl-C at the terminal reaches the hypervisor.
     pub terminal: Terminal,
     /// Called while waiting for the greeting; the start is aborted when it returns false.
     pub goes_on: fn() -> bool,
@@ -128,14 +128,14 @@ pub enum Resumed {
     LeftStopped,
 }
 
-/// A QEMU that Pinfold started.
+/// A virtual machine that Pinfold started.
 pub struct RunningVm {
-    /// The QMP connection to it.
-    pub qmp: Qmp,
+    /// The connection to it.
+    pub monitor: Box<dyn Monitor>,
     /// Its threads at the time of the start; [`threads::discover`] finds later ones.
     pub found: Found,
-    /// QEMU's version, from the greeting.
-    pub version: QemuVersion,
+    /// The hypervisor's version.
+    pub version: Version,
     child: Child,
     /// Dropped after the child.
     grandchild: Grandchild,
@@ -144,30 +144,26 @@ pub struct RunningVm {
     user_stopped: bool,
 }
 
-/// Starts QEMU stopped and finds its threads.
+/// Starts a virtual machine stopped and finds its threads.
 ///
 /// # Errors
-/// [`VmError::NoCommand`], [`VmError::Daemonize`], [`VmError::ShellText`], [`VmError::HandedOver`],
-/// [`VmError::StartFailed`] with QEMU's own message, [`VmError::StartTimeout`], or an error of QMP
-/// or the host. No process is left running.
-pub fn start_stopped(command: &QemuCommand, options: &LaunchOptions) -> Result<RunningVm, VmError> {
-    let program = command.given.first().filter(|program| !program.is_empty());
-    let program = program.ok_or(VmError::NoCommand)?;
-    if command.program.is_empty() {
+/// [`VmError::NoCommand`], what [`MachineCommand::check_start`] refuses, [`VmError::NoProgram`],
+/// [`VmError::StartFailed`] with the hypervisor's own message, [`VmError::StartTimeout`], or an
+/// error of the monitor or the host. No process is left running.
+pub fn start_stopped(
+    command: &dyn MachineCommand,
+    options: &LaunchOptions,
+) -> Result<RunningVm, VmError> {
+    let [program, arguments @ ..] = command.given() else { return Err(VmError::NoCommand) };
+    if program.is_empty() {
         return Err(VmError::NoCommand);
     }
-    if command.has("daemonize") {
-        return Err(VmError::Daemonize);
-    }
-    if command.is_shell_text() {
-        return Err(VmError::ShellText { program: command.program.clone() });
-    }
-    if argv::is_handed_over(command) {
-        return Err(VmError::HandedOver);
-    }
-    let socket = Socket::new(options.runtime_dir.as_deref())?;
+    let start = command.check_start()?;
+    let hypervisor = command.hypervisor();
+    let socket = Socket::new(options.runtime_dir.as_deref(), start.socket_name)?;
     let mut child = Spawn::new(program)
-        .args(added(&command.given, &socket.path).iter().skip(1))
+        .args(arguments)
+        .args(hypervisor.start_options(&socket.path))
         .stdin(options.stdin)
         .stdout(options.stdout)
         .stderr(Stdio::Pipe)
@@ -179,74 +175,68 @@ pub fn start_stopped(command: &QemuCommand, options: &LaunchOptions) -> Result<R
     if options.terminal == Terminal::Apart {
         child = child.own_group();
     }
-    let mut child = child.start()?;
+    let mut child = child.start().map_err(|error| not_spawned(error, hypervisor.texts()))?;
     let chatter = Chatter::follow(child.stderr())?;
-    let (qmp, found, version) = match greet(&mut child, &socket.path, options) {
-        Ok(greeted) => greeted,
+    let reached = greet(hypervisor, (&mut child, &socket.path), options);
+    let (monitor, found, version) = match reached {
+        Ok(reached) => reached,
         Err(error) => {
             let started = Started::find(&LiveHost::new()?, child.pid(), &socket.path);
-            return Err(start_error(error, options, (&mut child, &chatter, &started))?);
+            let failed = Failed { error, child: &mut child, chatter: &chatter, started: &started };
+            return Err(failed.explain(hypervisor, options)?);
         }
     };
     if options.echo == Echo::On {
         chatter.pass_on();
     }
-    let user_stopped = command.has("S");
     let grandchild = Grandchild {
         task: (found.pid != child.pid()).then(|| task_of(found.pid)).transpose()?.flatten(),
     };
-    Ok(RunningVm { qmp, found, version, child, grandchild, chatter, socket, user_stopped })
+    let user_stopped = start.leaves_stopped;
+    Ok(RunningVm { monitor, found, version, child, grandchild, chatter, socket, user_stopped })
 }
 
-/// The user's command line with Pinfold's options appended.
-fn added(argv: &[String], socket: &str) -> Vec<String> {
-    let mut words = argv.to_vec();
-    // A comma in a QEMU value is written twice.
-    let socket = socket.replace(',', ",,");
-    let own =
-        ["-S", "-qmp", &format!("unix:{socket},server=on,wait=off"), "-name", "debug-threads=on"];
-    words.extend(own.map(str::to_owned));
-    words
+/// The error for a program that could not be started.
+fn not_spawned(error: HostError, texts: &'static Texts) -> VmError {
+    let message = error.to_string();
+    match error {
+        HostError::Process { source, .. } if source.kind() == ErrorKind::NotFound => {
+            VmError::NoProgram { texts, message, source }
+        }
+        other => other.into(),
+    }
 }
 
 /// Waits for the socket and its greeting, then finds the threads.
 fn greet(
-    child: &mut Child,
-    socket: &str,
+    hypervisor: &dyn Hypervisor,
+    (child, socket): (&mut Child, &str),
     options: &LaunchOptions,
-) -> Result<(Qmp, Found, QemuVersion), VmError> {
+) -> Result<(Box<dyn Monitor>, Found, Version), VmError> {
     let clock = SystemClock;
     let deadline = clock.now_ns().saturating_add(options.start_timeout_ns);
-    let mut qmp = loop {
+    let mut monitor = loop {
         let left = deadline.saturating_sub(clock.now_ns());
-        match Qmp::connect(socket, left.min(TURN_NS), clock) {
-            Ok(qmp) => break qmp,
-            Err(error) if is_not_yet(&error) && left > 0 && (options.goes_on)() => {}
+        match hypervisor.connect(socket, left.min(TURN_NS)) {
+            Ok(monitor) => break monitor,
+            Err(error) if error.is_not_ready() && left > 0 && (options.goes_on)() => {}
             Err(error) => return Err(error),
         }
         if child.try_wait()?.is_some() {
-            let during = "its start".to_owned();
-            return Err(QmpError::Closed { path: socket.to_owned(), during }.into());
+            return Err(VmError::NoProcess { pid: child.pid() });
         }
         clock.sleep_ns(NAP_NS);
     };
-    qmp.set_timeout(COMMAND_TIMEOUT_NS);
-    let version = qmp.greeted_version().clone();
+    monitor.set_timeout(COMMAND_TIMEOUT_NS);
+    let version = monitor.version()?;
     let host = LiveHost::new()?;
-    // The child is QEMU if it opened the socket; a wrapper such as sudo starts another process.
-    let found = match qmp.peer() == Some(child.pid()) {
-        true => threads::discover(&host, child.pid(), Some(&mut qmp))?,
-        false => threads::find(&host, &mut qmp)?,
+    // The child is the hypervisor if it opened the socket; a wrapper such as sudo starts another
+    // process.
+    let found = match monitor.peer() == Some(child.pid()) {
+        true => threads::discover(&host, child.pid(), Some(&mut *monitor))?,
+        false => threads::find(&host, &mut *monitor)?,
     };
-    Ok((qmp, found, version))
-}
-
-/// True while the socket does not exist, does not accept connections, or sent no greeting.
-fn is_not_yet(error: &VmError) -> bool {
-    if let VmError::Qmp(QmpError::Connect { source, .. }) = error {
-        return matches!(source.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused);
-    }
-    matches!(error, VmError::Qmp(QmpError::Silent { .. } | QmpError::Stopped { .. }))
+    Ok((monitor, found, version))
 }
 
 /// The process with this ID, with its start time to identify it later.
@@ -254,36 +244,48 @@ fn task_of(pid: Tid) -> Result<Option<TaskId>, VmError> {
     Ok(proc_stat::of(&LiveHost::new()?, pid)?.map(|stat| stat.task()))
 }
 
-/// The error for a start that failed, with QEMU's own message if it has ended. Ends all processes
-/// of the start.
-fn start_error(
+/// A start that failed.
+struct Failed<'s> {
     error: VmError,
-    options: &LaunchOptions,
-    (child, chatter, started): (&mut Child, &Chatter, &Started),
-) -> Result<VmError, HostError> {
-    let timed_out = is_not_yet(&error);
-    let patience = if error.is_gone() { END_TIMEOUT_NS } else { 0 };
-    let program = child.program().to_owned();
-    if let Some(status) = child.wait_for(&SystemClock, patience)? {
+    child: &'s mut Child,
+    chatter: &'s Chatter,
+    started: &'s Started,
+}
+
+impl Failed<'_> {
+    /// The error for the user, with the program's own message if it has ended. Ends all processes
+    /// of the start.
+    fn explain(
+        self,
+        hypervisor: &dyn Hypervisor,
+        options: &LaunchOptions,
+    ) -> Result<VmError, HostError> {
+        let Self { error, child, chatter, started } = self;
+        let texts = hypervisor.texts();
+        let patience = if error.is_gone() { END_TIMEOUT_NS } else { 0 };
+        let program = child.program().to_owned();
+        if let Some(status) = child.wait_for(&SystemClock, patience)? {
+            started.end(&LiveHost::new()?, child.pid());
+            let message = chatter.last_words();
+            return Ok(VmError::StartFailed { texts, program, status: describe(status), message });
+        }
+        child.kill()?;
         started.end(&LiveHost::new()?, child.pid());
-        let message = chatter.last_words();
-        return Ok(VmError::StartFailed { program, status: describe(status), message });
+        if !error.is_not_ready() {
+            return Ok(error);
+        }
+        Ok(VmError::StartTimeout {
+            texts,
+            program,
+            seconds: options.start_timeout_ns.div_ceil(1_000_000_000),
+            message: chatter.last_words(),
+            deaf: started.without_socket(hypervisor),
+        })
     }
-    child.kill()?;
-    started.end(&LiveHost::new()?, child.pid());
-    if !timed_out {
-        return Ok(error);
-    }
-    Ok(VmError::StartTimeout {
-        program,
-        seconds: options.start_timeout_ns.div_ceil(1_000_000_000),
-        message: chatter.last_words(),
-        deaf: started.qemu_without_socket(),
-    })
 }
 
 impl RunningVm {
-    /// The QEMU process.
+    /// The process of the hypervisor.
     #[must_use]
     pub fn pid(&self) -> Tid {
         self.found.pid
@@ -295,7 +297,7 @@ impl RunningVm {
         &self.socket.path
     }
 
-    /// The child that was started; with a wrapper its process is not QEMU's.
+    /// The child that was started; with a wrapper its process is not the hypervisor's.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
@@ -303,16 +305,16 @@ impl RunningVm {
     /// Starts the guest, unless the user's command line has `-S`.
     ///
     /// # Errors
-    /// [`VmError`] if QEMU refuses or has ended.
+    /// [`VmError`] if the hypervisor refuses or has ended.
     pub fn cont(&mut self) -> Result<Resumed, VmError> {
         if self.user_stopped {
             return Ok(Resumed::LeftStopped);
         }
-        self.qmp.cont()?;
+        self.monitor.cont()?;
         Ok(Resumed::Running)
     }
 
-    /// QEMU's exit status, if it has ended.
+    /// The hypervisor's exit status, if it has ended.
     ///
     /// # Errors
     /// [`VmError::Host`] if the child cannot be waited for.
@@ -320,7 +322,7 @@ impl RunningVm {
         Ok(self.child.try_wait()?)
     }
 
-    /// Waits up to `ns` nanoseconds for QEMU to end.
+    /// Waits up to `ns` nanoseconds for the hypervisor to end.
     ///
     /// # Errors
     /// [`VmError::Host`] if the child cannot be waited for.
@@ -328,7 +330,7 @@ impl RunningVm {
         Ok(self.child.wait_for(&SystemClock, ns)?)
     }
 
-    /// Waits until QEMU ends by itself.
+    /// Waits until the hypervisor ends by itself.
     ///
     /// # Errors
     /// [`VmError::Host`] if the child cannot be waited for.
@@ -336,15 +338,16 @@ impl RunningVm {
         Ok(self.child.wait()?)
     }
 
-    /// Ends QEMU: by QMP `quit`, then `SIGTERM`, then `SIGKILL`, with `timeout_ns` for each of the
-    /// first two. The guest is not notified; to shut it down, send `system_powerdown` and wait.
+    /// Ends the hypervisor: through its monitor, then `SIGTERM`, then `SIGKILL`, with `timeout_ns`
+    /// for each of the first two. The guest is not notified; to shut it down, send
+    /// `system_powerdown` and wait.
     ///
     /// # Errors
     /// [`VmError::Host`] if it can neither be signalled nor waited for.
     pub fn quit(&mut self, timeout_ns: u64) -> Result<ExitStatus, VmError> {
-        self.qmp.set_timeout(timeout_ns);
-        // If QEMU refuses or does not answer, signals follow.
-        let asked = self.qmp.quit().is_ok();
+        self.monitor.set_timeout(timeout_ns);
+        // If it refuses or does not answer, signals follow.
+        let asked = self.monitor.quit().is_ok();
         if let Some(status) = self.wait_for(if asked { timeout_ns } else { 0 })? {
             return Ok(status);
         }
@@ -355,14 +358,14 @@ impl RunningVm {
         }
     }
 
-    /// The last 64 KiB of QEMU's standard error output.
+    /// The last 64 KiB of the hypervisor's standard error output.
     #[must_use]
     pub fn error_output(&self) -> String {
         self.chatter.text()
     }
 
-    /// Lets QEMU continue without Pinfold. Its socket is not removed. Only for a virtual machine
-    /// started with [`Lifetime::OnItsOwn`]: the kernel kills others nevertheless.
+    /// Lets the hypervisor continue without Pinfold. Its socket is not removed. Only for a virtual
+    /// machine started with [`Lifetime::OnItsOwn`]: the kernel kills others nevertheless.
     #[must_use]
     pub fn detach(self) -> TaskId {
         let Self { child, mut grandchild, mut socket, .. } = self;

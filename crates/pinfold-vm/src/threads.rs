@@ -1,10 +1,8 @@
 //! Determines the role of each thread of a virtual machine.
 //!
-//! QEMU's monitor is queried first: it reports the threads of vCPUs and iothreads by number. Names
-//! classify only the remaining threads. QEMU documents names as "for debugging and not a stable
-//! API", sets them only under `-name debug-threads=on`, and cannot set names longer than 15 bytes
-//! at all (an iothread with an ID of more than 12 characters stays nameless). Without a monitor the
-//! roles depend on names alone, and a finding says so.
+//! The monitor is queried first: it reports the threads of vCPUs and iothreads by number. Names
+//! classify only the remaining threads. Without a monitor the roles depend on names alone, and a
+//! finding says so.
 //!
 //! The threads are counted before the queries, listed and read while QEMU prepares its replies, and
 //! listed again afterwards, until all agree (or until a [`ThreadSet`] taken before equals one taken
@@ -14,7 +12,6 @@
 //! Kernel threads that serve the machine from outside its process are found by name: `vhost-PID`
 //! (Linux before 6.4, or with `fork_owner=0`) and `kvm-pit/PID`.
 
-mod names;
 mod process;
 
 use std::collections::BTreeMap;
@@ -23,12 +20,12 @@ use pinfold_host::process::own_uid;
 use pinfold_host::{Host, Roll, ThreadSet};
 use pinfold_model::{Accelerator, Finding, Role, TaskId, Tid};
 
-pub(crate) use self::names::is_qemu;
-use self::process::{Descriptors, Task, kernel_threads, numbers, owner_of, program_of, tasks};
+use self::process::{
+    Descriptors, Task, kernel_threads, numbers, owner_of, program_of, role_by_kernel_name, tasks,
+};
 pub(crate) use self::process::{command_line, leader_of};
-use crate::VmError;
-use crate::argv;
-use crate::control::{Monitor, VmInfo};
+use crate::hypervisor::{Hypervisor, Monitor, VmInfo};
+use crate::{VmError, hypervisors};
 
 /// Maximum number of rounds before a changing list is accepted (and reported).
 const ROUNDS: u32 = 8;
@@ -47,7 +44,7 @@ pub struct VmThread {
 /// Result of the discovery of a virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Process ID of QEMU.
+    /// Process ID of the hypervisor.
     pub pid: Tid,
     /// Its threads: vCPUs first, by index, then the others by role and number.
     pub threads: Vec<VmThread>,
@@ -68,11 +65,7 @@ impl Found {
     /// later slot.
     #[must_use]
     pub fn vcpu_ids(&self) -> Vec<u32> {
-        let ids = self.threads.iter().filter_map(|thread| match thread.role {
-            Role::Vcpu(id) => Some(id),
-            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => None,
-        });
-        let ids: Vec<u32> = ids.collect();
+        let ids: Vec<u32> = self.threads.iter().filter_map(|thread| thread.role.vcpu()).collect();
         match u32::try_from(ids.len()) {
             Ok(count) if count == self.vcpus => ids,
             // Several vCPUs share a thread, which has the role of the first.
@@ -98,29 +91,32 @@ impl Found {
     }
 }
 
-/// Finds the role of each thread of the QEMU behind a monitor.
+/// Finds the role of each thread of the virtual machine behind a monitor.
 ///
-/// A guest may have compromised its QEMU, so the replies are not trusted. If QEMU itself is at the
-/// other end, it is believed about its own threads only. If another process is at the other end,
-/// the first vCPU's thread identifies the QEMU process, whose user must be one that the peer may
-/// represent.
+/// A guest may have compromised its hypervisor, so the replies are not trusted. If the hypervisor
+/// itself is at the other end, it is believed about its own threads only. If another process is at
+/// the other end, the first vCPU's thread identifies the hypervisor's process, whose user must be
+/// one that the peer may represent.
 ///
 /// # Errors
 /// As [`discover`]; [`VmError::ForeignOwner`].
 pub fn find(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Found, VmError> {
     match monitor.peer() {
-        Some(pid) if require_qemu(host, pid).is_ok() => discover(host, pid, Some(monitor)),
+        Some(pid) if require(host, pid, monitor.hypervisor()).is_ok() => {
+            discover(host, pid, Some(monitor))
+        }
         // The socket was created by another process (libvirt, systemd, a proxy), or by one that has
         // ended or is not visible from here.
         Some(_) | None => find_by_vcpu(host, monitor),
     }
 }
 
-/// Uses the process of the first vCPU's thread, if it is a QEMU that the peer's user may represent.
+/// Uses the process of the first vCPU's thread, if it is a hypervisor's that the peer's user may
+/// represent.
 fn find_by_vcpu(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Found, VmError> {
     let first = monitor.cpus()?.first().ok_or(VmError::NoVcpus)?.thread;
     let pid = leader_of(host, first)?;
-    require_qemu(host, pid)?;
+    require(host, pid, monitor.hypervisor())?;
     if let Some(peer) = monitor.peer_user() {
         let user = owner_of(host, pid)?;
         // Proxies of root and of the caller may also connect to machines of other users.
@@ -134,7 +130,7 @@ fn find_by_vcpu(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Found, VmE
 /// Finds the role of each thread of process `pid`, through its monitor if there is one.
 ///
 /// # Errors
-/// [`VmError::NoProcess`], [`VmError::NotQemu`] (checked only without a monitor),
+/// [`VmError::NoProcess`], [`VmError::NotHypervisor`] (checked only without a monitor),
 /// [`VmError::ForeignThread`] if monitor and process do not belong together, [`VmError::NoVcpus`],
 /// [`VmError::Nameless`], or an error of the monitor or the host.
 pub fn discover(
@@ -142,42 +138,63 @@ pub fn discover(
     pid: Tid,
     monitor: Option<&mut dyn Monitor>,
 ) -> Result<Found, VmError> {
-    let (mut found, descriptors) = match monitor {
-        Some(monitor) => by_monitor(host, pid, monitor)?,
-        None => (by_names(host, pid)?, Descriptors::of(host, pid)),
+    let (hypervisor, (mut found, descriptors)) = match monitor {
+        Some(monitor) => (monitor.hypervisor(), by_monitor(host, pid, monitor)?),
+        None => {
+            let pid = leader_of(host, pid)?;
+            let hypervisor = hypervisor_of(host, pid)?;
+            let found = by_names(host, pid, hypervisor)?;
+            (hypervisor, (found, Descriptors::of(host, pid)))
+        }
     };
     let outside = kernel_threads(host, (found.pid, descriptors), &found.threads)?;
     found.threads.extend(outside);
     number_vhosts(&mut found.threads);
     if let Ok(words) = command_line(host, pid) {
-        found.max_vcpus = found.vcpus.max(argv::parse(&words).max_vcpus().unwrap_or(0));
+        let spec = hypervisor.parse(&words).spec();
+        found.max_vcpus = found.vcpus.max(spec.max_vcpus.unwrap_or(0));
     }
     found.threads.sort_by(|a, b| (&a.role, a.task).cmp(&(&b.role, b.task)));
     Ok(found)
 }
 
-/// Checks that a process runs QEMU's system emulator.
+/// The hypervisor that a process runs.
 ///
 /// # Errors
-/// [`VmError::NoProcess`] or [`VmError::NotQemu`].
-pub fn require_qemu(host: &dyn Host, pid: Tid) -> Result<(), VmError> {
+/// [`VmError::NoProcess`] or [`VmError::NotHypervisor`].
+pub fn hypervisor_of(host: &dyn Host, pid: Tid) -> Result<&'static dyn Hypervisor, VmError> {
     let program = program_of(host, pid)?;
-    if names::is_qemu(&program) { Ok(()) } else { Err(VmError::NotQemu { pid, program }) }
+    hypervisors::of_program(&program).ok_or_else(|| {
+        let expected = hypervisors::names();
+        VmError::NotHypervisor { pid, expected, program }
+    })
 }
 
-/// The accelerator of a QEMU process, determined without its monitor and without thread names: by
-/// whether the process holds a KVM virtual machine, and by its command line. `None` if its
-/// descriptors are not readable and its command line does not determine it.
+/// Checks that a process runs this hypervisor.
+fn require(host: &dyn Host, pid: Tid, hypervisor: &dyn Hypervisor) -> Result<(), VmError> {
+    let program = program_of(host, pid)?;
+    match hypervisor.is_program(&program) {
+        true => Ok(()),
+        false => {
+            let expected = hypervisor.texts().name.to_owned();
+            Err(VmError::NotHypervisor { pid, expected, program })
+        }
+    }
+}
+
+/// The accelerator of a hypervisor's process, determined without its monitor and without thread
+/// names: by whether the process holds a KVM virtual machine, and by its command line. `None` if
+/// its descriptors are not readable and its command line does not determine it.
 ///
 /// # Errors
-/// As [`require_qemu`].
+/// As [`hypervisor_of`].
 pub fn accelerator_of(host: &dyn Host, pid: Tid) -> Result<Option<Accelerator>, VmError> {
-    require_qemu(host, pid)?;
-    let words = command_line(host, pid)?;
+    let hypervisor = hypervisor_of(host, pid)?;
+    let spec = hypervisor.parse(&command_line(host, pid)?).spec();
     Ok(match Descriptors::of(host, pid) {
         Some(held) if held.kvm => Some(Accelerator::Kvm),
-        Some(_) => Some(argv::parse(&words).translator()),
-        None => argv::parse(&words).accelerator(),
+        Some(_) => Some(spec.without_kvm),
+        None => spec.accelerator,
     })
 }
 
@@ -224,7 +241,8 @@ fn by_monitor(
     })?;
     let is_missing = |tid: &Tid| tasks.binary_search_by_key(tid, |task| task.id.tid).is_err();
     if let Some(tid) = reported.tids().find(is_missing) {
-        return Err(VmError::ForeignThread { pid, tid });
+        let texts = monitor.hypervisor().texts();
+        return Err(VmError::ForeignThread { texts, pid, tid });
     }
     findings.extend((!settled).then(|| unrest(pid)));
     let vcpus = u32::try_from(reported.cpus.len()).unwrap_or(u32::MAX);
@@ -235,7 +253,7 @@ fn by_monitor(
     let accelerator = if kvm {
         Accelerator::Kvm
     } else if reported.share_one_thread()
-        || (vcpus == 1 && one_vcpu_in_shared_loop(host, pid, &tasks))
+        || (vcpus == 1 && one_vcpu_in_shared_loop(host, pid, (monitor.hypervisor(), &tasks)))
     {
         Accelerator::TcgSingle
     } else {
@@ -244,10 +262,10 @@ fn by_monitor(
     if accelerator == Accelerator::TcgSingle && vcpus > 1 {
         findings.push(one_thread(vcpus));
     }
-    let known = reported.roles();
+    let (known, hypervisor) = (reported.roles(), monitor.hypervisor());
     let threads = tasks.into_iter().map(|task| {
         let role = known.get(&task.id.tid).cloned();
-        let role = role.unwrap_or_else(|| names::role_of_rest(&task.name));
+        let role = role.unwrap_or_else(|| role_of_rest(hypervisor, &task.name));
         task.with_role(pid, role)
     });
     let threads = threads.collect();
@@ -255,39 +273,56 @@ fn by_monitor(
     Ok((Found { pid, threads, accelerator, vcpus, max_vcpus: vcpus, findings, roll }, descriptors))
 }
 
-fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
-    let pid = leader_of(host, pid)?;
-    require_qemu(host, pid)?;
+/// Role of a thread by its name alone; vhost workers are numbered later.
+fn role_by_name(hypervisor: &dyn Hypervisor, name: &str) -> Role {
+    role_by_kernel_name(name).unwrap_or_else(|| hypervisor.role_of(name))
+}
+
+/// Role of a thread that the monitor does not report. A name of a vCPU or an iothread is ignored,
+/// because the monitor would have reported the thread.
+fn role_of_rest(hypervisor: &dyn Hypervisor, name: &str) -> Role {
+    let role = role_by_name(hypervisor, name);
+    if role.kind().is_reported { Role::Emulator } else { role }
+}
+
+fn by_names(
+    host: &dyn Host,
+    pid: Tid,
+    hypervisor: &'static dyn Hypervisor,
+) -> Result<Found, VmError> {
+    let texts = hypervisor.texts();
     let mut findings = vec![
         Finding::warning(
             "roles",
-            format!("the threads of process {pid} were identified by their names alone, which QEMU does not promise"),
+            format!(
+                "the threads of process {pid} were identified by their names alone, which {} does not promise",
+                texts.name
+            ),
         )
-        .with_hint("name its QMP socket (--qmp) or libvirt domain (--libvirt) instead of the process"),
+        .with_hint(format!("name {} instead of the process", texts.selectors)),
     ];
     let Settled { value: tasks, roll, settled } = settle(host, pid, &mut || {
         let Listed { tids, tasks } = Listed::of(host, pid)?;
         Ok(Seen { tids, value: tasks, complete: true })
     })?;
     findings.extend((!settled).then(|| unrest(pid)));
-    let shared_loop = tasks.iter().any(|task| names::is_shared_loop(&task.name));
+    let accelerator = accelerator_by_names(hypervisor, &tasks);
     let threads: Vec<VmThread> = tasks
         .into_iter()
         .map(|task| {
-            let role = names::role_by_name(&task.name);
+            let role = role_by_name(hypervisor, &task.name);
             task.with_role(pid, role)
         })
         .collect();
-    let seen = threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).count();
+    let seen = threads.iter().filter(|thread| thread.role.is_vcpu()).count();
     if seen == 0 {
-        return Err(VmError::Nameless { pid });
+        return Err(VmError::Nameless { pid, texts });
     }
     let mut vcpus = u32::try_from(seen).unwrap_or(u32::MAX);
-    if shared_loop {
-        vcpus = argv::parse(&command_line(host, pid)?).vcpus().unwrap_or(1);
+    if accelerator == Some(Accelerator::TcgSingle) {
+        vcpus = hypervisor.parse(&command_line(host, pid)?).spec().vcpus.unwrap_or(1);
         findings.extend((vcpus > 1).then(|| one_thread(vcpus)));
     }
-    let accelerator = names::accelerator(threads.iter().map(|thread| thread.name.as_str()));
     Ok(Found { pid, threads, accelerator, vcpus, max_vcpus: vcpus, findings, roll })
 }
 
@@ -367,14 +402,26 @@ fn one_thread(vcpus: u32) -> Finding {
         .with_hint("start QEMU with -accel tcg,thread=multi, or use KVM")
 }
 
+/// The accelerator that the names of a machine's threads show.
+fn accelerator_by_names(hypervisor: &dyn Hypervisor, tasks: &[Task]) -> Option<Accelerator> {
+    let shown = |task: &Task| hypervisor.accelerator_of(&task.name);
+    let mut all = tasks.iter().filter_map(shown);
+    let single = all.clone().find(|accelerator| *accelerator == Accelerator::TcgSingle);
+    single.or_else(|| all.next_back())
+}
+
 /// With a single vCPU the thread numbers do not show whether it shares a loop; the thread name or
 /// the command line does.
-fn one_vcpu_in_shared_loop(host: &dyn Host, pid: Tid, tasks: &[Task]) -> bool {
-    if tasks.iter().any(|task| names::is_shared_loop(&task.name)) {
+fn one_vcpu_in_shared_loop(
+    host: &dyn Host,
+    pid: Tid,
+    (hypervisor, tasks): (&dyn Hypervisor, &[Task]),
+) -> bool {
+    if accelerator_by_names(hypervisor, tasks) == Some(Accelerator::TcgSingle) {
         return true;
     }
     command_line(host, pid)
-        .is_ok_and(|words| argv::parse(&words).translator() == Accelerator::TcgSingle)
+        .is_ok_and(|words| hypervisor.parse(&words).spec().without_kvm == Accelerator::TcgSingle)
 }
 
 /// Numbers the vhost workers in the order of their threads, inside and outside the process.

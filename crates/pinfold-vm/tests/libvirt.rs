@@ -8,8 +8,8 @@ use daemon::Daemon;
 use pinfold_host::process::find_program;
 use pinfold_host::{Host as _, LiveHost, SettingBackend as _, files};
 use pinfold_model::{Accelerator, CpuSet, Keeper, Lifetime, Role, Setting};
-use pinfold_vm::libvirt::{Domain, Libvirt, LibvirtBackend, PinTarget};
-use pinfold_vm::{LibvirtError, VmError, discover};
+use pinfold_vm::discover;
+use pinfold_vm::libvirt::{Domain, Libvirt, LibvirtBackend, LibvirtError, PinTarget};
 
 const SECOND: u64 = 1_000_000_000;
 const NAME: &str = "-odd; name $(x)";
@@ -64,7 +64,7 @@ fn refuses_what_does_not_run(libvirt: &Libvirt, host: &LiveHost) {
     let uuid = "01234567-89ab-cdef-0123-456789abcdef";
     for name in ["nonesuch", uuid, "--help", "-c", "$(reboot)", "a\nb", ""] {
         let error = libvirt.find(host, name).unwrap_err();
-        let unknown = matches!(error, VmError::Libvirt(LibvirtError::NoDomain { .. }));
+        let unknown = matches!(error.of(), Some(LibvirtError::NoDomain { .. }));
         assert!(unknown, "{name:?}: {error}");
     }
     let nowhere = Libvirt::new(Some("qemu:///session?socket=/absent"), SECOND).unwrap();

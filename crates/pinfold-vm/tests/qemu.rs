@@ -9,7 +9,8 @@ use pinfold_host::process::{self, Signaled, Spawn, Stdio, find_program};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
 use pinfold_model::{Accelerator, CpuSet, Role, Tid};
 use pinfold_vm::launch::{self, Echo, LaunchOptions, Resumed, RunningVm};
-use pinfold_vm::{Found, Monitor as _, Qmp, QmpError, VmError, argv, discover, threads};
+use pinfold_vm::qemu::{CommandError, Qmp, QmpError, QmpTransport as _, argv};
+use pinfold_vm::{Found, Monitor as _, VmError, discover, threads};
 use serde_json::json;
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -43,6 +44,10 @@ fn start(folder: &tempfile::TempDir, line: &str) -> RunningVm {
     launch::start_stopped(&argv::parse(&words(line)), &options(folder)).unwrap()
 }
 
+fn qmp(vm: &mut RunningVm) -> &mut Qmp {
+    Qmp::behind(&mut *vm.monitor).unwrap()
+}
+
 fn tid_of(found: &Found, role: &Role) -> Option<Tid> {
     found.threads.iter().find(|thread| thread.role == *role).map(|thread| thread.task.tid)
 }
@@ -55,7 +60,7 @@ fn iothread(id: &str) -> Role {
 fn found_with(vm: &mut RunningVm, role: &Role) -> Found {
     let host = LiveHost::new().unwrap();
     for _ in 0..100 {
-        let found = discover(&host, vm.pid(), Some(&mut vm.qmp)).unwrap();
+        let found = discover(&host, vm.pid(), Some(&mut *vm.monitor)).unwrap();
         if tid_of(&found, role).is_some() {
             return found;
         }
@@ -88,7 +93,7 @@ fn finds_every_role() {
     assert_eq!(main.role, Role::Emulator);
     assert_eq!(vm.pid(), vm.child().pid());
     // Our -name option did not take the user's name away.
-    assert_eq!(vm.qmp.execute("query-name", None).unwrap(), json!({"name": "one"}));
+    assert_eq!(qmp(&mut vm).execute("query-name", None).unwrap(), json!({"name": "one"}));
 
     // The names alone give the same roles, but for the nameless iothread.
     let by_names = discover(&LiveHost::new().unwrap(), vm.pid(), None).unwrap();
@@ -106,12 +111,12 @@ fn starts_stopped_continues_and_leaves_nothing_behind() {
     let run = StateDir::open(folder.path().join("run").to_str().unwrap()).unwrap();
     StateDir::open(&run.path_of("vm-4999999-1-0")).unwrap().create_new("qmp", b"").unwrap();
     let mut vm = start(&folder, "-accel tcg");
-    assert_eq!(vm.qmp.version().unwrap(), vm.version);
-    assert_eq!(vm.qmp.status().unwrap().name, "prelaunch");
+    assert_eq!(vm.monitor.version().unwrap(), vm.version);
+    assert_eq!(vm.monitor.status().unwrap().name, "prelaunch");
     assert_eq!(vm.cont().unwrap(), Resumed::Running);
-    assert!(vm.qmp.wait_event(&["RESUME"], 60 * SECOND).unwrap().is_some());
-    assert!(vm.qmp.status().unwrap().running);
-    vm.qmp.stop().unwrap();
+    assert!(qmp(&mut vm).wait_event(&["RESUME"], 60 * SECOND).unwrap().is_some());
+    assert!(vm.monitor.status().unwrap().running);
+    vm.monitor.stop().unwrap();
     assert!(vm.quit(60 * SECOND).unwrap().success());
     drop(vm);
     let left = pinfold_host::files::list(run.path()).unwrap();
@@ -159,15 +164,15 @@ fn sees_hot_added_threads() {
     let Some(folder) = folder() else { return };
     let mut vm = start(&folder, "-accel tcg,thread=multi -smp 1,maxcpus=2");
     let late = json!({"qom-type": "iothread", "id": "late-iothread"});
-    vm.qmp.execute("object-add", Some(late)).unwrap();
+    qmp(&mut vm).execute("object-add", Some(late)).unwrap();
     found_with(&mut vm, &iothread("late-iothread"));
 
-    let slots = vm.qmp.execute("query-hotpluggable-cpus", None).unwrap();
+    let slots = qmp(&mut vm).execute("query-hotpluggable-cpus", None).unwrap();
     let free = slots.as_array().unwrap().iter().find(|slot| slot.get("qom-path").is_none());
     let mut device = free.unwrap()["props"].clone();
     device["driver"] = free.unwrap()["type"].clone();
     device["id"] = json!("late-cpu");
-    vm.qmp.execute("device_add", Some(device)).unwrap();
+    qmp(&mut vm).execute("device_add", Some(device)).unwrap();
     let found = found_with(&mut vm, &Role::Vcpu(1));
     assert_eq!(found.vcpus, 2);
     assert_ne!(tid_of(&found, &Role::Vcpu(0)), tid_of(&found, &Role::Vcpu(1)));
@@ -191,7 +196,7 @@ fn respects_the_users_stop() {
     let Some(folder) = folder() else { return };
     let mut vm = start(&folder, "-accel tcg -S");
     assert_eq!(vm.cont().unwrap(), Resumed::LeftStopped);
-    assert!(!vm.qmp.status().unwrap().running);
+    assert!(!vm.monitor.status().unwrap().running);
 }
 
 #[test]
@@ -213,7 +218,7 @@ fn shows_why_qemu_did_not_start() {
         launch::start_stopped(&argv::parse(&argv), &options(&folder)).err().unwrap()
     };
     assert!(matches!(fail(&[]), VmError::NoCommand));
-    assert!(matches!(fail(&[QEMU, "-daemonize"]), VmError::Daemonize));
+    assert!(matches!(fail(&[QEMU, "-daemonize"]).of(), Some(CommandError::Daemonize)));
     assert!(fail(&["/absent/qemu"]).hint().unwrap().contains("install QEMU"));
     let mut hasty = options(&folder);
     hasty.start_timeout_ns = SECOND / 5;
@@ -247,7 +252,7 @@ fn starts_below_other_programs() {
         let mut vm = launch::start_stopped(&argv::parse(&argv), &options(&folder)).unwrap();
         assert_eq!(vm.pid() != vm.child().pid(), inner, "{line}");
         assert_eq!(vm.cont().unwrap(), Resumed::Running, "{line}");
-        assert!(vm.qmp.wait_event(&["RESUME"], 60 * SECOND).unwrap().is_some(), "{line}");
+        assert!(qmp(&mut vm).wait_event(&["RESUME"], 60 * SECOND).unwrap().is_some(), "{line}");
         // A wrapper that is killed leaves no QEMU.
         let pid = vm.pid();
         drop(vm);
@@ -262,10 +267,10 @@ fn starts_below_other_programs() {
     assert_eq!(vm.cont().unwrap(), Resumed::Running);
     let argv = ["sh", "-ec", &format!("{QEMU} -m 32")].map(str::to_owned);
     let refused = launch::start_stopped(&argv::parse(&argv), &options(&folder)).err().unwrap();
-    assert!(matches!(refused, VmError::ShellText { .. }), "{refused}");
+    assert!(matches!(refused.of(), Some(CommandError::ShellText { .. })), "{refused}");
     let argv = ["systemd-run", "--user", QEMU].map(str::to_owned);
     let refused = launch::start_stopped(&argv::parse(&argv), &options(&folder)).err().unwrap();
-    assert!(matches!(refused, VmError::HandedOver), "{refused}");
+    assert!(matches!(refused.of(), Some(CommandError::HandedOver)), "{refused}");
 }
 
 /// True if the process ends.
@@ -305,17 +310,17 @@ fn distinguishes_a_busy_socket_from_a_dead_one() {
     let mut vm = start(&folder, "-accel tcg");
     let socket = vm.socket().to_owned();
     let error = Qmp::connect(&socket, SECOND / 5, SystemClock).err().unwrap();
-    assert!(matches!(error, VmError::Qmp(QmpError::Silent { .. })), "{error}");
+    assert!(matches!(error.of(), Some(QmpError::Silent { .. })), "{error}");
     process::signal(vm.pid(), Signaled::Stop).unwrap();
     let error = Qmp::connect(&socket, SECOND / 2, SystemClock).err().unwrap();
     process::signal(vm.pid(), Signaled::Continue).unwrap();
-    assert!(matches!(error, VmError::Qmp(QmpError::Stopped { pid, .. }) if pid == vm.pid()));
+    assert!(matches!(error.of(), Some(QmpError::Stopped { pid, .. }) if *pid == vm.pid()));
     assert_eq!(error.hint().unwrap(), format!("let it go on: kill -CONT {}", vm.pid()));
     // The first client is not harmed by the second.
-    assert_eq!(vm.qmp.status().unwrap().name, "prelaunch");
+    assert_eq!(vm.monitor.status().unwrap().name, "prelaunch");
 
     vm.child().kill().unwrap();
-    assert!(vm.qmp.status().unwrap_err().is_gone());
+    assert!(vm.monitor.status().unwrap_err().is_gone());
     let error = Qmp::connect(&socket, SECOND, SystemClock).err().unwrap();
     assert!(error.hint().unwrap().contains("has ended"), "{error}");
 }
@@ -359,14 +364,14 @@ fn joins_a_virtual_machine_by_the_users_own_socket() {
     let error = discover(&host, own, Some(&mut qmp)).unwrap_err();
     assert!(matches!(error, VmError::ForeignThread { .. }), "{error}");
     let error = discover(&host, own, None).unwrap_err();
-    assert!(matches!(error, VmError::NotQemu { .. }), "{error}");
+    assert!(matches!(error, VmError::NotHypervisor { .. }), "{error}");
 }
 
 /// Role of the one thread with such a name, once it is there.
 fn role_of(vm: &mut RunningVm, name: &str) -> Role {
     let host = LiveHost::new().unwrap();
     for _ in 0..100 {
-        let found = discover(&host, vm.pid(), Some(&mut vm.qmp)).unwrap();
+        let found = discover(&host, vm.pid(), Some(&mut *vm.monitor)).unwrap();
         if let Some(thread) = found.threads.iter().find(|thread| thread.name.starts_with(name)) {
             return thread.role.clone();
         }
@@ -391,13 +396,13 @@ fn distinguishes_threads_of_vnc_migration_and_pools_from_vcpus_and_iothreads() {
     assert_eq!(role_of(&mut vm, "IO mon_iothread"), Role::Emulator);
     assert_eq!(role_of(&mut vm, "IO io0"), iothread("io0"));
     let write = json!({"command-line": "qemu-io d0 \"aio_write -P 1 0 64k\""});
-    vm.qmp.execute("human-monitor-command", Some(write)).unwrap();
+    qmp(&mut vm).execute("human-monitor-command", Some(write)).unwrap();
     assert_eq!(role_of(&mut vm, "worker"), Role::Worker);
     // So slow that it is there as long as the test.
-    vm.qmp.execute("migrate-set-parameters", Some(json!({"max-bandwidth": 1000}))).unwrap();
-    vm.qmp.execute("migrate", Some(json!({"uri": "exec:cat >/dev/null"}))).unwrap();
+    qmp(&mut vm).execute("migrate-set-parameters", Some(json!({"max-bandwidth": 1000}))).unwrap();
+    qmp(&mut vm).execute("migrate", Some(json!({"uri": "exec:cat >/dev/null"}))).unwrap();
     assert_eq!(role_of(&mut vm, "live_migration"), Role::Emulator);
-    vm.qmp.execute("migrate_cancel", None).unwrap();
+    qmp(&mut vm).execute("migrate_cancel", None).unwrap();
 }
 
 #[test]
@@ -419,9 +424,9 @@ fn reports_workers_of_io_uring() {
         Err(error) => panic!("{error}"),
     };
     let write = json!({"command-line": "qemu-io d0 \"aio_write -P 1 0 64k\""});
-    vm.qmp.execute("human-monitor-command", Some(write)).unwrap();
+    qmp(&mut vm).execute("human-monitor-command", Some(write)).unwrap();
     let uring = |vm: &mut RunningVm| {
-        let found = discover(&LiveHost::new().unwrap(), vm.pid(), Some(&mut vm.qmp)).unwrap();
+        let found = discover(&LiveHost::new().unwrap(), vm.pid(), Some(&mut *vm.monitor)).unwrap();
         found.threads.into_iter().find(|thread| thread.name.starts_with("iou-"))
     };
     // The kernel makes one only for what it cannot do at once.

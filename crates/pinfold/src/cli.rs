@@ -11,8 +11,10 @@ pub mod study;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use pinfold_model::IsolationScope;
+use pinfold_model::{IsolationScope, Tid};
 use pinfold_plan::emit::{self, Format};
+use pinfold_vm::qemu::Qemu;
+use pinfold_vm::{Hypervisor, VmSelector};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -351,6 +353,15 @@ pub struct VmArgs {
     pub pid: Option<u32>,
 }
 
+impl VmArgs {
+    /// The machine that the options select.
+    pub fn selector(&self) -> Option<VmSelector> {
+        let socket = self.qmp.clone().map(|socket| VmSelector::Socket(&Qemu, socket));
+        let domain = self.libvirt.clone().map(VmSelector::Libvirt);
+        socket.or(domain).or(self.pid.map(|pid| VmSelector::Pid(Tid(pid))))
+    }
+}
+
 /// `pinfold status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
@@ -389,6 +400,13 @@ pub struct WatchArgs {
     /// Also serve metrics at this port of 127.0.0.1, for every local user
     #[arg(long, value_name = "PORT")]
     pub metrics_port: Option<u16>,
+}
+
+impl WatchArgs {
+    /// The control sockets that the options name, each with its hypervisor.
+    pub fn sockets(&self) -> Vec<(&'static dyn Hypervisor, &str)> {
+        self.qmp.iter().map(|socket| (&Qemu as &dyn Hypervisor, socket.as_str())).collect()
+    }
 }
 
 /// `pinfold journal`.

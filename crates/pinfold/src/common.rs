@@ -1,23 +1,20 @@
 //! The options that several commands share, as a request.
 
 use pinfold_config::requests;
-use pinfold_model::{Free, Request, Tid, Topology, VnodeRequest};
+use pinfold_model::{Free, Request, Topology, VnodeRequest};
 use pinfold_plan::command;
 use pinfold_run::inputs::{asked, pus, require_known};
-use pinfold_run::target::VmSelector;
 use pinfold_run::{Exit, Failure};
+use pinfold_vm::VmSelector;
 
 use crate::cli::{PlacementArgs, VmArgs};
 
 /// The machine that the command line selects.
 pub fn vm(arguments: &VmArgs) -> Result<VmSelector, Failure> {
-    match (&arguments.qmp, &arguments.libvirt, arguments.pid) {
-        (Some(socket), _, _) => Ok(VmSelector::Qmp(socket.clone())),
-        (None, Some(domain), _) => Ok(VmSelector::Libvirt(domain.clone())),
-        (None, None, Some(pid)) => Ok(VmSelector::Pid(Tid(pid))),
-        (None, None, None) => Err(Failure::new(Exit::Input, "no virtual machine was named")
-            .with_hint("name one with --qmp, --libvirt or --pid")),
-    }
+    arguments.selector().ok_or_else(|| {
+        Failure::new(Exit::Input, "no virtual machine was named")
+            .with_hint("name one with --qmp, --libvirt or --pid")
+    })
 }
 
 /// The request from the shared options.

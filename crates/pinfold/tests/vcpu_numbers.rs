@@ -10,7 +10,8 @@ mod qemu;
 use common::until;
 use pinfold_host::process::{Child, Output, Spawn, capture, find_program};
 use pinfold_host::{SystemClock, files};
-use pinfold_vm::{Monitor as _, Qmp};
+use pinfold_vm::Monitor as _;
+use pinfold_vm::qemu::{Qmp, QmpTransport as _};
 use serde_json::{Value, json};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");

@@ -10,7 +10,7 @@ use pinfold_host::{
     Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, files, mountinfo, paths,
 };
 use pinfold_model::{CpuSet, Tid};
-use pinfold_vm::{Monitor as _, Qmp};
+use pinfold_vm::qemu::{Qmp, QmpTransport as _};
 use serde_json::{Value, json};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");

@@ -69,7 +69,7 @@ pub(crate) fn throttle_that_is_off(host: &dyn Host) -> Result<Option<Finding>, H
 /// domain.
 fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyError> {
     let Some(thread) = draft.vnode.thread(role) else { return Ok(()) };
-    if !matches!(role, Role::Vcpu(_)) {
+    if !role.is_vcpu() {
         return Err(Refusal::DeadlineOf { role: role.clone() }.into());
     }
     let domain = domain(draft, task.tid)?;

@@ -45,19 +45,14 @@ pub(super) fn place(draft: &mut Draft<'_>, ask: Ask) -> Result<(), ApplyError> {
 /// Threads that a managed change for a role may affect: for the emulator, all threads in its
 /// cgroup.
 fn followers(role: &Role, threads: &[(TaskId, Role)]) -> Vec<TaskId> {
-    let follows = |other: &Role| matches!(other, Role::Emulator | Role::Worker | Role::Vhost(_));
+    let follows = |other: &Role| !other.kind().is_reported && !other.runs_work();
     let same = |other: &Role| if *role == Role::Emulator { follows(other) } else { other == role };
     threads.iter().filter(|(_, other)| same(other)).map(|(task, _)| *task).collect()
 }
 
 /// Position of a role in the order: threads from which others inherit come first.
 fn rank(role: &Role) -> (u8, u32) {
-    match role {
-        Role::Emulator => (0, 0),
-        Role::Iothread(_) => (1, 0),
-        Role::Vcpu(index) => (2, *index),
-        Role::Vhost(_) | Role::Worker | Role::Task => (3, 0),
-    }
+    (role.kind().rank, role.vcpu().unwrap_or(0))
 }
 
 /// The machine's threads with their roles, in the order in which they are placed.

@@ -38,14 +38,14 @@ impl VhostWorkers {
     ) -> bool {
         let mut known = 0;
         for (task, role) in &target.threads {
-            match role {
-                Role::Vhost(_) if threads.contains(&task.tid) => return false,
-                Role::Vhost(_) => {
-                    // A worker that cannot be read counts as ended, which also causes a query.
-                    known += usize::from(tasks::is_alive(host, *task).is_ok_and(|alive| alive));
-                }
-                Role::Vcpu(_) | Role::Emulator | Role::Iothread(_) | Role::Worker | Role::Task => {}
+            if !matches!(role, Role::Vhost(_)) {
+                continue;
             }
+            if threads.contains(&task.tid) {
+                return false;
+            }
+            // A worker that cannot be read counts as ended, which also causes a query.
+            known += usize::from(tasks::is_alive(host, *task).is_ok_and(|alive| alive));
         }
         // If the descriptors are not readable, the roles from the start remain.
         let Some(devices) = devices(host, target.pid) else { return false };

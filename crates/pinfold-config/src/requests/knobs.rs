@@ -58,7 +58,7 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
         let wish = PolicyRequest { role: role.to_owned(), policy: policies::policy(value, 0)? };
         return plan
             .set_policy(None, &wish)
-            .map_err(|why| Fault::new(0, why).with_hint(policies::ROLES));
+            .map_err(|why| Fault::new(0, why).with_hint(policies::roles()));
     }
     let tuning = &mut plan.tuning;
     match key {

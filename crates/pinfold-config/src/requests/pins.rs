@@ -1,15 +1,26 @@
 //! Text form of pins by hand: `vcpu3=7`, `emulator=0,8`, `iothread:disk=9`, `vcpu0-3=8-11`.
 
-use pinfold_model::{CpuSet, MAX_VCPUS, PinWish, PuId};
+use pinfold_model::{CpuSet, MAX_VCPUS, PinWish, PuId, ROLES, RoleKind};
 
+use super::policies::listed;
 use crate::fault::Fault;
 
-const HINT: &str = "such as vcpu3=7, vcpu0-3=8-11, emulator=0,8, iothread:disk=9; roles are vcpu, \
-                    vcpuN, vcpuN-M, emulator, iothread, iothread:ID, vhost, vhostN, worker and task";
+/// Examples, and the forms of all roles; ranges are named for vCPUs only.
+fn hint() -> String {
+    let forms = |kind: &RoleKind| {
+        let name = kind.name;
+        let number = kind.is_numbered().then(|| format!("{name}N"));
+        let range = (kind.is_numbered() && kind.runs_work()).then(|| format!("{name}N-M"));
+        let id = kind.has_ids().then(|| format!("{name}:ID"));
+        [Some(name.to_owned()), number, range, id].into_iter().flatten().collect::<Vec<_>>()
+    };
+    let roles = listed(&ROLES.into_iter().flat_map(forms).collect::<Vec<_>>());
+    format!("such as vcpu3=7, vcpu0-3=8-11, emulator=0,8, iothread:disk=9; roles are {roles}")
+}
 
 /// Parses `ROLE=PUS`; a range of vCPUs gives one pin for each of them.
 pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinWish>, Fault> {
-    let wrong = |why: String| Fault::new(at, format!("pins: {why}")).with_hint(HINT);
+    let wrong = |why: String| Fault::new(at, format!("pins: {why}")).with_hint(hint());
     let Some((role, list)) = text.split_once('=') else {
         return Err(wrong(format!("{text:?} is not written ROLE=PUS")));
     };
@@ -54,7 +65,8 @@ fn in_order(list: &str) -> Result<Vec<PuId>, String> {
 /// Kind, first and last number of `vcpu3`, `vcpu(3)`, `vcpu:3`, `vcpu0-3`, and the same for vhost
 /// workers; `None` for a role without a number.
 fn numbers(role: &str) -> Option<Result<(&'static str, u32, u32), String>> {
-    let kind = ["vcpu", "vhost"].into_iter().find(|kind| role.starts_with(kind))?;
+    let mut names = ROLES.into_iter().filter(|kind| kind.is_numbered()).map(|kind| kind.name);
+    let kind = names.find(|name| role.starts_with(name))?;
     let rest = bare(role.get(kind.len()..)?);
     if rest.is_empty() {
         return None;
@@ -69,14 +81,14 @@ fn numbers(role: &str) -> Option<Result<(&'static str, u32, u32), String>> {
 
 /// The name of a role without a number, as plans write it.
 fn plain(role: &str) -> Option<String> {
-    match role {
-        "vcpu" | "emulator" | "iothread" | "vhost" | "worker" | "task" => Some(role.to_owned()),
-        _ => {
-            let id = bare(role.strip_prefix("iothread")?.trim());
-            let named = !id.is_empty() && !id.chars().any(char::is_control);
-            (named && role.len() > "iothread".len() + id.len()).then(|| format!("iothread({id})"))
-        }
+    if ROLES.into_iter().any(|kind| kind.name == role) {
+        return Some(role.to_owned());
     }
+    let mut names = ROLES.into_iter().filter(|kind| kind.has_ids()).map(|kind| kind.name);
+    let kind = names.find(|name| role.starts_with(name))?;
+    let id = bare(role.strip_prefix(kind)?.trim());
+    let named = !id.is_empty() && !id.chars().any(char::is_control);
+    (named && role.len() > kind.len() + id.len()).then(|| format!("{kind}({id})"))
 }
 
 /// The text in parentheses or after a colon.

@@ -1,15 +1,32 @@
 //! Text form of scheduling policies: `fifo:1`, `other:-5`, `deadline:500/1000/1000`.
 
-use pinfold_model::{Policy, PolicyRequest};
+use pinfold_model::{Policy, PolicyRequest, ROLES, RoleKind};
 
 use crate::fault::Fault;
 
 /// Syntax of a policy.
 pub(super) const FORMS: &str =
     "other|other:NICE|batch|batch:NICE|idle|fifo:PRIORITY|rr:PRIORITY|deadline:RUN/DEADLINE/PERIOD";
-/// The roles that can have a policy.
-pub(super) const ROLES: &str =
-    "roles are vcpu, vcpu(N), emulator, iothread, iothread(ID), vhost, vhost(N), worker and task";
+
+/// The roles that can have a policy: `roles are vcpu, vcpu(N), emulator, …`.
+pub(super) fn roles() -> String {
+    let forms = |kind: &RoleKind| {
+        let name = kind.name;
+        let number = kind.is_numbered().then(|| format!("{name}(N)"));
+        let id = kind.has_ids().then(|| format!("{name}(ID)"));
+        [Some(name.to_owned()), number, id].into_iter().flatten().collect::<Vec<_>>()
+    };
+    format!("roles are {}", listed(&ROLES.into_iter().flat_map(forms).collect::<Vec<_>>()))
+}
+
+/// `a, b and c`.
+pub(super) fn listed(words: &[String]) -> String {
+    match words.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        Some((last, _)) => last.clone(),
+        None => String::new(),
+    }
+}
 
 /// Parses `ROLE=POLICY`.
 pub(super) fn wish(text: &str, at: usize) -> Result<PolicyRequest, Fault> {

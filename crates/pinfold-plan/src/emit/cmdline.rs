@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{
-    CpuSet, HugePagePool, IrqPlan, NodeId, Partition, Plan, Role, ThreadPlan, Topology, VnodePlan,
+    CpuSet, HugePagePool, IrqPlan, NodeId, Partition, Plan, ThreadPlan, Topology, VnodePlan,
 };
 
 use super::common::safe;
@@ -243,7 +243,7 @@ fn remarks(text: &mut String, plan: &Plan, reserved: &CpuSet) {
             "# PU 0 keeps time for all: it cannot be in nohz_full, so it is left out there.\n",
         );
     }
-    let runs = |thread: &ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    let runs = |thread: &ThreadPlan| thread.role.runs_work();
     let floats = |thread: &ThreadPlan| thread.pus.intersection(reserved).len() > 1;
     if plan.threads().any(|(_, thread)| runs(thread) && floats(thread)) {
         text.push_str(

@@ -1,6 +1,8 @@
 //! Properties of a plan that several formats need: the CPUs of its vCPUs, a plain name.
 
-use pinfold_model::{CpuSet, NodeId, Plan, PuId, Topology, VnodeKind, VnodePlan, fold};
+use pinfold_model::{
+    CpuSet, NodeId, Plan, PuId, RoleClass, RoleKind, Topology, VnodeKind, VnodePlan, fold,
+};
 
 use crate::command;
 use crate::plan_builder::NOT_ISOLATED;
@@ -37,6 +39,11 @@ pub(super) fn comment(line: &str) -> String {
     // A command at the end leaves an empty comment line.
     let lines = folded.lines().filter(|line| line.trim_end() != "#");
     lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// True for the text of a vCPU's role.
+pub(super) fn is_vcpu(role: &str) -> bool {
+    RoleKind::of_text(role).is_some_and(|kind| kind.class == RoleClass::Vcpu)
 }
 
 /// The same CPUs without the boot CPU, which keeps time for the others.

@@ -8,7 +8,7 @@
 
 use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
-use super::common::{self, Siblings, headline};
+use super::common::{self, Siblings, headline, is_vcpu};
 use super::format::{Format, Syntax};
 use super::said::{Said, Scope};
 use crate::guest_numa::node_list;
@@ -76,17 +76,13 @@ impl Guest {
         let vcpus = vnode.vcpus().count();
         let used = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
         let emulator = vnode.thread(&Role::Emulator);
-        let number = |role: &Role| match role {
-            Role::Vcpu(index) => Some(PuId(*index)),
-            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => None,
-        };
         let fifo = vnode.vcpus().filter(|vcpu| vcpu.policy.is_some_and(Policy::is_real_time));
         Self {
             vcpus,
             pinned: vcpus > 0 && vnode.vcpus().all(|thread| thread.pus.len() == 1),
             apart: emulator.is_some_and(|thread| thread.pus.is_disjoint(&used)),
             threads: vnode.guest.as_ref().map_or(1, |guest| guest.threads),
-            real_time: fifo.filter_map(|thread| number(&thread.role)).collect(),
+            real_time: fifo.filter_map(|thread| thread.role.vcpu().map(PuId)).collect(),
         }
     }
 }
@@ -143,7 +139,7 @@ fn indented(text: &str, by: usize) -> String {
 
 /// A pool of iothreads, with its own CPUs if the vCPUs have dedicated ones.
 fn iothreads(vnode: &VnodePlan, guest: &Guest) -> String {
-    let iothread = |role: &Role| matches!(role, Role::Iothread(_));
+    let iothread = |role: &Role| role.iothread().is_some();
     match vnode.threads.iter().filter(|thread| iothread(&thread.role)).count() {
         0 => String::new(),
         count if guest.pinned => format!(
@@ -259,7 +255,7 @@ fn real_time((role, policy): (&str, Policy), scope: &Scope<'_>) -> Said {
         memory.is_some_and(|memory| memory.page_bytes.is_some()) && Guest::of(vnode).pinned
     };
     match (policy, scope.vnode.is_some_and(pages)) {
-        (Policy::Fifo { priority: 1 }, true) if role.starts_with("vcpu") => {
+        (Policy::Fifo { priority: 1 }, true) if is_vcpu(role) => {
             Said::lines("cpu", Vec::new()).but("realtime under cpu, for vCPUs")
         }
         (_, true) => {

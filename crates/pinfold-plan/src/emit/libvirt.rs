@@ -56,7 +56,7 @@ pub fn libvirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
         xml.close("</metadata>");
     }
     xml.line(&format!("<vcpu placement='static'>{vcpus}</vcpu>"));
-    let iothreads = vnode.threads.iter().filter(|thread| iothread(thread).is_some());
+    let iothreads = vnode.threads.iter().filter(|thread| thread.role.iothread().is_some());
     let iothreads = iothreads.count();
     if iothreads > 0 {
         xml.line(&format!("<iothreads>{iothreads}</iothreads>"));
@@ -75,7 +75,7 @@ fn cputune(xml: &mut Xml, (plan, vnode): (&Plan, &VnodePlan), topology: &Topolog
         .threads
         .iter()
         .map(|thread| {
-            number += u32::from(iothread(thread).is_some());
+            number += u32::from(thread.role.iothread().is_some());
             (thread, Place::of(&thread.role, number))
         })
         .collect();
@@ -325,19 +325,9 @@ pub(super) enum Place {
 
 impl Place {
     fn of(role: &Role, iothread: u32) -> Option<Self> {
-        match role {
-            Role::Vcpu(index) => Some(Self::Vcpu(*index)),
-            Role::Emulator => Some(Self::Emulator),
-            Role::Iothread(_) => Some(Self::Iothread(iothread)),
-            Role::Vhost(_) | Role::Worker | Role::Task => None,
-        }
-    }
-}
-
-fn iothread(thread: &ThreadPlan) -> Option<&str> {
-    match &thread.role {
-        Role::Iothread(id) => Some(id),
-        Role::Vcpu(_) | Role::Emulator | Role::Vhost(_) | Role::Worker | Role::Task => None,
+        let vcpu = role.vcpu().map(Self::Vcpu);
+        let own = vcpu.or_else(|| role.iothread().map(|_| Self::Iothread(iothread)));
+        own.or_else(|| (*role == Role::Emulator).then_some(Self::Emulator))
     }
 }
 

@@ -164,7 +164,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             .threads
             .iter()
             .map(|thread| &thread.role)
-            .filter(|role| matches!(role, Role::Iothread(_)))
+            .filter(|role| role.iothread().is_some())
             .collect();
         let mut numbers = self.domain.iothreads.clone();
         if planned.len() > numbers.len() {

@@ -8,7 +8,7 @@ use pinfold_model::command::quote;
 use pinfold_model::text::counted;
 use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
-use super::common::{self, Siblings, headline, reserved};
+use super::common::{self, Siblings, headline, is_vcpu, reserved};
 use super::format::{Format, Syntax};
 use super::said::{Said, Scope};
 use crate::guest_numa::{cells, shares};
@@ -155,12 +155,8 @@ fn numa(vnode: &VnodePlan, topology: &Topology) -> Vec<String> {
 /// `hw:cpu_realtime`, and the mask if some vCPUs are not real-time: at least one must not be,
 /// unless the emulator is elsewhere.
 fn real_time(vnode: &VnodePlan, apart: bool) -> Vec<String> {
-    let index = |role: &Role| match role {
-        Role::Vcpu(index) => Some(PuId(*index)),
-        Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => None,
-    };
     let others = vnode.vcpus().filter(|vcpu| !vcpu.policy.is_some_and(Policy::is_real_time));
-    let others: CpuSet = others.filter_map(|thread| index(&thread.role)).collect();
+    let others: CpuSet = others.filter_map(|thread| thread.role.vcpu().map(PuId)).collect();
     if others.len() == vnode.vcpus().count() || others.is_empty() && !apart {
         return Vec::new();
     }
@@ -227,7 +223,7 @@ fn limit(quota: CpuQuota, scope: &Scope<'_>) -> Said {
 
 fn policy_words((role, policy): (&str, Policy), scope: &Scope<'_>) -> Said {
     let pinned = scope.vnode.is_some_and(pinned);
-    match (policy, pinned && role.starts_with("vcpu")) {
+    match (policy, pinned && is_vcpu(role)) {
         (Policy::Fifo { priority }, true) => {
             Said::lines(CONF, vec![format!("# realtime_scheduler_priority = {priority}")])
                 .but("hw:cpu_realtime gives it to vCPUs")

@@ -5,7 +5,7 @@
 //! `debug-threads=on`, which Proxmox always uses (<https://pve.proxmox.com/pve-docs/qm.1.html>,
 //! hookscripts: section 10.13 of its guide).
 
-use pinfold_model::{CpuQuota, CpuSet, MemoryPlan, Plan, PuId, Role, Topology, VnodePlan};
+use pinfold_model::{CpuQuota, CpuSet, MemoryPlan, Plan, PuId, Topology, VnodePlan};
 
 use super::common::{self, headline, plain_name};
 use super::format::{Format, Syntax};
@@ -194,7 +194,7 @@ fn hook(vnode: &VnodePlan) -> String {
     // Proxmox names iothreads after its disks; they keep the mask that is first set for all
     // threads.
     let mut vnode = vnode.clone();
-    vnode.threads.retain(|thread| !matches!(thread.role, Role::Iothread(_)));
+    vnode.threads.retain(|thread| thread.role.iothread().is_none());
     let what = "All threads as the emulator, then those with a name.";
     function(&mut script, "pin_by_taskset", what, &taskset_lines(&vnode, vnode.vcpus().count()));
     script.push_str(

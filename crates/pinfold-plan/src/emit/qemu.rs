@@ -240,11 +240,11 @@ pub(super) fn taskset_lines(vnode: &VnodePlan, vcpus: usize) -> String {
         body.push_str(&format!("    # {} is for {pus} when it is plugged in.\n", thread.role));
     }
     for thread in &now {
-        let line = match &thread.role {
-            Role::Vcpu(index) => format!("    pin_one 'CPU {index}/' {} || return 1\n", thread.pus),
-            Role::Iothread(id) => iothread_line(thread, id, emulator),
-            Role::Emulator => continue,
-            Role::Vhost(_) | Role::Worker | Role::Task => {
+        let line = match (thread.role.vcpu(), thread.role.iothread()) {
+            (Some(index), _) => format!("    pin_one 'CPU {index}/' {} || return 1\n", thread.pus),
+            (None, Some(id)) => iothread_line(thread, id, emulator),
+            (None, None) if thread.role == Role::Emulator => continue,
+            (None, None) => {
                 body.push_str(&format!("    # {} runs where the emulator does.\n", thread.role));
                 continue;
             }
@@ -291,15 +291,15 @@ fn policy_line(thread: &ThreadPlan) -> String {
             return needs_pinfold(&format!("{} is to have the policy {policy}", thread.role));
         }
     };
-    match &thread.role {
-        Role::Vcpu(index) => format!("    schedule 'CPU {index}/' {options} || return 1\n"),
-        Role::Iothread(id) if id.len() <= LONGEST_NAMED => {
+    match (thread.role.vcpu(), thread.role.iothread()) {
+        (Some(index), _) => format!("    schedule 'CPU {index}/' {options} || return 1\n"),
+        (None, Some(id)) if id.len() <= LONGEST_NAMED => {
             format!("    schedule {} {options} || return 1\n", quote(&format!("IO {id}")))
         }
-        Role::Emulator => format!("    chrt {options} \"$qemu\" >/dev/null || return 1\n"),
-        Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => {
-            needs_pinfold(&format!("{} has no name to be scheduled by", thread.role))
+        (None, None) if thread.role == Role::Emulator => {
+            format!("    chrt {options} \"$qemu\" >/dev/null || return 1\n")
         }
+        (None, _) => needs_pinfold(&format!("{} has no name to be scheduled by", thread.role)),
     }
 }
 

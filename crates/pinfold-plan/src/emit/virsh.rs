@@ -54,20 +54,16 @@ pub fn virsh((plan, vnode): (&Plan, &VnodePlan)) -> String {
     let mut number = 0_u32;
     for thread in &vnode.threads {
         let pus = &thread.pus;
-        match &thread.role {
-            Role::Iothread(id) => {
-                number += 1;
-                let own = id.strip_prefix("iothread").and_then(|rest| rest.parse().ok());
-                let iothread = own.unwrap_or(number);
-                line(format!("# {}", safe(&thread.role.to_string())));
-                line(format!(
-                    "virsh iothreadpin --domain \"$domain\" --iothread {iothread} --cpulist {pus} \"$@\""
-                ));
-            }
-            Role::Vhost(_) => {
-                line(format!("# libvirt has no pin for {}: the plan wants {pus}", thread.role));
-            }
-            Role::Vcpu(_) | Role::Emulator | Role::Worker | Role::Task => {}
+        if let Some(id) = thread.role.iothread() {
+            number += 1;
+            let own = id.strip_prefix("iothread").and_then(|rest| rest.parse().ok());
+            let iothread = own.unwrap_or(number);
+            line(format!("# {}", safe(&thread.role.to_string())));
+            line(format!(
+                "virsh iothreadpin --domain \"$domain\" --iothread {iothread} --cpulist {pus} \"$@\""
+            ));
+        } else if thread.role.is_device() {
+            line(format!("# libvirt has no pin for {}: the plan wants {pus}", thread.role));
         }
     }
     for thread in vnode.vcpus() {

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pinfold_model::text::counted;
-use pinfold_model::{Command, CpuSet, IsolationScope, Plan, Request, Role, Severity, Topology};
+use pinfold_model::{
+    Command, CpuSet, IsolationScope, Plan, Request, RoleClass, Severity, Topology,
+};
 use roxmltree::Node;
 
 use super::lookup::{LintContext, Lookup};
@@ -495,10 +497,10 @@ fn of_layout(view: &LintContext<'_, '_>, layout: &Layout) -> Vec<Line> {
     };
     let mut lines = Vec::new();
     for pin in &layout.pins {
-        let tag = match pin.role {
-            Role::Vcpu(_) => "vcpupin",
-            Role::Iothread(_) | Role::Vhost(_) => "iothreadpin",
-            Role::Emulator | Role::Worker | Role::Task => "emulatorpin",
+        let tag = match pin.role.kind().class {
+            RoleClass::Vcpu => "vcpupin",
+            RoleClass::Device => "iothreadpin",
+            RoleClass::Main | RoleClass::Pool | RoleClass::Task => "emulatorpin",
         };
         if let Some(pus) = &pin.pus {
             lines.push(line(tag, pin.role.to_string(), view.write_pin(&pin.role, pus)));

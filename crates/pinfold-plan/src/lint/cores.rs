@@ -11,16 +11,9 @@ use crate::text::verb;
 
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     for pin in &view.layout.pins {
-        match pin.role {
-            Role::Emulator => {
-                helper(view, pin, flaws);
-                far(view, pin, flaws);
-            }
-            Role::Iothread(_) | Role::Vhost(_) => {
-                helper(view, pin, flaws);
-                far(view, pin, flaws);
-            }
-            Role::Vcpu(_) | Role::Worker | Role::Task => {}
+        if pin.role == Role::Emulator || pin.role.is_device() {
+            helper(view, pin, flaws);
+            far(view, pin, flaws);
         }
     }
     siblings_of_host(view, flaws);

@@ -197,7 +197,7 @@ fn has_iothread(node: &Node<'_, '_>) -> bool {
 
 fn iothreads(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let pins = &file.view.layout.pins;
-    let count = pins.iter().filter(|pin| matches!(pin.role, Role::Iothread(_))).count();
+    let count = pins.iter().filter(|pin| pin.role.iothread().is_some()).count();
     let scsi = |node: &Node<'_, '_>| {
         node.attribute("type") == Some("scsi")
             && node.attribute("model").is_some_and(|model| model.starts_with("virtio"))

@@ -46,8 +46,7 @@ fn unpinned(view: &LintContext<'_, '_>, masks: &BTreeMap<&CpuSet, Vec<u32>>) -> 
     let where_to = match masks.len() {
         0 => "places them".to_owned(),
         1 => {
-            let is_on_it =
-                |pin: &&Pin| !matches!(pin.role, Role::Vcpu(_)) && pin.pus.as_ref() == Some(&all);
+            let is_on_it = |pin: &&Pin| !pin.role.is_vcpu() && pin.pus.as_ref() == Some(&all);
             let others = view.layout.pins.iter().filter(is_on_it).map(|pin| &pin.role);
             let vcpus = masks.values().flatten().map(|index| Role::Vcpu(*index));
             let vcpus: Vec<Role> = vcpus.collect();

@@ -125,10 +125,7 @@ impl<'a, 't> LintContext<'a, 't> {
 
     /// The vCPUs' pins in ascending order.
     pub fn vcpus(&self) -> impl Iterator<Item = (u32, &'a Pin)> {
-        vcpu_pins(self.layout).filter_map(|pin| match pin.role {
-            Role::Vcpu(index) => Some((index, pin)),
-            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => None,
-        })
+        vcpu_pins(self.layout).filter_map(|pin| Some((pin.role.vcpu()?, pin)))
     }
 
     /// The possible placements of `vcpus` vCPUs.
@@ -215,21 +212,16 @@ impl<'a, 't> LintContext<'a, 't> {
 }
 
 fn vcpu_pins(layout: &Layout) -> impl Iterator<Item = &Pin> {
-    layout.pins.iter().filter(|pin| matches!(pin.role, Role::Vcpu(_)))
+    layout.pins.iter().filter(|pin| pin.role.is_vcpu())
 }
 
 /// A role for messages: `vCPU 0`, `the emulator`, `iothread disk`.
 pub(super) fn describe(role: &Role) -> String {
-    match role {
-        Role::Vcpu(index) => format!("vCPU {index}"),
-        Role::Emulator => "the emulator".to_owned(),
-        Role::Iothread(id) => match id.strip_prefix("iothread") {
-            Some(number) if !number.is_empty() => format!("iothread {number}"),
-            Some(_) | None => format!("iothread {id}"),
-        },
-        Role::Vhost(index) => format!("vhost worker {index}"),
-        Role::Worker => "the worker threads".to_owned(),
-        Role::Task => "the tasks".to_owned(),
+    // libvirt calls its iothreads `iothread1`, `iothread2`, …
+    let number = role.iothread().and_then(|id| id.strip_prefix("iothread"));
+    match number.filter(|number| !number.is_empty()) {
+        Some(number) => format!("{} {number}", role.kind().words),
+        None => role.in_words(),
     }
 }
 
@@ -237,13 +229,9 @@ pub(super) fn describe(role: &Role) -> String {
 pub(super) fn describe_all<'r>(roles: impl Iterator<Item = &'r Role>) -> String {
     let (mut vcpus, mut named) = (Vec::new(), Vec::new());
     for role in roles {
-        match role {
-            Role::Vcpu(index) => vcpus.push(*index),
-            other @ (Role::Emulator
-            | Role::Iothread(_)
-            | Role::Vhost(_)
-            | Role::Worker
-            | Role::Task) => named.push(describe(other)),
+        match role.vcpu() {
+            Some(index) => vcpus.push(index),
+            None => named.push(describe(role)),
         }
     }
     if !vcpus.is_empty() {

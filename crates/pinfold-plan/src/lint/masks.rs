@@ -113,11 +113,9 @@ fn waiting(
 fn strays(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     for pin in &view.layout.strays {
         let role = describe(&pin.role);
-        let counted = match &pin.role {
-            Role::Vcpu(_) => format!("the machine has {} vCPUs, from 0", view.layout.vcpus),
-            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => {
-                "the machine has no such thread".to_owned()
-            }
+        let counted = match pin.role.is_vcpu() {
+            true => format!("the machine has {} vCPUs, from 0", view.layout.vcpus),
+            false => "the machine has no such thread".to_owned(),
         };
         let mut flaw = view.flaw(
             Severity::Warning,
@@ -225,12 +223,7 @@ fn crowded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
 /// Threads on CPUs that the user's conditions exclude: `--avoid`, and for vCPUs `--host-pus`.
 fn excluded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let for_vcpus = view.lookup.permitted.difference(&view.lookup.for_host);
-    let of = |role: &Role| match role {
-        Role::Vcpu(_) => &for_vcpus,
-        Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => {
-            &view.lookup.permitted
-        }
-    };
+    let of = |role: &Role| if role.is_vcpu() { &for_vcpus } else { &view.lookup.permitted };
     let outside = |pin: &Pin| {
         let pus = pin.pus.as_ref()?.intersection(&view.lookup.usable).difference(of(&pin.role));
         (!pus.is_empty()).then_some(pus)

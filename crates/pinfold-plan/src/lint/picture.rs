@@ -50,7 +50,7 @@ pub fn picture(layouts: &[Layout], topology: &Topology, columns: usize) -> Strin
     let bound: CpuSet = layouts
         .iter()
         .flat_map(|layout| &layout.pins)
-        .filter(|pin| matches!(pin.role, Role::Vcpu(_) | Role::Task))
+        .filter(|pin| pin.role.runs_work())
         .filter_map(|pin| pin.pus.as_ref())
         .filter(|pus| pus.len() < topology.pus.len())
         .collect::<CpuSet>();
@@ -109,13 +109,9 @@ fn occupants(layouts: &[Layout], cpu: PuId, topology: &Topology) -> Vec<Occupant
         let here = layout.pins.iter().filter(|pin| {
             pin.pus.as_ref().is_some_and(|pus| pus.contains(cpu) && pus.len() < topology.pus.len())
         });
-        found.extend(here.map(|pin| match &pin.role {
-            Role::Vcpu(index) => Occupant::Vcpu(name.clone(), *index),
-            role @ (Role::Emulator
-            | Role::Iothread(_)
-            | Role::Vhost(_)
-            | Role::Worker
-            | Role::Task) => Occupant::Other(format!("{name}{}", role.short())),
+        found.extend(here.map(|pin| match pin.role.vcpu() {
+            Some(index) => Occupant::Vcpu(name.clone(), index),
+            None => Occupant::Other(format!("{name}{}", pin.role.short())),
         }));
     }
     found

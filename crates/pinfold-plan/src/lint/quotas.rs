@@ -28,13 +28,8 @@ pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     if file.view.tight.is_empty() {
         return;
     }
-    let iothreads = i64::from(
-        file.view
-            .layout
-            .pins
-            .iter()
-            .any(|pin| matches!(pin.role, pinfold_model::Role::Iothread(_))),
-    );
+    let iothreads =
+        i64::from(file.view.layout.pins.iter().any(|pin| pin.role.iothread().is_some()));
     let limits = [
         Limit {
             name: "vcpu-quota",

@@ -13,7 +13,7 @@ pub(super) fn with_count(layout: &Layout, count: u32) -> Option<Layout> {
         let text = rewritten(layout.text.as_deref()?, layout, count)?;
         return Layout::of_text(&text, &layout.source).ok();
     }
-    let is_other = |pin: &&Pin| !matches!(pin.role, Role::Vcpu(_));
+    let is_other = |pin: &&Pin| !pin.role.is_vcpu();
     let vcpu = |index: u32| {
         let role = Role::Vcpu(index);
         let new = Pin { role: role.clone(), pus: None, policy: None, place: Place::default() };

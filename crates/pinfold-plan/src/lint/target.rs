@@ -229,13 +229,7 @@ fn request(view: &LintContext<'_, '_>, conditions: &Request) -> Request {
     let domain = layout.text.as_deref().and_then(|text| Domain::read(text).ok());
     let roles = layout.pins.iter().map(|pin| &pin.role);
     let vm = VmRequest {
-        iothreads: roles
-            .clone()
-            .filter_map(|role| match role {
-                Role::Iothread(id) => Some(id.clone()),
-                Role::Vcpu(_) | Role::Emulator | Role::Vhost(_) | Role::Worker | Role::Task => None,
-            })
-            .collect(),
+        iothreads: roles.clone().filter_map(|role| role.iothread().map(str::to_owned)).collect(),
         vhosts: u32::try_from(roles.filter(|role| matches!(role, Role::Vhost(_))).count())
             .unwrap_or(0),
         cells: cells(view),
@@ -312,14 +306,10 @@ fn on(view: &LintContext<'_, '_>, order: &[PuId], request: &Request) -> Option<P
     let better = cores::better_place(view, &held).difference(&request.avoid);
     let vnode = plan.vnodes.first_mut()?;
     for thread in &mut vnode.threads {
-        thread.pus = match &thread.role {
-            Role::Vcpu(index) => CpuSet::single(*order.get(*index as usize)?),
-            role @ (Role::Emulator
-            | Role::Iothread(_)
-            | Role::Vhost(_)
-            | Role::Worker
-            | Role::Task) => {
-                let now = view.layout.pin(role).and_then(|pin| pin.pus.clone());
+        thread.pus = match thread.role.vcpu() {
+            Some(index) => CpuSet::single(*order.get(index as usize)?),
+            None => {
+                let now = view.layout.pin(&thread.role).and_then(|pin| pin.pus.clone());
                 let harmless = |pus: &CpuSet| {
                     pus.is_disjoint(&held)
                         && pus.is_subset(&view.lookup.usable)

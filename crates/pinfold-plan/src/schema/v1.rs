@@ -277,7 +277,7 @@ impl IrqV1 {
 fn into_thread(at: &str, twin: ThreadV1) -> Result<ThreadPlan, SchemaError> {
     let field = |name: &str| format!("{at}.{name}");
     let wrong = |name: &str, why: String| SchemaError::Field { field: field(name), why };
-    let role = role(&plain(&field("role"), twin.role.clone())?).ok_or_else(|| {
+    let role = Role::parse(&plain(&field("role"), twin.role.clone())?).ok_or_else(|| {
         let known = "vcpu(N), emulator, iothread(ID), vhost(N), worker, task";
         wrong("role", format!("{:?} is not a role; there are {known}", twin.role))
     })?;
@@ -374,22 +374,4 @@ fn plain(field: &str, name: String) -> Result<String, SchemaError> {
     }
     let why = format!("\"{}\" has a line break or another control character", shown::name(&name));
     Err(SchemaError::Field { field: field.to_owned(), why })
-}
-
-/// Parses the `Display` form of a role.
-fn role(text: &str) -> Option<Role> {
-    let argument = |name: &str| text.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')');
-    match text {
-        "emulator" => return Some(Role::Emulator),
-        "worker" => return Some(Role::Worker),
-        "task" => return Some(Role::Task),
-        _ => {}
-    }
-    if let Some(id) = argument("iothread") {
-        return Some(Role::Iothread(id.to_owned()));
-    }
-    if let Some(index) = argument("vcpu") {
-        return index.parse().ok().map(Role::Vcpu);
-    }
-    argument("vhost").and_then(|index| index.parse().ok()).map(Role::Vhost)
 }

@@ -185,7 +185,7 @@ fn in_steps(
 /// Takes a machine's helpers off the `cores` of vCPUs that are placed after it, where other CPUs
 /// are left to them.
 fn keep_helpers_off(cores: &CpuSet, vnode: &mut VnodePlan) {
-    let helpers = vnode.threads.iter_mut().filter(|it| !matches!(it.role, Role::Vcpu(_)));
+    let helpers = vnode.threads.iter_mut().filter(|it| !it.role.is_vcpu());
     for thread in helpers.filter(|thread| !thread.pus.is_disjoint(cores)) {
         let rest = thread.pus.difference(cores);
         if !rest.is_empty() && thread.role != Role::Task {

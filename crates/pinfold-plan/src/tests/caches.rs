@@ -2,7 +2,7 @@
 
 use pinfold_host::process;
 use pinfold_model::{Plan, Topology};
-use pinfold_vm::argv::parse;
+use pinfold_vm::qemu::argv::parse;
 
 use super::machine::two_complexes;
 use super::qemu::{SECOND_NS, words};

@@ -1,7 +1,7 @@
 //! Memory bound to nodes: in the domain file, in the fragment, in QEMU's options.
 
 use pinfold_model::{MemoryPlan, NodeId, Plan, Topology};
-use pinfold_vm::argv::parse;
+use pinfold_vm::qemu::argv::parse;
 
 use super::machine::Machine;
 use super::{exactly, one};

@@ -2,7 +2,7 @@
 
 use pinfold_host::process;
 use pinfold_model::{Plan, Policy, Role};
-use pinfold_vm::argv::parse;
+use pinfold_vm::qemu::argv::parse;
 
 use super::machine::i7_4790k;
 use super::{auto, exactly};

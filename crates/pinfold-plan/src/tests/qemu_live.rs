@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use pinfold_host::process::{self, Child, Spawn, Stdio};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths};
 use pinfold_model::{CpuSet, IsolationScope, Plan, PuId, Request, Tid, VcpuCount};
-use pinfold_vm::argv::parse;
+use pinfold_vm::qemu::argv::parse;
 
 use super::machine::Machine;
 use super::qemu::{SECOND_NS, words};

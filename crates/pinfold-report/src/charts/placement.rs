@@ -9,7 +9,7 @@
 
 use std::fmt::Write as _;
 
-use pinfold_model::{CoreKind, CpuSet, Plan, Pu, PuId, Role, Topology};
+use pinfold_model::{CoreKind, CpuSet, Plan, Pu, PuId, Topology};
 
 use crate::format;
 use crate::svg::escape;
@@ -220,15 +220,13 @@ fn seat(plan: &Plan, pu: PuId) -> CpuBox {
         ..CpuBox::default()
     };
     for (_, thread) in plan.threads().filter(|(_, thread)| thread.pus.contains(pu)) {
-        match &thread.role {
-            Role::Vcpu(index) => {
-                seat.vcpus.push(*index);
+        match (thread.role.vcpu(), thread.role.iothread()) {
+            (Some(index), _) => {
+                seat.vcpus.push(index);
                 seat.pinned |= thread.pus.len() == 1;
             }
-            Role::Iothread(id) => seat.others.push(format!("iothread {id}")),
-            role @ (Role::Emulator | Role::Vhost(_) | Role::Worker | Role::Task) => {
-                seat.others.push(role.to_string());
-            }
+            (None, Some(_)) => seat.others.push(thread.role.in_words()),
+            (None, None) => seat.others.push(thread.role.to_string()),
         }
     }
     seat

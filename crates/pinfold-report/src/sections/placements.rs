@@ -1,6 +1,6 @@
 //! One chart per plan, with its pinning, reasons and fallbacks as text.
 
-use pinfold_model::{CpuSet, Finding, Plan, Role, ThreadPlan, VnodePlan, pins_of};
+use pinfold_model::{CpuSet, Finding, Plan, ThreadPlan, VnodePlan, pins_of};
 
 use super::Name;
 use crate::charts::placement::{self, Scale};
@@ -62,7 +62,7 @@ fn words(plan: &Plan) -> String {
         });
     }
     for (vnode, thread) in plan.threads() {
-        if !matches!(thread.role, Role::Vcpu(_)) {
+        if !thread.role.is_vcpu() {
             parts.push(format!("{} {}", plan.role_name(vnode, &thread.role), pus(&thread.pus)));
         }
     }

@@ -11,8 +11,8 @@ use pinfold_model::{Accelerator, Plan};
 use pinfold_probe::agent::{Agent, AgentError, Heartbeat};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::tune::{StartRequest, StartResult, Starter, TrialError};
-use pinfold_vm::argv;
 use pinfold_vm::guest::DemoGuest;
+use pinfold_vm::hypervisors;
 use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
 
 use super::boot_priority::Yielding;
@@ -146,7 +146,7 @@ impl VmStarter<'_> {
             goes_on: || !interrupt::requested(),
             ..LaunchOptions::default()
         };
-        let vm = launch::start_stopped(&argv::parse(&argv), &options)
+        let vm = launch::start_stopped(&*hypervisors::parse(&argv), &options)
             .map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
         // vCPUs that share a thread can only be placed on the same CPUs.
         let mut places = vnode.vcpus().map(|thread| &thread.pus);

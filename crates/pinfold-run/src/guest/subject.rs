@@ -1,8 +1,8 @@
 //! What is measured: the demo guest, or the user's QEMU command.
 
 use pinfold_model::{Accelerator, Finding, GuestTopology};
-use pinfold_vm::argv;
-use pinfold_vm::guest::{self, DemoGuest, GuestKernel};
+use pinfold_vm::guest::{DemoGuest, GuestKernel};
+use pinfold_vm::hypervisors;
 
 use super::scratch::Scratch;
 
@@ -38,7 +38,7 @@ pub struct UserGuest {
 
 /// What is tuned.
 pub struct Subject {
-    /// QEMU's command line for a measurement.
+    /// The hypervisor's command line for a measurement.
     pub argv: Vec<String>,
     /// The user's own command; empty for the demo guest, whose files are temporary.
     pub command: Vec<String>,
@@ -56,7 +56,7 @@ pub struct Subject {
     pub kernel: Option<GuestKernel>,
     /// The demo guest, to be rebuilt with another accelerator.
     pub demo: Option<DemoGuest>,
-    /// Timeout for QEMU to open its monitor (ns).
+    /// Timeout for the hypervisor to open its monitor (ns).
     pub start_timeout_ns: u64,
     /// Findings about it.
     pub findings: Vec<Finding>,
@@ -67,17 +67,16 @@ impl Subject {
     #[must_use]
     pub fn user(guest: UserGuest, scratch: &Scratch) -> Self {
         let agent_socket = scratch.file("agent.sock");
-        let mut command = guest.command.clone();
-        let parsed = argv::parse(&command);
-        let vcpus = parsed.vcpus().unwrap_or(1);
-        let name = parsed.name().unwrap_or("vm").to_owned();
+        let command = hypervisors::parse(&guest.command);
+        let spec = command.spec();
+        let vcpus = spec.vcpus.unwrap_or(1);
+        let name = spec.name.unwrap_or_else(|| "vm".to_owned());
         // Trials end abruptly: the user's disks must not be changed by that.
-        if !parsed.has("snapshot") {
-            command.push("-snapshot".to_owned());
-        }
+        let mut argv = guest.command.clone();
+        argv.extend(command.discard_writes());
         let inside = match guest.settle_ns {
             None => {
-                command.extend(guest::agent_port(&agent_socket));
+                argv.extend(command.hypervisor().agent_port(&agent_socket));
                 Inside::Agent
             }
             Some(settle_ns) => Inside::Nothing { settle_ns },
@@ -93,7 +92,7 @@ impl Subject {
             ],
         };
         Self {
-            argv: command,
+            argv,
             command: guest.command,
             vcpus,
             name,
@@ -118,7 +117,7 @@ impl Subject {
     /// The command line with the guest topology of a plan.
     pub fn argv_for(&self, guest: Option<&GuestTopology>) -> Vec<String> {
         match guest {
-            Some(guest) => argv::set_smp(&self.argv, guest),
+            Some(guest) => hypervisors::parse(&self.argv).with_topology(guest),
             None => self.argv.clone(),
         }
     }
@@ -130,7 +129,12 @@ impl Subject {
                 "demo guest: {} vCPU, {MEMORY_MIB} MiB, kernel {} {}, a disk on emulated AHCI and one on virtio, both in memory",
                 self.vcpus, kernel.package, kernel.version
             ),
-            None => format!("{}: {} vCPU, the user's own QEMU command", self.name, self.vcpus),
+            None => format!(
+                "{}: {} vCPU, the user's own {} command",
+                self.name,
+                self.vcpus,
+                hypervisors::parse(&self.command).hypervisor().texts().name
+            ),
         }
     }
 }

@@ -8,10 +8,11 @@ use pinfold_probe::interference;
 use pinfold_probe::locks::{self, Locks};
 use pinfold_probe::sched_latency::{self, SchedLatency};
 use pinfold_study::measured::MeasuredBlock;
+use pinfold_vm::VmSelector;
 
 use super::Bench;
 use crate::message::say;
-use crate::target::{Vm, VmSelector};
+use crate::target::Vm;
 use crate::{Exit, Failure, exits};
 
 /// Interval of checking that the workload still exists.

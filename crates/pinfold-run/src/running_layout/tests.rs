@@ -15,11 +15,12 @@ fn cores_come_from_the_places_that_qemu_reports() {
         thread: Some(thread),
         ..GuestPlace::default()
     };
-    let found = guest_shape(&[(0, place(0, 0, 0)), (1, place(0, 0, 1)), (2, place(1, 0, 0))]);
+    let found =
+        guest_shape(&[(0, place(0, 0, 0)), (1, place(0, 0, 1)), (2, place(1, 0, 0))], "query");
     assert_eq!((found.sockets, found.threads), (2, 2));
     assert_eq!(found.cores, [vec![0, 1], vec![2]]);
     // A board that reports no positions gives single CPUs.
-    let found = guest_shape(&[(0, GuestPlace::default()), (1, GuestPlace::default())]);
+    let found = guest_shape(&[(0, GuestPlace::default()), (1, GuestPlace::default())], "query");
     assert_eq!((found.threads, found.cores.len()), (1, 2));
 }
 
@@ -49,7 +50,7 @@ fn on_two_nodes(pages: &[(u32, u64)]) -> (Vec<Layout>, Topology) {
         asked: format!("--pid {QEMU}"),
         findings: Vec::new(),
         found,
-        teller: Teller::Names,
+        monitor: None,
         domain: None,
     };
     let topology = pinfold_topology::read_input(&host, "node:2 core:2 pu:1").unwrap();

@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_config::requests;
-use pinfold_host::{Host as _, LiveHost, SystemClock, files, paths, process};
+use pinfold_host::{Host as _, LiveHost, SystemClock, files, paths};
 use pinfold_model::{
     Accelerator, EmulatorRequest, Isa, IsolationScope, Origin, Plan, Request, Severity, Topology,
     VcpuCount,
 };
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{Acts, Cell, Cells, GuestRequest, NONE, Program, Study};
-use pinfold_vm::guest::MOST_VCPUS;
+use pinfold_vm::guest::{MOST_VCPUS, emulator_version};
 
 use super::NAME;
 use crate::Failure;
@@ -23,7 +23,6 @@ use crate::message::say;
 const MEMORY_MIB: u32 = 1024;
 /// Timeout for the HELLO of a guest under KVM, after which KVM counts as not working.
 const KVM_HELLO_NS: u64 = 20_000_000_000;
-const VERSION_NS: u64 = 10_000_000_000;
 
 /// A guest with its placement.
 pub struct GuestGround {
@@ -190,7 +189,7 @@ impl Guests {
             };
             match GuestImage::prepare(isa, &scratch) {
                 Ok(kit) => {
-                    self.versions.extend(version(isa));
+                    self.versions.extend(emulator_version(isa));
                     self.kits.insert(isa, kit);
                 }
                 Err(failure) => {
@@ -258,14 +257,6 @@ impl Guests {
             ..origin
         }
     }
-}
-
-/// QEMU's version, such as `7.2.22`.
-fn version(isa: Isa) -> Option<String> {
-    let program = pinfold_vm::guest::emulator_of(isa).0;
-    let output = process::capture(&program, ["--version"], VERSION_NS).ok()?;
-    let text = output.stdout_text();
-    text.lines().next()?.strip_prefix("QEMU emulator version ").map(str::to_owned)
 }
 
 /// The guests of a study's cells that are not skipped.

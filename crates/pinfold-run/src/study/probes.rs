@@ -112,7 +112,7 @@ impl Observation {
             Probe::Exits => Err(String::new()),
             Probe::Migrations | Probe::Switches | Probe::L1dMisses => {
                 let outcomes = counted.iter().flat_map(|counted| &counted.roles);
-                let outcomes = outcomes.filter(|role| is_of_the_work(&role.role));
+                let outcomes = outcomes.filter(|role| role.role.runs_work());
                 let outcomes = outcomes.flat_map(|role| &role.outcomes);
                 sum(outcomes.filter(|(one, _)| quantity(*probe) == Some(*one)).map(|(_, it)| it))
             }
@@ -133,14 +133,6 @@ impl Observation {
     }
 }
 
-/// True for threads that execute the workload, and false for QEMU's main loop.
-fn is_of_the_work(role: &Role) -> bool {
-    match role {
-        Role::Vcpu(_) | Role::Task => true,
-        Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker => false,
-    }
-}
-
 fn sum<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> Result<f64, String> {
     let mut all = None;
     for outcome in outcomes {
@@ -154,7 +146,7 @@ fn sum<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> Result<f64, String> {
 
 fn lock_share(locks: &Locks) -> f64 {
     let (mut spent, mut time) = (0.0, 0.0);
-    for role in locks.roles.iter().filter(|role| is_of_the_work(&role.role)) {
+    for role in locks.roles.iter().filter(|role| role.role.runs_work()) {
         spent += role.spent.get(&FutexKind::Lock).map_or(0.0, |spent| spent.sum_ns as f64);
         time += locks.duration_ns as f64 * f64::from(role.threads);
     }
@@ -192,12 +184,7 @@ impl Exits {
         }
         let vcpus: Vec<exits::VcpuThread> = threads
             .iter()
-            .filter_map(|(task, role)| match role {
-                Role::Vcpu(vcpu) => Some(exits::VcpuThread { vcpu: *vcpu, task: *task }),
-                Role::Task | Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker => {
-                    None
-                }
-            })
+            .filter_map(|(task, role)| Some(exits::VcpuThread { vcpu: role.vcpu()?, task: *task }))
             .collect();
         let clock = &SystemClock;
         let watch = exits::look(host, clock, &vcpus, LOOK_NS)

@@ -3,11 +3,11 @@
 use pinfold_model::{Finding, IsolationScope, Request, Topology, VcpuCount, VnodeRequest};
 use pinfold_plan::{schema, strategies};
 use pinfold_study::tune::{Candidate, NONE};
-use pinfold_vm::argv;
+use pinfold_vm::hypervisors;
 
 use super::Options;
 use crate::guest::Subject;
-use crate::{Exit, Failure, qemu_line};
+use crate::{Exit, Failure, machine_request};
 
 /// The candidates, `none` first, and the strategies that were left out, with the reason.
 ///
@@ -17,9 +17,9 @@ pub fn candidates(
     subject: &Subject,
     topology: &Topology,
 ) -> Result<(Vec<Candidate>, Vec<Finding>), Failure> {
-    let command = argv::parse(&subject.argv);
+    let spec = hypervisors::parse(&subject.argv).spec();
     let vcpus = VcpuCount::Exactly(subject.vcpus);
-    let vnode = qemu_line::vnode(&command, vcpus, topology);
+    let vnode = machine_request::vnode(&spec, vcpus, topology);
     let vnode = VnodeRequest { name: subject.name.clone(), ..vnode };
     let mut request = Request::of(vec![vnode]);
     request.avoid = options.avoid.clone();

@@ -25,7 +25,7 @@ pub use initramfs::build as build_initramfs;
 pub use kernel::{GuestKernel, KernelLimits, fetch as fetch_kernel};
 pub use root::fetch as fetch_root;
 
-use pinfold_host::HostError;
+use pinfold_host::{HostError, process};
 use pinfold_model::Isa;
 
 /// Name of the virtio-serial port that the agent uses.
@@ -34,6 +34,9 @@ pub const AGENT_PORT: &str = "org.pinfold.agent";
 /// The metapackage of the demo guest's kernel. The `cloud` flavour boots faster, but it has
 /// no AHCI driver.
 pub const DEMO_FLAVOUR: Flavour = Flavour { package: "linux-image-amd64", suite: None, isa: None };
+
+/// Timeout of QEMU's `--version`.
+const VERSION_NS: u64 = 10_000_000_000;
 
 /// Maximum number of vCPUs of a guest: the limit of Debian's kernel for RISC-V (`NR_CPUS`) and of
 /// OpenSBI. It applies to all instruction sets, so that they can be compared.
@@ -63,6 +66,14 @@ pub fn emulator_of(isa: Isa) -> (String, &'static str) {
         Isa::Arm => "qemu-system-arm",
     };
     (format!("qemu-system-{}", isa.gnu_name()), package)
+}
+
+/// Version of the installed QEMU for an instruction set, such as `7.2.22`.
+#[must_use]
+pub fn emulator_version(isa: Isa) -> Option<String> {
+    let output = process::capture(&emulator_of(isa).0, ["--version"], VERSION_NS).ok()?;
+    let text = output.stdout_text();
+    text.lines().next()?.strip_prefix("QEMU emulator version ").map(str::to_owned)
 }
 
 /// The modules that the demo guest needs. AHCI is last, because its probing takes longest and

@@ -1,8 +1,8 @@
-//! Pinfold's QMP socket: in a private directory, removed afterwards.
+//! Pinfold's control socket of a machine: in a private directory, removed afterwards.
 //!
-//! A process that can connect to a QMP socket can do everything that QEMU can. So the parent
-//! directory is private (mode 0700, owned by this user, no symbolic link); QEMU creates the socket
-//! in it. The next start and `pinfold undo` remove directories of processes that were killed.
+//! A process that can connect to the socket can do everything that the hypervisor can. So the
+//! parent directory is private (mode 0700, owned by this user, no symbolic link); the hypervisor
+//! creates the socket in it. The next start and `pinfold undo` remove directories of processes that were killed.
 
 use pinfold_host::files::{self, Held, Owned, StateDir};
 use pinfold_host::{HostError, LiveHost};
@@ -21,8 +21,9 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Creates a directory in `parent`, by default Pinfold's run-time directory.
-    pub(super) fn new(parent: Option<&str>) -> Result<Self, HostError> {
+    /// Creates a directory in `parent`, by default Pinfold's run-time directory; `name` is the file
+    /// name of the socket.
+    pub(super) fn new(parent: Option<&str>, name: &str) -> Result<Self, HostError> {
         let parent = match parent {
             Some(parent) => parent.to_owned(),
             None => files::runtime_dir()?,
@@ -34,7 +35,7 @@ impl Socket {
         let directory = parent.path_of(&Owned::Sockets.name(&host, number)?);
         StateDir::open(&directory)?;
         let held = Owned::hold(&directory)?;
-        Ok(Self { path: format!("{directory}/qmp"), keep: false, directory, _held: held })
+        Ok(Self { path: format!("{directory}/{name}"), keep: false, directory, _held: held })
     }
 }
 

@@ -1,16 +1,18 @@
 //! The processes of a start, which are ended if the start fails.
 //!
-//! The program that was started need not become QEMU itself: `sudo` keeps running and starts QEMU
-//! as its child, and a script may start more than one program. A QEMU that is never continued would
-//! stay stopped forever. So all of them are ended: the descendants of the started program, and
-//! every process that has the path of this start's QMP socket among its arguments.
+//! The program that was started need not become the hypervisor itself: `sudo` keeps running and
+//! starts it as its child, and a script may start more than one program. A machine that is never
+//! continued would stay stopped forever. So all of them are ended: the descendants of the started
+//! program, and every process that has the path of this start's control socket among its
+//! arguments.
 
 use pinfold_host::proc_stat::{self, ProcStat};
 use pinfold_host::process::{self, Signaled};
 use pinfold_host::{Host, paths};
 use pinfold_model::{TaskId, Tid};
 
-use crate::threads::{command_line, is_qemu};
+use crate::hypervisor::Hypervisor;
+use crate::threads::command_line;
 
 /// The processes of one start.
 pub(super) struct Started {
@@ -46,10 +48,12 @@ impl Started {
         Self { processes, socket }
     }
 
-    /// A QEMU process that was not given Pinfold's arguments.
-    pub(super) fn qemu_without_socket(&self) -> Option<Tid> {
+    /// A process of the hypervisor that was not given Pinfold's arguments.
+    pub(super) fn without_socket(&self, hypervisor: &dyn Hypervisor) -> Option<Tid> {
         let program = |words: &[String]| {
-            words.first().is_some_and(|word| is_qemu(word.rsplit('/').next().unwrap_or(word)))
+            let is_program =
+                |word: &String| hypervisor.is_program(word.rsplit('/').next().unwrap_or(word));
+            words.first().is_some_and(is_program)
         };
         let found = self
             .processes
@@ -79,7 +83,7 @@ fn end(host: &dyn Host, task: TaskId) {
     }
 }
 
-/// A QEMU that is not the child itself (sudo, a script); ended on drop.
+/// A hypervisor that is not the child itself (sudo, a script); ended on drop.
 pub(super) struct Grandchild {
     /// The process; `None` if it must continue to run, or is the child.
     pub(super) task: Option<TaskId>,

@@ -1,6 +1,6 @@
-//! QEMU's standard error output: stored for error messages, passed on after QEMU has started.
+//! The hypervisor's standard error output: stored for error messages, passed on after the start.
 //!
-//! A thread reads it to the end, because QEMU would block on a full pipe.
+//! A thread reads it to the end, because the hypervisor would block on a full pipe.
 
 use std::io::{Read as _, Write as _};
 use std::process::ChildStderr;
@@ -11,7 +11,7 @@ use pinfold_host::{Clock as _, HostError, SystemClock};
 
 /// Number of stored bytes.
 const KEPT: usize = 64 << 10;
-/// Maximum wait for the remaining output of a QEMU that has ended: one of its helpers may keep the
+/// Maximum wait for the remaining output of a program that has ended: one of its helpers may keep the
 /// pipe open.
 const LAST_WORDS_NS: u64 = 500_000_000;
 const NAP_NS: u64 = 1_000_000;
@@ -36,7 +36,7 @@ impl Chatter {
         };
         let shared = Arc::clone(&kept);
         let reader = std::thread::Builder::new()
-            .name("qemu-stderr".to_owned())
+            .name("vm-stderr".to_owned())
             .spawn(move || read(stream, &shared))
             .map_err(|source| HostError::Process { program: "a thread".to_owned(), source })?;
         Ok(Self { kept, reader: Some(reader) })
@@ -55,7 +55,7 @@ impl Chatter {
         String::from_utf8_lossy(&lock(&self.kept).bytes).trim_end().to_owned()
     }
 
-    /// The complete output of a QEMU that has ended.
+    /// The complete output of a program that has ended.
     pub(super) fn last_words(&self) -> String {
         let deadline = SystemClock.now_ns().saturating_add(LAST_WORDS_NS);
         while self.reader.as_ref().is_some_and(|reader| !reader.is_finished())
@@ -91,7 +91,7 @@ fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// If Pinfold's own standard error is closed, QEMU's is still read.
+/// If Pinfold's own standard error is closed, the program's is still read.
 fn show(bytes: &[u8]) {
     match std::io::stderr().write_all(bytes) {
         Ok(()) | Err(_) => {}

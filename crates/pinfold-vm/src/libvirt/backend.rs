@@ -10,8 +10,8 @@ use pinfold_host::{HostError, SettingBackend, SystemClock};
 use pinfold_model::{CpuSet, Keeper, Lifetime, Setting};
 
 use super::pins::{self, NUMATUNE, PinTarget, Pins};
-use super::{Domain, Libvirt};
-use crate::{LibvirtError, VmError};
+use super::{Domain, Libvirt, LibvirtError};
+use crate::VmError;
 
 /// The libvirt backend of the host's settings interface.
 #[derive(Clone, Debug)]
@@ -185,10 +185,9 @@ fn fault(setting: &Setting, error: VmError) -> HostError {
     if let VmError::Host(error) = error {
         return error;
     }
-    let message = if let VmError::Libvirt(LibvirtError::Virsh { message, .. }) = &error {
-        message.as_str()
-    } else {
-        ""
+    let message = match error.of() {
+        Some(LibvirtError::Virsh { message, .. }) => message.as_str(),
+        Some(_) | None => "",
     };
     let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
     let gone = says(&["failed to get domain", "domain is not running", "Domain not found"]);

@@ -9,8 +9,9 @@
 use pinfold_host::{Host, files};
 use pinfold_model::Tid;
 
-use super::{Pins, is_uuid, pins};
-use crate::{LibvirtError, VmError, argv, threads};
+use super::{LibvirtError, Pins, is_uuid, pins};
+use crate::qemu::argv;
+use crate::{VmError, threads};
 
 /// A domain as described to a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]

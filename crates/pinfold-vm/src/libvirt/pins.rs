@@ -15,7 +15,7 @@ use std::fmt;
 use pinfold_model::{CpuSet, Role};
 use roxmltree::{Document, Node, ParsingOptions};
 
-use crate::LibvirtError;
+use super::LibvirtError;
 
 /// Maximum number of XML nodes, more than any domain has; limits the cost of a malicious file.
 const MAX_NODES: u32 = 200_000;
@@ -69,16 +69,14 @@ impl PinTarget {
     /// [`LibvirtError::NoSuchPin`] for roles that libvirt treats as part of the emulator, and for
     /// iothreads that libvirt did not create.
     pub fn of(role: &Role) -> Result<Self, LibvirtError> {
-        match role {
-            Role::Vcpu(index) => Some(PinTarget::Vcpu(*index)),
-            Role::Emulator => Some(PinTarget::Emulator),
-            Role::Iothread(id) => id
-                .strip_prefix("iothread")
-                .and_then(|number| number.parse().ok())
-                .map(PinTarget::Iothread),
-            Role::Vhost(_) | Role::Worker | Role::Task => None,
-        }
-        .ok_or_else(|| LibvirtError::NoSuchPin { role: role.to_string() })
+        let number = role.iothread().and_then(|id| id.strip_prefix("iothread"));
+        let iothread = number.and_then(|number| number.parse().ok()).map(PinTarget::Iothread);
+        let emulator = (*role == Role::Emulator).then_some(PinTarget::Emulator);
+        role.vcpu()
+            .map(PinTarget::Vcpu)
+            .or(iothread)
+            .or(emulator)
+            .ok_or_else(|| LibvirtError::NoSuchPin { role: role.to_string() })
     }
 }
 

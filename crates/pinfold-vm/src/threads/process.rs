@@ -10,7 +10,7 @@ use pinfold_host::proc_status::ProcStatus;
 use pinfold_host::{Host, HostError, paths, proc_stat, proc_status};
 use pinfold_model::{Role, TaskId, Tid};
 
-use super::{VmThread, names};
+use super::VmThread;
 use crate::VmError;
 
 /// PID of the parent of all kernel threads, in the host's PID namespace.
@@ -115,7 +115,7 @@ pub(super) fn kernel_threads(
         if !task.is_kernel_thread || own.iter().any(|thread| thread.task == task.id) {
             continue;
         }
-        let owner = |prefix| names::numbered(&task.name, prefix).map(Tid);
+        let owner = |prefix| numbered(&task.name, prefix).map(Tid);
         let is_own = |tid: Tid| own.iter().any(|thread| thread.task.tid == tid);
         if owner("vhost-").is_some_and(is_own) {
             found.push(task.with_role(pid, Role::Vhost(0)));
@@ -124,6 +124,20 @@ pub(super) fn kernel_threads(
         }
     }
     Ok(found)
+}
+
+/// Role of a thread inside the process that the kernel created and named: `vhost-PID` (from Linux
+/// 6.4 on), `iou-wrk-TID`, `iou-sqp-TID`. The vhost workers are numbered later.
+pub(super) fn role_by_kernel_name(name: &str) -> Option<Role> {
+    if name.starts_with("iou-wrk-") || name.starts_with("iou-sqp-") {
+        return Some(Role::Worker);
+    }
+    numbered(name, "vhost-").map(|_| Role::Vhost(0))
+}
+
+/// The number after a prefix: in `vhost-PID` and `kvm-pit/PID` that of the owner.
+fn numbered(name: &str, prefix: &str) -> Option<u32> {
+    name.strip_prefix(prefix)?.parse().ok()
 }
 
 /// Descriptors of a process that imply kernel threads.

@@ -4,6 +4,7 @@ use pinfold_host::SnapshotHost;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::qemu::{Qemu, QmpTransport};
 
 /// Replies like QEMU.
 #[derive(Default)]
@@ -15,7 +16,7 @@ struct Recorded {
     peer_user: Option<u32>,
 }
 
-impl Monitor for Recorded {
+impl QmpTransport for Recorded {
     fn execute(&mut self, command: &str, _: Option<Value>) -> Result<Value, VmError> {
         let cpu = |(index, tid): &(u32, u32)| json!({"cpu-index": index, "thread-id": tid, "qom-path": "/x"});
         let iothread = |(id, tid): &(&str, u32)| json!({"id": id, "thread-id": tid});
@@ -26,11 +27,11 @@ impl Monitor for Recorded {
         })
     }
 
-    fn peer(&self) -> Option<Tid> {
+    fn peer_process(&self) -> Option<Tid> {
         self.peer
     }
 
-    fn peer_user(&self) -> Option<u32> {
+    fn peer_owner(&self) -> Option<u32> {
         self.peer_user
     }
 }
@@ -260,4 +261,18 @@ fn a_socket_that_another_process_made_leads_to_its_qemu() {
     let error = find(&tree, &mut monitor(101, Some(7), 4_000_000)).unwrap_err();
     let expected = "the monitor reports threads of process 100, which is user 0's, but its socket is user 4000000's";
     assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn finds_roles_by_name() {
+    let check = |name: &str, alone: Role, rest: Role| {
+        assert_eq!(role_by_name(&Qemu, name), alone, "{name}");
+        assert_eq!(role_of_rest(&Qemu, name), rest, "{name} beside a monitor");
+    };
+    check("CPU 0/KVM", Role::Vcpu(0), Role::Emulator);
+    check("IO io0", Role::Iothread("io0".to_owned()), Role::Emulator);
+    check("worker", Role::Worker, Role::Worker);
+    check("iou-wrk-123", Role::Worker, Role::Worker);
+    check("vhost-123", Role::Vhost(0), Role::Vhost(0));
+    check("vhost-net", Role::Emulator, Role::Emulator);
 }

@@ -3,7 +3,7 @@
 use pinfold_apply::{Journals, Target};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::counted;
-use pinfold_model::{Command, Plan, Role, Topology, VcpuCount, VmRequest, VnodeRequest, Work};
+use pinfold_model::{Command, Plan, Topology, VcpuCount, VmRequest, VnodeRequest, Work};
 use pinfold_run::{
     Failure,
     apply_session::{self, OnStop},
@@ -40,7 +40,7 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     // From here on, a request to stop leads to an undo.
     interrupt::install()?;
     match arguments.watch {
-        true => stay(&host, (&plan, &target), &journals, vm.teller.monitor()),
+        true => stay(&host, (&plan, &target), &journals, vm.monitor.as_deref_mut()),
         false => leave(&host, (&plan, &target), &journals),
     }
 }
@@ -117,10 +117,7 @@ fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan,
         .found
         .threads
         .iter()
-        .filter_map(|thread| match &thread.role {
-            Role::Iothread(id) => Some(id.clone()),
-            Role::Vcpu(_) | Role::Emulator | Role::Vhost(_) | Role::Worker | Role::Task => None,
-        })
+        .filter_map(|thread| thread.role.iothread().map(str::to_owned))
         .collect();
     let described = vm.domain.as_ref().map(|domain| domain.request(topology)).transpose()?;
     let count = VcpuCount::Exactly(vcpus.count());

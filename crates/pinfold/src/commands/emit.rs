@@ -1,10 +1,11 @@
 //! `pinfold plan --emit`: prints the plan in the format of another tool.
 
 use pinfold_host::files;
-use pinfold_model::{NotSingle, Plan, QemuCommand, Topology, VnodePlan};
+use pinfold_model::{NotSingle, Plan, Topology, VnodePlan};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::emit::{self, Format};
 use pinfold_run::{Exit, Failure, inputs};
+use pinfold_vm::{MachineCommand, qemu};
 
 use crate::commands::check;
 use crate::output;
@@ -32,8 +33,8 @@ pub struct Target<'a> {
     pub file: Option<&'a DomainFile>,
     /// The name of a vnode, if only that one is wanted.
     pub vnode: Option<&'a str>,
-    /// The QEMU command.
-    pub command: &'a QemuCommand,
+    /// The command line of the machine.
+    pub command: &'a dyn MachineCommand,
 }
 
 /// The plan as `format`: one text for each vnode, unless the format is for the host.
@@ -46,7 +47,8 @@ pub fn emit(
         let message = format!("--into {} goes with --emit libvirt only", file.path);
         return Err(Failure::new(Exit::Input, message).with_hint("leave --into out"));
     }
-    let text = |plan: &Plan| format.text(plan, topology, target.command).map_err(not_single);
+    let command = qemu::command_of(target.command);
+    let text = |plan: &Plan| format.text(plan, topology, &command).map_err(not_single);
     if format.is_of_host {
         return match target.vnode {
             None => text(plan),
@@ -127,8 +129,8 @@ mod tests {
         for words in ["ksm=run", "share=MB:0=20", "cpu-weight=7", "irq:node:0=0", "smt=on"] {
             requests::knob(&mut plan, words).unwrap();
         }
-        let command = QemuCommand::default();
-        let target = Target { file: None, vnode: None, command: &command };
+        let command = pinfold_vm::hypervisors::parse(&[]);
+        let target = Target { file: None, vnode: None, command: &*command };
         for format in &emit::FORMATS {
             let text = emit(format, (&plan, &topology), &target).unwrap_or_else(|failure| {
                 panic!("{}: {}", format.name, failure.message);

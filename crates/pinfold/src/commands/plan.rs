@@ -2,10 +2,10 @@
 
 use pinfold_config::requests;
 use pinfold_model::{
-    Command, QemuCommand, Request, Severity, Topology, VcpuCount, VnodeRequest, Work,
+    Command, MachineSpec, Request, Severity, Topology, VcpuCount, VnodeRequest, Work,
 };
-use pinfold_run::{Exit, Failure, host, inputs, qemu_line};
-use pinfold_vm::{VmError, argv};
+use pinfold_run::{Exit, Failure, host, inputs, machine_request};
+use pinfold_vm::{MachineCommand, hypervisors};
 use serde_json::json;
 
 use crate::cli::PlanArgs;
@@ -35,12 +35,13 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     let host = host::live()?;
     let topology = inputs::topology(&host, arguments.input.as_deref())?;
     let file = arguments.into.as_deref().map(emit::DomainFile::read).transpose()?;
-    let command = qemu_command(arguments)?;
+    let command = hypervisors::parse(&arguments.command);
+    let spec = spec(arguments, &*command)?;
     let strategy = arguments.placement.strategy.as_deref();
     let mut plan = match &arguments.request {
         Some(path) => inputs::RequestFile::read(path)?.plan(strategy, &topology)?,
         None => {
-            let request = request(arguments, (file.as_ref(), &command), &topology)?;
+            let request = request(arguments, (file.as_ref(), &spec), &topology)?;
             inputs::make_plan(strategy, &topology, &request)?
         }
     };
@@ -49,7 +50,7 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
         let target = emit::Target {
             file: file.as_ref(),
             vnode: arguments.vnode.as_deref(),
-            command: &command,
+            command: &*command,
         };
         let text = emit::emit(format, (&plan, &topology), &target)?;
         for finding in plan.findings.iter().filter(|found| found.severity > Severity::Note) {
@@ -72,31 +73,26 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// QEMU's command line, if there is one; options that QEMU would reject are rejected here.
-fn qemu_command(arguments: &PlanArgs) -> Result<QemuCommand, Failure> {
-    let command = argv::parse(&arguments.command);
-    if command.is_shell_text() {
-        return Err(VmError::ShellText { program: command.program }.into());
-    }
-    if let Some(why) = command.smp_error() {
-        return Err(Failure::new(Exit::Input, why));
-    }
-    // The files of -readconfig may contain a `[smp-opts]` section.
-    if command.has("readconfig") && command.vcpus().is_none() && arguments.vcpus.is_none() {
-        return Err(Failure::new(
+/// The machine of the command line, if there is one; options that its hypervisor would reject are
+/// rejected here.
+fn spec(arguments: &PlanArgs, command: &dyn MachineCommand) -> Result<MachineSpec, Failure> {
+    command.check()?;
+    let spec = command.spec();
+    match spec.unread {
+        Some(file) if spec.vcpus.is_none() && arguments.vcpus.is_none() => Err(Failure::new(
             Exit::Input,
-            "the number of vCPUs may be in the file of -readconfig, which is not read here",
+            format!("the number of vCPUs may be in {file}, which is not read here"),
         )
-        .with_hint("give it with --vcpus"));
+        .with_hint("give it with --vcpus")),
+        Some(_) | None => Ok(spec),
     }
-    Ok(command)
 }
 
 /// The request from the options; for one machine without further options, from its domain file or
 /// its command line.
 fn request(
     arguments: &PlanArgs,
-    (file, command): (Option<&emit::DomainFile>, &QemuCommand),
+    (file, spec): (Option<&emit::DomainFile>, &MachineSpec),
     topology: &Topology,
 ) -> Result<Request, Failure> {
     let mut vnodes = Vec::new();
@@ -110,8 +106,8 @@ fn request(
         let described = match file {
             Some(file) => inputs::vnode_of_domain(&file.domain, topology),
             None => {
-                let vcpus = command.max_vcpus().map_or(VcpuCount::Auto, VcpuCount::Exactly);
-                qemu_line::vnode(command, vcpus, topology)
+                let vcpus = spec.max_vcpus.map_or(VcpuCount::Auto, VcpuCount::Exactly);
+                machine_request::vnode(spec, vcpus, topology)
             }
         };
         vnodes.push(asked_vnode(arguments, described)?);

@@ -1,26 +1,25 @@
-//! `pinfold run`: starts QEMU paused, places it, continues and monitors it, and cleans up.
+//! `pinfold run`: starts a machine paused, places it, continues and monitors it, and cleans up.
 
-use pinfold_model::{Plan, QemuCommand, Topology, VcpuCount};
+use pinfold_model::{MachineSpec, Plan, Topology, VcpuCount};
 use pinfold_run::vcpus::Vcpus;
-use pinfold_run::{Failure, host, inputs, qemu_line, qemu_run};
+use pinfold_run::{Failure, host, inputs, machine_request, machine_run};
 
 use crate::cli::RunArgs;
 use crate::common;
 
-/// Runs QEMU under a plan until it ends.
+/// Runs a machine under a plan until it ends.
 pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     if super::group::is_meant(arguments)? {
         return super::group::run(arguments, state);
     }
     let topology = inputs::topology(&host::live()?, None)?;
     let state = host::state(state)?;
-    let plan =
-        |command: &QemuCommand, vcpus: &Vcpus| plan_for((arguments, command), &topology, vcpus);
-    qemu_run::run(&state, &arguments.command, (&topology, &arguments.start_timeout), &plan)
+    let plan = |spec: &MachineSpec, vcpus: &Vcpus| plan_for((arguments, spec), &topology, vcpus);
+    machine_run::run(&state, &arguments.command, (&topology, &arguments.start_timeout), &plan)
 }
 
 fn plan_for(
-    asked: (&RunArgs, &QemuCommand),
+    asked: (&RunArgs, &MachineSpec),
     topology: &Topology,
     vcpus: &Vcpus,
 ) -> Result<Plan, Failure> {
@@ -35,12 +34,12 @@ fn plan_for(
 
 /// The plan for the maximum number of vCPUs; if the host is too small, for the initial ones.
 fn planned(
-    (arguments, command): (&RunArgs, &QemuCommand),
+    (arguments, spec): (&RunArgs, &MachineSpec),
     topology: &Topology,
     vcpus: &Vcpus,
 ) -> Result<Plan, Failure> {
     let of = |count: u32| {
-        let vnodes = vec![qemu_line::vnode(command, VcpuCount::Exactly(count), topology)];
+        let vnodes = vec![machine_request::vnode(spec, VcpuCount::Exactly(count), topology)];
         let request = common::request(&arguments.placement, vnodes, topology)?;
         inputs::make_plan(arguments.placement.strategy.as_deref(), topology, &request)
     };

@@ -36,8 +36,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
         return observe::measure(instrument, arguments);
     }
     let probe = find(name)?;
-    let machine = &arguments.machine;
-    let named = machine.qmp.is_some() || machine.libvirt.is_some() || machine.pid.is_some();
+    let named = arguments.machine.selector().is_some();
     let of_exits = arguments.exits.given().iter().any(|(is_given, _)| *is_given);
     let of_others = arguments.sites || !arguments.quantities.is_empty() || of_exits;
     if named || !arguments.processes.is_empty() || of_others {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{
     Core, CoreId, IsolationScope, L3Domain, L3Id, LogicalPu, NodeId, NumaNode, Package, PackageId,
-    Smt, Source, Speed, ThreadPlan, VnodeKind, VnodePlan,
+    Role, Smt, Source, Speed, ThreadPlan, VnodeKind, VnodePlan,
 };
 
 use super::*;

@@ -1,8 +1,7 @@
-//! The control interface of a virtual machine: QMP commands, independent of the transport.
+//! QEMU's control interface: QMP commands, independent of the transport.
 //!
-//! The transport (a socket, or `virsh`) implements [`Monitor::execute`]. The typed queries here are
-//! built on it; their replies are parsed by separate functions. A reply of `query-cpus-fast` (QEMU
-//! 7.2):
+//! A transport (a socket, or `virsh`) implements [`QmpTransport`] and is then a [`Monitor`]. The
+//! replies are parsed by separate functions. A reply of `query-cpus-fast` (QEMU 7.2):
 //!
 //! ```json
 //! [{"cpu-index": 0, "thread-id": 16737, "qom-path": "/machine/unattached/device[0]",
@@ -11,89 +10,17 @@
 //! The outer `thread-id` is the host's thread, `props.thread-id` the guest's SMT position. QMP
 //! reference: <https://www.qemu.org/docs/master/interop/qemu-qmp-ref.html>.
 
-use std::fmt;
-
 use pinfold_model::{Tid, shown};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::{QmpError, VmError};
+use super::{Qemu, QmpError};
+use crate::VmError;
+use crate::hypervisor::{
+    GuestPlace, Hypervisor, IothreadInfo, Monitor, RunState, VcpuInfo, Version, VmInfo,
+};
 
-/// Position of a vCPU in the guest's topology. `None` for levels that the board does not have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GuestPlace {
-    /// NUMA node number.
-    pub node: Option<u32>,
-    /// Socket number.
-    pub socket: Option<u32>,
-    /// Die number.
-    pub die: Option<u32>,
-    /// Cluster number.
-    pub cluster: Option<u32>,
-    /// Core number.
-    pub core: Option<u32>,
-    /// Thread number within the core.
-    pub thread: Option<u32>,
-}
-
-/// One vCPU as QEMU reports it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VcpuInfo {
-    /// QEMU's `cpu-index`.
-    pub index: u32,
-    /// The host thread that runs it.
-    pub thread: Tid,
-    /// Path of its object in QEMU, the key for `query-stats`.
-    pub qom_path: String,
-    /// Its position in the guest's topology.
-    pub place: GuestPlace,
-}
-
-/// One `-object iothread` as QEMU reports it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IothreadInfo {
-    /// ID of the object.
-    pub id: String,
-    /// The host thread that runs it.
-    pub thread: Tid,
-}
-
-/// Threads that QEMU reports by number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VmInfo {
-    /// The vCPUs, by ascending index.
-    pub cpus: Vec<VcpuInfo>,
-    /// The iothreads in QEMU's order.
-    pub iothreads: Vec<IothreadInfo>,
-}
-
-/// Run state of the guest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunState {
-    /// True if the guest's vCPUs run.
-    pub running: bool,
-    /// QEMU's name of the state: `prelaunch`, `running`, `paused`, …
-    pub name: String,
-}
-
-/// QEMU's version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QemuVersion {
-    /// Major, minor and micro number.
-    pub number: (u32, u32, u32),
-    /// The distribution's package version, often empty.
-    pub package: String,
-}
-
-impl fmt::Display for QemuVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (major, minor, micro) = self.number;
-        write!(f, "{major}.{minor}.{micro}")?;
-        if self.package.is_empty() { Ok(()) } else { write!(f, " ({})", self.package) }
-    }
-}
-
-/// A virtual machine's control interface.
-pub trait Monitor {
+/// Executes QMP commands.
+pub trait QmpTransport: Send + 'static {
     /// Runs one QMP command and returns QEMU's reply.
     ///
     /// # Errors
@@ -105,7 +32,7 @@ pub trait Monitor {
     /// a command's time is spent waking QEMU's main loop.
     ///
     /// # Errors
-    /// As [`Monitor::execute`], for the first command that fails.
+    /// As [`QmpTransport::execute`], for the first command that fails.
     fn execute_all(
         &mut self,
         commands: &[&str],
@@ -115,23 +42,38 @@ pub trait Monitor {
         commands.iter().map(|command| self.execute(command, None)).collect()
     }
 
-    /// The process at the other end, if the transport knows it. This is a hint only, because QEMU
-    /// may have received its socket from another process.
+    /// Sets the time limit of each later command, if the transport has one.
+    fn set_command_timeout(&mut self, _timeout_ns: u64) {}
+
+    /// The version that QEMU reported at the connection, if it did.
+    fn greeted_version(&self) -> Option<&Version> {
+        None
+    }
+
+    /// See [`Monitor::peer`].
+    fn peer_process(&self) -> Option<Tid> {
+        None
+    }
+
+    /// See [`Monitor::peer_user`].
+    fn peer_owner(&self) -> Option<u32> {
+        None
+    }
+}
+
+impl<T: QmpTransport> Monitor for T {
+    fn hypervisor(&self) -> &'static dyn Hypervisor {
+        &Qemu
+    }
+
     fn peer(&self) -> Option<Tid> {
-        None
+        self.peer_process()
     }
 
-    /// The user ID under which that process created its socket, if the transport knows it. A
-    /// transport that does not is a program of the caller's (`virsh`).
     fn peer_user(&self) -> Option<u32> {
-        None
+        self.peer_owner()
     }
 
-    /// vCPUs and iothreads, queried together; `meanwhile` is called once before the replies are
-    /// read.
-    ///
-    /// # Errors
-    /// As [`Monitor::execute_all`]; [`QmpError::Answer`] if a reply is not understood.
     fn vm(&mut self, meanwhile: &mut dyn FnMut()) -> Result<VmInfo, VmError> {
         let replies = self.execute_all(&[QUERY_CPUS, QUERY_IOTHREADS], meanwhile)?;
         let [cpus, iothreads] = replies.as_slice() else {
@@ -140,68 +82,65 @@ pub trait Monitor {
         Ok(VmInfo { cpus: cpus_from(cpus)?, iothreads: iothreads_from(iothreads)? })
     }
 
-    /// The vCPUs, by ascending index (`query-cpus-fast`).
-    ///
-    /// # Errors
-    /// As [`Monitor::execute`]; [`QmpError::Answer`] if the reply is not understood.
     fn cpus(&mut self) -> Result<Vec<VcpuInfo>, VmError> {
         Ok(cpus_from(&self.execute(QUERY_CPUS, None)?)?)
     }
 
-    /// The iothreads in QEMU's order (`query-iothreads`); the main loop is not included.
-    ///
-    /// # Errors
-    /// As [`Monitor::execute`]; [`QmpError::Answer`] if the reply is not understood.
     fn iothreads(&mut self) -> Result<Vec<IothreadInfo>, VmError> {
         Ok(iothreads_from(&self.execute(QUERY_IOTHREADS, None)?)?)
     }
 
-    /// Whether the guest runs (`query-status`).
-    ///
-    /// # Errors
-    /// As [`Monitor::execute`]; [`QmpError::Answer`] if the reply is not understood.
+    fn name(&mut self) -> Result<Option<String>, VmError> {
+        let reply = self.execute("query-name", None)?;
+        Ok(reply.get("name").and_then(Value::as_str).map(str::to_owned))
+    }
+
     fn status(&mut self) -> Result<RunState, VmError> {
         let reply = Reply { command: "query-status", value: &self.execute("query-status", None)? };
         Ok(RunState { running: reply.flag("running")?, name: reply.text("status")? })
     }
 
-    /// QEMU's version (`query-version`).
-    ///
-    /// # Errors
-    /// As [`Monitor::execute`]; [`QmpError::Answer`] if the reply is not understood.
-    fn version(&mut self) -> Result<QemuVersion, VmError> {
-        Ok(version_from("query-version", &self.execute("query-version", None)?)?)
+    fn version(&mut self) -> Result<Version, VmError> {
+        match self.greeted_version() {
+            Some(version) => Ok(version.clone()),
+            None => Ok(version_from("query-version", &self.execute("query-version", None)?)?),
+        }
     }
 
-    /// True if KVM runs the guest (`query-kvm`).
-    ///
-    /// # Errors
-    /// As [`Monitor::execute`]; [`QmpError::Answer`] if the reply is not understood.
     fn kvm_enabled(&mut self) -> Result<bool, VmError> {
         let reply = &self.execute("query-kvm", None)?;
         Ok(Reply { command: "query-kvm", value: reply }.flag("enabled")?)
     }
 
-    /// Starts or resumes the guest (`cont`).
-    ///
-    /// # Errors
-    /// As [`Monitor::execute`].
+    fn kvm_statistics(&mut self) -> Result<Option<Value>, VmError> {
+        let of_vcpus = json!({"target": "vcpu", "providers": [{"provider": "kvm"}]});
+        self.execute("query-stats", Some(of_vcpus)).map(Some)
+    }
+
     fn cont(&mut self) -> Result<(), VmError> {
         self.execute("cont", None).map(drop)
     }
 
-    /// Stops the guest (`stop`).
-    ///
-    /// # Errors
-    /// As [`Monitor::execute`].
     fn stop(&mut self) -> Result<(), VmError> {
         self.execute("stop", None).map(drop)
+    }
+
+    fn set_timeout(&mut self, timeout_ns: u64) {
+        self.set_command_timeout(timeout_ns);
+    }
+
+    fn quit(&mut self) -> Result<(), VmError> {
+        match self.execute("quit", None) {
+            Ok(_) => Ok(()),
+            Err(error) if matches!(error.of(), Some(QmpError::Closed { .. })) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 
 /// Maximum length of a name, path or version; valid ones are shorter.
 const MAX_TEXT: usize = 4096;
-const QUERY_CPUS: &str = "query-cpus-fast";
+pub(super) const QUERY_CPUS: &str = "query-cpus-fast";
 const QUERY_IOTHREADS: &str = "query-iothreads";
 
 /// Parses a reply of `query-cpus-fast`.
@@ -212,10 +151,12 @@ fn cpus_from(reply: &Value) -> Result<Vec<VcpuInfo>, QmpError> {
         let place = |key: &str| -> Option<u32> {
             value.get("props")?.get(key)?.as_u64().and_then(|number| number.try_into().ok())
         };
+        let (index, thread) = (cpu.number("cpu-index")?, cpu.thread()?);
+        // Not used, but a reply without it is not QEMU's.
+        cpu.text("qom-path")?;
         cpus.push(VcpuInfo {
-            index: cpu.number("cpu-index")?,
-            thread: cpu.thread()?,
-            qom_path: cpu.text("qom-path")?,
+            index,
+            thread,
             place: GuestPlace {
                 node: place("node-id"),
                 socket: place("socket-id"),
@@ -245,10 +186,10 @@ fn iothreads_from(reply: &Value) -> Result<Vec<IothreadInfo>, QmpError> {
 }
 
 /// Parses a version object, in the greeting or in a reply of `query-version`.
-pub(crate) fn version_from(command: &'static str, reply: &Value) -> Result<QemuVersion, QmpError> {
+pub(super) fn version_from(command: &'static str, reply: &Value) -> Result<Version, QmpError> {
     let numbers = reply.get("qemu").ok_or_else(|| wrong(command, "it has no key qemu"))?;
     let numbers = Reply { command, value: numbers };
-    Ok(QemuVersion {
+    Ok(Version {
         number: (numbers.number("major")?, numbers.number("minor")?, numbers.number("micro")?),
         package: Reply { command, value: reply }.text("package")?,
     })

@@ -21,6 +21,7 @@
 
 mod wire;
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
 
@@ -29,8 +30,10 @@ use pinfold_model::Tid;
 use serde_json::Value;
 
 use self::wire::{Line, Message, Wire};
-use crate::control::{Monitor, QemuVersion};
-use crate::{QmpError, VmError};
+use super::QmpError;
+use super::queries::QmpTransport;
+use crate::VmError;
+use crate::hypervisor::{Monitor, Version};
 
 /// Maximum number of stored events; the oldest are dropped first.
 const MAX_EVENTS: usize = 256;
@@ -58,7 +61,7 @@ pub struct Event {
 /// A QMP connection.
 pub struct Qmp {
     wire: Wire,
-    version: QemuVersion,
+    version: Version,
     events: VecDeque<Event>,
     last_id: u64,
     timeout_ns: u64,
@@ -103,32 +106,16 @@ impl Qmp {
         Ok(Self { wire, version, events, last_id: 0, timeout_ns, negotiated: false })
     }
 
-    /// The version in QEMU's greeting; needs no round trip.
-    #[must_use]
-    pub fn greeted_version(&self) -> &QemuVersion {
-        &self.version
+    /// The connection behind a monitor, if it is one.
+    pub fn behind(monitor: &mut dyn Monitor) -> Option<&mut Self> {
+        let monitor: &mut dyn Any = monitor;
+        monitor.downcast_mut()
     }
 
     /// Path of the socket.
     #[must_use]
     pub fn path(&self) -> &str {
         self.wire.path()
-    }
-
-    /// Sets the time limit of each later command.
-    pub fn set_timeout(&mut self, timeout_ns: u64) {
-        self.timeout_ns = timeout_ns;
-    }
-
-    /// Requests QEMU to exit (`quit`). It is no error if QEMU closes the connection at once.
-    ///
-    /// # Errors
-    /// As [`Monitor::execute`].
-    pub fn quit(&mut self) -> Result<(), VmError> {
-        match self.execute("quit", None) {
-            Ok(_) | Err(VmError::Qmp(QmpError::Closed { .. })) => Ok(()),
-            Err(error) => Err(error),
-        }
     }
 
     /// Waits until one of the named events arrives and removes it from the stored ones; `None`
@@ -253,7 +240,7 @@ impl Qmp {
     }
 }
 
-impl Monitor for Qmp {
+impl QmpTransport for Qmp {
     fn execute(&mut self, command: &str, arguments: Option<Value>) -> Result<Value, VmError> {
         let replies = self.run(&[(command, arguments)], None)?;
         replies.into_iter().next().ok_or_else(|| {
@@ -271,17 +258,25 @@ impl Monitor for Qmp {
         self.run(&commands, Some(meanwhile))
     }
 
-    fn peer(&self) -> Option<Tid> {
+    fn set_command_timeout(&mut self, timeout_ns: u64) {
+        self.timeout_ns = timeout_ns;
+    }
+
+    fn greeted_version(&self) -> Option<&Version> {
+        Some(&self.version)
+    }
+
+    fn peer_process(&self) -> Option<Tid> {
         self.wire.peer()
     }
 
-    fn peer_user(&self) -> Option<u32> {
+    fn peer_owner(&self) -> Option<u32> {
         self.wire.peer_user()
     }
 }
 
 /// Reads the greeting, or returns the reason why there is none.
-fn greeting(wire: &mut Wire, timeout_ns: u64) -> Result<QemuVersion, QmpError> {
+fn greeting(wire: &mut Wire, timeout_ns: u64) -> Result<Version, QmpError> {
     let deadline = wire.deadline(timeout_ns);
     let line = match wire.line(deadline, "the greeting")? {
         Line::Complete(line) => line,

@@ -1,8 +1,10 @@
-//! Errors of a QMP connection.
+//! Errors of a QMP connection, and of command lines that cannot be started.
 
 use std::io;
 
 use pinfold_model::Tid;
+
+use crate::error::{DriverError, ErrorClass};
 
 /// A QMP connection that failed, or a command that QEMU refused.
 #[derive(Debug, thiserror::Error)]
@@ -93,10 +95,23 @@ pub enum QmpError {
     },
 }
 
-impl QmpError {
-    /// What the user can do next, if anything.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+impl DriverError for QmpError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            QmpError::Connect { source, .. } if starts(source.kind()) => ErrorClass::NotReady,
+            QmpError::Silent { .. } | QmpError::Stopped { .. } => ErrorClass::NotReady,
+            QmpError::Closed { .. } => ErrorClass::Gone,
+            QmpError::Connect { .. }
+            | QmpError::NotQmp { .. }
+            | QmpError::NoAnswer { .. }
+            | QmpError::TooLong { .. }
+            | QmpError::Socket { .. }
+            | QmpError::Refused { .. }
+            | QmpError::Answer { .. } => ErrorClass::Other,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
         let hint = match self {
             QmpError::Connect { source, .. } => connect_hint(source.kind()),
             QmpError::Silent { .. } => {
@@ -133,6 +148,11 @@ impl QmpError {
     }
 }
 
+/// True for the errors of a connection to a QEMU that has not opened its socket yet.
+fn starts(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
 fn connect_hint(kind: io::ErrorKind) -> &'static str {
     const HINTS: [(io::ErrorKind, &str); 6] = [
         (
@@ -159,3 +179,53 @@ fn connect_hint(kind: io::ErrorKind) -> &'static str {
 }
 
 const PATH_TOO_LONG: &str = "the path of a Unix socket has at most 107 bytes: use a shorter one";
+
+/// A command line with which QEMU cannot be started and followed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// With `-daemonize` QEMU would detach from the process that starts it.
+    #[error(
+        "QEMU cannot be watched with -daemonize: the process that Pinfold starts would end at once"
+    )]
+    Daemonize,
+    /// A shell's `-c` takes a text and does not pass arguments on to the command in it.
+    #[error(
+        "{program} -c runs a text: the options that Pinfold adds would be the shell's, not QEMU's"
+    )]
+    ShellText {
+        /// Name of the shell.
+        program: String,
+    },
+    /// QEMU would refuse an option.
+    #[error("{why}")]
+    Refused {
+        /// The option, and what QEMU takes.
+        why: String,
+    },
+    /// QEMU would be the child of another process.
+    #[error(
+        "systemd-run without --scope has the service manager start QEMU: it is then no child of Pinfold, and does not end with it"
+    )]
+    HandedOver,
+}
+
+impl DriverError for CommandError {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Input
+    }
+
+    fn hint(&self) -> Option<String> {
+        let hint = match self {
+            CommandError::ShellText { .. } => {
+                "write QEMU's command line itself, or have the shell hand its arguments on: \
+                 sh -c 'exec \"$0\" \"$@\"' qemu-system-x86_64 …"
+            }
+            CommandError::Daemonize => {
+                "leave -daemonize out and put Pinfold itself in the background, or start QEMU alone and use `pinfold apply --qmp SOCKET`"
+            }
+            CommandError::Refused { .. } => return None,
+            CommandError::HandedOver => "add --scope: systemd-run --scope … qemu-system-x86_64 …",
+        };
+        Some(hint.to_owned())
+    }
+}

@@ -1,34 +1,34 @@
-//! The request for a plan that follows from a QEMU command line.
+//! The request for a plan that follows from the command line of a hypervisor.
 
 use pinfold_model::{
-    CellRequest, CpuSet, MemoryRequest, PuId, QemuCommand, Topology, VcpuCount, VmRequest,
-    VnodeRequest,
+    CellRequest, CellSpec, CpuSet, MachineSpec, MemoryRequest, PuId, Topology, VcpuCount,
+    VmRequest, VnodeRequest,
 };
 
 /// The machine that a command line describes, with this number of vCPUs: its name, its iothreads,
 /// its NUMA cells, and its memory if it is to be bound.
-pub fn vnode(command: &QemuCommand, vcpus: VcpuCount, topology: &Topology) -> VnodeRequest {
+pub fn vnode(spec: &MachineSpec, vcpus: VcpuCount, topology: &Topology) -> VnodeRequest {
     // If the command line binds the memory itself, the vCPUs stay on those nodes.
-    let nodes = command.memory_nodes();
+    let nodes = &spec.memory_nodes;
     let vm = VmRequest {
-        iothreads: command.iothreads(),
-        cells: cells(command, vcpus),
+        iothreads: spec.iothreads.clone(),
+        cells: cells(spec, vcpus),
         nodes: nodes.clone(),
         ..VmRequest::of(vcpus)
     };
-    let mut vnode = VnodeRequest::vm(command.name().unwrap_or("vm"), vm);
+    let mut vnode = VnodeRequest::vm(spec.name.as_deref().unwrap_or("vm"), vm);
     let filled = topology.nodes.iter().filter(|node| node.memory_bytes > 0).count();
-    if filled > 1 && nodes.is_empty() && !command.has("numa") {
+    if filled > 1 && nodes.is_empty() && !spec.has_cells {
         let request = |bytes| MemoryRequest { bytes, page_bytes: None };
-        vnode.memory = command.memory_bytes().map(request);
+        vnode.memory = spec.memory_bytes.map(request);
     }
     vnode
 }
 
 /// The guest's NUMA cells, if there are several and each of its vCPUs is in exactly one.
-fn cells(command: &QemuCommand, vcpus: VcpuCount) -> Vec<CellRequest> {
+fn cells(spec: &MachineSpec, vcpus: VcpuCount) -> Vec<CellRequest> {
     let VcpuCount::Exactly(count) = vcpus else { return Vec::new() };
-    let cells = command.cells();
+    let cells = &spec.cells;
     let mut all = CpuSet::new();
     cells.iter().for_each(|cell| all.add(&cell.vcpus));
     let sum: usize = cells.iter().map(|cell| cell.vcpus.len()).sum();
@@ -36,10 +36,10 @@ fn cells(command: &QemuCommand, vcpus: VcpuCount) -> Vec<CellRequest> {
     if cells.len() < 2 || !whole || cells.iter().any(|cell| cell.vcpus.is_empty()) {
         return Vec::new();
     }
-    let of = |cell: pinfold_model::QemuCell| CellRequest {
-        vcpus: cell.vcpus,
-        nodes: cell.host_nodes,
+    let of = |cell: &CellSpec| CellRequest {
+        vcpus: cell.vcpus.clone(),
+        nodes: cell.host_nodes.clone(),
         bytes: cell.memory_bytes,
     };
-    cells.into_iter().map(of).collect()
+    cells.iter().map(of).collect()
 }

@@ -13,8 +13,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use serde_json::{Value, json};
 
 use super::Event;
-use crate::QmpError;
-use crate::control::{QemuVersion, version_from};
+use crate::hypervisor::Version;
+use crate::qemu::QmpError;
+use crate::qemu::queries::version_from;
 
 /// Maximum length of a line: `query-cpus-fast` of 4096 vCPUs gives about 1 MB.
 const MAX_LINE: usize = 8 << 20;
@@ -25,7 +26,7 @@ const SHOWN_OF_ERROR: usize = 300;
 
 /// One message from QEMU.
 pub(super) enum Message {
-    Greeting(QemuVersion),
+    Greeting(Version),
     Event(Event),
     Return { id: Option<u64>, value: Value },
     Error { id: Option<u64>, class: String, message: String },

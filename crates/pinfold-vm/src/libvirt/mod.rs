@@ -13,6 +13,7 @@
 //! (`custom-monitor`) in libvirt's log; only queries are sent that way.
 
 mod backend;
+mod error;
 mod hook;
 mod pins;
 
@@ -21,10 +22,12 @@ use pinfold_model::Tid;
 use serde_json::{Value, json};
 
 pub use self::backend::{LibvirtBackend, memory_value};
+pub use self::error::LibvirtError;
 pub use self::hook::Described;
 pub use self::pins::{NUMATUNE, PinTarget, Pins};
-use crate::control::Monitor;
-use crate::{LibvirtError, QmpError, VmError, argv, threads};
+use crate::hypervisor::Monitor as _;
+use crate::qemu::{QmpError, QmpTransport, argv};
+use crate::{VmError, threads};
 
 /// libvirt's client for one connection.
 #[derive(Clone, Debug)]
@@ -66,13 +69,15 @@ impl Libvirt {
         if wanted.is_empty() || wanted.contains(['\0', '\n']) {
             return Err(unknown().into());
         }
-        let known = |answer: Result<String, VmError>| match answer {
-            Err(VmError::Libvirt(LibvirtError::Virsh { message, .. }))
-                if message.contains("failed to get domain") =>
-            {
-                Err(unknown().into())
-            }
-            answer => answer,
+        let known = |answer: Result<String, VmError>| {
+            answer.map_err(|error| match error.of() {
+                Some(LibvirtError::Virsh { message, .. })
+                    if message.contains("failed to get domain") =>
+                {
+                    unknown().into()
+                }
+                Some(_) | None => error,
+            })
         };
         // domuuid accepts IDs and names, but no UUID.
         let uuid = if is_uuid(wanted) {
@@ -152,7 +157,7 @@ pub struct DomainMonitor {
     uuid: String,
 }
 
-impl Monitor for DomainMonitor {
+impl QmpTransport for DomainMonitor {
     fn execute(&mut self, command: &str, arguments: Option<Value>) -> Result<Value, VmError> {
         let mut request = json!({"execute": command});
         if let Some(arguments) = arguments {

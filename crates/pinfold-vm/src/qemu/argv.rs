@@ -130,7 +130,7 @@ fn read(words: Vec<String>) -> Vec<QemuOption> {
 /// keys of `-machine`). The number for hotplug (`maxcpus`) is removed too, because a topology
 /// describes exactly its vCPUs.
 #[must_use]
-pub fn set_smp(argv: &[String], guest: &GuestTopology) -> Vec<String> {
+pub fn set_smp(command: &QemuCommand, guest: &GuestTopology) -> Vec<String> {
     let wanted = format!(
         "{},sockets={},cores={},threads={}",
         guest.vcpus(),
@@ -143,7 +143,7 @@ pub fn set_smp(argv: &[String], guest: &GuestTopology) -> Vec<String> {
         keys: pairs(&wanted, "cpus"),
         words: vec!["-smp".to_owned(), wanted],
     };
-    let mut command = without_machine_smp(parse(argv));
+    let mut command = without_machine_smp(command.clone());
     let first = command.options.iter().position(|option| option.name == "smp");
     let place = first.unwrap_or(command.options.len());
     command.options.retain(|option| option.name != "smp");

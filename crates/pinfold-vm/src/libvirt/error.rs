@@ -2,6 +2,8 @@
 
 use pinfold_model::Tid;
 
+use crate::error::DriverError;
+
 /// An operation of libvirt that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LibvirtError {
@@ -66,10 +68,8 @@ pub enum LibvirtError {
     },
 }
 
-impl LibvirtError {
-    /// What the user can do next, if anything.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+impl DriverError for LibvirtError {
+    fn hint(&self) -> Option<String> {
         let hint = match self {
             LibvirtError::NoVirsh => {
                 "install libvirt's client (Debian: apt-get install libvirt-clients), or name the virtual machine by --qmp or --pid"

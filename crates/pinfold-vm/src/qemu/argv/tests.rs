@@ -53,7 +53,7 @@ fn finds_what_executes_the_guest() {
 fn sets_the_guest_topology() {
     let guest = GuestTopology { sockets: 1, cores: 3, threads: 2, reason: String::new() };
     let check = |line: &str, expected: &str| {
-        assert_eq!(set_smp(&words(line), &guest), words(expected), "{line}");
+        assert_eq!(set_smp(&parse(&words(line)), &guest), words(expected), "{line}");
     };
     let smp = "-smp 6,sockets=1,cores=3,threads=2";
     check("qemu", &format!("qemu {smp}"));

@@ -8,7 +8,7 @@ use pinfold_host::SystemClock;
 use serde_json::json;
 
 use super::*;
-use crate::control::RunState;
+use crate::hypervisor::RunState;
 
 const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "Debian"}, "capabilities": ["oob"]}}"#;
 const SECOND: u64 = 1_000_000_000;
@@ -81,7 +81,7 @@ fn greets_and_matches_replies_among_events() {
         _ => format!("{}\n", json!({"event": "SHUTDOWN", "data": {"guest": false}})),
     });
     let mut qmp = server.connect(SECOND).unwrap();
-    assert_eq!(qmp.greeted_version().number, (7, 2, 22));
+    assert_eq!(qmp.greeted_version().unwrap().number, (7, 2, 22));
     assert_eq!(qmp.status().unwrap(), RunState { running: false, name: "paused".to_owned() });
     let error = qmp.kvm_enabled().unwrap_err();
     assert_eq!(error.to_string(), "QEMU refused query-kvm: no");
@@ -241,7 +241,7 @@ fn lying_answers_are_errors_of_one_clean_line() {
         let mut qmp = server.connect(20 * SECOND).unwrap();
         qmp.set_timeout(20 * SECOND);
         let error = qmp.cpus().map(|cpus| panic!("{what} gives {cpus:?}")).unwrap_err();
-        assert!(!matches!(error, VmError::Qmp(QmpError::NoAnswer { .. })), "{what}: {error}");
+        assert!(!matches!(error.of(), Some(QmpError::NoAnswer { .. })), "{what}: {error}");
         clean(&error, &what);
     }
 }
@@ -263,7 +263,7 @@ fn endless_and_missing_answers_end_with_the_time() {
         let mut qmp = server.connect(20 * SECOND).unwrap();
         qmp.set_timeout(SHORT);
         let error = qmp.cpus().map(|_| panic!("{what} is an answer")).unwrap_err();
-        assert!(matches!(error, VmError::Qmp(QmpError::NoAnswer { .. })), "{what}: {error}");
+        assert!(matches!(error.of(), Some(QmpError::NoAnswer { .. })), "{what}: {error}");
         clean(&error, what);
     };
     let line = |value: Value| format!("{value}\n");

@@ -1,11 +1,13 @@
-//! Starts QEMU paused, places it, continues and monitors it, and cleans up.
+//! Starts a machine paused, places it, continues and monitors it, and cleans up.
+
+use std::process::ExitStatus;
 
 use pinfold_apply::Target;
 use pinfold_host::SystemClock;
 use pinfold_host::files::StateDir;
-use pinfold_model::{Command, Plan, QemuCommand, Topology};
-use pinfold_vm::argv;
+use pinfold_model::{Command, MachineSpec, Plan, Topology};
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
+use pinfold_vm::{MachineCommand, hypervisors};
 
 use crate::apply_session::{self, OnStop};
 use crate::message::say;
@@ -14,32 +16,36 @@ use crate::target::placeable;
 use crate::vcpus::Vcpus;
 use crate::{Exit, Failure, host, interrupt, run_monitor, time};
 
-/// Timeout for QEMU to quit.
+/// Timeout for the hypervisor to quit.
 const QUIT_NS: u64 = 5_000_000_000;
 
-/// Why a command did not start as a machine; a command that is not QEMU may not be meant as one.
+/// Why a command did not start as a machine; a command that is no hypervisor may not be meant as
+/// one.
 fn start_failure(command: &[String], failure: Failure) -> Failure {
-    let names_qemu = |word: &String| word.contains("qemu") || word.contains("kvm");
-    if failure.hint.is_some() || command.iter().any(names_qemu) {
+    let is_meant = command.iter().any(|word| hypervisors::is_mentioned_in(word));
+    if failure.hint.is_some() || is_meant {
         return failure;
     }
     let any = command.iter().fold(Command::new("run --cores 1 --"), |line, word| line.arg(word));
-    failure.with_hint(format!("`run` starts QEMU; with --cores N it places any command: {any}"))
+    failure.with_hint(format!(
+        "`run` starts {}; with --cores N it places any command: {any}",
+        hypervisors::names()
+    ))
 }
 
-/// Starts QEMU; a start that a signal interrupted is not an error of the command.
-fn start(command: &QemuCommand, options: &LaunchOptions) -> Result<RunningVm, Failure> {
+/// Starts the machine; a start that a signal interrupted is not an error of the command.
+fn start(command: &dyn MachineCommand, options: &LaunchOptions) -> Result<RunningVm, Failure> {
     launch::start_stopped(command, options).or_else(|error| {
         interrupt::check()?;
-        Err(start_failure(&command.given, Failure::from(error)))
+        Err(start_failure(command.given(), Failure::from(error)))
     })
 }
 
 /// Plans for the vCPUs of a machine.
-pub type Planner<'a> = dyn Fn(&QemuCommand, &Vcpus) -> Result<Plan, Failure> + 'a;
+pub type Planner<'a> = dyn Fn(&MachineSpec, &Vcpus) -> Result<Plan, Failure> + 'a;
 
-/// Runs QEMU under a plan until it ends. `plan_for` is called before the start, and again if QEMU
-/// has other vCPUs than its command line.
+/// Runs a machine under a plan until it ends. `plan_for` is called before the start, and again if
+/// the machine has other vCPUs than its command line.
 pub fn run(
     state: &StateDir,
     words: &[String],
@@ -49,11 +55,12 @@ pub fn run(
     let host = host::live()?;
     let clock = SystemClock;
     let journals = host::journals(state, &clock)?;
-    // Everything that can be rejected before QEMU is started is rejected here.
-    let command = argv::parse(words);
-    let vcpus = command.vcpus().unwrap_or(1);
-    let room = Vcpus::counted(vcpus..=command.max_vcpus().unwrap_or(1));
-    let guess = plan_for(&command, &room)?;
+    // Everything that can be rejected before the machine is started is rejected here.
+    let command = hypervisors::parse(words);
+    let spec = command.spec();
+    let vcpus = spec.vcpus.unwrap_or(1);
+    let room = Vcpus::counted(vcpus..=spec.max_vcpus.unwrap_or(1));
+    let guess = plan_for(&spec, &room)?;
     let options = LaunchOptions {
         // The kernel accepts no mask with only offline CPUs; those are brought online before the
         // pinning.
@@ -63,12 +70,12 @@ pub fn run(
         ..LaunchOptions::default()
     };
     interrupt::install()?;
-    let mut vm = start(&command, &options)?;
-    // QEMU reports the vCPUs that it has (-readconfig, defaults of the machine, -device).
+    let mut vm = start(&*command, &options)?;
+    // The hypervisor reports the vCPUs that it has (-readconfig, defaults of the machine, -device).
     let there = Vcpus::of(&vm.found);
     let plan = match there.count() == vcpus && there.are_in(&guess) {
         true => guess,
-        false => plan_for(&command, &there)?,
+        false => plan_for(&spec, &there)?,
     };
     if plan.strategy != "none" {
         vm.found.require_own_threads()?;
@@ -91,19 +98,21 @@ pub fn run(
         guard.end();
     }
     watched?;
-    let status = status?;
+    ended(status?, command.hypervisor().texts().name)
+}
+
+/// The result of a machine that has ended.
+fn ended(status: ExitStatus, hypervisor: &str) -> Result<(), Failure> {
     if interrupt::requested() {
-        return Err(Failure::new(
-            Exit::Interrupted,
-            "interrupted; QEMU was ended and the host restored",
-        ));
+        let text = format!("interrupted; {hypervisor} was ended and the host restored");
+        return Err(Failure::new(Exit::Interrupted, text));
     }
     match status.success() {
         true => Ok(()),
-        false => Err(Failure::new(
-            Exit::Vm,
-            format!("QEMU ended: {}", pinfold_host::process::describe(status)),
-        )),
+        false => {
+            let how = pinfold_host::process::describe(status);
+            Err(Failure::new(Exit::Vm, format!("{hypervisor} ended: {how}")))
+        }
     }
 }
 
@@ -119,5 +128,5 @@ fn go(
             say("your command has -S: the guest is placed and waits for your `cont`")
         }
     }
-    run_monitor::watch(host, &SystemClock, (plan, target), journal, (Some(&mut vm.qmp), guard))
+    run_monitor::watch(host, &SystemClock, (plan, target), journal, (Some(&mut *vm.monitor), guard))
 }
