@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::{CpuSet, IsolationScope, NodeId, Policy, Speed};
+use crate::{CpuSet, IsolationScope, NodeId, Policy, Role, Speed};
 
 /// Maximum number of vCPUs of any strategy: KVM's own limit (`KVM_MAX_NR_VCPUS`) is at most 4096 on
 /// x86.
@@ -65,6 +65,12 @@ pub struct CellRequest {
 }
 
 impl VmRequest {
+    /// The roles of the threads that serve its devices.
+    pub fn device_roles(&self) -> impl Iterator<Item = Role> {
+        let iothreads = self.iothreads.iter().cloned().map(Role::Iothread);
+        iothreads.chain((0..self.vhosts).map(Role::Vhost))
+    }
+
     /// A request with this number of vCPUs and default values.
     #[must_use]
     pub fn of(vcpus: VcpuCount) -> Self {

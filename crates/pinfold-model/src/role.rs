@@ -142,6 +142,17 @@ impl RoleKind {
         ROLES.into_iter().find(|kind| kind.name == name)
     }
 
+    /// How its roles are written: `vcpu(N)`, `iothread(ID)`, `emulator`.
+    #[must_use]
+    pub fn form(&self) -> String {
+        let argument = match self.make {
+            Make::Single(_) => "",
+            Make::Number(_) => "(N)",
+            Make::Id(_) => "(ID)",
+        };
+        format!("{}{argument}", self.name)
+    }
+
     /// True if its roles are numbered.
     #[must_use]
     pub fn is_numbered(&self) -> bool {

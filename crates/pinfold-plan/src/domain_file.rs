@@ -15,7 +15,7 @@ mod list;
 mod read;
 mod request;
 
-use pinfold_model::{CpuSet, NodeId, Policy};
+use pinfold_model::{CpuSet, NodeId, Policy, Role};
 use thiserror::Error;
 
 use crate::definition::Mark;
@@ -71,6 +71,18 @@ pub enum Target {
     Emulator,
     /// One iothread by libvirt's number.
     Iothread(u32),
+}
+
+impl Target {
+    /// The role of these threads in plans.
+    #[must_use]
+    pub fn role(self) -> Role {
+        match self {
+            Target::Vcpu(index) => Role::Vcpu(index),
+            Target::Emulator => Role::Emulator,
+            Target::Iothread(number) => Role::Iothread(format!("iothread{number}")),
+        }
+    }
 }
 
 /// The guest topology of `<topology>`.

@@ -179,9 +179,7 @@ fn check(
 fn roles(enclave: &VnodeBuilder<'_>) -> Vec<Role> {
     let Work::Vm(vm) = &enclave.asked.work else { return vec![Role::Task] };
     let vcpus = (0..).take(enclave.pins.len()).map(Role::Vcpu);
-    let iothreads = vm.iothreads.iter().cloned().map(Role::Iothread);
-    let vhosts = (0..vm.vhosts).map(Role::Vhost);
-    vcpus.chain([Role::Emulator]).chain(iothreads).chain(vhosts).chain([Role::Worker]).collect()
+    vcpus.chain([Role::Emulator]).chain(vm.device_roles()).chain([Role::Worker]).collect()
 }
 
 /// The roles for a message; for the vCPUs the first and the last.

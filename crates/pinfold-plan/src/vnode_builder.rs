@@ -76,7 +76,7 @@ impl VnodeBuilder<'_> {
                 return vec![thread(Role::Task, all, of_vcpus, reason)];
             }
         };
-        let helpers = vm.iothreads.len() + vm.vhosts as usize;
+        let helpers = vm.device_roles().count();
         let mut threads = Vec::with_capacity(self.pins.len() + helpers + 1);
         let mut carried = CpuSet::new();
         for (index, (pus, reason)) in (0_u32..).zip(self.pins) {
@@ -88,8 +88,7 @@ impl VnodeBuilder<'_> {
         let Some((pus, reason)) = self.emulator else { return threads };
         let apart = carried.is_disjoint(&pus);
         threads.push(thread(Role::Emulator, pus.clone(), of_emulator, reason));
-        let iothreads = vm.iothreads.iter().map(|id| Role::Iothread(id.clone()));
-        for role in iothreads.chain((0..vm.vhosts).map(Role::Vhost)) {
+        for role in vm.device_roles() {
             let reason = helper_reason(&role, &pus, self.strategy, apart);
             threads.push(thread(role, pus.clone(), of_emulator, reason));
         }

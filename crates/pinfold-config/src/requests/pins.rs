@@ -96,3 +96,38 @@ fn bare(text: &str) -> &str {
     let bracketed = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
     bracketed.or_else(|| text.strip_prefix(':')).unwrap_or(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use pinfold_model::Role;
+
+    use super::super::policies;
+    use super::*;
+
+    #[test]
+    fn every_role_of_the_table_can_be_pinned() {
+        for kind in ROLES {
+            let texts = [kind.name.to_owned(), kind.form().replace("(N)", "(1)")];
+            for text in texts.map(|text| text.replace("(ID)", "(disk)")) {
+                let pins = wishes(&format!("{text}=7"), 0).ok().unwrap();
+                assert_eq!(pins.iter().map(|pin| &pin.role).collect::<Vec<_>>(), [&text]);
+                let role = Role::parse(&text);
+                assert!(text == kind.name || role.is_some_and(|role| role.to_string() == text));
+            }
+        }
+    }
+
+    #[test]
+    fn hints_list_the_roles_of_the_table() {
+        assert_eq!(
+            hint(),
+            "such as vcpu3=7, vcpu0-3=8-11, emulator=0,8, iothread:disk=9; roles are vcpu, vcpuN, \
+             vcpuN-M, emulator, iothread, iothread:ID, vhost, vhostN, worker and task"
+        );
+        assert_eq!(
+            policies::roles(),
+            "roles are vcpu, vcpu(N), emulator, iothread, iothread(ID), vhost, vhost(N), worker \
+             and task"
+        );
+    }
+}

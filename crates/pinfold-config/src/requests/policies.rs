@@ -1,6 +1,6 @@
 //! Text form of scheduling policies: `fifo:1`, `other:-5`, `deadline:500/1000/1000`.
 
-use pinfold_model::{Policy, PolicyRequest, ROLES, RoleKind};
+use pinfold_model::{Policy, PolicyRequest, ROLES};
 
 use crate::fault::Fault;
 
@@ -10,13 +10,10 @@ pub(super) const FORMS: &str =
 
 /// The roles that can have a policy: `roles are vcpu, vcpu(N), emulator, …`.
 pub(super) fn roles() -> String {
-    let forms = |kind: &RoleKind| {
-        let name = kind.name;
-        let number = kind.is_numbered().then(|| format!("{name}(N)"));
-        let id = kind.has_ids().then(|| format!("{name}(ID)"));
-        [Some(name.to_owned()), number, id].into_iter().flatten().collect::<Vec<_>>()
-    };
-    format!("roles are {}", listed(&ROLES.into_iter().flat_map(forms).collect::<Vec<_>>()))
+    let mut forms: Vec<String> =
+        ROLES.into_iter().flat_map(|kind| [kind.name.to_owned(), kind.form()]).collect();
+    forms.dedup();
+    format!("roles are {}", listed(&forms))
 }
 
 /// `a, b and c`.

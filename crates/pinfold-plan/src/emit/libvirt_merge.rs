@@ -18,7 +18,7 @@ use roxmltree::Node;
 use self::edits::Edits;
 use super::libvirt::{Place, comment_text, scheduler_line, tune};
 use crate::definition::{Mark, NAMESPACE};
-use crate::domain_file::{Domain, DomainError, error_at, is, parse};
+use crate::domain_file::{Domain, DomainError, Target, error_at, is, parse};
 use crate::guest_numa::GuestCell;
 
 /// Maximum length of the file's text in a comment or a note.
@@ -183,10 +183,13 @@ impl<'a, 'x> Merge<'a, 'x> {
             numbers.sort_unstable();
         }
         // Iothreads with libvirt's own names first, the others in order.
-        let by_name = |number: &u32| planned.iter().find(|role| ***role == named(*number));
+        let by_name =
+            |number: &u32| planned.iter().find(|role| ***role == Target::Iothread(*number).role());
         let mut rest: Vec<&Role> = planned
             .iter()
-            .filter(|role| !numbers.iter().any(|number| ***role == named(*number)))
+            .filter(|role| {
+                !numbers.iter().any(|number| ***role == Target::Iothread(*number).role())
+            })
             .copied()
             .collect();
         rest.reverse();
@@ -196,7 +199,9 @@ impl<'a, 'x> Merge<'a, 'x> {
                 Some(role) => Some((*role).clone()),
                 None => rest.pop().cloned(),
             };
-            if let Some(role) = role.as_ref().filter(|role| **role != named(*number)) {
+            if let Some(role) =
+                role.as_ref().filter(|role| **role != Target::Iothread(*number).role())
+            {
                 self.notes.push(format!("libvirt's iothread {number} is the plan's {role}"));
             }
             pairs.push((*number, role));
@@ -341,11 +346,6 @@ impl Cells {
 /// The text of an element in the file.
 fn source<'x>(node: Node<'_, 'x>) -> &'x str {
     node.document().input_text().get(node.range()).unwrap_or_default()
-}
-
-/// libvirt's name for the iothread of this number.
-fn named(number: u32) -> Role {
-    Role::Iothread(format!("iothread{number}"))
 }
 
 /// An element with children, one line each.

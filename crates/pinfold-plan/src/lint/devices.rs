@@ -7,12 +7,13 @@
 //! formatdomain ("IOThreads Allocation", "Memory balloon device"), the kernel's
 //! `Documentation/driver-api/vfio.rst`.
 
+use pinfold_model::Severity;
 use pinfold_model::text::counted;
-use pinfold_model::{Role, Severity};
 use roxmltree::Node;
 
 use super::Diagnostic;
 use super::properties::{File, Windows};
+use crate::domain_file::Target;
 
 const DEVICES: &[&str] = &["devices"];
 
@@ -235,7 +236,7 @@ fn iothreads(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
         flaw.instead = vec![format!("<iothreads>{}</iothreads>", count.max(1))];
         let place = super::cores::better_place(file.view, &file.view.held);
         if !place.is_empty() {
-            let role = Role::Iothread("iothread1".to_owned());
+            let role = Target::Iothread(1).role();
             flaw.instead.push("within <cputune>, off the vCPUs' CPUs:".to_owned());
             flaw.instead.push(file.view.write_pin(&role, &place));
         }

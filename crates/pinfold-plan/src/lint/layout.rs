@@ -141,7 +141,7 @@ impl Layout {
                 Some((pus, place)) => (Some(pus.clone()), place.clone()),
                 None => (None, Place::default()),
             };
-            Pin { role: role(target), pus, policy: domain.policy(target), place }
+            Pin { role: target.role(), pus, policy: domain.policy(target), place }
         };
         let count = domain.vcpus.value;
         let mut targets: Vec<Target> = (0..count).map(Target::Vcpu).collect();
@@ -149,7 +149,7 @@ impl Layout {
         targets.extend(domain.iothreads.iter().map(|number| Target::Iothread(*number)));
         let strays = domain.pins.iter().filter(|pin| !targets.contains(&pin.value.0));
         let strays = strays.map(|pin| Pin {
-            role: role(pin.value.0),
+            role: pin.value.0.role(),
             pus: Some(pin.value.1.clone()),
             policy: None,
             place: pin.place.clone(),
@@ -302,12 +302,4 @@ fn memory_of_domain(domain: &Domain) -> Vec<MemoryOf> {
 fn groups(vcpus: u32, threads: u32) -> Vec<Vec<u32>> {
     let all: Vec<u32> = (0..vcpus).collect();
     all.chunks(threads.max(1) as usize).map(<[u32]>::to_vec).collect()
-}
-
-fn role(target: Target) -> Role {
-    match target {
-        Target::Vcpu(index) => Role::Vcpu(index),
-        Target::Emulator => Role::Emulator,
-        Target::Iothread(number) => Role::Iothread(format!("iothread{number}")),
-    }
 }

@@ -166,17 +166,17 @@ impl<'a, 't> LintContext<'a, 't> {
 
     /// A pin in the layout's language.
     pub fn write_pin(&self, role: &Role, pus: &CpuSet) -> String {
-        match (&self.layout.language, role) {
-            (Language::Plan, _) => format!("\"role\": \"{role}\", \"pus\": \"{pus}\""),
-            (Language::Libvirt, Role::Vcpu(index)) => {
+        match (&self.layout.language, role.vcpu(), role.iothread()) {
+            (Language::Plan, _, _) => format!("\"role\": \"{role}\", \"pus\": \"{pus}\""),
+            (Language::Libvirt, Some(index), _) => {
                 format!("<vcpupin vcpu='{index}' cpuset='{pus}'/>")
             }
-            (Language::Libvirt, Role::Iothread(id)) => {
+            (Language::Libvirt, _, Some(id)) => {
                 let number = id.strip_prefix("iothread").unwrap_or(id);
                 format!("<iothreadpin iothread='{number}' cpuset='{pus}'/>")
             }
-            (Language::Libvirt, _) => format!("<emulatorpin cpuset='{pus}'/>"),
-            (Language::Running(_), _) => format!("{} on {pus}", describe(role)),
+            (Language::Libvirt, None, None) => format!("<emulatorpin cpuset='{pus}'/>"),
+            (Language::Running(_), _, _) => format!("{} on {pus}", describe(role)),
         }
     }
 

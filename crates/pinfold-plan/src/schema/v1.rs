@@ -5,7 +5,7 @@
 
 use pinfold_model::{
     CpuSet, Finding, GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NodeId, Plan, Policy,
-    PuId, Role, Severity, Speed, ThreadPlan, Tuning, VnodeKind, VnodePlan, shown,
+    PuId, ROLES, Role, RoleKind, Severity, Speed, ThreadPlan, Tuning, VnodeKind, VnodePlan, shown,
 };
 use serde::{Deserialize, Serialize};
 
@@ -278,7 +278,7 @@ fn into_thread(at: &str, twin: ThreadV1) -> Result<ThreadPlan, SchemaError> {
     let field = |name: &str| format!("{at}.{name}");
     let wrong = |name: &str, why: String| SchemaError::Field { field: field(name), why };
     let role = Role::parse(&plain(&field("role"), twin.role.clone())?).ok_or_else(|| {
-        let known = "vcpu(N), emulator, iothread(ID), vhost(N), worker, task";
+        let known = ROLES.map(RoleKind::form).join(", ");
         wrong("role", format!("{:?} is not a role; there are {known}", twin.role))
     })?;
     let policy = twin.policy.map(PolicyV1::into_policy);
