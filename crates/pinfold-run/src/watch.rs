@@ -37,13 +37,13 @@ const KEEPER_NS: u64 = 2_000_000_000;
 pub type OnEvent<'a> = dyn Fn(&Counts, u64, &WatchEvent) + 'a;
 
 /// A control socket with its hypervisor.
-pub type Socket<'a> = (&'static dyn Hypervisor, &'a str);
+pub type Socket = (&'static dyn Hypervisor, String);
 
 /// Watches until it is stopped; `sockets` are the control sockets of machines whose threads have no
 /// names.
 pub fn watch(
     state: &StateDir,
-    sockets: &[Socket<'_>],
+    sockets: &[Socket],
     (metrics, metrics_port): (Option<&str>, Option<u16>),
     on_event: &OnEvent<'_>,
 ) -> Result<(), Failure> {
@@ -401,7 +401,7 @@ fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
 ///
 /// A socket is connected only for a query, because QEMU serves one client at a time.
 struct Subscribers<'a> {
-    sockets: &'a [Socket<'a>],
+    sockets: &'a [Socket],
 }
 
 impl Roles for Subscribers<'_> {

@@ -13,6 +13,12 @@ pub fn names() -> String {
     HYPERVISORS.map(|hypervisor| hypervisor.texts().name).join(" or ")
 }
 
+/// The options of `pinfold` that take their control sockets: `--qmp`.
+#[must_use]
+pub fn options() -> String {
+    HYPERVISORS.map(|hypervisor| hypervisor.texts().option).join(", ")
+}
+
 /// True if an argument suggests that a command line is meant for one of them.
 #[must_use]
 pub fn is_mentioned_in(argument: &str) -> bool {

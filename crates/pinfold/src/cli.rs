@@ -7,14 +7,16 @@ pub mod exits;
 pub mod measure;
 #[cfg(test)]
 mod pages;
+mod sockets;
 pub mod study;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pinfold_model::{IsolationScope, Tid};
 use pinfold_plan::emit::{self, Format};
-use pinfold_vm::qemu::Qemu;
-use pinfold_vm::{Hypervisor, VmSelector};
+use pinfold_vm::VmSelector;
+
+use self::sockets::{ManySockets, OneSocket};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -342,21 +344,21 @@ pub struct ApplyArgs {
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub struct VmArgs {
-    /// A QEMU by its QMP socket
-    #[arg(long, value_name = "SOCKET")]
-    pub qmp: Option<String>,
+    #[command(flatten)]
+    pub socket: OneSocket,
     /// A libvirt domain by name, UUID or ID
-    #[arg(long, value_name = "DOMAIN")]
+    #[arg(long, value_name = "DOMAIN", group = "VmArgs")]
     pub libvirt: Option<String>,
     /// A QEMU by its process ID (roles are then read from thread names)
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", group = "VmArgs")]
     pub pid: Option<u32>,
 }
 
 impl VmArgs {
     /// The machine that the options select.
     pub fn selector(&self) -> Option<VmSelector> {
-        let socket = self.qmp.clone().map(|socket| VmSelector::Socket(&Qemu, socket));
+        let socket = self.socket.0.clone();
+        let socket = socket.map(|(hypervisor, path)| VmSelector::Socket(hypervisor, path));
         let domain = self.libvirt.clone().map(VmSelector::Libvirt);
         socket.or(domain).or(self.pid.map(|pid| VmSelector::Pid(Tid(pid))))
     }
@@ -388,9 +390,8 @@ pub struct UndoArgs {
 /// `pinfold watch`.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
-    /// QMP socket of a machine without thread names; may be repeated
-    #[arg(long, value_name = "SOCKET")]
-    pub qmp: Vec<String>,
+    #[command(flatten)]
+    pub sockets: ManySockets,
     /// Print each event as a line of JSON
     #[arg(long)]
     pub json: bool,
@@ -400,13 +401,6 @@ pub struct WatchArgs {
     /// Also serve metrics at this port of 127.0.0.1, for every local user
     #[arg(long, value_name = "PORT")]
     pub metrics_port: Option<u16>,
-}
-
-impl WatchArgs {
-    /// The control sockets that the options name, each with its hypervisor.
-    pub fn sockets(&self) -> Vec<(&'static dyn Hypervisor, &str)> {
-        self.qmp.iter().map(|socket| (&Qemu as &dyn Hypervisor, socket.as_str())).collect()
-    }
 }
 
 /// `pinfold journal`.

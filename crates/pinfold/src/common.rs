@@ -5,7 +5,7 @@ use pinfold_model::{Free, Request, Topology, VnodeRequest};
 use pinfold_plan::command;
 use pinfold_run::inputs::{asked, pus, require_known};
 use pinfold_run::{Exit, Failure};
-use pinfold_vm::VmSelector;
+use pinfold_vm::{VmSelector, hypervisors};
 
 use crate::cli::{PlacementArgs, VmArgs};
 
@@ -13,7 +13,7 @@ use crate::cli::{PlacementArgs, VmArgs};
 pub fn vm(arguments: &VmArgs) -> Result<VmSelector, Failure> {
     arguments.selector().ok_or_else(|| {
         Failure::new(Exit::Input, "no virtual machine was named")
-            .with_hint("name one with --qmp, --libvirt or --pid")
+            .with_hint(format!("name one with {}, --libvirt or --pid", hypervisors::options()))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::VmArgs;
+use super::{VmArgs, sockets};
 
 /// `pinfold exits`.
 #[derive(Debug, Args)]
@@ -10,7 +10,7 @@ pub struct ExitsArgs {
     #[command(flatten)]
     pub vm: VmArgs,
     /// Observe a built-in guest that makes a known number of exits, and compare the counts
-    #[arg(long, conflicts_with_all = ["qmp", "libvirt", "pid", "seconds"])]
+    #[arg(long, conflicts_with_all = sockets::names().chain(["libvirt", "pid", "seconds"]))]
     pub micro_guest: bool,
     /// How long to observe, in seconds
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]

@@ -16,7 +16,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
     let print = |counts: &Counts, right_unix_s: u64, event: &WatchEvent| {
         report(counts, right_unix_s, event, arguments.json);
     };
-    watch::watch(&host::state(state)?, &arguments.sockets(), metrics, &print)
+    watch::watch(&host::state(state)?, &arguments.sockets.0, metrics, &print)
 }
 
 /// Reports an event, as text or as a line of JSON. Drift happened between the last time without
