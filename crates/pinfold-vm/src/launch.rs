@@ -20,7 +20,7 @@ mod socket;
 mod started;
 mod stderr;
 
-use std::io::ErrorKind;
+use std::io;
 use std::process::ExitStatus;
 
 use pinfold_host::process::{Child, Spawn, Stdio, describe};
@@ -198,13 +198,14 @@ pub fn start_stopped(
 
 /// The error for a program that could not be started.
 fn not_spawned(error: HostError, texts: &'static Texts) -> VmError {
+    let is_missing = |source: &io::Error| source.kind() == io::ErrorKind::NotFound;
     let message = error.to_string();
-    match error {
-        HostError::Process { source, .. } if source.kind() == ErrorKind::NotFound => {
-            VmError::NoProgram { texts, message, source }
-        }
-        other => other.into(),
+    if matches!(&error, HostError::Process { source, .. } if is_missing(source))
+        && let HostError::Process { source, .. } = error
+    {
+        return VmError::NoProgram { texts, message, source };
     }
+    error.into()
 }
 
 /// Waits for the socket and its greeting, then finds the threads.
