@@ -1,6 +1,6 @@
 //! The virtual machine of a command, and how its threads are found again later.
 
-use pinfold_apply::{Kept, Record, Roles, Rules, Target};
+use pinfold_apply::{ManagedSetting, Record, Roles, Rules, Target};
 use pinfold_host::{Host, LiveHost};
 use pinfold_model::{
     Change, CpuSet, Finding, Keeper, Lifetime, MemoryPlan, Plan, PuId, Role, Setting, TaskId,
@@ -127,7 +127,7 @@ impl ManagedDomain {
         &self,
         vnode: &VnodePlan,
         definition: Definition,
-    ) -> Result<(Vec<Kept>, Vec<Finding>), Failure> {
+    ) -> Result<(Vec<ManagedSetting>, Vec<Finding>), Failure> {
         let (mut kept, mut findings) = (Vec::new(), Vec::new());
         for lifetime in definition.lifetimes() {
             for thread in &vnode.threads {
@@ -149,7 +149,7 @@ impl ManagedDomain {
         &self,
         plan: &MemoryPlan,
         lifetime: Lifetime,
-    ) -> Result<Result<Kept, Finding>, Failure> {
+    ) -> Result<Result<ManagedSetting, Finding>, Failure> {
         let nodes: CpuSet = plan.nodes.iter().map(|node| PuId(node.0)).collect();
         let mode = self.pins.memory.as_ref().map(|(mode, _)| mode.as_str());
         let (mode, rules) = match (lifetime, mode) {
@@ -162,7 +162,7 @@ impl ManagedDomain {
                     .with_hint("add --config: the next start then binds it")));
             }
         };
-        Ok(Ok(Kept {
+        Ok(Ok(ManagedSetting {
             setting: self.setting(NUMATUNE, lifetime)?,
             value: memory_value(mode, &nodes),
             rules,
@@ -176,8 +176,8 @@ impl ManagedDomain {
 }
 
 /// The setting to make through libvirt for the threads of a role.
-fn pin(thread: &ThreadPlan, setting: Setting) -> Kept {
-    Kept {
+fn pin(thread: &ThreadPlan, setting: Setting) -> ManagedSetting {
+    ManagedSetting {
         value: thread.pus.to_string(),
         rules: match setting.lifetime {
             Lifetime::Running => Rules::Masks(thread.role.clone()),
@@ -193,7 +193,7 @@ fn pin(thread: &ThreadPlan, setting: Setting) -> Kept {
 ///
 /// If libvirt had all planned settings already, nothing was changed through it and the result is
 /// empty: corrections then equal what libvirt has.
-pub fn kept_since(plan: &Plan, record: &Record) -> Vec<Kept> {
+pub fn kept_since(plan: &Plan, record: &Record) -> Vec<ManagedSetting> {
     let domain = record.steps().find_map(|(_, step)| {
         let Change::WriteSetting { setting, .. } = &step.change else { return None };
         matches!(setting.keeper, Keeper::Libvirt { .. }).then_some(setting)
@@ -247,12 +247,12 @@ impl Definition {
 }
 
 /// Queries the roles again, for the watcher.
-pub struct Asking<'a> {
+pub struct RoleRefresh<'a> {
     /// The monitor to query.
     pub monitor: Option<&'a mut dyn Monitor>,
 }
 
-impl Roles for Asking<'_> {
+impl Roles for RoleRefresh<'_> {
     fn roles(&mut self, host: &dyn Host, pid: Tid) -> Result<Vec<(TaskId, Role)>, String> {
         let monitor = self.monitor.as_mut().map(|monitor| &mut **monitor as &mut dyn Monitor);
         threads::discover(host, pid, monitor)

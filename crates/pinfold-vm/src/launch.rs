@@ -58,7 +58,7 @@ pub enum Lifetime {
 
 /// What happens to the hypervisor's standard error output after the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Echo {
+pub enum StderrEcho {
     /// It is passed on to Pinfold's own.
     #[default]
     On,
@@ -84,7 +84,7 @@ pub struct LaunchOptions {
     /// What happens if Pinfold exits first.
     pub lifetime: Lifetime,
     /// What happens to the hypervisor's standard error output.
-    pub echo: Echo,
+    pub echo: StderrEcho,
     /// The hypervisor's standard input.
     pub stdin: Stdio,
     /// The hypervisor's standard output.
@@ -107,7 +107,7 @@ impl Default for LaunchOptions {
         Self {
             start_timeout_ns: 30_000_000_000,
             lifetime: Lifetime::default(),
-            echo: Echo::default(),
+            echo: StderrEcho::default(),
             stdin: Stdio::Inherit,
             stdout: Stdio::Inherit,
             affinity: None,
@@ -186,7 +186,7 @@ pub fn start_stopped(
             return Err(failed.explain(hypervisor, options)?);
         }
     };
-    if options.echo == Echo::On {
+    if options.echo == StderrEcho::On {
         chatter.pass_on();
     }
     let grandchild = Grandchild {
