@@ -1,4 +1,4 @@
-/* The burst ruler: duration of bursts of work between sleeps. */
+/* The burst benchmark: duration of bursts of work between sleeps. */
 #ifndef PINLOAD_BURST_H
 #define PINLOAD_BURST_H
 

@@ -1,4 +1,4 @@
-/* The churn ruler: work of short-lived and of alternating processes. */
+/* The churn benchmark: work of short-lived and of alternating processes. */
 #ifndef PINLOAD_CHURN_H
 #define PINLOAD_CHURN_H
 

@@ -1,5 +1,5 @@
 /*
- * Choice and calibration of the rulers' clock. See clock.h.
+ * Choice and calibration of the benchmarks' clock. See clock.h.
  *
  * A calibration point is (counter, clock, counter) with the counter readings as
  * close together as could be had in many tries: under steal an untested single

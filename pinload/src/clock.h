@@ -1,5 +1,5 @@
 /*
- * The rulers' clock: the CPU's own counter where it can be trusted, else the kernel's.
+ * The benchmarks' clock: the CPU's own counter where it can be trusted, else the kernel's.
  *
  * The rate of the counter is not looked up but measured against
  * CLOCK_MONOTONIC_RAW over the whole run: `tick_clock_open` takes the first
@@ -40,7 +40,7 @@ static inline uint64_t raw_ns(void)
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
-/* The counter itself. Not ordered against other instructions: rulers compare neighbours only. */
+/* The counter itself. Not ordered against other instructions: benchmarks compare neighbours only. */
 static inline uint64_t counter_ticks(void)
 {
 #if defined(__x86_64__)

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #include "intmix.h"
-#include "ruler.h"
+#include "sampler.h"
 
 struct compute_settings {
     uint64_t window_ns;
@@ -34,10 +34,10 @@ static bool prepare(struct observation *o)
 
 static void measure(struct observation *o)
 {
-    const struct compute_settings *settings = o->ruler->settings;
-    const struct tick_clock *clock = &o->ruler->clock;
+    const struct compute_settings *settings = o->sampler->settings;
+    const struct tick_clock *clock = &o->sampler->clock;
     const uint64_t window = rough_ticks(clock, settings->window_ns);
-    const uint64_t length = rough_ticks(clock, o->ruler->duration_ns);
+    const uint64_t length = rough_ticks(clock, o->sampler->duration_ns);
     const uint64_t begin = read_ticks(clock->hardware);
     uint64_t now = begin;
     while (now - begin < length) {
@@ -63,7 +63,7 @@ static void measure(struct observation *o)
 
 static void extra(FILE *out, const struct observation *o)
 {
-    const struct compute_settings *settings = o->ruler->settings;
+    const struct compute_settings *settings = o->sampler->settings;
     fprintf(out, "\"window_ns\":%" PRIu64 ",\"rounds\":%" PRIu64 ",\"checksum\":%" PRIu32 ",",
             settings->window_ns, o->rounds, INTMIX_CHECKSUM);
 }
@@ -71,7 +71,7 @@ static void extra(FILE *out, const struct observation *o)
 int compute_main(int argc, char **argv)
 {
     struct compute_settings settings = {0};
-    struct ruler ruler = {
+    struct sampler sampler = {
         .probe = "compute",
         .in_ticks = true,
         .is_rate = true,
@@ -84,27 +84,27 @@ int compute_main(int argc, char **argv)
     uint64_t window_ms = 5;
     bool unsafe_full_duty = false;
     const struct argument table[] = {
-        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
+        {"--seconds", ARGUMENT_SECONDS, &sampler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
          REQUIRED, "how long to measure"},
-        {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, REQUIRED, "CPUs, or all: one thread each"},
-        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, OPTIONAL, "other (default) or fifo:N"},
+        {"--cpus", ARGUMENT_CPUS, &sampler.cpus, 0, 0, REQUIRED, "CPUs, or all: one thread each"},
+        {"--policy", ARGUMENT_POLICY, &sampler.policy, 0, 0, OPTIONAL, "other (default) or fifo:N"},
         {"--window-ms", ARGUMENT_INTEGER, &window_ms, 1, 1000, OPTIONAL, "length of a window (5)"},
-        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, OPTIONAL,
+        {"--max-samples", ARGUMENT_INTEGER, &sampler.max_samples, 1, 10000000, OPTIONAL,
          "memory for windows, per CPU (200000)"},
         {"--unsafe-full-duty", ARGUMENT_FLAG, &unsafe_full_duty, 0, 0, OPTIONAL,
          "allow --policy fifo, which never sleeps here"},
-        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, OPTIONAL,
+        {"--supervised", ARGUMENT_FLAG, &sampler.supervised, 0, 0, OPTIONAL,
          "end unless stdin carries heartbeats"},
     };
     const enum parse_result parsed = arguments_parse(argc, argv, table,
                                                      sizeof table / sizeof *table);
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
-    if (ruler.policy.fifo && !unsafe_full_duty) {
-        complain("--policy: fifo would starve the CPU, because this ruler never sleeps; use other, "
+    if (sampler.policy.fifo && !unsafe_full_duty) {
+        complain("--policy: fifo would starve the CPU, because this benchmark never sleeps; use other, "
                  "or --unsafe-full-duty");
         return PINLOAD_USAGE;
     }
     settings.window_ns = window_ms * NS_PER_MS;
-    return ruler_run(&ruler);
+    return sampler_run(&sampler);
 }

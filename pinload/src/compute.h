@@ -1,4 +1,4 @@
-/* The compute ruler: integer work per second, window by window. */
+/* The compute benchmark: integer work per second, window by window. */
 #ifndef PINLOAD_COMPUTE_H
 #define PINLOAD_COMPUTE_H
 

@@ -1,7 +1,7 @@
 /*
  * A figure: raw samples of one quantity under one set of labels, as one JSON line.
  *
- * Everything that is not a ruler per CPU (ruler.h) gives figures: one line for each block
+ * Everything that is not a benchmark per CPU (sampler.h) gives figures: one line for each block
  * size, number of processes or program, with every sample. Its reader is
  * `pinfold_probe::figures`.
  */

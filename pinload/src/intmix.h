@@ -1,4 +1,4 @@
-/* The integer kernel of the compute ruler, of the CPU load and of `pinload intmix`. */
+/* The integer kernel of the compute benchmark, of the CPU load and of `pinload intmix`. */
 #ifndef PINLOAD_INTMIX_H
 #define PINLOAD_INTMIX_H
 

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "args.h"
-#include "crew.h"
+#include "worker_pool.h"
 #include "figure.h"
 #include "intmix.h"
 #include "rt.h"
@@ -153,8 +153,8 @@ static int run(struct score *score)
     if (!supervise_measurement(measurement_limit_ns(INTMIX_PARTS * score->duration_ns),
                                score->supervised, 0))
         return PINLOAD_FAILED;
-    score->gate = crew_memory(sizeof *score->gate);
-    score->scorers = crew_memory(score->cpus.count * sizeof *score->scorers);
+    score->gate = worker_pool_memory(sizeof *score->gate);
+    score->scorers = worker_pool_memory(score->cpus.count * sizeof *score->scorers);
     if (!score->gate || !score->scorers)
         return PINLOAD_FAILED;
     for (size_t i = 0; i < score->cpus.count; i++)
@@ -163,7 +163,7 @@ static int run(struct score *score)
                 return PINLOAD_FAILED;
     gate_prepare(score->gate, score->cpus.count);
     tick_clock_open(&clock);
-    if (!crew_run(CREW_THREADS, score->cpus.count, work_along, score))
+    if (!worker_pool_run(WORKER_POOL_THREADS, score->cpus.count, work_along, score))
         return PINLOAD_FAILED;
     tick_clock_close(&clock);
     const bool good = report(score, strcmp(clock.name, "tsc") ? 0 : clock.ticks_per_ns * 1000);

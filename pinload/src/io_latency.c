@@ -14,7 +14,7 @@
 
 #include "disk.h"
 #include "json.h"
-#include "ruler.h"
+#include "sampler.h"
 
 struct io_settings {
     const char *path;
@@ -25,7 +25,7 @@ struct io_settings {
 
 static bool prepare(struct observation *o)
 {
-    const struct io_settings *settings = o->ruler->settings;
+    const struct io_settings *settings = o->sampler->settings;
     struct disk *disk = malloc(sizeof *disk);
     if (!disk) {
         observation_broke(o, "taking memory", ENOMEM);
@@ -48,8 +48,8 @@ static bool prepare(struct observation *o)
 static void measure(struct observation *o)
 {
     struct disk *disk = o->own;
-    const struct tick_clock *clock = &o->ruler->clock;
-    const uint64_t length = rough_ticks(clock, o->ruler->duration_ns);
+    const struct tick_clock *clock = &o->sampler->clock;
+    const uint64_t length = rough_ticks(clock, o->sampler->duration_ns);
     const uint64_t begin = read_ticks(clock->hardware);
     uint64_t before = begin;
     while (before - begin < length) {
@@ -72,7 +72,7 @@ static void measure(struct observation *o)
 
 static void extra(FILE *out, const struct observation *o)
 {
-    const struct io_settings *settings = o->ruler->settings;
+    const struct io_settings *settings = o->sampler->settings;
     fputs("\"path\":", out);
     json_text(out, settings->path);
     fprintf(out, ",\"block\":%" PRIu64 ",\"reads\":%" PRIu64 ",\"seed\":%" PRIu64 ",",
@@ -80,7 +80,7 @@ static void extra(FILE *out, const struct observation *o)
 }
 
 static bool settings_fit(struct io_settings *settings, const char *device, const char *file,
-                         const struct ruler *ruler)
+                         const struct sampler *sampler)
 {
     if (!device == !file) {
         complain("--device, --file: exactly one of them is required");
@@ -91,7 +91,7 @@ static bool settings_fit(struct io_settings *settings, const char *device, const
         complain("--block: %" PRIu64 " is not a multiple of 512", settings->block);
         return false;
     }
-    if (ruler->cpus.count > 1) {
+    if (sampler->cpus.count > 1) {
         complain("--cpus: reads come from one thread, name one CPU");
         return false;
     }
@@ -101,7 +101,7 @@ static bool settings_fit(struct io_settings *settings, const char *device, const
 int io_latency_main(int argc, char **argv)
 {
     struct io_settings settings = {.block = 4096, .seed = 1};
-    struct ruler ruler = {
+    struct sampler sampler = {
         .probe = "io-latency",
         .in_ticks = true,
         .max_samples = 200000,
@@ -112,7 +112,7 @@ int io_latency_main(int argc, char **argv)
     };
     const char *device = NULL, *file = NULL;
     const struct argument table[] = {
-        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
+        {"--seconds", ARGUMENT_SECONDS, &sampler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
          REQUIRED, "how long to measure"},
         {"--device", ARGUMENT_TEXT, &device, 0, 0, OPTIONAL, "block device to read"},
         {"--file", ARGUMENT_TEXT, &file, 0, 0, OPTIONAL, "file to read instead"},
@@ -122,18 +122,18 @@ int io_latency_main(int argc, char **argv)
          "go past the page cache where that is possible"},
         {"--seed", ARGUMENT_INTEGER, &settings.seed, 0, UINT64_MAX, OPTIONAL,
          "of the sequence of places (1)"},
-        {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, OPTIONAL, "CPU to read from (any)"},
-        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, OPTIONAL, "other (default) or fifo:N"},
-        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, OPTIONAL,
+        {"--cpus", ARGUMENT_CPUS, &sampler.cpus, 0, 0, OPTIONAL, "CPU to read from (any)"},
+        {"--policy", ARGUMENT_POLICY, &sampler.policy, 0, 0, OPTIONAL, "other (default) or fifo:N"},
+        {"--max-samples", ARGUMENT_INTEGER, &sampler.max_samples, 1, 10000000, OPTIONAL,
          "memory for samples (200000)"},
-        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, OPTIONAL,
+        {"--supervised", ARGUMENT_FLAG, &sampler.supervised, 0, 0, OPTIONAL,
          "end unless stdin carries heartbeats"},
     };
     const enum parse_result parsed = arguments_parse(argc, argv, table,
                                                      sizeof table / sizeof *table);
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
-    if (!settings_fit(&settings, device, file, &ruler))
+    if (!settings_fit(&settings, device, file, &sampler))
         return PINLOAD_USAGE;
-    return ruler_run(&ruler);
+    return sampler_run(&sampler);
 }

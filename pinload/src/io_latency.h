@@ -1,4 +1,4 @@
-/* The I/O ruler: duration of single random block reads. */
+/* The I/O benchmark: duration of single random block reads. */
 #ifndef PINLOAD_IO_LATENCY_H
 #define PINLOAD_IO_LATENCY_H
 

@@ -1,7 +1,7 @@
 /*
  * Writing JSON. See json.h.
  *
- * Only what the rulers and HELLO need; there is no tree and no allocation.
+ * Only what the benchmarks and HELLO need; there is no tree and no allocation.
  */
 #include "json.h"
 

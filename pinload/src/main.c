@@ -1,5 +1,5 @@
 /*
- * pinload: every load and every in-workload ruler of Pinfold in one program.
+ * pinload: every load and every in-workload benchmark of Pinfold in one program.
  *
  * The first argument names what to do. Started as process 1 it is the init of a
  * measurement guest, whatever its arguments: the kernel passes some of its own.
@@ -60,7 +60,7 @@ static const struct {
 
 static void print_help(FILE *out)
 {
-    fprintf(out, "pinload %s: loads and rulers of Pinfold\n\n", PINLOAD_VERSION);
+    fprintf(out, "pinload %s: loads and benchmarks of Pinfold\n\n", PINLOAD_VERSION);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         fprintf(out, "  pinload %-14s %s\n", commands[i].name, commands[i].help);
     fputs("\nEach takes --help. Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 abandoned by "

@@ -27,7 +27,7 @@
 
 #include "args.h"
 #include "caches.h"
-#include "crew.h"
+#include "worker_pool.h"
 #include "datagram.h"
 #include "stream.h"
 #include "supervise.h"
@@ -38,7 +38,7 @@ struct micro;
 /* What is measured, and how to do one unit of it. */
 struct kind {
     bool (*measure)(struct micro *micro);
-    bool crew; /* --workers counts */
+    bool has_workers; /* --workers counts */
 };
 
 struct worker {
@@ -55,7 +55,7 @@ struct micro {
     uint64_t sleep_ns;
     uint64_t memory_mib;
     bool supervised;
-    struct worker *worker; /* in crew memory */
+    struct worker *worker; /* in pool memory */
     uint64_t begin_ns;
     uint64_t elapsed_ns;
     uint64_t asleep_ns;
@@ -184,10 +184,10 @@ static void work_along(void *shared, size_t index)
     worker->proven = work_is_proven(&work);
 }
 
-static bool measure_crew(struct micro *micro, enum crew_kind kind)
+static bool measure_pool(struct micro *micro, enum worker_pool_kind kind)
 {
     start_clock(micro);
-    const bool joined = crew_run(kind, micro->workers, work_along, micro);
+    const bool joined = worker_pool_run(kind, micro->workers, work_along, micro);
     stop_clock(micro);
     for (uint64_t i = 0; joined && i < micro->workers; i++) {
         if (!micro->worker[i].proven) {
@@ -200,12 +200,12 @@ static bool measure_crew(struct micro *micro, enum crew_kind kind)
 
 static bool measure_processes(struct micro *micro)
 {
-    return measure_crew(micro, CREW_PROCESSES);
+    return measure_pool(micro, WORKER_POOL_PROCESSES);
 }
 
 static bool measure_threads(struct micro *micro)
 {
-    return measure_crew(micro, CREW_THREADS);
+    return measure_pool(micro, WORKER_POOL_THREADS);
 }
 
 static const char *const names[] = {"cpu", "udp", "sleep", "memory", "processes", "threads"};
@@ -249,7 +249,7 @@ static int run(struct micro *micro)
 {
     const uint64_t limit = micro->units ? WORK_LIMIT_NS
                                         : measurement_limit_ns(2 * micro->duration_ns);
-    micro->worker = crew_memory(micro->workers * sizeof *micro->worker);
+    micro->worker = worker_pool_memory(micro->workers * sizeof *micro->worker);
     if (!micro->worker ||
         !supervise_measurement(limit + micro->sleep_ns, micro->supervised, 0))
         return PINLOAD_FAILED;
@@ -263,12 +263,12 @@ static bool settle(struct micro *micro)
         complain("--seconds, --units: exactly one of them is required");
         return false;
     }
-    if (micro->workers && !micro->kind->crew) {
+    if (micro->workers && !micro->kind->has_workers) {
         complain("--workers: only processes and threads take a number of workers");
         return false;
     }
     if (!micro->workers)
-        micro->workers = micro->kind->crew ? 5 : 1;
+        micro->workers = micro->kind->has_workers ? 5 : 1;
     return true;
 }
 
@@ -280,7 +280,7 @@ int micro_main(int argc, char **argv)
          OPTIONAL, "length of each stretch of work"},
         {"--units", ARGUMENT_INTEGER, &micro.units, 1, WORK_LIMIT_UNITS, OPTIONAL,
          "or amount: units of work, datagrams, blocks of 96 KiB"},
-        {"--workers", ARGUMENT_INTEGER, &micro.workers, 1, CREW_LIMIT, OPTIONAL,
+        {"--workers", ARGUMENT_INTEGER, &micro.workers, 1, WORKER_POOL_LIMIT, OPTIONAL,
          "processes, threads: how many (5)"},
         {"--sleep-seconds", ARGUMENT_SECONDS, &micro.sleep_ns, NS_PER_MS, 3600 * NS_PER_S,
          OPTIONAL, "sleep: length of the sleep (1)"},

@@ -19,7 +19,7 @@
 #include <time.h>
 
 #include "args.h"
-#include "crew.h"
+#include "worker_pool.h"
 #include "rt.h"
 #include "supervise.h"
 #include "work.h"
@@ -51,7 +51,7 @@ struct progress {
     uint64_t unit_ns; /* without stops */
     uint64_t max_stops;
     struct cpu_list cpus; /* empty: free to migrate */
-    enum crew_kind kind;
+    enum worker_pool_kind kind;
     uint64_t count;
     bool supervised;
     struct gate *gate;
@@ -158,7 +158,7 @@ static bool take_memory(struct progress *progress)
     const size_t stops = (size_t)progress->max_stops * sizeof(struct stop);
     const size_t windows = (window_count(progress) + 1) / 2 * 2 * sizeof(uint32_t);
     const size_t head = sizeof *progress->gate + progress->count * sizeof *progress->runners;
-    char *memory = crew_memory(head + progress->count * (stops + windows));
+    char *memory = worker_pool_memory(head + progress->count * (stops + windows));
     if (!memory)
         return false;
     progress->gate = (struct gate *)(void *)memory;
@@ -216,7 +216,7 @@ static int report(const struct progress *progress)
     printf("{\"probe\":\"progress\",\"kind\":\"%s\",\"start_ns\":%" PRIu64 ",\"window_ns\":%" PRIu64
            ",\"gap_min_ns\":%" PRIu64 ",\"unit_ns\":%" PRIu64 ",\"elapsed_ns\":%" PRIu64 ",\"units\":%" PRIu64
            ",\"cpu_ns\":%" PRIu64 ",\"workers\":[",
-           crew_kind_name(progress->kind), progress->gate->start_ns, (uint64_t)WINDOW_NS, progress->gap_min_ns,
+           worker_pool_kind_name(progress->kind), progress->gate->start_ns, (uint64_t)WINDOW_NS, progress->gap_min_ns,
            progress->unit_ns, progress->duration_ns, units, cpu_ns);
     for (size_t i = 0; i < progress->count; i++) {
         if (i > 0)
@@ -236,7 +236,7 @@ static int measure(struct progress *progress)
     prctl(PR_SET_TIMERSLACK, 1); /* for a start at the start; workers inherit it */
     time_unit(progress);
     gate_prepare(progress->gate, progress->count);
-    if (!crew_run(progress->kind, progress->count, work_along, progress) || !all_good(progress))
+    if (!worker_pool_run(progress->kind, progress->count, work_along, progress) || !all_good(progress))
         return PINLOAD_FAILED;
     return report(progress);
 }
@@ -247,7 +247,7 @@ static bool choose_kind(struct progress *progress, uint64_t threads, uint64_t pr
         complain("--threads, --processes: exactly one of them is required");
         return false;
     }
-    progress->kind = threads ? CREW_THREADS : CREW_PROCESSES;
+    progress->kind = threads ? WORKER_POOL_THREADS : WORKER_POOL_PROCESSES;
     progress->count = threads ? threads : processes;
     if (progress->duration_ns % WINDOW_NS != 0) {
         complain("--seconds: not a whole number of milliseconds");
@@ -263,9 +263,9 @@ int progress_main(int argc, char **argv)
     const struct argument table[] = {
         {"--seconds", ARGUMENT_SECONDS, &progress.duration_ns, 10 * NS_PER_MS, 600 * NS_PER_S,
          REQUIRED, "how long to measure, in whole milliseconds"},
-        {"--threads", ARGUMENT_INTEGER, &threads, 1, CREW_LIMIT, OPTIONAL,
+        {"--threads", ARGUMENT_INTEGER, &threads, 1, WORKER_POOL_LIMIT, OPTIONAL,
          "number of workers, as threads of one process"},
-        {"--processes", ARGUMENT_INTEGER, &processes, 1, CREW_LIMIT, OPTIONAL,
+        {"--processes", ARGUMENT_INTEGER, &processes, 1, WORKER_POOL_LIMIT, OPTIONAL,
          "number of workers, as processes"},
         {"--cpus", ARGUMENT_CPUS, &progress.cpus, 0, 0, OPTIONAL,
          "one CPU to each worker in turn (free to migrate)"},

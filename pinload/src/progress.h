@@ -1,4 +1,4 @@
-/* The progress ruler: work done in each millisecond, and every stop. */
+/* The progress benchmark: work done in each millisecond, and every stop. */
 #ifndef PINLOAD_PROGRESS_H
 #define PINLOAD_PROGRESS_H
 

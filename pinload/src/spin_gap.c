@@ -7,7 +7,7 @@
  * by the scheduler's safety valve (RT throttling, fair server) for some 50 ms
  * each second and then measures that valve instead of the machine.
  * Time asleep between two spins is not observed; being late from it is the
- * wake-up ruler's subject.
+ * wake-up benchmark's subject.
  *
  * When each gap began is told beside its length, so that it can be held against what is known
  * of that moment: nanoseconds after `start_ns`, a time of CLOCK_MONOTONIC. That clock is read
@@ -19,7 +19,7 @@
 #include <inttypes.h>
 #include <sched.h>
 
-#include "ruler.h"
+#include "sampler.h"
 
 struct spin_settings {
     uint64_t duty_percent;
@@ -44,8 +44,8 @@ static uint64_t reading_cost(bool hardware)
 
 static bool prepare(struct observation *o)
 {
-    const struct spin_settings *settings = o->ruler->settings;
-    const struct tick_clock *clock = &o->ruler->clock;
+    const struct spin_settings *settings = o->sampler->settings;
+    const struct tick_clock *clock = &o->sampler->clock;
     const uint64_t least = 4 * reading_cost(clock->hardware);
     o->floor_ns = settings->floor_ns;
     o->floor_ticks = rough_ticks(clock, o->floor_ns);
@@ -73,7 +73,7 @@ static inline uint64_t spin(struct observation *o, bool hardware, uint64_t lengt
                     true; /* the counters of two CPUs differ: no gap, wait until it has caught up */
                 continue;
             }
-            const double before = (double)(last - begin) / o->ruler->clock.rough_ticks_per_ns;
+            const double before = (double)(last - begin) / o->sampler->clock.rough_ticks_per_ns;
             keep_gap(o, gap, begin_ns + (uint64_t)before);
         }
         last = now;
@@ -83,19 +83,19 @@ static inline uint64_t spin(struct observation *o, bool hardware, uint64_t lengt
 
 static uint64_t spin_for(struct observation *o, uint64_t ns)
 {
-    const struct tick_clock *clock = &o->ruler->clock;
+    const struct tick_clock *clock = &o->sampler->clock;
     const uint64_t length = rough_ticks(clock, ns);
     return clock->hardware ? spin(o, true, length) : spin(o, false, length);
 }
 
 static void measure(struct observation *o)
 {
-    const struct spin_settings *settings = o->ruler->settings;
+    const struct spin_settings *settings = o->sampler->settings;
     const uint64_t period = settings->period_ns;
-    const uint64_t end = o->start_ns + o->ruler->duration_ns;
+    const uint64_t end = o->start_ns + o->sampler->duration_ns;
     uint64_t next = o->start_ns;
     if (settings->duty_percent == 100) {
-        o->observed = spin_for(o, o->ruler->duration_ns);
+        o->observed = spin_for(o, o->sampler->duration_ns);
         return;
     }
     while (next < end) {
@@ -114,7 +114,7 @@ static void measure(struct observation *o)
 
 static void extra(FILE *out, const struct observation *o)
 {
-    const struct spin_settings *settings = o->ruler->settings;
+    const struct spin_settings *settings = o->sampler->settings;
     fprintf(out, "\"duty_percent\":%" PRIu64 ",\"period_ns\":%" PRIu64 ",", settings->duty_percent,
             settings->period_ns);
     fprintf(out, "\"start_ns\":%" PRIu64 ",\"begins_ns\":[", o->start_ns);
@@ -126,7 +126,7 @@ static void extra(FILE *out, const struct observation *o)
 int spin_gap_main(int argc, char **argv)
 {
     struct spin_settings settings = {.duty_percent = 50, .floor_ns = 1000};
-    struct ruler ruler = {
+    struct sampler sampler = {
         .probe = "spin-gap",
         .in_ticks = true,
         .keeps_begins = true,
@@ -139,33 +139,33 @@ int spin_gap_main(int argc, char **argv)
     uint64_t period_us = 10000;
     bool unsafe_full_duty = false;
     const struct argument table[] = {
-        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
+        {"--seconds", ARGUMENT_SECONDS, &sampler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
          REQUIRED, "how long to measure"},
-        {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, REQUIRED, "CPUs, or all: one thread each"},
-        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, OPTIONAL, "other (default) or fifo:N"},
+        {"--cpus", ARGUMENT_CPUS, &sampler.cpus, 0, 0, REQUIRED, "CPUs, or all: one thread each"},
+        {"--policy", ARGUMENT_POLICY, &sampler.policy, 0, 0, OPTIONAL, "other (default) or fifo:N"},
         {"--duty", ARGUMENT_INTEGER, &settings.duty_percent, 1, 100, OPTIONAL,
          "percent of each period spent spinning (50)"},
         {"--period-us", ARGUMENT_INTEGER, &period_us, 1000, 10000, OPTIONAL,
          "period of spinning and sleeping (10000)"},
         {"--floor-ns", ARGUMENT_INTEGER, &settings.floor_ns, 1, NS_PER_S, OPTIONAL,
          "gaps below this are not recorded (1000)"},
-        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, OPTIONAL,
+        {"--max-samples", ARGUMENT_INTEGER, &sampler.max_samples, 1, 10000000, OPTIONAL,
          "memory for gaps, per CPU (200000)"},
         {"--unsafe-full-duty", ARGUMENT_FLAG, &unsafe_full_duty, 0, 0, OPTIONAL,
          "allow --duty 100 under fifo"},
-        {"--dma-latency", ARGUMENT_FLAG, &ruler.no_deep_sleep, 0, 0, OPTIONAL, DMA_LATENCY_HELP},
-        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, OPTIONAL,
+        {"--dma-latency", ARGUMENT_FLAG, &sampler.no_deep_sleep, 0, 0, OPTIONAL, DMA_LATENCY_HELP},
+        {"--supervised", ARGUMENT_FLAG, &sampler.supervised, 0, 0, OPTIONAL,
          "end unless stdin carries heartbeats"},
     };
     const enum parse_result parsed = arguments_parse(argc, argv, table,
                                                      sizeof table / sizeof *table);
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
-    if (ruler.policy.fifo && settings.duty_percent == 100 && !unsafe_full_duty) {
+    if (sampler.policy.fifo && settings.duty_percent == 100 && !unsafe_full_duty) {
         complain("--duty: 100 under --policy fifo would measure the scheduler's safety valve and "
                  "starve the CPU; use at most 99, or --unsafe-full-duty");
         return PINLOAD_USAGE;
     }
     settings.period_ns = period_us * NS_PER_US;
-    return ruler_run(&ruler);
+    return sampler_run(&sampler);
 }

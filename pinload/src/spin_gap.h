@@ -1,4 +1,4 @@
-/* The spin-gap ruler: time that was taken from a thread which never gives it up. */
+/* The spin-gap benchmark: time that was taken from a thread which never gives it up. */
 #ifndef PINLOAD_SPIN_GAP_H
 #define PINLOAD_SPIN_GAP_H
 

@@ -1,5 +1,5 @@
 /*
- * Three ways in which a ruler or load ends with whoever started it.
+ * Three ways in which a benchmark or load ends with whoever started it.
  *
  * Nothing that spins may outlive its supervisor or go on while the supervisor
  * is stopped:
@@ -31,9 +31,9 @@ void die_after(uint64_t after_ns);
 enum heartbeat heartbeat_wait(uint64_t limit_ns);
 
 /*
- * For rulers: a thread that ends the process (code PINLOAD_ABANDONED) on silence
+ * For benchmarks: a thread that ends the process (code PINLOAD_ABANDONED) on silence
  * or end of file, because a paused measurement is worth nothing. It runs above
- * `policy_priority`, so that a spinning real-time ruler cannot keep it away.
+ * `policy_priority`, so that a spinning real-time benchmark cannot keep it away.
  */
 bool heartbeat_guard(int policy_priority);
 

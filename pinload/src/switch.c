@@ -28,7 +28,7 @@
 
 #include "args.h"
 #include "clock.h"
-#include "crew.h"
+#include "worker_pool.h"
 #include "figure.h"
 #include "memory.h"
 #include "rt.h"
@@ -320,7 +320,7 @@ static bool open_pipes(struct ring *ring)
     return true;
 }
 
-/* Why a member failed; the crew has said only that it did. */
+/* Why a member failed; the pool has said only that it did. */
 static bool members_are_good(const struct ring *ring)
 {
     bool good = true;
@@ -412,7 +412,7 @@ static bool ring_memory(struct ring **ring, const struct settings *settings, siz
                  hops = pipes + processes * sizeof *(*ring)->pipes,
                  samples = hops + processes * hop_limit * sizeof *(*ring)->hops,
                  all = samples + window_limit * sizeof *(*ring)->samples;
-    char *memory = crew_memory(all);
+    char *memory = worker_pool_memory(all);
     if (!memory)
         return false;
     *ring = (struct ring *)(void *)memory;
@@ -443,7 +443,7 @@ static bool turn(struct ring *ring, bool alone)
     gate_prepare(&ring->gate, ring->processes);
     if (!open_pipes(ring))
         return false;
-    const bool good = crew_run(CREW_PROCESSES, alone ? 1 : ring->processes,
+    const bool good = worker_pool_run(WORKER_POOL_PROCESSES, alone ? 1 : ring->processes,
                                alone ? live_alone : live, ring);
     close_pipes(ring, ring->processes);
     return members_are_good(ring) && good;

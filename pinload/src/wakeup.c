@@ -13,7 +13,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 
-#include "ruler.h"
+#include "sampler.h"
 
 struct wakeup_settings {
     uint64_t period_ns;
@@ -31,8 +31,8 @@ static bool prepare(struct observation *o)
 
 static void measure(struct observation *o)
 {
-    const struct wakeup_settings *settings = o->ruler->settings;
-    const uint64_t end = o->start_ns + o->ruler->duration_ns;
+    const struct wakeup_settings *settings = o->sampler->settings;
+    const uint64_t end = o->start_ns + o->sampler->duration_ns;
     uint64_t due = o->start_ns + settings->period_ns;
     while (due <= end) {
         sleep_until(due);
@@ -52,7 +52,7 @@ static void measure(struct observation *o)
 
 static void extra(FILE *out, const struct observation *o)
 {
-    const struct wakeup_settings *settings = o->ruler->settings;
+    const struct wakeup_settings *settings = o->sampler->settings;
     fprintf(out, "\"period_ns\":%" PRIu64 ",\"skipped\":%" PRIu64 ",", settings->period_ns,
             o->skipped);
 }
@@ -60,7 +60,7 @@ static void extra(FILE *out, const struct observation *o)
 int wakeup_main(int argc, char **argv)
 {
     struct wakeup_settings settings = {0};
-    struct ruler ruler = {
+    struct sampler sampler = {
         .probe = "wakeup",
         .max_samples = 200000,
         .prepare = prepare,
@@ -70,16 +70,16 @@ int wakeup_main(int argc, char **argv)
     };
     uint64_t period_us = 1000;
     const struct argument table[] = {
-        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
+        {"--seconds", ARGUMENT_SECONDS, &sampler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
          REQUIRED, "how long to measure"},
-        {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, REQUIRED, "CPUs, or all: one thread each"},
-        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, OPTIONAL, "other (default) or fifo:N"},
+        {"--cpus", ARGUMENT_CPUS, &sampler.cpus, 0, 0, REQUIRED, "CPUs, or all: one thread each"},
+        {"--policy", ARGUMENT_POLICY, &sampler.policy, 0, 0, OPTIONAL, "other (default) or fifo:N"},
         {"--period-us", ARGUMENT_INTEGER, &period_us, 50, 1000000, OPTIONAL,
          "time between two wake-ups (1000)"},
-        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, OPTIONAL,
+        {"--max-samples", ARGUMENT_INTEGER, &sampler.max_samples, 1, 10000000, OPTIONAL,
          "memory for samples, per CPU (200000)"},
-        {"--dma-latency", ARGUMENT_FLAG, &ruler.no_deep_sleep, 0, 0, OPTIONAL, DMA_LATENCY_HELP},
-        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, OPTIONAL,
+        {"--dma-latency", ARGUMENT_FLAG, &sampler.no_deep_sleep, 0, 0, OPTIONAL, DMA_LATENCY_HELP},
+        {"--supervised", ARGUMENT_FLAG, &sampler.supervised, 0, 0, OPTIONAL,
          "end unless stdin carries heartbeats"},
     };
     const enum parse_result parsed = arguments_parse(argc, argv, table,
@@ -87,9 +87,9 @@ int wakeup_main(int argc, char **argv)
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
     settings.period_ns = period_us * NS_PER_US;
-    if (settings.period_ns > ruler.duration_ns) {
+    if (settings.period_ns > sampler.duration_ns) {
         complain("--period-us: the period is longer than --seconds");
         return PINLOAD_USAGE;
     }
-    return ruler_run(&ruler);
+    return sampler_run(&sampler);
 }

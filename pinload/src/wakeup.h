@@ -1,4 +1,4 @@
-/* The wake-up ruler: lateness of an absolute timer. */
+/* The wake-up benchmark: lateness of an absolute timer. */
 #ifndef PINLOAD_WAKEUP_H
 #define PINLOAD_WAKEUP_H
 

@@ -1,5 +1,5 @@
 /*
- * The unit of work of the speed rulers: a chain of dependent integer steps, some 0.6 us
+ * The unit of work of the speed benchmarks: a chain of dependent integer steps, some 0.6 us
  * at 3.5 GHz.
  *
  * Progress is told in windows of 1 ms to a fraction of a percent, and stops down

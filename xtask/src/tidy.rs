@@ -6,6 +6,7 @@
 mod cycles;
 mod names;
 mod tokens;
+mod words;
 
 use std::collections::HashSet;
 use std::fs;
@@ -135,6 +136,9 @@ fn check(root: &Path) -> Vec<String> {
             source(&name, &text, &mut broken);
         } else if name.ends_with(".c") || name.ends_with(".h") {
             length(&name, &text, &mut broken);
+        }
+        if name.ends_with(".md") || (name.ends_with(".rs") && name.starts_with("crates/")) {
+            words::check(&name, &text, &mut broken);
         }
         if name.starts_with("fixtures/") {
             fixture(&name, &text, &mut broken);

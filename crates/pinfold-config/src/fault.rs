@@ -23,7 +23,7 @@ impl Fault {
         if self.hint.is_some() { self } else { self.with_hint(hint) }
     }
 
-    /// The same with the way out.
+    /// The same with a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

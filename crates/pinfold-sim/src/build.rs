@@ -6,10 +6,14 @@ use std::fmt::Display;
 use pinfold_host::{SnapshotHost, paths};
 use pinfold_model::{CpuSet, Tid};
 
-use super::cgroup::{CgroupVersion, Cpuset, Group, Hierarchy, parent};
-use super::resctrl::Resctrl;
-use super::state::{Machine, TaskGroups};
-use super::{Knob, SimHost, SimTask, real_time, v1};
+use super::machine::bandwidth::CpuV1;
+use super::machine::cgroup::{CgroupVersion, Cpuset, Group, Hierarchy, Rules, parent};
+use super::machine::cpuset_v1::{self, CpusetV1};
+use super::machine::freezer::FreezerV1;
+use super::machine::resctrl::Resctrl;
+use super::machine::unified::Unified;
+use super::machine::{Machine, TaskGroups, real_time};
+use super::{Knob, SimHost, SimTask};
 
 /// PID of Pinfold itself on a simulated machine.
 const OWN: u32 = 100;
@@ -252,29 +256,25 @@ impl SimBuilder {
     }
 
     fn hierarchies(&self, online: &CpuSet) -> (Vec<Hierarchy>, usize) {
-        let root = v1::root_group(online.clone(), CpuSet::first_n(self.nodes));
-        let hierarchy =
-            |version, mount: &str, id, controllers: &[&'static str], root: Group| Hierarchy {
-                version,
-                mount: mount.to_owned(),
-                id,
-                controllers: controllers.to_vec(),
-                groups: BTreeMap::from([("/".to_owned(), root)]),
-            };
+        let hierarchy = |mount: &str, id, controllers: &[&'static str], root: Group| Hierarchy {
+            version: if id == 0 { CgroupVersion::V2 } else { CgroupVersion::V1 },
+            rules: rules(id, controllers),
+            mount: mount.to_owned(),
+            id,
+            controllers: controllers.to_vec(),
+            groups: BTreeMap::from([("/".to_owned(), root)]),
+        };
         let mut hierarchies = match self.version {
-            CgroupVersion::V1 => vec![
-                hierarchy(CgroupVersion::V1, "/sys/fs/cgroup/cpuset", 3, &["cpuset"], root),
-                hierarchy(CgroupVersion::V2, "/sys/fs/cgroup/unified", 0, &[], Group::default()),
-            ],
+            CgroupVersion::V1 => {
+                let root = cpuset_v1::root_group(online.clone(), CpuSet::first_n(self.nodes));
+                vec![
+                    hierarchy("/sys/fs/cgroup/cpuset", 3, &["cpuset"], root),
+                    hierarchy("/sys/fs/cgroup/unified", 0, &[], Group::default()),
+                ]
+            }
             CgroupVersion::V2 => {
                 let controllers = ["cpuset", "cpu", "io", "memory", "pids"];
-                vec![hierarchy(
-                    CgroupVersion::V2,
-                    "/sys/fs/cgroup",
-                    0,
-                    &controllers,
-                    Group::default(),
-                )]
+                vec![hierarchy("/sys/fs/cgroup", 0, &controllers, Group::default())]
             }
         };
         for (path, cpuset) in &self.groups {
@@ -292,15 +292,13 @@ impl SimBuilder {
         if self.speed_groups && self.version == CgroupVersion::V1 {
             for (name, id) in [("cpu", 1), ("freezer", 6)] {
                 let mount = format!("/sys/fs/cgroup/{name}");
-                let root = Group::default();
-                hierarchies.push(hierarchy(CgroupVersion::V1, &mount, id, &[name], root));
+                hierarchies.push(hierarchy(&mount, id, &[name], Group::default()));
             }
         }
         if let Some(groups) = &self.real_time {
             let root = real_time::root_group();
             let controllers = [real_time::CONTROLLER];
-            let mut made =
-                hierarchy(CgroupVersion::V1, "/sys/fs/cgroup/cpu", 1, &controllers, root);
+            let mut made = hierarchy("/sys/fs/cgroup/cpu", 1, &controllers, root);
             for (path, runtime) in groups {
                 made.groups.insert(path.clone(), real_time::with_runtime(*runtime));
             }
@@ -331,6 +329,16 @@ impl SimBuilder {
             tree.insert_file(path, content.as_str());
         }
         tree
+    }
+}
+
+/// The rules of a hierarchy with this ID and these controllers; the unified one has ID 0.
+fn rules(id: u32, controllers: &[&str]) -> &'static dyn Rules {
+    match controllers {
+        _ if id == 0 => &Unified,
+        ["cpuset"] => &CpusetV1,
+        [real_time::CONTROLLER] => &CpuV1,
+        _ => &FreezerV1,
     }
 }
 

@@ -7,7 +7,8 @@ use pinfold_model::{CpuSet, Tid};
 use rustix::io::Errno;
 
 use super::SimTask;
-use super::state::{Machine, TaskGroups};
+use super::machine::cgroup::GroupFile;
+use super::machine::{Machine, TaskGroups};
 
 /// A simulated machine.
 #[derive(Debug)]
@@ -169,7 +170,9 @@ impl SimHost {
                     if matches!(name.as_str(), "tasks" | "cgroup.procs" | "cgroup.threads") {
                         continue;
                     }
-                    if let Ok(content) = machine.read_group_file(index, group, &name) {
+                    if let Ok(content) =
+                        machine.read_group_file(GroupFile { index, group, name: &name })
+                    {
                         let path = format!("{}{group}", hierarchy.mount);
                         text.push_str(&format!(
                             "{}/{name}: {content:?}\n",

@@ -11,9 +11,9 @@ use pinfold_model::{CpuSet, KeptFile, NodeId, Policy, Setting, TaskId, Tid};
 use rustix::io::Errno;
 
 use super::SimHost;
-use super::cgroup::CgroupPath;
+use super::machine::Machine;
+use super::machine::cgroup::{CgroupPath, GroupFile};
 use super::proc_files::ProcPath;
-use super::state::Machine;
 
 /// Removes double slashes, `.` components and a trailing slash from a path.
 fn tidy(path: &str) -> String {
@@ -30,9 +30,9 @@ impl Machine {
         if let Some((index, place)) = self.cgroup_place(&path) {
             return match place? {
                 CgroupPath::Group(_) => Err(Errno::ISDIR),
-                CgroupPath::File { group, name } => {
-                    self.read_group_file(index, &group, &name).map(String::into_bytes)
-                }
+                CgroupPath::File { group, name } => self
+                    .read_group_file(GroupFile { index, group: &group, name: &name })
+                    .map(String::into_bytes),
             };
         }
         if path == paths::sysctl_kernel("ns_last_pid") {
@@ -126,7 +126,7 @@ impl Machine {
             return match place? {
                 CgroupPath::Group(_) => Err(Errno::ISDIR),
                 CgroupPath::File { group, name } => {
-                    self.write_group_file(index, (&group, &name), &text)
+                    self.write_group_file(GroupFile { index, group: &group, name: &name }, &text)
                 }
             };
         }

@@ -8,29 +8,21 @@
 //! are declared as writable. The caller is root. Faults can be injected, and every change is
 //! counted, so that a test can stop at each.
 
-mod bandwidth;
 mod build;
-mod cgroup;
-mod domains;
-mod freezer;
 mod host;
 mod host_impl;
 mod knob;
+mod machine;
 mod machines;
 mod parse;
 mod proc_files;
-mod real_time;
-mod resctrl;
 mod setting_backend;
-mod state;
 mod task;
 #[cfg(test)]
 mod tests;
-mod v1;
-mod v2;
 
 pub use build::SimBuilder;
-pub use cgroup::CgroupVersion;
 pub use host::SimHost;
 pub use knob::Knob;
+pub use machine::cgroup::CgroupVersion;
 pub use task::{SimPages, SimTask};

@@ -59,6 +59,11 @@ fn position(text: &str, last_bit: u32) -> Result<u32, Errno> {
 }
 
 /// Parses a hexadecimal mask of 32-bit words separated by commas.
+pub(super) fn list_within(text: &str, bits: u32, all: &CpuSet) -> Result<CpuSet, Errno> {
+    let set = list(text, bits)?;
+    if set.is_subset(all) { Ok(set) } else { Err(Errno::INVAL) }
+}
+
 pub(super) fn mask(text: &str, bits: u32) -> Result<CpuSet, Errno> {
     let text = text.trim();
     if text.split(',').any(|word| word.len() > 8) {

@@ -3,8 +3,8 @@
 use pinfold_model::Tid;
 use rustix::io::Errno;
 
-use super::cgroup::CgroupVersion;
-use super::state::{Machine, TaskGroups};
+use super::machine::cgroup::CgroupVersion;
+use super::machine::{Machine, TaskGroups};
 
 const TASK_FILES: [&str; 8] =
     ["cgroup", "cmdline", "comm", "numa_maps", "sched", "schedstat", "stat", "status"];

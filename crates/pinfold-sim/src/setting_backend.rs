@@ -12,7 +12,7 @@ use pinfold_model::{CpuSet, Keeper, KeptFile, Lifetime, Setting, Tid};
 use rustix::io::Errno;
 
 use super::SimHost;
-use super::state::{Machine, SimSetting};
+use super::machine::{Machine, SimSetting};
 
 impl SimHost {
     /// Makes libvirt manage this setting of a domain, which affects these threads.

@@ -14,7 +14,7 @@
 
 #include "../args.h"
 #include "../clock.h"
-#include "../crew.h"
+#include "../worker_pool.h"
 #include "../figure.h"
 #include "../json.h"
 #include "../supervise.h"
@@ -160,7 +160,7 @@ int parallel_main(int argc, char **argv)
     const char *size = NULL, *affinity = NULL;
     uint64_t threads = 0;
     const struct argument table[] = {
-        {"--threads", ARGUMENT_INTEGER, &threads, 1, CREW_LIMIT, REQUIRED, "number of threads"},
+        {"--threads", ARGUMENT_INTEGER, &threads, 1, WORKER_POOL_LIMIT, REQUIRED, "number of threads"},
         {"--size", ARGUMENT_TEXT, &size, 0, 0, REQUIRED,
          "small, medium or large: about 0.1, 1 or 10 s of one core"},
         {"--seed", ARGUMENT_INTEGER, &request.setting.seed, 0, UINT64_MAX, OPTIONAL,

@@ -15,13 +15,6 @@ use std::path::{Path, PathBuf};
 
 use super::names::{names, Import, Names};
 
-/// Cycles that are allowed: crate, all modules of the cycle, reason.
-const ALLOWED: &[(&str, &[&str], &str)] = &[(
-    "pinfold-sim",
-    &["bandwidth", "cgroup", "domains", "freezer", "real_time", "resctrl", "state", "v1", "v2"],
-    "the state of the simulated kernel dispatches to controllers that change the whole state",
-)];
-
 /// A module of a crate: `[]` is the root, `["a", "b"]` is `crate::a::b`.
 type Module = Vec<String>;
 
@@ -33,20 +26,10 @@ type VisitedNames = HashSet<(usize, Vec<String>)>;
 
 /// Reports the cycles of each crate.
 pub fn check(root: &Path, broken: &mut Vec<String>) {
-    let mut used = HashSet::new();
     for (name, file) in roots(root) {
-        for cycle in Crate::read(&file).cycles() {
-            let is_allowed = |row: &&(&str, &[&str], &str)| {
-                row.0 == name && cycle.modules.iter().all(|module| row.1.contains(&module.as_str()))
-            };
-            match ALLOWED.iter().find(is_allowed) {
-                Some(row) => drop(used.insert(row)),
-                None => broken.push(format!("{}: {}", name, cycle.text)),
-            }
-        }
+        let cycles = Crate::read(&file).cycles();
+        broken.extend(cycles.iter().map(|cycle| format!("{name}: {cycle}")));
     }
-    let unused = ALLOWED.iter().filter(|row| !used.contains(row));
-    broken.extend(unused.map(|row| format!("{}: there is no cycle between {}", row.0, row.1.join(", "))));
 }
 
 /// The name of each crate and the file of its root.
@@ -60,12 +43,6 @@ fn roots(root: &Path) -> Vec<(String, PathBuf)> {
         ["lib.rs", "main.rs"].iter().map(move |file| (name.clone(), folder.join("src").join(file)))
     };
     folders.into_iter().flat_map(files).filter(|(_, file)| file.exists()).collect()
-}
-
-/// Modules of which each uses all others of them, directly or indirectly.
-struct Cycle {
-    modules: Vec<String>,
-    text: String,
 }
 
 struct Crate {
@@ -178,7 +155,8 @@ impl Crate {
         Some(found).filter(|found| known || !found.is_empty())
     }
 
-    fn cycles(&self) -> Vec<Cycle> {
+    /// Describes each set of modules of which each uses all others, directly or indirectly.
+    fn cycles(&self) -> Vec<String> {
         let uses = self.uses();
         let mut found = Vec::new();
         let mut open = components(&uses, &(0..self.modules.len()).collect());
@@ -191,7 +169,7 @@ impl Crate {
                 None => found.push(self.describe(&uses, &members)),
             }
         }
-        found.sort_by(|one, other| one.text.cmp(&other.text));
+        found.sort();
         found
     }
 
@@ -203,15 +181,14 @@ impl Crate {
         Some(top).filter(|_| is_parent)
     }
 
-    fn describe(&self, uses: &Uses, members: &HashSet<usize>) -> Cycle {
+    fn describe(&self, uses: &Uses, members: &HashSet<usize>) -> String {
         let cycle = shortest(uses, members);
         let steps = cycle.iter().enumerate().map(|(at, user)| {
             let used = cycle[(at + 1) % cycle.len()];
             format!("\n    {} → {} ({})", self.title(*user), self.title(used), uses[&(*user, used)])
         });
         let count = members.len();
-        let text = format!("import cycle between {} modules, for example:{}", count, steps.collect::<String>());
-        Cycle { text, modules: members.iter().map(|member| self.title(*member)).collect() }
+        format!("import cycle between {} modules, for example:{}", count, steps.collect::<String>())
     }
 }
 
@@ -278,7 +255,6 @@ mod tests {
             (module, names(text))
         };
         let found = Crate::new(files.iter().map(read).collect()).cycles();
-        let found: Vec<String> = found.into_iter().map(|cycle| cycle.text).collect();
         assert_eq!(found.len(), expected.len(), "{:?}", found);
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.contains(expected), "{} is not in {}", expected, found);

@@ -1,7 +1,7 @@
 /*
- * The common course of all rulers. See ruler.h.
+ * The common course of all benchmarks. See sampler.h.
  */
-#include "ruler.h"
+#include "sampler.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,9 +23,9 @@ static uint64_t start_ns; /* written between `ready` and `gate` */
 /* Keeps a sample; false if it is the one that is lost, else its index in `place`. */
 static bool place_sample(struct observation *o, union sample sample, size_t *place)
 {
-    const bool is_worst = !o->ruler->is_rate &&
+    const bool is_worst = !o->sampler->is_rate &&
                           (o->count == 0 || sample.ns > o->samples[o->worst].ns);
-    if (o->count < o->ruler->max_samples) {
+    if (o->count < o->sampler->max_samples) {
         *place = o->count++;
         if (is_worst)
             o->worst = *place;
@@ -72,7 +72,7 @@ void observation_broke(struct observation *o, const char *at, int error)
 
 static bool take_memory(struct observation *o)
 {
-    const size_t bytes = (size_t)o->ruler->max_samples * sizeof *o->samples;
+    const size_t bytes = (size_t)o->sampler->max_samples * sizeof *o->samples;
     o->samples = malloc(bytes);
     if (!o->samples) {
         observation_broke(o, "taking the memory for samples", ENOMEM);
@@ -80,8 +80,8 @@ static bool take_memory(struct observation *o)
     }
     memset(o->samples, 0xA5, bytes); /* first touch on this thread's CPU */
     o->unlocked = mlock(o->samples, bytes) != 0;
-    if (o->ruler->keeps_begins) {
-        const size_t of_begins = (size_t)o->ruler->max_samples * sizeof *o->begins;
+    if (o->sampler->keeps_begins) {
+        const size_t of_begins = (size_t)o->sampler->max_samples * sizeof *o->begins;
         o->begins = malloc(of_begins);
         if (!o->begins) {
             observation_broke(o, "taking the memory for begins", ENOMEM);
@@ -90,14 +90,14 @@ static bool take_memory(struct observation *o)
         memset(o->begins, 0xA5, of_begins);
         o->unlocked |= mlock(o->begins, of_begins) != 0;
     }
-    if (!o->ruler->is_rate)
+    if (!o->sampler->is_rate)
         return true;
-    o->disturbed = malloc((size_t)o->ruler->max_samples);
+    o->disturbed = malloc((size_t)o->sampler->max_samples);
     if (!o->disturbed) {
         observation_broke(o, "taking the memory for marks", ENOMEM);
         return false;
     }
-    memset(o->disturbed, 0, (size_t)o->ruler->max_samples);
+    memset(o->disturbed, 0, (size_t)o->sampler->max_samples);
     return true;
 }
 
@@ -109,9 +109,9 @@ static void settle(struct observation *o)
     }
     if (!take_memory(o))
         return;
-    if (o->ruler->prepare && !o->ruler->prepare(o))
+    if (o->sampler->prepare && !o->sampler->prepare(o))
         return;
-    if (!thread_enter_policy(&o->ruler->policy))
+    if (!thread_enter_policy(&o->sampler->policy))
         o->fifo_refused = true; /* goes on at normal priority, and says so */
     o->ran_on = sched_getcpu();
 }
@@ -125,7 +125,7 @@ static void observe(struct observation *o)
     const uint64_t stolen = o->cpu >= 0 ? stolen_ticks(o->cpu) : STEAL_UNKNOWN;
     getrusage(RUSAGE_THREAD, &before);
     o->started_raw_ns = raw_ns();
-    o->ruler->measure(o);
+    o->sampler->measure(o);
     o->ended_raw_ns = raw_ns();
     getrusage(RUSAGE_THREAD, &after);
     if (o->cpu >= 0) {
@@ -136,11 +136,11 @@ static void observe(struct observation *o)
     o->involuntary = after.ru_nivcsw - before.ru_nivcsw;
     if (sched_getcpu() != o->ran_on)
         o->migrated = true;
-    if (o->ruler->policy.fifo && !o->fifo_refused && !thread_enter_policy(&normal))
+    if (o->sampler->policy.fifo && !o->fifo_refused && !thread_enter_policy(&normal))
         observation_broke(o, "leaving the real-time policy", errno);
 }
 
-static void *ruler_thread(void *argument)
+static void *sampler_thread(void *argument)
 {
     struct observation *o = argument;
     settle(o);
@@ -176,11 +176,11 @@ static void finish_durations(struct observation *o, double ticks_per_ns)
 /* Turns ticks into nanoseconds, now that the rate of the clock is known. */
 static void finish(struct observation *o)
 {
-    const double ticks_per_ns = o->ruler->clock.ticks_per_ns;
-    if (!o->ruler->in_ticks)
+    const double ticks_per_ns = o->sampler->clock.ticks_per_ns;
+    if (!o->sampler->in_ticks)
         return;
     o->observed = (uint64_t)((double)o->observed / ticks_per_ns) + 1;
-    if (o->ruler->is_rate)
+    if (o->sampler->is_rate)
         finish_rates(o, ticks_per_ns);
     else
         finish_durations(o, ticks_per_ns);
@@ -194,9 +194,9 @@ static void print_flags(FILE *out, const struct observation *o)
     } flags[] = {
         {o->fifo_refused, "fifo-refused"}, {o->migrated, "migrated"},
         {o->unlocked, "not-locked"},       {o->floor_raised, "floor-raised"},
-        {o->backwards, "clock-backwards"}, {o->ruler->clock.drifted, "clock-drifted"},
-        {o->buffered, "buffered"},         {o->ruler->kept_awake, "dma-latency-0"},
-        {o->ruler->no_deep_sleep && !o->ruler->kept_awake, "dma-latency-refused"},
+        {o->backwards, "clock-backwards"}, {o->sampler->clock.drifted, "clock-drifted"},
+        {o->buffered, "buffered"},         {o->sampler->kept_awake, "dma-latency-0"},
+        {o->sampler->no_deep_sleep && !o->sampler->kept_awake, "dma-latency-refused"},
         {o->steal_unknown, "steal-unknown"},
     };
     const char *separator = "";
@@ -245,7 +245,7 @@ static bool print_samples(FILE *out, const struct observation *o)
     for (size_t i = 0; i < o->count; i++) {
         if (i > 0)
             fputc(',', out);
-        if (o->ruler->is_rate)
+        if (o->sampler->is_rate)
             finite = json_rate(out, o->samples[i].rate) && finite;
         else
             fprintf(out, "%" PRIu64, o->samples[i].ns);
@@ -256,23 +256,23 @@ static bool print_samples(FILE *out, const struct observation *o)
 
 static bool print_observation(FILE *out, const struct observation *o)
 {
-    const struct ruler *ruler = o->ruler;
+    const struct sampler *sampler = o->sampler;
     const uint64_t duration = o->ended_raw_ns - o->started_raw_ns;
     char policy[16];
-    policy_text(&ruler->policy, policy, sizeof policy);
+    policy_text(&sampler->policy, policy, sizeof policy);
     fputs("{\"probe\":", out);
-    json_text(out, ruler->probe);
+    json_text(out, sampler->probe);
     fprintf(out, ",\"cpu\":%d,\"duration_ns\":%" PRIu64 ",\"observed_ns\":%" PRIu64,
             o->cpu >= 0 ? o->cpu : o->ran_on, duration > o->observed ? duration : o->observed,
             o->observed);
     fprintf(out, ",\"unit\":\"%s\",\"floor_ns\":%" PRIu64 ",\"dropped\":%" PRIu64,
-            ruler->is_rate ? "per-second" : "ns", o->floor_ns, o->dropped);
+            sampler->is_rate ? "per-second" : "ns", o->floor_ns, o->dropped);
     fprintf(out, ",\"clock\":\"%s\",\"policy\":\"%s\"",
-            ruler->in_ticks ? ruler->clock.name : "monotonic", policy);
+            sampler->in_ticks ? sampler->clock.name : "monotonic", policy);
     fprintf(out, ",\"voluntary_switches\":%ld,\"involuntary_switches\":%ld,", o->voluntary,
             o->involuntary);
-    if (ruler->extra)
-        ruler->extra(out, o);
+    if (sampler->extra)
+        sampler->extra(out, o);
     if (o->disturbed)
         print_disturbed(out, o);
     print_flags(out, o);
@@ -303,16 +303,16 @@ static bool report(const struct observation *observations, size_t count)
     return good;
 }
 
-static bool start_threads(struct ruler *ruler, struct observation *observations, size_t count)
+static bool start_threads(struct sampler *sampler, struct observation *observations, size_t count)
 {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 256 * 1024);
     for (size_t i = 0; i < count; i++) {
         struct observation *o = &observations[i];
-        o->ruler = ruler;
-        o->cpu = ruler->cpus.count ? ruler->cpus.cpus[i] : -1;
-        const int error = pthread_create(&o->thread, &attributes, ruler_thread, o);
+        o->sampler = sampler;
+        o->cpu = sampler->cpus.count ? sampler->cpus.cpus[i] : -1;
+        const int error = pthread_create(&o->thread, &attributes, sampler_thread, o);
         if (error) {
             complain("cannot start a thread: %s", strerror(error));
             return false; /* the caller exits, which ends the threads at the gate */
@@ -330,42 +330,42 @@ static void lock_program(struct observation *observations, size_t count)
         observations[i].unlocked = true;
 }
 
-static bool guard_run(const struct ruler *ruler)
+static bool guard_run(const struct sampler *sampler)
 {
-    return supervise_measurement(measurement_limit_ns(ruler->duration_ns), ruler->supervised,
-                                 ruler->policy.priority);
+    return supervise_measurement(measurement_limit_ns(sampler->duration_ns), sampler->supervised,
+                                 sampler->policy.priority);
 }
 
 /* The request holds while the file is open; -1 where the kernel takes none. */
-static int stay_awake(struct ruler *ruler)
+static int stay_awake(struct sampler *sampler)
 {
     const int32_t none = 0; /* microseconds */
-    const int file = ruler->no_deep_sleep ? open("/dev/cpu_dma_latency", O_WRONLY | O_CLOEXEC) : -1;
-    ruler->kept_awake = file >= 0 && write(file, &none, sizeof none) == (ssize_t)sizeof none;
+    const int file = sampler->no_deep_sleep ? open("/dev/cpu_dma_latency", O_WRONLY | O_CLOEXEC) : -1;
+    sampler->kept_awake = file >= 0 && write(file, &none, sizeof none) == (ssize_t)sizeof none;
     return file;
 }
 
-int ruler_run(struct ruler *ruler)
+int sampler_run(struct sampler *sampler)
 {
-    const size_t count = ruler->cpus.count ? ruler->cpus.count : 1;
+    const size_t count = sampler->cpus.count ? sampler->cpus.count : 1;
     struct observation *observations = calloc(count, sizeof *observations);
-    if (!observations || !guard_run(ruler)) {
+    if (!observations || !guard_run(sampler)) {
         free(observations);
         return PINLOAD_FAILED;
     }
     pthread_barrier_init(&ready, NULL, (unsigned)count + 1);
     pthread_barrier_init(&gate, NULL, (unsigned)count + 1);
     pthread_barrier_init(&end, NULL, (unsigned)count + 1);
-    const int awake = stay_awake(ruler);
-    tick_clock_open(&ruler->clock);
-    if (!start_threads(ruler, observations, count))
+    const int awake = stay_awake(sampler);
+    tick_clock_open(&sampler->clock);
+    if (!start_threads(sampler, observations, count))
         exit(PINLOAD_FAILED);
     pthread_barrier_wait(&ready);
     lock_program(observations, count);
     start_ns = monotonic_ns() + 2 * NS_PER_MS;
     pthread_barrier_wait(&gate);
     pthread_barrier_wait(&end);
-    tick_clock_close(&ruler->clock);
+    tick_clock_close(&sampler->clock);
     if (awake >= 0)
         close(awake);
     for (size_t i = 0; i < count; i++) {
@@ -380,6 +380,6 @@ int ruler_run(struct ruler *ruler)
         free(observations[i].own);
     }
     free(observations);
-    free(ruler->cpus.cpus);
+    free(sampler->cpus.cpus);
     return good ? PINLOAD_OK : PINLOAD_FAILED;
 }

@@ -9,14 +9,12 @@ use std::collections::BTreeSet;
 use pinfold_model::Tid;
 use rustix::io::Errno;
 
-use super::cgroup::{Cpuset, Hierarchy, WriteScope, parent};
-use super::state::Machine;
+use super::Machine;
+use super::cgroup::{Cpuset, GroupFile, Hierarchy, THREADED, parent};
 
 /// All known v2 controllers; others are `EINVAL` in `cgroup.subtree_control`.
 const KNOWN: [&str; 9] =
     ["cpu", "cpuset", "dmem", "hugetlb", "io", "memory", "misc", "pids", "rdma"];
-/// Threaded controllers (`CGRP_DFL_THREADED`).
-pub(super) const THREADED: [&str; 4] = ["cpu", "cpuset", "perf_event", "pids"];
 
 impl Machine {
     fn has_tasks(&self, index: usize, group: &str) -> bool {
@@ -24,7 +22,7 @@ impl Machine {
     }
 
     /// `cgroup_is_thread_root`.
-    pub(super) fn is_thread_root(&self, index: usize, group: &str) -> bool {
+    pub(crate) fn is_thread_root(&self, index: usize, group: &str) -> bool {
         let hierarchy = &self.hierarchies[index];
         if hierarchy.is_threaded(group) {
             return false;
@@ -35,7 +33,7 @@ impl Machine {
     }
 
     /// `cgroup_is_valid_domain`.
-    pub(super) fn is_valid_domain(&self, index: usize, group: &str) -> bool {
+    pub(crate) fn is_valid_domain(&self, index: usize, group: &str) -> bool {
         let hierarchy = &self.hierarchies[index];
         if hierarchy.is_threaded(group) {
             return false;
@@ -66,13 +64,8 @@ impl Machine {
     }
 
     /// `cgroup_migrate_vet_dst` and the domain rule of `cgroup.threads`.
-    pub(super) fn vet_move(
-        &self,
-        index: usize,
-        target: &str,
-        movers: &[Tid],
-        whole: WriteScope,
-    ) -> Result<(), Errno> {
+    pub(crate) fn vet_move(&self, file: GroupFile<'_>, movers: &[Tid]) -> Result<(), Errno> {
+        let GroupFile { index, group: target, name } = file;
         let hierarchy = &self.hierarchies[index];
         if !self.is_valid_domain(index, hierarchy.domain(target)) {
             return Err(Errno::OPNOTSUPP);
@@ -86,14 +79,14 @@ impl Machine {
                 hierarchy.domain(&task.groups[index]) != hierarchy.domain(target)
             })
         });
-        if whole == WriteScope::Thread && leaves_domain {
+        if name == "cgroup.threads" && leaves_domain {
             return Err(Errno::OPNOTSUPP);
         }
         Ok(())
     }
 
     /// `cgroup_enable_threaded`.
-    pub(super) fn make_threaded(&mut self, index: usize, group: &str) -> Result<(), Errno> {
+    pub(crate) fn make_threaded(&mut self, index: usize, group: &str) -> Result<(), Errno> {
         let hierarchy = &self.hierarchies[index];
         if hierarchy.is_threaded(group) {
             return Ok(());
@@ -112,7 +105,7 @@ impl Machine {
     }
 
     /// `cgroup_subtree_control_write`: all or nothing.
-    pub(super) fn write_subtree_control(
+    pub(crate) fn write_subtree_control(
         &mut self,
         index: usize,
         group: &str,

@@ -1,7 +1,7 @@
 /*
- * Threads or processes that work side by side. See crew.h.
+ * Threads or processes that work side by side. See worker_pool.h.
  */
-#include "crew.h"
+#include "worker_pool.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,12 +22,12 @@ struct worker {
     size_t index;
 };
 
-const char *crew_kind_name(enum crew_kind kind)
+const char *worker_pool_kind_name(enum worker_pool_kind kind)
 {
-    return kind == CREW_THREADS ? "threads" : "processes";
+    return kind == WORKER_POOL_THREADS ? "threads" : "processes";
 }
 
-void *crew_memory(size_t bytes)
+void *worker_pool_memory(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
@@ -102,7 +102,7 @@ static bool run_processes(const struct worker *workers, size_t count)
     return true;
 }
 
-bool crew_run(enum crew_kind kind, size_t count, void (*work)(void *, size_t), void *shared)
+bool worker_pool_run(enum worker_pool_kind kind, size_t count, void (*work)(void *, size_t), void *shared)
 {
     struct worker *workers = calloc(count, sizeof *workers);
     if (!workers) {
@@ -111,7 +111,7 @@ bool crew_run(enum crew_kind kind, size_t count, void (*work)(void *, size_t), v
     }
     for (size_t i = 0; i < count; i++)
         workers[i] = (struct worker){.work = work, .shared = shared, .index = i};
-    const bool good = kind == CREW_THREADS ? run_threads(workers, count)
+    const bool good = kind == WORKER_POOL_THREADS ? run_threads(workers, count)
                                            : run_processes(workers, count);
     if (good) /* else threads may still be using it, until the caller exits */
         free(workers);

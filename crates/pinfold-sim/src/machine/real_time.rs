@@ -8,29 +8,34 @@
 use pinfold_model::Tid;
 use rustix::io::Errno;
 
-use super::cgroup::{Group, WriteScope, parent};
-use super::parse;
-use super::state::Machine;
+use super::Machine;
+use super::cgroup::{Group, GroupFile, parent};
+use crate::parse;
 
 /// The controller.
-pub(super) const CONTROLLER: &str = "cpu";
+pub(crate) const CONTROLLER: &str = "cpu";
 const RUNTIME: &str = "cpu.rt_runtime_us";
 const PERIOD: &str = "cpu.rt_period_us";
 const PERIOD_US: i64 = 1_000_000;
 
 /// Files of a group.
-pub(super) const FILES: [&str; 2] = [PERIOD, RUNTIME];
+pub(crate) const FILES: [&str; 2] = [PERIOD, RUNTIME];
 
 /// The root group, with the kernel's default real-time run time.
-pub(super) fn root_group() -> Group {
+pub(crate) fn root_group() -> Group {
     with_runtime(950_000)
 }
 
 /// A group with this run time in microseconds per second.
-pub(super) fn with_runtime(runtime_us: i64) -> Group {
+pub(crate) fn with_runtime(runtime_us: i64) -> Group {
     let mut group = Group::default();
     group.values.insert(RUNTIME, runtime_us.to_string());
     group
+}
+
+/// A new group: without run time if its parent has any.
+pub(crate) fn new_group(above: &Group) -> Group {
+    if above.values.contains_key(RUNTIME) { with_runtime(0) } else { Group::default() }
 }
 
 impl Machine {
@@ -40,49 +45,40 @@ impl Machine {
         found.filter(|index| self.is_real_time(*index))
     }
 
-    pub(super) fn is_real_time(&self, index: usize) -> bool {
+    pub(crate) fn is_real_time(&self, index: usize) -> bool {
         let root = self.hierarchies[index].groups.get("/");
         root.is_some_and(|root| root.values.contains_key(RUNTIME))
     }
 
-    pub(super) fn runtime_us(&self, index: usize, group: &str) -> i64 {
+    pub(crate) fn runtime_us(&self, index: usize, group: &str) -> i64 {
         let found = self.hierarchies[index].groups.get(group);
         found.and_then(|group| group.values.get(RUNTIME)?.parse().ok()).unwrap_or(0)
     }
 
     /// False if the task's group has no real-time run time.
-    pub(super) fn may_be_real_time(&self, tid: Tid) -> bool {
+    pub(crate) fn may_be_real_time(&self, tid: Tid) -> bool {
         let (Some(index), Some(held)) = (self.real_time_index(), self.tasks.get(&tid)) else {
             return true;
         };
         self.runtime_us(index, &held.groups[index]) != 0
     }
 
-    pub(super) fn read_real_time(
-        &self,
-        index: usize,
-        group: &str,
-        name: &str,
-    ) -> Result<String, Errno> {
-        Ok(match name {
+    pub(crate) fn read_real_time(&self, file: GroupFile<'_>) -> String {
+        match file.name {
             PERIOD => format!("{PERIOD_US}\n"),
-            _ => format!("{}\n", self.runtime_us(index, group)),
-        })
+            _ => format!("{}\n", self.runtime_us(file.index, file.group)),
+        }
     }
 
-    pub(super) fn write_real_time(
-        &mut self,
-        index: usize,
-        (group, name): (&str, &str),
-        text: &str,
-    ) -> Result<(), Errno> {
-        match name {
-            RUNTIME => self.set_runtime(index, group, parse::signed(text.trim())?),
+    pub(crate) fn write_real_time(&mut self, file: GroupFile<'_>, text: &str) -> Result<(), Errno> {
+        match file.name {
+            RUNTIME => self.set_runtime(file, parse::signed(text.trim())?),
             _ => Err(Errno::INVAL),
         }
     }
 
-    fn set_runtime(&mut self, index: usize, group: &str, runtime_us: i64) -> Result<(), Errno> {
+    fn set_runtime(&mut self, file: GroupFile<'_>, runtime_us: i64) -> Result<(), Errno> {
+        let GroupFile { index, group, .. } = file;
         if !(-1..=PERIOD_US).contains(&runtime_us) || (runtime_us < 0 && group != "/") {
             return Err(Errno::INVAL);
         }
@@ -106,25 +102,19 @@ impl Machine {
         if !fits || (runtime_us >= 0 && sum(group, None) > runtime_us) {
             return Err(Errno::INVAL);
         }
-        let found = self.hierarchies[index].groups.get_mut(group).ok_or(Errno::NODEV)?;
-        found.values.insert(RUNTIME, runtime_us.to_string());
-        Ok(())
+        self.store(file, RUNTIME, runtime_us.to_string())
     }
 
-    pub(super) fn enter(
-        &mut self,
-        index: usize,
-        group: &str,
-        text: &str,
-        whole: WriteScope,
+    /// A group without real-time run time accepts no real-time task.
+    pub(crate) fn can_attach_real_time(
+        &self,
+        file: GroupFile<'_>,
+        movers: &[Tid],
     ) -> Result<(), Errno> {
-        let movers = self.movers(text, whole)?;
-        let real_time = movers
-            .iter()
-            .any(|tid| self.tasks.get(tid).is_some_and(|held| held.task.policy.is_real_time()));
-        if real_time && self.is_real_time(index) && self.runtime_us(index, group) == 0 {
-            return Err(Errno::INVAL);
-        }
-        self.move_tasks(index, group, &movers)
+        let is_real_time =
+            |tid| self.tasks.get(tid).is_some_and(|held| held.task.policy.is_real_time());
+        let has_none =
+            self.is_real_time(file.index) && self.runtime_us(file.index, file.group) == 0;
+        if has_none && movers.iter().any(is_real_time) { Err(Errno::INVAL) } else { Ok(()) }
     }
 }

@@ -1,13 +1,13 @@
 /*
- * What all rulers share: threads, gate, barrier, memory, flags, the JSON line.
+ * What all benchmarks share: threads, gate, barrier, memory, flags, the JSON line.
  *
- * A ruler fills in a `struct ruler` and a `measure` function. Each listed CPU
+ * A benchmark fills in a `struct benchmark` and a `measure` function. Each listed CPU
  * gets one pinned thread; all prepare, pass one gate, measure, and meet again at
  * a barrier, so that no thread's start or end disturbs another's measurement.
  * Memory is taken, touched and locked before the gate; output comes after.
  */
-#ifndef PINLOAD_RULER_H
-#define PINLOAD_RULER_H
+#ifndef PINLOAD_SAMPLER_H
+#define PINLOAD_SAMPLER_H
 
 #include "base.h"
 
@@ -25,16 +25,16 @@ union sample {
     double rate;    /* work per tick, then per second */
 };
 
-struct ruler;
+struct sampler;
 
 /* One thread's part. */
 struct observation {
-    const struct ruler *ruler;
+    const struct sampler *sampler;
     pthread_t thread;
     int cpu;    /* pinned to, or -1 if no CPU was asked for */
     int ran_on; /* CPU at the start */
     union sample *samples;
-    uint64_t *begins; /* of gaps: ns from `start_ns` until each began; of rulers that keep them */
+    uint64_t *begins; /* of gaps: ns from `start_ns` until each began; of benchmarks that keep them */
     size_t count;
     size_t worst; /* index of the largest kept gap */
     uint64_t dropped;
@@ -54,10 +54,10 @@ struct observation {
     bool fifo_refused, unlocked, migrated, steal_unknown, floor_raised, backwards, buffered, broken;
     int error; /* errno of `broken` */
     const char *broken_at;
-    void *own; /* the ruler's own state */
+    void *own; /* the benchmark's own state */
 };
 
-struct ruler {
+struct sampler {
     const char *probe;
     bool in_ticks; /* samples and `observed` are ticks until finished */
     bool is_rate;
@@ -73,22 +73,22 @@ struct ruler {
     bool (*prepare)(struct observation *); /* in the thread, before the gate; may be NULL */
     void (*measure)(struct observation *);
     void (*extra)(FILE *, const struct observation *); /* more JSON members; may be NULL */
-    const void *settings;                              /* the ruler's own arguments */
+    const void *settings;                              /* the benchmark's own arguments */
 };
 
-/* Help for `no_deep_sleep`, which is for rulers that sleep. */
+/* Help for `no_deep_sleep`, which is for benchmarks that sleep. */
 #define DMA_LATENCY_HELP "keep all CPUs awake by cpu_dma_latency 0 while it runs, as cyclictest does"
 
 /* Runs it and prints one JSON line per observation; returns the exit code. */
-int ruler_run(struct ruler *ruler);
+int sampler_run(struct sampler *sampler);
 
 /* Keeps a sample; when the memory is full the worst is still kept, and the loss counted. */
 void keep_sample(struct observation *observation, union sample sample);
 
-/* The same of a gap that began so long after `start_ns`; for rulers that keep begins. */
+/* The same of a gap that began so long after `start_ns`; for benchmarks that keep begins. */
 void keep_gap(struct observation *observation, uint64_t ticks, uint64_t begin_ns);
 
-/* Keeps a window of a ruler of rates, with a mark if its thread lost its CPU meanwhile. */
+/* Keeps a window of a benchmark of rates, with a mark if its thread lost its CPU meanwhile. */
 void keep_window(struct observation *observation, double rate, struct quiet *quiet);
 
 /* Notes that the observation cannot go on. */

@@ -9,12 +9,12 @@
 //! kernel depends on history (which of two conflicting partitions was first) are not simulated.
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset>
 
-use pinfold_model::CpuSet;
+use pinfold_model::{CpuSet, Tid};
 use rustix::io::Errno;
 
-use super::cgroup::{Cpuset, Group, Hierarchy, Partition, WriteScope, parent};
-use super::state::{MAX_NODES, Machine};
-use super::{bandwidth, parse};
+use super::cgroup::{Cpuset, Group, GroupFile, Hierarchy, Partition, Rules, is_inside, parent};
+use super::{MAX_NODES, Machine, bandwidth};
+use crate::parse;
 
 const CORE: [&str; 6] = [
     "cgroup.controllers",
@@ -37,22 +37,61 @@ const CPUSET: [&str; 7] = [
 const CPUSET_ROOT: [&str; 3] =
     ["cpuset.cpus.effective", "cpuset.cpus.isolated", "cpuset.mems.effective"];
 
-pub(super) fn file_names(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> Vec<String> {
-    let mut names: Vec<&str> = CORE.to_vec();
-    names.extend(["cgroup.threads", "cpu.stat"]);
-    if group != "/" {
-        names.extend(CORE_BELOW_ROOT);
+/// The unified hierarchy.
+#[derive(Debug)]
+pub(crate) struct Unified;
+
+impl Rules for Unified {
+    fn file_names(&self, machine: &Machine, index: usize, group: &str) -> Vec<&'static str> {
+        let hierarchy = &machine.hierarchies[index];
+        let mut names: Vec<&str> = CORE.to_vec();
+        names.extend(["cgroup.threads", "cpu.stat"]);
+        if group != "/" {
+            names.extend(CORE_BELOW_ROOT);
+        }
+        if has_cpuset(hierarchy, group) {
+            let files: &[&str] = if group == "/" { &CPUSET_ROOT } else { &CPUSET };
+            let there = |name: &&str| !machine.local_partitions || !name.contains("exclusive");
+            names.extend(files.iter().copied().filter(there));
+        }
+        if group != "/" && hierarchy.enabled(group).contains(&"cpu") {
+            names.extend(bandwidth::V2);
+        }
+        names
     }
-    if has_cpuset(hierarchy, group) {
-        let files: &[&str] = if group == "/" { &CPUSET_ROOT } else { &CPUSET };
-        let there = |name: &&str| !machine.local_partitions || !name.contains("exclusive");
-        names.extend(files.iter().copied().filter(there));
+
+    fn read(&self, machine: &Machine, file: GroupFile<'_>) -> Result<String, Errno> {
+        read(machine, file)
     }
-    if group != "/" && hierarchy.enabled(group).contains(&"cpu") {
-        names.extend(bandwidth::V2);
+
+    fn write(&self, machine: &mut Machine, file: GroupFile<'_>, text: &str) -> Result<(), Errno> {
+        write(machine, file, text)
     }
-    names.sort_unstable();
-    names.into_iter().map(str::to_owned).collect()
+
+    fn vet_move(
+        &self,
+        machine: &Machine,
+        file: GroupFile<'_>,
+        movers: &[Tid],
+    ) -> Result<(), Errno> {
+        machine.vet_move(file, movers)
+    }
+
+    fn can_attach(&self, machine: &Machine, file: GroupFile<'_>, _: &[Tid]) -> Result<(), Errno> {
+        let hierarchy = &machine.hierarchies[file.index];
+        if hierarchy.has("cpuset") && effective(machine, hierarchy, file.group).is_empty() {
+            return Err(Errno::NOSPC);
+        }
+        Ok(())
+    }
+
+    fn effective(&self, machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
+        effective(machine, hierarchy, group)
+    }
+
+    fn root_domain(&self, machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
+        root_domain(machine, hierarchy, group)
+    }
 }
 
 fn has_cpuset(hierarchy: &Hierarchy, group: &str) -> bool {
@@ -60,12 +99,12 @@ fn has_cpuset(hierarchy: &Hierarchy, group: &str) -> bool {
 }
 
 /// The CPUs that a group's tasks may use: those granted, without those of its partitions.
-pub(super) fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
+fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
     let own = granted(machine, hierarchy, group);
     let taken = hierarchy
         .groups
         .keys()
-        .filter(|below| below.as_str() != group && super::cgroup::is_inside(below, group))
+        .filter(|below| below.as_str() != group && is_inside(below, group))
         .filter(|below| is_valid_partition(machine, hierarchy, below))
         .fold(CpuSet::new(), |taken, below| taken.union(&granted(machine, hierarchy, below)));
     own.difference(&taken)
@@ -120,7 +159,7 @@ fn is_valid_partition(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> 
 
 /// The root domain of a group's tasks, within which the scheduler admits SCHED_DEADLINE: the CPUs
 /// of a partition with load balancing, all isolated CPUs together, or the CPUs of no partition.
-pub(super) fn root_domain(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
+fn root_domain(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
     let mut at = Some(group);
     while let Some(group) = at {
         let kind = hierarchy.groups.get(group).map(|found| found.cpuset.partition);
@@ -192,12 +231,8 @@ fn partition_fault(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> Opt
     None
 }
 
-pub(super) fn read(
-    machine: &Machine,
-    index: usize,
-    group: &str,
-    name: &str,
-) -> Result<String, Errno> {
+fn read(machine: &Machine, file: GroupFile<'_>) -> Result<String, Errno> {
+    let GroupFile { index, group, name } = file;
     let hierarchy = &machine.hierarchies[index];
     let found = hierarchy.groups.get(group).ok_or(Errno::NODEV)?;
     let set = |set: &CpuSet| format!("{set}\n");
@@ -211,7 +246,6 @@ pub(super) fn read(
                 .filter(|name| found.subtree_control.contains(name)),
         ),
         "cgroup.procs" => return procs(machine, index, group),
-        "cgroup.threads" => Machine::lines(machine.tids_in(index, group)),
         "cgroup.type" => format!("{}\n", kind(machine, index, group)),
         "cgroup.events" => machine.events(index, group),
         "cgroup.max.depth" | "cgroup.max.descendants" => "max\n".to_owned(),
@@ -219,7 +253,7 @@ pub(super) fn read(
             let below = hierarchy
                 .groups
                 .keys()
-                .filter(|path| path.as_str() != group && super::cgroup::is_inside(path, group));
+                .filter(|path| path.as_str() != group && is_inside(path, group));
             format!("nr_descendants {}\nnr_dying_descendants 0\n", below.count())
         }
         "cpuset.cpus" => set(&found.cpuset.cpus),
@@ -294,25 +328,19 @@ fn partition_text(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> Stri
     }
 }
 
-pub(super) fn write(
-    machine: &mut Machine,
-    index: usize,
-    (group, name): (&str, &str),
-    text: &str,
-) -> Result<(), Errno> {
+fn write(machine: &mut Machine, file: GroupFile<'_>, text: &str) -> Result<(), Errno> {
+    let GroupFile { index, group, name } = file;
     match name {
-        "cgroup.procs" => attach(machine, index, group, text, WriteScope::Process),
-        "cgroup.threads" => attach(machine, index, group, text, WriteScope::Thread),
         "cgroup.subtree_control" => machine.write_subtree_control(index, group, text),
-        "cgroup.freeze" => machine.write_freeze(index, group, text),
-        "cpu.max" | "cpu.weight" => machine.write_bandwidth_v2(index, (group, name), text),
+        "cgroup.freeze" => machine.write_freeze(file, text),
+        "cpu.max" | "cpu.weight" => bandwidth::write_v2(machine, file, text),
         "cgroup.type" if text.trim() == "threaded" => machine.make_threaded(index, group),
         "cpuset.cpus" => {
-            let set = parse_within(text, machine.possible_bits(), &machine.possible)?;
-            change(machine, index, group, |cpuset| cpuset.cpus = set)
+            let set = parse::list_within(text, machine.possible_bits(), &machine.possible)?;
+            change(machine, file, |cpuset| cpuset.cpus = set)
         }
         "cpuset.cpus.exclusive" => {
-            let set = parse_within(text, machine.possible_bits(), &machine.possible)?;
+            let set = parse::list_within(text, machine.possible_bits(), &machine.possible)?;
             let hierarchy = &machine.hierarchies[index];
             let taken = hierarchy
                 .siblings(group)
@@ -321,11 +349,11 @@ pub(super) fn write(
             if taken {
                 return Err(Errno::INVAL);
             }
-            change(machine, index, group, |cpuset| cpuset.exclusive = set)
+            change(machine, file, |cpuset| cpuset.exclusive = set)
         }
         "cpuset.mems" => {
-            let set = parse_within(text, MAX_NODES, &machine.mems)?;
-            change(machine, index, group, |cpuset| cpuset.mems = set)
+            let set = parse::list_within(text, MAX_NODES, &machine.mems)?;
+            change(machine, file, |cpuset| cpuset.mems = set)
         }
         "cpuset.cpus.partition" => {
             let asked = match text.trim() {
@@ -334,23 +362,18 @@ pub(super) fn write(
                 "isolated" => Partition::Isolated,
                 _ => return Err(Errno::INVAL),
             };
-            change(machine, index, group, |cpuset| cpuset.partition = asked)
+            change(machine, file, |cpuset| cpuset.partition = asked)
         }
         _ => Err(Errno::INVAL),
     }
 }
 
-fn parse_within(text: &str, bits: u32, all: &CpuSet) -> Result<CpuSet, Errno> {
-    let set = parse::list(text, bits)?;
-    if set.is_subset(all) { Ok(set) } else { Err(Errno::INVAL) }
-}
-
 fn change(
     machine: &mut Machine,
-    index: usize,
-    group: &str,
+    file: GroupFile<'_>,
     edit: impl FnOnce(&mut Cpuset),
 ) -> Result<(), Errno> {
+    let GroupFile { index, group, .. } = file;
     let now = &machine.hierarchies[index].groups.get(group).ok_or(Errno::NODEV)?.cpuset;
     let mut trial = now.clone();
     edit(&mut trial);
@@ -363,24 +386,4 @@ fn change(
         found.cpuset = trial;
     }
     Ok(())
-}
-
-fn attach(
-    machine: &mut Machine,
-    index: usize,
-    group: &str,
-    text: &str,
-    whole: WriteScope,
-) -> Result<(), Errno> {
-    let movers = machine.movers(text, whole)?;
-    machine.vet_move(index, group, &movers, whole)?;
-    let movers = machine.outside(index, group, movers);
-    if movers.is_empty() {
-        return Ok(());
-    }
-    let hierarchy = &machine.hierarchies[index];
-    if hierarchy.has("cpuset") && effective(machine, hierarchy, group).is_empty() {
-        return Err(Errno::NOSPC);
-    }
-    machine.move_tasks(index, group, &movers)
 }

@@ -11,9 +11,18 @@ use pinfold_host::{Host as _, SnapshotHost, paths};
 use pinfold_model::{CpuSet, NodeId, Policy, PuId, Setting, TaskId, Tid};
 use rustix::io::Errno;
 
-use super::cgroup::{CgroupVersion, Hierarchy, parent};
-use super::resctrl::Resctrl;
-use super::{Knob, SimTask, parse, v1, v2};
+use super::{Knob, SimTask, parse};
+use cgroup::{CgroupVersion, Hierarchy, parent};
+use resctrl::Resctrl;
+
+pub(crate) mod bandwidth;
+pub(crate) mod cgroup;
+pub(crate) mod cpuset_v1;
+mod domains;
+pub(crate) mod freezer;
+pub(crate) mod real_time;
+pub(crate) mod resctrl;
+pub(crate) mod unified;
 
 /// `MAX_NUMNODES` of a distribution kernel.
 pub(super) const MAX_NODES: u32 = 1024;
@@ -103,19 +112,13 @@ impl Machine {
     /// The CPUs of a group in the hierarchy with cpuset.
     fn cpus_of(&self, group: &str) -> CpuSet {
         let hierarchy = &self.hierarchies[self.cpuset_index];
-        match hierarchy.version {
-            CgroupVersion::V1 => v1::effective(self, hierarchy, group),
-            CgroupVersion::V2 => v2::effective(self, hierarchy, group),
-        }
+        hierarchy.rules.effective(self, hierarchy, group)
     }
 
     /// The CPUs that a SCHED_DEADLINE task must be allowed to use.
     fn root_domain_of(&self, held: &TaskGroups) -> CpuSet {
         let hierarchy = &self.hierarchies[self.cpuset_index];
-        match hierarchy.version {
-            CgroupVersion::V1 => self.online.clone(),
-            CgroupVersion::V2 => v2::root_domain(self, hierarchy, &held.groups[self.cpuset_index]),
-        }
+        hierarchy.rules.root_domain(self, hierarchy, &held.groups[self.cpuset_index])
     }
 
     /// The CPUs of a task's cpuset: those of the nearest ancestor that has any.

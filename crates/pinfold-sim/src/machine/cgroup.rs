@@ -2,16 +2,20 @@
 //!
 //! Rules that both versions share (`kernel/cgroup/cgroup.c`): groups are directories with files, a
 //! group with tasks or children cannot be removed, a number written to a membership file moves a
-//! thread or a process. Additional rules of v2 are in `domains`, those of cpuset in `v1` and `v2`.
+//! thread or a process. What differs is [`Rules`]: one file per controller of v1, and `unified` for
+//! v2, whose additional rules for moves are in `domains`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 
 use pinfold_model::{CpuSet, Tid};
 use rustix::io::Errno;
 
-use super::domains::THREADED;
-use super::state::Machine;
-use super::{freezer, parse, real_time, v1, v2};
+use super::Machine;
+use crate::parse;
+
+/// Threaded controllers of v2 (`CGRP_DFL_THREADED`).
+pub(crate) const THREADED: [&str; 4] = ["cpu", "cpuset", "perf_event", "pids"];
 
 /// The cgroup version of the cpuset controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,45 +26,100 @@ pub enum CgroupVersion {
     V2,
 }
 
+/// A file of a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupFile<'p> {
+    /// Index of the hierarchy.
+    pub(crate) index: usize,
+    pub(crate) group: &'p str,
+    pub(crate) name: &'p str,
+}
+
+/// What differs between hierarchies: a controller of v1, or v2. Membership files are not included.
+pub(crate) trait Rules: Debug + Sync {
+    /// Names of a group's files, in any order.
+    fn file_names(&self, machine: &Machine, index: usize, group: &str) -> Vec<&'static str>;
+
+    /// A new group, as `mkdir` creates it.
+    fn new_group(&self, _above: &Group) -> Group {
+        Group::default()
+    }
+
+    fn read(&self, machine: &Machine, file: GroupFile<'_>) -> Result<String, Errno>;
+
+    fn write(&self, machine: &mut Machine, file: GroupFile<'_>, text: &str) -> Result<(), Errno>;
+
+    /// Checks a move before the tasks that are already in the group are left out.
+    fn vet_move(
+        &self,
+        _machine: &Machine,
+        _file: GroupFile<'_>,
+        _movers: &[Tid],
+    ) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Checks whether the group accepts tasks that are not in it yet.
+    fn can_attach(
+        &self,
+        _machine: &Machine,
+        _file: GroupFile<'_>,
+        _movers: &[Tid],
+    ) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// The CPUs that a group's tasks may use.
+    fn effective(&self, machine: &Machine, _hierarchy: &Hierarchy, _group: &str) -> CpuSet {
+        machine.online.clone()
+    }
+
+    /// The CPUs that a SCHED_DEADLINE task of the group must be allowed to use.
+    fn root_domain(&self, machine: &Machine, _hierarchy: &Hierarchy, _group: &str) -> CpuSet {
+        machine.online.clone()
+    }
+}
+
 /// A hierarchy.
 #[derive(Clone, Debug)]
-pub(super) struct Hierarchy {
-    pub(super) version: CgroupVersion,
+pub(crate) struct Hierarchy {
+    pub(crate) version: CgroupVersion,
+    pub(crate) rules: &'static dyn Rules,
     /// Mount point.
-    pub(super) mount: String,
+    pub(crate) mount: String,
     /// Its ID in `/proc/PID/cgroup`.
-    pub(super) id: u32,
+    pub(crate) id: u32,
     /// Its controllers.
-    pub(super) controllers: Vec<&'static str>,
+    pub(crate) controllers: Vec<&'static str>,
     /// Groups by path below the mount; the root is `/`.
-    pub(super) groups: BTreeMap<String, Group>,
+    pub(crate) groups: BTreeMap<String, Group>,
 }
 
 /// A group.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Group {
+pub(crate) struct Group {
     /// v2: `threaded` was written to its type.
-    pub(super) threaded: bool,
+    pub(crate) threaded: bool,
     /// v2: controllers that are enabled for its children.
-    pub(super) subtree_control: BTreeSet<&'static str>,
-    pub(super) cpuset: Cpuset,
+    pub(crate) subtree_control: BTreeSet<&'static str>,
+    pub(crate) cpuset: Cpuset,
     /// Other files that only store what is written, by name.
-    pub(super) values: BTreeMap<&'static str, String>,
+    pub(crate) values: BTreeMap<&'static str, String>,
 }
 
 /// State of the cpuset controller for a group.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cpuset {
-    pub(super) cpus: CpuSet,
-    pub(super) mems: CpuSet,
+pub(crate) struct Cpuset {
+    pub(crate) cpus: CpuSet,
+    pub(crate) mems: CpuSet,
     /// v2: `cpuset.cpus.exclusive`.
-    pub(super) exclusive: CpuSet,
-    pub(super) partition: Partition,
+    pub(crate) exclusive: CpuSet,
+    pub(crate) partition: Partition,
 }
 
 /// v2: the value written to `cpuset.cpus.partition`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Partition {
+pub(crate) enum Partition {
     #[default]
     Member,
     Root,
@@ -69,17 +128,17 @@ pub(super) enum Partition {
 
 impl Hierarchy {
     /// The part of a path below this hierarchy's mount; `None` if the path is outside.
-    pub(super) fn below<'p>(&self, path: &'p str) -> Option<&'p str> {
+    pub(crate) fn below<'p>(&self, path: &'p str) -> Option<&'p str> {
         let rest = path.strip_prefix(self.mount.as_str())?;
         (rest.is_empty() || rest.starts_with('/')).then_some(rest)
     }
 
-    pub(super) fn has(&self, controller: &str) -> bool {
+    pub(crate) fn has(&self, controller: &str) -> bool {
         self.controllers.contains(&controller)
     }
 
     /// Paths of the direct children of a group.
-    pub(super) fn children<'h>(&'h self, group: &'h str) -> impl Iterator<Item = &'h str> {
+    pub(crate) fn children<'h>(&'h self, group: &'h str) -> impl Iterator<Item = &'h str> {
         let prefix = if group == "/" { "/".to_owned() } else { format!("{group}/") };
         self.groups.keys().filter_map(move |path| {
             let name = path.strip_prefix(prefix.as_str())?;
@@ -88,7 +147,7 @@ impl Hierarchy {
     }
 
     /// The other groups with the same parent.
-    pub(super) fn siblings<'h>(&'h self, group: &'h str) -> impl Iterator<Item = &'h str> {
+    pub(crate) fn siblings<'h>(&'h self, group: &'h str) -> impl Iterator<Item = &'h str> {
         parent(group)
             .into_iter()
             .flat_map(|above| self.children(above))
@@ -96,12 +155,12 @@ impl Hierarchy {
     }
 
     /// True if `threaded` was written to this group's type.
-    pub(super) fn is_threaded(&self, group: &str) -> bool {
+    pub(crate) fn is_threaded(&self, group: &str) -> bool {
         self.groups.get(group).is_some_and(|group| group.threaded)
     }
 
     /// The domain to which a threaded group belongs; the group itself if it is a domain.
-    pub(super) fn domain<'g>(&self, group: &'g str) -> &'g str {
+    pub(crate) fn domain<'g>(&self, group: &'g str) -> &'g str {
         let mut at = group;
         while self.is_threaded(at) {
             match parent(at) {
@@ -112,7 +171,7 @@ impl Hierarchy {
         at
     }
 
-    pub(super) fn enabled(&self, group: &str) -> Vec<&'static str> {
+    pub(crate) fn enabled(&self, group: &str) -> Vec<&'static str> {
         match parent(group) {
             None => self.controllers.clone(),
             Some(above) => {
@@ -129,7 +188,7 @@ impl Hierarchy {
 }
 
 /// The parent group; `None` for the root.
-pub(super) fn parent(group: &str) -> Option<&str> {
+pub(crate) fn parent(group: &str) -> Option<&str> {
     match group.rsplit_once('/') {
         _ if group == "/" => None,
         Some(("", _)) => Some("/"),
@@ -138,21 +197,21 @@ pub(super) fn parent(group: &str) -> Option<&str> {
     }
 }
 
-pub(super) fn is_inside(group: &str, ancestor: &str) -> bool {
+pub(crate) fn is_inside(group: &str, ancestor: &str) -> bool {
     ancestor == "/"
         || group == ancestor
         || group.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Kind of a path below a hierarchy's mount.
-pub(super) enum CgroupPath {
+pub(crate) enum CgroupPath {
     Group(String),
     File { group: String, name: String },
 }
 
 impl Machine {
     /// The hierarchy that contains a path, and the kind of the path.
-    pub(super) fn cgroup_place(&self, path: &str) -> Option<(usize, Result<CgroupPath, Errno>)> {
+    pub(crate) fn cgroup_place(&self, path: &str) -> Option<(usize, Result<CgroupPath, Errno>)> {
         let (index, below) = self
             .hierarchies
             .iter()
@@ -173,20 +232,14 @@ impl Machine {
         Some((index, place.ok_or(Errno::NOENT)))
     }
 
-    /// Names of a group's files, without child groups.
-    pub(super) fn file_names(&self, index: usize, group: &str) -> Vec<String> {
-        let hierarchy = &self.hierarchies[index];
-        match hierarchy.version {
-            CgroupVersion::V1 if hierarchy.has(real_time::CONTROLLER) => {
-                self.bandwidth_files(index)
-            }
-            CgroupVersion::V1 if hierarchy.has(freezer::CONTROLLER) => freezer::file_names(group),
-            CgroupVersion::V1 => v1::file_names(group),
-            CgroupVersion::V2 => v2::file_names(self, hierarchy, group),
-        }
+    /// Names of a group's files, ascending, without child groups.
+    pub(crate) fn file_names(&self, index: usize, group: &str) -> Vec<String> {
+        let mut names = self.hierarchies[index].rules.file_names(self, index, group);
+        names.sort_unstable();
+        names.into_iter().map(str::to_owned).collect()
     }
 
-    pub(super) fn make_group(&mut self, index: usize, path: &str) -> Result<(), Errno> {
+    pub(crate) fn make_group(&mut self, index: usize, path: &str) -> Result<(), Errno> {
         let below = self.hierarchies[index].below(path).ok_or(Errno::NOENT)?.to_owned();
         match self.cgroup_place(path) {
             Some((_, Ok(_))) => return Err(Errno::EXIST),
@@ -196,20 +249,14 @@ impl Machine {
         if below.contains('\n') {
             return Err(Errno::INVAL);
         }
-        let is_real_time = self.is_real_time(index);
         let hierarchy = &mut self.hierarchies[index];
         let from = hierarchy.groups.get(&above).ok_or(Errno::NOENT)?;
-        let group = match hierarchy.version {
-            CgroupVersion::V1 if is_real_time => real_time::with_runtime(0),
-            CgroupVersion::V1 if hierarchy.has("cpuset") => v1::new_group(from),
-            CgroupVersion::V1 => Group::default(),
-            CgroupVersion::V2 => Group::default(),
-        };
+        let group = hierarchy.rules.new_group(from);
         hierarchy.groups.insert(below, group);
         Ok(())
     }
 
-    pub(super) fn remove_group(&mut self, index: usize, group: &str) -> Result<(), Errno> {
+    pub(crate) fn remove_group(&mut self, index: usize, group: &str) -> Result<(), Errno> {
         let busy = group == "/"
             || self.hierarchies[index].children(group).next().is_some()
             || self.tasks.values().any(|task| task.groups[index] == group);
@@ -220,50 +267,57 @@ impl Machine {
         Ok(())
     }
 
-    pub(super) fn read_group_file(
-        &self,
-        index: usize,
-        group: &str,
-        name: &str,
-    ) -> Result<String, Errno> {
-        let hierarchy = &self.hierarchies[index];
-        match hierarchy.version {
-            CgroupVersion::V1 if hierarchy.has(real_time::CONTROLLER) => {
-                self.read_bandwidth(index, group, name)
+    pub(crate) fn read_group_file(&self, file: GroupFile<'_>) -> Result<String, Errno> {
+        let hierarchy = &self.hierarchies[file.index];
+        match file.name {
+            "tasks" | "cgroup.threads" => Ok(Self::lines(self.tids_in(file.index, file.group))),
+            "cgroup.procs" if hierarchy.version == CgroupVersion::V1 => {
+                Ok(Self::lines(self.tgids_in(file.index, file.group)))
             }
-            CgroupVersion::V1 if hierarchy.has(freezer::CONTROLLER) => {
-                self.read_freezer(index, group, name)
-            }
-            CgroupVersion::V1 => v1::read(self, index, group, name),
-            CgroupVersion::V2 => v2::read(self, index, group, name),
+            _ => hierarchy.rules.read(self, file),
         }
     }
 
-    pub(super) fn write_group_file(
+    pub(crate) fn write_group_file(
         &mut self,
-        index: usize,
-        place: (&str, &str),
+        file: GroupFile<'_>,
         text: &str,
     ) -> Result<(), Errno> {
-        // The kernel ignores an empty write, whatever the file.
-        if text.is_empty() {
+        match file.name {
+            // The kernel ignores an empty write, whatever the file.
+            _ if text.is_empty() => Ok(()),
+            "tasks" | "cgroup.threads" | "cgroup.procs" => self.attach(file, text),
+            _ => self.hierarchies[file.index].rules.write(self, file, text),
+        }
+    }
+
+    /// A write to a membership file.
+    fn attach(&mut self, file: GroupFile<'_>, text: &str) -> Result<(), Errno> {
+        let rules = self.hierarchies[file.index].rules;
+        let movers = self.movers(text, file.name == "cgroup.procs")?;
+        rules.vet_move(self, file, &movers)?;
+        let movers = self.outside(file.index, file.group, movers);
+        if movers.is_empty() {
             return Ok(());
         }
-        let hierarchy = &self.hierarchies[index];
-        match hierarchy.version {
-            CgroupVersion::V1 if hierarchy.has(real_time::CONTROLLER) => {
-                self.write_bandwidth(index, place, text)
-            }
-            CgroupVersion::V1 if hierarchy.has(freezer::CONTROLLER) => {
-                self.write_freezer(index, place, text)
-            }
-            CgroupVersion::V1 => v1::write(self, index, place, text),
-            CgroupVersion::V2 => v2::write(self, index, place, text),
-        }
+        rules.can_attach(self, file, &movers)?;
+        self.move_tasks(file.index, file.group, &movers)
+    }
+
+    /// Stores a value that no rule depends on.
+    pub(crate) fn store(
+        &mut self,
+        file: GroupFile<'_>,
+        name: &'static str,
+        value: String,
+    ) -> Result<(), Errno> {
+        let groups = &mut self.hierarchies[file.index].groups;
+        groups.get_mut(file.group).ok_or(Errno::NODEV)?.values.insert(name, value);
+        Ok(())
     }
 
     /// Threads that are direct members of a group.
-    pub(super) fn tids_in(&self, index: usize, group: &str) -> Vec<Tid> {
+    pub(crate) fn tids_in(&self, index: usize, group: &str) -> Vec<Tid> {
         self.tasks
             .values()
             .filter(|task| task.groups[index] == group)
@@ -272,12 +326,12 @@ impl Machine {
     }
 
     /// One TID per line.
-    pub(super) fn lines(tids: impl IntoIterator<Item = Tid>) -> String {
+    pub(crate) fn lines(tids: impl IntoIterator<Item = Tid>) -> String {
         tids.into_iter().map(|tid| format!("{tid}\n")).collect()
     }
 
     /// The threads that are moved by a write to a membership file.
-    pub(super) fn movers(&self, text: &str, whole: WriteScope) -> Result<Vec<Tid>, Errno> {
+    fn movers(&self, text: &str, whole_process: bool) -> Result<Vec<Tid>, Errno> {
         let number = parse::signed(text.trim()).map_err(|_| Errno::INVAL)?;
         let number = u32::try_from(number).map_err(|_| Errno::INVAL)?;
         // 0 means the writing process.
@@ -286,21 +340,11 @@ impl Machine {
         if first.task.is_unmovable() || first.task.tid == Tid(2) {
             return Err(Errno::INVAL);
         }
-        Ok(match whole {
-            WriteScope::Thread => vec![tid],
-            WriteScope::Process => self.threads_of(first.task.tgid),
-        })
+        Ok(if whole_process { self.threads_of(first.task.tgid) } else { vec![tid] })
     }
 
     /// True if the group or one below it has a task.
-    pub(super) fn is_populated(&self, index: usize, group: &str) -> bool {
+    pub(crate) fn is_populated(&self, index: usize, group: &str) -> bool {
         self.tasks.values().any(|task| is_inside(&task.groups[index], group))
     }
-}
-
-/// What a write to a membership file moves.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum WriteScope {
-    Thread,
-    Process,
 }

@@ -6,12 +6,12 @@
 //! must be within its parent's (`EACCES`) and include its children's (`EBUSY`).
 //! <https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html>
 
-use pinfold_model::CpuSet;
+use pinfold_model::{CpuSet, Tid};
 use rustix::io::Errno;
 
-use super::cgroup::{Cpuset, Group, Hierarchy, WriteScope, parent};
-use super::parse;
-use super::state::{MAX_NODES, Machine};
+use super::cgroup::{Cpuset, Group, GroupFile, Hierarchy, Rules, parent};
+use super::{MAX_NODES, Machine};
+use crate::parse;
 
 const FILES: [&str; 17] = [
     "cgroup.clone_children",
@@ -32,8 +32,7 @@ const FILES: [&str; 17] = [
     "notify_on_release",
     "tasks",
 ];
-const ROOT_FILES: [&str; 3] =
-    ["cgroup.sane_behavior", "cpuset.memory_pressure_enabled", "release_agent"];
+const ROOT_FILES: [&str; 3] = ["cgroup.sane_behavior", "cpuset.memory_pressure_enabled", AGENT];
 
 /// Boolean files, with their values in a new group.
 const FLAGS: [(&str, &str); 10] = [
@@ -56,14 +55,10 @@ const INHERITED: [&str; 4] = [
     "notify_on_release",
 ];
 const RELAX: &str = "cpuset.sched_relax_domain_level";
-
-pub(super) fn file_names(group: &str) -> Vec<String> {
-    let root_only: &[&str] = if group == "/" { &ROOT_FILES } else { &[] };
-    FILES.iter().chain(root_only).map(|name| (*name).to_owned()).collect()
-}
+const AGENT: &str = "release_agent";
 
 /// The root group: both exclusive flags are set at boot (`cpuset_init`).
-pub(super) fn root_group(cpus: CpuSet, mems: CpuSet) -> Group {
+pub(crate) fn root_group(cpus: CpuSet, mems: CpuSet) -> Group {
     let exclusive = ["cpuset.cpu_exclusive", "cpuset.mem_exclusive"];
     Group {
         cpuset: Cpuset { cpus, mems, ..Cpuset::default() },
@@ -72,22 +67,93 @@ pub(super) fn root_group(cpus: CpuSet, mems: CpuSet) -> Group {
     }
 }
 
-/// A new group, as `mkdir` creates it (`cpuset_css_online`).
-pub(super) fn new_group(above: &Group) -> Group {
-    let mut group = Group::default();
-    for name in INHERITED {
-        if let Some(value) = above.values.get(name) {
-            group.values.insert(name, value.clone());
+/// The controller.
+#[derive(Debug)]
+pub(crate) struct CpusetV1;
+
+impl Rules for CpusetV1 {
+    fn file_names(&self, _machine: &Machine, _index: usize, group: &str) -> Vec<&'static str> {
+        let root_only: &[&str] = if group == "/" { &ROOT_FILES } else { &[] };
+        FILES.iter().chain(root_only).copied().collect()
+    }
+
+    /// `cpuset_css_online`.
+    fn new_group(&self, above: &Group) -> Group {
+        let mut group = Group::default();
+        for name in INHERITED {
+            if let Some(value) = above.values.get(name) {
+                group.values.insert(name, value.clone());
+            }
+        }
+        if flag(above, "cgroup.clone_children") {
+            group.cpuset = Cpuset {
+                cpus: above.cpuset.cpus.clone(),
+                mems: above.cpuset.mems.clone(),
+                ..Cpuset::default()
+            };
+        }
+        group
+    }
+
+    fn read(&self, machine: &Machine, file: GroupFile<'_>) -> Result<String, Errno> {
+        let hierarchy = &machine.hierarchies[file.index];
+        let found = hierarchy.groups.get(file.group).ok_or(Errno::NODEV)?;
+        if let Some((known, _)) = FLAGS.iter().find(|(known, _)| *known == file.name) {
+            return Ok(format!("{}\n", u8::from(flag(found, known))));
+        }
+        let value = |name, usual| found.values.get(name).map_or(usual, String::as_str);
+        Ok(match file.name {
+            "cpuset.cpus" => format!("{}\n", found.cpuset.cpus),
+            "cpuset.mems" => format!("{}\n", found.cpuset.mems),
+            "cpuset.effective_cpus" => format!("{}\n", effective(machine, hierarchy, file.group)),
+            "cpuset.effective_mems" => format!("{}\n", found.cpuset.mems),
+            RELAX => format!("{}\n", value(RELAX, "-1")),
+            AGENT => format!("{}\n", value(AGENT, "")),
+            _ => "0\n".to_owned(),
+        })
+    }
+
+    fn write(&self, machine: &mut Machine, file: GroupFile<'_>, text: &str) -> Result<(), Errno> {
+        if let Some((known, _)) = FLAGS.iter().find(|(known, _)| *known == file.name) {
+            let value = parse::unsigned(text)? != 0;
+            return set_flag(machine, file, known, value);
+        }
+        match file.name {
+            "cpuset.cpus" | "cpuset.mems" if file.group == "/" => Err(Errno::ACCESS),
+            "cpuset.cpus" => {
+                let set = parse::list_within(text, machine.possible_bits(), &machine.online)?;
+                change(machine, file, |cpuset| cpuset.cpus = set)
+            }
+            "cpuset.mems" => {
+                let set = parse::list_within(text, MAX_NODES, &machine.mems)?;
+                change(machine, file, |cpuset| cpuset.mems = set)
+            }
+            RELAX => {
+                let level = parse::signed(text)?;
+                if !(-1..=machine.relax_levels).contains(&level) {
+                    return Err(Errno::INVAL);
+                }
+                machine.store(file, RELAX, level.to_string())
+            }
+            AGENT => machine.store(file, AGENT, text.trim().to_owned()),
+            // No write handler: opening succeeds for root, writing does not.
+            _ => Err(Errno::INVAL),
         }
     }
-    if flag(above, "cgroup.clone_children") {
-        group.cpuset = Cpuset {
-            cpus: above.cpuset.cpus.clone(),
-            mems: above.cpuset.mems.clone(),
-            ..Cpuset::default()
-        };
+
+    fn can_attach(&self, machine: &Machine, file: GroupFile<'_>, _: &[Tid]) -> Result<(), Errno> {
+        let hierarchy = &machine.hierarchies[file.index];
+        let has_mems =
+            hierarchy.groups.get(file.group).is_some_and(|found| !found.cpuset.mems.is_empty());
+        if effective(machine, hierarchy, file.group).is_empty() || !has_mems {
+            return Err(Errno::NOSPC);
+        }
+        Ok(())
     }
-    group
+
+    fn effective(&self, machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
+        effective(machine, hierarchy, group)
+    }
 }
 
 fn flag(group: &Group, name: &str) -> bool {
@@ -95,8 +161,7 @@ fn flag(group: &Group, name: &str) -> bool {
     group.values.get(name).map_or(default, String::as_str) == "1"
 }
 
-/// The CPUs that a group's tasks may use.
-pub(super) fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
+fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
     match parent(group) {
         None => machine.online.clone(),
         Some(above) => hierarchy.groups.get(group).map_or_else(CpuSet::new, |found| {
@@ -105,94 +170,14 @@ pub(super) fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -
     }
 }
 
-pub(super) fn read(
-    machine: &Machine,
-    index: usize,
-    group: &str,
-    name: &str,
-) -> Result<String, Errno> {
-    let hierarchy = &machine.hierarchies[index];
-    let found = hierarchy.groups.get(group).ok_or(Errno::NODEV)?;
-    if let Some((known, _)) = FLAGS.iter().find(|(known, _)| *known == name) {
-        return Ok(format!("{}\n", u8::from(flag(found, known))));
-    }
-    Ok(match name {
-        "tasks" => Machine::lines(machine.tids_in(index, group)),
-        "cgroup.procs" => Machine::lines(machine.tgids_in(index, group)),
-        "cpuset.cpus" => format!("{}\n", found.cpuset.cpus),
-        "cpuset.mems" => format!("{}\n", found.cpuset.mems),
-        "cpuset.effective_cpus" => format!("{}\n", effective(machine, hierarchy, group)),
-        "cpuset.effective_mems" => format!("{}\n", found.cpuset.mems),
-        RELAX => format!("{}\n", found.values.get(RELAX).map_or("-1", String::as_str)),
-        "release_agent" => {
-            format!("{}\n", found.values.get("release_agent").map_or("", String::as_str))
-        }
-        _ => "0\n".to_owned(),
-    })
-}
-
-pub(super) fn write(
-    machine: &mut Machine,
-    index: usize,
-    (group, name): (&str, &str),
-    text: &str,
-) -> Result<(), Errno> {
-    if let Some((known, _)) = FLAGS.iter().find(|(known, _)| *known == name) {
-        let value = parse::unsigned(text)? != 0;
-        return set_flag(machine, index, (group, known), value);
-    }
-    match name {
-        "tasks" => attach(machine, index, group, text, WriteScope::Thread),
-        "cgroup.procs" => attach(machine, index, group, text, WriteScope::Process),
-        "cpuset.cpus" => {
-            let set = parse_within(text, machine.possible_bits(), &machine.online, group)?;
-            change(machine, index, group, |cpuset| cpuset.cpus = set)
-        }
-        "cpuset.mems" => {
-            let set = parse_within(text, MAX_NODES, &machine.mems, group)?;
-            change(machine, index, group, |cpuset| cpuset.mems = set)
-        }
-        RELAX => {
-            let level = parse::signed(text)?;
-            if !(-1..=machine.relax_levels).contains(&level) {
-                return Err(Errno::INVAL);
-            }
-            keep(machine, index, (group, RELAX), level.to_string())
-        }
-        "release_agent" => keep(machine, index, (group, "release_agent"), text.trim().to_owned()),
-        // No write handler: opening succeeds for root, writing does not.
-        _ => Err(Errno::INVAL),
-    }
-}
-
-fn parse_within(text: &str, bits: u32, all: &CpuSet, group: &str) -> Result<CpuSet, Errno> {
-    // The root's sets follow the machine.
-    if group == "/" {
-        return Err(Errno::ACCESS);
-    }
-    let set = parse::list(text, bits)?;
-    if set.is_subset(all) { Ok(set) } else { Err(Errno::INVAL) }
-}
-
-fn keep(
-    machine: &mut Machine,
-    index: usize,
-    (group, name): (&str, &'static str),
-    value: String,
-) -> Result<(), Errno> {
-    let found = machine.hierarchies[index].groups.get_mut(group).ok_or(Errno::NODEV)?;
-    found.values.insert(name, value);
-    Ok(())
-}
-
 fn set_flag(
     machine: &mut Machine,
-    index: usize,
-    (group, name): (&str, &'static str),
+    file: GroupFile<'_>,
+    name: &'static str,
     value: bool,
 ) -> Result<(), Errno> {
-    let hierarchy = &machine.hierarchies[index];
-    let now = hierarchy.groups.get(group).ok_or(Errno::NODEV)?;
+    let GroupFile { index, group, .. } = file;
+    let now = machine.hierarchies[index].groups.get(group).ok_or(Errno::NODEV)?;
     let mut trial = now.clone();
     trial.values.insert(name, u8::from(value).to_string());
     if name.starts_with("cpuset.") && name != "cpuset.memory_pressure_enabled" {
@@ -204,10 +189,10 @@ fn set_flag(
 
 fn change(
     machine: &mut Machine,
-    index: usize,
-    group: &str,
+    file: GroupFile<'_>,
     edit: impl FnOnce(&mut Cpuset),
 ) -> Result<(), Errno> {
+    let GroupFile { index, group, .. } = file;
     let now = machine.hierarchies[index].groups.get(group).ok_or(Errno::NODEV)?;
     let mut trial = now.clone();
     edit(&mut trial.cpuset);
@@ -258,24 +243,4 @@ fn is_subset(inner: &Group, outer: &Group) -> bool {
         && inner.cpuset.mems.is_subset(&outer.cpuset.mems)
         && not_more("cpuset.cpu_exclusive")
         && not_more("cpuset.mem_exclusive")
-}
-
-fn attach(
-    machine: &mut Machine,
-    index: usize,
-    group: &str,
-    text: &str,
-    whole: WriteScope,
-) -> Result<(), Errno> {
-    let movers = machine.movers(text, whole)?;
-    let movers = machine.outside(index, group, movers);
-    if movers.is_empty() {
-        return Ok(());
-    }
-    let hierarchy = &machine.hierarchies[index];
-    let mems = hierarchy.groups.get(group).is_some_and(|found| !found.cpuset.mems.is_empty());
-    if effective(machine, hierarchy, group).is_empty() || !mems {
-        return Err(Errno::NOSPC);
-    }
-    machine.move_tasks(index, group, &movers)
 }

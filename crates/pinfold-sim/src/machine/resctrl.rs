@@ -12,7 +12,7 @@ use pinfold_host::paths;
 use pinfold_model::Tid;
 use rustix::io::Errno;
 
-use super::state::Machine;
+use super::Machine;
 
 /// Number of cache ways: the L3 of an Intel server of 2017.
 const WAYS: u32 = 11;
@@ -21,7 +21,7 @@ const PERCENT: u32 = 10;
 
 /// State of the file system.
 #[derive(Clone, Debug)]
-pub(super) struct Resctrl {
+pub(crate) struct Resctrl {
     /// Number of cache domains, each with a memory controller.
     domains: u32,
     /// Number of classes of service, including that of the root group.
@@ -36,7 +36,7 @@ pub(super) struct Resctrl {
 type Schemata = BTreeMap<(&'static str, u32), u32>;
 
 impl Resctrl {
-    pub(super) fn new(domains: u32, classes: usize) -> Self {
+    pub(crate) fn new(domains: u32, classes: usize) -> Self {
         let mut new = Self {
             domains,
             classes,
@@ -143,7 +143,7 @@ impl Machine {
         self.resctrl.as_ref()?.place(path)
     }
 
-    pub(super) fn read_resctrl(&self, path: &str) -> Option<Result<Vec<u8>, Errno>> {
+    pub(crate) fn read_resctrl(&self, path: &str) -> Option<Result<Vec<u8>, Errno>> {
         let (group, file) = self.resctrl_place(path)?;
         let resctrl = self.resctrl.as_ref()?;
         Some(match file {
@@ -160,7 +160,7 @@ impl Machine {
         })
     }
 
-    pub(super) fn list_resctrl(&self, path: &str) -> Option<Result<Vec<String>, Errno>> {
+    pub(crate) fn list_resctrl(&self, path: &str) -> Option<Result<Vec<String>, Errno>> {
         let (group, file) = self.resctrl_place(path)?;
         let resctrl = self.resctrl.as_ref()?;
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -178,7 +178,7 @@ impl Machine {
         Some(Ok(all))
     }
 
-    pub(super) fn write_resctrl(&mut self, path: &str, text: &str) -> Option<Result<(), Errno>> {
+    pub(crate) fn write_resctrl(&mut self, path: &str, text: &str) -> Option<Result<(), Errno>> {
         let (group, file) = self.resctrl_place(path)?;
         let tid = text.trim().parse().ok().map(Tid);
         let known = tid.filter(|tid| self.tasks.contains_key(tid));
@@ -195,7 +195,7 @@ impl Machine {
         })
     }
 
-    pub(super) fn make_resctrl(&mut self, path: &str) -> Option<Result<(), Errno>> {
+    pub(crate) fn make_resctrl(&mut self, path: &str) -> Option<Result<(), Errno>> {
         let (group, name) = self.resctrl_place(path)?;
         let name = name.map(str::to_owned);
         let resctrl = self.resctrl.as_mut()?;
@@ -213,7 +213,7 @@ impl Machine {
         })
     }
 
-    pub(super) fn remove_resctrl(&mut self, path: &str) -> Option<Result<(), Errno>> {
+    pub(crate) fn remove_resctrl(&mut self, path: &str) -> Option<Result<(), Errno>> {
         let (group, file) = self.resctrl_place(path)?;
         let resctrl = self.resctrl.as_mut()?;
         if file.is_some() {
@@ -228,7 +228,7 @@ impl Machine {
     }
 
     /// Everything that a change could modify, for the snapshot.
-    pub(super) fn resctrl_text(&self) -> String {
+    pub(crate) fn resctrl_text(&self) -> String {
         let Some(resctrl) = &self.resctrl else { return String::new() };
         let groups = resctrl.groups.keys();
         let mut text: String = groups
