@@ -148,7 +148,7 @@ fn given(
     let machine = Machine::of(&scout.study, &scout.study.name)?;
     let state = own_folder(state)?;
     let pinload = Pinload::install_in(&state.path_of("bin"))?;
-    let mut runner = HostRunner::new(&machine, (&state, &pinload))?;
+    let mut runner = HostRunner::new(&machine, &state, &pinload)?;
     let here = scout.look(&machine.facts, &runner)?;
     let Some(first) = &job.scouted else { return Ok(Given::Scouted(here)) };
     if let Some(why) = worker::differences(&scout, first, &here) {

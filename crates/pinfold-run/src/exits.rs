@@ -40,6 +40,19 @@ pub struct Answer {
     pub has_ended: bool,
 }
 
+/// The options of an observation, as given.
+#[derive(Clone, Copy, Debug)]
+pub struct ExitOptions<'a> {
+    /// `--look`, a time.
+    pub look: Option<&'a str>,
+    /// `--distributor`, an address.
+    pub distributor: Option<&'a str>,
+    /// Addresses are counted too.
+    pub addresses: bool,
+    /// Its duration (ns).
+    pub duration_ns: u64,
+}
+
 /// The settings of an observation.
 pub struct Wish {
     look_ns: u64,
@@ -50,12 +63,9 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// The settings from the texts of the options `--look` and `--distributor`.
-    pub fn of(
-        (look, distributor): (Option<&str>, Option<&str>),
-        addresses: bool,
-        duration_ns: u64,
-    ) -> Result<Self, Failure> {
+    /// The settings from the options.
+    pub fn of(options: ExitOptions<'_>) -> Result<Self, Failure> {
+        let ExitOptions { look, distributor, addresses, duration_ns } = options;
         let look_ns = time::parse_ns("--look", look.unwrap_or(LOOK))?;
         let distributor = address(distributor)?;
         Ok(Self { look_ns, distributor, addresses, duration_ns })

@@ -16,7 +16,7 @@ use pinfold_host::process::{self, Child, Spawn};
 use pinfold_host::{Clock as _, ControlSocket, EventWatcher, SystemClock};
 use pinfold_model::{NodeId, Plan, Role, Topology};
 
-use crate::apply_session::{self, OnStop};
+use crate::apply_session::{self, OnStop, Placement};
 use crate::emulate::exec::hand_on;
 use crate::message::say;
 use crate::rt_watchdog::Guard;
@@ -31,7 +31,8 @@ const GO: u8 = b'g';
 /// Runs a command under a plan until it ends, and returns its status.
 pub fn run(
     state: &StateDir,
-    (plan, topology): (&Plan, &Topology),
+    plan: &Plan,
+    topology: &Topology,
     words: &[String],
 ) -> Result<ExitStatus, Failure> {
     let host = host::live()?;
@@ -44,8 +45,9 @@ pub fn run(
     let node = memory_node(plan, topology);
     let mut command = gate.start(words, node)?;
     let target = Target::new(command.pid(), vec![(command.task(), Role::Task)]);
+    let placement = Placement { plan, target: &target };
     let (mut applied, journal, mut guard) =
-        apply_session::apply_guarded(&host, (plan, &target), &journals, OnStop::Finish)?;
+        apply_session::apply_guarded(&host, placement, &journals, OnStop::Finish)?;
     // Memory that could not be bound by a cgroup is bound by the policy that the command inherits.
     applied.findings.retain(|finding| node.is_none() || finding.subject != "memory");
     apply_session::report(&applied);

@@ -1,18 +1,17 @@
 //! Starts QEMU paused, places it, continues and monitors it, and cleans up.
 
-use pinfold_apply::Target;
 use pinfold_host::SystemClock;
 use pinfold_host::files::StateDir;
 use pinfold_model::{Command, Plan, QemuCommand, Topology};
 use pinfold_vm::argv;
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 
-use crate::apply_session::{self, OnStop};
+use crate::apply_session::{self, OnStop, Placement};
 use crate::message::say;
-use crate::rt_watchdog::Guard;
+use crate::run_monitor::{self, Monitored};
 use crate::target::placeable;
 use crate::vcpus::Vcpus;
-use crate::{Exit, Failure, host, interrupt, run_monitor, time};
+use crate::{Exit, Failure, host, interrupt, time};
 
 /// Timeout for QEMU to quit.
 const QUIT_NS: u64 = 5_000_000_000;
@@ -77,11 +76,13 @@ pub fn run(
         say(&finding.to_string());
     }
     let target = placeable(&vm.found);
+    let placement = Placement { plan: &plan, target: &target };
     let (applied, mut journal, mut guard) =
-        apply_session::apply_guarded(&host, (&plan, &target), &journals, OnStop::TakeBack)?;
+        apply_session::apply_guarded(&host, placement, &journals, OnStop::TakeBack)?;
     apply_session::report(&applied);
-    let placed = (&plan, &target, &mut journal);
-    let watched = go(&mut vm, &host, placed, guard.as_mut());
+    let monitored =
+        Monitored { placement, journal: &mut journal, monitor: None, guard: guard.as_mut() };
+    let watched = go(&mut vm, &host, monitored);
     let status = match vm.try_wait() {
         Ok(Some(status)) => Ok(status),
         Ok(None) | Err(_) => vm.quit(QUIT_NS),
@@ -107,11 +108,10 @@ pub fn run(
     }
 }
 
-fn go(
-    vm: &mut RunningVm,
+fn go<'m>(
+    vm: &'m mut RunningVm,
     host: &pinfold_host::LiveHost,
-    (plan, target, journal): (&Plan, &Target, &mut pinfold_apply::Journal<'_>),
-    guard: Option<&mut Guard>,
+    monitored: Monitored<'_, '_, 'm>,
 ) -> Result<(), Failure> {
     match vm.cont()? {
         Resumed::Running => {}
@@ -119,5 +119,6 @@ fn go(
             say("your command has -S: the guest is placed and waits for your `cont`")
         }
     }
-    run_monitor::watch(host, &SystemClock, (plan, target), journal, (Some(&mut vm.qmp), guard))
+    let monitored = Monitored { monitor: Some(&mut vm.qmp), ..monitored };
+    run_monitor::watch(host, &SystemClock, monitored)
 }

@@ -76,6 +76,17 @@ struct Tuning<'a> {
     state: &'a StateDir,
 }
 
+/// The host of a tuning run.
+#[derive(Clone, Copy)]
+pub struct TuningHost<'a> {
+    /// Access to it.
+    pub host: &'a LiveHost,
+    /// Its topology.
+    pub topology: &'a Topology,
+    /// The state directory, if it is not the usual one.
+    pub state: Option<&'a str>,
+}
+
 /// Runs the tuning to its end; the store has the result. Signals must be
 /// [caught](interrupt::install) before.
 ///
@@ -83,8 +94,8 @@ struct Tuning<'a> {
 /// [`Failure`]: the guest cannot be started, or the run was interrupted and can be resumed.
 pub fn tune(
     options: &Options,
-    (host, topology): (&LiveHost, &Topology),
-    (subject, state): (&mut Subject, Option<&str>),
+    TuningHost { host, topology, state }: TuningHost<'_>,
+    subject: &mut Subject,
     display: Display<'_>,
 ) -> Result<(Store, RunId), Failure> {
     let open = || Store::open_or_create(&options.store);

@@ -20,7 +20,7 @@ use pinfold_vm::{Monitor as _, Qmp, threads};
 
 use crate::emulate::status::is_platform;
 use crate::message::say;
-use crate::metrics::{Counts, Metrics};
+use crate::metrics::{Counts, Metrics, MetricsAddress};
 use crate::rt_watchdog::Guard;
 use crate::run_monitor::{COMPARE_NS, Due, Ear, Rounds, TICK_NS};
 use crate::target::{kept_since, threads_by_journal};
@@ -41,7 +41,7 @@ pub type OnEvent<'a> = dyn Fn(&Counts, u64, &WatchEvent) + 'a;
 pub fn watch(
     state: &StateDir,
     sockets: &[String],
-    (metrics, metrics_port): (Option<&str>, Option<u16>),
+    metrics: MetricsAddress<'_>,
     on_event: &OnEvent<'_>,
 ) -> Result<(), Failure> {
     let host = host::live_within(KEEPER_NS)?;
@@ -55,7 +55,7 @@ pub fn watch(
         .with_hint("end that one first; kill -HUP makes it read everything again"));
     };
     let journals = host::journals(state, &clock)?;
-    let mut metrics = Metrics::open(metrics, metrics_port)?;
+    let mut metrics = Metrics::open(metrics)?;
     interrupt::install_with_reread()?;
     let mut desk = Desk {
         host: &host,

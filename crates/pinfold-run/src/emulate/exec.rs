@@ -10,7 +10,7 @@ use pinfold_model::{CpuSet, Platform};
 
 use super::ipc::Enter;
 use super::status::Endpoint;
-use super::supervisor::{resolved, with_platform};
+use super::supervisor::{Activation, resolved, with_platform};
 use crate::message::say;
 
 /// The start of a command in a vnode.
@@ -35,7 +35,8 @@ pub fn run_slow(
     interrupt::install_forward()?;
     let mut child: Option<Child> = None;
     let mut ended = None;
-    let worked = with_platform(&host, (state, Endpoint::Closed), &plan, &mut |platformed| {
+    let activation = Activation { plan: &plan, state, door: Endpoint::Closed, bell: None };
+    let worked = with_platform(&host, activation, &mut |platformed| {
         let running = match &mut child {
             Some(running) => running,
             None => {

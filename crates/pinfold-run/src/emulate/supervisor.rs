@@ -301,7 +301,8 @@ pub fn supervise(platform: &PlatformFile<'_>, state: &StateDir) -> Result<(), Fa
         Ok(true)
     };
     ipc::forget_last_words(state)?;
-    let ended = with_platform(&host, (state, Endpoint::Open), &plan, &mut nobody);
+    let activation = Activation { plan: &plan, state, door: Endpoint::Open, bell: None };
+    let ended = with_platform(&host, activation, &mut nobody);
     if let Err(failure) = &ended {
         // In the background the messages have no reader: `status` reports them.
         ipc::keep_last_words(state, failure);
@@ -332,6 +333,19 @@ pub struct Machine<'m> {
     pub facts: &'m Facts,
 }
 
+/// A platform to activate.
+#[derive(Clone, Copy)]
+pub struct Activation<'a> {
+    /// The plan of its vnodes.
+    pub plan: &'a EmulationPlan,
+    /// The directory of the journal and of the socket.
+    pub state: &'a StateDir,
+    /// Whether clients can connect to the supervisor.
+    pub door: Endpoint,
+    /// The work is also called when this is readable.
+    pub bell: Option<BorrowedFd<'a>>,
+}
+
 type Work<'w> = dyn FnMut(&mut Platformed<'_>) -> Result<bool, Failure> + 'w;
 
 /// Activates a platform, runs while `work` returns true, and undoes the platform.
@@ -339,26 +353,23 @@ type Work<'w> = dyn FnMut(&mut Platformed<'_>) -> Result<bool, Failure> + 'w;
 /// `work` is called after each turn of the methods; it must not block.
 pub fn with_platform(
     host: &LiveHost,
-    (state, door): (&StateDir, Endpoint),
-    plan: &EmulationPlan,
+    activation: Activation<'_>,
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
     let pinload = Pinload::install()?;
     let topology = inputs::topology(host, None)?;
-    let kept = Kept::of(host, state, &topology)?;
+    let kept = Kept::of(host, activation.state, &topology)?;
     let programs = Programs::new(&pinload, kept);
     let facts = Facts::find(host)?;
     let machine = Machine { host, topology: &topology, facts: &facts };
-    with_programs(machine, (state, door), plan, (&programs, None), work)
+    with_programs(machine, activation, &programs, work)
 }
 
-/// As [`with_platform`], on a known machine, with an installed copy of `pinload`. `work` is also
-/// called when `bell` is readable.
+/// As [`with_platform`], on a known machine, with an installed copy of `pinload`.
 pub fn with_programs(
     machine: Machine<'_>,
-    (state, door): (&StateDir, Endpoint),
-    plan: &EmulationPlan,
-    (programs, bell): (&Programs<'_>, Option<BorrowedFd<'_>>),
+    Activation { plan, state, door, bell }: Activation<'_>,
+    programs: &Programs<'_>,
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
     let host = machine.host;

@@ -21,7 +21,7 @@ use super::measure::{Running, last_lines};
 use super::subject::{Inside, Subject};
 use crate::{
     Exit, Failure,
-    apply_session::{self, OnStop},
+    apply_session::{self, OnStop, Placement},
     host, interrupt, plans,
     rt_watchdog::{Beating, Guard},
     target::placeable,
@@ -168,7 +168,8 @@ impl VmStarter<'_> {
         let own =
             host_side.tasks(self.host).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
         let target = Target { own, ..placeable(&vm.found) };
-        apply_session::apply_guarded(self.host, (plan, &target), journals, OnStop::Finish)
+        let placement = Placement { plan, target: &target };
+        apply_session::apply_guarded(self.host, placement, journals, OnStop::Finish)
     }
 
     fn use_guest(

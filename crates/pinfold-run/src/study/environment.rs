@@ -40,6 +40,20 @@ pub struct Known<'a> {
     pub facts: &'a Facts,
 }
 
+/// A cell with its study, which has its levels.
+#[derive(Clone, Copy)]
+pub struct CellLevels<'a> {
+    pub study: &'a Study,
+    pub cell: &'a Cell,
+}
+
+impl<'a> CellLevels<'a> {
+    /// The level of the factor that acts on this.
+    pub fn acting(self, acts: &Acts) -> Option<&'a Level> {
+        self.cell.acting(self.study, acts)
+    }
+}
+
 impl TrialEnvironment {
     /// The measured CPUs.
     pub fn pus(&self) -> CpuSet {
@@ -76,7 +90,8 @@ impl TrialEnvironment {
             return Err(reason);
         }
         if let Some(wish) = cell.guest(study)? {
-            let guest = GuestGround::of((study, cell), wish, &knobs, (topology, host))?;
+            let known = Known { host, topology, facts };
+            let guest = GuestGround::of(CellLevels { study, cell }, wish, &knobs, known)?;
             return Ok(TrialEnvironment::Guest(Box::new(guest)));
         }
         let level = |acts: Acts| cell.acting(study, &acts);
@@ -118,7 +133,7 @@ impl TrialEnvironment {
         let asks = |word: &String| word.contains("{places}");
         let places = match cell.workload(study).program.words().iter().any(asks) {
             true => {
-                guests::places(&guests::plan((strategy, EmulatorRequest::Usual), size, topology)?)
+                guests::places(&guests::plan(strategy, EmulatorRequest::Usual, size, topology)?)
                     .map(once)
             }
             false => None,

@@ -40,7 +40,7 @@ pub fn run(
     let machine = Machine::of(new.study, new.file)?;
     let pinload = Pinload::install()?;
     let state = host::state(state)?;
-    let mut runner = HostRunner::new(&machine, (&state, &pinload))?;
+    let mut runner = HostRunner::new(&machine, &state, &pinload)?;
     let mut store = Store::open_or_create(new.store)?;
     let cells = study::cells(new.study, &machine.facts, &runner);
     runner.prepare(new.study, &cells.map_err(|error| file_failure(new.file, error))?)?;
@@ -80,19 +80,30 @@ pub fn require_own(store: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A stored run of a study that is not finished.
+pub struct StoredRun<'a> {
+    /// Its store.
+    pub store: &'a mut Store,
+    /// The run.
+    pub id: RunId,
+    /// Its study and cells.
+    pub loaded: &'a Loaded,
+}
+
 /// Runs the remaining trials of a run; a changed host is accepted if `accept` says so.
 ///
 /// # Errors
 /// As [`run`], and if the host has changed.
 pub fn resume(
-    (store, id, loaded): (&mut Store, RunId, &Loaded),
-    (state, accept): (Option<&str>, HostChange),
+    StoredRun { store, id, loaded }: StoredRun<'_>,
+    accept: HostChange,
+    state: Option<&str>,
     display: Display<'_>,
 ) -> Result<(), Failure> {
     let machine = Machine::of(&loaded.study, store.path())?;
     let pinload = Pinload::install()?;
     let state = host::state(state)?;
-    let mut runner = HostRunner::new(&machine, (&state, &pinload))?;
+    let mut runner = HostRunner::new(&machine, &state, &pinload)?;
     runner.prepare(&loaded.study, &loaded.cells)?;
     let origin = host::origin(&machine.host, &machine.topology, loaded.study.seed)?;
     let origin = runner.origin(origin);

@@ -26,9 +26,9 @@ use super::trials::{Enter, Means, Trials};
 use crate::emulate::helpers::Programs;
 use crate::emulate::kept::Kept;
 use crate::emulate::status::Endpoint;
-use crate::emulate::supervisor::{self, with_programs};
-use crate::guest::Subject;
+use crate::emulate::supervisor::{self, Activation, with_programs};
 use crate::guest::loads::{GuestSide, HostSide};
+use crate::guest::{Subject, VmStarter};
 use crate::message::say;
 use crate::{Exit, Failure, host, inputs, interrupt};
 
@@ -61,7 +61,8 @@ impl<'a> HostRunner<'a> {
     /// A runner with the folder of its journals, and the program of its loads.
     pub fn new(
         machine: &'a Machine,
-        (state, pinload): (&'a StateDir, &'a Pinload),
+        state: &'a StateDir,
+        pinload: &'a Pinload,
     ) -> Result<Self, Failure> {
         let (host, topology) = (&machine.host, &machine.topology);
         let facts = Facts::find(host)
@@ -90,8 +91,7 @@ impl<'a> HostRunner<'a> {
         for ground in &wanted {
             let Some(subject) = self.guests.kvm_subject(ground) else { continue };
             say("Trying a start under KVM …");
-            let means = (self.host, self.state);
-            let starter = guests::starter(means, (self.pinload, self.topology), &subject)?;
+            let starter = self.starter(&subject)?;
             if let Err(failure) = starter.with_guest(&ground.plan, |_, _| Ok(())) {
                 self.guests.refuse_kvm(ground.isa, &failure);
             }
@@ -123,7 +123,7 @@ impl<'a> HostRunner<'a> {
         // Loads and guests inherit the affinity of this process.
         self.release(self.topology)?;
         let Some(first) = request.wanted().next() else { return Ok(()) };
-        let beside = Neighbours::of((request.study, first.cell), &ground.pus(), self.topology)
+        let beside = Neighbours::of(request.study, first.cell, &ground.pus(), self.topology)
             .map_err(|why| Failure::new(Exit::Input, why))?;
         let mib = beside.neighbour_mib(self.topology, free_bytes(self.host));
         if let Some(caveat) = beside.caveat(self.topology, mib)
@@ -189,8 +189,7 @@ impl<'a> HostRunner<'a> {
     ) -> Result<(), Failure> {
         self.among(guest, guest.machines.saturating_sub(1), &mut |crowd| {
             let subject = self.subject(guest, 0)?;
-            let means = (self.host, self.state);
-            let starter = guests::starter(means, (self.pinload, self.topology), &subject)?;
+            let starter = self.starter(&subject)?;
             starter.with_guest(&guest.plan, |running, facts| {
                 let kernel = self.guests.kernel(guest.isa);
                 let (pus, sent) = (guest.plan.pus(), BTreeMap::new());
@@ -205,6 +204,10 @@ impl<'a> HostRunner<'a> {
                 Inside { running, facts, kernel, pus, sent }.trials(request, &mut finished)
             })
         })
+    }
+
+    fn starter<'s>(&'s self, subject: &'s Subject) -> Result<VmStarter<'s>, Failure> {
+        guests::starter(self.known(), self.state, self.pinload, subject)
     }
 
     fn subject(&self, guest: &GuestGround, index: u32) -> Result<Subject, Failure> {
@@ -223,10 +226,9 @@ impl<'a> HostRunner<'a> {
             return work(&[]);
         }
         let subject = self.subject(guest, others)?;
-        let plan = guests::plan((NONE, EmulatorRequest::Usual), guest.vcpus, self.topology)
+        let plan = guests::plan(NONE, EmulatorRequest::Usual, guest.vcpus, self.topology)
             .map_err(|why| Failure::new(Exit::Input, why))?;
-        let means = (self.host, self.state);
-        let starter = guests::starter(means, (self.pinload, self.topology), &subject)?;
+        let starter = self.starter(&subject)?;
         starter.with_guest(&plan, |running, _| {
             let Some(agent) = running.agent.as_deref() else {
                 return Err(Failure::new(Exit::Vm, "the guest has no agent"));
@@ -299,9 +301,8 @@ impl<'a> HostRunner<'a> {
         let (host, topology, facts) = (self.host, self.topology, &self.facts);
         let worked = with_programs(
             supervisor::Machine { host, topology, facts },
-            (self.state, Endpoint::Closed),
-            plan,
-            (&programs, bell),
+            Activation { plan, state: self.state, door: Endpoint::Closed, bell },
+            &programs,
             &mut |platformed| {
                 let place = match &enter {
                     Some(place) => place,
@@ -362,7 +363,7 @@ impl Runner for HostRunner<'_> {
             Err(why) => Some(why.clone()),
         };
         let beside =
-            |ground: TrialEnvironment| Neighbours::of((study, cell), &ground.pus(), self.topology);
+            |ground: TrialEnvironment| Neighbours::of(study, cell, &ground.pus(), self.topology);
         let refusal = refusal.or_else(|| ground.and_then(beside).err());
         self.refused.borrow_mut().insert(key, refusal.clone());
         refusal

@@ -15,7 +15,7 @@ use super::probes::{Observation, need_threads, one_figure};
 use crate::guest::loads::HostSide;
 use crate::{
     Failure,
-    apply_session::{self, OnStop},
+    apply_session::{self, OnStop, Placement},
     rt_watchdog::{Beating, Guard},
 };
 
@@ -144,7 +144,7 @@ impl<'a, 'f> Trials<'a, 'f> {
     }
 
     fn begin(&self, wanted: Wanted<'a>, enter: &Enter) -> Result<Running<'a>, TrialError> {
-        let words = words(wanted, (&enter.pus, enter.places.as_deref()))?;
+        let words = words(wanted, &enter.pus, enter.places.as_deref())?;
         let workload = wanted.cell.workload(wanted.study);
         let argv = match &workload.program {
             Program::Pinload(_) => [vec![self.means.pinload.path()], words].concat(),
@@ -190,7 +190,7 @@ impl<'a, 'f> Trials<'a, 'f> {
             let target = Target::new(job.child().task().tid, threads.clone());
             let (_, journal, guard) = apply_session::apply_guarded(
                 self.means.host,
-                (plan, &target),
+                Placement { plan, target: &target },
                 self.means.journals,
                 OnStop::Finish,
             )
@@ -250,7 +250,8 @@ fn spawn(argv: &[String], enter: &Enter) -> Spawn {
 /// pinned individually.
 pub fn words(
     wanted: Wanted<'_>,
-    (pus, places): (&CpuSet, Option<&[PuId]>),
+    pus: &CpuSet,
+    places: Option<&[PuId]>,
 ) -> Result<Vec<String>, TrialError> {
     let list =
         |places: &[PuId]| places.iter().map(ToString::to_string).collect::<Vec<String>>().join(",");
@@ -277,7 +278,7 @@ pub fn figures(wanted: Wanted<'_>, ended: &Ended) -> Result<Vec<Figure>, TrialEr
         // Only its duration is measured.
         (Program::Command(_), true) => Vec::new(),
     };
-    let whole = (Unit::Nanoseconds, ended.elapsed_ns as f64);
-    figures.push(one_figure(WHOLE_TIME, whole, ended.elapsed_ns));
+    let ns = ended.elapsed_ns;
+    figures.push(one_figure(WHOLE_TIME, Unit::Nanoseconds, ns as f64, ns));
     Ok(figures)
 }

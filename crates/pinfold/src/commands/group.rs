@@ -29,7 +29,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = host::state(state)?;
     gate::require_program(&arguments.command)?;
     let plan = plan_for(arguments, &topology)?;
-    as_it_ended(gate::run(&state, (&plan, &topology), &arguments.command)?)
+    as_it_ended(gate::run(&state, &plan, &topology, &arguments.command)?)
 }
 
 fn plan_for(arguments: &RunArgs, topology: &Topology) -> Result<Plan, Failure> {

@@ -3,7 +3,7 @@
 use pinfold_apply::WatchEvent;
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::Command;
-use pinfold_run::metrics::Counts;
+use pinfold_run::metrics::{Counts, MetricsAddress};
 use pinfold_run::{Failure, host, run_monitor, time, watch};
 use serde_json::json;
 
@@ -12,7 +12,8 @@ use crate::output::{self, data, show};
 
 /// Watches until it is stopped.
 pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> {
-    let metrics = (arguments.metrics.as_deref(), arguments.metrics_port);
+    let metrics =
+        MetricsAddress { socket: arguments.metrics.as_deref(), port: arguments.metrics_port };
     let print = |counts: &Counts, right_unix_s: u64, event: &WatchEvent| {
         report(counts, right_unix_s, event, arguments.json);
     };

@@ -15,7 +15,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use pinfold_host::files;
 use pinfold_model::Figure;
 use pinfold_probe::registry::{self, PROBES, Probe};
-use pinfold_run::measure::{self as library, Bench, Instrument, PlaceRequest, ProbeOptions};
+use pinfold_run::measure::{
+    self as library, Against, Bench, GuestRequest, Instrument, PlaceRequest, ProbeOptions,
+};
 use pinfold_run::{Exit, Failure};
 use pinfold_study::measured::to_json;
 
@@ -62,7 +64,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     };
     if let Some(tool) = &arguments.against {
         let blocks = arguments.blocks.unwrap_or(COMPARED_BLOCKS);
-        let (reported, checks) = library::against(&bench, probe, (tool, blocks), &place)?;
+        let (reported, checks) = library::against(&bench, probe, Against { tool, blocks }, &place)?;
         match arguments.json {
             true => data(&show::cross_check_json(&reported, &checks).to_string()),
             false => data(&screen::fitted(&show::cross_check(&reported, &checks))),
@@ -71,7 +73,9 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     }
     let blocks = arguments.blocks.unwrap_or(1);
     let measurement = match &arguments.guest {
-        Some(guest) => library::in_guest(&bench, probe, (guest, &how), (blocks, state))?,
+        Some(guest) => {
+            library::in_guest(&bench, probe, GuestRequest { guest, how: &how, state }, blocks)?
+        }
         None => library::on_host(&bench, probe, &place, blocks)?,
     };
     if let Some(path) = &arguments.save {

@@ -57,7 +57,7 @@ fn check(arguments: &CheckArgs, state: Option<&str>) -> Result<(), Failure> {
     let machine = Machine::of(&study, file)?;
     let pinload = Pinload::install()?;
     let state = host::state(state)?;
-    let runner = HostRunner::new(&machine, (&state, &pinload))?;
+    let runner = HostRunner::new(&machine, &state, &pinload)?;
     let cells = library::cells(&study, &machine.facts, &runner);
     let cells = cells.map_err(|error| file_failure(file, error))?;
     let prediction = library::predict(&study, &cells, &machine.facts);
@@ -130,7 +130,8 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
         true => HostChange::Accept,
         false => HostChange::Refuse,
     };
-    with_bar(|display| runner::resume((&mut store, id, &loaded), (state, on_change), display))?;
+    let stored = runner::StoredRun { store: &mut store, id, loaded: &loaded };
+    with_bar(|display| runner::resume(stored, on_change, state, display))?;
     print::ended(&store, id)
 }
 
