@@ -12,7 +12,7 @@ use pinfold_model::{Command, Plan, Severity};
 use pinfold_plan::{Fit, command, schema};
 
 use crate::message::say;
-use crate::rt_watchdog::Guard;
+use crate::rt_watchdog::{Guard, Supervision};
 use crate::{Exit, Failure, interrupt, plans};
 
 /// Effect of a [request to stop](interrupt::requested) on an apply in progress.
@@ -51,11 +51,11 @@ pub fn apply<'c>(
 pub fn apply_guarded<'c>(
     host: &LiveHost,
     placement: Placement<'_>,
-    journals: &Journals<'c>,
+    supervision: Supervision<'_, 'c>,
     on_stop: OnStop,
 ) -> Result<(Applied, Journal<'c>, Option<Guard>), Failure> {
-    let mut journal = begin(host, placement, journals, Stay::WithThisProcess)?;
-    let guard = Guard::of(placement.plan, journals, &journal.record().header.id)?;
+    let mut journal = begin(host, placement, supervision.journals, Stay::WithThisProcess)?;
+    let guard = Guard::of(supervision, placement.plan, &journal.record().header.id)?;
     match make_true(host, placement, &mut journal, on_stop) {
         Ok(applied) => Ok((applied, journal, guard)),
         Err(failure) => {

@@ -14,6 +14,7 @@ use pinfold_probe::exits::{cost, expected};
 use pinfold_vm::Monitor;
 use serde_json::json;
 
+use crate::helper_program::HelperProgram;
 use crate::target::Vm;
 use crate::{Exit, Failure, interrupt, time};
 
@@ -92,11 +93,11 @@ impl Answer {
     }
 
     /// Measures the overhead, with a micro-guest that runs next to the machine.
-    pub fn measure_cost(&mut self, host: &LiveHost) {
+    pub fn measure_cost(&mut self, host: &LiveHost, program: &HelperProgram) {
         let Some(scope) = self.scope else { return };
         let cost = match interrupt::requested() {
             true => Err("it was interrupted".to_owned()),
-            false => measured(host, scope),
+            false => measured(host, program, scope),
         };
         self.no_cost = cost.map(|cost| self.table.cost = Some(cost)).err();
     }
@@ -179,9 +180,13 @@ fn watched(
 }
 
 /// The overhead, measured with a micro-guest that runs next to the machine.
-fn measured(host: &LiveHost, scope: ExitScope) -> Result<cost::Cost, String> {
+fn measured(
+    host: &LiveHost,
+    program: &HelperProgram,
+    scope: ExitScope,
+) -> Result<cost::Cost, String> {
     let reported = |error: ExitsError| Failure::from(error).message;
-    let mut guest = micro::MicroChild::start().map_err(reported)?;
+    let mut guest = micro::MicroChild::start(program).map_err(reported)?;
     cost::measure(host, &SystemClock, scope, &mut guest).map_err(reported)
 }
 

@@ -30,7 +30,7 @@ pub use self::place::{HostPlace, PlaceRequest};
 pub use self::run_block::Taking;
 use self::run_block::{Conditions, Reader};
 
-use crate::{Exit, Failure, host, inputs, interrupt};
+use crate::{Exit, Failure, HelperProgram, host, inputs, interrupt};
 
 /// Timeout for `pinload` to describe itself.
 const TOLD_NS: u64 = 10_000_000_000;
@@ -83,6 +83,8 @@ pub struct Bench {
     pub version: String,
     /// Seed of random orders.
     pub seed: u64,
+    /// The program of the watchdogs.
+    pub program: HelperProgram,
     command: Vec<String>,
     on_figures: OnFigures,
 }
@@ -96,6 +98,7 @@ impl Bench {
         seed: Option<u64>,
         command: Vec<String>,
         on_figures: OnFigures,
+        program: HelperProgram,
     ) -> Result<Self, Failure> {
         let host = host::live()?;
         let topology = inputs::topology(&host, None)?;
@@ -104,7 +107,7 @@ impl Bench {
         let clock = SystemClock;
         let seed = seed.unwrap_or_else(|| clock.now_ns() ^ clock.unix_seconds());
         let version = reported.stdout_text().trim().to_owned();
-        Ok(Self { host, topology, pinload, version, seed, command, on_figures })
+        Ok(Self { host, topology, pinload, version, seed, program, command, on_figures })
     }
 
     /// A measurement with these blocks.

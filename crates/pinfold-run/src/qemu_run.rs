@@ -1,13 +1,14 @@
 //! Starts QEMU paused, places it, continues and monitors it, and cleans up.
 
 use pinfold_host::SystemClock;
-use pinfold_host::files::StateDir;
 use pinfold_model::{Command, Plan, QemuCommand, Topology};
 use pinfold_vm::argv;
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 
 use crate::apply_session::{self, OnStop, Placement};
+use crate::helper_program::Session;
 use crate::message::say;
+use crate::rt_watchdog::Supervision;
 use crate::run_monitor::{self, Monitored};
 use crate::target::placeable;
 use crate::vcpus::Vcpus;
@@ -40,7 +41,7 @@ pub type Planner<'a> = dyn Fn(&QemuCommand, &Vcpus) -> Result<Plan, Failure> + '
 /// Runs QEMU under a plan until it ends. `plan_for` is called before the start, and again if QEMU
 /// has other vCPUs than its command line.
 pub fn run(
-    state: &StateDir,
+    Session { state, program }: Session<'_>,
     words: &[String],
     (topology, start_timeout): (&Topology, &str),
     plan_for: &Planner<'_>,
@@ -77,8 +78,9 @@ pub fn run(
     }
     let target = placeable(&vm.found);
     let placement = Placement { plan: &plan, target: &target };
+    let supervision = Supervision { journals: &journals, program };
     let (applied, mut journal, mut guard) =
-        apply_session::apply_guarded(&host, placement, &journals, OnStop::TakeBack)?;
+        apply_session::apply_guarded(&host, placement, supervision, OnStop::TakeBack)?;
     apply_session::report(&applied);
     let monitored =
         Monitored { placement, journal: &mut journal, monitor: None, guard: guard.as_mut() };

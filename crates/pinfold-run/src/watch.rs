@@ -12,16 +12,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_apply::{
     Extent, Glance, JournalError, Journals, Record, Roles, Target, WatchEvent, Watcher,
 };
-use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
 use pinfold_model::text::counted;
 use pinfold_model::{Finding, Plan, Role, TaskId, Tid};
 use pinfold_vm::{Monitor as _, Qmp, threads};
 
 use crate::emulate::status::is_platform;
+use crate::helper_program::Session;
 use crate::message::say;
 use crate::metrics::{Counts, Metrics, MetricsAddress};
-use crate::rt_watchdog::Guard;
+use crate::rt_watchdog::{Guard, Supervision};
 use crate::run_monitor::{COMPARE_NS, Due, Ear, Rounds, TICK_NS};
 use crate::target::{kept_since, threads_by_journal};
 use crate::{Exit, Failure, host, interrupt};
@@ -39,7 +39,7 @@ pub type OnEvent<'a> = dyn Fn(&Counts, u64, &WatchEvent) + 'a;
 /// Watches until it is stopped; `sockets` are the QMP sockets of machines whose threads have no
 /// names.
 pub fn watch(
-    state: &StateDir,
+    Session { state, program }: Session<'_>,
     sockets: &[String],
     metrics: MetricsAddress<'_>,
     on_event: &OnEvent<'_>,
@@ -59,7 +59,7 @@ pub fn watch(
     interrupt::install_with_reread()?;
     let mut desk = Desk {
         host: &host,
-        journals: &journals,
+        supervision: Supervision { journals: &journals, program },
         tellers: Subscribers { sockets },
         on_event,
         placements: BTreeMap::new(),
@@ -107,7 +107,7 @@ fn refuse_elsewhere(host: &LiveHost, journals: &Journals<'_>) -> Result<(), Fail
 /// The state of the watcher.
 struct Desk<'a> {
     host: &'a LiveHost,
-    journals: &'a Journals<'a>,
+    supervision: Supervision<'a, 'a>,
     tellers: Subscribers<'a>,
     on_event: &'a OnEvent<'a>,
     placements: BTreeMap<String, Placement>,
@@ -156,12 +156,12 @@ impl Desk<'_> {
 
     /// Adds placements that are new since the last call.
     fn find_placements(&mut self) -> Result<(), Failure> {
-        let mark = self.journals.mark()?;
+        let mark = self.supervision.journals.mark()?;
         if self.mark == Some(mark) {
             return Ok(());
         }
         let mut all = true;
-        for summary in self.journals.list()? {
+        for summary in self.supervision.journals.list()? {
             match summary.record {
                 Ok(Some(record)) if !record.has_ended() => self.take_up(&record),
                 Ok(Some(_)) => {}
@@ -235,7 +235,7 @@ impl Desk<'_> {
         let target = Target { kept: kept_since(&plan, record), ..Target::new(pid, threads) };
         let watcher = Watcher::new(self.host, &plan, &target).map_err(|error| error.to_string())?;
         let guard = self.guards.remove(&header.id);
-        let new = || Guard::after(header.supervisor, &plan, self.journals, &header.id);
+        let new = || Guard::after(header.supervisor, self.supervision, &plan, &header.id);
         Ok((watcher, guard.or_else(new)))
     }
 
@@ -260,7 +260,8 @@ impl Desk<'_> {
         for (id, placement) in &mut self.placements {
             let before = placement.looks;
             let (fate, events) =
-                match placement.look(self.host, self.journals, (id, &mut self.tellers)) {
+                match placement.look(self.host, self.supervision.journals, (id, &mut self.tellers))
+                {
                     Ok(answer) => {
                         placement.trouble = None;
                         answer
@@ -314,7 +315,7 @@ impl Desk<'_> {
         let watchers = || self.placements.values().map(|placement| &placement.watcher);
         let threads = watchers().flat_map(|watcher| watcher.threads().iter().copied()).collect();
         let files = watchers().flat_map(Watcher::files).cloned();
-        let files = files.chain([self.journals.path()]).collect();
+        let files = files.chain([self.supervision.journals.path()]).collect();
         let (is_new, findings) = self.ear.follow(&threads, &files);
         findings.iter().for_each(|finding| say(&finding.to_string()));
         is_new

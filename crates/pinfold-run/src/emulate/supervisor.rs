@@ -12,8 +12,8 @@ use std::sync::mpsc::{self, Receiver};
 use crate::{Exit, Failure, apply_session, host, inputs, interrupt};
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_config::platforms;
-use pinfold_host::files::{self, StateDir};
-use pinfold_host::process::{self, Child, Spawn, Stdio};
+use pinfold_host::files;
+use pinfold_host::process::{self, Child, Stdio};
 use pinfold_host::{Clock as _, EventWatcher, HostMut as _, LiveHost, SystemClock};
 use pinfold_model::text::counted;
 use pinfold_model::{
@@ -28,6 +28,7 @@ use super::helpers::Programs;
 use super::ipc::{self, Answer, Ask, Caller, Enter, Listener};
 use super::kept::Kept;
 use super::status::{self, Endpoint};
+use crate::helper_program::{Helper, Session};
 use crate::message::say;
 
 /// Timeout for the child to calibrate and respond.
@@ -65,17 +66,15 @@ pub struct PlatformFile<'a> {
 }
 
 /// Starts a supervisor in the background, waits for its vnodes, and returns their status.
-pub fn start_child(file: &PlatformFile<'_>, state: &StateDir) -> Result<Value, Failure> {
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::new(Exit::Host, format!("cannot find this program: {error}")))?;
-    let mut words = vec!["--state-dir".to_owned(), state.path_of("")];
-    words.extend(["emulate", "up", "--foreground"].map(str::to_owned));
-    words.push(file.path.to_owned());
-    if file.share_housekeeping {
-        words.push("--share-housekeeping".to_owned());
-    }
-    let mut child = Spawn::new(&program.to_string_lossy())
-        .args(&words)
+pub fn start_child(file: &PlatformFile<'_>, session: Session<'_>) -> Result<Value, Failure> {
+    let Session { state, program } = session;
+    let supervisor = Helper::Supervisor {
+        state: &state.path_of(""),
+        platform: file.path,
+        share_housekeeping: file.share_housekeeping,
+    };
+    let mut child = program
+        .spawn(supervisor)
         .stdin(Stdio::Null)
         .stdout(Stdio::Null)
         .stderr(Stdio::Pipe)
@@ -293,19 +292,19 @@ fn profile(
 }
 
 /// Is the supervisor of a platform, until a request or a signal ends it.
-pub fn supervise(platform: &PlatformFile<'_>, state: &StateDir) -> Result<(), Failure> {
+pub fn supervise(platform: &PlatformFile<'_>, session: Session<'_>) -> Result<(), Failure> {
     let host = host::live()?;
     let plan = plan_of(platform, &host)?;
     let mut nobody = |platformed: &mut Platformed<'_>| {
         platformed.cautions.drain(..).for_each(|caution| say(&caution));
         Ok(true)
     };
-    ipc::forget_last_words(state)?;
-    let activation = Activation { plan: &plan, state, door: Endpoint::Open, bell: None };
+    ipc::forget_last_words(session.state)?;
+    let activation = Activation { plan: &plan, session, door: Endpoint::Open, bell: None };
     let ended = with_platform(&host, activation, &mut nobody);
     if let Err(failure) = &ended {
         // In the background the messages have no reader: `status` reports them.
-        ipc::keep_last_words(state, failure);
+        ipc::keep_last_words(session.state, failure);
     }
     ended
 }
@@ -338,8 +337,8 @@ pub struct Machine<'m> {
 pub struct Activation<'a> {
     /// The plan of its vnodes.
     pub plan: &'a EmulationPlan,
-    /// The directory of the journal and of the socket.
-    pub state: &'a StateDir,
+    /// Where its journal and its socket are.
+    pub session: Session<'a>,
     /// Whether clients can connect to the supervisor.
     pub door: Endpoint,
     /// The work is also called when this is readable.
@@ -358,8 +357,8 @@ pub fn with_platform(
 ) -> Result<(), Failure> {
     let pinload = Pinload::install()?;
     let topology = inputs::topology(host, None)?;
-    let kept = Kept::of(host, activation.state, &topology)?;
-    let programs = Programs::new(&pinload, kept);
+    let kept = Kept::of(host, activation.session.state, &topology)?;
+    let programs = Programs::new(&pinload, activation.session.program, kept);
     let facts = Facts::find(host)?;
     let machine = Machine { host, topology: &topology, facts: &facts };
     with_programs(machine, activation, &programs, work)
@@ -368,7 +367,7 @@ pub fn with_platform(
 /// As [`with_platform`], on a known machine, with an installed copy of `pinload`.
 pub fn with_programs(
     machine: Machine<'_>,
-    Activation { plan, state, door, bell }: Activation<'_>,
+    Activation { plan, session: Session { state, .. }, door, bell }: Activation<'_>,
     programs: &Programs<'_>,
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {

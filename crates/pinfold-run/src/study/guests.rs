@@ -15,9 +15,9 @@ use pinfold_vm::guest::MOST_VCPUS;
 
 use super::NAME;
 use super::environment::{CellLevels, Known};
-use crate::Failure;
 use crate::guest::{GuestImage, Scratch, Shape, Subject, VmStarter, lacking};
 use crate::message::say;
+use crate::{Failure, Session};
 
 /// Memory of a guest: enough for the largest input of `pinload parallel` in addition to its
 /// initramfs.
@@ -292,7 +292,7 @@ pub fn wanted(
 /// The starter of a guest.
 pub fn starter<'a>(
     Known { host, topology, .. }: Known<'a>,
-    state: &'a files::StateDir,
+    Session { state, program }: Session<'a>,
     pinload: &'a Pinload,
     subject: &'a Subject,
 ) -> Result<VmStarter<'a>, Failure> {
@@ -302,6 +302,7 @@ pub fn starter<'a>(
         host,
         clock: &SystemClock,
         state,
+        program,
         subject,
         plans: Vec::new(),
         pinload,

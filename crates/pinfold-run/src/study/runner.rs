@@ -4,7 +4,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
-use pinfold_host::files::{self, StateDir};
+use pinfold_host::files;
 use pinfold_host::{EventWatcher, HostMut as _, LiveHost, SystemClock, process};
 use pinfold_model::{CpuSet, EmulationPlan, EmulatorRequest, Origin, Plan, Speed, Topology};
 use pinfold_probe::agent::{Agent, AgentError};
@@ -30,7 +30,7 @@ use crate::emulate::supervisor::{self, Activation, with_programs};
 use crate::guest::loads::{GuestSide, HostSide};
 use crate::guest::{Subject, VmStarter};
 use crate::message::say;
-use crate::{Exit, Failure, host, inputs, interrupt};
+use crate::{Exit, Failure, Session, host, inputs, interrupt};
 
 /// Maximum duration of a wait.
 const LOOK_NS: u64 = 500_000_000;
@@ -46,7 +46,7 @@ struct Other<'a> {
 pub struct HostRunner<'a> {
     host: &'a LiveHost,
     topology: &'a Topology,
-    state: &'a StateDir,
+    session: Session<'a>,
     pinload: &'a Pinload,
     facts: Facts,
     bell: Bell,
@@ -61,7 +61,7 @@ impl<'a> HostRunner<'a> {
     /// A runner with the folder of its journals, and the program of its loads.
     pub fn new(
         machine: &'a Machine,
-        state: &'a StateDir,
+        session: Session<'a>,
         pinload: &'a Pinload,
     ) -> Result<Self, Failure> {
         let (host, topology) = (&machine.host, &machine.topology);
@@ -71,7 +71,7 @@ impl<'a> HostRunner<'a> {
             Bell::new().map_err(|error| Failure::new(Exit::Host, format!("no bell: {error}")))?;
         let (refused, guests) = (RefCell::default(), Guests::default());
         let cautioned = OnceCell::new();
-        Ok(Self { host, topology, state, pinload, facts, bell, guests, refused, cautioned })
+        Ok(Self { host, topology, session, pinload, facts, bell, guests, refused, cautioned })
     }
 
     /// Prepares the guests of these cells, and checks KVM if they use it; guests that are not
@@ -167,11 +167,12 @@ impl<'a> HostRunner<'a> {
         finished: &mut Finished<'_>,
         work: impl FnOnce(Trials<'_, '_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let journals = host::journals(self.state, &SystemClock)?;
+        let journals = host::journals(self.session.state, &SystemClock)?;
         let loads = self.loads(request)?;
         let means = Means {
             host: self.host,
             pinload: self.pinload,
+            program: self.session.program,
             journals: &journals,
             bell: &self.bell,
             loads: loads.as_ref(),
@@ -207,7 +208,7 @@ impl<'a> HostRunner<'a> {
     }
 
     fn starter<'s>(&'s self, subject: &'s Subject) -> Result<VmStarter<'s>, Failure> {
-        guests::starter(self.known(), self.state, self.pinload, subject)
+        guests::starter(self.known(), self.session, self.pinload, subject)
     }
 
     fn subject(&self, guest: &GuestGround, index: u32) -> Result<Subject, Failure> {
@@ -290,8 +291,8 @@ impl<'a> HostRunner<'a> {
     }
 
     fn slowed(&self, plan: &EmulationPlan, mut trials: Trials<'_, '_>) -> Result<(), Failure> {
-        let kept = Kept::of(self.host, self.state, self.topology);
-        let programs = Programs::new(self.pinload, kept?);
+        let kept = Kept::of(self.host, self.session.state, self.topology);
+        let programs = Programs::new(self.pinload, self.session.program, kept?);
         let programs = programs.without_renewal();
         let bell = Some(self.bell.fd());
         let mut enter = None;
@@ -301,7 +302,7 @@ impl<'a> HostRunner<'a> {
         let (host, topology, facts) = (self.host, self.topology, &self.facts);
         let worked = with_programs(
             supervisor::Machine { host, topology, facts },
-            Activation { plan, state: self.state, door: Endpoint::Closed, bell },
+            Activation { plan, session: self.session, door: Endpoint::Closed, bell },
             &programs,
             &mut |platformed| {
                 let place = match &enter {

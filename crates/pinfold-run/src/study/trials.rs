@@ -14,9 +14,10 @@ use super::job::{Bell, Ended, Job};
 use super::probes::{Observation, need_threads, one_figure};
 use crate::guest::loads::HostSide;
 use crate::{
-    Failure,
+    Failure, HelperProgram,
     apply_session::{self, OnStop, Placement},
-    rt_watchdog::{Beating, Guard},
+    helper_program::Helper,
+    rt_watchdog::{Beating, Guard, Supervision},
 };
 
 /// The figure that every trial has: the time from the start of its command to the end of its
@@ -44,6 +45,8 @@ pub struct Enter {
 pub struct Means<'a> {
     pub host: &'a LiveHost,
     pub pinload: &'a Pinload,
+    /// The program of the gates and watchdogs.
+    pub program: &'a HelperProgram,
     pub journals: &'a Journals<'a>,
     pub bell: &'a Bell,
     /// The host's loads, if the study has any.
@@ -177,10 +180,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         limit_ns: u64,
     ) -> Result<Running<'a>, TrialError> {
         let failed = |failure: Failure| TrialError::failed(failure.message);
-        let program = std::env::current_exe()
-            .map_err(|error| TrialError::fatal(format!("cannot find this program: {error}")))?;
-        let gate = [program.to_string_lossy().into_owned(), "gate".to_owned(), "--".to_owned()];
-        let argv = [&gate[..], argv].concat();
+        let argv = self.means.program.words(Helper::Gate { socket: None, command: argv });
         let spawn = spawn(&argv, enter).stdin(Stdio::Pipe);
         let mut job = Job::start(spawn, limit_ns, self.means.bell)?;
         let gate = job.child().stdin();
@@ -191,7 +191,7 @@ impl<'a, 'f> Trials<'a, 'f> {
             let (_, journal, guard) = apply_session::apply_guarded(
                 self.means.host,
                 Placement { plan, target: &target },
-                self.means.journals,
+                Supervision { journals: self.means.journals, program: self.means.program },
                 OnStop::Finish,
             )
             .map_err(failed)?;

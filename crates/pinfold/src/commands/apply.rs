@@ -5,9 +5,10 @@ use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, Plan, Role, Topology, VcpuCount, VmRequest, VnodeRequest, Work};
 use pinfold_run::{
-    Failure,
+    Failure, HelperProgram,
     apply_session::{self, OnStop, Placement},
     host, inputs, interrupt, plans,
+    rt_watchdog::Supervision,
     run_monitor::{self, Monitored},
     target::{Definition, Vm, placeable},
     vcpus::Vcpus,
@@ -69,8 +70,9 @@ fn stay(
     journals: &Journals<'_>,
     monitor: Option<&mut dyn Monitor>,
 ) -> Result<(), Failure> {
+    let supervision = Supervision { journals, program: &HelperProgram::own()? };
     let (applied, mut journal, mut guard) =
-        apply_session::apply_guarded(host, placement, journals, OnStop::TakeBack)?;
+        apply_session::apply_guarded(host, placement, supervision, OnStop::TakeBack)?;
     apply_session::report(&applied);
     say("watching; ctrl-C reverts the placement");
     let guarded = guard.as_mut();

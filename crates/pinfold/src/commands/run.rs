@@ -2,7 +2,7 @@
 
 use pinfold_model::{Plan, QemuCommand, Topology, VcpuCount};
 use pinfold_run::vcpus::Vcpus;
-use pinfold_run::{Failure, host, inputs, qemu_line, qemu_run};
+use pinfold_run::{Failure, HelperProgram, Session, host, inputs, qemu_line, qemu_run};
 
 use crate::cli::RunArgs;
 use crate::common;
@@ -16,7 +16,9 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = host::state(state)?;
     let plan =
         |command: &QemuCommand, vcpus: &Vcpus| plan_for((arguments, command), &topology, vcpus);
-    qemu_run::run(&state, &arguments.command, (&topology, &arguments.start_timeout), &plan)
+    let program = HelperProgram::own()?;
+    let session = Session { state: &state, program: &program };
+    qemu_run::run(session, &arguments.command, (&topology, &arguments.start_timeout), &plan)
 }
 
 fn plan_for(

@@ -18,7 +18,7 @@ use pinfold_probe::registry::{self, PROBES, Probe};
 use pinfold_run::measure::{
     self as library, Against, Bench, GuestRequest, Instrument, PlaceRequest, ProbeOptions,
 };
-use pinfold_run::{Exit, Failure};
+use pinfold_run::{Exit, Failure, HelperProgram};
 use pinfold_study::measured::to_json;
 
 use crate::cli::measure::MeasureArgs;
@@ -122,7 +122,7 @@ fn bench(seed: Option<u64>) -> Result<Bench, Failure> {
     if let Some(program) = command.first_mut() {
         *program = "pinfold".to_owned();
     }
-    Bench::new(seed, command, spinner)
+    Bench::new(seed, command, spinner, HelperProgram::own()?)
 }
 
 /// Shows the figures of a block as they arrive, without any activity of ours in between.
