@@ -13,6 +13,7 @@ mod guest_trials;
 mod guests;
 mod interference;
 mod job;
+mod known;
 mod local;
 pub mod page;
 mod probes;

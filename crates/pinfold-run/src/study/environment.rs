@@ -15,6 +15,7 @@ use pinfold_study::study::{Acts, Cell, Level, NONE, Study, Wanted};
 use super::NAME;
 use super::guests::{self, GuestGround};
 use super::interference::memory_node;
+use super::known::{CellLevels, Known};
 
 /// The level of a tunable that leaves it unchanged.
 const AS_IS: &str = "as-is";
@@ -30,28 +31,6 @@ pub enum TrialEnvironment {
     Slowed(Box<EmulationPlan>),
     /// A guest, for all trials of the start.
     Guest(Box<GuestGround>),
-}
-
-/// The data about this host.
-#[derive(Clone, Copy)]
-pub struct Known<'a> {
-    pub host: &'a LiveHost,
-    pub topology: &'a Topology,
-    pub facts: &'a Facts,
-}
-
-/// A cell with its study, which has its levels.
-#[derive(Clone, Copy)]
-pub struct CellLevels<'a> {
-    pub study: &'a Study,
-    pub cell: &'a Cell,
-}
-
-impl<'a> CellLevels<'a> {
-    /// The level of the factor that acts on this.
-    pub fn acting(self, acts: &Acts) -> Option<&'a Level> {
-        self.cell.acting(self.study, acts)
-    }
 }
 
 impl TrialEnvironment {

@@ -14,7 +14,7 @@ use pinfold_study::study::{Acts, Cell, Cells, GuestRequest, NONE, Program, Study
 use pinfold_vm::guest::MOST_VCPUS;
 
 use super::NAME;
-use super::environment::{CellLevels, Known};
+use super::known::{CellLevels, Known};
 use crate::guest::{GuestImage, Scratch, Shape, Subject, VmStarter, lacking};
 use crate::message::say;
 use crate::{Failure, Session};

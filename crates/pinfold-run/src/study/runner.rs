@@ -17,11 +17,12 @@ use pinfold_study::study::{
 
 use super::Machine;
 use super::NAME;
-use super::environment::{Known, TrialEnvironment};
+use super::environment::TrialEnvironment;
 use super::guest_trials::Inside;
 use super::guests::{self, GuestGround, Guests};
 use super::interference::{Neighbours, free_bytes};
 use super::job::Bell;
+use super::known::Known;
 use super::trials::{Enter, Means, Trials};
 use crate::emulate::helpers::Programs;
 use crate::emulate::kept::Kept;

@@ -53,8 +53,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
         data(&library::options(probe)?);
         return Ok(());
     }
-    let bench = bench(arguments.seed)?;
-    let how = ProbeOptions::from(arguments.how.clone());
+    let (bench, how) = (bench(arguments.seed)?, ProbeOptions::from(arguments.how.clone()));
     let place = PlaceRequest {
         plan: arguments.plan.as_deref(),
         vnode: arguments.vnode.as_deref(),
