@@ -41,7 +41,7 @@ pub fn apply<'c>(
     journals: &Journals<'c>,
     on_stop: OnStop,
 ) -> Result<(Applied, Journal<'c>), Failure> {
-    let mut journal = begin(host, placement, journals, Stay::UntilUndone)?;
+    let mut journal = begin(host, placement, journals, PlacementLifetime::UntilUndone)?;
     let applied = make_true(host, placement, &mut journal, on_stop)?;
     Ok((applied, journal))
 }
@@ -54,7 +54,8 @@ pub fn apply_guarded<'c>(
     supervision: Supervision<'_, 'c>,
     on_stop: OnStop,
 ) -> Result<(Applied, Journal<'c>, Option<Guard>), Failure> {
-    let mut journal = begin(host, placement, supervision.journals, Stay::WithThisProcess)?;
+    let mut journal =
+        begin(host, placement, supervision.journals, PlacementLifetime::WithThisProcess)?;
     let guard = Guard::of(supervision, placement.plan, &journal.record().header.id)?;
     match make_true(host, placement, &mut journal, on_stop) {
         Ok(applied) => Ok((applied, journal, guard)),
@@ -68,7 +69,7 @@ pub fn apply_guarded<'c>(
 }
 
 /// How long a placement stays.
-enum Stay {
+enum PlacementLifetime {
     UntilUndone,
     WithThisProcess,
 }
@@ -77,11 +78,11 @@ fn begin<'c>(
     host: &LiveHost,
     Placement { plan, target }: Placement<'_>,
     journals: &Journals<'c>,
-    stay: Stay,
+    stay: PlacementLifetime,
 ) -> Result<Journal<'c>, Failure> {
     let text = schema::to_json_line(plan);
     let vnode = plans::single(plan)?;
-    let supervised = matches!(stay, Stay::WithThisProcess);
+    let supervised = matches!(stay, PlacementLifetime::WithThisProcess);
     let new = NewJournal { vm_name: &vnode.name, plan: &text, target, supervised };
     Ok(journals.begin(host, &new)?)
 }

@@ -55,7 +55,7 @@ pub struct ExitOptions<'a> {
 }
 
 /// The settings of an observation.
-pub struct Wish {
+pub struct ObservationSettings {
     look_ns: u64,
     distributor: u64,
     /// Addresses are counted too.
@@ -63,7 +63,7 @@ pub struct Wish {
     duration_ns: u64,
 }
 
-impl Wish {
+impl ObservationSettings {
     /// The settings from the options.
     pub fn of(options: ExitOptions<'_>) -> Result<Self, Failure> {
         let ExitOptions { look, distributor, addresses, duration_ns } = options;
@@ -126,7 +126,11 @@ impl Answer {
 }
 
 /// Observes a machine, without measuring the overhead.
-pub fn of_machine(host: &LiveHost, mut vm: Vm, wish: &Wish) -> Result<Answer, Failure> {
+pub fn of_machine(
+    host: &LiveHost,
+    mut vm: Vm,
+    wish: &ObservationSettings,
+) -> Result<Answer, Failure> {
     if matches!(vm.found.accelerator, Some(Accelerator::TcgMulti | Accelerator::TcgSingle)) {
         let text = format!(
             "{} runs in QEMU's translator (TCG), which never gives the processor to the guest: it \
@@ -160,7 +164,7 @@ pub fn of_machine(host: &LiveHost, mut vm: Vm, wish: &Wish) -> Result<Answer, Fa
 fn watched(
     host: &LiveHost,
     subject: String,
-    (source, wish): (ExitSource, &Wish),
+    (source, wish): (ExitSource, &ObservationSettings),
     threads: &[VcpuThread],
 ) -> Result<Answer, Failure> {
     let clock = SystemClock;
@@ -191,7 +195,11 @@ fn measured(
 }
 
 /// Level C, because of a failure of the others; without a monitor, it is that failure.
-fn counted(vm: &mut Vm, wish: &Wish, because: Failure) -> Result<ExitTable, Failure> {
+fn counted(
+    vm: &mut Vm,
+    wish: &ObservationSettings,
+    because: Failure,
+) -> Result<ExitTable, Failure> {
     let Some(monitor) = vm.teller.monitor() else { return Err(because) };
     let clock = SystemClock;
     let Ok(before) = statistics(monitor) else { return Err(because) };

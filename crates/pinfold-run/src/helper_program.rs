@@ -5,9 +5,9 @@
 //! this crate. The binary passes its own path; another program that uses this crate passes the path
 //! of `pinfold`, because starting itself would run its own `main` again.
 
+use pinfold_emulate::Cleanup;
 use pinfold_host::files::StateDir;
 use pinfold_host::process::Spawn;
-use pinfold_speed::Cleanup;
 
 use crate::{Exit, Failure};
 

@@ -14,7 +14,7 @@ use crate::actuators::{self, ENABLE_CPUSET};
 use crate::cpusets::Cpusets;
 use crate::error::{ApplyError, Refusal};
 use crate::host_state::HostState;
-use crate::tasks::{Kept, Target};
+use crate::tasks::{ManagedSetting, Target};
 
 /// Whether the managing program is queried even if the kernel shows the right masks. Each query
 /// takes a child process, which is too much for a check every second.
@@ -133,7 +133,7 @@ impl<'a> Draft<'a> {
     /// another mask for these tasks. `followers` are all tasks that the change may affect.
     pub(super) fn setting(
         &mut self,
-        kept: &Kept,
+        kept: &ManagedSetting,
         tasks: &[TaskId],
         (followers, ask): (&[TaskId], Ask),
     ) -> Result<(), ApplyError> {
@@ -166,7 +166,11 @@ impl<'a> Draft<'a> {
     }
 
     /// True if a task's mask differs from the one that the managing program's value implies.
-    fn masks_differ(&mut self, kept: &Kept, tasks: &[TaskId]) -> Result<bool, ApplyError> {
+    fn masks_differ(
+        &mut self,
+        kept: &ManagedSetting,
+        tasks: &[TaskId],
+    ) -> Result<bool, ApplyError> {
         let Ok(mask) = CpuSet::parse_list(&kept.value) else { return Ok(false) };
         for task in tasks {
             let Some(now) = self.state.mask(task.tid)? else {

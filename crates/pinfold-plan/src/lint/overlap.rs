@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use pinfold_model::{CoreId, CpuSet, PuId, Severity};
 
 use super::Diagnostic;
-use super::lookup::{LintContext, Lookup, places};
+use super::lookup::{CpuIndex, LintContext, places};
 use super::text::overlap::{Free, OverlapFault, machine_on};
 use super::text::{Fault, Words};
 use crate::domain_file::Place;
@@ -21,7 +21,7 @@ type Claimants = Vec<usize>;
 
 pub(super) fn check(
     views: &[&LintContext<'_, '_>],
-    lookup: &Lookup<'_>,
+    lookup: &CpuIndex<'_>,
     flaws: &mut Vec<Diagnostic>,
 ) {
     if views.len() < 2 {
@@ -34,7 +34,7 @@ pub(super) fn check(
     let free = Free(lookup.usable.difference(&taken));
     let by_pu = by_pu(views);
     for (claimants, pus) in grouped(by_pu.iter().map(|(pu, claimants)| (claimants, *pu))) {
-        flaws.push(pus_twice(&Among::of(views, claimants), &pus, &free));
+        flaws.push(pus_twice(&InvolvedMachines::of(views, claimants), &pus, &free));
     }
     let by_core = by_core(views, lookup);
     // A CPU that all of a core's machines use was already reported.
@@ -48,7 +48,7 @@ pub(super) fn check(
         |(core, claimants)| lookup.topology.core(*core).pus.iter().map(move |pu| (claimants, pu)),
     );
     for (claimants, pus) in grouped(open) {
-        flaws.push(cores_twice(&Among::of(views, claimants), &pus, &free));
+        flaws.push(cores_twice(&InvolvedMachines::of(views, claimants), &pus, &free));
     }
 }
 
@@ -64,7 +64,7 @@ fn by_pu(views: &[&LintContext<'_, '_>]) -> BTreeMap<PuId, Claimants> {
 }
 
 /// The machines with a vCPU that is pinned to one CPU of this core.
-fn by_core(views: &[&LintContext<'_, '_>], lookup: &Lookup<'_>) -> BTreeMap<CoreId, Claimants> {
+fn by_core(views: &[&LintContext<'_, '_>], lookup: &CpuIndex<'_>) -> BTreeMap<CoreId, Claimants> {
     let mut found: BTreeMap<CoreId, Claimants> = BTreeMap::new();
     for (index, view) in views.iter().enumerate() {
         for pu in view.tight.iter().filter_map(|pu| lookup.pu(pu)) {
@@ -92,12 +92,12 @@ fn grouped<'c>(
 }
 
 /// The machines of a flaw.
-pub(super) struct Among<'v, 'a, 't> {
+pub(super) struct InvolvedMachines<'v, 'a, 't> {
     named: Vec<&'v LintContext<'a, 't>>,
     count: usize,
 }
 
-impl<'v, 'a, 't> Among<'v, 'a, 't> {
+impl<'v, 'a, 't> InvolvedMachines<'v, 'a, 't> {
     /// Those machines of the list with these indexes.
     pub fn of(views: &[&'v LintContext<'a, 't>], claimants: &[usize]) -> Self {
         let named =
@@ -146,13 +146,13 @@ impl<'v, 'a, 't> Among<'v, 'a, 't> {
     }
 }
 
-fn pus_twice(machines: &Among<'_, '_, '_>, pus: &CpuSet, free: &Free) -> Diagnostic {
+fn pus_twice(machines: &InvolvedMachines<'_, '_, '_>, pus: &CpuSet, free: &Free) -> Diagnostic {
     let mut flaw = machines.flaw(&OverlapFault::Pus { pus, machines: machines.names(), free });
     flaw.places = machines.places(|view| touching(view, pus));
     flaw
 }
 
-fn cores_twice(machines: &Among<'_, '_, '_>, pus: &CpuSet, free: &Free) -> Diagnostic {
+fn cores_twice(machines: &InvolvedMachines<'_, '_, '_>, pus: &CpuSet, free: &Free) -> Diagnostic {
     let own =
         |view: &LintContext<'_, '_>| machine_on(&view.layout.name, &view.tight.intersection(pus));
     let mut flaw = machines.flaw(&OverlapFault::Cores { machines: machines.listed(own), free });

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use pinfold_model::{CpuSet, NodeId, PuId, Severity};
 
 use super::lookup::LintContext;
-use super::overlap::Among;
+use super::overlap::InvolvedMachines;
 use super::text::room::RoomFault;
 use super::{Diagnostic, Language, MemoryOf};
 use crate::capacity::{Demand, Excess, excesses, room};
@@ -162,7 +162,7 @@ fn memory_together(
     excess: &Excess,
     bytes: &dyn Fn(usize) -> u64,
 ) -> Diagnostic {
-    let machines = Among::of(views, claimants);
+    let machines = InvolvedMachines::of(views, claimants);
     let moved = moved(views, claimants, excess, bytes);
     let fault = RoomFault::Overcommitted { machines: machines.names(), excess, moved };
     let mut flaw = machines.flaw(&fault);
@@ -213,7 +213,7 @@ fn vcpus_together(views: &[&LintContext<'_, '_>]) -> Option<Diagnostic> {
         return None;
     }
     let claimants: Vec<usize> = (0..views.len()).collect();
-    let machines = Among::of(views, &claimants);
+    let machines = InvolvedMachines::of(views, &claimants);
     let fault = RoomFault::VcpusOvercommitted { machines: machines.names(), vcpus: all, cpus };
     let mut flaw = machines.flaw(&fault);
     flaw.places =

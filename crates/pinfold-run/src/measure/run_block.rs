@@ -40,7 +40,7 @@ pub struct Conditions<'a> {
 }
 
 /// A probe with its placement, ready for any number of blocks.
-pub struct Taking<'b> {
+pub struct PreparedProbe<'b> {
     bench: &'b Bench,
     probe: &'b Probe,
     place: HostPlace,
@@ -50,7 +50,7 @@ pub struct Taking<'b> {
     by_fio: bool,
 }
 
-impl<'b> Taking<'b> {
+impl<'b> PreparedProbe<'b> {
     /// Prepares the probe.
     pub fn new(
         bench: &'b Bench,

@@ -10,11 +10,11 @@ use pinfold_model::{
     VcpuCount,
 };
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::study::{Acts, Cell, Cells, GuestRequest, NONE, Program, Study};
+use pinfold_study::study::{Cell, Cells, FactorEffect, GuestRequest, NONE, Program, Study};
 use pinfold_vm::guest::MOST_VCPUS;
 
 use super::NAME;
-use super::known::{CellLevels, Known};
+use super::known::{CellLevels, HostFacts};
 use crate::guest::{GuestImage, Scratch, Shape, Subject, VmStarter, lacking};
 use crate::message::say;
 use crate::{Failure, Session};
@@ -45,7 +45,7 @@ impl GuestGround {
         levels: CellLevels<'_>,
         wish: GuestRequest,
         knobs: &[String],
-        Known { host, topology, .. }: Known<'_>,
+        HostFacts { host, topology, .. }: HostFacts<'_>,
     ) -> Result<Self, String> {
         let isa = wish.isa.or_else(Isa::of_host);
         let isa = isa.ok_or("there is no guest of this host's instruction set: name one in isa")?;
@@ -71,13 +71,16 @@ impl GuestGround {
         if let Some(failure) = lacking(isa) {
             return Err(in_words(&failure));
         }
-        let strategy = levels.acting(&Acts::Strategy).map_or(NONE, |level| level.text.as_str());
-        let emulator = match levels.acting(&Acts::Emulator).map(|level| level.text.as_str()) {
+        let strategy =
+            levels.acting(&FactorEffect::Strategy).map_or(NONE, |level| level.text.as_str());
+        let emulator = match levels.acting(&FactorEffect::Emulator).map(|level| level.text.as_str())
+        {
             Some("real-time") => EmulatorRequest::RealTime,
             Some("apart") => EmulatorRequest::Apart,
             Some(_) | None => EmulatorRequest::Usual,
         };
-        let machines = levels.acting(&Acts::Machines).map_or(Ok(1), |level| level.text.parse());
+        let machines =
+            levels.acting(&FactorEffect::Machines).map_or(Ok(1), |level| level.text.parse());
         let machines = machines.map_err(|_| "machines is no whole number".to_owned())?;
         let plan = plan(strategy, emulator, wish.vcpus, topology)?;
         let plan = with_knobs(plan, knobs, topology)?;
@@ -99,15 +102,16 @@ fn in_words(failure: &Failure) -> String {
 
 /// Rejects levels that cannot be combined with a guest.
 fn refuse_other_grounds(levels: CellLevels<'_>) -> Result<(), String> {
-    let has =
-        |acts: Acts, plain: &str| levels.acting(&acts).is_some_and(|level| level.text != plain);
-    if has(Acts::Method, NONE) || has(Acts::Speed, "1") {
+    let has = |acts: FactorEffect, plain: &str| {
+        levels.acting(&acts).is_some_and(|level| level.text != plain)
+    };
+    if has(FactorEffect::Method, NONE) || has(FactorEffect::Speed, "1") {
         return Err("slow cores hold processes, not guests".to_owned());
     }
-    if has(Acts::MemoryNode, "any") {
+    if has(FactorEffect::MemoryNode, "any") {
         return Err("a guest's memory follows its plan: use the strategy numa-exclusive".to_owned());
     }
-    if levels.acting(&Acts::Cores).is_some() {
+    if levels.acting(&FactorEffect::Cores).is_some() {
         return Err("cores are those of processes: a guest has n_vcpu".to_owned());
     }
     let CellLevels { study, cell } = levels;
@@ -291,7 +295,7 @@ pub fn wanted(
 
 /// The starter of a guest.
 pub fn starter<'a>(
-    Known { host, topology, .. }: Known<'a>,
+    HostFacts { host, topology, .. }: HostFacts<'a>,
     Session { state, program }: Session<'a>,
     pinload: &'a Pinload,
     subject: &'a Subject,

@@ -1,13 +1,13 @@
 //! What the environment of a start follows from: this host, and the levels of a cell.
 
+use pinfold_emulate::Facts;
 use pinfold_host::LiveHost;
 use pinfold_model::Topology;
-use pinfold_speed::Facts;
-use pinfold_study::study::{Acts, Cell, Level, Study};
+use pinfold_study::study::{Cell, FactorEffect, Level, Study};
 
 /// The data about this host.
 #[derive(Clone, Copy)]
-pub struct Known<'a> {
+pub struct HostFacts<'a> {
     pub host: &'a LiveHost,
     pub topology: &'a Topology,
     pub facts: &'a Facts,
@@ -22,7 +22,7 @@ pub struct CellLevels<'a> {
 
 impl<'a> CellLevels<'a> {
     /// The level of the factor that acts on this.
-    pub fn acting(self, acts: &Acts) -> Option<&'a Level> {
+    pub fn acting(self, acts: &FactorEffect) -> Option<&'a Level> {
         self.cell.acting(self.study, acts)
     }
 }

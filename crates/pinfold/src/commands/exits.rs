@@ -2,7 +2,7 @@
 
 pub mod text;
 
-use pinfold_run::exits::{ExitOptions, Wish, micro_watched, of_machine};
+use pinfold_run::exits::{ExitOptions, ObservationSettings, micro_watched, of_machine};
 use pinfold_run::target::Vm;
 use pinfold_run::{Failure, HelperProgram, exits, host, interrupt};
 
@@ -33,8 +33,8 @@ pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
 }
 
 /// The settings of an observation from the command line, with this duration.
-pub fn wish(how: &ExitsHow, duration_ns: u64) -> Result<Wish, Failure> {
-    Wish::of(ExitOptions {
+pub fn wish(how: &ExitsHow, duration_ns: u64) -> Result<ObservationSettings, Failure> {
+    ObservationSettings::of(ExitOptions {
         look: how.look.as_deref(),
         distributor: how.distributor.as_deref(),
         addresses: how.top.is_some_and(|top| top > 0),
