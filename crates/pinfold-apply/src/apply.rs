@@ -17,9 +17,10 @@ use pinfold_model::{Change, CpuSet, Finding, Plan, Step, TaskId, Undo};
 use crate::actuators::{self, ChangeOutcome, ReadBack};
 use crate::cpusets::{self, Hierarchy};
 use crate::error::ApplyError;
+use crate::host_state::HostState;
 use crate::journal::{EarlierUndo, Journal, JournalError, Outcome};
 use crate::layers::{self, OtherPlacements, first_undo};
-use crate::steps::{Planned, group_name, plan_steps_in};
+use crate::steps::{Planned, Request, all_steps, group_name};
 use crate::tasks::{LiveThreads, Target};
 use crate::undo::undo;
 
@@ -208,17 +209,18 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
     }
 
     fn until_done(&mut self, plan: &Plan, target: &Target) -> Result<(), Failure> {
+        let request = Request::new(plan, target).map_err(ApplyError::from)?;
         let hierarchy = Hierarchy::of(self.host);
         let masks_survive = cpusets::masks_survive(self.host)?;
         let mut left = String::new();
         for _ in 0..MAX_PASSES {
-            let (Planned { mut steps, findings }, listed) =
-                plan_steps_in(&hierarchy, self.host, plan, target)?;
+            let state = HostState::read(self.host, &hierarchy, target)?;
+            let Planned { mut steps, findings } = all_steps(&state, &request)?;
             self.others = None;
             self.find(findings);
             steps.retain_mut(|step| self.is_new(step));
             // The steps of the first pass follow at once; later passes list the threads again.
-            let mut seen = Some(LiveThreads::listed(listed));
+            let mut seen = Some(LiveThreads::listed(state.listed));
             let Some(first) = steps.first() else {
                 return Ok(self.journal.flush()?);
             };

@@ -12,6 +12,7 @@ use pinfold_host::mountinfo::{self, ControllerMount, Version};
 use pinfold_host::{Host, HostError, paths, proc_cgroup};
 use pinfold_model::{CpuSet, Tid};
 
+use crate::files::Files;
 use crate::tasks;
 
 /// Name of the controller.
@@ -38,10 +39,18 @@ impl<'h> Hierarchy<'h> {
 
     /// The hierarchy; `None` on a host without the controller.
     pub(crate) fn get(&self) -> Result<Option<&Cpusets>, HostError> {
+        self.get_or_find(|| mountinfo::controller(self.host, CPUSET))
+    }
+
+    /// The same, if the caller knows the mount of the controller.
+    pub(crate) fn get_or_find(
+        &self,
+        find: impl FnOnce() -> Result<Option<ControllerMount>, HostError>,
+    ) -> Result<Option<&Cpusets>, HostError> {
         if let Some(found) = self.found.get() {
             return Ok(found.as_ref());
         }
-        let found = Cpusets::find(self.host)?;
+        let found = find()?.map(Cpusets::at);
         Ok(self.found.get_or_init(|| found).as_ref())
     }
 }
@@ -49,11 +58,12 @@ impl<'h> Hierarchy<'h> {
 impl Cpusets {
     /// Finds the hierarchy; `None` on a host without the controller.
     pub(crate) fn find(host: &dyn Host) -> Result<Option<Self>, HostError> {
-        let mount = mountinfo::controller(host, CPUSET)?;
-        Ok(mount.map(|mount| {
-            let root = mount.mount.path.trim_end_matches('/').to_owned();
-            Self { mount, root }
-        }))
+        Ok(mountinfo::controller(host, CPUSET)?.map(Self::at))
+    }
+
+    fn at(mount: ControllerMount) -> Self {
+        let root = mount.mount.path.trim_end_matches('/').to_owned();
+        Self { mount, root }
     }
 
     /// The cgroup version of the hierarchy.
@@ -77,18 +87,30 @@ impl Cpusets {
     }
 
     /// The group of a thread; `None` if it has ended or is in a group that is not mounted here.
-    pub(crate) fn group_of(&self, host: &dyn Host, tid: Tid) -> Result<Option<String>, HostError> {
+    pub(crate) fn group_of<F: Files + ?Sized>(
+        &self,
+        host: &F,
+        tid: Tid,
+    ) -> Result<Option<String>, HostError> {
         self.group_from(host, &paths::process_cgroup(tid))
     }
 
     /// The group of this process.
-    pub(crate) fn own_group(&self, host: &dyn Host) -> Result<Option<String>, HostError> {
+    pub(crate) fn own_group<F: Files + ?Sized>(
+        &self,
+        host: &F,
+    ) -> Result<Option<String>, HostError> {
         self.group_from(host, &paths::own_cgroup())
     }
 
-    fn group_from(&self, host: &dyn Host, path: &str) -> Result<Option<String>, HostError> {
-        let Some(text) = tasks::unless_gone(host.read_text(path))? else { return Ok(None) };
-        let memberships = proc_cgroup::parse(&text).map_err(|error| error.at(path))?;
+    fn group_from<F: Files + ?Sized>(
+        &self,
+        host: &F,
+        path: &str,
+    ) -> Result<Option<String>, HostError> {
+        let Some(bytes) = host.file(path)? else { return Ok(None) };
+        let memberships =
+            proc_cgroup::parse(&String::from_utf8_lossy(&bytes)).map_err(|error| error.at(path))?;
         let group = match self.version() {
             Version::V1 => proc_cgroup::v1_path(&memberships, CPUSET),
             Version::V2 => proc_cgroup::v2_path(&memberships),
@@ -126,8 +148,12 @@ impl Cpusets {
     }
 
     /// The child groups' directories, as absolute paths.
-    pub(crate) fn children(&self, host: &dyn Host, group: &str) -> Result<Vec<String>, HostError> {
-        let Some(names) = tasks::unless_gone(host.list(group))? else { return Ok(Vec::new()) };
+    pub(crate) fn children<F: Files + ?Sized>(
+        &self,
+        host: &F,
+        group: &str,
+    ) -> Result<Vec<String>, HostError> {
+        let names = host.names(group)?;
         Ok(names
             .iter()
             .map(|name| paths::cgroup_file(group, name))
@@ -164,10 +190,19 @@ impl Cpusets {
 
     /// The effective CPUs of a group. If a v2 group lacks the controller, those of its nearest
     /// ancestor that has it.
-    pub(crate) fn effective(&self, host: &dyn Host, group: &str) -> Result<CpuSet, HostError> {
-        let lineage = self.lineage(group);
-        let shown = lineage.iter().rev().find(|group| host.exists(&self.effective_path(group)));
-        list(host, &self.effective_path(shown.map_or(&self.root, |group| group)))
+    pub(crate) fn effective<F: Files + ?Sized>(
+        &self,
+        host: &F,
+        group: &str,
+    ) -> Result<CpuSet, HostError> {
+        for group in self.lineage(group).iter().skip(1).rev() {
+            let path = self.effective_path(group);
+            if let Some(bytes) = host.file(&path)? {
+                return parse(&path, &bytes);
+            }
+        }
+        let path = self.effective_path(&self.root);
+        parse(&path, &host.required(&path)?)
     }
 
     /// The effective CPUs of a thread's group; `None` if the thread has ended.
@@ -188,13 +223,17 @@ impl Cpusets {
     }
 
     /// The threads (v1, and v2 where it is threaded) or processes (v2) directly in a group.
-    pub(crate) fn members(&self, host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
+    pub(crate) fn members<F: Files + ?Sized>(
+        &self,
+        host: &F,
+        group: &str,
+    ) -> Result<Vec<Tid>, HostError> {
         let path = match self.is_threaded(host, group)? {
             true => paths::cgroup_threads(group),
             false => self.members_path(group),
         };
-        let text = tasks::unless_gone(host.read_text(&path))?;
-        Ok(text.map_or_else(Vec::new, |text| tasks::numbers(text.lines())))
+        let text = host.file(&path)?.unwrap_or_default();
+        Ok(tasks::numbers(String::from_utf8_lossy(&text).lines()))
     }
 
     /// The file that lists the members of a group and through which tasks join it.
@@ -211,17 +250,21 @@ impl Cpusets {
     }
 
     /// True for a v2 group in a threaded subtree, whose members are single threads.
-    pub(crate) fn is_threaded(&self, host: &dyn Host, group: &str) -> Result<bool, HostError> {
+    pub(crate) fn is_threaded<F: Files + ?Sized>(
+        &self,
+        host: &F,
+        group: &str,
+    ) -> Result<bool, HostError> {
         if self.version() == Version::V1 || group == self.root {
             return Ok(false);
         }
-        let kind = tasks::unless_gone(host.read_text(&paths::cgroup_type(group)))?;
-        Ok(kind.is_some_and(|kind| kind.trim() == "threaded"))
+        let kind = host.file(&paths::cgroup_type(group))?;
+        Ok(kind.is_some_and(|kind| kind.trim_ascii() == b"threaded"))
     }
 
     /// True if a v2 group may have processes in addition to child groups with controllers. Only the
     /// real root may, which is the one group without a `cgroup.type`.
-    pub(crate) fn is_real_root(&self, host: &dyn Host, group: &str) -> bool {
+    pub(crate) fn is_real_root<F: Files + ?Sized>(&self, host: &F, group: &str) -> bool {
         group == self.root && !host.exists(&paths::cgroup_type(group))
     }
 }
@@ -248,8 +291,13 @@ pub(crate) fn masks_survive(host: &dyn Host) -> Result<bool, HostError> {
 
 /// Major and minor number of the running kernel.
 pub(crate) fn release(host: &dyn Host) -> Result<(u32, u32), HostError> {
+    parse_release(&host.read(&paths::kernel_release())?)
+}
+
+/// The same from the content of the file.
+pub(crate) fn parse_release(bytes: &[u8]) -> Result<(u32, u32), HostError> {
     let path = paths::kernel_release();
-    let release = host.read_text(&path)?;
+    let release = String::from_utf8_lossy(bytes);
     let mut parts = release.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (parts.next(), parts.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),

@@ -27,8 +27,8 @@ use pinfold_host::{Clock, Host, HostError, process};
 use pinfold_model::{CpuSet, Step, TaskId, Tid};
 
 pub use error::JournalError;
-pub(crate) use record::RESTARTED;
 pub use record::{EarlierUndo, Entry, Header, Namespaces, Outcome, Record};
+pub(crate) use record::{JournalId, RESTARTED};
 pub(crate) use storage::Storage;
 
 use self::marks::{Mark, Marks};
@@ -181,7 +181,10 @@ impl<'c> Journals<'c> {
             plan: new.plan.to_owned(),
         };
         let path = self.files.path_of(&name);
-        let mark = self.marks.as_ref().map(|marks| marks.begin(host, (&header, &path), vm));
+        let mark = self
+            .marks
+            .as_ref()
+            .map(|marks| marks.begin(host, JournalId { path: &path, header: &header }, vm));
         let marks = mark.transpose()?.into_iter().collect();
         let mut bytes = Vec::new();
         put_line(&mut bytes, &schema::HeaderLine::from(&header), &path)?;
@@ -360,11 +363,14 @@ impl<'c> Journal<'c> {
                 continue;
             }
             for ancestor in tasks::ancestors(host, process.tid).map_err(JournalError::Host)? {
-                if let Some(held) = bound.holder(host, (&header, &path), ancestor) {
+                if let Some(held) =
+                    bound.holder(host, JournalId { path: &path, header: &header }, ancestor)
+                {
                     return Err(held);
                 }
             }
-            let mark = bound.begin(host, (&header, &path), *process)?;
+            let own = JournalId { path: &path, header: &header };
+            let mark = bound.begin(host, own, *process)?;
             if self.is_made {
                 mark.write(&path)?;
             }

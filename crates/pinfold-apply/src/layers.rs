@@ -19,7 +19,7 @@ use pinfold_host::paths;
 use pinfold_model::{Change, Keeper, Step, TaskId, Undo};
 
 use crate::actuators;
-use crate::journal::{EarlierUndo, Entry, Header, Outcome, Record};
+use crate::journal::{EarlierUndo, Entry, JournalId, Outcome, Record};
 
 /// The other active placements, each with the path of its journal.
 #[derive(Debug, Default)]
@@ -43,7 +43,9 @@ impl OtherPlacements {
             .map(|(at, of)| (at, of))
             .collect();
         let is_last = |(path, of): &&(&String, &Record)| {
-            !holders.iter().any(|(_, other)| is_above(other, (*path, &of.header), &step.undo))
+            !holders.iter().any(|(_, other)| {
+                is_above(other, JournalId { path, header: &of.header }, &step.undo)
+            })
         };
         let Some((path, last)) = holders.iter().find(is_last) else { return Vec::new() };
         let Some(undo) = first_undo(last, &step.undo) else { return Vec::new() };
@@ -72,7 +74,7 @@ impl OtherPlacements {
     }
 
     /// The placement that changed the setting of a step after `own` did.
-    pub(crate) fn above(&self, own: (&String, &Header), step: &Step) -> Option<&Record> {
+    pub(crate) fn above(&self, own: JournalId<'_>, step: &Step) -> Option<&Record> {
         let mut all = self.0.iter().map(|(_, record)| record);
         all.find(|record| is_above(record, own, &step.undo))
     }
@@ -139,9 +141,10 @@ fn earlier_of<'r>(record: &'r Record, undo: &Undo) -> &'r [EarlierUndo] {
 
 /// True if a placement has recorded another one as earlier for a setting that it still has set
 /// itself.
-fn is_above(record: &Record, (path, header): (&String, &Header), undo: &Undo) -> bool {
-    let is_below =
-        |one: &EarlierUndo| one.journal == *path && one.created_unix_s == header.created_unix_s;
+fn is_above(record: &Record, lower: JournalId<'_>, undo: &Undo) -> bool {
+    let is_below = |one: &EarlierUndo| {
+        one.journal == lower.path && one.created_unix_s == lower.header.created_unix_s
+    };
     earlier_of(record, undo).iter().any(is_below)
         && record
             .steps()

@@ -18,6 +18,8 @@ mod actuators;
 mod apply;
 mod cpusets;
 mod error;
+mod files;
+mod host_state;
 mod journal;
 mod knobs;
 mod layers;

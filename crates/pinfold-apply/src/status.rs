@@ -7,9 +7,9 @@ use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{CpuSet, Finding, Plan, Policy, Role, TaskId, Tid};
 
 use crate::actuators::partition_fault;
-use crate::cpusets::Cpusets;
+use crate::cpusets::{self, Cpusets};
 use crate::rt_watchdog::real_time_priority;
-use crate::steps::{group_name, missing_pus, partition_name, throttle_that_is_off};
+use crate::steps::{group_name, missing_pus, partition_name, throttle_path, throttle_that_is_off};
 use crate::tasks::{self, Target};
 
 /// One thread: its planned CPUs and policy, and the present ones.
@@ -128,7 +128,8 @@ fn dangers(host: &dyn Host, plan: &Plan) -> Result<Vec<Finding>, HostError> {
             "undo, and apply with --knob rt-throttle=on; or sysctl kernel.sched_rt_runtime_us=950000"
         }
     };
-    let off = throttle_that_is_off(host)?.map(|finding| finding.with_hint(hint));
+    let runtime = tasks::unless_gone(host.read_text(&throttle_path()))?;
+    let off = throttle_that_is_off(runtime).map(|finding| finding.with_hint(hint));
     Ok(off.into_iter().collect())
 }
 
@@ -138,7 +139,8 @@ pub(crate) fn health(
     plan: &Plan,
     target: &Target,
 ) -> Result<Vec<Finding>, HostError> {
-    let mut findings = missing_pus(host, plan)?;
+    let online = tasks::unless_gone(cpusets::list(host, &paths::cpu_online()))?;
+    let mut findings = online.map_or_else(Vec::new, |online| missing_pus(&online, plan));
     if plan.tuning.partition.is_none() {
         return Ok(findings);
     }

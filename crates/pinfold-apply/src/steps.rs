@@ -6,8 +6,9 @@
 //! [`crate::apply`] repeats the planning until the list is empty, which includes threads that were
 //! created meanwhile.
 //!
-//! Everything here only reads. Values for a group that does not exist yet follow from the kernel's
-//! rules for new groups, so that a dry run can print them.
+//! The steps follow from the plan and a [`HostState`] alone; no module below accesses the host.
+//! Values for a group that does not exist yet follow from the kernel's rules for new groups, so
+//! that a dry run can print them.
 
 mod draft;
 mod isolate_host_v1;
@@ -21,16 +22,17 @@ mod tuning;
 use pinfold_host::Host;
 use pinfold_host::mountinfo::Version;
 use pinfold_model::{
-    CpuSet, Finding, IsolationScope, Plan, Policy, Speed, Step, TaskId, Tid, VnodePlan,
+    CpuSet, Finding, IsolationScope, Plan, Policy, Speed, Step, TaskId, VnodePlan,
 };
 
 use crate::actuators::GROUP_PREFIX;
 use crate::cpusets::Hierarchy;
 use crate::error::{ApplyError, Refusal};
+use crate::host_state::HostState;
 use crate::tasks::{Rules, Target};
 use draft::{Ask, Draft};
 pub(crate) use partition::name as partition_name;
-pub(crate) use real_time::throttle_that_is_off;
+pub(crate) use real_time::{throttle_path, throttle_that_is_off};
 pub(crate) use tuning::hotplug::missing as missing_pus;
 
 /// The steps that apply a plan, and what cannot be done as requested.
@@ -40,6 +42,23 @@ pub struct Planned {
     pub steps: Vec<Step>,
     /// Requests that cannot be fulfilled completely.
     pub findings: Vec<Finding>,
+}
+
+/// A plan that may be applied to a target.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'r> {
+    plan: &'r Plan,
+    /// The vnode that the plan places.
+    vnode: &'r VnodePlan,
+    target: &'r Target,
+}
+
+impl<'r> Request<'r> {
+    /// # Errors
+    /// [`Refusal`] if this plan must not be applied to any host.
+    pub(crate) fn new(plan: &'r Plan, target: &'r Target) -> Result<Self, Refusal> {
+        Ok(Self { plan, vnode: check(plan, target)?, target })
+    }
 }
 
 /// Name of the cgroup that an apply to this virtual machine makes. If the machine must be moved out
@@ -55,7 +74,8 @@ pub fn group_name(vm: TaskId) -> String {
 /// [`ApplyError::Refused`] if the plan must not or cannot be applied here, [`ApplyError::VmGone`],
 /// [`ApplyError::Host`] if the host cannot be read.
 pub fn plan_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Planned, ApplyError> {
-    Ok(plan_steps_in(&Hierarchy::of(host), host, plan, target)?.0)
+    let request = Request::new(plan, target)?;
+    all_steps(&HostState::read(host, &Hierarchy::of(host), target)?, &request)
 }
 
 /// Only the first of these steps: those that bring the CPUs of the plan's threads online. A host
@@ -65,31 +85,28 @@ pub fn plan_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Plann
 /// # Errors
 /// As [`plan_steps`].
 pub fn online_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Planned, ApplyError> {
-    let vnode = check(plan, target)?;
+    let request = Request::new(plan, target)?;
     let hierarchy = Hierarchy::of(host);
-    let mut draft = Draft::new(host, (plan, vnode), target, &hierarchy)?;
+    let state = HostState::read(host, &hierarchy, target)?;
+    let mut draft = Draft::new(&state, &request);
     tuning::hotplug::bring(&mut draft)?;
     Ok(draft.finish())
 }
 
-/// Like [`plan_steps`], for a known hierarchy. Also returns the listed threads of the machine's
-/// process in ascending order.
-pub(crate) fn plan_steps_in(
-    hierarchy: &Hierarchy<'_>,
-    host: &dyn Host,
-    plan: &Plan,
-    target: &Target,
-) -> Result<(Planned, Vec<Tid>), ApplyError> {
-    let vnode = check(plan, target)?;
-    let mut draft = Draft::new(host, (plan, vnode), target, hierarchy)?;
+/// The steps of [`plan_steps`], from a snapshot.
+pub(crate) fn all_steps(
+    state: &HostState<'_>,
+    request: &Request<'_>,
+) -> Result<Planned, ApplyError> {
+    let mut draft = Draft::new(state, request);
     not_applied(&mut draft);
     tuning::hotplug::bring(&mut draft)?;
     threads::place(&mut draft, Ask::Always)?;
-    for kept in target.kept.iter().filter(|kept| !matches!(kept.rules, Rules::Masks(_))) {
+    for kept in request.target.kept.iter().filter(|kept| !matches!(kept.rules, Rules::Masks(_))) {
         draft.setting(kept, &[], (&[], Ask::Always))?;
     }
     tuning::set(&mut draft)?;
-    match plan.isolation {
+    match request.plan.isolation {
         IsolationScope::None => {}
         IsolationScope::Own => isolate_own::confine(&mut draft)?,
         IsolationScope::Host => match draft.cpusets()??.version() {
@@ -101,8 +118,7 @@ pub(crate) fn plan_steps_in(
     // Last in the list, so that undo begins with it: lists and masks are restored when all CPUs are
     // online.
     tuning::hotplug::set(&mut draft)?;
-    let listed = std::mem::take(&mut draft.listed);
-    Ok((draft.finish(), listed))
+    Ok(draft.finish())
 }
 
 /// The steps that place the machine's threads, without isolation.
@@ -111,9 +127,10 @@ pub(crate) fn plan_threads(
     plan: &Plan,
     target: &Target,
 ) -> Result<Planned, ApplyError> {
-    let vnode = check(plan, target)?;
+    let request = Request::new(plan, target)?;
     let hierarchy = Hierarchy::of(host);
-    let mut draft = Draft::new(host, (plan, vnode), target, &hierarchy)?;
+    let state = HostState::read(host, &hierarchy, target)?;
+    let mut draft = Draft::new(&state, &request);
     partition::sort(&mut draft)?;
     threads::place(&mut draft, Ask::WhenMasksDiffer)?;
     Ok(draft.finish())

@@ -60,13 +60,17 @@ impl Target {
         Self { pid, threads, own: Vec::new(), kept: Vec::new(), roll: None }
     }
 
+    /// The threads that discovery listed, ascending, if the process has the same ones now.
+    pub(crate) fn confirmed_threads(&self, host: &dyn Host) -> Option<Vec<Tid>> {
+        let roll = self.roll.as_ref()?;
+        (ThreadSet::of(host, self.pid) == Some(roll.thread_set)).then(|| roll.tids.clone())
+    }
+
     /// The threads of its process, ascending.
     pub(crate) fn listed(&self, host: &dyn Host) -> Result<Vec<Tid>, HostError> {
-        match &self.roll {
-            Some(roll) if ThreadSet::of(host, self.pid) == Some(roll.thread_set) => {
-                Ok(roll.tids.clone())
-            }
-            Some(_) | None => threads_of(host, self.pid),
+        match self.confirmed_threads(host) {
+            Some(threads) => Ok(threads),
+            None => threads_of(host, self.pid),
         }
     }
 

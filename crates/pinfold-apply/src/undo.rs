@@ -15,7 +15,7 @@ use pinfold_host::{HostError, HostMut, files, with_causes};
 use pinfold_model::{Command, CpuSet, Finding, Step, TaskId, Tid};
 
 use crate::actuators::{self, Reverted, UndoContext};
-use crate::journal::{Header, Journal, Outcome, RESTARTED, Record};
+use crate::journal::{Header, Journal, JournalId, Outcome, RESTARTED, Record};
 use crate::layers::OtherPlacements;
 use crate::missing_cgroups::vanished;
 use crate::tasks;
@@ -220,7 +220,7 @@ fn replay(
     let path = journal.path();
     for (index, step) in record.steps().rev() {
         observer(index, step)?;
-        if let Some(above) = others.above((&path, &record.header), step) {
+        if let Some(above) = others.above(JournalId { path: &path, header: &record.header }, step) {
             report.changed.push(handed_over(step, above));
             journal.note(index, Outcome::Kept, None);
             continue;

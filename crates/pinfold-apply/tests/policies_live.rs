@@ -103,6 +103,7 @@ fn a_real_group_without_run_time_gets_it_and_loses_it_again() {
     host.make_dir(&path).unwrap();
     let group = Group(LiveHost::new().unwrap(), path);
     let (mut child, task) = sleeper(&host);
+    let before = host.policy(task.tid).unwrap();
     host.write(&paths::cgroup_procs(&group.1), task.tid.to_string().as_bytes()).unwrap();
     let fifo = Policy::Fifo { priority: 1 };
     let refused = host.set_policy(task.tid, fifo).unwrap_err();
@@ -120,7 +121,7 @@ fn a_real_group_without_run_time_gets_it_and_loses_it_again() {
     assert_ne!(host.read_text(&file).unwrap(), "0\n");
     assert!(undo(&host, &mut journal).is_complete());
     assert_eq!(host.read_text(&file).unwrap(), "0\n");
-    assert_eq!(host.policy(task.tid).unwrap(), Policy::default());
+    assert_eq!(host.policy(task.tid).unwrap(), before);
     child.kill().unwrap();
 }
 

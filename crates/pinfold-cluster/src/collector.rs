@@ -562,7 +562,8 @@ impl Collector {
             self.horizon = self.horizon.min(self.last_block());
             return Ok(());
         }
-        match study::enough((&*store, run), &self.loaded, (whole, self.spent_ns))? {
+        let spent = study::Spent { blocks: whole, ns: self.spent_ns };
+        match study::enough(store, run, &self.loaded, spent)? {
             Some(reason) => {
                 let early = EarlyEnd { blocks: whole, reason };
                 early.save(store, run)?;

@@ -11,7 +11,7 @@ use pinfold_host::{Clock as _, SystemClock, process};
 use pinfold_probe::pinload::Pinload;
 use pinfold_run::message::say;
 use pinfold_run::study::{HostRunner, LOCK, Machine};
-use pinfold_run::{Exit, Failure, host, inputs, interrupt};
+use pinfold_run::{Exit, Failure, HelperProgram, Session, host, inputs, interrupt};
 use pinfold_study::study::{Environment, Update, cells};
 
 use crate::documents::{
@@ -47,7 +47,11 @@ pub struct Task<'a> {
 ///
 /// # Errors
 /// [`Failure`] if there is no result.
-pub fn work(task: &Task<'_>, state: Option<&str>) -> Result<Option<String>, Failure> {
+pub fn work(
+    task: &Task<'_>,
+    state: Option<&str>,
+    program: &HelperProgram,
+) -> Result<Option<String>, Failure> {
     if task.remove_self {
         // If the copy cannot be removed, it is left on the node; this does not affect the work.
         if let Ok(path) = std::env::current_exe() {
@@ -83,7 +87,7 @@ pub fn work(task: &Task<'_>, state: Option<&str>) -> Result<Option<String>, Fail
     };
     drop((live, topology));
     let given = match job.pinfold == head.pinfold {
-        true => given(&job, part, (&head, state))?,
+        true => given(&job, part, &head, (state, program))?,
         false => {
             ResultContent::Refused(format!("it has Pinfold {}, not {}", head.pinfold, job.pinfold))
         }
@@ -146,13 +150,14 @@ fn own_folder(state: Option<&str>) -> Result<StateDir, Failure> {
 fn given(
     job: &JobDocument,
     part: Option<u32>,
-    (head, state): (&Head, Option<&str>),
+    head: &Head,
+    (state, program): (Option<&str>, &HelperProgram),
 ) -> Result<ResultContent, Failure> {
     let scout = worker::scout(job)?;
     let machine = Machine::of(&scout.study, &scout.study.name)?;
     let state = own_folder(state)?;
     let pinload = Pinload::install_in(&state.path_of("bin"))?;
-    let mut runner = HostRunner::new(&machine, (&state, &pinload))?;
+    let mut runner = HostRunner::new(&machine, Session { state: &state, program }, &pinload)?;
     let here = scout.look(&machine.facts, &runner)?;
     let Some(first) = &job.scouted else { return Ok(ResultContent::Scouted(here)) };
     if let Some(why) = worker::differences(&scout, first, &here) {

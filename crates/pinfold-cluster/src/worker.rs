@@ -128,7 +128,7 @@ pub fn work(
         let message = format!("the study has no part {number}, only {}", parts.count());
         StudyError::Runner { message, hint: None }
     })?;
-    match study::run_starts((&mut store, run), &part.starts, environment)? {
+    match study::run_starts(&mut store, run, &part.starts, environment)? {
         Outcome::Interrupted { done, total } => Ok(Found::Interrupted(done, total)),
         Outcome::Finished { .. } => {
             let mut trials = Vec::new();
@@ -163,7 +163,7 @@ pub fn create_on_cluster(
         .collect();
     let json =
         options.to_json().map_err(|source| StudyError::Document { what: "cluster", source })?;
-    study::create_with(store, new, (&RemoteRunner { reasons }, Some(&json)))
+    study::create_with(store, new, &RemoteRunner { reasons }, Some(&json))
 }
 
 /// A runner for another machine: it has the list of cells that that machine refused.

@@ -22,9 +22,9 @@ use pinfold_model::{
     Attach, Command, Method, NodeId, Platform, PlatformVnode, Speed, SpeedRequest, Variant,
 };
 
+use crate::ConfigError;
 use crate::fault::Fault;
 use crate::keys::Keys;
-use crate::requests::RequestError;
 use crate::requests::{at_least_one, one_of};
 use crate::value::{self, Value, ValueKind};
 pub use csv::{load, profile, to_csv};
@@ -49,19 +49,19 @@ const LONGEST_NAME: usize = 64;
 /// Parses a platform file.
 ///
 /// # Errors
-/// [`RequestError`] with line and column: not TOML, an unknown or missing key, a value of the wrong
+/// [`ConfigError`] with line and column: not TOML, an unknown or missing key, a value of the wrong
 /// type or out of range, a duplicate name or group.
-pub fn from_toml(text: &str) -> Result<Platform, RequestError> {
+pub fn from_toml(text: &str) -> Result<Platform, ConfigError> {
     value::parse_toml(text)
         .and_then(|root| platform(Keys::of(root, "the platform", PLATFORM)?))
-        .map_err(|fault| RequestError::in_file(text, fault))
+        .map_err(|fault| ConfigError::in_file(text, fault))
 }
 
 /// Parses a vnode from words such as `name=a,cores=2,speed=40%+60%,method=hogs`.
 ///
 /// # Errors
-/// [`RequestError`] as [`from_toml`], without a position.
-pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, RequestError> {
+/// [`ConfigError`] as [`from_toml`], without a position.
+pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, ConfigError> {
     let example = |fault: Fault| fault.or_hint("write such as name=slow,cores=2,speed=40%");
     let mut table = value::parse_words(words, &["speed"]).map_err(example)?;
     // One speed is for all cores, as in a file that holds no list.
@@ -81,8 +81,8 @@ pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, RequestError> {
 /// Parses a speed: `40%`, `0.4`, `2.1 GHz`, `800 MHz`.
 ///
 /// # Errors
-/// [`RequestError`] if it is invalid, not above 0, or above full speed.
-pub fn speed(text: &str) -> Result<SpeedRequest, RequestError> {
+/// [`ConfigError`] if it is invalid, not above 0, or above full speed.
+pub fn speed(text: &str) -> Result<SpeedRequest, ConfigError> {
     Ok(speeds::wish(&Value { at: 0, what: ValueKind::Text(text.to_owned()) })?)
 }
 

@@ -21,48 +21,14 @@ use pinfold_model::{
     CpuSet, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, PinWish,
     Preference, Request, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest, closest,
 };
-use thiserror::Error;
 
+use crate::ConfigError;
 use crate::fault::Fault;
 use crate::keys::Keys;
 use crate::value::{self, Value, ValueKind, decimal, unit_bytes};
 
 pub use knobs::{KNOBS, knob};
 pub use locate::{place_of, place_of_key};
-
-/// An error in a request.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{}{why}", place.map_or_else(String::new, |(line, column)| format!("line {line}, column {column}: ")))]
-pub struct RequestError {
-    /// Line and column in a file, both from 1; `None` for words of the command line.
-    pub place: Option<(usize, usize)>,
-    /// The fault.
-    pub why: String,
-    hint: Option<String>,
-}
-
-impl RequestError {
-    /// What the user can do about the error, if anything.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
-        self.hint.clone()
-    }
-
-    /// A fault in a file's text, with its line and column.
-    #[must_use]
-    pub fn in_file(text: &str, fault: Fault) -> Self {
-        let before = text.get(..fault.at).unwrap_or(text);
-        let line = before.matches('\n').count() + 1;
-        let column = before.chars().rev().take_while(|letter| *letter != '\n').count() + 1;
-        Self { place: Some((line, column)), why: fault.why, hint: fault.hint }
-    }
-}
-
-impl From<Fault> for RequestError {
-    fn from(fault: Fault) -> Self {
-        Self { place: None, why: fault.why, hint: fault.hint }
-    }
-}
 
 const REQUEST: &[&str] =
     &["vm", "group", "host", "avoid", "isolate", "emulator", "interrupts", "prefer"];
@@ -74,20 +40,20 @@ const GROUP: &[&str] = &["cores", "speed"];
 /// Parses a request file.
 ///
 /// # Errors
-/// [`RequestError`] with line and column: not TOML, an unknown or missing key, a value of the wrong
+/// [`ConfigError`] with line and column: not TOML, an unknown or missing key, a value of the wrong
 /// type or out of range, a duplicate name.
-pub fn from_toml(text: &str) -> Result<Request, RequestError> {
+pub fn from_toml(text: &str) -> Result<Request, ConfigError> {
     value::parse_toml(text)
         .and_then(|root| request(keys_of(root, "the request", REQUEST)?))
-        .map_err(|fault| RequestError::in_file(text, fault))
+        .map_err(|fault| ConfigError::in_file(text, fault))
 }
 
 /// Parses a virtual machine from words such as `name=web,vcpus=4,iothreads=disk+net`, separated by
 /// commas or blanks.
 ///
 /// # Errors
-/// [`RequestError`] as [`from_toml`], without a position.
-pub fn parse_vm_spec(words: &str) -> Result<VnodeRequest, RequestError> {
+/// [`ConfigError`] as [`from_toml`], without a position.
+pub fn parse_vm_spec(words: &str) -> Result<VnodeRequest, ConfigError> {
     let lists = &["iothreads", "devices", "policies", "pins"];
     let read = value::parse_words(words, lists).and_then(vm);
     Ok(read.map_err(|fault| fault.or_hint("write such as name=web,vcpus=4"))?)
@@ -96,8 +62,8 @@ pub fn parse_vm_spec(words: &str) -> Result<VnodeRequest, RequestError> {
 /// Parses a process group from words such as `name=slow,cores=2,speed=40%`.
 ///
 /// # Errors
-/// [`RequestError`] as [`from_toml`], without a position.
-pub fn group_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
+/// [`ConfigError`] as [`from_toml`], without a position.
+pub fn group_from_words(words: &str) -> Result<VnodeRequest, ConfigError> {
     let read = value::parse_words(words, &["devices", "policies", "pins"]).and_then(group);
     Ok(read.map_err(|fault| fault.or_hint("write such as name=build,cores=2"))?)
 }
@@ -105,48 +71,48 @@ pub fn group_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
 /// Parses the share kept free: a number of CPUs such as `4`, or a part such as `25%`.
 ///
 /// # Errors
-/// [`RequestError`] if it is neither.
-pub fn free_share(text: &str) -> Result<Free, RequestError> {
+/// [`ConfigError`] if it is neither.
+pub fn free_share(text: &str) -> Result<Free, ConfigError> {
     Ok(free(&Value::guess(text, 0))?)
 }
 
 /// Reads the CPUs that stay free for the host: `0,8`.
 ///
 /// # Errors
-/// [`RequestError`] if it is no list, or an empty one; `option` is named in it.
-pub fn free_pus(option: &str, text: &str) -> Result<Free, RequestError> {
+/// [`ConfigError`] if it is no list, or an empty one; `option` is named in it.
+pub fn free_pus(option: &str, text: &str) -> Result<Free, ConfigError> {
     Ok(Free::These(host_pus(option, text, 0)?))
 }
 
 /// Reads a device: a PCI address such as `0000:05:00.0`, or `node:1`.
 ///
 /// # Errors
-/// [`RequestError`] if it is neither.
-pub fn device(text: &str) -> Result<Device, RequestError> {
+/// [`ConfigError`] if it is neither.
+pub fn device(text: &str) -> Result<Device, ConfigError> {
     Ok(device_of(text, 0)?)
 }
 
 /// Parses pins by hand such as `vcpu3=7`, `vcpu0-3=8-11` or `emulator=0,8`.
 ///
 /// # Errors
-/// [`RequestError`] if role or CPUs are invalid.
-pub fn pins(text: &str) -> Result<Vec<PinWish>, RequestError> {
+/// [`ConfigError`] if role or CPUs are invalid.
+pub fn pins(text: &str) -> Result<Vec<PinWish>, ConfigError> {
     Ok(pins::wishes(text, 0)?)
 }
 
 /// Parses the requested placement of the emulator: `usual`, `real-time` or `apart`.
 ///
 /// # Errors
-/// [`RequestError`] if it is none of them.
-pub fn emulator_wish(text: &str) -> Result<EmulatorRequest, RequestError> {
+/// [`ConfigError`] if it is none of them.
+pub fn emulator_wish(text: &str) -> Result<EmulatorRequest, ConfigError> {
     Ok(wish(text, 0)?)
 }
 
 /// Parses the name of a vnode.
 ///
 /// # Errors
-/// [`RequestError`] if it is empty or has a blank, `=`, `,`, `/` or a control character.
-pub fn vnode_name(text: &str) -> Result<String, RequestError> {
+/// [`ConfigError`] if it is empty or has a blank, `=`, `,`, `/` or a control character.
+pub fn vnode_name(text: &str) -> Result<String, ConfigError> {
     check_name(text, 0)?;
     Ok(text.to_owned())
 }
@@ -168,8 +134,8 @@ fn check_name(name: &str, at: usize) -> Result<(), Fault> {
 /// Parses a preference for cores: `cache`, `frequency`, `efficiency` or `none`.
 ///
 /// # Errors
-/// [`RequestError`] if it is none of them.
-pub fn preference(text: &str) -> Result<Preference, RequestError> {
+/// [`ConfigError`] if it is none of them.
+pub fn preference(text: &str) -> Result<Preference, ConfigError> {
     Ok(preferred(text, 0)?)
 }
 

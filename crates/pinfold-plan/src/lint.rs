@@ -35,7 +35,9 @@ mod repair;
 mod resized;
 mod room;
 mod target;
+mod text;
 mod timers;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,8 +5,8 @@
 
 use pinfold_model::CpuSet;
 use pinfold_run::guest::{Scratch, Subject};
-use pinfold_run::tune::{self, Display, Options};
-use pinfold_run::{Failure, host, inputs, interrupt};
+use pinfold_run::tune::{self, Display, Options, TuningHost};
+use pinfold_run::{Failure, HelperProgram, host, inputs, interrupt};
 use pinfold_study::tune::{Goal, Update, analyse};
 
 fn main() -> Result<(), Failure> {
@@ -29,7 +29,9 @@ fn main() -> Result<(), Failure> {
     };
     let mut progress = |update: &Update<'_>| println!("{} of {}", update.done, update.total);
     let display = Display { begins: &|_, _, _| {}, progress: &mut progress };
-    let (store, run) = tune::tune(&options, (&host, &topology), (&mut subject, None), display)?;
+    let program = HelperProgram::at("pinfold"); // from PATH
+    let on = TuningHost { host: &host, topology: &topology, state: None, program: &program };
+    let (store, run) = tune::tune(&options, on, &mut subject, display)?;
     let winner = analyse(&store, run).ok().and_then(|report| report.winner);
     println!("winner: {}", winner.map_or("none".to_owned(), |winner| winner.name));
     Ok(())

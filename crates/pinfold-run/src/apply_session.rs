@@ -12,7 +12,7 @@ use pinfold_model::{Command, Plan, Severity};
 use pinfold_plan::{Fit, command, schema};
 
 use crate::message::say;
-use crate::rt_watchdog::Guard;
+use crate::rt_watchdog::{Guard, Supervision};
 use crate::{Exit, Failure, interrupt, plans};
 
 /// Effect of a [request to stop](interrupt::requested) on an apply in progress.
@@ -24,16 +24,25 @@ pub enum OnStop {
     Finish,
 }
 
+/// A plan, and the machine or processes that it is applied to.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement<'p> {
+    /// The plan.
+    pub plan: &'p Plan,
+    /// The target.
+    pub target: &'p Target,
+}
+
 /// Applies a plan, with a journal. The journal is locked until it is dropped: until then no other
 /// Pinfold process works on the same machine.
 pub fn apply<'c>(
     host: &LiveHost,
-    (plan, target): (&Plan, &Target),
+    placement: Placement<'_>,
     journals: &Journals<'c>,
     on_stop: OnStop,
 ) -> Result<(Applied, Journal<'c>), Failure> {
-    let mut journal = begin(host, plan, target, (journals, PlacementLifetime::UntilUndone))?;
-    let applied = make_true(host, (plan, target), &mut journal, on_stop)?;
+    let mut journal = begin(host, placement, journals, PlacementLifetime::UntilUndone)?;
+    let applied = make_true(host, placement, &mut journal, on_stop)?;
     Ok((applied, journal))
 }
 
@@ -41,13 +50,14 @@ pub fn apply<'c>(
 /// is applied.
 pub fn apply_guarded<'c>(
     host: &LiveHost,
-    (plan, target): (&Plan, &Target),
-    journals: &Journals<'c>,
+    placement: Placement<'_>,
+    supervision: Supervision<'_, 'c>,
     on_stop: OnStop,
 ) -> Result<(Applied, Journal<'c>, Option<Guard>), Failure> {
-    let mut journal = begin(host, plan, target, (journals, PlacementLifetime::WithThisProcess))?;
-    let guard = Guard::of(plan, journals, &journal.record().header.id)?;
-    match make_true(host, (plan, target), &mut journal, on_stop) {
+    let mut journal =
+        begin(host, placement, supervision.journals, PlacementLifetime::WithThisProcess)?;
+    let guard = Guard::of(supervision, placement.plan, &journal.record().header.id)?;
+    match make_true(host, placement, &mut journal, on_stop) {
         Ok(applied) => Ok((applied, journal, guard)),
         Err(failure) => {
             if let Some(guard) = guard {
@@ -66,9 +76,9 @@ enum PlacementLifetime {
 
 fn begin<'c>(
     host: &LiveHost,
-    plan: &Plan,
-    target: &Target,
-    (journals, stay): (&Journals<'c>, PlacementLifetime),
+    Placement { plan, target }: Placement<'_>,
+    journals: &Journals<'c>,
+    stay: PlacementLifetime,
 ) -> Result<Journal<'c>, Failure> {
     let text = schema::to_json_line(plan);
     let vnode = plans::single(plan)?;
@@ -79,7 +89,7 @@ fn begin<'c>(
 
 fn make_true(
     host: &LiveHost,
-    (plan, target): (&Plan, &Target),
+    placement: Placement<'_>,
     journal: &mut Journal<'_>,
     on_stop: OnStop,
 ) -> Result<Applied, Failure> {
@@ -88,7 +98,7 @@ fn make_true(
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     };
-    match online_and_placed(host, (plan, target), journal, &mut observer) {
+    match online_and_placed(host, placement, journal, &mut observer) {
         Ok(applied) if !is_asked() => Ok(applied),
         Ok(_) | Err(NotPlaced::Apply(ApplyError::Abandoned { .. })) => {
             take_back(host, journal)?;
@@ -116,7 +126,7 @@ impl From<ApplyError> for NotPlaced {
 /// is read again, and threads are placed only if the plan is for this host.
 fn online_and_placed<H: HostMut>(
     host: &H,
-    (plan, target): (&Plan, &Target),
+    Placement { plan, target }: Placement<'_>,
     journal: &mut Journal<'_>,
     observer: &mut Observer<'_>,
 ) -> Result<Applied, NotPlaced> {

@@ -13,6 +13,7 @@ use pinfold_probe::exits::{
 use pinfold_probe::exits::{cost, expected};
 use pinfold_vm::Monitor;
 
+use crate::helper_program::HelperProgram;
 use crate::target::Vm;
 use crate::{Exit, Failure, interrupt, time};
 
@@ -39,6 +40,19 @@ pub struct Answer {
     pub has_ended: bool,
 }
 
+/// The options of an observation, as given.
+#[derive(Clone, Copy, Debug)]
+pub struct ExitOptions<'a> {
+    /// `--look`, a time.
+    pub look: Option<&'a str>,
+    /// `--distributor`, an address.
+    pub distributor: Option<&'a str>,
+    /// Addresses are counted too.
+    pub addresses: bool,
+    /// Its duration (ns).
+    pub duration_ns: u64,
+}
+
 /// The settings of an observation.
 pub struct ObservationSettings {
     look_ns: u64,
@@ -49,12 +63,9 @@ pub struct ObservationSettings {
 }
 
 impl ObservationSettings {
-    /// The settings from the texts of the options `--look` and `--distributor`.
-    pub fn of(
-        (look, distributor): (Option<&str>, Option<&str>),
-        addresses: bool,
-        duration_ns: u64,
-    ) -> Result<Self, Failure> {
+    /// The settings from the options.
+    pub fn of(options: ExitOptions<'_>) -> Result<Self, Failure> {
+        let ExitOptions { look, distributor, addresses, duration_ns } = options;
         let look_ns = time::parse_ns("--look", look.unwrap_or(LOOK))?;
         let distributor = address(distributor)?;
         Ok(Self { look_ns, distributor, addresses, duration_ns })
@@ -81,11 +92,11 @@ impl Answer {
     }
 
     /// Measures the overhead, with a micro-guest that runs next to the machine.
-    pub fn measure_cost(&mut self, host: &LiveHost) {
+    pub fn measure_cost(&mut self, host: &LiveHost, program: &HelperProgram) {
         let Some(scope) = self.scope else { return };
         let cost = match interrupt::requested() {
             true => Err("it was interrupted".to_owned()),
-            false => measured(host, scope),
+            false => measured(host, program, scope),
         };
         self.no_cost = cost.map(|cost| self.table.cost = Some(cost)).err();
     }
@@ -169,9 +180,13 @@ fn watched(
 }
 
 /// The overhead, measured with a micro-guest that runs next to the machine.
-fn measured(host: &LiveHost, scope: ExitScope) -> Result<cost::Cost, String> {
+fn measured(
+    host: &LiveHost,
+    program: &HelperProgram,
+    scope: ExitScope,
+) -> Result<cost::Cost, String> {
     let reported = |error: ExitsError| Failure::from(error).message;
-    let mut guest = micro::MicroChild::start().map_err(reported)?;
+    let mut guest = micro::MicroChild::start(program).map_err(reported)?;
     cost::measure(host, &SystemClock, scope, &mut guest).map_err(reported)
 }
 

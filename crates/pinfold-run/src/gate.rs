@@ -16,10 +16,11 @@ use pinfold_host::process::{self, Child, Spawn};
 use pinfold_host::{Clock as _, ControlSocket, EventWatcher, SystemClock};
 use pinfold_model::{NodeId, Plan, Role, Topology};
 
-use crate::apply_session::{self, OnStop};
+use crate::apply_session::{self, OnStop, Placement};
 use crate::emulate::exec::hand_on;
+use crate::helper_program::{Helper, HelperProgram, Session};
 use crate::message::say;
-use crate::rt_watchdog::Guard;
+use crate::rt_watchdog::{Guard, Supervision};
 use crate::{Exit, Failure, host, interrupt};
 
 /// Timeout for the gate to connect to the socket.
@@ -30,8 +31,9 @@ const GO: u8 = b'g';
 
 /// Runs a command under a plan until it ends, and returns its status.
 pub fn run(
-    state: &StateDir,
-    (plan, topology): (&Plan, &Topology),
+    Session { state, program }: Session<'_>,
+    plan: &Plan,
+    topology: &Topology,
     words: &[String],
 ) -> Result<ExitStatus, Failure> {
     let host = host::live()?;
@@ -42,10 +44,12 @@ pub fn run(
     interrupt::install_child()?;
     let gate = Gate::open(state)?;
     let node = memory_node(plan, topology);
-    let mut command = gate.start(words, node)?;
+    let mut command = gate.start(program, words, node)?;
     let target = Target::new(command.pid(), vec![(command.task(), Role::Task)]);
+    let placement = Placement { plan, target: &target };
+    let supervision = Supervision { journals: &journals, program };
     let (mut applied, journal, mut guard) =
-        apply_session::apply_guarded(&host, (plan, &target), &journals, OnStop::Finish)?;
+        apply_session::apply_guarded(&host, placement, supervision, OnStop::Finish)?;
     // Memory that could not be bound by a cgroup is bound by the policy that the command inherits.
     applied.findings.retain(|finding| node.is_none() || finding.subject != "memory");
     apply_session::report(&applied);
@@ -125,16 +129,14 @@ impl Gate {
     }
 
     /// Starts the command at the gate; its memory is bound to `node`, if given.
-    fn start(&self, command: &[String], node: Option<NodeId>) -> Result<Child, Failure> {
-        let program = std::env::current_exe().map_err(|error| {
-            Failure::new(Exit::Host, format!("cannot find this program: {error}"))
-        })?;
-        let start = Spawn::new(&program.to_string_lossy())
-            .args(["gate", "--socket", &self.path, "--"])
-            .args(command)
-            .memory_node(node)
-            .start();
-        start.map_err(Failure::from)
+    fn start(
+        &self,
+        program: &HelperProgram,
+        command: &[String],
+        node: Option<NodeId>,
+    ) -> Result<Child, Failure> {
+        let gate = Helper::Gate { socket: Some(&self.path), command };
+        program.spawn(gate).memory_node(node).start().map_err(Failure::from)
     }
 
     /// Lets the command continue.

@@ -1,6 +1,6 @@
 //! What commands take: CPUs, requests, plans and their files, checked against the host.
 
-use pinfold_config::requests::{self, RequestError};
+use pinfold_config::{ConfigError, requests};
 use pinfold_host::{HostError, LiveHost, files};
 use pinfold_model::{
     CpuSet, Free, Plan, Request, Severity, Topology, VcpuCount, VmRequest, VnodeRequest,
@@ -60,7 +60,7 @@ pub fn set_vcpus(vm: &mut VmRequest, vcpus: VcpuCount) {
 
 /// What an option asks, with the option's name in front of what is wrong with it: once, where the
 /// reader names its key too.
-pub fn asked<T>(option: &str, read: Result<T, RequestError>) -> Result<T, Failure> {
+pub fn asked<T>(option: &str, read: Result<T, ConfigError>) -> Result<T, Failure> {
     read.map_err(|error| {
         let failure = Failure::from_error(Exit::Input, &error, error.hint());
         let key = option.trim_start_matches('-');

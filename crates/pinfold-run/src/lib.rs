@@ -13,6 +13,7 @@
 //! - [`emulate`]: platforms of slowed virtual nodes.
 //! - [`guest`], [`tune`], [`study`], [`measure`]: the runners of experiments.
 //! - [`interrupt`]: the request to stop, as a flag.
+//! - [`HelperProgram`]: the program that runs as watchdog, gate, supervisor or micro-guest.
 //!
 //! The stages do not know each other; this crate knows them all, and no command line. It prints
 //! nothing: a [`message`] goes to the program that uses it, an error is a [`Failure`].
@@ -23,6 +24,7 @@ pub mod exits;
 mod failure;
 pub mod gate;
 pub mod guest;
+mod helper_program;
 pub mod host;
 pub mod inputs;
 pub mod interrupt;
@@ -48,3 +50,4 @@ pub mod vcpus;
 pub mod watch;
 
 pub use failure::{Exit, Failure};
+pub use helper_program::{HelperProgram, Session};

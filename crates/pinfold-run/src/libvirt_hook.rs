@@ -14,7 +14,7 @@ use pinfold_model::{Command, Finding, Plan};
 use pinfold_vm::libvirt::{Described, PinTarget};
 use pinfold_vm::threads;
 
-use crate::apply_session::{self, OnStop};
+use crate::apply_session::{self, OnStop, Placement};
 use crate::message::say;
 use crate::target::placeable;
 use crate::vcpus::Vcpus;
@@ -71,7 +71,7 @@ fn started(event: &HookEvent<'_>, state: Option<&str>) -> Result<(), Failure> {
     let target = placeable(&found);
     let state = host::state(state)?;
     let journals = host::journals(&state, &clock)?;
-    let placed = (&plan, &target);
+    let placed = Placement { plan: &plan, target: &target };
     // Not interrupted: libvirt waits for it.
     interrupt::install()?;
     let (applied, _journal) = apply_session::apply(&host, placed, &journals, OnStop::Finish)?;

@@ -2,19 +2,19 @@
 
 use std::process::ExitStatus;
 
-use pinfold_apply::Target;
 use pinfold_host::SystemClock;
-use pinfold_host::files::StateDir;
 use pinfold_model::{Command, MachineSpec, Plan, Topology};
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 use pinfold_vm::{MachineCommand, hypervisors};
 
-use crate::apply_session::{self, OnStop};
+use crate::apply_session::{self, OnStop, Placement};
+use crate::helper_program::Session;
 use crate::message::say;
-use crate::rt_watchdog::Guard;
+use crate::rt_watchdog::Supervision;
+use crate::run_monitor::{self, Monitored};
 use crate::target::placeable;
 use crate::vcpus::Vcpus;
-use crate::{Exit, Failure, host, interrupt, run_monitor, time};
+use crate::{Exit, Failure, host, interrupt, time};
 
 /// Timeout for the hypervisor to quit.
 const QUIT_NS: u64 = 5_000_000_000;
@@ -47,7 +47,7 @@ pub type Planner<'a> = dyn Fn(&MachineSpec, &Vcpus) -> Result<Plan, Failure> + '
 /// Runs a machine under a plan until it ends. `plan_for` is called before the start, and again if
 /// the machine has other vCPUs than its command line.
 pub fn run(
-    state: &StateDir,
+    Session { state, program }: Session<'_>,
     words: &[String],
     (topology, start_timeout): (&Topology, &str),
     plan_for: &Planner<'_>,
@@ -84,11 +84,14 @@ pub fn run(
         say(&finding.to_string());
     }
     let target = placeable(&vm.found);
+    let placement = Placement { plan: &plan, target: &target };
+    let supervision = Supervision { journals: &journals, program };
     let (applied, mut journal, mut guard) =
-        apply_session::apply_guarded(&host, (&plan, &target), &journals, OnStop::TakeBack)?;
+        apply_session::apply_guarded(&host, placement, supervision, OnStop::TakeBack)?;
     apply_session::report(&applied);
-    let placed = (&plan, &target, &mut journal);
-    let watched = go(&mut vm, &host, placed, guard.as_mut());
+    let monitored =
+        Monitored { placement, journal: &mut journal, monitor: None, guard: guard.as_mut() };
+    let watched = go(&mut vm, &host, monitored);
     let status = match vm.try_wait() {
         Ok(Some(status)) => Ok(status),
         Ok(None) | Err(_) => vm.quit(QUIT_NS),
@@ -116,11 +119,10 @@ fn ended(status: ExitStatus, hypervisor: &str) -> Result<(), Failure> {
     }
 }
 
-fn go(
-    vm: &mut RunningVm,
+fn go<'m>(
+    vm: &'m mut RunningVm,
     host: &pinfold_host::LiveHost,
-    (plan, target, journal): (&Plan, &Target, &mut pinfold_apply::Journal<'_>),
-    guard: Option<&mut Guard>,
+    monitored: Monitored<'_, '_, 'm>,
 ) -> Result<(), Failure> {
     match vm.cont()? {
         Resumed::Running => {}
@@ -128,5 +130,6 @@ fn go(
             say("your command has -S: the guest is placed and waits for your `cont`")
         }
     }
-    run_monitor::watch(host, &SystemClock, (plan, target), journal, (Some(&mut *vm.monitor), guard))
+    let monitored = Monitored { monitor: Some(&mut *vm.monitor), ..monitored };
+    run_monitor::watch(host, &SystemClock, monitored)
 }

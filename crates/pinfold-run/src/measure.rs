@@ -22,17 +22,27 @@ use pinfold_probe::pinload::Pinload;
 use pinfold_probe::registry::Probe;
 use pinfold_study::measured::{MeasuredBlock, Measurement};
 
-pub use self::against::{CrossCheck, Reported, against};
+pub use self::against::{Against, CrossCheck, Reported, against};
 pub use self::compare::{ComparedSides, Request, against_native, files, plans};
 pub use self::guest::Guest;
 pub use self::observe::{Instrument, Named, ObserveRequest, Observed, observe, quantities};
 pub use self::place::{HostPlace, PlaceRequest};
 pub use self::run_block::PreparedProbe;
+use self::run_block::{Conditions, Reader};
 
-use crate::{Exit, Failure, host, inputs, interrupt};
+use crate::{Exit, Failure, HelperProgram, host, inputs, interrupt};
 
 /// Timeout for `pinload` to describe itself.
 const TOLD_NS: u64 = 10_000_000_000;
+
+/// What a measurement was made with.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Where the probe ran.
+    pub place: String,
+    /// The program, with its version.
+    pub tool: String,
+}
 
 /// Where and how a probe runs, as on the command line.
 #[derive(Clone, Debug)]
@@ -73,6 +83,8 @@ pub struct Bench {
     pub version: String,
     /// Seed of random orders.
     pub seed: u64,
+    /// The program of the watchdogs.
+    pub program: HelperProgram,
     command: Vec<String>,
     on_figures: OnFigures,
 }
@@ -86,6 +98,7 @@ impl Bench {
         seed: Option<u64>,
         command: Vec<String>,
         on_figures: OnFigures,
+        program: HelperProgram,
     ) -> Result<Self, Failure> {
         let host = host::live()?;
         let topology = inputs::topology(&host, None)?;
@@ -94,7 +107,7 @@ impl Bench {
         let clock = SystemClock;
         let seed = seed.unwrap_or_else(|| clock.now_ns() ^ clock.unix_seconds());
         let version = reported.stdout_text().trim().to_owned();
-        Ok(Self { host, topology, pinload, version, seed, command, on_figures })
+        Ok(Self { host, topology, pinload, version, seed, program, command, on_figures })
     }
 
     /// A measurement with these blocks.
@@ -104,7 +117,7 @@ impl Bench {
     pub fn measurement(
         &self,
         probe: &str,
-        (place, tool): (String, String),
+        Setup { place, tool }: Setup,
         blocks: Vec<MeasuredBlock>,
         guest: Option<&Guest<'_>>,
     ) -> Result<Measurement, Failure> {
@@ -157,10 +170,26 @@ pub fn on_host(
     blocks: u32,
 ) -> Result<Measurement, Failure> {
     let place = HostPlace::find(bench, request)?;
-    let taking = PreparedProbe::on_host(bench, probe, (request.how, place))?;
+    let taking = PreparedProbe::new(
+        bench,
+        probe,
+        Conditions { how: request.how, place, reader: Reader::Best },
+    )?;
     crate::message::say(&announcement(probe, blocks, taking.seconds()));
     let blocks = (0..blocks).map(|_| taking.take()).collect::<Result<Vec<_>, Failure>>()?;
-    bench.measurement(probe.name, (taking.place(), taking.tool()?), blocks, None)
+    let setup = Setup { place: taking.place(), tool: taking.tool()? };
+    bench.measurement(probe.name, setup, blocks, None)
+}
+
+/// A measurement in a guest.
+#[derive(Clone, Copy)]
+pub struct GuestRequest<'a> {
+    /// `demo`, or the socket of a guest that runs the agent.
+    pub guest: &'a str,
+    /// The options of the probe.
+    pub how: &'a ProbeOptions,
+    /// The state directory, if it is not the usual one.
+    pub state: Option<&'a str>,
 }
 
 /// Measures in a guest: `demo`, or the socket of one that runs the agent.
@@ -170,18 +199,20 @@ pub fn on_host(
 pub fn in_guest(
     bench: &Bench,
     probe: &Probe,
-    (wanted, how): (&str, &ProbeOptions),
-    (blocks, state): (u32, Option<&str>),
+    request: GuestRequest<'_>,
+    blocks: u32,
 ) -> Result<Measurement, Failure> {
+    let GuestRequest { guest, how, state } = request;
     interrupt::install()?;
-    let guest = Guest::open(bench, wanted, state)?;
+    let guest = Guest::open(bench, guest, state)?;
     crate::message::say(&announcement(probe, blocks, how.seconds));
     let mut taken = Vec::new();
     for _ in 0..blocks {
         interrupt::check()?;
         taken.push(guest.take(probe, how, None)?);
     }
-    bench.measurement(probe.name, (guest.place(how), guest.tool()), taken, Some(&guest))
+    let setup = Setup { place: guest.place(how), tool: guest.tool() };
+    bench.measurement(probe.name, setup, taken, Some(&guest))
 }
 
 fn announcement(probe: &Probe, blocks: u32, seconds: f64) -> String {

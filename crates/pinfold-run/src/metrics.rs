@@ -41,6 +41,15 @@ pub struct Counts {
     pub findings: u64,
 }
 
+/// Where the metrics can be read; nowhere if both are `None`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MetricsAddress<'a> {
+    /// Path of a socket.
+    pub socket: Option<&'a str>,
+    /// Port on this machine.
+    pub port: Option<u16>,
+}
+
 /// The listening sockets.
 pub struct Metrics {
     bell: Option<ControlSocket>,
@@ -59,7 +68,7 @@ struct Caller {
 
 impl Metrics {
     /// Opens the requested socket and port.
-    pub fn open(socket: Option<&str>, port: Option<u16>) -> Result<Self, Failure> {
+    pub fn open(MetricsAddress { socket, port }: MetricsAddress<'_>) -> Result<Self, Failure> {
         let bell = socket.map(ControlSocket::at).transpose().map_err(|error| {
             Failure::from(error)
                 .with_hint("name a socket in a directory of your own, such as /run/pinfold/metrics")
@@ -205,7 +214,8 @@ mod tests {
     fn silent_and_endless_callers_are_hung_up_on_and_others_answered() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("own/metrics").to_string_lossy().into_owned();
-        let mut metrics = Metrics::open(Some(&path), None).unwrap();
+        let mut metrics =
+            Metrics::open(MetricsAddress { socket: Some(&path), port: None }).unwrap();
         let silent = UnixStream::connect(&path).unwrap();
         let mut endless = UnixStream::connect(&path).unwrap();
         endless.write_all(&[b'x'; MAX_QUESTION + 1]).unwrap();
@@ -226,7 +236,8 @@ mod tests {
     fn silent_callers_keep_no_one_waiting_and_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("own/metrics").to_string_lossy().into_owned();
-        let mut metrics = Metrics::open(Some(&path), None).unwrap();
+        let mut metrics =
+            Metrics::open(MetricsAddress { socket: Some(&path), port: None }).unwrap();
         let silent: Vec<UnixStream> =
             (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
         let mut asking = UnixStream::connect(&path).unwrap();

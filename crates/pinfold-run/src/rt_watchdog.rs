@@ -1,7 +1,7 @@
 //! Real-time policies end with their supervisor.
 //!
-//! A supervisor of a plan with real-time threads starts a watchdog: this program again, on the
-//! host's CPUs, with a higher priority than the plan's. The watchdog receives the supervisor's
+//! A supervisor of a plan with real-time threads starts a watchdog: a [`Helper`], on the host's
+//! CPUs, with a higher priority than the plan's. The watchdog receives the supervisor's
 //! heartbeats on its standard input. If they stop (`SIGSTOP`, a hang) or the pipe is closed
 //! (`SIGKILL`, a crash), it restores the previous policies of the machine's threads. A supervisor
 //! that continues later finds them changed and corrects them like any other drift.
@@ -15,10 +15,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pinfold_apply::{Journals, real_time_priority, take_rights};
-use pinfold_host::process::{self, Child, Heartbeat, Spawn, Stdio};
+use pinfold_host::process::{self, Child, Heartbeat, Stdio};
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, Plan, Policy, TaskId};
 
+use crate::helper_program::{Helper, HelperProgram};
 use crate::message::say;
 use crate::{Exit, Failure, host, interrupt};
 
@@ -31,8 +32,18 @@ const END_NS: u64 = 2_000_000_000;
 const ALIVE: u8 = b'.';
 const DONE: u8 = b'q';
 
+/// The journals of the placements, and the program of their watchdogs.
+#[derive(Clone, Copy)]
+pub struct Supervision<'s, 'c> {
+    /// The journals.
+    pub journals: &'s Journals<'c>,
+    /// The program.
+    pub program: &'s HelperProgram,
+}
+
 /// The watchdog of one machine, on the side of its supervisor.
 pub struct Guard {
+    program: HelperProgram,
     id: String,
     state: String,
     priority: u8,
@@ -47,20 +58,29 @@ pub struct Guard {
 
 impl Guard {
     /// Starts a watchdog for the journal with this id, if the plan has real-time threads.
-    pub fn of(plan: &Plan, journals: &Journals<'_>, id: &str) -> Result<Option<Self>, Failure> {
-        let Some(mut guard) = Self::idle(plan, journals, id) else { return Ok(None) };
+    pub fn of(
+        supervision: Supervision<'_, '_>,
+        plan: &Plan,
+        id: &str,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(mut guard) = Self::idle(supervision, plan, id) else { return Ok(None) };
         guard.start()?;
         Ok(Some(guard))
     }
 
     /// A watchdog that starts after the end of another Pinfold process: see [`Guard::take_over`].
-    pub fn after(other: TaskId, plan: &Plan, journals: &Journals<'_>, id: &str) -> Option<Self> {
-        let mut guard = Self::idle(plan, journals, id)?;
+    pub fn after(
+        other: TaskId,
+        supervision: Supervision<'_, '_>,
+        plan: &Plan,
+        id: &str,
+    ) -> Option<Self> {
+        let mut guard = Self::idle(supervision, plan, id)?;
         guard.other = Some(other);
         Some(guard)
     }
 
-    fn idle(plan: &Plan, journals: &Journals<'_>, id: &str) -> Option<Self> {
+    fn idle(supervision: Supervision<'_, '_>, plan: &Plan, id: &str) -> Option<Self> {
         let priority = real_time_priority(plan)?;
         let mut pus = plan.housekeeping.clone();
         for (_, thread) in plan.threads() {
@@ -68,8 +88,10 @@ impl Guard {
                 pus = pus.difference(&thread.pus);
             }
         }
+        let Supervision { journals, program } = supervision;
         let (id, state) = (id.to_owned(), journals.state_dir());
         Some(Self {
+            program: program.clone(),
             id,
             state,
             priority,
@@ -83,12 +105,10 @@ impl Guard {
     }
 
     fn start(&mut self) -> Result<(), Failure> {
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::new(Exit::Host, format!("no guard: {error}")))?;
         self.received_at = SystemClock.now_ns();
         let spawn = |policy| {
-            Spawn::new(&program.to_string_lossy())
-                .args(["--state-dir", &self.state, "guard", &self.id])
+            self.program
+                .spawn(Helper::Guard { state: &self.state, journal: &self.id })
                 .stdin(Stdio::Pipe)
                 .stdout(Stdio::Null)
                 .own_group()

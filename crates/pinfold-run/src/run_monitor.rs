@@ -7,11 +7,12 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_apply::{Extent, Journal, QuickCheck, Target, WatchEvent, Watcher};
+use pinfold_apply::{Extent, Journal, QuickCheck, WatchEvent, Watcher};
 use pinfold_host::{Clock, EventWatcher, LiveHost};
-use pinfold_model::{Finding, Plan};
+use pinfold_model::Finding;
 use pinfold_vm::Monitor;
 
+use crate::apply_session::Placement;
 use crate::message::say;
 use crate::rt_watchdog::Guard;
 use crate::target::RoleRefresh;
@@ -174,14 +175,26 @@ impl EventReceiver {
     }
 }
 
+/// A machine under a monitor.
+pub struct Monitored<'m, 'j, 'v> {
+    /// Its plan and its threads.
+    pub placement: Placement<'m>,
+    /// The journal of the placement.
+    pub journal: &'m mut Journal<'j>,
+    /// Its hypervisor, which reports the roles of its threads.
+    pub monitor: Option<&'v mut dyn Monitor>,
+    /// The watchdog of its real-time threads.
+    pub guard: Option<&'m mut Guard>,
+}
+
 /// Monitors a machine; returns when it has ended or the user requested a stop.
 pub fn watch(
     host: &LiveHost,
     clock: &dyn Clock,
-    (plan, target): (&Plan, &Target),
-    journal: &mut Journal<'_>,
-    (monitor, mut guard): (Option<&mut dyn Monitor>, Option<&mut Guard>),
+    monitored: Monitored<'_, '_, '_>,
 ) -> Result<(), Failure> {
+    let Monitored { placement: Placement { plan, target }, journal, monitor, mut guard } =
+        monitored;
     let mut watcher = Watcher::new(host, plan, target)?;
     let mut asking = RoleRefresh { monitor };
     let (mut ear, mut rounds) = (EventReceiver::default(), Rounds::new(clock.now_ns()));

@@ -13,6 +13,7 @@ mod guest_trials;
 mod guests;
 mod interference;
 mod job;
+mod known;
 mod local;
 pub mod page;
 mod probes;
@@ -24,7 +25,7 @@ use pinfold_model::Topology;
 use pinfold_study::store::{RunId, Store};
 use pinfold_study::study::{HostFacts, Progress, Study, StudyError, from_toml};
 
-pub use self::local::{NewRun, require_own, resume, run};
+pub use self::local::{NewRun, StoredRun, require_own, resume, run};
 pub use self::runner::HostRunner;
 
 use crate::{Exit, Failure, host, inputs};

@@ -24,7 +24,7 @@ use pinfold_study::tune::{
 
 use crate::guest::{Facts, Inside, PER_OBSERVED_S, PER_STATE_S, Subject, VmStarter};
 use crate::message::say;
-use crate::{Exit, Failure, host, interrupt};
+use crate::{Exit, Failure, HelperProgram, host, interrupt};
 
 /// Shortest observation of the spin-gap benchmark in one load state (seconds).
 const SHORTEST_LOOK_S: f64 = 0.25;
@@ -74,6 +74,20 @@ struct Tuning<'a> {
     findings: Vec<Finding>,
     pinload: Pinload,
     state: &'a StateDir,
+    program: &'a HelperProgram,
+}
+
+/// The host of a tuning run.
+#[derive(Clone, Copy)]
+pub struct TuningHost<'a> {
+    /// Access to it.
+    pub host: &'a LiveHost,
+    /// Its topology.
+    pub topology: &'a Topology,
+    /// The state directory, if it is not the usual one.
+    pub state: Option<&'a str>,
+    /// The program of the watchdogs.
+    pub program: &'a HelperProgram,
 }
 
 /// Runs the tuning to its end; the store has the result. Signals must be
@@ -83,8 +97,8 @@ struct Tuning<'a> {
 /// [`Failure`]: the guest cannot be started, or the run was interrupted and can be resumed.
 pub fn tune(
     options: &Options,
-    (host, topology): (&LiveHost, &Topology),
-    (subject, state): (&mut Subject, Option<&str>),
+    TuningHost { host, topology, state, program }: TuningHost<'_>,
+    subject: &mut Subject,
     display: Display<'_>,
 ) -> Result<(Store, RunId), Failure> {
     let open = || Store::open_or_create(&options.store);
@@ -102,7 +116,7 @@ pub fn tune(
     };
     let state = &host::state(state)?;
     let pinload = Pinload::install()?;
-    let tuning = Tuning { options, host, topology, candidates, findings, pinload, state };
+    let tuning = Tuning { options, host, topology, candidates, findings, pinload, state, program };
     let facts = tuning.trial(subject)?;
     let mut starter = tuning.starter(subject)?;
     let run = tuning.open_run(&mut store, (subject, &facts), display.begins)?;
@@ -140,6 +154,7 @@ impl Tuning<'_> {
             host: self.host,
             clock: &SystemClock,
             state: self.state,
+            program: self.program,
             subject,
             plans,
             pinload: &self.pinload,

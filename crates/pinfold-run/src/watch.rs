@@ -12,16 +12,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_apply::{
     Extent, JournalError, Journals, QuickCheck, Record, Roles, Target, WatchEvent, Watcher,
 };
-use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
 use pinfold_model::text::counted;
 use pinfold_model::{Finding, Plan, Role, TaskId, Tid};
 use pinfold_vm::{Hypervisor, threads};
 
 use crate::emulate::status::is_platform;
+use crate::helper_program::Session;
 use crate::message::say;
-use crate::metrics::{Counts, Metrics};
-use crate::rt_watchdog::Guard;
+use crate::metrics::{Counts, Metrics, MetricsAddress};
+use crate::rt_watchdog::{Guard, Supervision};
 use crate::run_monitor::{COMPARE_NS, DueCheck, EventReceiver, Rounds, TICK_NS};
 use crate::target::{kept_since, threads_by_journal};
 use crate::{Exit, Failure, host, interrupt};
@@ -42,9 +42,9 @@ pub type Socket = (&'static dyn Hypervisor, String);
 /// Watches until it is stopped; `sockets` are the control sockets of machines whose threads have no
 /// names.
 pub fn watch(
-    state: &StateDir,
+    Session { state, program }: Session<'_>,
     sockets: &[Socket],
-    (metrics, metrics_port): (Option<&str>, Option<u16>),
+    metrics: MetricsAddress<'_>,
     on_event: &OnEvent<'_>,
 ) -> Result<(), Failure> {
     let host = host::live_within(KEEPER_NS)?;
@@ -58,11 +58,11 @@ pub fn watch(
         .with_hint("end that one first; kill -HUP makes it read everything again"));
     };
     let journals = host::journals(state, &clock)?;
-    let mut metrics = Metrics::open(metrics, metrics_port)?;
+    let mut metrics = Metrics::open(metrics)?;
     interrupt::install_with_reread()?;
     let mut desk = WatcherState {
         host: &host,
-        journals: &journals,
+        supervision: Supervision { journals: &journals, program },
         tellers: Subscribers { sockets },
         on_event,
         placements: BTreeMap::new(),
@@ -110,7 +110,7 @@ fn refuse_elsewhere(host: &LiveHost, journals: &Journals<'_>) -> Result<(), Fail
 /// The state of the watcher.
 struct WatcherState<'a> {
     host: &'a LiveHost,
-    journals: &'a Journals<'a>,
+    supervision: Supervision<'a, 'a>,
     tellers: Subscribers<'a>,
     on_event: &'a OnEvent<'a>,
     placements: BTreeMap<String, Placement>,
@@ -159,12 +159,12 @@ impl WatcherState<'_> {
 
     /// Adds placements that are new since the last call.
     fn find_placements(&mut self) -> Result<(), Failure> {
-        let mark = self.journals.mark()?;
+        let mark = self.supervision.journals.mark()?;
         if self.mark == Some(mark) {
             return Ok(());
         }
         let mut all = true;
-        for summary in self.journals.list()? {
+        for summary in self.supervision.journals.list()? {
             match summary.record {
                 Ok(Some(record)) if !record.has_ended() => self.take_up(&record),
                 Ok(Some(_)) => {}
@@ -238,7 +238,7 @@ impl WatcherState<'_> {
         let target = Target { kept: kept_since(&plan, record), ..Target::new(pid, threads) };
         let watcher = Watcher::new(self.host, &plan, &target).map_err(|error| error.to_string())?;
         let guard = self.guards.remove(&header.id);
-        let new = || Guard::after(header.supervisor, &plan, self.journals, &header.id);
+        let new = || Guard::after(header.supervisor, self.supervision, &plan, &header.id);
         Ok((watcher, guard.or_else(new)))
     }
 
@@ -263,7 +263,8 @@ impl WatcherState<'_> {
         for (id, placement) in &mut self.placements {
             let before = placement.looks;
             let (fate, events) =
-                match placement.look(self.host, self.journals, (id, &mut self.tellers)) {
+                match placement.look(self.host, self.supervision.journals, (id, &mut self.tellers))
+                {
                     Ok(answer) => {
                         placement.trouble = None;
                         answer
@@ -317,7 +318,7 @@ impl WatcherState<'_> {
         let watchers = || self.placements.values().map(|placement| &placement.watcher);
         let threads = watchers().flat_map(|watcher| watcher.threads().iter().copied()).collect();
         let files = watchers().flat_map(Watcher::files).cloned();
-        let files = files.chain([self.journals.path()]).collect();
+        let files = files.chain([self.supervision.journals.path()]).collect();
         let (is_new, findings) = self.ear.follow(&threads, &files);
         findings.iter().for_each(|finding| say(&finding.to_string()));
         is_new

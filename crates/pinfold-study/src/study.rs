@@ -39,7 +39,7 @@ pub use analyse::{ABSENT, Analysis, Comparison, Estimate, FigureName, Noise, ana
 pub use cells::{Cell, CellScope, Cells, GuestRequest};
 pub use design::{PlannedStart, TrialSlot};
 pub use diff::{Compared, Difference, diff};
-pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, enough, run, run_starts};
+pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, Spent, enough, run, run_starts};
 pub use error::StudyError;
 pub use export::{samples, tables};
 pub use file::{

@@ -14,12 +14,13 @@
 
 use std::io::ErrorKind;
 
-use pinfold_host::{Host, HostError, paths};
+use pinfold_host::{HostError, paths};
 use pinfold_model::{CpuSet, Finding};
 
 use super::controllers::{DISABLE, ENABLE, has_cpuset};
 use super::{Reverted, UndoContext};
 use crate::cpusets::{self, Cpusets};
+use crate::files::Files;
 use crate::tasks;
 
 const EMPTY: &[u8] = b"\n";
@@ -105,19 +106,19 @@ type WrittenByPinfold<'a> = dyn Fn(&str, &[u8]) -> Result<bool, HostError> + 'a;
 
 /// The reason why the controller cannot be disabled and enabled for a group's children without
 /// losing settings. Values that are `ours` do not count.
-pub(crate) fn obstacle(
-    host: &dyn Host,
+pub(crate) fn obstacle<F: Files + ?Sized>(
+    host: &F,
     cpusets: &Cpusets,
     parent: &str,
     ours: &WrittenByPinfold<'_>,
 ) -> Result<Option<String>, HostError> {
     for child in cpusets.children(host, parent)? {
         let control = paths::cgroup_subtree_control(&child);
-        if tasks::unless_gone(host.read(&control))?.is_some_and(|bytes| has_cpuset(&bytes)) {
+        if host.file(&control)?.is_some_and(|bytes| has_cpuset(&bytes)) {
             return Ok(Some(format!("{child} has the controller in use below it")));
         }
         let cpus = paths::cpuset_cpus(&child);
-        let held = tasks::unless_gone(host.read(&cpus))?;
+        let held = host.file(&cpus)?;
         let held = held.filter(|bytes| !bytes.trim_ascii().is_empty());
         if let Some(bytes) = held
             && !ours(&cpus, &bytes)?
@@ -126,12 +127,12 @@ pub(crate) fn obstacle(
         }
         let others = [paths::cpuset_mems(&child), paths::cpuset_cpus_exclusive(&child)];
         for path in others {
-            let held = tasks::unless_gone(host.read(&path))?;
+            let held = host.file(&path)?;
             if held.is_some_and(|bytes| !bytes.trim_ascii().is_empty()) {
                 return Ok(Some(format!("{path} holds a setting of another program")));
             }
         }
-        let partition = tasks::unless_gone(host.read(&paths::cpuset_partition(&child)))?;
+        let partition = host.file(&paths::cpuset_partition(&child))?;
         if partition.is_some_and(|bytes| bytes.trim_ascii() != b"member") {
             return Ok(Some(format!("{child} is a partition")));
         }

@@ -15,7 +15,7 @@ use pinfold_host::files::{self, Lock, StateDir};
 use pinfold_host::{Host, HostError, paths, proc_status, process};
 use pinfold_model::{TaskId, Tid};
 
-use super::{Header, JournalError, Record, SUFFIX};
+use super::{Header, JournalError, JournalId, Record, SUFFIX};
 use crate::tasks;
 
 /// The mark directories that this user can read.
@@ -53,7 +53,7 @@ impl Marks {
     pub(super) fn begin(
         &self,
         host: &dyn Host,
-        (header, journal): (&Header, &str),
+        JournalId { path: journal, header }: JournalId<'_>,
         task: TaskId,
     ) -> Result<Mark, JournalError> {
         let name = name_of(header, task);
@@ -64,7 +64,7 @@ impl Marks {
         loop {
             let mark = match self.lock(name.clone(), &id_of(task)) {
                 Err(busy @ JournalError::Busy { .. }) => {
-                    let holder = self.holder(host, (header, journal), task);
+                    let holder = self.holder(host, JournalId { path: journal, header }, task);
                     return Err(holder.unwrap_or(busy));
                 }
                 mark => mark?,
@@ -84,7 +84,7 @@ impl Marks {
     pub(super) fn holder(
         &self,
         host: &dyn Host,
-        (header, journal): (&Header, &str),
+        JournalId { path: journal, header }: JournalId<'_>,
         task: TaskId,
     ) -> Option<JournalError> {
         let folder = StateDir::open_visible(&self.own).ok()?;

@@ -35,6 +35,13 @@ pub struct Header {
     pub plan: String,
 }
 
+/// A journal among others: its path, which another journal may reuse later, and its header.
+#[derive(Clone, Copy)]
+pub(crate) struct JournalId<'j> {
+    pub(crate) path: &'j str,
+    pub(crate) header: &'j Header,
+}
+
 /// Reason in the `end` line of a journal whose steps a reboot made void.
 pub(crate) const RESTARTED: &str = "the host was restarted";
 

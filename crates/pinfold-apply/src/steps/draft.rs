@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 
 use pinfold_host::mountinfo::Version;
-use pinfold_host::{Host, HostError, Systemd, paths, process};
+use pinfold_host::{HostError, Systemd, paths};
 use pinfold_model::{
     Change, CpuSet, Finding, Keeper, Lifetime, Plan, Policy, Setting, Step, TaskId, TaskState, Tid,
     Undo, VnodePlan,
 };
 
-use super::{Planned, group_name};
+use super::{Planned, Request, group_name};
 use crate::actuators::{self, ENABLE_CPUSET};
-use crate::cpusets::{self, Cpusets, Hierarchy};
+use crate::cpusets::Cpusets;
 use crate::error::{ApplyError, Refusal};
-use crate::tasks::{self, ManagedSetting, Target};
+use crate::host_state::HostState;
+use crate::tasks::{ManagedSetting, Target};
 
 /// Whether the managing program is queried even if the kernel shows the right masks. Each query
 /// takes a child process, which is too much for a check every second.
@@ -25,47 +26,27 @@ pub(super) enum Ask {
 
 /// Steps under construction.
 pub(super) struct Draft<'a> {
-    pub(super) host: &'a dyn Host,
+    pub(super) state: &'a HostState<'a>,
     pub(super) plan: &'a Plan,
     /// The vnode that the plan places.
     pub(super) vnode: &'a VnodePlan,
     pub(super) target: &'a Target,
     /// The machine's process.
     pub(super) vm: TaskId,
-    /// The threads of that process in ascending order.
-    pub(super) listed: Vec<Tid>,
     /// Every thread of the machine, including those outside its process.
     pub(super) vm_tids: BTreeSet<Tid>,
     /// Name of Pinfold's group.
     pub(super) name: String,
-    hierarchy: &'a Hierarchy<'a>,
     planned: Planned,
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn new(
-        host: &'a dyn Host,
-        (plan, vnode): (&'a Plan, &'a VnodePlan),
-        target: &'a Target,
-        hierarchy: &'a Hierarchy<'a>,
-    ) -> Result<Self, ApplyError> {
-        let pid = target.pid;
-        let vm = tasks::stat(host, pid)?.ok_or(ApplyError::VmGone { pid })?.task();
-        let listed = target.listed(host)?;
-        let mut vm_tids: BTreeSet<Tid> = listed.iter().copied().collect();
+    pub(super) fn new(state: &'a HostState<'a>, request: &Request<'a>) -> Self {
+        let Request { plan, vnode, target } = *request;
+        let mut vm_tids: BTreeSet<Tid> = state.listed.iter().copied().collect();
         vm_tids.extend(target.threads.iter().map(|(task, _)| task.tid));
-        Ok(Self {
-            host,
-            plan,
-            vnode,
-            target,
-            vm,
-            listed,
-            vm_tids,
-            name: group_name(vm),
-            hierarchy,
-            planned: Planned::default(),
-        })
+        let (vm, planned) = (state.vm, Planned::default());
+        Self { state, plan, vnode, target, vm, vm_tids, name: group_name(vm), planned }
     }
 
     pub(super) fn finish(self) -> Planned {
@@ -81,34 +62,29 @@ impl<'a> Draft<'a> {
     }
 
     /// The cpuset hierarchy, if groups can be made in it.
-    pub(super) fn cpusets(&self) -> Result<Result<Cpusets, Refusal>, HostError> {
-        let Some(cpusets) = self.hierarchy.get()? else { return Ok(Err(Refusal::NoCpuset)) };
+    pub(super) fn cpusets(&self) -> Result<Result<&'a Cpusets, Refusal>, HostError> {
+        let Some(cpusets) = self.state.cpusets()? else { return Ok(Err(Refusal::NoCpuset)) };
         if cpusets.is_read_only() {
             return Ok(Err(Refusal::ReadOnly { path: cpusets.root().to_owned() }));
         }
-        if self.host.is_live() && !process::is_root() {
+        if !self.state.is_writable() {
             return Ok(Err(Refusal::NotRoot { path: cpusets.root().to_owned() }));
         }
-        Ok(Ok(cpusets.clone()))
-    }
-
-    /// The cpuset hierarchy for reading.
-    pub(super) fn hierarchy(&self) -> Result<Option<&'a Cpusets>, HostError> {
-        self.hierarchy.get()
+        Ok(Ok(cpusets))
     }
 
     /// The machine's group in the cpuset hierarchy, if it has the controller's files and contains
     /// no other tasks.
     pub(super) fn own_cpuset_group(&self) -> Result<Option<String>, ApplyError> {
-        let Some(cpusets) = self.hierarchy()?.filter(|one| !one.is_read_only()) else {
+        let Some(cpusets) = self.state.cpusets()?.filter(|one| !one.is_read_only()) else {
             return Ok(None);
         };
-        let Some(group) = cpusets.group_of(self.host, self.vm.tid)? else { return Ok(None) };
-        let members = cpusets.members(self.host, &group)?;
+        let Some(group) = cpusets.group_of(self.state, self.vm.tid)? else { return Ok(None) };
+        let members = cpusets.members(self.state, &group)?;
         let alone = group != cpusets.root()
-            && self.host.exists(&paths::cpuset_mems(&group))
+            && self.state.exists(&paths::cpuset_mems(&group))
             && members.iter().all(|tid| self.vm_tids.contains(tid))
-            && cpusets.children(self.host, &group)?.is_empty();
+            && cpusets.children(self.state, &group)?.is_empty();
         Ok(alone.then_some(group))
     }
 
@@ -134,7 +110,7 @@ impl<'a> Draft<'a> {
         mask: &CpuSet,
         reason: impl FnOnce() -> String,
     ) -> Result<(), ApplyError> {
-        let Some(original) = tasks::unless_gone(self.host.affinity(task.tid))? else {
+        let Some(original) = self.state.mask(task.tid)? else {
             self.gone(task);
             return Ok(());
         };
@@ -142,7 +118,7 @@ impl<'a> Draft<'a> {
             return Ok(());
         }
         if original.is_subset(mask) {
-            let allowed = actuators::allowed(self.host, self.hierarchy()?, task.tid)?;
+            let allowed = self.state.allowed(task.tid)?;
             if allowed.is_some_and(|allowed| mask.intersection(&allowed) == original) {
                 self.find(actuators::narrowed(task, mask, &original));
                 return Ok(());
@@ -165,7 +141,7 @@ impl<'a> Draft<'a> {
         if !differ && ask == Ask::WhenMasksDiffer {
             return Ok(());
         }
-        let Some(original) = tasks::unless_gone(self.host.setting(&kept.setting))? else {
+        let Some(original) = self.state.setting(&kept.setting)? else {
             let lifetime = match kept.setting.lifetime {
                 Lifetime::Running => "it has ended meanwhile",
                 Lifetime::Lasting => "it has no definition",
@@ -178,11 +154,11 @@ impl<'a> Draft<'a> {
         }
         let mut masks = Vec::new();
         for task in followers {
-            let mask = tasks::unless_gone(self.host.affinity(task.tid))?;
+            let mask = self.state.mask(task.tid)?;
             masks.extend(mask.map(|mask| (*task, mask)));
         }
         let setting = Box::new(kept.setting.clone());
-        let files = self.host.setting_files(&setting)?;
+        let files = self.state.setting_files(&setting)?;
         let undo = Undo::WriteSetting { setting: setting.clone(), original, masks, files };
         let (value, tasks) = (kept.value.clone(), tasks.to_vec());
         self.step(Change::WriteSetting { setting, value, tasks }, undo, kept.reason.clone());
@@ -197,14 +173,14 @@ impl<'a> Draft<'a> {
     ) -> Result<bool, ApplyError> {
         let Ok(mask) = CpuSet::parse_list(&kept.value) else { return Ok(false) };
         for task in tasks {
-            let Some(now) = tasks::unless_gone(self.host.affinity(task.tid))? else {
+            let Some(now) = self.state.mask(task.tid)? else {
                 self.gone(*task);
                 continue;
             };
             if now == mask {
                 continue;
             }
-            let allowed = actuators::allowed(self.host, self.hierarchy()?, task.tid)?;
+            let allowed = self.state.allowed(task.tid)?;
             match allowed {
                 Some(allowed) if !now.is_empty() && mask.intersection(&allowed) == now => {
                     self.find(actuators::narrowed(*task, &mask, &now));
@@ -223,7 +199,7 @@ impl<'a> Draft<'a> {
         reason: &str,
     ) -> Result<(), ApplyError> {
         // An ended thread was already reported when its mask was read.
-        let Some(original) = tasks::unless_gone(self.host.policy(task.tid))? else {
+        let Some(original) = self.state.policy(task.tid)? else {
             return Ok(());
         };
         if original != policy {
@@ -249,13 +225,13 @@ impl<'a> Draft<'a> {
         let undo = Undo::RemoveGroup { path: path.clone() };
         let is_planned =
             |step: &Step| matches!(&step.change, Change::MakeGroup { path: at } if *at == path);
-        if !self.host.exists(&path) && !self.planned.steps.iter().any(is_planned) {
+        if !self.state.exists(&path) && !self.planned.steps.iter().any(is_planned) {
             self.step(Change::MakeGroup { path: path.clone() }, undo.clone(), reason);
         }
         let Some(cpus) = cpus else { return Ok(path) };
         if cpusets.version() == Version::V1 {
             // A group without memory nodes accepts no task (ENOSPC), so they are set first.
-            let mems = cpusets::list(self.host, &paths::cpuset_effective_mems(parent))?;
+            let mems = self.state.required_cpu_list(&paths::cpuset_effective_mems(parent))?;
             self.group_list(paths::cpuset_mems(&path), &mems, &undo, reason)?;
         }
         self.group_list(paths::cpuset_cpus(&path), cpus, &undo, reason)?;
@@ -269,7 +245,7 @@ impl<'a> Draft<'a> {
         undo: &Undo,
         reason: &str,
     ) -> Result<(), ApplyError> {
-        if self.host.exists(&path) && cpusets::list(self.host, &path)? == *wanted {
+        if self.state.cpu_list(&path)?.as_ref() == Some(wanted) {
             return Ok(());
         }
         let value = wanted.to_string().into_bytes();
@@ -288,10 +264,7 @@ impl<'a> Draft<'a> {
         for group in cpusets.lineage(group) {
             let path = paths::cgroup_subtree_control(&group);
             // A group that a step of this draft makes has no children's controllers yet.
-            let original = match self.host.exists(&path) {
-                true => self.host.read(&path)?,
-                false => b"\n".to_vec(),
-            };
+            let original = self.state.file(&path)?.unwrap_or_else(|| b"\n".to_vec());
             if actuators::has_cpuset(&original) || self.writes(&path) {
                 continue;
             }
@@ -308,20 +281,7 @@ impl<'a> Draft<'a> {
             .any(|step| matches!(&step.change, Change::WriteFile { path, .. } if path == file))
     }
 
-    /// The present state of a task in the hierarchy.
-    pub(super) fn state(
-        &self,
-        cpusets: &Cpusets,
-        tid: Tid,
-    ) -> Result<Option<TaskState>, HostError> {
-        let Some(stat) = tasks::stat(self.host, tid)? else { return Ok(None) };
-        let Some(group) = cpusets.group_of(self.host, tid)? else { return Ok(None) };
-        let Some(mask) = tasks::unless_gone(self.host.affinity(tid))? else { return Ok(None) };
-        let Some(policy) = tasks::unless_gone(self.host.policy(tid))? else { return Ok(None) };
-        Ok(Some(TaskState { task: stat.task(), group: cpusets.below(&group), mask, policy }))
-    }
-
-    /// The same for all threads of some processes.
+    /// The present states of all threads of some processes.
     pub(super) fn states_of(
         &self,
         cpusets: &Cpusets,
@@ -329,8 +289,8 @@ impl<'a> Draft<'a> {
     ) -> Result<Vec<TaskState>, HostError> {
         let mut states = Vec::new();
         for pid in processes {
-            for tid in tasks::threads_of(self.host, *pid)? {
-                states.extend(self.state(cpusets, tid)?);
+            for tid in self.state.threads_of(*pid)? {
+                states.extend(self.state.task(cpusets, tid)?);
             }
         }
         Ok(states)
@@ -339,16 +299,13 @@ impl<'a> Draft<'a> {
     /// The tasks that may be moved: not the machine's, not Pinfold itself, no permanently bound
     /// kernel thread, and not `kthreadd`, their parent.
     pub(super) fn movable(&self, tids: Vec<Tid>) -> Result<Vec<Tid>, HostError> {
-        let own = match tasks::own_process(self.host)? {
-            Some(own) => tasks::threads_of(self.host, own.tid)?,
-            None => Vec::new(),
-        };
+        let own = self.state.own_threads()?;
         let mut movable = Vec::new();
         for tid in tids {
             if self.vm_tids.contains(&tid) || own.contains(&tid) {
                 continue;
             }
-            let Some(stat) = tasks::stat(self.host, tid)? else { continue };
+            let Some(stat) = self.state.stat(tid)? else { continue };
             let is_kthreadd = stat.is_kernel_thread() && stat.ppid.0 == 0;
             if !stat.is_unmovable() && !is_kthreadd {
                 movable.push(tid);
@@ -373,7 +330,7 @@ impl<'a> Draft<'a> {
     /// file's original bytes, which systemd leaves unchanged when the property is reset.
     pub(super) fn unit_list(&mut self, group: &str, cpus: &CpuSet) -> Result<(), ApplyError> {
         let unit = group.rsplit('/').next().unwrap_or(group);
-        if !Systemd::owns(self.host) || !Systemd::is_unit(unit) {
+        if !self.state.has_systemd() || !Systemd::is_unit(unit) {
             return Ok(());
         }
         let setting = Box::new(Setting {
@@ -383,12 +340,12 @@ impl<'a> Draft<'a> {
             lifetime: Lifetime::Running,
         });
         // A delegated group may have the name of a unit without being one.
-        let Some(original) = tasks::unless_gone(self.host.setting(&setting))? else {
+        let Some(original) = self.state.setting(&setting)? else {
             return Ok(());
         };
         let value = cpus.to_string();
         if original.as_deref() != Some(value.as_str()) {
-            let files = self.host.setting_files(&setting)?;
+            let files = self.state.setting_files(&setting)?;
             let masks = Vec::new();
             let undo = Undo::WriteSetting { setting: setting.clone(), original, masks, files };
             let change = Change::WriteSetting { setting, value, tasks: Vec::new() };

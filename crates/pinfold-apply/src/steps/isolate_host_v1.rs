@@ -16,23 +16,23 @@ use pinfold_model::{Change, CpuSet, Undo};
 
 use super::draft::Draft;
 use crate::actuators::GROUP_PREFIX;
-use crate::cpusets::Cpusets;
+use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
 
 const REASON: &str = "every movable task stays on the host's PUs";
 
 pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let cpusets = draft.cpusets()??;
-    let kept = groups_of_vm(draft, &cpusets)?;
+    let kept = groups_of_vm(draft, cpusets)?;
     for group in &kept {
-        if cpusets.effective(draft.host, group)?.is_subset(&draft.plan.housekeeping) {
+        if cpusets.effective(draft.state, group)?.is_subset(&draft.plan.housekeeping) {
             continue;
         }
-        move_members(draft, &cpusets, group)?;
-        for child in cpusets.children(draft.host, group)? {
+        move_members(draft, cpusets, group)?;
+        for child in cpusets.children(draft.state, group)? {
             let is_ours = child.rsplit('/').next() == Some(draft.name.as_str());
             if !kept.contains(&child) && !is_ours {
-                shrink_tree(draft, &cpusets, &child)?;
+                shrink_tree(draft, cpusets, &child)?;
             }
         }
     }
@@ -46,7 +46,7 @@ pub(super) fn groups_of_vm(
 ) -> Result<BTreeSet<String>, ApplyError> {
     let mut groups = BTreeSet::new();
     for tid in &draft.vm_tids {
-        if let Some(group) = cpusets.group_of(draft.host, *tid)? {
+        if let Some(group) = cpusets.group_of(draft.state, *tid)? {
             groups.extend(cpusets.lineage(&group));
         }
     }
@@ -54,15 +54,15 @@ pub(super) fn groups_of_vm(
 }
 
 fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<(), ApplyError> {
-    let movable = draft.movable(cpusets.members(draft.host, group)?)?;
+    let movable = draft.movable(cpusets.members(draft.state, group)?)?;
     let mut states = Vec::new();
     for tid in movable {
-        states.extend(draft.state(cpusets, tid)?);
+        states.extend(draft.state.task(cpusets, tid)?);
     }
     if states.is_empty() {
         return Ok(());
     }
-    let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.host, group)?);
+    let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.state, group)?);
     if cpus.is_empty() {
         draft.left(group, "it has no PU of the housekeeping");
         return Ok(());
@@ -84,12 +84,12 @@ fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result
 /// subset. The tasks of such a group are moved instead, as for a group on the path to the machine.
 fn shrink_tree(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<bool, ApplyError> {
     let mut confined = true;
-    for child in cpusets.children(draft.host, group)? {
+    for child in cpusets.children(draft.state, group)? {
         confined &= shrink_tree(draft, cpusets, &child)?;
     }
     let path = paths::cpuset_cpus(group);
-    let original = draft.host.read(&path)?;
-    let own = crate::cpusets::list(draft.host, &path)?;
+    let original = draft.state.required(&path)?;
+    let own = cpusets::parse(&path, &original)?;
     let cpus: CpuSet = own.intersection(&draft.plan.housekeeping);
     if cpus == own {
         return Ok(true);

@@ -18,7 +18,7 @@
 use std::collections::BTreeSet;
 
 use pinfold_host::paths;
-use pinfold_model::{Change, CpuSet, Finding, Undo};
+use pinfold_model::{Change, Finding, Undo};
 
 use super::draft::Draft;
 use super::isolate_host_v1::groups_of_vm;
@@ -34,20 +34,20 @@ const OWN_GROUP: &str = "the process shares its group with others, which are to 
 pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let cpusets = draft.cpusets()??;
     let root = cpusets.root().to_owned();
-    if cpusets.effective(draft.host, &root)?.is_subset(&draft.plan.housekeeping) {
+    if cpusets.effective(draft.state, &root)?.is_subset(&draft.plan.housekeeping) {
         return Ok(());
     }
-    let kept = own_group(draft, &cpusets)?;
+    let kept = own_group(draft, cpusets)?;
     for group in &kept {
-        for child in cpusets.children(draft.host, group)? {
+        for child in cpusets.children(draft.state, group)? {
             let name = child.rsplit('/').next();
             let is_ours = name.is_some_and(|name| name.starts_with(draft.name.as_str()));
             if !kept.contains(&child) && !is_ours {
-                shrink(draft, &cpusets, group, &child)?;
+                shrink(draft, cpusets, group, &child)?;
             }
         }
-        if cpusets.is_real_root(draft.host, group) {
-            move_members(draft, &cpusets, group)?;
+        if cpusets.is_real_root(draft.state, group) {
+            move_members(draft, cpusets, group)?;
         }
     }
     Ok(())
@@ -57,7 +57,7 @@ pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 /// one and all above it, parents first.
 fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String>, ApplyError> {
     let mut kept = groups_of_vm(draft, cpusets)?;
-    let Some(current) = cpusets.group_of(draft.host, draft.vm.tid)? else { return Ok(kept) };
+    let Some(current) = cpusets.group_of(draft.state, draft.vm.tid)? else { return Ok(kept) };
     let name = format!("{}-vm", draft.name);
     // A partition is made directly below the root, where Linux 6.1 supports it.
     if current == cpusets.root() && draft.plan.tuning.partition.is_some() {
@@ -67,7 +67,7 @@ fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String
     // Before Linux 6.4 its vhost threads are separate processes in the same group.
     let others = |tid: &pinfold_model::Tid| !draft.vm_tids.contains(tid);
     let shared =
-        current == cpusets.root() || cpusets.members(draft.host, &current)?.iter().any(others);
+        current == cpusets.root() || cpusets.members(draft.state, &current)?.iter().any(others);
     if in_own || !shared {
         return Ok(kept);
     }
@@ -97,21 +97,15 @@ fn shrink(
     let housekeeping = draft.plan.housekeeping.clone();
     let path = paths::cpuset_cpus(group);
     // The file does not exist before the controller is enabled, and is empty then.
-    let original = match draft.host.exists(&path) {
-        true => draft.host.read(&path)?,
-        false => b"\n".to_vec(),
-    };
-    let own = match draft.host.exists(&path) {
-        true => cpusets::list(draft.host, &path)?,
-        false => CpuSet::new(),
-    };
+    let original = draft.state.file(&path)?.unwrap_or_else(|| b"\n".to_vec());
+    let own = cpusets::parse(&path, &original)?;
     if !own.is_empty() && own.is_subset(&housekeeping) {
         return Ok(());
     }
     let cpus = if own.is_empty() { housekeeping } else { own.intersection(&housekeeping) };
     // If the list and the parent's CPUs are disjoint, the kernel treats it as "inherit" without an
     // error.
-    if cpus.is_disjoint(&cpusets.effective(draft.host, parent)?) {
+    if cpus.is_disjoint(&cpusets.effective(draft.state, parent)?) {
         draft.left(group, "it has no PU of the housekeeping");
         return Ok(());
     }
@@ -132,8 +126,8 @@ fn report_undo(
     (parent, group): (&str, &str),
     original: &[u8],
 ) -> Result<(), ApplyError> {
-    let was_on = draft.host.exists(&paths::cpuset_cpus(group));
-    let release = cpusets::release(draft.host)?;
+    let was_on = draft.state.file(&paths::cpuset_cpus(group))?.is_some();
+    let release = draft.state.release()?;
     if !was_on || !original.trim_ascii().is_empty() || release >= CLEARS_POPULATED {
         return Ok(());
     }
@@ -141,7 +135,7 @@ fn report_undo(
     let ours = |_: &str, value: &[u8]| {
         Ok(value.trim_ascii() == draft.plan.housekeeping.to_string().as_bytes())
     };
-    let why = match actuators::obstacle(draft.host, cpusets, parent, &ours)? {
+    let why = match actuators::obstacle(draft.state, cpusets, parent, &ours)? {
         Some(why) => why,
         None if release < cpusets::MASKS_SURVIVE => "it would lose its tasks' masks".to_owned(),
         None => return Ok(()),
@@ -154,20 +148,17 @@ fn report_undo(
 }
 
 fn is_partition(draft: &Draft<'_>, group: &str) -> Result<bool, ApplyError> {
-    let path = paths::cpuset_partition(group);
-    if !draft.host.exists(&path) {
-        return Ok(false);
-    }
-    Ok(draft.host.read_text(&path)?.trim() != "member")
+    let shown = draft.state.file(&paths::cpuset_partition(group))?;
+    Ok(shown.is_some_and(|shown| shown.trim_ascii() != b"member"))
 }
 
 fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, root: &str) -> Result<(), ApplyError> {
-    let movable = draft.movable(cpusets.members(draft.host, root)?)?;
+    let movable = draft.movable(cpusets.members(draft.state, root)?)?;
     let states = draft.states_of(cpusets, &movable)?;
     if states.is_empty() {
         return Ok(());
     }
-    let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.host, root)?);
+    let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.state, root)?);
     if cpus.is_empty() {
         let text = format!("{root} has no PU of the housekeeping; its tasks stay where they are");
         draft.find(Finding::warning("isolation", text));

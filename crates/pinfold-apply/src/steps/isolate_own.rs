@@ -10,22 +10,20 @@ use pinfold_host::{HostError, paths};
 use pinfold_model::{Change, Finding, Tid, Undo};
 
 use super::draft::Draft;
-use crate::actuators;
 use crate::cpusets::Cpusets;
 use crate::error::{ApplyError, Refusal};
-use crate::tasks;
 
 const REASON: &str = "Pinfold's own loads stay on the host's PUs";
 
 pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let mut own = Vec::new();
     for task in &draft.target.own {
-        if tasks::is_alive(draft.host, *task)? {
+        if draft.state.is_alive(*task)? {
             own.push(task.tid);
         }
     }
     match place_for_group(draft, &own)? {
-        Ok((cpusets, parent)) => by_group(draft, &cpusets, &parent, &own),
+        Ok((cpusets, parent)) => by_group(draft, cpusets, &parent, &own),
         Err(refusal) => {
             let text = format!("{refusal}; the masks of the loads exclude these CPUs instead");
             draft.find(Finding::note("isolation", text));
@@ -35,17 +33,17 @@ pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 }
 
 /// The group below which Pinfold's group can be made, or the reason why it cannot.
-fn place_for_group(
-    draft: &Draft<'_>,
+fn place_for_group<'a>(
+    draft: &Draft<'a>,
     own: &[Tid],
-) -> Result<Result<(Cpusets, String), Refusal>, HostError> {
+) -> Result<Result<(&'a Cpusets, String), Refusal>, HostError> {
     let cpusets = match draft.cpusets()? {
         Ok(cpusets) => cpusets,
         Err(refusal) => return Ok(Err(refusal)),
     };
     let current = match own.first() {
-        Some(tid) => cpusets.group_of(draft.host, *tid)?,
-        None => cpusets.own_group(draft.host)?,
+        Some(tid) => cpusets.group_of(draft.state, *tid)?,
+        None => cpusets.own_group(draft.state)?,
     };
     let current = current.unwrap_or_else(|| cpusets.root().to_owned());
     let is_ours = current.rsplit('/').next() == Some(draft.name.as_str());
@@ -54,8 +52,8 @@ fn place_for_group(
         Version::V1 | Version::V2 => cpusets.parent(&current).to_owned(),
     };
     let is_full = cpusets.version() == Version::V2
-        && !cpusets.is_real_root(draft.host, &parent)
-        && !cpusets.members(draft.host, &parent)?.is_empty();
+        && !cpusets.is_real_root(draft.state, &parent)
+        && !cpusets.members(draft.state, &parent)?.is_empty();
     Ok(if is_full { Err(Refusal::NoRoom { group: parent }) } else { Ok((cpusets, parent)) })
 }
 
@@ -65,7 +63,7 @@ fn by_group(
     parent: &str,
     own: &[Tid],
 ) -> Result<(), ApplyError> {
-    let allowed = cpusets.effective(draft.host, parent)?;
+    let allowed = cpusets.effective(draft.state, parent)?;
     let cpus = draft.plan.housekeeping.intersection(&allowed);
     if allowed.is_subset(&draft.plan.housekeeping) {
         return Ok(());
@@ -81,8 +79,8 @@ fn by_group(
     let group = draft.group(cpusets, (parent, &name), Some(&cpus), REASON)?;
     let mut outside = Vec::new();
     for pid in own {
-        for tid in tasks::threads_of(draft.host, *pid)? {
-            if cpusets.group_of(draft.host, tid)?.is_some_and(|at| at != group) {
+        for tid in draft.state.threads_of(*pid)? {
+            if cpusets.group_of(draft.state, tid)?.is_some_and(|at| at != group) {
                 outside.push(*pid);
                 break;
             }
@@ -109,10 +107,10 @@ fn by_group(
 
 fn by_masks(draft: &mut Draft<'_>, own: &[Tid]) -> Result<(), ApplyError> {
     for pid in own {
-        for tid in tasks::threads_of(draft.host, *pid)? {
-            let Some(stat) = tasks::stat(draft.host, tid)? else { continue };
-            let Some(now) = tasks::unless_gone(draft.host.affinity(tid))? else { continue };
-            let Some(allowed) = actuators::allowed(draft.host, draft.hierarchy()?, tid)? else {
+        for tid in draft.state.threads_of(*pid)? {
+            let Some(stat) = draft.state.stat(tid)? else { continue };
+            let Some(now) = draft.state.mask(tid)? else { continue };
+            let Some(allowed) = draft.state.allowed(tid)? else {
                 continue;
             };
             let mask = draft.plan.housekeeping.intersection(&allowed);

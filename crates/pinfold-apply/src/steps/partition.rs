@@ -17,7 +17,6 @@ use super::draft::Draft;
 use super::threads;
 use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
-use crate::tasks;
 
 const SUBJECT: &str = "cgroup partition";
 const REASON: &str = "the kernel itself keeps others off these PUs";
@@ -35,7 +34,7 @@ pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let Some((cpusets, above)) = place(draft)? else { return Ok(()) };
     let threads = members(draft, kind)?;
     let remote = above != cpusets.root();
-    if remote && !has_remote(draft, &cpusets)? {
+    if remote && !has_remote(draft, cpusets)? {
         let text = format!(
             "{above} is no partition, and this kernel makes one only directly below another"
         );
@@ -43,18 +42,15 @@ pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     }
     let pus = draft.plan.exclusive.clone();
-    let group = threaded(draft, &cpusets, (&above, &pus))?;
-    enter(draft, &cpusets, (&group, &above), threads)?;
+    let group = threaded(draft, cpusets, (&above, &pus))?;
+    enter(draft, cpusets, (&group, &above), threads)?;
     if remote {
         for group in cpusets.lineage(&above).iter().skip(1).chain([&group]) {
             keep(draft, group, &pus)?;
         }
     }
     let path = paths::cpuset_partition(&group);
-    let shown = match draft.host.exists(&path) {
-        true => draft.host.read(&path)?,
-        false => b"member\n".to_vec(),
-    };
+    let shown = draft.state.file(&path)?.unwrap_or_else(|| b"member\n".to_vec());
     if shown.trim_ascii() != kind.word().as_bytes() {
         let change = Change::WriteFile { path: path.clone(), value: kind.word().into() };
         draft.step(change, Undo::WriteFile { path, original: b"member\n".to_vec() }, REASON);
@@ -67,15 +63,15 @@ pub(super) fn sort(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let Some(kind) = draft.plan.tuning.partition else { return Ok(()) };
     let Some((cpusets, above)) = place(draft)? else { return Ok(()) };
     let group = paths::cgroup_file(&above, &name(&draft.name));
-    if draft.host.exists(&group) {
+    if draft.state.exists(&group) {
         let threads = members(draft, kind)?;
-        enter(draft, &cpusets, (&group, &above), threads)?;
+        enter(draft, cpusets, (&group, &above), threads)?;
     }
     Ok(())
 }
 
 /// The hierarchy and the machine's group, in which the partition is made.
-fn place(draft: &mut Draft<'_>) -> Result<Option<(Cpusets, String)>, ApplyError> {
+fn place<'a>(draft: &mut Draft<'a>) -> Result<Option<(&'a Cpusets, String)>, ApplyError> {
     let finding = |text: String, hint: &str| Finding::warning(SUBJECT, text).with_hint(hint);
     if draft.plan.exclusive.is_empty() {
         let text = "the plan keeps no PU free of other tasks".to_owned();
@@ -116,7 +112,7 @@ fn place(draft: &mut Draft<'_>) -> Result<Option<(Cpusets, String)>, ApplyError>
     }
     let group = match draft.group_to_be() {
         Some(group) => Some(group),
-        None => cpusets.group_of(draft.host, draft.vm.tid)?,
+        None => cpusets.group_of(draft.state, draft.vm.tid)?,
     };
     // The machine's first thread may be in the partition itself.
     let inside = format!("/{}", name(&draft.name));
@@ -135,7 +131,7 @@ fn members(draft: &mut Draft<'_>, kind: Partition) -> Result<Vec<TaskId>, ApplyE
         if !thread.pus.is_subset(&draft.plan.exclusive) {
             continue;
         }
-        if !draft.listed.contains(&task.tid) {
+        if !draft.state.listed.contains(&task.tid) {
             let text = format!("{role} ({task}) is no thread of the process and stays outside");
             draft.find(Finding::note(SUBJECT, text));
             continue;
@@ -155,9 +151,9 @@ fn members(draft: &mut Draft<'_>, kind: Partition) -> Result<Vec<TaskId>, ApplyE
 
 fn has_remote(draft: &Draft<'_>, cpusets: &Cpusets) -> Result<bool, ApplyError> {
     // Distributions backport it to older kernels.
-    let shown = |group: &String| draft.host.exists(&paths::cpuset_cpus_exclusive(group));
-    Ok(cpusets::release(draft.host)? >= REMOTE
-        || cpusets.children(draft.host, cpusets.root())?.iter().any(shown))
+    let shown = |group: &String| draft.state.exists(&paths::cpuset_cpus_exclusive(group));
+    Ok(draft.state.release()? >= REMOTE
+        || cpusets.children(draft.state, cpusets.root())?.iter().any(shown))
 }
 
 /// Makes the threaded group with its CPUs, and enables the controller for it.
@@ -169,7 +165,7 @@ fn threaded(
     let name = name(&draft.name);
     let group = draft.group(cpusets, (above, &name), None, REASON)?;
     let path = paths::cgroup_type(&group);
-    if !draft.host.exists(&path) || draft.host.read(&path)?.trim_ascii() != b"threaded" {
+    if draft.state.file(&path)?.is_none_or(|kind| kind.trim_ascii() != b"threaded") {
         let change = Change::WriteFile { path, value: b"threaded".to_vec() };
         draft.step(change, Undo::RemoveGroup { path: group.clone() }, REASON);
     }
@@ -185,10 +181,10 @@ fn enter(
     threads: Vec<TaskId>,
 ) -> Result<(), ApplyError> {
     let (mut coming, mut going) = (Vec::new(), Vec::new());
-    let main = cpusets.group_of(draft.host, draft.vm.tid)?;
-    for tid in draft.listed.clone() {
-        let Some(stat) = tasks::stat(draft.host, tid)? else { continue };
-        let Some(found) = cpusets.group_of(draft.host, tid)? else { continue };
+    let main = cpusets.group_of(draft.state, draft.vm.tid)?;
+    for tid in draft.state.listed.clone() {
+        let Some(stat) = draft.state.stat(tid)? else { continue };
+        let Some(found) = cpusets.group_of(draft.state, tid)? else { continue };
         let task = stat.task();
         let is_inside = found == group;
         if !is_inside && found != above && main.as_ref() != Some(&found) {
@@ -205,7 +201,7 @@ fn enter(
     for (tasks, to) in [(coming, group), (going, above)] {
         let mut states = Vec::new();
         for task in &tasks {
-            states.extend(draft.state(cpusets, task.tid)?);
+            states.extend(draft.state.task(cpusets, task.tid)?);
         }
         if states.is_empty() {
             continue;
@@ -227,10 +223,7 @@ fn enter(
 /// Reserves CPUs of a group for the partitions below it, in addition to those already reserved.
 fn keep(draft: &mut Draft<'_>, group: &str, pus: &CpuSet) -> Result<(), ApplyError> {
     let path = paths::cpuset_cpus_exclusive(group);
-    let original = match draft.host.exists(&path) {
-        true => draft.host.read(&path)?,
-        false => b"\n".to_vec(),
-    };
+    let original = draft.state.file(&path)?.unwrap_or_else(|| b"\n".to_vec());
     let now = cpusets::parse(&path, &original)?;
     if pus.is_subset(&now) {
         return Ok(());

@@ -11,13 +11,13 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::mountinfo::{self, ControllerMount, Version};
-use pinfold_host::{Host, HostError, paths, proc_cgroup};
+use pinfold_host::{HostError, paths, proc_cgroup};
 use pinfold_model::{Change, CpuSet, Finding, Partition, Policy, Role, TaskId, Tid, Undo};
 
 use super::draft::Draft;
-use crate::cpusets::{self, Cpusets};
+use crate::cpusets::Cpusets;
 use crate::error::{ApplyError, Refusal};
-use crate::tasks;
+use crate::host_state::HostState;
 
 const CONTROLLER: &str = "cpu";
 const REASON: &str = "its real-time threads need run time";
@@ -47,22 +47,24 @@ pub(super) fn prepare(
 /// Reports that real-time throttling is off, unless the plan sets it.
 fn throttle(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     if draft.plan.tuning.real_time_throttle.is_none()
-        && let Some(finding) = throttle_that_is_off(draft.host)?
+        && let Some(finding) = throttle_that_is_off(draft.state.text(&throttle_path())?)
     {
         draft.find(finding.with_hint("switch it on with --knob rt-throttle=on"));
     }
     Ok(())
 }
 
-/// A finding if the host's real-time throttling is off.
-pub(crate) fn throttle_that_is_off(host: &dyn Host) -> Result<Option<Finding>, HostError> {
-    let path = paths::sysctl_kernel("sched_rt_runtime_us");
-    let Some(text) = tasks::unless_gone(host.read_text(&path))? else { return Ok(None) };
-    let is_off = text.trim() == "-1";
-    Ok(is_off.then(|| {
+/// The file with the host's real-time throttling.
+pub(crate) fn throttle_path() -> String {
+    paths::sysctl_kernel("sched_rt_runtime_us")
+}
+
+/// A finding if the host's real-time throttling is off, from the content of that file.
+pub(crate) fn throttle_that_is_off(content: Option<String>) -> Option<Finding> {
+    content.filter(|text| text.trim() == "-1").map(|_| {
         let text = "it is off: a spinning real-time thread keeps its PU for good";
         Finding::warning("real-time throttle", text)
-    }))
+    })
 }
 
 /// The kernel refuses (`EPERM`) a deadline for a thread that may not run on all CPUs of its root
@@ -91,13 +93,13 @@ fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyErr
 
 /// The CPUs among which the kernel admits a thread with a deadline: its root domain.
 fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
-    let host = draft.host;
-    let online = cpusets::list(host, &paths::cpu_online())?;
-    let Some(cpusets) = draft.hierarchy()? else { return Ok(online) };
-    let Some(group) = cpusets.group_of(host, tid)? else { return Ok(online) };
+    let state = draft.state;
+    let online = state.required_cpu_list(&paths::cpu_online())?;
+    let Some(cpusets) = draft.state.cpusets()? else { return Ok(online) };
+    let Some(group) = cpusets.group_of(state, tid)? else { return Ok(online) };
     let lineage = cpusets.lineage(&group);
     let said = |path: &str| -> Result<String, ApplyError> {
-        let text = tasks::unless_gone(host.read_text(path))?;
+        let text = state.text(path)?;
         Ok(text.unwrap_or_default().trim().to_owned())
     };
     match cpusets.version() {
@@ -105,7 +107,7 @@ fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
             // The topmost group with load balancing includes all groups below it.
             for group in &lineage {
                 if said(&paths::cpuset_sched_load_balance(group))? == "1" {
-                    return Ok(cpusets.effective(host, group)?);
+                    return Ok(cpusets.effective(state, group)?);
                 }
             }
             Ok(online)
@@ -113,14 +115,14 @@ fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
         Version::V2 => {
             for group in lineage.iter().rev() {
                 match said(&paths::cpuset_partition(group))?.as_str() {
-                    "root" => return Ok(cpusets.effective(host, group)?),
-                    "isolated" => return isolated(host, cpusets, group),
+                    "root" => return Ok(cpusets.effective(state, group)?),
+                    "isolated" => return isolated(state, cpusets, group),
                     _ => {}
                 }
             }
             // All CPUs that are in no partition. In a container's tree only the kernel knows them.
-            match cpusets.is_real_root(host, cpusets.root()) {
-                true => Ok(cpusets.effective(host, cpusets.root())?),
+            match cpusets.is_real_root(state, cpusets.root()) {
+                true => Ok(cpusets.effective(state, cpusets.root())?),
                 false => Ok(online),
             }
         }
@@ -128,10 +130,10 @@ fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
 }
 
 /// All isolated CPUs: they share the default domain, even if they are in different partitions.
-fn isolated(host: &dyn Host, cpusets: &Cpusets, group: &str) -> Result<CpuSet, ApplyError> {
-    let mut all = cpusets.effective(host, group)?;
+fn isolated(state: &HostState<'_>, cpusets: &Cpusets, group: &str) -> Result<CpuSet, ApplyError> {
+    let mut all = cpusets.effective(state, group)?;
     for path in [paths::cpuset_isolated(cpusets.root()), paths::cpu_isolated()] {
-        if let Some(more) = tasks::unless_gone(cpusets::list(host, &path))? {
+        if let Some(more) = state.cpu_list(&path)? {
             all = all.union(&more);
         }
     }
@@ -141,7 +143,8 @@ fn isolated(host: &dyn Host, cpusets: &Cpusets, group: &str) -> Result<CpuSet, A
 /// Gives the threads' groups run time if they have none.
 fn run_time(draft: &mut Draft<'_>, tids: &[Tid]) -> Result<(), ApplyError> {
     let mounts = paths::own_mountinfo();
-    let text = draft.host.read_text(&mounts)?;
+    let text = draft.state.required(&mounts)?;
+    let text = String::from_utf8_lossy(&text);
     let mounts = mountinfo::parse(&text).map_err(|error| error.at(&mounts))?;
     let Some(mount) = mountinfo::v1_mount(&mounts, CONTROLLER) else { return Ok(()) };
     // Run time that the steps so far assign.
@@ -161,7 +164,7 @@ fn lineage(
     tid: Tid,
 ) -> Result<Vec<String>, ApplyError> {
     let path = paths::process_cgroup(tid);
-    let Some(text) = tasks::unless_gone(draft.host.read_text(&path))? else {
+    let Some(text) = draft.state.text(&path)? else {
         return Ok(Vec::new());
     };
     let memberships = proc_cgroup::parse(&text).map_err(|error| error.at(&path))?;
@@ -191,7 +194,7 @@ fn give(
 ) -> Result<(), ApplyError> {
     let path = paths::cpu_rt_runtime(group);
     // A kernel without CONFIG_RT_GROUP_SCHED has no such file.
-    let Some(original) = tasks::unless_gone(draft.host.read(&path))? else { return Ok(()) };
+    let Some(original) = draft.state.file(&path)? else { return Ok(()) };
     if given.contains_key(group) || original.trim_ascii() != b"0" {
         return Ok(());
     }
@@ -217,7 +220,7 @@ fn left(
     given: &BTreeMap<String, i64>,
 ) -> Result<i64, ApplyError> {
     let number = |path: &str| -> Result<Option<i64>, ApplyError> {
-        let text = tasks::unless_gone(draft.host.read_text(path))?;
+        let text = draft.state.text(path)?;
         Ok(text.and_then(|text| text.trim().parse().ok()))
     };
     // Shares in millionths of the time; an unlimited group counts as the default.
@@ -236,9 +239,9 @@ fn left(
         })
     };
     let mut left = share(above)?;
-    for name in tasks::unless_gone(draft.host.list(above))?.unwrap_or_default() {
+    for name in draft.state.names(above)? {
         let sibling = paths::cgroup_file(above, &name);
-        if sibling != group && draft.host.exists(&paths::cpu_rt_runtime(&sibling)) {
+        if sibling != group && draft.state.exists(&paths::cpu_rt_runtime(&sibling)) {
             left -= share(&sibling)?;
         }
     }

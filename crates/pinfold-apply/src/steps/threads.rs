@@ -64,11 +64,11 @@ pub(super) fn in_order(draft: &mut Draft<'_>) -> Result<Vec<(TaskId, Role)>, App
     let named = draft.target.threads.iter().filter(|(task, _)| task.tid != draft.vm.tid);
     let mut threads: Vec<(TaskId, Role)> = named.cloned().collect();
     threads.sort_by_key(|(_, role)| rank(role));
-    let listed = draft.listed.clone();
+    let listed = draft.state.listed.clone();
     // Threads in the process's list are alive; only the others need a check.
     let mut placed = Vec::with_capacity(listed.len() + 1);
     for (task, role) in threads {
-        if listed.binary_search(&task.tid).is_ok() || tasks::is_alive(draft.host, task)? {
+        if listed.binary_search(&task.tid).is_ok() || draft.state.is_alive(task)? {
             placed.push((task, role));
         } else {
             draft.gone(task);
@@ -78,7 +78,7 @@ pub(super) fn in_order(draft: &mut Draft<'_>) -> Result<Vec<(TaskId, Role)>, App
         if tid == draft.vm.tid || draft.target.role(tid).is_some() {
             continue;
         }
-        let Some(stat) = tasks::stat(draft.host, tid)? else { continue };
+        let Some(stat) = draft.state.stat(tid)? else { continue };
         if stat.is_unmovable() {
             let text = format!("thread {tid} ({}) is bound by the kernel", stat.comm);
             draft.find(Finding::note("threads", text));

@@ -10,13 +10,12 @@ mod irqs;
 mod memory;
 mod shares;
 
-use pinfold_host::{paths, process};
+use pinfold_host::paths;
 use pinfold_model::{Change, CpuSet, Finding, SamePageMerging, Undo};
 
 use super::draft::Draft;
 use crate::actuators;
 use crate::error::{ApplyError, Refusal};
-use crate::tasks;
 
 /// Drafts the steps for all host tunables of the plan.
 pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
@@ -72,7 +71,7 @@ fn switches(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 /// -1 means no limit; an existing limit is kept.
 fn throttle(draft: &mut Draft<'_>, on: bool) -> Result<(), ApplyError> {
     let path = paths::sysctl_kernel("sched_rt_runtime_us");
-    let now = tasks::unless_gone(draft.host.read_text(&path))?;
+    let now = draft.state.text(&path)?;
     let value = match (on, now.as_deref().map(str::trim)) {
         (false, _) => "-1",
         (true, Some("-1") | None) => "950000",
@@ -94,7 +93,7 @@ impl Draft<'_> {
         (path, value): (String, String),
         reason: &str,
     ) -> Result<(), ApplyError> {
-        let Some(original) = tasks::unless_gone(self.host.read(&path))? else {
+        let Some(original) = self.state.file(&path)? else {
             let finding = Finding::warning(subject, format!("this host has no {path}"))
                 .with_hint("its kernel was built without it, or the hardware lacks it");
             return self.lacks(finding);
@@ -102,7 +101,7 @@ impl Draft<'_> {
         if actuators::holds(&path, &original, value.as_bytes())? {
             return Ok(());
         }
-        if self.host.is_live() && !process::is_root() {
+        if !self.state.is_writable() {
             let finding = Finding::warning(subject, format!("only root can write {path}"))
                 .with_hint("run it as root");
             return self.lacks(finding);

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its own part of the fixtures")]
 
+pub mod counted;
 pub mod stage;
 
 use std::ops::ControlFlow;

@@ -11,19 +11,19 @@ use std::collections::BTreeSet;
 use pinfold_model::{LoadRow, MAX_PUS, PuId, RecordedLoad, SpeedChange, SpeedProfile};
 
 use super::speeds;
+use crate::ConfigError;
 use crate::fault::Fault;
-use crate::requests::RequestError;
 use crate::value::{Value, ValueKind, decimal};
 
 /// Parses a speed profile: the header `seconds,speed`, then a row for each change, in ascending
 /// order of time; speeds as in a platform file. Before the first row the vnode's own speed applies.
 ///
 /// # Errors
-/// [`RequestError`] with the line and column of the fault.
-pub fn profile(text: &str) -> Result<SpeedProfile, RequestError> {
+/// [`ConfigError`] with the line and column of the fault.
+pub fn profile(text: &str) -> Result<SpeedProfile, ConfigError> {
     changes(text)
         .map(|changes| SpeedProfile { changes })
-        .map_err(|fault| RequestError::in_file(text, fault))
+        .map_err(|fault| ConfigError::in_file(text, fault))
 }
 
 /// Parses a recorded load: the header `ms,pu0,pu1,…` with the CPUs' OS indexes, then rows in
@@ -31,9 +31,9 @@ pub fn profile(text: &str) -> Result<SpeedProfile, RequestError> {
 /// since the previous row; the first row since 0.
 ///
 /// # Errors
-/// [`RequestError`] with the line and column of the fault.
-pub fn load(text: &str) -> Result<RecordedLoad, RequestError> {
-    recorded(text).map_err(|fault| RequestError::in_file(text, fault))
+/// [`ConfigError`] with the line and column of the fault.
+pub fn load(text: &str) -> Result<RecordedLoad, ConfigError> {
+    recorded(text).map_err(|fault| ConfigError::in_file(text, fault))
 }
 
 /// Formats a recorded load for [`load`].

@@ -5,7 +5,8 @@ use pinfold_model::{
     ResourceShare, SamePageMerging, TransparentHugePages, closest,
 };
 
-use super::{RequestError, policies};
+use super::policies;
+use crate::ConfigError;
 use crate::fault::Fault;
 
 /// The keys, each with its value syntax; for help and messages.
@@ -36,8 +37,8 @@ pub const KNOBS: [(&str, &str); 20] = [
 /// stands for the plan's housekeeping CPUs.
 ///
 /// # Errors
-/// [`RequestError`] names the invalid key or value, and the valid ones.
-pub fn knob(plan: &mut Plan, words: &str) -> Result<(), RequestError> {
+/// [`ConfigError`] names the invalid key or value, and the valid ones.
+pub fn knob(plan: &mut Plan, words: &str) -> Result<(), ConfigError> {
     Ok(set(plan, words)?)
 }
 

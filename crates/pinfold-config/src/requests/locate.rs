@@ -4,7 +4,7 @@
 
 use pinfold_model::{RequestField, VnodeField};
 
-use super::RequestError;
+use crate::ConfigError;
 use crate::fault::Fault;
 use crate::value::{self, Value, ValueKind};
 
@@ -24,7 +24,7 @@ pub fn place_of_key(text: &str, path: &[&str]) -> Option<(usize, usize)> {
 }
 
 pub(crate) fn place(text: &str, at: usize) -> Option<(usize, usize)> {
-    RequestError::in_file(text, Fault::new(at, String::new())).place
+    ConfigError::in_file(text, Fault::new(at, String::new())).place
 }
 
 fn at_of(root: &Value, field: &RequestField) -> Option<usize> {

@@ -133,15 +133,26 @@ pub fn controller(
     host: &dyn crate::Host,
     controller: &str,
 ) -> Result<Option<ControllerMount>, crate::HostError> {
+    controller_in(&mut |path| host.read_text(path), controller)
+}
+
+/// The same for files that `read` returns.
+///
+/// # Errors
+/// Those of `read`; [`crate::HostError::Unexpected`].
+pub fn controller_in(
+    read: &mut dyn FnMut(&str) -> Result<String, crate::HostError>,
+    controller: &str,
+) -> Result<Option<ControllerMount>, crate::HostError> {
     let path = crate::paths::own_mountinfo();
-    let mounts = parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
+    let mounts = parse(&read(&path)?).map_err(|error| error.at(&path))?;
     if let Some(found) = v1_mount(&mounts, controller) {
         return Ok(Some(found));
     }
     let Some(found) = v2_mount(&mounts) else {
         return Ok(None);
     };
-    let controllers = host.read_text(&crate::paths::cgroup_controllers(&found.mount.path))?;
+    let controllers = read(&crate::paths::cgroup_controllers(&found.mount.path))?;
     Ok(controllers.split_ascii_whitespace().any(|name| name == controller).then_some(found))
 }
 

@@ -8,6 +8,7 @@ use pinfold_model::Severity;
 use super::Diagnostic;
 use super::properties::File;
 use super::repair::Repair;
+use super::text::backing::BackingFault;
 use crate::domain_file::{bytes, page_bytes};
 use crate::locality::whole_pages;
 
@@ -26,23 +27,11 @@ pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     }
     flaws.extend(part_of_a_page(file, memory));
     if file.vfio && file.x86 && !huge && memory >= LARGE_GUEST {
-        flaws.push(small_pages(file, memory));
+        let fault = BackingFault::SmallPages { huge: memory.div_ceil(HUGE) };
+        flaws.push(file.flaw(Severity::Note, &fault, &[]));
     }
     if file.real_time && !huge && !locked && !file.vfio {
-        let mut flaw = file.flaw(
-            (Severity::Note, "memory-not-locked"),
-            (
-                "the vCPUs are real-time threads, and the host may swap, merge or move the guest's pages",
-                "a vCPU that touches such a page stops until the host has brought it back",
-            ),
-            &[],
-        );
-        flaw.instead = vec![
-            "<memoryBacking><nosharepages/><locked/></memoryBacking>".to_owned(),
-            "and a <hard_limit> in <memtune>: without it the limit on locked memory is gone"
-                .to_owned(),
-        ];
-        flaws.push(flaw);
+        flaws.push(file.flaw(Severity::Note, &BackingFault::NotLocked, &[]));
     }
 }
 
@@ -53,16 +42,8 @@ fn hard_limit(file: &File<'_>, memory: u64, flaws: &mut Vec<Diagnostic>) {
     if limit == 0 || limit > memory {
         return;
     }
-    let why = if file.vfio { "a device of the host locks" } else { "the file locks" };
-    let mut flaw = file.flaw(
-        (Severity::Problem, "locked-limit"),
-        (
-            format!("{why} all of the guest's memory, and hard_limit allows no more than that"),
-            "libvirt makes hard_limit the limit on locked pages too: QEMU needs some for itself, and the \
-             machine does not start, or is killed when it reaches the limit",
-        ),
-        &[node],
-    );
+    let fault = BackingFault::LockedLimit { by_device: file.vfio };
+    let mut flaw = file.flaw(Severity::Problem, &fault, &[node]);
     let kib = (memory + FOR_DEVICES) >> 10;
     let line = format!("<hard_limit unit='KiB'>{kib}</hard_limit>");
     flaw.repairs = vec![Repair::put(&["memtune"], "hard_limit", line)];
@@ -73,35 +54,8 @@ fn hard_limit(file: &File<'_>, memory: u64, flaws: &mut Vec<Diagnostic>) {
 fn part_of_a_page(file: &File<'_>, memory: u64) -> Option<Diagnostic> {
     let node = file.find(&["memoryBacking", "hugepages", "page"])?;
     let page = page_bytes(file.root).ok().flatten().filter(|page| !memory.is_multiple_of(*page))?;
-    let mut flaw = file.flaw(
-        (Severity::Warning, "huge-page-multiple"),
-        (
-            "the guest's memory is no whole number of its huge pages",
-            "QEMU does not start with it, or takes one page more",
-        ),
-        &[node],
-    );
+    let fault = BackingFault::PartOfAPage { whole: whole_pages(memory, page) };
+    let mut flaw = file.flaw(Severity::Warning, &fault, &[node]);
     flaw.is_final = true;
-    flaw.instead = vec![whole_pages(memory, page)];
     Some(flaw)
-}
-
-fn small_pages(file: &File<'_>, memory: u64) -> Diagnostic {
-    let mut flaw = file.flaw(
-        (Severity::Note, "no-huge-pages"),
-        (
-            "the memory of a guest with a device of the host is made of small pages",
-            "the device's DMA and the guest's page tables need an entry for every 4 KiB, unless the \
-             kernel finds large pages (THP); the machine starts slowly, and misses of the TLB cost more",
-        ),
-        &[],
-    );
-    flaw.instead = vec![
-        "<memoryBacking><hugepages/></memoryBacking>".to_owned(),
-        format!(
-            "and on the host before it starts: `sysctl vm.nr_hugepages={}` (more if others use them)",
-            memory.div_ceil(HUGE)
-        ),
-    ];
-    flaw
 }

@@ -3,11 +3,11 @@
 
 use pinfold_model::{CpuSet, Role, Severity};
 
-use super::lookup::{LintContext, cpus, describe, describe_vcpus, is_real_time, places};
+use super::lookup::{LintContext, is_real_time, places};
+use super::text::cores::{Common, CoreFault, not_mentioned};
 use super::{Diagnostic, Pin};
 use crate::avoidable::severity;
 use crate::domain_file::Place;
-use crate::text::verb;
 
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     for pin in &view.layout.pins {
@@ -36,7 +36,6 @@ pub(super) fn better_place(view: &LintContext<'_, '_>, held: &CpuSet) -> CpuSet 
 
 /// The emulator, an iothread or a vhost worker on the CPUs of vCPUs.
 fn helper(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
-    let role = describe(&pin.role);
     let mask = pin.pus.clone().unwrap_or_else(|| view.lookup.usable.clone());
     let common = mask.intersection(&view.held);
     let floats = |(_, vcpu): (u32, &Pin)| vcpu.pus.as_ref().is_some_and(|pus| pus.is_subset(&mask));
@@ -52,30 +51,19 @@ fn helper(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
     if common.is_empty() || float_together && real_time.is_disjoint(&mask) {
         return;
     }
-    let name = match (&pin.role, starves) {
-        (_, true) => "fifo-starves",
-        (Role::Emulator, false) => "emulator-on-vcpu",
-        (_, false) => "iothread-on-vcpu",
-    };
     let severity = match starves {
         // At times a CPU may carry no vCPU.
         true if float_together => Severity::Warning,
         true => Severity::Problem,
         false => severity(view.choice(view.held.len()).with_free_helpers(&view.held)),
     };
-    let what = match (&pin.pus, mask.is_subset(&view.held)) {
-        (None, _) => {
-            format!("{role} has no pin: it may run on {}, which belong to vCPUs", cpus(&common))
-        }
-        (Some(_), true) => {
-            format!("{role} runs on {} only, which belong to vCPUs", cpus(&mask))
-        }
-        (Some(_), false) => {
-            format!("{role} may run on {}, which belong to vCPUs", cpus(&common))
-        }
+    let meets = match (&pin.pus, mask.is_subset(&view.held)) {
+        (None, _) => Common::WithoutPin(&common),
+        (Some(_), true) => Common::Only(&mask),
+        (Some(_), false) => Common::Some(&common),
     };
-    let what = if starves { format!("{what} under a real-time policy") } else { what };
-    let mut flaw = view.flaw(severity, name, what);
+    let fault = CoreFault::OnVcpu { role: &pin.role, common: meets, starves };
+    let mut flaw = view.flaw(severity, &fault);
     flaw.places = match pin.pus {
         // One of the vCPUs' pins is shown; the map shows the others.
         Some(_) => {
@@ -84,9 +72,8 @@ fn helper(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
             let first = view.vcpus().map(|(_, vcpu)| vcpu).find(meets);
             places(std::iter::once(pin).chain(first))
         }
-        None => vec![Place::said(format!("nowhere: {role} is not mentioned"))],
+        None => vec![Place::said(not_mentioned(&pin.role))],
     };
-    flaw.cost = cost(&pin.role, starves);
     flaws.push(flaw);
 }
 
@@ -103,49 +90,17 @@ pub(super) fn is_far(view: &LintContext<'_, '_>, pus: &CpuSet, held: &CpuSet) ->
 /// is a note, because few requests wait for it if iothreads and vhost serve the devices.
 fn far(view: &LintContext<'_, '_>, pin: &Pin, flaws: &mut Vec<Diagnostic>) {
     let Some(pus) = pin.pus.as_ref().filter(|pus| is_far(view, pus, &view.tight)) else { return };
-    let nodes = |pus: &CpuSet| super::lookup::spoken(&view.lookup.nodes_of(pus));
     let is_emulator = pin.role == Role::Emulator;
-    let (severity, name) = match is_emulator {
-        true => (Severity::Note, "emulator-far"),
-        false => (Severity::Warning, "iothread-far"),
-    };
-    let mut flaw = view.flaw(
-        severity,
-        name,
-        format!(
-            "{} runs on {}, which belong to {}; the vCPUs run on {}",
-            describe(&pin.role),
-            cpus(pus),
-            nodes(pus),
-            nodes(&view.tight)
-        ),
-    );
+    let severity = if is_emulator { Severity::Note } else { Severity::Warning };
+    let (nodes, vcpu_nodes) = (view.lookup.nodes_of(pus), view.lookup.nodes_of(&view.tight));
+    let fault = CoreFault::Far { role: &pin.role, pus, nodes, vcpu_nodes };
+    let mut flaw = view.flaw(severity, &fault);
     let first = view.vcpus().map(|(_, vcpu)| vcpu).next();
     flaw.places = places(std::iter::once(pin).chain(first));
-    flaw.cost =
-        "each request crosses the interconnect with its rings and buffers, and each wake-up \
-                 between the two does"
-            .to_owned();
     if is_emulator {
         flaw.instead = vec![view.write_pin(&pin.role, &better_place(view, &view.held))];
     }
     flaws.push(flaw);
-}
-
-fn cost(role: &Role, starves: bool) -> String {
-    match (role, starves) {
-        (_, true) => {
-            "a vCPU that spins under FIFO or RR never lets it run: the guest hangs when it \
-                      waits for a disk, a timer or the monitor, often already at boot"
-                .to_owned()
-        }
-        (Role::Emulator, false) => "main loop, timers and worker threads push a vCPU off its CPU \
-                                    whenever a device needs them; the guest sees it as a stall"
-            .to_owned(),
-        (_, false) => "each request of its disk or queue pushes a vCPU off its CPU, and a polling \
-                       one takes the whole CPU"
-            .to_owned(),
-    }
 }
 
 /// Siblings of the vCPUs' CPUs that the host's tasks may use.
@@ -164,30 +119,13 @@ fn siblings_of_host(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     if others.is_empty() {
         return;
     }
-    let mut flaw = view.flaw(
-        Severity::Note,
-        "sibling-left-to-host",
-        format!(
-            "{} {} left to the host's tasks",
-            cpus(&others),
-            verb(
-                &others,
-                "shares its core with a vCPU and is",
-                "share their cores with vCPUs and are",
-            )
-        ),
-    );
+    let fault = CoreFault::SiblingLeft { siblings: &others };
+    let mut flaw = view.flaw(Severity::Note, &fault);
     let shares = |pin: &&Pin| {
         let cores = pin.pus.as_ref().map(|pus| view.lookup.whole_cores(pus));
         cores.is_some_and(|cores| !cores.is_disjoint(&others))
     };
     flaw.places = places(view.vcpus().map(|(_, pin)| pin).find(shares));
-    flaw.cost = "a busy sibling takes a third to a half of a vCPU's speed away".to_owned();
-    flaw.instead = vec![
-        "give the siblings to the machine too (two vCPUs for each core, shown as threads), \
-         or keep tasks off them:"
-            .to_owned(),
-    ];
     flaws.push(flaw);
 }
 
@@ -206,18 +144,9 @@ fn mixed_kinds(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     if slower.is_empty() {
         return;
     }
-    let mut flaw = view.flaw(
-        severity(view.choice(kinds.len()).of_one_kind()),
-        "mixed-cores",
-        format!(
-            "{} {} pinned to slower cores than the others",
-            describe_vcpus(slower.iter().map(|(index, _, _)| *index)),
-            if slower.len() == 1 { "is" } else { "are" }
-        ),
-    );
+    let fault =
+        CoreFault::MixedKinds { slower: slower.iter().map(|(index, _, _)| *index).collect() };
+    let mut flaw = view.flaw(severity(view.choice(kinds.len()).of_one_kind()), &fault);
     flaw.places = places(slower.iter().map(|(_, pin, _)| *pin));
-    flaw.cost = "no guest topology can say so: the guest gives its slow CPUs the same share, and \
-                 what waits for all of them waits for the slowest"
-        .to_owned();
     flaws.push(flaw);
 }

@@ -8,11 +8,11 @@
 //! `Documentation/driver-api/vfio.rst`.
 
 use pinfold_model::Severity;
-use pinfold_model::text::counted;
 use roxmltree::Node;
 
 use super::Diagnostic;
 use super::properties::{File, Windows};
+use super::text::devices::DeviceFault;
 use crate::domain_file::Target;
 
 const DEVICES: &[&str] = &["devices"];
@@ -51,32 +51,14 @@ fn disks(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     if slow.is_empty() {
         return;
     }
-    let mut flaw = file.flaw(
-        (Severity::Note, "disk-emulated"),
-        (
-            format!("{} on an emulated IDE or SATA (AHCI) controller", counted(slow.len(), "disk")),
-            "each request leaves the guest several times and is served by QEMU's main loop, one queue \
-             for all; virtio needs one exit and takes an iothread",
-        ),
-        &target(&slow),
-    );
-    let first = match file.windows {
-        Windows::No => {
-            "give it a virtio bus (the guest needs the virtio_blk driver in its initramfs):"
-        }
-        Windows::Likely | Windows::Yes => {
-            "install the viostor driver (virtio-win) in Windows first, with a small second virtio disk, \
-             else it does not boot; then:"
-        }
-    };
-    flaw.instead = vec![first.to_owned()];
-    flaw.instead.extend(virtio_targets(file, slow.len()));
-    // A drive address is not valid on the virtio bus: libvirt assigns a new one to the disk.
     let addressed = |disk: &Node<'_, '_>| disk.children().any(|c| c.has_tag_name("address"));
-    if slow.iter().any(addressed) {
-        flaw.instead.push("and take out its <address type='drive' …/>".to_owned());
-    }
-    flaws.push(flaw);
+    let fault = DeviceFault::Disks {
+        count: slow.len(),
+        windows: file.windows != Windows::No,
+        targets: virtio_targets(file, slow.len()),
+        addressed: slow.iter().any(addressed),
+    };
+    flaws.push(file.flaw(Severity::Note, &fault, &target(&slow)));
 }
 
 /// A `<target>` with an unused name for each disk that moves to virtio.
@@ -102,29 +84,12 @@ fn usb(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     if old.is_empty() {
         return;
     }
-    let mut flaw = file.flaw(
-        (Severity::Note, "usb-not-xhci"),
-        (
-            "USB goes through an emulated UHCI, OHCI or EHCI controller",
-            "QEMU reads the controller's list of frames up to a thousand times a second as long as the \
-             guest drives it, in the main loop; xHCI works by events",
-        ),
-        &old,
-    );
     let models = file.all(DEVICES, "controller");
     let has_xhci = models.iter().any(|node| {
         node.attribute("type") == Some("usb")
             && node.attribute("model").is_some_and(|model| model.contains("xhci"))
     });
-    flaw.instead = match has_xhci {
-        true => vec!["take them out: the file has an xHCI controller too".to_owned()],
-        false => vec![
-            "in place of all of them (Windows from 8 on, Linux and the BSDs have the driver):"
-                .to_owned(),
-            "<controller type='usb' index='0' model='qemu-xhci'/>".to_owned(),
-        ],
-    };
-    flaws.push(flaw);
+    flaws.push(file.flaw(Severity::Note, &DeviceFault::Usb { has_xhci }, &old));
 }
 
 fn cards(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
@@ -141,21 +106,9 @@ fn cards(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     if models.is_empty() {
         return;
     }
-    let mut flaw = file.flaw(
-        (Severity::Note, "network-emulated"),
-        (
-            format!("{} of an emulated model", counted(models.len(), "network card")),
-            "registers and rings are emulated in QEMU's main loop, several exits for a packet; virtio \
-             with vhost moves packets in the kernel",
-        ),
-        &models,
-    );
-    let first = match file.windows {
-        Windows::No => "with the virtio_net driver in the guest:",
-        Windows::Likely | Windows::Yes => "with the NetKVM driver (virtio-win) in Windows:",
-    };
-    flaw.instead = vec![first.to_owned(), "<model type='virtio'/>".to_owned()];
-    flaws.push(flaw);
+    let windows = file.windows != Windows::No;
+    let fault = DeviceFault::Cards { count: models.len(), windows };
+    flaws.push(file.flaw(Severity::Note, &fault, &models));
 }
 
 /// With VFIO all memory is pinned, and the balloon returns none of it.
@@ -170,22 +123,9 @@ fn balloon(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     if !file.vfio || !is_virtio {
         return;
     }
-    let what = match element {
-        Some(_) => "a memory balloon, next to a device of the host",
-        None => "a memory balloon, which libvirt adds by itself, next to a device of the host",
-    };
     let nodes: Vec<_> = element.into_iter().collect();
-    let mut flaw = file.flaw(
-        (Severity::Note, "balloon-useless"),
-        (
-            what,
-            "all memory of the guest is pinned for the device's DMA, so QEMU ignores the balloon; what \
-             is left of it is a device that wakes the guest for statistics",
-        ),
-        &nodes,
-    );
-    flaw.instead = vec!["<memballoon model='none'/>".to_owned()];
-    flaws.push(flaw);
+    let fault = DeviceFault::Balloon { written: element.is_some() };
+    flaws.push(file.flaw(Severity::Note, &fault, &nodes));
 }
 
 /// True if an element names an iothread: as an attribute of its driver, or as a list in it.
@@ -209,39 +149,16 @@ fn iothreads(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let without: Vec<Node<'_, '_>> =
         served.iter().copied().filter(|node| !has_iothread(node)).collect();
     if count > 0 && without.len() == served.len() {
-        let mut flaw = file.flaw(
-            (Severity::Note, "iothread-idle"),
-            (
-                format!("{}, and no disk uses one", counted(count, "iothread")),
-                "an iothread serves the virtio disks and controllers that name it; what names none is \
-                 served by QEMU's main loop",
-            ),
-            &without,
-        );
-        flaw.instead = vec![
-            "within each virtio <disk>, with its own name and type:".to_owned(),
-            "<driver name='qemu' type='raw' iothread='1'/>".to_owned(),
-        ];
-        flaws.push(flaw);
+        let fault = DeviceFault::IothreadIdle { count };
+        flaws.push(file.flaw(Severity::Note, &fault, &without));
     } else if !without.is_empty() {
-        let mut flaw = file.flaw(
-            (Severity::Note, "disk-without-iothread"),
-            (
-                format!("{} of QEMU's main loop", counted(without.len(), "disk or controller")),
-                "its requests wait for whatever else the main loop does: timers, the monitor, the \
-                 display, other devices",
-            ),
-            &without,
-        );
-        flaw.instead = vec![format!("<iothreads>{}</iothreads>", count.max(1))];
         let place = super::cores::better_place(file.view, &file.view.held);
-        if !place.is_empty() {
-            let role = Target::Iothread(1).role();
-            flaw.instead.push("within <cputune>, off the vCPUs' CPUs:".to_owned());
-            flaw.instead.push(file.view.write_pin(&role, &place));
-        }
-        flaw.instead.push("within the <disk>, or the virtio-scsi <controller>:".to_owned());
-        flaw.instead.push("<driver iothread='1'/>".to_owned());
-        flaws.push(flaw);
+        let role = Target::Iothread(1).role();
+        let fault = DeviceFault::WithoutIothread {
+            count: without.len(),
+            iothreads: count.max(1),
+            pin: (!place.is_empty()).then(|| file.view.write_pin(&role, &place)),
+        };
+        flaws.push(file.flaw(Severity::Note, &fault, &without));
     }
 }

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, Role, Severity};
 
-use super::lookup::spoken;
-use super::lookup::{LintContext, cpus, describe_all, describe_vcpus, places};
+use super::lookup::{LintContext, places};
+use super::text::floating::{FloatFault, Range, Unknown};
 use super::{Diagnostic, Pin};
 
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
@@ -43,29 +42,18 @@ fn masks<'v>(view: &LintContext<'v, '_>) -> BTreeMap<&'v CpuSet, Vec<u32>> {
 
 fn unpinned(view: &LintContext<'_, '_>, masks: &BTreeMap<&CpuSet, Vec<u32>>) -> Diagnostic {
     let all: CpuSet = masks.keys().copied().collect();
-    let where_to = match masks.len() {
-        0 => "places them".to_owned(),
+    let range = match masks.len() {
+        0 => Range::Host,
         1 => {
             let is_on_it = |pin: &&Pin| !pin.role.is_vcpu() && pin.pus.as_ref() == Some(&all);
-            let others = view.layout.pins.iter().filter(is_on_it).map(|pin| &pin.role);
+            let others = view.layout.pins.iter().filter(is_on_it).map(|pin| pin.role.clone());
             let vcpus = masks.values().flatten().map(|index| Role::Vcpu(*index));
-            let vcpus: Vec<Role> = vcpus.collect();
-            format!("moves {} over {}", describe_all(vcpus.iter().chain(others)), cpus(&all))
+            Range::OneMask { threads: vcpus.chain(others).collect(), pus: &all }
         }
-        count => format!("moves them within {} ({all})", counted(count, "mask")),
+        count => Range::Masks { count, pus: &all },
     };
-    let mut flaw = view.flaw(
-        Severity::Note,
-        "not-pinned",
-        format!("no vCPU is pinned to one CPU: the kernel {where_to}, which is a legal choice"),
-    );
+    let mut flaw = view.flaw(Severity::Note, &FloatFault::NotPinned(range));
     flaw.places = of_vcpus(view, &masks.values().flatten().copied().collect::<Vec<_>>());
-    flaw.cost =
-        "vCPUs move between cores, and share them with the host's tasks under load".to_owned();
-    flaw.instead = vec![
-        "`pinfold plan --list` shows what else there is; `pinfold tune` measures what it buys"
-            .to_owned(),
-    ];
     flaw
 }
 
@@ -81,36 +69,23 @@ fn of_mask(
     flaws: &mut Vec<Diagnostic>,
 ) {
     let lookup = view.lookup;
-    let who = describe_vcpus(vcpus.iter().copied());
-    let float = if vcpus.len() == 1 { "floats" } else { "float" };
-    let mut note = |name, what: String, cost: &str| {
-        let mut flaw = view.flaw(Severity::Note, name, format!("{who} {float} over {what}"));
+    let mut note = |what: Unknown<'_>| {
+        let mut flaw = view.flaw(Severity::Note, &FloatFault::Over { vcpus, mask, what });
         flaw.places = of_vcpus(view, vcpus);
-        flaw.cost = cost.to_owned();
         flaws.push(flaw);
     };
     if !lookup.is_of_one_kind(&mask.intersection(&lookup.usable)) {
-        let what = format!("cores of several kinds ({mask})");
-        let cost = "the guest takes all its CPUs for equal, and each is now fast, now slow";
-        note("mixed-cores", what, cost);
+        note(Unknown::Kinds);
     }
     let (nodes, l3s) = (lookup.nodes_of(mask), lookup.count_l3s(mask));
     if nodes.len() > 1 {
-        let cost = "part of the memory is remote to wherever one of them runs";
-        note("nodes-crossed", format!("{} ({mask})", spoken(&nodes)), cost);
+        note(Unknown::Nodes(&nodes));
     } else if l3s > 1 {
-        let cost = "a vCPU that moves to another L3 cache finds none of its data there, and what \
-                    vCPUs share travels between the caches";
-        note("l3-crossed", format!("{} ({mask})", counted(l3s, "L3 cache")), cost);
+        note(Unknown::L3s(l3s));
     }
     let (cores, threads) = (lookup.count_cores(mask), view.layout.guest.as_ref());
     let are_cores = threads.is_some_and(|guest| guest.threads == 1);
     if are_cores && (cores + 1..=mask.len()).contains(&vcpus.len()) {
-        let what = format!(
-            "{} ({mask}), and the guest takes each vCPU for a core of its own",
-            counted(cores, "core")
-        );
-        let cost = "the guest's scheduler cannot know which of its CPUs slow each other down";
-        note("guest-siblings-hidden", what, cost);
+        note(Unknown::Siblings(cores));
     }
 }

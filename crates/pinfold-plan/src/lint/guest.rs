@@ -2,23 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::text::counted;
 use pinfold_model::{CoreId, CpuSet, Role, Severity};
 
-use super::lookup::{LintContext, cpus, describe_vcpus, places};
+use super::lookup::{LintContext, places};
+use super::text::guest::{GuestFault, Spot};
 use super::{Diagnostic, GuestShape};
 use crate::avoidable::severity;
 
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     if let Some((product, place)) = &view.layout.wrong_product {
         let vcpus = view.layout.vcpus;
-        let mut flaw = view.flaw(
-            Severity::Problem,
-            "topology-count",
-            format!("the topology makes {product} vCPUs, the machine has {vcpus}"),
-        );
+        let fault = GuestFault::Count { product: *product, vcpus };
+        let mut flaw = view.flaw(Severity::Problem, &fault);
         flaw.places = vec![place.clone()];
-        flaw.cost = "libvirt refuses to define or start it".to_owned();
         flaws.push(flaw);
         return;
     }
@@ -58,33 +54,18 @@ fn siblings_lie(
     let Some(first) = wrong.first() else {
         return false;
     };
-    let on = |index: &u32| {
-        let pin = view.layout.pin(&Role::Vcpu(*index)).and_then(|pin| pin.pus.as_ref());
-        let core = cores.get(index).map_or("no one core".to_owned(), |core| format!("core {core}"));
-        let pus = pin.map_or("any CPU".to_owned(), cpus);
-        format!("vCPU {index} is on {pus} ({core})")
+    let on = |index: &u32| Spot {
+        vcpu: *index,
+        pus: view.layout.pin(&Role::Vcpu(*index)).and_then(|pin| pin.pus.as_ref()),
+        core: cores.get(index).copied(),
     };
-    let example: Vec<String> = first.iter().map(on).collect();
-    let rest = match wrong.len() {
-        1 => String::new(),
-        count => format!("; the same for {} more of the guest's cores", count - 1),
-    };
-    let mut flaw = view.flaw(
-        Severity::Warning,
-        "guest-siblings-lie",
-        format!(
-            "the guest takes {} for threads of one core, but {}{rest}",
-            describe_vcpus(first.iter().copied()),
-            example.join(", ")
-        ),
-    );
+    let fault =
+        GuestFault::SiblingsLie { first: first.iter().map(on).collect(), cores: wrong.len() };
+    let mut flaw = view.flaw(Severity::Warning, &fault);
     let pins = wrong.iter().flat_map(|siblings| siblings.iter());
     let pins = pins.filter_map(|index| view.layout.pin(&Role::Vcpu(*index)));
     flaw.places = [vec![guest.place.clone()], places(pins)].concat();
     flaw.places.retain(|place| !place.text.is_empty());
-    flaw.cost = "the guest's scheduler spreads work over what it takes for cores: it puts two busy \
-                 tasks on one real core while another is idle, and shares caches that are not shared"
-        .to_owned();
     flaws.push(flaw);
     true
 }
@@ -107,27 +88,14 @@ fn siblings_hidden(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut V
     let Some((core, indexes)) = pairs.first() else {
         return;
     };
-    let rest = match pairs.len() {
-        1 => String::new(),
-        count => format!(", and {} more cores likewise", count - 1),
-    };
     let vcpus = view.vcpus().count();
-    let mut flaw = view.flaw(
-        severity(view.choice(vcpus).with_true_siblings(&view.held)),
-        "guest-siblings-hidden",
-        format!(
-            "{} are on siblings of core {core}{rest}, but the guest takes each for a core of its own",
-            describe_vcpus(indexes.iter().copied())
-        ),
-    );
+    let fault = GuestFault::SiblingsHidden { vcpus: indexes, core: *core, cores: pairs.len() };
+    let severity = severity(view.choice(vcpus).with_true_siblings(&view.held));
+    let mut flaw = view.flaw(severity, &fault);
     let pins = pairs.iter().flat_map(|(_, indexes)| indexes);
     let pins = pins.filter_map(|index| view.layout.pin(&Role::Vcpu(*index)));
     flaw.places = [vec![guest.place.clone()], places(pins)].concat();
     flaw.places.retain(|place| !place.text.is_empty());
-    flaw.cost =
-        "the guest's scheduler cannot know which of its CPUs slow each other down: with half \
-                 of them busy, two tasks share a core while another core is idle"
-            .to_owned();
     flaws.push(flaw);
 }
 
@@ -144,24 +112,14 @@ fn sockets(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Diagn
     if guest.sockets as usize <= packages.len().max(view.layout.cells.len()) {
         return;
     }
-    let mut flaw = view.flaw(
-        Severity::Warning,
-        "guest-sockets-lie",
-        format!(
-            "the guest is shown {} sockets, its vCPUs are in {} of the host",
-            guest.sockets,
-            counted(packages.len(), "package")
-        ),
-    );
-    flaw.places = vec![guest.place.clone()];
-    flaw.places.retain(|place| !place.text.is_empty());
-    let unwritten = match flaw.places.is_empty() {
-        true => "without <topology> each vCPU is a socket of its own: ",
-        false => "",
+    let mut places = vec![guest.place.clone()];
+    places.retain(|place| !place.text.is_empty());
+    let fault = GuestFault::Sockets {
+        sockets: guest.sockets,
+        packages: packages.len(),
+        written: !places.is_empty(),
     };
-    flaw.cost = format!(
-        "{unwritten}the guest believes that its CPUs share no L3 and keeps tasks apart that should be \
-         near; Windows' desktop editions use at most two sockets and leave the other vCPUs idle"
-    );
+    let mut flaw = view.flaw(Severity::Warning, &fault);
+    flaw.places = places;
     flaws.push(flaw);
 }

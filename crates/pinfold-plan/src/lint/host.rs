@@ -2,14 +2,13 @@
 
 use pinfold_model::{CpuSet, Policy, Severity};
 
-use super::lookup::{LintContext, cpus, describe, is_real_time, places};
+use super::lookup::{LintContext, is_real_time, places};
 use super::repair::Repair;
+use super::text::host::HostFault;
+use super::words::describe;
 use super::{Diagnostic, Pin};
 use crate::avoidable::severity;
 use crate::domain_file::{parse, place};
-use crate::text::verb;
-
-const REFUSED: &str = "the kernel refuses the policy (EINVAL), and the machine does not start";
 
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     impossible_priorities(view, flaws);
@@ -23,29 +22,17 @@ pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         .iter()
         .fold(CpuSet::new(), |set, pin| set.union(pin.pus.as_ref().unwrap_or(&view.lookup.usable)));
     if !real_time.is_empty() && hostable.is_subset(&burdened) {
-        let mut flaw = view.flaw(
-            Severity::Problem,
-            "fifo-without-host",
-            format!(
-                "real-time threads may run on every CPU that the host's tasks have ({hostable})"
-            ),
-        );
+        let fault = HostFault::FifoEverywhere { hostable: &hostable };
+        let mut flaw = view.flaw(Severity::Problem, &fault);
         flaw.places = places(real_time.iter().copied());
-        flaw.cost =
-            "a guest that spins stops the host: no shell, no network, no way to end it".to_owned();
         flaws.push(flaw);
         return;
     }
     let left = hostable.difference(&view.tight);
     if left.is_empty() && !view.tight.is_empty() {
-        let mut flaw = view.flaw(
-            severity(view.choice(view.tight.len()).with_a_pu_for_the_host()),
-            "no-housekeeping",
-            "every CPU that the host's tasks may use carries a vCPU",
-        );
+        let severity = severity(view.choice(view.tight.len()).with_a_pu_for_the_host());
+        let mut flaw = view.flaw(severity, &HostFault::NoHousekeeping);
         flaw.places = places(view.vcpus().map(|(_, pin)| pin));
-        flaw.cost = "interrupts, the emulator and every task of the host run in the time of a vCPU"
-            .to_owned();
         flaws.push(flaw);
         return;
     }
@@ -65,10 +52,9 @@ fn impossible_priorities(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>
         _ => false,
     };
     for pin in view.layout.pins.iter().filter(|pin| refused(pin.policy)) {
-        let what = format!("the real-time priority of {} is not from 1 to 99", describe(&pin.role));
-        let mut flaw = view.flaw(Severity::Problem, "priority-range", what);
+        let fault = HostFault::PriorityRange { whose: describe(&pin.role) };
+        let mut flaw = view.flaw(Severity::Problem, &fault);
         flaw.places = places([pin]);
-        flaw.cost = REFUSED.to_owned();
         flaw.instead = vec!["priority='1'".to_owned()];
         flaws.push(flaw);
     }
@@ -92,11 +78,10 @@ fn impossible_schedulers(view: &LintContext<'_, '_>, text: &str, flaws: &mut Vec
             continue;
         }
         let list = node.attribute(threads).unwrap_or_default();
-        let who = format!("{of} {list}");
-        let what = format!("the real-time priority of {} is not from 1 to 99", who.trim_end());
-        let mut flaw = view.flaw(Severity::Problem, "priority-range", what);
+        let fault =
+            HostFault::PriorityRange { whose: format!("{of} {list}").trim_end().to_owned() };
+        let mut flaw = view.flaw(Severity::Problem, &fault);
         flaw.places = vec![place(node)];
-        flaw.cost = REFUSED.to_owned();
         let end = format!("scheduler='{policy}' priority='1'/>");
         let path = &["cputune"];
         flaw.repairs = vec![match threads {
@@ -116,17 +101,8 @@ fn not_isolated(view: &LintContext<'_, '_>, hostable: &CpuSet, flaws: &mut Vec<D
     if open.is_empty() {
         return;
     }
-    let mut flaw = view.flaw(
-        Severity::Note,
-        "not-isolated",
-        format!(
-            "{} {} vCPUs, and the host's own tasks may run there too",
-            cpus(&open),
-            verb(&open, "carries", "carry")
-        ),
-    );
+    let mut flaw = view.flaw(Severity::Note, &HostFault::NotIsolated { open: &open });
     let on_them = |pin: &&Pin| pin.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(&open));
     flaw.places = places(view.vcpus().map(|(_, pin)| pin).find(on_them));
-    flaw.cost = "a pin keeps a vCPU on its CPU, it does not keep others off".to_owned();
     flaws.push(flaw);
 }

@@ -4,6 +4,8 @@ use pinfold_model::{
     CoreId, CpuSet, Free, NodeId, Policy, Pu, PuId, Request, Role, Severity, Topology,
 };
 
+use super::text::{Fault, Words};
+use super::words::{describe, spoken};
 use super::{Diagnostic, Language, Layout, Pin};
 use crate::available::{AvailableCpus, Index};
 use crate::avoidable::{Choice, Pins};
@@ -140,20 +142,16 @@ impl<'a, 't> LintContext<'a, 't> {
     }
 
     /// A flaw of this layout.
-    pub fn flaw(
-        &self,
-        severity: Severity,
-        name: &'static str,
-        what: impl Into<String>,
-    ) -> Diagnostic {
+    pub fn flaw(&self, severity: Severity, fault: &dyn Fault) -> Diagnostic {
+        let Words { name, what, cost, instead } = fault.words();
         Diagnostic {
             severity,
             name,
             vm: self.layout.name.clone(),
-            what: what.into(),
+            what,
             places: Vec::new(),
-            cost: String::new(),
-            instead: Vec::new(),
+            cost,
+            instead,
             is_final: false,
             repairs: Vec::new(),
         }
@@ -215,46 +213,6 @@ fn vcpu_pins(layout: &Layout) -> impl Iterator<Item = &Pin> {
     layout.pins.iter().filter(|pin| pin.role.is_vcpu())
 }
 
-/// A role for messages: `vCPU 0`, `the emulator`, `iothread disk`.
-pub(super) fn describe(role: &Role) -> String {
-    // libvirt calls its iothreads `iothread1`, `iothread2`, …
-    let number = role.iothread().and_then(|id| id.strip_prefix("iothread"));
-    match number.filter(|number| !number.is_empty()) {
-        Some(number) => format!("{} {number}", role.kind().words),
-        None => role.in_words(),
-    }
-}
-
-/// Roles in a sentence: `the vCPUs 0-11 and the emulator`.
-pub(super) fn describe_all<'r>(roles: impl Iterator<Item = &'r Role>) -> String {
-    let (mut vcpus, mut named) = (Vec::new(), Vec::new());
-    for role in roles {
-        match role.vcpu() {
-            Some(index) => vcpus.push(index),
-            None => named.push(describe(role)),
-        }
-    }
-    if !vcpus.is_empty() {
-        named.insert(0, describe_vcpus(vcpus));
-    }
-    match named.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, before)) => format!("{} and {last}", before.join(", ")),
-        None => String::new(),
-    }
-}
-
-/// CPUs of the host in a sentence: `CPU 3` or `the CPUs 0-2,5`.
-pub(super) fn cpus(set: &CpuSet) -> String {
-    if set.len() == 1 { format!("CPU {set}") } else { format!("the CPUs {set}") }
-}
-
-/// vCPUs for messages: `vCPU 3` or `the vCPUs 0-2,5`.
-pub(super) fn describe_vcpus(indexes: impl IntoIterator<Item = u32>) -> String {
-    let set: CpuSet = indexes.into_iter().map(PuId).collect();
-    if set.len() == 1 { format!("vCPU {set}") } else { format!("the vCPUs {set}") }
-}
-
 /// True for `SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`.
 pub(super) fn is_real_time(policy: Option<Policy>) -> bool {
     policy.is_some_and(|it| it.is_real_time() || matches!(it, Policy::Deadline { .. }))
@@ -269,10 +227,4 @@ pub(super) fn places<'a>(pins: impl IntoIterator<Item = &'a Pin>) -> Vec<Place> 
         }
     }
     found
-}
-
-/// `node 1` or `nodes 1, 2`.
-pub(super) fn spoken(nodes: &[NodeId]) -> String {
-    let list: Vec<String> = nodes.iter().map(ToString::to_string).collect();
-    format!("{} {}", if list.len() == 1 { "node" } else { "nodes" }, list.join(", "))
 }

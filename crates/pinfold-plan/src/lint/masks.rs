@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, PuId, Role, Severity};
 
-use super::lookup::{LintContext, cpus, describe, describe_all, describe_vcpus, places};
+use super::lookup::{LintContext, places};
+use super::text::masks::MaskFault;
 use super::{Diagnostic, Pin};
 use crate::avoidable::severity;
-use crate::online;
-use crate::text::verb;
 
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     absent(view, flaws);
@@ -36,26 +34,11 @@ fn absent(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
             continue;
         }
         let barred = gone.is_subset(&view.lookup.online);
-        let why = match barred {
-            true => verb(
-                &gone,
-                "is not in the cpuset of this process's cgroup",
-                "are not in the cpuset of this process's cgroup",
-            ),
-            false => verb(&gone, "is not on this host", "are not on this host"),
-        };
         // Such a mask works if at least one of its CPUs exists; the kernel ignores the others.
         let severity = if left.is_empty() { Severity::Problem } else { Severity::Warning };
-        let mut flaw = view.flaw(
-            severity,
-            "absent-pu",
-            format!("{} to {pus}, of which {} {why}", bound(&pins), cpus(&gone)),
-        );
+        let fault = MaskFault::AbsentPu { pins: &pins, pus, gone, barred, left };
+        let mut flaw = view.flaw(severity, &fault);
         flaw.places = places(pins.iter().copied());
-        flaw.cost = match left.is_empty() {
-            true => "the machine does not start, or the pin is refused (EINVAL)".to_owned(),
-            false => format!("{} on {left} only, not where the text says", runs(&pins)),
-        };
         flaws.push(flaw);
     }
 }
@@ -77,34 +60,14 @@ fn by_place<'p>(pins: impl Iterator<Item = &'p Pin>) -> Vec<Vec<&'p Pin>> {
     groups
 }
 
-/// Threads that one text binds: `vCPU 3 is pinned`, `the vCPUs 0-3 and the emulator are limited`.
-fn bound(pins: &[&Pin]) -> String {
-    let roles = describe_all(pins.iter().map(|pin| &pin.role));
-    if pins.len() == 1 { format!("{roles} is pinned") } else { format!("{roles} are limited") }
-}
-
-fn runs(pins: &[&Pin]) -> &'static str {
-    if pins.len() == 1 { "it runs" } else { "they run" }
-}
-
 /// Pins to PUs that a compute service may have taken offline while no guest needed them.
 fn waiting(
     view: &LintContext<'_, '_>,
     pins: &[&Pin],
     (offline, left): (&CpuSet, &CpuSet),
 ) -> Diagnostic {
-    let is = verb(offline, "is offline", "are offline");
-    let mut flaw = view.flaw(
-        Severity::Warning,
-        "offline-pu",
-        format!("{} to {}, which {is}: usable once online", bound(pins), cpus(offline)),
-    );
+    let mut flaw = view.flaw(Severity::Warning, &MaskFault::OfflinePu { pins, offline, left });
     flaw.places = places(pins.iter().copied());
-    flaw.cost = match left.is_empty() {
-        true => "until then the machine does not start, or the pin is refused (EINVAL)".to_owned(),
-        false => format!("until then {} on {left} only", runs(pins)),
-    };
-    flaw.instead = vec![format!("`{}`", online::command(offline))];
     // The pins are right: the host is what changes.
     flaw.is_final = true;
     flaw
@@ -112,21 +75,9 @@ fn waiting(
 
 fn strays(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     for pin in &view.layout.strays {
-        let role = describe(&pin.role);
-        let counted = match pin.role.is_vcpu() {
-            true => format!("the machine has {} vCPUs, from 0", view.layout.vcpus),
-            false => "the machine has no such thread".to_owned(),
-        };
-        let mut flaw = view.flaw(
-            Severity::Warning,
-            "pin-of-nothing",
-            format!("{role} is pinned, but {counted}"),
-        );
+        let fault = MaskFault::PinOfNothing { role: &pin.role, vcpus: view.layout.vcpus };
+        let mut flaw = view.flaw(Severity::Warning, &fault);
         flaw.places = places([pin]);
-        flaw.cost =
-            "libvirt drops such a pin of a vCPU in silence and refuses one of an iothread; often \
-             the count or a number is a typing error, and another thread has no pin"
-                .to_owned();
         flaws.push(flaw);
     }
 }
@@ -143,18 +94,9 @@ fn half_pinned(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     if floating.is_empty() {
         return;
     }
-    let mut flaw = view.flaw(
-        Severity::Warning,
-        "half-pinned",
-        format!(
-            "{} {} no pin, while others are pinned to {}",
-            describe_vcpus(floating.iter().copied()),
-            if floating.len() == 1 { "has" } else { "have" },
-            view.held
-        ),
-    );
+    let fault = MaskFault::HalfPinned { floating: &floating, held: &view.held };
+    let mut flaw = view.flaw(Severity::Warning, &fault);
     flaw.places = places(view.vcpus().filter(|(_, pin)| !floats(&pin.pus)).map(|(_, pin)| pin));
-    flaw.cost = "a vCPU that floats takes turns with the pinned ones on their own CPUs".to_owned();
     flaws.push(flaw);
 }
 
@@ -169,16 +111,10 @@ fn shared(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         }
     }
     for (pu, indexes) in by_pu.iter().filter(|(_, indexes)| indexes.len() > 1) {
-        let mut flaw = view.flaw(
-            severity(view.choice(view.vcpus().count()).with_another_pu()),
-            "vcpus-share-pu",
-            format!("{} are all pinned to CPU {pu}", describe_vcpus(indexes.iter().copied())),
-        );
+        let severity = severity(view.choice(view.vcpus().count()).with_another_pu());
+        let mut flaw = view.flaw(severity, &MaskFault::SharePu { vcpus: indexes, pu: *pu });
         flaw.places =
             places(view.vcpus().filter(|(index, _)| indexes.contains(index)).map(|(_, pin)| pin));
-        flaw.cost =
-            "they take turns: one that holds a guest lock can be off the CPU while another spins for it"
-                .to_owned();
         flaws.push(flaw);
     }
 }
@@ -201,21 +137,10 @@ fn crowded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         if 2 * left.iter().filter(near).count() < mask.len() {
             continue;
         }
-        let mut flaw = view.flaw(
-            Severity::Warning,
-            "vcpus-crowded",
-            format!(
-                "{} may run on {} only ({mask}), and more are left",
-                counted(indexes.len(), "vCPU"),
-                counted(mask.len(), "CPU")
-            ),
-        );
+        let fault = MaskFault::Crowded { vcpus: indexes.len(), mask };
+        let mut flaw = view.flaw(Severity::Warning, &fault);
         flaw.places =
             places(view.vcpus().filter(|(index, _)| indexes.contains(index)).map(|(_, pin)| pin));
-        flaw.cost =
-            "they take turns: one that holds a guest lock can be off the CPU while another spins \
-             for it"
-                .to_owned();
         flaws.push(flaw);
     }
 }
@@ -231,21 +156,9 @@ fn excluded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let wrong: Vec<(&Pin, CpuSet)> =
         view.layout.pins.iter().filter_map(|pin| Some((pin, outside(pin)?))).collect();
     let Some((first, pus)) = wrong.first() else { return };
-    let more = match wrong.len() {
-        1 => String::new(),
-        several => format!(", and {} more likewise", counted(several - 1, "thread")),
-    };
-    let mut flaw = view.flaw(
-        Severity::Warning,
-        "cpu-excluded",
-        format!(
-            "{} may run on {}, excluded by your options{more}",
-            describe(&first.role),
-            cpus(pus)
-        ),
-    );
+    let fault = MaskFault::Excluded { role: &first.role, pus, threads: wrong.len() };
+    let mut flaw = view.flaw(Severity::Warning, &fault);
     flaw.places = places(wrong.iter().map(|(pin, _)| *pin));
-    flaw.cost = "another task was meant to have these CPUs".to_owned();
     flaws.push(flaw);
 }
 
@@ -261,19 +174,8 @@ fn unbalanced(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let Some(first) = wide.first().and_then(|pin| pin.pus.as_ref()) else {
         return;
     };
-    let mut flaw = view.flaw(
-        Severity::Warning,
-        "mask-on-isolated",
-        format!(
-            "{} may run on several isolated CPUs at once ({})",
-            describe_all(wide.iter().map(|pin| &pin.role)),
-            first.intersection(isolated)
-        ),
-    );
+    let fault = MaskFault::OnIsolated { pins: &wide, pus: first.intersection(isolated) };
+    let mut flaw = view.flaw(Severity::Warning, &fault);
     flaw.places = places(wide.iter().copied());
-    flaw.cost =
-        "load is not balanced over isolated CPUs: a thread stays on the first one of its mask, and \
-         two with one mask share it while its neighbours idle"
-            .to_owned();
     flaws.push(flaw);
 }

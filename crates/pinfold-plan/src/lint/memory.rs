@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, NodeId, Severity};
 
-use super::lookup::{LintContext, places, spoken};
+use super::lookup::{LintContext, places};
 use super::repair::Repair;
+use super::text::memory::{MemoryFault, Room};
 use super::{Diagnostic, Language, MemoryOf, Pin};
 use crate::avoidable::severity;
 use crate::capacity::{is_empty_node, room, sizes_are_known};
@@ -39,19 +39,18 @@ fn nodes_that_are_not(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     for bound in &view.layout.memory {
         for node in bound.nodes.iter().flatten() {
             let found = known.iter().find(|known| known.id == *node);
-            let what = match found {
-                None => format!(
-                    "memory is bound to node {node}, which this host does not have: it has {}",
-                    spoken(&filled(view, known.iter().map(|known| known.id).collect()))
-                ),
+            let fault = match found {
+                None => {
+                    let known = filled(view, known.iter().map(|known| known.id).collect());
+                    MemoryFault::AbsentNode { node: *node, known }
+                }
                 Some(found) if tells && found.memory_bytes == 0 => {
-                    format!("memory is bound to node {node}, which has no memory")
+                    MemoryFault::EmptyNode { node: *node }
                 }
                 Some(_) => continue,
             };
-            let mut flaw = view.flaw(Severity::Problem, "absent-node", what);
+            let mut flaw = view.flaw(Severity::Problem, &fault);
             flaw.places = vec![bound.place.clone()];
-            flaw.cost = "the machine does not start".to_owned();
             flaw.repairs.extend(without_node(view, bound));
             flaws.push(flaw);
         }
@@ -98,13 +97,9 @@ fn restrictive(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         .filter(|memnode| is_restrictive(&memnode.value.mode) != is_restrictive(whole));
     let others: Vec<_> = others.collect();
     if !others.is_empty() {
-        let what = "mode='restrictive' is in a part of <numatune> only";
-        let mut flaw = view.flaw(Severity::Problem, "memory-modes-mixed", what);
+        let mut flaw = view.flaw(Severity::Problem, &MemoryFault::ModesMixed);
         flaw.places = domain.memory.iter().map(|bound| bound.place.clone()).collect();
         flaw.places.extend(others.iter().map(|memnode| memnode.place.clone()));
-        flaw.cost =
-            "libvirt takes it for <memory> and each <memnode> or for none: it refuses the file"
-                .to_owned();
         let mode = if is_restrictive(whole) { RESTRICTIVE } else { STRICT };
         flaw.repairs = others
             .iter()
@@ -116,15 +111,8 @@ fn restrictive(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
             .collect();
         flaws.push(flaw);
     } else if is_restrictive(whole) && domain.memnodes.len() > 1 {
-        let what = "the memory of the guest's cells is restricted to nodes, and not bound to them";
-        let mut flaw = view.flaw(Severity::Note, "cells-restricted", what);
+        let mut flaw = view.flaw(Severity::Note, &MemoryFault::CellsRestricted);
         flaw.places = domain.memnodes.iter().map(|memnode| memnode.place.clone()).collect();
-        flaw.cost = "under mode='restrictive' libvirt limits threads and gives QEMU no policy: a page \
-                     comes from the nodes of the thread that touches it first, so what QEMU touches \
-                     itself can be on the node of another cell"
-            .to_owned();
-        flaw.instead =
-            vec!["mode='strict' in <memory> and in each <memnode> binds each cell".to_owned()];
         flaws.push(flaw);
     }
 }
@@ -152,21 +140,11 @@ fn far_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         if nodes.iter().all(|node| wanted.contains(node)) {
             continue;
         }
-        let whose = match &bound.cell {
-            None => "the guest's memory".to_owned(),
-            Some((cell, _)) => format!("the memory of the guest's cell {cell}"),
-        };
-        let mut flaw = view.flaw(
-            Severity::Warning,
-            "memory-far",
-            format!("{whose} is on {}, its vCPUs run on {}", spoken(nodes), spoken(&wanted)),
-        );
+        let cell = bound.cell.as_ref().map(|(cell, _)| *cell);
+        let fault = MemoryFault::Far { cell, nodes, vcpu_nodes: &wanted };
+        let mut flaw = view.flaw(Severity::Warning, &fault);
         flaw.places = vec![bound.place.clone()];
         flaw.places.extend(places(view.vcpus().map(|(_, pin)| pin)).into_iter().take(2));
-        flaw.cost =
-            "each cache miss crosses the interconnect, which takes up to twice as long and has \
-                     less bandwidth"
-                .to_owned();
         flaws.push(flaw);
     }
 }
@@ -188,16 +166,9 @@ fn unbound_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     }
     // Memory that exceeds that of the whole host is a separate finding, and no binding helps.
     let Some(holding) = holding(view, &nodes) else { return };
-    let mut what = format!("the vCPUs are pinned to {}, the memory is not bound", spoken(&nodes));
-    if holding != nodes {
-        what.push_str(&format!("; it is larger than that, {} hold it", spoken(&holding)));
-    }
-    let mut flaw = view.flaw(Severity::Warning, "memory-not-bound", what);
+    let fault = MemoryFault::NotBound { nodes: &nodes, holding: &holding };
+    let mut flaw = view.flaw(Severity::Warning, &fault);
     flaw.places = view.layout.memory.iter().map(|bound| bound.place.clone()).collect();
-    flaw.cost =
-        "pages come from the node of the thread that touches them first, often QEMU's own, and \
-                 pins move no page that is already there"
-            .to_owned();
     flaws.push(flaw);
 }
 
@@ -243,13 +214,9 @@ fn without_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
         let pus = theirs.map(|node| &node.pus).collect::<CpuSet>();
         pin.pus.as_ref().is_some_and(|own| own.is_subset(&pus))
     };
-    let mut flaw = view.flaw(
-        severity(view.choice(view.tight.len()).near_memory()),
-        "node-without-memory",
-        format!("vCPUs are pinned to {}, which has no memory", spoken(&nodes)),
-    );
+    let severity = severity(view.choice(view.tight.len()).near_memory());
+    let mut flaw = view.flaw(severity, &MemoryFault::NodeWithoutMemory { nodes: &nodes });
     flaw.places = places(view.vcpus().map(|(_, pin)| pin).filter(|pin| on_them(pin)));
-    flaw.cost = "each cache miss of theirs crosses the interconnect".to_owned();
     flaws.push(flaw);
 }
 
@@ -270,26 +237,18 @@ fn spread_over_nodes(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     if shares_out(view, &nodes) || roomy.is_none() && view.layout.cells.len() >= nodes.len() {
         return;
     }
-    let what = format!("the vCPUs are pinned to CPUs of {}", spoken(&nodes));
-    let mut flaw = match roomy {
-        Some((node, pus)) => view.flaw(
-            Severity::Warning,
-            "nodes-crossed",
-            format!("{what}, although node {} has {} CPUs for them", node.id, pus.len()),
-        ),
-        None => view.flaw(
-            Severity::Warning,
-            "nodes-hidden",
-            format!(
-                "{what}, and the guest is shown {}",
-                counted(view.layout.cells.len().max(1), "NUMA node")
-            ),
-        ),
+    let fault = match roomy {
+        Some((node, pus)) => {
+            let room = Room { id: node.id, pus: pus.len() };
+            MemoryFault::NodesCrossed { nodes: &nodes, room }
+        }
+        None => {
+            let cells = view.layout.cells.len().max(1);
+            MemoryFault::NodesHidden { nodes: &nodes, cells }
+        }
     };
+    let mut flaw = view.flaw(Severity::Warning, &fault);
     flaw.places = places(view.vcpus().map(|(_, pin)| pin));
-    flaw.cost =
-        "the guest cannot keep a task near its memory: half of all misses cross the interconnect"
-            .to_owned();
     flaws.push(flaw);
 }
 
@@ -311,31 +270,13 @@ fn cells(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let nodes = nodes_of_cells(view);
     let crossed = nodes.iter().zip(0_u32..).filter(|(nodes, _)| nodes.len() > 1);
     for (nodes, cell) in crossed {
-        let mut flaw = view.flaw(
-            Severity::Warning,
-            "cell-crosses-nodes",
-            format!("the vCPUs of the guest's cell {cell} are pinned to CPUs of {}", spoken(nodes)),
-        );
-        flaw.cost =
-            "the guest takes the cell's memory for near to all of them: for some each miss \
-                     crosses the interconnect"
-                .to_owned();
-        flaws.push(flaw);
+        let fault = MemoryFault::CellCrosses { cell, nodes };
+        flaws.push(view.flaw(Severity::Warning, &fault));
     }
     let used = view.lookup.nodes_of(&view.tight);
     if used.len() == 1 && nodes.iter().all(|nodes| nodes.len() == 1) {
-        let mut flaw = view.flaw(
-            Severity::Note,
-            "cells-on-one-node",
-            format!("the guest is shown {} NUMA nodes, all on {}", nodes.len(), spoken(&used)),
-        );
-        flaw.cost =
-            "the guest keeps tasks and memory apart, and moves pages between its nodes, for a \
-                     distance that is none"
-                .to_owned();
-        flaw.instead =
-            vec!["take <numa> out of <cpu>, unless a program in the guest needs it".to_owned()];
-        flaws.push(flaw);
+        let fault = MemoryFault::CellsOnOneNode { cells: nodes.len(), node: &used };
+        flaws.push(view.flaw(Severity::Note, &fault));
     }
 }
 
@@ -358,31 +299,14 @@ fn shares_out(view: &LintContext<'_, '_>, nodes: &[NodeId]) -> bool {
 fn spread_over_l3(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let choice = view.choice(view.tight.len());
     let roomy = choice.crossed_l3s(&view.tight_pins()).filter(|(_, best)| has_a_cpu(view, best));
-    let mut flaw = match (roomy, choice.l3s_of_one_node(&view.tight)) {
-        (Some((domains, best)), _) => view.flaw(
-            Severity::Warning,
-            "l3-crossed",
-            format!(
-                "the vCPUs are spread over {domains} L3 caches, although one of them has {} CPUs for \
-                 them",
-                best.len()
-            ),
-        ),
-        (None, Some(domains)) => view.flaw(
-            Severity::Note,
-            "l3-crossed",
-            format!("the vCPUs are spread over {domains} L3 caches"),
-        ),
+    let (domains, room) = match (roomy, choice.l3s_of_one_node(&view.tight)) {
+        (Some((domains, best)), _) => (domains, Some(best.len())),
+        (None, Some(domains)) => (domains, None),
         (None, None) => return,
     };
+    let severity = if room.is_some() { Severity::Warning } else { Severity::Note };
+    let mut flaw = view.flaw(severity, &MemoryFault::L3Crossed { domains, room });
     flaw.places = places(view.vcpus().map(|(_, pin)| pin));
-    flaw.cost =
-        "what vCPUs share (locks, queues, frames) travels between the caches, several times \
-                 slower than within one"
-            .to_owned();
-    if flaw.severity == Severity::Warning {
-        flaw.cost.push_str("; the guest does not see the boundary");
-    }
     flaws.push(flaw);
 }
 

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use pinfold_model::{CoreId, CpuSet, PuId, Severity};
 
 use super::Diagnostic;
-use super::lookup::{CpuIndex, LintContext, cpus, places};
+use super::lookup::{CpuIndex, LintContext, places};
+use super::text::overlap::{Free, OverlapFault, machine_on};
+use super::text::{Fault, Words};
 use crate::domain_file::Place;
-use crate::text::verb;
 
 /// Maximum number of machines that one flaw names.
 const MOST_NAMES: usize = 6;
@@ -30,14 +31,10 @@ pub(super) fn check(
     for view in views {
         taken.add(&view.held);
     }
-    let free = lookup.usable.difference(&taken);
-    let instead = match free.is_empty() {
-        false => format!("CPUs that none of them uses: {free}"),
-        true => "no CPU is left: give one of them fewer vCPUs".to_owned(),
-    };
+    let free = Free(lookup.usable.difference(&taken));
     let by_pu = by_pu(views);
     for (claimants, pus) in grouped(by_pu.iter().map(|(pu, claimants)| (claimants, *pu))) {
-        flaws.push(pus_twice(&InvolvedMachines::of(views, claimants), &pus, &instead));
+        flaws.push(pus_twice(&InvolvedMachines::of(views, claimants), &pus, &free));
     }
     let by_core = by_core(views, lookup);
     // A CPU that all of a core's machines use was already reported.
@@ -51,7 +48,7 @@ pub(super) fn check(
         |(core, claimants)| lookup.topology.core(*core).pus.iter().map(move |pu| (claimants, pu)),
     );
     for (claimants, pus) in grouped(open) {
-        flaws.push(cores_twice(&InvolvedMachines::of(views, claimants), &pus, &instead));
+        flaws.push(cores_twice(&InvolvedMachines::of(views, claimants), &pus, &free));
     }
 }
 
@@ -109,15 +106,16 @@ impl<'v, 'a, 't> InvolvedMachines<'v, 'a, 't> {
     }
 
     /// A flaw of the first machine.
-    pub fn flaw(&self, name: &'static str, what: String) -> Diagnostic {
+    pub fn flaw(&self, fault: &dyn Fault) -> Diagnostic {
+        let Words { name, what, cost, instead } = fault.words();
         Diagnostic {
             severity: Severity::Warning,
             name,
             vm: self.named.first().map(|view| view.layout.name.clone()).unwrap_or_default(),
             what,
             places: Vec::new(),
-            cost: String::new(),
-            instead: Vec::new(),
+            cost,
+            instead,
             is_final: false,
             repairs: Vec::new(),
         }
@@ -148,29 +146,17 @@ impl<'v, 'a, 't> InvolvedMachines<'v, 'a, 't> {
     }
 }
 
-fn pus_twice(machines: &InvolvedMachines<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Diagnostic {
-    let carry = verb(pus, "carries", "carry");
-    let what = format!("{} {carry} vCPUs of {}", cpus(pus), machines.names());
-    let mut flaw = machines.flaw("pu-used-twice", what);
+fn pus_twice(machines: &InvolvedMachines<'_, '_, '_>, pus: &CpuSet, free: &Free) -> Diagnostic {
+    let mut flaw = machines.flaw(&OverlapFault::Pus { pus, machines: machines.names(), free });
     flaw.places = machines.places(|view| touching(view, pus));
-    flaw.cost = "the machines take turns there; each sees it as stolen time, when another is busy \
-                 and never otherwise"
-        .to_owned();
-    flaw.instead = vec![instead.to_owned()];
     flaw
 }
 
-fn cores_twice(machines: &InvolvedMachines<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Diagnostic {
-    let own = |view: &LintContext<'_, '_>| {
-        format!("{:?} on {}", view.layout.name, cpus(&view.tight.intersection(pus)))
-    };
-    let what = format!("siblings of the same cores carry vCPUs of {}", machines.listed(own));
-    let mut flaw = machines.flaw("core-used-twice", what);
+fn cores_twice(machines: &InvolvedMachines<'_, '_, '_>, pus: &CpuSet, free: &Free) -> Diagnostic {
+    let own =
+        |view: &LintContext<'_, '_>| machine_on(&view.layout.name, &view.tight.intersection(pus));
+    let mut flaw = machines.flaw(&OverlapFault::Cores { machines: machines.listed(own), free });
     flaw.places = machines.places(|view| touching(view, pus));
-    flaw.cost = "each slows the others down when they are busy, and each can observe the others \
-                 through the core's caches"
-        .to_owned();
-    flaw.instead = vec![format!("give each whole cores; {instead}")];
     flaw
 }
 

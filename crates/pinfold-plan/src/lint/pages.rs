@@ -7,8 +7,9 @@
 
 use pinfold_model::{NodeId, Severity, Tid};
 
-use super::lookup::{LintContext, spoken};
+use super::lookup::LintContext;
 use super::memory::filled;
+use super::text::pages::{PagesFault, Source, mib_by_node};
 use super::{Diagnostic, Layout, MemoryOf, Pages};
 use crate::domain_file::Place;
 
@@ -26,18 +27,23 @@ pub(super) fn check(
         return;
     }
     match pages {
-        Pages::Unseen(why) => flaws.push(unseen(view, why)),
+        Pages::Unseen(why) => {
+            flaws.push(view.flaw(Severity::Note, &PagesFault::Unseen { why }));
+        }
         Pages::Found { process, kib } => {
-            let (wanted, whose) = wanted(view, written);
+            let (wanted, source) = wanted(view, written);
             if !wanted.is_empty() {
-                flaws.extend(elsewhere(view, (*process, kib), &wanted, &whose));
+                flaws.extend(elsewhere(view, (*process, kib), &wanted, &source));
             }
         }
     }
 }
 
 /// The intended nodes of the memory, and the source of this information.
-fn wanted(view: &LintContext<'_, '_>, written: Option<&Layout>) -> (Vec<NodeId>, String) {
+fn wanted<'w>(
+    view: &LintContext<'_, '_>,
+    written: Option<&'w Layout>,
+) -> (Vec<NodeId>, Source<'w>) {
     let bound = |memory: &[MemoryOf]| {
         let mut nodes: Vec<NodeId> =
             memory.iter().filter_map(|bound| bound.nodes.clone()).flatten().collect();
@@ -48,22 +54,22 @@ fn wanted(view: &LintContext<'_, '_>, written: Option<&Layout>) -> (Vec<NodeId>,
     if let Some(written) = written {
         let nodes = bound(&written.memory);
         if !nodes.is_empty() {
-            return (nodes, format!("{} binds it to", written.source));
+            return (nodes, Source::Written(&written.source));
         }
     }
     let nodes = bound(&view.layout.memory);
     if !nodes.is_empty() {
-        return (nodes, "it is bound to".to_owned());
+        return (nodes, Source::Bound);
     }
     let nodes = filled(view, view.lookup.nodes_of(&view.held));
-    (nodes, "its vCPUs are pinned to".to_owned())
+    (nodes, Source::Pins)
 }
 
 fn elsewhere(
     view: &LintContext<'_, '_>,
     (process, kib): (Tid, &[(NodeId, u64)]),
     wanted: &[NodeId],
-    whose: &str,
+    source: &Source<'_>,
 ) -> Option<Diagnostic> {
     let total: u64 = kib.iter().map(|(_, kib)| kib).sum();
     let away: Vec<(NodeId, u64)> =
@@ -72,58 +78,12 @@ fn elsewhere(
     if far < 1024 {
         return None;
     }
-    let severity = if far > total / PARTS { Severity::Warning } else { Severity::Note };
+    let many = far > total / PARTS;
+    let severity = if many { Severity::Warning } else { Severity::Note };
     let mut flaw = view.flaw(
         severity,
-        "memory-elsewhere",
-        format!(
-            "of the {} MiB of memory that it holds, {} MiB are on another node ({}); {whose} {}",
-            mib(total),
-            mib(far),
-            mib_by_node(&away),
-            spoken(wanted)
-        ),
+        &PagesFault::Elsewhere { process, total_kib: total, away: &away, wanted, source, many },
     );
     flaw.places = vec![Place::said(format!("process {process}: {}", mib_by_node(kib)))];
-    flaw.cost = match severity {
-        Severity::Note => "little: program text and what was touched before the pins".to_owned(),
-        Severity::Warning | Severity::Problem => {
-            "each cache miss there crosses the interconnect, which takes up to twice as long and has \
-             less bandwidth; pins move no page that is already there"
-                .to_owned()
-        }
-    };
-    let list = |nodes: &mut dyn Iterator<Item = NodeId>| {
-        nodes.map(|node| node.to_string()).collect::<Vec<_>>().join(",")
-    };
-    flaw.instead = vec![format!(
-        "`migratepages {process} {} {}` moves what can move, and so does `pinfold apply` with a plan \
-         that binds memory; bind it at its next start",
-        list(&mut away.iter().map(|(node, _)| *node)),
-        list(&mut wanted.iter().copied())
-    )];
     Some(flaw)
-}
-
-fn unseen(view: &LintContext<'_, '_>, why: &str) -> Diagnostic {
-    let mut flaw = view.flaw(
-        Severity::Note,
-        "memory-unseen",
-        format!("on which nodes its memory is unknown: {why}"),
-    );
-    flaw.cost = "pages on another node than the vCPUs would go unnoticed".to_owned();
-    flaw.instead = vec!["look as root, on a kernel with NUMA (CONFIG_NUMA)".to_owned()];
-    flaw
-}
-
-/// `node 0 3684 MiB, node 1 412 MiB`.
-fn mib_by_node(kib: &[(NodeId, u64)]) -> String {
-    let parts: Vec<String> =
-        kib.iter().map(|(node, kib)| format!("node {node} {} MiB", mib(*kib))).collect();
-    parts.join(", ")
-}
-
-/// Whole MiB, rounded up, so that existing memory is never reported as none.
-fn mib(kib: u64) -> u64 {
-    kib.div_ceil(1024)
 }

@@ -11,6 +11,7 @@ use roxmltree::Node;
 
 use super::properties::{File, Windows};
 use super::repair::Repair;
+use super::text::processor::ProcessorFault;
 use super::{Diagnostic, target};
 use crate::emit::libvirt::{PASSTHROUGH, TOPOEXT};
 use crate::guest_cache::{Vendor, caches};
@@ -44,16 +45,7 @@ fn topoext(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     }
     let shape = file.find(&["cpu", "topology"]);
     let nodes: Vec<_> = shape.into_iter().chain(feature).collect();
-    let mut flaw = file.flaw(
-        (Severity::Warning, "topoext-missing"),
-        (
-            "the file gives the guest threads, but on an AMD host QEMU shows them only with the CPU \
-             feature topoext",
-            "the guest takes each thread for a core of its own: it puts two busy tasks on one real core \
-             while another is idle",
-        ),
-        &nodes,
-    );
+    let mut flaw = file.flaw(Severity::Warning, &ProcessorFault::Topoext, &nodes);
     flaw.repairs = vec![Repair::put_named(&["cpu"], ("feature", "topoext"), TOPOEXT)];
     flaws.push(flaw);
 }
@@ -72,29 +64,12 @@ fn cache(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let mode = element.and_then(|cache| cache.attribute("mode"));
     match (element, mode) {
         (Some(cache), Some("passthrough")) if !is_true => {
-            let mut flaw = file.flaw(
-                (Severity::Warning, "cache-untrue"),
-                (
-                    "the guest is shown the host's caches, although its pins are not whole cores and L3 \
-                     caches of the host",
-                    "the guest's scheduler keeps tasks together that share no cache, and apart where they \
-                     do",
-                ),
-                &[cache],
-            );
+            let mut flaw = file.flaw(Severity::Warning, &ProcessorFault::CacheUntrue, &[cache]);
             flaw.repairs = vec![Repair::remove(&["cpu"], "cache")];
             flaws.push(flaw);
         }
         (None, _) if is_true && passthrough => {
-            let mut flaw = file.flaw(
-                (Severity::Note, "cache-unknown"),
-                (
-                    "the guest is shown cache sizes that QEMU made up, although those of the host would \
-                     be true",
-                    "programs that size their blocks by the cache choose wrong ones",
-                ),
-                &[cpu],
-            );
+            let mut flaw = file.flaw(Severity::Note, &ProcessorFault::CacheUnknown, &[cpu]);
             flaw.repairs = vec![Repair::put(&["cpu"], "cache", PASSTHROUGH)];
             flaws.push(flaw);
         }
@@ -113,24 +88,16 @@ fn ioapic(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let needed = file.find(&["devices", "iommu"]).is_some()
         || file.view.layout.vcpus > MOST_XAPIC
         || file.find(&["launchSecurity"]).is_some();
-    let (place, why) = match driver {
-        Some("qemu") => (element, "although nothing in the file needs that"),
-        None if split_by_default => (kind, "as the board pc-q35-4.0 has it by default"),
+    let (place, by_board) = match driver {
+        Some("qemu") => (element, false),
+        None if split_by_default => (kind, true),
         Some(_) | None => return,
     };
     if needed {
         return;
     }
     let nodes: Vec<_> = place.into_iter().collect();
-    let mut flaw = file.flaw(
-        (Severity::Warning, "ioapic-split"),
-        (
-            format!("the I/O APIC is emulated by QEMU and not by KVM, {why}"),
-            "each level-triggered interrupt, as of a passed-through device without MSI, leaves the \
-             kernel for QEMU twice",
-        ),
-        &nodes,
-    );
+    let mut flaw = file.flaw(Severity::Warning, &ProcessorFault::IoapicSplit { by_board }, &nodes);
     flaw.repairs = vec![Repair::put(&["features"], "ioapic", "<ioapic driver='kvm'/>")];
     flaws.push(flaw);
 }
@@ -149,25 +116,8 @@ fn poll_control(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     if !windows && kvm_switch(file, "hint-dedicated").is_some() {
         return;
     }
-    let texts = match windows {
-        true => (
-            "kvm-poll-control is on, which only Linux guests use (cpuidle-haltpoll)",
-            "Windows has no driver for it: the host polls as without it",
-        ),
-        false => (
-            "kvm-poll-control is on without kvm-hint-dedicated",
-            "Linux loads its driver (cpuidle-haltpoll) by itself only with that hint: the host polls \
-             as without it",
-        ),
-    };
-    let mut flaw = file.flaw((Severity::Note, "poll-control-unused"), texts, &[control]);
-    if !windows && file.is_pinned() {
-        flaw.instead = vec![
-            "if each of these CPUs belongs to its vCPU alone, within <kvm>:".to_owned(),
-            "<hint-dedicated state='on'/>".to_owned(),
-        ];
-    }
-    flaws.push(flaw);
+    let fault = ProcessorFault::PollControl { windows, pinned: file.is_pinned() };
+    flaws.push(file.flaw(Severity::Note, &fault, &[control]));
 }
 
 /// The hint that each vCPU has a dedicated CPU, although it has not.
@@ -175,15 +125,7 @@ fn dedicated(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let Some(hint) = kvm_switch(file, "hint-dedicated").filter(|_| !file.is_pinned()) else {
         return;
     };
-    let mut flaw = file.flaw(
-        (Severity::Warning, "hint-dedicated-shared"),
-        (
-            "kvm-hint-dedicated is on, and not every vCPU has a CPU of its own",
-            "the guest gives up its paravirtual spinlocks: a vCPU spins for a lock whose holder waits \
-             for a CPU",
-        ),
-        &[hint],
-    );
+    let mut flaw = file.flaw(Severity::Warning, &ProcessorFault::HintDedicated, &[hint]);
     flaw.repairs = vec![Repair::remove(&["features", "kvm"], "hint-dedicated")];
     flaws.push(flaw);
 }
@@ -195,32 +137,13 @@ fn cpu_pm(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
         argument.attribute("value").is_some_and(|value| value.contains("cpu-pm=on"))
     });
     match found {
-        Some(argument) if !file.is_pinned() => flaws.push(file.flaw(
-            (Severity::Warning, "cpu-pm-shared"),
-            (
-                "cpu-pm is on, and not every vCPU has a CPU of its own",
-                "a vCPU that idles does not give its CPU back (the host shows it as busy): what else \
-                 runs there waits for the scheduler's tick",
-            ),
-            &[argument],
-        )),
+        Some(argument) if !file.is_pinned() => {
+            flaws.push(file.flaw(Severity::Warning, &ProcessorFault::CpuPmShared, &[argument]));
+        }
         None if file.real_time && file.is_pinned() => {
             let vcpus = file.view.vcpus().map(|(_, pin)| pin);
-            let mut flaw = file.flaw(
-                (Severity::Note, "cpu-pm-off"),
-                (
-                    "real-time vCPUs leave the guest each time they idle",
-                    "the exit and the wake-up cost several microseconds before the first instruction \
-                     of an answer",
-                ),
-                &[],
-            );
+            let mut flaw = file.flaw(Severity::Note, &ProcessorFault::CpuPmOff, &[]);
             flaw.places = super::lookup::places(vcpus.filter(|pin| pin.role == Role::Vcpu(0)));
-            flaw.instead = vec![
-                "if each of these CPUs belongs to its vCPU alone, within <qemu:commandline>:".to_owned(),
-                "<qemu:arg value='-overcommit'/>".to_owned(),
-                "<qemu:arg value='cpu-pm=on'/>".to_owned(),
-            ];
             flaws.push(flaw);
         }
         Some(_) | None => {}

@@ -8,6 +8,7 @@ use roxmltree::Node;
 
 use super::Diagnostic;
 use super::lookup::{LintContext, is_real_time};
+use super::text::Fault;
 use crate::domain_file::place;
 use crate::guest_cache::Vendor;
 
@@ -86,15 +87,14 @@ impl<'d> File<'d> {
         }
     }
 
-    /// A flaw with its cost, at these elements.
+    /// A flaw at these elements.
     pub fn flaw(
         &self,
-        (severity, name): (Severity, &'static str),
-        (what, cost): (impl Into<String>, &str),
+        severity: Severity,
+        fault: &dyn Fault,
         nodes: &[Node<'_, '_>],
     ) -> Diagnostic {
-        let mut flaw = self.view.flaw(severity, name, what);
-        flaw.cost = cost.to_owned();
+        let mut flaw = self.view.flaw(severity, fault);
         flaw.places = nodes.iter().map(|node| place(*node)).collect();
         flaw
     }

@@ -3,26 +3,24 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, NodeId, PuId, Severity};
 
-use super::lookup::{LintContext, spoken};
+use super::lookup::LintContext;
 use super::overlap::InvolvedMachines;
+use super::text::room::RoomFault;
 use super::{Diagnostic, Language, MemoryOf};
 use crate::capacity::{Demand, Excess, excesses, room};
 use crate::domain_file::{Domain, Place};
-use crate::guest_numa::{GuestCell, node_list, shares};
-use crate::text::mib;
+use crate::guest_numa::{GuestCell, shares};
 
 /// Checks one machine.
 pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let demands = demands(view);
     for excess in excesses(&demands, view.lookup.topology) {
-        let mut flaw = view.flaw(Severity::Problem, "memory-too-large", excess.of_one(&demands));
+        let elsewhere = elsewhere(view, &demands, &excess);
+        let fault = RoomFault::TooLarge { excess: &excess, demands: &demands, elsewhere };
+        let mut flaw = view.flaw(Severity::Problem, &fault);
         flaw.places = places(view, &demands, &excess);
-        flaw.cost = "it does not start, or the kernel ends it once it uses its memory".to_owned();
-        flaw.instead = vec!["give the machine less memory".to_owned()];
-        flaw.instead.extend(elsewhere(view, &demands, &excess));
         flaw.is_final = true;
         flaws.push(flaw);
     }
@@ -99,8 +97,12 @@ fn places(view: &LintContext<'_, '_>, demands: &[Demand], excess: &Excess) -> Ve
     found
 }
 
-/// Advice to bind the memory to other nodes that can hold it.
-fn elsewhere(view: &LintContext<'_, '_>, demands: &[Demand], excess: &Excess) -> Option<String> {
+/// Other nodes that can hold the memory.
+fn elsewhere(
+    view: &LintContext<'_, '_>,
+    demands: &[Demand],
+    excess: &Excess,
+) -> Option<Vec<NodeId>> {
     let topology = view.lookup.topology;
     let own = excess.nodes.as_ref()?;
     let ids: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
@@ -125,15 +127,7 @@ fn elsewhere(view: &LintContext<'_, '_>, demands: &[Demand], excess: &Excess) ->
         }
         Some(nodes).filter(fits)
     };
-    let nodes: Vec<NodeId> = single.or_else(wider)?.into_iter().collect();
-    Some(format!(
-        "or bind it to {}, which {} enough",
-        spoken(&nodes),
-        match nodes.len() {
-            1 => "has",
-            _ => "have",
-        }
-    ))
+    Some(single.or_else(wider)?.into_iter().collect())
 }
 
 /// Several machines: memory that fits alone but not together, and more vCPUs than CPUs.
@@ -169,41 +163,25 @@ fn memory_together(
     bytes: &dyn Fn(usize) -> u64,
 ) -> Diagnostic {
     let machines = InvolvedMachines::of(views, claimants);
-    let at = match &excess.nodes {
-        Some(nodes) => format!("bound to node {}, where this host has", node_list(nodes)),
-        None => "and this host has".to_owned(),
-    };
-    let what = format!(
-        "the machines {} have {} of memory together, {at} {}",
-        machines.names(),
-        mib(excess.bytes),
-        mib(excess.room)
-    );
-    let mut flaw = machines.flaw("memory-overcommitted", what);
+    let moved = moved(views, claimants, excess, bytes);
+    let fault = RoomFault::Overcommitted { machines: machines.names(), excess, moved };
+    let mut flaw = machines.flaw(&fault);
     let own = |view: &LintContext<'_, '_>| {
         let bound = view.layout.memory.iter().filter(|_| excess.nodes.is_some());
         let size = view.layout.bytes.iter().map(|bytes| bytes.place.clone());
         size.chain(bound.map(|bound| bound.place.clone())).collect()
     };
     flaw.places = machines.places(own);
-    flaw.cost =
-        "where the memory is reserved (huge pages, locked) the last of them does not start; \
-                 else the kernel swaps, or ends one of them once they use it"
-            .to_owned();
-    flaw.instead = vec![match moved(views, claimants, excess, bytes) {
-        Some(advice) => advice,
-        None => "give them less memory, or put one of them on another host".to_owned(),
-    }];
     flaw
 }
 
-/// Advice to move the memory of one machine to another node that has room for it.
-fn moved(
-    views: &[&LintContext<'_, '_>],
+/// A node that has room for the memory of one machine, and the name of that machine.
+fn moved<'v>(
+    views: &[&LintContext<'v, '_>],
     claimants: &[usize],
     excess: &Excess,
     bytes: &dyn Fn(usize) -> u64,
-) -> Option<String> {
+) -> Option<(NodeId, &'v str)> {
     let own = excess.nodes.as_ref()?;
     let topology = views.first()?.lookup.topology;
     let others = topology.nodes.iter().filter(|node| !own.contains(&node.id));
@@ -217,8 +195,7 @@ fn moved(
     let too_much = excess.bytes - excess.room;
     claimants.iter().filter(|owner| bytes(**owner) >= too_much).find_map(|owner| {
         let (node, _) = free.iter().find(|(_, free)| *free >= bytes(*owner))?;
-        let name = &views.get(*owner)?.layout.name;
-        Some(format!("node {node} has room for the memory of {name:?}: place it there"))
+        Some((*node, views.get(*owner)?.layout.name.as_str()))
     })
 }
 
@@ -237,19 +214,9 @@ fn vcpus_together(views: &[&LintContext<'_, '_>]) -> Option<Diagnostic> {
     }
     let claimants: Vec<usize> = (0..views.len()).collect();
     let machines = InvolvedMachines::of(views, &claimants);
-    let what = format!(
-        "the machines {} have {} together, and this host has {} for them",
-        machines.names(),
-        counted(all, "vCPU"),
-        counted(cpus, "CPU")
-    );
-    let mut flaw = machines.flaw("vcpus-overcommitted", what);
+    let fault = RoomFault::VcpusOvercommitted { machines: machines.names(), vcpus: all, cpus };
+    let mut flaw = machines.flaw(&fault);
     flaw.places =
         machines.places(|view| domain(view).map(|domain| domain.vcpus.place).into_iter().collect());
-    flaw.cost =
-        "vCPUs take turns when all machines are busy: each sees the others as stolen time, and \
-                 one that holds a guest lock can be off the CPU while another spins for it"
-            .to_owned();
-    flaw.instead = vec!["give them fewer vCPUs, or put one of them on another host".to_owned()];
     Some(flaw)
 }

@@ -8,6 +8,7 @@ use pinfold_model::Severity;
 use super::Diagnostic;
 use super::properties::{File, Windows};
 use super::repair::Repair;
+use super::text::timers::TimerFault;
 
 const CLOCK: &[&str] = &["clock offset='utc'"];
 
@@ -24,23 +25,13 @@ pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
 fn hpet(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     let timer = file.timer("hpet");
     let asked = timer.and_then(|timer| timer.attribute("present"));
-    let (severity, what) = match (asked, file.windows) {
-        (Some("yes"), _) => (Severity::Warning, "the guest is given an HPET"),
-        (None, Windows::Yes) => {
-            (Severity::Note, "the guest is given an HPET, which QEMU adds where nothing is said")
-        }
+    let (severity, written) = match (asked, file.windows) {
+        (Some("yes"), _) => (Severity::Warning, true),
+        (None, Windows::Yes) => (Severity::Note, false),
         (Some(_), _) | (None, Windows::No | Windows::Likely) => return,
     };
     let nodes: Vec<_> = timer.or(file.find(&["clock"])).into_iter().collect();
-    let mut flaw = file.flaw(
-        (severity, "timer-hpet"),
-        (
-            what,
-            "QEMU emulates the HPET outside the kernel: each read leaves the guest for several \
-             microseconds, and a guest that uses it for its ticks does so thousands of times a second",
-        ),
-        &nodes,
-    );
+    let mut flaw = file.flaw(severity, &TimerFault::Hpet { written }, &nodes);
     let line = "<timer name='hpet' present='no'/>";
     flaw.repairs = vec![Repair::put_named(CLOCK, ("timer", "hpet"), line)];
     flaws.push(flaw);
@@ -60,15 +51,8 @@ fn hypervclock(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
         Windows::No => return,
     };
     let nodes: Vec<_> = timer.or(file.find(&["clock"])).into_iter().collect();
-    let mut flaw = file.flaw(
-        (severity, "timer-hypervclock"),
-        (
-            format!("{} has no reference TSC page (hypervclock)", file.guest()),
-            "each time stamp that Windows or a game takes leaves the guest, for the HPET or the ACPI \
-             timer, instead of reading the TSC",
-        ),
-        &nodes,
-    );
+    let fault = TimerFault::Hypervclock { guest: file.guest() };
+    let mut flaw = file.flaw(severity, &fault, &nodes);
     let line = "<timer name='hypervclock' present='yes'/>";
     flaw.repairs = vec![Repair::put_named(CLOCK, ("timer", "hypervclock"), line)];
     flaws.push(flaw);
@@ -87,14 +71,7 @@ fn ticks(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
         return;
     }
     let nodes: Vec<_> = rtc.or(file.find(&["clock"])).into_iter().collect();
-    let mut flaw = file.flaw(
-        (Severity::Note, "timer-ticks"),
-        (
-            "a Windows guest without synthetic timers (stimer) is not given back the ticks that it missed",
-            "whenever a vCPU was off its CPU, the guest's clock falls behind",
-        ),
-        &nodes,
-    );
+    let mut flaw = file.flaw(Severity::Note, &TimerFault::Ticks, &nodes);
     flaw.repairs = vec![
         Repair::put_named(CLOCK, ("timer", "rtc"), "<timer name='rtc' tickpolicy='catchup'/>"),
         Repair::put_named(CLOCK, ("timer", "pit"), "<timer name='pit' tickpolicy='delay'/>"),
@@ -113,16 +90,7 @@ fn invariant_tsc(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     if !file.vfio || !passthrough || said || cpu.attribute("migratable") == Some("off") {
         return;
     }
-    let mut flaw = file.flaw(
-        (Severity::Note, "tsc-not-invariant"),
-        (
-            "the guest does not see an invariant TSC, although with a device of the host it \
-             cannot migrate",
-            "Linux does not choose the TSC as its clock by itself, and Hyper-V and WSL 2 inside Windows \
-             read a slower one; the host's CPU must have it (nonstop_tsc in /proc/cpuinfo)",
-        ),
-        &[cpu],
-    );
+    let mut flaw = file.flaw(Severity::Note, &TimerFault::InvariantTsc, &[cpu]);
     flaw.repairs = vec![Repair::put_named(
         &["cpu"],
         ("feature", "invtsc"),

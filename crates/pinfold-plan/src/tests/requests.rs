@@ -300,7 +300,7 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
 
 #[test]
 fn words_that_are_wrong_have_an_example_and_an_empty_list_frees_nothing() {
-    let hint = |error: pinfold_config::requests::RequestError| error.hint().unwrap_or_default();
+    let hint = |error: pinfold_config::ConfigError| error.hint().unwrap_or_default();
     assert!(hint(parse_vm_spec("").unwrap_err()).contains("name=web,vcpus=4"));
     assert!(hint(group_from_words("cores=2").unwrap_err()).contains("name=build,cores=2"));
     let error = pinfold_config::requests::free_pus("--host-pus", "").unwrap_err();

@@ -62,7 +62,12 @@ fn placed(
     let (target, text) = (target(host), schema::to_json_line(plan));
     let new = NewJournal { vm_name: "vm", plan: &text, target: &target, supervised: false };
     let mut journal = journals.begin(host, &new).unwrap();
-    let done = online_and_placed(host, (plan, &target), &mut journal, &mut unobserved());
+    let done = online_and_placed(
+        host,
+        Placement { plan, target: &target },
+        &mut journal,
+        &mut unobserved(),
+    );
     check(done, journal);
 }
 

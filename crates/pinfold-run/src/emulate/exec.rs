@@ -4,13 +4,13 @@ use std::io::IsTerminal as _;
 use std::process::ExitStatus;
 
 use crate::{Exit, Failure, host, interrupt};
-use pinfold_host::files::StateDir;
 use pinfold_host::process::{Child, Signaled, Spawn};
 use pinfold_model::{CpuSet, Platform};
 
 use super::ipc::Enter;
 use super::status::Endpoint;
-use super::supervisor::{resolved, with_platform};
+use super::supervisor::{Activation, resolved, with_platform};
+use crate::helper_program::Session;
 use crate::message::say;
 
 /// The start of a command in a vnode.
@@ -24,7 +24,7 @@ pub fn spawn(enter: &Enter, command: &[String]) -> Result<Spawn, Failure> {
 
 /// Runs a command in a platform with one vnode, until the command ends, and returns its status.
 pub fn run_slow(
-    state: &StateDir,
+    session: Session<'_>,
     platform: Platform,
     command: &[String],
 ) -> Result<ExitStatus, Failure> {
@@ -35,7 +35,8 @@ pub fn run_slow(
     interrupt::install_forward()?;
     let mut child: Option<Child> = None;
     let mut ended = None;
-    let worked = with_platform(&host, (state, Endpoint::Closed), &plan, &mut |platformed| {
+    let activation = Activation { plan: &plan, session, door: Endpoint::Closed, bell: None };
+    let worked = with_platform(&host, activation, &mut |platformed| {
         let running = match &mut child {
             Some(running) => running,
             None => {

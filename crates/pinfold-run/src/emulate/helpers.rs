@@ -19,19 +19,22 @@ use pinfold_probe::loads::{HostLoads, LoadDuration, LoadKind, LoadSpec, Placemen
 use pinfold_probe::pinload::Pinload;
 
 use super::stored_costs::StoredCosts;
+use crate::helper_program::{Helper, HelperProgram};
 use crate::message::say;
 
 /// Programs from a copy of `pinload` that this process has installed.
 pub struct Programs<'p> {
     pinload: &'p Pinload,
+    /// The program of the sentinels.
+    program: &'p HelperProgram,
     kept: StoredCosts<'p>,
     renews: bool,
 }
 
 impl<'p> Programs<'p> {
     /// The programs of this copy, with the file of their costs.
-    pub fn new(pinload: &'p Pinload, kept: StoredCosts<'p>) -> Self {
-        Self { pinload, kept, renews: true }
+    pub fn new(pinload: &'p Pinload, program: &'p HelperProgram, kept: StoredCosts<'p>) -> Self {
+        Self { pinload, program, kept, renews: true }
     }
 
     /// For vnodes in which a measurement runs: no reference run at the same time.
@@ -165,18 +168,9 @@ impl HelperSpawner for Programs<'_> {
 
     fn sentinel(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
         let failed = |why: String| SpeedError::HelperSpawner { what: "the sentinel", why };
-        let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
-        let mut words = vec!["sentinel".to_owned()];
-        match what {
-            Cleanup::Thaw { files } => {
-                for (path, value) in files {
-                    words.extend(["--write".to_owned(), format!("{path}={value}")]);
-                }
-            }
-            Cleanup::Continue { group } => words.extend(["--continue".to_owned(), group]),
-        }
-        let mut child = Spawn::new(&program.to_string_lossy())
-            .args(&words)
+        let mut child = self
+            .program
+            .spawn(Helper::Sentinel(&what))
             .stdin(Stdio::Pipe)
             .stdout(Stdio::Null)
             .stderr(Stdio::Null)

@@ -13,8 +13,8 @@ use crate::{Exit, Failure, apply_session, host, inputs, interrupt};
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_config::platforms;
 use pinfold_emulate::{Facts, Node, ProfileRow, VnodeCgroup, VnodeController};
-use pinfold_host::files::{self, StateDir};
-use pinfold_host::process::{self, Child, Spawn, Stdio};
+use pinfold_host::files;
+use pinfold_host::process::{self, Child, Stdio};
 use pinfold_host::{Clock as _, EventWatcher, HostMut as _, LiveHost, SystemClock};
 use pinfold_model::text::counted;
 use pinfold_model::{
@@ -28,6 +28,7 @@ use super::helpers::Programs;
 use super::ipc::{self, Answer, Ask, Caller, Enter, Listener};
 use super::status::{self, Endpoint};
 use super::stored_costs::StoredCosts;
+use crate::helper_program::{Helper, Session};
 use crate::message::say;
 
 /// Timeout for the child to calibrate and respond.
@@ -65,17 +66,15 @@ pub struct PlatformFile<'a> {
 }
 
 /// Starts a supervisor in the background, waits for its vnodes, and returns their status.
-pub fn start_child(file: &PlatformFile<'_>, state: &StateDir) -> Result<Value, Failure> {
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::new(Exit::Host, format!("cannot find this program: {error}")))?;
-    let mut words = vec!["--state-dir".to_owned(), state.path_of("")];
-    words.extend(["emulate", "up", "--foreground"].map(str::to_owned));
-    words.push(file.path.to_owned());
-    if file.share_housekeeping {
-        words.push("--share-housekeeping".to_owned());
-    }
-    let mut child = Spawn::new(&program.to_string_lossy())
-        .args(&words)
+pub fn start_child(file: &PlatformFile<'_>, session: Session<'_>) -> Result<Value, Failure> {
+    let Session { state, program } = session;
+    let supervisor = Helper::Supervisor {
+        state: &state.path_of(""),
+        platform: file.path,
+        share_housekeeping: file.share_housekeeping,
+    };
+    let mut child = program
+        .spawn(supervisor)
         .stdin(Stdio::Null)
         .stdout(Stdio::Null)
         .stderr(Stdio::Pipe)
@@ -293,18 +292,19 @@ fn profile(
 }
 
 /// Is the supervisor of a platform, until a request or a signal ends it.
-pub fn supervise(platform: &PlatformFile<'_>, state: &StateDir) -> Result<(), Failure> {
+pub fn supervise(platform: &PlatformFile<'_>, session: Session<'_>) -> Result<(), Failure> {
     let host = host::live()?;
     let plan = plan_of(platform, &host)?;
     let mut nobody = |platformed: &mut ActivePlatform<'_>| {
         platformed.cautions.drain(..).for_each(|caution| say(&caution));
         Ok(true)
     };
-    ipc::forget_last_words(state)?;
-    let ended = with_platform(&host, (state, Endpoint::Open), &plan, &mut nobody);
+    ipc::forget_last_words(session.state)?;
+    let activation = Activation { plan: &plan, session, door: Endpoint::Open, bell: None };
+    let ended = with_platform(&host, activation, &mut nobody);
     if let Err(failure) = &ended {
         // In the background the messages have no reader: `status` reports them.
-        ipc::keep_last_words(state, failure);
+        ipc::keep_last_words(session.state, failure);
     }
     ended
 }
@@ -332,6 +332,19 @@ pub struct Machine<'m> {
     pub facts: &'m Facts,
 }
 
+/// A platform to activate.
+#[derive(Clone, Copy)]
+pub struct Activation<'a> {
+    /// The plan of its vnodes.
+    pub plan: &'a EmulationPlan,
+    /// Where its journal and its socket are.
+    pub session: Session<'a>,
+    /// Whether clients can connect to the supervisor.
+    pub door: Endpoint,
+    /// The work is also called when this is readable.
+    pub bell: Option<BorrowedFd<'a>>,
+}
+
 type Work<'w> = dyn FnMut(&mut ActivePlatform<'_>) -> Result<bool, Failure> + 'w;
 
 /// Activates a platform, runs while `work` returns true, and undoes the platform.
@@ -339,26 +352,23 @@ type Work<'w> = dyn FnMut(&mut ActivePlatform<'_>) -> Result<bool, Failure> + 'w
 /// `work` is called after each turn of the methods; it must not block.
 pub fn with_platform(
     host: &LiveHost,
-    (state, door): (&StateDir, Endpoint),
-    plan: &EmulationPlan,
+    activation: Activation<'_>,
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
     let pinload = Pinload::install()?;
     let topology = inputs::topology(host, None)?;
-    let kept = StoredCosts::of(host, state, &topology)?;
-    let programs = Programs::new(&pinload, kept);
+    let kept = StoredCosts::of(host, activation.session.state, &topology)?;
+    let programs = Programs::new(&pinload, activation.session.program, kept);
     let facts = Facts::find(host)?;
     let machine = Machine { host, topology: &topology, facts: &facts };
-    with_programs(machine, (state, door), plan, (&programs, None), work)
+    with_programs(machine, activation, &programs, work)
 }
 
-/// As [`with_platform`], on a known machine, with an installed copy of `pinload`. `work` is also
-/// called when `bell` is readable.
+/// As [`with_platform`], on a known machine, with an installed copy of `pinload`.
 pub fn with_programs(
     machine: Machine<'_>,
-    (state, door): (&StateDir, Endpoint),
-    plan: &EmulationPlan,
-    (programs, bell): (&Programs<'_>, Option<BorrowedFd<'_>>),
+    Activation { plan, session: Session { state, .. }, door, bell }: Activation<'_>,
+    programs: &Programs<'_>,
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
     let host = machine.host;

@@ -51,11 +51,20 @@ pub struct Row {
     pub pairs: Vec<(f64, f64)>,
 }
 
-/// Measures a vnode with this number of repetitions; `is_quick` takes a tenth of the durations.
+/// How long a vnode is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Number of repetitions.
+    pub repetitions: u32,
+    /// Takes a tenth of the durations.
+    pub is_quick: bool,
+}
+
+/// Measures a vnode.
 pub fn verify(
     state: &StateDir,
     name: &str,
-    (repetitions, is_quick): (u32, bool),
+    Effort { repetitions, is_quick }: Effort,
 ) -> Result<Verification, Failure> {
     let (vnode, method) = Vnode::find(state, name)?;
     let pinload = Pinload::install()?;

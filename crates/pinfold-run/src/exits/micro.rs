@@ -9,7 +9,7 @@ use std::process::{ChildStdin, ChildStdout};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use pinfold_host::process::{Child, Spawn, Stdio};
+use pinfold_host::process::{Child, Stdio};
 use pinfold_host::{ExitScope, LiveHost, MicroGuest, SystemClock, VcpuRun, Work};
 use pinfold_model::Tid;
 use pinfold_probe::exits::cost::{self, MicroRunner};
@@ -17,6 +17,7 @@ use pinfold_probe::exits::expected::{WORK, expected};
 use pinfold_probe::exits::{EventSurvey, ExitsError, VcpuThread, Watch, timed};
 
 use super::Answer;
+use crate::helper_program::{Helper, HelperProgram};
 use crate::{Exit, Failure};
 
 /// Timeout of a run.
@@ -24,9 +25,13 @@ const LONGEST: Duration = Duration::from_secs(120);
 
 /// Observes a run of the micro-guest, with all addresses; the overhead is measured for the scope of
 /// the caller.
-pub fn watched(host: &LiveHost, addresses: bool) -> Result<Answer, Failure> {
+pub fn watched(
+    host: &LiveHost,
+    program: &HelperProgram,
+    addresses: bool,
+) -> Result<Answer, Failure> {
     let clock = SystemClock;
-    let mut guest = MicroChild::start()?;
+    let mut guest = MicroChild::start(program)?;
     let threads = [VcpuThread { vcpu: 0, task: guest.child.task() }];
     let look = EventSurvey::begin(host, &threads)?;
     guest.run(WORK)?;
@@ -55,12 +60,10 @@ pub struct MicroChild {
 
 impl MicroChild {
     /// Starts the process, which then waits for its first run.
-    pub fn start() -> Result<Self, ExitsError> {
+    pub fn start(program: &HelperProgram) -> Result<Self, ExitsError> {
         let failed = |what: &str| ExitsError::MicroGuest { what: what.to_owned() };
-        let program =
-            std::env::current_exe().map_err(|error| failed(&format!("has no program: {error}")))?;
-        let mut child = Spawn::new(&program.to_string_lossy())
-            .args(["micro-guest"])
+        let mut child = program
+            .spawn(Helper::MicroGuest)
             .stdin(Stdio::Pipe)
             .stdout(Stdio::Pipe)
             .stderr(Stdio::Null)

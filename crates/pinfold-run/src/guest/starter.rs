@@ -20,10 +20,10 @@ use super::loads::HostSide;
 use super::measure::{Running, last_lines};
 use super::subject::{Inside, Subject};
 use crate::{
-    Exit, Failure,
-    apply_session::{self, OnStop},
+    Exit, Failure, HelperProgram,
+    apply_session::{self, OnStop, Placement},
     host, interrupt, plans,
-    rt_watchdog::{Beating, Guard},
+    rt_watchdog::{Beating, Guard, Supervision},
     target::placeable,
 };
 
@@ -40,6 +40,8 @@ pub struct VmStarter<'a> {
     pub clock: &'a dyn Clock,
     /// The directory of the journals.
     pub state: &'a StateDir,
+    /// The program of the watchdogs.
+    pub program: &'a HelperProgram,
     /// What is started.
     pub subject: &'a Subject,
     /// Plan of each candidate, by its index.
@@ -168,7 +170,9 @@ impl VmStarter<'_> {
         let own =
             host_side.tasks(self.host).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
         let target = Target { own, ..placeable(&vm.found) };
-        apply_session::apply_guarded(self.host, (plan, &target), journals, OnStop::Finish)
+        let placement = Placement { plan, target: &target };
+        let supervision = Supervision { journals, program: self.program };
+        apply_session::apply_guarded(self.host, placement, supervision, OnStop::Finish)
     }
 
     fn use_guest(

@@ -11,7 +11,7 @@ use pinfold_stats::{Block, Direction, Interval, median, of_samples, ratio_interv
 use pinfold_study::measured::Stolen;
 
 use super::place::{HostPlace, PlaceRequest};
-use super::run_block::{PreparedProbe, Reader, reference_tool_failure};
+use super::run_block::{Conditions, PreparedProbe, Reader, reference_tool_failure};
 use super::{Bench, announcement};
 use crate::message::say;
 use crate::{Exit, Failure};
@@ -62,6 +62,15 @@ pub struct Reported {
     pub remarks: Vec<String>,
 }
 
+/// A cross-check.
+#[derive(Clone, Copy, Debug)]
+pub struct Against<'a> {
+    /// Name of the reference tool.
+    pub tool: &'a str,
+    /// Number of blocks.
+    pub blocks: u32,
+}
+
 /// Measures with the probe and with the reference tool of this name, in the same blocks.
 ///
 /// # Errors
@@ -69,7 +78,7 @@ pub struct Reported {
 pub fn against(
     bench: &Bench,
     probe: &Probe,
-    (name, blocks): (&str, u32),
+    Against { tool: name, blocks }: Against<'_>,
     request: &PlaceRequest<'_>,
 ) -> Result<(Reported, Vec<CrossCheck>), Failure> {
     let reference_tool = reference_tool_of(probe, name)?;
@@ -83,7 +92,11 @@ pub fn against(
             format!("{name} spins all the time, and so does the probe that it is compared with");
         return Err(Failure::new(Exit::Input, text).with_hint("leave --duty out"));
     }
-    let mut taking = PreparedProbe::with(bench, probe, (request.how, place), Reader::Own)?;
+    let mut taking = PreparedProbe::new(
+        bench,
+        probe,
+        Conditions { how: request.how, place, reader: Reader::Own },
+    )?;
     reference_tool.check(taking.settings()).map_err(|error| reference_tool_failure(&error))?;
     taking.change(|settings| reference_tool.settings_for_ours(probe.name, settings))?;
     say(&announcement(probe, blocks, 2.0 * taking.seconds()));

@@ -12,7 +12,7 @@ use pinfold_study::measured::{MeasuredBlock, Measurement, Stolen, from_json};
 
 use super::guest::Guest;
 use super::place::HostPlace;
-use super::run_block::{PreparedProbe, Reader};
+use super::run_block::{Conditions, PreparedProbe, Reader};
 use super::{Bench, ProbeOptions};
 use crate::message::say;
 use crate::vcpus::Vcpus;
@@ -123,7 +123,8 @@ fn read(path: &str) -> Result<Measurement, Failure> {
 /// [`Failure`] if the probe cannot run under one of them, or the user interrupted.
 pub fn plans(
     request: &Request<'_>,
-    (first, second): (&str, &str),
+    first: &str,
+    second: &str,
     guest: Option<&str>,
 ) -> Result<(ComparedSides, Comparison), Failure> {
     let Request { bench, probe, how, blocks, state } = *request;
@@ -160,7 +161,7 @@ pub fn plans(
         None => {
             let place = |plan: &Plan, file: &str| {
                 let place = HostPlace::of_plan(bench, plan, (file, (None, None)), how)?;
-                PreparedProbe::with(bench, probe, (how, place), Reader::Own)
+                PreparedProbe::new(bench, probe, Conditions { how, place, reader: Reader::Own })
             };
             let (one, other) = (place(&plans.0, first)?, place(&plans.1, second)?);
             remarks.push(format!("{}: {}", names.0, one.place()));
@@ -191,7 +192,8 @@ pub fn against_native(
         native.cpus = Some(many.to_string());
     }
     let native = HostPlace::of_words(bench, &native)?;
-    let taking = PreparedProbe::with(bench, probe, (how, native), Reader::Own)?;
+    let taking =
+        PreparedProbe::new(bench, probe, Conditions { how, place: native, reader: Reader::Own })?;
     let (inside, outside) = interleaved(bench, blocks, |side| {
         if side == 0 { guest.take(probe, how, None) } else { taking.take() }
     })?;

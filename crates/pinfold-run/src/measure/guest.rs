@@ -278,6 +278,7 @@ impl Demo {
             host: &bench.host,
             clock: &SystemClock,
             state: &self.state,
+            program: &bench.program,
             subject: &self.subject,
             plans: Vec::new(),
             pinload: &bench.pinload,

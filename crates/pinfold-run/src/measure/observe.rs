@@ -184,7 +184,7 @@ pub fn observe(
     }
     // Once, at the end of the observation.
     if let Some(Observed::Exits(answer)) = seen.last_mut() {
-        answer.measure_cost(&bench.host);
+        answer.measure_cost(&bench.host, &bench.program);
     }
     Ok((name, seen, blocks))
 }

@@ -29,6 +29,16 @@ pub enum Reader {
     Own,
 }
 
+/// How and where a probe is run.
+pub struct Conditions<'a> {
+    /// Its options.
+    pub how: &'a ProbeOptions,
+    /// Where it runs.
+    pub place: HostPlace,
+    /// What reads the file of a probe that reads one.
+    pub reader: Reader,
+}
+
 /// A probe with its placement, ready for any number of blocks.
 pub struct PreparedProbe<'b> {
     bench: &'b Bench,
@@ -41,21 +51,11 @@ pub struct PreparedProbe<'b> {
 }
 
 impl<'b> PreparedProbe<'b> {
-    /// Prepares the probe; `io` uses fio if it is installed.
-    pub fn on_host(
+    /// Prepares the probe.
+    pub fn new(
         bench: &'b Bench,
         probe: &'b Probe,
-        (how, place): (&ProbeOptions, HostPlace),
-    ) -> Result<Self, Failure> {
-        Self::with(bench, probe, (how, place), Reader::Best)
-    }
-
-    /// Prepares the probe with this reader.
-    pub fn with(
-        bench: &'b Bench,
-        probe: &'b Probe,
-        (how, place): (&ProbeOptions, HostPlace),
-        reader: Reader,
+        Conditions { how, place, reader }: Conditions<'_>,
     ) -> Result<Self, Failure> {
         let folder = Folder::new()?;
         let mut settings = settings(how, place.pus.clone(), place.policy)?;

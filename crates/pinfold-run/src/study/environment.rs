@@ -15,6 +15,7 @@ use pinfold_study::study::{Cell, FactorEffect, Level, NONE, Study, TrialRequest}
 use super::NAME;
 use super::guests::{self, GuestGround};
 use super::interference::memory_node;
+use super::known::{CellLevels, HostFacts};
 
 /// The level of a tunable that leaves it unchanged.
 const AS_IS: &str = "as-is";
@@ -30,14 +31,6 @@ pub enum TrialEnvironment {
     Slowed(Box<EmulationPlan>),
     /// A guest, for all trials of the start.
     Guest(Box<GuestGround>),
-}
-
-/// The data about this host.
-#[derive(Clone, Copy)]
-pub struct HostFacts<'a> {
-    pub host: &'a LiveHost,
-    pub topology: &'a Topology,
-    pub facts: &'a Facts,
 }
 
 impl TrialEnvironment {
@@ -76,7 +69,8 @@ impl TrialEnvironment {
             return Err(reason);
         }
         if let Some(wish) = cell.guest(study)? {
-            let guest = GuestGround::of((study, cell), wish, &knobs, (topology, host))?;
+            let known = HostFacts { host, topology, facts };
+            let guest = GuestGround::of(CellLevels { study, cell }, wish, &knobs, known)?;
             return Ok(TrialEnvironment::Guest(Box::new(guest)));
         }
         let level = |acts: FactorEffect| cell.acting(study, &acts);
@@ -119,7 +113,7 @@ impl TrialEnvironment {
         let asks = |word: &String| word.contains("{places}");
         let places = match cell.workload(study).program.words().iter().any(asks) {
             true => {
-                guests::places(&guests::plan((strategy, EmulatorRequest::Usual), size, topology)?)
+                guests::places(&guests::plan(strategy, EmulatorRequest::Usual, size, topology)?)
                     .map(once)
             }
             false => None,

@@ -109,7 +109,7 @@ impl Inside<'_> {
         ];
         Figure {
             labels: labels.map(|(name, text)| (name.to_owned(), text)).into(),
-            ..one_figure(BOOT, (Unit::Nanoseconds, boot_ns as f64), boot_ns)
+            ..one_figure(BOOT, Unit::Nanoseconds, boot_ns as f64, boot_ns)
         }
     }
 
@@ -188,7 +188,7 @@ impl Inside<'_> {
 
     /// The command with its paths in the guest.
     fn argv(&mut self, agent: &Agent, wanted: TrialRequest<'_>) -> TrialOutcome<Vec<String>> {
-        let mut words = match words(wanted, (&agent.hello().cpus_online, None)) {
+        let mut words = match words(wanted, &agent.hello().cpus_online, None) {
             Ok(words) => words,
             Err(error) => return Ok(Err(error)),
         };

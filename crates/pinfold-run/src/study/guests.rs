@@ -14,9 +14,10 @@ use pinfold_study::study::{Cell, Cells, FactorEffect, GuestRequest, NONE, Progra
 use pinfold_vm::guest::{MOST_VCPUS, emulator_version};
 
 use super::NAME;
-use crate::Failure;
+use super::known::{CellLevels, HostFacts};
 use crate::guest::{GuestImage, Scratch, Shape, Subject, VmStarter, lacking};
 use crate::message::say;
+use crate::{Failure, Session};
 
 /// Memory of a guest: enough for the largest input of `pinload parallel` in addition to its
 /// initramfs.
@@ -40,10 +41,10 @@ impl GuestGround {
     /// # Errors
     /// Why this host does not support it.
     pub fn of(
-        (study, cell): (&Study, &Cell),
+        levels: CellLevels<'_>,
         wish: GuestRequest,
         knobs: &[String],
-        (topology, host): (&Topology, &LiveHost),
+        HostFacts { host, topology, .. }: HostFacts<'_>,
     ) -> Result<Self, String> {
         let isa = wish.isa.or_else(Isa::of_host);
         let isa = isa.ok_or("there is no guest of this host's instruction set: name one in isa")?;
@@ -53,7 +54,7 @@ impl GuestGround {
                 wish.vcpus
             ));
         }
-        refuse_other_grounds(study, cell)?;
+        refuse_other_grounds(levels)?;
         if wish.accelerator == Accelerator::Kvm {
             if let Some(own) = Isa::of_host().filter(|own| *own != isa) {
                 return Err(format!("KVM runs this host's own instruction set, {own}, not {isa}"));
@@ -70,17 +71,17 @@ impl GuestGround {
             return Err(in_words(&failure));
         }
         let strategy =
-            cell.acting(study, &FactorEffect::Strategy).map_or(NONE, |level| level.text.as_str());
-        let emulator =
-            match cell.acting(study, &FactorEffect::Emulator).map(|level| level.text.as_str()) {
-                Some("real-time") => EmulatorRequest::RealTime,
-                Some("apart") => EmulatorRequest::Apart,
-                Some(_) | None => EmulatorRequest::Usual,
-            };
+            levels.acting(&FactorEffect::Strategy).map_or(NONE, |level| level.text.as_str());
+        let emulator = match levels.acting(&FactorEffect::Emulator).map(|level| level.text.as_str())
+        {
+            Some("real-time") => EmulatorRequest::RealTime,
+            Some("apart") => EmulatorRequest::Apart,
+            Some(_) | None => EmulatorRequest::Usual,
+        };
         let machines =
-            cell.acting(study, &FactorEffect::Machines).map_or(Ok(1), |level| level.text.parse());
+            levels.acting(&FactorEffect::Machines).map_or(Ok(1), |level| level.text.parse());
         let machines = machines.map_err(|_| "machines is no whole number".to_owned())?;
-        let plan = plan((strategy, emulator), wish.vcpus, topology)?;
+        let plan = plan(strategy, emulator, wish.vcpus, topology)?;
         let plan = with_knobs(plan, knobs, topology)?;
         let pins = places(&plan);
         if wish.accelerator == Accelerator::TcgSingle && wish.vcpus > 1 && pins.is_some() {
@@ -99,9 +100,9 @@ fn in_words(failure: &Failure) -> String {
 }
 
 /// Rejects levels that cannot be combined with a guest.
-fn refuse_other_grounds(study: &Study, cell: &Cell) -> Result<(), String> {
+fn refuse_other_grounds(levels: CellLevels<'_>) -> Result<(), String> {
     let has = |acts: FactorEffect, plain: &str| {
-        cell.acting(study, &acts).is_some_and(|level| level.text != plain)
+        levels.acting(&acts).is_some_and(|level| level.text != plain)
     };
     if has(FactorEffect::Method, NONE) || has(FactorEffect::Speed, "1") {
         return Err("slow cores hold processes, not guests".to_owned());
@@ -109,9 +110,10 @@ fn refuse_other_grounds(study: &Study, cell: &Cell) -> Result<(), String> {
     if has(FactorEffect::MemoryNode, "any") {
         return Err("a guest's memory follows its plan: use the strategy numa-exclusive".to_owned());
     }
-    if cell.acting(study, &FactorEffect::Cores).is_some() {
+    if levels.acting(&FactorEffect::Cores).is_some() {
         return Err("cores are those of processes: a guest has n_vcpu".to_owned());
     }
+    let CellLevels { study, cell } = levels;
     match &cell.workload(study).program {
         Program::Pinload(_) => Ok(()),
         Program::Command(_) => match cell.guest_program(study)? {
@@ -128,7 +130,8 @@ fn refuse_other_grounds(study: &Study, cell: &Cell) -> Result<(), String> {
 
 /// The plan of a guest. Its isolation excludes the loads that Pinfold started, and Pinfold itself.
 pub fn plan(
-    (strategy, emulator): (&str, EmulatorRequest),
+    strategy: &str,
+    emulator: EmulatorRequest,
     vcpus: u32,
     topology: &Topology,
 ) -> Result<Plan, String> {
@@ -283,8 +286,9 @@ pub fn wanted(
 
 /// The starter of a guest.
 pub fn starter<'a>(
-    (host, state): (&'a LiveHost, &'a files::StateDir),
-    (pinload, topology): (&'a Pinload, &Topology),
+    HostFacts { host, topology, .. }: HostFacts<'a>,
+    Session { state, program }: Session<'a>,
+    pinload: &'a Pinload,
     subject: &'a Subject,
 ) -> Result<VmStarter<'a>, Failure> {
     let io_directory = files::cache_dir()?;
@@ -293,6 +297,7 @@ pub fn starter<'a>(
         host,
         clock: &SystemClock,
         state,
+        program,
         subject,
         plans: Vec::new(),
         pinload,

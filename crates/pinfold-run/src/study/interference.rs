@@ -29,7 +29,8 @@ impl Neighbours {
     /// # Errors
     /// Why this host does not support it.
     pub fn of(
-        (study, cell): (&Study, &Cell),
+        study: &Study,
+        cell: &Cell,
         pus: &CpuSet,
         topology: &Topology,
     ) -> Result<Self, String> {
@@ -204,7 +205,7 @@ lasts = "1s"
             names.iter().zip(levels).all(|(name, level)| cell.level(&study, name) == Some(level))
         };
         let cell = cells.all.iter().find(wanted).unwrap();
-        match Neighbours::of((&study, cell), &CpuSet::parse_list(measured).unwrap(), &topology) {
+        match Neighbours::of(&study, cell, &CpuSet::parse_list(measured).unwrap(), &topology) {
             Err(why) => why,
             Ok(Neighbours { memory, neighbours }) => {
                 let memory = memory.map_or("any".to_owned(), |node| node.0.to_string());

@@ -9,7 +9,7 @@ use pinfold_study::study::{self, Environment, Loaded, NewStudy, Outcome, Study};
 
 use super::runner::HostRunner;
 use super::{Display, LOCK, Machine, file_failure};
-use crate::{Exit, Failure, host, interrupt};
+use crate::{Exit, Failure, Session, host, interrupt};
 
 /// A new run of a study.
 #[derive(Clone, Copy, Debug)]
@@ -34,13 +34,12 @@ pub struct NewRun<'a> {
 /// [`Failure`] if no trial can be run, or the run was interrupted and can be resumed.
 pub fn run(
     new: &NewRun<'_>,
-    state: Option<&str>,
+    session: Session<'_>,
     display: Display<'_>,
 ) -> Result<(Store, RunId), Failure> {
     let machine = Machine::of(new.study, new.file)?;
     let pinload = Pinload::install()?;
-    let state = host::state(state)?;
-    let mut runner = HostRunner::new(&machine, (&state, &pinload))?;
+    let mut runner = HostRunner::new(&machine, session, &pinload)?;
     let mut store = Store::open_or_create(new.store)?;
     let cells = study::cells(new.study, &machine.facts, &runner);
     runner.prepare(new.study, &cells.map_err(|error| file_failure(new.file, error))?)?;
@@ -56,7 +55,7 @@ pub fn run(
     };
     let run = study::create(&mut store, &stored, &runner);
     let run = run.map_err(|error| file_failure(new.file, error))?;
-    work((&mut store, run), (&machine, &mut runner), &state, display)?;
+    work((&mut store, run), (&machine, &mut runner), session.state, display)?;
     Ok((store, run.id()))
 }
 
@@ -80,19 +79,29 @@ pub fn require_own(store: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A stored run of a study that is not finished.
+pub struct StoredRun<'a> {
+    /// Its store.
+    pub store: &'a mut Store,
+    /// The run.
+    pub id: RunId,
+    /// Its study and cells.
+    pub loaded: &'a Loaded,
+}
+
 /// Runs the remaining trials of a run; a changed host is accepted if `accept` says so.
 ///
 /// # Errors
 /// As [`run`], and if the host has changed.
 pub fn resume(
-    (store, id, loaded): (&mut Store, RunId, &Loaded),
-    (state, accept): (Option<&str>, HostChange),
+    StoredRun { store, id, loaded }: StoredRun<'_>,
+    accept: HostChange,
+    session: Session<'_>,
     display: Display<'_>,
 ) -> Result<(), Failure> {
     let machine = Machine::of(&loaded.study, store.path())?;
     let pinload = Pinload::install()?;
-    let state = host::state(state)?;
-    let mut runner = HostRunner::new(&machine, (&state, &pinload))?;
+    let mut runner = HostRunner::new(&machine, session, &pinload)?;
     runner.prepare(&loaded.study, &loaded.cells)?;
     let origin = host::origin(&machine.host, &machine.topology, loaded.study.seed)?;
     let origin = runner.origin(origin);
@@ -107,7 +116,7 @@ pub fn resume(
         }
         failure
     })?;
-    work((store, run), (&machine, &mut runner), &state, display)
+    work((store, run), (&machine, &mut runner), session.state, display)
 }
 
 /// Runs the remaining trials of a run.

@@ -123,7 +123,7 @@ impl Observation {
                 Probe::Migrations | Probe::Switches | Probe::L1dMisses => Unit::Count,
             };
             match sample(probe) {
-                Ok(sample) => one_figure(probe.name(), (unit, sample), elapsed_ns),
+                Ok(sample) => one_figure(probe.name(), unit, sample, elapsed_ns),
                 Err(why) => absent(probe.name(), unit, &why),
             }
         };
@@ -158,7 +158,7 @@ fn absent(name: &str, unit: Unit, why: &str) -> Figure {
     Figure {
         samples: Vec::new(),
         flags: vec![format!("{ABSENT}{why}")],
-        ..one_figure(name, (unit, 0.0), 0)
+        ..one_figure(name, unit, 0.0, 0)
     }
 }
 
@@ -212,7 +212,7 @@ impl Exits {
 }
 
 /// A figure with one sample.
-pub fn one_figure(name: &str, (unit, sample): (Unit, f64), duration_ns: u64) -> Figure {
+pub fn one_figure(name: &str, unit: Unit, sample: f64, duration_ns: u64) -> Figure {
     Figure {
         probe: name.to_owned(),
         labels: BTreeMap::new(),

@@ -5,7 +5,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
 use pinfold_emulate::Facts;
-use pinfold_host::files::{self, StateDir};
+use pinfold_host::files;
 use pinfold_host::{EventWatcher, HostMut as _, LiveHost, SystemClock, process};
 use pinfold_model::{CpuSet, EmulationPlan, EmulatorRequest, Origin, Plan, Speed, Topology};
 use pinfold_probe::agent::{Agent, AgentError};
@@ -17,20 +17,21 @@ use pinfold_study::study::{
 
 use super::Machine;
 use super::NAME;
-use super::environment::{HostFacts, TrialEnvironment};
+use super::environment::TrialEnvironment;
 use super::guest_trials::Inside;
 use super::guests::{self, GuestGround, Guests};
 use super::interference::{Neighbours, free_bytes};
 use super::job::Bell;
+use super::known::HostFacts;
 use super::trials::{Enter, TrialResources, Trials};
 use crate::emulate::helpers::Programs;
 use crate::emulate::status::Endpoint;
 use crate::emulate::stored_costs::StoredCosts;
-use crate::emulate::supervisor::{self, with_programs};
-use crate::guest::Subject;
+use crate::emulate::supervisor::{self, Activation, with_programs};
 use crate::guest::loads::{GuestSide, HostSide};
+use crate::guest::{Subject, VmStarter};
 use crate::message::say;
-use crate::{Exit, Failure, host, inputs, interrupt};
+use crate::{Exit, Failure, Session, host, inputs, interrupt};
 
 /// Maximum duration of a wait.
 const LOOK_NS: u64 = 500_000_000;
@@ -46,7 +47,7 @@ struct NeighbourGuest<'a> {
 pub struct HostRunner<'a> {
     host: &'a LiveHost,
     topology: &'a Topology,
-    state: &'a StateDir,
+    session: Session<'a>,
     pinload: &'a Pinload,
     facts: Facts,
     bell: Bell,
@@ -61,7 +62,8 @@ impl<'a> HostRunner<'a> {
     /// A runner with the folder of its journals, and the program of its loads.
     pub fn new(
         machine: &'a Machine,
-        (state, pinload): (&'a StateDir, &'a Pinload),
+        session: Session<'a>,
+        pinload: &'a Pinload,
     ) -> Result<Self, Failure> {
         let (host, topology) = (&machine.host, &machine.topology);
         let facts = Facts::find(host)
@@ -70,7 +72,7 @@ impl<'a> HostRunner<'a> {
             Bell::new().map_err(|error| Failure::new(Exit::Host, format!("no bell: {error}")))?;
         let (refused, guests) = (RefCell::default(), Guests::default());
         let cautioned = OnceCell::new();
-        Ok(Self { host, topology, state, pinload, facts, bell, guests, refused, cautioned })
+        Ok(Self { host, topology, session, pinload, facts, bell, guests, refused, cautioned })
     }
 
     /// Prepares the guests of these cells, and checks KVM if they use it; guests that are not
@@ -90,8 +92,7 @@ impl<'a> HostRunner<'a> {
         for ground in &wanted {
             let Some(subject) = self.guests.kvm_subject(ground) else { continue };
             say("Trying a start under KVM …");
-            let means = (self.host, self.state);
-            let starter = guests::starter(means, (self.pinload, self.topology), &subject)?;
+            let starter = self.starter(&subject)?;
             if let Err(failure) = starter.with_guest(&ground.plan, |_, _| Ok(())) {
                 self.guests.refuse_kvm(ground.isa, &failure);
             }
@@ -123,7 +124,7 @@ impl<'a> HostRunner<'a> {
         // Loads and guests inherit the affinity of this process.
         self.release(self.topology)?;
         let Some(first) = request.wanted().next() else { return Ok(()) };
-        let beside = Neighbours::of((request.study, first.cell), &ground.pus(), self.topology)
+        let beside = Neighbours::of(request.study, first.cell, &ground.pus(), self.topology)
             .map_err(|why| Failure::new(Exit::Input, why))?;
         let mib = beside.neighbour_mib(self.topology, free_bytes(self.host));
         if let Some(caveat) = beside.caveat(self.topology, mib)
@@ -167,11 +168,12 @@ impl<'a> HostRunner<'a> {
         finished: &mut Finished<'_>,
         work: impl FnOnce(Trials<'_, '_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let journals = host::journals(self.state, &SystemClock)?;
+        let journals = host::journals(self.session.state, &SystemClock)?;
         let loads = self.loads(request)?;
         let means = TrialResources {
             host: self.host,
             pinload: self.pinload,
+            program: self.session.program,
             journals: &journals,
             bell: &self.bell,
             loads: loads.as_ref(),
@@ -189,8 +191,7 @@ impl<'a> HostRunner<'a> {
     ) -> Result<(), Failure> {
         self.among(guest, guest.machines.saturating_sub(1), &mut |crowd| {
             let subject = self.subject(guest, 0)?;
-            let means = (self.host, self.state);
-            let starter = guests::starter(means, (self.pinload, self.topology), &subject)?;
+            let starter = self.starter(&subject)?;
             starter.with_guest(&guest.plan, |running, facts| {
                 let kernel = self.guests.kernel(guest.isa);
                 let (pus, sent) = (guest.plan.pus(), BTreeMap::new());
@@ -205,6 +206,10 @@ impl<'a> HostRunner<'a> {
                 Inside { running, facts, kernel, pus, sent }.trials(request, &mut finished)
             })
         })
+    }
+
+    fn starter<'s>(&'s self, subject: &'s Subject) -> Result<VmStarter<'s>, Failure> {
+        guests::starter(self.known(), self.session, self.pinload, subject)
     }
 
     fn subject(&self, guest: &GuestGround, index: u32) -> Result<Subject, Failure> {
@@ -223,10 +228,9 @@ impl<'a> HostRunner<'a> {
             return work(&[]);
         }
         let subject = self.subject(guest, others)?;
-        let plan = guests::plan((NONE, EmulatorRequest::Usual), guest.vcpus, self.topology)
+        let plan = guests::plan(NONE, EmulatorRequest::Usual, guest.vcpus, self.topology)
             .map_err(|why| Failure::new(Exit::Input, why))?;
-        let means = (self.host, self.state);
-        let starter = guests::starter(means, (self.pinload, self.topology), &subject)?;
+        let starter = self.starter(&subject)?;
         starter.with_guest(&plan, |running, _| {
             let Some(agent) = running.agent.as_deref() else {
                 return Err(Failure::new(Exit::Vm, "the guest has no agent"));
@@ -289,8 +293,8 @@ impl<'a> HostRunner<'a> {
     }
 
     fn slowed(&self, plan: &EmulationPlan, mut trials: Trials<'_, '_>) -> Result<(), Failure> {
-        let kept = StoredCosts::of(self.host, self.state, self.topology);
-        let programs = Programs::new(self.pinload, kept?);
+        let kept = StoredCosts::of(self.host, self.session.state, self.topology);
+        let programs = Programs::new(self.pinload, self.session.program, kept?);
         let programs = programs.without_renewal();
         let bell = Some(self.bell.fd());
         let mut enter = None;
@@ -300,9 +304,8 @@ impl<'a> HostRunner<'a> {
         let (host, topology, facts) = (self.host, self.topology, &self.facts);
         let worked = with_programs(
             supervisor::Machine { host, topology, facts },
-            (self.state, Endpoint::Closed),
-            plan,
-            (&programs, bell),
+            Activation { plan, session: self.session, door: Endpoint::Closed, bell },
+            &programs,
             &mut |platformed| {
                 let place = match &enter {
                     Some(place) => place,
@@ -363,7 +366,7 @@ impl Runner for HostRunner<'_> {
             Err(why) => Some(why.clone()),
         };
         let beside =
-            |ground: TrialEnvironment| Neighbours::of((study, cell), &ground.pus(), self.topology);
+            |ground: TrialEnvironment| Neighbours::of(study, cell, &ground.pus(), self.topology);
         let refusal = refusal.or_else(|| ground.and_then(beside).err());
         self.refused.borrow_mut().insert(key, refusal.clone());
         refusal

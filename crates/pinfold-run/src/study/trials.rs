@@ -15,9 +15,10 @@ use super::job::{Bell, Job, JobResult};
 use super::probes::{Observation, need_threads, one_figure};
 use crate::guest::loads::HostSide;
 use crate::{
-    Failure,
-    apply_session::{self, OnStop},
-    rt_watchdog::{Beating, Guard},
+    Failure, HelperProgram,
+    apply_session::{self, OnStop, Placement},
+    helper_program::Helper,
+    rt_watchdog::{Beating, Guard, Supervision},
 };
 
 /// The figure that every trial has: the time from the start of its command to the end of its
@@ -45,6 +46,8 @@ pub struct Enter {
 pub struct TrialResources<'a> {
     pub host: &'a LiveHost,
     pub pinload: &'a Pinload,
+    /// The program of the gates and watchdogs.
+    pub program: &'a HelperProgram,
     pub journals: &'a Journals<'a>,
     pub bell: &'a Bell,
     /// The host's loads, if the study has any.
@@ -145,7 +148,7 @@ impl<'a, 'f> Trials<'a, 'f> {
     }
 
     fn begin(&self, wanted: TrialRequest<'a>, enter: &Enter) -> Result<Running<'a>, TrialError> {
-        let words = words(wanted, (&enter.pus, enter.places.as_deref()))?;
+        let words = words(wanted, &enter.pus, enter.places.as_deref())?;
         let workload = wanted.cell.workload(wanted.study);
         let argv = match &workload.program {
             Program::Pinload(_) => [vec![self.means.pinload.path()], words].concat(),
@@ -178,10 +181,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         limit_ns: u64,
     ) -> Result<Running<'a>, TrialError> {
         let failed = |failure: Failure| TrialError::failed(failure.message);
-        let program = std::env::current_exe()
-            .map_err(|error| TrialError::fatal(format!("cannot find this program: {error}")))?;
-        let gate = [program.to_string_lossy().into_owned(), "gate".to_owned(), "--".to_owned()];
-        let argv = [&gate[..], argv].concat();
+        let argv = self.means.program.words(Helper::Gate { socket: None, command: argv });
         let spawn = spawn(&argv, enter).stdin(Stdio::Pipe);
         let mut job = Job::start(spawn, limit_ns, self.means.bell)?;
         let gate = job.child().stdin();
@@ -191,8 +191,8 @@ impl<'a, 'f> Trials<'a, 'f> {
             let target = Target::new(job.child().task().tid, threads.clone());
             let (_, journal, guard) = apply_session::apply_guarded(
                 self.means.host,
-                (plan, &target),
-                self.means.journals,
+                Placement { plan, target: &target },
+                Supervision { journals: self.means.journals, program: self.means.program },
                 OnStop::Finish,
             )
             .map_err(failed)?;
@@ -251,7 +251,8 @@ fn spawn(argv: &[String], enter: &Enter) -> Spawn {
 /// pinned individually.
 pub fn words(
     wanted: TrialRequest<'_>,
-    (pus, places): (&CpuSet, Option<&[PuId]>),
+    pus: &CpuSet,
+    places: Option<&[PuId]>,
 ) -> Result<Vec<String>, TrialError> {
     let list =
         |places: &[PuId]| places.iter().map(ToString::to_string).collect::<Vec<String>>().join(",");
@@ -278,7 +279,7 @@ pub fn figures(wanted: TrialRequest<'_>, ended: &JobResult) -> Result<Vec<Figure
         // Only its duration is measured.
         (Program::Command(_), true) => Vec::new(),
     };
-    let whole = (Unit::Nanoseconds, ended.elapsed_ns as f64);
-    figures.push(one_figure(WHOLE_TIME, whole, ended.elapsed_ns));
+    let ns = ended.elapsed_ns;
+    figures.push(one_figure(WHOLE_TIME, Unit::Nanoseconds, ns as f64, ns));
     Ok(figures)
 }

@@ -62,7 +62,8 @@ pub fn run(
 /// # Errors
 /// [`StudyError`]: no trial can be run, or the store failed.
 pub fn run_starts(
-    (store, run): (&mut Store, OpenRun),
+    store: &mut Store,
+    run: OpenRun,
     starts: &[Vec<(TrialSlot, u32)>],
     environment: &mut Environment<'_>,
 ) -> Result<Outcome, StudyError> {
@@ -142,7 +143,8 @@ impl<'a> Trials<'a> {
         if begun || block == 0 {
             return Ok(None);
         }
-        enough((&*self.store, self.run), &self.loaded, (block, self.spent_ns))
+        let spent = Spent { blocks: block, ns: self.spent_ns };
+        enough(self.store, self.run, &self.loaded, spent)
     }
 
     fn end(&mut self, end: EarlyEnd, progress: &mut dyn Progress) -> Result<EarlyEnd, StudyError> {
@@ -228,14 +230,24 @@ impl Work for Trials<'_> {
     }
 }
 
-/// Why no block needs to start after this number of completed blocks, which took this time (ns).
+/// The completed blocks of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent {
+    /// Number of blocks.
+    pub blocks: u32,
+    /// Their time (ns).
+    pub ns: u64,
+}
+
+/// Why no block needs to start after these.
 ///
 /// # Errors
 /// [`StudyError`] if the store cannot be read.
 pub fn enough(
-    (store, run): (&Store, OpenRun),
+    store: &Store,
+    run: OpenRun,
     loaded: &Loaded,
-    (blocks, spent_ns): (u32, u64),
+    Spent { blocks, ns: spent_ns }: Spent,
 ) -> Result<Option<String>, StudyError> {
     if let Some(stop) = &loaded.study.stop
         && blocks >= stop.at_least

@@ -1,6 +1,6 @@
 //! Errors of a study, with hints.
 
-use pinfold_config::requests::RequestError;
+use pinfold_config::ConfigError;
 
 use crate::schema::SchemaError;
 use crate::store::StoreError;
@@ -10,7 +10,7 @@ use crate::store::StoreError;
 pub enum StudyError {
     /// An expression of the file has no value for a cell, or excludes all cells.
     #[error(transparent)]
-    Rule(RequestError),
+    Rule(ConfigError),
     /// No cell can be run on this host.
     #[error("none of the {cells} cells can be run here, the first because {reason}")]
     AllSkipped {
@@ -45,7 +45,7 @@ pub enum StudyError {
     },
     /// The text in the store is not a study file of this version.
     #[error("the study in the store cannot be read: {0}")]
-    Stored(RequestError),
+    Stored(ConfigError),
     /// The cells of the stored run differ from those of its text.
     #[error("the store's {stored} cells are not the {found} of its study")]
     OtherCells {

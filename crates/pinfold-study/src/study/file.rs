@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use pinfold_config::ConfigError;
 use pinfold_config::fault::Fault;
-use pinfold_config::requests::RequestError;
 use pinfold_model::{CpuSet, Family, Unit};
 
 use super::expr::{Expr, Value};
@@ -465,8 +465,8 @@ impl Study {
 
     /// An error at this byte offset of the file, with line and column.
     #[must_use]
-    pub fn fault(&self, at: usize, why: String) -> RequestError {
-        RequestError::in_file(&self.text, Fault::new(at, why))
+    pub fn fault(&self, at: usize, why: String) -> ConfigError {
+        ConfigError::in_file(&self.text, Fault::new(at, why))
     }
 
     /// True if expressions over cells may use this name.

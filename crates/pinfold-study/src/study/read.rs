@@ -5,9 +5,9 @@ mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pinfold_config::ConfigError;
 use pinfold_config::fault::Fault;
 use pinfold_config::keys::Keys;
-use pinfold_config::requests::RequestError;
 use pinfold_config::value::{self, Value as Toml, ValueKind};
 use pinfold_model::{CpuSet, Isa, Method, STRATEGY_NAMES};
 
@@ -60,14 +60,14 @@ const USUAL_LIMIT_NS: u64 = 600_000_000_000;
 /// Parses a study file.
 ///
 /// # Errors
-/// [`RequestError`] with line and column: not TOML, an unknown or missing key, a value of the wrong
+/// [`ConfigError`] with line and column: not TOML, an unknown or missing key, a value of the wrong
 /// type or out of range, an unknown factor, a factor without levels, a syntax error in an
 /// expression, a workload without figures.
-pub fn from_toml(text: &str) -> Result<Study, RequestError> {
+pub fn from_toml(text: &str) -> Result<Study, ConfigError> {
     value::parse_toml(text)
         .and_then(|root| study(Keys::of(root, "the study", STUDY)?))
         .map(|study| Study { text: text.to_owned(), ..study })
-        .map_err(|fault| RequestError::in_file(text, fault))
+        .map_err(|fault| ConfigError::in_file(text, fault))
 }
 
 fn study(mut keys: Keys) -> Result<Study, Fault> {

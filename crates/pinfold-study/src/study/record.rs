@@ -130,7 +130,7 @@ pub fn create(
     new: &NewStudy<'_>,
     runner: &dyn Runner,
 ) -> Result<OpenRun, StudyError> {
-    create_with(store, new, (runner, None))
+    create_with(store, new, runner, None)
 }
 
 /// Checks that a store can take a new run of the study with this name.
@@ -163,7 +163,8 @@ pub fn vacant(store: &Store, name: &str) -> Result<(), StudyError> {
 pub fn create_with(
     store: &mut Store,
     new: &NewStudy<'_>,
-    (runner, cluster): (&dyn Runner, Option<&str>),
+    runner: &dyn Runner,
+    cluster: Option<&str>,
 ) -> Result<OpenRun, StudyError> {
     vacant(store, &new.study.name)?;
     let quick = new.quick.then(|| new.study.quickly()).flatten();

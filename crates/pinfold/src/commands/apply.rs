@@ -5,9 +5,11 @@ use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, Plan, Topology, VcpuCount, VmRequest, VnodeRequest, Work};
 use pinfold_run::{
-    Failure,
-    apply_session::{self, OnStop},
-    host, inputs, interrupt, plans, run_monitor,
+    Failure, HelperProgram,
+    apply_session::{self, OnStop, Placement},
+    host, inputs, interrupt, plans,
+    rt_watchdog::Supervision,
+    run_monitor::{self, Monitored},
     target::{Definition, Vm, placeable},
     vcpus::Vcpus,
 };
@@ -39,21 +41,22 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     let journals = host::journals(&state, &clock)?;
     // From here on, a request to stop leads to an undo.
     interrupt::install()?;
+    let placement = Placement { plan: &plan, target: &target };
     match arguments.watch {
-        true => stay(&host, (&plan, &target), &journals, vm.monitor.as_deref_mut()),
-        false => leave(&host, (&plan, &target), &journals),
+        true => stay(&host, placement, &journals, vm.monitor.as_deref_mut()),
+        false => leave(&host, placement, &journals),
     }
 }
 
 /// Applies the plan and exits.
 fn leave(
     host: &LiveHost,
-    placed: (&Plan, &Target),
+    placement: Placement<'_>,
     journals: &Journals<'_>,
 ) -> Result<(), Failure> {
-    let (applied, journal) = apply_session::apply(host, placed, journals, OnStop::TakeBack)?;
+    let (applied, journal) = apply_session::apply(host, placement, journals, OnStop::TakeBack)?;
     apply_session::report(&applied);
-    apply_session::report_unguarded(placed.0);
+    apply_session::report_unguarded(placement.plan);
     let id = &journal.record().header.id;
     let (undo, status) = (Command::new("undo").arg(id), Command::new("status"));
     say(&format!("active until `{undo}`; `{status}` compares it with the plan"));
@@ -63,16 +66,18 @@ fn leave(
 /// Applies the plan and monitors it until a stop is requested.
 fn stay(
     host: &LiveHost,
-    placed: (&Plan, &Target),
+    placement: Placement<'_>,
     journals: &Journals<'_>,
     monitor: Option<&mut dyn Monitor>,
 ) -> Result<(), Failure> {
+    let supervision = Supervision { journals, program: &HelperProgram::own()? };
     let (applied, mut journal, mut guard) =
-        apply_session::apply_guarded(host, placed, journals, OnStop::TakeBack)?;
+        apply_session::apply_guarded(host, placement, supervision, OnStop::TakeBack)?;
     apply_session::report(&applied);
     say("watching; ctrl-C reverts the placement");
-    let with = (monitor, guard.as_mut());
-    let watched = run_monitor::watch(host, &SystemClock, placed, &mut journal, with);
+    let guarded = guard.as_mut();
+    let monitored = Monitored { placement, journal: &mut journal, monitor, guard: guarded };
+    let watched = run_monitor::watch(host, &SystemClock, monitored);
     apply_session::undo(host, journal)?;
     if let Some(guard) = guard {
         guard.end();

@@ -2,9 +2,9 @@
 
 pub mod text;
 
-use pinfold_run::exits::{ObservationSettings, micro_watched, of_machine};
+use pinfold_run::exits::{ExitOptions, ObservationSettings, micro_watched, of_machine};
 use pinfold_run::target::Vm;
-use pinfold_run::{Failure, exits, host, interrupt};
+use pinfold_run::{Failure, HelperProgram, exits, host, interrupt};
 
 use crate::cli::exits::{ExitsArgs, ExitsHow};
 use crate::output::data;
@@ -15,12 +15,13 @@ pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
     let host = host::live()?;
     let wish = wish(&arguments.how, arguments.seconds.saturating_mul(1_000_000_000))?;
     interrupt::install()?;
+    let program = HelperProgram::own()?;
     let answer = match arguments.micro_guest {
-        true => micro_watched(&host, wish.addresses)?,
+        true => micro_watched(&host, &program, wish.addresses)?,
         false => {
             let mut answer =
                 of_machine(&host, Vm::find(&host, &common::vm(&arguments.vm)?)?, &wish)?;
-            answer.measure_cost(&host);
+            answer.measure_cost(&host, &program);
             answer
         }
     };
@@ -33,8 +34,12 @@ pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
 
 /// The settings of an observation from the command line, with this duration.
 pub fn wish(how: &ExitsHow, duration_ns: u64) -> Result<ObservationSettings, Failure> {
-    let texts = (how.look.as_deref(), how.distributor.as_deref());
-    ObservationSettings::of(texts, how.top.is_some_and(|top| top > 0), duration_ns)
+    ObservationSettings::of(ExitOptions {
+        look: how.look.as_deref(),
+        distributor: how.distributor.as_deref(),
+        addresses: how.top.is_some_and(|top| top > 0),
+        duration_ns,
+    })
 }
 
 /// `pinfold micro-guest`: the guest of `exits --micro-guest`.

@@ -2,7 +2,7 @@
 
 use pinfold_model::{Plan, Speed, Topology, VnodeKind, VnodeRequest};
 use pinfold_run::vcpus::Vcpus;
-use pinfold_run::{Failure, gate, host, inputs};
+use pinfold_run::{Failure, HelperProgram, Session, gate, host, inputs};
 
 use super::emulate::{as_it_ended, run_slow};
 use crate::cli::RunArgs;
@@ -29,7 +29,9 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = host::state(state)?;
     gate::require_program(&arguments.command)?;
     let plan = plan_for(arguments, &topology)?;
-    as_it_ended(gate::run(&state, (&plan, &topology), &arguments.command)?)
+    let program = HelperProgram::own()?;
+    let session = Session { state: &state, program: &program };
+    as_it_ended(gate::run(session, &plan, &topology, &arguments.command)?)
 }
 
 fn plan_for(arguments: &RunArgs, topology: &Topology) -> Result<Plan, Failure> {

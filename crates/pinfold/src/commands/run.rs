@@ -2,7 +2,7 @@
 
 use pinfold_model::{MachineSpec, Plan, Topology, VcpuCount};
 use pinfold_run::vcpus::Vcpus;
-use pinfold_run::{Failure, host, inputs, machine_request, machine_run};
+use pinfold_run::{Failure, HelperProgram, Session, host, inputs, machine_request, machine_run};
 
 use crate::cli::RunArgs;
 use crate::common;
@@ -15,7 +15,9 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let topology = inputs::topology(&host::live()?, None)?;
     let state = host::state(state)?;
     let plan = |spec: &MachineSpec, vcpus: &Vcpus| plan_for((arguments, spec), &topology, vcpus);
-    machine_run::run(&state, &arguments.command, (&topology, &arguments.start_timeout), &plan)
+    let program = HelperProgram::own()?;
+    let session = Session { state: &state, program: &program };
+    machine_run::run(session, &arguments.command, (&topology, &arguments.start_timeout), &plan)
 }
 
 fn plan_for(

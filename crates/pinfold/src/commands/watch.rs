@@ -3,8 +3,8 @@
 use pinfold_apply::WatchEvent;
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::Command;
-use pinfold_run::metrics::Counts;
-use pinfold_run::{Failure, host, run_monitor, time, watch};
+use pinfold_run::metrics::{Counts, MetricsAddress};
+use pinfold_run::{Failure, HelperProgram, Session, host, run_monitor, time, watch};
 use serde_json::json;
 
 use crate::cli::WatchArgs;
@@ -12,11 +12,14 @@ use crate::output::{self, data, show};
 
 /// Watches until it is stopped.
 pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> {
-    let metrics = (arguments.metrics.as_deref(), arguments.metrics_port);
+    let metrics =
+        MetricsAddress { socket: arguments.metrics.as_deref(), port: arguments.metrics_port };
     let print = |counts: &Counts, right_unix_s: u64, event: &WatchEvent| {
         report(counts, right_unix_s, event, arguments.json);
     };
-    watch::watch(&host::state(state)?, &arguments.sockets.0, metrics, &print)
+    let (state, program) = (host::state(state)?, HelperProgram::own()?);
+    let session = Session { state: &state, program: &program };
+    watch::watch(session, &arguments.sockets.0, metrics, &print)
 }
 
 /// Reports an event, as text or as a line of JSON. Drift happened between the last time without

@@ -24,7 +24,7 @@ pub fn compare(arguments: &CompareArgs, state: Option<&str>) -> Result<(), Failu
             report(&sides, &found, arguments)
         }
         ([], [first, second], guest) => measured(arguments, state, |request| {
-            measure::plans(request, (first, second), guest.as_deref())
+            measure::plans(request, first, second, guest.as_deref())
         }),
         ([], [], Some(guest)) if arguments.native => {
             measured(arguments, state, |request| measure::against_native(request, guest))

@@ -15,8 +15,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use pinfold_host::files;
 use pinfold_model::Figure;
 use pinfold_probe::registry::{self, PROBES, Probe};
-use pinfold_run::measure::{self as library, Bench, Instrument, PlaceRequest, ProbeOptions};
-use pinfold_run::{Exit, Failure};
+use pinfold_run::measure::{
+    self as library, Against, Bench, GuestRequest, Instrument, PlaceRequest, ProbeOptions,
+};
+use pinfold_run::{Exit, Failure, HelperProgram};
 use pinfold_study::measured::to_json;
 
 use crate::cli::measure::MeasureArgs;
@@ -50,8 +52,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
         data(&library::options(probe)?);
         return Ok(());
     }
-    let bench = bench(arguments.seed)?;
-    let how = ProbeOptions::from(arguments.how.clone());
+    let (bench, how) = (bench(arguments.seed)?, ProbeOptions::from(arguments.how.clone()));
     let place = PlaceRequest {
         plan: arguments.plan.as_deref(),
         vnode: arguments.vnode.as_deref(),
@@ -61,7 +62,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     };
     if let Some(tool) = &arguments.against {
         let blocks = arguments.blocks.unwrap_or(COMPARED_BLOCKS);
-        let (reported, checks) = library::against(&bench, probe, (tool, blocks), &place)?;
+        let (reported, checks) = library::against(&bench, probe, Against { tool, blocks }, &place)?;
         match arguments.json {
             true => data(&show::cross_check_json(&reported, &checks).to_string()),
             false => data(&screen::fitted(&show::cross_check(&reported, &checks))),
@@ -70,7 +71,9 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     }
     let blocks = arguments.blocks.unwrap_or(1);
     let measurement = match &arguments.guest {
-        Some(guest) => library::in_guest(&bench, probe, (guest, &how), (blocks, state))?,
+        Some(guest) => {
+            library::in_guest(&bench, probe, GuestRequest { guest, how: &how, state }, blocks)?
+        }
         None => library::on_host(&bench, probe, &place, blocks)?,
     };
     if let Some(path) = &arguments.save {
@@ -117,7 +120,7 @@ fn bench(seed: Option<u64>) -> Result<Bench, Failure> {
     if let Some(program) = command.first_mut() {
         *program = "pinfold".to_owned();
     }
-    Bench::new(seed, command, spinner)
+    Bench::new(seed, command, spinner, HelperProgram::own()?)
 }
 
 /// Shows the figures of a block as they arrive, without any activity of ours in between.

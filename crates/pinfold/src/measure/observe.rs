@@ -8,7 +8,9 @@ mod json;
 mod text;
 
 use pinfold_host::files;
-use pinfold_run::measure::{Instrument, Named, ObserveRequest, Observed, observe, quantities};
+use pinfold_run::measure::{
+    Instrument, Named, ObserveRequest, Observed, Setup, observe, quantities,
+};
 use pinfold_run::{Exit, Failure};
 use pinfold_study::measured::{Measurement, to_json};
 use serde_json::{Value, json};
@@ -46,7 +48,8 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
     };
     let (name, seen, blocks) = observe(&bench, instrument, &request)?;
     let tool = format!("pinfold {}", env!("CARGO_PKG_VERSION"));
-    let measurement = bench.measurement(instrument.name(), (name, tool), blocks, None)?;
+    let measurement =
+        bench.measurement(instrument.name(), Setup { place: name, tool }, blocks, None)?;
     let saved = to_json(&measurement)
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
     if let Some(path) = &arguments.save {

@@ -12,7 +12,7 @@ use pinfold_host::process::Spawn;
 use pinfold_model::text::counted;
 use pinfold_probe::pinload::Pinload;
 use pinfold_run::study::{self as runner, Display, HostRunner, Machine, file_failure, page};
-use pinfold_run::{Exit, Failure, host};
+use pinfold_run::{Exit, Failure, HelperProgram, Session, host};
 use pinfold_study::store::{HostChange, RunId, Store};
 use pinfold_study::study::{self as library, Analysis, KIND, Loaded};
 
@@ -56,8 +56,9 @@ fn check(arguments: &CheckArgs, state: Option<&str>) -> Result<(), Failure> {
     let study = runner::chosen(&runner::read(file)?, arguments.quick, file)?;
     let machine = Machine::of(&study, file)?;
     let pinload = Pinload::install()?;
-    let state = host::state(state)?;
-    let runner = HostRunner::new(&machine, (&state, &pinload))?;
+    let (state, program) = (host::state(state)?, HelperProgram::own()?);
+    let session = Session { state: &state, program: &program };
+    let runner = HostRunner::new(&machine, session, &pinload)?;
     let cells = library::cells(&study, &machine.facts, &runner);
     let cells = cells.map_err(|error| file_failure(file, error))?;
     let prediction = library::predict(&study, &cells, &machine.facts);
@@ -100,7 +101,9 @@ fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     }
     let (whole, study, store) = (&whole, &study, &path(&study.name));
     let new = runner::NewRun { whole, study, quick, file, store, command: &command };
-    let (store, run) = with_bar(|display| runner::run(&new, state, display))?;
+    let (state, program) = (host::state(state)?, HelperProgram::own()?);
+    let session = Session { state: &state, program: &program };
+    let (store, run) = with_bar(|display| runner::run(&new, session, display))?;
     print::ended(&store, run)
 }
 
@@ -130,7 +133,10 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
         true => HostChange::Accept,
         false => HostChange::Refuse,
     };
-    with_bar(|display| runner::resume((&mut store, id, &loaded), (state, on_change), display))?;
+    let stored = runner::StoredRun { store: &mut store, id, loaded: &loaded };
+    let (state, program) = (host::state(state)?, HelperProgram::own()?);
+    let session = Session { state: &state, program: &program };
+    with_bar(|display| runner::resume(stored, on_change, session, display))?;
     print::ended(&store, id)
 }
 
@@ -197,7 +203,7 @@ fn worker(arguments: &WorkerArgs, state: Option<&str>) -> Result<(), Failure> {
         attempt: arguments.attempt,
         remove_self: arguments.remove_self,
     };
-    if let Some(text) = node::work(&task, state)? {
+    if let Some(text) = node::work(&task, state, &HelperProgram::own()?)? {
         data(text.trim_end());
     }
     Ok(())

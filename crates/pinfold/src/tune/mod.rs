@@ -6,8 +6,8 @@ mod preview;
 mod print;
 
 use pinfold_run::guest::{Scratch, Subject, UserGuest};
-use pinfold_run::tune::{Display, Options};
-use pinfold_run::{Failure, host, inputs, interrupt, time};
+use pinfold_run::tune::{Display, Options, TuningHost};
+use pinfold_run::{Failure, HelperProgram, host, inputs, interrupt, time};
 use pinfold_study::tune::Goal;
 
 use crate::cli::{self, TuneArgs};
@@ -44,8 +44,9 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     let mut subject = subject(arguments, &scratch)?;
     let mut bar = Bar::new("starts");
     let display = Display { begins: &preview::announce, progress: &mut bar };
-    let machine = (&host, &topology);
-    let (store, run) = pinfold_run::tune::tune(&options, machine, (&mut subject, state), display)?;
+    let program = HelperProgram::own()?;
+    let on = TuningHost { host: &host, topology: &topology, state, program: &program };
+    let (store, run) = pinfold_run::tune::tune(&options, on, &mut subject, display)?;
     print::report(arguments, &store, run, &topology)
 }
 

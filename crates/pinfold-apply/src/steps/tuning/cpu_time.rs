@@ -5,7 +5,7 @@
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu>,
 //! <https://docs.kernel.org/scheduler/sched-bwc.html>
 
-use pinfold_host::mountinfo::{self, Version};
+use pinfold_host::mountinfo::Version;
 use pinfold_host::{paths, proc_cgroup};
 use pinfold_model::{Finding, Tid};
 
@@ -63,9 +63,9 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 
 /// The machine's group, if it contains no other tasks.
 fn own_group(draft: &Draft<'_>) -> Result<Option<(Version, String)>, ApplyError> {
-    let Some(mount) = mountinfo::controller(draft.host, CONTROLLER)? else { return Ok(None) };
+    let Some(mount) = draft.state.mount(CONTROLLER)? else { return Ok(None) };
     let path = paths::process_cgroup(draft.vm.tid);
-    let Some(text) = tasks::unless_gone(draft.host.read_text(&path))? else { return Ok(None) };
+    let Some(text) = draft.state.text(&path)? else { return Ok(None) };
     let memberships = proc_cgroup::parse(&text).map_err(|error| error.at(&path))?;
     let below = match mount.version {
         Version::V1 => proc_cgroup::v1_path(&memberships, CONTROLLER),
@@ -79,11 +79,11 @@ fn own_group(draft: &Draft<'_>) -> Result<Option<(Version, String)>, ApplyError>
         Version::V1 => paths::cpu_shares(&group),
         Version::V2 => paths::cpu_weight(&group),
     };
-    Ok((draft.host.exists(&file) && is_alone(draft, &group)?).then_some((mount.version, group)))
+    Ok((draft.state.exists(&file) && is_alone(draft, &group)?).then_some((mount.version, group)))
 }
 
 fn is_alone(draft: &Draft<'_>, group: &str) -> Result<bool, ApplyError> {
-    let members = tasks::unless_gone(draft.host.read_text(&paths::cgroup_procs(group)))?;
+    let members = draft.state.text(&paths::cgroup_procs(group))?;
     let members: Vec<Tid> = members.map_or_else(Vec::new, |text| tasks::numbers(text.lines()));
     Ok(members == [draft.vm.tid])
 }

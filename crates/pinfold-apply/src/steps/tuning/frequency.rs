@@ -7,7 +7,6 @@ use pinfold_model::PuId;
 
 use crate::error::ApplyError;
 use crate::steps::draft::Draft;
-use crate::tasks;
 
 const SUBJECT: &str = "cpufreq";
 const REASON: &str = "asked by the plan";
@@ -22,7 +21,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     for pu in draft.vnode.pus().iter() {
         // CPUs that share a policy share its files.
         let related = paths::cpufreq_file(pu, "affected_cpus");
-        let shared = tasks::unless_gone(draft.host.read(&related))?;
+        let shared = draft.state.file(&related)?;
         if shared.is_some_and(|list| !list.trim_ascii().is_empty() && !seen.insert(list)) {
             continue;
         }
@@ -43,7 +42,7 @@ fn limits(
     (min, max): (Option<u64>, Option<u64>),
 ) -> Result<(), ApplyError> {
     let file = |name: &str| paths::cpufreq_file(pu, name);
-    let now = tasks::unless_gone(draft.host.read_text(&file("scaling_min_freq")))?;
+    let now = draft.state.text(&file("scaling_min_freq"))?;
     let lowest: Option<u64> = now.and_then(|text| text.trim().parse().ok());
     let mut knobs = vec![("scaling_max_freq", max), ("scaling_min_freq", min)];
     if max.zip(lowest).is_some_and(|(max, lowest)| max < lowest) {

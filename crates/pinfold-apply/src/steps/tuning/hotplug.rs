@@ -14,7 +14,6 @@ use pinfold_model::{Command, CpuSet, Finding, PuId};
 use crate::cpusets;
 use crate::error::{ApplyError, Refusal};
 use crate::steps::draft::Draft;
-use crate::tasks;
 
 const SUBJECT: &str = "PUs offline";
 const REASON: &str = "asked by the plan";
@@ -24,7 +23,7 @@ const NAMED: usize = 5;
 /// Brings the CPUs of the machine's threads online before a thread is to run there: a compute
 /// service may have taken unused CPUs offline. Undo takes them offline last.
 pub(in crate::steps) fn bring(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let Some(online) = tasks::unless_gone(cpusets::list(draft.host, &paths::cpu_online()))? else {
+    let Some(online) = draft.state.cpu_list(&paths::cpu_online())? else {
         return Ok(());
     };
     for pu in draft.vnode.pus().difference(&online).iter() {
@@ -42,7 +41,7 @@ pub(in crate::steps) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     if tuning.smt.is_none() && tuning.offline.is_none() {
         return Ok(());
     }
-    let online = cpusets::list(draft.host, &paths::cpu_online())?;
+    let online = draft.state.required_cpu_list(&paths::cpu_online())?;
     let smt = match smt_control(draft)? {
         Some("off") if !all_online(draft, &online)? => None,
         word => word,
@@ -74,7 +73,7 @@ pub(in crate::steps) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 fn smt_control(draft: &mut Draft<'_>) -> Result<Option<&'static str>, ApplyError> {
     let Some(wanted) = draft.plan.tuning.smt else { return Ok(None) };
     let path = paths::smt_control();
-    let shown = tasks::unless_gone(draft.host.read_text(&path))?.unwrap_or_default();
+    let shown = draft.state.text(&path)?.unwrap_or_default();
     let word = if wanted { "on" } else { "off" };
     match shown.trim() {
         "on" | "off" => Ok(Some(word).filter(|word| *word != shown.trim())),
@@ -92,7 +91,7 @@ fn smt_control(draft: &mut Draft<'_>) -> Result<Option<&'static str>, ApplyError
 /// False, with a finding, if a CPU is offline. It may be the first thread of its core; SMT off
 /// would then leave that core without a CPU.
 fn all_online(draft: &mut Draft<'_>, online: &CpuSet) -> Result<bool, ApplyError> {
-    let present = cpusets::list(draft.host, &paths::cpu_present())?;
+    let present = draft.state.required_cpu_list(&paths::cpu_present())?;
     let absent = present.difference(online);
     if absent.is_empty() {
         return Ok(true);
@@ -110,7 +109,7 @@ fn siblings(draft: &Draft<'_>, online: &CpuSet) -> Result<CpuSet, ApplyError> {
     let mut others = CpuSet::new();
     for pu in online.iter() {
         let path = paths::cpu_file(pu, "topology/thread_siblings_list");
-        let core = cpusets::list(draft.host, &path)?;
+        let core = draft.state.required_cpu_list(&path)?;
         if core.iter().next() != Some(pu) {
             others.insert(pu);
         }
@@ -132,8 +131,8 @@ fn check(draft: &Draft<'_>, online: &CpuSet, going: &CpuSet) -> Result<(), Refus
 
 /// False, with a finding, if masks or groups would be changed permanently.
 fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
-    if let Some(cpusets) = draft.hierarchy()?.filter(|one| one.version() == Version::V1)
-        && !cpusets.children(draft.host, cpusets.root())?.is_empty()
+    if let Some(cpusets) = draft.state.cpusets()?.filter(|one| one.version() == Version::V1)
+        && !cpusets.children(draft.state, cpusets.root())?.is_empty()
     {
         let text = format!("cgroup v1 would strike PUs {going} out of its groups for good");
         let hint = "boot with nosmt or maxcpus=, or with cgroup v2";
@@ -141,13 +140,13 @@ fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
         return Ok(false);
     }
     let mut bound = Vec::new();
-    for pid in tasks::processes(draft.host)? {
-        for tid in tasks::threads_of(draft.host, pid)? {
-            let Some(mask) = tasks::unless_gone(draft.host.affinity(tid))? else { continue };
+    for pid in draft.state.processes()? {
+        for tid in draft.state.threads_of(pid)? {
+            let Some(mask) = draft.state.mask(tid)? else { continue };
             if mask.is_empty() || !mask.is_subset(going) {
                 continue;
             }
-            let Some(stat) = tasks::stat(draft.host, tid)? else { continue };
+            let Some(stat) = draft.state.stat(tid)? else { continue };
             // A task that this plan moves has its mask in the journal; undo restores it.
             if !stat.is_unmovable() && !draft.moves(stat.task()) {
                 bound.push(format!("{} ({})", tid, stat.comm));
@@ -176,10 +175,10 @@ fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
 /// original CPUs.
 fn interrupts(draft: &mut Draft<'_>, going: &CpuSet) -> Result<(), ApplyError> {
     let goal = draft.plan.housekeeping.difference(going);
-    let listed = tasks::unless_gone(draft.host.list(&paths::irqs_dir()))?.unwrap_or_default();
+    let listed = draft.state.names(&paths::irqs_dir())?;
     for number in listed.iter().filter_map(|name| name.parse::<u32>().ok()) {
         let path = paths::irq_file(number, "smp_affinity_list");
-        let Some(bytes) = tasks::unless_gone(draft.host.read(&path))? else { continue };
+        let Some(bytes) = draft.state.file(&path)? else { continue };
         let set = cpusets::parse(&path, &bytes)?;
         if !set.is_empty() && set.is_subset(going) {
             let reason = "its PU goes offline";
@@ -190,19 +189,9 @@ fn interrupts(draft: &mut Draft<'_>, going: &CpuSet) -> Result<(), ApplyError> {
 }
 
 /// CPUs of the plan that are offline now, with the threads that were to run there.
-pub(crate) fn missing(
-    host: &dyn pinfold_host::Host,
-    plan: &pinfold_model::Plan,
-) -> Result<Vec<Finding>, pinfold_host::HostError> {
-    let Some(online) = tasks::unless_gone(cpusets::list(host, &paths::cpu_online()))? else {
-        return Ok(Vec::new());
-    };
-    let mut found = Vec::new();
+pub(crate) fn missing(online: &CpuSet, plan: &pinfold_model::Plan) -> Vec<Finding> {
     let planned = plan.threads().map(|(_, thread)| &thread.pus).collect::<CpuSet>();
-    for pu in planned.difference(&online).iter() {
-        found.push(offline(plan, pu));
-    }
-    Ok(found)
+    planned.difference(online).iter().map(|pu| offline(plan, pu)).collect()
 }
 
 fn offline(plan: &pinfold_model::Plan, pu: PuId) -> Finding {

@@ -10,7 +10,6 @@ use pinfold_model::{Finding, IrqPlan};
 
 use crate::error::ApplyError;
 use crate::steps::draft::Draft;
-use crate::tasks;
 
 /// Name of the daemon that distributes interrupts.
 const BALANCER: &str = "irqbalance";
@@ -55,7 +54,7 @@ fn of_device(draft: &mut Draft<'_>, plan: &IrqPlan) -> Result<(), ApplyError> {
 /// forms.
 fn numbers_of(draft: &Draft<'_>, device: &str) -> Result<Option<BTreeSet<u32>>, ApplyError> {
     if device == IrqPlan::ALL {
-        let listed = tasks::unless_gone(draft.host.list(&paths::irqs_dir()))?.unwrap_or_default();
+        let listed = draft.state.names(&paths::irqs_dir())?;
         let mut numbers = existing(draft, listed.iter().filter_map(|name| name.parse().ok()));
         for other in draft.plan.irqs.iter().filter(|irq| irq.device != IrqPlan::ALL) {
             let named = numbers_of(draft, &other.device)?.unwrap_or_default();
@@ -65,9 +64,9 @@ fn numbers_of(draft: &Draft<'_>, device: &str) -> Result<Option<BTreeSet<u32>>, 
     }
     if let Some(node) = device.strip_prefix("node ").and_then(|node| node.parse::<u32>().ok()) {
         let mut numbers = BTreeSet::new();
-        let devices = tasks::unless_gone(draft.host.list(&paths::pci_devices_dir()))?;
-        for address in devices.unwrap_or_default() {
-            let own = tasks::unless_gone(draft.host.read_text(&paths::pci_numa_node(&address)))?;
+        let devices = draft.state.names(&paths::pci_devices_dir())?;
+        for address in devices {
+            let own = draft.state.text(&paths::pci_numa_node(&address))?;
             if own.and_then(|text| text.trim().parse().ok()) == Some(node) {
                 numbers.extend(of_address(draft, &address)?);
             }
@@ -81,11 +80,10 @@ fn numbers_of(draft: &Draft<'_>, device: &str) -> Result<Option<BTreeSet<u32>>, 
 }
 
 fn of_address(draft: &Draft<'_>, device: &str) -> Result<BTreeSet<u32>, ApplyError> {
-    let listed = tasks::unless_gone(draft.host.list(&paths::pci_msi_irqs(device)))?;
-    let mut numbers: BTreeSet<u32> =
-        listed.iter().flatten().filter_map(|name| name.parse().ok()).collect();
+    let listed = draft.state.names(&paths::pci_msi_irqs(device))?;
+    let mut numbers: BTreeSet<u32> = listed.iter().filter_map(|name| name.parse().ok()).collect();
     if numbers.is_empty() {
-        let line = tasks::unless_gone(draft.host.read_text(&paths::pci_irq(device)))?;
+        let line = draft.state.text(&paths::pci_irq(device))?;
         let line: Option<u32> = line.and_then(|text| text.trim().parse().ok());
         numbers.extend(line.filter(|number| *number != 0));
     }
@@ -95,13 +93,13 @@ fn of_address(draft: &Draft<'_>, device: &str) -> Result<BTreeSet<u32>, ApplyErr
 /// The interrupts that exist: one that no driver has requested is not listed.
 fn existing(draft: &Draft<'_>, numbers: impl Iterator<Item = u32>) -> BTreeSet<u32> {
     numbers
-        .filter(|number| draft.host.exists(&paths::irq_file(*number, "smp_affinity_list")))
+        .filter(|number| draft.state.exists(&paths::irq_file(*number, "smp_affinity_list")))
         .collect()
 }
 
 fn balancer_runs(draft: &Draft<'_>) -> Result<bool, ApplyError> {
-    for pid in tasks::processes(draft.host)? {
-        if tasks::stat(draft.host, pid)?.is_some_and(|stat| stat.comm == BALANCER) {
+    for pid in draft.state.processes()? {
+        if draft.state.stat(pid)?.is_some_and(|stat| stat.comm == BALANCER) {
             return Ok(true);
         }
     }

@@ -9,10 +9,9 @@ use std::collections::BTreeMap;
 use pinfold_host::{numa_maps, paths};
 use pinfold_model::{Change, CpuSet, Finding, NodeId, PuId, Undo};
 
-use crate::cpusets;
 use crate::error::ApplyError;
 use crate::steps::draft::Draft;
-use crate::tasks::{self, Rules};
+use crate::tasks::Rules;
 
 pub(super) fn pools(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     for pool in &draft.plan.tuning.huge_pages {
@@ -29,14 +28,14 @@ pub(super) fn bind(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         return Ok(());
     }
     let nodes: CpuSet = memory.nodes.iter().map(|node| PuId(node.0)).collect();
-    let online = cpusets::list(draft.host, &paths::node_online())?;
+    let online = draft.state.required_cpu_list(&paths::node_online())?;
     if online.is_subset(&nodes) {
         return Ok(());
     }
     group(draft, &nodes)?;
     let pid = draft.vm;
     let path = paths::process_numa_maps(pid.tid);
-    let Some(text) = tasks::unless_gone(draft.host.read_text(&path))? else {
+    let Some(text) = draft.state.text(&path)? else {
         let text = format!("this kernel has no {path}, so it is not known where pages are");
         return draft.lacks(Finding::warning("memory", text));
     };

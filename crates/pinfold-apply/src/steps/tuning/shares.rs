@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_host::{paths, process};
+use pinfold_host::paths;
 use pinfold_model::{Change, Finding, Tid, Undo};
 
 use crate::actuators;
@@ -21,7 +21,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         return Ok(());
     }
     let root = paths::resctrl_dir();
-    let schemata = tasks::unless_gone(draft.host.read_text(&file(&root, "schemata")))?;
+    let schemata = draft.state.text(&file(&root, "schemata"))?;
     let Some(schemata) = schemata else {
         let text = "it is not mounted, or the CPU cannot divide caches and bandwidth";
         let hint = format!("`pinfold doctor` shows which; mount -t resctrl resctrl {root}");
@@ -39,7 +39,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         let hint = format!("it has {names}; {} shows them", file(&root, "schemata"));
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     }
-    if draft.host.is_live() && !process::is_root() {
+    if !draft.state.is_writable() {
         let text = format!("only root can make groups in {root}");
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint("run it as root"));
     }
@@ -57,7 +57,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 
 fn group_steps(draft: &mut Draft<'_>, group: &str) -> Result<(), ApplyError> {
     let undo = || Undo::RemoveGroup { path: group.to_owned() };
-    if !draft.host.exists(group) {
+    if !draft.state.exists(group) {
         draft.step(Change::MakeGroup { path: group.to_owned() }, undo(), REASON);
     }
     let mut lines: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -71,13 +71,13 @@ fn group_steps(draft: &mut Draft<'_>, group: &str) -> Result<(), ApplyError> {
         .map(|(resource, domains)| format!("{resource}:{}\n", domains.join(";")))
         .collect();
     let path = file(group, "schemata");
-    let now = tasks::unless_gone(draft.host.read_text(&path))?.unwrap_or_default();
+    let now = draft.state.text(&path)?.unwrap_or_default();
     let (asked, shown) = (actuators::shares(&text), actuators::shares(&now));
     if asked.iter().any(|(key, amount)| shown.get(key) != Some(amount)) {
         draft.step(Change::WriteFile { path, value: text.into_bytes() }, undo(), REASON);
     }
     let path = file(group, "tasks");
-    let inside = tasks::unless_gone(draft.host.read_text(&path))?.unwrap_or_default();
+    let inside = draft.state.text(&path)?.unwrap_or_default();
     let inside = tasks::numbers(inside.lines());
     let missing: Vec<Tid> =
         draft.vm_tids.iter().copied().filter(|tid| !inside.contains(tid)).collect();
@@ -91,12 +91,12 @@ fn group_steps(draft: &mut Draft<'_>, group: &str) -> Result<(), ApplyError> {
 /// The machine's threads that are in a group other than Pinfold's or the root.
 fn members(draft: &Draft<'_>, root: &str, own: &str) -> Result<Vec<(Tid, String)>, ApplyError> {
     let mut found = Vec::new();
-    for name in tasks::unless_gone(draft.host.list(root))?.unwrap_or_default() {
+    for name in draft.state.names(root)? {
         let group = file(root, &name);
-        if group == own || !draft.host.exists(&file(&group, "schemata")) {
+        if group == own || !draft.state.exists(&file(&group, "schemata")) {
             continue;
         }
-        let text = tasks::unless_gone(draft.host.read_text(&file(&group, "tasks")))?;
+        let text = draft.state.text(&file(&group, "tasks"))?;
         let tids = tasks::numbers(text.unwrap_or_default().lines());
         let ours = tids.into_iter().filter(|tid| draft.vm_tids.contains(tid));
         found.extend(ours.map(|tid| (tid, group.clone())));

@@ -7,7 +7,7 @@ use pinfold_host::process;
 use pinfold_model::{Command, Platform};
 use pinfold_run::emulate::exec::{self, spawn};
 use pinfold_run::emulate::ipc::{self, Ask};
-use pinfold_run::{Exit, Failure, host, inputs};
+use pinfold_run::{Exit, Failure, HelperProgram, Session, host, inputs};
 
 use crate::cli::RunArgs;
 use crate::cli::emulate::{ExecArgs, ShellArgs};
@@ -60,5 +60,7 @@ pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure>
     let vnode = inputs::asked("--speed", platforms::vnode_from_words(&words))?;
     let share_housekeeping = arguments.share_housekeeping;
     let platform = Platform { vnodes: vec![vnode], share_housekeeping };
-    as_it_ended(exec::run_slow(&state, platform, &arguments.command)?)
+    let program = HelperProgram::own()?;
+    let session = Session { state: &state, program: &program };
+    as_it_ended(exec::run_slow(session, platform, &arguments.command)?)
 }

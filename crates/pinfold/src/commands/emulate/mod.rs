@@ -12,7 +12,7 @@ use pinfold_model::{Command, LoadRow, RecordedLoad};
 use pinfold_run::emulate::ipc::{self, Ask};
 use pinfold_run::emulate::steps::{PlannedPlatform, steps_of};
 use pinfold_run::emulate::supervisor::{PlatformFile, plan_of, start_child, supervise};
-use pinfold_run::{Exit, Failure, emulate, host, inputs, interrupt};
+use pinfold_run::{Exit, Failure, HelperProgram, Session, emulate, host, inputs, interrupt};
 use serde_json::json;
 
 use crate::cli::SentinelArgs;
@@ -100,15 +100,17 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
         )));
     }
     interrupt::install()?;
+    let program = HelperProgram::own()?;
+    let session = Session { state: &state, program: &program };
     if arguments.foreground {
-        return supervise(&file, &state);
+        return supervise(&file, session);
     }
     // Everything that can be rejected is rejected here, where the user sees it.
     let host = host::live()?;
     let plan = plan_of(&file, &host)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     interrupt::check()?;
-    output::show(&status::to_text(&start_child(&file, &state)?));
+    output::show(&status::to_text(&start_child(&file, session)?));
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! `pinfold emulate verify`: requested against achieved speed of a vnode.
 
-use pinfold_run::emulate::verify::{self, Row, Verification};
+use pinfold_run::emulate::verify::{self, Effort, Row, Verification};
 use pinfold_run::{Failure, host};
 use serde_json::{Value, json};
 
@@ -11,8 +11,8 @@ use crate::screen;
 /// Measures and prints.
 pub fn verify(arguments: &VerifyArgs, state: Option<&str>) -> Result<(), Failure> {
     let repetitions = arguments.repetitions;
-    let how = (repetitions, arguments.quick);
-    let found = verify::verify(&host::state(state)?, &arguments.vnode, how)?;
+    let effort = Effort { repetitions, is_quick: arguments.quick };
+    let found = verify::verify(&host::state(state)?, &arguments.vnode, effort)?;
     if arguments.json {
         data(&to_json(&found).to_string());
     } else {

@@ -1,0 +1,278 @@
+//! What the steps of one pass are made from: a snapshot of the host.
+//!
+//! [`HostState::read`] begins with the machine's threads. What else the steps need depends on the
+//! plan and on the values themselves, so each further value is read when the steps first need it,
+//! and kept: in one pass a question has one answer, whichever module asks it. The modules of
+//! `steps` take this state and have no access to the host.
+//!
+//! A thread that ends or a value that changes after it was read here is found by the read-back of
+//! the step, or by the next pass, which takes a new snapshot.
+
+use std::borrow::Borrow;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use pinfold_host::mountinfo::{self, ControllerMount};
+use pinfold_host::proc_stat::{self, ProcStat};
+use pinfold_host::{Host, HostError, paths, process};
+use pinfold_model::{CpuSet, KeptFile, Policy, Setting, TaskId, TaskState, Tid};
+
+use crate::cpusets::{self, CPUSET, Cpusets, Hierarchy};
+use crate::error::ApplyError;
+use crate::files::Files;
+use crate::tasks::{self, Target};
+
+/// The values of one host at one time, as far as they were needed.
+pub(crate) struct HostState<'h> {
+    /// The machine's process.
+    pub(crate) vm: TaskId,
+    /// The threads of that process in ascending order.
+    pub(crate) listed: Vec<Tid>,
+    host: &'h dyn Host,
+    hierarchy: &'h Hierarchy<'h>,
+    known: Known,
+}
+
+/// The answers so far. A missing file, thread or group is an answer too: `None`.
+#[derive(Default)]
+struct Known {
+    files: Answers<String, Option<Vec<u8>>>,
+    directories: Answers<String, Vec<String>>,
+    paths: Answers<String, bool>,
+    masks: Answers<Tid, Option<CpuSet>>,
+    policies: Answers<Tid, Option<Policy>>,
+    settings: Answers<Setting, Option<Option<String>>>,
+}
+
+/// The answers to one kind of question.
+struct Answers<K, V>(RefCell<BTreeMap<K, V>>);
+
+impl<K, V> Default for Answers<K, V> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
+}
+
+impl<K: Ord, V: Clone> Answers<K, V> {
+    /// The answer about one object; `read` is called the first time.
+    fn about<Q, E>(&self, object: &Q, read: impl FnOnce() -> Result<V, E>) -> Result<V, E>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ToOwned<Owned = K> + ?Sized,
+    {
+        if let Some(known) = self.0.borrow().get(object) {
+            return Ok(known.clone());
+        }
+        let answer = read()?;
+        self.0.borrow_mut().insert(object.to_owned(), answer.clone());
+        Ok(answer)
+    }
+}
+
+impl<'h> HostState<'h> {
+    /// Begins a snapshot.
+    ///
+    /// # Errors
+    /// [`ApplyError::VmGone`], [`ApplyError::Host`].
+    pub(crate) fn read(
+        host: &'h dyn Host,
+        hierarchy: &'h Hierarchy<'h>,
+        target: &Target,
+    ) -> Result<Self, ApplyError> {
+        let pid = target.pid;
+        let known = Known::default();
+        let vm = TaskId { tid: pid, start_time: 0 };
+        let mut state = Self { vm, listed: Vec::new(), host, hierarchy, known };
+        state.vm = state.stat(pid)?.ok_or(ApplyError::VmGone { pid })?.task();
+        state.listed = match target.confirmed_threads(host) {
+            Some(threads) => threads,
+            None => state.threads_of(pid)?,
+        };
+        Ok(state)
+    }
+
+    /// False if this process may not write the kernel's files on that host.
+    pub(crate) fn is_writable(&self) -> bool {
+        !self.host.is_live() || process::is_root()
+    }
+
+    /// The hierarchy with the cpuset controller.
+    pub(crate) fn cpusets(&self) -> Result<Option<&'h Cpusets>, HostError> {
+        self.hierarchy.get_or_find(|| self.mount(CPUSET))
+    }
+
+    /// The mount of a controller.
+    pub(crate) fn mount(&self, controller: &str) -> Result<Option<ControllerMount>, HostError> {
+        let mut read = |path: &str| {
+            let bytes = self.required(path)?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        mountinfo::controller_in(&mut read, controller)
+    }
+
+    /// Major and minor number of the kernel.
+    pub(crate) fn release(&self) -> Result<(u32, u32), HostError> {
+        cpusets::parse_release(&self.required(&paths::kernel_release())?)
+    }
+}
+
+/// Files and directories.
+impl HostState<'_> {
+    /// The content of a file.
+    pub(crate) fn file(&self, path: &str) -> Result<Option<Vec<u8>>, HostError> {
+        self.known.files.about(path, || Files::file(self.host, path))
+    }
+
+    /// The content of a file as text.
+    pub(crate) fn text(&self, path: &str) -> Result<Option<String>, HostError> {
+        let bytes = self.file(path)?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// The content of a file that must exist.
+    pub(crate) fn required(&self, path: &str) -> Result<Vec<u8>, HostError> {
+        match self.file(path)? {
+            Some(bytes) => Ok(bytes),
+            // Only the host has the error.
+            None => self.host.read(path),
+        }
+    }
+
+    /// A list of CPUs or memory nodes in a file.
+    pub(crate) fn cpu_list(&self, path: &str) -> Result<Option<CpuSet>, HostError> {
+        self.file(path)?.map(|bytes| cpusets::parse(path, &bytes)).transpose()
+    }
+
+    /// The same where the file must exist.
+    pub(crate) fn required_cpu_list(&self, path: &str) -> Result<CpuSet, HostError> {
+        cpusets::parse(path, &self.required(path)?)
+    }
+
+    /// The names in a directory; empty if it does not exist.
+    pub(crate) fn names(&self, path: &str) -> Result<Vec<String>, HostError> {
+        self.known.directories.about(path, || self.host.names(path))
+    }
+
+    /// True if a file or directory exists.
+    pub(crate) fn exists(&self, path: &str) -> bool {
+        let Ok(exists) =
+            self.known.paths.about(path, || Ok::<_, Infallible>(Host::exists(self.host, path)));
+        exists
+    }
+}
+
+/// Threads and processes.
+impl HostState<'_> {
+    /// `stat` of a thread; `None` if it has ended.
+    pub(crate) fn stat(&self, tid: Tid) -> Result<Option<ProcStat>, HostError> {
+        let stat = self.stat_at(&paths::task_stat(tid, tid))?;
+        Ok(stat.filter(|stat| !stat.has_ended()))
+    }
+
+    /// True if this same thread still runs.
+    pub(crate) fn is_alive(&self, task: TaskId) -> Result<bool, HostError> {
+        match self.stat(task.tid)? {
+            Some(stat) => Ok(stat.task() == task),
+            // Whether its file is only hidden is a question for the host.
+            None => tasks::is_alive(self.host, task),
+        }
+    }
+
+    fn stat_at(&self, path: &str) -> Result<Option<ProcStat>, HostError> {
+        let Some(text) = self.text(path)? else { return Ok(None) };
+        proc_stat::parse(&text).map(Some).map_err(|error| error.at(path))
+    }
+
+    /// The mask of a thread.
+    pub(crate) fn mask(&self, tid: Tid) -> Result<Option<CpuSet>, HostError> {
+        self.known.masks.about(&tid, || tasks::unless_gone(self.host.affinity(tid)))
+    }
+
+    /// The policy of a thread.
+    pub(crate) fn policy(&self, tid: Tid) -> Result<Option<Policy>, HostError> {
+        self.known.policies.about(&tid, || tasks::unless_gone(self.host.policy(tid)))
+    }
+
+    /// The threads of a process in ascending order; empty if it has ended.
+    pub(crate) fn threads_of(&self, pid: Tid) -> Result<Vec<Tid>, HostError> {
+        Ok(numbers(&self.names(&paths::task_dir(pid))?))
+    }
+
+    /// The threads of this process; empty if it does not run on that host.
+    pub(crate) fn own_threads(&self) -> Result<Vec<Tid>, HostError> {
+        match self.stat_at(&paths::own_stat())? {
+            Some(own) => self.threads_of(own.tid),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// All processes of the host, including kernel threads.
+    pub(crate) fn processes(&self) -> Result<Vec<Tid>, HostError> {
+        Ok(numbers(&self.names(&paths::proc_dir())?))
+    }
+
+    /// Everything about a task that a move may change; `None` if it has ended.
+    pub(crate) fn task(&self, cpusets: &Cpusets, tid: Tid) -> Result<Option<TaskState>, HostError> {
+        let Some(stat) = self.stat(tid)? else { return Ok(None) };
+        let Some(group) = cpusets.group_of(self, tid)? else { return Ok(None) };
+        let Some(mask) = self.mask(tid)? else { return Ok(None) };
+        let Some(policy) = self.policy(tid)? else { return Ok(None) };
+        Ok(Some(TaskState { task: stat.task(), group: cpusets.below(&group), mask, policy }))
+    }
+
+    /// The CPUs that a thread's cpuset allows; `None` if the thread has ended.
+    pub(crate) fn allowed(&self, tid: Tid) -> Result<Option<CpuSet>, HostError> {
+        let Some(cpusets) = self.cpusets()? else {
+            return self.required_cpu_list(&paths::cpu_online()).map(Some);
+        };
+        if let Some(group) = cpusets.group_of(self, tid)?
+            && let Some(allowed) = tasks::unless_gone(cpusets.effective(self, &group))?
+        {
+            return Ok(Some(allowed));
+        }
+        // If its group is gone, it has ended or was moved since: that is a question for the host.
+        cpusets.effective_of(self.host, tid)
+    }
+}
+
+/// Settings of libvirt and systemd. Each costs a child process.
+impl HostState<'_> {
+    /// The value, if the object exists, or `None` for an object that has no such value.
+    pub(crate) fn setting(&self, setting: &Setting) -> Result<Option<Option<String>>, HostError> {
+        self.known.settings.about(setting, || tasks::unless_gone(self.host.setting(setting)))
+    }
+
+    /// The files in which the managing program stores the setting.
+    pub(crate) fn setting_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
+        self.host.setting_files(setting)
+    }
+
+    /// True if systemd manages the cgroup tree.
+    pub(crate) fn has_systemd(&self) -> bool {
+        self.exists(&paths::systemd_booted())
+    }
+}
+
+impl Files for HostState<'_> {
+    fn file(&self, path: &str) -> Result<Option<Vec<u8>>, HostError> {
+        self.file(path)
+    }
+
+    fn required(&self, path: &str) -> Result<Vec<u8>, HostError> {
+        self.required(path)
+    }
+
+    fn names(&self, path: &str) -> Result<Vec<String>, HostError> {
+        self.names(path)
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.exists(path)
+    }
+}
+
+/// The numbers among some names.
+fn numbers(names: &[String]) -> Vec<Tid> {
+    tasks::numbers(names.iter().map(String::as_str))
+}
