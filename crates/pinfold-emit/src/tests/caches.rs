@@ -9,6 +9,7 @@ use pinfold_samples::{auto, exactly};
 use pinfold_vm::argv::parse;
 
 use super::qemu::{SECOND_NS, words};
+use crate as emit;
 
 /// Two L3 domains of four cores with two threads each.
 fn of(model: Option<&str>) -> Topology {
@@ -22,7 +23,7 @@ const INTEL: Option<&str> = Some("Intel(R) Core(TM) i7");
 
 /// The lines of `<cpu>` without comments.
 fn cpu_lines(layout: &Plan, topology: &Topology) -> Vec<String> {
-    let xml = crate::libvirt(layout, topology).unwrap();
+    let xml = emit::libvirt(layout, topology).unwrap();
     let lines = xml.lines().map(|line| line.trim().to_owned());
     let inside = lines.skip_while(|line| !line.starts_with("<cpu ")).skip(1);
     inside.take_while(|line| line != "</cpu>").filter(|line| !line.starts_with("<!--")).collect()
@@ -103,7 +104,7 @@ fn qemus_own_model_gets_what_it_lacks() {
         let topology = of(model);
         let layout = plan(strategy, &topology, &auto()).unwrap();
         let argv = words(&["qemu-system-x86_64", "-cpu", own, "-smp", "2"]);
-        let script = crate::qemu(&layout, &topology, &parse(&argv)).unwrap();
+        let script = emit::qemu(&layout, &topology, &parse(&argv)).unwrap();
         assert!(script.contains(expected), "{expected} is not in\n{script}");
     };
     let all = "-cpu host,topoext=on,host-cache-info=on \\\n    -smp 16,sockets=1,dies=2,cores=4,threads=2";
@@ -130,7 +131,7 @@ fn a_domain_file_gets_dies_and_keeps_its_own_cache() {
     let file =
         |kind: &str, cpu: &str| format!("<domain type='{kind}'><vcpu>16</vcpu>{cpu}</domain>");
     let merged =
-        |text: &str| crate::libvirt_into(text, (&layout, &layout.vnodes[0]), &topology).unwrap();
+        |text: &str| emit::libvirt_into(text, (&layout, &layout.vnodes[0]), &topology).unwrap();
     let new = merged(&file("kvm", "")).text;
     assert!(
         new.contains("<cpu>\n  <topology sockets='1' dies='2' cores='4'")
@@ -147,7 +148,7 @@ fn a_domain_file_gets_dies_and_keeps_its_own_cache() {
     let small = plan("low-latency", &topology, &exactly(4)).unwrap();
     let own = "<cpu mode='host-passthrough'><cache mode='passthrough'/></cpu>";
     let text = file("kvm", own).replace("16", "4");
-    let merge = crate::libvirt_into(&text, (&small, &small.vnodes[0]), &topology).unwrap();
+    let merge = emit::libvirt_into(&text, (&small, &small.vnodes[0]), &topology).unwrap();
     assert!(merge.notes.iter().any(|note| note.contains("not the host's")), "{:?}", merge.notes);
     assert_eq!(Domain::read(&new).unwrap().shape.unwrap().value.vcpus(), Some(16));
 }
@@ -162,7 +163,7 @@ fn libvirts_schema_and_qemu_take_dies_and_caches() {
             let domain = format!(
                 "<domain type='kvm'><name>vm</name><memory>1048576</memory>{}\
                  <os><type arch='x86_64' machine='q35'>hvm</type></os></domain>",
-                crate::libvirt(&layout, &topology).unwrap()
+                emit::libvirt(&layout, &topology).unwrap()
             );
             let file = format!("/tmp/pinfold-plan-caches-{}.xml", process::own_pid());
             pinfold_host::files::write_atomic(&file, domain.as_bytes()).unwrap();
@@ -176,7 +177,7 @@ fn libvirts_schema_and_qemu_take_dies_and_caches() {
         eprintln!("skipped: qemu-system-x86_64 is not installed");
         return;
     };
-    let script = crate::qemu(&layout, &topology, &parse(&words(&["qemu"]))).unwrap();
+    let script = emit::qemu(&layout, &topology, &parse(&words(&["qemu"]))).unwrap();
     let smp = script.lines().find_map(|line| line.trim().strip_prefix("-smp ")).unwrap();
     let smp = smp.trim_end_matches(" \\");
     let line = format!(

@@ -6,6 +6,7 @@ use pinfold_samples::machine::i7_4790k;
 use pinfold_samples::{auto, one};
 
 use super::golden;
+use crate as emit;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -20,13 +21,13 @@ fn balanced() -> pinfold_model::Plan {
 #[test]
 fn golden_files() {
     let layout = balanced();
-    golden("balanced.virsh.sh", &crate::virsh(one(&layout)));
-    golden("balanced.cmdline", &crate::cmdline(&layout, &i7_4790k().build()));
-    golden("balanced.systemd", &crate::systemd(one(&layout)));
-    golden("balanced.tuned.conf", &crate::tuned(&layout, &i7_4790k().build()));
-    golden("balanced.proxmox.sh", &crate::proxmox(one(&layout), &i7_4790k().build()));
-    golden("balanced.kubevirt.yaml", &crate::kubevirt(one(&layout), &i7_4790k().build()));
-    golden("balanced.nova.sh", &crate::nova(one(&layout), &i7_4790k().build()));
+    golden("balanced.virsh.sh", &emit::virsh(one(&layout)));
+    golden("balanced.cmdline", &emit::cmdline(&layout, &i7_4790k().build()));
+    golden("balanced.systemd", &emit::systemd(one(&layout)));
+    golden("balanced.tuned.conf", &emit::tuned(&layout, &i7_4790k().build()));
+    golden("balanced.proxmox.sh", &emit::proxmox(one(&layout), &i7_4790k().build()));
+    golden("balanced.kubevirt.yaml", &emit::kubevirt(one(&layout), &i7_4790k().build()));
+    golden("balanced.nova.sh", &emit::nova(one(&layout), &i7_4790k().build()));
 }
 
 /// Siblings are isolated too, only vCPUs have FIFO, and the tuned profile includes tuned's own.
@@ -34,12 +35,12 @@ fn golden_files() {
 fn a_real_time_plan_in_every_format() {
     let topology = i7_4790k().build();
     let layout = plan("realtime", &topology, &auto()).unwrap();
-    golden("realtime.tuned.conf", &crate::tuned(&layout, &topology));
-    let cmdline = crate::cmdline(&layout, &topology);
+    golden("realtime.tuned.conf", &emit::tuned(&layout, &topology));
+    let cmdline = emit::cmdline(&layout, &topology);
     let line =
         "isolcpus=managed_irq,domain,1-3,5-7 nohz_full=1-3,5-7 rcu_nocbs=1-3,5-7 irqaffinity=0,4";
     assert!(cmdline.lines().any(|found| found == line), "{cmdline}");
-    let xml = crate::libvirt(&layout, &topology).unwrap();
+    let xml = emit::libvirt(&layout, &topology).unwrap();
     for vcpu in 0..3 {
         let line = format!("<vcpusched vcpus='{vcpu}' scheduler='fifo' priority='1'/>");
         assert!(xml.contains(&line), "{xml}");
@@ -50,11 +51,11 @@ fn a_real_time_plan_in_every_format() {
     );
     assert!(xml.contains("<memory mode='strict' nodeset='0'/>"), "{xml}");
     let others = [
-        crate::virsh(one(&layout)),
-        crate::systemd(one(&layout)),
-        crate::proxmox(one(&layout), &i7_4790k().build()),
-        crate::kubevirt(one(&layout), &i7_4790k().build()),
-        crate::nova(one(&layout), &i7_4790k().build()),
+        emit::virsh(one(&layout)),
+        emit::systemd(one(&layout)),
+        emit::proxmox(one(&layout), &i7_4790k().build()),
+        emit::kubevirt(one(&layout), &i7_4790k().build()),
+        emit::nova(one(&layout), &i7_4790k().build()),
     ];
     for text in others {
         assert!(
@@ -68,8 +69,8 @@ fn a_real_time_plan_in_every_format() {
 fn a_plan_that_shares_everything_says_so() {
     let topology = i7_4790k().build();
     let layout = plan("max-performance", &topology, &auto()).unwrap();
-    let host = [crate::cmdline(&layout, &topology), crate::tuned(&layout, &topology)];
-    for text in host.into_iter().chain([crate::systemd(one(&layout))]) {
+    let host = [emit::cmdline(&layout, &topology), emit::tuned(&layout, &topology)];
+    for text in host.into_iter().chain([emit::systemd(one(&layout))]) {
         assert!(text.contains("shares"), "{text}");
         assert!(!text.contains("isolcpus="), "{text}");
     }
@@ -91,9 +92,9 @@ fn shells_can_read_the_scripts() {
     let layout = balanced();
     let Some((shell, folder)) = tool("sh") else { return };
     for script in [
-        crate::virsh(one(&layout)),
-        crate::proxmox(one(&layout), &i7_4790k().build()),
-        crate::nova(one(&layout), &i7_4790k().build()),
+        emit::virsh(one(&layout)),
+        emit::proxmox(one(&layout), &i7_4790k().build()),
+        emit::nova(one(&layout), &i7_4790k().build()),
     ] {
         let file = format!("{}/script.sh", folder.path().display());
         pinfold_host::files::write_atomic(&file, script.as_bytes()).unwrap();
@@ -112,7 +113,7 @@ fn systemd_takes_the_units() {
     for words in ["cpu-weight=200", "cpu-quota=33333/100000"] {
         pinfold_config::requests::knob(&mut layout, words).unwrap();
     }
-    let text = crate::systemd(one(&layout));
+    let text = emit::systemd(one(&layout));
     let mut names = Vec::new();
     for file in text.split("# FILE: ").skip(1) {
         let (path, content) = file.split_once('\n').unwrap();
@@ -160,7 +161,7 @@ fn two_nodes_are_two_nodes_in_every_format() {
         parts.iter().for_each(|part| assert!(text.contains(part), "{part} is not in\n{text}"));
     };
     has(
-        &crate::proxmox(one(&layout), &topology),
+        &emit::proxmox(one(&layout), &topology),
         &[
             "--memory 1024 --hugepages 2 \\\n",
             "    --numa0 'cpus=0-13,hostnodes=0,memory=",
@@ -169,7 +170,7 @@ fn two_nodes_are_two_nodes_in_every_format() {
         ],
     );
     has(
-        &crate::nova(one(&layout), &topology),
+        &emit::nova(one(&layout), &topology),
         &[
             "hw:numa_nodes=2\n",
             "hw:numa_cpus.0=0-13\n",
@@ -181,7 +182,7 @@ fn two_nodes_are_two_nodes_in_every_format() {
         ],
     );
     has(
-        &crate::kubevirt(one(&layout), &topology),
+        &emit::kubevirt(one(&layout), &topology),
         &[
             "        guestMappingPassthrough: {}\n",
             "    memory:\n      guest: 1Gi\n      hugepages:\n        pageSize: 2Mi\n",
@@ -199,11 +200,11 @@ fn real_time_vcpus_are_real_time_in_every_format() {
         Some(pinfold_model::MemoryRequest { bytes: 1 << 30, page_bytes: Some(1 << 30) });
     let mut layout = plan("low-latency", &topology, &request).unwrap();
     pinfold_config::requests::knob(&mut layout, "policy:vcpu(1)=fifo:1").unwrap();
-    let nova = crate::nova(one(&layout), &topology);
+    let nova = emit::nova(one(&layout), &topology);
     assert!(nova.contains("hw:cpu_realtime=yes\n"), "{nova}");
     assert!(nova.contains("'hw:cpu_realtime_mask=^0'\n"), "{nova}");
     assert!(nova.contains("# realtime_scheduler_priority = 1\n"), "{nova}");
-    let kubevirt = crate::kubevirt(one(&layout), &topology);
+    let kubevirt = emit::kubevirt(one(&layout), &topology);
     assert!(kubevirt.contains("      realtime:\n        mask: \"1\"\n"), "{kubevirt}");
     assert!(kubevirt.contains("a node with SMT off"), "{kubevirt}");
 }
@@ -217,16 +218,16 @@ fn a_process_group_is_a_service_and_nothing_else() {
     let request = pinfold_model::Request::of(vec![vnode]);
     let mut layout = plan("vnodes", &topology, &request).unwrap();
     pinfold_config::requests::knob(&mut layout, "policy:task=batch:5").unwrap();
-    let units = crate::systemd(one(&layout));
+    let units = emit::systemd(one(&layout));
     for part in ["\nCPUSchedulingPolicy=batch\nNice=5\n", "cannot express the speed 40%"] {
         assert!(units.contains(part), "{part} is not in\n{units}");
     }
     assert!(!units.contains("QEMU"), "{units}");
     for text in [
-        crate::virsh(one(&layout)),
-        crate::proxmox(one(&layout), &topology),
-        crate::kubevirt(one(&layout), &topology),
-        crate::nova(one(&layout), &topology),
+        emit::virsh(one(&layout)),
+        emit::proxmox(one(&layout), &topology),
+        emit::kubevirt(one(&layout), &topology),
+        emit::nova(one(&layout), &topology),
     ] {
         assert!(text.starts_with("# slow is a process group"), "{text}");
     }

@@ -6,8 +6,10 @@ use pinfold_plan::plan;
 use pinfold_samples::machine::i7_4790k;
 use pinfold_samples::{auto, exactly, set};
 
+use crate as emit;
+
 pub fn libvirt(layout: &pinfold_model::Plan) -> Result<String, pinfold_model::NotSingle> {
-    crate::libvirt(layout, &i7_4790k().build())
+    emit::libvirt(layout, &i7_4790k().build())
 }
 
 /// Parses the fragment inside a domain; panics if it is not XML.

@@ -5,6 +5,8 @@ use pinfold_model::{Plan, Policy, Role};
 use pinfold_plan::plan;
 use pinfold_samples::machine::i7_4790k;
 use pinfold_samples::{auto, exactly};
+
+use crate as emit;
 use pinfold_vm::argv::parse;
 
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -14,7 +16,7 @@ pub fn words(words: &[&str]) -> Vec<String> {
 }
 
 pub fn qemu(layout: &Plan, argv: &[String]) -> Result<String, pinfold_model::NotSingle> {
-    crate::qemu(layout, &i7_4790k().build(), &parse(argv))
+    emit::qemu(layout, &i7_4790k().build(), &parse(argv))
 }
 
 fn made() -> Plan {
@@ -194,7 +196,7 @@ fn the_shape_is_one_that_the_board_can_show() {
         topology.model = model.map(str::to_owned);
         let layout = plan("max-performance", &topology, &auto()).unwrap();
         let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let script = crate::qemu(&layout, &topology, &parse(&argv)).unwrap();
+        let script = emit::qemu(&layout, &topology, &parse(&argv)).unwrap();
         let smp = script.lines().find_map(|line| line.trim().strip_prefix("-smp ")).unwrap();
         assert_eq!(smp.trim_end_matches(" \\"), expected, "{line} on {model:?}\n{script}");
     };
@@ -236,7 +238,7 @@ fn every_qemu_takes_its_shape() {
         }
         let line = format!("{program} {rest} -accel tcg -nodefaults -display none");
         let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let script = crate::qemu(&layout, &topology, &parse(&argv)).unwrap();
+        let script = emit::qemu(&layout, &topology, &parse(&argv)).unwrap();
         let smp = script.lines().find_map(|line| line.trim().strip_prefix("-smp ")).unwrap();
         let smp = smp.trim_end_matches(" \\");
         let line = format!("printf 'quit\\n' | {line} -S -monitor stdio -smp {smp}");

@@ -10,7 +10,7 @@ use pinfold_samples::machine::{Machine, dual_e5_2670, i7_4790k};
 use pinfold_samples::{auto, exactly, one};
 
 use super::golden;
-use crate::{Format, said};
+use crate::{self as emit, Format, said};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -64,7 +64,7 @@ fn texts(layout: &Plan, topology: &Topology) -> Vec<(String, String)> {
         script => format!("{script}.sh"),
     };
     let text = |format: &Format| format.text(layout, topology, &command).unwrap();
-    crate::FORMATS.iter().map(|format| (file_name(format.name), text(format))).collect()
+    emit::FORMATS.iter().map(|format| (file_name(format.name), text(format))).collect()
 }
 
 #[test]
@@ -105,11 +105,11 @@ fn a_plan_that_keeps_nothing_apart_says_its_tunables() {
     let topology = i7_4790k().build();
     let mut layout = plan("max-performance", &topology, &auto()).unwrap();
     knob(&mut layout, "thp=never").unwrap();
-    assert!(crate::cmdline(&layout, &topology).contains("\ntransparent_hugepage=never\n"));
-    let tuned = crate::tuned(&layout, &topology);
+    assert!(emit::cmdline(&layout, &topology).contains("\ntransparent_hugepage=never\n"));
+    let tuned = emit::tuned(&layout, &topology);
     assert!(tuned.contains("[main]\n") && tuned.contains("[vm]\n# thp=never\n"), "{tuned}");
     assert!(!tuned.contains("isolated_cores"), "{tuned}");
-    let units = crate::systemd(one(&layout));
+    let units = emit::systemd(one(&layout));
     assert!(units.contains("w /sys/kernel/mm/transparent_hugepage/enabled - - - - never\n"));
 }
 
@@ -143,7 +143,7 @@ fn systemd_writes_what_tmpfiles_says() {
         return;
     };
     let (layout, _) = everything();
-    let text = crate::systemd(one(&layout));
+    let text = emit::systemd(one(&layout));
     let file = text.split("# FILE: /etc/tmpfiles.d/").nth(1).unwrap();
     let (name, rest) = file.split_once('\n').unwrap();
     let content = rest.split("# FILE: ").next().unwrap();
@@ -248,8 +248,8 @@ fn a_domain_file_gives_way_where_the_plan_has_a_tunable() {
     let topology = i7_4790k().build();
     let merged = |words: &[&str]| {
         let layout = with("low-latency", 2, &topology, words);
-        let first = crate::libvirt_into(file, one(&layout), &topology).unwrap();
-        let again = crate::libvirt_into(&first.text, one(&layout), &topology).unwrap();
+        let first = emit::libvirt_into(file, one(&layout), &topology).unwrap();
+        let again = emit::libvirt_into(&first.text, one(&layout), &topology).unwrap();
         assert_eq!(again.text, first.text, "merging twice is merging once");
         first
     };
@@ -351,7 +351,7 @@ fn the_page_has_the_table_of_tunables() {
         knob(&mut floating, "cpu-quota=50000/100000").unwrap();
         floating
     });
-    let table = crate::table(&crate::FORMATS, &plans, &topology);
+    let table = emit::table(&emit::FORMATS, &plans, &topology);
     let path = format!("{}/../../docs/emit.md", env!("CARGO_MANIFEST_DIR"));
     let page = files::read_text(&path).unwrap();
     let (before, rest) = page.split_once("<!-- tunables -->\n").unwrap();
