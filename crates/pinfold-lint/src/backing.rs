@@ -5,7 +5,7 @@
 
 use pinfold_model::Severity;
 use pinfold_plan::domain_file::{bytes, page_bytes};
-use pinfold_plan::whole_pages;
+use pinfold_plan::locality::whole_pages;
 
 use super::Diagnostic;
 use super::properties::File;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, PuId, Role, Severity};
 use pinfold_plan::avoidable::severity;
-use pinfold_plan::bring_online;
 use pinfold_plan::layout::Pin;
+use pinfold_plan::online;
 use pinfold_plan::text::verb;
 
 use super::Diagnostic;
@@ -105,7 +105,7 @@ fn waiting(
         true => "until then the machine does not start, or the pin is refused (EINVAL)".to_owned(),
         false => format!("until then {} on {left} only", runs(pins)),
     };
-    flaw.instead = vec![format!("`{}`", bring_online(offline))];
+    flaw.instead = vec![format!("`{}`", online::command(offline))];
     // The pins are right: the host is what changes.
     flaw.is_final = true;
     flaw

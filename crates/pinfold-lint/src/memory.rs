@@ -10,7 +10,7 @@ use pinfold_plan::capacity::{is_empty_node, room, sizes_are_known};
 use pinfold_plan::domain_file::{Domain, RESTRICTIVE, STRICT};
 use pinfold_plan::guest_numa::node_list;
 use pinfold_plan::layout::{Language, MemoryOf, Pin};
-use pinfold_plan::says_where;
+use pinfold_plan::locality;
 
 use super::Diagnostic;
 use super::lookup::{LintContext, places, spoken};
@@ -182,7 +182,7 @@ fn unbound_memory(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     // Nothing can be bound to nodes without memory.
     let empty = known.iter().any(|node| node.memory_bytes > 0) && !nodes.iter().any(counts);
     let vcpus = || view.vcpus().map(|(_, pin)| pin.pus.as_ref().unwrap_or(&view.lookup.usable));
-    let floats = !says_where(view.lookup.topology, vcpus(), &nodes);
+    let floats = !locality::says_where(view.lookup.topology, vcpus(), &nodes);
     let runs = matches!(view.layout.language, Language::Running(_));
     if bound || nodes.is_empty() || empty || floats || runs {
         return;

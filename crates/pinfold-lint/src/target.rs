@@ -12,7 +12,7 @@ use pinfold_model::{
 };
 use pinfold_plan::domain_file::{Domain, DomainError};
 use pinfold_plan::layout::{Language, Layout, MemoryOf};
-use pinfold_plan::{cells_of_file, pinned};
+use pinfold_plan::{guest_cells, pinned};
 
 use super::lookup::{CpuIndex, LintContext, is_real_time};
 use super::placement::placement;
@@ -274,7 +274,7 @@ fn cells(view: &LintContext<'_, '_>) -> Vec<CellRequest> {
         nodes: nodes(Some(vcpus)),
         bytes: None,
     });
-    cells_of_file(cells, &nodes(None), view.lookup.topology)
+    guest_cells::of_file(cells, &nodes(None), view.lookup.topology)
 }
 
 /// Placements on the present CPUs of the vCPUs, in the file's order and in sibling order; emulator

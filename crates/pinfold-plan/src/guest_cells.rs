@@ -27,7 +27,7 @@ use crate::text::pus_text;
 /// host lacks or that have no CPU. A cell without memory nodes of its own gets those of the whole
 /// guest (`whole`) if that is a single node.
 #[must_use]
-pub fn cells_of_file(
+pub fn of_file(
     cells: impl Iterator<Item = CellRequest>,
     whole: &[NodeId],
     topology: &Topology,

@@ -16,13 +16,13 @@ pub(crate) fn usable_once(offline: &CpuSet) -> String {
         "{} {}, usable once online: `{}`",
         pus_text(offline),
         verb(offline, "is offline", "are offline"),
-        bring_online(offline)
+        command(offline)
     )
 }
 
 /// The shell command that brings these CPUs online.
 #[must_use]
-pub fn bring_online(offline: &CpuSet) -> String {
+pub fn command(offline: &CpuSet) -> String {
     let line = |pu: &str| format!("echo 1 > /sys/devices/system/cpu/cpu{pu}/online");
     let numbers: Vec<String> = offline.iter().map(|pu| pu.to_string()).collect();
     match numbers.len() {
@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn the_command_brings_each_of_them_online() {
         let check = |pus: &str, expected: &str| {
-            assert_eq!(bring_online(&CpuSet::parse_list(pus).unwrap()), expected);
+            assert_eq!(command(&CpuSet::parse_list(pus).unwrap()), expected);
         };
         check("5", "echo 1 > /sys/devices/system/cpu/cpu5/online");
         check(

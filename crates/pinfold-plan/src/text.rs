@@ -11,7 +11,7 @@ pub(crate) fn pus_text(pus: &CpuSet) -> String {
     }
 }
 
-/// The verb that goes with [`pus_text`].
+/// The verb that goes with these CPUs.
 #[must_use]
 pub fn verb<'a>(pus: &CpuSet, of_one: &'a str, of_many: &'a str) -> &'a str {
     agree(pus.len(), of_one, of_many)

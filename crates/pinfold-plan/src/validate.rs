@@ -236,7 +236,7 @@ fn absent(named: &CpuSet, topology: &Topology) -> Vec<Finding> {
         let is = verb(&offline, "is offline", "are offline");
         let text = format!("{} of the plan {is}, usable once online", pus_text(&offline));
         Finding::warning("offline", text)
-            .with_hint(format!("bring them online: `{}`", online::bring_online(&offline)))
+            .with_hint(format!("bring them online: `{}`", online::command(&offline)))
     });
     [
         waiting,

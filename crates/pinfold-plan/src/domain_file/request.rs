@@ -7,7 +7,7 @@ use pinfold_model::{
 
 use super::{Board, Cell, Domain, Located, Memnode};
 use crate::capacity::{Demand, excesses, sizes_are_known, with_cpus};
-use crate::guest_cells::cells_of_file;
+use crate::guest_cells;
 
 impl Domain {
     /// The machine of the file as a request. Nodes that the host lacks, or that have no CPU, are
@@ -25,7 +25,7 @@ impl Domain {
                 bytes: cell.value.bytes.filter(|_| sized),
             }
         };
-        let mut cells = cells_of_file(self.cells.iter().map(cell), &bound, topology);
+        let mut cells = guest_cells::of_file(self.cells.iter().map(cell), &bound, topology);
         // A single cell is the whole guest, which is then not divided.
         if let [only] = cells.as_slice()
             && !only.nodes.is_empty()
