@@ -15,7 +15,7 @@ use pinfold_model::{
     Package, PackageId, Pu, PuId, Request, Smt, Source, Speed, Topology, VcpuCount, VmRequest,
     VnodeRequest,
 };
-use pinfold_plan::lint::{self, Layout};
+use pinfold_plan::layout::Layout;
 use pinfold_plan::{plan, strategies};
 
 use crate::arguments::{Arguments, Failure};
@@ -150,7 +150,7 @@ fn checking(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<
     for (pus, topology) in machines {
         let made = plan("compact", topology, &request("compact", *pus))?;
         let layouts = Layout::of_plan(&made, "plan.json");
-        let work = || Ok(time(|| lint::lint(&layouts, topology)));
+        let work = || Ok(time(|| pinfold_lint::lint(&layouts, topology)));
         let times = pairs::rounds(&mut [Contender::new("check", work)], rounds, seed)?;
         let median = pinfold_stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
         by_size.push((f64::from(*pus), median));

@@ -4,10 +4,11 @@ use std::sync::OnceLock;
 
 use pinfold_config::{platforms, requests};
 use pinfold_host::SnapshotHost;
+use pinfold_lint::{fix, lint, render};
 use pinfold_model::{GuestTopology, Plan, Request, Severity, Topology, VcpuCount};
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::lint::{Layout, fix, lint, render};
-use pinfold_plan::{emit, explain, resolve_platform, schema, validate};
+use pinfold_plan::layout::Layout;
+use pinfold_plan::{explain, resolve_platform, schema, validate};
 use pinfold_stats::compare;
 use pinfold_study::measured;
 use pinfold_study::study::{self, Cells, HostFacts};
@@ -120,7 +121,7 @@ fn look_at(plan: &Plan, topology: &Topology) {
     let layouts = Layout::of_plan(plan, "plan.json");
     drop(render(&layouts, &lint(&layouts, topology), (topology, 80)));
     let command = qemu::parse(&[]);
-    for format in &emit::FORMATS {
+    for format in &pinfold_emit::FORMATS {
         drop(format.text(plan, topology, &command));
         for vnode in &plan.vnodes {
             let text = format.text(&plan.alone(vnode), topology, &command);
@@ -143,7 +144,7 @@ pub(crate) fn domain(bytes: &[u8]) {
     let request = Request::vm("vm", VcpuCount::Exactly(2));
     let Ok(plan) = pinfold_plan::plan("low-latency", topology, &request) else { return };
     if let Some(vnode) = plan.vnodes.first()
-        && let Ok(merged) = emit::libvirt_into(&xml, (&plan, vnode), topology)
+        && let Ok(merged) = pinfold_emit::libvirt_into(&xml, (&plan, vnode), topology)
     {
         assert!(Domain::read(&merged.text).is_ok(), "{}", merged.text);
     }
@@ -162,7 +163,7 @@ pub(crate) fn argv(bytes: &[u8]) {
     if let Some(topology) = topology() {
         let request = Request::vm("vm", VcpuCount::Exactly(2));
         if let Ok(plan) = pinfold_plan::plan("low-latency", topology, &request) {
-            drop(emit::qemu(&plan, topology, &command));
+            drop(pinfold_emit::qemu(&plan, topology, &command));
         }
     }
 }

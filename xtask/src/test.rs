@@ -75,7 +75,10 @@ pub fn test(root: &Path, words: &[String]) -> Result<(), String> {
 /// Rewrites golden files; review the differences before you commit them.
 pub fn golden(root: &Path) -> Result<(), String> {
     std::env::set_var("PINFOLD_BLESS", "1");
-    run(root, "cargo", &["test", "--quiet", "-p", "pinfold-topology", "-p", "pinfold-plan"])
+    let crates = ["topology", "plan", "emit", "lint"].map(|name| format!("--package=pinfold-{}", name));
+    let mut words = vec!["test", "--quiet"];
+    words.extend(crates.iter().map(String::as_str));
+    run(root, "cargo", &words)
 }
 
 fn docs(root: &Path) -> Result<(), String> {

@@ -21,6 +21,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-topology", &["pinfold-model", "pinfold-host"]),
     ("pinfold-config", &["pinfold-model"]),
     ("pinfold-plan", &["pinfold-model"]),
+    ("pinfold-emit", &["pinfold-model", "pinfold-plan"]),
+    ("pinfold-lint", &["pinfold-model", "pinfold-plan", "pinfold-emit"]),
+    ("pinfold-samples", &["pinfold-model", "pinfold-host", "pinfold-topology"]),
     ("pinfold-apply", &["pinfold-model", "pinfold-host"]),
     ("pinfold-emulate", &["pinfold-model", "pinfold-host"]),
     ("pinfold-vm", &["pinfold-model", "pinfold-host"]),
@@ -39,6 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-host",
             "pinfold-topology",
             "pinfold-plan",
+            "pinfold-emit",
             "pinfold-apply",
             "pinfold-emulate",
             "pinfold-vm",
@@ -58,6 +62,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-topology",
             "pinfold-config",
             "pinfold-plan",
+            "pinfold-emit",
+            "pinfold-lint",
             "pinfold-apply",
             "pinfold-emulate",
             "pinfold-vm",
@@ -77,6 +83,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-topology",
             "pinfold-config",
             "pinfold-plan",
+            "pinfold-lint",
             "pinfold-apply",
             "pinfold-vm",
             "pinfold-probe",
@@ -94,6 +101,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-topology",
             "pinfold-config",
             "pinfold-plan",
+            "pinfold-emit",
+            "pinfold-lint",
             "pinfold-apply",
             "pinfold-vm",
             "pinfold-probe",
@@ -235,7 +244,7 @@ fn source(name: &str, text: &str, broken: &mut Vec<String>) {
         let kernel_path = code.contains("\"/sys/") || code.contains("\"/proc/");
         // Texts for other tools contain the names of files that those tools write; nothing is
         // opened there.
-        let named = name == "crates/pinfold-plan/src/emit/kernel_files.rs";
+        let named = name == "crates/pinfold-emit/src/kernel_files.rs";
         // The names of tasks in a simulated host.
         let simulated = name.starts_with("crates/pinfold-host/src/sim") || name.starts_with("crates/pinfold-sim/");
         let shell = ["\"sh\"", "\"bash\"", "\"/bin/sh\""].iter().any(|word| code.contains(word));

@@ -18,18 +18,19 @@ use crate::request_check::{self, nodes_to_stay_on};
 use crate::text::{mib, pus_text};
 
 /// The CPUs of a topology by OS index.
-pub(crate) struct Index<'a> {
-    pub topology: &'a Topology,
+pub struct Index<'a> {
+    pub(crate) topology: &'a Topology,
     /// Index in the topology's table by OS index; `usize::MAX` if there is no such CPU.
     places: Vec<usize>,
     /// The largest number of CPUs per core.
-    pub widest_core: usize,
+    pub(crate) widest_core: usize,
     /// The CPUs of each node; `None` for CPUs without a node.
     nodes: BTreeMap<Option<NodeId>, CpuSet>,
 }
 
 impl<'a> Index<'a> {
     /// The index of a topology.
+    #[must_use]
     pub fn of(topology: &'a Topology) -> Self {
         let most = topology.pus.iter().map(|pu| pu.os.index() + 1).max().unwrap_or(0);
         let mut places = vec![usize::MAX; most];
@@ -47,13 +48,14 @@ impl<'a> Index<'a> {
     }
 
     /// The nodes of some CPUs.
+    #[must_use]
     pub fn nodes_of(&self, pus: &CpuSet) -> BTreeSet<NodeId> {
         let used = self.nodes.iter().filter(|(_, of_node)| !of_node.is_disjoint(pus));
         used.filter_map(|(node, _)| *node).collect()
     }
 
     /// Those of the CPUs that are on one of the nodes, or on no node; all if no node is named.
-    pub fn near(&self, pus: &CpuSet, nodes: &BTreeSet<NodeId>) -> CpuSet {
+    pub(crate) fn near(&self, pus: &CpuSet, nodes: &BTreeSet<NodeId>) -> CpuSet {
         if nodes.is_empty() {
             return pus.clone();
         }
@@ -67,22 +69,29 @@ impl<'a> Index<'a> {
     }
 
     /// The CPU's entry in the topology.
+    #[must_use]
     pub fn pu(&self, os: PuId) -> Option<&'a Pu> {
         self.topology.pus.get(*self.places.get(os.index())?)
     }
 
     /// The entries of those of some CPUs that the topology has.
-    pub fn pus(&self, pus: &CpuSet) -> impl Iterator<Item = &'a Pu> {
+    pub(crate) fn pus(&self, pus: &CpuSet) -> impl Iterator<Item = &'a Pu> {
         pus.iter().filter_map(|pu| self.pu(pu))
     }
 
     /// All online siblings of a CPU, usable or not, without the CPU itself.
-    pub fn siblings(&self, os: PuId) -> CpuSet {
+    pub(crate) fn siblings(&self, os: PuId) -> CpuSet {
         let core = self.pu(os).and_then(|pu| self.topology.cores.get(pu.core.index()));
         let mut siblings = core.map(|core| core.pus.clone()).unwrap_or_default();
         siblings.remove(os);
         siblings
     }
+}
+
+/// The CPUs that the vCPUs of a request may use; `None` if none are left for them or for the host.
+#[must_use]
+pub fn usable_for_vcpus(topology: &Topology, request: &Request) -> Option<CpuSet> {
+    AvailableCpus::new(topology, request).ok().map(|available| available.usable)
 }
 
 /// The CPUs and cores that a plan may use.
@@ -232,7 +241,7 @@ impl<'a> AvailableCpus<'a> {
     }
 
     /// All online siblings of a CPU, usable or not, without the CPU itself.
-    pub fn siblings(&self, os: PuId) -> CpuSet {
+    pub(crate) fn siblings(&self, os: PuId) -> CpuSet {
         self.index.siblings(os)
     }
 

@@ -12,7 +12,8 @@ use crate::available::Index;
 
 /// The possible placements of some vCPUs on a host.
 #[derive(Clone, Copy)]
-pub(crate) struct Choice<'a> {
+pub struct Choice<'a> {
+    /// The host's CPUs.
     pub index: &'a Index<'a>,
     /// The CPUs that threads may use.
     pub usable: &'a CpuSet,
@@ -21,12 +22,14 @@ pub(crate) struct Choice<'a> {
 }
 
 /// The severity of a cost.
-pub(crate) fn severity(avoidable: bool) -> Severity {
+#[must_use]
+pub fn severity(avoidable: bool) -> Severity {
     if avoidable { Severity::Warning } else { Severity::Note }
 }
 
 impl<'a> Choice<'a> {
     /// For vCPUs on fast and on slow cores: true if one kind of core has a CPU for each vCPU.
+    #[must_use]
     pub fn of_one_kind(&self) -> bool {
         let mut kinds: BTreeMap<_, usize> = BTreeMap::new();
         for pu in self.index.pus(self.usable) {
@@ -38,6 +41,7 @@ impl<'a> Choice<'a> {
     /// For host siblings that the guest sees as cores: true if each vCPU can have its own core near
     /// the present CPUs, or all can lie on whole cores of one width. vCPUs that are divided equally
     /// over nodes, as NUMA cells are, stay so.
+    #[must_use]
     pub fn with_true_siblings(&self, pins: &CpuSet) -> bool {
         let nodes = self.index.topology.nodes.iter().map(|node| &node.pus);
         let used: Vec<&CpuSet> = nodes.filter(|pus| !pus.is_disjoint(pins)).collect();
@@ -78,12 +82,14 @@ impl<'a> Choice<'a> {
     }
 
     /// For vCPUs on every CPU of the host's tasks: true if there are more CPUs than vCPUs.
+    #[must_use]
     pub fn with_a_pu_for_the_host(&self) -> bool {
         self.vcpus < self.usable.len()
     }
 
     /// For an emulator or iothread on CPUs of vCPUs: true if the kernel balances another CPU that
     /// carries no vCPU.
+    #[must_use]
     pub fn with_free_helpers(&self, carried: &CpuSet) -> bool {
         let online = self.index.topology.online().intersection(&self.index.topology.allowed);
         !online.difference(&self.index.topology.isolated).is_subset(carried)
@@ -97,6 +103,7 @@ impl<'a> Choice<'a> {
 
     /// For vCPUs of one node on several L3 domains: the number of domains and the CPUs of the
     /// largest one that has room for all these vCPUs. `None` if no domain has.
+    #[must_use]
     pub fn crossed_l3s(&self, pins: &Pins<'_>) -> Option<(usize, CpuSet)> {
         let nodes = self.index.topology.nodes.iter();
         let mut parts: Vec<CpuSet> = nodes.map(|node| node.pus.intersection(pins.pus)).collect();
@@ -121,6 +128,7 @@ impl<'a> Choice<'a> {
     }
 
     /// How many L3 domains the vCPUs of one node lie in, if these are several.
+    #[must_use]
     pub fn l3s_of_one_node(&self, pins: &CpuSet) -> Option<usize> {
         let pus = || self.index.pus(pins);
         let nodes: BTreeSet<_> = pus().filter_map(|pu| pu.node).collect();
@@ -129,6 +137,7 @@ impl<'a> Choice<'a> {
     }
 
     /// vCPUs on nodes without memory: those with memory have a PU for each.
+    #[must_use]
     pub fn near_memory(&self) -> bool {
         let nodes = self.index.topology.nodes.iter().filter(|node| node.memory_bytes > 0);
         let pus = nodes.map(|node| &node.pus).collect::<CpuSet>();
@@ -136,12 +145,14 @@ impl<'a> Choice<'a> {
     }
 
     /// For vCPUs that share a CPU: true if there is another CPU.
+    #[must_use]
     pub fn with_another_pu(&self) -> bool {
         self.usable.len() > 1
     }
 
     /// For vCPUs on several nodes: the first of these nodes that has room for all vCPUs, with its
     /// CPUs for them.
+    #[must_use]
     pub fn node_for_all(&self, pins: &Pins<'_>) -> Option<(&'a NumaNode, CpuSet)> {
         let mut used =
             self.index.topology.nodes.iter().filter(|node| !node.pus.is_disjoint(pins.pus));
@@ -150,7 +161,8 @@ impl<'a> Choice<'a> {
 }
 
 /// CPUs of vCPUs that are pinned to one CPU each.
-pub(crate) struct Pins<'a> {
+pub struct Pins<'a> {
+    /// The CPUs.
     pub pus: &'a CpuSet,
     /// Whether the guest topology has threads.
     pub shows_threads: bool,

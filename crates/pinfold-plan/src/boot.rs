@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{CoreKind, CpuSet, Plan, Policy, Smt, Topology, VnodePlan};
+use pinfold_model::{CoreKind, CpuSet, Plan, Policy, PuId, Smt, Topology, VnodePlan};
 
 /// Relation of a parameter to the host's command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum BootParameterState {
+pub enum BootParameterState {
     /// The command line does not contain it.
     New,
     /// The command line contains it with this value.
@@ -18,7 +18,8 @@ pub(crate) enum BootParameterState {
 
 /// Compares a parameter such as `isolcpus=domain,4-7`, or the pair `hugepagesz=2M hugepages=512`,
 /// with the words of a kernel command line.
-pub(crate) fn standing(parameter: &str, booted: &[String]) -> BootParameterState {
+#[must_use]
+pub fn standing(parameter: &str, booted: &[String]) -> BootParameterState {
     let words: Vec<&str> = parameter.split(' ').collect();
     let mut found: Vec<(String, bool)> = Vec::new();
     match words.as_slice() {
@@ -49,7 +50,8 @@ pub(crate) fn standing(parameter: &str, booted: &[String]) -> BootParameterState
 
 /// The words of a host's kernel command line that these parameters replace, for messages: ` in
 /// place of isolcpus=4-7`, or an empty text.
-pub(crate) fn in_place_of(parameters: &[String], booted: &[String]) -> String {
+#[must_use]
+pub fn in_place_of(parameters: &[String], booted: &[String]) -> String {
     let old = parameters.iter().filter_map(|parameter| match standing(parameter, booted) {
         BootParameterState::Other(old) => Some(old),
         BootParameterState::New | BootParameterState::There => None,
@@ -83,14 +85,16 @@ fn value(word: &str) -> Option<(BTreeSet<&str>, CpuSet)> {
 }
 
 /// The CPUs that a word such as `isolcpus=domain,4-7` lists; empty if it lists none.
-pub(crate) fn cpus(word: &str) -> CpuSet {
+#[must_use]
+pub fn cpus(word: &str) -> CpuSet {
     value(word).map(|(_, cpus)| cpus).unwrap_or_default()
 }
 
 /// The CPUs that kernel parameters isolate for a plan, whether or not the plan itself excludes
 /// other tasks from them: its exclusive CPUs, and all CPUs of the cores of real-time vCPUs. Empty
 /// if the plan shares all CPUs with the host.
-pub(crate) fn kept(plan: &Plan, topology: &Topology) -> CpuSet {
+#[must_use]
+pub fn kept(plan: &Plan, topology: &Topology) -> CpuSet {
     kept_for(&plan.vnodes, (&plan.exclusive, &plan.housekeeping), topology)
 }
 
@@ -123,7 +127,8 @@ pub(crate) fn kept_for(
 /// The offline CPUs that may be siblings of `reserved` ones. The kernel hides the core of an
 /// offline CPU. So each of them may be a sibling if a wholly reserved core shows fewer threads than
 /// others of its kind, or if SMT is off.
-pub(crate) fn possible_siblings(reserved: &CpuSet, topology: &Topology) -> CpuSet {
+#[must_use]
+pub fn possible_siblings(reserved: &CpuSet, topology: &Topology) -> CpuSet {
     let mut widest: BTreeMap<CoreKind, usize> = BTreeMap::new();
     for core in &topology.cores {
         let most = widest.entry(core.kind).or_default();
@@ -135,6 +140,24 @@ pub(crate) fn possible_siblings(reserved: &CpuSet, topology: &Topology) -> CpuSe
         widest.get(&core.kind).is_some_and(|most| core.pus.len() < *most) || smt_is_off
     });
     if lacks_one { topology.offline.clone() } else { CpuSet::new() }
+}
+
+/// The parameters that exclude tasks and kernel work from some CPUs.
+#[must_use]
+pub fn keeping_off(reserved: &CpuSet) -> Vec<String> {
+    let mut line = vec![format!("isolcpus=managed_irq,domain,{reserved}")];
+    let tickless = without_boot_pu(reserved);
+    if !tickless.is_empty() {
+        line.push(format!("nohz_full={tickless}"));
+        line.push(format!("rcu_nocbs={tickless}"));
+    }
+    line
+}
+
+/// The same CPUs without the boot CPU, which keeps time for the others.
+#[must_use]
+pub fn without_boot_pu(pus: &CpuSet) -> CpuSet {
+    pus.difference(&CpuSet::single(PuId(0)))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ const MOST_SETS: usize = 4096;
 
 /// Memory that can come only from certain nodes.
 #[derive(Clone, Debug)]
-pub(crate) struct Demand {
+pub struct Demand {
     /// Size in bytes.
     pub bytes: u64,
     /// The nodes; `None` if the kernel may take it from any node.
@@ -25,7 +25,7 @@ pub(crate) struct Demand {
 
 /// Nodes with less memory than is bound to them.
 #[derive(Clone, Debug)]
-pub(crate) struct Excess {
+pub struct Excess {
     /// The nodes, ascending; `None` for all nodes of the host.
     pub nodes: Option<Vec<NodeId>>,
     /// Bytes that are bound to them.
@@ -38,6 +38,7 @@ pub(crate) struct Excess {
 
 impl Excess {
     /// A sentence for one machine with these demands.
+    #[must_use]
     pub fn of_one(&self, demands: &[Demand]) -> String {
         let cells: Vec<String> = self
             .whose
@@ -64,7 +65,8 @@ impl Excess {
 
 /// The smallest sets of nodes that have less memory than is bound to them; empty if the topology
 /// has no memory sizes.
-pub(crate) fn excesses(demands: &[Demand], topology: &Topology) -> Vec<Excess> {
+#[must_use]
+pub fn excesses(demands: &[Demand], topology: &Topology) -> Vec<Excess> {
     if !sizes_are_known(topology) {
         return Vec::new();
     }
@@ -90,7 +92,8 @@ pub(crate) fn excesses(demands: &[Demand], topology: &Topology) -> Vec<Excess> {
 }
 
 /// Bytes of memory of these nodes.
-pub(crate) fn room(nodes: &Nodes, topology: &Topology) -> u64 {
+#[must_use]
+pub fn room(nodes: &Nodes, topology: &Topology) -> u64 {
     let on = topology.nodes.iter().filter(|node| nodes.contains(&node.id));
     on.map(|node| node.memory_bytes).sum()
 }
@@ -120,7 +123,8 @@ fn sets(demands: &[Demand], all: &Nodes) -> Vec<Nodes> {
 }
 
 /// hwloc gives each node of a synthetic machine 1 GiB if the description has no sizes.
-pub(crate) fn sizes_are_known(topology: &Topology) -> bool {
+#[must_use]
+pub fn sizes_are_known(topology: &Topology) -> bool {
     match &topology.source {
         Source::Synthetic(text) => text.contains("memory"),
         Source::Live | Source::Captured(_) => true,
@@ -128,13 +132,15 @@ pub(crate) fn sizes_are_known(topology: &Topology) -> bool {
 }
 
 /// True for a node without memory on a host that reports memory.
-pub(crate) fn is_empty_node(topology: &Topology, id: NodeId) -> bool {
+#[must_use]
+pub fn is_empty_node(topology: &Topology, id: NodeId) -> bool {
     topology.nodes.iter().any(|node| node.memory_bytes > 0)
         && !topology.nodes.iter().any(|node| node.id == id && node.memory_bytes > 0)
 }
 
 /// Those of the nodes that exist on the host and have CPUs.
-pub(crate) fn with_cpus(nodes: &[NodeId], topology: &Topology) -> Vec<NodeId> {
+#[must_use]
+pub fn with_cpus(nodes: &[NodeId], topology: &Topology) -> Vec<NodeId> {
     let has =
         |id: &&NodeId| topology.nodes.iter().any(|node| node.id == **id && !node.pus.is_empty());
     nodes.iter().filter(has).copied().collect()
@@ -143,7 +149,7 @@ pub(crate) fn with_cpus(nodes: &[NodeId], topology: &Topology) -> Vec<NodeId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::machine::Machine;
+    use pinfold_samples::machine::Machine;
 
     #[test]
     fn what_is_bound_to_nodes_is_added_up() {

@@ -112,11 +112,8 @@ pub fn again(plan: &Plan, vcpus: Option<u32>) -> String {
 }
 
 /// The command that plans the same with isolation under this strategy, in an output format.
-pub(crate) fn isolating(
-    plan: &Plan,
-    topology: &Topology,
-    (strategy, format): (&str, &str),
-) -> String {
+#[must_use]
+pub fn isolating(plan: &Plan, topology: &Topology, (strategy, format): (&str, &str)) -> String {
     let command =
         format!("{} --isolate host --emit {format}", of_vnodes(strategy, &asked_of(plan)));
     on(&command, topology)

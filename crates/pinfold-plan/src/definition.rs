@@ -54,10 +54,11 @@ fn costs(strategy: &str) -> impl Iterator<Item = &'static Cost> {
 }
 
 /// The namespace of the mark.
-pub(crate) const NAMESPACE: &str = "urn:pinfold:placement";
+pub const NAMESPACE: &str = "urn:pinfold:placement";
 
 /// The reason why a cost is no warning, for the end of its text.
-pub(crate) fn reason(strategy: &str) -> String {
+#[must_use]
+pub fn reason(strategy: &str) -> String {
     format!("; {strategy} is defined to place threads so")
 }
 
@@ -83,7 +84,8 @@ pub(crate) fn of_plan(plan: &Plan) -> Option<&str> {
 }
 
 /// True if a check's finding of this name is a cost of the strategy by definition.
-pub(crate) fn is_cost(strategy: &str, name: &str) -> bool {
+#[must_use]
+pub fn is_cost(strategy: &str, name: &str) -> bool {
     costs(strategy).any(|cost| cost.names.contains(&name))
 }
 
@@ -95,7 +97,7 @@ fn known(name: &str) -> Option<&'static str> {
 
 /// The mark in a domain file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub struct Mark {
     strategy: &'static str,
     /// The CPUs of each vCPU, in order, then those of the emulator.
     pins: Vec<CpuSet>,
@@ -103,6 +105,7 @@ pub(crate) struct Mark {
 
 impl Mark {
     /// The mark for the domain file of one machine of a plan, if it needs one.
+    #[must_use]
     pub fn of(plan: &Plan, vnode: &VnodePlan) -> Option<Self> {
         let pins = vnode.vcpus().chain(vnode.thread(&Role::Emulator));
         let pins = pins.map(|thread| thread.pus.clone()).collect();
@@ -110,12 +113,13 @@ impl Mark {
     }
 
     /// Parses the attributes of a mark; `None` if they are invalid.
-    pub fn read(strategy: &str, pins: &str) -> Option<Self> {
+    pub(crate) fn read(strategy: &str, pins: &str) -> Option<Self> {
         let lists = pins.split_whitespace().map(CpuSet::parse_list);
         Some(Self { strategy: known(strategy)?, pins: lists.collect::<Result<_, _>>().ok()? })
     }
 
     /// The XML element.
+    #[must_use]
     pub fn line(&self) -> String {
         let lists: Vec<String> = self.pins.iter().map(ToString::to_string).collect();
         format!(
@@ -126,7 +130,7 @@ impl Mark {
     }
 
     /// The strategy, if `pins` are the mark's CPUs of the vCPUs and of the emulator.
-    pub fn holds(&self, pins: &[Option<&CpuSet>]) -> Option<&'static str> {
+    pub(crate) fn holds(&self, pins: &[Option<&CpuSet>]) -> Option<&'static str> {
         let same = |(own, pin): (&CpuSet, &Option<&CpuSet>)| *pin == Some(own);
         let all = pins.len() == self.pins.len() && self.pins.iter().zip(pins).all(same);
         all.then_some(self.strategy)

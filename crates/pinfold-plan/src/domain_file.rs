@@ -9,7 +9,7 @@
 //! The format is documented at <https://libvirt.org/formatdomain.html>. Errors that libvirt itself
 //! would refuse (a pin without CPUs, a vCPU pinned twice, an invalid list) are refused here with
 //! line and column. A document type is refused too, because entities could grow without limit.
-//! Settings that libvirt accepts but that harm are found by [`crate::lint`].
+//! Settings that libvirt accepts but that harm are found by `pinfold-lint`.
 
 mod list;
 mod read;
@@ -162,8 +162,10 @@ fn is_strict(mode: &str) -> bool {
     [STRICT, RESTRICTIVE].contains(&mode)
 }
 
-pub(crate) const STRICT: &str = "strict";
-pub(crate) const RESTRICTIVE: &str = "restrictive";
+/// The mode of `<memory>` and `<memnode>` that is a policy of QEMU's memory (`MPOL_BIND`).
+pub const STRICT: &str = "strict";
+/// The mode that is the `cpuset.mems` of QEMU's cgroups.
+pub const RESTRICTIVE: &str = "restrictive";
 
 /// Topology levels of the guest's board, by the architecture in `<os><type arch=…>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,4 +245,4 @@ impl Domain {
     }
 }
 
-pub(crate) use read::{bytes, error_at, is, page_bytes, parse, place, text_of};
+pub use read::{bytes, error_at, is, page_bytes, parse, place, text_of};

@@ -19,14 +19,18 @@ use pinfold_model::{L3Id, Pu, PuId, Topology, VnodePlan};
 
 /// Vendor of the host's CPUs, if the topology records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Vendor {
+pub enum Vendor {
+    /// AMD.
     Amd,
+    /// Intel.
     Intel,
     /// Another or unknown vendor: x86-only settings are then mentioned but not applied.
     Unknown,
 }
 
 impl Vendor {
+    /// The vendor of the model that the topology records.
+    #[must_use]
     pub fn of(topology: &Topology) -> Self {
         match topology.model.as_deref() {
             Some(model) if model.contains("AMD") => Vendor::Amd,
@@ -38,7 +42,7 @@ impl Vendor {
 
 /// Cache description for a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Caches {
+pub struct Caches {
     /// Number of dies per socket: one, or one for each L3 domain.
     pub dies: u32,
     /// True if the host's cache data are valid for the guest.
@@ -46,7 +50,8 @@ pub(crate) struct Caches {
 }
 
 /// The caches of a guest, derived from the pins of its vCPUs.
-pub(crate) fn caches(vnode: &VnodePlan, topology: &Topology) -> Caches {
+#[must_use]
+pub fn caches(vnode: &VnodePlan, topology: &Topology) -> Caches {
     let none = Caches { dies: 1, as_host: false };
     let Some(guest) = &vnode.guest else { return none };
     let by_os: BTreeMap<PuId, &Pu> = topology.pus.iter().map(|pu| (pu.os, pu)).collect();

@@ -6,7 +6,7 @@ use pinfold_model::{CpuSet, NodeId, PuId, Role, Topology, VnodePlan};
 
 /// A NUMA node of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct GuestCell {
+pub struct GuestCell {
     /// The host node that it represents.
     pub node: NodeId,
     /// Indexes of its vCPUs; never empty.
@@ -16,7 +16,8 @@ pub(crate) struct GuestCell {
 /// The cells of a guest whose memory is planned on several nodes, by their first vCPU. Empty if a
 /// vCPU may run on more than one node, if a node has no vCPU, or if a socket of the guest would
 /// span two cells.
-pub(crate) fn cells(vnode: &VnodePlan, topology: &Topology) -> Vec<GuestCell> {
+#[must_use]
+pub fn cells(vnode: &VnodePlan, topology: &Topology) -> Vec<GuestCell> {
     let Some(memory) = vnode.memory.as_ref().filter(|memory| memory.nodes.len() > 1) else {
         return Vec::new();
     };
@@ -52,7 +53,8 @@ fn fit_sockets(vnode: &VnodePlan, cells: &[GuestCell]) -> bool {
 
 /// Divides `bytes` among the cells in proportion to their vCPUs, each part a multiple of `unit`;
 /// the remainder is added to the first. `None` if a part would be empty.
-pub(crate) fn shares(cells: &[GuestCell], bytes: u64, unit: u64) -> Option<Vec<u64>> {
+#[must_use]
+pub fn shares(cells: &[GuestCell], bytes: u64, unit: u64) -> Option<Vec<u64>> {
     let all: u64 = cells.iter().map(|cell| cell.vcpus.len() as u64).sum();
     let units = bytes / unit.max(1);
     let part = |cell: &GuestCell| {
@@ -66,7 +68,8 @@ pub(crate) fn shares(cells: &[GuestCell], bytes: u64, unit: u64) -> Option<Vec<u
 }
 
 /// Nodes as a list, `0,2-3`.
-pub(crate) fn node_list(nodes: &[NodeId]) -> CpuSet {
+#[must_use]
+pub fn node_list(nodes: &[NodeId]) -> CpuSet {
     nodes.iter().map(|node| PuId(node.0)).collect()
 }
 

@@ -71,7 +71,8 @@ fn pinned_to(ground: &AvailableCpus<'_>, threads: &[ThreadPlan], nodes: &[NodeId
 
 /// True if the CPUs of vCPUs on `nodes` determine where the memory belongs: each vCPU stays on one
 /// node, or all stay on some of the nodes. If they float over all nodes, the kernel places both.
-pub(crate) fn says_where<'a>(
+#[must_use]
+pub fn says_where<'a>(
     topology: &Topology,
     mut vcpus: impl Iterator<Item = &'a CpuSet>,
     nodes: &[NodeId],
@@ -205,7 +206,8 @@ pub(crate) fn part_of_a_page(vnodes: &[VnodePlan]) -> Option<Finding> {
 }
 
 /// The sizes next to one that is no whole number of pages.
-pub(crate) fn whole_pages(bytes: u64, page: u64) -> String {
+#[must_use]
+pub fn whole_pages(bytes: u64, page: u64) -> String {
     let less = bytes - bytes % page.max(1);
     match less {
         0 => format!("{} of memory", size(page)),

@@ -21,7 +21,8 @@ pub(crate) fn usable_once(offline: &CpuSet) -> String {
 }
 
 /// The shell command that brings these CPUs online.
-pub(crate) fn command(offline: &CpuSet) -> String {
+#[must_use]
+pub fn command(offline: &CpuSet) -> String {
     let line = |pu: &str| format!("echo 1 > /sys/devices/system/cpu/cpu{pu}/online");
     let numbers: Vec<String> = offline.iter().map(|pu| pu.to_string()).collect();
     match numbers.len() {

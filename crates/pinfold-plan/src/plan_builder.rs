@@ -21,8 +21,7 @@ use crate::vnode_builder::{Reserve, VnodeBuilder};
 use crate::{locality, pin_analysis, request_check};
 
 /// The reason why the host has all CPUs although the strategy would reserve some.
-pub(crate) const NOT_ISOLATED: &str =
-    "the isolation scope is none, so the host's tasks keep all PUs";
+pub const NOT_ISOLATED: &str = "the isolation scope is none, so the host's tasks keep all PUs";
 
 /// Limits of a strategy's number of vCPUs.
 pub(crate) struct Limits {

@@ -111,10 +111,10 @@ fn merged(reasons: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use pinfold_model::{Request, VcpuCount};
+    use pinfold_samples::machine::dual_x5540;
 
     use super::*;
     use crate::plan;
-    use crate::tests::machine::dual_x5540;
 
     /// `vcpu(0-2): 8, 9, 8` for vCPUs on these CPUs.
     #[track_caller]

@@ -3,36 +3,39 @@
 use pinfold_model::fold;
 
 /// Lines of text, each at most `columns` wide if the words allow it.
-pub(crate) struct Sheet {
+pub struct Sheet {
     text: String,
     columns: usize,
 }
 
 impl Sheet {
     /// An empty sheet of this width.
-    pub(crate) fn new(columns: usize) -> Self {
+    #[must_use]
+    pub fn new(columns: usize) -> Self {
         Self { text: String::new(), columns }
     }
 
     /// The text of all lines.
-    pub(crate) fn into_text(self) -> String {
+    #[must_use]
+    pub fn into_text(self) -> String {
         self.text
     }
 
     /// Maximum width of a line.
-    pub(crate) fn columns(&self) -> usize {
+    #[must_use]
+    pub fn columns(&self) -> usize {
         self.columns
     }
 
     /// Adds a line unchanged, without trailing blanks.
-    pub(crate) fn line(&mut self, line: &str) {
+    pub fn line(&mut self, line: &str) {
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
 
     /// Adds a label with words from the column `indent` on. If that leaves less than half a line,
     /// the words are below the label. Commands are not broken: see [`fold`].
-    pub(crate) fn labelled(&mut self, label: &str, indent: usize, words: &str) {
+    pub fn labelled(&mut self, label: &str, indent: usize, words: &str) {
         let first = format!("{label:indent$}");
         let below = first.chars().count();
         let text = match below > self.columns / 2 {

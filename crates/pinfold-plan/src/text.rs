@@ -11,8 +11,9 @@ pub(crate) fn pus_text(pus: &CpuSet) -> String {
     }
 }
 
-/// The verb that goes with [`pus_text`].
-pub(crate) fn verb<'a>(pus: &CpuSet, of_one: &'a str, of_many: &'a str) -> &'a str {
+/// The verb that goes with these CPUs.
+#[must_use]
+pub fn verb<'a>(pus: &CpuSet, of_one: &'a str, of_many: &'a str) -> &'a str {
     agree(pus.len(), of_one, of_many)
 }
 
@@ -32,7 +33,8 @@ pub(crate) fn narrow(count: usize) -> u32 {
 }
 
 /// `96 MiB`; in KiB if it is not a whole number of MiB.
-pub(crate) fn mib(bytes: u64) -> String {
+#[must_use]
+pub fn mib(bytes: u64) -> String {
     match bytes % (1 << 20) {
         0 => format!("{} MiB", bytes >> 20),
         _ => format!("{} KiB", bytes >> 10),

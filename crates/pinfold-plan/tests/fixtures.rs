@@ -2,8 +2,6 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::process::{capture, find_program};
@@ -12,8 +10,7 @@ use pinfold_model::{
     Speed, Topology, VcpuCount, VmRequest, VnodeRequest,
 };
 use pinfold_plan::{explain, plan, schema, strategies, validate};
-
-use common::hosts;
+use pinfold_samples::hosts;
 
 const MINUTE_NS: u64 = 60_000_000_000;
 
@@ -150,7 +147,7 @@ fn auto_warns_only_where_all_do() {
 }
 
 fn host(name: &str) -> Topology {
-    let (_, topology) = common::read(name.to_owned());
+    let (_, topology) = pinfold_samples::read(name.to_owned());
     topology
 }
 

@@ -5,8 +5,6 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
-mod common;
-
 use std::fmt::Write as _;
 
 use pinfold_host::files;
@@ -15,8 +13,7 @@ use pinfold_model::{
     VmRequest, VnodeRequest,
 };
 use pinfold_plan::{plan, strategies};
-
-use common::{HOSTS, hosts};
+use pinfold_samples::{HOSTS, hosts};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/strategies.md");
 /// Longer rows of vCPUs are cut.

@@ -5,8 +5,6 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
-mod common;
-
 use std::cell::Cell;
 use std::fmt::Write as _;
 
@@ -17,10 +15,9 @@ use pinfold_model::{
     Variant,
 };
 use pinfold_plan::{resolve_platform, validate};
+use pinfold_samples::hosts;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-
-use common::hosts;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/buchert-fig2.toml");
 const LAYOUT: &str =

@@ -1,10 +1,10 @@
-//! A running machine as a layout for the checks of `pinfold_plan::lint`.
+//! A running machine as a layout for the checks of `pinfold-lint`.
 
 use pinfold_host::{Host, numa_maps, paths};
 use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, NodeId, Role, Tid};
 use pinfold_plan::domain_file::Place;
-use pinfold_plan::lint::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
+use pinfold_plan::layout::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
 use pinfold_vm::GuestPlace;
 
 use crate::Failure;

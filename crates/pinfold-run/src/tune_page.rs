@@ -348,9 +348,8 @@ impl Build<'_> {
             false => &[],
         };
         let command = pinfold_vm::qemu::command_of(&*pinfold_vm::hypervisors::parse(words));
-        let qemu = pinfold_plan::emit::qemu(plan, self.context.topology, &command);
-        let (Ok(libvirt), Ok(qemu)) =
-            (pinfold_plan::emit::libvirt(plan, self.context.topology), qemu)
+        let qemu = pinfold_emit::qemu(plan, self.context.topology, &command);
+        let (Ok(libvirt), Ok(qemu)) = (pinfold_emit::libvirt(plan, self.context.topology), qemu)
         else {
             // A tuned plan places one machine; a plan with another number has no output formats.
             return Vec::new();

@@ -12,8 +12,8 @@ pub mod study;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use pinfold_emit::Format;
 use pinfold_model::{IsolationScope, Tid};
-use pinfold_plan::emit::{self, Format};
 use pinfold_vm::VmSelector;
 
 use self::sockets::{ManySockets, OneSocket};
@@ -200,9 +200,10 @@ impl From<Isolate> for IsolationScope {
 
 /// The formats of `plan --emit`, by name.
 fn formats() -> impl TypedValueParser<Value = &'static Format> {
-    let names = emit::FORMATS.iter().map(|one| PossibleValue::new(one.name).help(one.summary));
+    let names =
+        pinfold_emit::FORMATS.iter().map(|one| PossibleValue::new(one.name).help(one.summary));
     PossibleValuesParser::new(names)
-        .try_map(|name| emit::format(&name).ok_or("there is no such format"))
+        .try_map(|name| pinfold_emit::format(&name).ok_or("there is no such format"))
 }
 
 /// `pinfold plan`.

@@ -2,9 +2,9 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
+use pinfold_emit::{FORMATS, Format};
 use pinfold_host::files;
 use pinfold_host::process::capture;
-use pinfold_plan::emit::{FORMATS, Format};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -148,11 +148,21 @@ impl Crate {
             found.extend(self.definers(module, &joined(import, rest), seen));
         }
         if !known {
-            for import in names.imports.iter().filter(|import| import.name.is_none()) {
+            let globs = names.imports.iter().filter(|import| import.name.is_none());
+            for import in globs.filter(|import| self.is_ours(module, &import.path.segments[0])) {
                 found.extend(self.definers(module, &joined(import, path), seen));
             }
         }
         Some(found).filter(|found| known || !found.is_empty())
+    }
+
+    /// False for the first name of a path into another crate. It is in no scope, so the search for it
+    /// would end at the same `*` again.
+    fn is_ours(&self, module: usize, first: &String) -> bool {
+        let child: Module = self.modules[module].iter().chain(Some(first)).cloned().collect();
+        ["crate", "self", "super"].contains(&first.as_str())
+            || self.index.contains_key(&child)
+            || self.names[module].imports.iter().any(|import| import.name.as_ref() == Some(first))
     }
 
     /// Describes each set of modules of which each uses all others, directly or indirectly.
@@ -297,6 +307,7 @@ mod tests {
         );
         check(&[("", ""), ("a", "use crate::b::B;"), ("b", "#[cfg(test)]\nmod tests { use crate::a::A; }")], &[]);
         check(&[("", ""), ("a", "use crate::b;"), ("b", "use crate::a;")], &[]);
+        check(&[("", "mod a;"), ("a", "use x::y::*;\nfn f() { g::h() }")], &[]);
     }
 
     #[test]

@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use pinfold_model::{CpuSet, NodeId, Policy};
 use roxmltree::{Document, Node, ParsingOptions};
 
-use crate::definition::{Mark, NAMESPACE};
-
 use super::{
     Binding, Board, Cell, Domain, DomainError, Located, Memnode, Place, STRICT, Shape, Target, list,
 };
+use crate::definition::{Mark, NAMESPACE};
 
 /// Maximum number of XML nodes, more than any domain has; limits the cost of a malicious file.
 const MAX_NODES: u32 = 200_000;
@@ -31,7 +30,10 @@ const CORRECT_IT: &str =
     "correct it in the file; `virt-xml-validate FILE` shows what libvirt expects there";
 
 /// Parses XML without a document type.
-pub(crate) fn parse(xml: &str) -> Result<Document<'_>, DomainError> {
+///
+/// # Errors
+/// [`DomainError`] with the position of the fault.
+pub fn parse(xml: &str) -> Result<Document<'_>, DomainError> {
     let options = ParsingOptions { allow_dtd: false, nodes_limit: MAX_NODES, ..Default::default() };
     let document = Document::parse_with_options(xml, options).map_err(|error| {
         let pos = error.pos();
@@ -79,7 +81,8 @@ fn too_deep<'a, 'input>(document: &'a Document<'input>) -> Option<Node<'a, 'inpu
 }
 
 /// An error at an element.
-pub(crate) fn error_at(node: Node<'_, '_>, why: impl Into<String>) -> DomainError {
+#[must_use]
+pub fn error_at(node: Node<'_, '_>, why: impl Into<String>) -> DomainError {
     let pos = node.document().text_pos_at(node.range().start);
     DomainError { line: pos.row, column: pos.col, why: why.into(), hint: Some(CORRECT_IT) }
 }
@@ -169,7 +172,10 @@ fn mark(root: Node<'_, '_>) -> Option<Mark> {
 }
 
 /// The size of the first kind of huge pages.
-pub(crate) fn page_bytes(root: Node<'_, '_>) -> Result<Option<u64>, DomainError> {
+///
+/// # Errors
+/// [`DomainError`] with the position of the fault.
+pub fn page_bytes(root: Node<'_, '_>) -> Result<Option<u64>, DomainError> {
     let pages = child(root, "memoryBacking").and_then(|backing| child(backing, "hugepages"));
     let Some(page) = pages.and_then(|pages| child(pages, "page")) else { return Ok(None) };
     let text = attribute(page, "size")?;
@@ -365,7 +371,10 @@ fn cpuset(node: Node<'_, '_>, attribute: &str, list: &str) -> Result<CpuSet, Dom
 }
 
 /// Size of the domain's `<memory>` in bytes.
-pub(crate) fn bytes(node: Node<'_, '_>) -> Result<u64, DomainError> {
+///
+/// # Errors
+/// [`DomainError`] with the position of the fault.
+pub fn bytes(node: Node<'_, '_>) -> Result<u64, DomainError> {
     let text = text_of(Some(node)).unwrap_or_default();
     amount(node, &text, "unit")
 }
@@ -432,19 +441,22 @@ fn children<'a, 'input>(
 }
 
 /// True for libvirt's element of this name; elements of other namespaces do not match.
-pub(crate) fn is(node: &Node<'_, '_>, name: &str) -> bool {
+#[must_use]
+pub fn is(node: &Node<'_, '_>, name: &str) -> bool {
     node.is_element() && node.tag_name().namespace().is_none() && node.tag_name().name() == name
 }
 
 /// All text of an element, also around comments, like XPath's `string()`; `None` if there is none.
-pub(crate) fn text_of(node: Option<Node<'_, '_>>) -> Option<String> {
+#[must_use]
+pub fn text_of(node: Option<Node<'_, '_>>) -> Option<String> {
     let parts = node?.children().filter(Node::is_text).filter_map(|part| part.text());
     let text: String = parts.collect();
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 /// The line and the opening tag of an element.
-pub(crate) fn place(node: Node<'_, '_>) -> Place {
+#[must_use]
+pub fn place(node: Node<'_, '_>) -> Place {
     let document = node.document();
     let source = document.input_text().get(node.range()).unwrap_or_default();
     let opening = source.split_inclusive('>').next().unwrap_or_default();

@@ -65,7 +65,8 @@ impl Domain {
 
     /// The parts of its memory, each with the nodes to which it is bound. `bytes` is the size of a
     /// guest whose cells have no sizes.
-    pub(crate) fn demands(&self, bytes: Option<u64>) -> Vec<Demand> {
+    #[must_use]
+    pub fn demands(&self, bytes: Option<u64>) -> Vec<Demand> {
         let set = |nodes: &[NodeId]| nodes.iter().copied().collect();
         let whole = self.memory.as_ref().map(|bound| &bound.value);
         let whole = whole.filter(|bound| bound.is_strict());
@@ -89,7 +90,7 @@ impl Domain {
     /// A sentence, if this much memory exceeds that of the host, or of the nodes to which it is
     /// bound.
     #[must_use]
-    pub(crate) fn memory_excess(&self, bytes: Option<u64>, topology: &Topology) -> Option<String> {
+    pub fn memory_excess(&self, bytes: Option<u64>, topology: &Topology) -> Option<String> {
         let demands = self.demands(bytes);
         excesses(&demands, topology).first().map(|excess| excess.of_one(&demands))
     }

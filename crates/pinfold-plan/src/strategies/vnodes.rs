@@ -54,7 +54,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: "each core of a group is a core of its own".to_owned(),
     };
     let wanted = wanted(&draft, draft.counts(limits)?);
-    let enough = others.len() >= wanted.iter().map(|wish| wish.cores).sum();
+    let enough = others.len() >= wanted.iter().map(|wish| wish.cores).sum::<usize>();
     let near = near(if enough { &others } else { all }, &host, &wanted);
     let speeds = wanted.iter().map(|wish| wish.speed);
     let mixed = speeds.zip(near.iter().map(|cores| firsts(cores))).collect::<Vec<_>>();

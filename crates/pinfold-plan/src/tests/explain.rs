@@ -3,15 +3,15 @@
 use pinfold_model::{
     CpuSet, MemoryPlan, MemoryRequest, NodeId, Request, Role, Speed, VnodeRequest,
 };
+use pinfold_samples::machine::{i7_4790k, plain, ryzen_5950x, two_complexes};
+use pinfold_samples::{auto, exactly, set};
 
-use super::machine::{i7_4790k, plain, ryzen_5950x, two_complexes};
-use super::{auto, exactly, set};
 use crate::{explain, plan, strategies};
 
 #[test]
 fn the_whole_account() {
     let mut request = exactly(2);
-    *super::iothreads(&mut request) = vec!["disk".to_owned()];
+    *pinfold_samples::iothreads(&mut request) = vec!["disk".to_owned()];
     let topology = i7_4790k().build();
     let layout = plan("low-latency", &topology, &request).unwrap();
     super::golden("explain-low-latency.txt", &explain(&layout, &topology, 80));
@@ -67,7 +67,7 @@ fn sizes_are_written_in_the_largest_unit() {
 /// The emulator of a machine on several nodes has CPUs on each of them, and its reason names all.
 #[test]
 fn the_reason_of_an_emulator_names_all_its_cpus() {
-    let mut topology = super::machine::dual_x5540().build();
+    let mut topology = pinfold_samples::machine::dual_x5540().build();
     topology.nodes.iter_mut().for_each(|node| node.memory_bytes = 12 << 30);
     let mut request = exactly(4);
     request.vnodes[0].memory = Some(MemoryRequest { bytes: 20 << 30, page_bytes: None });

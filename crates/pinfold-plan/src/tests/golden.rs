@@ -3,9 +3,9 @@
 use pinfold_model::{
     Device, EmulatorRequest, IsolationScope, NodeId, Policy, Request, Role, VcpuCount,
 };
+use pinfold_samples::machine::{Machine, i7_4790k, plain, r910, r910_without_smt};
+use pinfold_samples::{auto, emulator, exactly, pins, set, shape};
 
-use super::machine::{Machine, i7_4790k, plain, r910, r910_without_smt};
-use super::{auto, emulator, exactly, pins, set, shape};
 use crate::plan;
 
 #[test]
@@ -69,7 +69,11 @@ fn badaroux_isolcpus_on_the_r910() {
     let once = pins(&layout);
     let twice = plan("isolcpus", &r910().build(), &exactly(60)).unwrap();
     assert_eq!(pins(&twice), format!("{once},{once}"));
-    assert!(super::finds(&twice, "oversubscription", "1-15,17-31"), "{:?}", twice.findings);
+    assert!(
+        pinfold_samples::finds(&twice, "oversubscription", "1-15,17-31"),
+        "{:?}",
+        twice.findings
+    );
     assert_eq!((twice.exclusive, twice.housekeeping), (set("1-15,17-31"), set("0,16")));
     let beyond = plan("isolcpus", &r910().build(), &exactly(31)).unwrap();
     assert_eq!(pins(&beyond), format!("{once},4"));
@@ -79,7 +83,7 @@ fn badaroux_isolcpus_on_the_r910() {
     // On a host that booted with these parameters no finding remains.
     let booted = r910().isolated("1-15,17-31").build();
     let layout = plan("isolcpus", &booted, &auto()).unwrap();
-    assert!(!super::finds(&layout, "isolcpus", ""), "{:?}", layout.findings);
+    assert!(!pinfold_samples::finds(&layout, "isolcpus", ""), "{:?}", layout.findings);
 }
 
 #[test]
@@ -93,7 +97,7 @@ fn scatter_in_the_order_of_hwloc_distrib() {
     check(r910(), 16, "0,4,8,12,1,5,9,13,2,6,10,14,3,7,11,15", "4×4×1");
     check(r910(), 32, &pins(&plan("compact", &r910().build(), &exactly(32)).unwrap()), "4×4×2");
     check(i7_4790k(), 5, "0,4,1,2,3", "1×5×1");
-    check(super::machine::two_complexes(), 4, "0,1,4,5", "1×4×1");
+    check(pinfold_samples::machine::two_complexes(), 4, "0,1,4,5", "1×4×1");
 }
 
 #[test]
@@ -124,7 +128,7 @@ fn lindroth_real_time() {
     let threads = &layout.vnodes[0].threads;
     let policies: Vec<_> = threads.iter().map(|thread| thread.policy).collect();
     assert_eq!(policies, [first, first, first, None]);
-    assert!(super::finds(&layout, "smt", "it does not get rr 1 there"));
+    assert!(pinfold_samples::finds(&layout, "smt", "it does not get rr 1 there"));
 }
 
 #[test]
@@ -147,11 +151,11 @@ fn lindroth_options_of_balanced() {
     let request = Request { emulator: EmulatorRequest::RealTime, ..auto() };
     let layout = check(&request, ("4", "0,4"), round_robin);
     assert_eq!(pins(&layout), "1,5,2,6,3,7");
-    assert!(super::finds(&layout, "emulator", "PU 0 stays the host's alone"));
+    assert!(pinfold_samples::finds(&layout, "emulator", "PU 0 stays the host's alone"));
     // The host has core 3 too: as in the source, the emulator has both CPUs of the host core.
     let request = Request { emulator: EmulatorRequest::RealTime, ..exactly(4) };
     let layout = check(&request, ("0,4", "0,3-4,7"), round_robin);
-    assert!(!super::finds(&layout, "emulator", ""), "{:?}", layout.findings);
+    assert!(!pinfold_samples::finds(&layout, "emulator", ""), "{:?}", layout.findings);
     let request = Request { emulator: EmulatorRequest::RealTime, ..exactly(2) };
     let layout = plan("balanced", &plain(4).build(), &request).unwrap();
     assert_eq!((emulator(&layout), pins(&layout)), ("0".to_owned(), "1,2".to_owned()));
@@ -207,7 +211,7 @@ fn none_lets_all_float() {
 fn iothreads_follow_the_emulator_with_a_reason_of_their_own() {
     let check = |strategy: &str, pus: &str| {
         let mut request = auto();
-        *super::iothreads(&mut request) = vec!["disk".to_owned(), "net".to_owned()];
+        *pinfold_samples::iothreads(&mut request) = vec!["disk".to_owned(), "net".to_owned()];
         let layout = plan(strategy, &i7_4790k().build(), &request).unwrap();
         let roles: Vec<&Role> =
             layout.vnodes[0].threads.iter().map(|thread| &thread.role).collect();
@@ -231,7 +235,7 @@ fn the_scope_none_isolates_nothing() {
         assert_eq!(layout.exclusive, set(""), "{strategy}");
         assert_eq!(layout.housekeeping, set("0-7"), "{strategy}");
         assert_eq!(layout.isolation, IsolationScope::None, "{strategy}");
-        assert!(super::finds(&layout, "isolation", "1-3,5-7"), "{strategy}");
+        assert!(pinfold_samples::finds(&layout, "isolation", "1-3,5-7"), "{strategy}");
     }
 }
 
@@ -264,8 +268,8 @@ fn realtime_keeps_everything_of_a_machine_on_one_node() {
     assert_eq!((pins(&layout).as_str(), shape(&layout).as_str()), ("1,2,3", "1×3×1"));
     assert_eq!((emulator(&layout), layout.exclusive.clone()), ("0,4".into(), set("1-3,5-7")));
     let mut request = exactly(4);
-    *super::iothreads(&mut request) = vec!["io".to_owned()];
-    let server = super::machine::dual_e5_2670();
+    *pinfold_samples::iothreads(&mut request) = vec!["io".to_owned()];
+    let server = pinfold_samples::machine::dual_e5_2670();
     let layout = plan("realtime", &server.build(), &request).unwrap();
     assert_eq!(pins(&layout), "8,9,10,11");
     let memory = layout.vnodes[0].memory.as_ref().unwrap();
@@ -291,13 +295,13 @@ fn realtime_keeps_everything_of_a_machine_on_one_node() {
     let error = plan("realtime", &plain(1).build(), &exactly(1)).unwrap_err();
     assert!(error.to_string().contains("realtime cannot work on the PUs 0"), "{error}");
     // Cores isolated at boot are used first, and no finding remains.
-    let booted = super::machine::dual_e5_2670().isolated("4-7,20-23").build();
+    let booted = pinfold_samples::machine::dual_e5_2670().isolated("4-7,20-23").build();
     let layout = plan("realtime", &booted, &exactly(4)).unwrap();
     assert_eq!(pins(&layout), "4,5,6,7");
-    assert!(!super::finds(&layout, "isolcpus", ""), "{:?}", layout.findings);
+    assert!(!pinfold_samples::finds(&layout, "isolcpus", ""), "{:?}", layout.findings);
     assert!(layout.vnodes[0].threads[0].reason.contains("isolated at boot"));
     // A node without a housekeeping CPU is not used, and refused if a device is there.
-    let all = super::machine::dual_e5_2670().isolated("8-15,24-31").build();
+    let all = pinfold_samples::machine::dual_e5_2670().isolated("8-15,24-31").build();
     let layout = plan("realtime", &all, &exactly(4)).unwrap();
     assert_eq!(pins(&layout), "1,2,3,4");
     let mut far = exactly(2);

@@ -4,9 +4,9 @@ use pinfold_model::{
     CellRequest, CpuSet, MemoryRequest, NodeId, Request, Role, Topology, VcpuCount, VmRequest,
     VnodeRequest, Work,
 };
+use pinfold_samples::machine::Machine;
+use pinfold_samples::{exactly, set, shape};
 
-use super::machine::Machine;
-use super::{exactly, set, shape};
 use crate::{PlanError, plan, strategies};
 
 /// Two packages of one node, eight cores of two threads each: the siblings are 16 apart.
@@ -91,9 +91,9 @@ fn sixteen_vcpus_in_two_cells() {
     let topology = server();
     let request = with_cells(&[cell("0-7", &[0]), cell("8-15", &[1])]);
     let layout = plan("balanced", &topology, &request).unwrap();
-    assert_eq!(super::pins(&layout), "1,17,2,18,3,19,4,20,8,24,9,25,10,26,11,27");
+    assert_eq!(pinfold_samples::pins(&layout), "1,17,2,18,3,19,4,20,8,24,9,25,10,26,11,27");
     assert_eq!(
-        (shape(&layout).as_str(), super::emulator(&layout).as_str()),
+        (shape(&layout).as_str(), pinfold_samples::emulator(&layout).as_str()),
         ("2×4×2", "0,12-16,28-31")
     );
     let memory = layout.vnodes[0].memory.as_ref().unwrap();
@@ -158,7 +158,11 @@ fn memory_is_bound_where_vcpus_are_pinned() {
     assert_eq!(nodes("compact", &topology, 4), [0]);
     assert_eq!(nodes("scatter", &topology, 4), [0, 1]);
     assert_eq!(nodes("none", &topology, 4), [0; 0], "they float");
-    assert_eq!(nodes("low-latency", &super::machine::i7_4790k().build(), 3), [0; 0], "one node");
+    assert_eq!(
+        nodes("low-latency", &pinfold_samples::machine::i7_4790k().build(), 3),
+        [0; 0],
+        "one node"
+    );
     // Nothing is bound to a node without memory.
     topology.nodes[1].memory_bytes = 0;
     topology.nodes[0].memory_bytes = 1 << 30;
@@ -173,9 +177,13 @@ fn pins_by_hand_name_the_vcpus_of_the_whole_machine() {
         request.vnodes[0].pins.extend(pinfold_config::requests::pins(text).unwrap());
     }
     let layout = plan("low-latency", &topology, &request).unwrap();
-    let pins = super::pins(&layout);
+    let pins = pinfold_samples::pins(&layout);
     let fifth = pins.split(',').nth(5);
-    assert_eq!((fifth, super::emulator(&layout).as_str()), (Some("15"), "0,16"), "{pins}");
+    assert_eq!(
+        (fifth, pinfold_samples::emulator(&layout).as_str()),
+        (Some("15"), "0,16"),
+        "{pins}"
+    );
     assert_eq!(nodes_of(&layout, &topology, &set("0-3")), [0]);
     assert_eq!(nodes_of(&layout, &topology, &set("4-7")), [1]);
     request.vnodes[0].pins = pinfold_config::requests::pins("vcpu5=3").unwrap();

@@ -1,7 +1,8 @@
 //! Hosts that differ from the sources: no SMT, hybrid, many L3s, isolated, offline, sparse.
 
-use super::machine::{Machine, Place, i7_4790k, plain, r910, two_complexes};
-use super::{auto, emulator, exactly, finds, pins, set, shape};
+use pinfold_samples::machine::{Machine, Place, i7_4790k, plain, r910, two_complexes};
+use pinfold_samples::{auto, emulator, exactly, finds, pins, set, shape};
+
 use crate::plan;
 
 /// `strategy` with `vcpus` vCPUs (0 means auto) gives these pins, emulator CPUs and topology.

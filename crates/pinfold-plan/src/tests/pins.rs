@@ -2,10 +2,10 @@
 
 use pinfold_config::requests::{self, from_toml, parse_vm_spec};
 use pinfold_model::{CpuSet, EmulatorRequest, Free, Plan, Policy, Request, Role, VcpuCount};
+use pinfold_samples::machine::{dual_e5_2670, i7_4790k, two_complexes};
+use pinfold_samples::{emulator, exactly, finds, pins, set};
 use proptest::prelude::*;
 
-use super::machine::{dual_e5_2670, i7_4790k, two_complexes};
-use super::{emulator, exactly, finds, pins, set};
 use crate::{PlanError, plan, schema, validate};
 
 fn with(request: Request, texts: &[&str]) -> Request {
@@ -164,7 +164,7 @@ fn the_layout_of_qemu_affinity_is_one_request() {
         Request::vm("vm", VcpuCount::Exactly(4)),
         &["vcpu2=2,6", "iothread:myiothread=7", "iothread=0"],
     );
-    *super::iothreads(&mut request) = vec!["disk".to_owned(), "myiothread".to_owned()];
+    *pinfold_samples::iothreads(&mut request) = vec!["disk".to_owned(), "myiothread".to_owned()];
     let layout = plan("none", &two_complexes().build(), &request).unwrap();
     let on = |role: Role| layout.vnodes[0].thread(&role).unwrap().pus.to_string();
     assert_eq!(on(Role::Vcpu(2)), "2,6");
@@ -177,10 +177,10 @@ fn the_layout_of_qemu_affinity_is_one_request() {
 /// last core of the first, the host on its other cores.
 #[test]
 fn the_layout_of_vfio_isolate_is_one_request() {
-    let topology = super::machine::ryzen_5950x().build();
+    let topology = pinfold_samples::machine::ryzen_5950x().build();
     let request = Request { free: Some(Free::These(set("0-6,16-22"))), ..exactly(16) };
     let mut request = with(request, &["emulator=7,23"]);
-    *super::iothreads(&mut request) = vec!["io".to_owned()];
+    *pinfold_samples::iothreads(&mut request) = vec!["io".to_owned()];
     let words = "name=a,policies=vcpu=rr:1+iothread=fifo:98";
     request.vnodes[0].policies = parse_vm_spec(words).unwrap().policies;
     let layout = plan("balanced", &topology, &request).unwrap();
@@ -196,7 +196,7 @@ fn the_layout_of_vfio_isolate_is_one_request() {
 proptest! {
     #[test]
     fn pins_by_hand_hold_on_any_host(
-        topology in super::properties::any_topology(),
+        topology in pinfold_samples::any_topology(),
         strategy in super::properties::any_strategy(),
         vcpus in 1_u32..8,
         wishes in prop::collection::vec((0_usize..10, prop::collection::vec(0_usize..200, 1..3)), 1..4),
@@ -205,7 +205,7 @@ proptest! {
             .chain(["vcpu".to_owned(), "emulator".to_owned()]).collect();
         let mut request = exactly(vcpus);
         for (role, places) in &wishes {
-            let pus: CpuSet = super::properties::some_of(&topology, places);
+            let pus: CpuSet = pinfold_samples::some_of(&topology, places);
             request.vnodes[0].pins.push(pinfold_model::PinWish { role: roles[*role].clone(), pus });
         }
         let Ok(layout) = plan(strategy, &topology, &request) else { return Ok(()) };
@@ -232,7 +232,7 @@ fn pins_with_which_real_time_vcpus_starve_a_thread_are_refused() {
     let topology = dual_e5_2670().build();
     let planned = |strategy: &str, texts: &[&str]| {
         let mut request = with(exactly(2), texts);
-        *super::iothreads(&mut request) = vec!["io".to_owned()];
+        *pinfold_samples::iothreads(&mut request) = vec!["io".to_owned()];
         plan(strategy, &topology, &request)
     };
     let refused = |texts: &[&str], expected: &str| {

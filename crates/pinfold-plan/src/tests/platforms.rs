@@ -5,9 +5,9 @@ use pinfold_model::{
     Attach, EmulationPlan, Method, NodeId, Platform, PlatformVnode, PuId, Speed, SpeedRequest,
     Topology, Variant,
 };
+use pinfold_samples::machine::{Machine, dual_l5420, dual_x5540, i7_4790k, plain};
+use pinfold_samples::set;
 
-use super::machine::{Machine, dual_l5420, dual_x5540, i7_4790k, plain};
-use super::set;
 use crate::{resolve_platform, speed_on, validate};
 
 const PAGE: &str = include_str!("../../../../docs/platforms.md");
@@ -399,15 +399,15 @@ fn cores_that_share_a_frequency_agree() {
     assert!(resolve_platform(&platform(&alike), &host).is_ok());
     let by_time = ["name=a,cores=5,speed=40%,method=stall", "name=b,cores=3,speed=60%,method=lim"];
     let plan = resolve_platform(&platform(&by_time), &host).unwrap();
-    assert!(!super::finds(&plan.plan, "frequency domains", ""));
+    assert!(!pinfold_samples::finds(&plan.plan, "frequency domains", ""));
     // If the method is not given, a finding names what frequency methods cannot do.
     let open = ["name=a,cores=5,speed=40%", "name=b,cores=3,speed=60%"];
     let plan = resolve_platform(&platform(&open), &host).unwrap();
-    assert!(super::finds(&plan.plan, "frequency domains", "change frequency together"));
+    assert!(pinfold_samples::finds(&plan.plan, "frequency domains", "change frequency together"));
     // A finding about the host's own tasks on the other half of a pair.
     let half =
         resolve_platform(&platform(&["name=a,cores=7,speed=40%,method=gov"]), &host).unwrap();
-    assert!(super::finds(&half.plan, "frequency domains", "PU 0 is as slow as a"));
+    assert!(pinfold_samples::finds(&half.plan, "frequency domains", "PU 0 is as slow as a"));
 }
 
 #[test]
@@ -421,7 +421,7 @@ fn burners_keep_off_the_last_housekeeping_pu() {
         let plan = resolve_platform(&all(method), &host).unwrap();
         assert_eq!(plan.plan.housekeeping, set("0"));
         assert_eq!(plan.vnodes.iter().filter(|vnode| vnode.on_last_housekeeping).count(), 1);
-        assert!(super::finds(&plan.plan, "housekeeping", "share PU 0 with one of them"));
+        assert!(pinfold_samples::finds(&plan.plan, "housekeeping", "share PU 0 with one of them"));
     }
     let mut hogs = all("hogs");
     let error = resolve_platform(&hogs, &host).unwrap_err();
@@ -478,11 +478,14 @@ fn more_than_the_host_gives() {
     assert_eq!(places(&plan), ["a: 1 at 100%", "b: 4 at 100%"]);
     assert_eq!(plan.vnodes[0].memory_node, Some(NodeId(0)));
     assert_eq!(plan.plan.vnodes[0].memory.as_ref().unwrap().nodes, [NodeId(0)]);
-    assert!(!super::finds(&plan.plan, "memory", "") && !super::finds(&plan.plan, "devices", ""));
+    assert!(
+        !pinfold_samples::finds(&plan.plan, "memory", "")
+            && !pinfold_samples::finds(&plan.plan, "devices", "")
+    );
     assert_eq!(validate(&plan.plan, &host), vec![]);
     let plan = resolve_platform(&platform(&["name=b,cores=4", &node(1)]), &host).unwrap();
     assert_eq!(places(&plan)[1], "a: 1 at 100%");
-    assert!(super::finds(&plan.plan, "memory", "on node 1, far from PU 1"));
+    assert!(pinfold_samples::finds(&plan.plan, "memory", "on node 1, far from PU 1"));
     let mut odd = platform(&["name=a,cores=3"]);
     odd.vnodes[0].speeds = vec![share(10), share(20)];
     let error = resolve_platform(&odd, &plain(8).build()).unwrap_err();

@@ -2,8 +2,8 @@
 
 use pinfold_config::requests::{from_toml, knob, parse_vm_spec};
 use pinfold_model::{Policy, Request, Role, VcpuCount};
+use pinfold_samples::machine::dual_x5540;
 
-use super::machine::dual_x5540;
 use crate::plan;
 
 fn policies(text: &str) -> Result<Vec<(String, Option<Policy>)>, String> {

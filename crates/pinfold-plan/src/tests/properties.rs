@@ -3,156 +3,13 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{
-    CpuSet, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, Plan, PuId,
-    Request, Role, SmtRequest, Speed, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest,
-    Work,
+    CpuSet, Device, EmulatorRequest, Free, IsolationScope, Plan, PuId, Request, Role, SmtRequest,
+    Topology, VcpuCount, VnodePlan, VnodeRequest, Work,
 };
+use pinfold_samples::{any_request, any_requests, any_topology, numbered};
 use proptest::prelude::*;
 
-use super::machine::{Machine, Place};
-use crate::domain_file::Domain;
-use crate::{PlanError, emit, explain, plan, schema, strategies, validate};
-
-/// Different CPU numberings of a machine.
-fn numbered(shape: [u32; 5], way: u32) -> Machine {
-    let [packages, nodes, l3s, cores, threads] = shape;
-    let all_cores = packages * nodes * l3s * cores;
-    let core = move |p: Place| ((p.package * nodes + p.node) * l3s + p.l3) * cores + p.core;
-    match way {
-        0 => Machine::new(shape, move |p| core(p) * threads + p.thread),
-        1 => Machine::new(shape, move |p| core(p) + all_cores * p.thread),
-        2 => Machine::new(shape, move |p| {
-            let within = (p.node * l3s + p.l3) * cores + p.core;
-            p.package + packages * within + all_cores * p.thread
-        }),
-        _ => Machine::new(shape, move |p| 700 - 3 * (core(p) * threads + p.thread)),
-    }
-}
-
-fn any_set(most: u32) -> impl Strategy<Value = String> {
-    prop::collection::vec(0..=most, 0..6)
-        .prop_map(|pus| pus.into_iter().map(PuId).collect::<CpuSet>().to_string())
-}
-
-/// CPUs of the machine by position, so that every numbering is covered.
-pub(super) fn some_of(topology: &Topology, places: &[usize]) -> CpuSet {
-    let at = |place: &usize| topology.pus.get(place % topology.pus.len().max(1)).map(|pu| pu.os);
-    places.iter().filter_map(at).collect()
-}
-
-fn any_machine() -> impl Strategy<Value = Machine> {
-    let regular = (1_u32..4, 1_u32..3, 1_u32..3, 1_u32..5, 1_u32..4, 0_u32..4).prop_map(
-        |(packages, nodes, l3s, cores, threads, way)| {
-            numbered([packages, nodes, l3s, cores, threads], way)
-        },
-    );
-    let hybrid = (1_u32..5, 1_u32..9).prop_map(|(p, e)| Machine::hybrid(p, e));
-    let bare = (1_u32..5, 1_u32..3)
-        .prop_map(|(cores, threads)| numbered([1, 1, 1, cores, threads], 1).bare());
-    prop_oneof![6 => regular, 2 => hybrid, 1 => bare]
-}
-
-pub(super) fn any_topology() -> impl Strategy<Value = Topology> {
-    let places = || prop::collection::vec(0_usize..200, 0..5);
-    (any_machine(), places(), places(), prop::option::of(places())).prop_map(
-        |(machine, offline, isolated, forbidden)| {
-            let whole = machine.build();
-            let offline = some_of(&whole, &offline);
-            let isolated = some_of(&whole, &isolated);
-            let mut machine = machine.isolated(&isolated.to_string());
-            if offline.len() < whole.pus.len() {
-                machine = machine.offline(&offline.to_string());
-            }
-            if let Some(forbidden) = forbidden {
-                let allowed = whole.online().difference(&some_of(&whole, &forbidden));
-                machine = machine.allowed(&allowed.to_string());
-            }
-            machine.build()
-        },
-    )
-}
-
-fn any_scope() -> impl Strategy<Value = IsolationScope> {
-    prop::sample::select(vec![IsolationScope::None, IsolationScope::Own, IsolationScope::Host])
-}
-
-fn any_vm(most: u32) -> impl Strategy<Value = VmRequest> {
-    let vcpus = prop_oneof![
-        2 => Just(VcpuCount::Auto),
-        5 => (0..most).prop_map(VcpuCount::Exactly),
-    ];
-    let smt = prop_oneof![
-        6 => Just(SmtRequest::Auto),
-        1 => Just(SmtRequest::Shown),
-        1 => Just(SmtRequest::Hidden),
-    ];
-    (vcpus, 0_usize..3, 0_u32..3, smt).prop_map(|(vcpus, iothreads, vhosts, smt)| VmRequest {
-        iothreads: (0..iothreads).map(|index| format!("io{index}")).collect(),
-        vhosts,
-        smt,
-        ..VmRequest::of(vcpus)
-    })
-}
-
-/// A request for one virtual machine, with only CPUs to avoid as conditions.
-fn any_request() -> impl Strategy<Value = Request> {
-    (any_vm(40), any_set(60), prop::bool::weighted(0.3), any_scope()).prop_map(
-        |(vm, avoid, avoids, isolation)| {
-            let mut request = Request::of(vec![VnodeRequest::vm("vm", vm)]);
-            request.isolation = isolation;
-            if avoids {
-                request.avoid = super::set(&avoid);
-            }
-            request
-        },
-    )
-}
-
-fn any_vnode() -> impl Strategy<Value = VnodeRequest> {
-    let group = (0_u32..6, 1_u32..=4).prop_map(|(cores, quarters)| {
-        let speed = Speed::from_millionths(quarters * 250_000).unwrap();
-        VnodeRequest::processes("", cores, speed)
-    });
-    let vm = any_vm(8).prop_map(|vm| VnodeRequest::vm("", vm));
-    let memory = prop::option::weighted(0.3, (1_u64..1 << 31, any::<bool>()));
-    let devices = prop::collection::vec(0_u32..4, 0..2);
-    (prop_oneof![2 => vm, 1 => group], memory, devices, -1_i32..2).prop_map(
-        |(mut vnode, memory, devices, priority)| {
-            vnode.memory = memory
-                .map(|(bytes, huge)| MemoryRequest { bytes, page_bytes: huge.then_some(1 << 21) });
-            vnode.devices = devices.into_iter().map(|node| Device::Node(NodeId(node))).collect();
-            vnode.priority = priority;
-            vnode
-        },
-    )
-}
-
-/// A request for several vnodes with all options.
-fn any_requests() -> impl Strategy<Value = Request> {
-    let free = prop_oneof![
-        4 => Just(None),
-        1 => (1_u32..4).prop_map(|count| Some(Free::Pus(count))),
-        1 => (1_u32..50).prop_map(|percent| Some(Free::Percent(percent))),
-        1 => any_set(8).prop_map(|list| Some(Free::These(super::set(&list)))),
-    ];
-    let wish = prop_oneof![
-        6 => Just(EmulatorRequest::Usual),
-        1 => Just(EmulatorRequest::RealTime),
-        1 => Just(EmulatorRequest::Apart),
-    ];
-    let interrupts = prop::collection::vec(0_u32..3, 0..2);
-    let vnodes = prop::collection::vec(any_vnode(), 1..6);
-    (vnodes, any_scope(), free, interrupts, wish).prop_map(
-        |(mut vnodes, isolation, free, interrupts, emulator)| {
-            for (place, vnode) in vnodes.iter_mut().enumerate() {
-                vnode.name = format!("v{place}");
-            }
-            let interrupts =
-                interrupts.into_iter().map(|node| Device::Node(NodeId(node))).collect();
-            Request { isolation, free, interrupts, emulator, ..Request::of(vnodes) }
-        },
-    )
-}
+use crate::{PlanError, explain, plan, schema, strategies, validate};
 
 pub(super) fn any_strategy() -> impl Strategy<Value = &'static str> {
     let names: Vec<&str> = strategies().iter().map(|strategy| strategy.name).collect();
@@ -373,30 +230,16 @@ fn keeps_its_word(
             prop_assert_eq!(schema::from_json(&schema::to_json(&layout)), Ok(layout.clone()));
             prop_assert!(explain(&layout, topology, 80).contains(strategy));
             for vnode in &layout.vnodes {
-                // The part of one machine is a complete plan, and can be emitted.
+                // The part of one machine is a complete plan.
                 let alone = layout.alone(vnode);
                 prop_assert_eq!(validate(&alone, topology), vec![]);
                 prop_assert!(alone.exclusive.is_subset(&layout.exclusive));
-                super::libvirt::parse(&emit::libvirt(&alone, topology).unwrap());
-                let amd = Topology { model: Some("AMD".to_owned()), ..topology.clone() };
-                dies_add_up(vnode, &emit::libvirt(&alone, &amd).unwrap())?;
             }
             return Ok(());
         }
         Err(error) => error,
     };
     refuses_honestly(strategy, &error, topology, request)
-}
-
-/// Sockets, dies, cores and threads multiply to the number of vCPUs, also with several dies.
-fn dies_add_up(vnode: &VnodePlan, fragment: &str) -> Result<(), TestCaseError> {
-    if vnode.guest.is_none() {
-        return Ok(());
-    }
-    let domain = Domain::read(&format!("<domain type='qemu'>{fragment}</domain>")).unwrap();
-    let shape = domain.shape.unwrap().value;
-    prop_assert_eq!(shape.vcpus().map(|count| count as usize), Some(vnode.vcpus().count()));
-    Ok(())
 }
 
 fn refuses_honestly(
@@ -544,7 +387,7 @@ proptest! {
         let topology = numbered([packages, nodes, l3s, cores, threads], way).build();
         let mut before = (0_usize, 0_usize);
         for vcpus in 1.. {
-            let Ok(layout) = plan(strategy, &topology, &super::exactly(vcpus)) else { break };
+            let Ok(layout) = plan(strategy, &topology, &pinfold_samples::exactly(vcpus)) else { break };
             if carried(&layout).len() < vcpus as usize {
                 break;
             }
@@ -563,7 +406,7 @@ proptest! {
             let (sum, pairs) = distances(&topology, &layout);
             prop_assert!(
                 before.1 == 0 || before.0 * pairs <= sum * before.1,
-                "{vcpus} vCPUs {} are nearer than one less", super::pins(&layout)
+                "{vcpus} vCPUs {} are nearer than one less", pinfold_samples::pins(&layout)
             );
             before = (sum, pairs);
         }
@@ -571,11 +414,11 @@ proptest! {
 
     #[test]
     fn automatic_numbers_can_be_asked_for(strategy in any_strategy(), topology in any_topology()) {
-        if let Ok(layout) = plan(strategy, &topology, &super::auto()) {
+        if let Ok(layout) = plan(strategy, &topology, &pinfold_samples::auto()) {
             // `auto` may select another strategy for a given number than for an automatic one.
             let strategy = layout.strategy.clone();
             let count = u32::try_from(layout.vnodes[0].vcpus().count()).unwrap();
-            let again = plan(&strategy, &topology, &super::exactly(count)).unwrap();
+            let again = plan(&strategy, &topology, &pinfold_samples::exactly(count)).unwrap();
             prop_assert!(again.same_placement(&layout));
         }
     }
@@ -592,7 +435,7 @@ proptest! {
         let host_l3 = topology.pu(topology.allowed.first().unwrap()).unwrap().l3;
         let free = |l3: &pinfold_model::L3Domain| cores - u32::from(Some(l3.id) == host_l3);
         let fits = topology.l3.iter().any(|l3| free(l3) * per_core >= vcpus);
-        if let (true, Ok(layout)) = (fits, plan(strategy, &topology, &super::exactly(vcpus))) {
+        if let (true, Ok(layout)) = (fits, plan(strategy, &topology, &pinfold_samples::exactly(vcpus))) {
             let pus = layout.vnodes[0].vcpus().filter_map(|vcpu| vcpu.pus.first());
             let mut l3s: Vec<_> = pus.map(|pu| topology.pu(pu).unwrap().l3).collect();
             l3s.dedup();

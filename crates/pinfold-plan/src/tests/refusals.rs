@@ -1,9 +1,9 @@
 //! Requests that get no plan, and the suggested alternatives.
 
 use pinfold_model::{Request, VcpuCount};
+use pinfold_samples::machine::{Machine, dual_x5540, i7_4790k, plain};
+use pinfold_samples::{auto, exactly, set};
 
-use super::machine::{Machine, dual_x5540, i7_4790k, plain};
-use super::{auto, exactly, set};
 use crate::{PlanError, plan, strategies};
 
 #[track_caller]
@@ -134,7 +134,8 @@ fn hosts_of_which_nothing_is_left() {
 fn iothread_ids_that_cannot_be_used() {
     let check = |ids: &[&str], why: &str| {
         let mut request = Request::vm("vm", VcpuCount::Auto);
-        *super::iothreads(&mut request) = ids.iter().copied().map(str::to_owned).collect();
+        *pinfold_samples::iothreads(&mut request) =
+            ids.iter().copied().map(str::to_owned).collect();
         let error = plan("none", &plain(2).build(), &request).unwrap_err();
         assert!(error.to_string().ends_with(why), "{error}");
     };

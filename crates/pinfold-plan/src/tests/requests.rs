@@ -7,9 +7,9 @@ use pinfold_model::{
     Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, SmtRequest, VcpuCount,
     VmRequest, VnodeRequest, Work,
 };
+use pinfold_samples::machine::dual_x5540;
+use pinfold_samples::set;
 
-use super::machine::dual_x5540;
-use super::set;
 use crate::plan;
 
 /// The code block with the example in the documentation.

@@ -1,14 +1,10 @@
 //! The JSON format: round trip, golden text, and errors that name the field.
 
-use pinfold_model::{
-    CpuQuota, CpuSet, Finding, GuestTopology, HugePagePool, IrqPlan, IsolationScope, MemoryPlan,
-    NodeId, Partition, Plan, PlannedCpus, Policy, PuId, Role, SamePageMerging, Severity, Speed,
-    ThreadPlan, TransparentHugePages, Tuning, VnodeKind, VnodePlan,
-};
+use pinfold_model::{IsolationScope, Policy, Role};
+use pinfold_samples::machine::i7_4790k;
+use pinfold_samples::{any_plan, auto};
 use proptest::prelude::*;
 
-use super::auto;
-use super::machine::i7_4790k;
 use crate::plan;
 use crate::schema::{SchemaError, from_json, to_json, to_json_line};
 
@@ -19,12 +15,15 @@ fn the_first_version_of_the_format_is_read_and_written() {
     let layout = from_json(GOLDEN).unwrap();
     assert_eq!(to_json(&layout), GOLDEN);
     assert_eq!((layout.strategy.as_str(), layout.isolation), ("balanced", IsolationScope::Host));
-    assert_eq!(super::pins(&layout), "1,5,2,6,3");
+    assert_eq!(pinfold_samples::pins(&layout), "1,5,2,6,3");
     let policy = |role: &Role| layout.vnodes[0].thread(role).unwrap().policy;
     assert_eq!(policy(&Role::Vcpu(0)), Some(Policy::RoundRobin { priority: 1 }));
     assert_eq!(policy(&Role::Emulator), Some(Policy::Other { nice: -5 }));
     assert_eq!(policy(&Role::Iothread("disk".to_owned())), None);
-    assert_eq!((layout.housekeeping, layout.exclusive), (super::set("0,4"), super::set("1-3,5-7")));
+    assert_eq!(
+        (layout.housekeeping, layout.exclusive),
+        (pinfold_samples::set("0,4"), pinfold_samples::set("1-3,5-7"))
+    );
     assert_eq!(layout.findings.len(), 2);
 }
 
@@ -131,15 +130,6 @@ fn texts_that_are_no_plan() {
     );
 }
 
-fn any_text() -> impl Strategy<Value = String> {
-    prop_oneof!["[ -~]{0,12}", "\\PC{0,8}", Just("\n\u{0}\"\\--'".to_owned())]
-}
-
-/// A name or a sentence that is printed.
-fn any_line() -> impl Strategy<Value = String> {
-    any_text().prop_map(|text| pinfold_model::shown::name(&text).into_owned())
-}
-
 /// A text in a plan cannot imitate other lines of Pinfold's output.
 #[test]
 fn a_line_break_in_a_plan_makes_no_line() {
@@ -164,168 +154,6 @@ fn a_line_break_in_a_plan_makes_no_line() {
     assert_eq!(plan.vnodes[0].threads[0].reason, "x\\u000ano placement is active");
 }
 
-fn any_pus() -> impl Strategy<Value = CpuSet> {
-    prop::collection::vec(0_u32..400, 1..6).prop_map(|pus| pus.into_iter().map(PuId).collect())
-}
-
-fn any_policy() -> impl Strategy<Value = Option<Policy>> {
-    prop_oneof![
-        Just(None),
-        (-20_i8..20).prop_map(|nice| Some(Policy::Other { nice })),
-        (-20_i8..20).prop_map(|nice| Some(Policy::Batch { nice })),
-        Just(Some(Policy::Idle)),
-        (1_u8..100).prop_map(|priority| Some(Policy::Fifo { priority })),
-        (1_u8..100).prop_map(|priority| Some(Policy::RoundRobin { priority })),
-        (1_u64..9, 0_u64..9, 0_u64..9).prop_map(|(runtime_ns, deadline, period)| {
-            let deadline_ns = runtime_ns + deadline;
-            Some(Policy::Deadline { runtime_ns, deadline_ns, period_ns: deadline_ns + period })
-        }),
-        any::<u32>().prop_map(|number| Some(Policy::Unknown(number))),
-    ]
-}
-
-fn any_thread() -> impl Strategy<Value = (CpuSet, Option<Policy>, String)> {
-    (any_pus(), any_policy(), any_line())
-}
-
-fn any_threads() -> impl Strategy<Value = Vec<ThreadPlan>> {
-    let iothreads = prop::collection::btree_set(any_line(), 0..3);
-    let others = (iothreads, 0_u32..2, any::<bool>(), any::<bool>());
-    (0_u32..4, others, prop::collection::vec(any_thread(), 12)).prop_map(
-        |(vcpus, (iothreads, vhosts, worker, emulator), bodies)| {
-            let mut roles: Vec<Role> = (0..vcpus).map(Role::Vcpu).collect();
-            roles.extend(emulator.then_some(Role::Emulator));
-            roles.extend(iothreads.into_iter().map(Role::Iothread));
-            roles.extend((0..vhosts).map(Role::Vhost));
-            roles.extend(worker.then_some(Role::Worker));
-            let thread =
-                |(role, (pus, policy, reason)): (Role, (CpuSet, Option<Policy>, String))| {
-                    // Only a vCPU may have a deadline.
-                    let fits = |policy: &Policy| {
-                        matches!(role, Role::Vcpu(_)) || !matches!(policy, Policy::Deadline { .. })
-                    };
-                    // A CPU without vCPUs, so that no real-time vCPU starves a thread for which it
-                    // waits.
-                    let own = CpuSet::single(PuId(501));
-                    let pus = if matches!(role, Role::Vcpu(_)) { pus } else { pus.union(&own) };
-                    ThreadPlan { policy: policy.filter(fits), role, pus, reason }
-                };
-            roles.into_iter().zip(bodies).map(thread).collect()
-        },
-    )
-}
-
-fn any_finding() -> impl Strategy<Value = Finding> {
-    let severity = prop::sample::select(vec![Severity::Note, Severity::Warning, Severity::Problem]);
-    (severity, any_line(), any_line(), prop::option::of(any_line()))
-        .prop_map(|(severity, subject, text, hint)| Finding { severity, subject, text, hint })
-}
-
-/// Tunables, every second one missing.
-fn any_tuning() -> impl Strategy<Value = Tuning> {
-    let small = || prop::option::of(1_u32..1000);
-    let thp = prop::option::of(prop::sample::select(TransparentHugePages::ALL.to_vec()));
-    let ksm = prop::option::of(prop::sample::select(SamePageMerging::ALL.to_vec()));
-    let sets = (prop::option::of(any_pus()), prop::option::of(any_pus()));
-    let pools = prop::collection::vec((0_u32..8, 1_u64..9, any::<u64>()), 0..3);
-    let switches = (any::<Option<bool>>(), thp, ksm, small(), any::<bool>());
-    let partition = prop::option::of(prop::sample::select(Partition::ALL.to_vec()));
-    let pus = (partition, any::<Option<bool>>(), prop::option::of(any_pus()));
-    (sets, switches, (small(), small(), small()), pools, pus).prop_map(
-        |(sets, (numa_balancing, thp, ksm, wake_up_us, required), numbers, pools, pus)| Tuning {
-            new_irqs: sets.0.filter(|set| !set.is_empty()),
-            workqueues: sets.1.filter(|set| !set.is_empty()),
-            numa_balancing,
-            transparent_huge_pages: thp,
-            same_page_merging: ksm,
-            wake_up_us,
-            real_time_throttle: numa_balancing,
-            shares: pinfold_model::ResourceShare::parse("L3:1=f0").into_iter().collect(),
-            governor: numbers.0.map(|number| format!("governor_{number}")),
-            min_khz: numbers.1.map(u64::from),
-            max_khz: numbers.1.map(|khz| u64::from(khz) + 5),
-            huge_pages: pools
-                .into_iter()
-                .map(|(node, size, pages)| HugePagePool {
-                    node: NodeId(node),
-                    page_bytes: size << 20,
-                    pages,
-                })
-                .collect(),
-            cpu_weight: numbers.2,
-            cpu_quota: numbers
-                .2
-                .map(|number| CpuQuota { quota_us: 1_000 + u64::from(number), period_us: 100_000 }),
-            partition: pus.0,
-            smt: pus.1,
-            offline: pus.2.filter(|set| !set.is_empty()),
-            required,
-        },
-    )
-}
-
-/// A record of CPUs, or none as in plans of older versions.
-fn any_cpus() -> impl Strategy<Value = Option<PlannedCpus>> {
-    let sets = || prop::collection::vec(any_pus(), 0..3);
-    let model = prop::option::of(any_line());
-    let record = (model, any_pus(), sets(), sets(), sets());
-    let record = record.prop_map(|(model, online, cores, caches, nodes)| PlannedCpus {
-        model,
-        nohz_full: cores.first().cloned().unwrap_or_default(),
-        online,
-        cores,
-        l3: caches.into_iter().zip([0, 96 << 20, u64::MAX]).collect(),
-        nodes: nodes.into_iter().zip(0..).map(|(cpus, node)| (NodeId(node), cpus)).collect(),
-    });
-    prop::option::of(record)
-}
-
-/// Valid plans with arbitrary texts.
-fn any_plan() -> impl Strategy<Value = Plan> {
-    let texts = (any_text(), any_line(), any_line(), any_line(), any_line());
-    let sets = (any_pus(), any_pus(), any::<bool>());
-    let findings = prop::collection::vec(any_finding(), 0..3);
-    let nodes = prop::collection::btree_set(0_u32..64, 1..4);
-    let nodes = prop::option::of((nodes, any::<Option<u64>>(), any::<Option<u64>>()));
-    let irqs = prop::collection::vec(any_pus(), 0..3);
-    let more = (nodes, 1_u32..=1_000_000, irqs, any_tuning(), any_cpus());
-    let parts = (texts, any_threads(), sets, findings, more);
-    parts.prop_map(|(texts, threads, sets, findings, (nodes, speed, irqs, tuning, cpus))| {
-        let (name, strategy, fingerprint, housekeeping_reason, reason) = texts;
-        // A CPU without threads, so that no real-time thread can starve the host.
-        let housekeeping = sets.0.union(&CpuSet::single(PuId(500)));
-        let exclusive = sets.1.difference(&housekeeping);
-        let scope = if sets.2 { IsolationScope::Own } else { IsolationScope::Host };
-        let isolation = if exclusive.is_empty() { IsolationScope::None } else { scope };
-        let vcpus = threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).count();
-        let cores = u32::try_from(vcpus).unwrap();
-        let guest = (cores > 0).then_some(GuestTopology { sockets: 1, cores, threads: 1, reason });
-        let kind = if cores > 0 { VnodeKind::VirtualMachine } else { VnodeKind::ProcessGroup };
-        let memory = nodes.map(|(nodes, bytes, page_bytes)| MemoryPlan {
-            nodes: nodes.into_iter().map(NodeId).collect(),
-            bytes,
-            page_bytes,
-            reason: strategy.clone(),
-        });
-        let speed = Speed::from_millionths(speed).unwrap();
-        let irq = |pus| IrqPlan { device: strategy.clone(), pus, reason: strategy.clone() };
-        let irqs = irqs.into_iter().map(irq).collect();
-        Plan {
-            strategy,
-            fingerprint,
-            vnodes: vec![VnodePlan { name, kind, threads, guest, memory, speed }],
-            irqs,
-            tuning,
-            cpus,
-            housekeeping,
-            exclusive,
-            isolation,
-            housekeeping_reason,
-            findings,
-        }
-    })
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
 
@@ -335,13 +163,6 @@ proptest! {
         prop_assert!(!line.contains('\n'));
         prop_assert_eq!(from_json(&line), Ok(layout.clone()));
         prop_assert_eq!(from_json(&to_json(&layout)), Ok(layout));
-    }
-
-    #[test]
-    fn foreign_texts_stay_data(layout in any_plan()) {
-        super::libvirt::parse(&super::libvirt::libvirt(&layout).unwrap());
-        let argv = [layout.vnodes[0].name.clone(), layout.strategy.clone()];
-        super::qemu::assert_sh_reads(&super::qemu::qemu(&layout, &argv).unwrap());
     }
 
     #[test]

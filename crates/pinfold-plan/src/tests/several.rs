@@ -1,15 +1,14 @@
 //! Several vnodes at once, process groups, and the host's CPUs.
 
 use pinfold_model::{
-    Device, EmulatorRequest, Free, HugePagePool, HugePages, IsolationScope, MemoryRequest, NodeId,
-    Plan, Request, Role, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
+    Device, EmulatorRequest, Free, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request,
+    Role, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
 };
-
-use super::machine::{
+use pinfold_samples::machine::{
     Machine, dual_e5_2670, dual_l5420, dual_x5540, i7_4790k, plain, r910, two_complexes,
 };
-use super::{auto, exactly, finds, set, shape};
-use crate::emit::cmdline;
+use pinfold_samples::{auto, exactly, finds, set, shape};
+
 use crate::guest_numa::cells;
 use crate::{PlanError, plan, validate};
 
@@ -348,22 +347,16 @@ fn all_machines_in_several_l3_domains_are_named() {
     );
 }
 
-/// What a plan needs of huge pages, and memory that is no whole number of them.
+/// Memory that is no whole number of huge pages.
 #[test]
-fn huge_pages_are_counted_for_the_kernel_command_line() {
+fn huge_pages_are_whole() {
     let paged = |mib: u64| VnodeRequest {
         memory: Some(MemoryRequest { bytes: mib << 20, page_bytes: Some(1 << 30) }),
         ..vm("rt", 4)
     };
     let mut topology = dual_e5_2670().build();
     topology.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
-    let mut layout = plan("realtime", &topology, &ask(vec![paged(16 << 10)])).unwrap();
-    let node = layout.vnodes[0].memory.as_ref().unwrap().nodes[0];
-    let knob = format!("`--knob huge-pages={node}:1048576:16`");
-    let folded = |layout: &Plan| cmdline(layout, &topology).replace("\n# ", " ");
-    assert!(folded(&layout).contains(&knob), "{}", folded(&layout));
-    layout.tuning.huge_pages = vec![HugePagePool { node, page_bytes: 1 << 30, pages: 16 }];
-    assert!(!folded(&layout).contains("--knob huge-pages"), "{}", folded(&layout));
+    let layout = plan("realtime", &topology, &ask(vec![paged(16 << 10)])).unwrap();
     assert!(!finds(&layout, "huge pages", ""));
     let layout = plan("realtime", &topology, &ask(vec![paged(4608)])).unwrap();
     let finding = layout.findings.iter().find(|it| it.subject == "huge pages").unwrap();
@@ -602,7 +595,7 @@ fn interrupts_near_their_device_and_off_the_vcpus() {
 fn a_share_that_stays_free() {
     let pins = |free: Free, strategy: &str| {
         let request = Request { free: Some(free), ..auto() };
-        plan(strategy, &dual_x5540().build(), &request).map(|layout| super::pins(&layout))
+        plan(strategy, &dual_x5540().build(), &request).map(|layout| pinfold_samples::pins(&layout))
     };
     assert_eq!(pins(Free::Pus(3), "compact").unwrap(), "2,10,3,11,4,12,5,13,6,14,7,15");
     assert_eq!(pins(Free::Percent(50), "low-latency").unwrap(), "4,5,6,7");
@@ -647,7 +640,7 @@ fn the_hosts_pus_under_every_emulator() {
     for free in [&named, &Free::Pus(4)] {
         let usual = plan("balanced", &topology, &ask(EmulatorRequest::Usual, free, 4)).unwrap();
         assert_eq!(
-            (super::pins(&usual), super::emulator(&usual)),
+            (pinfold_samples::pins(&usual), pinfold_samples::emulator(&usual)),
             ("4,5,6,7".into(), "0-3".into())
         );
         // Apart from the host's CPUs and the four vCPUs' no CPU is left.
@@ -658,12 +651,15 @@ fn the_hosts_pus_under_every_emulator() {
             "{text}"
         );
         let apart = plan("balanced", &topology, &ask(EmulatorRequest::Apart, free, 3)).unwrap();
-        assert_eq!((super::pins(&apart), super::emulator(&apart)), ("4,5,6".into(), "7".into()));
+        assert_eq!(
+            (pinfold_samples::pins(&apart), pinfold_samples::emulator(&apart)),
+            ("4,5,6".into(), "7".into())
+        );
         assert_eq!((&apart.housekeeping, &apart.exclusive), (&set("0-3"), &set("4-7")));
         let reason = &apart.vnodes[0].thread(&pinfold_model::Role::Emulator).unwrap().reason;
         assert!(!reason.contains("sibling"), "{reason}");
         let ahead = plan("balanced", &topology, &ask(EmulatorRequest::RealTime, free, 4)).unwrap();
-        assert!(set(&super::emulator(&ahead)).is_subset(&set("0-3")));
+        assert!(set(&pinfold_samples::emulator(&ahead)).is_subset(&set("0-3")));
         assert!(set("0-3").is_subset(&ahead.housekeeping), "{}", ahead.housekeeping);
     }
 }

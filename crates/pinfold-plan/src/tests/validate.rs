@@ -1,9 +1,9 @@
 //! A plan checked against a host other than the one it was made for.
 
 use pinfold_model::{Plan, Severity};
+use pinfold_samples::auto;
+use pinfold_samples::machine::{Machine, i7_4790k};
 
-use super::auto;
-use super::machine::{Machine, i7_4790k};
 use crate::{plan, validate};
 
 fn made() -> Plan {
@@ -43,7 +43,7 @@ fn on_another_host() {
                  host with the plan's";
     found(&i7_4790k().offline("7"), &made(), &[offline, (Severity::Note, later)]);
     found(
-        &super::machine::plain(6),
+        &pinfold_samples::machine::plain(6),
         &without_record(),
         &[
             (Severity::Problem, "the PUs 6-7 of the plan do not exist on this host"),
@@ -67,7 +67,7 @@ fn where_it_may_not_be() {
 #[test]
 fn a_plan_that_breaks_the_rules() {
     let mut layout = made();
-    layout.housekeeping = super::set("");
+    layout.housekeeping = pinfold_samples::set("");
     found(
         &i7_4790k(),
         &layout,

@@ -1,7 +1,6 @@
 //! A running machine on a simulated host with two NUMA nodes.
 
 use pinfold_model::{PuId, Severity, Topology};
-use pinfold_plan::lint;
 use pinfold_sim::{CgroupVersion, SimBuilder, SimPages, SimTask};
 use pinfold_vm::discover;
 
@@ -58,7 +57,7 @@ fn on_two_nodes(pages: &[(u32, u64)]) -> (Vec<Layout>, Topology) {
 }
 
 fn memory_flaws(layouts: &[Layout], topology: &Topology) -> Vec<(Severity, String)> {
-    lint::lint(layouts, topology)
+    pinfold_lint::lint(layouts, topology)
         .into_iter()
         .filter(|flaw| flaw.name.starts_with("memory-"))
         .map(|flaw| (flaw.severity, format!("{}: {}", flaw.name, flaw.what)))

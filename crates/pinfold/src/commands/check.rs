@@ -6,10 +6,11 @@
 //! host, so that CPUs used twice are found.
 
 use pinfold_host::files;
+use pinfold_lint::Diagnostic;
 use pinfold_model::text::counted;
 use pinfold_model::{IsolationScope, Plan, Request, Severity, Topology};
 use pinfold_plan::domain_file::{Domain, DomainError};
-use pinfold_plan::lint::{self, Diagnostic, Layout};
+use pinfold_plan::layout::Layout;
 use pinfold_plan::{Fit, command};
 use pinfold_run::running_layout::of_running;
 use pinfold_run::target::Vm;
@@ -49,7 +50,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
     }
     let topology = inputs::topology(&host, arguments.input.as_deref())?;
     let conditions = common::request(&arguments.placement, Vec::new(), &topology)?;
-    let found = lint::lint_under(&layouts, &topology, &conditions);
+    let found = pinfold_lint::lint_under(&layouts, &topology, &conditions);
     for (file, plan) in &plans {
         if let Fit::Other(differences) = pinfold_plan::fit(plan, &topology) {
             let why = plans::another_host(file, &differences).message;
@@ -59,9 +60,9 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
     match arguments.json {
         true => output::data(&to_json(&layouts, &found.flaws)),
         false => {
-            output::answer(tone(&found.flaws), &lint::counts(&found.flaws));
+            output::answer(tone(&found.flaws), &pinfold_lint::counts(&found.flaws));
             let columns = usize::from(screen::width());
-            output::data(&lint::render(&layouts, &found.flaws, (&topology, columns)));
+            output::data(&pinfold_lint::render(&layouts, &found.flaws, (&topology, columns)));
         }
     }
     let wrong = found.flaws.iter().filter(|flaw| flaw.severity >= Severity::Warning).count();
@@ -69,7 +70,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         return Ok(());
     }
     let failure = Failure::new(Exit::No, summary(&layouts, wrong));
-    Err(match lint::next((&topology, &conditions), &layouts, &found) {
+    Err(match pinfold_lint::next((&topology, &conditions), &layouts, &found) {
         Some(hint) => failure.with_hint(hint),
         None => failure,
     })
@@ -93,7 +94,7 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
         return Err(failure
             .with_hint(format!("--fix changes domain files; make a plan again with `{command}`")));
     }
-    let fixed = lint::fix(&text, file, topology, &conditions)
+    let fixed = pinfold_lint::fix(&text, file, topology, &conditions)
         .map_err(|error| domain_failure(file, &error))?;
     if let Some(worst) = fixed.left.first() {
         let rest = match fixed.left.len() {

@@ -1,9 +1,9 @@
 //! `pinfold plan --emit`: prints the plan in the format of another tool.
 
+use pinfold_emit::Format;
 use pinfold_host::files;
 use pinfold_model::{NotSingle, Plan, Topology, VnodePlan};
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::emit::{self, Format};
 use pinfold_run::{Exit, Failure, inputs};
 use pinfold_vm::{MachineCommand, qemu};
 
@@ -95,11 +95,12 @@ fn into(
         Some(vnode) => vnode,
         None => plan.single().map_err(not_single)?,
     };
-    let merged = emit::libvirt_into(&file.text, (plan, vnode), topology).map_err(|error| {
-        let hint = error.hint.map(str::to_owned);
-        let failure = Failure::from_error(Exit::Input, &error, hint);
-        Failure { message: format!("{}: {}", file.path, failure.message), ..failure }
-    })?;
+    let merged =
+        pinfold_emit::libvirt_into(&file.text, (plan, vnode), topology).map_err(|error| {
+            let hint = error.hint.map(str::to_owned);
+            let failure = Failure::from_error(Exit::Input, &error, hint);
+            Failure { message: format!("{}: {}", file.path, failure.message), ..failure }
+        })?;
     for note in &merged.notes {
         output::say(&format!("note: {note}"));
     }
@@ -131,7 +132,7 @@ mod tests {
         }
         let command = pinfold_vm::hypervisors::parse(&[]);
         let target = Target { file: None, vnode: None, command: &*command };
-        for format in &emit::FORMATS {
+        for format in &pinfold_emit::FORMATS {
             let text = emit(format, (&plan, &topology), &target).unwrap_or_else(|failure| {
                 panic!("{}: {}", format.name, failure.message);
             });

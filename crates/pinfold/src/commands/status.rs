@@ -4,7 +4,7 @@ use pinfold_apply::{KnobStatus, Status};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Command, Finding, Topology, VnodeKind};
-use pinfold_plan::lint::{self, Layout};
+use pinfold_plan::layout::Layout;
 use pinfold_run::status::{ActivePlacement, ActivePlatform, DamagedJournal, Found, find};
 use pinfold_run::{Exit, Failure, host, inputs, leftovers};
 use serde_json::json;
@@ -220,7 +220,7 @@ fn picture(one: &ActivePlacement, status: &Status, topology: &Topology) -> Strin
             }
         }
     }
-    match lint::picture(&layouts, topology, usize::from(screen::width())) {
+    match pinfold_plan::picture(&layouts, topology, usize::from(screen::width())) {
         picture if picture.is_empty() => picture,
         picture => format!("\n{picture}\n"),
     }

@@ -1,0 +1,127 @@
+//! Properties of a plan that several formats need: the CPUs of its vCPUs, a plain name.
+
+use pinfold_model::{
+    CpuSet, NodeId, Plan, RoleClass, RoleKind, Topology, VnodeKind, VnodePlan, fold,
+};
+use pinfold_plan::guest_cache::caches;
+use pinfold_plan::{NOT_ISOLATED, command};
+
+/// The CPUs reserved for vCPUs: the plan's exclusive CPUs, else those of the vCPUs without the
+/// host's. Empty if the plan shares all CPUs with the host.
+pub(super) fn reserved(plan: &Plan) -> CpuSet {
+    if !plan.exclusive.is_empty() {
+        return plan.exclusive.clone();
+    }
+    let mut vcpus = CpuSet::new();
+    plan.vnodes.iter().flat_map(VnodePlan::vcpus).for_each(|thread| vcpus.add(&thread.pus));
+    vcpus.difference(&plan.housekeeping)
+}
+
+/// Comments why a host format has no CPUs to isolate, with the command for a plan that has.
+pub(super) fn nothing_kept(plan: &Plan, topology: &Topology, format: &str) -> String {
+    let (why, strategy) = if plan.housekeeping_reason == NOT_ISOLATED {
+        ("Its isolation scope is none: add `--isolate host` to its command, as in", &*plan.strategy)
+    } else {
+        ("A strategy that reserves CPUs keeps the host off them, as in", "low-latency")
+    };
+    let command = safe(&command::isolating(plan, topology, (strategy, format)));
+    let text = "This plan shares all its CPUs with the host: nothing is to be kept apart.";
+    comment(&format!("# {text} {why} `{command}`"))
+}
+
+/// A comment in lines of 80 columns; commands in it can still be copied.
+pub(super) fn comment(line: &str) -> String {
+    let words = line.trim_start_matches(['#', ' ']);
+    let first = line.strip_suffix(words).unwrap_or_default();
+    let below = if first.len() > 2 { format!("{first}  ") } else { first.to_owned() };
+    let folded = fold::folded((first, &below), words, 80);
+    // A command at the end leaves an empty comment line.
+    let lines = folded.lines().filter(|line| line.trim_end() != "#");
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// True for the text of a vCPU's role.
+pub(super) fn is_vcpu(role: &str) -> bool {
+    RoleKind::of_text(role).is_some_and(|kind| kind.class == RoleClass::Vcpu)
+}
+
+/// A name for files, units and profiles: letters, digits and `_`; never empty.
+pub(super) fn plain_name(vnode: &VnodePlan) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let name: String = vnode.name.chars().map(plain).take(64).collect();
+    if name.is_empty() { "vm".to_owned() } else { name }
+}
+
+/// The plan and the CPUs of its vCPUs, on one line.
+pub(super) fn headline(plan: &Plan) -> String {
+    let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
+    let pins = pinfold_model::pins_of(plan);
+    let groups = || plan.vnodes.iter().all(|vnode| vnode.kind == VnodeKind::ProcessGroup);
+    let pins = match pins.is_empty() || groups() {
+        true => format!("tasks on {}", plan.pus()),
+        false => format!("vCPUs {pins}"),
+    };
+    safe(&format!("Pinfold: {} for {}: {pins}", plan.strategy, names.join(", ")))
+}
+
+/// The siblings of the vCPUs' CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Siblings {
+    /// The cores have no siblings.
+    None,
+    /// One vCPU per core; its siblings carry no vCPU.
+    Idle,
+    /// vCPUs on all threads of each core.
+    Whole,
+    /// Different cores differ.
+    Mixed,
+}
+
+/// Classifies the siblings of pinned vCPUs.
+pub(super) fn siblings(vnode: &VnodePlan, topology: &Topology) -> Siblings {
+    let used = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
+    let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&used));
+    let shares: Vec<(usize, usize)> =
+        cores.map(|core| (core.pus.intersection(&used).len(), core.pus.len())).collect();
+    match shares.as_slice() {
+        cores if cores.iter().all(|(_, all)| *all == 1) => Siblings::None,
+        cores if cores.iter().all(|(own, all)| own == all) => Siblings::Whole,
+        cores if cores.iter().all(|(own, _)| *own == 1) => Siblings::Idle,
+        _ => Siblings::Mixed,
+    }
+}
+
+/// The nodes of the vCPUs' CPUs.
+pub(super) fn nodes(vnode: &VnodePlan, topology: &Topology) -> Vec<NodeId> {
+    let used = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
+    let here = topology.nodes.iter().filter(|node| !node.pus.is_disjoint(&used));
+    here.map(|node| node.id).collect()
+}
+
+/// A comment about dies in the guest topology, for a format that cannot express them.
+pub(super) fn no_dies(vnode: &VnodePlan, topology: &Topology, format: &str) -> String {
+    match caches(vnode, topology).dies {
+        0 | 1 => String::new(),
+        dies => format!(
+            "# {format} cannot express the guest's {dies} dies (one for each L3 of its vCPUs): the guest sees one L3.\n"
+        ),
+    }
+}
+
+/// The complete text for a process group, in a format for virtual machines only.
+pub(super) fn not_a_machine(vnode: &VnodePlan, format: &str) -> Option<String> {
+    match vnode.kind {
+        VnodeKind::VirtualMachine => None,
+        VnodeKind::ProcessGroup => Some(
+            safe(&format!(
+                "# {} is a process group: {format} is for virtual machines only (`--emit systemd` is for both)",
+                vnode.name
+            )) + "\n",
+        ),
+    }
+}
+
+/// A text without line breaks, for a comment.
+pub(super) fn safe(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+}

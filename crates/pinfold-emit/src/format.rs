@@ -1,0 +1,122 @@
+//! What all output formats have in common: name, scope, and how several texts stand in one file.
+
+use pinfold_model::{NotSingle, Plan, QemuCommand, Topology};
+use pinfold_plan::Tunable;
+
+use super::said::{Answers, FormatAnswer, Scope};
+
+/// An output format. Each is a constant of its file.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// Name, as used on the command line.
+    pub name: &'static str,
+    /// Description, as a sentence without full stop.
+    pub summary: &'static str,
+    /// True if a text is about the host as a whole, not about one vnode.
+    pub is_of_host: bool,
+    /// True if the plan can be merged into a file of this format.
+    pub can_merge: bool,
+    pub(super) syntax: Syntax,
+    pub(super) write: fn(&Plan, &Topology, &QemuCommand) -> Result<String, NotSingle>,
+    /// How the format expresses a tunable.
+    pub(super) tunable: fn(&Tunable<'_>, &Scope<'_>) -> FormatAnswer,
+}
+
+/// How comments and several texts are written in one file.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Syntax {
+    /// XML: no comment holds two hyphens, and none ends with one.
+    Xml,
+    /// YAML: each text is a document.
+    Yaml,
+    /// A shell script that takes one machine as its argument: several of them must not run in
+    /// sequence, so the file exits at once.
+    Script,
+    /// Lines with comments that begin with `#`.
+    Lines,
+}
+
+impl Format {
+    /// The text of a plan. The QEMU command is the one that the script of `qemu` starts.
+    ///
+    /// # Errors
+    /// [`NotSingle`] if the text is about one vnode and the plan has several or none.
+    pub fn text(
+        &self,
+        plan: &Plan,
+        topology: &Topology,
+        command: &QemuCommand,
+    ) -> Result<String, NotSingle> {
+        (self.write)(plan, topology, command)
+    }
+
+    /// How the format expresses the tunables of a plan.
+    pub(super) fn answers(&self, scope: Scope<'_>) -> Answers {
+        Answers::of(scope, self.tunable)
+    }
+
+    /// The text before those of several vnodes.
+    #[must_use]
+    pub fn heading(&self, count: usize) -> String {
+        let texts = format!("{count} texts, one for each vnode");
+        let said = format!("{texts}; --vnode NAME prints one alone");
+        match self.syntax {
+            Syntax::Xml => {
+                format!(
+                    "<!-- Pinfold: {texts}; the option vnode NAME (with two dashes) prints one alone -->\n"
+                )
+            }
+            Syntax::Script => {
+                format!("#!/bin/sh\n# Pinfold: {said}\necho \"$0: {said}\" >&2\nexit 2\n")
+            }
+            Syntax::Yaml | Syntax::Lines => format!("# Pinfold: {said}\n"),
+        }
+    }
+
+    /// The line before the text of one of several vnodes.
+    #[must_use]
+    pub fn mark(&self, vnode: &str) -> String {
+        let plain = |character: char| if character.is_control() { ' ' } else { character };
+        let name: String = vnode.chars().map(plain).collect();
+        match self.syntax {
+            Syntax::Xml => format!("<!-- ==== {} ==== -->\n", name.replace('-', "\u{2010}")),
+            Syntax::Yaml => format!("---\n# ==== {name} ====\n"),
+            Syntax::Script | Syntax::Lines => format!("\n# ==== {name} ====\n"),
+        }
+    }
+}
+
+/// A table with tunables in rows and formats in columns. With several plans, `some` means that it
+/// depends on the value or on the rest of the plan.
+#[cfg(test)]
+pub(crate) fn table(formats: &[Format], plans: &[Plan], topology: &Topology) -> String {
+    use std::collections::BTreeMap;
+    let mut rows: Vec<&'static str> = Vec::new();
+    let mut cells: BTreeMap<(&str, &str), Vec<bool>> = BTreeMap::new();
+    for plan in plans {
+        for tunable in pinfold_plan::tunables(plan) {
+            if !rows.contains(&tunable.key()) {
+                rows.push(tunable.key());
+            }
+            for format in formats {
+                let vnode = Some(&plan.vnodes[0]);
+                let scope = Scope { plan, vnode, topology: Some(topology) };
+                let own = !matches!((format.tunable)(&tunable, &scope), FormatAnswer::Nothing(_));
+                cells.entry((tunable.key(), format.name)).or_default().push(own);
+            }
+        }
+    }
+    let names: Vec<&str> = formats.iter().map(|format| format.name).collect();
+    let mut text = format!("| tunable | {} |\n", names.join(" | "));
+    text.push_str(&format!("|---{}|\n", "|---".repeat(names.len())));
+    for key in rows {
+        let word = |name: &&str| match cells[&(key, *name)].as_slice() {
+            all if all.iter().all(|own| *own) => "yes",
+            all if all.contains(&true) => "some",
+            _ => "no",
+        };
+        let row: Vec<&str> = names.iter().map(word).collect();
+        text.push_str(&format!("| `{key}` | {} |\n", row.join(" | ")));
+    }
+    text
+}

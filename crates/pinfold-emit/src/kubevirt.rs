@@ -1,0 +1,279 @@
+//! KubeVirt: the `template` part of a `VirtualMachine`, with comments on settings of the node.
+//!
+//! A pod requests dedicated CPUs and the kubelet's CPU manager selects them, so a manifest cannot
+//! contain a plan's CPUs (<https://kubevirt.io/user-guide/compute/dedicated_cpu_resources/>,
+//! <https://kubevirt.io/user-guide/compute/numa/>). The text contains what can be requested, and
+//! comments on the rest. KubeVirt accepts `numa` only with huge pages, and `realtime` only with
+//! `numa`.
+
+use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
+use pinfold_plan::Tunable;
+use pinfold_plan::guest_numa::node_list;
+
+use super::common::{self, Siblings, headline, is_vcpu};
+use super::format::{Format, Syntax};
+use super::said::{FormatAnswer, Scope};
+
+/// The format.
+pub(super) const FORMAT: Format = Format {
+    name: "kubevirt",
+    summary: "The domain part of a KubeVirt VirtualMachine",
+    is_of_host: false,
+    can_merge: false,
+    syntax: Syntax::Yaml,
+    write: |plan, topology, _| Ok(kubevirt((plan, plan.single()?), topology)),
+    tunable: words,
+};
+
+/// YAML for `spec.template` of a `VirtualMachine`, with comments on what it cannot express.
+#[must_use]
+pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
+    if let Some(text) = common::not_a_machine(vnode, "KubeVirt") {
+        return text;
+    }
+    let guest = Guest::of(vnode);
+    let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
+    let mut text = format!("# {}\n# Under spec.template of a VirtualMachine.\n", headline(plan));
+    let annotations = tunables.text(ANNOTATIONS);
+    if !annotations.is_empty() {
+        text.push_str(
+            "# The annotations are CRI-O's: they need its runtime class for high performance.\n",
+        );
+        text.push_str(&format!("metadata:\n  annotations:\n{}", indented(&annotations, 4)));
+    }
+    text.push_str("spec:\n  domain:\n    cpu:\n");
+    text.push_str(&indented(&cpu(vnode, &guest), 6));
+    text.push_str(&memory(vnode));
+    let resources = tunables.text(RESOURCES);
+    if !resources.is_empty() {
+        text.push_str(&format!("    resources:\n{}", indented(&resources, 6)));
+    }
+    text.push_str(&iothreads(vnode, &guest));
+    text.push_str(&common::no_dies(vnode, topology, "KubeVirt"));
+    text.push_str(&tunables.missing_text("A KubeVirt manifest"));
+    remarks(&mut text, (plan, vnode), (&guest, topology));
+    text
+}
+
+const ANNOTATIONS: &str = "annotations";
+const RESOURCES: &str = "resources";
+
+/// Properties of a machine that determine the possible requests.
+struct Guest {
+    vcpus: usize,
+    /// True if each vCPU has one CPU.
+    pinned: bool,
+    /// True if the emulator has none of the vCPUs' CPUs.
+    apart: bool,
+    /// Threads per core.
+    threads: u32,
+    /// vCPUs with a real-time policy.
+    real_time: CpuSet,
+}
+
+impl Guest {
+    fn of(vnode: &VnodePlan) -> Self {
+        let vcpus = vnode.vcpus().count();
+        let used = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
+        let emulator = vnode.thread(&Role::Emulator);
+        let fifo = vnode.vcpus().filter(|vcpu| vcpu.policy.is_some_and(Policy::is_real_time));
+        Self {
+            vcpus,
+            pinned: vcpus > 0 && vnode.vcpus().all(|thread| thread.pus.len() == 1),
+            apart: emulator.is_some_and(|thread| thread.pus.is_disjoint(&used)),
+            threads: vnode.guest.as_ref().map_or(1, |guest| guest.threads),
+            real_time: fifo.filter_map(|thread| thread.role.vcpu().map(PuId)).collect(),
+        }
+    }
+}
+
+/// The children of `cpu`.
+fn cpu(vnode: &VnodePlan, guest: &Guest) -> String {
+    let vcpus = u32::try_from(guest.vcpus).unwrap_or(u32::MAX);
+    let (sockets, cores) =
+        vnode.guest.as_ref().map_or((1, vcpus), |guest| (guest.sockets, guest.cores));
+    let threads = guest.threads;
+    let mut text = format!(
+        "model: host-passthrough\nsockets: {sockets}\ncores: {cores}\nthreads: {threads}\n"
+    );
+    if guest.pinned {
+        text.push_str("dedicatedCpuPlacement: true\n");
+    }
+    if guest.pinned && guest.apart {
+        text.push_str("isolateEmulatorThread: true\n");
+    }
+    let pages = vnode.memory.as_ref().and_then(|memory| memory.page_bytes);
+    if guest.pinned && pages.is_some() {
+        text.push_str("numa:\n  guestMappingPassthrough: {}\n");
+        if guest.real_time.len() == guest.vcpus {
+            text.push_str("realtime: {}\n");
+        } else if !guest.real_time.is_empty() {
+            text.push_str(&format!("realtime:\n  mask: \"{}\"\n", guest.real_time));
+        }
+    }
+    text
+}
+
+/// The guest's memory and its huge pages.
+fn memory(vnode: &VnodePlan) -> String {
+    let mut lines = String::new();
+    if let Some(bytes) = vnode.memory.as_ref().and_then(|memory| memory.bytes) {
+        lines.push_str(&format!("      guest: {}\n", quantity(bytes)));
+    }
+    if let Some(page) = vnode.memory.as_ref().and_then(|memory| memory.page_bytes) {
+        lines.push_str(&format!("      hugepages:\n        pageSize: {}\n", quantity(page)));
+    }
+    if lines.is_empty() { lines } else { format!("    memory:\n{lines}") }
+}
+
+/// A size in the largest Kubernetes unit that divides it.
+fn quantity(bytes: u64) -> String {
+    let units = [(30, "Gi"), (20, "Mi"), (10, "Ki")];
+    let unit = units.iter().find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift));
+    unit.map_or_else(|| bytes.to_string(), |(shift, name)| format!("{}{name}", bytes >> shift))
+}
+
+fn indented(text: &str, by: usize) -> String {
+    text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
+}
+
+/// A pool of iothreads, with its own CPUs if the vCPUs have dedicated ones.
+fn iothreads(vnode: &VnodePlan, guest: &Guest) -> String {
+    let iothread = |role: &Role| role.iothread().is_some();
+    match vnode.threads.iter().filter(|thread| iothread(&thread.role)).count() {
+        0 => String::new(),
+        count if guest.pinned => format!(
+            "    # In newer releases; older ones have ioThreadsPolicy: auto or shared. Their PUs cannot be named.\n    \
+             ioThreadsPolicy: supplementalPool\n    ioThreads:\n      supplementalPoolThreadCount: {count}\n"
+        ),
+        _ => "    # Their PUs cannot be named.\n    ioThreadsPolicy: auto\n".to_owned(),
+    }
+}
+
+/// Comments on settings of the node, and on parts of the plan that a manifest cannot express.
+fn remarks(
+    text: &mut String,
+    (plan, vnode): (&Plan, &VnodePlan),
+    (guest, topology): (&Guest, &Topology),
+) {
+    let nodes = common::nodes(vnode, topology);
+    text.push_str(&format!(
+        "# Cannot be said here: which PUs. The kubelet's CPU manager chooses them: run it with\n\
+         # --cpu-manager-policy=static --reserved-cpus={}",
+        reserved(plan)
+    ));
+    if guest.threads > 1 {
+        text.push_str(" --cpu-manager-policy-options=full-pcpus-only=true\n# (whole cores, so that guest siblings are host siblings)");
+    }
+    text.push_str(match nodes.len() {
+        0 | 1 => " and --topology-manager-policy=single-numa-node.\n",
+        _ => " and --topology-manager-policy=restricted\n# (single-numa-node would reject a machine of several nodes).\n",
+    });
+    if !guest.pinned {
+        text.push_str(
+            "# The plan leaves its vCPUs floating, so no dedicated CPUs are asked for.\n",
+        );
+    }
+    if guest.pinned && common::siblings(vnode, topology) == Siblings::Idle {
+        text.push_str(
+            "# The plan gives each vCPU a core of its own. Kubernetes hands out siblings as CPUs: that is only\n\
+             # so on a node with SMT off (nosmt).\n",
+        );
+    }
+    if guest.pinned && guest.apart {
+        text.push_str("# isolateEmulatorThread takes one more CPU of the node");
+        text.push_str(match guest.threads > 1 {
+            true => "; with threads: 2 that makes an odd number,\n\
+                     # which full-pcpus-only refuses (SMTAlignmentError): give the KubeVirt resource the feature gate AlignCPUs\n\
+                     # and the annotation alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity.\n",
+            false => ".\n",
+        });
+    }
+    if let Some(memory) = vnode.memory.as_ref().filter(|memory| memory.page_bytes.is_none()) {
+        text.push_str(&format!(
+            "# The plan wants the memory on node {}. numa: guestMappingPassthrough needs huge pages: plan with them,\n\
+             # or run the kubelet with --memory-manager-policy=Static.\n",
+            node_list(&memory.nodes)
+        ));
+    }
+}
+
+/// The manifest lines for a tunable.
+pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> FormatAnswer {
+    let annotation = |name: &str, value: &str| {
+        FormatAnswer::lines(ANNOTATIONS, vec![format!("{name}.crio.io: \"{value}\"")])
+    };
+    match tunable {
+        Tunable::WakeUp(0) => annotation("cpu-c-states", "disable"),
+        Tunable::WakeUp(us) => annotation("cpu-c-states", &format!("max_latency:{us}")),
+        Tunable::Governor(name) => annotation("cpu-freq-governor", name),
+        Tunable::CpuQuota(quota) => limit(*quota, scope),
+        Tunable::CpuWeight(_) => FormatAnswer::nothing(
+            "the kubelet computes it from resources.requests.cpu, which dedicated CPUs fix",
+        ),
+        Tunable::Policy { role, policy } => real_time((role, *policy), scope),
+        Tunable::Irq(_) | Tunable::NewIrqs(_) => FormatAnswer::nothing(
+            "CRI-O's annotation irq-load-balancing.crio.io: \"disable\" keeps interrupts off the pod's CPUs",
+        ),
+        Tunable::Share(_) => FormatAnswer::nothing(
+            "resctrl classes are the container runtime's (CRI-O, containerd: rdt)",
+        ),
+        Tunable::Partition(_) => FormatAnswer::nothing(
+            "CRI-O's annotation cpu-load-balancing.crio.io: \"disable\" ends the balancing on the pod's CPUs",
+        ),
+        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
+        Tunable::Workqueues(_)
+        | Tunable::NumaBalancing(_)
+        | Tunable::TransparentHugePages(_)
+        | Tunable::SamePageMerging(_)
+        | Tunable::RealTimeThrottle(_)
+        | Tunable::MinKhz(_)
+        | Tunable::MaxKhz(_)
+        | Tunable::HugePages(_)
+        | Tunable::Smt(_)
+        | Tunable::Offline(_) => FormatAnswer::host(),
+    }
+}
+
+/// A limit in thousandths of a CPU. Dedicated CPUs require a limit that is a whole number of CPUs.
+fn limit(quota: CpuQuota, scope: &Scope<'_>) -> FormatAnswer {
+    if scope.vnode.is_some_and(|vnode| Guest::of(vnode).pinned) {
+        return FormatAnswer::nothing(
+            "dedicatedCpuPlacement: true fixes the pod's limit to whole CPUs",
+        );
+    }
+    let thousandths =
+        (u128::from(quota.quota_us) * 1000).div_ceil(u128::from(quota.period_us.max(1)));
+    let lines = ["requests:", "limits:"]
+        .iter()
+        .flat_map(|kind| [(*kind).to_owned(), format!("  cpu: {thousandths}m")]);
+    FormatAnswer::lines(RESOURCES, lines.collect()).but("of the whole pod, per 100 ms")
+}
+
+/// `realtime` is a child of `cpu` if the plan fulfils its requirements.
+fn real_time((role, policy): (&str, Policy), scope: &Scope<'_>) -> FormatAnswer {
+    let pages = |vnode: &VnodePlan| {
+        let memory = vnode.memory.as_ref();
+        memory.is_some_and(|memory| memory.page_bytes.is_some()) && Guest::of(vnode).pinned
+    };
+    match (policy, scope.vnode.is_some_and(pages)) {
+        (Policy::Fifo { priority: 1 }, true) if is_vcpu(role) => {
+            FormatAnswer::lines("cpu", Vec::new()).but("realtime under cpu, for vCPUs")
+        }
+        (_, true) => FormatAnswer::nothing(
+            "realtime gives vCPUs fifo:1, no other threads and no other policy",
+        ),
+        (_, false) => FormatAnswer::nothing(
+            "realtime needs dedicated CPUs, numa: guestMappingPassthrough and huge pages, and gives vCPUs fifo:1",
+        ),
+    }
+}
+
+/// The CPUs that the kubelet reserves for the host: the housekeeping CPUs without those of the
+/// vCPUs, which it would otherwise not assign; all housekeeping CPUs if none remain.
+fn reserved(plan: &Plan) -> CpuSet {
+    let vcpus = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
+    let used = vcpus.map(|vcpu| &vcpu.pus).collect::<CpuSet>();
+    let left = plan.housekeeping.difference(&used);
+    if left.is_empty() { plan.housekeeping.clone() } else { left }
+}

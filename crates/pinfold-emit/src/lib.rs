@@ -1,0 +1,58 @@
+//! Writes a plan in the formats of other tools: libvirt's XML, a QEMU start script and others.
+//!
+//! What a format cannot express (libvirt does not exclude the host's tasks from a CPU, QEMU has no
+//! affinity option) is stated in a comment, never omitted silently. Text from outside (names, IDs,
+//! reasons of a plan from a file) is escaped so that it remains data.
+
+mod board;
+mod cmdline;
+mod common;
+mod format;
+mod kernel_files;
+mod kubevirt;
+mod libvirt;
+mod libvirt_merge;
+mod nova;
+mod proxmox;
+mod qemu;
+mod said;
+mod systemd;
+#[cfg(test)]
+mod tests;
+mod tuned;
+mod virsh;
+
+pub use cmdline::cmdline;
+pub use format::Format;
+#[cfg(test)]
+pub(crate) use format::table;
+pub use kubevirt::kubevirt;
+pub use libvirt::{PASSTHROUGH, TOPOEXT, libvirt, memnode_line};
+pub use libvirt_merge::edits::Edits;
+pub use libvirt_merge::{Merged, libvirt_into};
+pub use nova::nova;
+pub use proxmox::proxmox;
+pub use qemu::qemu;
+pub use systemd::systemd;
+pub use tuned::tuned;
+pub use virsh::virsh;
+
+/// All output formats, in the order of the help. The command line, the tests and the fuzzer use this
+/// table.
+pub static FORMATS: [Format; 9] = [
+    libvirt::FORMAT,
+    qemu::FORMAT,
+    virsh::FORMAT,
+    cmdline::FORMAT,
+    systemd::FORMAT,
+    tuned::FORMAT,
+    proxmox::FORMAT,
+    kubevirt::FORMAT,
+    nova::FORMAT,
+];
+
+/// The format of this name.
+#[must_use]
+pub fn format(name: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| format.name == name)
+}

@@ -1,0 +1,172 @@
+//! `<cpu>` of a merged file: the topology, features for threads and caches, the cells.
+//!
+//! The CPU model is the file's. A missing element is written with its topology only, which libvirt
+//! treats as its default model with that topology. Levels that a board lacks are not written: dies
+//! exist only on x86, threads not on s390x, and libvirt starts no riscv64 machine with a `<cpu>`
+//! ("this function is not supported by the connection driver", 9.0).
+
+use pinfold_model::{GuestTopology, Topology, VnodePlan};
+use pinfold_plan::domain_file::{Board, Shape};
+use pinfold_plan::guest_cache::{Caches, Vendor, caches};
+use roxmltree::Node;
+
+use super::super::libvirt::{PASSTHROUGH, TOPOEXT, cell_lines};
+use super::{Cells, Merge, block, child};
+
+impl<'a, 'x> Merge<'a, 'x> {
+    pub(super) fn cpu(&mut self, vnode: &VnodePlan, topology: &Topology, cells: &Cells) {
+        let Some(guest) = &vnode.guest else {
+            return;
+        };
+        let (vendor, caches) = (Vendor::of(topology), caches(vnode, topology));
+        let shape = self.planned(guest, (vendor, caches));
+        let line = self.topology_line(shape);
+        let Some(node) = child(self.root, "cpu") else {
+            self.new_cpu(line, cells);
+            return;
+        };
+        let kvm = self.domain.kind == "kvm";
+        let needs_topoext = shape.threads > 1 && vendor == Vendor::Amd && kvm;
+        let shows_host = caches.as_host && vendor != Vendor::Unknown && kvm;
+        let flags = self.flags(node, caches, (shows_host, needs_topoext));
+        let mut extra = flags;
+        // Existing cells are replaced in their element; new ones are written with the topology.
+        if !cells.is_empty() {
+            match child(node, "numa") {
+                Some(numa) => {
+                    let new = cell_lines(&cells.cells, &cells.sizes);
+                    self.edits.exchange(numa, |child| child.has_tag_name("cell"), &new);
+                }
+                None => extra.extend(numa_block(cells)),
+            }
+        }
+        let same = self.domain.shape.as_ref().is_some_and(|known| known.value == shape);
+        let mut lines = match (child(node, "topology"), same) {
+            (None, _) => vec![line],
+            (Some(_), true) if extra.is_empty() => return,
+            (Some(old), true) => vec![super::source(old).to_owned()],
+            (Some(old), false) => {
+                vec![self.exchanged(old, "the guest's topology follows the pins"), line]
+            }
+        };
+        lines.extend(extra);
+        self.edits.exchange(node, |child| child.has_tag_name("topology"), &lines);
+    }
+
+    /// The plan's guest topology, limited to the levels of the board; the file's clusters stay if
+    /// they divide it.
+    fn planned(&mut self, guest: &GuestTopology, (vendor, caches): (Vendor, Caches)) -> Shape {
+        let board = self.domain.board;
+        let (mut cores, mut threads) = (guest.cores, guest.threads);
+        if board == Board::WithoutThreads && threads > 1 {
+            self.notes.push(
+                "the board of the file shows no threads: the guest takes each vCPU for a core"
+                    .to_owned(),
+            );
+            (cores, threads) = (cores * threads, 1);
+        }
+        let dies = match (board, vendor) {
+            (Board::X86, Vendor::Amd | Vendor::Intel) => caches.dies,
+            (_, _) => 1,
+        };
+        let cores = cores / dies;
+        let wished = self.domain.shape.as_ref().map_or(1, |known| known.value.clusters);
+        let clusters = if cores.is_multiple_of(wished.max(1)) { wished.max(1) } else { 1 };
+        if clusters != wished {
+            self.notes.push(format!(
+                "clusters='{wished}' of the file does not divide {cores} cores, and is left out"
+            ));
+        }
+        Shape { sockets: guest.sockets, dies, clusters, cores: cores / clusters, threads }
+    }
+
+    fn topology_line(&self, shape: Shape) -> String {
+        let Shape { sockets, dies, clusters, cores, threads } = shape;
+        let dies = match self.domain.board {
+            Board::X86 => format!(" dies='{dies}'"),
+            Board::WithoutThreads | Board::WithoutCpu | Board::Other => String::new(),
+        };
+        let clusters = if clusters > 1 { format!(" clusters='{clusters}'") } else { String::new() };
+        format!(
+            "<topology sockets='{sockets}'{dies}{clusters} cores='{cores}' threads='{threads}'/>"
+        )
+    }
+
+    fn new_cpu(&mut self, line: String, cells: &Cells) {
+        if self.domain.board == Board::WithoutCpu {
+            self.notes.push(
+                "libvirt starts no machine of this architecture that has a <cpu>: the guest is shown \
+                 a socket for each vCPU"
+                    .to_owned(),
+            );
+            return;
+        }
+        let mut lines = vec![line];
+        lines.extend(numa_block(cells));
+        self.after_vcpu(&block("cpu", &lines));
+    }
+
+    /// Elements that `<cpu>` needs in addition to its topology, if it passes the host's model
+    /// through.
+    fn flags(
+        &mut self,
+        node: Node<'a, 'x>,
+        caches: Caches,
+        (shows_host, needs_topoext): (bool, bool),
+    ) -> Vec<String> {
+        let mut lines = Vec::new();
+        let passthrough = node.attribute("mode") == Some("host-passthrough");
+        let cache = child(node, "cache");
+        if shows_host && passthrough && cache.is_none() {
+            lines.push(PASSTHROUGH.to_owned());
+        }
+        let shown = cache.is_some_and(|cache| cache.attribute("mode") == Some("passthrough"));
+        if shown && !caches.as_host {
+            self.notes.push(
+                "<cache mode='passthrough'/> of the file stays, although these pins are not the \
+                 host's cores and L3 caches: the guest is shown sharing that does not exist"
+                    .to_owned(),
+            );
+        }
+        if needs_topoext {
+            lines.extend(self.topoext(node));
+        }
+        lines
+    }
+
+    /// The feature that makes QEMU show threads to a guest with an AMD CPU model. QEMU's newer EPYC
+    /// models include it; `-cpu host` does not.
+    fn topoext(&mut self, node: Node<'a, 'x>) -> Option<String> {
+        let mut features = node.children().filter(|child| child.has_tag_name("feature"));
+        let known = features.find(|feature| feature.attribute("name") == Some("topoext"));
+        let model = child(node, "model").and_then(|model| model.text()).unwrap_or_default().trim();
+        match (known, node.attribute("mode")) {
+            (Some(old), _) if matches!(old.attribute("policy"), Some("disable" | "forbid")) => {
+                self.swap(old, TOPOEXT.to_owned(), "the guest is shown threads");
+                None
+            }
+            (Some(_), _) => None,
+            (None, Some("host-passthrough" | "host-model" | "maximum")) => Some(TOPOEXT.to_owned()),
+            // libvirt accepts no feature without a model.
+            (None, _) if model.is_empty() => {
+                self.notes.push(
+                    "<cpu> names no model, and QEMU's default one shows the guest no threads on an AMD \
+                     host: mode='host-passthrough' or a model of EPYC does"
+                        .to_owned(),
+                );
+                None
+            }
+            (None, _) => AMD.iter().any(|of| model.starts_with(of)).then(|| TOPOEXT.to_owned()),
+        }
+    }
+}
+
+/// Name prefixes of QEMU's AMD CPU models; QEMU shows threads with all other models.
+const AMD: &[&str] = &["EPYC", "Opteron", "Dhyana", "phenom", "athlon", "qemu"];
+
+fn numa_block(cells: &Cells) -> Vec<String> {
+    match cells.is_empty() {
+        true => Vec::new(),
+        false => block("numa", &cell_lines(&cells.cells, &cells.sizes)),
+    }
+}

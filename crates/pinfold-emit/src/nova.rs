@@ -1,0 +1,236 @@
+//! OpenStack Nova: extra specs of a flavor, and the two CPU sets in the compute node's `nova.conf`.
+//!
+//! A flavor specifies the kind of CPUs, not which ones: Nova selects them from `cpu_dedicated_set`
+//! (<https://docs.openstack.org/nova/latest/admin/cpu-topologies.html>). The CPUs of pinned vCPUs
+//! become that set; the pins themselves cannot be expressed.
+
+use pinfold_model::command::quote;
+use pinfold_model::text::counted;
+use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
+use pinfold_plan::Tunable;
+use pinfold_plan::guest_numa::{cells, shares};
+
+use super::common::{self, Siblings, headline, is_vcpu, reserved};
+use super::format::{Format, Syntax};
+use super::said::{FormatAnswer, Scope};
+
+/// The format.
+pub(super) const FORMAT: Format = Format {
+    name: "nova",
+    summary: "Extra specs of an OpenStack Nova flavor",
+    is_of_host: false,
+    can_merge: false,
+    syntax: Syntax::Script,
+    write: |plan, topology, _| Ok(nova((plan, plan.single()?), topology)),
+    tunable: words,
+};
+
+/// Commands for the flavor `$1`, and the lines for `nova.conf` in comments.
+#[must_use]
+pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
+    if let Some(text) = common::not_a_machine(vnode, "Nova") {
+        return text;
+    }
+    let vcpus = vnode.vcpus().count();
+    let mut script = format!(
+        "#!/bin/sh\n# {}\n# sh THIS FLAVOR; the flavor has {}{}.\nset -eu\n\
+         flavor=${{1:?\"say which flavor: sh $0 FLAVOR\"}}\n\n",
+        headline(plan),
+        counted(vcpus, "vCPU"),
+        vnode.memory.as_ref().and_then(|memory| memory.bytes).map_or_else(String::new, |bytes| {
+            format!(" and {} MiB of memory (--vcpus {vcpus} --ram {})", bytes >> 20, bytes >> 20)
+        })
+    );
+    let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
+    for property in properties((plan, vnode), topology) {
+        script.push_str(&property_line(&property));
+        script.push('\n');
+    }
+    script.push_str(&tunables.text(FLAVOR));
+    script.push_str("\n# On the compute node, in nova.conf (which PUs, but not which vCPU on which):\n# [compute]\n");
+    let dedicated = dedicated(plan, vnode);
+    if pinned(vnode) {
+        script.push_str(&format!(
+            "# cpu_dedicated_set = {dedicated}\n# (of this machine; a node with several has all of theirs in one list)\n"
+        ));
+    }
+    let shared = plan.housekeeping.difference(&dedicated);
+    if !shared.is_empty() {
+        script.push_str(&format!("# cpu_shared_set = {shared}\n"));
+    }
+    let conf = tunables.text(CONF);
+    if !conf.is_empty() {
+        script.push_str(&format!("# [libvirt]\n{conf}"));
+    }
+    script.push_str(
+        "# Cannot be said: the PU of each vCPU, the emulator's own PUs beyond cpu_shared_set, pins of iothreads.\n",
+    );
+    if common::siblings(vnode, topology) == Siblings::Idle {
+        script.push_str(
+            "# hw:cpu_thread_policy=isolate leaves the siblings of dedicated PUs idle: what the plan puts there has no word.\n",
+        );
+    }
+    script.push_str(&common::no_dies(vnode, topology, "Nova"));
+    script.push_str(&tunables.missing_text("Nova"));
+    script
+}
+
+const FLAVOR: &str = "flavor";
+const CONF: &str = "nova.conf";
+
+fn property_line(property: &str) -> String {
+    format!("openstack flavor set \"$flavor\" --property {}", quote(property))
+}
+
+fn pinned(vnode: &VnodePlan) -> bool {
+    vnode.vcpus().next().is_some() && vnode.vcpus().all(|thread| thread.pus.len() == 1)
+}
+
+/// The CPUs of vCPUs without the host's.
+fn dedicated(plan: &Plan, vnode: &VnodePlan) -> CpuSet {
+    let held = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
+    let reserved = reserved(plan);
+    if reserved.is_empty() { held } else { reserved.intersection(&held) }
+}
+
+/// The extra specs for the placement.
+fn properties((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Vec<String> {
+    let pinned = pinned(vnode);
+    let mut all = vec![format!("hw:cpu_policy={}", if pinned { "dedicated" } else { "shared" })];
+    if let Some(guest) = &vnode.guest {
+        let policy = match common::siblings(vnode, topology) {
+            Siblings::Whole if guest.threads > 1 => Some("require"),
+            Siblings::Idle => Some("isolate"),
+            // Without siblings, or if the guest is shown none, any core is suitable.
+            Siblings::None | Siblings::Whole | Siblings::Mixed => None,
+        };
+        all.extend(
+            policy.filter(|_| pinned).map(|policy| format!("hw:cpu_thread_policy={policy}")),
+        );
+        all.push(format!("hw:cpu_sockets={}", guest.sockets));
+        all.push(format!("hw:cpu_cores={}", guest.cores));
+        all.push(format!("hw:cpu_threads={}", guest.threads));
+    }
+    all.extend(numa(vnode, topology));
+    if let Some(page) = vnode.memory.as_ref().and_then(|memory| memory.page_bytes) {
+        all.push(format!("hw:mem_page_size={}", page >> 10));
+    }
+    let held = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
+    let emulator = vnode.thread(&Role::Emulator);
+    let apart = emulator.is_some_and(|thread| thread.pus.is_disjoint(&held));
+    if pinned && apart {
+        // "share" uses the shared set; without one, "isolate" uses an additional dedicated CPU.
+        let shared = !plan.housekeeping.difference(&dedicated(plan, vnode)).is_empty();
+        let policy = if shared { "share" } else { "isolate" };
+        all.push(format!("hw:emulator_threads_policy={policy}"));
+    }
+    if pinned {
+        all.extend(real_time(vnode, apart));
+    }
+    all
+}
+
+/// The guest's nodes: Nova divides vCPUs and memory evenly by default.
+fn numa(vnode: &VnodePlan, topology: &Topology) -> Vec<String> {
+    let cells = cells(vnode, topology);
+    let nodes = match (&vnode.memory, cells.len()) {
+        (_, several) if several > 1 => several,
+        (Some(memory), _) => memory.nodes.len(),
+        (None, _) => common::nodes(vnode, topology).len(),
+    };
+    // A pinned machine has one node by default.
+    if nodes == 0 || nodes == 1 && vnode.memory.is_none() {
+        return Vec::new();
+    }
+    let mut all = vec![format!("hw:numa_nodes={nodes}")];
+    let sizes = vnode.memory.as_ref().and_then(|memory| memory.bytes);
+    let sizes = sizes.and_then(|bytes| shares(&cells, bytes, 1 << 20));
+    for (index, (cell, bytes)) in cells.iter().zip(sizes.into_iter().flatten()).enumerate() {
+        all.push(format!("hw:numa_cpus.{index}={}", cell.vcpus));
+        all.push(format!("hw:numa_mem.{index}={}", bytes >> 20));
+    }
+    all
+}
+
+/// `hw:cpu_realtime`, and the mask if some vCPUs are not real-time: at least one must not be,
+/// unless the emulator is elsewhere.
+fn real_time(vnode: &VnodePlan, apart: bool) -> Vec<String> {
+    let others = vnode.vcpus().filter(|vcpu| !vcpu.policy.is_some_and(Policy::is_real_time));
+    let others: CpuSet = others.filter_map(|thread| thread.role.vcpu().map(PuId)).collect();
+    if others.len() == vnode.vcpus().count() || others.is_empty() && !apart {
+        return Vec::new();
+    }
+    let mut all = vec!["hw:cpu_realtime=yes".to_owned()];
+    if !others.is_empty() {
+        all.push(format!("hw:cpu_realtime_mask=^{others}"));
+    }
+    all
+}
+
+/// The extra spec or the line of `nova.conf` for a tunable.
+pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> FormatAnswer {
+    match tunable {
+        Tunable::CpuWeight(weight) => {
+            let shares = (u64::from(*weight) * 1024 / 100).max(2);
+            FormatAnswer::lines(FLAVOR, vec![property_line(&format!("quota:cpu_shares={weight}"))])
+                .but(format!("for cgroup v2; on a host with cgroup v1 {shares}"))
+        }
+        Tunable::CpuQuota(quota) => limit(*quota, scope),
+        Tunable::Policy { role, policy } => policy_words((role, *policy), scope),
+        Tunable::Governor(name) => FormatAnswer::lines(
+            CONF,
+            vec![
+                "# cpu_power_management = true".to_owned(),
+                "# cpu_power_management_strategy = governor".to_owned(),
+                format!("# cpu_power_governor_high = {name}"),
+            ],
+        )
+        .but("of dedicated PUs in use"),
+        Tunable::HugePages(_) => FormatAnswer::nothing(
+            "the compute node makes its pools at boot; [DEFAULT] reserved_huge_pages keeps some from Nova",
+        ),
+        Tunable::Offline(_) => FormatAnswer::nothing(
+            "cpu_power_management_strategy = cpu_state takes dedicated PUs offline that are not in use",
+        ),
+        Tunable::Share(_) => FormatAnswer::nothing("Nova does not use resctrl"),
+        Tunable::Partition(_) => FormatAnswer::nothing("Nova leaves groups to libvirt"),
+        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
+        Tunable::Irq(_)
+        | Tunable::NewIrqs(_)
+        | Tunable::Workqueues(_)
+        | Tunable::NumaBalancing(_)
+        | Tunable::TransparentHugePages(_)
+        | Tunable::SamePageMerging(_)
+        | Tunable::WakeUp(_)
+        | Tunable::RealTimeThrottle(_)
+        | Tunable::MinKhz(_)
+        | Tunable::MaxKhz(_)
+        | Tunable::Smt(_) => FormatAnswer::host(),
+    }
+}
+
+/// Nova's quota is per vCPU, the plan's for all threads together.
+fn limit(quota: CpuQuota, scope: &Scope<'_>) -> FormatAnswer {
+    let vcpus = u64::try_from(scope.vcpus()).unwrap_or(u64::MAX).max(1);
+    let each = (quota.quota_us / vcpus).max(1000);
+    let lines = [
+        property_line(&format!("quota:cpu_period={}", quota.period_us)),
+        property_line(&format!("quota:cpu_quota={each}")),
+    ];
+    FormatAnswer::lines(FLAVOR, lines.to_vec())
+        .but(format!("for each of {vcpus} vCPUs, and no limit for the emulator"))
+}
+
+fn policy_words((role, policy): (&str, Policy), scope: &Scope<'_>) -> FormatAnswer {
+    let pinned = scope.vnode.is_some_and(pinned);
+    match (policy, pinned && is_vcpu(role)) {
+        (Policy::Fifo { priority }, true) => {
+            FormatAnswer::lines(CONF, vec![format!("# realtime_scheduler_priority = {priority}")])
+                .but("hw:cpu_realtime gives it to vCPUs")
+        }
+        (_, _) if pinned => {
+            FormatAnswer::nothing("hw:cpu_realtime gives vCPUs fifo, and no other policy or thread")
+        }
+        (_, _) => FormatAnswer::nothing("hw:cpu_realtime needs dedicated CPUs"),
+    }
+}

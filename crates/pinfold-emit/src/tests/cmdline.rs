@@ -1,0 +1,30 @@
+//! Kernel parameters.
+
+use pinfold_model::{
+    HugePagePool, IsolationScope, MemoryRequest, Plan, Request, VcpuCount, VmRequest, VnodeRequest,
+};
+use pinfold_plan::plan;
+use pinfold_samples::machine::dual_e5_2670;
+
+use crate::cmdline;
+
+/// What a plan needs of huge pages.
+#[test]
+fn huge_pages_are_counted_for_the_kernel_command_line() {
+    let request = Request {
+        isolation: IsolationScope::Host,
+        ..Request::of(vec![VnodeRequest {
+            memory: Some(MemoryRequest { bytes: 16 << 30, page_bytes: Some(1 << 30) }),
+            ..VnodeRequest::vm("rt", VmRequest::of(VcpuCount::Exactly(4)))
+        }])
+    };
+    let mut topology = dual_e5_2670().build();
+    topology.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
+    let mut layout = plan("realtime", &topology, &request).unwrap();
+    let node = layout.vnodes[0].memory.as_ref().unwrap().nodes[0];
+    let knob = format!("`--knob huge-pages={node}:1048576:16`");
+    let folded = |layout: &Plan| cmdline(layout, &topology).replace("\n# ", " ");
+    assert!(folded(&layout).contains(&knob), "{}", folded(&layout));
+    layout.tuning.huge_pages = vec![HugePagePool { node, page_bytes: 1 << 30, pages: 16 }];
+    assert!(!folded(&layout).contains("--knob huge-pages"), "{}", folded(&layout));
+}

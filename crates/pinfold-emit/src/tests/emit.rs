@@ -1,0 +1,234 @@
+//! All formats, by checked golden files and, if installed, by the tools that read them.
+
+use pinfold_host::process;
+use pinfold_plan::plan;
+use pinfold_samples::machine::i7_4790k;
+use pinfold_samples::{auto, one};
+
+use super::golden;
+use crate as emit;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The machine of the golden files: three cores with siblings, the first left to the host.
+fn balanced() -> pinfold_model::Plan {
+    let mut request = auto();
+    request.vnodes[0].name = "win-10 'x'".to_owned();
+    *pinfold_samples::iothreads(&mut request) = vec!["iothread1".to_owned()];
+    plan("balanced", &i7_4790k().build(), &request).unwrap()
+}
+
+#[test]
+fn golden_files() {
+    let layout = balanced();
+    golden("balanced.virsh.sh", &emit::virsh(one(&layout)));
+    golden("balanced.cmdline", &emit::cmdline(&layout, &i7_4790k().build()));
+    golden("balanced.systemd", &emit::systemd(one(&layout)));
+    golden("balanced.tuned.conf", &emit::tuned(&layout, &i7_4790k().build()));
+    golden("balanced.proxmox.sh", &emit::proxmox(one(&layout), &i7_4790k().build()));
+    golden("balanced.kubevirt.yaml", &emit::kubevirt(one(&layout), &i7_4790k().build()));
+    golden("balanced.nova.sh", &emit::nova(one(&layout), &i7_4790k().build()));
+}
+
+/// Siblings are isolated too, only vCPUs have FIFO, and the tuned profile includes tuned's own.
+#[test]
+fn a_real_time_plan_in_every_format() {
+    let topology = i7_4790k().build();
+    let layout = plan("realtime", &topology, &auto()).unwrap();
+    golden("realtime.tuned.conf", &emit::tuned(&layout, &topology));
+    let cmdline = emit::cmdline(&layout, &topology);
+    let line =
+        "isolcpus=managed_irq,domain,1-3,5-7 nohz_full=1-3,5-7 rcu_nocbs=1-3,5-7 irqaffinity=0,4";
+    assert!(cmdline.lines().any(|found| found == line), "{cmdline}");
+    let xml = emit::libvirt(&layout, &topology).unwrap();
+    for vcpu in 0..3 {
+        let line = format!("<vcpusched vcpus='{vcpu}' scheduler='fifo' priority='1'/>");
+        assert!(xml.contains(&line), "{xml}");
+    }
+    assert!(
+        xml.contains("<emulatorpin cpuset='0,4'/>") && !xml.contains("<emulatorsched"),
+        "{xml}"
+    );
+    assert!(xml.contains("<memory mode='strict' nodeset='0'/>"), "{xml}");
+    let others = [
+        emit::virsh(one(&layout)),
+        emit::systemd(one(&layout)),
+        emit::proxmox(one(&layout), &i7_4790k().build()),
+        emit::kubevirt(one(&layout), &i7_4790k().build()),
+        emit::nova(one(&layout), &i7_4790k().build()),
+    ];
+    for text in others {
+        assert!(
+            text.contains("fifo 1") || text.contains("realtime") || text.contains("--plan"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_plan_that_shares_everything_says_so() {
+    let topology = i7_4790k().build();
+    let layout = plan("max-performance", &topology, &auto()).unwrap();
+    let host = [emit::cmdline(&layout, &topology), emit::tuned(&layout, &topology)];
+    for text in host.into_iter().chain([emit::systemd(one(&layout))]) {
+        assert!(text.contains("shares"), "{text}");
+        assert!(!text.contains("isolcpus="), "{text}");
+    }
+}
+
+/// A temporary directory and the program's path, if it is installed.
+fn tool(name: &str) -> Option<(String, tempfile::TempDir)> {
+    match process::find_program(name) {
+        Some(program) => Some((program, tempfile::tempdir().unwrap())),
+        None => {
+            eprintln!("skipped: {name} is not installed");
+            None
+        }
+    }
+}
+
+#[test]
+fn shells_can_read_the_scripts() {
+    let layout = balanced();
+    let Some((shell, folder)) = tool("sh") else { return };
+    for script in [
+        emit::virsh(one(&layout)),
+        emit::proxmox(one(&layout), &i7_4790k().build()),
+        emit::nova(one(&layout), &i7_4790k().build()),
+    ] {
+        let file = format!("{}/script.sh", folder.path().display());
+        pinfold_host::files::write_atomic(&file, script.as_bytes()).unwrap();
+        let output = process::capture(&shell, ["-n", file.as_str()], 5 * SECOND).unwrap();
+        assert!(output.status.success(), "{}\n{script}", output.stderr_text());
+    }
+}
+
+/// systemd's own check of the units, each at the path in its `# FILE:` line.
+#[test]
+fn systemd_takes_the_units() {
+    let Some((analyze, folder)) = tool("systemd-analyze") else { return };
+    let root = folder.path().display().to_string();
+    let units = format!("{root}/etc/systemd/system");
+    let mut layout = balanced();
+    for words in ["cpu-weight=200", "cpu-quota=33333/100000"] {
+        pinfold_config::requests::knob(&mut layout, words).unwrap();
+    }
+    let text = emit::systemd(one(&layout));
+    let mut names = Vec::new();
+    for file in text.split("# FILE: ").skip(1) {
+        let (path, content) = file.split_once('\n').unwrap();
+        let folder = path.rsplit_once('/').unwrap().0;
+        pinfold_host::files::make_dirs(&format!("{root}{folder}")).unwrap();
+        pinfold_host::files::write_atomic(&format!("{root}{path}"), content.as_bytes()).unwrap();
+        names.push(path.to_owned());
+    }
+    assert_eq!(names.len(), 5);
+    // The units that the drop-ins belong to.
+    let service = "[Service]\nExecStart=/bin/true\n";
+    let unit = |name: &str, content: &str| {
+        pinfold_host::files::write_atomic(&format!("{units}/{name}"), content.as_bytes()).unwrap();
+    };
+    unit("pinfold-win_10__x_.service", service);
+    unit("system.slice", "[Unit]\nDescription=System\n");
+    unit("user.slice", "[Unit]\nDescription=User\n");
+    let verify = |names: &[&str]| {
+        let mut words =
+            vec!["verify".to_owned(), "--man=no".to_owned(), "--recursive-errors=no".to_owned()];
+        words.extend(names.iter().map(|name| format!("{units}/{name}")));
+        let output = process::capture(&analyze, &words, 30 * SECOND).unwrap();
+        (output.status.success(), output.stderr_text())
+    };
+    let names =
+        ["pinfold-win_10__x_.slice", "pinfold-win_10__x_.service", "system.slice", "user.slice"];
+    let (fine, said) = verify(&names);
+    assert!(fine && said.is_empty(), "{said}");
+    // The check fails for an invalid unit.
+    let dropin = format!("{units}/system.slice.d/50-pinfold.conf");
+    pinfold_host::files::write_atomic(&dropin, b"[Slice]\nAllowedCPUs=many\n").unwrap();
+    let (_, said) = verify(&["system.slice"]);
+    assert!(said.contains("'many'"), "{said}");
+}
+
+/// A server with two sockets whose guest has huge pages on both nodes, in each format.
+#[test]
+fn two_nodes_are_two_nodes_in_every_format() {
+    let topology = pinfold_samples::machine::dual_e5_2670().build();
+    let mut request = pinfold_samples::exactly(28);
+    request.vnodes[0].memory =
+        Some(pinfold_model::MemoryRequest { bytes: 1 << 30, page_bytes: Some(2 << 20) });
+    let layout = plan("balanced", &topology, &request).unwrap();
+    let has = |text: &str, parts: &[&str]| {
+        parts.iter().for_each(|part| assert!(text.contains(part), "{part} is not in\n{text}"));
+    };
+    has(
+        &emit::proxmox(one(&layout), &topology),
+        &[
+            "--memory 1024 --hugepages 2 \\\n",
+            "    --numa0 'cpus=0-13,hostnodes=0,memory=",
+            "    --numa1 'cpus=14-27,hostnodes=1,memory=",
+            ",policy=bind'\n",
+        ],
+    );
+    has(
+        &emit::nova(one(&layout), &topology),
+        &[
+            "hw:numa_nodes=2\n",
+            "hw:numa_cpus.0=0-13\n",
+            "hw:numa_cpus.1=14-27\n",
+            "hw:numa_mem.1=",
+            "hw:mem_page_size=2048\n",
+            "hw:cpu_thread_policy=require\n",
+            "28 vCPUs and 1024 MiB of memory",
+        ],
+    );
+    has(
+        &emit::kubevirt(one(&layout), &topology),
+        &[
+            "        guestMappingPassthrough: {}\n",
+            "    memory:\n      guest: 1Gi\n      hugepages:\n        pageSize: 2Mi\n",
+            "--topology-manager-policy=restricted\n",
+        ],
+    );
+}
+
+/// Real-time vCPUs in each format that supports them.
+#[test]
+fn real_time_vcpus_are_real_time_in_every_format() {
+    let topology = i7_4790k().build();
+    let mut request = pinfold_samples::exactly(2);
+    request.vnodes[0].memory =
+        Some(pinfold_model::MemoryRequest { bytes: 1 << 30, page_bytes: Some(1 << 30) });
+    let mut layout = plan("low-latency", &topology, &request).unwrap();
+    pinfold_config::requests::knob(&mut layout, "policy:vcpu(1)=fifo:1").unwrap();
+    let nova = emit::nova(one(&layout), &topology);
+    assert!(nova.contains("hw:cpu_realtime=yes\n"), "{nova}");
+    assert!(nova.contains("'hw:cpu_realtime_mask=^0'\n"), "{nova}");
+    assert!(nova.contains("# realtime_scheduler_priority = 1\n"), "{nova}");
+    let kubevirt = emit::kubevirt(one(&layout), &topology);
+    assert!(kubevirt.contains("      realtime:\n        mask: \"1\"\n"), "{kubevirt}");
+    assert!(kubevirt.contains("a node with SMT off"), "{kubevirt}");
+}
+
+/// A process group has no domain, pod or flavor; systemd has a service for it.
+#[test]
+fn a_process_group_is_a_service_and_nothing_else() {
+    let topology = i7_4790k().build();
+    let speed = pinfold_model::Speed::from_millionths(400_000).unwrap();
+    let vnode = pinfold_model::VnodeRequest::processes("slow", 2, speed);
+    let request = pinfold_model::Request::of(vec![vnode]);
+    let mut layout = plan("vnodes", &topology, &request).unwrap();
+    pinfold_config::requests::knob(&mut layout, "policy:task=batch:5").unwrap();
+    let units = emit::systemd(one(&layout));
+    for part in ["\nCPUSchedulingPolicy=batch\nNice=5\n", "cannot express the speed 40%"] {
+        assert!(units.contains(part), "{part} is not in\n{units}");
+    }
+    assert!(!units.contains("QEMU"), "{units}");
+    for text in [
+        emit::virsh(one(&layout)),
+        emit::proxmox(one(&layout), &topology),
+        emit::kubevirt(one(&layout), &topology),
+        emit::nova(one(&layout), &topology),
+    ] {
+        assert!(text.starts_with("# slow is a process group"), "{text}");
+    }
+}

@@ -1,0 +1,372 @@
+//! Tunables: each one in each format, as a setting or in a comment, and none that a host refuses.
+
+use std::collections::BTreeSet;
+
+use pinfold_config::requests::{KNOBS, knob};
+use pinfold_host::{files, paths, process};
+use pinfold_model::{NodeId, Plan, PuId, Severity, Topology};
+use pinfold_plan::{plan, tunables, validate};
+use pinfold_samples::machine::{Machine, dual_e5_2670, i7_4790k};
+use pinfold_samples::{auto, exactly, one};
+
+use super::golden;
+use crate::{self as emit, Format, said};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// One of each, in command line syntax.
+const ALL: [&str; 20] = [
+    "policy:vcpu=fifo:1",
+    "irq:0000:81:00.0=0,4",
+    "new-irqs=0,4",
+    "workqueues=0,4",
+    "numa-balancing=off",
+    "thp=never",
+    "ksm=unmerge",
+    "wake-up-us=20",
+    "rt-throttle=off",
+    "governor=performance",
+    "max-khz=4400000",
+    "min-khz=4000000",
+    "huge-pages=0:2048:512",
+    "share=L3:0=ff0",
+    "cpu-weight=200",
+    "cpu-quota=150000/100000",
+    "partition=isolated",
+    "smt=on",
+    "offline=7",
+    "required=yes",
+];
+
+#[track_caller]
+fn with(strategy: &str, vcpus: u32, topology: &Topology, words: &[&str]) -> Plan {
+    let mut request = exactly(vcpus);
+    request.vnodes[0].name = "win-10 'x'".to_owned();
+    let mut layout = plan(strategy, topology, &request).unwrap();
+    words.iter().for_each(|words| knob(&mut layout, words).unwrap());
+    layout
+}
+
+pub fn everything() -> (Plan, Topology) {
+    let topology = i7_4790k().build();
+    let more = ["share=MB:0=50", "huge-pages=0:1048576:4"];
+    (with("low-latency", 2, &topology, &[&ALL[..], &more].concat()), topology)
+}
+
+/// The text of each format, with its file name.
+fn texts(layout: &Plan, topology: &Topology) -> Vec<(String, String)> {
+    let command = pinfold_model::QemuCommand::default();
+    let file_name = |name: &str| match name {
+        "libvirt" => "libvirt.xml".to_owned(),
+        "tuned" => "tuned.conf".to_owned(),
+        "kubevirt" => "kubevirt.yaml".to_owned(),
+        "cmdline" | "systemd" => name.to_owned(),
+        script => format!("{script}.sh"),
+    };
+    let text = |format: &Format| format.text(layout, topology, &command).unwrap();
+    emit::FORMATS.iter().map(|format| (file_name(format.name), text(format))).collect()
+}
+
+#[test]
+fn one_of_each_is_every_key_and_comes_back_from_its_text() {
+    let (layout, topology) = everything();
+    let known: BTreeSet<&str> =
+        KNOBS.iter().map(|(key, _)| key.split(':').next().unwrap()).collect();
+    let found: BTreeSet<&str> = tunables(&layout).iter().map(pinfold_plan::Tunable::key).collect();
+    assert_eq!(found, known);
+    let mut again = with("low-latency", 2, &topology, &[]);
+    for tunable in tunables(&layout) {
+        knob(&mut again, &tunable.to_string()).unwrap();
+    }
+    assert_eq!(tunables(&again), tunables(&layout));
+    assert!(validate(&layout, &topology).is_empty(), "{:?}", validate(&layout, &topology));
+}
+
+#[test]
+fn every_format_names_every_tunable() {
+    let (layout, topology) = everything();
+    for (name, text) in texts(&layout, &topology) {
+        golden(&format!("tunables.{name}"), &text);
+        for tunable in tunables(&layout) {
+            let said = match (tunable.key(), name.as_str()) {
+                ("policy", "libvirt.xml") => "<vcpusched vcpus='0' scheduler='fifo' priority='1'/>",
+                ("policy", "virsh.sh") => "# vcpu(0) under the policy fifo 1",
+                ("policy", "qemu.sh" | "proxmox.sh") => "schedule 'CPU 0/' -f -p 1",
+                _ => &tunable.to_string(),
+            };
+            assert!(text.contains(said), "{name} does not say {said}:\n{text}");
+        }
+    }
+}
+
+/// A plan that shares all its CPUs with the host still has its tunables.
+#[test]
+fn a_plan_that_keeps_nothing_apart_says_its_tunables() {
+    let topology = i7_4790k().build();
+    let mut layout = plan("max-performance", &topology, &auto()).unwrap();
+    knob(&mut layout, "thp=never").unwrap();
+    assert!(emit::cmdline(&layout, &topology).contains("\ntransparent_hugepage=never\n"));
+    let tuned = emit::tuned(&layout, &topology);
+    assert!(tuned.contains("[main]\n") && tuned.contains("[vm]\n# thp=never\n"), "{tuned}");
+    assert!(!tuned.contains("isolated_cores"), "{tuned}");
+    let units = emit::systemd(one(&layout));
+    assert!(units.contains("w /sys/kernel/mm/transparent_hugepage/enabled - - - - never\n"));
+}
+
+#[test]
+fn scripts_are_shell_and_quote_what_is_not_theirs() {
+    let (mut layout, topology) = everything();
+    layout.tuning.governor = Some("a'; reboot; '\n#".to_owned());
+    layout.irqs[0].device = "$(reboot)`reboot`\nreboot".to_owned();
+    let Some(shell) = process::find_program("sh") else {
+        eprintln!("skipped: sh is not installed");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in texts(&layout, &topology) {
+        let own = |line: &&str| line.trim_start().starts_with("reboot");
+        assert_eq!(text.lines().find(own), None, "{name}:\n{text}");
+        if name.ends_with(".sh") {
+            let file = format!("{}/{name}", folder.path().display());
+            files::write_atomic(&file, text.as_bytes()).unwrap();
+            let output = process::capture(&shell, ["-n", file.as_str()], 5 * SECOND).unwrap();
+            assert!(output.status.success(), "{}\n{text}", output.stderr_text());
+        }
+    }
+}
+
+/// systemd's own program writes the files, below a directory.
+#[test]
+fn systemd_writes_what_tmpfiles_says() {
+    let Some(program) = process::find_program("systemd-tmpfiles") else {
+        eprintln!("skipped: systemd-tmpfiles is not installed");
+        return;
+    };
+    let (layout, _) = everything();
+    let text = emit::systemd(one(&layout));
+    let file = text.split("# FILE: /etc/tmpfiles.d/").nth(1).unwrap();
+    let (name, rest) = file.split_once('\n').unwrap();
+    let content = rest.split("# FILE: ").next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().display().to_string();
+    let lines: Vec<Vec<&str>> = content
+        .lines()
+        .filter(|line| line.starts_with("w "))
+        .map(|line| line.split(' ').collect())
+        .collect();
+    for line in &lines {
+        files::make_dirs(&format!("{root}{}", line[1].rsplit_once('/').unwrap().0)).unwrap();
+        files::write_atomic(&format!("{root}{}", line[1]), b"before").unwrap();
+    }
+    let config = format!("{root}/{name}");
+    files::write_atomic(&config, content.as_bytes()).unwrap();
+    let words = ["--create", &format!("--root={root}"), &config];
+    let output = process::capture(&program, words, 30 * SECOND).unwrap();
+    assert!(output.status.success(), "{}", output.stderr_text());
+    for line in &lines {
+        // It overwrites the old content in place; a kernel file takes each write as a new value.
+        let written = files::read_text(&format!("{root}{}", line[1])).unwrap();
+        assert!(written.starts_with(line[6]), "{line:?}: {written:?}");
+    }
+    assert_eq!(lines.len(), 24, "{content}");
+}
+
+/// The same files as `pinfold apply` writes.
+#[test]
+fn files_are_those_of_apply() {
+    let (layout, _) = everything();
+    let found: BTreeSet<String> = said::paths(&layout).into_iter().collect();
+    let mut expected: BTreeSet<String> = [
+        paths::default_smp_affinity(),
+        paths::workqueue_cpumask(),
+        paths::sysctl_kernel("numa_balancing"),
+        paths::sysctl_kernel("sched_rt_runtime_us"),
+        paths::thp_file("enabled"),
+        paths::ksm_run(),
+        paths::smt_control(),
+        paths::cpu_is_online(PuId(7)),
+        paths::node_huge_pages(NodeId(0), 2 << 20),
+        paths::node_huge_pages(NodeId(0), 1 << 30),
+    ]
+    .into();
+    for pu in layout.pus().iter() {
+        expected.insert(paths::cpu_resume_latency(pu));
+        for file in ["scaling_governor", "scaling_min_freq", "scaling_max_freq"] {
+            expected.insert(paths::cpufreq_file(pu, file));
+        }
+    }
+    assert_eq!(found, expected);
+}
+
+/// The exact lines, if a value or the rest of the plan matters.
+#[test]
+fn values_become_the_words_of_each_tool() {
+    let topology = dual_e5_2670().build();
+    let check = |words: &[&str], format: &str, expected: &str| {
+        let layout = with("balanced", 4, &topology, words);
+        let texts = texts(&layout, &topology);
+        let (_, text) = texts.iter().find(|(name, _)| name.starts_with(format)).unwrap();
+        assert!(text.contains(expected), "{words:?} has no {expected:?} in {format}:\n{text}");
+    };
+    check(&["cpu-quota=33333/100000"], "systemd", "CPUQuota=33.33%\nCPUQuotaPeriodSec=100000us\n");
+    check(&["cpu-quota=33333/100000"], "proxmox", "--cpulimit 0.34\n");
+    check(&["cpu-quota=200000/100000"], "nova", "--property quota:cpu_quota=50000\n");
+    check(&["cpu-quota=50000/100000"], "libvirt", "<global_quota>50000</global_quota>");
+    check(&["cpu-quota=50000/100000"], "virsh", "--set global_quota=50000 \"$@\"\n");
+    check(&["wake-up-us=0"], "systemd", "cpu8/power/pm_qos_resume_latency_us - - - - n/a\n");
+    check(&["wake-up-us=0"], "tuned", "cpu8/power/pm_qos_resume_latency_us=n/a\n");
+    check(&["wake-up-us=0"], "kubevirt", "    cpu-c-states.crio.io: \"disable\"\n");
+    check(&["rt-throttle=off"], "cmdline", " sysctl.kernel.sched_rt_runtime_us=-1\n");
+    check(&["smt=off"], "cmdline", " nosmt\n");
+    check(&["irq:*=0,16"], "cmdline", " irqaffinity=0,16\n");
+    check(&["irq:all=0,16"], "systemd", "w /proc/irq/*/smp_affinity_list - - - - 0,16\n");
+    check(&["new-irqs=0"], "tuned", "default_irq_smp_affinity=0\n");
+    check(
+        &["huge-pages=0:2048:512", "huge-pages=1:2048:256", "huge-pages=1:1048576:4"],
+        "cmdline",
+        " hugepagesz=2M hugepages=0:512,1:256 hugepagesz=1G hugepages=1:4\n",
+    );
+    // The test machine has 8 MiB and 16 ways: 512 KiB per way.
+    check(
+        &["share=L3:0=ff0", "share=MB:0=50", "share=L3:1=3"],
+        "libvirt",
+        "<cachetune vcpus='0-3'><cache id='0' level='3' type='both' size='4096' unit='KiB'/>\
+         <cache id='1' level='3' type='both' size='1024' unit='KiB'/></cachetune>",
+    );
+    check(
+        &["share=MB:0=50"],
+        "libvirt",
+        "<memorytune vcpus='0-3'><node id='0' bandwidth='50'/></memorytune>",
+    );
+}
+
+#[test]
+fn a_domain_file_gives_way_where_the_plan_has_a_tunable() {
+    let file = "<domain type='kvm'>\n  <name>x</name>\n  <vcpu>2</vcpu>\n  <cputune>\n    <shares>2048</shares>\n    \
+                <quota>9000</quota>\n    <cachetune vcpus='0'>\n      <cache id='0' level='3' type='both' size='3' unit='MiB'/>\n    \
+                </cachetune>\n    <memorytune vcpus='0'>\n      <node id='0' bandwidth='20'/>\n    </memorytune>\n  </cputune>\n</domain>\n";
+    let topology = i7_4790k().build();
+    let merged = |words: &[&str]| {
+        let layout = with("low-latency", 2, &topology, words);
+        let first = emit::libvirt_into(file, one(&layout), &topology).unwrap();
+        let again = emit::libvirt_into(&first.text, one(&layout), &topology).unwrap();
+        assert_eq!(again.text, first.text, "merging twice is merging once");
+        first
+    };
+    let plain = merged(&[]).text;
+    assert!(plain.contains("<shares>2048</shares>") && plain.contains("bandwidth='20'"), "{plain}");
+    let tuned = merged(&["cpu-weight=300", "share=L3:0=f", "thp=never"]);
+    assert!(tuned.text.contains("<shares>300</shares>"), "{}", tuned.text);
+    assert!(tuned.text.contains("<quota>9000</quota>"), "{}", tuned.text);
+    let lines = tuned.text.lines().filter(|line| !line.contains("<!--"));
+    let elements = lines.collect::<Vec<_>>().join("\n");
+    assert_eq!(elements.matches("<cachetune").count(), 1, "{}", tuned.text);
+    assert!(tuned.text.contains("size='2048' unit='KiB'"), "{}", tuned.text);
+    assert!(!elements.contains("<memorytune"), "its vCPUs overlap: {}", tuned.text);
+    let notes = tuned.notes.join("\n");
+    for old in ["<shares>2048</shares>", "<cachetune vcpus='0'>", "<memorytune vcpus='0'>"] {
+        assert!(notes.contains(old), "{old}: {notes}");
+        assert!(tuned.text.contains(&format!("tunable; before: {old}")), "{}", tuned.text);
+    }
+    assert!(notes.contains("thp=never"), "{notes}");
+}
+
+/// Tunables that this host lacks are reported when the plan is made.
+#[test]
+fn what_a_host_does_not_have_is_refused_by_the_plan() {
+    let topology = dual_e5_2670().khz("0-31", 3_300_000).build();
+    let refused = |words: &[&str], said: &str| {
+        let layout = with("low-latency", 2, &topology, words);
+        let found = validate(&layout, &topology);
+        let problem = found.iter().find(|one| one.severity == Severity::Problem);
+        assert!(problem.is_some_and(|one| one.text.contains(said)), "{words:?}: {found:?}");
+        assert!(
+            problem.is_some_and(|one| one.hint.is_some()) || said.contains("not in"),
+            "{words:?}"
+        );
+    };
+    refused(&["irq:0000:99:00.0=0"], "no device 0000:99:00.0");
+    refused(&["irq:node:7=0"], "no device node 7");
+    refused(&["huge-pages=5:2048:10"], "no node 5");
+    refused(&["huge-pages=0:2048:10", "huge-pages=0:2048:20"], "0:2048 is set twice");
+    refused(&["share=L3:0=f", "share=L3:0=ff"], "L3:0 is set twice");
+    refused(&["share=L3:0=fffff"], "the cache has 16");
+    refused(&["offline=99"], "this host has no PU 99");
+    let first = with("low-latency", 2, &topology, &[]).vnodes[0].threads[0].pus.clone();
+    refused(&[&format!("offline={first}")], "would go offline");
+    refused(&["smt=off"], "threads of the plan run there");
+    refused(&["min-khz=5000000"], "3300000 kHz, the highest");
+    refused(&["wake-up-us=2147483647"], "not in 0 to 2147483646");
+    refused(&["new-irqs=77"], "PU 77");
+    let mut shared = plan(
+        "compact",
+        &topology,
+        &pinfold_model::Request::vm("x", pinfold_model::VcpuCount::Exactly(2)),
+    )
+    .unwrap();
+    knob(&mut shared, "partition=root").unwrap();
+    assert!(validate(&shared, &topology).iter().any(|one| one.text.contains("partition")));
+    let fine = ["irq:81:00.0=0", "irq:node:1=0", "irq:all=0", "offline=3", "share=L3:0=ffff"];
+    let layout = with("low-latency", 2, &topology, &fine);
+    assert_eq!(validate(&layout, &topology), []);
+    assert_eq!(layout.irqs[0].device, "0000:81:00.0");
+    for words in ["irq:eth0=0", "irq:=0", "irq:node:x=0", "irq:../x=0"] {
+        let error = knob(&mut layout.clone(), words).unwrap_err();
+        assert!(error.hint().is_some_and(|hint| hint.contains("irq:all")), "{words}: {error}");
+    }
+}
+
+/// The documentation page contains this table; `PINFOLD_BLESS=1` writes it there.
+#[test]
+fn the_page_has_the_table_of_tunables() {
+    let topology = i7_4790k().build();
+    let (full, _) = everything();
+    let variants = [
+        "policy:vcpu=rr:1",
+        "irq:all=0",
+        "thp=always",
+        "thp=madvise",
+        "ksm=stop",
+        "ksm=run",
+        "wake-up-us=0",
+        "share=L2:0=f",
+        "share=SMBA:0=8",
+        "partition=root",
+        "smt=off",
+        "rt-throttle=on",
+        "numa-balancing=on",
+    ];
+    let mut plans = vec![full];
+    plans.extend(variants.iter().map(|words| with("low-latency", 2, &topology, &[words])));
+    let mut pages = with("low-latency", 2, &topology, &["policy:vcpu=fifo:1"]);
+    pages.vnodes[0].memory = Some(pinfold_model::MemoryPlan {
+        nodes: vec![NodeId(0)],
+        bytes: Some(4 << 30),
+        page_bytes: Some(1 << 30),
+        reason: String::new(),
+    });
+    plans.push(pages);
+    plans.push({
+        let mut floating = plan("none", &topology, &exactly(2)).unwrap();
+        knob(&mut floating, "cpu-quota=50000/100000").unwrap();
+        floating
+    });
+    let table = emit::table(&emit::FORMATS, &plans, &topology);
+    let path = format!("{}/../../docs/emit.md", env!("CARGO_MANIFEST_DIR"));
+    let page = files::read_text(&path).unwrap();
+    let (before, rest) = page.split_once("<!-- tunables -->\n").unwrap();
+    let (found, after) = rest.split_once("<!-- end of tunables -->").unwrap();
+    if std::env::var_os("PINFOLD_BLESS").is_some() {
+        let text = format!("{before}<!-- tunables -->\n{table}<!-- end of tunables -->{after}");
+        files::write_atomic(&path, text.as_bytes()).unwrap();
+    } else {
+        assert_eq!(found, table, "docs/emit.md: `cargo xtask golden` rewrites it");
+    }
+}
+
+#[test]
+fn a_host_without_a_cache_has_none_to_share() {
+    let topology = Machine::new([1, 1, 1, 4, 1], |place| place.core).bare().build();
+    let layout = with("low-latency", 2, &topology, &["share=L3:0=f"]);
+    assert!(validate(&layout, &topology).iter().any(|one| one.text.contains("no level-3 cache")));
+}

@@ -1,0 +1,235 @@
+//! A profile of tuned: boot parameters, and interrupts and kernel threads moved off the vCPUs'
+//! CPUs.
+//!
+//! Sections and functions follow tuned's own `realtime-virtual-host`
+//! (<https://github.com/redhat-performance/tuned/tree/master/profiles>), which a plan with
+//! real-time vCPUs includes. tuned sets affinities by name pattern and, when the profile is
+//! disabled, lets every matching task run everywhere. So the profile excludes the machine's threads
+//! from tuned's scheduler plugin.
+
+use pinfold_model::{CpuSet, IrqPlan, Plan, Policy, ThreadPlan, Topology, VnodePlan};
+use pinfold_plan::Tunable;
+use pinfold_plan::boot::{self, without_boot_pu};
+use pinfold_plan::text::verb;
+
+use super::common::{headline, nothing_kept, plain_name, safe};
+use super::format::{Format, Syntax};
+use super::kernel_files::{Setting, WORKQUEUES, WRITEBACK, setting};
+use super::said::{Answers, FormatAnswer, Scope};
+
+/// The format.
+pub(super) const FORMAT: Format = Format {
+    name: "tuned",
+    summary: "A tuned profile",
+    is_of_host: true,
+    can_merge: false,
+    syntax: Syntax::Lines,
+    write: |plan, topology, _| Ok(tuned(plan, topology)),
+    tunable: words,
+};
+
+/// `tuned.conf` of a profile, with its path in the first line.
+#[must_use]
+pub fn tuned(plan: &Plan, topology: &Topology) -> String {
+    let name = match plan.vnodes.as_slice() {
+        [only] => plain_name(only),
+        _ => "host".to_owned(),
+    };
+    let mut text = format!("# FILE: /etc/tuned/pinfold-{name}/tuned.conf\n# {}\n", headline(plan));
+    let tunables = FORMAT.answers(Scope::of_host(plan));
+    let reserved = boot::kept(plan, topology);
+    let shares_all = reserved.is_empty();
+    if shares_all {
+        text.push_str(&nothing_kept(plan, topology, "tuned"));
+    }
+    text.push_str(&tunables.missing_text("tuned"));
+    text.push_str(&at_boot(&reserved, topology));
+    let sections: Vec<String> =
+        SECTIONS.iter().filter_map(|name| section(name, (plan, &reserved), &tunables)).collect();
+    if sections.is_empty() {
+        return text;
+    }
+    let profile = Profile::of(plan, &reserved);
+    text.push_str(&format!(
+        "# Activate it with: tuned-adm profile pinfold-{name}{}.\n\
+         # Newer releases of tuned keep profiles in /etc/tuned/profiles; they read this folder too.\n\
+         {needs}\
+         [main]\nsummary=PUs of virtual machines kept apart, by Pinfold\n\
+         include={include}\n",
+        if shares_all { "" } else { ", and a reboot for the section bootloader" },
+        needs = profile.needs,
+        include = profile.include,
+    ));
+    for section in sections {
+        text.push('\n');
+        text.push_str(&section);
+    }
+    text
+}
+
+/// Comments on the host's present boot parameters that prevent the profile from isolating.
+fn at_boot(reserved: &CpuSet, topology: &Topology) -> String {
+    let mut text = String::new();
+    let siblings = boot::possible_siblings(reserved, topology);
+    if !siblings.is_empty() {
+        text.push_str(&format!(
+            "# CPU {siblings} {} offline, and the kernel does not show their cores: they may be siblings of\n\
+             # isolated ones. tuned refuses offline CPUs: bring them online and plan again.\n",
+            verb(&siblings, "is", "are")
+        ));
+    }
+    let names = ["isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity"];
+    let own = |word: &&String| names.contains(&word.split('=').next().unwrap_or_default());
+    let words: Vec<&str> =
+        topology.boot_parameters.iter().filter(own).map(String::as_str).collect();
+    if !reserved.is_empty() && !words.is_empty() {
+        text.push_str(&format!(
+            "# This host boots with {} already. tuned appends its own: unless these are of a profile of\n\
+             # tuned, remove them from the kernel command line.\n",
+            safe(&words.join(" "))
+        ));
+    }
+    text
+}
+
+const VARIABLES: &str = "variables";
+const BOOTLOADER: &str = "bootloader";
+const SYSCTL: &str = "sysctl";
+const VM: &str = "vm";
+const SYSFS: &str = "sysfs";
+const IRQBALANCE: &str = "irqbalance";
+const SCHEDULER: &str = "scheduler";
+
+/// The sections in the order of the text.
+const SECTIONS: [&str; 7] = [VARIABLES, BOOTLOADER, SYSCTL, VM, SYSFS, IRQBALANCE, SCHEDULER];
+
+/// A section with the isolation settings and the tunables that belong there.
+fn section(name: &str, (plan, reserved): (&Plan, &CpuSet), tunables: &Answers) -> Option<String> {
+    let mut body = if reserved.is_empty() { String::new() } else { apart(name, plan, reserved) };
+    body.push_str(&tunables.text(name));
+    (!body.is_empty()).then(|| format!("[{name}]\n{body}"))
+}
+
+/// The settings that exclude the host's tasks from the CPUs of vCPUs, by section.
+fn apart(section: &str, plan: &Plan, reserved: &CpuSet) -> String {
+    let Profile { managed, cmdline, sysctl, kernel, .. } = Profile::of(plan, reserved);
+    match section {
+        VARIABLES => format!(
+            "isolated_cores={reserved}\n{managed}\
+             not_isolated_cpumask=${{f:cpulist2hex_invert:${{isolated_cores}}}}\n"
+        ),
+        BOOTLOADER => {
+            let housekeeping = plan.housekeeping.difference(reserved);
+            let affinity = plan.tuning.new_irqs.as_ref().unwrap_or(&housekeeping);
+            format!("cmdline_pinfold=+{cmdline}irqaffinity={affinity}\n")
+        }
+        SYSCTL if plan.tuning.real_time_throttle.is_none() => sysctl.to_owned(),
+        SYSFS => {
+            let mask = "= ${not_isolated_cpumask}\n";
+            let mut lines = format!("{WRITEBACK} {mask}");
+            if plan.tuning.workqueues.is_none() {
+                lines.push_str(&format!("{WORKQUEUES} {mask}"));
+            }
+            lines
+        }
+        IRQBALANCE => "banned_cpus=${isolated_cores}\n".to_owned(),
+        SCHEDULER => format!(
+            "isolated_cores=${{isolated_cores}}\n\
+             # tuned moves what it finds off these PUs, and forgets the masks that it replaced. QEMU's threads\n\
+             # are left alone: their pins come from libvirt or `pinfold apply`.\n\
+             ps_blacklist={kernel}.*qemu.*;.*pinfold.*;^CPU \\d+/.*;^IO .*;.*vhost.*;.*kvm-.*\n"
+        ),
+        _ => String::new(),
+    }
+}
+
+/// Differences between a profile for ordinary and one for real-time vCPUs.
+struct Profile {
+    needs: &'static str,
+    include: &'static str,
+    managed: &'static str,
+    cmdline: String,
+    sysctl: &'static str,
+    /// Kernel threads that the scheduler plugin does not move.
+    kernel: &'static str,
+}
+
+impl Profile {
+    fn of(plan: &Plan, reserved: &CpuSet) -> Self {
+        let real_time = |thread: &ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
+        let mut vcpus = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
+        if !reserved.is_empty() && vcpus.any(real_time) {
+            return Self {
+                needs: "# It builds on tuned's own profile for real-time guests: package \
+                        tuned-profiles-nfv-host, or -realtime.\n\
+                        # That profile writes isolcpus, nohz_full and rcu_nocbs for isolated_cores.\n",
+                include: "realtime-virtual-host",
+                managed: "isolate_managed_irq=Y\n",
+                cmdline: String::new(),
+                sysctl: "# tuned's profile switches it off. With it on, a vCPU that spins leaves the kernel 5 %.\n\
+                         kernel.sched_rt_runtime_us = 950000\n",
+                kernel: "ksoftirqd.*;rcuc.*;rcub.*;ktimersoftd.*;",
+            };
+        }
+        let tickless = without_boot_pu(reserved);
+        let tickless = match tickless.is_empty() {
+            true => String::new(),
+            false => format!(" nohz_full={tickless} rcu_nocbs={tickless}"),
+        };
+        Self {
+            needs: "",
+            include: "throughput-performance",
+            managed: "",
+            cmdline: format!("isolcpus=managed_irq,domain,${{isolated_cores}}{tickless} "),
+            sysctl: "",
+            kernel: "",
+        }
+    }
+}
+
+/// tuned's setting for a tunable, by section; each section is the plugin of that name.
+pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> FormatAnswer {
+    match tunable {
+        Tunable::NewIrqs(pus) => {
+            FormatAnswer::lines(SCHEDULER, vec![format!("default_irq_smp_affinity={pus}")])
+        }
+        Tunable::TransparentHugePages(when) => {
+            FormatAnswer::lines(VM, vec![format!("transparent_hugepages={}", when.word())])
+        }
+        Tunable::Irq(irq) if irq.device == IrqPlan::ALL => FormatAnswer::nothing(
+            "isolated_cores= in [scheduler] moves all interrupts off those PUs, not to PUs of your choice",
+        ),
+        Tunable::Irq(_) => FormatAnswer::nothing(
+            "[irq] takes numbers, which a device has only when its driver is loaded",
+        ),
+        Tunable::Policy { .. } => FormatAnswer::nothing(
+            "[scheduler] group.NAME= matches threads by name and does not restore their masks afterwards",
+        ),
+        Tunable::Share(_) => FormatAnswer::nothing("no plugin for resctrl"),
+        Tunable::CpuWeight(_) | Tunable::CpuQuota(_) => {
+            FormatAnswer::nothing("it is a property of the machine's group (`--emit systemd`)")
+        }
+        Tunable::Partition(_) => FormatAnswer::nothing("no plugin for cpuset partitions"),
+        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
+        Tunable::Workqueues(_)
+        | Tunable::NumaBalancing(_)
+        | Tunable::SamePageMerging(_)
+        | Tunable::WakeUp(_)
+        | Tunable::RealTimeThrottle(_)
+        | Tunable::Governor(_)
+        | Tunable::MinKhz(_)
+        | Tunable::MaxKhz(_)
+        | Tunable::HugePages(_)
+        | Tunable::Smt(_)
+        | Tunable::Offline(_) => match setting(tunable, &scope.pus()) {
+            Setting::Files(files) => {
+                let lines = files.iter().map(|(path, value)| format!("{path}={value}"));
+                FormatAnswer::lines(SYSFS, lines.collect())
+            }
+            Setting::Sysctl(name, value) => {
+                FormatAnswer::lines(SYSCTL, vec![format!("{name}={value}")])
+            }
+            Setting::Neither => FormatAnswer::host(),
+        },
+    }
+}

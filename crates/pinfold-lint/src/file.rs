@@ -1,0 +1,26 @@
+//! The rules for a domain file other than its placement.
+//!
+//! They apply to `<domain type='kvm'>`: CPU emulation costs more than any timer.
+
+use pinfold_plan::domain_file::parse;
+
+use super::Diagnostic;
+use super::lookup::LintContext;
+use super::properties::File;
+
+/// The faults in the rest of a domain file.
+pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+    let Some(text) = view.layout.text.as_deref() else { return };
+    let Ok(document) = parse(text) else { return };
+    let root = document.root_element();
+    if root.attribute("type") != Some("kvm") {
+        return;
+    }
+    let file = File::of(view, root);
+    super::timers::check(&file, flaws);
+    super::enlightenments::check(&file, flaws);
+    super::processor::check(&file, flaws);
+    super::quotas::check(&file, flaws);
+    super::devices::check(&file, flaws);
+    super::backing::check(&file, flaws);
+}

@@ -1,0 +1,126 @@
+//! Compares the guest topology with the CPUs of the vCPUs: siblings, cores, sockets.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{CoreId, CpuSet, Role, Severity};
+use pinfold_plan::avoidable::severity;
+use pinfold_plan::layout::{GuestShape, Pin};
+
+use super::Diagnostic;
+use super::lookup::{LintContext, places};
+use super::text::guest::{GuestFault, Spot};
+
+pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+    if let Some((product, place)) = &view.layout.wrong_product {
+        let vcpus = view.layout.vcpus;
+        let fault = GuestFault::Count { product: *product, vcpus };
+        let mut flaw = view.flaw(Severity::Problem, &fault);
+        flaw.places = vec![place.clone()];
+        flaws.push(flaw);
+        return;
+    }
+    let Some(guest) = &view.layout.guest else {
+        return;
+    };
+    let lied = siblings_lie(view, guest, flaws);
+    if !lied && guest.threads == 1 {
+        siblings_hidden(view, guest, flaws);
+    }
+    sockets(view, guest, flaws);
+}
+
+/// The host core of each vCPU that stays on one core.
+fn cores(view: &LintContext<'_, '_>) -> BTreeMap<u32, CoreId> {
+    let core = |pin: &Pin| view.lookup.core_of(pin.pus.as_ref()?);
+    view.vcpus().filter_map(|(index, pin)| Some((index, core(pin)?))).collect()
+}
+
+/// Guest siblings that are not host siblings.
+fn siblings_lie(
+    view: &LintContext<'_, '_>,
+    guest: &GuestShape,
+    flaws: &mut Vec<Diagnostic>,
+) -> bool {
+    let cores = cores(view);
+    let apart = |siblings: &&Vec<u32>| {
+        let found: Vec<Option<&CoreId>> = siblings.iter().map(|index| cores.get(index)).collect();
+        // Two masks of one CPU each, on different cores. A vCPU that may run on several cores is no
+        // permanent sibling of another one either.
+        let known = found.iter().flatten().collect::<Vec<_>>();
+        siblings.len() > 1
+            && (known.windows(2).any(|pair| pair[0] != pair[1])
+                || (known.len() < siblings.len() && !view.held.is_empty()))
+    };
+    let wrong: Vec<&Vec<u32>> = guest.cores.iter().filter(apart).collect();
+    let Some(first) = wrong.first() else {
+        return false;
+    };
+    let on = |index: &u32| Spot {
+        vcpu: *index,
+        pus: view.layout.pin(&Role::Vcpu(*index)).and_then(|pin| pin.pus.as_ref()),
+        core: cores.get(index).copied(),
+    };
+    let fault =
+        GuestFault::SiblingsLie { first: first.iter().map(on).collect(), cores: wrong.len() };
+    let mut flaw = view.flaw(Severity::Warning, &fault);
+    let pins = wrong.iter().flat_map(|siblings| siblings.iter());
+    let pins = pins.filter_map(|index| view.layout.pin(&Role::Vcpu(*index)));
+    flaw.places = [vec![guest.place.clone()], places(pins)].concat();
+    flaw.places.retain(|place| !place.text.is_empty());
+    flaws.push(flaw);
+    true
+}
+
+/// vCPUs on host siblings that the guest topology shows as cores.
+fn siblings_hidden(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Diagnostic>) {
+    let mut by_core: BTreeMap<CoreId, Vec<u32>> = BTreeMap::new();
+    for (index, core) in cores(view) {
+        by_core.entry(core).or_default().push(index);
+    }
+    let shares = |indexes: &Vec<u32>| {
+        let masks: CpuSet = indexes.iter().fold(CpuSet::new(), |set, index| {
+            let pin = view.layout.pin(&Role::Vcpu(*index)).and_then(|pin| pin.pus.as_ref());
+            pin.map_or(set.clone(), |pus| set.union(pus))
+        });
+        indexes.len() > 1 && masks.len() > 1
+    };
+    let pairs: Vec<(CoreId, Vec<u32>)> =
+        by_core.into_iter().filter(|(_, indexes)| shares(indexes)).collect();
+    let Some((core, indexes)) = pairs.first() else {
+        return;
+    };
+    let vcpus = view.vcpus().count();
+    let fault = GuestFault::SiblingsHidden { vcpus: indexes, core: *core, cores: pairs.len() };
+    let severity = severity(view.choice(vcpus).with_true_siblings(&view.held));
+    let mut flaw = view.flaw(severity, &fault);
+    let pins = pairs.iter().flat_map(|(_, indexes)| indexes);
+    let pins = pins.filter_map(|index| view.layout.pin(&Role::Vcpu(*index)));
+    flaw.places = [vec![guest.place.clone()], places(pins)].concat();
+    flaw.places.retain(|place| !place.text.is_empty());
+    flaws.push(flaw);
+}
+
+/// More guest sockets than host packages.
+fn sockets(view: &LintContext<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Diagnostic>) {
+    if view.tight.is_empty() || guest.sockets <= 1 {
+        return;
+    }
+    let mut packages: Vec<_> =
+        view.tight.iter().filter_map(|pu| Some(view.lookup.pu(pu)?.package)).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    // A socket for each of the guest's NUMA cells, because none may span two.
+    if guest.sockets as usize <= packages.len().max(view.layout.cells.len()) {
+        return;
+    }
+    let mut places = vec![guest.place.clone()];
+    places.retain(|place| !place.text.is_empty());
+    let fault = GuestFault::Sockets {
+        sockets: guest.sockets,
+        packages: packages.len(),
+        written: !places.is_empty(),
+    };
+    let mut flaw = view.flaw(Severity::Warning, &fault);
+    flaw.places = places;
+    flaws.push(flaw);
+}

@@ -1,0 +1,109 @@
+//! CPUs that remain for the host: without vCPUs, and without real-time threads.
+
+use pinfold_model::{CpuSet, Policy, Severity};
+use pinfold_plan::avoidable::severity;
+use pinfold_plan::domain_file::{parse, place};
+use pinfold_plan::layout::Pin;
+
+use super::Diagnostic;
+use super::lookup::{LintContext, is_real_time, places};
+use super::repair::Repair;
+use super::text::host::HostFault;
+use super::words::describe;
+
+pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+    impossible_priorities(view, flaws);
+    let hostable = match &view.layout.housekeeping {
+        Some(pus) => pus.intersection(&view.lookup.online),
+        None => view.lookup.usable.difference(&view.lookup.topology.isolated),
+    };
+    let real_time = view.layout.pins.iter().filter(|pin| is_real_time(pin.policy));
+    let real_time: Vec<_> = real_time.collect();
+    let burdened = real_time
+        .iter()
+        .fold(CpuSet::new(), |set, pin| set.union(pin.pus.as_ref().unwrap_or(&view.lookup.usable)));
+    if !real_time.is_empty() && hostable.is_subset(&burdened) {
+        let fault = HostFault::FifoEverywhere { hostable: &hostable };
+        let mut flaw = view.flaw(Severity::Problem, &fault);
+        flaw.places = places(real_time.iter().copied());
+        flaws.push(flaw);
+        return;
+    }
+    let left = hostable.difference(&view.tight);
+    if left.is_empty() && !view.tight.is_empty() {
+        let severity = severity(view.choice(view.tight.len()).with_a_pu_for_the_host());
+        let mut flaw = view.flaw(severity, &HostFault::NoHousekeeping);
+        flaw.places = places(view.vcpus().map(|(_, pin)| pin));
+        flaws.push(flaw);
+        return;
+    }
+    not_isolated(view, &hostable, flaws);
+}
+
+/// Priorities that libvirt accepts and the kernel refuses.
+fn impossible_priorities(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+    if let Some(text) = &view.layout.text {
+        impossible_schedulers(view, text, flaws);
+        return;
+    }
+    let refused = |policy: Option<Policy>| match policy {
+        Some(Policy::Fifo { priority } | Policy::RoundRobin { priority }) => {
+            !(1..=99).contains(&priority)
+        }
+        _ => false,
+    };
+    for pin in view.layout.pins.iter().filter(|pin| refused(pin.policy)) {
+        let fault = HostFault::PriorityRange { whose: describe(&pin.role) };
+        let mut flaw = view.flaw(Severity::Problem, &fault);
+        flaw.places = places([pin]);
+        flaw.instead = vec!["priority='1'".to_owned()];
+        flaws.push(flaw);
+    }
+}
+
+/// The elements of a domain file with such a priority, each with its replacement.
+fn impossible_schedulers(view: &LintContext<'_, '_>, text: &str, flaws: &mut Vec<Diagnostic>) {
+    let Ok(document) = parse(text) else { return };
+    let root = document.root_element();
+    let tunes = root.children().filter(|child| child.has_tag_name("cputune"));
+    for node in tunes.flat_map(|tune| tune.children()) {
+        let (tag, threads, of) = match node.tag_name().name() {
+            "vcpusched" => ("vcpusched", "vcpus", "the vCPUs"),
+            "iothreadsched" => ("iothreadsched", "iothreads", "the iothreads"),
+            "emulatorsched" => ("emulatorsched", "", "the emulator"),
+            _ => continue,
+        };
+        let policy = node.attribute("scheduler").unwrap_or_default();
+        let priority = node.attribute("priority").and_then(|text| text.trim().parse::<i64>().ok());
+        if !["fifo", "rr"].contains(&policy) || priority.is_none_or(|it| (1..=99).contains(&it)) {
+            continue;
+        }
+        let list = node.attribute(threads).unwrap_or_default();
+        let fault =
+            HostFault::PriorityRange { whose: format!("{of} {list}").trim_end().to_owned() };
+        let mut flaw = view.flaw(Severity::Problem, &fault);
+        flaw.places = vec![place(node)];
+        let end = format!("scheduler='{policy}' priority='1'/>");
+        let path = &["cputune"];
+        flaw.repairs = vec![match threads {
+            "" => Repair::put(path, tag, format!("<{tag} {end}")),
+            _ => {
+                let line = format!("<{tag} {threads}='{list}' {end}");
+                Repair::put_keyed(path, (tag, threads, list), line)
+            }
+        }];
+        flaws.push(flaw);
+    }
+}
+
+/// Pinned vCPUs whose CPUs the host's tasks may use; a libvirt file cannot change that.
+fn not_isolated(view: &LintContext<'_, '_>, hostable: &CpuSet, flaws: &mut Vec<Diagnostic>) {
+    let open = view.tight.intersection(hostable).difference(&view.layout.exclusive);
+    if open.is_empty() {
+        return;
+    }
+    let mut flaw = view.flaw(Severity::Note, &HostFault::NotIsolated { open: &open });
+    let on_them = |pin: &&Pin| pin.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(&open));
+    flaw.places = places(view.vcpus().map(|(_, pin)| pin).find(on_them));
+    flaws.push(flaw);
+}

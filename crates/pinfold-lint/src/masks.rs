@@ -1,0 +1,182 @@
+//! Single masks: missing CPUs, missing threads, vCPUs that share a CPU.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{CpuSet, PuId, Role, Severity};
+use pinfold_plan::avoidable::severity;
+use pinfold_plan::layout::Pin;
+
+use super::Diagnostic;
+use super::lookup::{LintContext, places};
+use super::text::masks::MaskFault;
+
+pub(super) fn check(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+    absent(view, flaws);
+    strays(view, flaws);
+    half_pinned(view, flaws);
+    shared(view, flaws);
+    crowded(view, flaws);
+    excluded(view, flaws);
+    unbalanced(view, flaws);
+}
+
+fn absent(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+    let topology = view.lookup.topology;
+    let all = view.layout.pins.iter().chain(&view.layout.strays);
+    for pins in by_place(all) {
+        let Some(pus) = pins.first().and_then(|pin| pin.pus.as_ref()) else { continue };
+        let offline = pus.intersection(&topology.offline);
+        let gone = pus.difference(&view.lookup.usable).difference(&offline);
+        let left = pus.intersection(&view.lookup.usable);
+        if !offline.is_empty() {
+            flaws.push(waiting(view, &pins, (&offline, &left)));
+        }
+        if gone.is_empty() {
+            continue;
+        }
+        let barred = gone.is_subset(&view.lookup.online);
+        // Such a mask works if at least one of its CPUs exists; the kernel ignores the others.
+        let severity = if left.is_empty() { Severity::Problem } else { Severity::Warning };
+        let fault = MaskFault::AbsentPu { pins: &pins, pus, gone, barred, left };
+        let mut flaw = view.flaw(severity, &fault);
+        flaw.places = places(pins.iter().copied());
+        flaws.push(flaw);
+    }
+}
+
+/// The pins by where they are written: those that one attribute gives are together.
+fn by_place<'p>(pins: impl Iterator<Item = &'p Pin>) -> Vec<Vec<&'p Pin>> {
+    let mut groups: Vec<Vec<&Pin>> = Vec::new();
+    let mut known: BTreeMap<(u32, &str), usize> = BTreeMap::new();
+    for pin in pins.filter(|pin| pin.pus.is_some()) {
+        let group = match pin.place.line {
+            Some(line) => *known.entry((line, &pin.place.text)).or_insert(groups.len()),
+            None => groups.len(),
+        };
+        match groups.get_mut(group) {
+            Some(group) => group.push(pin),
+            None => groups.push(vec![pin]),
+        }
+    }
+    groups
+}
+
+/// Pins to PUs that a compute service may have taken offline while no guest needed them.
+fn waiting(
+    view: &LintContext<'_, '_>,
+    pins: &[&Pin],
+    (offline, left): (&CpuSet, &CpuSet),
+) -> Diagnostic {
+    let mut flaw = view.flaw(Severity::Warning, &MaskFault::OfflinePu { pins, offline, left });
+    flaw.places = places(pins.iter().copied());
+    // The pins are right: the host is what changes.
+    flaw.is_final = true;
+    flaw
+}
+
+fn strays(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+    for pin in &view.layout.strays {
+        let fault = MaskFault::PinOfNothing { role: &pin.role, vcpus: view.layout.vcpus };
+        let mut flaw = view.flaw(Severity::Warning, &fault);
+        flaw.places = places([pin]);
+        flaws.push(flaw);
+    }
+}
+
+/// Some vCPUs are pinned and others float over the pinned ones' CPUs.
+fn half_pinned(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+    if view.held.is_empty() {
+        return;
+    }
+    let floats =
+        |pus: &Option<CpuSet>| pus.as_ref().is_none_or(|pus| view.lookup.usable.is_subset(pus));
+    let floating: Vec<u32> =
+        view.vcpus().filter(|(_, pin)| floats(&pin.pus)).map(|(index, _)| index).collect();
+    if floating.is_empty() {
+        return;
+    }
+    let fault = MaskFault::HalfPinned { floating: &floating, held: &view.held };
+    let mut flaw = view.flaw(Severity::Warning, &fault);
+    flaw.places = places(view.vcpus().filter(|(_, pin)| !floats(&pin.pus)).map(|(_, pin)| pin));
+    flaws.push(flaw);
+}
+
+/// Two vCPUs that may only run on the same PU.
+fn shared(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+    let mut by_pu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (index, pin) in view.vcpus() {
+        if let Some(pus) = pin.pus.as_ref().filter(|pus| pus.len() == 1)
+            && let Some(pu) = pus.first()
+        {
+            by_pu.entry(pu.0).or_default().push(index);
+        }
+    }
+    for (pu, indexes) in by_pu.iter().filter(|(_, indexes)| indexes.len() > 1) {
+        let severity = severity(view.choice(view.vcpus().count()).with_another_pu());
+        let mut flaw = view.flaw(severity, &MaskFault::SharePu { vcpus: indexes, pu: *pu });
+        flaw.places =
+            places(view.vcpus().filter(|(index, _)| indexes.contains(index)).map(|(_, pin)| pin));
+        flaws.push(flaw);
+    }
+}
+
+/// More vCPUs than CPUs in a mask, although the mask's nodes have at least half as many again.
+/// Fewer may be what the host needs.
+fn crowded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+    let mut by_mask: BTreeMap<&CpuSet, Vec<u32>> = BTreeMap::new();
+    for (index, pin) in view.vcpus() {
+        if let Some(pus) = pin.pus.as_ref().filter(|pus| pus.len() > 1) {
+            by_mask.entry(pus).or_default().push(index);
+        }
+    }
+    for (mask, indexes) in by_mask.into_iter().filter(|(mask, vcpus)| vcpus.len() > mask.len()) {
+        let nodes = view.lookup.nodes_of(mask);
+        let near = |pu: &PuId| view.lookup.pu(*pu).and_then(|pu| pu.node);
+        let near = |pu: &PuId| near(pu).is_none_or(|node| nodes.contains(&node));
+        let left = view.lookup.for_vcpus.difference(mask);
+        let left = left.difference(&view.lookup.topology.isolated);
+        if 2 * left.iter().filter(near).count() < mask.len() {
+            continue;
+        }
+        let fault = MaskFault::Crowded { vcpus: indexes.len(), mask };
+        let mut flaw = view.flaw(Severity::Warning, &fault);
+        flaw.places =
+            places(view.vcpus().filter(|(index, _)| indexes.contains(index)).map(|(_, pin)| pin));
+        flaws.push(flaw);
+    }
+}
+
+/// Threads on CPUs that the user's conditions exclude: `--avoid`, and for vCPUs `--host-pus`.
+fn excluded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+    let for_vcpus = view.lookup.permitted.difference(&view.lookup.for_host);
+    let of = |role: &Role| if role.is_vcpu() { &for_vcpus } else { &view.lookup.permitted };
+    let outside = |pin: &Pin| {
+        let pus = pin.pus.as_ref()?.intersection(&view.lookup.usable).difference(of(&pin.role));
+        (!pus.is_empty()).then_some(pus)
+    };
+    let wrong: Vec<(&Pin, CpuSet)> =
+        view.layout.pins.iter().filter_map(|pin| Some((pin, outside(pin)?))).collect();
+    let Some((first, pus)) = wrong.first() else { return };
+    let fault = MaskFault::Excluded { role: &first.role, pus, threads: wrong.len() };
+    let mut flaw = view.flaw(Severity::Warning, &fault);
+    flaw.places = places(wrong.iter().map(|(pin, _)| *pin));
+    flaws.push(flaw);
+}
+
+/// Masks of several isolated CPUs, over which the kernel does not balance tasks.
+fn unbalanced(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
+    let isolated = &view.lookup.topology.isolated;
+    let wide = view
+        .layout
+        .pins
+        .iter()
+        .filter(|pin| pin.pus.as_ref().is_some_and(|pus| pus.intersection(isolated).len() > 1));
+    let wide: Vec<_> = wide.collect();
+    let Some(first) = wide.first().and_then(|pin| pin.pus.as_ref()) else {
+        return;
+    };
+    let fault = MaskFault::OnIsolated { pins: &wide, pus: first.intersection(isolated) };
+    let mut flaw = view.flaw(Severity::Warning, &fault);
+    flaw.places = places(wide.iter().copied());
+    flaws.push(flaw);
+}

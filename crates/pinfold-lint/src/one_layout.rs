@@ -1,0 +1,23 @@
+//! All rules for one layout: placement and the rest of the file.
+
+use pinfold_plan::domain_file::{Place, parse, place};
+use pinfold_plan::layout::Layout;
+
+use super::diagnostic::Diagnostic;
+use super::file;
+use super::lookup::LintContext;
+use super::placement::placement;
+
+/// The faults of one layout, worst first, without advice.
+pub(super) fn of_one(view: &LintContext<'_, '_>, written: Option<&Layout>) -> Vec<Diagnostic> {
+    let mut flaws = placement(view, written);
+    file::check(view, &mut flaws);
+    if !view.layout.runs() {
+        let root = view.layout.text.as_deref().and_then(|text| parse(text).ok());
+        let root = root.map(|document| place(document.root_element())).unwrap_or_default();
+        let root = Place { file: view.layout.source.clone(), ..root };
+        flaws.iter_mut().for_each(|flaw| flaw.is_below(&root));
+    }
+    flaws.sort_by_key(|flaw| std::cmp::Reverse(flaw.severity));
+    flaws
+}

@@ -1,0 +1,411 @@
+//! The single placement that all advice for a layout quotes.
+//!
+//! Each rule of the check sees one fault. If each rule invented its own advice, the results would
+//! not fit together: a new CPU for the emulator may be one that another rule gives to a vCPU. So
+//! this machine is planned as a whole. The first placement in which the check finds at most notes
+//! is taken, and every finding quotes its lines of it. The vCPUs keep their CPUs if such a
+//! placement exists with them.
+
+use pinfold_model::{
+    CellRequest, CpuSet, GuestTopology, MemoryPlan, NodeId, Plan, PolicyRequest, PuId, Request,
+    Role, Severity, ThreadPlan, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
+};
+use pinfold_plan::domain_file::{Domain, DomainError};
+use pinfold_plan::layout::{Language, Layout, MemoryOf};
+use pinfold_plan::{guest_cells, pinned};
+
+use super::lookup::{CpuIndex, LintContext, is_real_time};
+use super::placement::placement;
+use super::{Diagnostic, cores, memory, repair, resized};
+
+/// A placement without faults for one layout.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// The strategy that made it; `None` if the vCPUs keep their CPUs.
+    pub strategy: Option<&'static str>,
+    /// The new layout.
+    pub layout: Layout,
+    /// Parts of it that libvirt cannot express, and elements of the file that were replaced.
+    pub notes: Vec<String>,
+    /// Names of remaining faults worse than a note; empty if a placement without them exists.
+    pub left: Vec<&'static str>,
+}
+
+/// Finds a target for `view`.
+///
+/// # Errors
+/// The reason why no plan can be merged into the file; `None` if one can, but none is better than
+/// the file.
+pub(super) fn find(
+    view: &LintContext<'_, '_>,
+    conditions: &Request,
+) -> Result<Target, Option<DomainError>> {
+    let request = request(view, conditions);
+    let topology = view.lookup.topology;
+    // First the machine's present nodes, then the whole host.
+    let stay = staying(view, &request);
+    let everywhere = stay.iter().chain(std::iter::once(&request));
+    let names = strategies(view.layout);
+    let planned = everywhere
+        .flat_map(|request| names.iter().map(move |name| (request, *name)))
+        .filter_map(|(request, name)| {
+            Some((Some(name), unnamed(pinfold_plan::plan(name, topology, request).ok()?)))
+        });
+    let known = finals(view);
+    let faults = |layout: &Layout| faults(layout, view.lookup, &known);
+    let now = faults(view.layout);
+    // Another guest topology does not bring distant vCPUs together.
+    let apart = now.iter().any(|flaw| ["l3-crossed", "nodes-crossed"].contains(&flaw.name));
+    let own = if apart { Vec::new() } else { own(view, &request) };
+    let kept = own.into_iter().map(|plan| (None, plan));
+    let (mut best, mut best_weight): (Option<Target>, _) = (None, weight(&now));
+    let (mut merged, mut refusal) = (false, None);
+    for (strategy, plan) in kept.chain(planned) {
+        let (layout, notes) = match realize(view, &plan) {
+            Ok(realized) => realized,
+            Err(error) => {
+                refusal = Some(error);
+                continue;
+            }
+        };
+        merged = true;
+        if is_torn(view, &layout, &request.avoid) || lets_real_time_float(view, &layout) {
+            continue;
+        }
+        let mut layout = layout;
+        let mut left = faults(&layout);
+        if left.iter().any(|flaw| flaw.name == "memory-not-bound")
+            && let Some(bound) = bound(&layout, view.lookup)
+        {
+            layout = bound;
+            left = faults(&layout);
+        }
+        let found = weight(&left);
+        let left = left.iter().map(|flaw| flaw.name).collect::<Vec<_>>();
+        let is_sound = left.is_empty();
+        // Advice must not lead to another finding.
+        let is_new = left.iter().any(|name| now.iter().all(|flaw| flaw.name != *name));
+        if is_sound || found < best_weight && !is_new {
+            (best, best_weight) = (Some(Target { strategy, layout, notes, left }), found);
+        }
+        if is_sound {
+            break;
+        }
+    }
+    best.ok_or(refusal.filter(|_| !merged))
+}
+
+/// The plan without its strategy's name: the user did not request the strategy, so its costs by
+/// definition count.
+fn unnamed(plan: Plan) -> Plan {
+    Plan { strategy: String::new(), ..plan }
+}
+
+/// Faults worse than a note in a layout's placement, except those that no placement changes.
+fn faults(layout: &Layout, lookup: &CpuIndex<'_>, known: &[&str]) -> Vec<Diagnostic> {
+    let mut flaws = placement(&LintContext::of(layout, lookup), None);
+    flaws.retain(|flaw| {
+        flaw.severity >= Severity::Warning && flaw.repairs.is_empty() && !known.contains(&flaw.name)
+    });
+    flaws
+}
+
+/// A layout whose memory the plan left unbound, with the memory bound to the nodes of its vCPUs.
+fn bound(layout: &Layout, lookup: &CpuIndex<'_>) -> Option<Layout> {
+    let repair = memory::binding(&LintContext::of(layout, lookup))?;
+    let text = repair::apply(layout.text.as_deref()?, [&repair]).ok()?;
+    Layout::of_text(&text, &layout.source).ok()
+}
+
+/// The names of faults that no placement changes.
+fn finals(view: &LintContext<'_, '_>) -> Vec<&'static str> {
+    let found = placement(view, None);
+    found.iter().filter(|flaw| flaw.is_final).map(|flaw| flaw.name).collect()
+}
+
+/// Sort key: a problem counts more than any number of warnings.
+fn weight(flaws: &[Diagnostic]) -> (usize, usize) {
+    let problems = flaws.iter().filter(|flaw| flaw.severity == Severity::Problem).count();
+    (problems, flaws.len() - problems)
+}
+
+/// A similar number of vCPUs for which there is a placement without faults.
+pub(super) fn other_count(view: &LintContext<'_, '_>, conditions: &Request) -> Option<u32> {
+    const TRIES: u32 = 3;
+    const MOST_SEARCHED: u32 = 256;
+    // For larger machines, planning each number takes too long for an interactive command.
+    if view.layout.vcpus > MOST_SEARCHED {
+        return None;
+    }
+    let (now, most) = (view.layout.vcpus, u32::try_from(view.lookup.for_vcpus.len()).ok()?);
+    let counts = (1..=TRIES).flat_map(|step| {
+        // Above the number of CPUs, the search continues downwards from that number.
+        let lower = now.min(most + 1).checked_sub(step).filter(|count| *count > 0);
+        lower.into_iter().chain((now + step < most).then_some(now + step))
+    });
+    counts.into_iter().find(|count| {
+        let Some(resized) = resized::with_count(view.layout, *count) else { return false };
+        let target = find(&LintContext::of(&resized, view.lookup), conditions);
+        target.is_ok_and(|target| target.left.is_empty())
+    })
+}
+
+/// The node of all vCPUs, if it has a CPU for each of them.
+pub(super) fn home(view: &LintContext<'_, '_>, avoid: &CpuSet) -> Option<NodeId> {
+    match view.lookup.nodes_of(&view.held).as_slice() {
+        [only] if view.has_nodes() && has_room(view, &[*only], avoid) => Some(*only),
+        _ => None,
+    }
+}
+
+/// True if the nodes have a CPU for each vCPU and can hold the memory.
+fn has_room(view: &LintContext<'_, '_>, nodes: &[NodeId], avoid: &CpuSet) -> bool {
+    if memory::holding(view, nodes).is_none_or(|holding| holding != nodes) {
+        return false;
+    }
+    let left = view.lookup.for_vcpus.difference(avoid);
+    let of = |pu: &PuId| view.lookup.pu(*pu).and_then(|pu| pu.node);
+    let there = |pu: &PuId| of(pu).is_some_and(|node| nodes.contains(&node));
+    left.iter().filter(there).count() >= view.layout.vcpus as usize
+}
+
+/// True if a placement is on more nodes than the machine is now, although the present ones have
+/// room for it. Guests with cells of their own are not considered.
+fn is_torn(view: &LintContext<'_, '_>, placed: &Layout, avoid: &CpuSet) -> bool {
+    let now = view.lookup.nodes_of(&view.held);
+    let placed = LintContext::of(placed, view.lookup);
+    let pins = placed.vcpus().map(|(_, pin)| pin.pus.as_ref().unwrap_or(&view.lookup.usable));
+    let then = view.lookup.nodes_of(&pins.collect::<CpuSet>());
+    view.layout.cells.len() < 2
+        && !now.is_empty()
+        && then.len() > now.len()
+        && has_room(view, &now, avoid)
+}
+
+/// True if real-time vCPUs would share a mask: one that spins blocks all others of the mask.
+fn lets_real_time_float(view: &LintContext<'_, '_>, placed: &Layout) -> bool {
+    let placed = LintContext::of(placed, view.lookup);
+    let mut masks = placed.vcpus().filter_map(|(_, pin)| pin.pus.as_ref());
+    view.vcpus().any(|(_, pin)| is_real_time(pin.policy)) && masks.any(|pus| pus.len() > 1)
+}
+
+/// The request with the machine restricted to the nodes of its memory or, if that is not bound, to
+/// the node of its vCPUs; `None` if there are no such nodes.
+fn staying(view: &LintContext<'_, '_>, request: &Request) -> Option<Request> {
+    let text = view.layout.text.as_deref()?;
+    let asked = Domain::read(text).ok()?.request(view.lookup.topology);
+    let home = home(view, &request.avoid);
+    let mut request = request.clone();
+    let Work::Vm(vm) = &mut request.vnodes.first_mut()?.work else { return None };
+    let is_whole = asked.nodes.is_empty() && vm.cells.is_empty();
+    vm.nodes = if is_whole { home.into_iter().collect() } else { asked.nodes };
+    (!vm.nodes.is_empty()).then_some(request)
+}
+
+/// The strategies to try, starting with the one most similar to the guest topology.
+fn strategies(layout: &Layout) -> Vec<&'static str> {
+    let first = match &layout.guest {
+        Some(guest) if guest.threads > 1 => "balanced",
+        Some(guest) if !guest.place.text.is_empty() => "low-latency",
+        Some(_) | None => "auto",
+    };
+    let rest = [
+        "auto",
+        "balanced",
+        "low-latency",
+        "l3-exclusive",
+        "numa-exclusive",
+        "multi-vm",
+        "compact-cores",
+        "compact",
+    ];
+    std::iter::once(first).chain(rest.into_iter().filter(|name| *name != first)).collect()
+}
+
+/// The layout as a request, with the user's conditions.
+fn request(view: &LintContext<'_, '_>, conditions: &Request) -> Request {
+    let (layout, topology) = (view.layout, view.lookup.topology);
+    let domain = layout.text.as_deref().and_then(|text| Domain::read(text).ok());
+    let roles = layout.pins.iter().map(|pin| &pin.role);
+    let vm = VmRequest {
+        iothreads: roles.clone().filter_map(|role| role.iothread().map(str::to_owned)).collect(),
+        vhosts: u32::try_from(roles.filter(|role| matches!(role, Role::Vhost(_))).count())
+            .unwrap_or(0),
+        cells: cells(view),
+        ..VmRequest::of(VcpuCount::Exactly(layout.vcpus))
+    };
+    let mut vnode = VnodeRequest::vm(&layout.name, vm);
+    vnode.memory = domain.and_then(|domain| domain.memory_request(topology));
+    // A domain file keeps its schedulers when a plan without policies is merged into it.
+    if layout.language != Language::Libvirt {
+        let real_time = layout.pins.iter().filter(|pin| is_real_time(pin.policy));
+        vnode.policies = real_time
+            .filter_map(|pin| {
+                Some(PolicyRequest { role: pin.role.to_string(), policy: pin.policy? })
+            })
+            .collect();
+    }
+    Request { vnodes: vec![vnode], ..conditions.clone() }
+}
+
+/// The guest's NUMA cells, each with the nodes of its memory, if they contain each vCPU exactly
+/// once.
+fn cells(view: &LintContext<'_, '_>) -> Vec<CellRequest> {
+    let layout = view.layout;
+    let all: usize = layout.cells.iter().map(CpuSet::len).sum();
+    let whole = layout.cells.iter().collect::<CpuSet>();
+    let vcpus = layout.vcpus as usize;
+    if layout.cells.len() < 2 || all != vcpus || whole.len() != vcpus {
+        return Vec::new();
+    }
+    let nodes = |vcpus: Option<&CpuSet>| {
+        let of_it = |bound: &&MemoryOf| bound.cell.as_ref().map(|cell| &cell.1) == vcpus;
+        let bound = layout.memory.iter().find(of_it);
+        bound.and_then(|bound| bound.nodes.clone()).unwrap_or_default()
+    };
+    let cells = layout.cells.iter().map(|vcpus| CellRequest {
+        vcpus: vcpus.clone(),
+        nodes: nodes(Some(vcpus)),
+        bytes: None,
+    });
+    guest_cells::of_file(cells, &nodes(None), view.lookup.topology)
+}
+
+/// Placements on the present CPUs of the vCPUs, in the file's order and in sibling order; emulator
+/// and iothreads stay unless they cause a fault.
+fn own(view: &LintContext<'_, '_>, request: &Request) -> Vec<Plan> {
+    let vcpus = view.layout.vcpus as usize;
+    let one = |pus: &CpuSet| if pus.len() == 1 { pus.first() } else { None };
+    let pins: Option<Vec<PuId>> =
+        view.vcpus().map(|(_, pin)| pin.pus.as_ref().and_then(one)).collect();
+    let Some(pins) = pins.filter(|pins| pins.len() == vcpus && view.tight.len() == vcpus) else {
+        return Vec::new();
+    };
+    let outside = !view.tight.is_subset(&view.lookup.usable);
+    if view.layout.language != Language::Libvirt
+        || outside
+        || !view.tight.is_disjoint(&request.avoid)
+    {
+        return Vec::new();
+    }
+    let sorted = view.lookup.in_order(&view.tight);
+    let orders = [Some(pins.clone()), (sorted != pins).then_some(sorted)];
+    orders.into_iter().flatten().filter_map(|order| on(view, &order, request)).collect()
+}
+
+/// A plan with the vCPUs on these CPUs in this order.
+fn on(view: &LintContext<'_, '_>, order: &[PuId], request: &Request) -> Option<Plan> {
+    let mut plan = pinned(view.lookup.topology, request, order)?;
+    let held: CpuSet = order.iter().copied().collect();
+    let better = cores::better_place(view, &held).difference(&request.avoid);
+    let vnode = plan.vnodes.first_mut()?;
+    for thread in &mut vnode.threads {
+        thread.pus = match thread.role.vcpu() {
+            Some(_) => continue,
+            None => {
+                let now = view.layout.pin(&thread.role).and_then(|pin| pin.pus.clone());
+                let harmless = |pus: &CpuSet| {
+                    pus.is_disjoint(&held)
+                        && pus.is_subset(&view.lookup.usable)
+                        && pus.is_disjoint(&request.avoid)
+                        && !cores::is_far(view, pus, &held)
+                };
+                now.filter(harmless).unwrap_or_else(|| better.clone())
+            }
+        };
+        if thread.pus.is_empty() {
+            return None;
+        }
+    }
+    vnode.memory = binding(view, &held, request);
+    Some(plan)
+}
+
+/// The present pins and guest topology of a layout, if each vCPU has its own CPU.
+pub(super) fn as_written(view: &LintContext<'_, '_>) -> Option<VnodePlan> {
+    let vcpus = view.layout.vcpus;
+    let shape = view.layout.guest.as_ref()?;
+    let request = Request::vm(&view.layout.name, VcpuCount::Exactly(vcpus));
+    let mut vnode =
+        pinfold_plan::plan("none", view.lookup.topology, &request).ok()?.vnodes.pop()?;
+    for thread in &mut vnode.threads {
+        if let Some(pus) = view.layout.pin(&thread.role).and_then(|pin| pin.pus.clone()) {
+            thread.pus = pus;
+        }
+    }
+    let cores = vcpus / shape.threads.max(1) / shape.sockets.max(1);
+    vnode.guest = Some(GuestTopology {
+        sockets: shape.sockets,
+        cores: cores.max(1),
+        threads: shape.threads,
+        reason: String::new(),
+    });
+    Some(vnode)
+}
+
+/// A binding to the nodes of these CPUs, unless the file already binds its memory to them.
+fn binding(view: &LintContext<'_, '_>, held: &CpuSet, request: &Request) -> Option<MemoryPlan> {
+    let nodes = memory::filled(view, view.lookup.nodes_of(held));
+    let nodes = memory::holding(view, &nodes)?;
+    let bound = view.layout.memory.iter().flat_map(|bound| bound.nodes.iter().flatten());
+    let fits = !view.layout.memory.is_empty() && bound.clone().all(|node| nodes.contains(node));
+    let asked = request.vnodes.first().and_then(|vnode| vnode.memory);
+    (view.has_nodes() && !fits && !nodes.is_empty()).then(|| MemoryPlan {
+        nodes,
+        bytes: asked.map(|asked| asked.bytes),
+        page_bytes: None,
+        reason: String::new(),
+    })
+}
+
+/// The layout with this plan, in the layout's own language.
+fn realize(view: &LintContext<'_, '_>, plan: &Plan) -> Result<(Layout, Vec<String>), DomainError> {
+    let old = view.layout;
+    if let (Language::Libvirt, Some(text), Some(vnode)) =
+        (&old.language, &old.text, plan.vnodes.first())
+    {
+        let mut vnode = vnode.clone();
+        vnode.threads.retain(|thread| !says_nothing(view, thread));
+        let merged = pinfold_emit::libvirt_into(text, (plan, &vnode), view.lookup.topology)?;
+        return Ok((Layout::of_text(&merged.text, &old.source)?, merged.notes));
+    }
+    // The request has one vnode, so the plan has one too.
+    let mut placed = old.clone();
+    if let Some(layout) = Layout::of_plan(plan, &old.source).pop() {
+        placed = Layout { language: old.language.clone(), ..layout };
+        if placed.memory.is_empty() {
+            placed.memory = bound_on(view, &placed);
+        }
+    }
+    Ok((placed, Vec::new()))
+}
+
+/// True for a pin of the emulator to all CPUs where the layout has none: it changes nothing.
+fn says_nothing(view: &LintContext<'_, '_>, thread: &ThreadPlan) -> bool {
+    let now = view.layout.pin(&Role::Emulator).and_then(|pin| pin.pus.as_ref());
+    thread.role == Role::Emulator && now.is_none() && view.lookup.usable.is_subset(&thread.pus)
+}
+
+/// The binding of memory that a plan says nothing of: as it is, if that is where the vCPUs go, and
+/// else with them. Memory that is bound stays bound.
+fn bound_on(view: &LintContext<'_, '_>, placed: &Layout) -> Vec<MemoryOf> {
+    let then =
+        memory::filled(view, view.lookup.nodes_of(&LintContext::of(placed, view.lookup).held));
+    let covers = |bound: &MemoryOf| {
+        let nodes = bound.nodes.as_ref();
+        nodes.is_none_or(|nodes| then.iter().all(|node| nodes.contains(node)))
+    };
+    let mut memory = view.layout.memory.clone();
+    for bound in memory.iter_mut().filter(|bound| bound.cell.is_none() && !covers(bound)) {
+        bound.nodes = Some(then.clone());
+    }
+    memory
+}
+
+/// True for a finding that another placement removes.
+pub(super) fn asks_for_another_place(flaw: &Diagnostic) -> bool {
+    flaw.severity >= Severity::Warning
+        && flaw.repairs.is_empty()
+        && !flaw.is_final
+        && flaw.name != "memory-elsewhere"
+}

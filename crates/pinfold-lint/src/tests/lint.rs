@@ -1,0 +1,354 @@
+//! Each flaw in a minimal domain file; the proposed replacement does not have it.
+
+use pinfold_model::{Request, Severity, Topology};
+use pinfold_plan::domain_file::{Domain, Target};
+use pinfold_plan::layout::Layout;
+use pinfold_plan::{plan, strategies};
+use pinfold_samples::machine::{Machine, i7_4790k, plain, two_complexes};
+use pinfold_samples::{auto, exactly};
+
+use super::golden;
+use crate::{Diagnostic, fix, lint, render};
+
+/// A domain of `vcpus` vCPUs, `<cputune>` and the rest.
+fn domain(vcpus: u32, tune: &str, rest: &str) -> String {
+    format!(
+        "<domain type='kvm'>\n<name>a</name><vcpu>{vcpus}</vcpu>\n<cputune>\n{tune}\n</cputune>\n{rest}\n</domain>\n"
+    )
+}
+
+/// `<vcpupin>` elements for the vCPUs 0, 1, 2, …
+fn pins(lists: &str) -> String {
+    let pins = lists.split(' ').enumerate();
+    pins.map(|(vcpu, list)| format!("<vcpupin vcpu='{vcpu}' cpuset='{list}'/>\n")).collect()
+}
+
+fn shape(cores: u32, threads: u32) -> String {
+    format!("<cpu><topology sockets='1' cores='{cores}' threads='{threads}'/></cpu>")
+}
+
+fn flaws(topology: &Topology, files: &[&str]) -> Vec<Diagnostic> {
+    let layouts: Vec<Layout> =
+        files.iter().map(|xml| Layout::of_text(xml, "domain.xml").unwrap()).collect();
+    lint(&layouts, topology)
+}
+
+/// The names of everything worse than a note, worst first.
+#[track_caller]
+fn check(topology: &Topology, xml: &str, expected: &[&str]) {
+    let found = flaws(topology, &[xml]);
+    let found: Vec<&str> =
+        found.iter().filter(|flaw| flaw.severity > Severity::Note).map(|flaw| flaw.name).collect();
+    assert_eq!(found, expected, "{xml}");
+}
+
+#[test]
+fn a_good_domain_has_no_flaw() {
+    let host = i7_4790k().build();
+    let good = format!("{}<emulatorpin cpuset='0,4'/>", pins("1 5 2 6 3 7"));
+    check(&host, &domain(6, &good, &shape(3, 2)), &[]);
+    let good = format!("{}<emulatorpin cpuset='5-7'/>", pins("1 2 3"));
+    check(&host, &domain(3, &good, &shape(3, 1)), &[]);
+    check(&host, "<domain type='qemu'><vcpu>4</vcpu></domain>", &[]);
+}
+
+#[test]
+fn siblings() {
+    let host = i7_4790k().build();
+    let emulator = "<emulatorpin cpuset='0,4'/>";
+    let with = |lists: &str, rest: &str| {
+        let count = u32::try_from(lists.split(' ').count()).unwrap();
+        domain(count, &format!("{}{emulator}", pins(lists)), rest)
+    };
+    // Guest siblings on different cores; host siblings shown as cores.
+    check(&host, &with("1 2 5 6", &shape(2, 2)), &["guest-siblings-lie"]);
+    check(&host, &with("1 5 2 6", &shape(4, 1)), &["guest-siblings-hidden"]);
+    check(&host, &with("1 2 3", &shape(3, 1)), &[]);
+    // Masks of both siblings for both vCPUs are one core too.
+    check(&host, &with("1,5 1,5 2,6 2,6", &shape(2, 2)), &[]);
+    check(&host, &with("1 5 2 6", ""), &["guest-siblings-hidden", "guest-sockets-lie"]);
+    check(&host, &with("1 5 2", &shape(4, 2)), &["topology-count"]);
+}
+
+/// The file with every line of advice applied as a user would: replacing the element that it names,
+/// or at the end of its parent.
+fn followed(xml: &str, advice: &[String]) -> String {
+    let key = |line: &str| line.split("cpuset").next().unwrap_or_default().to_owned();
+    let mut lines: Vec<String> = xml.lines().map(str::to_owned).collect();
+    for line in advice {
+        let tag = line.split(' ').next().unwrap_or_default();
+        let whole = if tag == "<vcpupin" { key(line) } else { tag.to_owned() };
+        match lines.iter().position(|old| old.contains(&whole)) {
+            Some(at) => lines[at] = line.clone(),
+            None => {
+                let end = lines.iter().position(|old| old == "</cputune>").unwrap();
+                lines.insert(end, line.clone());
+            }
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+#[test]
+fn advice_that_is_followed_adds_up() {
+    let host = i7_4790k().build();
+    for (lists, cores, threads) in [("1 2 5 6", 2, 2), ("1 5 2 6", 4, 1), ("0 1 2 3 4 5", 3, 2)] {
+        let count = u32::try_from(lists.split(' ').count()).unwrap();
+        let line = format!("<topology sockets='1' cores='{cores}' threads='{threads}'/>");
+        let bad = domain(count, &pins(lists), &format!("<cpu>\n{line}\n</cpu>"));
+        let found = flaws(&host, &[&bad]);
+        let advice: Vec<String> = found
+            .iter()
+            .filter(|flaw| flaw.severity > Severity::Note)
+            .flat_map(|flaw| flaw.instead.clone())
+            .filter(|line| line.starts_with('<'))
+            .collect();
+        assert!(advice.iter().all(|line| !bad.contains(line)), "nothing that is there: {advice:?}");
+        let good = followed(&bad, &advice);
+        check(&host, &good, &[]);
+        let fixed = fix(&bad, "", &host, &Request::of(Vec::new())).unwrap();
+        let words = |xml: &str| {
+            let lines = xml.lines().filter(|line| !line.contains("<!-- Pinfold: "));
+            let text: String = lines.map(|line| line.replace(" dies='1'", "") + " ").collect();
+            text.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(words(&fixed.text), words(&good));
+    }
+}
+
+/// Free cores are used before siblings and before the host's core; advice never names an existing
+/// mask.
+#[test]
+fn advice_takes_free_cores_first() {
+    let host = Machine::new([1, 1, 1, 16, 2], |place| place.core + 16 * place.thread).build();
+    let fixed = |xml: &str| {
+        let fixed = fix(xml, "", &host, &Request::of(Vec::new())).unwrap();
+        assert_eq!(fixed.left, [], "{}", fixed.text);
+        Domain::read(&fixed.text).unwrap()
+    };
+    let cores = |domain: &Domain| -> Vec<u32> {
+        let vcpus = (0..domain.vcpus.value).map(|index| domain.pin(Target::Vcpu(index)).unwrap().0);
+        let mut cores: Vec<u32> = vcpus.map(|pus| pus.first().unwrap().0 % 16).collect();
+        cores.sort_unstable();
+        cores
+    };
+    let half = cores(&fixed(&domain(8, &pins("2 3"), &shape(8, 1))));
+    assert!(!half.contains(&0) && half.windows(2).all(|pair| pair[0] < pair[1]), "{half:?}");
+    let masks = "<domain type='qemu'><vcpu cpuset='0,16'>2</vcpu><cputune><emulatorpin cpuset='4'/></cputune>\
+                 <cpu><topology sockets='1' cores='2' threads='1'/></cpu></domain>";
+    let found = flaws(&host, &[masks]);
+    assert_eq!(found[0].name, "guest-siblings-hidden");
+    assert!(found[0].instead.iter().all(|line| !masks.contains(line.as_str())), "{found:?}");
+    assert_eq!(cores(&fixed(masks)).len(), 2);
+}
+
+#[test]
+fn helpers_on_the_pus_of_vcpus() {
+    let host = i7_4790k().build();
+    let with = |more: &str, rest: &str| {
+        domain(3, &format!("{}{more}", pins("1 2 3")), &format!("{}{rest}", shape(3, 1)))
+    };
+    check(&host, &with("", ""), &["emulator-on-vcpu"]);
+    check(&host, &with("<emulatorpin cpuset='0-3'/>", ""), &["emulator-on-vcpu"]);
+    check(&host, &with("<emulatorpin cpuset='3'/>", ""), &["emulator-on-vcpu"]);
+    let fifo = "<emulatorpin cpuset='3'/><vcpusched vcpus='0-2' scheduler='fifo' priority='1'/>";
+    check(&host, &with(fifo, ""), &["fifo-starves"]);
+    let disk = "<emulatorpin cpuset='0'/><iothreadpin iothread='1' cpuset='1'/>";
+    check(&host, &with(disk, "<iothreads>1</iothreads>"), &["iothread-on-vcpu"]);
+    let stray = "<emulatorpin cpuset='0'/><iothreadpin iothread='4' cpuset='0'/>";
+    check(&host, &with(stray, ""), &["pin-of-nothing"]);
+}
+
+#[test]
+fn iothreads_on_another_node() {
+    let host = pinfold_samples::machine::dual_x5540().build();
+    let with = |lists: &str, iothread: &str| {
+        let count = u32::try_from(lists.split(' ').count()).unwrap();
+        let tune = format!(
+            "{}<emulatorpin cpuset='0,8'/><iothreadpin iothread='1' cpuset='{iothread}'/>",
+            pins(lists)
+        );
+        let rest =
+            "<iothreads>1</iothreads><numatune><memory mode='strict' nodeset='1'/></numatune>";
+        domain(count, &tune, &format!("{}{rest}", shape(count / 2, 2)))
+    };
+    check(&host, &with("4 12 5 13", "0,8"), &["iothread-far"]);
+    check(&host, &with("4 12 5 13", "6,14"), &[]);
+    // The emulator is as far away, which is a note.
+    let far = |lists: &str| {
+        let found = flaws(&host, &[&with(lists, "6,14")]);
+        found.into_iter().find(|flaw| flaw.name == "emulator-far")
+    };
+    let found = far("4 12 5 13").unwrap();
+    assert_eq!(
+        (found.severity, &*found.instead[0]),
+        (Severity::Note, "<emulatorpin cpuset='6-7,14-15'/>",)
+    );
+    assert_eq!(far("0 8 1 9"), None);
+    // A partly near mask counts as near; if the node has no free CPU there is no better place.
+    check(&host, &with("4 12 5 13", "0,6"), &[]);
+    check(&host, &with("4 12 5 13 6 14 7 15", "0,8"), &[]);
+}
+
+#[test]
+fn pus_that_are_not_there_or_not_alone() {
+    let host = i7_4790k().offline("7").isolated("2-3").build();
+    let with =
+        |lists: &str| domain(2, &format!("{}<emulatorpin cpuset='0'/>", pins(lists)), &shape(2, 1));
+    check(&host, &with("1 7"), &["offline-pu"]);
+    check(&host, &with("1 2,99"), &["absent-pu"]);
+    check(&host, &with("1 1"), &["vcpus-share-pu"]);
+    check(&host, &with("2-3 2-3"), &["mask-on-isolated"]);
+    check(&host, &domain(2, &pins("1"), &shape(2, 1)), &["half-pinned", "emulator-on-vcpu"]);
+    let none_left = plain(2).build();
+    let all = format!("{}<emulatorpin cpuset='0-1'/>", pins("0 1"));
+    // As many vCPUs as CPUs: no placement of them leaves a CPU for the host.
+    check(&none_left, &domain(2, &all, &shape(2, 1)), &[]);
+    let full = flaws(&none_left, &[&domain(2, &all, &shape(2, 1))]);
+    let note = |name| full.iter().any(|it| it.name == name && it.severity == Severity::Note);
+    assert!(note("no-housekeeping") && note("emulator-on-vcpu"), "{full:?}");
+    let fifo = format!("{all}<vcpusched vcpus='0-1' scheduler='rr' priority='1'/>");
+    check(&none_left, &domain(2, &fifo, &shape(2, 1)), &["fifo-starves", "fifo-without-host"]);
+}
+
+#[test]
+fn nodes_caches_and_kinds_of_cores() {
+    let two_nodes = Machine::new([2, 1, 1, 4, 1], |place| 4 * place.package + place.core).build();
+    let with = |lists: &str, rest: &str| {
+        let count = u32::try_from(lists.split(' ').count()).unwrap();
+        let tune = format!("{}<emulatorpin cpuset='0'/>", pins(lists));
+        domain(count, &tune, &format!("{}{rest}", shape(count, 1)))
+    };
+    let bind =
+        |nodes: &str| format!("<numatune><memory mode='strict' nodeset='{nodes}'/></numatune>");
+    check(&two_nodes, &with("1 2", &bind("0")), &[]);
+    check(&two_nodes, &with("1 2", &bind("1")), &["memory-far"]);
+    check(&two_nodes, &with("1 2", &bind("5")), &["absent-node", "memory-far"]);
+    check(&two_nodes, &with("1 2", ""), &["memory-not-bound"]);
+    check(&two_nodes, &with("1 5", &bind("0-1")), &["nodes-crossed"]);
+    check(&two_nodes, &with("1 2 3 5 6 7", &bind("0-1")), &["nodes-hidden"]);
+    let cells = "<cpu><topology sockets='1' cores='6' threads='1'/><numa><cell id='0' cpus='0-2' memory='1'/>\
+                 <cell id='1' cpus='3-5' memory='1'/></numa></cpu>";
+    let memnodes = |one: u32, other: u32| {
+        format!(
+            "<numatune><memnode cellid='0' mode='strict' nodeset='{one}'/>\
+             <memnode cellid='1' mode='strict' nodeset='{other}'/></numatune>"
+        )
+    };
+    let celled = |memory: &str| {
+        let tune = format!("{}<emulatorpin cpuset='0'/>", pins("1 2 3 5 6 7"));
+        domain(6, &tune, &format!("{cells}{memory}"))
+    };
+    check(&two_nodes, &celled(&memnodes(0, 1)), &[]);
+    check(&two_nodes, &celled(&memnodes(1, 0)), &["memory-far", "memory-far"]);
+
+    let complexes = two_complexes().build();
+    check(&complexes, &with("1 2 4 5", ""), &["l3-crossed"]);
+    check(&complexes, &with("4 5 6 7", ""), &[]);
+    let hybrid = Machine::hybrid(4, 4).build();
+    check(&hybrid, &with("2 4 8", ""), &["mixed-cores"]);
+}
+
+#[test]
+fn two_machines_on_one_host() {
+    let host = i7_4790k().build();
+    let vm = |lists: &str| {
+        let count = u32::try_from(lists.split(' ').count()).unwrap();
+        domain(count, &format!("{}<emulatorpin cpuset='0,4'/>", pins(lists)), &shape(count, 1))
+    };
+    let names = |one: &str, other: &str| -> Vec<&'static str> {
+        let found = flaws(&host, &[&vm(one), &vm(other)]);
+        let found = found.iter().filter(|flaw| flaw.severity > Severity::Note);
+        found.map(|flaw| flaw.name).collect()
+    };
+    assert_eq!(names("1", "2"), Vec::<&str>::new());
+    assert_eq!(names("1 2", "2 3"), ["pu-used-twice"]);
+    assert_eq!(names("1 2", "5 7"), ["core-used-twice"]);
+}
+
+/// Five hundred machines: a CPU with several claimants is reported once, whatever their number.
+#[test]
+fn many_machines_on_one_host() {
+    const MANY: u32 = 500;
+    let host = plain(1024).build();
+    assert!(host.pus.len() >= 2 * MANY as usize);
+    let vm = |name: u32, first: u32, second: u32| {
+        let tune = pins(&format!("{first} {second}"));
+        domain(2, &tune, &shape(2, 1)).replace("<name>a</name>", &format!("<name>vm{name}</name>"))
+    };
+    let layouts = |files: Vec<String>| -> Vec<Layout> {
+        let read = |xml: &String| Layout::of_text(xml, "domain.xml").unwrap();
+        files.iter().map(read).collect()
+    };
+    let twice = |layouts: &[Layout]| -> Vec<Diagnostic> {
+        let found = lint(layouts, &host);
+        found.into_iter().filter(|flaw| flaw.name == "pu-used-twice").collect()
+    };
+    let apart = layouts((0..MANY).map(|number| vm(number, 2 * number, 2 * number + 1)).collect());
+    assert_eq!(twice(&apart), []);
+    // Each shares a CPU with the next: as many flaws as pairs of neighbours.
+    let chain = layouts((0..MANY).map(|number| vm(number, number, number + 1)).collect());
+    let found = twice(&chain);
+    assert_eq!(found.len(), MANY as usize - 1);
+    assert_eq!(found[0].what, "CPU 1 carries vCPUs of \"vm0\" and \"vm1\"");
+    // All on the same two CPUs: one flaw that names some machines and counts the others.
+    let heap = layouts((0..MANY).map(|number| vm(number, 0, 1)).collect());
+    let found = twice(&heap);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].what.starts_with("the CPUs 0-1 carry vCPUs of \"vm0\""), "{}", found[0].what);
+    assert!(found[0].what.ends_with("and 494 more"), "{}", found[0].what);
+}
+
+/// No strategy's plan has a problem.
+#[test]
+fn own_plans_hold() {
+    let machines = [
+        i7_4790k(),
+        two_complexes(),
+        pinfold_samples::machine::r910(),
+        Machine::hybrid(4, 8),
+        plain(3),
+    ];
+    for machine in machines {
+        let topology = machine.build();
+        for strategy in strategies() {
+            let Ok(layout) = plan(strategy.name, &topology, &auto()) else { continue };
+            let found = lint(&Layout::of_plan(&layout, "plan.json"), &topology);
+            let problem = found.iter().find(|flaw| flaw.severity == Severity::Problem);
+            assert_eq!(problem, None, "{} on {}", strategy.name, topology.fingerprint);
+        }
+    }
+    let topology = i7_4790k().build();
+    for name in ["low-latency", "balanced"] {
+        let layout = plan(name, &topology, &exactly(2)).unwrap();
+        let found = lint(&Layout::of_plan(&layout, "plan.json"), &topology);
+        let worse = found.iter().find(|flaw| flaw.severity > Severity::Note);
+        assert_eq!(worse, None, "{name}");
+    }
+}
+
+#[test]
+fn as_a_person_sees_it() {
+    let topology = i7_4790k().build();
+    let tune = format!(
+        "{}<emulatorpin cpuset='0-1'/>\n<vcpusched vcpus='0-5' scheduler='fifo' priority='1'/>",
+        pins("0 1 2 3 4 5")
+    );
+    let xml = domain(6, &tune, &shape(3, 2));
+    let layouts = [Layout::of_text(&xml, "win10.xml").unwrap()];
+    let found = lint(&layouts, &topology);
+    assert!(found.iter().any(|flaw| flaw.instead.iter().any(|line| line.contains("cpuset='0,4'"))));
+    golden("review-win10.txt", &render(&layouts, &found, (&topology, 80)));
+    assert_eq!(crate::counts(&found), "1 problem, 1 warning, 2 notes");
+}
+
+/// A compute service takes dedicated CPUs offline while no guest needs them.
+#[test]
+fn an_offline_pu_is_usable_once_online() {
+    let host = i7_4790k().offline("7").build();
+    let text = domain(2, &format!("{}<emulatorpin cpuset='0'/>", pins("1 7")), &shape(2, 1));
+    let flaws = flaws(&host, &[&text]);
+    assert_eq!(flaws[0].severity, Severity::Warning);
+    assert!(flaws[0].what.ends_with("which is offline: usable once online"), "{}", flaws[0].what);
+    assert_eq!(flaws[0].instead, ["`echo 1 > /sys/devices/system/cpu/cpu7/online`"]);
+}

@@ -1,0 +1,58 @@
+//! The pages of the guest's memory.
+
+use super::{Fault, Words};
+
+pub(crate) enum BackingFault {
+    /// The vCPUs are real-time threads.
+    NotLocked,
+    /// The limit on locked memory is no more than the memory; a device of the host locks it, or the
+    /// file does.
+    LockedLimit { by_device: bool },
+    /// Memory that is no whole number of huge pages, and the next size that is.
+    PartOfAPage { whole: String },
+    /// Small pages, and the number of huge pages that would replace them.
+    SmallPages { huge: u64 },
+}
+
+impl Fault for BackingFault {
+    fn words(&self) -> Words {
+        match self {
+            BackingFault::NotLocked => Words::new(
+                "memory-not-locked",
+                "the vCPUs are real-time threads, and the host may swap, merge or move the guest's pages",
+                "a vCPU that touches such a page stops until the host has brought it back",
+            )
+            .instead([
+                "<memoryBacking><nosharepages/><locked/></memoryBacking>",
+                "and a <hard_limit> in <memtune>: without it the limit on locked memory is gone",
+            ]),
+            BackingFault::LockedLimit { by_device } => {
+                let why = if *by_device { "a device of the host locks" } else { "the file locks" };
+                Words::new(
+                    "locked-limit",
+                    format!("{why} all of the guest's memory, and hard_limit allows no more than that"),
+                    "libvirt makes hard_limit the limit on locked pages too: QEMU needs some for itself, and the \
+                     machine does not start, or is killed when it reaches the limit",
+                )
+            }
+            BackingFault::PartOfAPage { whole } => Words::new(
+                "huge-page-multiple",
+                "the guest's memory is no whole number of its huge pages",
+                "QEMU does not start with it, or takes one page more",
+            )
+            .instead([whole]),
+            BackingFault::SmallPages { huge } => Words::new(
+                "no-huge-pages",
+                "the memory of a guest with a device of the host is made of small pages",
+                "the device's DMA and the guest's page tables need an entry for every 4 KiB, unless the \
+                 kernel finds large pages (THP); the machine starts slowly, and misses of the TLB cost more",
+            )
+            .instead([
+                "<memoryBacking><hugepages/></memoryBacking>".to_owned(),
+                format!(
+                    "and on the host before it starts: `sysctl vm.nr_hugepages={huge}` (more if others use them)"
+                ),
+            ]),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Tasks that share a CPU or a core with a vCPU.
+
+use pinfold_model::{CpuSet, NodeId, Role};
+
+use super::{Fault, Words};
+use crate::words::{cpus, describe, describe_vcpus, spoken};
+use pinfold_plan::text::verb;
+
+/// The CPUs of a thread that belong to vCPUs.
+pub(crate) enum Common<'a> {
+    /// These, because the thread has no pin.
+    WithoutPin(&'a CpuSet),
+    /// All CPUs of its mask.
+    Only(&'a CpuSet),
+    /// A part of its mask.
+    Some(&'a CpuSet),
+}
+
+pub(crate) enum CoreFault<'a> {
+    /// A thread on the CPUs of vCPUs, which starve it under a real-time policy.
+    OnVcpu { role: &'a Role, common: Common<'a>, starves: bool },
+    /// A thread on other nodes than the vCPUs.
+    Far { role: &'a Role, pus: &'a CpuSet, nodes: Vec<NodeId>, vcpu_nodes: Vec<NodeId> },
+    /// Siblings of the vCPUs' CPUs that the host's tasks may use.
+    SiblingLeft { siblings: &'a CpuSet },
+    /// vCPUs on slower cores than the others.
+    MixedKinds { slower: Vec<u32> },
+}
+
+impl Fault for CoreFault<'_> {
+    fn words(&self) -> Words {
+        match self {
+            CoreFault::OnVcpu { role, common, starves } => on_vcpu(role, common, *starves),
+            CoreFault::Far { role, pus, nodes, vcpu_nodes } => Words::new(
+                if **role == Role::Emulator { "emulator-far" } else { "iothread-far" },
+                format!(
+                    "{} runs on {}, which belong to {}; the vCPUs run on {}",
+                    describe(role),
+                    cpus(pus),
+                    spoken(nodes),
+                    spoken(vcpu_nodes)
+                ),
+                "each request crosses the interconnect with its rings and buffers, and each wake-up \
+                 between the two does",
+            ),
+            CoreFault::SiblingLeft { siblings } => Words::new(
+                "sibling-left-to-host",
+                format!(
+                    "{} {} left to the host's tasks",
+                    cpus(siblings),
+                    verb(
+                        siblings,
+                        "shares its core with a vCPU and is",
+                        "share their cores with vCPUs and are",
+                    )
+                ),
+                "a busy sibling takes a third to a half of a vCPU's speed away",
+            )
+            .instead([
+                "give the siblings to the machine too (two vCPUs for each core, shown as threads), \
+                 or keep tasks off them:",
+            ]),
+            CoreFault::MixedKinds { slower } => Words::new(
+                "mixed-cores",
+                format!(
+                    "{} {} pinned to slower cores than the others",
+                    describe_vcpus(slower.iter().copied()),
+                    if slower.len() == 1 { "is" } else { "are" }
+                ),
+                "no guest topology can say so: the guest gives its slow CPUs the same share, and \
+                 what waits for all of them waits for the slowest",
+            ),
+        }
+    }
+}
+
+fn on_vcpu(role: &Role, common: &Common<'_>, starves: bool) -> Words {
+    let who = describe(role);
+    let what = match common {
+        Common::WithoutPin(pus) => {
+            format!("{who} has no pin: it may run on {}, which belong to vCPUs", cpus(pus))
+        }
+        Common::Only(pus) => format!("{who} runs on {} only, which belong to vCPUs", cpus(pus)),
+        Common::Some(pus) => format!("{who} may run on {}, which belong to vCPUs", cpus(pus)),
+    };
+    match (role, starves) {
+        (_, true) => Words::new(
+            "fifo-starves",
+            format!("{what} under a real-time policy"),
+            "a vCPU that spins under FIFO or RR never lets it run: the guest hangs when it \
+             waits for a disk, a timer or the monitor, often already at boot",
+        ),
+        (Role::Emulator, false) => Words::new(
+            "emulator-on-vcpu",
+            what,
+            "main loop, timers and worker threads push a vCPU off its CPU \
+             whenever a device needs them; the guest sees it as a stall",
+        ),
+        (_, false) => Words::new(
+            "iothread-on-vcpu",
+            what,
+            "each request of its disk or queue pushes a vCPU off its CPU, and a polling \
+             one takes the whole CPU",
+        ),
+    }
+}
+
+/// The place of a thread that has no pin.
+pub(crate) fn not_mentioned(role: &Role) -> String {
+    format!("nowhere: {} is not mentioned", describe(role))
+}

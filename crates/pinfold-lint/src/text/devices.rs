@@ -1,0 +1,125 @@
+//! Emulated devices, and threads that serve the disks.
+
+use pinfold_model::text::counted;
+
+use super::{Fault, Words};
+
+pub(crate) enum DeviceFault {
+    /// Emulated disks, with the targets that replace them; those with an address lose it.
+    Disks { count: usize, windows: bool, targets: Vec<String>, addressed: bool },
+    /// USB controllers that poll, next to an xHCI one or not.
+    Usb { has_xhci: bool },
+    /// Emulated network cards.
+    Cards { count: usize, windows: bool },
+    /// A balloon next to a device of the host, written or added by libvirt.
+    Balloon { written: bool },
+    /// A number of iothreads without a disk.
+    IothreadIdle { count: usize },
+    /// A number of disks of the main loop, with the number of iothreads to have, and a pin for one.
+    WithoutIothread { count: usize, iothreads: usize, pin: Option<String> },
+}
+
+impl Fault for DeviceFault {
+    fn words(&self) -> Words {
+        match self {
+            DeviceFault::Disks { count, windows, targets, addressed } => {
+                disks(*count, *windows, targets, *addressed)
+            }
+            DeviceFault::Usb { has_xhci } => usb(*has_xhci),
+            DeviceFault::Cards { count, windows } => Words::new(
+                "network-emulated",
+                format!("{} of an emulated model", counted(*count, "network card")),
+                "registers and rings are emulated in QEMU's main loop, several exits for a packet; virtio \
+                 with vhost moves packets in the kernel",
+            )
+            .instead([
+                match windows {
+                    false => "with the virtio_net driver in the guest:",
+                    true => "with the NetKVM driver (virtio-win) in Windows:",
+                },
+                "<model type='virtio'/>",
+            ]),
+            DeviceFault::Balloon { written } => Words::new(
+                "balloon-useless",
+                match written {
+                    true => "a memory balloon, next to a device of the host",
+                    false => "a memory balloon, which libvirt adds by itself, next to a device of the host",
+                },
+                "all memory of the guest is pinned for the device's DMA, so QEMU ignores the balloon; what \
+                 is left of it is a device that wakes the guest for statistics",
+            )
+            .instead(["<memballoon model='none'/>"]),
+            DeviceFault::IothreadIdle { count } => Words::new(
+                "iothread-idle",
+                format!("{}, and no disk uses one", counted(*count, "iothread")),
+                "an iothread serves the virtio disks and controllers that name it; what names none is \
+                 served by QEMU's main loop",
+            )
+            .instead([
+                "within each virtio <disk>, with its own name and type:",
+                "<driver name='qemu' type='raw' iothread='1'/>",
+            ]),
+            DeviceFault::WithoutIothread { count, iothreads, pin } => {
+                without_iothread(*count, *iothreads, pin.as_deref())
+            }
+        }
+    }
+}
+
+fn disks(count: usize, windows: bool, targets: &[String], addressed: bool) -> Words {
+    let mut lines = vec![
+        match windows {
+            false => "give it a virtio bus (the guest needs the virtio_blk driver in its initramfs):",
+            true => {
+                "install the viostor driver (virtio-win) in Windows first, with a small second virtio disk, \
+                 else it does not boot; then:"
+            }
+        }
+        .to_owned(),
+    ];
+    lines.extend_from_slice(targets);
+    // A drive address is not valid on the virtio bus: libvirt assigns a new one to the disk.
+    if addressed {
+        lines.push("and take out its <address type='drive' …/>".to_owned());
+    }
+    Words::new(
+        "disk-emulated",
+        format!("{} on an emulated IDE or SATA (AHCI) controller", counted(count, "disk")),
+        "each request leaves the guest several times and is served by QEMU's main loop, one queue \
+         for all; virtio needs one exit and takes an iothread",
+    )
+    .instead(lines)
+}
+
+fn usb(has_xhci: bool) -> Words {
+    let words = Words::new(
+        "usb-not-xhci",
+        "USB goes through an emulated UHCI, OHCI or EHCI controller",
+        "QEMU reads the controller's list of frames up to a thousand times a second as long as the \
+         guest drives it, in the main loop; xHCI works by events",
+    );
+    match has_xhci {
+        true => words.instead(["take them out: the file has an xHCI controller too"]),
+        false => words.instead([
+            "in place of all of them (Windows from 8 on, Linux and the BSDs have the driver):",
+            "<controller type='usb' index='0' model='qemu-xhci'/>",
+        ]),
+    }
+}
+
+fn without_iothread(count: usize, iothreads: usize, pin: Option<&str>) -> Words {
+    let mut lines = vec![format!("<iothreads>{iothreads}</iothreads>")];
+    if let Some(pin) = pin {
+        lines.push("within <cputune>, off the vCPUs' CPUs:".to_owned());
+        lines.push(pin.to_owned());
+    }
+    lines.push("within the <disk>, or the virtio-scsi <controller>:".to_owned());
+    lines.push("<driver iothread='1'/>".to_owned());
+    Words::new(
+        "disk-without-iothread",
+        format!("{} of QEMU's main loop", counted(count, "disk or controller")),
+        "its requests wait for whatever else the main loop does: timers, the monitor, the \
+         display, other devices",
+    )
+    .instead(lines)
+}

@@ -1,0 +1,49 @@
+//! Hyper-V enlightenments for Windows guests.
+//!
+//! Source: QEMU's `docs/system/i386/hyperv.rst`, "Recommendations": all except those for debugging,
+//! nesting and hosts with shared CPUs. Only those that every current KVM supports are recommended.
+
+use pinfold_model::Severity;
+
+use super::{Fault, Words};
+
+/// An enlightenment with its severity and cost if it is missing.
+pub(crate) type Enlightenment = (&'static str, Severity, &'static str);
+
+pub(crate) const WANTED: [Enlightenment; 9] = [
+    ("relaxed", Severity::Warning, "without relaxed a vCPU that waits can trip a watchdog"),
+    ("vapic", Severity::Warning, "without vapic each end of an interrupt leaves the guest"),
+    ("vpindex", Severity::Warning, "without vpindex there is no synic, tlbflush and ipi"),
+    ("runtime", Severity::Note, "without runtime Windows counts the time that the host took"),
+    ("synic", Severity::Warning, "without synic there are no synthetic timers"),
+    (
+        "stimer",
+        Severity::Warning,
+        "without synthetic timers (stimer) Windows uses the HPET or RTC, also when idle",
+    ),
+    ("frequencies", Severity::Note, "without frequencies Windows measures its clocks at boot"),
+    ("tlbflush", Severity::Note, "without tlbflush a flush waits for vCPUs that do not run"),
+    ("ipi", Severity::Note, "without ipi a vCPU leaves the guest for each target of an interrupt"),
+];
+
+/// Missing enlightenments of a guest, which may have others.
+pub(crate) struct Missing<'a> {
+    pub guest: &'static str,
+    pub missing: &'a [&'a Enlightenment],
+    pub has_others: bool,
+}
+
+impl Fault for Missing<'_> {
+    fn words(&self) -> Words {
+        let names: Vec<&str> = self.missing.iter().map(|(name, ..)| *name).collect();
+        let which = match self.has_others {
+            true => format!("lacks the Hyper-V enlightenments {}", names.join(", ")),
+            false => "has no Hyper-V enlightenments".to_owned(),
+        };
+        // The costs of those with the highest severity; the others are only named.
+        let worst = self.missing.iter().map(|(_, severity, _)| *severity).max();
+        let costs = self.missing.iter().filter(|(_, severity, _)| Some(*severity) == worst);
+        let costs: Vec<&str> = costs.map(|(.., cost)| *cost).collect();
+        Words::new("hyperv-missing", format!("{} {which}", self.guest), costs.join("; "))
+    }
+}

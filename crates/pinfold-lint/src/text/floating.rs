@@ -1,0 +1,95 @@
+//! vCPUs that the kernel places.
+
+use pinfold_model::text::counted;
+use pinfold_model::{CpuSet, NodeId, Role};
+
+use super::{Fault, Words};
+use crate::words::{cpus, describe_all, describe_vcpus, spoken};
+
+/// Where the kernel moves vCPUs that are not pinned to one CPU.
+pub(crate) enum Range<'a> {
+    /// No vCPU has a mask.
+    Host,
+    /// All in one mask, with these threads.
+    OneMask { threads: Vec<Role>, pus: &'a CpuSet },
+    /// A number of masks.
+    Masks { count: usize, pus: &'a CpuSet },
+}
+
+/// What a guest cannot know of the CPUs that its vCPUs float over.
+pub(crate) enum Unknown<'a> {
+    /// Cores of several kinds.
+    Kinds,
+    /// Several nodes.
+    Nodes(&'a [NodeId]),
+    /// A number of L3 caches.
+    L3s(usize),
+    /// A number of cores, while each vCPU is shown as one.
+    Siblings(usize),
+}
+
+pub(crate) enum FloatFault<'a> {
+    /// No vCPU is pinned to one CPU.
+    NotPinned(Range<'a>),
+    /// vCPUs that share a mask.
+    Over { vcpus: &'a [u32], mask: &'a CpuSet, what: Unknown<'a> },
+}
+
+impl Fault for FloatFault<'_> {
+    fn words(&self) -> Words {
+        match self {
+            FloatFault::NotPinned(range) => {
+                let where_to = match range {
+                    Range::Host => "places them".to_owned(),
+                    Range::OneMask { threads, pus } => {
+                        format!("moves {} over {}", describe_all(threads.iter()), cpus(pus))
+                    }
+                    Range::Masks { count, pus } => {
+                        format!("moves them within {} ({pus})", counted(*count, "mask"))
+                    }
+                };
+                Words::new(
+                    "not-pinned",
+                    format!("no vCPU is pinned to one CPU: the kernel {where_to}, which is a legal choice"),
+                    "vCPUs move between cores, and share them with the host's tasks under load",
+                )
+                .instead([
+                    "`pinfold plan --list` shows what else there is; `pinfold tune` measures what it buys",
+                ])
+            }
+            FloatFault::Over { vcpus, mask, what } => over(vcpus, mask, what),
+        }
+    }
+}
+
+fn over(vcpus: &[u32], mask: &CpuSet, unknown: &Unknown<'_>) -> Words {
+    let (name, what, cost) = match unknown {
+        Unknown::Kinds => (
+            "mixed-cores",
+            format!("cores of several kinds ({mask})"),
+            "the guest takes all its CPUs for equal, and each is now fast, now slow",
+        ),
+        Unknown::Nodes(nodes) => (
+            "nodes-crossed",
+            format!("{} ({mask})", spoken(nodes)),
+            "part of the memory is remote to wherever one of them runs",
+        ),
+        Unknown::L3s(l3s) => (
+            "l3-crossed",
+            format!("{} ({mask})", counted(*l3s, "L3 cache")),
+            "a vCPU that moves to another L3 cache finds none of its data there, and what \
+             vCPUs share travels between the caches",
+        ),
+        Unknown::Siblings(cores) => (
+            "guest-siblings-hidden",
+            format!(
+                "{} ({mask}), and the guest takes each vCPU for a core of its own",
+                counted(*cores, "core")
+            ),
+            "the guest's scheduler cannot know which of its CPUs slow each other down",
+        ),
+    };
+    let who = describe_vcpus(vcpus.iter().copied());
+    let float = if vcpus.len() == 1 { "floats" } else { "float" };
+    Words::new(name, format!("{who} {float} over {what}"), cost)
+}

@@ -1,0 +1,97 @@
+//! The guest topology and the CPUs of the vCPUs.
+
+use pinfold_model::text::counted;
+use pinfold_model::{CoreId, CpuSet};
+
+use super::{Fault, Words};
+use crate::words::{cpus, describe_vcpus};
+
+/// Where a vCPU is.
+pub(crate) struct Spot<'a> {
+    pub vcpu: u32,
+    /// Its mask, if it has one.
+    pub pus: Option<&'a CpuSet>,
+    /// The core, if it stays on one.
+    pub core: Option<CoreId>,
+}
+
+impl Spot<'_> {
+    fn text(&self) -> String {
+        let core = self.core.map_or("no one core".to_owned(), |core| format!("core {core}"));
+        let pus = self.pus.map_or("any CPU".to_owned(), cpus);
+        format!("vCPU {} is on {pus} ({core})", self.vcpu)
+    }
+}
+
+pub(crate) enum GuestFault<'a> {
+    /// The topology has another number of vCPUs than the machine.
+    Count { product: u64, vcpus: u32 },
+    /// Guest siblings that are no host siblings: the first ones, and the number of such cores.
+    SiblingsLie { first: Vec<Spot<'a>>, cores: usize },
+    /// Host siblings that the guest takes for cores: those of the first core, and the number of
+    /// such cores.
+    SiblingsHidden { vcpus: &'a [u32], core: CoreId, cores: usize },
+    /// More sockets than packages.
+    Sockets { sockets: u32, packages: usize, written: bool },
+}
+
+impl Fault for GuestFault<'_> {
+    fn words(&self) -> Words {
+        match self {
+            GuestFault::Count { product, vcpus } => Words::new(
+                "topology-count",
+                format!("the topology makes {product} vCPUs, the machine has {vcpus}"),
+                "libvirt refuses to define or start it",
+            ),
+            GuestFault::SiblingsLie { first, cores } => {
+                let rest = match cores {
+                    1 => String::new(),
+                    count => format!("; the same for {} more of the guest's cores", count - 1),
+                };
+                let example: Vec<String> = first.iter().map(Spot::text).collect();
+                Words::new(
+                    "guest-siblings-lie",
+                    format!(
+                        "the guest takes {} for threads of one core, but {}{rest}",
+                        describe_vcpus(first.iter().map(|spot| spot.vcpu)),
+                        example.join(", ")
+                    ),
+                    "the guest's scheduler spreads work over what it takes for cores: it puts two busy \
+                     tasks on one real core while another is idle, and shares caches that are not shared",
+                )
+            }
+            GuestFault::SiblingsHidden { vcpus, core, cores } => {
+                let rest = match cores {
+                    1 => String::new(),
+                    count => format!(", and {} more cores likewise", count - 1),
+                };
+                let who = describe_vcpus(vcpus.iter().copied());
+                Words::new(
+                    "guest-siblings-hidden",
+                    format!(
+                        "{who} are on siblings of core {core}{rest}, but the guest takes each for a core of its own",
+                    ),
+                    "the guest's scheduler cannot know which of its CPUs slow each other down: with half \
+                     of them busy, two tasks share a core while another core is idle",
+                )
+            }
+            GuestFault::Sockets { sockets, packages, written } => {
+                let unwritten = match written {
+                    false => "without <topology> each vCPU is a socket of its own: ",
+                    true => "",
+                };
+                Words::new(
+                    "guest-sockets-lie",
+                    format!(
+                        "the guest is shown {sockets} sockets, its vCPUs are in {} of the host",
+                        counted(*packages, "package")
+                    ),
+                    format!(
+                        "{unwritten}the guest believes that its CPUs share no L3 and keeps tasks apart that should be \
+                         near; Windows' desktop editions use at most two sockets and leave the other vCPUs idle"
+                    ),
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! CPUs that remain for the host.
+
+use pinfold_model::CpuSet;
+
+use super::{Fault, Words};
+use crate::words::cpus;
+use pinfold_plan::text::verb;
+
+pub(crate) enum HostFault<'a> {
+    /// Real-time threads may run on all these CPUs, the only ones of the host's tasks.
+    FifoEverywhere { hostable: &'a CpuSet },
+    /// Every CPU of the host's tasks carries a vCPU.
+    NoHousekeeping,
+    /// The host's tasks may run on these CPUs of vCPUs.
+    NotIsolated { open: &'a CpuSet },
+    /// A priority outside 1 to 99.
+    PriorityRange { whose: String },
+}
+
+impl Fault for HostFault<'_> {
+    fn words(&self) -> Words {
+        match self {
+            HostFault::FifoEverywhere { hostable } => Words::new(
+                "fifo-without-host",
+                format!(
+                    "real-time threads may run on every CPU that the host's tasks have ({hostable})"
+                ),
+                "a guest that spins stops the host: no shell, no network, no way to end it",
+            ),
+            HostFault::NoHousekeeping => Words::new(
+                "no-housekeeping",
+                "every CPU that the host's tasks may use carries a vCPU",
+                "interrupts, the emulator and every task of the host run in the time of a vCPU",
+            ),
+            HostFault::NotIsolated { open } => Words::new(
+                "not-isolated",
+                format!(
+                    "{} {} vCPUs, and the host's own tasks may run there too",
+                    cpus(open),
+                    verb(open, "carries", "carry")
+                ),
+                "a pin keeps a vCPU on its CPU, it does not keep others off",
+            ),
+            HostFault::PriorityRange { whose } => Words::new(
+                "priority-range",
+                format!("the real-time priority of {whose} is not from 1 to 99"),
+                "the kernel refuses the policy (EINVAL), and the machine does not start",
+            ),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Single masks: missing CPUs, missing threads, vCPUs that share a CPU.
+
+use pinfold_model::text::counted;
+use pinfold_model::{CpuSet, Role};
+
+use super::{Fault, Words};
+use crate::words::{cpus, describe, describe_all, describe_vcpus};
+use pinfold_plan::layout::Pin;
+use pinfold_plan::online;
+use pinfold_plan::text::verb;
+
+/// vCPUs that share a CPU.
+const TURNS: &str = "they take turns: one that holds a guest lock can be off the CPU while another spins \
+                     for it";
+
+pub(crate) enum MaskFault<'a> {
+    /// Pins of one text to `pus`, of which `gone` cannot be used and `left` can; `barred` ones
+    /// exist on the host.
+    AbsentPu { pins: &'a [&'a Pin], pus: &'a CpuSet, gone: CpuSet, barred: bool, left: CpuSet },
+    /// Pins to offline CPUs, and to `left`.
+    OfflinePu { pins: &'a [&'a Pin], offline: &'a CpuSet, left: &'a CpuSet },
+    /// A pin of a thread that a machine with this number of vCPUs does not have.
+    PinOfNothing { role: &'a Role, vcpus: u32 },
+    /// vCPUs without a pin, while others are held on CPUs.
+    HalfPinned { floating: &'a [u32], held: &'a CpuSet },
+    /// vCPUs that may only run on the same CPU.
+    SharePu { vcpus: &'a [u32], pu: u32 },
+    /// More vCPUs than CPUs in a mask.
+    Crowded { vcpus: usize, mask: &'a CpuSet },
+    /// A thread on excluded CPUs, and the number of such threads.
+    Excluded { role: &'a Role, pus: &'a CpuSet, threads: usize },
+    /// Threads on several isolated CPUs.
+    OnIsolated { pins: &'a [&'a Pin], pus: CpuSet },
+}
+
+impl Fault for MaskFault<'_> {
+    fn words(&self) -> Words {
+        match self {
+            MaskFault::AbsentPu { pins, pus, gone, barred, left } => {
+                absent((pins, pus), gone, *barred, left)
+            }
+            MaskFault::OfflinePu { pins, offline, left } => waiting(pins, offline, left),
+            MaskFault::PinOfNothing { role, vcpus } => stray(role, *vcpus),
+            MaskFault::HalfPinned { floating, held } => Words::new(
+                "half-pinned",
+                format!(
+                    "{} {} no pin, while others are pinned to {held}",
+                    describe_vcpus(floating.iter().copied()),
+                    if floating.len() == 1 { "has" } else { "have" },
+                ),
+                "a vCPU that floats takes turns with the pinned ones on their own CPUs",
+            ),
+            MaskFault::SharePu { vcpus, pu } => {
+                let who = describe_vcpus(vcpus.iter().copied());
+                Words::new("vcpus-share-pu", format!("{who} are all pinned to CPU {pu}"), TURNS)
+            }
+            MaskFault::Crowded { vcpus, mask } => Words::new(
+                "vcpus-crowded",
+                format!(
+                    "{} may run on {} only ({mask}), and more are left",
+                    counted(*vcpus, "vCPU"),
+                    counted(mask.len(), "CPU")
+                ),
+                TURNS,
+            ),
+            MaskFault::Excluded { role, pus, threads } => {
+                let more = match threads {
+                    1 => String::new(),
+                    several => format!(", and {} more likewise", counted(several - 1, "thread")),
+                };
+                let (role, pus) = (describe(role), cpus(pus));
+                Words::new(
+                    "cpu-excluded",
+                    format!("{role} may run on {pus}, excluded by your options{more}"),
+                    "another task was meant to have these CPUs",
+                )
+            }
+            MaskFault::OnIsolated { pins, pus } => Words::new(
+                "mask-on-isolated",
+                format!(
+                    "{} may run on several isolated CPUs at once ({pus})",
+                    describe_all(pins.iter().map(|pin| &pin.role)),
+                ),
+                "load is not balanced over isolated CPUs: a thread stays on the first one of its mask, and \
+                 two with one mask share it while its neighbours idle",
+            ),
+        }
+    }
+}
+
+fn absent((pins, pus): (&[&Pin], &CpuSet), gone: &CpuSet, barred: bool, left: &CpuSet) -> Words {
+    let why = match barred {
+        true => verb(
+            gone,
+            "is not in the cpuset of this process's cgroup",
+            "are not in the cpuset of this process's cgroup",
+        ),
+        false => verb(gone, "is not on this host", "are not on this host"),
+    };
+    let cost = match left.is_empty() {
+        true => "the machine does not start, or the pin is refused (EINVAL)".to_owned(),
+        false => format!("{} on {left} only, not where the text says", runs(pins)),
+    };
+    let what = format!("{} to {pus}, of which {} {why}", bound(pins), cpus(gone));
+    Words::new("absent-pu", what, cost)
+}
+
+fn waiting(pins: &[&Pin], offline: &CpuSet, left: &CpuSet) -> Words {
+    let is = verb(offline, "is offline", "are offline");
+    let cost = match left.is_empty() {
+        true => "until then the machine does not start, or the pin is refused (EINVAL)".to_owned(),
+        false => format!("until then {} on {left} only", runs(pins)),
+    };
+    let what = format!("{} to {}, which {is}: usable once online", bound(pins), cpus(offline));
+    Words::new("offline-pu", what, cost).instead([format!("`{}`", online::command(offline))])
+}
+
+fn stray(role: &Role, vcpus: u32) -> Words {
+    let counted = match role {
+        Role::Vcpu(_) => format!("the machine has {vcpus} vCPUs, from 0"),
+        Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => {
+            "the machine has no such thread".to_owned()
+        }
+    };
+    Words::new(
+        "pin-of-nothing",
+        format!("{} is pinned, but {counted}", describe(role)),
+        "libvirt drops such a pin of a vCPU in silence and refuses one of an iothread; often \
+         the count or a number is a typing error, and another thread has no pin",
+    )
+}
+
+/// Threads that one text binds: `vCPU 3 is pinned`, `the vCPUs 0-3 and the emulator are limited`.
+fn bound(pins: &[&Pin]) -> String {
+    let roles = describe_all(pins.iter().map(|pin| &pin.role));
+    if pins.len() == 1 { format!("{roles} is pinned") } else { format!("{roles} are limited") }
+}
+
+fn runs(pins: &[&Pin]) -> &'static str {
+    if pins.len() == 1 { "it runs" } else { "they run" }
+}

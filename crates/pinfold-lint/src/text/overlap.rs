@@ -1,0 +1,52 @@
+//! CPUs and cores that two machines claim.
+
+use pinfold_model::CpuSet;
+
+use super::{Fault, Words};
+use crate::words::cpus;
+use pinfold_plan::text::verb;
+
+/// CPUs for one of the machines.
+pub(crate) struct Free(pub CpuSet);
+
+impl Free {
+    fn text(&self) -> String {
+        match self.0.is_empty() {
+            false => format!("CPUs that none of them uses: {}", self.0),
+            true => "no CPU is left: give one of them fewer vCPUs".to_owned(),
+        }
+    }
+}
+
+pub(crate) enum OverlapFault<'a> {
+    /// These CPUs carry vCPUs of the named machines.
+    Pus { pus: &'a CpuSet, machines: String, free: &'a Free },
+    /// Siblings of the same cores carry vCPUs of these machines, each with its CPUs.
+    Cores { machines: String, free: &'a Free },
+}
+
+/// A machine with its CPUs on shared cores.
+pub(crate) fn machine_on(name: &str, pus: &CpuSet) -> String {
+    format!("{name:?} on {}", cpus(pus))
+}
+
+impl Fault for OverlapFault<'_> {
+    fn words(&self) -> Words {
+        match self {
+            OverlapFault::Pus { pus, machines, free } => Words::new(
+                "pu-used-twice",
+                format!("{} {} vCPUs of {machines}", cpus(pus), verb(pus, "carries", "carry")),
+                "the machines take turns there; each sees it as stolen time, when another is busy \
+                 and never otherwise",
+            )
+            .instead([free.text()]),
+            OverlapFault::Cores { machines, free } => Words::new(
+                "core-used-twice",
+                format!("siblings of the same cores carry vCPUs of {machines}"),
+                "each slows the others down when they are busy, and each can observe the others \
+                 through the core's caches",
+            )
+            .instead([format!("give each whole cores; {}", free.text())]),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The guest's CPU and interrupt controllers.
+
+use super::{Fault, Words};
+
+pub(crate) enum ProcessorFault {
+    /// Threads that an AMD guest does not see.
+    Topoext,
+    /// The host's caches are shown, and not valid.
+    CacheUntrue,
+    /// The host's caches would be valid, and are not shown.
+    CacheUnknown,
+    /// An I/O APIC in QEMU, as the file says or as its board has it.
+    IoapicSplit { by_board: bool },
+    /// Polling before a halt that this guest does not use; on Linux it needs a hint, which each
+    /// vCPU with its own CPU may have.
+    PollControl { windows: bool, pinned: bool },
+    /// The hint of dedicated CPUs on shared ones.
+    HintDedicated,
+    /// Idle vCPUs occupy shared CPUs.
+    CpuPmShared,
+    /// Real-time vCPUs leave the guest when idle.
+    CpuPmOff,
+}
+
+/// The condition of an advice.
+const IF_ALONE: &str = "if each of these CPUs belongs to its vCPU alone, within";
+
+impl Fault for ProcessorFault {
+    fn words(&self) -> Words {
+        match self {
+            ProcessorFault::Topoext => Words::new(
+                "topoext-missing",
+                "the file gives the guest threads, but on an AMD host QEMU shows them only with the CPU \
+                 feature topoext",
+                "the guest takes each thread for a core of its own: it puts two busy tasks on one real core \
+                 while another is idle",
+            ),
+            ProcessorFault::CacheUntrue => Words::new(
+                "cache-untrue",
+                "the guest is shown the host's caches, although its pins are not whole cores and L3 \
+                 caches of the host",
+                "the guest's scheduler keeps tasks together that share no cache, and apart where they \
+                 do",
+            ),
+            ProcessorFault::CacheUnknown => Words::new(
+                "cache-unknown",
+                "the guest is shown cache sizes that QEMU made up, although those of the host would \
+                 be true",
+                "programs that size their blocks by the cache choose wrong ones",
+            ),
+            ProcessorFault::IoapicSplit { by_board } => {
+                let why = match by_board {
+                    false => "although nothing in the file needs that",
+                    true => "as the board pc-q35-4.0 has it by default",
+                };
+                Words::new(
+                    "ioapic-split",
+                    format!("the I/O APIC is emulated by QEMU and not by KVM, {why}"),
+                    "each level-triggered interrupt, as of a passed-through device without MSI, leaves the \
+                     kernel for QEMU twice",
+                )
+            }
+            ProcessorFault::PollControl { windows, pinned } => poll_control(*windows, *pinned),
+            ProcessorFault::HintDedicated => Words::new(
+                "hint-dedicated-shared",
+                "kvm-hint-dedicated is on, and not every vCPU has a CPU of its own",
+                "the guest gives up its paravirtual spinlocks: a vCPU spins for a lock whose holder waits \
+                 for a CPU",
+            ),
+            ProcessorFault::CpuPmShared => Words::new(
+                "cpu-pm-shared",
+                "cpu-pm is on, and not every vCPU has a CPU of its own",
+                "a vCPU that idles does not give its CPU back (the host shows it as busy): what else \
+                 runs there waits for the scheduler's tick",
+            ),
+            ProcessorFault::CpuPmOff => cpu_pm_off(),
+        }
+    }
+}
+
+fn poll_control(windows: bool, pinned: bool) -> Words {
+    let (what, cost) = match windows {
+        true => (
+            "kvm-poll-control is on, which only Linux guests use (cpuidle-haltpoll)",
+            "Windows has no driver for it: the host polls as without it",
+        ),
+        false => (
+            "kvm-poll-control is on without kvm-hint-dedicated",
+            "Linux loads its driver (cpuidle-haltpoll) by itself only with that hint: the host polls \
+             as without it",
+        ),
+    };
+    let words = Words::new("poll-control-unused", what, cost);
+    match !windows && pinned {
+        true => {
+            words.instead([format!("{IF_ALONE} <kvm>:"), "<hint-dedicated state='on'/>".to_owned()])
+        }
+        false => words,
+    }
+}
+
+fn cpu_pm_off() -> Words {
+    Words::new(
+        "cpu-pm-off",
+        "real-time vCPUs leave the guest each time they idle",
+        "the exit and the wake-up cost several microseconds before the first instruction \
+         of an answer",
+    )
+    .instead([
+        format!("{IF_ALONE} <qemu:commandline>:"),
+        "<qemu:arg value='-overcommit'/>".to_owned(),
+        "<qemu:arg value='cpu-pm=on'/>".to_owned(),
+    ])
+}

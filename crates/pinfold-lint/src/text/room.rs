@@ -1,0 +1,77 @@
+//! More memory than nodes have, and more vCPUs than CPUs.
+
+use pinfold_model::NodeId;
+use pinfold_model::text::counted;
+
+use super::{Fault, Words};
+use crate::words::spoken;
+use pinfold_plan::capacity::{Demand, Excess};
+use pinfold_plan::guest_numa::node_list;
+use pinfold_plan::text::mib;
+
+pub(crate) enum RoomFault<'a> {
+    /// One machine has more memory than its nodes; `elsewhere` have enough.
+    TooLarge { excess: &'a Excess, demands: &'a [Demand], elsewhere: Option<Vec<NodeId>> },
+    /// Machines have more memory together; one can move to a node.
+    Overcommitted { machines: String, excess: &'a Excess, moved: Option<(NodeId, &'a str)> },
+    /// Machines have more vCPUs together than the host has CPUs.
+    VcpusOvercommitted { machines: String, vcpus: usize, cpus: usize },
+}
+
+impl Fault for RoomFault<'_> {
+    fn words(&self) -> Words {
+        match self {
+            RoomFault::TooLarge { excess, demands, elsewhere } => {
+                let elsewhere = elsewhere.as_ref().map(|nodes| {
+                    format!(
+                        "or bind it to {}, which {} enough",
+                        spoken(nodes),
+                        match nodes.len() {
+                            1 => "has",
+                            _ => "have",
+                        }
+                    )
+                });
+                let less = "give the machine less memory".to_owned();
+                Words::new(
+                    "memory-too-large",
+                    excess.of_one(demands),
+                    "it does not start, or the kernel ends it once it uses its memory",
+                )
+                .instead(std::iter::once(less).chain(elsewhere))
+            }
+            RoomFault::Overcommitted { machines, excess, moved } => {
+                let at = match &excess.nodes {
+                    Some(nodes) => {
+                        format!("bound to node {}, where this host has", node_list(nodes))
+                    }
+                    None => "and this host has".to_owned(),
+                };
+                let (bytes, room) = (mib(excess.bytes), mib(excess.room));
+                Words::new(
+                    "memory-overcommitted",
+                    format!("the machines {machines} have {bytes} of memory together, {at} {room}"),
+                    "where the memory is reserved (huge pages, locked) the last of them does not start; \
+                     else the kernel swaps, or ends one of them once they use it",
+                )
+                .instead([match moved {
+                    Some((node, name)) => {
+                        format!("node {node} has room for the memory of {name:?}: place it there")
+                    }
+                    None => "give them less memory, or put one of them on another host".to_owned(),
+                }])
+            }
+            RoomFault::VcpusOvercommitted { machines, vcpus, cpus } => Words::new(
+                "vcpus-overcommitted",
+                format!(
+                    "the machines {machines} have {} together, and this host has {} for them",
+                    counted(*vcpus, "vCPU"),
+                    counted(*cpus, "CPU")
+                ),
+                "vCPUs take turns when all machines are busy: each sees the others as stolen time, and \
+                 one that holds a guest lock can be off the CPU while another spins for it",
+            )
+            .instead(["give them fewer vCPUs, or put one of them on another host"]),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! A plan on given CPUs.
+
+use pinfold_model::{CpuSet, Plan, PuId, Request, Role, Topology};
+
+use crate::guest::{self, GuestSmt};
+use crate::plan::plan;
+use crate::plan_builder::ground;
+
+/// The plan of `none` for a request for one machine, with its vCPUs pinned to these CPUs in this
+/// order, and the guest topology that matches them. `None` if a CPU is kept free for the host, or
+/// there is none for a vCPU.
+#[must_use]
+pub fn pinned(topology: &Topology, request: &Request, order: &[PuId]) -> Option<Plan> {
+    let mut plan = plan("none", topology, request).ok()?;
+    let ground = ground(topology, request).ok()?;
+    let held: CpuSet = order.iter().copied().collect();
+    if !held.is_disjoint(&ground.free) {
+        return None;
+    }
+    let vnode = plan.vnodes.first_mut()?;
+    for thread in &mut vnode.threads {
+        if let Role::Vcpu(index) = &thread.role {
+            thread.pus = CpuSet::single(*order.get(*index as usize)?);
+        }
+    }
+    vnode.guest = Some(guest::matching(&ground, order, GuestSmt::Mirror).0);
+    Some(plan)
+}

@@ -1,0 +1,30 @@
+//! The hosts of `fixtures/hosts`.
+
+use pinfold_host::{Host, LiveHost};
+use pinfold_model::Topology;
+
+/// Where they are.
+pub const HOSTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts");
+
+fn live() -> LiveHost {
+    LiveHost::new().expect("the running machine")
+}
+
+/// All hosts by file name.
+#[must_use]
+pub fn hosts() -> Vec<(String, Topology)> {
+    let real = std::path::Path::new(HOSTS).canonicalize().expect("fixtures/hosts");
+    let names = live().list(&real.to_string_lossy()).expect("fixtures/hosts");
+    let is_host = |name: &String| {
+        [".synthetic", ".capture", ".xml"].iter().any(|ending| name.ends_with(ending))
+    };
+    names.into_iter().filter(is_host).map(read).collect()
+}
+
+/// A host by its file name.
+#[must_use]
+pub fn read(name: String) -> (String, Topology) {
+    let topology = pinfold_topology::read_input(&live(), &format!("{HOSTS}/{name}"));
+    let topology = topology.unwrap_or_else(|error| panic!("{name}: {error}"));
+    (name, topology)
+}

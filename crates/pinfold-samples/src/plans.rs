@@ -1,0 +1,211 @@
+//! Plans: what tests read of them, and random ones with arbitrary texts.
+
+use pinfold_model::{
+    CpuQuota, CpuSet, Finding, GuestTopology, HugePagePool, IrqPlan, IsolationScope, MemoryPlan,
+    NodeId, Partition, Plan, PlannedCpus, Policy, PuId, ResourceShare, Role, SamePageMerging,
+    Severity, Speed, ThreadPlan, TransparentHugePages, Tuning, VnodeKind, VnodePlan,
+};
+use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
+
+/// The vCPUs' CPUs in order, `1,5,2` for pinned ones.
+#[must_use]
+pub fn pins(plan: &Plan) -> String {
+    let pus: Vec<String> = plan.vnodes[0].vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
+    pus.join(",")
+}
+
+/// The CPUs of the emulator.
+#[must_use]
+pub fn emulator(plan: &Plan) -> String {
+    plan.vnodes[0].thread(&Role::Emulator).unwrap().pus.to_string()
+}
+
+/// Sockets, cores and threads of the guest: `1×3×2`.
+#[must_use]
+pub fn shape(plan: &Plan) -> String {
+    let guest = plan.vnodes[0].guest.as_ref().unwrap();
+    format!("{}×{}×{}", guest.sockets, guest.cores, guest.threads)
+}
+
+/// True if there is a finding with this subject whose text contains `text`.
+#[must_use]
+pub fn finds(plan: &Plan, subject: &str, text: &str) -> bool {
+    plan.findings.iter().any(|found| found.subject == subject && found.text.contains(text))
+}
+
+/// The plan and its only virtual machine.
+#[must_use]
+pub fn one(plan: &Plan) -> (&Plan, &VnodePlan) {
+    (plan, plan.single().unwrap())
+}
+
+fn any_text() -> impl Strategy<Value = String> {
+    prop_oneof!["[ -~]{0,12}", "\\PC{0,8}", Just("\n\u{0}\"\\--'".to_owned())]
+}
+
+/// A name or a sentence that is printed.
+fn any_line() -> impl Strategy<Value = String> {
+    any_text().prop_map(|text| pinfold_model::shown::name(&text).into_owned())
+}
+
+fn any_pus() -> impl Strategy<Value = CpuSet> {
+    prop::collection::vec(0_u32..400, 1..6).prop_map(|pus| pus.into_iter().map(PuId).collect())
+}
+
+fn any_policy() -> impl Strategy<Value = Option<Policy>> {
+    prop_oneof![
+        Just(None),
+        (-20_i8..20).prop_map(|nice| Some(Policy::Other { nice })),
+        (-20_i8..20).prop_map(|nice| Some(Policy::Batch { nice })),
+        Just(Some(Policy::Idle)),
+        (1_u8..100).prop_map(|priority| Some(Policy::Fifo { priority })),
+        (1_u8..100).prop_map(|priority| Some(Policy::RoundRobin { priority })),
+        (1_u64..9, 0_u64..9, 0_u64..9).prop_map(|(runtime_ns, deadline, period)| {
+            let deadline_ns = runtime_ns + deadline;
+            Some(Policy::Deadline { runtime_ns, deadline_ns, period_ns: deadline_ns + period })
+        }),
+        any::<u32>().prop_map(|number| Some(Policy::Unknown(number))),
+    ]
+}
+
+fn any_thread() -> impl Strategy<Value = (CpuSet, Option<Policy>, String)> {
+    (any_pus(), any_policy(), any_line())
+}
+
+fn any_threads() -> impl Strategy<Value = Vec<ThreadPlan>> {
+    let iothreads = prop::collection::btree_set(any_line(), 0..3);
+    let others = (iothreads, 0_u32..2, any::<bool>(), any::<bool>());
+    (0_u32..4, others, prop::collection::vec(any_thread(), 12)).prop_map(
+        |(vcpus, (iothreads, vhosts, worker, emulator), bodies)| {
+            let mut roles: Vec<Role> = (0..vcpus).map(Role::Vcpu).collect();
+            roles.extend(emulator.then_some(Role::Emulator));
+            roles.extend(iothreads.into_iter().map(Role::Iothread));
+            roles.extend((0..vhosts).map(Role::Vhost));
+            roles.extend(worker.then_some(Role::Worker));
+            let thread =
+                |(role, (pus, policy, reason)): (Role, (CpuSet, Option<Policy>, String))| {
+                    // Only a vCPU may have a deadline.
+                    let fits = |policy: &Policy| {
+                        matches!(role, Role::Vcpu(_)) || !matches!(policy, Policy::Deadline { .. })
+                    };
+                    // A CPU without vCPUs, so that no real-time vCPU starves a thread for which it
+                    // waits.
+                    let own = CpuSet::single(PuId(501));
+                    let pus = if matches!(role, Role::Vcpu(_)) { pus } else { pus.union(&own) };
+                    ThreadPlan { policy: policy.filter(fits), role, pus, reason }
+                };
+            roles.into_iter().zip(bodies).map(thread).collect()
+        },
+    )
+}
+
+fn any_finding() -> impl Strategy<Value = Finding> {
+    let severity = prop::sample::select(vec![Severity::Note, Severity::Warning, Severity::Problem]);
+    (severity, any_line(), any_line(), prop::option::of(any_line()))
+        .prop_map(|(severity, subject, text, hint)| Finding { severity, subject, text, hint })
+}
+
+/// Tunables, every second one missing.
+fn any_tuning() -> impl Strategy<Value = Tuning> {
+    let small = || prop::option::of(1_u32..1000);
+    let thp = prop::option::of(prop::sample::select(TransparentHugePages::ALL.to_vec()));
+    let ksm = prop::option::of(prop::sample::select(SamePageMerging::ALL.to_vec()));
+    let sets = (prop::option::of(any_pus()), prop::option::of(any_pus()));
+    let pools = prop::collection::vec((0_u32..8, 1_u64..9, any::<u64>()), 0..3);
+    let switches = (any::<Option<bool>>(), thp, ksm, small(), any::<bool>());
+    let partition = prop::option::of(prop::sample::select(Partition::ALL.to_vec()));
+    let pus = (partition, any::<Option<bool>>(), prop::option::of(any_pus()));
+    (sets, switches, (small(), small(), small()), pools, pus).prop_map(
+        |(sets, (numa_balancing, thp, ksm, wake_up_us, required), numbers, pools, pus)| Tuning {
+            new_irqs: sets.0.filter(|set| !set.is_empty()),
+            workqueues: sets.1.filter(|set| !set.is_empty()),
+            numa_balancing,
+            transparent_huge_pages: thp,
+            same_page_merging: ksm,
+            wake_up_us,
+            real_time_throttle: numa_balancing,
+            shares: ResourceShare::parse("L3:1=f0").into_iter().collect(),
+            governor: numbers.0.map(|number| format!("governor_{number}")),
+            min_khz: numbers.1.map(u64::from),
+            max_khz: numbers.1.map(|khz| u64::from(khz) + 5),
+            huge_pages: pools
+                .into_iter()
+                .map(|(node, size, pages)| HugePagePool {
+                    node: NodeId(node),
+                    page_bytes: size << 20,
+                    pages,
+                })
+                .collect(),
+            cpu_weight: numbers.2,
+            cpu_quota: numbers
+                .2
+                .map(|number| CpuQuota { quota_us: 1_000 + u64::from(number), period_us: 100_000 }),
+            partition: pus.0,
+            smt: pus.1,
+            offline: pus.2.filter(|set| !set.is_empty()),
+            required,
+        },
+    )
+}
+
+/// A record of CPUs, or none as in plans of older versions.
+fn any_cpus() -> impl Strategy<Value = Option<PlannedCpus>> {
+    let sets = || prop::collection::vec(any_pus(), 0..3);
+    let model = prop::option::of(any_line());
+    let record = (model, any_pus(), sets(), sets(), sets());
+    let record = record.prop_map(|(model, online, cores, caches, nodes)| PlannedCpus {
+        model,
+        nohz_full: cores.first().cloned().unwrap_or_default(),
+        online,
+        cores,
+        l3: caches.into_iter().zip([0, 96 << 20, u64::MAX]).collect(),
+        nodes: nodes.into_iter().zip(0..).map(|(cpus, node)| (NodeId(node), cpus)).collect(),
+    });
+    prop::option::of(record)
+}
+
+/// Valid plans with arbitrary texts.
+pub fn any_plan() -> impl Strategy<Value = Plan> {
+    let texts = (any_text(), any_line(), any_line(), any_line(), any_line());
+    let sets = (any_pus(), any_pus(), any::<bool>());
+    let findings = prop::collection::vec(any_finding(), 0..3);
+    let nodes = prop::collection::btree_set(0_u32..64, 1..4);
+    let nodes = prop::option::of((nodes, any::<Option<u64>>(), any::<Option<u64>>()));
+    let irqs = prop::collection::vec(any_pus(), 0..3);
+    let more = (nodes, 1_u32..=1_000_000, irqs, any_tuning(), any_cpus());
+    let parts = (texts, any_threads(), sets, findings, more);
+    parts.prop_map(|(texts, threads, sets, findings, (nodes, speed, irqs, tuning, cpus))| {
+        let (name, strategy, fingerprint, housekeeping_reason, reason) = texts;
+        // A CPU without threads, so that no real-time thread can starve the host.
+        let housekeeping = sets.0.union(&CpuSet::single(PuId(500)));
+        let exclusive = sets.1.difference(&housekeeping);
+        let scope = if sets.2 { IsolationScope::Own } else { IsolationScope::Host };
+        let isolation = if exclusive.is_empty() { IsolationScope::None } else { scope };
+        let vcpus = threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).count();
+        let cores = u32::try_from(vcpus).unwrap();
+        let guest = (cores > 0).then_some(GuestTopology { sockets: 1, cores, threads: 1, reason });
+        let kind = if cores > 0 { VnodeKind::VirtualMachine } else { VnodeKind::ProcessGroup };
+        let memory = nodes.map(|(nodes, bytes, page_bytes)| MemoryPlan {
+            nodes: nodes.into_iter().map(NodeId).collect(),
+            bytes,
+            page_bytes,
+            reason: strategy.clone(),
+        });
+        let speed = Speed::from_millionths(speed).unwrap();
+        let irq = |pus| IrqPlan { device: strategy.clone(), pus, reason: strategy.clone() };
+        let irqs = irqs.into_iter().map(irq).collect();
+        Plan {
+            strategy,
+            fingerprint,
+            vnodes: vec![VnodePlan { name, kind, threads, guest, memory, speed }],
+            irqs,
+            tuning,
+            cpus,
+            housekeeping,
+            exclusive,
+            isolation,
+            housekeeping_reason,
+            findings,
+        }
+    })
+}
