@@ -103,6 +103,15 @@ impl Crate {
         uses
     }
 
+    /// False for the first name of a path into another crate. It is in no scope, so the search for it
+    /// would end at the same `*` again.
+    fn is_ours(&self, module: usize, first: &String) -> bool {
+        let child: Module = self.modules[module].iter().chain(Some(first)).cloned().collect();
+        ["crate", "self", "super"].contains(&first.as_str())
+            || self.index.contains_key(&child)
+            || self.names[module].imports.iter().any(|import| import.name.as_ref() == Some(first))
+    }
+
     /// The files that define what a path in a module names; none for a module and for what comes
     /// from another crate.
     fn definers(&self, user: usize, path: &[String], seen: &mut VisitedNames) -> Vec<usize> {
