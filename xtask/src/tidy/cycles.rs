@@ -165,15 +165,6 @@ impl Crate {
         Some(found).filter(|found| known || !found.is_empty())
     }
 
-    /// False for the first name of a path into another crate. It is in no scope, so the search for it
-    /// would end at the same `*` again.
-    fn is_ours(&self, module: usize, first: &String) -> bool {
-        let child: Module = self.modules[module].iter().chain(Some(first)).cloned().collect();
-        ["crate", "self", "super"].contains(&first.as_str())
-            || self.index.contains_key(&child)
-            || self.names[module].imports.iter().any(|import| import.name.as_ref() == Some(first))
-    }
-
     /// Describes each set of modules of which each uses all others, directly or indirectly.
     fn cycles(&self) -> Vec<String> {
         let uses = self.uses();
