@@ -28,7 +28,8 @@ mod suggest;
 mod table;
 pub mod text;
 mod topology;
-mod tuning;
+pub mod tunables;
+mod vendor;
 
 pub use command::Command;
 pub use cpuset::{CpuSet, CpuSetError, MAX_PUS, MAX_WORDS};
@@ -61,6 +62,5 @@ pub use table::{ColumnKind, DataTable, Datum};
 pub use topology::{
     Core, CoreKind, HugePages, L3Domain, NumaNode, Package, PciDevice, Pu, Smt, Source, Topology,
 };
-pub use tuning::{
-    CpuQuota, HugePagePool, Partition, ResourceShare, SamePageMerging, TransparentHugePages, Tuning,
-};
+pub use tunables::Tuning;
+pub use vendor::Vendor;

@@ -4,17 +4,16 @@
 //! affinity option) is stated in a comment, never omitted silently. Text from outside (names, IDs,
 //! reasons of a plan from a file) is escaped so that it remains data.
 
+mod answers;
 pub(crate) mod cmdline;
 mod common;
 mod format;
-mod kernel_files;
 mod kubevirt;
 pub(crate) mod libvirt;
 pub(crate) mod libvirt_merge;
 mod nova;
 mod proxmox;
 mod qemu;
-pub(crate) mod said;
 mod systemd;
 mod tuned;
 mod virsh;

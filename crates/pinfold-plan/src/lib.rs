@@ -53,7 +53,6 @@ mod strategies;
 #[cfg(test)]
 mod tests;
 mod text;
-mod tunables;
 mod validate;
 mod vnode_builder;
 
@@ -63,5 +62,4 @@ pub use fit::{Fit, fit};
 pub use plan::plan;
 pub use platform::{FrequencyError, PlatformError, resolve_platform, speed_on};
 pub use strategies::{Strategy, strategies};
-pub use tunables::{Tunable, tunables};
 pub use validate::validate;

@@ -3,15 +3,7 @@
 use pinfold_model::CpuSet;
 use pinfold_model::text::agree;
 
-/// `PU 3` or `the PUs 1-3`.
-pub(crate) fn pus_text(pus: &CpuSet) -> String {
-    match pus.len() {
-        1 => format!("PU {pus}"),
-        _ => format!("the PUs {pus}"),
-    }
-}
-
-/// The verb that goes with [`pus_text`].
+/// The verb that goes with [`pinfold_model::text::pus_text`].
 pub(crate) fn verb<'a>(pus: &CpuSet, of_one: &'a str, of_many: &'a str) -> &'a str {
     agree(pus.len(), of_one, of_many)
 }

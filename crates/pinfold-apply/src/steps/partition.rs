@@ -11,7 +11,8 @@
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::paths;
-use pinfold_model::{Change, CpuSet, Finding, IsolationScope, Partition, TaskId, Undo};
+use pinfold_model::tunables::partition;
+use pinfold_model::{Change, CpuSet, Finding, IsolationScope, TaskId, Undo};
 
 use super::draft::Draft;
 use super::threads;
@@ -31,7 +32,7 @@ pub(crate) fn name(vm_group: &str) -> String {
 
 /// Drafts the partition that the plan requests.
 pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let Some(kind) = draft.plan.tuning.partition else { return Ok(()) };
+    let Some(kind) = draft.plan.tuning.word(&partition::TUNABLE) else { return Ok(()) };
     let Some((cpusets, above)) = place(draft)? else { return Ok(()) };
     let threads = members(draft, kind)?;
     let remote = above != cpusets.root();
@@ -55,8 +56,8 @@ pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         true => draft.host.read(&path)?,
         false => b"member\n".to_vec(),
     };
-    if shown.trim_ascii() != kind.word().as_bytes() {
-        let change = Change::WriteFile { path: path.clone(), value: kind.word().into() };
+    if shown.trim_ascii() != kind.as_bytes() {
+        let change = Change::WriteFile { path: path.clone(), value: kind.into() };
         draft.step(change, Undo::WriteFile { path, original: b"member\n".to_vec() }, REASON);
     }
     Ok(())
@@ -64,7 +65,7 @@ pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 
 /// Moves threads that were created since into or out of an existing partition.
 pub(super) fn sort(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let Some(kind) = draft.plan.tuning.partition else { return Ok(()) };
+    let Some(kind) = draft.plan.tuning.word(&partition::TUNABLE) else { return Ok(()) };
     let Some((cpusets, above)) = place(draft)? else { return Ok(()) };
     let group = paths::cgroup_file(&above, &name(&draft.name));
     if draft.host.exists(&group) {
@@ -128,7 +129,7 @@ fn place(draft: &mut Draft<'_>) -> Result<Option<(Cpusets, String)>, ApplyError>
 }
 
 /// The machine's threads that run only on its exclusive CPUs.
-fn members(draft: &mut Draft<'_>, kind: Partition) -> Result<Vec<TaskId>, ApplyError> {
+fn members(draft: &mut Draft<'_>, kind: &str) -> Result<Vec<TaskId>, ApplyError> {
     let mut inside = Vec::new();
     for (task, role) in threads::in_order(draft)? {
         let Some(thread) = draft.vnode.thread(&role) else { continue };
@@ -140,7 +141,7 @@ fn members(draft: &mut Draft<'_>, kind: Partition) -> Result<Vec<TaskId>, ApplyE
             draft.find(Finding::note(SUBJECT, text));
             continue;
         }
-        if kind == Partition::Isolated && thread.pus.len() > 1 {
+        if kind == partition::ISOLATED && thread.pus.len() > 1 {
             let text = format!(
                 "{role} may run on PUs {}, among which an isolated partition balances nothing",
                 thread.pus

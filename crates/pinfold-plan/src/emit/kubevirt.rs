@@ -6,13 +6,12 @@
 //! comments on the rest. KubeVirt accepts `numa` only with huge pages, and `realtime` only with
 //! `numa`.
 
-use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
+use pinfold_model::tunables::{Said, Scope};
+use pinfold_model::{CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
 use super::common::{self, Siblings, headline};
 use super::format::{Format, Syntax};
-use super::said::{Said, Scope};
 use crate::guest_numa::node_list;
-use crate::tunables::Tunable;
 
 /// The format.
 pub(super) const FORMAT: Format = Format {
@@ -22,7 +21,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Yaml,
     write: |plan, topology, _| Ok(kubevirt((plan, plan.single()?), topology)),
-    tunable: words,
+    tunable: |_, _| Said::host(),
 };
 
 /// YAML for `spec.template` of a `VirtualMachine`, with comments on what it cannot express.
@@ -51,6 +50,7 @@ pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Stri
     text.push_str(&iothreads(vnode, &guest));
     text.push_str(&common::no_dies(vnode, topology, "KubeVirt"));
     text.push_str(&tunables.missing_text("A KubeVirt manifest"));
+    text.push_str(&common::not_isolated(plan, "a KubeVirt manifest"));
     remarks(&mut text, (plan, vnode), (&guest, topology));
     text
 }
@@ -83,7 +83,7 @@ impl Guest {
         let fifo = vnode.vcpus().filter(|vcpu| vcpu.policy.is_some_and(Policy::is_real_time));
         Self {
             vcpus,
-            pinned: vcpus > 0 && vnode.vcpus().all(|thread| thread.pus.len() == 1),
+            pinned: vnode.is_pinned(),
             apart: emulator.is_some_and(|thread| thread.pus.is_disjoint(&used)),
             threads: vnode.guest.as_ref().map_or(1, |guest| guest.threads),
             real_time: fifo.filter_map(|thread| number(&thread.role)).collect(),
@@ -199,75 +199,6 @@ fn remarks(
              # or run the kubelet with --memory-manager-policy=Static.\n",
             node_list(&memory.nodes)
         ));
-    }
-}
-
-/// The manifest lines for a tunable.
-pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
-    let annotation = |name: &str, value: &str| {
-        Said::lines(ANNOTATIONS, vec![format!("{name}.crio.io: \"{value}\"")])
-    };
-    match tunable {
-        Tunable::WakeUp(0) => annotation("cpu-c-states", "disable"),
-        Tunable::WakeUp(us) => annotation("cpu-c-states", &format!("max_latency:{us}")),
-        Tunable::Governor(name) => annotation("cpu-freq-governor", name),
-        Tunable::CpuQuota(quota) => limit(*quota, scope),
-        Tunable::CpuWeight(_) => Said::nothing(
-            "the kubelet computes it from resources.requests.cpu, which dedicated CPUs fix",
-        ),
-        Tunable::Policy { role, policy } => real_time((role, *policy), scope),
-        Tunable::Irq(_) | Tunable::NewIrqs(_) => Said::nothing(
-            "CRI-O's annotation irq-load-balancing.crio.io: \"disable\" keeps interrupts off the pod's CPUs",
-        ),
-        Tunable::Share(_) => {
-            Said::nothing("resctrl classes are the container runtime's (CRI-O, containerd: rdt)")
-        }
-        Tunable::Partition(_) => Said::nothing(
-            "CRI-O's annotation cpu-load-balancing.crio.io: \"disable\" ends the balancing on the pod's CPUs",
-        ),
-        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
-        Tunable::Workqueues(_)
-        | Tunable::NumaBalancing(_)
-        | Tunable::TransparentHugePages(_)
-        | Tunable::SamePageMerging(_)
-        | Tunable::RealTimeThrottle(_)
-        | Tunable::MinKhz(_)
-        | Tunable::MaxKhz(_)
-        | Tunable::HugePages(_)
-        | Tunable::Smt(_)
-        | Tunable::Offline(_) => Said::host(),
-    }
-}
-
-/// A limit in thousandths of a CPU. Dedicated CPUs require a limit that is a whole number of CPUs.
-fn limit(quota: CpuQuota, scope: &Scope<'_>) -> Said {
-    if scope.vnode.is_some_and(|vnode| Guest::of(vnode).pinned) {
-        return Said::nothing("dedicatedCpuPlacement: true fixes the pod's limit to whole CPUs");
-    }
-    let thousandths =
-        (u128::from(quota.quota_us) * 1000).div_ceil(u128::from(quota.period_us.max(1)));
-    let lines = ["requests:", "limits:"]
-        .iter()
-        .flat_map(|kind| [(*kind).to_owned(), format!("  cpu: {thousandths}m")]);
-    Said::lines(RESOURCES, lines.collect()).but("of the whole pod, per 100 ms")
-}
-
-/// `realtime` is a child of `cpu` if the plan fulfils its requirements.
-fn real_time((role, policy): (&str, Policy), scope: &Scope<'_>) -> Said {
-    let pages = |vnode: &VnodePlan| {
-        let memory = vnode.memory.as_ref();
-        memory.is_some_and(|memory| memory.page_bytes.is_some()) && Guest::of(vnode).pinned
-    };
-    match (policy, scope.vnode.is_some_and(pages)) {
-        (Policy::Fifo { priority: 1 }, true) if role.starts_with("vcpu") => {
-            Said::lines("cpu", Vec::new()).but("realtime under cpu, for vCPUs")
-        }
-        (_, true) => {
-            Said::nothing("realtime gives vCPUs fifo:1, no other threads and no other policy")
-        }
-        (_, false) => Said::nothing(
-            "realtime needs dedicated CPUs, numa: guestMappingPassthrough and huge pages, and gives vCPUs fifo:1",
-        ),
     }
 }
 

@@ -8,16 +8,17 @@
 
 pub(super) mod tune;
 
+use pinfold_model::tunables::Said;
 use pinfold_model::{
     CpuSet, GuestTopology, IsolationScope, MemoryPlan, NodeId, NotSingle, Plan, Policy, Role,
-    ThreadPlan, Topology, VnodePlan,
+    ThreadPlan, Topology, Vendor, VnodePlan,
 };
 
+use super::answers::Line;
 use super::format::{Format, Syntax};
-use super::said::Line;
 use crate::definition::Mark;
 use crate::domain_file::STRICT;
-use crate::guest_cache::{Caches, Vendor, caches};
+use crate::guest_cache::{Caches, caches};
 use crate::guest_numa::{GuestCell, cells, node_list, shares};
 
 /// The feature that makes QEMU show threads to a guest on an AMD host.
@@ -34,7 +35,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: true,
     syntax: Syntax::Xml,
     write: |plan, topology, _| libvirt(plan, topology),
-    tunable: tune::words,
+    tunable: |_, _| Said::host(),
 };
 
 /// The plan as a fragment of libvirt's domain XML, with the reason of each pin.

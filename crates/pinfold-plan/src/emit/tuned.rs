@@ -7,16 +7,15 @@
 //! disabled, lets every matching task run everywhere. So the profile excludes the machine's threads
 //! from tuned's scheduler plugin.
 
-use pinfold_model::{CpuSet, IrqPlan, Plan, Policy, ThreadPlan, Topology, VnodePlan};
+use pinfold_model::tunables::{Place, Said, Scope, Setting, new_irqs, rt_throttle, workqueues};
+use pinfold_model::{CpuSet, Plan, Policy, ThreadPlan, Topology, VnodePlan};
 
+use super::answers::Answers;
 use super::common::safe;
 use super::common::{headline, nothing_kept, plain_name, without_boot_pu};
 use super::format::{Format, Syntax};
-use super::kernel_files::{Setting, WORKQUEUES, WRITEBACK, setting};
-use super::said::{Answers, Said, Scope};
 use crate::boot;
 use crate::text::verb;
-use crate::tunables::Tunable;
 
 /// The format.
 pub(super) const FORMAT: Format = Format {
@@ -26,7 +25,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Lines,
     write: |plan, topology, _| Ok(tuned(plan, topology)),
-    tunable: words,
+    tunable: files,
 };
 
 /// `tuned.conf` of a profile, with its path in the first line.
@@ -96,6 +95,8 @@ fn at_boot(reserved: &CpuSet, topology: &Topology) -> String {
 const VARIABLES: &str = "variables";
 const BOOTLOADER: &str = "bootloader";
 const SYSCTL: &str = "sysctl";
+/// Mask of the CPUs for the writeback workqueue.
+const WRITEBACK: &str = "/sys/bus/workqueue/devices/writeback/cpumask";
 const VM: &str = "vm";
 const SYSFS: &str = "sysfs";
 const IRQBALANCE: &str = "irqbalance";
@@ -121,15 +122,15 @@ fn apart(section: &str, plan: &Plan, reserved: &CpuSet) -> String {
         ),
         BOOTLOADER => {
             let housekeeping = plan.housekeeping.difference(reserved);
-            let affinity = plan.tuning.new_irqs.as_ref().unwrap_or(&housekeeping);
+            let affinity = plan.tuning.cpus(&new_irqs::TUNABLE).unwrap_or(&housekeeping);
             format!("cmdline_pinfold=+{cmdline}irqaffinity={affinity}\n")
         }
-        SYSCTL if plan.tuning.real_time_throttle.is_none() => sysctl.to_owned(),
+        SYSCTL if !plan.tuning.has(&rt_throttle::TUNABLE) => sysctl.to_owned(),
         SYSFS => {
-            let mask = "= ${not_isolated_cpumask}\n";
+            let (mask, workqueues) = ("= ${not_isolated_cpumask}\n", workqueues::FILE);
             let mut lines = format!("{WRITEBACK} {mask}");
-            if plan.tuning.workqueues.is_none() {
-                lines.push_str(&format!("{WORKQUEUES} {mask}"));
+            if !plan.tuning.has(&workqueues::TUNABLE) {
+                lines.push_str(&format!("{workqueues} {mask}"));
             }
             lines
         }
@@ -188,47 +189,16 @@ impl Profile {
     }
 }
 
-/// tuned's setting for a tunable, by section; each section is the plugin of that name.
-pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
-    match tunable {
-        Tunable::NewIrqs(pus) => {
-            Said::lines(SCHEDULER, vec![format!("default_irq_smp_affinity={pus}")])
+/// tuned's setting for a tunable of the host, by section; each section is the plugin of that name.
+fn files(setting: &Setting, scope: &Scope<'_>) -> Said {
+    let Some(kernel) = setting.tunable.kernel else { return Said::host() };
+    let files = setting.tunable.files(&setting.value, &scope.pus()).into_iter();
+    match kernel.place {
+        Place::Sysctl(name) => {
+            Said::lines(SYSCTL, files.map(|(_, value)| format!("{name}={value}")).collect())
         }
-        Tunable::TransparentHugePages(when) => {
-            Said::lines(VM, vec![format!("transparent_hugepages={}", when.word())])
+        Place::Host(_) | Place::Cpu(_) | Place::Pool => {
+            Said::lines(SYSFS, files.map(|(path, value)| format!("{path}={value}")).collect())
         }
-        Tunable::Irq(irq) if irq.device == IrqPlan::ALL => Said::nothing(
-            "isolated_cores= in [scheduler] moves all interrupts off those PUs, not to PUs of your choice",
-        ),
-        Tunable::Irq(_) => {
-            Said::nothing("[irq] takes numbers, which a device has only when its driver is loaded")
-        }
-        Tunable::Policy { .. } => Said::nothing(
-            "[scheduler] group.NAME= matches threads by name and does not restore their masks afterwards",
-        ),
-        Tunable::Share(_) => Said::nothing("no plugin for resctrl"),
-        Tunable::CpuWeight(_) | Tunable::CpuQuota(_) => {
-            Said::nothing("it is a property of the machine's group (`--emit systemd`)")
-        }
-        Tunable::Partition(_) => Said::nothing("no plugin for cpuset partitions"),
-        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
-        Tunable::Workqueues(_)
-        | Tunable::NumaBalancing(_)
-        | Tunable::SamePageMerging(_)
-        | Tunable::WakeUp(_)
-        | Tunable::RealTimeThrottle(_)
-        | Tunable::Governor(_)
-        | Tunable::MinKhz(_)
-        | Tunable::MaxKhz(_)
-        | Tunable::HugePages(_)
-        | Tunable::Smt(_)
-        | Tunable::Offline(_) => match setting(tunable, &scope.pus()) {
-            Setting::Files(files) => {
-                let lines = files.iter().map(|(path, value)| format!("{path}={value}"));
-                Said::lines(SYSFS, lines.collect())
-            }
-            Setting::Sysctl(name, value) => Said::lines(SYSCTL, vec![format!("{name}={value}")]),
-            Setting::Neither => Said::host(),
-        },
     }
 }

@@ -4,12 +4,12 @@
 //! (<https://libvirt.org/formatdomain.html>), and a data model here would only repeat it.
 
 use pinfold_model::Severity;
+use pinfold_model::Vendor;
 use roxmltree::Node;
 
 use super::Diagnostic;
 use super::lookup::{LintContext, is_real_time};
 use crate::domain_file::place;
-use crate::guest_cache::Vendor;
 
 /// Certainty that the guest runs Windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

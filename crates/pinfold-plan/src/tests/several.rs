@@ -1,8 +1,8 @@
 //! Several vnodes at once, process groups, and the host's CPUs.
 
 use pinfold_model::{
-    Device, EmulatorRequest, Free, HugePagePool, HugePages, IsolationScope, MemoryRequest, NodeId,
-    Plan, Request, Role, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
+    Device, EmulatorRequest, Free, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request,
+    Role, SmtRequest, Speed, Tuning, VcpuCount, VmRequest, VnodeRequest,
 };
 
 use super::machine::{
@@ -362,7 +362,7 @@ fn huge_pages_are_counted_for_the_kernel_command_line() {
     let knob = format!("`--knob huge-pages={node}:1048576:16`");
     let folded = |layout: &Plan| cmdline(layout, &topology).replace("\n# ", " ");
     assert!(folded(&layout).contains(&knob), "{}", folded(&layout));
-    layout.tuning.huge_pages = vec![HugePagePool { node, page_bytes: 1 << 30, pages: 16 }];
+    layout.tuning = Tuning::of(&[&format!("huge-pages={node}:1048576:16")]).unwrap();
     assert!(!folded(&layout).contains("--knob huge-pages"), "{}", folded(&layout));
     assert!(!finds(&layout, "huge pages", ""));
     let layout = plan("realtime", &topology, &ask(vec![paged(4608)])).unwrap();

@@ -1,0 +1,173 @@
+//! The scheduling policy of a role's threads (`sched(7)`).
+
+use super::{HOST_SETTING, Invalid, Said, Say, Scope, Setting, Tunable, Value, Values};
+use crate::{Policy, VnodePlan};
+
+/// The row of this tunable. Apply sets it with the placement of the threads.
+pub static TUNABLE: Tunable = Tunable {
+    key: "policy",
+    of: "ROLE",
+    name: "policy",
+    meaning: "scheduling policy of these threads",
+    values: Values::Policy,
+    doctor: "real-time scheduling",
+    example: "fifo:1",
+    said: &[
+        ("libvirt", Say::Elsewhere),
+        // chrt can set most of them, also without Pinfold.
+        ("qemu", Say::Elsewhere),
+        ("virsh", Say::Elsewhere),
+        ("cmdline", NO_THREADS_YET),
+        ("systemd", Say::By(|setting, _| said(setting, systemd))),
+        (
+            "tuned",
+            Say::Nothing(
+                "[scheduler] group.NAME= matches threads by name and does not restore their masks afterwards",
+            ),
+        ),
+        ("proxmox", Say::Elsewhere),
+        ("kubevirt", Say::By(|it, scope| said(it, |role, policy| kubevirt(role, policy, scope)))),
+        ("nova", Say::By(|it, scope| said(it, |role, policy| nova(role, policy, scope)))),
+    ],
+    ..HOST_SETTING
+};
+
+/// Syntax of a policy.
+pub const FORMS: &str =
+    "other|other:NICE|batch|batch:NICE|idle|fifo:PRIORITY|rr:PRIORITY|deadline:RUN/DEADLINE/PERIOD";
+
+/// Parses a policy; the times of a deadline are in microseconds.
+///
+/// # Errors
+/// [`Invalid`] with the policies that there are.
+pub fn parse(text: &str) -> Result<Policy, Invalid> {
+    let (name, value) = match text.split_once(':') {
+        Some((name, value)) => (name, Some(value)),
+        None => (text, None),
+    };
+    let found = match (name, value) {
+        ("other", nice) => nice_of(nice).map(|nice| Policy::Other { nice }),
+        ("batch", nice) => nice_of(nice).map(|nice| Policy::Batch { nice }),
+        ("idle", None) => Some(Policy::Idle),
+        ("fifo", Some(value)) => priority(value).map(|priority| Policy::Fifo { priority }),
+        ("rr", Some(value)) => priority(value).map(|priority| Policy::RoundRobin { priority }),
+        ("deadline", Some(value)) => deadline(value),
+        _ => None,
+    };
+    found.ok_or_else(|| Invalid {
+        why: format!("{text:?} is no scheduling policy"),
+        hint: Some(format!(
+            "there are {FORMS}; NICE is -20 to 19, PRIORITY 1 to 99, a deadline's times are in \
+             microseconds, none longer than the next"
+        )),
+    })
+}
+
+fn nice_of(value: Option<&str>) -> Option<i8> {
+    let nice = value.unwrap_or("0").parse().ok()?;
+    (-20..=19).contains(&nice).then_some(nice)
+}
+
+fn priority(value: &str) -> Option<u8> {
+    let priority = value.parse().ok()?;
+    (1..=99).contains(&priority).then_some(priority)
+}
+
+fn deadline(value: &str) -> Option<Policy> {
+    let times: Option<Vec<u64>> = value
+        .split('/')
+        .map(|part| part.parse::<u64>().ok().and_then(|us| us.checked_mul(1000)))
+        .collect();
+    // The kernel accepts 1,024 ns to 2^63 ns.
+    match times?.as_slice() {
+        &[runtime_ns, deadline_ns, period_ns]
+            if 1024 <= runtime_ns
+                && runtime_ns <= deadline_ns
+                && deadline_ns <= period_ns
+                && i64::try_from(period_ns).is_ok() =>
+        {
+            Some(Policy::Deadline { runtime_ns, deadline_ns, period_ns })
+        }
+        _ => None,
+    }
+}
+
+/// A policy in the syntax of the command line.
+#[must_use]
+pub fn argument(policy: Policy) -> String {
+    match policy {
+        Policy::Other { nice } => format!("other:{nice}"),
+        Policy::Batch { nice } => format!("batch:{nice}"),
+        Policy::Idle => "idle".to_owned(),
+        Policy::Fifo { priority } => format!("fifo:{priority}"),
+        Policy::RoundRobin { priority } => format!("rr:{priority}"),
+        Policy::Deadline { runtime_ns, deadline_ns, period_ns } => {
+            format!("deadline:{}/{}/{}", runtime_ns / 1000, deadline_ns / 1000, period_ns / 1000)
+        }
+        Policy::Unknown(number) => format!("policy {number}"),
+    }
+}
+
+/// The answer of the kernel's command line for properties of threads.
+pub(super) const NO_THREADS_YET: Say =
+    Say::Nothing("it is a property of the machine's threads, which do not exist at boot");
+
+fn said(setting: &Setting, answer: impl Fn(&str, Policy) -> Said) -> Said {
+    if let Value::Policy(policy) = setting.value {
+        answer(&setting.of, policy)
+    } else {
+        Said::host()
+    }
+}
+
+/// The policy of all tasks of a process group (`systemd.exec(5)`).
+fn systemd(role: &str, policy: Policy) -> Said {
+    if !role.starts_with("task") {
+        return Said::nothing(
+            "CPUSchedulingPolicy= is for all threads of a service; `pinfold apply` gives each its own",
+        );
+    }
+    let more = |name: &str, second: String| vec![format!("CPUSchedulingPolicy={name}"), second];
+    let lines = match policy {
+        Policy::Other { nice } => more("other", format!("Nice={nice}")),
+        Policy::Batch { nice } => more("batch", format!("Nice={nice}")),
+        Policy::Idle => vec!["CPUSchedulingPolicy=idle".to_owned()],
+        Policy::Fifo { priority } => more("fifo", format!("CPUSchedulingPriority={priority}")),
+        Policy::RoundRobin { priority } => more("rr", format!("CPUSchedulingPriority={priority}")),
+        Policy::Deadline { .. } | Policy::Unknown(_) => {
+            return Said::nothing("CPUSchedulingPolicy= has no such policy");
+        }
+    };
+    Said::lines("service", lines)
+}
+
+/// `realtime` is a child of `cpu` if the plan fulfils its requirements.
+fn kubevirt(role: &str, policy: Policy, scope: &Scope<'_>) -> Said {
+    let has_pages =
+        |vnode: &VnodePlan| vnode.memory.as_ref().is_some_and(|memory| memory.page_bytes.is_some());
+    let is_ready = scope.is_pinned() && scope.vnode.is_some_and(has_pages);
+    match (policy, is_ready) {
+        (Policy::Fifo { priority: 1 }, true) if role.starts_with("vcpu") => {
+            Said::lines("cpu", Vec::new()).but("realtime under cpu, for vCPUs")
+        }
+        (_, true) => {
+            Said::nothing("realtime gives vCPUs fifo:1, no other threads and no other policy")
+        }
+        (_, false) => Said::nothing(
+            "realtime needs dedicated CPUs, numa: guestMappingPassthrough and huge pages, and gives vCPUs fifo:1",
+        ),
+    }
+}
+
+fn nova(role: &str, policy: Policy, scope: &Scope<'_>) -> Said {
+    match (policy, scope.is_pinned(), role.starts_with("vcpu")) {
+        (Policy::Fifo { priority }, true, true) => {
+            Said::lines("nova.conf", vec![format!("# realtime_scheduler_priority = {priority}")])
+                .but("hw:cpu_realtime gives it to vCPUs")
+        }
+        (_, true, _) => {
+            Said::nothing("hw:cpu_realtime gives vCPUs fifo, and no other policy or thread")
+        }
+        (_, false, _) => Said::nothing("hw:cpu_realtime needs dedicated CPUs"),
+    }
+}
