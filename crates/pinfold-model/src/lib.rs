@@ -29,6 +29,7 @@ mod table;
 pub mod text;
 mod topology;
 pub mod tunables;
+mod tuning;
 mod vendor;
 
 pub use command::Command;
@@ -62,5 +63,5 @@ pub use table::{ColumnKind, DataTable, Datum};
 pub use topology::{
     Core, CoreKind, HugePages, L3Domain, NumaNode, Package, PciDevice, Pu, Smt, Source, Topology,
 };
-pub use tunables::Tuning;
+pub use tuning::Tuning;
 pub use vendor::Vendor;

@@ -6,6 +6,7 @@
 //! formats, `apply`, the simulated kernel and `doctor` loop over [`TUNABLES`]; only a tunable that
 //! apply cannot set by writing its file has code elsewhere.
 
+mod access;
 pub mod cpu_quota;
 pub mod cpu_weight;
 pub mod governor;
@@ -25,18 +26,17 @@ mod said;
 pub mod share;
 pub mod smt;
 pub mod thp;
-mod tuning;
-mod value;
 pub mod wake_up_us;
 pub mod workqueues;
 
 use std::fmt;
 
-pub use said::{Said, Say, Scope};
-pub use tuning::Tuning;
-pub use value::{Invalid, Value, Values};
+pub use said::{Said, Scope};
 
-use crate::{CpuSet, Finding, Plan, PuId, Role, Topology};
+pub use crate::tuning::types::{CpuQuota, HugePagePool, ResourceShare};
+pub use crate::tuning::value::{Invalid, Value, Values};
+
+use crate::{CpuSet, Finding, Plan, PuId, Role, Topology, Tuning};
 
 /// All tunables, in the order in which they are set and written.
 pub static TUNABLES: [&Tunable; 20] = [
@@ -217,6 +217,39 @@ impl Tunable {
             (Place::Cpu(_), Value::Cpus(own)) => each(own),
             (Place::Cpu(_), _) => each(pus),
             _ => vec![(kernel.path(PuId(0)), raw)],
+        }
+    }
+}
+
+/// The answer in the row of a tunable.
+#[derive(Clone, Copy, Debug)]
+pub enum Say {
+    /// One line for a text with a single section; `{}` stands for the value.
+    Line(&'static str),
+    /// Lines for a section or file, and the difference from the tunable, if any.
+    Lines(&'static str, &'static [&'static str], &'static str),
+    /// It is written elsewhere in the text.
+    Elsewhere,
+    /// The format cannot express it, with the reason; the reason is empty for a setting of the
+    /// host.
+    Nothing(&'static str),
+    /// It depends on more than the value.
+    By(fn(&Setting, &Scope<'_>) -> Said),
+}
+
+impl Say {
+    /// The answer for a value.
+    #[must_use]
+    pub fn said(self, setting: &Setting, scope: &Scope<'_>) -> Said {
+        let filled = |line: &&str| line.replace("{}", &setting.value.to_string());
+        match self {
+            Self::Line(line) => Said::line(filled(&line)),
+            Self::Lines(place, lines, but) => {
+                Said::lines(place, lines.iter().map(filled).collect()).but(but)
+            }
+            Self::Elsewhere => Said::Elsewhere,
+            Self::Nothing(why) => Said::nothing(why),
+            Self::By(answer) => answer(setting, scope),
         }
     }
 }

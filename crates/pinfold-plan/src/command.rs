@@ -1,6 +1,5 @@
 //! Commands for hints, with all options of the request, so that the user can run them unchanged.
 
-use pinfold_model::tunables::policy;
 use pinfold_model::{
     Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, PinWish, Plan, Policy,
     PolicyRequest, Preference, Request, Role, SmtRequest, Source, Topology, VcpuCount, VmRequest,
@@ -236,5 +235,5 @@ fn device_word(device: &Device) -> String {
 /// `vcpu=fifo:1`; `None` for a policy that has no request syntax.
 fn policy_word(wish: &PolicyRequest) -> Option<String> {
     let is_known = !matches!(wish.policy, Policy::Unknown(_));
-    is_known.then(|| format!("{}={}", wish.role, policy::argument(wish.policy)))
+    is_known.then(|| format!("{}={}", wish.role, wish.policy.argument()))
 }

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::Finding;
-use pinfold_model::tunables::share::ResourceShare;
+use pinfold_model::tunables::ResourceShare;
 
 use super::group::PREFIX;
 use super::{Reverted, Shown, Taken};

@@ -1,7 +1,6 @@
 //! Scheduling policies of requests: `vcpu=fifo:1`.
 
-use pinfold_model::PolicyRequest;
-use pinfold_model::tunables::policy;
+use pinfold_model::{Policy, PolicyRequest};
 
 use super::knobs;
 use crate::fault::Fault;
@@ -17,6 +16,6 @@ pub(super) fn wish(text: &str, at: usize) -> Result<PolicyRequest, Fault> {
             .with_hint("such as vcpu=fifo:1 or emulator=other:-5"));
     };
     let policy =
-        policy::parse(words.trim()).map_err(|invalid| Fault { at, ..knobs::fault(invalid) })?;
+        Policy::parse(words.trim()).map_err(|invalid| Fault { at, ..knobs::fault(invalid) })?;
     Ok(PolicyRequest { role: role.trim().to_owned(), policy })
 }

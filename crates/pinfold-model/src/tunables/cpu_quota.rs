@@ -2,27 +2,10 @@
 //! (<https://docs.kernel.org/scheduler/sched-bwc.html>).
 
 use super::cpu_weight::OF_GROUP;
-use super::{HOST_SETTING, Said, Say, Scope, Setting, Tunable, Tuning, Value, Values};
-
-/// A CFS bandwidth limit of a machine's cgroup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CpuQuota {
-    /// Run time of all its threads together per period, in microseconds.
-    pub quota_us: u64,
-    /// The period in microseconds, 1,000 to 1,000,000.
-    pub period_us: u64,
-}
+use super::{CpuQuota, HOST_SETTING, Said, Say, Scope, Setting, Tunable, Value, Values};
+use crate::Tuning;
 
 impl CpuQuota {
-    /// The part that no kernel accepts, and why.
-    pub(super) fn fault(self) -> Option<(&'static str, String)> {
-        let Self { quota_us, period_us } = self;
-        if !(1_000..=1_000_000).contains(&period_us) {
-            return Some(("period_us", format!("{period_us} is not in 1000 to 1000000")));
-        }
-        (quota_us < 1_000).then(|| ("quota_us", format!("{quota_us} is less than 1000")))
-    }
-
     /// CPUs' worth of time, in parts of this size.
     fn parts(self, of_cpu: u128) -> u128 {
         u128::from(self.quota_us) * of_cpu / u128::from(self.period_us.max(1))

@@ -2,23 +2,13 @@
 //! (<https://docs.kernel.org/admin-guide/mm/hugetlbpage.html>).
 
 use super::{
-    HOST_SETTING, Kernel, Place, Said, Say, Scope, Setting, Shape, Tunable, Tuning, Value, Values,
+    HOST_SETTING, HugePagePool, Kernel, Place, Said, Say, Scope, Setting, Shape, Tunable, Value,
+    Values,
 };
-use crate::{Finding, NodeId, Plan, Topology};
+use crate::{Finding, Plan, Topology, Tuning};
 
 /// The file of a pool.
 pub(super) const FILE: &str = "nr_hugepages";
-
-/// The requested size of a node's pool of huge pages of one size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HugePagePool {
-    /// The node.
-    pub node: NodeId,
-    /// Page size in bytes.
-    pub page_bytes: u64,
-    /// Number of pages in the pool, including those in use.
-    pub pages: u64,
-}
 
 impl HugePagePool {
     /// The file with the number of its pages.

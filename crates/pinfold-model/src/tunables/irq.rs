@@ -44,15 +44,10 @@ pub static TUNABLE: Tunable = Tunable {
                 })
             }),
         ),
-        ("kubevirt", ANNOTATION),
+        ("kubevirt", new_irqs::ANNOTATION),
     ],
     ..HOST_SETTING
 };
-
-/// KubeVirt's counterpart of all tunables of interrupts.
-pub(super) const ANNOTATION: Say = Say::Nothing(
-    "CRI-O's annotation irq-load-balancing.crio.io: \"disable\" keeps interrupts off the pod's CPUs",
-);
 
 fn is_all(setting: &Setting) -> bool {
     setting.of == IrqPlan::ALL

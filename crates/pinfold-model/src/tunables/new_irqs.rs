@@ -1,7 +1,7 @@
 //! CPUs for interrupts that are set up later
 //! (<https://docs.kernel.org/core-api/irq/irq-affinity.html>).
 
-use super::{HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values, irq};
+use super::{HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values};
 
 /// The row of this tunable.
 pub static TUNABLE: Tunable = Tunable {
@@ -20,7 +20,12 @@ pub static TUNABLE: Tunable = Tunable {
     said: &[
         ("cmdline", Say::Line("irqaffinity={}")),
         ("tuned", Say::Lines("scheduler", &["default_irq_smp_affinity={}"], "")),
-        ("kubevirt", irq::ANNOTATION),
+        ("kubevirt", ANNOTATION),
     ],
     ..HOST_SETTING
 };
+
+/// KubeVirt's counterpart of all tunables of interrupts.
+pub(super) const ANNOTATION: Say = Say::Nothing(
+    "CRI-O's annotation irq-load-balancing.crio.io: \"disable\" keeps interrupts off the pod's CPUs",
+);

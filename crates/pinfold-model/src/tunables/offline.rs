@@ -1,8 +1,11 @@
 //! CPUs to take offline (<https://docs.kernel.org/core-api/cpu_hotplug.html>).
 
-use super::{HOST_SETTING, Kernel, Place, Say, Setting, Shape, Tunable, Value, Values, smt};
+use super::{HOST_SETTING, Kernel, Place, Say, Setting, Shape, Tunable, Value, Values};
 use crate::text::pus_text;
 use crate::{CpuSet, Finding, Plan, Topology};
+
+/// Key of the tunable that takes all threads of a core but the first offline.
+pub(super) const SMT: &str = "smt";
 
 /// The row of this tunable. Apply sets it last, after it has moved what would be lost.
 pub static TUNABLE: Tunable = Tunable {
@@ -43,7 +46,7 @@ fn unknown(setting: &Setting, topology: &Topology) -> Vec<Finding> {
 /// CPUs to be taken offline that the plan's threads use, or that are the host's last ones.
 pub(super) fn in_use(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let mut going = plan.tuning.cpus(&TUNABLE).cloned().unwrap_or_default();
-    let is_smt = plan.tuning.switch(&smt::TUNABLE) == Some(false);
+    let is_smt = Tunable::by_key(SMT).and_then(|smt| plan.tuning.switch(smt)) == Some(false);
     if is_smt {
         let siblings = topology.pus.iter().filter(|pu| pu.smt_rank > 0).map(|pu| pu.os);
         siblings.for_each(|pu| going.insert(pu));

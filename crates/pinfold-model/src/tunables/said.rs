@@ -1,6 +1,5 @@
 //! How an output format expresses a tunable, or that it cannot.
 
-use super::Setting;
 use crate::{CpuSet, Plan, Topology, VnodePlan};
 
 /// A format's answer for one tunable.
@@ -55,39 +54,6 @@ impl Said {
                 Self::Words { place, lines, note: difference.into() }
             }
             Self::Elsewhere | Self::Nothing(_) => self,
-        }
-    }
-}
-
-/// The answer in the row of a tunable.
-#[derive(Clone, Copy, Debug)]
-pub enum Say {
-    /// One line for a text with a single section; `{}` stands for the value.
-    Line(&'static str),
-    /// Lines for a section or file, and the difference from the tunable, if any.
-    Lines(&'static str, &'static [&'static str], &'static str),
-    /// It is written elsewhere in the text.
-    Elsewhere,
-    /// The format cannot express it, with the reason; the reason is empty for a setting of the
-    /// host.
-    Nothing(&'static str),
-    /// It depends on more than the value.
-    By(fn(&Setting, &Scope<'_>) -> Said),
-}
-
-impl Say {
-    /// The answer for a value.
-    #[must_use]
-    pub fn said(self, setting: &Setting, scope: &Scope<'_>) -> Said {
-        let filled = |line: &&str| line.replace("{}", &setting.value.to_string());
-        match self {
-            Self::Line(line) => Said::line(filled(&line)),
-            Self::Lines(place, lines, but) => {
-                Said::lines(place, lines.iter().map(filled).collect()).but(but)
-            }
-            Self::Elsewhere => Said::Elsewhere,
-            Self::Nothing(why) => Said::nothing(why),
-            Self::By(answer) => answer(setting, scope),
         }
     }
 }

@@ -5,60 +5,8 @@
 //! a way is the cache's size divided by its number of ways, so the element is written if both are
 //! known.
 
-use std::fmt;
-
-use super::{HOST_SETTING, Said, Say, Scope, Setting, Tunable, Tuning, Value, Values};
-use crate::{Finding, Plan, Topology, Vendor};
-
-/// A share of a cache or of memory bandwidth in the schemata format of resctrl: `L3:0=ff0`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResourceShare {
-    /// `L3`, `L3CODE`, `L3DATA`, `L2`, `L2CODE`, `L2DATA`, `MB` or `SMBA`.
-    pub resource: String,
-    /// Number of the cache or memory controller (the domain ID of resctrl).
-    pub domain: u32,
-    /// For a cache, a mask of its ways. For bandwidth, percent (Intel) or units of 1/8 GB/s (AMD).
-    pub amount: u64,
-}
-
-impl ResourceShare {
-    /// The names of all resources.
-    pub const RESOURCES: [&'static str; 8] =
-        ["L3", "L3CODE", "L3DATA", "L2", "L2CODE", "L2DATA", "MB", "SMBA"];
-
-    /// True for a cache, whose shares are masks.
-    #[must_use]
-    pub fn is_cache(&self) -> bool {
-        self.resource.starts_with('L')
-    }
-
-    /// Parses one share: `L3:0=ff0`, `MB:1=50`; `None` if the text is not valid.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let (resource, rest) = text.trim().split_once(':')?;
-        let (domain, amount) = rest.split_once('=')?;
-        let known = Self::RESOURCES.into_iter().find(|known| *known == resource.trim())?;
-        let domain = domain.trim().parse().ok()?;
-        let mut share = Self { resource: known.to_owned(), domain, amount: 0 };
-        let amount = amount.trim();
-        share.amount = match share.is_cache() {
-            true => u64::from_str_radix(amount.trim_start_matches("0x"), 16).ok()?,
-            false => amount.parse().ok()?,
-        };
-        (share.amount > 0).then_some(share)
-    }
-}
-
-/// The share in the kernel's format.
-impl fmt::Display for ResourceShare {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resource, domain, amount } = self;
-        match self.is_cache() {
-            true => write!(f, "{resource}:{domain}={amount:x}"),
-            false => write!(f, "{resource}:{domain}={amount}"),
-        }
-    }
-}
+use super::{HOST_SETTING, ResourceShare, Said, Say, Scope, Setting, Tunable, Value, Values};
+use crate::{Finding, Plan, Topology, Tuning, Vendor};
 
 /// The shares of a plan.
 pub fn shares(tuning: &Tuning) -> impl Iterator<Item = &ResourceShare> {

@@ -6,7 +6,7 @@ use crate::{Finding, Smt};
 
 /// The row of this tunable. Apply sets it last, after it has moved what would be lost.
 pub static TUNABLE: Tunable = Tunable {
-    key: "smt",
+    key: offline::SMT,
     field: "smt",
     name: "SMT",
     meaning: "whether all threads of a core are in use",

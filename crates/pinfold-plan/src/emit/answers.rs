@@ -5,7 +5,6 @@
 use pinfold_model::tunables::{self, Said, Scope, Setting};
 
 use super::common::safe;
-use super::format::Format;
 
 /// The answers of one format for all tunables of a plan.
 pub(super) struct Answers {
@@ -20,9 +19,9 @@ pub(super) enum Line {
 }
 
 impl Answers {
-    /// Collects a format's answers for all tunables of the plan.
-    pub fn of(format: &Format, scope: Scope<'_>) -> Self {
-        let answer = |it: Setting| (safe(&it.to_string()), format.said(&it, &scope));
+    /// The answers of a format for all tunables of the plan.
+    pub fn of(scope: Scope<'_>, said: impl Fn(&Setting, &Scope<'_>) -> Said) -> Self {
+        let answer = |it: Setting| (safe(&it.to_string()), said(&it, &scope));
         Self { all: tunables::settings(scope.plan).into_iter().map(answer).collect() }
     }
 

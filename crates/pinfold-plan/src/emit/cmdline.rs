@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::tunables::huge_pages::{self, HugePagePool, pools};
-use pinfold_model::tunables::{Said, Scope, Value, new_irqs};
+use pinfold_model::tunables::huge_pages::{self, pools};
+use pinfold_model::tunables::{HugePagePool, Said, Scope, Value, new_irqs};
 use pinfold_model::{CpuSet, IrqPlan, NodeId, Plan, Role, ThreadPlan, Topology, VnodePlan};
 
 use super::answers::Line;

@@ -28,13 +28,14 @@ pub(super) fn nothing_kept(plan: &Plan, topology: &Topology, format: &str) -> St
     comment(&format!("# {text} {why} `{command}`"))
 }
 
-/// A comment on the CPUs from which a format cannot exclude other tasks; empty if there are none.
-pub(super) fn not_isolated(plan: &Plan, format: &str) -> String {
+/// A comment on the CPUs from which a format does not exclude other tasks, with what it does;
+/// empty if there are none.
+pub(super) fn not_isolated(plan: &Plan, instead: &str) -> String {
     if plan.exclusive.is_empty() {
         return String::new();
     }
     let text = format!(
-        "# The plan keeps other tasks off {}; {format} cannot. `pinfold apply` on the running machine \
+        "# The plan keeps other tasks off {}; {instead}. `pinfold apply` on the running machine \
          with the isolation scope {} does, and `--emit systemd` or `--emit tuned` from boot on.",
         plan.exclusive, plan.isolation
     );

@@ -50,7 +50,7 @@ pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Stri
     text.push_str(&iothreads(vnode, &guest));
     text.push_str(&common::no_dies(vnode, topology, "KubeVirt"));
     text.push_str(&tunables.missing_text("A KubeVirt manifest"));
-    text.push_str(&common::not_isolated(plan, "a KubeVirt manifest"));
+    text.push_str(&common::not_isolated(plan, "the kubelet keeps other pods off, no more"));
     remarks(&mut text, (plan, vnode), (&guest, topology));
     text
 }

@@ -56,7 +56,7 @@ pub fn proxmox((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Strin
     let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
     script.push_str(&tunables.text(""));
     script.push_str(&tunables.missing_text("qm"));
-    script.push_str(&common::not_isolated(plan, "qm"));
+    script.push_str(&common::not_isolated(plan, "qm cannot"));
     script.push_str(&format!(
         "\n# Not to be had from qm: iothreads follow its disks (iothread=1), and keep the PUs of the emulator here.\n\
          # The storage \"local\" must hold snippets: Datacenter, Storage, local, Content.\n\

@@ -77,7 +77,7 @@ pub fn virsh((plan, vnode): (&Plan, &VnodePlan)) -> String {
     let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
     script.push_str(&tunables.text(""));
     missing(&mut script, vnode);
-    script.push_str(&common::not_isolated(plan, "virsh"));
+    script.push_str(&common::not_isolated(plan, "virsh cannot"));
     script.push_str(&tunables.missing_text("virsh"));
     script
 }

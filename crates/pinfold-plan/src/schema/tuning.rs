@@ -4,10 +4,9 @@
 
 use std::fmt;
 
-use pinfold_model::tunables::cpu_quota::CpuQuota;
-use pinfold_model::tunables::huge_pages::HugePagePool;
-use pinfold_model::tunables::share::ResourceShare;
-use pinfold_model::tunables::{TUNABLES, Tunable, Value, Values};
+use pinfold_model::tunables::{
+    CpuQuota, HugePagePool, ResourceShare, TUNABLES, Tunable, Value, Values,
+};
 use pinfold_model::{NodeId, Tuning};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::ser::SerializeMap as _;

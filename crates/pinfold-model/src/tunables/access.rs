@@ -1,19 +1,7 @@
-//! The tunables that a plan sets, in addition to the placement of tasks.
-
-use std::collections::BTreeMap;
+//! Reading and setting the tunables of a plan.
 
 use super::{Invalid, TUNABLES, Tunable, Value, required};
-use crate::CpuSet;
-
-/// The tunables that a plan sets; those without a value stay unchanged. Policies, interrupts of
-/// single devices and memory nodes have their own parts of the plan.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tuning {
-    /// The values by key.
-    values: BTreeMap<&'static str, Vec<Value>>,
-    /// Whether the plan is not applied if the host lacks or refuses a tunable.
-    pub required: bool,
-}
+use crate::{CpuSet, Tuning};
 
 impl Tuning {
     /// Sets tunables from arguments of the command line: `thp=never`.

@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use super::cpu_quota::CpuQuota;
-use super::huge_pages::HugePagePool;
-use super::policy;
-use super::share::ResourceShare;
+use super::types::{CpuQuota, HugePagePool, ResourceShare};
 use crate::{CpuSet, NodeId, Policy};
 
 /// A value.
@@ -53,7 +50,7 @@ impl fmt::Display for Value {
             }
             Self::Share(share) => write!(f, "{share}"),
             Self::Quota(CpuQuota { quota_us, period_us }) => write!(f, "{quota_us}/{period_us}"),
-            Self::Policy(policy) => f.write_str(&policy::argument(*policy)),
+            Self::Policy(policy) => f.write_str(&policy.argument()),
         }
     }
 }
@@ -131,7 +128,7 @@ impl Values {
             Self::Pool => "NODE:SIZE_KIB:PAGES".to_owned(),
             Self::Share => "RESOURCE:DOMAIN=AMOUNT".to_owned(),
             Self::Quota => "QUOTA_US/PERIOD_US".to_owned(),
-            Self::Policy => policy::FORMS.to_owned(),
+            Self::Policy => Policy::FORMS.to_owned(),
         }
     }
 
@@ -193,7 +190,7 @@ impl Values {
                 let (quota_us, period_us) = (number(key, quota)?, number(key, period)?);
                 Ok(Value::Quota(CpuQuota { quota_us, period_us }))
             }
-            Self::Policy => policy::parse(text).map(Value::Policy),
+            Self::Policy => Policy::parse(text).map(Value::Policy),
         }
     }
 
@@ -230,7 +227,8 @@ impl Values {
     }
 
     /// What the kernel's file takes for a value.
-    pub(super) fn raw(self, value: &Value) -> String {
+    #[must_use]
+    pub fn raw(self, value: &Value) -> String {
         match (self, value) {
             (Self::HostCpus, Value::Cpus(pus)) => pus.to_mask(),
             (Self::Cpus { raw }, _) => raw.to_owned(),
