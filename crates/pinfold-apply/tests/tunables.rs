@@ -6,9 +6,9 @@ mod common;
 
 use common::{Bench, Case, VM, assert_same, set};
 use pinfold_apply::plan_steps;
-use pinfold_host::paths;
+use pinfold_host::{HostMut as _, paths};
 use pinfold_model::tunables::{TUNABLES, Tunable, Value, required};
-use pinfold_model::{CpuSet, IrqPlan, IsolationScope, PolicyRequest, Role, Severity};
+use pinfold_model::{CpuSet, IrqPlan, IsolationScope, PolicyRequest, Role, Severity, Tid};
 use pinfold_sim::{Knob, SimTask};
 
 const DEVICE: &str = "0000:05:00.0";
@@ -30,6 +30,13 @@ fn case() -> Case {
         .task(task(501, "CPU 0/KVM").thread_of(VM))
         .task(task(502, "IO disk").thread_of(VM))
         .build();
+    for above in ["/sys/fs/cgroup", "/sys/fs/cgroup/machine.slice"] {
+        host.write(&paths::cgroup_subtree_control(above), b"+cpu").unwrap();
+    }
+    // A task that may run on siblings alone would keep SMT on.
+    for tid in [300, 311] {
+        host.edit_task(Tid(tid), |task| task.asked = None);
+    }
     let mut case = Case { name: "tunables", host, ..common::v2() };
     case.target.own.clear();
     case.plan.isolation = IsolationScope::Host;
@@ -70,7 +77,12 @@ fn each_tunable_has_steps_takes_effect_and_is_undone() {
         let (bench, before, key) = (Bench::new(), case.host.snapshot(), tunable.key);
         let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
         let own: Vec<_> = planned.steps.iter().filter(|step| !without.contains(step)).collect();
-        assert_eq!(own.is_empty(), key == required::TUNABLE.key, "{key}: {planned:?}");
+        assert_eq!(
+            own.is_empty(),
+            key == required::TUNABLE.key,
+            "{key}: {:?}",
+            planned.findings.last()
+        );
         let applied = bench.apply(&case).unwrap();
         let refused = applied.findings.iter().find(|one| one.severity > Severity::Note);
         assert_eq!(refused, None, "{key}");
