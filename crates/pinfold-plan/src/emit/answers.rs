@@ -2,14 +2,14 @@
 //!
 //! In the text each answer follows a comment that names the tunable in the syntax of `--knob`.
 
-use pinfold_model::tunables::{self, Said, Scope, Setting};
+use pinfold_model::tunables::{self, FormatAnswer, Scope, Setting};
 
 use super::common::safe;
 
 /// The answers of one format for all tunables of a plan.
 pub(super) struct Answers {
     /// Each tunable's text form with the answer.
-    all: Vec<(String, Said)>,
+    all: Vec<(String, FormatAnswer)>,
 }
 
 /// A line of a format's text.
@@ -20,7 +20,7 @@ pub(super) enum Line {
 
 impl Answers {
     /// The answers of a format for all tunables of the plan.
-    pub fn of(scope: Scope<'_>, said: impl Fn(&Setting, &Scope<'_>) -> Said) -> Self {
+    pub fn of(scope: Scope<'_>, said: impl Fn(&Setting, &Scope<'_>) -> FormatAnswer) -> Self {
         let answer = |it: Setting| (safe(&it.to_string()), said(&it, &scope));
         Self { all: tunables::settings(scope.plan).into_iter().map(answer).collect() }
     }
@@ -29,7 +29,7 @@ impl Answers {
     pub fn lines(&self, wanted: &str) -> Vec<Line> {
         let mut found = Vec::new();
         for (name, said) in &self.all {
-            let Said::Words { place, lines, note } = said else { continue };
+            let FormatAnswer::Words { place, lines, note } = said else { continue };
             if *place != wanted {
                 continue;
             }
@@ -42,7 +42,7 @@ impl Answers {
 
     /// The tunables with lines in one section.
     pub fn names(&self, wanted: &str) -> Vec<String> {
-        let here = |said: &Said| matches!(said, Said::Words { place, .. } if *place == wanted);
+        let here = |said: &FormatAnswer| matches!(said, FormatAnswer::Words { place, .. } if *place == wanted);
         self.all.iter().filter(|(_, said)| here(said)).map(|(name, _)| name.clone()).collect()
     }
 
@@ -59,8 +59,10 @@ impl Answers {
     pub fn missing(&self, format: &str) -> Vec<String> {
         let with = |given: bool| {
             self.all.iter().filter_map(move |(name, said)| match said {
-                Said::Nothing(why) if why.is_empty() != given => Some((name, why)),
-                Said::Nothing(_) | Said::Words { .. } | Said::Elsewhere => None,
+                FormatAnswer::Nothing(why) if why.is_empty() != given => Some((name, why)),
+                FormatAnswer::Nothing(_) | FormatAnswer::Words { .. } | FormatAnswer::Elsewhere => {
+                    None
+                }
             })
         };
         let mut lines: Vec<String> = with(true)

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::tunables::huge_pages::{self, pools};
-use pinfold_model::tunables::{HugePagePool, Said, Scope, Value, new_irqs};
+use pinfold_model::tunables::{FormatAnswer, HugePagePool, Scope, Value, new_irqs};
 use pinfold_model::{CpuSet, IrqPlan, NodeId, Plan, Role, ThreadPlan, Topology, VnodePlan};
 
 use super::answers::Line;
 use super::common::safe;
 use super::common::{comment, headline, nothing_kept, without_boot_pu};
 use super::format::{Format, Syntax};
-use crate::boot::{self, Standing};
+use crate::boot::{self, BootParameterState};
 use crate::guest_numa::{cells, shares};
 use crate::text::verb;
 
@@ -25,7 +25,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Lines,
     write: |plan, topology, _| Ok(cmdline(plan, topology)),
-    tunable: |_, _| Said::host(),
+    tunable: |_, _| FormatAnswer::host(),
 };
 
 /// The parameters on one line, with comments on how to set them, their requirements and their
@@ -172,13 +172,13 @@ fn changes(line: &[String], topology: &Topology) -> String {
                           #   Fedora: grubby --update-kernel=ALL, with --remove-args=\"OLD\" --args=\"NEW\".\n\
                           #   systemd-boot: /etc/kernel/cmdline.\n";
     let standing = |parameter: &String| boot::standing(parameter, &topology.boot_parameters);
-    let standings: Vec<Standing> = line.iter().map(standing).collect();
-    if standings.iter().all(|one| *one == Standing::New) {
+    let standings: Vec<BootParameterState> = line.iter().map(standing).collect();
+    if standings.iter().all(|one| *one == BootParameterState::New) {
         return "# Debian, Ubuntu: append to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, then update-grub.\n\
                 # Fedora: grubby --update-kernel=ALL --args=\"…\". systemd-boot: /etc/kernel/cmdline.\n"
             .to_owned();
     }
-    if standings.iter().all(|one| *one == Standing::There) {
+    if standings.iter().all(|one| *one == BootParameterState::There) {
         return "# This host boots with all of this line already: nothing is to be changed.\n"
             .to_owned();
     }
@@ -187,9 +187,9 @@ fn changes(line: &[String], topology: &Topology) -> String {
             .to_owned();
     for (parameter, standing) in line.iter().zip(&standings) {
         let change = match standing {
-            Standing::New => format!("append {parameter}"),
-            Standing::There => format!("{parameter}: already there"),
-            Standing::Other(old) => format!("replace {old} with {parameter}"),
+            BootParameterState::New => format!("append {parameter}"),
+            BootParameterState::There => format!("{parameter}: already there"),
+            BootParameterState::Other(old) => format!("replace {old} with {parameter}"),
         };
         text.push_str(&format!("#   {}\n", safe(&change)));
     }

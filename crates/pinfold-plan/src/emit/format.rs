@@ -1,6 +1,6 @@
 //! What all output formats have in common: name, scope, and how several texts stand in one file.
 
-use pinfold_model::tunables::{Said, Scope, Setting};
+use pinfold_model::tunables::{FormatAnswer, Scope, Setting};
 use pinfold_model::{NotSingle, Plan, QemuCommand, Topology};
 
 use super::answers::Answers;
@@ -19,7 +19,7 @@ pub struct Format {
     pub(super) syntax: Syntax,
     pub(super) write: fn(&Plan, &Topology, &QemuCommand) -> Result<String, NotSingle>,
     /// How the format expresses a tunable whose row does not name it.
-    pub(super) tunable: fn(&Setting, &Scope<'_>) -> Said,
+    pub(super) tunable: fn(&Setting, &Scope<'_>) -> FormatAnswer,
 }
 
 /// How comments and several texts are written in one file.
@@ -56,7 +56,7 @@ impl Format {
     }
 
     /// How the format expresses one tunable.
-    pub(super) fn said(&self, setting: &Setting, scope: &Scope<'_>) -> Said {
+    pub(super) fn said(&self, setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
         let own = setting.tunable.said.iter().find(|(format, _)| *format == self.name);
         match own {
             Some((_, say)) => say.said(setting, scope),
@@ -111,7 +111,7 @@ pub(crate) fn table(formats: &[Format], plans: &[Plan], topology: &Topology) -> 
             for format in formats {
                 let vnode = Some(&plan.vnodes[0]);
                 let scope = Scope { plan, vnode, topology: Some(topology) };
-                let own = !matches!(format.said(&setting, &scope), Said::Nothing(_));
+                let own = !matches!(format.said(&setting, &scope), FormatAnswer::Nothing(_));
                 cells.entry((key, format.name)).or_default().push(own);
             }
         }

@@ -6,7 +6,7 @@
 //! comments on the rest. KubeVirt accepts `numa` only with huge pages, and `realtime` only with
 //! `numa`.
 
-use pinfold_model::tunables::{Said, Scope};
+use pinfold_model::tunables::{FormatAnswer, Scope};
 use pinfold_model::{CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
 use super::common::{self, Siblings, headline};
@@ -21,7 +21,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Yaml,
     write: |plan, topology, _| Ok(kubevirt((plan, plan.single()?), topology)),
-    tunable: |_, _| Said::host(),
+    tunable: |_, _| FormatAnswer::host(),
 };
 
 /// YAML for `spec.template` of a `VirtualMachine`, with comments on what it cannot express.

@@ -6,7 +6,7 @@
 
 use pinfold_model::command::quote;
 use pinfold_model::text::counted;
-use pinfold_model::tunables::{Said, Scope};
+use pinfold_model::tunables::{FormatAnswer, Scope};
 use pinfold_model::{CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
 use super::common::{self, Siblings, headline, reserved};
@@ -21,7 +21,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Script,
     write: |plan, topology, _| Ok(nova((plan, plan.single()?), topology)),
-    tunable: |_, _| Said::host(),
+    tunable: |_, _| FormatAnswer::host(),
 };
 
 /// Commands for the flavor `$1`, and the lines for `nova.conf` in comments.

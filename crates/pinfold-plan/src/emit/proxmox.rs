@@ -5,7 +5,7 @@
 //! `debug-threads=on`, which Proxmox always uses (<https://pve.proxmox.com/pve-docs/qm.1.html>,
 //! hookscripts: section 10.13 of its guide).
 
-use pinfold_model::tunables::{Said, Scope};
+use pinfold_model::tunables::{FormatAnswer, Scope};
 use pinfold_model::{CpuSet, MemoryPlan, Plan, PuId, Role, Topology, Vendor, VnodePlan};
 
 use super::common::{self, headline, plain_name};
@@ -24,7 +24,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Script,
     write: |plan, topology, _| Ok(proxmox((plan, plan.single()?), topology)),
-    tunable: |_, _| Said::host(),
+    tunable: |_, _| FormatAnswer::host(),
 };
 
 /// Commands and hookscript in one script for the Proxmox host: `sh THIS VMID`.

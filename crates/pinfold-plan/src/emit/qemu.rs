@@ -14,7 +14,7 @@ mod cpu;
 mod memory;
 
 use pinfold_model::command::quote;
-use pinfold_model::tunables::{Said, Scope};
+use pinfold_model::tunables::{FormatAnswer, Scope};
 use pinfold_model::{
     NotSingle, Plan, Policy, QemuCommand, QemuOption, Role, ThreadPlan, Topology, VnodePlan,
 };
@@ -39,7 +39,7 @@ pub(super) const FORMAT: Format = Format {
     syntax: Syntax::Script,
     write: qemu,
     // All are in the plan that the script passes to `pinfold apply`.
-    tunable: |_, _| Said::lines(APPLY, Vec::new()),
+    tunable: |_, _| FormatAnswer::lines(APPLY, Vec::new()),
 };
 
 /// A start script for a QEMU command under `plan`.

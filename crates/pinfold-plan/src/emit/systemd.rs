@@ -6,7 +6,7 @@
 //! QEMU's threads (`systemd.exec(5)`). A unit cannot express single threads: the vCPUs' own pins
 //! need `pinfold apply`, which the drop-in names. Each file begins with `# FILE:` and its path.
 
-use pinfold_model::tunables::{Place, Said, Scope, Setting};
+use pinfold_model::tunables::{FormatAnswer, PinElement, Scope, Setting};
 use pinfold_model::{Plan, Role, Speed, VnodeKind, VnodePlan};
 
 use super::common::{headline, plain_name, reserved};
@@ -111,16 +111,18 @@ const SYSCTL: &str = "sysctl";
 const TMPFILES: &str = "tmpfiles";
 
 /// The files that systemd writes at boot for a tunable of the host.
-fn files(setting: &Setting, scope: &Scope<'_>) -> Said {
-    let Some(kernel) = setting.tunable.kernel else { return Said::host() };
+fn files(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
+    let Some(kernel) = setting.tunable.kernel else { return FormatAnswer::host() };
     let files = setting.tunable.files(&setting.value, &scope.pus()).into_iter();
     match kernel.place {
-        Place::Sysctl(name) => {
-            Said::lines(SYSCTL, files.map(|(_, value)| format!("{name} = {value}")).collect())
-        }
-        Place::Host(_) | Place::Cpu(_) | Place::Pool => {
-            Said::lines(TMPFILES, files.map(|(path, value)| written(&path, &value)).collect())
-        }
+        PinElement::Sysctl(name) => FormatAnswer::lines(
+            SYSCTL,
+            files.map(|(_, value)| format!("{name} = {value}")).collect(),
+        ),
+        PinElement::Host(_) | PinElement::Cpu(_) | PinElement::Pool => FormatAnswer::lines(
+            TMPFILES,
+            files.map(|(path, value)| written(&path, &value)).collect(),
+        ),
     }
 }
 

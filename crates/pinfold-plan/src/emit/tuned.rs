@@ -7,7 +7,9 @@
 //! disabled, lets every matching task run everywhere. So the profile excludes the machine's threads
 //! from tuned's scheduler plugin.
 
-use pinfold_model::tunables::{Place, Said, Scope, Setting, new_irqs, rt_throttle, workqueues};
+use pinfold_model::tunables::{
+    FormatAnswer, PinElement, Scope, Setting, new_irqs, rt_throttle, workqueues,
+};
 use pinfold_model::{CpuSet, Plan, Policy, ThreadPlan, Topology, VnodePlan};
 
 use super::answers::Answers;
@@ -190,15 +192,16 @@ impl Profile {
 }
 
 /// tuned's setting for a tunable of the host, by section; each section is the plugin of that name.
-fn files(setting: &Setting, scope: &Scope<'_>) -> Said {
-    let Some(kernel) = setting.tunable.kernel else { return Said::host() };
+fn files(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
+    let Some(kernel) = setting.tunable.kernel else { return FormatAnswer::host() };
     let files = setting.tunable.files(&setting.value, &scope.pus()).into_iter();
     match kernel.place {
-        Place::Sysctl(name) => {
-            Said::lines(SYSCTL, files.map(|(_, value)| format!("{name}={value}")).collect())
+        PinElement::Sysctl(name) => {
+            FormatAnswer::lines(SYSCTL, files.map(|(_, value)| format!("{name}={value}")).collect())
         }
-        Place::Host(_) | Place::Cpu(_) | Place::Pool => {
-            Said::lines(SYSFS, files.map(|(path, value)| format!("{path}={value}")).collect())
-        }
+        PinElement::Host(_) | PinElement::Cpu(_) | PinElement::Pool => FormatAnswer::lines(
+            SYSFS,
+            files.map(|(path, value)| format!("{path}={value}")).collect(),
+        ),
     }
 }

@@ -6,7 +6,7 @@
 //! (<https://www.libvirt.org/manpages/virsh.html>).
 
 use pinfold_model::command::quote;
-use pinfold_model::tunables::{Said, Scope};
+use pinfold_model::tunables::{FormatAnswer, Scope};
 use pinfold_model::{Plan, Role, VnodePlan};
 
 use super::common::safe;
@@ -23,7 +23,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Lines,
     write: |plan, _, _| Ok(virsh((plan, plan.single()?))),
-    tunable: |_, _| Said::host(),
+    tunable: |_, _| FormatAnswer::host(),
 };
 
 /// A shell script of `virsh` commands that pin the domain `vnode.name` as planned.
