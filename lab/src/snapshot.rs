@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::CpuSet;
+use pinfold_model::tunables::TUNABLES;
 
 use crate::error::LabError;
 use crate::guest::Guest;
@@ -30,15 +31,17 @@ find ROOT -type d | sort | sed "s/$/:group/"
 find ROOT -name "cpuset.*" ! -name "*memory_pressure" -o -name cgroup.subtree_control | sort | xargs grep -s -H "" || true
 "#;
 
-/// Tunables of the host that a plan may set, for [`Snapshot::take_with`].
-pub(crate) const HOST_KNOBS: &str = "/proc/irq/default_smp_affinity /proc/irq/*/smp_affinity_list \
-    /proc/sys/kernel/numa_balancing /proc/sys/kernel/sched_rt_runtime_us \
-    /sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/mm/ksm/run \
-    /sys/devices/virtual/workqueue/cpumask \
-    /sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages \
-    /sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us \
-    /sys/devices/system/cpu/online /sys/devices/system/cpu/smt/control \
-    /sys/fs/cgroup/*/cpu.weight /sys/fs/cgroup/*/cpu.max";
+/// Shell patterns for the tunables of the host that a plan may set, for [`Snapshot::take_with`].
+pub(crate) fn host_knobs() -> String {
+    let files = TUNABLES.iter().filter_map(|one| Some(one.kernel?.pattern()));
+    let more = [
+        "/proc/irq/*/smp_affinity_list",
+        "/sys/devices/system/cpu/online",
+        "/sys/fs/cgroup/*/cpu.weight",
+        "/sys/fs/cgroup/*/cpu.max",
+    ];
+    files.chain(more.map(str::to_owned)).collect::<Vec<_>>().join(" ")
+}
 
 const KERNEL_THREAD: u64 = 0x0020_0000; // PF_KTHREAD
 const UNMOVABLE: u64 = 0x0400_0000; // PF_NO_SETAFFINITY

@@ -4,6 +4,7 @@
 //! that isolation could move.
 
 use pinfold_host::{Host, HostError, paths};
+use pinfold_model::tunables::{partition, rt_throttle};
 use pinfold_model::{CpuSet, Finding, Plan, Policy, Role, TaskId, Tid};
 
 use crate::actuators::partition_fault;
@@ -122,7 +123,7 @@ fn dangers(host: &dyn Host, plan: &Plan) -> Result<Vec<Finding>, HostError> {
     if real_time_priority(plan).is_none() {
         return Ok(Vec::new());
     }
-    let hint = match plan.tuning.real_time_throttle {
+    let hint = match plan.tuning.switch(&rt_throttle::TUNABLE) {
         Some(false) => "the plan asks for that; undo switches it back to what it was",
         Some(true) | None => {
             "undo, and apply with --knob rt-throttle=on; or sysctl kernel.sched_rt_runtime_us=950000"
@@ -141,7 +142,7 @@ pub(crate) fn health(
 ) -> Result<Vec<Finding>, HostError> {
     let online = tasks::unless_gone(cpusets::list(host, &paths::cpu_online()))?;
     let mut findings = online.map_or_else(Vec::new, |online| missing_pus(&online, plan));
-    if plan.tuning.partition.is_none() {
+    if !plan.tuning.has(&partition::TUNABLE) {
         return Ok(findings);
     }
     let (Some(cpusets), Some(vm)) = (Cpusets::find(host)?, tasks::stat(host, target.pid)?) else {

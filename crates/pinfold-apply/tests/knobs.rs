@@ -4,10 +4,10 @@
 
 mod common;
 
-use common::{Bench, Case, set};
+use common::{Bench, Case};
 use pinfold_apply::{Extent, Roles, WatchEvent, Watcher, knobs};
 use pinfold_host::{Host, HostMut as _, paths};
-use pinfold_model::{HugePagePool, NodeId, Role, TaskId, Tid, TransparentHugePages};
+use pinfold_model::{NodeId, Role, TaskId, Tid, Tuning};
 use pinfold_sim::{Knob, SimTask};
 
 const PAGE: u64 = 2 << 20;
@@ -20,11 +20,8 @@ fn case() -> Case {
         .knob(&paths::node_huge_pages(NodeId(0), PAGE), Knob::Pool(64), "3\n")
         .knob(&paths::workqueue_cpumask(), Knob::Mask, "ff\n");
     let mut case = common::alone("knobs", builder);
-    let tuning = &mut case.plan.tuning;
-    tuning.transparent_huge_pages = Some(TransparentHugePages::Never);
-    tuning.numa_balancing = Some(false);
-    tuning.workqueues = Some(set("0,4"));
-    tuning.huge_pages = vec![HugePagePool { node: NodeId(0), page_bytes: PAGE, pages: 100 }];
+    let words = ["thp=never", "numa-balancing=off", "workqueues=0,4", "huge-pages=0:2048:100"];
+    case.plan.tuning = Tuning::of(&words).unwrap();
     case.host.fail_on(&format!("write {}", paths::workqueue_cpumask()), 1);
     case
 }

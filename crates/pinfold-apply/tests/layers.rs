@@ -9,13 +9,10 @@
 
 mod common;
 
-use common::{Bench, assert_same, set};
+use common::{Bench, assert_same};
 use pinfold_apply::{NewJournal, Target, UndoReport, apply, undo, unobserved};
 use pinfold_host::{Host as _, HostMut as _, paths};
-use pinfold_model::{
-    HugePagePool, IsolationScope, NodeId, Plan, PuId, Role, SamePageMerging, Tid,
-    TransparentHugePages, Tuning,
-};
+use pinfold_model::{IsolationScope, NodeId, Plan, PuId, Role, Tid, Tuning};
 use pinfold_sim::{Knob, SimBuilder, SimHost};
 
 /// Processes that are placed one after the other: virtual machines, or what stands for one.
@@ -37,21 +34,17 @@ fn knobs(builder: SimBuilder) -> SimBuilder {
 
 /// What a placement asks for; the third asks for some values that the host has by itself.
 fn tuning(choice: usize) -> Tuning {
-    let thp =
-        [TransparentHugePages::Never, TransparentHugePages::Always, TransparentHugePages::Madvise];
-    let merging = [SamePageMerging::Run, SamePageMerging::Unmerge, SamePageMerging::Stop];
-    let pages = [16, 200, 3][choice];
-    Tuning {
-        new_irqs: Some(set(["0,4", "0", "0-7"][choice])),
-        numa_balancing: Some([false, true, false][choice]),
-        transparent_huge_pages: Some(thp[choice]),
-        same_page_merging: Some(merging[choice]),
-        governor: Some(["performance", "powersave", "ondemand"][choice].to_owned()),
-        max_khz: Some([700_000, 900_000, 3_600_000][choice]),
+    Tuning::of(&[
+        ["new-irqs=0,4", "new-irqs=0", "new-irqs=0-7"][choice],
+        ["numa-balancing=off", "numa-balancing=on", "numa-balancing=off"][choice],
+        ["thp=never", "thp=always", "thp=madvise"][choice],
+        ["ksm=run", "ksm=unmerge", "ksm=stop"][choice],
+        ["governor=performance", "governor=powersave", "governor=ondemand"][choice],
+        ["max-khz=700000", "max-khz=900000", "max-khz=3600000"][choice],
         // The second is more than the host can give.
-        huge_pages: vec![HugePagePool { node: NodeId(1), page_bytes: 2 << 20, pages }],
-        ..Tuning::default()
-    }
+        ["huge-pages=1:2048:16", "huge-pages=1:2048:200", "huge-pages=1:2048:3"][choice],
+    ])
+    .unwrap()
 }
 
 /// A plan for one process that is all emulator.
@@ -112,14 +105,13 @@ fn three_placements_leave_nothing_in_whatever_order_they_are_reverted() {
 #[test]
 fn what_the_last_one_set_stays_until_it_is_reverted() {
     let wanted = |choice: usize| ["0", "2", "1"][choice];
-    let merging = [SamePageMerging::Stop, SamePageMerging::Unmerge, SamePageMerging::Run];
+    let merging = ["ksm=stop", "ksm=unmerge", "ksm=run"];
     for order in ORDERS {
         let (host, bench) = (host(), Bench::new());
         host.write(&paths::ksm_run(), b"2").unwrap();
         // 2 → 0 → 2 → 1: the second sets what the host had.
         for (pid, merging) in PLACED.into_iter().zip(merging) {
-            let tuning = Tuning { same_page_merging: Some(merging), ..Tuning::default() };
-            place(&bench, &host, pid, &plan(tuning, "0,4"));
+            place(&bench, &host, pid, &plan(Tuning::of(&[merging]).unwrap(), "0,4"));
         }
         let mut active = vec![0, 1, 2];
         for place in order {

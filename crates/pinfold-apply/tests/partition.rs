@@ -14,14 +14,15 @@ use pinfold_apply::{
     ApplyError, Extent, Point, Refusal, Roles, WatchEvent, Watcher, plan_steps, status, vanished,
 };
 use pinfold_host::{Host, HostMut as _, paths};
+use pinfold_model::tunables::partition;
 use pinfold_model::{
-    CpuSet, IsolationScope, Partition, PuId, Role, Severity, TaskId, ThreadPlan, Tid,
+    CpuSet, IsolationScope, PuId, Role, Severity, TaskId, ThreadPlan, Tid, Tuning,
 };
 use pinfold_sim::{CgroupVersion, SimBuilder, SimHost, SimTask};
 
 fn with_partition(case: &Case, scope: IsolationScope) -> Case {
     let mut case = case.with(scope);
-    case.plan.tuning.partition = Some(Partition::Isolated);
+    case.plan.tuning.add("partition=isolated").unwrap();
     // One PU for the one vCPU; its sibling is kept free.
     case.plan.vnodes[0].threads[0].pus = set("2");
     case
@@ -220,7 +221,7 @@ fn a_worker_that_a_vcpu_makes_leaves_the_partition_and_an_invalid_one_is_reporte
 fn hotplug() -> Case {
     let donor = common::v2();
     let mut case = with_partition(&donor, IsolationScope::Host);
-    case.plan.tuning.partition = None;
+    case.plan.tuning.unset(&partition::TUNABLE);
     case.plan.vnodes[0].threads[1].pus = set("0-1");
     case.plan.vnodes[0].threads[2].pus = set("0-1");
     case.plan.housekeeping = set("0-1,3-5,7");
@@ -243,12 +244,11 @@ fn hotplug() -> Case {
 
 #[test]
 fn smt_and_single_pus_go_offline_and_come_back() {
-    let check = |smt: Option<bool>, offline: Option<&str>, online: &str| {
+    let check = |words: &[&str], online: &str| {
         let mut case = hotplug();
         case.host.set_file("/nothing", "");
         case.host.edit_task(Tid(311), |task| task.asked = None);
-        case.plan.tuning.smt = smt;
-        case.plan.tuning.offline = offline.map(set);
+        case.plan.tuning = Tuning::of(words).unwrap();
         let (bench, before) = (Bench::new(), case.host.snapshot());
         let applied = bench.apply(&case).unwrap();
         assert_eq!(read(&case.host, &paths::cpu_online()), online, "{applied:?}");
@@ -256,9 +256,9 @@ fn smt_and_single_pus_go_offline_and_come_back() {
         assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
         assert_same(&before, &case.host, online);
     };
-    check(Some(false), None, "0-3");
-    check(None, Some("5,7"), "0-4,6");
-    check(Some(false), Some("3"), "0-2");
+    check(&["smt=off"], "0-3");
+    check(&["offline=5,7"], "0-4,6");
+    check(&["smt=off", "offline=3"], "0-2");
 }
 
 #[test]
@@ -271,24 +271,24 @@ fn pus_in_use_and_the_last_ones_of_the_host_stay_online() {
             other => panic!("{other:?}"),
         }
     };
-    let in_use = refused(&|case| case.plan.tuning.offline = Some(set("2")));
+    let in_use = refused(&|case| case.plan.tuning.add("offline=2").unwrap());
     assert!(matches!(&in_use, Refusal::OfflineInUse { pus } if *pus == set("2")), "{in_use}");
     assert!(in_use.hint().is_some());
     let last = refused(&|case| {
         case.plan.housekeeping = set("4-5");
-        case.plan.tuning.offline = Some(set("4-5"));
+        case.plan.tuning.add("offline=4-5").unwrap();
     });
     assert!(matches!(last, Refusal::NoHousekeeping), "{last}");
     // The first thread of a core may be the one that is offline.
     let mut case = hotplug();
     case.host.set_online(&set("0-2,4-7"));
-    case.plan.tuning.smt = Some(false);
+    case.plan.tuning.add("smt=off").unwrap();
     let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
     assert!(planned.findings.iter().any(|one| one.text.contains("with PUs 3 offline")));
     assert!(!planned.steps.iter().any(|step| step.change.to_string().contains("smt/control")));
     // A task that may run nowhere else would lose its mask.
     let mut case = hotplug();
-    case.plan.tuning.offline = Some(set("6-7"));
+    case.plan.tuning.add("offline=6-7").unwrap();
     let applied = Bench::new().apply(&case).unwrap();
     let reported = applied.findings.iter().find(|one| one.text.contains("311 (in:imuxsock)"));
     assert!(reported.is_some_and(|one| one.hint.is_some()), "{applied:?}");
@@ -300,7 +300,7 @@ fn refusals_of_the_kernel_are_reported_with_a_hint() {
     let file = paths::cpu_is_online(PuId(5));
     for errno in [1, 16, 28, 30] {
         let mut case = hotplug();
-        case.plan.tuning.offline = Some(set("5"));
+        case.plan.tuning.add("offline=5").unwrap();
         let (bench, before) = (Bench::new(), case.host.snapshot());
         case.host.fail_on(&format!("write {file} "), errno);
         let applied = bench.apply(&case).unwrap();
@@ -425,6 +425,6 @@ fn a_thread_with_several_pus_is_reported_to_be_unbalanced() {
         planned.findings.iter().any(|one| one.text.contains("balances nothing"))
     };
     assert!(reported(&case));
-    case.plan.tuning.partition = Some(Partition::Root);
+    case.plan.tuning.add("partition=root").unwrap();
     assert!(!reported(&case));
 }

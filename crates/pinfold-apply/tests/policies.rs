@@ -8,7 +8,7 @@ mod common;
 use common::{Bench, Case, assert_same, break_at, set};
 use pinfold_apply::{ApplyError, Point, Refusal, plan_steps, status};
 use pinfold_host::{Host as _, HostMut as _, paths};
-use pinfold_model::{IsolationScope, Partition, Policy, Tid};
+use pinfold_model::{IsolationScope, Policy, Tid};
 use pinfold_sim::SimHost;
 
 const US: u64 = 1000;
@@ -117,13 +117,13 @@ fn a_throttle_that_is_off_is_reported_and_can_be_switched() {
     case.plan.vnodes[0].threads[0].policy = Some(Policy::Idle);
     assert!(dangers(&case).is_empty(), "no thread is real-time");
     case.plan.vnodes[0].threads[0].policy = Some(Policy::Fifo { priority: 1 });
-    case.plan.tuning.real_time_throttle = Some(true);
+    case.plan.tuning.add("rt-throttle=on").unwrap();
     let before = case.host.snapshot();
     bench.apply(&case).unwrap();
     assert_eq!(case.host.read_text(&throttle).unwrap(), "950000\n");
     assert!(bench.undo(&case).is_complete());
     assert_same(&before, &case.host, "switched on and back");
-    case.plan.tuning.real_time_throttle = Some(false);
+    case.plan.tuning.add("rt-throttle=off").unwrap();
     case.host.write(&throttle, b"500000").unwrap();
     bench.apply(&case).unwrap();
     assert_eq!(case.host.read_text(&throttle).unwrap(), "-1\n");
@@ -212,20 +212,20 @@ fn a_deadline_is_given_where_the_partition_is_the_domain() {
 
 #[test]
 fn a_deadline_in_a_partition_that_the_plan_makes_is_refused_with_why() {
-    let refused = |kind: Partition| {
+    let refused = |partition: &str| {
         let mut case = with_deadline("2,6", 0);
         case.plan.exclusive = set("2,6");
         case.plan.isolation = IsolationScope::Host;
-        case.plan.tuning.partition = Some(kind);
+        case.plan.tuning.add(partition).unwrap();
         match Bench::new().apply(&case) {
             Err(ApplyError::Refused(refusal)) => refusal,
             other => panic!("{other:?}"),
         }
     };
-    let late = refused(Partition::Root);
+    let late = refused("partition=root");
     assert!(matches!(late, Refusal::DeadlineBeforePartition { .. }), "{late}");
     assert!(late.hint().unwrap().contains("cpuset.cpus.partition=root"));
-    let isolated = refused(Partition::Isolated);
+    let isolated = refused("partition=isolated");
     assert!(matches!(isolated, Refusal::DeadlineInIsolated { .. }), "{isolated}");
     assert!(isolated.to_string().contains("all isolated PUs"), "{isolated}");
 }

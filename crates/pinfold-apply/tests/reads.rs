@@ -13,17 +13,20 @@ use common::counted::CountedHost;
 use common::{Bench, Case, cases};
 use pinfold_apply::{apply, plan_steps, unobserved};
 use pinfold_host::paths;
-use pinfold_model::Partition;
+use pinfold_model::Tuning;
 
 /// Every host and scope, also with tunables that the same files decide.
 fn plans() -> impl Iterator<Item = (String, Case)> {
     cases().into_iter().flat_map(|case| {
         let mut tuned = case.clone();
-        tuned.plan.tuning.real_time_throttle = Some(false);
-        tuned.plan.tuning.numa_balancing = Some(false);
-        tuned.plan.tuning.smt = Some(false);
-        tuned.plan.tuning.cpu_weight = Some(200);
-        tuned.plan.tuning.partition = Some(Partition::Isolated);
+        tuned.plan.tuning = Tuning::of(&[
+            "rt-throttle=off",
+            "numa-balancing=off",
+            "smt=off",
+            "cpu-weight=200",
+            "partition=isolated",
+        ])
+        .unwrap();
         let what = format!("{}, isolate {}", case.name, case.plan.isolation);
         [(what.clone(), case), (format!("{what}, tuned"), tuned)]
     })

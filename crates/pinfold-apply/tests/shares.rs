@@ -7,12 +7,12 @@ mod common;
 use common::{Bench, Case, assert_same, break_at};
 use pinfold_apply::{Counter, Point, plan_steps};
 use pinfold_host::{Host as _, HostMut as _, paths};
-use pinfold_model::ResourceShare;
 
 fn case(shares: &[&str], classes: usize) -> Case {
     let mut case = common::alone("shares", common::v2_builder().resctrl(2, classes));
-    case.plan.tuning.shares =
-        shares.iter().map(|text| ResourceShare::parse(text).unwrap()).collect();
+    for share in shares {
+        case.plan.tuning.add(&format!("share={share}")).unwrap();
+    }
     case
 }
 
@@ -86,7 +86,7 @@ fn bandwidth_that_is_rounded_is_reported() {
 #[test]
 fn a_host_without_it_and_threads_of_another_program_are_reported() {
     let mut lacking = common::v2();
-    lacking.plan.tuning.shares = vec![ResourceShare::parse("L3:0=f").unwrap()];
+    lacking.plan.tuning.add("share=L3:0=f").unwrap();
     let planned = plan_steps(&lacking.host, &lacking.plan, &lacking.target).unwrap();
     let reported = planned.findings.iter().find(|one| one.subject == "resctrl").unwrap();
     assert!(reported.hint.as_ref().unwrap().contains("mount -t resctrl"), "{reported:?}");

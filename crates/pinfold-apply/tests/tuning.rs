@@ -14,10 +14,8 @@ use std::collections::BTreeSet;
 use common::{Bench, Case, assert_same, break_at, set};
 use pinfold_apply::{ApplyError, Point, plan_steps};
 use pinfold_host::{Host as _, HostMut as _, paths};
-use pinfold_model::{
-    Change, CpuSet, HugePagePool, IrqPlan, MemoryPlan, NodeId, PuId, SamePageMerging, Tid,
-    TransparentHugePages, Tuning,
-};
+use pinfold_model::tunables::huge_pages;
+use pinfold_model::{Change, CpuSet, IrqPlan, MemoryPlan, NodeId, PuId, Tid, Tuning};
 use pinfold_sim::{Knob, SimBuilder, SimHost, SimPages, SimTask};
 
 const DEVICE: &str = "0000:05:00.0";
@@ -58,19 +56,19 @@ fn knobs(builder: SimBuilder) -> SimBuilder {
 }
 
 fn tuning() -> Tuning {
-    Tuning {
-        new_irqs: Some(set("0,4")),
-        workqueues: Some(set("0,4")),
-        numa_balancing: Some(false),
-        transparent_huge_pages: Some(TransparentHugePages::Never),
-        same_page_merging: Some(SamePageMerging::Unmerge),
-        wake_up_us: Some(0),
-        governor: Some("performance".to_owned()),
-        min_khz: Some(500_000),
-        max_khz: Some(700_000),
-        huge_pages: vec![HugePagePool { node: NodeId(1), page_bytes: 2 << 20, pages: 16 }],
-        ..Tuning::default()
-    }
+    Tuning::of(&[
+        "new-irqs=0,4",
+        "workqueues=0,4",
+        "numa-balancing=off",
+        "thp=never",
+        "ksm=unmerge",
+        "wake-up-us=0",
+        "governor=performance",
+        "min-khz=500000",
+        "max-khz=700000",
+        "huge-pages=1:2048:16",
+    ])
+    .unwrap()
 }
 
 /// The machine alone in a group with a cpuset, a third of its pages on the wrong node.
@@ -334,7 +332,8 @@ fn what_a_host_lacks_is_a_finding_unless_it_is_required() {
 #[test]
 fn fewer_huge_pages_than_asked_are_reported_and_undone() {
     let mut case = case();
-    case.plan.tuning.huge_pages[0].pages = 100;
+    case.plan.tuning.unset(&huge_pages::TUNABLE);
+    case.plan.tuning.add("huge-pages=1:2048:100").unwrap();
     let (bench, before) = (Bench::new(), case.host.snapshot());
     let applied = bench.apply(&case).unwrap();
     assert!(applied.findings.iter().any(|one| one.text.contains("is 64, 100 were asked")));
@@ -378,7 +377,8 @@ fn what_the_kernel_made_of_a_number_is_ours() {
     let most = paths::cpufreq_file(PuId(0), "scaling_max_freq");
     // 700000 become 400000, which is not on the way from 3600000.
     let mut case = case_with(|builder| builder.knob(&most, Knob::Steps(400_000), "3600000\n"));
-    case.plan.tuning.huge_pages[0].pages = 100;
+    case.plan.tuning.unset(&huge_pages::TUNABLE);
+    case.plan.tuning.add("huge-pages=1:2048:100").unwrap();
     let (bench, before) = (Bench::new(), case.host.snapshot());
     bench.apply(&case).unwrap();
     assert_eq!(read(&case.host, &pool), "64");

@@ -27,7 +27,7 @@ use crate::fault::Fault;
 use crate::keys::Keys;
 use crate::value::{self, Value, ValueKind, decimal, unit_bytes};
 
-pub use knobs::{KNOBS, knob};
+pub use knobs::knob;
 pub use locate::{place_of, place_of_key};
 
 const REQUEST: &[&str] =

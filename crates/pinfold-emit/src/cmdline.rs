@@ -5,17 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{
-    CpuSet, HugePagePool, IrqPlan, NodeId, Partition, Plan, ThreadPlan, Topology, VnodePlan,
-};
-use pinfold_plan::Tunable;
+use pinfold_model::tunables::huge_pages::{self, pools};
+use pinfold_model::tunables::{FormatAnswer, HugePagePool, Scope, Value, new_irqs};
+use pinfold_model::{CpuSet, IrqPlan, NodeId, Plan, ThreadPlan, Topology, VnodePlan};
+
+use super::answers::Line;
+use super::common::{comment, headline, nothing_kept, safe};
+use super::format::{Format, Syntax};
 use pinfold_plan::boot::{self, BootParameterState, keeping_off, without_boot_pu};
 use pinfold_plan::guest_numa::{cells, shares};
 use pinfold_plan::text::verb;
-
-use super::common::{comment, headline, nothing_kept, safe};
-use super::format::{Format, Syntax};
-use super::said::{FormatAnswer, Line, Scope};
 
 /// The format.
 pub(super) const FORMAT: Format = Format {
@@ -25,7 +24,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Lines,
     write: |plan, topology, _| Ok(cmdline(plan, topology)),
-    tunable: words,
+    tunable: |_, _| FormatAnswer::host(),
 };
 
 /// The parameters on one line, with comments on how to set them, their requirements and their
@@ -74,7 +73,7 @@ fn missing_pages(plan: &Plan, topology: &Topology) -> String {
     }
     let at_boot = topology.boot_parameters.iter().any(|word| word.starts_with("hugepages="));
     let has = |(node, size): (NodeId, u64)| {
-        let set = plan.tuning.huge_pages.iter();
+        let set = pools(&plan.tuning);
         let set = set.filter(|pool| (pool.node, pool.page_bytes) == (node, size));
         let there = topology.nodes.iter().filter(|known| at_boot && known.id == node);
         let there = there.flat_map(|known| &known.huge_pages);
@@ -85,7 +84,7 @@ fn missing_pages(plan: &Plan, topology: &Topology) -> String {
     let tunables: Vec<String> = missing
         .map(|((node, page_bytes), pages)| {
             let pool = HugePagePool { node, page_bytes, pages };
-            format!("`--knob {}`", Tunable::HugePages(pool))
+            format!("`--knob {}={}`", huge_pages::TUNABLE.key, Value::Pool(pool))
         })
         .collect();
     match tunables.is_empty() {
@@ -203,7 +202,7 @@ fn isolation(plan: &Plan, reserved: &CpuSet) -> Vec<String> {
         return Vec::new();
     }
     let mut line = keeping_off(reserved);
-    if plan.tuning.new_irqs.is_none() && all_irqs(plan).is_none() {
+    if !plan.tuning.has(&new_irqs::TUNABLE) && all_irqs(plan).is_none() {
         line.push(format!("irqaffinity={}", plan.housekeeping.difference(reserved)));
     }
     line
@@ -238,78 +237,4 @@ fn remarks(text: &mut String, plan: &Plan, reserved: &CpuSet) {
             "# This plan has threads that may run on several of these PUs: under isolcpus they would all stay on one.\n",
         );
     }
-}
-
-/// The kernel parameters for a tunable.
-pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> FormatAnswer {
-    match tunable {
-        Tunable::NewIrqs(pus) => FormatAnswer::line(format!("irqaffinity={pus}")),
-        Tunable::Irq(irq) if irq.device == IrqPlan::ALL && scope.plan.tuning.new_irqs.is_none() => {
-            FormatAnswer::line(format!("irqaffinity={}", irq.pus))
-                .but("where each interrupt begins")
-        }
-        Tunable::Irq(_) => FormatAnswer::nothing(
-            "irqaffinity= is one list for all interrupts, none is for a device",
-        ),
-        Tunable::Workqueues(pus) => {
-            FormatAnswer::line(format!("workqueue.unbound_cpus={pus}")).but("Linux 6.6")
-        }
-        Tunable::NumaBalancing(on) => {
-            FormatAnswer::line(format!("numa_balancing={}", if *on { "enable" } else { "disable" }))
-        }
-        Tunable::TransparentHugePages(when) => {
-            FormatAnswer::line(format!("transparent_hugepage={}", when.word()))
-        }
-        Tunable::RealTimeThrottle(on) => {
-            let value = if *on { "950000" } else { "-1" };
-            FormatAnswer::line(format!("sysctl.kernel.sched_rt_runtime_us={value}"))
-                .but("Linux 5.8")
-        }
-        Tunable::Governor(name) => FormatAnswer::line(format!("cpufreq.default_governor={name}"))
-            .but("of all PUs, not of the plan's alone; Linux 5.9"),
-        Tunable::HugePages(pool) => huge_pages(pool, scope),
-        Tunable::Smt(false) => FormatAnswer::line("nosmt".to_owned()),
-        Tunable::Smt(true) => {
-            FormatAnswer::nothing("SMT is on unless nosmt or maxcpus= says otherwise")
-        }
-        Tunable::WakeUp(_) => FormatAnswer::nothing(
-            "the parameters for idle states (intel_idle.max_cstate=, processor.max_cstate=, idle=poll) \
-             are for all PUs and count states, not microseconds",
-        ),
-        Tunable::Partition(Partition::Isolated) => {
-            FormatAnswer::nothing("isolcpus=domain is its counterpart from boot on")
-        }
-        Tunable::Partition(Partition::Root) => {
-            FormatAnswer::nothing("isolcpus=domain would also end the balancing among its PUs")
-        }
-        Tunable::Offline(_) => FormatAnswer::nothing("maxcpus= counts PUs and does not name them"),
-        Tunable::Policy { .. }
-        | Tunable::Share(_)
-        | Tunable::CpuWeight(_)
-        | Tunable::CpuQuota(_) => FormatAnswer::nothing(
-            "it is a property of the machine's threads, which do not exist at boot",
-        ),
-        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
-        Tunable::SamePageMerging(_) | Tunable::MinKhz(_) | Tunable::MaxKhz(_) => {
-            FormatAnswer::host()
-        }
-    }
-}
-
-/// The pools of one size are one list, because a size may not be given twice.
-fn huge_pages(pool: &HugePagePool, scope: &Scope<'_>) -> FormatAnswer {
-    let kin = || {
-        let pools = scope.plan.tuning.huge_pages.iter();
-        pools.filter(|one| one.page_bytes == pool.page_bytes)
-    };
-    if kin().next() != Some(pool) {
-        return FormatAnswer::lines("", Vec::new()).but("in the list of its size; Linux 5.16");
-    }
-    let nodes: Vec<String> = kin().map(|one| format!("{}:{}", one.node, one.pages)).collect();
-    let size = match pool.page_bytes {
-        bytes if bytes.is_multiple_of(1 << 30) => format!("{}G", bytes >> 30),
-        bytes if bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
-        bytes => format!("{}K", bytes >> 10),
-    };
-    FormatAnswer::line(format!("hugepagesz={size} hugepages={}", nodes.join(","))).but("Linux 5.16")
 }

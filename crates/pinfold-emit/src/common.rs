@@ -1,8 +1,6 @@
 //! Properties of a plan that several formats need: the CPUs of its vCPUs, a plain name.
 
-use pinfold_model::{
-    CpuSet, NodeId, Plan, RoleClass, RoleKind, Topology, VnodeKind, VnodePlan, fold,
-};
+use pinfold_model::{CpuSet, NodeId, Plan, Topology, VnodeKind, VnodePlan, fold};
 use pinfold_plan::guest_cache::caches;
 use pinfold_plan::{NOT_ISOLATED, command};
 
@@ -29,6 +27,20 @@ pub(super) fn nothing_kept(plan: &Plan, topology: &Topology, format: &str) -> St
     comment(&format!("# {text} {why} `{command}`"))
 }
 
+/// A comment on the CPUs from which a format does not exclude other tasks, with what it does;
+/// empty if there are none.
+pub(super) fn not_isolated(plan: &Plan, instead: &str) -> String {
+    if plan.exclusive.is_empty() {
+        return String::new();
+    }
+    let text = format!(
+        "# The plan keeps other tasks off {}; {instead}. `pinfold apply` on the running machine \
+         with the isolation scope {} does, and `--emit systemd` or `--emit tuned` from boot on.",
+        plan.exclusive, plan.isolation
+    );
+    comment(&text)
+}
+
 /// A comment in lines of 80 columns; commands in it can still be copied.
 pub(super) fn comment(line: &str) -> String {
     let words = line.trim_start_matches(['#', ' ']);
@@ -38,11 +50,6 @@ pub(super) fn comment(line: &str) -> String {
     // A command at the end leaves an empty comment line.
     let lines = folded.lines().filter(|line| line.trim_end() != "#");
     lines.map(|line| format!("{line}\n")).collect()
-}
-
-/// True for the text of a vCPU's role.
-pub(super) fn is_vcpu(role: &str) -> bool {
-    RoleKind::of_text(role).is_some_and(|kind| kind.class == RoleClass::Vcpu)
 }
 
 /// A name for files, units and profiles: letters, digits and `_`; never empty.

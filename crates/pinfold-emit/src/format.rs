@@ -1,9 +1,9 @@
 //! What all output formats have in common: name, scope, and how several texts stand in one file.
 
+use pinfold_model::tunables::{FormatAnswer, Scope, Setting};
 use pinfold_model::{NotSingle, Plan, QemuCommand, Topology};
-use pinfold_plan::Tunable;
 
-use super::said::{Answers, FormatAnswer, Scope};
+use super::answers::Answers;
 
 /// An output format. Each is a constant of its file.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +18,8 @@ pub struct Format {
     pub can_merge: bool,
     pub(super) syntax: Syntax,
     pub(super) write: fn(&Plan, &Topology, &QemuCommand) -> Result<String, NotSingle>,
-    /// How the format expresses a tunable.
-    pub(super) tunable: fn(&Tunable<'_>, &Scope<'_>) -> FormatAnswer,
+    /// How the format expresses a tunable whose row does not name it.
+    pub(super) tunable: fn(&Setting, &Scope<'_>) -> FormatAnswer,
 }
 
 /// How comments and several texts are written in one file.
@@ -52,7 +52,16 @@ impl Format {
 
     /// How the format expresses the tunables of a plan.
     pub(super) fn answers(&self, scope: Scope<'_>) -> Answers {
-        Answers::of(scope, self.tunable)
+        Answers::of(scope, |setting, scope| self.said(setting, scope))
+    }
+
+    /// How the format expresses one tunable.
+    pub(super) fn said(&self, setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
+        let own = setting.tunable.said.iter().find(|(format, _)| *format == self.name);
+        match own {
+            Some((_, say)) => say.said(setting, scope),
+            None => (self.tunable)(setting, scope),
+        }
     }
 
     /// The text before those of several vnodes.
@@ -94,15 +103,16 @@ pub(crate) fn table(formats: &[Format], plans: &[Plan], topology: &Topology) -> 
     let mut rows: Vec<&'static str> = Vec::new();
     let mut cells: BTreeMap<(&str, &str), Vec<bool>> = BTreeMap::new();
     for plan in plans {
-        for tunable in pinfold_plan::tunables(plan) {
-            if !rows.contains(&tunable.key()) {
-                rows.push(tunable.key());
+        for setting in pinfold_model::tunables::settings(plan) {
+            let key = setting.tunable.key;
+            if !rows.contains(&key) {
+                rows.push(key);
             }
             for format in formats {
                 let vnode = Some(&plan.vnodes[0]);
                 let scope = Scope { plan, vnode, topology: Some(topology) };
-                let own = !matches!((format.tunable)(&tunable, &scope), FormatAnswer::Nothing(_));
-                cells.entry((tunable.key(), format.name)).or_default().push(own);
+                let own = !matches!(format.said(&setting, &scope), FormatAnswer::Nothing(_));
+                cells.entry((key, format.name)).or_default().push(own);
             }
         }
     }

@@ -6,13 +6,12 @@
 //! comments on the rest. KubeVirt accepts `numa` only with huge pages, and `realtime` only with
 //! `numa`.
 
-use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
-use pinfold_plan::Tunable;
-use pinfold_plan::guest_numa::node_list;
+use pinfold_model::tunables::{FormatAnswer, Scope};
+use pinfold_model::{CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
-use super::common::{self, Siblings, headline, is_vcpu};
+use super::common::{self, Siblings, headline};
 use super::format::{Format, Syntax};
-use super::said::{FormatAnswer, Scope};
+use pinfold_plan::guest_numa::node_list;
 
 /// The format.
 pub(super) const FORMAT: Format = Format {
@@ -22,7 +21,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Yaml,
     write: |plan, topology, _| Ok(kubevirt((plan, plan.single()?), topology)),
-    tunable: words,
+    tunable: |_, _| FormatAnswer::host(),
 };
 
 /// YAML for `spec.template` of a `VirtualMachine`, with comments on what it cannot express.
@@ -51,6 +50,7 @@ pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Stri
     text.push_str(&iothreads(vnode, &guest));
     text.push_str(&common::no_dies(vnode, topology, "KubeVirt"));
     text.push_str(&tunables.missing_text("A KubeVirt manifest"));
+    text.push_str(&common::not_isolated(plan, "the kubelet keeps other pods off, no more"));
     remarks(&mut text, (plan, vnode), (&guest, topology));
     text
 }
@@ -79,7 +79,7 @@ impl Guest {
         let fifo = vnode.vcpus().filter(|vcpu| vcpu.policy.is_some_and(Policy::is_real_time));
         Self {
             vcpus,
-            pinned: vcpus > 0 && vnode.vcpus().all(|thread| thread.pus.len() == 1),
+            pinned: vnode.is_pinned(),
             apart: emulator.is_some_and(|thread| thread.pus.is_disjoint(&used)),
             threads: vnode.guest.as_ref().map_or(1, |guest| guest.threads),
             real_time: fifo.filter_map(|thread| thread.role.vcpu().map(PuId)).collect(),
@@ -195,77 +195,6 @@ fn remarks(
              # or run the kubelet with --memory-manager-policy=Static.\n",
             node_list(&memory.nodes)
         ));
-    }
-}
-
-/// The manifest lines for a tunable.
-pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> FormatAnswer {
-    let annotation = |name: &str, value: &str| {
-        FormatAnswer::lines(ANNOTATIONS, vec![format!("{name}.crio.io: \"{value}\"")])
-    };
-    match tunable {
-        Tunable::WakeUp(0) => annotation("cpu-c-states", "disable"),
-        Tunable::WakeUp(us) => annotation("cpu-c-states", &format!("max_latency:{us}")),
-        Tunable::Governor(name) => annotation("cpu-freq-governor", name),
-        Tunable::CpuQuota(quota) => limit(*quota, scope),
-        Tunable::CpuWeight(_) => FormatAnswer::nothing(
-            "the kubelet computes it from resources.requests.cpu, which dedicated CPUs fix",
-        ),
-        Tunable::Policy { role, policy } => real_time((role, *policy), scope),
-        Tunable::Irq(_) | Tunable::NewIrqs(_) => FormatAnswer::nothing(
-            "CRI-O's annotation irq-load-balancing.crio.io: \"disable\" keeps interrupts off the pod's CPUs",
-        ),
-        Tunable::Share(_) => FormatAnswer::nothing(
-            "resctrl classes are the container runtime's (CRI-O, containerd: rdt)",
-        ),
-        Tunable::Partition(_) => FormatAnswer::nothing(
-            "CRI-O's annotation cpu-load-balancing.crio.io: \"disable\" ends the balancing on the pod's CPUs",
-        ),
-        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
-        Tunable::Workqueues(_)
-        | Tunable::NumaBalancing(_)
-        | Tunable::TransparentHugePages(_)
-        | Tunable::SamePageMerging(_)
-        | Tunable::RealTimeThrottle(_)
-        | Tunable::MinKhz(_)
-        | Tunable::MaxKhz(_)
-        | Tunable::HugePages(_)
-        | Tunable::Smt(_)
-        | Tunable::Offline(_) => FormatAnswer::host(),
-    }
-}
-
-/// A limit in thousandths of a CPU. Dedicated CPUs require a limit that is a whole number of CPUs.
-fn limit(quota: CpuQuota, scope: &Scope<'_>) -> FormatAnswer {
-    if scope.vnode.is_some_and(|vnode| Guest::of(vnode).pinned) {
-        return FormatAnswer::nothing(
-            "dedicatedCpuPlacement: true fixes the pod's limit to whole CPUs",
-        );
-    }
-    let thousandths =
-        (u128::from(quota.quota_us) * 1000).div_ceil(u128::from(quota.period_us.max(1)));
-    let lines = ["requests:", "limits:"]
-        .iter()
-        .flat_map(|kind| [(*kind).to_owned(), format!("  cpu: {thousandths}m")]);
-    FormatAnswer::lines(RESOURCES, lines.collect()).but("of the whole pod, per 100 ms")
-}
-
-/// `realtime` is a child of `cpu` if the plan fulfils its requirements.
-fn real_time((role, policy): (&str, Policy), scope: &Scope<'_>) -> FormatAnswer {
-    let pages = |vnode: &VnodePlan| {
-        let memory = vnode.memory.as_ref();
-        memory.is_some_and(|memory| memory.page_bytes.is_some()) && Guest::of(vnode).pinned
-    };
-    match (policy, scope.vnode.is_some_and(pages)) {
-        (Policy::Fifo { priority: 1 }, true) if is_vcpu(role) => {
-            FormatAnswer::lines("cpu", Vec::new()).but("realtime under cpu, for vCPUs")
-        }
-        (_, true) => FormatAnswer::nothing(
-            "realtime gives vCPUs fifo:1, no other threads and no other policy",
-        ),
-        (_, false) => FormatAnswer::nothing(
-            "realtime needs dedicated CPUs, numa: guestMappingPassthrough and huge pages, and gives vCPUs fifo:1",
-        ),
     }
 }
 

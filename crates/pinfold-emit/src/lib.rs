@@ -4,18 +4,17 @@
 //! affinity option) is stated in a comment, never omitted silently. Text from outside (names, IDs,
 //! reasons of a plan from a file) is escaped so that it remains data.
 
+mod answers;
 mod board;
 mod cmdline;
 mod common;
 mod format;
-mod kernel_files;
 mod kubevirt;
 mod libvirt;
 mod libvirt_merge;
 mod nova;
 mod proxmox;
 mod qemu;
-mod said;
 mod systemd;
 #[cfg(test)]
 mod tests;

@@ -8,17 +8,18 @@
 
 pub(super) mod tune;
 
+use pinfold_model::tunables::FormatAnswer;
 use pinfold_model::{
     CpuSet, GuestTopology, IsolationScope, MemoryPlan, NodeId, NotSingle, Plan, Policy, Role,
-    ThreadPlan, Topology, VnodePlan,
+    ThreadPlan, Topology, Vendor, VnodePlan,
 };
 use pinfold_plan::definition::Mark;
 use pinfold_plan::domain_file::STRICT;
-use pinfold_plan::guest_cache::{Caches, Vendor, caches};
+use pinfold_plan::guest_cache::{Caches, caches};
 use pinfold_plan::guest_numa::{GuestCell, cells, node_list, shares};
 
+use super::answers::Line;
 use super::format::{Format, Syntax};
-use super::said::Line;
 
 /// The feature that makes QEMU show threads to a guest on an AMD host.
 pub const TOPOEXT: &str = "<feature policy='require' name='topoext'/>";
@@ -34,7 +35,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: true,
     syntax: Syntax::Xml,
     write: |plan, topology, _| libvirt(plan, topology),
-    tunable: tune::words,
+    tunable: |_, _| FormatAnswer::host(),
 };
 
 /// The plan as a fragment of libvirt's domain XML, with the reason of each pin.

@@ -6,13 +6,12 @@
 
 use pinfold_model::command::quote;
 use pinfold_model::text::counted;
-use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
-use pinfold_plan::Tunable;
-use pinfold_plan::guest_numa::{cells, shares};
+use pinfold_model::tunables::{FormatAnswer, Scope};
+use pinfold_model::{CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
-use super::common::{self, Siblings, headline, is_vcpu, reserved};
+use super::common::{self, Siblings, headline, reserved};
 use super::format::{Format, Syntax};
-use super::said::{FormatAnswer, Scope};
+use pinfold_plan::guest_numa::{cells, shares};
 
 /// The format.
 pub(super) const FORMAT: Format = Format {
@@ -22,7 +21,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Script,
     write: |plan, topology, _| Ok(nova((plan, plan.single()?), topology)),
-    tunable: words,
+    tunable: |_, _| FormatAnswer::host(),
 };
 
 /// Commands for the flavor `$1`, and the lines for `nova.conf` in comments.
@@ -49,7 +48,7 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
     script.push_str(&tunables.text(FLAVOR));
     script.push_str("\n# On the compute node, in nova.conf (which PUs, but not which vCPU on which):\n# [compute]\n");
     let dedicated = dedicated(plan, vnode);
-    if pinned(vnode) {
+    if vnode.is_pinned() {
         script.push_str(&format!(
             "# cpu_dedicated_set = {dedicated}\n# (of this machine; a node with several has all of theirs in one list)\n"
         ));
@@ -72,6 +71,7 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
     }
     script.push_str(&common::no_dies(vnode, topology, "Nova"));
     script.push_str(&tunables.missing_text("Nova"));
+    script.push_str(&common::not_isolated(plan, "Nova keeps its other machines off, no more"));
     script
 }
 
@@ -80,10 +80,6 @@ const CONF: &str = "nova.conf";
 
 fn property_line(property: &str) -> String {
     format!("openstack flavor set \"$flavor\" --property {}", quote(property))
-}
-
-fn pinned(vnode: &VnodePlan) -> bool {
-    vnode.vcpus().next().is_some() && vnode.vcpus().all(|thread| thread.pus.len() == 1)
 }
 
 /// The CPUs of vCPUs without the host's.
@@ -95,7 +91,7 @@ fn dedicated(plan: &Plan, vnode: &VnodePlan) -> CpuSet {
 
 /// The extra specs for the placement.
 fn properties((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Vec<String> {
-    let pinned = pinned(vnode);
+    let pinned = vnode.is_pinned();
     let mut all = vec![format!("hw:cpu_policy={}", if pinned { "dedicated" } else { "shared" })];
     if let Some(guest) = &vnode.guest {
         let policy = match common::siblings(vnode, topology) {
@@ -165,72 +161,4 @@ fn real_time(vnode: &VnodePlan, apart: bool) -> Vec<String> {
         all.push(format!("hw:cpu_realtime_mask=^{others}"));
     }
     all
-}
-
-/// The extra spec or the line of `nova.conf` for a tunable.
-pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> FormatAnswer {
-    match tunable {
-        Tunable::CpuWeight(weight) => {
-            let shares = (u64::from(*weight) * 1024 / 100).max(2);
-            FormatAnswer::lines(FLAVOR, vec![property_line(&format!("quota:cpu_shares={weight}"))])
-                .but(format!("for cgroup v2; on a host with cgroup v1 {shares}"))
-        }
-        Tunable::CpuQuota(quota) => limit(*quota, scope),
-        Tunable::Policy { role, policy } => policy_words((role, *policy), scope),
-        Tunable::Governor(name) => FormatAnswer::lines(
-            CONF,
-            vec![
-                "# cpu_power_management = true".to_owned(),
-                "# cpu_power_management_strategy = governor".to_owned(),
-                format!("# cpu_power_governor_high = {name}"),
-            ],
-        )
-        .but("of dedicated PUs in use"),
-        Tunable::HugePages(_) => FormatAnswer::nothing(
-            "the compute node makes its pools at boot; [DEFAULT] reserved_huge_pages keeps some from Nova",
-        ),
-        Tunable::Offline(_) => FormatAnswer::nothing(
-            "cpu_power_management_strategy = cpu_state takes dedicated PUs offline that are not in use",
-        ),
-        Tunable::Share(_) => FormatAnswer::nothing("Nova does not use resctrl"),
-        Tunable::Partition(_) => FormatAnswer::nothing("Nova leaves groups to libvirt"),
-        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
-        Tunable::Irq(_)
-        | Tunable::NewIrqs(_)
-        | Tunable::Workqueues(_)
-        | Tunable::NumaBalancing(_)
-        | Tunable::TransparentHugePages(_)
-        | Tunable::SamePageMerging(_)
-        | Tunable::WakeUp(_)
-        | Tunable::RealTimeThrottle(_)
-        | Tunable::MinKhz(_)
-        | Tunable::MaxKhz(_)
-        | Tunable::Smt(_) => FormatAnswer::host(),
-    }
-}
-
-/// Nova's quota is per vCPU, the plan's for all threads together.
-fn limit(quota: CpuQuota, scope: &Scope<'_>) -> FormatAnswer {
-    let vcpus = u64::try_from(scope.vcpus()).unwrap_or(u64::MAX).max(1);
-    let each = (quota.quota_us / vcpus).max(1000);
-    let lines = [
-        property_line(&format!("quota:cpu_period={}", quota.period_us)),
-        property_line(&format!("quota:cpu_quota={each}")),
-    ];
-    FormatAnswer::lines(FLAVOR, lines.to_vec())
-        .but(format!("for each of {vcpus} vCPUs, and no limit for the emulator"))
-}
-
-fn policy_words((role, policy): (&str, Policy), scope: &Scope<'_>) -> FormatAnswer {
-    let pinned = scope.vnode.is_some_and(pinned);
-    match (policy, pinned && is_vcpu(role)) {
-        (Policy::Fifo { priority }, true) => {
-            FormatAnswer::lines(CONF, vec![format!("# realtime_scheduler_priority = {priority}")])
-                .but("hw:cpu_realtime gives it to vCPUs")
-        }
-        (_, _) if pinned => {
-            FormatAnswer::nothing("hw:cpu_realtime gives vCPUs fifo, and no other policy or thread")
-        }
-        (_, _) => FormatAnswer::nothing("hw:cpu_realtime needs dedicated CPUs"),
-    }
 }

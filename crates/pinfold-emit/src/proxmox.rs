@@ -5,16 +5,16 @@
 //! `debug-threads=on`, which Proxmox always uses (<https://pve.proxmox.com/pve-docs/qm.1.html>,
 //! hookscripts: section 10.13 of its guide).
 
-use pinfold_model::{CpuQuota, CpuSet, MemoryPlan, Plan, PuId, Topology, VnodePlan};
-use pinfold_plan::Tunable;
-use pinfold_plan::guest_cache::{Vendor, caches};
-use pinfold_plan::guest_numa::{cells, node_list, shares};
+use pinfold_model::tunables::{FormatAnswer, Scope};
+use pinfold_model::{CpuSet, MemoryPlan, Plan, PuId, Topology, Vendor, VnodePlan};
 
 use super::common::{self, headline, plain_name};
 use super::format::{Format, Syntax};
 use super::libvirt::unit;
 use super::qemu::{FUNCTIONS, function, taskset_lines};
-use super::said::{FormatAnswer, Scope};
+use pinfold_plan::guest_cache::caches;
+use pinfold_plan::guest_numa::{cells, node_list, shares};
+use pinfold_plan::text;
 
 /// The format.
 pub(super) const FORMAT: Format = Format {
@@ -24,7 +24,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Script,
     write: |plan, topology, _| Ok(proxmox((plan, plan.single()?), topology)),
-    tunable: words,
+    tunable: |_, _| FormatAnswer::host(),
 };
 
 /// Commands and hookscript in one script for the Proxmox host: `sh THIS VMID`.
@@ -56,6 +56,7 @@ pub fn proxmox((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Strin
     let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
     script.push_str(&tunables.text(""));
     script.push_str(&tunables.missing_text("qm"));
+    script.push_str(&common::not_isolated(plan, "qm cannot"));
     script.push_str(&format!(
         "\n# Not to be had from qm: iothreads follow its disks (iothread=1), and keep the PUs of the emulator here.\n\
          # The storage \"local\" must hold snippets: Datacenter, Storage, local, Content.\n\
@@ -87,47 +88,6 @@ fn smp(vnode: &VnodePlan, topology: &Topology) -> String {
          qm set \"$vmid\" --args '-smp {vcpus},sockets={sockets},{of_die}cores={},threads={threads},maxcpus={vcpus}'\n",
         guest.cores / dies
     )
-}
-
-/// The `qm` options for a tunable.
-pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> FormatAnswer {
-    match tunable {
-        Tunable::CpuWeight(weight) => {
-            let shares = (u64::from(*weight) * 1024 / 100).max(2);
-            FormatAnswer::line(format!("qm set \"$vmid\" --cpuunits {weight}"))
-                .but(format!("for cgroup v2; on a host with cgroup v1 {shares}"))
-        }
-        Tunable::CpuQuota(CpuQuota { quota_us, period_us }) => {
-            let hundredths = (u128::from(*quota_us) * 100).div_ceil(u128::from(*period_us).max(1));
-            let limit = format!("{}.{:02}", hundredths / 100, hundredths % 100);
-            FormatAnswer::line(format!("qm set \"$vmid\" --cpulimit {limit}"))
-                .but("PUs' worth of time; qm has no word for the period, it takes 100 ms")
-        }
-        Tunable::Policy { .. } => FormatAnswer::Elsewhere,
-        Tunable::SamePageMerging(_) => FormatAnswer::nothing(
-            "ksmtuned starts and stops it; qm of newer releases keeps one machine out by --allow-ksm 0",
-        ),
-        Tunable::HugePages(_) => FormatAnswer::nothing(
-            "Proxmox makes the pool for a machine with --hugepages when it starts, and frees it after",
-        ),
-        Tunable::Share(_) => FormatAnswer::nothing("Proxmox does not use resctrl"),
-        Tunable::Partition(_) => FormatAnswer::nothing(
-            "Proxmox starts the machine in a scope that is no cpuset partition",
-        ),
-        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
-        Tunable::Irq(_)
-        | Tunable::NewIrqs(_)
-        | Tunable::Workqueues(_)
-        | Tunable::NumaBalancing(_)
-        | Tunable::TransparentHugePages(_)
-        | Tunable::WakeUp(_)
-        | Tunable::RealTimeThrottle(_)
-        | Tunable::Governor(_)
-        | Tunable::MinKhz(_)
-        | Tunable::MaxKhz(_)
-        | Tunable::Smt(_)
-        | Tunable::Offline(_) => FormatAnswer::host(),
-    }
 }
 
 /// The option that a guest with threads needs on an AMD host.
@@ -170,7 +130,14 @@ fn memory_lines(memory: &MemoryPlan, (vnode, topology): (&VnodePlan, &Topology))
             vec![((0..last).map(PuId).collect(), nodes, mib)]
         }
     };
-    let mut lines = format!("qm set \"$vmid\" --memory {mib}{pages}");
+    let mut lines = match memory.page_bytes {
+        Some(page) if pages.is_empty() => format!(
+            "# The plan wants huge pages of {}; qm has those of 2 and 1024 MiB only.\n",
+            text::mib(page)
+        ),
+        Some(_) | None => String::new(),
+    };
+    lines.push_str(&format!("qm set \"$vmid\" --memory {mib}{pages}"));
     for (number, (vcpus, nodes, mib)) in parts.iter().enumerate() {
         lines.push_str(&format!(
             " \\\n    --numa{number} 'cpus={},hostnodes={},memory={mib},policy=bind'",

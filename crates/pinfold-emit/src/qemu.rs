@@ -16,14 +16,14 @@ mod memory;
 use self::cpu::Cpu;
 use self::memory::Options;
 use pinfold_model::command::quote;
+use pinfold_model::tunables::{FormatAnswer, Scope};
 use pinfold_model::{
     NotSingle, Plan, Policy, QemuCommand, QemuOption, Role, ThreadPlan, Topology, VnodePlan,
 };
-use pinfold_plan::{Tunable, schema};
+use pinfold_plan::schema;
 
 use super::common::safe;
 use super::format::{Format, Syntax};
-use super::said::{FormatAnswer, Scope};
 
 const HEAD: &str = include_str!("qemu/head.sh");
 pub(super) const FUNCTIONS: &str = include_str!("qemu/functions.sh");
@@ -38,7 +38,8 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Script,
     write: qemu,
-    tunable: words,
+    // All are in the plan that the script passes to `pinfold apply`.
+    tunable: |_, _| FormatAnswer::lines(APPLY, Vec::new()),
 };
 
 /// A start script for a QEMU command under `plan`.
@@ -181,34 +182,6 @@ fn by_apply(plan: (&Plan, &VnodePlan)) -> Vec<String> {
 }
 
 const APPLY: &str = "apply";
-
-/// The script's answer for a tunable: all are in the plan that it passes to `pinfold apply`.
-pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> FormatAnswer {
-    let by_apply = FormatAnswer::lines(APPLY, Vec::new());
-    match tunable {
-        // chrt can set most of them, also without Pinfold.
-        Tunable::Policy { .. } => FormatAnswer::Elsewhere,
-        Tunable::Irq(_)
-        | Tunable::NewIrqs(_)
-        | Tunable::Workqueues(_)
-        | Tunable::NumaBalancing(_)
-        | Tunable::TransparentHugePages(_)
-        | Tunable::SamePageMerging(_)
-        | Tunable::WakeUp(_)
-        | Tunable::RealTimeThrottle(_)
-        | Tunable::Governor(_)
-        | Tunable::MinKhz(_)
-        | Tunable::MaxKhz(_)
-        | Tunable::HugePages(_)
-        | Tunable::Share(_)
-        | Tunable::CpuWeight(_)
-        | Tunable::CpuQuota(_)
-        | Tunable::Partition(_)
-        | Tunable::Smt(_)
-        | Tunable::Offline(_)
-        | Tunable::Required => by_apply,
-    }
-}
 
 pub(super) fn function(script: &mut String, name: &str, what: &str, body: &str) {
     // A function whose body contains only comments is a syntax error.

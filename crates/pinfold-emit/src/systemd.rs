@@ -6,14 +6,12 @@
 //! QEMU's threads (`systemd.exec(5)`). A unit cannot express single threads: the vCPUs' own pins
 //! need `pinfold apply`, which the drop-in names. Each file begins with `# FILE:` and its path.
 
-use pinfold_model::{CpuQuota, IrqPlan, Plan, Policy, Role, Speed, VnodeKind, VnodePlan};
-use pinfold_plan::Tunable;
-use pinfold_plan::guest_numa::node_list;
+use pinfold_model::tunables::{FormatAnswer, Place, Scope, Setting};
+use pinfold_model::{Plan, Role, Speed, VnodeKind, VnodePlan};
 
 use super::common::{headline, plain_name, reserved};
 use super::format::{Format, Syntax};
-use super::kernel_files::{IRQS, Setting, setting};
-use super::said::{FormatAnswer, Scope};
+use pinfold_plan::guest_numa::node_list;
 
 /// The format.
 pub(super) const FORMAT: Format = Format {
@@ -23,7 +21,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Lines,
     write: |plan, _, _| Ok(systemd((plan, plan.single()?))),
-    tunable: words,
+    tunable: files,
 };
 
 /// The files, one after the other, each after a line `# FILE: PATH`.
@@ -112,93 +110,23 @@ const SYSCTL: &str = "sysctl";
 /// A file of tmpfiles.d.
 const TMPFILES: &str = "tmpfiles";
 
-/// systemd's setting for a tunable: a property of the slice, or a file that is written at boot.
-pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> FormatAnswer {
-    match tunable {
-        Tunable::CpuWeight(weight) => {
-            FormatAnswer::lines(SLICE, vec![format!("CPUWeight={weight}")])
-                .but("against the other slices below pinfold.slice, whose own weight is 100")
-        }
-        Tunable::CpuQuota(quota) => FormatAnswer::lines(SLICE, self::quota(*quota)),
-        Tunable::Irq(irq) if irq.device == IrqPlan::ALL => {
-            FormatAnswer::lines(TMPFILES, vec![written(IRQS, &irq.pus.to_string())])
-                .but("the kernel refuses those that it manages itself")
-        }
-        Tunable::Irq(_) => FormatAnswer::nothing(
-            "a device's interrupts have their numbers only when its driver is loaded",
+/// The files that systemd writes at boot for a tunable of the host.
+fn files(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
+    let Some(kernel) = setting.tunable.kernel else { return FormatAnswer::host() };
+    let files = setting.tunable.files(&setting.value, &scope.pus()).into_iter();
+    match kernel.place {
+        Place::Sysctl(name) => FormatAnswer::lines(
+            SYSCTL,
+            files.map(|(_, value)| format!("{name} = {value}")).collect(),
         ),
-        Tunable::Policy { role, policy } if role.starts_with("task") => service(*policy),
-        Tunable::Policy { .. } => FormatAnswer::nothing(
-            "CPUSchedulingPolicy= is for all threads of a service; `pinfold apply` gives each its own",
+        Place::Host(_) | Place::Cpu(_) | Place::Pool => FormatAnswer::lines(
+            TMPFILES,
+            files.map(|(path, value)| written(&path, &value)).collect(),
         ),
-        Tunable::Share(_) => FormatAnswer::nothing(
-            "resctrl divides caches and bandwidth, and systemd has no unit for it",
-        ),
-        Tunable::Partition(_) => FormatAnswer::nothing(
-            "CPUSetPartition= is in the newest releases only, and for all threads of the slice",
-        ),
-        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
-        Tunable::NewIrqs(_)
-        | Tunable::Workqueues(_)
-        | Tunable::NumaBalancing(_)
-        | Tunable::TransparentHugePages(_)
-        | Tunable::SamePageMerging(_)
-        | Tunable::WakeUp(_)
-        | Tunable::RealTimeThrottle(_)
-        | Tunable::Governor(_)
-        | Tunable::MinKhz(_)
-        | Tunable::MaxKhz(_)
-        | Tunable::HugePages(_)
-        | Tunable::Smt(_)
-        | Tunable::Offline(_) => match setting(tunable, &scope.pus()) {
-            Setting::Files(files) => {
-                let lines = files.iter().map(|(path, value)| written(path, value));
-                FormatAnswer::lines(TMPFILES, lines.collect())
-            }
-            Setting::Sysctl(name, value) => {
-                FormatAnswer::lines(SYSCTL, vec![format!("{name} = {value}")])
-            }
-            Setting::Neither => FormatAnswer::host(),
-        },
     }
-}
-
-/// The policy of all tasks of a process group (`systemd.exec(5)`).
-fn service(policy: Policy) -> FormatAnswer {
-    let lines = match policy {
-        Policy::Other { nice } => {
-            vec!["CPUSchedulingPolicy=other".to_owned(), format!("Nice={nice}")]
-        }
-        Policy::Batch { nice } => {
-            vec!["CPUSchedulingPolicy=batch".to_owned(), format!("Nice={nice}")]
-        }
-        Policy::Idle => vec!["CPUSchedulingPolicy=idle".to_owned()],
-        Policy::Fifo { priority } => real_time("fifo", priority),
-        Policy::RoundRobin { priority } => real_time("rr", priority),
-        Policy::Deadline { .. } | Policy::Unknown(_) => {
-            return FormatAnswer::nothing("CPUSchedulingPolicy= has no such policy");
-        }
-    };
-    FormatAnswer::lines(SERVICE, lines)
-}
-
-fn real_time(policy: &str, priority: u8) -> Vec<String> {
-    vec![format!("CPUSchedulingPolicy={policy}"), format!("CPUSchedulingPriority={priority}")]
 }
 
 /// A line of tmpfiles.d that writes to an existing file (`tmpfiles.d(5)`).
 fn written(path: &str, value: &str) -> String {
     format!("w {path} - - - - {}", value.replace('%', "%%"))
-}
-
-/// A quota in percent of one CPU's time, with the two decimals that systemd supports.
-fn quota(quota: CpuQuota) -> Vec<String> {
-    let CpuQuota { quota_us, period_us } = quota;
-    let hundredths = (u128::from(quota_us) * 10_000 / u128::from(period_us.max(1))).max(1);
-    let (whole, rest) = (hundredths / 100, hundredths % 100);
-    let percent = match rest {
-        0 => whole.to_string(),
-        rest => format!("{whole}.{rest:02}"),
-    };
-    vec![format!("CPUQuota={percent}%"), format!("CPUQuotaPeriodSec={period_us}us")]
 }

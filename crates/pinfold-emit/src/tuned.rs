@@ -7,15 +7,16 @@
 //! disabled, lets every matching task run everywhere. So the profile excludes the machine's threads
 //! from tuned's scheduler plugin.
 
-use pinfold_model::{CpuSet, IrqPlan, Plan, Policy, ThreadPlan, Topology, VnodePlan};
-use pinfold_plan::Tunable;
-use pinfold_plan::boot::{self, without_boot_pu};
-use pinfold_plan::text::verb;
+use pinfold_model::tunables::{
+    FormatAnswer, Place, Scope, Setting, new_irqs, rt_throttle, workqueues,
+};
+use pinfold_model::{CpuSet, Plan, Policy, ThreadPlan, Topology, VnodePlan};
 
+use super::answers::Answers;
 use super::common::{headline, nothing_kept, plain_name, safe};
 use super::format::{Format, Syntax};
-use super::kernel_files::{Setting, WORKQUEUES, WRITEBACK, setting};
-use super::said::{Answers, FormatAnswer, Scope};
+use pinfold_plan::boot::{self, without_boot_pu};
+use pinfold_plan::text::verb;
 
 /// The format.
 pub(super) const FORMAT: Format = Format {
@@ -25,7 +26,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Lines,
     write: |plan, topology, _| Ok(tuned(plan, topology)),
-    tunable: words,
+    tunable: files,
 };
 
 /// `tuned.conf` of a profile, with its path in the first line.
@@ -95,6 +96,8 @@ fn at_boot(reserved: &CpuSet, topology: &Topology) -> String {
 const VARIABLES: &str = "variables";
 const BOOTLOADER: &str = "bootloader";
 const SYSCTL: &str = "sysctl";
+/// Mask of the CPUs for the writeback workqueue.
+const WRITEBACK: &str = "/sys/bus/workqueue/devices/writeback/cpumask";
 const VM: &str = "vm";
 const SYSFS: &str = "sysfs";
 const IRQBALANCE: &str = "irqbalance";
@@ -120,15 +123,15 @@ fn apart(section: &str, plan: &Plan, reserved: &CpuSet) -> String {
         ),
         BOOTLOADER => {
             let housekeeping = plan.housekeeping.difference(reserved);
-            let affinity = plan.tuning.new_irqs.as_ref().unwrap_or(&housekeeping);
+            let affinity = plan.tuning.cpus(&new_irqs::TUNABLE).unwrap_or(&housekeeping);
             format!("cmdline_pinfold=+{cmdline}irqaffinity={affinity}\n")
         }
-        SYSCTL if plan.tuning.real_time_throttle.is_none() => sysctl.to_owned(),
+        SYSCTL if !plan.tuning.has(&rt_throttle::TUNABLE) => sysctl.to_owned(),
         SYSFS => {
-            let mask = "= ${not_isolated_cpumask}\n";
+            let (mask, workqueues) = ("= ${not_isolated_cpumask}\n", workqueues::FILE);
             let mut lines = format!("{WRITEBACK} {mask}");
-            if plan.tuning.workqueues.is_none() {
-                lines.push_str(&format!("{WORKQUEUES} {mask}"));
+            if !plan.tuning.has(&workqueues::TUNABLE) {
+                lines.push_str(&format!("{workqueues} {mask}"));
             }
             lines
         }
@@ -187,49 +190,17 @@ impl Profile {
     }
 }
 
-/// tuned's setting for a tunable, by section; each section is the plugin of that name.
-pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> FormatAnswer {
-    match tunable {
-        Tunable::NewIrqs(pus) => {
-            FormatAnswer::lines(SCHEDULER, vec![format!("default_irq_smp_affinity={pus}")])
+/// tuned's setting for a tunable of the host, by section; each section is the plugin of that name.
+fn files(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
+    let Some(kernel) = setting.tunable.kernel else { return FormatAnswer::host() };
+    let files = setting.tunable.files(&setting.value, &scope.pus()).into_iter();
+    match kernel.place {
+        Place::Sysctl(name) => {
+            FormatAnswer::lines(SYSCTL, files.map(|(_, value)| format!("{name}={value}")).collect())
         }
-        Tunable::TransparentHugePages(when) => {
-            FormatAnswer::lines(VM, vec![format!("transparent_hugepages={}", when.word())])
-        }
-        Tunable::Irq(irq) if irq.device == IrqPlan::ALL => FormatAnswer::nothing(
-            "isolated_cores= in [scheduler] moves all interrupts off those PUs, not to PUs of your choice",
+        Place::Host(_) | Place::Cpu(_) | Place::Pool => FormatAnswer::lines(
+            SYSFS,
+            files.map(|(path, value)| format!("{path}={value}")).collect(),
         ),
-        Tunable::Irq(_) => FormatAnswer::nothing(
-            "[irq] takes numbers, which a device has only when its driver is loaded",
-        ),
-        Tunable::Policy { .. } => FormatAnswer::nothing(
-            "[scheduler] group.NAME= matches threads by name and does not restore their masks afterwards",
-        ),
-        Tunable::Share(_) => FormatAnswer::nothing("no plugin for resctrl"),
-        Tunable::CpuWeight(_) | Tunable::CpuQuota(_) => {
-            FormatAnswer::nothing("it is a property of the machine's group (`--emit systemd`)")
-        }
-        Tunable::Partition(_) => FormatAnswer::nothing("no plugin for cpuset partitions"),
-        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
-        Tunable::Workqueues(_)
-        | Tunable::NumaBalancing(_)
-        | Tunable::SamePageMerging(_)
-        | Tunable::WakeUp(_)
-        | Tunable::RealTimeThrottle(_)
-        | Tunable::Governor(_)
-        | Tunable::MinKhz(_)
-        | Tunable::MaxKhz(_)
-        | Tunable::HugePages(_)
-        | Tunable::Smt(_)
-        | Tunable::Offline(_) => match setting(tunable, &scope.pus()) {
-            Setting::Files(files) => {
-                let lines = files.iter().map(|(path, value)| format!("{path}={value}"));
-                FormatAnswer::lines(SYSFS, lines.collect())
-            }
-            Setting::Sysctl(name, value) => {
-                FormatAnswer::lines(SYSCTL, vec![format!("{name}={value}")])
-            }
-            Setting::Neither => FormatAnswer::host(),
-        },
     }
 }

@@ -6,13 +6,13 @@
 //! (<https://www.libvirt.org/manpages/virsh.html>).
 
 use pinfold_model::command::quote;
+use pinfold_model::tunables::{FormatAnswer, Scope};
 use pinfold_model::{Plan, Role, VnodePlan};
-use pinfold_plan::Tunable;
 use pinfold_plan::guest_numa::node_list;
 
 use super::common::{self, headline, safe};
 use super::format::{Format, Syntax};
-use super::said::{FormatAnswer, Scope};
+use pinfold_plan::text::mib;
 
 /// The format.
 pub(super) const FORMAT: Format = Format {
@@ -22,7 +22,7 @@ pub(super) const FORMAT: Format = Format {
     can_merge: false,
     syntax: Syntax::Lines,
     write: |plan, _, _| Ok(virsh((plan, plan.single()?))),
-    tunable: words,
+    tunable: |_, _| FormatAnswer::host(),
 };
 
 /// A shell script of `virsh` commands that pin the domain `vnode.name` as planned.
@@ -72,57 +72,9 @@ pub fn virsh((plan, vnode): (&Plan, &VnodePlan)) -> String {
     let tunables = FORMAT.answers(Scope::of_vnode((plan, vnode)));
     script.push_str(&tunables.text(""));
     missing(&mut script, vnode);
+    script.push_str(&common::not_isolated(plan, "virsh cannot"));
     script.push_str(&tunables.missing_text("virsh"));
     script
-}
-
-/// The `virsh` commands for a tunable.
-pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> FormatAnswer {
-    let set = |what: String| format!("virsh schedinfo --domain \"$domain\" --set {what} \"$@\"");
-    match tunable {
-        Tunable::CpuWeight(weight) => {
-            let shares = (u64::from(*weight) * 1024 / 100).max(2);
-            FormatAnswer::line(set(format!("cpu_shares={weight}")))
-                .but(format!("for cgroup v2; on a host with cgroup v1 {shares}"))
-        }
-        Tunable::CpuQuota(quota) => FormatAnswer::lines(
-            "",
-            vec![
-                set(format!("global_period={}", quota.period_us)),
-                set(format!("global_quota={}", quota.quota_us)),
-            ],
-        ),
-        Tunable::HugePages(pool) => FormatAnswer::line(format!(
-            "virsh allocpages --pagesize {} --pagecount {} --cellno {}",
-            pool.page_bytes >> 10,
-            pool.pages,
-            pool.node
-        ))
-        .but("of the host, until it reboots"),
-        Tunable::Policy { .. } => FormatAnswer::Elsewhere,
-        Tunable::Share(_) => FormatAnswer::nothing(
-            "<cachetune> and <memorytune> are in the domain file only (`--emit libvirt`)",
-        ),
-        Tunable::SamePageMerging(_) => {
-            FormatAnswer::nothing("virsh node-memory-tune tunes it, but does not start or stop it")
-        }
-        Tunable::Partition(_) => FormatAnswer::nothing(
-            "libvirt makes the groups of its domains itself, none of them a cpuset partition",
-        ),
-        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
-        Tunable::Irq(_)
-        | Tunable::NewIrqs(_)
-        | Tunable::Workqueues(_)
-        | Tunable::NumaBalancing(_)
-        | Tunable::TransparentHugePages(_)
-        | Tunable::WakeUp(_)
-        | Tunable::RealTimeThrottle(_)
-        | Tunable::Governor(_)
-        | Tunable::MinKhz(_)
-        | Tunable::MaxKhz(_)
-        | Tunable::Smt(_)
-        | Tunable::Offline(_) => FormatAnswer::host(),
-    }
 }
 
 /// Comments on settings without a command, and on memory, whose command takes effect at the next
@@ -146,6 +98,9 @@ fn missing(script: &mut String, vnode: &VnodePlan) {
     if let Some(guest) = &vnode.guest {
         let (sockets, cores, threads) = (guest.sockets, guest.cores, guest.threads);
         line(format!("# the guest's topology {sockets}×{cores}×{threads}, from the next start on"));
+    }
+    if let Some(page) = vnode.memory.as_ref().and_then(|memory| memory.page_bytes) {
+        line(format!("# the memory in huge pages of {}, from the next start on", mib(page)));
     }
     for thread in &vnode.threads {
         if let Some(policy) = thread.policy {

@@ -6,15 +6,15 @@
 //! `drivers/cpuidle/cpuidle-haltpoll.c` (`haltpoll_want`), `arch/x86/kernel/kvm.c`
 //! (`kvm_spinlock_init`), libvirt's formatdomain.
 
-use pinfold_emit::{PASSTHROUGH, TOPOEXT};
-use pinfold_model::{Role, Severity};
-use pinfold_plan::guest_cache::{Vendor, caches};
+use pinfold_model::{Role, Severity, Vendor};
 use roxmltree::Node;
 
 use super::properties::{File, Windows};
 use super::repair::Repair;
 use super::text::processor::ProcessorFault;
 use super::{Diagnostic, target};
+use pinfold_emit::{PASSTHROUGH, TOPOEXT};
+use pinfold_plan::guest_cache::caches;
 
 pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Diagnostic>) {
     if !file.x86 {

@@ -3,14 +3,13 @@
 //! Rules read the XML elements directly: libvirt defines the format
 //! (<https://libvirt.org/formatdomain.html>), and a data model here would only repeat it.
 
-use pinfold_model::Severity;
-use pinfold_plan::domain_file::place;
-use pinfold_plan::guest_cache::Vendor;
+use pinfold_model::{Severity, Vendor};
 use roxmltree::Node;
 
 use super::Diagnostic;
 use super::lookup::{LintContext, is_real_time};
 use super::text::Fault;
+use pinfold_plan::domain_file::place;
 
 /// Certainty that the guest runs Windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

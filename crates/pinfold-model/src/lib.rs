@@ -30,7 +30,9 @@ mod suggest;
 mod table;
 pub mod text;
 mod topology;
+pub mod tunables;
 mod tuning;
+mod vendor;
 
 pub use command::Command;
 pub use cpuset::{CpuSet, CpuSetError, MAX_PUS, MAX_WORDS};
@@ -65,6 +67,5 @@ pub use table::{ColumnKind, DataTable, Datum};
 pub use topology::{
     Core, CoreKind, HugePages, L3Domain, NumaNode, Package, PciDevice, Pu, Smt, Source, Topology,
 };
-pub use tuning::{
-    CpuQuota, HugePagePool, Partition, ResourceShare, SamePageMerging, TransparentHugePages, Tuning,
-};
+pub use tuning::Tuning;
+pub use vendor::Vendor;

@@ -110,6 +110,12 @@ impl VnodePlan {
         self.threads.iter().filter(|thread| thread.role.is_vcpu())
     }
 
+    /// True if it has vCPUs, each with one CPU.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.vcpus().next().is_some() && self.vcpus().all(|thread| thread.pus.len() == 1)
+    }
+
     /// All CPUs that any role of this vnode may use.
     #[must_use]
     pub fn pus(&self) -> CpuSet {

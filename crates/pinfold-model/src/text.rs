@@ -1,5 +1,7 @@
 //! Helpers for numbers and words in messages.
 
+use crate::CpuSet;
+
 /// A number with its noun: `1 step`, `2 steps`, `0 processes`.
 pub fn counted<N: Copy + PartialEq + From<u8> + std::fmt::Display>(
     number: N,
@@ -16,6 +18,15 @@ pub fn counted<N: Copy + PartialEq + From<u8> + std::fmt::Display>(
 /// Selects singular or plural of a verb: `is` or `are`, `was` or `were`.
 pub fn agree<'a, N: PartialEq + From<u8>>(number: N, of_one: &'a str, of_many: &'a str) -> &'a str {
     if is_one(number) { of_one } else { of_many }
+}
+
+/// `PU 3` or `the PUs 1-3`.
+#[must_use]
+pub fn pus_text(pus: &CpuSet) -> String {
+    match pus.len() {
+        1 => format!("PU {pus}"),
+        _ => format!("the PUs {pus}"),
+    }
 }
 
 /// Splits a text into words for lines of `columns` columns; a list of CPUs that is longer than a

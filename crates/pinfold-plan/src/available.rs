@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{
     CoreId, CpuSet, Free, L3Id, NodeId, NumaNode, PackageId, Pu, PuId, Request, Topology,
 };
@@ -15,7 +16,7 @@ use crate::PlanError;
 use crate::available_core::AvailableCore;
 use crate::parts::Parts;
 use crate::request_check::{self, nodes_to_stay_on};
-use crate::text::{mib, pus_text};
+use crate::text::mib;
 
 /// The CPUs of a topology by OS index.
 pub struct Index<'a> {

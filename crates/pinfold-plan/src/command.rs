@@ -8,8 +8,6 @@ use pinfold_model::{
 
 pub use pinfold_model::command::quote;
 
-use crate::tunables::policy_words;
-
 /// A hint with the command that plans this request under this strategy, for the machine of this
 /// topology. Properties that a domain file fixes have no options; for such a request the hint names
 /// only the preference, to be added to the user's command.
@@ -232,5 +230,5 @@ fn device_word(device: &Device) -> String {
 /// `vcpu=fifo:1`; `None` for a policy that has no request syntax.
 fn policy_word(wish: &PolicyRequest) -> Option<String> {
     let is_known = !matches!(wish.policy, Policy::Unknown(_));
-    is_known.then(|| format!("{}={}", wish.role, policy_words(wish.policy)))
+    is_known.then(|| format!("{}={}", wish.role, wish.policy.argument()))
 }

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use pinfold_model::text::counted;
+use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, MemoryRequest, NodeId, Plan, PuId, SmtRequest, VnodeRequest, Work};
 
 use crate::PlanError;
@@ -20,7 +21,6 @@ use crate::pins;
 use crate::plan_builder::{Limits, PlanBuilder};
 use crate::request_check::{nodes_of, noun, pinned_of};
 use crate::select::{Count, Pool};
-use crate::text::pus_text;
 use crate::vnode_builder::{Reserve, VnodeBuilder};
 
 /// A kind of domain.

@@ -5,6 +5,8 @@
 //! explained as it is and not as its strategy intended it.
 
 use pinfold_model::text::counted;
+use pinfold_model::text::pus_text;
+use pinfold_model::tunables::{self, Setting};
 use pinfold_model::{
     Core, CpuSet, GuestTopology, IsolationScope, MemoryPlan, Plan, Role, Speed, ThreadPlan,
     Topology, VnodeKind, VnodePlan,
@@ -19,7 +21,7 @@ use crate::picture::picture;
 use crate::pin_analysis::TopologySpan;
 use crate::rows::{CommonProperty, Row, rows};
 use crate::sheet::Sheet;
-use crate::text::{mib, pus_text, verb};
+use crate::text::{mib, verb};
 
 /// A short summary of a plan for the machine of `topology`: its purpose, its cores, and the CPUs of
 /// each role.
@@ -52,6 +54,10 @@ pub fn outline(plan: &Plan, topology: &Topology, columns: usize) -> String {
             (format!("{of}memory"), format!("node {}", nodes.join(", ")))
         }));
     }
+    let tunables: Vec<String> = of_host(plan).iter().map(ToString::to_string).collect();
+    if !tunables.is_empty() {
+        lines.push(("tunables".to_owned(), tunables.join(", ")));
+    }
     let label = lines.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
     lines
         .iter()
@@ -61,6 +67,13 @@ pub fn outline(plan: &Plan, topology: &Topology, columns: usize) -> String {
     }
     plan.findings.iter().for_each(|finding| sheet.labelled("", 2, &finding.to_string()));
     sheet.into_text()
+}
+
+/// The tunables that are not shown with threads or interrupts.
+fn of_host(plan: &Plan) -> Vec<Setting> {
+    let mut all = tunables::settings(plan);
+    all.retain(|setting| setting.tunable.of.is_empty());
+    all
 }
 
 fn policy(row: &Row) -> String {
@@ -94,7 +107,10 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
         guest.map(|guest| format!("{}: {}", shape(guest), guest.reason)).collect()
     });
     let memory = lines(&|vnode| vnode.memory.iter().map(memory_line).collect());
-    for (title, lines) in [("Guest topology", guests), ("Memory", memory)] {
+    let line = |it: &Setting| format!("{it}: {}", it.tunable.meaning);
+    let tunables = of_host(plan).iter().map(line).collect();
+    let sections = [("Guest topology", guests), ("Memory", memory), ("Tunables", tunables)];
+    for (title, lines) in sections {
         if !lines.is_empty() {
             section(&mut text, title, lines);
         }

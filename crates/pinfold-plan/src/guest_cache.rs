@@ -17,29 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{L3Id, Pu, PuId, Topology, VnodePlan};
 
-/// Vendor of the host's CPUs, if the topology records it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vendor {
-    /// AMD.
-    Amd,
-    /// Intel.
-    Intel,
-    /// Another or unknown vendor: x86-only settings are then mentioned but not applied.
-    Unknown,
-}
-
-impl Vendor {
-    /// The vendor of the model that the topology records.
-    #[must_use]
-    pub fn of(topology: &Topology) -> Self {
-        match topology.model.as_deref() {
-            Some(model) if model.contains("AMD") => Vendor::Amd,
-            Some(model) if model.contains("Intel") => Vendor::Intel,
-            Some(_) | None => Vendor::Unknown,
-        }
-    }
-}
-
 /// Cache description for a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caches {

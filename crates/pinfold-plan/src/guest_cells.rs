@@ -9,6 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{
     CellRequest, CpuSet, GuestTopology, IsolationScope, MemoryPlan, MemoryRequest, NodeId, PinWish,
     Plan, PuId, Request, Role, SmtRequest, ThreadPlan, Topology, VcpuCount, VmRequest, VnodePlan,
@@ -21,7 +22,6 @@ use crate::guest::{self, GuestSmt};
 use crate::pin_analysis;
 use crate::plan_builder::{NOT_ISOLATED, ground, not_isolated};
 use crate::request_check::node_of;
-use crate::text::pus_text;
 
 /// The cells of a file as a request. Cells without vCPUs are omitted, and so are nodes that the
 /// host lacks or that have no CPU. A cell without memory nodes of its own gets those of the whole

@@ -57,7 +57,6 @@ mod strategies;
 #[cfg(test)]
 mod tests;
 pub mod text;
-mod tunables;
 mod validate;
 mod vnode_builder;
 
@@ -72,5 +71,4 @@ pub use plan_builder::NOT_ISOLATED;
 pub use platform::{FrequencyError, PlatformError, resolve_platform, speed_on};
 pub use sheet::Sheet;
 pub use strategies::{Strategy, strategies};
-pub use tunables::{Tunable, tunables};
 pub use validate::validate;

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, PuId};
 
 use crate::PlanError;
 use crate::available::AvailableCpus;
 use crate::guest::GuestSmt;
 use crate::plan_builder::{Limits, PlanBuilder};
-use crate::text::pus_text;
 
 /// Gives the reason why a CPU follows another.
 pub(crate) type SuccessorReason = dyn Fn(&AvailableCpus<'_>, Option<PuId>, PuId) -> String;

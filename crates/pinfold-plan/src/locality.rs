@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{
     CpuSet, Finding, IrqPlan, MemoryPlan, NodeId, Request, ThreadPlan, Topology, VnodePlan,
     VnodeRequest,
@@ -13,7 +14,6 @@ use crate::capacity::{is_empty_node, sizes_are_known};
 use crate::error::{size, size_below};
 use crate::guest_numa::{GuestCell, cells};
 use crate::request_check::{self, node_of};
-use crate::text::pus_text;
 
 /// Nodes of a vnode's memory: those of its vCPUs' CPUs, if the request gives its size, the strategy
 /// binds it to `bound`, or the vCPUs of a machine are pinned to nodes.

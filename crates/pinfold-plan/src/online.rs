@@ -4,8 +4,9 @@
 //! (Nova's `cpu_power_management`), so an offline CPU in a file or a request is no error.
 
 use pinfold_model::CpuSet;
+use pinfold_model::text::pus_text;
 
-use crate::text::{pus_text, verb};
+use crate::text::verb;
 
 /// Longer lists are written as a shell loop.
 const WRITTEN_OUT: usize = 4;

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::text::counted;
+use pinfold_model::text::pus_text;
 use pinfold_model::{
     CoreId, CpuSet, Finding, L3Id, NodeId, Plan, PuId, Request, Role, Severity, Speed, ThreadPlan,
     Topology, VnodePlan, Work,
@@ -16,7 +17,7 @@ use crate::available::{AvailableCpus, Index};
 use crate::avoidable::{Choice, Pins, severity};
 use crate::capacity::is_empty_node;
 use crate::locality::{HOST_MEMORY, HUGE_PAGES, left_for_the_host, part_of_a_page};
-use crate::text::{narrow, pus_text, verb};
+use crate::text::{narrow, verb};
 
 /// CPUs, cores and domains of the pinned vCPUs of a vnode, or of the tasks of a process group.
 #[derive(Debug, Default)]

@@ -6,6 +6,7 @@
 //! to a CPU that became free, and the emulator leaves these CPUs while it has others. Guest
 //! topology, memory, interrupts and findings are computed afterwards, from the resulting pins.
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{
     CpuSet, Free, PinWish, Plan, PuId, Request, Role, RoleKind, ThreadPlan, Topology, VnodePlan,
     VnodeRequest, Work,
@@ -14,7 +15,6 @@ use pinfold_model::{
 use crate::PlanError;
 use crate::available::AvailableCpus;
 use crate::online;
-use crate::text::pus_text;
 use crate::validate::faults;
 use crate::vnode_builder::{Reserve, VnodeBuilder};
 

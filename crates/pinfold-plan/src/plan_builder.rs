@@ -4,6 +4,7 @@
 //! the iothreads, the host's CPUs, memory, interrupts and the findings that are independent of the
 //! strategy.
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{
     CpuSet, EmulatorRequest, Finding, Free, GuestTopology, IsolationScope, MAX_VCPUS, Plan,
     Request, Role, RoleClass, SmtRequest, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind,
@@ -16,7 +17,7 @@ use crate::guest::{self, GuestSmt};
 use crate::guest_numa::node_list;
 use crate::pins::{self, ByHand};
 use crate::select::{Count, Pool};
-use crate::text::{narrow, pus_text, verb};
+use crate::text::{narrow, verb};
 use crate::vnode_builder::{Reserve, VnodeBuilder};
 use crate::{locality, pin_analysis, request_check};
 

@@ -3,14 +3,6 @@
 use pinfold_model::CpuSet;
 use pinfold_model::text::agree;
 
-/// `PU 3` or `the PUs 1-3`.
-pub(crate) fn pus_text(pus: &CpuSet) -> String {
-    match pus.len() {
-        1 => format!("PU {pus}"),
-        _ => format!("the PUs {pus}"),
-    }
-}
-
 /// The verb that goes with these CPUs.
 #[must_use]
 pub fn verb<'a>(pus: &CpuSet, of_one: &'a str, of_many: &'a str) -> &'a str {

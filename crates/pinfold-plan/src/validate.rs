@@ -4,18 +4,18 @@
 //! host: [`crate::schema::from_json`] refuses them. [`validate()`] reports differences between a
 //! plan and this host; a finding of severity `problem` means that the plan must not be applied.
 
-mod tunables;
-
 use std::collections::BTreeSet;
 
+use pinfold_model::text::pus_text;
+use pinfold_model::tunables::{self, Value};
 use pinfold_model::{
-    CpuQuota, CpuSet, Finding, IsolationScope, Plan, Policy, Role, Severity, ThreadPlan, Topology,
-    Tuning, VnodePlan,
+    CpuSet, Finding, IsolationScope, Plan, Policy, Role, Severity, ThreadPlan, Topology, Tuning,
+    VnodePlan,
 };
 
 use crate::fit::{Fit, fit};
 use crate::online;
-use crate::text::{pus_text, verb};
+use crate::text::verb;
 
 /// Reasons against applying `plan` on the host of `topology`; empty if there are none. The plan's
 /// own findings are not repeated.
@@ -28,8 +28,11 @@ pub fn validate(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     findings.extend(another_host(plan, topology));
     let mut named = plan.pus().union(&plan.exclusive);
     plan.irqs.iter().for_each(|irq| named.add(&irq.pus));
-    let knobs = [&plan.tuning.new_irqs, &plan.tuning.workqueues];
-    knobs.into_iter().flatten().for_each(|pus| named.add(pus));
+    for (tunable, value) in plan.tuning.iter() {
+        if let (true, Value::Cpus(pus)) = (tunable.values.is_of_host(), value) {
+            named.add(pus);
+        }
+    }
     findings.extend(absent(&named, topology));
     findings.extend(tunables::wrong(plan, topology));
     findings.extend(absent_host(plan, topology));
@@ -124,47 +127,14 @@ pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
 }
 
 /// Values that no kernel accepts, by field of the tuning.
-fn tuning_faults(tuning: &Tuning) -> Vec<(&'static str, String)> {
+fn tuning_faults(tuning: &Tuning) -> Vec<(String, String)> {
     let mut faults = Vec::new();
-    for (field, pus) in [("new_irqs_pus", &tuning.new_irqs), ("workqueues_pus", &tuning.workqueues)]
-    {
-        if pus.as_ref().is_some_and(CpuSet::is_empty) {
-            faults.push((field, "no PU is left for them".to_owned()));
+    for (tunable, value) in tuning.iter() {
+        if let Some((part, why)) = tunable.values.fault(value) {
+            let dot = if part.is_empty() { "" } else { "." };
+            faults.push((format!("{}{dot}{part}", tunable.field), why));
         }
-    }
-    if let Some(weight) = tuning.cpu_weight.filter(|weight| !(1..=10_000).contains(weight)) {
-        faults.push(("cpu_weight", format!("{weight} is not in 1 to 10000")));
-    }
-    if let Some(quota) = tuning.cpu_quota {
-        let CpuQuota { quota_us, period_us } = quota;
-        if !(1_000..=1_000_000).contains(&period_us) {
-            faults.push(("cpu_quota.period_us", format!("{period_us} is not in 1000 to 1000000")));
-        }
-        if quota_us < 1_000 {
-            faults.push(("cpu_quota.quota_us", format!("{quota_us} is less than 1000")));
-        }
-    }
-    if tuning.wake_up_us.is_some_and(|us| us >= i32::MAX.unsigned_abs()) {
-        faults.push((
-            "wake_up_us",
-            format!("{} is not in 0 to {}", tuning.wake_up_us.unwrap_or(0), i32::MAX - 1),
-        ));
-    }
-    if tuning.max_khz == Some(0) {
-        faults.push(("max_khz", "0 is no frequency".to_owned()));
-    }
-    if let (Some(min), Some(max)) = (tuning.min_khz, tuning.max_khz)
-        && min > max
-    {
-        faults.push(("min_khz", format!("{min} is more than max_khz, {max}")));
-    }
-    if let Some(name) = &tuning.governor
-        && (name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
-    {
-        faults.push(("governor", format!("{name:?} is no name of a governor")));
-    }
-    if let Some(pool) = tuning.huge_pages.iter().find(|pool| pool.page_bytes % 1024 != 0) {
-        faults.push(("huge_pages", format!("{} bytes are no size of a page", pool.page_bytes)));
+        faults.extend((tunable.fault)(value, tuning).map(|why| (tunable.field.to_owned(), why)));
     }
     faults
 }

@@ -1,8 +1,7 @@
 //! A vnode under construction: the CPUs of its threads.
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Policy, PuId, Role, ThreadPlan, VnodeRequest, Work};
-
-use crate::text::pus_text;
 
 /// CPUs that are reserved for the vnodes.
 pub(crate) struct Reserve {

@@ -202,13 +202,18 @@ pub fn fitting(
     Ok(plan)
 }
 
-/// Adds tunables from the command line to a plan.
+/// Adds tunables from the command line to a plan, with findings about those that have no effect.
 pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Result<(), Failure> {
     for words in knobs {
         asked("--knob", requests::knob(plan, words))?;
     }
     let wrong = pinfold_plan::validate(plan, topology);
     let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
+    if !knobs.is_empty() {
+        let mut weak = pinfold_model::tunables::wrong(plan, topology);
+        weak.retain(|finding| finding.severity < Severity::Problem);
+        plan.findings.extend(weak);
+    }
     match problem.filter(|_| !knobs.is_empty()) {
         Some(finding) => {
             let text = format!("--knob: {}: {}", finding.subject, finding.text);

@@ -1,9 +1,9 @@
 //! Plans: what tests read of them, and random ones with arbitrary texts.
 
+use pinfold_model::tunables::{TUNABLES, Value, Values};
 use pinfold_model::{
-    CpuQuota, CpuSet, Finding, GuestTopology, HugePagePool, IrqPlan, IsolationScope, MemoryPlan,
-    NodeId, Partition, Plan, PlannedCpus, Policy, PuId, ResourceShare, Role, SamePageMerging,
-    Severity, Speed, ThreadPlan, TransparentHugePages, Tuning, VnodeKind, VnodePlan,
+    CpuSet, Finding, GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NodeId, Plan, PlannedCpus,
+    Policy, PuId, Role, Severity, Speed, ThreadPlan, Tuning, VnodeKind, VnodePlan,
 };
 use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
 
@@ -105,47 +105,24 @@ fn any_finding() -> impl Strategy<Value = Finding> {
         .prop_map(|(severity, subject, text, hint)| Finding { severity, subject, text, hint })
 }
 
-/// Tunables, every second one missing.
+/// Each tunable or none, with its example or a value that depends on a number.
 fn any_tuning() -> impl Strategy<Value = Tuning> {
-    let small = || prop::option::of(1_u32..1000);
-    let thp = prop::option::of(prop::sample::select(TransparentHugePages::ALL.to_vec()));
-    let ksm = prop::option::of(prop::sample::select(SamePageMerging::ALL.to_vec()));
-    let sets = (prop::option::of(any_pus()), prop::option::of(any_pus()));
-    let pools = prop::collection::vec((0_u32..8, 1_u64..9, any::<u64>()), 0..3);
-    let switches = (any::<Option<bool>>(), thp, ksm, small(), any::<bool>());
-    let partition = prop::option::of(prop::sample::select(Partition::ALL.to_vec()));
-    let pus = (partition, any::<Option<bool>>(), prop::option::of(any_pus()));
-    (sets, switches, (small(), small(), small()), pools, pus).prop_map(
-        |(sets, (numa_balancing, thp, ksm, wake_up_us, required), numbers, pools, pus)| Tuning {
-            new_irqs: sets.0.filter(|set| !set.is_empty()),
-            workqueues: sets.1.filter(|set| !set.is_empty()),
-            numa_balancing,
-            transparent_huge_pages: thp,
-            same_page_merging: ksm,
-            wake_up_us,
-            real_time_throttle: numa_balancing,
-            shares: ResourceShare::parse("L3:1=f0").into_iter().collect(),
-            governor: numbers.0.map(|number| format!("governor_{number}")),
-            min_khz: numbers.1.map(u64::from),
-            max_khz: numbers.1.map(|khz| u64::from(khz) + 5),
-            huge_pages: pools
-                .into_iter()
-                .map(|(node, size, pages)| HugePagePool {
-                    node: NodeId(node),
-                    page_bytes: size << 20,
-                    pages,
-                })
-                .collect(),
-            cpu_weight: numbers.2,
-            cpu_quota: numbers
-                .2
-                .map(|number| CpuQuota { quota_us: 1_000 + u64::from(number), period_us: 100_000 }),
-            partition: pus.0,
-            smt: pus.1,
-            offline: pus.2.filter(|set| !set.is_empty()),
-            required,
-        },
-    )
+    let all = prop::collection::vec(prop::option::of(1_u32..1000), TUNABLES.len());
+    (all, any::<bool>()).prop_map(|(numbers, required)| {
+        let mut tuning = Tuning::default();
+        for (tunable, number) in TUNABLES.into_iter().zip(numbers) {
+            let Some(number) = number.filter(|_| !tunable.field.is_empty()) else { continue };
+            let value = match (tunable.values, tunable.key) {
+                // The minimum frequency is below the maximum.
+                (Values::Number { .. }, "max-khz") => Value::Number(1000),
+                (Values::Number { .. }, _) => Value::Number(u64::from(number)),
+                (values, _) => values.parse(("", tunable.example), &CpuSet::new()).unwrap(),
+            };
+            tuning.set(tunable, value);
+        }
+        tuning.required = required;
+        tuning
+    })
 }
 
 /// A record of CPUs, or none as in plans of older versions.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use pinfold_host::{SnapshotHost, paths};
+use pinfold_model::tunables::{Shape, TUNABLES};
 use pinfold_model::{CpuSet, Tid};
 
 use super::machine::bandwidth::CpuV1;
@@ -121,6 +122,21 @@ impl SimBuilder {
     pub fn knob(mut self, path: &str, knob: Knob, content: &str) -> Self {
         self.knobs.push((path.to_owned(), knob, content.to_owned()));
         self
+    }
+
+    /// Adds the files of all tunables for this machine's CPUs, as they are after a boot.
+    #[must_use]
+    pub fn tunables(mut self) -> Self {
+        let all = CpuSet::first_n(self.pus);
+        for tunable in TUNABLES {
+            let value = tunable.values.parse((tunable.key, tunable.example), &all);
+            let (Some(kernel), Ok(value)) = (tunable.kernel, value) else { continue };
+            let usual = if kernel.shape == Shape::Mask { &all.to_mask() } else { kernel.usual };
+            for (path, _) in tunable.files(&value, &all) {
+                self = self.knob(&path, Knob::of(kernel), &format!("{usual}\n"));
+            }
+        }
+        self.hotplug()
     }
 
     /// Uses the files of a captured machine; files that the builder creates (CPU directories,

@@ -1,6 +1,7 @@
 //! The rules of a writable file.
 
 use pinfold_model::PuId;
+use pinfold_model::tunables::{Kernel, Place, Shape};
 
 /// What a writable file accepts, and how it shows its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,4 +30,18 @@ pub enum Knob {
     Pool(u64),
     /// A number that is rounded down to a multiple of this step, as some drivers do.
     Steps(u64),
+}
+
+impl Knob {
+    /// The rule for the file of a tunable that behaves like others; SMT and single CPUs have rules
+    /// of their own.
+    pub(super) fn of(kernel: Kernel) -> Self {
+        match (kernel.shape, kernel.place) {
+            (Shape::Text, _) => Self::Text,
+            (Shape::Mask, _) => Self::Mask,
+            (Shape::Choice, _) => Self::Choice,
+            (Shape::Rounded, Place::Pool) => Self::Pool(64),
+            (Shape::Rounded | Shape::Integer, _) => Self::Integer,
+        }
+    }
 }

@@ -156,6 +156,7 @@ pub fn capabilities(host: &dyn Host) -> Vec<Capability> {
         quiet::irqbalance(&context),
         quiet::huge_pages(&context),
         quiet::numa_balancing(&context),
+        quiet::tunables(&context),
         machine::same_page_merging(&context),
         machine::swap(&context),
         machine::idle_states(&context),

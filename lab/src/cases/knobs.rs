@@ -10,7 +10,7 @@ use super::hotplug::differences;
 use super::{Extent, kill, shapes};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
-use crate::snapshot::{HOST_KNOBS, Snapshot};
+use crate::snapshot::{Snapshot, host_knobs};
 
 const PLAN: &str = "/tmp/plan.json";
 const MONITOR: &str = "/tmp/knobs.qmp";
@@ -138,7 +138,7 @@ fn first(guest: &mut Guest, pattern: &str) -> Result<String, LabError> {
 
 /// Every task, and every tunable that may be changed, byte for byte.
 fn look(guest: &mut Guest) -> Result<Snapshot, LabError> {
-    Snapshot::take_with(guest, ROOT, false, HOST_KNOBS)
+    Snapshot::take_with(guest, ROOT, false, &host_knobs())
 }
 
 fn same(guest: &mut Guest, before: &Snapshot, what: &str) -> Result<(), LabError> {

@@ -17,7 +17,7 @@ use super::shapes::{self, MONITOR, ROOT};
 use super::{Extent, kill};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
-use crate::snapshot::{HOST_KNOBS, Snapshot};
+use crate::snapshot::{Snapshot, host_knobs};
 use crate::stage;
 
 const PLAN: &str = "/tmp/plan.json";
@@ -141,7 +141,7 @@ fn prepare(guest: &mut Guest) -> Result<u32, LabError> {
 }
 
 fn look(guest: &mut Guest) -> Result<Snapshot, LabError> {
-    Snapshot::take_with(guest, ROOT, false, HOST_KNOBS)
+    Snapshot::take_with(guest, ROOT, false, &host_knobs())
 }
 
 /// Applies the plan once and undoes it; returns the state of the host afterwards, and the CPUs of

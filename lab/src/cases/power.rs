@@ -18,7 +18,7 @@ use super::kill::{self, Call};
 use super::{Extent, longest, systemd};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
-use crate::snapshot::{HOST_KNOBS, Snapshot};
+use crate::snapshot::{Snapshot, host_knobs};
 
 const ROOT: &str = "/sys/fs/cgroup";
 const MONITOR: &str = "/run/vm.qmp";
@@ -234,7 +234,7 @@ impl State {
 }
 
 fn look(guest: &mut Guest) -> Result<State, LabError> {
-    let snapshot = Snapshot::take_with(guest, ROOT, false, HOST_KNOBS)?;
+    let snapshot = Snapshot::take_with(guest, ROOT, false, &host_knobs())?;
     let mut state = State { files: snapshot.knobs.clone(), ..State::default() };
     for line in guest.quiet_shell(FILES)?.lines() {
         state.files.insert(line.to_owned(), String::new());

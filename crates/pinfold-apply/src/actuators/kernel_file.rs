@@ -9,6 +9,7 @@ use std::io::ErrorKind;
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_model::tunables::{Shape, TUNABLES};
 use pinfold_model::{CpuSet, Finding};
 
 use super::controllers::{CPU, DISABLE, controller, has_controller, has_cpuset};
@@ -66,15 +67,22 @@ fn kind(path: &str) -> Kind {
         Some("cgroup.subtree_control") => Kind::Controllers,
         Some("cpuset.cpus.partition") => Kind::Partition,
         Some("smp_affinity_list") => Kind::Irq,
-        Some("default_smp_affinity" | "cpumask") => Kind::Mask,
-        Some("enabled") => Kind::Choice,
-        Some("nr_hugepages" | "scaling_min_freq" | "scaling_max_freq" | "cpu.shares") => {
-            Kind::Number
-        }
+        Some("cpu.shares") => Kind::Number,
         Some("cgroup.freeze" | "scaling_setspeed") => Kind::Switched,
         Some(name) if name.starts_with("cpuset.") || name.starts_with("cgroup.") => Kind::Text,
-        Some(_) => Kind::Knob,
+        Some(name) => of_tunable(name),
         None => Kind::Text,
+    }
+}
+
+/// How the file of a tunable compares.
+fn of_tunable(name: &str) -> Kind {
+    let mut files = TUNABLES.iter().filter_map(|one| one.kernel);
+    match files.find(|file| file.file_name() == name).map(|file| file.shape) {
+        Some(Shape::Mask) => Kind::Mask,
+        Some(Shape::Choice) => Kind::Choice,
+        Some(Shape::Rounded) => Kind::Number,
+        Some(Shape::Text | Shape::Integer) | None => Kind::Knob,
     }
 }
 

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
 use pinfold_host::{Host, HostError, HostMut, paths};
-use pinfold_model::{Finding, ResourceShare};
+use pinfold_model::Finding;
+use pinfold_model::tunables::ResourceShare;
 
 use super::group::PREFIX;
 use super::{ChangeOutcome, ReadBack, Reverted};

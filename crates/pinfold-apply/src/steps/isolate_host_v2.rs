@@ -18,6 +18,7 @@
 use std::collections::BTreeSet;
 
 use pinfold_host::paths;
+use pinfold_model::tunables::partition;
 use pinfold_model::{Change, Finding, Undo};
 
 use super::draft::Draft;
@@ -60,7 +61,7 @@ fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String
     let Some(current) = cpusets.group_of(draft.state, draft.vm.tid)? else { return Ok(kept) };
     let name = format!("{}-vm", draft.name);
     // A partition is made directly below the root, where Linux 6.1 supports it.
-    if current == cpusets.root() && draft.plan.tuning.partition.is_some() {
+    if current == cpusets.root() && draft.plan.tuning.has(&partition::TUNABLE) {
         return Ok(kept);
     }
     let in_own = current.rsplit('/').next() == Some(name.as_str());

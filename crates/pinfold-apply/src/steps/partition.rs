@@ -11,7 +11,8 @@
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::paths;
-use pinfold_model::{Change, CpuSet, Finding, IsolationScope, Partition, TaskId, Undo};
+use pinfold_model::tunables::partition;
+use pinfold_model::{Change, CpuSet, Finding, IsolationScope, TaskId, Undo};
 
 use super::draft::Draft;
 use super::threads;
@@ -30,7 +31,7 @@ pub(crate) fn name(vm_group: &str) -> String {
 
 /// Drafts the partition that the plan requests.
 pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let Some(kind) = draft.plan.tuning.partition else { return Ok(()) };
+    let Some(kind) = draft.plan.tuning.word(&partition::TUNABLE) else { return Ok(()) };
     let Some((cpusets, above)) = place(draft)? else { return Ok(()) };
     let threads = members(draft, kind)?;
     let remote = above != cpusets.root();
@@ -51,8 +52,8 @@ pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     }
     let path = paths::cpuset_partition(&group);
     let shown = draft.state.file(&path)?.unwrap_or_else(|| b"member\n".to_vec());
-    if shown.trim_ascii() != kind.word().as_bytes() {
-        let change = Change::WriteFile { path: path.clone(), value: kind.word().into() };
+    if shown.trim_ascii() != kind.as_bytes() {
+        let change = Change::WriteFile { path: path.clone(), value: kind.into() };
         draft.step(change, Undo::WriteFile { path, original: b"member\n".to_vec() }, REASON);
     }
     Ok(())
@@ -60,7 +61,7 @@ pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 
 /// Moves threads that were created since into or out of an existing partition.
 pub(super) fn sort(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let Some(kind) = draft.plan.tuning.partition else { return Ok(()) };
+    let Some(kind) = draft.plan.tuning.word(&partition::TUNABLE) else { return Ok(()) };
     let Some((cpusets, above)) = place(draft)? else { return Ok(()) };
     let group = paths::cgroup_file(&above, &name(&draft.name));
     if draft.state.exists(&group) {
@@ -124,7 +125,7 @@ fn place<'a>(draft: &mut Draft<'a>) -> Result<Option<(&'a Cpusets, String)>, App
 }
 
 /// The machine's threads that run only on its exclusive CPUs.
-fn members(draft: &mut Draft<'_>, kind: Partition) -> Result<Vec<TaskId>, ApplyError> {
+fn members(draft: &mut Draft<'_>, kind: &str) -> Result<Vec<TaskId>, ApplyError> {
     let mut inside = Vec::new();
     for (task, role) in threads::in_order(draft)? {
         let Some(thread) = draft.vnode.thread(&role) else { continue };
@@ -136,7 +137,7 @@ fn members(draft: &mut Draft<'_>, kind: Partition) -> Result<Vec<TaskId>, ApplyE
             draft.find(Finding::note(SUBJECT, text));
             continue;
         }
-        if kind == Partition::Isolated && thread.pus.len() > 1 {
+        if kind == partition::ISOLATED && thread.pus.len() > 1 {
             let text = format!(
                 "{role} may run on PUs {}, among which an isolated partition balances nothing",
                 thread.pus

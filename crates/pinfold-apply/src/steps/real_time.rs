@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 use pinfold_host::mountinfo::{self, ControllerMount, Version};
 use pinfold_host::{HostError, paths, proc_cgroup};
-use pinfold_model::{Change, CpuSet, Finding, Partition, Policy, Role, TaskId, Tid, Undo};
+use pinfold_model::tunables::{partition, rt_throttle};
+use pinfold_model::{Change, CpuSet, Finding, Policy, Role, TaskId, Tid, Undo};
 
 use super::draft::Draft;
 use crate::cpusets::Cpusets;
@@ -46,7 +47,7 @@ pub(super) fn prepare(
 
 /// Reports that real-time throttling is off, unless the plan sets it.
 fn throttle(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    if draft.plan.tuning.real_time_throttle.is_none()
+    if !draft.plan.tuning.has(&rt_throttle::TUNABLE)
         && let Some(finding) = throttle_that_is_off(draft.state.text(&throttle_path())?)
     {
         draft.find(finding.with_hint("switch it on with --knob rt-throttle=on"));
@@ -79,14 +80,14 @@ fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyErr
         return Ok(());
     }
     let (role, pus) = (role.clone(), thread.pus.clone());
-    Err(match draft.plan.tuning.partition {
+    Err(match draft.plan.tuning.word(&partition::TUNABLE) {
         // The kernel uses the CPU on which the thread last ran. A sleeping thread (a vCPU of a
         // stopped or idle machine) enters the partition's domain only when it wakes up.
-        Some(Partition::Root) if pus == draft.plan.exclusive => {
+        Some(partition::ROOT) if pus == draft.plan.exclusive => {
             Refusal::DeadlineBeforePartition { role, pus }
         }
-        Some(Partition::Isolated) => Refusal::DeadlineInIsolated { role, pus },
-        Some(Partition::Root) | None => Refusal::DeadlineTooNarrow { role, pus, domain },
+        Some(partition::ISOLATED) => Refusal::DeadlineInIsolated { role, pus },
+        Some(_) | None => Refusal::DeadlineTooNarrow { role, pus, domain },
     }
     .into())
 }

@@ -5,13 +5,13 @@
 //! exist only on x86, threads not on s390x, and libvirt starts no riscv64 machine with a `<cpu>`
 //! ("this function is not supported by the connection driver", 9.0).
 
-use pinfold_model::{GuestTopology, Topology, VnodePlan};
-use pinfold_plan::domain_file::{Board, Shape};
-use pinfold_plan::guest_cache::{Caches, Vendor, caches};
+use pinfold_model::{GuestTopology, Topology, Vendor, VnodePlan};
 use roxmltree::Node;
 
 use super::super::libvirt::{PASSTHROUGH, TOPOEXT, cell_lines};
 use super::{Cells, Merge, block, child};
+use pinfold_plan::domain_file::{Board, Shape};
+use pinfold_plan::guest_cache::{Caches, caches};
 
 impl<'a, 'x> Merge<'a, 'x> {
     pub(super) fn cpu(&mut self, vnode: &VnodePlan, topology: &Topology, cells: &Cells) {

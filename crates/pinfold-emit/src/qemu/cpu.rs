@@ -11,11 +11,11 @@
 //! be shown, they are written as cores: QEMU would start with a warning, and the guest would treat
 //! them as cores anyway.
 
-use pinfold_model::{Accelerator, GuestTopology, Topology, VnodePlan};
-use pinfold_plan::guest_cache::{Caches, Vendor, caches};
+use pinfold_model::{Accelerator, GuestTopology, Topology, Vendor, VnodePlan};
 
 use super::Command;
 use crate::board::Board;
+use pinfold_plan::guest_cache::{Caches, caches};
 
 /// Options for the guest's cores, with comments.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Kernel parameters.
 
 use pinfold_model::{
-    HugePagePool, IsolationScope, MemoryRequest, Plan, Request, VcpuCount, VmRequest, VnodeRequest,
+    IsolationScope, MemoryRequest, Plan, Request, Tuning, VcpuCount, VmRequest, VnodeRequest,
 };
 use pinfold_plan::plan;
 use pinfold_samples::machine::dual_e5_2670;
@@ -25,6 +25,6 @@ fn huge_pages_are_counted_for_the_kernel_command_line() {
     let knob = format!("`--knob huge-pages={node}:1048576:16`");
     let folded = |layout: &Plan| cmdline(layout, &topology).replace("\n# ", " ");
     assert!(folded(&layout).contains(&knob), "{}", folded(&layout));
-    layout.tuning.huge_pages = vec![HugePagePool { node, page_bytes: 1 << 30, pages: 16 }];
+    layout.tuning = Tuning::of(&[&format!("huge-pages={node}:1048576:16")]).unwrap();
     assert!(!folded(&layout).contains("--knob huge-pages"), "{}", folded(&layout));
 }

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_config::requests::{KNOBS, knob};
+use pinfold_config::requests::knob;
 use pinfold_host::{files, paths, process};
+use pinfold_model::tunables::{self, TUNABLES, Value, governor, settings};
 use pinfold_model::{NodeId, Plan, PuId, Severity, Topology};
-use pinfold_plan::{plan, tunables, validate};
+use pinfold_plan::{plan, validate};
 use pinfold_samples::machine::{Machine, dual_e5_2670, i7_4790k};
 use pinfold_samples::{auto, exactly, one};
 
 use super::golden;
-use crate::{self as emit, Format, said};
+use crate::{self as emit, Format};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -48,7 +49,8 @@ fn with(strategy: &str, vcpus: u32, topology: &Topology, words: &[&str]) -> Plan
 }
 
 pub fn everything() -> (Plan, Topology) {
-    let topology = i7_4790k().build();
+    let mut topology = i7_4790k().build();
+    topology.nodes[0].memory_bytes = 32 << 30;
     let more = ["share=MB:0=50", "huge-pages=0:1048576:4"];
     (with("low-latency", 2, &topology, &[&ALL[..], &more].concat()), topology)
 }
@@ -70,15 +72,17 @@ fn texts(layout: &Plan, topology: &Topology) -> Vec<(String, String)> {
 #[test]
 fn one_of_each_is_every_key_and_comes_back_from_its_text() {
     let (layout, topology) = everything();
-    let known: BTreeSet<&str> =
-        KNOBS.iter().map(|(key, _)| key.split(':').next().unwrap()).collect();
-    let found: BTreeSet<&str> = tunables(&layout).iter().map(pinfold_plan::Tunable::key).collect();
+    let known: BTreeSet<&str> = TUNABLES.iter().map(|one| one.key).collect();
+    let found: BTreeSet<&str> = settings(&layout).iter().map(|one| one.tunable.key).collect();
     assert_eq!(found, known);
     let mut again = with("low-latency", 2, &topology, &[]);
-    for tunable in tunables(&layout) {
-        knob(&mut again, &tunable.to_string()).unwrap();
+    for setting in settings(&layout) {
+        knob(&mut again, &setting.to_string()).unwrap();
     }
-    assert_eq!(tunables(&again), tunables(&layout));
+    let words = |layout: &Plan| -> Vec<String> {
+        settings(layout).iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(words(&again), words(&layout));
     assert!(validate(&layout, &topology).is_empty(), "{:?}", validate(&layout, &topology));
 }
 
@@ -87,12 +91,12 @@ fn every_format_names_every_tunable() {
     let (layout, topology) = everything();
     for (name, text) in texts(&layout, &topology) {
         golden(&format!("tunables.{name}"), &text);
-        for tunable in tunables(&layout) {
-            let said = match (tunable.key(), name.as_str()) {
+        for setting in settings(&layout) {
+            let said = match (setting.tunable.key, name.as_str()) {
                 ("policy", "libvirt.xml") => "<vcpusched vcpus='0' scheduler='fifo' priority='1'/>",
                 ("policy", "virsh.sh") => "# vcpu(0) under the policy fifo 1",
                 ("policy", "qemu.sh" | "proxmox.sh") => "schedule 'CPU 0/' -f -p 1",
-                _ => &tunable.to_string(),
+                _ => &setting.to_string(),
             };
             assert!(text.contains(said), "{name} does not say {said}:\n{text}");
         }
@@ -116,7 +120,8 @@ fn a_plan_that_keeps_nothing_apart_says_its_tunables() {
 #[test]
 fn scripts_are_shell_and_quote_what_is_not_theirs() {
     let (mut layout, topology) = everything();
-    layout.tuning.governor = Some("a'; reboot; '\n#".to_owned());
+    let governor = Value::Name("a'; reboot; '\n#".to_owned());
+    layout.tuning.set(&governor::TUNABLE, governor);
     layout.irqs[0].device = "$(reboot)`reboot`\nreboot".to_owned();
     let Some(shell) = process::find_program("sh") else {
         eprintln!("skipped: sh is not installed");
@@ -175,7 +180,10 @@ fn systemd_writes_what_tmpfiles_says() {
 #[test]
 fn files_are_those_of_apply() {
     let (layout, _) = everything();
-    let found: BTreeSet<String> = said::paths(&layout).into_iter().collect();
+    let pus = layout.pus();
+    let files = |one: tunables::Setting| one.tunable.files(&one.value, &pus);
+    let found: BTreeSet<String> =
+        settings(&layout).into_iter().flat_map(files).map(|(path, _)| path).collect();
     let mut expected: BTreeSet<String> = [
         paths::default_smp_affinity(),
         paths::workqueue_cpumask(),
@@ -288,6 +296,8 @@ fn what_a_host_does_not_have_is_refused_by_the_plan() {
     refused(&["irq:0000:99:00.0=0"], "no device 0000:99:00.0");
     refused(&["irq:node:7=0"], "no device node 7");
     refused(&["huge-pages=5:2048:10"], "no node 5");
+    // Its nodes have 1 GiB each.
+    refused(&["huge-pages=0:2048:513"], "do not fit into node 0, which has 1024 MiB of memory");
     refused(&["huge-pages=0:2048:10", "huge-pages=0:2048:20"], "0:2048 is set twice");
     refused(&["share=L3:0=f", "share=L3:0=ff"], "L3:0 is set twice");
     refused(&["share=L3:0=fffff"], "the cache has 16");
@@ -369,4 +379,94 @@ fn a_host_without_a_cache_has_none_to_share() {
     let topology = Machine::new([1, 1, 1, 4, 1], |place| place.core).bare().build();
     let layout = with("low-latency", 2, &topology, &["share=L3:0=f"]);
     assert!(validate(&layout, &topology).iter().any(|one| one.text.contains("no level-3 cache")));
+}
+
+#[test]
+fn each_tunable_has_its_row_in_the_documentation() {
+    let page = include_str!("../../../../docs/knobs.md");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    for tunable in TUNABLES.iter().filter(|one| one.key != "required") {
+        let end = if tunable.of.is_empty() { "=" } else { ":" };
+        let key = format!("`{}{end}", tunable.key);
+        assert!(rows.iter().any(|row| row.contains(&key)), "docs/knobs.md has no row for {key}");
+    }
+    assert!(page.contains("`--knob required=yes`"));
+}
+
+/// Names in the table that the compiler does not check.
+#[test]
+fn the_table_names_formats_that_there_are_and_no_key_twice() {
+    let keys: BTreeSet<&str> = TUNABLES.iter().map(|one| one.key).collect();
+    assert_eq!(keys.len(), TUNABLES.len());
+    let fields: Vec<&str> =
+        TUNABLES.iter().map(|one| one.field).filter(|it| !it.is_empty()).collect();
+    assert_eq!(fields.iter().collect::<BTreeSet<_>>().len(), fields.len());
+    for tunable in TUNABLES {
+        assert!(!tunable.name.is_empty() && !tunable.meaning.is_empty(), "{}", tunable.key);
+        for (format, _) in tunable.said {
+            assert!(emit::format(format).is_some(), "{}: {format}", tunable.key);
+        }
+    }
+}
+
+#[test]
+fn the_plan_and_its_explanation_list_the_tunables() {
+    let topology = i7_4790k().build();
+    let layout = with("low-latency", 2, &topology, &["thp=never", "irq:all=0", "cpu-weight=200"]);
+    let outline = pinfold_plan::outline(&layout, &topology, 80);
+    assert!(outline.contains("  tunables"), "{outline}");
+    assert!(outline.contains("thp=never, cpu-weight=200\n"), "{outline}");
+    let explained = pinfold_plan::explain(&layout, &topology, 120);
+    let section =
+        "\nTunables\n  - thp=never: transparent huge pages\n  - cpu-weight=200: CPU weight";
+    assert!(explained.contains(section), "{explained}");
+    let plain = with("low-latency", 2, &topology, &[]);
+    assert!(!pinfold_plan::outline(&plain, &topology, 80).contains("tunables"));
+    assert!(!pinfold_plan::explain(&plain, &topology, 80).contains("Tunables"));
+}
+
+/// Without isolation the host keeps all CPUs, so `housekeeping` moves nothing.
+#[test]
+fn interrupts_that_may_go_everywhere_are_reported() {
+    let topology = i7_4790k().build();
+    for key in ["irq:all", "irq:node:0", "new-irqs", "workqueues"] {
+        let words = format!("{key}=housekeeping");
+        let mut shared = plan("compact", &topology, &auto()).unwrap();
+        knob(&mut shared, &words).unwrap();
+        assert_eq!(shared.housekeeping, topology.online());
+        let found = validate(&shared, &topology);
+        let finding = found.iter().find(|one| one.text.contains("nothing is moved")).unwrap();
+        assert_eq!(finding.severity, Severity::Warning);
+        assert!(finding.hint.as_ref().unwrap().contains("--isolate host"), "{finding}");
+        let isolated = with("low-latency", 2, &topology, &[&words]);
+        assert_eq!(validate(&isolated, &topology), [], "{words}");
+    }
+}
+
+#[test]
+fn formats_state_that_they_do_not_isolate_and_lack_page_sizes() {
+    let topology = i7_4790k().build();
+    let mut layout = with("low-latency", 2, &topology, &[]);
+    layout.vnodes[0].memory = Some(pinfold_model::MemoryPlan {
+        nodes: vec![NodeId(0)],
+        bytes: Some(1 << 30),
+        page_bytes: Some(16 << 20),
+        reason: String::new(),
+    });
+    let text = |layout: &Plan, format: &str| {
+        let command = pinfold_model::QemuCommand::default();
+        let text = emit::format(format).unwrap().text(layout, &topology, &command).unwrap();
+        text.replace("\n# ", " ")
+    };
+    for format in ["virsh", "proxmox", "kubevirt", "nova"] {
+        let found = text(&layout, format);
+        assert!(found.contains("The plan keeps other tasks off 1-2,5-6; "), "{found}");
+        let mut shared = layout.clone();
+        shared.exclusive = pinfold_model::CpuSet::new();
+        assert!(!text(&shared, format).contains("keeps other tasks off"), "{format}");
+    }
+    assert!(text(&layout, "virsh").contains("the memory in huge pages of 16 MiB"));
+    assert!(text(&layout, "proxmox").contains("huge pages of 16 MiB; qm has those of 2 and 1024"));
+    assert!(text(&layout, "kubevirt").contains("pageSize: 16Mi"));
+    assert!(text(&layout, "nova").contains("hw:mem_page_size=16384"));
 }

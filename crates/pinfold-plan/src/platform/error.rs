@@ -1,11 +1,12 @@
 //! Why a platform is not possible on a host, and what the user can do about it.
 
 use pinfold_model::text::counted;
+use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Method, NodeId, PuId, RequestField, Speed, SpeedRequest, VnodeField};
 use thiserror::Error;
 
 use crate::PlanError;
-use crate::text::{numbered, pus_text};
+use crate::text::numbered;
 
 /// Why a CPU cannot have a speed that is given as a frequency.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

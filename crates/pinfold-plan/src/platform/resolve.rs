@@ -5,6 +5,7 @@
 //! a frequency domain, and real-time burners must not use the last CPU of the host's own tasks.
 
 use pinfold_model::text::agree;
+use pinfold_model::text::pus_text;
 use pinfold_model::{
     CpuSet, Device, EmulatedVnode, EmulationPlan, Finding, IsolationScope, MemoryPlan, Method,
     NodeId, NumaNode, Plan, Platform, PlatformVnode, PuId, Request, Speed, SpeedRequest, Topology,
@@ -12,7 +13,7 @@ use pinfold_model::{
 };
 
 use super::error::{FrequencyError, PlatformError};
-use crate::text::{pus_text, verb};
+use crate::text::verb;
 
 /// Resolves a platform on a host. The same platform gives the same result.
 ///

@@ -1,52 +1,38 @@
 //! Serialised form of the host's tunables in a plan; see [`super::v1`].
+//!
+//! One field per tunable that the plan sets, named and ordered by the table of the model.
 
-use pinfold_model::{
-    CpuQuota, HugePagePool, NodeId, Partition, ResourceShare, SamePageMerging,
-    TransparentHugePages, Tuning,
+use std::fmt;
+
+use pinfold_model::tunables::{
+    CpuQuota, HugePagePool, ResourceShare, TUNABLES, Tunable, Value, Values,
 };
-use serde::{Deserialize, Serialize};
+use pinfold_model::{NodeId, Tuning};
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::SchemaError;
 use super::cpus::pus;
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The field that is always there.
+const REQUIRED: &str = "required";
+
 pub(super) struct TuningV1 {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    new_irqs_pus: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    workqueues_pus: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    numa_balancing: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    transparent_huge_pages: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    same_page_merging: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    wake_up_us: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    governor: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    min_khz: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    max_khz: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    real_time_throttle: Option<bool>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    shares: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    huge_pages: Vec<PoolV1>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    cpu_weight: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    cpu_quota: Option<QuotaV1>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    partition: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    smt: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    offline_pus: Option<String>,
+    values: Vec<(&'static Tunable, Json)>,
     required: bool,
+}
+
+/// A value as JSON.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Json {
+    Text(String),
+    Flag(bool),
+    Number(u64),
+    Texts(Vec<String>),
+    Pools(Vec<PoolV1>),
+    Quota(QuotaV1),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -64,102 +50,149 @@ struct QuotaV1 {
     period_us: u64,
 }
 
-impl TuningV1 {
-    /// `None` if no tunable is set.
-    pub(super) fn of(tuning: &Tuning) -> Option<Self> {
-        if *tuning == Tuning::default() {
-            return None;
-        }
-        let pool = |pool: &HugePagePool| PoolV1 {
-            node: pool.node.0,
-            page_bytes: pool.page_bytes,
-            pages: pool.pages,
-        };
-        let quota = |one: CpuQuota| QuotaV1 { quota_us: one.quota_us, period_us: one.period_us };
-        Some(Self {
-            new_irqs_pus: tuning.new_irqs.as_ref().map(ToString::to_string),
-            workqueues_pus: tuning.workqueues.as_ref().map(ToString::to_string),
-            numa_balancing: tuning.numa_balancing,
-            transparent_huge_pages: tuning.transparent_huge_pages.map(|one| one.word().to_owned()),
-            same_page_merging: tuning.same_page_merging.map(|one| one.word().to_owned()),
-            wake_up_us: tuning.wake_up_us,
-            governor: tuning.governor.clone(),
-            min_khz: tuning.min_khz,
-            max_khz: tuning.max_khz,
-            real_time_throttle: tuning.real_time_throttle,
-            shares: tuning.shares.iter().map(ToString::to_string).collect(),
-            huge_pages: tuning.huge_pages.iter().map(pool).collect(),
-            cpu_weight: tuning.cpu_weight,
-            cpu_quota: tuning.cpu_quota.map(quota),
-            partition: tuning.partition.map(|one| one.word().to_owned()),
-            smt: tuning.smt,
-            offline_pus: tuning.offline.as_ref().map(ToString::to_string),
-            required: tuning.required,
+impl Json {
+    /// All values of a tunable; `None` if there is none.
+    fn of(values: &[Value]) -> Option<Self> {
+        Some(match values.first()? {
+            Value::Switch(on) => Self::Flag(*on),
+            Value::Number(number) => Self::Number(*number),
+            Value::Quota(CpuQuota { quota_us, period_us }) => {
+                Self::Quota(QuotaV1 { quota_us: *quota_us, period_us: *period_us })
+            }
+            Value::Share(_) => Self::Texts(values.iter().map(ToString::to_string).collect()),
+            Value::Pool(_) => Self::Pools(values.iter().filter_map(PoolV1::of).collect()),
+            text @ (Value::Cpus(_) | Value::Word(_) | Value::Name(_) | Value::Policy(_)) => {
+                Self::Text(text.to_string())
+            }
         })
     }
 
-    pub(super) fn into_tuning(self) -> Result<Tuning, SchemaError> {
-        let set = |field: &str, text: Option<String>| {
-            text.map(|text| pus(&format!("tuning.{field}"), &text)).transpose()
-        };
-        let pool = |pool: PoolV1| HugePagePool {
-            node: NodeId(pool.node),
-            page_bytes: pool.page_bytes,
-            pages: pool.pages,
-        };
-        let quota = |one: QuotaV1| CpuQuota { quota_us: one.quota_us, period_us: one.period_us };
-        Ok(Tuning {
-            new_irqs: set("new_irqs_pus", self.new_irqs_pus)?,
-            workqueues: set("workqueues_pus", self.workqueues_pus)?,
-            numa_balancing: self.numa_balancing,
-            transparent_huge_pages: word(
-                "transparent_huge_pages",
-                self.transparent_huge_pages,
-                TransparentHugePages::ALL.map(|one| (one.word(), one)),
-            )?,
-            same_page_merging: word(
-                "same_page_merging",
-                self.same_page_merging,
-                SamePageMerging::ALL.map(|one| (one.word(), one)),
-            )?,
-            wake_up_us: self.wake_up_us,
-            governor: self.governor,
-            min_khz: self.min_khz,
-            max_khz: self.max_khz,
-            real_time_throttle: self.real_time_throttle,
-            shares: self.shares.iter().map(|text| share(text)).collect::<Result<_, _>>()?,
-            huge_pages: self.huge_pages.into_iter().map(pool).collect(),
-            cpu_weight: self.cpu_weight,
-            cpu_quota: self.cpu_quota.map(quota),
-            partition: word(
-                "partition",
-                self.partition,
-                Partition::ALL.map(|one| (one.word(), one)),
-            )?,
-            smt: self.smt,
-            offline: set("offline_pus", self.offline_pus)?,
-            required: self.required,
+    /// Reads what a tunable with such values has; `None` for `null`.
+    fn read<'de, A: MapAccess<'de>>(values: Values, map: &mut A) -> Result<Option<Self>, A::Error> {
+        Ok(match values {
+            Values::Switch { .. } => map.next_value::<Option<bool>>()?.map(Self::Flag),
+            Values::Number { .. } => map.next_value::<Option<u64>>()?.map(Self::Number),
+            Values::Share => Some(Self::Texts(map.next_value()?)),
+            Values::Pool => Some(Self::Pools(map.next_value()?)),
+            Values::Quota => map.next_value::<Option<QuotaV1>>()?.map(Self::Quota),
+            Values::HostCpus
+            | Values::Cpus { .. }
+            | Values::Words(_)
+            | Values::Name(_)
+            | Values::Policy => map.next_value::<Option<String>>()?.map(Self::Text),
+        })
+    }
+
+    fn into_values(self, tunable: &Tunable) -> Result<Vec<Value>, SchemaError> {
+        let field = format!("tuning.{}", tunable.field);
+        Ok(match self {
+            Self::Flag(on) => vec![Value::Switch(on)],
+            Self::Number(number) => vec![Value::Number(number)],
+            Self::Quota(QuotaV1 { quota_us, period_us }) => {
+                vec![Value::Quota(CpuQuota { quota_us, period_us })]
+            }
+            Self::Pools(pools) => pools.into_iter().map(PoolV1::into_value).collect(),
+            Self::Texts(texts) => {
+                texts.iter().map(|text| share(&field, text)).collect::<Result<_, _>>()?
+            }
+            Self::Text(text) => {
+                vec![match (tunable.values, tunable.values.word(&text)) {
+                    (Values::Name(_), _) => Value::Name(text),
+                    (_, Some(word)) => Value::Word(word),
+                    (Values::Words(_), None) => {
+                        let names = tunable.values.form().replace('|', ", ");
+                        let why = format!("{text:?} is not one of {names}");
+                        return Err(SchemaError::Field { field, why });
+                    }
+                    _ => Value::Cpus(pus(&field, &text)?),
+                }]
+            }
         })
     }
 }
 
-fn share(text: &str) -> Result<ResourceShare, SchemaError> {
-    ResourceShare::parse(text).ok_or_else(|| SchemaError::Field {
-        field: "tuning.shares".to_owned(),
+impl PoolV1 {
+    fn of(value: &Value) -> Option<Self> {
+        let Value::Pool(HugePagePool { node, page_bytes, pages }) = value else { return None };
+        Some(Self { node: node.0, page_bytes: *page_bytes, pages: *pages })
+    }
+
+    fn into_value(self) -> Value {
+        let Self { node, page_bytes, pages } = self;
+        Value::Pool(HugePagePool { node: NodeId(node), page_bytes, pages })
+    }
+}
+
+fn share(field: &str, text: &str) -> Result<Value, SchemaError> {
+    ResourceShare::parse(text).map(Value::Share).ok_or_else(|| SchemaError::Field {
+        field: field.to_owned(),
         why: format!("{text:?} is no share, such as L3:0=ff0 or MB:0=50"),
     })
 }
 
-fn word<T: Copy, const N: usize>(
-    field: &str,
-    text: Option<String>,
-    known: [(&'static str, T); N],
-) -> Result<Option<T>, SchemaError> {
-    let Some(text) = text else { return Ok(None) };
-    let names = known.map(|(name, _)| name).join(", ");
-    let found = known.into_iter().find(|(name, _)| *name == text);
-    found.map(|(_, value)| Some(value)).ok_or_else(|| SchemaError::Field {
-        field: format!("tuning.{field}"),
-        why: format!("{text:?} is not one of {names}"),
-    })
+impl TuningV1 {
+    /// `None` if no tunable is set.
+    pub(super) fn of(tuning: &Tuning) -> Option<Self> {
+        let values = TUNABLES.into_iter().filter_map(|one| Some((one, Json::of(tuning.all(one))?)));
+        let twin = Self { values: values.collect(), required: tuning.required };
+        (*tuning != Tuning::default()).then_some(twin)
+    }
+
+    pub(super) fn into_tuning(self) -> Result<Tuning, SchemaError> {
+        let mut tuning = Tuning::default();
+        tuning.required = self.required;
+        for (tunable, json) in self.values {
+            for value in json.into_values(tunable)? {
+                tuning.set(tunable, value);
+            }
+        }
+        Ok(tuning)
+    }
+}
+
+impl Serialize for TuningV1 {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.values.len() + 1))?;
+        for (tunable, json) in &self.values {
+            map.serialize_entry(tunable.field, json)?;
+        }
+        map.serialize_entry(REQUIRED, &self.required)?;
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for TuningV1 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = TuningV1;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the tunables of a plan")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TuningV1, A::Error> {
+                let (mut values, mut required) = (Vec::new(), None);
+                let mut seen: Vec<String> = Vec::new();
+                while let Some(field) = map.next_key::<String>()? {
+                    if seen.contains(&field) {
+                        return Err(A::Error::custom(format!("duplicate field `{field}`")));
+                    }
+                    let mut known = TUNABLES.into_iter().filter(|one| !one.field.is_empty());
+                    match known.find(|one| one.field == field) {
+                        Some(one) => {
+                            values
+                                .extend(Json::read(one.values, &mut map)?.map(|json| (one, json)));
+                        }
+                        None if field == REQUIRED => required = Some(map.next_value()?),
+                        None => return Err(A::Error::custom(format!("unknown field `{field}`"))),
+                    }
+                    seen.push(field);
+                }
+                let required = required.ok_or_else(|| A::Error::missing_field(REQUIRED))?;
+                Ok(TuningV1 { values, required })
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
 }

@@ -19,6 +19,7 @@
 //! additional core. A real-time thread must not occupy the host's last CPUs: if the host has only
 //! this core, its first CPU remains for the host alone, and a finding reports this.
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, EmulatorRequest, Finding, Plan, PuId, Request, Topology};
 
 use super::{Strategy, low_latency_rt};
@@ -30,7 +31,7 @@ use crate::guest::GuestSmt;
 use crate::home::EmulatorCpus;
 use crate::plan_builder::{PlacedPlan, PlanBuilder, ground_beside};
 use crate::select::Count;
-use crate::text::{pus_text, verb};
+use crate::text::verb;
 use crate::validate::faults;
 use crate::vnode_builder::{Reserve, VnodeBuilder};
 

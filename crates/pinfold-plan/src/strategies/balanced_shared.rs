@@ -5,6 +5,7 @@
 //! is the same with the emulator on the host core. The source's vCPUs fill the machine. If they
 //! leave other cores free, the emulator runs there, so that no vCPU waits for it.
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Plan, Request, Topology};
 
 use super::Strategy;
@@ -13,7 +14,6 @@ use crate::PlanError;
 use crate::exclusive_cores::host_beside;
 use crate::plan_builder::{PlanBuilder, ground_beside};
 use crate::select::Count;
-use crate::text::pus_text;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "balanced-shared",

@@ -11,6 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{
     CellRequest, CpuSet, Finding, NodeId, NumaNode, Plan, PuId, Request, Role, Topology, VcpuCount,
     VmRequest, VnodePlan, VnodeRequest, Work,
@@ -23,7 +24,6 @@ use crate::guest_cells::{Parts, cores_of, joined, scope_of_part};
 use crate::guest_numa::{cells, node_list};
 use crate::locality::{check_huge_pages, check_memory};
 use crate::pin_analysis::{are_helpers_on_others, is_warning};
-use crate::text::pus_text;
 
 const DIVIDED: [&str; 6] =
     ["low-latency", "low-latency-rt", "balanced", "balanced-shared", "max-performance", "multi-vm"];

@@ -9,6 +9,7 @@
 //! Without the boot parameters `--isolate host` excludes the movable tasks from the same CPUs; a
 //! finding names the parameters that also exclude tasks that cannot be moved.
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, Plan, PuId, Request, Topology};
 
 use super::{Strategy, compact};
@@ -18,7 +19,7 @@ use crate::boot::{self, keeping_off};
 use crate::guest::GuestSmt;
 use crate::linear::{self, Line};
 use crate::plan_builder::{PlanBuilder, ground};
-use crate::text::{pus_text, verb};
+use crate::text::verb;
 use crate::vnode_builder::Reserve;
 
 pub(super) const STRATEGY: Strategy = Strategy {

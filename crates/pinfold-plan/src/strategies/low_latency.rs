@@ -11,6 +11,7 @@
 //! one vCPU per core of the preferred part, minus the host core.
 
 use pinfold_model::text::counted;
+use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, Plan, Policy, Request, Role, Topology};
 
 use super::Strategy;
@@ -22,7 +23,6 @@ use crate::guest::GuestSmt;
 use crate::home::{EmulatorCpus, HomeKind};
 use crate::plan_builder::{PlanBuilder, ground_beside};
 use crate::select::Count;
-use crate::text::pus_text;
 use crate::vnode_builder::VnodeBuilder;
 
 pub(super) const STRATEGY: Strategy = Strategy {

@@ -6,6 +6,7 @@
 //! `auto` gives as many vCPUs as there are usable CPUs. More are refused: a guest that mirrors the
 //! host has no more CPUs than the host.
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Plan, Request, Topology, Work};
 
 use super::{Strategy, compact};
@@ -14,7 +15,6 @@ use crate::exclusive_cores::{Terms, enclose};
 use crate::guest::GuestSmt;
 use crate::plan_builder::{PlanBuilder, ground};
 use crate::select::Count;
-use crate::text::pus_text;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "max-performance",

@@ -3,13 +3,13 @@
 //!
 //! `auto` gives as many vCPUs as there are usable CPUs, the maximum that can run at once.
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{Plan, Request, Topology};
 
 use super::Strategy;
 use crate::PlanError;
 use crate::guest;
 use crate::plan_builder::{Limits, PlanBuilder, ground};
-use crate::text::pus_text;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "none",

@@ -14,6 +14,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{
     CpuSet, IsolationScope, NodeId, Plan, Policy, Request, Topology, VnodeRequest, Work,
 };
@@ -29,7 +30,6 @@ use crate::pins;
 use crate::plan_builder::{Limits, PlacedPlan, PlanBuilder, ground_beside};
 use crate::request_check::nodes_of;
 use crate::select::{Count, Pool, Selection};
-use crate::text::pus_text;
 use crate::vnode_builder::Reserve;
 
 pub(super) const STRATEGY: Strategy = Strategy {

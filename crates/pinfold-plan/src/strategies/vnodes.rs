@@ -13,6 +13,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, NodeId, Plan, Request, Speed, Topology, VnodePlan, Work};
 
 use super::Strategy;
@@ -24,7 +25,6 @@ use crate::guest::GuestSmt;
 use crate::plan_builder::{Limits, PlanBuilder, ground_beside};
 use crate::request_check::nodes_of;
 use crate::select::{Count, Pool};
-use crate::text::pus_text;
 use crate::vnode_builder::Reserve;
 
 pub(super) const STRATEGY: Strategy = Strategy {

@@ -3,6 +3,7 @@
 use pinfold_config::requests::{
     device, emulator_wish, free_share, from_toml, group_from_words, knob, parse_vm_spec, vnode_name,
 };
+use pinfold_model::tunables::{Value, cpu_weight, new_irqs};
 use pinfold_model::{
     Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, SmtRequest, VcpuCount,
     VmRequest, VnodeRequest, Work,
@@ -277,7 +278,7 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
     ] {
         knob(&mut layout, words).unwrap_or_else(|error| panic!("{words}: {error}"));
     }
-    assert_eq!(layout.tuning.new_irqs, Some(housekeeping));
+    assert_eq!(layout.tuning.cpus(&new_irqs::TUNABLE), Some(&housekeeping));
     assert_eq!(layout.irqs.last().unwrap().device, "0000:05:00.0");
     assert_eq!(crate::schema::from_json(&crate::schema::to_json(&layout)), Ok(layout.clone()));
     let mut wrong = |words: &str, part: &str, hint: &str| {
@@ -293,7 +294,7 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
     wrong("cpu-quota=5", "QUOTA_US/PERIOD_US", "");
     wrong("huge-pages=1:2048", "NODE:SIZE_KIB:PAGES", "");
     wrong("wake-up-us=-1", "whole number", "");
-    layout.tuning.cpu_weight = Some(0);
+    layout.tuning.set(&cpu_weight::TUNABLE, Value::Number(0));
     let error = crate::schema::from_json(&crate::schema::to_json(&layout)).unwrap_err();
     assert_eq!(error.to_string(), "tuning.cpu_weight: 0 is not in 1 to 10000");
 }

@@ -1,8 +1,9 @@
 //! Tunables that reduce noise, and services that move interrupts or pages.
 
 use pinfold_host::paths;
-use pinfold_model::Tid;
 use pinfold_model::text::counted;
+use pinfold_model::tunables::TUNABLES;
+use pinfold_model::{CpuSet, PuId, Tid};
 
 use super::{Capability, Context};
 
@@ -130,5 +131,25 @@ pub(super) fn numa_balancing(context: &Context<'_>) -> Capability {
         Ok(Some(value)) if value == "0" => Capability::yes(NAME, "memory stays where it is put"),
         Ok(Some(_)) => Capability::no(NAME, "the kernel unmaps and moves pages of pinned guests")
             .hint("`sysctl kernel.numa_balancing=0` while guests are pinned"),
+    }
+}
+
+/// Which files of the tunables of a plan this kernel has.
+pub(super) fn tunables(context: &Context<'_>) -> Capability {
+    const NAME: &str = "tunables";
+    let online = match context.text(&paths::cpu_online()) {
+        Err(error) => return Capability::unread(NAME, &error),
+        Ok(text) => CpuSet::parse_list(&text.unwrap_or_default()).unwrap_or_default(),
+    };
+    // The first CPU cannot go offline on most machines, and has no file for it.
+    let pu = online.iter().last().unwrap_or(PuId(0));
+    let files = || TUNABLES.iter().filter_map(|one| Some((one.key, one.kernel?.path(pu))));
+    let lacking = files().filter(|(_, path)| !context.host.exists(path)).map(|(key, _)| key);
+    let lacking: Vec<&str> = lacking.collect();
+    match (files().count(), lacking.len()) {
+        (_, 0) => Capability::yes(NAME, "the kernel has the files of all"),
+        (all, none) if all == none => Capability::no(NAME, "the kernel has no file of any"),
+        _ => Capability::partly(NAME, format!("the kernel has no {}", lacking.join(", ")))
+            .hint("it was built without them, or the hardware lacks them"),
     }
 }

@@ -1,6 +1,8 @@
 //! Table tests of `capabilities`.
 
 use pinfold_host::{LiveHost, SnapshotHost};
+use pinfold_model::PuId;
+use pinfold_model::tunables::TUNABLES;
 
 use super::cgroups::version_of;
 use super::{Capability, Verdict, can_run_main_job, capabilities, captured_capabilities};
@@ -336,4 +338,21 @@ fn a_capture_of_this_machine_says_what_it_says() {
         }
     }
     assert_eq!(answered, 11);
+}
+
+#[test]
+fn each_tunable_has_a_row() {
+    let names: Vec<&str> = capabilities(&SnapshotHost::new()).iter().map(|one| one.name).collect();
+    for tunable in TUNABLES {
+        assert!(names.contains(&tunable.doctor), "{} has no row {}", tunable.key, tunable.doctor);
+    }
+    let online = ("/sys/devices/system/cpu/online", "0-3\n");
+    check("tunables", &[online], Verdict::No, "no file of any");
+    let thp = ("/sys/kernel/mm/transparent_hugepage/enabled", "[never]\n");
+    let hotplug = ("/sys/devices/system/cpu/cpu3/online", "1\n");
+    check("tunables", &[online, thp, hotplug], Verdict::Partly, "no new-irqs, workqueues, numa");
+    let last = TUNABLES.iter().filter_map(|one| Some(one.kernel?.path(PuId(3))));
+    let files: Vec<String> = last.collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|path| (path.as_str(), "")).collect();
+    check("tunables", &[&files[..], &[online]].concat(), Verdict::Yes, "all");
 }

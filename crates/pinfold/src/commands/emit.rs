@@ -115,7 +115,7 @@ fn not_single(error: NotSingle) -> Failure {
 #[cfg(test)]
 mod tests {
     use pinfold_config::requests;
-    use pinfold_plan::tunables;
+    use pinfold_model::tunables::settings;
 
     use super::*;
 
@@ -136,7 +136,7 @@ mod tests {
             let text = emit(format, (&plan, &topology), &target).unwrap_or_else(|failure| {
                 panic!("{}: {}", format.name, failure.message);
             });
-            for tunable in tunables(&plan) {
+            for tunable in settings(&plan) {
                 assert!(
                     text.contains(&tunable.to_string()),
                     "{} lacks {tunable}:\n{text}",

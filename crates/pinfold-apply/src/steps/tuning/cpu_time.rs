@@ -7,6 +7,7 @@
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::{paths, proc_cgroup};
+use pinfold_model::tunables::{cpu_quota, cpu_weight};
 use pinfold_model::{Finding, Tid};
 
 use crate::error::ApplyError;
@@ -21,7 +22,7 @@ const USUAL_SHARES: u64 = 1024;
 
 pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let tuning = &draft.plan.tuning;
-    let (weight, quota) = (tuning.cpu_weight, tuning.cpu_quota);
+    let (weight, quota) = (tuning.number(&cpu_weight::TUNABLE), cpu_quota::quota(tuning));
     if weight.is_none() && quota.is_none() {
         return Ok(());
     }
@@ -44,7 +45,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
             }));
         }
         Version::V1 => {
-            let shares = weight.map(|weight| u64::from(weight) * USUAL_SHARES / 100);
+            let shares = weight.map(|weight| weight * USUAL_SHARES / 100);
             // The kernel's minimum is 2.
             knobs.extend(
                 shares.map(|shares| (paths::cpu_shares(&group), shares.max(2).to_string())),

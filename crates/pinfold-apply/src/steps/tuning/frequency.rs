@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use pinfold_host::paths;
 use pinfold_model::PuId;
+use pinfold_model::tunables::{Value, governor, max_khz, min_khz};
 
 use crate::error::ApplyError;
 use crate::steps::draft::Draft;
@@ -13,7 +14,9 @@ const REASON: &str = "asked by the plan";
 
 pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let tuning = &draft.plan.tuning;
-    let (governor, min, max) = (&tuning.governor, tuning.min_khz, tuning.max_khz);
+    let governor = tuning.get(&governor::TUNABLE).map(Value::to_string);
+    let limit = |tunable| tuning.number(tunable);
+    let (min, max) = (limit(&min_khz::TUNABLE), limit(&max_khz::TUNABLE));
     if governor.is_none() && min.is_none() && max.is_none() {
         return Ok(());
     }
@@ -25,7 +28,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         if shared.is_some_and(|list| !list.trim_ascii().is_empty() && !seen.insert(list)) {
             continue;
         }
-        if let Some(governor) = governor {
+        if let Some(governor) = &governor {
             let knob = (paths::cpufreq_file(pu, "scaling_governor"), governor.clone());
             draft.knob(SUBJECT, knob, REASON)?;
         }

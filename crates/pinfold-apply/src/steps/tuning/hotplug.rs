@@ -9,6 +9,7 @@
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::paths;
+use pinfold_model::tunables::{offline, smt};
 use pinfold_model::{Command, CpuSet, Finding, PuId};
 
 use crate::cpusets;
@@ -38,7 +39,7 @@ pub(in crate::steps) fn bring(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 
 pub(in crate::steps) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let tuning = &draft.plan.tuning;
-    if tuning.smt.is_none() && tuning.offline.is_none() {
+    if !tuning.has(&smt::TUNABLE) && !tuning.has(&offline::TUNABLE) {
         return Ok(());
     }
     let online = draft.state.required_cpu_list(&paths::cpu_online())?;
@@ -50,7 +51,7 @@ pub(in crate::steps) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         Some("off") => siblings(draft, &online)?,
         Some(_) | None => CpuSet::new(),
     };
-    let single = draft.plan.tuning.offline.clone().unwrap_or_default();
+    let single = draft.plan.tuning.cpus(&offline::TUNABLE).cloned().unwrap_or_default();
     let single = single.intersection(&online);
     going.add(&single);
     if !going.is_empty() {
@@ -71,7 +72,7 @@ pub(in crate::steps) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 
 /// The word to write, if it differs from the present one and this machine has the switch.
 fn smt_control(draft: &mut Draft<'_>) -> Result<Option<&'static str>, ApplyError> {
-    let Some(wanted) = draft.plan.tuning.smt else { return Ok(None) };
+    let Some(wanted) = draft.plan.tuning.switch(&smt::TUNABLE) else { return Ok(None) };
     let path = paths::smt_control();
     let shown = draft.state.text(&path)?.unwrap_or_default();
     let word = if wanted { "on" } else { "off" };
@@ -191,10 +192,10 @@ fn interrupts(draft: &mut Draft<'_>, going: &CpuSet) -> Result<(), ApplyError> {
 /// CPUs of the plan that are offline now, with the threads that were to run there.
 pub(crate) fn missing(online: &CpuSet, plan: &pinfold_model::Plan) -> Vec<Finding> {
     let planned = plan.threads().map(|(_, thread)| &thread.pus).collect::<CpuSet>();
-    planned.difference(online).iter().map(|pu| offline(plan, pu)).collect()
+    planned.difference(online).iter().map(|pu| missing_pu(plan, pu)).collect()
 }
 
-fn offline(plan: &pinfold_model::Plan, pu: PuId) -> Finding {
+fn missing_pu(plan: &pinfold_model::Plan, pu: PuId) -> Finding {
     let there = plan.threads().filter(|(_, thread)| thread.pus.contains(pu));
     let roles: Vec<String> = there.map(|(_, thread)| thread.role.to_string()).collect();
     let text = format!("PU {pu} is offline: {} cannot run there", roles.join(", "));

@@ -1,4 +1,4 @@
-//! The machine's memory: huge page pools, permitted nodes, pages on other nodes.
+//! The machine's memory: permitted nodes, pages on other nodes.
 //!
 //! Affinity does not move pages, and no process can change another process's memory policy. So two
 //! things are done: the machine's own group gets the nodes (for later allocations), and pages on
@@ -12,14 +12,6 @@ use pinfold_model::{Change, CpuSet, Finding, NodeId, PuId, Undo};
 use crate::error::ApplyError;
 use crate::steps::draft::Draft;
 use crate::tasks::Rules;
-
-pub(super) fn pools(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    for pool in &draft.plan.tuning.huge_pages {
-        let knob = (paths::node_huge_pages(pool.node, pool.page_bytes), pool.pages.to_string());
-        draft.knob("huge pages", knob, "asked by the plan")?;
-    }
-    Ok(())
-}
 
 pub(super) fn bind(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let Some(memory) = &draft.vnode.memory else { return Ok(()) };

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::paths;
+use pinfold_model::tunables::share::{self, shares};
 use pinfold_model::{Change, Finding, Tid, Undo};
 
 use crate::actuators;
@@ -17,7 +18,7 @@ const SUBJECT: &str = "resctrl";
 const REASON: &str = "asked by the plan";
 
 pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    if draft.plan.tuning.shares.is_empty() {
+    if !draft.plan.tuning.has(&share::TUNABLE) {
         return Ok(());
     }
     let root = paths::resctrl_dir();
@@ -28,7 +29,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     };
     let known = actuators::shares(&schemata);
-    for share in &draft.plan.tuning.shares {
+    for share in shares(&draft.plan.tuning) {
         if known.contains_key(&(share.resource.clone(), share.domain)) {
             continue;
         }
@@ -61,7 +62,7 @@ fn group_steps(draft: &mut Draft<'_>, group: &str) -> Result<(), ApplyError> {
         draft.step(Change::MakeGroup { path: group.to_owned() }, undo(), REASON);
     }
     let mut lines: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for share in &draft.plan.tuning.shares {
+    for share in shares(&draft.plan.tuning) {
         let text = share.to_string();
         let value = text.split_once(':').map_or(text.as_str(), |(_, value)| value).to_owned();
         lines.entry(&share.resource).or_default().push(value);

@@ -17,3 +17,6 @@ openstack flavor set "$flavor" --property hw:emulator_threads_policy=share
 # (of this machine; a node with several has all of theirs in one list)
 # cpu_shared_set = 0,4
 # Cannot be said: the PU of each vCPU, the emulator's own PUs beyond cpu_shared_set, pins of iothreads.
+# The plan keeps other tasks off 1-3,5-7; Nova keeps its other machines off, no
+# more. `pinfold apply` on the running machine with the isolation scope host
+# does, and `--emit systemd` or `--emit tuned` from boot on.

@@ -119,14 +119,10 @@ cat <<'END_OF_PLAN'
     "transparent_huge_pages": "never",
     "same_page_merging": "unmerge",
     "wake_up_us": 20,
-    "governor": "performance",
-    "min_khz": 4000000,
-    "max_khz": 4400000,
     "real_time_throttle": false,
-    "shares": [
-      "L3:0=ff0",
-      "MB:0=50"
-    ],
+    "governor": "performance",
+    "max_khz": 4400000,
+    "min_khz": 4000000,
     "huge_pages": [
       {
         "node": 0,
@@ -138,6 +134,10 @@ cat <<'END_OF_PLAN'
         "page_bytes": 1073741824,
         "pages": 4
       }
+    ],
+    "shares": [
+      "L3:0=ff0",
+      "MB:0=50"
     ],
     "cpu_weight": 200,
     "cpu_quota": {

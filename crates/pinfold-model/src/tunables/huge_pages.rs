@@ -1,0 +1,126 @@
+//! A node's pool of huge pages of one size
+//! (<https://docs.kernel.org/admin-guide/mm/hugetlbpage.html>).
+
+use super::{
+    FormatAnswer, HOST_SETTING, HugePagePool, Kernel, Place, Say, Scope, Setting, Shape, Tunable,
+    Value, Values,
+};
+use crate::{Finding, Plan, Topology, Tuning};
+
+/// The file of a pool.
+pub(super) const FILE: &str = "nr_hugepages";
+
+impl HugePagePool {
+    /// The file with the number of its pages.
+    pub(super) fn path(self) -> String {
+        let (node, kib) = (self.node, self.page_bytes >> 10);
+        format!("/sys/devices/system/node/node{node}/hugepages/hugepages-{kib}kB/{FILE}")
+    }
+}
+
+/// The pools of a plan.
+pub fn pools(tuning: &Tuning) -> impl Iterator<Item = HugePagePool> {
+    let pool = |value: &Value| if let Value::Pool(pool) = value { Some(*pool) } else { None };
+    tuning.all(&TUNABLE).iter().filter_map(pool)
+}
+
+/// The row of this tunable.
+pub static TUNABLE: Tunable = Tunable {
+    key: "huge-pages",
+    field: "huge_pages",
+    name: "huge pages",
+    meaning: "pool of huge pages: node, size in KiB, number of pages",
+    values: Values::Pool,
+    kernel: Some(Kernel { place: Place::Pool, shape: Shape::Rounded, usual: "0" }),
+    example: "0:2048:16",
+    wrong,
+    said: &[
+        (
+            "libvirt",
+            Say::By(|setting, _| {
+                let words = allocpages(setting, ["", "", ""]);
+                FormatAnswer::Nothing(format!(
+                    "it is a setting of the host: `{words}` makes the pool"
+                ))
+            }),
+        ),
+        (
+            "virsh",
+            Say::By(|setting, _| {
+                let options = ["--pagesize ", "--pagecount ", "--cellno "];
+                FormatAnswer::line(allocpages(setting, options))
+                    .but("of the host, until it reboots")
+            }),
+        ),
+        ("cmdline", Say::By(cmdline)),
+        (
+            "proxmox",
+            Say::Nothing(
+                "Proxmox makes the pool for a machine with --hugepages when it starts, and frees it after",
+            ),
+        ),
+        (
+            "nova",
+            Say::Nothing(
+                "the compute node makes its pools at boot; [DEFAULT] reserved_huge_pages keeps some from Nova",
+            ),
+        ),
+    ],
+    ..HOST_SETTING
+};
+
+fn allocpages(setting: &Setting, [size, count, node]: [&str; 3]) -> String {
+    let Value::Pool(pool) = setting.value else { return String::new() };
+    let kib = pool.page_bytes >> 10;
+    format!("virsh allocpages {size}{kib} {count}{} {node}{}", pool.pages, pool.node)
+}
+
+/// The pools of one size are one list, because a size may not be given twice.
+fn cmdline(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
+    let Value::Pool(pool) = setting.value else { return FormatAnswer::host() };
+    let kin = || pools(&scope.plan.tuning).filter(move |one| one.page_bytes == pool.page_bytes);
+    if kin().next() != Some(pool) {
+        return FormatAnswer::lines("", Vec::new()).but("in the list of its size; Linux 5.16");
+    }
+    let nodes: Vec<String> = kin().map(|one| format!("{}:{}", one.node, one.pages)).collect();
+    let size = match pool.page_bytes {
+        bytes if bytes.is_multiple_of(1 << 30) => format!("{}G", bytes >> 30),
+        bytes if bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
+        bytes => format!("{}K", bytes >> 10),
+    };
+    FormatAnswer::line(format!("hugepagesz={size} hugepages={}", nodes.join(","))).but("Linux 5.16")
+}
+
+fn wrong(setting: &Setting, plan: &Plan, topology: &Topology) -> Vec<Finding> {
+    let Value::Pool(pool) = setting.value else { return Vec::new() };
+    let problem = |text: String, hint: String| Finding::problem("huge-pages", text).with_hint(hint);
+    let HugePagePool { node, page_bytes, pages } = pool;
+    let kib = page_bytes >> 10;
+    let mut findings = Vec::new();
+    let same = |one: &HugePagePool| (one.node, one.page_bytes) == (node, page_bytes);
+    if pools(&plan.tuning).filter(same).count() > 1 {
+        let text = format!("{node}:{kib} is set twice");
+        findings.push(problem(text, "leave one of them out".to_owned()));
+    }
+    let Some(known) = topology.nodes.iter().find(|known| known.id == node) else {
+        let text = format!("this host has no node {node}");
+        findings.push(problem(text, "`pinfold topo` shows the nodes".to_owned()));
+        return findings;
+    };
+    let sizes = || known.huge_pages.iter().map(|pages| pages.page_bytes);
+    if !known.huge_pages.is_empty() && !sizes().any(|size| size == page_bytes) {
+        let sizes: Vec<String> = sizes().map(|size| (size >> 10).to_string()).collect();
+        let text = format!("node {node} has no pages of {kib} KiB");
+        findings.push(problem(text, format!("its sizes in KiB are {}", sizes.join(", "))));
+    }
+    // 0 if the source of the topology does not report the memory.
+    let bytes = u128::from(known.memory_bytes);
+    if bytes > 0 && page_bytes > 0 && u128::from(pages) * u128::from(page_bytes) > bytes {
+        let text = format!(
+            "{pages} pages of {kib} KiB do not fit into node {node}, which has {} MiB of memory",
+            known.memory_bytes >> 20
+        );
+        findings.push(problem(text, "`pinfold topo` shows the memory of each node".to_owned()));
+    }
+    findings
+}

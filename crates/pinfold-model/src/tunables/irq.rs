@@ -1,0 +1,85 @@
+//! CPUs for the interrupts of one device, of a node's devices, or of the host
+//! (<https://docs.kernel.org/core-api/irq/irq-affinity.html>).
+
+use super::{FormatAnswer, HOST_SETTING, Say, Scope, Setting, Tunable, Values, new_irqs};
+use crate::{Finding, IrqPlan, Plan, Topology};
+
+/// The affinity of each interrupt, for formats that expand `*`.
+const FILES: &str = "/proc/irq/*/smp_affinity_list";
+
+/// The row of this tunable. Apply finds the interrupts of the device.
+pub static TUNABLE: Tunable = Tunable {
+    key: "irq",
+    of: "DEVICE",
+    name: "IRQ affinity",
+    meaning: "interrupts of the device go to these CPUs",
+    values: Values::HostCpus,
+    doctor: "irqbalance off",
+    example: "0",
+    wrong,
+    said: &[
+        ("cmdline", Say::By(cmdline)),
+        (
+            "systemd",
+            Say::By(|setting, _| match is_all(setting) {
+                true => FormatAnswer::lines(
+                    "tmpfiles",
+                    vec![format!("w {FILES} - - - - {}", setting.value)],
+                )
+                .but("the kernel refuses those that it manages itself"),
+                false => FormatAnswer::nothing(
+                    "a device's interrupts have their numbers only when its driver is loaded",
+                ),
+            }),
+        ),
+        (
+            "tuned",
+            Say::By(|setting, _| {
+                FormatAnswer::nothing(match is_all(setting) {
+                    true => {
+                        "isolated_cores= in [scheduler] moves all interrupts off those PUs, not to PUs of your choice"
+                    }
+                    false => {
+                        "[irq] takes numbers, which a device has only when its driver is loaded"
+                    }
+                })
+            }),
+        ),
+        ("kubevirt", new_irqs::ANNOTATION),
+    ],
+    ..HOST_SETTING
+};
+
+fn is_all(setting: &Setting) -> bool {
+    setting.of == IrqPlan::ALL
+}
+
+fn cmdline(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
+    match is_all(setting) && !scope.plan.tuning.has(&new_irqs::TUNABLE) {
+        true => FormatAnswer::line(format!("irqaffinity={}", setting.value))
+            .but("where each interrupt begins"),
+        false => FormatAnswer::nothing(
+            "irqaffinity= is one list for all interrupts, none is for a device",
+        ),
+    }
+}
+
+/// A device, or a node, that does not exist.
+fn wrong(setting: &Setting, _: &Plan, topology: &Topology) -> Vec<Finding> {
+    let name = setting.of.as_str();
+    let (there, hint) = match name.strip_prefix("node:") {
+        Some(node) => {
+            let mut nodes = topology.nodes.iter();
+            (nodes.any(|known| known.id.to_string() == node), "`pinfold topo` shows the nodes")
+        }
+        None => {
+            let known = topology.devices.iter().any(|device| device.address == name);
+            let is_known = is_all(setting) || topology.devices.is_empty() || known;
+            (is_known, "lspci -D shows the addresses")
+        }
+    };
+    let name = name.replace("node:", "node ");
+    let finding =
+        || Finding::problem("irq", format!("this host has no device {name}")).with_hint(hint);
+    (!there).then(finding).into_iter().collect()
+}

@@ -1,0 +1,28 @@
+//! Automatic NUMA balancing: whether the kernel moves pages to the threads that use them
+//! (<https://docs.kernel.org/admin-guide/sysctl/kernel.html#numa-balancing>).
+
+use super::{FormatAnswer, HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values};
+
+/// The row of this tunable.
+pub static TUNABLE: Tunable = Tunable {
+    key: "numa-balancing",
+    field: "numa_balancing",
+    name: "numa_balancing",
+    meaning: "automatic NUMA balancing",
+    values: Values::Switch { raw: ["0", "1"] },
+    kernel: Some(Kernel {
+        place: Place::Sysctl("kernel.numa_balancing"),
+        shape: Shape::Integer,
+        usual: "1",
+    }),
+    doctor: "NUMA balancing off",
+    example: "off",
+    said: &[(
+        "cmdline",
+        Say::By(|setting, _| {
+            let word = if setting.value.is_on() { "enable" } else { "disable" };
+            FormatAnswer::line(format!("numa_balancing={word}"))
+        }),
+    )],
+    ..HOST_SETTING
+};

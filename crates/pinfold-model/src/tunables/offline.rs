@@ -1,0 +1,74 @@
+//! CPUs to take offline (<https://docs.kernel.org/core-api/cpu_hotplug.html>).
+
+use super::{HOST_SETTING, Kernel, Place, Say, Setting, Shape, Tunable, Value, Values};
+use crate::text::pus_text;
+use crate::{CpuSet, Finding, Plan, Topology};
+
+/// Key of the tunable that takes all threads of a core but the first offline.
+pub(super) const SMT: &str = "smt";
+
+/// The row of this tunable. Apply sets it last, after it has moved what would be lost.
+pub static TUNABLE: Tunable = Tunable {
+    key: "offline",
+    field: "offline_pus",
+    name: "PUs offline",
+    meaning: "CPUs that are taken offline",
+    values: Values::Cpus { raw: "0" },
+    kernel: Some(Kernel { place: Place::Cpu("online"), shape: Shape::Integer, usual: "1" }),
+    example: "3",
+    wrong: |setting, plan, topology| {
+        let mut findings = unknown(setting, topology);
+        findings.extend(in_use(plan, topology));
+        findings
+    },
+    said: &[
+        ("cmdline", Say::Nothing("maxcpus= counts PUs and does not name them")),
+        (
+            "nova",
+            Say::Nothing(
+                "cpu_power_management_strategy = cpu_state takes dedicated PUs offline that are not in use",
+            ),
+        ),
+    ],
+    ..HOST_SETTING
+};
+
+fn unknown(setting: &Setting, topology: &Topology) -> Vec<Finding> {
+    let Value::Cpus(going) = &setting.value else { return Vec::new() };
+    let unknown = going.difference(&topology.online()).difference(&topology.offline);
+    let finding = || {
+        let text = format!("this host has no {}", pus_text(&unknown));
+        Finding::problem("offline", text).with_hint("`pinfold topo` shows its PUs")
+    };
+    (!unknown.is_empty()).then(finding).into_iter().collect()
+}
+
+/// CPUs to be taken offline that the plan's threads use, or that are the host's last ones.
+pub(super) fn in_use(plan: &Plan, topology: &Topology) -> Vec<Finding> {
+    let mut going = plan.tuning.cpus(&TUNABLE).cloned().unwrap_or_default();
+    let is_smt = Tunable::by_key(SMT).and_then(|smt| plan.tuning.switch(smt)) == Some(false);
+    if is_smt {
+        let siblings = topology.pus.iter().filter(|pu| pu.smt_rank > 0).map(|pu| pu.os);
+        siblings.for_each(|pu| going.insert(pu));
+    }
+    let (key, hint) = match is_smt {
+        true => {
+            ("smt", "plan without siblings: --avoid them, or a strategy with one vCPU on a core")
+        }
+        false => ("offline", "plan around them with --avoid"),
+    };
+    let mut findings = Vec::new();
+    let used = plan.pus().intersection(&going);
+    if !used.is_empty() {
+        let text =
+            format!("{} would go offline, and threads of the plan run there", pus_text(&used));
+        findings.push(Finding::problem(key, text).with_hint(hint));
+    }
+    let online: CpuSet = plan.housekeeping.intersection(&topology.online());
+    if !going.is_empty() && online.is_subset(&going) {
+        let text = "the host would have no PU left";
+        let hint = "leave one of the housekeeping PUs online";
+        findings.push(Finding::problem(key, text).with_hint(hint));
+    }
+    findings
+}

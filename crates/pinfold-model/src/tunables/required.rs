@@ -1,0 +1,25 @@
+//! Whether the plan is not applied if the host lacks or refuses a tunable.
+
+use super::{HOST_SETTING, Say, Tunable, Values};
+
+const ALONE: Say = Say::Nothing("`pinfold apply` alone checks it");
+
+/// The row of this option of a plan.
+pub static TUNABLE: Tunable = Tunable {
+    key: "required",
+    name: "required",
+    meaning: "the plan is not applied if the host lacks or refuses a tunable",
+    values: Values::Words(&[("yes", ""), ("no", "")]),
+    example: "yes",
+    said: &[
+        ("libvirt", ALONE),
+        ("virsh", ALONE),
+        ("cmdline", ALONE),
+        ("systemd", ALONE),
+        ("tuned", ALONE),
+        ("proxmox", ALONE),
+        ("kubevirt", ALONE),
+        ("nova", ALONE),
+    ],
+    ..HOST_SETTING
+};

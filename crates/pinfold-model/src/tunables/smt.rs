@@ -1,0 +1,37 @@
+//! Whether all threads of a core are in use, or only the first one
+//! (<https://docs.kernel.org/admin-guide/hw-vuln/l1tf.html#smt-control>).
+
+use super::{FormatAnswer, HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values, offline};
+use crate::{Finding, Smt};
+
+/// The row of this tunable. Apply sets it last, after it has moved what would be lost.
+pub static TUNABLE: Tunable = Tunable {
+    key: offline::SMT,
+    field: "smt",
+    name: "SMT",
+    meaning: "whether all threads of a core are in use",
+    values: Values::Switch { raw: ["off", "on"] },
+    kernel: Some(Kernel {
+        place: Place::Host("/sys/devices/system/cpu/smt/control"),
+        shape: Shape::Text,
+        usual: "on",
+    }),
+    example: "off",
+    wrong: |setting, plan, topology| {
+        if !setting.value.is_on() {
+            return offline::in_use(plan, topology);
+        }
+        let is_missing = topology.smt == Smt::NotSupported;
+        let text = "this processor has one thread on each core";
+        let finding = || Finding::problem("smt", text).with_hint("leave smt=on out");
+        is_missing.then(finding).into_iter().collect()
+    },
+    said: &[(
+        "cmdline",
+        Say::By(|setting, _| match setting.value.is_on() {
+            true => FormatAnswer::nothing("SMT is on unless nosmt or maxcpus= says otherwise"),
+            false => FormatAnswer::line("nosmt".to_owned()),
+        }),
+    )],
+    ..HOST_SETTING
+};

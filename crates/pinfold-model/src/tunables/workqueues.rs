@@ -1,0 +1,20 @@
+//! CPUs on which unbound kernel work runs (<https://docs.kernel.org/core-api/workqueue.html>).
+
+use super::{HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values};
+
+/// The mask of these CPUs.
+pub const FILE: &str = "/sys/devices/virtual/workqueue/cpumask";
+
+/// The row of this tunable.
+pub static TUNABLE: Tunable = Tunable {
+    key: "workqueues",
+    field: "workqueues_pus",
+    name: "workqueues",
+    meaning: "unbound work of the kernel runs on these CPUs",
+    reason: "unbound work of the kernel stays there",
+    values: Values::HostCpus,
+    kernel: Some(Kernel { place: Place::Host(FILE), shape: Shape::Mask, usual: "" }),
+    example: "0",
+    said: &[("cmdline", Say::Lines("", &["workqueue.unbound_cpus={}"], "Linux 6.6"))],
+    ..HOST_SETTING
+};

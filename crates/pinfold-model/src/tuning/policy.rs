@@ -1,0 +1,87 @@
+//! The text form of scheduling policies: `fifo:1`, `other:-5`, `deadline:500/1000/1000`.
+
+use super::value::Invalid;
+use crate::Policy;
+
+impl Policy {
+    /// Syntax of a policy.
+    pub const FORMS: &str = "other|other:NICE|batch|batch:NICE|idle|fifo:PRIORITY|rr:PRIORITY|deadline:RUN/DEADLINE/PERIOD";
+
+    /// Parses a policy; the times of a deadline are in microseconds.
+    ///
+    /// # Errors
+    /// [`Invalid`] with the policies that there are.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let (name, value) = match text.split_once(':') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        let found = match (name, value) {
+            ("other", nice) => nice_of(nice).map(|nice| Policy::Other { nice }),
+            ("batch", nice) => nice_of(nice).map(|nice| Policy::Batch { nice }),
+            ("idle", None) => Some(Policy::Idle),
+            ("fifo", Some(value)) => priority(value).map(|priority| Policy::Fifo { priority }),
+            ("rr", Some(value)) => priority(value).map(|priority| Policy::RoundRobin { priority }),
+            ("deadline", Some(value)) => deadline(value),
+            _ => None,
+        };
+        found.ok_or_else(|| Invalid {
+            why: format!("{text:?} is no scheduling policy"),
+            hint: Some(format!(
+                "there are {}; NICE is -20 to 19, PRIORITY 1 to 99, a deadline's times are in \
+                 microseconds, none longer than the next",
+                Self::FORMS
+            )),
+        })
+    }
+
+    /// A policy in the syntax of the command line.
+    #[must_use]
+    pub fn argument(self) -> String {
+        match self {
+            Policy::Other { nice } => format!("other:{nice}"),
+            Policy::Batch { nice } => format!("batch:{nice}"),
+            Policy::Idle => "idle".to_owned(),
+            Policy::Fifo { priority } => format!("fifo:{priority}"),
+            Policy::RoundRobin { priority } => format!("rr:{priority}"),
+            Policy::Deadline { runtime_ns, deadline_ns, period_ns } => {
+                format!(
+                    "deadline:{}/{}/{}",
+                    runtime_ns / 1000,
+                    deadline_ns / 1000,
+                    period_ns / 1000
+                )
+            }
+            Policy::Unknown(number) => format!("policy {number}"),
+        }
+    }
+}
+
+fn nice_of(value: Option<&str>) -> Option<i8> {
+    let nice = value.unwrap_or("0").parse().ok()?;
+    (-20..=19).contains(&nice).then_some(nice)
+}
+
+fn priority(value: &str) -> Option<u8> {
+    let priority = value.parse().ok()?;
+    (1..=99).contains(&priority).then_some(priority)
+}
+
+fn deadline(value: &str) -> Option<Policy> {
+    let times: Option<Vec<u64>> = value
+        .split('/')
+        .map(|part| part.parse::<u64>().ok().and_then(|us| us.checked_mul(1000)))
+        .collect();
+    // The kernel accepts 1,024 ns to 2^63 ns.
+    match times?.as_slice() {
+        &[runtime_ns, deadline_ns, period_ns]
+            if 1024 <= runtime_ns
+                && runtime_ns <= deadline_ns
+                && deadline_ns <= period_ns
+                && i64::try_from(period_ns).is_ok() =>
+        {
+            Some(Policy::Deadline { runtime_ns, deadline_ns, period_ns })
+        }
+        _ => None,
+    }
+}

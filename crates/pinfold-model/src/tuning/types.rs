@@ -1,0 +1,86 @@
+//! Values of tunables that have several parts: pools of huge pages, limits and shares.
+
+use std::fmt;
+
+use crate::NodeId;
+
+/// The requested size of a node's pool of huge pages of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HugePagePool {
+    /// The node.
+    pub node: NodeId,
+    /// Page size in bytes.
+    pub page_bytes: u64,
+    /// Number of pages in the pool, including those in use.
+    pub pages: u64,
+}
+
+/// A CFS bandwidth limit of a machine's cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuQuota {
+    /// Run time of all its threads together per period, in microseconds.
+    pub quota_us: u64,
+    /// The period in microseconds, 1,000 to 1,000,000.
+    pub period_us: u64,
+}
+
+impl CpuQuota {
+    /// The part that no kernel accepts, and why.
+    pub(super) fn fault(self) -> Option<(&'static str, String)> {
+        let Self { quota_us, period_us } = self;
+        if !(1_000..=1_000_000).contains(&period_us) {
+            return Some(("period_us", format!("{period_us} is not in 1000 to 1000000")));
+        }
+        (quota_us < 1_000).then(|| ("quota_us", format!("{quota_us} is less than 1000")))
+    }
+}
+
+/// A share of a cache or of memory bandwidth in the schemata format of resctrl: `L3:0=ff0`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceShare {
+    /// `L3`, `L3CODE`, `L3DATA`, `L2`, `L2CODE`, `L2DATA`, `MB` or `SMBA`.
+    pub resource: String,
+    /// Number of the cache or memory controller (the domain ID of resctrl).
+    pub domain: u32,
+    /// For a cache, a mask of its ways. For bandwidth, percent (Intel) or units of 1/8 GB/s (AMD).
+    pub amount: u64,
+}
+
+impl ResourceShare {
+    /// The names of all resources.
+    pub const RESOURCES: [&'static str; 8] =
+        ["L3", "L3CODE", "L3DATA", "L2", "L2CODE", "L2DATA", "MB", "SMBA"];
+
+    /// True for a cache, whose shares are masks.
+    #[must_use]
+    pub fn is_cache(&self) -> bool {
+        self.resource.starts_with('L')
+    }
+
+    /// Parses one share: `L3:0=ff0`, `MB:1=50`; `None` if the text is not valid.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (resource, rest) = text.trim().split_once(':')?;
+        let (domain, amount) = rest.split_once('=')?;
+        let known = Self::RESOURCES.into_iter().find(|known| *known == resource.trim())?;
+        let domain = domain.trim().parse().ok()?;
+        let mut share = Self { resource: known.to_owned(), domain, amount: 0 };
+        let amount = amount.trim();
+        share.amount = match share.is_cache() {
+            true => u64::from_str_radix(amount.trim_start_matches("0x"), 16).ok()?,
+            false => amount.parse().ok()?,
+        };
+        (share.amount > 0).then_some(share)
+    }
+}
+
+/// The share in the kernel's format.
+impl fmt::Display for ResourceShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, domain, amount } = self;
+        match self.is_cache() {
+            true => write!(f, "{resource}:{domain}={amount:x}"),
+            false => write!(f, "{resource}:{domain}={amount}"),
+        }
+    }
+}
