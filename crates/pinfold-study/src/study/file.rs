@@ -66,6 +66,8 @@ pub enum FactorEffect {
     Speed,
     /// The method of slowing the cores; `none` leaves them unchanged.
     Method,
+    /// The form of this method: `corrected` or `as-published`.
+    Variant,
     /// `idle` or `loaded`: whether loads run on the host.
     HostLoad,
     /// `idle`, `loaded` or `loaded-no-disk`: which loads run in the guest.
