@@ -234,7 +234,13 @@ pub enum Probe {
     Switches,
     /// Loads of these threads that missed the L1 data cache, if there is a PMU.
     L1dMisses,
-    /// Share of these threads' time that they waited for locks.
+    /// Migrations of all threads of QEMU: of its vCPUs, its main loop, its helpers.
+    ProcessMigrations,
+    /// Context switches of these threads.
+    ProcessSwitches,
+    /// Loads of these threads that missed the L1 data cache, if there is a PMU.
+    ProcessL1dMisses,
+    /// Share of the vCPU threads' time that they waited for locks.
     LockTime,
     /// VM exits by type, if KVM events fire.
     Exits,
@@ -242,12 +248,15 @@ pub enum Probe {
 
 impl Probe {
     /// All probes.
-    pub const ALL: [Probe; 7] = [
+    pub const ALL: [Probe; 10] = [
         Probe::Steal,
         Probe::Busy,
         Probe::Migrations,
         Probe::Switches,
         Probe::L1dMisses,
+        Probe::ProcessMigrations,
+        Probe::ProcessSwitches,
+        Probe::ProcessL1dMisses,
         Probe::LockTime,
         Probe::Exits,
     ];
@@ -261,6 +270,9 @@ impl Probe {
             Probe::Migrations => "migrations",
             Probe::Switches => "switches",
             Probe::L1dMisses => "l1d_misses",
+            Probe::ProcessMigrations => "process_migrations",
+            Probe::ProcessSwitches => "process_switches",
+            Probe::ProcessL1dMisses => "process_l1d_misses",
             Probe::LockTime => "lock_time",
             Probe::Exits => "exits",
         }
