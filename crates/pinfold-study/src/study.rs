@@ -35,7 +35,9 @@ mod template;
 pub const ALPHA: f64 = 0.05;
 
 pub use crate::engine::{Event, Next, Progress, TrialError, Update};
-pub use analyse::{ABSENT, Analysis, Comparison, Estimate, FigureName, Noise, analyse};
+pub use analyse::{
+    ABSENT, APPLY, Analysis, Comparison, Estimate, FINDING, FigureName, Noise, analyse, findings,
+};
 pub use cells::{Cell, CellScope, Cells, GuestRequest};
 pub use design::{PlannedStart, TrialSlot};
 pub use diff::{Compared, Difference, diff};

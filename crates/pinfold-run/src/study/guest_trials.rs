@@ -15,7 +15,7 @@ use pinfold_study::study::{
 };
 
 use super::job::JobResult;
-use super::probes::{Exits, Observation, one_figure};
+use super::probes::{Exits, Observation, one_figure, with_findings};
 use super::trials::{figures, words};
 use crate::guest::loads::GuestSide;
 use crate::guest::{Facts, Running};
@@ -82,6 +82,7 @@ impl Inside<'_> {
                 result.figures.extend(boot);
                 result
             });
+            let result = with_findings(result, &self.facts.findings);
             if finished(index, result) == Next::Stop {
                 return Ok(());
             }

@@ -6,12 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_host::{Clock as _, FutexKind, Host as _, HostError, LiveHost, SystemClock, paths};
-use pinfold_model::{Accelerator, CpuSet, Family, Figure, PuId, Role, TaskId, Unit};
+use pinfold_host::{
+    Clock as _, FutexKind, Host as _, HostError, LiveHost, SystemClock, paths, proc_stat, process,
+};
+use pinfold_model::{Accelerator, CpuSet, Family, Figure, Finding, PuId, Role, TaskId, Unit};
 use pinfold_probe::counters::{self, Counting, Outcome, Quantity, RoleCounters};
 use pinfold_probe::exits;
 use pinfold_probe::locks::{self, Locks, LocksError, Watching};
-use pinfold_study::study::{ABSENT, Probe, TrialError};
+use pinfold_study::study::{ABSENT, APPLY, FINDING, Probe, TrialError, TrialResult};
 
 use crate::Failure;
 
@@ -151,6 +153,21 @@ impl Observation {
     }
 }
 
+/// The probes that this host does not provide, with the reason: each is tried on this process.
+pub fn absent_here(
+    host: &LiveHost,
+    probes: &[Probe],
+) -> Result<Vec<(String, String)>, TrialError> {
+    let own = proc_stat::of(host, process::own_tid()).map_err(|error| failed(&error))?;
+    let threads: Vec<(TaskId, Role)> = own.iter().map(|stat| (stat.task(), Role::Task)).collect();
+    let figures = Observation::begin(host, probes, &CpuSet::new(), &threads)?.end(host)?;
+    let reason = |figure: Figure| {
+        let why = figure.flags.iter().find_map(|flag| flag.strip_prefix(ABSENT))?.to_owned();
+        Some((figure.probe, why))
+    };
+    Ok(figures.into_iter().filter_map(reason).collect())
+}
+
 /// True for threads that execute the workload, and false for QEMU's main loop.
 fn is_of_the_work(role: &Role) -> bool {
     match role {
@@ -192,6 +209,30 @@ fn absent(name: &str, unit: Unit, why: &str) -> Figure {
         samples: Vec::new(),
         flags: vec![format!("{ABSENT}{why}")],
         ..one_figure(name, (unit, 0.0), 0)
+    }
+}
+
+/// The result of a trial with the findings of its placement: a figure without samples, or a part
+/// of the error.
+pub fn with_findings(
+    result: Result<TrialResult, TrialError>,
+    findings: &[Finding],
+) -> Result<TrialResult, TrialError> {
+    if findings.is_empty() {
+        return result;
+    }
+    match result {
+        Ok(mut result) => {
+            let flags = findings.iter().map(|finding| format!("{FINDING}{finding}")).collect();
+            let empty = one_figure(APPLY, (Unit::Count, 0.0), 0);
+            result.figures.push(Figure { samples: Vec::new(), flags, ..empty });
+            Ok(result)
+        }
+        Err(error) => {
+            let texts: Vec<String> = findings.iter().map(ToString::to_string).collect();
+            let message = format!("{}; its placement: {}", error.message, texts.join("; "));
+            Err(TrialError { message, ..error })
+        }
     }
 }
 
@@ -318,6 +359,19 @@ mod tests {
         assert_eq!(sum_of(Probe::ProcessL1dMisses, &roles), Err("no PMU".to_owned()));
         let none = Err("there was no thread to count for".to_owned());
         assert_eq!(sum_of(Probe::ProcessSwitches, &roles), none);
+    }
+
+    #[test]
+    fn findings_stay_with_their_trial() {
+        let findings = [Finding::warning("governor", "CPU 1 kept ondemand")];
+        let measured = TrialResult { figures: Vec::new(), work_ns: 1 };
+        assert_eq!(with_findings(Ok(measured.clone()), &[]).unwrap(), measured);
+        let kept = with_findings(Ok(measured), &findings).unwrap();
+        assert_eq!(kept.figures[0].flags, ["finding: warning: governor: CPU 1 kept ondemand"]);
+        assert!(kept.figures[0].samples.is_empty());
+        let failed = with_findings(Err(TrialError::failed("exit code 3")), &findings).unwrap_err();
+        let message = "exit code 3; its placement: warning: governor: CPU 1 kept ondemand";
+        assert_eq!(failed.message, message);
     }
 
     #[test]

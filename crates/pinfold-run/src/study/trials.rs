@@ -4,7 +4,7 @@
 use pinfold_apply::{Journal, Journals, Target};
 use pinfold_host::LiveHost;
 use pinfold_host::process::{Spawn, Stdio};
-use pinfold_model::{CpuSet, Figure, NodeId, Plan, PuId, Role, Unit};
+use pinfold_model::{CpuSet, Figure, Finding, NodeId, Plan, PuId, Role, Unit};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{
     FactorEffect, Finished, Next, Program, StartRequest, TrialError, TrialRequest, TrialResult,
@@ -12,7 +12,7 @@ use pinfold_study::study::{
 };
 
 use super::job::{Bell, Job, JobResult};
-use super::probes::{Observation, need_threads, one_figure};
+use super::probes::{Observation, need_threads, one_figure, with_findings};
 use crate::guest::loads::HostSide;
 use crate::{
     Failure,
@@ -55,6 +55,7 @@ pub struct TrialResources<'a> {
 struct InForce<'a> {
     journal: Journal<'a>,
     beating: Option<Beating>,
+    findings: Vec<Finding>,
 }
 
 /// A run of a workload in progress.
@@ -112,6 +113,8 @@ impl<'a, 'f> Trials<'a, 'f> {
             let Some(ended) = running.job.ended() else { return Ok(true) };
             let observation = running.observation.take();
             let seen = observation.map_or(Ok(Vec::new()), |it| it.end(self.means.host));
+            let in_force = running.in_force.as_mut();
+            let findings = in_force.map(|it| std::mem::take(&mut it.findings)).unwrap_or_default();
             let running = self.running.take();
             let taken_back = running.map_or(Ok(()), |running| end(self.means.host, running));
             // A failed undo ends the study: it would affect the next trial.
@@ -130,7 +133,7 @@ impl<'a, 'f> Trials<'a, 'f> {
                 }
                 Err(error) => Err(error),
             };
-            if self.report(result) == Next::Stop {
+            if self.report(with_findings(result, &findings)) == Next::Stop {
                 return Ok(false);
             }
         }
@@ -189,7 +192,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         let mut in_force = None;
         if let Some(plan) = self.plan {
             let target = Target::new(job.child().task().tid, threads.clone());
-            let (_, journal, guard) = apply_session::apply_guarded(
+            let (applied, journal, guard) = apply_session::apply_guarded(
                 self.means.host,
                 (plan, &target),
                 self.means.journals,
@@ -197,7 +200,8 @@ impl<'a, 'f> Trials<'a, 'f> {
             )
             .map_err(failed)?;
             let beating = guard.map(|guard: Guard| Beating::start(guard)).transpose();
-            in_force = Some(InForce { journal, beating: beating.map_err(failed)? });
+            let findings = applied.findings;
+            in_force = Some(InForce { journal, beating: beating.map_err(failed)?, findings });
         }
         let (host, probes) = (self.means.host, &wanted.study.probes);
         let observation = Observation::begin(host, probes, &enter.pus, &threads);
@@ -224,7 +228,7 @@ impl<'a, 'f> Trials<'a, 'f> {
 fn end(host: &LiveHost, running: Running<'_>) -> Result<(), Failure> {
     let Running { job, in_force, .. } = running;
     drop(job);
-    let Some(InForce { journal, beating }) = in_force else { return Ok(()) };
+    let Some(InForce { journal, beating, .. }) = in_force else { return Ok(()) };
     let undone = apply_session::undo(host, journal);
     let was_received = beating.is_none_or(Beating::end);
     undone?;
