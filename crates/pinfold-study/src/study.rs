@@ -47,10 +47,10 @@ pub use export::{samples, tables};
 pub use file::{
     BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
     Level, NATIVE, NONE, Plot, PlotKind, Probe, Program, QuickPreset, Rule, Selection, Skip,
-    Source, Stop, Study, Summary, Table, Workload,
+    Source, Stop, Stream, Study, Summary, Table, Workload,
 };
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
-pub use output_parser::extract;
+pub use output_parser::{Output, extract};
 pub use predict::{Prediction, predict};
 pub use read::from_toml;
 pub use record::{

@@ -26,13 +26,17 @@ name = "cores"
 levels = [1, 100000]
 [[workload]]
 name = "shell"
-command = ["sh", "-c", "case $0 in good) echo time: 12 on {pus};; nan) echo time: NaN;; hang) sleep 60;; fails) echo broken >&2; exit 3;; esac", "{kind}"]
+command = ["sh", "-c", "case $0 in good) echo time: 12 on {pus}; echo 5 cycles >&2;; nan) echo time: NaN;; hang) sleep 60;; fails) echo broken >&2; exit 3;; esac", "{kind}"]
 time-limit = "300ms"
 lasts = "10ms"
 [[workload.figure]]
 name = "time"
 unit = "ns"
 regex = 'time: (\S+)'
+[[workload.figure]]
+name = "cycles"
+from = "stderr"
+regex = '([0-9]+) cycles'
 [[workload]]
 name = "true"
 command = ["true"]
@@ -49,7 +53,7 @@ columns = "workload"
 [[claim]]
 source = "It takes 12"
 see = "{value(time, kind = 'good')}"
-agree = "value(time, kind = 'good') == 12"
+agree = "value(time, kind = 'good') == 12 and value(cycles, kind = 'good') == 5"
 "#;
 
 struct Workspace {
@@ -96,7 +100,7 @@ fn from_file_to_page() {
     // Twelve trials per block, of which four of the shell's fail.
     assert!(reported.contains("24 of 24 trials done, 8 failed, 10 cells skipped"), "{reported}");
     for why in [
-        "it printed nothing",
+        "it printed nothing to stdout",
         "the figure time is NaN",
         "did not end within its 0.3 s",
         "exit code 3: broken",

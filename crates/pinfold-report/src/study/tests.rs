@@ -191,6 +191,7 @@ fn the_answer_comes_first_and_charts_that_do_not_decide_are_folded() {
         place(&format!("<details class=\"fold\" id=\"chart-{folded}\">"));
     }
     assert!(place("id=\"charts\"") > order[4]);
+    place("Nothing of it was measured here: no &#60;SMT&#62;");
 }
 
 #[test]

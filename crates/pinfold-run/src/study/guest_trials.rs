@@ -250,7 +250,8 @@ impl Inside<'_> {
             Err(error) => return Err(lost(&error)),
         };
         if output.exit == GuestExit::Code(0) {
-            return Ok(Ok(JobResult { stdout: output.stdout_text(), elapsed_ns }));
+            let (stdout, stderr) = (output.stdout_text(), output.stderr_text());
+            return Ok(Ok(JobResult { stdout, stderr, elapsed_ns }));
         }
         let said = output.stderr_text();
         let said = said.trim().lines().next_back().unwrap_or("").to_owned();

@@ -15,8 +15,8 @@ use pinfold_stats::{Interval, QuantilePoint, Verdict};
 use pinfold_study::store::{self, RunRecord, Store, StudyProgress};
 use pinfold_study::study::NodeTable;
 use pinfold_study::study::{
-    self as library, Analysis, DisplayedStatistic, FactorEffect, Groups, Loaded, Plot, PlotKind, Selection,
-    Summary, Table,
+    self as library, Analysis, DisplayedStatistic, FactorEffect, Groups, Loaded, Plot, PlotKind,
+    Selection, Summary, Table,
 };
 
 use crate::{Exit, Failure, time};
@@ -189,11 +189,18 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         curve.points.iter().map(spot).collect()
     };
     let panels = panels.iter().map(|title| Panel {
-        title: if title.is_empty() { plot.title.clone() } else { labelled(analysis, names[0], title) },
+        title: if title.is_empty() {
+            plot.title.clone()
+        } else {
+            labelled(analysis, names[0], title)
+        },
         lines: curves
             .iter()
             .filter(|(key, _)| key[0] == *title)
-            .map(|(key, curve)| Line { name: labelled(analysis, names[1], &key[1]), spots: spots(curve) })
+            .map(|(key, curve)| Line {
+                name: labelled(analysis, names[1], &key[1]),
+                spots: spots(curve),
+            })
             .collect(),
         ideal: Vec::new(),
     });
@@ -211,7 +218,10 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         log: (false, plot.log_y),
         mark: None,
         joined: false,
-        missing: nothing_measured(analysis, std::slice::from_ref(&plot.selection)),
+        missing: match curves.is_empty() {
+            true => nothing_measured(analysis, std::slice::from_ref(&plot.selection)),
+            false => String::new(),
+        },
     })
 }
 
@@ -271,7 +281,11 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
             .collect();
         ideal.dedup_by(|a, b| a.0 == b.0);
         Panel {
-            title: if title.is_empty() { plot.title.clone() } else { labelled(analysis, names[0], title) },
+            title: if title.is_empty() {
+                plot.title.clone()
+            } else {
+                labelled(analysis, names[0], title)
+            },
             lines: lines.iter().map(of).collect(),
             ideal,
         }
@@ -289,7 +303,10 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         log: (plot.log_x, plot.log_y),
         mark: mark(analysis, plot),
         joined: found.points.iter().any(|(_, point)| point.cells > 1),
-        missing: nothing_measured(analysis, std::slice::from_ref(&plot.selection)),
+        missing: match found.points.is_empty() {
+            true => nothing_measured(analysis, std::slice::from_ref(&plot.selection)),
+            false => String::new(),
+        },
     })
 }
 
@@ -487,9 +504,11 @@ fn findings(analysis: &Analysis) -> Vec<String> {
     findings.extend(analysis.absent.iter().map(|((figure, why), trials)| {
         format!("{figure} is not available here ({}): {why}", counted(*trials, "trial"))
     }));
-    findings.extend(analysis.findings.iter().map(|(finding, trials)| {
-        format!("placement of {}: {finding}", counted(*trials, "trial"))
-    }));
+    findings.extend(
+        analysis.findings.iter().map(|(finding, trials)| {
+            format!("placement of {}: {finding}", counted(*trials, "trial"))
+        }),
+    );
     let unsteady: u32 = analysis.estimates.iter().map(|one| one.unsteady).sum();
     let looked: u32 = analysis.estimates.iter().map(|one| one.looked_at).sum();
     if unsteady > 0 {

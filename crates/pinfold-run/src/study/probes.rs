@@ -154,10 +154,7 @@ impl Observation {
 }
 
 /// The probes that this host does not provide, with the reason: each is tried on this process.
-pub fn absent_here(
-    host: &LiveHost,
-    probes: &[Probe],
-) -> Result<Vec<(String, String)>, TrialError> {
+pub fn absent_here(host: &LiveHost, probes: &[Probe]) -> Result<Vec<(String, String)>, TrialError> {
     let own = proc_stat::of(host, process::own_tid()).map_err(|error| failed(&error))?;
     let threads: Vec<(TaskId, Role)> = own.iter().map(|stat| (stat.task(), Role::Task)).collect();
     let figures = Observation::begin(host, probes, &CpuSet::new(), &threads)?.end(host)?;
@@ -352,8 +349,12 @@ mod tests {
                 (Quantity::L1dMisses, Outcome::Absent("no PMU".to_owned())),
             ],
         };
-        let roles =
-            [role(Role::Vcpu(0), 1), role(Role::Vcpu(1), 2), role(Role::Emulator, 40), role(Role::Worker, 500)];
+        let roles = [
+            role(Role::Vcpu(0), 1),
+            role(Role::Vcpu(1), 2),
+            role(Role::Emulator, 40),
+            role(Role::Worker, 500),
+        ];
         assert_eq!(sum_of(Probe::Migrations, &roles), Ok(3.0));
         assert_eq!(sum_of(Probe::ProcessMigrations, &roles), Ok(543.0));
         assert_eq!(sum_of(Probe::ProcessL1dMisses, &roles), Err("no PMU".to_owned()));

@@ -7,12 +7,15 @@ use std::collections::BTreeMap;
 use pinfold_emulate::Facts;
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{EventWatcher, HostMut as _, LiveHost, SystemClock, process};
-use pinfold_model::{Accelerator, CpuSet, EmulationPlan, EmulatorRequest, Origin, Plan, Speed, Topology};
+use pinfold_model::{
+    Accelerator, CpuSet, EmulationPlan, EmulatorRequest, Origin, Plan, Speed, Topology,
+};
 use pinfold_probe::agent::{Agent, AgentError};
 use pinfold_probe::loads::{HostLoads, LoadError};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{
-    Cell, Cells, FactorEffect, Finished, NONE, Probe, Runner, StartRequest, Study, TrialError, TrialResult,
+    Cell, Cells, FactorEffect, Finished, NONE, Probe, Runner, StartRequest, Study, TrialError,
+    TrialResult,
 };
 
 use super::Machine;

@@ -7,8 +7,8 @@ use pinfold_host::process::{Spawn, Stdio};
 use pinfold_model::{CpuSet, Figure, Finding, NodeId, Plan, PuId, Role, Unit};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{
-    FactorEffect, Finished, Next, Program, StartRequest, TrialError, TrialRequest, TrialResult,
-    extract,
+    FactorEffect, Finished, Next, Output, Program, StartRequest, TrialError, TrialRequest,
+    TrialResult, extract,
 };
 
 use super::job::{Bell, Job, JobResult};
@@ -274,8 +274,8 @@ pub fn figures(wanted: TrialRequest<'_>, ended: &JobResult) -> Result<Vec<Figure
     let workload = wanted.cell.workload(wanted.study);
     let mut figures = match (&workload.program, workload.figures.is_empty()) {
         (Program::Pinload(_) | Program::Command(_), false) => {
-            extract(&workload.figures, &ended.stdout, ended.elapsed_ns)
-                .map_err(TrialError::failed)?
+            let output = Output { stdout: &ended.stdout, stderr: &ended.stderr };
+            extract(&workload.figures, output, ended.elapsed_ns).map_err(TrialError::failed)?
         }
         (Program::Pinload(_), true) => pinfold_probe::figures::parse("pinload", &ended.stdout)
             .map_err(|error| TrialError::failed(error.to_string()))?,

@@ -79,8 +79,7 @@ pub(super) const TRIALS: &str =
 pub(super) const FIGURES: &str =
     "SELECT probe, labels, unit, family, cpu, duration_ns, dropped, disturbed, flags, samples
      FROM figure WHERE trial = ?1 ORDER BY id";
-pub(super) const APPLY_FLAGS: &str =
-    "SELECT flags, count(*) FROM figure WHERE probe = 'apply'
+pub(super) const APPLY_FLAGS: &str = "SELECT flags, count(*) FROM figure WHERE probe = 'apply'
      AND trial IN (SELECT id FROM trial WHERE run = ?1 AND status = 'ok') GROUP BY flags";
 pub(super) const FAILURES: &str =
     "SELECT cell, count(*), max(error) FROM trial WHERE run = ?1 AND status = 'failed'
@@ -309,8 +308,7 @@ impl Store {
             })?;
         rows.into_iter()
             .map(|(flags, count)| {
-                let flags =
-                    schema::flags_from_json(&flags).map_err(self.document("the flags"))?;
+                let flags = schema::flags_from_json(&flags).map_err(self.document("the flags"))?;
                 Ok((flags, self.unsigned("count", count)?))
             })
             .collect()

@@ -152,6 +152,29 @@ pub enum Source {
     Regex(Box<Regex>),
 }
 
+/// An output stream of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error, where `perf stat` and `time` print.
+    Stderr,
+}
+
+impl Stream {
+    /// Both streams.
+    pub const ALL: [Stream; 2] = [Stream::Stdout, Stream::Stderr];
+
+    /// Name in files and messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Stream::Stdout => "stdout",
+            Stream::Stderr => "stderr",
+        }
+    }
+}
+
 /// The direction of improvement of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
@@ -170,6 +193,8 @@ pub struct FigureRule {
     pub unit: Unit,
     /// How its samples are summarised.
     pub family: Family,
+    /// The stream that it is read from.
+    pub from: Stream,
     /// Source of its samples.
     pub source: Source,
     /// For JSON: a condition on the documents; `None` for all.

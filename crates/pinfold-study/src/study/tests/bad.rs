@@ -99,6 +99,11 @@ fn workloads_figures_and_claims() {
     );
     check("json = \"rate\"", "", "line 27, column 1: a figure has either json or regex");
     check(
+        "json = \"rate\"",
+        "json = \"rate\"\nfrom = \"stdlog\"",
+        "line 31, column 8: from: there is no stream \"stdlog\"",
+    );
+    check(
         "unit = \"per-second\"",
         "unit = \"furlongs\"",
         "line 29, column 8: there is no unit \"furlongs\"",
