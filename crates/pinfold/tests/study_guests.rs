@@ -261,7 +261,8 @@ fn programs_are_measured_in_guests_that_are_placed() {
     }
     // QEMU's main loop handles the guest's console: its threads switch more than the vCPUs' alone.
     let sum = |figure: &str| {
-        let samples = of(figure).iter().map(|row| row[column("value")].parse().unwrap_or(0.0));
+        let samples =
+            of(figure).into_iter().map(|row| row[column("value")].parse::<f64>().unwrap_or(0.0));
         samples.sum::<f64>()
     };
     assert!(sum("process_switches") > sum("switches"), "{}", sum("switches"));

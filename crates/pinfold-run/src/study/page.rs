@@ -15,8 +15,8 @@ use pinfold_stats::{Interval, QuantilePoint, Verdict};
 use pinfold_study::store::{self, RunRecord, Store, StudyProgress};
 use pinfold_study::study::NodeTable;
 use pinfold_study::study::{
-    self as library, Analysis, DisplayedStatistic, FactorEffect, Groups, Loaded, Plot, PlotKind,
-    Selection, Summary, Table,
+    self as library, Analysis, DisplayedStatistic, FactorEffect, Groups, HostFacts, Loaded, Plot,
+    PlotKind, Selection, Study, Summary, Table,
 };
 
 use crate::{Exit, Failure, time};
@@ -155,13 +155,12 @@ fn ordered(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<Strin
 fn labelled(analysis: &Analysis, factor: &str, level: &str) -> String {
     match level.parse::<f64>() {
         Ok(_) => format!("{factor} {level}"),
-        Err(_) => shown_level(analysis, factor, level),
+        Err(_) => shown_level(&analysis.loaded.study, &analysis.loaded.facts, (factor, level)),
     }
 }
 
 /// A level as the page shows it: without cpufreq the method `gov` is another one.
-fn shown_level(analysis: &Analysis, factor: &str, level: &str) -> String {
-    let Loaded { study, facts, .. } = &analysis.loaded;
+fn shown_level(study: &Study, facts: &HostFacts, (factor, level): (&str, &str)) -> String {
     let is_method = study.factor(factor).is_some_and(|one| one.acts == FactorEffect::Method);
     match is_method && level == Method::Gov.name() && !facts.cpufreq {
         true => format!("{level} (freezer only: no cpufreq)"),
@@ -357,9 +356,10 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
         }
         for (key, point) in &found.points {
             several |= point.cells > 1;
+            let Loaded { study, facts, .. } = &analysis.loaded;
             let row = table.rows.iter().zip(key);
             let row: Vec<String> =
-                row.map(|(name, level)| shown_level(analysis, name, level)).collect();
+                row.map(|(name, level)| shown_level(study, facts, (name, level))).collect();
             let column = key.get(rows).unwrap_or(&own).clone();
             let text = table_field(scale, point);
             match by_row.iter_mut().find(|(known, _)| *known == row) {
@@ -691,4 +691,23 @@ pub fn besides_workload(loaded: &Loaded, progress: StudyProgress) -> String {
 pub fn host_changes(run: &RunRecord) -> Vec<String> {
     let pairs = run.sessions.windows(2);
     pairs.flat_map(|pair| store::host_changes(&pair[0].origin, &pair[1].origin)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gov_without_cpufreq_is_called_what_it_is() {
+        let text = include_str!("../../../../studies/cpu-emulation.toml");
+        let study = library::from_toml(text).unwrap();
+        let check = |cpufreq: bool, (factor, level): (&str, &str), expected: &str| {
+            let facts = HostFacts { pus: 2, cores: 2, nodes: 1, packages: 1, smt: false, cpufreq };
+            assert_eq!(shown_level(&study, &facts, (factor, level)), expected);
+        };
+        check(false, ("method", "gov"), "gov (freezer only: no cpufreq)");
+        check(true, ("method", "gov"), "gov");
+        check(false, ("method", "hogs"), "hogs");
+        check(false, ("variant", "gov"), "gov");
+    }
 }

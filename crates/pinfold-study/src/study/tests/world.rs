@@ -103,6 +103,8 @@ pub struct Machine {
     pub ran: Vec<TrialSlot>,
     pub starts: usize,
     pub stop_at: Option<usize>,
+    /// Findings of each placement.
+    pub findings: Vec<&'static str>,
     stop: bool,
 }
 
@@ -136,6 +138,7 @@ impl World {
                 ran: Vec::new(),
                 starts: 0,
                 stop_at: None,
+                findings: Vec::new(),
                 stop: false,
             },
             clock,
@@ -213,7 +216,10 @@ impl Machine {
             flags: Vec::new(),
         };
         self.clock.sleep_ns(1_000_000_000);
-        TrialResult { figures: vec![figure], work_ns: 990_000_000 }
+        let flags = self.findings.iter().map(|finding| format!("{FINDING}{finding}")).collect();
+        let apply =
+            Figure { probe: APPLY.to_owned(), samples: Vec::new(), flags, ..figure.clone() };
+        TrialResult { figures: vec![figure, apply], work_ns: 990_000_000 }
     }
 }
 
