@@ -299,3 +299,51 @@ lasts = "10ms"
         "{reported}{said}"
     );
 }
+
+const SLOW: &str = r#"
+name = "slow"
+repetitions = 1
+share-housekeeping = true
+constraints = ["variant == 'as-published' -> method == 'fracas'"]
+[[factor]]
+name = "method"
+levels = ["lim", "fracas"]
+[[factor]]
+name = "variant"
+levels = ["corrected", "as-published"]
+[[factor]]
+name = "speed"
+levels = [0.5]
+[[workload]]
+name = "true"
+command = ["true"]
+lasts = "10ms"
+"#;
+
+#[test]
+fn slow_cores_run_as_published_and_their_warnings_are_kept() {
+    let workspace = Workspace::new();
+    let file = workspace.file("slow.toml", SLOW);
+    let store = workspace.path("slow.sqlite");
+    let (_, reported, said) = workspace.run(&["check", &file]);
+    if !reported.contains("3 run, 0 skipped") {
+        println!("skipped: {said}");
+        return;
+    }
+    let (code, reported, said) = workspace.run(&["run", &file, "--store", &store]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(reported.contains("4 of 4 trials done, 0 failed"), "{reported}");
+    let (_, reported, said) = workspace.run(&["status", &store, "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&reported).expect("JSON");
+    let findings = status["findings"].as_object().expect(&said);
+    // The trial of lim, and its twin.
+    let of_lim = |(text, trials): (&String, &serde_json::Value)| {
+        text.contains("lim judges each process") && trials.as_u64() == Some(2)
+    };
+    assert!(findings.iter().any(of_lim), "{reported}");
+    let page = workspace.path("slow.html");
+    let (code, _, said) = workspace.run(&["report", &store, "--out", &page]);
+    assert_eq!(code, Some(0), "{said}");
+    let html = files::read_text(&page).expect("the page is there");
+    assert!(html.contains("placement of 2 trials: warning: slow cores"), "{html}");
+}

@@ -1,6 +1,7 @@
 //! The helper processes of the methods: reference runs and burners, both `pinload`.
 
 use std::io::Read as _;
+use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -26,12 +27,18 @@ pub struct Programs<'p> {
     pinload: &'p Pinload,
     kept: StoredCosts<'p>,
     renews: bool,
+    messages: Mutex<Vec<String>>,
 }
 
 impl<'p> Programs<'p> {
     /// The programs of this copy, with the file of their costs.
     pub fn new(pinload: &'p Pinload, kept: StoredCosts<'p>) -> Self {
-        Self { pinload, kept, renews: true }
+        Self { pinload, kept, renews: true, messages: Mutex::default() }
+    }
+
+    /// The messages about the start so far; each is returned once.
+    pub fn messages(&self) -> Vec<String> {
+        self.messages.lock().map(|mut messages| std::mem::take(&mut *messages)).unwrap_or_default()
     }
 
     /// For vnodes in which a measurement runs: no reference run at the same time.
@@ -99,6 +106,9 @@ impl HelperSpawner for Programs<'_> {
 
     fn report(&self, message: &str) {
         say(message);
+        if let Ok(mut messages) = self.messages.lock() {
+            messages.push(message.to_owned());
+        }
     }
 
     fn rates(

@@ -217,11 +217,14 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         log: (false, plot.log_y),
         mark: None,
         joined: false,
-        missing: match curves.is_empty() {
-            true => nothing_measured(analysis, std::slice::from_ref(&plot.selection)),
-            false => String::new(),
-        },
+        missing: missing(analysis, plot, curves.is_empty()),
     })
+}
+
+/// Why a plot is empty, if it is.
+fn missing(analysis: &Analysis, plot: &Plot, is_empty: bool) -> String {
+    let selection = std::slice::from_ref(&plot.selection);
+    if is_empty { nothing_measured(analysis, selection) } else { String::new() }
 }
 
 /// Why a plot or a table is empty.
@@ -302,10 +305,7 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         log: (plot.log_x, plot.log_y),
         mark: mark(analysis, plot),
         joined: found.points.iter().any(|(_, point)| point.cells > 1),
-        missing: match found.points.is_empty() {
-            true => nothing_measured(analysis, std::slice::from_ref(&plot.selection)),
-            false => String::new(),
-        },
+        missing: missing(analysis, plot, found.points.is_empty()),
     })
 }
 
@@ -332,6 +332,13 @@ fn table_field(scale: Scale, point: &library::Point) -> String {
         .join(" ")
 }
 
+/// The names of a row of a table.
+fn row_names(analysis: &Analysis, factors: &[String], key: &[String]) -> Vec<String> {
+    let Loaded { study, facts, .. } = &analysis.loaded;
+    let names = factors.iter().zip(key);
+    names.map(|(factor, level)| shown_level(study, facts, (factor, level))).collect()
+}
+
 fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> {
     let mut names: Vec<&str> = table.rows.iter().map(String::as_str).collect();
     let last = table.columns.as_deref();
@@ -356,10 +363,7 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
         }
         for (key, point) in &found.points {
             several |= point.cells > 1;
-            let Loaded { study, facts, .. } = &analysis.loaded;
-            let row = table.rows.iter().zip(key);
-            let row: Vec<String> =
-                row.map(|(name, level)| shown_level(study, facts, (name, level))).collect();
+            let row = row_names(analysis, &table.rows, key);
             let column = key.get(rows).unwrap_or(&own).clone();
             let text = table_field(scale, point);
             match by_row.iter_mut().find(|(known, _)| *known == row) {

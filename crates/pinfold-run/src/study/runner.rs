@@ -8,7 +8,7 @@ use pinfold_emulate::Facts;
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{EventWatcher, HostMut as _, LiveHost, SystemClock, process};
 use pinfold_model::{
-    Accelerator, CpuSet, EmulationPlan, EmulatorRequest, Origin, Plan, Speed, Topology,
+    Accelerator, CpuSet, EmulationPlan, EmulatorRequest, Finding, Origin, Plan, Speed, Topology,
 };
 use pinfold_probe::agent::{Agent, AgentError};
 use pinfold_probe::loads::{HostLoads, LoadError};
@@ -334,6 +334,8 @@ impl<'a> HostRunner<'a> {
                 let place = match &enter {
                     Some(place) => place,
                     None => {
+                        let texts = platformed.cautions.drain(..).chain(programs.messages());
+                        trials.found(texts.map(|text| Finding::warning("slow cores", text)));
                         let found = platformed.enter(NAME)?;
                         let pus = inputs::pus("the vnode's PUs", &found.pus)?;
                         enter.insert(Enter { files: found.files, pus, places: None, memory: None })

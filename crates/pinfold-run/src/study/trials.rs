@@ -75,6 +75,8 @@ pub struct Trials<'a, 'f> {
     next: usize,
     warm_ups: u32,
     work_ns: u64,
+    /// Findings of the environment that all trials have in common.
+    findings: Vec<Finding>,
     running: Option<Running<'a>>,
 }
 
@@ -86,7 +88,22 @@ impl<'a, 'f> Trials<'a, 'f> {
         finished: &'f mut Finished<'f>,
     ) -> Self {
         let wanted = request.wanted().collect();
-        Self { means, wanted, plan, finished, next: 0, warm_ups: 0, work_ns: 0, running: None }
+        Self {
+            means,
+            wanted,
+            plan,
+            finished,
+            next: 0,
+            warm_ups: 0,
+            work_ns: 0,
+            findings: Vec::new(),
+            running: None,
+        }
+    }
+
+    /// Adds findings of the environment, which are kept with each trial.
+    pub fn found(&mut self, findings: impl Iterator<Item = Finding>) {
+        self.findings.extend(findings);
     }
 
     /// Continues the trials. False when all are done or no more are requested. `prepare` is called
@@ -114,11 +131,12 @@ impl<'a, 'f> Trials<'a, 'f> {
             let observation = running.observation.take();
             let seen = observation.map_or(Ok(Vec::new()), |it| it.end(self.means.host));
             let in_force = running.in_force.as_mut();
-            let findings = in_force.map(|it| std::mem::take(&mut it.findings)).unwrap_or_default();
+            let mut findings = self.findings.clone();
+            findings.extend(in_force.into_iter().flat_map(|it| std::mem::take(&mut it.findings)));
             let running = self.running.take();
-            let taken_back = running.map_or(Ok(()), |running| end(self.means.host, running));
+            let taken_back = running.map(|running| end(self.means.host, running)).transpose();
             // A failed undo ends the study: it would affect the next trial.
-            taken_back?;
+            findings.extend(taken_back?.into_iter().flatten());
             let result = match ended {
                 Ok(ended) => {
                     self.work_ns += ended.elapsed_ns;
@@ -220,20 +238,22 @@ impl<'a, 'f> Trials<'a, 'f> {
 
     /// Ends the running trial and undoes its placement.
     pub fn abandon(&mut self) -> Result<(), Failure> {
-        self.running.take().map_or(Ok(()), |running| end(self.means.host, running))
+        let ended = self.running.take().map(|running| end(self.means.host, running)).transpose();
+        ended.map(|_| ())
     }
 }
 
-/// Ends the process first, then undoes its placement.
-fn end(host: &LiveHost, running: Running<'_>) -> Result<(), Failure> {
+/// Ends the process first, then undoes its placement. Returns what other programs changed of it
+/// meanwhile.
+fn end(host: &LiveHost, running: Running<'_>) -> Result<Vec<Finding>, Failure> {
     let Running { job, in_force, .. } = running;
     drop(job);
-    let Some(InForce { journal, beating, .. }) = in_force else { return Ok(()) };
+    let Some(InForce { journal, beating, .. }) = in_force else { return Ok(Vec::new()) };
     let undone = apply_session::undo(host, journal);
     let was_received = beating.is_none_or(Beating::end);
-    undone?;
+    let undone = undone?;
     match was_received {
-        true => Ok(()),
+        true => Ok([undone.changed, undone.vanished].concat()),
         false => Err(Failure::new(
             crate::Exit::Host,
             "this Pinfold was stopped, and what it measured has lost its real-time rights",

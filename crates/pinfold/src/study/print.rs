@@ -63,15 +63,7 @@ pub fn check(
         row("quick", quick.note.clone());
     }
     data(&text);
-    for (reason, names) in skipped(study, cells) {
-        let more = names.len().saturating_sub(NAMED);
-        let mut shown = names.into_iter().take(NAMED).collect::<Vec<_>>().join("; ");
-        if more > 0 {
-            shown.push_str(&format!("; and {more} more"));
-        }
-        say(&format!("skipped: {reason} ({shown})"));
-    }
-    absent.iter().for_each(|(probe, why)| say(&format!("empty: {probe}: {why}")));
+    say_missing(study, cells, absent);
     if arguments.cells {
         for (index, cell) in cells.all.iter().enumerate() {
             let state = match &cell.skipped {
@@ -85,6 +77,19 @@ pub fn check(
             ));
         }
     }
+}
+
+/// Prints what this host skips, and which probes stay empty on it.
+fn say_missing(study: &Study, cells: &Cells, absent: &[(String, String)]) {
+    for (reason, names) in skipped(study, cells) {
+        let more = names.len().saturating_sub(NAMED);
+        let mut shown = names.into_iter().take(NAMED).collect::<Vec<_>>().join("; ");
+        if more > 0 {
+            shown.push_str(&format!("; and {more} more"));
+        }
+        say(&format!("skipped: {reason} ({shown})"));
+    }
+    absent.iter().for_each(|(probe, why)| say(&format!("empty: {probe}: {why}")));
 }
 
 /// Whether the blocks suffice for verdicts.
