@@ -216,10 +216,18 @@ impl Machine {
             flags: Vec::new(),
         };
         self.clock.sleep_ns(1_000_000_000);
-        let flags = self.findings.iter().map(|finding| format!("{FINDING}{finding}")).collect();
-        let apply =
-            Figure { probe: APPLY.to_owned(), samples: Vec::new(), flags, ..figure.clone() };
-        TrialResult { figures: vec![figure, apply], work_ns: 990_000_000 }
+        let mut figures = vec![figure.clone()];
+        if !self.findings.is_empty() {
+            let flags = self.findings.iter().map(|finding| format!("{FINDING}{finding}"));
+            figures.push(Figure {
+                probe: APPLY.to_owned(),
+                family: Family::Count,
+                samples: Vec::new(),
+                flags: flags.collect(),
+                ..figure
+            });
+        }
+        TrialResult { figures, work_ns: 990_000_000 }
     }
 }
 
