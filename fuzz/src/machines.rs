@@ -101,8 +101,10 @@ pub(crate) fn result(bytes: &[u8]) {
 pub(crate) fn workload(bytes: &[u8]) {
     static STUDY: OnceLock<Option<Study>> = OnceLock::new();
     let study = STUDY.get_or_init(|| study::from_toml(include_str!("workload.toml")).ok());
+    let text = text(bytes);
+    let output = study::Output { stdout: &text, stderr: &text };
     for workload in study.iter().flat_map(|study| &study.workloads) {
-        if let Ok(figures) = study::extract(&workload.figures, &text(bytes), TIMEOUT_NS) {
+        if let Ok(figures) = study::extract(&workload.figures, output, TIMEOUT_NS) {
             let mut samples = figures.iter().flat_map(|figure| &figure.samples);
             assert!(samples.all(|sample| sample.is_finite()));
         }

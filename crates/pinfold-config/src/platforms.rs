@@ -185,7 +185,7 @@ fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<Spe
 
 fn variant(keys: &mut Keys, method: Option<Method>) -> Result<Variant, Fault> {
     let Some((text, at)) = keys.text("variant")? else { return Ok(Variant::default()) };
-    let known = [("corrected", Variant::Corrected), ("as-published", Variant::AsPublished)];
+    let known = Variant::ALL.map(|variant| (variant.name(), variant));
     let variant = one_of("variant", (&text, at), &known)?;
     if variant == Variant::AsPublished && method == Some(Method::Stall) {
         return Err(Fault::new(at, "variant: stall is Pinfold's own and has one form".to_owned())

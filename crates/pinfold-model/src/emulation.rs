@@ -157,6 +157,26 @@ pub enum Variant {
     AsPublished,
 }
 
+impl Variant {
+    /// All variants.
+    pub const ALL: [Variant; 2] = [Variant::Corrected, Variant::AsPublished];
+
+    /// Its name in platform files, study files and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Variant::Corrected => "corrected",
+            Variant::AsPublished => "as-published",
+        }
+    }
+
+    /// The variant with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|variant| variant.name() == name)
+    }
+}
+
 /// An existing group or process that becomes a vnode, instead of newly started processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Attach {
@@ -293,6 +313,9 @@ mod tests {
     fn names_are_read_again() {
         for method in Method::ALL {
             assert_eq!(Method::named(method.name()), Some(method));
+        }
+        for variant in Variant::ALL {
+            assert_eq!(Variant::named(variant.name()), Some(variant));
         }
         assert_eq!(Method::named("Stall"), None);
     }

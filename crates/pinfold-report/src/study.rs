@@ -96,6 +96,9 @@ fn drawn(picture: &Picture) -> Drawn {
     if let Some((what, mark)) = &picture.mark {
         note.push_str(&format!(" The dotted line stands at {what} = {mark}."));
     }
+    if picture.panels.is_empty() {
+        note.clone_from(&picture.missing);
+    }
     let plot::Panels { panels, numbered } = plot::panels(picture);
     // A single line without a name needs no legend.
     let legend = picture.names.iter().enumerate().filter(|(_, name)| !name.is_empty());

@@ -188,7 +188,7 @@ impl Tuning<'_> {
     fn one_start(&self, subject: &Subject) -> Result<Facts, Failure> {
         let mut reported = None;
         self.starter(subject)?.with_guest(&self.candidates[0].plan, |_, facts| {
-            reported = Some(Facts { qemu: facts.qemu.clone(), ..*facts });
+            reported = Some(facts.clone());
             Ok(())
         })?;
         reported.ok_or_else(|| Failure::new(Exit::Vm, "the trial start gave no facts"))

@@ -35,7 +35,9 @@ mod template;
 pub const ALPHA: f64 = 0.05;
 
 pub use crate::engine::{Event, Next, Progress, TrialError, Update};
-pub use analyse::{ABSENT, Analysis, Comparison, Estimate, FigureName, Noise, analyse};
+pub use analyse::{
+    ABSENT, APPLY, Analysis, Comparison, Estimate, FINDING, FigureName, Noise, analyse, findings,
+};
 pub use cells::{Cell, CellScope, Cells, GuestRequest};
 pub use design::{PlannedStart, TrialSlot};
 pub use diff::{Compared, Difference, diff};
@@ -45,10 +47,10 @@ pub use export::{samples, tables};
 pub use file::{
     BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
     Level, NATIVE, NONE, Plot, PlotKind, Probe, Program, QuickPreset, Rule, Selection, Skip,
-    Source, Stop, Study, Summary, Table, Workload,
+    Source, Stop, Stream, Study, Summary, Table, Workload,
 };
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
-pub use output_parser::extract;
+pub use output_parser::{Output, extract};
 pub use predict::{Prediction, predict};
 pub use read::from_toml;
 pub use record::{

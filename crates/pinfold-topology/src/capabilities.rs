@@ -167,6 +167,12 @@ pub fn capabilities(host: &dyn Host) -> Vec<Capability> {
     ]
 }
 
+/// Whether KVM runs ordinary guests on this host.
+#[must_use]
+pub fn kvm_capability(host: &dyn Host) -> Capability {
+    guests::kvm(&Context::read(host))
+}
+
 /// True if no required capability is missing.
 #[must_use]
 pub fn can_run_main_job(capabilities: &[Capability]) -> bool {

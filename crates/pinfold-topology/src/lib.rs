@@ -37,6 +37,7 @@ mod xml;
 
 pub use capabilities::{
     Capability, NOT_IN_CAPTURE, Verdict, can_run_main_job, capabilities, captured_capabilities,
+    kvm_capability,
 };
 pub use capture::capture;
 pub use error::TopologyError;

@@ -15,7 +15,7 @@ name = "tiny"
 title = "A trivial workload"
 repetitions = 2
 time-limit = "5s"
-probes = ["steal", "busy"]
+probes = ["steal", "busy", "l1d_misses"]
 [baseline]
 kind = "good"
 [[factor]]
@@ -26,13 +26,17 @@ name = "cores"
 levels = [1, 100000]
 [[workload]]
 name = "shell"
-command = ["sh", "-c", "case $0 in good) echo time: 12 on {pus};; nan) echo time: NaN;; hang) sleep 60;; fails) echo broken >&2; exit 3;; esac", "{kind}"]
+command = ["sh", "-c", "case $0 in good) echo time: 12 on {pus}; echo 5 cycles >&2;; nan) echo time: NaN;; hang) sleep 60;; fails) echo broken >&2; exit 3;; esac", "{kind}"]
 time-limit = "300ms"
 lasts = "10ms"
 [[workload.figure]]
 name = "time"
 unit = "ns"
 regex = 'time: (\S+)'
+[[workload.figure]]
+name = "cycles"
+from = "stderr"
+regex = '([0-9]+) cycles'
 [[workload]]
 name = "true"
 command = ["true"]
@@ -41,6 +45,11 @@ lasts = "10ms"
 name = "times"
 figure = "time"
 x = "kind"
+[[plot]]
+name = "wide"
+figure = "time"
+x = "kind"
+where = "cores > 1"
 [[table]]
 name = "all"
 figure = "t_full"
@@ -49,7 +58,7 @@ columns = "workload"
 [[claim]]
 source = "It takes 12"
 see = "{value(time, kind = 'good')}"
-agree = "value(time, kind = 'good') == 12"
+agree = "value(time, kind = 'good') == 12 and value(cycles, kind = 'good') == 5"
 "#;
 
 struct Workspace {
@@ -90,13 +99,15 @@ fn from_file_to_page() {
         reported.contains("10 run, 10 skipped") && said.contains("needs 100000 cores"),
         "{said}"
     );
+    let empty = said.lines().find_map(|line| line.split_once("empty: l1d_misses: "));
+    let empty = empty.map(|(_, why)| why.to_owned());
     let (code, reported, said) = workspace.run(&["run", &file, "--store", &store]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("8 of 24 trials failed"), "{said}");
     // Twelve trials per block, of which four of the shell's fail.
     assert!(reported.contains("24 of 24 trials done, 8 failed, 10 cells skipped"), "{reported}");
     for why in [
-        "it printed nothing",
+        "it printed nothing to stdout",
         "the figure time is NaN",
         "did not end within its 0.3 s",
         "exit code 3: broken",
@@ -117,6 +128,10 @@ fn from_file_to_page() {
     {
         assert!(html.contains(text), "{text}");
     }
+    assert!(html.contains("Nothing of it was measured here: it needs 100000 cores"));
+    // What the check found to be empty is what the trials did not get.
+    assert_eq!(html.contains("l1d_misses is not available here"), empty.is_some(), "{empty:?}");
+    assert!(empty.is_none_or(|why| html.contains(&why)), "{html}");
     let trials = files::read_text(&workspace.path("tiny-tables/trials.csv")).expect("a table");
     assert_eq!(trials.lines().count(), 25);
     assert!(
@@ -239,7 +254,8 @@ fn the_studies_that_ship_and_the_one_of_the_page_are_read() {
     for file in &files {
         for form in [&["check", file.as_str()][..], &["check", file.as_str(), "--quick"]] {
             let (code, reported, said) = workspace.run(form);
-            if code == Some(2) && said.contains("there is no /dev/kvm") {
+            let kvm = ["there is no /dev/kvm", "/dev/kvm opens, but"];
+            if code == Some(2) && kvm.iter().any(|why| said.contains(why)) {
                 println!("skipped: {file} has nothing to run without KVM");
                 continue;
             }
@@ -282,4 +298,52 @@ lasts = "10ms"
         said.contains("resctrl: it is not mounted") || reported.contains("resctrl"),
         "{reported}{said}"
     );
+}
+
+const SLOW: &str = r#"
+name = "slow"
+repetitions = 1
+share-housekeeping = true
+constraints = ["variant == 'as-published' -> method == 'fracas'"]
+[[factor]]
+name = "method"
+levels = ["lim", "fracas"]
+[[factor]]
+name = "variant"
+levels = ["corrected", "as-published"]
+[[factor]]
+name = "speed"
+levels = [0.5]
+[[workload]]
+name = "true"
+command = ["true"]
+lasts = "10ms"
+"#;
+
+#[test]
+fn slow_cores_run_as_published_and_their_warnings_are_kept() {
+    let workspace = Workspace::new();
+    let file = workspace.file("slow.toml", SLOW);
+    let store = workspace.path("slow.sqlite");
+    let (_, reported, said) = workspace.run(&["check", &file]);
+    if !reported.contains("3 run, 0 skipped") {
+        println!("skipped: {said}");
+        return;
+    }
+    let (code, reported, said) = workspace.run(&["run", &file, "--store", &store]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(reported.contains("4 of 4 trials done, 0 failed"), "{reported}");
+    let (_, reported, said) = workspace.run(&["status", &store, "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&reported).expect("JSON");
+    let findings = status["findings"].as_object().expect(&said);
+    // The trial of lim, and its twin.
+    let of_lim = |(text, trials): (&String, &serde_json::Value)| {
+        text.contains("lim judges each process") && trials.as_u64() == Some(2)
+    };
+    assert!(findings.iter().any(of_lim), "{reported}");
+    let page = workspace.path("slow.html");
+    let (code, _, said) = workspace.run(&["report", &store, "--out", &page]);
+    assert_eq!(code, Some(0), "{said}");
+    let html = files::read_text(&page).expect("the page is there");
+    assert!(html.contains("placement of 2 trials: warning: slow cores"), "{html}");
 }

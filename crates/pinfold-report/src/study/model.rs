@@ -118,6 +118,8 @@ pub struct Picture {
     pub joined: bool,
     /// The panels of the chart.
     pub panels: Vec<Panel>,
+    /// Why it has no panels; empty if it has some.
+    pub missing: String,
 }
 
 /// Agreement of the results with a claim of the source.
@@ -153,7 +155,7 @@ pub struct PageTable {
     pub name: String,
     /// Title of the table.
     pub title: String,
-    /// Remarks on the table.
+    /// Remarks on the table; without rows the reason.
     pub note: String,
     /// Number of its columns that are names; the others are numbers.
     pub names: usize,

@@ -32,6 +32,7 @@ fn picture(name: &str, kind: PictureKind) -> Picture {
             lines: vec![line("stall", 0.0), line("quota & more", 0.1)],
             ideal: vec![("0.25".to_owned(), 0.25), ("0.5".to_owned(), 0.5)],
         }],
+        missing: String::new(),
     }
 }
 
@@ -93,7 +94,11 @@ fn page() -> StudyPage {
             picture("figure-5", PictureKind::Lines),
             picture("figure-6", PictureKind::Bars),
             percentiles(),
-            Picture { panels: Vec::new(), ..picture("empty", PictureKind::Lines) },
+            Picture {
+                panels: Vec::new(),
+                missing: "Nothing of it was measured here: no <SMT>".to_owned(),
+                ..picture("empty", PictureKind::Lines)
+            },
         ],
         tables: vec![PageTable {
             name: "errors".to_owned(),
@@ -186,6 +191,7 @@ fn the_answer_comes_first_and_charts_that_do_not_decide_are_folded() {
         place(&format!("<details class=\"fold\" id=\"chart-{folded}\">"));
     }
     assert!(place("id=\"charts\"") > order[4]);
+    place("Nothing of it was measured here: no &#60;SMT&#62;");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The helper processes of the methods: reference runs and burners, both `pinload`.
 
 use std::io::Read as _;
+use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -29,12 +30,18 @@ pub struct Programs<'p> {
     program: &'p HelperProgram,
     kept: StoredCosts<'p>,
     renews: bool,
+    messages: Mutex<Vec<String>>,
 }
 
 impl<'p> Programs<'p> {
     /// The programs of this copy, with the file of their costs.
     pub fn new(pinload: &'p Pinload, program: &'p HelperProgram, kept: StoredCosts<'p>) -> Self {
-        Self { pinload, program, kept, renews: true }
+        Self { pinload, program, kept, renews: true, messages: Mutex::default() }
+    }
+
+    /// The messages about the start so far; each is returned once.
+    pub fn messages(&self) -> Vec<String> {
+        self.messages.lock().map(|mut messages| std::mem::take(&mut *messages)).unwrap_or_default()
     }
 
     /// For vnodes in which a measurement runs: no reference run at the same time.
@@ -102,6 +109,9 @@ impl HelperSpawner for Programs<'_> {
 
     fn report(&self, message: &str) {
         say(message);
+        if let Ok(mut messages) = self.messages.lock() {
+            messages.push(message.to_owned());
+        }
     }
 
     fn rates(

@@ -7,7 +7,7 @@ use pinfold_apply::{Applied, Journal, Journals, Target};
 use pinfold_host::files::StateDir;
 use pinfold_host::process::Stdio;
 use pinfold_host::{Clock, LiveHost};
-use pinfold_model::{Accelerator, Plan};
+use pinfold_model::{Accelerator, Finding, Plan};
 use pinfold_probe::agent::{Agent, AgentError, Heartbeat};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::tune::{StartRequest, StartResult, Starter, TrialError};
@@ -55,6 +55,7 @@ pub struct VmStarter<'a> {
 }
 
 /// Information from one start, in addition to its measurements.
+#[derive(Clone, Debug)]
 pub struct Facts {
     /// QEMU's version.
     pub qemu: String,
@@ -62,6 +63,8 @@ pub struct Facts {
     pub accelerator: Accelerator,
     /// Time from the start of QEMU to the agent's hello (ns).
     pub boot_ns: u64,
+    /// What the placement of its threads did not fulfil.
+    pub findings: Vec<Finding>,
 }
 
 impl Starter for VmStarter<'_> {
@@ -104,7 +107,7 @@ impl VmStarter<'_> {
         let journals = host::journals(self.state, self.clock)?;
         let (applied, journal, guard) = self.place(&vm, plan, &host_side, &journals)?;
         let (beating, result) = match guard.map(Beating::start).transpose() {
-            Ok(beating) => (beating, self.use_guest(&mut vm, (&host_side, began), work)),
+            Ok(beating) => (beating, self.use_guest(&mut vm, (&host_side, began, &applied), work)),
             Err(failure) => (None, Err(failure)),
         };
         let ended = vm.quit(QUIT_NS).map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()));
@@ -178,7 +181,7 @@ impl VmStarter<'_> {
     fn use_guest(
         &self,
         vm: &mut RunningVm,
-        (host_side, began): (&HostSide, u64),
+        (host_side, began, applied): (&HostSide, u64, &Applied),
         work: impl FnOnce(&Running<'_>, &Facts) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let starts_on_one = self.subject.demo.as_ref().is_some_and(DemoGuest::starts_on_one);
@@ -193,6 +196,7 @@ impl VmStarter<'_> {
             qemu: vm.version.to_string(),
             accelerator: vm.found.accelerator.unwrap_or(Accelerator::TcgMulti),
             boot_ns: self.clock.now_ns().saturating_sub(began),
+            findings: applied.findings.clone(),
         };
         let running = Running {
             host: self.host,

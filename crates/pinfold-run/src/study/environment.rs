@@ -20,6 +20,9 @@ use super::known::{CellLevels, HostFacts};
 /// The level of a tunable that leaves it unchanged.
 const AS_IS: &str = "as-is";
 
+/// Why a cell at full speed has no variant.
+const NOTHING_SLOWED: &str = "as-published is a form of a method, and nothing is slowed here";
+
 /// The environment of a start.
 pub enum TrialEnvironment {
     /// These CPUs, without changes.
@@ -91,9 +94,10 @@ impl TrialEnvironment {
             if strategy.is_some() || !knobs.is_empty() {
                 return Err("slow cores have a placement of their own".to_owned());
             }
-            let speeds = (level(FactorEffect::Method), level(FactorEffect::Speed));
-            let node = level(FactorEffect::MemoryNode);
-            return slowed(study, (cores.unwrap_or(1), node), speeds, (topology, facts));
+            return slowed((study, cell), cores.unwrap_or(1), (topology, facts));
+        }
+        if variant(study, cell) == Variant::AsPublished {
+            return Err(NOTHING_SLOWED.to_owned());
         }
         let threads =
             level(FactorEffect::Threads).map(|level| count(level, "threads")).transpose()?;
@@ -148,6 +152,7 @@ fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
             | FactorEffect::Vcpus
             | FactorEffect::Speed
             | FactorEffect::Method
+            | FactorEffect::Variant
             | FactorEffect::HostLoad
             | FactorEffect::GuestLoad
             | FactorEffect::Isa
@@ -213,15 +218,22 @@ fn speed_of(level: Option<&Level>) -> Result<Speed, String> {
     speed.ok_or_else(|| format!("{share} is no speed"))
 }
 
+/// The variant of the method of a cell.
+fn variant(study: &Study, cell: &Cell) -> Variant {
+    let level = cell.acting(study, &FactorEffect::Variant);
+    level.and_then(|level| Variant::named(&level.text)).unwrap_or_default()
+}
+
 /// A vnode, or its CPUs at full speed if nothing slows them.
 fn slowed(
-    study: &Study,
-    (cores, node): (u32, Option<&Level>),
-    (method, speed): (Option<&Level>, Option<&Level>),
+    (study, cell): (&Study, &Cell),
+    cores: u32,
     (topology, facts): (&Topology, &Facts),
 ) -> Result<TrialEnvironment, String> {
-    let speed = speed_of(speed)?;
-    let named = method.filter(|method| method.text != NONE);
+    let level = |acts: FactorEffect| cell.acting(study, &acts);
+    let speed = speed_of(level(FactorEffect::Speed))?;
+    let variant = variant(study, cell);
+    let named = level(FactorEffect::Method).filter(|method| method.text != NONE);
     let method = named.and_then(|method| Method::named(&method.text));
     let vnode = |method, speed, memory_node| PlatformVnode {
         name: NAME.to_owned(),
@@ -229,7 +241,7 @@ fn slowed(
         speeds: vec![SpeedRequest::Share(speed)],
         memory_node,
         method,
-        variant: Variant::default(),
+        variant,
         period_ns: None,
         calibrate: false,
         attach: None,
@@ -241,6 +253,9 @@ fn slowed(
             .map_err(|error| error.to_string())
     };
     if method.is_none() && speed == Speed::FULL {
+        if variant == Variant::AsPublished {
+            return Err(NOTHING_SLOWED.to_owned());
+        }
         // The same CPUs as the slow cells, so that the cells are comparable.
         let plan = resolve(vnode(Some(Method::Quota), speed, None))?;
         return Ok(TrialEnvironment::Plain(TrialEnvironment::Slowed(Box::new(plan)).pus()));
@@ -258,17 +273,61 @@ fn slowed(
     if method == Method::Inject {
         return Err("inject replays a recorded load, which a study has not".to_owned());
     }
+    if method == Method::Stall && variant == Variant::AsPublished {
+        return Err("stall is Pinfold's own method and has one form".to_owned());
+    }
     if let Some(why) = pinfold_emulate::refusal(method, facts) {
         return Err(format!("{method}: {why}"));
     }
     let pus = TrialEnvironment::Slowed(Box::new(resolve(vnode(Some(method), speed, None))?)).pus();
-    let node = memory_node(node, &pus, topology)?;
+    let node = memory_node(level(FactorEffect::MemoryNode), &pus, topology)?;
     Ok(TrialEnvironment::Slowed(Box::new(resolve(vnode(Some(method), speed, node))?)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SLOW: &str = r#"
+name = "slow"
+[[factor]]
+name = "method"
+levels = ["none", "stall", "hogs", "fracas"]
+[[factor]]
+name = "variant"
+levels = ["corrected", "as-published"]
+[[factor]]
+name = "speed"
+levels = [1, 0.5]
+[[workload]]
+name = "true"
+command = ["true"]
+lasts = "10ms"
+"#;
+
+    #[test]
+    fn slow_cores_have_the_variant_of_their_cell() {
+        let study = pinfold_study::study::from_toml(SLOW).unwrap();
+        let host = crate::host::live().unwrap();
+        let topology = crate::inputs::topology(&host, Some("package:1 core:4 pu:1")).unwrap();
+        let facts = Facts { is_root: true, ..Facts::default() };
+        let check = |levels: [usize; 3], expected: Result<Variant, &str>| {
+            let cell = Cell { workload: 0, levels: levels.into(), baseline: None, skipped: None };
+            let found = slowed((&study, &cell), 1, (&topology, &facts));
+            let found = found.map(|ground| match ground {
+                TrialEnvironment::Slowed(plan) => plan.vnodes[0].variant,
+                TrialEnvironment::Plain(_)
+                | TrialEnvironment::Planned(..)
+                | TrialEnvironment::Guest(_) => Variant::default(),
+            });
+            assert_eq!(found, expected.map_err(str::to_owned), "{levels:?}");
+        };
+        check([2, 0, 1], Ok(Variant::Corrected));
+        check([2, 1, 1], Ok(Variant::AsPublished));
+        check([0, 0, 0], Ok(Variant::Corrected));
+        check([0, 1, 0], Err(NOTHING_SLOWED));
+        check([1, 1, 1], Err("stall is Pinfold's own method and has one form"));
+    }
 
     #[test]
     fn places_that_go_round_are_named_once() {

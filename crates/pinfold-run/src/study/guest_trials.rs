@@ -15,7 +15,7 @@ use pinfold_study::study::{
 };
 
 use super::job::JobResult;
-use super::probes::{Exits, Observation, one_figure};
+use super::probes::{Exits, Observation, one_figure, with_findings};
 use super::trials::{figures, words};
 use crate::guest::loads::GuestSide;
 use crate::guest::{Facts, Running};
@@ -82,6 +82,7 @@ impl Inside<'_> {
                 result.figures.extend(boot);
                 result
             });
+            let result = with_findings(result, &self.facts.findings);
             if finished(index, result) == Next::Stop {
                 return Ok(());
             }
@@ -249,7 +250,8 @@ impl Inside<'_> {
             Err(error) => return Err(lost(&error)),
         };
         if output.exit == GuestExit::Code(0) {
-            return Ok(Ok(JobResult { stdout: output.stdout_text(), elapsed_ns }));
+            let (stdout, stderr) = (output.stdout_text(), output.stderr_text());
+            return Ok(Ok(JobResult { stdout, stderr, elapsed_ns }));
         }
         let said = output.stderr_text();
         let said = said.trim().lines().next_back().unwrap_or("").to_owned();

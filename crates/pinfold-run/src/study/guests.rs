@@ -11,6 +11,7 @@ use pinfold_model::{
 };
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{Cell, Cells, FactorEffect, GuestRequest, NONE, Program, Study};
+use pinfold_topology::Verdict;
 use pinfold_vm::guest::{MOST_VCPUS, emulator_version};
 
 use super::NAME;
@@ -55,17 +56,8 @@ impl GuestGround {
             ));
         }
         refuse_other_grounds(levels)?;
-        if wish.accelerator == Accelerator::Kvm {
-            if let Some(own) = Isa::of_host().filter(|own| *own != isa) {
-                return Err(format!("KVM runs this host's own instruction set, {own}, not {isa}"));
-            }
-            if !host.exists(&paths::kvm_device()) {
-                return Err(format!(
-                    "there is no {}: load the module kvm_intel or kvm_amd, or turn \
-                     virtualisation on in the firmware",
-                    paths::kvm_device()
-                ));
-            }
+        if let (Accelerator::Kvm, Some(why)) = (wish.accelerator, kvm_refusal(isa, host)) {
+            return Err(why);
         }
         if let Some(failure) = lacking(isa) {
             return Err(in_words(&failure));
@@ -89,6 +81,29 @@ impl GuestGround {
         }
         Ok(Self { plan, isa, accelerator: wish.accelerator, vcpus: wish.vcpus, machines })
     }
+}
+
+/// Why KVM does not run guests of an instruction set on this host, as far as that is known without
+/// a boot.
+fn kvm_refusal(isa: Isa, host: &LiveHost) -> Option<String> {
+    if let Some(own) = Isa::of_host().filter(|own| *own != isa) {
+        return Some(format!("KVM runs this host's own instruction set, {own}, not {isa}"));
+    }
+    if !host.exists(&paths::kvm_device()) {
+        return Some(format!(
+            "there is no {}: load the module kvm_intel or kvm_amd, or turn virtualisation on in \
+             the firmware",
+            paths::kvm_device()
+        ));
+    }
+    let kvm = pinfold_topology::kvm_capability(host);
+    if kvm.verdict == Verdict::Yes {
+        return None;
+    }
+    Some(match kvm.hint {
+        Some(hint) => format!("{} ({hint})", kvm.why),
+        None => kvm.why,
+    })
 }
 
 /// A failure with its hint, as the reason of a skipped cell.

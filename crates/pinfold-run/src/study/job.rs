@@ -54,6 +54,7 @@ impl Bell {
 /// Result of a run.
 pub struct JobResult {
     pub stdout: String,
+    pub stderr: String,
     /// Time from its start to the end of its output (ns).
     pub elapsed_ns: u64,
 }
@@ -172,8 +173,8 @@ impl Job {
         let status = waited.map_err(|error| TrialError::failed(error.to_string()))?;
         let [stdout, stderr] = <[Vec<u8>; 2]>::try_from(streams)
             .map_err(|_| TrialError::failed("its output could not be read"))?;
-        let said = String::from_utf8_lossy(&stderr);
-        let said = said.trim().lines().next_back().unwrap_or("").to_owned();
+        let printed = String::from_utf8_lossy(&stderr);
+        let said = printed.trim().lines().next_back().unwrap_or("").to_owned();
         match status {
             Some(status) if status.success() => {}
             Some(status) => {
@@ -184,11 +185,12 @@ impl Job {
                 return Err(TrialError::failed("it closed its output and did not end"));
             }
         }
-        if stdout.len() as u64 >= MOST_BYTES {
+        if stdout.len().max(stderr.len()) as u64 >= MOST_BYTES {
             return Err(TrialError::failed(format!("it printed more than {MOST_BYTES} bytes")));
         }
         Ok(JobResult {
             stdout: String::from_utf8_lossy(&stdout).into_owned(),
+            stderr: printed.into_owned(),
             elapsed_ns: ended_ns.saturating_sub(self.began_ns),
         })
     }

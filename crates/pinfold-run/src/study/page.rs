@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::files;
 use pinfold_model::text::{agree, counted};
-use pinfold_model::{Unit, shown_parameters};
+use pinfold_model::{Method, Unit, shown_parameters};
 use pinfold_report::{
     Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture,
     PictureKind, Scale, Spread, StudyPage, TableError, TableFiles, format,
@@ -15,11 +15,14 @@ use pinfold_stats::{Interval, QuantilePoint, Verdict};
 use pinfold_study::store::{self, RunRecord, Store, StudyProgress};
 use pinfold_study::study::NodeTable;
 use pinfold_study::study::{
-    self as library, Analysis, DisplayedStatistic, Groups, Loaded, Plot, PlotKind, Selection,
-    Summary, Table,
+    self as library, Analysis, DisplayedStatistic, FactorEffect, Groups, HostFacts, Loaded, Plot,
+    PlotKind, Selection, Study, Summary, Table,
 };
 
 use crate::{Exit, Failure, time};
+
+/// Maximum number of reasons in an empty plot or table.
+const MOST_REASONS: usize = 3;
 
 /// The meaning of a ratio on the page.
 const RATIO: &str = "ratio to the baseline (median of the blocks’ ratios)";
@@ -149,10 +152,19 @@ fn ordered(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<Strin
 }
 
 /// A level with the name of its factor if it is a number.
-fn labelled(factor: &str, level: &str) -> String {
+fn labelled(analysis: &Analysis, factor: &str, level: &str) -> String {
     match level.parse::<f64>() {
         Ok(_) => format!("{factor} {level}"),
-        Err(_) => level.to_owned(),
+        Err(_) => shown_level(&analysis.loaded.study, &analysis.loaded.facts, (factor, level)),
+    }
+}
+
+/// A level as the page shows it: without cpufreq the method `gov` is another one.
+fn shown_level(study: &Study, facts: &HostFacts, (factor, level): (&str, &str)) -> String {
+    let is_method = study.factor(factor).is_some_and(|one| one.acts == FactorEffect::Method);
+    match is_method && level == Method::Gov.name() && !facts.cpufreq {
+        true => format!("{level} (freezer only: no cpufreq)"),
+        false => level.to_owned(),
     }
 }
 
@@ -176,11 +188,18 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         curve.points.iter().map(spot).collect()
     };
     let panels = panels.iter().map(|title| Panel {
-        title: if title.is_empty() { plot.title.clone() } else { labelled(names[0], title) },
+        title: if title.is_empty() {
+            plot.title.clone()
+        } else {
+            labelled(analysis, names[0], title)
+        },
         lines: curves
             .iter()
             .filter(|(key, _)| key[0] == *title)
-            .map(|(key, curve)| Line { name: labelled(names[1], &key[1]), spots: spots(curve) })
+            .map(|(key, curve)| Line {
+                name: labelled(analysis, names[1], &key[1]),
+                spots: spots(curve),
+            })
             .collect(),
         ideal: Vec::new(),
     });
@@ -194,11 +213,37 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         x_unit: None,
         panels: panels.collect(),
         along: Vec::new(),
-        names: lines.iter().map(|line| labelled(names[1], line)).collect(),
+        names: lines.iter().map(|line| labelled(analysis, names[1], line)).collect(),
         log: (false, plot.log_y),
         mark: None,
         joined: false,
+        missing: missing(analysis, plot, curves.is_empty()),
     })
+}
+
+/// Why a plot is empty, if it is.
+fn missing(analysis: &Analysis, plot: &Plot, is_empty: bool) -> String {
+    let selection = std::slice::from_ref(&plot.selection);
+    if is_empty { nothing_measured(analysis, selection) } else { String::new() }
+}
+
+/// Why a plot or a table is empty.
+fn nothing_measured(analysis: &Analysis, selections: &[Selection]) -> String {
+    let mut reasons: Vec<String> = Vec::new();
+    for selection in selections {
+        for reason in analysis.reasons_of_absence(selection) {
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
+            }
+        }
+    }
+    let more = reasons.len().saturating_sub(MOST_REASONS);
+    reasons.truncate(MOST_REASONS);
+    let more = match more {
+        0 => String::new(),
+        more => format!("; and {} in “What is missing”", counted(more, "more reason")),
+    };
+    format!("Nothing of it was measured here: {}{more}", reasons.join("; "))
 }
 
 fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
@@ -218,7 +263,7 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         || plot.selection.shown == DisplayedStatistic::Value;
     let panels = panels.iter().map(|title| {
         let of = |line: &String| Line {
-            name: labelled(names[1], line),
+            name: labelled(analysis, names[1], line),
             spots: found
                 .points
                 .iter()
@@ -238,7 +283,11 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
             .collect();
         ideal.dedup_by(|a, b| a.0 == b.0);
         Panel {
-            title: if title.is_empty() { plot.title.clone() } else { labelled(names[0], title) },
+            title: if title.is_empty() {
+                plot.title.clone()
+            } else {
+                labelled(analysis, names[0], title)
+            },
             lines: lines.iter().map(of).collect(),
             ideal,
         }
@@ -252,10 +301,11 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         x_unit: plot.x_unit,
         panels: panels.collect(),
         along,
-        names: lines.iter().map(|line| labelled(names[1], line)).collect(),
+        names: lines.iter().map(|line| labelled(analysis, names[1], line)).collect(),
         log: (plot.log_x, plot.log_y),
         mark: mark(analysis, plot),
         joined: found.points.iter().any(|(_, point)| point.cells > 1),
+        missing: missing(analysis, plot, found.points.is_empty()),
     })
 }
 
@@ -282,6 +332,13 @@ fn table_field(scale: Scale, point: &library::Point) -> String {
         .join(" ")
 }
 
+/// The names of a row of a table.
+fn row_names(analysis: &Analysis, factors: &[String], key: &[String]) -> Vec<String> {
+    let Loaded { study, facts, .. } = &analysis.loaded;
+    let names = factors.iter().zip(key);
+    names.map(|(factor, level)| shown_level(study, facts, (factor, level))).collect()
+}
+
 fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> {
     let mut names: Vec<&str> = table.rows.iter().map(String::as_str).collect();
     let last = table.columns.as_deref();
@@ -306,7 +363,7 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
         }
         for (key, point) in &found.points {
             several |= point.cells > 1;
-            let row = key[..rows].to_vec();
+            let row = row_names(analysis, &table.rows, key);
             let column = key.get(rows).unwrap_or(&own).clone();
             let text = table_field(scale, point);
             match by_row.iter_mut().find(|(known, _)| *known == row) {
@@ -322,18 +379,21 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
         row.extend(columns.iter().map(|one| fields.get(one).cloned().unwrap_or_else(missing)));
         row
     });
-    let rows_of = body.collect();
+    let rows_of: Vec<Vec<String>> = body.collect();
     Ok(PageTable {
         name: table.name.clone(),
         title: table.title.clone(),
-        note: table_note(table, several),
+        note: match rows_of.is_empty() {
+            true => nothing_measured(analysis, &table.selections),
+            false => table_note(table, several),
+        },
         names: rows,
         header: table
             .rows
             .iter()
             .cloned()
             .chain(columns.into_iter().map(|column| match last {
-                Some(factor) => labelled(factor, &column),
+                Some(factor) => labelled(analysis, factor, &column),
                 None => column,
             }))
             .collect(),
@@ -448,6 +508,11 @@ fn findings(analysis: &Analysis) -> Vec<String> {
     findings.extend(analysis.absent.iter().map(|((figure, why), trials)| {
         format!("{figure} is not available here ({}): {why}", counted(*trials, "trial"))
     }));
+    findings.extend(
+        analysis.findings.iter().map(|(finding, trials)| {
+            format!("placement of {}: {finding}", counted(*trials, "trial"))
+        }),
+    );
     let unsteady: u32 = analysis.estimates.iter().map(|one| one.unsteady).sum();
     let looked: u32 = analysis.estimates.iter().map(|one| one.looked_at).sum();
     if unsteady > 0 {
@@ -630,4 +695,23 @@ pub fn besides_workload(loaded: &Loaded, progress: StudyProgress) -> String {
 pub fn host_changes(run: &RunRecord) -> Vec<String> {
     let pairs = run.sessions.windows(2);
     pairs.flat_map(|pair| store::host_changes(&pair[0].origin, &pair[1].origin)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gov_without_cpufreq_is_called_what_it_is() {
+        let text = include_str!("../../../../studies/cpu-emulation.toml");
+        let study = library::from_toml(text).unwrap();
+        let check = |cpufreq: bool, (factor, level): (&str, &str), expected: &str| {
+            let facts = HostFacts { pus: 2, cores: 2, nodes: 1, packages: 1, smt: false, cpufreq };
+            assert_eq!(shown_level(&study, &facts, (factor, level)), expected);
+        };
+        check(false, ("method", "gov"), "gov (freezer only: no cpufreq)");
+        check(true, ("method", "gov"), "gov");
+        check(false, ("method", "hogs"), "hogs");
+        check(false, ("variant", "gov"), "gov");
+    }
 }

@@ -1,17 +1,19 @@
 //! Observations during a trial: CPU times of its CPUs, counters and lock time of its threads.
 //!
-//! For a guest, the threads are those of its vCPUs; for a process, its own and those of its
-//! children. A probe that the host does not provide becomes a figure without samples, with the
+//! For a guest, the threads are those of its vCPUs, or all of QEMU's; for a process, its own and
+//! those of its children. A probe that the host does not provide becomes a figure without samples, with the
 //! reason in its flag.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_host::{Clock as _, FutexKind, Host as _, HostError, LiveHost, SystemClock, paths};
-use pinfold_model::{Accelerator, CpuSet, Family, Figure, PuId, Role, TaskId, Unit};
-use pinfold_probe::counters::{self, Counting, Outcome, Quantity};
+use pinfold_host::{
+    Clock as _, FutexKind, Host as _, HostError, LiveHost, SystemClock, paths, proc_stat, process,
+};
+use pinfold_model::{Accelerator, CpuSet, Family, Figure, Finding, PuId, Role, TaskId, Unit};
+use pinfold_probe::counters::{self, Counting, Outcome, Quantity, RoleCounters};
 use pinfold_probe::exits;
 use pinfold_probe::locks::{self, Locks, LocksError, Watching};
-use pinfold_study::study::{ABSENT, Probe, TrialError};
+use pinfold_study::study::{ABSENT, APPLY, FINDING, Probe, TrialError, TrialResult};
 
 use crate::Failure;
 
@@ -44,12 +46,27 @@ pub fn need_threads(probes: &[Probe]) -> bool {
     probes.iter().any(|probe| quantity(*probe).is_some() || *probe == Probe::LockTime)
 }
 
+/// The quantity that a probe counts.
 fn quantity(probe: Probe) -> Option<Quantity> {
     match probe {
         Probe::Steal | Probe::Busy | Probe::LockTime | Probe::Exits => None,
-        Probe::Migrations => Some(Quantity::Migrations),
-        Probe::Switches => Some(Quantity::ContextSwitches),
-        Probe::L1dMisses => Some(Quantity::L1dMisses),
+        Probe::Migrations | Probe::ProcessMigrations => Some(Quantity::Migrations),
+        Probe::Switches | Probe::ProcessSwitches => Some(Quantity::ContextSwitches),
+        Probe::L1dMisses | Probe::ProcessL1dMisses => Some(Quantity::L1dMisses),
+    }
+}
+
+/// True if a probe counts the threads of this role.
+fn counts(probe: Probe, role: &Role) -> bool {
+    match probe {
+        Probe::ProcessMigrations | Probe::ProcessSwitches | Probe::ProcessL1dMisses => true,
+        Probe::Steal
+        | Probe::Busy
+        | Probe::Migrations
+        | Probe::Switches
+        | Probe::L1dMisses
+        | Probe::LockTime
+        | Probe::Exits => role.runs_work(),
     }
 }
 
@@ -65,7 +82,8 @@ impl Observation {
         pus: &CpuSet,
         threads: &[(TaskId, Role)],
     ) -> Result<Self, TrialError> {
-        let quantities: Vec<Quantity> = probes.iter().copied().filter_map(quantity).collect();
+        let quantities: BTreeSet<Quantity> = probes.iter().copied().filter_map(quantity).collect();
+        let quantities: Vec<Quantity> = quantities.into_iter().collect();
         let counting = match quantities.is_empty() {
             true => None,
             false => Some(
@@ -110,17 +128,19 @@ impl Observation {
             Probe::Busy => Ok(share(after.busy, self.clocks.busy)),
             Probe::LockTime => locks.clone(),
             Probe::Exits => Err(String::new()),
-            Probe::Migrations | Probe::Switches | Probe::L1dMisses => {
-                let outcomes = counted.iter().flat_map(|counted| &counted.roles);
-                let outcomes = outcomes.filter(|role| role.role.runs_work());
-                let outcomes = outcomes.flat_map(|role| &role.outcomes);
-                sum(outcomes.filter(|(one, _)| quantity(*probe) == Some(*one)).map(|(_, it)| it))
+            Probe::Migrations
+            | Probe::Switches
+            | Probe::L1dMisses
+            | Probe::ProcessMigrations
+            | Probe::ProcessSwitches
+            | Probe::ProcessL1dMisses => {
+                sum_of(*probe, counted.as_ref().map_or(&[][..], |it| it.roles.as_slice()))
             }
         };
         let figure = |probe: &Probe| {
-            let unit = match probe {
-                Probe::Steal | Probe::Busy | Probe::LockTime | Probe::Exits => Unit::Share,
-                Probe::Migrations | Probe::Switches | Probe::L1dMisses => Unit::Count,
+            let unit = match quantity(*probe) {
+                Some(quantity) => quantity.unit(),
+                None => Unit::Share,
             };
             match sample(probe) {
                 Ok(sample) => one_figure(probe.name(), unit, sample, elapsed_ns),
@@ -131,6 +151,25 @@ impl Observation {
         let own = self.probes.iter().filter(|probe| **probe != Probe::Exits);
         Ok(own.map(figure).collect())
     }
+}
+
+/// The probes that this host does not provide, with the reason: each is tried on this process.
+pub fn absent_here(host: &LiveHost, probes: &[Probe]) -> Result<Vec<(String, String)>, TrialError> {
+    let own = proc_stat::of(host, process::own_tid()).map_err(|error| failed(&error))?;
+    let threads: Vec<(TaskId, Role)> = own.iter().map(|stat| (stat.task(), Role::Task)).collect();
+    let figures = Observation::begin(host, probes, &CpuSet::new(), &threads)?.end(host)?;
+    let reason = |figure: Figure| {
+        let why = figure.flags.iter().find_map(|flag| flag.strip_prefix(ABSENT))?.to_owned();
+        Some((figure.probe, why))
+    };
+    Ok(figures.into_iter().filter_map(reason).collect())
+}
+
+/// The sum of a probe over the threads that it counts.
+fn sum_of(probe: Probe, roles: &[RoleCounters]) -> Result<f64, String> {
+    let outcomes = roles.iter().filter(|role| counts(probe, &role.role));
+    let outcomes = outcomes.flat_map(|role| &role.outcomes);
+    sum(outcomes.filter(|(one, _)| quantity(probe) == Some(*one)).map(|(_, it)| it))
 }
 
 fn sum<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> Result<f64, String> {
@@ -159,6 +198,30 @@ fn absent(name: &str, unit: Unit, why: &str) -> Figure {
         samples: Vec::new(),
         flags: vec![format!("{ABSENT}{why}")],
         ..one_figure(name, unit, 0.0, 0)
+    }
+}
+
+/// The result of a trial with the findings of its placement: a figure without samples, or a part
+/// of the error.
+pub fn with_findings(
+    result: Result<TrialResult, TrialError>,
+    findings: &[Finding],
+) -> Result<TrialResult, TrialError> {
+    if findings.is_empty() {
+        return result;
+    }
+    match result {
+        Ok(mut result) => {
+            let flags = findings.iter().map(|finding| format!("{FINDING}{finding}")).collect();
+            let empty = one_figure(APPLY, Unit::Count, 0.0, 0);
+            result.figures.push(Figure { samples: Vec::new(), flags, ..empty });
+            Ok(result)
+        }
+        Err(error) => {
+            let texts: Vec<String> = findings.iter().map(ToString::to_string).collect();
+            let message = format!("{}; its placement: {}", error.message, texts.join("; "));
+            Err(TrialError { message, ..error })
+        }
     }
 }
 
@@ -252,6 +315,52 @@ fn sums(text: &str, pus: &CpuSet) -> Clocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pinfold_probe::counters::{Counted, Source};
+
+    #[test]
+    fn probes_of_the_process_count_all_its_threads() {
+        let role = |role: Role, value: u64| RoleCounters {
+            role,
+            threads: 1,
+            ended: 0,
+            outcomes: vec![
+                (
+                    Quantity::Migrations,
+                    Outcome::Counted(Counted {
+                        value,
+                        source: Source::Perf,
+                        running_share: 1.0,
+                        instead_of: None,
+                    }),
+                ),
+                (Quantity::L1dMisses, Outcome::Absent("no PMU".to_owned())),
+            ],
+        };
+        let roles = [
+            role(Role::Vcpu(0), 1),
+            role(Role::Vcpu(1), 2),
+            role(Role::Emulator, 40),
+            role(Role::Worker, 500),
+        ];
+        assert_eq!(sum_of(Probe::Migrations, &roles), Ok(3.0));
+        assert_eq!(sum_of(Probe::ProcessMigrations, &roles), Ok(543.0));
+        assert_eq!(sum_of(Probe::ProcessL1dMisses, &roles), Err("no PMU".to_owned()));
+        let none = Err("there was no thread to count for".to_owned());
+        assert_eq!(sum_of(Probe::ProcessSwitches, &roles), none);
+    }
+
+    #[test]
+    fn findings_stay_with_their_trial() {
+        let findings = [Finding::warning("governor", "CPU 1 kept ondemand")];
+        let measured = TrialResult { figures: Vec::new(), work_ns: 1 };
+        assert_eq!(with_findings(Ok(measured.clone()), &[]).unwrap(), measured);
+        let kept = with_findings(Ok(measured), &findings).unwrap();
+        assert_eq!(kept.figures[0].flags, ["finding: warning: governor: CPU 1 kept ondemand"]);
+        assert!(kept.figures[0].samples.is_empty());
+        let failed = with_findings(Err(TrialError::failed("exit code 3")), &findings).unwrap_err();
+        let message = "exit code 3; its placement: warning: governor: CPU 1 kept ondemand";
+        assert_eq!(failed.message, message);
+    }
 
     #[test]
     fn clocks_are_those_of_the_pus() {

@@ -7,12 +7,15 @@ use std::collections::BTreeMap;
 use pinfold_emulate::Facts;
 use pinfold_host::files;
 use pinfold_host::{EventWatcher, HostMut as _, LiveHost, SystemClock, process};
-use pinfold_model::{CpuSet, EmulationPlan, EmulatorRequest, Origin, Plan, Speed, Topology};
+use pinfold_model::{
+    Accelerator, CpuSet, EmulationPlan, EmulatorRequest, Finding, Origin, Plan, Speed, Topology,
+};
 use pinfold_probe::agent::{Agent, AgentError};
 use pinfold_probe::loads::{HostLoads, LoadError};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{
-    Cell, Cells, FactorEffect, Finished, NONE, Runner, StartRequest, Study, TrialError, TrialResult,
+    Cell, Cells, FactorEffect, Finished, NONE, Probe, Runner, StartRequest, Study, TrialError,
+    TrialResult,
 };
 
 use super::Machine;
@@ -23,6 +26,7 @@ use super::guests::{self, GuestGround, Guests};
 use super::interference::{Neighbours, free_bytes};
 use super::job::Bell;
 use super::known::HostFacts;
+use super::probes;
 use super::trials::{Enter, TrialResources, Trials};
 use crate::emulate::helpers::Programs;
 use crate::emulate::status::Endpoint;
@@ -99,6 +103,29 @@ impl<'a> HostRunner<'a> {
         }
         self.refused.borrow_mut().clear();
         Ok(())
+    }
+
+    /// The probes of a study whose figures stay empty on this host, with the reason.
+    ///
+    /// # Errors
+    /// [`Failure`] if this process cannot be observed.
+    pub fn absent_probes(
+        &self,
+        study: &Study,
+        cells: &Cells,
+    ) -> Result<Vec<(String, String)>, Failure> {
+        let absent = probes::absent_here(self.host, &study.probes);
+        let mut absent = absent.map_err(|error| Failure::new(Exit::Host, error.message))?;
+        let is_kvm = |cell: &Cell| {
+            let guest = cell.guest(study).ok().flatten();
+            guest.is_some_and(|guest| guest.accelerator == Accelerator::Kvm)
+        };
+        let exits = study.probes.contains(&Probe::Exits);
+        if exits && !cells.running().any(|(_, cell)| is_kvm(cell)) {
+            let why = "only guests under KVM have exits, and none runs here".to_owned();
+            absent.push((Probe::Exits.name().to_owned(), why));
+        }
+        Ok(absent)
     }
 
     /// The origin of the numbers, with the prepared guests.
@@ -310,6 +337,8 @@ impl<'a> HostRunner<'a> {
                 let place = match &enter {
                     Some(place) => place,
                     None => {
+                        let texts = platformed.cautions.drain(..).chain(programs.messages());
+                        trials.found(texts.map(|text| Finding::warning("slow cores", text)));
                         let found = platformed.enter(NAME)?;
                         let pus = inputs::pus("the vnode's PUs", &found.pus)?;
                         enter.insert(Enter { files: found.files, pus, places: None, memory: None })

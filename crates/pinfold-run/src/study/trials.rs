@@ -4,15 +4,15 @@
 use pinfold_apply::{Journal, Journals, Target};
 use pinfold_host::LiveHost;
 use pinfold_host::process::{Spawn, Stdio};
-use pinfold_model::{CpuSet, Figure, NodeId, Plan, PuId, Role, Unit};
+use pinfold_model::{CpuSet, Figure, Finding, NodeId, Plan, PuId, Role, Unit};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{
-    FactorEffect, Finished, Next, Program, StartRequest, TrialError, TrialRequest, TrialResult,
-    extract,
+    FactorEffect, Finished, Next, Output, Program, StartRequest, TrialError, TrialRequest,
+    TrialResult, extract,
 };
 
 use super::job::{Bell, Job, JobResult};
-use super::probes::{Observation, need_threads, one_figure};
+use super::probes::{Observation, need_threads, one_figure, with_findings};
 use crate::guest::loads::HostSide;
 use crate::{
     Failure, HelperProgram,
@@ -58,6 +58,7 @@ pub struct TrialResources<'a> {
 struct InForce<'a> {
     journal: Journal<'a>,
     beating: Option<Beating>,
+    findings: Vec<Finding>,
 }
 
 /// A run of a workload in progress.
@@ -77,6 +78,8 @@ pub struct Trials<'a, 'f> {
     next: usize,
     warm_ups: u32,
     work_ns: u64,
+    /// Findings of the environment that all trials have in common.
+    findings: Vec<Finding>,
     running: Option<Running<'a>>,
 }
 
@@ -88,7 +91,22 @@ impl<'a, 'f> Trials<'a, 'f> {
         finished: &'f mut Finished<'f>,
     ) -> Self {
         let wanted = request.wanted().collect();
-        Self { means, wanted, plan, finished, next: 0, warm_ups: 0, work_ns: 0, running: None }
+        Self {
+            means,
+            wanted,
+            plan,
+            finished,
+            next: 0,
+            warm_ups: 0,
+            work_ns: 0,
+            findings: Vec::new(),
+            running: None,
+        }
+    }
+
+    /// Adds findings of the environment, which are kept with each trial.
+    pub fn found(&mut self, findings: impl Iterator<Item = Finding>) {
+        self.findings.extend(findings);
     }
 
     /// Continues the trials. False when all are done or no more are requested. `prepare` is called
@@ -115,10 +133,13 @@ impl<'a, 'f> Trials<'a, 'f> {
             let Some(ended) = running.job.ended() else { return Ok(true) };
             let observation = running.observation.take();
             let seen = observation.map_or(Ok(Vec::new()), |it| it.end(self.means.host));
+            let in_force = running.in_force.as_mut();
+            let mut findings = self.findings.clone();
+            findings.extend(in_force.into_iter().flat_map(|it| std::mem::take(&mut it.findings)));
             let running = self.running.take();
-            let taken_back = running.map_or(Ok(()), |running| end(self.means.host, running));
+            let taken_back = running.map(|running| end(self.means.host, running)).transpose();
             // A failed undo ends the study: it would affect the next trial.
-            taken_back?;
+            findings.extend(taken_back?.into_iter().flatten());
             let result = match ended {
                 Ok(ended) => {
                     self.work_ns += ended.elapsed_ns;
@@ -133,7 +154,7 @@ impl<'a, 'f> Trials<'a, 'f> {
                 }
                 Err(error) => Err(error),
             };
-            if self.report(result) == Next::Stop {
+            if self.report(with_findings(result, &findings)) == Next::Stop {
                 return Ok(false);
             }
         }
@@ -189,7 +210,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         let mut in_force = None;
         if let Some(plan) = self.plan {
             let target = Target::new(job.child().task().tid, threads.clone());
-            let (_, journal, guard) = apply_session::apply_guarded(
+            let (applied, journal, guard) = apply_session::apply_guarded(
                 self.means.host,
                 Placement { plan, target: &target },
                 Supervision { journals: self.means.journals, program: self.means.program },
@@ -197,7 +218,8 @@ impl<'a, 'f> Trials<'a, 'f> {
             )
             .map_err(failed)?;
             let beating = guard.map(|guard: Guard| Beating::start(guard)).transpose();
-            in_force = Some(InForce { journal, beating: beating.map_err(failed)? });
+            let findings = applied.findings;
+            in_force = Some(InForce { journal, beating: beating.map_err(failed)?, findings });
         }
         let (host, probes) = (self.means.host, &wanted.study.probes);
         let observation = Observation::begin(host, probes, &enter.pus, &threads);
@@ -216,20 +238,22 @@ impl<'a, 'f> Trials<'a, 'f> {
 
     /// Ends the running trial and undoes its placement.
     pub fn abandon(&mut self) -> Result<(), Failure> {
-        self.running.take().map_or(Ok(()), |running| end(self.means.host, running))
+        let ended = self.running.take().map(|running| end(self.means.host, running)).transpose();
+        ended.map(|_| ())
     }
 }
 
-/// Ends the process first, then undoes its placement.
-fn end(host: &LiveHost, running: Running<'_>) -> Result<(), Failure> {
+/// Ends the process first, then undoes its placement. Returns what other programs changed of it
+/// meanwhile.
+fn end(host: &LiveHost, running: Running<'_>) -> Result<Vec<Finding>, Failure> {
     let Running { job, in_force, .. } = running;
     drop(job);
-    let Some(InForce { journal, beating }) = in_force else { return Ok(()) };
+    let Some(InForce { journal, beating, .. }) = in_force else { return Ok(Vec::new()) };
     let undone = apply_session::undo(host, journal);
     let was_received = beating.is_none_or(Beating::end);
-    undone?;
+    let undone = undone?;
     match was_received {
-        true => Ok(()),
+        true => Ok([undone.changed, undone.vanished].concat()),
         false => Err(Failure::new(
             crate::Exit::Host,
             "this Pinfold was stopped, and what it measured has lost its real-time rights",
@@ -271,8 +295,8 @@ pub fn figures(wanted: TrialRequest<'_>, ended: &JobResult) -> Result<Vec<Figure
     let workload = wanted.cell.workload(wanted.study);
     let mut figures = match (&workload.program, workload.figures.is_empty()) {
         (Program::Pinload(_) | Program::Command(_), false) => {
-            extract(&workload.figures, &ended.stdout, ended.elapsed_ns)
-                .map_err(TrialError::failed)?
+            let output = Output { stdout: &ended.stdout, stderr: &ended.stderr };
+            extract(&workload.figures, output, ended.elapsed_ns).map_err(TrialError::failed)?
         }
         (Program::Pinload(_), true) => pinfold_probe::figures::parse("pinload", &ended.stdout)
             .map_err(|error| TrialError::failed(error.to_string()))?,

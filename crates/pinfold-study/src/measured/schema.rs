@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{MeasuredBlock, MeasuredError, Measurement};
 use crate::schema::OriginV1;
+use crate::study::{ABSENT, FINDING};
 
 /// Name and version of the format.
 pub const FORMAT: &str = "pinfold-measure/1";
@@ -161,7 +162,10 @@ impl FigureV1 {
         if let Some(sample) = self.samples.iter().find(|one| !one.is_finite()) {
             return Err(format!("holds the sample {sample}"));
         }
-        if self.samples.is_empty() && !family.may_be_empty() {
+        // A figure that the host does not provide has its reason instead of samples.
+        let has_reason =
+            self.flags.iter().any(|flag| flag.starts_with(ABSENT) || flag.starts_with(FINDING));
+        if self.samples.is_empty() && !family.may_be_empty() && !has_reason {
             return Err("holds no sample".to_owned());
         }
         Ok(Figure {

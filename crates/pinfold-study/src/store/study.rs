@@ -79,6 +79,8 @@ pub(super) const TRIALS: &str =
 pub(super) const FIGURES: &str =
     "SELECT probe, labels, unit, family, cpu, duration_ns, dropped, disturbed, flags, samples
      FROM figure WHERE trial = ?1 ORDER BY id";
+pub(super) const APPLY_FLAGS: &str = "SELECT flags, count(*) FROM figure WHERE probe = 'apply'
+     AND trial IN (SELECT id FROM trial WHERE run = ?1 AND status = 'ok') GROUP BY flags";
 pub(super) const FAILURES: &str =
     "SELECT cell, count(*), max(error) FROM trial WHERE run = ?1 AND status = 'failed'
      GROUP BY cell ORDER BY cell";
@@ -294,6 +296,24 @@ impl Store {
         Ok(progress)
     }
 
+    /// The flags of the figures `apply` of the trials that were measured, with the number of
+    /// trials.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the file cannot be read.
+    pub fn apply_flags(&self, run: RunId) -> Result<Vec<(Vec<String>, u64)>, StoreError> {
+        let rows: Vec<(String, i64)> =
+            self.rows("read the findings", APPLY_FLAGS, [run.0], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+        rows.into_iter()
+            .map(|(flags, count)| {
+                let flags = schema::flags_from_json(&flags).map_err(self.document("the flags"))?;
+                Ok((flags, self.unsigned("count", count)?))
+            })
+            .collect()
+    }
+
     /// Number of failed trials by cell, with one of the messages.
     ///
     /// # Errors
@@ -496,7 +516,7 @@ impl Store {
     /// SQLite's plans for the queries whose cost must not grow with other runs.
     pub(crate) fn study_query_plans(&self) -> rusqlite::Result<Vec<String>> {
         let mut steps = Vec::new();
-        for query in [STUDY_PROGRESS, TRIALS, FIGURES, FAILURES] {
+        for query in [STUDY_PROGRESS, TRIALS, FIGURES, FAILURES, APPLY_FLAGS] {
             let mut statement = self.connection.prepare(&format!("EXPLAIN QUERY PLAN {query}"))?;
             let rows = statement.query_map([1], |row| row.get::<_, String>(3))?;
             steps.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);

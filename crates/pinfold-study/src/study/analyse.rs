@@ -27,6 +27,12 @@ use crate::store::{RunId, RunRecord, Store, StudyProgress};
 /// Prefix of the flag of a figure that the host does not provide; the reason follows.
 pub const ABSENT: &str = "absent: ";
 
+/// Name of the figure without samples that keeps the findings of an apply with its trial.
+pub const APPLY: &str = "apply";
+
+/// Prefix of the flags of this figure; each has one finding.
+pub const FINDING: &str = "finding: ";
+
 /// A figure by its name and labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FigureName {
@@ -115,6 +121,8 @@ pub struct Analysis {
     pub noise: Vec<Noise>,
     /// Figures that the host does not provide: by figure and reason, the number of trials.
     pub absent: BTreeMap<(String, String), u64>,
+    /// What placements did not fulfil: by finding, the number of trials.
+    pub findings: BTreeMap<String, u64>,
     /// Failed trials by cell, with one of the messages.
     pub failures: Vec<(usize, u64, String)>,
 }
@@ -133,11 +141,26 @@ pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, StudyError> {
         run: store.run(run)?,
         progress: store.study_progress(run)?,
         failures: store.study_failures(run)?,
+        findings: findings(store, run)?,
         absent,
         loaded,
         estimates,
         noise,
     })
+}
+
+/// The findings of the placements of a run's trials, each with the number of trials.
+///
+/// # Errors
+/// [`StudyError`] if the store cannot be read.
+pub fn findings(store: &Store, run: RunId) -> Result<BTreeMap<String, u64>, StudyError> {
+    let mut findings = BTreeMap::new();
+    for (flags, trials) in store.apply_flags(run)? {
+        for finding in flags.iter().filter_map(|flag| flag.strip_prefix(FINDING)) {
+            *findings.entry(finding.to_owned()).or_default() += trials;
+        }
+    }
+    Ok(findings)
 }
 
 impl Analysis {

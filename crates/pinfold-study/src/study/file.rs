@@ -66,6 +66,8 @@ pub enum FactorEffect {
     Speed,
     /// The method of slowing the cores; `none` leaves them unchanged.
     Method,
+    /// The form of this method: `corrected` or `as-published`.
+    Variant,
     /// `idle` or `loaded`: whether loads run on the host.
     HostLoad,
     /// `idle`, `loaded` or `loaded-no-disk`: which loads run in the guest.
@@ -150,6 +152,29 @@ pub enum Source {
     Regex(Box<Regex>),
 }
 
+/// An output stream of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error, where `perf stat` and `time` print.
+    Stderr,
+}
+
+impl Stream {
+    /// Both streams.
+    pub const ALL: [Stream; 2] = [Stream::Stdout, Stream::Stderr];
+
+    /// Name in files and messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Stream::Stdout => "stdout",
+            Stream::Stderr => "stderr",
+        }
+    }
+}
+
 /// The direction of improvement of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
@@ -168,6 +193,8 @@ pub struct FigureRule {
     pub unit: Unit,
     /// How its samples are summarised.
     pub family: Family,
+    /// The stream that it is read from.
+    pub from: Stream,
     /// Source of its samples.
     pub source: Source,
     /// For JSON: a condition on the documents; `None` for all.
@@ -232,7 +259,13 @@ pub enum Probe {
     Switches,
     /// Loads of these threads that missed the L1 data cache, if there is a PMU.
     L1dMisses,
-    /// Share of these threads' time that they waited for locks.
+    /// Migrations of all threads of QEMU: of its vCPUs, its main loop, its helpers.
+    ProcessMigrations,
+    /// Context switches of these threads.
+    ProcessSwitches,
+    /// Loads of these threads that missed the L1 data cache, if there is a PMU.
+    ProcessL1dMisses,
+    /// Share of the vCPU threads' time that they waited for locks.
     LockTime,
     /// VM exits by type, if KVM events fire.
     Exits,
@@ -240,12 +273,15 @@ pub enum Probe {
 
 impl Probe {
     /// All probes.
-    pub const ALL: [Probe; 7] = [
+    pub const ALL: [Probe; 10] = [
         Probe::Steal,
         Probe::Busy,
         Probe::Migrations,
         Probe::Switches,
         Probe::L1dMisses,
+        Probe::ProcessMigrations,
+        Probe::ProcessSwitches,
+        Probe::ProcessL1dMisses,
         Probe::LockTime,
         Probe::Exits,
     ];
@@ -259,6 +295,9 @@ impl Probe {
             Probe::Migrations => "migrations",
             Probe::Switches => "switches",
             Probe::L1dMisses => "l1d_misses",
+            Probe::ProcessMigrations => "process_migrations",
+            Probe::ProcessSwitches => "process_switches",
+            Probe::ProcessL1dMisses => "process_l1d_misses",
             Probe::LockTime => "lock_time",
             Probe::Exits => "exits",
         }

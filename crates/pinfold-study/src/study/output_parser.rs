@@ -10,10 +10,47 @@ use pinfold_stats::{Mean, median};
 use serde_json::Value as Json;
 
 use super::expr::{Expr, Scope, Value};
-use super::file::{FigureRule, Source};
+use super::file::{FigureRule, Source, Stream};
 
 /// Number of characters of the output that an error shows.
 const SHOWN: usize = 120;
+
+/// The output of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Output<'a> {
+    /// Its standard output.
+    pub stdout: &'a str,
+    /// Its standard error.
+    pub stderr: &'a str,
+}
+
+impl<'a> Output<'a> {
+    fn of(self, stream: Stream) -> &'a str {
+        match stream {
+            Stream::Stdout => self.stdout,
+            Stream::Stderr => self.stderr,
+        }
+    }
+
+    /// The text of a stream.
+    fn text(self, stream: Stream) -> Result<&'a str, String> {
+        let text = self.of(stream);
+        if !text.trim().is_empty() {
+            return Ok(text);
+        }
+        let mut why = format!("it printed nothing to {}", stream.name());
+        let others = Stream::ALL.into_iter().filter(|other| *other != stream);
+        for other in others.filter(|other| !self.of(*other).trim().is_empty()) {
+            why.push_str(&format!(
+                ", but to {} (which from = {:?} reads): {}",
+                other.name(),
+                other.name(),
+                beginning(self.of(other))
+            ));
+        }
+        Err(why)
+    }
+}
 
 /// The label for a path into a document: its last component.
 pub(super) fn label_of(path: &str) -> &str {
@@ -27,27 +64,30 @@ pub(super) fn label_of(path: &str) -> &str {
 /// A message with the name of the figure.
 pub fn extract(
     rules: &[FigureRule],
-    output: &str,
+    output: Output<'_>,
     duration_ns: u64,
 ) -> Result<Vec<Figure>, String> {
-    if output.trim().is_empty() {
-        return Err("it printed nothing".to_owned());
-    }
-    let mut documents = None;
+    let mut documents: BTreeMap<Stream, Vec<Json>> = BTreeMap::new();
     let mut figures = Vec::new();
     for rule in rules {
+        let text = output.text(rule.from)?;
         let mut found: Vec<(BTreeMap<String, String>, Vec<f64>)> = Vec::new();
         match &rule.source {
-            Source::Regex(regex) => found.push((BTreeMap::new(), by_regex(regex, output)?)),
+            Source::Regex(regex) => found.push((BTreeMap::new(), by_regex(regex, text)?)),
             Source::Json(expr) => {
-                let documents = documents.get_or_insert_with(|| documents_of(output));
+                let documents = documents.entry(rule.from).or_insert_with(|| documents_of(text));
                 by_json((expr, rule), documents, &mut found)?;
             }
         }
         // A tail may be empty: nothing happened.
         found.retain(|(_, samples)| !samples.is_empty() || rule.family == Family::Tail);
         if found.is_empty() {
-            return Err(format!("it printed no figure {}, but: {}", rule.name, beginning(output)));
+            return Err(format!(
+                "it printed no figure {} to {}, but: {}",
+                rule.name,
+                rule.from.name(),
+                beginning(text)
+            ));
         }
         for (labels, samples) in found {
             if let Some(sample) = samples.iter().find(|sample| !sample.is_finite()) {
@@ -204,10 +244,15 @@ mod tests {
             name: "rate".to_owned(),
             unit: Unit::PerSecond,
             family: Family::Capacity,
+            from: Stream::Stdout,
             source,
             only: None,
             labels: Vec::new(),
         }
+    }
+
+    fn stdout(stdout: &str) -> Output<'_> {
+        Output { stdout, ..Output::default() }
     }
 
     fn json(text: &str) -> FigureRule {
@@ -221,7 +266,7 @@ mod tests {
     #[test]
     fn numbers_are_found() {
         let check = |rule: FigureRule, output: &str, expected: &[f64]| {
-            let figures = extract(&[rule], output, 7).unwrap();
+            let figures = extract(&[rule], stdout(output), 7).unwrap();
             assert_eq!((figures[0].samples.as_slice(), figures[0].duration_ns), (expected, 7));
         };
         check(json("units / elapsed_ns * 1e9"), r#"{"units":6,"elapsed_ns":2e9}"#, &[3.0]);
@@ -237,11 +282,11 @@ mod tests {
     fn a_tail_may_be_empty() {
         let check = |family: Family, text: &str, expected: Result<&[f64], &str>| {
             let rule = FigureRule { family, ..json(text) };
-            let found = extract(&[rule], "{\"samples\":[]}", 0);
+            let found = extract(&[rule], stdout("{\"samples\":[]}"), 0);
             let found = found.map(|figures| figures[0].samples.clone());
             assert_eq!(found, expected.map(<[f64]>::to_vec).map_err(str::to_owned), "{text}");
         };
-        let nothing = "it printed no figure rate, but: \"{\\\"samples\\\":[]}\"";
+        let nothing = "it printed no figure rate to stdout, but: \"{\\\"samples\\\":[]}\"";
         check(Family::Tail, "samples", Ok(&[]));
         check(Family::Tail, "samples.max", Ok(&[]));
         check(Family::Tail, "samples.sum", Ok(&[0.0]));
@@ -261,31 +306,50 @@ mod tests {
         );
         let only = Some(Expr::parse("of == 'pass'").unwrap());
         let rule = FigureRule { only, labels: vec!["labels.bytes".to_owned()], ..json("samples") };
-        let figures = extract(&[rule], lines, 7).unwrap();
+        let figures = extract(&[rule], stdout(lines), 7).unwrap();
         let found: Vec<(&str, &[f64])> = figures
             .iter()
             .map(|figure| (figure.labels["bytes"].as_str(), figure.samples.as_slice()))
             .collect();
         assert_eq!(found, [("4096", &[1.0, 2.0, 4.0][..]), ("8192", &[3.0])]);
         let only = Some(Expr::parse("of == 'nothing'").unwrap());
-        let nothing = extract(&[FigureRule { only, ..json("samples") }], lines, 7).unwrap_err();
-        assert!(nothing.starts_with("it printed no figure rate, but: "), "{nothing}");
+        let nothing =
+            extract(&[FigureRule { only, ..json("samples") }], stdout(lines), 7).unwrap_err();
+        assert!(nothing.starts_with("it printed no figure rate to stdout, but: "), "{nothing}");
     }
 
     #[test]
     fn what_is_not_there_is_named() {
         let check = |rule: FigureRule, output: &str, expected: &str| {
-            assert_eq!(extract(&[rule], output, 0).unwrap_err(), expected);
+            assert_eq!(extract(&[rule], stdout(output), 0).unwrap_err(), expected);
         };
-        check(json("x"), " \n", "it printed nothing");
-        check(json("x"), "{\"y\":1}", "it printed no figure rate, but: \"{\\\"y\\\":1}\"");
+        check(json("x"), " \n", "it printed nothing to stdout");
+        check(
+            json("x"),
+            "{\"y\":1}",
+            "it printed no figure rate to stdout, but: \"{\\\"y\\\":1}\"",
+        );
         check(regex("t=([0-9a-zN]+)"), "t=NaN", "the figure rate is NaN");
         check(regex("t=(.*)"), "t=fast", "\"fast\" stands where a number should");
         check(json("x / y"), "{\"x\":1,\"y\":0}", "the figure rate is inf");
         check(json("x + 1"), "{\"x\":\"a\"}", "rate: a is a text, not a number");
         check(json("x"), "{\"x\":[1,\"b\"]}", "rate: \"b\" is no number");
         let long = "z".repeat(500);
-        let shown = format!("it printed no figure rate, but: \"{}\" …", "z".repeat(120));
+        let shown = format!("it printed no figure rate to stdout, but: \"{}\" …", "z".repeat(120));
         check(json("x"), &long, &shown);
+    }
+
+    #[test]
+    fn each_figure_is_read_from_its_stream() {
+        let from_stderr = || FigureRule { from: Stream::Stderr, ..regex("([0-9]+) cycles") };
+        let output = Output { stdout: "{\"x\":1}", stderr: " 12 cycles\n" };
+        let figures = extract(&[json("x"), from_stderr()], output, 0).unwrap();
+        assert_eq!((figures[0].samples[0], figures[1].samples[0]), (1.0, 12.0));
+        let silent = extract(&[from_stderr()], stdout("hello"), 0).unwrap_err();
+        let expected = "it printed nothing to stderr, but to stdout (which from = \"stdout\" reads): \"hello\"";
+        assert_eq!(silent, expected);
+        let other = Output { stderr: "12 instructions", ..Output::default() };
+        let other = extract(&[from_stderr()], other, 0).unwrap_err();
+        assert_eq!(other, "it printed no figure rate to stderr, but: \"12 instructions\"");
     }
 }

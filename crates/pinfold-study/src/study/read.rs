@@ -9,7 +9,7 @@ use pinfold_config::ConfigError;
 use pinfold_config::fault::Fault;
 use pinfold_config::keys::Keys;
 use pinfold_config::value::{self, Value as Toml, ValueKind};
-use pinfold_model::{CpuSet, Isa, Method, STRATEGY_NAMES};
+use pinfold_model::{CpuSet, Isa, Method, STRATEGY_NAMES, Variant};
 
 use super::expr::{Expr, ExprError, Value};
 use super::file::{
@@ -224,6 +224,7 @@ fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
             | FactorEffect::Cores
             | FactorEffect::Vcpus
             | FactorEffect::Method
+            | FactorEffect::Variant
             | FactorEffect::Isa
             | FactorEffect::Accelerator
             | FactorEffect::MemoryNode
@@ -323,6 +324,7 @@ fn acts(name: &str) -> FactorEffect {
         "n_vcpu" => FactorEffect::Vcpus,
         "speed" => FactorEffect::Speed,
         "method" => FactorEffect::Method,
+        "variant" => FactorEffect::Variant,
         "smt" => FactorEffect::Knob("smt".to_owned()),
         "host_load" => FactorEffect::HostLoad,
         "guest_load" => FactorEffect::GuestLoad,
@@ -407,6 +409,7 @@ fn check_level(acts: &FactorEffect, level: &Level, at: usize) -> Result<(), Faul
             names.extend(Method::ALL.map(Method::name));
             one_of("method", &names)
         }
+        FactorEffect::Variant => one_of("variant", &Variant::ALL.map(Variant::name)),
         FactorEffect::Cores
         | FactorEffect::Threads
         | FactorEffect::Vcpus

@@ -7,7 +7,7 @@ use pinfold_model::Unit;
 use pinfold_stats::{QuantilePoint, median, quantile_curve};
 
 use super::analyse::{Analysis, Estimate};
-use super::cells::CellScope;
+use super::cells::{Cell, CellScope};
 use super::expr::{Argument, Expr, ExprError, Scope, Value};
 use super::file::{Claim, DisplayedStatistic, Selection, Study};
 use super::template;
@@ -111,6 +111,42 @@ impl Analysis {
             (key, SampleCurve { points, samples: samples.len() as u64 })
         };
         Ok(groups.into_iter().map(curve).collect())
+    }
+
+    /// Why a selection has no values: the reasons of the cells that it selects, each once.
+    #[must_use]
+    pub fn reasons_of_absence(&self, selection: &Selection) -> Vec<String> {
+        let Self { loaded, absent, failures, .. } = self;
+        let selects = |cell: &Cell| {
+            let scope = CellScope { study: &loaded.study, cell, facts: &loaded.facts };
+            let only = selection.only.as_ref();
+            only.is_none_or(|only| only.expr.truth(&scope).unwrap_or(false))
+        };
+        let all = loaded.cells.all.iter().enumerate();
+        let cells: Vec<(usize, &Cell)> = all.filter(|(_, cell)| selects(cell)).collect();
+        if cells.is_empty() {
+            return vec!["no cell of this study is selected".to_owned()];
+        }
+        let skipped = cells.iter().filter_map(|(_, cell)| cell.skipped.clone());
+        let failed = failures.iter().filter(|(cell, ..)| cells.iter().any(|(one, _)| one == cell));
+        let absent = absent.keys().filter(|(figure, _)| *figure == selection.figure);
+        let absent = absent.map(|(_, why)| why.clone());
+        let mut reasons: Vec<String> = Vec::new();
+        let found = skipped.chain(failed.map(|(.., message)| format!("failed: {message}")));
+        for reason in found.chain(absent) {
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
+            }
+        }
+        if reasons.is_empty() {
+            reasons.push(match selection.shown {
+                DisplayedStatistic::Value => "none of its cells has this figure yet".to_owned(),
+                DisplayedStatistic::Ratio | DisplayedStatistic::Error => {
+                    "none of its cells was compared with its baseline yet".to_owned()
+                }
+            });
+        }
+        reasons
     }
 
     fn level(&self, estimate: &Estimate, name: &str) -> String {

@@ -63,7 +63,8 @@ fn check(arguments: &CheckArgs, state: Option<&str>) -> Result<(), Failure> {
     let cells = cells.map_err(|error| file_failure(file, error))?;
     let prediction = library::predict(&study, &cells, &machine.facts);
     let prediction = prediction.map_err(|error| file_failure(file, error))?;
-    print::check(arguments, &study, (&cells, &prediction));
+    let absent = runner.absent_probes(&study, &cells)?;
+    print::check(arguments, &study, (&cells, &prediction, &absent));
     Ok(())
 }
 

@@ -19,9 +19,13 @@ use crate::screen;
 const NAMED: usize = 3;
 
 /// Prints the size and duration of a study.
-pub fn check(arguments: &CheckArgs, study: &Study, (cells, prediction): (&Cells, &Prediction)) {
+pub fn check(
+    arguments: &CheckArgs,
+    study: &Study,
+    (cells, prediction, absent): (&Cells, &Prediction, &[(String, String)]),
+) {
     if arguments.json {
-        data(&check_json(study, cells, prediction).to_string());
+        data(&check_json(study, (cells, prediction, absent)).to_string());
         return;
     }
     let mut text = screen::fitted(&format!("{}: {}\n", study.name, study.title));
@@ -59,14 +63,7 @@ pub fn check(arguments: &CheckArgs, study: &Study, (cells, prediction): (&Cells,
         row("quick", quick.note.clone());
     }
     data(&text);
-    for (reason, names) in skipped(study, cells) {
-        let more = names.len().saturating_sub(NAMED);
-        let mut shown = names.into_iter().take(NAMED).collect::<Vec<_>>().join("; ");
-        if more > 0 {
-            shown.push_str(&format!("; and {more} more"));
-        }
-        say(&format!("skipped: {reason} ({shown})"));
-    }
+    say_missing(study, cells, absent);
     if arguments.cells {
         for (index, cell) in cells.all.iter().enumerate() {
             let state = match &cell.skipped {
@@ -80,6 +77,19 @@ pub fn check(arguments: &CheckArgs, study: &Study, (cells, prediction): (&Cells,
             ));
         }
     }
+}
+
+/// Prints what this host skips, and which probes stay empty on it.
+fn say_missing(study: &Study, cells: &Cells, absent: &[(String, String)]) {
+    for (reason, names) in skipped(study, cells) {
+        let more = names.len().saturating_sub(NAMED);
+        let mut shown = names.into_iter().take(NAMED).collect::<Vec<_>>().join("; ");
+        if more > 0 {
+            shown.push_str(&format!("; and {more} more"));
+        }
+        say(&format!("skipped: {reason} ({shown})"));
+    }
+    absent.iter().for_each(|(probe, why)| say(&format!("empty: {probe}: {why}")));
 }
 
 /// Whether the blocks suffice for verdicts.
@@ -105,7 +115,12 @@ fn skipped(study: &Study, cells: &Cells) -> BTreeMap<String, Vec<String>> {
     by_reason
 }
 
-fn check_json(study: &Study, cells: &Cells, prediction: &Prediction) -> serde_json::Value {
+fn check_json(
+    study: &Study,
+    (cells, prediction, absent): (&Cells, &Prediction, &[(String, String)]),
+) -> serde_json::Value {
+    let empty: Vec<serde_json::Value> =
+        absent.iter().map(|(probe, reason)| json!({ "probe": probe, "reason": reason })).collect();
     let skipped: Vec<serde_json::Value> = skipped(study, cells)
         .into_iter()
         .map(|(reason, names)| json!({ "reason": reason, "cells": names }))
@@ -120,6 +135,7 @@ fn check_json(study: &Study, cells: &Cells, prediction: &Prediction) -> serde_js
         "blocks": prediction.blocks,
         "predicted_s": prediction.seconds(),
         "skipped": skipped,
+        "empty_probes": empty,
     })
 }
 
@@ -173,6 +189,7 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
     };
     let left_s = total.saturating_sub(done) as f64 * trial_s;
     let changed = host_changes(&row);
+    let findings = study::findings(store, run)?;
     let state = match (row.finished_unix_s, &loaded.early) {
         (Some(_), None) => "finished".to_owned(),
         (Some(_), Some(early)) => format!("finished early: {}", early.reason),
@@ -192,7 +209,7 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
                 "finished_unix_s": row.finished_unix_s, "done": done, "total": total,
                 "failed": progress.failed, "skipped_cells": prediction.skipped, "left_s": left_s,
                 "overhead_ms_per_trial": overhead_ms(progress), "failures": failures,
-                "host_changes": changed,
+                "host_changes": changed, "findings": findings,
             })
             .to_string(),
         );
@@ -209,6 +226,9 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
         besides_workload(&loaded, progress),
     ));
     changed.iter().for_each(|change| say(&format!("warning: host: {change}")));
+    for (finding, trials) in findings {
+        say(&format!("placement of {}: {finding}", counted(trials, "trial")));
+    }
     report_failures(&loaded, failures);
     Ok(())
 }

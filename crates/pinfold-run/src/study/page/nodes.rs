@@ -45,6 +45,7 @@ pub fn picture(nodes: &NodeTable) -> Option<Picture> {
         mark: None,
         joined: false,
         panels: panels.collect(),
+        missing: String::new(),
     })
 }
 

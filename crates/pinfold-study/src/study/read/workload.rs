@@ -7,14 +7,14 @@ use pinfold_config::keys::Keys;
 use pinfold_config::value::Value as Toml;
 use pinfold_model::{Family, Unit};
 
-use super::super::file::{BUILT_IN, FigureRule, Program, Rule, Source, Study, Workload};
+use super::super::file::{BUILT_IN, FigureRule, Program, Rule, Source, Stream, Study, Workload};
 use super::super::template;
 use super::{cell_rule, check_name, rule, time, truth};
 use regex_lite::Regex;
 
 const WORKLOAD: &[&str] =
     &["name", "pinload", "command", "guest-program", "lasts", "time-limit", "figure", "roi"];
-const FIGURE: &[&str] = &["name", "unit", "family", "json", "regex", "where", "labels"];
+const FIGURE: &[&str] = &["name", "unit", "family", "from", "json", "regex", "where", "labels"];
 /// The line that the PARSEC hooks print at the end of the region of interest.
 const ROI: &str = r"\[HOOKS\] Total time spent in ROI:\s*([0-9.]+)\s*s";
 /// The figure that every trial has.
@@ -73,6 +73,7 @@ fn roi(at: usize) -> Result<FigureRule, Fault> {
         name: "t_roi".to_owned(),
         unit: Unit::Nanoseconds,
         family: Family::Capacity,
+        from: Stream::Stdout,
         source: Source::Regex(Box::new(regex(ROI, at)?)),
         only: None,
         labels: Vec::new(),
@@ -158,6 +159,7 @@ fn figure(table: Toml) -> Result<FigureRule, Fault> {
             })?
         }
     };
+    let from = keys.text("from")?.map_or(Ok(Stream::Stdout), stream)?;
     let source = match (keys.text("json")?, keys.text("regex")?) {
         (Some(text), None) => Source::Json(rule(text, "json")?.expr),
         (None, Some((text, at))) => Source::Regex(Box::new(regex(&text, at)?)),
@@ -174,7 +176,14 @@ fn figure(table: Toml) -> Result<FigureRule, Fault> {
     }
     let only = only.map(|text| rule(text, "where")).transpose()?.map(|rule| rule.expr);
     let labels = labels.into_iter().map(|(path, _)| path).collect();
-    Ok(FigureRule { name, unit, family, source, only, labels })
+    Ok(FigureRule { name, unit, family, from, source, only, labels })
+}
+
+fn stream((text, at): (String, usize)) -> Result<Stream, Fault> {
+    Stream::ALL.into_iter().find(|stream| stream.name() == text).ok_or_else(|| {
+        Fault::new(at, format!("from: there is no stream {text:?}"))
+            .with_hint(format!("there are {}", Stream::ALL.map(Stream::name).join(", ")))
+    })
 }
 
 fn regex(text: &str, at: usize) -> Result<Regex, Fault> {

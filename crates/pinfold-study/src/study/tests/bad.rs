@@ -43,6 +43,16 @@ fn factors_that_do_not_exist() {
         "levels = [\"none\", \"stahl\"",
         "line 13, column 19: there is no method \"stahl\"",
     );
+    check(
+        "name = \"cores\"\nlevels = [1, 2, 8]",
+        "name = \"cores\"\nlevels = [1]\n[[factor]]\nname = \"variant\"\nlevels = [\"published\"]",
+        "line 22, column 11: there is no variant \"published\"",
+    );
+    check(
+        "share = [\"workload\"]",
+        "share = [\"method\"]",
+        "line 5, column 10: share: each level of method is a start of its own",
+    );
     check("x = \"speed\"", "x = \"spede\"", "line 43, column 5: there is no factor \"spede\"");
 }
 
@@ -88,6 +98,11 @@ fn workloads_figures_and_claims() {
         "line 30, column 9: regex: it has no group that holds the number",
     );
     check("json = \"rate\"", "", "line 27, column 1: a figure has either json or regex");
+    check(
+        "json = \"rate\"",
+        "json = \"rate\"\nfrom = \"stdlog\"",
+        "line 31, column 8: from: there is no stream \"stdlog\"",
+    );
     check(
         "unit = \"per-second\"",
         "unit = \"furlongs\"",

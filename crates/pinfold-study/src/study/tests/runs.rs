@@ -63,6 +63,45 @@ fn the_quick_form_shortens_time_limits_and_lengthens_none() {
 }
 
 #[test]
+fn findings_of_placements_are_counted_by_trial() {
+    let mut world = World::new();
+    world.machine.findings = vec!["warning: governor: refused", "note: threads: one ended"];
+    let run = world.create(STUDY, true).unwrap();
+    world.run(run).unwrap();
+    let trials = world.machine.ran.len() as u64;
+    let expected: Vec<(String, u64)> = ["note: threads: one ended", "warning: governor: refused"]
+        .map(|finding| (finding.to_owned(), trials))
+        .into();
+    let analysis = analyse(&world.store, run.id()).unwrap();
+    assert_eq!(analysis.findings.into_iter().collect::<Vec<_>>(), expected);
+    assert!(analysis.estimates.iter().all(|one| one.figure.probe == "rate"));
+}
+
+#[test]
+fn a_selection_without_values_has_the_reasons_of_its_cells() {
+    let mut world = World::new();
+    let cases = [
+        ("cores == 8", "too few PUs"),
+        ("cores == 2 and method == 'quota'", "no second quota"),
+        ("cores > 8", "no cell of this study is selected"),
+        ("cores == 1", "none of its cells has this figure yet"),
+    ];
+    let mut plots = String::new();
+    for (index, (only, _)) in cases.iter().enumerate() {
+        plots += &format!(
+            "[[plot]]\nname = \"p{index}\"\nfigure = \"rate\"\nx = \"speed\"\nwhere = \"{only}\"\n"
+        );
+    }
+    let toml = STUDY.replacen("[[plot]]", &(plots + "[[plot]]"), 1);
+    let run = world.create(&toml, false).unwrap();
+    let analysis = analyse(&world.store, run.id()).unwrap();
+    for ((only, expected), plot) in cases.iter().zip(&analysis.loaded.study.plots) {
+        let found = analysis.reasons_of_absence(&plot.selection);
+        assert_eq!(found.join(", "), *expected, "{only}");
+    }
+}
+
+#[test]
 fn a_run_does_every_trial_once_in_shared_starts() {
     let mut world = World::new();
     let run = world.create(STUDY, false).unwrap();

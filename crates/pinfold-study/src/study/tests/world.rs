@@ -103,6 +103,8 @@ pub struct Machine {
     pub ran: Vec<TrialSlot>,
     pub starts: usize,
     pub stop_at: Option<usize>,
+    /// Findings of each placement.
+    pub findings: Vec<&'static str>,
     stop: bool,
 }
 
@@ -136,6 +138,7 @@ impl World {
                 ran: Vec::new(),
                 starts: 0,
                 stop_at: None,
+                findings: Vec::new(),
                 stop: false,
             },
             clock,
@@ -213,7 +216,18 @@ impl Machine {
             flags: Vec::new(),
         };
         self.clock.sleep_ns(1_000_000_000);
-        TrialResult { figures: vec![figure], work_ns: 990_000_000 }
+        let mut figures = vec![figure.clone()];
+        if !self.findings.is_empty() {
+            let flags = self.findings.iter().map(|finding| format!("{FINDING}{finding}"));
+            figures.push(Figure {
+                probe: APPLY.to_owned(),
+                family: Family::Count,
+                samples: Vec::new(),
+                flags: flags.collect(),
+                ..figure
+            });
+        }
+        TrialResult { figures, work_ns: 990_000_000 }
     }
 }
 
