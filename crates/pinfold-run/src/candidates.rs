@@ -18,8 +18,8 @@ use crate::{Failure, host, inputs};
 
 /// Timeout for libvirt (ns): people wait for a completion.
 const LIBVIRT_NS: u64 = 2_000_000_000;
-/// Folder of the installed studies, relative to that of the program.
-const STUDIES: &str = "../share/pinfold/studies";
+/// Folder of the installed studies, relative to the prefix of the installation.
+const STUDIES: &str = "share/pinfold/studies";
 
 /// A value, and its description for shells that show one.
 pub type Candidate = (String, String);
@@ -108,7 +108,7 @@ pub fn methods() -> Vec<Candidate> {
 #[must_use]
 pub fn studies() -> Vec<Candidate> {
     let program = std::env::current_exe().ok();
-    let folder = program.and_then(|path| Some(path.parent()?.join(STUDIES)));
+    let folder = program.and_then(|path| Some(path.parent()?.parent()?.join(STUDIES)));
     let folder = folder.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
     let names = files::list(&folder).unwrap_or_default().into_iter();
     let studies = names.filter(|name| name.ends_with(".toml"));
