@@ -2,7 +2,6 @@
 //! without errors.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
-#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
 use pinfold_host::process::{Output, Spawn, capture, find_program};
 use pinfold_host::{LiveHost, files};
