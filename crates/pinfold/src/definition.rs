@@ -8,11 +8,11 @@ use std::io;
 
 use clap::builder::ValueHint;
 use clap::{Arg, Command, CommandFactory as _};
-use clap_complete::CompleteEnv;
 use clap_complete::engine::{
     ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _,
 };
 use clap_complete::env::Shells;
+use clap_complete::{CompleteEnv, Shell};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 use pinfold_host::files;
@@ -36,12 +36,12 @@ pub fn complete() {
 /// Prints the completions of a shell.
 pub fn completions(arguments: &CompletionsArgs) -> Result<(), Failure> {
     let shells = Shells::builtins();
-    let shell = shells.completer(&arguments.shell);
+    let shell = shells.completer(&arguments.shell.to_string());
     let shell = shell.ok_or_else(|| Failure::new(Exit::Input, "there is no such shell"))?;
     let mut script = Vec::new();
     let written = shell.write_registration(VARIABLE, "pinfold", "pinfold", "pinfold", &mut script);
     written.map_err(not_written)?;
-    let first = if arguments.shell == "zsh" { ZSH_FIRST } else { "" };
+    let first = if arguments.shell == Shell::Zsh { ZSH_FIRST } else { "" };
     output::document(&format!("{}\n{first}\n", String::from_utf8_lossy(&script).trim()));
     Ok(())
 }

@@ -107,8 +107,8 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// The shell
-    #[arg(value_name = "SHELL", value_parser = ["bash", "zsh", "fish"])]
-    pub shell: String,
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
 }
 
 /// `pinfold man`.
