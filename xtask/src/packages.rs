@@ -84,7 +84,7 @@ pub fn prefix() -> Option<&'static [&'static str]> {
 fn install(prefix: &[&str], missing: &[&str], line: &str) {
     let apt = |arguments: &[&str]| {
         let mut words: Vec<&str> = prefix.to_vec();
-        words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q", "-y"]);
+        words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"]);
         words.extend(arguments);
         let mut command = Command::new(words[0]);
         command.args(&words[1..]);
@@ -100,7 +100,7 @@ fn install(prefix: &[&str], missing: &[&str], line: &str) {
     let asked = with_packages(&["--assume-no", "install", "--no-install-recommends"]).output();
     let asked = asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     sizes(&asked.unwrap_or_default()).iter().for_each(|size| println!("  {}", size));
-    if !(is_fresh && succeeds(with_packages(&["install", "--no-install-recommends"]))) {
+    if !(is_fresh && succeeds(with_packages(&["-y", "install", "--no-install-recommends"]))) {
         println!("apt-get could not install all of them; the line to run by hand is");
         println!("  {}", line);
     }

@@ -126,6 +126,10 @@ fn with_deb(deb: &Path, stage: &Path) -> Result<(), String> {
         let at = format!("--root={}", stage.display());
         output(as_root("env").args(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "dpkg", &at]).args(words))
     };
+    let needs = output(Command::new("dpkg-deb").arg("--field").arg(deb).arg("Depends"))?;
+    if !needs.trim().is_empty() {
+        return Err(format!("the .deb needs {}", needs));
+    }
     dpkg(&["--install", &deb.to_string_lossy()])?;
     used(stage, "/usr/bin/pinfold")?;
     // A second version in place of the first reverts nothing.
@@ -139,7 +143,12 @@ fn with_deb(deb: &Path, stage: &Path) -> Result<(), String> {
 fn with_rpm(rpm: &Path, stage: &Path) -> Result<(), String> {
     let before = look(stage)?;
     let run = |words: &[&str]| output(as_root("rpm").arg("--root").arg(stage).args(words));
-    run(&["--install", &rpm.to_string_lossy()])?;
+    let needs = output(Command::new("rpm").args(["-qp", "--requires"]).arg(rpm))?;
+    if let Some(other) = needs.lines().find(|need| !need.starts_with("rpmlib(") && *need != "/bin/sh") {
+        return Err(format!("the .rpm needs {}", other));
+    }
+    // The shell is there, but not as a package.
+    run(&["--install", "--nodeps", &rpm.to_string_lossy()])?;
     used(stage, "/usr/bin/pinfold")?;
     said(&run(&["--erase", "pinfold"])?)?;
     left("the erased .rpm", stage, &before, &STATE)
