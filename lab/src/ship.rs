@@ -37,7 +37,8 @@ const MADE: &str = concat!("target/dist/pinfold_", env!("CARGO_PKG_VERSION"), "_
 /// The package in the guest.
 pub(crate) const PACKAGE: &str = "/lab/pinfold.deb";
 /// What installs it, and the packages of that.
-const INSTALLERS: [(&str, &str); 3] = [("dpkg", "dpkg"), ("dpkg-deb", "dpkg"), ("tar", "tar")];
+const INSTALLERS: [(&str, &str); 4] =
+    [("dpkg", "dpkg"), ("dpkg-deb", "dpkg"), ("dpkg-split", "dpkg"), ("tar", "tar")];
 
 /// Folder of the guest's modules that a case inserts itself; `list` has them in order.
 pub(crate) const MODULES: &str = "/lab/modules";

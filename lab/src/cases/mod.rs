@@ -203,7 +203,7 @@ impl Case {
             Case::Isolated => "study: isolcpus, kept frequency".to_owned(),
             Case::Overhead => "study: guests of a real KVM, exits".to_owned(),
             Case::Systemd => "systemd".to_owned(),
-            Case::Package => "package, installed and removed".to_owned(),
+            Case::Package => "installation and removal".to_owned(),
             Case::Frequency => "cpufreq".to_owned(),
             Case::Vnodes(Method::Gov) => "vnodes: gov, freq".to_owned(),
             Case::Vnodes(method) => format!("vnodes: {method}"),

@@ -50,7 +50,7 @@ pub(super) fn installed_and_removed(guest: &mut Guest) -> Result<String, LabErro
     ))
 }
 
-/// dpkg before the applets of busybox with its names; a minimal system has no `ldconfig`.
+/// dpkg itself, not the applet of busybox with its name; a minimal system has no `ldconfig`.
 fn dpkg(guest: &mut Guest, words: &str) -> Result<String, LabError> {
-    guest.shell(&format!("PATH=/usr/bin:/bin dpkg --force-bad-path {words} 2>&1"))
+    guest.shell(&format!("PATH=/usr/bin:/bin /usr/bin/dpkg --force-bad-path {words} 2>&1"))
 }

@@ -66,7 +66,7 @@ pub fn same(what: &str, found: &BTreeSet<String>, wanted: &BTreeSet<String>) -> 
     let other: Vec<&String> = found.symmetric_difference(wanted).collect();
     match other.is_empty() && !wanted.is_empty() {
         true => Ok(()),
-        false => Err(format!("{} and install.sh differ in {:?} of {} files", what, other, wanted.len())),
+        false => Err(format!("{}: {:?} differ from the {} expected files", what, other, wanted.len())),
     }
 }
 
@@ -110,7 +110,7 @@ fn left(what: &str, stage: &Path, before: &BTreeSet<String>, more: &[&str]) -> R
     let files = more.iter().map(|folder| format!("{}/kept", folder));
     let wanted = before.iter().cloned().chain(files).collect();
     let found = look(stage)?.into_iter().filter(|path| !path.ends_with("/lock")).collect();
-    same(what, &found, &wanted).map_err(|why| format!("what was left: {}", why))
+    same(what, &found, &wanted)
 }
 
 fn said(text: &str) -> Result<(), String> {
@@ -135,14 +135,14 @@ fn with_deb(deb: &Path, stage: &Path) -> Result<(), String> {
     // A second version in place of the first reverts nothing.
     dpkg(&["--install", &deb.to_string_lossy()])?;
     said(&dpkg(&["--remove", "pinfold"])?)?;
-    left("the removed .deb", stage, &before, &STATE)?;
+    left("after the removal of the .deb", stage, &before, &STATE)?;
     dpkg(&["--purge", "pinfold"])?;
-    left("the purged .deb", stage, &before, &[])
+    left("after the purge of the .deb", stage, &before, &[])
 }
 
 fn with_rpm(rpm: &Path, stage: &Path) -> Result<(), String> {
     let before = look(stage)?;
-    let run = |words: &[&str]| output(as_root("rpm").arg("--root").arg(stage).args(words));
+    let run = |words: &[&str]| output(as_root("rpm").arg("--root").arg(stage).args(["--dbpath", "/var/lib/rpm"]).args(words));
     let needs = output(Command::new("rpm").args(["-qp", "--requires"]).arg(rpm))?;
     if let Some(other) = needs.lines().find(|need| !need.starts_with("rpmlib(") && *need != "/bin/sh") {
         return Err(format!("the .rpm needs {}", other));
@@ -151,7 +151,7 @@ fn with_rpm(rpm: &Path, stage: &Path) -> Result<(), String> {
     run(&["--install", "--nodeps", &rpm.to_string_lossy()])?;
     used(stage, "/usr/bin/pinfold")?;
     said(&run(&["--erase", "pinfold"])?)?;
-    left("the erased .rpm", stage, &before, &STATE)
+    left("after the removal of the .rpm", stage, &before, &STATE)
 }
 
 /// The archive as a user installs it, with another prefix, in the directory as `DESTDIR`.
@@ -168,7 +168,7 @@ fn with_archive(archive: &Path, stage: &Path) -> Result<(), String> {
     used(stage, "/opt/pinfold/bin/pinfold")?;
     run("install.sh")?;
     run("uninstall.sh")?;
-    left("uninstall.sh", stage, &before, &STATE)?;
+    left("after uninstall.sh", stage, &before, &STATE)?;
     match stage.join("opt").exists() {
         true => Err("uninstall.sh leaves its folders".to_string()),
         false => fs::remove_dir_all(&top).map_err(|error| format!("{}: {}", top.display(), error)),
