@@ -33,13 +33,15 @@ put() {
     mode=644
     [ ! -x "$1" ] || mode=755
     folder "$prefix/$2"
+    # A program that runs cannot be overwritten.
+    rm -f "$destdir$target"
     case $1 in
         # These run the program by its path.
         *.service | */libvirt/qemu | */scripts/*)
-            sed "s|/usr/bin/pinfold|$prefix/bin/pinfold|g" "$1" > "$work/file"
-            install -m $mode "$work/file" "$destdir$target" ;;
-        *) install -m $mode "$1" "$destdir$target" ;;
+            sed "s|/usr/bin/pinfold|$prefix/bin/pinfold|g" "$1" > "$destdir$target" ;;
+        *) cp "$1" "$destdir$target" ;;
     esac
+    chmod $mode "$destdir$target"
     echo "$target" >> "$work/installed"
 }
 
@@ -77,7 +79,7 @@ put "$here/uninstall.sh" share/pinfold
 put "$here/scripts/prerm" share/pinfold
 put "$here/scripts/postrm" share/pinfold
 echo "$prefix/share/pinfold/installed" >> "$work/installed"
-install -m 644 "$work/installed" "$destdir$prefix/share/pinfold/installed"
+cp "$work/installed" "$destdir$prefix/share/pinfold/installed"
 if [ -z "$destdir" ]; then
     sh "$here/scripts/postinst"
 fi

@@ -14,8 +14,8 @@ use crate::packages::prefix;
 
 /// What the program does in each directory.
 const PLAN: [&str; 5] = ["plan", "--input", "node:2 core:4 pu:2", "--vcpus", "4"];
-/// Folders of the package managers' own records.
-const RECORDS: [&str; 3] = ["/var/lib/dpkg/", "/var/lib/rpm/", "/var/log/"];
+/// Folders of the package managers' own records, and of devices, which are none here.
+const RECORDS: [&str; 4] = ["/var/lib/dpkg/", "/var/lib/rpm/", "/var/log/", "/dev/"];
 const BUSYBOX: &str = "/bin/busybox";
 const APPLETS: [&str; 5] = ["sh", "rm", "grep", "sed", "cat"];
 /// Made by the check in place of what `apply` and a user would leave.
@@ -74,7 +74,7 @@ pub fn same(what: &str, found: &BTreeSet<String>, wanted: &BTreeSet<String>) -> 
 fn stage(folder: &Path, name: &str) -> Result<PathBuf, String> {
     let stage = empty(folder.join(name))?;
     let failed = |error: std::io::Error| format!("{}: {}", stage.display(), error);
-    for made in &["bin", "tmp", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/log"] {
+    for made in &["bin", "dev", "tmp", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/log"] {
         fs::create_dir_all(stage.join(made)).map_err(failed)?;
     }
     fs::write(stage.join("var/lib/dpkg/status"), "").map_err(failed)?;
@@ -154,23 +154,26 @@ fn with_rpm(rpm: &Path, stage: &Path) -> Result<(), String> {
     left("after the removal of the .rpm", stage, &before, &STATE)
 }
 
-/// The archive as a user installs it, with another prefix, in the directory as `DESTDIR`.
+/// The archive as a user installs it on a system with busybox, with another prefix.
 fn with_archive(archive: &Path, stage: &Path) -> Result<(), String> {
+    output(as_root("chroot").arg(stage).args([BUSYBOX, "--install", "-s", "/bin"]))?;
     let before = look(stage)?;
-    let top = empty(stage.with_extension("unpacked"))?;
+    let top = stage.join("tmp/pinfold");
+    output(Command::new("mkdir").arg(&top))?;
     let unpack = ["--strip-components=1", "--directory"];
     output(Command::new("tar").arg("-xzf").arg(archive).args(unpack).arg(&top))?;
     let run = |script: &str| {
-        let destdir = format!("DESTDIR={}", stage.display());
-        output(as_root("env").args([&destdir, "PREFIX=/opt/pinfold", "sh"]).arg(top.join(script)))
+        let words = [BUSYBOX, "env", "PATH=/bin", "PREFIX=/opt/pinfold", "sh", script];
+        output(as_root("chroot").arg(stage).args(words))
     };
-    run("install.sh")?;
+    run("/tmp/pinfold/install.sh")?;
     used(stage, "/opt/pinfold/bin/pinfold")?;
-    run("install.sh")?;
-    run("uninstall.sh")?;
+    run("/tmp/pinfold/install.sh")?;
+    output(Command::new("rm").arg("-rf").arg(&top))?;
+    said(&run("/opt/pinfold/share/pinfold/uninstall.sh")?)?;
     left("after uninstall.sh", stage, &before, &STATE)?;
     match stage.join("opt").exists() {
         true => Err("uninstall.sh leaves its folders".to_string()),
-        false => fs::remove_dir_all(&top).map_err(|error| format!("{}: {}", top.display(), error)),
+        false => Ok(()),
     }
 }
