@@ -33,9 +33,9 @@ use crate::scratch::Scratch;
 use crate::{origin, topo};
 use load::Load;
 use platform::Tools;
-use subject::{Refused, Subject, Turn};
+use subject::{CoreShare, Refused, Subject};
 use tables::Findings;
-use trial::{Place, Trial};
+use trial::{Trial, TrialPosition};
 
 const PAGE: &str = "docs/emulation.md";
 const RAW: &str = "target/bench/emulate.json";
@@ -180,7 +180,7 @@ impl<'b> Bench<'b> {
     /// One spinning thread first, then the other experiments alternately, block by block, so that
     /// the available time is shared.
     fn measure(&mut self, until_ns: u64) -> Result<(), Failure> {
-        let full = Turn::begin(&Subject::Nobody, self.tools, &self.one)?;
+        let full = CoreShare::begin(&Subject::Nobody, self.tools, &self.one)?;
         self.units_per_second = full.baseline(Load::Work(ONE, MEASURE_MS))?.rate;
         let has_turns = self.subjects.iter().any(|subject| !subject.in_turns().is_empty());
         let spin: [Experiment<'b>; 1] = [("spin", self.size.spin.0, Bench::spin)];
@@ -247,9 +247,9 @@ impl<'b> Bench<'b> {
                 cells = at_full_speed(&cells);
             }
             self.random.shuffle(&mut cells);
-            let place = Place { experiment, subject: subject.label(), block };
+            let place = TrialPosition { experiment, subject: subject.label(), block };
             say(&format!("{experiment} {}: {}", block + 1, place.subject))?;
-            let turn = Turn::begin(&subject, self.tools, pus);
+            let turn = CoreShare::begin(&subject, self.tools, pus);
             let ended = turn.and_then(|turn| self.turn(turn, &place, cells));
             self.note_failure(&place.subject, ended)?;
         }
@@ -258,8 +258,8 @@ impl<'b> Bench<'b> {
 
     fn turn(
         &mut self,
-        mut turn: Turn<'_>,
-        place: &Place,
+        mut turn: CoreShare<'_>,
+        place: &TrialPosition,
         cells: Vec<(Load, f64)>,
     ) -> Result<(), Failure> {
         let mut last = None;
@@ -324,7 +324,7 @@ impl<'b> Bench<'b> {
             return Ok(());
         }
         say(&format!("controller and neighbour: {}", subject.label()))?;
-        let mut turn = Turn::begin(subject, self.tools, &self.one)?;
+        let mut turn = CoreShare::begin(subject, self.tools, &self.one)?;
         let (rounds, ms) = self.size.control;
         for _ in 0..rounds {
             self.found.costs.extend(side::cost(&self.host, &mut turn, (subject, ms))?);

@@ -41,7 +41,7 @@ struct Bench {
 
 /// Result of one start.
 #[derive(Default)]
-struct Seen {
+struct StartResult {
     /// Run time of the vCPU thread when it was pinned (ns).
     ran_ns: f64,
     /// Its run time between pinning and continuing the guest (ns), if it was paused.
@@ -84,7 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         title: "where a guest runs before it is pinned, and in the second after".to_owned(),
         origin: format!(
             "{machine}; the demo guest with one vCPU under TCG, QEMU {}, strategy low-latency; Pinfold {}; {starts} starts of each in random order, seed {}",
-            ours.first().map_or("of an unknown version", |seen: &Seen| &seen.qemu),
+            ours.first().map_or("of an unknown version", |seen: &StartResult| &seen.qemu),
             env!("CARGO_PKG_VERSION"), arguments.seed
         ),
         tables: vec![table(&[("Pinfold: stopped, placed, let go", &ours), ("started, then taskset for each thread", &theirs)])],
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     })
 }
 
-fn table(rows: &[(&str, &[Seen])]) -> Table {
+fn table(rows: &[(&str, &[StartResult])]) -> Table {
     let head = [
         "what",
         "had begun",
@@ -105,8 +105,8 @@ fn table(rows: &[(&str, &[Seen])]) -> Table {
         "off the plan's PUs",
         "run delay of the second: median, 95 %",
     ];
-    let row = |(name, seen): &(&str, &[Seen])| {
-        let of = |value: fn(&Seen) -> f64| seen.iter().map(value).collect::<Vec<f64>>();
+    let row = |(name, seen): &(&str, &[StartResult])| {
+        let of = |value: fn(&StartResult) -> f64| seen.iter().map(value).collect::<Vec<f64>>();
         let (ran, delay) = (of(|one| one.ran_ns), of(|one| one.delay_ns));
         let stopped: Vec<f64> = seen.iter().filter_map(|one| one.stopped_ns).collect();
         vec![
@@ -124,7 +124,7 @@ fn table(rows: &[(&str, &[Seen])]) -> Table {
 
 impl Bench {
     /// The start as `pinfold run` does it.
-    fn pinfold(&self) -> Result<Seen, Failure> {
+    fn pinfold(&self) -> Result<StartResult, Failure> {
         let clock = SystemClock;
         let options = LaunchOptions { affinity: Some(self.plan.pus()), ..guest::quiet() };
         let mut vm = launch::start_stopped(&argv::parse(&self.argv), &options)?;
@@ -140,12 +140,12 @@ impl Bench {
         let had_begun = has_begun(&mut vm.qmp)?;
         let stopped = self.times(vm.pid(), vcpu)?.run_ns.saturating_sub(pinned.run_ns) as f64;
         vm.cont()?;
-        let mut seen = Seen {
+        let mut seen = StartResult {
             ran_ns: pinned.run_ns as f64,
             stopped_ns: Some(stopped),
             had_begun,
             qemu: vm.version.to_string(),
-            ..Seen::default()
+            ..StartResult::default()
         };
         self.watch((vm.pid(), vcpu), clock.now_ns() + SECOND_NS, &mut seen)?;
         seen.delay_ns = self.times(vm.pid(), vcpu)?.delay_ns.saturating_sub(pinned.delay_ns) as f64;
@@ -158,7 +158,12 @@ impl Bench {
     }
 
     /// Samples the CPU of the vCPU until this time.
-    fn watch(&self, (pid, tid): (Tid, Tid), until: u64, seen: &mut Seen) -> Result<(), Failure> {
+    fn watch(
+        &self,
+        (pid, tid): (Tid, Tid),
+        until: u64,
+        seen: &mut StartResult,
+    ) -> Result<(), Failure> {
         while SystemClock.now_ns() < until {
             self.look((pid, tid), seen)?;
             SystemClock.sleep_ns(LOOK_NS);
@@ -166,7 +171,7 @@ impl Bench {
         Ok(())
     }
 
-    fn look(&self, (pid, tid): (Tid, Tid), seen: &mut Seen) -> Result<(), Failure> {
+    fn look(&self, (pid, tid): (Tid, Tid), seen: &mut StartResult) -> Result<(), Failure> {
         let stat = proc_stat::parse(&self.host.read_text(&paths::task_stat(pid, tid))?)?;
         let planned = self.plan.single()?.thread(&Role::Vcpu(0)).ok_or("the plan has no vCPU")?;
         seen.looks += 1;

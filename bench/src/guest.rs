@@ -5,7 +5,7 @@ use pinfold_host::{files, process};
 use pinfold_model::{Accelerator, Isa};
 use pinfold_probe::pinload;
 use pinfold_vm::guest::{self, DemoGuest, GuestDisks};
-use pinfold_vm::launch::{Echo, LaunchOptions, Terminal};
+use pinfold_vm::launch::{LaunchOptions, StderrEcho, Terminal};
 
 use crate::arguments::Failure;
 use crate::scratch::Scratch;
@@ -16,7 +16,7 @@ const MEMORY_MIB: u32 = 256;
 /// Options for a QEMU without input and output that ends with the benchmark.
 pub fn quiet() -> LaunchOptions {
     LaunchOptions {
-        echo: Echo::Off,
+        echo: StderrEcho::Off,
         stdin: Stdio::Null,
         stdout: Stdio::Null,
         terminal: Terminal::Apart,

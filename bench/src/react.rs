@@ -62,7 +62,7 @@ impl Event {
     }
 }
 
-struct Stage<'s> {
+struct BenchHost<'s> {
     tools: Tools<'s>,
     random: Pcg32,
     rounds: u32,
@@ -76,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let path = pinload.path();
     let tools = Tools { pinfold: &pinfold, pinload: &path, folder: scratch.path() };
     let rounds = arguments.rounds.unwrap_or(ROUNDS);
-    let mut stage = Stage { tools, random: Pcg32::new(arguments.seed, 9), rounds };
+    let mut stage = BenchHost { tools, random: Pcg32::new(arguments.seed, 9), rounds };
     let mut rows = Vec::new();
     for (method, period_ns) in METHODS {
         for (event, name) in Event::ALL {
@@ -114,7 +114,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     })
 }
 
-impl Stage<'_> {
+impl BenchHost<'_> {
     fn platform(
         &self,
         method: Method,

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use pinfold_cluster::slurm::protocol::queue;
 use pinfold_cluster::{
-    Accepted, Answer, Collector, Failed, Given, Head, Limits, Options, Scouted, arrays,
-    create_on_cluster, result_text, study_digest,
+    Accepted, Answer, Collector, Failed, Head, Limits, NodeProperties, Options, ResultContent,
+    arrays, create_on_cluster, result_text, study_digest,
 };
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{Accelerator, Family, Figure, Origin, Unit};
@@ -158,7 +158,7 @@ impl Simulation {
             facts: &FACTS,
             now_unix_s: SystemClock.unix_seconds(),
         };
-        let scouted = Scouted { facts: FACTS, skipped: vec![None; cells.all.len()] };
+        let scouted = NodeProperties { facts: FACTS, skipped: vec![None; cells.all.len()] };
         let options = Options::new(KEY.to_owned());
         let run = create_on_cluster(&mut store, &new, (&scouted, &options))?;
         let limits = Limits { most_out: 2 * size.nodes, grace_ns: 90_000_000_000 };
@@ -388,6 +388,6 @@ impl Simulation {
             origin: node_origin(),
             began_unix_s: 1_800_000_000,
         };
-        Ok(result_text(&Answer { head, given: Given::Trials(trials) })?)
+        Ok(result_text(&Answer { head, given: ResultContent::Trials(trials) })?)
     }
 }

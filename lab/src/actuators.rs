@@ -11,11 +11,11 @@ struct Actuator {
     /// Tests outside the lab.
     elsewhere: &'static str,
     /// Coverage in the lab.
-    lab: Shown,
+    lab: LabCoverage,
 }
 
 /// Coverage of an actuator in the lab.
-enum Shown {
+enum LabCoverage {
     /// Cases, by the prefixes of their names. One of them must report the text `says`, because a
     /// case may do less under a kernel that supports less, and a row may be older than its case.
     By { cases: &'static [&'static str], says: &'static str },
@@ -37,11 +37,11 @@ const fn saying(
     cases: &'static [&'static str],
     says: &'static str,
 ) -> Actuator {
-    Actuator { name, elsewhere, lab: Shown::By { cases, says } }
+    Actuator { name, elsewhere, lab: LabCoverage::By { cases, says } }
 }
 
 const fn not_here(name: &'static str, elsewhere: &'static str, why: &'static str) -> Actuator {
-    Actuator { name, elsewhere, lab: Shown::Not(why) }
+    Actuator { name, elsewhere, lab: LabCoverage::Not(why) }
 }
 
 const SIMULATED: &str = "simulated";
@@ -157,8 +157,8 @@ fn line(text: &str) -> Option<Line<'_>> {
 
 fn cell(one: &Actuator, kernel: &str, lines: &[Line<'_>]) -> String {
     let (cases, says) = match one.lab {
-        Shown::By { cases, says } => (cases, says),
-        Shown::Not(why) => return format!("not tested: {why}"),
+        LabCoverage::By { cases, says } => (cases, says),
+        LabCoverage::Not(why) => return format!("not tested: {why}"),
     };
     let found: Vec<&Line<'_>> = lines
         .iter()

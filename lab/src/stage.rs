@@ -80,21 +80,21 @@ impl Cgroups {
     }
 
     /// Groups (below the root) of the machine, the other machine, and the bystanders by name.
-    fn places(self) -> Places {
+    fn places(self) -> HostPaths {
         match self {
-            Cgroups::V1 => Places {
+            Cgroups::V1 => HostPaths {
                 vm: "guests",
                 other: "guests",
                 shells: [".", "guests"],
                 services: &["services", "containers", "containers/a", "containers/tiny"],
             },
-            Cgroups::V2Plain => Places {
+            Cgroups::V2Plain => HostPaths {
                 vm: ".",
                 other: "system.slice",
                 shells: [".", "system.slice"],
                 services: &["system.slice"],
             },
-            Cgroups::V2Used => Places {
+            Cgroups::V2Used => HostPaths {
                 vm: "machine.slice/vm.scope",
                 other: "machine.slice/other.scope",
                 shells: ["init.scope", "user.slice"],
@@ -119,7 +119,7 @@ impl Cgroups {
 const TRY_V1: &str =
     "mkdir /tmp/v1 && mount -t cgroup -o cpuset none /tmp/v1 && umount /tmp/v1 && rmdir /tmp/v1";
 
-struct Places {
+struct HostPaths {
     vm: &'static str,
     other: &'static str,
     /// Groups of the [`SHELLS`].
@@ -135,7 +135,7 @@ pub(crate) const MONITOR: &str = "/tmp/vm.qmp";
 
 /// A prepared host under test, with its initial snapshot.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct LabHost {
     pub(crate) guest: Guest,
     pub(crate) cgroups: Cgroups,
     pub(crate) before: Snapshot,
@@ -145,7 +145,7 @@ pub(crate) struct Stage {
     pub(crate) alone: CpuSet,
 }
 
-impl Stage {
+impl LabHost {
     /// A booted guest without the processes of the stage.
     pub(crate) fn new(guest: Guest, cgroups: Cgroups, alone: CpuSet) -> Self {
         Self { guest, cgroups, before: Snapshot::default(), vm: 0, alone }
@@ -167,7 +167,7 @@ impl Stage {
         fork(&mut self.guest)
     }
 
-    /// Ends the processes created by [`Stage::fork`].
+    /// Ends the processes created by [`LabHost::fork`].
     pub(crate) fn reap(&mut self) -> Result<(), LabError> {
         reap(&mut self.guest)
     }

@@ -17,7 +17,7 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 /// Longest input, in bytes.
 const LONGEST: &str = "-max_len=4096";
 
-struct Wish {
+struct FuzzRequest {
     minutes: f64,
     keep: bool,
     targets: Vec<String>,
@@ -48,8 +48,8 @@ pub fn fuzz(root: &Path, words: &[String]) -> Result<(), String> {
     }
 }
 
-fn read(words: &[String]) -> Result<Wish, String> {
-    let mut wish = Wish { minutes: 10.0, keep: false, targets: Vec::new() };
+fn read(words: &[String]) -> Result<FuzzRequest, String> {
+    let mut wish = FuzzRequest { minutes: 10.0, keep: false, targets: Vec::new() };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -95,7 +95,7 @@ fn host() -> Result<String, String> {
     line.map(str::to_string).ok_or("rustc does not report its host".to_string())
 }
 
-fn one(root: &Path, name: &str, wish: &Wish) -> Result<(), String> {
+fn one(root: &Path, name: &str, wish: &FuzzRequest) -> Result<(), String> {
     let kept = format!("fixtures/fuzz/{}.corpus", name);
     let work = format!("target/fuzz/corpus/{}", name);
     let crashes = format!("target/fuzz/crashes/{}", name);

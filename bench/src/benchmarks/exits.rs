@@ -6,11 +6,13 @@
 //! counts them at level A inside nested KVM, in its case of exits.
 
 use pinfold_host::process::{Child, Signaled, Stdio, own_tid};
-use pinfold_host::{Clock as _, LiveHost, MicroGuest, Ran, SystemClock, Work, paths, proc_stat};
+use pinfold_host::{
+    Clock as _, LiveHost, MicroGuest, SystemClock, VcpuRun, Work, paths, proc_stat,
+};
 use pinfold_model::{TaskId, Tid};
 use pinfold_probe::exits::cost::{self, MicroRunner};
 use pinfold_probe::exits::expected::{Expected, WORK, expected};
-use pinfold_probe::exits::{ExitsError, Level, Look, VcpuThread, Watch, timed};
+use pinfold_probe::exits::{EventSurvey, ExitsError, Level, VcpuThread, Watch, timed};
 
 use super::{Goal, Measured, Row, perf_in_own_mounts, table};
 use crate::arguments::{Arguments, Failure};
@@ -29,14 +31,14 @@ const RUNS: u32 = 10;
 const HOW: &str = "pinfold exits --micro-guest";
 
 /// A vCPU of this thread.
-struct Here(MicroGuest);
+struct ThreadVcpu(MicroGuest);
 
-impl MicroRunner for Here {
+impl MicroRunner for ThreadVcpu {
     fn thread(&self) -> Tid {
         own_tid()
     }
 
-    fn run(&mut self, work: Work) -> Result<Ran, ExitsError> {
+    fn run(&mut self, work: Work) -> Result<VcpuRun, ExitsError> {
         Ok(self.0.run(work)?)
     }
 }
@@ -62,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     super::perf()?;
     let host = LiveHost::new()?;
     let scratch = Scratch::on_disk()?;
-    let mut guest = Here(MicroGuest::new()?);
+    let mut guest = ThreadVcpu(MicroGuest::new()?);
     guest.run(Work::default())?;
     let count = arguments.rounds.unwrap_or(BLOCKS);
     let blocks: Vec<Block> = (0..count)
@@ -84,9 +86,9 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     })
 }
 
-fn block(host: &LiveHost, guest: &mut Here, file: &str) -> Result<Block, Failure> {
+fn block(host: &LiveHost, guest: &mut ThreadVcpu, file: &str) -> Result<Block, Failure> {
     let threads = [VcpuThread { vcpu: 0, task: own_task(host)? }];
-    let look = Look::begin(host, &threads)?;
+    let look = EventSurvey::begin(host, &threads)?;
     guest.run(WORK)?;
     let source = look.fired()?.ok_or("no event of KVM fires here, so exits cannot be watched")?;
     drop(look);
@@ -134,7 +136,7 @@ fn end(mut perf: Child) -> Result<(), Failure> {
 }
 
 /// CPU time per exit while perf records (ns), in the fastest run.
-fn under_perf(guest: &mut Here, exits: u32, file: &str) -> Result<f64, Failure> {
+fn under_perf(guest: &mut ThreadVcpu, exits: u32, file: &str) -> Result<f64, Failure> {
     let perf = recording(file)?;
     let mut least = u64::MAX;
     for _ in 0..RUNS {

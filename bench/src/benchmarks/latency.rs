@@ -26,7 +26,7 @@ use pinfold_probe::settings::Settings;
 use pinfold_stats::random::Pcg32;
 use pinfold_stats::{Block, Direction, of_samples, quantile, ratio_interval};
 
-use self::seen::Seen;
+use self::seen::DetectedStalls;
 use self::stalls::{Stall, Trace};
 use super::{Goal, Measured, Row};
 use crate::arguments::{Arguments, Failure};
@@ -128,13 +128,13 @@ impl Bench {
         length_ms: u64,
         rows: &mut Vec<Row>,
         notes: &mut Vec<String>,
-    ) -> Result<Seen, Failure> {
+    ) -> Result<DetectedStalls, Failure> {
         let settings = Settings {
             duty_percent: Some(DUTY_PERCENT),
             ..self.settings(SchedPolicy::Fifo(PRIORITY), RUN_NS)
         };
         let spin = registry::find("spin-gap").ok_or("there is no spin-gap")?.job(&settings)?;
-        let mut ours = Seen::default();
+        let mut ours = DetectedStalls::default();
         let mut theirs = oslat::Runs::default();
         for _ in 0..self.blocks {
             let mut order = [0, 1];
@@ -304,7 +304,7 @@ impl Bench {
 
 /// The additional length of the longest stalls compared with the shortest, which cancels a common
 /// offset.
-fn longer_than(seen: &[Seen]) -> Option<Row> {
+fn longer_than(seen: &[DetectedStalls]) -> Option<Row> {
     let (short, long) = (seen.first()?, seen.last()?);
     let more = |long: &[f64], short: &[f64]| long.iter().zip(short).map(|(l, s)| l - s).collect();
     Some(Row {

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::load::{Load, Reading};
 use super::platform::{Platform, Tools};
-use super::subject::{Subject, Turn, shared};
-use super::trial::{self, Place, Run, Trial};
+use super::subject::{CoreShare, Subject, shared};
+use super::trial::{self, Run, Trial, TrialPosition};
 use crate::arguments::Failure;
 
 /// The platform file of the guide.
@@ -43,7 +43,7 @@ impl Cost {
 /// Measures it for this number of milliseconds each, at half speed.
 pub fn cost(
     host: &LiveHost,
-    turn: &mut Turn<'_>,
+    turn: &mut CoreShare<'_>,
     (subject, ms): (&Subject, u32),
 ) -> Result<Option<Cost>, Failure> {
     turn.set(0.5)?;
@@ -190,7 +190,7 @@ pub fn example(
                 mine.push(Run { gave: gave.ok_or("a vnode did not work")?, steal, repeats });
             }
             let [before, slowed, after] = &mine[..] else { return Err("not three runs".into()) };
-            let place = Place { experiment: "example", subject: vnode.clone(), block };
+            let place = TrialPosition { experiment: "example", subject: vnode.clone(), block };
             trials.push(trial::judged((place, load, *speed), [slowed, before, after]));
         }
     }

@@ -121,7 +121,7 @@ pub fn find(methods: &Value) -> Result<(Vec<Subject>, Vec<Refused>), Failure> {
 }
 
 /// A subject's turn.
-pub struct Turn<'t> {
+pub struct CoreShare<'t> {
     tools: Tools<'t>,
     /// The CPUs that it slows.
     pub pus: CpuSet,
@@ -137,7 +137,7 @@ enum How<'t> {
 
 const VNODE: &str = "bench";
 
-impl<'t> Turn<'t> {
+impl<'t> CoreShare<'t> {
     /// Starts it, at full speed.
     pub fn begin(subject: &Subject, tools: Tools<'t>, pus: &CpuSet) -> Result<Self, Failure> {
         let how = match subject {

@@ -368,7 +368,7 @@ fn percent(speed: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::trial::Place;
+    use super::super::trial::TrialPosition;
     use super::*;
 
     fn trial(
@@ -378,7 +378,7 @@ mod tests {
         achieved: f64,
     ) -> Trial {
         Trial {
-            place: Place { experiment, subject: "x".to_owned(), block },
+            place: TrialPosition { experiment, subject: "x".to_owned(), block },
             load: load.to_owned(),
             asked,
             achieved,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::judge::{self, Stops};
 use super::load::{Load, Reading};
-use super::subject::Turn;
+use super::subject::CoreShare;
 use crate::arguments::Failure;
 
 /// Above this steal share, the run is repeated.
@@ -20,7 +20,7 @@ pub const KEPT_NS: (u64, u64) = (50_000_000, 250_000_000);
 
 /// The position of a trial in the experiment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Place {
+pub struct TrialPosition {
     /// The experiment.
     pub experiment: &'static str,
     /// Name of the subject.
@@ -33,7 +33,7 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
     /// Its position.
-    pub place: Place,
+    pub place: TrialPosition,
     /// The load's name.
     pub load: String,
     /// Requested speed.
@@ -113,8 +113,8 @@ impl Trial {
 /// Runs a trial in a turn. `last` is the previous baseline, and is replaced by the new one.
 pub fn run(
     host: &LiveHost,
-    turn: &mut Turn<'_>,
-    (place, load, speed): (Place, Load, f64),
+    turn: &mut CoreShare<'_>,
+    (place, load, speed): (TrialPosition, Load, f64),
     last: &mut Option<Baseline>,
 ) -> Result<Trial, Failure> {
     let fresh = last.take().filter(|last| last.load == load.shortened());
@@ -132,7 +132,7 @@ pub fn run(
     Ok(trial)
 }
 
-fn baseline(host: &LiveHost, turn: &Turn<'_>, load: Load) -> Result<Baseline, Failure> {
+fn baseline(host: &LiveHost, turn: &CoreShare<'_>, load: Load) -> Result<Baseline, Failure> {
     let load = load.shortened();
     Ok(Baseline { load, run: undisturbed(host, &turn.pus, || turn.baseline(load))? })
 }
@@ -159,7 +159,7 @@ pub fn is_disturbed(steal: f64) -> bool {
 }
 
 /// The trial of a slowed run, computed with those before and after it.
-pub fn judged((place, load, speed): (Place, Load, f64), runs: [&Run<Reading>; 3]) -> Trial {
+pub fn judged((place, load, speed): (TrialPosition, Load, f64), runs: [&Run<Reading>; 3]) -> Trial {
     let [reading, before, after] = runs.map(|run| &run.gave);
     let full = f64::midpoint(before.rate, after.rate);
     let wait = |reading: &Reading| reading.rate_with_wait;
@@ -238,7 +238,7 @@ mod tests {
             steal: rate / 1e4,
             repeats,
         };
-        let place = Place { experiment: "spin", subject: "x".to_owned(), block: 0 };
+        let place = TrialPosition { experiment: "spin", subject: "x".to_owned(), block: 0 };
         let runs = [&at(60.0, 25.0, 1), &at(90.0, 45.0, 0), &at(110.0, 55.0, 2)];
         let trial = judged((place, load, 0.5), runs);
         assert_eq!((trial.steal, trial.repeats), (0.011, 3));

@@ -5,13 +5,13 @@ use pinfold_host::{Clock as _, Host as _, SystemClock, files, paths};
 use pinfold_model::{CpuSet, Tid};
 use pinfold_vm::Qmp;
 
-use super::{Bench, LOOK_NS, SECOND_NS, Seen, has_begun, threads, vcpu_of};
+use super::{Bench, LOOK_NS, SECOND_NS, StartResult, has_begun, threads, vcpu_of};
 use crate::arguments::Failure;
 
 const START_NS: u64 = 30 * SECOND_NS;
 
 impl Bench {
-    pub(super) fn taskset(&self) -> Result<Seen, Failure> {
+    pub(super) fn taskset(&self) -> Result<StartResult, Failure> {
         let program = find_program("taskset")
             .ok_or("taskset is not installed; apt-get install util-linux")?;
         let socket = self.scratch.file("rival.sock");
@@ -32,7 +32,7 @@ impl Bench {
         let mut qmp = Qmp::connect(&socket, START_NS, SystemClock)?;
         let found = threads::find(&self.host, &mut qmp)?;
         let (pid, vcpu) = (found.pid, vcpu_of(&found)?);
-        let mut seen = Seen::default();
+        let mut seen = StartResult::default();
         let known = SystemClock.now_ns();
         let first = self.times(pid, vcpu)?;
         for thread in &found.threads {

@@ -34,11 +34,11 @@ pub(crate) use resctrl::{is_inside as is_in_resctrl, shares};
 pub(crate) use undo_context::UndoContext;
 
 use crate::cpusets::Hierarchy;
-use crate::tasks::{self, Seen};
+use crate::tasks::{self, LiveThreads};
 
 /// Outcome of making a change.
 #[derive(Debug)]
-pub(crate) enum Taken {
+pub(crate) enum ChangeOutcome {
     /// The change was made. The findings name single tasks that no longer existed.
     Done(Vec<Finding>),
     /// The kernel refuses the change on this host; nothing was changed.
@@ -54,7 +54,7 @@ pub(crate) enum Taken {
 
 /// Comparison of the kernel's value with the requested one.
 #[derive(Debug)]
-pub(crate) enum Shown {
+pub(crate) enum ReadBack {
     /// The requested value.
     AsAsked,
     /// Less than was requested: the part that the task's cpuset or the host allows.
@@ -95,7 +95,11 @@ pub(crate) enum Reverted {
 }
 
 /// Makes a change. A thread that is not in `seen` is first checked to be alive.
-pub(crate) fn take(host: &dyn HostMut, seen: &Seen, change: &Change) -> Result<Taken, HostError> {
+pub(crate) fn take(
+    host: &dyn HostMut,
+    seen: &LiveThreads,
+    change: &Change,
+) -> Result<ChangeOutcome, HostError> {
     match change {
         Change::WriteFile { path, value } if resctrl::is_inside(path) => {
             resctrl::take(host, path, value)
@@ -110,7 +114,7 @@ pub(crate) fn take(host: &dyn HostMut, seen: &Seen, change: &Change) -> Result<T
         Change::MovePages { task, from, to } => pages::take(host, seen, *task, (from, to)),
         // The component that does the work signals the processes; the step only records what to
         // undo.
-        Change::SignalProcesses { .. } => Ok(Taken::Done(Vec::new())),
+        Change::SignalProcesses { .. } => Ok(ChangeOutcome::Done(Vec::new())),
     }
 }
 
@@ -124,7 +128,7 @@ pub(crate) fn verify(
     host: &dyn Host,
     hierarchy: &Hierarchy<'_>,
     change: &Change,
-) -> Result<Shown, HostError> {
+) -> Result<ReadBack, HostError> {
     match change {
         Change::WriteFile { path, value } if resctrl::is_inside(path) => {
             resctrl::verify(host, path, value)

@@ -14,13 +14,13 @@ use std::ops::ControlFlow;
 use pinfold_host::{HostError, HostMut, paths};
 use pinfold_model::{Change, CpuSet, Finding, Plan, Step, TaskId, Undo};
 
-use crate::actuators::{self, Shown, Taken};
+use crate::actuators::{self, ChangeOutcome, ReadBack};
 use crate::cpusets::{self, Hierarchy};
 use crate::error::ApplyError;
-use crate::journal::{Earlier, Journal, JournalError, Outcome};
-use crate::layers::{self, Others, first_undo};
+use crate::journal::{EarlierUndo, Journal, JournalError, Outcome};
+use crate::layers::{self, OtherPlacements, first_undo};
 use crate::steps::{Planned, group_name, plan_steps_in};
-use crate::tasks::{Seen, Target};
+use crate::tasks::{LiveThreads, Target};
 use crate::undo::undo;
 
 mod affected_tasks;
@@ -185,7 +185,7 @@ struct Run<'r, 'c, 'o> {
     /// Whether a refused tunable ends the apply.
     required: bool,
     /// Other active placements. Read when a step first needs them, and again for each pass.
-    others: Option<Others>,
+    others: Option<OtherPlacements>,
 }
 
 impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
@@ -218,7 +218,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             self.find(findings);
             steps.retain_mut(|step| self.is_new(step));
             // The steps of the first pass follow at once; later passes list the threads again.
-            let mut seen = Some(Seen::listed(listed));
+            let mut seen = Some(LiveThreads::listed(listed));
             let Some(first) = steps.first() else {
                 return Ok(self.journal.flush()?);
             };
@@ -289,7 +289,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         &mut self,
         hierarchy: &Hierarchy<'_>,
         batch: &[Step],
-        seen: Option<Seen>,
+        seen: Option<LiveThreads>,
     ) -> Result<(), Failure> {
         let next = self.journal.record().step_count();
         for (step, index) in batch.iter().zip(next..) {
@@ -299,8 +299,8 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         let first = self.journal.write_steps(batch, earlier)?;
         let seen = match (seen, batch.iter().any(is_light)) {
             (Some(seen), _) => seen,
-            (None, true) => Seen::of(self.host, self.journal.record().header.vm)?,
-            (None, false) => Seen::default(),
+            (None, true) => LiveThreads::of(self.host, self.journal.record().header.vm)?,
+            (None, false) => LiveThreads::default(),
         };
         for (step, index) in batch.iter().zip(first..) {
             self.report(Point::AfterJournal, index, step)?;
@@ -313,7 +313,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         Ok(())
     }
 
-    fn others(&mut self) -> Result<&Others, JournalError> {
+    fn others(&mut self) -> Result<&OtherPlacements, JournalError> {
         let others = match self.others.take() {
             Some(others) => others,
             None => self.journal.others(self.host)?,
@@ -326,7 +326,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         &mut self,
         hierarchy: &Hierarchy<'_>,
         batch: &[Step],
-    ) -> Result<Vec<Vec<Earlier>>, Failure> {
+    ) -> Result<Vec<Vec<EarlierUndo>>, Failure> {
         let mut all = Vec::new();
         // Most threads may use all CPUs, so the online list is read once, not per thread.
         let online = match batch.iter().any(is_light) {
@@ -356,7 +356,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         hierarchy: &Hierarchy<'_>,
         step: &Step,
         online: &CpuSet,
-    ) -> Result<Option<Earlier>, Failure> {
+    ) -> Result<Option<EarlierUndo>, Failure> {
         let Undo::SetAffinity { task, original } = &step.undo else { return Ok(None) };
         if online.is_subset(original) || self.others()?.is_empty() {
             return Ok(None);
@@ -374,7 +374,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
 
     fn take_one(
         &mut self,
-        (hierarchy, seen): (&Hierarchy<'_>, &Seen),
+        (hierarchy, seen): (&Hierarchy<'_>, &LiveThreads),
         index: usize,
         step: &Step,
     ) -> Result<(), Failure> {
@@ -385,38 +385,40 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             self.settled.insert(settled(&step.change));
         }
         let shown = match taken {
-            Taken::Gone => Shown::Gone,
-            Taken::Refused { error, finding: _ } if self.required => return Err(refused(error)),
-            Taken::Refused { error: _, finding } => {
+            ChangeOutcome::Gone => ReadBack::Gone,
+            ChangeOutcome::Refused { error, finding: _ } if self.required => {
+                return Err(refused(error));
+            }
+            ChangeOutcome::Refused { error: _, finding } => {
                 self.settled.insert(settled(&step.change));
                 self.journal.note(index, Outcome::Skipped, None);
                 self.find(vec![finding]);
                 return Ok(());
             }
-            Taken::Done(findings) => {
+            ChangeOutcome::Done(findings) => {
                 self.find(findings);
                 self.shown(hierarchy, &step.change).map_err(refused)?
             }
         };
         let mut given = None;
         match shown {
-            Shown::AsAsked => {}
-            Shown::Given { value, finding } => {
+            ReadBack::AsAsked => {}
+            ReadBack::Given { value, finding } => {
                 self.settled.insert(settled(&step.change));
                 self.find(vec![finding]);
                 given = Some(value);
             }
-            Shown::Less(finding) => {
+            ReadBack::Less(finding) => {
                 self.settled.insert(settled(&step.change));
                 self.find(vec![finding]);
             }
-            Shown::Gone => {
+            ReadBack::Gone => {
                 let text = format!("{}: it has ended meanwhile", step.change);
                 self.journal.note(index, Outcome::Skipped, None);
                 self.find(vec![Finding::note("threads", text)]);
                 return Ok(());
             }
-            Shown::Other { wanted, found } => {
+            ReadBack::Other { wanted, found } => {
                 return Err(Failure::NotSo { index, step: Box::new(step.clone()), wanted, found });
             }
         }
@@ -426,10 +428,10 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
     }
 
     /// The value that the kernel shows. For a change that completes late, waits for it first.
-    fn shown(&self, hierarchy: &Hierarchy<'_>, change: &Change) -> Result<Shown, HostError> {
+    fn shown(&self, hierarchy: &Hierarchy<'_>, change: &Change) -> Result<ReadBack, HostError> {
         let mut shown = actuators::verify(self.host, hierarchy, change)?;
         for _ in 0..actuators::LATE_LOOKS {
-            if !matches!(shown, Shown::Given { .. }) || !actuators::comes_late(change) {
+            if !matches!(shown, ReadBack::Given { .. }) || !actuators::comes_late(change) {
                 break;
             }
             self.journal.clock().sleep_ns(actuators::LATE_PAUSE_NS);

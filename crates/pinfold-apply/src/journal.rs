@@ -28,11 +28,11 @@ use pinfold_model::{CpuSet, Step, TaskId, Tid};
 
 pub use error::JournalError;
 pub(crate) use record::RESTARTED;
-pub use record::{Earlier, Entry, Header, Namespaces, Outcome, Record};
+pub use record::{EarlierUndo, Entry, Header, Namespaces, Outcome, Record};
 pub(crate) use storage::Storage;
 
 use self::marks::{Mark, Marks};
-use crate::layers::Others;
+use crate::layers::OtherPlacements;
 use crate::tasks::{self, Target};
 
 /// Number of ended journals that are kept for the reader. Older ones are removed once there are
@@ -378,7 +378,7 @@ impl<'c> Journal<'c> {
     pub(crate) fn write_steps(
         &mut self,
         steps: &[Step],
-        earlier: Vec<Vec<Earlier>>,
+        earlier: Vec<Vec<EarlierUndo>>,
     ) -> Result<usize, JournalError> {
         let first = self.record.step_count();
         let earlier = earlier.into_iter().chain(std::iter::repeat_with(Vec::new));
@@ -394,7 +394,7 @@ impl<'c> Journal<'c> {
 
     /// The other active placements, of this state directory and of those that the marks name. A
     /// damaged or foreign journal, which `pinfold journal` lists, is ignored.
-    pub(crate) fn others(&self, host: &dyn Host) -> Result<Others, JournalError> {
+    pub(crate) fn others(&self, host: &dyn Host) -> Result<OtherPlacements, JournalError> {
         let boot_id = record::boot_id(host).map_err(JournalError::Host)?;
         let names = self.files.list()?.into_iter();
         let names = names.filter(|name| name.ends_with(SUFFIX) && *name != self.name);
@@ -416,7 +416,7 @@ impl<'c> Journal<'c> {
             let is_active = !record.has_ended() && record.header.boot_id == boot_id;
             is_active.then_some((path, record))
         });
-        Ok(Others::new(records.collect()))
+        Ok(OtherPlacements::new(records.collect()))
     }
 
     /// Writes bystanders' masks to disk.

@@ -8,7 +8,7 @@
 //! original 0     A sets 1     B finds 1, sets 2     undo A     undo B → 0, not 1
 //! ```
 //! So the step of B is journalled with the undo of A, and with those that A had recorded itself
-//! ([`Earlier`]). An undo restores the value of the nearest of them that is still active, or the
+//! ([`EarlierUndo`]). An undo restores the value of the nearest of them that is still active, or the
 //! original of the last one if none is. If another placement has replaced a placement's value
 //! since, the undo of that other one restores it. A placement never writes to another placement's
 //! journal, because that one's process may be writing to it.
@@ -19,13 +19,13 @@ use pinfold_host::paths;
 use pinfold_model::{Change, Keeper, Step, TaskId, Undo};
 
 use crate::actuators;
-use crate::journal::{Earlier, Entry, Header, Outcome, Record};
+use crate::journal::{EarlierUndo, Entry, Header, Outcome, Record};
 
 /// The other active placements, each with the path of its journal.
 #[derive(Debug, Default)]
-pub(crate) struct Others(Vec<(String, Record)>);
+pub(crate) struct OtherPlacements(Vec<(String, Record)>);
 
-impl Others {
+impl OtherPlacements {
     pub(crate) fn new(active: Vec<(String, Record)>) -> Self {
         Self(active)
     }
@@ -35,7 +35,7 @@ impl Others {
     }
 
     /// The undos of those placements whose value a step has found, the latest first.
-    pub(crate) fn earlier(&self, step: &Step) -> Vec<Earlier> {
+    pub(crate) fn earlier(&self, step: &Step) -> Vec<EarlierUndo> {
         let holders: Vec<(&String, &Record)> = self
             .0
             .iter()
@@ -47,7 +47,7 @@ impl Others {
         };
         let Some((path, last)) = holders.iter().find(is_last) else { return Vec::new() };
         let Some(undo) = first_undo(last, &step.undo) else { return Vec::new() };
-        let one = Earlier {
+        let one = EarlierUndo {
             journal: (*path).clone(),
             created_unix_s: last.header.created_unix_s,
             undo: undo.clone(),
@@ -57,7 +57,7 @@ impl Others {
 
     /// For a thread whose mask equals its whole cpuset: the undo of the placement that has narrowed
     /// one of these groups. When that is reverted, the thread has all CPUs.
-    pub(crate) fn narrowing(&self, lineage: &[String], undo: &Undo) -> Option<Earlier> {
+    pub(crate) fn narrowing(&self, lineage: &[String], undo: &Undo) -> Option<EarlierUndo> {
         let sets = |record: &Record| {
             let mut lists = lineage.iter().map(|group| paths::cpuset_cpus(group));
             lists.any(|list| {
@@ -68,7 +68,7 @@ impl Others {
         };
         let (journal, record) = self.0.iter().find(|(_, record)| sets(record))?;
         let created_unix_s = record.header.created_unix_s;
-        Some(Earlier { journal: journal.clone(), created_unix_s, undo: undo.clone() })
+        Some(EarlierUndo { journal: journal.clone(), created_unix_s, undo: undo.clone() })
     }
 
     /// The placement that changed the setting of a step after `own` did.
@@ -79,7 +79,7 @@ impl Others {
 
     /// A copy of the record whose steps restore the values that are the original ones now.
     pub(crate) fn resolved<'r>(&self, record: &'r Record) -> Cow<'r, Record> {
-        let is_active = |one: &Earlier| {
+        let is_active = |one: &EarlierUndo| {
             let same = |(path, of): &(String, Record)| {
                 *path == one.journal && of.header.created_unix_s == one.created_unix_s
             };
@@ -129,7 +129,7 @@ fn is_same_thing(undo: &Undo, earlier: &Undo) -> bool {
 }
 
 /// The earlier placements that the first step for a setting has recorded.
-fn earlier_of<'r>(record: &'r Record, undo: &Undo) -> &'r [Earlier] {
+fn earlier_of<'r>(record: &'r Record, undo: &Undo) -> &'r [EarlierUndo] {
     let noted = record.entries.iter().find_map(|entry| match entry {
         Entry::Step { step, earlier, .. } if is_same_thing(undo, &step.undo) => Some(earlier),
         Entry::Step { .. } | Entry::Outcome { .. } | Entry::Masks(_) | Entry::End { .. } => None,
@@ -141,7 +141,7 @@ fn earlier_of<'r>(record: &'r Record, undo: &Undo) -> &'r [Earlier] {
 /// itself.
 fn is_above(record: &Record, (path, header): (&String, &Header), undo: &Undo) -> bool {
     let is_below =
-        |one: &Earlier| one.journal == *path && one.created_unix_s == header.created_unix_s;
+        |one: &EarlierUndo| one.journal == *path && one.created_unix_s == header.created_unix_s;
     earlier_of(record, undo).iter().any(is_below)
         && record
             .steps()

@@ -33,15 +33,15 @@ mod watch;
 pub use apply::{Applied, Event, Observer, Point, apply, take_steps, unobserved};
 pub use error::{ApplyError, Refusal};
 pub use journal::{
-    Earlier, Entry, Header, JOURNALS, Journal, JournalError, Journals, Namespaces, NewJournal,
+    EarlierUndo, Entry, Header, JOURNALS, Journal, JournalError, Journals, Namespaces, NewJournal,
     Outcome, Record, Summary, remove_void_marks, void_marks,
 };
 pub use knobs::{KnobStatus, knobs};
 pub use missing_cgroups::vanished;
 pub use resctrl_monitor::{Counter, monitored};
-pub use rt_watchdog::{Demoted, real_time_priority, take_rights};
+pub use rt_watchdog::{DemotedThread, real_time_priority, take_rights};
 pub use status::{Intruder, RoleStatus, Status, status};
 pub use steps::{Planned, group_name, online_steps, plan_steps};
-pub use tasks::{Kept, Rules, Target};
+pub use tasks::{ManagedSetting, Rules, Target};
 pub use undo::{UndoReport, undo, undo_observed};
-pub use watch::{Extent, Glance, MAX_REPAIRS, Roles, WatchEvent, Watcher};
+pub use watch::{Extent, MAX_REPAIRS, QuickCheck, Roles, WatchEvent, Watcher};

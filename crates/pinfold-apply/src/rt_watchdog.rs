@@ -15,7 +15,7 @@ use crate::tasks;
 
 /// A thread whose real-time policy was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Demoted {
+pub struct DemotedThread {
     /// The thread.
     pub task: TaskId,
     /// The policy before.
@@ -36,7 +36,7 @@ pub fn real_time_priority(plan: &Plan) -> Option<u8> {
 ///
 /// # Errors
 /// [`HostError`] of the first thread that could not be changed; all others were tried.
-pub fn take_rights(host: &dyn HostMut, record: &Record) -> Result<Vec<Demoted>, HostError> {
+pub fn take_rights(host: &dyn HostMut, record: &Record) -> Result<Vec<DemotedThread>, HostError> {
     let mut former: BTreeMap<TaskId, Policy> = BTreeMap::new();
     for (_, step) in record.steps() {
         if let Undo::SetPolicy { task, original } = &step.undo {
@@ -64,7 +64,7 @@ fn demote(
     former: &BTreeMap<TaskId, Policy>,
     before: &[TaskId],
     tid: Tid,
-) -> Result<Option<Demoted>, HostError> {
+) -> Result<Option<DemotedThread>, HostError> {
     let Some(stat) = tasks::stat(host, tid)? else { return Ok(None) };
     let task = stat.task();
     let to = match former.get(&task) {
@@ -79,7 +79,7 @@ fn demote(
         return Ok(None);
     }
     let set = tasks::unless_gone(host.set_policy(tid, to))?;
-    Ok(set.map(|()| Demoted { task, from, to }))
+    Ok(set.map(|()| DemotedThread { task, from, to }))
 }
 
 fn priority(policy: Policy) -> Option<u8> {

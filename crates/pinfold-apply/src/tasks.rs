@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use pinfold_host::proc_stat::{self, ProcStat};
-use pinfold_host::{Host, HostError, Roll, ThreadSet, paths, proc_status};
+use pinfold_host::{Host, HostError, ThreadList, ThreadSet, paths, proc_status};
 use pinfold_model::{Finding, Role, Setting, TaskId, Tid, VnodePlan};
 
 /// What a plan is applied to: one virtual machine and the loads that Pinfold started with it.
@@ -23,15 +23,15 @@ pub struct Target {
     pub own: Vec<TaskId>,
     /// Settings that another program manages for the machine, with the values that correspond to
     /// the plan. Empty for a machine that only Pinfold manages.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<ManagedSetting>,
     /// The threads of its process, if discovery confirmed that there are no others. The caller of
     /// apply need not list them again while it is unchanged.
-    pub roll: Option<Roll>,
+    pub roll: Option<ThreadList>,
 }
 
 /// A setting that another program manages and that the plan gives a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct ManagedSetting {
     /// The setting.
     pub setting: Setting,
     /// Its value, in the syntax of the managing program.
@@ -72,7 +72,7 @@ impl Target {
 
     /// The setting that determines the masks of a role's threads.
     #[must_use]
-    pub(crate) fn kept(&self, role: &Role) -> Option<&Kept> {
+    pub(crate) fn kept(&self, role: &Role) -> Option<&ManagedSetting> {
         self.kept.iter().find(|kept| kept.rules == Rules::Masks(role.clone()))
     }
 
@@ -166,9 +166,9 @@ pub(crate) fn confirm_missing(host: &dyn Host, path: &str) -> Result<(), HostErr
 /// They are identified by number alone. The kernel reuses the number of an ended thread only after
 /// it has used all others, which takes longer than the steps that share one check.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(Vec<Tid>);
+pub(crate) struct LiveThreads(Vec<Tid>);
 
-impl Seen {
+impl LiveThreads {
     /// Threads that were listed just now.
     pub(crate) fn listed(threads: Vec<Tid>) -> Self {
         Self(threads)

@@ -16,7 +16,7 @@ use pinfold_model::{Command, CpuSet, Finding, Step, TaskId, Tid};
 
 use crate::actuators::{self, Reverted, UndoContext};
 use crate::journal::{Header, Journal, Outcome, RESTARTED, Record};
-use crate::layers::Others;
+use crate::layers::OtherPlacements;
 use crate::missing_cgroups::vanished;
 use crate::tasks;
 
@@ -132,7 +132,7 @@ pub fn undo_observed(
     note_born(host, journal, &mut report);
     let others = journal.others(host).unwrap_or_else(|error| {
         report.fail("what other placements have set", &error);
-        Others::default()
+        OtherPlacements::default()
     });
     let record = journal.record().clone();
     let record = others.resolved(&record);
@@ -213,7 +213,7 @@ type Watched<'w> = (&'w mut UndoReport, &'w mut dyn FnMut(usize, &Step) -> Contr
 fn replay(
     past: &UndoContext<'_>,
     record: &Record,
-    (journal, others): (&mut Journal<'_>, &Others),
+    (journal, others): (&mut Journal<'_>, &OtherPlacements),
     (report, observer): Watched<'_>,
 ) -> ControlFlow<()> {
     let mut later = Vec::new();

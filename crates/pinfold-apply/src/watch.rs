@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_host::{Host, HostMut, paths};
 use pinfold_model::{Change, CpuSet, Finding, Plan, Policy, Role, Step, TaskId, Tid, Undo};
 
-use crate::actuators::{self, Shown, Taken, UndoContext};
+use crate::actuators::{self, ChangeOutcome, ReadBack, UndoContext};
 use crate::cpusets::{self, Hierarchy};
 use crate::error::ApplyError;
 use crate::journal::{Journal, Outcome, Record};
@@ -25,7 +25,7 @@ use crate::knobs::{self, KnobStatus};
 use crate::layers::first_undo;
 use crate::status::health;
 use crate::steps::plan_threads;
-use crate::tasks::{self, Seen, Target};
+use crate::tasks::{self, LiveThreads, Target};
 use attribution::LikelyCause;
 use groups::Groups;
 use vhost::VhostWorkers;
@@ -116,7 +116,7 @@ pub enum WatchEvent {
 
 /// Result of a [glance](Watcher::glance).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Glance {
+pub enum QuickCheck {
     /// No change within the checked [`Extent`].
     Quiet,
     /// A change: call [`Watcher::put_right`], which reads all threads.
@@ -218,9 +218,9 @@ impl Watcher {
         extent: Extent,
     ) -> Result<Vec<WatchEvent>, ApplyError> {
         match self.glance(host, extent)? {
-            Glance::Quiet => Ok(Vec::new()),
-            Glance::Look => self.put_right(host, journal, roles),
-            Glance::Ended => Ok(vec![WatchEvent::Ended]),
+            QuickCheck::Quiet => Ok(Vec::new()),
+            QuickCheck::Look => self.put_right(host, journal, roles),
+            QuickCheck::Ended => Ok(vec![WatchEvent::Ended]),
         }
     }
 
@@ -229,16 +229,16 @@ impl Watcher {
     ///
     /// # Errors
     /// [`ApplyError::Host`] if the host cannot be read.
-    pub fn glance(&mut self, host: &dyn Host, extent: Extent) -> Result<Glance, ApplyError> {
+    pub fn glance(&mut self, host: &dyn Host, extent: Extent) -> Result<QuickCheck, ApplyError> {
         if self.ended {
-            return Ok(Glance::Quiet);
+            return Ok(QuickCheck::Quiet);
         }
         let links = self.count(host)?;
         // A machine that has ended remains a zombie until its parent reaps it.
         let is_there = extent == Extent::TaskEvents || tasks::is_alive(host, self.vm)?;
         let Some(links) = links.filter(|_| is_there) else {
             self.ended = true;
-            return Ok(Glance::Ended);
+            return Ok(QuickCheck::Ended);
         };
         let differs = match extent {
             Extent::TaskEvents => false,
@@ -252,7 +252,7 @@ impl Watcher {
             self.ask_for_helpers |= self.helpers.are_missing(host, &self.target, &self.seen);
         }
         let differs = differs || self.ask_for_helpers;
-        Ok(if links != self.links || differs { Glance::Look } else { Glance::Quiet })
+        Ok(if links != self.links || differs { QuickCheck::Look } else { QuickCheck::Quiet })
     }
 
     /// The second half of a [tick](Watcher::tick): reads all threads and corrects what can be
@@ -628,15 +628,15 @@ fn place(host: &dyn HostMut, hierarchy: &Hierarchy<'_>, step: &Step) -> Result<b
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
     };
-    match actuators::take(host, &Seen::default(), &step.change).map_err(reported)? {
-        Taken::Gone => return Ok(false),
-        Taken::Refused { error, .. } => return Err(reported(error)),
-        Taken::Done(_) => {}
+    match actuators::take(host, &LiveThreads::default(), &step.change).map_err(reported)? {
+        ChangeOutcome::Gone => return Ok(false),
+        ChangeOutcome::Refused { error, .. } => return Err(reported(error)),
+        ChangeOutcome::Done(_) => {}
     }
     match actuators::verify(host, hierarchy, &step.change).map_err(reported)? {
-        Shown::AsAsked | Shown::Less(_) | Shown::Given { .. } => Ok(true),
-        Shown::Gone => Ok(false),
-        Shown::Other { wanted, found } => {
+        ReadBack::AsAsked | ReadBack::Less(_) | ReadBack::Given { .. } => Ok(true),
+        ReadBack::Gone => Ok(false),
+        ReadBack::Other { wanted, found } => {
             Err(format!("the kernel shows {found} instead of {wanted}"))
         }
     }

@@ -15,7 +15,7 @@ mod common;
 
 use std::sync::{Mutex, PoisonError};
 
-use common::stage::{ARGUMENTS, ROLE, Stage, be_machine, id, live_plan, target};
+use common::stage::{ARGUMENTS, ROLE, TestHost, be_machine, id, live_plan, target};
 use common::{PLAN_TEXT, times};
 use pinfold_apply::{Journals, NewJournal, apply, undo, unobserved};
 use pinfold_host::files::StateDir;
@@ -65,7 +65,7 @@ fn held(host: &LiveHost) -> (usize, u64) {
 #[test]
 fn cycles_on_the_real_machine_leave_nothing_behind() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut stage = match Stage::set("cycles") {
+    let mut stage = match TestHost::set("cycles") {
         Ok(stage) => stage,
         Err(why) => return eprintln!("skipped: {why}"),
     };
@@ -100,7 +100,7 @@ fn cycles_on_the_real_machine_leave_nothing_behind() {
 #[test]
 fn kills_at_random_moments_are_undone() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut stage = match Stage::set("random") {
+    let mut stage = match TestHost::set("random") {
         Ok(stage) => stage,
         Err(why) => return eprintln!("skipped: {why}"),
     };

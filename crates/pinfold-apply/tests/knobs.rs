@@ -29,9 +29,9 @@ fn case() -> Case {
     case
 }
 
-struct Known(Vec<(TaskId, Role)>);
+struct KnownRoles(Vec<(TaskId, Role)>);
 
-impl Roles for Known {
+impl Roles for KnownRoles {
     fn roles(&mut self, _: &dyn Host, _: Tid) -> Result<Vec<(TaskId, Role)>, String> {
         Ok(self.0.clone())
     }
@@ -69,7 +69,7 @@ fn the_watch_reports_of_a_knob_once_each_time_and_leaves_it() {
     bench.apply(&case).unwrap();
     let mut journal = bench.reopen(&case);
     let mut watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
-    let mut roles = Known(case.target.threads.clone());
+    let mut roles = KnownRoles(case.target.threads.clone());
     let mut tick = || {
         let events = watcher.tick(&case.host, &mut journal, &mut roles, Extent::Masks).unwrap();
         events

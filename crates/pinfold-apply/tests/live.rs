@@ -16,7 +16,7 @@ mod common;
 use std::io::Write as _;
 use std::ops::ControlFlow;
 
-use common::stage::{ARGUMENTS, ROLE, Stage, be_machine, id, list, live_plan, target, threads};
+use common::stage::{ARGUMENTS, ROLE, TestHost, be_machine, id, list, live_plan, target, threads};
 use common::{PLAN_TEXT, set};
 use pinfold_apply::{
     Event, Journals, NewJournal, Point, UndoReport, apply, plan_steps, status, undo,
@@ -62,7 +62,7 @@ fn be_pinfold() {
 
 #[test]
 fn a_real_kill_at_every_point_of_every_step_is_undone() {
-    let mut stage = match Stage::set("kill") {
+    let mut stage = match TestHost::set("kill") {
         Ok(stage) => stage,
         Err(why) => return eprintln!("skipped: {why}"),
     };
@@ -100,7 +100,7 @@ fn a_real_kill_at_every_point_of_every_step_is_undone() {
 
 #[test]
 fn a_plan_is_active_on_real_threads_and_undone() {
-    let mut stage = match Stage::set("apply") {
+    let mut stage = match TestHost::set("apply") {
         Ok(stage) => stage,
         Err(why) => return eprintln!("skipped: {why}"),
     };

@@ -11,7 +11,7 @@ mod common;
 
 use common::{Bench, Case, assert_same, set, v1, v1_machine_group, v2};
 use pinfold_apply::{ApplyError, Refusal, plan_steps, status};
-use pinfold_host::{Host, HostError, HostMut as _, Roll, ThreadSet, paths};
+use pinfold_host::{Host, HostError, HostMut as _, ThreadList, ThreadSet, paths};
 use pinfold_model::{Change, CpuSet, Finding, IsolationScope, Policy, Role, Tid};
 use pinfold_sim::{SimHost, SimTask};
 
@@ -321,7 +321,7 @@ fn a_thread_that_was_born_since_the_roll_is_placed() {
     let tids: Vec<Tid> = listed.iter().map(|name| Tid(name.parse().unwrap())).collect();
     let thread_set = ThreadSet::of(&case.host, Tid(500)).unwrap();
     assert_eq!(thread_set.threads(), tids.len());
-    case.target.roll = Some(Roll { thread_set, tids });
+    case.target.roll = Some(ThreadList { thread_set, tids });
     assert!(case.host.clone_thread(Tid(501), Tid(510)));
     bench.apply(&case).unwrap();
     assert_eq!(case.host.affinity(Tid(510)).unwrap(), case.host.affinity(Tid(500)).unwrap());

@@ -158,9 +158,9 @@ fn what_cannot_be_is_reported_with_a_hint() {
     }
 }
 
-struct Known(Vec<(TaskId, Role)>);
+struct KnownRoles(Vec<(TaskId, Role)>);
 
-impl Roles for Known {
+impl Roles for KnownRoles {
     fn roles(&mut self, _: &dyn Host, _: Tid) -> Result<Vec<(TaskId, Role)>, String> {
         Ok(self.0.clone())
     }
@@ -173,18 +173,19 @@ fn a_worker_that_a_vcpu_makes_leaves_the_partition_and_an_invalid_one_is_reporte
     bench.apply(&case).unwrap();
     let mut journal = bench.reopen(&case);
     let mut watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
-    let mut roles = Known(case.target.threads.clone());
+    let mut roles = KnownRoles(case.target.threads.clone());
     assert!(case.host.clone_thread(Tid(501), Tid(590)));
     let part = group_of(&case.host, 501);
     assert_eq!(group_of(&case.host, 590), part);
-    let tick =
-        |watcher: &mut Watcher, journal: &mut pinfold_apply::Journal<'_>, roles: &mut Known| {
-            let mut all = Vec::new();
-            for _ in 0..4 {
-                all.extend(watcher.tick(&case.host, journal, roles, Extent::Groups).unwrap());
-            }
-            all
-        };
+    let tick = |watcher: &mut Watcher,
+                journal: &mut pinfold_apply::Journal<'_>,
+                roles: &mut KnownRoles| {
+        let mut all = Vec::new();
+        for _ in 0..4 {
+            all.extend(watcher.tick(&case.host, journal, roles, Extent::Groups).unwrap());
+        }
+        all
+    };
     tick(&mut watcher, &mut journal, &mut roles);
     assert_eq!(group_of(&case.host, 590), group_of(&case.host, VM));
     assert_eq!(case.host.affinity(Tid(590)).unwrap(), set("0,4"));
@@ -378,7 +379,7 @@ fn a_group_that_vanishes_is_named_and_nothing_else_is_lost() {
     let [lost] = &reported()[..] else { panic!("{:?}", reported()) };
     assert!(lost.text.contains(&part) && lost.severity == Severity::Warning, "{lost:?}");
     let mut watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
-    let mut roles = Known(case.target.threads.clone());
+    let mut roles = KnownRoles(case.target.threads.clone());
     let mut journal = bench.reopen(&case);
     watcher.tick(&case.host, &mut journal, &mut roles, Extent::Groups).unwrap();
     assert_eq!(case.host.affinity(Tid(501)).unwrap(), set("2"), "the watch goes on");

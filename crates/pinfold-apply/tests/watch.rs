@@ -33,14 +33,14 @@ impl Roles for Reported {
     }
 }
 
-struct Scene<'b> {
+struct TestMachine<'b> {
     case: &'b Case,
     journal: Journal<'b>,
     watcher: Watcher,
     reported: Reported,
 }
 
-impl<'b> Scene<'b> {
+impl<'b> TestMachine<'b> {
     fn new(case: &'b Case, bench: &'b Bench) -> Self {
         let mut journal = bench.begin(case);
         apply(&case.host, &case.plan, &case.target, &mut journal, &mut unobserved()).unwrap();
@@ -72,7 +72,7 @@ fn born(host: &SimHost, tid: u32) -> TaskId {
 #[test]
 fn a_quiet_tick_asks_nothing() {
     let (case, bench) = (v1(), Bench::new());
-    let mut scene = Scene::new(&case, &bench);
+    let mut scene = TestMachine::new(&case, &bench);
     let (changes, steps) = (case.host.changes().len(), scene.journal.record().step_count());
     for _ in 0..20 {
         assert_eq!(scene.tick(), []);
@@ -89,7 +89,7 @@ fn a_hotplugged_vcpu_is_placed_at_the_next_tick() {
     second.role = Role::Vcpu(1);
     case.plan.vnodes[0].threads.insert(1, second);
     let expected = case.host.clone();
-    let mut scene = Scene::new(&case, &bench);
+    let mut scene = TestMachine::new(&case, &bench);
     let task = born(&case.host, 510);
     scene.reported.roles.push((task, Role::Vcpu(1)));
     let events = scene.tick();
@@ -115,7 +115,7 @@ fn a_hotplugged_vcpu_of_a_domain_is_placed_through_libvirt() {
     kept.rules = Rules::Masks(Role::Vcpu(1));
     case.target.kept.push(kept.clone());
     let before = case.host.affinity(Tid(500)).unwrap();
-    let mut scene = Scene::new(&case, &bench);
+    let mut scene = TestMachine::new(&case, &bench);
     let task = born(&case.host, 510);
     case.host.keep_pin(kept.setting.clone(), None, &[Tid(510)]);
     scene.reported.roles.push((task, Role::Vcpu(1)));
@@ -132,7 +132,7 @@ fn a_hotplugged_vcpu_of_a_domain_is_placed_through_libvirt() {
 fn a_worker_that_inherited_the_right_mask_needs_no_step_and_is_freed_by_undo() {
     let (case, bench) = (v2().with(IsolationScope::Host), Bench::new());
     let expected = case.host.clone();
-    let mut scene = Scene::new(&case, &bench);
+    let mut scene = TestMachine::new(&case, &bench);
     let steps = scene.journal.record().step_count();
     born(&case.host, 510);
     assert_eq!(scene.tick(), []);
@@ -150,7 +150,7 @@ fn a_worker_that_inherited_the_right_mask_needs_no_step_and_is_freed_by_undo() {
 #[test]
 fn a_vhost_thread_outside_the_process_is_found_by_its_device() {
     let (case, bench) = (v1(), Bench::new());
-    let mut scene = Scene::new(&case, &bench);
+    let mut scene = TestMachine::new(&case, &bench);
     assert_eq!(scene.look(Extent::Masks), []);
     assert_eq!(scene.reported.asked, 0, "no device, no question");
     let open = |task: &mut SimTask| task.descriptors.push("/dev/vhost-net".to_owned());
@@ -180,7 +180,7 @@ fn a_vhost_thread_outside_the_process_is_found_by_its_device() {
 fn drift_is_repaired_some_times_and_then_left() {
     let (case, bench) = (v1(), Bench::new());
     let before = case.host.snapshot();
-    let mut scene = Scene::new(&case, &bench);
+    let mut scene = TestMachine::new(&case, &bench);
     for _ in 0..MAX_REPAIRS {
         case.host.set_affinity(Tid(501), &set("0")).unwrap();
         let events = scene.look(Extent::Masks);
@@ -209,7 +209,7 @@ fn drift_is_repaired_some_times_and_then_left() {
 fn who_may_have_moved_a_thread_is_reported() {
     let clue_of = |case: &Case, mask: &str| {
         let bench = Bench::new();
-        let mut scene = Scene::new(case, &bench);
+        let mut scene = TestMachine::new(case, &bench);
         case.host.set_affinity(Tid(501), &set(mask)).unwrap();
         let events = scene.look(Extent::Masks);
         let [WatchEvent::Repaired { clue, found, .. }] = &events[..] else { panic!("{events:?}") };
@@ -226,7 +226,7 @@ fn who_may_have_moved_a_thread_is_reported() {
 #[test]
 fn a_group_that_a_person_wrote_to_is_reported_and_masks_are_put_right() {
     let (case, bench) = (v1_machine_group(), Bench::new());
-    let mut scene = Scene::new(&case, &bench);
+    let mut scene = TestMachine::new(&case, &bench);
     let path = paths::cpuset_cpus("/sys/fs/cgroup/cpuset/machine/vm1");
     assert!(scene.watcher.files().any(|file| *file == path), "{path}");
     assert_eq!(scene.look(Extent::Groups), []);
@@ -249,7 +249,7 @@ fn a_group_that_a_person_wrote_to_is_reported_and_masks_are_put_right() {
 #[test]
 fn a_machine_that_was_moved_and_its_group_that_vanished_are_reported() {
     let (case, bench) = (v1_machine_group(), Bench::new());
-    let mut scene = Scene::new(&case, &bench);
+    let mut scene = TestMachine::new(&case, &bench);
     let mount = "/sys/fs/cgroup/cpuset";
     for tid in [500, 501, 502, 503] {
         let file = paths::cgroup_tasks(&format!("{mount}/machine/vm2"));
@@ -270,7 +270,7 @@ fn a_machine_that_was_moved_and_its_group_that_vanished_are_reported() {
 #[test]
 fn a_thread_without_a_role_is_asked_for_again_soon() {
     let (case, bench) = (v1(), Bench::new());
-    let mut scene = Scene::new(&case, &bench);
+    let mut scene = TestMachine::new(&case, &bench);
     assert!(!scene.watcher.has_questions());
     let task = born(&case.host, 510);
     scene.tick();
@@ -287,7 +287,7 @@ fn a_thread_without_a_role_is_asked_for_again_soon() {
 #[test]
 fn a_dead_socket_is_reported_and_new_threads_follow_the_emulator() {
     let (case, bench) = (v1(), Bench::new());
-    let mut scene = Scene::new(&case, &bench);
+    let mut scene = TestMachine::new(&case, &bench);
     scene.reported.dead = true;
     assert!(case.host.clone_thread(Tid(501), Tid(510)));
     let events = scene.tick();
@@ -302,7 +302,7 @@ fn a_dead_socket_is_reported_and_new_threads_follow_the_emulator() {
 #[test]
 fn a_refused_placement_is_reported_and_not_fatal() {
     let (case, bench) = (v1(), Bench::new());
-    let mut scene = Scene::new(&case, &bench);
+    let mut scene = TestMachine::new(&case, &bench);
     assert!(case.host.clone_thread(Tid(501), Tid(510)));
     case.host.fail_on("set_affinity 510", 22);
     let events = scene.tick();
@@ -316,7 +316,7 @@ fn a_refused_placement_is_reported_and_not_fatal() {
 fn the_end_of_the_machine_is_reported_once() {
     let (case, bench) = (v1().with(IsolationScope::Own), Bench::new());
     let expected = case.host.clone();
-    let mut scene = Scene::new(&case, &bench);
+    let mut scene = TestMachine::new(&case, &bench);
     case.host.exit(Tid(500));
     assert_eq!(scene.tick(), [WatchEvent::Ended]);
     assert_eq!(scene.tick(), []);

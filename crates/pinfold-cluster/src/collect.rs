@@ -16,8 +16,8 @@ use pinfold_study::study::{Event, Progress, TrialSlot, Update};
 use crate::collector::{Accepted, Ask, Collector, Failed, Limits};
 use crate::documents::{OWN_VERSION, Options, refused};
 use crate::patience::Patience;
-use crate::scheduler::{NotTaken, Offer, Scheduler};
-use crate::transport::{Lost, Taken, Transport};
+use crate::scheduler::{ClusterOffer, NotTaken, Scheduler};
+use crate::transport::{Collected, Lost, Transport};
 
 /// Maximum delay of the result of a task that ended successfully.
 pub const GRACE_NS: u64 = 90_000_000_000;
@@ -37,7 +37,7 @@ pub enum Outcome {
 pub struct Work<'a> {
     pub scheduler: &'a dyn Scheduler,
     pub options: &'a Options,
-    pub offer: &'a Offer,
+    pub offer: &'a ClusterOffer,
     pub detach: bool,
     pub state: Option<&'a str>,
 }
@@ -59,7 +59,7 @@ impl Work<'_> {
         let limits = Limits { most_out: self.most_out(transport), grace_ns: GRACE_NS };
         let marks = (self.options.key.as_str(), OWN_VERSION, limits);
         let collector = patience.with_store(|| Collector::open(store, run, marks))?;
-        let mut collecting = Collecting {
+        let mut collecting = CollectorState {
             scheduler: self.scheduler,
             store,
             run,
@@ -102,7 +102,7 @@ impl Work<'_> {
 }
 
 /// The state of the loop.
-struct Collecting<'t, 's> {
+struct CollectorState<'t, 's> {
     scheduler: &'t dyn Scheduler,
     store: &'t mut Store,
     run: OpenRun,
@@ -117,7 +117,7 @@ struct Collecting<'t, 's> {
     merged: u64,
 }
 
-impl Collecting<'_, '_> {
+impl CollectorState<'_, '_> {
     fn report_detached(&self) {
         let (out, kept) = (self.collector.out(), self.collector.kept_back());
         let kept = match kept {
@@ -260,18 +260,18 @@ impl Collecting<'_, '_> {
             for ((from, _), outcome) in results.iter().zip(outcomes) {
                 match outcome {
                     Accepted::Merged { part, node, trials, failed } => {
-                        self.transport.settle(from, Taken::Yes)?;
+                        self.transport.settle(from, Collected::Yes)?;
                         self.merged += trials as u64;
                         self.merged(part, &node, &failed)?;
                         last = Some((part, node));
                     }
                     Accepted::Known { part } => {
-                        self.transport.settle(from, Taken::Yes)?;
+                        self.transport.settle(from, Collected::Yes)?;
                         say(&format!("note: {from}: the store has part {part} already"));
                     }
                     Accepted::Refused(refusal) => {
                         let why = pinfold_host::with_causes(&refusal.error);
-                        self.transport.settle(from, Taken::No(&why))?;
+                        self.transport.settle(from, Collected::No(&why))?;
                         say(&format!("warning: {from} was refused: {why}"));
                         if refusal.error.ends_the_study() {
                             fatal.get_or_insert_with(|| refused(&refusal.error));

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_study::store::{NewDelivery, OpenRun, Store, TaskRecord, TrialRecord};
 use pinfold_study::study::{
-    self, Early, Loaded, MAX_FAILURES_IN_A_ROW, Prediction, StudyError, TrialSlot, predict,
+    self, EarlyEnd, Loaded, MAX_FAILURES_IN_A_ROW, Prediction, StudyError, TrialSlot, predict,
 };
 
-use super::documents::{Answer, Given, ResultError, check_part, read_result, study_digest};
+use super::documents::{Answer, ResultContent, ResultError, check_part, read_result, study_digest};
 use super::parts::{Part, Parts};
-use super::queue_limit::Room;
+use super::queue_limit::QueueLimit;
 use super::scheduler::{QueuedTask, TaskState};
 
 /// A part to be submitted.
@@ -68,7 +68,7 @@ pub struct Refusal {
 
 /// A task that ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedTask {
     /// Its part and attempt.
     pub ask: Ask,
     /// Id of the array job.
@@ -94,13 +94,13 @@ pub enum Failed {
 
 /// The state of the tasks according to the scheduler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct SchedulerStates {
     /// Number of running tasks.
     pub running: usize,
     /// Number of pending tasks, by reason.
     pub pending: BTreeMap<String, usize>,
     /// Tasks that ended without a result.
-    pub ended: Vec<Ended>,
+    pub ended: Vec<EndedTask>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub struct Collector {
     loaded: Loaded,
     prediction: Prediction,
     parts: Parts,
-    room: Room,
+    room: QueueLimit,
     grace_ns: u64,
     /// Key of the run, digest of its study, version of this program.
     marks: (String, String, String),
@@ -164,7 +164,7 @@ impl Collector {
             loaded,
             prediction,
             parts,
-            room: Room::new(limits.most_out),
+            room: QueueLimit::new(limits.most_out),
             grace_ns: limits.grace_ns,
         };
         for (_, record) in store.trials(run.id())? {
@@ -378,7 +378,7 @@ impl Collector {
         let (key, digest, own) = &self.marks;
         let Answer { head, given } = read_result(text, (key, digest, own))?;
         let wrong = |why: String| ResultError::Value { field: "part".to_owned(), why };
-        let (Some(part), Given::Trials(trials)) = (head.part, given) else {
+        let (Some(part), ResultContent::Trials(trials)) = (head.part, given) else {
             return Err(wrong("is missing".to_owned()));
         };
         let count = self.parts.count();
@@ -446,10 +446,10 @@ impl Collector {
     }
 
     /// Compares the outstanding tasks with the scheduler's queue.
-    pub fn seen(&mut self, queue: &[QueuedTask], now_ns: u64) -> Seen {
+    pub fn seen(&mut self, queue: &[QueuedTask], now_ns: u64) -> SchedulerStates {
         let reported: BTreeMap<(u64, u32), &QueuedTask> =
             queue.iter().map(|line| ((line.job, line.element.unwrap_or(0)), line)).collect();
-        let mut seen = Seen::default();
+        let mut seen = SchedulerStates::default();
         for part in &self.out {
             let Some(At::Out { attempt, job, element, ended_ns }) = self.at.get_mut(*part as usize)
             else {
@@ -475,7 +475,7 @@ impl Collector {
                     ended.cloned()
                 }
             };
-            seen.ended.push(Ended {
+            seen.ended.push(EndedTask {
                 ask: Ask { part: *part, attempt: *attempt },
                 job: *job,
                 element: *element,
@@ -564,7 +564,7 @@ impl Collector {
         }
         match study::enough((&*store, run), &self.loaded, (whole, self.spent_ns))? {
             Some(reason) => {
-                let early = Early { blocks: whole, reason };
+                let early = EarlyEnd { blocks: whole, reason };
                 early.save(store, run)?;
                 self.loaded.early = Some(early);
                 self.horizon = whole;

@@ -87,12 +87,12 @@ pub struct JobDocument {
     /// True if its `[quick]` form is run.
     pub quick: bool,
     /// The answer of the first node; `None` in the job of that node.
-    pub scouted: Option<Scouted>,
+    pub scouted: Option<NodeProperties>,
 }
 
 /// The properties of a node on which the design depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scouted {
+pub struct NodeProperties {
     /// Facts for expressions.
     pub facts: HostFacts,
     /// For each cell, why it is not run.
@@ -116,12 +116,12 @@ struct ScoutedV1 {
 }
 
 impl ScoutedV1 {
-    fn of(scouted: &Scouted) -> Self {
+    fn of(scouted: &NodeProperties) -> Self {
         Self { facts: FactsV1::of(&scouted.facts), skipped: scouted.skipped.clone() }
     }
 
-    fn into_scouted(self) -> Scouted {
-        Scouted { facts: self.facts.into_facts(), skipped: self.skipped }
+    fn into_scouted(self) -> NodeProperties {
+        NodeProperties { facts: self.facts.into_facts(), skipped: self.skipped }
     }
 }
 
@@ -187,9 +187,9 @@ pub struct Head {
 
 /// The contents of a result.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Given {
+pub enum ResultContent {
     /// The properties of the node.
-    Scouted(Scouted),
+    Scouted(NodeProperties),
     /// All trials of a part.
     Trials(Vec<(TrialRecord, Vec<Figure>)>),
     /// None: the node differs from the first one, or its version of Pinfold differs.
@@ -202,7 +202,7 @@ pub struct Answer {
     /// Node, job and run of the result.
     pub head: Head,
     /// What the node returned.
-    pub given: Given,
+    pub given: ResultContent,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -244,7 +244,7 @@ struct TrialV1 {
 
 /// The members that every version of a result has.
 #[derive(Deserialize)]
-struct Plate {
+struct ResultHeader {
     format: Option<String>,
     pinfold: Option<String>,
     key: Option<String>,
@@ -379,9 +379,9 @@ pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
         figures: figures.iter().map(FigureV1::of).collect(),
     };
     let (scouted, refused, trials) = match &answer.given {
-        Given::Scouted(scouted) => (Some(ScoutedV1::of(scouted)), None, Vec::new()),
-        Given::Refused(why) => (None, Some(why.clone()), Vec::new()),
-        Given::Trials(trials) => (None, None, trials.iter().map(trial).collect()),
+        ResultContent::Scouted(scouted) => (Some(ScoutedV1::of(scouted)), None, Vec::new()),
+        ResultContent::Refused(why) => (None, Some(why.clone()), Vec::new()),
+        ResultContent::Trials(trials) => (None, None, trials.iter().map(trial).collect()),
     };
     let line = serde_json::to_string(&ResultV1 {
         format: RESULT.to_owned(),
@@ -423,7 +423,7 @@ pub fn read_result(
     if hex(line.as_bytes()) != end {
         return Err(ResultError::Torn("its digest is not that of its content"));
     }
-    let plate: Plate = serde_json::from_str(line)?;
+    let plate: ResultHeader = serde_json::from_str(line)?;
     let format = plate.format.unwrap_or_default();
     if !format.starts_with(RESULT.trim_end_matches('1')) {
         return Err(ResultError::Format(format));
@@ -465,7 +465,7 @@ impl ResultV1 {
             return Err(wrong("attempt", format!("is {}", self.attempt)));
         }
         let given = match self.scouted {
-            Some(scouted) => Given::Scouted(scouted.into_scouted()),
+            Some(scouted) => ResultContent::Scouted(scouted.into_scouted()),
             None => {
                 let node = self.node.clone();
                 let trial = |(index, trial): (usize, TrialV1)| {
@@ -474,7 +474,7 @@ impl ResultV1 {
                         .map_err(|why| wrong("trials", format!("[{index}]: {why}")))
                 };
                 let trials = self.trials.into_iter().enumerate().map(trial);
-                Given::Trials(trials.collect::<Result<_, _>>()?)
+                ResultContent::Trials(trials.collect::<Result<_, _>>()?)
             }
         };
         let origin = self.origin.into_origin();

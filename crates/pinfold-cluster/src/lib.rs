@@ -33,14 +33,16 @@ mod worker;
 
 pub use arrays::{Batch, arrays};
 pub use collect::Outcome;
-pub use collector::{Accepted, Ask, Collector, Ended, Failed, Limits, Refusal, Seen};
+pub use collector::{
+    Accepted, Ask, Collector, EndedTask, Failed, Limits, Refusal, SchedulerStates,
+};
 pub use documents::{
-    Answer, Given, Head, JobDocument, Options, ResultError, Scouted, read_options, read_result,
-    result_text, sealed, study_digest,
+    Answer, Head, JobDocument, NodeProperties, Options, ResultContent, ResultError, read_options,
+    read_result, result_text, sealed, study_digest,
 };
 pub use parts::{Part, Parts};
 pub use run::{NewRun, Submission, options_of, resume, run};
-pub use worker::{Found, Scout, create_on_cluster, differences, scout, work};
+pub use worker::{Found, JobStudy, create_on_cluster, differences, scout, work};
 
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,9 @@ use pinfold_run::study::{HostRunner, LOCK, Machine};
 use pinfold_run::{Exit, Failure, host, inputs, interrupt};
 use pinfold_study::study::{Environment, Update, cells};
 
-use crate::documents::{Answer, Given, Head, JobDocument, OWN_VERSION, result_text, study_digest};
+use crate::documents::{
+    Answer, Head, JobDocument, OWN_VERSION, ResultContent, result_text, study_digest,
+};
 use crate::kinds::kind_here;
 use crate::transport::{result_path, scout_path};
 use crate::worker::{self, Found};
@@ -82,7 +84,9 @@ pub fn work(task: &Task<'_>, state: Option<&str>) -> Result<Option<String>, Fail
     drop((live, topology));
     let given = match job.pinfold == head.pinfold {
         true => given(&job, part, (&head, state))?,
-        false => Given::Refused(format!("it has Pinfold {}, not {}", head.pinfold, job.pinfold)),
+        false => {
+            ResultContent::Refused(format!("it has Pinfold {}, not {}", head.pinfold, job.pinfold))
+        }
     };
     let answer = Answer { head, given };
     let text =
@@ -143,16 +147,16 @@ fn given(
     job: &JobDocument,
     part: Option<u32>,
     (head, state): (&Head, Option<&str>),
-) -> Result<Given, Failure> {
+) -> Result<ResultContent, Failure> {
     let scout = worker::scout(job)?;
     let machine = Machine::of(&scout.study, &scout.study.name)?;
     let state = own_folder(state)?;
     let pinload = Pinload::install_in(&state.path_of("bin"))?;
     let mut runner = HostRunner::new(&machine, (&state, &pinload))?;
     let here = scout.look(&machine.facts, &runner)?;
-    let Some(first) = &job.scouted else { return Ok(Given::Scouted(here)) };
+    let Some(first) = &job.scouted else { return Ok(ResultContent::Scouted(here)) };
     if let Some(why) = worker::differences(&scout, first, &here) {
-        return Ok(Given::Refused(why));
+        return Ok(ResultContent::Refused(why));
     }
     let part = part.ok_or_else(|| Failure::new(Exit::Input, "no part is named"))?;
     let _lock = loop {
@@ -179,7 +183,7 @@ fn given(
     );
     runner.release(&machine.topology)?;
     match found? {
-        Found::Whole(trials) => Ok(Given::Trials(trials)),
+        Found::Whole(trials) => Ok(ResultContent::Trials(trials)),
         Found::Interrupted(done, total) => Err(interrupted(done, total)),
     }
 }

@@ -12,7 +12,7 @@ const LONGEST_WAIT_NS: u64 = 300_000_000_000;
 
 /// The limit of outstanding tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct QueueLimit {
     most: usize,
     /// The limit found by a rejection; `None` before the first one.
     found: Option<usize>,
@@ -21,7 +21,7 @@ pub struct Room {
     wait_ns: u64,
 }
 
-impl Room {
+impl QueueLimit {
     /// A limit of at most this number, while the scheduler accepts them.
     #[must_use]
     pub fn new(most: usize) -> Self {

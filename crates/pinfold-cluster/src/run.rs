@@ -15,12 +15,12 @@ use pinfold_study::study::{Loaded, NewStudy, Study, vacant};
 
 use crate::collect::{GRACE_NS, Outcome, Work};
 use crate::documents::{
-    Given, JobDocument, OWN_VERSION, Options, Scouted, read_options, read_result, refused,
-    study_digest,
+    JobDocument, NodeProperties, OWN_VERSION, Options, ResultContent, read_options, read_result,
+    refused, study_digest,
 };
 use crate::kinds::{KINDS, kind_of};
 use crate::patience::Patience;
-use crate::scheduler::{JobRequest, NotTaken, Offer, Scheduler};
+use crate::scheduler::{ClusterOffer, JobRequest, NotTaken, Scheduler};
 use crate::transport::{self, Request, Transport};
 use crate::worker::create_on_cluster;
 
@@ -198,7 +198,7 @@ pub fn resume(
         pinfold: OWN_VERSION.to_owned(),
         toml: loaded.record.toml.clone(),
         quick: loaded.record.quick,
-        scouted: Some(Scouted { facts: loaded.facts.clone(), skipped }),
+        scouted: Some(NodeProperties { facts: loaded.facts.clone(), skipped }),
     })?;
     let detach = submission.detach;
     let work = Work { scheduler: &*scheduler, options: &options, offer: &offer, detach, state };
@@ -208,7 +208,7 @@ pub fn resume(
 fn open_transport<'a>(
     scheduler: &'a dyn Scheduler,
     options: &Options,
-    (offer, state): (&Offer, Option<&str>),
+    (offer, state): (&ClusterOffer, Option<&str>),
 ) -> Result<Box<dyn Transport + 'a>, Failure> {
     let job = JobRequest {
         name: format!("pinfold-{}", options.key),
@@ -223,7 +223,7 @@ fn open_transport<'a>(
     transport::open(scheduler, options.shared.as_deref(), &request)
 }
 
-fn announce(offer: &Offer, transport: &dyn Transport) {
+fn announce(offer: &ClusterOffer, transport: &dyn Transport) {
     let up = offer.up();
     let nodes = counted(offer.nodes.len(), "node");
     say(&format!("{}: {nodes}, {up} of them up; {}", offer.cluster, transport.describe()));
@@ -240,7 +240,7 @@ fn look(
     scheduler: &dyn Scheduler,
     transport: &mut dyn Transport,
     (patience, job): (&mut Patience<'_>, &JobDocument),
-) -> Result<(Origin, Scouted), Failure> {
+) -> Result<(Origin, NodeProperties), Failure> {
     transport.give(job)?;
     let looked = first_look(scheduler, transport, patience);
     looked.and_then(|text| scouted(&text, job)).or_else(|failure| {
@@ -271,12 +271,12 @@ fn first_look(
 }
 
 /// The properties that the first node reported.
-fn scouted(text: &str, job: &JobDocument) -> Result<(Origin, Scouted), Failure> {
+fn scouted(text: &str, job: &JobDocument) -> Result<(Origin, NodeProperties), Failure> {
     let digest = study_digest(&job.toml, job.quick);
     let answer = read_result(text, (&job.key, &digest, OWN_VERSION)).map_err(|e| refused(&e))?;
     match answer.given {
-        Given::Scouted(scouted) => Ok((answer.head.origin, scouted)),
-        Given::Trials(_) | Given::Refused(_) => {
+        ResultContent::Scouted(scouted) => Ok((answer.head.origin, scouted)),
+        ResultContent::Trials(_) | ResultContent::Refused(_) => {
             Err(Failure::new(Exit::Host, "the first node gave another result than was asked for"))
         }
     }

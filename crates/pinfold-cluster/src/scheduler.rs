@@ -41,7 +41,7 @@ pub trait Scheduler: Sync {
     ///
     /// # Errors
     /// [`Failure`] if it does not respond, or has no such nodes.
-    fn offer(&self, options: &Options) -> Result<Offer, Failure>;
+    fn offer(&self, options: &Options) -> Result<ClusterOffer, Failure>;
 
     /// Submits a batch job and returns its id.
     ///
@@ -92,7 +92,7 @@ pub trait Scheduler: Sync {
 
 /// What a cluster offers for a study.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct ClusterOffer {
     /// Version and name of the cluster, for messages.
     pub cluster: String,
     /// The nodes that may be used.
@@ -107,7 +107,7 @@ pub struct Offer {
     pub max_jobs: u32,
 }
 
-impl Offer {
+impl ClusterOffer {
     /// Number of nodes that can run jobs, now or after the running ones.
     #[must_use]
     pub fn up(&self) -> usize {

@@ -10,7 +10,8 @@ use self::protocol::{BadAnswer, BadWord, NODE_WORDS, NodeLine, NodeWish};
 use crate::documents::Options;
 use crate::feed::fed;
 use crate::scheduler::{
-    AttachedEnd, BatchJob, JobRequest, Kind, NotTaken, Offer, OfferedNode, QueuedTask, Scheduler,
+    AttachedEnd, BatchJob, ClusterOffer, JobRequest, Kind, NotTaken, OfferedNode, QueuedTask,
+    Scheduler,
 };
 
 /// Timeout of a command; only a controller with problems takes longer.
@@ -112,7 +113,7 @@ impl Scheduler for Slurm {
         "Slurm"
     }
 
-    fn offer(&self, options: &Options) -> Result<Offer, Failure> {
+    fn offer(&self, options: &Options) -> Result<ClusterOffer, Failure> {
         let words = ["show", "config"].map(str::to_owned);
         let answer = self.ask(("scontrol", &self.scontrol), &words)?;
         let config = protocol::config(&answer).map_err(|error| bad_answer(&error))?;
@@ -138,7 +139,7 @@ impl Scheduler for Slurm {
             name: line.name,
             state: line.state,
         };
-        Ok(Offer {
+        Ok(ClusterOffer {
             cluster: format!("Slurm {} of cluster {}", config.version, config.cluster),
             nodes: nodes.into_iter().map(node).collect(),
             excluded,

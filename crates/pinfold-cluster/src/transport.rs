@@ -12,7 +12,7 @@ use pinfold_study::store::TaskRecord;
 use crate::collector::{Ask, Collector};
 use crate::documents::JobDocument;
 use crate::patience::Patience;
-use crate::scheduler::{JobRequest, Offer, QueuedTask, Scheduler, TaskState};
+use crate::scheduler::{ClusterOffer, JobRequest, QueuedTask, Scheduler, TaskState};
 
 pub use self::attached::Attached;
 pub use self::shared::{Shared, result_path, scout_path};
@@ -22,7 +22,7 @@ pub type Note<'n> = dyn FnMut(&[TaskRecord]) -> Result<(), Failure> + 'n;
 
 /// How a result was handled.
 #[derive(Clone, Copy, Debug)]
-pub enum Taken<'a> {
+pub enum Collected<'a> {
     /// The store has it.
     Yes,
     /// It was rejected, for this reason.
@@ -42,7 +42,7 @@ pub struct Lost {
 
 /// The state of the tasks.
 #[derive(Debug)]
-pub struct Look {
+pub struct TaskStates {
     /// Number of running tasks.
     pub running: usize,
     /// Number of pending tasks, by reason.
@@ -65,7 +65,7 @@ pub struct Request<'a> {
     /// The requirements of each job.
     pub job: JobRequest,
     /// What the cluster offers.
-    pub offer: &'a Offer,
+    pub offer: &'a ClusterOffer,
     /// Maximum delay of the result of a task that ended successfully (ns).
     pub grace_ns: u64,
 }
@@ -109,13 +109,13 @@ pub trait Transport {
     ///
     /// # Errors
     /// [`Failure`] if it cannot be removed.
-    fn settle(&mut self, from: &str, taken: Taken<'_>) -> Result<(), Failure>;
+    fn settle(&mut self, from: &str, taken: Collected<'_>) -> Result<(), Failure>;
 
     /// The tasks that ended without a result, by the last poll.
     ///
     /// # Errors
     /// [`Failure`] if the scheduler does not respond.
-    fn judge(&mut self, collector: &mut Collector) -> Result<Look, Failure>;
+    fn judge(&mut self, collector: &mut Collector) -> Result<TaskStates, Failure>;
 
     /// Cancels everything that was submitted.
     ///

@@ -9,12 +9,12 @@ use pinfold_study::study::{
     StartRequest, Study, StudyError, TrialError, from_toml,
 };
 
-use super::documents::{JobDocument, Options, Scouted};
+use super::documents::{JobDocument, NodeProperties, Options};
 use super::parts::Parts;
 
 /// The study of a job.
 #[derive(Debug)]
-pub struct Scout {
+pub struct JobStudy {
     /// As in the file.
     pub whole: Study,
     /// In the form that is run.
@@ -36,7 +36,7 @@ pub enum Found {
 /// # Errors
 /// [`StudyError::Stored`] if it is not a study file, [`StudyError::Runner`] if it has no quick
 /// form.
-pub fn scout(job: &JobDocument) -> Result<Scout, StudyError> {
+pub fn scout(job: &JobDocument) -> Result<JobStudy, StudyError> {
     let whole = from_toml(&job.toml).map_err(StudyError::Stored)?;
     let study = match job.quick {
         true => whole.quickly().ok_or_else(|| StudyError::Runner {
@@ -45,25 +45,33 @@ pub fn scout(job: &JobDocument) -> Result<Scout, StudyError> {
         })?,
         false => whole.clone(),
     };
-    Ok(Scout { whole, study, quick: job.quick })
+    Ok(JobStudy { whole, study, quick: job.quick })
 }
 
-impl Scout {
+impl JobStudy {
     /// The properties of this node for the study.
     ///
     /// # Errors
     /// [`StudyError`] if nothing can be run here.
-    pub fn look(&self, facts: &HostFacts, runner: &dyn Runner) -> Result<Scouted, StudyError> {
+    pub fn look(
+        &self,
+        facts: &HostFacts,
+        runner: &dyn Runner,
+    ) -> Result<NodeProperties, StudyError> {
         let cells = study::cells(&self.study, facts, runner)?;
         let skipped = cells.all.into_iter().map(|cell| cell.skipped).collect();
-        Ok(Scouted { facts: facts.clone(), skipped })
+        Ok(NodeProperties { facts: facts.clone(), skipped })
     }
 }
 
 /// The differences that prevent this node from running a design of the first node; `None` if there
 /// are none.
 #[must_use]
-pub fn differences(scout: &Scout, first: &Scouted, here: &Scouted) -> Option<String> {
+pub fn differences(
+    scout: &JobStudy,
+    first: &NodeProperties,
+    here: &NodeProperties,
+) -> Option<String> {
     let numbers = |facts: &HostFacts| {
         [
             ("PUs", facts.pus),
@@ -100,7 +108,7 @@ pub fn differences(scout: &Scout, first: &Scouted, here: &Scouted) -> Option<Str
 /// # Errors
 /// [`StudyError`]: there is no such part, or no trial can be run.
 pub fn work(
-    (scout, number): (&Scout, u32),
+    (scout, number): (&JobStudy, u32),
     (origin, facts): (&Origin, &HostFacts),
     environment: &mut Environment<'_>,
 ) -> Result<Found, StudyError> {
@@ -140,7 +148,7 @@ pub fn work(
 pub fn create_on_cluster(
     store: &mut Store,
     new: &NewStudy<'_>,
-    (scouted, options): (&Scouted, &Options),
+    (scouted, options): (&NodeProperties, &Options),
 ) -> Result<OpenRun, StudyError> {
     let quick = new.quick.then(|| new.study.quickly()).flatten();
     let study = quick.as_ref().unwrap_or(new.study);
@@ -155,15 +163,15 @@ pub fn create_on_cluster(
         .collect();
     let json =
         options.to_json().map_err(|source| StudyError::Document { what: "cluster", source })?;
-    study::create_with(store, new, (&Elsewhere { reasons }, Some(&json)))
+    study::create_with(store, new, (&RemoteRunner { reasons }, Some(&json)))
 }
 
 /// A runner for another machine: it has the list of cells that that machine refused.
-struct Elsewhere {
+struct RemoteRunner {
     reasons: BTreeMap<(usize, Vec<usize>), String>,
 }
 
-impl Runner for Elsewhere {
+impl Runner for RemoteRunner {
     fn refusal(&self, _: &Study, cell: &Cell) -> Option<String> {
         self.reasons.get(&(cell.workload, cell.levels.clone())).cloned()
     }

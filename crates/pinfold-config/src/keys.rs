@@ -5,7 +5,7 @@
 use pinfold_model::closest;
 
 use crate::fault::Fault;
-use crate::value::{Value, Whole};
+use crate::value::{Value, ValueKind};
 
 /// The keys of a table that were not taken yet.
 pub struct Keys {
@@ -22,7 +22,7 @@ impl Keys {
     /// [`Fault`] with the position.
     pub fn of(table: Value, name: &'static str, known: &[&'static str]) -> Result<Self, Fault> {
         let at = table.at;
-        let Whole::Table(entries) = table.what else {
+        let ValueKind::Table(entries) = table.what else {
             return Err(table.not(name, "a table"));
         };
         let unknown = entries.iter().find(|(key, _, _)| !known.contains(&key.as_str()));
@@ -66,10 +66,10 @@ impl Keys {
     pub fn texts(&mut self, key: &str) -> Result<Vec<(String, usize)>, Fault> {
         match self.take(key) {
             None => Ok(Vec::new()),
-            Some(Value { what: Whole::List(items), .. }) => {
+            Some(Value { what: ValueKind::List(items), .. }) => {
                 items.into_iter().map(|item| item.into_text(key)).collect()
             }
-            Some(value @ Value { what: Whole::Text(_), .. }) => Ok(vec![value.into_text(key)?]),
+            Some(value @ Value { what: ValueKind::Text(_), .. }) => Ok(vec![value.into_text(key)?]),
             Some(value) => Err(value.not(key, "a list of texts")),
         }
     }
@@ -81,7 +81,7 @@ impl Keys {
     pub fn tables(&mut self, key: &'static str) -> Result<Vec<Value>, Fault> {
         match self.take(key) {
             None => Ok(Vec::new()),
-            Some(Value { what: Whole::List(items), .. }) => Ok(items),
+            Some(Value { what: ValueKind::List(items), .. }) => Ok(items),
             Some(value) => Err(value
                 .not(key, "a list of tables")
                 .with_hint(format!("write [[{key}]] in double brackets"))),

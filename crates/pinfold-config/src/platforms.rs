@@ -26,7 +26,7 @@ use crate::fault::Fault;
 use crate::keys::Keys;
 use crate::requests::RequestError;
 use crate::requests::{at_least_one, one_of};
-use crate::value::{self, Value, Whole};
+use crate::value::{self, Value, ValueKind};
 pub use csv::{load, profile, to_csv};
 pub use locate::{place_of, place_of_key};
 
@@ -65,9 +65,9 @@ pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, RequestError> {
     let example = |fault: Fault| fault.or_hint("write such as name=slow,cores=2,speed=40%");
     let mut table = value::parse_words(words, &["speed"]).map_err(example)?;
     // One speed is for all cores, as in a file that holds no list.
-    if let Whole::Table(entries) = &mut table.what {
+    if let ValueKind::Table(entries) = &mut table.what {
         for (_, _, value) in entries {
-            if let Whole::List(items) = &mut value.what
+            if let ValueKind::List(items) = &mut value.what
                 && items.len() == 1
                 && let Some(only) = items.pop()
             {
@@ -83,7 +83,7 @@ pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, RequestError> {
 /// # Errors
 /// [`RequestError`] if it is invalid, not above 0, or above full speed.
 pub fn speed(text: &str) -> Result<SpeedRequest, RequestError> {
-    Ok(speeds::wish(&Value { at: 0, what: Whole::Text(text.to_owned()) })?)
+    Ok(speeds::wish(&Value { at: 0, what: ValueKind::Text(text.to_owned()) })?)
 }
 
 fn platform(mut keys: Keys) -> Result<Platform, Fault> {
@@ -164,7 +164,7 @@ fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<Spe
             .with_hint("leave the speed out, or take another method"));
     }
     match &value.what {
-        Whole::List(items) if u32::try_from(items.len()) != Ok(cores) => Err(Fault::new(
+        ValueKind::List(items) if u32::try_from(items.len()) != Ok(cores) => Err(Fault::new(
             value.at,
             format!(
                 "speed: the list has {} for {}",
@@ -173,13 +173,13 @@ fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<Spe
             ),
         )
         .with_hint("write one speed for all cores, or a list of one for each")),
-        Whole::List(items) => items.iter().map(speeds::wish).collect(),
-        Whole::Text(_)
-        | Whole::Number(_)
-        | Whole::Fraction(_)
-        | Whole::Truth(_)
-        | Whole::Table(_)
-        | Whole::Date => Ok(vec![speeds::wish(&value)?]),
+        ValueKind::List(items) => items.iter().map(speeds::wish).collect(),
+        ValueKind::Text(_)
+        | ValueKind::Number(_)
+        | ValueKind::Fraction(_)
+        | ValueKind::Truth(_)
+        | ValueKind::Table(_)
+        | ValueKind::Date => Ok(vec![speeds::wish(&value)?]),
     }
 }
 
@@ -220,8 +220,8 @@ fn calibrate(keys: &mut Keys, method: Option<Method>) -> Result<bool, Fault> {
 fn truth(keys: &mut Keys, name: &str) -> Result<Option<(bool, usize)>, Fault> {
     match keys.take(name) {
         None => Ok(None),
-        Some(Value { what: Whole::Truth(yes), at }) => Ok(Some((yes, at))),
-        Some(Value { what: Whole::Text(text), at }) if text == "true" || text == "false" => {
+        Some(Value { what: ValueKind::Truth(yes), at }) => Ok(Some((yes, at))),
+        Some(Value { what: ValueKind::Text(text), at }) if text == "true" || text == "false" => {
             Ok(Some((text == "true", at)))
         }
         Some(value) => Err(value.not(name, "true or false").with_hint("write it without quotes")),

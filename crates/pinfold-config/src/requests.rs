@@ -25,7 +25,7 @@ use thiserror::Error;
 
 use crate::fault::Fault;
 use crate::keys::Keys;
-use crate::value::{self, Value, Whole, decimal, unit_bytes};
+use crate::value::{self, Value, ValueKind, decimal, unit_bytes};
 
 pub use knobs::{KNOBS, knob};
 pub use locate::{place_of, place_of_key};
@@ -222,7 +222,7 @@ fn request(mut keys: Keys) -> Result<Request, Fault> {
 /// The keys of a table of a request. The strategy is not included: one request can be planned with
 /// several.
 fn keys_of(table: Value, name: &'static str, known: &[&'static str]) -> Result<Keys, Fault> {
-    if let Whole::Table(entries) = &table.what
+    if let ValueKind::Table(entries) = &table.what
         && let Some((_, at, _)) = entries.iter().find(|(key, _, _)| key == "strategy")
     {
         return Err(Fault::new(*at, format!("{name} has no key \"strategy\""))
@@ -247,7 +247,7 @@ fn vm(table: Value) -> Result<VnodeRequest, Fault> {
     let mut keys = keys_of(table, "vm", &[VNODE, VM].concat())?;
     let vcpus = match keys.take("vcpus") {
         None => VcpuCount::Auto,
-        Some(Value { what: Whole::Text(text), .. }) if text == "auto" => VcpuCount::Auto,
+        Some(Value { what: ValueKind::Text(text), .. }) if text == "auto" => VcpuCount::Auto,
         Some(value) => VcpuCount::Exactly(at_least_one("vcpus", &value, " or \"auto\"")?),
     };
     let iothreads = keys.texts("iothreads")?;
@@ -261,9 +261,9 @@ fn vm(table: Value) -> Result<VnodeRequest, Fault> {
     let vhosts = keys.take("vhosts").map(|value| value.count("vhosts")).transpose()?.unwrap_or(0);
     let smt = match keys.take("smt") {
         None => SmtRequest::Auto,
-        Some(Value { what: Whole::Truth(true), .. }) => SmtRequest::Shown,
-        Some(Value { what: Whole::Truth(false), .. }) => SmtRequest::Hidden,
-        Some(Value { what: Whole::Text(text), .. }) if text == "auto" => SmtRequest::Auto,
+        Some(Value { what: ValueKind::Truth(true), .. }) => SmtRequest::Shown,
+        Some(Value { what: ValueKind::Truth(false), .. }) => SmtRequest::Hidden,
+        Some(Value { what: ValueKind::Text(text), .. }) if text == "auto" => SmtRequest::Auto,
         Some(value) => return Err(value.not("smt", "true, false or \"auto\"")),
     };
     let vm = VmRequest { iothreads, vhosts, smt, ..VmRequest::of(vcpus) };
@@ -307,7 +307,7 @@ fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<Vno
         vnode.pins.extend(pins::wishes(&text, at)?);
     }
     if let Some(value) = keys.take("priority") {
-        let Whole::Number(number) = value.what else {
+        let ValueKind::Number(number) = value.what else {
             return Err(value.not("priority", "a whole number, higher chooses first"));
         };
         vnode.priority = i32::try_from(number)
@@ -343,20 +343,22 @@ fn free(value: &Value) -> Result<Free, Fault> {
     let wrong =
         || value.not("free", "a number of PUs such as 4, or a part such as \"25%\", 1 to 99");
     match &value.what {
-        Whole::Number(_) => match value.count("free")? {
+        ValueKind::Number(_) => match value.count("free")? {
             0 => Err(wrong()),
             count => Ok(Free::Pus(count)),
         },
-        Whole::Text(text) => {
+        ValueKind::Text(text) => {
             let percent = text.strip_suffix('%').and_then(|percent| percent.parse().ok());
             percent
                 .filter(|percent| (1..100).contains(percent))
                 .map(Free::Percent)
                 .ok_or_else(wrong)
         }
-        Whole::Fraction(_) | Whole::Truth(_) | Whole::List(_) | Whole::Table(_) | Whole::Date => {
-            Err(wrong())
-        }
+        ValueKind::Fraction(_)
+        | ValueKind::Truth(_)
+        | ValueKind::List(_)
+        | ValueKind::Table(_)
+        | ValueKind::Date => Err(wrong()),
     }
 }
 
@@ -429,10 +431,12 @@ fn speed(value: &Value) -> Result<Speed, Fault> {
     let wrong =
         || value.not("speed", "a part of full speed such as \"40%\" or 0.4, above 0 and at most 1");
     let (digits, shift) = match &value.what {
-        Whole::Text(text) => (text.strip_suffix('%').ok_or_else(wrong)?.to_owned(), 4),
-        Whole::Fraction(text) => (text.clone(), 6),
-        Whole::Number(number) => (number.to_string(), 6),
-        Whole::Truth(_) | Whole::List(_) | Whole::Table(_) | Whole::Date => return Err(wrong()),
+        ValueKind::Text(text) => (text.strip_suffix('%').ok_or_else(wrong)?.to_owned(), 4),
+        ValueKind::Fraction(text) => (text.clone(), 6),
+        ValueKind::Number(number) => (number.to_string(), 6),
+        ValueKind::Truth(_) | ValueKind::List(_) | ValueKind::Table(_) | ValueKind::Date => {
+            return Err(wrong());
+        }
     };
     let millionths = decimal(&digits, shift).and_then(|number| u32::try_from(number).ok());
     millionths.and_then(Speed::from_millionths).ok_or_else(wrong)
@@ -444,16 +448,18 @@ fn size(key: &str, value: &Value) -> Result<u64, Fault> {
         value.not(key, forms)
     };
     let bytes = match &value.what {
-        Whole::Number(number) => u64::try_from(*number).ok(),
-        Whole::Text(text) => {
+        ValueKind::Number(number) => u64::try_from(*number).ok(),
+        ValueKind::Text(text) => {
             let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
             let unit = text.get(digits.len()..).and_then(|unit| unit_bytes(unit.trim()));
             let number = digits.parse::<u64>().ok();
             number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit))
         }
-        Whole::Fraction(_) | Whole::Truth(_) | Whole::List(_) | Whole::Table(_) | Whole::Date => {
-            None
-        }
+        ValueKind::Fraction(_)
+        | ValueKind::Truth(_)
+        | ValueKind::List(_)
+        | ValueKind::Table(_)
+        | ValueKind::Date => None,
     };
     bytes.filter(|bytes| *bytes > 0).ok_or_else(wrong)
 }

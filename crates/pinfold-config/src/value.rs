@@ -9,11 +9,11 @@ pub struct Value {
     /// Byte offset of its start.
     pub at: usize,
     /// The value itself.
-    pub what: Whole,
+    pub what: ValueKind,
 }
 
 /// The kinds of values.
-pub enum Whole {
+pub enum ValueKind {
     /// A text.
     Text(String),
     /// A whole number.
@@ -35,13 +35,13 @@ impl Value {
     #[must_use]
     pub fn guess(word: &str, at: usize) -> Self {
         let what = match (word, word.parse::<i64>()) {
-            ("true", _) => Whole::Truth(true),
-            ("false", _) => Whole::Truth(false),
-            (_, Ok(number)) => Whole::Number(number),
+            ("true", _) => ValueKind::Truth(true),
+            ("false", _) => ValueKind::Truth(false),
+            (_, Ok(number)) => ValueKind::Number(number),
             (_, Err(_)) if word.parse::<f64>().is_ok_and(f64::is_finite) => {
-                Whole::Fraction(word.to_owned())
+                ValueKind::Fraction(word.to_owned())
             }
-            (_, Err(_)) => Whole::Text(word.to_owned()),
+            (_, Err(_)) => ValueKind::Text(word.to_owned()),
         };
         Self { at, what }
     }
@@ -51,7 +51,7 @@ impl Value {
     /// # Errors
     /// [`Fault`] if it is no text.
     pub fn into_text(self, key: &str) -> Result<(String, usize), Fault> {
-        if let Whole::Text(text) = self.what {
+        if let ValueKind::Text(text) = self.what {
             return Ok((text, self.at));
         }
         Err(self.not(key, "a text"))
@@ -62,7 +62,7 @@ impl Value {
     /// # Errors
     /// [`Fault`] if it is none.
     pub fn count(&self, key: &str) -> Result<u32, Fault> {
-        let Whole::Number(number) = self.what else {
+        let ValueKind::Number(number) = self.what else {
             return Err(self.not(key, "a whole number"));
         };
         u32::try_from(number).map_err(|_| self.not(key, "a number from 0 to 4294967295"))
@@ -72,13 +72,13 @@ impl Value {
     #[must_use]
     pub fn not(&self, key: &str, wanted: &str) -> Fault {
         let found = match &self.what {
-            Whole::Text(text) => format!("{text:?}"),
-            Whole::Number(number) => number.to_string(),
-            Whole::Fraction(text) => text.clone(),
-            Whole::Truth(truth) => truth.to_string(),
-            Whole::List(_) => "a list".to_owned(),
-            Whole::Table(_) => "a table".to_owned(),
-            Whole::Date => "a date".to_owned(),
+            ValueKind::Text(text) => format!("{text:?}"),
+            ValueKind::Number(number) => number.to_string(),
+            ValueKind::Fraction(text) => text.clone(),
+            ValueKind::Truth(truth) => truth.to_string(),
+            ValueKind::List(_) => "a list".to_owned(),
+            ValueKind::Table(_) => "a table".to_owned(),
+            ValueKind::Date => "a date".to_owned(),
         };
         Fault::new(self.at, format!("{key}: {found} is not {wanted}"))
     }
@@ -129,34 +129,34 @@ pub fn parse_toml(text: &str) -> Result<Value, Fault> {
     Ok(Value { at: 0, what: table(root.get_ref())? })
 }
 
-fn table(table: &DeTable<'_>) -> Result<Whole, Fault> {
+fn table(table: &DeTable<'_>) -> Result<ValueKind, Fault> {
     let mut entries = Vec::new();
     for (key, value) in table {
         let what = whole(value.get_ref(), value.span().start)?;
         let value = Value { at: value.span().start, what };
         entries.push((key.get_ref().to_string(), key.span().start, value));
     }
-    Ok(Whole::Table(entries))
+    Ok(ValueKind::Table(entries))
 }
 
-fn whole(value: &DeValue<'_>, at: usize) -> Result<Whole, Fault> {
+fn whole(value: &DeValue<'_>, at: usize) -> Result<ValueKind, Fault> {
     Ok(match value {
-        DeValue::String(text) => Whole::Text(text.to_string()),
+        DeValue::String(text) => ValueKind::Text(text.to_string()),
         DeValue::Integer(number) => {
             let parsed = i64::from_str_radix(number.as_str(), number.radix());
-            Whole::Number(parsed.map_err(|_| {
+            ValueKind::Number(parsed.map_err(|_| {
                 Fault::new(at, format!("{} is too large for any number here", number.as_str()))
             })?)
         }
-        DeValue::Float(number) => Whole::Fraction(number.as_str().to_owned()),
-        DeValue::Boolean(truth) => Whole::Truth(*truth),
-        DeValue::Datetime(_) => Whole::Date,
+        DeValue::Float(number) => ValueKind::Fraction(number.as_str().to_owned()),
+        DeValue::Boolean(truth) => ValueKind::Truth(*truth),
+        DeValue::Datetime(_) => ValueKind::Date,
         DeValue::Array(items) => {
             let item = |item: &toml::Spanned<DeValue<'_>>| {
                 let at = item.span().start;
                 Ok(Value { at, what: whole(item.get_ref(), at)? })
             };
-            Whole::List(items.iter().map(item).collect::<Result<_, Fault>>()?)
+            ValueKind::List(items.iter().map(item).collect::<Result<_, Fault>>()?)
         }
         DeValue::Table(inner) => table(inner)?,
     })
@@ -173,17 +173,17 @@ pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
         if entries.iter().any(|(known, _, _)| known == key) {
             return Err(Fault::new(0, format!("{key} is given twice")));
         }
-        let text = |text: &str| Value { at: 0, what: Whole::Text(text.to_owned()) };
+        let text = |text: &str| Value { at: 0, what: ValueKind::Text(text.to_owned()) };
         let value = match key {
             "name" => text(value),
             key if lists.contains(&key) => {
-                Value { at: 0, what: Whole::List(value.split('+').map(text).collect()) }
+                Value { at: 0, what: ValueKind::List(value.split('+').map(text).collect()) }
             }
             _ => Value::guess(value, 0),
         };
         entries.push((key.to_owned(), 0, value));
     }
-    Ok(Value { at: 0, what: Whole::Table(entries) })
+    Ok(Value { at: 0, what: ValueKind::Table(entries) })
 }
 
 /// The `key=value` words of a text, separated by commas and blanks. A word without `=` belongs to

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 pub use dirs::{cache_dir, default_state_dir, placed_dir, runtime_dir};
 pub use given::read;
-pub use owned::{Held, Owned, orphans, remove_orphan, temporaries};
+pub use owned::{Owned, OwnedLock, orphans, remove_orphan, temporaries};
 pub use state::{Lock, StateDir, require_own};
 pub use text::text;
 

@@ -266,7 +266,7 @@ impl ExitCounter {
             Err(error) if error.is_gone() => Ok(None),
             Err(error) => Err(error),
         };
-        let mut places = Places::find(&format, scope)?;
+        let mut places = EventOffsets::find(&format, scope)?;
         places.sgi_address = scope.distributor.saturating_add(SGIR);
         let mut program = places.load(tids.len())?;
         let is_on = PROGRAM.map(&mut program, "is_on")?;
@@ -371,7 +371,7 @@ fn address(key: AddressKey) -> Address {
 }
 
 /// Offsets and tracepoints of the running kernel.
-struct Places {
+struct EventOffsets {
     /// Constants of the program: offsets of fields.
     constants: BTreeMap<&'static str, u32>,
     sgi_address: u64,
@@ -382,7 +382,7 @@ struct Places {
 /// Reads the record format of an event; `None` if the kernel lacks it or its module is not loaded.
 type Formats<'f> = dyn Fn(&str) -> Result<Option<Format>, HostError> + 'f;
 
-impl Places {
+impl EventOffsets {
     fn find(formats: &Formats<'_>, scope: ExitScope) -> Result<Self, HostError> {
         let mut places = Self { constants: BTreeMap::new(), sgi_address: 0, hooks: Vec::new() };
         let hooks = scope.source.hooks().into_iter().chain(HOOKS);

@@ -44,7 +44,7 @@ pub use kvm_exits::{
     Address, DurationStats, ExitCounter, ExitKey, ExitScope, ExitSource, ThreadExits,
 };
 pub use live::LiveHost;
-pub use micro_vm::{MicroGuest, Ran, Work};
+pub use micro_vm::{MicroGuest, VcpuRun, Work};
 pub use proc::{
     ProcError, maps, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status, schedstat,
 };
@@ -55,5 +55,5 @@ pub use sched_trace::{
 pub use setting_backend::{SettingBackend, Systemd};
 pub use snapshot::{SnapshotHost, TreeError};
 pub use stall::{Stall, StallAccount, StallConfig};
-pub use thread_set::{Roll, ThreadSet};
+pub use thread_set::{ThreadList, ThreadSet};
 pub use tracefs::{Field, Format, Tracefs};

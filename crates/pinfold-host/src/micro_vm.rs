@@ -65,7 +65,7 @@ fn section(code: &mut Vec<u8>, count: u32, body: &[u8]) {
 
 /// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ran {
+pub struct VcpuRun {
     /// Number of exits for writes to [`Work::PORT`].
     pub out: u32,
     /// Number of exits for writes to [`Work::MMIO`].
@@ -97,8 +97,8 @@ impl MicroGuest {
     ///
     /// # Errors
     /// Always [`HostError::Unexpected`].
-    pub fn run(&mut self, _work: Work) -> Result<Ran, HostError> {
-        Self::new().map(|_| Ran::default())
+    pub fn run(&mut self, _work: Work) -> Result<VcpuRun, HostError> {
+        Self::new().map(|_| VcpuRun::default())
     }
 }
 
@@ -109,7 +109,7 @@ mod x86 {
     use kvm_ioctls::{Kvm, VcpuExit, VcpuFd};
     use rustix::thread::ClockId;
 
-    use super::{MicroGuest, Ran, Work};
+    use super::{MicroGuest, VcpuRun, Work};
     use crate::raw::GuestMemory;
     use crate::{HostError, paths};
 
@@ -129,7 +129,7 @@ mod x86 {
         /// # Errors
         /// [`HostError::File`] if KVM refuses, `EINVAL` for more than [`Work::MOST`];
         /// [`HostError::Unexpected`] if the guest exits for any other reason.
-        pub fn run(&mut self, work: Work) -> Result<Ran, HostError> {
+        pub fn run(&mut self, work: Work) -> Result<VcpuRun, HostError> {
             if [work.cpuid, work.rdmsr, work.out, work.mmio].iter().any(|n| *n > Work::MOST) {
                 return Err(failed("run a guest of", libc::EINVAL));
             }
@@ -151,12 +151,12 @@ mod x86 {
             vcpu.set_regs(&registers).map_err(of_kvm)?;
             let began = cpu_time();
             let ran = until_halt(&mut vcpu)?;
-            Ok(Ran { cpu_ns: cpu_time().saturating_sub(began), ..ran })
+            Ok(VcpuRun { cpu_ns: cpu_time().saturating_sub(began), ..ran })
         }
     }
 
-    fn until_halt(vcpu: &mut VcpuFd) -> Result<Ran, HostError> {
-        let mut ran = Ran::default();
+    fn until_halt(vcpu: &mut VcpuFd) -> Result<VcpuRun, HostError> {
+        let mut ran = VcpuRun::default();
         loop {
             match vcpu.run() {
                 Ok(VcpuExit::IoOut(Work::PORT, _)) => ran.out += 1,

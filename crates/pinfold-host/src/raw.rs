@@ -37,7 +37,7 @@ pub(crate) use exits::{AddressKey, ExitThread, Key, Sums};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use guest_memory::GuestMemory;
 pub(crate) use shared_word::SharedWord;
-pub(crate) use timer::{Account, Timer, Wish};
+pub(crate) use timer::{Account, StallSpec, Timer};
 
 /// `SCHED_FLAG_RESET_ON_FORK` of `include/uapi/linux/sched.h`.
 const RESET_ON_FORK: u64 = 0x01;

@@ -18,7 +18,7 @@ use pinfold_model::{CpuSet, PuId};
 use rustix::fs::{Mode, OFlags};
 
 use crate::bpf::Named;
-use crate::raw::{Account, SharedWord, Timer, Wish};
+use crate::raw::{Account, SharedWord, StallSpec, Timer};
 use crate::{Clock, Host, HostError, SystemClock, paths};
 
 /// The compiled program, for any machine with this byte order.
@@ -62,7 +62,7 @@ pub struct Stall {
     _program: Ebpf,
     timers: BTreeMap<PuId, Timer>,
     beat: SharedWord,
-    wishes: Array<MapData, Wish>,
+    wishes: Array<MapData, StallSpec>,
     accounts: Array<MapData, Account>,
 }
 
@@ -126,7 +126,7 @@ impl Stall {
     /// # Errors
     /// [`HostError::File`] for a CPU that does not exist.
     pub fn set(&mut self, pu: PuId, wish: StallConfig) -> Result<(), HostError> {
-        let wish = Wish {
+        let wish = StallSpec {
             stolen: wish.stolen.into(),
             usual_ns: wish.usual_ns,
             longest_ns: wish.longest_ns,

@@ -20,7 +20,7 @@ pub struct ThreadSet {
 
 /// The threads of a process, ascending, as listed between two equal fingerprints.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Roll {
+pub struct ThreadList {
     /// The fingerprint.
     pub thread_set: ThreadSet,
     /// The TIDs.

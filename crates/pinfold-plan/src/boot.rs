@@ -7,7 +7,7 @@ use pinfold_model::{CoreKind, CpuSet, Plan, Policy, Smt, Topology, VnodePlan};
 
 /// Relation of a parameter to the host's command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum BootParameterState {
     /// The command line does not contain it.
     New,
     /// The command line contains it with this value.
@@ -18,7 +18,7 @@ pub(crate) enum Standing {
 
 /// Compares a parameter such as `isolcpus=domain,4-7`, or the pair `hugepagesz=2M hugepages=512`,
 /// with the words of a kernel command line.
-pub(crate) fn standing(parameter: &str, booted: &[String]) -> Standing {
+pub(crate) fn standing(parameter: &str, booted: &[String]) -> BootParameterState {
     let words: Vec<&str> = parameter.split(' ').collect();
     let mut found: Vec<(String, bool)> = Vec::new();
     match words.as_slice() {
@@ -38,21 +38,21 @@ pub(crate) fn standing(parameter: &str, booted: &[String]) -> Standing {
         }
     }
     if found.is_empty() {
-        return Standing::New;
+        return BootParameterState::New;
     }
     if found.iter().all(|(_, same)| *same) {
-        return Standing::There;
+        return BootParameterState::There;
     }
     let words: Vec<String> = found.into_iter().map(|(words, _)| words).collect();
-    Standing::Other(words.join(" "))
+    BootParameterState::Other(words.join(" "))
 }
 
 /// The words of a host's kernel command line that these parameters replace, for messages: ` in
 /// place of isolcpus=4-7`, or an empty text.
 pub(crate) fn in_place_of(parameters: &[String], booted: &[String]) -> String {
     let old = parameters.iter().filter_map(|parameter| match standing(parameter, booted) {
-        Standing::Other(old) => Some(old),
-        Standing::New | Standing::There => None,
+        BootParameterState::Other(old) => Some(old),
+        BootParameterState::New | BootParameterState::There => None,
     });
     let old: Vec<String> = old.collect();
     if old.is_empty() { String::new() } else { format!(" in place of {}", old.join(" ")) }
@@ -143,24 +143,28 @@ mod tests {
 
     #[test]
     fn parameters_are_compared_by_what_they_say() {
-        let check = |parameter: &str, booted: &str, expected: Standing| {
+        let check = |parameter: &str, booted: &str, expected: BootParameterState| {
             let words: Vec<String> = booted.split_whitespace().map(str::to_owned).collect();
             assert_eq!(standing(parameter, &words), expected, "{parameter} on {booted:?}");
         };
-        let other = |words: &str| Standing::Other(words.to_owned());
-        check("nohz_full=1-3", "quiet isolcpus=1-3", Standing::New);
-        check("nohz_full=1-3", "nohz-full=1,2,3", Standing::There);
+        let other = |words: &str| BootParameterState::Other(words.to_owned());
+        check("nohz_full=1-3", "quiet isolcpus=1-3", BootParameterState::New);
+        check("nohz_full=1-3", "nohz-full=1,2,3", BootParameterState::There);
         check("nohz_full=1-3", "nohz_full=1-2", other("nohz_full=1-2"));
         let isolcpus = "isolcpus=managed_irq,domain,1-3";
-        check(isolcpus, "isolcpus=domain,managed_irq,1,2-3", Standing::There);
+        check(isolcpus, "isolcpus=domain,managed_irq,1,2-3", BootParameterState::There);
         check(isolcpus, "isolcpus=1-3", other("isolcpus=1-3"));
-        check("isolcpus=domain,1-3", "isolcpus=1-3", Standing::There);
+        check("isolcpus=domain,1-3", "isolcpus=1-3", BootParameterState::There);
         check(isolcpus, "isolcpus=2 isolcpus=3", other("isolcpus=2 isolcpus=3"));
-        check("transparent_hugepage=never", "transparent_hugepage=never", Standing::There);
+        check(
+            "transparent_hugepage=never",
+            "transparent_hugepage=never",
+            BootParameterState::There,
+        );
         let pages = "hugepagesz=1G hugepages=0:4";
-        check(pages, "hugepagesz=2M hugepages=9", Standing::New);
+        check(pages, "hugepagesz=2M hugepages=9", BootParameterState::New);
         check(pages, "hugepagesz=1G hugepages=4", other("hugepagesz=1G hugepages=4"));
-        check(pages, "hugepagesz=1G hugepages=0:4 nosmt", Standing::There);
-        check("nosmt", "nosmt", Standing::There);
+        check(pages, "hugepagesz=1G hugepages=0:4 nosmt", BootParameterState::There);
+        check("nosmt", "nosmt", BootParameterState::There);
     }
 }

@@ -55,7 +55,7 @@ impl Place {
 
 /// A value with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed<T> {
+pub struct Located<T> {
     /// The value.
     pub value: T,
     /// Position of the value.
@@ -176,23 +176,23 @@ pub struct Domain {
     /// Topology levels of its board.
     pub board: Board,
     /// Maximum number of vCPUs.
-    pub vcpus: Placed<u32>,
+    pub vcpus: Located<u32>,
     /// `cpuset` of `<vcpu>`: the CPUs of threads without a pin of their own.
-    pub default: Option<Placed<CpuSet>>,
+    pub default: Option<Located<CpuSet>>,
     /// IDs of its iothreads, ascending.
     pub iothreads: Vec<u32>,
     /// `<vcpupin>`, `<emulatorpin>`, `<iothreadpin>` in the file's order.
-    pub pins: Vec<Placed<(Target, CpuSet)>>,
+    pub pins: Vec<Located<(Target, CpuSet)>>,
     /// `<vcpusched>`, `<emulatorsched>`, `<iothreadsched>`, one entry per thread.
-    pub schedulers: Vec<Placed<(Target, Policy)>>,
+    pub schedulers: Vec<Located<(Target, Policy)>>,
     /// The guest topology of `<topology>`.
-    pub shape: Option<Placed<Shape>>,
+    pub shape: Option<Located<Shape>>,
     /// The guest's NUMA cells.
-    pub cells: Vec<Placed<Cell>>,
+    pub cells: Vec<Located<Cell>>,
     /// `<memory>` of `<numatune>`, if present.
-    pub memory: Option<Placed<Binding>>,
+    pub memory: Option<Located<Binding>>,
     /// `<memnode>` elements.
-    pub memnodes: Vec<Placed<Memnode>>,
+    pub memnodes: Vec<Located<Memnode>>,
     /// `<memory>` of the domain in bytes, if given.
     pub memory_bytes: Option<u64>,
     /// Position of `<memory>`.

@@ -106,7 +106,7 @@ impl Domain {
 }
 
 /// The domain and CPUs of a vnode.
-struct Home {
+struct VnodeDomain {
     domain: usize,
     pins: Vec<PuId>,
 }
@@ -134,15 +134,15 @@ pub(crate) fn inside(mut draft: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, Pl
     };
     let counts = counts(&draft, (&domains, largest), why)?;
     settle(&draft, kind, &mut domains, &counts)?;
-    let mut homes: Vec<Option<Home>> = counts.iter().map(|_| None).collect();
+    let mut homes: Vec<Option<VnodeDomain>> = counts.iter().map(|_| None).collect();
     for (index, domain) in domains.iter().enumerate() {
         for ((place, _), pins) in domain.vnodes.iter().zip(domain.pins(&draft, &host)) {
             if let Some(entry) = homes.get_mut(*place) {
-                *entry = Some(Home { domain: index, pins });
+                *entry = Some(VnodeDomain { domain: index, pins });
             }
         }
     }
-    let homes: Vec<Home> = homes.into_iter().flatten().collect();
+    let homes: Vec<VnodeDomain> = homes.into_iter().flatten().collect();
     let mut exclusive = CpuSet::new();
     for domain in domains.iter().filter(|domain| !domain.vnodes.is_empty()) {
         exclusive.add(&domain.pus);
@@ -316,7 +316,7 @@ fn rank(
 fn write(
     draft: &mut PlanBuilder<'_>,
     kind: &Kind,
-    (domains, homes): (&[Domain], &[Home]),
+    (domains, homes): (&[Domain], &[VnodeDomain]),
     (host, taken): (&HostShare, &CpuSet),
 ) -> Result<(), PlanError> {
     let mut carried: Vec<CpuSet> = domains.iter().map(|_| CpuSet::new()).collect();
@@ -372,7 +372,7 @@ fn write(
 fn emulator(
     enclave: &mut VnodeBuilder<'_>,
     (domain, pins, carried): (&Domain, &[PuId], &CpuSet),
-    (outside, weakest): (&home::Home, Option<u32>),
+    (outside, weakest): (&home::EmulatorCpus, Option<u32>),
 ) {
     let rest = domain.pus.difference(carried);
     let part = |pu: PuId| domain.cores.iter().find(|spot| spot.pus.contains(&pu)).map(|s| s.part);

@@ -16,7 +16,7 @@ use crate::fit::{Fit, fit};
 use crate::group_words::of_groups;
 use crate::lint::{Layout, picture};
 use crate::pin_analysis::TopologySpan;
-use crate::rows::{Alike, Row, rows};
+use crate::rows::{CommonProperty, Row, rows};
 use crate::sheet::Sheet;
 use crate::text::{mib, pus_text, verb};
 
@@ -32,7 +32,7 @@ pub fn outline(plan: &Plan, topology: &Topology, columns: usize) -> String {
         sheet.line(&picture);
         sheet.line("");
     }
-    let mut lines: Vec<(String, String)> = rows(plan, Alike::Placement)
+    let mut lines: Vec<(String, String)> = rows(plan, CommonProperty::Placement)
         .into_iter()
         .map(|row| {
             let policy = policy(&row);
@@ -167,7 +167,7 @@ fn isolation(plan: &Plan) -> String {
 }
 
 fn roles(sheet: &mut Sheet, plan: &Plan) {
-    let rows = rows(plan, Alike::Reason);
+    let rows = rows(plan, CommonProperty::Reason);
     let cells: Vec<[String; 2]> =
         rows.iter().map(|row| [row.who.clone(), format!("{}{}", row.cpus, policy(row))]).collect();
     // A long list of CPUs must not narrow the column of reasons.

@@ -38,7 +38,7 @@ pub(crate) fn add(
     }
     let costs = plan.findings.iter().filter(|finding| is_cost(finding));
     let costs = costs.map(|finding| finding.subject.clone()).collect();
-    let asks = Asks { topology, request, strategy, costs };
+    let asks = RequestAlternatives { topology, request, strategy, costs };
     let hints: Vec<Option<String>> = plan
         .findings
         .iter()
@@ -50,7 +50,7 @@ pub(crate) fn add(
 }
 
 /// A request, and the alternatives to it.
-struct Asks<'a> {
+struct RequestAlternatives<'a> {
     topology: &'a Topology,
     request: &'a Request,
     strategy: &'a Strategy,
@@ -58,7 +58,7 @@ struct Asks<'a> {
     costs: BTreeSet<String>,
 }
 
-impl Asks<'_> {
+impl RequestAlternatives<'_> {
     fn hint(&self, plan: &Plan, finding: &Finding) -> Option<String> {
         let subject = finding.subject.as_str();
         match subject {

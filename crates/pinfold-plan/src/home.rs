@@ -6,7 +6,7 @@ use pinfold_model::{CoreKind, CpuSet, NodeId, PuId};
 
 use crate::available::{AvailableCpus, HostShare};
 
-/// The rule that determined a [`Home`].
+/// The rule that determined a [`EmulatorCpus`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HomeKind {
     /// The weakest part of the machine.
@@ -18,7 +18,7 @@ pub(crate) enum HomeKind {
 }
 
 /// CPUs for an emulator that runs with the host's tasks.
-pub(crate) struct Home {
+pub(crate) struct EmulatorCpus {
     /// The CPUs; never empty on an [`AvailableCpus`].
     pub pus: CpuSet,
     /// Description for messages: `of core 0`.
@@ -37,7 +37,7 @@ impl AvailableCpus<'_> {
     /// of all vCPUs' cores. The first of these that is on the vCPUs' nodes: the weakest part of the
     /// machine if the vCPUs have a better one, the host's CPUs, other free CPUs. If none is there,
     /// the host's CPUs.
-    pub fn home(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> Home {
+    pub fn home(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> EmulatorCpus {
         let nodes = self.nodes_of(&pins.iter().copied().collect());
         let near = |pus: &CpuSet| self.near(pus, &nodes);
         let rest = self.hostable.intersection(&self.usable).difference(taken);
@@ -46,7 +46,7 @@ impl AvailableCpus<'_> {
             let spots =
                 self.cores.iter().filter(|spot| spot.pus.iter().any(|pu| weak.contains(*pu)));
             let what = format!("of {}", self.parts.name(spots));
-            return Home { pus: weak, what, kind: HomeKind::Weak };
+            return EmulatorCpus { pus: weak, what, kind: HomeKind::Weak };
         }
         let what = match host.asked {
             true => "that the request keeps for the host".to_owned(),
@@ -54,17 +54,17 @@ impl AvailableCpus<'_> {
         };
         let beside = near(&host.pus);
         if !beside.is_empty() {
-            return Home { pus: beside, what, kind: HomeKind::Host };
+            return EmulatorCpus { pus: beside, what, kind: HomeKind::Host };
         }
         let left = near(&rest);
         if left.is_empty() {
-            return Home { pus: host.pus.clone(), what, kind: HomeKind::Host };
+            return EmulatorCpus { pus: host.pus.clone(), what, kind: HomeKind::Host };
         }
         let what = format!(
             "of the vCPUs' node, which carry none of them (the host's {} is on another node)",
             host.name()
         );
-        Home { pus: left, what, kind: HomeKind::Node }
+        EmulatorCpus { pus: left, what, kind: HomeKind::Node }
     }
 
     /// CPUs over which an emulator floats, with a description; `carried` are those of the vCPUs of

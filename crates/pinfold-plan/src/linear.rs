@@ -14,7 +14,7 @@ use crate::plan_builder::{Limits, PlanBuilder};
 use crate::text::pus_text;
 
 /// Gives the reason why a CPU follows another.
-pub(crate) type Why = dyn Fn(&AvailableCpus<'_>, Option<PuId>, PuId) -> String;
+pub(crate) type SuccessorReason = dyn Fn(&AvailableCpus<'_>, Option<PuId>, PuId) -> String;
 
 /// An order of CPUs.
 pub(crate) struct Line<'a> {
@@ -27,7 +27,7 @@ pub(crate) struct Line<'a> {
     /// Each CPU's rank, if the vCPUs of a vnode are numbered by rank and not by the order.
     pub sorted: Option<&'a BTreeMap<PuId, usize>>,
     /// Gives the reason for each CPU.
-    pub why: &'a Why,
+    pub why: &'a SuccessorReason,
     /// CPUs of the emulators and the reason; `None` lets them float.
     pub emulator: Option<(&'a CpuSet, String)>,
 }

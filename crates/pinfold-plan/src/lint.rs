@@ -42,7 +42,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_model::{CpuSet, Request, Severity, Topology};
 
 pub use again::again;
-pub use fix::{Fixed, fix};
+pub use fix::{RepairedFile, fix};
 pub use layout::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
 pub use next::next;
 pub use picture::picture;
@@ -50,7 +50,7 @@ pub use render::{counts, render};
 
 use crate::definition;
 use crate::domain_file::{Place, parse, place};
-use lookup::{LintContext, Lookup};
+use lookup::{CpuIndex, LintContext};
 use repair::Repair;
 
 /// One fault of a placement.
@@ -116,7 +116,7 @@ pub fn lint(layouts: &[Layout], topology: &Topology) -> Vec<Diagnostic> {
 /// together with the others, and the file determines where its memory should be.
 #[must_use]
 pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request) -> LintReport {
-    let lookup = Lookup::of(topology, conditions);
+    let lookup = CpuIndex::of(topology, conditions);
     let views: Vec<_> = layouts.iter().map(|layout| LintContext::of(layout, &lookup)).collect();
     let written: BTreeMap<&str, &Layout> = layouts
         .iter()

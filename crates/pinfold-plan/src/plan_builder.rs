@@ -52,21 +52,21 @@ pub(crate) struct PlanBuilder<'a> {
     strategy: &'static str,
     vnodes: Vec<Option<VnodePlan>>,
     findings: Vec<Finding>,
-    later: Vec<Later<'a>>,
+    later: Vec<DeferredFinding<'a>>,
     by_hand: ByHand,
 }
 
 /// A finding that is computed from the plan after the pins by hand.
-type Later<'a> = Box<dyn FnOnce(&Ended<'_>) -> Option<Finding> + 'a>;
+type DeferredFinding<'a> = Box<dyn FnOnce(&PlacedPlan<'_>) -> Option<Finding> + 'a>;
 
 /// Input of such a finding: the plan's data after all threads are placed, including pins by hand.
-pub(crate) struct Ended<'p> {
+pub(crate) struct PlacedPlan<'p> {
     pub vnodes: &'p [VnodePlan],
     /// The strategy's exclusive CPUs, even if the isolation scope does not apply them.
     pub exclusive: &'p CpuSet,
 }
 
-impl Ended<'_> {
+impl PlacedPlan<'_> {
     /// The CPUs of all vCPUs and tasks.
     pub fn carried(&self) -> CpuSet {
         self.pus(|role| matches!(role, Role::Vcpu(_) | Role::Task))
@@ -339,7 +339,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Adds a finding that depends on the final CPUs of threads, which pins by hand may change.
-    pub fn later(&mut self, finding: impl FnOnce(&Ended<'_>) -> Option<Finding> + 'a) {
+    pub fn later(&mut self, finding: impl FnOnce(&PlacedPlan<'_>) -> Option<Finding> + 'a) {
         self.later.push(Box::new(finding));
     }
 
@@ -383,7 +383,7 @@ impl<'a> PlanBuilder<'a> {
                 pins::reserve((self.ground, self.request), by_hand, &vnodes, (reserve, isolates))?
             }
         };
-        let ended = Ended { vnodes: &vnodes, exclusive: &reserve.exclusive };
+        let ended = PlacedPlan { vnodes: &vnodes, exclusive: &reserve.exclusive };
         for finding in std::mem::take(&mut self.later) {
             self.findings.extend(finding(&ended));
         }
@@ -400,7 +400,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// A finding if the boot CPU, with its kernel work, is used by a virtual machine.
-    fn boot_pu(&self, ended: &Ended<'_>) -> Option<Finding> {
+    fn boot_pu(&self, ended: &PlacedPlan<'_>) -> Option<Finding> {
         let online = self.ground.topology.online();
         let boot = online.first().filter(|pu| self.ground.hostable.contains(*pu))?;
         (ended.carried().contains(boot) && ended.exclusive.contains(boot)).then(|| {

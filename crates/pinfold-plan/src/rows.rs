@@ -19,7 +19,7 @@ pub(crate) struct Row {
 
 /// Property that threads of a row have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Alike {
+pub(crate) enum CommonProperty {
     /// The kind of placement.
     Placement,
     /// Also the reason, except for numbers in it.
@@ -27,7 +27,7 @@ pub(crate) enum Alike {
 }
 
 /// The rows of all threads.
-pub(crate) fn rows(plan: &Plan, alike: Alike) -> Vec<Row> {
+pub(crate) fn rows(plan: &Plan, alike: CommonProperty) -> Vec<Row> {
     let mut groups: Vec<(&VnodePlan, Vec<&ThreadPlan>)> = Vec::new();
     for (vnode, thread) in plan.threads() {
         match groups.last_mut() {
@@ -42,7 +42,7 @@ pub(crate) fn rows(plan: &Plan, alike: Alike) -> Vec<Row> {
 
 /// True if a thread belongs to the row of `group`: one mask for all threads, or one CPU for each.
 /// The first two threads decide which of these applies.
-fn joins(group: &[&ThreadPlan], next: &ThreadPlan, alike: Alike) -> bool {
+fn joins(group: &[&ThreadPlan], next: &ThreadPlan, alike: CommonProperty) -> bool {
     let (Some(first), Some(last)) = (group.first(), group.last()) else { return false };
     let (Role::Vcpu(before), Role::Vcpu(index)) = (&last.role, &next.role) else { return false };
     let second = group.get(1).map_or(next, |second| second);
@@ -54,7 +54,7 @@ fn joins(group: &[&ThreadPlan], next: &ThreadPlan, alike: Alike) -> bool {
     before.checked_add(1) == Some(*index)
         && places
         && first.policy == next.policy
-        && (alike == Alike::Placement || reasons())
+        && (alike == CommonProperty::Placement || reasons())
 }
 
 fn row(plan: &Plan, vnode: &VnodePlan, group: &[&ThreadPlan]) -> Row {
@@ -126,7 +126,7 @@ mod tests {
             thread.pus = CpuSet::parse_list(pin).unwrap();
             thread.reason = "as asked".to_owned();
         }
-        for alike in [Alike::Placement, Alike::Reason] {
+        for alike in [CommonProperty::Placement, CommonProperty::Reason] {
             let rows = rows(&plan, alike);
             let vcpus = rows.iter().filter(|row| row.who.starts_with("vcpu"));
             let found: Vec<String> =
@@ -157,7 +157,7 @@ mod tests {
             let plan = plan(strategy, &topology, &request).unwrap();
             let all: Vec<String> =
                 plan.vnodes[0].vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
-            let row = rows(&plan, Alike::Placement).remove(0);
+            let row = rows(&plan, CommonProperty::Placement).remove(0);
             assert_eq!((row.who.as_str(), row.cpus), ("vcpu(0-17)", all.join(", ")), "{strategy}");
         }
     }

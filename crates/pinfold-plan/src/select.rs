@@ -78,7 +78,7 @@ struct Cell {
 /// A domain of the machine at one level.
 struct Domain {
     key: Key,
-    burden: Burden,
+    burden: DomainPenalty,
     /// Number of free cores.
     free: usize,
     cells: Vec<usize>,
@@ -86,7 +86,7 @@ struct Domain {
 
 /// Disadvantage of a domain, the smallest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Burden {
+enum DomainPenalty {
     None,
     /// It contains the host's core.
     Host,
@@ -236,7 +236,7 @@ impl<'g> Pool<'g> {
             return Some(taken);
         }
         let tier = self.tiers.iter_mut().find(|tier| tier.part == part && tier.left > 0)?;
-        let near = Near { cores: self.cores, chosen: &[], nodes };
+        let near = NearbyCores { cores: self.cores, chosen: &[], nodes };
         if need <= tier.width || need.is_multiple_of(tier.width) || tier.left < need + waiting {
             return None;
         }
@@ -268,7 +268,7 @@ impl<'g> Pool<'g> {
         let mut places: Vec<usize> = Vec::new();
         for tier in &mut tiers {
             let wanted = (need - places.len()).min(tier.left);
-            let near = Near { cores, chosen: &places, nodes: &[] };
+            let near = NearbyCores { cores, chosen: &places, nodes: &[] };
             let taken = tier.take(wanted, &near);
             places.extend(taken);
         }
@@ -312,7 +312,7 @@ impl<'g> Pool<'g> {
             }
             let wanted = left.div_ceil(tier.width).min(tier.left);
             left = left.saturating_sub(wanted * tier.width);
-            let near = Near { cores: self.cores, chosen: &chosen, nodes };
+            let near = NearbyCores { cores: self.cores, chosen: &chosen, nodes };
             let part = tier.take(wanted, &near);
             chosen.extend(part);
         }
@@ -367,7 +367,7 @@ fn numbered(
 }
 
 /// Cores and nodes near which cores are selected.
-struct Near<'a> {
+struct NearbyCores<'a> {
     cores: &'a [AvailableCore],
     /// Cores that the vnode already has.
     chosen: &'a [usize],
@@ -375,7 +375,7 @@ struct Near<'a> {
     nodes: &'a [NodeId],
 }
 
-impl Near<'_> {
+impl NearbyCores<'_> {
     /// Sort key, false first: domains with chosen cores, then domains on a requested node.
     fn rank(&self, level: usize, key: Key, at: &AvailableCore) -> (bool, bool) {
         let Some(of) = LEVELS.get(level) else { return (true, true) };
@@ -418,9 +418,9 @@ impl Tier {
                 let domains = &mut tier.levels[level];
                 let domain = *keys[level].entry(key).or_insert_with(|| {
                     let burden = match host {
-                        _ if spot.memoryless => Burden::NoMemory,
-                        Some(host) if hosts(level, host, spot) => Burden::Host,
-                        Some(_) | None => Burden::None,
+                        _ if spot.memoryless => DomainPenalty::NoMemory,
+                        Some(host) if hosts(level, host, spot) => DomainPenalty::Host,
+                        Some(_) | None => DomainPenalty::None,
                     };
                     domains.push(Domain { key, burden, free: 0, cells: Vec::new() });
                     domains.len() - 1
@@ -445,7 +445,7 @@ impl Tier {
     }
 
     /// Takes `wanted` cores; there must be enough.
-    fn take(&mut self, wanted: usize, near: &Near<'_>) -> Vec<usize> {
+    fn take(&mut self, wanted: usize, near: &NearbyCores<'_>) -> Vec<usize> {
         let Some((level, domain)) = self.fitting(wanted, near) else { return Vec::new() };
         let mut taken = Vec::new();
         for cell in self.in_order(level, domain, near) {
@@ -464,7 +464,7 @@ impl Tier {
     }
 
     /// The smallest domain with `wanted` free cores, with its level.
-    fn fitting(&self, wanted: usize, near: &Near<'_>) -> Option<(usize, usize)> {
+    fn fitting(&self, wanted: usize, near: &NearbyCores<'_>) -> Option<(usize, usize)> {
         (0..LEVELS.len()).find_map(|level| Some((level, self.fit(level, wanted, near)?)))
     }
 
@@ -474,25 +474,25 @@ impl Tier {
         &self,
         level: usize,
         domain: usize,
-        (need, near): (usize, &Near<'_>),
+        (need, near): (usize, &NearbyCores<'_>),
     ) -> bool {
         let cells = &self.levels[level][domain].cells;
         let Some(cell) = cells.first().map(|cell| &self.cells[*cell]) else { return false };
         let node = near.cores.get(cell.at).and_then(|spot| spot.node);
         let asked = near.nodes.is_empty() || node.is_some_and(|node| near.nodes.contains(&node));
         let of_node = cell.domains[NODE].map(|place| &self.levels[NODE][place]);
-        asked && of_node.is_some_and(|node| node.burden == Burden::Host || node.free > need)
+        asked && of_node.is_some_and(|node| node.burden == DomainPenalty::Host || node.free > need)
     }
 
     /// The preferred domain of a level with `wanted` free cores.
-    fn fit(&self, level: usize, wanted: usize, near: &Near<'_>) -> Option<usize> {
+    fn fit(&self, level: usize, wanted: usize, near: &NearbyCores<'_>) -> Option<usize> {
         let fitting =
             self.levels[level].iter().enumerate().filter(|(_, domain)| domain.free >= wanted);
         if near.chosen.is_empty() && near.nodes.is_empty() {
             // In hwloc's order, so the first without a burden is taken.
-            let mut best: Option<(Burden, usize)> = None;
+            let mut best: Option<(DomainPenalty, usize)> = None;
             for (place, domain) in fitting {
-                if domain.burden == Burden::None {
+                if domain.burden == DomainPenalty::None {
                     return Some(place);
                 }
                 if best.is_none_or(|(burden, _)| domain.burden < burden) {
@@ -509,7 +509,7 @@ impl Tier {
     }
 
     /// The cells of a domain, ordered so that smaller domains stay together, preferred ones first.
-    fn in_order(&self, level: usize, domain: usize, near: &Near<'_>) -> Vec<usize> {
+    fn in_order(&self, level: usize, domain: usize, near: &NearbyCores<'_>) -> Vec<usize> {
         let cells = &self.levels[level][domain].cells;
         if let [only] = cells.as_slice() {
             return vec![*only];
@@ -532,7 +532,7 @@ impl Tier {
             let key = LEVELS[level](at);
             let free = free[level].get(&key).copied().unwrap_or(cell.free.len());
             let domain = cell.domains[level].map(|domain| &self.levels[level][domain]);
-            let burden = domain.map_or(Burden::None, |domain| domain.burden);
+            let burden = domain.map_or(DomainPenalty::None, |domain| domain.burden);
             (near.rank(level, key, at), Reverse(free), burden, key)
         };
         let mut keyed: Vec<_> = filled

@@ -9,7 +9,7 @@ use pinfold_model::{
     VnodeRequest,
 };
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::lint::{Diagnostic, Fixed, Layout, fix, lint_under};
+use pinfold_plan::lint::{Diagnostic, Layout, RepairedFile, fix, lint_under};
 use pinfold_plan::{emit, plan};
 
 fn host(name: &str) -> Topology {
@@ -66,7 +66,7 @@ fn shape(cores: u32, threads: u32) -> String {
 const STRICT_0: &str = "<numatune><memory mode='strict' nodeset='0'/></numatune>\n";
 const STRICT_1: &str = "<numatune><memory mode='strict' nodeset='1'/></numatune>\n";
 
-fn fixed(xml: &str, (topology, conditions): (&Topology, &Request)) -> Fixed {
+fn fixed(xml: &str, (topology, conditions): (&Topology, &Request)) -> RepairedFile {
     fix(xml, "vm.xml", topology, conditions).unwrap_or_else(|error| panic!("{error}\n{xml}"))
 }
 

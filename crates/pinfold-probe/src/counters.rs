@@ -20,7 +20,7 @@ use pinfold_host::{
 };
 use pinfold_model::{Family, Figure, Role, TaskId, Tid, Unit};
 
-use self::proc::Standing;
+use self::proc::ThreadTotals;
 pub use crate::traced_threads::WatchError;
 use crate::traced_threads::Watched;
 
@@ -210,7 +210,7 @@ pub struct Counters {
 }
 
 #[derive(Debug)]
-enum Means {
+enum CounterSource {
     Perf(Vec<Counter>),
     Proc { why: String },
     Absent(String),
@@ -221,8 +221,8 @@ enum Means {
 pub struct Counting {
     began_ns: u64,
     roles: BTreeMap<Role, Vec<Tid>>,
-    means: BTreeMap<Role, Vec<(Quantity, Means)>>,
-    before: BTreeMap<Tid, Standing>,
+    means: BTreeMap<Role, Vec<(Quantity, CounterSource)>>,
+    before: BTreeMap<Tid, ThreadTotals>,
     restless: bool,
 }
 
@@ -275,7 +275,7 @@ fn begin(
             roles.entry(role).or_default().push(tid);
         }
     }
-    let mut means: BTreeMap<Role, Vec<(Quantity, Means)>> = BTreeMap::new();
+    let mut means: BTreeMap<Role, Vec<(Quantity, CounterSource)>> = BTreeMap::new();
     let began_ns = clock.now_ns();
     for (role, tids) in &roles {
         let of_role = means.entry(role.clone()).or_default();
@@ -287,16 +287,21 @@ fn begin(
 }
 
 /// A counter for each of the threads, or the `/proc` statistics instead.
-fn choose(host: &dyn Host, quantity: Quantity, tids: &[Tid], machine: &reasons::Machine) -> Means {
+fn choose(
+    host: &dyn Host,
+    quantity: Quantity,
+    tids: &[Tid],
+    machine: &reasons::Machine,
+) -> CounterSource {
     let why = if host.is_live() {
         match open_all(quantity, tids) {
-            Ok(counters) => return Means::Perf(counters),
+            Ok(counters) => return CounterSource::Perf(counters),
             Err(error) => machine.why(&error),
         }
     } else {
         "this is not the running machine".to_owned()
     };
-    if proc::has(quantity) { Means::Proc { why } } else { Means::Absent(why) }
+    if proc::has(quantity) { CounterSource::Proc { why } } else { CounterSource::Absent(why) }
 }
 
 /// Opens a counter for each thread. Threads that have ended are left out.
@@ -322,16 +327,16 @@ impl Counting {
         let mut perf: BTreeMap<Role, Vec<Option<Outcome>>> = BTreeMap::new();
         for (role, means) in &self.means {
             let outcomes = means.iter().map(|(_, means)| match means {
-                Means::Perf(counters) => Some(read_all(counters)),
-                Means::Absent(why) => Some(Outcome::Absent(why.clone())),
-                Means::Proc { .. } => None,
+                CounterSource::Perf(counters) => Some(read_all(counters)),
+                CounterSource::Absent(why) => Some(Outcome::Absent(why.clone())),
+                CounterSource::Proc { .. } => None,
             });
             perf.insert(role.clone(), outcomes.collect());
         }
         let duration_ns = clock.now_ns().saturating_sub(self.began_ns);
         let mut roles = Vec::new();
         for (role, tids) in &self.roles {
-            let mut pairs: Vec<(Standing, Standing)> = Vec::new();
+            let mut pairs: Vec<(ThreadTotals, ThreadTotals)> = Vec::new();
             let mut ended = 0_u32;
             for tid in tids {
                 match (self.before.get(tid), proc::read(host, *tid)?) {
@@ -343,8 +348,11 @@ impl Counting {
             let means = self.means.get(role).into_iter().flatten();
             let outcomes = means.zip(outcomes).map(|((quantity, means), outcome)| {
                 let outcome = outcome.unwrap_or_else(|| {
-                    let why =
-                        if let Means::Proc { why } = means { why.clone() } else { String::new() };
+                    let why = if let CounterSource::Proc { why } = means {
+                        why.clone()
+                    } else {
+                        String::new()
+                    };
                     proc::since(*quantity, &pairs, why)
                 });
                 (*quantity, outcome)

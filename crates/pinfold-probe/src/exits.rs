@@ -11,7 +11,7 @@
 //! | B | `kvm_userspace_exit`, `kvm_fpu` | exits to user space (the emulator) |
 //! | C | QMP `query-stats` | counts, no times |
 //!
-//! A [`Look`] determines the level, a [`Watch`] records the table ([`table`]). The kernel pairs and
+//! A [`EventSurvey`] determines the level, a [`Watch`] records the table ([`table`]). The kernel pairs and
 //! sums the events ([`pinfold_host::ExitCounter`]); [`cost`] measures the overhead. The time that
 //! the processor itself needs to leave and enter the guest is outside of both events and in no
 //! number.
@@ -120,12 +120,12 @@ fn ended(host: &dyn Host, threads: &[VcpuThread]) -> Result<Vec<u32>, ExitsError
 
 /// A short observation to determine which events fire.
 #[derive(Debug)]
-pub struct Look {
+pub struct EventSurvey {
     hardware: ExitCounter,
     userspace: Option<ExitCounter>,
 }
 
-impl Look {
+impl EventSurvey {
     /// Starts to observe the events.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl Look {
 /// Observes for at most `timeout_ns` which events of a running machine fire.
 ///
 /// # Errors
-/// As [`Look::begin`]; [`ExitsError::Silent`] if none does, [`ExitsError::Ended`] if the machine
+/// As [`EventSurvey::begin`]; [`ExitsError::Silent`] if none does, [`ExitsError::Ended`] if the machine
 /// ends during the observation.
 pub fn look(
     host: &dyn Host,
@@ -184,7 +184,7 @@ pub fn look(
     timeout_ns: u64,
 ) -> Result<ExitSource, ExitsError> {
     const STEP_NS: u64 = 20_000_000;
-    let look = Look::begin(host, threads)?;
+    let look = EventSurvey::begin(host, threads)?;
     let until = clock.now_ns().saturating_add(timeout_ns);
     loop {
         clock.sleep_ns(STEP_NS.min(timeout_ns));
@@ -224,7 +224,7 @@ impl Watch {
     /// Starts the observation.
     ///
     /// # Errors
-    /// As [`Look::begin`].
+    /// As [`EventSurvey::begin`].
     pub fn begin(
         host: &dyn Host,
         clock: &dyn Clock,

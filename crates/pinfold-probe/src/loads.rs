@@ -48,12 +48,12 @@ pub struct LoadSpec {
     /// Number of threads, 1 to 4096.
     pub threads: u32,
     /// How long it runs.
-    pub life: Life,
+    pub life: LoadDuration,
 }
 
 /// How long a load runs if it is not stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum LoadDuration {
     /// At most this long (ns, up to one day); it pauses 1.5 s after the last heartbeat.
     Limited(u64),
     /// As long as it receives heartbeats; it pauses `silence_ns` after the last one.
@@ -63,7 +63,7 @@ pub enum Life {
     },
 }
 
-impl Life {
+impl LoadDuration {
     /// Interval of heartbeats, short enough that one may be late.
     fn beat(self) -> Duration {
         match self {
@@ -90,8 +90,8 @@ impl LoadSpec {
     pub fn argv(&self) -> Vec<String> {
         let threads = self.threads.to_string();
         let (word, time) = match self.life {
-            Life::Limited(limit_ns) => ("--seconds", seconds(limit_ns)),
-            Life::Vouched { silence_ns } => ("--silence", seconds(silence_ns)),
+            LoadDuration::Limited(limit_ns) => ("--seconds", seconds(limit_ns)),
+            LoadDuration::Vouched { silence_ns } => ("--silence", seconds(silence_ns)),
         };
         let mut argv: Vec<String> =
             ["load", self.name(), "--threads", &threads, word, &time, "--supervised"]

@@ -29,7 +29,7 @@ pub use figures::kind_name;
 
 /// Number of calls and time in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct CallTime {
     /// Number of calls that returned.
     pub count: u64,
     /// Time in them, and in calls that had not returned (ns).
@@ -42,8 +42,8 @@ pub struct Spent {
     pub open: u64,
 }
 
-impl Spent {
-    fn add(&mut self, other: Spent) {
+impl CallTime {
+    fn add(&mut self, other: CallTime) {
         self.count += other.count;
         self.sum_ns += other.sum_ns;
         self.max_ns = self.max_ns.max(other.max_ns);
@@ -60,7 +60,7 @@ pub struct RoleLocks {
     /// Number of its threads: those at the start, and later ones that made calls.
     pub threads: u32,
     /// The calls by kind of futex operation.
-    pub spent: BTreeMap<FutexKind, Spent>,
+    pub spent: BTreeMap<FutexKind, CallTime>,
 }
 
 impl RoleLocks {
@@ -86,9 +86,9 @@ pub struct LockWord {
     /// Kind of the calls.
     pub kind: FutexKind,
     /// All calls for the word.
-    pub spent: Spent,
+    pub spent: CallTime,
     /// The calls by role.
-    pub roles: BTreeMap<Role, Spent>,
+    pub roles: BTreeMap<Role, CallTime>,
 }
 
 /// The waits at one call site.
@@ -99,7 +99,7 @@ pub struct CallSite {
     /// The functions, the innermost first; those without a name as file and address.
     pub frames: Vec<String>,
     /// Number and duration of the waits.
-    pub spent: Spent,
+    pub spent: CallTime,
 }
 
 /// Whether the stacks are reliable.
@@ -220,8 +220,8 @@ impl Watching {
 }
 
 /// All calls, returned or not, in one form.
-fn calls(reading: &FutexReading) -> Vec<(FutexCallSite, Spent)> {
-    let spent = |one: &FutexCallSite| Spent {
+fn calls(reading: &FutexReading) -> Vec<(FutexCallSite, CallTime)> {
+    let spent = |one: &FutexCallSite| CallTime {
         count: one.count,
         sum_ns: one.sum_ns,
         max_ns: one.max_ns,
@@ -241,8 +241,10 @@ fn calls(reading: &FutexReading) -> Vec<(FutexCallSite, Spent)> {
             max_ns: 0,
             again: 0,
         };
-        calls
-            .push((place, Spent { sum_ns: open.ns, max_ns: open.ns, open: 1, ..Spent::default() }));
+        calls.push((
+            place,
+            CallTime { sum_ns: open.ns, max_ns: open.ns, open: 1, ..CallTime::default() },
+        ));
     }
     calls
 }
@@ -257,7 +259,7 @@ fn of_reading(
     for (task, role) in &watched.threads {
         members.entry(role.clone()).or_default().push(task.tid);
     }
-    let mut spent: BTreeMap<Role, BTreeMap<FutexKind, Spent>> = BTreeMap::new();
+    let mut spent: BTreeMap<Role, BTreeMap<FutexKind, CallTime>> = BTreeMap::new();
     let mut words: BTreeMap<(Tid, u64, FutexKind), LockWord> = BTreeMap::new();
     let calls = calls(reading);
     for (place, of_call) in &calls {
@@ -277,7 +279,7 @@ fn of_reading(
             address: place.address,
             name: None,
             kind: place.kind,
-            spent: Spent::default(),
+            spent: CallTime::default(),
             roles: BTreeMap::new(),
         });
         word.spent.add(*of_call);
@@ -328,11 +330,11 @@ fn lost(watched: &Watched, reading: &FutexReading) -> Vec<String> {
 /// Sums the waits by the names of their frames.
 fn sites(
     host: &dyn Host,
-    calls: &[(FutexCallSite, Spent)],
+    calls: &[(FutexCallSite, CallTime)],
     missing: u64,
     symbols: &mut BTreeMap<Tid, Symbols>,
 ) -> CallSites {
-    let mut sites: BTreeMap<(FutexKind, Vec<String>), Spent> = BTreeMap::new();
+    let mut sites: BTreeMap<(FutexKind, Vec<String>), CallTime> = BTreeMap::new();
     let mut tables = BTreeMap::new();
     let (mut stacks, mut whole) = (0_u64, 0_u64);
     for (place, spent) in calls.iter().filter(|(place, _)| !place.stack.is_empty()) {
@@ -367,7 +369,7 @@ fn sites(
 }
 
 /// The function's name; all calls from one function are counted together.
-fn function(place: &crate::symbols::Place) -> String {
+fn function(place: &crate::symbols::CodeLocation) -> String {
     match &place.symbol {
         Some((name, _)) => name.clone(),
         None => place.to_string(),

@@ -185,7 +185,7 @@ pub struct ListedSize {
 
 /// One program in the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Listed {
+pub struct CatalogueEntry {
     /// Name of the program.
     pub name: String,
     /// What it computes, and how its threads cooperate.
@@ -196,7 +196,7 @@ pub struct Listed {
     pub sizes: Vec<ListedSize>,
 }
 
-impl Listed {
+impl CatalogueEntry {
     /// True if the program can run with this number of threads.
     #[must_use]
     pub fn allows(&self, threads: u32, size: Size) -> bool {
@@ -210,7 +210,7 @@ impl Listed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Catalogue {
     /// The programs, by name.
-    pub programs: Vec<Listed>,
+    pub programs: Vec<CatalogueEntry>,
 }
 
 impl Catalogue {
@@ -229,7 +229,7 @@ impl Catalogue {
     /// [`BenchmarkError::Output`].
     pub fn parse(output: &str) -> Result<Catalogue, BenchmarkError> {
         let wrong = |why: String| BenchmarkError::Output { probe: PROBE, why };
-        let programs: Vec<Listed> = serde_json::from_str(output)
+        let programs: Vec<CatalogueEntry> = serde_json::from_str(output)
             .map_err(|error| wrong(format!("is not a list of programs: {error}")))?;
         let known = |sizes: &[ListedSize]| {
             sizes.iter().map(|size| size.name.as_str()).eq(Size::ALL.map(Size::name))
@@ -242,7 +242,7 @@ impl Catalogue {
 
     /// The program with this name.
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<&Listed> {
+    pub fn find(&self, name: &str) -> Option<&CatalogueEntry> {
         self.programs.iter().find(|program| program.name == name)
     }
 }

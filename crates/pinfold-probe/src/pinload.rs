@@ -7,7 +7,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use pinfold_host::files::{self, Held, Owned, StateDir};
+use pinfold_host::files::{self, Owned, OwnedLock, StateDir};
 use pinfold_host::{Clock as _, HostError, LiveHost, SystemClock, process};
 
 /// The program: static, runs on any Linux of this architecture, also as the init of a guest.
@@ -22,7 +22,7 @@ const TEXT_BUSY: i32 = 26;
 pub struct Pinload {
     directory: StateDir,
     name: String,
-    _held: Held,
+    _held: OwnedLock,
 }
 
 impl Pinload {

@@ -76,12 +76,12 @@ enum Make {
     Io,
     MicroBenchmark(MicroKind),
     /// A `pinload` command that prints figures: its name, and the common options that it accepts.
-    Instrument(&'static str, &'static [Wants]),
+    Instrument(&'static str, &'static [OptionForm]),
 }
 
 /// A common option of a `pinload` command, in the form that the command takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wants {
+enum OptionForm {
     /// `--seconds`; without it the command measures as long as it needs.
     Seconds,
     /// `--cpus` with all CPUs.
@@ -147,7 +147,7 @@ pub static PROBES: &[Probe] = &[
         family: Family::Capacity,
         picture: Picture::Bars,
         reference_tools: &[ReferenceTool::LikwidBench],
-        make: Make::Instrument("bandwidth", &[Wants::OneCpu("--cpu")]),
+        make: Make::Instrument("bandwidth", &[OptionForm::OneCpu("--cpu")]),
     },
     Probe {
         name: "stream-variant",
@@ -156,7 +156,7 @@ pub static PROBES: &[Probe] = &[
         family: Family::Capacity,
         picture: Picture::Bars,
         reference_tools: &[],
-        make: Make::Instrument("stream-variant", &[Wants::OneCpu("--cpu")]),
+        make: Make::Instrument("stream-variant", &[OptionForm::OneCpu("--cpu")]),
     },
     Probe {
         name: "chase",
@@ -165,7 +165,7 @@ pub static PROBES: &[Probe] = &[
         family: Family::Capacity,
         picture: Picture::Bars,
         reference_tools: &[],
-        make: Make::Instrument("chase", &[Wants::OneCpu("--cpu")]),
+        make: Make::Instrument("chase", &[OptionForm::OneCpu("--cpu")]),
     },
     Probe {
         name: "loop64",
@@ -174,7 +174,10 @@ pub static PROBES: &[Probe] = &[
         family: Family::Tail,
         picture: Picture::OverTime,
         reference_tools: &[],
-        make: Make::Instrument("loop64", &[Wants::Seconds, Wants::OneCpu("--cpu"), Wants::Policy]),
+        make: Make::Instrument(
+            "loop64",
+            &[OptionForm::Seconds, OptionForm::OneCpu("--cpu"), OptionForm::Policy],
+        ),
     },
     Probe {
         name: "context-switch",
@@ -185,7 +188,7 @@ pub static PROBES: &[Probe] = &[
         reference_tools: &[ReferenceTool::Perf, ReferenceTool::StressNg],
         make: Make::Instrument(
             "switch",
-            &[Wants::Rings, Wants::Seconds, Wants::Cpus, Wants::Policy],
+            &[OptionForm::Rings, OptionForm::Seconds, OptionForm::Cpus, OptionForm::Policy],
         ),
     },
     Probe {
@@ -195,7 +198,7 @@ pub static PROBES: &[Probe] = &[
         family: Family::Capacity,
         picture: Picture::Bars,
         reference_tools: &[],
-        make: Make::Instrument("ipc-bandwidth", &[Wants::Seconds, Wants::TwoCpus]),
+        make: Make::Instrument("ipc-bandwidth", &[OptionForm::Seconds, OptionForm::TwoCpus]),
     },
     Probe {
         name: "os-latency",
@@ -204,7 +207,7 @@ pub static PROBES: &[Probe] = &[
         family: Family::Capacity,
         picture: Picture::Bars,
         reference_tools: &[],
-        make: Make::Instrument("os-latency", &[Wants::Seconds, Wants::OneCpu("--cpus")]),
+        make: Make::Instrument("os-latency", &[OptionForm::Seconds, OptionForm::OneCpu("--cpus")]),
     },
     Probe {
         name: "intmix",
@@ -213,7 +216,7 @@ pub static PROBES: &[Probe] = &[
         family: Family::Capacity,
         picture: Picture::Bars,
         reference_tools: &[],
-        make: Make::Instrument("intmix", &[Wants::Seconds, Wants::Cpus]),
+        make: Make::Instrument("intmix", &[OptionForm::Seconds, OptionForm::Cpus]),
     },
     Probe {
         name: "parallel",
@@ -313,7 +316,7 @@ impl Probe {
         let has_policy = match self.make {
             Make::SpinGap | Make::Wakeup | Make::Compute | Make::Io => true,
             Make::MicroBenchmark(_) => false,
-            Make::Instrument(_, wants) => wants.contains(&Wants::Policy),
+            Make::Instrument(_, wants) => wants.contains(&OptionForm::Policy),
         };
         if settings.period_us.is_some() && !is_latency {
             return Err(self.refuse("has no period".to_owned()));
@@ -373,7 +376,7 @@ fn samples_of(duration_ns: u64, period_us: u32) -> u32 {
     u32::try_from(periods + periods / 10).unwrap_or(u32::MAX).clamp(1_000, 10_000_000)
 }
 
-impl Wants {
+impl OptionForm {
     fn words(self, settings: &Settings) -> Vec<String> {
         let list = |count: usize| settings.cpus.iter().take(count).collect::<CpuSet>().to_string();
         let policy = match settings.policy {
@@ -381,15 +384,15 @@ impl Wants {
             SchedPolicy::Fifo(priority) => format!("fifo:{priority}"),
         };
         let (name, value) = match self {
-            Wants::Seconds => ("--seconds", seconds(settings.duration_ns)),
-            Wants::Cpus => ("--cpus", settings.cpus.to_string()),
-            Wants::TwoCpus => ("--cpus", list(2)),
-            Wants::OneCpu(name) => (name, list(1)),
-            Wants::Policy => ("--policy", policy),
-            Wants::Rings if settings.more.is_empty() => {
+            OptionForm::Seconds => ("--seconds", seconds(settings.duration_ns)),
+            OptionForm::Cpus => ("--cpus", settings.cpus.to_string()),
+            OptionForm::TwoCpus => ("--cpus", list(2)),
+            OptionForm::OneCpu(name) => (name, list(1)),
+            OptionForm::Policy => ("--policy", policy),
+            OptionForm::Rings if settings.more.is_empty() => {
                 return Switch::scaling(settings.duration_ns).rings();
             }
-            Wants::Rings => return Vec::new(),
+            OptionForm::Rings => return Vec::new(),
         };
         vec![name.to_owned(), value]
     }

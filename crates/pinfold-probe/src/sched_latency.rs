@@ -42,7 +42,7 @@ pub enum Level {
 
 /// A task that ran on a CPU while a thread waited there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tenant {
+pub struct RunningTask {
     /// Its name, at most 15 bytes.
     pub name: String,
     /// Its thread id; 0 if the CPU was idle.
@@ -51,7 +51,7 @@ pub struct Tenant {
     pub ns: u64,
 }
 
-impl Tenant {
+impl RunningTask {
     /// True if no task ran: the CPU first had to leave an idle state, or the thread was throttled
     /// by a quota.
     #[must_use]
@@ -62,7 +62,7 @@ impl Tenant {
 
 /// The longest wait of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Worst {
+pub struct LongestWait {
     /// The thread that waited.
     pub tid: Tid,
     /// Length of the wait (ns).
@@ -77,18 +77,18 @@ pub struct Worst {
     pub here_ns: u64,
     /// Tasks that ran on that CPU during that part, the longest first. Only the last sixteen time
     /// slices are recorded.
-    pub tenants: Vec<Tenant>,
+    pub tenants: Vec<RunningTask>,
 }
 
-impl Worst {
+impl LongestWait {
     /// The task that ran there longest.
     #[must_use]
-    pub fn culprit(&self) -> Option<&Tenant> {
+    pub fn culprit(&self) -> Option<&RunningTask> {
         self.tenants.first()
     }
 }
 
-impl fmt::Display for Worst {
+impl fmt::Display for LongestWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |ns: u64| ns as f64 / 1e6;
         write!(
@@ -137,7 +137,7 @@ pub struct Waits {
     /// Migrations during waits.
     pub moves: u64,
     /// The longest wait.
-    pub worst: Option<Worst>,
+    pub worst: Option<LongestWait>,
     /// Waits that had not ended at the end of the observation: thread and length so far (ns).
     pub open: Vec<(Tid, u64)>,
     /// Wake-ups by the name of the task that was running on the CPU that issued the wake-up: the
@@ -184,7 +184,7 @@ pub struct SchedLatency {
 }
 
 #[derive(Debug)]
-enum Means {
+enum LatencySource {
     Tracepoints(Box<SchedTracer>),
     Schedstat { why: String, began_ns: u64, sums: Sums },
 }
@@ -193,7 +193,7 @@ enum Means {
 #[derive(Debug)]
 pub struct Watching {
     watched: Watched,
-    means: Means,
+    means: LatencySource,
 }
 
 /// Starts to observe these threads, the other threads of their machines, and the threads that they
@@ -232,10 +232,10 @@ fn start_by(
 ) -> Result<Watching, WatchError> {
     let watched = Watched::of(host, threads)?;
     let means = match trace(host, &watched, open) {
-        Ok(watch) => Means::Tracepoints(Box::new(watch)),
+        Ok(watch) => LatencySource::Tracepoints(Box::new(watch)),
         Err(why) => {
             let began_ns = clock.now_ns();
-            Means::Schedstat { why, began_ns, sums: Sums::read(host, &watched)? }
+            LatencySource::Schedstat { why, began_ns, sums: Sums::read(host, &watched)? }
         }
     };
     Ok(Watching { watched, means })
@@ -253,7 +253,10 @@ pub fn start_with_schedstat(
     let watched = Watched::of(host, threads)?;
     let sums = Sums::read(host, &watched)?;
     let why = "it was not asked for".to_owned();
-    Ok(Watching { watched, means: Means::Schedstat { why, began_ns: clock.now_ns(), sums } })
+    Ok(Watching {
+        watched,
+        means: LatencySource::Schedstat { why, began_ns: clock.now_ns(), sums },
+    })
 }
 
 fn trace(host: &dyn Host, watched: &Watched, open: Opener) -> Result<SchedTracer, String> {
@@ -273,7 +276,7 @@ impl Watching {
     /// True if every wait is recorded.
     #[must_use]
     pub fn sees_each_wait(&self) -> bool {
-        matches!(self.means, Means::Tracepoints(_))
+        matches!(self.means, LatencySource::Tracepoints(_))
     }
 
     /// Ends the observation. For threads that have ended, the result has what was recorded until
@@ -283,12 +286,12 @@ impl Watching {
     /// [`HostError`] if the statistics cannot be read.
     pub fn stop(self, host: &dyn Host, clock: &dyn Clock) -> Result<SchedLatency, HostError> {
         match self.means {
-            Means::Tracepoints(watch) => {
+            LatencySource::Tracepoints(watch) => {
                 // Read before the end: later the threads may be gone.
                 let others = self.watched.others(host)?;
                 Ok(of_reading(&self.watched, &watch.close(host)?, &others))
             }
-            Means::Schedstat { why, began_ns, sums } => {
+            LatencySource::Schedstat { why, began_ns, sums } => {
                 let duration_ns = clock.now_ns().saturating_sub(began_ns);
                 schedstat::since(host, &self.watched, &sums, why, duration_ns)
             }
@@ -412,8 +415,8 @@ fn join((role, waits): &mut (RoleLatency, Waits), account: &SchedAccount, began_
 }
 
 /// Sums the tasks that ran on the CPU from the thread's arrival there to the end of the wait.
-fn worst_of(tid: Tid, worst: &WorstWait, began_ns: u64) -> Worst {
-    let mut tenants: Vec<Tenant> = Vec::new();
+fn worst_of(tid: Tid, worst: &WorstWait, began_ns: u64) -> LongestWait {
+    let mut tenants: Vec<RunningTask> = Vec::new();
     for slice in &worst.slices {
         let from = slice.from_ns.max(worst.arrived_ns);
         let ns = slice.until_ns.min(worst.until_ns).saturating_sub(from);
@@ -422,11 +425,11 @@ fn worst_of(tid: Tid, worst: &WorstWait, began_ns: u64) -> Worst {
         }
         match tenants.iter_mut().find(|known| known.tid == slice.tid && known.name == slice.name) {
             Some(known) => known.ns += ns,
-            None => tenants.push(Tenant { name: slice.name.clone(), tid: slice.tid, ns }),
+            None => tenants.push(RunningTask { name: slice.name.clone(), tid: slice.tid, ns }),
         }
     }
     tenants.sort_by(|one, other| other.ns.cmp(&one.ns).then(one.tid.cmp(&other.tid)));
-    Worst {
+    LongestWait {
         tid,
         wait_ns: worst.wait_ns,
         at_ns: worst.until_ns.saturating_sub(began_ns),

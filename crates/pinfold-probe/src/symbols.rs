@@ -23,7 +23,7 @@ pub enum Table {
 
 /// The location of an address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct CodeLocation {
     /// Path of the file.
     pub file: String,
     /// The symbol that contains the address, and the offset in it.
@@ -32,7 +32,7 @@ pub struct Place {
     pub in_file: u64,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for CodeLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = self.file.rsplit('/').next().unwrap_or(&self.file);
         match &self.symbol {
@@ -110,7 +110,7 @@ impl Symbols {
     }
 
     /// The location of an address; `None` if it is in no file.
-    pub fn place(&mut self, host: &dyn Host, address: u64) -> Option<Place> {
+    pub fn place(&mut self, host: &dyn Host, address: u64) -> Option<CodeLocation> {
         let mapping = self.mapping(address)?;
         // An anonymous mapping after a file's data is its `.bss`.
         let of = match &mapping.file {
@@ -126,10 +126,12 @@ impl Symbols {
         let file = self.file(host, &name);
         let in_file = file.address_of(&of, address);
         match in_file {
-            Some(in_file) => Some(Place { symbol: file.symbol(in_file), in_file, file: name }),
+            Some(in_file) => {
+                Some(CodeLocation { symbol: file.symbol(in_file), in_file, file: name })
+            }
             None if is_in_file => {
                 let in_file = address - of.start + of.offset;
-                Some(Place { file: name, symbol: None, in_file })
+                Some(CodeLocation { file: name, symbol: None, in_file })
             }
             None => None,
         }

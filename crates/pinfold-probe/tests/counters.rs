@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::known::Known;
+use common::known::KnownProgram;
 use common::{SECOND, eventually, own_pus, program, work_ns};
 use pinfold_host::process::Spawn;
 use pinfold_host::{LiveHost, SystemClock};
@@ -88,7 +88,7 @@ fn a_child_that_dies_meanwhile_was_counted() {
 #[test]
 fn known_switches_and_faults_are_counted() {
     let host = LiveHost::new().unwrap();
-    let mut known = Known::start(&["work", "50", "400"]);
+    let mut known = KnownProgram::start(&["work", "50", "400"]);
     let threads = [(known.child.task(), Role::Emulator)];
     let wanted = [Quantity::ContextSwitches, Quantity::PageFaults];
     let counting = start(&host, &SystemClock, &threads, &wanted).unwrap();

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::known::Known;
+use common::known::KnownProgram;
 use pinfold_host::{FutexKind, LiveHost};
 use pinfold_model::Role;
 use pinfold_probe::locks::{FramePointers, Locks, LocksError, start};
@@ -14,7 +14,7 @@ use pinfold_probe::symbols::Table;
 /// waits, wakes, address of the word.
 fn fight(stacks: bool) -> Result<(Locks, [u64; 3]), String> {
     let host = LiveHost::new().unwrap();
-    let mut known = Known::start(&["locks", "4", "100"]);
+    let mut known = KnownProgram::start(&["locks", "4", "100"]);
     let threads = [(known.child.task(), Role::Emulator)];
     let watching = match start(&host, &threads, stacks) {
         Ok(watching) => watching,
@@ -87,7 +87,7 @@ fn the_call_site_of_a_known_lock_has_its_functions_names() {
 #[test]
 fn a_program_that_dies_meanwhile_keeps_its_account() {
     let host = LiveHost::new().unwrap();
-    let mut known = Known::start(&["locks", "2", "1000000"]);
+    let mut known = KnownProgram::start(&["locks", "2", "1000000"]);
     let threads = [(known.child.task(), Role::Emulator)];
     let watching = match start(&host, &threads, true) {
         Ok(watching) => watching,

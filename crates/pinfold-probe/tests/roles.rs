@@ -7,7 +7,7 @@ mod common;
 use common::{SECOND, eventually, program};
 use pinfold_host::LiveHost;
 use pinfold_model::{Role, RoleStats, TaskId};
-use pinfold_probe::loads::{HostLoads, Life, LoadKind, LoadSpec, Placement};
+use pinfold_probe::loads::{HostLoads, LoadDuration, LoadKind, LoadSpec, Placement};
 use pinfold_probe::roles::{Snapshot, snapshot};
 
 fn of(stats: &[RoleStats], role: &Role) -> RoleStats {
@@ -18,7 +18,8 @@ fn of(stats: &[RoleStats], role: &Role) -> RoleStats {
 fn a_working_thread_gains_run_time_and_its_end_is_counted() {
     let program = program();
     let host = LiveHost::new().unwrap();
-    let spec = LoadSpec { kind: LoadKind::Cpu, threads: 1, life: Life::Limited(600 * SECOND) };
+    let spec =
+        LoadSpec { kind: LoadKind::Cpu, threads: 1, life: LoadDuration::Limited(600 * SECOND) };
     let loads = HostLoads::start(&program.pinload.path(), &[spec], &Placement::default()).unwrap();
     let process = loads.processes()[0];
     let mut worker: Option<TaskId> = None;

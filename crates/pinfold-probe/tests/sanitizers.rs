@@ -10,7 +10,7 @@ use common::{PATIENCE, Program, a_pu, c_sources, program};
 use pinfold_host::process::{Spawn, Stdio, capture};
 use pinfold_probe::agent::{Agent, AgentError};
 use pinfold_probe::cpu_speed::SpeedBenchmark as _;
-use pinfold_probe::parallel::{Catalogue, Listed, Parallel, Size, ThreadRule};
+use pinfold_probe::parallel::{Catalogue, CatalogueEntry, Parallel, Size, ThreadRule};
 
 const FLAGS: [&str; 8] = [
     "-std=c11",
@@ -46,12 +46,12 @@ fn build(folder: &str, sanitizers: &str) -> Option<String> {
 /// threads of their own.
 fn parallel_runs(program: &Program) -> Vec<String> {
     let programs = Catalogue::of(&program.pinload).unwrap().programs;
-    let threads = |listed: &Listed| match (listed.name.as_str(), listed.threads) {
+    let threads = |listed: &CatalogueEntry| match (listed.name.as_str(), listed.threads) {
         ("ferret", _) => 7,
         (_, ThreadRule::PowerOfTwo) => 4,
         (_, ThreadRule::Any) => 3,
     };
-    let run = |listed: &Listed| Parallel::new(&listed.name, threads(listed), Size::Small);
+    let run = |listed: &CatalogueEntry| Parallel::new(&listed.name, threads(listed), Size::Small);
     programs.iter().map(|listed| run(listed).instrument().argv().join(" ")).collect()
 }
 

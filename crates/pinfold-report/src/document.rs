@@ -8,8 +8,8 @@ use crate::format;
 use crate::headline::{self, Figure, Headline};
 use crate::page::{Emitted, Page};
 use crate::sections::facts::{self, Fact};
-use crate::sections::latency::{self, Convincing, Multiples};
-use crate::sections::limitations::{self, Failed, Shown};
+use crate::sections::latency::{self, DecidingChart, Multiples};
+use crate::sections::limitations::{self, Failed, FindingText};
 use crate::sections::placements::{self, Picture};
 use crate::sections::ranking::{self, Cost, Group, Matrix, Table};
 use crate::sections::{Name, roles};
@@ -35,7 +35,7 @@ struct Document<'a> {
     legend: Vec<Name>,
     percentiles: Vec<Multiples>,
     dots: Vec<Multiples>,
-    convincing: Option<Convincing>,
+    convincing: Option<DecidingChart>,
     costs: Vec<Cost>,
     costs_words: String,
     deciding: Option<Table>,
@@ -44,7 +44,7 @@ struct Document<'a> {
     roles: Vec<roles::Table>,
     emitted: &'a [Emitted],
     limits: Vec<String>,
-    findings: Vec<Shown>,
+    findings: Vec<FindingText>,
     failed: Vec<Failed>,
     failed_words: String,
     origin: Vec<Fact>,

@@ -8,7 +8,8 @@ use pinfold_model::{Accelerator, LoadState, Metric, Unit};
 use crate::charts::forest;
 use crate::format;
 use crate::page::{
-    Answer, Candidate, CandidateId, CandidateKind, Comparison, Page, RankingRow, Stage, Verdict,
+    Answer, Candidate, CandidateId, CandidateKind, Comparison, Page, RankingRow, ReachedStage,
+    Verdict,
 };
 
 /// The answer: `subject` and `claim` are set in large print, `evidence` in small. Together they are
@@ -211,7 +212,7 @@ fn compared_layouts(page: &Page) -> Vec<(&Candidate, &Comparison)> {
         .filter(|(candidate, _)| candidate.kind == CandidateKind::Layout)
         .collect();
     let confirmed: Vec<_> =
-        all.iter().copied().filter(|(it, _)| it.stage == Stage::Confirmed).collect();
+        all.iter().copied().filter(|(it, _)| it.stage == ReachedStage::Confirmed).collect();
     if confirmed.is_empty() { all } else { confirmed }
 }
 

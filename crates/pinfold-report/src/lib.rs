@@ -36,14 +36,14 @@ pub use document::render;
 pub use error::ReportError;
 pub use files::{TableFiles, WrittenTable};
 pub use page::{
-    Answer, Asked, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
-    Distribution, Emitted, FailedStart, Page, Provenance, Quantile, Ranking, RankingRow, RoleRow,
-    RoleTable, Stage, Verdict,
+    Answer, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
+    Distribution, Emitted, FailedStart, Page, Provenance, Quantile, Ranking, RankingRow,
+    ReachedStage, RequestSummary, RoleRow, RoleTable, Verdict,
 };
 pub use parquet::TableError;
 pub use rules::contradictions;
 pub use study::{
-    Agreement, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture, PictureKind, Scale,
-    Spot, Spread, StudyPage, contradictions as study_contradictions, render_study,
+    Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture,
+    PictureKind, Scale, Spread, StudyPage, contradictions as study_contradictions, render_study,
 };
 pub use text::{Summary, summary, summary_text};

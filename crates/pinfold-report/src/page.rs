@@ -17,7 +17,7 @@ pub struct Page {
     /// The comparison that answers the question.
     pub answer: Answer,
     /// The request of the user.
-    pub asked: Asked,
+    pub asked: RequestSummary,
     /// Topology of the host.
     pub topology: Topology,
     /// The candidates, in the order of tables and charts; [`CandidateId`] is an index into this
@@ -59,7 +59,7 @@ pub struct Answer {
 
 /// The request of the user.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct RequestSummary {
     /// The command line as it was typed.
     pub command: String,
     /// The goal: `latency`, `throughput`, `balanced`.
@@ -95,7 +95,7 @@ pub enum CandidateKind {
 
 /// The last stage that a candidate reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum ReachedStage {
     /// Measured in the confirmation phase.
     Confirmed,
     /// Dropped in the race, because it could not win any more.
@@ -117,10 +117,10 @@ pub struct Candidate {
     /// Role in the run.
     pub kind: CandidateKind,
     /// The last stage that it reached.
-    pub stage: Stage,
+    pub stage: ReachedStage,
     /// Plan of the placement.
     pub plan: Plan,
-    /// True if it keeps [`Asked::max_gap_ns`]; `None` if there is no limit or no measurement.
+    /// True if it keeps [`RequestSummary::max_gap_ns`]; `None` if there is no limit or no measurement.
     pub keeps_limit: Option<bool>,
 }
 

@@ -14,8 +14,8 @@ mod tables;
 use askama::Template;
 
 pub use self::model::{
-    Agreement, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture, PictureKind, Scale,
-    Spot, Spread, StudyPage,
+    Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture,
+    PictureKind, Scale, Spread, StudyPage,
 };
 pub use self::rules::contradictions;
 use crate::error::ReportError;

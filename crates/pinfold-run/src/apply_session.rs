@@ -32,7 +32,7 @@ pub fn apply<'c>(
     journals: &Journals<'c>,
     on_stop: OnStop,
 ) -> Result<(Applied, Journal<'c>), Failure> {
-    let mut journal = begin(host, plan, target, (journals, Stay::UntilUndone))?;
+    let mut journal = begin(host, plan, target, (journals, PlacementLifetime::UntilUndone))?;
     let applied = make_true(host, (plan, target), &mut journal, on_stop)?;
     Ok((applied, journal))
 }
@@ -45,7 +45,7 @@ pub fn apply_guarded<'c>(
     journals: &Journals<'c>,
     on_stop: OnStop,
 ) -> Result<(Applied, Journal<'c>, Option<Guard>), Failure> {
-    let mut journal = begin(host, plan, target, (journals, Stay::WithThisProcess))?;
+    let mut journal = begin(host, plan, target, (journals, PlacementLifetime::WithThisProcess))?;
     let guard = Guard::of(plan, journals, &journal.record().header.id)?;
     match make_true(host, (plan, target), &mut journal, on_stop) {
         Ok(applied) => Ok((applied, journal, guard)),
@@ -59,7 +59,7 @@ pub fn apply_guarded<'c>(
 }
 
 /// How long a placement stays.
-enum Stay {
+enum PlacementLifetime {
     UntilUndone,
     WithThisProcess,
 }
@@ -68,11 +68,11 @@ fn begin<'c>(
     host: &LiveHost,
     plan: &Plan,
     target: &Target,
-    (journals, stay): (&Journals<'c>, Stay),
+    (journals, stay): (&Journals<'c>, PlacementLifetime),
 ) -> Result<Journal<'c>, Failure> {
     let text = schema::to_json_line(plan);
     let vnode = plans::single(plan)?;
-    let supervised = matches!(stay, Stay::WithThisProcess);
+    let supervised = matches!(stay, PlacementLifetime::WithThisProcess);
     let new = NewJournal { vm_name: &vnode.name, plan: &text, target, supervised };
     Ok(journals.begin(host, &new)?)
 }

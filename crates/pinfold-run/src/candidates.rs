@@ -100,7 +100,7 @@ pub fn probes() -> Vec<Candidate> {
 /// The methods of slowing CPUs.
 #[must_use]
 pub fn methods() -> Vec<Candidate> {
-    let all = pinfold_speed::METHODS.iter();
+    let all = pinfold_emulate::METHODS.iter();
     all.map(|one| (one.method.name().to_owned(), one.summary.to_owned())).collect()
 }
 

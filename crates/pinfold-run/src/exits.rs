@@ -41,7 +41,7 @@ pub struct Answer {
 }
 
 /// The settings of an observation.
-pub struct Wish {
+pub struct ObservationSettings {
     look_ns: u64,
     distributor: u64,
     /// Addresses are counted too.
@@ -49,7 +49,7 @@ pub struct Wish {
     duration_ns: u64,
 }
 
-impl Wish {
+impl ObservationSettings {
     /// The settings from the texts of the options `--look` and `--distributor`.
     pub fn of(
         (look, distributor): (Option<&str>, Option<&str>),
@@ -115,7 +115,11 @@ impl Answer {
 }
 
 /// Observes a machine, without measuring the overhead.
-pub fn of_machine(host: &LiveHost, mut vm: Vm, wish: &Wish) -> Result<Answer, Failure> {
+pub fn of_machine(
+    host: &LiveHost,
+    mut vm: Vm,
+    wish: &ObservationSettings,
+) -> Result<Answer, Failure> {
     if matches!(vm.found.accelerator, Some(Accelerator::TcgMulti | Accelerator::TcgSingle)) {
         let text = format!(
             "{} runs in QEMU's translator (TCG), which never gives the processor to the guest: it \
@@ -149,7 +153,7 @@ pub fn of_machine(host: &LiveHost, mut vm: Vm, wish: &Wish) -> Result<Answer, Fa
 fn watched(
     host: &LiveHost,
     subject: String,
-    (source, wish): (ExitSource, &Wish),
+    (source, wish): (ExitSource, &ObservationSettings),
     threads: &[VcpuThread],
 ) -> Result<Answer, Failure> {
     let clock = SystemClock;
@@ -176,7 +180,11 @@ fn measured(host: &LiveHost, scope: ExitScope) -> Result<cost::Cost, String> {
 }
 
 /// Level C, because of a failure of the others; without a monitor, it is that failure.
-fn counted(vm: &mut Vm, wish: &Wish, because: Failure) -> Result<ExitTable, Failure> {
+fn counted(
+    vm: &mut Vm,
+    wish: &ObservationSettings,
+    because: Failure,
+) -> Result<ExitTable, Failure> {
     let Some(monitor) = vm.teller.monitor() else { return Err(because) };
     let clock = SystemClock;
     let Ok(before) = statistics(monitor) else { return Err(because) };

@@ -1,10 +1,10 @@
 //! Failures of commands: a message, its causes, a hint, and an exit code.
 
 use pinfold_apply::{ApplyError, JournalError};
+use pinfold_emulate::SpeedError;
 use pinfold_host::{HostError, process, with_causes};
 use pinfold_model::shown;
 use pinfold_probe::exits::ExitsError;
-use pinfold_speed::SpeedError;
 use pinfold_study::store::StoreError;
 use pinfold_study::study::StudyError;
 use pinfold_vm::VmError;

@@ -23,11 +23,11 @@ use pinfold_probe::registry::Probe;
 use pinfold_study::measured::{MeasuredBlock, Measurement};
 
 pub use self::against::{CrossCheck, Reported, against};
-pub use self::compare::{Request, Sides, against_native, files, plans};
+pub use self::compare::{ComparedSides, Request, against_native, files, plans};
 pub use self::guest::Guest;
-pub use self::observe::{Instrument, Named, ObserveRequest, Seen, observe, quantities};
+pub use self::observe::{Instrument, Named, ObserveRequest, Observed, observe, quantities};
 pub use self::place::{HostPlace, PlaceRequest};
-pub use self::run_block::Taking;
+pub use self::run_block::PreparedProbe;
 
 use crate::{Exit, Failure, host, inputs, interrupt};
 
@@ -157,7 +157,7 @@ pub fn on_host(
     blocks: u32,
 ) -> Result<Measurement, Failure> {
     let place = HostPlace::find(bench, request)?;
-    let taking = Taking::on_host(bench, probe, (request.how, place))?;
+    let taking = PreparedProbe::on_host(bench, probe, (request.how, place))?;
     crate::message::say(&announcement(probe, blocks, taking.seconds()));
     let blocks = (0..blocks).map(|_| taking.take()).collect::<Result<Vec<_>, Failure>>()?;
     bench.measurement(probe.name, (taking.place(), taking.tool()?), blocks, None)

@@ -7,14 +7,14 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_apply::{Extent, Glance, Journal, Target, WatchEvent, Watcher};
+use pinfold_apply::{Extent, Journal, QuickCheck, Target, WatchEvent, Watcher};
 use pinfold_host::{Clock, EventWatcher, LiveHost};
 use pinfold_model::{Finding, Plan};
 use pinfold_vm::Monitor;
 
 use crate::message::say;
 use crate::rt_watchdog::Guard;
-use crate::target::Asking;
+use crate::target::RoleRefresh;
 use crate::{Failure, interrupt};
 
 /// Polling interval if events about new threads are not available.
@@ -41,7 +41,7 @@ pub struct Rounds {
 
 /// The check that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
+pub enum DueCheck {
     /// A full check of all threads: [`Watcher::put_right`].
     Look,
     /// A quick check: [`Watcher::glance`], and a full one if it finds changes.
@@ -74,15 +74,15 @@ impl Rounds {
     }
 
     /// The check that is due.
-    pub fn due(&mut self, now: u64) -> Due {
+    pub fn due(&mut self, now: u64) -> DueCheck {
         if now >= self.compare_at {
             self.compare_at = now.saturating_add(COMPARE_NS);
             let extent = std::mem::replace(&mut self.extent, Extent::TaskEvents);
-            return Due::Glance(if extent == Extent::Groups { extent } else { Extent::Masks });
+            return DueCheck::Glance(if extent == Extent::Groups { extent } else { Extent::Masks });
         }
         match self.look_at {
-            Some(at) if now >= at => Due::Look,
-            Some(_) | None => Due::Glance(Extent::TaskEvents),
+            Some(at) if now >= at => DueCheck::Look,
+            Some(_) | None => DueCheck::Glance(Extent::TaskEvents),
         }
     }
 
@@ -105,14 +105,14 @@ impl Rounds {
 
 /// Receives the events of some machines.
 #[derive(Default)]
-pub struct Ear {
+pub struct EventReceiver {
     watcher: EventWatcher,
     is_deaf: bool,
     /// Events that are not available; reported once.
     reported: BTreeSet<&'static str>,
 }
 
-impl Ear {
+impl EventReceiver {
     /// Receives events of these threads and files from now on. True if earlier events may have been
     /// missed.
     pub fn follow(
@@ -183,20 +183,20 @@ pub fn watch(
     (monitor, mut guard): (Option<&mut dyn Monitor>, Option<&mut Guard>),
 ) -> Result<(), Failure> {
     let mut watcher = Watcher::new(host, plan, target)?;
-    let mut asking = Asking { monitor };
-    let (mut ear, mut rounds) = (Ear::default(), Rounds::new(clock.now_ns()));
+    let mut asking = RoleRefresh { monitor };
+    let (mut ear, mut rounds) = (EventReceiver::default(), Rounds::new(clock.now_ns()));
     while !interrupt::requested() {
         if let Some(guard) = guard.as_deref_mut() {
             guard.beat(clock.now_ns())?;
         }
         let look = match rounds.due(clock.now_ns()) {
-            Due::Look => Glance::Look,
-            Due::Glance(extent) => watcher.glance(host, extent)?,
+            DueCheck::Look => QuickCheck::Look,
+            DueCheck::Glance(extent) => watcher.glance(host, extent)?,
         };
         match look {
-            Glance::Quiet => {}
-            Glance::Ended => return Ok(()),
-            Glance::Look => {
+            QuickCheck::Quiet => {}
+            QuickCheck::Ended => return Ok(()),
+            QuickCheck::Look => {
                 let events = watcher.put_right(host, journal, &mut asking);
                 for event in events? {
                     if event == WatchEvent::Ended {
@@ -256,17 +256,21 @@ mod tests {
     #[test]
     fn new_threads_are_read_at_once_but_not_all_the_time() {
         let mut rounds = Rounds::new(1_000);
-        assert_eq!(rounds.due(1_000), Due::Look);
+        assert_eq!(rounds.due(1_000), DueCheck::Look);
         rounds.looked(1_000, false);
-        assert_eq!(rounds.due(2_000), Due::Glance(Extent::TaskEvents));
+        assert_eq!(rounds.due(2_000), DueCheck::Glance(Extent::TaskEvents));
         assert_eq!(rounds.next(), 1_000 + COMPARE_NS);
         let later = 10 * PAUSE_NS;
         rounds.received_threads(later);
-        assert_eq!(rounds.due(later), Due::Look);
+        assert_eq!(rounds.due(later), DueCheck::Look);
         rounds.looked(later, true);
         assert_eq!(rounds.next(), later + ASK_AGAIN_NS, "it may have got its name");
         rounds.received_threads(later + 1);
-        assert_eq!(rounds.due(later + 1), Due::Glance(Extent::TaskEvents), "a pause between looks");
+        assert_eq!(
+            rounds.due(later + 1),
+            DueCheck::Glance(Extent::TaskEvents),
+            "a pause between looks"
+        );
         rounds.looked(later + PAUSE_NS, false);
         assert_eq!(rounds.next(), later + PAUSE_NS + ECHO_NS, "the end of a process");
         rounds.looked(rounds.next(), false);
@@ -277,10 +281,10 @@ mod tests {
     fn masks_are_compared_every_few_seconds_and_files_when_one_was_written() {
         let mut rounds = Rounds::new(0);
         rounds.looked(0, false);
-        assert_eq!(rounds.due(COMPARE_NS), Due::Glance(Extent::Masks));
-        assert_eq!(rounds.due(COMPARE_NS + 1), Due::Glance(Extent::TaskEvents));
+        assert_eq!(rounds.due(COMPARE_NS), DueCheck::Glance(Extent::Masks));
+        assert_eq!(rounds.due(COMPARE_NS + 1), DueCheck::Glance(Extent::TaskEvents));
         rounds.received_files(COMPARE_NS + 2);
-        assert_eq!(rounds.due(COMPARE_NS + 2), Due::Glance(Extent::Groups));
+        assert_eq!(rounds.due(COMPARE_NS + 2), DueCheck::Glance(Extent::Groups));
         assert_eq!(rounds.next(), 2 * COMPARE_NS + 2);
     }
 }

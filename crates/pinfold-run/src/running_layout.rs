@@ -8,7 +8,7 @@ use pinfold_plan::lint::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
 use pinfold_vm::{GuestPlace, Monitor as _};
 
 use crate::Failure;
-use crate::target::{Teller, Vm};
+use crate::target::{RoleSource, Vm};
 
 /// A running machine: the mask and policy of each thread, and the nodes of its memory, as reported
 /// by the kernel.
@@ -75,7 +75,7 @@ pub fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
 
 /// The name of the machine in QEMU, if it has one; a plan with this name is then for this machine.
 fn name_of(vm: &mut Vm) -> Result<String, Failure> {
-    let Teller::Qmp(qmp) = &mut vm.teller else { return Ok(vm.name.clone()) };
+    let RoleSource::Qmp(qmp) = &mut vm.teller else { return Ok(vm.name.clone()) };
     let reported = qmp.execute("query-name", None)?;
     Ok(reported.get("name").and_then(|name| name.as_str()).unwrap_or(&vm.name).to_owned())
 }

@@ -40,7 +40,7 @@ impl ActivePlacement {
 }
 
 /// A journal that cannot be read; the others are still shown.
-pub struct Damaged {
+pub struct DamagedJournal {
     /// Id of the journal.
     pub id: String,
     /// Why it cannot be read.
@@ -65,7 +65,7 @@ pub struct Found {
     /// The active placements.
     pub placements: Vec<ActivePlacement>,
     /// Journals that cannot be read.
-    pub damaged: Vec<Damaged>,
+    pub damaged: Vec<DamagedJournal>,
     /// The active platforms.
     pub platforms: Vec<ActivePlatform>,
 }
@@ -96,7 +96,7 @@ pub fn find(host: &LiveHost, journals: &Journals<'_>) -> Result<Found, Failure> 
         };
         match looked {
             Ok(one) => found.placements.extend(one),
-            Err(failure) => found.damaged.push(Damaged { id: summary.id, failure }),
+            Err(failure) => found.damaged.push(DamagedJournal { id: summary.id, failure }),
         }
     }
     Ok(found)
@@ -141,7 +141,7 @@ fn threads_of(host: &LiveHost, plan: &Plan, record: &Record) -> Vec<(TaskId, Rol
 
 /// The state of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum JournalState {
     /// It is active.
     InForce,
     /// It was active in an earlier boot.
@@ -154,17 +154,17 @@ pub enum Standing {
     NothingDone,
 }
 
-impl Standing {
+impl JournalState {
     /// The state of a record; `None` for a journal without one.
     pub fn of(host: &LiveHost, record: Option<&Record>) -> Result<Self, Failure> {
-        let Some(record) = record else { return Ok(Standing::NothingDone) };
+        let Some(record) = record else { return Ok(JournalState::NothingDone) };
         if record.was_ended_by_restart() {
-            return Ok(Standing::Restarted);
+            return Ok(JournalState::Restarted);
         }
         if record.has_ended() {
-            return Ok(Standing::TakenBack);
+            return Ok(JournalState::TakenBack);
         }
         let now = record.is_of_this_boot(host)?;
-        Ok(if now { Standing::InForce } else { Standing::EarlierBoot })
+        Ok(if now { JournalState::InForce } else { JournalState::EarlierBoot })
     }
 }

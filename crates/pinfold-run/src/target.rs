@@ -1,6 +1,6 @@
 //! The virtual machine of a command, and how its threads are found again later.
 
-use pinfold_apply::{Kept, Record, Roles, Rules, Target};
+use pinfold_apply::{ManagedSetting, Record, Roles, Rules, Target};
 use pinfold_host::{Host, LiveHost, SystemClock};
 use pinfold_model::{
     Change, CpuSet, Finding, Keeper, Lifetime, MemoryPlan, Plan, PuId, Role, Setting, TaskId,
@@ -22,7 +22,7 @@ pub fn placeable(found: &Found) -> Target {
 }
 
 /// Source of the roles of a machine's threads.
-pub enum Teller {
+pub enum RoleSource {
     /// QEMU itself, through QMP.
     Qmp(Box<Qmp>),
     /// libvirt, through the domain's monitor.
@@ -51,7 +51,7 @@ pub struct Vm {
     /// Threads of the machine.
     pub found: Found,
     /// The source of their roles.
-    pub teller: Teller,
+    pub teller: RoleSource,
     /// Findings about it.
     pub findings: Vec<Finding>,
     /// The domain, if libvirt manages it.
@@ -85,7 +85,7 @@ impl Vm {
             asked: format!("--qmp {socket}"),
             findings: found.findings.clone(),
             found,
-            teller: Teller::Qmp(Box::new(qmp)),
+            teller: RoleSource::Qmp(Box::new(qmp)),
             domain: None,
         })
     }
@@ -97,7 +97,7 @@ impl Vm {
         let found = threads::discover(host, domain.pid, Some(&mut monitor))?;
         let xml = libvirt.xml(&domain)?;
         let pins = Pins::from_xml(&xml).map_err(VmError::from)?;
-        let teller = Teller::Libvirt(Box::new(monitor));
+        let teller = RoleSource::Libvirt(Box::new(monitor));
         Ok(Self {
             name: domain.name.clone(),
             asked: format!("--libvirt {wanted}"),
@@ -115,7 +115,7 @@ impl Vm {
             asked: format!("--pid {pid}"),
             findings: found.findings.clone(),
             found,
-            teller: Teller::Names,
+            teller: RoleSource::Names,
             domain: None,
         })
     }
@@ -146,7 +146,7 @@ impl ManagedDomain {
         &self,
         vnode: &VnodePlan,
         definition: Definition,
-    ) -> Result<(Vec<Kept>, Vec<Finding>), Failure> {
+    ) -> Result<(Vec<ManagedSetting>, Vec<Finding>), Failure> {
         let (mut kept, mut findings) = (Vec::new(), Vec::new());
         for lifetime in definition.lifetimes() {
             for thread in &vnode.threads {
@@ -168,7 +168,7 @@ impl ManagedDomain {
         &self,
         plan: &MemoryPlan,
         lifetime: Lifetime,
-    ) -> Result<Result<Kept, Finding>, Failure> {
+    ) -> Result<Result<ManagedSetting, Finding>, Failure> {
         let nodes: CpuSet = plan.nodes.iter().map(|node| PuId(node.0)).collect();
         let mode = self.pins.memory.as_ref().map(|(mode, _)| mode.as_str());
         let (mode, rules) = match (lifetime, mode) {
@@ -181,7 +181,7 @@ impl ManagedDomain {
                     .with_hint("add --config: the next start then binds it")));
             }
         };
-        Ok(Ok(Kept {
+        Ok(Ok(ManagedSetting {
             setting: self.setting(NUMATUNE, lifetime)?,
             value: memory_value(mode, &nodes),
             rules,
@@ -195,8 +195,8 @@ impl ManagedDomain {
 }
 
 /// The setting to make through libvirt for the threads of a role.
-fn pin(thread: &ThreadPlan, setting: Setting) -> Kept {
-    Kept {
+fn pin(thread: &ThreadPlan, setting: Setting) -> ManagedSetting {
+    ManagedSetting {
         value: thread.pus.to_string(),
         rules: match setting.lifetime {
             Lifetime::Running => Rules::Masks(thread.role.clone()),
@@ -212,7 +212,7 @@ fn pin(thread: &ThreadPlan, setting: Setting) -> Kept {
 ///
 /// If libvirt had all planned settings already, nothing was changed through it and the result is
 /// empty: corrections then equal what libvirt has.
-pub fn kept_since(plan: &Plan, record: &Record) -> Vec<Kept> {
+pub fn kept_since(plan: &Plan, record: &Record) -> Vec<ManagedSetting> {
     let domain = record.steps().find_map(|(_, step)| {
         let Change::WriteSetting { setting, .. } = &step.change else { return None };
         matches!(setting.keeper, Keeper::Libvirt { .. }).then_some(setting)
@@ -266,12 +266,12 @@ impl Definition {
 }
 
 /// Queries the roles again, for the watcher.
-pub struct Asking<'a> {
+pub struct RoleRefresh<'a> {
     /// The monitor to query.
     pub monitor: Option<&'a mut dyn Monitor>,
 }
 
-impl Roles for Asking<'_> {
+impl Roles for RoleRefresh<'_> {
     fn roles(&mut self, host: &dyn Host, pid: Tid) -> Result<Vec<(TaskId, Role)>, String> {
         let monitor = self.monitor.as_mut().map(|monitor| &mut **monitor as &mut dyn Monitor);
         threads::discover(host, pid, monitor)
@@ -280,13 +280,13 @@ impl Roles for Asking<'_> {
     }
 }
 
-impl Teller {
+impl RoleSource {
     /// The underlying monitor, if there is one.
     pub fn monitor(&mut self) -> Option<&mut dyn Monitor> {
         match self {
-            Teller::Qmp(qmp) => Some(&mut **qmp),
-            Teller::Libvirt(monitor) => Some(&mut **monitor),
-            Teller::Names => None,
+            RoleSource::Qmp(qmp) => Some(&mut **qmp),
+            RoleSource::Libvirt(monitor) => Some(&mut **monitor),
+            RoleSource::Names => None,
         }
     }
 }

@@ -10,7 +10,7 @@
 mod candidates;
 mod persist;
 
-pub use persist::Kept;
+pub use persist::PageData;
 
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
@@ -193,7 +193,7 @@ impl Tuning<'_> {
             return persist::resume(store, run, &origin, &clock);
         }
         let mut config = self.config(subject, facts, seed)?;
-        let mut kept = Kept {
+        let mut kept = PageData {
             command: self.options.command.clone(),
             guest: subject.describe(),
             argv: subject.command.clone(),
@@ -201,7 +201,7 @@ impl Tuning<'_> {
                 .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?,
             findings: [self.findings.clone(), subject.findings.clone()].concat(),
         };
-        let mut create = |config: &mut TuneConfig, kept: &Kept| {
+        let mut create = |config: &mut TuneConfig, kept: &PageData| {
             config.context = persist::context(kept)?;
             let now = clock.unix_seconds();
             Ok::<_, Failure>(study::create(store, config, &self.candidates, &origin, now))

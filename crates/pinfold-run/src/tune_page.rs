@@ -6,16 +6,16 @@ use pinfold_host::files;
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Finding, LoadState, Metric, Plan, Topology};
 use pinfold_report::{
-    Answer, Asked, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
-    Distribution, Emitted, FailedStart, Page, Provenance, Ranking, RankingRow, RoleRow, RoleTable,
-    Stage, Verdict,
+    Answer, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
+    Distribution, Emitted, FailedStart, Page, Provenance, Ranking, RankingRow, ReachedStage,
+    RequestSummary, RoleRow, RoleTable, Verdict,
 };
 use pinfold_stats as stats;
 use pinfold_study::store::{CandidateRecord, CandidateRole, RunId, Store};
 use pinfold_study::tune::{self, Contrast, TuneReport};
 
 use crate::guest::Scratch;
-use crate::tune::Kept;
+use crate::tune::PageData;
 use crate::{Exit, Failure, time};
 
 /// The data of the page that are not in the store.
@@ -42,7 +42,7 @@ pub fn of(store: &Store, run: RunId, topology: &Topology) -> Result<Page, Failur
     let report =
         tune::analyse(store, run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
     let record = store.run(run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
-    let kept = Kept::read(&report.config.context)?;
+    let kept = PageData::read(&report.config.context)?;
     let context = Context {
         topology,
         command: kept.command,
@@ -162,10 +162,10 @@ impl Build<'_> {
                         CandidateRole::Candidate => CandidateKind::Layout,
                     },
                     stage: match (confirmed.contains(index), ranked) {
-                        (_, Some(row)) if row.blocks == 0 => Stage::Failed,
-                        (true, _) => Stage::Confirmed,
-                        (false, _) if was_dropped(&record.name) => Stage::Dropped,
-                        (false, _) => Stage::Screened,
+                        (_, Some(row)) if row.blocks == 0 => ReachedStage::Failed,
+                        (true, _) => ReachedStage::Confirmed,
+                        (false, _) if was_dropped(&record.name) => ReachedStage::Dropped,
+                        (false, _) => ReachedStage::Screened,
                     },
                     plan: plan.clone(),
                     keeps_limit: ranked.filter(|_| asked).map(|row| !row.standing.violates),
@@ -193,13 +193,13 @@ impl Build<'_> {
         }
     }
 
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> RequestSummary {
         let (config, design) = (&self.report.config, &self.report.design);
         let observed = design
             .confirm
             .as_ref()
             .map_or(design.screening_observation_s, |confirm| confirm.observation_s);
-        Asked {
+        RequestSummary {
             command: self.context.command.clone(),
             goal: config.goal.name().to_owned(),
             max_gap_ns: config.max_gap_ns.map(|ns| ns as f64),

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_apply::{
-    Extent, Glance, JournalError, Journals, Record, Roles, Target, WatchEvent, Watcher,
+    Extent, JournalError, Journals, QuickCheck, Record, Roles, Target, WatchEvent, Watcher,
 };
 use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
@@ -22,7 +22,7 @@ use crate::emulate::status::is_platform;
 use crate::message::say;
 use crate::metrics::{Counts, Metrics};
 use crate::rt_watchdog::Guard;
-use crate::run_monitor::{COMPARE_NS, Due, Ear, Rounds, TICK_NS};
+use crate::run_monitor::{COMPARE_NS, DueCheck, EventReceiver, Rounds, TICK_NS};
 use crate::target::{kept_since, threads_by_journal};
 use crate::{Exit, Failure, host, interrupt};
 
@@ -57,7 +57,7 @@ pub fn watch(
     let journals = host::journals(state, &clock)?;
     let mut metrics = Metrics::open(metrics, metrics_port)?;
     interrupt::install_with_reread()?;
-    let mut desk = Desk {
+    let mut desk = WatcherState {
         host: &host,
         journals: &journals,
         tellers: Subscribers { sockets },
@@ -67,7 +67,7 @@ pub fn watch(
         reported: BTreeSet::new(),
         mark: None,
         is_unsettled: false,
-        ear: Ear::default(),
+        ear: EventReceiver::default(),
         is_changed: true,
     };
     refuse_elsewhere(&host, &journals)?;
@@ -105,7 +105,7 @@ fn refuse_elsewhere(host: &LiveHost, journals: &Journals<'_>) -> Result<(), Fail
 }
 
 /// The state of the watcher.
-struct Desk<'a> {
+struct WatcherState<'a> {
     host: &'a LiveHost,
     journals: &'a Journals<'a>,
     tellers: Subscribers<'a>,
@@ -118,7 +118,7 @@ struct Desk<'a> {
     mark: Option<u64>,
     // They are read again soon, regardless of events.
     is_unsettled: bool,
-    ear: Ear,
+    ear: EventReceiver,
     // The set of monitored threads may have changed.
     is_changed: bool,
 }
@@ -139,12 +139,12 @@ struct Placement {
 
 /// What happens with a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum PlacementAction {
     Watched,
     Over,
 }
 
-impl Desk<'_> {
+impl WatcherState<'_> {
     fn forget(&mut self) {
         for (id, placement) in std::mem::take(&mut self.placements) {
             self.guards.extend(placement.guard.map(|guard| (id, guard)));
@@ -270,7 +270,7 @@ impl Desk<'_> {
                     Err(why) => {
                         placement.trouble = Some(why.clone());
                         let finding = Finding::warning("watch", why);
-                        (Fate::Watched, vec![WatchEvent::Finding(finding)])
+                        (PlacementAction::Watched, vec![WatchEvent::Finding(finding)])
                     }
                 };
             self.is_changed |= placement.looks != before;
@@ -278,7 +278,7 @@ impl Desk<'_> {
                 placement.count(event);
                 (self.on_event)(&placement.counts, placement.right_unix_s, event);
             }
-            if fate == Fate::Over {
+            if fate == PlacementAction::Over {
                 over.push(id.clone());
             }
         }
@@ -333,38 +333,42 @@ impl Placement {
         host: &LiveHost,
         journals: &Journals<'_>,
         (id, tellers): (&str, &mut Subscribers<'_>),
-    ) -> Result<(Fate, Vec<WatchEvent>), String> {
+    ) -> Result<(PlacementAction, Vec<WatchEvent>), String> {
         let nothing = |fate| Ok((fate, Vec::new()));
         let now = SystemClock.now_ns();
         let due = self.rounds.due(now);
         let glance = match due {
-            Due::Look => Glance::Look,
-            Due::Glance(extent) => {
+            DueCheck::Look => QuickCheck::Look,
+            DueCheck::Glance(extent) => {
                 self.watcher.glance(host, extent).map_err(|error| in_words(&error))?
             }
         };
         match glance {
-            Glance::Quiet => {
-                if due != Due::Glance(Extent::TaskEvents) {
+            QuickCheck::Quiet => {
+                if due != DueCheck::Glance(Extent::TaskEvents) {
                     self.right_unix_s = SystemClock.unix_seconds();
                 }
-                return nothing(Fate::Watched);
+                return nothing(PlacementAction::Watched);
             }
-            Glance::Ended => return Ok((Fate::Over, vec![WatchEvent::Ended])),
-            Glance::Look => self.rounds.looked(now, false),
+            QuickCheck::Ended => return Ok((PlacementAction::Over, vec![WatchEvent::Ended])),
+            QuickCheck::Look => self.rounds.looked(now, false),
         }
         let mut journal = match journals.reopen(id) {
             Ok(Some(journal)) if !journal.record().has_ended() => journal,
-            Ok(_) => return nothing(Fate::Over),
+            Ok(_) => return nothing(PlacementAction::Over),
             // Another Pinfold process works on the machine: it monitors or undoes the placement.
-            Err(JournalError::Busy { .. }) => return nothing(Fate::Watched),
+            Err(JournalError::Busy { .. }) => return nothing(PlacementAction::Watched),
             Err(error) => return Err(in_words(&error)),
         };
         self.looks += 1;
         let put = self.watcher.put_right(host, &mut journal, tellers);
         let events = put.map_err(|error| in_words(&error))?;
         self.rounds.looked(SystemClock.now_ns(), self.watcher.has_questions());
-        let fate = if events.contains(&WatchEvent::Ended) { Fate::Over } else { Fate::Watched };
+        let fate = if events.contains(&WatchEvent::Ended) {
+            PlacementAction::Over
+        } else {
+            PlacementAction::Watched
+        };
         Ok((fate, events))
     }
 

@@ -7,7 +7,7 @@
 
 use rustix::io::Errno;
 
-use super::cgroup::{Group, Whole};
+use super::cgroup::{Group, WriteScope};
 use super::state::Machine;
 use super::{parse, real_time};
 
@@ -58,8 +58,8 @@ impl Machine {
         text: &str,
     ) -> Result<(), Errno> {
         let (name, value) = match name {
-            "tasks" => return self.enter(index, group, text, Whole::Thread),
-            "cgroup.procs" => return self.enter(index, group, text, Whole::Process),
+            "tasks" => return self.enter(index, group, text, WriteScope::Thread),
+            "cgroup.procs" => return self.enter(index, group, text, WriteScope::Process),
             SHARES if group == "/" => return Err(Errno::INVAL),
             SHARES => (SHARES, parse::signed(text.trim())?.clamp(2, 262_144)),
             PERIOD => (PERIOD, within(parse::signed(text.trim())?, &PERIODS_US)?),

@@ -8,7 +8,7 @@ use pinfold_model::{CpuSet, Tid};
 
 use super::cgroup::{CgroupVersion, Cpuset, Group, Hierarchy, parent};
 use super::resctrl::Resctrl;
-use super::state::{Held, Machine};
+use super::state::{Machine, TaskGroups};
 use super::{Knob, SimHost, SimTask, real_time, v1};
 
 /// PID of Pinfold itself on a simulated machine.
@@ -246,7 +246,7 @@ impl SimBuilder {
             let mut groups = vec!["/".to_owned(); count];
             groups[cpuset_index].clone_from(&task.group);
             machine.newest = task.tid;
-            machine.tasks.insert(task.tid, Held { task, groups });
+            machine.tasks.insert(task.tid, TaskGroups { task, groups });
         }
         SimHost::of(machine)
     }

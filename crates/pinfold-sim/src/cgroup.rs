@@ -277,7 +277,7 @@ impl Machine {
     }
 
     /// The threads that are moved by a write to a membership file.
-    pub(super) fn movers(&self, text: &str, whole: Whole) -> Result<Vec<Tid>, Errno> {
+    pub(super) fn movers(&self, text: &str, whole: WriteScope) -> Result<Vec<Tid>, Errno> {
         let number = parse::signed(text.trim()).map_err(|_| Errno::INVAL)?;
         let number = u32::try_from(number).map_err(|_| Errno::INVAL)?;
         // 0 means the writing process.
@@ -287,8 +287,8 @@ impl Machine {
             return Err(Errno::INVAL);
         }
         Ok(match whole {
-            Whole::Thread => vec![tid],
-            Whole::Process => self.threads_of(first.task.tgid),
+            WriteScope::Thread => vec![tid],
+            WriteScope::Process => self.threads_of(first.task.tgid),
         })
     }
 
@@ -300,7 +300,7 @@ impl Machine {
 
 /// What a write to a membership file moves.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whole {
+pub(super) enum WriteScope {
     Thread,
     Process,
 }

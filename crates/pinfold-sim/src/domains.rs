@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use pinfold_model::Tid;
 use rustix::io::Errno;
 
-use super::cgroup::{Cpuset, Hierarchy, Whole, parent};
+use super::cgroup::{Cpuset, Hierarchy, WriteScope, parent};
 use super::state::Machine;
 
 /// All known v2 controllers; others are `EINVAL` in `cgroup.subtree_control`.
@@ -71,7 +71,7 @@ impl Machine {
         index: usize,
         target: &str,
         movers: &[Tid],
-        whole: Whole,
+        whole: WriteScope,
     ) -> Result<(), Errno> {
         let hierarchy = &self.hierarchies[index];
         if !self.is_valid_domain(index, hierarchy.domain(target)) {
@@ -86,7 +86,7 @@ impl Machine {
                 hierarchy.domain(&task.groups[index]) != hierarchy.domain(target)
             })
         });
-        if whole == Whole::Thread && leaves_domain {
+        if whole == WriteScope::Thread && leaves_domain {
             return Err(Errno::OPNOTSUPP);
         }
         Ok(())

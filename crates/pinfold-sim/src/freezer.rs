@@ -6,7 +6,7 @@
 
 use rustix::io::Errno;
 
-use super::cgroup::{Whole, is_inside, parent};
+use super::cgroup::{WriteScope, is_inside, parent};
 use super::parse;
 use super::state::Machine;
 
@@ -49,8 +49,8 @@ impl Machine {
         text: &str,
     ) -> Result<(), Errno> {
         match (name, text.trim()) {
-            ("tasks", _) => self.join(index, group, text, Whole::Thread),
-            ("cgroup.procs", _) => self.join(index, group, text, Whole::Process),
+            ("tasks", _) => self.join(index, group, text, WriteScope::Thread),
+            ("cgroup.procs", _) => self.join(index, group, text, WriteScope::Process),
             (STATE, state @ ("FROZEN" | "THAWED")) => {
                 let state = state.to_owned();
                 self.keep_value(index, group, (STATE, state))
@@ -59,7 +59,13 @@ impl Machine {
         }
     }
 
-    fn join(&mut self, index: usize, group: &str, text: &str, whole: Whole) -> Result<(), Errno> {
+    fn join(
+        &mut self,
+        index: usize,
+        group: &str,
+        text: &str,
+        whole: WriteScope,
+    ) -> Result<(), Errno> {
         let movers = self.movers(text, whole)?;
         self.move_tasks(index, group, &movers)
     }

@@ -7,7 +7,7 @@ use pinfold_model::{CpuSet, Tid};
 use rustix::io::Errno;
 
 use super::SimTask;
-use super::state::{Held, Machine};
+use super::state::{Machine, TaskGroups};
 
 /// A simulated machine.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl SimHost {
             groups[index].clone_from(&task.group);
         }
         machine.newest = task.tid;
-        machine.tasks.insert(task.tid, Held { task, groups });
+        machine.tasks.insert(task.tid, TaskGroups { task, groups });
     }
 
     /// Creates a process with its parent's groups, mask and policy. False if the parent does not
@@ -107,7 +107,7 @@ impl SimHost {
         };
         let task = make(held.task, latest + 1);
         machine.newest = task.tid;
-        machine.tasks.insert(task.tid, Held { task, groups: held.groups });
+        machine.tasks.insert(task.tid, TaskGroups { task, groups: held.groups });
         true
     }
 

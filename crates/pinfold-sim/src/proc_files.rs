@@ -4,7 +4,7 @@ use pinfold_model::Tid;
 use rustix::io::Errno;
 
 use super::cgroup::CgroupVersion;
-use super::state::{Held, Machine};
+use super::state::{Machine, TaskGroups};
 
 const TASK_FILES: [&str; 8] =
     ["cgroup", "cmdline", "comm", "numa_maps", "sched", "schedstat", "stat", "status"];
@@ -113,7 +113,7 @@ impl Machine {
         self.tasks.values().filter(|held| held.task.tid == held.task.tgid).map(|held| held.task.tid)
     }
 
-    fn cgroup_text(&self, held: &Held) -> String {
+    fn cgroup_text(&self, held: &TaskGroups) -> String {
         let mut hierarchies: Vec<_> = self.hierarchies.iter().zip(&held.groups).collect();
         hierarchies.sort_by_key(|(hierarchy, _)| std::cmp::Reverse(hierarchy.id));
         hierarchies

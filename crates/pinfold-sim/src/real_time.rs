@@ -8,7 +8,7 @@
 use pinfold_model::Tid;
 use rustix::io::Errno;
 
-use super::cgroup::{Group, Whole, parent};
+use super::cgroup::{Group, WriteScope, parent};
 use super::parse;
 use super::state::Machine;
 
@@ -116,7 +116,7 @@ impl Machine {
         index: usize,
         group: &str,
         text: &str,
-        whole: Whole,
+        whole: WriteScope,
     ) -> Result<(), Errno> {
         let movers = self.movers(text, whole)?;
         let real_time = movers

@@ -12,13 +12,14 @@ use pinfold_model::{CpuSet, Keeper, KeptFile, Lifetime, Setting, Tid};
 use rustix::io::Errno;
 
 use super::SimHost;
-use super::state::{Kept, Machine};
+use super::state::{Machine, SimSetting};
 
 impl SimHost {
     /// Makes libvirt manage this setting of a domain, which affects these threads.
     pub fn keep_pin(&self, setting: Setting, value: Option<&str>, tasks: &[Tid]) {
         let value = value.map(str::to_owned);
-        let kept = Kept { value, tasks: tasks.to_vec(), file: None, unit: None, drop_in: None };
+        let kept =
+            SimSetting { value, tasks: tasks.to_vec(), file: None, unit: None, drop_in: None };
         self.state().machine.settings.insert(setting, kept);
     }
 
@@ -27,7 +28,7 @@ impl SimHost {
     pub fn keep_unit(&self, setting: Setting, file: &str, unit: Option<&str>) {
         let unit = unit.map(str::to_owned);
         let file = Some(file.to_owned());
-        let kept = Kept { value: unit.clone(), tasks: Vec::new(), file, unit, drop_in: None };
+        let kept = SimSetting { value: unit.clone(), tasks: Vec::new(), file, unit, drop_in: None };
         self.state().machine.settings.insert(setting, kept);
     }
 
@@ -68,7 +69,7 @@ impl Machine {
                 pus.map(|pus| pus.to_string())
             }
         };
-        self.settings.insert(setting.clone(), Kept { value: new, drop_in, ..kept });
+        self.settings.insert(setting.clone(), SimSetting { value: new, drop_in, ..kept });
         Ok(())
     }
 
@@ -103,7 +104,7 @@ impl Machine {
         if let (Some(list), Some(file)) = (&value, &kept.file) {
             self.write_any(file, list.as_bytes())?;
         }
-        self.settings.insert(setting.clone(), Kept { value, drop_in, ..kept });
+        self.settings.insert(setting.clone(), SimSetting { value, drop_in, ..kept });
         Ok(true)
     }
 }

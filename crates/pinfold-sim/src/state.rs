@@ -20,7 +20,7 @@ pub(super) const MAX_NODES: u32 = 1024;
 
 /// A setting and its effects.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct SimSetting {
     pub(super) value: Option<String>,
     /// Threads whose mask libvirt sets.
     pub(super) tasks: Vec<Tid>,
@@ -44,7 +44,7 @@ pub(super) struct Machine {
     pub(super) relax_levels: i64,
     /// The task that reads and writes: Pinfold.
     pub(super) own: Tid,
-    pub(super) tasks: BTreeMap<Tid, Held>,
+    pub(super) tasks: BTreeMap<Tid, TaskGroups>,
     /// The task that was created last.
     pub(super) newest: Tid,
     pub(super) hierarchies: Vec<Hierarchy>,
@@ -61,12 +61,12 @@ pub(super) struct Machine {
     /// Cache and bandwidth allocation, if mounted.
     pub(super) resctrl: Option<Resctrl>,
     /// Settings that other programs manage.
-    pub(super) settings: BTreeMap<Setting, Kept>,
+    pub(super) settings: BTreeMap<Setting, SimSetting>,
 }
 
 /// A task and its groups.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct TaskGroups {
     pub(super) task: SimTask,
     /// Its group in each hierarchy.
     pub(super) groups: Vec<String>,
@@ -110,7 +110,7 @@ impl Machine {
     }
 
     /// The CPUs that a SCHED_DEADLINE task must be allowed to use.
-    fn root_domain_of(&self, held: &Held) -> CpuSet {
+    fn root_domain_of(&self, held: &TaskGroups) -> CpuSet {
         let hierarchy = &self.hierarchies[self.cpuset_index];
         match hierarchy.version {
             CgroupVersion::V1 => self.online.clone(),
@@ -119,7 +119,7 @@ impl Machine {
     }
 
     /// The CPUs of a task's cpuset: those of the nearest ancestor that has any.
-    fn cpuset_of(&self, held: &Held) -> CpuSet {
+    fn cpuset_of(&self, held: &TaskGroups) -> CpuSet {
         let mut group = held.groups[self.cpuset_index].as_str();
         loop {
             let cpus = self.cpus_of(group);
@@ -130,7 +130,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn mask(&self, held: &Held) -> CpuSet {
+    pub(super) fn mask(&self, held: &TaskGroups) -> CpuSet {
         if held.task.is_unmovable() {
             return held.task.asked.clone().unwrap_or_else(|| self.online.clone());
         }

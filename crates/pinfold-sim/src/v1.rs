@@ -9,7 +9,7 @@
 use pinfold_model::CpuSet;
 use rustix::io::Errno;
 
-use super::cgroup::{Cpuset, Group, Hierarchy, Whole, parent};
+use super::cgroup::{Cpuset, Group, Hierarchy, WriteScope, parent};
 use super::parse;
 use super::state::{MAX_NODES, Machine};
 
@@ -142,8 +142,8 @@ pub(super) fn write(
         return set_flag(machine, index, (group, known), value);
     }
     match name {
-        "tasks" => attach(machine, index, group, text, Whole::Thread),
-        "cgroup.procs" => attach(machine, index, group, text, Whole::Process),
+        "tasks" => attach(machine, index, group, text, WriteScope::Thread),
+        "cgroup.procs" => attach(machine, index, group, text, WriteScope::Process),
         "cpuset.cpus" => {
             let set = parse_within(text, machine.possible_bits(), &machine.online, group)?;
             change(machine, index, group, |cpuset| cpuset.cpus = set)
@@ -265,7 +265,7 @@ fn attach(
     index: usize,
     group: &str,
     text: &str,
-    whole: Whole,
+    whole: WriteScope,
 ) -> Result<(), Errno> {
     let movers = machine.movers(text, whole)?;
     let movers = machine.outside(index, group, movers);

@@ -12,7 +12,7 @@
 use pinfold_model::CpuSet;
 use rustix::io::Errno;
 
-use super::cgroup::{Cpuset, Group, Hierarchy, Partition, Whole, parent};
+use super::cgroup::{Cpuset, Group, Hierarchy, Partition, WriteScope, parent};
 use super::state::{MAX_NODES, Machine};
 use super::{bandwidth, parse};
 
@@ -301,8 +301,8 @@ pub(super) fn write(
     text: &str,
 ) -> Result<(), Errno> {
     match name {
-        "cgroup.procs" => attach(machine, index, group, text, Whole::Process),
-        "cgroup.threads" => attach(machine, index, group, text, Whole::Thread),
+        "cgroup.procs" => attach(machine, index, group, text, WriteScope::Process),
+        "cgroup.threads" => attach(machine, index, group, text, WriteScope::Thread),
         "cgroup.subtree_control" => machine.write_subtree_control(index, group, text),
         "cgroup.freeze" => machine.write_freeze(index, group, text),
         "cpu.max" | "cpu.weight" => machine.write_bandwidth_v2(index, (group, name), text),
@@ -370,7 +370,7 @@ fn attach(
     index: usize,
     group: &str,
     text: &str,
-    whole: Whole,
+    whole: WriteScope,
 ) -> Result<(), Errno> {
     let movers = machine.movers(text, whole)?;
     machine.vet_move(index, group, &movers, whole)?;

@@ -134,18 +134,18 @@ fn draw_blocks(sorted: &[f64], draws: u32) -> Vec<f64> {
 }
 
 /// For each draw of a given number of indexes, the indexes of its two middle ranks.
-type Middles = Rc<Vec<[usize; 2]>>;
+type MedianRanks = Rc<Vec<[usize; 2]>>;
 
 thread_local! {
     /// Cached draws, by number of indexes and of draws. The seed is fixed, so the draws do not
     /// depend on the values; a study has thousands of intervals over equally many blocks.
-    static DRAWN: RefCell<BTreeMap<(usize, u32), Middles>> = const { RefCell::new(BTreeMap::new()) };
+    static DRAWN: RefCell<BTreeMap<(usize, u32), MedianRanks>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// Maximum number of cached entries.
 const MOST_DRAWN: usize = 64;
 
-fn middles(places: usize, draws: u32) -> Middles {
+fn middles(places: usize, draws: u32) -> MedianRanks {
     DRAWN.with_borrow_mut(|drawn| {
         if drawn.len() > MOST_DRAWN {
             drawn.clear();
@@ -155,7 +155,7 @@ fn middles(places: usize, draws: u32) -> Middles {
     })
 }
 
-fn draw_middles(places: usize, draws: u32) -> Middles {
+fn draw_middles(places: usize, draws: u32) -> MedianRanks {
     let mut generator = Pcg32::new(BOOTSTRAP_SEED, 0);
     let mut times = vec![0_usize; places];
     let ranks = [(places - 1) / 2, places / 2];

@@ -23,7 +23,7 @@ use pinfold_model::{Family, Figure, Unit};
 
 use self::aspect::{Both, aspects};
 use crate::{
-    Block, CONTENDED_SHARE, Direction, Evidence, Interval, Rule, Steadiness, Verdict,
+    Block, CONTENDED_SHARE, Direction, Evidence, Interval, Rule, SteadyState, Verdict,
     blocks_needed, holm, median, ratio_interval, sign_flip, steady,
 };
 
@@ -321,7 +321,7 @@ fn populations(blocks: &[Vec<Figure>]) -> BTreeMap<Key, Population> {
             let samples = match figure.family {
                 Family::Capacity => {
                     let found = steady(&figure.samples);
-                    merged.is_unsteady |= matches!(found, Steadiness::No { .. });
+                    merged.is_unsteady |= matches!(found, SteadyState::No { .. });
                     found.of_samples(&figure.samples)
                 }
                 Family::Tail | Family::Count | Family::Place => &figure.samples,

@@ -35,12 +35,12 @@ pub use capacity::{CONTENDED_SHARE, Capacity, of_samples};
 pub use coordinated_omission::RandomArrival;
 pub use mean::Mean;
 pub use quantile::{median, quantile, quantile_sorted};
-pub use race::{Lane, Loss, RaceRule, RaceTest, residuals};
+pub use race::{Loss, ParticipantResults, RaceRule, RaceTest, residuals};
 pub use sign_flip::{
     EXACT_BLOCKS, LEAST_BLOCKS, MONTE_CARLO_DRAWS, Method, PValue, blocks_needed, holm, sign_flip,
     smallest_p,
 };
-pub use steady::{STEADY_SAMPLES, Steadiness, steady};
+pub use steady::{STEADY_SAMPLES, SteadyState, steady};
 pub use student::student_tail;
 pub use tail::{
     EXCEEDANCE_LIMITS_NS, Exceedance, GapPoint, P999_SAMPLES, QuantilePoint, Tail, gap_curve,

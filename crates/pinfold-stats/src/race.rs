@@ -49,7 +49,7 @@ pub struct RaceRule {
 
 /// Results of one participant so far.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Lane {
+pub struct ParticipantResults {
     /// Natural logarithm of its value in each block, smaller is better; `None` where its start
     /// failed. A dropped participant has no further entries.
     pub blocks: Vec<Option<f64>>,
@@ -119,7 +119,7 @@ impl RaceRule {
 
     /// The candidates that are dropped after a block, given the leader, in the order of the lanes.
     #[must_use]
-    pub fn look(&self, lanes: &[Lane], leader: usize) -> Vec<Loss> {
+    pub fn look(&self, lanes: &[ParticipantResults], leader: usize) -> Vec<Loss> {
         let rivals = u32::try_from(lanes.len().saturating_sub(1)).unwrap_or(u32::MAX);
         let blocks = u32::try_from(lanes[leader].blocks.len()).unwrap_or(u32::MAX);
         let others = (0..lanes.len()).filter(|&lane| lane != leader && lanes[lane].may_go);
@@ -142,7 +142,7 @@ impl RaceRule {
     /// residual variance of all candidates and without correction; `None` with fewer than two
     /// blocks.
     #[must_use]
-    pub fn p(&self, lanes: &[Lane], lane: usize, leader: usize) -> Option<f64> {
+    pub fn p(&self, lanes: &[ParticipantResults], lane: usize, leader: usize) -> Option<f64> {
         let pair = differences(&lanes[lane], &lanes[leader]);
         if pair.len() < 2 {
             return None;
@@ -157,7 +157,7 @@ impl RaceRule {
 }
 
 /// Log ratios of the blocks that both lanes have.
-fn differences(one: &Lane, other: &Lane) -> Vec<f64> {
+fn differences(one: &ParticipantResults, other: &ParticipantResults) -> Vec<f64> {
     let pairs = one.blocks.iter().zip(&other.blocks);
     pairs.filter_map(|(one, other)| Some((*one)? - (*other)?)).collect()
 }
@@ -196,13 +196,14 @@ fn spread_p(shifted: &[f64], spread: Option<(f64, u32)>) -> Option<f64> {
 /// Residual variance of a single value after removal of block and candidate effects, and its
 /// degrees of freedom. Candidates that left after the same block form a rectangle with its own
 /// block effects.
-fn spread_of(lanes: &[Lane]) -> Option<(f64, u32)> {
+fn spread_of(lanes: &[ParticipantResults]) -> Option<(f64, u32)> {
     let mut lengths: Vec<usize> = lanes.iter().map(|lane| lane.blocks.len()).collect();
     lengths.sort_unstable();
     lengths.dedup();
     let (mut squares, mut freedom) = (0.0, 0);
     for length in lengths {
-        let group: Vec<&Lane> = lanes.iter().filter(|lane| lane.blocks.len() == length).collect();
+        let group: Vec<&ParticipantResults> =
+            lanes.iter().filter(|lane| lane.blocks.len() == length).collect();
         let complete: Vec<Vec<f64>> = (0..length)
             .filter_map(|block| group.iter().map(|lane| lane.blocks[block]).collect())
             .collect();

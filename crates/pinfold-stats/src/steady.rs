@@ -25,7 +25,7 @@ const PENALTY: f64 = 4.0;
 
 /// Result of the detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Steadiness {
+pub enum SteadyState {
     /// Too few samples.
     TooFew,
     /// Steady from this sample on.
@@ -37,22 +37,22 @@ pub enum Steadiness {
     },
 }
 
-impl Steadiness {
+impl SteadyState {
     /// The samples of the steady state; all samples where there is none.
     #[must_use]
     pub fn of_samples<'s>(&self, samples: &'s [f64]) -> &'s [f64] {
         match self {
-            Steadiness::From(first) => samples.get(*first..).unwrap_or(samples),
-            Steadiness::TooFew | Steadiness::No { .. } => samples,
+            SteadyState::From(first) => samples.get(*first..).unwrap_or(samples),
+            SteadyState::TooFew | SteadyState::No { .. } => samples,
         }
     }
 }
 
 /// Detects the steady state of samples in the order in which they were taken.
 #[must_use]
-pub fn steady(samples: &[f64]) -> Steadiness {
+pub fn steady(samples: &[f64]) -> SteadyState {
     if samples.len() < STEADY_SAMPLES {
-        return Steadiness::TooFew;
+        return SteadyState::TooFew;
     }
     let length = samples.len().div_ceil(MOST_WINDOWS);
     let medians: Vec<f64> = samples.chunks(length).filter_map(median).skip(1).collect();
@@ -60,9 +60,9 @@ pub fn steady(samples: &[f64]) -> Steadiness {
     let last = changes.last().copied().unwrap_or(0);
     let rest = (medians.len() - last) as f64;
     if rest >= LAST_PART * (medians.len() + 1) as f64 {
-        Steadiness::From((last + 1) * length)
+        SteadyState::From((last + 1) * length)
     } else {
-        Steadiness::No { stretches: changes.len() + 1 }
+        SteadyState::No { stretches: changes.len() + 1 }
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
         let mut wrong = 0;
         for _ in 0..400 {
             let samples = run(&mut generator, 600, &[(1.0, 100.0)]);
-            wrong += u32::from(steady(&samples) != Steadiness::From(10));
+            wrong += u32::from(steady(&samples) != SteadyState::From(10));
         }
         assert!(wrong <= 20, "{wrong} of 400 level runs were torn apart");
     }
@@ -181,11 +181,11 @@ mod tests {
         for _ in 0..50 {
             let warm = run(&mut generator, 600, &[(0.3, 70.0), (1.0, 100.0)]);
             match steady(&warm) {
-                Steadiness::From(first) => assert!((170..=210).contains(&first), "{first}"),
-                other @ (Steadiness::TooFew | Steadiness::No { .. }) => panic!("{other:?}"),
+                SteadyState::From(first) => assert!((170..=210).contains(&first), "{first}"),
+                other @ (SteadyState::TooFew | SteadyState::No { .. }) => panic!("{other:?}"),
             }
             let late = run(&mut generator, 600, &[(0.7, 100.0), (1.0, 90.0)]);
-            assert!(matches!(steady(&late), Steadiness::No { stretches: 2.. }));
+            assert!(matches!(steady(&late), SteadyState::No { stretches: 2.. }));
         }
     }
 
@@ -195,17 +195,17 @@ mod tests {
         let mut samples = run(&mut generator, 600, &[(1.0, 100.0)]);
         samples[300] = 500.0;
         samples[301] = 400.0;
-        assert_eq!(steady(&samples), Steadiness::From(10));
+        assert_eq!(steady(&samples), SteadyState::From(10));
     }
 
     #[test]
     fn what_cannot_be_known_is_stated() {
-        assert_eq!(steady(&[]), Steadiness::TooFew);
-        assert_eq!(steady(&[1.0; STEADY_SAMPLES - 1]), Steadiness::TooFew);
-        assert_eq!(steady(&[1.0; STEADY_SAMPLES]), Steadiness::From(1));
-        assert_eq!(steady(&[0.0; 100]), Steadiness::From(2));
+        assert_eq!(steady(&[]), SteadyState::TooFew);
+        assert_eq!(steady(&[1.0; STEADY_SAMPLES - 1]), SteadyState::TooFew);
+        assert_eq!(steady(&[1.0; STEADY_SAMPLES]), SteadyState::From(1));
+        assert_eq!(steady(&[0.0; 100]), SteadyState::From(2));
         let samples = [1.0, 2.0, 3.0];
-        assert_eq!(Steadiness::From(1).of_samples(&samples), &samples[1..]);
-        assert_eq!(Steadiness::TooFew.of_samples(&samples), &samples);
+        assert_eq!(SteadyState::From(1).of_samples(&samples), &samples[1..]);
+        assert_eq!(SteadyState::TooFew.of_samples(&samples), &samples);
     }
 }

@@ -164,7 +164,7 @@ pub(crate) trait Work {
     /// Saves a trial, with its result or as failed.
     fn save(
         &mut self,
-        trial: Ended<Self::Slot>,
+        trial: EndedTrial<Self::Slot>,
         output: Option<Self::Output>,
     ) -> Result<(), Self::Error>;
     /// Sends a progress update.
@@ -177,7 +177,7 @@ pub(crate) trait Work {
 
 /// A trial that has ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Ended<S> {
+pub(crate) struct EndedTrial<S> {
     pub slot: S,
     /// Position in the order of the block, from 0.
     pub position: u32,
@@ -206,8 +206,8 @@ struct Open<S> {
 }
 
 impl<S: Copy> Open<S> {
-    fn ended(&self, (clock, node): (&dyn Clock, &str)) -> Ended<S> {
-        Ended {
+    fn ended(&self, (clock, node): (&dyn Clock, &str)) -> EndedTrial<S> {
+        EndedTrial {
             slot: self.slot,
             position: self.position,
             node: node.to_owned(),
@@ -302,7 +302,7 @@ impl<W: Work> Engine<W> {
         for one in failed {
             let message = one.message();
             let ended = one.ended((environment.clock, environment.node));
-            self.work.save(Ended { error: Some(message.clone()), ..ended }, None)?;
+            self.work.save(EndedTrial { error: Some(message.clone()), ..ended }, None)?;
             self.failures_in_a_row += 1;
             let (block, name) = self.work.place(one.slot);
             let event = Event::Failed { message: message.clone() };

@@ -43,19 +43,19 @@ pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, enough, run, run_s
 pub use error::StudyError;
 pub use export::{samples, tables};
 pub use file::{
-    Acts, BOOT, BUILT_IN, Better, Claim, Factor, FigureRule, HostFacts, Level, NATIVE, NONE, Plot,
-    PlotKind, Probe, Program, Quick, Rule, Selection, Shown, Skip, Source, Stop, Study, Summary,
-    Table, Workload,
+    BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
+    Level, NATIVE, NONE, Plot, PlotKind, Probe, Program, QuickPreset, Rule, Selection, Skip,
+    Source, Stop, Study, Summary, Table, Workload,
 };
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
 pub use output_parser::extract;
 pub use predict::{Prediction, predict};
 pub use read::from_toml;
 pub use record::{
-    Early, FactsV1, KIND, Loaded, NewStudy, StudyRecord, cells, create, create_with, vacant,
+    EarlyEnd, FactsV1, KIND, Loaded, NewStudy, StudyRecord, cells, create, create_with, vacant,
 };
-pub use runner::{Finished, Runner, StartRequest, TrialResult, Wanted};
-pub use select::{Groups, Judged, Key, Point, SampleCurve};
+pub use runner::{Finished, Runner, StartRequest, TrialRequest, TrialResult};
+pub use select::{ClaimResult, Groups, Key, Point, SampleCurve};
 
 #[cfg(test)]
 mod tests;

@@ -46,7 +46,7 @@ pub use design::PlannedStart;
 pub use documents::ConfirmPlan;
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
 pub use error::TuneError;
-pub use ranking::Standing;
+pub use ranking::RankEntry;
 pub use replay::{Matrix, MatrixError, Replayed, full, replay};
 pub use report::{
     AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,

@@ -35,7 +35,7 @@ pub(crate) struct Tables {
 
 /// An object of the tables: hwloc's, or a substitute.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum TableObject {
     Object(Key),
     OfPu(PuId),
     OfNode(NodeId),
@@ -45,13 +45,13 @@ enum Place {
 /// Numbers objects in order of first appearance and collects their CPUs.
 #[derive(Default)]
 struct Numbering {
-    numbers: BTreeMap<Place, u32>,
+    numbers: BTreeMap<TableObject, u32>,
     pus: Vec<CpuSet>,
-    keys: Vec<Place>,
+    keys: Vec<TableObject>,
 }
 
 impl Numbering {
-    fn number(&mut self, place: Place, pu: PuId) -> u32 {
+    fn number(&mut self, place: TableObject, pu: PuId) -> u32 {
         let next = u32::try_from(self.pus.len()).unwrap_or(u32::MAX);
         let number = *self.numbers.entry(place).or_insert(next);
         if number == next {
@@ -89,11 +89,12 @@ pub(crate) fn tables(tree: &Tree, facts: &Facts) -> Tables {
     for (logical, pu) in (0_u32..).zip(&online) {
         let node = nearest_node(&nodes, pu.os);
         let package = packages.number(package_place(pu, node.filter(|_| by_node)), pu.os);
-        let core = cores.number(pu.core.map_or(Place::OfPu(pu.os), Place::Object), pu.os);
+        let core =
+            cores.number(pu.core.map_or(TableObject::OfPu(pu.os), TableObject::Object), pu.os);
         if let Some(key) = pu.l2 {
-            l2_cores.insert((l2.number(Place::Object(key), pu.os), core));
+            l2_cores.insert((l2.number(TableObject::Object(key), pu.os), core));
         }
-        let cache = pu.l3.map(|key| l3.number(Place::Object(key), pu.os));
+        let cache = pu.l3.map(|key| l3.number(TableObject::Object(key), pu.os));
         if core as usize == core_packages.len() {
             core_packages.push((PackageId(package), kind(pu.os)));
         }
@@ -148,8 +149,8 @@ fn l3_table(l3: &Numbering, sizes: &BTreeMap<Key, (u64, u32)>) -> Vec<L3Domain> 
         .zip(&l3.keys)
         .map(|((id, pus), place)| {
             let (size_bytes, ways) = match place {
-                Place::Object(key) => sizes.get(key).copied().unwrap_or((0, 0)),
-                Place::OfPu(_) | Place::OfNode(_) | Place::Machine => (0, 0),
+                TableObject::Object(key) => sizes.get(key).copied().unwrap_or((0, 0)),
+                TableObject::OfPu(_) | TableObject::OfNode(_) | TableObject::Machine => (0, 0),
             };
             L3Domain { id: L3Id(id), pus: pus.clone(), size_bytes, ways }
         })
@@ -190,10 +191,10 @@ fn nodes_divide(nodes: &[NumaNode], online: &[&TreePu]) -> bool {
     populated.count() > 1 && total == online.len() && union.len() == total
 }
 
-fn package_place(pu: &TreePu, node: Option<NodeId>) -> Place {
+fn package_place(pu: &TreePu, node: Option<NodeId>) -> TableObject {
     match (pu.package, node) {
-        (Some(key), _) => Place::Object(key),
-        (None, Some(node)) => Place::OfNode(node),
-        (None, None) => Place::Machine,
+        (Some(key), _) => TableObject::Object(key),
+        (None, Some(node)) => TableObject::OfNode(node),
+        (None, None) => TableObject::Machine,
     }
 }

@@ -58,7 +58,7 @@ pub enum Lifetime {
 
 /// What happens to QEMU's standard error output after the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Echo {
+pub enum StderrEcho {
     /// It is passed on to Pinfold's own.
     #[default]
     On,
@@ -84,7 +84,7 @@ pub struct LaunchOptions {
     /// What happens if Pinfold exits first.
     pub lifetime: Lifetime,
     /// What happens to QEMU's standard error output.
-    pub echo: Echo,
+    pub echo: StderrEcho,
     /// QEMU's standard input.
     pub stdin: Stdio,
     /// QEMU's standard output.
@@ -107,7 +107,7 @@ impl Default for LaunchOptions {
         Self {
             start_timeout_ns: 30_000_000_000,
             lifetime: Lifetime::default(),
-            echo: Echo::default(),
+            echo: StderrEcho::default(),
             stdin: Stdio::Inherit,
             stdout: Stdio::Inherit,
             affinity: None,
@@ -188,7 +188,7 @@ pub fn start_stopped(command: &QemuCommand, options: &LaunchOptions) -> Result<R
             return Err(start_error(error, options, (&mut child, &chatter, &started))?);
         }
     };
-    if options.echo == Echo::On {
+    if options.echo == StderrEcho::On {
         chatter.pass_on();
     }
     let user_stopped = command.has("S");

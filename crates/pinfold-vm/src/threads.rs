@@ -20,7 +20,7 @@ mod process;
 use std::collections::BTreeMap;
 
 use pinfold_host::process::own_uid;
-use pinfold_host::{Host, Roll, ThreadSet};
+use pinfold_host::{Host, ThreadList, ThreadSet};
 use pinfold_model::{Accelerator, Finding, Role, TaskId, Tid};
 
 pub(crate) use self::names::is_qemu;
@@ -60,7 +60,7 @@ pub struct Found {
     /// Reasons why the list may be incomplete or wrong.
     pub findings: Vec<Finding>,
     /// The thread IDs of the process, if a check confirmed that there are no others.
-    pub roll: Option<Roll>,
+    pub roll: Option<ThreadList>,
 }
 
 impl Found {
@@ -209,18 +209,18 @@ fn by_monitor(
 ) -> Result<(Found, Option<Descriptors>), VmError> {
     let mut findings = Vec::new();
     let mut descriptors = None;
-    let Settled { value: (reported, tasks), roll, settled } = settle(host, pid, &mut || {
+    let StableReading { value: (reported, tasks), roll, settled } = settle(host, pid, &mut || {
         let mut read = Err(VmError::NoProcess { pid });
         let reported = monitor.vm(&mut || {
-            read = Listed::of(host, pid);
+            read = ThreadListing::of(host, pid);
             descriptors = descriptors.or_else(|| Descriptors::of(host, pid));
         })?;
         if reported.cpus.is_empty() {
             return Err(VmError::NoVcpus);
         }
-        let Listed { tids, tasks } = read?;
+        let ThreadListing { tids, tasks } = read?;
         let complete = reported.tids().all(|tid| tids.binary_search(&tid).is_ok());
-        Ok(Seen { tids, value: (reported, tasks), complete })
+        Ok(ThreadReading { tids, value: (reported, tasks), complete })
     })?;
     let is_missing = |tid: &Tid| tasks.binary_search_by_key(tid, |task| task.id.tid).is_err();
     if let Some(tid) = reported.tids().find(is_missing) {
@@ -265,9 +265,9 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
         )
         .with_hint("name its QMP socket (--qmp) or libvirt domain (--libvirt) instead of the process"),
     ];
-    let Settled { value: tasks, roll, settled } = settle(host, pid, &mut || {
-        let Listed { tids, tasks } = Listed::of(host, pid)?;
-        Ok(Seen { tids, value: tasks, complete: true })
+    let StableReading { value: tasks, roll, settled } = settle(host, pid, &mut || {
+        let ThreadListing { tids, tasks } = ThreadListing::of(host, pid)?;
+        Ok(ThreadReading { tids, value: tasks, complete: true })
     })?;
     findings.extend((!settled).then(|| unrest(pid)));
     let shared_loop = tasks.iter().any(|task| names::is_shared_loop(&task.name));
@@ -292,14 +292,14 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
 }
 
 /// The threads of a process, listed and then read.
-struct Listed {
+struct ThreadListing {
     /// Thread IDs in ascending order.
     tids: Vec<Tid>,
     /// The threads in the same order.
     tasks: Vec<Task>,
 }
 
-impl Listed {
+impl ThreadListing {
     fn of(host: &dyn Host, pid: Tid) -> Result<Self, VmError> {
         let tids = numbers(host, pid)?;
         let tasks = tasks(host, pid, &tids)?;
@@ -308,7 +308,7 @@ impl Listed {
 }
 
 /// One reading of the threads of a process.
-struct Seen<T> {
+struct ThreadReading<T> {
     /// The listed thread IDs, ascending.
     tids: Vec<Tid>,
     value: T,
@@ -317,19 +317,23 @@ struct Seen<T> {
 }
 
 /// Lists and reads the threads of a process.
-type Look<'l, T> = dyn FnMut() -> Result<Seen<T>, VmError> + 'l;
+type ReadThreads<'l, T> = dyn FnMut() -> Result<ThreadReading<T>, VmError> + 'l;
 
 /// The last reading.
-struct Settled<T> {
+struct StableReading<T> {
     value: T,
     /// See [`Found::roll`].
-    roll: Option<Roll>,
+    roll: Option<ThreadList>,
     /// False if the list still changed after [`ROUNDS`].
     settled: bool,
 }
 
 /// Reads until the list is complete and unchanged after the reading.
-fn settle<T>(host: &dyn Host, pid: Tid, look: &mut Look<'_, T>) -> Result<Settled<T>, VmError> {
+fn settle<T>(
+    host: &dyn Host,
+    pid: Tid,
+    look: &mut ReadThreads<'_, T>,
+) -> Result<StableReading<T>, VmError> {
     let mut round = 1;
     loop {
         let thread_set = ThreadSet::of(host, pid);
@@ -337,17 +341,21 @@ fn settle<T>(host: &dyn Host, pid: Tid, look: &mut Look<'_, T>) -> Result<Settle
             Some(thread_set) => thread_set.threads(),
             None => numbers(host, pid)?.len(),
         };
-        let Seen { tids, value, complete } = look()?;
+        let ThreadReading { tids, value, complete } = look()?;
         let counted = complete && tids.len() == before;
         match thread_set {
             Some(thread_set) if counted && ThreadSet::of(host, pid) == Some(thread_set) => {
-                return Ok(Settled { value, roll: Some(Roll { thread_set, tids }), settled: true });
+                return Ok(StableReading {
+                    value,
+                    roll: Some(ThreadList { thread_set, tids }),
+                    settled: true,
+                });
             }
             Some(_) | None => {}
         }
         let settled = counted && numbers(host, pid)? == tids;
         if settled || round == ROUNDS {
-            return Ok(Settled { value, roll: None, settled });
+            return Ok(StableReading { value, roll: None, settled });
         }
         round += 1;
     }

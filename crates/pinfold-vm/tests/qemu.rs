@@ -8,7 +8,7 @@ use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Signaled, Spawn, Stdio, find_program};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
 use pinfold_model::{Accelerator, CpuSet, Role, Tid};
-use pinfold_vm::launch::{self, Echo, LaunchOptions, Resumed, RunningVm};
+use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm, StderrEcho};
 use pinfold_vm::{Found, Monitor as _, Qmp, QmpError, VmError, argv, discover, threads};
 use serde_json::json;
 
@@ -31,7 +31,7 @@ fn words(line: &str) -> Vec<String> {
 
 fn options(folder: &tempfile::TempDir) -> LaunchOptions {
     LaunchOptions {
-        echo: Echo::Off,
+        echo: StderrEcho::Off,
         stdin: Stdio::Null,
         stdout: Stdio::Null,
         runtime_dir: Some(folder.path().join("run").to_str().unwrap().to_owned()),

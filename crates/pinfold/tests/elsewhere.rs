@@ -18,13 +18,13 @@ use pinfold_model::{CpuSet, Tid};
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
 
-struct Scene {
+struct TestMachine {
     folder: tempfile::TempDir,
     host: LiveHost,
     qemu: Child,
 }
 
-impl Scene {
+impl TestMachine {
     /// A stopped QEMU with threads to place; or why there is none.
     fn new() -> Result<Self, String> {
         find_program("qemu-system-x86_64").ok_or("qemu-system-x86_64 is not installed")?;
@@ -91,7 +91,7 @@ fn no_view_of_the_host_makes_undo_call_a_running_thread_gone() {
     if find_program("unshare").is_none() || !is_root() {
         return println!("skipped: only root makes namespaces, with unshare");
     }
-    let scene = match Scene::new() {
+    let scene = match TestMachine::new() {
         Ok(scene) => scene,
         Err(why) => return println!("skipped: {why}"),
     };
@@ -134,7 +134,7 @@ fn no_view_of_the_host_makes_undo_call_a_running_thread_gone() {
 /// before.
 #[test]
 fn a_machine_is_not_placed_twice_from_two_state_folders() {
-    let scene = match Scene::new() {
+    let scene = match TestMachine::new() {
         Ok(scene) => scene,
         Err(why) => return println!("skipped: {why}"),
     };

@@ -13,12 +13,12 @@ use common::until;
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
 
-struct Place {
+struct TestGroup {
     folder: tempfile::TempDir,
     host: LiveHost,
 }
 
-impl Place {
+impl TestGroup {
     fn new() -> Self {
         let host = LiveHost::new().expect("a host");
         Self { folder: tempfile::tempdir().expect("a folder"), host }
@@ -79,7 +79,7 @@ impl Place {
 
 #[test]
 fn a_command_has_its_cpus_its_input_and_its_answer() {
-    let place = Place::new();
+    let place = TestGroup::new();
     let script = "grep Cpus_allowed_list /proc/self/status; cat; exit 7";
     let input = place.file("input");
     files::write_atomic(&input, b"what it was given\n").expect("a file");
@@ -104,7 +104,7 @@ fn a_command_has_its_cpus_its_input_and_its_answer() {
 
 #[test]
 fn its_memory_is_where_its_cpus_are() {
-    let place = Place::new();
+    let place = TestGroup::new();
     let topology = place.pinfold(&["topo", "--json"]);
     let topology: serde_json::Value = serde_json::from_str(&topology.stdout_text()).expect("JSON");
     if topology["nodes"].as_array().map_or(0, Vec::len) < 2 {
@@ -121,7 +121,7 @@ fn its_memory_is_where_its_cpus_are() {
 /// starts again at its first CPU says so.
 #[test]
 fn a_command_never_gets_fewer_cpus_in_silence() {
-    let place = Place::new();
+    let place = TestGroup::new();
     let too_many = (process_cpus(&place) + 1).to_string();
     let refused = place.pinfold(&["run", "--cores", &too_many, "--", "true"]);
     let said = refused.stderr_text();
@@ -137,7 +137,7 @@ fn a_command_never_gets_fewer_cpus_in_silence() {
 }
 
 /// How many CPUs this machine has online.
-fn process_cpus(place: &Place) -> usize {
+fn process_cpus(place: &TestGroup) -> usize {
     let online = place.host.read_text(&pinfold_host::paths::cpu_online()).expect("a list");
     pinfold_model::CpuSet::parse_list(online.trim()).expect("a list").len()
 }
@@ -145,7 +145,7 @@ fn process_cpus(place: &Place) -> usize {
 /// A command that runs under `run` has its status, also with a pin by hand, and `undo` names it.
 #[test]
 fn a_command_that_runs_has_its_status() {
-    let place = Place::new();
+    let place = TestGroup::new();
     let pid = place.file("pid");
     let own = place.host.affinity(process::own_tid()).expect("a mask");
     let last = own.iter().last().expect("a CPU").to_string();
@@ -180,7 +180,7 @@ fn a_command_that_runs_has_its_status() {
 
 #[test]
 fn signals_are_the_commands() {
-    let place = Place::new();
+    let place = TestGroup::new();
     let pid = place.file("pid");
     let script = format!("trap 'exit 9' TERM; echo $$ > {pid}; while :; do sleep 0.1; done");
     let mut run = place.start(&script);
@@ -198,7 +198,7 @@ fn signals_are_the_commands() {
 
 #[test]
 fn what_a_killed_pinfold_leaves_is_undone_by_undo() {
-    let place = Place::new();
+    let place = TestGroup::new();
     if place.own() == place.planned() {
         println!("skipped: one PU is all there is");
         return;

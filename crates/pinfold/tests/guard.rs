@@ -16,7 +16,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 const ROUND_ROBIN: Policy = Policy::RoundRobin { priority: 1 };
 
 /// A machine whose guest never runs, and the Pinfold that watches it.
-struct Stage {
+struct WatchedMachine {
     host: LiveHost,
     qemu: Child,
     pinfold: Child,
@@ -36,7 +36,7 @@ fn why_not(host: &LiveHost) -> Option<&'static str> {
     refused.then_some("this user or group may not have real-time threads")
 }
 
-impl Stage {
+impl WatchedMachine {
     /// The stage with the vCPU as a real-time thread, or nothing where that cannot be.
     fn set() -> Option<Self> {
         let stage = Self::without_rights(&["--watch"])?;
@@ -125,7 +125,7 @@ fn vcpu(host: &LiveHost, qemu: Tid) -> Option<Tid> {
 /// Waits until it is so, far longer than it should take.
 #[test]
 fn a_supervisor_that_is_killed_leaves_no_real_time_thread() {
-    let Some(mut stage) = Stage::set() else { return };
+    let Some(mut stage) = WatchedMachine::set() else { return };
     assert_eq!(stage.guards(), 1);
     stage.pinfold.signal(Signaled::Kill).expect("killed");
     assert!(until(|| stage.policy() == stage.former()), "it is {}", stage.policy());
@@ -135,7 +135,7 @@ fn a_supervisor_that_is_killed_leaves_no_real_time_thread() {
 
 #[test]
 fn a_supervisor_that_is_stopped_loses_the_rights_and_gets_them_back() {
-    let Some(mut stage) = Stage::set() else { return };
+    let Some(mut stage) = WatchedMachine::set() else { return };
     stage.pinfold.signal(Signaled::Stop).expect("stopped");
     assert!(until(|| stage.policy() == stage.former()), "it is {}", stage.policy());
     stage.pinfold.signal(Signaled::Continue).expect("goes on");
@@ -150,7 +150,7 @@ fn a_supervisor_that_is_stopped_loses_the_rights_and_gets_them_back() {
 
 #[test]
 fn a_guard_that_is_killed_is_replaced() {
-    let Some(mut stage) = Stage::set() else { return };
+    let Some(mut stage) = WatchedMachine::set() else { return };
     let state = stage.folder.path().join("state").to_string_lossy().into_owned();
     let killed = guards(&stage.host, &state);
     for pid in &killed {
@@ -169,7 +169,7 @@ fn a_guard_that_is_killed_is_replaced() {
 
 #[test]
 fn a_watch_guards_what_apply_left_and_its_end_takes_the_rights() {
-    let Some(mut stage) = Stage::without_rights(&[]) else { return };
+    let Some(mut stage) = WatchedMachine::without_rights(&[]) else { return };
     let applied = stage.pinfold.wait_for(&SystemClock, 60 * SECOND_NS).expect("it ends");
     assert!(applied.is_some_and(|status| status.success()), "{applied:?}");
     assert_eq!((stage.policy(), stage.guards()), (ROUND_ROBIN, 0), "nobody guards it");
@@ -200,7 +200,7 @@ fn a_watch_guards_what_apply_left_and_its_end_takes_the_rights() {
 
 #[test]
 fn a_watch_guards_when_the_one_who_did_has_ended() {
-    let Some(mut stage) = Stage::set() else { return };
+    let Some(mut stage) = WatchedMachine::set() else { return };
     let mut watch = stage.watch();
     let guarded = guards(&stage.host, &stage.folder.path().to_string_lossy());
     // Longer than a beat of the watch.

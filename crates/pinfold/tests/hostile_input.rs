@@ -12,9 +12,9 @@ use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program};
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
 
-struct Scene(tempfile::TempDir);
+struct TestMachine(tempfile::TempDir);
 
-impl Scene {
+impl TestMachine {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("a folder"))
     }
@@ -31,7 +31,7 @@ impl Scene {
 
 #[test]
 fn only_regular_files_are_read() {
-    let scene = Scene::new();
+    let scene = TestMachine::new();
     let (fifo, large) = (scene.file("fifo"), scene.file("large"));
     assert!(capture("mkfifo", [&fifo], MINUTE_NS).expect("it runs").status.success());
     // It has no blocks on the disk.
@@ -64,7 +64,7 @@ fn only_regular_files_are_read() {
 
 #[test]
 fn a_capture_with_a_path_of_many_parts_is_refused() {
-    let scene = Scene::new();
+    let scene = TestMachine::new();
     let file = scene.file("deep");
     let text = format!("pinfold-capture 1\nfile {}\n\t0-3\n", "/a".repeat(60_000));
     files::write_atomic(&file, text.as_bytes()).expect("a capture");
@@ -77,7 +77,7 @@ fn a_capture_with_a_path_of_many_parts_is_refused() {
 #[test]
 fn a_file_that_is_nested_too_deep_is_refused() {
     const DEPTH: usize = 60_000;
-    let scene = Scene::new();
+    let scene = TestMachine::new();
     let nested = |name: &str, [before, open, close, after]: [&str; 4]| {
         let path = scene.file(name);
         let text = format!("{before}{}{}{after}", open.repeat(DEPTH), close.repeat(DEPTH));
@@ -109,7 +109,7 @@ fn a_file_that_is_nested_too_deep_is_refused() {
 /// A value of 100,000 letters is not shown whole, whatever the file.
 #[test]
 fn a_long_value_makes_a_short_error() {
-    let scene = Scene::new();
+    let scene = TestMachine::new();
     let host = scene.file("host.topo");
     let long = "a".repeat(100_000);
     let input = "package:1 l3:1 core:4 pu:2";
@@ -148,7 +148,7 @@ fn a_long_value_makes_a_short_error() {
 /// Files of Windows programs: which bytes, where, and the command that converts them.
 #[test]
 fn text_that_is_not_utf_8_is_refused_with_its_conversion() {
-    let scene = Scene::new();
+    let scene = TestMachine::new();
     let path = scene.file("vm.xml");
     let xml = "<domain type='kvm'>\n<name>B\u{e4}r</name><vcpu>1</vcpu></domain>";
     let wide: Vec<u8> =
@@ -196,7 +196,7 @@ fn standard_input_is_read_and_may_not_be_silent() {
 /// A store names the commands that a resume runs.
 #[test]
 fn a_study_of_another_user_is_not_resumed() {
-    let scene = Scene::new();
+    let scene = TestMachine::new();
     let store = scene.file("store");
     files::write_atomic(&store, b"").expect("a store");
     let mode = |mode: &str| capture("chmod", [mode, &store], MINUTE_NS).expect("it runs");
@@ -228,7 +228,7 @@ fn a_name_with_a_line_break_makes_no_line_in_a_measurement() {
     let Some(python) = find_program("python3") else {
         return println!("skipped: python3 is not installed");
     };
-    let scene = Scene::new();
+    let scene = TestMachine::new();
     let script = scene.file("named.py");
     files::write_atomic(&script, NAMED.as_bytes()).expect("a script");
     let child = Spawn::new(&python)
@@ -284,7 +284,7 @@ fn lying_monitor(socket: &str, answer: String) {
 
 #[test]
 fn a_lying_monitor_makes_one_clean_error() {
-    let scene = Scene::new();
+    let scene = TestMachine::new();
     let cpus = |tid: u32| {
         format!(
             r#"{{"return": [{{"cpu-index": 0, "thread-id": {tid}, "qom-path": "{STEERING}"}}], "id": ID}}"#
@@ -340,7 +340,7 @@ lasts = "0.01s"
 
 #[test]
 fn the_page_and_the_tables_of_a_study_steer_nothing() {
-    let scene = Scene::new();
+    let scene = TestMachine::new();
     let (file, store) = (scene.file("study.toml"), scene.file("store"));
     let (page, tables) = (scene.file("page.html"), scene.file("tables"));
     files::write_atomic(&file, STUDY.as_bytes()).expect("a study");

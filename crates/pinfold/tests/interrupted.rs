@@ -18,13 +18,13 @@ const MINUTE_NS: u64 = 60_000_000_000;
 /// More calls than any of this makes.
 const MANY: u32 = 60;
 
-struct Scene {
+struct TestMachine {
     folder: tempfile::TempDir,
     host: LiveHost,
     qemu: Child,
 }
 
-impl Scene {
+impl TestMachine {
     /// A stopped QEMU with threads to place; or why there is none.
     fn new() -> Result<Self, String> {
         for program in ["strace", "qemu-system-x86_64"] {
@@ -87,7 +87,7 @@ fn number(tid: &str) -> u32 {
 
 #[test]
 fn an_apply_that_is_interrupted_is_undone_whole() {
-    let scene = match Scene::new() {
+    let scene = match TestMachine::new() {
         Ok(scene) => scene,
         Err(why) => return println!("skipped: {why}"),
     };
@@ -118,7 +118,7 @@ fn an_apply_that_is_interrupted_is_undone_whole() {
 
 #[test]
 fn an_undo_that_is_interrupted_is_finished() {
-    let scene = match Scene::new() {
+    let scene = match TestMachine::new() {
         Ok(scene) => scene,
         Err(why) => return println!("skipped: {why}"),
     };

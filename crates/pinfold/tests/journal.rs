@@ -11,12 +11,12 @@ const MINUTE_NS: u64 = 60_000_000_000;
 const HEADER: &str = r#"{"format":"pinfold-journal/1","id":"7-9","boot_id":"another","created_unix_s":1770000000,"supervisor":{"tid":5,"start_time":1},"vm":{"tid":7,"start_time":9},"vm_name":"NAME","threads":[],"plan":"{}"}"#;
 const STEP: &str = r#"{"step":{"index":0,"reason":"vcpu(0): a core of its own","change":{"set_affinity":{"task":{"tid":7,"start_time":9},"mask":"1"}},"undo":{"set_affinity":{"task":{"tid":7,"start_time":9},"original":"0-3"}}}}"#;
 
-struct Desk {
+struct TestJournals {
     folder: tempfile::TempDir,
     journals: StateDir,
 }
 
-impl Desk {
+impl TestJournals {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path().join("state").to_string_lossy().into_owned();
@@ -42,7 +42,7 @@ impl Desk {
 
 #[test]
 fn a_journal_is_shown_with_what_was_there_before() {
-    let desk = Desk::new();
+    let desk = TestJournals::new();
     let empty = desk.run(&[]);
     assert_eq!(empty.stdout_text().trim(), "no journal: nothing has been applied");
     let outcome = r#"{"outcome":{"index":0,"result":"done","detail":null}}"#;
@@ -70,7 +70,7 @@ fn a_journal_is_shown_with_what_was_there_before() {
 /// What a power cut leaves on the disk: an open journal, and a file that was to replace one.
 #[test]
 fn a_placement_of_an_earlier_boot_is_ended_and_not_called_restored() {
-    let desk = Desk::new();
+    let desk = TestJournals::new();
     desk.put("7-9", &format!("{HEADER}\n{STEP}\n"));
     let half = desk.folder.path().join("state/journal/.7-9.jsonl.4194999.tmp");
     files::write_atomic(&half.to_string_lossy(), b"{").expect("a file");
@@ -89,7 +89,7 @@ fn a_placement_of_an_earlier_boot_is_ended_and_not_called_restored() {
 
 #[test]
 fn what_is_not_understood_is_named_with_a_hint_and_hides_nothing() {
-    let desk = Desk::new();
+    let desk = TestJournals::new();
     desk.put("1-1", "{}\n");
     desk.put("2-2", &format!("{HEADER}\nnonsense\n"));
     desk.put("3-3", &HEADER.replace("journal/1", "journal/9").replace("7-9", "3-3"));
@@ -117,7 +117,7 @@ fn what_is_not_understood_is_named_with_a_hint_and_hides_nothing() {
 
 #[test]
 fn a_journal_behind_a_link_or_open_to_others_is_not_read() {
-    let desk = Desk::new();
+    let desk = TestJournals::new();
     let elsewhere = desk.folder.path().join("elsewhere");
     let elsewhere = elsewhere.to_string_lossy();
     files::write_atomic(&elsewhere, format!("{HEADER}\n").as_bytes()).expect("written");
@@ -135,7 +135,7 @@ fn a_journal_behind_a_link_or_open_to_others_is_not_read() {
 
 #[test]
 fn a_hostile_name_neither_steers_the_terminal_nor_forges_a_line() {
-    let desk = Desk::new();
+    let desk = TestJournals::new();
     let name = r"vm\u001b]0;owned\u0007\u009b2J\u202e\npinfold: all is well";
     desk.put("7-9", &format!("{}\n{STEP}\n", HEADER.replace("NAME", name)));
     for arguments in [&["7-9"][..], &[], &["7-9", "--json"]] {
@@ -149,7 +149,7 @@ fn a_hostile_name_neither_steers_the_terminal_nor_forges_a_line() {
 
 #[test]
 fn status_goes_on_where_a_journal_is_damaged() {
-    let desk = Desk::new();
+    let desk = TestJournals::new();
     desk.put("1-1", "{}\n");
     desk.put("2-2", &format!("{HEADER}\nnonsense\n"));
     desk.put(
@@ -175,7 +175,7 @@ fn status_goes_on_where_a_journal_is_damaged() {
 
 #[test]
 fn only_what_is_left_behind_is_undone_by_that_name() {
-    let desk = Desk::new();
+    let desk = TestJournals::new();
     let boot = files::read_text("/proc/sys/kernel/random/boot_id").expect("a boot id");
     // No process has such a number: the kernel gives out at most 4194304.
     let now = HEADER.replace("another", boot.trim()).replace(r#""tid":5"#, r#""tid":4999999"#);
@@ -211,7 +211,7 @@ fn only_what_is_left_behind_is_undone_by_that_name() {
 /// What stays because its journal cannot be read is a residue, and does not keep the others.
 #[test]
 fn undo_of_all_reverts_the_newest_first_and_ends_with_5_over_a_damaged_journal() {
-    let desk = Desk::new();
+    let desk = TestJournals::new();
     let at = |id: &str, second: &str| {
         HEADER.replace("\"7-9\"", &format!("{id:?}")).replace("1770000000", second)
     };
@@ -230,7 +230,7 @@ fn undo_of_all_reverts_the_newest_first_and_ends_with_5_over_a_damaged_journal()
 
 #[test]
 fn journals_are_listed_in_the_order_of_time() {
-    let desk = Desk::new();
+    let desk = TestJournals::new();
     let earlier = HEADER.replace("\"7-9\"", "\"9-1\"");
     let later = HEADER.replace("\"7-9\"", "\"10-1\"").replace("1770000000", "1770009999");
     desk.put("10-1", &format!("{later}\n{STEP}\n"));

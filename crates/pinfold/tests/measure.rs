@@ -15,11 +15,11 @@ const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const PATIENCE_NS: u64 = 120_000_000_000;
 
 /// A home of its own: nothing of the user's is read or written.
-struct Home {
+struct TestHome {
     folder: tempfile::TempDir,
 }
 
-impl Home {
+impl TestHome {
     fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a folder") }
     }
@@ -69,7 +69,7 @@ fn widest(text: &str) -> usize {
 
 #[test]
 fn the_list_names_what_unit_family_and_reference_tools() {
-    let home = Home::new();
+    let home = TestHome::new();
     let list = home.json(&["measure", "--list", "--json"]);
     let probes = list["probes"].as_array().expect("probes");
     let wakeup = probes.iter().find(|probe| probe["name"] == "wakeup").expect("wakeup");
@@ -82,7 +82,7 @@ fn the_list_names_what_unit_family_and_reference_tools() {
 
 #[test]
 fn eighty_columns_are_enough() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (pu, file) = (first_pu(), home.file("a.json"));
     let narrow = |words: &[&str]| {
         let output = home.spawn(words).env("COLUMNS", "80").capture(PATIENCE_NS).expect("runs");
@@ -105,7 +105,7 @@ fn eighty_columns_are_enough() {
 
 #[test]
 fn a_probe_lists_the_options_that_it_takes_behind_two_dashes() {
-    let home = Home::new();
+    let home = TestHome::new();
     let known =
         [("bandwidth", "--from"), ("context-switch", "--processes"), ("parallel", "--threads")];
     for (probe, option) in known {
@@ -120,7 +120,7 @@ fn a_probe_lists_the_options_that_it_takes_behind_two_dashes() {
 
 #[test]
 fn a_probe_reports_table_picture_origin_and_is_saved_whole() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (pu, file) = (first_pu(), home.file("a.json"));
     let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.3", "--save", &file];
     let output = home.run(&words);
@@ -153,7 +153,7 @@ fn pinload_of(parent: Tid) -> Option<Tid> {
 
 #[test]
 fn periods_that_a_late_thread_skipped_are_counted_and_distinguished() {
-    let home = Home::new();
+    let home = TestHome::new();
     let pu = first_pu();
     let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "1.5", "--json"];
     // What it prints has room in the pipe.
@@ -185,7 +185,7 @@ fn periods_that_a_late_thread_skipped_are_counted_and_distinguished() {
 
 #[test]
 fn json_keeps_missing_apart_from_zero() {
-    let home = Home::new();
+    let home = TestHome::new();
     let pu = first_pu();
     let reported = home.json(&["measure", "wakeup", "--cpus", &pu, "--seconds", "0.1", "--json"]);
     let summary = &reported["summary"][0];
@@ -200,7 +200,7 @@ fn json_keeps_missing_apart_from_zero() {
 
 #[test]
 fn gaps_have_a_duty_cycle_and_the_view_of_arrivals() {
-    let home = Home::new();
+    let home = TestHome::new();
     let pu = first_pu();
     let words = ["measure", "spin-gap", "--cpus", &pu, "--seconds", "0.3", "--duty", "20"];
     let text = home.run(&words).stdout_text();
@@ -212,7 +212,7 @@ fn gaps_have_a_duty_cycle_and_the_view_of_arrivals() {
 
 #[test]
 fn a_switch_is_measured_by_number_of_processes_and_drawn_so() {
-    let home = Home::new();
+    let home = TestHome::new();
     let pu = first_pu();
     let words = ["measure", "context-switch", "--cpus", &pu, "--seconds", "0.02"];
     let output = home.run(&words);
@@ -230,7 +230,7 @@ fn a_switch_is_measured_by_number_of_processes_and_drawn_so() {
 
 #[test]
 fn a_capacity_reports_what_was_left_out() {
-    let home = Home::new();
+    let home = TestHome::new();
     let pu = first_pu();
     let words = ["measure", "compute", "--cpus", &pu, "--seconds", "0.5", "--json"];
     let reported = home.json(&words);
@@ -247,12 +247,12 @@ fn a_capacity_reports_what_was_left_out() {
 ///
 /// It lies over the real one for a process and its children alone, in a mount namespace.
 struct Thief<'h> {
-    home: &'h Home,
+    home: &'h TestHome,
     script: String,
 }
 
 impl<'h> Thief<'h> {
-    fn new(home: &'h Home, steals: &str) -> Self {
+    fn new(home: &'h TestHome, steals: &str) -> Self {
         let text = files::read_text("/proc/stat").expect("the real one");
         let (pus, rest): (Vec<&str>, Vec<&str>) =
             text.lines().partition(|line| line.starts_with("cpu"));
@@ -291,7 +291,7 @@ impl<'h> Thief<'h> {
 
 #[test]
 fn stolen_ticks_contaminate_and_their_windows_are_left_out() {
-    let home = Home::new();
+    let home = TestHome::new();
     if !process::is_root() || find_program("unshare").is_none() {
         println!("skipped: only root can lay another /proc/stat over the real one, with unshare");
         return;
@@ -340,7 +340,7 @@ fn stolen_ticks_contaminate_and_their_windows_are_left_out() {
 
 #[test]
 fn io_says_who_read() {
-    let home = Home::new();
+    let home = TestHome::new();
     let output = home.run(&["measure", "io", "--seconds", "1"]);
     let (text, said) = (output.stdout_text(), output.stderr_text());
     assert!(output.status.success(), "{said}");
@@ -355,7 +355,7 @@ fn io_says_who_read() {
 
 #[test]
 fn io_is_read_and_flagged_where_the_page_cache_cannot_be_passed() {
-    let home = Home::new();
+    let home = TestHome::new();
     if !process::is_root() || find_program("unshare").is_none() {
         println!("skipped: only root can mount a file system without O_DIRECT, with unshare");
         return;
@@ -390,7 +390,7 @@ fn io_is_read_and_flagged_where_the_page_cache_cannot_be_passed() {
 
 #[test]
 fn a_reference_tool_runs_where_ours_does_and_under_its_policy() {
-    let home = Home::new();
+    let home = TestHome::new();
     let host = LiveHost::new().expect("a host");
     let mask = host.affinity(Tid(0)).expect("a mask");
     if mask.len() < 2 {
@@ -432,7 +432,7 @@ fn a_reference_tool_runs_where_ours_does_and_under_its_policy() {
 
 #[test]
 fn what_cannot_be_measured_is_reported_with_a_hint() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.refused(&["measure", "wakup"], 2, "did you mean wakeup?");
     home.refused(&["measure", "wakeup", "--cpus", "60000"], 2, "has no PU 60000");
     home.refused(&["measure", "wakeup", "--cpus", "3-1"], 2, "backwards");
@@ -474,12 +474,12 @@ fn an_offline_pu_is_reported() {
         return;
     };
     let pu = first.0.to_string();
-    Home::new().refused(&["measure", "wakeup", "--cpus", &pu], 3, "is offline");
+    TestHome::new().refused(&["measure", "wakeup", "--cpus", &pu], 3, "is offline");
 }
 
 #[test]
 fn a_refused_real_time_policy_is_flagged() {
-    let home = Home::new();
+    let home = TestHome::new();
     let pu = first_pu();
     let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.1", "--policy", "fifo:50"];
     // Without the right (RLIMIT_RTPRIO is 0 and CAP_SYS_NICE is gone) the ruler goes on as other.
@@ -501,7 +501,7 @@ fn a_refused_real_time_policy_is_flagged() {
 
 #[test]
 fn a_reference_tool_that_is_missing_or_prints_garbage_is_reported() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (pu, bin) = (first_pu(), home.file("bin"));
     let words =
         ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.05", "--against", "cyclictest"];
@@ -522,7 +522,7 @@ fn a_reference_tool_that_is_missing_or_prints_garbage_is_reported() {
 
 #[test]
 fn a_cross_check_reports_ratio_and_interval() {
-    let home = Home::new();
+    let home = TestHome::new();
     if find_program("cyclictest").is_none() {
         println!("skipped: cyclictest is not installed");
         return;
@@ -542,7 +542,7 @@ fn a_cross_check_reports_ratio_and_interval() {
 
 #[test]
 fn two_files_are_compared_and_what_does_not_match_is_reported() {
-    let home = Home::new();
+    let home = TestHome::new();
     let pu = first_pu();
     let measure = |name: &str, period: &str| {
         let file = home.file(name);
@@ -571,7 +571,7 @@ fn two_files_are_compared_and_what_does_not_match_is_reported() {
 
 #[test]
 fn gaps_are_compared_by_what_arrivals_meet_and_unequal_times_are_reported() {
-    let home = Home::new();
+    let home = TestHome::new();
     let pu = first_pu();
     let measure = |name: &str, seconds: &str| {
         let file = home.file(name);
@@ -598,7 +598,7 @@ fn gaps_are_compared_by_what_arrivals_meet_and_unequal_times_are_reported() {
 
 #[test]
 fn two_plans_are_compared_block_by_block() {
-    let home = Home::new();
+    let home = TestHome::new();
     let host = LiveHost::new().expect("a host");
     let mask = host.affinity(Tid(0)).expect("a mask");
     let mut files = Vec::new();

@@ -51,9 +51,9 @@ fn the_commands_of_readme_and_guide_work() {
     let commands = PAGES.map(commands);
     assert!(commands.iter().all(|page| page.len() >= 5), "{commands:?}");
     let host = pinfold_host::LiveHost::new().expect("a host");
-    let facts = pinfold_speed::Facts::find(&host).expect("facts");
+    let facts = pinfold_emulate::Facts::find(&host).expect("facts");
     let cores = pinfold_host::Host::affinity(&host, pinfold_model::Tid(0)).expect("a mask").len();
-    let has_vnodes = pinfold_speed::best(&facts).is_some() && cores > 1;
+    let has_vnodes = pinfold_emulate::best(&facts).is_some() && cores > 1;
     for line in commands.into_iter().flatten() {
         let words = words(&line);
         // A running machine, or a store.

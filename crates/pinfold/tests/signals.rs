@@ -54,7 +54,7 @@ enum Ready {
 }
 
 /// What one command has to itself.
-struct Scene {
+struct TestMachine {
     folder: tempfile::TempDir,
     host: LiveHost,
     /// A virtual machine that it may be pointed at.
@@ -67,7 +67,7 @@ fn words(text: &str) -> Vec<String> {
 
 const QEMU: &str = "qemu-system-x86_64 -M q35 -display none -nodefaults -m 64M -smp 2 -name guest=s,debug-threads=on";
 
-impl Scene {
+impl TestMachine {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         Self { folder, host: LiveHost::new().expect("a host"), qemu: None }
@@ -288,9 +288,9 @@ impl Scene {
 }
 
 /// The commands, each with its scene.
-fn commands() -> Vec<(Scene, Long)> {
+fn commands() -> Vec<(TestMachine, Long)> {
     let mut commands = Vec::new();
-    let mut add = |scene: Scene, name, text: &str, ready| {
+    let mut add = |scene: TestMachine, name, text: &str, ready| {
         let text = text.replace("FOLDER", &scene.folder.path().to_string_lossy());
         commands.push((scene, Long { name, words: words(&text), ready }));
     };
@@ -298,23 +298,23 @@ fn commands() -> Vec<(Scene, Long)> {
     let tune =
         "tune --strategies none,compact --store FOLDER/runs --report FOLDER/page --budget 2h";
     let settling = format!("{tune} --settle 1h -- {QEMU} {TCG}");
-    add(Scene::new(), "tune", &settling, Ready::Started("qemu-system-x86"));
+    add(TestMachine::new(), "tune", &settling, Ready::Started("qemu-system-x86"));
     let demo = format!("{tune} --demo --vcpus 1");
-    add(Scene::new(), "tune --demo", &demo, Ready::Started("qemu-system-x86"));
+    add(TestMachine::new(), "tune --demo", &demo, Ready::Started("qemu-system-x86"));
     let apply = "apply --qmp FOLDER/qmp --strategy compact --watch";
-    add(Scene::with_machine(&format!("{TCG} -S")), "apply --watch", apply, Ready::Journal);
+    add(TestMachine::with_machine(&format!("{TCG} -S")), "apply --watch", apply, Ready::Journal);
     let run = format!("run --strategy compact -- {QEMU} {TCG}");
-    add(Scene::new(), "run", &run, Ready::Journal);
-    add(Scene::new(), "measure", "measure wakeup --seconds 100", Ready::Processes(2));
-    let scene = Scene::new();
+    add(TestMachine::new(), "run", &run, Ready::Journal);
+    add(TestMachine::new(), "measure", "measure wakeup --seconds 100", Ready::Processes(2));
+    let scene = TestMachine::new();
     let study = "name = \"s\"\ntitle = \"s\"\nrepetitions = 2\ntime-limit = \"90s\"\n[baseline]\nkind = \"a\"\n[[factor]]\nname = \"kind\"\nlevels = [\"a\", \"b\"]\n[[workload]]\nname = \"w\"\ncommand = [\"sleep\", \"60\"]\nlasts = \"60s\"\ntime-limit = \"80s\"\n";
     files::write_atomic(&scene.file("study.toml"), study.as_bytes()).expect("a study");
     let run = "study run FOLDER/study.toml --store FOLDER/store";
     add(scene, "study run", run, Ready::Started("sleep"));
     if is_root() {
         let slow = "run --speed 60% --method quota -- sleep 100";
-        add(Scene::new(), "run --speed", slow, Ready::Started("sleep"));
-        let scene = Scene::new();
+        add(TestMachine::new(), "run --speed", slow, Ready::Started("sleep"));
+        let scene = TestMachine::new();
         let vnode =
             "[[vnode]]\nname = \"signals\"\ncores = 1\nspeed = \"60%\"\nmethod = \"quota\"\n";
         let vnode = vnode.replace("NAME", &scene.vnode());
@@ -323,7 +323,7 @@ fn commands() -> Vec<(Scene, Long)> {
         add(scene, "emulate up", up, Ready::Journal);
     }
     if files::exists("/dev/kvm") {
-        let scene = Scene::with_machine("-accel kvm");
+        let scene = TestMachine::with_machine("-accel kvm");
         add(scene, "exits", "exits --qmp FOLDER/qmp --seconds 100", Ready::Events);
     }
     commands

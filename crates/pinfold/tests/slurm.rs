@@ -296,13 +296,13 @@ impl Drop for Cluster {
 }
 
 /// What is tried on the cluster, with the study's file.
-type Scene = fn(&Cluster, &str);
+type TestMachine = fn(&Cluster, &str);
 
 #[test]
 fn studies_run_on_a_real_cluster() {
     let Some(mut cluster) = Cluster::start() else { return };
     let file = cluster.write("tiny.toml", STUDY);
-    let scenes: [(&str, Scene); 8] = [
+    let scenes: [(&str, TestMachine); 8] = [
         ("through a shared folder", through_a_shared_folder),
         ("tasks that fail once and always", tasks_that_fail_once_and_always),
         ("through srun", through_srun),

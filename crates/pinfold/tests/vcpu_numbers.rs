@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
 
-struct Scene {
+struct TestMachine {
     folder: tempfile::TempDir,
     _qemu: Child,
 }
 
-impl Scene {
+impl TestMachine {
     /// A stopped QEMU with vCPUs 0 and 1 and room for two more, without a guest.
     fn new() -> Option<Self> {
         find_program("qemu-system-x86_64")?;
@@ -71,7 +71,7 @@ fn vcpus(status: &Value) -> Vec<(String, String, bool)> {
 
 #[test]
 fn a_gap_in_the_numbers_of_vcpus_leaves_none_without_a_place() {
-    let Some(scene) = Scene::new() else {
+    let Some(scene) = TestMachine::new() else {
         return println!("skipped: qemu-system-x86_64 is not installed");
     };
     let qmp = scene.file("qmp");

@@ -8,6 +8,7 @@ mod common;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use pinfold_emulate::{Facts, GROUP_PREFIX};
 use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
 use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, paths, proc_stat};
@@ -15,7 +16,6 @@ use pinfold_model::Tid;
 use pinfold_probe::cpu_speed::{Progress, SpeedBenchmark, Workers};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
-use pinfold_speed::{Facts, GROUP_PREFIX};
 use serde_json::Value;
 
 use common::until;
@@ -35,7 +35,7 @@ fn turn() -> MutexGuard<'static, ()> {
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A platform of one vnode in the foreground of a child.
-struct Stage {
+struct TestPlatform {
     host: LiveHost,
     folder: tempfile::TempDir,
     name: String,
@@ -45,10 +45,10 @@ struct Stage {
 fn why_not(host: &LiveHost, method: &str) -> Option<String> {
     let facts = Facts::find(host).expect("facts");
     let method = pinfold_model::Method::named(method).expect("a method");
-    pinfold_speed::refusal(method, &facts)
+    pinfold_emulate::refusal(method, &facts)
 }
 
-impl Stage {
+impl TestPlatform {
     fn set(test: &str, method: &str, speed: &str) -> Option<Self> {
         Self::with(test, method, &format!("speed = {speed:?}\n"), &[])
     }
@@ -134,7 +134,7 @@ impl Stage {
 }
 
 /// A test that fails leaves no group either.
-impl Drop for Stage {
+impl Drop for TestPlatform {
     fn drop(&mut self) {
         match self.supervisor.kill() {
             Ok(_) | Err(_) => {}
@@ -156,7 +156,7 @@ fn groups(host: &LiveHost, name: &str) -> Vec<String> {
 }
 
 /// Who signals `emulate exec` signals the command.
-fn end_by_signal(stage: &Stage) {
+fn end_by_signal(stage: &TestPlatform) {
     use std::os::unix::process::ExitStatusExt as _;
     let words =
         ["--state-dir", &stage.state(), "emulate", "exec", &stage.name, "--", "sleep", "300"];
@@ -172,7 +172,7 @@ fn end_by_signal(stage: &Stage) {
 #[test]
 fn a_vnode_comes_changes_and_goes() {
     let _turn = turn();
-    let Some(mut stage) = Stage::set("life", "stall", "40%") else { return };
+    let Some(mut stage) = TestPlatform::set("life", "stall", "40%") else { return };
     assert!(!stage.groups().is_empty(), "it has groups");
     let inside = stage.emulate(&["exec", &stage.name, "--", "cat", "/proc/self/cgroup"]);
     assert!(inside.stdout_text().contains(&stage.name), "{}", inside.stdout_text());
@@ -211,7 +211,9 @@ fn a_vnode_comes_changes_and_goes() {
 fn a_busy_vnode_is_as_slow_as_asked_by_its_own_account() {
     let _turn = turn();
     for method in ["stall", "hogs"] {
-        let Some(stage) = Stage::set(&format!("busy-{method}"), method, "30%") else { continue };
+        let Some(stage) = TestPlatform::set(&format!("busy-{method}"), method, "30%") else {
+            continue;
+        };
         let pinload = Pinload::install().expect("pinload");
         let mut got = None;
         let seen = until(|| {
@@ -228,12 +230,14 @@ fn a_busy_vnode_is_as_slow_as_asked_by_its_own_account() {
 fn nothing_is_slow_any_more_when_the_supervisor_is_stopped_or_killed() {
     let _turn = turn();
     for method in ["stall", "hogs"] {
-        let Some(mut stage) = Stage::set(&format!("dead-{method}"), method, "5%") else { continue };
+        let Some(mut stage) = TestPlatform::set(&format!("dead-{method}"), method, "5%") else {
+            continue;
+        };
         let pinload = Pinload::install().expect("pinload");
         // The least of three: a beat that comes late lets a vnode run at full speed for a while.
         // Other work on the machine takes its part of either rate.
         let slow = (0..3).map(|_| stage.rate(&pinload)).fold(f64::INFINITY, f64::min);
-        let becomes = |stage: &Stage, is_slow: bool, when: &str| {
+        let becomes = |stage: &TestPlatform, is_slow: bool, when: &str| {
             let mut last = 0.0;
             let seen = until(|| {
                 last = stage.rate(&pinload);
@@ -256,7 +260,7 @@ fn nothing_is_slow_any_more_when_the_supervisor_is_stopped_or_killed() {
 }
 
 /// The groups of burners below a vnode's.
-fn burners(stage: &Stage) -> Vec<Tid> {
+fn burners(stage: &TestPlatform) -> Vec<Tid> {
     let is_one = |path: &String| {
         path.rsplit('/').next().is_some_and(|name| name.starts_with("pinfold-burn"))
     };
@@ -279,7 +283,7 @@ fn burners(stage: &Stage) -> Vec<Tid> {
 #[test]
 fn burners_of_fracas_pause_with_their_supervisor_and_end_with_it() {
     let _turn = turn();
-    let Some(mut stage) = Stage::set("burners", "fracas", "30%") else { return };
+    let Some(mut stage) = TestPlatform::set("burners", "fracas", "30%") else { return };
     let burners = burners(&stage);
     assert!(!burners.is_empty());
     let burned = || -> u64 {
@@ -311,7 +315,7 @@ fn burners_of_fracas_pause_with_their_supervisor_and_end_with_it() {
 #[test]
 fn a_burner_that_is_killed_comes_again_and_the_reason_outlives_the_platform() {
     let _turn = turn();
-    let Some(mut stage) = Stage::set("killed", "fracas", "50%") else { return };
+    let Some(mut stage) = TestPlatform::set("killed", "fracas", "50%") else { return };
     let first = burners(&stage);
     SystemClock.sleep_ns(3 * SECOND_NS / 2);
     let kill = |tids: &[Tid]| {
@@ -347,7 +351,7 @@ fn a_burner_that_is_killed_comes_again_and_the_reason_outlives_the_platform() {
 #[test]
 fn a_platform_in_the_background_answers_although_no_one_reads_what_it_says() {
     let _turn = turn();
-    let Some(mut stage) = Stage::set("quiet", "stall", "50%") else { return };
+    let Some(mut stage) = TestPlatform::set("quiet", "stall", "50%") else { return };
     assert!(stage.emulate(&["down"]).status.success());
     assert!(until(|| matches!(stage.supervisor.try_wait(), Ok(Some(_)))), "it does not end");
     let file = stage.folder.path().join("platform.toml").to_string_lossy().into_owned();
@@ -365,7 +369,7 @@ fn a_platform_in_the_background_answers_although_no_one_reads_what_it_says() {
 #[test]
 fn an_interrupted_up_ends_the_supervisor_that_it_started() {
     let _turn = turn();
-    let Some(mut stage) = Stage::set("interrupted", "stall", "50%") else { return };
+    let Some(mut stage) = TestPlatform::set("interrupted", "stall", "50%") else { return };
     assert!(stage.emulate(&["down"]).status.success());
     assert!(until(|| matches!(stage.supervisor.try_wait(), Ok(Some(_)))), "it does not end");
     let file = stage.folder.path().join("platform.toml").to_string_lossy().into_owned();
@@ -431,7 +435,7 @@ fn without_the_rights_the_next_method_is_taken_and_says_why() {
 #[test]
 fn a_second_platform_and_strangers_are_refused() {
     let _turn = turn();
-    let Some(stage) = Stage::set("second", "stall", "50%") else { return };
+    let Some(stage) = TestPlatform::set("second", "stall", "50%") else { return };
     let check = |words: &[&str], part: &str| {
         let output = stage.emulate(words);
         assert!(!output.status.success(), "{words:?}");
@@ -558,7 +562,7 @@ fn what_a_vnode_achieves_is_measured() {
     let nobody = nobody.expect("pinfold runs");
     assert_eq!(nobody.status.code(), Some(1));
     assert!(nobody.stderr_text().contains("no platform is up"), "{}", nobody.stderr_text());
-    let Some(stage) = Stage::set("verify", "stall", "50%") else { return };
+    let Some(stage) = TestPlatform::set("verify", "stall", "50%") else { return };
     let stranger = stage.emulate(&["verify", "nobody"]);
     assert_eq!(stranger.status.code(), Some(2));
     assert!(stranger.stderr_text().contains("no vnode \"nobody\""), "{}", stranger.stderr_text());
@@ -645,7 +649,7 @@ fn trials_of_one_vnode_have_their_own_speeds() {
 const SPIN: &str = "while :; do :; done";
 
 /// The sentinel of a supervisor.
-fn sentinel(stage: &Stage) -> Option<Tid> {
+fn sentinel(stage: &TestPlatform) -> Option<Tid> {
     let supervisor = stage.supervisor.pid();
     let path = paths::task_file(supervisor, supervisor, "children");
     let children = stage.host.read_text(&path).expect("its children");
@@ -658,7 +662,7 @@ fn sentinel(stage: &Stage) -> Option<Tid> {
 }
 
 /// Kills a supervisor together with its sentinel at a moment when something is so.
-fn kill_both(stage: &mut Stage, is_so: impl Fn(&LiveHost) -> bool) {
+fn kill_both(stage: &mut TestPlatform, is_so: impl Fn(&LiveHost) -> bool) {
     assert!(until(|| sentinel(stage).is_some()), "there is a sentinel");
     let sentinel = sentinel(stage).expect("a sentinel");
     process::signal(sentinel, Signaled::Stop).expect("stopped");
@@ -735,7 +739,7 @@ fn an_attached_group_is_held_on_its_pus_and_freed_when_all_of_pinfold_is_killed(
         return;
     }
     let lines = format!("speed = \"10%\"\nattach = \"group:/{}\"\n", slice.name);
-    let Some(mut stage) = Stage::with("held", "gov", &lines, &[]) else { return };
+    let Some(mut stage) = TestPlatform::with("held", "gov", &lines, &[]) else { return };
     let pu = stage.core().get("pu").and_then(Value::as_u64).expect("a PU");
     let held = slice.host.affinity(pid).expect("a mask");
     assert_eq!(held.iter().map(|pu| u64::from(pu.0)).collect::<Vec<_>>(), [pu]);
@@ -755,7 +759,7 @@ fn an_attached_group_is_held_on_its_pus_and_freed_when_all_of_pinfold_is_killed(
 #[test]
 fn what_lim_stopped_goes_on_after_undo_when_all_of_pinfold_is_killed() {
     let _turn = turn();
-    let Some(mut stage) = Stage::set("lim", "lim", "2%") else { return };
+    let Some(mut stage) = TestPlatform::set("lim", "lim", "2%") else { return };
     let files = stage.groups().iter().map(|group| paths::cgroup_procs(group)).collect();
     let mut spinner = spinner(files);
     let pid = spinner.pid();
@@ -837,7 +841,7 @@ fn a_vnode_of_one_command_is_ended_by_its_process() {
 #[test]
 fn a_supervisor_whose_terminal_is_gone_takes_its_vnodes_down() {
     let _turn = turn();
-    let Some(mut stage) = Stage::set("hung-up", "lim", "90%") else { return };
+    let Some(mut stage) = TestPlatform::set("hung-up", "lim", "90%") else { return };
     assert!(!stage.groups().is_empty());
     stage.supervisor.signal(Signaled::HangUp).expect("sent");
     stage.supervisor.wait().expect("an end");
@@ -878,7 +882,8 @@ fn steps_are_printed_and_files_are_found_next_to_the_platform() {
 fn a_recorded_load_takes_no_speed() {
     let _turn = turn();
     let load = [("load.csv", "ms,pu0\n100,0.1\n")];
-    let Some(stage) = Stage::with("load", "inject", "profile = \"load.csv\"\n", &load) else {
+    let Some(stage) = TestPlatform::with("load", "inject", "profile = \"load.csv\"\n", &load)
+    else {
         return;
     };
     let refused = stage.emulate(&["set", &stage.name, "--speed", "30%"]);
@@ -889,7 +894,7 @@ fn a_recorded_load_takes_no_speed() {
 #[test]
 fn a_supervisor_that_is_stopped_or_killed_is_named_with_a_hint() {
     let _turn = turn();
-    let Some(mut stage) = Stage::set("silent", "quota", "60%") else { return };
+    let Some(mut stage) = TestPlatform::set("silent", "quota", "60%") else { return };
     let pid = stage.supervisor.pid();
     let up = stage.pinfold(&["undo", "--all"]);
     assert_eq!(up.status.code(), Some(3), "{}", up.stderr_text());

@@ -18,13 +18,13 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// More than any of this takes; a watch that does nothing fails by it.
 const PATIENCE_NS: u64 = 60 * SECOND_NS;
 
-struct Scene {
+struct TestMachine {
     folder: tempfile::TempDir,
     host: LiveHost,
     qemu: Child,
 }
 
-impl Scene {
+impl TestMachine {
     /// A stopped QEMU with one vCPU of two, placed for two; `None` where there is no QEMU.
     fn new() -> Option<Self> {
         find_program("qemu-system-x86_64")?;
@@ -134,7 +134,7 @@ fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// The vCPU that was plugged in has no mask to drift from.
-fn is_outside_the_plan(scene: &Scene, shown: &str) {
+fn is_outside_the_plan(scene: &TestMachine, shown: &str) {
     let row = shown.lines().find(|line| line.trim_start().starts_with("vcpu(1) "));
     assert!(row.is_some_and(|row| row.contains(" none ") && !row.contains("DRIFTED")), "{shown}");
     let json = scene.pinfold(&["status", "--json"]).stdout_text();
@@ -146,7 +146,7 @@ fn is_outside_the_plan(scene: &Scene, shown: &str) {
 
 #[test]
 fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
-    let Some(scene) = Scene::new() else {
+    let Some(scene) = TestMachine::new() else {
         println!("skipped: qemu-system-x86_64 is not installed");
         return;
     };
@@ -251,7 +251,7 @@ fn a_write_to_the_machines_group_is_reported_with_what_and_since_when() {
         Ok(group) => group,
         Err(why) => return println!("skipped: {why}"),
     };
-    let Some(scene) = Scene::new() else {
+    let Some(scene) = TestMachine::new() else {
         println!("skipped: qemu-system-x86_64 is not installed");
         return;
     };
@@ -297,7 +297,7 @@ fn plug_in(qmp: &mut Qmp, mut device: Value) {
 
 #[test]
 fn the_end_of_a_machine_is_reported_and_the_watch_goes_on() {
-    let Some(scene) = Scene::new() else {
+    let Some(scene) = TestMachine::new() else {
         println!("skipped: qemu-system-x86_64 is not installed");
         return;
     };

@@ -23,7 +23,7 @@ pub(super) fn smt(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     guest.pinfold(&apply)?;
     shows(guest, "0,2,4,6\noff\n")?;
     let status = guest.pinfold(&["status", "--json"])?;
-    let said = shapes::Said::parse(&status)?;
+    let said = shapes::ReportedPlacement::parse(&status)?;
     let during = Snapshot::take(guest, ROOT, false)?;
     expect_none("isolation is not so", shapes::intruders(&during, vm, &said))?;
     guest.pinfold(&UNDO)?;
@@ -109,7 +109,7 @@ fn under_a_plan(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError
         guest.pinfold(&["apply", "--qmp", MONITOR, "--plan", PLAN])?;
     }
     let status = guest.pinfold(&["status", "--json"])?;
-    let said = shapes::Said::parse(&status)?;
+    let said = shapes::ReportedPlacement::parse(&status)?;
     let pu = said.alone.first().ok_or_else(|| LabError::wrong("PUs of the plan", status))?;
     guest.shell(&format!("echo 0 > /sys/devices/system/cpu/cpu{pu}/online"))?;
     // It exits with 1 if there is drift.

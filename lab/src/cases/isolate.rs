@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Extent;
 use crate::error::{LabError, expect_none};
 use crate::snapshot::Snapshot;
-use crate::stage::{MONITOR, Stage};
+use crate::stage::{LabHost, MONITOR};
 
 /// The plan of every case.
 pub(super) const APPLY: [&str; 7] =
@@ -15,7 +15,7 @@ pub(super) const APPLY: [&str; 7] =
 /// The text with which undo reports a list that could only be restored with explicit CPUs.
 const NEAR: &str = " was empty and is now ";
 
-pub(super) fn isolate(stage: &mut Stage, _: Extent) -> Result<String, LabError> {
+pub(super) fn isolate(stage: &mut LabHost, _: Extent) -> Result<String, LabError> {
     stage.guest.pinfold(&[&APPLY[..], &["--dry-run"]].concat())?;
     let after = stage.look()?;
     let nothing = BTreeMap::new();
@@ -50,7 +50,7 @@ pub(super) fn isolate(stage: &mut Stage, _: Extent) -> Result<String, LabError> 
 }
 
 /// Fails unless the host is isolated as `status` reports.
-pub(super) fn check(stage: &mut Stage) -> Result<(), LabError> {
+pub(super) fn check(stage: &mut LabHost) -> Result<(), LabError> {
     let text = stage.guest.pinfold(&["status", "--json"])?;
     let status = Status::parse(&text)?;
     let during = stage.look()?;
@@ -58,7 +58,7 @@ pub(super) fn check(stage: &mut Stage) -> Result<(), LabError> {
 }
 
 /// The tunables that are only equivalent, with their contents.
-fn near(stage: &Stage) -> BTreeMap<String, String> {
+fn near(stage: &LabHost) -> BTreeMap<String, String> {
     let root = stage.cgroups.root();
     let groups = stage.cgroups.near_after_undo(&stage.guest.release).iter();
     groups.map(|group| (format!("{root}/{group}/cpuset.cpus"), "0-3\n".to_owned())).collect()
@@ -104,7 +104,7 @@ impl Status {
 
 /// Tasks that may run on the machine's CPUs and should not, or are not reported. A task whose group
 /// has only those CPUs stays, and is reported as movable.
-fn intruders(stage: &Stage, during: &Snapshot, status: &Status) -> Vec<String> {
+fn intruders(stage: &LabHost, during: &Snapshot, status: &Status) -> Vec<String> {
     let (before, vm) = (&stage.before, stage.vm);
     let mut found = Vec::new();
     let mut expected = BTreeSet::new();

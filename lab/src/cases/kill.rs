@@ -14,7 +14,7 @@ use super::Extent;
 use super::isolate::APPLY;
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
-use crate::stage::Stage;
+use crate::stage::LabHost;
 
 /// Calls that change the host or the journal; those with a question mark do not exist on all
 /// architectures.
@@ -39,13 +39,13 @@ impl std::fmt::Display for Call {
     }
 }
 
-pub(super) fn apply_killed(stage: &mut Stage, extent: Extent) -> Result<String, LabError> {
+pub(super) fn apply_killed(stage: &mut LabHost, extent: Extent) -> Result<String, LabError> {
     killed(stage, &APPLY, extent)
 }
 
 /// The same for any apply.
 pub(super) fn killed(
-    stage: &mut Stage,
+    stage: &mut LabHost,
     apply: &[&str],
     extent: Extent,
 ) -> Result<String, LabError> {
@@ -63,7 +63,7 @@ pub(super) fn killed(
     report(killed, chosen.len(), &calls)
 }
 
-pub(super) fn undo_killed(stage: &mut Stage, extent: Extent) -> Result<String, LabError> {
+pub(super) fn undo_killed(stage: &mut LabHost, extent: Extent) -> Result<String, LabError> {
     stage.guest.pinfold(&APPLY)?;
     let calls = calls_of(&mut stage.guest, &UNDO)?;
     check(stage, "a traced undo")?;
@@ -87,7 +87,7 @@ pub(super) fn report(killed: usize, chosen: usize, calls: &[Call]) -> Result<Str
     }
 }
 
-fn check(stage: &mut Stage, what: &str) -> Result<(), LabError> {
+fn check(stage: &mut LabHost, what: &str) -> Result<(), LabError> {
     let after = stage.look()?;
     expect_none(what, after.differences(&stage.before, &BTreeMap::new()))
 }

@@ -181,7 +181,7 @@ fn whole(path: &str) -> Option<String> {
 fn in_force(guest: &mut Guest, vm: u32) -> Result<String, LabError> {
     let during = look(guest)?;
     let status = guest.pinfold(&["status", "--json"])?;
-    let said = shapes::Said::parse(&status)?;
+    let said = shapes::ReportedPlacement::parse(&status)?;
     let mut wrong = shapes::intruders(&during, vm, &said);
     for (words, file, holds) in KNOBS.iter().filter(|(_, file, _)| during.knobs.contains_key(*file))
     {

@@ -31,7 +31,7 @@ use pinfold_host::files;
 use pinfold_model::{CpuSet, Isa, Method};
 pub use pinfold_vm::guest::Flavour;
 use pinfold_vm::guest::{GuestKernel, fetch_kernel, flavour_of};
-pub use shapes::Placed;
+pub use shapes::PlacedMachine;
 
 use crate::error::LabError;
 pub use crate::guest::{
@@ -40,7 +40,7 @@ pub use crate::guest::{
 };
 use crate::guest::{Guest, Shape};
 use crate::ship::Cargo;
-use crate::stage::{Cgroups, Stage};
+use crate::stage::{Cgroups, LabHost};
 
 /// Modules that a host under test may insert in addition to those of its port.
 const MODULES: [&str; 12] = [
@@ -109,7 +109,7 @@ pub enum Case {
     /// The topology of a shape as Pinfold sees it.
     Topology(Shape),
     /// Isolation once, on a shape.
-    Placed(Shape, Placed),
+    Placed(Shape, PlacedMachine),
     /// The tunables of the host, on two NUMA nodes.
     Knobs,
     /// The cpu controller of cgroup version 1.
@@ -185,10 +185,10 @@ impl Case {
         match self {
             Case::Host(cgroups) => cgroups.name().to_owned(),
             Case::Topology(shape) => format!("topology: {}", shape.name),
-            Case::Placed(shape, Placed { offline: None, .. }) => {
+            Case::Placed(shape, PlacedMachine { offline: None, .. }) => {
                 format!("isolate, undo: {}", shape.name)
             }
-            Case::Placed(shape, Placed { offline: Some(pu), .. }) => {
+            Case::Placed(shape, PlacedMachine { offline: Some(pu), .. }) => {
                 format!("isolate, undo: {}, PU {pu} offline", shape.name)
             }
             Case::Knobs => "knobs of the host".to_owned(),
@@ -332,8 +332,8 @@ impl Case {
     }
 }
 
-const fn placed(strategy: &'static str, vcpus: u32, offline: Option<u32>) -> Placed {
-    Placed { strategy, vcpus, offline }
+const fn placed(strategy: &'static str, vcpus: u32, offline: Option<u32>) -> PlacedMachine {
+    PlacedMachine { strategy, vcpus, offline }
 }
 
 /// The data that all cases of a run share.
@@ -345,7 +345,7 @@ pub struct Lab {
     extent: Extent,
 }
 
-type Try = (&'static str, fn(&mut Stage, Extent) -> Result<String, LabError>);
+type Try = (&'static str, fn(&mut LabHost, Extent) -> Result<String, LabError>);
 
 /// In this order, because each starts with the state that the previous one left.
 const TRIES: [Try; 4] = [
@@ -390,7 +390,7 @@ impl Lab {
             Err(error) => return vec![(name("boot"), package, verdict(Err(error)))],
         };
         let release = guest.release.clone();
-        let mut stage = Stage::new(guest, cgroups, exclusive(&shape));
+        let mut stage = LabHost::new(guest, cgroups, exclusive(&shape));
         if let Err(error) = stage.set() {
             return vec![(name("stage"), release, failed(stage.guest, &error))];
         }

@@ -53,7 +53,7 @@ pub(super) fn kvm(guest: &mut Guest) -> Result<String, LabError> {
     let apply = ["apply", "--qmp", MONITOR, "--strategy", "balanced", "--isolate", "host"];
     let reported = guest.pinfold(&apply)?;
     let status = guest.pinfold(&["status", "--json"])?;
-    let said = shapes::Said::parse(&status)?;
+    let said = shapes::ReportedPlacement::parse(&status)?;
     let during = Snapshot::take(guest, ROOT, false)?;
     expect_none("isolation is not so", shapes::intruders(&during, vm, &said))?;
     let named = threads(&during, vm)?;

@@ -8,13 +8,13 @@ use pinfold_model::CpuSet;
 use super::isolate::{self, APPLY};
 use super::{Extent, kill, shapes};
 use crate::error::{LabError, expect_none};
-use crate::stage::{Cgroups, Stage};
+use crate::stage::{Cgroups, LabHost};
 
 const KNOB: [&str; 2] = ["--knob", "partition=isolated"];
 /// The first kernel with remote partitions.
 const REMOTE: (u32, u32) = (6, 7);
 
-pub(super) fn partition(stage: &mut Stage, extent: Extent) -> Result<String, LabError> {
+pub(super) fn partition(stage: &mut LabHost, extent: Extent) -> Result<String, LabError> {
     let apply = [&APPLY[..], &KNOB].concat();
     let remote = match stage.cgroups {
         Cgroups::V1 => return not_here(stage, &apply, "cgroup version 1"),
@@ -38,7 +38,7 @@ pub(super) fn partition(stage: &mut Stage, extent: Extent) -> Result<String, Lab
 }
 
 /// A host without partitions reports this, and isolates as without the option.
-fn not_here(stage: &mut Stage, apply: &[&str], words: &str) -> Result<String, LabError> {
+fn not_here(stage: &mut LabHost, apply: &[&str], words: &str) -> Result<String, LabError> {
     let reported = stage.guest.pinfold(apply)?;
     if !reported.contains(words) {
         return Err(LabError::wrong(format!("nothing reports {words:?}"), reported));
@@ -56,13 +56,13 @@ fn not_here(stage: &mut Stage, apply: &[&str], words: &str) -> Result<String, La
     Ok("reported that there can be none, with a hint; refused where it is required".to_owned())
 }
 
-fn same(stage: &mut Stage, what: &str) -> Result<(), LabError> {
+fn same(stage: &mut LabHost, what: &str) -> Result<(), LabError> {
     let after = stage.look()?;
     expect_none(what, after.differences(&stage.before, &BTreeMap::new()))
 }
 
 /// The partition's file and the CPUs of other groups, as read by busybox.
-fn is_made(stage: &mut Stage) -> Result<(), LabError> {
+fn is_made(stage: &mut LabHost) -> Result<(), LabError> {
     let root = stage.cgroups.root();
     let text = stage.guest.shell(&format!(
         "p=$(find {root} -name 'pinfold-*-part'); cat $p/cpuset.cpus.partition
@@ -81,7 +81,7 @@ fn rest(alone: &CpuSet) -> CpuSet {
 }
 
 /// Another group requests the same CPUs: `status` reports the reaction of the kernel.
-fn rival(stage: &mut Stage) -> Result<String, LabError> {
+fn rival(stage: &mut LabHost) -> Result<String, LabError> {
     let root = stage.cgroups.root();
     let shown = stage.guest.shell(&format!(
         "mkdir {root}/rival; echo {} > {root}/rival/cpuset.cpus 2>/dev/null || echo refused

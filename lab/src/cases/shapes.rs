@@ -16,7 +16,7 @@ pub(super) const MONITOR: &str = "/tmp/vm.qmp";
 
 /// The machine that is placed on a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedMachine {
     /// The strategy.
     pub strategy: &'static str,
     /// Number of vCPUs of the machine.
@@ -25,7 +25,7 @@ pub struct Placed {
     pub offline: Option<u32>,
 }
 
-pub(super) fn isolate(guest: &mut Guest, placed: &Placed) -> Result<String, LabError> {
+pub(super) fn isolate(guest: &mut Guest, placed: &PlacedMachine) -> Result<String, LabError> {
     let vm = start(guest, placed.vcpus, "")?;
     let before = Snapshot::take(guest, ROOT, false)?;
     put(guest, placed.offline, "0")?;
@@ -33,7 +33,7 @@ pub(super) fn isolate(guest: &mut Guest, placed: &Placed) -> Result<String, LabE
     guest.pinfold(&apply)?;
     let during = Snapshot::take(guest, ROOT, false)?;
     let status = guest.pinfold(&["status", "--json"])?;
-    let said = Said::parse(&status)?;
+    let said = ReportedPlacement::parse(&status)?;
     expect_none("isolation is not so", intruders(&during, vm, &said))?;
     let real_time = match placed.strategy.ends_with("-rt") {
         true => real_time(&during, vm)?,
@@ -130,14 +130,14 @@ pub(super) fn start_in(
 }
 
 /// The single placement in the output of `pinfold status --json`.
-pub(super) struct Said {
+pub(super) struct ReportedPlacement {
     /// The CPUs of the vCPUs.
     pub(super) alone: CpuSet,
     /// Tasks that may still run there, movable or not.
     named: BTreeSet<u32>,
 }
 
-impl Said {
+impl ReportedPlacement {
     pub(super) fn parse(status: &str) -> Result<Self, LabError> {
         let wrong = || LabError::wrong("status", status);
         let json: Value = serde_json::from_str(status.trim()).map_err(|_| wrong())?;
@@ -161,7 +161,7 @@ impl Said {
 
 /// Tasks that may run on the vCPUs' CPUs, without kernel threads that status names. (The kernel
 /// sets the CPUs of some of them repeatedly, as for RCU when a CPU goes offline.)
-pub(super) fn intruders(during: &Snapshot, vm: u32, said: &Said) -> Vec<String> {
+pub(super) fn intruders(during: &Snapshot, vm: u32, said: &ReportedPlacement) -> Vec<String> {
     let others = during.tasks.iter().filter(|(tid, task)| {
         let named = task.is_kernel_thread() && said.named.contains(tid);
         let excused = task.process_group == vm || task.is_unmovable() || named;

@@ -10,7 +10,7 @@ use crate::guest::{Guest, Shape};
 
 /// A CPU as both must see it: OS index, and the OS indexes of the CPUs that share its core, its
 /// package and its NUMA node. The numbers of cores and packages are specific to each tool.
-type Place = (u64, Vec<u64>, Vec<u64>, Vec<u64>);
+type CpuPosition = (u64, Vec<u64>, Vec<u64>, Vec<u64>);
 
 pub(super) fn agrees(guest: &mut Guest, shape: &Shape) -> Result<String, LabError> {
     let said = guest.pinfold(&["topo", "--json"])?;
@@ -18,7 +18,7 @@ pub(super) fn agrees(guest: &mut Guest, shape: &Shape) -> Result<String, LabErro
     let ours = of_pinfold(&said).ok_or_else(|| LabError::wrong("pinfold topo --json", said))?;
     let theirs = of_lscpu(&shown).ok_or_else(|| LabError::wrong("lscpu --parse", shown))?;
     let pus = shape.smp.split(',').next().and_then(|text| text.parse::<usize>().ok());
-    let as_shaped = |(_, core, _, node): &Place| {
+    let as_shaped = |(_, core, _, node): &CpuPosition| {
         core.len() == shape.threads && node.len() * shape.nodes.len().max(1) == theirs.len()
     };
     if pus != Some(theirs.len()) || !theirs.iter().all(as_shaped) {
@@ -31,7 +31,7 @@ pub(super) fn agrees(guest: &mut Guest, shape: &Shape) -> Result<String, LabErro
 }
 
 /// Converts (CPU, core, package, node) numbers to sets of CPUs.
-fn places(rows: &[[u64; 4]]) -> BTreeSet<Place> {
+fn places(rows: &[[u64; 4]]) -> BTreeSet<CpuPosition> {
     let sharing = |row: &[u64; 4], at: usize| -> Vec<u64> {
         let mut pus: Vec<u64> =
             rows.iter().filter(|other| other[at] == row[at]).map(|other| other[0]).collect();
@@ -41,7 +41,7 @@ fn places(rows: &[[u64; 4]]) -> BTreeSet<Place> {
     rows.iter().map(|row| (row[0], sharing(row, 1), sharing(row, 2), sharing(row, 3))).collect()
 }
 
-fn of_pinfold(text: &str) -> Option<BTreeSet<Place>> {
+fn of_pinfold(text: &str) -> Option<BTreeSet<CpuPosition>> {
     let json: Value = serde_json::from_str(text.trim()).ok()?;
     let mut rows = Vec::new();
     for pu in json["pus"].as_array()? {
@@ -52,7 +52,7 @@ fn of_pinfold(text: &str) -> Option<BTreeSet<Place>> {
 }
 
 /// `0,0,0,0` for CPU, core, socket and node; an empty node means a single one.
-fn of_lscpu(text: &str) -> Option<BTreeSet<Place>> {
+fn of_lscpu(text: &str) -> Option<BTreeSet<CpuPosition>> {
     let mut rows = Vec::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let numbers: Vec<u64> = line

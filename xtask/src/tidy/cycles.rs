@@ -29,7 +29,7 @@ type Module = Vec<String>;
 type Uses = HashMap<(usize, usize), String>;
 
 /// The names that a search has looked up, each in a module: re-exports can form a cycle too.
-type Seen = HashSet<(usize, Vec<String>)>;
+type VisitedNames = HashSet<(usize, Vec<String>)>;
 
 /// Reports the cycles of each crate.
 pub fn check(root: &Path, broken: &mut Vec<String>) {
@@ -115,7 +115,7 @@ impl Crate {
         let mut uses = HashMap::new();
         for (user, names) in self.names.iter().enumerate() {
             for path in names.imports.iter().map(|import| &import.path).chain(&names.paths) {
-                for used in self.definers(user, &path.segments, &mut Seen::new()) {
+                for used in self.definers(user, &path.segments, &mut VisitedNames::new()) {
                     if used != user {
                         let place = format!("line {} names {}", path.line, path.segments.join("::"));
                         uses.entry((user, used)).or_insert(place);
@@ -128,7 +128,7 @@ impl Crate {
 
     /// The files that define what a path in a module names; none for a module and for what comes
     /// from another crate.
-    fn definers(&self, user: usize, path: &[String], seen: &mut Seen) -> Vec<usize> {
+    fn definers(&self, user: usize, path: &[String], seen: &mut VisitedNames) -> Vec<usize> {
         let module = &self.modules[user];
         let start: &[String] = match path.first().map(String::as_str) {
             Some("crate") => &[],
@@ -140,7 +140,7 @@ impl Crate {
     }
 
     /// The same for a path that continues in a module. What is not found there was made by a macro.
-    fn members(&self, module: usize, path: &[String], seen: &mut Seen) -> Vec<usize> {
+    fn members(&self, module: usize, path: &[String], seen: &mut VisitedNames) -> Vec<usize> {
         match path.first().map(String::as_str) {
             None => Vec::new(),
             Some("self") | Some("super") => self.definers(module, path, seen),
@@ -150,7 +150,7 @@ impl Crate {
 
     /// The same for a path that begins with a name in the scope of a module; `None` if it has no
     /// such name.
-    fn search(&self, module: usize, path: &[String], seen: &mut Seen) -> Option<Vec<usize>> {
+    fn search(&self, module: usize, path: &[String], seen: &mut VisitedNames) -> Option<Vec<usize>> {
         let (first, rest) = path.split_first()?;
         if !seen.insert((module, path.to_vec())) {
             return Some(Vec::new());

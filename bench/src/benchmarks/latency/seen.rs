@@ -12,7 +12,7 @@ use crate::arguments::Failure;
 
 /// The detected stalls, block by block.
 #[derive(Default)]
-pub struct Seen {
+pub struct DetectedStalls {
     /// Median of the measured stalls.
     pub gaps: Vec<f64>,
     /// Median of the injected stalls that they cover.
@@ -23,7 +23,7 @@ pub struct Seen {
     furthest: f64,
 }
 
-impl Seen {
+impl DetectedStalls {
     /// Adds the measured and the injected stalls of a run.
     pub fn add(&mut self, gaps: &[Gap], stalls: &[Stall]) -> Result<(), Failure> {
         let (mut seen, mut known) = (Vec::new(), Vec::new());
@@ -68,14 +68,14 @@ fn gap_of<'g>(stall: &Stall, gaps: &'g [Gap]) -> Option<&'g Gap> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Gap, Seen, Stall};
+    use super::{DetectedStalls, Gap, Stall};
 
     #[test]
     fn a_stall_is_seen_by_the_gap_at_its_time_and_not_by_one_of_its_length() {
         let gap = |start_ns, length_ns| Gap { start_ns, length_ns };
         let gaps = [gap(10_000, 1_000.0), gap(50_020, 1_040.0), gap(90_000, 1_000.0)];
         let stall = |due| Stall { due, length: 1_000.0 };
-        let mut seen = Seen::default();
+        let mut seen = DetectedStalls::default();
         seen.add(&gaps, &[stall(50_000.0), stall(70_000.0), stall(90_400.0)]).unwrap();
         assert_eq!((seen.injected, seen.unseen, seen.within), (3, 1, 1));
         assert_eq!((seen.gaps[0], seen.logs[0]), (1_020.0, 1_000.0));

@@ -9,21 +9,21 @@
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, TaskId, Tid};
 
-use super::{Reverted, Shown, Taken, UndoContext};
+use super::{ChangeOutcome, ReadBack, Reverted, UndoContext};
 use crate::cpusets::{self, Cpusets, Hierarchy};
-use crate::tasks::{self, Seen};
+use crate::tasks::{self, LiveThreads};
 
 pub(super) fn take(
     host: &dyn HostMut,
-    seen: &Seen,
+    seen: &LiveThreads,
     task: TaskId,
     mask: &CpuSet,
-) -> Result<Taken, HostError> {
+) -> Result<ChangeOutcome, HostError> {
     if !seen.is_alive(host, task)? {
-        return Ok(Taken::Gone);
+        return Ok(ChangeOutcome::Gone);
     }
     let answer = tasks::unless_gone(host.set_affinity(task.tid, mask))?;
-    Ok(answer.map_or(Taken::Gone, |()| Taken::Done(Vec::new())))
+    Ok(answer.map_or(ChangeOutcome::Gone, |()| ChangeOutcome::Done(Vec::new())))
 }
 
 pub(super) fn verify(
@@ -31,18 +31,20 @@ pub(super) fn verify(
     hierarchy: &Hierarchy<'_>,
     task: TaskId,
     mask: &CpuSet,
-) -> Result<Shown, HostError> {
-    let Some(found) = tasks::unless_gone(host.affinity(task.tid))? else { return Ok(Shown::Gone) };
+) -> Result<ReadBack, HostError> {
+    let Some(found) = tasks::unless_gone(host.affinity(task.tid))? else {
+        return Ok(ReadBack::Gone);
+    };
     if found == *mask {
-        return Ok(Shown::AsAsked);
+        return Ok(ReadBack::AsAsked);
     }
     let Some(allowed) = allowed(host, hierarchy.get()?, task.tid)? else {
-        return Ok(Shown::Gone);
+        return Ok(ReadBack::Gone);
     };
     if !found.is_empty() && found == mask.intersection(&allowed) {
-        return Ok(Shown::Less(narrowed(task, mask, &found)));
+        return Ok(ReadBack::Less(narrowed(task, mask, &found)));
     }
-    Ok(Shown::Other { wanted: mask.to_string(), found: found.to_string() })
+    Ok(ReadBack::Other { wanted: mask.to_string(), found: found.to_string() })
 }
 
 /// The finding about a thread whose cpuset contains only a part of its planned CPUs.

@@ -9,7 +9,7 @@ use pinfold_host::mountinfo::Version;
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, TaskId, TaskState, Tid};
 
-use super::{Reverted, Shown, Taken, UndoContext, affinity, other_hierarchies, policy};
+use super::{ChangeOutcome, ReadBack, Reverted, UndoContext, affinity, other_hierarchies, policy};
 use crate::cpusets::{Cpusets, Hierarchy};
 use crate::tasks;
 
@@ -22,7 +22,7 @@ pub(super) fn take(
     group: &str,
     file: &str,
     moved: &[TaskId],
-) -> Result<Taken, HostError> {
+) -> Result<ChangeOutcome, HostError> {
     let path = paths::cgroup_file(group, file);
     let mut findings = Vec::new();
     for task in moved {
@@ -39,7 +39,7 @@ pub(super) fn take(
             Err(error) => return Err(error),
         }
     }
-    Ok(Taken::Done(findings))
+    Ok(ChangeOutcome::Done(findings))
 }
 
 pub(super) fn verify(
@@ -47,9 +47,9 @@ pub(super) fn verify(
     hierarchy: &Hierarchy<'_>,
     group: &str,
     moved: &[TaskId],
-) -> Result<Shown, HostError> {
+) -> Result<ReadBack, HostError> {
     let Some(cpusets) = hierarchy.get()? else {
-        return Ok(Shown::Other { wanted: group.to_owned(), found: "no cpuset".to_owned() });
+        return Ok(ReadBack::Other { wanted: group.to_owned(), found: "no cpuset".to_owned() });
     };
     if !cpusets.is_below(group) {
         return other_hierarchies::verify(host, group, moved);
@@ -61,7 +61,7 @@ pub(super) fn verify(
         }
         match cpusets.group_of(host, task.tid)? {
             Some(found) if found != group => {
-                return Ok(Shown::Other {
+                return Ok(ReadBack::Other {
                     wanted: format!("{task} in {group}"),
                     found: format!("{task} in {found}"),
                 });
@@ -69,7 +69,7 @@ pub(super) fn verify(
             Some(_) | None => {}
         }
     }
-    Ok(Shown::AsAsked)
+    Ok(ReadBack::AsAsked)
 }
 
 /// Moves one task back and restores its mask if the moves changed it.

@@ -101,7 +101,7 @@ pub(super) fn repair(
 }
 
 /// Whether a list with this path and content was written by Pinfold.
-type Ours<'a> = dyn Fn(&str, &[u8]) -> Result<bool, HostError> + 'a;
+type WrittenByPinfold<'a> = dyn Fn(&str, &[u8]) -> Result<bool, HostError> + 'a;
 
 /// The reason why the controller cannot be disabled and enabled for a group's children without
 /// losing settings. Values that are `ours` do not count.
@@ -109,7 +109,7 @@ pub(crate) fn obstacle(
     host: &dyn Host,
     cpusets: &Cpusets,
     parent: &str,
-    ours: &Ours<'_>,
+    ours: &WrittenByPinfold<'_>,
 ) -> Result<Option<String>, HostError> {
     for child in cpusets.children(host, parent)? {
         let control = paths::cgroup_subtree_control(&child);

@@ -8,7 +8,7 @@
 use pinfold_host::{Host, HostError, HostMut, paths};
 use std::io::ErrorKind;
 
-use super::{Reverted, Shown, Taken, UndoContext, cgroup_procs};
+use super::{ChangeOutcome, ReadBack, Reverted, UndoContext, cgroup_procs};
 
 /// Prefix of the names of Pinfold's groups.
 pub(crate) const PREFIX: &str = "pinfold-";
@@ -17,16 +17,16 @@ pub(crate) const PREFIX: &str = "pinfold-";
 const TRIES: usize = 50;
 const PAUSE_NS: u64 = 4_000_000;
 
-pub(super) fn take(host: &dyn HostMut, path: &str) -> Result<Taken, HostError> {
+pub(super) fn take(host: &dyn HostMut, path: &str) -> Result<ChangeOutcome, HostError> {
     host.make_dir(path)?;
-    Ok(Taken::Done(Vec::new()))
+    Ok(ChangeOutcome::Done(Vec::new()))
 }
 
-pub(super) fn verify(host: &dyn Host, path: &str) -> Shown {
+pub(super) fn verify(host: &dyn Host, path: &str) -> ReadBack {
     if host.exists(&paths::cgroup_procs(path)) {
-        Shown::AsAsked
+        ReadBack::AsAsked
     } else {
-        Shown::Other {
+        ReadBack::Other {
             wanted: "a cgroup".to_owned(),
             found: "a directory without files".to_owned(),
         }

@@ -13,7 +13,9 @@ use pinfold_model::{CpuSet, Finding};
 
 use super::controllers::{CPU, DISABLE, controller, has_controller, has_cpuset};
 use super::group::PREFIX;
-use super::{Reverted, Shown, Taken, UndoContext, cpuset_reset, partition, resctrl, write_error};
+use super::{
+    ChangeOutcome, ReadBack, Reverted, UndoContext, cpuset_reset, partition, resctrl, write_error,
+};
 use crate::cpusets::{self, Hierarchy};
 use crate::tasks;
 
@@ -87,14 +89,18 @@ pub(super) fn comes_late(path: &str) -> bool {
     matches!(path.rsplit('/').next(), Some("scaling_min_freq" | "scaling_max_freq"))
 }
 
-pub(super) fn take(host: &dyn HostMut, path: &str, value: &[u8]) -> Result<Taken, HostError> {
+pub(super) fn take(
+    host: &dyn HostMut,
+    path: &str,
+    value: &[u8],
+) -> Result<ChangeOutcome, HostError> {
     if kind(path) == Kind::Partition {
         return partition::take(host, path, value);
     }
     match host.write(path, value) {
-        Ok(()) => Ok(Taken::Done(Vec::new())),
+        Ok(()) => Ok(ChangeOutcome::Done(Vec::new())),
         Err(error) => match refused(&error) {
-            Some(finding) => Ok(Taken::Refused { error, finding }),
+            Some(finding) => Ok(ChangeOutcome::Refused { error, finding }),
             None => Err(error),
         },
     }
@@ -142,7 +148,7 @@ pub(super) fn verify(
     hierarchy: &Hierarchy<'_>,
     path: &str,
     value: &[u8],
-) -> Result<Shown, HostError> {
+) -> Result<ReadBack, HostError> {
     if kind(path) == Kind::Partition {
         return partition::verify(host, path, value);
     }
@@ -150,26 +156,26 @@ pub(super) fn verify(
     if !same(kind(path), path, &found, value)? {
         // The hardware may have rounded a frequency.
         if kind(path) == Kind::Switched && number(&found).is_some() {
-            return Ok(Shown::AsAsked);
+            return Ok(ReadBack::AsAsked);
         }
         if kind(path) == Kind::Number {
             let text = format!("{path} is {}, {} were asked", shown(&found), shown(value));
             let hint = "for huge pages, ask at boot or before memory is in pieces; a frequency is rounded and kept within the driver's limits";
             let finding = Finding::warning("kernel file", text).with_hint(hint);
-            return Ok(Shown::Given { value: shown(&found), finding });
+            return Ok(ReadBack::Given { value: shown(&found), finding });
         }
-        return Ok(Shown::Other { wanted: shown(value), found: shown(&found) });
+        return Ok(ReadBack::Other { wanted: shown(value), found: shown(&found) });
     }
     if kind(path) != Kind::GrantedList {
-        return Ok(Shown::AsAsked);
+        return Ok(ReadBack::AsAsked);
     }
-    let Some(cpusets) = hierarchy.get()? else { return Ok(Shown::AsAsked) };
+    let Some(cpusets) = hierarchy.get()? else { return Ok(ReadBack::AsAsked) };
     let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
     let asked = cpusets::parse(path, value)?;
     let got = cpusets::list(host, &cpusets.effective_path(group))?;
     Ok(match got.is_subset(&asked) {
-        true => Shown::AsAsked,
-        false => Shown::Other { wanted: asked.to_string(), found: format!("{got} in effect") },
+        true => ReadBack::AsAsked,
+        false => ReadBack::Other { wanted: asked.to_string(), found: format!("{got} in effect") },
     })
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{TaskId, TaskState, Tid};
 
-use super::{Reverted, Shown};
+use super::{ReadBack, Reverted};
 use crate::cpusets;
 use crate::tasks;
 
@@ -43,17 +43,21 @@ pub(super) fn evacuate(host: &dyn HostMut, group: &str) -> Result<usize, HostErr
 }
 
 /// Compares the members of a group with the moved tasks.
-pub(super) fn verify(host: &dyn Host, group: &str, moved: &[TaskId]) -> Result<Shown, HostError> {
+pub(super) fn verify(
+    host: &dyn Host,
+    group: &str,
+    moved: &[TaskId],
+) -> Result<ReadBack, HostError> {
     let inside = members(host, group, &file_of(host, group)?)?;
     for task in moved {
         if !inside.contains(&task.tid) && tasks::is_alive(host, *task)? {
-            return Ok(Shown::Other {
+            return Ok(ReadBack::Other {
                 wanted: format!("{task} in {group}"),
                 found: format!("{task} elsewhere"),
             });
         }
     }
-    Ok(Shown::AsAsked)
+    Ok(ReadBack::AsAsked)
 }
 
 /// Moves a task back that a step had moved into a group. A task that another program has moved on

@@ -7,25 +7,25 @@
 use pinfold_host::{Host, HostError, HostMut, numa_maps, paths};
 use pinfold_model::{Finding, NodeId, TaskId};
 
-use super::{Reverted, Shown, Taken};
-use crate::tasks::{self, Seen};
+use super::{ChangeOutcome, ReadBack, Reverted};
+use crate::tasks::{self, LiveThreads};
 
 const SUBJECT: &str = "memory";
 
 pub(super) fn take(
     host: &dyn HostMut,
-    seen: &Seen,
+    seen: &LiveThreads,
     task: TaskId,
     (from, to): (&[NodeId], &[NodeId]),
-) -> Result<Taken, HostError> {
+) -> Result<ChangeOutcome, HostError> {
     if !seen.is_alive(host, task)? {
-        return Ok(Taken::Gone);
+        return Ok(ChangeOutcome::Gone);
     }
-    let Some(before) = kib_on(host, task, from)? else { return Ok(Taken::Gone) };
+    let Some(before) = kib_on(host, task, from)? else { return Ok(ChangeOutcome::Gone) };
     let Some(refused) = tasks::unless_gone(host.migrate_pages(task.tid, from, to))? else {
-        return Ok(Taken::Gone);
+        return Ok(ChangeOutcome::Gone);
     };
-    let Some(left) = kib_on(host, task, from)? else { return Ok(Taken::Gone) };
+    let Some(left) = kib_on(host, task, from)? else { return Ok(ChangeOutcome::Gone) };
     let moved = before.saturating_sub(left);
     let text = format!("{moved} KiB of {task} were moved, {left} KiB stay where they are");
     let finding = match left {
@@ -34,12 +34,12 @@ pub(super) fn take(
             "pages that a device holds or that others share cannot be moved: bind the memory when the machine starts",
         ),
     };
-    Ok(Taken::Done(vec![finding]))
+    Ok(ChangeOutcome::Done(vec![finding]))
 }
 
-pub(super) fn verify(host: &dyn Host, task: TaskId) -> Result<Shown, HostError> {
+pub(super) fn verify(host: &dyn Host, task: TaskId) -> Result<ReadBack, HostError> {
     // The distribution of the pages was already reported; only the process may be gone.
-    Ok(if tasks::is_alive(host, task)? { Shown::AsAsked } else { Shown::Gone })
+    Ok(if tasks::is_alive(host, task)? { ReadBack::AsAsked } else { ReadBack::Gone })
 }
 
 pub(super) fn revert(

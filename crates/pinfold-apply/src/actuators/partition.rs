@@ -11,7 +11,7 @@
 use pinfold_host::{Host, HostError, HostMut};
 use pinfold_model::Finding;
 
-use super::{Reverted, Shown, Taken, UndoContext, write_error};
+use super::{ChangeOutcome, ReadBack, Reverted, UndoContext, write_error};
 use crate::tasks;
 
 const MEMBER: &[u8] = b"member";
@@ -48,25 +48,29 @@ const WAYS_OUT: [(&str, &str); 9] = [
     ("Enable partition not permitted", "run it as root on the host, outside a container"),
 ];
 
-pub(super) fn take(host: &dyn HostMut, path: &str, value: &[u8]) -> Result<Taken, HostError> {
+pub(super) fn take(
+    host: &dyn HostMut,
+    path: &str,
+    value: &[u8],
+) -> Result<ChangeOutcome, HostError> {
     if let Err(error) = host.write(path, value) {
         return match write_error::of(&error, false) {
-            Some(finding) => Ok(Taken::Refused { error, finding }),
+            Some(finding) => Ok(ChangeOutcome::Refused { error, finding }),
             None => Err(error),
         };
     }
     let shown = host.read(path)?;
-    let Some(finding) = fault(path, &shown) else { return Ok(Taken::Done(Vec::new())) };
+    let Some(finding) = fault(path, &shown) else { return Ok(ChangeOutcome::Done(Vec::new())) };
     host.write(path, MEMBER)?;
     let error = HostError::Unexpected { path: path.to_owned(), why: finding.text.clone() };
-    Ok(Taken::Refused { error, finding })
+    Ok(ChangeOutcome::Refused { error, finding })
 }
 
-pub(super) fn verify(host: &dyn Host, path: &str, value: &[u8]) -> Result<Shown, HostError> {
+pub(super) fn verify(host: &dyn Host, path: &str, value: &[u8]) -> Result<ReadBack, HostError> {
     let shown = host.read(path)?;
     Ok(match shown.trim_ascii() == value.trim_ascii() {
-        true => Shown::AsAsked,
-        false => Shown::Other { wanted: text(value), found: text(&shown) },
+        true => ReadBack::AsAsked,
+        false => ReadBack::Other { wanted: text(value), found: text(&shown) },
     })
 }
 

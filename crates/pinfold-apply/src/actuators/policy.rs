@@ -6,27 +6,27 @@
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{Finding, Policy, TaskId, Tid};
 
-use super::{Reverted, Shown, Taken, UndoContext};
-use crate::tasks::{self, Seen};
+use super::{ChangeOutcome, ReadBack, Reverted, UndoContext};
+use crate::tasks::{self, LiveThreads};
 
 pub(super) fn take(
     host: &dyn HostMut,
-    seen: &Seen,
+    seen: &LiveThreads,
     task: TaskId,
     policy: Policy,
-) -> Result<Taken, HostError> {
+) -> Result<ChangeOutcome, HostError> {
     if !seen.is_alive(host, task)? {
-        return Ok(Taken::Gone);
+        return Ok(ChangeOutcome::Gone);
     }
     let answer = tasks::unless_gone(host.set_policy(task.tid, policy))?;
-    Ok(answer.map_or(Taken::Gone, |()| Taken::Done(Vec::new())))
+    Ok(answer.map_or(ChangeOutcome::Gone, |()| ChangeOutcome::Done(Vec::new())))
 }
 
-pub(super) fn verify(host: &dyn Host, task: TaskId, policy: Policy) -> Result<Shown, HostError> {
+pub(super) fn verify(host: &dyn Host, task: TaskId, policy: Policy) -> Result<ReadBack, HostError> {
     Ok(match tasks::unless_gone(host.policy(task.tid))? {
-        None => Shown::Gone,
-        Some(found) if found == policy => Shown::AsAsked,
-        Some(found) => Shown::Other { wanted: policy.to_string(), found: found.to_string() },
+        None => ReadBack::Gone,
+        Some(found) if found == policy => ReadBack::AsAsked,
+        Some(found) => ReadBack::Other { wanted: policy.to_string(), found: found.to_string() },
     })
 }
 

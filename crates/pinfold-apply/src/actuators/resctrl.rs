@@ -11,7 +11,7 @@ use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{Finding, ResourceShare};
 
 use super::group::PREFIX;
-use super::{Reverted, Shown, Taken};
+use super::{ChangeOutcome, ReadBack, Reverted};
 
 const SUBJECT: &str = "resctrl";
 
@@ -36,18 +36,22 @@ pub(crate) fn shares(text: &str) -> Shares {
     found
 }
 
-pub(super) fn make(host: &dyn HostMut, path: &str) -> Result<Taken, HostError> {
+pub(super) fn make(host: &dyn HostMut, path: &str) -> Result<ChangeOutcome, HostError> {
     match host.make_dir(path) {
-        Ok(()) => Ok(Taken::Done(Vec::new())),
+        Ok(()) => Ok(ChangeOutcome::Done(Vec::new())),
         Err(error) => refused(host, error),
     }
 }
 
-pub(super) fn take(host: &dyn HostMut, path: &str, value: &[u8]) -> Result<Taken, HostError> {
+pub(super) fn take(
+    host: &dyn HostMut,
+    path: &str,
+    value: &[u8],
+) -> Result<ChangeOutcome, HostError> {
     match host.write(path, value) {
-        Ok(()) => Ok(Taken::Done(Vec::new())),
+        Ok(()) => Ok(ChangeOutcome::Done(Vec::new())),
         // ESRCH refers to the thread, any other error to the group.
-        Err(error) if error.errno() == Some(ESRCH) => Ok(Taken::Gone),
+        Err(error) if error.errno() == Some(ESRCH) => Ok(ChangeOutcome::Gone),
         Err(error) => refused(host, error),
     }
 }
@@ -76,7 +80,7 @@ const WAYS_OUT: [(ErrorKind, &str); 6] = [
     (ErrorKind::ReadOnlyFilesystem, "run it as root on the host, outside a container"),
 ];
 
-fn refused(host: &dyn Host, error: HostError) -> Result<Taken, HostError> {
+fn refused(host: &dyn Host, error: HostError) -> Result<ChangeOutcome, HostError> {
     let HostError::File { source, .. } = &error else { return Err(error) };
     let kind = source.kind();
     let Some((_, hint)) = WAYS_OUT.iter().find(|(known, _)| *known == kind) else {
@@ -91,15 +95,15 @@ fn refused(host: &dyn Host, error: HostError) -> Result<Taken, HostError> {
         text.push_str(&format!(" ({})", more.trim()));
     }
     let finding = Finding::warning(SUBJECT, text).with_hint(*hint);
-    Ok(Taken::Refused { error, finding })
+    Ok(ChangeOutcome::Refused { error, finding })
 }
 
-pub(super) fn verify(host: &dyn Host, path: &str, value: &[u8]) -> Result<Shown, HostError> {
+pub(super) fn verify(host: &dyn Host, path: &str, value: &[u8]) -> Result<ReadBack, HostError> {
     let found = host.read_text(path)?;
     let asked = String::from_utf8_lossy(value);
     if path.ends_with("/tasks") {
         let joined = found.lines().any(|line| line.trim() == asked.trim());
-        return Ok(if joined { Shown::AsAsked } else { Shown::Gone });
+        return Ok(if joined { ReadBack::AsAsked } else { ReadBack::Gone });
     }
     let shown = shares(&found);
     for ((resource, domain), amount) in shares(&asked) {
@@ -110,21 +114,21 @@ pub(super) fn verify(host: &dyn Host, path: &str, value: &[u8]) -> Result<Shown,
         let share = |amount| ResourceShare { resource: resource.clone(), domain, amount };
         let wanted = share(amount);
         let Some(got) = got.map(share) else {
-            return Ok(Shown::Other { wanted: wanted.to_string(), found: "nothing".to_owned() });
+            return Ok(ReadBack::Other { wanted: wanted.to_string(), found: "nothing".to_owned() });
         };
         let text = format!("{path} shows {got}, {wanted} was asked");
         let hint = "bandwidth is given in steps (bandwidth_gran)";
-        return Ok(Shown::Less(Finding::warning(SUBJECT, text).with_hint(hint)));
+        return Ok(ReadBack::Less(Finding::warning(SUBJECT, text).with_hint(hint)));
     }
-    Ok(Shown::AsAsked)
+    Ok(ReadBack::AsAsked)
 }
 
-pub(super) fn verify_group(host: &dyn Host, path: &str) -> Shown {
+pub(super) fn verify_group(host: &dyn Host, path: &str) -> ReadBack {
     if host.exists(&paths::resctrl_file(path, "schemata")) {
-        return Shown::AsAsked;
+        return ReadBack::AsAsked;
     }
     let (wanted, found) = ("a group of shares".to_owned(), "none".to_owned());
-    Shown::Other { wanted, found }
+    ReadBack::Other { wanted, found }
 }
 
 pub(super) fn revert(host: &dyn HostMut, path: &str) -> Result<Reverted, HostError> {

@@ -13,13 +13,17 @@
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, KeptFile, Lifetime, Setting, TaskId};
 
-use super::{Reverted, Shown, Taken, UndoContext, affinity};
+use super::{ChangeOutcome, ReadBack, Reverted, UndoContext, affinity};
 use crate::cpusets::{self, Hierarchy};
 use crate::tasks;
 
-pub(super) fn take(host: &dyn HostMut, setting: &Setting, value: &str) -> Result<Taken, HostError> {
+pub(super) fn take(
+    host: &dyn HostMut,
+    setting: &Setting,
+    value: &str,
+) -> Result<ChangeOutcome, HostError> {
     let answer = tasks::unless_gone(host.set_setting(setting, Some(value)))?;
-    Ok(answer.map_or(Taken::Gone, |()| Taken::Done(Vec::new())))
+    Ok(answer.map_or(ChangeOutcome::Gone, |()| ChangeOutcome::Done(Vec::new())))
 }
 
 pub(super) fn verify(
@@ -27,20 +31,22 @@ pub(super) fn verify(
     hierarchy: &Hierarchy<'_>,
     (setting, value): (&Setting, &str),
     tasks: &[TaskId],
-) -> Result<Shown, HostError> {
-    let Some(found) = tasks::unless_gone(host.setting(setting))? else { return Ok(Shown::Gone) };
+) -> Result<ReadBack, HostError> {
+    let Some(found) = tasks::unless_gone(host.setting(setting))? else { return Ok(ReadBack::Gone) };
     if found.as_deref() != Some(value) {
         let found = found.unwrap_or_else(|| "none".to_owned());
         let found = format!("{found} ({} says so)", setting.keeper);
-        return Ok(Shown::Other { wanted: value.to_owned(), found });
+        return Ok(ReadBack::Other { wanted: value.to_owned(), found });
     }
-    let Ok(mask) = CpuSet::parse_list(value) else { return Ok(Shown::AsAsked) };
-    let mut worst = Shown::AsAsked;
+    let Ok(mask) = CpuSet::parse_list(value) else { return Ok(ReadBack::AsAsked) };
+    let mut worst = ReadBack::AsAsked;
     for task in tasks {
         match affinity::verify(host, hierarchy, *task, &mask)? {
-            Shown::AsAsked | Shown::Gone => {}
-            Shown::Less(finding) | Shown::Given { finding, .. } => worst = Shown::Less(finding),
-            Shown::Other { wanted, found } => return Ok(Shown::Other { wanted, found }),
+            ReadBack::AsAsked | ReadBack::Gone => {}
+            ReadBack::Less(finding) | ReadBack::Given { finding, .. } => {
+                worst = ReadBack::Less(finding)
+            }
+            ReadBack::Other { wanted, found } => return Ok(ReadBack::Other { wanted, found }),
         }
     }
     Ok(worst)

@@ -73,7 +73,7 @@ pub enum Entry {
         step: Step,
         /// How other active placements would revert the same setting whose value this step found,
         /// the latest first.
-        earlier: Vec<Earlier>,
+        earlier: Vec<EarlierUndo>,
     },
     /// The outcome of a step.
     Outcome {
@@ -98,7 +98,7 @@ pub enum Entry {
 
 /// The undo of another placement that had set the same thing before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Earlier {
+pub struct EarlierUndo {
     /// Path of its journal.
     pub journal: String,
     /// When it began, in Unix seconds: a later placement may have a journal at the same path.

@@ -18,7 +18,7 @@ use pinfold_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Earlier, Entry, Header, Namespaces, Outcome};
+use super::{EarlierUndo, Entry, Header, Namespaces, Outcome};
 
 /// The format that this version writes.
 pub(super) const FORMAT: &str = "pinfold-journal/4";
@@ -557,8 +557,8 @@ impl From<UndoLine> for Undo {
     }
 }
 
-impl From<&Earlier> for EarlierLine {
-    fn from(one: &Earlier) -> Self {
+impl From<&EarlierUndo> for EarlierLine {
+    fn from(one: &EarlierUndo) -> Self {
         Self {
             journal: one.journal.clone(),
             created_unix_s: one.created_unix_s,
@@ -567,7 +567,7 @@ impl From<&Earlier> for EarlierLine {
     }
 }
 
-impl From<EarlierLine> for Earlier {
+impl From<EarlierLine> for EarlierUndo {
     fn from(line: EarlierLine) -> Self {
         Self { journal: line.journal, created_unix_s: line.created_unix_s, undo: line.undo.into() }
     }

@@ -276,7 +276,7 @@ fn a_setting_reads_back_as_it_was_written() {
         let files = vec![file("/run/a", Some(b"[Slice]\n\xff")), file("/run/b", None)];
         let masks = vec![(task, mask.clone())];
         let undo = Undo::WriteSetting { setting, original, masks, files };
-        let earlier = vec![Earlier {
+        let earlier = vec![EarlierUndo {
             journal: "/state/journal/1-2.jsonl".to_owned(),
             created_unix_s: 5,
             undo: undo.clone(),

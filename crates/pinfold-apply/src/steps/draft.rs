@@ -13,7 +13,7 @@ use super::{Planned, group_name};
 use crate::actuators::{self, ENABLE_CPUSET};
 use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::error::{ApplyError, Refusal};
-use crate::tasks::{self, Kept, Target};
+use crate::tasks::{self, ManagedSetting, Target};
 
 /// Whether the managing program is queried even if the kernel shows the right masks. Each query
 /// takes a child process, which is too much for a check every second.
@@ -157,7 +157,7 @@ impl<'a> Draft<'a> {
     /// another mask for these tasks. `followers` are all tasks that the change may affect.
     pub(super) fn setting(
         &mut self,
-        kept: &Kept,
+        kept: &ManagedSetting,
         tasks: &[TaskId],
         (followers, ask): (&[TaskId], Ask),
     ) -> Result<(), ApplyError> {
@@ -190,7 +190,11 @@ impl<'a> Draft<'a> {
     }
 
     /// True if a task's mask differs from the one that the managing program's value implies.
-    fn masks_differ(&mut self, kept: &Kept, tasks: &[TaskId]) -> Result<bool, ApplyError> {
+    fn masks_differ(
+        &mut self,
+        kept: &ManagedSetting,
+        tasks: &[TaskId],
+    ) -> Result<bool, ApplyError> {
         let Ok(mask) = CpuSet::parse_list(&kept.value) else { return Ok(false) };
         for task in tasks {
             let Some(now) = tasks::unless_gone(self.host.affinity(task.tid))? else {

@@ -7,8 +7,8 @@ pub mod stage;
 use std::ops::ControlFlow;
 
 use pinfold_apply::{
-    Applied, ApplyError, Journal, Journals, Kept, NewJournal, Observer, Rules, Target, UndoReport,
-    apply, undo, unobserved,
+    Applied, ApplyError, Journal, Journals, ManagedSetting, NewJournal, Observer, Rules, Target,
+    UndoReport, apply, undo, unobserved,
 };
 use pinfold_host::files::StateDir;
 use pinfold_host::{SimClock, paths};
@@ -238,7 +238,7 @@ pub fn v1_libvirt() -> Case {
     keep("vcpupin 0", 501);
     keep("emulatorpin", VM);
     let kept = |key: &str, role: Role, pus: &str| {
-        let one = |lifetime, rules| Kept {
+        let one = |lifetime, rules| ManagedSetting {
             setting: pin(key, lifetime),
             value: pus.to_owned(),
             rules,

@@ -64,14 +64,14 @@ pub fn threads(host: &LiveHost, pid: Tid) -> Vec<Tid> {
 }
 
 /// The test's own part of the machine; it goes away with this value.
-pub struct Stage {
+pub struct TestHost {
     pub host: LiveHost,
     pub group: String,
     pub children: Vec<Child>,
     pub state: tempfile::TempDir,
 }
 
-impl Stage {
+impl TestHost {
     /// The stage, or why there is none on this machine.
     pub fn set(name: &str) -> Result<Self, String> {
         let host = LiveHost::new().map_err(|error| error.to_string())?;
@@ -160,7 +160,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for TestHost {
     fn drop(&mut self) {
         for child in &mut self.children {
             if let Err(error) = child.kill() {

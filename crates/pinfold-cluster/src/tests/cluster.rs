@@ -58,7 +58,7 @@ pub fn answer(attempt: u32) -> Answer {
         origin: origin(),
         began_unix_s: 16,
     };
-    Answer { head, given: Given::Trials(vec![(record, vec![figure])]) }
+    Answer { head, given: ResultContent::Trials(vec![(record, vec![figure])]) }
 }
 
 /// A task that was submitted.
@@ -143,7 +143,7 @@ impl Simulated {
             ..answer(1).head
         };
         let head = Head { study: study_digest(&self.job.toml, false), ..head };
-        result_text(&Answer { head, given: Given::Trials(trials) }).unwrap()
+        result_text(&Answer { head, given: ResultContent::Trials(trials) }).unwrap()
     }
 
     /// Runs rounds of submitting, working and collecting until all is done or `rounds` are over.
@@ -282,10 +282,10 @@ fn merging_is_idempotent_and_only_whole_parts_are_taken() {
     let digest = study_digest(STUDY, false);
     let whole = simulated.result(6, 1, "n1");
     let Answer { head, given } = read_result(&whole, ("key", &digest, OWN)).unwrap();
-    let Given::Trials(trials) = given else { panic!() };
+    let ResultContent::Trials(trials) = given else { panic!() };
     let mut refuse = |simulated: &mut Simulated, trials, part, expected: &str| {
         let head = Head { part: Some(part), ..head.clone() };
-        let text = result_text(&Answer { head, given: Given::Trials(trials) }).unwrap();
+        let text = result_text(&Answer { head, given: ResultContent::Trials(trials) }).unwrap();
         let Accepted::Refused(refusal) = accept(simulated, &text) else { panic!("it was taken") };
         assert!(refusal.error.to_string().contains(expected), "{}", refusal.error);
     };

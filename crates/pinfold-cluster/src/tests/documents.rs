@@ -32,9 +32,11 @@ fn results_come_back_as_they_went() {
     // The prolog of a node may print first.
     let noisy = format!("Welcome to the cluster!\n{{}}\n{text}\n\n");
     assert_eq!(read_result(&noisy, ("key", &digest(), OWN)).unwrap(), answer);
-    let scouted = Scouted { facts: FACTS, skipped: vec![None, Some("no".to_owned())] };
-    let looked =
-        Answer { head: Head { part: None, ..answer.head }, given: Given::Scouted(scouted.clone()) };
+    let scouted = NodeProperties { facts: FACTS, skipped: vec![None, Some("no".to_owned())] };
+    let looked = Answer {
+        head: Head { part: None, ..answer.head },
+        given: ResultContent::Scouted(scouted.clone()),
+    };
     let text = result_text(&looked).unwrap();
     assert_eq!(read_result(&text, ("key", &digest(), OWN)).unwrap(), looked);
     let job = JobDocument {
@@ -98,7 +100,7 @@ fn torn_and_foreign_results_are_refused() {
         "it is not a result of this format: invalid value: integer `-1`, expected u32",
     );
     check(&changed("\"ok\":true", "\"ok\":false"), "trials [0]: it failed and does not say why");
-    let refused = Answer { given: Given::Refused("it is small".to_owned()), ..answer(1) };
+    let refused = Answer { given: ResultContent::Refused("it is small".to_owned()), ..answer(1) };
     let error = read_result(&result_text(&refused).unwrap(), ("key", &digest(), OWN)).unwrap_err();
     assert!(error.ends_the_study() && error.hint().is_some());
     assert_eq!(error.to_string(), "node n1 does not fit: it is small");

@@ -1,13 +1,13 @@
 //! The limit of outstanding tasks, on a cluster that accepts a limited number.
 
-use super::super::queue_limit::Room;
+use super::super::queue_limit::QueueLimit;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Submits like the collector, to a cluster that accepts `limit` at a time, with `left` tasks to
 /// submit. Returns the number of outstanding tasks and the number of requests.
 fn fill(
-    room: &mut Room,
+    room: &mut QueueLimit,
     (mut out, mut left, limit): (usize, usize, usize),
     now_ns: u64,
 ) -> (usize, u32) {
@@ -30,14 +30,14 @@ fn fill(
 
 #[test]
 fn all_is_out_where_slurm_takes_all() {
-    let mut room = Room::new(5_000);
+    let mut room = QueueLimit::new(5_000);
     assert_eq!(fill(&mut room, (0, 25_000, 10_000), 0), (5_000, 1));
     assert!(!room.is_short());
 }
 
 #[test]
 fn a_limit_is_found_within_a_turn_and_kept() {
-    let mut room = Room::new(5_000);
+    let mut room = QueueLimit::new(5_000);
     let (out, questions) = fill(&mut room, (0, 25_000, 100), 0);
     // 5,000 is halved repeatedly: 78 are accepted, more are tried later.
     assert_eq!((out, room.is_short()), (78, true));
@@ -52,7 +52,7 @@ fn a_limit_is_found_within_a_turn_and_kept() {
 
 #[test]
 fn a_full_cluster_is_asked_less_and_less_often() {
-    let mut room = Room::new(50);
+    let mut room = QueueLimit::new(50);
     let (out, _) = fill(&mut room, (0, 12, 0), 0);
     assert_eq!(out, 0);
     let mut asked = Vec::new();

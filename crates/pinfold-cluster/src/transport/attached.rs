@@ -13,7 +13,9 @@ use pinfold_host::{Clock as _, SystemClock};
 use pinfold_run::{Exit, Failure};
 use pinfold_study::store::TaskRecord;
 
-use super::{Look, Lost, Note, Request, Taken, Transport, own_path, pending_of, scout_failed};
+use super::{
+    Collected, Lost, Note, Request, TaskStates, Transport, own_path, pending_of, scout_failed,
+};
 use crate::collector::{Ask, Collector};
 use crate::documents::JobDocument;
 use crate::feed::fed;
@@ -21,7 +23,7 @@ use crate::patience::Patience;
 use crate::scheduler::{AttachedEnd, JobRequest, QueuedTask, Scheduler, TaskState};
 
 /// The result of an attached process.
-type Given = (Option<Ask>, Result<Output, Failure>);
+type ProcessResult = (Option<Ask>, Result<Output, Failure>);
 
 /// The tasks of this process.
 pub struct Attached<'a> {
@@ -31,7 +33,7 @@ pub struct Attached<'a> {
     state: Option<String>,
     request: JobRequest,
     job: String,
-    given: (Sender<Given>, Receiver<Given>),
+    given: (Sender<ProcessResult>, Receiver<ProcessResult>),
     /// Tasks that have ended, with a result to be merged or rejected.
     ended: BTreeMap<String, (Ask, Output)>,
     lost: Vec<Lost>,
@@ -204,9 +206,9 @@ impl Transport for Attached<'_> {
             .collect())
     }
 
-    fn settle(&mut self, from: &str, taken: Taken<'_>) -> Result<(), Failure> {
+    fn settle(&mut self, from: &str, taken: Collected<'_>) -> Result<(), Failure> {
         let ended = self.ended.remove(from);
-        if let (Some((ask, output)), Taken::No(why)) = (ended, taken) {
+        if let (Some((ask, output)), Collected::No(why)) = (ended, taken) {
             // If a task failed in the middle of its result, its error is more useful than the
             // incomplete result.
             let reason = match output.status.success() {
@@ -218,9 +220,9 @@ impl Transport for Attached<'_> {
         Ok(())
     }
 
-    fn judge(&mut self, _: &mut Collector) -> Result<Look, Failure> {
+    fn judge(&mut self, _: &mut Collector) -> Result<TaskStates, Failure> {
         let running = |line: &&QueuedTask| line.state == TaskState::Running;
-        Ok(Look {
+        Ok(TaskStates {
             running: self.queue.iter().filter(running).count(),
             pending: pending_of(&self.queue),
             lost: std::mem::take(&mut self.lost),

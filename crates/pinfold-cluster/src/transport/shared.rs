@@ -18,7 +18,7 @@ use pinfold_host::{Clock as _, SystemClock};
 use pinfold_run::message::say;
 use pinfold_run::{Exit, Failure};
 
-use super::{Look, Lost, Note, Request, Taken, Transport, own_program, scout_failed};
+use super::{Collected, Lost, Note, Request, TaskStates, Transport, own_program, scout_failed};
 use crate::arrays::{Batch, arrays};
 use crate::collector::{Ask, Collector};
 use crate::documents::JobDocument;
@@ -259,10 +259,10 @@ impl Transport for Shared<'_> {
         Ok(found)
     }
 
-    fn settle(&mut self, from: &str, taken: Taken<'_>) -> Result<(), Failure> {
+    fn settle(&mut self, from: &str, taken: Collected<'_>) -> Result<(), Failure> {
         let done = match taken {
-            Taken::Yes => files::remove(from),
-            Taken::No(why) => {
+            Collected::Yes => files::remove(from),
+            Collected::No(why) => {
                 if let Some(place) = place_of(from) {
                     self.refused.insert(place, why.to_owned());
                 }
@@ -272,10 +272,10 @@ impl Transport for Shared<'_> {
         Ok(done?)
     }
 
-    fn judge(&mut self, collector: &mut Collector) -> Result<Look, Failure> {
+    fn judge(&mut self, collector: &mut Collector) -> Result<TaskStates, Failure> {
         let seen = collector.seen(&self.queue, SystemClock.now_ns());
         let (running, pending) = (seen.running, seen.pending);
-        let mut look = Look { running, pending, lost: Vec::new(), refused: Vec::new() };
+        let mut look = TaskStates { running, pending, lost: Vec::new(), refused: Vec::new() };
         for one in seen.ended {
             let name = format!("{}_{}", one.job, one.element);
             let refused = self.refused.get(&(one.ask.part, one.ask.attempt));

@@ -13,7 +13,7 @@ use pinfold_model::{LoadRow, MAX_PUS, PuId, RecordedLoad, SpeedChange, SpeedProf
 use super::speeds;
 use crate::fault::Fault;
 use crate::requests::RequestError;
-use crate::value::{Value, Whole, decimal};
+use crate::value::{Value, ValueKind, decimal};
 
 /// Parses a speed profile: the header `seconds,speed`, then a row for each change, in ascending
 /// order of time; speeds as in a platform file. Before the first row the vnode's own speed applies.
@@ -74,7 +74,7 @@ fn changes(text: &str) -> Result<Vec<SpeedChange>, Fault> {
                 .with_hint("write such as 1.5, with at most nine digits after the point")
         })?;
         later(changes.last().map(|last| last.at_ns), at_ns, (*at, seconds))?;
-        let value = Value { at: *place, what: Whole::Text((*speed).to_owned()) };
+        let value = Value { at: *place, what: ValueKind::Text((*speed).to_owned()) };
         let before = text.get(..*at).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         changes.push(SpeedChange { at_ns, speed: speeds::wish(&value)?, line });

@@ -5,7 +5,7 @@
 use pinfold_model::{RequestField, VnodeField};
 
 use crate::requests::locate::{get, items, place};
-use crate::value::{self, Value, Whole};
+use crate::value::{self, Value, ValueKind};
 
 /// Line and column of a part of the platform, both from 1; `None` if platforms have no such part,
 /// or the file does not contain it.
@@ -64,14 +64,14 @@ fn vnodes(root: &Value) -> impl Iterator<Item = &Value> {
 fn of_name<'v>(root: &'v Value, name: &str) -> Option<&'v Value> {
     vnodes(root).find(|vnode| {
         get(vnode, "name")
-            .is_some_and(|value| matches!(&value.what, Whole::Text(text) if text == name))
+            .is_some_and(|value| matches!(&value.what, ValueKind::Text(text) if text == name))
     })
 }
 
 /// The first of the largest is meant, as the planner takes them.
 fn cores(vnode: &Value) -> i64 {
     match get(vnode, "cores").map(|cores| &cores.what) {
-        Some(Whole::Number(cores)) => *cores,
+        Some(ValueKind::Number(cores)) => *cores,
         Some(_) | None => 0,
     }
 }

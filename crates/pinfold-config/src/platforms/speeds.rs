@@ -5,7 +5,7 @@ use std::time::Duration;
 use pinfold_model::{Method, Speed, SpeedRequest};
 
 use crate::fault::Fault;
-use crate::value::{Value, Whole, decimal};
+use crate::value::{Value, ValueKind, decimal};
 
 const FORMS: &str = "write a share such as \"40%\" or 0.4, or a frequency such as \"2.1 GHz\" or \
     \"800 MHz\"";
@@ -17,9 +17,9 @@ const TIMES: [(&str, usize); 4] = [("ns", 0), ("us", 3), ("ms", 6), ("s", 9)];
 /// A speed above 0 and at most full speed.
 pub(super) fn wish(value: &Value) -> Result<SpeedRequest, Fault> {
     let text = match &value.what {
-        Whole::Text(text) | Whole::Fraction(text) => text.trim().to_owned(),
-        Whole::Number(number) => number.to_string(),
-        Whole::Truth(_) | Whole::List(_) | Whole::Table(_) | Whole::Date => {
+        ValueKind::Text(text) | ValueKind::Fraction(text) => text.trim().to_owned(),
+        ValueKind::Number(number) => number.to_string(),
+        ValueKind::Truth(_) | ValueKind::List(_) | ValueKind::Table(_) | ValueKind::Date => {
             return Err(wrong(value, FORMS));
         }
     };
@@ -67,7 +67,7 @@ fn beyond(text: &str) -> String {
 
 /// A period in nanoseconds within the limits of its method.
 pub(super) fn period(value: &Value, method: Method) -> Result<u64, Fault> {
-    let Whole::Text(text) = &value.what else { return Err(no_time(value)) };
+    let ValueKind::Text(text) = &value.what else { return Err(no_time(value)) };
     let (digits, shift) = with_unit(text.trim(), &TIMES).ok_or_else(|| no_time(value))?;
     let ns = decimal(digits, shift).ok_or_else(|| no_time(value))?;
     let bounds = method.periods_ns();

@@ -6,7 +6,7 @@ use pinfold_model::{RequestField, VnodeField};
 
 use super::RequestError;
 use crate::fault::Fault;
-use crate::value::{self, Value, Whole};
+use crate::value::{self, Value, ValueKind};
 
 /// Line and column of a part of the request, both from 1; `None` if the file does not contain it.
 #[must_use]
@@ -73,17 +73,17 @@ fn keys_of(field: VnodeField) -> &'static [&'static str] {
 const COUNTS: &[&str] = &["vcpus", "cores"];
 
 fn number(value: &Value) -> i64 {
-    if let Whole::Number(number) = value.what { number } else { 0 }
+    if let ValueKind::Number(number) = value.what { number } else { 0 }
 }
 
 pub(crate) fn get<'v>(table: &'v Value, key: &str) -> Option<&'v Value> {
-    let Whole::Table(entries) = &table.what else { return None };
+    let ValueKind::Table(entries) = &table.what else { return None };
     entries.iter().find(|(known, _, _)| known == key).map(|(_, _, value)| value)
 }
 
 /// The items of a list; a single value is its own only one.
 pub(crate) fn items(list: &Value) -> &[Value] {
-    if let Whole::List(items) = &list.what { items } else { std::slice::from_ref(list) }
+    if let ValueKind::List(items) = &list.what { items } else { std::slice::from_ref(list) }
 }
 
 /// All tables `[[vm]]` and `[[group]]`.
@@ -96,7 +96,7 @@ fn vnodes(root: &Value) -> impl Iterator<Item = &Value> {
 fn of_vnode(root: &Value, name: &str, keys: &[&str]) -> Option<usize> {
     let is_it = |vnode: &&Value| {
         get(vnode, "name")
-            .is_some_and(|value| matches!(&value.what, Whole::Text(text) if text == name))
+            .is_some_and(|value| matches!(&value.what, ValueKind::Text(text) if text == name))
     };
     let vnode = vnodes(root).find(is_it)?;
     Some(keys.iter().find_map(|key| get(vnode, key)).unwrap_or(vnode).at)
@@ -105,6 +105,6 @@ fn of_vnode(root: &Value, name: &str, keys: &[&str]) -> Option<usize> {
 /// The matching text among some lists or single texts.
 fn item<'v>(lists: impl Iterator<Item = &'v Value>, is_it: impl Fn(&str) -> bool) -> Option<usize> {
     let mut texts = lists.flat_map(items);
-    let found = texts.find(|value| matches!(&value.what, Whole::Text(text) if is_it(text)));
+    let found = texts.find(|value| matches!(&value.what, ValueKind::Text(text) if is_it(text)));
     found.map(|value| value.at)
 }

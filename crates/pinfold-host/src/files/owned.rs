@@ -30,7 +30,7 @@ pub enum Owned {
 
 /// The lock on a temporary file or folder, held until it is dropped or the process ends.
 #[derive(Debug)]
-pub struct Held(#[expect(dead_code, reason = "it is held")] OwnedFd);
+pub struct OwnedLock(#[expect(dead_code, reason = "it is held")] OwnedFd);
 
 impl Owned {
     const ALL: [Self; 4] = [Self::Memory, Self::Sockets, Self::Measured, Self::Program];
@@ -70,8 +70,8 @@ impl Owned {
     ///
     /// # Errors
     /// [`HostError::File`] if it cannot be opened or locked.
-    pub fn hold(path: &str) -> Result<Held, HostError> {
-        lock(path).map(Held).map_err(|errno| HostError::file("lock", path, errno))
+    pub fn hold(path: &str) -> Result<OwnedLock, HostError> {
+        lock(path).map(OwnedLock).map_err(|errno| HostError::file("lock", path, errno))
     }
 
     /// Paths of the temporaries in a folder whose process has ended. Those of other users are left

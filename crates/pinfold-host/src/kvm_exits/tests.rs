@@ -10,12 +10,12 @@ fn format(id: u64, fields: &[(&str, u32, u32)]) -> String {
     format!("name: x\nID: {id}\nformat:\n{}", lines.collect::<String>())
 }
 
-fn find(events: &[(&str, String)]) -> Result<Places, HostError> {
+fn find(events: &[(&str, String)]) -> Result<EventOffsets, HostError> {
     let formats = |event: &str| {
         let text = events.iter().find(|(name, _)| *name == event);
         Ok(text.map(|(_, text)| Format::parse(text).unwrap()))
     };
-    Places::find(&formats, scope(ExitSource::Hardware, true))
+    EventOffsets::find(&formats, scope(ExitSource::Hardware, true))
 }
 
 fn scope(source: ExitSource, addresses: bool) -> ExitScope {
@@ -39,7 +39,7 @@ fn an_exit_without_its_address_has_only_the_events_that_time_it() {
                 names.iter().zip(1..).map(|(name, at)| (*name, at * 8, 8)).collect();
             Ok(Some(Format::parse(&format(1, &fields)).unwrap()))
         };
-        let places = Places::find(&formats, scope(source, addresses)).unwrap();
+        let places = EventOffsets::find(&formats, scope(source, addresses)).unwrap();
         let events = places.hooks.iter().map(|(hook, _)| hook.event.split_once('/').unwrap().1);
         assert_eq!(events.collect::<Vec<_>>(), expected, "{source:?}, addresses: {addresses}");
     };

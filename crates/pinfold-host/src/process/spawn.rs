@@ -219,7 +219,7 @@ impl Spawn {
         let (memory_node, policy) = (self.memory_node, self.policy);
         let parent = self.die_with_parent.then(rustix::process::getpid);
         let hook = move || {
-            let stage = |stage: Stage, result: io::Result<()>| {
+            let stage = |stage: SpawnStage, result: io::Result<()>| {
                 if result.is_err() {
                     // If this fails too, the parent still has the error number.
                     match rustix::io::write(failures.as_fd(), &[stage.byte()]) {
@@ -229,23 +229,23 @@ impl Spawn {
                 result
             };
             if let Some(parent) = parent {
-                stage(Stage::Parent, die_with(parent))?;
+                stage(SpawnStage::Parent, die_with(parent))?;
             }
             for (index, group) in (0_u8..).zip(&groups) {
                 // 0 means the writing process itself.
                 let entered = rustix::io::write(group, b"0").map(|_| ()).map_err(io::Error::from);
-                stage(Stage::Group(index), entered)?;
+                stage(SpawnStage::Group(index), entered)?;
             }
             if let Some(mask) = &affinity {
-                stage(Stage::Affinity, raw::sched_setaffinity(Tid(0), mask))?;
+                stage(SpawnStage::Affinity, raw::sched_setaffinity(Tid(0), mask))?;
             }
             if let Some(node) = memory_node {
-                stage(Stage::Memory, raw::bind_memory(node))?;
+                stage(SpawnStage::Memory, raw::bind_memory(node))?;
             }
             if let Some(policy) = policy {
                 let set = raw::sched_getattr(Tid(0))
                     .and_then(|current| raw::sched_setattr(Tid(0), &current.with_policy(policy)));
-                stage(Stage::Policy, set)?;
+                stage(SpawnStage::Policy, set)?;
             }
             Ok(())
         };
@@ -262,7 +262,7 @@ fn die_with(parent: rustix::process::Pid) -> io::Result<()> {
 
 /// The setting that a child was applying when it failed.
 #[derive(Clone, Copy)]
-enum Stage {
+enum SpawnStage {
     Parent,
     Affinity,
     Policy,
@@ -270,24 +270,24 @@ enum Stage {
     Group(u8),
 }
 
-impl Stage {
+impl SpawnStage {
     fn byte(self) -> u8 {
         match self {
-            Stage::Parent => 0,
-            Stage::Affinity => 1,
-            Stage::Policy => 2,
-            Stage::Memory => 3,
-            Stage::Group(index) => index.saturating_add(4),
+            SpawnStage::Parent => 0,
+            SpawnStage::Affinity => 1,
+            SpawnStage::Policy => 2,
+            SpawnStage::Memory => 3,
+            SpawnStage::Group(index) => index.saturating_add(4),
         }
     }
 
     fn fault(self, program: &str, groups: &[String], source: io::Error) -> HostError {
         match self {
-            Stage::Parent => HostError::Process { program: program.to_owned(), source },
-            Stage::Affinity => HostError::Thread { call: "sched_setaffinity", tid: 0, source },
-            Stage::Policy => HostError::Thread { call: "sched_setattr", tid: 0, source },
-            Stage::Memory => HostError::Thread { call: "set_mempolicy", tid: 0, source },
-            Stage::Group(index) => match groups.get(usize::from(index)) {
+            SpawnStage::Parent => HostError::Process { program: program.to_owned(), source },
+            SpawnStage::Affinity => HostError::Thread { call: "sched_setaffinity", tid: 0, source },
+            SpawnStage::Policy => HostError::Thread { call: "sched_setattr", tid: 0, source },
+            SpawnStage::Memory => HostError::Thread { call: "set_mempolicy", tid: 0, source },
+            SpawnStage::Group(index) => match groups.get(usize::from(index)) {
                 Some(path) => HostError::file("write", path, source).with_value(b"0"),
                 None => HostError::Process { program: program.to_owned(), source },
             },
@@ -295,15 +295,15 @@ impl Stage {
     }
 }
 
-fn failed_stage(report: &OwnedFd) -> Option<Stage> {
+fn failed_stage(report: &OwnedFd) -> Option<SpawnStage> {
     let mut byte = [0];
     match rustix::io::read(report, &mut byte) {
         Ok(1) => Some(match byte[0] {
-            0 => Stage::Parent,
-            1 => Stage::Affinity,
-            2 => Stage::Policy,
-            3 => Stage::Memory,
-            index => Stage::Group(index - 4),
+            0 => SpawnStage::Parent,
+            1 => SpawnStage::Affinity,
+            2 => SpawnStage::Policy,
+            3 => SpawnStage::Memory,
+            index => SpawnStage::Group(index - 4),
         }),
         Ok(_) | Err(_) => None,
     }

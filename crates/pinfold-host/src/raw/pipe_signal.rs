@@ -11,19 +11,19 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-struct Asked {
+struct SignalRequest {
     flag: Arc<AtomicBool>,
     bell: UnixStream,
     own: i32,
 }
 
-static ASKED: OnceLock<Asked> = OnceLock::new();
+static ASKED: OnceLock<SignalRequest> = OnceLock::new();
 
 /// Sets the flag and writes to `bell` when another process sends `SIGPIPE`; only the first call has
 /// an effect.
 pub(crate) fn catch(flag: Arc<AtomicBool>, bell: UnixStream) -> io::Result<()> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    if ASKED.set(Asked { flag, bell, own }).is_err() {
+    if ASKED.set(SignalRequest { flag, bell, own }).is_err() {
         return Ok(());
     }
     // SAFETY: all zeros is a valid `sigaction`: no flags, an empty mask, the default action.

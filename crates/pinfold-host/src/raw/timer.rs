@@ -114,7 +114,7 @@ impl Timer {
 /// Input of the program `stall` for a CPU; `struct wish` of `bpf/stall.bpf.c`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct StallSpec {
     pub(crate) stolen: u64,
     pub(crate) usual_ns: u64,
     pub(crate) longest_ns: u64,
@@ -134,6 +134,6 @@ pub(crate) struct Account {
 }
 
 // SAFETY: `repr(C)`, consists of whole words without padding, and any bit pattern is valid.
-unsafe impl aya::Pod for Wish {}
+unsafe impl aya::Pod for StallSpec {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Account {}

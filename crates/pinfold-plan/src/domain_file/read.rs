@@ -8,7 +8,7 @@ use roxmltree::{Document, Node, ParsingOptions};
 use crate::definition::{Mark, NAMESPACE};
 
 use super::{
-    Binding, Board, Cell, Domain, DomainError, Memnode, Place, Placed, STRICT, Shape, Target, list,
+    Binding, Board, Cell, Domain, DomainError, Located, Memnode, Place, STRICT, Shape, Target, list,
 };
 
 /// Maximum number of XML nodes, more than any domain has; limits the cost of a malicious file.
@@ -176,10 +176,12 @@ pub(crate) fn page_bytes(root: Node<'_, '_>) -> Result<Option<u64>, DomainError>
     amount(page, text, "unit").map(|bytes| Some(bytes).filter(|bytes| *bytes > 0))
 }
 
-fn vcpu_element(root: Node<'_, '_>) -> Result<(Placed<u32>, Option<Placed<CpuSet>>), DomainError> {
+fn vcpu_element(
+    root: Node<'_, '_>,
+) -> Result<(Located<u32>, Option<Located<CpuSet>>), DomainError> {
     let Some(vcpu) = child(root, "vcpu") else {
         // libvirt's default.
-        return Ok((Placed { value: 1, place: Place::default() }, None));
+        return Ok((Located { value: 1, place: Place::default() }, None));
     };
     let text = text_of(Some(vcpu)).unwrap_or_default();
     let count = match text.parse() {
@@ -195,10 +197,10 @@ fn vcpu_element(root: Node<'_, '_>) -> Result<(Placed<u32>, Option<Placed<CpuSet
         return Err(error_at(vcpu, why));
     }
     let default = match vcpu.attribute("cpuset") {
-        Some(list) => Some(Placed { value: cpuset(vcpu, "cpuset", list)?, place: place(vcpu) }),
+        Some(list) => Some(Located { value: cpuset(vcpu, "cpuset", list)?, place: place(vcpu) }),
         None => None,
     };
-    Ok((Placed { value: count, place: place(vcpu) }, default))
+    Ok((Located { value: count, place: place(vcpu) }, default))
 }
 
 /// The listed IDs, then the lowest free ones, as libvirt assigns them.
@@ -245,7 +247,7 @@ fn cputune(tune: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
             return Err(error_at(node, format!("{} is pinned a second time", name(target))));
         }
         let pus = cpuset(node, "cpuset", attribute(node, "cpuset")?)?;
-        found.pins.push(Placed { value: (target, pus), place: place(node) });
+        found.pins.push(Located { value: (target, pus), place: place(node) });
     }
     Ok(())
 }
@@ -278,7 +280,7 @@ fn scheduler(node: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> 
             let why = format!("{} is given a scheduler a second time", name(target));
             return Err(error_at(node, why));
         }
-        found.schedulers.push(Placed { value: (target, policy), place: place(node) });
+        found.schedulers.push(Located { value: (target, policy), place: place(node) });
     }
     Ok(())
 }
@@ -308,7 +310,7 @@ fn guest(cpu: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
         if shape.vcpus().is_none_or(|vcpus| vcpus == 0) {
             return Err(error_at(node, "a part of the topology is 0, or their product too large"));
         }
-        found.shape = Some(Placed { value: shape, place: place(node) });
+        found.shape = Some(Located { value: shape, place: place(node) });
     }
     let cells = children(cpu, "numa").flat_map(|numa| children(numa, "cell"));
     for (node, place_in_order) in cells.zip(0_u32..) {
@@ -324,7 +326,7 @@ fn guest(cpu: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
             Some(text) => Some(amount(node, text, "unit")?),
             None => None,
         };
-        found.cells.push(Placed { value: Cell { id, vcpus, bytes }, place: place(node) });
+        found.cells.push(Located { value: Cell { id, vcpus, bytes }, place: place(node) });
     }
     Ok(())
 }
@@ -336,13 +338,13 @@ fn numatune(tune: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
             None => None,
         };
         let mode = mode_of(node);
-        found.memory = Some(Placed { value: Binding { mode, nodes }, place: place(node) });
+        found.memory = Some(Located { value: Binding { mode, nodes }, place: place(node) });
     }
     for node in children(tune, "memnode") {
         let cell = number(node, "cellid")?;
         let nodes = nodeset(node, attribute(node, "nodeset")?)?;
         let value = Memnode { cell, mode: mode_of(node), nodes };
-        found.memnodes.push(Placed { value, place: place(node) });
+        found.memnodes.push(Located { value, place: place(node) });
     }
     Ok(())
 }

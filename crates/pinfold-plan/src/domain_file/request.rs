@@ -5,7 +5,7 @@ use pinfold_model::{
     CellRequest, MemoryRequest, NodeId, SmtRequest, Topology, VcpuCount, VmRequest,
 };
 
-use super::{Board, Cell, Domain, Memnode, Placed};
+use super::{Board, Cell, Domain, Located, Memnode};
 use crate::capacity::{Demand, excesses, sizes_are_known, with_cpus};
 use crate::guest_cells;
 
@@ -17,7 +17,7 @@ impl Domain {
         let bound = self.memory.as_ref().and_then(|bound| bound.value.nodes.as_deref());
         let mut bound = with_cpus(bound.unwrap_or_default(), topology);
         let sized = self.memory_request(topology).is_some();
-        let cell = |cell: &Placed<Cell>| {
+        let cell = |cell: &Located<Cell>| {
             let own = self.memnode(cell.value.id);
             CellRequest {
                 vcpus: cell.value.vcpus.clone(),
@@ -70,7 +70,7 @@ impl Domain {
         let whole = self.memory.as_ref().map(|bound| &bound.value);
         let whole = whole.filter(|bound| bound.is_strict());
         let whole = whole.and_then(|bound| bound.nodes.as_deref()).map(set);
-        let of_cell = |cell: &Placed<Cell>| {
+        let of_cell = |cell: &Located<Cell>| {
             let nodes = match self.memnode(cell.value.id) {
                 Some(own) => own.is_strict().then(|| set(&own.nodes)),
                 None => whole.clone(),

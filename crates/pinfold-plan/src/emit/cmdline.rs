@@ -12,8 +12,8 @@ use pinfold_model::{
 use super::common::safe;
 use super::common::{comment, headline, nothing_kept, without_boot_pu};
 use super::format::{Format, Syntax};
-use super::said::{Line, Said, Scope};
-use crate::boot::{self, Standing};
+use super::said::{FormatAnswer, Line, Scope};
+use crate::boot::{self, BootParameterState};
 use crate::guest_numa::{cells, shares};
 use crate::text::verb;
 use crate::tunables::Tunable;
@@ -173,13 +173,13 @@ fn changes(line: &[String], topology: &Topology) -> String {
                           #   Fedora: grubby --update-kernel=ALL, with --remove-args=\"OLD\" --args=\"NEW\".\n\
                           #   systemd-boot: /etc/kernel/cmdline.\n";
     let standing = |parameter: &String| boot::standing(parameter, &topology.boot_parameters);
-    let standings: Vec<Standing> = line.iter().map(standing).collect();
-    if standings.iter().all(|one| *one == Standing::New) {
+    let standings: Vec<BootParameterState> = line.iter().map(standing).collect();
+    if standings.iter().all(|one| *one == BootParameterState::New) {
         return "# Debian, Ubuntu: append to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, then update-grub.\n\
                 # Fedora: grubby --update-kernel=ALL --args=\"…\". systemd-boot: /etc/kernel/cmdline.\n"
             .to_owned();
     }
-    if standings.iter().all(|one| *one == Standing::There) {
+    if standings.iter().all(|one| *one == BootParameterState::There) {
         return "# This host boots with all of this line already: nothing is to be changed.\n"
             .to_owned();
     }
@@ -188,9 +188,9 @@ fn changes(line: &[String], topology: &Topology) -> String {
             .to_owned();
     for (parameter, standing) in line.iter().zip(&standings) {
         let change = match standing {
-            Standing::New => format!("append {parameter}"),
-            Standing::There => format!("{parameter}: already there"),
-            Standing::Other(old) => format!("replace {old} with {parameter}"),
+            BootParameterState::New => format!("append {parameter}"),
+            BootParameterState::There => format!("{parameter}: already there"),
+            BootParameterState::Other(old) => format!("replace {old} with {parameter}"),
         };
         text.push_str(&format!("#   {}\n", safe(&change)));
     }
@@ -253,63 +253,69 @@ fn remarks(text: &mut String, plan: &Plan, reserved: &CpuSet) {
 }
 
 /// The kernel parameters for a tunable.
-pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
+pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> FormatAnswer {
     match tunable {
-        Tunable::NewIrqs(pus) => Said::line(format!("irqaffinity={pus}")),
+        Tunable::NewIrqs(pus) => FormatAnswer::line(format!("irqaffinity={pus}")),
         Tunable::Irq(irq) if irq.device == IrqPlan::ALL && scope.plan.tuning.new_irqs.is_none() => {
-            Said::line(format!("irqaffinity={}", irq.pus)).but("where each interrupt begins")
+            FormatAnswer::line(format!("irqaffinity={}", irq.pus))
+                .but("where each interrupt begins")
         }
-        Tunable::Irq(_) => {
-            Said::nothing("irqaffinity= is one list for all interrupts, none is for a device")
-        }
+        Tunable::Irq(_) => FormatAnswer::nothing(
+            "irqaffinity= is one list for all interrupts, none is for a device",
+        ),
         Tunable::Workqueues(pus) => {
-            Said::line(format!("workqueue.unbound_cpus={pus}")).but("Linux 6.6")
+            FormatAnswer::line(format!("workqueue.unbound_cpus={pus}")).but("Linux 6.6")
         }
         Tunable::NumaBalancing(on) => {
-            Said::line(format!("numa_balancing={}", if *on { "enable" } else { "disable" }))
+            FormatAnswer::line(format!("numa_balancing={}", if *on { "enable" } else { "disable" }))
         }
         Tunable::TransparentHugePages(when) => {
-            Said::line(format!("transparent_hugepage={}", when.word()))
+            FormatAnswer::line(format!("transparent_hugepage={}", when.word()))
         }
         Tunable::RealTimeThrottle(on) => {
             let value = if *on { "950000" } else { "-1" };
-            Said::line(format!("sysctl.kernel.sched_rt_runtime_us={value}")).but("Linux 5.8")
+            FormatAnswer::line(format!("sysctl.kernel.sched_rt_runtime_us={value}"))
+                .but("Linux 5.8")
         }
-        Tunable::Governor(name) => Said::line(format!("cpufreq.default_governor={name}"))
+        Tunable::Governor(name) => FormatAnswer::line(format!("cpufreq.default_governor={name}"))
             .but("of all PUs, not of the plan's alone; Linux 5.9"),
         Tunable::HugePages(pool) => huge_pages(pool, scope),
-        Tunable::Smt(false) => Said::line("nosmt".to_owned()),
-        Tunable::Smt(true) => Said::nothing("SMT is on unless nosmt or maxcpus= says otherwise"),
-        Tunable::WakeUp(_) => Said::nothing(
+        Tunable::Smt(false) => FormatAnswer::line("nosmt".to_owned()),
+        Tunable::Smt(true) => {
+            FormatAnswer::nothing("SMT is on unless nosmt or maxcpus= says otherwise")
+        }
+        Tunable::WakeUp(_) => FormatAnswer::nothing(
             "the parameters for idle states (intel_idle.max_cstate=, processor.max_cstate=, idle=poll) \
              are for all PUs and count states, not microseconds",
         ),
         Tunable::Partition(Partition::Isolated) => {
-            Said::nothing("isolcpus=domain is its counterpart from boot on")
+            FormatAnswer::nothing("isolcpus=domain is its counterpart from boot on")
         }
         Tunable::Partition(Partition::Root) => {
-            Said::nothing("isolcpus=domain would also end the balancing among its PUs")
+            FormatAnswer::nothing("isolcpus=domain would also end the balancing among its PUs")
         }
-        Tunable::Offline(_) => Said::nothing("maxcpus= counts PUs and does not name them"),
+        Tunable::Offline(_) => FormatAnswer::nothing("maxcpus= counts PUs and does not name them"),
         Tunable::Policy { .. }
         | Tunable::Share(_)
         | Tunable::CpuWeight(_)
-        | Tunable::CpuQuota(_) => {
-            Said::nothing("it is a property of the machine's threads, which do not exist at boot")
+        | Tunable::CpuQuota(_) => FormatAnswer::nothing(
+            "it is a property of the machine's threads, which do not exist at boot",
+        ),
+        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
+        Tunable::SamePageMerging(_) | Tunable::MinKhz(_) | Tunable::MaxKhz(_) => {
+            FormatAnswer::host()
         }
-        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
-        Tunable::SamePageMerging(_) | Tunable::MinKhz(_) | Tunable::MaxKhz(_) => Said::host(),
     }
 }
 
 /// The pools of one size are one list, because a size may not be given twice.
-fn huge_pages(pool: &HugePagePool, scope: &Scope<'_>) -> Said {
+fn huge_pages(pool: &HugePagePool, scope: &Scope<'_>) -> FormatAnswer {
     let kin = || {
         let pools = scope.plan.tuning.huge_pages.iter();
         pools.filter(|one| one.page_bytes == pool.page_bytes)
     };
     if kin().next() != Some(pool) {
-        return Said::lines("", Vec::new()).but("in the list of its size; Linux 5.16");
+        return FormatAnswer::lines("", Vec::new()).but("in the list of its size; Linux 5.16");
     }
     let nodes: Vec<String> = kin().map(|one| format!("{}:{}", one.node, one.pages)).collect();
     let size = match pool.page_bytes {
@@ -317,5 +323,5 @@ fn huge_pages(pool: &HugePagePool, scope: &Scope<'_>) -> Said {
         bytes if bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
         bytes => format!("{}K", bytes >> 10),
     };
-    Said::line(format!("hugepagesz={size} hugepages={}", nodes.join(","))).but("Linux 5.16")
+    FormatAnswer::line(format!("hugepagesz={size} hugepages={}", nodes.join(","))).but("Linux 5.16")
 }

@@ -2,7 +2,7 @@
 
 use pinfold_model::{NotSingle, Plan, QemuCommand, Topology};
 
-use super::said::{Answers, Said, Scope};
+use super::said::{Answers, FormatAnswer, Scope};
 use crate::tunables::Tunable;
 
 /// An output format. Each is a constant of its file.
@@ -19,7 +19,7 @@ pub struct Format {
     pub(super) syntax: Syntax,
     pub(super) write: fn(&Plan, &Topology, &QemuCommand) -> Result<String, NotSingle>,
     /// How the format expresses a tunable.
-    pub(super) tunable: fn(&Tunable<'_>, &Scope<'_>) -> Said,
+    pub(super) tunable: fn(&Tunable<'_>, &Scope<'_>) -> FormatAnswer,
 }
 
 /// How comments and several texts are written in one file.
@@ -101,7 +101,7 @@ pub(crate) fn table(formats: &[Format], plans: &[Plan], topology: &Topology) -> 
             for format in formats {
                 let vnode = Some(&plan.vnodes[0]);
                 let scope = Scope { plan, vnode, topology: Some(topology) };
-                let own = !matches!((format.tunable)(&tunable, &scope), Said::Nothing(_));
+                let own = !matches!((format.tunable)(&tunable, &scope), FormatAnswer::Nothing(_));
                 cells.entry((tunable.key(), format.name)).or_default().push(own);
             }
         }

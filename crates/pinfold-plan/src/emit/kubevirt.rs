@@ -10,7 +10,7 @@ use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodeP
 
 use super::common::{self, Siblings, headline};
 use super::format::{Format, Syntax};
-use super::said::{Said, Scope};
+use super::said::{FormatAnswer, Scope};
 use crate::guest_numa::node_list;
 use crate::tunables::Tunable;
 
@@ -203,29 +203,29 @@ fn remarks(
 }
 
 /// The manifest lines for a tunable.
-pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
+pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> FormatAnswer {
     let annotation = |name: &str, value: &str| {
-        Said::lines(ANNOTATIONS, vec![format!("{name}.crio.io: \"{value}\"")])
+        FormatAnswer::lines(ANNOTATIONS, vec![format!("{name}.crio.io: \"{value}\"")])
     };
     match tunable {
         Tunable::WakeUp(0) => annotation("cpu-c-states", "disable"),
         Tunable::WakeUp(us) => annotation("cpu-c-states", &format!("max_latency:{us}")),
         Tunable::Governor(name) => annotation("cpu-freq-governor", name),
         Tunable::CpuQuota(quota) => limit(*quota, scope),
-        Tunable::CpuWeight(_) => Said::nothing(
+        Tunable::CpuWeight(_) => FormatAnswer::nothing(
             "the kubelet computes it from resources.requests.cpu, which dedicated CPUs fix",
         ),
         Tunable::Policy { role, policy } => real_time((role, *policy), scope),
-        Tunable::Irq(_) | Tunable::NewIrqs(_) => Said::nothing(
+        Tunable::Irq(_) | Tunable::NewIrqs(_) => FormatAnswer::nothing(
             "CRI-O's annotation irq-load-balancing.crio.io: \"disable\" keeps interrupts off the pod's CPUs",
         ),
-        Tunable::Share(_) => {
-            Said::nothing("resctrl classes are the container runtime's (CRI-O, containerd: rdt)")
-        }
-        Tunable::Partition(_) => Said::nothing(
+        Tunable::Share(_) => FormatAnswer::nothing(
+            "resctrl classes are the container runtime's (CRI-O, containerd: rdt)",
+        ),
+        Tunable::Partition(_) => FormatAnswer::nothing(
             "CRI-O's annotation cpu-load-balancing.crio.io: \"disable\" ends the balancing on the pod's CPUs",
         ),
-        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
+        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
         Tunable::Workqueues(_)
         | Tunable::NumaBalancing(_)
         | Tunable::TransparentHugePages(_)
@@ -235,37 +235,39 @@ pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
         | Tunable::MaxKhz(_)
         | Tunable::HugePages(_)
         | Tunable::Smt(_)
-        | Tunable::Offline(_) => Said::host(),
+        | Tunable::Offline(_) => FormatAnswer::host(),
     }
 }
 
 /// A limit in thousandths of a CPU. Dedicated CPUs require a limit that is a whole number of CPUs.
-fn limit(quota: CpuQuota, scope: &Scope<'_>) -> Said {
+fn limit(quota: CpuQuota, scope: &Scope<'_>) -> FormatAnswer {
     if scope.vnode.is_some_and(|vnode| Guest::of(vnode).pinned) {
-        return Said::nothing("dedicatedCpuPlacement: true fixes the pod's limit to whole CPUs");
+        return FormatAnswer::nothing(
+            "dedicatedCpuPlacement: true fixes the pod's limit to whole CPUs",
+        );
     }
     let thousandths =
         (u128::from(quota.quota_us) * 1000).div_ceil(u128::from(quota.period_us.max(1)));
     let lines = ["requests:", "limits:"]
         .iter()
         .flat_map(|kind| [(*kind).to_owned(), format!("  cpu: {thousandths}m")]);
-    Said::lines(RESOURCES, lines.collect()).but("of the whole pod, per 100 ms")
+    FormatAnswer::lines(RESOURCES, lines.collect()).but("of the whole pod, per 100 ms")
 }
 
 /// `realtime` is a child of `cpu` if the plan fulfils its requirements.
-fn real_time((role, policy): (&str, Policy), scope: &Scope<'_>) -> Said {
+fn real_time((role, policy): (&str, Policy), scope: &Scope<'_>) -> FormatAnswer {
     let pages = |vnode: &VnodePlan| {
         let memory = vnode.memory.as_ref();
         memory.is_some_and(|memory| memory.page_bytes.is_some()) && Guest::of(vnode).pinned
     };
     match (policy, scope.vnode.is_some_and(pages)) {
         (Policy::Fifo { priority: 1 }, true) if role.starts_with("vcpu") => {
-            Said::lines("cpu", Vec::new()).but("realtime under cpu, for vCPUs")
+            FormatAnswer::lines("cpu", Vec::new()).but("realtime under cpu, for vCPUs")
         }
-        (_, true) => {
-            Said::nothing("realtime gives vCPUs fifo:1, no other threads and no other policy")
-        }
-        (_, false) => Said::nothing(
+        (_, true) => FormatAnswer::nothing(
+            "realtime gives vCPUs fifo:1, no other threads and no other policy",
+        ),
+        (_, false) => FormatAnswer::nothing(
             "realtime needs dedicated CPUs, numa: guestMappingPassthrough and huge pages, and gives vCPUs fifo:1",
         ),
     }

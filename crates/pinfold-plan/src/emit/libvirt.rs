@@ -71,12 +71,12 @@ fn cputune(xml: &mut Xml, (plan, vnode): (&Plan, &VnodePlan), topology: &Topolog
     xml.open("<cputune>");
     // One number per iothread, in the plan's order.
     let mut number = 0_u32;
-    let numbered: Vec<(&ThreadPlan, Option<Place>)> = vnode
+    let numbered: Vec<(&ThreadPlan, Option<PinElement>)> = vnode
         .threads
         .iter()
         .map(|thread| {
             number += u32::from(iothread(thread).is_some());
-            (thread, Place::of(&thread.role, number))
+            (thread, PinElement::of(&thread.role, number))
         })
         .collect();
     for (thread, place) in &numbered {
@@ -110,19 +110,19 @@ fn cputune(xml: &mut Xml, (plan, vnode): (&Plan, &VnodePlan), topology: &Topolog
     xml.close("</cputune>");
 }
 
-fn pin(xml: &mut Xml, thread: &ThreadPlan, place: Option<&Place>) {
+fn pin(xml: &mut Xml, thread: &ThreadPlan, place: Option<&PinElement>) {
     let number = match place {
-        Some(Place::Iothread(number)) => format!(", libvirt's number {number}"),
-        Some(Place::Vcpu(_) | Place::Emulator) | None => String::new(),
+        Some(PinElement::Iothread(number)) => format!(", libvirt's number {number}"),
+        Some(PinElement::Vcpu(_) | PinElement::Emulator) | None => String::new(),
     };
     xml.comment(&format!("{}{number}: {}", thread.role, thread.reason));
     let pus = &thread.pus;
     match place {
-        Some(Place::Vcpu(index)) => {
+        Some(PinElement::Vcpu(index)) => {
             xml.line(&format!("<vcpupin vcpu='{index}' cpuset='{pus}'/>"));
         }
-        Some(Place::Emulator) => xml.line(&format!("<emulatorpin cpuset='{pus}'/>")),
-        Some(Place::Iothread(number)) => {
+        Some(PinElement::Emulator) => xml.line(&format!("<emulatorpin cpuset='{pus}'/>")),
+        Some(PinElement::Iothread(number)) => {
             xml.line(&format!("<iothreadpin iothread='{number}' cpuset='{pus}'/>"));
         }
         None => xml.comment(&format!(
@@ -132,7 +132,7 @@ fn pin(xml: &mut Xml, thread: &ThreadPlan, place: Option<&Place>) {
     }
 }
 
-fn scheduler(xml: &mut Xml, policy: Policy, place: &Place) {
+fn scheduler(xml: &mut Xml, policy: Policy, place: &PinElement) {
     match scheduler_line(policy, place) {
         Ok(Some(line)) => xml.line(&line),
         Ok(None) => {}
@@ -144,7 +144,7 @@ fn scheduler(xml: &mut Xml, policy: Policy, place: &Place) {
 ///
 /// # Errors
 /// A sentence, if libvirt cannot express it.
-pub(super) fn scheduler_line(policy: Policy, place: &Place) -> Result<Option<String>, String> {
+pub(super) fn scheduler_line(policy: Policy, place: &PinElement) -> Result<Option<String>, String> {
     let attributes = match policy {
         Policy::Fifo { priority } => format!("scheduler='fifo' priority='{priority}'"),
         Policy::RoundRobin { priority } => format!("scheduler='rr' priority='{priority}'"),
@@ -160,9 +160,11 @@ pub(super) fn scheduler_line(policy: Policy, place: &Place) -> Result<Option<Str
         }
     };
     Ok(Some(match place {
-        Place::Vcpu(index) => format!("<vcpusched vcpus='{index}' {attributes}/>"),
-        Place::Emulator => format!("<emulatorsched {attributes}/>"),
-        Place::Iothread(number) => format!("<iothreadsched iothreads='{number}' {attributes}/>"),
+        PinElement::Vcpu(index) => format!("<vcpusched vcpus='{index}' {attributes}/>"),
+        PinElement::Emulator => format!("<emulatorsched {attributes}/>"),
+        PinElement::Iothread(number) => {
+            format!("<iothreadsched iothreads='{number}' {attributes}/>")
+        }
     }))
 }
 
@@ -317,13 +319,13 @@ pub(super) fn topology_line(guest: &GuestTopology, (vendor, caches): (Vendor, Ca
 }
 
 /// A role for which libvirt has a pin.
-pub(super) enum Place {
+pub(super) enum PinElement {
     Vcpu(u32),
     Emulator,
     Iothread(u32),
 }
 
-impl Place {
+impl PinElement {
     fn of(role: &Role, iothread: u32) -> Option<Self> {
         match role {
             Role::Vcpu(index) => Some(Self::Vcpu(*index)),

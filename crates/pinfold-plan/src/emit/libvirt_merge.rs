@@ -16,7 +16,7 @@ use pinfold_model::{Plan, Role, Topology, VnodePlan};
 use roxmltree::Node;
 
 use self::edits::Edits;
-use super::libvirt::{Place, comment_text, scheduler_line, tune};
+use super::libvirt::{PinElement, comment_text, scheduler_line, tune};
 use crate::definition::{Mark, NAMESPACE};
 use crate::domain_file::{Domain, DomainError, error_at, is, parse};
 use crate::guest_numa::GuestCell;
@@ -212,7 +212,7 @@ impl<'a, 'x> Merge<'a, 'x> {
     ) {
         let mut lines = Vec::new();
         let mut schedulers = Vec::new();
-        let mut schedule = |place: Place, role: &Role, notes: &mut Vec<String>| {
+        let mut schedule = |place: PinElement, role: &Role, notes: &mut Vec<String>| {
             let Some(policy) = vnode.thread(role).and_then(|thread| thread.policy) else {
                 return;
             };
@@ -225,12 +225,12 @@ impl<'a, 'x> Merge<'a, 'x> {
         for thread in vnode.vcpus() {
             if let Role::Vcpu(index) = thread.role {
                 lines.push(format!("<vcpupin vcpu='{index}' cpuset='{}'/>", thread.pus));
-                schedule(Place::Vcpu(index), &thread.role, &mut self.notes);
+                schedule(PinElement::Vcpu(index), &thread.role, &mut self.notes);
             }
         }
         if let Some(emulator) = vnode.thread(&Role::Emulator) {
             lines.push(format!("<emulatorpin cpuset='{}'/>", emulator.pus));
-            schedule(Place::Emulator, &Role::Emulator, &mut self.notes);
+            schedule(PinElement::Emulator, &Role::Emulator, &mut self.notes);
         }
         for (number, role) in iothreads {
             // An iothread that is not in the plan follows the emulator.
@@ -238,7 +238,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             if let Some(thread) = vnode.thread(role) {
                 lines.push(format!("<iothreadpin iothread='{number}' cpuset='{}'/>", thread.pus));
                 if thread.role != Role::Emulator {
-                    schedule(Place::Iothread(*number), role, &mut self.notes);
+                    schedule(PinElement::Iothread(*number), role, &mut self.notes);
                 }
             }
         }

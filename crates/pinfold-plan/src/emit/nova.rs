@@ -10,7 +10,7 @@ use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodeP
 
 use super::common::{self, Siblings, headline, reserved};
 use super::format::{Format, Syntax};
-use super::said::{Said, Scope};
+use super::said::{FormatAnswer, Scope};
 use crate::guest_numa::{cells, shares};
 use crate::tunables::Tunable;
 
@@ -172,16 +172,16 @@ fn real_time(vnode: &VnodePlan, apart: bool) -> Vec<String> {
 }
 
 /// The extra spec or the line of `nova.conf` for a tunable.
-pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
+pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> FormatAnswer {
     match tunable {
         Tunable::CpuWeight(weight) => {
             let shares = (u64::from(*weight) * 1024 / 100).max(2);
-            Said::lines(FLAVOR, vec![property_line(&format!("quota:cpu_shares={weight}"))])
+            FormatAnswer::lines(FLAVOR, vec![property_line(&format!("quota:cpu_shares={weight}"))])
                 .but(format!("for cgroup v2; on a host with cgroup v1 {shares}"))
         }
         Tunable::CpuQuota(quota) => limit(*quota, scope),
         Tunable::Policy { role, policy } => policy_words((role, *policy), scope),
-        Tunable::Governor(name) => Said::lines(
+        Tunable::Governor(name) => FormatAnswer::lines(
             CONF,
             vec![
                 "# cpu_power_management = true".to_owned(),
@@ -190,15 +190,15 @@ pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
             ],
         )
         .but("of dedicated PUs in use"),
-        Tunable::HugePages(_) => Said::nothing(
+        Tunable::HugePages(_) => FormatAnswer::nothing(
             "the compute node makes its pools at boot; [DEFAULT] reserved_huge_pages keeps some from Nova",
         ),
-        Tunable::Offline(_) => Said::nothing(
+        Tunable::Offline(_) => FormatAnswer::nothing(
             "cpu_power_management_strategy = cpu_state takes dedicated PUs offline that are not in use",
         ),
-        Tunable::Share(_) => Said::nothing("Nova does not use resctrl"),
-        Tunable::Partition(_) => Said::nothing("Nova leaves groups to libvirt"),
-        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
+        Tunable::Share(_) => FormatAnswer::nothing("Nova does not use resctrl"),
+        Tunable::Partition(_) => FormatAnswer::nothing("Nova leaves groups to libvirt"),
+        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
         Tunable::Irq(_)
         | Tunable::NewIrqs(_)
         | Tunable::Workqueues(_)
@@ -209,32 +209,32 @@ pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
         | Tunable::RealTimeThrottle(_)
         | Tunable::MinKhz(_)
         | Tunable::MaxKhz(_)
-        | Tunable::Smt(_) => Said::host(),
+        | Tunable::Smt(_) => FormatAnswer::host(),
     }
 }
 
 /// Nova's quota is per vCPU, the plan's for all threads together.
-fn limit(quota: CpuQuota, scope: &Scope<'_>) -> Said {
+fn limit(quota: CpuQuota, scope: &Scope<'_>) -> FormatAnswer {
     let vcpus = u64::try_from(scope.vcpus()).unwrap_or(u64::MAX).max(1);
     let each = (quota.quota_us / vcpus).max(1000);
     let lines = [
         property_line(&format!("quota:cpu_period={}", quota.period_us)),
         property_line(&format!("quota:cpu_quota={each}")),
     ];
-    Said::lines(FLAVOR, lines.to_vec())
+    FormatAnswer::lines(FLAVOR, lines.to_vec())
         .but(format!("for each of {vcpus} vCPUs, and no limit for the emulator"))
 }
 
-fn policy_words((role, policy): (&str, Policy), scope: &Scope<'_>) -> Said {
+fn policy_words((role, policy): (&str, Policy), scope: &Scope<'_>) -> FormatAnswer {
     let pinned = scope.vnode.is_some_and(pinned);
     match (policy, pinned && role.starts_with("vcpu")) {
         (Policy::Fifo { priority }, true) => {
-            Said::lines(CONF, vec![format!("# realtime_scheduler_priority = {priority}")])
+            FormatAnswer::lines(CONF, vec![format!("# realtime_scheduler_priority = {priority}")])
                 .but("hw:cpu_realtime gives it to vCPUs")
         }
         (_, _) if pinned => {
-            Said::nothing("hw:cpu_realtime gives vCPUs fifo, and no other policy or thread")
+            FormatAnswer::nothing("hw:cpu_realtime gives vCPUs fifo, and no other policy or thread")
         }
-        (_, _) => Said::nothing("hw:cpu_realtime needs dedicated CPUs"),
+        (_, _) => FormatAnswer::nothing("hw:cpu_realtime needs dedicated CPUs"),
     }
 }

@@ -11,7 +11,7 @@ use super::common::{self, headline, plain_name};
 use super::format::{Format, Syntax};
 use super::libvirt::unit;
 use super::qemu::{FUNCTIONS, function, taskset_lines};
-use super::said::{Said, Scope};
+use super::said::{FormatAnswer, Scope};
 use crate::guest_cache::{Vendor, caches};
 use crate::guest_numa::{cells, node_list, shares};
 use crate::tunables::Tunable;
@@ -90,31 +90,31 @@ fn smp(vnode: &VnodePlan, topology: &Topology) -> String {
 }
 
 /// The `qm` options for a tunable.
-pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> Said {
+pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> FormatAnswer {
     match tunable {
         Tunable::CpuWeight(weight) => {
             let shares = (u64::from(*weight) * 1024 / 100).max(2);
-            Said::line(format!("qm set \"$vmid\" --cpuunits {weight}"))
+            FormatAnswer::line(format!("qm set \"$vmid\" --cpuunits {weight}"))
                 .but(format!("for cgroup v2; on a host with cgroup v1 {shares}"))
         }
         Tunable::CpuQuota(CpuQuota { quota_us, period_us }) => {
             let hundredths = (u128::from(*quota_us) * 100).div_ceil(u128::from(*period_us).max(1));
             let limit = format!("{}.{:02}", hundredths / 100, hundredths % 100);
-            Said::line(format!("qm set \"$vmid\" --cpulimit {limit}"))
+            FormatAnswer::line(format!("qm set \"$vmid\" --cpulimit {limit}"))
                 .but("PUs' worth of time; qm has no word for the period, it takes 100 ms")
         }
-        Tunable::Policy { .. } => Said::Elsewhere,
-        Tunable::SamePageMerging(_) => Said::nothing(
+        Tunable::Policy { .. } => FormatAnswer::Elsewhere,
+        Tunable::SamePageMerging(_) => FormatAnswer::nothing(
             "ksmtuned starts and stops it; qm of newer releases keeps one machine out by --allow-ksm 0",
         ),
-        Tunable::HugePages(_) => Said::nothing(
+        Tunable::HugePages(_) => FormatAnswer::nothing(
             "Proxmox makes the pool for a machine with --hugepages when it starts, and frees it after",
         ),
-        Tunable::Share(_) => Said::nothing("Proxmox does not use resctrl"),
-        Tunable::Partition(_) => {
-            Said::nothing("Proxmox starts the machine in a scope that is no cpuset partition")
-        }
-        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
+        Tunable::Share(_) => FormatAnswer::nothing("Proxmox does not use resctrl"),
+        Tunable::Partition(_) => FormatAnswer::nothing(
+            "Proxmox starts the machine in a scope that is no cpuset partition",
+        ),
+        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
         Tunable::Irq(_)
         | Tunable::NewIrqs(_)
         | Tunable::Workqueues(_)
@@ -126,7 +126,7 @@ pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> Said {
         | Tunable::MinKhz(_)
         | Tunable::MaxKhz(_)
         | Tunable::Smt(_)
-        | Tunable::Offline(_) => Said::host(),
+        | Tunable::Offline(_) => FormatAnswer::host(),
     }
 }
 

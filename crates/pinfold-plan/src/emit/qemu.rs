@@ -22,7 +22,7 @@ use self::cpu::Cpu;
 use self::memory::Options;
 use super::common::safe;
 use super::format::{Format, Syntax};
-use super::said::{Said, Scope};
+use super::said::{FormatAnswer, Scope};
 use crate::schema;
 use crate::tunables::Tunable;
 
@@ -184,11 +184,11 @@ fn by_apply(plan: (&Plan, &VnodePlan)) -> Vec<String> {
 const APPLY: &str = "apply";
 
 /// The script's answer for a tunable: all are in the plan that it passes to `pinfold apply`.
-pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> Said {
-    let by_apply = Said::lines(APPLY, Vec::new());
+pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> FormatAnswer {
+    let by_apply = FormatAnswer::lines(APPLY, Vec::new());
     match tunable {
         // chrt can set most of them, also without Pinfold.
-        Tunable::Policy { .. } => Said::Elsewhere,
+        Tunable::Policy { .. } => FormatAnswer::Elsewhere,
         Tunable::Irq(_)
         | Tunable::NewIrqs(_)
         | Tunable::Workqueues(_)

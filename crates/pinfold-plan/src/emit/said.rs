@@ -11,7 +11,7 @@ use crate::tunables::{Tunable, tunables};
 
 /// A format's answer for one tunable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum FormatAnswer {
     /// The format can express it.
     Words {
         /// The section or file of the lines; empty if a text has only one.
@@ -28,7 +28,7 @@ pub(super) enum Said {
     Nothing(String),
 }
 
-impl Said {
+impl FormatAnswer {
     /// Lines for a section or file.
     pub fn lines(place: &'static str, lines: Vec<String>) -> Self {
         Self::Words { place, lines, note: String::new() }
@@ -95,7 +95,7 @@ impl<'a> Scope<'a> {
 /// The answers of one format for all tunables of a plan.
 pub(super) struct Answers {
     /// Each tunable's text form with the answer.
-    all: Vec<(String, Said)>,
+    all: Vec<(String, FormatAnswer)>,
 }
 
 /// A line of a format's text.
@@ -106,7 +106,7 @@ pub(super) enum Line {
 
 impl Answers {
     /// Collects a format's answers for all tunables of the plan.
-    pub fn of(scope: Scope<'_>, words: impl Fn(&Tunable<'_>, &Scope<'_>) -> Said) -> Self {
+    pub fn of(scope: Scope<'_>, words: impl Fn(&Tunable<'_>, &Scope<'_>) -> FormatAnswer) -> Self {
         let answer = |tunable: Tunable<'_>| (safe(&tunable.to_string()), words(&tunable, &scope));
         Self { all: tunables(scope.plan).into_iter().map(answer).collect() }
     }
@@ -115,7 +115,7 @@ impl Answers {
     pub fn lines(&self, wanted: &str) -> Vec<Line> {
         let mut found = Vec::new();
         for (name, said) in &self.all {
-            let Said::Words { place, lines, note } = said else { continue };
+            let FormatAnswer::Words { place, lines, note } = said else { continue };
             if *place != wanted {
                 continue;
             }
@@ -128,7 +128,7 @@ impl Answers {
 
     /// The tunables with lines in one section.
     pub fn names(&self, wanted: &str) -> Vec<String> {
-        let here = |said: &Said| matches!(said, Said::Words { place, .. } if *place == wanted);
+        let here = |said: &FormatAnswer| matches!(said, FormatAnswer::Words { place, .. } if *place == wanted);
         self.all.iter().filter(|(_, said)| here(said)).map(|(name, _)| name.clone()).collect()
     }
 
@@ -145,8 +145,10 @@ impl Answers {
     pub fn missing(&self, format: &str) -> Vec<String> {
         let with = |given: bool| {
             self.all.iter().filter_map(move |(name, said)| match said {
-                Said::Nothing(why) if why.is_empty() != given => Some((name, why)),
-                Said::Nothing(_) | Said::Words { .. } | Said::Elsewhere => None,
+                FormatAnswer::Nothing(why) if why.is_empty() != given => Some((name, why)),
+                FormatAnswer::Nothing(_) | FormatAnswer::Words { .. } | FormatAnswer::Elsewhere => {
+                    None
+                }
             })
         };
         let mut lines: Vec<String> = with(true)

@@ -11,7 +11,7 @@ use pinfold_model::{CpuQuota, IrqPlan, Plan, Policy, Role, Speed, VnodeKind, Vno
 use super::common::{headline, plain_name, reserved};
 use super::format::{Format, Syntax};
 use super::kernel_files::{IRQS, Setting, setting};
-use super::said::{Said, Scope};
+use super::said::{FormatAnswer, Scope};
 use crate::guest_numa::node_list;
 use crate::tunables::Tunable;
 
@@ -113,29 +113,31 @@ const SYSCTL: &str = "sysctl";
 const TMPFILES: &str = "tmpfiles";
 
 /// systemd's setting for a tunable: a property of the slice, or a file that is written at boot.
-pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
+pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> FormatAnswer {
     match tunable {
-        Tunable::CpuWeight(weight) => Said::lines(SLICE, vec![format!("CPUWeight={weight}")])
-            .but("against the other slices below pinfold.slice, whose own weight is 100"),
-        Tunable::CpuQuota(quota) => Said::lines(SLICE, self::quota(*quota)),
+        Tunable::CpuWeight(weight) => {
+            FormatAnswer::lines(SLICE, vec![format!("CPUWeight={weight}")])
+                .but("against the other slices below pinfold.slice, whose own weight is 100")
+        }
+        Tunable::CpuQuota(quota) => FormatAnswer::lines(SLICE, self::quota(*quota)),
         Tunable::Irq(irq) if irq.device == IrqPlan::ALL => {
-            Said::lines(TMPFILES, vec![written(IRQS, &irq.pus.to_string())])
+            FormatAnswer::lines(TMPFILES, vec![written(IRQS, &irq.pus.to_string())])
                 .but("the kernel refuses those that it manages itself")
         }
-        Tunable::Irq(_) => {
-            Said::nothing("a device's interrupts have their numbers only when its driver is loaded")
-        }
+        Tunable::Irq(_) => FormatAnswer::nothing(
+            "a device's interrupts have their numbers only when its driver is loaded",
+        ),
         Tunable::Policy { role, policy } if role.starts_with("task") => service(*policy),
-        Tunable::Policy { .. } => Said::nothing(
+        Tunable::Policy { .. } => FormatAnswer::nothing(
             "CPUSchedulingPolicy= is for all threads of a service; `pinfold apply` gives each its own",
         ),
-        Tunable::Share(_) => {
-            Said::nothing("resctrl divides caches and bandwidth, and systemd has no unit for it")
-        }
-        Tunable::Partition(_) => Said::nothing(
+        Tunable::Share(_) => FormatAnswer::nothing(
+            "resctrl divides caches and bandwidth, and systemd has no unit for it",
+        ),
+        Tunable::Partition(_) => FormatAnswer::nothing(
             "CPUSetPartition= is in the newest releases only, and for all threads of the slice",
         ),
-        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
+        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
         Tunable::NewIrqs(_)
         | Tunable::Workqueues(_)
         | Tunable::NumaBalancing(_)
@@ -151,16 +153,18 @@ pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
         | Tunable::Offline(_) => match setting(tunable, &scope.pus()) {
             Setting::Files(files) => {
                 let lines = files.iter().map(|(path, value)| written(path, value));
-                Said::lines(TMPFILES, lines.collect())
+                FormatAnswer::lines(TMPFILES, lines.collect())
             }
-            Setting::Sysctl(name, value) => Said::lines(SYSCTL, vec![format!("{name} = {value}")]),
-            Setting::Neither => Said::host(),
+            Setting::Sysctl(name, value) => {
+                FormatAnswer::lines(SYSCTL, vec![format!("{name} = {value}")])
+            }
+            Setting::Neither => FormatAnswer::host(),
         },
     }
 }
 
 /// The policy of all tasks of a process group (`systemd.exec(5)`).
-fn service(policy: Policy) -> Said {
+fn service(policy: Policy) -> FormatAnswer {
     let lines = match policy {
         Policy::Other { nice } => {
             vec!["CPUSchedulingPolicy=other".to_owned(), format!("Nice={nice}")]
@@ -172,10 +176,10 @@ fn service(policy: Policy) -> Said {
         Policy::Fifo { priority } => real_time("fifo", priority),
         Policy::RoundRobin { priority } => real_time("rr", priority),
         Policy::Deadline { .. } | Policy::Unknown(_) => {
-            return Said::nothing("CPUSchedulingPolicy= has no such policy");
+            return FormatAnswer::nothing("CPUSchedulingPolicy= has no such policy");
         }
     };
-    Said::lines(SERVICE, lines)
+    FormatAnswer::lines(SERVICE, lines)
 }
 
 fn real_time(policy: &str, priority: u8) -> Vec<String> {

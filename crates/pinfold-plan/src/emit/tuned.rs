@@ -13,7 +13,7 @@ use super::common::safe;
 use super::common::{headline, nothing_kept, plain_name, without_boot_pu};
 use super::format::{Format, Syntax};
 use super::kernel_files::{Setting, WORKQUEUES, WRITEBACK, setting};
-use super::said::{Answers, Said, Scope};
+use super::said::{Answers, FormatAnswer, Scope};
 use crate::boot;
 use crate::text::verb;
 use crate::tunables::Tunable;
@@ -189,29 +189,29 @@ impl Profile {
 }
 
 /// tuned's setting for a tunable, by section; each section is the plugin of that name.
-pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
+pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> FormatAnswer {
     match tunable {
         Tunable::NewIrqs(pus) => {
-            Said::lines(SCHEDULER, vec![format!("default_irq_smp_affinity={pus}")])
+            FormatAnswer::lines(SCHEDULER, vec![format!("default_irq_smp_affinity={pus}")])
         }
         Tunable::TransparentHugePages(when) => {
-            Said::lines(VM, vec![format!("transparent_hugepages={}", when.word())])
+            FormatAnswer::lines(VM, vec![format!("transparent_hugepages={}", when.word())])
         }
-        Tunable::Irq(irq) if irq.device == IrqPlan::ALL => Said::nothing(
+        Tunable::Irq(irq) if irq.device == IrqPlan::ALL => FormatAnswer::nothing(
             "isolated_cores= in [scheduler] moves all interrupts off those PUs, not to PUs of your choice",
         ),
-        Tunable::Irq(_) => {
-            Said::nothing("[irq] takes numbers, which a device has only when its driver is loaded")
-        }
-        Tunable::Policy { .. } => Said::nothing(
+        Tunable::Irq(_) => FormatAnswer::nothing(
+            "[irq] takes numbers, which a device has only when its driver is loaded",
+        ),
+        Tunable::Policy { .. } => FormatAnswer::nothing(
             "[scheduler] group.NAME= matches threads by name and does not restore their masks afterwards",
         ),
-        Tunable::Share(_) => Said::nothing("no plugin for resctrl"),
+        Tunable::Share(_) => FormatAnswer::nothing("no plugin for resctrl"),
         Tunable::CpuWeight(_) | Tunable::CpuQuota(_) => {
-            Said::nothing("it is a property of the machine's group (`--emit systemd`)")
+            FormatAnswer::nothing("it is a property of the machine's group (`--emit systemd`)")
         }
-        Tunable::Partition(_) => Said::nothing("no plugin for cpuset partitions"),
-        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
+        Tunable::Partition(_) => FormatAnswer::nothing("no plugin for cpuset partitions"),
+        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
         Tunable::Workqueues(_)
         | Tunable::NumaBalancing(_)
         | Tunable::SamePageMerging(_)
@@ -225,10 +225,12 @@ pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
         | Tunable::Offline(_) => match setting(tunable, &scope.pus()) {
             Setting::Files(files) => {
                 let lines = files.iter().map(|(path, value)| format!("{path}={value}"));
-                Said::lines(SYSFS, lines.collect())
+                FormatAnswer::lines(SYSFS, lines.collect())
             }
-            Setting::Sysctl(name, value) => Said::lines(SYSCTL, vec![format!("{name}={value}")]),
-            Setting::Neither => Said::host(),
+            Setting::Sysctl(name, value) => {
+                FormatAnswer::lines(SYSCTL, vec![format!("{name}={value}")])
+            }
+            Setting::Neither => FormatAnswer::host(),
         },
     }
 }

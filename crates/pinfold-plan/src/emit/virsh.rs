@@ -11,7 +11,7 @@ use pinfold_model::{Plan, Role, VnodePlan};
 use super::common::safe;
 use super::common::{self, headline};
 use super::format::{Format, Syntax};
-use super::said::{Said, Scope};
+use super::said::{FormatAnswer, Scope};
 use crate::guest_numa::node_list;
 use crate::tunables::Tunable;
 
@@ -82,39 +82,39 @@ pub fn virsh((plan, vnode): (&Plan, &VnodePlan)) -> String {
 }
 
 /// The `virsh` commands for a tunable.
-pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> Said {
+pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> FormatAnswer {
     let set = |what: String| format!("virsh schedinfo --domain \"$domain\" --set {what} \"$@\"");
     match tunable {
         Tunable::CpuWeight(weight) => {
             let shares = (u64::from(*weight) * 1024 / 100).max(2);
-            Said::line(set(format!("cpu_shares={weight}")))
+            FormatAnswer::line(set(format!("cpu_shares={weight}")))
                 .but(format!("for cgroup v2; on a host with cgroup v1 {shares}"))
         }
-        Tunable::CpuQuota(quota) => Said::lines(
+        Tunable::CpuQuota(quota) => FormatAnswer::lines(
             "",
             vec![
                 set(format!("global_period={}", quota.period_us)),
                 set(format!("global_quota={}", quota.quota_us)),
             ],
         ),
-        Tunable::HugePages(pool) => Said::line(format!(
+        Tunable::HugePages(pool) => FormatAnswer::line(format!(
             "virsh allocpages --pagesize {} --pagecount {} --cellno {}",
             pool.page_bytes >> 10,
             pool.pages,
             pool.node
         ))
         .but("of the host, until it reboots"),
-        Tunable::Policy { .. } => Said::Elsewhere,
-        Tunable::Share(_) => Said::nothing(
+        Tunable::Policy { .. } => FormatAnswer::Elsewhere,
+        Tunable::Share(_) => FormatAnswer::nothing(
             "<cachetune> and <memorytune> are in the domain file only (`--emit libvirt`)",
         ),
         Tunable::SamePageMerging(_) => {
-            Said::nothing("virsh node-memory-tune tunes it, but does not start or stop it")
+            FormatAnswer::nothing("virsh node-memory-tune tunes it, but does not start or stop it")
         }
-        Tunable::Partition(_) => Said::nothing(
+        Tunable::Partition(_) => FormatAnswer::nothing(
             "libvirt makes the groups of its domains itself, none of them a cpuset partition",
         ),
-        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
+        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
         Tunable::Irq(_)
         | Tunable::NewIrqs(_)
         | Tunable::Workqueues(_)
@@ -126,7 +126,7 @@ pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> Said {
         | Tunable::MinKhz(_)
         | Tunable::MaxKhz(_)
         | Tunable::Smt(_)
-        | Tunable::Offline(_) => Said::host(),
+        | Tunable::Offline(_) => FormatAnswer::host(),
     }
 }
 

@@ -10,7 +10,7 @@ use pinfold_model::text::counted;
 use pinfold_model::{Command, CpuSet, IsolationScope, Plan, Request, Role, Severity, Topology};
 use roxmltree::Node;
 
-use super::lookup::{LintContext, Lookup};
+use super::lookup::{CpuIndex, LintContext};
 use super::repair::{Parents, Repair};
 use super::target::{self, Target, asks_for_another_place};
 use super::{Diagnostic, Language, Layout, again, memory, of_one, repair};
@@ -182,7 +182,7 @@ pub(super) struct Isolation<'a> {
 impl<'a> Isolation<'a> {
     /// For machines that have the CPUs `held` after the advice is followed: a host has one kernel
     /// command line, for the cores of all of them.
-    pub fn new((lookup, held): (&Lookup<'a>, &CpuSet), conditions: &Request) -> Self {
+    pub fn new((lookup, held): (&CpuIndex<'a>, &CpuSet), conditions: &Request) -> Self {
         let cores = lookup.whole_cores(held).intersection(&lookup.online);
         let host = lookup.online.difference(&cores);
         let kernel_parameters = (!host.is_empty()).then(|| {

@@ -4,7 +4,7 @@ use std::iter::once;
 
 use pinfold_model::{IsolationScope, Plan, Request, Severity, Topology};
 
-use super::lookup::{LintContext, Lookup};
+use super::lookup::{CpuIndex, LintContext};
 use super::{Diagnostic, Layout, of_one, overlap};
 use crate::command;
 
@@ -41,7 +41,7 @@ pub(super) fn without(
 
 /// The faults in a plan.
 fn found(plan: &Plan, (topology, conditions): (&Topology, &Request)) -> Vec<Diagnostic> {
-    let lookup = Lookup::of(topology, conditions);
+    let lookup = CpuIndex::of(topology, conditions);
     let layouts = Layout::of_plan(plan, "");
     let views: Vec<_> = layouts.iter().map(|layout| LintContext::of(layout, &lookup)).collect();
     let mut flaws: Vec<Diagnostic> = views.iter().flat_map(|view| of_one(view, None)).collect();

@@ -2,7 +2,7 @@
 
 use pinfold_model::{Request, Severity, Topology};
 
-use super::lookup::{LintContext, Lookup};
+use super::lookup::{CpuIndex, LintContext};
 use super::{Diagnostic, Layout, advice, of_one, repair};
 use crate::domain_file::DomainError;
 
@@ -11,7 +11,7 @@ const ROUNDS: usize = 3;
 
 /// A domain file after its repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fixed {
+pub struct RepairedFile {
     /// The file; if it has no warning, the unchanged input.
     pub text: String,
     /// The faults that were repaired, worst first.
@@ -32,10 +32,14 @@ pub fn fix(
     source: &str,
     topology: &Topology,
     conditions: &Request,
-) -> Result<Fixed, DomainError> {
-    let lookup = Lookup::of(topology, conditions);
-    let mut fixed =
-        Fixed { text: xml.to_owned(), done: Vec::new(), left: Vec::new(), notes: Vec::new() };
+) -> Result<RepairedFile, DomainError> {
+    let lookup = CpuIndex::of(topology, conditions);
+    let mut fixed = RepairedFile {
+        text: xml.to_owned(),
+        done: Vec::new(),
+        left: Vec::new(),
+        notes: Vec::new(),
+    };
     for round in 0..=ROUNDS {
         let layout = Layout::of_text(&fixed.text, source)?;
         let view = LintContext::of(&layout, &lookup);

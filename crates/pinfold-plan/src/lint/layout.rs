@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, Role, Tid, VnodePlan};
 
 use crate::definition;
-use crate::domain_file::{Board, Domain, DomainError, Memnode, Place, Placed, Target};
+use crate::domain_file::{Board, Domain, DomainError, Located, Memnode, Place, Target};
 
 /// The language in which a placement and its corrections are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub struct Layout {
     /// Bindings of its memory; empty if it is not bound.
     pub memory: Vec<MemoryOf>,
     /// Size of its memory in bytes, if known.
-    pub bytes: Option<Placed<u64>>,
+    pub bytes: Option<Located<u64>>,
     /// Location of its memory, if it is running.
     pub pages: Option<Pages>,
     /// The CPUs for the host's own tasks, if the layout specifies them.
@@ -172,7 +172,7 @@ impl Layout {
             memory: memory_of_domain(domain),
             bytes: domain
                 .memory_bytes
-                .map(|value| Placed { value, place: domain.memory_place.clone() }),
+                .map(|value| Located { value, place: domain.memory_place.clone() }),
             pages: None,
             housekeeping: None,
             exclusive: CpuSet::new(),
@@ -234,7 +234,7 @@ fn of_vnode((plan, vnode): (&Arc<Plan>, &VnodePlan), index: usize, source: &str)
         cells: vec![CpuSet::new(); nodes],
         memory: memory.collect(),
         bytes: bytes
-            .map(|value| Placed { value, place: place(format!("memory.size_bytes: {value}")) }),
+            .map(|value| Located { value, place: place(format!("memory.size_bytes: {value}")) }),
         pages: None,
         housekeeping: Some(plan.housekeeping.clone()),
         exclusive: plan.exclusive.clone(),

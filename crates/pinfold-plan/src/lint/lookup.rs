@@ -10,7 +10,7 @@ use crate::avoidable::{Choice, Pins};
 use crate::domain_file::Place;
 
 /// A topology indexed by CPU.
-pub(super) struct Lookup<'t> {
+pub(super) struct CpuIndex<'t> {
     pub topology: &'t Topology,
     pub online: CpuSet,
     /// The CPUs that a pin may use: online and allowed.
@@ -25,7 +25,7 @@ pub(super) struct Lookup<'t> {
     index: Index<'t>,
 }
 
-impl<'t> Lookup<'t> {
+impl<'t> CpuIndex<'t> {
     pub fn of(topology: &'t Topology, conditions: &Request) -> Self {
         let online = topology.online();
         let usable = online.intersection(&topology.allowed);
@@ -100,7 +100,7 @@ fn sorted<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<K> {
 /// One layout on a topology.
 pub(super) struct LintContext<'a, 't> {
     pub layout: &'a Layout,
-    pub lookup: &'a Lookup<'t>,
+    pub lookup: &'a CpuIndex<'t>,
     /// The CPUs of all vCPUs whose mask is a part of the host.
     pub held: CpuSet,
     /// The CPUs of vCPUs that may run on one CPU only.
@@ -108,7 +108,7 @@ pub(super) struct LintContext<'a, 't> {
 }
 
 impl<'a, 't> LintContext<'a, 't> {
-    pub fn of(layout: &'a Layout, lookup: &'a Lookup<'t>) -> Self {
+    pub fn of(layout: &'a Layout, lookup: &'a CpuIndex<'t>) -> Self {
         let masks: Vec<&CpuSet> = vcpu_pins(layout)
             .filter_map(|pin| pin.pus.as_ref())
             .filter(|pus| !lookup.usable.is_subset(pus))

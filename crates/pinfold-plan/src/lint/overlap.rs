@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use pinfold_model::{CoreId, CpuSet, PuId, Severity};
 
 use super::Diagnostic;
-use super::lookup::{LintContext, Lookup, cpus, places};
+use super::lookup::{CpuIndex, LintContext, cpus, places};
 use crate::domain_file::Place;
 use crate::text::verb;
 
@@ -20,7 +20,7 @@ type Claimants = Vec<usize>;
 
 pub(super) fn check(
     views: &[&LintContext<'_, '_>],
-    lookup: &Lookup<'_>,
+    lookup: &CpuIndex<'_>,
     flaws: &mut Vec<Diagnostic>,
 ) {
     if views.len() < 2 {
@@ -37,7 +37,7 @@ pub(super) fn check(
     };
     let by_pu = by_pu(views);
     for (claimants, pus) in grouped(by_pu.iter().map(|(pu, claimants)| (claimants, *pu))) {
-        flaws.push(pus_twice(&Among::of(views, claimants), &pus, &instead));
+        flaws.push(pus_twice(&InvolvedMachines::of(views, claimants), &pus, &instead));
     }
     let by_core = by_core(views, lookup);
     // A CPU that all of a core's machines use was already reported.
@@ -51,7 +51,7 @@ pub(super) fn check(
         |(core, claimants)| lookup.topology.core(*core).pus.iter().map(move |pu| (claimants, pu)),
     );
     for (claimants, pus) in grouped(open) {
-        flaws.push(cores_twice(&Among::of(views, claimants), &pus, &instead));
+        flaws.push(cores_twice(&InvolvedMachines::of(views, claimants), &pus, &instead));
     }
 }
 
@@ -67,7 +67,7 @@ fn by_pu(views: &[&LintContext<'_, '_>]) -> BTreeMap<PuId, Claimants> {
 }
 
 /// The machines with a vCPU that is pinned to one CPU of this core.
-fn by_core(views: &[&LintContext<'_, '_>], lookup: &Lookup<'_>) -> BTreeMap<CoreId, Claimants> {
+fn by_core(views: &[&LintContext<'_, '_>], lookup: &CpuIndex<'_>) -> BTreeMap<CoreId, Claimants> {
     let mut found: BTreeMap<CoreId, Claimants> = BTreeMap::new();
     for (index, view) in views.iter().enumerate() {
         for pu in view.tight.iter().filter_map(|pu| lookup.pu(pu)) {
@@ -95,12 +95,12 @@ fn grouped<'c>(
 }
 
 /// The machines of a flaw.
-pub(super) struct Among<'v, 'a, 't> {
+pub(super) struct InvolvedMachines<'v, 'a, 't> {
     named: Vec<&'v LintContext<'a, 't>>,
     count: usize,
 }
 
-impl<'v, 'a, 't> Among<'v, 'a, 't> {
+impl<'v, 'a, 't> InvolvedMachines<'v, 'a, 't> {
     /// Those machines of the list with these indexes.
     pub fn of(views: &[&'v LintContext<'a, 't>], claimants: &[usize]) -> Self {
         let named =
@@ -148,7 +148,7 @@ impl<'v, 'a, 't> Among<'v, 'a, 't> {
     }
 }
 
-fn pus_twice(machines: &Among<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Diagnostic {
+fn pus_twice(machines: &InvolvedMachines<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Diagnostic {
     let carry = verb(pus, "carries", "carry");
     let what = format!("{} {carry} vCPUs of {}", cpus(pus), machines.names());
     let mut flaw = machines.flaw("pu-used-twice", what);
@@ -160,7 +160,7 @@ fn pus_twice(machines: &Among<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Diagn
     flaw
 }
 
-fn cores_twice(machines: &Among<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Diagnostic {
+fn cores_twice(machines: &InvolvedMachines<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Diagnostic {
     let own = |view: &LintContext<'_, '_>| {
         format!("{:?} on {}", view.layout.name, cpus(&view.tight.intersection(pus)))
     };

@@ -24,7 +24,7 @@ const SHARED: usize = 5;
 
 /// A thread that is pinned to a CPU.
 #[derive(Clone, PartialEq, Eq)]
-enum Occupant {
+enum PinnedThread {
     /// A vCPU: the machine's name if there are several, and the vCPU's number.
     Vcpu(String, u32),
     Other(String),
@@ -33,7 +33,7 @@ enum Occupant {
 /// A CPU with its threads.
 struct Cell {
     cpu: u32,
-    occupants: Vec<Occupant>,
+    occupants: Vec<PinnedThread>,
     is_isolated: bool,
 }
 
@@ -102,7 +102,7 @@ fn core_row(layouts: &[Layout], core: &Core, topology: &Topology) -> CoreRow {
 }
 
 /// The threads pinned to a CPU, in the order of the pins.
-fn occupants(layouts: &[Layout], cpu: PuId, topology: &Topology) -> Vec<Occupant> {
+fn occupants(layouts: &[Layout], cpu: PuId, topology: &Topology) -> Vec<PinnedThread> {
     let mut found = Vec::new();
     for layout in layouts {
         let name = if layouts.len() > 1 { format!("{}/", layout.name) } else { String::new() };
@@ -110,12 +110,12 @@ fn occupants(layouts: &[Layout], cpu: PuId, topology: &Topology) -> Vec<Occupant
             pin.pus.as_ref().is_some_and(|pus| pus.contains(cpu) && pus.len() < topology.pus.len())
         });
         found.extend(here.map(|pin| match &pin.role {
-            Role::Vcpu(index) => Occupant::Vcpu(name.clone(), *index),
+            Role::Vcpu(index) => PinnedThread::Vcpu(name.clone(), *index),
             role @ (Role::Emulator
             | Role::Iothread(_)
             | Role::Vhost(_)
             | Role::Worker
-            | Role::Task) => Occupant::Other(format!("{name}{}", role.short())),
+            | Role::Task) => PinnedThread::Other(format!("{name}{}", role.short())),
         }));
     }
     found
@@ -147,7 +147,7 @@ fn steps(a: &CoreRow, b: &CoreRow) -> Option<Vec<i64>> {
         steps.push(step(a.cpu, b.cpu));
         for pair in a.occupants.iter().zip(&b.occupants) {
             match pair {
-                (Occupant::Vcpu(of, from), Occupant::Vcpu(also, to)) if of == also => {
+                (PinnedThread::Vcpu(of, from), PinnedThread::Vcpu(also, to)) if of == also => {
                     steps.push(step(*from, *to));
                 }
                 (a, b) if a == b => {}
@@ -185,8 +185,8 @@ fn cells(group: &[CoreRow]) -> Vec<String> {
 /// cores have the same vCPUs, as those that float have, neighbours by number are one part.
 fn names(first: &Cell, group: &[&Cell]) -> Vec<String> {
     let vcpu = |cell: &Cell, at: usize| match cell.occupants.get(at) {
-        Some(Occupant::Vcpu(_, vcpu)) => Some(*vcpu),
-        Some(Occupant::Other(_)) | None => None,
+        Some(PinnedThread::Vcpu(_, vcpu)) => Some(*vcpu),
+        Some(PinnedThread::Other(_)) | None => None,
     };
     let is_same = |at: usize| group.iter().all(|cell| vcpu(cell, at) == vcpu(first, at));
     let mut names: Vec<String> = Vec::new();
@@ -194,9 +194,9 @@ fn names(first: &Cell, group: &[&Cell]) -> Vec<String> {
     while let Some(occupant) = first.occupants.get(at) {
         let mut end = at + 1;
         match occupant {
-            Occupant::Vcpu(name, number) => {
+            PinnedThread::Vcpu(name, number) => {
                 let follows = |end: usize| {
-                    let next = Occupant::Vcpu(name.clone(), number + narrow(end - at));
+                    let next = PinnedThread::Vcpu(name.clone(), number + narrow(end - at));
                     is_same(at) && is_same(end) && first.occupants.get(end) == Some(&next)
                 };
                 while follows(end) {
@@ -208,7 +208,7 @@ fn names(first: &Cell, group: &[&Cell]) -> Vec<String> {
                 };
                 names.push(format!("{name}vCPU {}", numbers(&all)));
             }
-            Occupant::Other(name) => names.push(name.clone()),
+            PinnedThread::Other(name) => names.push(name.clone()),
         }
         at = end;
     }

@@ -7,7 +7,7 @@ use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, NodeId, PuId, Severity};
 
 use super::lookup::{LintContext, spoken};
-use super::overlap::Among;
+use super::overlap::InvolvedMachines;
 use super::{Diagnostic, Language, MemoryOf};
 use crate::capacity::{Demand, Excess, excesses, room};
 use crate::domain_file::{Domain, Place};
@@ -168,7 +168,7 @@ fn memory_together(
     excess: &Excess,
     bytes: &dyn Fn(usize) -> u64,
 ) -> Diagnostic {
-    let machines = Among::of(views, claimants);
+    let machines = InvolvedMachines::of(views, claimants);
     let at = match &excess.nodes {
         Some(nodes) => format!("bound to node {}, where this host has", node_list(nodes)),
         None => "and this host has".to_owned(),
@@ -236,7 +236,7 @@ fn vcpus_together(views: &[&LintContext<'_, '_>]) -> Option<Diagnostic> {
         return None;
     }
     let claimants: Vec<usize> = (0..views.len()).collect();
-    let machines = Among::of(views, &claimants);
+    let machines = InvolvedMachines::of(views, &claimants);
     let what = format!(
         "the machines {} have {} together, and this host has {} for them",
         machines.names(),

@@ -11,7 +11,7 @@ use pinfold_model::{
     Role, Severity, ThreadPlan, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
-use super::lookup::{LintContext, Lookup, is_real_time};
+use super::lookup::{CpuIndex, LintContext, is_real_time};
 use super::{Diagnostic, Language, Layout, MemoryOf, cores, memory, placement, repair, resized};
 use crate::domain_file::{Domain, DomainError};
 use crate::emit;
@@ -103,7 +103,7 @@ fn unnamed(plan: Plan) -> Plan {
 }
 
 /// Faults worse than a note in a layout's placement, except those that no placement changes.
-fn faults(layout: &Layout, lookup: &Lookup<'_>, known: &[&str]) -> Vec<Diagnostic> {
+fn faults(layout: &Layout, lookup: &CpuIndex<'_>, known: &[&str]) -> Vec<Diagnostic> {
     let mut flaws = placement(&LintContext::of(layout, lookup), None);
     flaws.retain(|flaw| {
         flaw.severity >= Severity::Warning && flaw.repairs.is_empty() && !known.contains(&flaw.name)
@@ -112,7 +112,7 @@ fn faults(layout: &Layout, lookup: &Lookup<'_>, known: &[&str]) -> Vec<Diagnosti
 }
 
 /// A layout whose memory the plan left unbound, with the memory bound to the nodes of its vCPUs.
-fn bound(layout: &Layout, lookup: &Lookup<'_>) -> Option<Layout> {
+fn bound(layout: &Layout, lookup: &CpuIndex<'_>) -> Option<Layout> {
     let repair = memory::binding(&LintContext::of(layout, lookup))?;
     let text = repair::apply(layout.text.as_deref()?, [&repair]).ok()?;
     Layout::of_text(&text, &layout.source).ok()

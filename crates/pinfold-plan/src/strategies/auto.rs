@@ -49,7 +49,7 @@ fn despite(why: String) -> String {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let mut passed = Passed::default();
+    let mut passed = SkippedStrategies::default();
     let (mut costly, mut noted): (Option<Plan>, Option<Plan>) = (None, None);
     let (mut refusal, mut short): (Option<PlanError>, Option<PlanError>) = (None, None);
     for (strategy, why) in rules(&ground, request).into_iter().chain(others(request)) {
@@ -98,7 +98,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 
 /// Why strategies were not selected; those with the same reason are named together.
 #[derive(Default)]
-struct Passed {
+struct SkippedStrategies {
     reasons: Vec<(Reason, Vec<&'static str>)>,
 }
 
@@ -110,7 +110,7 @@ enum Reason {
     Warns(String),
 }
 
-impl Passed {
+impl SkippedStrategies {
     fn is_empty(&self) -> bool {
         self.reasons.is_empty()
     }
@@ -135,7 +135,7 @@ impl Passed {
     }
 }
 
-impl Display for Passed {
+impl Display for SkippedStrategies {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         for (place, (reason, names)) in self.reasons.iter().enumerate() {
             out.write_str(if place == 0 { "" } else { "; " })?;

@@ -27,8 +27,8 @@ use crate::available::{AvailableCpus, HostShare};
 use crate::available_core::AvailableCore;
 use crate::exclusive_cores::{Terms, enclose, host_beside};
 use crate::guest::GuestSmt;
-use crate::home::Home;
-use crate::plan_builder::{Ended, PlanBuilder, ground_beside};
+use crate::home::EmulatorCpus;
+use crate::plan_builder::{PlacedPlan, PlanBuilder, ground_beside};
 use crate::select::Count;
 use crate::text::{pus_text, verb};
 use crate::validate::faults;
@@ -89,7 +89,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     }
 }
 
-fn with_host(enclave: &mut VnodeBuilder<'_>, home: &Home) {
+fn with_host(enclave: &mut VnodeBuilder<'_>, home: &EmulatorCpus) {
     enclave.emulator(&home.pus, || {
         format!(
             "the emulator runs on {} {} with the host's tasks: every other thread of the cores in \
@@ -266,7 +266,7 @@ fn vcpu_reason(
 }
 
 /// A finding about the siblings of the vCPUs' CPUs: there are none, or some stay idle.
-fn smt(ground: &AvailableCpus<'_>, ended: &Ended<'_>) -> Option<Finding> {
+fn smt(ground: &AvailableCpus<'_>, ended: &PlacedPlan<'_>) -> Option<Finding> {
     let carried = ended.carried();
     let spots = || carried.iter().filter_map(|pu| ground.spot_of(pu));
     if spots().all(|spot| spot.pus.len() == 1) {

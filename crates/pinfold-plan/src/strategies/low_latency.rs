@@ -19,7 +19,7 @@ use crate::available::{AvailableCpus, HostShare};
 use crate::available_core::AvailableCore;
 use crate::exclusive_cores::{ExclusiveCores, Terms, enclose, host_beside};
 use crate::guest::GuestSmt;
-use crate::home::{Home, HomeKind};
+use crate::home::{EmulatorCpus, HomeKind};
 use crate::plan_builder::{PlanBuilder, ground_beside};
 use crate::select::Count;
 use crate::text::pus_text;
@@ -135,7 +135,7 @@ fn beside_vcpus(enclave: &mut VnodeBuilder<'_>, enclosure: &ExclusiveCores<'_>, 
     });
 }
 
-fn with_host(enclave: &mut VnodeBuilder<'_>, home: &Home, unbalanced: bool) {
+fn with_host(enclave: &mut VnodeBuilder<'_>, home: &EmulatorCpus, unbalanced: bool) {
     enclave.emulator(&home.pus, || {
         let why = match home.kind {
             _ if unbalanced => "because the kernel does not spread threads over isolated siblings",
@@ -147,7 +147,7 @@ fn with_host(enclave: &mut VnodeBuilder<'_>, home: &Home, unbalanced: bool) {
 }
 
 /// The finding about an emulator that shares CPUs with the host's tasks, if that has a cost.
-fn no_siblings(home: &Home, unbalanced: bool, policy: Option<Policy>) -> Option<Finding> {
+fn no_siblings(home: &EmulatorCpus, unbalanced: bool, policy: Option<Policy>) -> Option<Finding> {
     let rights = match policy {
         Some(policy) => format!(
             "; it does not get {policy} there, because a real-time thread could keep the host's \

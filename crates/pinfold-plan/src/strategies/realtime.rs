@@ -26,7 +26,7 @@ use crate::boot;
 use crate::exclusive_cores::host_beside;
 use crate::guest::GuestSmt;
 use crate::pins;
-use crate::plan_builder::{Ended, Limits, PlanBuilder, ground_beside};
+use crate::plan_builder::{Limits, PlacedPlan, PlanBuilder, ground_beside};
 use crate::request_check::nodes_of;
 use crate::select::{Count, Pool, Selection};
 use crate::text::pus_text;
@@ -48,7 +48,7 @@ const WHY: &str = "each vCPU needs a core of its own on one node, where another 
                    housekeeping";
 
 /// The cores of a node for vCPUs.
-struct Room {
+struct NodeCores {
     node: Option<NodeId>,
     /// Its cores without the host's.
     cores: Vec<AvailableCore>,
@@ -58,7 +58,7 @@ struct Room {
 
 /// A node from which cores are taken.
 struct Open<'r> {
-    room: &'r Room,
+    room: &'r NodeCores,
     pool: Pool<'r>,
     isolated: usize,
     memory_left: u64,
@@ -132,7 +132,7 @@ fn on_cores<'a>(
 }
 
 /// The CPUs that the plan's kernel parameters isolate.
-fn kept(ground: &AvailableCpus<'_>, request: &Request, ended: &Ended<'_>) -> CpuSet {
+fn kept(ground: &AvailableCpus<'_>, request: &Request, ended: &PlacedPlan<'_>) -> CpuSet {
     let of = |exclusive: &CpuSet| {
         let housekeeping = ground.hostable.difference(exclusive);
         boot::kept_for(ended.vnodes, (exclusive, &housekeeping), ground.topology)
@@ -148,7 +148,7 @@ fn rooms(
     ground: &AvailableCpus<'_>,
     host: &HostShare,
     is_for_vcpus: impl Fn(&AvailableCore) -> bool,
-) -> Vec<Room> {
+) -> Vec<NodeCores> {
     let others = ground.without(host);
     let nodes: BTreeSet<Option<NodeId>> = others.iter().map(|spot| spot.node).collect();
     let room = |node: Option<NodeId>| {
@@ -168,7 +168,7 @@ fn rooms(
         cores.retain(&is_for_vcpus);
         let known = ground.topology.nodes.iter().find(|known| Some(known.id) == node);
         let memory_bytes = known.map_or(0, |node| node.memory_bytes);
-        (!cores.is_empty()).then_some(Room { node, cores, memory_bytes, with_host })
+        (!cores.is_empty()).then_some(NodeCores { node, cores, memory_bytes, with_host })
     };
     nodes.into_iter().filter_map(room).collect()
 }
@@ -221,7 +221,7 @@ fn take<'r>(
 }
 
 impl<'r> Open<'r> {
-    fn new(room: &'r Room, host: &HostShare) -> Self {
+    fn new(room: &'r NodeCores, host: &HostShare) -> Self {
         Self {
             pool: Pool::new(&room.cores, Count::Cores, Some(host)),
             isolated: room.cores.iter().filter(|spot| spot.isolated).count(),

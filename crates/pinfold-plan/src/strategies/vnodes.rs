@@ -109,7 +109,7 @@ fn what_groups_share<'a>(
 }
 
 /// The cores that one group needs.
-struct Wish {
+struct GroupCores {
     place: usize,
     cores: usize,
     speed: Speed,
@@ -118,10 +118,10 @@ struct Wish {
 }
 
 /// The groups' needs in the order in which they choose.
-fn wanted(draft: &PlanBuilder<'_>, counts: Vec<usize>) -> Vec<Wish> {
+fn wanted(draft: &PlanBuilder<'_>, counts: Vec<usize>) -> Vec<GroupCores> {
     let wish = |place: usize| match &draft.vnode(place).work {
         Work::Vm(_) => None,
-        Work::Processes { speed, .. } => Some(Wish {
+        Work::Processes { speed, .. } => Some(GroupCores {
             place,
             cores: counts.get(place).copied()?,
             speed: *speed,
@@ -162,7 +162,7 @@ fn frequency_domains<'g>(
 fn apart<'g>(
     ground: &AvailableCpus<'_>,
     cores: &'g [AvailableCore],
-    wanted: &[Wish],
+    wanted: &[GroupCores],
 ) -> Option<Vec<Vec<&'g AvailableCore>>> {
     let mut fresh = frequency_domains(ground, cores).into_iter();
     // Remaining cores of partly used domains, by speed.
@@ -184,7 +184,7 @@ fn apart<'g>(
 fn near<'g>(
     candidates: &'g [AvailableCore],
     host: &HostShare,
-    wanted: &[Wish],
+    wanted: &[GroupCores],
 ) -> Vec<Vec<&'g AvailableCore>> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     let cores = |place: &usize| wanted.get(*place).map_or(0, |wish| wish.cores);

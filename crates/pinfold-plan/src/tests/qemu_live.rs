@@ -16,7 +16,7 @@ use crate::emit::qemu;
 use crate::{plan, schema};
 
 /// One vCPU on the second CPU that this process may use, the emulator on the first.
-struct Stage {
+struct LiveMachine {
     script: String,
     layout: Plan,
     first: PuId,
@@ -24,12 +24,12 @@ struct Stage {
 }
 
 /// `thread` is the value for QEMU's `-accel tcg,thread=`.
-fn stage(thread: &str) -> Option<Stage> {
+fn stage(thread: &str) -> Option<LiveMachine> {
     stage_under(&[], thread)
 }
 
 /// The same with a wrapper that starts QEMU.
-fn stage_under(wrapper: &[&str], thread: &str) -> Option<Stage> {
+fn stage_under(wrapper: &[&str], thread: &str) -> Option<LiveMachine> {
     let Some(program) = process::find_program("qemu-system-x86_64") else {
         eprintln!("skipped: qemu-system-x86_64 is not installed");
         return None;
@@ -50,7 +50,7 @@ fn stage_under(wrapper: &[&str], thread: &str) -> Option<Stage> {
     argv.extend(words(&[&program, "-nodefaults", "-m", "64", "-display", "none"]));
     argv.extend(["-accel".to_owned(), format!("tcg,thread={thread}")]);
     argv.extend(words(&["-name", "guest=vm", "-object", "iothread,id=disk"]));
-    Some(Stage {
+    Some(LiveMachine {
         script: qemu(&layout, &machine.build(), &parse(&argv)).unwrap(),
         layout,
         first,

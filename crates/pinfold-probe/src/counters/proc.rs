@@ -9,7 +9,7 @@ use crate::roles::read_migrations;
 /// The cumulative statistics of one thread at one moment; `None` where the kernel does not have
 /// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct ThreadTotals {
     pub(super) start_time: u64,
     pub(super) run_ns: Option<u64>,
     pub(super) migrations: Option<u64>,
@@ -18,7 +18,7 @@ pub(super) struct Standing {
 }
 
 /// Reads the statistics of a thread; `None` if it has ended.
-pub(super) fn read(host: &dyn Host, tid: Tid) -> Result<Option<Standing>, HostError> {
+pub(super) fn read(host: &dyn Host, tid: Tid) -> Result<Option<ThreadTotals>, HostError> {
     match read_all(host, tid) {
         Ok(standing) => Ok(Some(standing)),
         Err(error) if error.is_gone() && !host.exists(&paths::task_stat(tid, tid)) => Ok(None),
@@ -26,7 +26,7 @@ pub(super) fn read(host: &dyn Host, tid: Tid) -> Result<Option<Standing>, HostEr
     }
 }
 
-fn read_all(host: &dyn Host, tid: Tid) -> Result<Standing, HostError> {
+fn read_all(host: &dyn Host, tid: Tid) -> Result<ThreadTotals, HostError> {
     let path = paths::task_stat(tid, tid);
     let text = host.read_text(&path)?;
     let stat = proc_stat::parse(&text).map_err(|error| error.at(&path))?;
@@ -40,7 +40,7 @@ fn read_all(host: &dyn Host, tid: Tid) -> Result<Standing, HostError> {
         Err(error) => return Err(error),
     };
     let switches = status.voluntary_switches.zip(status.involuntary_switches);
-    Ok(Standing {
+    Ok(ThreadTotals {
         start_time: stat.start_time,
         run_ns,
         migrations: read_migrations(host, tid, tid)?,
@@ -66,8 +66,12 @@ pub(super) fn has(quantity: Quantity) -> bool {
 }
 
 /// The difference, summed over all threads that still exist.
-pub(super) fn since(quantity: Quantity, pairs: &[(Standing, Standing)], why: String) -> Outcome {
-    let (source, of): (Source, fn(&Standing) -> Option<u64>) = match quantity {
+pub(super) fn since(
+    quantity: Quantity,
+    pairs: &[(ThreadTotals, ThreadTotals)],
+    why: String,
+) -> Outcome {
+    let (source, of): (Source, fn(&ThreadTotals) -> Option<u64>) = match quantity {
         Quantity::RunTime => (Source::Schedstat, |one| one.run_ns),
         Quantity::Migrations => (Source::Sched, |one| one.migrations),
         Quantity::ContextSwitches => (Source::Status, |one| one.switches),

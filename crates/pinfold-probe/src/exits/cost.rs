@@ -7,7 +7,7 @@
 //! event is the difference of a pair divided by the number of events that the kernel processed in a
 //! run.
 
-use pinfold_host::{Clock, ExitCounter, ExitScope, Host, Ran, Work};
+use pinfold_host::{Clock, ExitCounter, ExitScope, Host, VcpuRun, Work};
 
 use super::ExitsError;
 
@@ -59,7 +59,7 @@ pub trait MicroRunner {
     ///
     /// # Errors
     /// [`ExitsError`] if the run fails or does something else.
-    fn run(&mut self, work: Work) -> Result<Ran, ExitsError>;
+    fn run(&mut self, work: Work) -> Result<VcpuRun, ExitsError>;
 }
 
 /// Measures the overhead on a live micro-guest, for this kind of observation.
@@ -215,14 +215,14 @@ mod tests {
         assert!(summary(&[Pair { events: 0, ..pairs[0] }; 15], 100).is_none(), "nothing fired");
     }
 
-    struct Here(MicroGuest);
+    struct ThreadVcpu(MicroGuest);
 
-    impl MicroRunner for Here {
+    impl MicroRunner for ThreadVcpu {
         fn thread(&self) -> Tid {
             process::own_tid()
         }
 
-        fn run(&mut self, work: Work) -> Result<Ran, ExitsError> {
+        fn run(&mut self, work: Work) -> Result<VcpuRun, ExitsError> {
             Ok(self.0.run(work)?)
         }
     }
@@ -231,7 +231,7 @@ mod tests {
     fn it_is_measured_on_a_live_guest() {
         let host = LiveHost::new().unwrap();
         let mut guest = match MicroGuest::new() {
-            Ok(guest) => Here(guest),
+            Ok(guest) => ThreadVcpu(guest),
             Err(error) => {
                 println!("skipped: no KVM here: {error}");
                 return;
@@ -239,7 +239,7 @@ mod tests {
         };
         let work = Work { out: 5, ..Work::default() };
         let thread = super::super::VcpuThread { vcpu: 0, task: task(&host) };
-        let look = match super::super::Look::begin(&host, &[thread]) {
+        let look = match super::super::EventSurvey::begin(&host, &[thread]) {
             Ok(look) => look,
             Err(error) => {
                 println!("skipped: {error}");

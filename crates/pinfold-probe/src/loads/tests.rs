@@ -10,7 +10,7 @@ use crate::pinload::Pinload;
 const LIMIT_NS: u64 = 600_000_000_000;
 
 fn spec(kind: LoadKind) -> LoadSpec {
-    LoadSpec { kind, threads: 1, life: Life::Limited(LIMIT_NS) }
+    LoadSpec { kind, threads: 1, life: LoadDuration::Limited(LIMIT_NS) }
 }
 
 fn program() -> (tempfile::TempDir, Pinload) {
@@ -33,7 +33,8 @@ fn eventually<T>(mut answer: impl FnMut() -> Option<T>) -> T {
 fn arguments() {
     let check = |kind, expected: &str| assert_eq!(spec(kind).argv().join(" "), expected);
     check(LoadKind::Cpu, "load cpu --threads 1 --seconds 600.000000000 --supervised");
-    let burner = LoadSpec { life: Life::Vouched { silence_ns: 90_000_000 }, ..spec(LoadKind::Cpu) };
+    let burner =
+        LoadSpec { life: LoadDuration::Vouched { silence_ns: 90_000_000 }, ..spec(LoadKind::Cpu) };
     let expected = "load cpu --threads 1 --silence 0.090000000 --supervised";
     assert_eq!(burner.argv().join(" "), expected);
     assert_eq!(burner.life.beat(), Duration::from_millis(30));

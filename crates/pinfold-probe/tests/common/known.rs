@@ -8,13 +8,13 @@ use pinfold_host::process::{Child, Spawn, Stdio, capture};
 use super::PATIENCE;
 
 /// The program, waiting at its gate.
-pub struct Known {
+pub struct KnownProgram {
     pub child: Child,
     answers: BufReader<ChildStdout>,
     _folder: tempfile::TempDir,
 }
 
-impl Known {
+impl KnownProgram {
     /// Compiles and starts it.
     pub fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();

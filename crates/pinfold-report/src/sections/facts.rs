@@ -3,7 +3,7 @@
 use pinfold_model::{Source, Topology, shown_parameters};
 
 use crate::format;
-use crate::page::{CandidateKind, Page, Stage};
+use crate::page::{CandidateKind, Page, ReachedStage};
 
 /// One row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,10 +76,10 @@ fn candidates(page: &Page) -> String {
             let note = match (candidate.kind, candidate.stage) {
                 (CandidateKind::Baseline, _) => " (baseline)",
                 (CandidateKind::Repeat, _) => " (A/A pair)",
-                (CandidateKind::Layout, Stage::Dropped) => " (dropped early)",
-                (CandidateKind::Layout, Stage::Screened) => " (screened only)",
-                (CandidateKind::Layout, Stage::Failed) => " (failed)",
-                (CandidateKind::Layout, Stage::Confirmed) => "",
+                (CandidateKind::Layout, ReachedStage::Dropped) => " (dropped early)",
+                (CandidateKind::Layout, ReachedStage::Screened) => " (screened only)",
+                (CandidateKind::Layout, ReachedStage::Failed) => " (failed)",
+                (CandidateKind::Layout, ReachedStage::Confirmed) => "",
             };
             format!("{}{note}", candidate.name)
         })

@@ -21,7 +21,7 @@ pub(crate) struct Chart {
 }
 
 /// The chart of the deciding comparison.
-pub(crate) struct Convincing {
+pub(crate) struct DecidingChart {
     pub(crate) statistic: String,
     pub(crate) caption: String,
     pub(crate) svg: String,
@@ -76,11 +76,11 @@ pub(crate) fn block_dots(page: &Page) -> Vec<Multiples> {
 
 /// The chart of the deciding comparison, with one mark for each start; its id is unique on the
 /// page.
-pub(crate) fn convincing(page: &Page) -> Option<Convincing> {
+pub(crate) fn convincing(page: &Page) -> Option<DecidingChart> {
     let (metric, load) = (page.answer.metric, page.answer.load);
     let shared = dots::shared(page, metric)?;
     let blocks = page.blocks.iter().find(|it| it.metric == metric && it.load == load)?;
-    Some(Convincing {
+    Some(DecidingChart {
         statistic: format!("{}: {}", heading(metric), blocks.statistic),
         caption: load.to_string(),
         svg: dots::draw(page, blocks, &shared),

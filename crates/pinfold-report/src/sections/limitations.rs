@@ -5,10 +5,10 @@ use pinfold_model::{Accelerator, Finding, IsolationScope, Severity};
 use crate::charts::forest;
 use crate::format;
 use crate::headline::repeat;
-use crate::page::{CandidateKind, Comparison, Page, Stage, Verdict};
+use crate::page::{CandidateKind, Comparison, Page, ReachedStage, Verdict};
 
 /// A finding as text.
-pub(crate) struct Shown {
+pub(crate) struct FindingText {
     pub(crate) class: &'static str,
     pub(crate) sign: &'static str,
     pub(crate) word: String,
@@ -25,13 +25,13 @@ pub(crate) struct Failed {
 }
 
 /// A finding with its symbol; the caller sorts them.
-pub(crate) fn shown(finding: &Finding) -> Shown {
+pub(crate) fn shown(finding: &Finding) -> FindingText {
     let (class, sign) = match finding.severity {
         Severity::Note => ("f-note", "i"),
         Severity::Warning => ("f-warning", "!"),
         Severity::Problem => ("f-problem", "×"),
     };
-    Shown {
+    FindingText {
         class,
         sign,
         word: finding.severity.to_string(),
@@ -42,7 +42,7 @@ pub(crate) fn shown(finding: &Finding) -> Shown {
 }
 
 /// All findings of host, run and winner, the most severe first.
-pub(crate) fn findings(page: &Page) -> Vec<Shown> {
+pub(crate) fn findings(page: &Page) -> Vec<FindingText> {
     let mut findings: Vec<&Finding> = page.findings.iter().chain(&page.topology.findings).collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     let mut seen: Vec<&Finding> = Vec::new();
@@ -149,13 +149,13 @@ fn within_noise(page: &Page, noise: &Comparison) -> String {
     }
 }
 
-fn with_stage(page: &Page, stage: Stage) -> Vec<&str> {
+fn with_stage(page: &Page, stage: ReachedStage) -> Vec<&str> {
     let found = page.candidates.iter().filter(|candidate| candidate.stage == stage);
     found.map(|candidate| candidate.name.as_str()).collect()
 }
 
 fn of_race(page: &Page) -> Option<String> {
-    let dropped = with_stage(page, Stage::Dropped);
+    let dropped = with_stage(page, ReachedStage::Dropped);
     (!dropped.is_empty()).then(|| {
         format!(
             "Dropped early, because they could not win any more: {}. The findings say after which \
@@ -167,7 +167,7 @@ fn of_race(page: &Page) -> Option<String> {
 }
 
 fn of_screening(page: &Page) -> Option<String> {
-    let screened = with_stage(page, Stage::Screened);
+    let screened = with_stage(page, ReachedStage::Screened);
     (!screened.is_empty()).then(|| {
         format!(
             "Left out after {} blocks of the race, without proof: {}. They did worse in few blocks; \

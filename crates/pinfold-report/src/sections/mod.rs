@@ -7,7 +7,7 @@ pub(crate) mod placements;
 pub(crate) mod ranking;
 pub(crate) mod roles;
 
-use crate::page::{CandidateId, CandidateKind, Page, Stage};
+use crate::page::{CandidateId, CandidateKind, Page, ReachedStage};
 use crate::series::Series;
 
 /// A candidate's name with the key to its appearance in the charts.
@@ -32,10 +32,10 @@ impl Name {
             CandidateKind::Layout => None,
         });
         let stage = candidate.and_then(|candidate| match candidate.stage {
-            Stage::Confirmed => None,
-            Stage::Dropped => Some("dropped early"),
-            Stage::Screened => Some("screened only"),
-            Stage::Failed => Some("failed"),
+            ReachedStage::Confirmed => None,
+            ReachedStage::Dropped => Some("dropped early"),
+            ReachedStage::Screened => Some("screened only"),
+            ReachedStage::Failed => Some("failed"),
         });
         let words = [series.winner.then_some("first"), kind, stage].into_iter().flatten();
         let mut tags: Vec<String> = words.map(str::to_owned).collect();

@@ -30,11 +30,11 @@ pub(crate) struct Row {
     pub(crate) blocks: String,
     pub(crate) median: String,
     pub(crate) worst: String,
-    pub(crate) against: Option<Against>,
+    pub(crate) against: Option<BaselineComparison>,
 }
 
 /// The comparison with the baseline.
-pub(crate) struct Against {
+pub(crate) struct BaselineComparison {
     pub(crate) forest: String,
     pub(crate) ratio: String,
     pub(crate) interval: String,
@@ -164,7 +164,7 @@ fn finished_row(
     page: &Page,
     ranking: &Ranking,
     row: &RankingRow,
-    (number, against): (u32, Option<Against>),
+    (number, against): (u32, Option<BaselineComparison>),
 ) -> Row {
     let unit = ranking.metric.unit();
     let keeps_limit = page.candidate(row.candidate).and_then(|candidate| candidate.keeps_limit);
@@ -179,12 +179,12 @@ fn finished_row(
     }
 }
 
-fn against(comparison: &Comparison, metric: Metric, forest: String) -> Against {
+fn against(comparison: &Comparison, metric: Metric, forest: String) -> BaselineComparison {
     let why = match &comparison.verdict {
         Verdict::Unknown(why) => why.clone(),
         Verdict::Better | Verdict::Same | Verdict::Worse => change(metric.unit(), comparison),
     };
-    Against {
+    BaselineComparison {
         forest,
         ratio: format::ratio(comparison.ratio),
         interval: format!(

@@ -62,7 +62,7 @@ pub enum PictureKind {
 
 /// One point of a chart.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Spot {
+pub struct ChartPoint {
     /// Position on the x axis, as text.
     pub x: String,
     /// The value of the point.
@@ -77,7 +77,7 @@ pub struct Line {
     /// Name of the line.
     pub name: String,
     /// Its points, along the x axis.
-    pub spots: Vec<Spot>,
+    pub spots: Vec<ChartPoint>,
 }
 
 /// One panel of a chart.

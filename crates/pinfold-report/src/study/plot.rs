@@ -6,7 +6,7 @@
 use pinfold_model::Unit;
 
 use super::labels::{self, Labels};
-use super::model::{Line, Panel, Picture, PictureKind, Scale, Spot};
+use super::model::{ChartPoint, Line, Panel, Picture, PictureKind, Scale};
 use crate::axis::LogAxis;
 use crate::format;
 use crate::series::look;
@@ -330,7 +330,7 @@ fn ideal(svg: &mut Svg, panel: &Panel, (along, up): (&Along<'_>, &Up)) {
     svg.close_group();
 }
 
-fn whisker(svg: &mut Svg, x: f64, spot: &Spot, up: &Up) {
+fn whisker(svg: &mut Svg, x: f64, spot: &ChartPoint, up: &Up) {
     let Some((low, high)) = spot.range else { return };
     let (bottom, top) = (up.pixel(low), up.pixel(high));
     svg.line("leader", (x, bottom), (x, top));
@@ -341,7 +341,7 @@ fn whisker(svg: &mut Svg, x: f64, spot: &Spot, up: &Up) {
 
 fn draw_line(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>, &Up)) {
     let (_, marker) = look(place);
-    let mut points: Vec<(f64, f64, &Spot)> = line
+    let mut points: Vec<(f64, f64, &ChartPoint)> = line
         .spots
         .iter()
         .filter_map(|spot| Some((along.place(&spot.x)?, up.pixel(spot.value), spot)))
@@ -358,7 +358,7 @@ fn draw_line(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>,
 /// A line with few markers, because its points are dense.
 fn draw_percentiles(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>, &Up)) {
     let (_, marker) = look(place);
-    let pixel = |spot: &Spot| Some((along.place(&spot.x)?, up.pixel(spot.value)));
+    let pixel = |spot: &ChartPoint| Some((along.place(&spot.x)?, up.pixel(spot.value)));
     let path: Vec<(f64, f64)> = line.spots.iter().filter_map(pixel).collect();
     svg.polyline("line", &path);
     let marked = path.iter().enumerate().filter(|(index, _)| index % 10 == 0).map(|(_, at)| at);

@@ -2,7 +2,9 @@
 
 use pinfold_model::Unit;
 
-use super::model::{Line, MeasuredFigure, Picture, PictureKind, Scale, Spot, Spread, StudyPage};
+use super::model::{
+    ChartPoint, Line, MeasuredFigure, Picture, PictureKind, Scale, Spread, StudyPage,
+};
 use crate::rules::{ROUNDING, of_comparison};
 
 /// Every number of the page that is impossible or contradicts another: one sentence each.
@@ -63,7 +65,7 @@ fn of_figure(one: &MeasuredFigure) -> Option<String> {
 }
 
 fn of_line(picture: &Picture, line: &Line) -> Option<String> {
-    let of_spot = |spot: &Spot| {
+    let of_spot = |spot: &ChartPoint| {
         let value = match picture.scale {
             Scale::Of(unit) => of_value(unit, spot.value),
             Scale::Ratio(_) => of_value(Unit::Count, spot.value),
@@ -80,11 +82,12 @@ fn of_line(picture: &Picture, line: &Line) -> Option<String> {
     if picture.kind != PictureKind::Percentiles {
         return None;
     }
-    let share = |spot: &Spot| spot.x.parse::<f64>().ok().filter(|it| (0.0..=1.0).contains(it));
+    let share =
+        |spot: &ChartPoint| spot.x.parse::<f64>().ok().filter(|it| (0.0..=1.0).contains(it));
     if let Some(wrong) = spots.iter().find(|spot| share(spot).is_none()) {
         return Some(format!("a share of {}", wrong.x));
     }
     let climbs =
-        |pair: &[Spot]| share(&pair[0]) <= share(&pair[1]) && pair[0].value <= pair[1].value;
+        |pair: &[ChartPoint]| share(&pair[0]) <= share(&pair[1]) && pair[0].value <= pair[1].value;
     (!spots.windows(2).all(climbs)).then(|| "a quantile below one of a smaller share".to_owned())
 }

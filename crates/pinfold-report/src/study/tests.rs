@@ -6,7 +6,7 @@ use super::*;
 use crate::page::{Comparison, Verdict};
 
 fn picture(name: &str, kind: PictureKind) -> Picture {
-    let spot = |x: &str, value: f64| Spot {
+    let spot = |x: &str, value: f64| ChartPoint {
         x: x.to_owned(),
         value,
         range: Some((value - 0.01, value + 0.02)),
@@ -47,7 +47,7 @@ fn percentiles() -> Picture {
             lines: vec![Line {
                 name: "stall".to_owned(),
                 spots: [(0.0, 1e3), (0.9, 2e3), (0.99, 3e4), (0.999, 5e6)]
-                    .map(|(share, value)| Spot { x: share.to_string(), value, range: None })
+                    .map(|(share, value)| ChartPoint { x: share.to_string(), value, range: None })
                     .to_vec(),
             }],
             ideal: Vec::new(),

@@ -4,9 +4,9 @@
 
 use pinfold_model::{Accelerator, Finding, LoadState, Metric, Origin, Role, RoleStats, Topology};
 use pinfold_report::{
-    Answer, Asked, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
-    Distribution, Emitted, FailedStart, Page, Provenance, Ranking, RankingRow, RoleRow, RoleTable,
-    Stage, Verdict,
+    Answer, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
+    Distribution, Emitted, FailedStart, Page, Provenance, Ranking, RankingRow, ReachedStage,
+    RequestSummary, RoleRow, RoleTable, Verdict,
 };
 
 use machine::{Shape, machine, plan};
@@ -36,60 +36,60 @@ impl Numbers {
 }
 
 /// What a candidate is like: its longest gaps in the four load states (ns), its slowness.
-struct Likeness {
+struct CandidateProfile {
     name: &'static str,
     kind: CandidateKind,
-    stage: Stage,
+    stage: ReachedStage,
     shape: Shape,
     gaps: [f64; 4],
     speed: f64,
 }
 
-const LIKENESSES: [Likeness; 6] = [
-    Likeness {
+const LIKENESSES: [CandidateProfile; 6] = [
+    CandidateProfile {
         name: "none",
         kind: CandidateKind::Baseline,
-        stage: Stage::Confirmed,
+        stage: ReachedStage::Confirmed,
         shape: Shape::Float,
         gaps: [2.6e6, 2.1e7, 3.0e6, 2.4e7],
         speed: 1.0,
     },
-    Likeness {
+    CandidateProfile {
         name: "none again",
         kind: CandidateKind::Repeat,
-        stage: Stage::Confirmed,
+        stage: ReachedStage::Confirmed,
         shape: Shape::Float,
         gaps: [2.5e6, 2.0e7, 3.1e6, 2.5e7],
         speed: 1.0,
     },
-    Likeness {
+    CandidateProfile {
         name: "low-latency",
         kind: CandidateKind::Layout,
-        stage: Stage::Confirmed,
+        stage: ReachedStage::Confirmed,
         shape: Shape::Apart,
         gaps: [4.0e5, 9.5e5, 5.0e5, 1.4e6],
         speed: 1.62,
     },
-    Likeness {
+    CandidateProfile {
         name: "balanced",
         kind: CandidateKind::Layout,
-        stage: Stage::Confirmed,
+        stage: ReachedStage::Confirmed,
         shape: Shape::Apart,
         gaps: [4.5e5, 2.1e6, 6.0e5, 3.2e6],
         speed: 1.55,
     },
-    Likeness {
+    CandidateProfile {
         name: "compact",
         kind: CandidateKind::Layout,
-        stage: Stage::Confirmed,
+        stage: ReachedStage::Confirmed,
         shape: Shape::Packed,
         gaps: [2.2e6, 3.2e7, 2.8e6, 3.9e7],
         speed: 0.97,
     },
-    Likeness {
+    CandidateProfile {
         name: "max-performance",
         kind: CandidateKind::Layout,
-        stage: Stage::Screened,
+        stage: ReachedStage::Screened,
         shape: Shape::Packed,
         gaps: [2.7e6, 2.6e7, 3.3e6, 3.0e7],
         speed: 1.02,
@@ -101,7 +101,7 @@ fn block_values(numbers: &mut Numbers, metric: Metric, load: usize) -> Vec<Vec<f
     LIKENESSES
         .iter()
         .map(|like| {
-            let blocks = if like.stage == Stage::Screened { 3 } else { BLOCKS };
+            let blocks = if like.stage == ReachedStage::Screened { 3 } else { BLOCKS };
             let gap = like.gaps[load];
             (0..blocks)
                 .map(|_| match metric {
@@ -126,20 +126,20 @@ fn middle(values: &[f64]) -> f64 {
     (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0
 }
 
-fn compared(metric: Metric, values: &[f64], baseline: &[f64], stage: Stage) -> Comparison {
+fn compared(metric: Metric, values: &[f64], baseline: &[f64], stage: ReachedStage) -> Comparison {
     let ratio = middle(values) / middle(baseline);
     let width = if metric == Metric::ComputeRate { 1.012 } else { 1.28 };
     let (low, high) = (ratio / width, ratio * width);
     let good = if metric.higher_is_better() { low > 1.0 } else { high < 1.0 };
     let bad = if metric.higher_is_better() { high < 1.0 } else { low > 1.0 };
     let (p, verdict) = match (stage, good, bad) {
-        (Stage::Dropped | Stage::Screened | Stage::Failed, ..) => {
+        (ReachedStage::Dropped | ReachedStage::Screened | ReachedStage::Failed, ..) => {
             (None, Verdict::Unknown("3 starts, 8 needed".to_owned()))
         }
-        (Stage::Confirmed, true, _) => (Some(0.0234), Verdict::Better),
-        (Stage::Confirmed, _, true) => (Some(0.0234), Verdict::Worse),
-        (Stage::Confirmed, ..) if width < 1.02 => (Some(0.742), Verdict::Same),
-        (Stage::Confirmed, ..) => {
+        (ReachedStage::Confirmed, true, _) => (Some(0.0234), Verdict::Better),
+        (ReachedStage::Confirmed, _, true) => (Some(0.0234), Verdict::Worse),
+        (ReachedStage::Confirmed, ..) if width < 1.02 => (Some(0.742), Verdict::Same),
+        (ReachedStage::Confirmed, ..) => {
             (Some(0.531), Verdict::Unknown("the interval holds 1".to_owned()))
         }
     };
@@ -205,7 +205,7 @@ fn distributions(numbers: &mut Numbers) -> Vec<Distribution> {
         LIKENESSES
             .iter()
             .enumerate()
-            .filter(|(_, like)| like.stage == Stage::Confirmed)
+            .filter(|(_, like)| like.stage == ReachedStage::Confirmed)
             .map(|(index, like)| {
                 arrivals(CandidateId(index), &gaps(numbers, like.gaps[load], 20_000))
             })
@@ -265,7 +265,7 @@ fn candidates(topology: &Topology, vcpus: u32) -> Vec<Candidate> {
             kind: like.kind,
             stage: like.stage,
             plan: plan(topology, like.name, like.shape, vcpus),
-            keeps_limit: (like.stage == Stage::Confirmed).then_some(like.gaps[3] < 2e6),
+            keeps_limit: (like.stage == ReachedStage::Confirmed).then_some(like.gaps[3] < 2e6),
         })
         .collect()
 }
@@ -288,8 +288,8 @@ fn emitted() -> Vec<Emitted> {
     ]
 }
 
-fn asked() -> Asked {
-    Asked {
+fn asked() -> RequestSummary {
+    RequestSummary {
         command: "pinfold tune --goal latency --max-gap 2ms --budget 5m --demo".to_owned(),
         goal: "latency: the shortest worst spin-gap with host and guest loaded".to_owned(),
         max_gap_ns: Some(2e6),

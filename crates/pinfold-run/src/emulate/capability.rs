@@ -1,8 +1,8 @@
 //! The capability of a host to make CPUs appear slower.
 
+use pinfold_emulate::{Facts, METHODS};
 use pinfold_host::LiveHost;
 use pinfold_model::Method;
-use pinfold_speed::{Facts, METHODS};
 use pinfold_topology::{Capability, Verdict};
 
 /// Whether CPUs can be made to appear slower, and how.
@@ -20,11 +20,11 @@ pub fn slower_cpus(host: &LiveHost) -> Capability {
     };
     let works: Vec<&str> = METHODS
         .iter()
-        .filter(|info| pinfold_speed::refusal(info.method, &facts).is_none())
+        .filter(|info| pinfold_emulate::refusal(info.method, &facts).is_none())
         .map(|info| info.method.name())
         .collect();
     let hint = "`pinfold emulate methods` shows what each needs".to_owned();
-    match (works.as_slice(), pinfold_speed::refusal(Method::Stall, &facts)) {
+    match (works.as_slice(), pinfold_emulate::refusal(Method::Stall, &facts)) {
         ([], why) => capability(Verdict::No, why.unwrap_or_default(), Some(hint)),
         (works, None) => capability(Verdict::Yes, format!("by {}", works.join(", ")), None),
         (works, Some(why)) => {

@@ -5,32 +5,32 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use crate::{Failure, host};
+use pinfold_emulate::{
+    Burner, Calibration, Calibrations, Cleanup, HelperSpawner, ReferenceRun, SpeedError,
+    Throughput, Watchdog, Window, Witness,
+};
 use pinfold_host::process::{self, Child, Heartbeat, Spawn, Stdio};
 use pinfold_host::{LiveHost, SystemClock, with_causes};
 use pinfold_model::{CpuSet, Policy, PuId};
 use pinfold_probe::cpu_speed::{
     Progress, ProgressOutcome, SpeedBenchmark as _, WorkerProgress, Workers,
 };
-use pinfold_probe::loads::{HostLoads, Life, LoadKind, LoadSpec, Placement};
+use pinfold_probe::loads::{HostLoads, LoadDuration, LoadKind, LoadSpec, Placement};
 use pinfold_probe::pinload::Pinload;
-use pinfold_speed::{
-    Burner, Calibration, Calibrations, Cleanup, HelperSpawner, ReferenceRun, SpeedError,
-    Throughput, Watchdog, Window, Witness,
-};
 
-use super::kept::Kept;
+use super::stored_costs::StoredCosts;
 use crate::message::say;
 
 /// Programs from a copy of `pinload` that this process has installed.
 pub struct Programs<'p> {
     pinload: &'p Pinload,
-    kept: Kept<'p>,
+    kept: StoredCosts<'p>,
     renews: bool,
 }
 
 impl<'p> Programs<'p> {
     /// The programs of this copy, with the file of their costs.
-    pub fn new(pinload: &'p Pinload, kept: Kept<'p>) -> Self {
+    pub fn new(pinload: &'p Pinload, kept: StoredCosts<'p>) -> Self {
         Self { pinload, kept, renews: true }
     }
 
@@ -152,7 +152,7 @@ impl HelperSpawner for Programs<'_> {
     }
 
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
-        let life = Life::Vouched { silence_ns: BURNER_SILENCE_NS };
+        let life = LoadDuration::Vouched { silence_ns: BURNER_SILENCE_NS };
         let spec = LoadSpec { kind: LoadKind::Cpu, threads: 1, life };
         let placement =
             Placement { cgroup_files: entries.to_vec(), affinity: Some(CpuSet::single(pu)) };
@@ -240,7 +240,7 @@ impl Drop for Watching {
 /// Releases what a supervisor froze or stopped, when the heartbeats stop.
 pub fn sentinel(what: &Cleanup) -> Result<(), Failure> {
     let host = LiveHost::new()?;
-    let release = || pinfold_speed::release(&host, what).map_err(Failure::from);
+    let release = || pinfold_emulate::release(&host, what).map_err(Failure::from);
     let beats = host::beats();
     loop {
         match beats.recv_timeout(SILENCE) {

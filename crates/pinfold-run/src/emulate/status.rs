@@ -1,7 +1,7 @@
 //! The status of a platform, as JSON between processes.
 
+use pinfold_emulate::NodeStatus;
 use pinfold_model::{Command, EmulationPlan, Tid};
-use pinfold_speed::NodeStatus;
 use serde_json::{Value, json};
 
 /// Version of the format.

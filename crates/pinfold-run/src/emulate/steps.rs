@@ -1,9 +1,9 @@
 //! The steps of a platform, without executing them.
 
 use crate::{Failure, inputs};
+use pinfold_emulate::{Facts, VnodeCgroup};
 use pinfold_host::LiveHost;
 use pinfold_model::{Change, EmulationPlan, Step, Topology};
-use pinfold_speed::{Facts, VnodeCgroup};
 
 use super::supervisor;
 
@@ -33,9 +33,9 @@ pub fn steps_of(host: &LiveHost, plan: &EmulationPlan) -> Result<PlannedPlatform
                 all.steps.push(step);
             }
         }
-        let lines = pinfold_speed::at_work(&node, &enclosure).into_iter();
+        let lines = pinfold_emulate::at_work(&node, &enclosure).into_iter();
         all.at_work.extend(lines.map(|line| (node.name.clone(), line)));
-        all.cautions.extend(pinfold_speed::cautions(host, &node, &enclosure));
+        all.cautions.extend(pinfold_emulate::cautions(host, &node, &enclosure));
     }
     Ok(all)
 }

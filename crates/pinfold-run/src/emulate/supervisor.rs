@@ -12,6 +12,7 @@ use std::sync::mpsc::{self, Receiver};
 use crate::{Exit, Failure, apply_session, host, inputs, interrupt};
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_config::platforms;
+use pinfold_emulate::{Facts, Node, ProfileRow, VnodeCgroup, VnodeController};
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::{self, Child, Spawn, Stdio};
 use pinfold_host::{Clock as _, EventWatcher, HostMut as _, LiveHost, SystemClock};
@@ -21,13 +22,12 @@ use pinfold_model::{
 };
 use pinfold_plan::{PlatformError, resolve_platform, speed_on};
 use pinfold_probe::pinload::Pinload;
-use pinfold_speed::{Facts, Node, ProfileRow, VnodeCgroup, VnodeController};
 use serde_json::Value;
 
 use super::helpers::Programs;
 use super::ipc::{self, Answer, Ask, Caller, Enter, Listener};
-use super::kept::Kept;
 use super::status::{self, Endpoint};
+use super::stored_costs::StoredCosts;
 use crate::message::say;
 
 /// Timeout for the child to calibrate and respond.
@@ -206,10 +206,10 @@ fn resolve(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Unr
     let topology: Topology = inputs::topology(host, None).map_err(Unresolved::Host)?;
     let facts = Facts::find(host).map_err(|error| Unresolved::Host(error.into()))?;
     for vnode in &mut platform.vnodes {
-        let method = vnode.method.or_else(|| pinfold_speed::best(&facts));
+        let method = vnode.method.or_else(|| pinfold_emulate::best(&facts));
         let why = match method {
             Some(method) => {
-                pinfold_speed::refusal(method, &facts).map(|why| format!("{method}: {why}"))
+                pinfold_emulate::refusal(method, &facts).map(|why| format!("{method}: {why}"))
             }
             None => Some("no method works here".to_owned()),
         };
@@ -251,7 +251,7 @@ pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure>
 
 /// A recorded load for the cores of a vnode: the columns of the file in order, regardless of their
 /// CPU numbers on the recorded machine.
-fn load(path: &str, vnode: &EmulatedVnode) -> Result<pinfold_speed::Load, Failure> {
+fn load(path: &str, vnode: &EmulatedVnode) -> Result<pinfold_emulate::Load, Failure> {
     let bytes = files::read(path).map_err(|error| inputs::input_failure(&error))?;
     let text = String::from_utf8_lossy(&bytes);
     let recorded = inputs::asked(path, platforms::load(&text))?;
@@ -296,7 +296,7 @@ fn profile(
 pub fn supervise(platform: &PlatformFile<'_>, state: &StateDir) -> Result<(), Failure> {
     let host = host::live()?;
     let plan = plan_of(platform, &host)?;
-    let mut nobody = |platformed: &mut Platformed<'_>| {
+    let mut nobody = |platformed: &mut ActivePlatform<'_>| {
         platformed.cautions.drain(..).for_each(|caution| say(&caution));
         Ok(true)
     };
@@ -310,7 +310,7 @@ pub fn supervise(platform: &PlatformFile<'_>, state: &StateDir) -> Result<(), Fa
 }
 
 /// An active platform.
-pub struct Platformed<'h> {
+pub struct ActivePlatform<'h> {
     /// The controller of the vnodes.
     pub nodes: VnodeController<'h>,
     /// The cgroups of each vnode.
@@ -332,7 +332,7 @@ pub struct Machine<'m> {
     pub facts: &'m Facts,
 }
 
-type Work<'w> = dyn FnMut(&mut Platformed<'_>) -> Result<bool, Failure> + 'w;
+type Work<'w> = dyn FnMut(&mut ActivePlatform<'_>) -> Result<bool, Failure> + 'w;
 
 /// Activates a platform, runs while `work` returns true, and undoes the platform.
 ///
@@ -345,7 +345,7 @@ pub fn with_platform(
 ) -> Result<(), Failure> {
     let pinload = Pinload::install()?;
     let topology = inputs::topology(host, None)?;
-    let kept = Kept::of(host, state, &topology)?;
+    let kept = StoredCosts::of(host, state, &topology)?;
     let programs = Programs::new(&pinload, kept);
     let facts = Facts::find(host)?;
     let machine = Machine { host, topology: &topology, facts: &facts };
@@ -399,7 +399,7 @@ pub fn with_programs(
 }
 
 /// The client that requested the end, if any, and whether all methods ended without an error.
-type Ended = (Option<Caller>, Result<(), Failure>);
+type EndOfPlatform = (Option<Caller>, Result<(), Failure>);
 
 /// The supervisor itself stays on the host's CPUs: its heartbeats would disturb the vnodes. Kernels
 /// before 6.2 reset the affinity when a step enables cpuset, so it is set after the steps.
@@ -417,12 +417,12 @@ fn in_force(
     (plan, listener, bell): (&EmulationPlan, Option<Listener>, Option<BorrowedFd<'_>>),
     (journal, programs): (&mut Journal<'_>, &Programs<'_>),
     work: &mut Work<'_>,
-) -> Result<Ended, Failure> {
+) -> Result<EndOfPlatform, Failure> {
     let (mut nodes, mut enclosures, mut cautions) = (Vec::new(), Vec::new(), Vec::new());
     for vnode in &plan.vnodes {
         let node = node(vnode, topology)?;
         let (enclosure, steps) = VnodeCgroup::plan(host, &facts.hierarchies, &node)?;
-        cautions.extend(pinfold_speed::cautions(host, &node, &enclosure));
+        cautions.extend(pinfold_emulate::cautions(host, &node, &enclosure));
         let mut take = |steps: Vec<Step>| {
             journal.bind(host, &moved(&steps))?;
             pinfold_apply::take_steps(host, steps, journal, &mut pinfold_apply::unobserved())
@@ -451,7 +451,7 @@ fn in_force(
     if let Err(error) = process::hasten() {
         say(&format!("on a busy machine speeds may fail at times: {error}"));
     }
-    let mut platformed = Platformed { nodes, enclosures, cautions, plan, topology };
+    let mut platformed = ActivePlatform { nodes, enclosures, cautions, plan, topology };
     let worked = until_done(&mut platformed, (listener, bell), work);
     let stopped = platformed.nodes.stop().map_err(Failure::from);
     Ok((worked?, stopped))
@@ -474,7 +474,7 @@ fn moved(steps: &[Step]) -> Vec<TaskId> {
 
 /// The client that requested the end, if any.
 fn until_done(
-    platformed: &mut Platformed<'_>,
+    platformed: &mut ActivePlatform<'_>,
     (mut listener, bell): (Option<Listener>, Option<BorrowedFd<'_>>),
     work: &mut Work<'_>,
 ) -> Result<Option<Caller>, Failure> {
@@ -511,7 +511,7 @@ fn until_done(
     }
 }
 
-impl Platformed<'_> {
+impl ActivePlatform<'_> {
     fn answer(&mut self, question: &Ask) -> Result<Answer, Failure> {
         match question {
             Ask::Status => {

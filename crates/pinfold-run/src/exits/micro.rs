@@ -10,11 +10,11 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use pinfold_host::process::{Child, Spawn, Stdio};
-use pinfold_host::{ExitScope, LiveHost, MicroGuest, Ran, SystemClock, Work};
+use pinfold_host::{ExitScope, LiveHost, MicroGuest, SystemClock, VcpuRun, Work};
 use pinfold_model::Tid;
 use pinfold_probe::exits::cost::{self, MicroRunner};
 use pinfold_probe::exits::expected::{WORK, expected};
-use pinfold_probe::exits::{ExitsError, Look, VcpuThread, Watch, timed};
+use pinfold_probe::exits::{EventSurvey, ExitsError, VcpuThread, Watch, timed};
 
 use super::Answer;
 use crate::{Exit, Failure};
@@ -28,7 +28,7 @@ pub fn watched(host: &LiveHost, addresses: bool) -> Result<Answer, Failure> {
     let clock = SystemClock;
     let mut guest = MicroChild::start()?;
     let threads = [VcpuThread { vcpu: 0, task: guest.child.task() }];
-    let look = Look::begin(host, &threads)?;
+    let look = EventSurvey::begin(host, &threads)?;
     guest.run(WORK)?;
     let silent = ExitsError::Silent { timeout_ns: 0 };
     let source = look.fired()?.ok_or(silent)?;
@@ -82,7 +82,7 @@ impl MicroRunner for MicroChild {
         self.child.pid()
     }
 
-    fn run(&mut self, work: Work) -> Result<Ran, ExitsError> {
+    fn run(&mut self, work: Work) -> Result<VcpuRun, ExitsError> {
         let failed = |what: String| ExitsError::MicroGuest { what };
         let Work { cpuid, rdmsr, out, mmio } = work;
         let mut answer = String::new();
@@ -99,7 +99,7 @@ impl MicroRunner for MicroChild {
             [ports, addresses, cpu_ns]
                 if *ports == u64::from(out) && *addresses == u64::from(mmio) =>
             {
-                Ok(Ran { out, mmio, cpu_ns: *cpu_ns })
+                Ok(VcpuRun { out, mmio, cpu_ns: *cpu_ns })
             }
             [] => Err(failed(format!("ended, or took longer than {} s", LONGEST.as_secs()))),
             _ => Err(failed(format!("answered {:?} to {work:?}", answer.trim()))),

@@ -11,13 +11,13 @@ use pinfold_host::{Host as _, HostError, HostMut as _, LiveHost};
 use pinfold_model::{Policy, Role, Tid};
 use pinfold_vm::threads::Found;
 
-/// Threads with `SCHED_BATCH` until [`Yielding::end`].
-pub struct Yielding<'a> {
+/// Threads with `SCHED_BATCH` until [`BatchPriority::end`].
+pub struct BatchPriority<'a> {
     host: &'a LiveHost,
     former: Vec<(Tid, Policy)>,
 }
 
-impl<'a> Yielding<'a> {
+impl<'a> BatchPriority<'a> {
     /// Sets `SCHED_BATCH` for all vCPUs except the first, and except those whose plan sets a
     /// policy: the watchdog must be able to remove real-time policies.
     pub fn all_but_first(host: &'a LiveHost, found: &Found) -> Result<Self, HostError> {
@@ -84,7 +84,7 @@ mod tests {
                 findings: Vec::new(),
                 roll: None,
             };
-            let yielding = Yielding::all_but_first(&host, &found).unwrap();
+            let yielding = BatchPriority::all_but_first(&host, &found).unwrap();
             let mut expected = before.clone();
             expected[1] = Policy::Batch { nice: 3 };
             assert_eq!(policies(), expected);

@@ -4,7 +4,9 @@ use pinfold_host::process::{self, Signaled};
 use pinfold_host::{Host, HostError};
 use pinfold_model::TaskId;
 use pinfold_probe::agent::{Agent, AgentError, ChannelId};
-use pinfold_probe::loads::{HostLoads, Life, LoadError, LoadKind, LoadSpec, Placement, threads_of};
+use pinfold_probe::loads::{
+    HostLoads, LoadDuration, LoadError, LoadKind, LoadSpec, Placement, threads_of,
+};
 use pinfold_probe::pinload::Pinload;
 
 /// Time limit of all loads (ns).
@@ -21,7 +23,8 @@ pub struct HostSide {
 impl HostSide {
     /// Starts them, stopped: one spinner for each CPU, one memory streamer, one writer.
     pub fn start(pinload: &Pinload, pus: u32, directory: &str) -> Result<Self, LoadError> {
-        let spec = |kind, threads| LoadSpec { kind, threads, life: Life::Limited(LIMIT_NS) };
+        let spec =
+            |kind, threads| LoadSpec { kind, threads, life: LoadDuration::Limited(LIMIT_NS) };
         let specs = [
             spec(LoadKind::Cpu, pus),
             spec(LoadKind::Memory { mib: HOST_MEMORY_MIB }, 1),
@@ -69,7 +72,8 @@ pub struct GuestSide {
 impl GuestSide {
     /// Starts a spinner for each vCPU and a memory streamer; also a reader if the disk is known.
     pub fn start(agent: &Agent, vcpus: u32, disk: Option<&str>) -> Result<Self, AgentError> {
-        let spec = |kind, threads| LoadSpec { kind, threads, life: Life::Limited(LIMIT_NS) };
+        let spec =
+            |kind, threads| LoadSpec { kind, threads, life: LoadDuration::Limited(LIMIT_NS) };
         let mut specs =
             vec![spec(LoadKind::Cpu, vcpus), spec(LoadKind::Memory { mib: GUEST_MEMORY_MIB }, 1)];
         specs.extend(disk.map(|path| spec(LoadKind::Io { path: path.to_owned() }, 1)));

@@ -4,13 +4,13 @@
 //! mode 0700, is checked for links and other owners, and is removed at the end; the next run and
 //! `pinfold undo` remove folders of runs that were killed.
 
-use pinfold_host::files::{self, Held, Owned, StateDir};
+use pinfold_host::files::{self, Owned, OwnedLock, StateDir};
 use pinfold_host::{Host, HostError, paths};
 
 /// The folder; removed when dropped.
 pub struct Scratch {
     path: String,
-    _held: Held,
+    _held: OwnedLock,
 }
 
 impl Scratch {

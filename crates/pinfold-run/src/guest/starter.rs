@@ -13,9 +13,9 @@ use pinfold_probe::pinload::Pinload;
 use pinfold_study::tune::{StartRequest, StartResult, Starter, TrialError};
 use pinfold_vm::argv;
 use pinfold_vm::guest::DemoGuest;
-use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
+use pinfold_vm::launch::{self, LaunchOptions, RunningVm, StderrEcho, Terminal};
 
-use super::boot_priority::Yielding;
+use super::boot_priority::BatchPriority;
 use super::loads::HostSide;
 use super::measure::{Running, last_lines};
 use super::subject::{Inside, Subject};
@@ -137,7 +137,7 @@ impl VmStarter<'_> {
         let vnode = plans::single(plan)?;
         let argv = self.subject.argv_for(vnode.guest.as_ref());
         let options = LaunchOptions {
-            echo: Echo::Off,
+            echo: StderrEcho::Off,
             stdin: Stdio::Null,
             stdout: Stdio::Null,
             affinity: Some(vnode.pus()),
@@ -178,7 +178,7 @@ impl VmStarter<'_> {
         work: impl FnOnce(&Running<'_>, &Facts) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let starts_on_one = self.subject.demo.as_ref().is_some_and(DemoGuest::starts_on_one);
-        let yielding = starts_on_one.then(|| Yielding::all_but_first(self.host, &vm.found));
+        let yielding = starts_on_one.then(|| BatchPriority::all_but_first(self.host, &vm.found));
         let yielding = yielding.transpose()?;
         vm.cont().map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
         let agent = self.greet(vm, yielding)?;
@@ -210,7 +210,7 @@ impl VmStarter<'_> {
     fn greet(
         &self,
         vm: &mut RunningVm,
-        yielding: Option<Yielding<'_>>,
+        yielding: Option<BatchPriority<'_>>,
     ) -> Result<Option<Arc<Agent>>, Failure> {
         match &self.subject.inside {
             Inside::Demo | Inside::Agent => {

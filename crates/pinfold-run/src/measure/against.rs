@@ -11,7 +11,7 @@ use pinfold_stats::{Block, Direction, Interval, median, of_samples, ratio_interv
 use pinfold_study::measured::Stolen;
 
 use super::place::{HostPlace, PlaceRequest};
-use super::run_block::{Reader, Taking, reference_tool_failure};
+use super::run_block::{PreparedProbe, Reader, reference_tool_failure};
 use super::{Bench, announcement};
 use crate::message::say;
 use crate::{Exit, Failure};
@@ -83,7 +83,7 @@ pub fn against(
             format!("{name} spins all the time, and so does the probe that it is compared with");
         return Err(Failure::new(Exit::Input, text).with_hint("leave --duty out"));
     }
-    let mut taking = Taking::with(bench, probe, (request.how, place), Reader::Own)?;
+    let mut taking = PreparedProbe::with(bench, probe, (request.how, place), Reader::Own)?;
     reference_tool.check(taking.settings()).map_err(|error| reference_tool_failure(&error))?;
     taking.change(|settings| reference_tool.settings_for_ours(probe.name, settings))?;
     say(&announcement(probe, blocks, 2.0 * taking.seconds()));

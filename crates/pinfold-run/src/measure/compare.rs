@@ -12,7 +12,7 @@ use pinfold_study::measured::{MeasuredBlock, Measurement, Stolen, from_json};
 
 use super::guest::Guest;
 use super::place::HostPlace;
-use super::run_block::{Reader, Taking};
+use super::run_block::{PreparedProbe, Reader};
 use super::{Bench, ProbeOptions};
 use crate::message::say;
 use crate::vcpus::Vcpus;
@@ -34,7 +34,7 @@ pub struct Request<'a> {
 }
 
 /// The two sides of a comparison.
-pub struct Sides {
+pub struct ComparedSides {
     /// Name of the first side.
     pub first: String,
     /// Name of the second side.
@@ -49,7 +49,7 @@ pub struct Sides {
 ///
 /// # Errors
 /// [`Failure`] if one of them cannot be read.
-pub fn files(first: &str, second: &str) -> Result<(Sides, Comparison), Failure> {
+pub fn files(first: &str, second: &str) -> Result<(ComparedSides, Comparison), Failure> {
     let (one, other) = (read(first)?, read(second)?);
     let mut remarks = vec![
         "the two were not measured in the same blocks: what changed on the machine between them is in the ratio"
@@ -68,7 +68,7 @@ pub fn files(first: &str, second: &str) -> Result<(Sides, Comparison), Failure> 
         remarks.push(format!("measured by {} and by {}", one.tool, other.tool));
     }
     remarks.extend(durations(&one, &other));
-    let sides = Sides {
+    let sides = ComparedSides {
         first: format!("{first} ({})", one.place),
         second: format!("{second} ({})", other.place),
         stolen: [Stolen::of(&one.blocks), Stolen::of(&other.blocks)],
@@ -125,7 +125,7 @@ pub fn plans(
     request: &Request<'_>,
     (first, second): (&str, &str),
     guest: Option<&str>,
-) -> Result<(Sides, Comparison), Failure> {
+) -> Result<(ComparedSides, Comparison), Failure> {
     let Request { bench, probe, how, blocks, state } = *request;
     let names = (first.to_owned(), second.to_owned());
     let plans = (inputs::read_plan(first)?, inputs::read_plan(second)?);
@@ -160,7 +160,7 @@ pub fn plans(
         None => {
             let place = |plan: &Plan, file: &str| {
                 let place = HostPlace::of_plan(bench, plan, (file, (None, None)), how)?;
-                Taking::with(bench, probe, (how, place), Reader::Own)
+                PreparedProbe::with(bench, probe, (how, place), Reader::Own)
             };
             let (one, other) = (place(&plans.0, first)?, place(&plans.1, second)?);
             remarks.push(format!("{}: {}", names.0, one.place()));
@@ -169,7 +169,7 @@ pub fn plans(
         }
     };
     let stolen = [Stolen::of(&one), Stolen::of(&other)];
-    let sides = Sides { first: names.0, second: names.1, stolen, remarks };
+    let sides = ComparedSides { first: names.0, second: names.1, stolen, remarks };
     Ok((sides, compared(&one, &other)))
 }
 
@@ -177,7 +177,10 @@ pub fn plans(
 ///
 /// # Errors
 /// [`Failure`] if the probe cannot run in one of them, or the user interrupted.
-pub fn against_native(request: &Request<'_>, wanted: &str) -> Result<(Sides, Comparison), Failure> {
+pub fn against_native(
+    request: &Request<'_>,
+    wanted: &str,
+) -> Result<(ComparedSides, Comparison), Failure> {
     let Request { bench, probe, how, blocks, state } = *request;
     interrupt::install()?;
     let guest = Guest::open(bench, wanted, state)?;
@@ -188,7 +191,7 @@ pub fn against_native(request: &Request<'_>, wanted: &str) -> Result<(Sides, Com
         native.cpus = Some(many.to_string());
     }
     let native = HostPlace::of_words(bench, &native)?;
-    let taking = Taking::with(bench, probe, (how, native), Reader::Own)?;
+    let taking = PreparedProbe::with(bench, probe, (how, native), Reader::Own)?;
     let (inside, outside) = interleaved(bench, blocks, |side| {
         if side == 0 { guest.take(probe, how, None) } else { taking.take() }
     })?;
@@ -196,7 +199,7 @@ pub fn against_native(request: &Request<'_>, wanted: &str) -> Result<(Sides, Com
     if guest.tool() != bench.version {
         remarks.push(format!("the guest runs {}, this machine {}", guest.tool(), bench.version));
     }
-    let sides = Sides {
+    let sides = ComparedSides {
         first: guest.place(how),
         second: format!("native, {}", taking.place()),
         stolen: [Stolen::of(&inside), Stolen::of(&outside)],

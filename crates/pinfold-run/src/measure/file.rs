@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pinfold_host::files::{self, Held, Owned, StateDir};
+use pinfold_host::files::{self, Owned, OwnedLock, StateDir};
 use pinfold_probe::benchmarks::IoTarget;
 
 use crate::{Exit, Failure, host};
@@ -16,7 +16,7 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// A folder in the cache directory, removed when dropped.
 pub struct Folder {
     directory: StateDir,
-    _held: Held,
+    _held: OwnedLock,
 }
 
 impl Folder {

@@ -38,12 +38,12 @@ pub struct Guest<'b> {
 }
 
 enum Kind {
-    Socket(Box<Reached>),
+    Socket(Box<RunningGuest>),
     Demo(Box<Demo>),
 }
 
 /// A running guest.
-struct Reached {
+struct RunningGuest {
     agent: Arc<Agent>,
     _beat: Heartbeat,
     accelerator: Accelerator,
@@ -72,7 +72,7 @@ impl<'b> Guest<'b> {
     pub fn open(bench: &'b Bench, wanted: &str, state: Option<&str>) -> Result<Self, Failure> {
         let kind = match wanted {
             DEMO => Kind::Demo(Box::new(Demo::prepare(bench, state)?)),
-            socket => Kind::Socket(Box::new(Reached::connect(bench, socket)?)),
+            socket => Kind::Socket(Box::new(RunningGuest::connect(bench, socket)?)),
         };
         let guest = Self { bench, kind };
         if let Kind::Demo(demo) = &guest.kind {
@@ -185,7 +185,7 @@ impl<'b> Guest<'b> {
     }
 }
 
-impl Reached {
+impl RunningGuest {
     fn connect(bench: &Bench, socket: &str) -> Result<Self, Failure> {
         if !files::exists(socket) {
             return Err(Failure::new(Exit::Input, format!("--guest {socket}: no such socket"))

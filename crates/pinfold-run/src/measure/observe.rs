@@ -86,7 +86,7 @@ pub struct ObserveRequest<'a> {
     /// True for the call sites of waits too.
     pub sites: bool,
     /// How exits are observed.
-    pub exits: &'a exits::Wish,
+    pub exits: &'a exits::ObservationSettings,
     /// True for the exits of each vCPU too.
     pub per_vcpu: bool,
     /// Duration of a block.
@@ -98,7 +98,7 @@ pub struct ObserveRequest<'a> {
 }
 
 /// Result of an instrument.
-pub enum Seen {
+pub enum Observed {
     /// How long threads waited for a CPU.
     Sched(SchedLatency),
     /// Their counters.
@@ -109,27 +109,27 @@ pub enum Seen {
     Exits(Box<exits::Answer>),
 }
 
-impl Seen {
+impl Observed {
     fn figures(&self, request: &ObserveRequest<'_>) -> Vec<Figure> {
         match self {
-            Seen::Sched(found) => found.figures(),
-            Seen::Counters(found) => found.figures(),
-            Seen::Locks(found) => found.figures(),
-            Seen::Exits(answer) => answer.figures(request.per_vcpu),
+            Observed::Sched(found) => found.figures(),
+            Observed::Counters(found) => found.figures(),
+            Observed::Locks(found) => found.figures(),
+            Observed::Exits(answer) => answer.figures(request.per_vcpu),
         }
     }
 
     /// Why there is no figure, if the instrument knows.
     fn absence(&self) -> Option<String> {
         match self {
-            Seen::Counters(found) => found.absent().into_iter().next().map(|(_, why, _)| why),
-            Seen::Sched(_) | Seen::Locks(_) | Seen::Exits(_) => None,
+            Observed::Counters(found) => found.absent().into_iter().next().map(|(_, why, _)| why),
+            Observed::Sched(_) | Observed::Locks(_) | Observed::Exits(_) => None,
         }
     }
 
     /// True if no thread is left to observe.
     fn is_last(&self) -> bool {
-        matches!(self, Seen::Exits(answer) if answer.has_ended)
+        matches!(self, Observed::Exits(answer) if answer.has_ended)
     }
 
     /// The failure, if there is one in addition to the results.
@@ -138,8 +138,8 @@ impl Seen {
     /// [`Failure`]: the machine has ended, or made no exits.
     pub fn verdict(&self) -> Result<(), Failure> {
         match self {
-            Seen::Sched(_) | Seen::Counters(_) | Seen::Locks(_) => Ok(()),
-            Seen::Exits(answer) => answer.verdict(),
+            Observed::Sched(_) | Observed::Counters(_) | Observed::Locks(_) => Ok(()),
+            Observed::Exits(answer) => answer.verdict(),
         }
     }
 }
@@ -152,7 +152,7 @@ pub fn observe(
     bench: &Bench,
     instrument: Instrument,
     request: &ObserveRequest<'_>,
-) -> Result<(String, Vec<Seen>, Vec<MeasuredBlock>), Failure> {
+) -> Result<(String, Vec<Observed>, Vec<MeasuredBlock>), Failure> {
     let online = bench.topology.online();
     let moment = || interference::now(&bench.host, &online).map_err(Failure::from);
     let (mut name, mut seen, mut blocks) = (String::new(), Vec::new(), Vec::new());
@@ -182,7 +182,7 @@ pub fn observe(
         }
     }
     // Once, at the end of the observation.
-    if let Some(Seen::Exits(answer)) = seen.last_mut() {
+    if let Some(Observed::Exits(answer)) = seen.last_mut() {
         answer.measure_cost(&bench.host);
     }
     Ok((name, seen, blocks))
@@ -228,19 +228,19 @@ impl Instrument {
         host: &LiveHost,
         subject: Subject,
         request: &ObserveRequest<'_>,
-    ) -> Result<Seen, Failure> {
+    ) -> Result<Observed, Failure> {
         let (threads, duration_ns) = (subject.threads(), request.duration_ns);
         match (self, subject) {
-            (Instrument::Sched, _) => sched(host, &threads, duration_ns).map(Seen::Sched),
+            (Instrument::Sched, _) => sched(host, &threads, duration_ns).map(Observed::Sched),
             (Instrument::Counters, _) => {
-                counted(host, (&threads, request.quantities), duration_ns).map(Seen::Counters)
+                counted(host, (&threads, request.quantities), duration_ns).map(Observed::Counters)
             }
             (Instrument::Locks, _) => {
-                locked(host, (&threads, request.sites), duration_ns).map(Seen::Locks)
+                locked(host, (&threads, request.sites), duration_ns).map(Observed::Locks)
             }
             (Instrument::Exits, Subject::Machine(vm)) => {
                 let answer = exits::of_machine(host, *vm, request.exits)?;
-                Ok(Seen::Exits(Box::new(answer)))
+                Ok(Observed::Exits(Box::new(answer)))
             }
             (Instrument::Exits, Subject::Processes(..)) => {
                 Err(Failure::new(Exit::Input, "only virtual machines make exits"))

@@ -30,7 +30,7 @@ pub enum Reader {
 }
 
 /// A probe with its placement, ready for any number of blocks.
-pub struct Taking<'b> {
+pub struct PreparedProbe<'b> {
     bench: &'b Bench,
     probe: &'b Probe,
     place: HostPlace,
@@ -40,7 +40,7 @@ pub struct Taking<'b> {
     by_fio: bool,
 }
 
-impl<'b> Taking<'b> {
+impl<'b> PreparedProbe<'b> {
     /// Prepares the probe; `io` uses fio if it is installed.
     pub fn on_host(
         bench: &'b Bench,

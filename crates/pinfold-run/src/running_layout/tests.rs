@@ -49,7 +49,7 @@ fn on_two_nodes(pages: &[(u32, u64)]) -> (Vec<Layout>, Topology) {
         asked: format!("--pid {QEMU}"),
         findings: Vec::new(),
         found,
-        teller: Teller::Names,
+        teller: RoleSource::Names,
         domain: None,
     };
     let topology = pinfold_topology::read_input(&host, "node:2 core:2 pu:1").unwrap();

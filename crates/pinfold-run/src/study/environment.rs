@@ -2,6 +2,7 @@
 //! guest.
 
 use pinfold_apply::{ApplyError, Refusal, Target};
+use pinfold_emulate::Facts;
 use pinfold_host::{Host as _, LiveHost, paths, proc_stat, process};
 use pinfold_model::text::counted;
 use pinfold_model::{
@@ -9,8 +10,7 @@ use pinfold_model::{
     Role, Speed, SpeedRequest, Topology, Variant, VnodeRequest,
 };
 use pinfold_plan::resolve_platform;
-use pinfold_speed::Facts;
-use pinfold_study::study::{Acts, Cell, Level, NONE, Study, Wanted};
+use pinfold_study::study::{Cell, FactorEffect, Level, NONE, Study, TrialRequest};
 
 use super::NAME;
 use super::guests::{self, GuestGround};
@@ -34,7 +34,7 @@ pub enum TrialEnvironment {
 
 /// The data about this host.
 #[derive(Clone, Copy)]
-pub struct Known<'a> {
+pub struct HostFacts<'a> {
     pub host: &'a LiveHost,
     pub topology: &'a Topology,
     pub facts: &'a Facts,
@@ -56,8 +56,8 @@ impl TrialEnvironment {
     }
 
     /// The speed of the virtual node in a trial.
-    pub fn speed(wanted: Wanted<'_>) -> Option<Speed> {
-        speed_of(wanted.cell.acting(wanted.study, &Acts::Speed)).ok()
+    pub fn speed(wanted: TrialRequest<'_>) -> Option<Speed> {
+        speed_of(wanted.cell.acting(wanted.study, &FactorEffect::Speed)).ok()
     }
 
     /// The environment of a cell.
@@ -67,7 +67,7 @@ impl TrialEnvironment {
     pub fn of(
         study: &Study,
         cell: &Cell,
-        Known { host, topology, facts }: Known<'_>,
+        HostFacts { host, topology, facts }: HostFacts<'_>,
     ) -> Result<Self, String> {
         let knobs = knobs(study, cell);
         let first_siblings = without_siblings(&knobs, topology);
@@ -79,30 +79,31 @@ impl TrialEnvironment {
             let guest = GuestGround::of((study, cell), wish, &knobs, (topology, host))?;
             return Ok(TrialEnvironment::Guest(Box::new(guest)));
         }
-        let level = |acts: Acts| cell.acting(study, &acts);
-        if level(Acts::Emulator).is_some_and(|level| level.text != "usual") {
+        let level = |acts: FactorEffect| cell.acting(study, &acts);
+        if level(FactorEffect::Emulator).is_some_and(|level| level.text != "usual") {
             return Err("native is no guest and has no emulator".to_owned());
         }
-        if level(Acts::Machines).is_some_and(|level| level.text != "1") {
+        if level(FactorEffect::Machines).is_some_and(|level| level.text != "1") {
             return Err("native is no guest: there is one machine".to_owned());
         }
-        let cores = level(Acts::Cores).map(|cores| count(cores, "cores")).transpose()?;
+        let cores = level(FactorEffect::Cores).map(|cores| count(cores, "cores")).transpose()?;
         if let Some(cores) = cores.filter(|cores| *cores as usize > topology.allowed.len()) {
             let there = topology.allowed.len();
             return Err(format!("it needs {}, this host has {there}", counted(cores, "core")));
         }
-        let is_slow = level(Acts::Speed).is_some() || level(Acts::Method).is_some();
-        let strategy = level(Acts::Strategy).map(|level| level.text.as_str());
+        let is_slow = level(FactorEffect::Speed).is_some() || level(FactorEffect::Method).is_some();
+        let strategy = level(FactorEffect::Strategy).map(|level| level.text.as_str());
         if is_slow {
             if strategy.is_some() || !knobs.is_empty() {
                 return Err("slow cores have a placement of their own".to_owned());
             }
-            let speeds = (level(Acts::Method), level(Acts::Speed));
-            let node = level(Acts::MemoryNode);
+            let speeds = (level(FactorEffect::Method), level(FactorEffect::Speed));
+            let node = level(FactorEffect::MemoryNode);
             return slowed(study, (cores.unwrap_or(1), node), speeds, (topology, facts));
         }
-        let threads = level(Acts::Threads).map(|level| count(level, "threads")).transpose()?;
-        let vcpus = level(Acts::Vcpus).map(|level| count(level, "vCPUs")).transpose()?;
+        let threads =
+            level(FactorEffect::Threads).map(|level| count(level, "threads")).transpose()?;
+        let vcpus = level(FactorEffect::Vcpus).map(|level| count(level, "vCPUs")).transpose()?;
         if strategy.is_none() && knobs.is_empty() {
             let inherited = topology.inherited();
             let from = match cores {
@@ -142,26 +143,26 @@ fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
         .factors
         .iter()
         .filter_map(|factor| match &factor.acts {
-            Acts::Knob(key) => {
+            FactorEffect::Knob(key) => {
                 let level = cell.level(study, &factor.name)?;
                 (level != AS_IS).then(|| format!("{key}={level}"))
             }
-            Acts::Variable
-            | Acts::Strategy
-            | Acts::Cores
-            | Acts::Threads
-            | Acts::Vcpus
-            | Acts::Speed
-            | Acts::Method
-            | Acts::HostLoad
-            | Acts::GuestLoad
-            | Acts::Isa
-            | Acts::Accelerator
-            | Acts::MemoryNode
-            | Acts::Neighbour
-            | Acts::Neighbours
-            | Acts::Emulator
-            | Acts::Machines => None,
+            FactorEffect::Variable
+            | FactorEffect::Strategy
+            | FactorEffect::Cores
+            | FactorEffect::Threads
+            | FactorEffect::Vcpus
+            | FactorEffect::Speed
+            | FactorEffect::Method
+            | FactorEffect::HostLoad
+            | FactorEffect::GuestLoad
+            | FactorEffect::Isa
+            | FactorEffect::Accelerator
+            | FactorEffect::MemoryNode
+            | FactorEffect::Neighbour
+            | FactorEffect::Neighbours
+            | FactorEffect::Emulator
+            | FactorEffect::Machines => None,
         })
         .collect()
 }
@@ -250,17 +251,20 @@ fn slowed(
         let plan = resolve(vnode(Some(Method::Quota), speed, None))?;
         return Ok(TrialEnvironment::Plain(TrialEnvironment::Slowed(Box::new(plan)).pus()));
     }
-    if method.is_none() && named.is_none() && study.factors.iter().any(|f| f.acts == Acts::Method) {
+    if method.is_none()
+        && named.is_none()
+        && study.factors.iter().any(|f| f.acts == FactorEffect::Method)
+    {
         return Err("none slows nothing: only speed 1 is possible".to_owned());
     }
-    let method = match method.or_else(|| pinfold_speed::best(facts)) {
+    let method = match method.or_else(|| pinfold_emulate::best(facts)) {
         Some(method) => method,
         None => return Err("no method of slowing works here".to_owned()),
     };
     if method == Method::Inject {
         return Err("inject replays a recorded load, which a study has not".to_owned());
     }
-    if let Some(why) = pinfold_speed::refusal(method, facts) {
+    if let Some(why) = pinfold_emulate::refusal(method, facts) {
         return Err(format!("{method}: {why}"));
     }
     let pus = TrialEnvironment::Slowed(Box::new(resolve(vnode(Some(method), speed, None))?)).pus();

@@ -10,10 +10,11 @@ use pinfold_host::{Clock as _, SystemClock, files};
 use pinfold_model::{CpuSet, Figure, Unit};
 use pinfold_probe::agent::{Agent, AgentError, Exit as GuestExit};
 use pinfold_study::study::{
-    Acts, BOOT, Finished, Next, Program, StartRequest, TrialError, TrialResult, Wanted,
+    BOOT, FactorEffect, Finished, Next, Program, StartRequest, TrialError, TrialRequest,
+    TrialResult,
 };
 
-use super::job::Ended;
+use super::job::JobResult;
 use super::probes::{Exits, Observation, one_figure};
 use super::trials::{figures, words};
 use crate::guest::loads::GuestSide;
@@ -48,7 +49,7 @@ enum Stopped {
     Lost(Failure),
 }
 
-type Tried<T> = Result<Result<T, TrialError>, Stopped>;
+type TrialOutcome<T> = Result<Result<T, TrialError>, Stopped>;
 
 fn lost(error: &AgentError) -> Stopped {
     Stopped::Lost(Failure::from_error(Exit::Vm, error, error.hint()))
@@ -112,14 +113,14 @@ impl Inside<'_> {
         }
     }
 
-    fn trial(&mut self, agent: &Agent, wanted: Wanted<'_>) -> Tried<TrialResult> {
+    fn trial(&mut self, agent: &Agent, wanted: TrialRequest<'_>) -> TrialOutcome<TrialResult> {
         let argv = match self.argv(agent, wanted) {
             Ok(Ok(argv)) => argv,
             Ok(Err(error)) => return Ok(Err(error)),
             Err(stopped) => return Err(stopped),
         };
         let load = |acts| wanted.cell.acting(wanted.study, &acts).map(|level| level.text.as_str());
-        let is_host_loaded = load(Acts::HostLoad) == Some("loaded");
+        let is_host_loaded = load(FactorEffect::HostLoad) == Some("loaded");
         let host_side = self.running.host_side;
         let set = |is_loaded| {
             host_side
@@ -128,7 +129,7 @@ impl Inside<'_> {
         };
         set(is_host_loaded)?;
         let vcpus = self.running.vcpus;
-        let side = match load(Acts::GuestLoad) {
+        let side = match load(FactorEffect::GuestLoad) {
             Some("loaded") => Some(GuestSide::start(agent, vcpus, Some(DISK))),
             Some("loaded-no-disk") => Some(GuestSide::start(agent, vcpus, None)),
             Some(_) | None => None,
@@ -150,7 +151,12 @@ impl Inside<'_> {
     }
 
     /// The warm-up runs and the measured one.
-    fn measured(&self, agent: &Agent, wanted: Wanted<'_>, argv: &[String]) -> Tried<TrialResult> {
+    fn measured(
+        &self,
+        agent: &Agent,
+        wanted: TrialRequest<'_>,
+        argv: &[String],
+    ) -> TrialOutcome<TrialResult> {
         let limit_ns = wanted.cell.workload(wanted.study).time_limit_ns;
         let mut work_ns = 0;
         for _ in 0..wanted.study.warm_up {
@@ -181,7 +187,7 @@ impl Inside<'_> {
     }
 
     /// The command with its paths in the guest.
-    fn argv(&mut self, agent: &Agent, wanted: Wanted<'_>) -> Tried<Vec<String>> {
+    fn argv(&mut self, agent: &Agent, wanted: TrialRequest<'_>) -> TrialOutcome<Vec<String>> {
         let mut words = match words(wanted, (&agent.hello().cpus_online, None)) {
             Ok(words) => words,
             Err(error) => return Ok(Err(error)),
@@ -211,7 +217,7 @@ impl Inside<'_> {
         Ok(Ok(words))
     }
 
-    fn run(&self, agent: &Agent, argv: &[String], limit_ns: u64) -> Tried<Ended> {
+    fn run(&self, agent: &Agent, argv: &[String], limit_ns: u64) -> TrialOutcome<JobResult> {
         let began_ns = SystemClock.now_ns();
         let channel = agent.start(argv).map_err(|error| lost(&error))?;
         agent.close(channel).map_err(|error| lost(&error))?;
@@ -243,7 +249,7 @@ impl Inside<'_> {
             Err(error) => return Err(lost(&error)),
         };
         if output.exit == GuestExit::Code(0) {
-            return Ok(Ok(Ended { stdout: output.stdout_text(), elapsed_ns }));
+            return Ok(Ok(JobResult { stdout: output.stdout_text(), elapsed_ns }));
         }
         let said = output.stderr_text();
         let said = said.trim().lines().next_back().unwrap_or("").to_owned();

@@ -10,7 +10,7 @@ use pinfold_model::{
     VcpuCount,
 };
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::study::{Acts, Cell, Cells, GuestRequest, NONE, Program, Study};
+use pinfold_study::study::{Cell, Cells, FactorEffect, GuestRequest, NONE, Program, Study};
 use pinfold_vm::guest::MOST_VCPUS;
 
 use super::NAME;
@@ -71,14 +71,15 @@ impl GuestGround {
             return Err(in_words(&failure));
         }
         let strategy =
-            cell.acting(study, &Acts::Strategy).map_or(NONE, |level| level.text.as_str());
-        let emulator = match cell.acting(study, &Acts::Emulator).map(|level| level.text.as_str()) {
-            Some("real-time") => EmulatorRequest::RealTime,
-            Some("apart") => EmulatorRequest::Apart,
-            Some(_) | None => EmulatorRequest::Usual,
-        };
+            cell.acting(study, &FactorEffect::Strategy).map_or(NONE, |level| level.text.as_str());
+        let emulator =
+            match cell.acting(study, &FactorEffect::Emulator).map(|level| level.text.as_str()) {
+                Some("real-time") => EmulatorRequest::RealTime,
+                Some("apart") => EmulatorRequest::Apart,
+                Some(_) | None => EmulatorRequest::Usual,
+            };
         let machines =
-            cell.acting(study, &Acts::Machines).map_or(Ok(1), |level| level.text.parse());
+            cell.acting(study, &FactorEffect::Machines).map_or(Ok(1), |level| level.text.parse());
         let machines = machines.map_err(|_| "machines is no whole number".to_owned())?;
         let plan = plan((strategy, emulator), wish.vcpus, topology)?;
         let plan = with_knobs(plan, knobs, topology)?;
@@ -100,16 +101,16 @@ fn in_words(failure: &Failure) -> String {
 
 /// Rejects levels that cannot be combined with a guest.
 fn refuse_other_grounds(study: &Study, cell: &Cell) -> Result<(), String> {
-    let has = |acts: Acts, plain: &str| {
+    let has = |acts: FactorEffect, plain: &str| {
         cell.acting(study, &acts).is_some_and(|level| level.text != plain)
     };
-    if has(Acts::Method, NONE) || has(Acts::Speed, "1") {
+    if has(FactorEffect::Method, NONE) || has(FactorEffect::Speed, "1") {
         return Err("slow cores hold processes, not guests".to_owned());
     }
-    if has(Acts::MemoryNode, "any") {
+    if has(FactorEffect::MemoryNode, "any") {
         return Err("a guest's memory follows its plan: use the strategy numa-exclusive".to_owned());
     }
-    if cell.acting(study, &Acts::Cores).is_some() {
+    if cell.acting(study, &FactorEffect::Cores).is_some() {
         return Err("cores are those of processes: a guest has n_vcpu".to_owned());
     }
     match &cell.workload(study).program {

@@ -4,9 +4,9 @@
 use pinfold_host::{Host, paths};
 use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, NodeId, PuId, Topology};
-use pinfold_probe::loads::{HostLoads, Life, LoadError, LoadKind, LoadSpec, Placement};
+use pinfold_probe::loads::{HostLoads, LoadDuration, LoadError, LoadKind, LoadSpec, Placement};
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::study::{Acts, Cell, Level, NONE, Study};
+use pinfold_study::study::{Cell, FactorEffect, Level, NONE, Study};
 
 /// Minimum memory of a neighbour: larger than most caches.
 const LEAST_MIB: u64 = 256;
@@ -33,9 +33,10 @@ impl Neighbours {
         pus: &CpuSet,
         topology: &Topology,
     ) -> Result<Self, String> {
-        let memory = memory_node(cell.acting(study, &Acts::MemoryNode), pus, topology)?;
-        let place = cell.acting(study, &Acts::Neighbour).map_or(NONE, |level| &level.text);
-        let count = cell.acting(study, &Acts::Neighbours).map_or(Ok(1), |level| level.text.parse());
+        let memory = memory_node(cell.acting(study, &FactorEffect::MemoryNode), pus, topology)?;
+        let place = cell.acting(study, &FactorEffect::Neighbour).map_or(NONE, |level| &level.text);
+        let count =
+            cell.acting(study, &FactorEffect::Neighbours).map_or(Ok(1), |level| level.text.parse());
         let count: usize = count.map_err(|_| "neighbours is no whole number".to_owned())?;
         let near = home(pus, topology);
         let neighbours = match place {
@@ -79,7 +80,7 @@ impl Neighbours {
         }
         let threads = u32::try_from(self.neighbours.len()).unwrap_or(u32::MAX);
         let kind = LoadKind::Memory { mib };
-        let spec = LoadSpec { kind, threads, life: Life::Limited(LIMIT_NS) };
+        let spec = LoadSpec { kind, threads, life: LoadDuration::Limited(LIMIT_NS) };
         let affinity = Some(self.neighbours.clone());
         let placement = Placement { cgroup_files: Vec::new(), affinity };
         HostLoads::start(&pinload.path(), &[spec], &placement).map(Some)

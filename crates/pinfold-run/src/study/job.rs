@@ -52,19 +52,19 @@ impl Bell {
 }
 
 /// Result of a run.
-pub struct Ended {
+pub struct JobResult {
     pub stdout: String,
     /// Time from its start to the end of its output (ns).
     pub elapsed_ns: u64,
 }
 
 /// The contents of a stream, and when it ended.
-type Gathered = (Vec<u8>, u64);
+type StreamOutput = (Vec<u8>, u64);
 
 /// A run in progress. Dropping it kills its process group.
 pub struct Job {
     child: Child,
-    readers: Vec<JoinHandle<Gathered>>,
+    readers: Vec<JoinHandle<StreamOutput>>,
     /// Number of streams that have ended.
     done: Arc<AtomicUsize>,
     /// Dropped to end the thread that supervises the limit.
@@ -83,7 +83,7 @@ fn ring(stream: &mut UnixStream) {
 fn gather(
     stream: Option<impl Read + Send + 'static>,
     (bell, done): (&Bell, &Arc<AtomicUsize>),
-) -> std::io::Result<JoinHandle<Gathered>> {
+) -> std::io::Result<JoinHandle<StreamOutput>> {
     let done = Arc::clone(done);
     let mut bell = bell.there.try_clone()?;
     Ok(std::thread::spawn(move || {
@@ -139,7 +139,7 @@ impl Job {
     }
 
     /// The result, if it has ended; an error if it reached the time limit or failed.
-    pub fn ended(&mut self) -> Option<Result<Ended, TrialError>> {
+    pub fn ended(&mut self) -> Option<Result<JobResult, TrialError>> {
         if self.done.load(Ordering::SeqCst) == self.readers.len() {
             return Some(self.collect());
         }
@@ -158,7 +158,7 @@ impl Job {
         Some(Err(TrialError::failed(message)))
     }
 
-    fn collect(&mut self) -> Result<Ended, TrialError> {
+    fn collect(&mut self) -> Result<JobResult, TrialError> {
         let mut streams = Vec::new();
         let mut ended_ns = self.began_ns;
         for reader in self.readers.drain(..) {
@@ -187,7 +187,7 @@ impl Job {
         if stdout.len() as u64 >= MOST_BYTES {
             return Err(TrialError::failed(format!("it printed more than {MOST_BYTES} bytes")));
         }
-        Ok(Ended {
+        Ok(JobResult {
             stdout: String::from_utf8_lossy(&stdout).into_owned(),
             elapsed_ns: ended_ns.saturating_sub(self.began_ns),
         })

@@ -8,14 +8,15 @@ use pinfold_host::files;
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Unit, shown_parameters};
 use pinfold_report::{
-    Agreement, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture, PictureKind, Scale,
-    Spot, Spread, StudyPage, TableError, TableFiles, format,
+    Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture,
+    PictureKind, Scale, Spread, StudyPage, TableError, TableFiles, format,
 };
 use pinfold_stats::{Interval, QuantilePoint, Verdict};
 use pinfold_study::store::{self, RunRecord, Store, StudyProgress};
 use pinfold_study::study::NodeTable;
 use pinfold_study::study::{
-    self as library, Analysis, Groups, Loaded, Plot, PlotKind, Selection, Shown, Summary, Table,
+    self as library, Analysis, DisplayedStatistic, Groups, Loaded, Plot, PlotKind, Selection,
+    Summary, Table,
 };
 
 use crate::{Exit, Failure, time};
@@ -125,9 +126,9 @@ fn groups(analysis: &Analysis, name: &str, what: (&Selection, &[&str])) -> Resul
 
 fn scale(selection: &Selection, groups: &Groups) -> Scale {
     match selection.shown {
-        Shown::Value => Scale::Of(groups.unit.unwrap_or(Unit::Count)),
-        Shown::Ratio => Scale::Ratio(RATIO),
-        Shown::Error => Scale::Points,
+        DisplayedStatistic::Value => Scale::Of(groups.unit.unwrap_or(Unit::Count)),
+        DisplayedStatistic::Ratio => Scale::Ratio(RATIO),
+        DisplayedStatistic::Error => Scale::Points,
     }
 }
 
@@ -167,7 +168,7 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     let spots = |curve: &library::SampleCurve| {
         // The largest of n samples is at 1 - 1/n.
         let last = 1.0 - 1.0 / (curve.samples.max(2) as f64);
-        let spot = |point: &QuantilePoint| Spot {
+        let spot = |point: &QuantilePoint| ChartPoint {
             x: point.quantile.min(last).to_string(),
             value: point.value,
             range: None,
@@ -213,7 +214,8 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     let panels = ordered(analysis, names[0], column(0));
     let lines = ordered(analysis, names[1], column(1));
     let along = ordered(analysis, names[2], column(2));
-    let shows_ratio = plot.selection.shown == Shown::Ratio || plot.selection.shown == Shown::Value;
+    let shows_ratio = plot.selection.shown == DisplayedStatistic::Ratio
+        || plot.selection.shown == DisplayedStatistic::Value;
     let panels = panels.iter().map(|title| {
         let of = |line: &String| Line {
             name: labelled(names[1], line),
@@ -221,7 +223,7 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
                 .points
                 .iter()
                 .filter(|(key, _)| key[0] == *title && key[1] == *line)
-                .map(|(key, point)| Spot {
+                .map(|(key, point)| ChartPoint {
                     x: key[2].clone(),
                     value: point.value,
                     range: point.range,
@@ -341,12 +343,14 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
 
 /// The meaning of the numbers of a table, and of those in brackets.
 fn table_note(table: &Table, several: bool) -> String {
-    let shows = |shown: Shown| table.selections.iter().any(|selection| selection.shown == shown);
+    let shows = |shown: DisplayedStatistic| {
+        table.selections.iter().any(|selection| selection.shown == shown)
+    };
     let mut note = String::new();
-    if shows(Shown::Ratio) {
+    if shows(DisplayedStatistic::Ratio) {
         note.push_str(&format!("Each number is the {RATIO}. "));
     }
-    if shows(Shown::Error) {
+    if shows(DisplayedStatistic::Error) {
         note.push_str(&format!("Each number is the {RATIO} less what was asked, times 100. "));
     }
     note.push_str(match several {
@@ -394,14 +398,14 @@ fn comparison(
     p_holm: Option<f64>,
     verdict: &Verdict,
 ) -> pinfold_report::Comparison {
-    use pinfold_report::Verdict as Shown;
+    use pinfold_report::Verdict as DisplayedStatistic;
     let verdict = match verdict {
-        Verdict::Better => Shown::Better,
-        Verdict::Same => Shown::Same,
-        Verdict::Worse => Shown::Worse,
-        Verdict::Unknown { .. } => {
-            Shown::Unknown(verdict.to_string().trim_start_matches("unknown: ").to_owned())
-        }
+        Verdict::Better => DisplayedStatistic::Better,
+        Verdict::Same => DisplayedStatistic::Same,
+        Verdict::Worse => DisplayedStatistic::Worse,
+        Verdict::Unknown { .. } => DisplayedStatistic::Unknown(
+            verdict.to_string().trim_start_matches("unknown: ").to_owned(),
+        ),
     };
     pinfold_report::Comparison { ratio, low, high, p_holm, verdict }
 }

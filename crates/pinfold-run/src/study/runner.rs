@@ -4,28 +4,28 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
+use pinfold_emulate::Facts;
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{EventWatcher, HostMut as _, LiveHost, SystemClock, process};
 use pinfold_model::{CpuSet, EmulationPlan, EmulatorRequest, Origin, Plan, Speed, Topology};
 use pinfold_probe::agent::{Agent, AgentError};
 use pinfold_probe::loads::{HostLoads, LoadError};
 use pinfold_probe::pinload::Pinload;
-use pinfold_speed::Facts;
 use pinfold_study::study::{
-    Acts, Cell, Cells, Finished, NONE, Runner, StartRequest, Study, TrialError, TrialResult,
+    Cell, Cells, FactorEffect, Finished, NONE, Runner, StartRequest, Study, TrialError, TrialResult,
 };
 
 use super::Machine;
 use super::NAME;
-use super::environment::{Known, TrialEnvironment};
+use super::environment::{HostFacts, TrialEnvironment};
 use super::guest_trials::Inside;
 use super::guests::{self, GuestGround, Guests};
 use super::interference::{Neighbours, free_bytes};
 use super::job::Bell;
-use super::trials::{Enter, Means, Trials};
+use super::trials::{Enter, TrialResources, Trials};
 use crate::emulate::helpers::Programs;
-use crate::emulate::kept::Kept;
 use crate::emulate::status::Endpoint;
+use crate::emulate::stored_costs::StoredCosts;
 use crate::emulate::supervisor::{self, with_programs};
 use crate::guest::Subject;
 use crate::guest::loads::{GuestSide, HostSide};
@@ -37,7 +37,7 @@ const LOOK_NS: u64 = 500_000_000;
 
 /// A guest that runs next to the measured one.
 #[derive(Clone, Copy)]
-struct Other<'a> {
+struct NeighbourGuest<'a> {
     side: &'a GuestSide,
     agent: &'a Agent,
 }
@@ -105,8 +105,8 @@ impl<'a> HostRunner<'a> {
         self.guests.origin(origin)
     }
 
-    fn known(&self) -> Known<'_> {
-        Known { host: self.host, topology: self.topology, facts: &self.facts }
+    fn known(&self) -> HostFacts<'_> {
+        HostFacts { host: self.host, topology: self.topology, facts: &self.facts }
     }
 
     /// Allows this process to run on all CPUs again.
@@ -169,7 +169,7 @@ impl<'a> HostRunner<'a> {
     ) -> Result<(), Failure> {
         let journals = host::journals(self.state, &SystemClock)?;
         let loads = self.loads(request)?;
-        let means = Means {
+        let means = TrialResources {
             host: self.host,
             pinload: self.pinload,
             journals: &journals,
@@ -217,7 +217,7 @@ impl<'a> HostRunner<'a> {
         &self,
         guest: &GuestGround,
         others: u32,
-        work: &mut dyn FnMut(&[Other<'_>]) -> Result<(), Failure>,
+        work: &mut dyn FnMut(&[NeighbourGuest<'_>]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         if others == 0 {
             return work(&[]);
@@ -233,7 +233,7 @@ impl<'a> HostRunner<'a> {
             };
             let lost = |error: &AgentError| Failure::from_error(Exit::Vm, error, error.hint());
             let side = GuestSide::start(agent, running.vcpus, None).map_err(|e| lost(&e))?;
-            let own = Other { side: &side, agent };
+            let own = NeighbourGuest { side: &side, agent };
             let worked =
                 self.among(guest, others - 1, &mut |inner| work(&[&[own], inner].concat()));
             side.stop(agent).map_err(|error| lost(&error))?;
@@ -244,7 +244,8 @@ impl<'a> HostRunner<'a> {
     /// The host's loads, stopped, if cells of this start need them.
     fn loads(&self, request: &StartRequest<'_>) -> Result<Option<HostSide>, Failure> {
         let loaded = |cell: &Cell| {
-            cell.acting(request.study, &Acts::HostLoad).is_some_and(|level| level.text == "loaded")
+            cell.acting(request.study, &FactorEffect::HostLoad)
+                .is_some_and(|level| level.text == "loaded")
         };
         if !request.wanted().any(|wanted| loaded(wanted.cell)) {
             return Ok(None);
@@ -288,7 +289,7 @@ impl<'a> HostRunner<'a> {
     }
 
     fn slowed(&self, plan: &EmulationPlan, mut trials: Trials<'_, '_>) -> Result<(), Failure> {
-        let kept = Kept::of(self.host, self.state, self.topology);
+        let kept = StoredCosts::of(self.host, self.state, self.topology);
         let programs = Programs::new(self.pinload, kept?);
         let programs = programs.without_renewal();
         let bell = Some(self.bell.fd());
@@ -344,7 +345,7 @@ impl Runner for HostRunner<'_> {
         let mut key: Vec<String> = study
             .factors
             .iter()
-            .filter(|factor| factor.acts != Acts::Variable)
+            .filter(|factor| factor.acts != FactorEffect::Variable)
             .filter_map(|factor| cell.level(study, &factor.name).map(str::to_owned))
             .collect();
         key.push(cell.workload(study).name.clone());

@@ -7,10 +7,11 @@ use pinfold_host::process::{Spawn, Stdio};
 use pinfold_model::{CpuSet, Figure, NodeId, Plan, PuId, Role, Unit};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{
-    Acts, Finished, Next, Program, StartRequest, TrialError, TrialResult, Wanted, extract,
+    FactorEffect, Finished, Next, Program, StartRequest, TrialError, TrialRequest, TrialResult,
+    extract,
 };
 
-use super::job::{Bell, Ended, Job};
+use super::job::{Bell, Job, JobResult};
 use super::probes::{Observation, need_threads, one_figure};
 use crate::guest::loads::HostSide;
 use crate::{
@@ -41,7 +42,7 @@ pub struct Enter {
 
 /// The resources for the trials of a start.
 #[derive(Clone, Copy)]
-pub struct Means<'a> {
+pub struct TrialResources<'a> {
     pub host: &'a LiveHost,
     pub pinload: &'a Pinload,
     pub journals: &'a Journals<'a>,
@@ -66,8 +67,8 @@ struct Running<'a> {
 
 /// The trials of a start.
 pub struct Trials<'a, 'f> {
-    means: Means<'a>,
-    wanted: Vec<Wanted<'a>>,
+    means: TrialResources<'a>,
+    wanted: Vec<TrialRequest<'a>>,
     plan: Option<&'a Plan>,
     finished: &'f mut Finished<'f>,
     next: usize,
@@ -78,7 +79,7 @@ pub struct Trials<'a, 'f> {
 
 impl<'a, 'f> Trials<'a, 'f> {
     pub fn new(
-        means: Means<'a>,
+        means: TrialResources<'a>,
         request: &StartRequest<'a>,
         plan: Option<&'a Plan>,
         finished: &'f mut Finished<'f>,
@@ -92,7 +93,7 @@ impl<'a, 'f> Trials<'a, 'f> {
     pub fn turn(
         &mut self,
         enter: &Enter,
-        prepare: &mut dyn FnMut(Wanted<'_>) -> Result<(), Failure>,
+        prepare: &mut dyn FnMut(TrialRequest<'_>) -> Result<(), Failure>,
     ) -> Result<bool, Failure> {
         self.means.bell.silence();
         loop {
@@ -143,7 +144,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         (self.finished)(index, result)
     }
 
-    fn begin(&self, wanted: Wanted<'a>, enter: &Enter) -> Result<Running<'a>, TrialError> {
+    fn begin(&self, wanted: TrialRequest<'a>, enter: &Enter) -> Result<Running<'a>, TrialError> {
         let words = words(wanted, (&enter.pus, enter.places.as_deref()))?;
         let workload = wanted.cell.workload(wanted.study);
         let argv = match &workload.program {
@@ -162,9 +163,9 @@ impl<'a, 'f> Trials<'a, 'f> {
         Ok(Running { job, in_force: None, observation: Some(observation) })
     }
 
-    fn set_loads(&self, wanted: Wanted<'_>) -> Result<(), TrialError> {
+    fn set_loads(&self, wanted: TrialRequest<'_>) -> Result<(), TrialError> {
         let Some(side) = self.means.loads else { return Ok(()) };
-        let level = wanted.cell.acting(wanted.study, &Acts::HostLoad);
+        let level = wanted.cell.acting(wanted.study, &FactorEffect::HostLoad);
         side.set(level.is_some_and(|level| level.text == "loaded"))
             .map_err(|error| TrialError::failed(error.to_string()))
     }
@@ -172,7 +173,7 @@ impl<'a, 'f> Trials<'a, 'f> {
     /// Starts a command at a gate, places it, starts to observe it, and opens the gate.
     fn at_a_gate(
         &self,
-        (wanted, enter): (Wanted<'a>, &Enter),
+        (wanted, enter): (TrialRequest<'a>, &Enter),
         argv: &[String],
         limit_ns: u64,
     ) -> Result<Running<'a>, TrialError> {
@@ -249,7 +250,7 @@ fn spawn(argv: &[String], enter: &Enter) -> Spawn {
 /// The arguments of a command, on these CPUs; `places` are the CPUs of its threads, if they are
 /// pinned individually.
 pub fn words(
-    wanted: Wanted<'_>,
+    wanted: TrialRequest<'_>,
     (pus, places): (&CpuSet, Option<&[PuId]>),
 ) -> Result<Vec<String>, TrialError> {
     let list =
@@ -265,7 +266,7 @@ pub fn words(
 }
 
 /// The figures from the output of a run and its duration.
-pub fn figures(wanted: Wanted<'_>, ended: &Ended) -> Result<Vec<Figure>, TrialError> {
+pub fn figures(wanted: TrialRequest<'_>, ended: &JobResult) -> Result<Vec<Figure>, TrialError> {
     let workload = wanted.cell.workload(wanted.study);
     let mut figures = match (&workload.program, workload.figures.is_empty()) {
         (Program::Pinload(_) | Program::Command(_), false) => {

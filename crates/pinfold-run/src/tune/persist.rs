@@ -16,7 +16,7 @@ pub const KEPT: &str = "pinfold-tune-context/1";
 
 /// The data of the page that are not in the store's tables.
 #[derive(Clone, Debug, Default)]
-pub struct Kept {
+pub struct PageData {
     /// The command line as it was typed.
     pub command: String,
     /// The guest, as text.
@@ -49,7 +49,7 @@ struct FindingEntry {
 }
 
 /// The text that is stored.
-pub fn context(kept: &Kept) -> Result<String, Failure> {
+pub fn context(kept: &PageData) -> Result<String, Failure> {
     let entry = |finding: &Finding| FindingEntry {
         severity: finding.severity.to_string(),
         subject: finding.subject.clone(),
@@ -67,7 +67,7 @@ pub fn context(kept: &Kept) -> Result<String, Failure> {
     serde_json::to_string(&document).map_err(|error| Failure::from_error(Exit::Host, &error, None))
 }
 
-impl Kept {
+impl PageData {
     /// Parses the stored text.
     pub fn read(text: &str) -> Result<Self, Failure> {
         let document: Document = serde_json::from_str(text).map_err(|error| {
@@ -145,18 +145,18 @@ mod tests {
 
     #[test]
     fn what_is_kept_reads_back() {
-        let kept = Kept {
+        let kept = PageData {
             command: "pinfold tune --demo".to_owned(),
             argv: vec!["qemu".to_owned()],
             findings: vec![Finding::warning("smt", "is off").with_hint("turn it on")],
-            ..Kept::default()
+            ..PageData::default()
         };
         let text = context(&kept).unwrap();
-        let back = Kept::read(&text).unwrap();
+        let back = PageData::read(&text).unwrap();
         assert_eq!(
             (back.command, back.argv, back.findings),
             (kept.command, kept.argv, kept.findings)
         );
-        assert!(Kept::read("{}").is_err());
+        assert!(PageData::read("{}").is_err());
     }
 }

@@ -34,8 +34,8 @@ fn draw(noise: Noise, lane: usize, generator: &mut Pcg32) -> f64 {
 
 /// A race over all blocks. Returns the block after which each lane was dropped.
 fn race(levels: &[f64], (noise, sigma): (Noise, f64), generator: &mut Pcg32) -> Vec<Option<usize>> {
-    let lane = |_| Lane { blocks: Vec::new(), may_go: true };
-    let mut lanes: Vec<Lane> = levels.iter().map(lane).collect();
+    let lane = |_| ParticipantResults { blocks: Vec::new(), may_go: true };
+    let mut lanes: Vec<ParticipantResults> = levels.iter().map(lane).collect();
     let mut dropped = vec![None; levels.len()];
     for block in 1..=RULE.blocks as usize {
         let weather = normal(generator);
@@ -43,7 +43,7 @@ fn race(levels: &[f64], (noise, sigma): (Noise, f64), generator: &mut Pcg32) -> 
             let value = levels[index] + weather + sigma * draw(noise, index, generator);
             lane.blocks.push(Some(value));
         }
-        let score = |lane: &Lane| {
+        let score = |lane: &ParticipantResults| {
             let values: Vec<f64> = lane.blocks.iter().flatten().copied().collect();
             median(&values).unwrap()
         };
@@ -115,7 +115,7 @@ fn the_exact_test_decides_where_the_spread_cannot() {
     // Two lanes have too few degrees of freedom at first; the exact test decides in the end.
     let worse = |index: usize| Some(1.0 + 40.0 * f64::from(u32::from(index == 0)));
     let lanes = |blocks: usize| {
-        let lane = |value: &dyn Fn(usize) -> Option<f64>, may_go| Lane {
+        let lane = |value: &dyn Fn(usize) -> Option<f64>, may_go| ParticipantResults {
             blocks: (0..blocks).map(value).collect(),
             may_go,
         };
@@ -148,7 +148,8 @@ fn levels_add_up_to_what_is_stated() {
 
 #[test]
 fn missing_starts_and_equal_numbers_drop_no_one() {
-    let lane = |values: &[Option<f64>]| Lane { blocks: values.to_vec(), may_go: true };
+    let lane =
+        |values: &[Option<f64>]| ParticipantResults { blocks: values.to_vec(), may_go: true };
     let gone = [None, None, None];
     let level = [Some(1.0), Some(2.0), Some(3.0)];
     let worse = [Some(9.0), None, None];

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{Family, Unit};
 use pinfold_stats::{
-    Block, Direction, Evidence, Interval, Mean, Rule, Steadiness, Verdict, blocks_needed, holm,
+    Block, Direction, Evidence, Interval, Mean, Rule, SteadyState, Verdict, blocks_needed, holm,
     median, median_interval, ratio_interval, sign_flip, steady,
 };
 
@@ -203,7 +203,7 @@ fn gather(
         for (figure, (unit, family, samples)) in figures {
             let steadiness = match family {
                 Family::Capacity => steady(&samples),
-                Family::Tail | Family::Count | Family::Place => Steadiness::TooFew,
+                Family::Tail | Family::Count | Family::Place => SteadyState::TooFew,
             };
             let settled = steadiness.of_samples(&samples);
             let Some(value) = value_of(family, settled) else { continue };
@@ -218,8 +218,8 @@ fn gather(
             if !trial.twin && pooled.contains(&one.figure.probe) {
                 one.pooled.extend(&samples);
             }
-            one.looked_at += u32::from(steadiness != Steadiness::TooFew);
-            one.unsteady += u32::from(matches!(steadiness, Steadiness::No { .. }));
+            one.looked_at += u32::from(steadiness != SteadyState::TooFew);
+            one.unsteady += u32::from(matches!(steadiness, SteadyState::No { .. }));
         }
     }
     Ok(found.into_values().filter_map(summarised).collect())

@@ -6,7 +6,7 @@ use super::error::StudyError;
 use super::expr::{ExprError, Scope, Value};
 use pinfold_model::{Accelerator, Isa};
 
-use super::file::{Acts, HostFacts, Level, NATIVE, Rule, Study, Workload};
+use super::file::{FactorEffect, HostFacts, Level, NATIVE, Rule, Study, Workload};
 use super::template;
 
 /// One combination of levels.
@@ -59,7 +59,7 @@ impl Cell {
 
     /// The level of the factor with this effect; `None` if the study has none.
     #[must_use]
-    pub fn acting<'s>(&self, study: &'s Study, acts: &Acts) -> Option<&'s Level> {
+    pub fn acting<'s>(&self, study: &'s Study, acts: &FactorEffect) -> Option<&'s Level> {
         let place = study.factors.iter().position(|factor| factor.acts == *acts)?;
         study.factors[place].levels.get(*self.levels.get(place)?)
     }
@@ -77,10 +77,10 @@ impl Cell {
     /// # Errors
     /// A message, if its levels contradict each other.
     pub fn guest(&self, study: &Study) -> Result<Option<GuestRequest>, String> {
-        let level = |acts: Acts| self.acting(study, &acts).map(|level| level.text.as_str());
-        let (isa, accelerator) = (level(Acts::Isa), level(Acts::Accelerator));
-        let load = level(Acts::GuestLoad).filter(|load| *load != "idle");
-        let vcpus = level(Acts::Vcpus);
+        let level = |acts: FactorEffect| self.acting(study, &acts).map(|level| level.text.as_str());
+        let (isa, accelerator) = (level(FactorEffect::Isa), level(FactorEffect::Accelerator));
+        let load = level(FactorEffect::GuestLoad).filter(|load| *load != "idle");
+        let vcpus = level(FactorEffect::Vcpus);
         match (isa, accelerator) {
             (None, None) if vcpus.is_none() && load.is_none() => return Ok(None),
             (Some(NATIVE), None | Some(NATIVE)) | (None, Some(NATIVE)) => {

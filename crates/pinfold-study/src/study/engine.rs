@@ -13,10 +13,10 @@ use super::design::{self, TrialSlot};
 use super::error::StudyError;
 use super::file::Study;
 use super::predict::{Prediction, predict};
-use super::record::{Early, Loaded};
+use super::record::{EarlyEnd, Loaded};
 use super::runner::{Runner, StartRequest, TrialResult};
 use crate::engine::{
-    self, Ended, Engine, Event, Next, Progress, Reported, TrialError, Update, Work,
+    self, EndedTrial, Engine, Event, Next, Progress, Reported, TrialError, Update, Work,
 };
 use crate::store::{OpenRun, Store, TrialRecord};
 
@@ -32,7 +32,7 @@ pub enum Outcome {
     /// All trials are done, or enough of them.
     Finished {
         /// Why the run ended before its last block, if it did.
-        early: Option<Early>,
+        early: Option<EarlyEnd>,
     },
     /// The stop flag was set.
     Interrupted {
@@ -105,7 +105,7 @@ fn go(
         if early.is_none()
             && let Some(reason) = engine.work.is_enough(block)?
         {
-            let end = Early { blocks: block, reason };
+            let end = EarlyEnd { blocks: block, reason };
             early = Some(engine.work.end(end, &mut *environment.progress)?);
             break;
         }
@@ -145,7 +145,7 @@ impl<'a> Trials<'a> {
         enough((&*self.store, self.run), &self.loaded, (block, self.spent_ns))
     }
 
-    fn end(&mut self, end: Early, progress: &mut dyn Progress) -> Result<Early, StudyError> {
+    fn end(&mut self, end: EarlyEnd, progress: &mut dyn Progress) -> Result<EarlyEnd, StudyError> {
         end.save(self.store, self.run)?;
         self.report(progress, Event::Ends { reason: end.reason.clone() }, (end.blocks, ""));
         Ok(end)
@@ -182,7 +182,7 @@ impl Work for Trials<'_> {
 
     fn save(
         &mut self,
-        trial: Ended<TrialSlot>,
+        trial: EndedTrial<TrialSlot>,
         output: Option<TrialResult>,
     ) -> Result<(), StudyError> {
         let TrialSlot { block, cell, start, twin } = trial.slot;

@@ -650,16 +650,16 @@ mod tests {
 
     use super::*;
 
-    struct Known(BTreeMap<&'static str, Value>);
+    struct TestValues(BTreeMap<&'static str, Value>);
 
-    impl Scope for Known {
+    impl Scope for TestValues {
         fn value(&self, name: &str) -> Option<Value> {
             self.0.get(name).cloned()
         }
     }
 
-    fn known() -> Known {
-        Known(BTreeMap::from([
+    fn known() -> TestValues {
+        TestValues(BTreeMap::from([
             ("n_vcpu", Value::Number(16.0)),
             ("n_threads", Value::Number(12.0)),
             ("strategy", Value::Text("isolcpus".to_owned())),

@@ -51,7 +51,7 @@ impl Level {
 
 /// The effect of a factor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Acts {
+pub enum FactorEffect {
     /// None: its levels appear in commands and tables.
     Variable,
     /// The strategy that places the workload.
@@ -97,7 +97,7 @@ pub struct Factor {
     /// Name of the factor.
     pub name: String,
     /// Effect of its levels.
-    pub acts: Acts,
+    pub acts: FactorEffect,
     /// Its levels, in the order of tables.
     pub levels: Vec<Level>,
 }
@@ -278,7 +278,7 @@ pub struct Stop {
 
 /// What a plot or table shows of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum DisplayedStatistic {
     /// The figure itself.
     Value,
     /// Its ratio to the baseline.
@@ -308,7 +308,7 @@ pub struct Selection {
     /// A condition on the cells.
     pub only: Option<Rule>,
     /// What is shown of the figure.
-    pub shown: Shown,
+    pub shown: DisplayedStatistic,
     /// The expected value, over factors: drawn as a line, and the reference of an error.
     pub ideal: Option<Rule>,
 }
@@ -370,7 +370,7 @@ pub struct Claim {
 
 /// A documented reduction of the study that still shows the same shape.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Quick {
+pub struct QuickPreset {
     /// What it leaves out and the consequences, in a sentence.
     pub note: String,
     /// Number of repetitions.
@@ -447,7 +447,7 @@ pub struct Study {
     /// Claims of the source.
     pub claims: Vec<Claim>,
     /// The reduction, if there is one.
-    pub quick: Option<Quick>,
+    pub quick: Option<QuickPreset>,
 }
 
 impl Study {

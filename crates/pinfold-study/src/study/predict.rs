@@ -7,7 +7,7 @@ use pinfold_model::{Accelerator, Isa, Method};
 use super::cells::{Cell, CellScope, Cells, GuestRequest};
 use super::design::{self, trials_per_block};
 use super::error::StudyError;
-use super::file::{Acts, HostFacts, Level, NONE, Study};
+use super::file::{FactorEffect, HostFacts, Level, NONE, Study};
 
 /// Overhead of a trial in addition to its workload, before one was measured (seconds).
 const TRIAL_S: f64 = 0.02;
@@ -87,8 +87,9 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
         block_s += runs * lasts_s + f64::from(times * study.starts) * TRIAL_S;
     }
     let is_slow = |cell: &&Cell| {
-        let method = cell.acting(study, &Acts::Method).is_some_and(|level| level.text != NONE);
-        let speed = cell.acting(study, &Acts::Speed).and_then(Level::number);
+        let method =
+            cell.acting(study, &FactorEffect::Method).is_some_and(|level| level.text != NONE);
+        let speed = cell.acting(study, &FactorEffect::Speed).and_then(Level::number);
         method || speed.is_some_and(|speed| speed < 1.0)
     };
     let starts = design::block(study, cells, 0);
@@ -99,7 +100,8 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
     block_s += slow.len() as f64 * NODE_S;
     for start in &starts {
         let Some(first) = start.trials.first().map(|slot| &cells.all[slot.cell]) else { continue };
-        let machines = first.acting(study, &Acts::Machines).and_then(Level::number).unwrap_or(1.0);
+        let machines =
+            first.acting(study, &FactorEffect::Machines).and_then(Level::number).unwrap_or(1.0);
         block_s += first.guest(study).ok().flatten().map_or(0.0, boot_s) * machines;
     }
     Ok(Prediction {
@@ -118,9 +120,9 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
 fn calibrations(study: &Study, slow: &[&Cell]) -> usize {
     let one = |cell: &&Cell| {
         let text = |acts| cell.acting(study, &acts).map(|level| level.text.clone());
-        let method = text(Acts::Method).unwrap_or_else(|| Method::Stall.name().to_owned());
+        let method = text(FactorEffect::Method).unwrap_or_else(|| Method::Stall.name().to_owned());
         let is_measured = [Method::Stall, Method::Hogs].iter().any(|own| own.name() == method);
-        is_measured.then(|| (method, text(Acts::Cores)))
+        is_measured.then(|| (method, text(FactorEffect::Cores)))
     };
     slow.iter().filter_map(one).collect::<BTreeSet<_>>().len()
 }

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_config::fault::Fault;
 use pinfold_config::keys::Keys;
 use pinfold_config::requests::RequestError;
-use pinfold_config::value::{self, Value as Toml, Whole};
+use pinfold_config::value::{self, Value as Toml, ValueKind};
 use pinfold_model::{CpuSet, Isa, Method, STRATEGY_NAMES};
 
 use super::expr::{Expr, ExprError, Value};
 use super::file::{
-    Acts, BUILT_IN, Factor, HOST_FACTS, Level, NATIVE, NONE, Probe, Quick, Rule, Skip, Stop, Study,
-    Summary,
+    BUILT_IN, Factor, FactorEffect, HOST_FACTS, Level, NATIVE, NONE, Probe, QuickPreset, Rule,
+    Skip, Stop, Study, Summary,
 };
 use super::template;
 
@@ -139,7 +139,7 @@ fn study_name(keys: &mut Keys) -> Result<(String, usize), Fault> {
 fn truth(keys: &mut Keys, key: &str) -> Result<bool, Fault> {
     match keys.take(key) {
         None => Ok(false),
-        Some(Toml { what: Whole::Truth(truth), .. }) => Ok(truth),
+        Some(Toml { what: ValueKind::Truth(truth), .. }) => Ok(truth),
         Some(value) => Err(value.not(key, "true or false")),
     }
 }
@@ -161,7 +161,7 @@ fn cells(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
     }
     if let Some(table) = keys.take("baseline") {
         let at = table.at;
-        let Whole::Table(entries) = table.what else {
+        let ValueKind::Table(entries) = table.what else {
             return Err(table.not("baseline", "a table of factors and levels"));
         };
         for (name, at, value) in entries {
@@ -204,28 +204,34 @@ fn factor_names(keys: &mut Keys, key: &str, study: &Study) -> Result<Vec<String>
 
 /// Factors of which one start can run several levels in sequence.
 fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
-    let sized = study.factors.iter().any(|one| matches!(one.acts, Acts::Cores | Acts::Vcpus));
-    let placed = study.factors.iter().any(|one| one.acts == Acts::Strategy);
+    let sized = study
+        .factors
+        .iter()
+        .any(|one| matches!(one.acts, FactorEffect::Cores | FactorEffect::Vcpus));
+    let placed = study.factors.iter().any(|one| one.acts == FactorEffect::Strategy);
     let texts = keys.texts("share")?;
     let share = |(name, at): (String, usize)| {
         if !study.varies(&name) {
             return Err(no_factor(&name, at, study));
         }
         let can = study.factor(&name).is_none_or(|factor| match factor.acts {
-            Acts::Variable | Acts::Speed | Acts::HostLoad | Acts::GuestLoad => true,
-            Acts::Threads => sized || !placed,
-            Acts::Strategy
-            | Acts::Cores
-            | Acts::Vcpus
-            | Acts::Method
-            | Acts::Isa
-            | Acts::Accelerator
-            | Acts::MemoryNode
-            | Acts::Neighbour
-            | Acts::Neighbours
-            | Acts::Emulator
-            | Acts::Machines
-            | Acts::Knob(_) => false,
+            FactorEffect::Variable
+            | FactorEffect::Speed
+            | FactorEffect::HostLoad
+            | FactorEffect::GuestLoad => true,
+            FactorEffect::Threads => sized || !placed,
+            FactorEffect::Strategy
+            | FactorEffect::Cores
+            | FactorEffect::Vcpus
+            | FactorEffect::Method
+            | FactorEffect::Isa
+            | FactorEffect::Accelerator
+            | FactorEffect::MemoryNode
+            | FactorEffect::Neighbour
+            | FactorEffect::Neighbours
+            | FactorEffect::Emulator
+            | FactorEffect::Machines
+            | FactorEffect::Knob(_) => false,
         });
         match can {
             true => Ok(name),
@@ -286,7 +292,7 @@ fn factors(keys: &mut Keys) -> Result<Vec<Factor>, Fault> {
             return Err(Fault::new(at, format!("the factor {name:?} is given twice")));
         }
         let acts = match keys.text("knob")? {
-            Some((knob, _)) => Acts::Knob(knob),
+            Some((knob, _)) => FactorEffect::Knob(knob),
             None => acts(&name),
         };
         let levels = levels(&name, &acts, keys.required("levels")?)?;
@@ -309,31 +315,31 @@ fn check_name(name: &str, at: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-fn acts(name: &str) -> Acts {
+fn acts(name: &str) -> FactorEffect {
     match name {
-        "strategy" => Acts::Strategy,
-        "cores" => Acts::Cores,
-        "n_threads" => Acts::Threads,
-        "n_vcpu" => Acts::Vcpus,
-        "speed" => Acts::Speed,
-        "method" => Acts::Method,
-        "smt" => Acts::Knob("smt".to_owned()),
-        "host_load" => Acts::HostLoad,
-        "guest_load" => Acts::GuestLoad,
-        "isa" => Acts::Isa,
-        "accelerator" => Acts::Accelerator,
-        "memory_node" => Acts::MemoryNode,
-        "neighbour" => Acts::Neighbour,
-        "neighbours" => Acts::Neighbours,
-        "emulator" => Acts::Emulator,
-        "machines" => Acts::Machines,
-        _ => Acts::Variable,
+        "strategy" => FactorEffect::Strategy,
+        "cores" => FactorEffect::Cores,
+        "n_threads" => FactorEffect::Threads,
+        "n_vcpu" => FactorEffect::Vcpus,
+        "speed" => FactorEffect::Speed,
+        "method" => FactorEffect::Method,
+        "smt" => FactorEffect::Knob("smt".to_owned()),
+        "host_load" => FactorEffect::HostLoad,
+        "guest_load" => FactorEffect::GuestLoad,
+        "isa" => FactorEffect::Isa,
+        "accelerator" => FactorEffect::Accelerator,
+        "memory_node" => FactorEffect::MemoryNode,
+        "neighbour" => FactorEffect::Neighbour,
+        "neighbours" => FactorEffect::Neighbours,
+        "emulator" => FactorEffect::Emulator,
+        "machines" => FactorEffect::Machines,
+        _ => FactorEffect::Variable,
     }
 }
 
-fn levels(name: &str, acts: &Acts, value: Toml) -> Result<Vec<Level>, Fault> {
+fn levels(name: &str, acts: &FactorEffect, value: Toml) -> Result<Vec<Level>, Fault> {
     let at = value.at;
-    let Whole::List(items) = value.what else {
+    let ValueKind::List(items) = value.what else {
         return Err(value.not("levels", "a list"));
     };
     if items.is_empty() {
@@ -355,7 +361,7 @@ fn levels(name: &str, acts: &Acts, value: Toml) -> Result<Vec<Level>, Fault> {
 
 fn level(name: &str, value: Toml) -> Result<Level, Fault> {
     let (text, read) = match &value.what {
-        Whole::Text(text) => {
+        ValueKind::Text(text) => {
             let part = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
             let part = part.filter(|number| number.is_finite());
             let read = match part {
@@ -364,24 +370,24 @@ fn level(name: &str, value: Toml) -> Result<Level, Fault> {
             };
             (text.clone(), read)
         }
-        Whole::Number(number) => {
+        ValueKind::Number(number) => {
             #[expect(clippy::cast_precision_loss, reason = "levels are small numbers")]
             let read = *number as f64;
             (number.to_string(), Value::Number(read))
         }
-        Whole::Fraction(text) => match text.parse::<f64>() {
+        ValueKind::Fraction(text) => match text.parse::<f64>() {
             Ok(number) if number.is_finite() => (text.clone(), Value::Number(number)),
             Ok(_) | Err(_) => return Err(value.not(name, "a finite number")),
         },
-        Whole::Truth(truth) => (truth.to_string(), Value::Truth(*truth)),
-        Whole::List(_) | Whole::Table(_) | Whole::Date => {
+        ValueKind::Truth(truth) => (truth.to_string(), Value::Truth(*truth)),
+        ValueKind::List(_) | ValueKind::Table(_) | ValueKind::Date => {
             return Err(value.not(name, "a text, a number, true or false"));
         }
     };
     Ok(Level { text, value: read })
 }
 
-fn check_level(acts: &Acts, level: &Level, at: usize) -> Result<(), Fault> {
+fn check_level(acts: &FactorEffect, level: &Level, at: usize) -> Result<(), Fault> {
     let one_of = |what: &str, known: &[&str]| match known.contains(&level.text.as_str()) {
         true => Ok(()),
         false => Err(Fault::new(at, format!("there is no {what} {:?}", level.text))
@@ -394,38 +400,44 @@ fn check_level(acts: &Acts, level: &Level, at: usize) -> Result<(), Fault> {
         }
     };
     match acts {
-        Acts::Variable | Acts::Knob(_) => Ok(()),
-        Acts::Strategy => one_of("strategy", &STRATEGY_NAMES),
-        Acts::Method => {
+        FactorEffect::Variable | FactorEffect::Knob(_) => Ok(()),
+        FactorEffect::Strategy => one_of("strategy", &STRATEGY_NAMES),
+        FactorEffect::Method => {
             let mut names = vec![NONE];
             names.extend(Method::ALL.map(Method::name));
             one_of("method", &names)
         }
-        Acts::Cores | Acts::Threads | Acts::Vcpus | Acts::Neighbours | Acts::Machines => count(1.0),
-        Acts::Speed => match level.number() {
+        FactorEffect::Cores
+        | FactorEffect::Threads
+        | FactorEffect::Vcpus
+        | FactorEffect::Neighbours
+        | FactorEffect::Machines => count(1.0),
+        FactorEffect::Speed => match level.number() {
             Some(number) if number > 0.0 && number <= 1.0 => Ok(()),
             Some(_) | None => {
                 Err(Fault::new(at, format!("{} is not a speed above 0 and at most 1", level.text))
                     .with_hint("write a share such as 0.4 or \"40%\""))
             }
         },
-        Acts::HostLoad => one_of("load", &["idle", "loaded"]),
-        Acts::GuestLoad => one_of("load", &["idle", "loaded", "loaded-no-disk"]),
-        Acts::Isa => {
+        FactorEffect::HostLoad => one_of("load", &["idle", "loaded"]),
+        FactorEffect::GuestLoad => one_of("load", &["idle", "loaded", "loaded-no-disk"]),
+        FactorEffect::Isa => {
             let mut names = vec![NATIVE];
             names.extend(Isa::ALL.map(Isa::name));
             one_of("instruction set", &names)
         }
-        Acts::Accelerator => one_of("accelerator", &[NATIVE, "kvm", "tcg", "tcg-single"]),
-        Acts::MemoryNode if matches!(level.text.as_str(), "any" | "near" | "far") => Ok(()),
-        Acts::MemoryNode => count(0.0),
-        Acts::Emulator => one_of("place of an emulator", &["usual", "real-time", "apart"]),
-        Acts::Neighbour => one_of("place of a neighbour", &[NONE, "same-node", "other-node"]),
+        FactorEffect::Accelerator => one_of("accelerator", &[NATIVE, "kvm", "tcg", "tcg-single"]),
+        FactorEffect::MemoryNode if matches!(level.text.as_str(), "any" | "near" | "far") => Ok(()),
+        FactorEffect::MemoryNode => count(0.0),
+        FactorEffect::Emulator => one_of("place of an emulator", &["usual", "real-time", "apart"]),
+        FactorEffect::Neighbour => {
+            one_of("place of a neighbour", &[NONE, "same-node", "other-node"])
+        }
     }
 }
 
 fn named_levels(table: Toml, key: &str) -> Result<BTreeMap<String, Level>, Fault> {
-    let Whole::Table(entries) = table.what else {
+    let ValueKind::Table(entries) = table.what else {
         return Err(table.not(key, "a table of names and values"));
     };
     let mut named = BTreeMap::new();
@@ -509,13 +521,13 @@ fn stop(table: Toml, study: &Study) -> Result<Stop, Fault> {
     Ok(Stop { figure, half_width: share(&mut keys, "half-width")?.unwrap_or(0.02), at_least })
 }
 
-fn quick(table: Toml, study: &Study) -> Result<Quick, Fault> {
+fn quick(table: Toml, study: &Study) -> Result<QuickPreset, Fault> {
     let mut keys = Keys::of(table, "quick", QUICK)?;
     let (note, at) = keys.required("note")?.into_text("note")?;
     if note.trim().is_empty() {
         return Err(Fault::new(at, "note: say what the quick form leaves out".to_owned()));
     }
-    let mut quick = Quick {
+    let mut quick = QuickPreset {
         note,
         repetitions: whole(&mut keys, "repetitions", 1)?,
         starts: whole(&mut keys, "starts", 1)?,
@@ -533,7 +545,7 @@ fn quick(table: Toml, study: &Study) -> Result<Quick, Fault> {
         }
     }
     if let Some(table) = keys.take("levels") {
-        let Whole::Table(entries) = table.what else {
+        let ValueKind::Table(entries) = table.what else {
             return Err(table.not("levels", "a table of factors and levels"));
         };
         for (name, at, value) in entries {

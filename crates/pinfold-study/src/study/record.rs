@@ -61,7 +61,7 @@ impl FactsV1 {
 
 /// The early end of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Early {
+pub struct EarlyEnd {
     /// Number of blocks that were run.
     pub blocks: u32,
     /// Why the run ended.
@@ -80,7 +80,7 @@ pub struct Loaded {
     /// The stored document of the run.
     pub record: StudyRecord,
     /// Set if it ended before its last block.
-    pub early: Option<Early>,
+    pub early: Option<EarlyEnd>,
 }
 
 /// The data of a new run.
@@ -259,7 +259,7 @@ impl Loaded {
     }
 }
 
-impl Early {
+impl EarlyEnd {
     /// Saves it: the run is not continued.
     ///
     /// # Errors

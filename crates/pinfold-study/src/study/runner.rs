@@ -20,7 +20,7 @@ pub struct StartRequest<'a> {
 
 /// A trial as the runner sees it. A twin cannot be distinguished from its cell.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct TrialRequest<'a> {
     /// The study of the trial.
     pub study: &'a Study,
     /// The cell of the trial.
@@ -31,10 +31,14 @@ pub struct Wanted<'a> {
 
 impl<'a> StartRequest<'a> {
     /// The trials of the request.
-    pub fn wanted(&self) -> impl Iterator<Item = Wanted<'a>> + use<'a> {
+    pub fn wanted(&self) -> impl Iterator<Item = TrialRequest<'a>> + use<'a> {
         let (study, cells) = (self.study, self.cells);
         let trials = self.trials.iter();
-        trials.map(move |slot| Wanted { study, cell: &cells.all[slot.cell], block: slot.block })
+        trials.map(move |slot| TrialRequest {
+            study,
+            cell: &cells.all[slot.cell],
+            block: slot.block,
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use pinfold_stats::{QuantilePoint, median, quantile_curve};
 use super::analyse::{Analysis, Estimate};
 use super::cells::CellScope;
 use super::expr::{Argument, Expr, ExprError, Scope, Value};
-use super::file::{Claim, Selection, Shown, Study};
+use super::file::{Claim, DisplayedStatistic, Selection, Study};
 use super::template;
 
 /// One value with its range.
@@ -26,7 +26,7 @@ pub struct Point {
 }
 
 /// The value of a cell, with its levels and labels.
-struct Picked<'a> {
+struct CellValue<'a> {
     estimate: &'a Estimate,
     value: f64,
     range: Option<(f64, f64)>,
@@ -66,7 +66,7 @@ impl Analysis {
         let picked = self.pick(selection)?;
         let mut unit = None;
         let mut order: Vec<Key> = Vec::new();
-        let mut groups: BTreeMap<Key, Vec<&Picked<'_>>> = BTreeMap::new();
+        let mut groups: BTreeMap<Key, Vec<&CellValue<'_>>> = BTreeMap::new();
         for one in &picked {
             unit = unit.or(Some(one.estimate.unit));
             let key: Key = names.iter().map(|name| self.level(one.estimate, name)).collect();
@@ -85,7 +85,7 @@ impl Analysis {
             }
             points.extend(joined(members).map(|point| (key, point)));
         }
-        let unit = unit.filter(|_| selection.shown == Shown::Value);
+        let unit = unit.filter(|_| selection.shown == DisplayedStatistic::Value);
         Ok(Groups { unit, points, ideals })
     }
 
@@ -119,7 +119,7 @@ impl Analysis {
         level.or_else(|| estimate.figure.labels.get(name).cloned()).unwrap_or_default()
     }
 
-    fn pick(&self, selection: &Selection) -> Result<Vec<Picked<'_>>, String> {
+    fn pick(&self, selection: &Selection) -> Result<Vec<CellValue<'_>>, String> {
         let Self { loaded, estimates, .. } = self;
         let mut picked = Vec::new();
         for estimate in estimates {
@@ -147,7 +147,7 @@ impl Analysis {
 
     /// Evaluates a claim on the results.
     #[must_use]
-    pub fn judge(&self, claim: &Claim) -> Judged {
+    pub fn judge(&self, claim: &Claim) -> ClaimResult {
         let scope = ClaimScope { analysis: self };
         let value = |text: &str| match Expr::parse(text).and_then(|expr| expr.evaluate(&scope)) {
             Ok(Value::Number(number)) if number.is_finite() => Some(number.to_string()),
@@ -156,39 +156,43 @@ impl Analysis {
         };
         let see = template::fill(&claim.see, &value).unwrap_or_else(|why| why);
         let agree = claim.agree.expr.truth(&scope).map_err(|error| error.why);
-        Judged { see, agree }
+        ClaimResult { see, agree }
     }
 }
 
 /// The evaluation of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct ClaimResult {
     /// What this study observes.
     pub see: String,
     /// True if the results agree with the claim; or why this cannot be decided.
     pub agree: Result<bool, String>,
 }
 
-fn shown(estimate: &Estimate, shown: Shown, ideal: Option<f64>) -> Option<Picked<'_>> {
+fn shown(
+    estimate: &Estimate,
+    shown: DisplayedStatistic,
+    ideal: Option<f64>,
+) -> Option<CellValue<'_>> {
     let blocks = u32::try_from(estimate.starts.len()).unwrap_or(u32::MAX);
     let (value, range, blocks) = match (shown, estimate.comparison) {
-        (Shown::Value, _) => (estimate.median, estimate.interval, blocks),
-        (Shown::Ratio, Some(with)) => {
+        (DisplayedStatistic::Value, _) => (estimate.median, estimate.interval, blocks),
+        (DisplayedStatistic::Ratio, Some(with)) => {
             (with.interval.ratio, Some((with.interval.low, with.interval.high)), with.blocks)
         }
-        (Shown::Error, Some(with)) => {
+        (DisplayedStatistic::Error, Some(with)) => {
             let wanted = ideal?;
             let points = |ratio: f64| (ratio - wanted) * 100.0;
             let range = (points(with.interval.low), points(with.interval.high));
             (points(with.interval.ratio), Some(range), with.blocks)
         }
-        (Shown::Ratio, None) => (estimate.ratio?, None, blocks),
-        (Shown::Error, None) => ((estimate.ratio? - ideal?) * 100.0, None, blocks),
+        (DisplayedStatistic::Ratio, None) => (estimate.ratio?, None, blocks),
+        (DisplayedStatistic::Error, None) => ((estimate.ratio? - ideal?) * 100.0, None, blocks),
     };
-    Some(Picked { estimate, value, range, blocks, ideal })
+    Some(CellValue { estimate, value, range, blocks, ideal })
 }
 
-fn joined(members: &[&Picked<'_>]) -> Option<Point> {
+fn joined(members: &[&CellValue<'_>]) -> Option<Point> {
     let values: Vec<f64> = members.iter().map(|one| one.value).collect();
     let blocks = members.iter().map(|one| one.blocks).min().unwrap_or(0);
     let range = match members {
@@ -240,9 +244,9 @@ impl ClaimScope<'_> {
             }
         }
         let shown = match (function, of.as_deref()) {
-            ("value", _) | (_, Some("value")) => Shown::Value,
-            ("error", _) | (_, Some("error")) => Shown::Error,
-            (_, _) => Shown::Ratio,
+            ("value", _) | (_, Some("value")) => DisplayedStatistic::Value,
+            ("error", _) | (_, Some("error")) => DisplayedStatistic::Error,
+            (_, _) => DisplayedStatistic::Ratio,
         };
         let selection = Selection {
             figure: figure.to_owned(),
@@ -252,7 +256,7 @@ impl ClaimScope<'_> {
             ideal: ideal_of(study, figure),
         };
         let picked = self.analysis.pick(&selection).map_err(|why| ExprError::new(at, why))?;
-        let fits = |one: &&Picked<'_>| {
+        let fits = |one: &&CellValue<'_>| {
             wanted.iter().all(|(name, value)| self.is_level(one.estimate, name, value))
         };
         let values: Vec<f64> = picked.iter().filter(fits).map(|one| one.value).collect();

@@ -18,7 +18,7 @@ use super::curves::{Pooled, each_cell};
 use super::error::TuneError;
 use super::findings;
 use super::loaded::Loaded;
-use super::ranking::{Standing, rank};
+use super::ranking::{RankEntry, rank};
 use super::report::{
     AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,
     TuneReport, Winner,
@@ -135,7 +135,7 @@ impl Analysis {
 
     fn row(
         &self,
-        standing: Standing,
+        standing: RankEntry,
         mut tails: BTreeMap<CellKey, Tail>,
         contrasts: &BTreeMap<(usize, CellKey), Contrast>,
     ) -> RankingRow {

@@ -13,11 +13,11 @@ use super::documents::{self, ConfirmPlan};
 use super::error::TuneError;
 use super::loaded::Loaded;
 use super::ranking::rank;
-use super::schedule::{Dropped, Facts, Schedule, Turn};
+use super::schedule::{Dropped, Facts, NextAction, Schedule};
 use super::starter::{StartRequest, Starter};
 use super::summary::{Summaries, check_result};
 use crate::engine::{
-    self, Ended, Engine, Event, Next, Progress, Reported, TrialError, Update, Work,
+    self, EndedTrial, Engine, Event, Next, Progress, Reported, TrialError, Update, Work,
 };
 use crate::store::{CellResult, OpenRun, Phase, Slot, StartRecord, StartStatus, Store};
 
@@ -106,13 +106,13 @@ fn go(
         }
         reported = course.dropped.len();
         let order = match course.turn {
-            Turn::End => break,
-            Turn::Settle => {
+            NextAction::End => break,
+            NextAction::Settle => {
                 engine.work.settle(&course, &mut *environment.progress)?;
                 continue;
             }
-            Turn::Block(Phase::Screening, block) => &course.screening[block as usize],
-            Turn::Block(Phase::Confirmation, block) => &course.confirmation[block as usize],
+            NextAction::Block(Phase::Screening, block) => &course.screening[block as usize],
+            NextAction::Block(Phase::Confirmation, block) => &course.confirmation[block as usize],
         };
         if engine.work.ends_before(order)? {
             continue;
@@ -348,7 +348,7 @@ impl Work for Starts<'_> {
 
     fn save(
         &mut self,
-        start: Ended<Slot>,
+        start: EndedTrial<Slot>,
         output: Option<Vec<CellResult>>,
     ) -> Result<(), TuneError> {
         let record = StartRecord {

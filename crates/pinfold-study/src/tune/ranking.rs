@@ -10,7 +10,7 @@ use super::summary::Summaries;
 
 /// The rank data of a candidate.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Standing {
+pub struct RankEntry {
     /// Index of the candidate.
     pub candidate: usize,
     /// Median over blocks of the longest stall, in the goal's load state (ns).
@@ -27,7 +27,7 @@ pub struct Standing {
     pub failures: u32,
 }
 
-impl Standing {
+impl RankEntry {
     /// The value that the goal optimises: a stall in ns or a rate per second.
     #[must_use]
     pub fn score(&self, goal: Goal) -> Option<f64> {
@@ -45,14 +45,14 @@ pub(super) fn rank(
     config: &TuneConfig,
     summaries: &Summaries,
     candidates: &[usize],
-) -> Vec<Standing> {
-    let mut standings: Vec<Standing> =
+) -> Vec<RankEntry> {
+    let mut standings: Vec<RankEntry> =
         candidates.iter().map(|&candidate| standing(config, summaries, candidate)).collect();
     if config.goal == Goal::Balanced {
         mark_slow(&mut standings);
     }
     standings.sort_by(|a, b| {
-        let key = |standing: &Standing| {
+        let key = |standing: &RankEntry| {
             (standing.violates, standing.failures > 0, standing.gives_up_rate)
         };
         key(a).cmp(&key(b)).then_with(|| by_score(config.goal, a, b))
@@ -60,7 +60,7 @@ pub(super) fn rank(
     standings
 }
 
-fn standing(config: &TuneConfig, summaries: &Summaries, candidate: usize) -> Standing {
+fn standing(config: &TuneConfig, summaries: &Summaries, candidate: usize) -> RankEntry {
     let load = config.goal_load();
     let middle = |metric| median(&summaries.values(candidate, (load, metric)));
     let worst_gap_ns = config
@@ -72,7 +72,7 @@ fn standing(config: &TuneConfig, summaries: &Summaries, candidate: usize) -> Sta
         (Some(worst), Some(limit)) => worst > limit as f64,
         (None, _) | (_, None) => false,
     };
-    Standing {
+    RankEntry {
         candidate,
         gap_ns: middle(config.gap_metric),
         rate_per_s: middle(Metric::ComputeRate),
@@ -83,7 +83,7 @@ fn standing(config: &TuneConfig, summaries: &Summaries, candidate: usize) -> Sta
     }
 }
 
-fn mark_slow(standings: &mut [Standing]) {
+fn mark_slow(standings: &mut [RankEntry]) {
     let best = standings.iter().filter_map(|standing| standing.rate_per_s).max_by(f64::total_cmp);
     let Some(best) = best else { return };
     for standing in standings {
@@ -93,7 +93,7 @@ fn mark_slow(standings: &mut [Standing]) {
 }
 
 /// Better scores first, missing ones last.
-fn by_score(goal: Goal, a: &Standing, b: &Standing) -> Ordering {
+fn by_score(goal: Goal, a: &RankEntry, b: &RankEntry) -> Ordering {
     match (a.score(goal), b.score(goal)) {
         (Some(a), Some(b)) if goal == Goal::Throughput => b.total_cmp(&a),
         (Some(a), Some(b)) => a.total_cmp(&b),

@@ -22,7 +22,7 @@ use super::engine::kept_of;
 use super::error::TuneError;
 use super::loaded::Loaded;
 use super::ranking::rank;
-use super::schedule::{Facts, Schedule, Turn};
+use super::schedule::{Facts, NextAction, Schedule};
 use super::summary::{CellKey, Summaries, Summary};
 use crate::store::{
     CandidateRecord, CandidateRole, Phase, RunId, Slot, StartRecord, StartStatus, Store,
@@ -311,21 +311,21 @@ pub fn replay(matrix: &Matrix, config: &TuneConfig, order: &[usize]) -> Option<R
         };
         let course = Schedule::of(&facts);
         let (planned, into, at) = match course.turn {
-            Turn::Settle => {
+            NextAction::Settle => {
                 let kept = kept_of(config, &screening, &course.running);
                 let confirmed = u32::try_from(kept.len()).unwrap_or(u32::MAX);
                 let blocks = config.least_blocks(confirmed);
                 loaded.confirm = Some(ConfirmPlan { kept, blocks, observation_s: 0.0 });
                 continue;
             }
-            Turn::Block(Phase::Screening, block) => {
+            NextAction::Block(Phase::Screening, block) => {
                 (&course.screening[block as usize], &mut screening, block as usize)
             }
-            Turn::Block(Phase::Confirmation, block) => {
+            NextAction::Block(Phase::Confirmation, block) => {
                 let at = course.screening.len() + block as usize;
                 (&course.confirmation[block as usize], &mut confirmation, at)
             }
-            Turn::End => {
+            NextAction::End => {
                 let kept = loaded.confirm.as_ref().map(|plan| plan.kept.clone())?;
                 let dropped: Vec<usize> = course.dropped.iter().map(|one| one.candidate).collect();
                 let is_gone = |one: &&usize| !kept.contains(one) && !dropped.contains(one);

@@ -6,7 +6,7 @@ use pinfold_stats::{Interval, PValue, RaceTest, Tail, Verdict};
 use super::config::TuneConfig;
 use super::design::PlannedStart;
 use super::documents::ConfirmPlan;
-use super::ranking::Standing;
+use super::ranking::RankEntry;
 use crate::store::{Phase, RunId};
 
 /// The comparison of one candidate with the baseline, in one metric and load state.
@@ -58,7 +58,7 @@ pub struct RankingRow {
     /// True for `none`.
     pub is_baseline: bool,
     /// Its score, constraint and failures.
-    pub standing: Standing,
+    pub standing: RankEntry,
     /// The value that the goal optimises: a stall in ns or a rate per second.
     pub score: Option<f64>,
     /// Number of confirmation blocks in which it was measured.
@@ -94,7 +94,7 @@ pub struct ScreeningRow {
     /// Name of the candidate.
     pub name: String,
     /// Its score, constraint and failures. Three blocks give no verdict.
-    pub standing: Standing,
+    pub standing: RankEntry,
     /// The value that the goal optimises.
     pub score: Option<f64>,
     /// Number of blocks in which it was measured.

@@ -14,13 +14,13 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_stats::{Lane, RaceRule, RaceTest};
+use pinfold_stats::{ParticipantResults, RaceRule, RaceTest};
 
 use super::config::{BALANCED_SHARE, Goal, TuneConfig};
 use super::design::{PlannedStart, block_order};
 use super::documents::ConfirmPlan;
 use super::loaded::Loaded;
-use super::ranking::{Standing, rank};
+use super::ranking::{RankEntry, rank};
 use super::summary::Summaries;
 use crate::store::Phase;
 
@@ -53,7 +53,7 @@ pub struct Dropped {
 
 /// The next action.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Turn {
+pub(super) enum NextAction {
     /// Run the starts of a block that have not ended.
     Block(Phase, u32),
     /// Decide which candidates are confirmed.
@@ -74,7 +74,7 @@ pub(super) struct Schedule {
     /// Candidates besides the baseline that are still in the race.
     pub running: Vec<usize>,
     /// The next action.
-    pub turn: Turn,
+    pub turn: NextAction,
 }
 
 /// The data that determine a schedule.
@@ -91,9 +91,9 @@ struct View {
     /// All candidates that ever ran, the baseline last.
     who: Vec<usize>,
     /// The candidates that still run, the best first.
-    standings: Vec<Standing>,
+    standings: Vec<RankEntry>,
     /// One lane for each entry of `who`.
-    lanes: Vec<Lane>,
+    lanes: Vec<ParticipantResults>,
     /// Index of the leader in `who`.
     leader: usize,
 }
@@ -106,19 +106,19 @@ impl Schedule {
             confirmation: Vec::new(),
             dropped: Vec::new(),
             running: facts.loaded.distinct.clone(),
-            turn: Turn::End,
+            turn: NextAction::End,
         };
         let raced = course.race(facts);
         match (&facts.loaded.confirm, raced) {
             (Some(confirm), _) => course.confirm(facts, confirm),
             (None, Some(turn)) => course.turn = turn,
-            (None, None) => course.turn = Turn::Settle,
+            (None, None) => course.turn = NextAction::Settle,
         }
         course
     }
 
     /// The race; returns the next action if it has not ended.
-    fn race(&mut self, facts: &Facts<'_>) -> Option<Turn> {
+    fn race(&mut self, facts: &Facts<'_>) -> Option<NextAction> {
         let Loaded { config, confirm, .. } = facts.loaded;
         if self.running.len() <= config.keep as usize {
             return None;
@@ -146,7 +146,7 @@ impl Schedule {
                 for later in block + 1..config.screening_blocks {
                     self.screening.push(order(facts, (Phase::Screening, later), &who));
                 }
-                return Some(Turn::Block(Phase::Screening, block));
+                return Some(NextAction::Block(Phase::Screening, block));
             }
             self.look(facts, (Phase::Screening, block));
         }
@@ -162,11 +162,11 @@ impl Schedule {
             if turn.is_none() {
                 match facts.confirmation.has_ended(block, &who) {
                     true => self.look(facts, (Phase::Confirmation, block)),
-                    false => turn = Some(Turn::Block(Phase::Confirmation, block)),
+                    false => turn = Some(NextAction::Block(Phase::Confirmation, block)),
                 }
             }
         }
-        self.turn = turn.unwrap_or(Turn::End);
+        self.turn = turn.unwrap_or(NextAction::End);
     }
 
     fn participants(&self, facts: &Facts<'_>, with_twin: bool) -> Vec<usize> {
@@ -245,9 +245,9 @@ impl Schedule {
         let standings = rank(config, so_far, &running);
         let first = standings.first().filter(|one| one.score(config.goal).is_some())?;
         let leader = who.iter().position(|one| *one == first.candidate)?;
-        let by_candidate: BTreeMap<usize, &Standing> =
+        let by_candidate: BTreeMap<usize, &RankEntry> =
             standings.iter().map(|standing| (standing.candidate, standing)).collect();
-        let lanes: Vec<Lane> = who
+        let lanes: Vec<ParticipantResults> = who
             .iter()
             .map(|&candidate| {
                 let length = match still(candidate) {
@@ -258,7 +258,7 @@ impl Schedule {
                     && by_candidate
                         .get(&candidate)
                         .is_some_and(|one| is_beaten(config, one, first));
-                Lane { blocks: so_far.lane(config, candidate, length), may_go }
+                ParticipantResults { blocks: so_far.lane(config, candidate, length), may_go }
             })
             .collect();
         Some(View { who, standings, lanes, leader })
@@ -274,7 +274,7 @@ impl Schedule {
 
 /// True if the leader is at least as good in everything except the goal's value: the constraint and
 /// the rate that `balanced` requires. These are compared by observed values, without a test.
-fn is_beaten(config: &TuneConfig, one: &Standing, leader: &Standing) -> bool {
+fn is_beaten(config: &TuneConfig, one: &RankEntry, leader: &RankEntry) -> bool {
     let gap = config.max_gap_ns.is_none_or(|_| {
         let worst = one.worst_gap_ns.zip(leader.worst_gap_ns);
         (one.violates && !leader.violates) || worst.is_some_and(|(one, leader)| one >= leader)

@@ -4,7 +4,7 @@
 //! directory is private (mode 0700, owned by this user, no symbolic link); QEMU creates the socket
 //! in it. The next start and `pinfold undo` remove directories of processes that were killed.
 
-use pinfold_host::files::{self, Held, Owned, StateDir};
+use pinfold_host::files::{self, Owned, OwnedLock, StateDir};
 use pinfold_host::{HostError, LiveHost};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,7 +17,7 @@ pub(super) struct Socket {
     /// True if the directory is kept on drop.
     pub(super) keep: bool,
     directory: String,
-    _held: Held,
+    _held: OwnedLock,
 }
 
 impl Socket {

@@ -18,19 +18,19 @@ const NAP_NS: u64 = 1_000_000;
 
 /// Reader of one standard error output.
 pub(super) struct Chatter {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<StderrTail>>,
     reader: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct StderrTail {
     bytes: Vec<u8>,
     pass_on: bool,
 }
 
 impl Chatter {
     pub(super) fn follow(stream: Option<ChildStderr>) -> Result<Self, HostError> {
-        let kept = Arc::new(Mutex::new(Kept::default()));
+        let kept = Arc::new(Mutex::new(StderrTail::default()));
         let Some(stream) = stream else {
             return Ok(Self { kept, reader: None });
         };
@@ -67,7 +67,7 @@ impl Chatter {
     }
 }
 
-fn read(mut stream: ChildStderr, kept: &Mutex<Kept>) {
+fn read(mut stream: ChildStderr, kept: &Mutex<StderrTail>) {
     let mut chunk = [0; 4096];
     loop {
         let part = match stream.read(&mut chunk) {
@@ -87,7 +87,7 @@ fn read(mut stream: ChildStderr, kept: &Mutex<Kept>) {
 }
 
 /// The bytes are valid even if the reader panicked.
-fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+fn lock(kept: &Mutex<StderrTail>) -> MutexGuard<'_, StderrTail> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -2,7 +2,7 @@
 
 pub mod text;
 
-use pinfold_run::exits::{Wish, micro_watched, of_machine};
+use pinfold_run::exits::{ObservationSettings, micro_watched, of_machine};
 use pinfold_run::target::Vm;
 use pinfold_run::{Failure, exits, host, interrupt};
 
@@ -32,9 +32,9 @@ pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
 }
 
 /// The settings of an observation from the command line, with this duration.
-pub fn wish(how: &ExitsHow, duration_ns: u64) -> Result<Wish, Failure> {
+pub fn wish(how: &ExitsHow, duration_ns: u64) -> Result<ObservationSettings, Failure> {
     let texts = (how.look.as_deref(), how.distributor.as_deref());
-    Wish::of(texts, how.top.is_some_and(|top| top > 0), duration_ns)
+    ObservationSettings::of(texts, how.top.is_some_and(|top| top > 0), duration_ns)
 }
 
 /// `pinfold micro-guest`: the guest of `exits --micro-guest`.

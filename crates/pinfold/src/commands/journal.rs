@@ -9,7 +9,7 @@ use pinfold_apply::{Entry, Journals, Outcome, Record};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Command, Undo};
-use pinfold_run::status::Standing;
+use pinfold_run::status::JournalState;
 use pinfold_run::{Exit, Failure, host, time};
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn one(host: &LiveHost, journals: &Journals<'_>, id: &str, as_json: bool) -> Res
             .with_hint(format!("`{}` lists them", Command::new("journal"))));
     }
     let record = journals.read(id)?;
-    let standing = Standing::of(host, record.as_ref())?;
+    let standing = JournalState::of(host, record.as_ref())?;
     match (record, as_json) {
         (Some(record), true) => data(&in_json(id, &record, standing, Depth::Steps).to_string()),
         (Some(record), false) => show(&in_full(id, &record, standing)),
@@ -68,7 +68,7 @@ fn all(host: &LiveHost, journals: &Journals<'_>, as_json: bool) -> Result<(), Fa
                 continue;
             }
         };
-        let standing = Standing::of(host, record.as_ref())?;
+        let standing = JournalState::of(host, record.as_ref())?;
         let Some(record) = record else {
             entries.push(empty_json(&summary.id));
             table.add_row([output::name(&summary.id).as_str(), "", "", "0", words(standing)]);
@@ -102,13 +102,13 @@ fn all(host: &LiveHost, journals: &Journals<'_>, as_json: bool) -> Result<(), Fa
 }
 
 /// The state of a journal in words.
-fn words(standing: Standing) -> &'static str {
+fn words(standing: JournalState) -> &'static str {
     match standing {
-        Standing::InForce => "active",
-        Standing::EarlierBoot => "of an earlier boot; `undo --left` clears up",
-        Standing::TakenBack => "reverted",
-        Standing::Restarted => "ended by a restart of the host",
-        Standing::NothingDone => "nothing was done",
+        JournalState::InForce => "active",
+        JournalState::EarlierBoot => "of an earlier boot; `undo --left` clears up",
+        JournalState::TakenBack => "reverted",
+        JournalState::Restarted => "ended by a restart of the host",
+        JournalState::NothingDone => "nothing was done",
     }
 }
 
@@ -119,7 +119,7 @@ enum Depth {
     Steps,
 }
 
-fn in_full(id: &str, record: &Record, standing: Standing) -> String {
+fn in_full(id: &str, record: &Record, standing: JournalState) -> String {
     let header = &record.header;
     let mut text = format!(
         "{id}: {}, process {}, begun {} by process {}: {}",
@@ -201,10 +201,10 @@ fn before(undo: &Undo) -> String {
 }
 
 fn empty_json(id: &str) -> Value {
-    json!({ "id": id, "state": words(Standing::NothingDone), "step_count": 0 })
+    json!({ "id": id, "state": words(JournalState::NothingDone), "step_count": 0 })
 }
 
-fn in_json(id: &str, record: &Record, standing: Standing, depth: Depth) -> Value {
+fn in_json(id: &str, record: &Record, standing: JournalState, depth: Depth) -> Value {
     let header = &record.header;
     let mut value = json!({
         "id": id,

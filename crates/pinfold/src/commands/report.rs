@@ -2,7 +2,7 @@
 
 use pinfold_host::SnapshotHost;
 use pinfold_model::Command;
-use pinfold_run::tune::Kept;
+use pinfold_run::tune::PageData;
 use pinfold_run::{Exit, Failure, time, tune_page};
 use pinfold_study::store::{RunId, Store, StoreError};
 
@@ -24,7 +24,7 @@ pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
     let config = pinfold_study::tune::analyse(&store, run)
         .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?
         .config;
-    let capture = Kept::read(&config.context)?.capture;
+    let capture = PageData::read(&config.context)?.capture;
     let host = SnapshotHost::parse(&capture)
         .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     let topology = pinfold_topology::discover(&host)

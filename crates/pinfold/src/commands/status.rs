@@ -5,7 +5,7 @@ use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{Command, Finding, Topology, VnodeKind};
 use pinfold_plan::lint::{self, Layout};
-use pinfold_run::status::{ActivePlacement, ActivePlatform, Damaged, Found, find};
+use pinfold_run::status::{ActivePlacement, ActivePlatform, DamagedJournal, Found, find};
 use pinfold_run::{Exit, Failure, host, inputs, leftovers};
 use serde_json::json;
 
@@ -43,7 +43,7 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
 fn report(
     host: &LiveHost,
     found: &[ActivePlacement],
-    damaged: &[Damaged],
+    damaged: &[DamagedJournal],
     platforms: &[ActivePlatform],
 ) {
     let (tone, text) = answer(found, damaged, platforms);
@@ -77,7 +77,7 @@ fn platform(ActivePlatform { id, supervisor, answers, is_alive }: &ActivePlatfor
 /// The answer in one line.
 fn answer(
     found: &[ActivePlacement],
-    damaged: &[Damaged],
+    damaged: &[DamagedJournal],
     platforms: &[ActivePlatform],
 ) -> (Tone, String) {
     let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
@@ -108,7 +108,11 @@ fn answer(
     }
 }
 
-fn verdict(found: &[ActivePlacement], damaged: &[Damaged], orphans: usize) -> Result<(), Failure> {
+fn verdict(
+    found: &[ActivePlacement],
+    damaged: &[DamagedJournal],
+    orphans: usize,
+) -> Result<(), Failure> {
     let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
     if drifted == 0 && orphans > 0 && damaged.is_empty() {
         let text = format!("{} of vnodes without a supervisor", counted(orphans, "platform"));
@@ -238,7 +242,7 @@ fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
 
 fn to_json(
     found: &[ActivePlacement],
-    damaged: &[Damaged],
+    damaged: &[DamagedJournal],
     platforms: &[ActivePlatform],
     left: &[String],
 ) -> String {

@@ -5,7 +5,7 @@
 //! and the output says so.
 
 use pinfold_probe::registry::Probe;
-use pinfold_run::measure::{self, ProbeOptions, Request, Sides};
+use pinfold_run::measure::{self, ComparedSides, ProbeOptions, Request};
 use pinfold_run::{Exit, Failure};
 use pinfold_stats::compare::Comparison;
 
@@ -41,7 +41,7 @@ pub fn compare(arguments: &CompareArgs, state: Option<&str>) -> Result<(), Failu
 fn measured(
     arguments: &CompareArgs,
     state: Option<&str>,
-    measure: impl FnOnce(&Request<'_>) -> Result<(Sides, Comparison), Failure>,
+    measure: impl FnOnce(&Request<'_>) -> Result<(ComparedSides, Comparison), Failure>,
 ) -> Result<(), Failure> {
     let (probe, how) = probe_of(arguments)?;
     let (bench, blocks) = (bench(arguments.seed)?, arguments.blocks);
@@ -62,7 +62,11 @@ fn probe_of(arguments: &CompareArgs) -> Result<(&'static Probe, ProbeOptions), F
     Ok((find(&line.probe)?, line.how.into()))
 }
 
-fn report(sides: &Sides, found: &Comparison, arguments: &CompareArgs) -> Result<(), Failure> {
+fn report(
+    sides: &ComparedSides,
+    found: &Comparison,
+    arguments: &CompareArgs,
+) -> Result<(), Failure> {
     if found.rows.is_empty() {
         let why = found.unmatched.join("; ");
         let hint = match arguments.native {

@@ -8,7 +8,7 @@ mod json;
 mod text;
 
 use pinfold_host::files;
-use pinfold_run::measure::{Instrument, Named, ObserveRequest, Seen, observe, quantities};
+use pinfold_run::measure::{Instrument, Named, ObserveRequest, Observed, observe, quantities};
 use pinfold_run::{Exit, Failure};
 use pinfold_study::measured::{Measurement, to_json};
 use serde_json::{Value, json};
@@ -54,14 +54,14 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
         say(&format!("saved to {path}; `pinfold compare` takes two of them"));
     }
     show(instrument, arguments, (&measurement, &saved), &seen)?;
-    seen.iter().try_for_each(Seen::verdict)
+    seen.iter().try_for_each(Observed::verdict)
 }
 
 fn show(
     instrument: Instrument,
     arguments: &MeasureArgs,
     (measurement, saved): (&Measurement, &str),
-    seen: &[Seen],
+    seen: &[Observed],
 ) -> Result<(), Failure> {
     let (own, what) = (instrument.name(), instrument.what());
     if arguments.json {
@@ -85,22 +85,22 @@ fn show(
     Ok(())
 }
 
-fn to_text(seen: &Seen, arguments: &MeasureArgs) -> String {
+fn to_text(seen: &Observed, arguments: &MeasureArgs) -> String {
     match seen {
-        Seen::Sched(found) => text::sched(found),
-        Seen::Counters(found) => text::counters(found),
-        Seen::Locks(found) => text::locks(found),
-        Seen::Exits(answer) => exits::text::table(answer, &arguments.exits),
+        Observed::Sched(found) => text::sched(found),
+        Observed::Counters(found) => text::counters(found),
+        Observed::Locks(found) => text::locks(found),
+        Observed::Exits(answer) => exits::text::table(answer, &arguments.exits),
     }
 }
 
 /// The results that are not in the figures.
-fn to_value(seen: &Seen) -> Value {
+fn to_value(seen: &Observed) -> Value {
     match seen {
-        Seen::Sched(found) => json::sched(found),
-        Seen::Counters(found) => json::counters(found),
-        Seen::Locks(found) => json::locks(found),
-        Seen::Exits(answer) => exits::text::json(answer),
+        Observed::Sched(found) => json::sched(found),
+        Observed::Counters(found) => json::counters(found),
+        Observed::Locks(found) => json::locks(found),
+        Observed::Exits(answer) => exits::text::json(answer),
     }
 }
 

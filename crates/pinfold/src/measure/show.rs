@@ -18,7 +18,7 @@ use pinfold_probe::registry::{Picture, Probe};
 use pinfold_report::format::{self, MISSING};
 use pinfold_report::terminal;
 use pinfold_stats::{
-    Capacity, Direction, P999_SAMPLES, Steadiness, Tail, gap_curve, quantile_curve, steady,
+    Capacity, Direction, P999_SAMPLES, SteadyState, Tail, gap_curve, quantile_curve, steady,
 };
 use pinfold_study::measured::{Measurement, Stolen};
 
@@ -43,7 +43,7 @@ pub struct Pooled {
     /// The figure, with the samples of all blocks.
     pub figure: Figure,
     /// Steadiness of the samples of the first block.
-    pub steadiness: Steadiness,
+    pub steadiness: SteadyState,
     /// For wake-ups: those that happened, separated from the skipped periods.
     pub wakeups: Option<Wakeups>,
 }
@@ -63,7 +63,7 @@ fn pool<'f>(figures: impl Iterator<Item = &'f Figure>) -> Vec<Pooled> {
         let key = (figure.probe.clone(), figure.labels.clone(), figure.cpu);
         let steadiness = match figure.family {
             Family::Capacity => steady(&figure.samples),
-            Family::Tail | Family::Count | Family::Place => Steadiness::TooFew,
+            Family::Tail | Family::Count | Family::Place => SteadyState::TooFew,
         };
         let kept = steadiness.of_samples(&figure.samples).to_vec();
         // For each block separately: the skipped periods of a late wake-up end with the block.
@@ -75,7 +75,7 @@ fn pool<'f>(figures: impl Iterator<Item = &'f Figure>) -> Vec<Pooled> {
                 one.figure.dropped += figure.dropped;
                 one.figure.disturbed += figure.disturbed;
                 one.figure.flags.extend(figure.flags.iter().cloned());
-                if matches!(steadiness, Steadiness::No { .. }) {
+                if matches!(steadiness, SteadyState::No { .. }) {
                     one.steadiness = steadiness;
                 }
                 one.wakeups = one.wakeups.take().zip(wakeups).map(|(all, more)| all.and(more));
@@ -193,11 +193,11 @@ fn cells(one: &Pooled, most: f64) -> Vec<String> {
             };
             let word = match one.steadiness {
                 _ if found.is_contended() => "contended".to_owned(),
-                Steadiness::No { .. } => "not steady".to_owned(),
-                Steadiness::From(_) | Steadiness::TooFew if most > 0.0 => {
+                SteadyState::No { .. } => "not steady".to_owned(),
+                SteadyState::From(_) | SteadyState::TooFew if most > 0.0 => {
                     terminal::bar(found.median / most, bar_columns())
                 }
-                Steadiness::From(_) | Steadiness::TooFew => String::new(),
+                SteadyState::From(_) | SteadyState::TooFew => String::new(),
             };
             vec![
                 format::count(u64::try_from(found.windows).unwrap_or(u64::MAX)),
@@ -299,7 +299,7 @@ fn notes(all: &[Pooled]) -> Vec<String> {
                 format::duration(figure.duration_ns as f64)
             ));
         }
-        if matches!(one.steadiness, Steadiness::No { .. }) {
+        if matches!(one.steadiness, SteadyState::No { .. }) {
             notes
                 .push(format!("{}not steady: the level changed and did not come to rest", of(one)));
         }

@@ -7,7 +7,7 @@
 
 use pinfold_model::{Plan, ResourceShare, Topology, VnodePlan};
 
-use super::super::said::{Answers, Line, Said, Scope};
+use super::super::said::{Answers, FormatAnswer, Line, Scope};
 use crate::guest_cache::Vendor;
 use crate::tunables::Tunable;
 
@@ -71,15 +71,15 @@ fn exchanged(plan: &Plan) -> Vec<&'static str> {
     names
 }
 
-pub(in crate::emit) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
+pub(in crate::emit) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> FormatAnswer {
     match tunable {
         Tunable::CpuWeight(weight) => {
             let line = format!("<shares>{weight}</shares>");
             let shares = (u64::from(*weight) * 1024 / 100).max(2);
-            Said::lines(CPUTUNE, vec![line])
+            FormatAnswer::lines(CPUTUNE, vec![line])
                 .but(format!("for cgroup v2; on a host with cgroup v1 write {shares}"))
         }
-        Tunable::CpuQuota(quota) => Said::lines(
+        Tunable::CpuQuota(quota) => FormatAnswer::lines(
             CPUTUNE,
             vec![
                 format!("<global_period>{}</global_period>", quota.period_us),
@@ -87,20 +87,20 @@ pub(in crate::emit) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
             ],
         ),
         Tunable::Share(share) => shares(share, scope),
-        Tunable::Policy { .. } => Said::Elsewhere,
-        Tunable::SamePageMerging(_) => Said::nothing(
+        Tunable::Policy { .. } => FormatAnswer::Elsewhere,
+        Tunable::SamePageMerging(_) => FormatAnswer::nothing(
             "it is a setting of the host; <nosharepages/> in <memoryBacking> keeps this domain out of it",
         ),
-        Tunable::HugePages(pool) => Said::Nothing(format!(
+        Tunable::HugePages(pool) => FormatAnswer::Nothing(format!(
             "it is a setting of the host: `virsh allocpages {} {} {}` makes the pool",
             pool.page_bytes >> 10,
             pool.pages,
             pool.node
         )),
-        Tunable::Partition(_) => Said::nothing(
+        Tunable::Partition(_) => FormatAnswer::nothing(
             "libvirt makes the groups of its domains itself, none of them a cpuset partition",
         ),
-        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
+        Tunable::Required => FormatAnswer::nothing("`pinfold apply` alone checks it"),
         Tunable::Irq(_)
         | Tunable::NewIrqs(_)
         | Tunable::Workqueues(_)
@@ -112,18 +112,18 @@ pub(in crate::emit) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
         | Tunable::MinKhz(_)
         | Tunable::MaxKhz(_)
         | Tunable::Smt(_)
-        | Tunable::Offline(_) => Said::host(),
+        | Tunable::Offline(_) => FormatAnswer::host(),
     }
 }
 
 /// All shares of a kind are one element, which is written with the first share.
-fn shares(share: &ResourceShare, scope: &Scope<'_>) -> Said {
+fn shares(share: &ResourceShare, scope: &Scope<'_>) -> FormatAnswer {
     let line = |share: &ResourceShare| match share.is_cache() {
         true => cache(share, scope.topology),
         false => bandwidth(share, scope.topology),
     };
     if let Err(why) = line(share) {
-        return Said::Nothing(why);
+        return FormatAnswer::Nothing(why);
     }
     let kin = scope.plan.tuning.shares.iter().filter(|one| one.is_cache() == share.is_cache());
     let lines: Vec<(&ResourceShare, String)> =
@@ -133,7 +133,7 @@ fn shares(share: &ResourceShare, scope: &Scope<'_>) -> Said {
         false => "for the vCPUs' threads alone",
     };
     if lines.first().is_none_or(|(first, _)| *first != share) {
-        return Said::lines(CPUTUNE, Vec::new()).but(note);
+        return FormatAnswer::lines(CPUTUNE, Vec::new()).but(note);
     }
     let name = if share.is_cache() { "cachetune" } else { "memorytune" };
     let vcpus = match scope.vcpus() {
@@ -141,7 +141,8 @@ fn shares(share: &ResourceShare, scope: &Scope<'_>) -> Said {
         several => format!("0-{}", several - 1),
     };
     let inner: String = lines.into_iter().map(|(_, line)| line).collect();
-    Said::lines(CPUTUNE, vec![format!("<{name} vcpus='{vcpus}'>{inner}</{name}>")]).but(note)
+    FormatAnswer::lines(CPUTUNE, vec![format!("<{name} vcpus='{vcpus}'>{inner}</{name}>")])
+        .but(note)
 }
 
 /// `<cache>` for a share of a level-3 cache.

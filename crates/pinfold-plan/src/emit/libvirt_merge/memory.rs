@@ -11,7 +11,7 @@ use super::super::libvirt::{
 };
 use super::{Cells, Merge, block, child, error_at};
 use crate::capacity::with_cpus;
-use crate::domain_file::{Cell, DomainError, Placed, RESTRICTIVE, STRICT};
+use crate::domain_file::{Cell, DomainError, Located, RESTRICTIVE, STRICT};
 use crate::guest_numa::{cells, node_list, shares};
 
 impl<'a, 'x> Merge<'a, 'x> {
@@ -287,7 +287,7 @@ fn nodes_of(vnode: &VnodePlan, topology: &Topology, cell: Option<&Cell>) -> Vec<
     used.map(|node| node.id).collect()
 }
 
-fn torn(cell: &Placed<Cell>, (bound, there): (&[NodeId], &[NodeId])) -> DomainError {
+fn torn(cell: &Located<Cell>, (bound, there): (&[NodeId], &[NodeId])) -> DomainError {
     let why = format!(
         "cell {} has its memory on node {}, the plan has its vCPUs on node {}",
         cell.value.id,

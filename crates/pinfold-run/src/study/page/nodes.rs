@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_report::{Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, format};
+use pinfold_report::{ChartPoint, Line, PageTable, Panel, Picture, PictureKind, Scale, format};
 use pinfold_study::study::NodeTable;
 
 use super::figure_name;
@@ -21,9 +21,9 @@ pub fn picture(nodes: &NodeTable) -> Option<Picture> {
     if along.len() < 2 {
         return None;
     }
-    let mut by_figure: BTreeMap<String, Vec<Spot>> = BTreeMap::new();
+    let mut by_figure: BTreeMap<String, Vec<ChartPoint>> = BTreeMap::new();
     for one in nodes.figures.iter().filter(|one| along.contains(&one.node)) {
-        let spot = Spot { x: one.node.clone(), value: one.ratio, range: one.interval };
+        let spot = ChartPoint { x: one.node.clone(), value: one.ratio, range: one.interval };
         by_figure.entry(figure_name(&one.figure)).or_default().push(spot);
     }
     let name = || "node".to_owned();

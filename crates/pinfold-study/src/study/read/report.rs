@@ -9,7 +9,7 @@ use pinfold_config::value::Value as Toml;
 
 use super::super::expr::Expr;
 use super::super::file::{
-    BOOT, Claim, Plot, PlotKind, Probe, Rule, Selection, Shown, Study, Table,
+    BOOT, Claim, DisplayedStatistic, Plot, PlotKind, Probe, Rule, Selection, Study, Table,
 };
 use super::super::output_parser::label_of;
 use super::super::template;
@@ -92,11 +92,11 @@ fn shared_selection(keys: &mut Keys, study: &Study, at: usize) -> Result<Selecti
         }
     };
     let shown = match keys.text("show")? {
-        None => Shown::Value,
+        None => DisplayedStatistic::Value,
         Some((text, at)) => match text.as_str() {
-            "value" => Shown::Value,
-            "ratio" => Shown::Ratio,
-            "error" => Shown::Error,
+            "value" => DisplayedStatistic::Value,
+            "ratio" => DisplayedStatistic::Ratio,
+            "error" => DisplayedStatistic::Error,
             _ => {
                 return Err(Fault::new(at, format!("show: {text:?} is not known"))
                     .with_hint("there are value, ratio and error"));
@@ -104,10 +104,10 @@ fn shared_selection(keys: &mut Keys, study: &Study, at: usize) -> Result<Selecti
         },
     };
     let ideal = keys.text("ideal")?.map(|text| cell_rule(text, study, "ideal")).transpose()?;
-    if shown != Shown::Value && study.baseline.is_empty() {
+    if shown != DisplayedStatistic::Value && study.baseline.is_empty() {
         return Err(Fault::new(at, "show: ratios need a [baseline]".to_owned()));
     }
-    if shown == Shown::Error && ideal.is_none() {
+    if shown == DisplayedStatistic::Error && ideal.is_none() {
         return Err(Fault::new(at, "show: an error needs the key \"ideal\"".to_owned()));
     }
     let only = keys.text("where")?.map(|text| cell_rule(text, study, "where")).transpose()?;
@@ -155,7 +155,7 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
         log_y: has("y"),
         selection: selection(&mut keys, study)?,
     };
-    if plot.kind == PlotKind::Percentiles && plot.selection.shown != Shown::Value {
+    if plot.kind == PlotKind::Percentiles && plot.selection.shown != DisplayedStatistic::Value {
         return Err(Fault::new(at, "show: percentiles are of values".to_owned()));
     }
     Ok(plot)

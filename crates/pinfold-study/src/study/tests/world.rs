@@ -193,8 +193,9 @@ impl World {
 }
 
 impl Machine {
-    fn result(&mut self, wanted: Wanted<'_>) -> TrialResult {
-        let speed = wanted.cell.acting(wanted.study, &Acts::Speed).and_then(Level::number).unwrap();
+    fn result(&mut self, wanted: TrialRequest<'_>) -> TrialResult {
+        let speed =
+            wanted.cell.acting(wanted.study, &FactorEffect::Speed).and_then(Level::number).unwrap();
         let is_quota = wanted.cell.level(wanted.study, "method") == Some("quota");
         let noise = 1.0 + (self.generator.unit() - 0.5) * 0.01;
         // A quota that slows too little.

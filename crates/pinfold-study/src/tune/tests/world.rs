@@ -40,7 +40,7 @@ pub enum Trouble {
 
 /// A recorded update.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct RecordedUpdate {
     pub event: Event,
     pub done: u64,
     pub total: u64,
@@ -50,7 +50,7 @@ pub struct Seen {
 pub struct World {
     pub candidates: Vec<Candidate>,
     pub store: Store,
-    pub seen: Vec<Seen>,
+    pub seen: Vec<RecordedUpdate>,
     /// Standard deviation of the logarithms between starts.
     pub noise: f64,
     /// Starts take the predicted time multiplied by this factor.
@@ -141,7 +141,7 @@ impl World {
         let seen = &mut self.seen;
         let mut progress = |update: &Update<'_>| {
             let Update { done, total, left_s, .. } = *update;
-            seen.push(Seen { event: update.event.clone(), done, total, left_s });
+            seen.push(RecordedUpdate { event: update.event.clone(), done, total, left_s });
         };
         let mut environment = Environment {
             runner: &mut starter,

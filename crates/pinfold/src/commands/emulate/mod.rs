@@ -5,6 +5,7 @@ mod status;
 mod verify;
 
 use pinfold_config::platforms;
+use pinfold_emulate::{Cleanup, Facts, METHODS};
 use pinfold_host::{SystemClock, files};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, LoadRow, RecordedLoad};
@@ -12,7 +13,6 @@ use pinfold_run::emulate::ipc::{self, Ask};
 use pinfold_run::emulate::steps::{PlannedPlatform, steps_of};
 use pinfold_run::emulate::supervisor::{PlatformFile, plan_of, start_child, supervise};
 use pinfold_run::{Exit, Failure, emulate, host, inputs, interrupt};
-use pinfold_speed::{Cleanup, Facts, METHODS};
 use serde_json::json;
 
 use crate::cli::SentinelArgs;
@@ -58,7 +58,7 @@ fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
                     "needs": info.needs,
                     "limits": info.limits,
                     "period_us": { "usual": in_us(usual), "shortest": in_us(shortest), "longest": in_us(longest) },
-                    "refused_here": pinfold_speed::refusal(info.method, &facts),
+                    "refused_here": pinfold_emulate::refusal(info.method, &facts),
                 })
             })
             .collect();
@@ -67,7 +67,7 @@ fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
     }
     for info in METHODS {
         let name = format!("{:<8}", info.method.name());
-        let refusal = pinfold_speed::refusal(info.method, &facts);
+        let refusal = pinfold_emulate::refusal(info.method, &facts);
         let here = if refusal.is_none() { "works here" } else { "does not work here" };
         let what = format!("{here}: {} ({})", info.summary, info.source);
         data(&screen::labelled(&name, &what));
@@ -77,7 +77,7 @@ fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
         data(&screen::labelled("          needs   ", info.needs));
         data(&screen::labelled("          limits  ", info.limits));
     }
-    if let Some(best) = pinfold_speed::best(&facts) {
+    if let Some(best) = pinfold_emulate::best(&facts) {
         say(&format!("a vnode that names no method gets {best} here"));
     }
     Ok(())
@@ -173,7 +173,7 @@ fn record(arguments: &RecordArgs) -> Result<(), Failure> {
     let ns = |seconds: u32| u64::from(seconds).saturating_mul(1_000_000_000);
     let interval_ns = u64::from(arguments.interval_ms) * 1_000_000;
     let load =
-        pinfold_speed::record(&host, &SystemClock, &pus, interval_ns, ns(arguments.seconds))?;
+        pinfold_emulate::record(&host, &SystemClock, &pus, interval_ns, ns(arguments.seconds))?;
     // A row of a file is about the time before it, a row of the method about the time after it.
     let ends = load.iter().skip(1).map(|(at, _)| *at).chain([ns(arguments.seconds)]);
     let rows = load
@@ -191,7 +191,7 @@ fn record(arguments: &RecordArgs) -> Result<(), Failure> {
 }
 
 fn forget(state: Option<&str>) -> Result<(), Failure> {
-    say(match emulate::kept::forget(&host::state(state)?)? {
+    say(match emulate::stored_costs::forget(&host::state(state)?)? {
         true => "the measured costs are removed; the next start measures them again",
         false => "no measured costs are kept",
     });

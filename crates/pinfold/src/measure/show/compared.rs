@@ -2,7 +2,7 @@
 
 use pinfold_model::text::counted;
 use pinfold_report::format::{self, MISSING};
-use pinfold_run::measure::{CrossCheck, Reported, Sides};
+use pinfold_run::measure::{ComparedSides, CrossCheck, Reported};
 use pinfold_stats::compare::{Comparison, Outcome, Row};
 use pinfold_stats::{Interval, Verdict};
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ pub fn answer(found: &Comparison) -> (Tone, String) {
 }
 
 /// Two sides, as text.
-pub fn comparison(sides: &Sides, found: &Comparison) -> String {
+pub fn comparison(sides: &ComparedSides, found: &Comparison) -> String {
     let mut table = screen::rows();
     let words = |row: &Row| words_of(&row.key.probe, &row.key.labels);
     let common = common(found.rows.iter().map(words));
@@ -98,7 +98,7 @@ pub fn comparison(sides: &Sides, found: &Comparison) -> String {
 }
 
 /// Two sides, as JSON.
-pub fn comparison_json(sides: &Sides, found: &Comparison) -> Value {
+pub fn comparison_json(sides: &ComparedSides, found: &Comparison) -> Value {
     let row = |row: &Row| {
         let verdict = match &row.outcome {
             Outcome::Verdict(verdict) => Some(Verdict::word(verdict)),

@@ -3,7 +3,7 @@
 use pinfold_model::Family;
 use pinfold_probe::registry::Probe;
 use pinfold_run::{Exit, Failure};
-use pinfold_stats::{Capacity, RandomArrival, Steadiness};
+use pinfold_stats::{Capacity, RandomArrival, SteadyState};
 use pinfold_study::measured::{Measurement, Stolen, to_json};
 use serde_json::{Value, json};
 
@@ -57,9 +57,9 @@ fn one(pooled: &Pooled) -> Value {
                 "left_out": found.map(|one| one.left_out()),
                 "contended": found.map(|one| one.is_contended()),
                 "steady": match pooled.steadiness {
-                    Steadiness::From(_) => Some(true),
-                    Steadiness::No { .. } => Some(false),
-                    Steadiness::TooFew => None,
+                    SteadyState::From(_) => Some(true),
+                    SteadyState::No { .. } => Some(false),
+                    SteadyState::TooFew => None,
                 },
             })
         }

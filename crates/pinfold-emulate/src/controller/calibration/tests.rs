@@ -1,0 +1,196 @@
+//! Starts with and without stored costs; the tests count reference runs.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Mutex;
+
+use pinfold_host::SimClock;
+use pinfold_model::{Method, Speed};
+
+use super::*;
+use crate::emulation::CoreAccount;
+use crate::helper_spawner::{Burner, ReferenceRun, Throughput, Watchdog, Window};
+use crate::stored_costs::CALIBRATION_HOLDS_NS;
+use crate::{Cleanup, SpeedError};
+
+/// A machine with another task that always runs, or on which reference runs fail.
+#[derive(Clone, Copy, PartialEq)]
+enum Disturbance {
+    Nothing,
+    Busy(PuId),
+    Fails,
+}
+
+/// Records of the calls.
+struct Machine {
+    other: Disturbance,
+    runs: Mutex<usize>,
+    reports: Mutex<Vec<String>>,
+    kept: Mutex<Calibrations>,
+}
+
+impl Machine {
+    fn new(other: Disturbance, kept: Calibrations) -> Self {
+        let (runs, reports) = (Mutex::default(), Mutex::default());
+        Self { other, runs, reports, kept: Mutex::new(kept) }
+    }
+}
+
+impl HelperSpawner for Machine {
+    fn recall(&self) -> Calibrations {
+        self.kept.lock().unwrap().clone()
+    }
+
+    fn keep(&self, calibration: &Calibration) {
+        self.kept.lock().unwrap().add(calibration.clone());
+    }
+
+    fn report(&self, message: &str) {
+        self.reports.lock().unwrap().push(message.to_owned());
+    }
+
+    /// A thread gets 0.1 % less than all outside of the vnode, and 2 % less than half inside.
+    fn rates(&self, entries: &[String], pus: &CpuSet, _: u64) -> Result<Throughput, SpeedError> {
+        *self.runs.lock().unwrap() += 1;
+        if self.other == Disturbance::Fails {
+            let why = "reports 0 units".to_owned();
+            return Err(SpeedError::HelperSpawner { what: "the witness", why });
+        }
+        let own_ns = if entries.is_empty() { 999_000 } else { 480_000 };
+        let witnessed = |pu| ReferenceRun {
+            windows: vec![Window { units: 7, own_ns, span_ns: 1_000_000 }; 7],
+            cpu_ns: if self.other == Disturbance::Busy(pu) { 50 } else { 100 },
+            elapsed_ns: 100,
+        };
+        Ok(pus.iter().map(|pu| (pu, witnessed(pu))).collect())
+    }
+
+    fn burn(&self, _: &[String], _: PuId) -> Result<Box<dyn Burner>, SpeedError> {
+        panic!("no burner is asked for")
+    }
+
+    fn sentinel(&self, _: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
+        panic!("no sentinel is asked for")
+    }
+}
+
+/// A method whose cost is measured; stores what it is told.
+#[derive(Clone, Default)]
+struct Taking(Rc<RefCell<Costs>>);
+
+impl Emulation for Taking {
+    fn turn_to_witness(&self, _: u32) -> Option<u64> {
+        Some(200_000)
+    }
+
+    fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
+        self.0.borrow_mut().clone_from(costs);
+        Ok(())
+    }
+
+    fn costs(&self) -> BTreeMap<PuId, Cost> {
+        self.0.borrow().iter().map(|(pu, known)| (*pu, known.cost)).collect()
+    }
+
+    fn set(&mut self, _: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        Ok(())
+    }
+
+    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+        Ok(now_ns)
+    }
+
+    fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
+        Ok(Vec::new())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn stop(&mut self) -> Result<(), SpeedError> {
+        Ok(())
+    }
+}
+
+/// Effects of the start of a vnode on these CPUs.
+struct Done {
+    runs: usize,
+    reports: Vec<String>,
+    learnt: Costs,
+    kept: Calibrations,
+}
+
+fn start(other: Disturbance, kept: Calibrations, (pus, now_ns): (&[u32], u64)) -> Done {
+    let machine = Machine::new(other, kept);
+    let method = Taking::default();
+    let cores = pus.iter().map(|pu| (PuId(*pu), Speed::FULL)).collect();
+    let node = Node::new("web", Method::Stall, cores);
+    let enclosure = VnodeCgroup { perf: Some("/perf/web".to_owned()), ..VnodeCgroup::default() };
+    let mut started: Vec<Started<'_>> = vec![(node, enclosure, Box::new(method.clone()))];
+    calibrate((&machine, &SimClock::at(now_ns)), &mut started).unwrap();
+    Done {
+        runs: machine.runs.into_inner().unwrap(),
+        reports: machine.reports.into_inner().unwrap(),
+        learnt: method.0.take(),
+        kept: machine.kept.into_inner().unwrap(),
+    }
+}
+
+const CALIBRATING: &str = "calibrating, about 8 s";
+const ROUNDS: usize = 19;
+
+#[test]
+fn a_second_start_runs_no_witness_and_says_nothing() {
+    let first = start(Disturbance::Nothing, Calibrations::default(), (&[1], 5));
+    assert_eq!(first.runs, ROUNDS);
+    assert!(first.reports.len() == 1 && first.reports[0].starts_with(CALIBRATING));
+    let measured_ns = first.kept.0[0].measured_ns;
+    let soon = measured_ns + 1_000_000_000;
+    let second = start(Disturbance::Nothing, first.kept.clone(), (&[1], soon));
+    assert_eq!((second.runs, second.reports), (0, Vec::new()));
+    assert_eq!(second.learnt, first.learnt);
+    assert!(second.learnt.values().all(|known| known.source == Source::Measured));
+    // A busy machine needs no reference run either.
+    assert_eq!(start(Disturbance::Fails, first.kept.clone(), (&[1], soon)).runs, 0);
+    // Other CPUs, or the same ones a day later, are measured.
+    assert_eq!(start(Disturbance::Nothing, first.kept.clone(), (&[0, 1], soon)).runs, ROUNDS);
+    let late = (&[1][..], measured_ns + CALIBRATION_HOLDS_NS);
+    assert_eq!(start(Disturbance::Nothing, first.kept, late).runs, ROUNDS);
+}
+
+#[test]
+fn a_busy_core_never_ends_a_start_and_does_not_hold_it_up() {
+    let known = start(Disturbance::Nothing, Calibrations::default(), (&[1], 0)).kept;
+    let late = known.0[0].measured_ns + CALIBRATION_HOLDS_NS;
+    let check = |other, kept: Calibrations, expected: &[&str], source| {
+        let done = start(other, kept.clone(), (&[1], late));
+        assert_eq!(done.runs, 2, "a sample, and once more");
+        assert_eq!(done.reports.len(), 1, "{:?}", done.reports);
+        for part in expected {
+            assert!(done.reports[0].contains(part), "{part}: {:?}", done.reports);
+        }
+        assert_eq!(done.learnt[&PuId(1)].source, source);
+        assert_eq!(done.kept, kept, "nothing was measured");
+        done.learnt[&PuId(1)].cost
+    };
+    let busy = Disturbance::Busy(PuId(1));
+    let not_known = ["vnode web: the cost of stall on CPU 1", "other tasks ran there", "nothing"];
+    let cost = check(busy, Calibrations::default(), &not_known, Source::Unknown);
+    assert_eq!(cost, Cost::default());
+    let last = ["the last known cost counts, until the CPU is idle"];
+    let cost = check(busy, known.clone(), &last, Source::LastKnown);
+    assert_eq!(cost.free, 999_000);
+    check(Disturbance::Fails, known.clone(), &["the witness: reports 0 units"], Source::LastKnown);
+    check(Disturbance::Fails, Calibrations::default(), &["reports 0 units"], Source::Unknown);
+}
+
+#[test]
+fn a_busy_core_leaves_the_others_measured() {
+    let done = start(Disturbance::Busy(PuId(1)), Calibrations::default(), (&[0, 1], 5));
+    assert_eq!(done.runs, ROUNDS);
+    let source = |pu: u32| done.learnt[&PuId(pu)].source;
+    assert_eq!((source(0), source(1)), (Source::Measured, Source::Unknown));
+    let kept: Vec<PuId> = done.kept.0[0].costs.keys().copied().collect();
+    assert_eq!(kept, [PuId(0)]);
+}

@@ -1,0 +1,218 @@
+//! Overhead of a method on a CPU, and its total over the periods of a run.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::PuId;
+
+use crate::units::in_us;
+
+/// Shares at which the overhead is measured, in millionths.
+pub(crate) const SHARES: [u32; 5] = [60_000, 350_000, 600_000, 800_000, 920_000];
+
+/// Overhead of a method on a CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Time in nanoseconds that a period takes in addition to its share, at shares of 6, 35, 60, 80
+    /// and 92 %. Negative if it takes less than the share.
+    pub extra_ns: [i64; SHARES.len()],
+    /// Interrupt entry: time from a timer's expiry to the first instruction of its program (ns),
+    /// which is part of each stall; 0 for other methods.
+    pub entry_ns: u64,
+    /// Share of the time that a thread gets while nothing is taken, in millionths; 0 if unknown.
+    pub free: u32,
+}
+
+impl Cost {
+    /// True for a value that a reference run can produce. An overhead is at most a quarter of the
+    /// longest measured period (10 ms), and an interrupt entry is at most the longest period of a
+    /// stall.
+    #[must_use]
+    pub fn is_plausible(&self) -> bool {
+        self.extra_ns.iter().all(|extra| extra.unsigned_abs() <= 2_500_000)
+            && self.entry_ns <= 1_000_000
+            && self.free <= 1_000_000
+    }
+
+    /// The cost after a measured overhead of `extra_ns` at this share. All points move by half of
+    /// the difference, because a single sample is not exact.
+    pub(crate) fn moved(self, share: u64, extra_ns: i64) -> Self {
+        let by = (extra_ns - self.extra(share)) / 2;
+        Self { extra_ns: self.extra_ns.map(|at| at.saturating_add(by)), ..self }
+    }
+
+    /// The overhead at a share, interpolated (ns).
+    pub(crate) fn extra(self, share: u64) -> i64 {
+        let share = i64::try_from(share).unwrap_or(i64::MAX);
+        let points = SHARES.iter().map(|at| i64::from(*at)).zip(self.extra_ns);
+        let mut last: Option<(i64, i64)> = None;
+        for (at, extra) in points {
+            if share <= at {
+                return last.map_or(extra, |(before, from)| {
+                    from + (extra - from) * (share - before) / (at - before)
+                });
+            }
+            last = Some((at, extra));
+        }
+        last.map_or(0, |(_, extra)| extra)
+    }
+
+    /// The share to request so that `lost` millionths are lost including the overhead; 0 if the
+    /// overhead alone exceeds that.
+    pub(crate) fn share(self, lost: u64, period_ns: u64) -> u64 {
+        let lost = i64::try_from(lost).unwrap_or(i64::MAX);
+        let period = i64::try_from(period_ns).unwrap_or(i64::MAX).max(1);
+        let mut share = lost;
+        // The overhead changes little with the share, so this converges quickly.
+        for _ in 0..8 {
+            let extra = self.extra(share.unsigned_abs());
+            share = (lost - extra.saturating_mul(1_000_000) / period).clamp(0, 999_999);
+        }
+        share.unsigned_abs()
+    }
+}
+
+/// Origin of a cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// Measured at this start, at an earlier start that is still valid, or while the vnode ran.
+    Measured,
+    /// The last known value; the CPU was busy when it was to be measured again.
+    LastKnown,
+    /// Unknown; counts as zero.
+    #[default]
+    Unknown,
+}
+
+/// The cost on a CPU with its origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KnownCost {
+    /// The cost in use.
+    pub cost: Cost,
+    /// Its origin.
+    pub source: Source,
+}
+
+impl KnownCost {
+    pub(crate) fn measured(cost: Cost) -> Self {
+        Self { cost, source: Source::Measured }
+    }
+}
+
+/// Costs by CPU.
+pub(crate) type Costs = BTreeMap<PuId, KnownCost>;
+
+/// Total overhead of the periods on a CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PeriodOverhead {
+    /// Overhead per period.
+    pub(crate) cost: Cost,
+    /// Origin of the cost.
+    pub(crate) source: Source,
+    /// The share since the last change of speed, in millionths.
+    pub(crate) share: u64,
+    // Number of periods that are already included in `extras_ns`.
+    settled: u64,
+    extras_ns: i64,
+}
+
+impl PeriodOverhead {
+    /// Starts with this cost; the first `turns` periods belong to the reference run.
+    pub(crate) fn after(known: KnownCost, turns: u64) -> Self {
+        Self { cost: known.cost, source: known.source, settled: turns, ..Self::default() }
+    }
+
+    /// Describes the current overhead of a period.
+    pub(crate) fn in_words(self) -> String {
+        let extra = self.extra();
+        let sign = if extra < 0 { "-" } else { "" };
+        let cost = format!("{sign}{}", in_us(extra.unsigned_abs()));
+        match self.source {
+            Source::Measured => format!("which itself costs {cost}"),
+            Source::LastKnown => format!(
+                "which itself cost {cost} when that was last measured: the CPU was busy at the start"
+            ),
+            Source::Unknown => "whose own cost is not known and counts as nothing: the CPU was \
+                                busy at the start"
+                .to_owned(),
+        }
+    }
+
+    /// The current overhead of a period (ns).
+    pub(crate) fn extra(self) -> i64 {
+        self.cost.extra(self.share)
+    }
+
+    /// The total overhead after this number of periods (ns).
+    pub(crate) fn extras(self, turns: u64) -> i64 {
+        let new = i64::try_from(turns.saturating_sub(self.settled)).unwrap_or(0);
+        self.extras_ns.saturating_add(new.saturating_mul(self.extra()))
+    }
+
+    /// Changes the cost; the periods so far count with the previous one.
+    pub(crate) fn renew(&mut self, cost: Cost, turns: u64) {
+        self.extras_ns = self.extras(turns);
+        (self.settled, self.cost, self.source) = (turns, cost, Source::Measured);
+    }
+
+    /// Changes the share; the periods so far count with the previous one.
+    pub(crate) fn change(&mut self, share: u64, turns: u64) {
+        self.extras_ns = self.extras(turns);
+        (self.settled, self.share) = (turns, share);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_and_its_extra_are_what_is_to_be_lost() {
+        let cost = Cost { extra_ns: [24_000, 20_000, 16_000, 12_000, 12_000], ..Cost::default() };
+        let check = |share, expected| assert_eq!(cost.extra(share), expected, "{share}");
+        check(0, 24_000);
+        check(205_000, 22_000);
+        check(600_000, 16_000);
+        check(990_000, 12_000);
+        for lost in [300_000_u64, 500_000, 900_000] {
+            let share = cost.share(lost, 200_000);
+            let got = share.saturating_add_signed(cost.extra(share) * 5);
+            assert!(got.abs_diff(lost) < 5, "{lost}: {share} and {got}");
+        }
+        assert_eq!(cost.share(50_000, 200_000), 0, "an interrupt costs more than that");
+        assert_eq!(Cost::default().share(250_000, 200_000), 250_000);
+    }
+
+    #[test]
+    fn a_cost_is_described_with_its_source() {
+        let check = |source, expected: &str| {
+            let cost = Cost { extra_ns: [4_000; 5], ..Cost::default() };
+            let words = PeriodOverhead::after(KnownCost { cost, source }, 7).in_words();
+            assert!(words.starts_with(expected), "{words}");
+        };
+        check(Source::Measured, "which itself costs 4.0 µs");
+        check(
+            Source::LastKnown,
+            "which itself cost 4.0 µs when that was last measured: the CPU was busy",
+        );
+        check(
+            Source::Unknown,
+            "whose own cost is not known and counts as nothing: the CPU was busy",
+        );
+    }
+
+    #[test]
+    fn a_renewed_cost_counts_from_its_turn_on() {
+        let mut spent = PeriodOverhead::after(KnownCost::default(), 0);
+        spent.change(500_000, 10);
+        assert_eq!(spent.extras(20), 0);
+        spent.renew(Cost { extra_ns: [4_000; 5], ..Cost::default() }, 20);
+        assert_eq!((spent.extras(20), spent.extras(23)), (0, 12_000));
+        assert_eq!(spent.source, Source::Measured);
+    }
+
+    #[test]
+    fn a_sample_moves_all_points_by_half() {
+        let cost = Cost { extra_ns: [8_000, 6_000, 4_000, 2_000, 2_000], ..Cost::default() };
+        assert_eq!(cost.moved(600_000, 6_000).extra_ns, [9_000, 7_000, 5_000, 3_000, 3_000]);
+    }
+}

@@ -1,0 +1,122 @@
+//! The interface of a method.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{PuId, Speed};
+
+use crate::SpeedError;
+use crate::cost::{Cost, Costs};
+
+/// Statistics of a core since the method started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreAccount {
+    /// The core's CPU.
+    pub pu: PuId,
+    /// Time for which the vnode's tasks ran or were runnable there, as far as the method knows
+    /// (ns).
+    pub wanted_ns: u64,
+    /// Part of it that the method took (ns).
+    pub taken_ns: u64,
+}
+
+/// What a method currently takes on a core, and the expected overhead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreShare {
+    /// Share of the time that is taken, in millionths, without the overhead.
+    pub share: u32,
+    /// Period in nanoseconds.
+    pub period_ns: u64,
+    /// Share of the time that a task which never sleeps has as CPU time, in millionths.
+    pub left: u32,
+    /// The cost in use.
+    pub cost: Cost,
+    /// True if the cost was measured.
+    pub is_known: bool,
+}
+
+/// A running method of one vnode.
+///
+/// Dropping it stops it; [`Emulation::stop`] also reports errors.
+pub trait Emulation {
+    /// The period for taking a share of `millionths`, if the overhead is to be measured there;
+    /// `None` if not. Call it before the first [`Emulation::set`].
+    fn turn_to_witness(&self, millionths: u32) -> Option<u64> {
+        let _unused = millionths;
+        None
+    }
+
+    /// Takes this share of all cores from now on, without correction for the overhead. Only for
+    /// shares for which [`Emulation::turn_to_witness`] returns a period.
+    ///
+    /// # Errors
+    /// [`SpeedError::Host`].
+    fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
+        let _unused = millionths;
+        Ok(())
+    }
+
+    /// What it currently takes on each core. Empty if it takes nothing, or if its overhead is not
+    /// measured.
+    fn turns(&self) -> BTreeMap<PuId, CoreShare> {
+        BTreeMap::new()
+    }
+
+    /// Replaces the costs. [`Emulation::set`] has to follow.
+    ///
+    /// # Errors
+    /// [`SpeedError::Host`].
+    fn renew(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
+        let _unused = costs;
+        Ok(())
+    }
+
+    /// The current costs, including what the method measured itself.
+    fn costs(&self) -> BTreeMap<PuId, Cost> {
+        BTreeMap::new()
+    }
+
+    /// Sets the initial costs; those of missing cores are unknown.
+    ///
+    /// # Errors
+    /// [`SpeedError::Host`].
+    fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
+        let _unused = costs;
+        Ok(())
+    }
+
+    /// Checks whether [`Emulation::set`] would accept these speeds.
+    ///
+    /// # Errors
+    /// [`SpeedError::OutOfReach`].
+    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        let _unused = speeds;
+        Ok(())
+    }
+
+    /// Sets the speed of these cores, from now on.
+    ///
+    /// # Errors
+    /// [`SpeedError::OutOfReach`], and nothing is changed; [`SpeedError::Host`].
+    fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError>;
+
+    /// Does what is due and sends a heartbeat. Returns the time of the next call.
+    ///
+    /// # Errors
+    /// [`SpeedError::Host`] if the host refuses an operation.
+    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError>;
+
+    /// Statistics of the cores by ascending CPU; empty if the method has none.
+    ///
+    /// # Errors
+    /// [`SpeedError::Host`].
+    fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError>;
+
+    /// Notes on its measurements and its current state, in words (`cost 5.1 µs`).
+    fn notes(&self) -> Vec<String>;
+
+    /// Stops the method; the vnode is at full speed again.
+    ///
+    /// # Errors
+    /// [`SpeedError::Host`] with the first error.
+    fn stop(&mut self) -> Result<(), SpeedError>;
+}

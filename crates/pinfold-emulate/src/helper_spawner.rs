@@ -1,0 +1,163 @@
+//! Services that the methods need from outside of this crate, and the results of reference runs.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{CpuSet, PuId};
+
+use crate::cleanup::Cleanup;
+use crate::error::SpeedError;
+use crate::stored_costs::{Calibration, Calibrations};
+
+/// Results of a reference run, by CPU.
+pub type Throughput = BTreeMap<PuId, ReferenceRun>;
+
+/// Result of a thread that never sleeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReferenceRun {
+    /// Windows of equal length.
+    pub windows: Vec<Window>,
+    /// CPU time of the thread (ns).
+    pub cpu_ns: u64,
+    /// Elapsed time (ns).
+    pub elapsed_ns: u64,
+}
+
+/// A time window of a reference run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Amount of work.
+    pub units: u64,
+    /// Own time (ns): the time without interruptions.
+    pub own_ns: u64,
+    /// Length (ns).
+    pub span_ns: u64,
+}
+
+impl ReferenceRun {
+    /// True if no other task ran on the CPU (CPU time of at least 90 %).
+    pub(crate) fn was_alone(&self) -> bool {
+        self.had(1_000_000)
+    }
+
+    /// True if it got at least nine tenths of this share of the time, in millionths.
+    pub(crate) fn had(&self, millionths: u32) -> bool {
+        let least = u128::from(self.elapsed_ns) * u128::from(millionths) * 9;
+        u128::from(self.cpu_ns) * 10_000_000 >= least
+    }
+
+    /// A time in a window as a share of the window, in millionths.
+    pub(crate) fn free(&self, own_ns: u64) -> u32 {
+        let span_ns = self.windows.first().map_or(0, |window| window.span_ns);
+        let free = own_ns.saturating_mul(1_000_000).checked_div(span_ns).unwrap_or(0);
+        u32::try_from(free.min(1_000_000)).unwrap_or(0)
+    }
+
+    /// The median of its own time per window; `None` with fewer than four windows.
+    pub(crate) fn own_ns(&self) -> Option<u64> {
+        median(self.windows.iter().map(|window| window.own_ns).collect())
+    }
+}
+
+/// Services that methods need from outside of this crate: helper programs, and storage for measured
+/// costs.
+pub trait HelperSpawner: Sync {
+    /// The costs that were measured on this machine since its boot; empty if they are not stored.
+    fn recall(&self) -> Calibrations {
+        Calibrations::default()
+    }
+
+    /// Stores a measured cost.
+    fn keep(&self, calibration: &Calibration) {
+        let _unused = calibration;
+    }
+
+    /// Reports a message about the start to the user.
+    fn report(&self, message: &str) {
+        let _unused = message;
+    }
+
+    /// Starts the same as [`HelperSpawner::rates`] in the background, with lower priority than
+    /// every other task. `None` if costs are not measured while vnodes run.
+    ///
+    /// # Errors
+    /// [`SpeedError::HelperSpawner`].
+    fn witness(
+        &self,
+        entries: &[String],
+        pus: &CpuSet,
+        duration_ns: u64,
+    ) -> Result<Option<Box<dyn Witness>>, SpeedError> {
+        let _unused = (entries, pus, duration_ns);
+        Ok(None)
+    }
+
+    /// Runs a reference thread on each of these CPUs for `duration_ns`, in the groups with these
+    /// `cgroup.procs` files, and returns the results.
+    ///
+    /// # Errors
+    /// [`SpeedError::HelperSpawner`].
+    fn rates(
+        &self,
+        entries: &[String],
+        pus: &CpuSet,
+        duration_ns: u64,
+    ) -> Result<Throughput, SpeedError>;
+
+    /// Starts a thread that burns CPU time on one CPU in these groups. It ends when it is dropped,
+    /// or when this process ends or is stopped.
+    ///
+    /// # Errors
+    /// [`SpeedError::HelperSpawner`].
+    fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError>;
+
+    /// Starts a watchdog process that calls [`release`](crate::release) after 100 ms without a
+    /// heartbeat, or when its pipe is closed. Thus no task stays frozen or stopped if the
+    /// supervisor is killed or stopped.
+    ///
+    /// # Errors
+    /// [`SpeedError::HelperSpawner`].
+    fn sentinel(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError>;
+}
+
+/// A running watchdog; when it is dropped, it releases once more and ends.
+pub trait Watchdog {
+    /// Sends a heartbeat.
+    ///
+    /// # Errors
+    /// [`SpeedError::HelperSpawner`] if the watchdog has ended.
+    fn beat(&mut self) -> Result<(), SpeedError>;
+}
+
+/// A running reference run; it ends when this is dropped.
+pub trait Witness {
+    /// The results, once it has ended.
+    ///
+    /// # Errors
+    /// [`SpeedError::HelperSpawner`] with the reason if it failed.
+    fn poll(&mut self) -> Result<Option<Throughput>, SpeedError>;
+}
+
+/// A running burner; it ends when this is dropped.
+pub trait Burner {
+    /// Checks that it is still running.
+    ///
+    /// # Errors
+    /// [`SpeedError::HelperSpawner`] with how it ended; reported once.
+    fn check(&self) -> Result<(), SpeedError>;
+}
+
+fn median(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().filter(|_| values.len() >= 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_needs_some_windows() {
+        assert_eq!(median(vec![1, 2, 3]), None);
+        assert_eq!(median(vec![4, 1, 9, 2]), Some(4));
+    }
+}

@@ -1,0 +1,260 @@
+//! Real-time burners: threads that take a share of each period on their CPU, all in phase.
+//!
+//! A burner with a share sleeps until multiples of the period on the monotonic clock. Other threads
+//! on its CPU stop when its timer fires, so the burned time counts from the timer's expiry. A
+//! burner that burned too long, because the kernel delayed it, burns less in the next period. It
+//! burns only while its supervisor sends heartbeats, and it is a thread of its supervisor, so it
+//! ends with it.
+
+use std::hint;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use pinfold_host::{Clock as _, HostError, HostMut, SystemClock, process};
+use pinfold_model::{CpuSet, Policy, PuId, Tid};
+
+use super::{HEARTBEAT_TIMEOUT_NS, MethodContext};
+use crate::SpeedError;
+use crate::node::Node;
+
+/// Higher than the priority of any thread in a plan.
+pub(super) const PRIORITY: u8 = 98;
+/// Sleep of a burner without a share; setting a share wakes it.
+const IDLE: Duration = Duration::from_millis(100);
+/// Maximum time from the timer to the burner that counts as burned; longer delays have another
+/// cause.
+const MOST_ENTRY_NS: u64 = 50_000;
+
+/// Data that a burner and its supervisor share.
+#[derive(Debug, Default)]
+struct Shared {
+    is_over: AtomicBool,
+    until_ns: AtomicU64,
+    // Share of the time to burn, in millionths.
+    steal: AtomicU64,
+    burned_ns: AtomicU64,
+    turns: AtomicU64,
+    // Periods that were skipped, because the burner was not on its CPU.
+    strayed: AtomicU64,
+}
+
+/// A running burner; it ends when this is dropped.
+pub(super) struct Burning {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Burning {
+    /// Starts a burner with share 0; its periods begin `offset` after multiples of `period`.
+    pub(super) fn start(
+        ground: &MethodContext<'_, '_>,
+        pu: PuId,
+        (period_ns, offset_ns): (u64, u64),
+    ) -> Result<Self, SpeedError> {
+        process::lock_memory()?;
+        let shared = Arc::new(Shared::default());
+        let mine = Arc::clone(&shared);
+        let (report, reported) = mpsc::channel::<Tid>();
+        let (go, gone) = mpsc::channel::<()>();
+        let thread = thread::Builder::new().name(format!("hog-{pu}")).spawn(move || {
+            // If the other end does not receive or does not send, it has failed, and this thread
+            // ends.
+            if report.send(process::own_tid()).is_ok() && gone.recv().is_ok() {
+                burn(&mine, pu, (period_ns, offset_ns));
+            }
+        });
+        let failed = |why: String| SpeedError::HelperSpawner { what: "a burner", why };
+        let thread = thread.map_err(|error| failed(error.to_string()))?;
+        let tid = reported.recv().map_err(|error| failed(error.to_string()))?;
+        let placed = ground
+            .host
+            .set_affinity(tid, &CpuSet::single(pu))
+            .and_then(|()| ground.host.set_policy(tid, Policy::Fifo { priority: PRIORITY }));
+        placed.map_err(|error| refused(ground.node, error))?;
+        go.send(()).map_err(|error| failed(error.to_string()))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Sets the share of the time to burn, in millionths.
+    pub(super) fn set_steal(&self, millionths: u64) {
+        self.shared.steal.store(millionths, Ordering::Relaxed);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+
+    /// Burned time in nanoseconds, and number of periods.
+    pub(super) fn burned(&self) -> (u64, u64) {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (load(&self.shared.burned_ns), load(&self.shared.turns))
+    }
+
+    /// A note for the status; `None` as long as it stays on its CPU.
+    pub(super) fn note(&self, pu: PuId) -> Option<String> {
+        let strayed = self.shared.strayed.load(Ordering::Relaxed);
+        (strayed > 0).then(|| {
+            format!(
+                "PU {pu}: {strayed} turns were not taken, because the kernel ran the burner \
+                 elsewhere: is the PU offline?"
+            )
+        })
+    }
+
+    /// Heartbeat: lets it burn until the next timeout.
+    pub(super) fn vouch(&self) {
+        let until = SystemClock.now_ns().saturating_add(HEARTBEAT_TIMEOUT_NS);
+        self.shared.until_ns.store(until, Ordering::Relaxed);
+    }
+}
+
+/// Ends burners and waits for them.
+pub(super) fn stop<'b>(burners: impl Iterator<Item = &'b mut Burning>) {
+    let burners: Vec<&mut Burning> = burners.collect();
+    for burner in &burners {
+        burner.shared.is_over.store(true, Ordering::Relaxed);
+        burner.wake();
+    }
+    for burner in burners {
+        if let Some(thread) = burner.thread.take() {
+            // A thread that panicked does not burn either.
+            match thread.join() {
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Burning {
+    fn drop(&mut self) {
+        stop([self].into_iter());
+    }
+}
+
+/// Why the kernel does not allow a real-time thread of this process; `None` if it does. Tried with
+/// a thread that only waits.
+pub(super) fn refusal(host: &dyn HostMut) -> Result<Option<String>, SpeedError> {
+    let (report, reported) = mpsc::channel::<Tid>();
+    let (go, gone) = mpsc::channel::<()>();
+    let thread = thread::Builder::new().name("rights".to_owned()).spawn(move || {
+        if report.send(process::own_tid()).is_ok() {
+            // Until the sender is dropped.
+            match gone.recv() {
+                Ok(()) | Err(_) => {}
+            }
+        }
+    });
+    let failed =
+        |why: String| SpeedError::HelperSpawner { what: "a thread to try its rights", why };
+    let thread = thread.map_err(|error| failed(error.to_string()))?;
+    let tid = reported.recv().map_err(|error| failed(error.to_string()))?;
+    let answer = host.set_policy(tid, Policy::Fifo { priority: PRIORITY });
+    drop(go);
+    match thread.join() {
+        Ok(()) | Err(_) => {}
+    }
+    match answer {
+        Ok(()) => Ok(None),
+        Err(error) if is_right(&error) => Ok(Some(format!("{NO_RIGHTS} (CAP_SYS_NICE)"))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+const NO_RIGHTS: &str = "the kernel gives no real-time rights";
+
+fn is_right(error: &HostError) -> bool {
+    matches!(error, HostError::Thread { call: "sched_setattr", .. })
+}
+
+fn refused(node: &Node, error: HostError) -> SpeedError {
+    if !is_right(&error) {
+        return error.into();
+    }
+    SpeedError::Unavailable {
+        vnode: node.name.clone(),
+        method: node.method,
+        why: NO_RIGHTS.to_owned(),
+        hint: "run it as root; under RT_GROUP_SCHED from the root group of the cpu hierarchy, \
+               or use stall or quota"
+            .to_owned(),
+    }
+}
+
+/// Main loop of a burner: wakes at multiples of the period, burns the time that is owed, sleeps.
+fn burn(shared: &Shared, pu: PuId, (period_ns, offset_ns): (u64, u64)) {
+    let clock = SystemClock;
+    let mut owed_ns = 0_i64;
+    let mut at = (clock.now_ns() / period_ns + 1) * period_ns + offset_ns;
+    while !shared.is_over.load(Ordering::Relaxed) {
+        clock.sleep_until(at);
+        let woken = clock.now_ns();
+        let start = woken - woken.saturating_sub(at).min(MOST_ENTRY_NS);
+        // Skip periods that were missed.
+        at = at.saturating_add(period_ns).max((start / period_ns) * period_ns + offset_ns);
+        let steal = shared.steal.load(Ordering::Relaxed);
+        if steal == 0 {
+            // Waking in each period without need would slow down a core at full speed.
+            owed_ns = 0;
+            thread::park_timeout(IDLE);
+            at = (clock.now_ns() / period_ns + 1) * period_ns + offset_ns;
+            continue;
+        }
+        if start >= shared.until_ns.load(Ordering::Relaxed) {
+            owed_ns = 0;
+            continue;
+        }
+        // When a CPU goes offline, the kernel moves its threads to other CPUs, which must not be
+        // slowed down.
+        if process::own_pu() != pu {
+            owed_ns = 0;
+            shared.strayed.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
+        owed_ns += i64::try_from(period_ns * steal / 1_000_000).unwrap_or(0);
+        let longest = i64::try_from(period_ns).unwrap_or(i64::MAX);
+        owed_ns = owed_ns.clamp(-longest, longest);
+        if owed_ns <= 0 {
+            continue;
+        }
+        let end = start.saturating_add(owed_ns.unsigned_abs());
+        let mut now = woken;
+        while now < end {
+            hint::spin_loop();
+            now = clock.now_ns();
+        }
+        let burned = now - start;
+        owed_ns -= i64::try_from(burned).unwrap_or(0);
+        shared.burned_ns.fetch_add(burned, Ordering::Relaxed);
+        shared.turns.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No machine has this CPU, so the burner is always on another one.
+    #[test]
+    fn a_burner_that_is_not_on_its_pu_burns_nothing() {
+        let shared = Arc::new(Shared::default());
+        shared.until_ns.store(u64::MAX, Ordering::Relaxed);
+        shared.steal.store(500_000, Ordering::Relaxed);
+        let (mine, pu) = (Arc::clone(&shared), PuId(8_191));
+        let thread = thread::spawn(move || burn(&mine, pu, (1_000_000, 0)));
+        let mut burning = Burning { shared: Arc::clone(&shared), thread: Some(thread) };
+        while shared.strayed.load(Ordering::Relaxed) < 3 {
+            assert_eq!(burning.burned(), (0, 0));
+            SystemClock.sleep_ns(1_000_000);
+        }
+        stop([&mut burning].into_iter());
+        assert_eq!(burning.burned(), (0, 0));
+        let note = burning.note(pu).unwrap();
+        assert!(note.contains("turns were not taken"), "{note}");
+    }
+}

@@ -1,0 +1,234 @@
+//! `gov`: alternates between the two hardware frequencies around the requested one; below the
+//! lowest frequency it uses the freezer as frequency zero. CPU-Gov of Buchert 2011 §III.D.
+//!
+//! `f = (f_L t_L + f_H t_H) / (t_L + t_H)`: 2.1 GHz is 2.0 GHz for 75 % and 2.4 GHz for 25 % of the
+//! time. Each period starts at a multiple of the period on the monotonic clock, with the higher
+//! frequency. The delay of a switch is compensated in the next period. On a host without cpufreq,
+//! the only frequencies are full and zero.
+//!
+//! Freezing is asynchronous, so the method waits until it is complete. A watchdog thaws the vnode
+//! if its supervisor is killed or stopped.
+
+mod freezer;
+mod freq_domain;
+
+use pinfold_host::{Clock, HostMut};
+use pinfold_model::{Method, PuId, Speed};
+
+use self::freezer::Freezer;
+use self::freq_domain::{FreqSchedule, Mix, mix};
+use super::{HEARTBEAT_NS, MethodContext, freq_calibration};
+use crate::emulation::{CoreAccount, Emulation};
+use crate::frequency::{Domain, Level, WHOLE};
+use crate::helper_spawner::Watchdog;
+use crate::units::MS;
+use crate::{Cleanup, HelperSpawner, SpeedError};
+
+/// A switch that is due within this time also counts as the next heartbeat, because each wake-up
+/// takes tens of microseconds.
+const SOON_NS: u64 = 60 * MS;
+
+pub(super) struct Gov<'h> {
+    vnode: String,
+    host: &'h dyn HostMut,
+    clock: &'h dyn Clock,
+    outside: &'h dyn HelperSpawner,
+    period_ns: u64,
+    freezer: Option<Freezer>,
+    sentinel: Option<Box<dyn Watchdog>>,
+    lanes: Vec<FreqSchedule>,
+    is_over: bool,
+}
+
+pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Gov<'h>, SpeedError> {
+    let pus = ground.node.pus();
+    let domains = freq_calibration::ready(ground)?;
+    let is_unified = |group: &String| ground.enclosure.unified.contains(group);
+    let freezer =
+        ground.enclosure.freezer.as_ref().map(|group| Freezer::of(group, is_unified(group)));
+    if domains.is_empty() && freezer.is_none() {
+        return Err(ground.unavailable("there is neither cpufreq nor a freezer"));
+    }
+    let now_ns = ground.clock.now_ns();
+    let lanes = match domains.is_empty() {
+        true => vec![FreqSchedule::new(None, pus, now_ns)],
+        false => {
+            let lane = |domain: Domain| {
+                let mine = domain.pus.intersection(&pus);
+                FreqSchedule::new(Some(domain), mine, now_ns)
+            };
+            domains.into_iter().map(lane).collect()
+        }
+    };
+    Ok(Gov {
+        vnode: ground.node.name.clone(),
+        host: ground.host,
+        clock: ground.clock,
+        outside: ground.outside,
+        period_ns: ground.node.period(),
+        freezer,
+        sentinel: None,
+        lanes,
+        is_over: false,
+    })
+}
+
+impl Gov<'_> {
+    /// How each frequency domain reaches its speed, or why it cannot.
+    fn mixes(&self, speeds: &[(PuId, Speed)]) -> Result<Vec<Option<(Mix, Speed)>>, SpeedError> {
+        let out = |speed: Speed, why: String, hint: &str| SpeedError::OutOfReach {
+            vnode: self.vnode.clone(),
+            method: Method::Gov,
+            speed,
+            why,
+            hint: hint.to_owned(),
+        };
+        let mut mixes = Vec::new();
+        for lane in &self.lanes {
+            let mut mine = speeds.iter().filter(|(pu, _)| lane.pus.contains(*pu));
+            let Some((_, speed)) = mine.next() else {
+                mixes.push(None);
+                continue;
+            };
+            if let Some((pu, other)) = mine.find(|(_, other)| other != speed) {
+                let why =
+                    format!("PUs {} are slowed together, and PU {pu} is to have {other}", lane.pus);
+                return Err(out(*speed, why, "give all of them one speed, or use stall"));
+            }
+            let full = Level { khz: 0, share: WHOLE };
+            let levels = lane.domain.as_ref().map_or(vec![full], |domain| domain.levels(*speed));
+            mixes.push(Some((mix(&levels, *speed), *speed)));
+        }
+        let reported = || mixes.iter().flatten();
+        if let Some((frozen, speed)) = reported().find(|(mix, _)| mix.is_frozen_at_times()) {
+            if self.freezer.is_none() {
+                let why = "it is below the lowest frequency, and there is no freezer".to_owned();
+                return Err(out(*speed, why, "ask for more, or use stall"));
+            }
+            if let Some((_, other)) =
+                reported().find(|(mix, _)| mix.high_share != frozen.high_share)
+            {
+                let why = format!(
+                    "below the lowest frequency all cores of a vnode are frozen together, and \
+                     others are to have {other}"
+                );
+                return Err(out(*speed, why, "give all of them one speed, or use stall"));
+            }
+        }
+        Ok(mixes)
+    }
+
+    fn freeze(&mut self, wanted: bool) -> Result<(), SpeedError> {
+        match &mut self.freezer {
+            Some(freezer) => freezer.set(self.host, self.clock, wanted),
+            None => Ok(()),
+        }
+    }
+
+    /// Switches the frequency domains that are due.
+    fn switch(&mut self, now_ns: u64) -> Result<(), SpeedError> {
+        for at in 0..self.lanes.len() {
+            if now_ns < self.lanes[at].until_ns {
+                continue;
+            }
+            let Some(phase) = self.lanes[at].next(now_ns, self.period_ns) else { continue };
+            match phase {
+                Some(level) => {
+                    if let Some(domain) = &self.lanes[at].domain {
+                        domain.set(self.host, level.khz)?;
+                    }
+                    self.freeze(false)?;
+                }
+                None => self.freeze(true)?,
+            }
+            self.lanes[at].enter(self.clock.now_ns(), phase);
+        }
+        Ok(())
+    }
+}
+
+impl Emulation for Gov<'_> {
+    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        self.mixes(speeds).map(|_| ())
+    }
+
+    fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        let mixes = self.mixes(speeds)?;
+        let freezes = mixes.iter().flatten().any(|(mix, _)| mix.is_frozen_at_times());
+        if let Some(freezer) = self.freezer.as_ref().filter(|_| freezes && self.sentinel.is_none())
+        {
+            let files = vec![freezer.thaw()];
+            self.sentinel = Some(self.outside.sentinel(Cleanup::Thaw { files })?);
+        }
+        for (lane, mix) in self.lanes.iter_mut().zip(mixes) {
+            if let Some((mix, speed)) = mix {
+                lane.set(mix, speed);
+            }
+        }
+        self.switch(self.clock.now_ns())
+    }
+
+    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+        if let Some(sentinel) = &mut self.sentinel {
+            sentinel.beat()?;
+        }
+        self.switch(now_ns)?;
+        let next = self.lanes.iter().map(|lane| lane.until_ns).min().unwrap_or(u64::MAX);
+        let is_soon = next <= now_ns.saturating_add(SOON_NS);
+        Ok(if is_soon { next } else { now_ns.saturating_add(HEARTBEAT_NS) })
+    }
+
+    /// Computed from the frequencies that were set and the frozen time.
+    fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
+        let now_ns = self.clock.now_ns();
+        let mut accounts = Vec::new();
+        for lane in &self.lanes {
+            let (wanted_ns, taken_ns) = lane.account(now_ns);
+            accounts.extend(lane.pus.iter().map(|pu| CoreAccount { pu, wanted_ns, taken_ns }));
+        }
+        accounts.sort_by_key(|account| account.pu);
+        Ok(accounts)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = self.lanes.iter().filter_map(FreqSchedule::note).collect();
+        notes.extend(self.lanes.iter().filter_map(|lane| lane.domain.as_ref()?.note()));
+        if self.lanes.iter().all(|lane| lane.domain.is_none()) {
+            notes.push("this host has no cpufreq: the freezer alone slows the vnode".to_owned());
+        }
+        for lane in &self.lanes {
+            let others = lane.domain.as_ref().map(|domain| domain.pus.difference(&lane.pus));
+            if let Some(others) = others.filter(|others| !others.is_empty()) {
+                notes.push(format!("PUs {others} have this frequency too"));
+            }
+        }
+        if let Some(late) =
+            self.freezer.as_ref().map(|freezer| freezer.late).filter(|late| *late > 0)
+        {
+            notes.push(format!("{late} times a task did not freeze in time"));
+        }
+        notes
+    }
+
+    fn stop(&mut self) -> Result<(), SpeedError> {
+        if std::mem::replace(&mut self.is_over, true) {
+            return Ok(());
+        }
+        let mut failed = self.freeze(false).err();
+        for lane in &self.lanes {
+            if let Some(domain) = &lane.domain {
+                failed = failed.or(domain.set_full(self.host).err().map(SpeedError::from));
+            }
+        }
+        self.sentinel = None;
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Gov<'_> {
+    fn drop(&mut self) {
+        match self.stop() {
+            Ok(()) | Err(_) => {}
+        }
+    }
+}

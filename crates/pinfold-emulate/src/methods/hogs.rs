@@ -1,0 +1,184 @@
+//! `hogs`: a real-time burner on each core, all cores in phase. A refinement of CPU-Hogs of Buchert
+//! 2011.
+//!
+//! The paper's burners wait for each other at a barrier. Here they all sleep until the same
+//! multiples of the period on the monotonic clock, which keeps them in phase without a barrier. The
+//! burned time counts from the timer's expiry, and a burner that burned too long burns less in the
+//! next period. The remaining overhead per period, such as context switches, is measured at the
+//! start on all cores at once.
+//!
+//! The overhead is not measured for long periods, of which a reference run would see only a few: a
+//! few microseconds are negligible there.
+//!
+//! As published: cores are not in phase (the paper's Fig. 3), and the overhead is unknown.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{Clock as _, SystemClock};
+use pinfold_model::{Method, PuId, Speed, Variant};
+
+use super::burner::{self, Burning};
+use super::{HEARTBEAT_NS, MethodContext, rt_throttle, steal_of};
+use crate::SpeedError;
+use crate::cost::{Cost, Costs, PeriodOverhead, Source};
+use crate::emulation::{CoreAccount, CoreShare, Emulation};
+use crate::units::in_us;
+
+/// Maximum period for which the overhead is measured; in longer ones it is about 0.05 %.
+const LONGEST_MEASURED_NS: u64 = 10_000_000;
+/// Maximum share during a reference run, which leaves it a fifth. With less, a burner that
+/// compensates for stolen time would leave it nothing.
+const MOST_WITNESSED: u32 = 800_000;
+
+pub(super) struct Hogs {
+    vnode: String,
+    period_ns: u64,
+    started_ns: u64,
+    // Share of the time that real-time threads cannot get, in millionths.
+    floor: u32,
+    is_measured: bool,
+    burners: BTreeMap<PuId, Burning>,
+    costs: BTreeMap<PuId, PeriodOverhead>,
+}
+
+pub(super) fn start(ground: &MethodContext<'_, '_>) -> Result<Hogs, SpeedError> {
+    let period_ns = ground.node.period();
+    let is_as_published = ground.node.variant == Variant::AsPublished;
+    let mut hogs = Hogs {
+        vnode: ground.node.name.clone(),
+        period_ns,
+        started_ns: ground.clock.now_ns(),
+        floor: rt_throttle::millionths(ground.host, &ground.node.pus())?,
+        is_measured: !is_as_published && period_ns <= LONGEST_MEASURED_NS,
+        burners: BTreeMap::new(),
+        costs: BTreeMap::new(),
+    };
+    let pus = ground.node.pus();
+    let count = u64::try_from(pus.len()).unwrap_or(1).max(1);
+    for (index, pu) in (0..).zip(pus.iter()) {
+        let offset_ns = if is_as_published { period_ns / count * index } else { 0 };
+        hogs.burners.insert(pu, Burning::start(ground, pu, (period_ns, offset_ns))?);
+    }
+    Ok(hogs)
+}
+
+impl Hogs {
+    fn vouch(&self) {
+        self.burners.values().for_each(Burning::vouch);
+    }
+}
+
+impl Emulation for Hogs {
+    fn turn_to_witness(&self, millionths: u32) -> Option<u64> {
+        let leaves_some = millionths <= MOST_WITNESSED;
+        (self.is_measured && leaves_some).then_some(self.period_ns)
+    }
+
+    fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
+        for burner in self.burners.values() {
+            burner.set_steal(millionths.into());
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
+        for (pu, burner) in &self.burners {
+            // Earlier periods belong to the reference run.
+            let (_, settled) = burner.burned();
+            let known = costs.get(pu).copied().unwrap_or_default();
+            self.costs.insert(*pu, PeriodOverhead::after(known, settled));
+        }
+        Ok(())
+    }
+
+    fn costs(&self) -> BTreeMap<PuId, Cost> {
+        self.costs.iter().map(|(pu, spent)| (*pu, spent.cost)).collect()
+    }
+
+    fn turns(&self) -> BTreeMap<PuId, CoreShare> {
+        let turn = |(pu, spent): (&PuId, &PeriodOverhead)| {
+            let share = u32::try_from(spent.share).unwrap_or(0);
+            let turn = CoreShare {
+                share,
+                period_ns: self.period_ns,
+                left: 1_000_000_u32.saturating_sub(share),
+                cost: spent.cost,
+                is_known: spent.source != Source::Unknown,
+            };
+            (self.is_measured && share > 0).then_some((*pu, turn))
+        };
+        self.costs.iter().filter_map(turn).collect()
+    }
+
+    fn renew(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
+        for (pu, cost) in costs {
+            if let (Some(burner), Some(spent)) = (self.burners.get(pu), self.costs.get_mut(pu)) {
+                spent.renew(*cost, burner.burned().1);
+            }
+        }
+        Ok(())
+    }
+
+    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        let slowest = speeds.iter().map(|(_, speed)| *speed).min();
+        if let Some(speed) = slowest.filter(|speed| speed.millionths() < self.floor) {
+            let least = rt_throttle::in_words(self.floor);
+            return Err(SpeedError::OutOfReach {
+                vnode: self.vnode.clone(),
+                method: Method::Hogs,
+                speed,
+                why: format!("the kernel keeps {least} of the time from real-time threads"),
+                hint: format!("ask for {least} or more, or use stall"),
+            });
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        self.can(speeds)?;
+        for (pu, speed) in speeds {
+            if let Some(burner) = self.burners.get(pu) {
+                let spent = self.costs.entry(*pu).or_default();
+                let share = spent.cost.share(steal_of(*speed), self.period_ns);
+                spent.change(share, burner.burned().1);
+                burner.set_steal(share);
+            }
+        }
+        self.vouch();
+        Ok(())
+    }
+
+    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+        self.vouch();
+        Ok(now_ns.saturating_add(HEARTBEAT_NS))
+    }
+
+    fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
+        let wanted_ns = SystemClock.now_ns().saturating_sub(self.started_ns);
+        let account = |(pu, burner): (&PuId, &Burning)| {
+            let (burned_ns, turns) = burner.burned();
+            let spent = self.costs.get(pu).copied().unwrap_or_default();
+            let taken_ns = burned_ns.saturating_add_signed(spent.extras(turns));
+            CoreAccount { pu: *pu, wanted_ns, taken_ns }
+        };
+        Ok(self.burners.iter().map(account).collect())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let note = |pu: &PuId| {
+            if !self.is_measured {
+                let period = in_us(self.period_ns);
+                return format!("PU {pu}: a turn each {period}, whose own cost is not measured");
+            }
+            let spent = self.costs.get(pu).copied().unwrap_or_default();
+            format!("PU {pu}: a turn each {}, {}", in_us(self.period_ns), spent.in_words())
+        };
+        let strayed = self.burners.iter().filter_map(|(pu, burner)| burner.note(*pu));
+        self.burners.keys().map(note).chain(strayed).collect()
+    }
+
+    fn stop(&mut self) -> Result<(), SpeedError> {
+        burner::stop(self.burners.values_mut());
+        Ok(())
+    }
+}

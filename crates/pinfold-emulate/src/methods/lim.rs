@@ -1,0 +1,238 @@
+//! `lim`: stops and continues processes by signals. CPU-Lim of Wrekavoc, as described in Buchert
+//! 2011 §III.A; implemented for comparison with the literature.
+//!
+//! Every 10 ms each process of the vnode is checked: if its CPU time divided by the time since its
+//! creation exceeds the speed, it is stopped, else it is continued. Four defects are known and
+//! kept, because they are part of the method:
+//!
+//! 1. *Polling overhead*: every check reads files of every process.
+//! 2. *Visible signals*: the parent of a stopped process is notified, shells and debuggers react, a
+//!    program can detect that it was continued, and a process that stops itself cannot be
+//!    distinguished.
+//! 3. *Accounting since creation favours sleepers*: a process that slept runs at full speed until
+//!    its average since creation reaches the speed again.
+//! 4. *Processes, not threads*: two threads on two cores use up the time of one, so that each of
+//!    them has half the speed.
+//!
+//! A watchdog continues the stopped processes if the supervisor is killed or stopped.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::proc_stat::ProcStat;
+use pinfold_host::process::Signaled;
+use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_model::{Method, PuId, Speed, TaskId};
+
+use super::MethodContext;
+use crate::cleanup::processes;
+use crate::emulation::{CoreAccount, Emulation};
+use crate::helper_spawner::Watchdog;
+use crate::units::MS;
+use crate::{Cleanup, HelperSpawner, SpeedError};
+
+/// A clock tick of `/proc`: `USER_HZ` is 100 on every current Linux architecture.
+const TICK_NS: u64 = 10 * MS;
+
+pub(super) struct Lim<'h> {
+    vnode: String,
+    host: &'h dyn HostMut,
+    outside: &'h dyn HelperSpawner,
+    group: String,
+    period_ns: u64,
+    speed: Speed,
+    sentinel: Option<Box<dyn Watchdog>>,
+    stopped: BTreeSet<TaskId>,
+    looks: u64,
+}
+
+pub(super) fn start<'h>(ground: &MethodContext<'h, '_>) -> Result<Lim<'h>, SpeedError> {
+    let Some(group) = &ground.enclosure.freezer else {
+        return Err(ground.unavailable("the vnode has no group"));
+    };
+    Ok(Lim {
+        vnode: ground.node.name.clone(),
+        host: ground.host,
+        outside: ground.outside,
+        group: group.clone(),
+        period_ns: ground.node.period(),
+        speed: Speed::FULL,
+        sentinel: None,
+        stopped: BTreeSet::new(),
+        looks: 0,
+    })
+}
+
+/// The paper's formula: CPU time divided by the time since creation.
+fn is_too_fast(cpu_ns: u64, age_ns: u64, speed: Speed) -> bool {
+    u128::from(cpu_ns) * 1_000_000 > u128::from(age_ns) * u128::from(speed.millionths())
+}
+
+/// Nanoseconds since boot, as `/proc` counts them.
+fn uptime_ns(host: &dyn Host) -> Result<u64, HostError> {
+    let path = paths::uptime();
+    let text = host.read_text(&path)?;
+    let fail = || HostError::Unexpected { path: path.clone(), why: format!("{text:?} is no time") };
+    let first = text.split_ascii_whitespace().next().ok_or_else(fail)?;
+    let (seconds, hundredths) = first.split_once('.').ok_or_else(fail)?;
+    let number = |text: &str| text.parse::<u64>().map_err(|_| fail());
+    Ok(number(seconds)?.saturating_mul(crate::units::S)
+        + number(hundredths)?.saturating_mul(TICK_NS))
+}
+
+impl Lim<'_> {
+    fn judge(&mut self, process: &ProcStat, now_ns: u64) -> Result<(), SpeedError> {
+        let age_ns = now_ns.saturating_sub(process.start_time.saturating_mul(TICK_NS));
+        let cpu_ns = process.cpu_ticks.saturating_mul(TICK_NS);
+        let task = process.task();
+        let is_stopped = self.stopped.contains(&task);
+        let is_too_fast = is_too_fast(cpu_ns, age_ns, self.speed);
+        // A process that another program (such as the watchdog) continued is stopped again.
+        let signal = match (is_too_fast, is_stopped) {
+            (true, _) if process.state != 'T' => Signaled::Stop,
+            (false, true) => Signaled::Continue,
+            (true, _) | (false, false) => return Ok(()),
+        };
+        match self.host.signal(task, signal) {
+            Err(error) if error.is_gone() => {
+                self.stopped.remove(&task);
+                return Ok(());
+            }
+            answer => answer?,
+        }
+        if is_too_fast {
+            self.stopped.insert(task);
+        } else {
+            self.stopped.remove(&task);
+        }
+        Ok(())
+    }
+}
+
+impl Emulation for Lim<'_> {
+    fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        let Some((_, speed)) = speeds.first() else { return Ok(()) };
+        if let Some((pu, other)) = speeds.iter().find(|(_, other)| other != speed) {
+            return Err(SpeedError::OutOfReach {
+                vnode: self.vnode.clone(),
+                method: Method::Lim,
+                speed: *speed,
+                why: format!("it slows processes, not cores, and PU {pu} is to have {other}"),
+                hint: "give all cores one speed, or use stall".to_owned(),
+            });
+        }
+        if self.sentinel.is_none() {
+            let group = self.group.clone();
+            self.sentinel = Some(self.outside.sentinel(Cleanup::Continue { group })?);
+        }
+        self.speed = *speed;
+        Ok(())
+    }
+
+    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+        if let Some(sentinel) = &mut self.sentinel {
+            sentinel.beat()?;
+        }
+        self.looks += 1;
+        let uptime_ns = uptime_ns(self.host)?;
+        let found = processes(self.host, &self.group)?;
+        self.stopped.retain(|task| found.iter().any(|process| process.task() == *task));
+        for process in found {
+            self.judge(&process, uptime_ns)?;
+        }
+        Ok(now_ns.saturating_add(self.period_ns))
+    }
+
+    /// Empty: the method works on processes, not on cores.
+    fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
+        Ok(Vec::new())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        vec![format!(
+            "{} processes are stopped now, after {} looks",
+            self.stopped.len(),
+            self.looks
+        )]
+    }
+
+    fn stop(&mut self) -> Result<(), SpeedError> {
+        let mut failed = None;
+        for task in std::mem::take(&mut self.stopped) {
+            match self.host.signal(task, Signaled::Continue) {
+                Err(error) if !error.is_gone() => failed = failed.or(Some(error)),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        self.sentinel = None;
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+impl Drop for Lim<'_> {
+    fn drop(&mut self) {
+        match self.stop() {
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_host::RecordingHost;
+    use pinfold_sim::{CgroupVersion, SimHost, SimTask};
+
+    use super::*;
+
+    /// Simulated rate of work under the formula, for a process with enough cores. `busy` says
+    /// whether it is runnable in each interval of 10 ms, `threads` is its number of threads.
+    /// Returns millionths of full speed while runnable, over the intervals `looks`.
+    fn speed_of(busy: impl Fn(u64) -> bool, threads: u64, looks: std::ops::Range<u64>) -> u64 {
+        let half = Speed::from_millionths(500_000).unwrap();
+        let (mut cpu, mut ran, mut wanted) = (0, 0, 0);
+        for look in 1..looks.end {
+            let is_stopped = is_too_fast(cpu * TICK_NS, look * TICK_NS, half);
+            if busy(look) && looks.contains(&look) {
+                wanted += 1;
+                ran += u64::from(!is_stopped);
+            }
+            cpu += if busy(look) && !is_stopped { threads } else { 0 };
+        }
+        ran * 1_000_000 / wanted
+    }
+
+    #[test]
+    fn one_spinning_thread_has_the_speed() {
+        assert!(speed_of(|_| true, 1, 0..2_000).abs_diff(500_000) < 2_000);
+    }
+
+    /// The third defect.
+    #[test]
+    fn who_slept_runs_at_full_speed() {
+        assert_eq!(speed_of(|look| look > 1_000, 1, 1_000..2_000), 1_000_000);
+    }
+
+    /// The fourth defect.
+    #[test]
+    fn two_threads_have_half_the_speed_each() {
+        assert!(speed_of(|_| true, 2, 0..2_000).abs_diff(250_000) < 2_000);
+    }
+
+    /// The first defect: the cost of a check grows with the number of processes.
+    #[test]
+    fn each_look_reads_files_of_every_process() {
+        let accesses = |count: u32| {
+            let host = SimHost::builder(CgroupVersion::V1, 1).speed_groups();
+            let work = |tid| SimTask::new(tid, "work");
+            let host = (500..500 + count).fold(host, |host, tid| host.task(work(tid))).build();
+            let group = "/sys/fs/cgroup/freezer/vnode";
+            host.make_dir(group).unwrap();
+            for tid in 500..500 + count {
+                host.write(&paths::cgroup_procs(group), tid.to_string().as_bytes()).unwrap();
+            }
+            let recording = RecordingHost::new(&host);
+            assert_eq!(processes(&recording, group).unwrap().len(), count as usize);
+            recording.accesses().len()
+        };
+        assert_eq!(accesses(100) - accesses(1), 99);
+    }
+}
