@@ -32,6 +32,14 @@ const FIRMWARE: [(&str, &str); 3] = [
     ("/usr/share/qemu/kvmvapic.bin", "qemu-system-data"),
 ];
 
+/// The package that `cargo xtask dist` makes, on this machine (from the root of the repository).
+const MADE: &str = concat!("target/dist/pinfold_", env!("CARGO_PKG_VERSION"), "_amd64.deb");
+/// The package in the guest.
+pub(crate) const PACKAGE: &str = "/lab/pinfold.deb";
+/// What installs it, and the packages of that.
+const INSTALLERS: [(&str, &str); 4] =
+    [("dpkg", "dpkg"), ("dpkg-deb", "dpkg"), ("dpkg-split", "dpkg"), ("tar", "tar")];
+
 /// Folder of the guest's modules that a case inserts itself; `list` has them in order.
 pub(crate) const MODULES: &str = "/lab/modules";
 
@@ -100,6 +108,26 @@ impl Cargo {
             cargo.program(path, path)?;
         }
         cargo.files.extend(systemd::files());
+        Ok(cargo)
+    }
+
+    /// As [`Cargo::with_systemd`], with Pinfold as a package that is not installed.
+    ///
+    /// # Errors
+    /// As [`Cargo::load`].
+    pub(crate) fn with_package(&self) -> Result<Self, LabError> {
+        if !files::exists(MADE) {
+            let hint = "make it: cargo xtask dist".to_owned();
+            return Err(LabError::Missing { what: MADE.to_owned(), hint });
+        }
+        let mut cargo = self.with_systemd()?;
+        cargo.files.remove("/usr/bin/pinfold");
+        cargo.files.remove(&systemd::recover_unit());
+        for (name, package) in INSTALLERS {
+            cargo.program(&format!("/usr/bin/{name}"), &find_here(name, package)?)?;
+        }
+        cargo.files.insert(PACKAGE.to_owned(), files::read(MADE)?);
+        cargo.files.insert("/var/lib/dpkg/status".to_owned(), Vec::new());
         Ok(cargo)
     }
 

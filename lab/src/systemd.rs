@@ -27,12 +27,17 @@ const DISK: &str = include_str!("systemd/disk.sh");
 /// Pinfold's own unit, as it is installed.
 const RECOVER: &str = include_str!("../../packaging/systemd/pinfold-recover.service");
 
+/// The path of Pinfold's own unit.
+pub(crate) fn recover_unit() -> String {
+    format!("{UNITS}/pinfold-recover.service")
+}
+
 /// The units and the files that they run, by path.
 pub(crate) fn files() -> Vec<(String, Vec<u8>)> {
     let mut files = vec![
         ("/lab/agent.sh".to_owned(), SCRIPT.as_bytes().to_vec()),
         (format!("{UNITS}/lab.service"), AGENT.as_bytes().to_vec()),
-        (format!("{UNITS}/pinfold-recover.service"), RECOVER.as_bytes().to_vec()),
+        (recover_unit(), RECOVER.as_bytes().to_vec()),
     ];
     for target in TARGETS {
         let wants = if target == "multi-user" { "Wants=lab.service\n" } else { "" };

@@ -35,6 +35,7 @@ const JOBS: &[Job] = &[
         ],
     },
     Job { name: "musl", target: Some(crate::musl::TARGET), commands: &["cargo xtask musl"] },
+    Job { name: "dist", target: Some(crate::musl::TARGET), commands: &["cargo xtask dist --check"] },
     Job { name: "docs", target: None, commands: &["cargo doc --workspace --no-deps --locked --quiet"] },
     Job { name: "fuzz", target: None, commands: &["cargo xtask fuzz --minutes 0.1"] },
 ];

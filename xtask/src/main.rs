@@ -1,5 +1,5 @@
 //! The developer commands: `cargo xtask demo`, `test`, `ci-local`, `lab`, `bench`, `fuzz`, `musl`,
-//! `tidy`, `golden`, `bpf`.
+//! `dist`, `tidy`, `golden`, `bpf`.
 //!
 //! It has no dependencies and uses an old edition, so that a cargo that is too old for
 //! the workspace still builds it and prints in one line what to install.
@@ -8,6 +8,7 @@ mod bench;
 mod bpf;
 mod ci;
 mod demo;
+mod dist;
 mod fuzz;
 mod lab;
 mod musl;
@@ -39,6 +40,9 @@ cargo xtask COMMAND
           minutes each; --keep adds what it found to fixtures/fuzz/, minimised
   bpf     compile the BPF programs after a change of their source
   musl    the static binary, which runs on any x86-64 Linux: hwloc is built with it
+  dist    [--check]: a .deb, a .rpm and an archive with the static binary, in target/dist;
+          --check (as root) installs, runs and removes each in a directory of its own;
+          --quick only packages the debug binary, as `test` does
   tidy    check the project rules only (arrows, file heads, unsafe, paths, fixtures)
   golden  rewrite the golden files, to be read before they are committed
 ";
@@ -63,7 +67,8 @@ fn main() -> ExitCode {
         "bpf" => bpf::bpf(&root),
         "lab" => lab::lab(&root, &arguments[1..]),
         "fuzz" => fuzz::fuzz(&root, &arguments[1..]),
-        "musl" => musl::build(&root),
+        "musl" => musl::build(&root).map(|_| ()),
+        "dist" => dist::dist(&root, &arguments[1..]),
         "tidy" => tidy::report(&root),
         "golden" => test::golden(&root),
         other => Err(format!("there is no command {:?}\n\n{}", other, HELP)),

@@ -4,7 +4,7 @@
 //! musl's compiler first. The binary runs on any x86-64 Linux.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::packages::{self, Purpose};
@@ -26,9 +26,13 @@ const CONFIGURE: &[&str] = &[
     "--disable-libudev",
 ];
 
-/// Builds the static binary and lets it read a topology.
-pub fn build(root: &Path) -> Result<(), String> {
+/// Builds the static binary, lets it read a topology, and returns its path.
+pub fn build(root: &Path) -> Result<PathBuf, String> {
     packages::ensure(&Purpose::Static);
+    // Without rustup, the compiler says what is missing.
+    if let Err(error) = run(root, "rustup", &["target", "add", TARGET]) {
+        println!("{}", error);
+    }
     let work = root.join("target/musl");
     let installed = work.join("hwloc");
     if !installed.join("lib/pkgconfig/hwloc.pc").exists() {
@@ -37,10 +41,11 @@ pub fn build(root: &Path) -> Result<(), String> {
     std::env::set_var("PKG_CONFIG_ALLOW_CROSS", "1");
     std::env::set_var("PKG_CONFIG_LIBDIR", installed.join("lib/pkgconfig"));
     run(root, "cargo", &["build", "--package", "pinfold", "--release", "--locked", "--quiet", "--target", TARGET])?;
-    let binary = root.join("target").join(TARGET).join("release/pinfold");
-    let binary = binary.to_string_lossy();
+    let path = root.join("target").join(TARGET).join("release/pinfold");
+    let binary = path.to_string_lossy();
     is_static(&binary)?;
-    run(root, &binary, &["plan", "--input", "node:2 core:4 pu:2", "--vcpus", "4"])
+    run(root, &binary, &["plan", "--input", "node:2 core:4 pu:2", "--vcpus", "4"])?;
+    Ok(path)
 }
 
 /// Fetches, checks, builds and installs hwloc.

@@ -1,55 +1,15 @@
 //! Installs Debian packages if it may, else prints the command and continues.
+//!
+//! On other distributions it only prints the command.
+
+mod names;
 
 use std::process::{Command, Stdio};
 
-/// Packages for building.
-const BUILD: &[&str] = &["gcc", "libc6-dev", "pkg-config", "libhwloc-dev", "libudev-dev"];
-/// Packages for a guest: the emulator, its firmware, and the tools to unpack a kernel package.
-const GUEST: &[&str] = &["qemu-system-x86", "seabios", "xz-utils"];
-/// Additional packages for the static binary: a compiler for musl, and what fetches and unpacks
-/// hwloc's source.
-const STATIC: &[&str] = &["musl-tools", "make", "curl", "bzip2", "binutils"];
-/// Additional packages for a host under test: a shell with its tools, and the tool that kills at a
-/// system call.
-const LAB: &[&str] = &["busybox-static", "strace"];
-/// Additional package for fuzzing: the engine is C++.
-const FUZZ: &[&str] = &["g++"];
-/// Additional packages for the tests: independent tools for comparison (hwloc, libxml2-utils),
-/// libvirt, systemd's parser of units, a browser.
-const TEST: &[&str] = &[
-    "hwloc",
-    "libvirt-clients",
-    "libvirt-daemon",
-    "libvirt-daemon-driver-qemu",
-    "libxml2-utils",
-    "systemd", // systemd-analyze reads the units that are emitted; nothing is started
-    "chromium",
-    "cpulimit", // a competitor in the benchmark emulate
-    // The reference tools of `pinfold measure --against`.
-    "rt-tests",
-    "fio",
-    "likwid",
-    "linux-perf",
-    "stress-ng",
-];
+use names::{Family, Package, BPF, BUILD, CROSS, DIST, FOREIGN, FUZZ, GUEST, LAB, SLURM, STATIC, TEST};
 
-/// The cluster of the tests, which start its daemons themselves, as their own processes.
-const SLURM: &[&str] = &["slurmctld", "slurmd", "slurm-client", "munge"];
 /// apt starts services of these packages, which are not wanted.
 const SERVICES: &[&str] = &["munge", "slurmctld", "slurmd"];
-
-/// Packages to cross-build `pinload` for the tests and Pinfold for the lab, and to run the result.
-const CROSS: &[&str] = &[
-    "gcc-aarch64-linux-gnu",
-    "libc6-dev-arm64-cross",
-    "gcc-riscv64-linux-gnu",
-    "libc6-dev-riscv64-cross",
-    "qemu-user",
-];
-/// Packages to run guests of other instruction sets.
-const FOREIGN: &[&str] = &["qemu-system-misc", "qemu-system-arm"];
-/// Packages to compile BPF programs; only needed to change one.
-const BPF: &[&str] = &["clang-14", "llvm-14"];
 
 /// What the packages are for.
 pub enum Purpose {
@@ -59,6 +19,8 @@ pub enum Purpose {
     Bpf,
     /// Building and running the demo.
     Demo,
+    /// Making and checking packages of Pinfold.
+    Dist,
     /// Fuzzing the parsers.
     Fuzz,
     /// Running the lab.
@@ -69,52 +31,91 @@ pub enum Purpose {
     Test,
 }
 
-/// Installs the packages that are missing for `purpose`, and prints what it does. Never fails:
-/// packages that cannot be installed are printed, and the work continues without them.
-pub fn ensure(purpose: &Purpose) {
-    let mut wanted: Vec<&str> = BUILD.iter().chain(GUEST).copied().collect();
-    match purpose {
-        Purpose::Demo => {}
-        Purpose::Bpf => wanted.extend(BPF),
-        Purpose::Fuzz => wanted.extend(FUZZ),
-        Purpose::Static => wanted.extend(STATIC),
-        Purpose::Lab => wanted.extend(LAB.iter().chain(CROSS).chain(FOREIGN)),
-        Purpose::Test => {
-            wanted.extend(LAB.iter().chain(TEST).chain(CROSS).chain(FOREIGN).chain(SLURM))
-        }
-        Purpose::Bench => wanted.extend(LAB.iter().chain(TEST)),
+impl Purpose {
+    /// The packages, each once.
+    fn packages(&self) -> Vec<&'static Package> {
+        let more: &[&[Package]] = match self {
+            Purpose::Demo => &[],
+            Purpose::Bpf => &[BPF],
+            Purpose::Fuzz => &[FUZZ],
+            Purpose::Static => &[STATIC],
+            Purpose::Dist => &[STATIC, DIST],
+            Purpose::Lab => &[LAB, CROSS, FOREIGN],
+            Purpose::Test => &[LAB, TEST, CROSS, FOREIGN, SLURM],
+            Purpose::Bench => &[LAB, TEST],
+        };
+        [BUILD, GUEST].iter().chain(more).flat_map(|list| list.iter()).collect()
     }
-    let missing: Vec<&str> = wanted.into_iter().filter(|name| !installed(name)).collect();
+}
+
+/// Prints and installs the packages that are missing for `purpose`. Never fails: packages that
+/// cannot be installed are printed, and the work continues without them.
+pub fn ensure(purpose: &Purpose) {
+    let family = Family::here();
+    let mut missing: Vec<&str> = Vec::new();
+    for name in purpose.packages().into_iter().map(|package| family.name(package)) {
+        if !name.is_empty() && !missing.contains(&name) && !installed(family, name) {
+            missing.push(name);
+        }
+    }
     if missing.is_empty() {
         return;
     }
-    let line = format!("apt-get install -y --no-install-recommends {}", missing.join(" "));
-    let prefix: &[&str] = if is_root() {
-        &[]
-    } else if sudo() {
-        &["sudo", "-n"]
-    } else {
-        println!("Missing packages, and no right to install them. Run, then come back:");
-        println!("  sudo {}", line);
-        return;
-    };
-    println!("Installing: {}", missing.join(" "));
-    let install = |arguments: &[&str]| {
+    let line = format!("{} {}", family.install(), missing.join(" "));
+    match prefix().filter(|_| family == Family::Debian) {
+        Some(prefix) => install(prefix, &missing, &line),
+        None => {
+            println!("Missing packages, which are not installed automatically here. Run, then come back:");
+            println!("  sudo {}", line);
+        }
+    }
+}
+
+/// What makes a command run as root, if it may: nothing, or `sudo -n`.
+pub fn prefix() -> Option<&'static [&'static str]> {
+    match (is_root(), sudo()) {
+        (true, _) => Some(&[]),
+        (false, true) => Some(&["sudo", "-n"]),
+        (false, false) => None,
+    }
+}
+
+/// Installs with apt-get, after it printed what and how much.
+fn install(prefix: &[&str], missing: &[&str], line: &str) {
+    let apt = |arguments: &[&str]| {
         let mut words: Vec<&str> = prefix.to_vec();
-        words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y"]);
+        words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"]);
         words.extend(arguments);
-        Command::new(words[0]).args(&words[1..]).stdout(Stdio::null()).status()
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
+        command
     };
-    let mut arguments = vec!["install", "--no-install-recommends"];
-    arguments.extend(&missing);
-    let ok = |status: std::io::Result<std::process::ExitStatus>| matches!(status, Ok(s) if s.success());
-    if !(ok(install(&["update"])) && ok(install(&arguments))) {
+    let succeeds = |mut command: Command| {
+        matches!(command.stdout(Stdio::null()).status(), Ok(status) if status.success())
+    };
+    let with_packages = |words: &[&'static str]| apt(&[words, missing].concat());
+    println!("Installing: {}", missing.join(" "));
+    let is_fresh = succeeds(apt(&["update"]));
+    // Answered with "no", apt says how much it would be.
+    let asked = with_packages(&["--assume-no", "install", "--no-install-recommends"]).output();
+    let asked = asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    sizes(&asked.unwrap_or_default()).iter().for_each(|size| println!("  {}", size));
+    if !(is_fresh && succeeds(with_packages(&["-y", "install", "--no-install-recommends"]))) {
         println!("apt-get could not install all of them; the line to run by hand is");
         println!("  {}", line);
     }
     for service in SERVICES.iter().filter(|service| missing.contains(service)) {
         stop(prefix, service);
     }
+}
+
+/// The lines of apt-get about numbers of packages and sizes.
+fn sizes(text: &str) -> Vec<&str> {
+    let starts = ["Need to get ", "After this operation, "];
+    let lines = text.lines();
+    lines
+        .filter(|line| starts.iter().any(|start| line.starts_with(start)) || line.contains(" newly installed"))
+        .collect()
 }
 
 /// Stops a service that came with a package, now and at the next boot. Without systemd, or if a
@@ -129,12 +130,19 @@ fn stop(prefix: &[&str], service: &str) {
     }
 }
 
-fn installed(package: &str) -> bool {
-    Command::new("dpkg-query")
-        .args(["-W", "-f=${Status}", package])
-        .output()
-        .map(|output| output.stdout.ends_with(b"ok installed"))
-        .unwrap_or(false)
+fn installed(family: Family, package: &str) -> bool {
+    let [program, option] = family.query();
+    let mut command = Command::new(program);
+    command.arg(option);
+    if family == Family::Debian {
+        command.arg("--showformat=${Status}");
+    }
+    let output = command.arg(package).stderr(Stdio::null()).output();
+    output.map_or(false, |output| match family {
+        // A removed package may still have its settings.
+        Family::Debian => output.stdout.ends_with(b"ok installed"),
+        Family::Fedora | Family::Arch | Family::Suse => output.status.success(),
+    })
 }
 
 fn is_root() -> bool {
@@ -148,4 +156,19 @@ fn sudo() -> bool {
         .status()
         .map(|status| status.success())
         .unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sizes;
+
+    #[test]
+    fn apt_says_how_much() {
+        let text = "Reading package lists...\nThe following NEW packages will be installed:\n  fish\n\
+            0 upgraded, 1 newly installed, 0 to remove and 4 not upgraded.\n\
+            Need to get 12.3 MB of archives.\nAfter this operation, 45 MB of additional disk space will be used.\n\
+            Do you want to continue? [Y/n] N\nAbort.\n";
+        assert_eq!(sizes(text).len(), 3);
+        assert!(sizes(text)[1].contains("12.3 MB"));
+    }
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
+use crate::dist;
 use crate::packages::{ensure, Purpose};
 use crate::run::run;
 use crate::tidy;
@@ -24,7 +25,7 @@ struct Counts {
     skipped: Vec<String>,
 }
 
-/// Installs what is missing, then runs format, lints, docs, tidy and all tests; with `--quick` no
+/// Installs what is missing, then runs format, lints, docs, tidy, packages and all tests; with `--quick` no
 /// docs and only the unit tests, which need nothing that is not installed for the build.
 pub fn test(root: &Path, words: &[String]) -> Result<(), String> {
     let is_quick = match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
@@ -62,6 +63,18 @@ pub fn test(root: &Path, words: &[String]) -> Result<(), String> {
             Err(why) => {
                 counts.failed += 1;
                 broken.push(format!("{}: {}", name, why));
+            }
+        }
+    }
+    if !is_quick {
+        match dist::quick(root) {
+            Ok(skipped) => {
+                counts.passed += 1 + skipped.len() as u64;
+                counts.skipped.extend(skipped);
+            }
+            Err(why) => {
+                counts.failed += 1;
+                broken.push(format!("packages: {}", why));
             }
         }
     }

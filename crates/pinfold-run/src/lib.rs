@@ -6,6 +6,7 @@
 //! - [`target`], [`vcpus`], [`machine_request`]: the machine that is meant, and the request for it;
 //!   [`running_layout`]: its placement, for the checks.
 //! - [`inputs`], [`plans`], [`host`]: plans, requests and lists of CPUs, checked against this host.
+//! - [`candidates`]: what an argument may be on this host, for completions.
 //! - [`status`], [`undo`], [`leftovers`]: compares and reverts placements, and removes what killed processes left.
 //! - [`machine_run`]: starts a machine under a plan.
 //! - [`gate`]: any command, placed like a machine; [`libvirt_hook`]: domains as libvirt starts them.
@@ -19,6 +20,7 @@
 //! nothing: a [`message`] goes to the program that uses it, an error is a [`Failure`].
 
 pub mod apply_session;
+pub mod candidates;
 pub mod emulate;
 pub mod exits;
 mod failure;

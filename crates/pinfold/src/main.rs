@@ -7,6 +7,7 @@
 mod cli;
 mod commands;
 mod common;
+mod definition;
 mod environment;
 mod measure;
 mod output;
@@ -28,6 +29,7 @@ use commands::{
 };
 
 fn main() -> ExitCode {
+    definition::complete();
     message::set_sink(output::say);
     let cli = match environment::parse() {
         Ok(cli) => cli,
@@ -58,6 +60,8 @@ fn main() -> ExitCode {
         Command::Study(arguments) => study::study(arguments, state),
         Command::Gate(arguments) => study::gate(arguments),
         Command::Report(arguments) => report::report(arguments),
+        Command::Completions(arguments) => definition::completions(arguments),
+        Command::Man(arguments) => definition::man(arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -213,6 +213,11 @@ fn a_domain_is_found_by_name_uuid_and_id_and_its_numatune_is_heeded() {
         let words = ["apply", "--libvirt", wanted, "--strategy", "none", "--dry-run"];
         good(&pinfold(&daemon, &words));
     }
+    let uri = format!("LIBVIRT_DEFAULT_URI={}", daemon.uri());
+    let ask = [&uri, "PINFOLD_COMPLETE=fish", env!("CARGO_BIN_EXE_pinfold"), "--", "pinfold"];
+    let words = [&ask[..], &["apply", "--libvirt", ""]].concat();
+    let completed = capture("env", words, 60 * SECOND_NS).expect("pinfold runs").stdout_text();
+    assert_eq!(completed, format!("{NAME}\tdomain\n"));
     let unknown = ["apply", "--libvirt", "nonesuch", "--strategy", "none"];
     let output = pinfold(&daemon, &unknown);
     assert_eq!(output.status.code(), Some(4), "{}", output.stderr_text());

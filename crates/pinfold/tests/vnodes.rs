@@ -111,6 +111,14 @@ impl TestPlatform {
         status.pointer("/vnodes/0/cores/0").expect("a core").clone()
     }
 
+    /// ID of the platform's journal.
+    fn journal(&self) -> String {
+        let journals: Value =
+            serde_json::from_str(&self.pinfold(&["journal", "--json"]).stdout_text())
+                .expect("JSON");
+        journals["journals"][0]["id"].as_str().expect("an ID").to_owned()
+    }
+
     fn groups(&self) -> Vec<String> {
         groups(&self.host, &self.name)
     }
@@ -174,6 +182,16 @@ fn a_vnode_comes_changes_and_goes() {
     assert_eq!(stage.core()["asked"], 0.4);
     assert!(stage.emulate(&["set", &stage.name, "--speed", "25%"]).status.success());
     assert_eq!(stage.core()["asked"], 0.25);
+    let state = format!("PINFOLD_STATE_DIR={}", stage.state());
+    let completed: [(&[&str], _); 2] =
+        [(&["emulate", "exec", ""], &stage.name), (&["undo", ""], &stage.journal())];
+    for (words, value) in completed {
+        let ask = ["PINFOLD_COMPLETE=fish", &state, PINFOLD, "--", "pinfold"];
+        let words = [&ask, words].concat();
+        let output = process::capture("env", &words, 60 * SECOND_NS).expect("pinfold runs");
+        let text = output.stdout_text();
+        assert!(text.starts_with(&format!("{value}\t")), "{words:?}: {text}");
+    }
     let sleeper = Spawn::new("sleep")
         .args(["300"])
         .cgroup_files(stage.groups().iter().map(|at| paths::cgroup_procs(at)).collect())

@@ -14,6 +14,7 @@ mod kill;
 mod knobs;
 mod longest;
 mod nested;
+mod package;
 mod partition;
 mod power;
 mod shapes;
@@ -133,6 +134,8 @@ pub enum Case {
     PowerCuts,
     /// systemd as the manager of all groups.
     Systemd,
+    /// The `.deb`, installed and removed under systemd.
+    Package,
     /// Governor and limits of a cpufreq driver.
     Frequency,
     /// Virtual nodes slowed by a method; `gov` includes `freq`.
@@ -141,7 +144,7 @@ pub enum Case {
 
 impl Case {
     /// All cases, in the order of the table.
-    pub const ALL: [Case; 31] = [
+    pub const ALL: [Case; 32] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -160,6 +163,7 @@ impl Case {
         Case::Longest,
         Case::PowerCuts,
         Case::Systemd,
+        Case::Package,
         Case::Frequency,
         Case::Hotplug,
         Case::Nested,
@@ -199,6 +203,7 @@ impl Case {
             Case::Isolated => "study: isolcpus, kept frequency".to_owned(),
             Case::Overhead => "study: guests of a real KVM, exits".to_owned(),
             Case::Systemd => "systemd".to_owned(),
+            Case::Package => "installation and removal".to_owned(),
             Case::Frequency => "cpufreq".to_owned(),
             Case::Vnodes(Method::Gov) => "vnodes: gov, freq".to_owned(),
             Case::Vnodes(method) => format!("vnodes: {method}"),
@@ -215,8 +220,9 @@ impl Case {
             (Case::Topology(FOUR), isa) => isa == Some(Isa::Riscv),
             // Without a suite it is 6.1, which has no remote partitions.
             (Case::Longest, None) => flavour.suite.is_some(),
-            // The disk does not depend on the kernel; volatile state is lost under each.
-            (Case::PowerCuts, _) => *flavour == LONGEST,
+            // The disk does not depend on the kernel; volatile state is lost under each. Nor does
+            // the package.
+            (Case::PowerCuts | Case::Package, _) => *flavour == LONGEST,
             (_, None) => true,
             (
                 Case::Host(Cgroups::V2Plain | Cgroups::V2Used)
@@ -310,6 +316,9 @@ impl Case {
             }),
             Case::Systemd => lab.with(self.name(), Cargo::with_systemd, |lab, name| {
                 lab.alone(&SMALL, name, systemd::keeps)
+            }),
+            Case::Package => lab.with(self.name(), Cargo::with_package, |lab, name| {
+                lab.alone(&SMALL, name, package::installed_and_removed)
             }),
             Case::Frequency => {
                 lab.alone(&SCALED, self.name(), |guest| frequency::set(guest, lab.extent))

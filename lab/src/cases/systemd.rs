@@ -10,7 +10,8 @@ use crate::snapshot::Snapshot;
 
 const ROOT: &str = "/sys/fs/cgroup";
 const MONITOR: &str = "/run/vm.qmp";
-const APPLY: [&str; 7] = ["apply", "--qmp", MONITOR, "--strategy", "balanced", "--isolate", "host"];
+pub(super) const APPLY: [&str; 7] =
+    ["apply", "--qmp", MONITOR, "--strategy", "balanced", "--isolate", "host"];
 /// The text with which undo reports a list that could only be restored with explicit CPUs.
 const NEAR: &str = " was empty and is now 0-3";
 /// A slice whose own file has a list, services with and without their own CPUs, a session, and the
@@ -95,14 +96,20 @@ pub(super) fn keeps(guest: &mut Guest) -> Result<String, LabError> {
     ))
 }
 
-fn look(guest: &mut Guest) -> Result<Snapshot, LabError> {
+pub(super) fn look(guest: &mut Guest) -> Result<Snapshot, LabError> {
     Snapshot::take(guest, ROOT, false)
 }
 
-/// Undoes the placement; lists that the kernel does not accept empty are restored with explicit
-/// CPUs, are reported, and are the reference from then on.
 fn undone(guest: &mut Guest, before: &mut Snapshot, settings: &str) -> Result<usize, LabError> {
     let reported = guest.pinfold(&["undo", "--all"])?;
+    let many = near(before, &reported)?;
+    same(guest, before, settings, "undo left a trace")?;
+    Ok(many)
+}
+
+/// Lists that the kernel does not accept empty are restored with explicit CPUs, are reported by
+/// undo, and are the reference from then on. Returns their number.
+pub(super) fn near(before: &mut Snapshot, reported: &str) -> Result<usize, LabError> {
     let empty = |text: &str| text.trim().is_empty();
     let near: BTreeMap<String, String> = before
         .knobs
@@ -115,7 +122,6 @@ fn undone(guest: &mut Guest, before: &mut Snapshot, settings: &str) -> Result<us
     }
     let many = near.len();
     before.knobs.extend(near);
-    same(guest, before, settings, "undo left a trace")?;
     Ok(many)
 }
 

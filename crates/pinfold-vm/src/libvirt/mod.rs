@@ -100,6 +100,15 @@ impl Libvirt {
         Ok(Domain { name, uuid, pid })
     }
 
+    /// The names of all defined and running domains.
+    ///
+    /// # Errors
+    /// An error of libvirt or the host.
+    pub fn names(&self) -> Result<Vec<String>, VmError> {
+        let names = self.virsh("list", &[("all", ""), ("name", "")])?;
+        Ok(names.lines().filter(|name| !name.is_empty()).map(str::to_owned).collect())
+    }
+
     /// The domain's monitor, for [`threads::discover`].
     #[must_use]
     pub fn monitor(&self, domain: &Domain) -> DomainMonitor {

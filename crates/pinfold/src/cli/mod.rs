@@ -5,8 +5,6 @@
 pub mod emulate;
 pub mod exits;
 pub mod measure;
-#[cfg(test)]
-mod pages;
 mod sockets;
 pub mod study;
 
@@ -102,6 +100,27 @@ pub enum Command {
     Gate(study::GateArgs),
     /// Write the report page of a stored run again
     Report(ReportArgs),
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+    /// Writes the man pages
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+/// `pinfold completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// `pinfold man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Directory of the pages
+    #[arg(value_name = "DIR")]
+    pub folder: String,
 }
 
 /// `pinfold sentinel`.
@@ -152,7 +171,7 @@ pub struct PlacementArgs {
     #[arg(long, value_name = "WHAT")]
     pub prefer: Option<String>,
     /// CPUs that the plan must not use, such as 0-1,8
-    #[arg(long, value_name = "PUS", default_value = "")]
+    #[arg(long, value_name = "PUS", default_value = "", hide_default_value = true)]
     pub avoid: String,
     /// Which other tasks are excluded from the CPUs that the plan reserves
     #[arg(long, value_name = "SCOPE", default_value = "none")]
@@ -497,7 +516,7 @@ pub struct TuneArgs {
     #[arg(long)]
     pub full: bool,
     /// CPUs that no placement may use
-    #[arg(long, value_name = "PUS", default_value = "")]
+    #[arg(long, value_name = "PUS", default_value = "", hide_default_value = true)]
     pub avoid: String,
     #[command(flatten)]
     pub store: StoreArg,

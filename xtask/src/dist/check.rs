@@ -1,0 +1,179 @@
+//! What the packages contain, and that they leave nothing: each is installed, run and removed in a
+//! directory of its own, as root of the file system.
+//!
+//! The directory has a shell (busybox) for the scripts of the packages, and nothing else: a static
+//! program needs no more. The host's own packages are not touched.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{empty, files_below, one_with_end, output};
+use crate::packages::prefix;
+
+/// What the program does in each directory.
+const PLAN: [&str; 5] = ["plan", "--input", "node:2 core:4 pu:2", "--vcpus", "4"];
+/// Folders of the package managers' own records, and of devices, which are none here.
+const RECORDS: [&str; 4] = ["/var/lib/dpkg/", "/var/lib/rpm/", "/var/log/", "/dev/"];
+const BUSYBOX: &str = "/bin/busybox";
+const APPLETS: [&str; 5] = ["sh", "rm", "grep", "sed", "cat"];
+/// Made by the check in place of what `apply` and a user would leave.
+const STATE: [&str; 2] = ["/var/lib/pinfold/journal", "/etc/pinfold/domains"];
+
+/// Installs, runs and removes the packages and the archive.
+pub fn all(root: &Path, folder: &Path, archive: &Path) -> Result<(), String> {
+    if prefix().is_none() {
+        return Err("--check installs packages with chroot, which needs root or sudo".to_string());
+    }
+    let deb = one_with_end(folder, "deb")?;
+    let rpm = one_with_end(folder, "rpm")?;
+    with_deb(&deb, &stage(folder, "check-deb")?)?;
+    with_rpm(&rpm, &stage(folder, "check-rpm")?)?;
+    with_archive(archive, &stage(folder, "check-archive")?)?;
+    for name in &["check-deb", "check-rpm", "check-archive"] {
+        output(as_root("rm").arg("-rf").arg(folder.join(name)))?;
+    }
+    println!("checked: installed, run and removed in {}", root.join("target/dist").display());
+    Ok(())
+}
+
+/// A command as root, through sudo if need be.
+fn as_root(program: &str) -> Command {
+    let words: Vec<&str> = prefix().unwrap_or_default().iter().copied().chain(Some(program)).collect();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+/// The files of a `.deb`; it compresses man pages, and has a `copyright`.
+pub fn files_of_deb(path: &Path) -> Result<BTreeSet<String>, String> {
+    let list = output(Command::new("dpkg-deb").arg("--contents").arg(path))?;
+    let paths = list.lines().filter(|line| !line.starts_with('d'));
+    let paths = paths.filter_map(|line| line.split_whitespace().last()?.strip_prefix('.'));
+    let plain = paths.map(|path| path.strip_suffix(".gz").unwrap_or(path).to_string());
+    Ok(plain.filter(|path| !path.ends_with("/copyright")).collect())
+}
+
+/// The files of a `.rpm`.
+pub fn files_of_rpm(path: &Path) -> Result<BTreeSet<String>, String> {
+    let list = output(Command::new("rpm").args(["-qpl"]).arg(path))?;
+    Ok(list.lines().map(str::to_string).collect())
+}
+
+/// Fails with the differences.
+pub fn same(what: &str, found: &BTreeSet<String>, wanted: &BTreeSet<String>) -> Result<(), String> {
+    let other: Vec<&String> = found.symmetric_difference(wanted).collect();
+    match other.is_empty() && !wanted.is_empty() {
+        true => Ok(()),
+        false => Err(format!("{}: {:?} differ from the {} expected files", what, other, wanted.len())),
+    }
+}
+
+/// An empty root with a shell.
+fn stage(folder: &Path, name: &str) -> Result<PathBuf, String> {
+    let stage = empty(folder.join(name))?;
+    let failed = |error: std::io::Error| format!("{}: {}", stage.display(), error);
+    for made in &["bin", "dev", "tmp", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/log"] {
+        fs::create_dir_all(stage.join(made)).map_err(failed)?;
+    }
+    fs::write(stage.join("var/lib/dpkg/status"), "").map_err(failed)?;
+    fs::copy(BUSYBOX, stage.join("bin/busybox")).map_err(failed)?;
+    for applet in &APPLETS {
+        std::os::unix::fs::symlink("busybox", stage.join("bin").join(applet)).map_err(failed)?;
+    }
+    Ok(stage)
+}
+
+/// The files of a root, without those of the package manager.
+fn look(stage: &Path) -> Result<BTreeSet<String>, String> {
+    let all = files_below(stage)?.into_iter();
+    Ok(all.filter(|path| !RECORDS.iter().any(|folder| path.starts_with(folder))).collect())
+}
+
+/// Runs the installed program, and leaves what a user of it would leave.
+fn used(stage: &Path, program: &str) -> Result<(), String> {
+    let plan = output(as_root("chroot").arg(stage).arg(program).args(PLAN))?;
+    if !plan.contains("4 vCPUs") {
+        return Err(format!("the installed program prints {:?}", plan));
+    }
+    for folder in &STATE {
+        let folder = stage.join(&folder[1..]);
+        output(as_root("mkdir").arg("-p").arg(&folder))?;
+        output(as_root("touch").arg(folder.join("kept")))?;
+    }
+    Ok(())
+}
+
+/// Fails unless what is there now is what was there before and the named files.
+fn left(what: &str, stage: &Path, before: &BTreeSet<String>, more: &[&str]) -> Result<(), String> {
+    let files = more.iter().map(|folder| format!("{}/kept", folder));
+    let wanted = before.iter().cloned().chain(files).collect();
+    let found = look(stage)?.into_iter().filter(|path| !path.ends_with("/lock")).collect();
+    same(what, &found, &wanted)
+}
+
+fn said(text: &str) -> Result<(), String> {
+    match STATE.iter().all(|folder| text.contains(folder.rsplit_once('/').map_or("", |(above, _)| above))) {
+        true => Ok(()),
+        false => Err(format!("the removal does not say what stays: {:?}", text)),
+    }
+}
+
+fn with_deb(deb: &Path, stage: &Path) -> Result<(), String> {
+    let before = look(stage)?;
+    let dpkg = |words: &[&str]| {
+        let at = format!("--root={}", stage.display());
+        output(as_root("env").args(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "dpkg", &at]).args(words))
+    };
+    let needs = output(Command::new("dpkg-deb").arg("--field").arg(deb).arg("Depends"))?;
+    if !needs.trim().is_empty() {
+        return Err(format!("the .deb needs {}", needs));
+    }
+    dpkg(&["--install", &deb.to_string_lossy()])?;
+    used(stage, "/usr/bin/pinfold")?;
+    // A second version in place of the first reverts nothing.
+    dpkg(&["--install", &deb.to_string_lossy()])?;
+    said(&dpkg(&["--remove", "pinfold"])?)?;
+    left("after the removal of the .deb", stage, &before, &STATE)?;
+    dpkg(&["--purge", "pinfold"])?;
+    left("after the purge of the .deb", stage, &before, &[])
+}
+
+fn with_rpm(rpm: &Path, stage: &Path) -> Result<(), String> {
+    let before = look(stage)?;
+    let run = |words: &[&str]| output(as_root("rpm").arg("--root").arg(stage).args(["--dbpath", "/var/lib/rpm"]).args(words));
+    let needs = output(Command::new("rpm").args(["-qp", "--requires"]).arg(rpm))?;
+    if let Some(other) = needs.lines().find(|need| !need.starts_with("rpmlib(") && *need != "/bin/sh") {
+        return Err(format!("the .rpm needs {}", other));
+    }
+    // The shell is there, but not as a package.
+    run(&["--install", "--nodeps", &rpm.to_string_lossy()])?;
+    used(stage, "/usr/bin/pinfold")?;
+    said(&run(&["--erase", "pinfold"])?)?;
+    left("after the removal of the .rpm", stage, &before, &STATE)
+}
+
+/// The archive as a user installs it on a system with busybox, with another prefix.
+fn with_archive(archive: &Path, stage: &Path) -> Result<(), String> {
+    output(as_root("chroot").arg(stage).args([BUSYBOX, "--install", "-s", "/bin"]))?;
+    let before = look(stage)?;
+    let top = stage.join("tmp/pinfold");
+    output(Command::new("mkdir").arg(&top))?;
+    let unpack = ["--strip-components=1", "--directory"];
+    output(Command::new("tar").arg("-xzf").arg(archive).args(unpack).arg(&top))?;
+    let run = |script: &str| {
+        let words = [BUSYBOX, "env", "PATH=/bin", "PREFIX=/opt/pinfold", "sh", script];
+        output(as_root("chroot").arg(stage).args(words))
+    };
+    run("/tmp/pinfold/install.sh")?;
+    used(stage, "/opt/pinfold/bin/pinfold")?;
+    run("/tmp/pinfold/install.sh")?;
+    output(Command::new("rm").arg("-rf").arg(&top))?;
+    said(&run("/opt/pinfold/share/pinfold/uninstall.sh")?)?;
+    left("after uninstall.sh", stage, &before, &STATE)?;
+    match stage.join("opt").exists() {
+        true => Err("uninstall.sh leaves its folders".to_string()),
+        false => Ok(()),
+    }
+}
