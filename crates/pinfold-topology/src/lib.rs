@@ -43,7 +43,7 @@ pub use capture::capture;
 pub use error::TopologyError;
 pub use input::{describe_source, discover, read_capture, read_input};
 pub use origin::origin;
-pub use render::render_tree;
+pub use render::{headline, render_tree};
 
 #[cfg(test)]
 mod tests;

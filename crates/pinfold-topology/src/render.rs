@@ -37,7 +37,9 @@ pub fn render_tree(topology: &Topology) -> String {
     lines.join("\n") + "\n"
 }
 
-fn headline(topology: &Topology) -> String {
+/// The machine in one line: its model, and how many packages, nodes, L3 domains, cores and CPUs.
+#[must_use]
+pub fn headline(topology: &Topology) -> String {
     let name = topology.model.clone().unwrap_or_else(|| match &topology.source {
         Source::Synthetic(_) => "Synthetic machine".to_owned(),
         Source::Live | Source::Captured(_) => "Machine".to_owned(),

@@ -1,5 +1,8 @@
 //! The table of hypervisors, and which of them a program or a command line belongs to.
 
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::{MachineSpec, Tid};
+
 use crate::hypervisor::{Hypervisor, MachineCommand};
 use crate::qemu::Qemu;
 
@@ -46,4 +49,32 @@ pub fn parse(words: &[String]) -> Box<dyn MachineCommand> {
 fn starts_own_program(command: &dyn MachineCommand) -> bool {
     let name = command.program().rsplit('/').next().unwrap_or_default();
     command.hypervisor().is_program(name)
+}
+
+/// A running machine, as its command line describes it.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// The process.
+    pub pid: Tid,
+    /// What its command line says.
+    pub spec: MachineSpec,
+}
+
+/// The machines that run on this host, by process ID, of all users.
+///
+/// # Errors
+/// If `/proc` cannot be listed. A process that ends meanwhile is left out.
+pub fn running(host: &dyn Host) -> Result<Vec<Running>, HostError> {
+    let pids = host.list("/proc")?.into_iter().filter_map(|name| name.parse().ok().map(Tid));
+    let mut found: Vec<Running> = pids.filter_map(|pid| machine_of(host, pid)).collect();
+    found.sort_by_key(|machine| machine.pid);
+    Ok(found)
+}
+
+fn machine_of(host: &dyn Host, pid: Tid) -> Option<Running> {
+    let text = host.read_text(&paths::process_cmdline(pid)).ok()?;
+    let words: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
+    let program = words.first()?.rsplit('/').next()?;
+    let hypervisor = of_program(program)?;
+    Some(Running { pid, spec: hypervisor.parse(&words).spec() })
 }

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::io;
 
 use clap::builder::ValueHint;
-use clap::{Arg, Command, CommandFactory as _};
+use clap::{Arg, Command};
 use clap_complete::engine::{
     ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _,
 };
@@ -19,7 +19,7 @@ use pinfold_host::files;
 use pinfold_run::candidates::{self, Candidate};
 use pinfold_run::{Exit, Failure};
 
-use crate::cli::{Cli, CompletionsArgs, ManArgs};
+use crate::cli::{CompletionsArgs, ManArgs, layout};
 use crate::output;
 
 /// The shell that asks for a completion.
@@ -30,7 +30,7 @@ const ZSH_FIRST: &str =
 
 /// Prints what may follow and ends the process, if a shell asks for that.
 pub fn complete() {
-    CompleteEnv::with_factory(|| with_values(Cli::command())).var(VARIABLE).complete();
+    CompleteEnv::with_factory(|| with_values(layout::command())).var(VARIABLE).complete();
 }
 
 /// Prints the completions of a shell.
@@ -49,7 +49,7 @@ pub fn completions(arguments: &CompletionsArgs) -> Result<(), Failure> {
 /// Writes a man page for each command into a folder.
 pub fn man(arguments: &ManArgs) -> Result<(), Failure> {
     files::make_dirs(&arguments.folder)?;
-    let mut root = Cli::command().disable_help_subcommand(true);
+    let mut root = layout::command();
     root.build();
     pages(&root, &arguments.folder)
 }
@@ -65,16 +65,24 @@ fn pages(command: &Command, folder: &str) -> Result<(), Failure> {
         .manual("Pinfold");
     let mut text = Vec::new();
     page.render(&mut text).map_err(not_written)?;
-    let end =
-        command.get_after_help().map_or_else(see_also, |codes| exit_status(&codes.to_string()));
+    let end = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let end = if command.get_name() == "pinfold" { exit_status(&end) } else { examples(&end) };
     text.extend(end.render().into_bytes());
     // Not every locale has the character.
     let text = String::from_utf8_lossy(&text).replace('…', "\\&...");
     Ok(files::write_atomic(&format!("{folder}/{}", page.get_filename()), text.as_bytes())?)
 }
 
-fn see_also() -> Roff {
+/// The examples of a command, and where the exit codes are.
+fn examples(help: &str) -> Roff {
     let mut section = Roff::new();
+    if !help.is_empty() {
+        section.control("SH", ["EXAMPLES"]).control("EX", []);
+        for line in help.lines().skip(1) {
+            section.text([roman(line)]);
+        }
+        section.control("EE", []);
+    }
     section.control("SH", ["SEE ALSO"]).text([roman("pinfold(1), also for the exit codes")]);
     section
 }

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Command, CommandFactory as _, FromArgMatches as _};
+use clap::{Command, FromArgMatches as _};
 use pinfold_model::command::quote;
 use pinfold_run::Exit;
 
-use crate::cli::Cli;
+use crate::cli::{Cli, layout};
 use crate::{common, output, screen};
 
 /// Prefix of the variables of this program.
@@ -27,8 +27,7 @@ const HELP_COLUMNS: u16 = 100;
 /// # Errors
 /// If it is not a valid command line.
 pub fn parse() -> Result<Cli, clap::Error> {
-    let columns = screen::width().min(HELP_COLUMNS);
-    let command = Cli::command().term_width(columns.into());
+    let command = layout::command().term_width(help_columns());
     let known = variables(&command);
     let matches = command.clone().try_get_matches()?;
     // Commands that Pinfold starts itself were checked by the command that the user typed.
@@ -44,6 +43,11 @@ pub fn parse() -> Result<Cli, clap::Error> {
         });
     }
     Cli::from_arg_matches(&matches)
+}
+
+/// Width of the help.
+pub fn help_columns() -> usize {
+    screen::width().min(HELP_COLUMNS).into()
 }
 
 /// Prints the help, or the error in a command line.
@@ -84,7 +88,7 @@ mod tests {
 
     #[test]
     fn variables_that_no_option_has_are_named() {
-        let known = variables(&Cli::command());
+        let known = variables(&layout::command());
         for name in ["PINFOLD_STATE_DIR", "PINFOLD_STORE", "PINFOLD_REPORT"] {
             assert!(known.contains(name), "{name}");
         }

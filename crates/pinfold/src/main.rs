@@ -20,12 +20,12 @@ use std::process::ExitCode;
 
 use pinfold_host::process;
 use pinfold_model::command;
-use pinfold_run::{message, rt_watchdog};
+use pinfold_run::{Failure, message, rt_watchdog};
 
 use cli::Command;
 use commands::{
-    apply, doctor, emulate, exits, journal, libvirt_hook, plan, report, run, status, topo, undo,
-    watch,
+    apply, doctor, emulate, exits, help, journal, libvirt_hook, overview, plan, report, run,
+    status, topo, undo, watch,
 };
 
 fn main() -> ExitCode {
@@ -38,7 +38,10 @@ fn main() -> ExitCode {
     let state = cli.state_dir.as_deref();
     let options = state.map(|path| format!("--state-dir {}", command::quote(path)));
     options.into_iter().for_each(command::set_global_options);
-    let result = match &cli.command {
+    let Some(command) = &cli.command else {
+        return ended(overview::overview(state));
+    };
+    let result = match command {
         Command::Topo(arguments) => topo::topo(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Plan(arguments) => plan::plan(arguments),
@@ -60,9 +63,16 @@ fn main() -> ExitCode {
         Command::Study(arguments) => study::study(arguments, state),
         Command::Gate(arguments) => study::gate(arguments),
         Command::Report(arguments) => report::report(arguments),
+        Command::Help(arguments) => help::help(arguments),
+        Command::Version(arguments) => help::version(arguments),
         Command::Completions(arguments) => definition::completions(arguments),
         Command::Man(arguments) => definition::man(arguments),
     };
+    ended(result)
+}
+
+/// Prints a failure, and returns its exit code.
+fn ended(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

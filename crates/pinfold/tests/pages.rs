@@ -4,14 +4,14 @@
 
 use std::collections::BTreeSet;
 
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use pinfold_host::files;
 
 #[path = "../src/cli/mod.rs"]
 #[expect(dead_code, reason = "only the definition is tested, not the parsed values")]
 mod cli;
 
-use cli::Cli;
+use cli::layout;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// Pages outside `docs/`.
@@ -103,7 +103,7 @@ fn has(command: &Command, option: &str) -> bool {
         Some(long) => (long.split('=').next(), None),
         None => (None, option.chars().nth(1)),
     };
-    matches!(option, "--help" | "-h" | "--version")
+    matches!(option, "--help" | "--help-all" | "-h" | "--version")
         || command.get_arguments().any(|argument| {
             (long.is_some() && argument.get_long() == long)
                 || (short.is_some() && argument.get_short() == short)
@@ -174,7 +174,7 @@ fn each_command_of_a_block_is_one() {
                 last = lines.next().unwrap();
                 all.extend(words(last));
             }
-            let parsed = Cli::command().try_get_matches_from(&all);
+            let parsed = layout::command().try_get_matches_from(&all);
             assert!(parsed.is_ok(), "{}: {line}\n{}", page.name, parsed.unwrap_err());
             count += 1;
         }
@@ -184,7 +184,7 @@ fn each_command_of_a_block_is_one() {
 
 #[test]
 fn each_command_and_option_of_a_sentence_is_one() {
-    let root = Cli::command();
+    let root = layout::command();
     let mut known = options(&root);
     known.extend(FOREIGN.map(str::to_owned));
     let sources = files::list(&format!("{ROOT}/pinload/src")).unwrap();
@@ -262,7 +262,7 @@ fn help_texts(command: &Command) -> Vec<String> {
 
 #[test]
 fn help_texts_name_what_exists() {
-    let root = Cli::command();
+    let root = layout::command();
     let mut known = options(&root);
     known.insert("--help".to_owned());
     let texts = help_texts(&root);
@@ -278,6 +278,42 @@ fn help_texts_name_what_exists() {
         let files = text.split([' ', ';', ',', '(', ')']).filter(|word| word.ends_with(".md"));
         for file in files {
             assert!(exists(file), "there is no {file}: {text}");
+        }
+    }
+}
+
+/// The commands that people use, each with its path.
+fn commands(command: &Command, path: &str) -> Vec<(String, Command)> {
+    let mut found = Vec::new();
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+        let path = format!("{path} {}", inner.get_name()).trim().to_owned();
+        found.extend(commands(inner, &path));
+        found.push((path, inner.clone()));
+    }
+    found
+}
+
+#[test]
+fn each_help_is_short_and_its_examples_are_commands() {
+    let mut root = layout::command().term_width(80);
+    root.build();
+    let top = root.render_help().to_string();
+    for (path, command) in commands(&root, "") {
+        let help = command.clone().render_help().to_string();
+        assert!(help.lines().count() <= 60, "{path}: {} lines", help.lines().count());
+        let all = command.clone().render_long_help().to_string();
+        let shown = |text: &str| options(&command).iter().filter(|one| text.contains(*one)).count();
+        assert!(shown(&all) >= shown(&help), "{path}");
+        let examples = help.lines().filter_map(|line| line.trim().strip_prefix("pinfold "));
+        let examples: Vec<&str> = examples.collect();
+        for example in &examples {
+            let line = words(&format!("pinfold {example}"));
+            let parsed = layout::command().try_get_matches_from(&line);
+            assert!(parsed.is_ok(), "{path}: {example}\n{}", parsed.unwrap_err());
+        }
+        if !path.contains(' ') {
+            assert_eq!(examples.len(), 2, "{path}: two examples");
+            assert!(top.contains(&format!("\n  {path}")), "{path} is in no group of the help");
         }
     }
 }

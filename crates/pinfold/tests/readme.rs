@@ -62,7 +62,8 @@ fn the_commands_of_readme_and_guide_work() {
         if needs_more {
             // Parsing only: the help of the very command, with its options checked by clap.
             let options = words.iter().filter(|word| word.starts_with("--") && word.len() > 2);
-            let help = capture(PINFOLD, [words[1].as_str(), "--help"], MINUTE_NS).expect("runs");
+            let help =
+                capture(PINFOLD, [words[1].as_str(), "--help-all"], MINUTE_NS).expect("runs");
             let help = help.stdout_text();
             for option in options {
                 assert!(help.contains(option.as_str()), "{line}: {option} is not an option");

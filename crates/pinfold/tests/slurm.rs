@@ -590,7 +590,8 @@ fn the_commands_of_the_page_are_understood() {
     assert!(commands.len() >= 6, "{commands:?}");
     for line in commands {
         let words: Vec<&str> = line.split_whitespace().skip(1).collect();
-        let help = capture(PINFOLD, [words[0], words[1], "--help"], MINUTE_NS).expect("it runs");
+        let help =
+            capture(PINFOLD, [words[0], words[1], "--help-all"], MINUTE_NS).expect("it runs");
         let help = help.stdout_text();
         for option in words.iter().filter(|word| word.starts_with("--")) {
             assert!(help.contains(*option), "{line}: {option} is not an option");

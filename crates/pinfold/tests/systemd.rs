@@ -69,7 +69,7 @@ fn the_units_commands_are_pinfolds() {
         for command in commands {
             // Parsed to its end: help is shown only if nothing before it is wrong.
             let words = command.split_whitespace().map(|word| word.replace("%I", "vm1"));
-            let words: Vec<String> = words.chain(["--help".to_owned()]).collect();
+            let words: Vec<String> = words.chain(["--help-all".to_owned()]).collect();
             let output = capture(PINFOLD, &words, MINUTE_NS).expect("pinfold runs");
             assert!(output.status.success(), "{name}: {}", output.stderr_text());
             let help = output.stdout_text();

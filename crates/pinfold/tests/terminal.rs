@@ -213,14 +213,16 @@ const IN_JSON: [(&str, Option<&[&str]>); 17] = [
     ("study status", None),
     ("study diff", None),
     ("plan --check", Some(&[DOMAIN])),
+    ("version", Some(&[])),
 ];
 
 /// The commands that a help text lists.
 fn commands(path: &[&str]) -> Vec<String> {
     let help = run(&[], &[path, &["--help"]].concat()).stdout_text();
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let names = listed.take_while(|line| line.starts_with("  "));
-    let names = names.filter(|line| !line.starts_with("   "));
+    // The commands of the program are in groups.
+    let listed = help.lines().skip_while(|line| !matches!(*line, "Commands:" | "See:")).skip(1);
+    let names = listed.take_while(|line| !line.is_empty());
+    let names = names.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
@@ -244,7 +246,7 @@ fn every_command_prints_json_or_refuses_it() {
     for command in every_command() {
         let words: Vec<&str> = command.split(' ').collect();
         let known = IN_JSON.iter().find(|(name, _)| *name == command);
-        let help = run(&[], &[&words[..], &["--help"]].concat()).stdout_text();
+        let help = run(&[], &[&words[..], &["--help-all"]].concat()).stdout_text();
         let has_json = help.lines().any(|line| line.trim_start().starts_with("--json"));
         assert_eq!(known.is_some(), has_json, "{command}: is it in the table of this test?");
         if !has_json {

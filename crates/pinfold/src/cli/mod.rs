@@ -4,12 +4,13 @@
 
 pub mod emulate;
 pub mod exits;
+pub mod layout;
 pub mod measure;
 mod sockets;
 pub mod study;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use pinfold_emit::Format;
 use pinfold_model::{IsolationScope, Tid};
 use pinfold_vm::VmSelector;
@@ -23,17 +24,27 @@ Exit codes:
      plan --check: warnings or problems; study: failed trials; exits: no exits,
      or a wrong count; emulate: no platform is up
   2  the command line or an input file is invalid
-  3  this host cannot do it, or does not permit it; undo: a live process prevents it
+  3  this host cannot do it, or does not permit it; undo: a live process
+     prevents it
   4  the virtual machine did not start, or ended early
   5  something could not be restored; `pinfold status` names it
   130  interrupted; results are stored, changes are reverted
-     (0 for watch, apply --watch, emulate up --foreground, which end with a signal)
+     (0 for watch, apply --watch, emulate up --foreground: a signal ends them)
 `run --cores`, `run --speed`, `emulate exec` and `emulate shell` exit with the
 exit code of their command.";
 
 /// Plan, apply, verify and measure the placement of virtual machines on this host.
 #[derive(Debug, Parser)]
-#[command(name = "pinfold", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(
+    name = "pinfold",
+    version,
+    after_help = AFTER_HELP,
+    max_term_width = 100,
+    disable_help_flag = true,
+    disable_version_flag = true,
+    disable_help_subcommand = true,
+    next_help_heading = "Global options"
+)]
 pub struct Cli {
     /// Directory of the journal and the locks [default: /var/lib/pinfold as root]
     #[arg(
@@ -41,13 +52,26 @@ pub struct Cli {
         global = true,
         value_name = "DIR",
         env = "PINFOLD_STATE_DIR",
-        hide_env_values = true
+        hide_env_values = true,
+        display_order = 1000
     )]
     pub state_dir: Option<String>,
 
-    /// What to do.
+    /// Print help
+    #[arg(long, short = 'h', global = true, action = ArgAction::HelpShort, display_order = 1001)]
+    help: Option<bool>,
+
+    /// Print help with the options that are rarely needed
+    #[arg(long, global = true, action = ArgAction::HelpLong, display_order = 1002)]
+    help_all: Option<bool>,
+
+    /// Print the version
+    #[arg(long, short = 'V', action = ArgAction::Version, display_order = 1003)]
+    version: Option<bool>,
+
+    /// What to do; without it, an overview of this host.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 /// The commands.
@@ -57,10 +81,13 @@ pub enum Command {
     Topo(TopoArgs),
     /// Check what this host supports, and how to enable the rest
     Doctor(DoctorArgs),
-    /// Compute, explain or check a placement; print it for libvirt, QEMU, systemd, …
+    /// Compute, explain, check or print a placement
     Plan(Box<PlanArgs>),
-    /// Start QEMU paused, pin every thread, resume it, monitor it, clean up; or run any command
-    /// on cores of its own (--cores) or on slower CPUs (--speed)
+    /// Start a virtual machine, or any command, with a placement
+    ///
+    /// QEMU is started paused, each thread is pinned, then it runs and is monitored; at its end
+    /// everything is reverted. With --cores or --speed any command runs, on cores of its own or on
+    /// slower CPUs.
     Run(Box<RunArgs>),
     /// Pin a virtual machine that is already running
     Apply(ApplyArgs),
@@ -68,11 +95,11 @@ pub enum Command {
     Status(StatusArgs),
     /// Revert what `apply` did, also after a crash
     Undo(UndoArgs),
-    /// Monitor active placements; pin new and drifted threads; text, JSON, metrics
+    /// Monitor active placements; pin new and drifted threads
     Watch(WatchArgs),
     /// Show each change: when, what, and the previous value
     Journal(JournalArgs),
-    /// Apply the saved plan of a domain; called by libvirt as its hook
+    /// Apply the saved plan of a domain; libvirt calls it as its hook
     LibvirtHook(LibvirtHookArgs),
     /// Removes real-time policies when the Pinfold process that started it stops responding
     #[command(hide = true)]
@@ -80,31 +107,53 @@ pub enum Command {
     /// Releases what a supervisor of vnodes froze or stopped, if it stops responding
     #[command(hide = true)]
     Sentinel(SentinelArgs),
-    /// Slow down CPUs: virtual nodes of given speeds, and their accuracy
+    /// Slow down CPUs: virtual nodes of given speeds
     Emulate(emulate::EmulateArgs),
-    /// Run one benchmark on given CPUs, under a plan's pinning, or inside a guest
+    /// Run one benchmark on given CPUs, under a plan, or inside a guest
     Measure(Box<measure::MeasureArgs>),
-    /// Compare two measurements, two plans, or guest and native: ratio, interval, verdict
+    /// Compare two measurements or plans: ratio, interval, verdict
     Compare(measure::CompareArgs),
     /// Find the best placement for a virtual machine on this host
     Tune(TuneArgs),
-    /// Show why a virtual machine exits to KVM: how often, how long, at which address
+    /// Show why a virtual machine exits to KVM, how often, how long
     Exits(exits::ExitsArgs),
     /// The guest of `exits --micro-guest`
     #[command(hide = true)]
     MicroGuest,
-    /// Run an experiment from a file: factors, workloads, repetitions, resumable
+    /// Run an experiment from a file: factors, workloads, repetitions
     Study(study::StudyArgs),
     /// Executes a command when its standard input ends, so that it can be placed before
     #[command(hide = true)]
     Gate(study::GateArgs),
     /// Write the report page of a stored run again
     Report(ReportArgs),
+    /// Print the help of a command or a topic
+    ///
+    /// Topics: strategies, isolation, formats, files.
+    Help(HelpArgs),
     /// Print the completions of a shell
     Completions(CompletionsArgs),
+    /// Print the version
+    Version(VersionArgs),
     /// Writes the man pages
     #[command(hide = true)]
     Man(ManArgs),
+}
+
+/// `pinfold help`.
+#[derive(Debug, Args)]
+pub struct HelpArgs {
+    /// A command, such as `emulate up`, or a topic
+    #[arg(value_name = "COMMAND|TOPIC")]
+    pub words: Vec<String>,
+}
+
+/// `pinfold version`.
+#[derive(Debug, Args)]
+pub struct VersionArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `pinfold completions`.

@@ -85,7 +85,7 @@ fn of_capture(found: &[Capability]) -> (Tone, String) {
 }
 
 /// Whether `pinfold tune` can run, and how many other capabilities there are.
-fn answer(found: &[Capability]) -> (Tone, String) {
+pub fn answer(found: &[Capability]) -> (Tone, String) {
     let of = |verdict: Verdict| found.iter().filter(|one| one.verdict == verdict).count();
     let counts = format!(
         "of {} capabilities {} are available, {} partly, {} not",

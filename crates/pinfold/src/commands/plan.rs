@@ -152,7 +152,8 @@ fn vcpu_count(text: &str) -> Result<VcpuCount, Failure> {
     }
 }
 
-fn list() -> String {
+/// The strategies as a table.
+pub fn list() -> String {
     let mut table = screen::rows();
     table.set_header(["strategy", "what it does", "source"]);
     for strategy in pinfold_plan::strategies() {

@@ -75,7 +75,7 @@ fn platform(ActivePlatform { id, supervisor, answers, is_alive }: &ActivePlatfor
 }
 
 /// The answer in one line.
-fn answer(
+pub fn answer(
     found: &[ActivePlacement],
     damaged: &[DamagedJournal],
     platforms: &[ActivePlatform],

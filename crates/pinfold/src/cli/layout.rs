@@ -1,0 +1,181 @@
+//! The layout of the help: groups of commands, examples, and options that only `--help-all` shows.
+
+use std::fmt::Write as _;
+
+use clap::builder::StyledStr;
+use clap::{Command, CommandFactory as _};
+
+use super::Cli;
+
+/// The commands by purpose, in the order of the help.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("See", &["topo", "doctor", "status", "journal"]),
+    ("Place", &["plan", "apply", "run", "undo", "watch", "libvirt-hook"]),
+    ("Measure", &["measure", "compare", "tune", "exits", "report"]),
+    ("Emulate", &["emulate"]),
+    ("Experiment", &["study"]),
+    ("Other", &["help", "completions", "version"]),
+];
+
+/// Examples of commands, by the first words of each.
+const EXAMPLES: [(&str, [&str; 2]); 26] = [
+    ("topo", ["topo", "topo --capture > host.capture"]),
+    ("doctor", ["doctor", "doctor --json"]),
+    ("status", ["status", "status --json"]),
+    ("journal", ["journal", "journal --json"]),
+    ("plan", ["plan --vcpus 8 --explain", "plan --check guest.xml --fix > new.xml"]),
+    (
+        "apply",
+        [
+            "apply --libvirt desktop --strategy low-latency --isolate host",
+            "apply --qmp /run/vm/qmp.sock --dry-run",
+        ],
+    ),
+    (
+        "run",
+        [
+            "run -s low-latency -- qemu-system-x86_64 -accel kvm -smp 4 disk.img",
+            "run --cores 1 --speed 40% -- make test",
+        ],
+    ),
+    ("undo", ["undo --all", "undo --left"]),
+    ("watch", ["watch", "watch --json"]),
+    (
+        "libvirt-hook",
+        ["libvirt-hook desktop started begin -", "libvirt-hook desktop stopped end -"],
+    ),
+    ("measure", ["measure spin-gap --cpus 2-3", "measure sched --libvirt desktop"]),
+    (
+        "compare",
+        ["compare before.json after.json", "compare --plan a.json --plan b.json -- wakeup"],
+    ),
+    (
+        "tune",
+        ["tune --demo", "tune --goal throughput -- qemu-system-x86_64 -accel kvm -smp 4 disk.img"],
+    ),
+    ("exits", ["exits --libvirt desktop", "exits --micro-guest"]),
+    ("report", ["report", "report --list"]),
+    ("emulate", ["emulate methods", "emulate up platform.toml"]),
+    ("emulate up", ["emulate up platform.toml --dry-run", "emulate up platform.toml"]),
+    ("emulate exec", ["emulate exec slow -- make test", "emulate exec slow -- nproc"]),
+    ("emulate set", ["emulate set slow --speed 50%", "emulate set slow --speed \"800 MHz\""]),
+    ("emulate verify", ["emulate verify slow --quick", "emulate verify slow --json"]),
+    ("study", ["study check studies/vm-latency.toml", "study run studies/vm-latency.toml --quick"]),
+    (
+        "study check",
+        ["study check studies/vm-latency.toml", "study check studies/vm-latency.toml --quick"],
+    ),
+    (
+        "study run",
+        ["study run studies/vm-latency.toml --quick", "study run scaling.toml --engine slurm"],
+    ),
+    ("help", ["help plan", "help strategies"]),
+    ("completions", ["completions bash > /etc/bash_completion.d/pinfold", "completions fish"]),
+    ("version", ["version", "version --json"]),
+];
+
+/// Options that only `--help-all` shows, by command.
+const RARE: [(&str, &[&str]); 6] = [
+    (
+        "plan",
+        &[
+            "prefer",
+            "free",
+            "host_pus",
+            "emulator",
+            "pins",
+            "knobs",
+            "iothreads",
+            "interrupts",
+            "request",
+            "vnode",
+            "qmp",
+            "pid",
+        ],
+    ),
+    ("apply", &["prefer", "free", "host_pus", "emulator", "pins", "knobs"]),
+    (
+        "run",
+        &[
+            "prefer",
+            "free",
+            "host_pus",
+            "emulator",
+            "pins",
+            "knobs",
+            "period",
+            "share_housekeeping",
+            "start_timeout",
+        ],
+    ),
+    (
+        "tune",
+        &["max_gap", "full", "avoid", "seed", "agent", "settle", "start_timeout", "resume", "path"],
+    ),
+    (
+        "measure",
+        &[
+            "policy",
+            "period",
+            "duty",
+            "keep_awake",
+            "file",
+            "role",
+            "processes",
+            "quantities",
+            "sites",
+            "per_vcpu",
+            "top",
+            "look",
+            "distributor",
+            "seed",
+        ],
+    ),
+    ("compare", &["policy", "seed"]),
+];
+
+/// The definition of the command line with its layout.
+pub fn command() -> Command {
+    let root = laid_out(Cli::command(), "");
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}\n{{options}}{{after-help}}",
+        groups(&root)
+    );
+    root.help_template(template)
+}
+
+fn laid_out(command: Command, path: &str) -> Command {
+    let rare = RARE.iter().find(|(name, _)| *name == path).map_or(&[][..], |(_, rare)| rare);
+    let command = command.mut_args(|one| match rare.contains(&one.get_id().as_str()) {
+        true => one.hide_short_help(true),
+        false => one,
+    });
+    let examples = EXAMPLES.iter().find(|(name, _)| *name == path);
+    let command = match examples {
+        Some((_, lines)) => command.after_help(examples_text(lines)),
+        None => command,
+    };
+    command.mut_subcommands(|inner| {
+        let path = format!("{path} {}", inner.get_name());
+        laid_out(inner, path.trim_start())
+    })
+}
+
+fn examples_text(lines: &[&str]) -> StyledStr {
+    let lines = lines.iter().map(|line| format!("\n  pinfold {line}"));
+    StyledStr::from(format!("Examples:{}", lines.collect::<String>()))
+}
+
+/// The list of commands, by group.
+fn groups(root: &Command) -> String {
+    let mut text = String::new();
+    for (title, names) in GROUPS {
+        let known = names.iter().filter_map(|name| root.find_subcommand(name));
+        let _ = writeln!(text, "{title}:");
+        for one in known {
+            let about = one.get_about().map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(text, "  {:<14}{about}", one.get_name());
+        }
+    }
+    text
+}

@@ -1,0 +1,97 @@
+//! `pinfold help` and `pinfold version`.
+
+use pinfold_run::{Exit, Failure};
+use serde_json::json;
+
+use super::plan;
+use crate::cli::{HelpArgs, VersionArgs, layout};
+use crate::output;
+
+const ISOLATION: &str = "\
+Which other tasks may run on the CPUs of a machine, by `--isolate`:
+  none  every task, as before: a pin keeps a thread on a CPU, it does not keep
+        other tasks away
+  own   only tasks that Pinfold itself started are kept away
+  host  every movable task of the host is kept away, by cpuset; per-CPU kernel
+        threads stay, and `pinfold status` lists them
+
+`--knob partition=isolated` also ends the kernel's load balancing there (cgroup
+v2). Kernel parameters also stop the timer tick, but need a reboot:
+`pinfold plan --isolate host --emit cmdline` prints them.
+All of it is reverted by `pinfold undo`. More: docs/how-to/isolate-cpus.md";
+
+const FILES: &str = "\
+What Pinfold writes, as root and as another user:
+  journal, locks    /var/lib/pinfold       ~/.local/state/pinfold (--state-dir)
+  downloads         /var/cache/pinfold     ~/.cache/pinfold
+  marks, sockets    /run/pinfold*          $XDG_RUNTIME_DIR/pinfold*
+  plans of domains  /etc/pinfold/domains   (read by the libvirt hook)
+`tune` and `study` write their page and their store to the current directory.
+
+What Pinfold reads:
+  requests          docs/requests.md       pinfold plan --request FILE
+  platforms         docs/platforms.md      pinfold emulate up FILE
+  studies           docs/studies/study-file.md
+  captures          pinfold topo --capture, for every --input
+`pinfold help formats` lists what a plan is written as.";
+
+/// The topics, each with its text.
+const TOPICS: [(&str, fn() -> String); 4] = [
+    ("strategies", plan::list),
+    ("isolation", || ISOLATION.to_owned()),
+    ("formats", formats),
+    ("files", || FILES.to_owned()),
+];
+
+/// Prints a topic, or the help of a command.
+pub fn help(arguments: &HelpArgs) -> Result<(), Failure> {
+    let topic = match arguments.words.as_slice() {
+        [word] => TOPICS.iter().find(|(name, _)| name == word),
+        _ => None,
+    };
+    if let Some((_, text)) = topic {
+        output::show(&text());
+        return Ok(());
+    }
+    let mut root = layout::command().term_width(crate::environment::help_columns());
+    root.build();
+    let mut command = &mut root;
+    for word in &arguments.words {
+        let known = command.find_subcommand(word).is_some();
+        let inner = if known { command.find_subcommand_mut(word) } else { None };
+        let Some(inner) = inner else {
+            let topics = TOPICS.map(|(name, _)| name).join(", ");
+            let text = format!("there is no command or topic {}", output::name(word));
+            let hint = format!("`pinfold --help` lists the commands; the topics are {topics}");
+            return Err(Failure::new(Exit::Input, text).with_hint(hint));
+        };
+        command = inner;
+    }
+    output::show(&command.render_help().to_string());
+    Ok(())
+}
+
+/// The formats of `plan --emit`.
+fn formats() -> String {
+    let lines =
+        pinfold_emit::FORMATS.iter().map(|one| format!("  {:<13}{}\n", one.name, one.summary));
+    format!("Formats of `pinfold plan --emit`:\n{}More: docs/emit.md", lines.collect::<String>())
+}
+
+/// Prints the version.
+pub fn version(arguments: &VersionArgs) -> Result<(), Failure> {
+    let version = env!("CARGO_PKG_VERSION");
+    match arguments.json {
+        true => output::data(
+            &json!({
+                "format": "pinfold-version/1",
+                "version": version,
+                "architecture": std::env::consts::ARCH,
+                "license": env!("CARGO_PKG_LICENSE"),
+            })
+            .to_string(),
+        ),
+        false => output::data(&format!("pinfold {version}")),
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! `pinfold` without a command: this host, what runs on it, and what to do next.
+
+use pinfold_host::SystemClock;
+use pinfold_model::Command;
+use pinfold_model::text::counted;
+use pinfold_run::{Failure, host, inputs};
+use pinfold_topology::{can_run_main_job, capabilities};
+use pinfold_vm::hypervisors::{self, Running};
+
+use super::{doctor, status};
+use crate::output::{self, show};
+use crate::screen;
+
+/// Prints the overview.
+pub fn overview(state: Option<&str>) -> Result<(), Failure> {
+    let host = host::live()?;
+    let topology = inputs::topology(&host, None)?;
+    let clock = SystemClock;
+    let state = host::state(state)?;
+    let found = pinfold_run::status::find(&host, &host::journals(&state, &clock)?)?;
+    let machines = hypervisors::running(&host)?;
+    let capabilities = capabilities(&host);
+    let (_, placements) = status::answer(&found.placements, &found.damaged, &found.platforms);
+    let (_, able) = doctor::answer(&capabilities);
+    let is_idle = found.placements.is_empty() && found.platforms.is_empty();
+    let next = match machines.first() {
+        _ if !is_idle || !found.damaged.is_empty() => {
+            format!("`{}` compares each thread with the plan", Command::new("status"))
+        }
+        Some(first) => format!(
+            "`{}` checks the placement of the first machine; `{}` prints what another placement \
+             would change",
+            Command::new(format!("plan --check --pid {}", first.pid)),
+            Command::new(format!("apply --pid {} --dry-run", first.pid)),
+        ),
+        None if !can_run_main_job(&capabilities) => {
+            format!("`{}` shows what this host lacks, and how to get it", Command::new("doctor"))
+        }
+        None => format!(
+            "`{}` plans a machine; `{}` finds the best placement by measurement",
+            Command::new("plan --vcpus 2 --explain"),
+            Command::new("tune --demo"),
+        ),
+    };
+    show(&pinfold_topology::headline(&topology));
+    let rows = [
+        ("machines", described(&machines)),
+        ("placements", placements),
+        ("host", able),
+        ("next", next),
+    ];
+    rows.iter().for_each(|(name, text)| show(&screen::labelled(&format!("{name:<12}"), text)));
+    show(&format!("`{}` lists the commands", Command::new("--help")));
+    Ok(())
+}
+
+/// The running machines in a sentence.
+fn described(machines: &[Running]) -> String {
+    if machines.is_empty() {
+        return format!("no {} runs here", hypervisors::names());
+    }
+    let one = |machine: &Running| {
+        let name = machine.spec.name.as_deref().map_or("without a name".to_owned(), output::name);
+        let vcpus = machine.spec.vcpus.map_or("1 vCPU".to_owned(), |n| counted(n, "vCPU"));
+        format!("{name} (process {}, {vcpus})", machine.pid)
+    };
+    machines.iter().map(one).collect::<Vec<_>>().join("; ")
+}
