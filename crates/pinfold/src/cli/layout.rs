@@ -1,7 +1,5 @@
 //! The layout of the help: groups of commands, examples, and options that only `--help-all` shows.
 
-use std::fmt::Write as _;
-
 use clap::builder::StyledStr;
 use clap::{Command, CommandFactory as _};
 
@@ -168,14 +166,13 @@ fn examples_text(lines: &[&str]) -> StyledStr {
 
 /// The list of commands, by group.
 fn groups(root: &Command) -> String {
-    let mut text = String::new();
-    for (title, names) in GROUPS {
+    let line = |command: &Command| {
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        format!("  {:<14}{about}\n", command.get_name())
+    };
+    let group = |(title, names): (&str, &[&str])| {
         let known = names.iter().filter_map(|name| root.find_subcommand(name));
-        let _ = writeln!(text, "{title}:");
-        for one in known {
-            let about = one.get_about().map(ToString::to_string).unwrap_or_default();
-            let _ = writeln!(text, "  {:<14}{about}", one.get_name());
-        }
-    }
-    text
+        format!("{title}:\n{}", known.map(line).collect::<String>())
+    };
+    GROUPS.map(group).concat()
 }

@@ -35,8 +35,10 @@ What Pinfold reads:
   captures          pinfold topo --capture, for every --input
 `pinfold help formats` lists what a plan is written as.";
 
-/// The topics, each with its text.
-const TOPICS: [(&str, fn() -> String); 4] = [
+/// A topic and its text.
+type Topic = (&'static str, fn() -> String);
+
+const TOPICS: [Topic; 4] = [
     ("strategies", plan::list),
     ("isolation", || ISOLATION.to_owned()),
     ("formats", formats),
