@@ -37,10 +37,7 @@ pub fn dist(root: &Path, words: &[String]) -> Result<(), String> {
     };
     packages::ensure(&Purpose::Dist);
     for (tool, _) in &TOOLS {
-        if !has_program(tool) {
-            println!("{} is missing: it is built and installed into cargo's folder of programs", tool);
-            run(root, "cargo", &["install", "--locked", tool])?;
-        }
+        require_tool(root, tool)?;
     }
     let binary = musl::build(root)?;
     let folder = empty(root.join("target/dist"))?;
@@ -56,6 +53,15 @@ pub fn dist(root: &Path, words: &[String]) -> Result<(), String> {
     }
     let sums = output(Command::new("sha256sum").args(&names).current_dir(&folder))?;
     fs::write(folder.join("SHA256SUMS"), sums).map_err(|error| format!("SHA256SUMS: {}", error))
+}
+
+/// Installs a program of crates.io if it is missing.
+pub fn require_tool(root: &Path, tool: &str) -> Result<(), String> {
+    if has_program(tool) {
+        return Ok(());
+    }
+    println!("{} is missing: it is built and installed into cargo's folder of programs", tool);
+    run(root, "cargo", &["install", "--locked", tool])
 }
 
 /// For `cargo xtask test`: packages of the debug program, without compression, if the tools are

@@ -1,5 +1,5 @@
 //! The developer commands: `cargo xtask demo`, `test`, `ci-local`, `lab`, `bench`, `fuzz`, `musl`,
-//! `dist`, `tidy`, `golden`, `bpf`.
+//! `dist`, `docs`, `tidy`, `golden`, `bpf`.
 //!
 //! It has no dependencies and uses an old edition, so that a cargo that is too old for
 //! the workspace still builds it and prints in one line what to install.
@@ -9,6 +9,7 @@ mod bpf;
 mod ci;
 mod demo;
 mod dist;
+mod docs;
 mod fuzz;
 mod lab;
 mod musl;
@@ -43,6 +44,7 @@ cargo xtask COMMAND
   dist    [--check]: a .deb, a .rpm and an archive with the static binary, in target/dist;
           --check (as root) installs, runs and removes each in a directory of its own;
           --quick only packages the debug binary, as `test` does
+  docs    the pages as a book with search, in target/book (mdBook)
   tidy    check the project rules only (arrows, file heads, unsafe, paths, fixtures)
   golden  rewrite the golden files, to be read before they are committed
 ";
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::fuzz(&root, &arguments[1..]),
         "musl" => musl::build(&root).map(|_| ()),
         "dist" => dist::dist(&root, &arguments[1..]),
+        "docs" => docs::docs(&root),
         "tidy" => tidy::report(&root),
         "golden" => test::golden(&root),
         other => Err(format!("there is no command {:?}\n\n{}", other, HELP)),
