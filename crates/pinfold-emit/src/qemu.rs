@@ -155,7 +155,7 @@ fn header(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &Com
         comment(
             script,
             &format!(
-                "Other tasks are kept off {} only if pinfold is installed (isolation scope {}).",
+                "Other tasks are excluded from {} only if pinfold is installed (isolation scope {}).",
                 plan.exclusive, plan.isolation
             ),
         );

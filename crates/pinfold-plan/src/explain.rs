@@ -177,9 +177,11 @@ fn summary(plan: &Plan, vnode: &VnodePlan) -> String {
 
 fn isolation(plan: &Plan) -> String {
     match plan.isolation {
-        IsolationScope::None => "nothing is kept off these PUs".to_owned(),
-        IsolationScope::Own => format!("Pinfold's own tasks are kept off {}", plan.exclusive),
-        IsolationScope::Host => format!("the host's movable tasks are kept off {}", plan.exclusive),
+        IsolationScope::None => "no task is excluded from these CPUs".to_owned(),
+        IsolationScope::Own => format!("Pinfold's own tasks are excluded from {}", plan.exclusive),
+        IsolationScope::Host => {
+            format!("the host's movable tasks are excluded from {}", plan.exclusive)
+        }
     }
 }
 
@@ -214,7 +216,7 @@ fn host(plan: &Plan) -> Vec<String> {
     let mut lines = vec![format!("{}: {}", plan.housekeeping, plan.housekeeping_reason)];
     if !plan.exclusive.is_empty() {
         lines.push(format!(
-            "other tasks are kept off {} (isolation scope {})",
+            "other tasks are excluded from {} (isolation scope {})",
             plan.exclusive, plan.isolation
         ));
     }
@@ -243,7 +245,7 @@ fn gives(
     }
     if !quiet.is_empty() && vnode.kind == VnodeKind::VirtualMachine {
         lines.push(format!(
-            "{} {} vCPUs alone: no emulator, and none of the tasks that are kept off",
+            "{} {} vCPUs alone: no emulator, and no task that is excluded from them",
             pus_text(&quiet),
             verb(&quiet, "runs", "run")
         ));

@@ -118,7 +118,10 @@ pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
         );
     }
     if plan.isolation == IsolationScope::None && !plan.exclusive.is_empty() {
-        fault("exclusive_pus", "the isolation is none, so nothing is kept off any PU".to_owned());
+        fault(
+            "exclusive_pus",
+            "the isolation is none, so nothing is excluded from any PU".to_owned(),
+        );
     }
     if let Some(why) = starved_host(plan) {
         fault("housekeeping_pus", why);

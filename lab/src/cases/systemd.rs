@@ -59,7 +59,7 @@ pub(super) fn keeps(guest: &mut Guest) -> Result<String, LabError> {
     // systemd writes the lists of a slice again when it reloads its units or creates one.
     guest.shell("systemctl daemon-reload; systemd-run --quiet --unit=late sleep 99999")?;
     let during = look(guest)?;
-    expect_none("a new service is not kept off", intruders(&during, vm))?;
+    expect_none("a new service is not excluded", intruders(&during, vm))?;
     if !during.tasks.values().any(|task| task.group == "/system.slice/late.service") {
         return Err(LabError::wrong("the new service", "is not there"));
     }
@@ -89,7 +89,7 @@ pub(super) fn keeps(guest: &mut Guest) -> Result<String, LabError> {
     same(guest, &before, &settings, "pinfold-recover left a trace")?;
     let users = before.tasks.values().filter(|task| !task.is_kernel_thread()).count();
     Ok(format!(
-        "{users} tasks that are not the kernel's in slices of systemd {}; kept off after daemon-reload \
+        "{users} tasks that are not the kernel's in slices of systemd {}; excluded after daemon-reload \
          and from a new service; put back by undo and, after a kill, by pinfold-recover.service \
          ({near} lists by name)",
         guest.shell("systemctl --version")?.split_whitespace().nth(1).unwrap_or("?")

@@ -19,6 +19,7 @@ const PHRASES: &[(&str, &str)] = &[
     ("taken back", "reverted"),
     ("made true", "applied, fixed"),
     ("put right", "restored, fixed"),
+    ("kept off", "excluded from"),
     ("way out", "hint"),
     ("stands still", "stalls, is stopped"),
 ];

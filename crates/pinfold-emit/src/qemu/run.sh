@@ -23,7 +23,7 @@ if command -v pinfold >/dev/null 2>&1; then
     pinfold apply --qmp "$dir/qmp.sock" --plan "$dir/plan.json" || fail "pinfold did not pin it"
 else
     [ -z "$tunables" ] || echo "$0: without pinfold these tunables are not set: $tunables" >&2
-    [ "$isolates" = no ] || echo "$0: without pinfold other tasks are not kept off" >&2
+    [ "$isolates" = no ] || echo "$0: without pinfold other tasks are not excluded" >&2
     pin_by_taskset || fail "taskset did not pin it"
 fi
 

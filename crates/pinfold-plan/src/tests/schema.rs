@@ -95,7 +95,7 @@ fn plans_that_would_harm_the_host_are_refused() {
     refused(
         "\"isolation\": \"host\"",
         "\"isolation\": \"none\"",
-        "exclusive_pus: the isolation is none, so nothing is kept off any PU",
+        "exclusive_pus: the isolation is none, so nothing is excluded from any PU",
     );
     refused(
         "\"pus\": \"1\",\n          \"policy\": null",

@@ -99,7 +99,7 @@ pub fn machine(shape: [u32; 5]) -> Topology {
 pub enum Shape {
     /// Everything floats.
     Float,
-    /// vCPUs pinned one per core, away from core 0, other tasks kept off.
+    /// vCPUs pinned one per core, away from core 0, other tasks excluded.
     Apart,
     /// vCPUs pinned in order from PU 0.
     Packed,

@@ -3,7 +3,7 @@
 # Runs with pinfold in the PATH, or without it by taskset (util-linux). Needs Linux.
 # Further arguments of this script are added to QEMU's.
 # low-latency for win-10 'x': 2 vCPUs, 0→1, 1→2
-# Other tasks are kept off 1-2,5-6 only if pinfold is installed (isolation scope host).
+# Other tasks are excluded from 1-2,5-6 only if pinfold is installed (isolation scope host).
 # Tunables, set only if pinfold is installed: irq:0000:81:00.0=0,4, new-irqs=0,4, workqueues=0,4, numa-balancing=off, thp=never, ksm=unmerge, wake-up-us=20, rt-throttle=off, governor=performance, max-khz=4400000, min-khz=4000000, huge-pages=0:2048:512, huge-pages=0:1048576:4, share=L3:0=ff0, share=MB:0=50, cpu-weight=200, cpu-quota=150000/100000, partition=isolated, smt=on, offline=7, required=yes
 
 
@@ -249,7 +249,7 @@ if command -v pinfold >/dev/null 2>&1; then
     pinfold apply --qmp "$dir/qmp.sock" --plan "$dir/plan.json" || fail "pinfold did not pin it"
 else
     [ -z "$tunables" ] || echo "$0: without pinfold these tunables are not set: $tunables" >&2
-    [ "$isolates" = no ] || echo "$0: without pinfold other tasks are not kept off" >&2
+    [ "$isolates" = no ] || echo "$0: without pinfold other tasks are not excluded" >&2
     pin_by_taskset || fail "taskset did not pin it"
 fi
 
