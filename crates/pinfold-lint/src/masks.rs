@@ -146,7 +146,7 @@ fn crowded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Threads on CPUs that the user's conditions exclude: `--avoid`, and for vCPUs `--host-pus`.
+/// Threads on CPUs that the user's conditions exclude: `--avoid`, and for vCPUs `--host-cpus`.
 fn excluded(view: &LintContext<'_, '_>, flaws: &mut Vec<Diagnostic>) {
     let for_vcpus = view.lookup.permitted.difference(&view.lookup.for_host);
     let of = |role: &Role| if role.is_vcpu() { &for_vcpus } else { &view.lookup.permitted };

@@ -187,7 +187,7 @@ fn the_boot_core_is_offered_to_the_host_only_where_the_guest_stays_on_its_part()
     };
     // The guest has all CPUs of the large cache.
     assert_eq!(of("ryzen-7950x3d.xml", "auto", 16), None);
-    let offered = Some("`--host-pus 0,16` keeps it for the host".to_owned());
+    let offered = Some("`--host-cpus 0,16` keeps it for the host".to_owned());
     assert_eq!(of("e5-2670-dual.synthetic", "multi-vm", 4), offered);
 }
 

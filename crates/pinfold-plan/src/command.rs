@@ -85,7 +85,7 @@ pub fn under(command: &str, request: &Request) -> String {
         None => {}
         Some(Free::Pus(count)) => say("--free", count.to_string()),
         Some(Free::Percent(percent)) => say("--free", format!("{percent}%")),
-        Some(Free::These(pus)) => say("--host-pus", pus.to_string()),
+        Some(Free::These(pus)) => say("--host-cpus", pus.to_string()),
     }
     interrupts.iter().for_each(|device| say("--interrupts", device_word(device)));
     if *emulator != EmulatorRequest::Usual {

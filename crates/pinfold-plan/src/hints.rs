@@ -94,7 +94,7 @@ impl RequestAlternatives<'_> {
             plan.vnodes.iter().map(|vnode| runs_on(vnode).iter().map(part).collect()).collect()
         };
         let stays = parts(plan) == parts(&other) && self.is_better("boot PU", Some(other));
-        stays.then(|| format!("`--host-pus {core}` keeps it for the host"))
+        stays.then(|| format!("`--host-cpus {core}` keeps it for the host"))
     }
 
     /// The only machine of the request, if neither cells nor pins by hand fix its vCPUs.

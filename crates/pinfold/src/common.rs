@@ -32,7 +32,7 @@ pub fn request(
             [only] => only.pins.extend(wishes),
             _ => {
                 return Err(Failure::new(Exit::Input, "--pin needs a plan for one vnode")
-                    .with_hint("write pins=ROLE=PUS among the words of --vm or --group"));
+                    .with_hint("write pins=ROLE=CPUS among the words of --vm or --group"));
             }
         }
     }
@@ -41,9 +41,9 @@ pub fn request(
     request.free = match (&arguments.free, &arguments.host_pus) {
         (Some(share), _) => Some(asked("--free", requests::free_share(share))?),
         (None, Some(list)) => {
-            let free = asked("--host-pus", requests::free_pus("--host-pus", list))?;
+            let free = asked("--host-cpus", requests::free_pus("--host-cpus", list))?;
             if let Free::These(pus) = &free {
-                require_known("--host-pus", pus, topology)?;
+                require_known("--host-cpus", pus, topology)?;
             }
             Some(free)
         }

@@ -43,7 +43,7 @@ fn what_fix_writes_passes_and_stays() {
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     let (old, new) = (path("old.xml"), path("new.xml"));
     files::write_atomic(&old, windows().as_bytes()).expect("a file");
-    let found = pinfold(&["plan", "--check", &old, "--input", RYZEN, "--host-pus", "0,16"]);
+    let found = pinfold(&["plan", "--check", &old, "--input", RYZEN, "--host-cpus", "0,16"]);
     assert_eq!(found.code, Some(1), "{}", found.said);
     for name in
         ["guest-siblings-lie", "l3-crossed", "timer-hpet", "timer-hypervclock", "hyperv-missing"]
@@ -53,7 +53,7 @@ fn what_fix_writes_passes_and_stays() {
     // The command that the hint names is run as it stands.
     let command = found.hint.split('`').find_map(|part| part.strip_prefix("pinfold "));
     let command = command.and_then(|line| line.split(" > NEW").next()).expect("a command");
-    for option in ["--fix", &format!("--input {RYZEN}"), "--host-pus 0,16"] {
+    for option in ["--fix", &format!("--input {RYZEN}"), "--host-cpus 0,16"] {
         assert!(command.contains(option), "{option} is not in {command}");
     }
     let words: Vec<&str> = command.split(' ').collect();

@@ -133,14 +133,14 @@ fn a_plan_is_no_domain_file_and_the_hint_plans_it_again() {
 #[test]
 fn what_isolates_repeats_the_conditions_and_is_for_the_very_cores() {
     let folder = tempfile::tempdir().expect("a folder");
-    let conditions = format!("--input {RYZEN} --host-pus 0-1,16-17");
+    let conditions = format!("--input {RYZEN} --host-cpus 0-1,16-17");
     let made = pinfold(&format!("plan -s balanced --vcpus 4 {conditions} --json"));
     let plan = file(&folder, "plan.json", &made.stdout);
     let found = pinfold(&format!("plan --check {plan} {conditions} --json"));
     assert_eq!(found.code, Some(0), "{}", found.stdout);
     let named = commands(&found.stdout);
     assert_eq!(named.len(), 1, "{named:?}");
-    assert!(named[0].contains("--isolate host --host-pus 0-1,16-17"), "{named:?}");
+    assert!(named[0].contains("--isolate host --host-cpus 0-1,16-17"), "{named:?}");
     let followed = shell(&named[0]);
     assert_eq!(followed.code, Some(0), "{named:?}: {}", followed.stderr);
     assert!(followed.stdout.contains("\"exclusive_pus\": \"2"), "{}", followed.stdout);
@@ -192,7 +192,7 @@ fn commands_in_80_columns_are_the_same_as_in_wide_lines() {
     let state = folder.path().join("state").to_string_lossy().into_owned();
     let mut compared = 0;
     for line in [
-        format!("plan --check {domain} --input {RYZEN} --host-pus 0,16 --prefer frequency"),
+        format!("plan --check {domain} --input {RYZEN} --host-cpus 0,16 --prefer frequency"),
         format!("plan --check {plan} --input {RYZEN} --avoid 5 --prefer frequency"),
         format!("plan --check {domain} {plan} --input {RYZEN} --avoid 5"),
         format!("plan --check {plan} --input {RYZEN} --fix --isolate host"),

@@ -204,7 +204,7 @@ fn a_pin_that_cannot_be_is_refused_before_anything_is_planned() {
         assert_eq!(code, Some(2), "{said}");
         assert!(said.contains(reported), "{said}");
     };
-    check(&["--pin", "vcpu3"], "--pin: \"vcpu3\" is not written ROLE=PUS");
+    check(&["--pin", "vcpu3"], "--pin: \"vcpu3\" is not written ROLE=CPUS");
     check(&["--pin", "vcpu3=40"], "vcpu(3) cannot be pinned to 40: PU 40 does not exist");
     check(&["--pin", "vcpu3=2", "--avoid", "2"], "the request avoids PU 2");
     check(&["--name", "my vm"], "--name: the name \"my vm\" cannot be used: it has a blank");
@@ -212,5 +212,5 @@ fn a_pin_that_cannot_be_is_refused_before_anything_is_planned() {
         ["plan", "-s", "balanced", "--vm", "name=a vcpus=2", "--vm", "name=b", "--pin", "vcpu0=1"];
     let (code, _, said) = run(&two);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("write pins=ROLE=PUS among the words of --vm"), "{said}");
+    assert!(said.contains("write pins=ROLE=CPUS among the words of --vm"), "{said}");
 }

@@ -18,11 +18,11 @@ fn hint() -> String {
     format!("such as vcpu3=7, vcpu0-3=8-11, emulator=0,8, iothread:disk=9; roles are {roles}")
 }
 
-/// Parses `ROLE=PUS`; a range of vCPUs gives one pin for each of them.
+/// Parses `ROLE=CPUS`; a range of vCPUs gives one pin for each of them.
 pub(super) fn wishes(text: &str, at: usize) -> Result<Vec<PinWish>, Fault> {
     let wrong = |why: String| Fault::new(at, format!("pins: {why}")).with_hint(hint());
     let Some((role, list)) = text.split_once('=') else {
-        return Err(wrong(format!("{text:?} is not written ROLE=PUS")));
+        return Err(wrong(format!("{text:?} is not written ROLE=CPUS")));
     };
     let (role, list) = (role.trim(), list.trim());
     let pus = in_order(list).map_err(wrong)?;

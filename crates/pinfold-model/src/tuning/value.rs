@@ -120,7 +120,7 @@ impl Values {
     pub fn form(self) -> String {
         match self {
             Self::HostCpus => "PUS|housekeeping".to_owned(),
-            Self::Cpus { .. } => "PUS".to_owned(),
+            Self::Cpus { .. } => "CPUS".to_owned(),
             Self::Switch { .. } => "on|off".to_owned(),
             Self::Words(words) => words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join("|"),
             Self::Number { form, .. } => form.to_owned(),

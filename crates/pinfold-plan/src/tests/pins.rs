@@ -144,7 +144,7 @@ fn forms_of_a_pin() {
         assert_eq!(error.to_string(), format!("pins: {reported}"));
         assert!(error.hint().unwrap().contains("vcpu3=7"));
     };
-    check("vcpu3", "\"vcpu3\" is not written ROLE=PUS");
+    check("vcpu3", "\"vcpu3\" is not written ROLE=CPUS");
     check("vcpu3=", "no PU is named");
     check("cpu3=7", "\"cpu3\" is no role of a thread");
     check("vcpu3-1=7", "\"vcpu3-1\" is no role of a thread");

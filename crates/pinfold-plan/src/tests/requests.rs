@@ -304,8 +304,8 @@ fn words_that_are_wrong_have_an_example_and_an_empty_list_frees_nothing() {
     let hint = |error: pinfold_config::ConfigError| error.hint().unwrap_or_default();
     assert!(hint(parse_vm_spec("").unwrap_err()).contains("name=web,vcpus=4"));
     assert!(hint(group_from_words("cores=2").unwrap_err()).contains("name=build,cores=2"));
-    let error = pinfold_config::requests::free_pus("--host-pus", "").unwrap_err();
-    assert_eq!(error.to_string(), "--host-pus: the list names no CPU");
+    let error = pinfold_config::requests::free_pus("--host-cpus", "").unwrap_err();
+    assert_eq!(error.to_string(), "--host-cpus: the list names no CPU");
     assert!(hint(error).contains("such as 0,8"));
     let file = "[host]\npus = \"\"\n[[vm]]\nname = \"a\"\nvcpus = 1\n";
     let error = from_toml(file).unwrap_err().to_string();

@@ -124,7 +124,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(20..=60000))]
     pub interval_ms: u32,
     /// Only these CPUs
-    #[arg(long, value_name = "PUS")]
+    #[arg(long, value_name = "CPUS")]
     pub pus: Option<String>,
     /// Write to this file instead of standard output
     #[arg(long, value_name = "FILE")]

@@ -10,7 +10,7 @@ use super::exits::ExitsHow;
 #[derive(Clone, Debug, Args)]
 pub struct ProbeArgs {
     /// Run on these CPUs of the host or the guest [default: all that this process may use]
-    #[arg(long, value_name = "PUS")]
+    #[arg(long, value_name = "CPUS")]
     pub cpus: Option<String>,
     /// Run on the CPUs of this NUMA node
     #[arg(long, value_name = "NODE", conflicts_with = "cpus")]

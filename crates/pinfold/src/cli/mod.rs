@@ -220,7 +220,7 @@ pub struct PlacementArgs {
     #[arg(long, value_name = "WHAT")]
     pub prefer: Option<String>,
     /// CPUs that the plan must not use, such as 0-1,8
-    #[arg(long, value_name = "PUS", default_value = "", hide_default_value = true)]
+    #[arg(long, value_name = "CPUS", default_value = "", hide_default_value = true)]
     pub avoid: String,
     /// Which other tasks are excluded from the CPUs that the plan reserves
     #[arg(long, value_name = "SCOPE", default_value = "none")]
@@ -229,7 +229,7 @@ pub struct PlacementArgs {
     #[arg(long, value_name = "N|N%")]
     pub free: Option<String>,
     /// CPUs for the host's own tasks, which the plan leaves unused
-    #[arg(long, value_name = "PUS", conflicts_with = "free")]
+    #[arg(long = "host-cpus", alias = "host-pus", value_name = "CPUS", conflicts_with = "free")]
     pub host_pus: Option<String>,
     /// Where `balanced` puts the emulator: usual (with the host's tasks), real-time (there, with
     /// priority over them), apart (on CPUs that the host's tasks do not use)
@@ -237,7 +237,7 @@ pub struct PlacementArgs {
     pub emulator: String,
     /// Pin threads explicitly, overriding the strategy: vcpu3=7, vcpu0-3=8-11, emulator=0,8,
     /// iothread:ID=9; may be repeated
-    #[arg(long = "pin", value_name = "ROLE=PUS")]
+    #[arg(long = "pin", value_name = "ROLE=CPUS")]
     pub pins: Vec<String>,
     /// Also set a tunable of the host, such as thp=never or workqueues=housekeeping; may be
     /// repeated. An unknown key lists all keys
@@ -565,7 +565,7 @@ pub struct TuneArgs {
     #[arg(long)]
     pub full: bool,
     /// CPUs that no placement may use
-    #[arg(long, value_name = "PUS", default_value = "", hide_default_value = true)]
+    #[arg(long, value_name = "CPUS", default_value = "", hide_default_value = true)]
     pub avoid: String,
     #[command(flatten)]
     pub store: StoreArg,
