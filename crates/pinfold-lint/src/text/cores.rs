@@ -107,5 +107,5 @@ fn on_vcpu(role: &Role, common: &Common<'_>, starves: bool) -> Words {
 
 /// The place of a thread that has no pin.
 pub(crate) fn not_mentioned(role: &Role) -> String {
-    format!("nowhere: {} is not mentioned", describe(role))
+    format!("{} is not mentioned", describe(role))
 }

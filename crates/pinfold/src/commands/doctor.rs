@@ -54,6 +54,7 @@ fn report(found: &[Capability], is_capture: bool) {
     let mut lines = vec![String::new()];
     for one in found {
         let verdict = match one.verdict {
+            _ if one.why == NOT_IN_CAPTURE => "unknown",
             Verdict::Yes => "yes",
             Verdict::Partly => "partly",
             Verdict::No => "no",
