@@ -152,7 +152,7 @@ impl Bench {
 pub fn options(probe: &Probe) -> Result<String, Failure> {
     let Some(command) = probe.command_with_options() else {
         return Err(Failure::new(Exit::Input, format!("{} has no further options", probe.name))
-            .with_hint("`pinfold measure --help` lists those of all probes"));
+            .with_hint("`pinfold measure --help-all` lists those of all probes"));
     };
     let pinload = Pinload::install()?;
     let help = process::capture(&pinload.path(), [command, "--help"], TOLD_NS)?;

@@ -125,7 +125,7 @@ fn each_command_has_a_man_page_without_warnings() {
         let output = capture("env", words, MINUTE_NS).expect("man runs");
         assert_eq!(output.stderr_text(), "", "{name}");
         let text = output.stdout_text();
-        for heading in ["NAME", "SYNOPSIS", "OPTIONS"] {
+        for heading in ["NAME", "SYNOPSIS", "GLOBAL OPTIONS"] {
             assert!(text.lines().any(|line| line == heading), "{name}: {heading}\n{text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{name}\n{text}");

@@ -17,11 +17,7 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
     let host = host::live()?;
     let found = match &arguments.input {
         Some(path) => captured_capabilities(&capture(&host, path)?),
-        None => {
-            let mut found = capabilities(&host);
-            found.push(capability::slower_cpus(&host));
-            found
-        }
+        None => of_host(&host),
     };
     match arguments.json {
         true => output::data(&schema::capabilities_to_json(&found)),
@@ -37,6 +33,13 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
         .collect();
     Err(Failure::new(Exit::No, format!("the main job cannot run here: {}", missing.join(", ")))
         .with_hint("see the lines that begin with \"no\" above"))
+}
+
+/// The capabilities of this host.
+pub fn of_host(host: &LiveHost) -> Vec<Capability> {
+    let mut found = capabilities(host);
+    found.push(capability::slower_cpus(host));
+    found
 }
 
 /// The files of a captured machine.

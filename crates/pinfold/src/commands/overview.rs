@@ -3,8 +3,10 @@
 use pinfold_host::SystemClock;
 use pinfold_model::Command;
 use pinfold_model::text::counted;
+use pinfold_run::target::Vm;
 use pinfold_run::{Failure, host, inputs};
-use pinfold_topology::{can_run_main_job, capabilities};
+use pinfold_topology::can_run_main_job;
+use pinfold_vm::VmSelector;
 use pinfold_vm::hypervisors::{self, Running};
 
 use super::{doctor, status};
@@ -19,19 +21,24 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
     let state = host::state(state)?;
     let found = pinfold_run::status::find(&host, &host::journals(&state, &clock)?)?;
     let machines = hypervisors::running(&host)?;
-    let capabilities = capabilities(&host);
+    let capabilities = doctor::of_host(&host);
     let (_, placements) = status::answer(&found.placements, &found.damaged, &found.platforms);
     let (_, able) = doctor::answer(&capabilities);
     let is_idle = found.placements.is_empty() && found.platforms.is_empty();
-    let next = match machines.first() {
+    let is_usable = |machine: &&Running| Vm::find(&host, &VmSelector::Pid(machine.pid)).is_ok();
+    let next = match machines.iter().find(is_usable) {
         _ if !is_idle || !found.damaged.is_empty() => {
             format!("`{}` compares each thread with the plan", Command::new("status"))
         }
-        Some(first) => format!(
-            "`{}` checks the placement of the first machine; `{}` prints what another placement \
-             would change",
-            Command::new(format!("plan --check --pid {}", first.pid)),
-            Command::new(format!("apply --pid {} --dry-run", first.pid)),
+        Some(machine) => format!(
+            "`{}` checks the placement of that machine; `{}` prints what another placement would \
+             change",
+            Command::new(format!("plan --check --pid {}", machine.pid)),
+            Command::new(format!("apply --pid {} --dry-run", machine.pid)),
+        ),
+        None if !machines.is_empty() => format!(
+            "`{}` checks a machine by its control socket, which tells its threads apart",
+            Command::new(format!("plan --check {} SOCKET", hypervisors::options())),
         ),
         None if !can_run_main_job(&capabilities) => {
             format!("`{}` shows what this host lacks, and how to get it", Command::new("doctor"))
