@@ -219,7 +219,7 @@ pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Resu
             let text = format!("--knob: {}: {}", finding.subject, finding.text);
             let hint = finding.hint.as_deref();
             Err(Failure::new(Exit::Input, text)
-                .with_hint(hint.unwrap_or("`pinfold topo` shows the PUs of this machine")))
+                .with_hint(hint.unwrap_or("docs/knobs.md has the values of each tunable")))
         }
         None => Ok(()),
     }

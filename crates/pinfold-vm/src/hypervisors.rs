@@ -60,7 +60,8 @@ pub struct Running {
     pub spec: MachineSpec,
 }
 
-/// The machines that run on this host, by process ID, of all users.
+/// The machines that run on this host, by process ID: those whose executable file this process may
+/// see, which are all of them for root.
 ///
 /// # Errors
 /// If `/proc` cannot be listed. A process that ends meanwhile is left out.
@@ -71,10 +72,13 @@ pub fn running(host: &dyn Host) -> Result<Vec<Running>, HostError> {
     Ok(found)
 }
 
+/// The program is that of the executable file: any process can put another name into its arguments.
 fn machine_of(host: &dyn Host, pid: Tid) -> Option<Running> {
+    let program = host.link(&paths::process_file(pid, "exe")).ok()?;
+    // The file of a program that was upgraded meanwhile.
+    let program = program.trim_end_matches(" (deleted)");
+    let hypervisor = of_program(program.rsplit('/').next()?)?;
     let text = host.read_text(&paths::process_cmdline(pid)).ok()?;
     let words: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
-    let program = words.first()?.rsplit('/').next()?;
-    let hypervisor = of_program(program)?;
     Some(Running { pid, spec: hypervisor.parse(&words).spec() })
 }

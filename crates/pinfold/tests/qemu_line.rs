@@ -123,5 +123,5 @@ fn a_script_that_drops_its_arguments_is_named() {
     assert!(said.contains("\"$@\""), "{said}");
     let wrong = pinfold("run -s none --start-timeout soon -- qemu-kvm");
     assert_eq!(wrong.status.code(), Some(2), "{}", wrong.stderr_text());
-    assert!(printed("run --help").contains("--start-timeout <TIME>"));
+    assert!(printed("run --help-all").contains("--start-timeout <TIME>"));
 }

@@ -94,7 +94,7 @@ impl StudyError {
         let text = match self {
             StudyError::Rule(error) | StudyError::Stored(error) => return error.hint(),
             StudyError::AllSkipped { .. } => {
-                "`pinfold study check FILE` lists the reasons; `pinfold doctor` shows what is missing"
+                "`pinfold doctor` shows what is missing; with --quick a study may have other cells"
             }
             StudyError::OtherStudy { .. } => "name another store with --store",
             StudyError::OtherText { .. } => {

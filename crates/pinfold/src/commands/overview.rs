@@ -1,6 +1,6 @@
 //! `pinfold` without a command: this host, what runs on it, and what to do next.
 
-use pinfold_host::SystemClock;
+use pinfold_host::{SystemClock, process};
 use pinfold_model::Command;
 use pinfold_model::text::counted;
 use pinfold_run::target::Vm;
@@ -13,6 +13,9 @@ use super::{doctor, status};
 use crate::output::{self, show};
 use crate::screen;
 
+/// Longest part of a machine's name that is shown, in characters.
+const LONGEST_NAME: usize = 60;
+
 /// Prints the overview.
 pub fn overview(state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
@@ -23,6 +26,8 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
     let machines = hypervisors::running(&host)?;
     let capabilities = doctor::of_host(&host);
     let (_, placements) = status::answer(&found.placements, &found.damaged, &found.platforms);
+    let bound = if process::is_root() { "" } else { " (of yours; those of root are not shown)" };
+    let placements = placements + bound;
     let (_, able) = doctor::answer(&capabilities);
     let is_idle = found.placements.is_empty() && found.platforms.is_empty();
     let is_usable = |machine: &&Running| Vm::find(&host, &VmSelector::Pid(machine.pid)).is_ok();
@@ -64,10 +69,15 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
 /// The running machines in a sentence.
 fn described(machines: &[Running]) -> String {
     if machines.is_empty() {
-        return format!("no {} runs here", hypervisors::names());
+        let bound = if process::is_root() { "" } else { ", as far as you may see its processes" };
+        return format!("no {} runs here{bound}", hypervisors::names());
     }
     let one = |machine: &Running| {
-        let name = machine.spec.name.as_deref().map_or("without a name".to_owned(), output::name);
+        let name = machine.spec.name.as_deref().filter(|name| !name.is_empty());
+        let name = name.map_or("without a name".to_owned(), |name| {
+            let short: String = name.chars().take(LONGEST_NAME).collect();
+            output::name(&short)
+        });
         let vcpus = machine.spec.vcpus.map_or("1 vCPU".to_owned(), |n| counted(n, "vCPU"));
         format!("{name} (process {}, {vcpus})", machine.pid)
     };
