@@ -211,7 +211,9 @@ pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Resu
     let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
     if !knobs.is_empty() {
         let mut weak = pinfold_model::tunables::wrong(plan, topology);
-        weak.retain(|finding| finding.severity < Severity::Problem);
+        weak.retain(|finding| {
+            finding.severity < Severity::Problem && !plan.findings.contains(finding)
+        });
         plan.findings.extend(weak);
     }
     match problem.filter(|_| !knobs.is_empty()) {
