@@ -1,6 +1,6 @@
 //! Makes a plan: the strategy's placement, then findings, hints, policies and checks.
 
-use pinfold_model::{Plan, Request, Topology, closest};
+use pinfold_model::{Plan, Request, Severity, Topology, closest, tunables};
 
 use crate::PlanError;
 use crate::strategies::{made, strategies};
@@ -44,6 +44,10 @@ fn planned(strategy: &str, topology: &Topology, request: &Request) -> Result<Pla
     let mut planned =
         policies::set(planned, request).and_then(|planned| pins::checked(planned, request))?;
     planned.cpus = Some(fit::recorded(&planned, topology));
+    // Interrupts of which nothing is moved.
+    let mut weak = tunables::wrong(&planned, topology);
+    weak.retain(|finding| finding.severity < Severity::Problem);
+    planned.findings.extend(weak);
     Ok(planned)
 }
 

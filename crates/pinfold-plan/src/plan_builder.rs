@@ -5,11 +5,10 @@
 //! strategy.
 
 use pinfold_model::text::pus_text;
-use pinfold_model::tunables;
 use pinfold_model::{
     CpuSet, EmulatorRequest, Finding, Free, GuestTopology, IsolationScope, MAX_VCPUS, Plan,
-    Request, Role, RoleClass, Severity, SmtRequest, Speed, ThreadPlan, Topology, VcpuCount,
-    VnodeKind, VnodePlan, VnodeRequest, Work,
+    Request, Role, RoleClass, SmtRequest, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind,
+    VnodePlan, VnodeRequest, Work,
 };
 
 use crate::PlanError;
@@ -450,7 +449,7 @@ impl<'a> PlanBuilder<'a> {
             true => IsolationScope::None,
             false => self.request.isolation,
         };
-        let mut plan = Plan {
+        Ok(Plan {
             strategy: self.strategy.to_owned(),
             fingerprint: self.ground.topology.fingerprint.clone(),
             vnodes,
@@ -462,12 +461,7 @@ impl<'a> PlanBuilder<'a> {
             tuning: pinfold_model::Tuning::default(),
             cpus: None,
             findings: self.findings,
-        };
-        // Interrupts of which nothing is moved.
-        let mut weak = tunables::wrong(&plan, self.ground.topology);
-        weak.retain(|finding| finding.severity < Severity::Problem);
-        plan.findings.extend(weak);
-        Ok(plan)
+        })
     }
 }
 

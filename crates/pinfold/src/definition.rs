@@ -49,7 +49,7 @@ pub fn completions(arguments: &CompletionsArgs) -> Result<(), Failure> {
 /// Writes a man page for each command into a folder.
 pub fn man(arguments: &ManArgs) -> Result<(), Failure> {
     files::make_dirs(&arguments.folder)?;
-    let mut root = layout::command();
+    let mut root = layout::with_examples();
     root.build();
     pages(&root, &arguments.folder)
 }
@@ -79,7 +79,7 @@ fn examples(help: &str) -> Roff {
     if !help.is_empty() {
         section.control("SH", ["EXAMPLES"]).control("EX", []);
         for line in help.lines().skip(1) {
-            section.text([roman(line)]);
+            section.text([roman(line.trim_start())]);
         }
         section.control("EE", []);
     }

@@ -1,7 +1,7 @@
 //! The layout of the help: groups of commands, examples, and options that only `--help-all` shows.
 
 use clap::builder::StyledStr;
-use clap::{Command, CommandFactory as _};
+use clap::{Arg, Command, CommandFactory as _};
 
 use super::Cli;
 
@@ -32,7 +32,7 @@ const EXAMPLES: [(&str, [&str; 2]); 26] = [
     (
         "run",
         [
-            "run -s low-latency -- qemu-system-x86_64 -accel kvm -smp 4 disk.img",
+            "run -s low-latency -- qemu-system-x86_64 -smp 4 disk.img",
             "run --cores 1 --speed 40% -- make test",
         ],
     ),
@@ -47,10 +47,7 @@ const EXAMPLES: [(&str, [&str; 2]); 26] = [
         "compare",
         ["compare before.json after.json", "compare --plan a.json --plan b.json -- wakeup"],
     ),
-    (
-        "tune",
-        ["tune --demo", "tune --goal throughput -- qemu-system-x86_64 -accel kvm -smp 4 disk.img"],
-    ),
+    ("tune", ["tune --demo", "tune --goal throughput -- qemu-system-x86_64 -smp 4 disk.img"]),
     ("exits", ["exits --libvirt desktop", "exits --micro-guest"]),
     ("report", ["report", "report --list"]),
     ("emulate", ["emulate methods", "emulate up platform.toml"]),
@@ -78,6 +75,8 @@ const RARE: [(&str, &[&str]); 6] = [
         "plan",
         &[
             "prefer",
+            "avoid",
+            "name",
             "free",
             "host_pus",
             "emulator",
@@ -132,9 +131,18 @@ const RARE: [(&str, &[&str]); 6] = [
     ("compare", &["policy", "seed"]),
 ];
 
+/// The definition with examples, and all options in each help: for man pages.
+pub fn with_examples() -> Command {
+    laid_out(Cli::command(), "", &|_, option| option)
+}
+
 /// The definition of the command line with its layout.
 pub fn command() -> Command {
-    let root = laid_out(Cli::command(), "");
+    let root = laid_out(Cli::command(), "", &|path, option| {
+        let rare = RARE.iter().find(|(name, _)| *name == path).map_or(&[][..], |(_, rare)| rare);
+        let is_rare = rare.contains(&option.get_id().as_str());
+        if is_rare { option.hide_short_help(true) } else { option }
+    });
     let template = format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}\n{{options}}{{after-help}}",
         groups(&root)
@@ -142,12 +150,8 @@ pub fn command() -> Command {
     root.help_template(template)
 }
 
-fn laid_out(command: Command, path: &str) -> Command {
-    let rare = RARE.iter().find(|(name, _)| *name == path).map_or(&[][..], |(_, rare)| rare);
-    let command = command.mut_args(|one| match rare.contains(&one.get_id().as_str()) {
-        true => one.hide_short_help(true),
-        false => one,
-    });
+fn laid_out(command: Command, path: &str, option: &dyn Fn(&str, Arg) -> Arg) -> Command {
+    let command = command.mut_args(|one| option(path, one));
     let examples = EXAMPLES.iter().find(|(name, _)| *name == path);
     let command = match examples {
         Some((_, lines)) => command.after_help(examples_text(lines)),
@@ -155,7 +159,7 @@ fn laid_out(command: Command, path: &str) -> Command {
     };
     command.mut_subcommands(|inner| {
         let path = format!("{path} {}", inner.get_name());
-        laid_out(inner, path.trim_start())
+        laid_out(inner, path.trim_start(), option)
     })
 }
 
