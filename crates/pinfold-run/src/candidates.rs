@@ -1,8 +1,8 @@
 //! What an argument may be on this host: strategies, CPUs, domains, vnodes and others, for the
 //! completion of a command line.
 //!
-//! The functions create nothing and wait at most [`LIBVIRT_NS`]. Completion has no place for
-//! errors: what cannot be found out yields no candidates.
+//! The functions create nothing and wait at most two seconds for libvirt. Completion has no place
+//! for errors: what cannot be found out yields no candidates.
 
 use pinfold_apply::Journals;
 use pinfold_host::files::{self, StateDir};

@@ -1,6 +1,6 @@
 //! Real-time policies end with their supervisor.
 //!
-//! A supervisor of a plan with real-time threads starts a watchdog: a [`Helper`], on the host's
+//! A supervisor of a plan with real-time threads starts a watchdog: a helper process, on the host's
 //! CPUs, with a higher priority than the plan's. The watchdog receives the supervisor's
 //! heartbeats on its standard input. If they stop (`SIGSTOP`, a hang) or the pipe is closed
 //! (`SIGKILL`, a crash), it restores the previous policies of the machine's threads. A supervisor
