@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 
 use pinfold_model::text::pus_text;
 use pinfold_model::{
-    CellRequest, CpuSet, Finding, NodeId, NumaNode, Plan, PuId, Request, Role, Topology, VcpuCount,
-    VmRequest, VnodePlan, VnodeRequest, Work,
+    CellRequest, CpuSet, Finding, Free, NodeId, NumaNode, Plan, PuId, Request, Role, Topology,
+    VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
 use super::Strategy;
@@ -141,6 +141,18 @@ fn is_on_several(topology: &Topology, vnode: &VnodePlan) -> bool {
     topology.nodes.iter().filter(|node| !node.pus.is_disjoint(&pus)).nth(1).is_some()
 }
 
+/// The CPUs that each part keeps free: a percentage is of the whole host, not of what is left of it.
+fn free_of_part(topology: &Topology, request: &Request) -> Option<Free> {
+    let allowed = topology.allowed.intersection(&topology.online()).difference(&request.avoid);
+    match request.free {
+        Some(Free::Percent(percent)) => {
+            let count = (allowed.len() * percent as usize).div_ceil(100);
+            Some(Free::Pus(u32::try_from(count).unwrap_or(u32::MAX)))
+        }
+        _ => request.free.clone(),
+    }
+}
+
 /// The vnodes of each step planned on the cores and the memory that those of the steps before it
 /// leave. `None` if a step finds no place, or helpers of one machine are on vCPUs of another.
 fn in_steps(
@@ -157,6 +169,7 @@ fn in_steps(
             vnodes: asked.cloned().collect(),
             avoid: request.avoid.union(&taken),
             isolation: scope_of_part(request),
+            free: free_of_part(topology, request),
             ..request.clone()
         };
         let plan = match places.as_slice() {
