@@ -295,13 +295,13 @@ fn profile(
 pub fn supervise(platform: &PlatformFile<'_>, session: Session<'_>) -> Result<(), Failure> {
     let host = host::live()?;
     let plan = plan_of(platform, &host)?;
-    let mut nobody = |platformed: &mut ActivePlatform<'_>| {
+    let mut print_cautions = |platformed: &mut ActivePlatform<'_>| {
         platformed.cautions.drain(..).for_each(|caution| say(&caution));
         Ok(true)
     };
     ipc::forget_last_words(session.state)?;
     let activation = Activation { plan: &plan, session, door: Endpoint::Open, bell: None };
-    let ended = with_platform(&host, activation, &mut nobody);
+    let ended = with_platform(&host, activation, &mut print_cautions);
     if let Err(failure) = &ended {
         // In the background the messages have no reader: `status` reports them.
         ipc::keep_last_words(session.state, failure);
