@@ -16,7 +16,7 @@ use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{Accelerator, Family, Figure, Origin, Unit};
 use pinfold_stats::random::Pcg32;
 use pinfold_study::store::{OpenRun, Store, TrialRecord};
-use pinfold_study::study::{Cells, HostFacts, NewStudy, Study, TrialSlot, from_toml};
+use pinfold_study::study::{Cells, Form, HostFacts, NewStudy, Study, TrialSlot, from_toml};
 
 use crate::arguments::Failure;
 use crate::pairs::since;
@@ -152,7 +152,7 @@ impl Simulation {
         let mut store = Store::open_or_create(path)?;
         let new = NewStudy {
             study: &study,
-            quick: false,
+            form: &Form::Whole,
             command: "pinfold study run scale.toml --engine slurm",
             origin: &node_origin(),
             facts: &FACTS,

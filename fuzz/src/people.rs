@@ -58,8 +58,10 @@ pub(crate) fn study(bytes: &[u8]) {
     const MOST_CELLS: usize = 2_000;
     let Ok(read) = study::from_toml(&text(bytes)) else { return };
     assert!(study::from_toml(&read.text).is_ok());
+    let forms = read.presets.keys().map(|name| study::Form::Preset(name.clone()));
+    let presets = forms.filter_map(|form| read.in_form(&form).ok());
     let facts = HostFacts { pus: 8, cores: 4, nodes: 2, packages: 2, smt: true, cpufreq: false };
-    for study in [read.quickly(), Some(read)].into_iter().flatten() {
+    for study in presets.chain([read.clone()]) {
         let levels: usize = study.factors.iter().map(|factor| factor.levels.len()).product();
         if levels * study.workloads.len() > MOST_CELLS {
             continue;

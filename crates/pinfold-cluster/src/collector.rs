@@ -148,7 +148,7 @@ impl Collector {
         let loaded = Loaded::read(store, run.id())?;
         let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)?;
         let parts = Parts::of(&loaded.study, &loaded.cells);
-        let digest = study_digest(&loaded.record.toml, loaded.record.quick);
+        let digest = study_digest(&loaded.record.toml, &loaded.record.form);
         let count = parts.count();
         let mut collector = Self {
             marks: (key.to_owned(), digest, pinfold.to_owned()),

@@ -10,7 +10,7 @@ use pinfold_model::{Figure, Origin};
 use pinfold_run::{Exit, Failure};
 use pinfold_study::SchemaError;
 use pinfold_study::store::TrialRecord;
-use pinfold_study::study::{HostFacts, TrialSlot};
+use pinfold_study::study::{Form, HostFacts, TrialSlot};
 use pinfold_study::wire::{FactsV1, FigureV1, OriginV1};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -84,8 +84,8 @@ pub struct JobDocument {
     pub pinfold: String,
     /// The study file's text.
     pub toml: String,
-    /// True if its `[quick]` form is run.
-    pub quick: bool,
+    /// The form that is run.
+    pub form: Form,
     /// The answer of the first node; `None` in the job of that node.
     pub scouted: Option<NodeProperties>,
 }
@@ -105,7 +105,8 @@ struct JobV1 {
     key: String,
     pinfold: String,
     study: String,
-    quick: bool,
+    #[serde(rename = "quick")]
+    form: Form,
     scouted: Option<ScoutedV1>,
 }
 
@@ -136,7 +137,7 @@ impl JobDocument {
             key: self.key.clone(),
             pinfold: self.pinfold.clone(),
             study: self.toml.clone(),
-            quick: self.quick,
+            form: self.form.clone(),
             scouted: self.scouted.as_ref().map(ScoutedV1::of),
         })?)
     }
@@ -154,7 +155,7 @@ impl JobDocument {
             key: read.key,
             pinfold: read.pinfold,
             toml: read.study,
-            quick: read.quick,
+            form: read.form,
             scouted: read.scouted.map(ScoutedV1::into_scouted),
         })
     }
@@ -350,8 +351,8 @@ pub fn refused(error: &ResultError) -> Failure {
 
 /// Digest of the text of a study and the form that is run.
 #[must_use]
-pub fn study_digest(toml: &str, quick: bool) -> String {
-    hex(format!("{}{toml}", if quick { "quick\n" } else { "whole\n" }).as_bytes())
+pub fn study_digest(toml: &str, form: &Form) -> String {
+    hex(format!("{form}\n{toml}").as_bytes())
 }
 
 fn hex(bytes: &[u8]) -> String {

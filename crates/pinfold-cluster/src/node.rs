@@ -76,7 +76,7 @@ pub fn work(
     let head = Head {
         key: job.key.clone(),
         pinfold: OWN_VERSION.to_owned(),
-        study: study_digest(&job.toml, job.quick),
+        study: study_digest(&job.toml, &job.form),
         part,
         attempt: task.attempt,
         node: here.node,

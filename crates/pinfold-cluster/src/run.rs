@@ -11,7 +11,7 @@ use pinfold_run::message::say;
 use pinfold_run::study::{Display, file_failure};
 use pinfold_run::{Exit, Failure, interrupt, time};
 use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store};
-use pinfold_study::study::{Loaded, NewStudy, Study, vacant};
+use pinfold_study::study::{Form, Loaded, NewStudy, Study, vacant};
 
 use crate::collect::{GRACE_NS, Outcome, Work};
 use crate::documents::{
@@ -48,8 +48,8 @@ pub struct NewRun<'a> {
     pub scheduler: &'a str,
     /// Path of the file, for messages.
     pub file: &'a str,
-    /// True to run its `[quick]` form.
-    pub quick: bool,
+    /// The form that is run.
+    pub form: Form,
     /// Path of the store.
     pub store: &'a str,
     /// The command line.
@@ -114,7 +114,7 @@ pub fn run(
     let (whole, path) = (new.study, new.store);
     let now = SystemClock.unix_seconds();
     let salt = format!("{path} {now} {} {}", SystemClock.now_ns(), process::own_pid());
-    let mut options = Options::new(study_digest(&salt, false)[..16].to_owned());
+    let mut options = Options::new(study_digest(&salt, &Form::Whole)[..16].to_owned());
     options.scheduler = Some(new.scheduler.to_owned()).filter(|name| name != KINDS[0].name);
     options.shared.clone_from(&new.shared);
     options.program.clone_from(&new.program);
@@ -132,7 +132,7 @@ pub fn run(
         key: options.key.clone(),
         pinfold: OWN_VERSION.to_owned(),
         toml: whole.text.clone(),
-        quick: new.quick,
+        form: new.form.clone(),
         scouted: None,
     };
     let (origin, scouted) = look(&*scheduler, &mut *transport, (&mut patience, &job))?;
@@ -140,7 +140,7 @@ pub fn run(
     transport.give(&job)?;
     let study = NewStudy {
         study: whole,
-        quick: new.quick,
+        form: &new.form,
         command: new.command,
         origin: &origin,
         facts: &scouted.facts,
@@ -197,7 +197,7 @@ pub fn resume(
         key: options.key.clone(),
         pinfold: OWN_VERSION.to_owned(),
         toml: loaded.record.toml.clone(),
-        quick: loaded.record.quick,
+        form: loaded.record.form.clone(),
         scouted: Some(NodeProperties { facts: loaded.facts.clone(), skipped }),
     })?;
     let detach = submission.detach;
@@ -272,7 +272,7 @@ fn first_look(
 
 /// The properties that the first node reported.
 fn scouted(text: &str, job: &JobDocument) -> Result<(Origin, NodeProperties), Failure> {
-    let digest = study_digest(&job.toml, job.quick);
+    let digest = study_digest(&job.toml, &job.form);
     let answer = read_result(text, (&job.key, &digest, OWN_VERSION)).map_err(|e| refused(&e))?;
     match answer.given {
         ResultContent::Scouted(scouted) => Ok((answer.head.origin, scouted)),

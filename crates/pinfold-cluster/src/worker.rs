@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pinfold_model::{Figure, Origin};
 use pinfold_study::store::{OpenRun, Store, TrialRecord};
 use pinfold_study::study::{
-    self, Cell, Cells, Environment, Finished, HostFacts, Loaded, NewStudy, Outcome, Runner,
+    self, Cell, Cells, Environment, Finished, Form, HostFacts, Loaded, NewStudy, Outcome, Runner,
     StartRequest, Study, StudyError, TrialError, from_toml,
 };
 
@@ -19,7 +19,7 @@ pub struct JobStudy {
     pub whole: Study,
     /// In the form that is run.
     pub study: Study,
-    quick: bool,
+    form: Form,
 }
 
 /// The result of a node.
@@ -34,18 +34,12 @@ pub enum Found {
 /// Parses the study of a job.
 ///
 /// # Errors
-/// [`StudyError::Stored`] if it is not a study file, [`StudyError::Runner`] if it has no quick
-/// form.
+/// [`StudyError::Stored`] if it is not a study file, [`StudyError::NoPreset`] if it has
+/// not the form of the job.
 pub fn scout(job: &JobDocument) -> Result<JobStudy, StudyError> {
     let whole = from_toml(&job.toml).map_err(StudyError::Stored)?;
-    let study = match job.quick {
-        true => whole.quickly().ok_or_else(|| StudyError::Runner {
-            message: "the job wants a quick form, and its study has none".to_owned(),
-            hint: None,
-        })?,
-        false => whole.clone(),
-    };
-    Ok(JobStudy { whole, study, quick: job.quick })
+    let study = whole.in_form(&job.form)?;
+    Ok(JobStudy { whole, study, form: job.form.clone() })
 }
 
 impl JobStudy {
@@ -115,7 +109,7 @@ pub fn work(
     let mut store = Store::in_memory()?;
     let new = NewStudy {
         study: &scout.whole,
-        quick: scout.quick,
+        form: &scout.form,
         command: "",
         origin,
         facts,
@@ -150,9 +144,7 @@ pub fn create_on_cluster(
     new: &NewStudy<'_>,
     (scouted, options): (&NodeProperties, &Options),
 ) -> Result<OpenRun, StudyError> {
-    let quick = new.quick.then(|| new.study.quickly()).flatten();
-    let study = quick.as_ref().unwrap_or(new.study);
-    let cells = Cells::of(study, new.facts)?;
+    let cells = Cells::of(&new.study.in_form(new.form)?, new.facts)?;
     if cells.all.len() != scouted.skipped.len() {
         let (stored, found) = (scouted.skipped.len(), cells.all.len());
         return Err(StudyError::OtherCells { stored, found });

@@ -44,6 +44,7 @@ pub use parquet::TableError;
 pub use rules::contradictions;
 pub use study::{
     Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture,
-    PictureKind, Scale, Spread, StudyPage, contradictions as study_contradictions, render_study,
+    PictureKind, Scale, Spread, StudyMarkdown, StudyPage, contradictions as study_contradictions,
+    render_study, study_markdown,
 };
 pub use text::{Summary, summary, summary_text};

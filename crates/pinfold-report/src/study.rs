@@ -6,6 +6,7 @@
 
 mod answer;
 mod labels;
+mod markdown;
 mod model;
 mod plot;
 mod rules;
@@ -13,6 +14,7 @@ mod tables;
 
 use askama::Template;
 
+pub use self::markdown::{StudyMarkdown, study_markdown};
 pub use self::model::{
     Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture,
     PictureKind, Scale, Spread, StudyPage,

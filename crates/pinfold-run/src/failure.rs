@@ -186,6 +186,7 @@ impl From<StudyError> for Failure {
         let exit = match error {
             StudyError::Runner { .. } | StudyError::KeepsFailing { .. } => Exit::Host,
             StudyError::Rule(_)
+            | StudyError::NoPreset { .. }
             | StudyError::AllSkipped { .. }
             | StudyError::OtherStudy { .. }
             | StudyError::OtherText { .. }

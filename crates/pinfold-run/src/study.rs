@@ -23,7 +23,7 @@ mod trials;
 use pinfold_host::{LiveHost, files};
 use pinfold_model::Topology;
 use pinfold_study::store::{RunId, Store};
-use pinfold_study::study::{HostFacts, Progress, Study, StudyError, from_toml};
+use pinfold_study::study::{Form, HostFacts, Progress, Study, StudyError, from_toml};
 
 pub use self::local::{NewRun, StoredRun, require_own, resume, run};
 pub use self::runner::HostRunner;
@@ -103,20 +103,14 @@ pub fn read(path: &str) -> Result<Study, Failure> {
 /// The form of the study that is run.
 ///
 /// # Errors
-/// [`Failure`] if the file has no quick form.
-pub fn chosen(study: &Study, quick: bool, file: &str) -> Result<Study, Failure> {
-    match quick {
-        false => Ok(study.clone()),
-        true => study.quickly().ok_or_else(|| {
-            Failure::new(Exit::Input, format!("{file} has no [quick] table"))
-                .with_hint("write one: what it leaves out, and its repetitions, levels and values")
-        }),
-    }
+/// [`Failure`] if the file has no such preset.
+pub fn chosen(study: &Study, form: &Form, file: &str) -> Result<Study, Failure> {
+    study.in_form(form).map_err(|error| file_failure(file, error))
 }
 
 /// The failure for an error that refers to a file.
 pub fn file_failure(file: &str, error: StudyError) -> Failure {
-    let is_of_file = matches!(error, StudyError::Rule(_));
+    let is_of_file = matches!(error, StudyError::Rule(_) | StudyError::NoPreset { .. });
     let failure = Failure::from(error);
     match is_of_file {
         true => Failure { message: format!("{file}: {}", failure.message), ..failure },

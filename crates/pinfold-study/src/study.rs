@@ -21,6 +21,7 @@ mod error;
 mod export;
 pub mod expr;
 mod file;
+mod form;
 mod nodes;
 mod output_parser;
 mod predict;
@@ -46,9 +47,10 @@ pub use error::StudyError;
 pub use export::{samples, tables};
 pub use file::{
     BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
-    Level, NATIVE, NONE, Plot, PlotKind, Probe, Program, QuickPreset, Rule, Selection, Skip,
-    Source, Stop, Stream, Study, Summary, Table, Workload,
+    Level, NATIVE, NONE, Plot, PlotKind, Preset, Probe, Program, Rule, Selection, Skip, Source,
+    Stop, Stream, Study, Summary, Table, Workload,
 };
+pub use form::{Form, QUICK};
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
 pub use output_parser::{Output, extract};
 pub use predict::{Prediction, predict};

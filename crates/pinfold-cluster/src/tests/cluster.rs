@@ -7,7 +7,7 @@ use pinfold_model::{Family, Figure, Origin, Unit};
 use pinfold_stats::random::Pcg32;
 use pinfold_study::store::{OpenRun, Store, StoreError, TaskRecord, TrialRecord};
 use pinfold_study::study::{
-    Environment, MAX_FAILURES_IN_A_ROW, NewStudy, NodeTable, StudyError, TrialSlot, analyse,
+    Environment, Form, MAX_FAILURES_IN_A_ROW, NewStudy, NodeTable, StudyError, TrialSlot, analyse,
     from_toml, node_table,
 };
 
@@ -49,7 +49,7 @@ pub fn answer(attempt: u32) -> Answer {
     let head = Head {
         key: "key".to_owned(),
         pinfold: OWN.to_owned(),
-        study: study_digest(STUDY, false),
+        study: study_digest(STUDY, &Form::Whole),
         part: Some(0),
         attempt,
         node: "n1".to_owned(),
@@ -85,7 +85,7 @@ impl Simulated {
             key: "key".to_owned(),
             pinfold: OWN.to_owned(),
             toml: toml.to_owned(),
-            quick: false,
+            form: Form::Whole,
             scouted: None,
         };
         let scouted = scout(&job).unwrap().look(&FACTS, &world.machine).unwrap();
@@ -93,7 +93,7 @@ impl Simulated {
         let study = from_toml(toml).unwrap();
         let new = NewStudy {
             study: &study,
-            quick: false,
+            form: &Form::Whole,
             command: "pinfold study run toy.toml --engine slurm",
             origin: &origin(),
             facts: &FACTS,
@@ -142,7 +142,7 @@ impl Simulated {
             origin,
             ..answer(1).head
         };
-        let head = Head { study: study_digest(&self.job.toml, false), ..head };
+        let head = Head { study: study_digest(&self.job.toml, &Form::Whole), ..head };
         result_text(&Answer { head, given: ResultContent::Trials(trials) }).unwrap()
     }
 
@@ -279,7 +279,7 @@ fn merging_is_idempotent_and_only_whole_parts_are_taken() {
     assert!(matches!(accept(&mut simulated, &second), Accepted::Known { part: 4 }));
     assert_eq!(store(&simulated), before);
     // A part without one of its trials, with one of another part, with one twice, unknown.
-    let digest = study_digest(STUDY, false);
+    let digest = study_digest(STUDY, &Form::Whole);
     let whole = simulated.result(6, 1, "n1");
     let Answer { head, given } = read_result(&whole, ("key", &digest, OWN)).unwrap();
     let ResultContent::Trials(trials) = given else { panic!() };

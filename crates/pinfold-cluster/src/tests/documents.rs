@@ -1,5 +1,7 @@
 //! Results that are incomplete, foreign, of another study, run or version, or have invalid values.
 
+use pinfold_study::study::{Form, QUICK};
+
 use super::super::*;
 use super::cluster::answer;
 use super::world::{FACTS, STUDY};
@@ -7,7 +9,7 @@ use super::world::{FACTS, STUDY};
 const OWN: &str = "0.1.0";
 
 fn digest() -> String {
-    study_digest(STUDY, false)
+    study_digest(STUDY, &Form::Whole)
 }
 
 #[track_caller]
@@ -43,7 +45,7 @@ fn results_come_back_as_they_went() {
         key: "key".to_owned(),
         pinfold: OWN.to_owned(),
         toml: STUDY.to_owned(),
-        quick: true,
+        form: Form::of(Some("evening")),
         scouted: Some(scouted),
     };
     assert_eq!(JobDocument::from_json(&job.to_json().unwrap()).unwrap(), job);
@@ -97,7 +99,7 @@ fn torn_and_foreign_results_are_refused() {
         &changed("\"pinfold\":\"0.1.0\"", "\"pinfold\":\"0.2.0\""),
         "node n1 has Pinfold 0.2.0, this is 0.1.0",
     );
-    let other = study_digest(STUDY, true);
+    let other = study_digest(STUDY, &Form::of(Some(QUICK)));
     check(
         &changed(&digest(), &other),
         &format!("it is of another study or another form of it (digest {other})"),

@@ -5,7 +5,7 @@ use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::Command;
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store, StoreError};
-use pinfold_study::study::{self, Environment, Loaded, NewStudy, Outcome, Study};
+use pinfold_study::study::{self, Environment, Form, Loaded, NewStudy, Outcome, Study};
 
 use super::runner::HostRunner;
 use super::{Display, LOCK, Machine, file_failure};
@@ -18,8 +18,8 @@ pub struct NewRun<'a> {
     pub whole: &'a Study,
     /// The form that is run.
     pub study: &'a Study,
-    /// True if that is its `[quick]` form.
-    pub quick: bool,
+    /// The name of that form.
+    pub form: &'a Form,
     /// Path of the file, for messages.
     pub file: &'a str,
     /// Path of the store.
@@ -47,7 +47,7 @@ pub fn run(
     let origin = runner.origin(origin);
     let stored = NewStudy {
         study: new.whole,
-        quick: new.quick,
+        form: new.form,
         command: new.command,
         origin: &origin,
         facts: &machine.facts,

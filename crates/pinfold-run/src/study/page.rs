@@ -1,5 +1,6 @@
 //! Converts the analysis of a study to a page and to data files, and compares two analyses.
 
+mod markdown;
 mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +17,10 @@ use pinfold_study::store::{self, RunRecord, Store, StudyProgress};
 use pinfold_study::study::NodeTable;
 use pinfold_study::study::{
     self as library, Analysis, DisplayedStatistic, FactorEffect, Groups, HostFacts, Loaded, Plot,
-    PlotKind, Selection, Study, Summary, Table,
+    PlotKind, QUICK, Selection, Study, Summary, Table,
 };
 
+pub use self::markdown::write_markdown;
 use crate::{Exit, Failure, time};
 
 /// Maximum number of reasons in an empty plot or table.
@@ -95,9 +97,11 @@ fn baseline(analysis: &Analysis) -> Option<String> {
 }
 
 fn banner(analysis: &Analysis) -> Option<String> {
-    let quick = analysis.loaded.study.quick.as_ref().filter(|_| analysis.loaded.record.quick);
-    match (quick, analysis.run.finished_unix_s) {
-        (Some(quick), _) => Some(format!("Quick form: {}", quick.note)),
+    let name = analysis.loaded.record.form.preset();
+    let preset = name.and_then(|name| Some((name, analysis.loaded.study.presets.get(name)?)));
+    match (preset, analysis.run.finished_unix_s) {
+        (Some((name, preset)), _) if name == QUICK => Some(format!("Quick form: {}", preset.note)),
+        (Some((name, preset)), _) => Some(format!("Preset {name}: {}", preset.note)),
         (None, None) => Some("Not finished: these are the trials so far".to_owned()),
         (None, Some(_)) => None,
     }
@@ -658,8 +662,9 @@ pub fn differences(first: &Analysis, second: &Analysis) -> Vec<String> {
     if first.loaded.record.toml != second.loaded.record.toml {
         lines.push("their study files differ".to_owned());
     }
-    if first.loaded.record.quick != second.loaded.record.quick {
-        lines.push("one of them is the quick form".to_owned());
+    let (first, second) = (&first.loaded.record.form, &second.loaded.record.form);
+    if first != second {
+        lines.push(format!("the form of the first is {first}, of the second {second}"));
     }
     lines
 }

@@ -2,6 +2,7 @@
 
 use pinfold_config::ConfigError;
 
+use super::form::QUICK;
 use crate::schema::SchemaError;
 use crate::store::StoreError;
 
@@ -18,6 +19,14 @@ pub enum StudyError {
         cells: usize,
         /// Why the first cell cannot be run.
         reason: String,
+    },
+    /// The study has no preset of this name.
+    #[error("the study has no preset {name:?}")]
+    NoPreset {
+        /// The name.
+        name: String,
+        /// The names of its presets.
+        known: Vec<String>,
     },
     /// The store has another study.
     #[error("the store {path} holds the study {found:?}, not {wanted:?}")]
@@ -94,7 +103,17 @@ impl StudyError {
         let text = match self {
             StudyError::Rule(error) | StudyError::Stored(error) => return error.hint(),
             StudyError::AllSkipped { .. } => {
-                "`pinfold doctor` shows what is missing; with --quick a study may have other cells"
+                "`pinfold doctor` shows what is missing; with --preset a study may have other cells"
+            }
+            StudyError::NoPreset { name, known } if known.is_empty() => {
+                return Some(format!(
+                    "it has none: write [{}] with what it leaves out (note) and its repetitions, \
+                     levels and values",
+                    if name == QUICK { QUICK.to_owned() } else { format!("preset.{name}") }
+                ));
+            }
+            StudyError::NoPreset { known, .. } => {
+                return Some(format!("it has {}", known.join(", ")));
             }
             StudyError::OtherStudy { .. } => "name another store with --store",
             StudyError::OtherText { .. } => {

@@ -407,9 +407,9 @@ pub struct Claim {
     pub agree: Rule,
 }
 
-/// A documented reduction of the study that still shows the same shape.
+/// A documented shorter form of a study that still shows the same shape.
 #[derive(Clone, Debug, PartialEq)]
-pub struct QuickPreset {
+pub struct Preset {
     /// What it leaves out and the consequences, in a sentence.
     pub note: String,
     /// Number of repetitions.
@@ -485,8 +485,8 @@ pub struct Study {
     pub tables: Vec<Table>,
     /// Claims of the source.
     pub claims: Vec<Claim>,
-    /// The reduction, if there is one.
-    pub quick: Option<QuickPreset>,
+    /// Its shorter forms, by name.
+    pub presets: BTreeMap<String, Preset>,
 }
 
 impl Study {

@@ -1,5 +1,6 @@
 //! Study files: parses TOML into a [`Study`], and reports errors with line and column.
 
+mod preset;
 mod report;
 mod workload;
 
@@ -13,8 +14,8 @@ use pinfold_model::{CpuSet, Isa, Method, STRATEGY_NAMES, Variant};
 
 use super::expr::{Expr, ExprError, Value};
 use super::file::{
-    BUILT_IN, Factor, FactorEffect, HOST_FACTS, Level, NATIVE, NONE, Probe, QuickPreset, Rule,
-    Skip, Stop, Study, Summary,
+    BUILT_IN, Factor, FactorEffect, HOST_FACTS, Level, NATIVE, NONE, Probe, Rule, Skip, Stop,
+    Study, Summary,
 };
 use super::template;
 
@@ -47,12 +48,11 @@ const STUDY: &[&str] = &[
     "table",
     "claim",
     "quick",
+    "preset",
 ];
 const FACTOR: &[&str] = &["name", "levels", "knob"];
 const SKIP: &[&str] = &["when", "reason"];
 const STOP: &[&str] = &["figure", "half-width", "at-least"];
-const QUICK: &[&str] =
-    &["note", "repetitions", "starts", "warm-up", "levels", "values", "time-limit", "workloads"];
 /// Maximum number of cells.
 const MOST_CELLS: usize = 1_000_000;
 const USUAL_LIMIT_NS: u64 = 600_000_000_000;
@@ -106,7 +106,7 @@ fn study(mut keys: Keys) -> Result<Study, Fault> {
         plots: Vec::new(),
         tables: Vec::new(),
         claims: Vec::new(),
-        quick: None,
+        presets: BTreeMap::new(),
         name,
     };
     cells(&mut keys, &mut study)?;
@@ -114,7 +114,7 @@ fn study(mut keys: Keys) -> Result<Study, Fault> {
     study.workloads = workload::workloads(&mut keys, &study, limit_ns)?;
     study.stop = keys.take("stop").map(|table| stop(table, &study)).transpose()?;
     report::report(&mut keys, &mut study)?;
-    study.quick = keys.take("quick").map(|table| quick(table, &study)).transpose()?;
+    study.presets = preset::presets(&mut keys, &study)?;
     let product = study.factors.iter().try_fold(study.workloads.len(), |product, factor| {
         product.checked_mul(factor.levels.len())
     });
@@ -522,76 +522,4 @@ fn stop(table: Toml, study: &Study) -> Result<Stop, Fault> {
     report::check_figure(&figure, at, study)?;
     let at_least = whole(&mut keys, "at-least", 2)?.unwrap_or(5);
     Ok(Stop { figure, half_width: share(&mut keys, "half-width")?.unwrap_or(0.02), at_least })
-}
-
-fn quick(table: Toml, study: &Study) -> Result<QuickPreset, Fault> {
-    let mut keys = Keys::of(table, "quick", QUICK)?;
-    let (note, at) = keys.required("note")?.into_text("note")?;
-    if note.trim().is_empty() {
-        return Err(Fault::new(at, "note: say what the quick form leaves out".to_owned()));
-    }
-    let mut quick = QuickPreset {
-        note,
-        repetitions: whole(&mut keys, "repetitions", 1)?,
-        starts: whole(&mut keys, "starts", 1)?,
-        warm_up: whole(&mut keys, "warm-up", 0)?,
-        levels: BTreeMap::new(),
-        values: BTreeMap::new(),
-        time_limit_ns: time(&mut keys, "time-limit")?,
-        workloads: Vec::new(),
-    };
-    if let Some(table) = keys.take("values") {
-        let at = table.at;
-        quick.values = named_levels(table, "values")?;
-        if let Some(name) = quick.values.keys().find(|name| !study.values.contains_key(*name)) {
-            return Err(Fault::new(at, format!("values: the study has no value {name}")));
-        }
-    }
-    if let Some(table) = keys.take("levels") {
-        let ValueKind::Table(entries) = table.what else {
-            return Err(table.not("levels", "a table of factors and levels"));
-        };
-        for (name, at, value) in entries {
-            let factor = study.factor(&name).ok_or_else(|| no_factor(&name, at, study))?;
-            let levels = levels(&name, &factor.acts, value)?;
-            if let Some(level) = study.baseline.get(&name)
-                && !levels.iter().any(|known| known.value == level.value)
-            {
-                return Err(Fault::new(at, format!("the baseline needs {name} = {level}")));
-            }
-            quick.levels.insert(name, levels);
-        }
-    }
-    for (name, at) in keys.texts("workloads")? {
-        if !study.workloads.iter().any(|workload| workload.name == name) {
-            return Err(Fault::new(at, format!("there is no workload {name:?}")));
-        }
-        quick.workloads.push(name);
-    }
-    Ok(quick)
-}
-
-impl Study {
-    /// The study reduced by its `[quick]` table; `None` if it has none.
-    #[must_use]
-    pub fn quickly(&self) -> Option<Study> {
-        let quick = self.quick.clone()?;
-        let mut study = self.clone();
-        study.repetitions = quick.repetitions.unwrap_or(study.repetitions);
-        study.starts = quick.starts.unwrap_or(study.starts);
-        study.warm_up = quick.warm_up.unwrap_or(study.warm_up);
-        study.values.extend(quick.values);
-        for factor in &mut study.factors {
-            if let Some(levels) = quick.levels.get(&factor.name) {
-                factor.levels.clone_from(levels);
-            }
-        }
-        let names = quick.workloads;
-        study.workloads.retain(|one| names.is_empty() || names.contains(&one.name));
-        for workload in &mut study.workloads {
-            let limit_ns = quick.time_limit_ns.unwrap_or(workload.time_limit_ns);
-            workload.time_limit_ns = workload.time_limit_ns.min(limit_ns);
-        }
-        Some(study)
-    }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::cells::Cells;
 use super::error::StudyError;
 use super::file::{HostFacts, Study};
+use super::form::Form;
 use super::read::from_toml;
 use super::runner::Runner;
 use crate::schema::SchemaError;
@@ -24,8 +25,9 @@ pub struct StudyRecord {
     format: String,
     /// The study file's text.
     pub toml: String,
-    /// True if its `[quick]` form was run.
-    pub quick: bool,
+    /// The form that was run.
+    #[serde(rename = "quick")]
+    pub form: Form,
     /// The command line that started it.
     pub command: String,
     facts: FactsV1,
@@ -88,8 +90,8 @@ pub struct Loaded {
 pub struct NewStudy<'a> {
     /// The study, as in its file.
     pub study: &'a Study,
-    /// True if its `[quick]` form is run.
-    pub quick: bool,
+    /// The form that is run.
+    pub form: &'a Form,
     /// The command line.
     pub command: &'a str,
     /// Host and software.
@@ -167,13 +169,12 @@ pub fn create_with(
     cluster: Option<&str>,
 ) -> Result<OpenRun, StudyError> {
     vacant(store, &new.study.name)?;
-    let quick = new.quick.then(|| new.study.quickly()).flatten();
-    let study = quick.as_ref().unwrap_or(new.study);
-    let cells = cells(study, new.facts, runner)?;
+    let study = new.study.in_form(new.form)?;
+    let cells = cells(&study, new.facts, runner)?;
     let record = StudyRecord {
         format: FORMAT.to_owned(),
         toml: new.study.text.clone(),
-        quick: new.quick,
+        form: new.form.clone(),
         command: new.command.to_owned(),
         facts: FactsV1::of(new.facts),
     };
@@ -189,7 +190,7 @@ pub fn create_with(
     if let Some(options_json) = cluster {
         store.save_cluster(run, options_json)?;
     }
-    let rows: Vec<StudyCell> = cells.all.iter().map(|cell| row_of(study, cell)).collect();
+    let rows: Vec<StudyCell> = cells.all.iter().map(|cell| row_of(&study, cell)).collect();
     store.save_study_cells(run, &rows)?;
     Ok(run)
 }
@@ -230,7 +231,7 @@ impl Loaded {
         let early = row.confirm_json.as_deref().map(serde_json::from_str).transpose();
         let early = early.map_err(|error| document(error.into()))?;
         let whole = from_toml(&record.toml).map_err(StudyError::Stored)?;
-        let study = if record.quick { whole.quickly().unwrap_or(whole) } else { whole };
+        let study = whole.in_form(&record.form)?;
         let facts = record.facts.clone().into_facts();
         let mut cells = Cells::of(&study, &facts)?;
         let stored = store.study_cells(run)?;

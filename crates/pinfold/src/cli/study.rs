@@ -1,6 +1,7 @@
 //! Arguments of `pinfold study`.
 
 use clap::{Args, Subcommand, ValueEnum};
+use pinfold_study::study::{Form, QUICK};
 
 /// `pinfold study`.
 #[derive(Debug, Args)]
@@ -127,9 +128,27 @@ pub struct ReportArgs {
     #[arg(long, value_name = "N")]
     pub run: Option<i64>,
     /// File of the page [default: NAME.html, with the name of the study]; the tables are written to
-    /// a directory next to it
+    /// a directory next to it. A name that ends in .md gets Markdown, with charts as SVG files
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
+}
+
+/// The form of a study.
+#[derive(Clone, Debug, Default, Args)]
+pub struct FormArgs {
+    /// Take the reduced form that the table `quick` of the file defines
+    #[arg(long, conflicts_with = "preset")]
+    quick: bool,
+    /// Take the form that the table `preset.NAME` of the file defines, such as evening
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+}
+
+impl FormArgs {
+    /// The form.
+    pub fn form(&self) -> Form {
+        Form::of(self.preset.as_deref().or(self.quick.then_some(QUICK)))
+    }
 }
 
 /// `pinfold study check`.
@@ -138,9 +157,9 @@ pub struct CheckArgs {
     /// Study file, see docs/studies/study-file.md
     #[arg(value_name = "FILE")]
     pub file: String,
-    /// Run the reduced form that the table `quick` of the file defines
-    #[arg(long)]
-    pub quick: bool,
+    /// The form of the study.
+    #[command(flatten)]
+    pub form: FormArgs,
     /// List every cell
     #[arg(long)]
     pub cells: bool,
@@ -155,9 +174,9 @@ pub struct RunArgs {
     /// The study file
     #[arg(value_name = "FILE")]
     pub file: String,
-    /// Run the reduced form that the table `quick` of the file defines
-    #[arg(long)]
-    pub quick: bool,
+    /// The form of the study.
+    #[command(flatten)]
+    pub form: FormArgs,
     /// File of the results [default: NAME.sqlite, with the name of the study]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,

@@ -53,7 +53,7 @@ pub fn gate(arguments: &GateArgs) -> Result<(), Failure> {
 
 fn check(arguments: &CheckArgs, state: Option<&str>) -> Result<(), Failure> {
     let file = arguments.file.as_str();
-    let study = runner::chosen(&runner::read(file)?, arguments.quick, file)?;
+    let study = runner::chosen(&runner::read(file)?, &arguments.form.form(), file)?;
     let machine = Machine::of(&study, file)?;
     let pinload = Pinload::install()?;
     let (state, program) = (host::state(state)?, HelperProgram::own()?);
@@ -77,15 +77,16 @@ fn with_bar<T>(work: impl FnOnce(Display<'_>) -> Result<T, Failure>) -> Result<T
 fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let file = arguments.file.as_str();
     let whole = runner::read(file)?;
-    let study = runner::chosen(&whole, arguments.quick, file)?;
-    let (quick, command) = (arguments.quick, common::command_line());
+    let form = arguments.form.form();
+    let study = runner::chosen(&whole, &form, file)?;
+    let command = common::command_line();
     let path = |name: &str| arguments.store.clone().unwrap_or_else(|| format!("{name}.sqlite"));
     if let Some(scheduler) = scheduler(arguments.engine) {
         let new = cluster::NewRun {
             study: &whole,
             scheduler,
             file,
-            quick,
+            form,
             store: &path(&whole.name),
             command: &command,
             shared: arguments.shared.clone(),
@@ -101,7 +102,7 @@ fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         return Err(wants_engine(option));
     }
     let (whole, study, store) = (&whole, &study, &path(&study.name));
-    let new = runner::NewRun { whole, study, quick, file, store, command: &command };
+    let new = runner::NewRun { whole, study, form: &form, file, store, command: &command };
     let (state, program) = (host::state(state)?, HelperProgram::own()?);
     let session = Session { state: &state, program: &program };
     let (store, run) = with_bar(|display| runner::run(&new, session, display))?;
@@ -246,7 +247,13 @@ fn report(arguments: &ReportArgs) -> Result<(), Failure> {
     let name = &analysis.loaded.study.name;
     let path = arguments.out.clone().unwrap_or_else(|| format!("{name}.html"));
     let nodes = library::node_table(&store, &analysis)?;
-    page::write(&page::page(&analysis, &nodes)?, &path)?;
+    let page = page::page(&analysis, &nodes)?;
+    if path.ends_with(".md") {
+        let charts = page::write_markdown(&page, &arguments.store, &path)?;
+        data(&format!("{path}\n{charts}"));
+        return Ok(());
+    }
+    page::write(&page, &path)?;
     let folder = format!("{}-tables", path.trim_end_matches(".html"));
     page::export(&store, &analysis, &folder)?;
     data(&format!("{path}\n{folder}"));

@@ -59,8 +59,9 @@ pub fn check(
     if let Some(verdicts) = verdicts(study, cells) {
         row("verdicts", verdicts);
     }
-    if let (true, Some(quick)) = (arguments.quick, &study.quick) {
-        row("quick", quick.note.clone());
+    let form = arguments.form.form();
+    if let Some((name, preset)) = form.preset().and_then(|name| study.presets.get_key_value(name)) {
+        row(name, preset.note.clone());
     }
     data(&text);
     say_missing(study, cells, absent);
@@ -205,7 +206,8 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
         data(
             &json!({
                 "format": "pinfold-study-status/1", "run": run.0, "name": loaded.study.name,
-                "quick": loaded.record.quick, "begun_unix_s": row.created_unix_s,
+                "quick": loaded.record.form.preset() == Some(study::QUICK),
+                "preset": loaded.record.form.preset(), "begun_unix_s": row.created_unix_s,
                 "finished_unix_s": row.finished_unix_s, "done": done, "total": total,
                 "failed": progress.failed, "skipped_cells": prediction.skipped, "left_s": left_s,
                 "overhead_ms_per_trial": overhead_ms(progress), "failures": failures,
@@ -215,7 +217,7 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
         );
         return Ok(());
     }
-    let form = if loaded.record.quick { " (quick)" } else { "" };
+    let form = loaded.record.form.preset().map_or(String::new(), |name| format!(" ({name})"));
     show(&format!(
         "{}{form}, run {run}, begun {}: {done} of {total} trials done, {} failed, {} skipped; {state}\n\
          overhead per trial: {}",

@@ -180,6 +180,8 @@ fn figures_distinguished_and_shown_side_by_side() {
         "x = \"speed\"\nx-unit = \"furlongs\"",
         "line 44, column 10: there is no unit \"furlongs\"",
     );
+    check("[quick]", "[preset.quick]", "line 54, column 9: preset.quick: write it as [quick]");
+    check("[quick]", "[preset.late]\nnight = 1", "line 55, column 1: preset has no key \"night\"");
     let table = "[[table]]\nname = \"t\"\nfigures = [\"rate\"]\ncolumns = \"speed\"\n[[plot]]";
     check("[[plot]]", table, "line 39, column 1: figures: the figures are the columns");
     let table = "[[table]]\nname = \"t\"\nfigures = [\"rat\"]\n[[plot]]";

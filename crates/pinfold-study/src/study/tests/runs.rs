@@ -51,7 +51,7 @@ fn the_quick_form_shortens_time_limits_and_lengthens_none() {
     let limits = |text: &str| {
         let study = from_toml(&STUDY.replace("[quick]\n", &format!("[quick]\n{text}\n"))).unwrap();
         let of = |study: &Study| study.workloads.iter().map(|one| one.time_limit_ns).collect();
-        (of(&study), of(&study.quickly().unwrap()))
+        (of(&study), of(&study.in_form(&Form::of(Some(QUICK))).unwrap()))
     };
     let (whole, quick): (Vec<u64>, Vec<u64>) = limits("");
     assert_eq!(whole, quick);

@@ -1,0 +1,220 @@
+//! A study's results as Markdown, with its charts as SVG files: for a repository or a paper.
+
+use super::model::{Agreement, ClaimRow, PageTable, Picture, StudyPage};
+use super::{MOST_OPEN_ROWS, STYLE, drawn};
+use crate::svg::escape;
+
+/// Width of the drawing of a panel (user units of SVG).
+const PANEL: f64 = 440.0;
+/// Height of a line of text.
+const LINE: f64 = 18.0;
+/// Space around panels.
+const GAP: f64 = 14.0;
+/// Width of a character of the legend, at most.
+const LETTER: f64 = 6.2;
+
+/// A study's results as text, and the files that the text shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StudyMarkdown {
+    /// The text.
+    pub text: String,
+    /// Names and contents of the charts.
+    pub charts: Vec<(String, String)>,
+}
+
+/// Renders the results: the answer, the claims of the source, charts, tables of up to 24 rows, and
+/// what was not measured. Charts are files in `folder`, a path relative to the text; `facts` are
+/// added to the description of the run.
+#[must_use]
+pub fn study_markdown(page: &StudyPage, folder: &str, facts: &[(String, String)]) -> StudyMarkdown {
+    let mut text = format!("# {}\n\n", line(&page.title));
+    for one in page.banner.iter().chain([&page.question]).filter(|text| !text.is_empty()) {
+        text.push_str(&format!("{}\n\n", line(one)));
+    }
+    text.push_str(&format!("**{}**\n\n", line(&super::answer::sentence(page))));
+    text.push_str(&run(page, facts));
+    text.push_str(&claims(&page.claims));
+    let (full, empty): (Vec<&Picture>, Vec<&Picture>) =
+        page.pictures.iter().partition(|picture| !picture.panels.is_empty());
+    if !full.is_empty() {
+        text.push_str("## Charts\n\n");
+    }
+    let mut charts = Vec::new();
+    for picture in full {
+        let (file, drawing) = (format!("{}.svg", picture.name), chart(picture));
+        let title = line(&picture.title);
+        text.push_str(&format!("**{title}.** {}\n\n", line(&drawn(picture).note)));
+        text.push_str(&format!("![{title}]({folder}/{file})\n\n"));
+        charts.push((file, drawing));
+    }
+    text.push_str(&tables(&page.tables));
+    let empty = empty.into_iter().map(|one| vec![one.title.clone(), one.missing.clone()]);
+    let none = page.tables.iter().filter(|table| table.rows.is_empty());
+    let none = none.map(|table| vec![table.title.clone(), table.note.clone()]);
+    text.push_str(&section("Empty here", &["chart or table", "reason"], empty.chain(none)));
+    let pairs = |pairs: &[(String, String)]| {
+        pairs.iter().map(|(one, other)| vec![one.clone(), other.clone()]).collect::<Vec<_>>()
+    };
+    text.push_str(&section("Skipped cells", &["reason", "cells"], pairs(&page.skipped)));
+    text.push_str(&section("Failed", &["cell", "message"], pairs(&page.failed)));
+    let findings = page.findings.iter().map(|finding| vec![finding.clone()]);
+    text.push_str(&section("Findings", &["finding"], findings));
+    StudyMarkdown { text: format!("{}\n", text.trim_end()), charts }
+}
+
+/// Command, machine and method.
+fn run(page: &StudyPage, facts: &[(String, String)]) -> String {
+    let mut rows = vec![
+        vec!["command".to_owned(), format!("`{}`", page.repeat)],
+        vec!["date".to_owned(), page.date.clone()],
+        vec!["Pinfold".to_owned(), page.version.clone()],
+    ];
+    let others = facts.iter().chain(&page.how);
+    rows.extend(others.map(|(label, value)| vec![label.clone(), value.clone()]));
+    section("The run", &["", ""], rows)
+}
+
+fn claims(claims: &[ClaimRow]) -> String {
+    let row = |claim: &ClaimRow| {
+        let agree = match &claim.agree {
+            Agreement::Yes => "yes".to_owned(),
+            Agreement::No => "no".to_owned(),
+            Agreement::CannotTell(why) => format!("cannot tell: {why}"),
+        };
+        vec![claim.source.clone(), claim.place.clone(), claim.see.clone(), agree]
+    };
+    let header = ["the source says", "where", "we see", "agree?"];
+    section("The source's statements", &header, claims.iter().map(row))
+}
+
+fn tables(tables: &[PageTable]) -> String {
+    let mut text = String::new();
+    for table in tables.iter().filter(|table| !table.rows.is_empty()) {
+        let header: Vec<&str> = table.header.iter().map(String::as_str).collect();
+        let shown = table.rows.iter().take(MOST_OPEN_ROWS).cloned();
+        text.push_str(&rows(&format!("### {}", line(&table.title)), &header, shown));
+        let left = table.rows.len().saturating_sub(MOST_OPEN_ROWS);
+        if left > 0 {
+            text.push_str(&format!("{left} more rows are in the store.\n\n"));
+        }
+        if !table.note.is_empty() {
+            text.push_str(&format!("{}\n\n", line(&table.note)));
+        }
+    }
+    if text.is_empty() { text } else { format!("## Tables\n\n{text}") }
+}
+
+/// A section with one table; nothing without rows.
+fn section(title: &str, header: &[&str], rows_of: impl IntoIterator<Item = Vec<String>>) -> String {
+    rows(&format!("## {title}"), header, rows_of)
+}
+
+fn rows(heading: &str, header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let row = |cells: Vec<String>| {
+        let cells: Vec<String> = cells.iter().map(|cell| line(cell).replace('|', "\\|")).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let body: String = rows.into_iter().map(row).collect();
+    if body.is_empty() {
+        return body;
+    }
+    let header = row(header.iter().map(|cell| (*cell).to_owned()).collect());
+    let rule = "|---".repeat(header.replace("\\|", "").matches('|').count() - 1);
+    format!("{heading}\n\n{header}{rule}|\n{body}\n")
+}
+
+/// A text as one line of Markdown, without markup of its own except code.
+fn line(text: &str) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.replace('<', "&lt;").replace('*', "\\*")
+}
+
+/// A chart as one file: legend, then panels, two in a row.
+fn chart(picture: &Picture) -> String {
+    let drawn = drawn(picture);
+    let across = drawn.panels.len().clamp(1, 2);
+    let width = across as f64 * (PANEL + GAP) + GAP;
+    let mut body = String::new();
+    let mut text = |at: (f64, f64), text: &str| {
+        body.push_str(&format!("<text x=\"{}\" y=\"{}\">{}</text>\n", at.0, at.1, escape(text)));
+    };
+    let mut y = GAP + LINE;
+    let mut x = GAP;
+    let mut keys = String::new();
+    for (key, name) in &drawn.legend {
+        let wide = 40.0 + name.chars().count() as f64 * LETTER + 20.0;
+        if x > GAP && x + wide > width {
+            (x, y) = (GAP, y + LINE);
+        }
+        keys.push_str(&placed(key, (x, y - 11.0), (34.0, 14.0)));
+        text((x + 40.0, y), name);
+        x += wide;
+    }
+    if !drawn.legend.is_empty() {
+        y += LINE;
+    }
+    let mut panels = String::new();
+    for row in drawn.panels.chunks(across) {
+        let mut tallest: f64 = 0.0;
+        for (index, (title, svg)) in row.iter().enumerate() {
+            let x = GAP + index as f64 * (PANEL + GAP);
+            text((x, y), title);
+            let height = height(svg);
+            panels.push_str(&placed(svg, (x, y + 4.0), (PANEL, height)));
+            tallest = tallest.max(height);
+        }
+        y += tallest + LINE + GAP;
+    }
+    for (index, name) in drawn.numbered.iter().enumerate() {
+        text((GAP, y), &format!("{} {name}", index + 1));
+        y += LINE;
+    }
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {y}\" role=\"img\">\n\
+         <title>{}</title>\n<style>{}rect.paper {{ fill: var(--surface); }}</style>\n\
+         <rect class=\"paper\" width=\"{width}\" height=\"{y}\"/>\n{body}{keys}{panels}</svg>\n",
+        escape(&picture.title),
+        style(),
+    )
+}
+
+/// A drawing at a place of another one.
+fn placed(svg: &str, (x, y): (f64, f64), (width, height): (f64, f64)) -> String {
+    let at = format!("<svg x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"");
+    format!("{}\n", svg.replacen("<svg", &at, 1))
+}
+
+/// The height of a drawing, from its view box.
+fn height(svg: &str) -> f64 {
+    let (_, rest) = svg.split_once("viewBox=\"").unwrap_or_default();
+    let (view, _) = rest.split_once('"').unwrap_or_default();
+    view.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(PANEL / 2.0)
+}
+
+/// The variables and the rules for charts of the page's style sheet.
+fn style() -> String {
+    let part = |from: &str, to: &str| {
+        let rest = STYLE.split_once(from).map_or("", |(_, rest)| rest);
+        rest.split_once(to).map_or(rest, |(part, _)| part).to_owned()
+    };
+    part("*/", "* {") + &part("/* Charts */", "/* Verdicts */")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_style_has_the_variables_and_the_charts_only() {
+        let style = style();
+        assert!(style.contains("prefers-color-scheme: dark") && style.contains("--s6"));
+        assert!(style.contains("svg .grid") && !style.contains(".sheet"));
+        assert!(style.len() < 8_000, "{}", style.len());
+    }
+
+    #[test]
+    fn text_cannot_leave_its_cell() {
+        let table = section("T", &["a|b", "c"], [vec!["x | y\nz".to_owned(), "<b>".to_owned()]]);
+        assert_eq!(table, "## T\n\n| a\\|b | c |\n|---|---|\n| x \\| y z | &lt;b> |\n\n");
+    }
+}

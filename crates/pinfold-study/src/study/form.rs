@@ -1,0 +1,120 @@
+//! The forms of a study: as its file has it, or shortened by one of its presets.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::StudyError;
+use super::file::Study;
+
+/// Name of the preset that `--quick` selects.
+pub const QUICK: &str = "quick";
+
+/// The form of a study that is run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "FormV1", into = "FormV1")]
+pub enum Form {
+    /// As its file has it.
+    #[default]
+    Whole,
+    /// Shortened by the preset of this name.
+    Preset(String),
+}
+
+/// The form in documents, which is only true or false in those of versions without other presets.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum FormV1 {
+    IsQuick(bool),
+    Preset(String),
+}
+
+impl Form {
+    /// The form with this preset, or the whole study.
+    #[must_use]
+    pub fn of(preset: Option<&str>) -> Self {
+        preset.map_or(Self::Whole, |name| Self::Preset(name.to_owned()))
+    }
+
+    /// The name of its preset.
+    #[must_use]
+    pub fn preset(&self) -> Option<&str> {
+        match self {
+            Self::Whole => None,
+            Self::Preset(name) => Some(name),
+        }
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.preset().unwrap_or("whole"))
+    }
+}
+
+impl From<FormV1> for Form {
+    fn from(stored: FormV1) -> Self {
+        match stored {
+            FormV1::IsQuick(false) => Self::Whole,
+            FormV1::IsQuick(true) => Self::Preset(QUICK.to_owned()),
+            FormV1::Preset(name) => Self::Preset(name),
+        }
+    }
+}
+
+impl From<Form> for FormV1 {
+    fn from(form: Form) -> Self {
+        match form {
+            Form::Whole => Self::IsQuick(false),
+            Form::Preset(name) if name == QUICK => Self::IsQuick(true),
+            Form::Preset(name) => Self::Preset(name),
+        }
+    }
+}
+
+impl Study {
+    /// The study in this form.
+    ///
+    /// # Errors
+    /// [`StudyError::NoPreset`].
+    pub fn in_form(&self, form: &Form) -> Result<Study, StudyError> {
+        let mut study = self.clone();
+        let Some(name) = form.preset() else { return Ok(study) };
+        let preset = self.presets.get(name).ok_or_else(|| StudyError::NoPreset {
+            name: name.to_owned(),
+            known: self.presets.keys().cloned().collect(),
+        })?;
+        study.repetitions = preset.repetitions.unwrap_or(study.repetitions);
+        study.starts = preset.starts.unwrap_or(study.starts);
+        study.warm_up = preset.warm_up.unwrap_or(study.warm_up);
+        study.values.extend(preset.values.clone());
+        for factor in &mut study.factors {
+            if let Some(levels) = preset.levels.get(&factor.name) {
+                factor.levels.clone_from(levels);
+            }
+        }
+        let names = &preset.workloads;
+        study.workloads.retain(|one| names.is_empty() || names.contains(&one.name));
+        for workload in &mut study.workloads {
+            let limit_ns = preset.time_limit_ns.unwrap_or(workload.time_limit_ns);
+            workload.time_limit_ns = workload.time_limit_ns.min(limit_ns);
+        }
+        Ok(study)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_of_versions_without_presets_are_read() {
+        for (form, json) in
+            [(None, "false"), (Some(QUICK), "true"), (Some("evening"), "\"evening\"")]
+        {
+            let form = Form::of(form);
+            assert_eq!(serde_json::to_string(&form).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Form>(json).unwrap(), form);
+        }
+    }
+}
