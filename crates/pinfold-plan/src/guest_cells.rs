@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 
 use pinfold_model::text::pus_text;
 use pinfold_model::{
-    CellRequest, CpuSet, GuestTopology, IsolationScope, MemoryPlan, MemoryRequest, NodeId, PinWish,
-    Plan, PuId, Request, Role, SmtRequest, ThreadPlan, Topology, VcpuCount, VmRequest, VnodePlan,
-    VnodeRequest, Work,
+    CellRequest, CpuSet, Finding, Free, GuestTopology, IsolationScope, MemoryPlan, MemoryRequest,
+    NodeId, PinWish, Plan, Policy, PuId, Request, Role, SmtRequest, ThreadPlan, Topology,
+    VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
 use crate::PlanError;
@@ -22,6 +22,7 @@ use crate::guest::{self, GuestSmt};
 use crate::pin_analysis;
 use crate::plan_builder::{NOT_ISOLATED, ground, not_isolated};
 use crate::request_check::node_of;
+use crate::validate::starved_host;
 
 /// The cells of a file as a request. Cells without vCPUs are omitted, and so are nodes that the
 /// host lacks or that have no CPU. A cell without memory nodes of its own gets those of the whole
@@ -166,7 +167,9 @@ impl<'a> Parts<'a> {
             };
             let avoid = self.request.avoid.union(&taken);
             let isolation = scope_of_part(self.request);
-            let part = Request { vnodes: vec![vnode], avoid, isolation, ..self.request.clone() };
+            let free = free_of_part(self.topology, self.request);
+            let part =
+                Request { vnodes: vec![vnode], avoid, isolation, free, ..self.request.clone() };
             let plan = make(&part)?;
             taken.add(&cores_of(self.topology, &plan));
             plans.push(plan);
@@ -370,6 +373,9 @@ pub(crate) fn joined(
         merged.housekeeping_reason =
             format!("the host keeps {}, which {which}", merged.housekeeping);
     }
+    if request.vnodes.iter().all(|vnode| vnode.pins.is_empty()) {
+        leave_one_to_the_host(&mut merged);
+    }
     let carried = merged.vnodes.iter().flat_map(VnodePlan::vcpus);
     let carried = carried.map(|thread| &thread.pus).collect::<CpuSet>();
     for irq in &mut merged.irqs {
@@ -389,6 +395,45 @@ fn share((topology, request): (&Topology, &Request), merged: &mut Plan) {
         merged.housekeeping.add(&exclusive.difference(&topology.isolated));
         merged.housekeeping_reason = NOT_ISOLATED.to_owned();
     }
+}
+
+/// The CPUs that each part keeps free: a percentage is of the whole host, not of what is left of it.
+pub(crate) fn free_of_part(topology: &Topology, request: &Request) -> Option<Free> {
+    let allowed = topology.allowed.intersection(&topology.online()).difference(&request.avoid);
+    match request.free {
+        Some(Free::Percent(percent)) => {
+            let count = (allowed.len() * percent as usize).div_ceil(100);
+            Some(Free::Pus(u32::try_from(count).unwrap_or(u32::MAX)))
+        }
+        _ => request.free.clone(),
+    }
+}
+
+/// Takes the first of the host's CPUs from the real-time helpers, if these may run on all of them:
+/// a single part does not know that the others leave none.
+fn leave_one_to_the_host(merged: &mut Plan) {
+    if starved_host(merged).is_none() {
+        return;
+    }
+    let Some(first) = merged.housekeeping.first() else { return };
+    let helpers = merged.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads);
+    let real_time = |thread: &&mut ThreadPlan| {
+        thread.pus.contains(first) && thread.policy.is_some_and(Policy::is_real_time)
+    };
+    for thread in helpers.filter(real_time) {
+        thread.pus.remove(first);
+        if thread.pus.is_empty() {
+            thread.pus = CpuSet::single(first);
+            thread.policy = None;
+        }
+    }
+    merged.findings.push(Finding::note(
+        "emulator",
+        format!(
+            "real-time threads do not run on CPU {first}, which stays the host's alone: they must \
+             not be able to lock it out"
+        ),
+    ));
 }
 
 /// The isolation scope of a part: with scope `none`, the finding about isolation is made for all

@@ -182,7 +182,7 @@ fn guest_fault(vnode: &VnodePlan) -> Option<String> {
 }
 
 /// The fault, if a spinning real-time thread on the last housekeeping CPU can stop the host.
-fn starved_host(plan: &Plan) -> Option<String> {
+pub(crate) fn starved_host(plan: &Plan) -> Option<String> {
     let real_time = |thread: &&ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
     let mut burdened = CpuSet::new();
     let threads = plan.vnodes.iter().flat_map(|vnode| &vnode.threads);

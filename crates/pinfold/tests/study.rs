@@ -139,6 +139,17 @@ fn from_file_to_page() {
             .expect("it is there")
             .starts_with(b"PAR1")
     );
+    let path = workspace.path("tiny.md");
+    let (code, _, said) = workspace.run(&["report", &store, "--out", &path]);
+    assert_eq!(code, Some(0), "{said}");
+    let text = files::read_text(&path).expect("the results");
+    for part in ["| the source says |", "| It takes 12", "needs 100000 cores", "SHA-256 `"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (_, rest) = text.split_once("](").expect("a chart");
+    let chart = workspace.path(rest.split_once(')').expect("its end").0);
+    let drawing = files::read_text(&chart).expect("the chart");
+    assert!(drawing.starts_with("<svg xmlns") && drawing.contains("class=\"grid\""), "{drawing}");
     let (code, reported, said) = workspace.run(&["diff", &store, &store, "--json"]);
     assert_eq!(code, Some(0), "{said}");
     let same: serde_json::Value = serde_json::from_str(&reported).expect("JSON");

@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 
 use pinfold_model::text::pus_text;
 use pinfold_model::{
-    CellRequest, CpuSet, Finding, Free, NodeId, NumaNode, Plan, PuId, Request, Role, Topology,
-    VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
+    CellRequest, CpuSet, Finding, NodeId, NumaNode, Plan, PuId, Request, Role, Topology, VcpuCount,
+    VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
 use super::Strategy;
 use crate::PlanError;
 use crate::capacity::is_empty_node;
-use crate::guest_cells::{Parts, cores_of, joined, scope_of_part};
+use crate::guest_cells::{Parts, cores_of, free_of_part, joined, scope_of_part};
 use crate::guest_numa::{cells, node_list};
 use crate::locality::{check_huge_pages, check_memory};
 use crate::pin_analysis::{are_helpers_on_others, is_warning};
@@ -139,18 +139,6 @@ fn largest_first(
 fn is_on_several(topology: &Topology, vnode: &VnodePlan) -> bool {
     let pus = vnode.vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
     topology.nodes.iter().filter(|node| !node.pus.is_disjoint(&pus)).nth(1).is_some()
-}
-
-/// The CPUs that each part keeps free: a percentage is of the whole host, not of what is left of it.
-fn free_of_part(topology: &Topology, request: &Request) -> Option<Free> {
-    let allowed = topology.allowed.intersection(&topology.online()).difference(&request.avoid);
-    match request.free {
-        Some(Free::Percent(percent)) => {
-            let count = (allowed.len() * percent as usize).div_ceil(100);
-            Some(Free::Pus(u32::try_from(count).unwrap_or(u32::MAX)))
-        }
-        _ => request.free.clone(),
-    }
 }
 
 /// The vnodes of each step planned on the cores and the memory that those of the steps before it

@@ -1,13 +1,13 @@
 //! Machines restricted to nodes, and guests whose NUMA cells are fixed before the plan.
 
 use pinfold_model::{
-    CellRequest, CpuSet, MemoryRequest, NodeId, Request, Role, Topology, VcpuCount, VmRequest,
-    VnodeRequest, Work,
+    CellRequest, CpuSet, EmulatorRequest, Free, MemoryRequest, NodeId, Request, Role, Topology,
+    VcpuCount, VmRequest, VnodeRequest, Work,
 };
 use pinfold_samples::machine::Machine;
 use pinfold_samples::{exactly, set, shape};
 
-use crate::{PlanError, plan, strategies};
+use crate::{PlanError, plan, strategies, validate};
 
 /// Two packages of one node, eight cores of two threads each: the siblings are 16 apart.
 fn server() -> Topology {
@@ -192,4 +192,29 @@ fn pins_by_hand_name_the_vcpus_of_the_whole_machine() {
     request.vnodes[0].pins = pinfold_config::requests::pins("vcpu9=3").unwrap();
     let error = plan("low-latency", &topology, &request).unwrap_err();
     assert!(error.to_string().contains("no thread is called \"vcpu(9)\""), "{error}");
+}
+
+/// Each part alone keeps a CPU for the host, and the share that stays free; so must the whole.
+#[test]
+fn a_machine_in_parts_leaves_the_host_its_cpus() {
+    let mut divided = 0;
+    for shape in [[2, 1, 1, 2, 2], [2, 1, 1, 3, 1], [2, 1, 1, 4, 2], [1, 3, 1, 2, 2]] {
+        let topology = pinfold_samples::numbered(shape, 1).build();
+        let all = topology.online().len();
+        for (vcpus, percent) in (2..all as u32).flat_map(|vcpus| [(vcpus, 0), (vcpus, 25)]) {
+            let memory = MemoryRequest { bytes: 1 << 30, page_bytes: None };
+            let mut request = exactly(vcpus);
+            request.emulator = EmulatorRequest::RealTime;
+            request.free = (percent > 0).then_some(Free::Percent(percent));
+            request.vnodes[0].memory = Some(memory);
+            let Ok(layout) = plan("balanced", &topology, &request) else { continue };
+            let faults = validate::faults(&layout);
+            assert!(faults.is_empty(), "{shape:?} {vcpus} {percent}: {faults:?}");
+            let free = all - layout.vnodes[0].vcpus().count();
+            assert!(free * 100 >= all * percent as usize, "{shape:?} {vcpus} {percent}");
+            let emulator = layout.vnodes[0].thread(&Role::Emulator).unwrap();
+            divided += usize::from(emulator.pus.len() > 1);
+        }
+    }
+    assert!(divided > 5, "{divided}");
 }

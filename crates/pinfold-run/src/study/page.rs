@@ -99,12 +99,14 @@ fn baseline(analysis: &Analysis) -> Option<String> {
 fn banner(analysis: &Analysis) -> Option<String> {
     let name = analysis.loaded.record.form.preset();
     let preset = name.and_then(|name| Some((name, analysis.loaded.study.presets.get(name)?)));
-    match (preset, analysis.run.finished_unix_s) {
-        (Some((name, preset)), _) if name == QUICK => Some(format!("Quick form: {}", preset.note)),
-        (Some((name, preset)), _) => Some(format!("Preset {name}: {}", preset.note)),
-        (None, None) => Some("Not finished: these are the trials so far".to_owned()),
-        (None, Some(_)) => None,
-    }
+    let form = preset.map(|(name, preset)| match name {
+        QUICK => format!("Quick form: {}", preset.note),
+        _ => format!("Preset {name}: {}", preset.note),
+    });
+    let unfinished = (analysis.run.finished_unix_s.is_none())
+        .then(|| "Not finished: these are the trials so far".to_owned());
+    let texts: Vec<String> = unfinished.into_iter().chain(form).collect();
+    (!texts.is_empty()).then(|| texts.join(". "))
 }
 
 fn claims(analysis: &Analysis) -> Vec<ClaimRow> {
