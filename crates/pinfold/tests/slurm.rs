@@ -41,7 +41,7 @@ regex = 'time: (\S+)'
 name = "times"
 figure = "time"
 x = "kind"
-[quick]
+[preset.slow]
 note = "slower"
 values = { nap = "0.8" }
 "#;
@@ -302,7 +302,7 @@ type TestMachine = fn(&Cluster, &str);
 fn studies_run_on_a_real_cluster() {
     let Some(mut cluster) = Cluster::start() else { return };
     let file = cluster.write("tiny.toml", STUDY);
-    let scenes: [(&str, TestMachine); 8] = [
+    let scenes: [(&str, TestMachine); 9] = [
         ("through a shared folder", through_a_shared_folder),
         ("tasks that fail once and always", tasks_that_fail_once_and_always),
         ("through srun", through_srun),
@@ -311,6 +311,7 @@ fn studies_run_on_a_real_cluster() {
         ("what is wrong", what_is_wrong_is_told),
         ("interrupted and detached", interrupted_and_detached),
         ("a locked store", a_store_that_is_locked),
+        ("the same preset here", the_same_tables_as_here),
     ];
     for (name, scene) in scenes {
         let began = SystemClock.now_ns();
@@ -464,7 +465,7 @@ fn what_is_wrong_is_told(cluster: &Cluster, file: &str) {
 fn interrupted_and_detached(cluster: &Cluster, file: &str) {
     let (store, shared) = (cluster.path("detached.sqlite"), cluster.path("shared"));
     let program = cluster.program("pinfold-1", "");
-    let words = ["run", file, "--quick", "--engine", "slurm", "--store", &store];
+    let words = ["run", file, "--preset", "slow", "--engine", "slurm", "--store", &store];
     let more = ["--shared", &shared, "--program", &program, "--detach"];
     let (code, _, said) = cluster.run(&[&words[..], &more].concat());
     assert_eq!(code, Some(0), "{said}");
@@ -484,11 +485,33 @@ fn interrupted_and_detached(cluster: &Cluster, file: &str) {
     assert!(!said.contains("trying once more"), "{said}");
 }
 
+/// A preset gives the same tables on the cluster as on this machine.
+fn the_same_tables_as_here(cluster: &Cluster, file: &str) {
+    let here = cluster.path("here.sqlite");
+    let (code, _, said) = cluster.run(&["run", file, "--preset", "slow", "--store", &here]);
+    assert_eq!(code, Some(0), "{said}");
+    let rows = |store: &str, table: &str| {
+        let rows = cluster.table(store, table);
+        let known = |row: &BTreeMap<String, String>| {
+            let known = row
+                .iter()
+                .filter(|(name, _)| ["cell", "kind", "cells", "blocks"].contains(&name.as_str()));
+            known.map(|(name, value)| format!("{name} {value}")).collect::<BTreeSet<_>>()
+        };
+        rows.iter().map(known).collect::<Vec<_>>()
+    };
+    for table in ["cells", "estimates", "times"] {
+        let found = rows(&here, table);
+        assert!(!found.is_empty() && !found[0].is_empty(), "{table}");
+        assert_eq!(rows(&cluster.path("detached.sqlite"), table), found, "{table}");
+    }
+}
+
 /// Another process holds the store while results come.
 fn a_store_that_is_locked(cluster: &Cluster, file: &str) {
     let (store, shared) = (cluster.path("locked.sqlite"), cluster.path("shared"));
     let program = cluster.program("pinfold-1", "");
-    let words = ["run", file, "--quick", "--engine", "slurm", "--store", &store];
+    let words = ["run", file, "--preset", "slow", "--engine", "slurm", "--store", &store];
     let more = ["--shared", &shared, "--program", &program, "--patience", "20s"];
     let child = cluster.study(&[&words[..], &more].concat());
     let mut child = child.stdout(Stdio::Null).stderr(Stdio::Pipe).start().expect("it starts");
@@ -563,7 +586,7 @@ fn a_node_dies_and_the_collector_too(cluster: &mut Cluster) {
     let file = &cluster.write("dying.toml", &STUDY.replace("\"sleep {nap};", held));
     let (store, shared) = (cluster.path("dying.sqlite"), cluster.path("shared"));
     let program = cluster.program("pinfold-1", "");
-    let words = ["run", file, "--quick", "--engine", "slurm", "--store", &store];
+    let words = ["run", file, "--preset", "slow", "--engine", "slurm", "--store", &store];
     let more = ["--shared", &shared, "--program", &program];
     let child = cluster.study(&[&words[..], &more].concat());
     let mut child = child.stdout(Stdio::Null).stderr(Stdio::Null).start().expect("it starts");
