@@ -64,8 +64,7 @@ fn the_commands_of_readme_and_guide_work() {
         if needs_more {
             // Parsing only: the help of the very command, with its options checked by clap.
             let options = words.iter().filter(|word| word.starts_with("--") && word.len() > 2);
-            let help =
-                capture(PINFOLD, [command, "--help-all"], MINUTE_NS).expect("runs");
+            let help = capture(PINFOLD, [command, "--help-all"], MINUTE_NS).expect("runs");
             let help = help.stdout_text();
             for option in options {
                 assert!(help.contains(option.as_str()), "{line}: {option} is not an option");
