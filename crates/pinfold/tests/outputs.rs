@@ -60,7 +60,8 @@ fn run(line: &str) -> String {
 fn is_complete(line: &str) -> bool {
     let line = line.split(" > ").next().unwrap_or(line);
     let has_files = words(line).iter().all(|word| !word.ends_with(".xml") || files::exists(word));
-    line.contains("--input ") && has_files
+    let is_help = line == "pinfold --help" || line.starts_with("pinfold help ");
+    (line.contains("--input ") || is_help) && has_files
 }
 
 /// The first line of the block that the output lacks.
