@@ -19,6 +19,15 @@ src = \"src\"
 [output.html]
 default-theme = \"light\"
 preferred-dark-theme = \"navy\"
+additional-css = [\"book.css\"]
+";
+/// Room for tables; long command lines are wrapped, output is not.
+const CSS: &str = ":root { --content-max-width: 1000px; }
+pre > code.language-sh { white-space: pre-wrap; overflow-wrap: anywhere; }
+table { margin: 0; }
+.table-wrapper { margin-block: 1em; }
+td, th { min-width: 5em; vertical-align: top; text-align: left; }
+td code { overflow-wrap: anywhere; }
 ";
 
 /// Makes the book.
@@ -32,6 +41,7 @@ pub fn docs(root: &Path) -> Result<(), String> {
     }
     copy(&root.join("docs"), &source.join("docs"))?;
     write(&book.join("book.toml"), BOOK)?;
+    write(&book.join("book.css"), CSS)?;
     write(&source.join("SUMMARY.md"), &summary(root)?)?;
     run(root, "mdbook", &["build", "target/book"])?;
     println!("target/book/book/index.html");
