@@ -36,7 +36,7 @@ pub fn docs(root: &Path) -> Result<(), String> {
     let book = root.join("target/book");
     let source = book.join("src");
     let _ = fs::remove_dir_all(&book);
-    for page in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
+    for page in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "pinload/README.md"] {
         copy(&root.join(page), &source.join(page))?;
     }
     copy(&root.join("docs"), &source.join("docs"))?;
@@ -113,7 +113,15 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder).map_err(|error| format!("{}: {}", folder.display(), error))?;
     }
+    if from.extension().is_some_and(|end| end == "md") {
+        return write(to, &with_links_to_indexes(&read(from)?));
+    }
     fs::copy(from, to).map(|_| ()).map_err(|error| format!("{}: {}", from.display(), error))
+}
+
+/// A page whose links to a README lead to `index.html`, as mdBook names it; mdBook changes only the file.
+fn with_links_to_indexes(page: &str) -> String {
+    page.replace("README.md)", "index.md)").replace("README.md#", "index.md#")
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -126,7 +134,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::summary;
+    use super::{summary, with_links_to_indexes};
     use std::path::Path;
 
     /// mdBook shows only pages of the contents, so each page must be in it, once.
@@ -146,5 +154,11 @@ mod tests {
             }
         }
         assert!(count > 50, "{} pages", count);
+    }
+
+    #[test]
+    fn links_to_an_index_lead_to_the_page_that_mdbook_makes() {
+        assert_eq!(with_links_to_indexes("[a](../README.md) `README.md`"), "[a](../index.md) `README.md`");
+        assert_eq!(with_links_to_indexes("[b](x/README.md#c)"), "[b](x/index.md#c)");
     }
 }
