@@ -21,13 +21,15 @@ default-theme = \"light\"
 preferred-dark-theme = \"navy\"
 additional-css = [\"book.css\"]
 ";
-/// Room for tables; long command lines are wrapped, output is not.
+/// Room for tables; long command lines and the code of last columns wrap, output does not. Links of
+/// the dark themes get a contrast of more than 4.5.
 const CSS: &str = ":root { --content-max-width: 1000px; }
 pre > code.language-sh { white-space: pre-wrap; overflow-wrap: anywhere; }
 table { margin: 0; }
 .table-wrapper { margin-block: 1em; }
-td, th { min-width: 5em; vertical-align: top; text-align: left; }
-td code { overflow-wrap: anywhere; }
+td, th { min-width: 4em; vertical-align: top; text-align: left; }
+td:last-child code { overflow-wrap: anywhere; }
+.navy, .coal { --links: #5aa9d6; --sidebar-active: #5aa9d6; }
 ";
 
 /// Makes the book.
