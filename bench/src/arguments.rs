@@ -54,11 +54,11 @@ pub enum Name {
     FirstSecond,
     /// What watching ten guests costs, and how soon a new thread is placed
     Watch,
-    /// The worst gap, pinned against left alone
+    /// The longest stall of a guest, pinned and unpinned
     Gap,
     /// Starts that a race of placements saves on recorded data, and which placement it finds
     Race,
-    /// How true the speed of a virtual node is, by method
+    /// How accurate the speed of a virtual node is, by method
     Emulate,
     /// What an emulated CPU cannot hide
     Limits,

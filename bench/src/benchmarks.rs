@@ -51,7 +51,7 @@ const GROUPS: &[(&str, &str, Measure)] = &[
     ("io", "reads of a disk", io::run),
     ("counters", "what the kernel counts of a process", counters::run),
     ("exits", "exits of a virtual machine", exits::run),
-    ("observe", "what being watched costs", observe::run),
+    ("observe", "the cost of being observed", observe::run),
 ];
 
 /// The result of a group.
