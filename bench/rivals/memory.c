@@ -1,5 +1,5 @@
 /*
- * Plain rivals of the memory rulers, compiled by the benchmark with gcc -O3.
+ * Plain rivals of the memory benchmarks, compiled by the benchmark with gcc -O3.
  *
  *   stream ELEMENTS PASSES  copy, scale, add, triad as STREAM's loops are written: the best of
  *                           all passes but the first, bytes per second, a line each

@@ -5,7 +5,7 @@ use clap::{Parser, ValueEnum};
 /// Why a benchmark did not run; its causes are printed after it.
 pub type Failure = Box<dyn std::error::Error>;
 
-/// Runs Pinfold's benchmarks, each beside its rival.
+/// Runs Pinfold's benchmarks, each with its competitor.
 #[derive(Debug, Parser)]
 #[command(name = "pinfold-bench")]
 pub struct Arguments {
@@ -20,20 +20,20 @@ pub struct Arguments {
     /// Seed of the random order
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Write the figures to a page [default: docs/figures.md, docs/emulation.md, docs/emulation-limits.md, docs/rulers.md, docs/scale.md]
+    /// Write the figures to a page [default: docs/figures.md, docs/emulation.md, docs/emulation-limits.md, docs/benchmarks.md, docs/scale.md]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub write: Option<Option<String>>,
-    /// A short run: a few minutes (emulate), the first cache only (memory of rulers), 100
+    /// A short run: a few minutes (emulate), the first cache only (memory of benchmarks), 100
     /// nodes (scale), two blocks and a store of 800 trials (study)
     #[arg(long)]
     pub quick: bool,
-    /// Only these rows, by their names in the tables, separated by commas (emulate, rulers)
+    /// Only these rows, by their names in the tables, separated by commas (emulate, benchmarks)
     #[arg(long, value_name = "NAMES")]
     pub only: Option<String>,
     /// The `pinfold` program [default: the one next to this program]
     #[arg(long, value_name = "FILE")]
     pub pinfold: Option<String>,
-    /// Write the numbers of this store's last run beside it, as a matrix to race on (race)
+    /// Write the numbers of this store's last run next to it, as a matrix to race on (race)
     #[arg(long, value_name = "STORE")]
     pub record: Option<String>,
     /// The folder of captured machines
@@ -54,11 +54,11 @@ pub enum Name {
     FirstSecond,
     /// What watching ten guests costs, and how soon a new thread is placed
     Watch,
-    /// The worst gap, pinned against left alone
+    /// The longest stall of a guest, pinned and unpinned
     Gap,
     /// Starts that a race of placements saves on recorded data, and which placement it finds
     Race,
-    /// How true the speed of a virtual node is, by method
+    /// How accurate the speed of a virtual node is, by method
     Emulate,
     /// What an emulated CPU cannot hide
     Limits,

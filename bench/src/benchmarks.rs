@@ -2,7 +2,7 @@
 //!
 //! A group measures one kind of quantity (memory, latency) and returns rows: the benchmark, its
 //! command, the reference tool, both values, and their ratio with its interval. The rows of a group
-//! are a section of `docs/rulers.md`. A new group needs a file in `benchmarks/` and a line in
+//! are a section of `docs/benchmarks.md`. A new group needs a file in `benchmarks/` and a line in
 //! [`GROUPS`].
 
 mod counters;
@@ -26,13 +26,13 @@ use crate::page::{Figures, Table};
 use crate::pairs::ratio;
 use crate::{origin, page};
 
-const PAGE: &str = "docs/rulers.md";
+const PAGE: &str = "docs/benchmarks.md";
 
 const HEAD: &str = "\
 # Accuracy of the benchmarks
 
 Each benchmark of Pinfold is compared with the best reference tool for its purpose, in the same run, block by block in random order.
-This page is written by `cargo xtask bench rulers --write`; `cargo xtask bench rulers --only memory --write` replaces one section.
+This page is written by `cargo xtask bench benchmarks --write`; `cargo xtask bench benchmarks --only memory --write` replaces one section.
 A ratio is Pinfold's value over that of the reference tool, the median over the blocks, with the 95 % interval of a bootstrap over them; p is that of the exact paired test.
 A goal is *reached* if the whole interval meets it, *missed* if none of it does, else *open*.
 If there is no reference tool, the reason is given, and only Pinfold's values are listed.
@@ -42,16 +42,16 @@ type Measure = fn(&Arguments) -> Result<Measured, Failure>;
 
 /// Name, title and measurement of each group; `--only` selects some of them.
 const GROUPS: &[(&str, &str, Measure)] = &[
-    ("inventory", "every ruler, its anchor, and where its rows are", inventory::run),
+    ("inventory", "every benchmark, its reference tool, and where its rows are", inventory::run),
     ("latency", "known stalls, and wake-ups", latency::run),
     ("memory", "bandwidth, STREAM and latency of memory", memory::run),
     ("area", "loads by area, around the last-level cache", memory::area::run),
-    ("repeat", "how far runs of the memory rulers lie apart", memory::repeat),
+    ("repeat", "how far runs of the memory benchmarks lie apart", memory::repeat),
     ("os", "context switches, system calls and what lies between processes", os::run),
     ("io", "reads of a disk", io::run),
     ("counters", "what the kernel counts of a process", counters::run),
     ("exits", "exits of a virtual machine", exits::run),
-    ("observe", "what being watched costs", observe::run),
+    ("observe", "the cost of being observed", observe::run),
 ];
 
 /// The result of a group.
@@ -107,9 +107,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     if let Some(name) = chosen.iter().find(|name| GROUPS.iter().all(|(known, ..)| known != *name)) {
         let known: Vec<&str> = GROUPS.iter().map(|(name, ..)| *name).collect();
-        return Err(
-            format!("--only: {name} is no group of rulers; known: {}", known.join(", ")).into()
-        );
+        return Err(format!(
+            "--only: {name} is no group of the benchmarks; known: {}",
+            known.join(", ")
+        )
+        .into());
     }
     let host = LiveHost::new()?;
     let machine = origin::of_host(&host, &pinfold_topology::discover(&host)?)?;
@@ -161,11 +163,11 @@ fn last_pu() -> Result<PuId, Failure> {
 
 fn table(rows: &[Row]) -> Table {
     let head = [
-        "ruler",
+        "benchmark",
         "how",
-        "anchor",
+        "reference tool",
         "ours: median (5 % – 95 %)",
-        "anchor's: median (5 % – 95 %)",
+        "reference tool's: median (5 % – 95 %)",
         "ratio [95 %], p",
         "goal",
     ];

@@ -91,7 +91,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         tables: vec![table(&[("Pinfold: stopped, placed, let go", &ours), ("started, then taskset for each thread", &theirs)])],
         notes: vec![
             "“Had begun” counts the starts whose vCPU had left the reset vector when it was pinned; the run time of a vCPU thread that has not is QEMU's own, to make the thread.".to_owned(),
-            "A look reads the PU on which the vCPU's thread last ran, every 2 ms for a second: from `cont` on, or from the moment when the script knows the thread.".to_owned(),
+            "A sample reads the CPU on which the vCPU's thread last ran, every 2 ms for a second: from `cont` on, or from the moment when the script knows the thread.".to_owned(),
         ],
     })
 }
@@ -102,7 +102,7 @@ fn table(rows: &[(&str, &[StartResult])]) -> Table {
         "had begun",
         "run time when pinned: median, most",
         "run time while pinned and stopped: most",
-        "looks",
+        "samples",
         "off the plan's PUs",
         "run delay of the second: median, 95 %",
     ];

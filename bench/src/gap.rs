@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let origin = &report.origin;
     Ok(Figures {
         name: "gap".to_owned(),
-        title: "the worst gap of a guest, pinned against left alone".to_owned(),
+        title: "the longest stall of a guest, pinned and unpinned".to_owned(),
         origin: format!(
             "{}, Linux {}; the demo guest under {}; Pinfold {}; seed {}",
             origin.cpu_model, origin.kernel, origin.accelerator, origin.pinfold, origin.seed

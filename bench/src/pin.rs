@@ -173,7 +173,7 @@ fn parts_table(parts: &[Parts]) -> Table {
             vec!["connect to the monitor".to_owned(), of(|parts| parts.connect)],
             vec!["find the threads".to_owned(), of(|parts| parts.discover)],
             vec!["begin the journal".to_owned(), of(|parts| parts.journal)],
-            vec!["plan, journal, set, read back, look again".to_owned(), of(|parts| parts.apply)],
+            vec!["plan, journal, set, read back, check again".to_owned(), of(|parts| parts.apply)],
         ],
     }
 }

@@ -74,7 +74,7 @@ fn turn_rows(simulation: &Simulation) -> Vec<Vec<String>> {
         row("laying out all parts, before the first task", milliseconds(Some(tally.begun_ns))),
         row("time of the simulated run", format!("{minutes:.1} min: {hours} node hours")),
         row("tasks lost with their nodes", losses((tally.lost, tally.given_up))),
-        row("turns of who collects", tally.turns.len().to_string()),
+        row("turns of the collector", tally.turns.len().to_string()),
         row("reading one answer of `squeue`, median", turn(0)),
         row("the largest such answer", format!("{kilobytes} kB")),
         row("comparing the ledger with it, median", turn(1)),

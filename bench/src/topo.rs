@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
             origin::of_host(&host, &topology)?, env!("CARGO_PKG_VERSION"), arguments.seed
         ),
         tables: vec![pairs::table(&times[..2], &[0]), pairs::table(&times[2..], &[0])],
-        notes: vec!["Pinfold reads beside the tree what hwloc does not report (isolation, frequency domains, kinds of cores, findings). The bound that it must keep is 50 ms.".to_owned()],
+        notes: vec!["Pinfold also reads what hwloc does not report (isolation, frequency domains, kinds of cores, findings). The bound that it must keep is 50 ms.".to_owned()],
     })
 }
 

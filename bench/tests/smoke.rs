@@ -86,5 +86,5 @@ fn first_second_runs() {
 fn benchmarks_of_memory_run() {
     let words =
         ["## memory: ", "| read L1d 128 |", "likwid-bench copy_sse", "| random chase L1d |"];
-    check("rulers --only memory --quick", &["likwid-bench", "gcc"], &words);
+    check("benchmarks --only memory --quick", &["likwid-bench", "gcc"], &words);
 }

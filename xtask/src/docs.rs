@@ -19,6 +19,17 @@ src = \"src\"
 [output.html]
 default-theme = \"light\"
 preferred-dark-theme = \"navy\"
+additional-css = [\"book.css\"]
+";
+/// Room for tables; long command lines and the code of last columns wrap, output does not. Links of
+/// the dark themes get a contrast of more than 4.5.
+const CSS: &str = ":root { --content-max-width: 1000px; }
+pre > code.language-sh { white-space: pre-wrap; overflow-wrap: anywhere; }
+table { margin: 0; }
+.table-wrapper { margin-block: 1em; }
+td, th { min-width: 4em; vertical-align: top; text-align: left; }
+td:last-child code { overflow-wrap: anywhere; }
+.navy, .coal { --links: #5aa9d6; --sidebar-active: #5aa9d6; }
 ";
 
 /// Makes the book.
@@ -27,11 +38,12 @@ pub fn docs(root: &Path) -> Result<(), String> {
     let book = root.join("target/book");
     let source = book.join("src");
     let _ = fs::remove_dir_all(&book);
-    for page in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
+    for page in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "pinload/README.md"] {
         copy(&root.join(page), &source.join(page))?;
     }
     copy(&root.join("docs"), &source.join("docs"))?;
     write(&book.join("book.toml"), BOOK)?;
+    write(&book.join("book.css"), CSS)?;
     write(&source.join("SUMMARY.md"), &summary(root)?)?;
     run(root, "mdbook", &["build", "target/book"])?;
     println!("target/book/book/index.html");
@@ -103,7 +115,15 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder).map_err(|error| format!("{}: {}", folder.display(), error))?;
     }
+    if from.extension().is_some_and(|end| end == "md") {
+        return write(to, &with_links_to_indexes(&read(from)?));
+    }
     fs::copy(from, to).map(|_| ()).map_err(|error| format!("{}: {}", from.display(), error))
+}
+
+/// A page whose links to a README lead to `index.html`, as mdBook names it; mdBook changes only the file.
+fn with_links_to_indexes(page: &str) -> String {
+    page.replace("README.md)", "index.md)").replace("README.md#", "index.md#")
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -116,7 +136,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::summary;
+    use super::{summary, with_links_to_indexes};
     use std::path::Path;
 
     /// mdBook shows only pages of the contents, so each page must be in it, once.
@@ -136,5 +156,11 @@ mod tests {
             }
         }
         assert!(count > 50, "{} pages", count);
+    }
+
+    #[test]
+    fn links_to_an_index_lead_to_the_page_that_mdbook_makes() {
+        assert_eq!(with_links_to_indexes("[a](../README.md) `README.md`"), "[a](../index.md) `README.md`");
+        assert_eq!(with_links_to_indexes("[b](x/README.md#c)"), "[b](x/index.md#c)");
     }
 }

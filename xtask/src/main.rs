@@ -31,7 +31,7 @@ cargo xtask COMMAND
   ci-local [JOB…]: the jobs of the CI workflow, all but `test` by default
   bench   [NAME…] [--write] [--rounds N]: the benchmarks, each with its competitor;
           pin, plan, topo, first-second (these by default), watch, gap, race, react, study,
-          rulers [--only GROUP,…] (a page of its own, docs/rulers.md),
+          benchmarks [--only GROUP,…] (a page of its own, docs/benchmarks.md),
           limits (docs/emulation-limits.md),
           emulate [--quick] [--minutes N] (an hour, quick 5 minutes; a page of its own,
           docs/emulation.md),

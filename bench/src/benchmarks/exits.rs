@@ -172,7 +172,7 @@ fn counts(blocks: &[Block]) -> Vec<Row> {
         let reference_tool = match is_seen {
             true => "what the guest makes".to_owned(),
             false => format!(
-                "not counted here, by nobody: KVM answers it itself and kvm_exit does not fire; the laboratory counts {} of {} at level A",
+                "not counted here by any tool: KVM answers it itself and kvm_exit does not fire; the laboratory counts {} of {} at level A",
                 first.expected, first.expected
             ),
         };
@@ -229,7 +229,7 @@ fn beside_perf(blocks: &[Block]) -> Row {
 }
 
 fn silent() -> String {
-    "perf kvm stat record ran beside it and recorded nothing, because it needs kvm_exit, which does not fire here".to_owned()
+    "perf kvm stat record ran next to it and recorded nothing, because it needs kvm_exit, which does not fire here".to_owned()
 }
 
 fn nanoseconds(ns: f64) -> String {

@@ -18,7 +18,7 @@ struct Entry {
 }
 
 const NOT_PUBLISHED: &str = "none, because Buchert 2011 published no programs: it compares machines and guests, with the same work on both";
-const OWN_WORK: &str = "none, because nobody else runs its work: it compares machines and guests, with the same work on both";
+const OWN_WORK: &str = "none, because no other tool runs its work: it compares machines and guests, with the same work on both";
 
 const fn entry(
     benchmark: &'static str,
@@ -60,7 +60,7 @@ const MEASURED: &[Entry] = &[
     entry("intmix", OWN_WORK, &[]),
     entry(
         "parallel",
-        "none, because nobody else runs these programs: their results are proven by checksums",
+        "none, because no other tool runs these programs: their results are proven by checksums",
         &[],
     ),
     entry("micro-cpu", NOT_PUBLISHED, &[]),
@@ -87,7 +87,7 @@ const FROM_OUTSIDE: &[(Entry, &str)] = &[
             "none, because perf sched writes every event to a buffer and knows no roles; its tests hold it against known waits",
             &["observe"],
         ),
-        "how long runnable threads of each role waited, and who ran instead",
+        "how long runnable threads of each role waited, and which task ran instead",
     ),
     (
         entry(
@@ -112,7 +112,8 @@ pub fn run(_: &Arguments) -> Result<Measured, Failure> {
         Ok(vec![name.to_owned(), what.to_owned(), entry.reference_tool.to_owned(), rows])
     };
     let rows = registered.chain(outside).map(row).collect::<Result<_, Failure>>()?;
-    let head = ["ruler", "what it measures", "anchor", "rows"].map(str::to_owned).to_vec();
+    let head =
+        ["benchmark", "what it measures", "reference tool", "rows"].map(str::to_owned).to_vec();
     Ok(Measured {
         conditions: "nothing is measured for this table".to_owned(),
         table: Table { head, rows },

@@ -32,7 +32,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     ReferenceTool::Fio.program()?;
     let host = LiveHost::new()?;
     let folder = Scratch::on_disk()?;
-    let scratch = StateDir::open(&folder.file("anchors"))?;
+    let scratch = StateDir::open(&folder.file("reference-tools"))?;
     let pinload = Pinload::install()?;
     let mut random = Pcg32::new(arguments.seed, 6);
     let file = folder.file("data");
@@ -135,7 +135,7 @@ fn rows([ours, one, other]: [[Vec<f64>; 3]; 3]) -> Result<(Vec<Row>, String), Fa
         };
         let goal = Goal::Within(own.low, own.high);
         rows.push(row("", "pinload io-latency --direct", &ours[index], goal));
-        rows.push(row(": the anchor again", "fio (A/A)", &other[index], Goal::None));
+        rows.push(row(": the reference tool again", "fio (A/A)", &other[index], Goal::None));
     }
     let note = format!(
         "The goal is fio's own difference from itself in the same blocks ({}); *open* there means unknown.",

@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     super::perf()?;
     let pu = super::last_pu()?;
     let folder = Scratch::on_disk()?;
-    let scratch = StateDir::open(&folder.file("anchors"))?;
+    let scratch = StateDir::open(&folder.file("reference-tools"))?;
     let mut bench = Bench {
         pinload: Pinload::install()?,
         folder,
@@ -238,7 +238,7 @@ impl Bench {
                 goal: Goal::Within(own.low, own.high),
             });
             rows.push(Row {
-                benchmark: format!("wake-up, {name}: the anchor again"),
+                benchmark: format!("wake-up, {name}: the reference tool again"),
                 how: "cyclictest (A/A)".to_owned(),
                 reference_tool: "cyclictest".to_owned(),
                 ours: other,

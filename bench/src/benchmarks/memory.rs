@@ -225,7 +225,7 @@ fn notes_of_runs(runs: &[Runs]) -> Vec<String> {
     });
     vec![
         format!(
-            "Spread, largest over smallest, of {SPREAD_RUNS} long runs / of {SPREAD_RUNS} short ones, each in turns with those of all other rulers, / of {SPREAD_RUNS} long ones together: {}.",
+            "Spread, largest over smallest, of {SPREAD_RUNS} long runs / of {SPREAD_RUNS} short ones, each in turns with those of all other benchmarks, / of {SPREAD_RUNS} long ones together: {}.",
             each.collect::<Vec<_>>().join("; ")
         ),
         format!(
@@ -314,11 +314,11 @@ fn spread_notes(matches: &[Match]) -> Vec<String> {
     };
     vec![
         format!(
-            "Spread of the first {SPREAD_RUNS} runs, largest over smallest, ours / the anchor's: {}.",
+            "Spread of the first {SPREAD_RUNS} runs, largest over smallest, ours / the reference tool's: {}.",
             each.collect::<Vec<_>>().join("; ")
         ),
         format!(
-            "The goal is at most {SPREAD_GOAL}: of the {} rows with an anchor ours keeps it in {}, the anchor in {}. The median is {of_ours:.2} of ours and {of_theirs:.2} of the anchor's; ours is the larger in {larger}. Work on registers and a table in the L1d (“{MACHINE}”), where only the core's clock and whoever else is on the core can change anything, has {machine:.2} in the same blocks.",
+            "The goal is at most {SPREAD_GOAL}: of the {} rows with a reference tool ours keeps it in {}, the reference tool in {}. The median is {of_ours:.2} of ours and {of_theirs:.2} of the reference tool's; ours is the larger in {larger}. Work on registers and a table in the L1d (“{MACHINE}”), where only the core's clock and other tasks on the core can change anything, has {machine:.2} in the same blocks.",
             pairs.len(),
             within(&ours),
             within(&theirs),

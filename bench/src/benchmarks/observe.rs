@@ -104,7 +104,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
         table: table(&rows),
         notes: vec![
             "CPU time of the vCPUs' threads, or of the eight that use pipes, for the same amount of work; in each block once for each row, in random order.".to_owned(),
-            "“Left alone once more” is the same as what it is compared with: what lies inside its interval is noise.".to_owned(),
+            "“Not observed, again” is an A/A comparison: differences within its interval are noise.".to_owned(),
             by_wait(&waits)?,
             by_own_time(&waits),
         ],
@@ -140,7 +140,7 @@ fn by_wait(waits: &[(&str, Waits)]) -> Result<String, Failure> {
 fn by_own_time(waits: &[(&str, Waits)]) -> String {
     let each = waits.iter().map(|(name, load)| format!("{name} {:.2} %", load.own_share * 100.0));
     format!(
-        "The programs' own time as the kernel takes it (BPF_ENABLE_STATS, whose clock it reads twice for each call), for the events of all tasks of the machine, in the CPU time of those who are watched, median of {TIMED} runs: {}. The way to a program is not in it.",
+        "The programs' own time as the kernel measures it (BPF_ENABLE_STATS, which reads a clock twice for each call), for the events of all tasks of the machine, as a share of the CPU time of the observed threads, median of {TIMED} runs: {}. The overhead of calling a program is not included.",
         each.collect::<Vec<_>>().join("; ")
     )
 }
@@ -160,19 +160,19 @@ impl Load<'_> {
             Ok(taken as f64)
         };
         let ways = [
-            (Watch::Nothing, "left alone", "–", Goal::None),
-            (Watch::Nothing, "left alone once more", "–", Goal::None),
-            (Watch::Sched, "scheduler watched", "pinfold measure sched", self.goal),
-            (Watch::Records, "scheduler watched, without BTF", "the same, at records", Goal::None),
+            (Watch::Nothing, "not observed", "–", Goal::None),
+            (Watch::Nothing, "not observed, again", "–", Goal::None),
+            (Watch::Sched, "scheduler observed", "pinfold measure sched", self.goal),
+            (Watch::Records, "scheduler observed, without BTF", "the same, at records", Goal::None),
             (Watch::Counters, "counted", "pinfold measure counters", self.goal),
             (Watch::Both, "both", "both", self.goal),
         ];
         let mut contenders =
             ways.map(|(watch, name, ..)| Contender::new(name, move || block(watch)));
         let times = pairs::rounds(&mut contenders, self.blocks, seed)?;
-        let alone = times.first().ok_or("nobody was left alone")?.samples.clone();
+        let alone = times.first().ok_or("no observation without programs")?.samples.clone();
         let watched = times.iter().zip(ways).find(|(_, (watch, ..))| matches!(watch, Watch::Sched));
-        let watched = &watched.ok_or("nobody was watched")?.0.samples;
+        let watched = &watched.ok_or("no observation with programs")?.0.samples;
         // The first round is a warm-up.
         let seen: Vec<f64> = seen.take().into_iter().skip(1).collect();
         let by_second: Vec<f64> = seen.iter().zip(watched).map(|(n, ns)| n / ns * 1e9).collect();
@@ -186,7 +186,7 @@ impl Load<'_> {
         let row = |(times, (_, name, how, goal)): (pairs::Times, (_, &str, &str, Goal))| Row {
             benchmark: format!("{}: {name}", self.name),
             how: how.to_owned(),
-            reference_tool: "left alone".to_owned(),
+            reference_tool: "not observed".to_owned(),
             ours: times.samples,
             theirs: alone.clone(),
             text: |ns| pairs::milliseconds(Some(ns)),

@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
         table: table(&rows),
         notes: [
             "The pipe of perf bench does not place its two processes: both are held on the PU from outside.".to_owned(),
-            "hackbench sends many messages without an answer, and sysbench counts primes: neither measures what these rulers do.".to_owned(),
+            "hackbench sends many messages without an answer, and sysbench counts primes: neither measures what these benchmarks do.".to_owned(),
             alone::OTHERS.to_owned(),
         ]
         .into_iter()

@@ -10,7 +10,7 @@ use super::tables::Findings;
 use super::trial::Trial;
 use crate::page::Table;
 
-const NOBODY: &str = "nobody (A/A)";
+const NOBODY: &str = "none (A/A)";
 /// The subjects whose figures have bounds.
 const OURS: [&str; 2] = ["stall", "hogs"];
 /// Bounds of one spinning thread: median and 90 % quantile of the error, in points.
@@ -71,7 +71,7 @@ impl Findings {
         }
         self.even(&mut goals);
         Table {
-            head: ["figure", "who", "at most", "floor (A/A)", "found", "so"]
+            head: ["figure", "method", "at most", "floor (A/A)", "found", "result"]
                 .map(str::to_owned)
                 .to_vec(),
             rows: goals.iter().filter_map(Goal::row).collect(),
@@ -122,7 +122,7 @@ impl Findings {
     fn beside(&self, subject: &'static str, goals: &mut Vec<Goal>) {
         for load in self.loads("churn").into_iter().filter(|load| load != "one thread") {
             goals.push(Goal {
-                figure: format!("{load}, median beside a spinning thread (points)"),
+                figure: format!("{load}, median next to a spinning thread (points)"),
                 subject,
                 bound: CHURN,
                 floor: furthest(&self.against_spin(("churn", NOBODY), &load)),

@@ -51,7 +51,7 @@ impl Subject {
     /// Name in tables.
     pub fn label(&self) -> String {
         match self {
-            Subject::Nobody => "nobody (A/A)".to_owned(),
+            Subject::Nobody => "none (A/A)".to_owned(),
             Subject::Method { name, as_published: true, .. } => format!("{name} as published"),
             Subject::Method { name, period: Some(period), .. } => format!("{name}, {period}"),
             Subject::Method { name, .. } => name.clone(),

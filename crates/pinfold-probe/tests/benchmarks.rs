@@ -1,4 +1,4 @@
-//! The rulers on the host: structure and invariants, never speed.
+//! The benchmarks on the host: structure and invariants, never speed.
 
 #![allow(clippy::unwrap_used, reason = "a failure in a helper is a test's failure too")]
 

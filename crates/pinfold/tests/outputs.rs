@@ -1,7 +1,8 @@
 //! The outputs in the pages are those of the commands above them.
 //!
 //! A block of `sh` whose last command names its input, followed by a block of `text`: each line of
-//! the second is printed by that command, in this order; a line `…` stands for any number of lines.
+//! the second is printed by that command in 80 columns, in this order; a line `…` stands for any
+//! number of lines.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
@@ -44,7 +45,9 @@ fn words(line: &str) -> Vec<String> {
 fn run(line: &str) -> String {
     let (line, file) =
         line.split_once(" > ").map_or((line, None), |(line, file)| (line, Some(file)));
-    let output = capture(PINFOLD, &words(line)[1..], MINUTE_NS).expect("runs");
+    let arguments = ["COLUMNS=80", PINFOLD].into_iter().map(str::to_owned);
+    let arguments = arguments.chain(words(line).into_iter().skip(1));
+    let output = capture("env", arguments, MINUTE_NS).expect("runs");
     assert!(matches!(output.status.code(), Some(0 | 1)), "{line}: {}", output.stderr_text());
     if let Some(file) = file {
         files::write_atomic(file.trim(), &output.stdout).expect("a file");
@@ -57,7 +60,8 @@ fn run(line: &str) -> String {
 fn is_complete(line: &str) -> bool {
     let line = line.split(" > ").next().unwrap_or(line);
     let has_files = words(line).iter().all(|word| !word.ends_with(".xml") || files::exists(word));
-    line.contains("--input ") && has_files
+    let is_help = line == "pinfold --help" || line.starts_with("pinfold help ");
+    (line.contains("--input ") || is_help) && has_files
 }
 
 /// The first line of the block that the output lacks.

@@ -26,7 +26,8 @@ fn commands(page: &str) -> Vec<String> {
         if line.starts_with("```") {
             inside = line.starts_with("```sh");
         } else if inside && line.starts_with("pinfold ") {
-            found.push(line.split("  #").next().unwrap_or(line).trim().to_owned());
+            let line = line.split("  #").next().unwrap_or(line);
+            found.push(line.split(" > ").next().unwrap_or(line).trim().to_owned());
         }
     }
     found
@@ -57,13 +58,13 @@ fn the_commands_of_readme_and_guide_work() {
     for line in commands.into_iter().flatten() {
         let words = words(&line);
         // A running machine, or a store.
-        let needs_more = matches!(words[1].as_str(), "run" | "apply" | "tune" | "report" | "exits");
+        let command = words.get(1).map_or("", String::as_str);
+        let needs_more = matches!(command, "run" | "apply" | "tune" | "report" | "exits");
         let mut arguments = vec!["--state-dir".to_owned(), state.clone()];
         if needs_more {
             // Parsing only: the help of the very command, with its options checked by clap.
             let options = words.iter().filter(|word| word.starts_with("--") && word.len() > 2);
-            let help =
-                capture(PINFOLD, [words[1].as_str(), "--help-all"], MINUTE_NS).expect("runs");
+            let help = capture(PINFOLD, [command, "--help-all"], MINUTE_NS).expect("runs");
             let help = help.stdout_text();
             for option in options {
                 assert!(help.contains(option.as_str()), "{line}: {option} is not an option");
@@ -82,15 +83,15 @@ fn the_commands_of_readme_and_guide_work() {
         let code = output.status.code();
         // The doctor may find that the main job cannot run here: that is an answer.
         // So may the review of the example, which was made to have flaws.
-        let answers = words[1] == "doctor" || words.iter().any(|word| word == "--check");
+        let answers = command == "doctor" || words.iter().any(|word| word == "--check");
         let fine = code == Some(0) || (answers && code == Some(1));
         // Without the rights, or with one core, there are no vnodes, and the rest has no platform.
-        let vnodes = words[1] == "emulate" && matches!(code, Some(1..=3));
+        let vnodes = command == "emulate" && matches!(code, Some(1..=3));
         let no_vnodes = vnodes && !output.stderr.is_empty() && !has_vnodes;
         // A file system without O_DIRECT has nothing for `io` to time, and says so.
-        let no_direct = words[1] == "measure" && words[2] == "io" && code == Some(3);
+        let no_direct = command == "measure" && words[2] == "io" && code == Some(3);
         // A host of one core has no low-latency placement, and says so.
-        let refused = words[1] == "plan" && code == Some(2) && !output.stderr.is_empty();
+        let refused = command == "plan" && code == Some(2) && !output.stderr.is_empty();
         assert!(
             fine || refused || no_vnodes || no_direct,
             "{line}: {code:?}\n{}",

@@ -8,8 +8,8 @@ use crate::guest::Guest;
 const RUNS: &str = include_str!("../../../fixtures/pinload-runs.txt");
 /// The last of the shape's two CPUs, on which the commands run and which goes offline.
 const PU: &str = "1";
-const FOLDER: &str = "/tmp/rulers";
-const FILE: &str = "/tmp/rulers/blocks";
+const FOLDER: &str = "/tmp/benchmarks";
+const FILE: &str = "/tmp/benchmarks/blocks";
 /// The message of a command on a machine without a quiet interval.
 const BUSY: &str = "too busy to measure";
 

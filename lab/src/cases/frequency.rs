@@ -35,11 +35,11 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     shows(guest, "a dry run changed the host", &all_before)?;
     guest.pinfold(&apply)?;
     // The vCPU and the emulator are on core 1, which is one domain.
-    shows(guest, "knobs in force", &[BEFORE, BEFORE, PLANNED, PLANNED])?;
+    shows(guest, "active tunables", &[BEFORE, BEFORE, PLANNED, PLANNED])?;
     guest.pinfold(&UNDO)?;
     shows(guest, "undo left a trace", &all_before)?;
     refused(guest)?;
-    shows(guest, "a knob that is refused", &all_before)?;
+    shows(guest, "a refused tunable", &all_before)?;
     let calls = kill::calls_of(guest, &apply)?;
     guest.pinfold(&UNDO)?;
     let chosen = kill::choose(&calls, extent);

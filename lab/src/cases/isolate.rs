@@ -87,7 +87,7 @@ impl Status {
     fn parse(text: &str) -> Result<Self, LabError> {
         let wrong = |why: &str| LabError::wrong(format!("status: {why}"), text);
         let json: Value = serde_json::from_str(text.trim()).map_err(|e| wrong(&e.to_string()))?;
-        let entry = json.pointer("/in_force/0").ok_or_else(|| wrong("nothing is in force"))?;
+        let entry = json.pointer("/in_force/0").ok_or_else(|| wrong("nothing is active"))?;
         if entry["as_planned"] != true {
             return Err(wrong("not as planned"));
         }

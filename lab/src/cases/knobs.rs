@@ -79,7 +79,7 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     let unreported = unreported.map(|knob| knob.file.to_owned()).collect();
     expect_none("a dry run does not report what is lacking", unreported)?;
     let reported = guest.pinfold(&apply)?;
-    expect_none("a knob is not as asked", not_so(guest, &present, &device)?)?;
+    expect_none("a tunable is not as requested", not_so(guest, &present, &device)?)?;
     let pages = format!("{}; {}", pages(guest)?, page_tables(guest)?);
     let undone = guest.pinfold(&UNDO)?;
     let after = look(guest)?;

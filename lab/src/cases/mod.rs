@@ -198,7 +198,7 @@ impl Case {
             Case::Hotplug => "SMT and PUs offline".to_owned(),
             Case::Nested => "real KVM, nested".to_owned(),
             Case::Exits => "exits, counted".to_owned(),
-            Case::Benchmarks => "rulers".to_owned(),
+            Case::Benchmarks => "benchmarks".to_owned(),
             Case::FarMemory => "study: far memory, neighbours".to_owned(),
             Case::Isolated => "study: isolcpus, kept frequency".to_owned(),
             Case::Overhead => "study: guests of a real KVM, exits".to_owned(),

@@ -48,7 +48,7 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
         let found = during.knob(&format!("{ROOT}/vm/{file}"));
         (found != *holds).then(|| format!("{file} holds {found:?}, not {holds:?}"))
     });
-    expect_none("a knob is not as asked", wrong.collect())?;
+    expect_none("a tunable is not as requested", wrong.collect())?;
     guest.pinfold(&UNDO)?;
     same(guest, &before, "undo left a trace")?;
     let calls = kill::calls_of(guest, &APPLY)?;

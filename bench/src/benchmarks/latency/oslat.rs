@@ -88,7 +88,7 @@ impl Runs {
         let sum = |values: &[f64]| values.iter().sum::<f64>();
         let short = seen.iter().zip(made).filter(|(seen, made)| seen < made).count();
         format!(
-            "Of {} stalls of {length_ms} ms in {} runs of oslat its histograms hold {} readings of a millisecond or more, whoever took them, and {short} runs have fewer than were made.",
+            "Of {} stalls of {length_ms} ms in {} runs of oslat its histograms hold {} readings of a millisecond or more, whatever caused them, and {short} runs have fewer than were made.",
             sum(made),
             made.len(),
             sum(seen)
@@ -100,7 +100,7 @@ impl Runs {
         let row = |benchmark, [ours, theirs]: [Vec<f64>; 2], text, goal| Row {
             benchmark,
             how: format!("oslat -b {BUCKETS}"),
-            reference_tool: "the log of who made them".to_owned(),
+            reference_tool: "the log of the thread that made them".to_owned(),
             ours,
             theirs,
             text,

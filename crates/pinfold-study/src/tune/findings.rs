@@ -273,7 +273,7 @@ fn about_samples(report: &TuneReport, confirmation: &Summaries, findings: &mut V
         }
     }
     for (flag, count) in &confirmation.flags {
-        findings.push(Finding::note("rulers", format!("{count} series are flagged {flag:?}")));
+        findings.push(Finding::note("benchmarks", format!("{count} series are flagged {flag:?}")));
     }
     unequal_times(report, confirmation, findings);
 }
