@@ -293,6 +293,8 @@ fn far_finding(kib: u64, memory: &[NodeId]) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use pinfold_host::SnapshotHost;
+
     use super::*;
 
     fn tables(kib: [(u64, u64); 2]) -> Vec<NodeTables> {
@@ -324,5 +326,54 @@ mod tests {
         let shrunk = growth([(900, 0), (1020, 8)], 520);
         assert_eq!(shrunk.error_kib(), Some(100));
         assert!(shrunk.to_string().contains("node 0 -100 KiB"), "{shrunk}");
+    }
+
+    const SCOPE: &str = "/sys/fs/cgroup/vm.scope";
+
+    /// A host with two nodes and a machine whose threads are in groups below its own, as libvirt
+    /// makes them; `others` are more processes in the group.
+    fn host(others: &str, numa_stat: Option<&str>) -> SnapshotHost {
+        let node = |node: u32, kib: u32| {
+            let path = paths::node_file(NodeId(node), "meminfo");
+            (path, format!("Node {node} PageTables: {kib} kB\nNode {node} SecPageTables: 8 kB\n"))
+        };
+        let mounts = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let files = [
+            (paths::node_online(), "0-1\n".to_owned()),
+            node(0, 3000),
+            node(1, 2000),
+            (paths::own_mountinfo(), mounts.to_owned()),
+            (paths::process_status(Tid(7)), "Name:\tvm\nVmPTE:\t     532 kB\n".to_owned()),
+            (paths::process_cgroup(Tid(7)), "0::/vm.scope/emulator\n".to_owned()),
+            (paths::cgroup_procs(SCOPE), format!("7\n{others}")),
+            (paths::cgroup_procs(&format!("{SCOPE}/emulator")), String::new()),
+        ];
+        let stat = numa_stat.map(|text| (paths::memory_numa_stat(SCOPE), text.to_owned()));
+        SnapshotHost::from_files(files.into_iter().chain(stat))
+    }
+
+    #[test]
+    fn a_machine_with_a_group_of_its_own_has_tables_by_node() {
+        const STAT: &str = "pagetables N0=135168 N1=409600\nsec_pagetables N0=12288 N1=0\n";
+        let found = |others, stat| MachineTables::of(&host(others, stat), Tid(7)).unwrap().unwrap();
+        let own = found("", Some(STAT));
+        assert_eq!(own.own, Some(tables([(132, 12), (400, 0)])));
+        assert_eq!(own.host, tables([(3000, 8), (2000, 8)]));
+        let text = "page tables of its group: node 0 132 KiB (second level 12 KiB), node 1 400 KiB \
+                    (second level 0 KiB)";
+        assert_eq!(own.to_string(), text);
+        let far = own.far(&[NodeId(1)]).unwrap();
+        assert!(far.text.starts_with("144 KiB of page tables are on other nodes"), "{far}");
+        assert_eq!(own.far(&[NodeId(0), NodeId(1)]), None);
+        let old = found("", Some("anon N0=1 N1=2\n"));
+        assert_eq!(old.own, None, "a kernel that does not count them");
+        for unknown in [found("8\n", Some(STAT)), found("", None)] {
+            assert_eq!((unknown.process_kib, &unknown.own), (Some(532), &None));
+            assert_eq!(unknown.far(&[NodeId(1)]), None, "the nodes are not known");
+            let text = unknown.to_string();
+            assert!(text.starts_with("page tables: 532 KiB (VmPTE); on which nodes"), "{text}");
+            assert!(text.ends_with("node 1 2000 KiB (second level 8 KiB)"), "{text}");
+        }
+        assert_eq!(MachineTables::of(&host("", None), Tid(8)).unwrap(), None, "it has ended");
     }
 }

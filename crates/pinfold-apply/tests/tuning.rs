@@ -152,6 +152,7 @@ fn every_knob_is_set_and_comes_back_byte_for_byte() {
     };
     reported("the kernel manages this interrupt itself");
     reported("400 KiB of task 500 were moved, 28 KiB stay");
+    reported("16 KiB of page tables (VmPTE), and those of KVM, stay where they were allocated");
     let of_managed = |step: &&pinfold_model::Step| step.change.to_string().contains("/33/");
     assert_eq!(dry.steps.iter().filter(of_managed).count(), 1, "tried once, and printed");
     assert_eq!(applied.steps.iter().filter(of_managed).count(), 0);
