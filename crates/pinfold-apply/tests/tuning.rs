@@ -164,6 +164,24 @@ fn every_knob_is_set_and_comes_back_byte_for_byte() {
     assert_same(&before, &case.host, "undo");
 }
 
+/// A machine that was started under the policy of its node needs no group and no move; under that
+/// of another node it does.
+#[test]
+fn memory_that_was_bound_at_the_start_gives_no_step() {
+    let of_memory = |started_on: Option<u32>, node: u32| {
+        let mut case = case();
+        case.target.started_on = started_on.map(NodeId);
+        case.plan.vnodes[0].memory.as_mut().unwrap().nodes = vec![NodeId(node)];
+        let steps = plan_steps(&case.host, &case.plan, &case.target).unwrap().steps;
+        let of_memory = |step: &&pinfold_model::Step| {
+            matches!(step.change, Change::MovePages { .. })
+                || step.change.to_string().contains("cpuset.mems")
+        };
+        steps.iter().filter(of_memory).count()
+    };
+    assert_eq!((of_memory(None, 1), of_memory(Some(0), 1), of_memory(Some(1), 1)), (2, 2, 0));
+}
+
 #[test]
 fn a_kill_at_every_point_is_undone_and_an_undo_twice_is_one() {
     let steps = plan_steps(&case().host, &case().plan, &case().target).unwrap().steps.len();
