@@ -7,7 +7,7 @@
 //! the share of a machine is exact if it has a group of its own; otherwise it is the growth of the
 //! host's totals since before its start, to which other processes contribute.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use pinfold_host::{
@@ -240,16 +240,18 @@ fn v2_group(host: &dyn Host, pid: Tid) -> Result<Option<(String, String)>, HostE
     Ok(of("/").zip(proc_cgroup::v2_path(&memberships).and_then(of)))
 }
 
-/// True if no other process is in the group or below it.
+/// True if no other process is in the group or below it, except kernel threads: those of KVM and
+/// vhost join the machine's group.
 fn is_alone(host: &dyn Host, group: &str, pid: Tid) -> Result<bool, HostError> {
     let mut groups = vec![group.to_owned()];
     while let Some(group) = groups.pop() {
         // A group of threads does not list processes (`EOPNOTSUPP`); its domain, which is read
         // before it, lists them.
         let members = host.read_text(&paths::cgroup_procs(&group)).unwrap_or_default();
-        let members: BTreeSet<&str> = members.split_ascii_whitespace().collect();
-        if members.iter().any(|member| *member != pid.to_string()) {
-            return Ok(false);
+        for member in tasks::numbers(members.lines()) {
+            if member != pid && !tasks::is_kernel_thread(host, member)? {
+                return Ok(false);
+            }
         }
         let names = tasks::unless_gone(host.list(&group))?.unwrap_or_default();
         let below = names.iter().map(|name| paths::cgroup_file(&group, name));
@@ -337,6 +339,11 @@ mod tests {
             let path = paths::node_file(NodeId(node), "meminfo");
             (path, format!("Node {node} PageTables: {kib} kB\nNode {node} SecPageTables: 8 kB\n"))
         };
+        let stat = |tid: u32, name: &str, flags: u32| {
+            let rest = "1 2 3 4 5 6 7 8 20 0 1 0 9912 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
+            let path = paths::task_stat(Tid(tid), Tid(tid));
+            (path, format!("{tid} ({name}) S 2 0 0 0 -1 {flags} {rest}\n"))
+        };
         let mounts = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         let files = [
             (paths::node_online(), "0-1\n".to_owned()),
@@ -345,6 +352,8 @@ mod tests {
             (paths::own_mountinfo(), mounts.to_owned()),
             (paths::process_status(Tid(7)), "Name:\tvm\nVmPTE:\t     532 kB\n".to_owned()),
             (paths::process_cgroup(Tid(7)), "0::/vm.scope/emulator\n".to_owned()),
+            stat(8, "qemu", 0x0040_0000),
+            stat(9, "kvm-nx-lpage-recovery-7", 0x0020_0000),
             (paths::cgroup_procs(SCOPE), format!("7\n{others}")),
             (paths::cgroup_procs(&format!("{SCOPE}/emulator")), String::new()),
         ];
@@ -358,6 +367,7 @@ mod tests {
         let found = |others, stat| MachineTables::of(&host(others, stat), Tid(7)).unwrap().unwrap();
         let own = found("", Some(STAT));
         assert_eq!(own.own, Some(tables([(132, 12), (400, 0)])));
+        assert_eq!(found("9\n", Some(STAT)).own, own.own, "with a kernel thread of KVM");
         assert_eq!(own.host, tables([(3000, 8), (2000, 8)]));
         let text = "page tables of its group: node 0 132 KiB (second level 12 KiB), node 1 400 KiB \
                     (second level 0 KiB)";

@@ -109,6 +109,11 @@ pub(crate) fn stat(host: &dyn Host, tid: Tid) -> Result<Option<ProcStat>, HostEr
     Ok(proc_stat::at(host, &paths::task_stat(tid, tid))?.filter(|stat| !stat.has_ended()))
 }
 
+/// True for a kernel thread, and for a thread that has ended.
+pub(crate) fn is_kernel_thread(host: &dyn Host, tid: Tid) -> Result<bool, HostError> {
+    Ok(stat(host, tid)?.is_none_or(|stat| stat.is_kernel_thread()))
+}
+
 /// True if this same thread still runs.
 pub(crate) fn is_alive(host: &dyn Host, task: TaskId) -> Result<bool, HostError> {
     proc_stat::is_alive(host, &paths::task_stat(task.tid, task.tid), task)

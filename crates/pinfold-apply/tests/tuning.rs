@@ -93,7 +93,12 @@ fn case_with(more: impl FnOnce(SimBuilder) -> SimBuilder) -> Case {
         .group("/machine.slice/vm1.scope", none(), none())
         .task(vm)
         .task(thread(501, "CPU 0/KVM"))
-        .task(thread(502, "IO disk"));
+        .task(thread(502, "IO disk"))
+        .task(
+            SimTask::new(503, "kvm-nx-lpage-recovery-500")
+                .kernel_thread()
+                .in_group("/machine.slice/vm1.scope"),
+        );
     let host = builder.build();
     let donor = common::v2();
     let id = |tid: u32| host.task(Tid(tid)).unwrap().id();

@@ -57,8 +57,8 @@ impl StartMemory {
     }
 }
 
-/// The report of the page tables of a machine that runs for long: once, when they have stopped to
-/// grow.
+/// The report of the page tables of a machine that runs for long: once, when they have stopped
+/// growing.
 #[derive(Clone, Debug, Default)]
 pub struct TableReport {
     /// `None` after the report, and if there is nothing to report.
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_comes_once_when_the_tables_have_stopped_to_grow() {
+    fn the_report_comes_once_when_the_tables_have_stopped_growing() {
         let memory = StartMemory::of(&host(&[100, 100]), &plan(&[1])).unwrap();
         let mut report = TableReport::of(memory, &SimClock::at(0));
         let up = host(&[100, 500]);

@@ -21,7 +21,7 @@ const FEW_KIB: i64 = 64;
 const GROUPS: &str = "mount -t cgroup2 none /sys/fs/cgroup; cd /sys/fs/cgroup; mkdir vm.scope
     echo '+cpuset +memory' > cgroup.subtree_control";
 const READY: &str = "for i in $(seq 1200); do [ -s /tmp/vm.pid ] && [ -S /tmp/vm.qmp ] && break; \
-    usleep 100000; done; for t in $(ls /proc/$(cat /tmp/vm.pid)/task); do taskset -p f $t; done";
+    usleep 100000; done";
 /// The kernel adds up the counts of a group every two seconds.
 const SETTLED: &str = "sleep 5";
 
@@ -45,22 +45,22 @@ fn started(guest: &mut Guest) -> Result<String, LabError> {
     let machine = format!("{} {} {MEMORY}", guest.machine(), nested::accelerated(guest));
     let before = of_host(guest)?;
     guest.background(&format!(
-        "exec /usr/bin/pinfold run -s numa-exclusive -- {machine} -pidfile /tmp/vm.pid \
-         > /tmp/run.txt 2>&1"
+        "/usr/bin/pinfold run -s numa-exclusive -- {machine} -pidfile /tmp/vm.pid \
+         > /tmp/run.txt 2>&1 || true; echo ended >> /tmp/run.txt"
     ))?;
     guest.shell(
-        "for i in $(seq 1200); do grep -q 'growth of all page tables' /tmp/run.txt && break; \
+        "for i in $(seq 1200); do grep -q -e 'growth of all' -e '^ended' /tmp/run.txt && break; \
          usleep 100000; done",
     )?;
-    let after = of_host(guest)?;
-    let bound = guest.shell("grep -c ' bind:1 ' /proc/$(cat /tmp/vm.pid)/numa_maps || true")?;
     let text = guest.shell("cat /tmp/run.txt")?;
-    guest.shell(
-        "kill -INT $(pidof pinfold); while [ -e /proc/$(cat /tmp/vm.pid) ]; do usleep 50000; done
-         rm /tmp/vm.pid",
-    )?;
     let report = text.lines().find(|line| line.contains("growth of all page tables"));
     let report = report.ok_or_else(|| LabError::wrong("no report of page tables", &text))?;
+    let after = of_host(guest)?;
+    let bound = guest.shell("grep -c ' bind:1 ' /proc/$(cat /tmp/vm.pid)/numa_maps || true")?;
+    guest.shell(
+        "kill -INT $(pidof pinfold); for i in $(seq 600); do grep -q '^ended' /tmp/run.txt && break; \
+         usleep 100000; done; rm -f /tmp/vm.pid",
+    )?;
     let grown = |node: usize| {
         let (_, rest) = report.split_once(&format!("node {node} "))?;
         rest.split_ascii_whitespace().next()?.parse::<i64>().ok()
