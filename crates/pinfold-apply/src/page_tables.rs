@@ -120,21 +120,19 @@ impl TableGrowth {
     }
 
     /// What grew where: a warning if tables are on other nodes than the machine's memory, otherwise
-    /// a note.
+    /// a note. Growth that may be that of other processes is no reason to warn.
     #[must_use]
     pub fn finding(&self, memory: &[NodeId]) -> Finding {
-        let positive = |(node, first, second): &(NodeId, i64, Option<i64>)| {
-            let kib = (*first).max(0) + second.unwrap_or(0).max(0);
-            (*node, kib.unsigned_abs())
-        };
-        let far = far_kib(memory, self.nodes.iter().map(positive));
-        match far > FEW_KIB.max(self.error_kib().unwrap_or(0)) {
-            true => {
-                let finding = far_finding(far, memory);
-                Finding { text: format!("{}; {self}", finding.text), ..finding }
-            }
-            false => Finding::note(SUBJECT, self.to_string()),
+        let grown = |kib: i64| kib.max(0).unsigned_abs();
+        let first = self.nodes.iter().map(|(node, first, _)| (*node, grown(*first)));
+        let second = self.nodes.iter().map(|(node, _, second)| (*node, grown(second.unwrap_or(0))));
+        let (first, second) = (far_kib(memory, first), far_kib(memory, second));
+        let error = self.error_kib().unwrap_or(0);
+        if first > FEW_KIB.max(error) || (second > FEW_KIB && error <= FEW_KIB) {
+            let finding = far_finding(first.saturating_add(second), memory);
+            return Finding { text: format!("{}; {self}", finding.text), ..finding };
         }
+        Finding::note(SUBJECT, self.to_string())
     }
 }
 
@@ -325,6 +323,10 @@ mod tests {
         let noise = growth([(1300, 0), (1020, 20)], 520);
         assert_eq!(noise.error_kib(), Some(300));
         assert!(!far(&noise.finding(&[NodeId(1)])), "{noise}");
+        let other_machine = growth([(1400, 400), (1020, 20)], 520);
+        assert!(!far(&other_machine.finding(&[NodeId(1)])), "{other_machine}");
+        let second_level = growth([(1000, 400), (1020, 20)], 520);
+        assert!(far(&second_level.finding(&[NodeId(1)])), "{second_level}");
         let shrunk = growth([(900, 0), (1020, 8)], 520);
         assert_eq!(shrunk.error_kib(), Some(100));
         assert!(shrunk.to_string().contains("node 0 -100 KiB"), "{shrunk}");

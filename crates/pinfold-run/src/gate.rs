@@ -43,7 +43,7 @@ pub fn run(
     interrupt::install_forward()?;
     interrupt::install_child()?;
     let gate = Gate::open(state)?;
-    let node = StartMemory::of(&host, plan)?.node();
+    let node = StartMemory::of(&host, plan, None)?.node();
     let mut command = gate.start(program, words, node)?;
     let target = Target {
         started_on: node,

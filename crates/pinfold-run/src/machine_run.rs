@@ -63,7 +63,7 @@ pub fn run(
     let vcpus = spec.vcpus.unwrap_or(1);
     let room = Vcpus::counted(vcpus..=spec.max_vcpus.unwrap_or(1));
     let guess = plan_for(&spec, &room)?;
-    let memory = StartMemory::of(&host, &guess)?;
+    let memory = StartMemory::of(&host, &guess, None)?;
     let options = LaunchOptions {
         memory_node: memory.node(),
         // The kernel accepts no mask with only offline CPUs; those are brought online before the

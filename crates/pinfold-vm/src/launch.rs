@@ -92,8 +92,8 @@ pub struct LaunchOptions {
     /// CPUs on which it is created, so that its work before the placement (reading the firmware,
     /// first touch of memory) happens there too; `None` for Pinfold's own CPUs.
     pub affinity: Option<CpuSet>,
-    /// The NUMA node to which its memory is bound from its first allocation on (`MPOL_BIND`),
-    /// including page tables, which cannot be moved later; `None` for Pinfold's own policy.
+    /// The NUMA node to which all of its memory is bound from its start (`MPOL_BIND`): its threads
+    /// inherit that policy; `None` for Pinfold's own policy.
     pub memory_node: Option<NodeId>,
     /// Group files (`tasks`, `cgroup.procs`) through which it joins groups before it starts.
     pub cgroup_files: Vec<String>,

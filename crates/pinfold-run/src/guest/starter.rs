@@ -55,6 +55,9 @@ pub struct VmStarter<'a> {
     pub pus: u32,
     /// Directory for the host's I/O load.
     pub io_directory: String,
+    /// The NUMA node to which the guest's memory is bound from its start; `None` leaves it to the
+    /// plan.
+    pub memory_node: Option<NodeId>,
 }
 
 /// Information from one start, in addition to its measurements.
@@ -114,7 +117,7 @@ impl VmStarter<'_> {
         let host_side = HostSide::start(self.pinload, self.pus, &self.io_directory)
             .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
         let began = self.clock.now_ns();
-        let memory = StartMemory::of(self.host, plan)?;
+        let memory = StartMemory::of(self.host, plan, self.memory_node)?;
         let mut vm = self.launch(plan, &memory)?;
         let journals = host::journals(self.state, self.clock)?;
         let placed = (plan, memory.node());
