@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pinfold_apply::{Applied, Journal, Journals, Target, page_tables};
+use pinfold_apply::{Applied, Journal, Journals, Target};
 use pinfold_host::files::StateDir;
 use pinfold_host::process::Stdio;
 use pinfold_host::{Clock, LiveHost};
@@ -69,15 +69,10 @@ pub struct Facts {
     pub accelerator: Accelerator,
     /// Time from the start of QEMU to the agent's hello (ns).
     pub boot_ns: u64,
-    /// What the placement of its threads did not fulfil.
+    /// What the placement of its threads and page tables did not fulfil.
     pub findings: Vec<Finding>,
-}
-
-impl Facts {
-    /// The findings about page tables that are far from the memory.
-    fn far_tables(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|finding| finding.subject == page_tables::SUBJECT)
-    }
+    /// Where its page tables are, on a host with several nodes.
+    pub tables: Option<Finding>,
 }
 
 impl Starter for VmStarter<'_> {
@@ -87,7 +82,8 @@ impl Starter for VmStarter<'_> {
         })?;
         let mut cells = Vec::new();
         self.with_guest(plan, |running, facts| {
-            facts.far_tables().for_each(|finding| say(&finding.to_string()));
+            let far = facts.tables.iter().filter(|finding| finding.severity > Severity::Note);
+            far.for_each(|finding| say(&finding.to_string()));
             for load in &request.load_states {
                 interrupt::check()?;
                 cells.push(running.cell(*load, request.observation_s)?);
@@ -212,12 +208,13 @@ impl VmStarter<'_> {
         let beat = agent.as_ref().map(beat).transpose();
         let beat = beat.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
         let tables = memory.tables(self.host, vm.pid())?;
-        let far = tables.filter(|finding| finding.severity > Severity::Note);
+        let far = tables.clone().filter(|finding| finding.severity > Severity::Note);
         let facts = Facts {
             qemu: vm.version.to_string(),
             accelerator: vm.found.accelerator.unwrap_or(Accelerator::TcgMulti),
             boot_ns: self.clock.now_ns().saturating_sub(began),
             findings: applied.findings.iter().cloned().chain(far).collect(),
+            tables,
         };
         let running = Running {
             host: self.host,

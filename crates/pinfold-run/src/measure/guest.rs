@@ -291,6 +291,10 @@ impl Demo {
                 .agent
                 .as_ref()
                 .ok_or_else(|| Failure::new(Exit::Vm, "the demo guest has no agent"))?;
+            // All starts have the same memory nodes: the first one shows where page tables are.
+            if self.reported.borrow().qemu.is_none() {
+                facts.tables.iter().for_each(|finding| say(&finding.to_string()));
+            }
             *self.reported.borrow_mut() = Reported {
                 qemu: Some(facts.qemu.clone()),
                 accelerator: Some(facts.accelerator),
