@@ -1,8 +1,8 @@
 //! Text from the kernel, or from captures that claim to be.
 
 use pinfold_host::{
-    Format, Host, SnapshotHost, maps, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status,
-    schedstat,
+    Format, Host, SnapshotHost, maps, memory_numa_stat, mountinfo, node_meminfo, numa_maps,
+    proc_cgroup, proc_stat, proc_status, schedstat,
 };
 use pinfold_model::{CpuSet, Topology};
 use pinfold_topology::{capabilities, capture as captured, discover, read_input, render_tree};
@@ -29,7 +29,9 @@ pub(crate) fn stat(bytes: &[u8]) {
 }
 
 pub(crate) fn status(bytes: &[u8]) {
-    drop(proc_status::parse(&text(bytes)));
+    let text = text(bytes);
+    drop(proc_status::parse(&text));
+    drop(proc_status::page_tables_kib(&text));
 }
 
 pub(crate) fn cgroup(bytes: &[u8]) {
@@ -53,7 +55,10 @@ pub(crate) fn mounts(bytes: &[u8]) {
 }
 
 pub(crate) fn maps(bytes: &[u8]) {
-    drop(numa_maps::parse(&text(bytes)));
+    let text = text(bytes);
+    drop(numa_maps::parse(&text));
+    drop(node_meminfo::page_tables(&text));
+    drop(memory_numa_stat::row(&text, "pagetables"));
 }
 
 pub(crate) fn sched(bytes: &[u8]) {

@@ -30,7 +30,7 @@ pub const TARGETS: [Target; 31] = [
     Target { name: "proc-status", about: "/proc/PID/status", run: kernel::status },
     Target { name: "proc-cgroup", about: "/proc/PID/cgroup", run: kernel::cgroup },
     Target { name: "mountinfo", about: "/proc/PID/mountinfo", run: kernel::mounts },
-    Target { name: "numa-maps", about: "/proc/PID/numa_maps", run: kernel::maps },
+    Target { name: "numa-maps", about: "numa_maps, page tables by node", run: kernel::maps },
     Target { name: "schedstat", about: "/proc/PID/schedstat", run: kernel::sched },
     Target { name: "proc-maps", about: "/proc/PID/maps", run: kernel::mappings },
     Target { name: "event-format", about: "formats of trace events", run: kernel::event_format },

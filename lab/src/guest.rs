@@ -123,6 +123,15 @@ pub const BIG: Shape = Shape {
 pub const SVM: Shape =
     Shape { name: "4 cores with SVM", smp: "4,cores=4", virtualises: true, ..TWO };
 
+/// Such cores on two NUMA nodes.
+pub const SVM_NUMA: Shape = Shape {
+    name: "2 packages × 2 cores with SVM, 2 NUMA nodes",
+    smp: "4,sockets=2,cores=2",
+    nodes: &["0-1", "2-3"],
+    memory_mib: 1536,
+    ..SVM
+};
+
 /// One such core: TCG has problems with processors whose code is patched by others, as the kernel
 /// does when trace events are enabled and disabled.
 pub const ONE_SVM: Shape = Shape { name: "1 core with SVM", smp: "1", ..SVM };

@@ -24,6 +24,7 @@ mod journal;
 mod knobs;
 mod layers;
 mod missing_cgroups;
+pub mod page_tables;
 mod resctrl_monitor;
 mod rt_watchdog;
 mod status;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use pinfold_host::proc_stat::{self, ProcStat};
 use pinfold_host::{Host, HostError, ThreadList, ThreadSet, paths, proc_status};
-use pinfold_model::{Finding, Role, Setting, TaskId, Tid, VnodePlan};
+use pinfold_model::{Finding, NodeId, Role, Setting, TaskId, Tid, VnodePlan};
 
 /// What a plan is applied to: one virtual machine and the loads that Pinfold started with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,9 @@ pub struct Target {
     /// Settings that another program manages for the machine, with the values that correspond to
     /// the plan. Empty for a machine that only Pinfold manages.
     pub kept: Vec<ManagedSetting>,
+    /// The node to which its memory has been bound since its start (`MPOL_BIND`), so that no page is
+    /// elsewhere except those that it shares with other processes.
+    pub started_on: Option<NodeId>,
     /// The threads of its process, if discovery confirmed that there are no others. The caller of
     /// apply need not list them again while it is unchanged.
     pub roll: Option<ThreadList>,
@@ -57,7 +60,7 @@ impl Target {
     /// A machine that only Pinfold manages, without loads.
     #[must_use]
     pub fn new(pid: Tid, threads: Vec<(TaskId, Role)>) -> Self {
-        Self { pid, threads, own: Vec::new(), kept: Vec::new(), roll: None }
+        Self { pid, threads, own: Vec::new(), kept: Vec::new(), started_on: None, roll: None }
     }
 
     /// The threads that discovery listed, ascending, if the process has the same ones now.
@@ -104,6 +107,11 @@ pub(crate) fn no_place(task: TaskId, role: &Role) -> Finding {
 /// own `stat` is not read, because the kernel sums over all threads for it.
 pub(crate) fn stat(host: &dyn Host, tid: Tid) -> Result<Option<ProcStat>, HostError> {
     Ok(proc_stat::at(host, &paths::task_stat(tid, tid))?.filter(|stat| !stat.has_ended()))
+}
+
+/// True for a kernel thread, and for a thread that has ended.
+pub(crate) fn is_kernel_thread(host: &dyn Host, tid: Tid) -> Result<bool, HostError> {
+    Ok(stat(host, tid)?.is_none_or(|stat| stat.is_kernel_thread()))
 }
 
 /// True if this same thread still runs.

@@ -494,6 +494,12 @@ pub fn cgroup_tasks(group: &str) -> String {
     cgroup_file(group, "tasks")
 }
 
+/// v2: memory of a group by NUMA node.
+#[must_use]
+pub fn memory_numa_stat(group: &str) -> String {
+    cgroup_file(group, "memory.numa_stat")
+}
+
 /// v2: `domain`, `domain threaded`, `domain invalid` or `threaded`.
 #[must_use]
 pub fn cgroup_type(group: &str) -> String {

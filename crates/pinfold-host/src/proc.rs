@@ -4,7 +4,9 @@
 //! through [`crate::Host`]. Formats: <https://docs.kernel.org/filesystems/proc.html>, `proc(5)`.
 
 pub mod maps;
+pub mod memory_numa_stat;
 pub mod mountinfo;
+pub mod node_meminfo;
 pub mod numa_maps;
 pub mod proc_cgroup;
 pub mod proc_stat;

@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 
 use pinfold_apply::{
     Applied, ApplyError, Event, Journal, Journals, NewJournal, Observer, Planned, Target,
-    UndoReport,
+    UndoReport, page_tables,
 };
 use pinfold_host::{HostMut, LiveHost};
 use pinfold_model::text::counted;
-use pinfold_model::{Command, Plan, Severity};
+use pinfold_model::{Command, Finding, Plan, Severity};
 use pinfold_plan::{Fit, command, schema};
 
 use crate::message::say;
@@ -190,7 +190,9 @@ fn take_back(host: &dyn HostMut, journal: &mut Journal<'_>) -> Result<UndoReport
 /// Prints what an apply did and could not do.
 pub fn report(applied: &Applied) {
     say(&format!("{} applied", counted(applied.steps.len(), "step")));
-    for finding in applied.findings.iter().filter(|one| one.severity > Severity::Note) {
+    let is_shown =
+        |one: &&Finding| one.severity > Severity::Note || one.subject == page_tables::SUBJECT;
+    for finding in applied.findings.iter().filter(is_shown) {
         say(&finding.to_string());
     }
 }

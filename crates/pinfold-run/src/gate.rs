@@ -14,13 +14,14 @@ use pinfold_apply::Target;
 use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Child, Spawn};
 use pinfold_host::{Clock as _, ControlSocket, EventWatcher, SystemClock};
-use pinfold_model::{NodeId, Plan, Role, Topology};
+use pinfold_model::{NodeId, Plan, Role};
 
 use crate::apply_session::{self, OnStop, Placement};
 use crate::emulate::exec::hand_on;
 use crate::helper_program::{Helper, HelperProgram, Session};
 use crate::message::say;
 use crate::rt_watchdog::{Guard, Supervision};
+use crate::start_memory::StartMemory;
 use crate::{Exit, Failure, host, interrupt};
 
 /// Timeout for the gate to connect to the socket.
@@ -33,7 +34,6 @@ const GO: u8 = b'g';
 pub fn run(
     Session { state, program }: Session<'_>,
     plan: &Plan,
-    topology: &Topology,
     words: &[String],
 ) -> Result<ExitStatus, Failure> {
     let host = host::live()?;
@@ -43,15 +43,16 @@ pub fn run(
     interrupt::install_forward()?;
     interrupt::install_child()?;
     let gate = Gate::open(state)?;
-    let node = memory_node(plan, topology);
+    let node = StartMemory::of(&host, plan, None)?.node();
     let mut command = gate.start(program, words, node)?;
-    let target = Target::new(command.pid(), vec![(command.task(), Role::Task)]);
+    let target = Target {
+        started_on: node,
+        ..Target::new(command.pid(), vec![(command.task(), Role::Task)])
+    };
     let placement = Placement { plan, target: &target };
     let supervision = Supervision { journals: &journals, program };
-    let (mut applied, journal, mut guard) =
+    let (applied, journal, mut guard) =
         apply_session::apply_guarded(&host, placement, supervision, OnStop::Finish)?;
-    // Memory that could not be bound by a cgroup is bound by the policy that the command inherits.
-    applied.findings.retain(|finding| node.is_none() || finding.subject != "memory");
     apply_session::report(&applied);
     let ended = gate.let_go(&mut command).and_then(|()| wait(&mut command, guard.as_mut()));
     if ended.is_err() {
@@ -74,15 +75,6 @@ pub fn require_program(command: &[String]) -> Result<(), Failure> {
     match program.contains('/') || process::find_program(program).is_some() {
         true => Ok(()),
         false => Err(Failure::new(Exit::Input, format!("there is no program {program:?} in PATH"))),
-    }
-}
-
-/// The node to which the command's memory is bound, on a host with several nodes.
-fn memory_node(plan: &Plan, topology: &Topology) -> Option<NodeId> {
-    let memory = plan.vnodes.first()?.memory.as_ref()?;
-    match memory.nodes.as_slice() {
-        [only] if topology.nodes.len() > 1 => Some(*only),
-        _ => None,
     }
 }
 

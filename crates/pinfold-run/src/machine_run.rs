@@ -2,6 +2,7 @@
 
 use std::process::ExitStatus;
 
+use pinfold_apply::Target;
 use pinfold_host::SystemClock;
 use pinfold_model::{Command, MachineSpec, Plan, Topology};
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
@@ -12,6 +13,7 @@ use crate::helper_program::Session;
 use crate::message::say;
 use crate::rt_watchdog::Supervision;
 use crate::run_monitor::{self, Monitored};
+use crate::start_memory::{StartMemory, TableReport};
 use crate::target::placeable;
 use crate::vcpus::Vcpus;
 use crate::{Exit, Failure, host, interrupt, time};
@@ -61,7 +63,9 @@ pub fn run(
     let vcpus = spec.vcpus.unwrap_or(1);
     let room = Vcpus::counted(vcpus..=spec.max_vcpus.unwrap_or(1));
     let guess = plan_for(&spec, &room)?;
+    let memory = StartMemory::of(&host, &guess, None)?;
     let options = LaunchOptions {
+        memory_node: memory.node(),
         // The kernel accepts no mask with only offline CPUs; those are brought online before the
         // pinning.
         affinity: Some(guess.pus().intersection(&topology.online())).filter(|pus| !pus.is_empty()),
@@ -83,14 +87,19 @@ pub fn run(
     for finding in vm.found.findings.iter().chain(&plan.findings) {
         say(&finding.to_string());
     }
-    let target = placeable(&vm.found);
+    let target = Target { started_on: memory.node(), ..placeable(&vm.found) };
     let placement = Placement { plan: &plan, target: &target };
     let supervision = Supervision { journals: &journals, program };
     let (applied, mut journal, mut guard) =
         apply_session::apply_guarded(&host, placement, supervision, OnStop::TakeBack)?;
     apply_session::report(&applied);
-    let monitored =
-        Monitored { placement, journal: &mut journal, monitor: None, guard: guard.as_mut() };
+    let monitored = Monitored {
+        placement,
+        journal: &mut journal,
+        monitor: None,
+        guard: guard.as_mut(),
+        tables: TableReport::of(memory, &clock),
+    };
     let watched = go(&mut vm, &host, monitored);
     let status = match vm.try_wait() {
         Ok(Some(status)) => Ok(status),

@@ -15,6 +15,7 @@ use pinfold_vm::Monitor;
 use crate::apply_session::Placement;
 use crate::message::say;
 use crate::rt_watchdog::Guard;
+use crate::start_memory::TableReport;
 use crate::target::RoleRefresh;
 use crate::{Failure, interrupt};
 
@@ -185,6 +186,8 @@ pub struct Monitored<'m, 'j, 'v> {
     pub monitor: Option<&'v mut dyn Monitor>,
     /// The watchdog of its real-time threads.
     pub guard: Option<&'m mut Guard>,
+    /// Reports where its page tables are, if Pinfold started it.
+    pub tables: TableReport,
 }
 
 /// Monitors a machine; returns when it has ended or the user requested a stop.
@@ -193,8 +196,8 @@ pub fn watch(
     clock: &dyn Clock,
     monitored: Monitored<'_, '_, '_>,
 ) -> Result<(), Failure> {
-    let Monitored { placement: Placement { plan, target }, journal, monitor, mut guard } =
-        monitored;
+    let Monitored { placement, journal, monitor, mut guard, mut tables } = monitored;
+    let Placement { plan, target } = placement;
     let mut watcher = Watcher::new(host, plan, target)?;
     let mut asking = RoleRefresh { monitor };
     let (mut ear, mut rounds) = (EventReceiver::default(), Rounds::new(clock.now_ns()));
@@ -219,6 +222,9 @@ pub fn watch(
                 }
                 rounds.looked(clock.now_ns(), watcher.has_questions());
             }
+        }
+        if let Some(finding) = tables.due(host, target.pid, clock.now_ns())? {
+            say(&finding.to_string());
         }
         let (is_new, findings) = ear.follow(watcher.threads(), &watcher.files().cloned().collect());
         findings.iter().for_each(|finding| say(&finding.to_string()));

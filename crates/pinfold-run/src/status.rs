@@ -1,5 +1,6 @@
 //! The active placements and platforms, compared with their plans.
 
+use pinfold_apply::page_tables::MachineTables;
 use pinfold_apply::{Counter, Journals, KnobStatus, Record, Status, Target};
 use pinfold_host::{LiveHost, process};
 use pinfold_model::{Finding, Plan, Role, Severity, TaskId, Tid};
@@ -24,6 +25,8 @@ pub struct ActivePlacement {
     pub vanished: Vec<Finding>,
     /// Counters of monitoring groups.
     pub counters: Vec<Counter>,
+    /// Page tables of the machine; `None` if it has ended.
+    pub tables: Option<MachineTables>,
     /// True if the process that applied it lives.
     pub supervised: bool,
     /// The process that monitors it, if that process is stopped.
@@ -31,6 +34,15 @@ pub struct ActivePlacement {
 }
 
 impl ActivePlacement {
+    /// Where its page tables are, and a warning if they are far from its memory; nothing on a host
+    /// with one node.
+    pub fn page_tables(&self) -> Option<(String, Option<Finding>)> {
+        let tables = self.tables.as_ref().filter(|tables| tables.has_choice())?;
+        let memory = self.plan.vnodes.first().and_then(|vnode| vnode.memory.as_ref());
+        let far = memory.and_then(|memory| tables.far(&memory.nodes));
+        Some((tables.to_string(), far))
+    }
+
     /// True if nothing has drifted.
     pub fn is_as_planned(&self) -> bool {
         self.status.as_ref().is_some_and(Status::is_as_planned)
@@ -121,10 +133,11 @@ fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {
         id: header.id.clone(),
         vm_name: header.vm_name.clone(),
         plan,
-        status,
         knobs: pinfold_apply::knobs(host, record)?,
         vanished: pinfold_apply::vanished(host, record)?,
         counters: pinfold_apply::monitored(host, record)?,
+        tables: MachineTables::of(host, header.vm.tid)?.filter(|_| status.is_some()),
+        status,
         supervised,
         stopped: Some(header.supervisor.tid).filter(|pid| supervised && host::is_stopped(*pid)),
     })

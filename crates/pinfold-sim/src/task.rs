@@ -110,6 +110,13 @@ impl SimTask {
         format!("7f1c00000000 default anon{nodes} kernelpagesize_kB=4\n")
     }
 
+    /// Page tables of its process in KiB: one table of 4 KiB for each 512 pages, and one of each
+    /// of the three levels above.
+    fn page_tables_kib(&self) -> u64 {
+        let pages: u64 = self.pages.values().map(|pages| pages.movable + pages.in_use).sum();
+        4 * (3 + pages.div_ceil(512))
+    }
+
     /// Makes it a child of this process.
     #[must_use]
     pub fn child_of(mut self, parent: u32) -> Self {
@@ -207,10 +214,14 @@ impl SimTask {
     pub(super) fn status(&self, threads: usize, mask: &CpuSet, mems: &CpuSet) -> String {
         // The kernel escapes what would break the line (`string_escape_str`).
         let name = self.comm.replace('\\', "\\\\").replace('\n', "\\n");
+        let tables = match self.flags & PF_KTHREAD {
+            0 => format!("VmPTE:\t{:>8} kB\n", self.page_tables_kib()),
+            _ => String::new(),
+        };
         format!(
             "Name:\t{name}\nUmask:\t0022\nState:\t{state} (sleeping)\nTgid:\t{tgid}\nNgid:\t0\n\
              Pid:\t{tid}\nPPid:\t{ppid}\nTracerPid:\t0\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\n\
-             FDSize:\t64\nThreads:\t{threads}\nCpus_allowed:\t{hex}\nCpus_allowed_list:\t{mask}\n\
+             FDSize:\t64\n{tables}Threads:\t{threads}\nCpus_allowed:\t{hex}\nCpus_allowed_list:\t{mask}\n\
              Mems_allowed_list:\t{mems}\nvoluntary_ctxt_switches:\t{voluntary}\n\
              nonvoluntary_ctxt_switches:\t{involuntary}\n",
             state = self.state,

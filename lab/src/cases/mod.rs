@@ -15,6 +15,7 @@ mod knobs;
 mod longest;
 mod nested;
 mod package;
+mod page_tables;
 mod partition;
 mod power;
 mod shapes;
@@ -36,7 +37,7 @@ pub use shapes::PlacedMachine;
 use crate::error::LabError;
 pub use crate::guest::{
     BIG, DIES, DISK_NUMA, EIGHT, FOUR, ISOLATED, NUMA, ONE_SVM, ROOMY_NUMA, ROOMY_SVM, SCALED,
-    SMALL, STEADY, SVM, TURNS_NUMA, TURNS_SMALL, TWO,
+    SMALL, STEADY, SVM, SVM_NUMA, TURNS_NUMA, TURNS_SMALL, TWO,
 };
 use crate::guest::{Guest, Shape};
 use crate::ship::Cargo;
@@ -120,6 +121,8 @@ pub enum Case {
     Hotplug,
     /// A machine under a real KVM.
     Nested,
+    /// Page tables of a machine under that KVM, on two NUMA nodes.
+    PageTables,
     /// Exits of a guest of that KVM, counted.
     Exits,
     /// Every command of `pinload`, and an offline CPU.
@@ -144,7 +147,7 @@ pub enum Case {
 
 impl Case {
     /// All cases, in the order of the table.
-    pub const ALL: [Case; 32] = [
+    pub const ALL: [Case; 33] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -167,6 +170,7 @@ impl Case {
         Case::Frequency,
         Case::Hotplug,
         Case::Nested,
+        Case::PageTables,
         Case::Exits,
         Case::Benchmarks,
         Case::FarMemory,
@@ -197,6 +201,7 @@ impl Case {
             Case::PowerCuts => "power cuts, longest plan".to_owned(),
             Case::Hotplug => "SMT and PUs offline".to_owned(),
             Case::Nested => "real KVM, nested".to_owned(),
+            Case::PageTables => "page tables, nested KVM on two nodes".to_owned(),
             Case::Exits => "exits, counted".to_owned(),
             Case::Benchmarks => "benchmarks".to_owned(),
             Case::FarMemory => "study: far memory, neighbours".to_owned(),
@@ -307,6 +312,7 @@ impl Case {
                 lab.alone(&TURNS_NUMA, self.name(), |guest| hotplug::smt(guest, lab.extent))
             }
             Case::Nested => lab.alone(&SVM, self.name(), nested::kvm),
+            Case::PageTables => lab.alone(&SVM_NUMA, self.name(), page_tables::placed_and_left),
             Case::Exits => lab.alone(&ONE_SVM, self.name(), exits::counted),
             Case::Benchmarks => lab.alone(&TWO, self.name(), benchmarks::all),
             Case::FarMemory => lab.alone(&ROOMY_NUMA, self.name(), study::far_memory),

@@ -8,6 +8,7 @@ use pinfold_host::{Host, HostError, HostMut, numa_maps, paths};
 use pinfold_model::{Finding, NodeId, TaskId};
 
 use super::{ChangeOutcome, ReadBack, Reverted};
+use crate::page_tables;
 use crate::tasks::{self, LiveThreads};
 
 const SUBJECT: &str = "memory";
@@ -34,7 +35,8 @@ pub(super) fn take(
             "pages that a device holds or that others share cannot be moved: bind the memory when the machine starts",
         ),
     };
-    Ok(ChangeOutcome::Done(vec![finding]))
+    let tables = page_tables::left_behind(host, task.tid)?;
+    Ok(ChangeOutcome::Done([finding].into_iter().chain(tables).collect()))
 }
 
 pub(super) fn verify(host: &dyn Host, task: TaskId) -> Result<ReadBack, HostError> {

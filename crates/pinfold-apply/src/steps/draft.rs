@@ -74,18 +74,26 @@ impl<'a> Draft<'a> {
     }
 
     /// The machine's group in the cpuset hierarchy, if it has the controller's files and contains
-    /// no other tasks.
+    /// no other tasks, except kernel threads: those of KVM and vhost join it.
     pub(super) fn own_cpuset_group(&self) -> Result<Option<String>, ApplyError> {
         let Some(cpusets) = self.state.cpusets()?.filter(|one| !one.is_read_only()) else {
             return Ok(None);
         };
         let Some(group) = cpusets.group_of(self.state, self.vm.tid)? else { return Ok(None) };
-        let members = cpusets.members(self.state, &group)?;
-        let alone = group != cpusets.root()
-            && self.state.exists(&paths::cpuset_mems(&group))
-            && members.iter().all(|tid| self.vm_tids.contains(tid))
-            && cpusets.children(self.state, &group)?.is_empty();
-        Ok(alone.then_some(group))
+        if group == cpusets.root()
+            || !self.state.exists(&paths::cpuset_mems(&group))
+            || !cpusets.children(self.state, &group)?.is_empty()
+        {
+            return Ok(None);
+        }
+        for tid in cpusets.members(self.state, &group)? {
+            let is_own = self.vm_tids.contains(&tid)
+                || self.state.stat(tid)?.is_none_or(|stat| stat.is_kernel_thread());
+            if !is_own {
+                return Ok(None);
+            }
+        }
+        Ok(Some(group))
     }
 
     /// True if a step of this draft moves the task.

@@ -52,6 +52,7 @@ pub fn target(host: &LiveHost, machine: Tid, load: Tid) -> Target {
         ],
         own: vec![id(load)],
         kept: Vec::new(),
+        started_on: None,
         roll: None,
     }
 }

@@ -41,6 +41,14 @@ pub fn field<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
 }
 
+/// `VmPTE` in KiB: the page tables of a process; `None` for a kernel thread or a zombie.
+///
+/// # Errors
+/// [`ProcError`] if it is not a number.
+pub fn page_tables_kib(text: &str) -> Result<Option<u64>, ProcError> {
+    field(text, "VmPTE").map(|value| number(value.trim_end_matches("kB").trim_end())).transpose()
+}
+
 /// Parses the file.
 ///
 /// # Errors

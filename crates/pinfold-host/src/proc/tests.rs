@@ -84,6 +84,9 @@ fn status_fields() {
     assert_eq!((status.voluntary_switches, status.involuntary_switches), (Some(17), Some(4)));
     assert_eq!(proc_status::field(text, "Threads"), Some("3"));
     assert_eq!(proc_status::field(text, "Thread"), None);
+    assert_eq!(proc_status::page_tables_kib("VmPTE:\t     532 kB\n"), Ok(Some(532)));
+    assert_eq!(proc_status::page_tables_kib(text), Ok(None), "a kernel thread");
+    assert!(proc_status::page_tables_kib("VmPTE:\t many kB\n").is_err());
     let zombie = proc_status::parse("Name:\tx\nTgid:\t1\nPPid:\t0\nUid:\t0 0 0 0\n").unwrap();
     assert_eq!((zombie.threads, zombie.cpus_allowed), (None, None));
     assert!(proc_status::parse("Name:\tx\n").is_err());

@@ -7,7 +7,7 @@ use pinfold_apply::{Applied, Journal, Journals, Target};
 use pinfold_host::files::StateDir;
 use pinfold_host::process::Stdio;
 use pinfold_host::{Clock, LiveHost};
-use pinfold_model::{Accelerator, Finding, Plan};
+use pinfold_model::{Accelerator, Finding, NodeId, Plan, Severity};
 use pinfold_probe::agent::{Agent, AgentError, Heartbeat};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::tune::{StartRequest, StartResult, Starter, TrialError};
@@ -22,8 +22,11 @@ use super::subject::{Inside, Subject};
 use crate::{
     Exit, Failure, HelperProgram,
     apply_session::{self, OnStop, Placement},
-    host, interrupt, plans,
+    host, interrupt,
+    message::say,
+    plans,
     rt_watchdog::{Beating, Guard, Supervision},
+    start_memory::StartMemory,
     target::placeable,
 };
 
@@ -52,6 +55,9 @@ pub struct VmStarter<'a> {
     pub pus: u32,
     /// Directory for the host's I/O load.
     pub io_directory: String,
+    /// The NUMA node to which the guest's memory is bound from its start; `None` leaves it to the
+    /// plan.
+    pub memory_node: Option<NodeId>,
 }
 
 /// Information from one start, in addition to its measurements.
@@ -63,8 +69,10 @@ pub struct Facts {
     pub accelerator: Accelerator,
     /// Time from the start of QEMU to the agent's hello (ns).
     pub boot_ns: u64,
-    /// What the placement of its threads did not fulfil.
+    /// What the placement of its threads and page tables did not fulfil.
     pub findings: Vec<Finding>,
+    /// Where its page tables are, on a host with several nodes.
+    pub tables: Option<Finding>,
 }
 
 impl Starter for VmStarter<'_> {
@@ -73,7 +81,9 @@ impl Starter for VmStarter<'_> {
             TrialError::fatal(format!("there is no candidate {}", request.candidate))
         })?;
         let mut cells = Vec::new();
-        self.with_guest(plan, |running, _| {
+        self.with_guest(plan, |running, facts| {
+            let far = facts.tables.iter().filter(|finding| finding.severity > Severity::Note);
+            far.for_each(|finding| say(&finding.to_string()));
             for load in &request.load_states {
                 interrupt::check()?;
                 cells.push(running.cell(*load, request.observation_s)?);
@@ -103,11 +113,15 @@ impl VmStarter<'_> {
         let host_side = HostSide::start(self.pinload, self.pus, &self.io_directory)
             .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
         let began = self.clock.now_ns();
-        let mut vm = self.launch(plan)?;
+        let memory = StartMemory::of(self.host, plan, self.memory_node)?;
+        let mut vm = self.launch(plan, &memory)?;
         let journals = host::journals(self.state, self.clock)?;
-        let (applied, journal, guard) = self.place(&vm, plan, &host_side, &journals)?;
+        let placed = (plan, memory.node());
+        let (applied, journal, guard) = self.place(&vm, placed, &host_side, &journals)?;
         let (beating, result) = match guard.map(Beating::start).transpose() {
-            Ok(beating) => (beating, self.use_guest(&mut vm, (&host_side, began, &applied), work)),
+            Ok(beating) => {
+                (beating, self.use_guest(&mut vm, (&host_side, began, &applied, &memory), work))
+            }
             Err(failure) => (None, Err(failure)),
         };
         let ended = vm.quit(QUIT_NS).map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()));
@@ -138,7 +152,7 @@ impl VmStarter<'_> {
         ended.map(|_| ())
     }
 
-    fn launch(&self, plan: &Plan) -> Result<RunningVm, Failure> {
+    fn launch(&self, plan: &Plan, memory: &StartMemory) -> Result<RunningVm, Failure> {
         let vnode = plans::single(plan)?;
         let argv = self.subject.argv_for(vnode.guest.as_ref());
         let options = LaunchOptions {
@@ -146,6 +160,7 @@ impl VmStarter<'_> {
             stdin: Stdio::Null,
             stdout: Stdio::Null,
             affinity: Some(vnode.pus()),
+            memory_node: memory.node(),
             start_timeout_ns: self.subject.start_timeout_ns,
             terminal: Terminal::Apart,
             goes_on: || !interrupt::requested(),
@@ -166,13 +181,13 @@ impl VmStarter<'_> {
     fn place<'j>(
         &self,
         vm: &RunningVm,
-        plan: &Plan,
+        (plan, started_on): (&Plan, Option<NodeId>),
         host_side: &HostSide,
         journals: &Journals<'j>,
     ) -> Result<(Applied, Journal<'j>, Option<Guard>), Failure> {
         let own =
             host_side.tasks(self.host).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
-        let target = Target { own, ..placeable(&vm.found) };
+        let target = Target { own, started_on, ..placeable(&vm.found) };
         let placement = Placement { plan, target: &target };
         let supervision = Supervision { journals, program: self.program };
         apply_session::apply_guarded(self.host, placement, supervision, OnStop::Finish)
@@ -181,7 +196,7 @@ impl VmStarter<'_> {
     fn use_guest(
         &self,
         vm: &mut RunningVm,
-        (host_side, began, applied): (&HostSide, u64, &Applied),
+        (host_side, began, applied, memory): (&HostSide, u64, &Applied, &StartMemory),
         work: impl FnOnce(&Running<'_>, &Facts) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let starts_on_one = self.subject.demo.as_ref().is_some_and(DemoGuest::starts_on_one);
@@ -192,11 +207,14 @@ impl VmStarter<'_> {
         let beat = |agent| Heartbeat::start_while(agent, || !interrupt::requested());
         let beat = agent.as_ref().map(beat).transpose();
         let beat = beat.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+        let tables = memory.tables(self.host, vm.pid())?;
+        let far = tables.clone().filter(|finding| finding.severity > Severity::Note);
         let facts = Facts {
             qemu: vm.version.to_string(),
             accelerator: vm.found.accelerator.unwrap_or(Accelerator::TcgMulti),
             boot_ns: self.clock.now_ns().saturating_sub(began),
-            findings: applied.findings.clone(),
+            findings: applied.findings.iter().cloned().chain(far).collect(),
+            tables,
         };
         let running = Running {
             host: self.host,

@@ -284,12 +284,17 @@ impl Demo {
             pinload: &bench.pinload,
             pus: u32::try_from(bench.topology.allowed.len()).unwrap_or(u32::MAX),
             io_directory,
+            memory_node: None,
         };
         starter.with_guest(plan, |running, facts: &Facts| {
             let agent = running
                 .agent
                 .as_ref()
                 .ok_or_else(|| Failure::new(Exit::Vm, "the demo guest has no agent"))?;
+            // All starts have the same memory nodes: the first one shows where page tables are.
+            if self.reported.borrow().qemu.is_none() {
+                facts.tables.iter().for_each(|finding| say(&finding.to_string()));
+            }
             *self.reported.borrow_mut() = Reported {
                 qemu: Some(facts.qemu.clone()),
                 accelerator: Some(facts.accelerator),

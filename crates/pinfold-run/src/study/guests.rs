@@ -318,5 +318,6 @@ pub fn starter<'a>(
         pinload,
         pus: u32::try_from(topology.allowed.len()).unwrap_or(u32::MAX),
         io_directory,
+        memory_node: None,
     })
 }

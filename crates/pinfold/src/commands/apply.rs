@@ -10,6 +10,7 @@ use pinfold_run::{
     host, inputs, interrupt, plans,
     rt_watchdog::Supervision,
     run_monitor::{self, Monitored},
+    start_memory::TableReport,
     target::{Definition, Vm, placeable},
     vcpus::Vcpus,
 };
@@ -76,7 +77,13 @@ fn stay(
     apply_session::report(&applied);
     say("watching; ctrl-C reverts the placement");
     let guarded = guard.as_mut();
-    let monitored = Monitored { placement, journal: &mut journal, monitor, guard: guarded };
+    let monitored = Monitored {
+        placement,
+        journal: &mut journal,
+        monitor,
+        guard: guarded,
+        tables: TableReport::default(),
+    };
     let watched = run_monitor::watch(host, &SystemClock, monitored);
     apply_session::undo(host, journal)?;
     if let Some(guard) = guard {

@@ -31,7 +31,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let plan = plan_for(arguments, &topology)?;
     let program = HelperProgram::own()?;
     let session = Session { state: &state, program: &program };
-    as_it_ended(gate::run(session, &plan, &topology, &arguments.command)?)
+    as_it_ended(gate::run(session, &plan, &arguments.command)?)
 }
 
 fn plan_for(arguments: &RunArgs, topology: &Topology) -> Result<Plan, Failure> {

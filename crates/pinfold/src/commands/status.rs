@@ -1,5 +1,6 @@
 //! `pinfold status`: compares the active placements with their plans.
 
+use pinfold_apply::page_tables::{MachineTables, NodeTables};
 use pinfold_apply::{KnobStatus, Status};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::{agree, counted};
@@ -173,6 +174,10 @@ fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
     for finding in one.vanished.iter().chain(&status.findings).chain(&status.dangers) {
         text.push_str(&format!("\n{finding}"));
     }
+    if let Some((tables, far)) = one.page_tables() {
+        text.push_str(&format!("\n{tables}"));
+        far.iter().for_each(|finding| text.push_str(&format!("\n{finding}")));
+    }
     for counter in &one.counters {
         let bytes =
             counter.bytes.map_or_else(|| "unavailable".to_owned(), |b| format!("{b} bytes"));
@@ -240,6 +245,24 @@ fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
     format!("\n{title} ({}): {}", tasks.len(), names.join(", "))
 }
 
+fn tables_json(tables: &MachineTables) -> serde_json::Value {
+    let by_node = |tables: &[NodeTables]| -> Vec<serde_json::Value> {
+        let node = |one: &NodeTables| {
+            json!({
+                "node": one.node.0,
+                "page_tables_kib": one.first_kib,
+                "sec_page_tables_kib": one.second_kib,
+            })
+        };
+        tables.iter().map(node).collect()
+    };
+    json!({
+        "vm_pte_kib": tables.process_kib,
+        "of_its_group": tables.own.as_deref().map(by_node),
+        "of_the_host": by_node(&tables.host),
+    })
+}
+
 fn to_json(
     found: &[ActivePlacement],
     damaged: &[DamagedJournal],
@@ -275,6 +298,7 @@ fn to_json(
                 "counters_bytes": one.counters.iter().map(|counter| {
                     (counter.name.clone(), json!(counter.bytes))
                 }).collect::<serde_json::Map<_, _>>(),
+                "page_tables": one.tables.as_ref().map(tables_json),
                 "knobs": one.knobs.iter().map(|knob| json!({
                     "path": knob.path,
                     "planned": knob.planned,

@@ -2,7 +2,7 @@
 //!
 //! Affinity does not move pages, and no process can change another process's memory policy. So two
 //! things are done: the machine's own group gets the nodes (for later allocations), and pages on
-//! other nodes are moved.
+//! other nodes are moved. A machine that was started under the policy of its node needs neither.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +17,9 @@ pub(super) fn bind(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let Some(memory) = &draft.vnode.memory else { return Ok(()) };
     // libvirt binds and moves the memory itself.
     if draft.target.kept.iter().any(|kept| kept.rules == Rules::Memory) {
+        return Ok(());
+    }
+    if draft.target.started_on.is_some_and(|node| memory.nodes == [node]) {
         return Ok(());
     }
     let nodes: CpuSet = memory.nodes.iter().map(|node| PuId(node.0)).collect();
