@@ -28,6 +28,7 @@ mod read;
 mod record;
 mod runner;
 mod select;
+mod statistics;
 mod template;
 
 /// Level of verdicts: the probability of a false better or worse among the cells that are compared
@@ -46,8 +47,8 @@ pub use error::StudyError;
 pub use export::{samples, tables};
 pub use file::{
     BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
-    Level, NATIVE, NONE, Plot, PlotKind, Probe, Program, QuickPreset, Rule, Selection, Skip,
-    Source, Stop, Stream, Study, Summary, Table, Workload,
+    Level, NATIVE, NONE, ORDER, Plot, PlotKind, Probe, Program, QuickPreset, Rule, Selection, Skip,
+    Source, Stop, Stream, Study, Summary, TIME, Table, Workload,
 };
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
 pub use output_parser::{Output, extract};
@@ -58,6 +59,7 @@ pub use record::{
 };
 pub use runner::{Finished, Runner, StartRequest, TrialRequest, TrialResult};
 pub use select::{ClaimResult, Groups, Key, Point, SampleCurve};
+pub use statistics::SampleStatistic;
 
 #[cfg(test)]
 mod tests;
