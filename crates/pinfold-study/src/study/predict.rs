@@ -7,10 +7,19 @@ use pinfold_model::{Accelerator, Isa, Method};
 use super::cells::{Cell, CellScope, Cells, GuestRequest};
 use super::design::{self, trials_per_block};
 use super::error::StudyError;
-use super::file::{FactorEffect, HostFacts, Level, NONE, Study};
+use super::file::{FactorEffect, HostFacts, Level, NONE, Probe, Study};
 
 /// Overhead of a trial in addition to its workload, before one was measured (seconds).
 const TRIAL_S: f64 = 0.02;
+/// Overhead of a trial in a guest: the start of the program there, under KVM and in QEMU's
+/// translator, which translates the program anew each time (seconds).
+const GUEST_TRIAL_S: (f64, f64) = (0.05, 0.4);
+/// Start, settling and end of the loads of host or guest (seconds).
+const LOADS_S: f64 = 0.2;
+/// Observation before a trial with exits, which selects the level of detail (seconds).
+const EXITS_S: f64 = 0.5;
+/// Attaching the BPF programs of the lock times (seconds).
+const LOCKS_S: f64 = 0.1;
 /// Overhead of starting a virtual node with a method of known cost (seconds).
 const NODE_S: f64 = 0.5;
 /// Duration of the first start of a method that measures its own cost, which is then stored
@@ -31,6 +40,26 @@ fn boot_s(guest: GuestRequest) -> f64 {
         Some(Isa::Arm) => (4.0, 0.4, 0.005),
     };
     least + each * vcpus + each_pair * vcpus * vcpus
+}
+
+/// Overhead of a trial in addition to its workload and to its share of a start (seconds).
+fn trial_s(study: &Study, cell: &Cell) -> f64 {
+    let is_loaded = |acts| {
+        let level = cell.acting(study, &acts);
+        level.is_some_and(|level| level.text.starts_with("loaded"))
+    };
+    let loaded = [FactorEffect::HostLoad, FactorEffect::GuestLoad].map(is_loaded);
+    let loads = loaded.into_iter().filter(|is_loaded| *is_loaded).count();
+    let locks = if study.probes.contains(&Probe::LockTime) { LOCKS_S } else { 0.0 };
+    let Some(guest) = cell.guest(study).ok().flatten() else {
+        return TRIAL_S + locks + loads as f64 * LOADS_S;
+    };
+    let is_kvm = guest.accelerator == Accelerator::Kvm;
+    let exits = if is_kvm && study.probes.contains(&Probe::Exits) { EXITS_S } else { 0.0 };
+    let start = if is_kvm { GUEST_TRIAL_S.0 } else { GUEST_TRIAL_S.1 };
+    // A spinner on each CPU takes half of it from the start of the program, and of the loads.
+    let slower = [1.0, 2.0, 4.0][loads];
+    TRIAL_S + locks + exits + slower * (start + loads as f64 * LOADS_S)
 }
 
 /// The size and duration of a study.
@@ -84,7 +113,7 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
         }
         let times = 1 + u32::from(cells.has_twin(index, study));
         let runs = f64::from(times * study.starts) * f64::from(study.warm_up + 1);
-        block_s += runs * lasts_s + f64::from(times * study.starts) * TRIAL_S;
+        block_s += runs * lasts_s + f64::from(times * study.starts) * trial_s(study, cell);
     }
     let is_slow = |cell: &&Cell| {
         let method =
