@@ -374,8 +374,10 @@ fn draw_dense(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>
     let pixel = |spot: &ChartPoint| Some((along.place(&spot.x)?, up.pixel(spot.value)));
     let path: Vec<(f64, f64)> = line.spots.iter().filter_map(pixel).collect();
     svg.polyline("line", &path);
-    let marked = path.iter().enumerate().filter(|(index, _)| index % 10 == 0).map(|(_, at)| at);
-    let last = path.last().filter(|_| !(path.len() - 1).is_multiple_of(10));
+    // A sequence has several hundred points, and would be hidden below its markers.
+    let every = if path.len() > 200 { 40 } else { 10 };
+    let marked = path.iter().enumerate().filter(|(index, _)| index % every == 0).map(|(_, at)| at);
+    let last = path.last().filter(|_| !(path.len() - 1).is_multiple_of(every));
     for at in marked.chain(last) {
         svg.path(marker.class(), *at, marker.path());
     }
