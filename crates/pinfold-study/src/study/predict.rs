@@ -13,7 +13,7 @@ use super::file::{FactorEffect, HostFacts, Level, NONE, Probe, Study};
 const TRIAL_S: f64 = 0.02;
 /// Overhead of a trial in a guest: the start of the program there, under KVM and in QEMU's
 /// translator, which translates the program anew each time (seconds).
-const GUEST_TRIAL_S: (f64, f64) = (0.05, 0.4);
+const GUEST_TRIAL_S: (f64, f64) = (0.05, 0.3);
 /// Start, settling and end of the loads of host or guest (seconds).
 const LOADS_S: f64 = 0.2;
 /// Observation before a trial with exits, which selects the level of detail (seconds).
@@ -43,23 +43,28 @@ fn boot_s(guest: GuestRequest) -> f64 {
 }
 
 /// Overhead of a trial in addition to its workload and to its share of a start (seconds).
-fn trial_s(study: &Study, cell: &Cell) -> f64 {
-    let is_loaded = |acts| {
-        let level = cell.acting(study, &acts);
-        level.is_some_and(|level| level.text.starts_with("loaded"))
+fn trial_s(study: &Study, cell: &Cell, facts: &HostFacts) -> f64 {
+    let text = |acts| cell.acting(study, &acts).map_or("", |level| level.text.as_str());
+    let is_host_loaded = text(FactorEffect::HostLoad) == "loaded";
+    // Tasks of the guest's load in addition to a spinner on each vCPU.
+    let others = match text(FactorEffect::GuestLoad) {
+        "loaded" => Some(2.0),
+        "loaded-no-disk" => Some(1.0),
+        _ => None,
     };
-    let loaded = [FactorEffect::HostLoad, FactorEffect::GuestLoad].map(is_loaded);
-    let loads = loaded.into_iter().filter(|is_loaded| *is_loaded).count();
+    let loads = f64::from(u8::from(is_host_loaded) + u8::from(others.is_some())) * LOADS_S;
     let locks = if study.probes.contains(&Probe::LockTime) { LOCKS_S } else { 0.0 };
-    let Some(guest) = cell.guest(study).ok().flatten() else {
-        return TRIAL_S + locks + loads as f64 * LOADS_S;
-    };
+    let rest = TRIAL_S + locks + loads;
+    let Some(guest) = cell.guest(study).ok().flatten() else { return rest };
     let is_kvm = guest.accelerator == Accelerator::Kvm;
     let exits = if is_kvm && study.probes.contains(&Probe::Exits) { EXITS_S } else { 0.0 };
     let start = if is_kvm { GUEST_TRIAL_S.0 } else { GUEST_TRIAL_S.1 };
-    // A spinner on each CPU takes half of it from the start of the program, and of the loads.
-    let slower = [1.0, 2.0, 4.0][loads];
-    TRIAL_S + locks + exits + slower * (start + loads as f64 * LOADS_S)
+    // The program gets its share of a CPU next to the loads: on the host a spinner for each CPU, a
+    // streamer and a writer.
+    let next_to = |others: f64, cpus: f64| 1.0 + (cpus + others) / cpus;
+    let on_host = if is_host_loaded { next_to(2.0, facts.pus.max(1) as f64) } else { 1.0 };
+    let in_guest = others.map_or(1.0, |others| next_to(others, f64::from(guest.vcpus)));
+    rest + exits + start * on_host * in_guest
 }
 
 /// The size and duration of a study.
@@ -113,7 +118,7 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
         }
         let times = 1 + u32::from(cells.has_twin(index, study));
         let runs = f64::from(times * study.starts) * f64::from(study.warm_up + 1);
-        block_s += runs * lasts_s + f64::from(times * study.starts) * trial_s(study, cell);
+        block_s += runs * lasts_s + f64::from(times * study.starts) * trial_s(study, cell, facts);
     }
     let is_slow = |cell: &&Cell| {
         let method =
