@@ -118,7 +118,7 @@ fn claims(analysis: &Analysis) -> Vec<ClaimRow> {
             },
             rule: match &claim.only {
                 None => claim.agree.text.clone(),
-                Some(only) => format!("{}\nof the cells with {}", claim.agree.text, only.text),
+                Some(only) => format!("{}; of the cells with {}", claim.agree.text, only.text),
             },
         }
     };
@@ -323,11 +323,17 @@ fn mark(analysis: &Analysis, plot: &Plot) -> Option<(String, f64)> {
 
 /// A number of a table, with its range.
 fn table_field(scale: Scale, point: &library::Point) -> String {
-    let range =
-        point.range.map(|(low, high)| format!("[{}, {}]", scale.show(low), scale.show(high)));
+    let show = |number: f64| match scale {
+        // A small count without decimals that it cannot have.
+        Scale::Of(Unit::Count) if number.fract() == 0.0 && (0.0..1e4).contains(&number) => {
+            format!("{number:.0}")
+        }
+        Scale::Of(_) | Scale::Ratio(_) | Scale::Points => scale.show(number),
+    };
+    let range = point.range.map(|(low, high)| format!("[{}, {}]", show(low), show(high)));
     // Lines may be broken before the range, and nowhere else.
     let whole = |text: String| text.replace(' ', "\u{a0}");
-    [Some(scale.show(point.value)), range]
+    [Some(show(point.value)), range]
         .map(|text| text.map(whole))
         .into_iter()
         .flatten()
