@@ -93,7 +93,7 @@ mod tests {
         check(&["4096", "16384", "none"]);
         check(&["-1", "0.25", "40%", "1", "64K", "1M", "1 GiB"]);
         check(&["500us", "2ms", "1s", "2min"]);
-        check(&["vcpu", "vcpu2", "vcpu10", "vcpu010", "x"]);
+        check(&["vcpu", "vcpu2", "vcpu010", "vcpu10", "x"]);
         check(&["L1d", "L2", "L10", "memory"]);
     }
 }
