@@ -262,8 +262,7 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     let panels = ordered(analysis, names[0], column(0));
     let lines = ordered(analysis, names[1], column(1));
     let along = ordered(analysis, names[2], column(2));
-    let shows_ratio = plot.selection.shown == DisplayedStatistic::Ratio
-        || plot.selection.shown == DisplayedStatistic::Value;
+    let shows_ratio = plot.selection.shown != DisplayedStatistic::Error;
     let panels = panels.iter().map(|title| {
         let of = |line: &String| Line {
             name: labelled(analysis, names[1], line),
@@ -348,6 +347,15 @@ fn row_names(analysis: &Analysis, factors: &[String], key: &[String]) -> Vec<Str
     names.map(|(factor, level)| shown_level(study, facts, (factor, level))).collect()
 }
 
+/// The name of the column of a selection.
+fn column_name(table: &Table, index: usize, scale: Scale) -> String {
+    match table.headings.get(index).map(String::as_str) {
+        None => scale_name(scale),
+        Some("deviation") => "σ".to_owned(),
+        Some(heading) => heading.to_owned(),
+    }
+}
+
 fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> {
     let mut names: Vec<&str> = table.rows.iter().map(String::as_str).collect();
     let last = table.columns.as_deref();
@@ -359,11 +367,7 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
     for (index, selection) in table.selections.iter().enumerate() {
         let found = groups(analysis, &table.name, (selection, &names))?;
         let scale = scale(selection, &found);
-        let own = match table.headings.get(index).map(String::as_str) {
-            None => scale_name(scale),
-            Some("deviation") => "σ".to_owned(),
-            Some(heading) => heading.to_owned(),
-        };
+        let own = column_name(table, index, scale);
         match last {
             None => columns.push(own.clone()),
             Some(name) => {
