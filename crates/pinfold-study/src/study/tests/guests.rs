@@ -122,17 +122,18 @@ fn boots_are_predicted_once_per_start() {
 
 #[test]
 fn a_trial_under_load_is_predicted_to_take_longer() {
-    let seconds = |accelerator: &str, load: &str| {
+    let seconds = |load: &str| {
         let text = STUDY
-            .replace(r#"["native", "tcg", "tcg-single"]"#, &format!("[{accelerator:?}]"))
-            .replace(r#"["native", "riscv64"]"#, r#"["native"]"#)
+            .replace(r#"["native", "tcg", "tcg-single"]"#, r#"["tcg"]"#)
+            .replace(r#"["native", "riscv64"]"#, r#"["riscv64"]"#)
+            .replace("[2, 128]", "[2]")
             .replace(r#"["idle", "loaded-no-disk"]"#, &format!("[{load:?}]"));
         let study = from_toml(&text).unwrap();
         let cells = Cells::of(&study, &FACTS).unwrap();
         predict(&study, &cells, &FACTS).unwrap().seconds()
     };
-    assert!(seconds("tcg", "loaded") > seconds("tcg", "idle"));
-    assert!(seconds("tcg", "idle") > seconds("kvm", "idle"));
+    // Four trials in each of two blocks.
+    assert!(seconds("loaded") > seconds("idle") + 8.0 * 0.3, "{}", seconds("idle"));
 }
 
 #[test]
