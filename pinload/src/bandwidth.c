@@ -380,14 +380,14 @@ int bandwidth_main(int argc, char **argv)
         .operations = "read,write,copy",
         .width = "auto",
         .from = 4096,
-        .to = 1 << 30,
         .steps = 2,
         .stride = 16,
         .windows = {.window_ns = 2000, .wanted = 200},
     };
     const struct argument table[] = {
         {"--from", ARGUMENT_BYTES, &sweep.from, 4096, 1ULL << 42, OPTIONAL, "smallest block (4K)"},
-        {"--to", ARGUMENT_BYTES, &sweep.to, 4096, 1ULL << 42, OPTIONAL, "largest block (1G)"},
+        {"--to", ARGUMENT_BYTES, &sweep.to, 4096, 1ULL << 42, OPTIONAL,
+         "largest block (1G, or what memory has room for)"},
         {"--steps", ARGUMENT_INTEGER, &sweep.steps, 1, SIZE_STEPS_LIMIT, OPTIONAL,
          "sizes in each doubling (2: 16K, 24K, 32K)"},
         {"--operations", ARGUMENT_TEXT, &sweep.operations, 0, 0, OPTIONAL,
@@ -410,6 +410,8 @@ int bandwidth_main(int argc, char **argv)
     const struct kernels *kernels = kernels_choose("--width", sweep.width);
     if (!kernels || !read_operations(&sweep, kernels, chosen) || !place_settle(&sweep.place))
         return PINLOAD_USAGE;
+    if (sweep.to == 0)
+        sweep.to = place_largest(&sweep.place);
     if (sweep.from > sweep.to) {
         complain("--from: %" PRIu64 " is more than --to, %" PRIu64, sweep.from, sweep.to);
         return PINLOAD_USAGE;

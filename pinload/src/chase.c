@@ -311,11 +311,15 @@ static bool settle(struct chase *chase)
     if (chase->loads > 0 &&
         !traffic_cpus("--load-cpus", &chase->place.cpus, &chase->load_cpus))
         return false;
+    if (!place_settle(&chase->place))
+        return false;
+    if (chase->to == 0)
+        chase->to = place_largest(&chase->place);
     if (chase->from > chase->to) {
         complain("--from: %" PRIu64 " is more than --to, %" PRIu64, chase->from, chase->to);
         return false;
     }
-    return place_settle(&chase->place);
+    return true;
 }
 
 int chase_main(int argc, char **argv)
@@ -324,7 +328,6 @@ int chase_main(int argc, char **argv)
         .orders = "random",
         .delays = "0",
         .from = 4096,
-        .to = 1 << 30,
         .steps = 2,
         .seed = 1,
         .windows = {.window_ns = 4000, .wanted = 100},
@@ -332,7 +335,8 @@ int chase_main(int argc, char **argv)
     const struct argument table[] = {
         {"--from", ARGUMENT_BYTES, &chase.from, LEAST_BYTES, MOST_BYTES, OPTIONAL,
          "smallest area (4K)"},
-        {"--to", ARGUMENT_BYTES, &chase.to, LEAST_BYTES, MOST_BYTES, OPTIONAL, "largest area (1G)"},
+        {"--to", ARGUMENT_BYTES, &chase.to, LEAST_BYTES, MOST_BYTES, OPTIONAL,
+         "largest area (1G, or what memory has room for)"},
         {"--steps", ARGUMENT_INTEGER, &chase.steps, 1, SIZE_STEPS_LIMIT, OPTIONAL,
          "sizes in each doubling (2: 16K, 24K, 32K)"},
         {"--order", ARGUMENT_TEXT, &chase.orders, 0, 0, OPTIONAL, "random (default), linear, both"},

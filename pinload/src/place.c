@@ -30,6 +30,15 @@ bool place_settle(struct place *place)
     return true;
 }
 
+uint64_t place_largest(const struct place *place)
+{
+    const uint64_t room = memory_available(place->wish.node) / 4 * 3;
+    uint64_t bytes = 1ULL << 30;
+    while (bytes > room && bytes > 1ULL << 20)
+        bytes /= 2;
+    return bytes;
+}
+
 void place_describe(const struct place *place, const struct area *area, struct figure *figure)
 {
     char text[FIGURE_TEXT];

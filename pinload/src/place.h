@@ -30,6 +30,9 @@ struct place {
 /* Reads the texts, pins this thread and reads the caches; false after a complaint. */
 bool place_settle(struct place *place);
 
+/* Largest block of a sweep without --to: 1 GiB, or a power of two that memory has room for. */
+uint64_t place_largest(const struct place *place);
+
 /* Sets the CPU and labels pages, node, placement and caches. */
 void place_describe(const struct place *place, const struct area *area, struct figure *figure);
 

@@ -15,6 +15,7 @@ mod ids;
 mod isa;
 mod machine;
 mod measure;
+mod natural;
 mod parameters;
 mod plan;
 mod policy;
@@ -46,6 +47,7 @@ pub use ids::{CoreId, L3Id, LogicalPu, NodeId, PackageId, PuId, Tid};
 pub use isa::Isa;
 pub use machine::{CellSpec, MachineSpec};
 pub use measure::{Accelerator, LoadState, Metric, Origin, RoleStats, Series, Unit};
+pub use natural::{natural_labels, natural_order};
 pub use parameters::{scrubbed_parameters, shown_parameters};
 pub use plan::{
     GuestTopology, IrqPlan, MemoryPlan, NotSingle, Plan, PlannedCpus, STRATEGY_NAMES, ThreadPlan,

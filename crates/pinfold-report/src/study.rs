@@ -88,6 +88,10 @@ fn drawn(picture: &Picture) -> Drawn {
         PictureKind::Percentiles => {
             "All samples of all starts; each line ends at its largest sample.".to_owned()
         }
+        PictureKind::Sequence => {
+            "The samples of one trial each, the first. Of many samples the smallest and the largest of each piece are drawn."
+                .to_owned()
+        }
     };
     if let Scale::Ratio(to) = picture.scale {
         note.insert_str(0, &format!("Each number is the {to}. "));

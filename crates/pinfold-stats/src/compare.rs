@@ -1,7 +1,8 @@
 //! Comparison of two sets of figures: ratio, interval, verdict.
 //!
 //! Both sides are lists of blocks; block *i* of one side is compared with block *i* of the other,
-//! which was measured at about the same time. Figures are matched if probe and labels are the same;
+//! which was measured at about the same time. Figures are matched if probe and labels are the same,
+//! except for the labels that describe the machine ([`DESCRIPTIVE`]);
 //! figures of several CPUs with the same labels are one population. Unmatched figures are reported.
 //! The ratio is always the first side divided by the second.
 //!
@@ -15,11 +16,12 @@ mod aspect;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use pinfold_model::text::counted;
-use pinfold_model::{Family, Figure, Unit};
+use pinfold_model::{Family, Figure, Unit, natural_labels};
 
 use self::aspect::{Both, aspects};
 use crate::{
@@ -37,13 +39,42 @@ pub const MARGIN: f64 = 0.02;
 /// Probes whose figures have no better direction: fewer exits may mean less work.
 const NEUTRAL: [&str; 1] = ["exits"];
 
+/// Labels that describe the machine or what the kernel gave there: its caches, the level that holds a
+/// block, the widest vectors, the node of the pages. They are not part of a figure's identity.
+pub const DESCRIPTIVE: [&str; 8] = [
+    "caches",
+    "interferer_cpu",
+    "interferer_node",
+    "level",
+    "node",
+    "page_sets",
+    "placement",
+    "width",
+];
+
+/// Largest number of unmatched figures of a side that are listed one by one.
+const MOST_LISTED: usize = 3;
+
 /// Identifies a figure on both sides.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Name of the probe.
     pub probe: String,
-    /// Labels of the figure.
+    /// Labels of the figure that are not [`DESCRIPTIVE`].
     pub labels: BTreeMap<String, String>,
+}
+
+impl Ord for Key {
+    /// By probe and labels, numbers by size.
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.probe.cmp(&other.probe).then_with(|| natural_labels(&self.labels, &other.labels))
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl fmt::Display for Key {
@@ -110,6 +141,8 @@ impl fmt::Display for Outcome {
 pub struct Row {
     /// The figure that is compared.
     pub key: Key,
+    /// Its labels that describe the machine, of the first and of the second side.
+    pub described: BTreeMap<String, [String; 2]>,
     /// Unit of the values.
     pub unit: Unit,
     /// The statistic that is compared.
@@ -150,6 +183,7 @@ type Values = Vec<Option<f64>>;
 struct Population {
     unit: Unit,
     family: Family,
+    described: BTreeMap<String, BTreeSet<String>>,
     blocks: Vec<Merged>,
 }
 
@@ -256,6 +290,7 @@ fn draft(key: &Key, aspect: Aspect, (one, other): (&Population, &Population)) ->
     Draft {
         row: Row {
             key: key.clone(),
+            described: described(one, other),
             unit: aspect.unit(one.unit),
             aspect,
             floor: both.floor,
@@ -270,6 +305,16 @@ fn draft(key: &Key, aspect: Aspect, (one, other): (&Population, &Population)) ->
         direction: aspect.direction(one.unit).filter(|_| !NEUTRAL.contains(&key.probe.as_str())),
         trouble: missing.map(Outcome::NoRatio).or(both.trouble).or_else(|| unrest(one, other)),
     }
+}
+
+/// The labels that describe the machine, side by side; `–` where a side has none.
+fn described(one: &Population, other: &Population) -> BTreeMap<String, [String; 2]> {
+    let names: BTreeSet<&String> = one.described.keys().chain(other.described.keys()).collect();
+    let text = |side: &Population, name: &String| match side.described.get(name) {
+        Some(texts) => texts.iter().cloned().collect::<Vec<_>>().join(" or "),
+        None => "–".to_owned(),
+    };
+    names.into_iter().map(|name| (name.clone(), [text(one, name), text(other, name)])).collect()
 }
 
 /// The reason why the data allow no verdict, if there is one.
@@ -297,26 +342,39 @@ impl Population {
     }
 }
 
+/// The figures that only one side has; many of them by the first and the last.
 fn lonely(
     (here, there): (&BTreeMap<Key, Population>, &BTreeMap<Key, Population>),
     side: &str,
 ) -> Vec<String> {
-    here.keys()
-        .filter(|key| !there.contains_key(*key))
-        .map(|key| format!("only {side} has {key}"))
-        .collect()
+    let keys: Vec<&Key> = here.keys().filter(|key| !there.contains_key(*key)).collect();
+    match &keys[..] {
+        [first, .., last] if keys.len() > MOST_LISTED => {
+            vec![format!("only {side} has {} figures, from {first} to {last}", keys.len())]
+        }
+        _ => keys.iter().map(|key| format!("only {side} has {key}")).collect(),
+    }
 }
 
 fn populations(blocks: &[Vec<Figure>]) -> BTreeMap<Key, Population> {
     let mut all: BTreeMap<Key, Population> = BTreeMap::new();
     for (index, figures) in blocks.iter().enumerate() {
         for figure in figures {
-            let key = Key { probe: figure.probe.clone(), labels: figure.labels.clone() };
+            let (described, labels): (BTreeMap<_, _>, BTreeMap<_, _>) = figure
+                .labels
+                .clone()
+                .into_iter()
+                .partition(|(name, _)| DESCRIPTIVE.contains(&name.as_str()));
+            let key = Key { probe: figure.probe.clone(), labels };
             let population = all.entry(key).or_insert_with(|| Population {
                 unit: figure.unit,
                 family: figure.family,
+                described: BTreeMap::new(),
                 blocks: blocks.iter().map(|_| Merged::default()).collect(),
             });
+            for (name, text) in described {
+                population.described.entry(name).or_default().insert(text);
+            }
             let merged = &mut population.blocks[index];
             let samples = match figure.family {
                 Family::Capacity => {

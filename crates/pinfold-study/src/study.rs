@@ -29,6 +29,7 @@ mod read;
 mod record;
 mod runner;
 mod select;
+mod statistics;
 mod template;
 
 /// Level of verdicts: the probability of a false better or worse among the cells that are compared
@@ -47,8 +48,8 @@ pub use error::StudyError;
 pub use export::{samples, tables};
 pub use file::{
     BOOT, BUILT_IN, Better, Claim, DisplayedStatistic, Factor, FactorEffect, FigureRule, HostFacts,
-    Level, NATIVE, NONE, Plot, PlotKind, Preset, Probe, Program, Rule, Selection, Skip, Source,
-    Stop, Stream, Study, Summary, Table, Workload,
+    Level, NATIVE, NONE, ORDER, Plot, PlotKind, Preset, Probe, Program, Rule, Selection, Skip,
+    Source, Stop, Stream, Study, Summary, TIME, Table, Workload,
 };
 pub use form::{Form, QUICK};
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
@@ -60,6 +61,7 @@ pub use record::{
 };
 pub use runner::{Finished, Runner, StartRequest, TrialRequest, TrialResult};
 pub use select::{ClaimResult, Groups, Key, Point, SampleCurve};
+pub use statistics::SampleStatistic;
 
 #[cfg(test)]
 mod tests;

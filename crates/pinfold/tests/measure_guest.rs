@@ -150,11 +150,10 @@ fn check_refusals(guest: &Running) {
     assert!(said.contains("only the demo guest is started under a plan"), "{said}");
 }
 
-/// Guest against native, the same program on both sides.
-fn check_comparison(guest: &Running) {
-    let words = ["compare", "--guest", &guest.socket, "--native", "--blocks", "2", "--json"];
-    let probe = ["--", "compute", "--seconds", "0.3"];
-    let output = guest.spawn(&[&words[..], &probe].concat()).capture(PATIENCE_NS).expect("runs");
+/// A probe in the guest against the same probe on this machine.
+fn compared(guest: &Running, probe: &[&str]) -> Value {
+    let words = ["compare", "--guest", &guest.socket, "--native", "--blocks", "2", "--json", "--"];
+    let output = guest.spawn(&[&words[..], probe].concat()).capture(PATIENCE_NS).expect("runs");
     assert!(output.status.success(), "{}", output.stderr_text());
     let reported: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
     assert_eq!(reported["blocks"], 2);
@@ -163,12 +162,29 @@ fn check_comparison(guest: &Running) {
         reported["second"].as_str().is_some_and(|name| name.starts_with("native")),
         "{reported}"
     );
+    assert_eq!(reported["stolen"].as_array().map(Vec::len), Some(2));
+    reported
+}
+
+/// Guest against native, the same program on both sides.
+fn check_comparison(guest: &Running) {
+    let reported = compared(guest, &["compute", "--seconds", "0.3"]);
     // A translator has never been quicker than what it translates to.
     let best =
         reported["rows"].as_array().expect("rows").iter().find(|row| row["statistic"] == "best");
     let ratio = best.and_then(|row| row["ratio"].as_f64()).expect("a ratio");
     assert!(ratio > 0.0 && ratio < 1.0, "{reported}");
-    assert_eq!(reported["stolen"].as_array().map(Vec::len), Some(2));
+    // Sizes pair whatever caches the guest sees.
+    for probe in ["chase", "bandwidth"] {
+        let sizes = ["--", "--from", "8K", "--to", "16K", "--steps", "1"];
+        let reported = compared(guest, &[&[probe, "--seconds", "0.3"][..], &sizes].concat());
+        assert_eq!(reported["unmatched"], serde_json::json!([]), "{reported}");
+        let rows = reported["rows"].as_array().expect("rows");
+        let bytes: Vec<&str> =
+            rows.iter().filter_map(|row| row["labels"]["bytes"].as_str()).collect();
+        assert_eq!((bytes.first(), bytes.last()), (Some(&"8192"), Some(&"16384")), "{reported}");
+        assert!(rows.iter().all(|row| row["described"]["caches"].is_array()), "{reported}");
+    }
 }
 
 /// It ends while it is measured: that is said, and there is no number.

@@ -58,6 +58,8 @@ pub enum PictureKind {
     Bars,
     /// Samples by percentile: shares from 0 to 1 on the x axis, as −log10(1 − p).
     Percentiles,
+    /// Samples of one trial in their order, over numbers.
+    Sequence,
 }
 
 /// One point of a chart.

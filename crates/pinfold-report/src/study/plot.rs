@@ -105,19 +105,22 @@ impl Up {
                 .filter(|tick| tick.labelled)
                 .map(|tick| tick.value)
                 .collect(),
-            Up::Linear { low, high } => {
-                let step = step((high - low) / 4.0);
-                let mut ticks = Vec::new();
-                let mut value = (low / step).ceil() * step;
-                while value <= high + step * 1e-6 && ticks.len() < 20 {
-                    // Sums of tenths accumulate rounding errors.
-                    ticks.push((value / step).round() * step);
-                    value += step;
-                }
-                ticks
-            }
+            Up::Linear { low, high } => steps(*low, *high),
         }
     }
+}
+
+/// The ticks of a linear axis.
+fn steps(low: f64, high: f64) -> Vec<f64> {
+    let step = step((high - low).max(f64::MIN_POSITIVE) / 4.0);
+    let mut ticks = Vec::new();
+    let mut value = (low / step).ceil() * step;
+    while value <= high + step * 1e-6 && ticks.len() < 20 {
+        // Sums of tenths accumulate rounding errors.
+        ticks.push((value / step).round() * step);
+        value += step;
+    }
+    ticks
 }
 
 /// The smallest of 1, 2, 5 times a power of ten that is at least this.
@@ -154,20 +157,21 @@ struct Along<'p> {
     texts: Vec<&'p str>,
     /// The scaled ends and the scale, if the axis is numeric.
     numbers: Option<((f64, f64), Spacing)>,
+    /// True if its texts are not its ticks.
+    is_dense: bool,
 }
 
 impl<'p> Along<'p> {
     fn of(picture: &'p Picture) -> Self {
         let log = picture.log.0;
+        let spaced = if log { Spacing::Log } else { Spacing::Linear };
+        let lines = picture.panels.iter().flat_map(|panel| &panel.lines);
+        let of_spots = lines.flat_map(|line| &line.spots).map(|spot| spot.x.as_str());
         let (texts, spacing): (Vec<&str>, Spacing) = match picture.kind {
-            PictureKind::Percentiles => {
-                let lines = picture.panels.iter().flat_map(|panel| &panel.lines);
-                let spots = lines.flat_map(|line| &line.spots);
-                (spots.map(|spot| spot.x.as_str()).collect(), Spacing::Nines)
-            }
+            PictureKind::Percentiles => (of_spots.collect(), Spacing::Nines),
+            PictureKind::Sequence => (of_spots.collect(), spaced),
             PictureKind::Lines | PictureKind::Bars => {
-                let spacing = if log { Spacing::Log } else { Spacing::Linear };
-                (picture.along.iter().map(String::as_str).collect(), spacing)
+                (picture.along.iter().map(String::as_str).collect(), spaced)
             }
         };
         let numbers: Option<Vec<f64>> = texts.iter().map(|text| number_of(text)).collect();
@@ -180,7 +184,8 @@ impl<'p> Along<'p> {
             let scaled = numbers.into_iter().map(|number| spacing.scaled(number));
             scaled.fold((f64::MAX, f64::MIN), |(low, high), n| (low.min(n), high.max(n)))
         });
-        Self { texts, numbers: ends.map(|ends| (ends, spacing)) }
+        let is_dense = picture.kind == PictureKind::Sequence && !log;
+        Self { texts, numbers: ends.map(|ends| (ends, spacing)), is_dense }
     }
 
     /// The pixel of a number, if the axis is numeric.
@@ -207,6 +212,12 @@ impl<'p> Along<'p> {
             let there =
                 PERCENTILES.iter().filter(|(share, _)| Spacing::Nines.scaled(*share) <= high);
             let ticks = there.filter_map(|(at, word)| Some((self.at(*at)?, (*word).to_owned())));
+            return labels::of_scale(ticks.collect());
+        }
+        if let Some(((low, high), _)) = self.numbers.filter(|_| self.is_dense) {
+            let unit = unit.unwrap_or(Unit::Count);
+            let ticks = steps(low, high).into_iter();
+            let ticks = ticks.filter_map(|at| Some((self.at(at)?, format::tick(at, unit))));
             return labels::of_scale(ticks.collect());
         }
         let word = |text: &str| match (unit, number_of(text)) {
@@ -287,7 +298,9 @@ fn draw(
             svg.open_group(&format!("series {class}"), Some(&describe(line)));
             match picture.kind {
                 PictureKind::Lines => draw_line(&mut svg, line, place, (along, up)),
-                PictureKind::Percentiles => draw_percentiles(&mut svg, line, place, (along, up)),
+                PictureKind::Percentiles | PictureKind::Sequence => {
+                    draw_dense(&mut svg, line, place, (along, up));
+                }
                 PictureKind::Bars => draw_bars(&mut svg, picture, (line, place), (along, up)),
             }
             svg.close_group();
@@ -356,13 +369,15 @@ fn draw_line(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>,
 }
 
 /// A line with few markers, because its points are dense.
-fn draw_percentiles(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>, &Up)) {
+fn draw_dense(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>, &Up)) {
     let (_, marker) = look(place);
     let pixel = |spot: &ChartPoint| Some((along.place(&spot.x)?, up.pixel(spot.value)));
     let path: Vec<(f64, f64)> = line.spots.iter().filter_map(pixel).collect();
     svg.polyline("line", &path);
-    let marked = path.iter().enumerate().filter(|(index, _)| index % 10 == 0).map(|(_, at)| at);
-    let last = path.last().filter(|_| !(path.len() - 1).is_multiple_of(10));
+    // A sequence has several hundred points, and would be hidden below its markers.
+    let every = if path.len() > 200 { 40 } else { 10 };
+    let marked = path.iter().enumerate().filter(|(index, _)| index % every == 0).map(|(_, at)| at);
+    let last = path.last().filter(|_| !(path.len() - 1).is_multiple_of(every));
     for at in marked.chain(last) {
         svg.path(marker.class(), *at, marker.path());
     }

@@ -79,6 +79,12 @@ fn of_line(picture: &Picture, line: &Line) -> Option<String> {
     if let Some(why) = spots.iter().find_map(of_spot) {
         return Some(why);
     }
+    if picture.kind == PictureKind::Sequence {
+        let at = |spot: &ChartPoint| spot.x.parse::<f64>().ok();
+        let goes_on = |pair: &[ChartPoint]| at(&pair[0]).is_some() && at(&pair[0]) <= at(&pair[1]);
+        return (!spots.windows(2).all(goes_on))
+            .then(|| "a sample before an earlier one".to_owned());
+    }
     if picture.kind != PictureKind::Percentiles {
         return None;
     }

@@ -2,12 +2,13 @@
 
 mod markdown;
 mod nodes;
+mod sequence;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::files;
 use pinfold_model::text::{agree, counted};
-use pinfold_model::{Method, Unit, shown_parameters};
+use pinfold_model::{Method, Unit, natural_order, shown_parameters};
 use pinfold_report::{
     Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture,
     PictureKind, Scale, Spread, StudyPage, TableError, TableFiles, format,
@@ -121,7 +122,10 @@ fn claims(analysis: &Analysis) -> Vec<ClaimRow> {
                 Ok(false) => Agreement::No,
                 Err(why) => Agreement::CannotTell(why),
             },
-            rule: claim.agree.text.clone(),
+            rule: match &claim.only {
+                None => claim.agree.text.clone(),
+                Some(only) => format!("{}; of the cells with {}", claim.agree.text, only.text),
+            },
         }
     };
     analysis.loaded.study.claims.iter().map(row).collect()
@@ -141,8 +145,7 @@ fn scale(selection: &Selection, groups: &Groups) -> Scale {
     }
 }
 
-/// Texts in the order of the study's levels; those of labels in order of appearance, numbers by
-/// size.
+/// Texts in the order of the study's levels; those of labels in natural order, numbers by size.
 fn ordered(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<String> {
     let study = &analysis.loaded.study;
     let known: Vec<&str> = match study.factor(name) {
@@ -150,10 +153,9 @@ fn ordered(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<Strin
         None => study.workloads.iter().map(|one| one.name.as_str()).collect(),
     };
     let place = |text: &String| known.iter().position(|level| level == text);
-    let number = |text: &String| text.parse::<f64>().unwrap_or(f64::INFINITY);
     let mut seen = BTreeSet::new();
     found.retain(|text| seen.insert(text.clone()));
-    found.sort_by(|a, b| place(a).cmp(&place(b)).then(number(a).total_cmp(&number(b))));
+    found.sort_by(|a, b| place(a).cmp(&place(b)).then_with(|| natural_order(a, b)));
     found
 }
 
@@ -257,6 +259,7 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         PlotKind::Lines => PictureKind::Lines,
         PlotKind::Bars => PictureKind::Bars,
         PlotKind::Percentiles => return percentiles(analysis, plot),
+        PlotKind::Sequence => return sequence::picture(analysis, plot),
     };
     let (panel, series) = (plot.panel.as_deref(), plot.series.as_deref());
     let names = [panel.unwrap_or(""), series.unwrap_or(""), plot.x.as_str()];
@@ -265,8 +268,7 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     let panels = ordered(analysis, names[0], column(0));
     let lines = ordered(analysis, names[1], column(1));
     let along = ordered(analysis, names[2], column(2));
-    let shows_ratio = plot.selection.shown == DisplayedStatistic::Ratio
-        || plot.selection.shown == DisplayedStatistic::Value;
+    let shows_ratio = plot.selection.shown != DisplayedStatistic::Error;
     let panels = panels.iter().map(|title| {
         let of = |line: &String| Line {
             name: labelled(analysis, names[1], line),
@@ -326,11 +328,17 @@ fn mark(analysis: &Analysis, plot: &Plot) -> Option<(String, f64)> {
 
 /// A number of a table, with its range.
 fn table_field(scale: Scale, point: &library::Point) -> String {
-    let range =
-        point.range.map(|(low, high)| format!("[{}, {}]", scale.show(low), scale.show(high)));
+    let show = |number: f64| match scale {
+        // A small count without decimals that it cannot have.
+        Scale::Of(Unit::Count) if number.fract() == 0.0 && (0.0..1e4).contains(&number) => {
+            format!("{number:.0}")
+        }
+        Scale::Of(_) | Scale::Ratio(_) | Scale::Points => scale.show(number),
+    };
+    let range = point.range.map(|(low, high)| format!("[{}, {}]", show(low), show(high)));
     // Lines may be broken before the range, and nowhere else.
     let whole = |text: String| text.replace(' ', "\u{a0}");
-    [Some(scale.show(point.value)), range]
+    [Some(show(point.value)), range]
         .map(|text| text.map(whole))
         .into_iter()
         .flatten()
@@ -345,6 +353,15 @@ fn row_names(analysis: &Analysis, factors: &[String], key: &[String]) -> Vec<Str
     names.map(|(factor, level)| shown_level(study, facts, (factor, level))).collect()
 }
 
+/// The name of the column of a selection.
+fn column_name(table: &Table, index: usize, scale: Scale) -> String {
+    match table.headings.get(index).map(String::as_str) {
+        None => scale_name(scale),
+        Some("deviation") => "σ".to_owned(),
+        Some(heading) => heading.to_owned(),
+    }
+}
+
 fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> {
     let mut names: Vec<&str> = table.rows.iter().map(String::as_str).collect();
     let last = table.columns.as_deref();
@@ -353,13 +370,10 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
     let mut columns: Vec<String> = Vec::new();
     let mut by_row: Vec<(Vec<String>, BTreeMap<String, String>)> = Vec::new();
     let mut several = false;
-    for selection in &table.selections {
+    for (index, selection) in table.selections.iter().enumerate() {
         let found = groups(analysis, &table.name, (selection, &names))?;
         let scale = scale(selection, &found);
-        let own = match table.selections.len() {
-            1 => scale_name(scale),
-            _ => selection.figure.clone(),
-        };
+        let own = column_name(table, index, scale);
         match last {
             None => columns.push(own.clone()),
             Some(name) => {
@@ -371,7 +385,8 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
             several |= point.cells > 1;
             let row = row_names(analysis, &table.rows, key);
             let column = key.get(rows).unwrap_or(&own).clone();
-            let text = table_field(scale, point);
+            let range = point.range.filter(|_| !table.has_statistics);
+            let text = table_field(scale, &library::Point { range, ..*point });
             match by_row.iter_mut().find(|(known, _)| *known == row) {
                 Some((_, fields)) => {
                     fields.insert(column, text);
@@ -420,6 +435,7 @@ fn table_note(table: &Table, several: bool) -> String {
         note.push_str(&format!("Each number is the {RATIO} less what was asked, times 100. "));
     }
     note.push_str(match several {
+        _ if table.has_statistics => "Each number is the median over the starts, and over the cells that the row stands for; intervals are in the table of all figures.",
         true => "Where it stands for several cells it is their median, with the smallest and the largest in brackets.",
         false => "In brackets the 95 % interval.",
     });

@@ -46,6 +46,36 @@ fn twice_as_fast_is_better_from_enough_blocks_on() {
     assert!(same.rows.iter().all(|row| row.outcome == Outcome::Verdict(Verdict::Same)));
 }
 
+/// A figure of one side of `chase`, as pinload labels it.
+fn chase(labels: &str) -> Vec<Figure> {
+    let labels = labels.split(';').map(|label| label.split_once('=').unwrap());
+    let mut figure = figure("", Unit::Nanoseconds, Family::Capacity, vec![2.0]);
+    figure.labels = labels.map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
+    vec![figure]
+}
+
+#[test]
+fn what_describes_the_machine_does_not_keep_figures_apart() {
+    let side = |caches: &str, level: &str, order: &str| {
+        let block: Vec<Figure> = ["16384", "4096"]
+            .iter()
+            .flat_map(|bytes| {
+                chase(&format!("bytes={bytes};caches={caches};level={level};order={order}"))
+            })
+            .collect();
+        vec![block]
+    };
+    let found = compare(&side("L1d 64K", "L1d", "random"), &side("L1d 8K", "L2", "random"));
+    assert!(found.unmatched.is_empty(), "{:?}", found.unmatched);
+    let bytes: Vec<&str> = found.rows.iter().map(|row| row.key.labels["bytes"].as_str()).collect();
+    assert_eq!(bytes, ["4096", "4096", "16384", "16384"], "by size, not as texts");
+    assert_eq!(found.rows[0].described["level"], ["L1d", "L2"]);
+    assert_eq!(found.rows[0].ratio, Some(1.0));
+    // The order is the user's choice.
+    let found = compare(&side("L1d", "L1d", "random"), &side("L1d", "L1d", "linear"));
+    assert_eq!((found.rows.len(), found.unmatched.len()), (0, 4));
+}
+
 #[test]
 fn of_exits_no_one_says_which_way_is_better() {
     let exits = |level: f64| -> Vec<Vec<Figure>> {

@@ -10,9 +10,10 @@
 //! cells that are compared with the same cell. The source's own summary (mean, Student's interval)
 //! is reported in addition.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{Family, Unit};
+use pinfold_model::{Family, Unit, natural_labels};
 use pinfold_stats::{
     Block, Direction, Evidence, Interval, Mean, Rule, SteadyState, Verdict, blocks_needed, holm,
     median, median_interval, ratio_interval, sign_flip, steady,
@@ -20,8 +21,9 @@ use pinfold_stats::{
 
 use super::ALPHA;
 use super::error::StudyError;
-use super::file::PlotKind;
+use super::file::{PlotKind, Study};
 use super::record::Loaded;
+use super::statistics::{self, SampleStatistic};
 use crate::store::{RunId, RunRecord, Store, StudyProgress};
 
 /// Prefix of the flag of a figure that the host does not provide; the reason follows.
@@ -34,12 +36,25 @@ pub const APPLY: &str = "apply";
 pub const FINDING: &str = "finding: ";
 
 /// A figure by its name and labels.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FigureName {
-    /// Name of the probe or figure rule.
+    /// Name of the probe or figure rule, for a statistic of it followed by `.mean` and the like.
     pub probe: String,
     /// Labels of the figure.
     pub labels: BTreeMap<String, String>,
+}
+
+impl Ord for FigureName {
+    /// By name and labels, numbers by size.
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.probe.cmp(&other.probe).then_with(|| natural_labels(&self.labels, &other.labels))
+    }
+}
+
+impl PartialOrd for FigureName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// A comparison with the baseline.
@@ -84,6 +99,8 @@ pub struct Estimate {
     pub looked_at: u32,
     /// All samples of its starts, if a percentile plot shows them.
     pub pooled: Vec<f64>,
+    /// The samples of its first trial in their order, if a plot shows them in sequence.
+    pub sequence: Vec<f64>,
     /// The comparison with the baseline; `None` for the baseline, and where no comparison is
     /// possible.
     pub comparison: Option<Comparison>,
@@ -134,7 +151,7 @@ pub struct Analysis {
 pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, StudyError> {
     let loaded = Loaded::read(store, run)?;
     let mut absent = BTreeMap::new();
-    let mut estimates = gather(store, run, (&pooled(&loaded), &mut absent))?;
+    let mut estimates = gather(store, run, (&Kept::of(&loaded.study), &mut absent))?;
     compare(&loaded, &mut estimates);
     let noise = estimates.iter().filter_map(|one| noise_of(one, loaded.study.margin)).collect();
     Ok(Analysis {
@@ -183,8 +200,9 @@ pub(super) fn is_narrow(
     run: RunId,
     (loaded, figure, half_width): (&Loaded, &str, f64),
 ) -> Result<bool, StudyError> {
-    let nothing = (&BTreeSet::new(), &mut BTreeMap::new());
-    let mut estimates = gather(store, run, nothing)?;
+    let statistics = statistics::shown(&loaded.study);
+    let kept = Kept { statistics, ..Kept::default() };
+    let mut estimates = gather(store, run, (&kept, &mut BTreeMap::new()))?;
     compare(loaded, &mut estimates);
     let mut ratios = estimates
         .iter()
@@ -196,33 +214,74 @@ pub(super) fn is_narrow(
     Ok(ratios.peek().is_some() && ratios.all(narrow))
 }
 
-/// The figures whose samples are all kept.
-fn pooled(loaded: &Loaded) -> BTreeSet<String> {
-    let plots = loaded.study.plots.iter().filter(|plot| plot.kind == PlotKind::Percentiles);
-    plots.map(|plot| plot.selection.figure.clone()).collect()
+/// What is kept of the samples, in addition to one value per start.
+#[derive(Default)]
+struct Kept {
+    /// The figures of which all samples are kept.
+    pooled: BTreeSet<String>,
+    /// The figures of which the samples of one trial are kept.
+    sequences: BTreeSet<String>,
+    /// The statistics that become figures.
+    statistics: BTreeMap<String, BTreeSet<SampleStatistic>>,
+}
+
+impl Kept {
+    fn of(study: &Study) -> Self {
+        let of = |kind: PlotKind| {
+            let plots = study.plots.iter().filter(|plot| plot.kind == kind);
+            plots.map(|plot| plot.selection.figure.clone()).collect()
+        };
+        Self {
+            pooled: of(PlotKind::Percentiles),
+            sequences: of(PlotKind::Sequence),
+            statistics: statistics::shown(study),
+        }
+    }
+}
+
+/// The figures of a trial: the samples of all CPUs with the same labels are one figure.
+type TrialFigures = BTreeMap<FigureName, (Unit, Family, Vec<f64>)>;
+
+/// Adds the statistics of the samples as figures; a figure that the workload gives is left alone.
+fn add_statistics(
+    figures: &mut TrialFigures,
+    wanted: &BTreeMap<String, BTreeSet<SampleStatistic>>,
+) {
+    let mut added = TrialFigures::new();
+    for (name, (unit, _, samples)) in figures.iter() {
+        for statistic in wanted.get(&name.probe).into_iter().flatten() {
+            let Some(value) = statistic.of(samples) else { continue };
+            let probe = format!("{}.{}", name.probe, statistic.name());
+            let name = FigureName { probe, labels: name.labels.clone() };
+            added.insert(name, (statistic.unit(*unit), Family::Count, vec![value]));
+        }
+    }
+    added.append(figures);
+    *figures = added;
 }
 
 /// One value per start for each figure, and the figures that were not available.
 fn gather(
     store: &Store,
     run: RunId,
-    (pooled, absent): (&BTreeSet<String>, &mut BTreeMap<(String, String), u64>),
+    (kept, absent): (&Kept, &mut BTreeMap<(String, String), u64>),
 ) -> Result<Vec<Estimate>, StudyError> {
     let mut found: BTreeMap<(usize, FigureName), Estimate> = BTreeMap::new();
     for (id, trial) in store.trials(run)? {
         if !trial.ok {
             continue;
         }
-        // The samples of all CPUs with the same labels belong to one figure.
-        let mut figures: BTreeMap<FigureName, (Unit, Family, Vec<f64>)> = BTreeMap::new();
+        let mut figures = TrialFigures::new();
         for figure in store.figures(id)? {
             if let Some(why) = figure.flags.iter().find_map(|flag| flag.strip_prefix(ABSENT)) {
                 *absent.entry((figure.probe.clone(), why.to_owned())).or_default() += 1;
+                continue;
             }
             let name = FigureName { probe: figure.probe, labels: figure.labels };
             let entry = figures.entry(name).or_insert((figure.unit, figure.family, Vec::new()));
             entry.2.extend(figure.samples);
         }
+        add_statistics(&mut figures, &kept.statistics);
         for (figure, (unit, family, samples)) in figures {
             let steadiness = match family {
                 Family::Capacity => steady(&samples),
@@ -238,8 +297,12 @@ fn gather(
             if !trial.node.is_empty() {
                 one.nodes.insert(trial.block, trial.node.clone());
             }
-            if !trial.twin && pooled.contains(&one.figure.probe) {
+            if !trial.twin && kept.pooled.contains(&one.figure.probe) {
                 one.pooled.extend(&samples);
+            }
+            if one.sequence.is_empty() && !trial.twin && kept.sequences.contains(&one.figure.probe)
+            {
+                one.sequence.clone_from(&samples);
             }
             one.looked_at += u32::from(steadiness != SteadyState::TooFew);
             one.unsteady += u32::from(matches!(steadiness, SteadyState::No { .. }));
@@ -271,6 +334,7 @@ fn empty(cell: usize, figure: FigureName, (unit, family): (Unit, Family)) -> Est
         unsteady: 0,
         looked_at: 0,
         pooled: Vec::new(),
+        sequence: Vec::new(),
         comparison: None,
         ratio: None,
     }

@@ -1,6 +1,9 @@
 //! Errors of a study, with hints.
 
+use std::collections::BTreeMap;
+
 use pinfold_config::ConfigError;
+use pinfold_model::text::counted;
 
 use super::form::QUICK;
 use crate::schema::SchemaError;
@@ -13,12 +16,12 @@ pub enum StudyError {
     #[error(transparent)]
     Rule(ConfigError),
     /// No cell can be run on this host.
-    #[error("none of the {cells} cells can be run here, the first because {reason}")]
+    #[error("none of the {cells} cells can be run here: {}", counted_reasons(reasons))]
     AllSkipped {
         /// Number of cells.
         cells: usize,
-        /// Why the first cell cannot be run.
-        reason: String,
+        /// Why, each with the number of cells.
+        reasons: BTreeMap<String, usize>,
     },
     /// The study has no preset of this name.
     #[error("the study has no preset {name:?}")]
@@ -94,6 +97,15 @@ pub enum StudyError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// The reasons, that of the most cells first.
+fn counted_reasons(reasons: &BTreeMap<String, usize>) -> String {
+    let mut sorted: Vec<(&String, &usize)> = reasons.iter().collect();
+    sorted.sort_by_key(|(_, cells)| std::cmp::Reverse(**cells));
+    let text =
+        sorted.iter().map(|(why, cells)| format!("{why} ({})", counted(**cells as u64, "cell")));
+    text.collect::<Vec<_>>().join("; ")
 }
 
 impl StudyError {

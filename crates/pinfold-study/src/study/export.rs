@@ -31,15 +31,16 @@ pub fn tables(store: &Store, analysis: &Analysis) -> Result<Vec<DataTable>, Stud
                 selected(analysis, &plot.name, (&plot.selection, &names))
             }
             PlotKind::Percentiles => percentiles(analysis, plot, &names),
+            PlotKind::Sequence => sequences(analysis, plot, &names[..names.len() - 1]),
         });
     }
     for table in &study.tables {
         let mut names: Vec<&str> = table.rows.iter().map(String::as_str).collect();
         names.extend(table.columns.as_deref());
-        for selection in &table.selections {
-            let name = match table.selections.len() {
-                1 => table.name.clone(),
-                _ => format!("{}-{}", table.name, selection.figure),
+        for (index, selection) in table.selections.iter().enumerate() {
+            let name = match table.headings.get(index) {
+                None => table.name.clone(),
+                Some(heading) => format!("{}-{heading}", table.name),
             };
             tables.push(selected(analysis, &name, (selection, &names)));
         }
@@ -328,6 +329,26 @@ fn percentiles(analysis: &Analysis, plot: &Plot, names: &[&str]) -> DataTable {
             row.extend([Datum::Number(point.quantile), Datum::Number(point.value)]);
             row.push(Datum::whole(curve.samples));
             table.rows.push(row);
+        }
+    }
+    table
+}
+
+/// The lines of a sequence, one row per sample; `time` is the sum of the samples before it.
+fn sequences(analysis: &Analysis, plot: &Plot, names: &[&str]) -> DataTable {
+    let mut table = table(&plot.name, &[]);
+    table.columns.extend(names.iter().map(|name| ((*name).to_owned(), Text)));
+    let rest = [("order", Whole), ("time", Number), ("value", Number)];
+    table.columns.extend(rest.map(|(name, kind)| (name.to_owned(), kind)));
+    // As above.
+    let Ok(sequences) = analysis.sequences(&plot.selection, names) else { return table };
+    for (key, samples) in &sequences {
+        let mut time = 0.0;
+        for (order, sample) in (1_u64..).zip(*samples) {
+            let mut row: Vec<Datum> = key.iter().map(Datum::text).collect();
+            row.extend([Datum::whole(order), Datum::Number(time), Datum::Number(*sample)]);
+            table.rows.push(row);
+            time += sample;
         }
     }
     table

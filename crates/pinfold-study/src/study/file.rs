@@ -326,6 +326,11 @@ pub enum DisplayedStatistic {
     Error,
 }
 
+/// The x axis of a sequence: the number of the sample, from 1.
+pub const ORDER: &str = "order";
+/// The x axis of a sequence of durations: the sum of the samples so far, as they follow one another.
+pub const TIME: &str = "time";
+
 /// Kind of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlotKind {
@@ -335,6 +340,8 @@ pub enum PlotKind {
     Bars,
     /// All samples by percentile; the x axis is −log10(1 − p).
     Percentiles,
+    /// The samples of one trial by their order, or by time.
+    Sequence,
 }
 
 /// The settings that plots and tables have in common.
@@ -363,7 +370,8 @@ pub struct Plot {
     pub kind: PlotKind,
     /// What it shows.
     pub selection: Selection,
-    /// The factor (or label of the figure) on the x axis; empty for percentiles.
+    /// The factor (or label of the figure) on the x axis; empty for percentiles; for a sequence
+    /// [`ORDER`] or [`TIME`].
     pub x: String,
     /// The unit of the x axis, if it has one.
     pub x_unit: Option<Unit>,
@@ -386,8 +394,12 @@ pub struct Table {
     pub name: String,
     /// Title.
     pub title: String,
-    /// What it shows: one figure, or several side by side.
+    /// What it shows: one figure, or several statistics and figures side by side.
     pub selections: Vec<Selection>,
+    /// The name of the column of each selection; empty for a single figure.
+    pub headings: Vec<String>,
+    /// True if it shows statistics of one figure, without intervals.
+    pub has_statistics: bool,
     /// Factors (or labels) whose levels are the rows.
     pub rows: Vec<String>,
     /// The factor (or label) whose levels are the columns, for a single figure.
@@ -401,6 +413,10 @@ pub struct Claim {
     pub source: String,
     /// Where the source makes it.
     pub place: String,
+    /// The cells that all its functions select from.
+    pub only: Option<Rule>,
+    /// The figures of its functions.
+    pub figures: Vec<String>,
     /// What this study observes: a text with expressions in braces.
     pub see: String,
     /// The condition under which the results agree.

@@ -7,10 +7,19 @@ use pinfold_model::{Accelerator, Isa, Method};
 use super::cells::{Cell, CellScope, Cells, GuestRequest};
 use super::design::{self, trials_per_block};
 use super::error::StudyError;
-use super::file::{FactorEffect, HostFacts, Level, NONE, Study};
+use super::file::{FactorEffect, HostFacts, Level, NONE, Probe, Study};
 
 /// Overhead of a trial in addition to its workload, before one was measured (seconds).
 const TRIAL_S: f64 = 0.02;
+/// Overhead of a trial in a guest: the start of the program there, under KVM and in QEMU's
+/// translator, which translates the program anew each time (seconds).
+const GUEST_TRIAL_S: (f64, f64) = (0.05, 0.3);
+/// Start, settling and end of the loads of host or guest (seconds).
+const LOADS_S: f64 = 0.2;
+/// Observation before a trial with exits, which selects the level of detail (seconds).
+const EXITS_S: f64 = 0.5;
+/// Attaching the BPF programs of the lock times (seconds).
+const LOCKS_S: f64 = 0.1;
 /// Overhead of starting a virtual node with a method of known cost (seconds).
 const NODE_S: f64 = 0.5;
 /// Duration of the first start of a method that measures its own cost, which is then stored
@@ -31,6 +40,31 @@ fn boot_s(guest: GuestRequest) -> f64 {
         Some(Isa::Arm) => (4.0, 0.4, 0.005),
     };
     least + each * vcpus + each_pair * vcpus * vcpus
+}
+
+/// Overhead of a trial in addition to its workload and to its share of a start (seconds).
+fn trial_s(study: &Study, cell: &Cell, facts: &HostFacts) -> f64 {
+    let text = |acts| cell.acting(study, &acts).map_or("", |level| level.text.as_str());
+    let is_host_loaded = text(FactorEffect::HostLoad) == "loaded";
+    // Tasks of the guest's load in addition to a spinner on each vCPU.
+    let others = match text(FactorEffect::GuestLoad) {
+        "loaded" => Some(2.0),
+        "loaded-no-disk" => Some(1.0),
+        _ => None,
+    };
+    let loads = f64::from(u8::from(is_host_loaded) + u8::from(others.is_some())) * LOADS_S;
+    let locks = if study.probes.contains(&Probe::LockTime) { LOCKS_S } else { 0.0 };
+    let rest = TRIAL_S + locks + loads;
+    let Some(guest) = cell.guest(study).ok().flatten() else { return rest };
+    let is_kvm = guest.accelerator == Accelerator::Kvm;
+    let exits = if is_kvm && study.probes.contains(&Probe::Exits) { EXITS_S } else { 0.0 };
+    let start = if is_kvm { GUEST_TRIAL_S.0 } else { GUEST_TRIAL_S.1 };
+    // The program gets its share of a CPU next to the loads: on the host a spinner for each CPU, a
+    // streamer and a writer.
+    let next_to = |others: f64, cpus: f64| 1.0 + (cpus + others) / cpus;
+    let on_host = if is_host_loaded { next_to(2.0, facts.pus.max(1) as f64) } else { 1.0 };
+    let in_guest = others.map_or(1.0, |others| next_to(others, f64::from(guest.vcpus)));
+    rest + exits + start * on_host * in_guest
 }
 
 /// The size and duration of a study.
@@ -84,7 +118,7 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
         }
         let times = 1 + u32::from(cells.has_twin(index, study));
         let runs = f64::from(times * study.starts) * f64::from(study.warm_up + 1);
-        block_s += runs * lasts_s + f64::from(times * study.starts) * TRIAL_S;
+        block_s += runs * lasts_s + f64::from(times * study.starts) * trial_s(study, cell, facts);
     }
     let is_slow = |cell: &&Cell| {
         let method =

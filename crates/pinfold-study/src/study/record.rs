@@ -113,14 +113,14 @@ pub fn cells(study: &Study, facts: &HostFacts, runner: &dyn Runner) -> Result<Ce
             cell.skipped = runner.refusal(study, cell);
         }
     }
-    match cells.all.iter().find(|cell| cell.skipped.is_none()) {
-        Some(_) => Ok(cells),
-        None => {
-            let first = cells.all.first().and_then(|cell| cell.skipped.clone());
-            let reason = first.unwrap_or_default();
-            Err(StudyError::AllSkipped { cells: cells.all.len(), reason })
-        }
+    if cells.running().next().is_some() {
+        return Ok(cells);
     }
+    let mut reasons = BTreeMap::new();
+    for reason in cells.all.iter().filter_map(|cell| cell.skipped.clone()) {
+        *reasons.entry(reason).or_default() += 1;
+    }
+    Err(StudyError::AllSkipped { cells: cells.all.len(), reasons })
 }
 
 /// Creates a run: when this returns, its document and its cells are in the store.

@@ -9,7 +9,8 @@ use pinfold_stats::{QuantilePoint, median, quantile_curve};
 use super::analyse::{Analysis, Estimate};
 use super::cells::{Cell, CellScope};
 use super::expr::{Argument, Expr, ExprError, Scope, Value};
-use super::file::{Claim, DisplayedStatistic, Selection, Study};
+use super::file::{Claim, DisplayedStatistic, Rule, Selection, Study};
+use super::statistics::split;
 use super::template;
 
 /// One value with its range.
@@ -113,6 +114,27 @@ impl Analysis {
         Ok(groups.into_iter().map(curve).collect())
     }
 
+    /// The samples of one trial of each group of a selection, in their order: of the first cell of
+    /// the group, and its first trial.
+    ///
+    /// # Errors
+    /// A message: an expression has no value for a cell.
+    pub fn sequences(
+        &self,
+        selection: &Selection,
+        names: &[&str],
+    ) -> Result<Vec<(Key, &[f64])>, String> {
+        let mut groups: Vec<(Key, &[f64])> = Vec::new();
+        for one in self.pick(selection)? {
+            let key: Key = names.iter().map(|name| self.level(one.estimate, name)).collect();
+            let samples = one.estimate.sequence.as_slice();
+            if !samples.is_empty() && groups.iter().all(|(known, _)| *known != key) {
+                groups.push((key, samples));
+            }
+        }
+        Ok(groups)
+    }
+
     /// Why a selection has no values: the reasons of the cells that it selects, each once.
     #[must_use]
     pub fn reasons_of_absence(&self, selection: &Selection) -> Vec<String> {
@@ -129,7 +151,8 @@ impl Analysis {
         }
         let skipped = cells.iter().filter_map(|(_, cell)| cell.skipped.clone());
         let failed = failures.iter().filter(|(cell, ..)| cells.iter().any(|(one, _)| one == cell));
-        let absent = absent.keys().filter(|(figure, _)| *figure == selection.figure);
+        let wanted = split(&selection.figure).map_or(&*selection.figure, |(figure, _)| figure);
+        let absent = absent.keys().filter(|(figure, _)| figure == wanted);
         let absent = absent.map(|(_, why)| why.clone());
         let mut reasons: Vec<String> = Vec::new();
         let found = skipped.chain(failed.map(|(.., message)| format!("failed: {message}")));
@@ -184,7 +207,7 @@ impl Analysis {
     /// Evaluates a claim on the results.
     #[must_use]
     pub fn judge(&self, claim: &Claim) -> ClaimResult {
-        let scope = ClaimScope { analysis: self };
+        let scope = ClaimScope { analysis: self, only: claim.only.as_ref() };
         let value = |text: &str| match Expr::parse(text).and_then(|expr| expr.evaluate(&scope)) {
             Ok(Value::Number(number)) if number.is_finite() => Some(number.to_string()),
             Ok(Value::Number(_)) | Err(_) => Some("(not measured)".to_owned()),
@@ -244,6 +267,8 @@ fn joined(members: &[&CellValue<'_>]) -> Option<Point> {
 /// The scope of the expressions in claims.
 struct ClaimScope<'a> {
     analysis: &'a Analysis,
+    /// The cells that its functions select from.
+    only: Option<&'a Rule>,
 }
 
 impl Scope for ClaimScope<'_> {
@@ -287,7 +312,7 @@ impl ClaimScope<'_> {
         let selection = Selection {
             figure: figure.to_owned(),
             labels: BTreeMap::new(),
-            only: None,
+            only: self.only.cloned(),
             shown,
             ideal: ideal_of(study, figure),
         };
@@ -326,7 +351,7 @@ impl ClaimScope<'_> {
 }
 
 /// The expected value of a figure, from the first plot or table that has one.
-fn ideal_of(study: &Study, figure: &str) -> Option<super::file::Rule> {
+fn ideal_of(study: &Study, figure: &str) -> Option<Rule> {
     let plots = study.plots.iter().map(|plot| &plot.selection);
     let tables = study.tables.iter().flat_map(|table| &table.selections);
     let mut all = plots.chain(tables);

@@ -3,4 +3,5 @@
 mod bad;
 mod guests;
 mod runs;
+mod shown;
 pub(super) mod world;

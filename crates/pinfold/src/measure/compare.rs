@@ -69,16 +69,8 @@ fn report(
 ) -> Result<(), Failure> {
     if found.rows.is_empty() {
         let why = found.unmatched.join("; ");
-        let hint = match arguments.native {
-            true => {
-                "guest and host see different caches, which the sizes of this probe follow: \
-                 compare another one, such as compute or micro-memory"
-            }
-            false => "compare two measurements of the same probe with the same settings",
-        };
-        return Err(
-            Failure::new(Exit::Input, format!("nothing can be compared: {why}")).with_hint(hint)
-        );
+        return Err(Failure::new(Exit::Input, format!("nothing can be compared: {why}"))
+            .with_hint("compare two measurements of the same probe with the same settings"));
     }
     match arguments.json {
         true => data(&show::comparison_json(sides, found).to_string()),

@@ -6,22 +6,36 @@ use std::collections::BTreeMap;
 use pinfold_config::fault::Fault;
 use pinfold_config::keys::Keys;
 use pinfold_config::value::Value as Toml;
+use pinfold_model::Unit;
 
 use super::super::expr::Expr;
 use super::super::file::{
-    BOOT, Claim, DisplayedStatistic, Plot, PlotKind, Probe, Rule, Selection, Study, Table,
+    BOOT, Claim, DisplayedStatistic, ORDER, Plot, PlotKind, Probe, Rule, Selection, Study, TIME,
+    Table,
 };
 use super::super::output_parser::label_of;
+use super::super::statistics::{self, SampleStatistic};
 use super::super::template;
 use super::workload::{WHOLE_TIME, unit_named};
 use super::{cell_rule, expr_fault, named_levels, rule};
 
 const SELECTION: &[&str] = &["figure", "labels", "where", "show", "ideal"];
 const PLOT: &[&str] = &["name", "title", "kind", "x", "x-unit", "series", "panel", "mark", "log"];
-const TABLE: &[&str] = &["name", "title", "figures", "rows", "columns"];
-const CLAIM: &[&str] = &["source", "place", "see", "agree"];
+const TABLE: &[&str] = &["name", "title", "figures", "statistics", "rows", "columns"];
+const CLAIM: &[&str] = &["source", "place", "where", "see", "agree"];
 /// The labels of exit figures.
 const EXIT_LABELS: [&str; 3] = ["type", "statistic", "level"];
+/// The statistics of exits, and how the probe labels them.
+const EXIT_STATISTICS: [(&str, &str); 8] = [
+    ("count", "count"),
+    ("min", "shortest"),
+    ("max", "longest"),
+    ("mean", "mean"),
+    ("sum", "sum"),
+    ("deviation", "deviation"),
+    ("per-second", "per-second"),
+    ("share", "share"),
+];
 /// The functions of claims: each gives one value from the cells that its arguments select.
 pub(in super::super) const FUNCTIONS: [&str; 6] =
     ["value", "ratio", "error", "spread", "smallest", "largest"];
@@ -67,7 +81,8 @@ pub(super) fn check_figure(name: &str, at: usize, study: &Study) -> Result<(), F
     known.extend([WHOLE_TIME, BOOT]);
     known.extend(Probe::ALL.map(Probe::name));
     let lines = study.workloads.iter().any(|workload| workload.figures.is_empty());
-    if lines || known.contains(&name) {
+    let figure = statistics::split(name).map_or(name, |(figure, _)| figure);
+    if lines || known.contains(&name) || known.contains(&figure) {
         return Ok(());
     }
     known.sort_unstable();
@@ -124,9 +139,10 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
             "lines" => PlotKind::Lines,
             "bars" => PlotKind::Bars,
             "percentiles" => PlotKind::Percentiles,
+            "sequence" => PlotKind::Sequence,
             _ => {
                 return Err(Fault::new(at, format!("kind: {text:?} is not known"))
-                    .with_hint("there are lines, bars and percentiles"));
+                    .with_hint("there are lines, bars, percentiles and sequence"));
             }
         },
     };
@@ -135,13 +151,18 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
         return Err(Fault::new(*at, format!("log: there is no axis {axis:?}")));
     }
     let has = |axis: &str| log.iter().any(|(known, _)| known == axis);
-    let x = axis(&mut keys, "x", study)?;
+    let x = match kind {
+        PlotKind::Sequence => Some(sequence_axis(&mut keys)?),
+        PlotKind::Lines | PlotKind::Bars | PlotKind::Percentiles => axis(&mut keys, "x", study)?,
+    };
     let plot = Plot {
         name,
         title,
         kind,
         x: match (kind, x) {
-            (PlotKind::Lines | PlotKind::Bars, x) => x.ok_or_else(|| missing("x"))?,
+            (PlotKind::Lines | PlotKind::Bars | PlotKind::Sequence, x) => {
+                x.ok_or_else(|| missing("x"))?
+            }
             (PlotKind::Percentiles, None) => String::new(),
             (PlotKind::Percentiles, Some(_)) => {
                 return Err(Fault::new(at, "x: percentiles have their own axis".to_owned()));
@@ -155,10 +176,27 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
         log_y: has("y"),
         selection: selection(&mut keys, study)?,
     };
-    if plot.kind == PlotKind::Percentiles && plot.selection.shown != DisplayedStatistic::Value {
-        return Err(Fault::new(at, "show: percentiles are of values".to_owned()));
+    let is_of_samples = matches!(plot.kind, PlotKind::Percentiles | PlotKind::Sequence);
+    if is_of_samples && plot.selection.shown != DisplayedStatistic::Value {
+        return Err(Fault::new(at, "show: percentiles and sequences are of values".to_owned()));
+    }
+    let figures = study.workloads.iter().flat_map(|workload| &workload.figures);
+    let mut shown = figures.filter(|figure| figure.name == plot.selection.figure);
+    if plot.x == TIME && shown.any(|figure| figure.unit != Unit::Nanoseconds) {
+        let why = "x: a sequence by time is of durations (ns), whose sum is the time";
+        return Err(Fault::new(at, why.to_owned()));
     }
     Ok(plot)
+}
+
+/// The x axis of a sequence.
+fn sequence_axis(keys: &mut Keys) -> Result<String, Fault> {
+    match keys.text("x")? {
+        None => Ok(ORDER.to_owned()),
+        Some((text, _)) if text == ORDER || text == TIME => Ok(text),
+        Some((text, at)) => Err(Fault::new(at, format!("x: a sequence has no axis {text:?}"))
+            .with_hint("there are order and time")),
+    }
 }
 
 fn missing(key: &str) -> Fault {
@@ -175,21 +213,60 @@ fn one_table(table: Toml, study: &Study) -> Result<Table, Fault> {
         .map(|(name, at)| check_axis(name, at, study))
         .collect::<Result<Vec<_>, _>>()?;
     let columns = axis(&mut keys, "columns", study)?;
-    let figures = keys.texts("figures")?;
-    if figures.is_empty() {
-        let selections = vec![selection(&mut keys, study)?];
-        return Ok(Table { name, title, rows, columns, selections });
+    let (statistics, figures) = (keys.texts("statistics")?, keys.texts("figures")?);
+    let mut table = Table {
+        name,
+        title,
+        selections: Vec::new(),
+        headings: Vec::new(),
+        has_statistics: !statistics.is_empty(),
+        rows,
+        columns,
+    };
+    if statistics.is_empty() && figures.is_empty() {
+        table.selections.push(selection(&mut keys, study)?);
+        return Ok(table);
     }
-    if columns.is_some() {
-        return Err(Fault::new(at, "figures: the figures are the columns".to_owned()));
+    if table.columns.is_some() {
+        let why = "columns: figures and statistics are the columns";
+        return Err(Fault::new(at, why.to_owned()));
     }
-    let shared = shared_selection(&mut keys, study, at)?;
-    let selections = figures.into_iter().map(|(figure, at)| {
+    let shared = match table.has_statistics {
+        true => selection(&mut keys, study)?,
+        false => shared_selection(&mut keys, study, at)?,
+    };
+    for (word, at) in statistics {
+        table.selections.push(of_statistic(&shared, &word, at)?);
+        table.headings.push(word);
+    }
+    for (figure, at) in figures {
         check_figure(&figure, at, study)?;
-        Ok(Selection { figure, ..shared.clone() })
-    });
-    let selections = selections.collect::<Result<_, Fault>>()?;
-    Ok(Table { name, title, rows, columns, selections })
+        table.selections.push(Selection { figure: figure.clone(), ..shared.clone() });
+        table.headings.push(figure);
+    }
+    Ok(table)
+}
+
+/// The selection of a statistic of a figure. Exits have theirs as a label.
+fn of_statistic(shared: &Selection, word: &str, at: usize) -> Result<Selection, Fault> {
+    let mut selection = shared.clone();
+    if selection.figure == Probe::Exits.name() {
+        let Some((_, label)) = EXIT_STATISTICS.iter().find(|(known, _)| *known == word) else {
+            return Err(no_statistic(word, at, &EXIT_STATISTICS.map(|(known, _)| known)));
+        };
+        selection.labels.insert("statistic".to_owned(), (*label).to_owned());
+        return Ok(selection);
+    }
+    let name = format!("{}.{word}", selection.figure);
+    match statistics::split(&name) {
+        Some(_) => Ok(Selection { figure: name, ..selection }),
+        None => Err(no_statistic(word, at, &SampleStatistic::ALL.map(SampleStatistic::name))),
+    }
+}
+
+fn no_statistic(word: &str, at: usize, known: &[&str]) -> Fault {
+    Fault::new(at, format!("statistics: {word:?} is not known"))
+        .with_hint(format!("there are {}", known.join(", ")))
 }
 
 fn name_and_title(keys: &mut Keys) -> Result<(String, String), Fault> {
@@ -221,18 +298,35 @@ fn claim(table: Toml, study: &Study) -> Result<Claim, Fault> {
     let place = keys.text("place")?.map(|(text, _)| text).unwrap_or_default();
     let (see, see_at) = keys.required("see")?.into_text("see")?;
     let (text, at) = keys.required("agree")?.into_text("agree")?;
+    let only = keys.text("where")?.map(|text| cell_rule(text, study, "where")).transpose()?;
     let agree = rule((text, at), "agree")?;
     check_claim(&agree, study, "agree")?;
-    check_see(&see, see_at, study)?;
-    Ok(Claim { source, place, see, agree })
+    let mut figures = figures_of(&agree.expr);
+    check_see((&see, see_at), study, &mut figures)?;
+    Ok(Claim { source, place, only, figures, see, agree })
 }
 
-fn check_see(see: &str, at: usize, study: &Study) -> Result<(), Fault> {
+/// The figures that its functions ask for.
+fn figures_of(expr: &Expr) -> Vec<String> {
+    let calls = expr.calls();
+    let names = calls.iter().filter_map(|(_, arguments, _)| arguments.first()?.value.as_name());
+    names.map(str::to_owned).collect()
+}
+
+fn check_see(
+    (see, at): (&str, usize),
+    study: &Study,
+    figures: &mut Vec<String>,
+) -> Result<(), Fault> {
     let broken = std::cell::RefCell::new(None);
+    let found = std::cell::RefCell::new(figures);
     let check = |text: &str| {
         let checked = Expr::parse(text)
             .map_err(|error| Fault::new(at, format!("see: {text}: {}", error.why)))
-            .and_then(|expr| check_claim(&Rule { text: text.to_owned(), expr, at }, study, "see"));
+            .and_then(|expr| {
+                found.borrow_mut().extend(figures_of(&expr));
+                check_claim(&Rule { text: text.to_owned(), expr, at }, study, "see")
+            });
         match checked {
             Ok(()) => Some(String::new()),
             Err(fault) => {

@@ -152,10 +152,7 @@ fn constraints_that_exclude_everything_or_have_no_value() {
     check("cores", "line 7, column 17: 1 is a number, not true or false");
     let few = HostFacts { pus: 0, ..FACTS };
     let error = cells(&from_toml(STUDY).unwrap(), &few, &world.machine).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "none of the 18 cells can be run here, the first because too few PUs"
-    );
+    assert_eq!(error.to_string(), "none of the 18 cells can be run here: too few PUs (18 cells)");
 }
 
 #[test]
@@ -171,9 +168,19 @@ fn figures_distinguished_and_shown_side_by_side() {
         "line 39, column 1: x: percentiles have their own axis",
     );
     check(
+        "show = \"ratio\"\nx = \"speed\"",
+        "kind = \"sequence\"\nx = \"time\"",
+        "line 39, column 1: x: a sequence by time is of durations (ns), whose sum is the time",
+    );
+    check(
+        "x = \"speed\"",
+        "kind = \"sequence\"",
+        "line 39, column 1: show: percentiles and sequences are of values",
+    );
+    check(
         "x = \"speed\"\nseries",
         "kind = \"percentiles\"\nseries",
-        "line 39, column 1: show: percentiles are of values",
+        "line 39, column 1: show: percentiles and sequences are of values",
     );
     check(
         "x = \"speed\"",
@@ -183,7 +190,9 @@ fn figures_distinguished_and_shown_side_by_side() {
     check("[quick]", "[preset.quick]", "line 54, column 9: preset.quick: write it as [quick]");
     check("[quick]", "[preset.late]\nnight = 1", "line 55, column 1: preset has no key \"night\"");
     let table = "[[table]]\nname = \"t\"\nfigures = [\"rate\"]\ncolumns = \"speed\"\n[[plot]]";
-    check("[[plot]]", table, "line 39, column 1: figures: the figures are the columns");
+    check("[[plot]]", table, "line 39, column 1: columns: figures and statistics are the columns");
+    let table = "[[table]]\nname = \"t\"\nfigure = \"rate\"\nstatistics = [\"p99\"]\n[[plot]]";
+    check("[[plot]]", table, "line 42, column 15: statistics: \"p99\" is not known");
     let table = "[[table]]\nname = \"t\"\nfigures = [\"rat\"]\n[[plot]]";
     check("[[plot]]", table, "line 41, column 12: no workload gives the figure \"rat\"");
     check(

@@ -54,7 +54,11 @@ pub fn answer(found: &Comparison) -> (Tone, String) {
 /// Two sides, as text.
 pub fn comparison(sides: &ComparedSides, found: &Comparison) -> String {
     let mut table = screen::rows();
-    let words = |row: &Row| words_of(&row.key.probe, &row.key.labels);
+    let words = |row: &Row| {
+        let mut labels = row.key.labels.clone();
+        labels.extend(row.described.iter().map(|(name, sides)| (name.clone(), both(sides))));
+        words_of(&row.key.probe, &labels)
+    };
     let common = common(found.rows.iter().map(words));
     let figure_of = |row: &Row| own_words(words(row), &common).join(", ");
     let is_named = found.rows.iter().any(|row| !figure_of(row).is_empty());
@@ -97,6 +101,11 @@ pub fn comparison(sides: &ComparedSides, found: &Comparison) -> String {
     text
 }
 
+/// What describes the machine of each side: once if it is the same.
+fn both([first, second]: &[String; 2]) -> String {
+    if first == second { first.clone() } else { format!("{first} / {second}") }
+}
+
 /// Two sides, as JSON.
 pub fn comparison_json(sides: &ComparedSides, found: &Comparison) -> Value {
     let row = |row: &Row| {
@@ -112,6 +121,7 @@ pub fn comparison_json(sides: &ComparedSides, found: &Comparison) -> Value {
         json!({
             "probe": row.key.probe,
             "labels": row.key.labels,
+            "described": row.described,
             "unit": row.unit.name(),
             "statistic": row.aspect.name(),
             "floor": row.floor,

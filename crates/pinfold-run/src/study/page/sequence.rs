@@ -1,0 +1,103 @@
+//! Plots of the samples of one trial, in their order or by time.
+
+use pinfold_model::Unit;
+use pinfold_report::{ChartPoint, Line, Panel, Picture, PictureKind, Scale};
+use pinfold_study::study::{Analysis, Plot, TIME};
+
+use super::{labelled, missing, ordered};
+use crate::{Exit, Failure};
+
+/// Number of pieces of a line; of each the smallest and the largest sample are drawn.
+const PIECES: usize = 200;
+
+/// The lines of a sequence.
+pub(super) fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
+    let names = [plot.panel.as_deref().unwrap_or(""), plot.series.as_deref().unwrap_or("")];
+    let found = analysis.sequences(&plot.selection, &names);
+    let found = found.map_err(|why| Failure::new(Exit::Input, format!("{}: {why}", plot.name)))?;
+    let column = |index: usize| found.iter().map(|(key, _)| key[index].clone()).collect();
+    let panels = ordered(analysis, names[0], column(0));
+    let lines = ordered(analysis, names[1], column(1));
+    let is_timed = plot.x == TIME;
+    let panels = panels.iter().map(|title| Panel {
+        title: match title.is_empty() {
+            true => plot.title.clone(),
+            false => labelled(analysis, names[0], title),
+        },
+        lines: found
+            .iter()
+            .filter(|(key, _)| key[0] == *title)
+            .map(|(key, samples)| Line {
+                name: labelled(analysis, names[1], &key[1]),
+                spots: thinned(&spots(samples, is_timed)),
+            })
+            .collect(),
+        ideal: Vec::new(),
+    });
+    let unit = analysis.estimates.iter().find(|one| one.figure.probe == plot.selection.figure);
+    Ok(Picture {
+        name: plot.name.clone(),
+        title: plot.title.clone(),
+        kind: PictureKind::Sequence,
+        scale: Scale::Of(unit.map_or(Unit::Count, |one| one.unit)),
+        x: if is_timed { "time since the first sample" } else { "sample" }.to_owned(),
+        x_unit: is_timed.then_some(Unit::Nanoseconds),
+        panels: panels.collect(),
+        along: Vec::new(),
+        names: lines.iter().map(|line| labelled(analysis, names[1], line)).collect(),
+        log: (plot.log_x, plot.log_y),
+        mark: None,
+        joined: false,
+        missing: missing(analysis, plot, found.is_empty()),
+    })
+}
+
+/// Each sample at its number, from 1, or at the sum of the samples before it.
+fn spots(samples: &[f64], is_timed: bool) -> Vec<ChartPoint> {
+    let mut time = 0.0;
+    let spot = |(order, sample): (u64, &f64)| {
+        let x = if is_timed { time.to_string() } else { order.to_string() };
+        time += sample;
+        ChartPoint { x, value: *sample, range: None }
+    };
+    (1..).zip(samples).map(spot).collect()
+}
+
+/// The smallest and the largest of each piece, in their order, so that no peak is lost.
+fn thinned(spots: &[ChartPoint]) -> Vec<ChartPoint> {
+    if spots.len() <= 2 * PIECES {
+        return spots.to_vec();
+    }
+    let pieces = spots.chunks(spots.len().div_ceil(PIECES));
+    let ends = pieces.flat_map(|piece| {
+        let by = |one: &usize, other: &usize| piece[*one].value.total_cmp(&piece[*other].value);
+        let ends = (0..piece.len()).min_by(by).zip((0..piece.len()).max_by(by));
+        let mut kept = ends.map_or(Vec::new(), |(least, most)| vec![least, most]);
+        kept.sort_unstable();
+        kept.dedup();
+        kept.into_iter().map(|index| piece[index].clone())
+    });
+    ends.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(spots: &[ChartPoint]) -> Vec<f64> {
+        spots.iter().map(|spot| spot.x.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn samples_stand_at_their_number_or_time_and_no_peak_is_lost() {
+        assert_eq!(places(&spots(&[3.0, 2.0, 4.0], false)), [1.0, 2.0, 3.0]);
+        assert_eq!(places(&spots(&[3.0, 2.0, 4.0], true)), [0.0, 3.0, 5.0]);
+        let mut samples = vec![5.0; 10_000];
+        (samples[17], samples[7_000]) = (900.0, 1.0);
+        let kept = thinned(&spots(&samples, false));
+        assert!(kept.len() <= 2 * PIECES, "{}", kept.len());
+        let has = |value: f64, x: &str| kept.iter().any(|one| one.value == value && one.x == x);
+        assert!(has(900.0, "18") && has(1.0, "7001"));
+        assert!(places(&kept).is_sorted());
+    }
+}

@@ -1,0 +1,75 @@
+//! What plots, tables and claims show of a run: statistics of samples, sequences, selections.
+
+use pinfold_model::Unit;
+
+use super::super::*;
+use super::world::{STUDY, World};
+
+/// The analysis of the study with these additional parts of its report.
+fn analysed(report: &str) -> Analysis {
+    let toml = STUDY.replacen("[[plot]]", &format!("{report}[[plot]]"), 1);
+    let mut world = World::new();
+    let run = world.create(&toml, true).unwrap();
+    world.run(run).unwrap();
+    analyse(&world.store, run.id()).unwrap()
+}
+
+#[test]
+fn a_table_of_statistics_has_a_unit_for_each_column() {
+    let analysis = analysed(
+        "[[table]]\nname = \"t\"\nfigure = \"rate\"\nstatistics = [\"count\", \"mean\", \
+         \"deviation\"]\nfigures = [\"rate.max\"]\nrows = [\"method\"]\n",
+    );
+    let table = &analysis.loaded.study.tables[0];
+    assert_eq!(table.headings, ["count", "mean", "deviation", "rate.max"]);
+    let shown: Vec<Groups> =
+        table.selections.iter().map(|one| analysis.groups(one, &["method"]).unwrap()).collect();
+    let units: Vec<Option<Unit>> = shown.iter().map(|one| one.unit).collect();
+    let rate = Some(Unit::PerSecond);
+    assert_eq!(units, [Some(Unit::Count), rate, rate, rate]);
+    // Each trial has three samples of the same value.
+    for groups in &shown {
+        assert_eq!(groups.points.len(), 3, "{groups:?}");
+    }
+    let of = |column: usize| shown[column].points[0].1.value;
+    assert!(of(0) == 3.0 && of(2) < 1e-6, "{} {}", of(0), of(2));
+    assert!((of(1) - of(3)).abs() < 1.0 && of(1) > 0.9e6, "{} {}", of(1), of(3));
+    // Statistics that nothing shows are not computed.
+    let has = |name: &str| analysis.estimates.iter().any(|one| one.figure.probe == name);
+    assert!(has("rate.mean") && !has("rate.min"));
+}
+
+#[test]
+fn a_sequence_is_of_one_trial() {
+    let analysis = analysed(
+        "[[plot]]\nname = \"s\"\nfigure = \"rate\"\nkind = \"sequence\"\nseries = \"method\"\n\
+         where = \"workload == 'a'\"\n",
+    );
+    let plot = &analysis.loaded.study.plots[0];
+    assert_eq!((plot.kind, plot.x.as_str()), (PlotKind::Sequence, ORDER));
+    let found = analysis.sequences(&plot.selection, &["method"]).unwrap();
+    let lengths: Vec<(&str, usize)> =
+        found.iter().map(|(key, samples)| (key[0].as_str(), samples.len())).collect();
+    assert_eq!(lengths, [("none", 3), ("stall", 3), ("quota", 3)]);
+}
+
+#[test]
+fn where_of_a_claim_selects_for_all_its_functions() {
+    let analysis = analysed(
+        "[[claim]]\nsource = \"s\"\nwhere = \"method == 'quota' and cores == 1\"\n\
+         see = \"{round(ratio(rate), 1)}\"\nagree = \"ratio(rate) > 0.6 and value(rate.count) == 3\"\n",
+    );
+    let judged = analysis.judge(&analysis.loaded.study.claims[0]);
+    assert_eq!((judged.see.as_str(), judged.agree), ("0.7", Ok(true)));
+}
+
+#[test]
+fn figures_are_sorted_by_the_size_of_their_labels() {
+    let name = |bytes: &str| FigureName {
+        probe: "latency".to_owned(),
+        labels: [("bytes".to_owned(), bytes.to_owned())].into(),
+    };
+    let mut names = ["16384", "4096", "1M", "64K"].map(name);
+    names.sort();
+    assert_eq!(names, ["4096", "16384", "64K", "1M"].map(name));
+}
