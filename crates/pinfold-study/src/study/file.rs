@@ -267,13 +267,15 @@ pub enum Probe {
     ProcessL1dMisses,
     /// Share of the vCPU threads' time that they waited for locks.
     LockTime,
+    /// Share of the cycles of all threads of QEMU, or of the process, inside `futex(2)`.
+    FutexCycles,
     /// VM exits by type, if KVM events fire.
     Exits,
 }
 
 impl Probe {
     /// All probes.
-    pub const ALL: [Probe; 10] = [
+    pub const ALL: [Probe; 11] = [
         Probe::Steal,
         Probe::Busy,
         Probe::Migrations,
@@ -283,6 +285,7 @@ impl Probe {
         Probe::ProcessSwitches,
         Probe::ProcessL1dMisses,
         Probe::LockTime,
+        Probe::FutexCycles,
         Probe::Exits,
     ];
 
@@ -299,6 +302,7 @@ impl Probe {
             Probe::ProcessSwitches => "process_switches",
             Probe::ProcessL1dMisses => "process_l1d_misses",
             Probe::LockTime => "lock_time",
+            Probe::FutexCycles => "futex_cycles",
             Probe::Exits => "exits",
         }
     }
