@@ -49,6 +49,9 @@ impl Level {
     }
 }
 
+/// Name of the value that selects the kernel of x86-64 guests.
+const REAL_TIME_GUEST: &str = "real_time_guest";
+
 /// The effect of a factor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FactorEffect {
@@ -504,6 +507,14 @@ impl Study {
     #[must_use]
     pub fn varies(&self, name: &str) -> bool {
         name == "workload" || self.factor(name).is_some()
+    }
+
+    /// True if guests run a kernel with PREEMPT_RT, which has the tracers of latencies: the value
+    /// `real_time_guest`.
+    #[must_use]
+    pub fn real_time_guest(&self) -> bool {
+        let level = self.values.get(REAL_TIME_GUEST);
+        level.is_some_and(|level| level.value == Value::Truth(true))
     }
 
     /// An error at this byte offset of the file, with line and column.
