@@ -1,12 +1,10 @@
 //! The probe `futex_cycles` of a trial: share of the cycles of a process inside `futex(2)`.
 
 use pinfold_host::{LiveHost, SampledClock};
-use pinfold_model::{Figure, Finding, Role, TaskId, Unit};
+use pinfold_model::{Finding, Role, TaskId};
 use pinfold_probe::futex_cycles::{self, Sampling};
 use pinfold_probe::locks::LocksError;
-use pinfold_study::study::{APPLY, FINDING, Probe, TrialError};
-
-use super::probes::one_figure;
+use pinfold_study::study::{Probe, TrialError};
 
 /// Why a process without CPU time has no share.
 pub(super) const NOT_SAMPLED: &str = "the process was never sampled: it hardly ran";
@@ -32,7 +30,7 @@ impl FutexWatch {
     }
 
     /// Ends the sampling: the share, or why there is none; and a finding if it is not of cycles.
-    pub(super) fn end(self) -> Result<(Result<f64, String>, Option<Figure>), TrialError> {
+    pub(super) fn end(self) -> Result<(Result<f64, String>, Option<Finding>), TrialError> {
         let sampling = match self.0 {
             Ok(sampling) => sampling,
             Err(why) => return Ok((Err(why), None)),
@@ -50,8 +48,6 @@ fn failed(error: &dyn std::fmt::Display) -> TrialError {
     TrialError::failed(format!("it cannot be observed: {error}"))
 }
 
-fn no_pmu() -> Figure {
-    let finding = Finding::note(Probe::FutexCycles.name(), "share of CPU time (no PMU)");
-    let empty = one_figure(APPLY, Unit::Count, 0.0, 0);
-    Figure { samples: Vec::new(), flags: vec![format!("{FINDING}{finding}")], ..empty }
+fn no_pmu() -> Finding {
+    Finding::note(Probe::FutexCycles.name(), "share of CPU time (no PMU)")
 }

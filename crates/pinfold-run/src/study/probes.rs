@@ -127,7 +127,7 @@ impl Observation {
                 Ok(lock_share(&locks))
             }
         };
-        let (futexes, clock) = self.futexes.end()?;
+        let (futexes, no_pmu) = self.futexes.end()?;
         // The kernel counts in units of 10 ms here.
         let all = elapsed_ns as f64 / 1e7 * self.pus.len().max(1) as f64;
         let share = |after: u64, before: u64| (after.saturating_sub(before) as f64 / all).min(1.0);
@@ -158,7 +158,8 @@ impl Observation {
         };
         // Exits are observed by the caller that has a guest.
         let own = self.probes.iter().filter(|probe| **probe != Probe::Exits);
-        Ok(own.map(figure).chain(clock).collect())
+        let no_pmu = no_pmu.map(|finding| finding_figure(&[finding]));
+        Ok(own.map(figure).chain(no_pmu).collect())
     }
 }
 
@@ -223,9 +224,7 @@ pub fn with_findings(
     }
     match result {
         Ok(mut result) => {
-            let flags = findings.iter().map(|finding| format!("{FINDING}{finding}")).collect();
-            let empty = one_figure(APPLY, Unit::Count, 0.0, 0);
-            result.figures.push(Figure { samples: Vec::new(), flags, ..empty });
+            result.figures.push(finding_figure(findings));
             Ok(result)
         }
         Err(error) => {
@@ -234,6 +233,12 @@ pub fn with_findings(
             Err(TrialError { message, ..error })
         }
     }
+}
+
+/// The figure without samples that holds findings of a trial.
+fn finding_figure(findings: &[Finding]) -> Figure {
+    let flags = findings.iter().map(|finding| format!("{FINDING}{finding}")).collect();
+    Figure { samples: Vec::new(), flags, ..one_figure(APPLY, Unit::Count, 0.0, 0) }
 }
 
 /// The observation of the exits of a guest's vCPUs during a trial, or why it is not possible.

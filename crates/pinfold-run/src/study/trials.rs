@@ -321,3 +321,19 @@ fn absent_reason(stdout: &str) -> Option<String> {
     let document: serde_json::Value = serde_json::from_str(stdout.trim()).ok()?;
     Some(document.get("absent")?.as_str()?.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::absent_reason;
+
+    #[test]
+    fn a_benchmark_that_is_not_available_says_why() {
+        let check = |stdout: &str, expected: Option<&str>| {
+            assert_eq!(absent_reason(stdout).as_deref(), expected, "{stdout}");
+        };
+        check("{\"probe\":\"hwlat\",\"absent\":\"no tracer\"}\n", Some("no tracer"));
+        check("{\"probe\":\"hwlat\",\"samples\":[1]}\n", None);
+        check("{\"a\":1}\n{\"absent\":\"of one of two\"}\n", None);
+        check("", None);
+    }
+}
